@@ -18,7 +18,7 @@ import gpuscale
 from gpuscale.cli.main import app, flags
 from gpuscale.memory.model import COMPONENTS as MEMORY
 from gpuscale.memory.model import Memory
-from gpuscale.request import COMPARED, JobOptions, Layout, Question, option_of
+from gpuscale.request import COMPARED, JobOptions, Layout, Question, Recovery, Slow, option_of
 from gpuscale.rules.check import ALL_RULES, cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import EVERY
@@ -44,7 +44,8 @@ UNSEEN = {
     "unmeasured": "string", "wide_under": "string", "file": "string", "line": "integer",
     "concurrent": "integer", "minimal_share": "number", "gpus_per_pcie_switch": "integer",
     "nics_per_pcie_switch": "integer", "robust.turns[].plan": "object", "variants[].reason": "string",
-    "summary.fits.out_of_memory_right": "number", "checkpoint_interval_s": "number",
+    "summary.fits.out_of_memory_right": "number", "checkpoint_interval_s": "number", "traffic": "object",
+    "thresholds": "object", "suggestions": "object", "flips": "object",
 }  # fmt: skip
 """Types of what no sample has a value for."""
 
@@ -61,9 +62,14 @@ SAMPLES = [
     ("estimate", "--model", "llama3-8b", "--gpus", "16", "--mbs", "4"),
     ("estimate", "--model", "deepseek-v2-lite", "--gpus", "8", "--ep", "8"),
     ("estimate", "--from", str(DATA / "launch" / "megatron_arrays.sh"), "--improve"),
+    ("explain", "--model", "llama3-8b", "--gpus", "16", "--tp", "2"),
     (*SMALL[:-1], "16", "--pareto", "energy,carbon"),
     ("train-time", *SMALL[1:], "--tokens", "1T"),
     ("memory", "--model", "llama3-8b", "--gpus", "16", "--tp", "2", "--pp", "2"),
+    ("advise", "--model", "mixtral-8x7b", "--gpus", "16", "--tp", "2", "--ep", "8"),
+    ("goodput", "--model", "llama3-8b", "--gpus", "16", "--spares", "1"),
+    ("stragglers", "--model", "llama3-8b", "--gpus", "16", "--tp", "8"),
+    ("stragglers", "--model", "llama3-8b", "--gpus", "8", "--tp", "8", "--slow-gpu", "1"),
     ("schedule", "--model", "llama3-8b", "--gpus", "16", "--pp", "2"),
     ("schedule", "--pp", "2", "--microbatches", "2", "--schedule", "zb-h1"),
     ("check", "--model", "llama3-8b", "--gpus", "16", "--tp", "16"),
@@ -136,7 +142,8 @@ option of the layout pins its axis to a set of values: `8`, `4..8`, `1,2,4`, or 
 def options_page():
     """Every option: its flag, what it is, its values, its default, and whether several values are compared."""
     known, text = flags(), ["# Options", "", OPTIONS_INTRODUCTION]
-    for title, kind in (("The job", JobOptions), ("The layout", Layout), ("The question", Question)):
+    kinds = {"The job": JobOptions, "The layout": Layout, "The question": Question}
+    for title, kind in (kinds | {"Failures": Recovery, "Slow parts": Slow}).items():
         rows = []
         for name, field in kind.model_fields.items():
             said = option_of(field)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from gpuscale.collectives.estimate import Siblings, price_collective
     from gpuscale.doctor import check_up
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
+    from gpuscale.explain.advice import Advice, advise
     from gpuscale.explain.budget import MemoryBudget, memory_budget
+    from gpuscale.explain.explanation import Explanation, explain
     from gpuscale.explain.schedule import Schedule, schedule
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
@@ -36,23 +38,30 @@ if TYPE_CHECKING:
     from gpuscale.render.html.report import report
     from gpuscale.results import Estimate, PlanResult, PlanRow
     from gpuscale.rooflines import roofline
+    from gpuscale.specs.failures import Study
+    from gpuscale.training.failures import all_studies, load_study
+    from gpuscale.training.goodput import Goodput, goodput
+    from gpuscale.training.stragglers import Stragglers, stragglers
     from gpuscale.training.totals import TrainTime, train_time
     from gpuscale.validation.scores import validate
 
 __all__ = [
-    "CheckResult", "Estimate", "Export", "Finding", "GpuscaleError", "InputError", "LaunchEstimate", "LaunchJob",
-    "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Schedule", "Siblings", "Subject",
-    "TrainTime", "all_clusters", "all_gpus", "all_models", "bench", "calibrate", "calibrate_gpu", "calibrate_run",
-    "check", "check_up", "estimate", "estimate_file", "estimate_launch", "export", "import_cluster", "load_cluster",
-    "load_gpu", "load_model", "memory_budget", "place_ranks", "plan", "price_collective", "read_launch",
-    "read_subject", "report", "roofline", "save_site", "schedule", "train_time", "validate",
+    "Advice", "CheckResult", "Estimate", "Explanation", "Export", "Finding", "Goodput", "GpuscaleError", "InputError",
+    "LaunchEstimate", "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Schedule",
+    "Siblings", "Stragglers", "Study", "Subject", "TrainTime", "advise", "all_clusters", "all_gpus", "all_models",
+    "all_studies", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate",
+    "estimate_file", "estimate_launch", "explain", "export", "goodput", "import_cluster", "load_cluster", "load_gpu",
+    "load_model", "load_study", "memory_budget", "place_ranks", "plan", "price_collective", "read_launch",
+    "read_subject", "report", "roofline", "save_site", "schedule", "stragglers", "train_time", "validate",
 ]  # fmt: skip
 
 _HOMES = {
     "calibration.calibrate": "calibrate",
     "collectives.estimate": "Siblings price_collective",
     "doctor": "check_up",
+    "explain.explanation": "Explanation explain",
     "errors": "GpuscaleError InputError NoAnswerError",
+    "explain.advice": "Advice advise",
     "explain.budget": "MemoryBudget memory_budget",
     "explain.schedule": "Schedule schedule",
     "gpubench.calibrate": "calibrate_gpu",
@@ -71,6 +80,10 @@ _HOMES = {
     "render.html.report": "report",
     "results": "Estimate PlanResult PlanRow",
     "rooflines": "roofline",
+    "specs.failures": "Study",
+    "training.failures": "all_studies load_study",
+    "training.goodput": "Goodput goodput",
+    "training.stragglers": "Stragglers stragglers",
     "training.totals": "TrainTime train_time",
     "validation.scores": "validate",
 }

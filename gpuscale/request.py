@@ -493,6 +493,57 @@ class Question(Options):
         return parse_layout(value, "why")
 
 
+class Recovery(Options):
+    """What interrupts a training, and what is done about it; of one plan, as `gpuscale.training.goodput` reads them."""
+
+    failure_rate: Annotated[float | str | None, Option(
+        "Interruptions of 1,000 GPUs in a day, or a study: llama3, rsc-1, rsc-2, opt, bloom, b200 or a file.",
+        "X|NAME|PATH", "llama3", with_unit=True)] = None
+    checkpoint: Annotated[str, Option(
+        "The job waits for storage, or for a copy in host memory; or it restarts from that copy, or a peer's.", "HOW",
+        choices=("sync", "async", "memory", "peer"))] = "async"
+    checkpoint_interval: Annotated[float | None, Field(ge=LEAST, le=1e9), Option(
+        "Seconds of work between two checkpoints.", "SECONDS", "the best")] = None
+    checkpoint_bandwidth: Annotated[float | None, Field(ge=1e-3, le=1e9), Option(
+        "What storage writes for the whole job [GB/s].", "GB/S", "0.08 for each GPU")] = None
+    detection_time: Annotated[float | None, Field(ge=0, le=1e6), Option(
+        "Seconds until a failure is noticed.", "SECONDS", "120")] = None
+    restart_time: Annotated[float | None, Field(ge=0, le=1e6), Option(
+        "Seconds of a restart, beside reading the checkpoint.", "SECONDS", "420")] = None
+    repair_time: Annotated[float | None, Field(ge=0, le=1e5), Option(
+        "Hours until a failed node is back.", "HOURS", "24")] = None
+    spares: Annotated[int | None, Field(ge=0, le=MAX_GPUS), Option(
+        "Spare nodes.", default="what keeps waiting below 0.1 %, also at a rate that one in ten exceeds")] = None
+    elastic: Annotated[bool, Field(strict=True), Option(
+        "Go on with fewer replicas while nodes are missing, rather than wait for one.")] = False
+
+    @field_validator("failure_rate", mode="before")
+    @classmethod
+    def _read_rate(cls, value: float | str) -> float | str:
+        number = _number(value)
+        if number is None and isinstance(value, str) and 1 <= len(value) <= 4096:
+            return value
+        if number is None or not LEAST <= number <= 1e6:
+            raise InputError(f"{shown(value)} is out of range", field="failure_rate", hint=f"give {LEAST:g} to 1e+06")
+        return number
+
+
+SPEED = Field(ge=0.01, le=1)
+
+
+class Slow(Options):
+    """Parts of a job that are slower than the others, as `gpuscale.training.stragglers` reads them."""
+
+    slow_gpu: Annotated[float | None, SPEED, Option("One GPU, at this share of the others' speed.", "SHARE")] = None
+    slow_node: Annotated[float | None, SPEED, Option("All GPUs of one node, likewise.", "SHARE")] = None
+    slow_host: Annotated[float | None, SPEED, Option("The CPU of one node, likewise.", "SHARE")] = None
+    slow_rail: Annotated[float | None, SPEED, Option("One network link or rail, likewise.", "SHARE")] = None
+    packet_loss: Annotated[float | None, Field(ge=0, le=0.5), Option(
+        "Share of packets that one link loses.", "SHARE")] = None
+    power_cap: Annotated[float | None, Field(ge=10, le=10_000), Option(
+        "Power limit of one GPU, which runs hot or is capped [W].", "W")] = None
+
+
 # fmt: on
 
 
@@ -516,7 +567,9 @@ PLACING = ("cluster", "set", "gpus_per_node", "axis_order")
 """Options of a job that say where its ranks run; the others are for its step time and memory."""
 
 OPTIONS = {
-    name: option_of(field) for options in (JobOptions, Layout, Question) for name, field in options.model_fields.items()
+    name: option_of(field)
+    for options in (JobOptions, Layout, Question, Recovery, Slow)
+    for name, field in options.model_fields.items()
 }
 """Every option by name."""
 

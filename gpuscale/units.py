@@ -128,6 +128,14 @@ def format_seconds(time_s: float) -> str:
     return f"{_three_digits(time_s / 1e-9)} ns"
 
 
+def format_duration(time_s: float) -> str:
+    """Format a time that people wait for: `2.0 s`, `3.5 min`, `3.1 h`, `54 days`."""
+    for unit, name, most in ((1.0, "s", 120), (60.0, "min", 7200), (3600.0, "h", 172800)):
+        if abs(time_s) < most:
+            return f"{_three_digits(time_s / unit)} {name}" if time_s >= 1 else format_seconds(time_s)
+    return f"{_three_digits(time_s / 86400)} days"
+
+
 def format_count(count: float) -> str:
     """Format a count of parameters or tokens: `70.6B`, `5.24M`, `960`."""
     for unit, name in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):

@@ -16,13 +16,15 @@ import yaml
 
 from gpuscale.cli.main import commands
 from gpuscale.presets.files import KINDS, preset_names
-from gpuscale.request import JobOptions, Layout, Question, option_of
+from gpuscale.request import JobOptions, Layout, Question, Recovery, Slow, option_of
 
 HERE = Path(__file__).parent
 PRESETS = HERE.parent / "presets"
 SHARED = HERE.parents[1] / "shared"
 
-FIELDS = JobOptions.model_fields | Layout.model_fields | Question.model_fields
+FIELDS = {
+    name: field for kind in (JobOptions, Layout, Question, Recovery, Slow) for name, field in kind.model_fields.items()
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ COMMANDS = {
         "collective alltoall --sweep 1KB..1GB --factor 64 --cluster FILE --json",
         "roofline --cluster FILE",
         "placement --cluster FILE --gpus 32 --tp 4 --pp 2 --json",
+        "advise --model llama3-8b --gpus 32 --tp 4 --pp 2 --cluster FILE",
         "placement --cluster FILE --gpus 16 --tp 2 --ranks out.csv --slurm out.txt",
         "estimate --model llama3-8b --gpus 16 --tp 2 --cluster FILE --json",
         "plan --model llama3-8b --gpus 8 --tp 1,8 --pp 1 --cp 1 --zero 1 --cluster FILE",
@@ -88,6 +91,12 @@ COMMANDS = {
         "train-time FILE --days 60 --json --rate pue=1.3",
         "memory FILE --despite-rules",
         "memory FILE --json",
+        "advise FILE",
+        "advise FILE --markdown",
+        "goodput FILE --json --days 20",
+        "goodput FILE --checkpoint peer --elastic --spares 1 --failure-rate 3",
+        "stragglers FILE",
+        "stragglers FILE --slow-rail 0.3 --json",
         "check FILE",
         "check FILE --json",
         "check FILE --tp 16 --max-memory 50% --format github",

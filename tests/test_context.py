@@ -30,7 +30,7 @@ def comm(kind, cp=8, attention_s=0.0, **values):
     one = spec(kind)
     rows = layout(one, cp=cp, **values)
     block = np.array([attention_s])
-    found = context_comm_s(one.model.attentions[0], rows, one, block, block)
+    found = context_comm_s(one.model.attentions[0], rows, one, block, block)[:2]
     return [float(part[0]) for part in found], one
 
 

@@ -22,6 +22,9 @@ def commands():
             yield ("plan", "--model", name, "--gpus", gpus, "--top", 3, "--verbose")
         yield ("estimate", "--model", name, "--gpus", 64, "--tp", 8)
         yield ("memory", "--model", name, "--gpus", 64)
+        yield ("advise", "--model", name, "--gpus", 64)
+        yield ("goodput", "--model", name, "--gpus", 64)
+        yield ("stragglers", "--model", name, "--gpus", 64)
     for name in CLUSTERS:
         cluster = ("--cluster", name)
         yield ("clusters", "show", name)
@@ -29,7 +32,10 @@ def commands():
         for model in ("llama3-8b", "mixtral-8x7b"):
             yield ("roofline", *cluster, "--model", model)
             yield ("plan", "--model", model, "--gpus", 64, *cluster, "--top", 2, "--why", "tp=2")
+        yield ("goodput", "--model", "llama3-8b", "--gpus", 64, *cluster, "--checkpoint", "peer")
+        yield ("stragglers", "--model", "llama3-8b", "--gpus", 64, *cluster)
         yield ("train-time", "--model", "llama3-8b", "--gpus", 64, *cluster, "--tokens", "15T")
+        yield ("advise", "--model", "mixtral-8x7b", "--gpus", 64, "--ep", 8, *cluster)
         yield ("placement", "--gpus", 64, *cluster, "--tp", 2, "--pp", 2, "--best")
         for operation in COLLECTIVES:
             yield ("collective", operation, "--sweep", "8B..8GB", "--factor", 64, *cluster)

@@ -27,6 +27,12 @@ def test_every_node_is_the_sum_of_its_children(tree, factor):
         assert node.value == pytest.approx(was.value, rel=1e-6, abs=1e-9)
 
 
+def test_a_sum_that_steps_of_the_largest_part_pass_by_is_met():
+    parts, total = (0.15280589479510365, 0.0002913038145084673), 0.15309719860961216
+    done = settled(branch("step", [Node("gemm", parts[0]), Node("comm", parts[1])]), total)
+    assert math.fsum(child.value for child in done.children) == done.value == total
+
+
 def test_parts_that_do_not_add_up_are_refused():
     with pytest.raises(ValueError, match="add up to"):
         settled(branch("step", [Node("gemm", 1.0)]), 1.001)

@@ -1,6 +1,7 @@
 """Traffic: what each axis sends, by two routes; bytes of the papers; conservation over links; needs and faults."""
 
 import math
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,11 +14,13 @@ from gpuscale.collectives.groups import place
 from gpuscale.collectives.ideal import OPERATIONS, level_times_s
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.explain.inventory import FILLING, PHASES, Call, inventory, stage_plan
-from gpuscale.explain.subject import read_subject
+from gpuscale.launch.subject import read_subject, subject_of
 from gpuscale.explain.traffic import call_times_s, traffic_of, wire_bytes
 from gpuscale.presets.hardware import load_cluster
+from gpuscale.render.traffic import draw_traffic
 from gpuscale.rooflines import dp_tokens_per_gpu, fsdp_tokens_per_gpu, moe_dp_tokens_per_gpu
 from gpuscale.search.evaluation import evaluate
+from gpuscale.specs.site import AXES, SiteSpec
 from gpuscale.steptime.components import COMMUNICATION, INDEX
 from gpuscale.steptime.step import hop_times
 
@@ -51,6 +54,9 @@ PLANS = {
     "dualpipe": ({**DEEPSEEK, "framework": "generic"}, {"pp": 16, "ep": 64, "schedule": "dualpipe"}),
     "state spaces": ({"model": "nemotron-h-56b", "gpus": 64, "seq": 32768, "gbs": 64}, {"tp": 4, "cp": 4}),
     "parallel blocks": ({"model": "falcon-40b", "gpus": 64, "seq": 2048}, {"tp": 8, "pp": 2}),
+    "offloaded": ({**SMALL, "framework": "deepspeed", "offload": "optimizer+parameters"}, {"zero": 3}),
+    "another order": ({**LLAMA, "gpus": 256, "axis_order": "tp-cp-ep-pp-dp"}, {"tp": 4, "pp": 4, "cp": 2}),
+    "zero bubble": ({**LLAMA, "gpus": 256, "framework": "generic"}, {"tp": 4, "pp": 8, "schedule": "zb-v"}),
     "one gpu": ({"model": "gemma-2b", "gpus": 1, "gbs": 8}, {}),
 }
 
@@ -73,7 +79,9 @@ def report(subject):
 def instant(gpu):
     """A GPU that computes in no time, so that nothing hides what it sends."""
     faster = with_kernels(gpu, 1e15, 1e15)
-    return replace(faster, kernels=replace(faster.kernels, kernel_overhead_s=0.0, tile_overhead_s=0.0))
+    kernels = replace(faster.kernels, kernel_overhead_s=0.0, tile_overhead_s=0.0)
+    peaks = {precision: 1e15 * peak for precision, peak in gpu.peak_flops_per_s.items()}
+    return replace(faster, kernels=kernels, peak_flops_per_s=peaks)
 
 
 def component_s(calls, times, name):
@@ -91,7 +99,7 @@ def test_the_inventory_adds_up_to_what_the_engine_says_before_overlap(name, subj
     plan = stage_plan(subject.rows, job, step)
     calls = inventory(plan)
     times = call_times_s(job.cluster, calls)
-    hidden = {"dualpipe": {"ep_comm"}, "interleaved": {"pp_comm"}}.get(name, set())
+    hidden = {"dualpipe": {"ep_comm"}, "interleaved": {"pp_comm"}, "zero bubble": {"pp_comm"}}.get(name, set())
     for component in {"tp_comm", "cp_comm", "ep_comm", "pp_comm"} - hidden:
         expected = float(step.step.components[INDEX[component], 0])
         assert component_s(calls, times, component) == pytest.approx(expected, rel=1e-9), component
@@ -121,6 +129,19 @@ def test_phases_add_up_to_the_step(subject, report):
     for level in report.traffic_totals.levels:
         passed = math.fsum(one.bytes.get(level.level, 0.0) for one in report.network_activity)
         assert passed == pytest.approx(level.passing_bytes, rel=1e-9, abs=1)
+
+
+def test_measured_runs_of_a_site_scale_all_times():
+    subject = read_subject(None, *PLANS["405b"])
+    layout = tuple(subject.rows.row(0)[axis] for axis in AXES)
+    spec = replace(subject.spec, site=SiteSpec((0.1,), (layout,)))
+    scaled = traffic_of(subject_of(subject.job._replace(spec=spec), subject.layout))
+    plain, factor = traffic_of(subject), math.exp(0.1)
+    assert scaled.traffic_totals.exposed_s == pytest.approx(factor * plain.traffic_totals.exposed_s)
+    assert math.fsum(one.seconds for one in scaled.network_activity) == pytest.approx(scaled.traffic_totals.step_time_s)
+    for one, was in zip(scaled.traffic, plain.traffic, strict=True):
+        assert one.exposed_s == pytest.approx(factor * was.exposed_s)
+        assert one.sent_bytes_per_step == was.sent_bytes_per_step
 
 
 def test_rows_are_consistent(report):
@@ -453,3 +474,34 @@ def test_more_gpus_per_group_send_no_less():
             for gpus in (2, 8, 32, 128, 512)
         ]
         assert sizes == sorted(sizes)
+
+
+# -- what is drawn --
+
+
+def drawn(capsys, which):
+    subject = read_subject(None, *PLANS[which], despite_rules=True)
+    draw_traffic(subject, traffic_of(subject))
+    return capsys.readouterr().out
+
+
+def test_the_text_fits_and_begins_with_a_verdict(name, subject, report, capsys):
+    draw_traffic(subject, report)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[0].startswith("Nothing travels" if name == "one gpu" else "Every GPU sends ")
+
+
+def test_the_text_says_the_chain_and_what_would_help(capsys):
+    text = drawn(capsys, "405b")
+    sent = "Every GPU sends 150 GB over NVLink and 19.5 GB over the network per step; "
+    assert re.fullmatch(sent + r"[\d.]+% of the step waits\.", text.splitlines()[0])
+    assert "TP8+SP" in text
+    assert "10 in each" in text  # 3 + 2 collectives for each of two blocks
+    assert "DP needs" in text
+    assert "slow rail" in text
+    assert "stage 2 of 16, the slowest" in text
+
+
+def test_without_more_than_one_gpu_nothing_travels(capsys):
+    assert drawn(capsys, "one gpu") == "Nothing travels: every group of the plan has one GPU.\n"

@@ -14,6 +14,7 @@ from typer.core import TyperCommand
 
 from gpuscale.cli import (  # noqa: F401 - gpu adds a command
     collectives,
+    explain,
     gate,
     gpu,
     jobs,
@@ -21,6 +22,7 @@ from gpuscale.cli import (  # noqa: F401 - gpu adds a command
     measurements,
     presets,
     questions,
+    reliability,
     schedule,
     training,
 )
@@ -69,10 +71,14 @@ def _add(command: Callable[..., None], line: str) -> None:
 
 _add(jobs.plan, "Find the best layouts of a training job.")
 _add(jobs.estimate, "Evaluate one layout in seconds and GiB.")
+_add(explain.explain, "Explain one plan: time and memory as trees.")
 _add(training.train_time, "Say what a whole training takes.")
 _add(gate.check, "Say whether a job may launch: a gate for CI.")
 _add(jobs.export, "Write what a framework launches for a plan.")
 _add(questions.memory, "Show what fills a GPU, and what would fill it less.")
+_add(questions.advise, "Say what to see to before a launch.")
+_add(reliability.goodput, "Say how often to checkpoint, and what failures cost.")
+_add(reliability.stragglers, "Say what slow GPUs, nodes and links cost.")
 _add(jobs.placement, "Place ranks and groups on nodes and rails.")
 _add(schedule.schedule, "Draw the pipeline of a plan, slot by slot.")
 _add(collectives.collective, "Evaluate one collective operation.")

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from gpuscale.errors import InputError, shown
 from gpuscale.files import is_stdout, printable, same_file
 from gpuscale.presets.files import settled
-from gpuscale.request import COMPARED, OPTIONS, JobOptions, Layout, Options, Question, option_of
+from gpuscale.request import COMPARED, OPTIONS, JobOptions, Layout, Options, Question, Recovery, Slow, option_of
 
 if TYPE_CHECKING:
     from gpuscale.render.html.report import Reported
@@ -31,7 +31,13 @@ FLAGS = {
 }
 """Flags that are not the option's name with dashes."""
 
-PANELS: dict[type[Options], str] = {JobOptions: "Job", Layout: "Layout", Question: "Question"}
+PANELS: dict[type[Options], str] = {
+    JobOptions: "Job",
+    Layout: "Layout",
+    Question: "Question",
+    Recovery: "Failures",
+    Slow: "Slow parts",
+}
 OUTPUT = "Output"
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]

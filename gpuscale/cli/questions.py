@@ -1,10 +1,26 @@
-"""`gpuscale memory`: what fills a GPU."""
+"""`gpuscale memory` and `advise`: what fills a GPU, and what to see to before a launch."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Annotated, Any
 
-from gpuscale.cli.options import Json, LaunchFiles, PlanFile, Variables, option, part, takes, variables
+from gpuscale.cli.options import (
+    OUTPUT,
+    Json,
+    LaunchFiles,
+    PlanFile,
+    Variables,
+    fills_stdout,
+    option,
+    part,
+    takes,
+    variables,
+    with_flags,
+)
+from gpuscale.errors import InputError
+from gpuscale.files import write_text
 from gpuscale.render.output import print_json
 from gpuscale.request import JobOptions, Layout
 
@@ -38,3 +54,40 @@ def memory(
         print_json("memory", found)
     else:
         draw_memory(found)
+
+
+@takes(JobOptions, Layout, optional=True)
+def advise(
+    given: dict[str, Any],
+    plan_file: PlanFile = None,
+    despite_rules: DespiteRules = False,
+    launch_files: LaunchFiles = None,
+    var: Variables = None,
+    output: Annotated[Path | None, option("Write it as Markdown.", "FILE", flags="--output -o", panel=OUTPUT)] = None,
+    markdown: Annotated[bool, option("Print Markdown.", "", flags="--markdown", panel=OUTPUT)] = False,
+    json: Json = False,
+) -> None:
+    """Say what to see to before a launch: the checklist, benchmarks, settings and signs of trouble of one plan.
+
+    Examples: gpuscale advise plan.toml -o advise.md; gpuscale advise --model llama3-70b --gpus 640 --tp 8 --pp 4
+    """
+    from gpuscale.explain.advice import advise as find_advice
+    from gpuscale.launch.subject import read_subject
+    from gpuscale.render import advise as render
+
+    if json and markdown:
+        raise InputError("`json` and `markdown` are two formats of the same answer", hint="give one of them")
+    streamed = fills_stdout(output, other=json or markdown)
+    values = variables(var, launch_files)
+    job = part(given, JobOptions), part(given, Layout)
+    found = find_advice(read_subject(plan_file, *job, launch_files, values, despite_rules=despite_rules))
+    if output is not None:
+        write_text(output, render.markdown(found, with_flags))
+    if streamed:
+        return
+    if json:
+        print_json("advise", found)
+    elif markdown:
+        sys.stdout.write(render.markdown(found, with_flags))
+    else:
+        render.draw_advice(found, with_flags)

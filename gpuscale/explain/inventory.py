@@ -39,6 +39,12 @@ PHASES = ("forward", "backward", "synchronisation", "update")
 """Phases of a step: both passes of all microbatches (recomputation counts as backward), the reduction of gradients
 behind them, the optimizer with what follows it."""
 
+ENDS = frozenset({"embedding", "LM head", "loss"})
+"""What is called once for each microbatch at both ends of the model, and not in every layer."""
+
+REPLICAS = "gradients of replicas"
+"""What the copies of a shard reduce, of hybrid sharding."""
+
 FILLING = "filling and draining the pipeline"
 """Transfers between other stages, for which the stage waits; it sends nothing."""
 
@@ -442,5 +448,5 @@ def _states(plan: StagePlan, axis: str, held: float, ranks: tuple[int, int], str
             yield call("parameters", "allgather", due, weights, plan.num_microbatches)
     elif plan.zero:
         yield call("parameters", "allgather", "update", weights, 1.0)
-    of_replicas = call("gradients of replicas", "allreduce", phase, gradients / shard, 1.0)
+    of_replicas = call(REPLICAS, "allreduce", phase, gradients / shard, 1.0)
     yield replace(of_replicas, group_size=replicas, stride=stride * shard, least_s=0.0)

@@ -28,7 +28,9 @@ class Node:
         bytes: memory traffic, or what one GPU sends, in a step [bytes]
         rate: what it achieves [FLOP/s or bytes/s, by `bound`]
         limit: what the hardware would allow, by its datasheet [in the same unit]
-        bound: what of the hardware binds it: `compute`, `memory`, `network`, `launch` or `waiting`
+        bound: what of the hardware binds it: `compute`, `memory`, `network`, `host`, `launch` or `waiting`; of a branch
+            what binds most of its time
+        component: component of the step time or of memory that it counts as
         level: level of the cluster that its transfers cross
         hidden_s: what of it runs beside something else and is not in `value` [s]
         source: where its number comes from: `datasheet`, `kernel fit`, `collective model`, `guesstimate`, ...
@@ -44,6 +46,7 @@ class Node:
     rate: float | None = None
     limit: float | None = None
     bound: str | None = None
+    component: str | None = None
     level: str | None = None
     hidden_s: float | None = None
     source: str | None = None
@@ -53,6 +56,10 @@ class Node:
         said = {one.name: getattr(self, one.name) for one in fields(self)}
         said["children"] = [child.to_dict() for child in self.children]
         return {name: value for name, value in said.items() if value is not None}
+
+    def leaves(self) -> Iterator[Node]:
+        """Yield the nodes at the ends of this tree."""
+        return (node for node in self.walk() if not node.children)
 
     def walk(self) -> Iterator[Node]:
         """Yield this node and all below it, a parent before its children."""
@@ -70,7 +77,7 @@ def branch(name: str, children: Sequence[Node], **said: Any) -> Node:
 def settled(root: Node, total: float | None = None) -> Node:
     """Return a tree of parts that are not negative, with shares, whose values add up exactly to `total`.
 
-    Sums of floats that are formed in another order differ in their last digits: the largest child takes the difference.
+    Sums of floats that are formed in another order differ in their last digits: the largest children take that up.
 
     Args:
         total: of the root; its own value by default.
@@ -87,10 +94,11 @@ def settled(root: Node, total: float | None = None) -> Node:
 def _settled(node: Node, value: float, whole: float) -> Node:
     values = [child.value for child in node.children]
     if values:
-        largest = values.index(max(values))
+        largest, *others = sorted(range(len(values)), key=lambda index: -values[index])
         values[largest] += value - math.fsum(values)
+        finer = others[0] if others and values[others[0]] else largest  # steps of the largest may be too wide to hit it
         while (off := value - math.fsum(values)) != 0:
-            values[largest] = math.nextafter(values[largest], math.copysign(math.inf, off))
+            values[finer] = math.nextafter(values[finer], math.copysign(math.inf, off))
     pairs = zip(node.children, values, strict=True)
     children = tuple(_settled(child, own, whole) for child, own in pairs)
     return replace(node, value=value, share=value / whole if whole else 0.0, children=children)

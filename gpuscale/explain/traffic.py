@@ -12,7 +12,7 @@ none above: a ring has so many hops there. All that is sent is received, in the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -23,12 +23,12 @@ from gpuscale.calibration.factors import with_network
 from gpuscale.collectives import ideal
 from gpuscale.collectives.groups import place
 from gpuscale.collectives.times import collective_time_s
-from gpuscale.explain.inventory import FILLING, PHASES, Call, StagePlan, inventory, stage_plan
-from gpuscale.explain.subject import Subject
+from gpuscale.explain.inventory import FILLING, PHASES, REPLICAS, Call, StagePlan, inventory, stage_plan
+from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import Cases, unique_rows
 from gpuscale.placement.groups import rail
 from gpuscale.search.evaluation import evaluate, placed
-from gpuscale.specs.cluster import INSIDE, ClusterSpec
+from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, INDEX, Breakdown, added, contention, scaled, total_s
 from gpuscale.steptime.data_parallel import Transfers, state_transfers, unhidden_s
 from gpuscale.steptime.step import StepTime, cut_key, evaluate_passes, recomputed_share
@@ -195,6 +195,8 @@ class TrafficTotals:
     Attributes:
         stage: pipeline stage of the numbers, from 0: the slowest; of the states the one with the most parameters
         stages: pipeline stages
+        layers: layers that the stage runs; of DualPipe the mean of both directions
+        microbatches: per step
         step_time_s: seconds per step
         node_bytes: bytes that a GPU sends over links inside its node
         network_bytes: bytes that it sends over the network
@@ -207,6 +209,8 @@ class TrafficTotals:
 
     stage: int
     stages: int
+    layers: float
+    microbatches: int
     step_time_s: float
     node_bytes: float
     network_bytes: float
@@ -255,6 +259,8 @@ def traffic_of(subject: Subject) -> TrafficReport:
     totals = TrafficTotals(
         stage=plan.stage,
         stages=plan.pp,
+        layers=math.fsum(count for _, count in plan.layers),
+        microbatches=plan.num_microbatches,
         step_time_s=exposure.step_time_s,
         node_bytes=inside,
         network_bytes=network,
@@ -264,12 +270,13 @@ def traffic_of(subject: Subject) -> TrafficReport:
         beside_wire_s=exposure.beside_wire_s,
         levels=levels,
     )
+    rerun = _Rerun(plan)
     return TrafficReport(
         traffic=rows,
         traffic_totals=totals,
         network_activity=_activity(plan, rows, exposure),
-        network_needs=tuple(_needs(plan, rows)),
-        network_faults=tuple(network_faults(plan)),
+        network_needs=tuple(_needs(plan, rows, rerun)),
+        network_faults=tuple(_faults(plan, rerun)),
     )
 
 
@@ -375,7 +382,7 @@ def _states_shown(plan: StagePlan, forward_s: Any, backward_s: Any) -> dict[Part
     in_backward_s = shown_s(gathers, np.array([EVER])) if job.runtime.overlap_param_gather else gather_s / 2
     purposes: dict[Part, float] = {
         ("gradients", "synchronisation"): without_s - gather_s,
-        ("gradients of replicas", "synchronisation"): whole_s - without_s,
+        (REPLICAS, "synchronisation"): whole_s - without_s,
     }
     if plan.zero == 3:
         purposes |= {("parameters", "forward"): gather_s - in_backward_s, ("parameters", "backward"): in_backward_s}
@@ -511,35 +518,31 @@ def _row(plan: StagePlan, call: Call, each_s: float, exposed_s: float) -> AxisTr
 
 
 def _levels(plan: StagePlan, rows: Sequence[AxisTraffic], step_time_s: float) -> tuple[LevelTraffic, ...]:
-    cluster, out = plan.job.cluster, []
-    for index, level in enumerate(cluster.levels):
-        sent = math.fsum(one.level_bytes.get(level.name, 0.0) for one in rows)
-        passing = _passing(cluster, {name: _sent(rows, name) for name in _names(cluster)})[level.name]
-        below = cluster.levels[index - 1].gpus if index else 1
-        if below >= plan.job.gpus:
-            break
-        gpus = min(level.gpus, plan.job.gpus)
-        out.append(
-            LevelTraffic(
-                level=level.name,
-                fabric=level.fabric,
-                gpus=gpus,
-                egress_bytes_per_s=level.egress_bytes_per_s,
-                sent_bytes=sent,
-                passing_bytes=passing,
-                switch_bytes=passing * gpus,
-                utilisation=passing / (level.egress_bytes_per_s * step_time_s),
+    """Add up what passes the levels of the cluster that the job reaches."""
+    cluster, out, below = plan.job.cluster, [], 1
+    sent = {name: math.fsum(one.level_bytes.get(name, 0.0) for one in rows) for name in _names(cluster)}
+    passing = _passing(cluster, sent)
+    for level in cluster.levels:
+        if below < plan.job.gpus or sent[level.name]:
+            gpus = min(level.gpus, plan.job.gpus)
+            out.append(
+                LevelTraffic(
+                    level=level.name,
+                    fabric=level.fabric,
+                    gpus=gpus,
+                    egress_bytes_per_s=level.egress_bytes_per_s,
+                    sent_bytes=sent[level.name],
+                    passing_bytes=passing[level.name],
+                    switch_bytes=passing[level.name] * gpus,
+                    utilisation=passing[level.name] / (level.egress_bytes_per_s * step_time_s),
+                )
             )
-        )
+        below = level.gpus
     return tuple(out)
 
 
 def _names(cluster: ClusterSpec) -> list[str]:
     return [level.name for level in cluster.levels]
-
-
-def _sent(rows: Sequence[AxisTraffic], level: str) -> float:
-    return math.fsum(one.level_bytes.get(level, 0.0) for one in rows)
 
 
 def _passing(cluster: ClusterSpec, sent: Mapping[str, float]) -> dict[str, float]:
@@ -582,26 +585,10 @@ LEAST, MOST = 0.25, 16.0
 """Factors on bandwidths between which the needed one is looked for."""
 
 FALSE_POSITIONS = 2
-"""Evaluations between two factors that differ by two: the crossing is then known to about a percent."""
+"""Evaluations between two factors that differ by two: what more is needed is then known to about a percent."""
 
 UNBOUND = 1e4
 """Factor on bandwidths from which on latency is all that is left."""
-
-
-class _Rerun:
-    """The plan on a network that is faster by a factor inside the nodes or between them; each evaluated once."""
-
-    def __init__(self, plan: StagePlan) -> None:
-        self._plan = plan
-        self._known: dict[tuple[str, float], tuple[float, Mapping[str, float]]] = {}
-
-    def at(self, where: str, faster: float) -> tuple[float, Mapping[str, float]]:
-        """Return the step time and its components [s]."""
-        if (where, faster) not in self._known:
-            job = self._plan.job
-            slower = [1 / faster if level_side(level.fabric) == where else 1.0 for level in job.cluster.levels]
-            self._known[where, faster] = _evaluated(self._plan, with_network(job.cluster, slower))
-        return self._known[where, faster]
 
 
 def level_side(fabric: str) -> str:
@@ -609,41 +596,58 @@ def level_side(fabric: str) -> str:
     return "node" if fabric in INSIDE else "network"
 
 
-def _evaluated(plan: StagePlan, cluster: ClusterSpec) -> tuple[float, Mapping[str, float]]:
-    step = evaluate(plan.rows, replace(plan.job, cluster=cluster)).step
-    return float(step.step_time_s[0]), dict(zip(COMPONENTS, step.components[:, 0].tolist(), strict=True))
+class _Rerun:
+    """Step time and components of the plan on changed networks, each evaluated once."""
+
+    def __init__(self, plan: StagePlan) -> None:
+        self._plan = plan
+        self._known: dict[tuple[float, ...], tuple[float, Mapping[str, float]]] = {}
+
+    def slower(self, factors: Sequence[float]) -> tuple[float, Mapping[str, float]]:
+        """Return them where a byte takes longer on each level by a factor [s]."""
+        key = tuple(factors)
+        if key not in self._known:
+            job = self._plan.job
+            step = evaluate(self._plan.rows, replace(job, cluster=with_network(job.cluster, key))).step
+            components = dict(zip(COMPONENTS, step.components[:, 0].tolist(), strict=True))
+            self._known[key] = float(step.step_time_s[0]), components
+        return self._known[key]
+
+    def faster(self, where: str, factor: float) -> tuple[float, Mapping[str, float]]:
+        """Return them with so much more bandwidth on one of `SIDES` [s]."""
+        levels = self._plan.job.cluster.levels
+        return self.slower([1 / factor if level_side(level.fabric) == where else 1.0 for level in levels])
 
 
-def _needs(plan: StagePlan, rows: Sequence[AxisTraffic]) -> list[NetworkNeed]:
-    rerun, levels = _Rerun(plan), plan.job.cluster.levels
-    out = []
+def _needs(plan: StagePlan, rows: Sequence[AxisTraffic], rerun: _Rerun) -> Iterator[NetworkNeed]:
     for component in COMMUNICATION:
         crossed = {name for one in rows if one.component == component for name in one.level_bytes}
+        used = [level for level in plan.job.cluster.levels if level.name in crossed]
         for where in SIDES:
-            here = [level for level in levels if level.name in crossed and level_side(level.fabric) == where]
-            if not here:
-                continue
-            slowest = min(here, key=lambda level: level.egress_bytes_per_s)
-            step_s, now = rerun.at(where, 1.0)
-            floor_s = rerun.at(where, UNBOUND)[1][component]
+            here = [level for level in used if level_side(level.fabric) == where]
+            if here:
+                slowest = min(here, key=lambda level: level.egress_bytes_per_s)
+                yield _need(component, where, slowest, rerun)
 
-            def excess_s(faster: float, name: str = component, place: str = where, least: float = floor_s) -> float:
-                return rerun.at(place, faster)[1][name] - least - TOLERANCE * step_s  # noqa: B023 - called at once
 
-            factor = _crossing(excess_s)
-            out.append(
-                NetworkNeed(
-                    component=component,
-                    where=where,
-                    level=slowest.name,
-                    exposed_s=now[component],
-                    floor_s=min(floor_s, now[component]),
-                    bytes_per_s=slowest.egress_bytes_per_s,
-                    needed_bytes_per_s=None if factor is None else slowest.egress_bytes_per_s * factor,
-                    tolerance=TOLERANCE,
-                )
-            )
-    return out
+def _need(component: str, where: str, level: LevelSpec, rerun: _Rerun) -> NetworkNeed:
+    step_s, now = rerun.faster(where, 1.0)
+    floor_s = rerun.faster(where, UNBOUND)[1][component]
+
+    def excess_s(factor: float) -> float:
+        return rerun.faster(where, factor)[1][component] - floor_s - TOLERANCE * step_s
+
+    factor = _crossing(excess_s)
+    return NetworkNeed(
+        component=component,
+        where=where,
+        level=level.name,
+        exposed_s=now[component],
+        floor_s=min(floor_s, now[component]),
+        bytes_per_s=level.egress_bytes_per_s,
+        needed_bytes_per_s=None if factor is None else level.egress_bytes_per_s * factor,
+        tolerance=TOLERANCE,
+    )
 
 
 def _crossing(excess: Callable[[float], float]) -> float | None:
@@ -652,16 +656,16 @@ def _crossing(excess: Callable[[float], float]) -> float | None:
     Excess falls about as 1 / factor: the false position is taken in that, after doubling or halving.
     """
     low = high = 1.0  # factors with and without excess
-    if excess(1.0) > 0:
-        while excess(high) > 0:
-            low, high = high, 2 * high
-            if high > MOST:
-                return None
-    else:
+    if excess(1.0) <= 0:
         while excess(low) <= 0:
-            high, low = low, low / 2
-            if low < LEAST:
+            if low <= LEAST:
                 return LEAST
+            high, low = low, low / 2
+        return _false_position(excess, low, high)
+    while excess(high) > 0:
+        if high >= MOST:
+            return None
+        low, high = high, 2 * high
     for _ in range(FALSE_POSITIONS):
         middle = _false_position(excess, low, high)
         low, high = (middle, high) if excess(middle) > 0 else (low, middle)
@@ -673,47 +677,41 @@ def _false_position(excess: Callable[[float], float], low: float, high: float) -
     return 1 / ((1 - share) / low + share / high)
 
 
+HALF = 2.0
+"""What a byte takes longer at half the rate."""
+
 LOSS, MTU_BYTES = 1e-3, 4096
 """Share of packets that is lost, and their size on RDMA networks."""
 
+RESENDS_ONE = frozenset({"efa", "slingshot"})
+"""Networks that send a lost packet again alone (AWS SRD, Shalev et al. 2020, IEEE Micro; Slingshot's link-level retry);
+elsewhere everything behind it goes again (go-back-N of RoCE; Mittal et al. 2018, Revisiting Network Support for RDMA,
+SIGCOMM)."""
 
-def network_faults(plan: StagePlan) -> list[NetworkFault]:
-    """Return what faults of the network cost a plan, each evaluated; none for a job in one node."""
-    cluster, first = plan.job.cluster, plan.job.cluster.domain_index + 1
-    networks = [level for level in cluster.levels[first:] if level.gpus]
-    node = cluster.levels[cluster.domain_index].gpus
-    if plan.job.gpus <= 1:
-        return []
-    faults: list[tuple[str, str, float, Callable[[int], bool], str]] = []
-    if plan.job.gpus > node and networks:
-        wire = networks[0]
-        window = wire.link_bytes_per_s * 2 * networks[-1].hop_latency_s / MTU_BYTES
-        again = LOSS * window if wire.fabric != "efa" else LOSS
-        way = "everything behind each is sent again" if wire.fabric != "efa" else "each is sent again"
-        faults += [
-            ("slow_rail", "one network card at half its rate: its rail waits, and all with it", 2.0,
-             lambda index: index >= first, "rings and exchanges use all rails evenly"),
-            ("loss", f"{LOSS:.1%} of packets lost, {way}", 1 + again, lambda index: index >= first,
-             f"go-back-N with {window:.0f} packets in flight" if wire.fabric != "efa" else "selective retransmission"),
-        ]  # fmt: skip
-        if len(networks) > 1 and plan.job.gpus > wire.gpus:
-            faults.append(
-                ("congestion", f"half of the {networks[-1].name} links busy with others, or badly hashed", 2.0,
-                 lambda index: index > first, "guesstimate")
-            )  # fmt: skip
-        else:
-            faults.append(
-                ("congestion", f"half of the {wire.name} links busy with others, or badly hashed", 2.0,
-                 lambda index: index >= first, "guesstimate")
-            )  # fmt: skip
-    faults.append(
-        ("node_links", f"half of one GPU's links in the {cluster.levels[0].name} lost", 2.0,
-         lambda index: index < first, "rings use all links evenly")
-    )  # fmt: skip
-    step_s, _ = _evaluated(plan, cluster)
-    out = []
-    for name, meaning, slower, hit, source in faults:
-        changed = with_network(cluster, [slower if hit(index) else 1.0 for index in range(len(cluster.levels))])
-        time_s, _ = _evaluated(plan, changed)
-        out.append(NetworkFault(name, meaning, slower, time_s, time_s / step_s, source))
-    return out
+
+def _faults(plan: StagePlan, rerun: _Rerun) -> Iterator[NetworkFault]:
+    """Evaluate the plan with each fault; none of a network in one node, none at all on one GPU."""
+    levels, first, gpus = plan.job.cluster.levels, plan.job.cluster.domain_index + 1, plan.job.gpus
+    reached = [index for index in range(len(levels)) if not index or levels[index - 1].gpus < gpus]
+    step_s, _ = rerun.slower([1.0] * len(levels))
+
+    def fault(
+        name: str, meaning: str, slower: float, begins: int, source: str, ends: int = len(levels)
+    ) -> NetworkFault:
+        time_s, _ = rerun.slower([slower if begins <= index < ends else 1.0 for index in range(len(levels))])
+        return NetworkFault(name, meaning, slower, time_s, time_s / step_s, source)
+
+    if reached[-1] >= first:
+        leaf, top = levels[first], min(first + 1, reached[-1])
+        meaning = "one network card at half its rate: its rail waits, and all with it"
+        yield fault("slow_rail", meaning, HALF, first, "rings and exchanges use all rails evenly")
+        meaning = f"half of the {levels[top].name} links busy with others, or badly hashed"
+        yield fault("congestion", meaning, HALF, top, "guesstimate")
+        window = max(leaf.link_bytes_per_s * 2 * levels[reached[-1]].hop_latency_s / MTU_BYTES, 1.0)
+        again, source = "all behind each", f"go-back-N with {window:.0f} packets in flight"
+        if leaf.fabric in RESENDS_ONE:
+            window, again, source = 1.0, "each", "selective retransmission"
+        yield fault("loss", f"{LOSS:.1%} of packets lost, {again} sent again", 1 + LOSS * window, first, source)
+    if gpus > 1:
+        meaning = f"half of one GPU's links in its {levels[0].name} lost"
+        yield fault("node_links", meaning, HALF, 0, "rings use all links evenly", first)

@@ -7,6 +7,8 @@ lies outside the tensor-parallel region (section 4.2.2). What frameworks do diff
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from gpuscale.arrays import FloatArray
@@ -39,20 +41,29 @@ def hidden_bytes(c: Candidates, job: JobSpec) -> FloatArray:
 def layer_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Bytes saved for one layer and one microbatch, after selective recomputation; shape (N,)."""
     job = job.of_layer(kind)
-    # what each block's norm reads; parallel blocks read one hidden state, and one norm's output where they share it
-    total = hidden_bytes(c, job) / c.sequence_split * (1 if kind.parallel_blocks else kind.blocks)
-    if kind.parallel_blocks and kind.norms == 1:
-        total = total - _norm_output_bytes(c, job)
-    if kind.attention is not None:
-        total = total + _attention_bytes(kind.attention, c, job)
-    if kind.state_space is not None:
-        total = total + _state_space_bytes(kind.state_space, c, job)
-    if kind.mlp is not None:
-        total = total + _mlp_bytes(kind.mlp, c, job)
-    if kind.moe is not None:
-        total = total + _moe_bytes(kind.moe, c, job)
+    total = functools.reduce(np.add, block_activation_bytes(kind, c, job).values())
     chosen = (c.recompute_modules & arrays.EVERY_OTHER_MATMUL) > 0
     return np.where(chosen, _every_other_matmul_bytes(kind, c, job), total) if chosen.any() else total
+
+
+def block_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> dict[str, FloatArray]:
+    """Bytes saved for the blocks of one layer and one microbatch, and for what their norms read; each (N,).
+
+    Parallel blocks read one hidden state, and one norm's output where they share it.
+    """
+    read = hidden_bytes(c, job) / c.sequence_split * (1 if kind.parallel_blocks else kind.blocks)
+    if kind.parallel_blocks and kind.norms == 1:
+        read = read - _norm_output_bytes(c, job)
+    blocks = {"inputs of norms": read}
+    if kind.attention is not None:
+        blocks["attention"] = _attention_bytes(kind.attention, c, job)
+    if kind.state_space is not None:
+        blocks["state space"] = _state_space_bytes(kind.state_space, c, job)
+    if kind.mlp is not None:
+        blocks["feed-forward"] = _mlp_bytes(kind.mlp, c, job)
+    if kind.moe is not None:
+        blocks["experts"] = _moe_bytes(kind.moe, c, job)
+    return blocks
 
 
 def _narrow(job: JobSpec) -> float:

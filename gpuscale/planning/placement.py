@@ -160,7 +160,7 @@ class Placement(NamedTuple):
         axes = ", ".join(_lies(self.cluster, one) for axis, one in spans.items() if axis != "dp_cp")
         uneven = [straddling_text(one, 0) for one in spans.values() if one.levels[0].straddling]
         name = self.cluster.levels[0].name
-        unit = _one(name) if name.isalpha() else _plural(name)
+        unit = _one(name) if name.isalpha() else level_plural(name)
         leaving = [one for axis, one in spans.items() if axis in {"tp", "etp"} and one.beyond]
         said = [*(leaving_text(self.cluster, one) for one in leaving), *uneven]
         return f"{axes}; {'; '.join(said)}" if said else f"{axes}: nothing straddles {unit}"
@@ -366,11 +366,11 @@ def _lies(cluster: ClusterSpec, one: AxisSpan) -> str:
     if one.groups.axis == "pp":
         stride, gpus = one.groups.stride or 1, cluster.node_gpus
         if stride < gpus:
-            return f"{name} within {_plural(node.name)} and between neighbouring ones"
+            return f"{name} within {level_plural(node.name)} and between neighbouring ones"
         if stride == gpus:
-            return f"{name} between neighbouring {_plural(node.name)}"
+            return f"{name} between neighbouring {level_plural(node.name)}"
         nodes = f"{stride / gpus:,.1f}" if stride % gpus else f"{stride // gpus:,}"
-        return f"{name} between {_plural(node.name)} {nodes} apart"
+        return f"{name} between {level_plural(node.name)} {nodes} apart"
     over = f"{name} over {units_text(node)}"
     if node.members_max > 1:
         return f"{over} of {_range(node.members_min, node.members_max)} GPUs each"
@@ -391,7 +391,7 @@ def straddling_text(one: AxisSpan, index: int) -> str:
     parts = " + ".join(str(part) for part in level.parts[:SHOWN_PARTS])
     more = " + ..." if len(level.parts) > SHOWN_PARTS else ""
     groups = f"{level.straddling:,} of {one.groups.count:,} {axis_name(one.groups.axis)} groups"
-    return f"{groups} straddle {_plural(level.name)} ({parts}{more} GPUs)"
+    return f"{groups} straddle {level_plural(level.name)} ({parts}{more} GPUs)"
 
 
 def rails_text(one: AxisSpan, above: str | None) -> str:
@@ -408,7 +408,9 @@ def rails_text(one: AxisSpan, above: str | None) -> str:
 
 def units_text(level: LevelSpan) -> str:
     """How many instances of a level a group has members in."""
-    return f"{_range(level.units_min, level.units_max)} {_plural(level.name) if level.units_max > 1 else level.name}"
+    return (
+        f"{_range(level.units_min, level.units_max)} {level_plural(level.name) if level.units_max > 1 else level.name}"
+    )
 
 
 def _range(low: int, high: int) -> str:
@@ -419,7 +421,8 @@ def _one(name: str) -> str:
     return f"a {name}" if name in {"node", "box", "leaf", "spine", "pod", "rack"} else f"one {name}"
 
 
-def _plural(name: str) -> str:
+def level_plural(name: str) -> str:
+    """Return the plural of a level's name: `leaves`, `nodes`, `nvl72 domains`."""
     return {"leaf": "leaves", "box": "boxes"}.get(name, f"{name}s" if name.isalpha() else f"{name} domains")
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.table import Table
 
 from gpuscale.collectives.ideal import TITLES
-from gpuscale.explain.subject import Subject
-from gpuscale.explain.traffic import AxisTraffic, NetworkFault, NetworkNeed, TrafficReport, level_side
+from gpuscale.explain.inventory import ENDS, FILLING, REPLICAS
+from gpuscale.launch.subject import Subject
+from gpuscale.explain.traffic import AxisTraffic, NetworkFault, NetworkNeed, TrafficReport, TrafficTotals, level_side
 from gpuscale.planning.layouts import layout_text
 from gpuscale.render.console import draw, table
 from gpuscale.units import GB, TB, format_bytes, format_rate, format_seconds
@@ -33,8 +34,7 @@ def draw_traffic(subject: Subject, report: TrafficReport) -> None:
         _chain(subject, report),
         _collectives(report.traffic),
         _levels(report),
-        "\n".join(needs_text(report.network_needs)),
-        "\n".join(faults_text(report.network_faults)),
+        [*needs_text(report.network_needs), *faults_text(report.network_faults)],
         LEGEND,
     )
 
@@ -73,21 +73,19 @@ def _gb(size: float) -> str:
 
 def _chain(subject: Subject, report: TrafficReport) -> Table:
     """Each axis: what it calls, whom it joins, what of the network it needs for that to hide."""
-    layout, rows = subject.rows.row(0), []
     needs = {(one.component, one.where): one for one in report.network_needs}
-    where = {level.level: level_side(level.fabric) for level in report.traffic_totals.levels}
-    for axis, title in STRATEGIES.items():
-        own = [one for one in report.traffic if one.axis == axis]
-        if not own:
-            continue
+    where = {level.name: level_side(level.fabric) for level in subject.spec.cluster.levels}
+    strategies: dict[str, list[AxisTraffic]] = {}
+    for one in report.traffic:
+        strategies.setdefault(_strategy(one, subject.rows.row(0)), []).append(one)
+    rows = []
+    for name, own in strategies.items():
         main = max(own, key=lambda one: (one.time_s, one.bytes_per_call))
-        name = f"{title}{layout.get(axis, '')}"
-        name += {"tp": "+SP" * bool(layout["sp"]), "dp": f" ZeRO-{layout['zero']}"}.get(axis, "")
         need = needs.get((main.component, where[main.level]))
         rows.append(
             {
                 "strategy": name,
-                "traffic pattern": f"{_titles(own)}, {_rhythm(axis, own)}",
+                "traffic pattern": f"{_titles(own)}, {_rhythm(own, report.traffic_totals)}",
                 "group": _group(main),
                 "level": main.level,
                 "gives": format_rate(need.bytes_per_s) if need else "-",
@@ -97,17 +95,26 @@ def _chain(subject: Subject, report: TrafficReport) -> Table:
     return table(rows, left=4)
 
 
+def _strategy(one: AxisTraffic, layout: Mapping[str, int]) -> str:
+    if one.purpose == REPLICAS:
+        return f"replicas of {STRATEGIES[one.axis]}"
+    more = {"tp": "+SP" * bool(layout["sp"]), "dp": f" ZeRO-{layout['zero']}"}.get(one.axis, "")
+    return f"{STRATEGIES[one.axis]}{layout.get(one.axis, '')}{more}"
+
+
 def _titles(rows: Iterable[AxisTraffic]) -> str:
     return " + ".join(TITLES[name] for name in dict.fromkeys(one.collective for one in rows))
 
 
-def _rhythm(axis: str, rows: Sequence[AxisTraffic]) -> str:
+def _rhythm(rows: Sequence[AxisTraffic], totals: TrafficTotals) -> str:
+    """Say how often an axis calls: in a layer of a microbatch, in a microbatch, in a step."""
+    axis = rows[0].axis
+    calls = math.fsum(one.calls_per_step for one in rows if one.purpose not in ENDS)
     if axis in {"tp", "cp", "ep", "etp"}:
-        return "in each layer, both passes"
+        return f"{calls / (totals.microbatches * totals.layers):.3g} in each layer and microbatch"
     if axis == "pp":
-        return "each microbatch, both passes"
-    calls = max(one.calls_per_step for one in rows)
-    return "once a step" if calls <= 2 else f"{calls:,.0f} times a step"
+        return f"{calls / totals.microbatches:.3g} for each microbatch"
+    return f"{calls:,.0f} a step"
 
 
 def _group(one: AxisTraffic) -> str:
@@ -124,7 +131,8 @@ def _collectives(rows: Sequence[AxisTraffic]) -> Table:
     """Every collective by axis and phase; what differs in purpose or size alone is added up."""
     alike: dict[tuple[str, ...], list[AxisTraffic]] = {}
     for one in rows:
-        alike.setdefault((one.axis, one.collective, one.phase, one.level), []).append(one)
+        phase = "filling" if one.purpose == FILLING else SHORT.get(one.phase, one.phase)
+        alike.setdefault((one.axis, one.collective, phase, one.level), []).append(one)
     lines = []
     for (axis, collective, phase, level), own in alike.items():
         time_s, shown_s = (math.fsum(getattr(one, name) for one in own) for name in ("time_s", "exposed_s"))
@@ -134,13 +142,13 @@ def _collectives(rows: Sequence[AxisTraffic]) -> Table:
             {
                 "axis": {"edp": "DP exp", "embedding": "tied", "norm": "norm"}.get(axis, axis.upper()),
                 "collective": TITLES[collective],
-                "phase": SHORT.get(phase, phase),
+                "phase": phase,
                 "level": level,
                 "GPUs": f"{largest.group_size:,}",
                 "message": ("" if len({one.bytes_per_call for one in own}) == 1 else "<= ")
                 + format_bytes(largest.bytes_per_call),
-                "calls": f"{math.fsum(one.calls_per_step for one in own):,.0f}",
-                "sent GB": _gb(math.fsum(one.sent_bytes_per_step for one in own)),
+                "calls": f"{math.fsum(one.calls_per_step for one in own):,.0f}" if phase != "filling" else "-",
+                "sent GB": _gb(math.fsum(one.sent_bytes_per_step for one in own)) if phase != "filling" else "-",
                 "time": format_seconds(time_s),
                 "shows": format_seconds(shown_s) if shown_s else "-",
                 "link": f"{used:.0%}",
@@ -175,20 +183,22 @@ def _levels(report: TrafficReport) -> Table:
     return table(rows, left=2)
 
 
-def needs_text(needs: Sequence[NetworkNeed]) -> list[str]:
+def needs_text(needs: Sequence[NetworkNeed]) -> list[tuple[str, str]]:
     """Say of each component that shows what the network would have to give for it to hide."""
     out = []
     for one in needs:
-        axis, now = COMPONENT_AXES[one.component], format_rate(one.bytes_per_s)
-        limit = f"{one.tolerance:.0%} of the step"
+        now, limit = f"{format_rate(one.bytes_per_s)} GB/s per GPU", f"{one.tolerance:.0%} of the step"
         if one.needed_bytes_per_s is None:
-            out.append(f"{axis}: 16 times the bandwidth of the {one.level} still leaves more than {limit}")
+            text = f"16 times the {now} of the {one.level} still leave more than {limit} beyond latency"
         elif one.needed_bytes_per_s > one.bytes_per_s:
-            rates = f"{format_rate(one.needed_bytes_per_s)} GB/s per GPU instead of {now}"
-            out.append(f"{axis}: the {one.level} would have to give {rates} to show for {limit}")
+            rate = format_rate(one.needed_bytes_per_s)
+            text = f"the {one.level} would have to give {rate} instead of {now} to cost at most {limit}"
+        else:
+            continue
+        out.append((f"{COMPONENT_AXES[one.component]} needs", text))
     return out
 
 
-def faults_text(faults: Sequence[NetworkFault]) -> list[str]:
+def faults_text(faults: Sequence[NetworkFault]) -> list[tuple[str, str]]:
     """Say what each fault of the network costs."""
-    return [f"{one.factor - 1:+.1%} a step with {one.meaning}" for one in faults]
+    return [(one.name.replace("_", " "), f"{one.factor - 1:+.1%} per step: {one.meaning}") for one in faults]

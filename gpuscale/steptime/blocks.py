@@ -42,6 +42,7 @@ from gpuscale.steptime.tensor_parallel import (
 
 
 def _products(
+    name: str,
     linears: Sequence[Linear],
     c: Candidates,
     job: JobSpec,
@@ -53,7 +54,7 @@ def _products(
     """The products of a block, cut over TP by columns, the last one by rows; `beside`: element-wise work each way."""
     times = [linear_times(linear, c, job) for linear in linears]
     first = [time for time, linear in zip(times, linears, strict=True) if linear.split == "column"]
-    tp_forward, tp_backward = tp_block(first, times[-1], c, job, tp)
+    tp_forward, tp_backward, sent_s = tp_block(first, times[-1], c, job, tp)
     return Segment(
         gemm_breakdown(times, "forward", beside[0], tp_comm=tp_forward),
         gemm_breakdown(times, "backward", beside[1], tp_comm=tp_backward),
@@ -61,6 +62,9 @@ def _products(
         tp_collectives(c),
         modules,
         gemm_breakdown(times[-1:], "forward"),
+        name=name,
+        products=tuple((linear.name, time) for linear, time in zip(linears, times, strict=True)),
+        sent_s=sent_s,
     )
 
 
@@ -102,9 +106,10 @@ def attention_segments(attention: AttentionSpec, c: Candidates, job: JobSpec, tp
     linears = attention_linears(job.model.hidden, attention)
     times = {linear.name: linear_times(linear, c, job) for linear in linears}
     first = [times[linear.name] for linear in linears if linear.split == "column"]
-    tp_forward, tp_backward = tp_block(first, times["out_proj"], c, job, tp)
-    ups = [time for name, time in times.items() if name in {"q_up", "kv_up"}]
-    others = [time for name, time in times.items() if name not in {"q_up", "kv_up"}]
+    tp_forward, tp_backward, sent_s = tp_block(first, times["out_proj"], c, job, tp)
+    of_ups = {name: time for name, time in times.items() if name in {"q_up", "kv_up"}}
+    of_others = {name: time for name, time in times.items() if name not in of_ups}
+    ups, others = list(of_ups.values()), list(of_others.values())
     rotary = _rotary_s(attention, c, job)
     projections = Segment(
         gemm_breakdown(others, "forward", rotary, tp_comm=tp_forward),
@@ -112,9 +117,13 @@ def attention_segments(attention: AttentionSpec, c: Candidates, job: JobSpec, tp
         len(others) + 2,
         tp_collectives(c),
         tail=gemm_breakdown([times["out_proj"]], "forward"),
+        name="attention projections",
+        products=tuple(of_others.items()),
+        sent_s=sent_s,
     )
     up_forward, up_backward = gemm_breakdown(ups, "forward"), gemm_breakdown(ups, "backward")
-    up_projections = [Segment(up_forward, up_backward, len(ups), modules=MLA_UP_PROJ)] if ups else []
+    latent = Segment(up_forward, up_backward, len(ups), modules=MLA_UP_PROJ, name="latent up-projections")
+    up_projections = [latent._replace(products=tuple(of_ups.items()))] if ups else []
     core = _unfused_core if job.attention == "unfused" else _fused_core
     return [projections, *up_projections, core(attention, c, job)]
 
@@ -142,7 +151,7 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segmen
     generation = job.attention_of(attention)
     block_forward = attention_time_s(gpu, precision, *sizes, backward=False, generation=generation)
     block_backward = attention_time_s(gpu, precision, *sizes, backward=True, generation=generation)
-    comm_forward, comm_backward = context_comm_s(attention, c, job, block_forward, block_backward)
+    comm_forward, comm_backward, sent_s = context_comm_s(attention, c, job, block_forward, block_backward)
     output = c.micro_batch_size * queries * heads * attention.value_head_dim
     steps = split.blocks - 1
     merge = stream(job, steps * output * 3 * 4, 1) * (steps > 0)  # read two partial outputs, write one, in fp32
@@ -154,6 +163,8 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segmen
         1,
         collectives,
         CORE_ATTN,
+        name="attention core",
+        sent_s=sent_s,
     )
 
 
@@ -188,13 +199,15 @@ def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segm
         {"attention": 2 * (scores + values), "elementwise": softmax_back + output_s + joined_s},
         np.where(whole, UNFUSED_KERNELS, UNFUSED_KERNELS + EAGER_SOFTMAX_KERNELS),
         modules=CORE_ATTN,
+        name="attention core",
     )
 
 
 def context_comm_s(
     attention: AttentionSpec, c: Candidates, job: JobSpec, block_forward_s: FloatArray, block_backward_s: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Exposed time of what context-parallel ranks send in the forward and in the backward pass of a layer, each (N,).
+) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray]]:
+    """Exposed time of what context-parallel ranks send in the forward and in the backward pass of a layer, each (N,);
+    then both before overlap.
 
     Args:
         block_forward_s, block_backward_s: attention over one block of keys, during which a ring passes on the next one.
@@ -205,13 +218,15 @@ def context_comm_s(
     if job.runtime.cp_comm == "all_gather":
         whole, step = kv_bytes * c.cp, strides(c, job).cp
         gather_s = collective_time_s(job.cluster, "allgather", whole, c.cp, step)
-        return gather_s, gather_s + collective_time_s(job.cluster, "reducescatter", whole, c.cp, step)
+        back_s = gather_s + collective_time_s(job.cluster, "reducescatter", whole, c.cp, step)
+        return gather_s, back_s, (gather_s, back_s)
     steps = split.blocks - 1  # of a ring: keys and values, backward with their gradients, move one rank further
     pair, distance = np.minimum(split.blocks, 2), strides(c, job).cp * split.heads * np.maximum(steps, 1)
     hop_s = collective_time_s(job.cluster, "sendrecv", kv_bytes, pair, distance)
     hop_back_s = collective_time_s(job.cluster, "sendrecv", 2 * kv_bytes, pair, distance)
     sms = job.cluster.gpu.sm_count
     forward, backward = exposed_beside(hop_s, block_forward_s), exposed_beside(hop_back_s, block_backward_s)
+    sent_s, sent_back_s = steps * hop_s, steps * hop_back_s
     forward = steps * (forward + contention(hop_s - forward, sms))
     backward = steps * (backward + contention(hop_back_s - backward, sms))
     if (split.heads > 1).any():
@@ -220,7 +235,8 @@ def context_comm_s(
         there = collective_time_s(job.cluster, "alltoall", row * attention.query_width + kv_bytes, split.heads, step)
         exchange_s = there + collective_time_s(job.cluster, "alltoall", row * attention.output_width, split.heads, step)
         forward, backward = forward + exchange_s, backward + exchange_s
-    return forward, backward
+        sent_s, sent_back_s = sent_s + exchange_s, sent_back_s + exchange_s
+    return forward, backward, (sent_s, sent_back_s)
 
 
 def indexer_segments(attention: AttentionSpec, c: Candidates, job: JobSpec) -> list[Segment]:
@@ -235,7 +251,8 @@ def indexer_segments(attention: AttentionSpec, c: Candidates, job: JobSpec) -> l
     if indexer is None or indexer.shared:
         return []
     rows = tokens(c, job) / c.sequence_split
-    times = [linear_times(linear, c, job) for linear in indexer_linears(job.model.hidden, attention)]
+    linears = indexer_linears(job.model.hidden, attention)
+    times = [linear_times(linear, c, job) for linear in linears]
     keys = average_keys(job.sequence, None, "causal")
     scores_s = gemm_time_s(job.cluster.gpu, job.attention_precision, rows * indexer.heads, keys, indexer.head_dim, 1, 0)
     choice_s = stream(job, rows * keys * INDEX_SCORE_BYTES, 2)
@@ -244,6 +261,8 @@ def indexer_segments(attention: AttentionSpec, c: Candidates, job: JobSpec) -> l
             gemm_breakdown(times, "forward", choice_s, attention=scores_s),
             gemm_breakdown(times, "backward", choice_s, attention=2 * scores_s),
             len(times) + 4,
+            name="indexer",
+            products=tuple((linear.name, time) for linear, time in zip(linears, times, strict=True)),
         )
     ]
 
@@ -290,7 +309,7 @@ Mamba-2 on H200: 0.64 ms for 16384 tokens of 80 heads, 0.94 ms for 32768 tokens 
 def state_space_segments(spec: StateSpaceSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Segment]:
     """Time the state-space block of one layer: projections with their TP communication, and the recurrence."""
     linears = state_space_linears(job.model.hidden, spec)
-    return [_products(linears, c, job, tp, len(linears)), _recurrence(spec, c, job)]
+    return [_products("state-space projections", linears, c, job, tp, len(linears)), _recurrence(spec, c, job)]
 
 
 def _recurrence(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Segment:
@@ -312,6 +331,7 @@ def _recurrence(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Segment:
         {"elementwise": backward_s, "cp_comm": exchange},
         FORWARD[spec.kind]["kernels"],
         2.0 * (c.cp > 1),
+        name="recurrence",
     )
 
 
@@ -409,7 +429,8 @@ True: one kernel between two products, and sums for the gradients of the biases.
 
 def mlp_segments(mlp: MlpSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Segment]:
     """Time a dense feed-forward block."""
-    return [_feed_forward(mlp_linears(job.model.hidden, mlp), (mlp.ffn, mlp.input_matrices), c, job, tp, MLP)]
+    linears = mlp_linears(job.model.hidden, mlp)
+    return [_feed_forward("feed-forward", linears, (mlp.ffn, mlp.input_matrices), c, job, tp, MLP)]
 
 
 def shared_expert_segments(moe: MoeSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Segment]:
@@ -417,17 +438,24 @@ def shared_expert_segments(moe: MoeSpec, c: Candidates, job: JobSpec, tp: Tensor
     if not moe.shared_ffn:
         return []
     linears = [one for one in moe_dense_linears(job.model.hidden, moe) if one.name in {"shared_fc1", "shared_fc2"}]
-    return [_feed_forward(linears, (moe.shared_ffn, moe.input_matrices), c, job, tp, MOE | SHARED_EXPERTS)]
+    inner = moe.shared_ffn, moe.input_matrices
+    return [_feed_forward("shared experts", linears, inner, c, job, tp, MOE | SHARED_EXPERTS)]
 
 
 def _feed_forward(
-    linears: Sequence[Linear], inner: tuple[int, int], c: Candidates, job: JobSpec, tp: TensorParallelTime, modules: int
+    name: str,
+    linears: Sequence[Linear],
+    inner: tuple[int, int],
+    c: Candidates,
+    job: JobSpec,
+    tp: TensorParallelTime,
+    modules: int,
 ) -> Segment:
     """Two projections with an activation between; `inner` is its width and its operands."""
     width, inputs = inner
     kernels = 3 + (inputs if "activation" in job.runtime.unfused else 0)
     beside = _activation_s(job, tokens(c, job), width / c.tp, inputs)
-    return _products(linears, c, job, tp, kernels, beside, modules)
+    return _products(name, linears, c, job, tp, kernels, beside, modules)
 
 
 def _activation_s(job: JobSpec, rows: FloatArray, width: FloatArray, inputs: int) -> tuple[FloatArray, FloatArray]:
@@ -446,9 +474,10 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
     routed = routed_tokens(moe, c, job)
     local_experts = moe.experts // c.ep
     router = moe_dense_linears(hidden, moe)[0]
-    times = [linear_times(linear, c, job) for linear in (router, *latent_linears(hidden, moe))]
+    of_all = {linear.name: linear_times(linear, c, job) for linear in (router, *latent_linears(hidden, moe))}
     each = routed / local_experts
-    times += [linear_times(linear, c, job, each, local_experts) for linear in expert_linears(hidden, moe)]
+    of_all |= {one.name: linear_times(one, c, job, each, local_experts) for one in expert_linears(hidden, moe)}
+    times = list(of_all.values())
     sorted_first = _by_nccl(c, job) | (c.ep == 1)  # DeepEP and HybridEP pick tokens as they lie
     leaving = np.where(sorted_first, tokens(c, job) / c.sequence_split * moe.top_k, 0.0)
     copies = (leaving + routed) * moe.expert_width(hidden)
@@ -469,13 +498,16 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
         MOE,
         gemm_breakdown(times[-1:], "forward", moved_forward / 2, ep_comm=exchange_back / 2),
         issue_s,
+        "experts",
+        tuple(of_all.items()),
     )
     forward, backward = _activation_s(job, routed, moe.ffn / c.etp, moe.input_matrices)
     if moe.expert_bias:
         clamped = routed * moe.ffn / c.etp
         clamp_forward, clamp_backward = (stream(job, clamped * moved, 4) for moved in traffic.clamp)
         forward, backward = forward + clamp_forward, backward + clamp_backward
-    return [experts, Segment({"elementwise": forward}, {"elementwise": backward}, 1, modules=MOE | MOE_ACT)]
+    activation = Segment({"elementwise": forward}, {"elementwise": backward}, 1, modules=MOE | MOE_ACT)
+    return [experts, activation._replace(name="expert activation")]
 
 
 def _without_lead_s(issue_s: FloatArray, c: Candidates, job: JobSpec) -> FloatArray:

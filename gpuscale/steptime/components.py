@@ -75,6 +75,10 @@ class Segment(NamedTuple):
         tail: what of the forward pass no gradient needs, if the segment ends its layer: the last product and what
             follows it.
         issue_s: what the CPU takes at least to issue one of its passes [s].
+        name: what it is called; those of a layer differ.
+        products: names of its linear operators with their `GemmTimes`, and
+        sent_s: its collectives before overlap, forward and backward: of the rows that it was made for; `take` leaves
+            both as they are.
     """
 
     forward: Breakdown
@@ -84,6 +88,9 @@ class Segment(NamedTuple):
     modules: int = 0
     tail: Breakdown | None = None
     issue_s: npt.NDArray[Any] | float = 0.0
+    name: str = ""
+    products: tuple[tuple[str, Any], ...] = ()
+    sent_s: tuple[FloatArray, FloatArray] | None = None
 
     def take(self, index: IndexArray) -> Segment:
         """Give each row the segment of its combination, as `unique_rows` numbers them."""
@@ -93,7 +100,8 @@ class Segment(NamedTuple):
         )
         forward, backward = taken(self.forward, index), taken(self.backward, index)
         tail = self.tail and taken(self.tail, index)
-        return Segment(forward, backward, kernels, collectives, self.modules, tail, issue_s)
+        more = (self.name, self.products, self.sent_s)
+        return Segment(forward, backward, kernels, collectives, self.modules, tail, issue_s, *more)
 
 
 def added(*breakdowns: Breakdown) -> Breakdown:

@@ -114,7 +114,14 @@ class LayerTime(NamedTuple):
 def layer_times(
     c: Candidates, job: JobSpec, rows: Candidates, index: IndexArray, tp: TensorParallelTime
 ) -> tuple[LayerTime, ...]:
-    """Time one layer of each kind of the model for each candidate.
+    """Time one layer of each kind of the model for each candidate; arguments as those of `layer_segments`."""
+    return tuple(_layer_time(segments, c, job) for segments in layer_segments(c, job, rows, index, tp))
+
+
+def layer_segments(
+    c: Candidates, job: JobSpec, rows: Candidates, index: IndexArray, tp: TensorParallelTime
+) -> tuple[list[Segment], ...]:
+    """Time the segments of one layer of each kind of the model for each candidate.
 
     Args:
         rows, index: the distinct combinations of `SHARED_KEY` among the candidates, and which each of them has.
@@ -124,15 +131,14 @@ def layer_times(
     sixteen = replace(job, precision=job.attention_precision)
     wide_of_kind = _segments_by_kind(c, sixteen, rows, index, tp._replace(gather=tp.wide_gather))
     return tuple(
-        _layer_time((wide_of_kind if job.precision in kind.wide_under else of_kind)(kind), c, job)
-        for kind in job.model.trained_kinds
+        (wide_of_kind if job.precision in kind.wide_under else of_kind)(kind) for kind in job.model.trained_kinds
     )
 
 
 def _segments_by_kind(
     c: Candidates, job: JobSpec, rows: Candidates, index: IndexArray, tp: TensorParallelTime
 ) -> Callable[[LayerSpec], list[Segment]]:
-    """Return what lists the segments of one kind of layer; arguments as those of `layer_times`."""
+    """Return what lists the segments of one kind of layer; arguments as those of `layer_segments`."""
     attention, state_space, mlp, shared_experts = (
         partial(one, tp=tp) for one in (attention_segments, state_space_segments, mlp_segments, shared_expert_segments)
     )
@@ -169,7 +175,7 @@ def without_tp(segment: Segment) -> Segment:
     forward, backward = (
         {name: value for name, value in one.items() if name != "tp_comm"} for one in (segment.forward, segment.backward)
     )
-    return segment._replace(forward=forward, backward=backward, collectives=0.0)
+    return segment._replace(forward=forward, backward=backward, collectives=0.0, sent_s=None)
 
 
 def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> LayerTime:
@@ -180,9 +186,7 @@ def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Lay
     repeated: list[Segment] = []
     for segment in segments:
         backward = added(backward, segment.backward)
-        # of a repeated forward pass the arithmetic counts as `recompute`, the rest as what it was
-        kept = {name: value for name, value in segment.forward.items() if name in NOT_RECOMPUTE}
-        once_more = {**kept, "recompute": total_s(segment.forward) - total_s(kept)}
+        once_more = repeated_forward(segment)
         again.append(once_more)
         if segment.modules and (c.recompute_modules & segment.modules).any():
             chosen = (c.recompute_modules & segment.modules > 0) * 1.0
@@ -200,15 +204,28 @@ def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Lay
     return LayerTime(forward, backward, passes[2], total_s(forward), total_s(backward), total_s(passes[2]))
 
 
-def _not_again(segments: Sequence[Segment], job: JobSpec) -> Breakdown:
-    """What a repeated forward pass leaves out where it stops early, negative: the last product of the layer, whose
-    result no gradient needs, and what follows it (torch.utils.checkpoint, `early_stop`)."""
+def repeated_forward(segment: Segment) -> Breakdown:
+    """Break down a repeated forward pass: the arithmetic counts as `recompute`, the rest as what it was."""
+    kept = {name: value for name, value in segment.forward.items() if name in NOT_RECOMPUTE}
+    return {**kept, "recompute": total_s(segment.forward) - total_s(kept)}
+
+
+def stops_before(segments: Sequence[Segment], job: JobSpec) -> Segment | None:
+    """Return the segment whose tail a repeated forward pass leaves out, if it stops early."""
     ends = [segment for segment in segments if segment.tail]
     stops = {"yes": True, "compiled": bool(job.runtime.compile), "no": False}[job.runtime.recompute_stops_early]
     if not (ends and stops):
+        return None
+    return next((segment for segment in ends if segment.modules == MOE), ends[-1])  # shared experts come before
+
+
+def _not_again(segments: Sequence[Segment], job: JobSpec) -> Breakdown:
+    """What a repeated forward pass leaves out where it stops early, negative: the last product of the layer, whose
+    result no gradient needs, and what follows it (torch.utils.checkpoint, `early_stop`)."""
+    last = stops_before(segments, job)
+    tail = (last and last.tail) or {}
+    if not tail:
         return {}
-    last = next((segment for segment in ends if segment.modules == MOE), ends[-1])  # shared experts come before
-    tail = last.tail or {}
     kept = {name: -value for name, value in tail.items() if name in NOT_RECOMPUTE}
     return {**kept, "recompute": -total_s(tail) - total_s(kept)}
 
@@ -336,16 +353,17 @@ def _norms(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Segment
     apart = 0 if job.runtime.compile else 2 * blocks
     forward = stream(job, rows * (2 * norms * passes + 3 * blocks + mask * dropped), kernels)
     backward = stream(job, rows * (4 * norms * passes + apart + (2 + mask) * dropped), kernels)
-    return [Segment({"elementwise": forward}, {"elementwise": backward}, kernels, modules=LAYERNORM)]
+    return [Segment({"elementwise": forward}, {"elementwise": backward}, kernels, modules=LAYERNORM, name="norms")]
 
 
 def _joint_projection(c: Candidates, job: JobSpec) -> list[Segment]:
     """The 2h x h projection at the entry of a multi-token-prediction module; its output is gathered over TP."""
-    times = [linear_times(linear, c, job) for linear in joint_linears(job.model.hidden)]
+    times = {linear.name: linear_times(linear, c, job) for linear in joint_linears(job.model.hidden)}
     size = tokens(c, job) * job.model.hidden * job.activation_bytes
     gather = collective_time_s(job.cluster, "allgather", size, c.tp, strides(c, job).tp)
-    forward, backward = (gemm_breakdown(times, name, tp_comm=gather) for name in ("forward", "backward"))
-    return [Segment(forward, backward, 2, 1.0 * (c.tp > 1))]
+    forward, backward = (gemm_breakdown([*times.values()], name, tp_comm=gather) for name in ("forward", "backward"))
+    own = Segment(forward, backward, 2, 1.0 * (c.tp > 1))
+    return [own._replace(name="joint projection", products=tuple(times.items()))]
 
 
 def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:

@@ -92,22 +92,25 @@ class StepTime:
             pipeline, waiting for the allocator where memory is short (`launch`), summing gradients of microbatches
             (`elementwise`), what data parallelism adds, gradient clipping and optimizer on the GPU, the optimizer on
             the CPU with all copies to and from host memory.
+        candidates, counts, passes: what the microbatches are made of: layers by kind of each evaluated stage, and one
+            microbatch through the model.
+        factor: what measured runs of a site make of all this.
     """
 
     step_time_s: FloatArray
     bottleneck: IndexArray
     dp_total_s: FloatArray
     beside: Breakdown
-    _candidates: Candidates
-    _counts: tuple[FloatArray, ...]
-    _passes: Passes
-    _factor: FloatArray | None = None
+    candidates: Candidates
+    counts: tuple[FloatArray, ...]
+    passes: Passes
+    factor: FloatArray | None = None
 
     @cached_property
     def components(self) -> FloatArray:
         """`step_time_s` by component, shape (components, N); the second route to the total."""
-        c, passes = self._candidates, self._passes
-        counts = [at_place(count, self.bottleneck) for count in self._counts]
+        c, passes = self.candidates, self.passes
+        counts = [at_place(count, self.bottleneck) for count in self.counts]
         share = recomputed_share(c, counts)
         cost: Breakdown = {}
         for layer, number in zip(passes.layers, counts, strict=True):
@@ -122,7 +125,7 @@ class StepTime:
             out[INDEX[name]] = value
         for name, value in self.beside.items():
             out[INDEX[name]] += value
-        return out if self._factor is None else out * self._factor
+        return out if self.factor is None else out * self.factor
 
 
 def step_time(
@@ -187,24 +190,33 @@ def step_time(
             "optimizer": optimizer_s,
             "offload": copies_s + offload_s,
         },
-        _candidates=c,
-        _counts=counts,
-        _passes=passes,
-        _factor=factor,
+        candidates=c,
+        counts=counts,
+        passes=passes,
+        factor=factor,
     )
 
 
 def slowest_of(c: Candidates) -> FloatArray:
     """By how much the slowest GPU of a job takes longer than the usual one, as a share of its time, shape (N,).
 
-    All wait for it in every step. Of N values that are spread normally the largest is about the quantile
-    (N - 3/8) / (N + 1/4) (Blom 1958, Statistical Estimates and Transformed Beta-Variables).
+    All wait for it in every step.
     """
     gpus = np.atleast_1d(c.tp * c.pp * c.cp * c.dp)
     alike = gpus.size > 0 and bool((gpus == gpus.flat[0]).all())  # as in a search
     counts, row = (gpus.flat[:1], np.zeros(1, dtype=np.intp)) if alike else np.unique(gpus, return_inverse=True)
-    share = [GPU_SPREAD * NormalDist().inv_cdf((one - 0.375) / (one + 0.25)) for one in counts.tolist()]
-    return np.array(share)[row]
+    return np.array([slowest_share(one) for one in counts.tolist()])[row]
+
+
+def slowest_share(count: int, spread: float = GPU_SPREAD) -> float:
+    """Return by how much the largest of N values that are spread normally is above their mean, on average.
+
+    It is about the quantile (N - 3/8) / (N + 1/4) (Blom 1958, Statistical Estimates and Transformed Beta-Variables).
+
+    Args:
+        spread: standard deviation, as a share of the mean.
+    """
+    return spread * NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
 def recomputed_share(c: Candidates, counts: Sequence[FloatArray]) -> FloatArray:

@@ -68,13 +68,17 @@ def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:
 
 
 class GemmTimes(NamedTuple):
-    """Forward, input-gradient and weight-gradient time of one linear operator, and its casts, each (N,) [s]."""
+    """Forward, input-gradient and weight-gradient time of one linear operator, and its casts, each (N,) [s].
+
+    `slow` is how much longer its products take because of the widths of their rows (`misalignment`).
+    """
 
     forward: FloatArray
     dgrad: FloatArray
     wgrad: FloatArray
     stream_forward: FloatArray
     stream_backward: FloatArray
+    slow: FloatArray
 
     @property
     def backward(self) -> FloatArray:
@@ -132,6 +136,7 @@ def linear_times(
         slow * gemm_time_s(gpu, precision, inputs, outputs, rows, groups, wgrad_output_bytes(job)),
         cast_forward,
         cast_backward,
+        slow,
     )
 
 
@@ -182,8 +187,9 @@ def gemm_breakdown(
 
 def tp_block(
     first: Sequence[GemmTimes], last: GemmTimes, c: Candidates, job: JobSpec, tp: TensorParallelTime
-) -> tuple[FloatArray, FloatArray]:
-    """Exposed tensor-parallel communication around a block of column- then row-parallel GEMMs, forward and backward.
+) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray]]:
+    """Exposed tensor-parallel communication around a block of column- then row-parallel GEMMs, forward and backward;
+    then both before overlap.
 
     With SP: AllGather before, ReduceScatter after; backward AllGathers the output gradient, ReduceScatters the input
     gradient and gathers the block's input again (Korthikanti et al. 2022, section 4.2.2). Without: one AllReduce in
@@ -201,7 +207,8 @@ def tp_block(
     sms = job.cluster.gpu.sm_count
     backward = backward + _beside(gather, total(first, "dgrad"), sms) + _beside(scatter, wgrad, sms)
     without_sp = _beside(reduce, wgrad, sms) if job.runtime.async_tp_reduce else reduce
-    return np.where(c.sp == 1, forward, reduce), np.where(c.sp == 1, backward, without_sp)
+    sent_s = gather + scatter + reduce  # either with SP or without
+    return np.where(c.sp == 1, forward, reduce), np.where(c.sp == 1, backward, without_sp), (sent_s, sent_s + gather)
 
 
 def _beside(communication_s: FloatArray, compute_s: FloatArray, sm_count: int) -> FloatArray:

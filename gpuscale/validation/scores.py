@@ -32,8 +32,8 @@ NOT_COMPARABLE = frozenset({"broken-pp", "per-layer", "digitized", "low-confiden
 LEAST_OF_FAMILY = 8
 """Comparable rows from which on a family counts in the balanced figures."""
 
-AT_ONCE = 512
-"""Runs that are evaluated together; each takes some 15 kB on the way, and more at once leave memory in shreds."""
+AT_ONCE = 2048
+"""Runs that are evaluated together; each takes some 15 kB on the way."""
 
 COUNTED = {
     name: index for index, name in enumerate(

@@ -1,0 +1,41 @@
+"""`gpuscale explain` and `compare`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from gpuscale.cli.options import OUTPUT, Json, LaunchFiles, PlanFile, Variables, Verbose, option, part, takes, variables
+from gpuscale.render.output import print_json
+from gpuscale.request import JobOptions, Layout
+
+
+@takes(JobOptions, Layout, optional=True)
+def explain(
+    given: dict[str, Any],
+    plan_file: PlanFile = None,
+    despite_rules: Annotated[
+        bool, option("Also a layout that the framework's rules refuse, as a fork may run.", "", flags="--despite-rules")
+    ] = False,
+    launch_files: LaunchFiles = None,
+    var: Variables = None,
+    depth: Annotated[int | None, option("Levels of the trees.", default="4", panel=OUTPUT)] = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Explain one plan: the step and its memory as trees, down to operators and collectives.
+
+    Examples: gpuscale explain plan.toml; gpuscale explain --model llama3-70b --gpus 640 --tp 8 --pp 4;
+    gpuscale explain --from run.sh
+    """
+    from gpuscale.explain.explanation import explain_subject
+    from gpuscale.launch.subject import read_subject
+
+    options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
+    subject = read_subject(plan_file, options, layout, launch_files, values, despite_rules=despite_rules)
+    found = explain_subject(subject)
+    if json:
+        print_json("explain", found)
+    else:
+        from gpuscale.render.explain import draw_explanation
+
+        draw_explanation(found, depth=depth, verbose=verbose)

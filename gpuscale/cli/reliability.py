@@ -1,0 +1,68 @@
+"""`gpuscale goodput` and `gpuscale stragglers`: what failures and slow parts cost."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from gpuscale.cli.options import Json, LaunchFiles, PlanFile, Variables, option, part, takes, variables, with_flags
+from gpuscale.cli.questions import DespiteRules
+from gpuscale.render.output import print_json
+from gpuscale.request import JobOptions, Layout, Question, Recovery, Slow, read
+
+JOB = dict.fromkeys((*JobOptions.model_fields, *Layout.model_fields), "")
+RELIABILITY = JOB | dict.fromkeys((*Recovery.model_fields, "rate"), "")
+SLOW = JOB | dict.fromkeys((*Slow.model_fields, "restart_time"), "")
+
+
+@takes(JobOptions, Layout, Question, Recovery, optional=True, only=RELIABILITY)
+def goodput(
+    given: dict[str, Any],
+    plan_file: PlanFile = None,
+    days: Annotated[float | None, option("Length of the training.", "DAYS", "30", panel="Failures")] = None,
+    despite_rules: DespiteRules = False,
+    launch_files: LaunchFiles = None,
+    var: Variables = None,
+    json: Json = False,
+) -> None:
+    """Say how often to write checkpoints, and which share of the time counts: failures, restarts, repairs.
+
+    Examples: gpuscale goodput plan.toml; gpuscale goodput plan.toml --failure-rate rsc-1 --checkpoint sync --spares 8
+    """
+    from gpuscale.launch.subject import read_subject
+    from gpuscale.render.reliability import draw_goodput
+    from gpuscale.training.goodput import goodput as find
+
+    job, values = (part(given, JobOptions), part(given, Layout)), variables(var, launch_files)
+    subject = read_subject(plan_file, *job, launch_files, values, despite_rules=despite_rules)
+    rates = read(Question, part(given, Question)).rate
+    result = find(subject, run_days=days, rates=rates, **part(given, Recovery))
+    if json:
+        print_json("goodput", result)
+    else:
+        draw_goodput(result)
+
+
+@takes(JobOptions, Layout, Slow, Recovery, optional=True, only=SLOW)
+def stragglers(
+    given: dict[str, Any],
+    plan_file: PlanFile = None,
+    despite_rules: DespiteRules = False,
+    launch_files: LaunchFiles = None,
+    var: Variables = None,
+    json: Json = False,
+) -> None:
+    """Say what a slow GPU, node, host or link costs a job, and whether it is cheaper to leave it out.
+
+    Examples: gpuscale stragglers plan.toml; gpuscale stragglers plan.toml --slow-node 0.9
+    """
+    from gpuscale.launch.subject import read_subject
+    from gpuscale.render.reliability import draw_stragglers
+    from gpuscale.training.stragglers import stragglers as find
+
+    job, values = (part(given, JobOptions), part(given, Layout)), variables(var, launch_files)
+    subject = read_subject(plan_file, *job, launch_files, values, despite_rules=despite_rules)
+    result = find(subject, restart_time=given.get("restart_time"), **part(given, Slow))
+    if json:
+        print_json("stragglers", result)
+    else:
+        draw_stragglers(result, spell=with_flags)

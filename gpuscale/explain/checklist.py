@@ -1,0 +1,389 @@
+"""The reference's checklist before a launch, each line with the value of one job, what to run, and what it must say.
+
+The lines are those of the reference ("Networks", pre-launch checklist); a line about something that the job has not is
+left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gpuscale.architecture.parameters import model_parameters
+from gpuscale.explain.benchmarks import LIBRARIES, Benchmark
+from gpuscale.explain.traffic import TrafficReport
+from gpuscale.launch.subject import Subject
+from gpuscale.planning.placement import PlacedOrder, axis_name, level_plural, rails_text, straddling_text
+from gpuscale.planning.remedies import Change, evaluated
+from gpuscale.rooflines import allreduce_bytes_per_s, dp_tokens_per_gpu, fsdp_tokens_per_gpu
+from gpuscale.specs.cluster import INSIDE, LevelSpec
+from gpuscale.steptime.step import slowest_of
+from gpuscale.units import GBIT, format_bytes, format_count, format_seconds, plural
+
+
+@dataclass(frozen=True)
+class Item:
+    """One line of the checklist.
+
+    Attributes:
+        name: what is checked
+        now: what this job has or needs
+        check: what to run or to look at
+        expect: what it must say
+    """
+
+    name: str
+    now: str
+    check: str
+    expect: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the lines are made from."""
+
+    subject: Subject
+    traffic: TrafficReport
+    placed: PlacedOrder
+    benchmarks: Sequence[Benchmark]
+
+    @property
+    def network(self) -> LevelSpec | None:
+        """The innermost level of the network that the job crosses; None where it stays inside a box or rack."""
+        cluster = self.subject.spec.cluster
+        outside = [level for level in cluster.levels if level.fabric not in INSIDE]
+        inside = cluster.levels[cluster.domain_index].gpus
+        return outside[0] if outside and self.subject.spec.gpus > inside else None
+
+    @property
+    def hosts(self) -> int:
+        """Machines of the job."""
+        return -(-self.subject.spec.gpus // self.subject.spec.cluster.host_gpus)
+
+
+def checklist(
+    subject: Subject, traffic: TrafficReport, placed: PlacedOrder, benchmarks: Sequence[Benchmark]
+) -> Iterator[Item]:
+    """Yield the lines that concern a job, in the order in which they are best checked."""
+    case = Case(subject, traffic, placed, benchmarks)
+    for line in LINES:
+        yield from line(case)
+
+
+TOOLS = {
+    "NVIDIA": {
+        "topology": "nvidia-smi topo -m",
+        "links": "nvidia-smi nvlink --status",
+        "throttle": "nvidia-smi -q -d PERFORMANCE,CLOCK",
+    },
+    "AMD": {"topology": "rocm-smi --showtopo", "links": "amd-smi xgmi -l", "throttle": "rocm-smi --showclocks"},
+}
+"""Vendor -> what shows how its GPUs are joined, whether links are up, and clocks."""
+
+LINK_NAMES = {"nvlink": "NVLink", "xgmi": "xGMI", "ici": "ICI"}
+
+
+def _tool(case: Case, name: str) -> str:
+    return TOOLS.get(case.subject.spec.cluster.gpu.vendor, {}).get(name, "")
+
+
+def _topology(case: Case) -> Iterator[Item]:
+    spec = case.subject.spec
+    levels = []
+    for level in spec.cluster.levels:
+        count = -(-spec.gpus // level.gpus)
+        name = level_plural(level.name) if count > 1 else level.name
+        levels.append(f"{count:,} {name} of {level.gpus:,}")
+    gpu, tool = spec.cluster.gpu, _tool(case, "topology")
+    if not tool or spec.gpus == 1:
+        return
+    path = f"NV{gpu.links} between all GPUs" if gpu.link_name == "nvlink" else f"{gpu.link_name} or PCIe as the preset"
+    near = "; each GPU's card at PIX or PXB" if case.network is not None and case.network.nics_per_gpu >= 1 else ""
+    now = f"{spec.gpus:,} {gpu.title} in {', '.join(levels)}"
+    yield Item("topology", now, f"`{tool}` on every node", f"{path}{near}, the same everywhere")
+
+
+def _links(case: Case) -> Iterator[Item]:
+    cluster, gpu = case.subject.spec.cluster, case.subject.spec.cluster.gpu
+    tool = _tool(case, "links")
+    if not tool or not gpu.links or cluster.node_gpus == 1 or case.subject.spec.gpus == 1:
+        return
+    name = LINK_NAMES.get(gpu.link_name, gpu.link_name)
+    each = gpu.link_bytes_per_s / 1e9
+    now = f"{gpu.links} links of {each:g} GB/s each way per GPU: {cluster.levels[0].egress_bytes_per_s / 1e9:g} GB/s"
+    most = max((one for one in case.benchmarks if one.level == cluster.levels[0].name), default=None, key=_busbw)
+    reach = f"; busbw {most.busbw_gb_per_s:.0f} GB/s in the {most.axis.upper()} benchmark" if most else ""
+    yield Item(name, now, f"`{tool}`", f"{gpu.links} links up on every GPU{reach}")
+
+
+def _busbw(one: Benchmark) -> float:
+    return one.busbw_gb_per_s
+
+
+def _nccl(case: Case) -> Iterator[Item]:
+    spec = case.subject.spec
+    if not case.benchmarks:
+        return
+    chosen = {f"{axis_name(one.axis)} {one.algorithm}": one.channels for one in case.benchmarks}
+    library = LIBRARIES[spec.cluster.gpu.vendor]
+    now = "predicted: " + ", ".join(f"{name} ({count} channels)" if count else name for name, count in chosen.items())
+    fabric = case.network
+    through = {"infiniband": "NET/IB with GDRDMA", "roce": "NET/IB with GDRDMA", "efa": "NET/AWS Libfabric (efa)",
+               "slingshot": "NET/AWS Libfabric (cxi)"}  # fmt: skip
+    plugin = f"; `{through[fabric.fabric]}`, not NET/Socket" if fabric and fabric.fabric in through else ""
+    check = f"NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING in the first run: version of {library}, channels"
+    yield Item(library, now, check, f"one version on all {case.hosts:,} hosts{plugin}")
+
+
+def _memory(case: Case) -> Iterator[Item]:
+    found = case.subject.estimate
+    plan, logged = found.plan, found.logged_memory_gib
+    free = plan.memory_limit_gib - plan.memory_gib
+    room = f"{free:.1f} GiB free" if free >= 0 else f"{-free:.1f} GiB too much"
+    now = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}: {room}"
+    told = f"reserved {logged['reserved']:.1f} GiB, all of the device {logged['nvidia-smi']:.1f} GiB, no growth"
+    expect = told if plan.fits else "it does not fit: change the plan first"
+    yield Item("memory headroom", now, "`torch.cuda.max_memory_reserved()` after the second step", expect)
+
+
+def _groups(case: Case) -> Iterator[Item]:
+    shown = []
+    for axis, one in case.placed.spans.items():
+        if axis != "dp_cp":
+            first = ",".join(str(rank) for rank in one.groups.offsets()[:3].tolist())
+            more = ",.." if one.groups.size > 3 else ""
+            shown.append(f"{axis_name(axis)} {one.groups.count:,} x {one.groups.size} (ranks {first}{more})")
+    if shown:
+        check = "`gpuscale placement` with these options beside the ranks that the framework logs for its groups"
+        yield Item("groups", "; ".join(shown), check, "the same ranks in the first group of each axis")
+
+
+def _sharding(case: Case) -> Iterator[Item]:
+    plan, held = case.subject.estimate.plan, case.subject.estimate.memory
+    if plan.dp * plan.cp == 1:
+        return
+    states = {"weights": "weights", "gradients": "gradients", "optimizer_state": "moments"}
+    sizes = ", ".join(f"{name} {held[key]:.1f}" for key, name in states.items())
+    over = f"shared by {plan.shard_size} GPUs" if plan.zero else "on every replica"
+    now = f"ZeRO-{plan.zero} ({plan.sharding}) {over}: {sizes} GiB per GPU"
+    yield Item("sharding policy", now, "memory allocated after the first optimizer step, at rest", "the sum of these")
+
+
+def _batch(case: Case) -> Iterator[Item]:
+    spec, plan = case.subject.spec, case.subject.estimate.plan
+    tokens = spec.tokens_per_step / spec.gpus
+    now = (
+        f"{spec.global_batch_size:,} x {spec.sequence:,} = {format_count(spec.tokens_per_step)} tokens: DP {plan.dp} x "
+        f"microbatch {plan.micro_batch_size} x {plan.num_microbatches:,} accumulated; {tokens:,.0f} tokens per GPU"
+    )
+    if plan.dp == 1:
+        yield Item("batch", now, "what the first step logs", "these sizes, and the batch that the learning rate is for")
+        return
+    cluster = spec.cluster
+    index = next((i for i, level in enumerate(cluster.levels) if level.gpus >= spec.gpus), len(cluster.levels) - 1)
+    sharded = plan.zero >= 2
+    wide = allreduce_bytes_per_s(cluster, index, plan.tp * plan.pp)
+    if not math.isfinite(wide):
+        return
+    peak = cluster.gpu.peak(spec.precision)
+    least = fsdp_tokens_per_gpu(peak, wide) if sharded else dp_tokens_per_gpu(peak, wide, in_network_reduction=False)
+    expect = f"more than {least:,.0f} tokens per GPU, from which {'FSDP' if sharded else 'DP'} is bound by compute"
+    yield Item("batch", now, "what the first step logs", f"these sizes; {expect}")
+
+
+NETWORK_CHECKS = {
+    "infiniband": ("ibstat | grep -E 'Rate|State'", "ib_write_bw -d mlx5_0 -s 8388608 --report_gbits",
+                   "ibv_devinfo | grep active_mtu", "active_mtu 4096; InfiniBand needs neither PFC nor ECN",
+                   "perfquery -x: no symbol errors, XmitWait steady"),
+    "roce": ("ibdev2netdev; ethtool IFACE | grep Speed", "ib_write_bw -d mlx5_0 -x 3 -s 8388608 --report_gbits",
+             "ibv_devinfo | grep active_mtu; mlnx_qos -i IFACE",
+             "active_mtu 4096 (interface 9000), PFC on the priority of RDMA alone, ECN (DCQCN) on cards and switches",
+             "ethtool -S IFACE | grep -E 'prio._pause|discard|ecn|out_of_sequence': no discards"),
+    "efa": ("fi_info -p efa -t FI_EP_RDM | grep -c domain", "fi_pingpong -p efa", "ip link show | grep mtu",
+            "mtu 9001; SRD retransmits by itself, there is no PFC or ECN to set",
+            "rdma -p statistic show: retrans_pkts steady"),
+    "slingshot": ("fi_info -p cxi | grep -c domain", "fi_pingpong -p cxi", "ip link show hsn0 | grep mtu",
+                  "mtu 9000; switches manage congestion", "ethtool -S hsn0 | grep -E 'pause|discard'"),
+    "eni": ("ethtool IFACE | grep Speed", "iperf3 -P 16", "ip link show | grep mtu", "mtu 9001",
+            "ss -ti | grep -c retrans"),
+    "ethernet": ("ethtool IFACE | grep Speed", "iperf3 -P 16", "ip link show | grep mtu", "mtu 9000 on every hop",
+                 "ethtool -S IFACE | grep -E 'discard|pause'"),
+}  # fmt: skip
+"""Fabric -> what shows the rate, what measures a card, what shows MTU and flow control, what these must say, and
+counters to watch."""
+
+
+def _cards(case: Case) -> Iterator[Item]:
+    level = case.network
+    if level is None or level.fabric not in NETWORK_CHECKS:
+        return
+    rate, measure, *_ = NETWORK_CHECKS[level.fabric]
+    card = level.nic_bytes_per_s or level.link_bytes_per_s / level.nics_per_gpu
+    per_host = level.nics_per_gpu * case.subject.spec.cluster.host_gpus
+    now = f"{per_host:g} x {card / GBIT:g} Gbit/s per host, {level.egress_bytes_per_s / 1e9:g} GB/s per GPU"
+    reach = card / GBIT * level.link_efficiency
+    expect = f"{card / GBIT:g} Gbit/s each; {reach:.0f} Gbit/s of a large transfer"
+    yield Item("NICs", now, f"`{rate}`; `{measure}`", expect)
+
+
+FLOW = ("loss", "congestion")
+"""Faults of `gpuscale.explain.traffic` that flow control is there for."""
+
+
+def _flow(case: Case) -> Iterator[Item]:
+    level = case.network
+    if level is None or level.fabric not in NETWORK_CHECKS:
+        return
+    *_, shows, must, counters = NETWORK_CHECKS[level.fabric]
+    cost = {one.name: one for one in case.traffic.network_faults}
+    costs = [f"{one.factor - 1:+.1%} of the step with {one.meaning}" for name, one in cost.items() if name in FLOW]
+    now = "; ".join([level.fabric, *costs])
+    yield Item(
+        "MTU, PFC, ECN", now, f"`{shows}`; `{counters.split(':')[0]}`", f"{must}; {counters.split(':')[-1].strip()}"
+    )
+
+
+def _rails(case: Case) -> Iterator[Item]:
+    spec = case.subject.spec
+    if case.network is None or all(level.rails == "none" for level in spec.cluster.levels):
+        return
+    above = spec.cluster.levels[-1].name if len(spec.cluster.levels) > 1 else None
+    spans = [one for axis, one in case.placed.spans.items() if one.rails and axis != "dp_cp"]
+    said = "; ".join(rails_text(one, above) for one in spans)
+    uneven = [straddling_text(one, 0) for one in spans if one.levels[0].straddling]
+    if spans:
+        check = "cabling: card i of every node on rail switch i (`ibnetdiscover`, LLDP); NCCL_DEBUG=INFO names cards"
+        yield Item("rail alignment", "; ".join([said, *uneven]), check, "GPU i sends by card i on every node")
+
+
+def _measured(case: Case) -> Iterator[Item]:
+    if case.benchmarks:
+        names = ", ".join(dict.fromkeys(f"{one.collective} ({axis_name(one.axis)})" for one in case.benchmarks))
+        now = f"{names}: the lines below; all_reduce_perf alone would not show them"
+        if any(one.collective == "allreduce" for one in case.benchmarks):
+            now = f"{names}: the lines below"
+        expect = "busbw within the interval of each line, on every set of nodes of the job"
+        yield Item("benchmarks", now, "each command, on all nodes in turn", expect)
+
+
+def _variance(case: Case) -> Iterator[Item]:
+    plan = case.subject.estimate.plan
+    waits = float(slowest_of(case.subject.rows)[0])
+    now = (
+        f"{format_seconds(plan.step_time_s)} predicted, 80 % within {format_seconds(plan.step_time_low_s)} to "
+        f"{format_seconds(plan.step_time_high_s)}; the slowest of {plural(case.subject.spec.gpus, 'GPU')} is "
+        f"{waits:.1%} behind the usual one"
+    )
+    check = (
+        f"100 steps after the tenth (`gpuscale calibrate run LOG --measure`); `{_tool(case, 'throttle')}`".removesuffix(
+            "; ``"
+        )
+    )
+    yield Item("step-time variance", now, check, f"no rank more than {2 * waits:.0%} behind the median, no drift")
+
+
+def _overlap(case: Case) -> Iterator[Item]:
+    totals = case.traffic.traffic_totals
+    if not totals.time_s:
+        return
+    hidden = 1 - totals.exposed_s / totals.time_s
+    now = (
+        f"{format_seconds(totals.time_s)} of communication per step, of which {format_seconds(totals.exposed_s)} shows"
+    )
+    yield Item(
+        "overlap", now, "a profile of one step (torch.profiler, nsys): collectives beside GEMMs", f"{hidden:.0%} hidden"
+    )
+
+
+def _bubble(case: Case) -> Iterator[Item]:
+    plan, seconds = case.subject.estimate.plan, case.subject.estimate.breakdown
+    if plan.pp == 1:
+        return
+    now = (
+        f"{plan.bubble_fraction:.1%} of the step ({format_seconds(seconds['bubble'])}): {plan.schedule}, PP {plan.pp} "
+        f"x {plan.vpp}, {plan.num_microbatches:,} microbatches"
+    )
+    check = "a profile of the first stage: from its last forward pass to its first backward pass, and at the end"
+    yield Item("bubble share", now, check, f"{format_seconds(seconds['bubble'])} per step without work")
+
+
+def _experts(case: Case) -> Iterator[Item]:
+    spec, plan = case.subject.spec, case.subject.estimate.plan
+    if not spec.model.is_moe or plan.ep == 1:
+        return
+    rows = [one for one in case.traffic.traffic if one.axis == "ep"]
+    took_s = math.fsum(one.time_s for one in rows)
+    experts = max(kind.moe.experts for kind in spec.model.kinds if kind.moe is not None)
+    now = (
+        f"{experts // plan.ep} of {experts} experts per GPU, EP {plan.ep}: AllToAll {format_seconds(took_s)} per step, "
+        f"busiest rank {spec.moe_imbalance:g} x the mean"
+    )
+    check = "tokens per expert and EP rank in the log; AllToAll in a profile of one step"
+    yield Item(
+        "expert placement", now, check, f"no rank above {spec.moe_imbalance:g} x the mean; {format_seconds(took_s)}"
+    )
+
+
+INTERRUPTIONS, INTERRUPTED_DAYS, INTERRUPTED_GPUS = 419, 54, 16_384
+"""Unexpected interruptions of Llama 3 405B's training in so many days on so many H100 (Llama Team 2024, arXiv
+2407.21783, section 3.3.4)."""
+
+STORAGE_BYTES_PER_S = 2e9
+"""What one host writes of a checkpoint [bytes/s] (guesstimate)."""
+
+
+def checkpoint_interval_s(write_s: float, between_failures_s: float) -> float:
+    """Return the interval at which writing and lost work cost least: sqrt(2 x write x time between failures).
+
+    Young 1974, "A first order approximation to the optimum checkpoint interval", Communications of the ACM 17 (9).
+    """
+    return math.sqrt(2 * write_s * between_failures_s)
+
+
+def _checkpoint(case: Case) -> Iterator[Item]:
+    spec, plan = case.subject.spec, case.subject.estimate.plan
+    size = model_parameters(spec.model).total * (spec.states.weight + spec.states.optimizer)
+    write_s = size / (case.hosts * STORAGE_BYTES_PER_S)
+    gpu_hours = INTERRUPTED_DAYS * 24 * INTERRUPTED_GPUS / INTERRUPTIONS
+    between_s = gpu_hours / spec.gpus * 3600
+    every_s = checkpoint_interval_s(write_s, between_s)
+    now = (
+        f"{format_bytes(size)}: {format_seconds(write_s)} at {STORAGE_BYTES_PER_S / 1e9:g} GB/s per host "
+        f"(guesstimate); a failure every {_duration(between_s)} at Llama 3's rate"
+    )
+    steps = max(1, round(every_s / plan.step_time_s))
+    expect = f"one every {_duration(every_s)} ({plural(steps, 'step')}) costs least (Young); time the restart too"
+    yield Item("checkpoint interval", now, "write one, and read it back, before the run", expect)
+
+
+def _duration(time_s: float) -> str:
+    """Write a long time in the unit that suits it."""
+    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
+        if time_s >= 2 * unit:
+            return f"{time_s / unit:.3g} {name}"
+    return format_seconds(time_s)
+
+
+LINES: tuple[Callable[[Case], Iterator[Item]], ...] = (
+    _topology, _links, _nccl, _memory, _groups, _sharding, _batch, _cards, _flow, _rails, _measured, _overlap,
+    _variance, _bubble, _experts, _checkpoint,
+)  # fmt: skip
+
+
+def rendezvous(subject: Subject) -> Iterator[tuple[str, str, str]]:
+    """Yield variables of NCCL for the first run, and those that would make the step shorter: name, value, reason."""
+    spec, plan = subject.spec, subject.estimate.plan
+    if spec.gpus == 1 or spec.cluster.gpu.vendor not in LIBRARIES:
+        return
+    axes = ", ".join(name.upper() for name in ("tp", "cp", "ep", "pp", "dp") if getattr(plan, name) > 1)
+    yield "NCCL_DEBUG", "INFO", f"first run alone: cards, channels and algorithms of the groups of {axes}"
+    able = any(level.in_network_reduction for level in spec.cluster.levels if level.fabric not in INSIDE)
+    if able and not spec.cluster.sharp:
+        for _, remedy in evaluated(subject.job, subject.layout, [Change((), {"sharp": "on"})]):
+            gain = remedy.step_time_s / plan.step_time_s - 1
+            if gain <= -0.001:
+                why = (
+                    f"SHARP would change the step by {gain:+.1%}; takes nccl-rdma-sharp-plugins and a manager of trees"
+                )
+                yield "NCCL_COLLNET_ENABLE", "1", why

@@ -1,0 +1,99 @@
+"""`explain`: where each second and each byte of a plan goes, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuscale.arguments import public
+from gpuscale.explain.memories import memory_trees
+from gpuscale.explain.nodes import Node
+from gpuscale.explain.steps import step_tree
+from gpuscale.launch.subject import Subject, read_subject
+from gpuscale.results import PlanRow
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What there is to say of one plan.
+
+    Attributes:
+        model: name of the model
+        cluster: name of the cluster
+        gpus: GPUs of the job
+        plan: the layout and its numbers; `rank` and `variants` are 1
+        step: seconds of a step on the slowest stage, as a tree: phases, passes, layers, blocks, operators and
+            collectives; the root is `step_time_s` of the plan, every node the exact sum of its children
+        memory: bytes of one GPU of the first, the heaviest middle and the last stage, as a tree each
+        traffic: what travels where, by axis of the layout and level of the cluster
+        thresholds: distance of the plan from where something else would bind it
+        suggestions: the most profitable changes, each evaluated again
+        flips: single quantities that would change the choice of the plan
+    """
+
+    model: str
+    cluster: str
+    gpus: int
+    plan: PlanRow
+    step: Node
+    memory: tuple[Node, ...]
+    traffic: tuple[Any, ...] = ()
+    thresholds: tuple[Any, ...] = ()
+    suggestions: tuple[Any, ...] = ()
+    flips: tuple[Any, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the body of `gpuscale.explain/1`."""
+        return {
+            "model": self.model,
+            "cluster": self.cluster,
+            "gpus": self.gpus,
+            "plan": self.plan.to_dict(),
+            "step": self.step.to_dict(),
+            "memory": [stage.to_dict() for stage in self.memory],
+            "traffic": list(self.traffic),
+            "thresholds": list(self.thresholds),
+            "suggestions": list(self.suggestions),
+            "flips": list(self.flips),
+        }
+
+
+@public
+def explain(
+    plan_file: str | Path | None = None,
+    *,
+    layout: Mapping[str, Any] | None = None,
+    launch_files: Sequence[str | Path] | None = None,
+    variables: Mapping[str, str] | None = None,
+    despite_rules: bool = False,
+    **options: Any,
+) -> Explanation:
+    """Explain one plan: of a file, of launch files, or of arguments, which replace what a file says.
+
+    Args:
+        plan_file: as `gpuscale plan -o` writes it.
+        layout: values of `gpuscale.request.Layout` by name.
+        launch_files, variables: as in `gpuscale.estimate_launch`.
+        despite_rules: also a layout that the framework's rules refuse, as a fork of it may run.
+        options: those of `gpuscale.request.JobOptions`, `model` and `gpus` among them.
+
+    Raises:
+        InputError: two sources of a plan, none, unusable input, or a layout that breaks a rule.
+    """
+    path = None if plan_file is None else Path(plan_file)
+    return explain_subject(read_subject(path, options, layout, launch_files, variables, despite_rules=despite_rules))
+
+
+def explain_subject(subject: Subject) -> Explanation:
+    """Explain a plan that is evaluated."""
+    found = subject.estimate
+    return Explanation(
+        model=found.model,
+        cluster=found.cluster,
+        gpus=found.gpus,
+        plan=found.plan,
+        step=step_tree(subject),
+        memory=memory_trees(subject),
+    )

@@ -1,0 +1,108 @@
+"""The memory of a pipeline stage as a tree: components, and what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gpuscale.arrays import FloatArray
+from gpuscale.explain.nodes import Node, branch, settled
+from gpuscale.explain.steps import layer_names
+from gpuscale.launch.subject import Subject
+from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL
+from gpuscale.layouts.stages import FIRST, LAST, MIDDLE
+from gpuscale.memory.activations import block_activation_bytes, hidden_bytes, layer_activation_bytes
+from gpuscale.memory.model import COMPONENTS
+from gpuscale.memory.states import dense_parameters, expert_parameters, whole_gradients
+from gpuscale.search.evaluation import placed
+
+STATES = {"weights": 3, "gradients": 2, "master_weights": 1, "optimizer_state": 1}
+"""Component -> ZeRO stage from which on it is sharded."""
+
+SOURCES = {"nccl_buffers": "framework profile", "framework_reserve": "framework profile", "fragmentation": "fit"}
+"""Where the bytes of a component come from, if not from counting tensors."""
+
+
+def memory_trees(subject: Subject) -> tuple[Node, ...]:
+    """Return the memory of the first, the heaviest middle and the last stage, one GPU each [bytes].
+
+    Each root is the stage's memory by the search, exactly. A pipeline of one or two stages has as many trees.
+    """
+    by_stage = subject.evaluation.memory.by_stage[:, 0]
+    middle = MIDDLE + int(by_stage[MIDDLE:].argmax())
+    position = subject.evaluation.stages.position[subject.evaluation.stage_row[0]]
+    places = {int(position[place]): place for place in (FIRST, middle, LAST)}
+    return tuple(_stage(subject, place, index, float(by_stage[place])) for index, place in sorted(places.items()))
+
+
+def _stage(subject: Subject, place: int, index: int, total: float) -> Node:
+    memory = subject.evaluation.memory
+    shape = memory.by_stage.shape
+    held = {name: float(np.broadcast_to(getattr(memory, name), shape)[place, 0]) for name in COMPONENTS}
+    parts = []
+    for name, size in held.items():
+        made_of: Sequence[Node] = ()
+        if name in STATES:
+            made_of = _parameters(subject, place, sharded=_is_sharded(subject, name))
+        elif name == "activations":
+            made_of = _activations(subject, place)
+        node = _scaled(branch(name, made_of), size) if size and made_of else Node(name, size)
+        parts.append(_counted_as(replace(node, name=name.replace("_", " ")), name))
+    return settled(branch(f"stage {index}", parts), total)
+
+
+def _scaled(node: Node, value: float) -> Node:
+    """Return a tree whose root has another value, its parts in proportion."""
+    factor = value / node.value if node.value else 0.0
+    return replace(node, value=value, children=tuple(_scaled(child, child.value * factor) for child in node.children))
+
+
+def _counted_as(node: Node, component: str) -> Node:
+    children = tuple(_counted_as(child, component) for child in node.children)
+    return replace(node, component=component, children=children, source=SOURCES.get(component, "counted"))
+
+
+def _is_sharded(subject: Subject, name: str) -> bool:
+    c = subject.rows
+    kept_whole = name == "gradients" and bool(np.any(whole_gradients(c, subject.spec)))
+    return int(c.zero[0]) >= STATES[name] and not kept_whole
+
+
+def _parameters(subject: Subject, place: int, *, sharded: bool) -> list[Node]:
+    """Return the parameters whose states one GPU of a stage holds, in proportion."""
+    c, job = subject.rows, subject.spec
+    stages, row, parameters = placed(c, job)
+    dense = float(parameters.dense[place, 0])
+    shards = (float(parameters.shard[0]), float(parameters.expert_shard[0])) if sharded else (1.0, 1.0)
+    layers = []
+    for kind, name, held in zip(job.model.trained_kinds, layer_names(job.model), stages.held(row), strict=True):
+        number = float(held[place, 0])
+        own = number * float(dense_parameters(kind, job.model.hidden, c.tp)[0])
+        routed = number * float(expert_parameters(kind, job.model.hidden, c.ep, c.etp)[0])
+        dense -= own
+        own, routed = own / shards[0], routed / shards[1]
+        blocks = (Node("routed experts", routed), Node("all else", own)) if routed else ()
+        layers.append(Node(name, own + routed, children=blocks, count=number))
+    ends = Node("embedding and LM head", dense / shards[0] if dense > 0.5 else 0.0)
+    return [*layers, ends]
+
+
+def _activations(subject: Subject, place: int) -> list[Node]:
+    """Return what one microbatch saves at a stage, in proportion to what all in flight save."""
+    c, job, evaluation = subject.rows, subject.spec, subject.evaluation
+    counts = [float(one[place, 0]) for one in evaluation.stages.layers(evaluation.stage_row)]
+    number = sum(counts)
+    by_operator = bool(c.recompute_modules[0] & EVERY_OTHER_MATMUL)
+    whole = 0.0 if by_operator else min(float(c.recompute_layers[0]), number)
+    kept = 1 - whole / max(number, 1)
+    nodes = []
+    for kind, name, count in zip(job.model.trained_kinds, layer_names(job.model), counts, strict=True):
+        sizes: dict[str, FloatArray] = block_activation_bytes(kind, c, job.of_layer(kind))
+        if by_operator:
+            sizes = {"chosen products": layer_activation_bytes(kind, c, job)}
+        blocks = [Node(block, float(size[0]) * count * kept) for block, size in sizes.items()]
+        nodes.append(branch(name, blocks, count=count * kept))
+    inputs = float((hidden_bytes(c, job) / c.sequence_split)[0])
+    return [*nodes, Node("inputs of recomputed layers", inputs * whole, count=whole)]

@@ -1,0 +1,161 @@
+"""Signs of trouble: what a step takes where something is not as the plan has it, and what to suspect first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gpuscale.explain.benchmarks import LIBRARIES
+from gpuscale.explain.traffic import NetworkFault
+from gpuscale.launch.subject import Subject
+from gpuscale.planning.remedies import Change, evaluated
+from gpuscale.request import overlap_name, overlap_of
+from gpuscale.search.robust import KNOBS, WORST, perturbed_s
+from gpuscale.specs.cluster import INSIDE
+
+NOTICEABLE = 0.005
+"""Share of the step below which a difference is lost in what steps differ by from one to the next (a choice)."""
+
+SOCKETS = 8.0
+"""How much longer a byte takes over TCP through host memory than by RDMA (guesstimate)."""
+
+THROTTLED = 1.25
+"""How much longer kernels take on a GPU that throttles by power or heat (guesstimate)."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """One way in which a run may differ from the plan.
+
+    Attributes:
+        step_time_s: seconds per step with it
+        slower: step time over the predicted one, less 1
+        memory_gib: GiB per GPU at the fullest stage with it
+        suspect: what to suspect
+        check: what shows whether that is it
+        source: where the numbers come from: `rerun` with the option changed, or how much slower something is taken
+            to be, and from where
+    """
+
+    step_time_s: float
+    slower: float
+    memory_gib: float
+    suspect: str
+    check: str
+    source: str
+
+
+class _Slip(NamedTuple):
+    """A setting that may be missed."""
+
+    change: Change
+    suspect: str
+    check: str
+
+
+def signs(subject: Subject, faults: Sequence[NetworkFault]) -> tuple[Sign, ...]:
+    """Return what would be noticed, the least of it first."""
+    was_gib = subject.estimate.plan.memory_gib
+    of_network = (
+        _sign(subject, fault.step_time_s, fault.meaning, CHECKS[fault.name], fault.source)
+        for fault in faults
+        if fault.name in CHECKS
+    )
+    found = (*_missed(subject), *_slow(subject), *of_network)
+    noticed = [
+        one for one in found if one.slower >= NOTICEABLE or abs(one.memory_gib - was_gib) >= NOTICEABLE * was_gib
+    ]
+    return tuple(sorted(noticed, key=lambda one: (one.step_time_s, one.suspect)))
+
+
+CHECKS = {
+    "slow_rail": "each card alone, then all at once; NCCL_DEBUG=INFO names the card of every channel",
+    "loss": "retransmissions and drops in the counters of cards and switches, before and after a step",
+    "congestion": "the benchmarks across nodes while neighbours run, and alone",
+    "node_links": "links up on every GPU, and the benchmarks inside every node",
+}
+"""Fault of `gpuscale.explain.traffic` -> what shows it."""
+
+
+def _sign(subject: Subject, step_s: float, suspect: str, check: str, source: str, gib: float | None = None) -> Sign:
+    plan = subject.estimate.plan
+    return Sign(step_s, step_s / plan.step_time_s - 1, plan.memory_gib if gib is None else gib, suspect, check, source)
+
+
+def _missed(subject: Subject) -> Iterator[Sign]:
+    """Settings of the plan that a launch may miss, each evaluated anew."""
+    slips = list(_slips(subject))
+    by_change = {id(slip.change): slip for slip in slips}
+    for change, remedy in evaluated(subject.job, subject.layout, [slip.change for slip in slips]):
+        slip = by_change[id(change)]
+        yield _sign(subject, remedy.step_time_s, slip.suspect, slip.check, "rerun", remedy.memory_gib)
+
+
+def _slips(subject: Subject) -> Iterator[_Slip]:
+    plan, spec = subject.estimate.plan, subject.spec
+    on = overlap_of(spec.runtime)
+    for part in on:
+        less = overlap_name([one for one in on if one != part])
+        check = f"a profile of one step: {part.upper()} collectives beside GEMMs, or not"
+        yield _Slip(_job(overlap=less), f"{part.upper()} communication does not overlap", check)
+    switches = spec.cluster.nvls and spec.cluster.levels[0].in_network_reduction
+    slips = (
+        (plan.sp, _layout(sp=False), "sequence parallelism is off", "the option in the log"),
+        (plan.recompute == "none", _layout(recompute="full"), "all layers are recomputed", "the option in the log"),
+        (
+            plan.schedule == "interleaved",
+            _layout(vpp=1),
+            "the pipeline is not interleaved",
+            "chunks per rank in the log",
+        ),
+        (
+            switches and spec.cluster.gpu.vendor == "NVIDIA",
+            _job(nvls="off"),
+            "NVLS is not used",
+            "NCCL_DEBUG=INFO: `NVLS multicast support`",
+        ),
+        (spec.precision in {"fp8", "fp4"}, _job(precision="bf16"), "GEMMs run in bf16", "kernel names in a profile"),
+        (spec.runtime.cuda_graphs != "none", _job(cuda_graphs="none"), "CUDA graphs are off", "launches in a profile"),
+        (spec.runtime.compile, _job(compile="off"), "torch.compile is off", "TORCH_LOGS=graph_breaks,recompiles"),
+    )
+    yield from (_Slip(change, suspect, check) for planned, change, suspect, check in slips if planned)
+
+
+def _layout(**values: Any) -> Change:
+    return Change((), {}, values)
+
+
+def _job(**values: Any) -> Change:
+    return Change((), values)
+
+
+def _slow(subject: Subject) -> Iterator[Sign]:
+    """Hardware and hosts that are slower than planned with."""
+    spec, plan = subject.spec, subject.estimate.plan
+    knobs = {knob.name: knob for knob in KNOBS}
+    cases = [
+        ("kernels", THROTTLED, "all GPUs throttle", "clocks, power and temperature under load", "guesstimate"),
+        ("host", knobs["host"].factor(WORST), "CPUs launch kernels late", "CPU governor, NUMA binding of ranks", ""),
+    ]
+    if spec.gpus > 1:
+        check = "time per iteration by rank without synchronisation: one rank is late in all of its groups"
+        cases.append(("slow_gpu", THROTTLED, "one GPU throttles, and all wait for it", check, "guesstimate"))
+    if spec.model.is_moe and plan.ep > 1:
+        factor = knobs["imbalance"].factor(WORST)
+        cases.append(("imbalance", factor, "experts are used unevenly", "tokens per expert in the log", ""))
+    outside = [level for level in spec.cluster.levels if level.fabric not in INSIDE]
+    inside = spec.cluster.levels[spec.cluster.domain_index].gpus
+    nccl = spec.cluster.gpu.vendor in LIBRARIES
+    if nccl and outside and spec.gpus > inside and outside[0].fabric not in {"ethernet", "eni"}:
+        check = "NCCL_DEBUG=INFO has `NET/Socket` in place of the fabric's plugin, or no GDRDMA"
+        cases.append(("network", SOCKETS, "NCCL sends over TCP", check, "guesstimate"))
+    for name, factor, suspect, check, source in cases:
+        step_s = float(perturbed_s(subject.rows, spec, {name: factor})[0])
+        yield _sign(
+            subject,
+            step_s,
+            suspect,
+            check,
+            f"{factor:.3g} x the {knobs[name].meaning}; " + (source or knobs[name].source),
+        )

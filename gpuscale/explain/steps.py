@@ -1,0 +1,433 @@
+"""The time of a step as a tree: phases, passes, layers, blocks, operators and collectives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gpuscale.collectives.groups import place
+from gpuscale.explain.counting import counting_bytes, counting_flops, microbatch
+from gpuscale.explain.nodes import Node, branch, settled
+from gpuscale.launch.subject import Subject
+from gpuscale.layouts.ranks import strides
+from gpuscale.layouts.stages import FIRST, LAST, at_place, share_of_end
+from gpuscale.search.evaluation import placed
+from gpuscale.specs.job import JobSpec
+from gpuscale.specs.model import LayerSpec, ModelSpec
+from gpuscale.steptime.blocks import ARITHMETIC_FRACTION
+from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, Breakdown, Segment
+from gpuscale.steptime.data_parallel import optimizer_time_s, state_transfers
+from gpuscale.steptime.layer import NOT_RECOMPUTE, LayerTime, stops_before
+from gpuscale.steptime.step import recomputed_share
+
+BESIDE = {
+    "norms": "norms and residuals",
+    "attention projections": "rotary embedding",
+    "attention core": "softmax and copies",
+    "indexer": "choice of keys",
+    "recurrence": "convolution and recurrence",
+    "feed-forward": "activation",
+    "shared experts": "activation",
+    "experts": "permutation",
+    "expert activation": "activation",
+}
+"""Block of a layer -> what its element-wise work is, beside casts and biases."""
+
+ENDS = {FIRST: "embedding", LAST: "LM head and loss"}
+
+GRADIENTS = {"dgrad": "input gradient", "wgrad": "weight gradient"}
+
+HARDWARE = {"hbm": "memory", "host": "host", "launch": "launch", "compute": "compute"}
+"""What limits a component (`COMPONENTS`) -> what of the hardware binds it; the network where it is not here."""
+
+WAITING = {"waiting", "bubble"}
+
+BOUNDS = ("compute", "memory", "network", "host", "launch", "waiting")
+"""Values of `Node.bound` in a step."""
+
+OVERHEAD = 4
+"""A kernel that takes this many times what arithmetic or traffic do is bound by what it takes to start."""
+
+SOURCES = {"launch": "framework fit", "bubble": "schedule formula", "offload": "host model", "waiting": "guesstimate"}
+
+
+class Counted(NamedTuple):
+    """One thing evaluated on three clocks: its seconds, FLOPs and bytes of memory traffic."""
+
+    seconds: Any
+    flops: Any
+    bytes: Any
+
+
+class Scope(NamedTuple):
+    """The job, and what its operators are held against.
+
+    Attributes:
+        levels: component -> level of the cluster that its groups reach over.
+    """
+
+    job: JobSpec
+    levels: Mapping[str, str]
+
+    def leaf(
+        self, name: str, component: str, value: Any, flops: Any = 0, moved: Any = 0, *, wide: bool = False
+    ) -> Node:
+        """Return one operator, once: what it counts as, what binds it and what its datasheet allows.
+
+        Args:
+            wide: it runs in 16 bits whatever the job's precision.
+        """
+        seconds, work, traffic = _one(value), _one(flops), _one(moved)
+        gpu, limit = self.job.cluster.gpu, None
+        bound = "waiting" if component in WAITING else HARDWARE.get(COMPONENTS[component].limit, "network")
+        if work or traffic:
+            peak = gpu.peak(self.job.attention_precision if wide else self.job.precision)
+            compute_s, memory_s = work / peak, traffic / gpu.memory_bandwidth_bytes_per_s
+            bound, limit = ("memory", gpu.memory_bandwidth_bytes_per_s) if memory_s > compute_s else ("compute", peak)
+            bound = "launch" if OVERHEAD * max(compute_s, memory_s) < seconds else bound
+        return Node(
+            name,
+            seconds,
+            count=1.0,
+            flops=work or None,
+            bytes=traffic or None,
+            limit=limit,
+            bound=bound,
+            component=component,
+            level=self.levels.get(component),
+            source=self.source(component),
+        )
+
+    def source(self, component: str) -> str:
+        """Return where the time of a component comes from."""
+        cluster = self.job.cluster
+        if component in COMMUNICATION:
+            return "collective model, measured" if cluster.calibration else "collective model"
+        if component in SOURCES:
+            return SOURCES[component]
+        constants = {"gemm": "gemm_fraction", "attention": "attention_forward_fraction"}
+        text = cluster.gpu.sources.get(f"kernels.{constants.get(component, 'hbm_fraction')}", "")
+        return "guesstimate" if text.startswith("guesstimate") else "kernel fit" if "fit" in text else "published"
+
+
+def step_tree(subject: Subject) -> Node:
+    """Return the time of a step by what takes it, on the slowest stage [s].
+
+    The root is the step time of the search, exactly. By component the leaves add up to `StepTime.components`.
+    """
+    step = subject.evaluation.step
+    scope = Scope(subject.spec, axis_levels(subject))
+    factor = 1.0 if step.factor is None else _one(step.factor)
+    phases = [_microbatches(subject, scope), *_beside(subject, scope)]
+    root = branch("step", [_stretched(phase, factor) for phase in phases])
+    return rated(settled(replace(root, count=1.0), _one(step.step_time_s)), scope.job)
+
+
+def rated(node: Node, job: JobSpec) -> Node:
+    """Return a tree with what its nodes achieve, and with what binds most of each branch.
+
+    A branch is held against the time that its FLOPs take at the peaks of their precisions.
+    """
+    children = tuple(rated(child, job) for child in node.children)
+    if not children:
+        work = node.flops if node.bound == "compute" else node.bytes
+        rate = work / node.value if node.limit and work and node.value and node.bound != "launch" else None
+        return replace(node, rate=rate, limit=node.limit if rate else None)
+    peak, seconds = job.cluster.gpu.peak(job.precision), dict.fromkeys(BOUNDS, 0.0)
+    for leaf in node.leaves():
+        seconds[leaf.bound or "waiting"] += leaf.value
+    flops, moved, hidden_s = (_sum(children, name) for name in ("flops", "bytes", "hidden_s"))
+    rate = limit = None
+    if flops:
+        peaks = [one.limit if one.limit and (one.children or one.bound == "compute") else peak for one in children]
+        least_s = math.fsum((one.flops or 0.0) / own for one, own in zip(children, peaks, strict=True))
+        rate, limit = flops / node.value, flops / least_s
+    bound, more = max(seconds, key=lambda name: seconds[name]), {"flops": flops, "bytes": moved, "hidden_s": hidden_s}
+    return replace(node, children=children, rate=rate, limit=limit, bound=bound, **more)  # type: ignore[arg-type]
+
+
+def _sum(nodes: Sequence[Node], name: str) -> float | None:
+    return math.fsum(getattr(node, name) or 0.0 for node in nodes) or None
+
+
+def axis_levels(subject: Subject) -> dict[str, str]:
+    """Return for each communication component the outermost level that one of its groups crosses."""
+    c, apart = subject.rows, strides(subject.rows, subject.spec)
+    groups = {
+        "tp_comm": (c.tp, apart.tp),
+        "cp_comm": (c.cp, apart.cp),
+        "ep_comm": (np.maximum(c.ep, c.etp), np.where(c.ep > 1, apart.ep, apart.etp)),
+        "pp_comm": (np.minimum(c.pp, 2), apart.pp),
+        "dp_comm": (c.dp * c.cp, apart.dp_cp),
+    }
+    levels, found = subject.spec.cluster.levels, {}
+    for name, (size, stride) in groups.items():
+        crossed = np.flatnonzero(place(subject.spec.cluster, size, stride).crossed[:, 0])
+        if crossed.size:
+            found[name] = levels[int(crossed[-1])].name
+    return found
+
+
+def _one(value: ArrayLike) -> float:
+    """Return the value of the only row."""
+    return float(np.ravel(np.asarray(value))[0])
+
+
+def _repeated(node: Node, number: float) -> Node:
+    """Return what happens `number` times."""
+
+    def times(one: float | None) -> float | None:
+        return None if one is None else one * number
+
+    return replace(
+        node,
+        value=node.value * number,
+        children=tuple(_repeated(child, number) for child in node.children),
+        count=times(node.count),
+        flops=times(node.flops),
+        bytes=times(node.bytes),
+        hidden_s=times(node.hidden_s),
+    )
+
+
+def _stretched(node: Node, factor: float) -> Node:
+    """Return the same work in a longer time: what measured runs of a site make of it."""
+    if factor == 1.0:
+        return node
+    hidden = None if node.hidden_s is None else node.hidden_s * factor
+    children = tuple(_stretched(child, factor) for child in node.children)
+    return replace(node, value=node.value * factor, hidden_s=hidden, children=children)
+
+
+# -- the microbatches --
+
+
+def _microbatches(subject: Subject, scope: Scope) -> Node:
+    """Return all microbatches on the slowest stage: forward pass, backward pass, and what is recomputed."""
+    step, c, job = subject.evaluation.step, subject.rows, subject.spec
+    counts = [_one(at_place(count, step.bottleneck)) for count in step.counts]
+    share = _one(recomputed_share(c, [np.array([count]) for count in counts]))
+    clocks = [microbatch(c, one) for one in (job, counting_flops(job), counting_bytes(job))]
+    passes: dict[str, list[Node]] = {"forward": [], "backward": [], "recomputation": []}
+    names = layer_names(job.model)
+    for kind, (name, count, time) in enumerate(zip(names, counts, step.passes.layers, strict=True)):
+        segments = [Counted(*parts) for parts in zip(*(clock.layers[kind] for clock in clocks), strict=True)]
+        layer = _Layer(scope, segments, time, int(c.recompute_modules[0]), share)
+        for way, nodes in layer.passes().items():
+            passes[way].append(_repeated(branch(name, nodes, count=1.0), count))
+    for end, name in ENDS.items():
+        mine = _one(share_of_end(c, end, step.bottleneck))
+        for index, way in enumerate(("forward", "backward")):
+            parts = Counted(*(clock.ends[end][index] for clock in clocks))
+            passes[way].append(_repeated(branch(name, _end(scope, end, parts, way), count=1.0), mine))
+    ways = [branch(way, nodes, count=1.0) for way, nodes in passes.items()]
+    return _repeated(branch("microbatches", ways, count=1.0), float(c.num_microbatches[0]))
+
+
+def layer_names(model: ModelSpec) -> list[str]:
+    """Return names of the kinds of layers, that differ: `layers` where there is one kind."""
+    kinds = model.trained_kinds
+    if len(kinds) == 1:
+        return ["layers"]
+    words = [_described(kind) for kind in kinds]
+    telling = [index for index in range(len(words[0])) if len({one[index] for one in words}) > 1]
+    names = [" ".join(filter(None, (one[index] for index in telling))) or "other" for one in words]
+    seen: dict[str, int] = {}
+    out = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        out.append(f"{name} layers" if seen[name] == 1 else f"{name} layers, kind {seen[name]}")
+    return out
+
+
+def _described(kind: LayerSpec) -> tuple[str, str, str]:
+    """Return what a layer is: token mixer, feed-forward block, and whether it predicts further tokens."""
+    mixer = kind.state_space.kind if kind.state_space else ""
+    if kind.attention is not None:
+        reach = kind.attention.reach
+        mixer = f"window {reach:,}" if reach else "sparse" if kind.attention.indexer else "full attention"
+    block = "MoE" if kind.moe else "dense" if kind.mlp else ""
+    return mixer, block, "prediction" if kind.joins_embedding else ""
+
+
+class _Layer(NamedTuple):
+    """One layer and one microbatch.
+
+    Attributes:
+        segments: its blocks on three clocks.
+        time: of the whole layer, with what hides and what the CPU adds.
+        modules: bits of the modules that are recomputed.
+        share: of these layers that is recomputed in full.
+    """
+
+    scope: Scope
+    segments: list[Counted]
+    time: LayerTime
+    modules: int
+    share: float
+
+    def passes(self) -> dict[str, list[Node]]:
+        """Return the blocks of each pass, and what launches add to it."""
+        chosen = [one for one in self.segments if one.seconds.modules & self.modules]
+        forward = [self._block(one, "forward", self._exposed("forward")) for one in self.segments]
+        backward = [self._block(one, "backward", self._exposed("backward")) for one in self.segments]
+        modules = [self._again(one, self._exposed("backward")) for one in chosen]
+        launched = _named("launch", self.segments, "forward")
+        back_launched = _named("launch", self.segments, "backward") + _named("launch", chosen, "forward")
+        out = {
+            "forward": [*forward, self._launches(self.time.forward, launched)],
+            "backward": [*backward, self._launches(self.time.backward, back_launched)],
+            "recomputation": [branch("modules", modules, count=1.0)],
+        }
+        if self.share:
+            last = stops_before([one.seconds for one in self.segments], self.scope.job)
+            again = [self._again(one, stops=one.seconds is last) for one in self.segments]
+            again.append(self._launches(self.time.recompute, launched))
+            out["recomputation"].append(_repeated(branch("whole layers", again, count=1.0), self.share))
+        return out
+
+    def _exposed(self, way: str) -> float:
+        """Return the share of the expert exchange that another microbatch does not hide."""
+        chosen = [one for one in self.segments if one.seconds.modules & self.modules] if way == "backward" else []
+        sent_s = _named("ep_comm", self.segments, way) + _named("ep_comm", chosen, "forward")
+        return _one(getattr(self.time, way)["ep_comm"]) / sent_s if sent_s else 1.0
+
+    def _launches(self, time: Breakdown, known_s: float) -> Node:
+        return self.scope.leaf("launches", "launch", max(_one(time.get("launch", 0.0)) - known_s, 0.0))
+
+    def _block(self, one: Counted, way: str, exposed: float) -> Node:
+        return branch(one.seconds.name, list(_operators(self.scope, one, way, exposed)), count=1.0)
+
+    def _again(self, one: Counted, exposed: float = 1.0, *, stops: bool = False) -> Node:
+        """Return the forward pass of a block that is done again: its arithmetic counts as recomputation."""
+        if stops:
+            one = Counted(*(_without_tail(segment) for segment in one))
+        block = self._block(one, "forward", exposed)
+        return _as_recomputed(block)
+
+
+def _as_recomputed(node: Node) -> Node:
+    component = node.component if node.component in NOT_RECOMPUTE else node.component and "recompute"
+    return replace(node, component=component, children=tuple(_as_recomputed(child) for child in node.children))
+
+
+def _without_tail(segment: Segment) -> Segment:
+    """Return a segment whose forward pass leaves out what no gradient needs: its last product and what follows it."""
+    tail = segment.tail or {}
+    left = {name: value - tail.get(name, 0.0) for name, value in segment.forward.items()}
+    return segment._replace(forward=left, products=segment.products[:-1])
+
+
+def _named(component: str, segments: Sequence[Counted], way: str) -> float:
+    """Return one component of a pass, added up over segments [s]."""
+    return math.fsum(_one(getattr(one.seconds, way).get(component, 0.0)) for one in segments)
+
+
+def _operators(scope: Scope, one: Counted, way: str, exposed: float) -> Iterator[Node]:
+    """Yield the operators and collectives of a block in one pass.
+
+    Args:
+        exposed: share of the expert exchange that is not hidden.
+    """
+    name, parts = one.seconds.name, Counted(*(getattr(segment, way) for segment in one))
+    casts = 0.0, 0.0
+    for products in zip(*(segment.products for segment in one), strict=True):
+        times = [time for _, time in products]
+        casts = tuple(  # type: ignore[assignment]
+            so_far + _one(getattr(times[clock], f"stream_{way}")) for so_far, clock in zip(casts, (0, 2), strict=True)
+        )
+        yield _linear(scope, products[0][0], times, way, wide=products[0][0] == "router")
+    low = scope.job.precision in {"fp8", "fp4"}
+    yield scope.leaf("casts" if low else "biases", "elementwise", casts[0], 0.0, casts[1])
+    if "attention" in parts.seconds:
+        work = (part["attention"] for part in parts)
+        yield scope.leaf("attention", "attention", *work, wide=True)
+    if "elementwise" in parts.seconds:
+        flops = _one(parts.flops["elementwise"]) * (ARITHMETIC_FRACTION if name == "recurrence" else 1.0)
+        rest = (_rest(_one(part["elementwise"]), cast) for part, cast in zip(parts[::2], casts, strict=True))
+        seconds, moved = rest
+        yield scope.leaf(BESIDE.get(name, "element-wise"), "elementwise", seconds, flops, moved)
+    yield from _collectives(scope, one.seconds, way, exposed)
+    if "launch" in parts.seconds:
+        yield scope.leaf("waiting for token counts", "launch", parts.seconds["launch"])
+
+
+def _rest(whole: float, part: float) -> float:
+    """Return what a part leaves, 0 where that is rounding."""
+    return whole - part if whole - part > 1e-12 * whole else 0.0
+
+
+def _linear(scope: Scope, name: str, times: Sequence[Any], way: str, *, wide: bool) -> Node:
+    """Return the product of a linear operator; in the backward pass both of them."""
+
+    def product(title: str, field: str) -> Node:
+        seconds, flops, moved = (getattr(one, field) for one in times)
+        return scope.leaf(title, "gemm", seconds, flops / times[1].slow, moved / times[2].slow, wide=wide)
+
+    if way == "forward":
+        return product(name, "forward")
+    return branch(name, [product(title, field) for field, title in GRADIENTS.items()], count=1.0)
+
+
+def _collectives(scope: Scope, segment: Segment, way: str, exposed: float) -> Iterator[Node]:
+    """Yield the collectives of a block in one pass, by component."""
+    breakdown: Breakdown = getattr(segment, way)
+    for component in COMMUNICATION:
+        shown_s = _one(breakdown.get(component, 0.0))
+        if not shown_s and not segment.sent_s:
+            continue
+        sent_s = shown_s if segment.sent_s is None else _one(segment.sent_s[way == "backward"])
+        if component == "ep_comm":
+            sent_s, shown_s = shown_s, shown_s * exposed
+        hidden = sent_s - shown_s if component in breakdown else 0.0
+        node = scope.leaf(COMPONENTS[component].text, component, shown_s)
+        yield replace(node, hidden_s=hidden if hidden > 1e-12 * sent_s else None)
+
+
+def _end(scope: Scope, end: int, parts: Counted, way: str) -> list[Node]:
+    """Return the operators of the embedding or of the LM head in one pass."""
+    gemm, elementwise = "logits" if way == "forward" else "gradients", "look-up" if end == FIRST else "loss"
+    names = {"gemm": gemm, "elementwise": elementwise}
+    nodes = []
+    for component, seconds in parts.seconds.items():
+        work = (part[component] if component in names else 0.0 for part in parts[1:])
+        name = names.get(component) or ("microbatch start" if component == "launch" else COMPONENTS[component].text)
+        nodes.append(scope.leaf(name, component, seconds, *work, wide=True))
+    return nodes
+
+
+# -- what comes to the microbatches --
+
+
+def _beside(subject: Subject, scope: Scope) -> list[Node]:
+    """Return the phases of a step beside its microbatches."""
+    step, c, job = subject.evaluation.step, subject.rows, subject.spec
+    beside = {name: _one(value) for name, value in step.beside.items()}
+    *_, parameters = placed(c, job)
+    transfers = state_transfers(c, job, parameters)
+    tied_s, norm_s = _one(transfers.tied_s), _one(transfers.norm_s)
+    shown_s = _rest(beside["dp_comm"], tied_s)
+    hidden_s = _rest(_one(step.dp_total_s) - tied_s, shown_s)
+    states = replace(scope.leaf("gradients and parameters", "dp_comm", shown_s), hidden_s=max(hidden_s, 0.0) or None)
+    tied = replace(scope.leaf("tied embedding", "dp_comm", tied_s), level=scope.levels.get("pp_comm"))
+    updates = []
+    if beside["optimizer"]:
+        moved = optimizer_time_s(c, counting_bytes(job), parameters)
+        norm = scope.leaf("gradient norm", "optimizer", norm_s)
+        norm = replace(norm, bound="network", source=scope.source("dp_comm"))
+        updates = [norm, scope.leaf("update", "optimizer", _rest(beside["optimizer"], norm_s), 0.0, moved)]
+    return [
+        scope.leaf("filling and draining the pipeline", "bubble", beside["bubble"]),
+        replace(scope.leaf("transfers between stages", "pp_comm", beside["pp_comm"]), count=None),
+        branch("gradient synchronisation", [states, tied], count=1.0),
+        scope.leaf("summing gradients", "elementwise", beside["elementwise"]),
+        branch("optimizer step", updates, count=1.0),
+        scope.leaf("offload", "offload", beside["offload"]),
+        scope.leaf("allocator retries", "launch", beside["launch"]),
+        scope.leaf("waiting for the slowest GPU", "waiting", beside["waiting"]),
+    ]

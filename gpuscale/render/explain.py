@@ -1,0 +1,152 @@
+"""Drawing of `gpuscale explain`: trees of time and memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from rich.table import Table
+
+from gpuscale.explain.explanation import Explanation
+from gpuscale.explain.nodes import Node
+from gpuscale.render.console import Block, as_many_as_fit, draw, output_width, table
+from gpuscale.render.plan import verdict
+from gpuscale.units import GIB, format_seconds
+
+DEPTH = 4
+"""Levels of a tree that are shown below its root if nothing is said."""
+
+FOLDED = 0.01
+"""Share of the root below which a part is folded."""
+
+EVERYTHING = 99
+
+BOUNDS = {"compute": "compute", "memory": "HBM", "network": "network", "host": "host"} | {
+    "launch": "launches", "waiting": "waiting", "": "",
+}  # fmt: skip
+"""What binds a node -> its name for people."""
+
+
+def draw_explanation(
+    found: Explanation, *, depth: int | None = None, verbose: bool = False, more: Iterable[Block] = ()
+) -> None:
+    """Print the verdict, the tree of the step and the memory of the fullest stage.
+
+    Args:
+        depth: levels of the trees below their roots.
+        verbose: fold nothing, and show every stage.
+        more: what to print after it.
+    """
+    width = output_width()
+    levels = depth if depth is not None else EVERYTHING if verbose else DEPTH
+    least = 0.0 if verbose else FOLDED
+    fullest = max(found.memory, key=lambda stage: stage.value)
+    stages = found.memory if verbose else (fullest,)
+    draw(
+        f"{verdict(found.model, found.gpus, found.plan, width)}\n{_bound_line(found.step, width)}",
+        _table(found.step, levels, least, _time_cells),
+        *(_table(stage, levels, least, _memory_cells) for stage in stages),
+        _note(found),
+        *more,
+    )
+
+
+def _bound_line(step: Node, width: int) -> str:
+    """What binds the seconds of a step, most of them first."""
+    shares = [(name, seconds / step.value) for name, seconds in bound_seconds(step)]
+    parts = [f"{name} {share:.0%}" for name, share in shares if share >= FOLDED / 2]
+    return as_many_as_fit("bound by ", parts, width)
+
+
+def _note(found: Explanation) -> list[tuple[str, str]]:
+    seconds: dict[str, list[float]] = {}
+    for leaf in found.step.leaves():
+        seconds.setdefault(leaf.source or "", []).append(leaf.value)
+    sums = {name: math.fsum(values) / found.step.value for name, values in seconds.items()}
+    ordered = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+    rows = [
+        ("rests on", ", ".join(f"{name} {share_text(share)}" for name, share in ordered)),
+        ("reading", "seconds of one GPU on the slowest stage; achieved, and its share of the datasheet's peak"),
+    ]
+    if len(found.memory) > 1:
+        stages = ", ".join(f"{stage.value / GIB:.1f} at {stage.name}" for stage in found.memory)
+        rows.append(("memory", f"{stages} [GiB]"))
+    return rows
+
+
+def _table(root: Node, depth: int, least: float, cells: Callable[[Node], Mapping[str, str]]) -> Table:
+    rows = [{root.name: "  " * level + node.name, **cells(node)} for node, level in _rows(root, depth, least)]
+    return table(rows, optional=("x", "source"))
+
+
+def _rows(node: Node, depth: int, least: float, level: int = 0) -> Iterator[tuple[Node, int]]:
+    """Yield a node and what is shown below it; what is too small is folded into one row."""
+    yield node, level
+    if level == depth:
+        return
+    shown = [child for child in node.children if child.share >= least]
+    folded = [child for child in node.children if child.share < least]
+    if len(folded) == 1 and shown:
+        shown, folded = list(node.children), []
+    if not shown:
+        return
+    for child in shown:
+        yield from _rows(child, depth, least, level + 1)
+    if folded:
+        value = math.fsum(child.value for child in folded)
+        names = "1 more" if len(folded) == 1 else f"{len(folded)} more"
+        yield Node(names, value, share=math.fsum(child.share for child in folded)), level + 1
+
+
+def _time_cells(node: Node) -> dict[str, str]:
+    return {
+        "x": "" if node.count is None else f"{node.count:,.6g}",
+        "time": format_seconds(node.value),
+        "share": share_text(node.share),
+        "achieved": _achieved(node),
+        "bound by": _bound_text(node),
+        "source": node.source or "",
+    }
+
+
+SECOND = 0.1
+"""Share of a branch from which on what binds second most of it is said too."""
+
+
+def _bound_text(node: Node) -> str:
+    """What binds a node; of a branch, by share of its time, the second too where that counts."""
+    if not node.children:
+        name = BOUNDS.get(node.bound or "", "")
+        return f"{name}, {node.level}" if node.level else name
+    ordered = [(name, seconds / node.value) for name, seconds in bound_seconds(node)]
+    (first, _), *others = ordered
+    second = [f" {share:.0%}" for share in [ordered[0][1]] if others and others[0][1] >= SECOND]
+    return ", ".join([first + "".join(second), *(f"{name} {share:.0%}" for name, share in others[:1] if second)])
+
+
+def bound_seconds(root: Node) -> list[tuple[str, float]]:
+    """Return what binds the leaves of a tree, and for how long, the longest first."""
+    seconds: dict[str, list[float]] = {}
+    for leaf in root.leaves():
+        seconds.setdefault(BOUNDS[leaf.bound or ""], []).append(leaf.value)
+    sums = {name: math.fsum(values) for name, values in seconds.items()}
+    return sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+
+
+def share_text(share: float) -> str:
+    """Return a share in percent; what is too small to round to 0.1 % as such."""
+    return "<0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
+
+
+def _achieved(node: Node) -> str:
+    """What a node reaches, as a share of the datasheet's peak too; or what of its transfers is hidden."""
+    if node.rate and node.limit:
+        unit, scale = ("TFLOP/s", 1e12) if node.bound == "compute" or node.children else ("GB/s", 1e9)
+        return f"{node.rate / scale:,.0f} {unit} {node.rate / node.limit:4.0%}"
+    if node.hidden_s and not node.children:
+        return f"{node.hidden_s / (node.hidden_s + node.value):.0%} hidden"
+    return ""
+
+
+def _memory_cells(node: Node) -> dict[str, str]:
+    return {"GiB": f"{node.value / GIB:.2f}", "share": share_text(node.share), "source": node.source or ""}

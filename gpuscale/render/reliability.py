@@ -1,0 +1,170 @@
+"""Drawing of `gpuscale goodput` and `gpuscale stragglers`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rich.table import Table
+
+from gpuscale.presets.rates import Rate
+from gpuscale.render.console import draw, output_width, scatter, table
+from gpuscale.training.failures import DAY_S
+from gpuscale.training.goodput import HOUR_S, Goodput
+from gpuscale.training.stragglers import Straggler, Stragglers
+from gpuscale.units import format_bytes, format_count, format_duration, format_seconds, plural
+
+LOST = {
+    "checkpoints": "writing checkpoints",
+    "lost_work": "work done again",
+    "detection": "noticing failures",
+    "restart": "restarts",
+    "waiting": "waiting for nodes",
+}
+ELASTIC = {"waiting": "replicas missing"}
+
+
+def draw_goodput(result: Goodput) -> None:
+    """Print the share that counts, where the rest goes, and its curve over the checkpoint interval."""
+    draw(_goodput_verdict(result), _losses(result), _facts(result), _curve(result), _rates(result.assumptions))
+
+
+def _goodput_verdict(result: Goodput) -> str:
+    low, high = result.effective_ratio_low, result.effective_ratio_high
+    return (
+        f"{result.model} on {result.gpus:,} GPUs: {result.effective_ratio:.1%} of the time counts "
+        f"({low:.1%} to {high:.1%} in 8 of 10 runs), with a checkpoint every "
+        f"{format_duration(result.checkpoint_interval_s)}\n"
+        f"{result.layout}: {format_seconds(result.step_time_s)} per step, "
+        f"{plural(result.checkpoint_interval_steps, 'step')} between checkpoints"
+    )
+
+
+def _losses(result: Goodput) -> Table:
+    names, days = LOST | (ELASTIC if result.elastic else {}), result.run_s / DAY_S
+    shares = {names[name]: share for name, share in result.lost.items()} | {"in all": 1 - result.effective_ratio}
+    rows = []
+    for name, share in shares.items():
+        hours = share * result.run_s / HOUR_S
+        gpu_hours = format_count(hours * result.gpus)
+        row = {"lost to": name, "share": f"{share:.2%}", f"hours of {days:.4g} days": f"{hours:.1f}"}
+        rows.append(row | {"GPU-hours": gpu_hours})
+    return table(rows)
+
+
+def _facts(result: Goodput) -> list[tuple[str, str]]:
+    size, each = format_bytes(result.checkpoint_bytes), format_bytes(result.checkpoint_bytes_per_gpu)
+    wait = format_duration(result.checkpoint_blocking_s)
+    nodes = result.gpus / result.node_gpus
+    young = format_duration(result.young_interval_s)
+    return [
+        ("failures", f"one in {format_duration(result.mtbf_s)}, {result.interruptions_per_day:.3g} a day"),
+        (
+            f"checkpoint, {result.checkpoint}",
+            f"{size}, {each} of the fullest GPU; the job waits {wait}; in storage after "
+            f"{format_duration(result.checkpoint_write_s)}; first-order optimum (Young) {young}",
+        ),
+        (
+            "spare nodes",
+            f"{result.spares:,} of {plural(result.node_gpus, 'GPU')}, {result.spares / nodes:.1%} of the job's",
+        ),
+    ]
+
+
+def _curve(result: Goodput) -> str:
+    """Plot the effective ratio over the interval, with `*` at the one that is taken."""
+    across, up = zip(*result.curve, strict=True)
+    if len(across) < 3:
+        return ""
+    marks = ["*" if abs(one / result.checkpoint_interval_s - 1) < 1e-6 else "o" for one in across]
+    axes = (
+        ("minutes between checkpoints", [one / 60 for one in across]),
+        ("% of the time counts", [100 * one for one in up]),
+    )
+    return scatter(*axes, marks, output_width())
+
+
+def _rates(rates: Mapping[str, Rate]) -> list[tuple[str, str]]:
+    """Say each rate with its source and date."""
+    shown = []
+    for name, rate in rates.items():
+        dated = f" ({rate.date}{', over a year old' if rate.old else ''})" if rate.date else ""
+        shown.append((name, f"{rate.value:.4g}: {rate.source}{dated}"))
+    return shown
+
+
+def draw_stragglers(result: Stragglers, *, spell: Callable[[str], str] = str) -> None:
+    """Print what slow parts cost, and what other spreads of like parts would.
+
+    Args:
+        spell: from options in backticks to how they are given.
+    """
+    first = result.parts[0]
+    draw(
+        f"{_verdict(result, first)}\n{_alternatives(result, first)}",
+        _parts(result),
+        _variation(result),
+        spell(_explained(result)),
+        _rates(result.assumptions),
+    )
+
+
+def _verdict(result: Stragglers, first: Straggler) -> str:
+    return (
+        f"{result.model} on {result.gpus:,} GPUs: {first.text} makes each step {first.slower:.1%} slower "
+        f"({format_seconds(result.step_time_s)} -> {format_seconds(first.step_time_s)}), "
+        f"{format_count(first.gpu_hours_per_day)} GPU-hours a day"
+    )
+
+
+def _alternatives(result: Stragglers, first: Straggler) -> str:
+    """Say what else could be done with the first part."""
+    if result.without is None:
+        said = "no replica can be left out"
+    else:
+        cheaper = "cheaper" if first.advice == "leave out" else "dearer"
+        replicas = plural(result.replicas_left_out, "replica")
+        said = f"leaving out {replicas} of data parallelism costs {result.without:.1%}, which is {cheaper}"
+    if first.pays_after_s is None:
+        return f"{said}; nothing to win by a spare"
+    return f"{said}; a spare has paid for the restart after {format_duration(first.pays_after_s)}"
+
+
+def _parts(result: Stragglers) -> Table:
+    rows = [
+        {
+            "slow part": one.text,
+            "step": format_seconds(one.step_time_s),
+            "slower": f"{one.slower:.2%}",
+            "GPU-hours/day": format_count(one.gpu_hours_per_day),
+            "spare pays after": "never" if one.pays_after_s is None else format_duration(one.pays_after_s),
+            "without a spare": one.advice,
+        }
+        for one in result.parts
+    ]
+    return table(rows, optional=("GPU-hours/day",))
+
+
+COUNTED = {"gpu": "GPU", "host": "host", "link": "link"}
+
+
+def _variation(result: Stragglers) -> Table:
+    rows = [
+        {
+            "all differ": f"{plural(one.count, COUNTED[one.part])} by {one.spread:.0%}",
+            "slowest": f"+{one.share:.1%}",
+            "step": format_seconds(one.step_time_s),
+            "slower": "as predicted" if one.predicted else f"{one.slower:.2%}",
+        }
+        for one in result.variation
+    ]
+    return table(rows)
+
+
+def _explained(result: Stragglers) -> str:
+    waiting = result.waiting_s / result.step_time_s
+    text = (
+        f"Every step waits for the slowest of all GPUs: {waiting:.1%} of the predicted step. A slow one costs what it "
+        "takes beyond that; it is taken to be on the slowest stage."
+    )
+    below = result.worth_leaving_out_below
+    return text if below is None else f"{text} Without spares, leave a node out below {below:.2f} x the usual speed."

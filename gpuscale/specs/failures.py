@@ -1,0 +1,64 @@
+"""What a machine or a run counted of its interruptions, by part and cause."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpuscale.specs.cluster import MAX_GPUS
+
+Part = Literal["gpu", "host", "hardware", "network", "software", "unknown"]
+TAKES_A_NODE = ("gpu", "host", "hardware")
+"""Parts whose failure takes a node away until it is repaired; after the others a restart will do."""
+
+Text = Annotated[str, Field(min_length=3, max_length=1000)]
+Counts = dict[Annotated[str, Field(min_length=1, max_length=80)], Annotated[float, Field(ge=0, le=1e9)]]
+
+
+@dataclass(frozen=True)
+class Study:
+    """Interruptions of one machine or run.
+
+    Attributes:
+        name: of its file
+        title: what was observed
+        accelerator: its GPUs
+        gpus: how many
+        days: for how long [days]
+        interruptions: part -> cause -> how often
+        source: where it is published
+        date: year and month of that
+    """
+
+    name: str
+    title: Text
+    accelerator: Text
+    gpus: Annotated[int, Field(ge=1, le=MAX_GPUS)]
+    days: Annotated[float, Field(gt=0, le=1e5)]
+    interruptions: Mapping[Part, Counts]
+    source: Text
+    date: Annotated[str, Field(pattern=r"^20[0-9]{2}-(0[1-9]|1[0-2])$")]
+
+    @property
+    def count(self) -> float:
+        """Interruptions in all."""
+        return math.fsum(math.fsum(causes.values()) for causes in self.interruptions.values())
+
+    @property
+    def per_gpu_day(self) -> float:
+        """Interruptions of one GPU in a day."""
+        return self.count / self.gpus / self.days
+
+    @property
+    def mtbf_h(self) -> float:
+        """Hours between two interruptions of all that was observed."""
+        return 24 * self.days / self.count
+
+    def share(self, *parts: str) -> float:
+        """Return the share of interruptions that is due to these parts."""
+        counts = (count for part in parts for count in self.interruptions.get(part, {}).values())  # type: ignore[call-overload]
+        return math.fsum(counts) / self.count

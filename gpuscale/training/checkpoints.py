@@ -1,0 +1,165 @@
+"""Checkpoints: how large they are, how long they stop a job, when one can restart from them, how often to write them.
+
+Failures come independently of one another (exponential times of mean M, the MTBF). After each the job is down for D,
+and goes on from the last checkpoint that is complete. With work tau between two checkpoints, each of which stops the
+job for delta and is complete w later, the share of time that is work in the end is, by renewal at each restart,
+
+    tau exp(-w / M) / ((M + D) (exp((tau + delta) / M) - 1)),    D = d exp(R / M) + M (exp(R / M) - 1)
+
+as a failure at t after a restart finds floor((t - w) / (tau + delta)) checkpoints; d is the time until a failure is
+detected, R that of a restart, which may fail as well. With d = w = 0 this is Daly 2006, "A higher order estimate of the
+optimum checkpoint interval for restart dumps" (Future Generation Computer Systems 22), equation 20.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuscale.architecture.parameters import model_parameters
+from gpuscale.errors import InputError
+from gpuscale.layouts.arrays import Candidates
+from gpuscale.search.evaluation import placed
+from gpuscale.specs.job import JobSpec
+from gpuscale.steptime.offload import HOST_LINK_FRACTION, host_link_bytes_per_s
+from gpuscale.units import GIB
+
+STORAGE = ("sync", "async")
+"""Ways of checkpointing whose last checkpoint is in storage, and survives every failure."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint of a job.
+
+    Attributes:
+        kind: `sync` (the job waits for storage), `async` (it waits for a copy in host memory), `memory` (it restarts
+            from the copy in host memory), `peer` (or from a copy in another node's)
+        bytes: of the whole job: weights, master weights and moments [bytes]
+        bytes_per_gpu: of the fullest GPU, where each writes its part of what several hold [bytes]
+        blocking_s: what the job waits for one [s]
+        commit_s: from then on until a restart can use it [s]
+        storage_s: until all of it is written to storage [s]
+        survival: share of failures that leave it; after the others the last one in storage is taken
+    """
+
+    kind: str
+    bytes: float
+    bytes_per_gpu: float
+    blocking_s: float
+    commit_s: float
+    storage_s: float
+    survival: float = 1.0
+
+
+def checkpoint_of(
+    kind: str, c: Candidates, job: JobSpec, storage_bytes_per_s: float, survival: float = 1.0
+) -> Checkpoint:
+    """Return what one checkpoint of a plan (one row) takes.
+
+    Args:
+        storage_bytes_per_s: what storage writes for the whole job.
+        survival: share of failures after which the copies of `memory` and `peer` are there.
+
+    Raises:
+        InputError: copies do not fit into host memory, or there is no other node for one.
+    """
+    per_parameter = job.states.weight + job.states.optimizer
+    whole = model_parameters(job.model).total * per_parameter
+    held = placed(c, job)[2]
+    each = held.dense / (c.dp * c.cp) + held.expert / c.expert_dp
+    per_gpu = float(each.max()) * per_parameter
+    storage_s = whole / storage_bytes_per_s
+    if kind == "sync":
+        return Checkpoint(kind, whole, per_gpu, storage_s, 0.0, storage_s)
+    _check_host(kind, per_gpu, job)
+    copy_s = per_gpu / _host_link(job)
+    if kind == "async":
+        return Checkpoint(kind, whole, per_gpu, copy_s, storage_s, storage_s)
+    commit_s = per_gpu / _network(job) if kind == "peer" else 0.0
+    return Checkpoint(kind, whole, per_gpu, copy_s, commit_s, storage_s, survival)
+
+
+def _host_link(job: JobSpec) -> float:
+    """Rate at which each GPU copies to host memory; on clusters that say nothing of hosts, no link is shared."""
+    if job.cluster.host:
+        return host_link_bytes_per_s(job)
+    return job.cluster.gpu.host_link_bytes_per_s * HOST_LINK_FRACTION
+
+
+def _network(job: JobSpec) -> float:
+    """Rate at which each GPU sends to another node [bytes/s]."""
+    beyond = job.cluster.domain_index + 1
+    if beyond >= len(job.cluster.levels) or job.gpus <= job.cluster.host_gpus:
+        raise InputError("there is no other node to hold a copy", field="checkpoint", hint="choose sync or async")
+    level = job.cluster.levels[beyond]
+    return level.link_bytes_per_s * level.link_efficiency
+
+
+def _check_host(kind: str, per_gpu: float, job: JobSpec) -> None:
+    """Refuse copies beyond host memory: a finished and a growing one, of two nodes under `peer`."""
+    copies = {"async": 1, "memory": 2, "peer": 4}[kind]
+    needed = copies * per_gpu * min(job.cluster.host_gpus, job.gpus)
+    if job.cluster.host and needed > job.host_limit_bytes:
+        message = f"copies take {needed / GIB:,.0f} GiB of host memory, which has {job.host_limit_bytes / GIB:,.0f} GiB"
+        raise InputError(message, field="checkpoint", hint="write to storage: `checkpoint=sync`")
+
+
+def downtime_s(mtbf_s: float, detection_s: float, restart_s: float) -> float:
+    """Return how long a job is down after a failure, until a restart has gone through [s]."""
+    attempts = math.exp(min(restart_s / mtbf_s, MOST))
+    return detection_s * attempts + mtbf_s * math.expm1(min(restart_s / mtbf_s, MOST))
+
+
+MOST = 600.0
+"""Largest exponent: what fails that often never gets anywhere."""
+
+
+def worked_share(interval_s: float, blocking_s: float, commit_s: float, mtbf_s: float, down_s: float) -> float:
+    """Return which share of its time a job works on what it need not do again (equation above)."""
+    grown = math.expm1(min((interval_s + blocking_s) / mtbf_s, MOST))
+    return interval_s * math.exp(-min(commit_s / mtbf_s, MOST)) / ((mtbf_s + down_s) * grown)
+
+
+def young_interval_s(blocking_s: float, mtbf_s: float) -> float:
+    """Return the first-order optimum sqrt(2 delta M) (Young 1974, Communications of the ACM 17)."""
+    return math.sqrt(2 * blocking_s * mtbf_s)
+
+
+def daly_interval_s(blocking_s: float, mtbf_s: float) -> float:
+    """Return the higher-order estimate of the optimum (Daly 2006, equation 37)."""
+    if blocking_s >= 2 * mtbf_s:
+        return mtbf_s
+    half = blocking_s / (2 * mtbf_s)
+    return math.sqrt(2 * blocking_s * mtbf_s) * (1 + math.sqrt(half) / 3 + half / 9) - blocking_s
+
+
+def exact_interval_s(blocking_s: float, mtbf_s: float) -> float:
+    """Return the work between checkpoints that is best: where (1 - x) exp(x) = exp(-delta / M), x = tau / M.
+
+    That is where `worked_share` is largest; neither w nor D moves it.
+    """
+    low, high, target = 0.0, 1.0, -blocking_s / mtbf_s
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle < 1 and math.log1p(-middle) + middle > target:
+            low = middle
+        else:
+            high = middle
+    return low * mtbf_s
+
+
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def best_interval_s(share: Callable[[float], float], least_s: float, most_s: float) -> float:
+    """Return where a share with one maximum is largest, found by golden sections of the logarithm [s]."""
+    low, high = math.log(least_s), math.log(max(least_s, most_s))
+    for _ in range(80):
+        span = (high - low) * GOLDEN
+        if share(math.exp(high - span)) >= share(math.exp(low + span)):
+            high = low + span
+        else:
+            low = high - span
+    return math.exp((low + high) / 2)

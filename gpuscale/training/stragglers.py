@@ -1,0 +1,336 @@
+"""Stragglers: what one slow part costs a job in which all wait for the slowest, and whether to leave it out.
+
+A slow GPU is taken to be on the stage that is slowest anyway. What the job waits for GPUs of the usual spread
+(`gpuscale.steptime.step.slowest_share`) is in every step already: a slow one costs what it takes beyond that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuscale.arguments import public
+from gpuscale.arrays import added_up
+from gpuscale.calibration.factors import with_network
+from gpuscale.errors import InputError
+from gpuscale.launch.subject import Subject
+from gpuscale.planning.layouts import layout_text
+from gpuscale.presets.rates import Rate, given, load_rates
+from gpuscale.request import Recovery, Slow, read
+from gpuscale.search.evaluation import evaluate
+from gpuscale.search.robust import KERNELS, perturbed
+from gpuscale.specs.job import JobSpec
+from gpuscale.steptime.components import COMMUNICATION, INDEX
+from gpuscale.steptime.step import GPU_SPREAD, slowest_share
+from gpuscale.training.goodput import node_gpus
+
+ARITHMETIC = tuple(name for name in KERNELS if name != "waiting")
+"""Components of the step time that take longer on a slow GPU."""
+
+ROUND_TRIP_S = 10e-6
+"""From a packet to its acknowledgement through a fabric of three tiers under load; guesstimate."""
+
+PACKET_BYTES = 4096
+"""Largest payload of a packet of InfiniBand and RoCE."""
+
+USUAL: dict[str, tuple[float, ...]] = {
+    "slow_node": (0.9, 0.95, 0.8, 0.5),
+    "slow_gpu": (0.9,),
+    "slow_host": (0.5,),
+    "slow_rail": (0.5,),
+    "packet_loss": (1e-4, 1e-3),
+}
+"""What is shown where nothing is asked for."""
+
+CAPPED = 0.7
+"""Share of its power limit that the GPU of the usual answer keeps."""
+
+SPREADS = {"gpu": 0.02, "host": 0.05, "link": 0.05}
+"""Spreads that are shown beside that of the prediction."""
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """One slow part, and what it costs.
+
+    Attributes:
+        part: `node`, `gpu`, `host`, `rail`, `link` (that loses packets) or `power` (a GPU with a power limit)
+        severity: its share of the others' speed; of a link, the share of packets that it loses; of
+            `power` the limit [W]
+        text: the same in words
+        step_time_s: seconds per optimizer step with it
+        slower: step time over that without it, less 1
+        gpu_hours_per_day: GPU-hours that are lost to it in a day
+        advice: `keep`, `leave out` (the job is faster without the replicas that go with it) or `replace` (it would be
+            left out, but no replica can go)
+        pays_after_s: seconds after which replacing it by a spare has paid for the restart; null where it costs nothing
+    """
+
+    part: str
+    severity: float
+    text: str
+    step_time_s: float
+    slower: float
+    gpu_hours_per_day: float
+    advice: str
+    pays_after_s: float | None
+
+
+@dataclass(frozen=True)
+class Variation:
+    """How much longer a step takes if like parts differ more.
+
+    Attributes:
+        part: `gpu`, `host` or `link`
+        count: how many of them the job waits for
+        spread: standard deviation of the time that they take, as a share of it
+        share: by how much the slowest is above the mean
+        step_time_s: seconds per optimizer step if they differ by this
+        slower: step time over that predicted, less 1
+        predicted: whether the prediction is made with this spread
+    """
+
+    part: str
+    count: int
+    spread: float
+    share: float
+    step_time_s: float
+    slower: float
+    predicted: bool
+
+
+@dataclass(frozen=True)
+class Stragglers:
+    """What slow parts cost a job.
+
+    Attributes:
+        model: name of the model
+        cluster: name of the cluster
+        gpus: GPUs of the job
+        layout: of the plan, in words
+        step_time_s: seconds per optimizer step without them
+        waiting_s: seconds of it that go into waiting for the slowest of GPUs that are all well
+        replicas_left_out: data-parallel replicas that go with a node that is left out; 0 where the job has no more
+        without: how much longer the training takes without these, as a share; null where it has no more
+        worth_leaving_out_below: speed of a node, as a share of the others', below which it costs more than they do
+        parts: the slow parts
+        variation: like parts that differ
+        assumptions: rate -> value, source and date
+    """
+
+    model: str
+    cluster: str
+    gpus: int
+    layout: str
+    step_time_s: float
+    waiting_s: float
+    replicas_left_out: int
+    without: float | None
+    worth_leaving_out_below: float | None
+    parts: tuple[Straggler, ...]
+    variation: tuple[Variation, ...]
+    assumptions: dict[str, Rate]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON types."""
+        body = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return body | {"assumptions": {name: rate._asdict() for name, rate in self.assumptions.items()}}
+
+
+class _Times:
+    """What the parts of a plan's step take."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject, self.job = subject, subject.spec
+        step = subject.evaluation.step
+        self.step_s = float(step.step_time_s[0])
+        self.by_component = {name: float(step.components[index, 0]) for name, index in INDEX.items()}
+        self.kernels_s = added_up(self.by_component[name] for name in ARITHMETIC)
+        self.waiting_s = self.by_component["waiting"]
+
+    def with_slow_gpus(self, speed: float, count: int) -> float:
+        """Step time with some GPUs at a share of the speed [s]; the slowest of them counts."""
+        longer = (1 + slowest_share(count)) / speed - 1
+        return self.step_s + max(self.kernels_s * longer - self.waiting_s, 0.0)
+
+    def with_cap(self, power_w: float) -> float:
+        """Step time with one GPU of another power limit [s]."""
+        gpu = self.job.cluster.gpu
+        if power_w > gpu.power_w:
+            raise InputError(f"{power_w:g} W is above the {gpu.power_w:g} W of {gpu.title}", field="power_cap")
+        capped = replace(self.job, cluster=replace(self.job.cluster, gpu=gpu.capped(power_w)))
+        found = evaluate(self.subject.rows, capped).step.components
+        slower_s = added_up(float(found[INDEX[name], 0]) for name in ARITHMETIC) - self.kernels_s
+        return self.step_s + max(slower_s - self.waiting_s, 0.0)
+
+    def with_slow_host(self, speed: float) -> float:
+        """Step time with one host whose CPU takes longer to launch kernels [s]."""
+        slow = evaluate(self.subject.rows, perturbed(self.job, {"host": 1 / speed})).step
+        return max(float(slow.step_time_s[0]), self.step_s)
+
+    def with_slow_link(self, speed: float) -> float:
+        """Step time with one link of the network at a share of its bandwidth [s].
+
+        Every ring and tree through it goes at its pace, and all others wait for these.
+        """
+        cluster, beyond = self.job.cluster, self.job.cluster.domain_index + 1
+        if not has_network(self.job):
+            raise InputError("the job has one node, and no network", field="slow_rail", hint="leave it out")
+        slower = [1 / speed if index == beyond else 1.0 for index in range(len(cluster.levels))]
+        changed = replace(self.job, cluster=with_network(cluster, slower))
+        return max(float(evaluate(self.subject.rows, changed).step.step_time_s[0]), self.step_s)
+
+    def with_loss(self, loss: float) -> float:
+        """Step time with one link that loses packets [s]."""
+        if not has_network(self.job):
+            raise InputError("the job has one node, and no network", field="packet_loss", hint="leave it out")
+        link = self.job.cluster.levels[self.job.cluster.domain_index + 1]
+        return self.with_slow_link(max(go_back_n_share(loss, link.nic_bytes_per_s or link.link_bytes_per_s), 1e-3))
+
+
+def has_network(job: JobSpec) -> bool:
+    """Whether a job reaches beyond the first domain of NVLink or the like."""
+    cluster = job.cluster
+    return cluster.domain_index + 1 < len(cluster.levels) and job.gpus > cluster.levels[cluster.domain_index].gpus
+
+
+def go_back_n_share(loss: float, bytes_per_s: float) -> float:
+    """Return which share of its bandwidth a link keeps that loses packets.
+
+    NICs of InfiniBand and RoCE send again all that followed a lost packet: with W packets under way that leaves
+    (1 - p) / (1 + p (W - 1)) (go-back-N: Bertsekas and Gallager 1992, Data Networks, section 2.4). NICs that repeat
+    only what is lost keep 1 - p.
+    """
+    window = max(bytes_per_s * ROUND_TRIP_S / PACKET_BYTES, 1.0)
+    return (1 - loss) / (1 + loss * (window - 1))
+
+
+def replicas_of_node(job: JobSpec, subject: Subject) -> int:
+    """Return the data-parallel replicas that go when a node goes: those with a GPU in it, and in its expert group."""
+    rows = subject.rows
+    per_replica = job.gpus // int(rows.dp[0])
+    in_node = -(-node_gpus(job) // per_replica)
+    in_experts = -(-int(rows.ep[0] * rows.etp[0]) // int(rows.tp[0] * rows.cp[0]))
+    return max(in_node, in_experts)
+
+
+@public
+def stragglers(subject: Subject, *, restart_time: float | None = None, **options: Any) -> Stragglers:
+    """Say what slow parts cost a plan, and whether it is cheaper to leave them out.
+
+    Args:
+        subject: a plan, as `gpuscale.read_subject` reads it.
+        restart_time: seconds of a restart, after which a spare has taken the place of a slow node.
+        options: those of `gpuscale.request.Slow`; a usual selection where none is given.
+
+    Raises:
+        InputError: unusable options.
+    """
+    asked, restart = read(Slow, options), read(Recovery, {"restart_time": restart_time}).restart_time
+    job, times = subject.spec, _Times(subject)
+    rate = load_rates()["restart_time_s"] if restart is None else given(restart)
+    gone, dp = replicas_of_node(job, subject), int(subject.rows.dp[0])
+    without = gone / (dp - gone) if gone < dp else None
+    return Stragglers(
+        model=job.model.name,
+        cluster=job.cluster.name,
+        gpus=job.gpus,
+        layout=layout_text(subject.rows.row(0)),
+        step_time_s=times.step_s,
+        waiting_s=times.waiting_s,
+        replicas_left_out=gone if without is not None else 0,
+        without=without,
+        worth_leaving_out_below=None if without is None else _break_even(times, without),
+        parts=tuple(_parts(times, asked, without, rate.value)),
+        variation=tuple(_variation(times)),
+        assumptions={"restart_time_s": rate},
+    )
+
+
+def _break_even(times: _Times, without: float) -> float:
+    """Return the speed at which a node costs as much as leaving it out."""
+    longer = (times.step_s * without + times.waiting_s) / times.kernels_s
+    return min((1 + slowest_share(node_gpus(times.job))) / (1 + longer), 1.0)
+
+
+def _parts(times: _Times, asked: Slow, without: float | None, restart_s: float) -> Iterator[Straggler]:
+    """Yield what is asked for, or a usual selection."""
+    job = times.job
+    nodes = {"slow_node": node_gpus(job), "slow_gpu": 1}
+    found = {name: (value,) for name, value in asked if value is not None} or _usual(job)
+    for name, values in found.items():
+        for value in values:
+            if name in nodes:
+                step_s = times.with_slow_gpus(value, nodes[name])
+            else:
+                ways = {"slow_host": times.with_slow_host, "slow_rail": times.with_slow_link}
+                step_s = (ways | {"packet_loss": times.with_loss, "power_cap": times.with_cap})[name](value)
+            slower = step_s / times.step_s - 1
+            yield Straggler(
+                part=PARTS[name][0],
+                severity=value,
+                text=PARTS[name][1].format(value),
+                step_time_s=step_s,
+                slower=slower,
+                gpu_hours_per_day=24 * job.gpus * slower / (1 + slower),
+                advice=_advice(slower, without),
+                pays_after_s=restart_s * (1 + slower) / slower if slower > NOTHING else None,
+            )
+
+
+NOTHING = 1e-9
+
+PARTS = {
+    "slow_node": ("node", "one node at {:g} x its speed"),
+    "slow_gpu": ("gpu", "one GPU at {:g} x its speed"),
+    "slow_host": ("host", "one host with its CPU at {:g} x its speed"),
+    "slow_rail": ("rail", "one link or rail at {:g} x its bandwidth"),
+    "packet_loss": ("link", "one link that loses {:g} of its packets"),
+    "power_cap": ("power", "one GPU at {:g} W"),
+}
+"""Option -> part, and how it is said."""
+
+
+def _usual(job: JobSpec) -> dict[str, tuple[float, ...]]:
+    """Return what is shown of a job where nothing is asked for."""
+    network = ("slow_rail", "packet_loss") if not has_network(job) else ()
+    found = {name: values for name, values in USUAL.items() if name not in network}
+    return {**found, "power_cap": (float(round(job.cluster.gpu.power_w * CAPPED)),)}
+
+
+def _advice(slower: float, without: float | None) -> str:
+    """Say what to do with a slow node, if there is no spare."""
+    if slower < WORTH:
+        return "keep"
+    if without is None:
+        return "replace"
+    return "leave out" if slower > without else "keep"
+
+
+WORTH = 1e-3
+"""Slowdown below which nobody need do anything."""
+
+
+def _variation(times: _Times) -> Iterator[Variation]:
+    """Yield what the spread of GPUs costs, as predicted, and what other spreads would."""
+    job, share = times.job, slowest_share(times.job.gpus)
+    busy_s = times.waiting_s / share if share > 0 else 0.0
+    network_s = added_up(times.by_component[name] for name in COMMUNICATION)
+    hosts = math.ceil(job.gpus / node_gpus(job))
+    cases = [
+        ("gpu", job.gpus, GPU_SPREAD, busy_s),
+        ("gpu", job.gpus, SPREADS["gpu"], busy_s),
+        ("host", hosts, SPREADS["host"], times.by_component["launch"]),
+        ("link", job.gpus, SPREADS["link"], network_s),
+    ]
+    for part, count, spread, part_s in cases:
+        if part_s <= 0 or count < 2:
+            continue
+        predicted = part == "gpu" and spread == GPU_SPREAD
+        own = slowest_share(count, spread)
+        step_s = times.step_s + part_s * own - (times.waiting_s if part == "gpu" else 0.0)
+        if predicted:
+            step_s = times.step_s
+        yield Variation(part, count, spread, own, step_s, step_s / times.step_s - 1, predicted)

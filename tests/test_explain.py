@@ -1,0 +1,153 @@
+"""The trees of a plan: they add up to the search's numbers, by two routes, and their operators obey their rooflines."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from command import assert_one_message, gpuscale
+
+import gpuscale as library
+from gpuscale.explain.explanation import explain_subject
+from gpuscale.launch.subject import read_subject
+from gpuscale.memory.model import COMPONENTS as MEMORY
+from gpuscale.presets.files import preset_names
+from gpuscale.steptime.components import COMPONENTS
+
+LLAMA = {"model": "llama3-70b", "gpus": 640}
+DEEPSEEK = {"model": "deepseek-v3", "gpus": 2048, "precision": "fp8"}
+GENERIC = LLAMA | {"framework": "generic"}
+TP8 = {"tp": 8, "pp": 4}
+
+PLANS = [
+    (LLAMA, TP8),
+    (LLAMA, TP8 | {"sp": "off"}),
+    (LLAMA, TP8 | {"vpp": 5, "recompute": "full:4"}),
+    (LLAMA, TP8 | {"recompute": "selective:mlp+layernorm+core_attn"}),
+    (LLAMA | {"framework": "torchtitan"}, TP8 | {"recompute": "selective"}),
+    (LLAMA | {"precision": "fp8"}, {"tp": 8, "zero": 2}),
+    (GENERIC, TP8 | {"recompute": "full"}),
+    *((GENERIC, TP8 | {"schedule": name}) for name in ("gpipe", "zb-h1", "zb-2p")),
+    *((GENERIC, TP8 | {"schedule": name, "vpp": 2}) for name in ("zb-v", "dualpipe")),
+    (DEEPSEEK, {"pp": 16, "ep": 64}),
+    (DEEPSEEK | {"framework": "generic"}, {"pp": 16, "ep": 64, "schedule": "dualpipe"}),
+    (DEEPSEEK, {"pp": 16, "ep": 64, "vpp": 2, "recompute": "selective:mla_up_proj+moe_act"}),
+    ({"model": "mixtral-8x22b", "gpus": 128, "framework": "torchtitan"}, {"ep": 8}),
+    ({"model": "llama3-8b", "gpus": 64, "seq": 131072, "gbs": 64}, {"tp": 4, "cp": 8}),
+    (
+        {"model": "llama3-8b", "gpus": 8, "cluster": "aws-p4d", "framework": "deepspeed", "gbs": 64, "seq": 2048}
+        | {"offload": "optimizer+parameters"},
+        {"zero": 3, "recompute": "full", "micro_batch_size": 1},
+    ),
+    *(({"model": name, "gpus": 512}, {"tp": 4}) for name in preset_names("models")[::6]),
+]
+
+
+def subject(options, layout):
+    return read_subject(None, options, layout, despite_rules=True)
+
+
+def assert_adds_up(root, total):
+    assert root.value == total
+    for node in root.walk():
+        assert node.value >= 0
+        assert node.share == node.value / root.value
+        assert len({child.name for child in node.children}) == len(node.children)
+        assert not node.children or math.fsum(child.value for child in node.children) == node.value
+
+
+def by_component(root, name):
+    return math.fsum(leaf.value for leaf in root.leaves() if leaf.component == name)
+
+
+@pytest.mark.parametrize(("options", "layout"), PLANS)
+def test_trees_add_up_to_the_numbers_of_the_search_by_two_routes(options, layout):
+    asked = subject(options, layout)
+    found = explain_subject(asked)
+    assert_adds_up(found.step, float(asked.evaluation.step.step_time_s[0]))
+    assert found.step.value == found.plan.step_time_s
+    for name, seconds in zip(COMPONENTS, asked.evaluation.step.components[:, 0].tolist(), strict=True):
+        assert by_component(found.step, name) == pytest.approx(seconds, rel=1e-9, abs=1e-9 * found.step.value), name
+    memory = asked.evaluation.memory
+    assert max(stage.value for stage in found.memory) == float(memory.peak_bytes[0])
+    for stage in found.memory:
+        place = next(i for i, size in enumerate(memory.by_stage[:, 0]) if size == stage.value)
+        assert_adds_up(stage, float(memory.by_stage[place, 0]))
+        for name in MEMORY:
+            size = float(np.broadcast_to(getattr(memory, name), memory.by_stage.shape)[place, 0])
+            assert by_component(stage, name) == pytest.approx(size, rel=1e-9, abs=1)
+
+
+def test_the_tree_of_rank_1_is_the_searchs_number_to_the_last_digit(tmp_path):
+    result = library.plan("mixtral-8x7b", 64)
+    path = tmp_path / "plan.toml"
+    assert gpuscale("plan", "--model", "mixtral-8x7b", "--gpus", 64, "-o", path).code == 0
+    found = library.explain(path)
+    assert found.step.value == result.plans[0].step_time_s
+    assert_adds_up(found.step, result.plans[0].step_time_s)
+
+
+def test_operators_obey_their_rooflines_and_do_the_work_of_the_model():
+    asked = subject(LLAMA, TP8)
+    found = explain_subject(asked)
+    for node in found.step.walk():
+        assert node.rate is None or node.rate <= node.limit, node.name
+    # 6 FLOPs per parameter and token in matrix products: 20 layers and the LM head on the last of four stages
+    gemm = math.fsum(leaf.flops for leaf in found.step.leaves() if leaf.component == "gemm")
+    layer = 8192 * (8192 + 2 * 1024) + 8192 * 8192 + 3 * 8192 * 28672
+    tokens = found.plan.global_batch_size * found.plan.sequence / found.plan.dp
+    head = 8192 * float(asked.spec.vocabulary_rows(np.array([8]))[0])
+    assert gemm == pytest.approx(6 * tokens * (20 * layer / 8 + head), rel=1e-6)
+
+
+def test_attention_counts_causal_flops_forward_once_and_backward_two_and_a_half_times():
+    found = explain_subject(subject({"model": "llama3-8b", "gpus": 8, "seq": 8192}, {"tp": 1}))
+    core = [leaf for leaf in found.step.leaves() if leaf.component == "attention"]
+    forward = 32 * found.plan.global_batch_size / 8 * 4 * 8192 * (8192 + 1) / 2 * 4096
+    assert sorted(leaf.flops for leaf in core) == pytest.approx([forward, 2.5 * forward], rel=1e-3)
+
+
+def test_a_calibrated_plan_adds_up_too():
+    options = {"model": "llama3-8b", "gpus": 16}
+    plain = subject(options, {})
+    step = plain.evaluation.step
+    stretched = replace(step, step_time_s=step.step_time_s * 1.25, factor=np.array([1.25]))
+    asked = replace(plain, evaluation=plain.evaluation._replace(step=stretched))
+    one, other = explain_subject(plain).step, explain_subject(asked).step
+    assert_adds_up(other, float(stretched.step_time_s[0]))
+    assert other.value == pytest.approx(1.25 * one.value)
+    assert other.flops == one.flops
+    for name, seconds in zip(COMPONENTS, stretched.components[:, 0].tolist(), strict=True):
+        assert by_component(other, name) == pytest.approx(seconds, rel=1e-9, abs=1e-12)
+
+
+def test_the_answer_is_stable_for_scripts():
+    done = gpuscale("explain", "--model", "llama3-70b", "--gpus", 640, "--tp", 8, "--pp", 4, "--json")
+    found = json.loads(done.out)
+    assert found["schema"] == "gpuscale.explain/1"
+    assert {"plan", "step", "memory", "traffic", "thresholds", "suggestions", "flips"} <= set(found)
+    assert {"name", "value", "share", "children"} <= set(found["step"])
+    assert [stage["name"] for stage in found["memory"]] == ["stage 0", "stage 1", "stage 3"]
+
+
+def test_the_text_fits_a_hundred_columns_and_folds_what_is_small():
+    plan = ("explain", "--model", "deepseek-v3", "--gpus", 2048, "--pp", 16, "--ep", 64)
+    short, usual, whole = (gpuscale(*plan, *more) for more in (("--depth", 1), (), ("--verbose",)))
+    assert len(short.lines) < len(usual.lines) < len(whole.lines)
+    assert max(len(line) for done in (short, usual, whole) for line in done.lines) <= 100
+    assert usual.lines[0].startswith("deepseek-v3 on 2,048 GPUs")
+    assert "expert_fc1" in whole.out
+    assert "more" not in whole.out
+
+
+def test_unusable_questions_are_refused():
+    assert_one_message(gpuscale("explain"), "`model` is missing".replace("`model`", "--model"), "plan file")
+    two = gpuscale("explain", "plan.toml", "--from", "run.sh")
+    assert_one_message(two, "two jobs", "one of them")
+
+
+def test_package_and_function_share_their_name():
+    found = library.explain(model="llama3-8b", gpus=8)
+    assert found.step.value == found.plan.step_time_s
+    assert library.explain.nodes is not None

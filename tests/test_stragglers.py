@@ -1,0 +1,135 @@
+"""Slow parts: extreme values against simulation, slow parts against the model evaluated anew."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from command import assert_one_message, gpuscale
+
+from gpuscale import read_subject, stragglers
+from gpuscale.errors import InputError
+from gpuscale.search.evaluation import evaluate
+from gpuscale.search.robust import perturbed
+from gpuscale.steptime.step import GPU_SPREAD, slowest_of, slowest_share
+from gpuscale.training.stragglers import _Times, go_back_n_share
+
+FLAGS = ("--model", "llama3-8b", "--gpus", 64, "--gbs", 256, "--tp", 2)
+
+
+@pytest.fixture(scope="module")
+def subject():
+    return read_subject(options={"model": "llama3-70b", "gpus": 640, "gbs": 1280}, layout={"tp": 8, "pp": 4})
+
+
+@pytest.mark.parametrize("count", [2, 8, 64, 1024, 16384])
+def test_slowest_of_many_equals_simulation(count):
+    draws = np.random.default_rng(1).standard_normal((max(200, 2_000_000 // count), count)).max(axis=1)
+    assert slowest_share(count, 1.0) == pytest.approx(draws.mean(), abs=0.025 + 3 * draws.std() / math.sqrt(len(draws)))
+    assert slowest_share(1) == 0
+
+
+def test_prediction_waits_for_the_slowest_of_all_gpus(subject):
+    assert slowest_of(subject.rows)[0] == slowest_share(640)
+    found = stragglers(subject)
+    assert found.waiting_s == pytest.approx(subject.estimate.breakdown["waiting"])
+    assert found.step_time_s == subject.estimate.plan.step_time_s
+    predicted = next(one for one in found.variation if one.predicted)
+    assert (predicted.count, predicted.spread, predicted.slower) == (640, GPU_SPREAD, 0)
+
+
+@pytest.mark.parametrize(("speed", "count"), [(0.9, 8), (0.95, 8), (0.9, 1), (0.5, 8), (1.0, 8)])
+def test_slow_gpus_cost_what_a_simulation_says(subject, speed, count):
+    """Each GPU takes its own time for its kernels; the step goes on when the slowest of all is done."""
+    times = _Times(subject)
+    random = np.random.default_rng(2)
+    usual = 1 + GPU_SPREAD * random.standard_normal((2_000, 640 - count))
+    slow = (1 + GPU_SPREAD * random.standard_normal((2_000, count))) / speed
+    alone_s = times.step_s - times.waiting_s
+    others_s = (
+        times.waiting_s / slowest_share(640) * (usual.max(axis=1) - 1)
+    )  # all of a microbatch, not its kernels alone
+    simulated_s = alone_s + np.maximum(others_s, times.kernels_s * (slow.max(axis=1) - 1)).mean()
+    assert times.with_slow_gpus(speed, count) == pytest.approx(simulated_s, rel=0.004)
+
+
+def test_a_slow_rail_is_a_slow_network_at_worst(subject):
+    found = {one.text: one for one in stragglers(subject, slow_rail=0.5).parts}
+    (rail,) = found.values()
+    network = evaluate(subject.rows, perturbed(subject.spec, {"network": 2.0})).step.step_time_s[0]
+    assert subject.estimate.plan.step_time_s < rail.step_time_s <= network
+
+
+def test_a_capped_gpu_is_one_of_a_capped_cluster(subject):
+    (one,) = stragglers(subject, power_cap=400).parts
+    capped = read_subject(
+        options={"model": "llama3-70b", "gpus": 640, "gbs": 1280, "set": "gpu.power_w=400"}, layout={"tp": 8, "pp": 4}
+    )
+    assert subject.estimate.plan.step_time_s < one.step_time_s <= capped.estimate.plan.step_time_s
+    (full,) = stragglers(subject, power_cap=700).parts
+    assert full.slower == 0
+    with pytest.raises(InputError, match="above the 700 W"):
+        stragglers(subject, power_cap=800)
+
+
+def test_go_back_n_equals_simulation():
+    """A sender with a window of W packets sends all of it again after each loss."""
+    loss, bytes_per_s = 2e-3, 50e9
+    window = bytes_per_s * 10e-6 / 4096
+    lost = np.random.default_rng(4).random(400_000) < loss
+    sent = len(lost) + lost.sum() * (window - 1)
+    assert go_back_n_share(loss, bytes_per_s) == pytest.approx((~lost).sum() / sent, rel=0.02)
+    assert go_back_n_share(0.0, bytes_per_s) == 1
+    assert go_back_n_share(1e-3, bytes_per_s) < go_back_n_share(1e-4, bytes_per_s) < 1
+
+
+def test_what_is_slower_costs_more(subject):
+    for option in ("slow_node", "slow_gpu", "slow_host", "slow_rail"):
+        costs = [stragglers(subject, **{option: speed}).parts[0].slower for speed in (1.0, 0.8, 0.5, 0.2)]
+        assert costs == sorted(costs)
+        assert costs[0] == pytest.approx(0, abs=0.004)
+    node, gpu = (stragglers(subject, **{option: 0.8}).parts[0].slower for option in ("slow_node", "slow_gpu"))
+    assert gpu <= node < gpu + 0.02  # all wait for one as for eight
+
+
+def test_advice_follows_from_what_is_cheaper(subject):
+    found = stragglers(subject)
+    assert found.replicas_left_out == 1
+    assert found.without == pytest.approx(1 / 19)  # DP 20
+    below = found.worth_leaving_out_below
+    (worse,) = stragglers(subject, slow_node=below - 0.01).parts
+    (better,) = stragglers(subject, slow_node=below + 0.01).parts
+    assert (worse.advice, better.advice) == ("leave out", "keep")
+    assert worse.slower > found.without > better.slower
+    assert worse.pays_after_s == pytest.approx(420 * (1 + worse.slower) / worse.slower)
+    assert stragglers(subject, slow_node=0.8, restart_time=60).parts[0].pays_after_s < worse.pays_after_s
+    assert worse.gpu_hours_per_day == pytest.approx(24 * 640 * worse.slower / (1 + worse.slower))
+
+
+def test_one_replica_can_only_be_replaced():
+    one = read_subject(options={"model": "llama3-8b", "gpus": 8, "gbs": 64}, layout={"tp": 8})
+    found = stragglers(one)
+    assert found.without is None
+    assert {part.advice for part in found.parts} <= {"replace", "keep"}
+    assert "rail" not in {part.part for part in found.parts}
+    with pytest.raises(InputError, match="one node"):
+        stragglers(one, slow_rail=0.5)
+
+
+def test_replicas_within_a_node_go_with_it():
+    found = stragglers(read_subject(options={"model": "llama3-8b", "gpus": 64, "gbs": 256}, layout={"tp": 2}))
+    assert found.replicas_left_out == 4  # 8 GPUs of 2 each
+    moe = read_subject(options={"model": "mixtral-8x7b", "gpus": 64, "gbs": 256}, layout={"tp": 1, "pp": 4, "ep": 8})
+    assert stragglers(moe).replicas_left_out == 8
+
+
+def test_command_says_the_cost_first():
+    done = gpuscale("stragglers", *FLAGS, "--slow-node", 0.9)
+    assert done.code == 0, done.err
+    assert "one node at 0.9 x its speed makes each step" in " ".join(done.lines[:2])
+    assert max(map(len, done.lines)) <= 100
+    printed = json.loads(gpuscale("stragglers", *FLAGS, "--json").out)
+    assert printed["schema"] == "gpuscale.stragglers/1"
+    assert {one["part"] for one in printed["parts"]} == {"node", "gpu", "host", "rail", "link", "power"}
+    assert_one_message(gpuscale("stragglers", *FLAGS, "--slow-node", 1.5), "out of range", "0.01 to 1")
+    assert_one_message(gpuscale("stragglers", *FLAGS, "--power-cap", 5000), "above the 700 W", "")
