@@ -6,9 +6,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from command import gpuscale
 
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
-from tests.command import gpuscale
 
 RUNS = tomllib.loads((Path(__file__).parent / "data" / "known_bottlenecks.toml").read_text(encoding="utf-8"))["run"]
 ARITHMETIC = ("gemm", "attention")

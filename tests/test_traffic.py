@@ -14,8 +14,8 @@ from gpuscale.collectives.groups import place
 from gpuscale.collectives.ideal import OPERATIONS, level_times_s
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.explain.inventory import FILLING, PHASES, Call, inventory, stage_plan
-from gpuscale.launch.subject import read_subject, subject_of
 from gpuscale.explain.traffic import call_times_s, traffic_of, wire_bytes
+from gpuscale.launch.subject import read_subject, subject_of
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.render.traffic import draw_traffic
 from gpuscale.rooflines import dp_tokens_per_gpu, fsdp_tokens_per_gpu, moe_dp_tokens_per_gpu

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from gpuscale.cli.options import OUTPUT, Json, LaunchFiles, PlanFile, Variables, Verbose, option, part, takes, variables
+from gpuscale.cli.options import (
+    OUTPUT,
+    Json,
+    LaunchFiles,
+    PlanFile,
+    Variables,
+    Verbose,
+    arguments,
+    option,
+    part,
+    takes,
+    variables,
+)
 from gpuscale.render.output import print_json
 from gpuscale.request import JobOptions, Layout
 
@@ -22,7 +34,7 @@ def explain(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Explain one plan: the step and its memory as trees, down to operators and collectives.
+    """Explain one plan: what binds it, what would help, what would flip the choice; step and memory as trees.
 
     Examples: gpuscale explain plan.toml; gpuscale explain --model llama3-70b --gpus 640 --tp 8 --pp 4;
     gpuscale explain --from run.sh
@@ -32,7 +44,7 @@ def explain(
 
     options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
     subject = read_subject(plan_file, options, layout, launch_files, values, despite_rules=despite_rules)
-    found = explain_subject(subject)
+    found = explain_subject(subject, lambda made: arguments("estimate", made))
     if json:
         print_json("explain", found)
     else:

@@ -41,6 +41,12 @@ FITS = ("fits", "tight", "no")
 
 Spelling = Callable[[Mapping[str, Any]], tuple[str, ...]]
 
+
+def unspelled(_: Mapping[str, Any]) -> tuple[str, ...]:
+    """No command: only `gpuscale.cli` knows flags."""
+    return ()
+
+
 CAUTIONS = {
     "gbs": "another batch is another training: check that it still converges as fast per token",
     "precision": "other numbers: check the loss against a run in the present precision",
@@ -140,26 +146,28 @@ def _of_job(subject: Subject) -> Iterator[Change]:
 
     Left out is what could only shorten a part that is not worth shortening.
     """
-    spec, request = subject.spec, subject.job.request
+    spec, request, plan = subject.spec, subject.job.request, subject.estimate.plan
+    seconds, worth_s = subject.estimate.breakdown, LEAST_GAIN * plan.step_time_s
     framework = load_framework(str(request["framework"]))
+    between_s = math.fsum(seconds[name] for name in COMMUNICATION)
+    pays = {"cp_comm": plan.cp > 1, "pipeline_split": plan.pp > 1, "offload": False}
+    pays |= {"axis_order": between_s >= worth_s, "overlap": between_s >= worth_s}
     yield Change(("gbs",), {"gbs": 2 * spec.global_batch_size})
     for name, values in full_values(framework, spec.model, spec.cluster).items():
         if name == "schedule":
-            yield from (Change((name,), {}, {name: value}) for value in values)
-        elif name != "offload":  # it only ever costs time
+            yield from (Change((name,), {}, {name: value}) for value in values if plan.pp > 1)
+        elif pays.get(name, True):
             yield from (Change((name,), {name: value}) for value in values)
-    seconds = subject.estimate.breakdown
-    worth_s = LEAST_GAIN * subject.estimate.plan.step_time_s
     if seconds["ep_comm"] + seconds["launch"] >= worth_s:
         yield from (Change(("dispatcher",), {"dispatcher": name}) for name in DISPATCHERS)
     if seconds["launch"] >= worth_s:
         yield from (Change(("cuda_graphs",), {"cuda_graphs": name}) for name in ("partial", "full"))
-    if math.fsum(seconds[name] for name in COMMUNICATION) >= worth_s:
+    if between_s >= worth_s:
         yield from (Change((name,), {name: "on"}) for name in ("sharp", "nvls"))
     if spec.runtime.compile is False:
         yield Change(("compile",), {"compile": "on"})
-    yield Change(("loss",), {"loss": "fused"})
-    if spec.states.gradient > 2 and not spec.runtime.memory.master_is_weight:
+    wide = spec.states.gradient > 2 and not spec.runtime.memory.master_is_weight
+    if wide and seconds["dp_comm"] + seconds["optimizer"] >= worth_s:
         yield Change(("grad_dtype",), {"grad_dtype": "fp16" if spec.precision == "fp16" else "bf16"})
 
 

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.arguments import public
+from gpuscale.explain.changes import Rejected, Spelling, Suggestion, unspelled
+from gpuscale.explain.choice import Flip
 from gpuscale.explain.memories import memory_trees
 from gpuscale.explain.nodes import Node
+from gpuscale.explain.reasons import reasons
 from gpuscale.explain.steps import step_tree
+from gpuscale.explain.thresholds import Threshold
 from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.results import PlanRow
 
@@ -28,9 +32,12 @@ class Explanation:
             collectives; the root is `step_time_s` of the plan, every node the exact sum of its children
         memory: bytes of one GPU of the first, the heaviest middle and the last stage, as a tree each
         traffic: what travels where, by axis of the layout and level of the cluster
+        sentences: what binds, how much communication shows, how the plan stands to the best of its job, and that to the
+            next family of plans
         thresholds: distance of the plan from where something else would bind it
-        suggestions: the most profitable changes, each evaluated again
-        flips: single quantities that would change the choice of the plan
+        suggestions: the most profitable single changes, the best of each kind, each evaluated as `estimate` does it
+        rejected: changes that are not worth making, and why
+        flips: single quantities that would make another plan the choice, the smallest change first
     """
 
     model: str
@@ -40,9 +47,11 @@ class Explanation:
     step: Node
     memory: tuple[Node, ...]
     traffic: tuple[Any, ...] = ()
-    thresholds: tuple[Any, ...] = ()
-    suggestions: tuple[Any, ...] = ()
-    flips: tuple[Any, ...] = ()
+    sentences: tuple[str, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
+    suggestions: tuple[Suggestion, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+    flips: tuple[Flip, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale.explain/1`."""
@@ -54,8 +63,10 @@ class Explanation:
             "step": self.step.to_dict(),
             "memory": [stage.to_dict() for stage in self.memory],
             "traffic": list(self.traffic),
+            "sentences": list(self.sentences),
             "thresholds": list(self.thresholds),
             "suggestions": list(self.suggestions),
+            "rejected": list(self.rejected),
             "flips": list(self.flips),
         }
 
@@ -86,9 +97,13 @@ def explain(
     return explain_subject(read_subject(path, options, layout, launch_files, variables, despite_rules=despite_rules))
 
 
-def explain_subject(subject: Subject) -> Explanation:
-    """Explain a plan that is evaluated."""
-    found = subject.estimate
+def explain_subject(subject: Subject, spelled: Spelling = unspelled) -> Explanation:
+    """Explain a plan that is evaluated.
+
+    Args:
+        spelled: from options of `estimate` to the arguments of a command.
+    """
+    found, why = subject.estimate, reasons(subject, spelled)
     return Explanation(
         model=found.model,
         cluster=found.cluster,
@@ -96,4 +111,9 @@ def explain_subject(subject: Subject) -> Explanation:
         plan=found.plan,
         step=step_tree(subject),
         memory=memory_trees(subject),
+        sentences=why.sentences,
+        thresholds=why.thresholds,
+        suggestions=why.suggestions,
+        rejected=why.rejected,
+        flips=why.flips,
     )

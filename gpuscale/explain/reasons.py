@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
 
-from gpuscale.explain.changes import Rejected, Spelling, Suggestion, changes_of, rejected, suggestions
+from gpuscale.explain.changes import Rejected, Spelling, Suggestion, changes_of, rejected, suggestions, unspelled
 from gpuscale.explain.choice import Field, Flip, Standing, field_of, flips, standing
 from gpuscale.explain.thresholds import Threshold, thresholds
 from gpuscale.launch.subject import Subject
@@ -15,6 +13,9 @@ from gpuscale.units import format_seconds
 
 NEIGHBOURS = ("tp", "pp", "cp", "ep", "zero", "vpp", "microbatch", "recompute", "sp", "precision", "overlap", "gbs")
 """Changes that people ask about: what is not worth it is said of these."""
+
+MOST_LOSSES = 3
+"""What else takes time that is named, at most."""
 
 ARITHMETIC = ("gemm", "attention")
 """Components that a step is for."""
@@ -50,11 +51,7 @@ class Reasons:
     flips: tuple[Flip, ...]
 
 
-def _unspelled(_: Any) -> tuple[str, ...]:
-    return ()
-
-
-def reasons(subject: Subject, spelled: Spelling = _unspelled) -> Reasons:
+def reasons(subject: Subject, spelled: Spelling = unspelled) -> Reasons:
     """Say of a plan what binds it, what would change it, and how it stands to others.
 
     Args:
@@ -75,12 +72,15 @@ def reasons(subject: Subject, spelled: Spelling = _unspelled) -> Reasons:
 def what_binds(subject: Subject) -> str:
     """Say what takes most of the step, and where the rest goes beside GEMMs and attention."""
     plan, seconds = subject.estimate.plan, subject.estimate.breakdown
-    own = math.fsum(seconds[name] for name in seconds if COMPONENTS[name].limit == plan.bound_by)
+    own = [name for name in seconds if COMPONENTS[name].limit == plan.bound_by and name != "waiting"]
+    own = sorted((name for name in own if seconds[name]), key=lambda name: -seconds[name])
+    first = ", ".join(f"{COMPONENTS[name].text} {100 * seconds[name] / plan.step_time_s:.0f}%" for name in own)
+    rest = [(name, part) for name, part in losses(subject) if name not in own and part >= LEAST_SHARE][:MOST_LOSSES]
+    most = ", ".join(f"{COMPONENTS[name].text} {100 * part:.0f}%" for name, part in rest)
     what = BOUND_TEXT[plan.bound_by]
-    share = f"{100 * own / plan.step_time_s:.0f}% of the step of {format_seconds(plan.step_time_s)}"
-    rest = [f"{COMPONENTS[name].text} {100 * part:.0f}%" for name, part in losses(subject)[:3] if part >= LEAST_SHARE]
-    said = f"Beside GEMMs and attention most goes to {', '.join(rest)}" if rest else "Nothing else takes much"
-    return f"{what[0].upper()}{what[1:]} binds: {share}. {said}."
+    step = f"of the step of {format_seconds(plan.step_time_s)}"
+    said = f"{what[0].upper()}{what[1:]} binds: {first} {step}"
+    return f"{said}; then {most}." if most else f"{said}; nothing else takes much."
 
 
 def losses(subject: Subject) -> list[tuple[str, float]]:

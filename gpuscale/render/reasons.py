@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from gpuscale.explain.changes import Suggestion
-from gpuscale.explain.reasons import Reasons
+from gpuscale.explain.explanation import Explanation
 from gpuscale.render.console import Block, table
 from gpuscale.units import format_seconds
 
@@ -13,22 +13,22 @@ FLIPS = 4
 """Numbers that would flip the choice that are shown if nothing is said."""
 
 
-def sentences_block(found: Reasons) -> Block:
+def sentences_block(found: Explanation) -> Block:
     """What binds and how the plan stands, a sentence a line."""
     return "\n".join(f"  {text}" for text in found.sentences)
 
 
-def reason_blocks(found: Reasons, *, verbose: bool = False) -> tuple[Block, ...]:
+def reason_blocks(found: Explanation, *, verbose: bool = False) -> tuple[Block, ...]:
     """What would help, what would not, thresholds, and what would flip the choice."""
     return _suggestions(found), _rejected(found), _thresholds(found), _flips(found, verbose=verbose)
 
 
-def _rejected(found: Reasons) -> Block:
+def _rejected(found: Explanation) -> Block:
     lines = [f"  {one.change}: {one.why}" for one in found.rejected]
     return "\n".join(["Why not, evaluated likewise:", *lines]) if lines else ""
 
 
-def _suggestions(found: Reasons) -> Block:
+def _suggestions(found: Explanation) -> Block:
     if not found.suggestions:
         return "No single change is predicted to gain 1%."
     return "\n".join(["What would help, each evaluated by itself:", *map(_suggestion, found.suggestions)])
@@ -42,7 +42,7 @@ def _suggestion(one: Suggestion) -> str:
     return "\n".join(lines)
 
 
-def _thresholds(found: Reasons) -> Block:
+def _thresholds(found: Explanation) -> Block:
     rows = [
         {
             "threshold": one.name,
@@ -60,7 +60,7 @@ def number_text(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _flips(found: Reasons, *, verbose: bool) -> Block:
+def _flips(found: Explanation, *, verbose: bool) -> Block:
     shown = found.flips if verbose else found.flips[:FLIPS]
     if not shown:
         return "No single number within the factors tried would make another plan the choice."
