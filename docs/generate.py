@@ -44,8 +44,7 @@ UNSEEN = {
     "unmeasured": "string", "wide_under": "string", "file": "string", "line": "integer",
     "concurrent": "integer", "minimal_share": "number", "gpus_per_pcie_switch": "integer",
     "nics_per_pcie_switch": "integer", "robust.turns[].plan": "object", "variants[].reason": "string",
-    "summary.fits.out_of_memory_right": "number", "checkpoint_interval_s": "number", "traffic": "object",
-    "thresholds": "object", "suggestions": "object", "flips": "object",
+    "summary.fits.out_of_memory_right": "number", "begins": "string",
 }  # fmt: skip
 """Types of what no sample has a value for."""
 
@@ -65,7 +64,7 @@ SAMPLES = [
     ("explain", "--model", "llama3-8b", "--gpus", "16", "--tp", "2"),
     (*SMALL[:-1], "16", "--pareto", "energy,carbon"),
     ("train-time", *SMALL[1:], "--tokens", "1T"),
-    ("memory", "--model", "llama3-8b", "--gpus", "16", "--tp", "2", "--pp", "2"),
+    ("memory", "--model", "llama3-8b", "--gpus", "16", "--tp", "2", "--pp", "2", "--timeline"),
     ("advise", "--model", "mixtral-8x7b", "--gpus", "16", "--tp", "2", "--ep", "8"),
     ("goodput", "--model", "llama3-8b", "--gpus", "16", "--spares", "1"),
     ("stragglers", "--model", "llama3-8b", "--gpus", "16", "--tp", "8"),

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from gpuscale.explain.advice import Advice, advise
     from gpuscale.explain.budget import MemoryBudget, memory_budget
     from gpuscale.explain.explanation import Explanation, explain
-    from gpuscale.explain.schedule import Schedule, schedule
+    from gpuscale.explain.schedule import Schedule, schedule, schedule_of_durations
+    from gpuscale.explain.timeline import memory_timeline
+    from gpuscale.explain.traffic import TrafficReport, traffic_of
     from gpuscale.gpubench.calibrate import calibrate_gpu
     from gpuscale.importers.clusters import import_cluster
     from gpuscale.launch.check import CheckResult, Finding, check
@@ -46,13 +48,14 @@ if TYPE_CHECKING:
     from gpuscale.validation.scores import validate
 
 __all__ = [
-    "Advice", "CheckResult", "Estimate", "Explanation", "Export", "Finding", "Goodput", "GpuscaleError", "InputError",
-    "LaunchEstimate", "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult", "PlanRow", "Schedule",
-    "Siblings", "Stragglers", "Study", "Subject", "TrainTime", "advise", "all_clusters", "all_gpus", "all_models",
-    "all_studies", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "estimate",
-    "estimate_file", "estimate_launch", "explain", "export", "goodput", "import_cluster", "load_cluster", "load_gpu",
-    "load_model", "load_study", "memory_budget", "place_ranks", "plan", "price_collective", "read_launch",
-    "read_subject", "report", "roofline", "save_site", "schedule", "stragglers", "train_time", "validate",
+    "Advice", "CheckResult", "Estimate", "Explanation", "Export", "Finding", "Goodput", "GpuscaleError",
+    "InputError", "LaunchEstimate", "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult",
+    "PlanRow", "Schedule", "Siblings", "Stragglers", "Study", "Subject", "TrafficReport", "TrainTime", "advise",
+    "all_clusters", "all_gpus", "all_models", "all_studies", "bench", "calibrate", "calibrate_gpu", "calibrate_run",
+    "check", "check_up", "estimate", "estimate_file", "estimate_launch", "explain", "export", "goodput",
+    "import_cluster", "load_cluster", "load_gpu", "load_model", "load_study", "memory_budget", "memory_timeline",
+    "place_ranks", "plan", "price_collective", "read_launch", "read_subject", "report", "roofline", "save_site",
+    "schedule", "schedule_of_durations", "stragglers", "traffic_of", "train_time", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -63,7 +66,9 @@ _HOMES = {
     "errors": "GpuscaleError InputError NoAnswerError",
     "explain.advice": "Advice advise",
     "explain.budget": "MemoryBudget memory_budget",
-    "explain.schedule": "Schedule schedule",
+    "explain.schedule": "Schedule schedule schedule_of_durations",
+    "explain.timeline": "memory_timeline",
+    "explain.traffic": "TrafficReport traffic_of",
     "gpubench.calibrate": "calibrate_gpu",
     "importers.clusters": "import_cluster",
     "launch.check": "CheckResult Finding check",

@@ -1,17 +1,15 @@
 """`gpuscale advise`: the reference's tables and checklist with one job's numbers."""
 
 import json
-import math
 import re
 import shlex
 
 import pytest
 from command import assert_one_message, gpuscale
 
-from gpuscale import advise, estimate, load_cluster, price_collective, read_subject
+from gpuscale import advise, estimate, goodput, load_cluster, price_collective, read_subject
 from gpuscale.collectives.estimate import Siblings
 from gpuscale.explain.benchmarks import PROGRAMS, grid_of
-from gpuscale.explain.checklist import checkpoint_interval_s
 from gpuscale.placement.groups import Degrees
 from gpuscale.planning.placement import place_order
 from gpuscale.specs.job import AXES
@@ -190,16 +188,12 @@ def test_what_a_job_has_not_is_left_out(arguments, never):
     assert not found, done.out
 
 
-def test_the_checkpoint_interval_costs_least():
-    """Young's interval: writing and lost work together, of intervals around it, cost least there."""
-    write_s, between_s = 6.0, 280_000.0
-    best = checkpoint_interval_s(write_s, between_s)
-
-    def cost(every_s):
-        return write_s / every_s + every_s / 2 / between_s
-
-    assert min((best * factor for factor in (0.5, 0.8, 1.0, 1.25, 2.0)), key=cost) == best
-    assert math.isclose(best, math.sqrt(2 * write_s * between_s))
+def test_the_checkpoint_interval_is_that_of_goodput(advice):
+    job, layout = CASES["70B"]
+    found = goodput(read_subject(options=job, layout=layout))
+    item = next(one for one in advice["70B"].checklist if one.name == "checkpoint interval")
+    assert f"({found.checkpoint_interval_steps} steps)" in item.expect
+    assert f"{found.effective_ratio:.1%} of the time" in item.expect
 
 
 def test_unusable_input_is_one_message():

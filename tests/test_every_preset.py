@@ -22,7 +22,9 @@ def commands():
             yield ("plan", "--model", name, "--gpus", gpus, "--top", 3, "--verbose")
         yield ("estimate", "--model", name, "--gpus", 64, "--tp", 8)
         yield ("memory", "--model", name, "--gpus", 64)
+        yield ("schedule", "--model", name, "--gpus", 64, "--pp", 4)
         yield ("advise", "--model", name, "--gpus", 64)
+        yield ("explain", "--traffic", "--model", name, "--gpus", 64)
         yield ("goodput", "--model", name, "--gpus", 64)
         yield ("stragglers", "--model", name, "--gpus", 64)
     for name in CLUSTERS:
@@ -36,6 +38,7 @@ def commands():
         yield ("stragglers", "--model", "llama3-8b", "--gpus", 64, *cluster)
         yield ("train-time", "--model", "llama3-8b", "--gpus", 64, *cluster, "--tokens", "15T")
         yield ("advise", "--model", "mixtral-8x7b", "--gpus", 64, "--ep", 8, *cluster)
+        yield ("explain", "--traffic", "--model", "mixtral-8x7b", "--gpus", 64, "--ep", 8, *cluster)
         yield ("placement", "--gpus", 64, *cluster, "--tp", 2, "--pp", 2, "--best")
         for operation in COLLECTIVES:
             yield ("collective", operation, "--sweep", "8B..8GB", "--factor", 64, *cluster)
@@ -46,7 +49,8 @@ def commands():
         yield ("frameworks", "show", name)
         for model in ("llama3-8b", "mixtral-8x7b"):
             yield ("plan", "--model", model, "--gpus", 16, "--framework", name, "--robust", "--top", 2)
-            yield ("memory", "--model", model, "--gpus", 16, "--framework", name)
+            yield ("memory", "--model", model, "--gpus", 16, "--framework", name, "--timeline")
+            yield ("schedule", "--model", model, "--gpus", 16, "--framework", name, "--pp", 2)
 
 
 ALL = list(commands())

@@ -2,11 +2,12 @@
 
 import json
 import math
+import re
 
 import pytest
 from command import assert_one_message, gpuscale
 
-from gpuscale import InputError, estimate, memory_budget, read_subject
+from gpuscale import InputError, estimate, memory_budget, memory_timeline, read_subject
 from gpuscale.explain.budget import GROUPS
 from gpuscale.memory.model import COMPONENTS
 from gpuscale.units import GIB
@@ -120,3 +121,90 @@ def test_where_it_does_not_fit_what_fits_comes_first():
 def test_unusable_input_is_one_message():
     assert_one_message(gpuscale("memory"), "`model` is missing".replace("`", ""), "")
     assert_one_message(gpuscale("memory", *LLAMA, "--tp", "7"), "", "")
+
+
+TIMELINES = {
+    "1F1B": ({"model": "llama3-70b", "gpus": 640}, {"tp": 8, "pp": 4}),
+    "interleaved": ({"model": "llama3-70b", "gpus": 64}, {"tp": 4, "pp": 4, "vpp": 5}),
+    "ZB-V": ({"model": "llama3-70b", "gpus": 64, "framework": "generic"}, {"tp": 4, "pp": 4, "schedule": "zb-v"}),
+    "ZB-2P": ({"model": "llama3-70b", "gpus": 64, "framework": "generic"}, {"tp": 4, "pp": 4, "schedule": "zb-2p"}),
+    "DualPipe": (
+        {"model": "llama3-70b", "gpus": 64, "framework": "generic"}, {"tp": 4, "pp": 4, "schedule": "dualpipe"}
+    ),
+    "GPipe": ({"model": "llama3-70b", "gpus": 64, "framework": "generic"}, {"tp": 4, "pp": 4, "schedule": "gpipe"}),
+    "experts": ({"model": "deepseek-v3", "gpus": 2048}, {"tp": 2, "etp": 1, "pp": 16, "ep": 64}),
+    "FSDP": ({"model": "llama3-8b", "gpus": 16, "framework": "torchtitan"}, {}),
+    "nanotron": ({"model": "llama3-8b", "gpus": 16, "framework": "nanotron"}, {"pp": 2}),
+    "full recomputation": ({"model": "llama3-70b", "gpus": 64}, {"tp": 4, "pp": 4, "recompute": "full"}),
+    "offloaded": (
+        {"model": "llama3-8b", "gpus": 8, "framework": "deepspeed", "offload": "optimizer"}, {"zero": 2}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TIMELINES)
+def test_the_peak_of_a_timeline_is_the_predicted_peak(case):
+    """At every evaluated stage; and every moment is the sum of its components."""
+    job, layout = TIMELINES[case]
+    subject = read_subject(options=job, layout=layout, despite_rules=True)
+    stages = subject.evaluation.stages.position[subject.evaluation.stage_row[0]].tolist()
+    by_stage = dict(reversed(list(zip(stages, subject.evaluation.memory.by_stage[:, 0].tolist(), strict=True))))
+    for stage, predicted in by_stage.items():
+        found = memory_timeline(subject, stage)
+        assert found.peak_gib == pytest.approx(predicted / GIB, rel=1e-12)
+        assert max(one.memory_gib for one in found.moments) == found.peak_gib
+        for one in found.moments:
+            assert math.fsum(one.memory.values()) == pytest.approx(one.memory_gib, rel=1e-12)
+            assert min(one.memory.values()) >= 0
+    fullest = memory_timeline(subject)
+    assert (fullest.stage, fullest.step_time_s) == (subject.estimate.plan.peak_stage, subject.estimate.plan.step_time_s)
+
+
+@pytest.mark.parametrize("case", TIMELINES)
+def test_a_timeline_fills_and_empties_in_order(case):
+    job, layout = TIMELINES[case]
+    subject = read_subject(options=job, layout=layout, despite_rules=True)
+    found, plan = memory_timeline(subject), subject.estimate.plan
+    times = [one.time_s for one in found.moments]
+    assert times == sorted(times)
+    assert 0 <= times[0] <= times[-1] <= plan.step_time_s
+    assert found.moments[-1].event == "optimizer"
+    assert found.moments[-1].in_flight == found.moments[-1].memory["activations"] == 0
+    kinds = [one.event for one in found.moments]
+    chunks = 2 if case == "ZB-V" else plan.vpp
+    assert kinds.count("forward") == kinds.count("backward") == plan.num_microbatches * chunks
+    held = max(one.in_flight for one in found.moments)
+    top = max(one.memory["activations"] for one in found.moments)
+    for one in found.moments:
+        assert one.memory["activations"] == pytest.approx(top * one.in_flight / held)
+    fragmented = [one.memory["fragmentation"] for one in found.moments]
+    assert fragmented == sorted(fragmented)  # the allocator keeps what it has
+
+
+def test_1f1b_fills_a_stage_with_as_many_microbatches_as_follow_it():
+    subject = read_subject(options=TIMELINES["1F1B"][0], layout=TIMELINES["1F1B"][1])
+    for stage in (0, 1, 3):
+        moments = memory_timeline(subject, stage).moments
+        events = [one for one in moments if one.event != "waiting"]
+        warm_up = [one.event for one in events].index("backward")
+        assert warm_up == 4 - stage
+        assert [one.in_flight for one in events[:warm_up]] == [float(count) for count in range(1, 5 - stage)]
+
+
+def test_a_timeline_is_drawn():
+    done = gpuscale("memory", *LLAMA, "--timeline")
+    assert (done.code, done.err) == (0, "")
+    assert done.lines[0].startswith("stage 0: 27.4 of 79.6 GiB at its peak, in the backward pass 396 ms into a step")
+    assert max(map(len, done.lines)) <= 100
+    runs = next(line for line in done.lines if line.lstrip().startswith("runs |"))
+    assert re.fullmatch(r" +runs \|F+\.+[FB]+~[FB.]+g+o?", runs)
+    answer = json.loads(gpuscale("memory", *LLAMA, "--timeline", "--stage", "3", "--json").out)["timeline"]
+    assert (answer["stage"], answer["schedule"]) == (3, "1f1b")
+    assert answer["peak_gib"] == pytest.approx(estimate("llama3-70b", 640, {"tp": 8, "pp": 4}).stage_memory_gib[2])
+
+
+def test_stages_that_are_not_evaluated_are_refused():
+    assert_one_message(
+        gpuscale("memory", *LLAMA, "--timeline", "--stage", "2"), "not evaluated", "evaluated are 0, 1, 3"
+    )
+    assert_one_message(gpuscale("memory", *LLAMA, "--stage", "2"), "says nothing without", "--timeline")

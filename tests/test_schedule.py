@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from update_schedule import PAGE, PICTURE, made, nearest
 
 from gpuscale.errors import InputError
-from gpuscale.explain.schedule import schedule, schedule_of
+from gpuscale.explain.schedule import schedule, schedule_of_durations, stage_bytes
 from gpuscale.launch.subject import read_subject
 from gpuscale.layouts.arrays import DUALPIPE, GPIPE, ONE_F_ONE_B, ZB_2P, ZB_H1, ZB_V
 from gpuscale.render.schedule_files import svg_text, trace_text
@@ -190,7 +190,7 @@ def test_chunks_add_up_to_the_slowest_stage_of_the_search(layout):
 @pytest.mark.parametrize("layout", PLANS, ids=str)
 def test_of_a_real_plan_the_closed_form_is_near(layout):
     """Within 3 % of the step with the ends of the model on top of its stages; docs/schedule.md has exact cases."""
-    found = schedule_of(plan(**layout))
+    found = schedule(plan(**layout))
     pipeline = found.compared[0]
     if found.schedule == "zb-v":  # the formula is that of ZB-H2
         assert 1.0 < pipeline.closed_form_s / pipeline.simulated_s < 1.08
@@ -203,7 +203,7 @@ def test_of_a_real_plan_the_closed_form_is_near(layout):
 def test_closed_forms_are_exact_for_equal_stages(code, vpp):
     names = {ONE_F_ONE_B: "1f1b", GPIPE: "gpipe", ZB_H1: "zb-h1", ZB_2P: "zb-2p", ZB_V: "zb-v", DUALPIPE: "dualpipe"}
     for pp in (4, 8):
-        found = schedule(layout={"pp": pp, "vpp": vpp, "schedule": names[code]}, microbatches=4 * pp)
+        found = schedule_of_durations({"pp": pp, "vpp": vpp, "schedule": names[code]}, 4 * pp)
         for one in found.compared:
             assert one.simulated_s == pytest.approx(one.closed_form_s, rel=0.01, abs=1e-9)
         assert [load.in_flight for load in found.ranks] == [load.closed_form_in_flight for load in found.ranks]
@@ -324,7 +324,7 @@ def outer(found):
 @pytest.mark.parametrize("layout", [*PLANS, {"pp": 4, "schedule": "zb-2p"}, {"pp": 8, "schedule": "zb-h1"}], ids=str)
 def test_the_slices_of_a_trace_nest_and_add_up_to_the_step(layout):
     subject = plan(**layout)
-    trace = json.loads(trace_text(schedule_of(subject)))
+    trace = json.loads(trace_text(schedule(subject)))
     step_ns = round(float(subject.evaluation.step.step_time_s[0]) * 1e9)
     (step,) = outer(slices(trace, 0, {1}))
     assert ns(step) == (0, step_ns)
@@ -341,16 +341,27 @@ def test_the_slices_of_a_trace_nest_and_add_up_to_the_step(layout):
 
 
 def test_a_trace_counts_what_is_in_flight_and_names_its_tracks():
-    trace = json.loads(trace_text(schedule(layout={"pp": 4}, microbatches=8)))
+    trace = json.loads(trace_text(schedule_of_durations({"pp": 4}, 8)))
     counters = [event for event in trace["traceEvents"] if event["ph"] == "C" and event["pid"] == 1]
+    assert {event["name"] for event in counters} == {"microbatches in flight"}
     assert max(event["args"]["microbatches"] for event in counters) == 4
     assert counters[-1]["args"]["microbatches"] == 0
     names = {event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "thread_name"}
     assert names == {"as predicted", "compute", "communication"}
 
 
+@pytest.mark.parametrize("layout", [{"pp": 4}, {"pp": 4, "vpp": 4}, {"pp": 8, "schedule": "zb-h1"}], ids=str)
+def test_the_memory_of_a_trace_peaks_where_the_estimate_has_it(layout):
+    subject = plan(**layout)
+    events = json.loads(trace_text(schedule(subject)))["traceEvents"]
+    gib = [sum(event["args"].values()) for event in events if event["ph"] == "C" and "GiB" in event["name"]]
+    assert max(gib) == pytest.approx(subject.estimate.plan.memory_gib, rel=1e-5)
+    fixed, each = stage_bytes(subject)
+    assert len(fixed) == len(each) == layout["pp"]
+
+
 def test_the_picture_is_one_file_with_a_title_and_every_slot():
-    found = schedule(layout={"pp": 4, "schedule": "zb-h1"}, microbatches=8)
+    found = schedule_of_durations({"pp": 4, "schedule": "zb-h1"}, 8)
     picture = svg_text(found)
     root = ElementTree.fromstring(picture)
     space = "{http://www.w3.org/2000/svg}"

@@ -6,7 +6,7 @@ A table stands between `<!-- NAME -->` and `<!-- end -->`.
 import re
 from pathlib import Path
 
-from gpuscale.explain.schedule import schedule
+from gpuscale.explain.schedule import schedule_of_durations
 
 PAGE = Path(__file__).parents[1] / "docs" / "schedule.md"
 TABLE = re.compile(r"(?<=^<!-- )(closed_forms|picture) -->\n.*?(?=^<!-- end -->$)", re.MULTILINE | re.DOTALL)
@@ -41,7 +41,7 @@ def given(name, pp, count, durations):
     """Simulate one row of `GIVEN`."""
     name, _, vpp = name.partition(":")
     layout = {"pp": pp, "schedule": name, **({"vpp": int(vpp)} if vpp else {})}
-    return schedule(layout=layout, microbatches=count, durations=durations)
+    return schedule_of_durations(layout, count, durations)
 
 
 def lines(header, rows):

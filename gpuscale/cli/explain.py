@@ -30,6 +30,9 @@ def explain(
     ] = False,
     launch_files: LaunchFiles = None,
     var: Variables = None,
+    traffic: Annotated[
+        bool, option("What travels over which level, and what the network must give.", "", "", "--traffic", OUTPUT)
+    ] = False,
     depth: Annotated[int | None, option("Levels of the trees.", default="4", panel=OUTPUT)] = None,
     json: Json = False,
     verbose: Verbose = False,
@@ -44,6 +47,12 @@ def explain(
 
     options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
     subject = read_subject(plan_file, options, layout, launch_files, values, despite_rules=despite_rules)
+    if traffic and not json:
+        from gpuscale.explain.traffic import traffic_of
+        from gpuscale.render.traffic import draw_traffic
+
+        draw_traffic(subject, traffic_of(subject))
+        return
     found = explain_subject(subject, lambda made: arguments("estimate", made))
     if json:
         print_json("explain", found)

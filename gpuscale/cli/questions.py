@@ -36,22 +36,31 @@ def memory(
     despite_rules: DespiteRules = False,
     launch_files: LaunchFiles = None,
     var: Variables = None,
+    timeline: Annotated[bool, option("Follow one stage over a step instead.", "", flags="--timeline")] = False,
+    stage: Annotated[int | None, option("With --timeline: the stage, from 0.", default="the fullest")] = None,
     json: Json = False,
 ) -> None:
     """Show what fills a GPU: by component, over ZeRO stage, recomputation, and TP with and without SP.
 
     Examples: gpuscale memory plan.toml; gpuscale memory --model llama3-70b --gpus 640 --tp 8 --pp 4
+    --timeline
     """
     from gpuscale.explain.budget import memory_budget
+    from gpuscale.explain.timeline import memory_timeline
     from gpuscale.launch.subject import read_subject
-    from gpuscale.render.memory import draw_memory
+    from gpuscale.render.memory import draw_memory, draw_timeline
 
     values = variables(var, launch_files)
     job = part(given, JobOptions), part(given, Layout)
     subject = read_subject(plan_file, *job, launch_files, values, despite_rules=despite_rules)
-    found = memory_budget(subject)
+    if stage is not None and not timeline:
+        raise InputError("says nothing without `timeline`", field="stage", hint="add `timeline`")
+    followed = memory_timeline(subject, stage) if timeline else None
+    found = memory_budget(subject, followed)
     if json:
         print_json("memory", found)
+    elif timeline:
+        draw_timeline(found)
     else:
         draw_memory(found)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from gpuscale.cli.options import (
     OUTPUT,
@@ -17,7 +18,12 @@ from gpuscale.cli.options import (
     takes,
     variables,
 )
+from gpuscale.cli.questions import DespiteRules
+from gpuscale.errors import InputError
 from gpuscale.request import JobOptions, Layout
+
+if TYPE_CHECKING:
+    from gpuscale.explain.schedule import Schedule
 
 GIVEN = "Durations, without a model"
 
@@ -28,6 +34,7 @@ def schedule(
     plan_file: PlanFile = None,
     launch_files: LaunchFiles = None,
     var: Variables = None,
+    despite_rules: DespiteRules = False,
     microbatches: Annotated[
         int | None, option("Microbatches of a pipeline without a model: only --pp, --vpp, --schedule.", panel=GIVEN)
     ] = None,
@@ -54,29 +61,21 @@ def schedule(
     Examples: gpuscale schedule plan.toml; gpuscale schedule --pp 4 --microbatches 8 --schedule zb-h1;
     gpuscale schedule --model llama3-70b --gpus 640 --tp 8 --pp 4 --trace trace.json
     """
-    from gpuscale.explain.schedule import schedule as simulated
     from gpuscale.files import write_texts
     from gpuscale.render.output import print_json
     from gpuscale.render.schedule import draw_schedule
 
     durations = {"forward": forward, "backward": backward, "weight": weight, "transfer": transfer}
-    options, layout = part(given, JobOptions), part(given, Layout)
     files = {"trace": trace, "svg": svg}
     wanted = {kind: path for kind, path in files.items() if path is not None}
     streamed = False
     for kind, path in wanted.items():
         streamed |= fills_stdout(path, other=json or streamed, field=kind)
-    found = simulated(
-        plan_file,
-        launch_files=launch_files or (),
-        variables=variables(var, launch_files),
-        layout=layout,
-        microbatches=microbatches,
-        durations=durations,
-        jitter=jitter,
-        seed=seed,
-        **options,
-    )
+    values = variables(var, launch_files)
+    if microbatches is None:
+        found = _of_plan(given, plan_file, launch_files, values, durations, jitter, seed, despite_rules=despite_rules)
+    else:
+        found = _of_durations(given, plan_file or launch_files, microbatches, durations, jitter, seed)
     if wanted:
         from gpuscale.render.schedule_files import WRITERS
 
@@ -87,3 +86,46 @@ def schedule(
         print_json("schedule", found)
     else:
         draw_schedule(found)
+
+
+def _of_plan(
+    given: dict[str, Any],
+    plan_file: Path | None,
+    launch_files: list[str] | None,
+    values: Mapping[str, str],
+    durations: Mapping[str, str | None],
+    jitter: float,
+    seed: int,
+    *,
+    despite_rules: bool,
+) -> Schedule:
+    """Simulate the pipeline of a plan file, of launch files or of flags."""
+    from gpuscale.explain.schedule import schedule as simulated
+    from gpuscale.launch.subject import read_subject
+
+    own = next((name for name, value in durations.items() if value is not None), None)
+    if own:
+        raise InputError("a plan has its own durations", field=own, hint="add `microbatches=8`")
+    if not (plan_file or launch_files or "model" in given):
+        hint = "give `model` and `gpus`, or a plan file, or `microbatches=8` for a pipeline without a model"
+        raise InputError("nothing to simulate", hint=hint)
+    job = part(given, JobOptions), part(given, Layout)
+    subject = read_subject(plan_file, *job, launch_files, values, despite_rules=despite_rules)
+    return simulated(subject, jitter=jitter, seed=seed)
+
+
+def _of_durations(
+    given: dict[str, Any],
+    source: object,
+    microbatches: int,
+    durations: Mapping[str, str | None],
+    jitter: float,
+    seed: int,
+) -> Schedule:
+    """Simulate a pipeline without a model."""
+    from gpuscale.explain.schedule import schedule_of_durations
+
+    if source or part(given, JobOptions):
+        hint = "leave it out; or give `pp`, `vpp` and `schedule` alone"
+        raise InputError("the batch of a plan says how many", field="microbatches", hint=hint)
+    return schedule_of_durations(part(given, Layout), microbatches, durations, jitter=jitter, seed=seed)

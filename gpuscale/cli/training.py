@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from gpuscale.cli.options import Json, LaunchFiles, PlanFile, Variables, option, part, takes, variables, with_flags
 from gpuscale.render.output import print_json
-from gpuscale.request import OPTIONS, JobOptions, Layout, Question
+from gpuscale.request import OPTIONS, JobOptions, Layout, Question, Recovery, Slow
 
 NOT_ASKED = ("pareto", "why", "top", "unfold")
-ASKED = dict.fromkeys((name for name in OPTIONS if name not in NOT_ASKED), "")
+ASKED = dict.fromkeys((name for name in OPTIONS if name not in (*NOT_ASKED, *Slow.model_fields)), "")
 
 
-@takes(JobOptions, Layout, Question, several=True, optional=True, only=ASKED)
+@takes(JobOptions, Layout, Question, Recovery, several=True, optional=True, only=ASKED)
 def train_time(
     given: dict[str, Any],
     plan_file: PlanFile = None,

@@ -13,6 +13,7 @@ import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError
+from gpuscale.explain.timeline import Timeline
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import LAYERNORM, MLA_UP_PROJ, MLP, MOE_ACT, Candidates, concatenate
 from gpuscale.layouts.pins import recompute_text, short_recompute
@@ -127,6 +128,7 @@ class MemoryBudget:
             that the framework runs; all else is as asked
         refused: combinations that it does not run
         facts: what the rows say, in words, the most telling first
+        timeline: memory over one step; null where it was not asked for
     """
 
     model: str
@@ -137,6 +139,7 @@ class MemoryBudget:
     rows: tuple[BudgetRow, ...]
     refused: tuple[Refused, ...]
     facts: tuple[str, ...]
+    timeline: Timeline | None = None
 
     @property
     def asked(self) -> BudgetRow:
@@ -145,11 +148,12 @@ class MemoryBudget:
 
 
 @public
-def memory_budget(subject: Subject) -> MemoryBudget:
+def memory_budget(subject: Subject, timeline: Timeline | None = None) -> MemoryBudget:
     """Lay out the memory of a plan by component, beside ZeRO stages, ways to recompute, and TP with and without SP.
 
     Args:
         subject: the plan, from `gpuscale.read_subject`.
+        timeline: its memory over one step (`gpuscale.memory_timeline`), which then goes with the answer.
     """
     spec, estimate = subject.spec, subject.estimate
     changes, every = _variants(subject)
@@ -170,6 +174,7 @@ def memory_budget(subject: Subject) -> MemoryBudget:
         rows=rows,
         refused=refused,
         facts=(),
+        timeline=timeline,
     )
     return replace(found, facts=tuple(_facts(found)))
 

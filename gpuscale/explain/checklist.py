@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from gpuscale.architecture.parameters import model_parameters
+from gpuscale.errors import NoAnswerError
 from gpuscale.explain.benchmarks import LIBRARIES, Benchmark
 from gpuscale.explain.traffic import TrafficReport
 from gpuscale.launch.subject import Subject
@@ -19,6 +20,7 @@ from gpuscale.planning.remedies import Change, evaluated
 from gpuscale.rooflines import allreduce_bytes_per_s, dp_tokens_per_gpu, fsdp_tokens_per_gpu
 from gpuscale.specs.cluster import INSIDE, LevelSpec
 from gpuscale.steptime.step import slowest_of
+from gpuscale.training.goodput import goodput
 from gpuscale.units import GBIT, format_bytes, format_count, format_seconds, plural
 
 
@@ -325,36 +327,17 @@ def _experts(case: Case) -> Iterator[Item]:
     )
 
 
-INTERRUPTIONS, INTERRUPTED_DAYS, INTERRUPTED_GPUS = 419, 54, 16_384
-"""Unexpected interruptions of Llama 3 405B's training in so many days on so many H100 (Llama Team 2024, arXiv
-2407.21783, section 3.3.4)."""
-
-STORAGE_BYTES_PER_S = 2e9
-"""What one host writes of a checkpoint [bytes/s] (guesstimate)."""
-
-
-def checkpoint_interval_s(write_s: float, between_failures_s: float) -> float:
-    """Return the interval at which writing and lost work cost least: sqrt(2 x write x time between failures).
-
-    Young 1974, "A first order approximation to the optimum checkpoint interval", Communications of the ACM 17 (9).
-    """
-    return math.sqrt(2 * write_s * between_failures_s)
-
-
 def _checkpoint(case: Case) -> Iterator[Item]:
-    spec, plan = case.subject.spec, case.subject.estimate.plan
-    size = model_parameters(spec.model).total * (spec.states.weight + spec.states.optimizer)
-    write_s = size / (case.hosts * STORAGE_BYTES_PER_S)
-    gpu_hours = INTERRUPTED_DAYS * 24 * INTERRUPTED_GPUS / INTERRUPTIONS
-    between_s = gpu_hours / spec.gpus * 3600
-    every_s = checkpoint_interval_s(write_s, between_s)
-    now = (
-        f"{format_bytes(size)}: {format_seconds(write_s)} at {STORAGE_BYTES_PER_S / 1e9:g} GB/s per host "
-        f"(guesstimate); a failure every {_duration(between_s)} at Llama 3's rate"
-    )
-    steps = max(1, round(every_s / plan.step_time_s))
-    expect = f"one every {_duration(every_s)} ({plural(steps, 'step')}) costs least (Young); time the restart too"
-    yield Item("checkpoint interval", now, "write one, and read it back, before the run", expect)
+    with suppress(NoAnswerError):  # it fails before it gets anywhere, which `goodput` says
+        found = goodput(case.subject)
+        now = (
+            f"{format_bytes(found.checkpoint_bytes)}, {found.checkpoint}: the job waits "
+            f"{format_seconds(found.checkpoint_blocking_s)}; one failure in {_duration(found.mtbf_s)}"
+        )
+        every = f"{_duration(found.checkpoint_interval_s)} ({plural(found.checkpoint_interval_steps, 'step')})"
+        expect = f"that time; one every {every} costs least, {found.effective_ratio:.1%} of the time then counts"
+        check = "write one and read it back before the run; `gpuscale goodput` with your storage and failure rate"
+        yield Item("checkpoint interval", now, check, expect)
 
 
 def _duration(time_s: float) -> str:

@@ -15,6 +15,7 @@ from gpuscale.explain.nodes import Node
 from gpuscale.explain.reasons import reasons
 from gpuscale.explain.steps import step_tree
 from gpuscale.explain.thresholds import Threshold
+from gpuscale.explain.traffic import TrafficReport, traffic_of
 from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.results import PlanRow
 
@@ -31,7 +32,7 @@ class Explanation:
         step: seconds of a step on the slowest stage, as a tree: phases, passes, layers, blocks, operators and
             collectives; the root is `step_time_s` of the plan, every node the exact sum of its children
         memory: bytes of one GPU of the first, the heaviest middle and the last stage, as a tree each
-        traffic: what travels where, by axis of the layout and level of the cluster
+        network: what travels where (its fields are keys of the JSON)
         sentences: what binds, how much communication shows, how the plan stands to the best of its job, and that to the
             next family of plans
         thresholds: distance of the plan from where something else would bind it
@@ -46,7 +47,7 @@ class Explanation:
     plan: PlanRow
     step: Node
     memory: tuple[Node, ...]
-    traffic: tuple[Any, ...] = ()
+    network: TrafficReport
     sentences: tuple[str, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     suggestions: tuple[Suggestion, ...] = ()
@@ -62,7 +63,7 @@ class Explanation:
             "plan": self.plan.to_dict(),
             "step": self.step.to_dict(),
             "memory": [stage.to_dict() for stage in self.memory],
-            "traffic": list(self.traffic),
+            **self.network.to_dict(),
             "sentences": list(self.sentences),
             "thresholds": list(self.thresholds),
             "suggestions": list(self.suggestions),
@@ -116,4 +117,5 @@ def explain_subject(subject: Subject, spelled: Spelling = unspelled) -> Explanat
         suggestions=why.suggestions,
         rejected=why.rejected,
         flips=why.flips,
+        network=traffic_of(subject),
     )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,13 @@ import numpy as np
 from gpuscale.arguments import public
 from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
-from gpuscale.launch.subject import Subject, read_subject
+from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import ZB_V, Candidates, schedule_name, single
 from gpuscale.memory.activations import microbatches_in_flight
+from gpuscale.memory.model import evaluate_memory
 from gpuscale.request import Layout, parse_schedule, read, refuse_unknown
 from gpuscale.results import PlanRow
+from gpuscale.search.evaluation import placed
 from gpuscale.steptime.components import total_s
 from gpuscale.steptime.pipeline import KINDS, Durations, Pipeline, Timeline, active_share, held_by_rank, simulate
 from gpuscale.steptime.site import site_factor
@@ -151,60 +152,20 @@ def slots(timeline: Timeline) -> list[dict[str, Any]]:
 
 
 @public
-def schedule(
-    plan_file: Path | None = None,
-    *,
-    launch_files: Sequence[str | Path] = (),
-    variables: Mapping[str, str] | None = None,
-    layout: Mapping[str, Any] | None = None,
-    microbatches: int | None = None,
-    durations: Mapping[str, Any] | None = None,
-    jitter: float = 0.0,
-    seed: int = 0,
-    **options: Any,
-) -> Schedule:
-    """Simulate the pipeline of a plan; or, with `microbatches`, of durations that are given, in any unit.
-
-    Args:
-        plan_file: the plan; or `launch_files`, or `options` and `layout`, as of `gpuscale.estimate`.
-        launch_files: files of a framework.
-        variables: values that these leave open.
-        layout: values of `gpuscale.request.Layout` by name; without a model `pp`, `vpp` and `schedule`.
-        microbatches: of a step of a pipeline without a model.
-        durations: of that pipeline, in any unit: `forward`, the forward pass of one microbatch on one rank, all its
-            chunks (1); `backward`, with both gradients (twice the forward pass); `weight`, the part of it that is
-            weight gradients (half of it); each a number, or one for each rank; `transfer` from one rank to the next
-            (0), which blocks the sender, but with interleaving runs under its next chunk.
-        jitter: each slot takes up to this share longer, 0 to 10.
-        seed: of the jitter.
-        options: those of `gpuscale.request.JobOptions`.
-
-    Raises:
-        InputError: unusable input, a schedule that does not run with so few microbatches, or too many slots.
-    """
-    given = {name: value for name, value in (durations or {}).items() if value is not None}
-    refuse_unknown(given, DURATIONS)
-    if not 0 <= jitter <= MAX_JITTER:
-        raise InputError(f"{jitter:g} is out of range", field="jitter", hint=f"give 0 to {MAX_JITTER:g}")
-    if microbatches is None:
-        if given:
-            raise InputError("a plan has its own durations", field=next(iter(given)), hint="add `microbatches=8`")
-        if not (plan_file or launch_files or "model" in options):
-            hint = "or `microbatches=8` for a pipeline without a model"
-            raise InputError("nothing to simulate", hint=f"give `model` and `gpus`, or a plan file, {hint}")
-        subject = read_subject(plan_file, options, layout, launch_files, variables)
-        return schedule_of(subject, jitter=jitter, seed=seed)
-    if plan_file or launch_files or options:
-        hint = "leave it out; or give `pp`, `vpp` and `schedule` alone"
-        raise InputError("the batch of a plan says how many", field="microbatches", hint=hint)
-    return _given(layout or {}, microbatches, given, jitter, seed)
-
-
-def schedule_of(subject: Subject, *, jitter: float = 0.0, seed: int = 0) -> Schedule:
+def schedule(subject: Subject, *, jitter: float = 0.0, seed: int = 0) -> Schedule:
     """Simulate the pipeline of a plan with the durations that are predicted for it.
 
     Transfers block the sender without interleaving, and run under its next chunk with it, as the closed form has them.
+
+    Args:
+        subject: the plan, of `gpuscale.read_subject`.
+        jitter: each slot takes up to this share longer, 0 to 10.
+        seed: of the jitter.
+
+    Raises:
+        InputError: a jitter out of range, or more slots than are simulated.
     """
+    _check_jitter(jitter)
     c, job = subject.rows, subject.spec
     factor = float(site_factor(c, job.site)[0]) if job.site else 1.0
     passes = chunk_passes(c, job)
@@ -216,7 +177,28 @@ def schedule_of(subject: Subject, *, jitter: float = 0.0, seed: int = 0) -> Sche
     bubble_s, transfers_s = (float(np.sum(step.beside[name])) * factor for name in ("bubble", "pp_comm"))
     pipeline_s = float(step.step_time_s[0]) - math.fsum(beside_s(subject).values())
     closed = {"pipeline": pipeline_s, "bubble": bubble_s, "transfers": transfers_s}
-    return _described(c, durations, closed, jitter, seed, subject, passes)
+    return _described(c, durations, closed, (jitter, seed), subject, passes)
+
+
+def _check_jitter(jitter: float) -> None:
+    if not 0 <= jitter <= MAX_JITTER:
+        raise InputError(f"{jitter:g} is out of range", field="jitter", hint=f"give 0 to {MAX_JITTER:g}")
+
+
+def stage_bytes(subject: Subject) -> tuple[FloatArray, FloatArray]:
+    """Return what one GPU of each rank holds beside activations, and the activations of a microbatch, each (ranks,).
+
+    What comes and goes within a pass is in the first at its peak.
+    """
+    c, job = subject.rows, subject.spec
+    stages, row, parameters = placed(c, job, every=True)
+    memory = evaluate_memory(c, job, stages, row, parameters)
+    held = microbatches_in_flight(c, stages.positions(row))
+    places = {int(rank): place for place, rank in enumerate(stages.position[0])}
+    order = [places[rank] for rank in range(int(c.pp[0]))]
+    activations = np.broadcast_to(memory.activations, memory.by_stage.shape)
+    fixed, each = memory.by_stage - activations, activations / held
+    return fixed[order, 0], each[order, 0]
 
 
 def beside_s(subject: Subject) -> dict[str, float]:
@@ -227,10 +209,32 @@ def beside_s(subject: Subject) -> dict[str, float]:
     return {name: value for name, value in every.items() if name not in {"bubble", "pp_comm"}}
 
 
-def _given(
-    layout: Mapping[str, Any], microbatches: int, durations: Mapping[str, Any], jitter: float, seed: int
+@public
+def schedule_of_durations(
+    layout: Mapping[str, Any],
+    microbatches: int,
+    durations: Mapping[str, Any] | None = None,
+    *,
+    jitter: float = 0.0,
+    seed: int = 0,
 ) -> Schedule:
-    """Simulate a pipeline of durations that are given."""
+    """Simulate a pipeline of durations that are given, in any unit.
+
+    Args:
+        layout: `pp`, `vpp` and `schedule` of `gpuscale.request.Layout`.
+        microbatches: of a step.
+        durations: `forward`, the forward pass of one microbatch on one rank, all its chunks (1); `backward`, with both
+            gradients (twice the forward pass); `weight`, the part of it that is weight gradients (half of it); each a
+            number, or one for each rank; `transfer` from one rank to the next (0), which blocks the sender, but with
+            interleaving runs under its next chunk.
+        jitter, seed: as those of `schedule`.
+
+    Raises:
+        InputError: a number out of range, a schedule that does not take these, or more slots than are simulated.
+    """
+    _check_jitter(jitter)
+    given = {name: value for name, value in (durations or {}).items() if value is not None}
+    refuse_unknown(given, DURATIONS)
     other = next((name for name in layout if name not in PIPELINE), None)
     if other:
         raise InputError("says nothing without a model", field=other, hint="give `pp`, `vpp` and `schedule` alone")
@@ -241,18 +245,18 @@ def _given(
     code = parse_schedule(asked.schedule, asked.pp)
     chunks = asked.vpp or (2 if code == ZB_V else 1)
     pipeline = Pipeline(code, asked.pp, chunks, microbatches).checked()
-    forward_s = _by_rank("forward", durations.get("forward", 1.0), asked.pp)
-    backward_s = _by_rank("backward", durations.get("backward", 2.0 * forward_s), asked.pp)
-    weight_s = _by_rank("weight", durations.get("weight", backward_s / 2.0), asked.pp)
+    forward_s = _by_rank("forward", given.get("forward", 1.0), asked.pp)
+    backward_s = _by_rank("backward", given.get("backward", 2.0 * forward_s), asked.pp)
+    weight_s = _by_rank("weight", given.get("weight", backward_s / 2.0), asked.pp)
     if (weight_s > backward_s).any():
         hint = "the backward pass has both gradients, of which the weights' is a part"
         raise InputError("longer than the whole backward pass", field="weight", hint=hint)
     c = _candidate(asked.pp, chunks, microbatches, code)
-    transfer_s = float(_by_rank("transfer", durations.get("transfer", 0.0), 1)[0])
+    transfer_s = float(_by_rank("transfer", given.get("transfer", 0.0), 1)[0])
     shape = pipeline.chunks, asked.pp
     forward, backward, weight = (np.broadcast_to(one / chunks, shape) for one in (forward_s, backward_s, weight_s))
     found = Durations(forward, backward, weight, transfer_s, transfer_s if chunks == 1 else 0.0)
-    return _described(c, found, _closed_forms(c, forward_s, backward_s, weight_s, found), jitter, seed)
+    return _described(c, found, _closed_forms(c, forward_s, backward_s, weight_s, found), (jitter, seed))
 
 
 def _by_rank(name: str, value: Any, pp: int) -> FloatArray:
@@ -294,8 +298,7 @@ def _described(
     c: Candidates,
     durations: Durations,
     closed: Mapping[str, float],
-    jitter: float,
-    seed: int,
+    noise: tuple[float, int],
     subject: Subject | None = None,
     passes: ChunkPasses | None = None,
 ) -> Schedule:
@@ -303,7 +306,7 @@ def _described(
     row = c.row(0)
     pipeline = Pipeline(row["schedule"], row["pp"], row["vpp"], row["num_microbatches"])
     pp = pipeline.pp
-    timeline = simulate(pipeline, durations, jitter, seed)
+    timeline = simulate(pipeline, durations, *noise)
     step_s, idle_s, loads = _loads(timeline, pp)
     held = tuple(float(levels.max(initial=0)) for _, levels in held_by_rank(timeline, pipeline))
     usual_held = microbatches_in_flight(c, np.arange(pp, dtype=np.float64)[:, None])[:, 0].tolist()
@@ -320,8 +323,8 @@ def _described(
         time_step_s=unit,
         in_flight=held,
         ranks=tuple(RankLoad(rank, *load, held[rank], usual_held[rank]) for rank, load in enumerate(loads)),
-        compared=_compared(pipeline, durations, closed),
-        jitter=jitter,
+        compared=_compared(pipeline, durations, closed, None if noise[0] else timeline),
+        jitter=noise[0],
         subject=subject,
         passes=passes,
     )
@@ -338,12 +341,19 @@ def _loads(timeline: Timeline, pp: int) -> tuple[float, float, list[tuple[float,
     return step_s, loads[int(busy.argmax())][2], loads
 
 
-def _compared(pipeline: Pipeline, durations: Durations, closed: Mapping[str, float]) -> tuple[Compared, ...]:
-    alone = _loads(simulate(pipeline, durations._replace(transfer_s=0.0, blocking_s=0.0)), pipeline.pp)
-    with_transfers = alone
+def _compared(
+    pipeline: Pipeline, durations: Durations, closed: Mapping[str, float], timeline: Timeline | None
+) -> tuple[Compared, ...]:
+    """Hold the simulation, with and without transfers, against the closed forms.
+
+    Args:
+        timeline: the simulation, where it is at hand without jitter.
+    """
+    step_s, idle_s, _ = _loads(timeline or simulate(pipeline, durations), pipeline.pp)
+    alone_s = step_s
     if durations.transfer_s:
-        with_transfers = _loads(simulate(pipeline, durations), pipeline.pp)
-    found = {"pipeline": with_transfers[0], "bubble": alone[1], "transfers": with_transfers[0] - alone[0]}
+        alone_s, idle_s, _ = _loads(simulate(pipeline, durations._replace(transfer_s=0.0, blocking_s=0.0)), pipeline.pp)
+    found = {"pipeline": step_s, "bubble": idle_s, "transfers": step_s - alone_s}
     return tuple(Compared(name, value, closed[name]) for name, value in found.items())
 
 

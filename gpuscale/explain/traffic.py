@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuscale.arguments import public
 from gpuscale.calibration.factors import with_network
 from gpuscale.collectives import ideal
 from gpuscale.collectives.groups import place
@@ -244,8 +245,13 @@ class TrafficReport:
         return asdict(self)
 
 
+@public
 def traffic_of(subject: Subject) -> TrafficReport:
-    """Return what a plan sends over which level, what of it shows, and what the network must give for it."""
+    """Return what a plan sends over which level, what of it shows, and what the network must give for it.
+
+    Args:
+        subject: `gpuscale.read_subject` makes one of a plan file, of launch files or of arguments.
+    """
     job, step = subject.spec, subject.evaluation.step
     plan = stage_plan(subject.rows, job, subject.evaluation)
     exposure = _exposure(plan, step)

@@ -278,7 +278,12 @@ def model_chunks(model: ModelSpec, pp: int, vpp: int, split: str, schedule: int)
 
 
 def stage_table(
-    model: ModelSpec, pairs: list[tuple[int, int]], split: str = "even", schedules: Sequence[int] = ()
+    model: ModelSpec,
+    pairs: list[tuple[int, int]],
+    split: str = "even",
+    schedules: Sequence[int] = (),
+    *,
+    every: bool = False,
 ) -> StageTable:
     """Tabulate the evaluated stages of each (pp, vpp) pair.
 
@@ -288,12 +293,13 @@ def stage_table(
         schedules: of each pair; 1F1B where left out. In ZB-V the chunks go up and down the ranks (Qi et al. 2024,
             section 6); in DualPipe every rank also holds and runs the stage of the rank at the other end (DeepSeek-V3,
             section 3.2.1).
+        every: all stages, also those that another is heavier than.
     """
     codes = schedules or [ONE_F_ONE_B] * len(pairs)
     pattern, kinds = model.trained_pattern, len(model.trained_kinds)
     costs, tail = _dealing(model, split)
     chosen = [
-        _evaluated_stages(pattern, kinds, pp, vpp, costs, code, tail)
+        _evaluated_stages(pattern, kinds, pp, vpp, costs, code, tail, every=every)
         for (pp, vpp), code in zip(pairs, codes, strict=True)
     ]
     width = max((len(stages) for stages, _ in chosen), default=3)
@@ -333,6 +339,8 @@ def _evaluated_stages(
     costs: tuple[int, ...] | None,
     schedule: int,
     tail: int | None = None,
+    *,
+    every: bool = False,
 ) -> tuple[list[int], FloatArray]:
     """Return the evaluated stages of one pair (first, last, then those of the middle) and the layers of every rank."""
     layers = stage_counts(pattern, kinds, pp, vpp, costs, folded=schedule == ZB_V, tail=tail).astype(np.float64)
@@ -340,6 +348,6 @@ def _evaluated_stages(
         layers = (layers + layers[::-1]) / 2
     middle: list[int] = []
     for stage in range(1, pp - 1):
-        if not any((layers[earlier] >= layers[stage]).all() for earlier in middle):
+        if every or not any((layers[earlier] >= layers[stage]).all() for earlier in middle):
             middle.append(stage)
     return [0, pp - 1, *(middle or [0])], layers

@@ -56,12 +56,17 @@ def write_plan_file(path: Path, request: Mapping[str, str | int | float], plan: 
     Raises:
         InputError: the file cannot be written.
     """
-    values = {**plan.to_dict(), "shard": plan.shard_size}
-    implied = {"schedule"} if plan.schedule in IMPLIED_SCHEDULES else set()
-    layout = {name: values[name] for name in Layout.model_fields if name not in implied}
+    values, layout = plan.to_dict(), layout_of(plan)
     predicted = {"gpuscale": __version__, **{name: values[name] for name in PREDICTED}}
     tables = {"job": in_folder(request, path.parent), "layout": layout, "predicted": predicted}
     write_text(path, tomli_w.dumps({"format": SCHEMA, **tables}))
+
+
+def layout_of(plan: PlanRow) -> dict[str, Any]:
+    """Return what makes the layout of a plan again, by the names of `Layout`."""
+    values = {**plan.to_dict(), "shard": plan.shard_size}
+    implied = {"schedule"} if plan.schedule in IMPLIED_SCHEDULES else set()
+    return {name: values[name] for name in Layout.model_fields if name not in implied}
 
 
 def in_folder(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from gpuscale.version import RELEASED
 TERMS = ("on_demand", "reserved", "spot")
 """What a price holds for: pay as you go, committed to for months or years, or until somebody pays more."""
 
-OWN = ("gpu_w", "host_w", "network_w")
-"""Rates that no file holds: the power of one GPU, of its share of the host and of its share of the network [W]."""
+OWN = ("gpu_w", "host_w", "network_w", "effective_ratio")
+"""Rates that no file holds: the power of one GPU, of its share of the host and of its share of the network [W]; and the
+share of the time that trains."""
 
 PRICES = "prices"
 MOST = 1e15

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
 from rich.table import Table
 
 from gpuscale.explain.budget import GROUPS, BudgetRow, MemoryBudget
+from gpuscale.explain.timeline import Moment, Timeline
 from gpuscale.layouts.pins import short_recompute
-from gpuscale.render.console import LEAST_WIDTH, WIDTH, Block, as_many_as_fit, draw, output_width, table
+from gpuscale.render.console import (
+    LABEL,
+    LEAST_WIDTH,
+    WIDTH,
+    Block,
+    as_many_as_fit,
+    draw,
+    framed,
+    output_width,
+    plot_columns,
+    table,
+)
 from gpuscale.render.plan import FIT, layout_text
 from gpuscale.units import format_seconds
 
@@ -124,3 +139,100 @@ def _refusals(budget: MemoryBudget) -> list[tuple[str, str]]:
         reasons.setdefault(one.rule, one.reason)
         counts[one.rule] = counts.get(one.rule, 0) + 1
     return [(f"{counts[code]} refused", f"{reason} ({code})") for code, reason in reasons.items()]
+
+
+TIMELINE_ROWS = 18
+ENDS = 6
+"""Microbatches in flight that are drawn at each end of a step; what lies between repeats."""
+
+EVENT_MARKS = {"forward": "F", "backward": "B", "weights": "w", "waiting": ".", "gradients": "g", "optimizer": "o"}
+
+GAP_COLUMN = "~"
+
+
+def draw_timeline(budget: MemoryBudget) -> None:
+    """Print the verdict and a stage's memory over one step, stacked, with what runs below it."""
+    found = budget.timeline
+    assert found is not None
+    limit, width = budget.asked.memory_limit_gib, min(output_width(), WIDTH)
+    columns = plot_columns(width)
+    most_held = max(one.in_flight for one in found.moments)
+    verdict = (
+        f"stage {found.stage}: {found.peak_gib:.1f} of {limit:.1f} GiB at its peak, in the {found.peak_event} pass "
+        f"{format_seconds(found.peak_time_s)} into a step of {format_seconds(found.step_time_s)}; holds up to "
+        f"{most_held:.3g} microbatch{'es' if most_held != 1 else ''}"
+    )
+    head = f"{budget.model} on {budget.gpus:,} GPUs of {budget.cluster}: {layout_text(budget.plan)}, {found.schedule}"
+    if found.peak_event in {"gradients", "optimizer"}:
+        verdict = verdict.replace(f"in the {found.peak_event} pass", f"at the {found.peak_event} step")
+    parts, step_s = _windows(found, columns)
+    shown = [GAP_COLUMN if part is None else part for one in parts for part in (*one, None)][:-1]
+    top = max(found.peak_gib * 1.02, limit if found.peak_gib > limit / 2 else 0.0)
+    rows = [
+        "".join(part if isinstance(part, str) else _cell(part, (row + 0.5) * top / TIMELINE_ROWS) for part in shown)
+        for row in range(TIMELINE_ROWS)
+    ]
+    at = round(limit / top * TIMELINE_ROWS) - 1
+    if at < TIMELINE_ROWS:
+        rows[at] = "".join("-" if mark == " " else mark for mark in rows[at].ljust(columns))
+    levels = [(row + 1) * top / TIMELINE_ROWS for row in range(TIMELINE_ROWS)]
+    ends = ("0 s", format_seconds(found.step_time_s))
+    title = f"GiB in use over one step; one column is {format_seconds(step_s)}"
+    title += f"; the limit of {limit:.1f} is a line of -" if at < TIMELINE_ROWS else ""
+    events = "runs |".rjust(LABEL) + "".join(part if isinstance(part, str) else _event(part) for part in shown)
+    legend = "F: forward, B: backward, w: weight gradients, .: waiting, g: gradients reduced, o: optimizer"
+    repeats = f"; {GAP_COLUMN}: what lies between repeats" if len(parts) > 1 else ""
+    draw(
+        f"{verdict}\n{head}",
+        f"{framed(title, levels, rows, columns, ends)}\n{events}",
+        legend + repeats,
+        _legend(width),
+    )
+
+
+def _windows(found: Timeline, columns: int) -> tuple[list[list[list[tuple[Moment, float]]]], float]:
+    """Cut a step into columns: all of it, or both ends where the steady state between them is long.
+
+    Returns:
+        Of each window the columns, each the moments in it with the seconds that they last; and what a column takes [s].
+    """
+    starts = [one.time_s for one in found.moments]
+    ends = [*starts[1:], found.step_time_s]
+    held = max(one.in_flight for one in found.moments)
+    slots = math.ceil(ENDS + 3 * held)
+    passes = [index for index, one in enumerate(found.moments) if one.microbatch is not None]
+    windows = [(0.0, found.step_time_s)]
+    if len(passes) > 3 * slots:
+        windows = [(0.0, ends[passes[slots]]), (starts[passes[-slots]], found.step_time_s)]
+    room = columns - len(windows) + 1
+    step_s = math.fsum(end - start for start, end in windows) / room
+    out = []
+    for start, end in windows:
+        count = max(1, round((end - start) / step_s))
+        edges = [start + (end - start) * index / count for index in range(count + 1)]
+        out.append([_within(found, starts, ends, *pair) for pair in pairwise(edges)])
+    return out, step_s
+
+
+def _within(
+    found: Timeline, starts: Sequence[float], ends: Sequence[float], start: float, end: float
+) -> list[tuple[Moment, float]]:
+    first = max(bisect_right(starts, start) - 1, 0)
+    last = max(bisect_left(starts, end), first + 1)
+    return [(found.moments[index], min(ends[index], end) - max(starts[index], start)) for index in range(first, last)]
+
+
+def _cell(part: Sequence[tuple[Moment, float]], level: float) -> str:
+    """The part of the budget that reaches a level [GiB], where a column is the fullest."""
+    fullest = max((one for one, _ in part), key=lambda one: one.memory_gib)
+    total = 0.0
+    for name, components in GROUPS.items():
+        total += sum(fullest.memory[component] for component in components)
+        if total >= level:
+            return MARKS[name]
+    return " "
+
+
+def _event(part: Sequence[tuple[Moment, float]]) -> str:
+    """What runs for the longest time of a column."""
+    return EVENT_MARKS[max(part, key=lambda pair: pair[1])[0].event]

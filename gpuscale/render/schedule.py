@@ -8,9 +8,10 @@ import numpy as np
 
 from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.explain.schedule import Schedule
+from gpuscale.files import NO_BREAK
 from gpuscale.render.console import WIDTH, Block, draw, output_width, table
 from gpuscale.render.plan import degrees_text
-from gpuscale.steptime.pipeline import BACKWARD, FORWARD
+from gpuscale.steptime.pipeline import BACKWARD, KINDS
 from gpuscale.units import format_seconds, plural
 
 MOST_RANKS = 24
@@ -22,33 +23,30 @@ LETTERS = "abcdefghij"
 GAP = " ~ "
 """Where time steps are left out."""
 
-LEGEND = (
-    "0-9 forward pass and a-j backward pass of microbatches 0-9, 10-19, ...; w weight gradients; > sending; . waiting"
-)
-
 
 def draw_schedule(found: Schedule) -> None:
     """Print verdict, picture, what each rank does, and the closed forms beside the simulation."""
     width = min(output_width(), WIDTH)
-    blocks: list[Block] = [
-        schedule_verdict(found),
-        "\n".join(picture(found, width)),
-        _ranks(found),
-        _closed_forms(found),
-    ]
-    draw(*blocks, _facts(found))
+    first = "\n".join(filter(None, (schedule_verdict(found), _of_what(found))))
+    draw(first, "\n".join(picture(found, width)), _ranks(found), _closed_forms(found), _facts(found))
 
 
 def schedule_verdict(found: Schedule) -> str:
     """Say in one line what was simulated, and its bubble."""
-    what = (
-        f"{_title(found)} on {plural(found.pipeline.pp, 'rank')}, {plural(found.pipeline.microbatches, 'microbatch')}"
-    )
-    what = what.replace("microbatchs", "microbatches")
-    if found.plan is not None and found.subject is not None:
-        told = found.subject.estimate
-        what = f"{told.model} on {told.gpus:,} GPUs: {degrees_text(found.plan)}: {what}"
-    return f"{what}: {found.bubble_fraction:.1%} bubble, {time_text(found, found.step_s)} per step"
+    pipeline = found.pipeline
+    number = "1 microbatch" if pipeline.microbatches == 1 else f"{pipeline.microbatches:,} microbatches"
+    what = f"{_title(found)} on {plural(pipeline.pp, 'rank')}, {number}: {found.bubble_fraction:.1%} bubble"
+    if found.plan is None:
+        return f"{what}, {time_text(found, found.step_s)} per step"
+    return f"{what}, {format_seconds(found.step_s)} of a step of {format_seconds(found.plan.step_time_s)}"
+
+
+def _of_what(found: Schedule) -> str:
+    """Say which plan it is."""
+    if found.subject is None:
+        return ""
+    told = found.subject.estimate
+    return f"{told.model} on {told.gpus:,} GPUs: {degrees_text(told.plan)}"
 
 
 def _title(found: Schedule) -> str:
@@ -64,43 +62,52 @@ def time_text(found: Schedule, time_s: float) -> str:
 
 def picture(found: Schedule, width: int) -> list[str]:
     """Draw the slots, with the active ranks below them."""
-    label = len(f"rank {found.pipeline.pp - 1} ")
-    room = width - max(label, len("active "))
-    parts, step_s = _columns(found, room)
-    rows, ranks = [], _shown_ranks(found.pipeline.pp)
-    label = max(label, len("active "))
-    rows.append("".ljust(label) + GAP.join(_scale(found, part, step_s) for part in parts))
-    for rank, after in zip(ranks, [*ranks[1:], None], strict=True):
-        marks = GAP.join(_marks(found, rank, _middles(part, step_s)) for part in parts)
-        rows.append(f"rank {rank}".ljust(label) + marks)
-        if after is not None and after > rank + 1:
-            rows.append("...")
+    pp = found.pipeline.pp
+    label = max(len(f"rank {pp - 1} "), len("active "))
+    parts, step_s = _columns(found, width - label)
+    coarse = step_s > found.time_step_s
+    rows, ranks = ["".ljust(label) + GAP.join(_scale(found, part, step_s) for part in parts)], _shown_ranks(pp)
+    for rank, after in zip(ranks, [*ranks[1:], pp], strict=True):
+        marks = (_marks(found, rank, _middles(part, step_s), coarse=coarse) for part in parts)
+        rows.append(f"rank {rank}".ljust(label) + GAP.join(marks))
+        rows += ["..."] * (after > rank + 1)
     rows.append("active".ljust(label) + GAP.join(_active(found, _middles(part, step_s)) for part in parts))
-    count = "ranks that compute" if found.pipeline.pp < 10 else "tenths of the ranks that compute, # all"
-    note = f"{LEGEND}; active: {count}. One column is {time_text(found, step_s)}."
-    if len(parts) > 1:
-        note += f" Left out at {GAP.strip()}: the steady state."
-    return [*(row.rstrip() for row in rows), "", note]
+    return [*(row.rstrip() for row in rows), "", _legend(found, step_s, coarse=coarse, cut=len(parts) > 1)]
+
+
+def _legend(found: Schedule, step_s: float, *, coarse: bool, cut: bool) -> str:
+    kinds = {
+        "F" if coarse else "0-9": "forward pass" + (" of microbatch 0-9, 10-19, ..." if not coarse else ""),
+        "B" if coarse else "a-j": "its backward pass" if not coarse else "backward pass",
+        "W" if coarse else "w": "weight gradients" if found.pipeline.splits else "",
+        ">": "sending" if found.durations.blocking_s else "",
+        ".": "waiting",
+    }
+    few = found.pipeline.pp < 10
+    said = "; ".join(f"{mark}{NO_BREAK}{name}" for mark, name in kinds.items() if name)
+    note = f"{said}; active: ranks that compute{'' if few else ', in tenths, # all'}."
+    note += f" One column is {time_text(found, step_s)}" + (", of which it shows the middle." if coarse else ".")
+    return (note + f" {GAP.strip()} leaves out the steady state." * cut).replace(NO_BREAK, " ")
 
 
 def _columns(found: Schedule, room: int) -> tuple[list[IntArray], float]:
     """Return the time steps that are shown, in one piece or two, and the length of one.
 
-    Where there are more than fit, the beginning and the end are; where the pipeline does not fill in half of the room,
-    time steps are longer.
+    Where there are more than fit, the beginning is shown, until the first backward pass is through or longer, and the
+    end; where that takes more than two thirds of the room, time steps are longer.
     """
     end_s = float((found.timeline.end_s + found.timeline.sending_s).max())
-    step_s = found.time_step_s
-    if math.ceil(end_s / step_s - 1e-6) <= room:
-        return [np.arange(math.ceil(end_s / step_s - 1e-6))], step_s
-    half = (room - len(GAP)) // 2
-    backward = found.timeline.kind == BACKWARD
-    filled_s = float(found.timeline.start_s[backward & (found.timeline.rank == 0)].min())
-    step_s *= max(1, math.ceil(filled_s / step_s / half))
+    first = (found.timeline.kind == BACKWARD) & (found.timeline.rank == 0)
+    filled_s = float(found.timeline.end_s[first].min())
+    step_s, room_before = found.time_step_s, 2 * room // 3
     count = math.ceil(end_s / step_s - 1e-6)
+    if count > room:
+        step_s *= max(1, math.ceil(filled_s / step_s / room_before))
+        count = math.ceil(end_s / step_s - 1e-6)
     if count <= room:
         return [np.arange(count)], step_s
-    return [np.arange(half), np.arange(count - half, count)], step_s
+    before = max((room - len(GAP)) // 2, min(room_before, math.ceil(filled_s / step_s)))
+    return [np.arange(before), np.arange(count - (room - len(GAP) - before), count)], step_s
 
 
 def _middles(part: IntArray, step_s: float) -> FloatArray:
@@ -112,8 +119,8 @@ def _shown_ranks(pp: int) -> list[int]:
     return list(range(pp)) if pp <= MOST_RANKS else [*range(half), *range(pp - half, pp)]
 
 
-def _marks(found: Schedule, rank: int, times_s: FloatArray) -> str:
-    """What a rank does at some times, one character each."""
+def _marks(found: Schedule, rank: int, times_s: FloatArray, *, coarse: bool) -> str:
+    """What a rank does at some times, one character each: of which microbatch, or (coarse) only what."""
     t = found.timeline
     mine = np.flatnonzero(t.rank == rank)
     at = np.searchsorted(t.start_s[mine], times_s, side="right") - 1
@@ -125,9 +132,8 @@ def _marks(found: Schedule, rank: int, times_s: FloatArray) -> str:
         elif time_s >= t.end_s[slot]:
             out.append(">")
         else:
-            digit = int(t.microbatch[slot]) % 10
-            kind = int(t.kind[slot])
-            out.append(str(digit) if kind == FORWARD else LETTERS[digit] if kind == BACKWARD else "w")
+            digit, kind = int(t.microbatch[slot]) % 10, int(t.kind[slot])
+            out.append(KINDS[kind] if coarse else (str(digit), LETTERS[digit], "w")[kind])
     return "".join(out)
 
 
@@ -146,7 +152,7 @@ def _scale(found: Schedule, part: IntArray, step_s: float) -> str:
     line, every = "", 20
     for index, number in enumerate(part.tolist()):
         if index % every == 0 and len(part) - index >= every // 2:
-            line = line.ljust(index) + "|" + time_text(found, number * step_s)
+            line = line.ljust(index) + "|" + (time_text(found, number * step_s) if number else "0")
     return line.ljust(len(part))
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from gpuscale.errors import InputError
-from gpuscale.explain.schedule import Schedule, beside_s
+from gpuscale.explain.schedule import Schedule, beside_s, stage_bytes
 from gpuscale.render.plan import component_text
 from gpuscale.render.schedule import schedule_verdict, time_text
 from gpuscale.steptime.components import COMMUNICATION, INDEX
 from gpuscale.steptime.pipeline import FORWARD, KINDS, WEIGHT, held_by_rank
-from gpuscale.units import plural
+from gpuscale.units import GIB, plural
 
 MAX_TRACED, MAX_WITH_PARTS, MAX_DRAWN = 100_000, 12_000, 6_000
 """Slots in a trace at most, in one that has the parts of each slot, and in a picture."""
@@ -148,10 +148,22 @@ def _rank_events(found: Schedule, rank: int) -> Iterator[dict[str, Any]]:
     for start, until, name in _bounds(found):
         track = NETWORK if name in {*COMMUNICATION, "offload"} else COMPUTE
         yield _event(pid, (start + begin, until + begin, component_text(name), track, {}))
-    times, levels = held_by_rank(t, found.pipeline)[rank]
-    for time_s, level in zip(times.tolist(), levels.tolist(), strict=True):
-        counter = {"ph": "C", "pid": pid, "ts": _ns(time_s * scale) / 1e3, "name": "microbatches in flight"}
-        yield counter | {"args": {"microbatches": level}}
+    yield from _counters(found, rank, scale)
+
+
+def _counters(found: Schedule, rank: int, scale: float) -> Iterator[dict[str, Any]]:
+    """What one rank holds: microbatches, and of a plan the memory of one of its GPUs."""
+    times, levels = held_by_rank(found.timeline, found.pipeline)[rank]
+    levels = np.concatenate([levels[:1] * 0, levels])
+    series = {"microbatches in flight": {"microbatches": levels}}
+    if found.subject:
+        fixed, each = stage_bytes(found.subject)
+        gib = {"states, buffers and peak of a pass": fixed[rank] + 0 * levels, "activations": levels * each[rank]}
+        series["memory of a GPU, GiB"] = {name: values / GIB for name, values in gib.items()}
+    for index, time_s in enumerate([0.0, *times.tolist()]):
+        for name, values in series.items():
+            said = {part: round(float(value[index]), 6) for part, value in values.items()}
+            yield {"ph": "C", "pid": rank + 1, "ts": _ns(time_s * scale) / 1e3, "name": name, "args": said}
 
 
 def _parts(found: Schedule, kind: int, chunk: int, rank: int, start: int, stop: int) -> Iterator[Span]:

@@ -9,8 +9,16 @@ from rich.table import Table
 
 from gpuscale.collectives.ideal import TITLES
 from gpuscale.explain.inventory import ENDS, FILLING, REPLICAS
+from gpuscale.explain.traffic import (
+    LEAST,
+    AxisTraffic,
+    NetworkFault,
+    NetworkNeed,
+    TrafficReport,
+    TrafficTotals,
+    level_side,
+)
 from gpuscale.launch.subject import Subject
-from gpuscale.explain.traffic import AxisTraffic, NetworkFault, NetworkNeed, TrafficReport, TrafficTotals, level_side
 from gpuscale.planning.layouts import layout_text
 from gpuscale.render.console import draw, table
 from gpuscale.units import GB, TB, format_bytes, format_rate, format_seconds
@@ -52,8 +60,7 @@ def verdict(subject: Subject, report: TrafficReport) -> str:
     inside = FABRICS.get(subject.spec.cluster.levels[0].fabric, "its own links")
     parts = [f"{_gb(totals.node_bytes)} GB over {inside}"] if totals.node_bytes else []
     parts += [f"{_gb(totals.network_bytes)} GB over the network"] if totals.network_bytes else []
-    share = f"{totals.exposed_share:.1%}" if totals.exposed_share < 0.1 else f"{totals.exposed_share:.0%}"
-    return f"Every GPU sends {' and '.join(parts)} per step; {share} of the step waits."
+    return f"Every GPU sends {' and '.join(parts)} per step; {totals.exposed_share:.1%} of the step waits."
 
 
 def _about(subject: Subject, report: TrafficReport) -> str:
@@ -124,7 +131,10 @@ def _group(one: AxisTraffic) -> str:
 
 
 def _needed(need: NetworkNeed) -> str:
-    return "no rate is enough" if need.needed_bytes_per_s is None else format_rate(need.needed_bytes_per_s)
+    if need.needed_bytes_per_s is None:
+        return "no rate is enough"
+    least = need.needed_bytes_per_s <= LEAST * need.bytes_per_s
+    return f"{'<= ' * least}{format_rate(need.needed_bytes_per_s)}"
 
 
 def _collectives(rows: Sequence[AxisTraffic]) -> Table:

@@ -12,7 +12,7 @@ from gpuscale.render.compared import DAY_S, three_digits
 from gpuscale.render.console import draw, output_width, table
 from gpuscale.render.plan import verdict
 from gpuscale.training.totals import OLD, TrainTime
-from gpuscale.units import format_count
+from gpuscale.units import format_count, format_seconds, plural
 
 MWH_UNITS = ((1e6, "TWh"), (1e3, "GWh"), (1.0, "MWh"))
 
@@ -75,10 +75,12 @@ def _time(result: TrainTime) -> Table:
         "training": duration_text(result.wall_s * result.effective_ratio),
         "time that trains": ratio,
         "wall time": duration_text(result.wall_s),
-        "80 % interval, by measured runs": f"{days} days",
+        "80 % interval, as measured runs vary": f"{days} days",
     }
     if result.checkpoint_interval_s is not None:
-        rows["checkpoints every"] = f"{result.checkpoint_interval_s / 60:.0f} min"
+        rows["a checkpoint every"] = format_seconds(result.checkpoint_interval_s)
+    if result.spares:
+        rows["with, not counted below"] = plural(result.spares, "spare node")
     return table([{"time": name, "": text} for name, text in rows.items()])
 
 

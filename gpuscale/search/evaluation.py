@@ -63,15 +63,18 @@ def time_of(c: Candidates, job: JobSpec) -> StepTime:
     return step_time(c, job, *placed(c, job))
 
 
-def placed(c: Candidates, job: JobSpec) -> tuple[StageTable, IndexArray, StageParameters]:
+def placed(c: Candidates, job: JobSpec, *, every: bool = False) -> tuple[StageTable, IndexArray, StageParameters]:
     """Deal layers out to the stages of candidates, or of a grid of them.
+
+    Args:
+        every: tabulate all stages, also those that another is heavier than.
 
     Returns:
         Layers per stage of each (pp, vpp) pair; for each row that of its pair; parameters on one GPU of each stage.
     """
     pairs, row = unique_rows(c, ("pp", "vpp", "schedule"))
     names = list(zip(pairs.pp.tolist(), pairs.vpp.tolist(), strict=True))
-    stages = stage_table(job.model, names, job.runtime.pipeline_split, pairs.schedule.tolist())
+    stages = stage_table(job.model, names, job.runtime.pipeline_split, pairs.schedule.tolist(), every=every)
     axes = [1] * (len(c.shape) - 1)  # of the choices in a grid
     whole = stage_parameters(c, job, stages, row)
     dense, expert = (part.reshape(len(part), *axes, len(c)) for part in (whole.dense, whole.expert))

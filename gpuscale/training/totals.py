@@ -1,25 +1,41 @@
-"""`train-time`: wall time, GPU-hours, money, energy and carbon of a whole training by one plan."""
+"""`train-time`: wall time, GPU-hours, money, energy and carbon of a whole training, by one plan or by phases."""
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from gpuscale.arguments import public
+from gpuscale.arrays import exp, log
 from gpuscale.energy import power_of
 from gpuscale.errors import InputError
-from gpuscale.launch.subject import read_subject
+from gpuscale.launch.subject import Subject, read_subject, subject_of
 from gpuscale.planning.jobs import Job, build_job
+from gpuscale.planning.planfile import layout_of
 from gpuscale.planning.plans import plan
 from gpuscale.presets.rates import TERMS, Rate, given, load_rates, prices_of
-from gpuscale.request import ALL_CLUSTERS, COMPARED, JobOptions, Question, Range, read, read_several, refuse_unknown
-from gpuscale.results import Estimate, PlanRow
+from gpuscale.request import (
+    ALL_CLUSTERS,
+    COMPARED,
+    JobOptions,
+    Question,
+    Range,
+    Recovery,
+    read,
+    read_several,
+    refuse_unknown,
+)
+from gpuscale.results import PlanRow
 from gpuscale.search.objectives import HOUR_S, model_flops_per_token
 from gpuscale.specs.job import JobSpec
+from gpuscale.training.goodput import goodput_of
 from gpuscale.version import RELEASED
 
 DAY_S = 24 * HOUR_S
@@ -38,24 +54,36 @@ class Phase:
     Attributes:
         name: what it is called
         gpus: GPUs that it takes
+        global_batch_size: sequences per optimizer step
+        sequence: tokens per sequence
+        layout: its plan, in words
         tokens: tokens that it trains on
         steps: optimizer steps
         step_time_s: seconds per step, as predicted
+        begins_s: seconds from the beginning of the training
+        begins: day on which it begins; null where the training has no date
         wall_s: seconds, with failures and restarts
         gpu_hours: GPU-hours of its steps, without failures and restarts
         cost_usd: money for its GPUs over `wall_s`; null without a price
         energy_mwh: energy of the site over `wall_s`
+        effective_ratio: share of its time that trains
     """
 
     name: str
     gpus: int
+    global_batch_size: int
+    sequence: int
+    layout: str
     tokens: float
     steps: int
     step_time_s: float
+    begins_s: float
+    begins: str | None
     wall_s: float
     gpu_hours: float
     cost_usd: float | None
     energy_mwh: float
+    effective_ratio: float
 
 
 @dataclass(frozen=True)
@@ -70,8 +98,8 @@ class TrainTime:
         plan: the layout and its numbers, as in `gpuscale.plan/1`
         steps: optimizer steps
         wall_s: seconds from the first step to the last, with failures and restarts
-        wall_low_s: the same if steps take as long as the lower end of their 80 % interval says
-        wall_high_s: the same for its upper end
+        wall_low_s: the lower end of its 80 % interval, by those of the step time and of the share that trains
+        wall_high_s: its upper end
         gpu_hours: GPU-hours of the steps, without failures and restarts
         billed_gpu_hours: GPU-hours over `wall_s`, which are paid for
         cost_usd: money for them; null where no price is known
@@ -86,6 +114,7 @@ class TrainTime:
         effective_ratio_low: its 10th percentile
         effective_ratio_high: its 90th percentile
         checkpoint_interval_s: seconds between checkpoints; null where failures are not modelled
+        spares: spare nodes that the share of the time that trains counts on; nothing else counts them
         phases: the parts of the training
         assumptions: rate -> value, source and date of what the answer takes from elsewhere
         notes: what a reader should know: rates that are old, prices that are not published
@@ -115,6 +144,7 @@ class TrainTime:
     effective_ratio_low: float
     effective_ratio_high: float
     checkpoint_interval_s: float | None
+    spares: int
     phases: tuple[Phase, ...]
     assumptions: Mapping[str, Rate]
     notes: tuple[str, ...] = ()
@@ -124,6 +154,30 @@ class TrainTime:
         """Return the fields as JSON types."""
         assumptions = {name: rate._asdict() for name, rate in self.assumptions.items()}
         return {**asdict(self), "assumptions": assumptions}
+
+
+class Stretch(NamedTuple):
+    """A part of a training before it is counted.
+
+    Attributes:
+        name: what it is called.
+        subject: the plan that it is trained by.
+        tokens: how long it is; or None, where `days` says it.
+        days: how long it is [days].
+        pause_s: what passes before it begins [s].
+        data_stall: what steps wait for data, as a share of the step.
+        evaluation_s: time of one evaluation [s].
+        evaluation_every: steps from one to the next; 0 for none.
+    """
+
+    name: str
+    subject: Subject
+    tokens: float | None
+    days: float | None = None
+    pause_s: float = 0.0
+    data_stall: float = 0.0
+    evaluation_s: float = 0.0
+    evaluation_every: int = 0
 
 
 @public
@@ -151,33 +205,48 @@ def train_time(  # noqa: PLR0913 - all that the command takes
         as_given: take the layout as `estimate` does, what is left out at its default, instead of searching.
         plan_file, launch_files, variables: where job and layout stand; nothing is searched then.
         despite_rules: also a layout that the framework's rules refuse; nothing is searched then.
-        options: those of `gpuscale.request.JobOptions` and `Question`.
+        options: those of `gpuscale.request.JobOptions`, `Question` and `Recovery`.
 
     Raises:
         InputError: unusable input, or neither or both of `tokens` and `days`.
-        NoAnswerError: no layout fits, as in `plan`.
+        NoAnswerError: no layout fits, as in `plan`; or the job fails before it gets anywhere.
     """
-    refuse_unknown(options, (*JobOptions.model_fields, "schedule", *Question.model_fields))
-    asked = {"model": model, "gpus": gpus, **options}
-    asked = {name: value for name, value in asked.items() if value is not None}
-    stray = next((name for name in NOT_ASKED if asked.get(name)), None)
-    if stray:
-        raise InputError("asks for more than one plan", field=stray, hint="`gpuscale plan` answers that")
-    if tokens is not None:
-        asked["train_tokens"] = tokens
-    question = read(Question, {name: value for name, value in asked.items() if name in Question.model_fields})
+    asked, question, recovery = read_asked({"model": model, "gpus": gpus, "train_tokens": tokens, **options})
     _check_length(question.train_tokens, days)
     if plan_file or launch_files or as_given or despite_rules:
         single = {name: _single(name, value) for name, value in asked.items() if name in JobOptions.model_fields}
         subject = read_subject(plan_file, single, layout, launch_files, variables, despite_rules=despite_rules)
-        job, found = subject.job, subject.estimate
     else:
-        missing = next((name for name in ("model", "gpus") if name not in asked), None)
-        if missing:
-            raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, or a plan file")
-        found = plan(asked.pop("model"), asked.pop("gpus"), pins=layout or {}, top=1, **asked).estimates[0]
-        job = build_job(read(JobOptions, found.job))
-    return totals_of(job, found, question, days=days)
+        subject = best_plan(asked, layout or {})
+    return totals([Stretch("training", subject, question.train_tokens, days)], question, recovery)
+
+
+def read_asked(options: Mapping[str, Any]) -> tuple[dict[str, Any], Question, Recovery]:
+    """Return the options that are given, and the question and recovery among them, checked."""
+    refuse_unknown(options, (*JobOptions.model_fields, "schedule", *Question.model_fields, *Recovery.model_fields))
+    asked = {name: value for name, value in options.items() if value is not None}
+    stray = next((name for name in NOT_ASKED if asked.get(name)), None)
+    if stray:
+        raise InputError("asks for more than one plan", field=stray, hint="`gpuscale plan` answers that")
+    parts = [{name: asked[name] for name in asked if name in kind.model_fields} for kind in (Question, Recovery)]
+    question, recovery = read(Question, parts[0]), read(Recovery, parts[1])
+    return {name: value for name, value in asked.items() if name not in parts[1]}, question, recovery
+
+
+def best_plan(asked: Mapping[str, Any], pins: Mapping[str, Any]) -> Subject:
+    """Search for the best plan, and return it.
+
+    Args:
+        asked: options of `plan`.
+        pins: values that the layout may have.
+    """
+    missing = next((name for name in ("model", "gpus") if name not in asked), None)
+    if missing:
+        raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, or a plan file")
+    rest = {name: value for name, value in asked.items() if name not in {"model", "gpus", "top"}}
+    found = plan(asked["model"], asked["gpus"], pins=pins, top=1, **rest).estimates[0]
+    made = subject_of(build_job(read(JobOptions, found.job)), layout_of(found.plan), despite_rules=True)
+    return replace(made, estimate=replace(found, plan=replace(found.plan, rank=1, variants=1)))
 
 
 def _check_length(tokens: float | None, days: float | None) -> None:
@@ -199,68 +268,185 @@ def _single(name: str, value: Any) -> Any:
     return several[0]
 
 
-def totals_of(job: Job, found: Estimate, question: Question, *, days: float | None = None) -> TrainTime:
-    """Return what a training by one plan takes.
+class _Counted(NamedTuple):
+    """A stretch with all that is added up of it."""
+
+    phase: Phase
+    train_s: float
+    low_s: float
+    high_s: float
+    ratios: tuple[float, float]
+    interval_s: float | None
+    spares: int
+    billed: float
+    by_term: dict[str, float]
+    energy: dict[str, float]
+    power_mw: float
+    gpu_w: float
+    used: dict[str, Rate]
+    notes: list[str]
+
+
+def totals(
+    stretches: Sequence[Stretch], question: Question, recovery: Recovery, start: datetime.date | None = None
+) -> TrainTime:
+    """Add up the parts of a training.
 
     Args:
-        found: the plan.
-        days: the wall time, where that is given instead of `question.train_tokens`.
+        start: the day on which it begins, if that is known.
     """
-    spec, step_s, rates = job.spec, found.plan.step_time_s, load_rates(question.rate)
-    ratio = rates["effective_ratio"].value
-    tokens = question.train_tokens or days_tokens(days or 0.0, ratio, step_s, spec.tokens_per_step)
-    steps = max(1, math.ceil(tokens / spec.tokens_per_step))
-    train_s = steps * step_s
-    wall_s, gpu_hours = train_s / ratio, spec.gpus * train_s / HOUR_S
-    billed = gpu_hours / ratio
-    price, prices, notes = _prices(job, question)
-    power = power_of(spec, rates)
-    flops_per_s = model_flops_per_token(spec) * spec.tokens_per_step / (step_s * spec.gpus)
-    gpu_w = float(power.of_gpu_w(flops_per_s))
-    parts_w = {"gpus": gpu_w, "hosts": power.host_w, "network": power.network_w}
-    parts_w["cooling"] = math.fsum(parts_w.values()) * (power.pue - 1.0)
-    energy = {name: watts * billed * 1e-6 for name, watts in parts_w.items()}
-    energy_mwh = math.fsum(energy.values())
-    used = _assumptions(spec, rates, price)
-    old = [name for name, rate in used.items() if rate.old]
-    if old:
-        notes.append(f"{OLD} ({RELEASED}): {', '.join(old)}")
-    cost = None if price is None else billed * price.value
-    phase = Phase("training", spec.gpus, tokens, steps, step_s, wall_s, gpu_hours, cost, energy_mwh)
+    counted: list[_Counted] = []
+    begins_s = 0.0
+    for one in stretches:
+        counted.append(_count(one, question, recovery, begins_s, start))
+        begins_s = math.fsum([begins_s, one.pause_s, counted[-1].phase.wall_s])
+    phases = tuple(one.phase for one in counted)
+    at = max(range(len(phases)), key=lambda index: phases[index].wall_s)
+    main, subject = counted[at], stretches[at].subject
+    rates = load_rates(_own(question))
+    used = {name: rate for one in reversed([*counted, main]) for name, rate in one.used.items()}
+    wall_s, train_s = begins_s, math.fsum(one.train_s for one in counted)
+    energy = {name: math.fsum(one.energy[name] for one in counted) for name in main.energy}
+    mwh, costs = math.fsum(energy.values()), [phase.cost_usd for phase in phases]
     return TrainTime(
-        model=found.model,
-        cluster=found.cluster,
-        gpus=spec.gpus,
-        tokens=tokens,
-        plan=replace(found.plan, rank=1, variants=1),
-        steps=steps,
+        model=subject.spec.model.name,
+        cluster=subject.spec.cluster.name,
+        gpus=subject.spec.gpus,
+        tokens=math.fsum(phase.tokens for phase in phases),
+        plan=subject.estimate.plan,
+        steps=sum(phase.steps for phase in phases),
         wall_s=wall_s,
-        wall_low_s=wall_s * found.plan.step_time_low_s / step_s,
-        wall_high_s=wall_s * found.plan.step_time_high_s / step_s,
-        gpu_hours=gpu_hours,
-        billed_gpu_hours=billed,
-        cost_usd=cost,
-        cost_by_term_usd={term: rate.value * billed for term, rate in prices.items()},
-        energy_mwh=energy_mwh,
+        wall_low_s=math.fsum(one.low_s for one in counted),
+        wall_high_s=math.fsum(one.high_s for one in counted),
+        gpu_hours=math.fsum(phase.gpu_hours for phase in phases),
+        billed_gpu_hours=math.fsum(one.billed for one in counted),
+        cost_usd=None if None in costs else math.fsum(cost or 0.0 for cost in costs),
+        cost_by_term_usd={
+            term: math.fsum(one.by_term[term] for one in counted)
+            for term in TERMS
+            if all(term in one.by_term for one in counted)
+        },
+        energy_mwh=mwh,
         energy=energy,
-        power_mw=math.fsum(parts_w.values()) * spec.gpus * 1e-6,
-        gpu_power_w=gpu_w,
-        energy_cost_usd=energy_mwh * 1e3 * rates["electricity_usd_per_kwh"].value,
-        carbon_t=energy_mwh * rates["carbon_kg_per_kwh"].value,
-        effective_ratio=ratio,
-        effective_ratio_low=ratio,
-        effective_ratio_high=ratio,
-        checkpoint_interval_s=None,
-        phases=(phase,),
+        power_mw=main.power_mw,
+        gpu_power_w=main.gpu_w,
+        energy_cost_usd=mwh * 1e3 * rates["electricity_usd_per_kwh"].value,
+        carbon_t=mwh * rates["carbon_kg_per_kwh"].value,
+        effective_ratio=train_s / wall_s,
+        effective_ratio_low=_mean(counted, 0, wall_s),
+        effective_ratio_high=_mean(counted, 1, wall_s),
+        checkpoint_interval_s=main.interval_s,
+        spares=main.spares,
+        phases=phases,
         assumptions=used,
-        notes=(*found.notes, *notes),
-        job=found.job,
+        notes=_all_notes(counted, used),
+        job=subject.estimate.job,
     )
 
 
-def days_tokens(days: float, ratio: float, step_time_s: float, tokens_per_step: int) -> float:
-    """Return the tokens of the steps that end within some days, of which a share makes steps that count."""
-    return float(max(1, math.floor(days * DAY_S * ratio / step_time_s)) * tokens_per_step)
+def _mean(counted: Sequence[_Counted], which: int, wall_s: float) -> float:
+    """Return an end of the share of the time that trains, over all parts."""
+    return math.fsum(one.ratios[which] * one.phase.wall_s for one in counted) / wall_s
+
+
+def _all_notes(counted: Sequence[_Counted], used: Mapping[str, Rate]) -> tuple[str, ...]:
+    """Return what is to be said, once each."""
+    old = [name for name, rate in used.items() if rate.old]
+    said = [note for one in counted for note in one.notes]
+    return tuple(dict.fromkeys([*said, *([f"{OLD} ({RELEASED}): {', '.join(old)}"] if old else [])]))
+
+
+RATIO = "effective_ratio"
+"""Name of the rate that states the share of the time that trains, in place of what failures leave of it."""
+
+
+def _own(question: Question) -> dict[str, float]:
+    """Return the rates that are given, without the share of the time that trains."""
+    return {name: value for name, value in question.rate.items() if name != RATIO}
+
+
+def _count(
+    one: Stretch, question: Question, recovery: Recovery, begins_s: float, start: datetime.date | None
+) -> _Counted:
+    """Count one part of a training."""
+    subject, spec, rates = one.subject, one.subject.spec, load_rates(_own(question))
+    found, step_s = subject.estimate, one.subject.estimate.plan.step_time_s
+    each_s = step_s * (1.0 + one.data_stall)
+    each_s += one.evaluation_s / one.evaluation_every if one.evaluation_every else 0.0
+    run_s = (one.days or 0.0) * DAY_S or each_s * max(1.0, (one.tokens or 0.0) / spec.tokens_per_step)
+    lasting = _lasting(subject, question, recovery, run_s)
+    ratio = lasting.ratio
+    tokens = one.tokens or float(max(1, math.floor(run_s * ratio / each_s)) * spec.tokens_per_step)
+    steps = max(1, math.ceil(tokens / spec.tokens_per_step))
+    train_s = steps * each_s
+    wall_s, gpu_hours = train_s / ratio, spec.gpus * train_s / HOUR_S
+    billed = gpu_hours / ratio
+    price, prices, notes = _prices(subject.job, question)
+    power = power_of(spec, rates)
+    gpu_w = float(power.of_gpu_w(model_flops_per_token(spec) * spec.tokens_per_step / (each_s * spec.gpus)))
+    watts = {"gpus": gpu_w, "hosts": power.host_w, "network": power.network_w}
+    watts["cooling"] = math.fsum(watts.values()) * (power.pue - 1.0)
+    energy = {name: own * billed * 1e-6 for name, own in watts.items()}
+    cost = None if price is None else billed * price.value
+    began_s = begins_s + one.pause_s
+    begins = None if start is None else str(start + datetime.timedelta(days=int(began_s // DAY_S)))
+    plan_row = found.plan
+    phase = Phase(
+        one.name, spec.gpus, plan_row.global_batch_size, plan_row.sequence, layout_words(plan_row), tokens, steps,
+        step_s, began_s, begins, wall_s, gpu_hours, cost, math.fsum(energy.values()), ratio,
+    )  # fmt: skip
+    return _Counted(
+        phase=phase,
+        train_s=train_s,
+        low_s=one.pause_s + wall_s / _factor(step_s / plan_row.step_time_low_s, lasting.ends[1] / ratio),
+        high_s=one.pause_s + wall_s * _factor(plan_row.step_time_high_s / step_s, ratio / lasting.ends[0]),
+        ratios=lasting.ends,
+        interval_s=lasting.interval_s,
+        spares=lasting.spares,
+        billed=billed,
+        by_term={term: rate.value * billed for term, rate in prices.items()},
+        energy=energy,
+        power_mw=math.fsum(watts.values()) * spec.gpus * 1e-6,
+        gpu_w=gpu_w,
+        used=_assumptions(spec, rates, price) | lasting.used,
+        notes=[*found.notes, *notes],
+    )
+
+
+def _factor(steps: float, ratio: float) -> float:
+    """Return the factor of two independent ones that are each as likely to be exceeded."""
+    logs = log(np.array([steps, ratio]))
+    return float(exp(np.sqrt(logs[:1] * logs[:1] + logs[1:] * logs[1:]))[0])
+
+
+def layout_words(row: PlanRow) -> str:
+    """Say a layout: `TP8 PP16 VPP8 DP128 ZeRO-1 mb1`."""
+    degrees = [
+        f"{name.upper()}{getattr(row, name)}" for name in ("tp", "pp", "vpp", "cp", "ep") if getattr(row, name) > 1
+    ]
+    return " ".join([*degrees, f"DP{row.dp}", f"ZeRO-{row.zero}", f"mb{row.micro_batch_size}"])
+
+
+class _Lasting(NamedTuple):
+    """What failures leave of a part of a training."""
+
+    ratio: float
+    ends: tuple[float, float]
+    interval_s: float | None
+    spares: int
+    used: dict[str, Rate]
+
+
+def _lasting(subject: Subject, question: Question, recovery: Recovery, run_s: float) -> _Lasting:
+    """Return the share of the time that trains: as it is given, or as failures leave it."""
+    if RATIO in question.rate:
+        load_rates(question.rate)
+        ratio = question.rate[RATIO]
+        return _Lasting(ratio, (ratio, ratio), None, 0, {RATIO: given(ratio)})
+    rates, step_s = _own(question), subject.estimate.plan.step_time_s
+    found = goodput_of(subject.spec, subject.rows, step_s, recovery, run_s, rates)
+    ends, interval_s = (found.effective_ratio_low, found.effective_ratio_high), found.checkpoint_interval_s
+    return _Lasting(found.effective_ratio, ends, interval_s, found.spares, dict(found.assumptions))
 
 
 def _prices(job: Job, question: Question) -> tuple[Rate | None, dict[str, Rate], list[str]]:
@@ -282,7 +468,7 @@ def _prices(job: Job, question: Question) -> tuple[Rate | None, dict[str, Rate],
 
 
 USED = (
-    "effective_ratio", "gpu_low_load", "host_share", "switch_w_per_gbit_per_s", "pue", "electricity_usd_per_kwh",
+    "gpu_low_load", "host_share", "switch_w_per_gbit_per_s", "pue", "electricity_usd_per_kwh",
     "carbon_kg_per_kwh",
 )  # fmt: skip
 """Rates that the totals stand on."""

@@ -1,0 +1,214 @@
+"""Memory of one pipeline stage over a step: forward passes fill it, backward passes empty it, then the update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from gpuscale.arguments import public
+from gpuscale.errors import InputError
+from gpuscale.explain.schedule import beside_s, schedule
+from gpuscale.launch.subject import Subject
+from gpuscale.memory.model import COMPONENTS, LIBRARY_BYTES, Memory, layer_sizes
+from gpuscale.steptime.pipeline import BACKWARD, FORWARD, WEIGHT
+from gpuscale.units import GIB
+
+EVENTS = {FORWARD: "forward", BACKWARD: "backward", WEIGHT: "weights"}
+"""Kind of slot -> what it is called here."""
+
+AFTER = {"gradients": ("dp_comm",), "optimizer": ("optimizer", "offload")}
+"""What follows the pipeline -> components of the step time that it takes; ZeRO-3 reduces and gathers all along."""
+
+GAP = 1e-3
+"""Share of the step from which waiting is said."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a stage holds from one moment of a step to the next.
+
+    Attributes:
+        time_s: seconds since the step began
+        event: what runs from then on: `forward`, `backward`, `weights` (gradients of the weights in a slot of their
+            own), `waiting`, `gradients` (they are summed and reduced) or `optimizer`
+        microbatch: which one, from 0; null where it is none
+        in_flight: microbatches whose activations are held, in units of the whole stage
+        memory_gib: GiB in use
+        memory: component -> GiB; they add up to `memory_gib`
+    """
+
+    time_s: float
+    event: str
+    microbatch: int | None
+    in_flight: float
+    memory_gib: float
+    memory: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The memory of a stage over one step.
+
+    Attributes:
+        stage: the stage, from 0
+        schedule: of the pipeline, as in `gpuscale.plan/1`
+        step_time_s: when the step ends
+        peak_gib: the most that is in use, which is what is predicted for the stage
+        peak_event: what runs when it first is
+        peak_time_s: when that is
+        moments: what changes when, in order
+    """
+
+    stage: int
+    schedule: str
+    step_time_s: float
+    peak_gib: float
+    peak_event: str
+    peak_time_s: float
+    moments: tuple[Moment, ...]
+
+
+@public
+def memory_timeline(subject: Subject, stage: int | None = None) -> Timeline:
+    """Follow the memory of a stage over one step, by the simulated schedule of the pipeline.
+
+    States, buffers and what the allocator does not see are there all the time. Activations come with each forward pass
+    and go with its backward pass; logits, gradients inside a layer and gathered parameters are there during a pass.
+    What the allocator loses to fragmentation it keeps from then on.
+
+    Args:
+        subject: the plan, from `gpuscale.read_subject`.
+        stage: the stage, from 0; the fullest one where none is given.
+
+    Raises:
+        InputError: a stage that is not evaluated, or a pipeline that is not simulated.
+    """
+    plan, evaluation = subject.estimate.plan, subject.evaluation
+    known = evaluation.stages.position[evaluation.stage_row[0]].tolist()
+    chosen = plan.peak_stage if stage is None else stage
+    if chosen not in known:
+        stages = ", ".join(str(one) for one in sorted(set(known)))
+        hint = f"evaluated are {stages}: the ends, and those between them that may be fuller than an earlier one"
+        raise InputError(f"stage {chosen} of {plan.pp} is not evaluated", field="stage", hint=hint)
+    parts = _parts(subject, known.index(chosen))
+    moments: list[Moment] = []
+    most = 0.0  # of what comes and goes, so far
+    for slot in _slots(subject, chosen):
+        at = parts.at(slot)
+        most = max(most, parts.transient(at))
+        at["fragmentation"] = parts.peak["fragmentation"] * min(1.0, most / parts.most)
+        sizes = {name: size / GIB for name, size in at.items()}
+        total = math.fsum(sizes.values())
+        moments.append(Moment(slot.time_s, slot.event, slot.microbatch, slot.in_flight, total, sizes))
+    peak = max(moments, key=lambda one: one.memory_gib)
+    return Timeline(
+        stage=chosen,
+        schedule=plan.schedule,
+        step_time_s=plan.step_time_s,
+        peak_gib=peak.memory_gib,
+        peak_event=peak.event,
+        peak_time_s=peak.time_s,
+        moments=tuple(moments),
+    )
+
+
+class _Slot(NamedTuple):
+    """From when on what runs, and the microbatches that are then held."""
+
+    time_s: float
+    event: str
+    microbatch: int | None
+    in_flight: float
+    share: float  # of the most that are ever held
+
+
+def _slots(subject: Subject, stage: int) -> Iterator[_Slot]:
+    """Yield what a rank does in a step, stretched to the step time that is predicted."""
+    found, plan = schedule(subject), subject.estimate.plan
+    lines, beside = found.timeline, beside_s(subject)
+    step_s = plan.step_time_s
+    after = {name: math.fsum(beside[one] for one in parts) for name, parts in AFTER.items()}
+    if plan.zero == 3:
+        del after["gradients"]
+    pipeline_s = step_s - math.fsum(after.values())
+    stretch = pipeline_s / float((lines.end_s + lines.sending_s).max())
+    mine = np.flatnonzero(lines.rank == stage)
+    mine = mine[np.argsort(lines.start_s[mine], kind="stable")]
+    last = WEIGHT if found.pipeline.splits else BACKWARD
+    most, held, until = found.in_flight[stage] or 1.0, 0.0, 0.0
+
+    def slot(time_s: float, event: str, microbatch: int | None = None) -> _Slot:
+        return _Slot(time_s, event, microbatch, max(held, 0.0), max(held, 0.0) / most)
+
+    for index in mine.tolist():
+        start_s, end_s = float(lines.start_s[index]) * stretch, float(lines.end_s[index]) * stretch
+        kind = int(lines.kind[index])
+        if start_s > until + GAP * step_s:
+            yield slot(until, "waiting")
+        if kind == FORWARD:
+            held += 1 / found.pipeline.vpp
+        yield slot(start_s, EVENTS[kind], int(lines.microbatch[index]))
+        if kind == last:
+            held -= 1 / found.pipeline.vpp
+        until = end_s
+    if pipeline_s > until + GAP * step_s:
+        yield slot(until, "waiting")
+    held, now = 0.0, pipeline_s
+    for event, time_s in after.items():
+        yield slot(now, event)
+        now += time_s
+
+
+class _Parts(NamedTuple):
+    """Memory of a stage at its peak, taken apart by when it is there [bytes].
+
+    Attributes:
+        peak: component -> bytes.
+        fixed: what of `workspace` is there all the time.
+        step: what the optimizer step needs besides the states.
+        most: the most that comes and goes, in the passes or the optimizer step.
+    """
+
+    peak: Mapping[str, float]
+    fixed: float
+    step: float
+    most: float
+
+    def at(self, slot: _Slot) -> dict[str, float]:
+        """Return what is held while a slot runs, but for fragmentation."""
+        at = {name: size for name, size in self.peak.items() if name not in COMES_AND_GOES}
+        passes, backward = slot.event in {"forward", "backward", "weights"}, slot.event == "backward"
+        at["activations"] = self.peak["activations"] * slot.share
+        at["logits"] = self.peak["logits"] * backward
+        at["workspace"] = self.fixed + (self.peak["workspace"] - self.fixed) * backward
+        at["gathered_parameters"] = self.peak["gathered_parameters"] * passes
+        at["optimizer_step"] = self.step * (slot.event == "optimizer")
+        return {name: at.get(name, 0.0) for name in COMPONENTS}
+
+    def transient(self, at: Mapping[str, float]) -> float:
+        """Return what of it comes and goes."""
+        return math.fsum(at[name] for name in COMES_AND_GOES if name != "fragmentation") - self.fixed
+
+
+COMES_AND_GOES = ("activations", "logits", "workspace", "gathered_parameters", "optimizer_step", "fragmentation")
+"""Components that are not there all the time."""
+
+
+def _parts(subject: Subject, column: int) -> _Parts:
+    memory = subject.evaluation.memory
+    peak = {name: _of(memory, name, column) for name in COMPONENTS}
+    sizes = layer_sizes(subject.rows, subject.spec)
+    fixed = float(np.max(sizes.cut.of(sizes.placeholders))) + LIBRARY_BYTES
+    states = ("weights", "gradients", "master_weights", "optimizer_state", "communication_buffers")
+    held = math.fsum(peak[name] for name in states)
+    step = max(_of(memory, "at_optimizer_step", column) - held - fixed, 0.0)
+    passes = math.fsum(peak[name] for name in ("activations", "logits", "workspace", "gathered_parameters")) - fixed
+    return _Parts(peak, fixed, step, max(passes, step, 1.0))
+
+
+def _of(memory: Memory, name: str, column: int) -> float:
+    return float(np.broadcast_to(getattr(memory, name), memory.by_stage.shape)[column, 0])
