@@ -109,6 +109,7 @@ COMMANDS = {
         "check --baseline FILE --max-regression 1% --format sarif",
         "check FILE --zero 0 --recompute full --sp off --format junit --min-mfu 30",
     ),
+    "trainings": ("train-time FILE --tokens 1T", "train-time FILE --tokens 1T --json --tp 1 --price-term spot"),
     "power": ("train-time --model llama3-8b --gpus 8 --tp 2 --as-given --tokens 1T",),
     "prices": ("train-time --model llama3-8b --gpus 8 --tp 2 --as-given --tokens 1T --json",),
     "huggingface": (
@@ -198,6 +199,7 @@ def seeds():
     found = {kind: sorted((PRESETS / kind).glob("*.toml")) for kind in KINDS}
     data, formats = HERE / "data", SHARED / "formats"
     found |= {kind: [PRESETS / "rates" / f"{kind}.toml"] for kind in ("power", "prices")}
+    found["trainings"] = [data / "example_phases.toml"]
     found["huggingface"] = sorted((formats / "hf_configs").glob("*.json"))
     found["measurements"] = [*sorted(data.glob("*.csv")), *sorted((SHARED / "validation").glob("*.csv"))]
     found["logs"] = [LOG, *sorted((formats / "nccl_tests").iterdir() if formats.is_dir() else ())]

@@ -273,3 +273,24 @@ def test_command_takes_options_and_refuses_others():
     assert_one_message(
         gpuscale("goodput", *FLAGS, "--failure-rate", 1e6), "never gets anywhere", "--failure-rate", code=1
     )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "layout", "published"),
+    [
+        (12288, {"tp": 8, "pp": 8}, 0.90),  # MegaScale (arXiv 2402.15627, section 6.3): over 90 %
+        (9600, {"tp": 8, "pp": 8}, 0.97),  # ByteRobust (arXiv 2509.16293): 97 % over three months
+    ],
+)
+def test_published_ratios_are_within_the_interval(gpus, layout, published):
+    asked = {"model": "gpt3-175b", "gpus": gpus, "gbs": gpus // 64 * 16}
+    found = goodput(read_subject(options=asked, layout=layout), run_days=90)
+    assert found.effective_ratio_low < published < found.effective_ratio_high
+    assert found.effective_ratio == pytest.approx(published, abs=0.06)
+
+
+def test_a_failure_loses_half_an_interval(small):
+    """BLOOM (arXiv 2211.05100): a checkpoint every three hours, 1.5 hours lost by a crash."""
+    found = goodput(small, failure_rate="bloom", checkpoint_interval=10_800, checkpoint="sync")
+    crashes_per_s = (1 - found.lost["detection"] - found.lost["restart"]) / found.mtbf_s
+    assert found.lost["lost_work"] / crashes_per_s == pytest.approx(5_400, rel=0.02)

@@ -23,6 +23,7 @@ NASTY = "<script>window.ran=1</script><img src=x onerror=window.ran=1>&amp;\"'"
 JOB = ("--model", "llama3-8b", "--gpus", 32)
 COMMANDS = {
     "plan": ("plan", *JOB),
+    "explain": ("explain", "--model", "llama3-8b", "--gpus", 32, "--tp", 2, "--pp", 4, "--gbs", 64),
     "frontier": ("plan", "--model", "llama3-8b", "--gpus", "16,32", "--pareto", "tokens_per_s,memory", "--top", 8),
     "robust": ("plan", "--model", "mixtral-8x7b", "--gpus", 64, "--robust", "--why", "tp=8", "--top", 4),
     "sweep": ("collective", "allreduce", "--sweep", "8B..1GB", "--factor", 4, "--gpus", 16, "--cluster", "aws-p5"),
@@ -142,6 +143,7 @@ def test_the_page_says_what_the_command_says(pages):
 def test_sections_follow_what_was_asked(pages):
     titles = {name: re.findall(r"<h2 [^>]*>([^<]+)</h2>", path.read_text()) for name, path in pages.items()}
     assert {"Plans", "Choice", "Step time", "Memory", "Placement", "Evidence", "Assumptions"} <= set(titles["plan"])
+    assert {"Why", "Changes", "Step time", "Memory", "Pipeline", "Traffic"} <= set(titles["explain"])
     assert {"Other conditions", "The layout asked about"} <= set(titles["robust"]) - set(titles["plan"])
     assert titles["sweep"] == ["Bandwidth", "Time", "Sizes", "Levels", "Assumptions"]
     assert {"Predicted and measured", "Errors", "Coverage"} <= set(titles["validate"])
@@ -276,7 +278,7 @@ def sorting(browser):
 def test_a_table_sorts_by_click_and_by_key(pages, browser):
     browser.open(pages["plan"])
     heads = browser.evaluate(
-        "[...document.querySelectorAll('table.sortable th[scope=col]')].map((one) => one.textContent)"
+        "[...document.querySelector('table.sortable').querySelectorAll('th[scope=col]')].map((one) => one.textContent)"
     )
     memory, recompute = heads.index("GiB"), heads.index("recompute")
     assert sorting(browser)[0] == "ascending"
@@ -323,6 +325,8 @@ def test_a_page_prints_light_and_as_wide_as_paper(pages, browser, name):
     browser.evaluate("dispatchEvent(new Event('beforeprint'))")
     widths = f"{PLOTS}.map((one) => one.querySelector('.main-svg').getBoundingClientRect().width)"
     assert set(browser.evaluate(widths)) == {680}
+    too_high = f"{PLOTS}.map((one) => one.querySelector('.main-svg').getBoundingClientRect().height - one.clientHeight)"
+    assert max(browser.evaluate(too_high)) < 1
     assert browser.evaluate("document.querySelector('.plot .xtick text').style.fill") == "rgb(27, 36, 48)"
     browser.evaluate("dispatchEvent(new Event('afterprint'))")
     assert min(browser.evaluate(widths)) > 680

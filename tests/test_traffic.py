@@ -1,5 +1,6 @@
 """Traffic: what each axis sends, by two routes; bytes of the papers; conservation over links; needs and faults."""
 
+import json
 import math
 import re
 from dataclasses import replace
@@ -8,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from clusters import superpod_2to1
+from command import assert_one_message, gpuscale
 
 from gpuscale.calibration.factors import with_kernels, with_network
 from gpuscale.collectives.groups import place
@@ -114,6 +116,13 @@ def test_interleaved_transfers_are_those_of_the_engine(name, subject):
     calls = inventory(plan)
     mine = component_s(calls, call_times_s(subject.spec.cluster, calls), "pp_comm")
     assert mine == pytest.approx(2 * (plan.num_microbatches * plan.vpp + plan.pp - 1) * hop_s)
+
+
+def test_filling_a_pipeline_shows_whole(report):
+    for one in report.traffic:
+        if one.purpose == FILLING:
+            assert one.exposed_s == pytest.approx(one.time_s)
+            assert one.sent_bytes_per_step == 0
 
 
 def test_what_shows_adds_up_to_the_components(subject, report):
@@ -505,3 +514,25 @@ def test_the_text_says_the_chain_and_what_would_help(capsys):
 
 def test_without_more_than_one_gpu_nothing_travels(capsys):
     assert drawn(capsys, "one gpu") == "Nothing travels: every group of the plan has one GPU.\n"
+
+
+CONTRACT = {
+    "axis", "collective", "level", "group_size", "bytes_per_call", "calls_per_step", "bytes_per_step", "time_s",
+    "exposed_s", "busiest_link_utilisation",
+}  # fmt: skip
+"""Keys of each item of `traffic` that scripts rely on."""
+
+
+def test_the_command_prints_the_same_as_the_library():
+    asked = ("--model", "llama3-8b", "--gpus", 16, "--tp", 2)
+    found = json.loads(gpuscale("explain", *asked, "--json").out)
+    report = traffic_of(read_subject(None, {"model": "llama3-8b", "gpus": 16}, {"tp": 2}))
+    assert all(set(one) >= CONTRACT for one in found["traffic"])
+    assert {name: found[name] for name in report.to_dict()} == json.loads(json.dumps(report.to_dict()))
+    text = gpuscale("explain", *asked, "--traffic")
+    assert (text.code, text.err) == (0, "")
+    assert text.lines[0].startswith("Every GPU sends ")
+
+
+def test_unusable_input_is_one_message():
+    assert_one_message(gpuscale("explain", "--model", "llama3-8b", "--gpus", 16, "--tp", 3, "--traffic"), "16 GPUs", "")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 from command import assert_one_message, gpuscale
@@ -146,9 +147,13 @@ def test_text_begins_with_the_verdict_and_shows_every_rate_with_its_date():
     assert done.lines[0].startswith("1T tokens on 16 GPUs: ")
     assert done.lines[0].endswith("of the time trains")
     for name in answer(*SMALL, "--tokens", "1T")["assumptions"]:
-        assert f"  {name} " in done.out
-    assert "2: given" in done.out
-    assert "over a year old" in done.out
+        assert f"\n{name} " in done.out
+    assert re.search(r"^gpu_hour_price +2 +given$", done.out, re.MULTILINE)
+    assert "2024-12*" in done.out
+    assert "* over a year old" in done.out
+    full = gpuscale("train-time", *SMALL, "--tokens", "1T", "--verbose").out
+    assert "2024-12, over a year old" in full
+    assert "arXiv 2412.08602" in full
 
 
 @pytest.mark.parametrize(

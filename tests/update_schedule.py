@@ -6,10 +6,11 @@ A table stands between `<!-- NAME -->` and `<!-- end -->`.
 import re
 from pathlib import Path
 
-from gpuscale.explain.schedule import schedule_of_durations
+from gpuscale.explain.schedule import schedule, schedule_of_durations
+from gpuscale.launch.subject import read_subject
 
 PAGE = Path(__file__).parents[1] / "docs" / "schedule.md"
-TABLE = re.compile(r"(?<=^<!-- )(closed_forms|picture) -->\n.*?(?=^<!-- end -->$)", re.MULTILINE | re.DOTALL)
+TABLE = re.compile(r"(?<=^<!-- )(closed_forms|plans|picture) -->\n.*?(?=^<!-- end -->$)", re.MULTILINE | re.DOTALL)
 
 PICTURE = (25, 50, 75, 100, 75, 75, 100, 75, 50, 25)
 """Active ranks in percent by time step, 4 stages under 1F1B, as the reference draws them."""
@@ -27,10 +28,14 @@ GIVEN = (
     ("interleaved, 4 chunks, the last stage 10 % longer", "1f1b:4", 8, 32, {"forward": HEAD}),
     ("interleaved, 4 chunks, transfers of 0.1", "1f1b:4", 8, 32, {"transfer": 0.1}),
     *(
-        (f"{name.upper()}, F : B : W = {text}", name, 8, 32, {"forward": f, "backward": b + w, "weight": w})
-        for name in ("zb-h1", "zb-2p", "zb-v", "dualpipe")
+        (f"{text_of}, F : B : W = {text}", name, 8, 32, {"forward": f, "backward": b + w, "weight": w})
+        for text_of, name in (("ZB-H1", "zb-h1"), ("ZB-2P", "zb-2p"), ("ZB-V", "zb-v"), ("DualPipe", "dualpipe"))
         for text, f, b, w in (("1 : 1 : 1", 1, 1, 1), ("1 : 1.1 : 0.9", 1, 1.1, 0.9), ("1 : 1.3 : 0.7", 1, 1.3, 0.7))
     ),
+    ("ZB-H1, 4 microbatches", "zb-h1", 8, 4, {}),
+    ("ZB-2P, 8 microbatches", "zb-2p", 8, 8, {}),
+    ("ZB-2P, 16 microbatches", "zb-2p", 8, 16, {}),
+    ("ZB-V, 8 microbatches", "zb-v", 8, 8, {}),
     ("ZB-H1, transfers of 0.1", "zb-h1", 8, 32, {"backward": 2, "transfer": 0.1}),
     ("ZB-V, transfers of 0.1", "zb-v", 8, 32, {"backward": 2, "transfer": 0.1}),
 )  # fmt: skip
@@ -61,6 +66,46 @@ def closed_forms():
     return lines(("8 stages, 32 microbatches", "step", "bubble", "transfers", "step off by"), rows)
 
 
+PLANS = (
+    ("llama3.1-405b", 16384, {"gbs": 2048, "seq": 8192}, {"tp": 8, "pp": 16}),
+    ("llama3.1-405b", 16384, {"gbs": 2048, "seq": 8192}, {"tp": 8, "pp": 16, "vpp": 8}),
+    ("gpt3-175b", 1024, {"gbs": 1536, "seq": 2048, "cluster": "dgx-a100-superpod"}, {"tp": 8, "pp": 8, "vpp": 6}),
+    ("llama3-70b", 640, {"gbs": 1280}, {"tp": 8, "pp": 4}),
+    ("llama3-70b", 640, {"gbs": 1280}, {"tp": 4, "pp": 4, "vpp": 10}),
+    ("mixtral-8x7b", 64, {"gbs": 512}, {"tp": 2, "pp": 4, "ep": 4}),
+    *(
+        ("llama3-70b", 64, {"gbs": 256, "framework": "generic"}, {"tp": 4, "pp": 8, "schedule": name})
+        for name in ("zb-h1", "zb-2p", "zb-v")
+    ),
+    (
+        "deepseek-v3", 2048, {"gbs": 15360, "framework": "generic", "cluster": "h800-deepseek"},
+        {"pp": 16, "ep": 64, "schedule": "dualpipe"},
+    ),
+)  # fmt: skip
+"""Plans of the second table: model, GPUs, options and layout."""
+
+
+def of_plan(model, gpus, options, layout):
+    """Simulate a plan: its name, and what was compared."""
+    subject = read_subject(None, {"model": model, "gpus": gpus, **options}, layout)
+    text = " ".join(f"{name.upper()}{value}" for name, value in layout.items() if name != "schedule")
+    found = schedule(subject)
+    return f"{model}, {gpus:,} GPUs, {text}, {found.schedule}, m = {found.pipeline.microbatches}", found.compared
+
+
+def plans():
+    """Plans by simulation and by the closed forms, in percent of the simulated pipeline."""
+    rows = []
+    for plan in PLANS:
+        text, (whole, *others) = of_plan(*plan)
+        pairs = [
+            [100 * time_s / whole.simulated_s for time_s in (one.simulated_s, one.closed_form_s)] for one in others
+        ]
+        off = 100 * (whole.closed_form_s / whole.simulated_s - 1)
+        rows.append((text, *(f"{one:.1f}, {other:.1f}" for one, other in pairs), f"{off:+.1f} %"))
+    return lines(("plan", "bubble, %", "transfers, %", "pipeline off by"), rows)
+
+
 def nearest():
     """The reference's picture, and the nearest of uniform schedules: name, microbatches, backward pass, shares."""
     found = []
@@ -88,7 +133,7 @@ def picture():
     return lines(("active ranks, %", *(f"t{number}" for number in range(1, length + 1)), "slots"), rows)
 
 
-TABLES = {"closed_forms": closed_forms, "picture": picture}
+TABLES = {"closed_forms": closed_forms, "plans": plans, "picture": picture}
 
 
 def made(text):

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from gpuscale.cli.options import (
     OUTPUT,
+    Html,
     Json,
     LaunchFiles,
     PlanFile,
@@ -13,7 +14,9 @@ from gpuscale.cli.options import (
     Verbose,
     arguments,
     option,
+    page_fills_stdout,
     part,
+    save_page,
     takes,
     variables,
 )
@@ -34,6 +37,7 @@ def explain(
         bool, option("What travels over which level, and what the network must give.", "", "", "--traffic", OUTPUT)
     ] = False,
     depth: Annotated[int | None, option("Levels of the trees.", default="4", panel=OUTPUT)] = None,
+    html: Html = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -45,15 +49,19 @@ def explain(
     from gpuscale.explain.explanation import explain_subject
     from gpuscale.launch.subject import read_subject
 
+    streamed = page_fills_stdout(html, other=json)
     options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
     subject = read_subject(plan_file, options, layout, launch_files, values, despite_rules=despite_rules)
+    save_page(html, subject)
+    if streamed:
+        return
     if traffic and not json:
         from gpuscale.explain.traffic import traffic_of
         from gpuscale.render.traffic import draw_traffic
 
         draw_traffic(subject, traffic_of(subject))
         return
-    found = explain_subject(subject, lambda made: arguments("estimate", made))
+    found = explain_subject(subject, lambda made: arguments("estimate", made), traffic=json)
     if json:
         print_json("explain", found)
     else:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
-from gpuscale.cli.options import Json, LaunchFiles, PlanFile, Variables, option, part, takes, variables, with_flags
+import typer
+
+from gpuscale.cli.options import Json, LaunchFiles, Variables, Verbose, option, part, takes, variables, with_flags
 from gpuscale.render.output import print_json
 from gpuscale.request import OPTIONS, JobOptions, Layout, Question, Recovery, Slow
 
@@ -15,7 +18,10 @@ ASKED = dict.fromkeys((name for name in OPTIONS if name not in (*NOT_ASKED, *Slo
 @takes(JobOptions, Layout, Question, Recovery, several=True, optional=True, only=ASKED)
 def train_time(
     given: dict[str, Any],
-    plan_file: PlanFile = None,
+    plan_file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE.toml", help="A plan, or a training of several phases.", show_default=False),
+    ] = None,
     days: Annotated[float | None, option("The wall time, instead of the tokens.", "DAYS", panel="Question")] = None,
     as_given: Annotated[
         bool, option("Take the layout as `estimate` does; search nothing.", "", flags="--as-given", panel="Layout")
@@ -26,6 +32,7 @@ def train_time(
     launch_files: LaunchFiles = None,
     var: Variables = None,
     json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
     """Say what a whole training takes: days, GPU-hours, money, energy, carbon.
 
@@ -34,6 +41,7 @@ def train_time(
 
     Without a file the best plan is taken, as `gpuscale plan` finds it.
     """
+    from gpuscale.render.gpubench import progress_bar
     from gpuscale.render.training import draw_train_time
     from gpuscale.training.totals import train_time as find
 
@@ -43,12 +51,13 @@ def train_time(
         options.pop("schedule", None)
     else:
         layout.pop("schedule", None)
-    result = find(
-        options.pop("model", None), options.pop("gpus", None), options.pop("train_tokens", None), days=days,
-        layout=layout, as_given=as_given, plan_file=plan_file, launch_files=launch_files,
-        variables=variables(var, launch_files), despite_rules=despite_rules, **options,
-    )  # fmt: skip
+    with progress_bar() as progress:
+        result = find(
+            options.pop("model", None), options.pop("gpus", None), options.pop("train_tokens", None), days=days,
+            layout=layout, as_given=as_given, plan_file=plan_file, launch_files=launch_files,
+            variables=variables(var, launch_files), despite_rules=despite_rules, progress=progress, **options,
+        )  # fmt: skip
     if json:
         print_json("train-time", result)
     else:
-        draw_train_time(result, spell=with_flags)
+        draw_train_time(result, verbose=verbose, spell=with_flags)

@@ -32,7 +32,7 @@ class Explanation:
         step: seconds of a step on the slowest stage, as a tree: phases, passes, layers, blocks, operators and
             collectives; the root is `step_time_s` of the plan, every node the exact sum of its children
         memory: bytes of one GPU of the first, the heaviest middle and the last stage, as a tree each
-        network: what travels where (its fields are keys of the JSON)
+        network: what travels where (its fields are keys of the JSON); None where it was not asked for
         sentences: what binds, how much communication shows, how the plan stands to the best of its job, and that to the
             next family of plans
         thresholds: distance of the plan from where something else would bind it
@@ -47,7 +47,7 @@ class Explanation:
     plan: PlanRow
     step: Node
     memory: tuple[Node, ...]
-    network: TrafficReport
+    network: TrafficReport | None
     sentences: tuple[str, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     suggestions: tuple[Suggestion, ...] = ()
@@ -63,7 +63,7 @@ class Explanation:
             "plan": self.plan.to_dict(),
             "step": self.step.to_dict(),
             "memory": [stage.to_dict() for stage in self.memory],
-            **self.network.to_dict(),
+            **({} if self.network is None else self.network.to_dict()),
             "sentences": list(self.sentences),
             "thresholds": list(self.thresholds),
             "suggestions": list(self.suggestions),
@@ -98,10 +98,11 @@ def explain(
     return explain_subject(read_subject(path, options, layout, launch_files, variables, despite_rules=despite_rules))
 
 
-def explain_subject(subject: Subject, spelled: Spelling = unspelled) -> Explanation:
+def explain_subject(subject: Subject, spelled: Spelling = unspelled, *, traffic: bool = True) -> Explanation:
     """Explain a plan that is evaluated.
 
     Args:
+        traffic: say what travels where too.
         spelled: from options of `estimate` to the arguments of a command.
     """
     found, why = subject.estimate, reasons(subject, spelled)
@@ -117,5 +118,5 @@ def explain_subject(subject: Subject, spelled: Spelling = unspelled) -> Explanat
         suggestions=why.suggestions,
         rejected=why.rejected,
         flips=why.flips,
-        network=traffic_of(subject),
+        network=traffic_of(subject) if traffic else None,
     )

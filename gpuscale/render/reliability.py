@@ -147,7 +147,7 @@ def _parts(result: Stragglers) -> Table:
 COUNTED = {"gpu": "GPU", "host": "host", "link": "link"}
 
 
-def _variation(result: Stragglers) -> Table:
+def _variation(result: Stragglers) -> Table | str:
     rows = [
         {
             "all differ": f"{plural(one.count, COUNTED[one.part])} by {one.spread:.0%}",
@@ -157,7 +157,7 @@ def _variation(result: Stragglers) -> Table:
         }
         for one in result.variation
     ]
-    return table(rows)
+    return table(rows) if rows else ""
 
 
 def _explained(result: Stragglers) -> str:
@@ -165,6 +165,8 @@ def _explained(result: Stragglers) -> str:
     text = (
         f"Every step waits for the slowest of all GPUs: {waiting:.1%} of the predicted step. A slow one costs what it "
         "takes beyond that; it is taken to be on the slowest stage."
+        if waiting
+        else ""
     )
     below = result.worth_leaving_out_below
     return text if below is None else f"{text} Without spares, leave a node out below {below:.2f} x the usual speed."

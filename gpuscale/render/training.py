@@ -13,22 +13,32 @@ from gpuscale.render.console import draw, output_width, table
 from gpuscale.render.plan import verdict
 from gpuscale.training.totals import OLD, TrainTime
 from gpuscale.units import format_count, format_seconds, plural
+from gpuscale.version import RELEASED
+
+OLD_MARK = "*"
+"""After the date of what is over a year old."""
+
+SHORT = 52
+"""Most characters of a source in the table."""
 
 MWH_UNITS = ((1e6, "TWh"), (1e3, "GWh"), (1.0, "MWh"))
 
 
-def draw_train_time(result: TrainTime, *, spell: Callable[[str], str] = str) -> None:
+def draw_train_time(result: TrainTime, *, verbose: bool = False, spell: Callable[[str], str] = str) -> None:
     """Print the verdict, then time, money and energy, and what they stand on with source and date.
 
     Args:
+        verbose: say sources in full.
         spell: from options in backticks to how they are given.
     """
     draw(
         f"{_verdict(result)}\n{verdict(result.model, result.gpus, result.plan, output_width())}{_fit(result)}",
+        _phases(result) if len(result.phases) > 1 else "",
         _time(result),
         _money(result),
         _energy(result),
-        [(name, rate_text(rate)) for name, rate in result.assumptions.items()],
+        [(name, rate_text(rate)) for name, rate in result.assumptions.items()] if verbose else _rates(result),
+        "" if verbose else f"{OLD_MARK} {OLD} ({RELEASED}); sources in full: verbose, or JSON",
         [("note", spell(text)) for text in result.notes if not text.startswith(OLD)],
     )
 
@@ -65,6 +75,22 @@ def rate_text(rate: Rate) -> str:
     return f"{rate.value:g}: {rate.source}{dated}"
 
 
+def short_source(source: str) -> str:
+    """The beginning of a source, without what it says in detail."""
+    text = re.split(r"[:;(]", source)[0].strip()
+    return text if len(text) <= SHORT else text[: SHORT - 3].rstrip() + "..."
+
+
+def _rates(result: TrainTime) -> Table:
+    rows = []
+    for name, rate in result.assumptions.items():
+        date = f"{rate.date}{OLD_MARK if rate.old else ''}"
+        rows.append(
+            {"stands on": name, "value": f"{rate.value:.4g}", "as of": date, "source": short_source(rate.source)}
+        )
+    return table(rows, left=4)
+
+
 def _time(result: TrainTime) -> Table:
     ratios = f"{result.effective_ratio_low:.1%} to {result.effective_ratio_high:.1%}"
     certain = result.effective_ratio_low == result.effective_ratio_high
@@ -82,6 +108,19 @@ def _time(result: TrainTime) -> Table:
     if result.spares:
         rows["with, not counted below"] = plural(result.spares, "spare node")
     return table([{"time": name, "": text} for name, text in rows.items()])
+
+
+def _phases(result: TrainTime) -> Table:
+    """The calendar: when each phase begins, what it takes, and its plan."""
+    rows = []
+    for one in result.phases:
+        begins = f"day {one.begins_s / DAY_S:.1f}" if one.begins is None else one.begins
+        cells = {"phase": one.name, "begins": begins, "layout": one.layout, "days": three_digits(one.wall_s / DAY_S)}
+        cells |= {"GPUs": f"{one.gpus:,}", "batch": f"{one.global_batch_size:,}", "seq": f"{one.sequence:,}"}
+        cells |= {"tokens": format_count(one.tokens), "s/step": f"{one.step_time_s:.3g}"}
+        cells["GPU-h"] = format_count(one.gpu_hours)
+        rows.append(cells)
+    return table(rows, left=3, optional=("seq", "s/step", "batch"))
 
 
 def _money(result: TrainTime) -> Table:

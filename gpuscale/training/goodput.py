@@ -17,7 +17,7 @@ import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.arrays import BoolArray, FloatArray, exp, log
-from gpuscale.errors import InputError, NoAnswerError
+from gpuscale.errors import InputError, NoAnswerError, shown
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.planning.layouts import layout_text
@@ -47,6 +47,7 @@ LOW, HIGH = 0.1, 0.9
 """The interval holds 80 % of runs, as those of step times do."""
 
 USUAL_RUN_S = 30 * DAY_S
+LEAST_DAYS, MOST_DAYS = 0.01, 1e5
 MOST_SPARES = 100_000
 LOSSES = ("checkpoints", "lost_work", "detection", "restart", "waiting")
 
@@ -88,7 +89,7 @@ class Conditions:
 
     def lost_replicas(self, missing: float) -> float:
         """Return how many replicas do not run while nodes are missing."""
-        return min(math.ceil(missing / self.nodes_per_replica), self.replicas)
+        return min(math.ceil(max(missing, 0.0) / self.nodes_per_replica), self.replicas)
 
 
 def expected(conditions: Conditions, interval_s: float) -> dict[str, float]:
@@ -136,6 +137,8 @@ def erlang_loss(servers: int, offered: float) -> float:
 
 def _missing_share(conditions: Conditions, offered: float) -> float:
     """Share of an elastic job's replicas that are missing, on average: of nodes in repair beyond the spares."""
+    if offered > MOST_REPAIRS:  # their number hardly varies
+        return conditions.lost_replicas(offered - conditions.spares) / conditions.replicas
     parts, first = [], max(conditions.spares + 1, math.floor(offered - 12 * math.sqrt(offered)))
     for count in range(first, math.ceil(offered + 12 * math.sqrt(offered)) + 60):
         chance = math.exp(count * math.log(offered) - offered - math.lgamma(count + 1)) if offered > 0 else 0.0
@@ -340,6 +343,9 @@ def goodput(
         InputError: unusable options.
         NoAnswerError: the job fails before it gets anywhere.
     """
+    if run_days is not None and not LEAST_DAYS <= run_days <= MOST_DAYS:
+        hint = f"give {LEAST_DAYS:g} to {MOST_DAYS:g}"
+        raise InputError(f"{shown(run_days)} is out of range", field="days", hint=hint)
     run_s = USUAL_RUN_S if run_days is None else run_days * DAY_S
     return goodput_of(
         subject.spec, subject.rows, subject.estimate.plan.step_time_s, read(Recovery, options), run_s, rates

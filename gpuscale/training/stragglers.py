@@ -29,11 +29,11 @@ from gpuscale.training.goodput import node_gpus
 ARITHMETIC = tuple(name for name in KERNELS if name != "waiting")
 """Components of the step time that take longer on a slow GPU."""
 
-ROUND_TRIP_S = 10e-6
-"""From a packet to its acknowledgement through a fabric of three tiers under load; guesstimate."""
-
 PACKET_BYTES = 4096
 """Largest payload of a packet of InfiniBand and RoCE."""
+
+SELECTIVE = ("efa",)
+"""Fabrics whose network cards send again only what is lost (SRD)."""
 
 USUAL: dict[str, tuple[float, ...]] = {
     "slow_node": (0.9, 0.95, 0.8, 0.5),
@@ -186,8 +186,10 @@ class _Times:
         """Step time with one link that loses packets [s]."""
         if not has_network(self.job):
             raise InputError("the job has one node, and no network", field="packet_loss", hint="leave it out")
-        link = self.job.cluster.levels[self.job.cluster.domain_index + 1]
-        return self.with_slow_link(max(go_back_n_share(loss, link.nic_bytes_per_s or link.link_bytes_per_s), 1e-3))
+        cluster = self.job.cluster
+        link, top = cluster.levels[cluster.domain_index + 1], cluster.levels[-1]
+        window = 1.0 if link.fabric in SELECTIVE else link.link_bytes_per_s * 2 * top.hop_latency_s / PACKET_BYTES
+        return self.with_slow_link(go_back_n_share(loss, window))
 
 
 def has_network(job: JobSpec) -> bool:
@@ -196,15 +198,17 @@ def has_network(job: JobSpec) -> bool:
     return cluster.domain_index + 1 < len(cluster.levels) and job.gpus > cluster.levels[cluster.domain_index].gpus
 
 
-def go_back_n_share(loss: float, bytes_per_s: float) -> float:
+def go_back_n_share(loss: float, window: float) -> float:
     """Return which share of its bandwidth a link keeps that loses packets.
 
-    NICs of InfiniBand and RoCE send again all that followed a lost packet: with W packets under way that leaves
-    (1 - p) / (1 + p (W - 1)) (go-back-N: Bertsekas and Gallager 1992, Data Networks, section 2.4). NICs that repeat
-    only what is lost keep 1 - p.
+    Network cards of InfiniBand and RoCE send again all that followed a lost packet: with W packets under way that
+    leaves (1 - p) / (1 + p (W - 1)) (go-back-N: Bertsekas and Gallager 1992, Data Networks, section 2.4); those that
+    send again only what is lost keep 1 - p (W = 1).
+
+    Args:
+        window: packets between one and its acknowledgement.
     """
-    window = max(bytes_per_s * ROUND_TRIP_S / PACKET_BYTES, 1.0)
-    return (1 - loss) / (1 + loss * (window - 1))
+    return (1 - loss) / (1 + loss * (max(window, 1.0) - 1))
 
 
 def replicas_of_node(job: JobSpec, subject: Subject) -> int:

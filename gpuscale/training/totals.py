@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ from gpuscale.results import PlanRow
 from gpuscale.search.objectives import HOUR_S, model_flops_per_token
 from gpuscale.specs.job import JobSpec
 from gpuscale.training.goodput import goodput_of
+from gpuscale.training.phases import Training, is_training, lengths, planned, read_training
 from gpuscale.version import RELEASED
 
 DAY_S = 24 * HOUR_S
@@ -193,6 +194,7 @@ def train_time(  # noqa: PLR0913 - all that the command takes
     launch_files: Sequence[str | Path] | None = None,
     variables: Mapping[str, str] | None = None,
     despite_rules: bool = False,
+    progress: Callable[[int, int, str], None] | None = None,
     **options: Any,
 ) -> TrainTime:
     """Return what a whole training takes: time, GPU-hours, money, energy, carbon.
@@ -203,8 +205,10 @@ def train_time(  # noqa: PLR0913 - all that the command takes
         days: the wall time instead, in which as many tokens are trained as fit.
         layout: values of `gpuscale.request.Layout` by name; of a search the pins.
         as_given: take the layout as `estimate` does, what is left out at its default, instead of searching.
-        plan_file, launch_files, variables: where job and layout stand; nothing is searched then.
+        plan_file: a plan, or a training of several phases (docs/train-time.md), each of which is searched for.
+        launch_files, variables: where job and layout stand; nothing is searched then.
         despite_rules: also a layout that the framework's rules refuse; nothing is searched then.
+        progress: told before each phase: how many are done, how many there are, and its name.
         options: those of `gpuscale.request.JobOptions`, `Question` and `Recovery`.
 
     Raises:
@@ -212,6 +216,10 @@ def train_time(  # noqa: PLR0913 - all that the command takes
         NoAnswerError: no layout fits, as in `plan`; or the job fails before it gets anywhere.
     """
     asked, question, recovery = read_asked({"model": model, "gpus": gpus, "train_tokens": tokens, **options})
+    if plan_file and is_training(plan_file):
+        if days is not None or launch_files or as_given or despite_rules:
+            raise InputError("its phases say how long they are, and are searched for", place=str(plan_file))
+        return _by_phases(read_training(plan_file), asked, layout or {}, question, recovery, progress)
     _check_length(question.train_tokens, days)
     if plan_file or launch_files or as_given or despite_rules:
         single = {name: _single(name, value) for name, value in asked.items() if name in JobOptions.model_fields}
@@ -219,6 +227,34 @@ def train_time(  # noqa: PLR0913 - all that the command takes
     else:
         subject = best_plan(asked, layout or {})
     return totals([Stretch("training", subject, question.train_tokens, days)], question, recovery)
+
+
+def _by_phases(
+    training: Training,
+    asked: Mapping[str, Any],
+    pins: Mapping[str, Any],
+    question: Question,
+    recovery: Recovery,
+    progress: Callable[[int, int, str], None] | None,
+) -> TrainTime:
+    """Plan every phase of a training, and add them up."""
+    tokens = lengths(training, question.train_tokens)
+    given = {name: value for name, value in asked.items() if name != "train_tokens"}
+    stretches = [
+        Stretch(
+            name=one.name,
+            subject=subject,
+            tokens=length,
+            pause_s=one.numbers["pause_h"] * HOUR_S,
+            data_stall=one.numbers["data_stall"],
+            evaluation_s=one.numbers["evaluation_s"],
+            evaluation_every=int(one.numbers["evaluation_every"]),
+        )
+        for one, subject, length in zip(
+            training.phases, planned(training, given, pins, best_plan, progress), tokens, strict=True
+        )
+    ]
+    return totals(stretches, question, recovery, training.start)
 
 
 def read_asked(options: Mapping[str, Any]) -> tuple[dict[str, Any], Question, Recovery]:

@@ -16,8 +16,8 @@ from gpuscale.units import format_bytes
 COLOURS = 10
 """Colours of the page's style sheet; the last is a grey."""
 
-BAR_PX, REST_PX, PLANE_PX = 30, 90, 420
-"""Height of a bar, of axis and legend, and of a chart of points."""
+BAR_PX, REST_PX, PLANE_PX = 32, 60, 380
+"""Height of a bar, of the axis below, and of a chart of points."""
 
 LONGEST_NAME = 36
 DECADES = 50.0
@@ -34,6 +34,14 @@ class Bar(NamedTuple):
     colour: int
     values: Sequence[float]
     idle: bool = False
+
+
+PATTERNS = {"fill": "", "idle": "/", "again": "x"}
+"""Kind of a bar -> the pattern that it is drawn with."""
+
+
+def _kind(bar: Bar) -> str:
+    return "idle" if bar.idle else "again" if bar.colour >= COLOURS else "fill"
 
 
 class Line(NamedTuple):
@@ -89,18 +97,12 @@ def waterfall(title: str, summary: str, parts: Sequence[Bar], total: str, axis: 
         "customdata": [*map(label, names)], "hovertemplate": "%{customdata}: %{text}<extra></extra>",
         "marker": {
             "color": [*(colour(one.colour) for one in parts), "var(--text)"],
-            "pattern": {"shape": ["/" if one.idle else "" for one in parts] + [""], "solidity": 0.3},
+            "pattern": {"shape": [*(PATTERNS[_kind(one)] for one in parts), ""], "solidity": 0.3},
         },
     }  # fmt: skip
     rest = (most - least) * (ROOM - 1)
     across = _axis(axis) | {"range": [short(least - rest if least else 0), short(most + rest)]}
-    layout = {
-        "xaxis": across,
-        "yaxis": _names(names),
-        "showlegend": False,
-        "bargap": 0.25,
-        "uniformtext": {"mode": False},
-    }
+    layout = {"xaxis": across, "yaxis": names_axis(names), "bargap": 0.25, "uniformtext": {"mode": False}}
     rows: list[list[Cell]] = [
         [name, (said, value), (f"{value / whole:.1%}", value / whole) if whole else "-"]
         for name, said, value in zip(names, texts, drawn, strict=True)
@@ -123,12 +125,13 @@ def stacked(
     data = [
         {
             "type": "bar", "orientation": "h", "name": label(one.name), "y": list(range(len(rows))),
-            "x": [*map(short, one.values)], "text": [axis.text(value) if value else "" for value in one.values],
+            "x": [*map(short, one.values)], "customdata": [*map(axis.text, one.values)],
+            "text": ["" if one.idle or not value else axis.text(value) for value in one.values],
             "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
-            "hovertemplate": f"{label(one.name)}: %{{text}}<extra></extra>",
+            "hovertemplate": "%{fullData.name}: %{customdata}<extra></extra>",
             "marker": {
                 "color": colour(one.colour), "line": {"color": "var(--back)", "width": 1},
-                "pattern": {"shape": "/" if one.idle else "x" if one.colour >= COLOURS else "", "solidity": 0.3},
+                "pattern": {"shape": PATTERNS[_kind(one)], "solidity": 0.3},
             },
         }
         for one in parts
@@ -145,7 +148,7 @@ def stacked(
         for name, value in limits.items()
     ]  # fmt: skip
     across = _axis(axis) | {"range": [0, short(most * 1.04)]}
-    down = _names(rows)
+    down = names_axis(rows)
     if notes:
         down["range"] = [len(rows) + 0.1, -0.6]
     layout = {
@@ -156,17 +159,25 @@ def stacked(
         for index, (row, total) in enumerate(zip(rows, totals, strict=True))
     ]
     numbers = Table(f"{title} ({axis.title})", ("", *(one.name for one in parts), "total"), cells)
-    return Chart(title, summary, data, layout, BAR_PX * (len(rows) + bool(notes)) + REST_PX + 40, numbers)
+    legend = [(one.name, one.colour, _kind(one)) for one in parts]
+    return Chart(title, summary, data, layout, BAR_PX * (len(rows) + bool(notes)) + REST_PX, numbers, legend)
 
 
-def curves(title: str, summary: str, lines: Sequence[Line], across: Axis, up: Axis) -> Chart:
-    """Draw curves over the same values."""
+def curves(
+    title: str, summary: str, lines: Sequence[Line], across: Axis, up: Axis, *, marked: bool = True, rows: int = 100
+) -> Chart:
+    """Draw curves over the same values.
+
+    Args:
+        marked: each point is marked.
+        rows: of the table at most; where there are more values, it has some of them, evenly apart.
+    """
     data = [
         {
-            "type": "scatter", "mode": "lines" if one.dashed else "lines+markers", "name": label(one.name),
-            "x": [*map(short, one.across)], "y": [*map(short, one.up)],
+            "type": "scatter", "mode": "lines+markers" if marked and not one.dashed else "lines",
+            "name": label(one.name), "x": [*map(short, one.across)], "y": [*map(short, one.up)],
             "text": [f"{across.text(x)}: {up.text(y)}" for x, y in zip(one.across, one.up, strict=True)],
-            "hovertemplate": f"{label(one.name)}, %{{text}}<extra></extra>",
+            "hovertemplate": "%{fullData.name}, %{text}<extra></extra>",
             "line": {"color": colour(one.colour), "width": 2, "dash": "dash" if one.dashed else "solid"},
         }
         for one in lines
@@ -180,9 +191,11 @@ def curves(title: str, summary: str, lines: Sequence[Line], across: Axis, up: Ax
     cells: list[list[Cell]] = [
         [(across.text(x), x), *((up.text(one.up[index]), one.up[index]) for one in lines)]
         for index, x in enumerate(first.across)
+        if index % -(-len(first.across) // rows) == 0
     ]
     numbers = Table(f"{title} ({up.title})", (across.title, *(one.name for one in lines)), cells)
-    return Chart(title, summary, data, layout, PLANE_PX, numbers)
+    legend = [(one.name, one.colour, "dashed" if one.dashed else "line") for one in lines]
+    return Chart(title, summary, data, layout, PLANE_PX, numbers, legend)
 
 
 class Points(NamedTuple):
@@ -234,20 +247,25 @@ def points(
     ]  # fmt: skip
     layout = {
         "xaxis": _axis(across, [x for one in groups for x in one.across]),
-        "yaxis": _axis(up, [y for one in groups for y in one.up]), "hovermode": "closest", "showlegend": len(data) > 1,
+        "yaxis": _axis(up, [y for one in groups for y in one.up]), "hovermode": "closest",
     }  # fmt: skip
     every = [(said, x, y) for one in groups for said, x, y in zip(one.said, one.across, one.up, strict=True)]
     cells: list[list[Cell]] = [[said, (across.text(x), x), (up.text(y), y)] for said, x, y in every[:rows]]
     less = f", the first {rows} of {len(every):,}" if len(every) > rows else ""
-    return Chart(title, summary, data, layout, PLANE_PX, Table(f"{title}{less}", ("", across.title, up.title), cells))
+    numbers = Table(f"{title}{less}", ("", across.title, up.title), cells)
+    legend = [(one.name, one.colour, "dashed" if one.dashed else "line") for one in lines]
+    legend += [(one.name, one.colour, one.symbol) for one in groups]
+    return Chart(title, summary, data, layout, PLANE_PX, numbers, legend if len(legend) > 1 else ())
 
 
 def _axis(axis: Axis, values: Sequence[float] = ()) -> dict[str, Any]:
     found: dict[str, Any] = {"title": {"text": axis.title}, "type": "log" if axis.log else "linear"}
     if axis.suffix:
         found |= {"tickformat": "~s", "ticksuffix": axis.suffix}
-    if axis.log and max(values) / min(values) >= DECADES:
+    if axis.log and max(values) >= DECADES * min(values):
         found |= {"dtick": 1, "tickformat": "~s" if axis.suffix else "~g"}
+    elif axis.log:
+        found |= {"dtick": "D2", "tickformat": "~s" if axis.suffix else "~g"}
     if axis.least:
         found["range"] = [short(end) for end in log10([axis.least, 1.5 * max(values)])]
     if axis.of_bytes:
@@ -258,7 +276,7 @@ def _axis(axis: Axis, values: Sequence[float] = ()) -> dict[str, Any]:
     return found
 
 
-def _names(names: Sequence[str]) -> dict[str, Any]:
+def names_axis(names: Sequence[str]) -> dict[str, Any]:
     """An axis of names from the top down; by number, as two of them may look alike."""
     return {
         "type": "linear", "tickmode": "array", "tickvals": list(range(len(names))), "ticktext": [*map(label, names)],

@@ -1,6 +1,7 @@
 "use strict";
 (() => {
   const PRINTED_PX = 680; // what A4 and Letter have room for
+  const NARROW_PX = 520;
   const root = document.documentElement;
 
   // Tables: a header becomes a button that sorts by its column.
@@ -67,10 +68,21 @@
       margin: { l: 8, r: 12, t: 8, b: 8 },
       xaxis: axis, yaxis: axis,
       hoverlabel: { bgcolor: "var(--panel)", bordercolor: "var(--soft)", font: { color: "var(--text)" } },
-      legend: { orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", traceorder: "normal" },
+      showlegend: false,
       uniformtext: { mode: "hide", minsize: 10 },
       dragmode: touch ? false : "zoom",
     };
+  }
+
+  // On a phone long names beside bars take two lines.
+  function narrow(axis) {
+    if (axis.tickmode !== "array") return axis;
+    const ticktext = axis.ticktext.map((name) => {
+      const spaces = [...name.matchAll(/ /g)].map((one) => one.index);
+      const middle = spaces.sort((a, b) => Math.abs(a - name.length / 2) - Math.abs(b - name.length / 2))[0];
+      return name.length < 16 || !spaces.length ? name : `${name.slice(0, middle)}<br>${name.slice(middle + 1)}`;
+    });
+    return { ...axis, ticktext, tickfont: { size: 11 } };
   }
 
   function draw(width) {
@@ -78,7 +90,11 @@
     for (const { at, drawn } of plots) {
       const figure = coloured(drawn, style);
       const layout = { ...figure.layout, template: { layout: template }, autosize: !width };
-      if (width) layout.width = width;
+      if (width) Object.assign(layout, { width, height: at.clientHeight });
+      else if (at.clientWidth < NARROW_PX) {
+        if (layout.yaxis) layout.yaxis = narrow(layout.yaxis);
+        for (const trace of figure.data) if (trace.maxdepth) trace.maxdepth = 3;
+      }
       Plotly.react(at, figure.data, layout, { ...config, responsive: !width });
     }
   }

@@ -52,6 +52,8 @@ class Chart(NamedTuple):
         data, layout: traces and layout of plotly; `var(--c1)` is a colour of the page.
         height: of the drawing [px].
         numbers: what is drawn, as a table.
+        legend: name, colour (from 0) and kind of each trace: `fill`, `idle`, `again` (a colour's second use), `line`,
+            `dashed`, `circle` or `diamond`.
     """
 
     title: str
@@ -60,6 +62,7 @@ class Chart(NamedTuple):
     layout: dict[str, Any]
     height: int
     numbers: Table
+    legend: Sequence[tuple[str, int, str]] = ()
 
 
 Part = str | Table | Chart | list[tuple[str, str]]
@@ -179,24 +182,30 @@ def _chart(chart: Chart) -> str:
     data = json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
         f'<figure class="chart">\n<figcaption><h3>{text(chart.title)}</h3><p>{text(chart.summary)}</p></figcaption>\n'
+        f"{_legend(chart)}"
         f'<div class="plot" role="img" aria-label="{text(chart.title)}. {text(chart.summary)}" '
         f'style="height:{chart.height}px"></div>\n<script type="application/json">{data}</script>\n'
         f"<details><summary>The numbers of this chart</summary>\n{_table(chart.numbers)}\n</details>\n</figure>"
     )
 
 
+def _legend(chart: Chart) -> str:
+    keys = (
+        f'<li><span class="key {kind}" style="--key:var(--c{index % 10 + 1})"></span>{text(name)}</li>'
+        for name, index, kind in chart.legend
+    )
+    return f'<ul class="legend">{"".join(keys)}</ul>\n' if chart.legend else ""
+
+
 def _table(table: Table) -> str:
-    numeric = [
-        bool(column) and all(isinstance(cell, tuple) or cell in {"", "-"} for cell in column)
-        for column in zip(*table.rows, strict=True)
-    ] or [False] * len(table.header)
+    kinds = [_kind(column) for column in zip(*table.rows, strict=True)] or [""] * len(table.header)
     head = "".join(
-        f'<th scope="col"{_class(number)}{SORTED if table.sortable and not index else ""}>{text(name)}</th>'
-        for index, (name, number) in enumerate(zip(table.header, numeric, strict=True))
+        f'<th scope="col"{_class(kind)}{SORTED if table.sortable and not index else ""}>{text(name)}</th>'
+        for index, (name, kind) in enumerate(zip(table.header, kinds, strict=True))
     )
     rows = "".join(
         f"<tr{CHOSEN if index == table.chosen else ''}>"
-        + "".join(_cell(cell, number, first=not at) for at, (cell, number) in enumerate(zip(row, numeric, strict=True)))
+        + "".join(_cell(cell, kind, first=not at) for at, (cell, kind) in enumerate(zip(row, kinds, strict=True)))
         + "</tr>\n"
         for index, row in enumerate(table.rows)
     )
@@ -210,13 +219,24 @@ def _table(table: Table) -> str:
 SORTED, CHOSEN = ' aria-sort="ascending"', ' class="chosen"'
 
 
-def _class(number: bool) -> str:
-    return ' class="number"' if number else ""
+LONG_TEXT = 40
+"""Characters from which on a cell's column is wide."""
 
 
-def _cell(cell: Cell, number: bool, *, first: bool) -> str:
+def _class(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""
+
+
+def _kind(column: Sequence[Cell]) -> str:
+    """Whether a column is of numbers, or of long texts."""
+    if column and all(isinstance(cell, tuple) or cell in {"", "-"} for cell in column):
+        return "number"
+    return "long" if any(len(cell) > LONG_TEXT for cell in column if isinstance(cell, str)) else ""
+
+
+def _cell(cell: Cell, kind: str, *, first: bool) -> str:
     said, value = cell if isinstance(cell, tuple) else (cell, None)
     kept = "" if value is None else f' data-value="{value:.10g}"'
     tag = "th" if first else "td"
     scope = ' scope="row"' if first else ""
-    return f"<{tag}{scope}{_class(number)}{kept}>{text(said)}</{tag}>"
+    return f"<{tag}{scope}{_class(kind)}{kept}>{text(said)}</{tag}>"

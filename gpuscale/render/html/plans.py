@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Sequence
 
-from gpuscale.errors import InputError
-from gpuscale.planning.placement import Placement, axis_name, place_ranks, units_text
+from gpuscale.launch.subject import Subject, read_subject
+from gpuscale.planning.planfile import layout_of
 from gpuscale.render.compared import SHOWN, compared_verdict, jobs_rows, own_cells, three_digits, worth_parts
-from gpuscale.render.html.charts import Axis, Bar, Points, points, stacked, waterfall
+from gpuscale.render.html.charts import Axis, Bar, Points, points, stacked
 from gpuscale.render.html.page import Cell, Chart, Page, Part, Section, Table
+from gpuscale.render.html.subjects import (
+    BOUND_TEXTS,
+    LONG,
+    SECONDS,
+    Spell,
+    assumption_parts,
+    plan_sections,
+    plan_tiles,
+    step_parts,
+    step_waterfall,
+)
 from gpuscale.render.plan import (
-    FIT,
     TIE_MARK,
     TIE_TEXT,
-    assumption_rows,
-    component_text,
     degrees_text,
     evidence_text,
     layout_text,
@@ -26,25 +32,15 @@ from gpuscale.render.plan import (
     why_blocks,
     why_first,
 )
-from gpuscale.request import PLACING, choice_text
+from gpuscale.request import choice_text
 from gpuscale.results import Comparison, Estimate, PlanResult, PlanRow
 from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.steptime.components import BOUNDS, COMPONENTS
-from gpuscale.units import format_count, format_rate, format_seconds, plural
-
-LONG = 10_000
-"""Columns of a line that may be as long as it is."""
+from gpuscale.units import format_count, format_seconds, plural
 
 SHOWN_PLANS, DRAWN_PLANS = 300, 8
 """Plans in the table, and in charts that compare their parts."""
 
-BOUND_TEXTS = {
-    "compute": "compute", "hbm": "memory traffic", "launch": "launches", "tp_comm": "TP comm", "cp_comm": "CP comm",
-    "ep_comm": "EP comm", "pp_comm": "PP comm", "dp_comm": "DP comm", "host": "offload", "bubble": "bubble",
-}  # fmt: skip
-"""What binds a plan -> its name in a legend."""
-
-SECONDS = Axis("seconds per step", format_seconds)
 MEMORY = Axis("GiB per GPU", "{:.1f}".format)
 
 COLUMNS = (
@@ -52,8 +48,6 @@ COLUMNS = (
     "bound by", "recompute",
 )  # fmt: skip
 """Columns of the table of plans after the degrees."""
-
-Spell = Callable[[str], str]
 
 
 def plan_page(result: PlanResult, spell: Spell = str) -> Page:
@@ -65,6 +59,7 @@ def plan_page(result: PlanResult, spell: Spell = str) -> Page:
     best, compared = result.estimates[0], result.compared
     several = compared is not None and (len(compared.variants) > 1 or compared.frontier_size > 0)
     first = verdict(result.model, result.gpus, best.plan, LONG)
+    subject = read_subject(None, best.job, layout_of(best.plan))
     said = compared_verdict(result, compared) if compared and several else first
     return Page(
         f"{result.model} on {result.gpus:,} GPUs of {result.cluster}",
@@ -73,30 +68,15 @@ def plan_page(result: PlanResult, spell: Spell = str) -> Page:
         [
             Section("Plans", _plans(result, first if several else "", several)),
             Section("Choice", _choice(result, compared)),
-            Section("Step time", step_parts(result)),
-            Section("Memory", memory_parts(result)),
-            Section("Placement", placement_parts(best)),
+            Section("Step time", _step_parts(result, subject)),
+            *plan_sections(subject, memory_parts(result)),
             Section("Other conditions", _robust(result)),
             Section("The layout asked about", _why(result, spell)),
             Section("Evidence", evidence_parts(result)),
-            Section("Assumptions", [assumption_rows(best, spell, verbose=True)[1 + len(best.notes) :]]),
+            Section("Assumptions", [assumption_parts(best, spell)]),
             Section("Search", _search(result)),
         ],
     )
-
-
-def plan_tiles(found: Estimate) -> list[tuple[str, str, str]]:
-    """The numbers of a plan that matter most."""
-    plan = found.plan
-    low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
-    return [
-        ("Step time", format_seconds(plan.step_time_s), f"80 % within {low} to {high}"),
-        ("MFU", f"{plan.mfu:.1%}", f"{plan.tflops_per_gpu:.0f} TFLOP/s per GPU"),
-        ("Throughput", f"{format_count(plan.tokens_per_s)} tokens/s", f"{plan.tokens_per_s_per_gpu:,.0f} per GPU"),
-        ("Memory", f"{plan.memory_gib:.1f} GiB", f"of {plan.memory_limit_gib:.1f} GiB: {FIT[plan.fit]}"),
-        ("Exposed communication", f"{plan.exposed_comm_fraction:.1%}", "of the step"),
-        ("Bubble", f"{plan.bubble_fraction:.1%}", f"of the step; bound by {BOUND_TEXTS[plan.bound_by]}"),
-    ]
 
 
 def plan_table(result: PlanResult) -> Table:
@@ -228,23 +208,7 @@ def bound_bars(breakdowns: Sequence[Estimate]) -> list[Bar]:
     ]
 
 
-def step_waterfall(found: Estimate) -> Chart:
-    """How the components of a step add up."""
-    plan = found.plan
-    bars = [
-        Bar(component_text(name), BOUNDS.index(COMPONENTS[name].limit), [value], idle=name == "bubble")
-        for name, value in found.breakdown.items()
-        if value
-    ]
-    largest = max(bars, key=lambda bar: bar.values[0])
-    said = (
-        f"{largest.name} take{'' if largest.name.endswith('s') else 's'} {largest.values[0] / plan.step_time_s:.0%} of "
-    )
-    said += f"{format_seconds(plan.step_time_s)}. Of communication only what nothing hides is counted."
-    return waterfall(f"Where the step of {degrees_text(plan)} goes", said, bars, "step", SECONDS)
-
-
-def step_parts(result: PlanResult) -> list[Part]:
+def _step_parts(result: PlanResult, subject: Subject) -> list[Part]:
     """The step of the first plan, and those of the next beside it."""
     shown = result.estimates[:DRAWN_PLANS]
     parts: list[Part] = [step_waterfall(result.estimates[0])]
@@ -253,7 +217,7 @@ def step_parts(result: PlanResult) -> list[Part]:
         said = f"The slowest of these {len(shown)} takes {slowest / best - 1:.1%} longer than the first."
         names = [f"#{plan.rank} {degrees_text(plan)}" for plan in result.plans[: len(shown)]]
         parts.append(stacked("The steps of the first plans", said, names, bound_bars(shown), SECONDS))
-    return parts
+    return [*parts, *step_parts(subject)]
 
 
 def memory_bars(shown: Sequence[Estimate]) -> list[Bar]:
@@ -275,48 +239,6 @@ def memory_parts(result: PlanResult) -> list[Part]:
     )
     names = [f"#{one.rank} {degrees_text(one)}" for one in result.plans[: len(shown)]]
     return [stacked("Memory at the fullest stage", said, names, memory_bars(shown), MEMORY, limits)]
-
-
-def placement_parts(found: Estimate) -> list[Part]:
-    """The cluster's levels, and what of them the groups of each axis span."""
-    plan = found.plan
-    degrees = {name: getattr(plan, name) for name in ("tp", "pp", "cp", "ep", "etp", "dp")}
-    where: dict[str, Any] = {name: found.job[name] for name in PLACING if name in found.job}
-    with suppress(InputError):  # nodes that are not alike have no common placement
-        return placed_parts(place_ranks(found.gpus, degrees, **where))
-    return []
-
-
-def placed_parts(placed: Placement) -> list[Part]:
-    """A table of levels by axes: how many units of a level a group spans, and at what rate."""
-    spans = list(placed.placed.spans.values())
-    names = [axis_name(one.groups.axis) for one in spans]
-    rows: list[list[Cell]] = []
-    for index, level in enumerate(placed.cluster.levels):
-        cells: list[Cell] = [level.name, level.fabric, (f"{level.gpus:,}", level.gpus)]
-        cells.append((format_rate(level.egress_bytes_per_s), level.egress_bytes_per_s))
-        for one in spans:
-            own = one.levels[index]
-            rate = f" at {format_rate(own.rate_bytes_per_s)} GB/s" if own.crossing else ""
-            cells.append(f"{units_text(own)}{rate}")
-        rows.append(cells)
-    header = ("level", "fabric", "GPUs in it", "GB/s per GPU", *names)
-    groups = Table(
-        "Groups of ranks: how many, of how many GPUs, and where the worst placed one meets its bottleneck",
-        ("axis", "groups", "GPUs in each", "busiest level", "GB/s"),
-        [
-            [
-                name,
-                (f"{one.groups.count:,}", one.groups.count),
-                (f"{one.groups.size:,}", one.groups.size),
-                one.worst.name,
-                (format_rate(one.worst.rate_bytes_per_s), one.worst.rate_bytes_per_s),
-            ]
-            for name, one in zip(names, spans, strict=True)
-        ],
-    )
-    said = "Instances of each level that a group has members in; the rate where its members talk across that level"
-    return [placed.verdict, Table(said, header, rows), *([groups] if spans else [])]
 
 
 def evidence_parts(result: PlanResult) -> list[Part]:
