@@ -194,6 +194,21 @@ def test_prices_by_cluster_then_gpu_and_term():
     assert own["assumptions"]["gpu_hour_price"] == {"value": 3, "source": "given", "date": ""}
 
 
+def test_plan_takes_a_published_price_where_it_is_asked_to():
+    done = gpuscale("plan", *SMALL[:4], "--objective", "cost", "--price-term", "reserved", "--json", "--top", "1")
+    found = json.loads(done.out)
+    values = found["plans"][0]["values"]
+    assert values["usd_per_1e9_tokens"] == pytest.approx(values["gpu_hours_per_1e12_tokens"] * 2.65 / 1000)
+    assert "2026-06" in found["assumptions"]["price"]
+    own = gpuscale("plan", *SMALL[:4], "--gpu-hour-price", "2", "--price-term", "reserved", "--json", "--top", "1")
+    values = json.loads(own.out)["plans"][0]["values"]
+    assert values["usd_per_1e9_tokens"] == pytest.approx(values["gpu_hours_per_1e12_tokens"] * 2 / 1000)
+    several = gpuscale("plan", "--model", "llama3-8b", "--gpus", "8,16", "--price-term", "spot")
+    assert "train a token cheapest" in several.lines[0]
+    none = gpuscale("plan", *SMALL[:4], "--cluster", "mi325x", "--objective", "cost", "--price-term", "spot")
+    assert_one_message(none, "cost needs --gpu-hour-price", "2.5")
+
+
 def test_without_a_price_there_is_no_cost_and_the_answer_says_so():
     found = answer("--model", "llama3-8b", "--gpus", "16", "--cluster", "mi325x", "--tokens", "1T")
     assert found["cost_usd"] is None
@@ -328,3 +343,12 @@ def test_options_that_ask_for_several_plans_are_none_of_it():
     assert gpuscale("train-time", *SMALL, "--tokens", "1T", "--top", "3").code == 2
     with pytest.raises(InputError, match="more than one plan"):
         library.train_time("llama3-8b", 16, "1T", top=3)
+
+
+def test_of_several_jobs_the_best_is_taken_and_said():
+    found = answer("--model", "llama3-8b", "--gpus", "8,16", "--tokens", "1T")
+    assert found["gpus"] == 8
+    assert "the best of 2 jobs by gpu_hours" in found["notes"]
+    assert (
+        answer("--model", "llama3-8b", "--gpus", "8,16", "--tokens", "1T", "--objective", "time_to_train")["gpus"] == 16
+    )

@@ -206,7 +206,7 @@ def _facts(found: Schedule) -> list[tuple[str, str]]:
     off = whole.closed_form_s / whole.simulated_s - 1
     if abs(off) > NOTABLE:
         what = f"{abs(off):.0%} too {'long' if off > 0 else 'short'} for this pipeline"
-        facts.append(("closed form", f"{what}, and so is the step that `plan` predicts; docs/schedule.md says when"))
+        facts.append(("closed form", f"{what}, and so is the predicted step; docs/schedule.md says when"))
     if found.jitter:
         facts.append(("jitter", f"each slot takes up to {found.jitter:.0%} longer; not in the closed forms' table"))
     return facts

@@ -155,7 +155,7 @@ def _rank_events(found: Schedule, rank: int) -> Iterator[dict[str, Any]]:
 def _counters(
     found: Schedule, rank: int, held: tuple[FloatArray, FloatArray], memory: tuple[FloatArray, FloatArray] | None
 ) -> Iterator[dict[str, Any]]:
-    """What one rank holds: microbatches (`held_by_rank`), and of a plan the memory of one of its GPUs (`stage_bytes`)."""
+    """What one rank holds: microbatches (of `held_by_rank`), and of a plan the memory of a GPU (of `stage_bytes`)."""
     scale = _pipeline_s(found)[1]
     times, levels = (np.concatenate([[0.0], values]) for values in held)
     series = {"microbatches in flight": {"microbatches": levels}}
@@ -266,7 +266,7 @@ def _axis(found: Schedule, end_s: float, scale: float, y: int) -> Iterator[str]:
         anchor = "start" if part == 0 else "end" if part == 5 else "middle"
         text = time_text(found, end_s * part / 5) if part else "0"
         yield f'<text text-anchor="{anchor}" x="{LABEL + end_s * part / 5 * scale:.1f}" y="{y + 18}">{text}</text>'
-    shares = f"active ranks on average {100 * float(np.mean(found.active_share)):.0f} %"
+    shares = f"active ranks on average {100 * math.fsum(found.active_share) / len(found.active_share):.0f} %"
     yield f'<text x="{LABEL}" y="{y + 36}">{shares}</text>'
 
 

@@ -11,6 +11,7 @@ from gpuscale.presets.rates import Rate
 from gpuscale.render.compared import DAY_S, three_digits
 from gpuscale.render.console import draw, output_width, table
 from gpuscale.render.plan import verdict
+from gpuscale.results import PlanRow
 from gpuscale.training.totals import OLD, TrainTime
 from gpuscale.units import format_count, format_seconds, plural
 from gpuscale.version import RELEASED
@@ -32,7 +33,7 @@ def draw_train_time(result: TrainTime, *, verbose: bool = False, spell: Callable
         spell: from options in backticks to how they are given.
     """
     draw(
-        f"{_verdict(result)}\n{verdict(result.model, result.gpus, result.plan, output_width())}{_fit(result)}",
+        f"{_verdict(result)}\n{verdict(result.model, result.gpus, result.plan, output_width())}{fit_text(result.plan)}",
         _phases(result) if len(result.phases) > 1 else "",
         _time(result),
         _money(result),
@@ -53,8 +54,8 @@ def _verdict(result: TrainTime) -> str:
     return re.sub(r"\.0+(?=\D)", "", text)
 
 
-def _fit(result: TrainTime) -> str:
-    plan = result.plan
+def fit_text(plan: PlanRow) -> str:
+    """Say on a line of its own that a plan does not fit; nothing where it does."""
     return "" if plan.fits else f"\nDOES NOT FIT: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
 
 
