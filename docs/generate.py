@@ -62,6 +62,7 @@ SAMPLES = [
     ("estimate", "--model", "deepseek-v2-lite", "--gpus", "8", "--ep", "8"),
     ("estimate", "--from", str(DATA / "launch" / "megatron_arrays.sh"), "--improve"),
     ("explain", "--model", "llama3-8b", "--gpus", "16", "--tp", "2"),
+    ("compare", "--model llama3-8b --gpus 16 --tp 2", "--model llama3-8b --gpus 32 --tp 4"),
     (*SMALL[:-1], "16", "--pareto", "energy,carbon"),
     ("train-time", *SMALL[1:], "--tokens", "1T"),
     ("memory", "--model", "llama3-8b", "--gpus", "16", "--tp", "2", "--pp", "2", "--timeline"),
@@ -132,7 +133,8 @@ def table(header, rows):
 
 
 OPTIONS_INTRODUCTION = """\
-Options of `plan`; `estimate` and `placement` take those of the job and the layout. `plan` tries all layouts, and an
+Options of `plan`; `estimate` and `placement` take those of the job and the layout, `goodput` and `train-time` those of
+failures too, `stragglers` those of slow parts. `plan` tries all layouts, and an
 option of the layout pins its axis to a set of values: `8`, `4..8`, `1,2,4`, or `!1` for all but 1. `estimate` and
 `placement` take one value, and the default where none is given. [How a plan is found](../planning.md) says more.
 """
