@@ -327,7 +327,8 @@ def test_the_interval_is_that_of_rates_one_in_ten_machines_exceeds(llama):
     for factor, end in ((1, found.effective_ratio_low), (-1, found.effective_ratio_high)):
         rate = usual * math.exp(factor * 1.2816 * rate_spread())
         assert goodput(llama, failure_rate=rate, **stated, **at).effective_ratio == pytest.approx(end, abs=0.004)
-    assert rate_spread() == pytest.approx(0.646, abs=0.001)
+    assert failure_rate().spread == rate_spread() == pytest.approx(0.646, abs=0.001)
+    assert (failure_rate("llama3").spread, failure_rate(0.5).spread) == (419**-0.5, 0)
 
 
 def test_spares_are_for_a_rate_that_one_in_ten_machines_exceeds(llama):
@@ -341,10 +342,13 @@ def test_checkpoints_wait_for_the_last_one(small):
     assert found.checkpoint_interval_s > 2 * found.young_interval_s
 
 
-def test_missing_nodes_share_a_replica(llama):
-    """Of 64 replicas with 32 nodes each, one is missing while 1 to 32 nodes are."""
+def test_missing_nodes_share_a_replica_or_hold_several(llama, small):
+    """Of 64 replicas with 32 nodes each, one is missing while 1 to 32 nodes are; of 64 GPUs a node takes 8."""
     found = goodput(llama, elastic=True, spares=0)
     assert found.lost["waiting"] == pytest.approx(1 / 64, rel=0.02)
+    found = goodput(small, elastic=True, spares=0)
+    away = failure_rate().takes_a_node * found.interruptions_per_day
+    assert found.lost["waiting"] == pytest.approx(8 / 64 * away, rel=0.01)
 
 
 def test_memory_survives_what_leaves_the_node(llama):
