@@ -32,7 +32,7 @@ class Table:
         caption: what it shows.
         header: names of the columns.
         rows: the cells, as many as the header has.
-        sortable: a click on a column sorts by it; the rows come in ascending order of the first.
+        sortable: a click on a column sorts by it; where the first is of numbers, the rows come in its order.
         chosen: index of a row to set off.
     """
 
@@ -199,8 +199,9 @@ def _legend(chart: Chart) -> str:
 
 def _table(table: Table) -> str:
     kinds = [_kind(column) for column in zip(*table.rows, strict=True)] or [""] * len(table.header)
+    sortable = table.sortable and kinds[0] == "number"
     head = "".join(
-        f'<th scope="col"{_class(kind)}{SORTED if table.sortable and not index else ""}>{text(name)}</th>'
+        f'<th scope="col"{_class(kind)}{SORTED if sortable and not index else ""}>{text(name)}</th>'
         for index, (name, kind) in enumerate(zip(table.header, kinds, strict=True))
     )
     rows = "".join(
