@@ -45,7 +45,6 @@ UNSEEN = {
     "concurrent": "integer", "minimal_share": "number", "gpus_per_pcie_switch": "integer",
     "nics_per_pcie_switch": "integer", "robust.turns[].plan": "object", "variants[].reason": "string",
     "summary.fits.out_of_memory_right": "number", "begins": "string",
-    "thresholds": "object", "suggestions": "object", "flips": "object",
 }  # fmt: skip
 """Types of what no sample has a value for."""
 

@@ -402,8 +402,9 @@ class Question(Options):
                               Option("Price of a GPU-hour; repeatable.", "USD|CLUSTER=USD")] = {}
     train_tokens: Annotated[float | None, Option("Tokens of the whole training, such as 15T.", "COUNT",
                                                  with_unit=True)] = None
-    price_term: Annotated[str, Option("Published price taken where none is given.", "TERM",
-                                      choices=tuple(term.replace("_", "-") for term in TERMS))] = "reserved"
+    price_term: Annotated[str | None, Option("Take the published price where none is given.", "TERM",
+                                             "reserved, for a whole training",
+                                             choices=tuple(term.replace("_", "-") for term in TERMS))] = None
     rate: Annotated[dict[str, Annotated[float, Field(ge=0, le=MOST)]], Option(
         "Replace a rate of energy, carbon or goodput: pue=1.3; repeatable.", "NAME=VALUE", repeatable=True)] = {}
     max_memory: Annotated[float | None, Field(ge=LEAST, le=10_000),

@@ -50,6 +50,7 @@ COMMANDS = {
         "clusters show FILE",
         "clusters show FILE --json --gpus 2048",
         "clusters show FILE --toml",
+        "clusters show FILE --draw",
         "collective allreduce --bytes 32MB --cluster FILE",
         "collective alltoall --sweep 1KB..1GB --factor 64 --cluster FILE --json",
         "roofline --cluster FILE",

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from itertools import pairwise
 
 import pytest
 from clusters import superpod_2to1
@@ -25,7 +26,7 @@ def test_one_row_per_power_of_two_and_a_plot():
     table = done.out.partition("─\n")[2].partition("\n\n")[0].splitlines()
     sizes = [int(line.split()[0]) for line in table]
     assert sizes == [2**power for power in range(3, 34)]
-    assert "busbw in GB/s over size (*: predicted, -: ideal)" in done.lines
+    assert "busbw in GB/s, logarithmic, over size, logarithmic (*: predicted, -: ideal)" in done.lines
     assert sum("*" in line for line in done.lines) > 8
     assert all(len(line) <= 100 for line in done.lines[1:])
     plain = gpuscale(*SWEEP, "--no-plot")
@@ -36,9 +37,22 @@ def test_one_row_per_power_of_two_and_a_plot():
 @pytest.mark.parametrize("columns", [60, 80, 100, 200])
 def test_plot_fits_the_terminal(columns):
     done = gpuscale(*SWEEP, columns=columns)
-    plot = done.out[done.out.index("busbw in GB/s over size") :].splitlines()
+    plot = done.out[done.out.index("busbw in GB/s, log") :].splitlines()
     assert max(map(len, plot)) <= min(columns, 100)
     assert len({line.index("|") for line in plot if "|" in line}) == 1
+    rows = [line.partition("|")[2] for line in plot if "|" in line]
+    drawn = [index for index, row in enumerate(rows) if "*" in row]
+    assert len(drawn) > 0.9 * len(rows)  # no half of it lies on zero
+    assert all(rows[drawn[0]].rindex("*") > row.find("*") for row in rows[drawn[0] + 1 :])
+    levels = [float(line.partition("|")[0]) for line in plot if "|" in line]
+    ratios = [high / low for high, low in pairwise(levels)]
+    assert max(ratios) == pytest.approx(min(ratios), rel=0.01)
+
+
+def test_a_short_sweep_is_drawn_from_zero():
+    done = gpuscale("collective", "allreduce", "--sweep", "64MB..8GB", "--gpus", "16")
+    plot = done.out[done.out.index("busbw in GB/s, over size") :].splitlines()
+    assert plot[-3].startswith("        0 |")
 
 
 def test_rows_are_the_single_prices_in_all_formats():

@@ -10,6 +10,7 @@ from command import assert_one_message, gpuscale
 from gpuscale import InputError, estimate, memory_budget, memory_timeline, read_subject
 from gpuscale.explain.budget import GROUPS
 from gpuscale.memory.model import COMPONENTS
+from gpuscale.render.memory import _windows
 from gpuscale.units import GIB
 
 LLAMA = ("--model", "llama3-70b", "--gpus", "640", "--tp", "8", "--pp", "4")
@@ -203,8 +204,21 @@ def test_a_timeline_is_drawn():
     assert answer["peak_gib"] == pytest.approx(estimate("llama3-70b", 640, {"tp": 8, "pp": 4}).stage_memory_gib[2])
 
 
-def test_stages_that_are_not_evaluated_are_refused():
-    assert_one_message(
-        gpuscale("memory", *LLAMA, "--timeline", "--stage", "2"), "not evaluated", "evaluated are 0, 1, 3"
-    )
+@pytest.mark.parametrize("case", ["1F1B", "interleaved", "ZB-V", "GPipe", "experts", "FSDP", "nanotron"])
+def test_what_is_left_out_of_a_drawing_has_no_peak(case):
+    subject = read_subject(options=TIMELINES[case][0], layout=TIMELINES[case][1], despite_rules=True)
+    found = memory_timeline(subject)
+    windows, step_s = _windows(found, 80)
+    shown = [one for window in windows for column in window for one, _ in column]
+    assert max(one.memory_gib for one in shown) == found.peak_gib
+    assert len(windows) == 2 or shown[0].time_s == 0
+    assert sum(map(len, windows)) + len(windows) - 1 == pytest.approx(80, abs=1)
+    assert step_s > 0
+
+
+def test_every_stage_can_be_followed():
+    subject = read_subject(options=TIMELINES["1F1B"][0], layout=TIMELINES["1F1B"][1])
+    peaks = [memory_timeline(subject, stage).peak_gib for stage in range(4)]
+    assert peaks == sorted(peaks, reverse=True)  # each holds a microbatch less than the one before
+    assert_one_message(gpuscale("memory", *LLAMA, "--timeline", "--stage", "4"), "4 is none of 4 stages", "give 0 to 3")
     assert_one_message(gpuscale("memory", *LLAMA, "--stage", "2"), "says nothing without", "--timeline")

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from itertools import pairwise
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -286,6 +287,12 @@ def test_the_picture_of_1f1b():
     ]
 
 
+def test_a_closed_form_that_is_off_is_said():
+    few = gpuscale("schedule", "--pp", 8, "--microbatches", 8, "--schedule", "zb-2p").out
+    assert "closed form  23% too short for this pipeline" in few
+    assert "too short" not in gpuscale("schedule", "--pp", 8, "--microbatches", 16, "--schedule", "zb-2p").out
+
+
 def test_json_has_the_keys_of_its_contract():
     found = json.loads(gpuscale("schedule", "--pp", 2, "--microbatches", 4, "--schedule", "zb-h1", "--json").out)
     assert found["schema"] == "gpuscale.schedule/1"
@@ -372,6 +379,27 @@ def test_the_slices_of_a_trace_nest_and_add_up_to_the_step(layout):
         assert all(one[1] == other[0] for one, other in pairwise(ordered))
         names = {event["name"] for event in slices(trace, rank + 1, {1})}
         assert {"F 0", "B 0", "GEMMs", "attention", "TP comm", "optimizer"} <= names
+
+
+def test_of_a_calibrated_site_too():
+    data = Path(__file__).parent / "data"
+    options = {"model": "llama3-8b", "gpus": 64, "gbs": 256, "calibration": str(data / "example_site.toml")}
+    subject = read_subject(None, options, {"tp": 2, "pp": 4})
+    found = schedule(subject)
+    assert found.compared[0].closed_form_s == pytest.approx(found.compared[0].simulated_s, rel=0.02)
+    trace = json.loads(trace_text(found))
+    (step,) = outer(slices(trace, 0, {1}))
+    assert ns(step)[1] == round(float(subject.evaluation.step.step_time_s[0]) * 1e9)
+
+
+def test_launch_files_and_plan_files_are_read(tmp_path):
+    script = Path(__file__).parent / "data" / "launch" / "megatron_arrays.sh"
+    estimated = json.loads(gpuscale("estimate", "--from", script, "--json").out)
+    found = json.loads(gpuscale("schedule", "--from", script, "--json").out)
+    assert found["plan"]["step_time_s"] == estimated["plan"]["step_time_s"]
+    saved = tmp_path / "plan.toml"
+    gpuscale("plan", "--model", "llama3-8b", "--gpus", 16, "--pp", 4, "-o", saved)
+    assert json.loads(gpuscale("schedule", saved, "--json").out)["pp"] == 4
 
 
 def test_a_trace_counts_what_is_in_flight_and_names_its_tracks():

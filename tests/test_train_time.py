@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 from command import assert_one_message, gpuscale
@@ -146,9 +147,13 @@ def test_text_begins_with_the_verdict_and_shows_every_rate_with_its_date():
     assert done.lines[0].startswith("1T tokens on 16 GPUs: ")
     assert done.lines[0].endswith("of the time trains")
     for name in answer(*SMALL, "--tokens", "1T")["assumptions"]:
-        assert f"  {name} " in done.out
-    assert "2: given" in done.out
-    assert "over a year old" in done.out
+        assert f"\n{name} " in done.out
+    assert re.search(r"^gpu_hour_price +2 +given$", done.out, re.MULTILINE)
+    assert "2024-12*" in done.out
+    assert "* over a year old" in done.out
+    full = gpuscale("train-time", *SMALL, "--tokens", "1T", "--verbose").out
+    assert "2024-12, over a year old" in full
+    assert "arXiv 2412.08602" in full
 
 
 @pytest.mark.parametrize(
@@ -187,6 +192,21 @@ def test_prices_by_cluster_then_gpu_and_term():
     own = answer(*SMALL, "--tokens", "1T", "--gpu-hour-price", "dgx-h100-superpod=3")
     assert own["cost_usd"] == pytest.approx(own["billed_gpu_hours"] * 3)
     assert own["assumptions"]["gpu_hour_price"] == {"value": 3, "source": "given", "date": ""}
+
+
+def test_plan_takes_a_published_price_where_it_is_asked_to():
+    done = gpuscale("plan", *SMALL[:4], "--objective", "cost", "--price-term", "reserved", "--json", "--top", "1")
+    found = json.loads(done.out)
+    values = found["plans"][0]["values"]
+    assert values["usd_per_1e9_tokens"] == pytest.approx(values["gpu_hours_per_1e12_tokens"] * 2.65 / 1000)
+    assert "2026-06" in found["assumptions"]["price"]
+    own = gpuscale("plan", *SMALL[:4], "--gpu-hour-price", "2", "--price-term", "reserved", "--json", "--top", "1")
+    values = json.loads(own.out)["plans"][0]["values"]
+    assert values["usd_per_1e9_tokens"] == pytest.approx(values["gpu_hours_per_1e12_tokens"] * 2 / 1000)
+    several = gpuscale("plan", "--model", "llama3-8b", "--gpus", "8,16", "--price-term", "spot")
+    assert "train a token cheapest" in several.lines[0]
+    none = gpuscale("plan", *SMALL[:4], "--cluster", "mi325x", "--objective", "cost", "--price-term", "spot")
+    assert_one_message(none, "cost needs --gpu-hour-price", "2.5")
 
 
 def test_without_a_price_there_is_no_cost_and_the_answer_says_so():
@@ -323,3 +343,12 @@ def test_options_that_ask_for_several_plans_are_none_of_it():
     assert gpuscale("train-time", *SMALL, "--tokens", "1T", "--top", "3").code == 2
     with pytest.raises(InputError, match="more than one plan"):
         library.train_time("llama3-8b", 16, "1T", top=3)
+
+
+def test_of_several_jobs_the_best_is_taken_and_said():
+    found = answer("--model", "llama3-8b", "--gpus", "8,16", "--tokens", "1T")
+    assert found["gpus"] == 8
+    assert "the best of 2 jobs by gpu_hours" in found["notes"]
+    assert (
+        answer("--model", "llama3-8b", "--gpus", "8,16", "--tokens", "1T", "--objective", "time_to_train")["gpus"] == 16
+    )

@@ -12,6 +12,7 @@ from gpuscale.cli.options import (
     PlanFile,
     Variables,
     Verbose,
+    arguments,
     option,
     page_fills_stdout,
     part,
@@ -40,7 +41,7 @@ def explain(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Explain one plan: the step and its memory as trees, down to operators and collectives.
+    """Explain one plan: what binds it, what would help, what would flip the choice; step and memory as trees.
 
     Examples: gpuscale explain plan.toml; gpuscale explain --model llama3-70b --gpus 640 --tp 8 --pp 4;
     gpuscale explain --from run.sh
@@ -60,7 +61,7 @@ def explain(
 
         draw_traffic(subject, traffic_of(subject))
         return
-    found = explain_subject(subject)
+    found = explain_subject(subject, lambda made: arguments("estimate", made), traffic=json)
     if json:
         print_json("explain", found)
     else:

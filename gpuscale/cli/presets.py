@@ -131,12 +131,16 @@ def list_clusters(json: Json = False) -> None:
 def show_cluster(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A cluster's name or alias, or the path of a TOML file.")],
     gpus: Annotated[int | None, option("Widen the cluster to at least this many GPUs.", flags=FLAGS["gpus"])] = None,
+    draw: Annotated[bool, option("Draw levels, switches and rails instead.", "", flags="--draw")] = False,
     json: Json = False,
     toml: Toml = False,
 ) -> None:
     """Show one cluster: its levels, what each carries, and where the numbers come from."""
     from gpuscale.render import presets as render
+    from gpuscale.render.topology import draw_topology
 
+    if draw and (json or toml):
+        raise InputError("a drawing is for people", field="draw", hint="leave out the other format")
     own = known("clusters", name)
     cluster = load_cluster(own)
     sized, note = cluster.sized_for(cluster.gpus if gpus is None else gpus)
@@ -146,6 +150,8 @@ def show_cluster(
     elif json:
         body = {**render.cluster_json(sized, rates), "note": note, "sources": sized.sources}
         print_json("clusters", {"clusters": [body]})
+    elif draw:
+        draw_topology(sized, note)
     else:
         render.draw_cluster(sized, rates, note)
 

@@ -39,7 +39,7 @@ def goodput(
     if json:
         print_json("goodput", result)
     else:
-        draw_goodput(result)
+        draw_goodput(result, subject.estimate.plan)
 
 
 @takes(JobOptions, Layout, Slow, Recovery, optional=True, only=SLOW)
@@ -65,4 +65,4 @@ def stragglers(
     if json:
         print_json("stragglers", result)
     else:
-        draw_stragglers(result, spell=with_flags)
+        draw_stragglers(result, subject.estimate.plan, spell=with_flags)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuscale.cli.options import Json, LaunchFiles, Variables, option, part, takes, variables, with_flags
+from gpuscale.cli.options import Json, LaunchFiles, Variables, Verbose, option, part, takes, variables, with_flags
 from gpuscale.render.output import print_json
 from gpuscale.request import OPTIONS, JobOptions, Layout, Question, Recovery, Slow
 
@@ -32,6 +32,7 @@ def train_time(
     launch_files: LaunchFiles = None,
     var: Variables = None,
     json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
     """Say what a whole training takes: days, GPU-hours, money, energy, carbon.
 
@@ -59,4 +60,4 @@ def train_time(
     if json:
         print_json("train-time", result)
     else:
-        draw_train_time(result, spell=with_flags)
+        draw_train_time(result, verbose=verbose, spell=with_flags)

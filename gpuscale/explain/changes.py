@@ -41,6 +41,12 @@ FITS = ("fits", "tight", "no")
 
 Spelling = Callable[[Mapping[str, Any]], tuple[str, ...]]
 
+
+def unspelled(_: Mapping[str, Any]) -> tuple[str, ...]:
+    """No command: only `gpuscale.cli` knows flags."""
+    return ()
+
+
 CAUTIONS = {
     "gbs": "another batch is another training: check that it still converges as fast per token",
     "precision": "other numbers: check the loss against a run in the present precision",
@@ -140,26 +146,28 @@ def _of_job(subject: Subject) -> Iterator[Change]:
 
     Left out is what could only shorten a part that is not worth shortening.
     """
-    spec, request = subject.spec, subject.job.request
+    spec, request, plan = subject.spec, subject.job.request, subject.estimate.plan
+    seconds, worth_s = subject.estimate.breakdown, LEAST_GAIN * plan.step_time_s
     framework = load_framework(str(request["framework"]))
+    between_s = math.fsum(seconds[name] for name in COMMUNICATION)
+    pays = {"cp_comm": plan.cp > 1, "pipeline_split": plan.pp > 1, "offload": False}
+    pays |= {"axis_order": between_s >= worth_s, "overlap": between_s >= worth_s}
     yield Change(("gbs",), {"gbs": 2 * spec.global_batch_size})
     for name, values in full_values(framework, spec.model, spec.cluster).items():
         if name == "schedule":
-            yield from (Change((name,), {}, {name: value}) for value in values)
-        elif name != "offload":  # it only ever costs time
+            yield from (Change((name,), {}, {name: value}) for value in values if plan.pp > 1)
+        elif pays.get(name, True):
             yield from (Change((name,), {name: value}) for value in values)
-    seconds = subject.estimate.breakdown
-    worth_s = LEAST_GAIN * subject.estimate.plan.step_time_s
     if seconds["ep_comm"] + seconds["launch"] >= worth_s:
         yield from (Change(("dispatcher",), {"dispatcher": name}) for name in DISPATCHERS)
     if seconds["launch"] >= worth_s:
         yield from (Change(("cuda_graphs",), {"cuda_graphs": name}) for name in ("partial", "full"))
-    if math.fsum(seconds[name] for name in COMMUNICATION) >= worth_s:
+    if between_s >= worth_s:
         yield from (Change((name,), {name: "on"}) for name in ("sharp", "nvls"))
     if spec.runtime.compile is False:
         yield Change(("compile",), {"compile": "on"})
-    yield Change(("loss",), {"loss": "fused"})
-    if spec.states.gradient > 2 and not spec.runtime.memory.master_is_weight:
+    wide = spec.states.gradient > 2 and not spec.runtime.memory.master_is_weight
+    if wide and seconds["dp_comm"] + seconds["optimizer"] >= worth_s:
         yield Change(("grad_dtype",), {"grad_dtype": "fp16" if spec.precision == "fp16" else "bf16"})
 
 
@@ -212,7 +220,7 @@ def suggestions(changes: Changes, spelled: Spelling) -> tuple[Suggestion, ...]:
 
 def _suggestion(changes: Changes, one: Tried, spelled: Spelling) -> Suggestion:
     gain, options = changes.gain(one), all_options(changes.subject, one)
-    effect = ", ".join([*effects(changes.now, one), f"{100 * gain:+.1f} % tokens/s"])
+    effect = ", ".join([*effects(changes.now, one), f"{100 * gain:+.1f}% tokens/s"])
     return Suggestion(
         change=f"{change_text(changes, one)}: {effect}",
         command=spelled(options),
@@ -234,14 +242,13 @@ def rejected(changes: Changes, names: Sequence[str]) -> tuple[Rejected, ...]:
     found: list[Rejected] = []
     for name in names:
         same = [one for one in changes.every if one.change.kind == (name,)]
-        if any(changes.may_run(one) and changes.gain(one) >= LEAST_GAIN for one in same):
-            continue
         nearest: dict[bool, Tried] = {}
         for one in same:
-            more = int(one.row.get(name, 0)) > int(changes.now.row.get(name, 0))
+            more = one.row.get(name, 0) > changes.now.row.get(name, 0)
             if more not in nearest or _nearer(changes, one, nearest[more]):
                 nearest[more] = one
-        found += [Rejected(name, change_text(changes, one), *_against(changes, one)) for one in nearest.values()]
+        against = [one for one in nearest.values() if not (changes.may_run(one) and changes.gain(one) >= LEAST_GAIN)]
+        found += [Rejected(name, change_text(changes, one), *_against(changes, one)) for one in against]
     return tuple(found)
 
 
@@ -260,9 +267,9 @@ def _against(changes: Changes, one: Tried) -> tuple[str, float | None]:
     if not changes.may_run(one):
         limit = one.spec.memory_limit_bytes / 2**30
         what = "does not fit" if one.fit == "no" else "leaves no room for fragmentation"
-        return f"{what}: {one.memory_gib:.1f} of {limit:.1f} GiB (it would be {100 * gain:+.1f} % tokens/s)", gain
+        return f"{what}: {one.memory_gib:.1f} of {limit:.1f} GiB (else {100 * gain:+.1f}% tokens/s)", gain
     said = ", ".join(effects(changes.now, one))
-    return f"{100 * gain:+.1f} % tokens/s" + (f": {said}" if said else ""), gain
+    return f"{100 * gain:+.1f}% tokens/s" + (f": {said}" if said else ""), gain
 
 
 def effects(now: Tried, one: Tried, most: int = 2) -> list[str]:
@@ -278,9 +285,7 @@ def effects(now: Tried, one: Tried, most: int = 2) -> list[str]:
         name = list(COMPONENTS.values())[index].text
         before, after = (round(100 * float(each.seconds[index]) / each.step_time_s) for each in (now, one))
         as_shares = (after - before) * moved[index] > 0  # both may rise where others fall
-        found.append(
-            f"{name} {before} -> {after} %" if as_shares else f"{name} {100 * moved[index]:+.1f} % of the step"
-        )
+        found.append(f"{name} {before} -> {after}%" if as_shares else f"{name} {100 * moved[index]:+.1f}% of the step")
     return found
 
 

@@ -37,9 +37,9 @@ BANDWIDTH, KERNELS, LATENCY, TOKENS, MORE_MEMORY = 4.0, 2.0, 1.5, 2.0, 2.0
 """Factors up to which another choice is looked for, either way: a network, kernels, latencies (beyond which the model
 would take InfiniBand for another network), batch and sequence, memory."""
 
-VARIANTS_NEAR, MOST_VARIANTS, MOST_FAMILIES = 0.03, 100, 3
-"""Variants of the leading families that are compared too: this near the best, and at most so many; and of the families
-that may be the choice, so many at most, all that are on their frontier of step time and memory."""
+VARIANTS_NEAR, MOST_VARIANTS, MOST_FAMILIES = 0.03, 30, 3
+"""Variants of the leading families that are compared too: this near the best, and so many beyond those that may be the
+choice; and of so many families that may be the choice all that are on their frontier of step time and memory."""
 
 REFINEMENTS = 1
 """Factors that are tried between one at which the choice holds and one at which it does not."""
@@ -136,14 +136,10 @@ def field_of(subject: Subject) -> Field | None:
     job, own = subject.spec, int(subject.rows.schedule[0])
     roomy = replace(job, memory_limit_bytes=MORE_MEMORY * job.memory_limit_bytes)
     pins = [Pins(schedule=code) for code in dict.fromkeys((ONE_F_ONE_B, own))]
-    found = [search_near(job, pin, NEAR, (1.0, MORE_MEMORY)) for pin in pins]
-    parts = [
-        part
-        for pair in found
-        for one in pair
-        for part in (one.families, one.leaders.take(slice(_near(one, VARIANTS_NEAR))))
-    ]
-    leaders = concatenate([one.leaders.rows.take(slice(_near(one, ties.SIMPLICITY_MAY_COST))) for one, _ in found])
+    found = [search_near(job, pin, NEAR, MORE_MEMORY) for pin in pins]
+    parts = [part for one, _ in found for part in (one.families, one.leaders.take(slice(_near(one))))]
+    leaders = concatenate([one.leaders.rows.take(slice(_near(one))) for one, _ in found])
+    parts += [faster.families for _, faster in found]
     parts += [search(roomy, pin, frontier=True).frontier for pin in _families(leaders)]
     able = [] if broken_rules(subject.rows, job) else [subject.rows]
     rows = concatenate([*(part.rows for part in parts), *able])
@@ -165,9 +161,12 @@ def field_of(subject: Subject) -> Field | None:
     return Field(job, rows, score, done.step.components, done.memory_bytes, family, fits[order], reason)
 
 
-def _near(found: SearchResult, share: float) -> int:
-    """How many of the first plans are near the best."""
-    return min(near_leaders(found, share), MOST_VARIANTS) if len(found.leaders.score) else 0
+def _near(found: SearchResult) -> int:
+    """How many of the first plans to compare: all that may be the choice, and some more that are near."""
+    if not len(found.leaders.score):
+        return 0
+    near, more = (near_leaders(found, share) for share in (ties.SIMPLICITY_MAY_COST, VARIANTS_NEAR))
+    return max(near, min(more, MOST_VARIANTS))
 
 
 def _families(leaders: Candidates) -> Iterator[Pins]:
@@ -209,7 +208,7 @@ def more_of(one: FloatArray, other: FloatArray, most: int = 2) -> tuple[str, ...
     """What one plan spends more on than another, as shares of the other's step, the most first."""
     more, named = (one - other) / other.sum(), list(COMPONENTS.values())
     order = [int(index) for index in np.argsort(-more, kind="stable")[:most] if more[index] >= WORTH_SAYING]
-    return tuple(f"{named[index].text} +{100 * more[index]:.1f} %" for index in order)
+    return tuple(f"{named[index].text} +{100 * more[index]:.1f}%" for index in order)
 
 
 class Condition(NamedTuple):

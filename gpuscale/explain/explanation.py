@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.arguments import public
+from gpuscale.explain.changes import Rejected, Spelling, Suggestion, unspelled
+from gpuscale.explain.choice import Flip
 from gpuscale.explain.memories import memory_trees
 from gpuscale.explain.nodes import Node
+from gpuscale.explain.reasons import reasons
 from gpuscale.explain.steps import step_tree
+from gpuscale.explain.thresholds import Threshold
 from gpuscale.explain.traffic import TrafficReport, traffic_of
 from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.results import PlanRow
@@ -28,10 +32,13 @@ class Explanation:
         step: seconds of a step on the slowest stage, as a tree: phases, passes, layers, blocks, operators and
             collectives; the root is `step_time_s` of the plan, every node the exact sum of its children
         memory: bytes of one GPU of the first, the heaviest middle and the last stage, as a tree each
-        network: what travels where (its fields are keys of the JSON)
+        network: what travels where (its fields are keys of the JSON); None where it was not asked for
+        sentences: what binds, how much communication shows, how the plan stands to the best of its job, and that to the
+            next family of plans
         thresholds: distance of the plan from where something else would bind it
-        suggestions: the most profitable changes, each evaluated again
-        flips: single quantities that would change the choice of the plan
+        suggestions: the most profitable single changes, the best of each kind, each evaluated as `estimate` does it
+        rejected: changes that are not worth making, and why
+        flips: single quantities that would make another plan the choice, the smallest change first
     """
 
     model: str
@@ -40,10 +47,12 @@ class Explanation:
     plan: PlanRow
     step: Node
     memory: tuple[Node, ...]
-    network: TrafficReport
-    thresholds: tuple[Any, ...] = ()
-    suggestions: tuple[Any, ...] = ()
-    flips: tuple[Any, ...] = ()
+    network: TrafficReport | None
+    sentences: tuple[str, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
+    suggestions: tuple[Suggestion, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+    flips: tuple[Flip, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale.explain/1`."""
@@ -54,9 +63,11 @@ class Explanation:
             "plan": self.plan.to_dict(),
             "step": self.step.to_dict(),
             "memory": [stage.to_dict() for stage in self.memory],
-            **self.network.to_dict(),
+            **({} if self.network is None else self.network.to_dict()),
+            "sentences": list(self.sentences),
             "thresholds": list(self.thresholds),
             "suggestions": list(self.suggestions),
+            "rejected": list(self.rejected),
             "flips": list(self.flips),
         }
 
@@ -87,9 +98,14 @@ def explain(
     return explain_subject(read_subject(path, options, layout, launch_files, variables, despite_rules=despite_rules))
 
 
-def explain_subject(subject: Subject) -> Explanation:
-    """Explain a plan that is evaluated."""
-    found = subject.estimate
+def explain_subject(subject: Subject, spelled: Spelling = unspelled, *, traffic: bool = True) -> Explanation:
+    """Explain a plan that is evaluated.
+
+    Args:
+        traffic: say what travels where too.
+        spelled: from options of `estimate` to the arguments of a command.
+    """
+    found, why = subject.estimate, reasons(subject, spelled)
     return Explanation(
         model=found.model,
         cluster=found.cluster,
@@ -97,5 +113,10 @@ def explain_subject(subject: Subject) -> Explanation:
         plan=found.plan,
         step=step_tree(subject),
         memory=memory_trees(subject),
-        network=traffic_of(subject),
+        sentences=why.sentences,
+        thresholds=why.thresholds,
+        suggestions=why.suggestions,
+        rejected=why.rejected,
+        flips=why.flips,
+        network=traffic_of(subject) if traffic else None,
     )

@@ -15,6 +15,7 @@ scattered), of an AllToAll the send buffer of one GPU, of a transfer between two
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -133,7 +134,7 @@ class StagePlan:
     @cached_property
     def recomputed(self) -> float:
         """Share of the stage's layers that are recomputed whole."""
-        return min(self.recompute_layers / max(sum(count for _, count in self.layers), 1), 1.0)
+        return min(self.recompute_layers / max(math.fsum(count for _, count in self.layers), 1), 1.0)
 
     def again(self, modules: int) -> float:
         """Return how often the backward pass repeats the forward pass of a module."""
@@ -434,7 +435,7 @@ def _states(plan: StagePlan, axis: str, held: float, ranks: tuple[int, int], str
         if collective != "allreduce" or not job.runtime.ddp_without_zero:
             return 1.0
         kinds = zip(job.model.trained_kinds, job.model.trained_counts, strict=True)
-        tensors = sum(count * len(dense_linears(job.model.hidden, kind)) for kind, count in kinds) / plan.pp
+        tensors = math.fsum(count * len(dense_linears(job.model.hidden, kind)) for kind, count in kinds) / plan.pp
         return max(weights / (DDP_BUCKET_BYTES + weights / max(tensors, 1.0)), 1.0)
 
     whole = plan.zero == 0 or job.precision in job.runtime.reduced_whole

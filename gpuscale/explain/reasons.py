@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from gpuscale.explain.changes import Rejected, Spelling, Suggestion, changes_of, rejected, suggestions
+from gpuscale.explain.changes import Rejected, Spelling, Suggestion, changes_of, rejected, suggestions, unspelled
 from gpuscale.explain.choice import Field, Flip, Standing, field_of, flips, standing
 from gpuscale.explain.thresholds import Threshold, thresholds
 from gpuscale.launch.subject import Subject
-from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
+from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
 from gpuscale.units import format_seconds
 
 NEIGHBOURS = ("tp", "pp", "cp", "ep", "zero", "vpp", "microbatch", "recompute", "sp", "precision", "overlap", "gbs")
 """Changes that people ask about: what is not worth it is said of these."""
 
-EXPECTED = ("tp", "pp", "zero")
-"""Those of them that have a sentence of their own."""
+MOST_LOSSES = 3
+"""What else takes time that is named, at most."""
 
-LEAST_SHARE = 0.05
-"""Share of the step from which what binds beside the largest is named."""
+ARITHMETIC = ("gemm", "attention")
+"""Components that a step is for."""
+
+LEAST_SHARE = 0.005
+"""Share of the step from which anything else is named."""
 
 BOUND_TEXT = {
     "compute": "arithmetic", "hbm": "memory traffic", "launch": "the CPU that launches kernels",
@@ -49,11 +51,7 @@ class Reasons:
     flips: tuple[Flip, ...]
 
 
-def _unspelled(_: Any) -> tuple[str, ...]:
-    return ()
-
-
-def reasons(subject: Subject, spelled: Spelling = _unspelled) -> Reasons:
+def reasons(subject: Subject, spelled: Spelling = unspelled) -> Reasons:
     """Say of a plan what binds it, what would change it, and how it stands to others.
 
     Args:
@@ -67,26 +65,29 @@ def reasons(subject: Subject, spelled: Spelling = _unspelled) -> Reasons:
         *_communication(subject),
         *(threshold_text(one) for one in limits if not one.holds),
         *_place(subject, field),
-        *(f"Why not {one.change}? {one.why[0].upper()}{one.why[1:]}." for one in against if one.kind in EXPECTED),
     )
     return Reasons(said, limits, suggestions(changes, spelled), against, turns)
 
 
 def what_binds(subject: Subject) -> str:
-    """Say what takes most of the step, and what else takes much of it."""
+    """Say what takes most of the step, and where the rest goes beside GEMMs and attention."""
     plan, seconds = subject.estimate.plan, subject.estimate.breakdown
-    totals = dict.fromkeys(BOUNDS, 0.0)
-    for name, value in seconds.items():
-        totals[COMPONENTS[name].limit] += value
-    order = sorted(totals, key=lambda kind: -totals[kind])
-    shares = {kind: totals[kind] / plan.step_time_s for kind in order}
-    own = [COMPONENTS[name].text for name in sorted(seconds, key=lambda name: -seconds[name])
-           if COMPONENTS[name].limit == order[0] and seconds[name] >= LEAST_SHARE * plan.step_time_s]  # fmt: skip
-    step = f"{100 * shares[order[0]]:.0f} % of the step of {format_seconds(plan.step_time_s)}"
-    first = f"{BOUND_TEXT[order[0]]} binds: {step}"
-    first = first[0].upper() + first[1:] + (f" ({', '.join(own)})" if len(own) > 1 else "")
-    rest = [f"{BOUND_TEXT[kind]} {100 * shares[kind]:.0f} %" for kind in order[1:] if shares[kind] >= LEAST_SHARE]
-    return first + (f"; beside it {', '.join(rest)}" if rest else "; nothing else takes 5 %") + "."
+    own = [name for name in seconds if COMPONENTS[name].limit == plan.bound_by and name != "waiting"]
+    own = sorted((name for name in own if seconds[name]), key=lambda name: -seconds[name])
+    first = ", ".join(f"{COMPONENTS[name].text} {100 * seconds[name] / plan.step_time_s:.0f}%" for name in own)
+    rest = [(name, part) for name, part in losses(subject) if name not in own and part >= LEAST_SHARE][:MOST_LOSSES]
+    most = ", ".join(f"{COMPONENTS[name].text} {100 * part:.0f}%" for name, part in rest)
+    what = BOUND_TEXT[plan.bound_by]
+    step = f"of the step of {format_seconds(plan.step_time_s)}"
+    said = f"{what[0].upper()}{what[1:]} binds: {first} {step}"
+    return f"{said}; then {most}." if most else f"{said}; nothing else takes much."
+
+
+def losses(subject: Subject) -> list[tuple[str, float]]:
+    """Return what of the step is neither GEMM nor attention: component and share, the largest first."""
+    plan, seconds = subject.estimate.plan, subject.estimate.breakdown
+    found = [(name, value / plan.step_time_s) for name, value in seconds.items() if name not in ARITHMETIC and value]
+    return sorted(found, key=lambda one: -one[1])
 
 
 def threshold_text(one: Threshold) -> str:
@@ -102,11 +103,11 @@ def _communication(subject: Subject) -> tuple[str, ...]:
     if not shown:
         return ("Nothing is communicated.",) if subject.spec.gpus == 1 else ("All communication is hidden.",)
     largest = max(shown, key=lambda name: seconds[name])
-    said = f"{100 * plan.exposed_comm_fraction:.1f} % of the step is exposed communication"
+    said = f"{100 * plan.exposed_comm_fraction:.1f}% of the step is exposed communication"
     said += f", most of it {COMPONENTS[largest].text} ({format_seconds(seconds[largest])})"
     whole_s, exposed_s = subject.estimate.total_dp_comm_s, seconds["dp_comm"]
     if whole_s > exposed_s > 0:
-        said += f"; of data parallelism's {format_seconds(whole_s)} {100 * (1 - exposed_s / whole_s):.0f} % is hidden"
+        said += f"; of data parallelism's {format_seconds(whole_s)} {100 * (1 - exposed_s / whole_s):.0f}% is hidden"
     return (f"{said}.",)
 
 
@@ -124,19 +125,19 @@ def _standing_text(one: Standing, fit: str) -> list[str]:
     why = f": {', '.join(one.why)}" if one.why else ""
     said = []
     if one.is_best:
-        said.append(f"No plan that fits is more than 1 % faster; the first choice is {best}.")
+        said.append(f"No plan that fits is more than 1% faster; the first choice is {best}.")
     elif one.behind < 0:
-        said.append(f"It is {-100 * one.behind:.1f} % faster than {best}, the best that fits, but does not fit.")
+        said.append(f"It is {-100 * one.behind:.1f}% faster than {best}, the best that fits, but does not fit.")
     else:
         tie = ", which the model cannot tell apart" if one.tied else ""
-        said.append(f"It takes {100 * one.behind:.1f} % longer than the best, {best}{tie}{why}.")
+        said.append(f"It takes {100 * one.behind:.1f}% longer than the best, {best}{tie}{why}.")
     if fit == "no" and one.behind >= 0:
         said.append("Nor does it fit.")
     if one.next_plan:
         much = (
-            f"takes {100 * one.next_behind:.1f} % longer"
+            f"takes {100 * one.next_behind:.1f}% longer"
             if one.next_behind > 0
-            else f"is {-100 * one.next_behind:.1f} % faster"
+            else f"is {-100 * one.next_behind:.1f}% faster"
         )
         lacks = f": {', '.join(one.next_lacks)}" if one.next_lacks else ""
         tie = ", a tie by the model's own error" if one.next_tied else ""

@@ -288,7 +288,7 @@ def _closed_forms(
     both_s = forward_s + backward_s
     slowest = int(both_s.argmax())
     slowest_s, share = both_s[[slowest]], backward_s[[slowest]] / both_s[[slowest]]
-    bubble_s = filling_s(c, both_s.sum() - slowest_s, share, np.array([weight_s.sum()]))
+    bubble_s = filling_s(c, math.fsum(both_s.tolist()) - slowest_s, share, np.array([math.fsum(weight_s.tolist())]))
     transfers_s = exposed_hops_s(c, np.array([durations.transfer_s]), np.zeros(1), slowest_s)
     parts = {"bubble": float(bubble_s[0]), "transfers": float(transfers_s[0])}
     return {"pipeline": math.fsum([*parts.values(), float(slowest_s[0]) * int(c.num_microbatches[0])]), **parts}

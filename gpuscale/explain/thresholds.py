@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -43,9 +43,9 @@ class Threshold:
         name: what it is, with its unit.
         now: its value.
         needed: the threshold.
-        at_most: the value must not be above the threshold; else not below it.
-        holds: whether it is so.
-        meaning: what happens at the threshold.
+        at_most: the value should not be above the threshold; else not below it.
+        meaning: what happens beyond it.
+        holds: whether the plan is on the good side.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Threshold:
     needed: float
     at_most: bool
     meaning: str
+    holds: bool = field(init=False)
 
-    @property
-    def holds(self) -> bool:
-        """Whether the plan is on the good side."""
-        return self.now <= self.needed if self.at_most else self.now >= self.needed
+    def __post_init__(self) -> None:
+        holds = self.now <= self.needed if self.at_most else self.now >= self.needed
+        object.__setattr__(self, "holds", holds)
 
 
 def thresholds(subject: Subject) -> tuple[Threshold, ...]:
@@ -176,7 +176,7 @@ def _bubble(subject: Subject) -> Iterator[Threshold]:
             row["num_microbatches"],
             int(counts[small[0]]),
             at_most=False,
-            meaning=f"below it the bubble takes more than {100 * LEAST_BUBBLE:.0f} % of the step",
+            meaning=f"below it the bubble takes more than {100 * LEAST_BUBBLE:.0f}% of the step",
         )
 
 

@@ -13,9 +13,10 @@ from gpuscale.arguments import public
 from gpuscale.errors import InputError
 from gpuscale.explain.schedule import beside_s, schedule
 from gpuscale.launch.subject import Subject
-from gpuscale.memory.model import COMPONENTS, LIBRARY_BYTES, Memory, layer_sizes
+from gpuscale.memory.model import COMPONENTS, LIBRARY_BYTES, Memory, evaluate_memory, layer_sizes
+from gpuscale.search.evaluation import placed
 from gpuscale.steptime.pipeline import BACKWARD, FORWARD, WEIGHT
-from gpuscale.units import GIB
+from gpuscale.units import GIB, plural
 
 EVENTS = {FORWARD: "forward", BACKWARD: "backward", WEIGHT: "weights"}
 """Kind of slot -> what it is called here."""
@@ -85,16 +86,17 @@ def memory_timeline(subject: Subject, stage: int | None = None) -> Timeline:
         stage: the stage, from 0; the fullest one where none is given.
 
     Raises:
-        InputError: a stage that is not evaluated, or a pipeline that is not simulated.
+        InputError: a stage that there is not, or a pipeline that is not simulated.
     """
-    plan, evaluation = subject.estimate.plan, subject.evaluation
-    known = evaluation.stages.position[evaluation.stage_row[0]].tolist()
+    plan, (c, job) = subject.estimate.plan, (subject.rows, subject.spec)
     chosen = plan.peak_stage if stage is None else stage
-    if chosen not in known:
-        stages = ", ".join(str(one) for one in sorted(set(known)))
-        hint = f"evaluated are {stages}: the ends, and those between them that may be fuller than an earlier one"
-        raise InputError(f"stage {chosen} of {plan.pp} is not evaluated", field="stage", hint=hint)
-    parts = _parts(subject, known.index(chosen))
+    if not 0 <= chosen < plan.pp:
+        raise InputError(
+            f"{chosen} is none of {plural(plan.pp, 'stage')}", field="stage", hint=f"give 0 to {plan.pp - 1}"
+        )
+    stages, row, parameters = placed(c, job, every=True)
+    column = stages.position[row[0]].tolist().index(chosen)
+    parts = _parts(subject, evaluate_memory(c, job, stages, row, parameters), column)
     moments: list[Moment] = []
     most = 0.0  # of what comes and goes, so far
     for slot in _slots(subject, chosen):
@@ -198,8 +200,7 @@ COMES_AND_GOES = ("activations", "logits", "workspace", "gathered_parameters", "
 """Components that are not there all the time."""
 
 
-def _parts(subject: Subject, column: int) -> _Parts:
-    memory = subject.evaluation.memory
+def _parts(subject: Subject, memory: Memory, column: int) -> _Parts:
     peak = {name: _of(memory, name, column) for name in COMPONENTS}
     sizes = layer_sizes(subject.rows, subject.spec)
     fixed = float(np.max(sizes.cut.of(sizes.placeholders))) + LIBRARY_BYTES

@@ -329,12 +329,14 @@ def _exposure(plan: StagePlan, step: StepTime) -> _Exposure:
         for name in ("tp_comm", "cp_comm", "ep_comm")
         if name in cost
     }
-    forward, backward = (sum(_number(total_s(parts[phase, ends])) for ends in (False, True)) for phase in PHASES[:2])
+    forward, backward = (
+        math.fsum(_number(total_s(parts[phase, ends])) for ends in (False, True)) for phase in PHASES[:2]
+    )
     of_states = _states_shown(plan, np.array([forward]), np.array([backward]))
     filling_s = min(2 * (plan.pp - 1) * _number(hop_times(plan.rows, plan.job)[0]), beside["pp_comm"])
     shown |= of_states | {("pp_comm", False): beside["pp_comm"] - filling_s, ("pp_comm", True): filling_s}
     beside_wire_s = max(beside["dp_comm"] - math.fsum(of_states.values()), 0.0)
-    due = {phase: sum(size for (_, when), size in of_states.items() if when == phase) for phase in PHASES}
+    due = {phase: math.fsum(size for (_, when), size in of_states.items() if when == phase) for phase in PHASES}
     m, trips_s = plan.num_microbatches, (beside["pp_comm"] - filling_s) / 2
     seconds = {
         "forward": m * forward + due["forward"] + trips_s,
@@ -399,8 +401,8 @@ def _states_shown(plan: StagePlan, forward_s: Any, backward_s: Any) -> dict[Part
     for one, each_s in zip(calls, call_times_s(job.cluster, calls), strict=True):
         times[_part(one)] += one.calls * each_s
     hidden = {name: max(times[name] - size, 0.0) for name, size in purposes.items()}
-    slowed = _number(contention(np.array([max(sum(times.values()) - whole_s, 0.0)]), job.cluster.gpu.sm_count))
-    share = slowed / (sum(hidden.values()) or 1.0)
+    slowed = _number(contention(np.array([max(math.fsum(times.values()) - whole_s, 0.0)]), job.cluster.gpu.sm_count))
+    share = slowed / (math.fsum(hidden.values()) or 1.0)
     purposes = {name: size + share * hidden[name] for name, size in purposes.items()}
     return purposes | {("tied embedding", "synchronisation"): _number(t.tied_s)}
 

@@ -21,7 +21,7 @@ from gpuscale.presets.files import settled
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster, with_settings
 from gpuscale.presets.models import load_model
-from gpuscale.presets.rates import load_rates
+from gpuscale.presets.rates import load_rates, prices_of
 from gpuscale.request import (
     ALL_CLUSTERS,
     DEFAULT_BATCH_TOKENS,
@@ -421,6 +421,9 @@ def economics(question: Question, job: JobSpec, *clusters: str) -> Economics:
     """
     prices = question.gpu_hour_price
     price = next((prices[name] for name in (*clusters, ALL_CLUSTERS) if name in prices), None)
+    if price is None and question.price_term is not None:
+        published = prices_of(job.cluster.name, job.cluster.gpu.name).get(question.price_term.replace("-", "_"))
+        price = published.value if published else None
     found = Economics(price, question.train_tokens)
     if {"energy", "carbon"} & {question.objective, *question.pareto}:
         rates = load_rates(question.rate)

@@ -84,7 +84,7 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
         listed, best = (found.families.score, found.scores), estimates[0]
         why = answer_why(variant, question.why, goal.basis, best, lambda own: [one.searchsorted(own) for one in listed])
     compared = None
-    more = constraints(question) or question.gpu_hour_price or question.train_tokens
+    more = constraints(question) or variant.economics.usd_per_gpu_hour or question.train_tokens
     if more or question.objective not in {None, *PLAIN_OBJECTIVES}:
         compared = one_compared(variant, question, goal, found, result.plans)
     return replace(result, why=why, compared=compared, choice=choice, robust=robust)

@@ -16,7 +16,7 @@ from gpuscale.layouts.stages import starts_dense
 from gpuscale.planning.jobs import Job, Presets, build_job, check_prices, constraints, economics
 from gpuscale.planning.layouts import domain_groups
 from gpuscale.presets.frameworks import load_framework
-from gpuscale.presets.rates import load_rates
+from gpuscale.presets.rates import load_rates, price_text
 from gpuscale.search.objectives import Constraints, Economics
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.specs.job import AXES, FrameworkSpec
@@ -131,6 +131,8 @@ def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: request.Qu
         first = base.setdefault((combination["cluster"], combination.get("framework")), combination)
         known = economics(question, job.spec, str(combination["cluster"]), job.spec.cluster.name)
         said = {"power": power_text(job.spec, load_rates(question.rate))} if known.power else {}
+        if question.price_term and known.usd_per_gpu_hour is not None and not question.gpu_hour_price:
+            said["price"] = price_text(job.spec.cluster.name, job.spec.cluster.gpu.name, question.price_term)
         yield Variant(
             job=job._replace(assumptions=job.assumptions | said),
             pins=_own_pins(pins, combination, first, exchanges, str(job.request.get("reshard"))),

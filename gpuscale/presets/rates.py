@@ -97,6 +97,12 @@ def prices_of(*names: str) -> dict[str, Rate]:
     return next((known[name] for name in names if name in known), {})
 
 
+def price_text(cluster: str, gpu: str, term: str) -> str:
+    """Say a published price with its source and date."""
+    rate = prices_of(cluster, gpu)[term.replace("-", "_")]
+    return f"{rate.value:g} USD per GPU-hour, {term}: {rate.source}, {rate.date}{', over a year old' * rate.old}"
+
+
 def _read(document: Document, *place: str) -> Iterator[tuple[str, Rate]]:
     """Read the rates of a table of a file."""
     tables: Any = document.data

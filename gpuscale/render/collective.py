@@ -11,7 +11,7 @@ import numpy as np
 from gpuscale.arrays import log
 from gpuscale.collectives.estimate import CollectiveEstimate
 from gpuscale.collectives.ideal import TITLES
-from gpuscale.render.console import ROWS, draw, framed, output_width, plot_columns, table
+from gpuscale.render.console import LOGARITHMIC, ROWS, draw, framed, output_width, plot_columns, scaled, table
 from gpuscale.render.output import picked
 from gpuscale.rooflines import ClusterRoofline, LevelRoofline, Roofline
 from gpuscale.units import format_bytes, format_rate, format_seconds, plural
@@ -207,18 +207,25 @@ def _size_text(size: int) -> str:
     return _decimal_size(size) if size & (size - 1) else format_bytes(size)
 
 
+DECADE_ROWS = 20
+"""Rows of a plot over several powers of ten."""
+
+
 def bandwidth_plot(rows: Sequence[CollectiveEstimate], width: int) -> str:
-    """Plot busbw over the logarithm of size: `*` predicted, `-` ideal."""
+    """Plot busbw over size: `*` predicted, `-` ideal; both axes are logarithmic where values differ much."""
     columns = plot_columns(width)
-    at = log([row.bytes for row in rows])
     real = np.array([row.busbw_bytes_per_s / 1e9 for row in rows])
     ideal = real * [row.time_s / row.ideal_time_s for row in rows]
-    levels, places = np.linspace(0, max(*real, *ideal), ROWS), np.linspace(at[0], at[-1], columns)
-    height, ideal_height = (np.rint(np.interp(places, at, one) / levels[1]) for one in (real, ideal))
-    drawn = [np.where(height == row, "*", np.where(ideal_height == row, "-", " ")) for row in range(ROWS)]
+    every = [*real, *ideal]
+    from_zero = [] if max(every) / min(every) >= LOGARITHMIC else [0.0]
+    name, cells, levels = scaled(("busbw in GB/s", [*every, *from_zero]), ROWS if from_zero else DECADE_ROWS)
+    at = log([row.bytes for row in rows])
+    places = np.linspace(at[0], at[-1], columns)
+    height, ideal_height = (np.rint(np.interp(places, at, one)) for one in np.split(np.array(cells[: len(every)]), 2))
+    drawn = [np.where(height == row, "*", np.where(ideal_height == row, "-", " ")) for row in range(len(levels))]
     return framed(
-        "busbw in GB/s over size (*: predicted, -: ideal)",
-        levels.tolist(),
+        f"{name}, over size, logarithmic (*: predicted, -: ideal)",
+        levels,
         ["".join(row) for row in drawn],
         columns,
         (_size_text(rows[0].bytes), _size_text(rows[-1].bytes)),

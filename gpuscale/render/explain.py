@@ -1,4 +1,4 @@
-"""Drawing of `gpuscale explain`: trees of time and memory."""
+"""Drawing of `gpuscale explain`: what binds in words, trees of time and memory, what would help."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gpuscale.explain.explanation import Explanation
 from gpuscale.explain.nodes import Node
 from gpuscale.render.console import Block, as_many_as_fit, draw, output_width, table
 from gpuscale.render.plan import verdict
+from gpuscale.render.reasons import reason_blocks, sentences_block
 from gpuscale.units import GIB, format_seconds
 
 DEPTH = 4
@@ -30,7 +31,7 @@ BOUNDS = {"compute": "compute", "memory": "HBM", "network": "network", "host": "
 def draw_explanation(
     found: Explanation, *, depth: int | None = None, verbose: bool = False, more: Iterable[Block] = ()
 ) -> None:
-    """Print the verdict, the tree of the step and the memory of the fullest stage.
+    """Print the verdict, the tree of the step and the memory of the fullest stage, and what would help.
 
     Args:
         depth: levels of the trees below their roots.
@@ -44,9 +45,11 @@ def draw_explanation(
     stages = found.memory if verbose else (fullest,)
     draw(
         f"{verdict(found.model, found.gpus, found.plan, width)}\n{_bound_line(found.step, width)}",
+        sentences_block(found),
         _table(found.step, levels, least, _time_cells),
         *(_table(stage, levels, least, _memory_cells) for stage in stages),
         _note(found),
+        *reason_blocks(found, verbose=verbose),
         *more,
     )
 

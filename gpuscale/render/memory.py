@@ -142,8 +142,8 @@ def _refusals(budget: MemoryBudget) -> list[tuple[str, str]]:
 
 
 TIMELINE_ROWS = 18
-ENDS = 6
-"""Microbatches in flight that are drawn at each end of a step; what lies between repeats."""
+STEADY = 12
+"""Passes of the steady state that are drawn behind its beginning and before its end; what lies between repeats."""
 
 EVENT_MARKS = {"forward": "F", "backward": "B", "weights": "w", "waiting": ".", "gradients": "g", "optimizer": "o"}
 
@@ -198,12 +198,13 @@ def _windows(found: Timeline, columns: int) -> tuple[list[list[list[tuple[Moment
     """
     starts = [one.time_s for one in found.moments]
     ends = [*starts[1:], found.step_time_s]
-    held = max(one.in_flight for one in found.moments)
-    slots = math.ceil(ENDS + 3 * held)
     passes = [index for index, one in enumerate(found.moments) if one.microbatch is not None]
+    kinds = [found.moments[index].event for index in passes]
+    full = kinds.index("backward") + STEADY  # from here on it repeats
+    empties = len(kinds) - kinds[::-1].index("forward") - STEADY  # until here
     windows = [(0.0, found.step_time_s)]
-    if len(passes) > 3 * slots:
-        windows = [(0.0, ends[passes[slots]]), (starts[passes[-slots]], found.step_time_s)]
+    if empties - full > STEADY:
+        windows = [(0.0, ends[passes[full]]), (starts[passes[empties]], found.step_time_s)]
     room = columns - len(windows) + 1
     step_s = math.fsum(end - start for start, end in windows) / room
     out = []

@@ -8,6 +8,8 @@ from rich.table import Table
 
 from gpuscale.presets.rates import Rate
 from gpuscale.render.console import draw, output_width, scatter, table
+from gpuscale.render.training import fit_text
+from gpuscale.results import PlanRow
 from gpuscale.training.failures import DAY_S
 from gpuscale.training.goodput import HOUR_S, Goodput
 from gpuscale.training.stragglers import Straggler, Stragglers
@@ -23,9 +25,19 @@ LOST = {
 ELASTIC = {"waiting": "replicas missing"}
 
 
-def draw_goodput(result: Goodput) -> None:
-    """Print the share that counts, where the rest goes, and its curve over the checkpoint interval."""
-    draw(_goodput_verdict(result), _losses(result), _facts(result), _curve(result), _rates(result.assumptions))
+def draw_goodput(result: Goodput, plan: PlanRow) -> None:
+    """Print the share that counts, where the rest goes, and its curve over the checkpoint interval.
+
+    Args:
+        plan: what it is about.
+    """
+    draw(
+        f"{_goodput_verdict(result)}{fit_text(plan)}",
+        _losses(result),
+        _facts(result),
+        _curve(result),
+        _rates(result.assumptions),
+    )
 
 
 def _goodput_verdict(result: Goodput) -> str:
@@ -92,15 +104,16 @@ def _rates(rates: Mapping[str, Rate]) -> list[tuple[str, str]]:
     return shown
 
 
-def draw_stragglers(result: Stragglers, *, spell: Callable[[str], str] = str) -> None:
+def draw_stragglers(result: Stragglers, plan: PlanRow, *, spell: Callable[[str], str] = str) -> None:
     """Print what slow parts cost, and what other spreads of like parts would.
 
     Args:
+        plan: what it is about.
         spell: from options in backticks to how they are given.
     """
     first = result.parts[0]
     draw(
-        f"{_verdict(result, first)}\n{_alternatives(result, first)}",
+        f"{_verdict(result, first)}\n{_alternatives(result, first)}{fit_text(plan)}",
         _parts(result),
         _variation(result),
         spell(_explained(result)),

@@ -20,6 +20,9 @@ MOST_RANKS = 24
 LETTERS = "abcdefghij"
 """Backward passes by the last digit of their microbatch."""
 
+NOTABLE = 0.02
+"""From which difference on between closed form and simulation a sentence says so, as a share of the step."""
+
 GAP = " ~ "
 """Where time steps are left out."""
 
@@ -27,7 +30,7 @@ GAP = " ~ "
 def draw_schedule(found: Schedule) -> None:
     """Print verdict, picture, what each rank does, and the closed forms beside the simulation."""
     width = min(output_width(), WIDTH)
-    first = "\n".join(filter(None, (schedule_verdict(found), _of_what(found))))
+    first = "\n".join(filter(None, (schedule_verdict(found), of_what(found))))
     draw(first, "\n".join(picture(found, width)), _ranks(found), _closed_forms(found), _facts(found))
 
 
@@ -41,7 +44,7 @@ def schedule_verdict(found: Schedule) -> str:
     return f"{what}, {format_seconds(found.step_s)} of a step of {format_seconds(found.plan.step_time_s)}"
 
 
-def _of_what(found: Schedule) -> str:
+def of_what(found: Schedule) -> str:
     """Say which plan it is."""
     if found.subject is None:
         return ""
@@ -199,6 +202,11 @@ def _facts(found: Schedule) -> list[tuple[str, str]]:
         if 0 < d.blocking_s < d.transfer_s:
             how += f", but for {time_text(found, d.blocking_s)} of latency"
         facts.append(("transfers", f"{time_text(found, d.transfer_s)} each: {how}"))
+    whole = found.compared[0]
+    off = whole.closed_form_s / whole.simulated_s - 1
+    if abs(off) > NOTABLE:
+        what = f"{abs(off):.0%} too {'long' if off > 0 else 'short'} for this pipeline"
+        facts.append(("closed form", f"{what}, and so is the predicted step; docs/schedule.md says when"))
     if found.jitter:
         facts.append(("jitter", f"each slot takes up to {found.jitter:.0%} longer; not in the closed forms' table"))
     return facts

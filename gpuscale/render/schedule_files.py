@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
 from gpuscale.explain.schedule import Schedule, beside_s, stage_bytes
 from gpuscale.render.plan import component_text
-from gpuscale.render.schedule import schedule_verdict, time_text
+from gpuscale.render.schedule import of_what, schedule_verdict, time_text
 from gpuscale.steptime.components import COMMUNICATION, INDEX
 from gpuscale.steptime.pipeline import FORWARD, KINDS, WEIGHT, held_by_rank
 from gpuscale.units import GIB, plural
@@ -43,10 +44,11 @@ def trace_text(found: Schedule) -> str:
     if len(found.timeline.rank) > MAX_TRACED:
         message = f"a trace of {len(found.timeline.rank):,} slots is too large"
         raise InputError(message, field="trace", hint=f"at most {MAX_TRACED:,} slots: take fewer microbatches")
-    events = [
-        *_step_events(found),
-        *(event for rank in range(found.pipeline.pp) for event in _rank_events(found, rank)),
-    ]
+    memory = stage_bytes(found.subject) if found.subject else None
+    events = list(_step_events(found))
+    for rank, held in enumerate(held_by_rank(found.timeline, found.pipeline)):
+        events += _rank_events(found, rank)
+        events += _counters(found, rank, held, memory)
     other = {"schedule": schedule_verdict(found), "unit": "s" if found.subject else "as given, 1 drawn as 1 s"}
     if found.passes is not None and len(found.timeline.rank) > MAX_WITH_PARTS:
         other["parts"] = f"left out: more than {MAX_WITH_PARTS:,} slots"
@@ -148,19 +150,22 @@ def _rank_events(found: Schedule, rank: int) -> Iterator[dict[str, Any]]:
     for start, until, name in _bounds(found):
         track = NETWORK if name in {*COMMUNICATION, "offload"} else COMPUTE
         yield _event(pid, (start + begin, until + begin, component_text(name), track, {}))
-    yield from _counters(found, rank, scale)
 
 
-def _counters(found: Schedule, rank: int, scale: float) -> Iterator[dict[str, Any]]:
-    """What one rank holds: microbatches, and of a plan the memory of one of its GPUs."""
-    times, levels = held_by_rank(found.timeline, found.pipeline)[rank]
-    levels = np.concatenate([levels[:1] * 0, levels])
+def _counters(
+    found: Schedule, rank: int, held: tuple[FloatArray, FloatArray], memory: tuple[FloatArray, FloatArray] | None
+) -> Iterator[dict[str, Any]]:
+    """What one rank holds: microbatches (of `held_by_rank`), and of a plan the memory of a GPU (of `stage_bytes`)."""
+    scale = _pipeline_s(found)[1]
+    times, levels = (np.concatenate([[0.0], values]) for values in held)
     series = {"microbatches in flight": {"microbatches": levels}}
-    if found.subject:
-        fixed, each = stage_bytes(found.subject)
-        gib = {"states, buffers and peak of a pass": fixed[rank] + 0 * levels, "activations": levels * each[rank]}
-        series["memory of a GPU, GiB"] = {name: values / GIB for name, values in gib.items()}
-    for index, time_s in enumerate([0.0, *times.tolist()]):
+    if memory:
+        fixed, each = (values[rank] / GIB for values in memory)
+        series["memory of a GPU, GiB"] = {
+            "states, buffers and peak of a pass": np.full_like(levels, fixed),
+            "activations": levels * each,
+        }
+    for index, time_s in enumerate(times.tolist()):
         for name, values in series.items():
             said = {part: round(float(value[index]), 6) for part, value in values.items()}
             yield {"ph": "C", "pid": rank + 1, "ts": _ns(time_s * scale) / 1e3, "name": name, "args": said}
@@ -209,7 +214,7 @@ def svg_text(found: Schedule) -> str:
     end_s = float((t.end_s + t.sending_s).max())
     scale = (PICTURE - LABEL - 16) / end_s
     height = TOP + ROW * pp + 44
-    title = escape(schedule_verdict(found))
+    title = escape("; ".join(filter(None, (schedule_verdict(found), of_what(found)))))
     loads = ", ".join(f"rank {load.rank} waits {load.idle_s / found.step_s:.0%}" for load in found.ranks[:16])
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {PICTURE} {height}" role="img" '
@@ -261,7 +266,7 @@ def _axis(found: Schedule, end_s: float, scale: float, y: int) -> Iterator[str]:
         anchor = "start" if part == 0 else "end" if part == 5 else "middle"
         text = time_text(found, end_s * part / 5) if part else "0"
         yield f'<text text-anchor="{anchor}" x="{LABEL + end_s * part / 5 * scale:.1f}" y="{y + 18}">{text}</text>'
-    shares = f"active ranks on average {100 * float(np.mean(found.active_share)):.0f} %"
+    shares = f"active ranks on average {100 * math.fsum(found.active_share) / len(found.active_share):.0f} %"
     yield f'<text x="{LABEL}" y="{y + 36}">{shares}</text>'
 
 

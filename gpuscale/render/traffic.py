@@ -92,7 +92,7 @@ def _chain(subject: Subject, report: TrafficReport) -> Table:
         rows.append(
             {
                 "strategy": name,
-                "traffic pattern": f"{_titles(own)}, {_rhythm(own, report.traffic_totals)}",
+                "traffic pattern": f"{_titles(own)}, {_rhythm(own, main, report.traffic_totals)}",
                 "group": _group(main),
                 "level": main.level,
                 "gives": format_rate(need.bytes_per_s) if need else "-",
@@ -105,7 +105,8 @@ def _chain(subject: Subject, report: TrafficReport) -> Table:
 def _strategy(one: AxisTraffic, layout: Mapping[str, int]) -> str:
     if one.purpose == REPLICAS:
         return f"replicas of {STRATEGIES[one.axis]}"
-    more = {"tp": "+SP" * bool(layout["sp"]), "dp": f" ZeRO-{layout['zero']}"}.get(one.axis, "")
+    shared = f" x CP{layout['cp']}" if layout["cp"] > 1 else ""
+    more = {"tp": "+SP" * bool(layout["sp"]), "dp": f"{shared} ZeRO-{layout['zero']}"}.get(one.axis, "")
     return f"{STRATEGIES[one.axis]}{layout.get(one.axis, '')}{more}"
 
 
@@ -113,10 +114,14 @@ def _titles(rows: Iterable[AxisTraffic]) -> str:
     return " + ".join(TITLES[name] for name in dict.fromkeys(one.collective for one in rows))
 
 
-def _rhythm(rows: Sequence[AxisTraffic], totals: TrafficTotals) -> str:
-    """Say how often an axis calls: in a layer of a microbatch, in a microbatch, in a step."""
-    axis = rows[0].axis
-    calls = math.fsum(one.calls_per_step for one in rows if one.purpose not in ENDS)
+def _rhythm(rows: Sequence[AxisTraffic], main: AxisTraffic, totals: TrafficTotals) -> str:
+    """Say how often an axis calls: in a layer of a microbatch, in a microbatch, in a step.
+
+    An exchange in two parts, between nodes and inside them, counts once.
+    """
+    axis, group = main.axis, (main.group_size, main.stride)
+    counted = [one for one in rows if axis != "ep" or (one.group_size, one.stride) == group]
+    calls = math.fsum(one.calls_per_step for one in counted if one.purpose not in ENDS)
     if axis in {"tp", "cp", "ep", "etp"}:
         return f"{calls / (totals.microbatches * totals.layers):.3g} in each layer and microbatch"
     if axis == "pp":

@@ -11,25 +11,35 @@ from gpuscale.presets.rates import Rate
 from gpuscale.render.compared import DAY_S, three_digits
 from gpuscale.render.console import draw, output_width, table
 from gpuscale.render.plan import verdict
+from gpuscale.results import PlanRow
 from gpuscale.training.totals import OLD, TrainTime
 from gpuscale.units import format_count, format_seconds, plural
+from gpuscale.version import RELEASED
+
+OLD_MARK = "*"
+"""After the date of what is over a year old."""
+
+SHORT = 52
+"""Most characters of a source in the table."""
 
 MWH_UNITS = ((1e6, "TWh"), (1e3, "GWh"), (1.0, "MWh"))
 
 
-def draw_train_time(result: TrainTime, *, spell: Callable[[str], str] = str) -> None:
+def draw_train_time(result: TrainTime, *, verbose: bool = False, spell: Callable[[str], str] = str) -> None:
     """Print the verdict, then time, money and energy, and what they stand on with source and date.
 
     Args:
+        verbose: say sources in full.
         spell: from options in backticks to how they are given.
     """
     draw(
-        f"{_verdict(result)}\n{verdict(result.model, result.gpus, result.plan, output_width())}{_fit(result)}",
+        f"{_verdict(result)}\n{verdict(result.model, result.gpus, result.plan, output_width())}{fit_text(result.plan)}",
         _phases(result) if len(result.phases) > 1 else "",
         _time(result),
         _money(result),
         _energy(result),
-        [(name, rate_text(rate)) for name, rate in result.assumptions.items()],
+        [(name, rate_text(rate)) for name, rate in result.assumptions.items()] if verbose else _rates(result),
+        "" if verbose else f"{OLD_MARK} {OLD} ({RELEASED}); sources in full: verbose, or JSON",
         [("note", spell(text)) for text in result.notes if not text.startswith(OLD)],
     )
 
@@ -44,8 +54,8 @@ def _verdict(result: TrainTime) -> str:
     return re.sub(r"\.0+(?=\D)", "", text)
 
 
-def _fit(result: TrainTime) -> str:
-    plan = result.plan
+def fit_text(plan: PlanRow) -> str:
+    """Say on a line of its own that a plan does not fit; nothing where it does."""
     return "" if plan.fits else f"\nDOES NOT FIT: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
 
 
@@ -64,6 +74,22 @@ def rate_text(rate: Rate) -> str:
     """Say a rate with its source and date."""
     dated = f", {rate.date}{', over a year old' if rate.old else ''}" if rate.date else ""
     return f"{rate.value:g}: {rate.source}{dated}"
+
+
+def short_source(source: str) -> str:
+    """The beginning of a source, without what it says in detail."""
+    text = re.split(r"[:;(]", source)[0].strip()
+    return text if len(text) <= SHORT else text[: SHORT - 3].rstrip() + "..."
+
+
+def _rates(result: TrainTime) -> Table:
+    rows = []
+    for name, rate in result.assumptions.items():
+        date = f"{rate.date}{OLD_MARK if rate.old else ''}"
+        rows.append(
+            {"stands on": name, "value": f"{rate.value:.4g}", "as of": date, "source": short_source(rate.source)}
+        )
+    return table(rows, left=4)
 
 
 def _time(result: TrainTime) -> Table:

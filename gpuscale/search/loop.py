@@ -124,18 +124,22 @@ def search(
     return one.result()
 
 
-def search_near(job: JobSpec, pins: Pins, share: float, memory: Sequence[float] = (1.0,)) -> list[SearchResult]:
+def search_near(job: JobSpec, pins: Pins, share: float, memory: float = 1.0) -> tuple[SearchResult, SearchResult]:
     """Find the plans of a job that take at most `share` longer than its best; what is slower is not looked at.
 
     The best of every family that has such a plan are those that `search` finds; all counts are of what was looked at.
 
     Args:
-        memory: factors on the memory of a GPU; there is a result for each.
+        memory: factor on the memory of a GPU.
+
+    Returns:
+        What was found, and the plans that are as fast as its best or faster with that much memory.
     """
-    jobs = [replace(job, memory_limit_bytes=factor * job.memory_limit_bytes) for factor in memory]
-    found = [_JobSearch(Task(one, pins, None), STEP_TIME, near=share, ceiling=lambda: np.inf) for one in jobs]
-    _search_group(JobGroup(job, pins, list(range(len(jobs)))), found)
-    return [one.result() for one in found]
+    roomy = replace(job, memory_limit_bytes=memory * job.memory_limit_bytes)
+    found = _JobSearch(Task(job, pins, None), STEP_TIME, near=share, ceiling=lambda: np.inf)
+    faster = _JobSearch(Task(roomy, pins, None), STEP_TIME, near=np.inf, ceiling=lambda: found.best)
+    _search_group(JobGroup(job, pins, [0, 1]), [found, faster] if memory > 1 else [found])
+    return found.result(), faster.result()
 
 
 def anything_fits(job: JobSpec, pins: Pins) -> bool:

@@ -280,9 +280,13 @@ def best_plan(asked: Mapping[str, Any], pins: Mapping[str, Any]) -> Subject:
     if missing:
         raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, or a plan file")
     rest = {name: value for name, value in asked.items() if name not in {"model", "gpus", "top"}}
-    found = plan(asked["model"], asked["gpus"], pins=pins, top=1, **rest).estimates[0]
+    result = plan(asked["model"], asked["gpus"], pins=pins, top=1, **rest)
+    found, compared = result.estimates[0], result.compared
     made = subject_of(build_job(read(JobOptions, found.job)), layout_of(found.plan), despite_rules=True)
-    return replace(made, estimate=replace(found, plan=replace(found.plan, rank=1, variants=1)))
+    several = compared is not None and len(compared.variants) > 1
+    notes = (f"the best of {len(compared.variants)} jobs by {compared.objectives[0]}",) if compared and several else ()
+    row = replace(found.plan, rank=1, variants=1)
+    return replace(made, estimate=replace(found, plan=row, notes=(*found.notes, *notes)))
 
 
 def _check_length(tokens: float | None, days: float | None) -> None:
@@ -497,7 +501,7 @@ def _prices(job: Job, question: Question) -> tuple[Rate | None, dict[str, Rate],
         return given(own), published, []
     if not published:
         return None, {}, [f"no price of {gpu.title} is published here: `gpu_hour_price=2.5` gives one"]
-    asked = question.price_term.replace("-", "_")
+    asked = (question.price_term or USUAL_TERM).replace("-", "_")
     term = asked if asked in published else min(published, key=TERMS.index)
     said = f"{cluster.name if prices_of(cluster.name) else gpu.title} has no {asked.replace('_', '-')} price here"
     return published[term], published, [] if term == asked else [f"{said}: {term.replace('_', '-')} taken"]
@@ -508,6 +512,9 @@ USED = (
     "carbon_kg_per_kwh",
 )  # fmt: skip
 """Rates that the totals stand on."""
+
+USUAL_TERM = "reserved"
+"""Of weeks on many GPUs; a term that the option takes."""
 
 STATED = {"gpu_low_load": "gpu_w", "host_share": "host_w", "switch_w_per_gbit_per_s": "network_w"}
 """Rate of the power of a part -> the one that states this power itself."""

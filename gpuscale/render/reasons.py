@@ -1,0 +1,68 @@
+"""Drawing of what `explain` says in words: why, what would help and what not, thresholds, what flips the choice."""
+
+from __future__ import annotations
+
+import shlex
+
+from gpuscale.explain.changes import Suggestion
+from gpuscale.explain.explanation import Explanation
+from gpuscale.render.console import Block, table
+from gpuscale.units import format_seconds
+
+FLIPS = 4
+"""Numbers that would flip the choice that are shown if nothing is said."""
+
+
+def sentences_block(found: Explanation) -> Block:
+    """What binds and how the plan stands, a sentence a line."""
+    return "\n".join(f"  {text}" for text in found.sentences)
+
+
+def reason_blocks(found: Explanation, *, verbose: bool = False) -> tuple[Block, ...]:
+    """What would help, what would not, thresholds, and what would flip the choice."""
+    return _suggestions(found), _rejected(found), _thresholds(found), _flips(found, verbose=verbose)
+
+
+def _rejected(found: Explanation) -> Block:
+    lines = [f"  {one.change}: {one.why}" for one in found.rejected]
+    return "\n".join(["Why not, evaluated likewise:", *lines]) if lines else ""
+
+
+def _suggestions(found: Explanation) -> Block:
+    if not found.suggestions:
+        return "No single change is predicted to gain 1%."
+    return "\n".join(["What would help, each evaluated by itself:", *map(_suggestion, found.suggestions)])
+
+
+def _suggestion(one: Suggestion) -> str:
+    tight = ", tight" if one.fit == "tight" else ""
+    lines = [f"  {one.change}; {format_seconds(one.step_time_s)}/step, {one.memory_gib:.1f} GiB{tight}"]
+    lines += [f"    {one.caution}"] if one.caution else []
+    lines += [f"    gpuscale {shlex.join(one.command)}"] if one.command else []
+    return "\n".join(lines)
+
+
+def _thresholds(found: Explanation) -> Block:
+    rows = [
+        {
+            "threshold": one.name,
+            "now": number_text(one.now),
+            "needed": f"{'at most' if one.at_most else 'from'} {number_text(one.needed)}",
+            "holds": "yes" if one.holds else "NO",
+        }
+        for one in found.thresholds
+    ]
+    return table(rows) if rows else ""
+
+
+def number_text(value: float) -> str:
+    """A number with three digits, or as a whole one."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _flips(found: Explanation, *, verbose: bool) -> Block:
+    shown = found.flips if verbose else found.flips[:FLIPS]
+    if not shown:
+        return "No single number within the factors tried would make another plan the choice."
+    rows = [{"would flip the choice": one.quantity, "to": one.value, "first choice then": one.plan} for one in shown]
+    return table(rows, left=3)
