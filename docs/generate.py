@@ -62,6 +62,7 @@ SAMPLES = [
     ("estimate", "--model", "deepseek-v2-lite", "--gpus", "8", "--ep", "8"),
     ("estimate", "--from", str(DATA / "launch" / "megatron_arrays.sh"), "--improve"),
     ("explain", "--model", "llama3-8b", "--gpus", "16", "--tp", "2"),
+    ("compare", "--model llama3-8b --gpus 16 --tp 2", "--model llama3-8b --gpus 32 --tp 4"),
     (*SMALL[:-1], "16", "--pareto", "energy,carbon"),
     ("train-time", *SMALL[1:], "--tokens", "1T"),
     ("memory", "--model", "llama3-8b", "--gpus", "16", "--tp", "2", "--pp", "2", "--timeline"),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
     from gpuscale.explain.advice import Advice, advise
     from gpuscale.explain.budget import MemoryBudget, memory_budget
+    from gpuscale.explain.comparison import PlanComparison, compare
     from gpuscale.explain.explanation import Explanation, explain
     from gpuscale.explain.schedule import Schedule, schedule, schedule_of_durations
     from gpuscale.explain.timeline import memory_timeline
@@ -48,11 +49,11 @@ if TYPE_CHECKING:
     from gpuscale.validation.scores import validate
 
 __all__ = [
-    "Advice", "CheckResult", "Estimate", "Explanation", "Export", "Finding", "Goodput", "GpuscaleError",
-    "InputError", "LaunchEstimate", "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanResult",
+    "Advice", "CheckResult", "Estimate", "Explanation", "Export", "Finding", "Goodput", "GpuscaleError", "InputError",
+    "LaunchEstimate", "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanComparison", "PlanResult",
     "PlanRow", "Schedule", "Siblings", "Stragglers", "Study", "Subject", "TrafficReport", "TrainTime", "advise",
     "all_clusters", "all_gpus", "all_models", "all_studies", "bench", "calibrate", "calibrate_gpu", "calibrate_run",
-    "check", "check_up", "estimate", "estimate_file", "estimate_launch", "explain", "export", "goodput",
+    "check", "check_up", "compare", "estimate", "estimate_file", "estimate_launch", "explain", "export", "goodput",
     "import_cluster", "load_cluster", "load_gpu", "load_model", "load_study", "memory_budget", "memory_timeline",
     "place_ranks", "plan", "price_collective", "read_launch", "read_subject", "report", "roofline", "save_site",
     "schedule", "schedule_of_durations", "stragglers", "traffic_of", "train_time", "validate",
@@ -65,6 +66,7 @@ _HOMES = {
     "explain.explanation": "Explanation explain",
     "errors": "GpuscaleError InputError NoAnswerError",
     "explain.advice": "Advice advise",
+    "explain.comparison": "PlanComparison compare",
     "explain.budget": "MemoryBudget memory_budget",
     "explain.schedule": "Schedule schedule schedule_of_durations",
     "explain.timeline": "memory_timeline",

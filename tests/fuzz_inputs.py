@@ -89,6 +89,8 @@ COMMANDS = {
         "placement FILE",
         "placement FILE --json",
         "estimate FILE --despite-rules --require-fit",
+        "explain FILE --despite-rules",
+        "compare FILE FILE",
         "train-time FILE --tokens 15T",
         "train-time FILE --days 60 --json --rate pue=1.3",
         "memory FILE --despite-rules",
@@ -494,6 +496,8 @@ def leaves():
 BASES = {
     ("plan",): ("--model llama3-8b --gpus 8 --pp 1 --cp 1 --zero 1", "--model mixtral-8x7b --gpus 16 --tp 2 --cp 1"),
     ("estimate",): ("--model llama3-8b --gpus 16", "--model mixtral-8x7b --gpus 64 --despite-rules", "plan.toml"),
+    ("explain",): ("--model llama3-8b --gpus 16", "--model mixtral-8x7b --gpus 64 --despite-rules", "plan.toml"),
+    ("compare",): ("plan.toml plan.toml",),
     ("placement",): ("--gpus 32", "--gpus 16 --tp 8", "plan.toml"),
     ("bench",): ("--model llama3-8b --gpus 8 --runs 1",),
     ("collective",): ("allreduce --bytes 8MB", "alltoall --sweep 8B..8GB --factor 64", "allgather -b 8 -e 1M"),

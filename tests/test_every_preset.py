@@ -21,6 +21,8 @@ def commands():
         for gpus in (8, 512):
             yield ("plan", "--model", name, "--gpus", gpus, "--top", 3, "--verbose")
         yield ("estimate", "--model", name, "--gpus", 64, "--tp", 8)
+        yield ("explain", "--model", name, "--gpus", 64, "--tp", 8, "--despite-rules")
+        yield ("compare", f"--model {name} --gpus 64 --tp 8", f"--model {name} --gpus 128 --tp 4", "--despite-rules")
         yield ("memory", "--model", name, "--gpus", 64)
         yield ("schedule", "--model", name, "--gpus", 64, "--pp", 4)
         yield ("advise", "--model", name, "--gpus", 64)

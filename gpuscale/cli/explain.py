@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from gpuscale.cli.options import (
     OUTPUT,
@@ -20,21 +24,25 @@ from gpuscale.cli.options import (
     takes,
     variables,
 )
+from gpuscale.cli.questions import DespiteRules
+from gpuscale.errors import InputError, shown
 from gpuscale.render.output import print_json
 from gpuscale.request import JobOptions, Layout
+
+if TYPE_CHECKING:
+    from gpuscale.launch.subject import Subject
 
 
 @takes(JobOptions, Layout, optional=True)
 def explain(
     given: dict[str, Any],
     plan_file: PlanFile = None,
-    despite_rules: Annotated[
-        bool, option("Also a layout that the framework's rules refuse, as a fork may run.", "", flags="--despite-rules")
-    ] = False,
+    despite_rules: DespiteRules = False,
     launch_files: LaunchFiles = None,
     var: Variables = None,
     traffic: Annotated[
-        bool, option("What travels over which level, and what the network must give.", "", "", "--traffic", OUTPUT)
+        bool,
+        option("What travels over which level, and what the network must give.", "", panel=OUTPUT, flags="--traffic"),
     ] = False,
     depth: Annotated[int | None, option("Levels of the trees.", default="4", panel=OUTPUT)] = None,
     html: Html = None,
@@ -68,3 +76,62 @@ def explain(
         from gpuscale.render.explain import draw_explanation
 
         draw_explanation(found, depth=depth, verbose=verbose)
+
+
+Asked = Annotated[
+    str,
+    typer.Argument(metavar="PLAN", help="A plan file, a launch file or folder, or the flags of `estimate` in quotes."),
+]
+
+
+def compare(
+    a: Asked,
+    b: Asked,
+    despite_rules: DespiteRules = False,
+    depth: Annotated[int | None, option("Levels of the tree.", default="5", panel=OUTPUT)] = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compare two plans: which is faster, and where the time and the memory went.
+
+    Examples: gpuscale compare a.toml b.toml; gpuscale compare run.sh "--from run.sh --tp 4";
+    gpuscale compare "--model llama3-70b --gpus 640 --tp 8 --pp 4" "--model llama3-70b --gpus 640 --tp 4 --pp 8"
+    """
+    from gpuscale.explain.comparison import compare as compare_plans
+
+    found = compare_plans(*(_asked(one, despite_rules=despite_rules) for one in (a, b)))
+    if json:
+        print_json("compare", found)
+    else:
+        from gpuscale.render.comparison import draw_comparison
+
+        draw_comparison(found, depth=depth, verbose=verbose)
+
+
+def _asked(text: str, *, despite_rules: bool) -> Subject:
+    """Read the plan that an argument of `compare` means."""
+    from gpuscale.launch.subject import read_subject
+    from gpuscale.planning.planfile import is_plan_file
+
+    words, path = text.strip(), Path(text)
+    if not words.startswith("-"):
+        if is_plan_file(path):
+            return read_subject(path, despite_rules=despite_rules)
+        return read_subject(launch_files=[text], despite_rules=despite_rules)
+    given = flags_given("explain", words)
+    files, plan_file = given.get("launch_files"), given.get("plan_file")
+    values = variables(given.get("var"), files)
+    job = part(given, JobOptions), part(given, Layout)
+    return read_subject(plan_file, *job, files, values, despite_rules=despite_rules or "despite_rules" in given)
+
+
+def flags_given(command: str, text: str) -> dict[str, Any]:
+    """Return the options that a string of flags gives, as a command takes them."""
+    from gpuscale.cli.main import commands
+
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"{shown(text)}: {error}", hint="close what is quoted in it") from None
+    params = commands().commands[command].make_context(command, words).params
+    return {name: value for name, value in params.items() if value not in (None, False, [], ())}

@@ -65,13 +65,22 @@ class Grouped(TyperCommand):
                 formatter.write_dl(rows)
 
 
-def _add(command: Callable[..., None], line: str) -> None:
-    app.command(cls=Grouped, short_help=line)(command)
+class TakesFlags(Grouped):
+    """A command whose arguments may be quoted strings of flags."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take an argument of several words for one value, also where it begins like a flag."""
+        return list(super().parse_args(ctx, [f" {one}" if one.startswith("-") and " " in one else one for one in args]))
+
+
+def _add(command: Callable[..., None], line: str, kind: type[Grouped] = Grouped) -> None:
+    app.command(cls=kind, short_help=line)(command)
 
 
 _add(jobs.plan, "Find the best layouts of a training job.")
 _add(jobs.estimate, "Evaluate one layout in seconds and GiB.")
 _add(explain.explain, "Explain one plan: time and memory as trees.")
+_add(explain.compare, "Compare two plans: where the difference comes from.", TakesFlags)
 _add(training.train_time, "Say what a whole training takes.")
 _add(gate.check, "Say whether a job may launch: a gate for CI.")
 _add(jobs.export, "Write what a framework launches for a plan.")

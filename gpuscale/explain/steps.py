@@ -124,7 +124,7 @@ def step_tree(subject: Subject) -> Node:
     scope = Scope(subject.spec, axis_levels(subject))
     factor = 1.0 if step.factor is None else _one(step.factor)
     phases = [_microbatches(subject, scope), *_beside(subject, scope)]
-    root = branch("step", [_stretched(phase, factor) for phase in phases])
+    root = branch("step", [stretched(phase, factor) for phase in phases])
     return rated(settled(replace(root, count=1.0), _one(step.step_time_s)), scope.job)
 
 
@@ -195,12 +195,12 @@ def _repeated(node: Node, number: float) -> Node:
     )
 
 
-def _stretched(node: Node, factor: float) -> Node:
+def stretched(node: Node, factor: float) -> Node:
     """Return the same work in a longer time: what measured runs of a site make of it."""
     if factor == 1.0:
         return node
     hidden = None if node.hidden_s is None else node.hidden_s * factor
-    children = tuple(_stretched(child, factor) for child in node.children)
+    children = tuple(stretched(child, factor) for child in node.children)
     return replace(node, value=node.value * factor, hidden_s=hidden, children=children)
 
 

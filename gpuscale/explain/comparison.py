@@ -1,0 +1,200 @@
+"""`compare`: two plans beside each other, and where the difference comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import isclose
+from typing import Any
+
+import numpy as np
+
+from gpuscale.arguments import public
+from gpuscale.arrays import log
+from gpuscale.explain.memories import memory_trees
+from gpuscale.explain.nodes import Node, difference
+from gpuscale.explain.steps import step_tree, stretched
+from gpuscale.launch.subject import Subject
+from gpuscale.results import PlanRow
+from gpuscale.search.ties import step_shares, tie_window, unlike
+from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
+from gpuscale.units import format_seconds
+
+MILLION = 1e6
+
+BASES = {"step": "s per step", "tokens": "s per million tokens", "gpus": "GPU-seconds per million tokens"}
+"""What is compared -> its unit: steps where both plans train as many tokens in one on as many GPUs, else what is left
+of the difference when those are divided out."""
+
+NAMED = 3
+"""Components that the verdict names, at most."""
+
+LEAST_NAMED = 0.08
+"""Share of the largest difference from which on another one is named."""
+
+LESS = {
+    "gemm": "spends {} on GEMMs", "attention": "spends {} on attention", "recompute": "recomputes for {}",
+    "elementwise": "spends {} on element-wise work", "optimizer": "spends {} on the optimizer",
+    "waiting": "waits {} for the slowest GPU", "launch": "waits {} for launches", "offload": "waits {} for offloading",
+    "bubble": "pays {} bubble",
+} | {name: f"exposes {{}} {COMPONENTS[name].text}" for name in COMMUNICATION}  # fmt: skip
+"""Component -> what a plan does, with how much more or less."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two plans that are compared.
+
+    Attributes:
+        model: name of the model
+        cluster: name of the cluster
+        gpus: GPUs of the job
+        job: as in `gpuscale.plan/1`
+        plan: the layout and its numbers
+        value: what it takes, in the unit of the comparison
+    """
+
+    model: str
+    cluster: str
+    gpus: int
+    job: Mapping[str, str | int | float]
+    plan: PlanRow
+    value: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """One component of two plans.
+
+    Attributes:
+        component: of the step time, or of memory
+        a: of the first plan, in the unit of the comparison; memory in bytes
+        b: of the second
+        difference: the second less the first
+    """
+
+    component: str
+    a: float
+    b: float
+    difference: float
+
+
+@dataclass(frozen=True)
+class PlanComparison:
+    """Two plans, the second against the first.
+
+    Attributes:
+        a: the first plan
+        b: the second plan
+        basis: `step`, or `tokens` where their batches differ, or `gpus` where their GPUs do
+        unit: what the differences of time are in
+        verdict: which is faster, by how much, and what that comes from
+        tie: whether plans of equal batches and GPUs are so close that the model hardly tells which is faster
+        difference: seconds of the second less those of the first, as a tree, in `unit`; shares are of the first
+        memory_difference: bytes at the fullest stage of the second less those at that of the first, as a tree
+        waterfall: components of the time that differ, the largest difference first
+        memory_waterfall: components of the memory that differ, likewise
+    """
+
+    a: Side
+    b: Side
+    basis: str
+    unit: str
+    verdict: str
+    tie: bool
+    difference: Node
+    memory_difference: Node
+    waterfall: tuple[Change, ...]
+    memory_waterfall: tuple[Change, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the body of `gpuscale.compare/1`."""
+        sides = {name: vars(side) | {"plan": side.plan.to_dict()} for name, side in (("a", self.a), ("b", self.b))}
+        trees = {name: getattr(self, name).to_dict() for name in ("difference", "memory_difference")}
+        falls = {name: [vars(one) for one in getattr(self, name)] for name in ("waterfall", "memory_waterfall")}
+        return {**vars(self), **sides, **trees, **falls}
+
+
+@public
+def compare(a: Subject, b: Subject) -> PlanComparison:
+    """Compare two plans, as `gpuscale.read_subject` reads them: which is faster, and what the difference is made of."""
+    basis = _basis(a, b)
+    (tree_a, seconds_a), (tree_b, seconds_b) = (_on(basis, one) for one in (a, b))
+    memory_a, memory_b = (max(memory_trees(one), key=lambda stage: stage.value) for one in (a, b))
+    sizes_a, sizes_b = (one.evaluation.memory.at_peak(0) for one in (a, b))
+    side_a, side_b = _side(a, tree_a.value), _side(b, tree_b.value)
+    waterfall, tie = _changes(seconds_a, seconds_b), basis == "step" and _tied(a, b)
+    return PlanComparison(
+        a=side_a,
+        b=side_b,
+        basis=basis,
+        unit=BASES[basis],
+        verdict=_verdict(side_a, side_b, waterfall, basis, tie=tie),
+        tie=tie,
+        difference=difference(tree_a, tree_b),
+        memory_difference=difference(memory_a, replace(memory_b, name="fullest stage")),
+        waterfall=waterfall,
+        memory_waterfall=_changes(sizes_a, sizes_b),
+    )
+
+
+def _on(basis: str, one: Subject) -> tuple[Node, dict[str, float]]:
+    """Return the time of a plan in the unit of the comparison, as a tree and by component."""
+    scale = 1.0
+    if basis != "step":
+        scale = MILLION / one.spec.tokens_per_step * (one.spec.gpus if basis == "gpus" else 1)
+    return stretched(step_tree(one), scale), {name: value * scale for name, value in one.estimate.breakdown.items()}
+
+
+def _side(one: Subject, value: float) -> Side:
+    found = one.estimate
+    return Side(found.model, found.cluster, found.gpus, found.job, found.plan, value)
+
+
+def _basis(a: Subject, b: Subject) -> str:
+    if a.spec.gpus != b.spec.gpus:
+        return "gpus"
+    return "step" if a.spec.tokens_per_step == b.spec.tokens_per_step else "tokens"
+
+
+def _tied(a: Subject, b: Subject) -> bool:
+    """Whether the order of measured pairs as close and as alike was predicted hardly better than by chance."""
+    shares = [step_shares(one.evaluation) for one in (a, b)]
+    behind = log([b.estimate.plan.step_time_s / a.estimate.plan.step_time_s])
+    return bool(np.abs(behind) <= tie_window(unlike(*shares)).ravel()[0])
+
+
+def _changes(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[Change, ...]:
+    changes = [Change(name, a[name], b[name], b[name] - a[name]) for name in a if not isclose(a[name], b[name])]
+    return tuple(sorted(changes, key=lambda one: (-abs(one.difference), one.component)))
+
+
+def _verdict(a: Side, b: Side, waterfall: tuple[Change, ...], basis: str, *, tie: bool) -> str:
+    """Say which of two plans is faster and why; first what speaks for that, then what speaks against it."""
+    per = {"step": "", "tokens": " per token", "gpus": " per token and GPU"}[basis]
+    less, gain = b.value <= a.value, max(a.value, b.value) / min(a.value, b.value) - 1
+    said = f"B is {gain:.1%} {'faster' if less else 'slower'}{per}" if gain >= SEEN else f"B is as fast{per} as A"
+    if basis == "gpus":
+        said += f", {b.plan.tokens_per_s / a.plan.tokens_per_s:.2f} x as fast on {b.gpus:,} GPUs as A on {a.gpus:,}"
+    shown = [one for one in waterfall[:NAMED] if abs(one.difference) >= LEAST_NAMED * abs(waterfall[0].difference)]
+    sides = ([_phrase(one) for one in shown if (one.difference <= 0) == side] for side in (less, not less))
+    reasons = ", but ".join(_listed(side) for side in sides if side)
+    unit = "" if basis == "step" else f" ({BASES[basis]})"
+    said += f": it {reasons}{unit}" if reasons else ""
+    said += "; the model cannot tell plans so close apart" if tie and gain else ""
+    short = [name for name, side in (("A", a), ("B", b)) if not side.plan.fits]
+    fits = f" {' and '.join(short)} {'do' if len(short) > 1 else 'does'} not fit in memory." if short else ""
+    return f"{said}.{fits}"
+
+
+SEEN = 5e-4
+"""Least difference that does not round to 0.0 %."""
+
+
+def _listed(parts: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+
+
+def _phrase(one: Change) -> str:
+    more = f"{format_seconds(abs(one.difference))} {'less' if one.difference < 0 else 'more'}"
+    return LESS[one.component].format(more)
