@@ -33,14 +33,14 @@ class Table:
         header: names of the columns.
         rows: the cells, as many as the header has.
         sortable: a click on a column sorts by it; where the first is of numbers, the rows come in its order.
-        chosen: index of a row to set off.
+        folded: only its caption shows until it is opened.
     """
 
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     sortable: bool = False
-    chosen: int | None = None
+    folded: bool = False
 
 
 class Chart(NamedTuple):
@@ -169,6 +169,8 @@ def _tiles(tiles: Sequence[tuple[str, str, str]]) -> str:
 def _part(part: Part) -> str:
     if isinstance(part, str):
         return f"<p>{text(part)}</p>"
+    if isinstance(part, Table) and part.folded:
+        return f"<details><summary>{text(part.caption)}</summary>\n{_table(part)}\n</details>"
     if isinstance(part, Table):
         return _table(part)
     if isinstance(part, Chart):
@@ -205,10 +207,10 @@ def _table(table: Table) -> str:
         for index, (name, kind) in enumerate(zip(table.header, kinds, strict=True))
     )
     rows = "".join(
-        f"<tr{CHOSEN if index == table.chosen else ''}>"
+        "<tr>"
         + "".join(_cell(cell, kind, first=not at) for at, (cell, kind) in enumerate(zip(row, kinds, strict=True)))
         + "</tr>\n"
-        for index, row in enumerate(table.rows)
+        for row in table.rows
     )
     return (
         f'<div class="wide" role="region" aria-label="{text(table.caption)}" tabindex="0">\n'
@@ -217,7 +219,7 @@ def _table(table: Table) -> str:
     )
 
 
-SORTED, CHOSEN = ' aria-sort="ascending"', ' class="chosen"'
+SORTED = ' aria-sort="ascending"'
 
 
 LONG_TEXT = 40
