@@ -20,7 +20,7 @@ from gpuscale.training.checkpoints import (
     young_interval_s,
 )
 from gpuscale.training.failures import failure_rate
-from gpuscale.training.goodput import Conditions, enough_spares, erlang_loss, expected, simulated
+from gpuscale.training.goodput import Conditions, erlang_loss, expected, simulated, worthwhile_spares
 
 LLAMA = {"model": "llama3.1-405b", "gpus": 16384, "gbs": 2048, "seq": 8192}
 LLAMA_LAYOUT = {"tp": 8, "pp": 16, "vpp": 8, "cp": 2}
@@ -154,12 +154,12 @@ def test_monte_carlo_is_the_same_everywhere():
 FROZEN = 35.94771164254956
 
 
-def test_enough_spares_are_enough_and_no_more():
-    what = conditions()
-    spares = enough_spares(what, 0.001)
-    assert 5 < spares < 30
-    assert expected(replace(what, spares=spares), 1_100.0)["waiting"] < 0.001
-    assert expected(replace(what, spares=spares - 1), 1_100.0)["waiting"] > 0.0009
+@pytest.mark.parametrize(("nodes", "mtbf_s"), [(1, 2e7), (8, 2e6), (128, 1.8e5), (2048, 11_000.0), (12_500, 1_800.0)])
+def test_spares_save_more_than_they_cost(nodes, mtbf_s):
+    """Node-hours for the same work are least with them."""
+    what = conditions(mtbf_s=mtbf_s)
+    costs = [(nodes + spares) / (1 - erlang_loss(spares + 1, what.in_repair)) for spares in range(150)]
+    assert worthwhile_spares(what, nodes) == costs.index(min(costs))
 
 
 def test_studies_say_what_their_sources_say():
@@ -208,14 +208,17 @@ def test_taken_interval_is_the_best_of_the_curve(llama):
 
 
 def test_ratio_moves_the_right_way(small):
-    base = goodput(small).effective_ratio
-    assert goodput(small, failure_rate=5).effective_ratio < base < goodput(small, failure_rate=0.01).effective_ratio
-    assert goodput(small, checkpoint="sync", checkpoint_bandwidth=0.5).effective_ratio < base
-    assert goodput(small, restart_time=3600).effective_ratio < base < goodput(small, restart_time=10).effective_ratio
-    assert goodput(small, spares=0).effective_ratio < base
-    assert goodput(small, checkpoint_interval=30).effective_ratio < base
-    assert goodput(small, spares=0).effective_ratio < goodput(small, spares=0, elastic=True).effective_ratio
-    assert goodput(small, spares=1).lost["waiting"] < goodput(small, spares=0).lost["waiting"]
+    def ratio(**changed):
+        return goodput(small, **({"spares": 2} | changed)).effective_ratio
+
+    assert ratio(failure_rate=5) < ratio() < ratio(failure_rate=0.01)
+    assert ratio(checkpoint="sync", checkpoint_bandwidth=0.5) < ratio(checkpoint="sync") < ratio()
+    assert ratio(restart_time=3600) < ratio() < ratio(restart_time=10)
+    assert ratio(detection_time=3600) < ratio() < ratio(detection_time=0)
+    assert ratio(spares=0) < ratio(spares=1) < ratio()
+    assert ratio(checkpoint_interval=30) < ratio() > ratio(checkpoint_interval=30_000)
+    assert ratio(spares=0) < ratio(spares=0, repair_time=2)
+    assert ratio(spares=0) < ratio(spares=0, elastic=True)
 
 
 def test_a_stated_rate_leaves_chance_alone(small):
@@ -291,6 +294,6 @@ def test_published_ratios_are_within_the_interval(gpus, layout, published):
 
 def test_a_failure_loses_half_an_interval(small):
     """BLOOM (arXiv 2211.05100): a checkpoint every three hours, 1.5 hours lost by a crash."""
-    found = goodput(small, failure_rate="bloom", checkpoint_interval=10_800, checkpoint="sync")
+    found = goodput(small, failure_rate="bloom", checkpoint_interval=10_800, checkpoint="sync", spares=9)
     crashes_per_s = (1 - found.lost["detection"] - found.lost["restart"]) / found.mtbf_s
     assert found.lost["lost_work"] / crashes_per_s == pytest.approx(5_400, rel=0.02)
