@@ -133,7 +133,8 @@ def table(header, rows):
 
 
 OPTIONS_INTRODUCTION = """\
-Options of `plan`; `estimate` and `placement` take those of the job and the layout. `plan` tries all layouts, and an
+Options of `plan`; `estimate` and `placement` take those of the job and the layout, `goodput` and `train-time` those of
+failures too, `stragglers` those of slow parts. `plan` tries all layouts, and an
 option of the layout pins its axis to a set of values: `8`, `4..8`, `1,2,4`, or `!1` for all but 1. `estimate` and
 `placement` take one value, and the default where none is given. [How a plan is found](../planning.md) says more.
 """

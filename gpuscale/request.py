@@ -514,7 +514,7 @@ class Recovery(Options):
     repair_time: Annotated[float | None, Field(ge=0, le=1e5), Option(
         "Hours until a failed node is back.", "HOURS", "24")] = None
     spares: Annotated[int | None, Field(ge=0, le=MAX_GPUS), Option(
-        "Spare nodes.", default="what keeps waiting below 0.1 %, also at a rate that one in ten exceeds")] = None
+        "Spare nodes.", default="as many as save more waiting than they cost")] = None
     elastic: Annotated[bool, Field(strict=True), Option(
         "Go on with fewer replicas while nodes are missing, rather than wait for one.")] = False
 

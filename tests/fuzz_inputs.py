@@ -53,6 +53,7 @@ COMMANDS = {
         "clusters show FILE --draw",
         "collective allreduce --bytes 32MB --cluster FILE",
         "collective alltoall --sweep 1KB..1GB --factor 64 --cluster FILE --json",
+        "collective allreduce --sweep 1KB..1GB --factor 64 --cluster FILE --html out.html",
         "roofline --cluster FILE",
         "placement --cluster FILE --gpus 32 --tp 4 --pp 2 --json",
         "advise --model llama3-8b --gpus 32 --tp 4 --pp 2 --cluster FILE",
@@ -77,6 +78,7 @@ COMMANDS = {
         "roofline --model FILE --json",
         "estimate --model FILE --gpus 64 --tp 8 --json",
         "plan --model FILE --gpus 64 --tp 8 --pp 1 --cp 1 --mbs 1 --zero 3",
+        "plan --model FILE --gpus 64 --tp 8 --pp 2 --cp 1 --mbs 1 --zero 1 --html out.html",
     ),
     "frameworks": (
         "frameworks show own",
@@ -103,6 +105,7 @@ COMMANDS = {
         "advise FILE",
         "advise FILE --markdown",
         "explain FILE --traffic --despite-rules",
+        "explain FILE --html out.html",
         "goodput FILE --json --days 20",
         "goodput FILE --checkpoint peer --elastic --spares 1 --failure-rate 3",
         "stragglers FILE",
@@ -123,7 +126,13 @@ COMMANDS = {
         "estimate --model FILE --gpus 64 --tp 4 --pp 2",
     ),
     "hub": ("models show org/name", "estimate --model org/name --gpus 8 --json"),
-    "measurements": ("validate FILE", "validate FILE --json", "validate FILE --csv", "validate FILE --top 3 --plot"),
+    "measurements": (
+        "validate FILE",
+        "validate FILE --json",
+        "validate FILE --csv",
+        "validate FILE --top 3 --plot",
+        "validate FILE --html out.html",
+    ),
     "logs": (
         "calibrate nccl FILE --cluster aws-p5 -o out.toml",
         "calibrate nccl FILE --cluster aws-p4d --json --holdout",

@@ -154,6 +154,19 @@ def test_settings_are_those_of_an_export(advice, tmp_path):
     assert set(settings) - set(exported) <= {"NCCL_DEBUG", "NCCL_COLLNET_ENABLE"}
 
 
+def test_more_connections_are_for_rings_over_whole_nodes():
+    """What NVIDIA/nccl-tests issue 309 measured is a ring over whole nodes of H100 on InfiniBand, and only that."""
+
+    def variables(**options):
+        layout = options.pop("layout", {})
+        return {one.variable for one in advise(read_subject(options={"gpus": 128, **options}, layout=layout)).settings}
+
+    more = {"NCCL_MIN_CTAS", "NCCL_IB_QPS_PER_CONNECTION"}
+    assert more <= variables(model="llama3-8b", framework="torchtitan")
+    assert not more & variables(model="llama3-8b", framework="torchtitan", cluster="aws-p5")
+    assert not more & variables(model="llama3-70b", layout={"tp": 8})
+
+
 def test_text_markdown_and_json_say_the_same(tmp_path):
     text, answer = gpuscale("advise", *LLAMA), json.loads(gpuscale("advise", *LLAMA, "--json").out)
     assert (text.code, text.err, answer["schema"]) == (0, "", "gpuscale.advise/1")
@@ -194,6 +207,29 @@ def test_the_checkpoint_interval_is_that_of_goodput(advice):
     item = next(one for one in advice["70B"].checklist if one.name == "checkpoint interval")
     assert f"({found.checkpoint_interval_steps} steps)" in item.expect
     assert f"{found.effective_ratio:.1%} of the time" in item.expect
+
+
+@pytest.mark.parametrize(
+    ("options", "layout", "least"),
+    [
+        ({"model": "llama3-8b", "gpus": 1024}, {}, 2472),  # reference, "Rooflines": FSDP, and DP without reduction
+        ({"model": "llama3-8b", "gpus": 1024, "framework": "generic"}, {"zero": 3}, 2472),
+        ({"model": "llama3-70b", "gpus": 1024}, {"tp": 8, "pp": 4}, 2472 / 4),  # 400 GB/s of a node, 32 ranks of 8
+        # E C / (k W), no SHARP: twice its 1236 x 256 / 8 / 8 = 4944
+        ({"model": "deepseek-v3", "gpus": 1024}, {"ep": 64}, 2 * 4944),
+    ],
+)
+def test_the_batch_is_held_against_the_reference(options, layout, least):
+    found = advise(read_subject(options=options, layout=layout, despite_rules=True))
+    item = next(one for one in found.checklist if one.name == "batch")
+    assert int(re.search(r"against ([\d,]+)$", item.now)[1].replace(",", "")) == pytest.approx(least, rel=0.002)
+
+
+def test_paths_are_those_of_the_fabric():
+    box = {"model": "llama3-8b", "gpus": 8, "cluster": "box-h100-pcie"}
+    found = advise(read_subject(options=box))
+    assert next(one for one in found.checklist if one.name == "topology").expect.startswith("PIX or PXB")
+    assert "NVLink" not in {one.name for one in found.checklist}
 
 
 def test_unusable_input_is_one_message():

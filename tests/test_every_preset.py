@@ -27,7 +27,7 @@ def commands():
         yield ("schedule", "--model", name, "--gpus", 64, "--pp", 4)
         yield ("advise", "--model", name, "--gpus", 64)
         yield ("explain", "--traffic", "--model", name, "--gpus", 64)
-        yield ("explain", "--model", name, "--gpus", 64, "--pp", 4, "--despite-rules")
+        yield ("explain", "--model", name, "--gpus", 64, "--tp", 4, "--pp", 2, "--html", "/dev/null")
         yield ("goodput", "--model", name, "--gpus", 64)
         yield ("stragglers", "--model", name, "--gpus", 64)
     for name in CLUSTERS:
@@ -43,6 +43,7 @@ def commands():
         yield ("advise", "--model", "mixtral-8x7b", "--gpus", 64, "--ep", 8, *cluster)
         yield ("explain", "--traffic", "--model", "mixtral-8x7b", "--gpus", 64, "--ep", 8, *cluster)
         yield ("explain", "--model", "mixtral-8x7b", "--gpus", 64, "--ep", 8, *cluster)
+        yield ("plan", "--model", "mixtral-8x7b", "--gpus", 64, *cluster, "--html", "/dev/null")
         yield ("placement", "--gpus", 64, *cluster, "--tp", 2, "--pp", 2, "--best")
         for operation in COLLECTIVES:
             yield ("collective", operation, "--sweep", "8B..8GB", "--factor", 64, *cluster)

@@ -227,11 +227,11 @@ def test_in_flight_is_that_of_the_memory_model_with_few_microbatches_and_uneven_
 
 
 def test_interleaved_transfers_show_once_around_all_ranks_for_each_chunk():
-    """2 (p v - 1) while the pipeline fills and drains; the closed form has 2 (p - 1)."""
+    """2 (p v - 1) while the pipeline fills and drains, as the closed form has it."""
     for pp, vpp in ((2, 2), (4, 4), (8, 2)):
         transfers = schedule_of_durations({"pp": pp, "vpp": vpp}, 4 * pp, {"transfer": 0.01}).compared[2]
         assert transfers.simulated_s == pytest.approx(0.01 * 2 * (pp * vpp - 1))
-        assert transfers.closed_form_s == pytest.approx(0.01 * 2 * (pp - 1))
+        assert transfers.closed_form_s == pytest.approx(0.01 * 2 * (pp * vpp - 1))
 
 
 # -- the reference --

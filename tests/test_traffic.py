@@ -115,7 +115,7 @@ def test_interleaved_transfers_are_those_of_the_engine(name, subject):
     hop_s = float(hop_times(subject.rows, subject.spec)[0][0])
     calls = inventory(plan)
     mine = component_s(calls, call_times_s(subject.spec.cluster, calls), "pp_comm")
-    assert mine == pytest.approx(2 * (plan.num_microbatches * plan.vpp + plan.pp - 1) * hop_s)
+    assert mine == pytest.approx(2 * (plan.num_microbatches * plan.vpp + plan.pp * plan.vpp - 1) * hop_s)
 
 
 def test_filling_a_pipeline_shows_whole(report):

@@ -12,7 +12,7 @@ from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.explain.benchmarks import Benchmark, benchmarks
 from gpuscale.explain.budget import MemoryBudget, memory_budget
 from gpuscale.explain.changes import Changes, change_text, changes_of
-from gpuscale.explain.checklist import Item, checklist, rendezvous
+from gpuscale.explain.checklist import Item, checklist, tuning
 from gpuscale.explain.signs import Sign, signs
 from gpuscale.explain.traffic import AxisTraffic, TrafficReport, traffic_of
 from gpuscale.launch.cluster_files import environment, with_cluster
@@ -25,6 +25,7 @@ from gpuscale.planning.placement import (
     PlacedOrder,
     best_order,
     leaving_text,
+    level_plural,
     order_text,
     place_order,
     rails_text,
@@ -178,7 +179,7 @@ def advise(subject: Subject) -> Advice:
         order=_order(subject, placed),
         checklist=tuple(checklist(subject, found, placed, to_measure)),
         benchmarks=to_measure,
-        settings=tuple(_settings(subject)),
+        settings=tuple(_settings(subject, found)),
         signs=slips,
     )
 
@@ -245,6 +246,8 @@ def _memory_pressure(subject: Subject, budget: MemoryBudget) -> Pressure:
         for remedy in remedies[:1]:
             options = " ".join(f"`{name}={value}`" for name, value in remedy.change.items())
             told = f"{options}: {remedy.slower:+.1%} time, {remedy.memory_gib:.1f} GiB"
+            if remedy.fit == "no":
+                told = f"no change and no pair of changes is enough; nearest {told}"
             return Pressure("memory", now, share, "high", told, remedy.change, remedy.step_time_s)
         return Pressure("memory", now, share, "high", "", {}, None)
     state = "some" if share > 0.7 else "low"
@@ -299,7 +302,8 @@ def _strategies(subject: Subject, found: TrafficReport, to_measure: Sequence[Ben
         largest = max(rows, key=lambda row: row.time_s)
         kinds = " + ".join(dict.fromkeys(row.collective for row in sorted(rows, key=lambda row: -row.time_s)))
         calls = math.fsum(row.calls_per_step for row in rows)
-        where = "one node" if largest.nodes == 1 else f"{largest.nodes} nodes"
+        domain = subject.spec.cluster.levels[0].name
+        where = f"one {domain}" if largest.nodes == 1 else f"{largest.nodes} {level_plural(domain)}"
         states = "dp" in axis and plan.zero
         yield Strategy(
             axis=axis,
@@ -361,7 +365,7 @@ def _places(subject: Subject, placed: PlacedOrder) -> Iterator[Place]:
 
 def _where(subject: Subject, one: AxisSpan) -> str:
     cluster = subject.spec.cluster
-    said = f"{one.groups.count:,} groups of {one.groups.size} over {units_text(one.levels[0])}"
+    said = f"{plural(one.groups.count, 'group')} of {one.groups.size} over {units_text(one.levels[0])}"
     notes = []
     if one.groups.axis in {"tp", "etp"} and one.beyond:
         notes.append(leaving_text(cluster, one))
@@ -385,8 +389,8 @@ def _order(subject: Subject, placed: PlacedOrder) -> str:
     return f"order {order_text(placed.order)}: {best.reason}"
 
 
-def _settings(subject: Subject) -> Iterator[Setting]:
-    """The environment that an export of the plan sets, each with its reason, and where processes meet."""
+def _settings(subject: Subject, traffic: TrafficReport) -> Iterator[Setting]:
+    """The environment that an export of the plan sets, each with its reason, and what NCCL may gain by."""
     writing = Writing(subject.job, subject.estimate.plan)
     found = environment(writing)
     name = subject.spec.runtime.name.partition("@")[0]
@@ -395,4 +399,4 @@ def _settings(subject: Subject) -> Iterator[Setting]:
         with suppress(NoAnswerError, InputError):
             found = dict(with_cluster(written(target, writing), writing).environment)
     yield from (Setting(variable, value, reason) for variable, (value, reason) in found.items())
-    yield from (Setting(*one) for one in rendezvous(subject))
+    yield from (Setting(*one) for one in tuning(subject, traffic))

@@ -17,7 +17,7 @@ from gpuscale.explain.traffic import TrafficReport
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.placement import PlacedOrder, axis_name, level_plural, rails_text, straddling_text
 from gpuscale.planning.remedies import Change, evaluated
-from gpuscale.rooflines import allreduce_bytes_per_s, dp_tokens_per_gpu, fsdp_tokens_per_gpu
+from gpuscale.rooflines import allreduce_bytes_per_s, fsdp_tokens_per_gpu, moe_dp_tokens_per_gpu
 from gpuscale.specs.cluster import INSIDE, LevelSpec
 from gpuscale.steptime.step import slowest_of
 from gpuscale.training.goodput import goodput
@@ -83,6 +83,9 @@ TOOLS = {
 }
 """Vendor -> what shows how its GPUs are joined, whether links are up, and clocks."""
 
+PATHS = {"nvlink": "NV", "xgmi": "XGMI", "pcie": "PIX or PXB (PHB, NODE and SYS are slower)"}
+"""Fabric -> what a topology matrix shows of it."""
+
 LINK_NAMES = {"nvlink": "NVLink", "xgmi": "xGMI", "ici": "ICI"}
 
 
@@ -96,11 +99,14 @@ def _topology(case: Case) -> Iterator[Item]:
     for level in spec.cluster.levels:
         count = -(-spec.gpus // level.gpus)
         name = level_plural(level.name) if count > 1 else level.name
-        levels.append(f"{count:,} {name} of {level.gpus:,}")
+        levels.append(f"{count:,} {name}" + (f" of {level.gpus:,}" if level.gpus <= spec.gpus else ""))
     gpu, tool = spec.cluster.gpu, _tool(case, "topology")
     if not tool or spec.gpus == 1:
         return
-    path = f"NV{gpu.links} between all GPUs" if gpu.link_name == "nvlink" else f"{gpu.link_name} or PCIe as the preset"
+    inner = spec.cluster.levels[0]
+    path = f"{PATHS.get(inner.fabric, inner.fabric)} between all GPUs of a {inner.name}"
+    if inner.fabric == "nvlink":
+        path = path.replace("NV", f"NV{gpu.links}", 1)
     near = "; each GPU's card at PIX or PXB" if case.network is not None and case.network.nics_per_gpu >= 1 else ""
     now = f"{spec.gpus:,} {gpu.title} in {', '.join(levels)}"
     yield Item("topology", now, f"`{tool}` on every node", f"{path}{near}, the same everywhere")
@@ -109,7 +115,8 @@ def _topology(case: Case) -> Iterator[Item]:
 def _links(case: Case) -> Iterator[Item]:
     cluster, gpu = case.subject.spec.cluster, case.subject.spec.cluster.gpu
     tool = _tool(case, "links")
-    if not tool or not gpu.links or cluster.node_gpus == 1 or case.subject.spec.gpus == 1:
+    linked = cluster.levels[0].fabric == gpu.link_name and cluster.node_gpus > 1
+    if not tool or not linked or case.subject.spec.gpus == 1:
         return
     name = LINK_NAMES.get(gpu.link_name, gpu.link_name)
     each = gpu.link_bytes_per_s / 1e9
@@ -166,7 +173,7 @@ def _sharding(case: Case) -> Iterator[Item]:
     if plan.dp * plan.cp == 1:
         return
     states = {"weights": "weights", "gradients": "gradients", "optimizer_state": "moments"}
-    sizes = ", ".join(f"{name} {held[key]:.1f}" for key, name in states.items())
+    sizes = ", ".join(f"{name} {held[key]:.1f}" for key, name in states.items() if held[key])
     over = f"shared by {plan.shard_size} GPUs" if plan.zero else "on every replica"
     now = f"ZeRO-{plan.zero} ({plan.sharding}) {over}: {sizes} GiB per GPU"
     yield Item("sharding policy", now, "memory allocated after the first optimizer step, at rest", "the sum of these")
@@ -179,19 +186,30 @@ def _batch(case: Case) -> Iterator[Item]:
         f"{spec.global_batch_size:,} x {spec.sequence:,} = {format_count(spec.tokens_per_step)} tokens: DP {plan.dp} x "
         f"microbatch {plan.micro_batch_size} x {plan.num_microbatches:,} accumulated; {tokens:,.0f} tokens per GPU"
     )
-    if plan.dp == 1:
-        yield Item("batch", now, "what the first step logs", "these sizes, and the batch that the learning rate is for")
-        return
+    least = _least_tokens(case)
+    if plan.dp > 1 and least:
+        each, unit = (tokens / plan.num_microbatches, "microbatch") if plan.zero == 3 else (tokens, "step")
+        name = "FSDP" if plan.zero >= 2 else "DP"
+        bound = "bound by compute" if each >= least else "NOT bound by compute"
+        now += f"; {name} is {bound}: {each:,.0f} per {unit} against {least:,.0f}"
+    yield Item("batch", now, "what the first step logs", "these sizes, and the batch that the learning rate is for")
+
+
+def _least_tokens(case: Case) -> float:
+    """Tokens per GPU from which data parallelism is bound by compute, by the textbook; inf where nothing is crossed.
+
+    C / W, of experts E / k times that (`gpuscale.rooflines`), without reduction in switches.
+    """
+    spec, plan = case.subject.spec, case.subject.estimate.plan
     cluster = spec.cluster
     index = next((i for i, level in enumerate(cluster.levels) if level.gpus >= spec.gpus), len(cluster.levels) - 1)
-    sharded = plan.zero >= 2
-    wide = allreduce_bytes_per_s(cluster, index, plan.tp * plan.pp)
-    if not math.isfinite(wide):
-        return
     peak = cluster.gpu.peak(spec.precision)
-    least = fsdp_tokens_per_gpu(peak, wide) if sharded else dp_tokens_per_gpu(peak, wide, in_network_reduction=False)
-    expect = f"more than {least:,.0f} tokens per GPU, from which {'FSDP' if sharded else 'DP'} is bound by compute"
-    yield Item("batch", now, "what the first step logs", f"these sizes; {expect}")
+    found = fsdp_tokens_per_gpu(peak, allreduce_bytes_per_s(cluster, index, plan.tp * plan.pp))
+    for kind in spec.model.trained_kinds:
+        if kind.moe is not None:
+            wide = allreduce_bytes_per_s(cluster, index, plan.ep * plan.etp * plan.pp)
+            found = max(found, 2 * moe_dp_tokens_per_gpu(peak, wide, kind.moe.experts, kind.moe.top_k))
+    return found
 
 
 NETWORK_CHECKS = {
@@ -274,15 +292,15 @@ def _variance(case: Case) -> Iterator[Item]:
     waits = float(slowest_of(case.subject.rows)[0])
     now = (
         f"{format_seconds(plan.step_time_s)} predicted, 80 % within {format_seconds(plan.step_time_low_s)} to "
-        f"{format_seconds(plan.step_time_high_s)}; the slowest of {plural(case.subject.spec.gpus, 'GPU')} is "
-        f"{waits:.1%} behind the usual one"
+        f"{format_seconds(plan.step_time_high_s)}"
     )
-    check = (
-        f"100 steps after the tenth (`gpuscale calibrate run LOG --measure`); `{_tool(case, 'throttle')}`".removesuffix(
-            "; ``"
-        )
-    )
-    yield Item("step-time variance", now, check, f"no rank more than {2 * waits:.0%} behind the median, no drift")
+    expect = "no drift"
+    if case.subject.spec.gpus > 1:
+        now += f"; the slowest of {case.subject.spec.gpus:,} GPUs is {waits:.1%} behind the usual one"
+        expect = f"no rank more than {2 * waits:.0%} behind the median, no drift"
+    tool = _tool(case, "throttle")
+    check = "100 steps after the tenth: `gpuscale calibrate run LOG --measure`" + (f"; `{tool}`" if tool else "")
+    yield Item("step-time variance", now, check, expect)
 
 
 def _overlap(case: Case) -> Iterator[Item]:
@@ -342,7 +360,7 @@ def _checkpoint(case: Case) -> Iterator[Item]:
 
 def _duration(time_s: float) -> str:
     """Write a long time in the unit that suits it."""
-    for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):
+    for unit, name in ((365 * 86400, "years"), (86400, "days"), (3600, "h"), (60, "min")):
         if time_s >= 2 * unit:
             return f"{time_s / unit:.3g} {name}"
     return format_seconds(time_s)
@@ -354,13 +372,29 @@ LINES: tuple[Callable[[Case], Iterator[Item]], ...] = (
 )  # fmt: skip
 
 
-def rendezvous(subject: Subject) -> Iterator[tuple[str, str, str]]:
+MORE_CONNECTIONS = (("NCCL_MIN_CTAS", "24"), ("NCCL_IB_QPS_PER_CONNECTION", "2"))
+"""With which 64 H100 on 8 x 400 Gbit/s took 43.2 rather than 52.7 ms for an AllReduce of 8 GiB (NVIDIA/nccl-tests,
+issue 309)."""
+
+
+def tuning(subject: Subject, traffic: TrafficReport) -> Iterator[tuple[str, str, str]]:
     """Yield variables of NCCL for the first run, and those that would make the step shorter: name, value, reason."""
     spec, plan = subject.spec, subject.estimate.plan
     if spec.gpus == 1 or spec.cluster.gpu.vendor not in LIBRARIES:
         return
     axes = ", ".join(name.upper() for name in ("tp", "cp", "ep", "pp", "dp") if getattr(plan, name) > 1)
     yield "NCCL_DEBUG", "INFO", f"first run alone: cards, channels and algorithms of the groups of {axes}"
+    flat = math.fsum(
+        row.exposed_s
+        for row in traffic.traffic
+        if row.nodes > 1 and row.ranks_per_node == spec.cluster.node_gpus and row.collective != "alltoall"
+    )
+    networks = {level.fabric for level in spec.cluster.levels}
+    if "infiniband" in networks and spec.cluster.gpu.architecture == "hopper" and flat >= 0.01 * plan.step_time_s:
+        why = (
+            f"to try: rings over whole nodes show for {flat / plan.step_time_s:.1%} of the step (nccl-tests issue 309)"
+        )
+        yield from ((name, value, why) for name, value in MORE_CONNECTIONS)
     able = any(level.in_network_reduction for level in spec.cluster.levels if level.fabric not in INSIDE)
     if able and not spec.cluster.sharp:
         for _, remedy in evaluated(subject.job, subject.layout, [Change((), {"sharp": "on"})]):

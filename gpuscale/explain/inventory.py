@@ -35,6 +35,7 @@ from gpuscale.steptime.blocks import DEEPEP_SMS, PROBABILITY_BYTES, ROUTING_BYTE
 from gpuscale.steptime.data_parallel import DDP_BUCKET_BYTES
 from gpuscale.steptime.kernels import OPERAND_BYTES
 from gpuscale.steptime.layer import LOSS_SUMS
+from gpuscale.steptime.step import filling_hops
 
 PHASES = ("forward", "backward", "synchronisation", "update")
 """Phases of a step: both passes of all microbatches (recomputation counts as backward), the reduction of gradients
@@ -374,7 +375,7 @@ def pipeline_calls(plan: StagePlan) -> Iterator[Call]:
     scattered = plan.tp if plan.job.runtime.scatter_pipeline and not plan.sp else 1
     size, trips = plan.hidden_bytes / (plan.tp if plan.sp else scattered), plan.num_microbatches * float(plan.vpp)
     ways = [("forward", "hidden state", trips), ("backward", "its gradient", trips)]
-    for phase, purpose, calls in (*ways, ("forward", FILLING, 2.0 * plan.pp - 2)):
+    for phase, purpose, calls in (*ways, ("forward", FILLING, float(filling_hops(plan.rows)[0]))):
         distance = plan.apart["pp"]
         yield Call("pp", purpose, "sendrecv", phase, size, calls, plan.pp, distance, "pp_comm", pair=distance)
         if scattered > 1:

@@ -32,7 +32,7 @@ from gpuscale.search.evaluation import evaluate, placed
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, INDEX, Breakdown, added, contention, scaled, total_s
 from gpuscale.steptime.data_parallel import Transfers, state_transfers, unhidden_s
-from gpuscale.steptime.step import StepTime, cut_key, evaluate_passes, hop_times, recomputed_share
+from gpuscale.steptime.step import StepTime, cut_key, evaluate_passes, filling_hops, hop_times, recomputed_share
 
 SIDES = ("node", "network")
 """Links inside a node (or rack), and what is beyond."""
@@ -333,7 +333,7 @@ def _exposure(plan: StagePlan, step: StepTime) -> _Exposure:
         math.fsum(_number(total_s(parts[phase, ends])) for ends in (False, True)) for phase in PHASES[:2]
     )
     of_states = _states_shown(plan, np.array([forward]), np.array([backward]))
-    filling_s = min(2 * (plan.pp - 1) * _number(hop_times(plan.rows, plan.job)[0]), beside["pp_comm"])
+    filling_s = min(_number(filling_hops(plan.rows) * hop_times(plan.rows, plan.job)[0]), beside["pp_comm"])
     shown |= of_states | {("pp_comm", False): beside["pp_comm"] - filling_s, ("pp_comm", True): filling_s}
     beside_wire_s = max(beside["dp_comm"] - math.fsum(of_states.values()), 0.0)
     due = {phase: math.fsum(size for (_, when), size in of_states.items() if when == phase) for phase in PHASES}

@@ -149,7 +149,9 @@ def estimate_layout(job: Job, layout: Mapping[str, Any], *, despite_rules: bool 
     elif broken:
         place = " ".join(f"{name}={value}" for name, value in layout.items()) or "layout"
         always = broken_rules(fixed_layout(job.spec, {}), job.spec, broken)
-        hint = "" if always else "`gpuscale plan` for the same job lists layouts that can run"
+        hint = "`gpuscale plan` for the same job lists layouts that can run"
+        if always:
+            hint = "" if layout else f"give one (`tp`, `pp`, ...), or the plan file of one: {hint}"
         raise illegal(layout, job, broken, place, hint)
     found = describe(job, rows, evaluate(rows, job.spec))
     return found if broken or found.plan.fit == "fits" else replace(found, remedies=remedies(job, layout))

@@ -11,7 +11,7 @@ from gpuscale.files import printable
 from gpuscale.planning.placement import axis_name
 from gpuscale.render.console import Block, draw, table
 from gpuscale.render.plan import layout_text
-from gpuscale.units import format_bytes, format_seconds
+from gpuscale.units import format_bytes, format_seconds, plural
 
 Rows = Sequence[Mapping[str, str]]
 
@@ -96,7 +96,7 @@ def _rows(rows: Rows) -> str:
 
 
 def _head(advice: Advice) -> str:
-    return f"{advice.model} on {advice.gpus:,} GPUs of {advice.cluster}: {layout_text(advice.plan)}"
+    return f"{advice.model} on {plural(advice.gpus, 'GPU')} of {advice.cluster}: {layout_text(advice.plan)}"
 
 
 def _pressure_text(now: str, strategy: str) -> str:
@@ -134,7 +134,7 @@ def _expected(one: Benchmark) -> str:
     apart = f", {one.stride} apart" if one.stride > 1 else ""
     return (
         f"{axis_name(one.axis)} {one.collective} of {format_bytes(one.bytes)} over {one.group_size} GPUs{apart}{groups}"
-        f": busbw {one.busbw_gb_per_s:.0f} GB/s, suspect below {one.busbw_low_gb_per_s:.0f} "
+        f": busbw {one.busbw_gb_per_s:.3g} GB/s, suspect below {one.busbw_low_gb_per_s:.3g} "
         f"({format_seconds(one.time_s)}, {one.algorithm})"
     )
 

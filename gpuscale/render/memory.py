@@ -25,7 +25,7 @@ from gpuscale.render.console import (
     table,
 )
 from gpuscale.render.plan import FIT, layout_text
-from gpuscale.units import format_seconds
+from gpuscale.units import format_seconds, plural
 
 MARKS = dict(zip(GROUPS, "WGOATfr", strict=True))
 """Part of the budget -> its character in bars."""
@@ -51,7 +51,7 @@ def draw_memory(budget: MemoryBudget) -> None:
     for fact in budget.facts:
         if len(verdict) + len(fact) + 2 <= max(width, LEAST_WIDTH * 2):
             verdict += f"; {fact}"
-    head = f"{budget.model} on {budget.gpus:,} GPUs of {budget.cluster}: {layout_text(budget.plan)}"
+    head = f"{budget.model} on {plural(budget.gpus, 'GPU')} of {budget.cluster}: {layout_text(budget.plan)}"
     draw(
         f"{verdict}\n{head}; stage {asked.peak_stage} is the fullest",
         _parts_table(rows, names),
@@ -162,7 +162,7 @@ def draw_timeline(budget: MemoryBudget) -> None:
         f"{format_seconds(found.peak_time_s)} into a step of {format_seconds(found.step_time_s)}; holds up to "
         f"{most_held:.3g} microbatch{'es' if most_held != 1 else ''}"
     )
-    head = f"{budget.model} on {budget.gpus:,} GPUs of {budget.cluster}: {layout_text(budget.plan)}, {found.schedule}"
+    head = f"{budget.model} on {plural(budget.gpus, 'GPU')} of {budget.cluster}: {layout_text(budget.plan)}"
     if found.peak_event in {"gradients", "optimizer"}:
         verdict = verdict.replace(f"in the {found.peak_event} pass", f"at the {found.peak_event} step")
     parts, step_s = _windows(found, columns)
@@ -228,7 +228,7 @@ def _cell(part: Sequence[tuple[Moment, float]], level: float) -> str:
     fullest = max((one for one, _ in part), key=lambda one: one.memory_gib)
     total = 0.0
     for name, components in GROUPS.items():
-        total += sum(fullest.memory[component] for component in components)
+        total += math.fsum(fullest.memory[component] for component in components)
         if total >= level:
             return MARKS[name]
     return " "

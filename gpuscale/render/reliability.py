@@ -43,12 +43,17 @@ def draw_goodput(result: Goodput, plan: PlanRow) -> None:
 def _goodput_verdict(result: Goodput) -> str:
     low, high = result.effective_ratio_low, result.effective_ratio_high
     return (
-        f"{result.model} on {result.gpus:,} GPUs: {result.effective_ratio:.1%} of the time counts "
-        f"({low:.1%} to {high:.1%} in 8 of 10 runs), with a checkpoint every "
+        f"{result.model} on {result.gpus:,} GPUs: {_ratio(result.effective_ratio)} of the time counts "
+        f"({_ratio(low)} to {_ratio(high)} in 8 of 10 runs), with a checkpoint every "
         f"{format_duration(result.checkpoint_interval_s)}\n"
         f"{result.layout}: {format_seconds(result.step_time_s)} per step, "
         f"{plural(result.checkpoint_interval_steps, 'step')} between checkpoints"
     )
+
+
+def _ratio(share: float) -> str:
+    """Say a share so that it is not taken for all."""
+    return f"{share:.1%}" if share < 0.99 else f"{share:.2%}"
 
 
 def _losses(result: Goodput) -> Table:

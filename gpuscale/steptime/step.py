@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.architecture.parameters import dense_linears, expert_linears
-from gpuscale.arrays import FloatArray, IndexArray
+from gpuscale.arrays import FloatArray, IndexArray, IntArray
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates, Cases, summed, unique_rows
@@ -411,18 +411,23 @@ def hop_times(candidates: Candidates, job: JobSpec) -> tuple[FloatArray, FloatAr
     return hop_s[row], collective_time_s(job.cluster, "sendrecv", np.ones(len(c)), pair, distance)[row]
 
 
+def filling_hops(c: Candidates) -> IntArray:
+    """Transfers that show one after the other while a pipeline fills and drains, shape (N,)."""
+    return np.where(c.pp > 1, 2 * (c.pp * c.vpp - 1), 0)
+
+
 def exposed_hops_s(c: Candidates, hop_s: FloatArray, latency_s: FloatArray, microbatch_s: FloatArray) -> FloatArray:
     """Exposed activation and gradient transfers between stages per step, shape (N,) [s].
 
     Without interleaving every microbatch waits for one transfer in each direction. With it Megatron-LM runs the
     transfers under the computation of the next chunk: what shows is the latency of each, whatever outlasts a chunk,
-    and filling and draining.
+    and filling and draining, in which a microbatch passes all chunks of all stages one after the other.
 
     Args:
         hop_s, latency_s: `hop_times`.
         microbatch_s: forward and backward of one microbatch on the slowest stage.
     """
-    filling = np.where(c.pp > 1, 2 * (c.pp - 1) * hop_s, 0.0)
+    filling = filling_hops(c) * hop_s
     trips = np.where(c.pp > 1, 2.0 * c.num_microbatches, 0.0)
     if (c.vpp == 1).all():
         return trips * hop_s + filling

@@ -146,14 +146,19 @@ def _missing_share(conditions: Conditions, offered: float) -> float:
     return min(math.fsum(parts), 1.0)
 
 
-def enough_spares(conditions: Conditions, share: float) -> int:
-    """Return the least number of spare nodes with which a job waits less than a share of its time."""
-    offered = conditions.in_repair
-    blocked, servers = 1.0, 0
-    while blocked > share and servers <= MOST_SPARES:
-        servers += 1
-        blocked = offered * blocked / (servers + offered * blocked)
-    return max(servers - 1, 0)
+def worthwhile_spares(conditions: Conditions, nodes: int) -> int:
+    """Return the number of spare nodes that makes least of all nodes' time idle: each saves more waiting than it costs.
+
+    Args:
+        nodes: of the job.
+    """
+    offered, waiting = conditions.in_repair, erlang_loss(1, conditions.in_repair)
+    for spares in range(MOST_SPARES):
+        less = offered * waiting / (spares + 2 + offered * waiting)
+        if (nodes + spares) * (1 - less) <= (nodes + spares + 1) * (1 - waiting):
+            return spares
+        waiting = less
+    return MOST_SPARES
 
 
 def best_interval(conditions: Conditions, step_s: float, run_s: float) -> float:
@@ -431,8 +436,6 @@ def _stated(asked: Recovery, known: Mapping[str, Rate], job: JobSpec) -> dict[st
         said["checkpoint_stall_s"] = known["checkpoint_stall_s"]
     if asked.checkpoint == "peer":
         said["peer_survival"] = known["peer_survival"]
-    if asked.spares is None:
-        said["waiting_share"] = known["waiting_share"]
     return said
 
 
@@ -471,7 +474,7 @@ def _conditions(
     if asked.spares is not None:
         return found
     worse = replace(found, mtbf_s=found.mtbf_s * math.exp(-failures.spread * NormalDist().inv_cdf(HIGH)))
-    return replace(found, spares=0 if asked.elastic else enough_spares(worse, said["waiting_share"].value))
+    return replace(found, spares=0 if asked.elastic else worthwhile_spares(worse, math.ceil(job.gpus / node_gpus(job))))
 
 
 POINTS = 41
