@@ -27,6 +27,7 @@ def commands():
         yield ("schedule", "--model", name, "--gpus", 64, "--pp", 4)
         yield ("advise", "--model", name, "--gpus", 64)
         yield ("explain", "--traffic", "--model", name, "--gpus", 64)
+        yield ("explain", "--model", name, "--gpus", 64, "--tp", 4, "--pp", 2, "--html", "/dev/null")
         yield ("goodput", "--model", name, "--gpus", 64)
         yield ("stragglers", "--model", name, "--gpus", 64)
     for name in CLUSTERS:
@@ -41,6 +42,8 @@ def commands():
         yield ("train-time", "--model", "llama3-8b", "--gpus", 64, *cluster, "--tokens", "15T")
         yield ("advise", "--model", "mixtral-8x7b", "--gpus", 64, "--ep", 8, *cluster)
         yield ("explain", "--traffic", "--model", "mixtral-8x7b", "--gpus", 64, "--ep", 8, *cluster)
+        yield ("explain", "--model", "mixtral-8x7b", "--gpus", 64, "--ep", 8, *cluster)
+        yield ("plan", "--model", "mixtral-8x7b", "--gpus", 64, *cluster, "--html", "/dev/null")
         yield ("placement", "--gpus", 64, *cluster, "--tp", 2, "--pp", 2, "--best")
         for operation in COLLECTIVES:
             yield ("collective", operation, "--sweep", "8B..8GB", "--factor", 64, *cluster)
@@ -53,6 +56,7 @@ def commands():
             yield ("plan", "--model", model, "--gpus", 16, "--framework", name, "--robust", "--top", 2)
             yield ("memory", "--model", model, "--gpus", 16, "--framework", name, "--timeline")
             yield ("schedule", "--model", model, "--gpus", 16, "--framework", name, "--pp", 2)
+            yield ("explain", "--model", model, "--gpus", 16, "--framework", name)
 
 
 ALL = list(commands())

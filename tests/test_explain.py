@@ -102,6 +102,32 @@ def test_operators_obey_their_rooflines_and_do_the_work_of_the_model():
     assert gemm == pytest.approx(6 * tokens * (20 * layer / 8 + head), rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("options", "layout"),
+    [
+        (LLAMA, TP8),
+        (DEEPSEEK, {"pp": 16, "ep": 64}),
+        ({"model": "llama3-8b", "gpus": 64, "gbs": 64}, {"tp": 2, "cp": 8}),
+    ],
+)
+def test_collectives_send_the_bytes_of_the_traffic_and_no_faster_than_the_wire(options, layout):
+    asked = subject(options, layout)
+    found = explain_subject(asked)
+    inside = {level.name for level in asked.spec.cluster.levels[:1]}
+    for name in ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm"):
+        leaves = [leaf for leaf in found.step.leaves() if leaf.component == name and leaf.bytes]
+        rows = [row for row in found.network.traffic if row.component == name]
+        if not rows:
+            continue
+        same_side = {leaf.level in inside for leaf in leaves}
+        assert len(same_side) == 1
+        sent = math.fsum(
+            size for row in rows for level, size in row.level_bytes.items() if (level in inside) in same_side
+        )
+        assert math.fsum(leaf.bytes for leaf in leaves) == pytest.approx(sent, rel=1e-6)
+        assert all(leaf.rate <= leaf.limit for leaf in leaves)
+
+
 def test_attention_counts_causal_flops_forward_once_and_backward_two_and_a_half_times():
     found = explain_subject(subject({"model": "llama3-8b", "gpus": 8, "seq": 8192}, {"tp": 1}))
     core = [leaf for leaf in found.step.leaves() if leaf.component == "attention"]

@@ -89,6 +89,7 @@ def compare(
     b: Asked,
     despite_rules: DespiteRules = False,
     depth: Annotated[int | None, option("Levels of the tree.", default="5", panel=OUTPUT)] = None,
+    html: Html = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -99,7 +100,11 @@ def compare(
     """
     from gpuscale.explain.comparison import compare as compare_plans
 
+    streamed = page_fills_stdout(html, other=json)
     found = compare_plans(*(_asked(one, despite_rules=despite_rules) for one in (a, b)))
+    save_page(html, found)
+    if streamed:
+        return
     if json:
         print_json("compare", found)
     else:

@@ -25,7 +25,7 @@ class Node:
         children: its parts; none of a leaf
         count: how often it happens in a step; absent where that says nothing
         flops: arithmetic in a step and on one GPU [FLOPs]
-        bytes: memory traffic, or what one GPU sends, in a step [bytes]
+        bytes: memory traffic in a step; of a collective what one GPU sends [bytes]
         rate: what it achieves [FLOP/s or bytes/s, by `bound`]
         limit: what the hardware would allow, by its datasheet [in the same unit]
         bound: what of the hardware binds it: `compute`, `memory`, `network`, `host`, `launch` or `waiting`; of a branch

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from gpuscale.collectives.groups import place
 from gpuscale.explain.counting import counting_bytes, counting_flops, microbatch
 from gpuscale.explain.nodes import Node, branch, settled
+from gpuscale.explain.transfers import with_transfers
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.ranks import strides
 from gpuscale.layouts.stages import FIRST, LAST, at_place, share_of_end
@@ -23,7 +24,7 @@ from gpuscale.steptime.blocks import ARITHMETIC_FRACTION
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, Breakdown, Segment
 from gpuscale.steptime.data_parallel import optimizer_time_s, state_transfers
 from gpuscale.steptime.layer import NOT_RECOMPUTE, LayerTime, stops_before
-from gpuscale.steptime.step import recomputed_share
+from gpuscale.steptime.step import exposed_hops_s, hop_times, recomputed_share
 
 BESIDE = {
     "norms": "norms and residuals",
@@ -124,8 +125,8 @@ def step_tree(subject: Subject) -> Node:
     scope = Scope(subject.spec, axis_levels(subject))
     factor = 1.0 if step.factor is None else _one(step.factor)
     phases = [_microbatches(subject, scope), *_beside(subject, scope)]
-    root = branch("step", [stretched(phase, factor) for phase in phases])
-    return rated(settled(replace(root, count=1.0), _one(step.step_time_s)), scope.job)
+    root = branch("step", [stretched(phase, factor) for phase in phases], count=1.0)
+    return rated(with_transfers(settled(root, _one(step.step_time_s)), subject), scope.job)
 
 
 def rated(node: Node, job: JobSpec) -> Node:
@@ -136,12 +137,14 @@ def rated(node: Node, job: JobSpec) -> Node:
     children = tuple(rated(child, job) for child in node.children)
     if not children:
         work = node.flops if node.bound == "compute" else node.bytes
-        rate = work / node.value if node.limit and work and node.value and node.bound != "launch" else None
+        whole_s = node.value + (node.hidden_s or 0.0)
+        rate = work / whole_s if node.limit and work and whole_s and node.bound != "launch" else None
         return replace(node, rate=rate, limit=node.limit if rate else None)
     peak, seconds = job.cluster.gpu.peak(job.precision), dict.fromkeys(BOUNDS, 0.0)
     for leaf in node.leaves():
         seconds[leaf.bound or "waiting"] += leaf.value
-    flops, moved, hidden_s = (_sum(children, name) for name in ("flops", "bytes", "hidden_s"))
+    flops, hidden_s = _sum(children, "flops"), _sum(children, "hidden_s")
+    moved = _sum([one for one in children if one.level is None], "bytes")
     rate = limit = None
     if flops:
         peaks = [one.limit if one.limit and (one.children or one.bound == "compute") else peak for one in children]
@@ -423,7 +426,7 @@ def _beside(subject: Subject, scope: Scope) -> list[Node]:
         updates = [norm, scope.leaf("update", "optimizer", _rest(beside["optimizer"], norm_s), 0.0, moved)]
     return [
         scope.leaf("filling and draining the pipeline", "bubble", beside["bubble"]),
-        replace(scope.leaf("transfers between stages", "pp_comm", beside["pp_comm"]), count=None),
+        _transfers(subject, scope, beside["pp_comm"]),
         branch("gradient synchronisation", [states, tied], count=1.0),
         scope.leaf("summing gradients", "elementwise", beside["elementwise"]),
         branch("optimizer step", updates, count=1.0),
@@ -431,3 +434,11 @@ def _beside(subject: Subject, scope: Scope) -> list[Node]:
         scope.leaf("allocator retries", "launch", beside["launch"]),
         scope.leaf("waiting for the slowest GPU", "waiting", beside["waiting"]),
     ]
+
+
+def _transfers(subject: Subject, scope: Scope, shown_s: float) -> Node:
+    """Return what is sent from stage to stage: where chunks interleave, most of it runs beside their computation."""
+    c, (hop_s, _) = subject.rows, hop_times(subject.rows, subject.spec)
+    alone_s = _one(exposed_hops_s(c, hop_s, hop_s, hop_s)) if int(c.pp[0]) > 1 else 0.0
+    node = scope.leaf("transfers between stages", "pp_comm", shown_s)
+    return replace(node, hidden_s=_rest(alone_s, shown_s) or None)

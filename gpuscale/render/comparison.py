@@ -49,12 +49,15 @@ def draw_comparison(found: PlanComparison, *, depth: int | None = None, verbose:
 
 
 def _both(found: PlanComparison) -> Table:
+    return table([{"": name, "A": one, "B": other} for name, one, other in both_rows(found)], left=3)
+
+
+def both_rows(found: PlanComparison) -> list[tuple[str, str, str]]:
     """What both plans are and reach; of jobs only what sets them apart."""
     a, b = found.a, found.b
     rows = [(name, str(one), str(other)) for name, one, other in _jobs(a, b) if one != other]
     texts = [(_facts(a)[index], _facts(b)[index]) for index in range(len(FACTS))]
-    rows += [(name, *pair) for name, pair in zip(FACTS, texts, strict=True)]
-    return table([{"": name, "A": one, "B": other} for name, one, other in rows], left=3)
+    return rows + [(name, *pair) for name, pair in zip(FACTS, texts, strict=True)]
 
 
 def _jobs(a: Side, b: Side) -> Iterator[tuple[str, object, object]]:

@@ -79,7 +79,7 @@ def _note(found: Explanation) -> list[tuple[str, str]]:
 
 def _table(root: Node, depth: int, least: float, cells: Callable[[Node], Mapping[str, str]]) -> Table:
     rows = [{root.name: "  " * level + node.name, **cells(node)} for node, level in _rows(root, depth, least)]
-    return table(rows, optional=("x", "source"))
+    return table(rows, optional=("x", "source", "hidden"))
 
 
 def _rows(node: Node, depth: int, least: float, level: int = 0) -> Iterator[tuple[Node, int]]:
@@ -106,6 +106,7 @@ def _time_cells(node: Node) -> dict[str, str]:
         "x": "" if node.count is None else f"{node.count:,.6g}",
         "time": format_seconds(node.value),
         "share": share_text(node.share),
+        "hidden": format_seconds(node.hidden_s) if node.hidden_s else "",
         "achieved": _achieved(node),
         "bound by": _bound_text(node),
         "source": node.source or "",
@@ -142,12 +143,10 @@ def share_text(share: float) -> str:
 
 
 def _achieved(node: Node) -> str:
-    """What a node reaches, as a share of the datasheet's peak too; or what of its transfers is hidden."""
+    """What a node reaches, and as a share of the datasheet's peak."""
     if node.rate and node.limit:
         unit, scale = ("TFLOP/s", 1e12) if node.bound == "compute" or node.children else ("GB/s", 1e9)
         return f"{node.rate / scale:,.0f} {unit} {node.rate / node.limit:4.0%}"
-    if node.hidden_s and not node.children:
-        return f"{node.hidden_s / (node.hidden_s + node.value):.0%} hidden"
     return ""
 
 

@@ -100,14 +100,17 @@ def waterfall(title: str, summary: str, parts: Sequence[Bar], total: str, axis: 
             "pattern": {"shape": [*(PATTERNS[_kind(one)] for one in parts), ""], "solidity": 0.3},
         },
     }  # fmt: skip
-    rest = (most - least) * (ROOM - 1)
+    rest = (most - least) * (ROOM - 1) * (1 if least == 0 else 2)
     across = _axis(axis) | {"range": [short(least - rest if least else 0), short(most + rest)]}
     layout = {"xaxis": across, "yaxis": names_axis(names), "bargap": 0.25, "uniformtext": {"mode": False}}
     rows: list[list[Cell]] = [
         [name, (said, value), (f"{value / whole:.1%}", value / whole) if whole else "-"]
         for name, said, value in zip(names, texts, drawn, strict=True)
     ]
-    numbers = Table(title, ("part", axis.title, "share"), rows)
+    header = ["part", axis.title, "share"]
+    if least < 0:  # shares of a difference say nothing
+        header, rows = header[:2], [row[:2] for row in rows]
+    numbers = Table(title, header, rows)
     return Chart(title, summary, [trace], layout, BAR_PX * len(names) + REST_PX, numbers)
 
 

@@ -32,15 +32,15 @@ class Table:
         caption: what it shows.
         header: names of the columns.
         rows: the cells, as many as the header has.
-        sortable: a click on a column sorts by it; the rows come in ascending order of the first.
-        chosen: index of a row to set off.
+        sortable: a click on a column sorts by it; where the first is of numbers, the rows come in its order.
+        folded: only its caption shows until it is opened.
     """
 
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     sortable: bool = False
-    chosen: int | None = None
+    folded: bool = False
 
 
 class Chart(NamedTuple):
@@ -169,6 +169,8 @@ def _tiles(tiles: Sequence[tuple[str, str, str]]) -> str:
 def _part(part: Part) -> str:
     if isinstance(part, str):
         return f"<p>{text(part)}</p>"
+    if isinstance(part, Table) and part.folded:
+        return f"<details><summary>{text(part.caption)}</summary>\n{_table(part)}\n</details>"
     if isinstance(part, Table):
         return _table(part)
     if isinstance(part, Chart):
@@ -199,15 +201,16 @@ def _legend(chart: Chart) -> str:
 
 def _table(table: Table) -> str:
     kinds = [_kind(column) for column in zip(*table.rows, strict=True)] or [""] * len(table.header)
+    sortable = table.sortable and kinds[0] == "number"
     head = "".join(
-        f'<th scope="col"{_class(kind)}{SORTED if table.sortable and not index else ""}>{text(name)}</th>'
+        f'<th scope="col"{_class(kind)}{SORTED if sortable and not index else ""}>{text(name)}</th>'
         for index, (name, kind) in enumerate(zip(table.header, kinds, strict=True))
     )
     rows = "".join(
-        f"<tr{CHOSEN if index == table.chosen else ''}>"
+        "<tr>"
         + "".join(_cell(cell, kind, first=not at) for at, (cell, kind) in enumerate(zip(row, kinds, strict=True)))
         + "</tr>\n"
-        for index, row in enumerate(table.rows)
+        for row in table.rows
     )
     return (
         f'<div class="wide" role="region" aria-label="{text(table.caption)}" tabindex="0">\n'
@@ -216,7 +219,7 @@ def _table(table: Table) -> str:
     )
 
 
-SORTED, CHOSEN = ' aria-sort="ascending"', ' class="chosen"'
+SORTED = ' aria-sort="ascending"'
 
 
 LONG_TEXT = 40

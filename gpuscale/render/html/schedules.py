@@ -13,8 +13,8 @@ from gpuscale.render.html.page import Cell, Chart, Part, Table
 from gpuscale.render.schedule import schedule_verdict, time_text
 from gpuscale.steptime.pipeline import KINDS
 
-DRAWN_SLOTS, NUMBERED_SLOTS, RANK_PX = 2400, 400, 22
-"""Slots of a picture, slots from which on none has its number in it, and the height of a rank."""
+DRAWN_SLOTS, NUMBERED_SLOTS, BORDERED_SLOTS, RANK_PX = 2400, 400, 120, 22
+"""Slots of a picture, up to which each has its number in it, of a rank up to which they have borders; its height."""
 
 NAMES, COLOURS = ("forward", "backward", "weight gradients"), (0, 1, 6)
 LIGHTEST = 0.45
@@ -55,7 +55,7 @@ def _slots(found: Schedule, which: IntArray, title: str, summary: str) -> Chart:
                 "hovertemplate": "rank %{y}, microbatch %{customdata}, %{fullData.name}<extra></extra>",
                 "marker": {
                     "color": colour(COLOURS[kind]), "opacity": [*map(short, (1 - fade).tolist())],
-                    "line": {"color": "var(--back)", "width": 0.5},
+                    "line": {"color": "var(--back)", "width": 0.5 if which.size <= BORDERED_SLOTS * ranks else 0},
                 },
                 **({"text": numbers, "textposition": "inside", "insidetextanchor": "middle", "textangle": 0}
                    if which.size <= NUMBERED_SLOTS else {}),

@@ -13,7 +13,13 @@ from gpuscale.render.html.page import Cell, Chart, Part, Table
 from gpuscale.render.traffic import STRATEGIES, faults_text, needs_text, verdict
 from gpuscale.units import GB, TB, format_bytes, format_rate, format_seconds
 
-SENT = Axis("GB that a GPU sends in a step", "{:.3g}".format)
+
+def gb_text(size_gb: float) -> str:
+    """Write a size [GB]; what is less than a megabyte only as such."""
+    return f"{size_gb:.3g}" if size_gb >= 0.001 or not size_gb else "<0.001"
+
+
+SENT = Axis("GB that a GPU sends in a step", gb_text)
 SHOWN_COLLECTIVES = 20
 PHASES = {
     "forward": "in the forward pass", "backward": "in the backward pass", "update": "in the update",
@@ -51,7 +57,7 @@ def _phases(report: TrafficReport) -> Table:
         [
             one.phase,
             (format_seconds(one.seconds), one.seconds),
-            *((f"{one.bytes.get(name, 0.0) / GB:.3g}", one.bytes.get(name, 0.0)) for name in levels),
+            *((gb_text(one.bytes.get(name, 0.0) / GB), one.bytes.get(name, 0.0)) for name in levels),
             *((format_rate(one.bytes_per_s.get(name, 0.0)), one.bytes_per_s.get(name, 0.0)) for name in levels),
         ]
         for one in report.network_activity
@@ -127,7 +133,7 @@ def _levels(report: TrafficReport) -> Table:
             one.fabric,
             (f"{one.gpus:,}", one.gpus),
             (format_rate(one.egress_bytes_per_s), one.egress_bytes_per_s),
-            (f"{one.passing_bytes / GB:.3g}", one.passing_bytes),
+            (gb_text(one.passing_bytes / GB), one.passing_bytes),
             (f"{one.switch_bytes / TB:,.4g}", one.switch_bytes),
             (f"{one.utilisation:.1%}", one.utilisation),
         ]
@@ -149,7 +155,7 @@ def _calls(report: TrafficReport) -> Table:
             (f"{one.group_size:,}", one.group_size),
             (format_bytes(one.bytes_per_call), one.bytes_per_call),
             (f"{one.calls_per_step:,.0f}", one.calls_per_step),
-            (f"{one.sent_bytes_per_step / GB:.3g}", one.sent_bytes_per_step),
+            (gb_text(one.sent_bytes_per_step / GB), one.sent_bytes_per_step),
             (format_seconds(one.time_s), one.time_s),
             (format_seconds(one.exposed_s), one.exposed_s),
             (f"{one.busiest_link_utilisation:.0%}", one.busiest_link_utilisation),
