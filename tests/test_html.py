@@ -307,6 +307,19 @@ def test_a_table_sorts_by_click_and_by_key(pages, browser):
     assert browser.complaints() == []
 
 
+NAMED = {"button", "link", "img", "image", "table", "region", "navigation", "figure", "heading", "DisclosureTriangle"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_is_read_out_has_a_name_and_charts_are_one_image_each(pages, browser, name):
+    browser.open(pages[name])
+    nodes = [one for one in browser.send("Accessibility.getFullAXTree")["nodes"] if not one.get("ignored")]
+    roles = [(one["role"]["value"], one.get("name", {}).get("value", "")) for one in nodes]
+    assert [role for role, said in roles if role in NAMED and not said.strip()] == []
+    charts = browser.evaluate(f"{PLOTS}.length")
+    assert sum(role in {"image", "img", "SvgRoot", "graphics-symbol"} for role, _ in roles) == charts
+
+
 def test_the_keyboard_reaches_the_content_first(pages, browser):
     browser.open(pages["plan"])
     browser.press("Tab", 9)
