@@ -154,6 +154,19 @@ def test_settings_are_those_of_an_export(advice, tmp_path):
     assert set(settings) - set(exported) <= {"NCCL_DEBUG", "NCCL_COLLNET_ENABLE"}
 
 
+def test_more_connections_are_for_rings_over_whole_nodes():
+    """What NVIDIA/nccl-tests issue 309 measured is a ring over whole nodes of H100 on InfiniBand, and only that."""
+
+    def variables(**options):
+        layout = options.pop("layout", {})
+        return {one.variable for one in advise(read_subject(options={"gpus": 128, **options}, layout=layout)).settings}
+
+    more = {"NCCL_MIN_CTAS", "NCCL_IB_QPS_PER_CONNECTION"}
+    assert more <= variables(model="llama3-8b", framework="torchtitan")
+    assert not more & variables(model="llama3-8b", framework="torchtitan", cluster="aws-p5")
+    assert not more & variables(model="llama3-70b", layout={"tp": 8})
+
+
 def test_text_markdown_and_json_say_the_same(tmp_path):
     text, answer = gpuscale("advise", *LLAMA), json.loads(gpuscale("advise", *LLAMA, "--json").out)
     assert (text.code, text.err, answer["schema"]) == (0, "", "gpuscale.advise/1")

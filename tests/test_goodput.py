@@ -10,16 +10,18 @@ from command import assert_one_message, gpuscale
 
 from gpuscale import all_studies, goodput, load_study, read_subject
 from gpuscale.errors import InputError, NoAnswerError
+from gpuscale.steptime.offload import host_link_bytes_per_s
 from gpuscale.training.checkpoints import (
     Checkpoint,
     best_interval_s,
+    checkpoint_of,
     daly_interval_s,
     downtime_s,
     exact_interval_s,
     worked_share,
     young_interval_s,
 )
-from gpuscale.training.failures import failure_rate
+from gpuscale.training.failures import failure_rate, rate_spread
 from gpuscale.training.goodput import Conditions, erlang_loss, expected, simulated, worthwhile_spares
 
 LLAMA = {"model": "llama3.1-405b", "gpus": 16384, "gbs": 2048, "seq": 8192}
@@ -297,3 +299,62 @@ def test_a_failure_loses_half_an_interval(small):
     found = goodput(small, failure_rate="bloom", checkpoint_interval=10_800, checkpoint="sync", spares=9)
     crashes_per_s = (1 - found.lost["detection"] - found.lost["restart"]) / found.mtbf_s
     assert found.lost["lost_work"] / crashes_per_s == pytest.approx(5_400, rel=0.02)
+
+
+def test_copies_take_the_links_that_they_cross(small):
+    found, job = goodput(small), small.spec
+    assert found.checkpoint_blocking_s - 2 == pytest.approx(found.checkpoint_bytes_per_gpu / host_link_bytes_per_s(job))
+    assert goodput(small, checkpoint="memory").checkpoint_blocking_s == pytest.approx(found.checkpoint_blocking_s - 2)
+    peer = checkpoint_of("peer", small.rows, job, 1e9, 0.99)
+    network = job.cluster.levels[1]
+    assert peer.commit_s == pytest.approx(peer.bytes_per_gpu / network.link_bytes_per_s / network.link_efficiency)
+    assert (peer.survival, peer.storage_s) == (0.99, pytest.approx(peer.bytes / 1e9))
+
+
+def test_a_restart_reads_the_checkpoint(small):
+    fast = {"restart_time": 0, "detection_time": 0, "spares": 9, "checkpoint_bandwidth": 0.5}
+    found = goodput(small, checkpoint="sync", **fast)
+    assert found.lost["restart"] == pytest.approx(found.checkpoint_write_s / found.mtbf_s, rel=0.01)
+    peer = goodput(small, checkpoint="peer", **fast)
+    read_s = 0.99 * peer.checkpoint_blocking_s + 0.01 * peer.checkpoint_write_s
+    assert peer.lost["restart"] == pytest.approx(read_s / peer.mtbf_s, rel=0.01)
+
+
+def test_the_interval_is_that_of_rates_one_in_ten_machines_exceeds(llama):
+    stated = {"detection_time": 120, "restart_time": 420, "spares": 100}
+    found = goodput(llama, run_days=200, **stated)
+    usual, at = load_study("llama3").per_gpu_day * 1000, {"checkpoint_interval": found.checkpoint_interval_s}
+    for factor, end in ((1, found.effective_ratio_low), (-1, found.effective_ratio_high)):
+        rate = usual * math.exp(factor * 1.2816 * rate_spread())
+        assert goodput(llama, failure_rate=rate, **stated, **at).effective_ratio == pytest.approx(end, abs=0.004)
+    assert failure_rate().spread == rate_spread() == pytest.approx(0.646, abs=0.001)
+    assert (failure_rate("llama3").spread, failure_rate(0.5).spread) == (419**-0.5, 0)
+
+
+def test_spares_are_for_a_rate_that_one_in_ten_machines_exceeds(llama):
+    assert goodput(llama).spares > goodput(llama, failure_rate="llama3").spares > 6
+
+
+def test_checkpoints_wait_for_the_last_one(small):
+    found = goodput(small, failure_rate=400, checkpoint_bandwidth=0.2)
+    least = found.checkpoint_write_s - found.checkpoint_blocking_s
+    assert found.checkpoint_interval_s == pytest.approx(least, abs=found.step_time_s)
+    assert found.checkpoint_interval_s > 2 * found.young_interval_s
+
+
+def test_missing_nodes_share_a_replica_or_hold_several(llama, small):
+    """Of 64 replicas with 32 nodes each, one is missing while 1 to 32 nodes are; of 64 GPUs a node takes 8."""
+    found = goodput(llama, elastic=True, spares=0)
+    assert found.lost["waiting"] == pytest.approx(1 / 64, rel=0.02)
+    found = goodput(small, elastic=True, spares=0)
+    away = failure_rate().takes_a_node * found.interruptions_per_day
+    assert found.lost["waiting"] == pytest.approx(8 / 64 * away, rel=0.01)
+
+
+def test_memory_survives_what_leaves_the_node(llama):
+    kept = checkpoint_of("memory", llama.rows, llama.spec, 1e12, failure_rate("llama3").keeps_memory).survival
+    assert kept == pytest.approx((35 + 56 + 7) / 419)
+    slow = {"checkpoint_bandwidth": 100.0, "spares": 50, "restart_time": 0, "detection_time": 0}
+    memory, peer = (goodput(llama, checkpoint=kind, **slow) for kind in ("memory", "peer"))
+    rolled_back = memory.lost["lost_work"] - peer.lost["lost_work"]
+    assert rolled_back == pytest.approx(0.756 * 1.5 * memory.checkpoint_write_s / memory.mtbf_s, rel=0.06)

@@ -72,6 +72,26 @@ def test_a_capped_gpu_is_one_of_a_capped_cluster(subject):
         stragglers(subject, power_cap=800)
 
 
+def test_slow_hosts_and_losses_are_the_model_evaluated_anew(subject):
+    (host,) = stragglers(subject, slow_host=0.1).parts
+    slow = evaluate(subject.rows, perturbed(subject.spec, {"host": 10.0})).step.step_time_s[0]
+    assert host.step_time_s == slow > subject.estimate.plan.step_time_s
+    (loss,) = stragglers(subject, packet_loss=0.01).parts
+    window = 50e9 * 2 * 5.5e-6 / 4096  # there and back through the spine
+    (rail,) = stragglers(subject, slow_rail=go_back_n_share(0.01, window)).parts
+    assert loss.step_time_s == pytest.approx(rail.step_time_s)
+
+
+def test_other_spreads_change_what_they_are_of(subject):
+    cost, found = subject.estimate.breakdown, {(one.part, one.spread): one for one in stragglers(subject).variation}
+    base = subject.estimate.plan.step_time_s
+    network = math.fsum(cost[name] for name in cost if name.endswith("_comm"))
+    links, hosts = found["link", 0.05], found["host", 0.05]
+    assert links.step_time_s == pytest.approx(base + network * slowest_share(640, 0.05))
+    assert hosts.step_time_s == pytest.approx(base + cost["launch"] * slowest_share(80, 0.05))
+    assert found["gpu", 0.02].step_time_s == pytest.approx(base + cost["waiting"])
+
+
 def test_go_back_n_equals_simulation():
     """A sender with a window of W packets sends all of it again after each loss."""
     loss, window = 2e-3, 122.0

@@ -12,7 +12,7 @@ from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.explain.benchmarks import Benchmark, benchmarks
 from gpuscale.explain.budget import MemoryBudget, memory_budget
 from gpuscale.explain.changes import Changes, change_text, changes_of
-from gpuscale.explain.checklist import Item, checklist, rendezvous
+from gpuscale.explain.checklist import Item, checklist, tuning
 from gpuscale.explain.signs import Sign, signs
 from gpuscale.explain.traffic import AxisTraffic, TrafficReport, traffic_of
 from gpuscale.launch.cluster_files import environment, with_cluster
@@ -179,7 +179,7 @@ def advise(subject: Subject) -> Advice:
         order=_order(subject, placed),
         checklist=tuple(checklist(subject, found, placed, to_measure)),
         benchmarks=to_measure,
-        settings=tuple(_settings(subject)),
+        settings=tuple(_settings(subject, found)),
         signs=slips,
     )
 
@@ -389,8 +389,8 @@ def _order(subject: Subject, placed: PlacedOrder) -> str:
     return f"order {order_text(placed.order)}: {best.reason}"
 
 
-def _settings(subject: Subject) -> Iterator[Setting]:
-    """The environment that an export of the plan sets, each with its reason, and where processes meet."""
+def _settings(subject: Subject, traffic: TrafficReport) -> Iterator[Setting]:
+    """The environment that an export of the plan sets, each with its reason, and what NCCL may gain by."""
     writing = Writing(subject.job, subject.estimate.plan)
     found = environment(writing)
     name = subject.spec.runtime.name.partition("@")[0]
@@ -399,4 +399,4 @@ def _settings(subject: Subject) -> Iterator[Setting]:
         with suppress(NoAnswerError, InputError):
             found = dict(with_cluster(written(target, writing), writing).environment)
     yield from (Setting(variable, value, reason) for variable, (value, reason) in found.items())
-    yield from (Setting(*one) for one in rendezvous(subject))
+    yield from (Setting(*one) for one in tuning(subject, traffic))

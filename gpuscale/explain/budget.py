@@ -3,6 +3,7 @@ SP."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -71,7 +72,7 @@ class BudgetRow:
 
     def groups(self) -> dict[str, float]:
         """Return the parts of the budget, by `GROUPS` [GiB]."""
-        return {name: float(np.sum([self.memory[part] for part in parts])) for name, parts in GROUPS.items()}
+        return {name: math.fsum(self.memory[part] for part in parts) for name, parts in GROUPS.items()}
 
     def name(self, asked: BudgetRow) -> str:
         """Name it by what is changed: `ZeRO-2`, `TP4+SP, norm+mlp`."""

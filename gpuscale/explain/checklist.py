@@ -372,13 +372,29 @@ LINES: tuple[Callable[[Case], Iterator[Item]], ...] = (
 )  # fmt: skip
 
 
-def rendezvous(subject: Subject) -> Iterator[tuple[str, str, str]]:
+MORE_CONNECTIONS = (("NCCL_MIN_CTAS", "24"), ("NCCL_IB_QPS_PER_CONNECTION", "2"))
+"""With which 64 H100 on 8 x 400 Gbit/s took 43.2 rather than 52.7 ms for an AllReduce of 8 GiB (NVIDIA/nccl-tests,
+issue 309)."""
+
+
+def tuning(subject: Subject, traffic: TrafficReport) -> Iterator[tuple[str, str, str]]:
     """Yield variables of NCCL for the first run, and those that would make the step shorter: name, value, reason."""
     spec, plan = subject.spec, subject.estimate.plan
     if spec.gpus == 1 or spec.cluster.gpu.vendor not in LIBRARIES:
         return
     axes = ", ".join(name.upper() for name in ("tp", "cp", "ep", "pp", "dp") if getattr(plan, name) > 1)
     yield "NCCL_DEBUG", "INFO", f"first run alone: cards, channels and algorithms of the groups of {axes}"
+    flat = math.fsum(
+        row.exposed_s
+        for row in traffic.traffic
+        if row.nodes > 1 and row.ranks_per_node == spec.cluster.node_gpus and row.collective != "alltoall"
+    )
+    networks = {level.fabric for level in spec.cluster.levels}
+    if "infiniband" in networks and spec.cluster.gpu.architecture == "hopper" and flat >= 0.01 * plan.step_time_s:
+        why = (
+            f"to try: rings over whole nodes show for {flat / plan.step_time_s:.1%} of the step (nccl-tests issue 309)"
+        )
+        yield from ((name, value, why) for name, value in MORE_CONNECTIONS)
     able = any(level.in_network_reduction for level in spec.cluster.levels if level.fabric not in INSIDE)
     if able and not spec.cluster.sharp:
         for _, remedy in evaluated(subject.job, subject.layout, [Change((), {"sharp": "on"})]):

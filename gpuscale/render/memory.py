@@ -228,7 +228,7 @@ def _cell(part: Sequence[tuple[Moment, float]], level: float) -> str:
     fullest = max((one for one, _ in part), key=lambda one: one.memory_gib)
     total = 0.0
     for name, components in GROUPS.items():
-        total += sum(fullest.memory[component] for component in components)
+        total += math.fsum(fullest.memory[component] for component in components)
         if total >= level:
             return MARKS[name]
     return " "
