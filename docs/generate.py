@@ -39,6 +39,7 @@ MEMORY_RULES = (
     (OUT_OF_MEMORY, "the fullest stage needs more than the usable memory"),
 )
 UNSEEN = {
+    "pipeline_layout": "string",
     "nic_fabric": "string", "own_presets.<name>": "array",
     "notes": "string", "output": "string", "left_out": "string", "aliases": "string", "pools": "object",
     "unmeasured": "string", "wide_under": "string", "file": "string", "line": "integer",
