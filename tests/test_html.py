@@ -29,6 +29,7 @@ COMMANDS = {
     "frontier": ("plan", "--model", "llama3-8b", "--gpus", "16,32", "--pareto", "tokens_per_s,memory", "--top", 8),
     "robust": ("plan", "--model", "mixtral-8x7b", "--gpus", 64, "--robust", "--why", "tp=8", "--top", 4),
     "sweep": ("collective", "allreduce", "--sweep", "8B..1GB", "--factor", 4, "--gpus", 16, "--cluster", "aws-p5"),
+    "goodput": ("goodput", *JOB, "--spares", 1),
     "validate": ("validate", DATA / "published_runs.csv"),
     "kernels": ("validate", DATA / "published_kernels.csv"),
 }
@@ -149,6 +150,7 @@ def test_sections_follow_what_was_asked(pages):
     assert {"Why", "Changes", "Step time", "Memory", "Pipeline", "Traffic"} <= set(titles["explain"])
     assert titles["compare"] == ["Both plans", "Time", "Memory"]
     assert {"Other conditions", "The layout asked about"} <= set(titles["robust"]) - set(titles["plan"])
+    assert titles["goodput"] == ["Interval", "Losses", "Facts", "Assumptions"]
     assert titles["sweep"] == ["Bandwidth", "Time", "Sizes", "Levels", "Assumptions"]
     assert {"Predicted and measured", "Errors", "Coverage"} <= set(titles["validate"])
 
