@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from gpuscale.cli.options import (
+    Html,
     Json,
     LaunchFiles,
     PlanFile,
     Variables,
     Verbose,
     option,
+    page_fills_stdout,
     part,
+    save_page,
     takes,
     variables,
     with_flags,
@@ -33,6 +36,7 @@ def goodput(
     despite_rules: DespiteRules = False,
     launch_files: LaunchFiles = None,
     var: Variables = None,
+    html: Html = None,
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
@@ -47,7 +51,11 @@ def goodput(
     job, values = (part(given, JobOptions), part(given, Layout)), variables(var, launch_files)
     subject = read_subject(plan_file, *job, launch_files, values, despite_rules=despite_rules)
     rates = read(Question, part(given, Question)).rate
+    streamed = page_fills_stdout(html, other=json)
     result = find(subject, run_days=days, rates=rates, **part(given, Recovery))
+    save_page(html, result)
+    if streamed:
+        return
     if json:
         print_json("goodput", result)
     else:

@@ -21,15 +21,18 @@ SHORT = 52
 def rate_blocks(rates: Mapping[str, Rate], *, verbose: bool = False) -> tuple[Block, ...]:
     """The rates as a table with the head of each source; or with `verbose` as a list with all of it."""
     if verbose:
-        return ([(name, rate_text(rate)) for name, rate in rates.items()],)
+        return (rates_in_full(rates),)
     old = f"{OLD_MARK} {OLD} ({RELEASED}); " if any(rate.old for rate in rates.values()) else ""
     return _table(rates), f"{old}sources in full: verbose, or JSON"
 
 
-def rate_text(rate: Rate) -> str:
-    """Say a rate with its source and date."""
-    dated = f", {rate.date}{', over a year old' if rate.old else ''}" if rate.date else ""
-    return f"{rate.value:.4g}: {rate.source}{dated}"
+def rates_in_full(rates: Mapping[str, Rate]) -> list[tuple[str, str]]:
+    """Say each rate with its source and date."""
+    dates = {
+        name: f", {rate.date}{', over a year old' if rate.old else ''}" * bool(rate.date)
+        for name, rate in rates.items()
+    }
+    return [(name, f"{rate.value:.4g}: {rate.source}{dates[name]}") for name, rate in rates.items()]
 
 
 def short_source(source: str) -> str:
