@@ -58,6 +58,7 @@ COMMANDS = {
         "placement --cluster FILE --gpus 32 --tp 4 --pp 2 --json",
         "advise --model llama3-8b --gpus 32 --tp 4 --pp 2 --cluster FILE",
         "explain --traffic --model mixtral-8x7b --gpus 32 --tp 2 --pp 2 --ep 4 --despite-rules --cluster FILE",
+        "explain --model mixtral-8x7b --gpus 32 --tp 2 --pp 2 --ep 4 --despite-rules --cluster FILE",
         "placement --cluster FILE --gpus 16 --tp 2 --ranks out.csv --slurm out.txt",
         "estimate --model llama3-8b --gpus 16 --tp 2 --cluster FILE --json",
         "plan --model llama3-8b --gpus 8 --tp 1,8 --pp 1 --cp 1 --zero 1 --cluster FILE",

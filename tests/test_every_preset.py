@@ -42,6 +42,7 @@ def commands():
         yield ("train-time", "--model", "llama3-8b", "--gpus", 64, *cluster, "--tokens", "15T")
         yield ("advise", "--model", "mixtral-8x7b", "--gpus", 64, "--ep", 8, *cluster)
         yield ("explain", "--traffic", "--model", "mixtral-8x7b", "--gpus", 64, "--ep", 8, *cluster)
+        yield ("explain", "--model", "mixtral-8x7b", "--gpus", 64, "--ep", 8, *cluster)
         yield ("plan", "--model", "mixtral-8x7b", "--gpus", 64, *cluster, "--html", "/dev/null")
         yield ("placement", "--gpus", 64, *cluster, "--tp", 2, "--pp", 2, "--best")
         for operation in COLLECTIVES:
@@ -55,6 +56,7 @@ def commands():
             yield ("plan", "--model", model, "--gpus", 16, "--framework", name, "--robust", "--top", 2)
             yield ("memory", "--model", model, "--gpus", 16, "--framework", name, "--timeline")
             yield ("schedule", "--model", model, "--gpus", 16, "--framework", name, "--pp", 2)
+            yield ("explain", "--model", model, "--gpus", 16, "--framework", name)
 
 
 ALL = list(commands())

@@ -28,8 +28,13 @@ PINNED = (
     {"model": "mixtral-8x22b", "gpus": 128, "set": "leaf.link_gb_per_s=25", "grad_dtype": "bf16"},
     {"tp": 4, "dp": 8, "pp": 4, "ep": 8},
 )
+REDUCED = {"model": "llama3.1-405b", "gpus": 2048, "framework": "generic", "seq": 8192, "grad_reduce": "last"}, {
+    "tp": 8, "pp": 16, "vpp": 8, "zero": 2,
+}  # fmt: skip
 JOBS = pytest.mark.parametrize(
-    "asked", [LLAMA, DEEPSEEK, ZERO3, UNFIT, PINNED], ids=["llama", "deepseek", "zero3", "unfit", "pinned"]
+    "asked",
+    [LLAMA, DEEPSEEK, ZERO3, UNFIT, PINNED, REDUCED],
+    ids=["llama", "deepseek", "zero3", "unfit", "pinned", "reduced"],
 )
 
 

@@ -20,6 +20,7 @@ from gpuscale.layouts.pins import Pins, recompute_text
 from gpuscale.layouts.space import divisors, ways_to_recompute
 from gpuscale.planning.jobs import Presets, build_job
 from gpuscale.planning.planfile import replaced
+from gpuscale.planning.plans import zero_contradicts
 from gpuscale.planning.remedies import Change, Tried, tried
 from gpuscale.planning.variants import full_values
 from gpuscale.presets.frameworks import load_framework
@@ -127,6 +128,10 @@ class Changes(NamedTuple):
         best_of = min(FITS.index(self.now.fit), FITS.index("tight"))
         return not one.broken and FITS.index(one.fit) <= best_of
 
+    def pays(self, one: Tried) -> bool:
+        """Whether a change may run and gains; of a plan that does not fit, whether it then fits."""
+        return self.may_run(one) and (self.now.fit == "no" or self.gain(one) >= LEAST_GAIN)
+
 
 def changes_of(subject: Subject) -> Changes:
     """Evaluate all single changes of a plan."""
@@ -137,7 +142,8 @@ def changes_of(subject: Subject) -> Changes:
         done, plan = subject.evaluation, subject.estimate.plan
         now = now._replace(fit=plan.fit, memory_gib=plan.memory_gib, step_time_s=plan.step_time_s)
         now = now._replace(seconds=done.step.components[:, 0])
-    others = (one for one in found if one.change.kind and (one.row != now.row or one.spec != now.spec))
+    found = [one for one in found if one.change.kind and zero_contradicts(subject.job, one.row["zero"]) is None]
+    others = (one for one in found if one.row != now.row or one.spec != now.spec)
     return Changes(subject, now, tuple(others))
 
 
@@ -161,7 +167,9 @@ def _of_job(subject: Subject) -> Iterator[Change]:
     if seconds["ep_comm"] + seconds["launch"] >= worth_s:
         yield from (Change(("dispatcher",), {"dispatcher": name}) for name in DISPATCHERS)
     if seconds["launch"] >= worth_s:
-        yield from (Change(("cuda_graphs",), {"cuda_graphs": name}) for name in ("partial", "full"))
+        known = not spec.model.is_moe or spec.runtime.routing == "dropping"  # the CPU need not wait for sizes
+        kinds = ("partial", "full") if known else ("partial",)
+        yield from (Change(("cuda_graphs",), {"cuda_graphs": name}) for name in kinds)
     if between_s >= worth_s:
         yield from (Change((name,), {name: "on"}) for name in ("sharp", "nvls"))
     if spec.runtime.compile is False:
@@ -206,11 +214,11 @@ def suggestions(changes: Changes, spelled: Spelling) -> tuple[Suggestion, ...]:
 
     Of a plan that does not fit they are the changes with which it does, the fastest first, also slower ones.
     """
-    able = [one for one in changes.every if changes.may_run(one)]
+    able = [one for one in changes.every if changes.pays(one)]
     kinds: set[tuple[str, ...]] = set()
     found: list[Suggestion] = []
     for one in sorted(able, key=lambda one: (-changes.gain(one), len(one.options))):
-        if (changes.gain(one) >= LEAST_GAIN or changes.now.fit == "no") and one.change.kind not in kinds:
+        if one.change.kind not in kinds:
             kinds.add(one.change.kind)
             found.append(_suggestion(changes, one, spelled))
         if len(found) == SHOWN:
@@ -247,7 +255,7 @@ def rejected(changes: Changes, names: Sequence[str]) -> tuple[Rejected, ...]:
             more = one.row.get(name, 0) > changes.now.row.get(name, 0)
             if more not in nearest or _nearer(changes, one, nearest[more]):
                 nearest[more] = one
-        against = [one for one in nearest.values() if not (changes.may_run(one) and changes.gain(one) >= LEAST_GAIN)]
+        against = [one for one in nearest.values() if not changes.pays(one)]
         found += [Rejected(name, change_text(changes, one), *_against(changes, one)) for one in against]
     return tuple(found)
 
@@ -323,8 +331,12 @@ def _value(one: Tried, name: str) -> str:
 def all_options(subject: Subject, one: Tried | None = None) -> dict[str, Any]:
     """Return options of `estimate` that ask for a plan, or for it with a change, without those that say nothing new."""
     request = dict(subject.job.request)
-    needed = {name: request[name] for name in ("model", "gpus", "cluster")}
-    plain = _request(subject, needed | {name: request[name] for name in ("framework", "set") if name in request})
+    needed: dict[str, Any] = {
+        name: request[name] for name in ("model", "gpus", "cluster", "framework", "set") if name in request
+    }
+    if needed["framework"] == JobOptions.model_fields["framework"].default:
+        del needed["framework"]
+    plain = _request(subject, needed)
     kept = needed | {name: value for name, value in request.items() if plain.get(name) != value}
     if _request(subject, kept) != request:  # one of them decides what another is by default
         kept = request

@@ -272,18 +272,23 @@ def _conditions(job: JobSpec) -> Iterator[Condition]:
     )
     yield Condition(
         "batch",
-        (1 / TOKENS, TOKENS),
+        _whole_ends(batch),
         True,
         lambda factor: replace(job, global_batch_size=int(batch * factor)),
         lambda factor: f"{batch:,} -> {int(batch * factor):,} sequences",
     )
     yield Condition(
         "sequence",
-        (1 / TOKENS, TOKENS),
+        _whole_ends(sequence),
         True,
         lambda factor: replace(job, sequence=int(sequence * factor)),
         lambda factor: f"{sequence:,} -> {int(sequence * factor):,} tokens",
     )
+
+
+def _whole_ends(number: int) -> tuple[float, ...]:
+    """Factors on a number of sequences or tokens that leave it whole."""
+    return tuple(factor for factor in (1 / TOKENS, TOKENS) if (number * factor).is_integer())
 
 
 def _bandwidth(job: JobSpec, quantity: str, *, inside: bool) -> Condition:

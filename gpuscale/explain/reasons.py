@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuscale.explain.changes import Rejected, Spelling, Suggestion, changes_of, rejected, suggestions, unspelled
 from gpuscale.explain.choice import Field, Flip, Standing, field_of, flips, standing
 from gpuscale.explain.thresholds import Threshold, thresholds
 from gpuscale.launch.subject import Subject
+from gpuscale.planning.layouts import layout_text
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
 from gpuscale.units import format_seconds
 
@@ -60,12 +62,7 @@ def reasons(subject: Subject, spelled: Spelling = unspelled) -> Reasons:
     changes, field, limits = changes_of(subject), field_of(subject), thresholds(subject)
     against = rejected(changes, NEIGHBOURS)
     turns = () if field is None else flips(field)
-    said = (
-        what_binds(subject),
-        *_communication(subject),
-        *(threshold_text(one) for one in limits if not one.holds),
-        *_place(subject, field),
-    )
+    said = (what_binds(subject), *_communication(subject), *missed(limits), *_place(subject, field))
     return Reasons(said, limits, suggestions(changes, spelled), against, turns)
 
 
@@ -90,10 +87,15 @@ def losses(subject: Subject) -> list[tuple[str, float]]:
     return sorted(found, key=lambda one: -one[1])
 
 
-def threshold_text(one: Threshold) -> str:
-    """Say how far a plan is from a threshold."""
-    name, bound = one.name[0].upper() + one.name[1:], "at most " if one.at_most else ""
-    return f"{name}: {_number(one.now)}, {bound}{_number(one.needed)} needed: {one.meaning}."
+def missed(limits: Sequence[Threshold]) -> list[str]:
+    """Say by how much thresholds are missed, of each kind the first."""
+    found: dict[str, str] = {}
+    for one in limits:
+        if not one.holds:
+            needed = f"{_number(one.needed)} {'at most' if one.at_most else 'needed'}"
+            name = f"{one.name[0].upper()}{one.name[1:]}"
+            found.setdefault(name.partition("]")[0], f"{name}: {_number(one.now)} ({needed}): {one.meaning}.")
+    return list(found.values())
 
 
 def _communication(subject: Subject) -> tuple[str, ...]:
@@ -117,14 +119,16 @@ def _place(subject: Subject, field: Field | None) -> tuple[str, ...]:
     if field is None:
         return ("No plan of this job fits: `gpuscale plan` says what comes nearest.",)
     one = standing(subject, field)
-    return tuple(_standing_text(one, plan.fit))
+    return tuple(_standing_text(one, plan.fit, layout_text(subject.rows.row(0))))
 
 
-def _standing_text(one: Standing, fit: str) -> list[str]:
+def _standing_text(one: Standing, fit: str, own: str) -> list[str]:
     best = f"{one.best} ({format_seconds(one.best_step_time_s)})"
     why = f": {', '.join(one.why)}" if one.why else ""
     said = []
-    if one.is_best:
+    if one.best == own:
+        said.append("It is the first choice of its job.")
+    elif one.is_best:
         said.append(f"No plan that fits is more than 1% faster; the first choice is {best}.")
     elif one.behind < 0:
         said.append(f"It is {-100 * one.behind:.1f}% faster than {best}, the best that fits, but does not fit.")

@@ -140,13 +140,9 @@ def job_from(path: Path | None, options: Mapping[str, Any], layout: Mapping[str,
 def estimate_layout(job: Job, layout: Mapping[str, Any], *, despite_rules: bool = False) -> Estimate:
     """Evaluate one layout of a job that is already built."""
     rows = fixed_layout(job.spec, layout)
-    if int(rows.zero[0]) == {"always": 2, "never": 3}.get(str(job.request.get("reshard"))):
-        hint = "ZeRO-3 gives parameters back, ZeRO-2 keeps them: leave out one of the two"
-        message = f"`reshard={job.request['reshard']}` and ZeRO-{int(rows.zero[0])} exclude each other"
-        raise InputError(message, hint=hint)
-    if rows.zero[0] < 2 and job.request.get("grad_reduce"):
-        hint = "ZeRO-0 and 1 reduce gradients once per step: leave it out, or take ZeRO-2 or 3"
-        raise InputError(f"`grad_reduce` says nothing of ZeRO-{int(rows.zero[0])}", field="grad_reduce", hint=hint)
+    contradiction = zero_contradicts(job, int(rows.zero[0]))
+    if contradiction is not None:
+        raise contradiction
     broken = broken_rules(rows, job.spec)
     if despite_rules and not any(rule.code in FATAL for rule in broken):
         job = job._replace(notes=(*job.notes, *(f"breaks a rule: {rule.text} ({rule.code})" for rule in broken)))
@@ -159,6 +155,17 @@ def estimate_layout(job: Job, layout: Mapping[str, Any], *, despite_rules: bool 
         raise illegal(layout, job, broken, place, hint)
     found = describe(job, rows, evaluate(rows, job.spec))
     return found if broken or found.plan.fit == "fits" else replace(found, remedies=remedies(job, layout))
+
+
+def zero_contradicts(job: Job, zero: int) -> InputError | None:
+    """Return what is wrong where options of a job say otherwise than a ZeRO stage, or nothing of it."""
+    if zero == {"always": 2, "never": 3}.get(str(job.request.get("reshard"))):
+        hint = "ZeRO-3 gives parameters back, ZeRO-2 keeps them: leave out one of the two"
+        return InputError(f"`reshard={job.request['reshard']}` and ZeRO-{zero} exclude each other", hint=hint)
+    if zero < 2 and job.request.get("grad_reduce"):
+        hint = "ZeRO-0 and 1 reduce gradients once per step: leave it out, or take ZeRO-2 or 3"
+        return InputError(f"`grad_reduce` says nothing of ZeRO-{zero}", field="grad_reduce", hint=hint)
+    return None
 
 
 def save_plan(path: Path, result: PlanResult, rank: int) -> None:

@@ -25,6 +25,11 @@ LOST = {
 ELASTIC = {"waiting": "replicas missing"}
 
 
+def names_of(result: Goodput) -> dict[str, str]:
+    """Return what the time is lost to, by key."""
+    return LOST | (ELASTIC if result.elastic else {})
+
+
 def draw_goodput(result: Goodput, plan: PlanRow) -> None:
     """Print the share that counts, where the rest goes, and its curve over the checkpoint interval.
 
@@ -32,32 +37,33 @@ def draw_goodput(result: Goodput, plan: PlanRow) -> None:
         plan: what it is about.
     """
     draw(
-        f"{_goodput_verdict(result)}{fit_text(plan)}",
+        f"{goodput_verdict(result)}{fit_text(plan)}",
         _losses(result),
-        _facts(result),
+        facts(result),
         _curve(result),
-        _rates(result.assumptions),
+        rates_said(result.assumptions),
     )
 
 
-def _goodput_verdict(result: Goodput) -> str:
+def goodput_verdict(result: Goodput) -> str:
+    """Say which share counts, how often to write a checkpoint, and of which plan."""
     low, high = result.effective_ratio_low, result.effective_ratio_high
     return (
-        f"{result.model} on {result.gpus:,} GPUs: {_ratio(result.effective_ratio)} of the time counts "
-        f"({_ratio(low)} to {_ratio(high)} in 8 of 10 runs), with a checkpoint every "
+        f"{result.model} on {result.gpus:,} GPUs: {ratio_text(result.effective_ratio)} of the time counts "
+        f"({ratio_text(low)} to {ratio_text(high)} in 8 of 10 runs), with a checkpoint every "
         f"{format_duration(result.checkpoint_interval_s)}\n"
         f"{result.layout}: {format_seconds(result.step_time_s)} per step, "
         f"{plural(result.checkpoint_interval_steps, 'step')} between checkpoints"
     )
 
 
-def _ratio(share: float) -> str:
+def ratio_text(share: float) -> str:
     """Say a share so that it is not taken for all."""
     return f"{share:.1%}" if share < 0.99 else f"{share:.2%}"
 
 
 def _losses(result: Goodput) -> Table:
-    names, days = LOST | (ELASTIC if result.elastic else {}), result.run_s / DAY_S
+    names, days = names_of(result), result.run_s / DAY_S
     shares = {names[name]: share for name, share in result.lost.items()} | {"in all": 1 - result.effective_ratio}
     rows = []
     for name, share in shares.items():
@@ -68,7 +74,8 @@ def _losses(result: Goodput) -> Table:
     return table(rows)
 
 
-def _facts(result: Goodput) -> list[tuple[str, str]]:
+def facts(result: Goodput) -> list[tuple[str, str]]:
+    """Say how often the job fails, what a checkpoint takes, and how many nodes stand by."""
     size, each = format_bytes(result.checkpoint_bytes), format_bytes(result.checkpoint_bytes_per_gpu)
     wait = format_duration(result.checkpoint_blocking_s)
     nodes = result.gpus / result.node_gpus
@@ -100,7 +107,7 @@ def _curve(result: Goodput) -> str:
     return scatter(*axes, marks, output_width())
 
 
-def _rates(rates: Mapping[str, Rate]) -> list[tuple[str, str]]:
+def rates_said(rates: Mapping[str, Rate]) -> list[tuple[str, str]]:
     """Say each rate with its source and date."""
     shown = []
     for name, rate in rates.items():
@@ -122,7 +129,7 @@ def draw_stragglers(result: Stragglers, plan: PlanRow, *, spell: Callable[[str],
         _parts(result),
         _variation(result),
         spell(_explained(result)),
-        _rates(result.assumptions),
+        rates_said(result.assumptions),
     )
 
 
