@@ -10,6 +10,7 @@ or more than `MAX_MIB`.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from processes import take
@@ -19,6 +20,7 @@ PLAN = ("plan", "--gpus", "2048", "--model", "deepseek-v3")
 LIMITS = {
     ("--help",): 2.6,
     ("plan", "--model", "llama3-70b", "--gpus", "640"): 3.2,
+    ("plan", "--model", "llama3-70b", "--gpus", "640", "--html", os.devnull): 6.0,
     PLAN: 5.8,
     (*PLAN, "--space", "full"): 12.0,
 }

@@ -29,6 +29,7 @@ COMMANDS = {
     "frontier": ("plan", "--model", "llama3-8b", "--gpus", "16,32", "--pareto", "tokens_per_s,memory", "--top", 8),
     "robust": ("plan", "--model", "mixtral-8x7b", "--gpus", 64, "--robust", "--why", "tp=8", "--top", 4),
     "sweep": ("collective", "allreduce", "--sweep", "8B..1GB", "--factor", 4, "--gpus", 16, "--cluster", "aws-p5"),
+    "goodput": ("goodput", *JOB, "--spares", 1),
     "validate": ("validate", DATA / "published_runs.csv"),
     "kernels": ("validate", DATA / "published_kernels.csv"),
 }
@@ -149,6 +150,7 @@ def test_sections_follow_what_was_asked(pages):
     assert {"Why", "Changes", "Step time", "Memory", "Pipeline", "Traffic"} <= set(titles["explain"])
     assert titles["compare"] == ["Both plans", "Time", "Memory"]
     assert {"Other conditions", "The layout asked about"} <= set(titles["robust"]) - set(titles["plan"])
+    assert titles["goodput"] == ["Interval", "Losses", "Facts", "Assumptions"]
     assert titles["sweep"] == ["Bandwidth", "Time", "Sizes", "Levels", "Assumptions"]
     assert {"Predicted and measured", "Errors", "Coverage"} <= set(titles["validate"])
 
@@ -305,6 +307,19 @@ def test_a_table_sorts_by_click_and_by_key(pages, browser):
     assert sorting(browser)[recompute] == "ascending"
     assert column(browser, recompute) == sorted(column(browser, recompute))
     assert browser.complaints() == []
+
+
+NAMED = {"button", "link", "img", "image", "table", "region", "navigation", "figure", "heading", "DisclosureTriangle"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_is_read_out_has_a_name_and_charts_are_one_image_each(pages, browser, name):
+    browser.open(pages[name])
+    nodes = [one for one in browser.send("Accessibility.getFullAXTree")["nodes"] if not one.get("ignored")]
+    roles = [(one["role"]["value"], one.get("name", {}).get("value", "")) for one in nodes]
+    assert [role for role, said in roles if role in NAMED and not said.strip()] == []
+    charts = browser.evaluate(f"{PLOTS}.length")
+    assert sum(role in {"image", "img", "SvgRoot", "graphics-symbol"} for role, _ in roles) == charts
 
 
 def test_the_keyboard_reaches_the_content_first(pages, browser):

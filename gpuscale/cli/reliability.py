@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from gpuscale.cli.options import Json, LaunchFiles, PlanFile, Variables, option, part, takes, variables, with_flags
+from gpuscale.cli.options import (
+    Html,
+    Json,
+    LaunchFiles,
+    PlanFile,
+    Variables,
+    Verbose,
+    option,
+    page_fills_stdout,
+    part,
+    save_page,
+    takes,
+    variables,
+    with_flags,
+)
 from gpuscale.cli.questions import DespiteRules
 from gpuscale.render.output import print_json
 from gpuscale.request import JobOptions, Layout, Question, Recovery, Slow, read
@@ -22,6 +36,8 @@ def goodput(
     despite_rules: DespiteRules = False,
     launch_files: LaunchFiles = None,
     var: Variables = None,
+    html: Html = None,
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Say how often to write checkpoints, and which share of the time counts: failures, restarts, repairs.
@@ -35,11 +51,15 @@ def goodput(
     job, values = (part(given, JobOptions), part(given, Layout)), variables(var, launch_files)
     subject = read_subject(plan_file, *job, launch_files, values, despite_rules=despite_rules)
     rates = read(Question, part(given, Question)).rate
+    streamed = page_fills_stdout(html, other=json)
     result = find(subject, run_days=days, rates=rates, **part(given, Recovery))
+    save_page(html, result)
+    if streamed:
+        return
     if json:
         print_json("goodput", result)
     else:
-        draw_goodput(result, subject.estimate.plan)
+        draw_goodput(result, subject.estimate.plan, verbose=verbose)
 
 
 @takes(JobOptions, Layout, Slow, Recovery, optional=True, only=SLOW)
@@ -49,6 +69,7 @@ def stragglers(
     despite_rules: DespiteRules = False,
     launch_files: LaunchFiles = None,
     var: Variables = None,
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Say what a slow GPU, node, host or link costs a job, and whether it is cheaper to leave it out.
@@ -65,4 +86,4 @@ def stragglers(
     if json:
         print_json("stragglers", result)
     else:
-        draw_stragglers(result, subject.estimate.plan, spell=with_flags)
+        draw_stragglers(result, subject.estimate.plan, verbose=verbose, spell=with_flags)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from rich.table import Table
 
-from gpuscale.presets.rates import Rate
 from gpuscale.render.console import draw, output_width, scatter, table
+from gpuscale.render.rates import rate_blocks
 from gpuscale.render.training import fit_text
 from gpuscale.results import PlanRow
 from gpuscale.training.failures import DAY_S
@@ -25,39 +25,46 @@ LOST = {
 ELASTIC = {"waiting": "replicas missing"}
 
 
-def draw_goodput(result: Goodput, plan: PlanRow) -> None:
+def names_of(result: Goodput) -> dict[str, str]:
+    """Return what the time is lost to, by key."""
+    return LOST | (ELASTIC if result.elastic else {})
+
+
+def draw_goodput(result: Goodput, plan: PlanRow, *, verbose: bool = False) -> None:
     """Print the share that counts, where the rest goes, and its curve over the checkpoint interval.
 
     Args:
         plan: what it is about.
+        verbose: say sources in full.
     """
     draw(
-        f"{_goodput_verdict(result)}{fit_text(plan)}",
+        f"{goodput_verdict(result)}{fit_text(plan)}",
         _losses(result),
-        _facts(result),
+        facts(result),
         _curve(result),
-        _rates(result.assumptions),
+        *rate_blocks(result.assumptions, verbose=verbose),
     )
 
 
-def _goodput_verdict(result: Goodput) -> str:
+def goodput_verdict(result: Goodput) -> str:
+    """Say which share counts, how often to write a checkpoint, and of which plan."""
     low, high = result.effective_ratio_low, result.effective_ratio_high
     return (
-        f"{result.model} on {result.gpus:,} GPUs: {_ratio(result.effective_ratio)} of the time counts "
-        f"({_ratio(low)} to {_ratio(high)} in 8 of 10 runs), with a checkpoint every "
+        f"{result.model} on {result.gpus:,} GPUs: {ratio_text(result.effective_ratio)} of the time counts "
+        f"({ratio_text(low)} to {ratio_text(high)} in 8 of 10 runs), with a checkpoint every "
         f"{format_duration(result.checkpoint_interval_s)}\n"
         f"{result.layout}: {format_seconds(result.step_time_s)} per step, "
         f"{plural(result.checkpoint_interval_steps, 'step')} between checkpoints"
     )
 
 
-def _ratio(share: float) -> str:
+def ratio_text(share: float) -> str:
     """Say a share so that it is not taken for all."""
     return f"{share:.1%}" if share < 0.99 else f"{share:.2%}"
 
 
 def _losses(result: Goodput) -> Table:
-    names, days = LOST | (ELASTIC if result.elastic else {}), result.run_s / DAY_S
+    names, days = names_of(result), result.run_s / DAY_S
     shares = {names[name]: share for name, share in result.lost.items()} | {"in all": 1 - result.effective_ratio}
     rows = []
     for name, share in shares.items():
@@ -68,7 +75,8 @@ def _losses(result: Goodput) -> Table:
     return table(rows)
 
 
-def _facts(result: Goodput) -> list[tuple[str, str]]:
+def facts(result: Goodput) -> list[tuple[str, str]]:
+    """Say how often the job fails, what a checkpoint takes, and how many nodes stand by."""
     size, each = format_bytes(result.checkpoint_bytes), format_bytes(result.checkpoint_bytes_per_gpu)
     wait = format_duration(result.checkpoint_blocking_s)
     nodes = result.gpus / result.node_gpus
@@ -100,20 +108,14 @@ def _curve(result: Goodput) -> str:
     return scatter(*axes, marks, output_width())
 
 
-def _rates(rates: Mapping[str, Rate]) -> list[tuple[str, str]]:
-    """Say each rate with its source and date."""
-    shown = []
-    for name, rate in rates.items():
-        dated = f" ({rate.date}{', over a year old' if rate.old else ''})" if rate.date else ""
-        shown.append((name, f"{rate.value:.4g}: {rate.source}{dated}"))
-    return shown
-
-
-def draw_stragglers(result: Stragglers, plan: PlanRow, *, spell: Callable[[str], str] = str) -> None:
+def draw_stragglers(
+    result: Stragglers, plan: PlanRow, *, verbose: bool = False, spell: Callable[[str], str] = str
+) -> None:
     """Print what slow parts cost, and what other spreads of like parts would.
 
     Args:
         plan: what it is about.
+        verbose: say sources in full.
         spell: from options in backticks to how they are given.
     """
     first = result.parts[0]
@@ -122,7 +124,7 @@ def draw_stragglers(result: Stragglers, plan: PlanRow, *, spell: Callable[[str],
         _parts(result),
         _variation(result),
         spell(_explained(result)),
-        _rates(result.assumptions),
+        *rate_blocks(result.assumptions, verbose=verbose),
     )
 
 

@@ -19,7 +19,7 @@ COLOURS = 10
 BAR_PX, REST_PX, PLANE_PX = 32, 60, 380
 """Height of a bar, of the axis below, and of a chart of points."""
 
-LONGEST_NAME = 36
+LONGEST_NAME = 44
 DECADES = 50.0
 """Ratio of the ends of a logarithmic axis from which on it names powers of ten alone."""
 

@@ -42,7 +42,7 @@
 
   // Charts: colours are those of the style sheet, light or dark.
   const plots = [...document.querySelectorAll("figure.chart")].map((figure) => ({
-    at: figure.querySelector(".plot"),
+    at: figure.querySelector(".plot > div"),
     drawn: JSON.parse(figure.querySelector("script").textContent),
   }));
   const config = { displayModeBar: false, responsive: true, doubleClick: "reset", showTips: false };
@@ -100,7 +100,7 @@
   }
 
   draw();
-  root.classList.add("drawn");
+  document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // where plotly measures texts
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
   addEventListener("beforeprint", () => {
     root.classList.add("printing");

@@ -183,10 +183,11 @@ def _chart(chart: Chart) -> str:
     drawn = {"data": chart.data, "layout": chart.layout}
     data = json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
-        f'<figure class="chart">\n<figcaption><h3>{text(chart.title)}</h3><p>{text(chart.summary)}</p></figcaption>\n'
-        f"{_legend(chart)}"
+        f'<figure class="chart" aria-label="{text(chart.title)}">\n'
+        f"<figcaption><h3>{text(chart.title)}</h3><p>{text(chart.summary)}</p></figcaption>\n{_legend(chart)}"
         f'<div class="plot" role="img" aria-label="{text(chart.title)}. {text(chart.summary)}" '
-        f'style="height:{chart.height}px"></div>\n<script type="application/json">{data}</script>\n'
+        f'style="height:{chart.height}px"><div aria-hidden="true"></div></div>\n'
+        f'<script type="application/json">{data}</script>\n'
         f"<details><summary>The numbers of this chart</summary>\n{_table(chart.numbers)}\n</details>\n</figure>"
     )
 

@@ -20,6 +20,7 @@ from gpuscale.render.html.subjects import (
     step_parts,
     step_waterfall,
 )
+from gpuscale.render.html.trees import memory_chart
 from gpuscale.render.plan import (
     TIE_MARK,
     TIE_TEXT,
@@ -40,8 +41,6 @@ from gpuscale.units import format_count, format_seconds, plural
 
 SHOWN_PLANS, DRAWN_PLANS = 300, 8
 """Plans in the table, and in charts that compare their parts."""
-
-MEMORY = Axis("GiB per GPU", "{:.1f}".format)
 
 COLUMNS = (
     "ZeRO", "micro batch", "step time", "MFU", "GiB", "tokens/s", "TFLOP/s per GPU", "exposed comm", "bubble",
@@ -220,15 +219,6 @@ def _step_parts(result: PlanResult, subject: Subject) -> list[Part]:
     return [*parts, *step_parts(subject)]
 
 
-def memory_bars(shown: Sequence[Estimate]) -> list[Bar]:
-    """Memory at the fullest stage by component, in plans side by side."""
-    names = list(dict.fromkeys(name for one in shown for name in one.memory))
-    return [
-        Bar(name.replace("_", " "), index, [one.memory.get(name, 0.0) for one in shown])
-        for index, name in enumerate(names)
-    ]
-
-
 def memory_parts(result: PlanResult) -> list[Part]:
     """Memory of the first plans, by component, beside the limit; and how full the stages of the first are."""
     shown = result.estimates[:DRAWN_PLANS]
@@ -238,7 +228,8 @@ def memory_parts(result: PlanResult) -> list[Part]:
         f"#1 needs {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at its fullest stage ({plan.peak_stage})."
     )
     names = [f"#{one.rank} {degrees_text(one)}" for one in result.plans[: len(shown)]]
-    return [stacked("Memory at the fullest stage", said, names, memory_bars(shown), MEMORY, limits)]
+    sizes = [{name.replace("_", " "): gib for name, gib in one.memory.items()} for one in shown]
+    return [memory_chart("Memory at the fullest stage", said, names, sizes, limits)]
 
 
 def evidence_parts(result: PlanResult) -> list[Part]:

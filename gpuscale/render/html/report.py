@@ -11,15 +11,17 @@ from gpuscale.explain.comparison import PlanComparison
 from gpuscale.files import write_text
 from gpuscale.launch.subject import Subject
 from gpuscale.render.html.comparisons import compare_page
+from gpuscale.render.html.goodputs import goodput_page
 from gpuscale.render.html.page import Page, html
 from gpuscale.render.html.plans import plan_page
 from gpuscale.render.html.subjects import explain_page
 from gpuscale.render.html.sweeps import sweep_page
 from gpuscale.render.html.validations import validation_page
 from gpuscale.results import PlanResult
+from gpuscale.training.goodput import Goodput
 from gpuscale.validation.scores import Validation
 
-Reported = PlanResult | Subject | PlanComparison | Validation | Sequence[CollectiveEstimate]
+Reported = PlanResult | Subject | PlanComparison | Validation | Goodput | Sequence[CollectiveEstimate]
 """Answers that have a page; collectives are those of a sweep."""
 
 
@@ -30,7 +32,8 @@ def report(
     """Return an answer as one HTML page with charts, which needs no network; the same bytes for the same answer.
 
     Args:
-        result: what `plan`, `read_subject`, `compare` or `validate` returned, or a list of what `price_collective` did.
+        result: what `plan`, `read_subject`, `compare`, `goodput` or `validate` returned, or a list of what
+            `price_collective` did.
         path: a file to write it to as well.
         note: of a sweep: what to know of its cluster.
         spell: from options in backticks, such as `grad_dtype=bf16`, to how they are given.
@@ -51,6 +54,8 @@ def _page(result: Reported, note: str | None, spell: Callable[[str], str]) -> Pa
         return explain_page(result, spell)
     if isinstance(result, PlanComparison):
         return compare_page(result)
+    if isinstance(result, Goodput):
+        return goodput_page(result)
     if isinstance(result, Validation):
         return validation_page(result)
     return sweep_page(result, note)

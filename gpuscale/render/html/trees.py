@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpuscale.explain.nodes import Node
@@ -188,12 +188,18 @@ def _operator_name(one: Path) -> str:
 GRADIENTS = ("input gradient", "weight gradient")
 
 
+def memory_chart(
+    title: str, summary: str, rows: Sequence[str], sizes: Sequence[Mapping[str, float]], limits: Mapping[str, float]
+) -> Chart:
+    """Draw memories [GiB] by component, each in the same colour on every chart, beside limits."""
+    names = [name.replace("_", " ") for name in MEMORY_COMPONENTS]
+    bars = [Bar(name, index, [one.get(name, 0.0) for one in sizes]) for index, name in enumerate(names)]
+    return stacked(title, summary, rows, bars, Axis("GiB per GPU", "{:.1f}".format), limits)
+
+
 def memory_tree_parts(trees: Sequence[Node], limit_gib: float) -> list[Part]:
     """The memory of stages side by side, by component, beside the limit."""
-    order = [name.replace("_", " ") for name in MEMORY_COMPONENTS]
-    names = sorted({child.name for tree in trees for child in tree.children}, key=order.index)
     sizes = [{child.name: child.value / GIB for child in tree.children} for tree in trees]
-    bars = [Bar(name, index, [own.get(name, 0.0) for own in sizes]) for index, name in enumerate(names)]
     fullest = max(trees, key=lambda tree: tree.value)
     largest = max(fullest.children, key=lambda child: child.value)
     said = (
@@ -202,7 +208,6 @@ def memory_tree_parts(trees: Sequence[Node], limit_gib: float) -> list[Part]:
     )
     limits = {f"limit {limit_gib:.1f} GiB": limit_gib}
     stages = [tree.name for tree in trees]
-    axis = Axis("GiB per GPU", "{:.1f}".format)
     every = [one for tree in trees for one in paths(tree)]
     rows: list[list[Cell]] = [
         [
@@ -214,5 +219,5 @@ def memory_tree_parts(trees: Sequence[Node], limit_gib: float) -> list[Part]:
         for one in every
     ]
     table = Table("Memory of one GPU of each stage, part by part", ("part", "GiB", "share", "from"), rows)
-    chart = stacked("Memory by pipeline stage", said, stages, bars, axis, limits)
+    chart = memory_chart("Memory by pipeline stage", said, stages, sizes, limits)
     return [chart._replace(numbers=table)]
