@@ -15,9 +15,7 @@ from gpuscale.training.checkpoints import (
     Checkpoint,
     best_interval_s,
     checkpoint_of,
-    daly_interval_s,
     downtime_s,
-    exact_interval_s,
     worked_share,
     young_interval_s,
 )
@@ -64,6 +62,26 @@ def brute_force_optimum(blocking, commit, mtbf, down):
         top = math.exp(-slope / (2 * bend))
         around = top * np.exp(np.linspace(-0.4, 0.4, 21))
     return top
+
+
+def daly_interval_s(blocking, mtbf):
+    """The higher-order estimate of the optimum (Daly 2006, equation 37)."""
+    if blocking >= 2 * mtbf:
+        return mtbf
+    half = blocking / (2 * mtbf)
+    return math.sqrt(2 * blocking * mtbf) * (1 + math.sqrt(half) / 3 + half / 9) - blocking
+
+
+def exact_interval_s(blocking, mtbf):
+    """Where `worked_share` is largest: (1 - x) exp(x) = exp(-delta / M), x = tau / M; neither w nor D moves it."""
+    low, high, target = 0.0, 1.0, -blocking / mtbf
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle < 1 and math.log1p(-middle) + middle > target:
+            low = middle
+        else:
+            high = middle
+    return low * mtbf
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import typer
 
 from gpuscale.cli.options import (
     OUTPUT,
+    DespiteRules,
     Html,
     Json,
     LaunchFiles,
@@ -17,14 +18,12 @@ from gpuscale.cli.options import (
     Variables,
     Verbose,
     arguments,
+    asked_plan,
     option,
     page_fills_stdout,
-    part,
     save_page,
     takes,
-    variables,
 )
-from gpuscale.cli.questions import DespiteRules
 from gpuscale.errors import InputError, shown
 from gpuscale.render.output import print_json
 from gpuscale.request import JobOptions, Layout
@@ -55,11 +54,9 @@ def explain(
     gpuscale explain --from run.sh
     """
     from gpuscale.explain.explanation import explain_subject
-    from gpuscale.launch.subject import read_subject
 
     streamed = page_fills_stdout(html, other=json)
-    options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
-    subject = read_subject(plan_file, options, layout, launch_files, values, despite_rules=despite_rules)
+    subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
     save_page(html, subject)
     if streamed:
         return
@@ -85,6 +82,7 @@ Asked = Annotated[
 
 
 def compare(
+    context: typer.Context,
     a: Asked,
     b: Asked,
     despite_rules: DespiteRules = False,
@@ -101,7 +99,7 @@ def compare(
     from gpuscale.explain.comparison import compare as compare_plans
 
     streamed = page_fills_stdout(html, other=json)
-    found = compare_plans(*(_asked(one, despite_rules=despite_rules) for one in (a, b)))
+    found = compare_plans(*(_asked(context, one, despite_rules=despite_rules) for one in (a, b)))
     save_page(html, found)
     if streamed:
         return
@@ -113,7 +111,7 @@ def compare(
         draw_comparison(found, depth=depth, verbose=verbose)
 
 
-def _asked(text: str, *, despite_rules: bool) -> Subject:
+def _asked(context: typer.Context, text: str, *, despite_rules: bool) -> Subject:
     """Read the plan that an argument of `compare` means."""
     from gpuscale.launch.subject import read_subject
     from gpuscale.planning.planfile import is_plan_file
@@ -123,20 +121,19 @@ def _asked(text: str, *, despite_rules: bool) -> Subject:
         if is_plan_file(path):
             return read_subject(path, despite_rules=despite_rules)
         return read_subject(launch_files=[text], despite_rules=despite_rules)
-    given = flags_given("explain", words)
-    files, plan_file = given.get("launch_files"), given.get("plan_file")
-    values = variables(given.get("var"), files)
-    job = part(given, JobOptions), part(given, Layout)
-    return read_subject(plan_file, *job, files, values, despite_rules=despite_rules or "despite_rules" in given)
+    given = _flags(context, "explain", words)
+    despite_rules |= "despite_rules" in given
+    return asked_plan(
+        given, given.get("plan_file"), given.get("launch_files"), given.get("var"), despite_rules=despite_rules
+    )
 
 
-def flags_given(command: str, text: str) -> dict[str, Any]:
+def _flags(context: typer.Context, command: str, text: str) -> dict[str, Any]:
     """Return the options that a string of flags gives, as a command takes them."""
-    from gpuscale.cli.main import commands
-
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise InputError(f"{shown(text)}: {error}", hint="close what is quoted in it") from None
-    params = commands().commands[command].make_context(f"gpuscale {command}", words).params
+    every: Any = context.find_root().command
+    params = every.commands[command].make_context(f"gpuscale {command}", words).params
     return {name: value for name, value in params.items() if value not in (None, False, [], ())}

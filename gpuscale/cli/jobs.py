@@ -13,6 +13,7 @@ import typer
 from gpuscale.cli.options import (
     OUTPUT,
     Csv,
+    DespiteRules,
     Html,
     Json,
     LaunchFiles,
@@ -193,9 +194,7 @@ def with_launch_files(
 def estimate(
     given: dict[str, Any],
     plan_file: PlanFile = None,
-    despite_rules: Annotated[
-        bool, option("Also a layout that the framework's rules refuse, as a fork may run.", "", flags="--despite-rules")
-    ] = False,
+    despite_rules: DespiteRules = False,
     require_fit: Annotated[
         bool, option("End with exit code 1 where the layout does not fit.", "", flags="--require-fit", panel=OUTPUT)
     ] = False,

@@ -17,6 +17,7 @@ from gpuscale.presets.files import settled
 from gpuscale.request import COMPARED, OPTIONS, JobOptions, Layout, Options, Question, Recovery, Slow, option_of
 
 if TYPE_CHECKING:
+    from gpuscale.launch.subject import Subject
     from gpuscale.render.html.report import Reported
 
 FLAGS = {
@@ -93,6 +94,21 @@ def variables(given: list[str] | None, launch_files: list[str] | None) -> dict[s
     return found
 
 
+def asked_plan(
+    given: Mapping[str, Any],
+    plan_file: Path | None,
+    launch_files: list[str] | None,
+    var: list[str] | None,
+    *,
+    despite_rules: bool,
+) -> Subject:
+    """Read the plan that a command is about: of a file, of launch files or of flags."""
+    from gpuscale.launch.subject import read_subject
+
+    job, values = (part(given, JobOptions), part(given, Layout)), variables(var, launch_files)
+    return read_subject(plan_file, *job, launch_files, values, despite_rules=despite_rules)
+
+
 def refuse_two_formats(*, json: bool, csv: bool) -> None:
     """Refuse `json` beside `csv`."""
     if json and csv:
@@ -150,6 +166,11 @@ def option(help_text: str, metavar: str = "N", default: str = "", flags: str = "
     """Declare an option of one command; `flags`, separated by spaces, if they are not its name with dashes."""
     text = f"{help_text}  [default: {default}]" if default else help_text
     return typer.Option(*flags.split(), help=text, metavar=metavar or None, rich_help_panel=panel, show_default=False)
+
+
+DespiteRules = Annotated[
+    bool, option("Also a layout that the framework's rules refuse, as a fork may run.", "", flags="--despite-rules")
+]
 
 
 def takes(

@@ -8,25 +8,21 @@ from typing import Annotated, Any
 
 from gpuscale.cli.options import (
     OUTPUT,
+    DespiteRules,
     Json,
     LaunchFiles,
     PlanFile,
     Variables,
+    asked_plan,
     fills_stdout,
     option,
-    part,
     takes,
-    variables,
     with_flags,
 )
 from gpuscale.errors import InputError
 from gpuscale.files import write_text
 from gpuscale.render.output import print_json
 from gpuscale.request import JobOptions, Layout
-
-DespiteRules = Annotated[
-    bool, option("Also a layout that the framework's rules refuse, as a fork may run.", "", flags="--despite-rules")
-]
 
 
 @takes(JobOptions, Layout, optional=True)
@@ -47,12 +43,9 @@ def memory(
     """
     from gpuscale.explain.budget import memory_budget
     from gpuscale.explain.timeline import memory_timeline
-    from gpuscale.launch.subject import read_subject
     from gpuscale.render.memory import draw_memory, draw_timeline
 
-    values = variables(var, launch_files)
-    job = part(given, JobOptions), part(given, Layout)
-    subject = read_subject(plan_file, *job, launch_files, values, despite_rules=despite_rules)
+    subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
     if stage is not None and not timeline:
         raise InputError("says nothing without `timeline`", field="stage", hint="add `timeline`")
     followed = memory_timeline(subject, stage) if timeline else None
@@ -81,15 +74,12 @@ def advise(
     Examples: gpuscale advise plan.toml -o advise.md; gpuscale advise --model llama3-70b --gpus 640 --tp 8 --pp 4
     """
     from gpuscale.explain.advice import advise as find_advice
-    from gpuscale.launch.subject import read_subject
     from gpuscale.render import advise as render
 
     if json and markdown:
         raise InputError("`json` and `markdown` are two formats of the same answer", hint="give one of them")
     streamed = fills_stdout(output, other=json or markdown)
-    values = variables(var, launch_files)
-    job = part(given, JobOptions), part(given, Layout)
-    found = find_advice(read_subject(plan_file, *job, launch_files, values, despite_rules=despite_rules))
+    found = find_advice(asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules))
     if output is not None:
         write_text(output, render.markdown(found, with_flags))
     if streamed:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from gpuscale.cli.options import (
+    DespiteRules,
     Html,
     Json,
     LaunchFiles,
     PlanFile,
     Variables,
     Verbose,
+    asked_plan,
     option,
     page_fills_stdout,
     part,
     save_page,
     takes,
-    variables,
     with_flags,
 )
-from gpuscale.cli.questions import DespiteRules
 from gpuscale.render.output import print_json
 from gpuscale.request import JobOptions, Layout, Question, Recovery, Slow, read
 
@@ -44,12 +44,10 @@ def goodput(
 
     Examples: gpuscale goodput plan.toml; gpuscale goodput plan.toml --failure-rate rsc-1 --checkpoint sync --spares 8
     """
-    from gpuscale.launch.subject import read_subject
     from gpuscale.render.reliability import draw_goodput
     from gpuscale.training.goodput import goodput as find
 
-    job, values = (part(given, JobOptions), part(given, Layout)), variables(var, launch_files)
-    subject = read_subject(plan_file, *job, launch_files, values, despite_rules=despite_rules)
+    subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
     rates = read(Question, part(given, Question)).rate
     streamed = page_fills_stdout(html, other=json)
     result = find(subject, run_days=days, rates=rates, **part(given, Recovery))
@@ -76,12 +74,10 @@ def stragglers(
 
     Examples: gpuscale stragglers plan.toml; gpuscale stragglers plan.toml --slow-node 0.9
     """
-    from gpuscale.launch.subject import read_subject
     from gpuscale.render.reliability import draw_stragglers
     from gpuscale.training.stragglers import stragglers as find
 
-    job, values = (part(given, JobOptions), part(given, Layout)), variables(var, launch_files)
-    subject = read_subject(plan_file, *job, launch_files, values, despite_rules=despite_rules)
+    subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
     result = find(subject, restart_time=given.get("restart_time"), **part(given, Slow))
     if json:
         print_json("stragglers", result)

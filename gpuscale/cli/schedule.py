@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from gpuscale.cli.options import (
     OUTPUT,
+    DespiteRules,
     Json,
     LaunchFiles,
     PlanFile,
     Variables,
+    asked_plan,
     fills_stdout,
     option,
     part,
     takes,
-    variables,
 )
-from gpuscale.cli.questions import DespiteRules
 from gpuscale.errors import InputError
 from gpuscale.request import JobOptions, Layout
-
-if TYPE_CHECKING:
-    from gpuscale.explain.schedule import Schedule
 
 GIVEN = "Durations, without a model"
 
@@ -61,6 +57,8 @@ def schedule(
     Examples: gpuscale schedule plan.toml; gpuscale schedule --pp 4 --microbatches 8 --schedule zb-h1;
     gpuscale schedule --model llama3-70b --gpus 640 --tp 8 --pp 4 --trace trace.json
     """
+    from gpuscale.explain.schedule import schedule as schedule_of_plan
+    from gpuscale.explain.schedule import schedule_of_durations
     from gpuscale.files import write_texts
     from gpuscale.render.output import print_json
     from gpuscale.render.schedule import draw_schedule
@@ -71,11 +69,21 @@ def schedule(
     streamed = False
     for kind, path in wanted.items():
         streamed |= fills_stdout(path, other=json or streamed, field=kind)
-    values = variables(var, launch_files)
+    noise: dict[str, Any] = {"jitter": jitter, "seed": seed}
     if microbatches is None:
-        found = _of_plan(given, plan_file, launch_files, values, durations, jitter, seed, despite_rules=despite_rules)
+        own = next((name for name, value in durations.items() if value is not None), None)
+        if own:
+            raise InputError("a plan has its own durations", field=own, hint="add `microbatches=8`")
+        if not (plan_file or launch_files or "model" in given):
+            hint = "give `model` and `gpus`, or a plan file, or `microbatches=8` for a pipeline without a model"
+            raise InputError("nothing to simulate", hint=hint)
+        subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
+        found = schedule_of_plan(subject, **noise)
+    elif plan_file or launch_files or var or part(given, JobOptions):
+        hint = "leave it out; or give `pp`, `vpp` and `schedule` alone"
+        raise InputError("the batch of a plan says how many", field="microbatches", hint=hint)
     else:
-        found = _of_durations(given, plan_file or launch_files, microbatches, durations, jitter, seed)
+        found = schedule_of_durations(part(given, Layout), microbatches, durations, **noise)
     if wanted:
         from gpuscale.render.schedule_files import WRITERS
 
@@ -86,46 +94,3 @@ def schedule(
         print_json("schedule", found)
     else:
         draw_schedule(found)
-
-
-def _of_plan(
-    given: dict[str, Any],
-    plan_file: Path | None,
-    launch_files: list[str] | None,
-    values: Mapping[str, str],
-    durations: Mapping[str, str | None],
-    jitter: float,
-    seed: int,
-    *,
-    despite_rules: bool,
-) -> Schedule:
-    """Simulate the pipeline of a plan file, of launch files or of flags."""
-    from gpuscale.explain.schedule import schedule as simulated
-    from gpuscale.launch.subject import read_subject
-
-    own = next((name for name, value in durations.items() if value is not None), None)
-    if own:
-        raise InputError("a plan has its own durations", field=own, hint="add `microbatches=8`")
-    if not (plan_file or launch_files or "model" in given):
-        hint = "give `model` and `gpus`, or a plan file, or `microbatches=8` for a pipeline without a model"
-        raise InputError("nothing to simulate", hint=hint)
-    job = part(given, JobOptions), part(given, Layout)
-    subject = read_subject(plan_file, *job, launch_files, values, despite_rules=despite_rules)
-    return simulated(subject, jitter=jitter, seed=seed)
-
-
-def _of_durations(
-    given: dict[str, Any],
-    source: object,
-    microbatches: int,
-    durations: Mapping[str, str | None],
-    jitter: float,
-    seed: int,
-) -> Schedule:
-    """Simulate a pipeline without a model."""
-    from gpuscale.explain.schedule import schedule_of_durations
-
-    if source or part(given, JobOptions):
-        hint = "leave it out; or give `pp`, `vpp` and `schedule` alone"
-        raise InputError("the batch of a plan says how many", field="microbatches", hint=hint)
-    return schedule_of_durations(part(given, Layout), microbatches, durations, jitter=jitter, seed=seed)

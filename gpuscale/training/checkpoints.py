@@ -106,14 +106,14 @@ def _check_host(kind: str, per_gpu: float, job: JobSpec) -> None:
         raise InputError(message, field="checkpoint", hint="write to storage: `checkpoint=sync`")
 
 
+MOST = 600.0
+"""Largest exponent: what fails that often never gets anywhere."""
+
+
 def downtime_s(mtbf_s: float, detection_s: float, restart_s: float) -> float:
     """Return how long a job is down after a failure, until a restart has gone through [s]."""
     attempts = math.exp(min(restart_s / mtbf_s, MOST))
     return detection_s * attempts + mtbf_s * math.expm1(min(restart_s / mtbf_s, MOST))
-
-
-MOST = 600.0
-"""Largest exponent: what fails that often never gets anywhere."""
 
 
 def worked_share(interval_s: float, blocking_s: float, commit_s: float, mtbf_s: float, down_s: float) -> float:
@@ -125,29 +125,6 @@ def worked_share(interval_s: float, blocking_s: float, commit_s: float, mtbf_s: 
 def young_interval_s(blocking_s: float, mtbf_s: float) -> float:
     """Return the first-order optimum sqrt(2 delta M) (Young 1974, Communications of the ACM 17)."""
     return math.sqrt(2 * blocking_s * mtbf_s)
-
-
-def daly_interval_s(blocking_s: float, mtbf_s: float) -> float:
-    """Return the higher-order estimate of the optimum (Daly 2006, equation 37)."""
-    if blocking_s >= 2 * mtbf_s:
-        return mtbf_s
-    half = blocking_s / (2 * mtbf_s)
-    return math.sqrt(2 * blocking_s * mtbf_s) * (1 + math.sqrt(half) / 3 + half / 9) - blocking_s
-
-
-def exact_interval_s(blocking_s: float, mtbf_s: float) -> float:
-    """Return the work between checkpoints that is best: where (1 - x) exp(x) = exp(-delta / M), x = tau / M.
-
-    That is where `worked_share` is largest; neither w nor D moves it.
-    """
-    low, high, target = 0.0, 1.0, -blocking_s / mtbf_s
-    for _ in range(200):
-        middle = (low + high) / 2
-        if middle < 1 and math.log1p(-middle) + middle > target:
-            low = middle
-        else:
-            high = middle
-    return low * mtbf_s
 
 
 GOLDEN = (math.sqrt(5) - 1) / 2
