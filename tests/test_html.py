@@ -155,6 +155,10 @@ def test_sections_follow_what_was_asked(pages):
     assert {"Predicted and measured", "Errors", "Coverage"} <= set(titles["validate"])
 
 
+def test_a_page_without_charts_needs_no_library():
+    assert len(html(Page("t", "v", sections=[Section("s", ["p", Table("c", ("a",), [["b"]])])]))) < 20_000
+
+
 def test_a_waterfall_ends_where_its_parts_add_up_to():
     parts = [Bar("a", 0, [3.0]), Bar("b", 1, [2.0]), Bar("c", 2, [-1.0])]
     drawn = waterfall("t", "s", parts, "all", Axis("seconds", str)).data[0]
