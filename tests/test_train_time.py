@@ -3,6 +3,8 @@
 import json
 import math
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
 from command import assert_one_message, gpuscale
@@ -14,6 +16,7 @@ from gpuscale.planning.jobs import build_job
 from gpuscale.presets.files import preset_names
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.rates import Rate, load_rates, months, prices_of
+from gpuscale.render.rates import short_source
 from gpuscale.request import JobOptions
 from gpuscale.version import RELEASED
 
@@ -23,6 +26,9 @@ KEYS = (  # binding: scripts read them
     "energy_cost_usd", "carbon_t", "effective_ratio", "effective_ratio_low", "effective_ratio_high",
     "checkpoint_interval_s", "phases", "assumptions",
 )  # fmt: skip
+PRICED = tuple(
+    tomllib.loads((Path(__file__).parents[1] / "presets" / "rates" / "prices.toml").read_text(encoding="utf-8"))
+)
 REFERENCE = (
     "--model", "gpt3-175b", "--gpus", "50000", "--tp", "8", "--pp", "10", "--days", "60", "--rate", "gpu_w=350",
     "--rate", "host_w=0", "--rate", "network_w=0", "--rate", "pue=1", "--rate", "electricity_usd_per_kwh=0.10",
@@ -224,12 +230,18 @@ def test_another_term_is_taken_where_the_one_asked_for_is_not_published():
 
 def test_every_price_belongs_to_a_preset_and_every_rate_has_a_source_and_a_date():
     known = {*preset_names("clusters"), *preset_names("gpus")}
-    for name in ("aws-p5", "h100-sxm-80gb", "b200", "gb200", "l40s", "mi300x", "h800-deepseek", "tpu-v5p-pod"):
-        assert name in known
-        assert prices_of(name)
+    assert set(PRICED) <= known
+    assert all(map(prices_of, PRICED))
     for rate in load_rates().values():
         assert len(rate.source) > 10
         assert months("2020") < months(rate.date) <= months(RELEASED)
+
+
+def test_every_source_begins_with_what_fits_the_table():
+    rates = [*load_rates().values(), *(rate for name in PRICED for rate in prices_of(name).values())]
+    assert len(rates) > 30
+    assert [rate.source for rate in rates if short_source(rate.source).endswith("...")] == []
+    assert [rate.source for rate in rates if len(short_source(rate.source)) < 10] == []
 
 
 def test_a_rate_is_old_from_thirteen_months_before_the_release():

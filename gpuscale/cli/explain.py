@@ -138,5 +138,5 @@ def flags_given(command: str, text: str) -> dict[str, Any]:
         words = shlex.split(text)
     except ValueError as error:
         raise InputError(f"{shown(text)}: {error}", hint="close what is quoted in it") from None
-    params = commands().commands[command].make_context(command, words).params
+    params = commands().commands[command].make_context(f"gpuscale {command}", words).params
     return {name: value for name, value in params.items() if value not in (None, False, [], ())}

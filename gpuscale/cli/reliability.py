@@ -10,6 +10,7 @@ from gpuscale.cli.options import (
     LaunchFiles,
     PlanFile,
     Variables,
+    Verbose,
     option,
     page_fills_stdout,
     part,
@@ -36,6 +37,7 @@ def goodput(
     launch_files: LaunchFiles = None,
     var: Variables = None,
     html: Html = None,
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Say how often to write checkpoints, and which share of the time counts: failures, restarts, repairs.
@@ -57,7 +59,7 @@ def goodput(
     if json:
         print_json("goodput", result)
     else:
-        draw_goodput(result, subject.estimate.plan)
+        draw_goodput(result, subject.estimate.plan, verbose=verbose)
 
 
 @takes(JobOptions, Layout, Slow, Recovery, optional=True, only=SLOW)
@@ -67,6 +69,7 @@ def stragglers(
     despite_rules: DespiteRules = False,
     launch_files: LaunchFiles = None,
     var: Variables = None,
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Say what a slow GPU, node, host or link costs a job, and whether it is cheaper to leave it out.
@@ -83,4 +86,4 @@ def stragglers(
     if json:
         print_json("stragglers", result)
     else:
-        draw_stragglers(result, subject.estimate.plan, spell=with_flags)
+        draw_stragglers(result, subject.estimate.plan, verbose=verbose, spell=with_flags)

@@ -15,6 +15,7 @@ import numpy as np
 
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray
 from gpuscale.calibration.factors import with_kernels, with_network
+from gpuscale.explain.changes import WORTH_SAYING
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import FIELDS, ONE_F_ONE_B, Candidates, combined_key, concatenate, distinct
 from gpuscale.layouts.pins import Pin, Pins
@@ -47,9 +48,6 @@ REFINEMENTS = 1
 JUST = 1e-6
 """By how much memory is above or below what a plan takes where it just fits or just does not."""
 
-WORTH_SAYING = 0.005
-"""Share of the step from which a difference is named."""
-
 
 @dataclass(frozen=True)
 class Flip:
@@ -74,12 +72,12 @@ class Standing:
 
     Attributes:
         is_best: the plan is the best, or a variant of it that the model cannot tell from it.
-        best: the best plan in a line; empty where none fits.
+        best: the best plan in a line.
         best_step_time_s: seconds per optimizer step of that.
         behind: by how much the plan takes longer than the best; below 0 where it is faster and does not fit.
         tied: the model cannot tell the two apart.
         why: what the plan spends more than the best on, the most first, as shares of the step of the best.
-        next_plan: the best plan of the next family.
+        next_plan: the best plan of the next family; empty where there is none.
         next_behind: by how much that takes longer than the best.
         next_tied: the model cannot tell it from the best.
         next_lacks: what it spends more on, likewise.
@@ -102,13 +100,12 @@ class Field(NamedTuple):
 
     Attributes:
         job: whose plans they are.
-        rows: those near the best, and those near the best of twice the memory.
+        rows: those near the best, and those that are as fast with twice the memory.
         score: seconds per step, shape (N,), as all others.
         components: seconds by component, shape (components, N).
         memory_bytes: at the fullest stage.
         family: number of the family of each.
         order: those that fit, the first choice first.
-        reason: why the first goes before the fastest, as `gpuscale.search.ties.CRITERIA` calls it; None where it is it.
     """
 
     job: JobSpec
@@ -118,7 +115,6 @@ class Field(NamedTuple):
     memory_bytes: FloatArray
     family: IndexArray
     order: IndexArray
-    reason: str | None
 
     @property
     def first(self) -> int:
@@ -156,9 +152,8 @@ def field_of(subject: Subject) -> Field | None:
     fits = fits[np.argsort(score[fits], kind="stable")]
     traits = ties.traits(rows, done, job).take(fits)
     order = ties.arranged(score[fits], traits)
-    reason = ties.deciding(score[fits], traits, int(order[0]), 0) if order[0] else None
     _, family = distinct(combined_key(rows, FAMILY))
-    return Field(job, rows, score, done.step.components, done.memory_bytes, family, fits[order], reason)
+    return Field(job, rows, score, done.step.components, done.memory_bytes, family, fits[order])
 
 
 def _near(found: SearchResult) -> int:

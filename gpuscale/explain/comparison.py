@@ -159,6 +159,8 @@ def _basis(a: Subject, b: Subject) -> str:
 
 def _tied(a: Subject, b: Subject) -> bool:
     """Whether the order of measured pairs as close and as alike was predicted hardly better than by chance."""
+    if a.spec.model.name != b.spec.model.name:
+        return False
     shares = [step_shares(one.evaluation) for one in (a, b)]
     behind = log([b.estimate.plan.step_time_s / a.estimate.plan.step_time_s])
     return bool(np.abs(behind) <= tie_window(unlike(*shares)).ravel()[0])

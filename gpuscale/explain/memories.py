@@ -13,7 +13,12 @@ from gpuscale.explain.steps import layer_names
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL
 from gpuscale.layouts.stages import FIRST, LAST, MIDDLE
-from gpuscale.memory.activations import block_activation_bytes, hidden_bytes, layer_activation_bytes
+from gpuscale.memory.activations import (
+    block_activation_bytes,
+    hidden_bytes,
+    layer_activation_bytes,
+    microbatches_in_flight,
+)
 from gpuscale.memory.model import COMPONENTS
 from gpuscale.memory.states import dense_parameters, expert_parameters, whole_gradients
 from gpuscale.search.evaluation import placed
@@ -49,8 +54,15 @@ def _stage(subject: Subject, place: int, index: int, total: float) -> Node:
         elif name == "activations":
             made_of = _activations(subject, place)
         node = _scaled(branch(name, made_of), size) if size and made_of else Node(name, size)
-        parts.append(_counted_as(replace(node, name=name.replace("_", " ")), name))
+        in_flight = _in_flight(subject, place) if name == "activations" else None
+        parts.append(_counted_as(replace(node, name=name.replace("_", " "), count=in_flight), name))
     return settled(branch(f"stage {index}", parts), total)
+
+
+def _in_flight(subject: Subject, place: int) -> float:
+    """Return how many microbatches' activations a stage holds at its peak."""
+    stages, row = subject.evaluation.stages, subject.evaluation.stage_row
+    return float(microbatches_in_flight(subject.rows, stages.positions(row))[place, 0])
 
 
 def _scaled(node: Node, value: float) -> Node:

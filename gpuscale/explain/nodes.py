@@ -23,7 +23,8 @@ class Node:
         value: seconds or bytes, as its tree says; the sum of its children's
         share: of the root's value; 0 where that is 0
         children: its parts; none of a leaf
-        count: how often it happens in a step; absent where that says nothing
+        count: how often it happens in a step; of memory how many layers, or microbatches in flight, take it; absent
+            where that says nothing
         flops: arithmetic in a step and on one GPU [FLOPs]
         bytes: memory traffic in a step; of a collective what one GPU sends [bytes]
         rate: what it achieves [FLOP/s or bytes/s, by `bound`]

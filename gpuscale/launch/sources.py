@@ -335,13 +335,15 @@ def walk(folder: Path) -> list[Path]:
     for _ in range(MAX_LEVELS):
         deeper: list[Path] = []
         for one in level:
+            if len(found) >= MAX_ENTRIES:
+                return found[:MAX_ENTRIES]
             with suppress(OSError):
                 for path in sorted(one.iterdir()):
                     if path.name.startswith(".") or path.is_symlink():
                         continue
                     if path.is_dir():
                         deeper.append(path)
-                    elif path.is_file() and len(found) < MAX_ENTRIES:
+                    elif path.is_file():
                         found.append(path)
         level = deeper
-    return found
+    return found[:MAX_ENTRIES]

@@ -23,6 +23,9 @@ OWN = ("gpu_w", "host_w", "network_w", "effective_ratio")
 """Rates that no file holds: the power of one GPU, of its share of the host and of its share of the network [W]; and the
 share of the time that trains."""
 
+OLD = "over a year old at the release of this version"
+"""How answers say that a rate is old."""
+
 PRICES = "prices"
 MOST = 1e15
 LIMITS = {"effective_ratio": (0.01, 1.0), "pue": (1.0, 10.0), "gpu_low_load": (0.0, 1.0)}

@@ -151,4 +151,5 @@ def _achieved(node: Node) -> str:
 
 
 def _memory_cells(node: Node) -> dict[str, str]:
-    return {"GiB": f"{node.value / GIB:.2f}", "share": share_text(node.share), "source": node.source or ""}
+    count = "" if node.count is None else f"{node.count:,.4g}"
+    return {"x": count, "GiB": f"{node.value / GIB:.2f}", "share": share_text(node.share), "source": node.source or ""}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from rich.table import Table
 
-from gpuscale.presets.rates import Rate
 from gpuscale.render.console import draw, output_width, scatter, table
+from gpuscale.render.rates import rate_blocks
 from gpuscale.render.training import fit_text
 from gpuscale.results import PlanRow
 from gpuscale.training.failures import DAY_S
@@ -30,18 +30,19 @@ def names_of(result: Goodput) -> dict[str, str]:
     return LOST | (ELASTIC if result.elastic else {})
 
 
-def draw_goodput(result: Goodput, plan: PlanRow) -> None:
+def draw_goodput(result: Goodput, plan: PlanRow, *, verbose: bool = False) -> None:
     """Print the share that counts, where the rest goes, and its curve over the checkpoint interval.
 
     Args:
         plan: what it is about.
+        verbose: say sources in full.
     """
     draw(
         f"{goodput_verdict(result)}{fit_text(plan)}",
         _losses(result),
         facts(result),
         _curve(result),
-        rates_said(result.assumptions),
+        *rate_blocks(result.assumptions, verbose=verbose),
     )
 
 
@@ -107,20 +108,14 @@ def _curve(result: Goodput) -> str:
     return scatter(*axes, marks, output_width())
 
 
-def rates_said(rates: Mapping[str, Rate]) -> list[tuple[str, str]]:
-    """Say each rate with its source and date."""
-    shown = []
-    for name, rate in rates.items():
-        dated = f" ({rate.date}{', over a year old' if rate.old else ''})" if rate.date else ""
-        shown.append((name, f"{rate.value:.4g}: {rate.source}{dated}"))
-    return shown
-
-
-def draw_stragglers(result: Stragglers, plan: PlanRow, *, spell: Callable[[str], str] = str) -> None:
+def draw_stragglers(
+    result: Stragglers, plan: PlanRow, *, verbose: bool = False, spell: Callable[[str], str] = str
+) -> None:
     """Print what slow parts cost, and what other spreads of like parts would.
 
     Args:
         plan: what it is about.
+        verbose: say sources in full.
         spell: from options in backticks to how they are given.
     """
     first = result.parts[0]
@@ -129,7 +124,7 @@ def draw_stragglers(result: Stragglers, plan: PlanRow, *, spell: Callable[[str],
         _parts(result),
         _variation(result),
         spell(_explained(result)),
-        rates_said(result.assumptions),
+        *rate_blocks(result.assumptions, verbose=verbose),
     )
 
 

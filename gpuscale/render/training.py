@@ -7,20 +7,14 @@ from collections.abc import Callable
 
 from rich.table import Table
 
-from gpuscale.presets.rates import Rate
+from gpuscale.presets.rates import OLD
 from gpuscale.render.compared import DAY_S, three_digits
 from gpuscale.render.console import draw, output_width, table
 from gpuscale.render.plan import verdict
+from gpuscale.render.rates import rate_blocks
 from gpuscale.results import PlanRow
-from gpuscale.training.totals import OLD, TrainTime
+from gpuscale.training.totals import TrainTime
 from gpuscale.units import format_count, format_seconds, plural
-from gpuscale.version import RELEASED
-
-OLD_MARK = "*"
-"""After the date of what is over a year old."""
-
-SHORT = 52
-"""Most characters of a source in the table."""
 
 MWH_UNITS = ((1e6, "TWh"), (1e3, "GWh"), (1.0, "MWh"))
 
@@ -38,8 +32,7 @@ def draw_train_time(result: TrainTime, *, verbose: bool = False, spell: Callable
         _time(result),
         _money(result),
         _energy(result),
-        [(name, rate_text(rate)) for name, rate in result.assumptions.items()] if verbose else _rates(result),
-        "" if verbose else f"{OLD_MARK} {OLD} ({RELEASED}); sources in full: verbose, or JSON",
+        *rate_blocks(result.assumptions, verbose=verbose),
         [("note", spell(text)) for text in result.notes if not text.startswith(OLD)],
     )
 
@@ -68,28 +61,6 @@ def energy_text(mwh: float) -> str:
     """Say an amount of energy in a unit that suits it."""
     unit, name = next(((unit, name) for unit, name in MWH_UNITS if mwh >= unit), (1e-3, "kWh"))
     return f"{three_digits(mwh / unit)} {name}"
-
-
-def rate_text(rate: Rate) -> str:
-    """Say a rate with its source and date."""
-    dated = f", {rate.date}{', over a year old' if rate.old else ''}" if rate.date else ""
-    return f"{rate.value:g}: {rate.source}{dated}"
-
-
-def short_source(source: str) -> str:
-    """The beginning of a source, without what it says in detail."""
-    text = re.split(r"[:;(]", source)[0].strip()
-    return text if len(text) <= SHORT else text[: SHORT - 3].rstrip() + "..."
-
-
-def _rates(result: TrainTime) -> Table:
-    rows = []
-    for name, rate in result.assumptions.items():
-        date = f"{rate.date}{OLD_MARK if rate.old else ''}"
-        rows.append(
-            {"stands on": name, "value": f"{rate.value:.4g}", "as of": date, "source": short_source(rate.source)}
-        )
-    return table(rows, left=4)
 
 
 def _time(result: TrainTime) -> Table:

@@ -20,7 +20,7 @@ from gpuscale.launch.subject import Subject, read_subject, subject_of
 from gpuscale.planning.jobs import Job, build_job
 from gpuscale.planning.planfile import layout_of
 from gpuscale.planning.plans import plan
-from gpuscale.presets.rates import TERMS, Rate, given, load_rates, prices_of
+from gpuscale.presets.rates import OLD, TERMS, Rate, given, load_rates, prices_of
 from gpuscale.request import (
     ALL_CLUSTERS,
     COMPARED,
@@ -40,9 +40,6 @@ from gpuscale.training.phases import Training, is_training, lengths, planned, re
 from gpuscale.version import RELEASED
 
 DAY_S = 24 * HOUR_S
-
-OLD = "over a year old at the release of this version"
-"""How the note on old rates begins."""
 
 NOT_ASKED = ("pareto", "why", "top", "unfold")
 """Options of a question that ask for more than one plan."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gpuscale.render.html.charts import Axis, Bar, Line, curves, waterfall
 from gpuscale.render.html.page import Page, Section
-from gpuscale.render.reliability import LOST, facts, goodput_verdict, names_of, rates_said, ratio_text
+from gpuscale.render.rates import rates_in_full
+from gpuscale.render.reliability import LOST, facts, goodput_verdict, names_of, ratio_text
 from gpuscale.training.failures import DAY_S
 from gpuscale.training.goodput import Goodput
 from gpuscale.units import format_duration
@@ -41,6 +42,6 @@ def goodput_page(result: Goodput) -> Page:
             )]),
             Section("Losses", [waterfall("Time lost", lost, hours, "in all", Axis("hours", "{:.3g}".format))]),
             Section("Facts", [facts(result)]),
-            Section("Assumptions", [rates_said(result.assumptions)]),
+            Section("Assumptions", [rates_in_full(result.assumptions)]),
         ],
     )  # fmt: skip

@@ -1,0 +1,51 @@
+"""Drawing of what an answer takes from elsewhere: each rate with its source and date."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from gpuscale.presets.rates import OLD, Rate
+from gpuscale.render.console import Block, table
+from gpuscale.version import RELEASED
+
+OLD_MARK = "*"
+"""After the date of what is over a year old."""
+
+SHORT = 52
+"""Most characters of a source in the table."""
+
+
+def rate_blocks(rates: Mapping[str, Rate], *, verbose: bool = False) -> tuple[Block, ...]:
+    """The rates as a table with the head of each source; or with `verbose` as a list with all of it."""
+    if verbose:
+        return (rates_in_full(rates),)
+    old = f"{OLD_MARK} {OLD} ({RELEASED}); " if any(rate.old for rate in rates.values()) else ""
+    return _table(rates), f"{old}sources in full: verbose, or JSON"
+
+
+def rates_in_full(rates: Mapping[str, Rate]) -> list[tuple[str, str]]:
+    """Say each rate with its source and date."""
+    dates = {
+        name: f", {rate.date}{', over a year old' if rate.old else ''}" * bool(rate.date)
+        for name, rate in rates.items()
+    }
+    return [(name, f"{rate.value:.4g}: {rate.source}{dates[name]}") for name, rate in rates.items()]
+
+
+def short_source(source: str) -> str:
+    """The beginning of a source, without what it says in detail."""
+    text = re.split(r"[:;(]", source)[0].strip()
+    return text if len(text) <= SHORT else text[: SHORT - 3].rstrip() + "..."
+
+
+def _table(rates: Mapping[str, Rate]) -> Table:
+    rows = []
+    for name, rate in rates.items():
+        date = f"{rate.date}{OLD_MARK if rate.old else ''}"
+        rows.append(
+            {"stands on": name, "value": f"{rate.value:.4g}", "as of": date, "source": short_source(rate.source)}
+        )
+    return table(rows, left=4)
