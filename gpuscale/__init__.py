@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpuscale.explain.advice import Advice, advise
     from gpuscale.explain.budget import MemoryBudget, memory_budget
     from gpuscale.explain.comparison import PlanComparison, compare
-    from gpuscale.explain.explanation import Explanation, explain
+    from gpuscale.explain.explanation import Explanation, explain_plan
     from gpuscale.explain.schedule import Schedule, schedule, schedule_of_durations
     from gpuscale.explain.timeline import memory_timeline
     from gpuscale.explain.traffic import TrafficReport, traffic_of
@@ -53,7 +53,7 @@ __all__ = [
     "LaunchEstimate", "LaunchJob", "MemoryBudget", "NoAnswerError", "Placement", "PlanComparison", "PlanResult",
     "PlanRow", "Schedule", "Siblings", "Stragglers", "Study", "Subject", "TrafficReport", "TrainTime", "advise",
     "all_clusters", "all_gpus", "all_models", "all_studies", "bench", "calibrate", "calibrate_gpu", "calibrate_run",
-    "check", "check_up", "compare", "estimate", "estimate_file", "estimate_launch", "explain", "export", "goodput",
+    "check", "check_up", "compare", "estimate", "estimate_file", "estimate_launch", "explain_plan", "export", "goodput",
     "import_cluster", "load_cluster", "load_gpu", "load_model", "load_study", "memory_budget", "memory_timeline",
     "place_ranks", "plan", "price_collective", "read_launch", "read_subject", "report", "roofline", "save_site",
     "schedule", "schedule_of_durations", "stragglers", "traffic_of", "train_time", "validate",
@@ -63,7 +63,7 @@ _HOMES = {
     "calibration.calibrate": "calibrate",
     "collectives.estimate": "Siblings price_collective",
     "doctor": "check_up",
-    "explain.explanation": "Explanation explain",
+    "explain.explanation": "Explanation explain_plan",
     "errors": "GpuscaleError InputError NoAnswerError",
     "explain.advice": "Advice advise",
     "explain.comparison": "PlanComparison compare",

@@ -84,7 +84,7 @@ def test_the_tree_of_rank_1_is_the_searchs_number_to_the_last_digit(tmp_path):
     result = library.plan("mixtral-8x7b", 64)
     path = tmp_path / "plan.toml"
     assert gpuscale("plan", "--model", "mixtral-8x7b", "--gpus", 64, "-o", path).code == 0
-    found = library.explain(path)
+    found = library.explain_plan(path)
     assert found.step.value == result.plans[0].step_time_s
     assert_adds_up(found.step, result.plans[0].step_time_s)
 
@@ -172,9 +172,3 @@ def test_unusable_questions_are_refused():
     assert_one_message(gpuscale("explain"), "`model` is missing".replace("`model`", "--model"), "plan file")
     two = gpuscale("explain", "plan.toml", "--from", "run.sh")
     assert_one_message(two, "two jobs", "one of them")
-
-
-def test_package_and_function_share_their_name():
-    found = library.explain(model="llama3-8b", gpus=8)
-    assert found.step.value == found.plan.step_time_s
-    assert library.explain.nodes is not None

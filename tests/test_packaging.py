@@ -16,6 +16,7 @@ COMMANDS = [
     ("plan", "--model", "llama3-8b", "--gpus", "8", "--json"),  # presets, and residuals
     ("hardware", "show", "h100", "--toml"),
     ("skill",),
+    ("collective", "allreduce", "--sweep", "8B..64B", "--gpus", "8", "--html", "-"),  # style and script of pages
     ("models", "show", "lama"),  # looks through all names
 ]
 

@@ -73,7 +73,7 @@ class Explanation:
 
 
 @public
-def explain(
+def explain_plan(
     plan_file: str | Path | None = None,
     *,
     layout: Mapping[str, Any] | None = None,

@@ -10,7 +10,7 @@ from gpuscale.errors import InputError
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.shapes import model_line, named_shape, shape_but_vocabulary
 from gpuscale.launch.writing import Writing
-from gpuscale.specs.model import AttentionSpec, LayerSpec, ModelSpec, MoeSpec
+from gpuscale.specs.model import MAX_LAYERS, AttentionSpec, LayerSpec, ModelSpec, MoeSpec
 
 EXTRA_TOKEN = 1
 """What Megatron-LM's NullTokenizer adds to `--vocab-size`, the end of a document
@@ -302,7 +302,7 @@ def _read_experts(reading: Reading, layers: int) -> None:
 
 def _read_expert_layers(reading: Reading, layers: int) -> None:
     """Set which layers have experts."""
-    found = reading.get("moe_layer_freq")
+    found, layers = reading.get("moe_layer_freq"), min(layers, MAX_LAYERS)  # a model of more is refused
     has = [1] * layers if found is None else layer_frequency(str(found.value), layers)
     if has is None or not any(has):
         reading.refuse(found, f"not a list of {layers} zeros and ones", "write 1, or ([0]*3+[1]*58)")

@@ -6,7 +6,6 @@ name in the user's folder replaces entries. `prices.toml` alone has two levels: 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -126,7 +125,7 @@ def _rate(document: Document, where: tuple[str, ...], table: Any) -> Rate:
         raise document.error(where, f"{'.'.join(where)[:80]!r} needs value, source and date, and nothing else")
     value, source, date = (table[key] for key in keys)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not 0 <= value <= MOST:
+    if not number or not 0 <= value <= MOST:
         raise document.error((*where, "value"), f"value is not a number from 0 to {MOST:g}")
     if not isinstance(source, str) or not 5 <= len(source) <= 1000:
         raise document.error((*where, "source"), "source is not a text of 5 to 1,000 characters")

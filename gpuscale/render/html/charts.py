@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
@@ -124,7 +125,7 @@ def stacked(
 ) -> Chart:
     """Draw totals side by side, each as its parts in a row, with limits as lines across them."""
     parts, limits = [one for one in bars if any(one.values)], limits or {}
-    totals = [sum(values) for values in zip(*(one.values for one in parts), strict=True)] or [0.0] * len(rows)
+    totals = [math.fsum(values) for values in zip(*(one.values for one in parts), strict=True)] or [0.0] * len(rows)
     data = [
         {
             "type": "bar", "orientation": "h", "name": label(one.name), "y": list(range(len(rows))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuscale.explain.comparison import Change, PlanComparison
@@ -81,7 +82,7 @@ def _fall(title: str, totals: Sequence[float], changes: Sequence[Change], unit: 
         Bar(component_text(one.component), MORE if one.difference > 0 else LESS, [one.difference / unit])
         for one in shown
     ]
-    rest = totals[1] - totals[0] - sum(bar.values[0] for bar in bars)
+    rest = totals[1] - totals[0] - math.fsum(bar.values[0] for bar in bars)
     if abs(rest) > LEAST * abs(totals[1] - totals[0]):
         bars.append(Bar("all else", 9, [rest]))
     first = shown[0]
@@ -107,7 +108,7 @@ def _side_by_side(
     bars = [
         Bar(component_text(one.component), index, [one.a / unit, one.b / unit]) for index, one in enumerate(changes)
     ]
-    same = [total - sum(bar.values[index] for bar in bars) for index, total in enumerate(totals)]
+    same = [total - math.fsum(bar.values[index] for bar in bars) for index, total in enumerate(totals)]
     bars.append(Bar("the same in both", 9, [max(value, 0.0) for value in same]))
     said = f"A: {axis.text(totals[0])}; B: {axis.text(totals[1])}; the parts that differ most come first."
     return stacked(title, said, names, bars, axis, limits)

@@ -99,6 +99,7 @@
     }
   }
 
+  if (!plots.length) return;
   draw();
   document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // where plotly measures texts
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());

@@ -118,7 +118,8 @@ def html(page: Page) -> str:
     Raises:
         InputError: the plotting library is not installed.
     """
-    scripts = [plotting_library(), _resource("page.js")]
+    charts = any(isinstance(part, Chart) for one in page.sections for part in one.parts)
+    scripts = [*([plotting_library()] if charts else []), _resource("page.js")]
     hashes = " ".join(f"'sha256-{b64encode(sha256(one.encode()).digest()).decode()}'" for one in scripts)
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; " + (
         "form-action 'none'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from gpuscale.launch.subject import Subject, read_subject
@@ -198,7 +199,7 @@ def bound_bars(breakdowns: Sequence[Estimate]) -> list[Bar]:
             BOUND_TEXTS[limit],
             index,
             [
-                sum(value for name, value in one.breakdown.items() if COMPONENTS[name].limit == limit)
+                math.fsum(value for name, value in one.breakdown.items() if COMPONENTS[name].limit == limit)
                 for one in breakdowns
             ],
             idle=limit == "bubble",

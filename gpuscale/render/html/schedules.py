@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,8 @@ def _active(found: Schedule) -> Chart:
     """The share of the ranks that compute over the step."""
     step_s, share = found.time_step_s, found.active_share
     times = [index * step_s for index in range(len(share))]
-    said = f"On average {np.mean(share):.0%} of the {found.pipeline.pp} ranks compute, {max(share):.0%} at most."
+    mean = math.fsum(share) / len(share)
+    said = f"On average {mean:.0%} of the {found.pipeline.pp} ranks compute, {max(share):.0%} at most."
     across = Axis("seconds" if found.subject else "time", lambda time_s: time_text(found, time_s))
     up = Axis("% of ranks that compute", "{:.0f}".format)
     return curves(

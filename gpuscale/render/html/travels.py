@@ -97,8 +97,8 @@ def _over_time(report: TrafficReport) -> Chart:
 def _by_phase(report: TrafficReport) -> Chart:
     levels, phases = _used(report), [one for one in report.network_activity if any(one.bytes.values())]
     bars = [Bar(name, index, [one.bytes.get(name, 0.0) / GB for one in phases]) for index, name in enumerate(levels)]
-    most = max(phases, key=lambda one: sum(one.bytes.values()))
-    share = sum(most.bytes.values()) / sum(sum(one.bytes.values()) for one in phases)
+    most = max(phases, key=lambda one: math.fsum(one.bytes.values()))
+    share = sum(most.bytes.values()) / math.fsum(math.fsum(one.bytes.values()) for one in phases)
     said = f"{share:.0%} of the bytes travel {PHASES[most.phase]}."
     chart = stacked("What a GPU sends by phase", said, [one.phase for one in phases], bars, SENT)
     return chart._replace(numbers=_phases(report))
@@ -112,7 +112,7 @@ def _by_collective(report: TrafficReport) -> Chart:
         name: (math.fsum(one.exposed_s for one in own), math.fsum(one.hidden_s for one in own))
         for name, own in alike.items()
     }
-    shown = sorted(sums, key=lambda name: -sum(sums[name]))[:SHOWN_COLLECTIVES]
+    shown = sorted(sums, key=lambda name: -math.fsum(sums[name]))[:SHOWN_COLLECTIVES]
     bars = [
         Bar("shows in the step", 3, [sums[name][0] for name in shown]),
         Bar("hidden beside computation", 9, [sums[name][1] for name in shown], idle=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -144,8 +145,8 @@ def _roofline(operators: Sequence[Path], gpu: GpuSpec, precision: str) -> Chart:
         xs, ys = [intensity[index] for index in mine], [rate[index] / 1e12 for index in mine]
         each = [f"{operators[index].text} ({operators[index].node.share:.1%})" for index in mine]
         groups.append(Points(name, number + 3, xs, ys, each, symbol="diamond" if number % 2 else "circle"))
-    right = sum(one.node.value for one, at in zip(operators, intensity, strict=True) if at >= ridge)
-    share = right / sum(one.node.value for one in operators)
+    right = math.fsum(one.node.value for one, at in zip(operators, intensity, strict=True) if at >= ridge)
+    share = right / math.fsum(one.node.value for one in operators)
     said = (
         f"The ridge is at {ridge:.0f} FLOPs per byte: {share:.0%} of the time of these {len(operators)} operators lies "
         "right of it, where arithmetic binds."

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuscale.render.compared import three_digits
 from gpuscale.render.html.charts import Axis, Bar, Line, Points, points, stacked
 from gpuscale.render.html.page import Cell, Chart, Page, Part, Section, Table
 from gpuscale.render.measurements import validation_facts, verdict
@@ -44,6 +43,12 @@ def validation_page(result: Validation) -> Page:
 
 
 def _tiles(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    if summary["kind"] == "oom":
+        yield "Runs that ran out of memory", f"{summary['rows']:,}", ""
+        fits = summary["fits"]
+        share = fits["out_of_memory_right"]
+        yield "Predicted so", f"{fits['called_out_of_memory']:,}", "" if share is None else f"{share:.1%}"
+        return
     best = summary.get("balanced") or summary
     yield "Rows", f"{summary['rows']:,}", f"{summary['predicted']:,} predicted and counted"
     if best["median_abs"] is not None:
@@ -126,11 +131,11 @@ def _furthest(pairs: Sequence[tuple[str, float, float]]) -> Table:
         [
             (f"{rank}", rank),
             name,
-            (three_digits(measured), measured),
-            (three_digits(predicted), predicted),
+            (format_seconds(measured), measured),
+            (format_seconds(predicted), predicted),
             (f"{predicted / measured - 1:+.0%}", predicted / measured - 1),
         ]
         for rank, (name, measured, predicted) in enumerate(pairs[:SHOWN_ROWS], start=1)
     ]
-    header = ("place", "row", "measured, s", "predicted, s", "error")
+    header = ("place", "row", "measured", "predicted", "error")
     return Table(f"The {len(rows)} rows that are furthest off, of {len(pairs):,}", header, rows, sortable=True)

@@ -1,0 +1,1 @@
+-num-layers 9999999999999999999 -hidden-size 6 -f -num-attention-heads 9 -num-experts 8 -tensor-model-parallel-size
