@@ -9,10 +9,11 @@ from command import assert_one_message, gpuscale
 
 from gpuscale import read_subject, stragglers
 from gpuscale.errors import InputError
+from gpuscale.explain.traffic import traffic_of
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.robust import perturbed
 from gpuscale.steptime.step import GPU_SPREAD, slowest_of, slowest_share
-from gpuscale.training.stragglers import _Times, go_back_n_share
+from gpuscale.training.stragglers import Slowed, go_back_n_share
 
 FLAGS = ("--model", "llama3-8b", "--gpus", 64, "--gbs", 256, "--tp", 2)
 
@@ -41,7 +42,7 @@ def test_prediction_waits_for_the_slowest_of_all_gpus(subject):
 @pytest.mark.parametrize(("speed", "count"), [(0.9, 8), (0.95, 8), (0.9, 1), (0.5, 8), (1.0, 8)])
 def test_slow_gpus_cost_what_a_simulation_says(subject, speed, count):
     """Each GPU takes its own time for its kernels; the step goes on when the slowest of all is done."""
-    times = _Times(subject)
+    times = Slowed(subject)
     random = np.random.default_rng(2)
     usual = 1 + GPU_SPREAD * random.standard_normal((2_000, 640 - count))
     slow = (1 + GPU_SPREAD * random.standard_normal((2_000, count))) / speed
@@ -80,6 +81,12 @@ def test_slow_hosts_and_losses_are_the_model_evaluated_anew(subject):
     window = 50e9 * 2 * 5.5e-6 / 4096  # there and back through the spine
     (rail,) = stragglers(subject, slow_rail=go_back_n_share(0.01, window)).parts
     assert loss.step_time_s == pytest.approx(rail.step_time_s)
+
+
+def test_explain_says_the_same_of_slow_rails_and_losses(subject):
+    faults = {one.name: one.step_time_s for one in traffic_of(subject).network_faults}
+    found = [stragglers(subject, slow_rail=0.5), stragglers(subject, packet_loss=1e-3)]
+    assert [one.parts[0].step_time_s for one in found] == pytest.approx([faults["slow_rail"], faults["loss"]])
 
 
 def test_other_spreads_change_what_they_are_of(subject):

@@ -16,9 +16,9 @@ from gpuscale.explain.benchmarks import LIBRARIES, Benchmark
 from gpuscale.explain.traffic import TrafficReport
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.placement import PlacedOrder, axis_name, level_plural, rails_text, straddling_text
-from gpuscale.planning.remedies import Change, evaluated
+from gpuscale.planning.remedies import evaluated, of_job
 from gpuscale.rooflines import allreduce_bytes_per_s, fsdp_tokens_per_gpu, moe_dp_tokens_per_gpu
-from gpuscale.specs.cluster import INSIDE, LevelSpec
+from gpuscale.specs.cluster import INSIDE
 from gpuscale.steptime.step import slowest_of
 from gpuscale.training.goodput import goodput
 from gpuscale.units import GBIT, format_bytes, format_count, format_seconds, plural
@@ -49,14 +49,6 @@ class Case:
     traffic: TrafficReport
     placed: PlacedOrder
     benchmarks: Sequence[Benchmark]
-
-    @property
-    def network(self) -> LevelSpec | None:
-        """The innermost level of the network that the job crosses; None where it stays inside a box or rack."""
-        cluster = self.subject.spec.cluster
-        outside = [level for level in cluster.levels if level.fabric not in INSIDE]
-        inside = cluster.levels[cluster.domain_index].gpus
-        return outside[0] if outside and self.subject.spec.gpus > inside else None
 
     @property
     def hosts(self) -> int:
@@ -107,7 +99,7 @@ def _topology(case: Case) -> Iterator[Item]:
     path = f"{PATHS.get(inner.fabric, inner.fabric)} between all GPUs of a {inner.name}"
     if inner.fabric == "nvlink":
         path = path.replace("NV", f"NV{gpu.links}", 1)
-    near = "; each GPU's card at PIX or PXB" if case.network is not None and case.network.nics_per_gpu >= 1 else ""
+    near = "; each GPU's card at PIX or PXB" if spec.network and spec.network.nics_per_gpu >= 1 else ""
     now = f"{spec.gpus:,} {gpu.title} in {', '.join(levels)}"
     yield Item("topology", now, f"`{tool}` on every node", f"{path}{near}, the same everywhere")
 
@@ -137,7 +129,7 @@ def _nccl(case: Case) -> Iterator[Item]:
     chosen = {f"{axis_name(one.axis)} {one.algorithm}": one.channels for one in case.benchmarks}
     library = LIBRARIES[spec.cluster.gpu.vendor]
     now = "predicted: " + ", ".join(f"{name} ({count} channels)" if count else name for name, count in chosen.items())
-    fabric = case.network
+    fabric = case.subject.spec.network
     through = {"infiniband": "NET/IB with GDRDMA", "roce": "NET/IB with GDRDMA", "efa": "NET/AWS Libfabric (efa)",
                "slingshot": "NET/AWS Libfabric (cxi)"}  # fmt: skip
     plugin = f"; `{through[fabric.fabric]}`, not NET/Socket" if fabric and fabric.fabric in through else ""
@@ -235,7 +227,7 @@ counters to watch."""
 
 
 def _cards(case: Case) -> Iterator[Item]:
-    level = case.network
+    level = case.subject.spec.network
     if level is None or level.fabric not in NETWORK_CHECKS:
         return
     rate, measure, *_ = NETWORK_CHECKS[level.fabric]
@@ -252,7 +244,7 @@ FLOW = ("loss", "congestion")
 
 
 def _flow(case: Case) -> Iterator[Item]:
-    level = case.network
+    level = case.subject.spec.network
     if level is None or level.fabric not in NETWORK_CHECKS:
         return
     *_, shows, must, counters = NETWORK_CHECKS[level.fabric]
@@ -266,7 +258,7 @@ def _flow(case: Case) -> Iterator[Item]:
 
 def _rails(case: Case) -> Iterator[Item]:
     spec = case.subject.spec
-    if case.network is None or all(level.rails == "none" for level in spec.cluster.levels):
+    if case.subject.spec.network is None or all(level.rails == "none" for level in spec.cluster.levels):
         return
     above = spec.cluster.levels[-1].name if len(spec.cluster.levels) > 1 else None
     spans = [one for axis, one in case.placed.spans.items() if one.rails and axis != "dp_cp"]
@@ -397,7 +389,7 @@ def tuning(subject: Subject, traffic: TrafficReport) -> Iterator[tuple[str, str,
         yield from ((name, value, why) for name, value in MORE_CONNECTIONS)
     able = any(level.in_network_reduction for level in spec.cluster.levels if level.fabric not in INSIDE)
     if able and not spec.cluster.sharp:
-        for _, remedy in evaluated(subject.job, subject.layout, [Change((), {"sharp": "on"})]):
+        for _, remedy in evaluated(subject.job, subject.layout, [of_job(sharp="on")]):
             gain = remedy.step_time_s / plan.step_time_s - 1
             if gain <= -0.001:
                 why = (

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpuscale.explain.benchmarks import LIBRARIES
 from gpuscale.explain.traffic import NetworkFault
 from gpuscale.launch.subject import Subject
-from gpuscale.planning.remedies import Change, evaluated
+from gpuscale.planning.remedies import Change, evaluated, of_job, of_layout
 from gpuscale.request import overlap_name, overlap_of
 from gpuscale.search.robust import KNOBS, WORST, perturbed_s
-from gpuscale.specs.cluster import INSIDE
+from gpuscale.training.stragglers import Slowed
 
 NOTICEABLE = 0.005
 """Share of the step below which a difference is lost in what steps differ by from one to the next (a choice)."""
@@ -98,36 +98,33 @@ def _slips(subject: Subject) -> Iterator[_Slip]:
     for part in on:
         less = overlap_name([one for one in on if one != part])
         check = f"a profile of one step: {part.upper()} collectives beside GEMMs, or not"
-        yield _Slip(_job(overlap=less), f"{part.upper()} communication does not overlap", check)
+        yield _Slip(of_job(overlap=less), f"{part.upper()} communication does not overlap", check)
     switches = spec.cluster.nvls and spec.cluster.levels[0].in_network_reduction
     slips = (
-        (plan.sp, _layout(sp=False), "sequence parallelism is off", "the option in the log"),
-        (plan.recompute == "none", _layout(recompute="full"), "all layers are recomputed", "the option in the log"),
+        (plan.sp, of_layout(sp=False), "sequence parallelism is off", "the option in the log"),
+        (plan.recompute == "none", of_layout(recompute="full"), "all layers are recomputed", "the option in the log"),
         (
             plan.schedule == "interleaved",
-            _layout(vpp=1),
+            of_layout(vpp=1),
             "the pipeline is not interleaved",
             "chunks per rank in the log",
         ),
         (
             switches and spec.cluster.gpu.vendor == "NVIDIA",
-            _job(nvls="off"),
+            of_job(nvls="off"),
             "NVLS is not used",
             "NCCL_DEBUG=INFO: `NVLS multicast support`",
         ),
-        (spec.precision in {"fp8", "fp4"}, _job(precision="bf16"), "GEMMs run in bf16", "kernel names in a profile"),
-        (spec.runtime.cuda_graphs != "none", _job(cuda_graphs="none"), "CUDA graphs are off", "launches in a profile"),
-        (spec.runtime.compile, _job(compile="off"), "torch.compile is off", "TORCH_LOGS=graph_breaks,recompiles"),
+        (spec.precision in {"fp8", "fp4"}, of_job(precision="bf16"), "GEMMs run in bf16", "kernel names in a profile"),
+        (
+            spec.runtime.cuda_graphs != "none",
+            of_job(cuda_graphs="none"),
+            "CUDA graphs are off",
+            "launches in a profile",
+        ),
+        (spec.runtime.compile, of_job(compile="off"), "torch.compile is off", "TORCH_LOGS=graph_breaks,recompiles"),
     )
     yield from (_Slip(change, suspect, check) for planned, change, suspect, check in slips if planned)
-
-
-def _layout(**values: Any) -> Change:
-    return Change((), {}, values)
-
-
-def _job(**values: Any) -> Change:
-    return Change((), values)
 
 
 def _slow(subject: Subject) -> Iterator[Sign]:
@@ -144,18 +141,14 @@ def _slow(subject: Subject) -> Iterator[Sign]:
     if spec.model.is_moe and plan.ep > 1:
         factor = knobs["imbalance"].factor(WORST)
         cases.append(("imbalance", factor, "experts are used unevenly", "tokens per expert in the log", ""))
-    outside = [level for level in spec.cluster.levels if level.fabric not in INSIDE]
-    inside = spec.cluster.levels[spec.cluster.domain_index].gpus
-    nccl = spec.cluster.gpu.vendor in LIBRARIES
-    if nccl and outside and spec.gpus > inside and outside[0].fabric not in {"ethernet", "eni"}:
+    rdma = spec.network is not None and spec.network.fabric not in {"ethernet", "eni"}
+    if rdma and spec.cluster.gpu.vendor in LIBRARIES:
         check = "NCCL_DEBUG=INFO has `NET/Socket` in place of the fabric's plugin, or no GDRDMA"
         cases.append(("network", SOCKETS, "NCCL sends over TCP", check, "guesstimate"))
     for name, factor, suspect, check, source in cases:
-        step_s = float(perturbed_s(subject.rows, spec, {name: factor})[0])
-        yield _sign(
-            subject,
-            step_s,
-            suspect,
-            check,
-            f"{factor:.3g} x the {knobs[name].meaning}; " + (source or knobs[name].source),
-        )
+        if name == "slow_gpu":
+            step_s = Slowed(subject).with_slow_gpus(1 / factor, 1)
+        else:
+            step_s = float(perturbed_s(subject.rows, spec, {name: factor})[0])
+        taken = f"{factor:.3g} x the {knobs[name].meaning}; {source or knobs[name].source}"
+        yield _sign(subject, step_s, suspect, check, taken)

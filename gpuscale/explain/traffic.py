@@ -33,6 +33,7 @@ from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, INDEX, Breakdown, added, contention, scaled, total_s
 from gpuscale.steptime.data_parallel import Transfers, state_transfers, unhidden_s
 from gpuscale.steptime.step import StepTime, cut_key, evaluate_passes, filling_hops, hop_times, recomputed_share
+from gpuscale.training.stragglers import SELECTIVE, go_back_n_share, loss_window
 
 SIDES = ("node", "network")
 """Links inside a node (or rack), and what is beyond."""
@@ -688,13 +689,8 @@ def _false_position(excess: Callable[[float], float], low: float, high: float) -
 HALF = 2.0
 """What a byte takes longer at half the rate."""
 
-LOSS, MTU_BYTES = 1e-3, 4096
-"""Share of packets that is lost, and their size on RDMA networks."""
-
-RESENDS_ONE = frozenset({"efa", "slingshot"})
-"""Networks that send a lost packet again alone (AWS SRD, Shalev et al. 2020, IEEE Micro; Slingshot's link-level retry);
-elsewhere everything behind it goes again (go-back-N of RoCE; Mittal et al. 2018, Revisiting Network Support for RDMA,
-SIGCOMM)."""
+LOSS = 1e-3
+"""Share of packets that is lost."""
 
 
 def _faults(plan: StagePlan, rerun: _Rerun) -> Iterator[NetworkFault]:
@@ -709,17 +705,18 @@ def _faults(plan: StagePlan, rerun: _Rerun) -> Iterator[NetworkFault]:
         time_s, _ = rerun.slower([slower if begins <= index < ends else 1.0 for index in range(len(levels))])
         return NetworkFault(name, meaning, slower, time_s, time_s / step_s, source)
 
-    if reached[-1] >= first:
-        leaf, top = levels[first], min(first + 1, reached[-1])
+    if plan.job.network is not None:
+        top = min(first + 1, reached[-1])
         meaning = "one network card at half its rate: its rail waits, and all with it"
         yield fault("slow_rail", meaning, HALF, first, "rings and exchanges use all rails evenly")
         meaning = f"half of the {levels[top].name} links busy with others, or badly hashed"
         yield fault("congestion", meaning, HALF, top, "guesstimate")
-        window = max(leaf.link_bytes_per_s * 2 * levels[reached[-1]].hop_latency_s / MTU_BYTES, 1.0)
+        window = loss_window(plan.job)
         again, source = "all behind each", f"go-back-N with {window:.0f} packets in flight"
-        if leaf.fabric in RESENDS_ONE:
-            window, again, source = 1.0, "each", "selective retransmission"
-        yield fault("loss", f"{LOSS:.1%} of packets lost, {again} sent again", 1 + LOSS * window, first, source)
+        if plan.job.network.fabric in SELECTIVE:
+            again, source = "each", "selective retransmission"
+        slower = 1 / go_back_n_share(LOSS, window)
+        yield fault("loss", f"{LOSS:.1%} of packets lost, {again} sent again", slower, first, source)
     if gpus > 1:
         meaning = f"half of one GPU's links in its {levels[0].name} lost"
         yield fault("node_links", meaning, HALF, 0, "rings use all links evenly", first)

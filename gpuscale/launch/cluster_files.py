@@ -12,7 +12,7 @@ from gpuscale.layouts.space import divisors
 from gpuscale.placement.groups import Degrees, parse_order
 from gpuscale.planning.placement import Placement, host_names, place_order
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
+from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 from gpuscale.specs.job import AXES
 from gpuscale.units import GIB
 
@@ -46,17 +46,9 @@ def machines(writing: Writing) -> tuple[int, int]:
     return gpus // per_host, per_host
 
 
-def network(writing: Writing) -> LevelSpec | None:
-    """Return the network that the job's machines are joined by; None where they are none, or joined by NVLink."""
-    cluster = writing.spec.cluster
-    outside = [one for one in cluster.levels if one.fabric not in INSIDE]
-    inside = cluster.levels[cluster.domain_index].gpus
-    return outside[0] if outside and writing.spec.gpus > inside else None
-
-
 def environment(writing: Writing) -> Environment:
     """Return the variables of NCCL, its plugins and the allocator that a plan asks for on its cluster."""
-    fabric, gpu, found = network(writing), writing.spec.cluster.gpu, Environment()
+    fabric, gpu, found = writing.spec.network, writing.spec.cluster.gpu, Environment()
     if gpu.vendor == "AMD":
         found |= AMD
     if writing.asked("nvls") == "off":
@@ -239,7 +231,7 @@ def jobset(writing: Writing, program: Program) -> str:
     """Return a JobSet of Kubernetes: one pod per machine, each of which runs `run.sh`."""
     nodes, per_host = machines(writing)
     name, cluster = job_name(writing), writing.spec.cluster
-    fabric = network(writing)
+    fabric = writing.spec.network
     container = {
         "name": "train",
         "# image": "that has the framework and your data",

@@ -12,7 +12,7 @@ from gpuscale.layouts.pins import Pins, recompute_text
 from gpuscale.layouts.space import divisors, ways_to_recompute
 from gpuscale.planning.jobs import Job
 from gpuscale.planning.layouts import fixed_layout
-from gpuscale.planning.remedies import Change, evaluated
+from gpuscale.planning.remedies import Change, evaluated, of_job, of_layout
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import overlap_name, overlap_of
 from gpuscale.results import Estimate, Remedy
@@ -117,14 +117,6 @@ class Priced(NamedTuple):
     other: Remedy
 
 
-def _layout(**values: Any) -> Change:
-    return Change((), {}, values)
-
-
-def _job(**values: Any) -> Change:
-    return Change((), values)
-
-
 def _inside(size: int, domain: int) -> int:
     """The largest divisor of a group's size that one box holds evenly."""
     return max(part for part in divisors(size).tolist() if domain % part == 0)
@@ -141,14 +133,14 @@ def _tp_inside(plan: Plan) -> Iterable[Change]:
     etp = {"etp": math.gcd(plan.etp, tp)} if plan.etp > 1 else {}
     for axis in ("dp", "pp", "cp"):
         more = {} if axis == "dp" else {axis: getattr(plan, axis) * plan.tp // tp}
-        yield _layout(tp=tp, **etp, **more)
+        yield of_layout(tp=tp, **etp, **more)
 
 
 def _sharded_pipeline(plan: Plan) -> str:
     return f"ZeRO-{plan.zero} under PP {plan.pp}" if plan.zero == 3 and plan.pp > 1 else ""
 
 
-OTHER_SHARDING = (_layout(zero=1), _layout(zero=2), _layout(pp=1, vpp=1, schedule="1f1b"))
+OTHER_SHARDING = (of_layout(zero=1), of_layout(zero=2), of_layout(pp=1, vpp=1, schedule="1f1b"))
 
 
 def _few_microbatches(plan: Plan) -> str:
@@ -164,16 +156,16 @@ def _long_bubble(plan: Plan) -> str:
 
 def _shorter_bubble(plan: Plan) -> Iterable[Change]:
     for size in divisors(plan.micro_batch_size).tolist()[:-1]:
-        yield _layout(micro_batch_size=size)
+        yield of_layout(micro_batch_size=size)
     for chunks in (2, 3, 4, 6, 8):
         if plan.vpp < chunks and plan.pp > 1:
-            yield _layout(vpp=chunks)
+            yield of_layout(vpp=chunks)
     for stages in divisors(plan.pp).tolist()[:-1]:
         shorter = {"pp": stages} if stages > 1 else {"pp": 1, "vpp": 1, "schedule": "1f1b"}
-        yield _layout(**shorter)
+        yield of_layout(**shorter)
         if plan.tp * plan.pp // stages <= plan.domain:
-            yield _layout(**shorter, tp=plan.tp * plan.pp // stages)
-    yield _job(gbs=plan.dp * plan.micro_batch_size * 8 * plan.pp)
+            yield of_layout(**shorter, tp=plan.tp * plan.pp // stages)
+    yield of_job(gbs=plan.dp * plan.micro_batch_size * 8 * plan.pp)
 
 
 def _experts_outside(plan: Plan) -> str:
@@ -186,8 +178,8 @@ def _experts_outside(plan: Plan) -> str:
 def _experts_inside(plan: Plan) -> Iterable[Change]:
     for ep in divisors(plan.ep).tolist()[:-1]:
         if ep * plan.etp <= plan.domain:
-            yield _layout(ep=ep)
-            yield _layout(ep=ep, pp=plan.pp * (plan.ep // ep))
+            yield of_layout(ep=ep)
+            yield of_layout(ep=ep, pp=plan.pp * (plan.ep // ep))
 
 
 def _recomputed(plan: Plan) -> str:
@@ -199,8 +191,8 @@ def _less_recomputed(plan: Plan) -> Iterable[Change]:
     for way in ways_to_recompute(plan.job.spec, Pins()):
         layers = way.layers_of(per_stage)
         if layers < plan.recompute_layers:
-            yield _layout(recompute=recompute_text(way.modules, layers))
-    yield _layout(recompute=recompute_text(CORE_ATTN, 0))
+            yield of_layout(recompute=recompute_text(way.modules, layers))
+    yield of_layout(recompute=recompute_text(CORE_ATTN, 0))
 
 
 def _unpadded(plan: Plan) -> str:
@@ -224,7 +216,7 @@ def _not_overlapped(part: str, matters: Callable[[Plan], bool], what: str) -> Ca
 
 
 def _overlapped(part: str) -> Callable[[Plan], Iterable[Change]]:
-    return lambda plan: (_job(overlap=overlap_name([*plan.overlaps, part])),)
+    return lambda plan: (of_job(overlap=overlap_name([*plan.overlaps, part])),)
 
 
 def _replicated(plan: Plan) -> str:
@@ -274,7 +266,7 @@ FOOTGUNS = (
         f"the vocabulary of a TP rank is not a multiple of {VOCABULARY_UNIT}",
         ("vocab_multiple", "vocab"),
         _unpadded,
-        lambda _: (_job(vocab_multiple=VOCABULARY_UNIT),),
+        lambda _: (of_job(vocab_multiple=VOCABULARY_UNIT),),
         least="note",
     ),
     Footgun(
@@ -282,7 +274,7 @@ FOOTGUNS = (
         "TP without sequence parallelism",
         ("sp", "tp"),
         _without_sp,
-        lambda _: (_layout(sp="on"),),
+        lambda _: (of_layout(sp="on"),),
         "note",
     ),
     Footgun(
@@ -305,16 +297,16 @@ FOOTGUNS = (
         "DP without ZeRO or a distributed optimizer",
         ("zero",),
         _replicated,
-        lambda _: (_layout(zero=1),),
+        lambda _: (of_layout(zero=1),),
         least="note",
     ),
-    Footgun("nvls_off", "NVLS is switched off", ("nvls",), _nvls_off, lambda _: (_job(nvls="on"),), "note"),
+    Footgun("nvls_off", "NVLS is switched off", ("nvls",), _nvls_off, lambda _: (of_job(nvls="on"),), "note"),
     Footgun(
         "fp32_gradients",
         "gradients are reduced in fp32",
         ("grad_dtype",),
         _wide_gradients,
-        lambda _: (_job(grad_dtype="bf16"),),
+        lambda _: (of_job(grad_dtype="bf16"),),
         most="note",
     ),
 )

@@ -48,6 +48,16 @@ class Change(NamedTuple):
     layout: Values = MappingProxyType({})
 
 
+def of_job(**values: Any) -> Change:
+    """Return the change of options of the job."""
+    return Change((), values)
+
+
+def of_layout(**values: Any) -> Change:
+    """Return the change of values of the layout."""
+    return Change((), {}, values)
+
+
 def remedies(job: Job, layout: Mapping[str, Any]) -> tuple[Remedy, ...]:
     """Return what makes a layout fit that does not or only just does, the fastest first.
 

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from gpuscale.arrays import FloatArray, IntArray
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 from gpuscale.specs.fields import Text, among
 from gpuscale.specs.gpu import BLACKWELL, WIDE
 from gpuscale.specs.model import AttentionSpec, LayerSpec, ModelSpec
@@ -450,6 +450,12 @@ class JobSpec:
     def host_limit_bytes(self) -> float:
         """Host memory that offloading may fill on one host."""
         return self.cluster.host.memory_bytes * HOST_USABLE if self.cluster.host else 0.0
+
+    @property
+    def network(self) -> LevelSpec | None:
+        """The innermost level of the network that the job crosses; None where it stays inside a box or rack."""
+        outside = (level for level in self.cluster.levels if level.fabric not in INSIDE)
+        return next(outside, None) if self.gpus > self.cluster.levels[self.cluster.domain_index].gpus else None
 
     @property
     def tokens_per_step(self) -> int:

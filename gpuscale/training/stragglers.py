@@ -32,8 +32,10 @@ ARITHMETIC = tuple(name for name in KERNELS if name != "waiting")
 PACKET_BYTES = 4096
 """Largest payload of a packet of InfiniBand and RoCE."""
 
-SELECTIVE = ("efa",)
-"""Fabrics whose network cards send again only what is lost (SRD)."""
+SELECTIVE = ("efa", "slingshot")
+"""Networks that send again only what is lost (AWS SRD, Shalev et al. 2020, IEEE Micro; Slingshot's link-level retry);
+elsewhere all that followed goes again (go-back-N of InfiniBand and RoCE; Mittal et al. 2018, Revisiting Network Support
+for RDMA, SIGCOMM)."""
 
 USUAL: dict[str, tuple[float, ...]] = {
     "slow_node": (0.9, 0.95, 0.8, 0.5),
@@ -139,7 +141,7 @@ class Stragglers:
         return body | {"assumptions": {name: rate._asdict() for name, rate in self.assumptions.items()}}
 
 
-class _Times:
+class Slowed:
     """What the parts of a plan's step take."""
 
     def __init__(self, subject: Subject) -> None:
@@ -175,40 +177,42 @@ class _Times:
 
         Every ring and tree through it goes at its pace, and all others wait for these.
         """
-        cluster, beyond = self.job.cluster, self.job.cluster.domain_index + 1
-        if not has_network(self.job):
-            raise InputError("the job has one node, and no network", field="slow_rail", hint="leave it out")
-        slower = [1 / speed if index == beyond else 1.0 for index in range(len(cluster.levels))]
+        self._check_network("slow_rail")
+        cluster = self.job.cluster
+        slower = [1.0 if index <= cluster.domain_index else 1 / speed for index in range(len(cluster.levels))]
         changed = replace(self.job, cluster=with_network(cluster, slower))
         return max(float(evaluate(self.subject.rows, changed).step.step_time_s[0]), self.step_s)
 
     def with_loss(self, loss: float) -> float:
         """Step time with one link that loses packets [s]."""
-        if not has_network(self.job):
-            raise InputError("the job has one node, and no network", field="packet_loss", hint="leave it out")
-        cluster = self.job.cluster
-        link, top = cluster.levels[cluster.domain_index + 1], cluster.levels[-1]
-        window = 1.0 if link.fabric in SELECTIVE else link.link_bytes_per_s * 2 * top.hop_latency_s / PACKET_BYTES
-        return self.with_slow_link(go_back_n_share(loss, window))
+        self._check_network("packet_loss")
+        return self.with_slow_link(go_back_n_share(loss, loss_window(self.job)))
+
+    def _check_network(self, field: str) -> None:
+        if self.job.network is None:
+            raise InputError("the job has one node, and no network", field=field, hint="leave it out")
 
 
-def has_network(job: JobSpec) -> bool:
-    """Whether a job reaches beyond the first domain of NVLink or the like."""
-    cluster = job.cluster
-    return cluster.domain_index + 1 < len(cluster.levels) and job.gpus > cluster.levels[cluster.domain_index].gpus
+def loss_window(job: JobSpec) -> float:
+    """Return how many packets of a link of the network are sent again for each lost one: all until it is noticed at the
+    far end of the job, or that one."""
+    link, levels = job.network, job.cluster.levels
+    if link is None or link.fabric in SELECTIVE:
+        return 1.0
+    farthest = next((level for level in levels if level.gpus >= job.gpus), levels[-1])
+    return max(link.link_bytes_per_s * 2 * farthest.hop_latency_s / PACKET_BYTES, 1.0)
 
 
 def go_back_n_share(loss: float, window: float) -> float:
     """Return which share of its bandwidth a link keeps that loses packets.
 
-    Network cards of InfiniBand and RoCE send again all that followed a lost packet: with W packets under way that
-    leaves (1 - p) / (1 + p (W - 1)) (go-back-N: Bertsekas and Gallager 1992, Data Networks, section 2.4); those that
-    send again only what is lost keep 1 - p (W = 1).
+    With W packets sent again for each that is lost (1 - p) / (1 + p (W - 1)) (go-back-N: Bertsekas and Gallager 1992,
+    Data Networks, section 2.4), which is 1 - p where it is that one alone.
 
     Args:
-        window: packets between one and its acknowledgement.
+        window: packets that are sent again for each that is lost, as `loss_window` counts them.
     """
-    return (1 - loss) / (1 + loss * (max(window, 1.0) - 1))
+    return (1 - loss) / (1 + loss * (window - 1))
 
 
 def replicas_of_node(job: JobSpec, subject: Subject) -> int:
@@ -233,7 +237,7 @@ def stragglers(subject: Subject, *, restart_time: float | None = None, **options
         InputError: unusable options.
     """
     asked, restart = read(Slow, options), read(Recovery, {"restart_time": restart_time}).restart_time
-    job, times = subject.spec, _Times(subject)
+    job, times = subject.spec, Slowed(subject)
     rate = load_rates()["restart_time_s"] if restart is None else given(restart)
     gone, dp = replicas_of_node(job, subject), int(subject.rows.dp[0])
     without = gone / (dp - gone) if gone < dp else None
@@ -253,13 +257,13 @@ def stragglers(subject: Subject, *, restart_time: float | None = None, **options
     )
 
 
-def _break_even(times: _Times, without: float) -> float:
+def _break_even(times: Slowed, without: float) -> float:
     """Return the speed at which a node costs as much as leaving it out."""
     longer = (times.step_s * without + times.waiting_s) / times.kernels_s
     return min((1 + slowest_share(node_gpus(times.job))) / (1 + longer), 1.0)
 
 
-def _parts(times: _Times, asked: Slow, without: float | None, restart_s: float) -> Iterator[Straggler]:
+def _parts(times: Slowed, asked: Slow, without: float | None, restart_s: float) -> Iterator[Straggler]:
     """Yield what is asked for, or a usual selection."""
     job = times.job
     nodes = {"slow_node": node_gpus(job), "slow_gpu": 1}
@@ -299,7 +303,7 @@ PARTS = {
 
 def _usual(job: JobSpec) -> dict[str, tuple[float, ...]]:
     """Return what is shown of a job where nothing is asked for."""
-    network = ("slow_rail", "packet_loss") if not has_network(job) else ()
+    network = ("slow_rail", "packet_loss") if job.network is None else ()
     found = {name: values for name, values in USUAL.items() if name not in network}
     return {**found, "power_cap": (float(round(job.cluster.gpu.power_w * CAPPED)),)}
 
@@ -317,7 +321,7 @@ WORTH = 1e-3
 """Slowdown below which nobody need do anything."""
 
 
-def _variation(times: _Times) -> Iterator[Variation]:
+def _variation(times: Slowed) -> Iterator[Variation]:
     """Yield what the spread of GPUs costs, as predicted, and what other spreads would."""
     job, share = times.job, slowest_share(times.job.gpus)
     busy_s = times.waiting_s / share if share > 0 else 0.0
