@@ -163,3 +163,15 @@ def test_with_the_software_of_2022_sequence_parallelism_saves_full_recomputation
     alone = gain(large, layout, of=both | {"sp": "off"})
     assert not alone.a.plan.fits
     assert alone.a.value / alone.b.value < 1.02
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "batch", "tp"),
+    [("megatron-16b", 192, 192, 4), ("llama3-70b", 768, 384, 2), ("megatron-314b", 3072, 1536, 8)],
+)
+def test_the_tp_of_known_plans_is_near_the_best(model, gpus, batch, tp):
+    """16B on 192 GPUs with TP4, 4,096 tokens per GPU; 70B on 768 with TP2, 2,048; 314B on 3,072 with TP8, 2,048."""
+    found = library.plan(model, gpus, gbs=batch, seq=4096, why=f"tp={tp}").why
+    assert (found.status, found.plan.tp) == ("ranked", tp)
+    assert found.rank <= 3
+    assert found.slower_than_best < 0.05

@@ -214,7 +214,7 @@ def test_text_and_charts_have_the_contrast_of_wcag_aa(scheme):
     assert len(found) == 16
     for back in ("back", "panel"):
         assert all(contrast(found[text], found[back]) >= 4.5 for text in ("text", "soft", "link"))
-    assert all(contrast(found[f"c{number}"], found["back"]) >= 3.0 for number in range(1, 11))
+    assert all(contrast(found[f"c{number}"], found["back"]) >= 4.5 for number in range(1, 11))
 
 
 def test_without_the_extra_the_command_says_what_to_install(tmp_path):

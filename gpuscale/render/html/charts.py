@@ -130,8 +130,9 @@ def stacked(
         {
             "type": "bar", "orientation": "h", "name": label(one.name), "y": list(range(len(rows))),
             "x": [*map(short, one.values)], "customdata": [*map(axis.text, one.values)],
-            "text": ["" if one.idle or not value else axis.text(value) for value in one.values],
+            "text": [axis.text(value) if value and _kind(one) == "fill" else "" for value in one.values],
             "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
+            "insidetextfont": {"color": "var(--back)"},
             "hovertemplate": "%{fullData.name}: %{customdata}<extra></extra>",
             "marker": {
                 "color": colour(one.colour), "line": {"color": "var(--back)", "width": 1},

@@ -58,8 +58,9 @@ def _slots(found: Schedule, which: IntArray, title: str, summary: str) -> Chart:
                     "color": colour(COLOURS[kind]), "opacity": [*map(short, (1 - fade).tolist())],
                     "line": {"color": "var(--back)", "width": 0.5 if which.size <= BORDERED_SLOTS * ranks else 0},
                 },
-                **({"text": numbers, "textposition": "inside", "insidetextanchor": "middle", "textangle": 0}
-                   if which.size <= NUMBERED_SLOTS else {}),
+                **({"text": numbers, "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
+                    "insidetextfont": {"color": "var(--back)"}}
+                   if which.size <= NUMBERED_SLOTS and found.pipeline.vpp == 1 else {}),
             }
         )  # fmt: skip
     axis = names_axis([f"rank {rank}" for rank in range(ranks)])

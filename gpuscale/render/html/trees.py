@@ -65,7 +65,7 @@ def _icicle(title: str, summary: str, every: Sequence[Path], numbers: Table) -> 
             "line": {"color": "var(--back)", "width": 1},
         },
         "tiling": {"orientation": "h"}, "pathbar": {"visible": False}, "maxdepth": 6, "leaf": {"opacity": 1},
-        "outsidetextfont": {"color": "var(--back)"},
+        "insidetextfont": {"color": "var(--back)"}, "outsidetextfont": {"color": "var(--back)"},
     }  # fmt: skip
     used = {one.node.bound or "waiting" for one in every}
     legend = [(name, COLOUR_OF[name], "fill") for name in BOUNDS if name in used]
