@@ -10,10 +10,9 @@ from gpuscale.render.console import draw, output_width, scatter, table
 from gpuscale.render.rates import rate_blocks
 from gpuscale.render.training import fit_text
 from gpuscale.results import PlanRow
-from gpuscale.training.failures import DAY_S
-from gpuscale.training.goodput import HOUR_S, Goodput
+from gpuscale.training.goodput import Goodput
 from gpuscale.training.stragglers import Straggler, Stragglers
-from gpuscale.units import format_bytes, format_count, format_duration, format_seconds, plural
+from gpuscale.units import DAY_S, HOUR_S, format_bytes, format_count, format_duration, format_seconds, plural
 
 LOST = {
     "checkpoints": "writing checkpoints",

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from rich.table import Table
 
 from gpuscale.presets.rates import OLD
-from gpuscale.render.compared import DAY_S, three_digits
+from gpuscale.render.compared import three_digits
 from gpuscale.render.console import draw, output_width, table
 from gpuscale.render.plan import verdict
 from gpuscale.render.rates import rate_blocks
 from gpuscale.results import PlanRow
 from gpuscale.training.totals import TrainTime
-from gpuscale.units import format_count, format_seconds, plural
+from gpuscale.units import DAY_S, HOUR_S, format_count, format_seconds, plural
 
 MWH_UNITS = ((1e6, "TWh"), (1e3, "GWh"), (1.0, "MWh"))
 
@@ -54,7 +54,7 @@ def fit_text(plan: PlanRow) -> str:
 
 def duration_text(time_s: float) -> str:
     """Say a duration in days, or in hours where it is short."""
-    return f"{three_digits(time_s / DAY_S)} days" if time_s >= 2 * DAY_S else f"{three_digits(time_s / 3600)} hours"
+    return f"{three_digits(time_s / DAY_S)} days" if time_s >= 2 * DAY_S else f"{three_digits(time_s / HOUR_S)} hours"
 
 
 def energy_text(mwh: float) -> str:

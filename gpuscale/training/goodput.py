@@ -33,10 +33,9 @@ from gpuscale.training.checkpoints import (
     worked_share,
     young_interval_s,
 )
-from gpuscale.training.failures import DAY_S, FailureRate, failure_rate
-from gpuscale.units import GB, format_seconds
+from gpuscale.training.failures import FailureRate, failure_rate
+from gpuscale.units import DAY_S, GB, HOUR_S, format_seconds
 
-HOUR_S = 3600.0
 RUNS, SEED = 400, 17
 """Runs of the Monte Carlo, and the seed of its PCG64."""
 
