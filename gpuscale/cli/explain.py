@@ -134,6 +134,6 @@ def _flags(context: typer.Context, command: str, text: str) -> dict[str, Any]:
         words = shlex.split(text)
     except ValueError as error:
         raise InputError(f"{shown(text)}: {error}", hint="close what is quoted in it") from None
-    every: Any = context.find_root().command
-    params = every.commands[command].make_context(f"gpuscale {command}", words).params
+    root: Any = context.find_root()  # as parent: a command keeps the help option of its first context
+    params = root.command.commands[command].make_context(command, words, parent=root).params
     return {name: value for name, value in params.items() if value not in (None, False, [], ())}
