@@ -18,7 +18,7 @@ from gpuscale.launch.subject import Subject
 from gpuscale.planning.placement import PlacedOrder, axis_name, level_plural, rails_text, straddling_text
 from gpuscale.planning.remedies import evaluated, of_job
 from gpuscale.rooflines import allreduce_bytes_per_s, fsdp_tokens_per_gpu, moe_dp_tokens_per_gpu
-from gpuscale.specs.cluster import INSIDE
+from gpuscale.specs.cluster import FABRIC_NAMES, INSIDE
 from gpuscale.steptime.step import slowest_of
 from gpuscale.training.goodput import goodput
 from gpuscale.units import GBIT, format_bytes, format_count, format_duration, format_seconds, plural
@@ -78,8 +78,6 @@ TOOLS = {
 PATHS = {"nvlink": "NV", "xgmi": "XGMI", "pcie": "PIX or PXB (PHB, NODE and SYS are slower)"}
 """Fabric -> what a topology matrix shows of it."""
 
-LINK_NAMES = {"nvlink": "NVLink", "xgmi": "xGMI", "ici": "ICI"}
-
 
 def _tool(case: Case, name: str) -> str:
     return TOOLS.get(case.subject.spec.cluster.gpu.vendor, {}).get(name, "")
@@ -110,7 +108,7 @@ def _links(case: Case) -> Iterator[Item]:
     linked = cluster.levels[0].fabric == gpu.link_name and cluster.node_gpus > 1
     if not tool or not linked or case.subject.spec.gpus == 1:
         return
-    name = LINK_NAMES.get(gpu.link_name, gpu.link_name)
+    name = FABRIC_NAMES.get(gpu.link_name, gpu.link_name)
     each = gpu.link_bytes_per_s / 1e9
     now = f"{gpu.links} links of {each:g} GB/s each way per GPU: {cluster.levels[0].egress_bytes_per_s / 1e9:g} GB/s"
     inside = (one for one in case.benchmarks if one.level == cluster.levels[0].name)

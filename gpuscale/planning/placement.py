@@ -44,7 +44,7 @@ from gpuscale.request import PLACING, JobOptions, Layout, read
 from gpuscale.results import PlanRow
 from gpuscale.rules.check import broken_rules
 from gpuscale.search.evaluation import evaluate
-from gpuscale.specs.cluster import SCALE_UP, ClusterSpec
+from gpuscale.specs.cluster import FABRIC_NAMES, SCALE_UP, ClusterSpec
 from gpuscale.specs.job import AXES
 from gpuscale.steptime.components import COMMUNICATION, INDEX
 from gpuscale.units import MIB, format_seconds
@@ -59,11 +59,6 @@ NOTABLE = 0.001
 """Share of the step time that another order must save to be called better."""
 
 TIMED_RULE = "the shortest step of the model on the real strides; none that makes more groups straddle a node"
-
-FABRIC_NAMES = {
-    "infiniband": "InfiniBand", "slingshot": "Slingshot", "ethernet": "Ethernet", "pcie": "PCIe", "roce": "RoCE"
-}  # fmt: skip
-"""Fabrics whose names are not written in capitals."""
 
 SHOWN_PARTS = 4
 MAX_HOSTS_BYTES = 64 * MIB
@@ -388,7 +383,7 @@ def leaving_text(cluster: ClusterSpec, one: AxisSpan) -> str:
     """Say that the groups of an axis leave their NVLink domain, and what that means for tensor parallelism."""
     inner = [level for level, spec in zip(one.levels, cluster.levels, strict=True) if spec.fabric in SCALE_UP]
     spans = f" spans {units_text(inner[-1])}" if inner else ""
-    over = FABRIC_NAMES.get(fabric := one.beyond or "", fabric.upper())
+    over = FABRIC_NAMES.get(one.beyond or "", "")
     return f"{axis_name(one.groups.axis)} {one.groups.size}{spans}: its collectives run over {over}, and cannot overlap"
 
 

@@ -96,13 +96,13 @@ def facts(result: Goodput) -> list[tuple[str, str]]:
 
 def _curve(result: Goodput) -> str:
     """Plot the effective ratio over the interval, with `*` at the one that is taken."""
-    across, up = zip(*result.curve, strict=True)
+    across = [point.interval_s for point in result.curve]
     if len(across) < 3:
         return ""
     marks = ["*" if abs(one / result.checkpoint_interval_s - 1) < 1e-6 else "o" for one in across]
     axes = (
         ("minutes between checkpoints", [one / 60 for one in across]),
-        ("% of the time counts", [100 * one for one in up]),
+        ("% of the time counts", [100 * point.effective_ratio for point in result.curve]),
     )
     return scatter(*axes, marks, output_width())
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -253,7 +253,8 @@ MOST_REPAIRS = 4000
 """Nodes in repair that are kept account of."""
 
 
-class Point(NamedTuple):
+@dataclass(frozen=True)
+class Point:
     """A checkpoint interval and what it leads to.
 
     Attributes:
@@ -323,12 +324,6 @@ class Goodput:
     run_s: float
     curve: tuple[Point, ...]
     assumptions: Mapping[str, Rate] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types."""
-        body = {one.name: getattr(self, one.name) for one in fields(self)}
-        rates = {name: rate._asdict() for name, rate in self.assumptions.items()}
-        return body | {"curve": [one._asdict() for one in self.curve], "assumptions": rates}
 
 
 @public

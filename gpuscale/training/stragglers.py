@@ -135,11 +135,6 @@ class Stragglers:
     variation: tuple[Variation, ...]
     assumptions: dict[str, Rate]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types."""
-        body = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return body | {"assumptions": {name: rate._asdict() for name, rate in self.assumptions.items()}}
-
 
 class Slowed:
     """What the parts of a plan's step take."""

@@ -25,6 +25,7 @@ from gpuscale.presets.rates import OLD, TERMS, Rate, given, load_rates, prices_o
 from gpuscale.request import (
     ALL_CLUSTERS,
     COMPARED,
+    SEVERAL_PLANS,
     JobOptions,
     Question,
     Range,
@@ -40,9 +41,6 @@ from gpuscale.training.goodput import goodput_of
 from gpuscale.training.phases import Training, is_training, lengths, planned, read_training
 from gpuscale.units import DAY_S, HOUR_S
 from gpuscale.version import RELEASED
-
-NOT_ASKED = ("pareto", "why", "top", "unfold")
-"""Options of a question that ask for more than one plan."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +148,7 @@ class TrainTime:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON types."""
-        assumptions = {name: rate._asdict() for name, rate in self.assumptions.items()}
-        return {**asdict(self), "assumptions": assumptions}
+        return asdict(self)
 
 
 class Stretch(NamedTuple):
@@ -258,7 +255,7 @@ def read_asked(options: Mapping[str, Any]) -> tuple[dict[str, Any], Question, Re
     """Return the options that are given, and the question and recovery among them, checked."""
     refuse_unknown(options, (*JobOptions.model_fields, "schedule", *Question.model_fields, *Recovery.model_fields))
     asked = {name: value for name, value in options.items() if value is not None}
-    stray = next((name for name in NOT_ASKED if asked.get(name)), None)
+    stray = next((name for name in SEVERAL_PLANS if asked.get(name)), None)
     if stray:
         raise InputError("asks for more than one plan", field=stray, hint="`gpuscale plan` answers that")
     parts = [{name: asked[name] for name in asked if name in kind.model_fields} for kind in (Question, Recovery)]
