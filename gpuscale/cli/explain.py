@@ -57,16 +57,19 @@ def explain(
 
     streamed = page_fills_stdout(html, other=json)
     subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
-    save_page(html, subject)
+    words = traffic and not json
+    found = None
+    if html is not None or not (words or streamed):
+        found = explain_subject(subject, lambda made: arguments("estimate", made), traffic=json)
+    save_page(html, subject, said=found)
     if streamed:
         return
-    if traffic and not json:
+    if words or found is None:
         from gpuscale.explain.traffic import traffic_of
         from gpuscale.render.traffic import draw_traffic
 
         draw_traffic(subject, traffic_of(subject))
         return
-    found = explain_subject(subject, lambda made: arguments("estimate", made), traffic=json)
     if json:
         print_json("explain", found)
     else:
