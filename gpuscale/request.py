@@ -389,6 +389,10 @@ class Layout(Options):
         normal=lambda text: schedule_text(parse_schedule(text)), label="{}")] = "1f1b"
 
 
+SEVERAL_PLANS = ("pareto", "why", "top", "unfold")
+"""Options of a question that ask for more than one plan."""
+
+
 class Question(Options):
     """What plans are ranked by, what they must meet, and how much of the answer is wanted."""
 

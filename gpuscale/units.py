@@ -35,6 +35,8 @@ def unit_of(key: str) -> tuple[str, float]:
     return f"{key[: found.start()]}_{si}", factor
 
 
+HOUR_S, DAY_S = 3600.0, 86400.0
+
 MAX_BYTES = 2**60
 """Largest size accepted from a user; no buffer of a training step comes near it."""
 
@@ -129,11 +131,11 @@ def format_seconds(time_s: float) -> str:
 
 
 def format_duration(time_s: float) -> str:
-    """Format a time that people wait for: `2.0 s`, `3.5 min`, `3.1 h`, `54 days`."""
-    for unit, name, most in ((1.0, "s", 120), (60.0, "min", 7200), (3600.0, "h", 172800)):
-        if abs(time_s) < most:
-            return f"{_three_digits(time_s / unit)} {name}" if time_s >= 1 else format_seconds(time_s)
-    return f"{_three_digits(time_s / 86400)} days"
+    """Format a time that people wait for: `2.0 s`, `3.5 min`, `3.1 h`, `54 days`, `12.3 years`."""
+    for unit, name in ((365 * DAY_S, "years"), (DAY_S, "days"), (HOUR_S, "h"), (60.0, "min")):
+        if time_s >= 2 * unit:
+            return f"{_three_digits(time_s / unit)} {name}"
+    return format_seconds(time_s)
 
 
 def format_count(count: float) -> str:

@@ -175,3 +175,9 @@ def test_the_tp_of_known_plans_is_near_the_best(model, gpus, batch, tp):
     assert (found.status, found.plan.tp) == ("ranked", tp)
     assert found.rank <= 3
     assert found.slower_than_best < 0.05
+
+
+def test_reading_flags_leaves_the_commands_as_they_are():
+    asked = "--model llama3-8b --gpus 8"
+    assert gpuscale("compare", asked, f"{asked} --tp 2").code == 0
+    assert gpuscale("explain", "-h").code == 0  # a command keeps the help option of the first context it is in

@@ -222,7 +222,7 @@ def test_checkpoint_holds_weights_and_optimizer(llama):
 def test_taken_interval_is_the_best_of_the_curve(llama):
     for kind in ("sync", "async", "memory", "peer"):
         found = goodput(llama, checkpoint=kind)
-        best = max(ratio for _, ratio in found.curve)
+        best = max(point.effective_ratio for point in found.curve)
         assert found.effective_ratio == pytest.approx(best, abs=2e-4)
         assert found.checkpoint_interval_s == pytest.approx(found.checkpoint_interval_steps * found.step_time_s)
 

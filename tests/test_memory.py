@@ -9,7 +9,7 @@ from jobs import MODELS, job, layout, legal, sample
 
 from gpuscale.architecture.parameters import dense_linears, expert_linears, model_parameters, vector_parameters
 from gpuscale.layouts.arrays import RECOMPUTE_MODULES
-from gpuscale.layouts.stages import FIRST, LAST, StageTable, stage_counts
+from gpuscale.layouts.stages import FIRST, LAST, StageTable, chunk_counts
 from gpuscale.memory.activations import microbatches_in_flight, tokens
 from gpuscale.memory.model import COMPONENTS
 from gpuscale.memory.states import dense_parameters, expert_parameters, stage_parameters
@@ -62,7 +62,9 @@ def test_one_gpu_alone_holds_the_whole_model(model):
     model = replace(model, mtp=None)  # tests/test_hybrids.py
     spec = replace(job("llama3-8b", 1), model=model, vocab_multiple=1, global_batch_size=1, sequence=1)
     rows = layout(spec)
-    stages = StageTable(stage_counts(model.pattern, len(model.kinds), 1, 1)[[0, 0, 0]][None], np.zeros((1, 3), int))
+    stages = StageTable(
+        chunk_counts(model.pattern, len(model.kinds), 1, 1).sum(axis=0)[[0, 0, 0]][None], np.zeros((1, 3), int)
+    )
     held = stage_parameters(rows, spec, stages, np.zeros(1, dtype=np.intp))
     assert (held.dense + held.expert)[:, 0].tolist() == [model_parameters(model).total] * 3
 
@@ -75,7 +77,7 @@ def test_all_stages_together_hold_the_model(name, pp, vpp, tp):
     spec = replace(job("llama3-8b", 1), model=model, vocab_multiple=1, gpus=pp * tp)
     rows = replace(layout(job("llama3-8b", 1)), pp=ranks(pp), vpp=ranks(vpp), tp=ranks(tp))
     order = [0, pp - 1, *range(1, pp - 1), 0][: max(3, pp)]
-    counts = stage_counts(model.pattern, len(model.kinds), pp, vpp)[order]
+    counts = chunk_counts(model.pattern, len(model.kinds), pp, vpp).sum(axis=0)[order]
     held = stage_parameters(rows, spec, StageTable(counts[None], np.array([order])), np.zeros(1, dtype=np.intp))
     dense, expert, counts = held.dense[:pp].sum(), held.expert[:pp].sum(), counts[:pp]
     counted = model_parameters(model)

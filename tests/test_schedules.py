@@ -8,7 +8,7 @@ from jobs import job, layout
 
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import DUALPIPE, GPIPE, ONE_F_ONE_B, SCHEDULES, ZB_2P, ZB_H1, ZB_V, schedule_name
-from gpuscale.layouts.stages import stage_counts
+from gpuscale.layouts.stages import chunk_counts
 from gpuscale.memory.activations import microbatches_in_flight
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.presets.frameworks import load_framework
@@ -119,10 +119,10 @@ def test_unknown_schedules_are_refused():
 
 def test_zb_v_folds_the_chunks_so_that_the_first_rank_has_both_ends():
     pattern = tuple([0] * 2 + [1] * 6)  # two chunks of one layer on each of 4 ranks
-    assert stage_counts(pattern, 2, 4, 2).tolist() == [[1, 1], [1, 1], [0, 2], [0, 2]]
-    assert stage_counts(pattern, 2, 4, 2, folded=True).tolist() == [[1, 1], [1, 1], [0, 2], [0, 2]]
+    assert chunk_counts(pattern, 2, 4, 2).sum(axis=0).tolist() == [[1, 1], [1, 1], [0, 2], [0, 2]]
+    assert chunk_counts(pattern, 2, 4, 2, folded=True).sum(axis=0).tolist() == [[1, 1], [1, 1], [0, 2], [0, 2]]
     ends = (1, *[0] * 6, 1)
-    assert stage_counts(ends, 2, 4, 2, folded=True)[0].tolist() == [0, 2]
+    assert chunk_counts(ends, 2, 4, 2, folded=True).sum(axis=0)[0].tolist() == [0, 2]
     step, memory = (getattr(evaluate(rows("zb-v"), spec()), name) for name in ("step", "memory"))
     plain = evaluate(rows("interleaved", vpp=2), spec())
     assert step.bottleneck[0] == 0  # embedding, LM head and as many layers as the others

@@ -16,11 +16,11 @@ from gpuscale.layouts.stages import (
     LAST,
     MIDDLE,
     StageTable,
+    chunk_counts,
     chunk_sizes,
     pipeline_layout,
     share_of_end,
     splits_evenly_enough,
-    stage_counts,
     stage_table,
     starts_dense,
     tapered_sizes,
@@ -79,7 +79,7 @@ def test_only_models_that_start_dense_are_tapered_and_prediction_modules_come_on
 @pytest.mark.parametrize(("pp", "vpp"), PAIRS)
 def test_every_layer_is_on_one_stage_and_chunks_go_round(name, pp, vpp):
     model = load_model(name)
-    counts = stage_counts(model.trained_pattern, len(model.trained_kinds), pp, vpp)
+    counts = chunk_counts(model.trained_pattern, len(model.trained_kinds), pp, vpp).sum(axis=0)
     assert counts.sum(axis=0).tolist() == list(model.trained_counts)
     by_hand = np.zeros_like(counts)  # layer after layer into chunk after chunk, chunk c on rank c mod pp
     layer = 0
@@ -97,7 +97,7 @@ def test_a_stage_that_is_left_out_is_no_match_for_an_earlier_one_that_is_priced(
     table = stage_table(model, pairs)
     for row, (pp, vpp) in enumerate(pairs):
         counts, position = table.counts[row], table.position[row]
-        every = stage_counts(model.trained_pattern, len(model.trained_kinds), pp, vpp)
+        every = chunk_counts(model.trained_pattern, len(model.trained_kinds), pp, vpp).sum(axis=0)
         assert (counts == every[position]).all()
         assert (position[FIRST], position[LAST]) == (0, pp - 1)
         for stage in range(1, pp - 1):
@@ -176,7 +176,7 @@ def whole_pipeline(name, pp, vpp):
     model = load_model(name)
     order = [0, pp - 1, *range(1, pp - 1)]
     tail = len(model.trained_pattern) - model.layers if starts_dense(model) else None
-    counts = stage_counts(model.trained_pattern, len(model.trained_kinds), pp, vpp, tail=tail)
+    counts = chunk_counts(model.trained_pattern, len(model.trained_kinds), pp, vpp, tail=tail).sum(axis=0)
     return StageTable(counts[None, order], np.array([order]))
 
 

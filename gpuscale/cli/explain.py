@@ -57,16 +57,19 @@ def explain(
 
     streamed = page_fills_stdout(html, other=json)
     subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
-    save_page(html, subject)
+    words = traffic and not json
+    found = None
+    if html is not None or not (words or streamed):
+        found = explain_subject(subject, lambda made: arguments("estimate", made), traffic=json)
+    save_page(html, subject, said=found)
     if streamed:
         return
-    if traffic and not json:
+    if words or found is None:
         from gpuscale.explain.traffic import traffic_of
         from gpuscale.render.traffic import draw_traffic
 
         draw_traffic(subject, traffic_of(subject))
         return
-    found = explain_subject(subject, lambda made: arguments("estimate", made), traffic=json)
     if json:
         print_json("explain", found)
     else:
@@ -143,6 +146,6 @@ def _flags(context: typer.Context, command: str, text: str) -> dict[str, Any]:
         words = shlex.split(text)
     except ValueError as error:
         raise InputError(f"{shown(text)}: {error}", hint="close what is quoted in it") from None
-    every: Any = context.find_root().command
-    params = every.commands[command].make_context(f"gpuscale {command}", words).params
+    root: Any = context.find_root()  # as parent: a command keeps the help option of its first context
+    params = root.command.commands[command].make_context(command, words, parent=root).params
     return {name: value for name, value in params.items() if value not in (None, False, [], ())}

@@ -17,6 +17,7 @@ from gpuscale.presets.files import settled
 from gpuscale.request import COMPARED, OPTIONS, JobOptions, Layout, Options, Question, Recovery, Slow, option_of
 
 if TYPE_CHECKING:
+    from gpuscale.explain.explanation import Explanation
     from gpuscale.launch.subject import Subject
     from gpuscale.render.html.report import Reported
 
@@ -146,12 +147,12 @@ def page_fills_stdout(html: Path | None, *, other: bool, beside: Path | None = N
     return fills_stdout(html, other=other, field="html")
 
 
-def save_page(html: Path | None, result: Reported, note: str | None = None) -> None:
+def save_page(html: Path | None, result: Reported, note: str | None = None, said: Explanation | None = None) -> None:
     """Write the page of an answer, if one is asked for."""
     if html is not None:
         from gpuscale.render.html.report import report
 
-        report(result, html, note=note, spell=with_flags)
+        report(result, html, note=note, said=said, spell=with_flags)
 
 
 def known(kind: str, name: str) -> str:

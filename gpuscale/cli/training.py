@@ -9,10 +9,9 @@ import typer
 
 from gpuscale.cli.options import Json, LaunchFiles, Variables, Verbose, option, part, takes, variables, with_flags
 from gpuscale.render.output import print_json
-from gpuscale.request import OPTIONS, JobOptions, Layout, Question, Recovery, Slow
+from gpuscale.request import OPTIONS, SEVERAL_PLANS, JobOptions, Layout, Question, Recovery, Slow
 
-NOT_ASKED = ("pareto", "why", "top", "unfold")
-ASKED = dict.fromkeys((name for name in OPTIONS if name not in (*NOT_ASKED, *Slow.model_fields)), "")
+ASKED = dict.fromkeys((name for name in OPTIONS if name not in (*SEVERAL_PLANS, *Slow.model_fields)), "")
 
 
 @takes(JobOptions, Layout, Question, Recovery, several=True, optional=True, only=ASKED)

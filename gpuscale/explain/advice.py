@@ -20,10 +20,11 @@ from gpuscale.launch.export import written
 from gpuscale.launch.subject import Subject
 from gpuscale.launch.targets import targets
 from gpuscale.launch.writing import Writing
-from gpuscale.placement.groups import AxisSpan, Degrees
+from gpuscale.placement.groups import AxisSpan
 from gpuscale.planning.placement import (
     PlacedOrder,
     best_order,
+    degrees_of,
     leaving_text,
     level_plural,
     order_text,
@@ -333,9 +334,7 @@ def _stresses(axis: str, row: AxisTraffic, to_measure: Sequence[Benchmark]) -> s
 
 
 def _placed(subject: Subject) -> PlacedOrder:
-    plan = subject.estimate.plan
-    degrees = Degrees(tp=plan.tp, cp=plan.cp, ep=plan.ep, etp=plan.etp, dp=plan.dp, pp=plan.pp)
-    return place_order(subject.spec.cluster, degrees, subject.spec.axis_order)
+    return place_order(subject.spec.cluster, degrees_of(subject.estimate.plan), subject.spec.axis_order)
 
 
 def _places(subject: Subject, placed: PlacedOrder) -> Iterator[Place]:
@@ -370,8 +369,7 @@ def _where(subject: Subject, one: AxisSpan) -> str:
     if one.groups.axis in {"tp", "etp"} and one.beyond:
         notes.append(leaving_text(cluster, one))
     if one.rails is not None:
-        above = cluster.levels[-1].name if len(cluster.levels) > 1 else None
-        notes.append(rails_text(one, above))
+        notes.append(rails_text(cluster, one))
     if one.levels[0].straddling:
         notes.append(straddling_text(one, 0))
     return "; ".join([said, *notes])
@@ -381,8 +379,7 @@ def _order(subject: Subject, placed: PlacedOrder) -> str:
     """Say whether another order of the axes makes the step shorter."""
     if not placed.spans or broken_rules(subject.rows, subject.spec):
         return ""
-    plan = subject.estimate.plan
-    degrees = Degrees(tp=plan.tp, cp=plan.cp, ep=plan.ep, etp=plan.etp, dp=plan.dp, pp=plan.pp)
+    degrees = degrees_of(subject.estimate.plan)
     best = best_order(subject.spec.cluster, degrees, placed, subject.job, subject.layout)
     if best.better:
         return f"order {order_text(best.best.order)} would be better: {best.reason}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gpuscale.collectives.estimate import CollectiveEstimate, Siblings, price_collective
+from gpuscale.collectives.estimate import Siblings, price_collective
 from gpuscale.errors import InputError
 from gpuscale.explain.traffic import AxisTraffic
 from gpuscale.specs.job import JobSpec
@@ -122,6 +122,7 @@ def _benchmark(job: JobSpec, axis: str, collective: str, group: tuple[int, int, 
         expected = price_collective(cluster, collective, data, gpus=size, siblings=siblings)
     except InputError:
         return None
+    busbw = expected.busbw_bytes_per_s / 1e9
     return Benchmark(
         axis=axis,
         collective=collective,
@@ -133,17 +134,13 @@ def _benchmark(job: JobSpec, axis: str, collective: str, group: tuple[int, int, 
         bytes=data,
         command=command_of(collective, data, grid, cluster.host_gpus),
         time_s=expected.time_s,
-        busbw_gb_per_s=expected.busbw_bytes_per_s / 1e9,
-        busbw_low_gb_per_s=_low(expected) / 1e9,
+        busbw_gb_per_s=busbw,
+        busbw_low_gb_per_s=busbw * expected.time_s / (expected.time_high_s or expected.time_s),
         algorithm=expected.algorithm,
         channels=expected.channels,
         latency_share=expected.latency_s / expected.time_s,
         exposed_share=share,
     )
-
-
-def _low(expected: CollectiveEstimate) -> float:
-    return expected.busbw_bytes_per_s * expected.time_s / (expected.time_high_s or expected.time_s)
 
 
 def command_of(collective: str, data: int, grid: Grid, host_gpus: int) -> str:

@@ -18,10 +18,10 @@ from gpuscale.launch.subject import Subject
 from gpuscale.planning.placement import PlacedOrder, axis_name, level_plural, rails_text, straddling_text
 from gpuscale.planning.remedies import evaluated, of_job
 from gpuscale.rooflines import allreduce_bytes_per_s, fsdp_tokens_per_gpu, moe_dp_tokens_per_gpu
-from gpuscale.specs.cluster import INSIDE
+from gpuscale.specs.cluster import FABRIC_NAMES, INSIDE
 from gpuscale.steptime.step import slowest_of
 from gpuscale.training.goodput import goodput
-from gpuscale.units import GBIT, format_bytes, format_count, format_seconds, plural
+from gpuscale.units import GBIT, format_bytes, format_count, format_duration, format_seconds, plural
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,6 @@ TOOLS = {
 PATHS = {"nvlink": "NV", "xgmi": "XGMI", "pcie": "PIX or PXB (PHB, NODE and SYS are slower)"}
 """Fabric -> what a topology matrix shows of it."""
 
-LINK_NAMES = {"nvlink": "NVLink", "xgmi": "xGMI", "ici": "ICI"}
-
 
 def _tool(case: Case, name: str) -> str:
     return TOOLS.get(case.subject.spec.cluster.gpu.vendor, {}).get(name, "")
@@ -110,16 +108,13 @@ def _links(case: Case) -> Iterator[Item]:
     linked = cluster.levels[0].fabric == gpu.link_name and cluster.node_gpus > 1
     if not tool or not linked or case.subject.spec.gpus == 1:
         return
-    name = LINK_NAMES.get(gpu.link_name, gpu.link_name)
+    name = FABRIC_NAMES.get(gpu.link_name, gpu.link_name)
     each = gpu.link_bytes_per_s / 1e9
     now = f"{gpu.links} links of {each:g} GB/s each way per GPU: {cluster.levels[0].egress_bytes_per_s / 1e9:g} GB/s"
-    most = max((one for one in case.benchmarks if one.level == cluster.levels[0].name), default=None, key=_busbw)
+    inside = (one for one in case.benchmarks if one.level == cluster.levels[0].name)
+    most = max(inside, default=None, key=lambda one: one.busbw_gb_per_s)
     reach = f"; busbw {most.busbw_gb_per_s:.0f} GB/s in the {most.axis.upper()} benchmark" if most else ""
     yield Item(name, now, f"`{tool}`", f"{gpu.links} links up on every GPU{reach}")
-
-
-def _busbw(one: Benchmark) -> float:
-    return one.busbw_gb_per_s
 
 
 def _nccl(case: Case) -> Iterator[Item]:
@@ -260,9 +255,8 @@ def _rails(case: Case) -> Iterator[Item]:
     spec = case.subject.spec
     if case.subject.spec.network is None or all(level.rails == "none" for level in spec.cluster.levels):
         return
-    above = spec.cluster.levels[-1].name if len(spec.cluster.levels) > 1 else None
     spans = [one for axis, one in case.placed.spans.items() if one.rails and axis != "dp_cp"]
-    said = "; ".join(rails_text(one, above) for one in spans)
+    said = "; ".join(rails_text(spec.cluster, one) for one in spans)
     uneven = [straddling_text(one, 0) for one in spans if one.levels[0].straddling]
     if spans:
         check = "cabling: card i of every node on rail switch i (`ibnetdiscover`, LLDP); NCCL_DEBUG=INFO names cards"
@@ -352,20 +346,12 @@ def _checkpoint(case: Case) -> Iterator[Item]:
             found = goodput(case.subject, checkpoint="sync")
         now = (
             f"{format_bytes(found.checkpoint_bytes)}, {found.checkpoint}: the job waits "
-            f"{format_seconds(found.checkpoint_blocking_s)}; one failure in {_duration(found.mtbf_s)}"
+            f"{format_seconds(found.checkpoint_blocking_s)}; one failure in {format_duration(found.mtbf_s)}"
         )
-        every = f"{_duration(found.checkpoint_interval_s)} ({plural(found.checkpoint_interval_steps, 'step')})"
+        every = f"{format_duration(found.checkpoint_interval_s)} ({plural(found.checkpoint_interval_steps, 'step')})"
         expect = f"that time; one every {every} costs least, {found.effective_ratio:.1%} of the time then counts"
         check = "write one and read it back before the run; `gpuscale goodput` with your storage and failure rate"
         yield Item("checkpoint interval", now, check, expect)
-
-
-def _duration(time_s: float) -> str:
-    """Write a long time in the unit that suits it."""
-    for unit, name in ((365 * 86400, "years"), (86400, "days"), (3600, "h"), (60, "min")):
-        if time_s >= 2 * unit:
-            return f"{time_s / unit:.3g} {name}"
-    return format_seconds(time_s)
 
 
 LINES: tuple[Callable[[Case], Iterator[Item]], ...] = (

@@ -165,9 +165,8 @@ def schedule(subject: Subject, *, jitter: float = 0.0, seed: int = 0) -> Schedul
     Raises:
         InputError: a jitter out of range, or more slots than are simulated.
     """
-    _check_jitter(jitter)
     c, job = subject.rows, subject.spec
-    factor = float(site_factor(c, job.site)[0]) if job.site else 1.0
+    factor = _site_factor(subject)
     passes = chunk_passes(c, job)
     forward, backward = (np.asarray(total_s(cost)) * factor for cost in (passes.forward, passes.backward))
     hop_s, latency_s = (float(part[0]) * factor for part in hop_times(c, job))
@@ -180,9 +179,10 @@ def schedule(subject: Subject, *, jitter: float = 0.0, seed: int = 0) -> Schedul
     return _described(c, durations, closed, (jitter, seed), subject, passes)
 
 
-def _check_jitter(jitter: float) -> None:
-    if not 0 <= jitter <= MAX_JITTER:
-        raise InputError(f"{jitter:g} is out of range", field="jitter", hint=f"give 0 to {MAX_JITTER:g}")
+def _site_factor(subject: Subject) -> float:
+    """Return by what measured runs of a site change all times of the plan."""
+    site = subject.spec.site
+    return float(site_factor(subject.rows, site)[0]) if site else 1.0
 
 
 def stage_bytes(subject: Subject) -> tuple[FloatArray, FloatArray]:
@@ -203,8 +203,7 @@ def stage_bytes(subject: Subject) -> tuple[FloatArray, FloatArray]:
 
 def beside_s(subject: Subject) -> dict[str, float]:
     """Return what a step takes beside its pipeline, by component [s]."""
-    job = subject.spec
-    factor = float(site_factor(subject.rows, job.site)[0]) if job.site else 1.0
+    factor = _site_factor(subject)
     every = {name: float(np.sum(value)) * factor for name, value in subject.evaluation.step.beside.items()}
     return {name: value for name, value in every.items() if name not in {"bubble", "pp_comm"}}
 
@@ -232,7 +231,6 @@ def schedule_of_durations(
     Raises:
         InputError: a number out of range, a schedule that does not take these, or more slots than are simulated.
     """
-    _check_jitter(jitter)
     given = {name: value for name, value in (durations or {}).items() if value is not None}
     refuse_unknown(given, DURATIONS)
     other = next((name for name in layout if name not in PIPELINE), None)
@@ -303,6 +301,8 @@ def _described(
     passes: ChunkPasses | None = None,
 ) -> Schedule:
     """Simulate, and say what comes out."""
+    if not 0 <= noise[0] <= MAX_JITTER:
+        raise InputError(f"{noise[0]:g} is out of range", field="jitter", hint=f"give 0 to {MAX_JITTER:g}")
     row = c.row(0)
     pipeline = Pipeline(row["schedule"], row["pp"], row["vpp"], row["num_microbatches"])
     pp = pipeline.pp

@@ -25,8 +25,9 @@ def with_transfers(root: Node, subject: Subject) -> Node:
     Bytes are those that cross the side of the cluster, NVLink or network, on which the outermost level of the groups
     is. Of each component and pass they are known as a whole, and spread over its collectives by their time.
     """
+    outermost = {key: leaf.level for key, leaf in _collectives(root) if leaf.level}
     levels = {level.name: level for level in subject.spec.cluster.levels}
-    sent = _sent_bytes(subject, {name: level_side(level.fabric) for name, level in levels.items()}, _outermost(root))
+    sent = _sent_bytes(subject, {name: level_side(level.fabric) for name, level in levels.items()}, outermost)
     seconds: dict[Key, list[float]] = {}
     for key, leaf in _collectives(root):
         seconds.setdefault(key, []).append(_whole_s(leaf))
@@ -59,10 +60,6 @@ def _key(node: Node, way: str) -> Key:
 
 def _whole_s(node: Node) -> float:
     return node.value + (node.hidden_s or 0.0)
-
-
-def _outermost(root: Node) -> dict[Key, str]:
-    return {key: leaf.level for key, leaf in _collectives(root) if leaf.level}
 
 
 def _sent_bytes(subject: Subject, sides: dict[str, str], outermost: dict[Key, str]) -> dict[Key, float]:

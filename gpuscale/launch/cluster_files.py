@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuscale.launch.writing import LaunchFile, Program, Writing, yaml_text
 from gpuscale.layouts.space import divisors
-from gpuscale.placement.groups import Degrees, parse_order
-from gpuscale.planning.placement import Placement, host_names, place_order
+from gpuscale.placement.groups import parse_order
+from gpuscale.planning.placement import Placement, degrees_of, host_names, place_order
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 from gpuscale.specs.job import AXES
@@ -216,7 +216,7 @@ def _slurm_script(writing: Writing) -> str:
 def hostfile(writing: Writing) -> str:
     """Return the hosts with their slots, in the order in which ranks are dealt out."""
     plan, cluster = writing.plan, writing.spec.cluster
-    degrees = Degrees(tp=plan.tp, cp=plan.cp, ep=plan.ep, etp=plan.etp, dp=plan.dp, pp=plan.pp)
+    degrees = degrees_of(plan)
     placed = place_order(cluster, degrees, parse_order("-".join(writing.spec.axis_order or AXES)))
     return Placement(cluster, degrees, placed, host_names(machines(writing)[0], None)).export("hostfile")
 

@@ -1,4 +1,4 @@
-"""`estimate --improve`: faster plans near the one that launch files state, as changes of these very files."""
+"""Faster plans near the one that launch files state, as changes of these very files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`estimate --from`: launch files as the question that they ask."""
+"""Launch files as the question that they ask."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from gpuscale.specs.model import ModelSpec
 
 
 def model_line(keys: Mapping[str, Any]) -> str:
-    """Return a model in a line, as `--model` takes it, from keys of a model file; those of tables as `moe.top_k`."""
+    """Return a model in a line, as `model` takes it, from keys of a model file; those of tables as `moe.top_k`."""
     return ",".join(f"{key}={_text(value)}" for key, value in keys.items() if value is not None)
 
 

@@ -180,7 +180,7 @@ def layer_costs(model: ModelSpec) -> tuple[int, ...]:
 def split_sizes(
     layers: int, pp: int, vpp: int, costs: tuple[int, ...] | None = None, tail: int | None = None
 ) -> npt.NDArray[np.int64]:
-    """Layers of each of pp x vpp chunks; arguments as those of `stage_counts`."""
+    """Layers of each of pp x vpp chunks; arguments as those of `chunk_counts`."""
     if costs is not None and vpp == 1:
         return cost_balanced_sizes(costs, pp)
     if tail is None:
@@ -223,28 +223,6 @@ def pipeline_layout(model: ModelSpec, pp: int, vpp: int, split: str) -> str | No
     return "".join(f"{chunk}|" if count == 1 else f"({chunk}|)*{count}," for chunk, count in runs) + counted[-1]
 
 
-def stage_counts(
-    pattern: tuple[int, ...],
-    kinds: int,
-    pp: int,
-    vpp: int,
-    costs: tuple[int, ...] | None = None,
-    *,
-    folded: bool = False,
-    tail: int | None = None,
-) -> npt.NDArray[np.int64]:
-    """Layers of each kind on each pipeline rank, shape (pp, kinds); chunk c lives on rank c mod pp.
-
-    Args:
-        pattern: for each layer the index of its kind, below `kinds`.
-        costs: deal the layers out by these costs, without interleaving; None deals them out evenly.
-        folded: every other round of chunks goes down the ranks instead of up.
-        tail: taper the split (`tapered_sizes`); so many layers at the end, those of multi-token prediction, come on top
-            of what the last chunk gets.
-    """
-    return chunk_counts(pattern, kinds, pp, vpp, costs, folded=folded, tail=tail).sum(axis=0)
-
-
 def chunk_counts(
     pattern: tuple[int, ...],
     kinds: int,
@@ -255,7 +233,15 @@ def chunk_counts(
     folded: bool = False,
     tail: int | None = None,
 ) -> npt.NDArray[np.int64]:
-    """Layers of each kind in each chunk of each pipeline rank, shape (vpp, pp, kinds); as `stage_counts`."""
+    """Layers of each kind in each chunk of each pipeline rank, shape (vpp, pp, kinds); chunk c is on rank c mod pp.
+
+    Args:
+        pattern: for each layer the index of its kind, below `kinds`.
+        costs: deal the layers out by these costs, without interleaving; None deals them out evenly.
+        folded: every other round of chunks goes down the ranks instead of up.
+        tail: taper the split (`tapered_sizes`); so many layers at the end, those of multi-token prediction, come on top
+            of what the last chunk gets.
+    """
     sizes = split_sizes(len(pattern), pp, vpp, costs, tail)
     ends = np.cumsum(sizes)
     before = np.zeros((len(pattern) + 1, kinds), dtype=np.int64)  # layers of each kind before each layer
@@ -343,7 +329,7 @@ def _evaluated_stages(
     every: bool = False,
 ) -> tuple[list[int], FloatArray]:
     """Return the evaluated stages of one pair (first, last, then those of the middle) and the layers of every rank."""
-    layers = stage_counts(pattern, kinds, pp, vpp, costs, folded=schedule == ZB_V, tail=tail).astype(np.float64)
+    layers = chunk_counts(pattern, kinds, pp, vpp, costs, folded=schedule == ZB_V, tail=tail).sum(axis=0, dtype=float)
     if schedule == DUALPIPE:
         layers = (layers + layers[::-1]) / 2
     middle: list[int] = []

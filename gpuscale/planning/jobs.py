@@ -55,7 +55,7 @@ from gpuscale.specs.job import (
 from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.kernels import LOW_PRECISIONS, available_recipes
 from gpuscale.steptime.offload import host_of
-from gpuscale.units import GIB
+from gpuscale.units import DAY_S, GIB
 
 
 class Job(NamedTuple):
@@ -401,7 +401,7 @@ CONSTRAINTS = {
     "max_memory": (OBJECTIVES["memory"], 1.0, "GiB", "GiB"),
     "min_mfu": (OBJECTIVES["mfu"], 0.01, "% MFU", ""),
     "max_step_time": (OBJECTIVES["step_time"], 1.0, "s per step", ""),
-    "max_days": (OBJECTIVES["time_to_train"], 86400.0, "days", ""),
+    "max_days": (OBJECTIVES["time_to_train"], DAY_S, "days", ""),
     "max_cost": (TOTAL_COST, 1.0, "USD", ""),
 }
 """Constraint -> what it limits, its unit in that of the objective, that unit in words, and as the option takes it."""

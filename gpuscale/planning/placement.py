@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuscale.arguments import public
+from gpuscale.collectives.topology import joining_level
 from gpuscale.errors import InputError
 from gpuscale.files import read_text, same_file, write_texts
 from gpuscale.placement.groups import (
@@ -40,9 +41,10 @@ from gpuscale.planning.layouts import degree_of_data, domain_groups, fixed_layou
 from gpuscale.planning.planfile import with_plan_file
 from gpuscale.planning.why import illegal
 from gpuscale.request import PLACING, JobOptions, Layout, read
+from gpuscale.results import PlanRow
 from gpuscale.rules.check import broken_rules
 from gpuscale.search.evaluation import evaluate
-from gpuscale.specs.cluster import SCALE_UP, ClusterSpec
+from gpuscale.specs.cluster import FABRIC_NAMES, SCALE_UP, ClusterSpec
 from gpuscale.specs.job import AXES
 from gpuscale.steptime.components import COMMUNICATION, INDEX
 from gpuscale.units import MIB, format_seconds
@@ -57,11 +59,6 @@ NOTABLE = 0.001
 """Share of the step time that another order must save to be called better."""
 
 TIMED_RULE = "the shortest step of the model on the real strides; none that makes more groups straddle a node"
-
-FABRIC_NAMES = {
-    "infiniband": "InfiniBand", "slingshot": "Slingshot", "ethernet": "Ethernet", "pcie": "PCIe", "roce": "RoCE"
-}  # fmt: skip
-"""Fabrics whose names are not written in capitals."""
 
 SHOWN_PARTS = 4
 MAX_HOSTS_BYTES = 64 * MIB
@@ -241,6 +238,11 @@ def _degrees(gpus: int, layout: Layout) -> Degrees:
     return Degrees(tp=tp, cp=cp, ep=ep, etp=etp, dp=dp, pp=pp)
 
 
+def degrees_of(plan: PlanRow) -> Degrees:
+    """Return the degrees of a plan."""
+    return Degrees(**{name: getattr(plan, name) for name in Degrees._fields})
+
+
 def _cluster(asked: JobOptions, groups: Sequence[int]) -> tuple[ClusterSpec, tuple[str, ...]]:
     """Return the cluster of the job, and what a reader should know of it."""
     presets = Presets()
@@ -381,7 +383,7 @@ def leaving_text(cluster: ClusterSpec, one: AxisSpan) -> str:
     """Say that the groups of an axis leave their NVLink domain, and what that means for tensor parallelism."""
     inner = [level for level, spec in zip(one.levels, cluster.levels, strict=True) if spec.fabric in SCALE_UP]
     spans = f" spans {units_text(inner[-1])}" if inner else ""
-    over = FABRIC_NAMES.get(fabric := one.beyond or "", fabric.upper())
+    over = FABRIC_NAMES.get(one.beyond or "", "")
     return f"{axis_name(one.groups.axis)} {one.groups.size}{spans}: its collectives run over {over}, and cannot overlap"
 
 
@@ -394,15 +396,17 @@ def straddling_text(one: AxisSpan, index: int) -> str:
     return f"{groups} straddle {level_plural(level.name)} ({parts}{more} GPUs)"
 
 
-def rails_text(one: AxisSpan, above: str | None) -> str:
-    """Say how the groups of an axis use the rails; `above` names the level that joins these."""
+def rails_text(cluster: ClusterSpec, one: AxisSpan) -> str:
+    """Say how the groups of an axis use the rails."""
     name, how = axis_name(one.groups.axis), {ONE: "one rail each, one hop", OWN: "a ring on each rail, one hop"}
     if one.rails in how:
         return f"{name} {how[one.rails]}"
     if one.rails == PXN:
         return f"{name} to other rails over NVLink first (PXN)"
     some = "all" if one.strays == one.groups.count else f"{one.strays:,} of {one.groups.count:,}"
-    where = "passed on by other GPUs of the node" if one.rails == NODE else f"over {above or 'a level not described'}"
+    above = joining_level(cluster, next(index for index, level in enumerate(cluster.levels) if level.rails != "none"))
+    over = "a level not described" if above is None else f"the {cluster.levels[above].name}"
+    where = "passed on by other GPUs of the node" if one.rails == NODE else f"over {over}"
     return f"{some} {name} groups leave their rails, {where}"
 
 

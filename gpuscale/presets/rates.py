@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.presets.files import Document, preset_folders, read_toml
@@ -33,7 +34,8 @@ LIMITS = {"effective_ratio": (0.01, 1.0), "pue": (1.0, 10.0), "gpu_low_load": (0
 _DATE = re.compile(r"20[0-9]{2}(-(0[1-9]|1[0-2]))?", re.ASCII)
 
 
-class Rate(NamedTuple):
+@dataclass(frozen=True)
+class Rate:
     """One number that an answer takes from elsewhere.
 
     Attributes:

@@ -10,9 +10,8 @@ from gpuscale.render.console import scatter
 from gpuscale.request import OPTIONS, choice_text
 from gpuscale.results import BEATEN, NOTHING_LEGAL, Comparison, PlanResult, VariantRow
 from gpuscale.search.objectives import OBJECTIVES
-from gpuscale.units import format_count, format_seconds, plural
+from gpuscale.units import DAY_S, format_count, format_seconds, plural
 
-DAY_S = 86400.0
 SHOWN = {
     "step_time": ("s/step", "", 1.0),
     "tokens_per_s": ("tokens/s", "", 1.0),

@@ -51,14 +51,17 @@ def draw_memory(budget: MemoryBudget) -> None:
     for fact in budget.facts:
         if len(verdict) + len(fact) + 2 <= max(width, LEAST_WIDTH * 2):
             verdict += f"; {fact}"
-    head = f"{budget.model} on {plural(budget.gpus, 'GPU')} of {budget.cluster}: {layout_text(budget.plan)}"
     draw(
-        f"{verdict}\n{head}; stage {asked.peak_stage} is the fullest",
+        f"{verdict}\n{_head(budget)}; stage {asked.peak_stage} is the fullest",
         _parts_table(rows, names),
         _bars(rows, names, min(width, WIDTH)),
         _legend(width),
         *_combinations(budget),
     )
+
+
+def _head(budget: MemoryBudget) -> str:
+    return f"{budget.model} on {plural(budget.gpus, 'GPU')} of {budget.cluster}: {layout_text(budget.plan)}"
 
 
 def _order(asked: BudgetRow) -> Callable[[BudgetRow], tuple[bool, bool, int, bool]]:
@@ -164,7 +167,6 @@ def draw_timeline(budget: MemoryBudget) -> None:
         f"{format_seconds(found.peak_time_s)} into a step of {format_seconds(found.step_time_s)}; holds up to "
         f"{most_held:.3g} microbatch{'es' if most_held != 1 else ''}"
     )
-    head = f"{budget.model} on {plural(budget.gpus, 'GPU')} of {budget.cluster}: {layout_text(budget.plan)}"
     if found.peak_event in {"gradients", "optimizer"}:
         verdict = verdict.replace(f"in the {found.peak_event} pass", f"at the {found.peak_event} step")
     parts, step_s = _windows(found, columns)
@@ -185,7 +187,7 @@ def draw_timeline(budget: MemoryBudget) -> None:
     legend = "F: forward, B: backward, w: weight gradients, .: waiting, g: gradients reduced, o: optimizer"
     repeats = f"; {GAP_COLUMN}: what lies between repeats" if len(parts) > 1 else ""
     draw(
-        f"{verdict}\n{head}",
+        f"{verdict}\n{_head(budget)}",
         f"{framed(title, levels, rows, columns, ends)}\n{events}",
         legend + repeats,
         _legend(width),

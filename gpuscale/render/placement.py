@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from gpuscale.collectives.topology import joining_level
 from gpuscale.placement.groups import AxisSpan, Held, coordinates, network_level
 from gpuscale.planning.placement import BestOrder, Placement, order_text, rails_text, straddling_text, units_text
 from gpuscale.render.console import draw, output_width, table
@@ -172,10 +171,7 @@ def _facts(result: Placement) -> list[tuple[str, str]]:
         if index and one.levels[index].straddling
     ]
     if railed := [one for one in spans if one.rails and one.groups.axis != "dp_cp"]:
-        first = next(index for index, level in enumerate(cluster.levels) if level.rails != "none")
-        above = joining_level(cluster, first)
-        joined_by = None if above is None else f"the {cluster.levels[above].name}"
-        rows.append(("rails", "; ".join(rails_text(one, joined_by) for one in railed)))
+        rows.append(("rails", "; ".join(rails_text(cluster, one) for one in railed)))
     per_gpu = ", ".join(f"{level.name} {level.egress_bytes_per_s / 1e9:.3g} GB/s" for level in cluster.levels)
     rows.append(("cluster", f"{cluster.name}; per GPU {per_gpu}"))
     rows.append(("nodes", f"{len(result.hosts):,} of {result.gpus_per_host} GPUs; rank r runs on GPU r"))

@@ -10,10 +10,9 @@ from gpuscale.render.console import draw, output_width, scatter, table
 from gpuscale.render.plan import fit_text
 from gpuscale.render.rates import rate_blocks
 from gpuscale.results import PlanRow
-from gpuscale.training.failures import DAY_S
-from gpuscale.training.goodput import HOUR_S, Goodput
+from gpuscale.training.goodput import Goodput
 from gpuscale.training.stragglers import Straggler, Stragglers
-from gpuscale.units import format_bytes, format_count, format_duration, format_seconds, plural
+from gpuscale.units import DAY_S, HOUR_S, format_bytes, format_count, format_duration, format_seconds, plural
 
 LOST = {
     "checkpoints": "writing checkpoints",
@@ -97,13 +96,13 @@ def facts(result: Goodput) -> list[tuple[str, str]]:
 
 def _curve(result: Goodput) -> str:
     """Plot the effective ratio over the interval, with `*` at the one that is taken."""
-    across, up = zip(*result.curve, strict=True)
+    across = [point.interval_s for point in result.curve]
     if len(across) < 3:
         return ""
     marks = ["*" if abs(one / result.checkpoint_interval_s - 1) < 1e-6 else "o" for one in across]
     axes = (
         ("minutes between checkpoints", [one / 60 for one in across]),
-        ("% of the time counts", [100 * one for one in up]),
+        ("% of the time counts", [100 * point.effective_ratio for point in result.curve]),
     )
     return scatter(*axes, marks, output_width())
 

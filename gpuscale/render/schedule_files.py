@@ -68,15 +68,11 @@ def _pipeline_s(found: Schedule) -> tuple[float, float]:
     return closed_s, min(1.0, closed_s / found.step_s)
 
 
-def _tail(found: Schedule) -> dict[str, float]:
-    """What follows the pipeline, by component [s]."""
-    return beside_s(found.subject) if found.subject else {}
-
-
 def _bounds(found: Schedule) -> list[tuple[int, int, str]]:
     """Return what follows the simulated pipeline, one after the other, from its start on [ns]."""
     pipeline_s, scale = _pipeline_s(found)
-    parts = {"closed form of the search over the simulation": pipeline_s - found.step_s * scale, **_tail(found)}
+    parts = {"closed form of the search over the simulation": pipeline_s - found.step_s * scale}
+    parts |= beside_s(found.subject) if found.subject else {}
     out, at_s = [], found.step_s * scale
     for name, time_s in parts.items():
         if _ns(at_s + time_s) > _ns(at_s):

@@ -1,4 +1,4 @@
-"""Drawing of `gpuscale clusters show --draw`: levels, switches, GPUs of a host, cards and rails, as a tree of ASCII."""
+"""Drawing of a cluster: levels, switches, GPUs of a host, cards and rails, as a tree of ASCII."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawing of `gpuscale explain --traffic`: strategy -> traffic pattern -> what the network must give."""
+"""Drawing of what `gpuscale explain` says of traffic: strategy -> traffic pattern -> what the network must give."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from gpuscale.explain.traffic import (
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.layouts import layout_text
 from gpuscale.render.console import draw, table
+from gpuscale.specs.cluster import FABRIC_NAMES
 from gpuscale.units import GB, TB, format_bytes, format_rate, format_seconds, plural
 
 STRATEGIES = {
     "tp": "TP", "cp": "CP", "ep": "EP", "etp": "ETP", "pp": "PP", "dp": "DP", "edp": "DP of experts",
     "embedding": "tied embedding", "norm": "gradient norm",
 }  # fmt: skip
-COMPONENT_AXES = {"tp_comm": "TP", "cp_comm": "CP", "ep_comm": "EP", "pp_comm": "PP", "dp_comm": "DP"}
-FABRICS = {"nvlink": "NVLink", "xgmi": "xGMI", "ici": "ICI", "pcie": "PCIe"}
 SHORT = {"synchronisation": "sync"}
 
 
@@ -57,7 +56,7 @@ LEGEND = (
 def verdict(subject: Subject, report: TrafficReport) -> str:
     """Say in one line what a GPU sends in a step, and how much of it shows."""
     totals = report.traffic_totals
-    inside = FABRICS.get(subject.spec.cluster.levels[0].fabric, "its own links")
+    inside = FABRIC_NAMES[subject.spec.cluster.levels[0].fabric]
     parts = [f"{_gb(totals.node_bytes)} GB over {inside}"] if totals.node_bytes else []
     parts += [f"{_gb(totals.network_bytes)} GB over the network"] if totals.network_bytes else []
     return f"Every GPU sends {' and '.join(parts)} per step; {totals.exposed_share:.1%} of the step waits."
@@ -210,7 +209,7 @@ def needs_text(needs: Sequence[NetworkNeed]) -> list[tuple[str, str]]:
             text = f"the {one.level} would have to give {rate} instead of {now} to cost at most {limit}"
         else:
             continue
-        out.append((f"{COMPONENT_AXES[one.component]} needs", text))
+        out.append((f"{one.component.removesuffix('_comm').upper()} needs", text))
     return out
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from rich.table import Table
 
 from gpuscale.presets.rates import OLD
-from gpuscale.render.compared import DAY_S, three_digits
+from gpuscale.render.compared import three_digits
 from gpuscale.render.console import draw, output_width, table
 from gpuscale.render.plan import fit_text, verdict
 from gpuscale.render.rates import rate_blocks
 from gpuscale.training.totals import TrainTime
-from gpuscale.units import format_count, format_duration, plural
+from gpuscale.units import DAY_S, HOUR_S, format_count, format_duration, plural
 
 MWH_UNITS = ((1e6, "TWh"), (1e3, "GWh"), (1.0, "MWh"))
 
@@ -48,7 +48,7 @@ def _verdict(result: TrainTime) -> str:
 
 def duration_text(time_s: float) -> str:
     """Say a duration in days, or in hours where it is short."""
-    return f"{three_digits(time_s / DAY_S)} days" if time_s >= 2 * DAY_S else f"{three_digits(time_s / 3600)} hours"
+    return f"{three_digits(time_s / DAY_S)} days" if time_s >= 2 * DAY_S else f"{three_digits(time_s / HOUR_S)} hours"
 
 
 def energy_text(mwh: float) -> str:

@@ -15,12 +15,10 @@ from gpuscale.architecture.flops import training_flops_per_token
 from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.energy import Power
 from gpuscale.specs.job import JobSpec
-from gpuscale.units import GIB
+from gpuscale.units import GIB, HOUR_S
 
 STEP_TIME, MEMORY = "step_time", "memory"
 """What candidates can be ordered by."""
-
-HOUR_S = 3600.0
 
 
 class Economics(NamedTuple):

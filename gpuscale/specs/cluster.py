@@ -30,6 +30,11 @@ IBVERBS = ("infiniband", "roce")
 
 NETWORKS = (*IBVERBS, "efa", "eni", "slingshot", "ethernet")
 FABRICS = (*SCALE_UP, "pcie", *NETWORKS)
+FABRIC_NAMES = {
+    "nvlink": "NVLink", "xgmi": "xGMI", "ici": "ICI", "pcie": "PCIe", "infiniband": "InfiniBand", "roce": "RoCE",
+    "efa": "EFA", "eni": "ENI", "slingshot": "Slingshot", "ethernet": "Ethernet",
+}  # fmt: skip
+"""Fabric -> its name for people."""
 
 RAILS = ("none", "optimised", "only")
 """How network cards of one number are wired: to any leaf switch, to one leaf under a common spine, to a network of

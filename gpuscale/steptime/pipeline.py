@@ -99,9 +99,8 @@ class _Tape:
             self.add(self.owed.popleft())
 
 
-def _gpipe(tape: _Tape, rank: int, pp: int, vpp: int, count: int) -> None:
+def _gpipe(tape: _Tape, _rank: int, _pp: int, _vpp: int, count: int) -> None:
     """All forward passes, then the backward passes in reverse (Huang et al. 2019, arXiv 1811.06965, figure 2c)."""
-    del rank, pp, vpp
     for _ in range(count):
         tape.forward()
     tape.blocks.extend(((BACKWARD, 0, number),) for number in reversed(range(count)))
@@ -152,24 +151,21 @@ def _zero_bubble(tape: _Tape, count: int, ahead: int, owed: int) -> None:
     tape.rest()
 
 
-def _zb_h1(tape: _Tape, rank: int, pp: int, vpp: int, count: int) -> None:
+def _zb_h1(tape: _Tape, rank: int, pp: int, _vpp: int, count: int) -> None:
     """As 1F1B, stage r puts r weight gradients off (Qi et al. 2024, arXiv 2401.10241, section 2.3 and figure 3)."""
-    del vpp
     _zero_bubble(tape, count, pp - rank, rank)
 
 
-def _zb_2p(tape: _Tape, rank: int, pp: int, vpp: int, count: int) -> None:
+def _zb_2p(tape: _Tape, rank: int, pp: int, _vpp: int, count: int) -> None:
     """ZB-H2: twice as many forward passes first, twice as many weight gradients put off (Qi et al. 2024, figure 3)."""
-    del vpp
     _zero_bubble(tape, count, 2 * (pp - rank) - 1, 2 * rank)
 
 
-def _zb_v(tape: _Tape, rank: int, pp: int, vpp: int, count: int) -> None:
+def _zb_v(tape: _Tape, rank: int, pp: int, _vpp: int, count: int) -> None:
     """Two chunks, down the ranks and up again, for equal F, B and W (Qi et al. 2024, section 6 and figure 8).
 
     The order is that of PyTorch's ScheduleZBVZeroBubble. With fewer than 2 pp - 1 microbatches it runs with gaps.
     """
-    del vpp
     ahead = [2 * (pp - rank) - 1, 0]  # forward passes so far
     for _ in range(ahead[0]):
         tape.forward(0)
@@ -202,13 +198,12 @@ def _zb_v(tape: _Tape, rank: int, pp: int, vpp: int, count: int) -> None:
     tape.rest()
 
 
-def _dualpipe(tape: _Tape, rank: int, pp: int, vpp: int, count: int) -> None:
+def _dualpipe(tape: _Tape, rank: int, pp: int, _vpp: int, count: int) -> None:
     """Microbatches from both ends, a forward pass beside a backward pass of the other direction.
 
     DeepSeek-V3, arXiv 2412.19437, section 3.2.1; the order is that of deepseek-ai/DualPipe, dualpipe/dualpipe.py, whose
     eight steps these are. Ranks of the second half do what their mirror images do, with the directions exchanged.
     """
-    del vpp
     mirror, flipped = min(rank, pp - 1 - rank), int(rank >= pp // 2)
     near, far = flipped, 1 - flipped  # the direction that enters at this half, and the other
     inside = pp // 2 - mirror - 1

@@ -16,12 +16,11 @@ from gpuscale.presets.files import find_preset, preset_names, read_toml
 from gpuscale.presets.rates import Rate, given
 from gpuscale.presets.tables import Table
 from gpuscale.specs.failures import TAKES_A_NODE, Counts, Part, Study
+from gpuscale.units import DAY_S
 
 KIND = "failures"
 USUAL = "llama3"
 """The study taken where none is named: the largest that tells parts apart."""
-
-DAY_S = 86_400.0
 
 TABLE = Table(Study, without=("name", "interruptions"), interruptions=(dict[Part, Counts], ...))
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -33,10 +33,9 @@ from gpuscale.training.checkpoints import (
     worked_share,
     young_interval_s,
 )
-from gpuscale.training.failures import DAY_S, FailureRate, failure_rate
-from gpuscale.units import GB, format_seconds
+from gpuscale.training.failures import FailureRate, failure_rate
+from gpuscale.units import DAY_S, GB, HOUR_S, format_seconds
 
-HOUR_S = 3600.0
 RUNS, SEED = 400, 17
 """Runs of the Monte Carlo, and the seed of its PCG64."""
 
@@ -87,9 +86,10 @@ class Conditions:
         written to storage one after the other, so that it is 1 to 2 times what one takes."""
         return 1.5 * self.checkpoint.storage_s
 
-    def lost_replicas(self, missing: float) -> float:
-        """Return how many replicas do not run while nodes are missing."""
-        return min(math.ceil(max(missing, 0.0) / self.nodes_per_replica), self.replicas)
+    def lost_share(self, repaired: FloatArray | float) -> FloatArray:
+        """Return the share of the replicas that do not run while so many nodes are in repair."""
+        missing = np.maximum(repaired - self.spares, 0.0)
+        return np.minimum(np.ceil(missing / self.nodes_per_replica), self.replicas) / self.replicas
 
 
 def expected(conditions: Conditions, interval_s: float) -> dict[str, float]:
@@ -138,11 +138,11 @@ def erlang_loss(servers: int, offered: float) -> float:
 def _missing_share(conditions: Conditions, offered: float) -> float:
     """Share of an elastic job's replicas that are missing, on average: of nodes in repair beyond the spares."""
     if offered > MOST_REPAIRS:  # their number hardly varies
-        return conditions.lost_replicas(offered - conditions.spares) / conditions.replicas
+        return float(conditions.lost_share(offered))
     parts, first = [], max(conditions.spares + 1, math.floor(offered - 12 * math.sqrt(offered)))
     for count in range(first, math.ceil(offered + 12 * math.sqrt(offered)) + 60):
         chance = math.exp(count * math.log(offered) - offered - math.lgamma(count + 1)) if offered > 0 else 0.0
-        parts.append(chance * conditions.lost_replicas(count - conditions.spares) / conditions.replicas)
+        parts.append(chance * float(conditions.lost_share(count)))
     return min(math.fsum(parts), 1.0)
 
 
@@ -224,10 +224,8 @@ class _Repairs:
 
     def __init__(self, conditions: Conditions, runs: int) -> None:
         self._conditions, self._runs = conditions, np.arange(runs)
-        most = (
-            conditions.spares + 50 + math.ceil(8 * min(conditions.in_repair, MOST_REPAIRS)) * bool(conditions.replicas)
-        )
-        self._slots = min(most if conditions.replicas else conditions.spares + 1, MOST_REPAIRS)
+        most = 50 + math.ceil(8 * min(conditions.in_repair, MOST_REPAIRS)) if conditions.replicas else 1
+        self._slots = min(conditions.spares + most, MOST_REPAIRS)
         self._back_s = np.full((self._slots, runs), -np.inf)
         self._count = np.zeros(runs, dtype=np.intp)
 
@@ -245,16 +243,15 @@ class _Repairs:
         """Return the share of replicas that run."""
         if not self._conditions.replicas:
             return 1.0
-        missing = np.maximum((self._back_s > now_s).sum(axis=0) - self._conditions.spares, 0)
-        lost = np.minimum(np.ceil(missing / self._conditions.nodes_per_replica), self._conditions.replicas)
-        return np.asarray(1 - lost / self._conditions.replicas)
+        return np.asarray(1 - self._conditions.lost_share((self._back_s > now_s).sum(axis=0)))
 
 
 MOST_REPAIRS = 4000
 """Nodes in repair that are kept account of."""
 
 
-class Point(NamedTuple):
+@dataclass(frozen=True)
+class Point:
     """A checkpoint interval and what it leads to.
 
     Attributes:
@@ -324,12 +321,6 @@ class Goodput:
     run_s: float
     curve: tuple[Point, ...]
     assumptions: Mapping[str, Rate] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types."""
-        body = {one.name: getattr(self, one.name) for one in fields(self)}
-        rates = {name: rate._asdict() for name, rate in self.assumptions.items()}
-        return body | {"curve": [one._asdict() for one in self.curve], "assumptions": rates}
 
 
 @public

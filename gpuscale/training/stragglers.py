@@ -135,11 +135,6 @@ class Stragglers:
     variation: tuple[Variation, ...]
     assumptions: dict[str, Rate]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types."""
-        body = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return body | {"assumptions": {name: rate._asdict() for name, rate in self.assumptions.items()}}
-
 
 class Slowed:
     """What the parts of a plan's step take."""
@@ -215,9 +210,9 @@ def go_back_n_share(loss: float, window: float) -> float:
     return (1 - loss) / (1 + loss * (window - 1))
 
 
-def replicas_of_node(job: JobSpec, subject: Subject) -> int:
+def replicas_of_node(subject: Subject) -> int:
     """Return the data-parallel replicas that go when a node goes: those with a GPU in it, and in its expert group."""
-    rows = subject.rows
+    rows, job = subject.rows, subject.spec
     per_replica = job.gpus // int(rows.dp[0])
     in_node = -(-node_gpus(job) // per_replica)
     in_experts = -(-int(rows.ep[0] * rows.etp[0]) // int(rows.tp[0] * rows.cp[0]))
@@ -239,7 +234,7 @@ def stragglers(subject: Subject, *, restart_time: float | None = None, **options
     asked, restart = read(Slow, options), read(Recovery, {"restart_time": restart_time}).restart_time
     job, times = subject.spec, Slowed(subject)
     rate = load_rates()["restart_time_s"] if restart is None else given(restart)
-    gone, dp = replicas_of_node(job, subject), int(subject.rows.dp[0])
+    gone, dp = replicas_of_node(subject), int(subject.rows.dp[0])
     without = gone / (dp - gone) if gone < dp else None
     return Stragglers(
         model=job.model.name,

@@ -18,12 +18,14 @@ from gpuscale.energy import power_of
 from gpuscale.errors import InputError
 from gpuscale.launch.subject import Subject, read_subject, subject_of
 from gpuscale.planning.jobs import Job, build_job
+from gpuscale.planning.layouts import layout_text
 from gpuscale.planning.planfile import layout_of
 from gpuscale.planning.plans import plan
 from gpuscale.presets.rates import OLD, TERMS, Rate, given, load_rates, prices_of
 from gpuscale.request import (
     ALL_CLUSTERS,
     COMPARED,
+    SEVERAL_PLANS,
     JobOptions,
     Question,
     Range,
@@ -33,16 +35,12 @@ from gpuscale.request import (
     refuse_unknown,
 )
 from gpuscale.results import PlanRow
-from gpuscale.search.objectives import HOUR_S, model_flops_per_token
+from gpuscale.search.objectives import model_flops_per_token
 from gpuscale.specs.job import JobSpec
 from gpuscale.training.goodput import goodput_of
 from gpuscale.training.phases import Training, is_training, lengths, planned, read_training
+from gpuscale.units import DAY_S, HOUR_S
 from gpuscale.version import RELEASED
-
-DAY_S = 24 * HOUR_S
-
-NOT_ASKED = ("pareto", "why", "top", "unfold")
-"""Options of a question that ask for more than one plan."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +148,7 @@ class TrainTime:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON types."""
-        assumptions = {name: rate._asdict() for name, rate in self.assumptions.items()}
-        return {**asdict(self), "assumptions": assumptions}
+        return asdict(self)
 
 
 class Stretch(NamedTuple):
@@ -258,7 +255,7 @@ def read_asked(options: Mapping[str, Any]) -> tuple[dict[str, Any], Question, Re
     """Return the options that are given, and the question and recovery among them, checked."""
     refuse_unknown(options, (*JobOptions.model_fields, "schedule", *Question.model_fields, *Recovery.model_fields))
     asked = {name: value for name, value in options.items() if value is not None}
-    stray = next((name for name in NOT_ASKED if asked.get(name)), None)
+    stray = next((name for name in SEVERAL_PLANS if asked.get(name)), None)
     if stray:
         raise InputError("asks for more than one plan", field=stray, hint="`gpuscale plan` answers that")
     parts = [{name: asked[name] for name in asked if name in kind.model_fields} for kind in (Question, Recovery)]
@@ -427,10 +424,10 @@ def _count(
     cost = None if price is None else billed * price.value
     began_s = begins_s + one.pause_s
     begins = None if start is None else str(start + datetime.timedelta(days=int(began_s // DAY_S)))
-    plan_row = found.plan
+    plan_row, layout = found.plan, layout_text(subject.rows.row(0))
     phase = Phase(
-        one.name, spec.gpus, plan_row.global_batch_size, plan_row.sequence, layout_words(plan_row), tokens, steps,
-        step_s, began_s, begins, wall_s, gpu_hours, cost, math.fsum(energy.values()), ratio,
+        one.name, spec.gpus, plan_row.global_batch_size, plan_row.sequence, layout, tokens, steps, step_s,
+        began_s, begins, wall_s, gpu_hours, cost, math.fsum(energy.values()), ratio,
     )  # fmt: skip
     return _Counted(
         phase=phase,
@@ -454,14 +451,6 @@ def _factor(steps: float, ratio: float) -> float:
     """Return the factor of two independent ones that are each as likely to be exceeded."""
     logs = log(np.array([steps, ratio]))
     return float(exp(np.sqrt(logs[:1] * logs[:1] + logs[1:] * logs[1:]))[0])
-
-
-def layout_words(row: PlanRow) -> str:
-    """Say a layout: `TP8 PP16 VPP8 DP128 ZeRO-1 mb1`."""
-    degrees = [
-        f"{name.upper()}{getattr(row, name)}" for name in ("tp", "pp", "vpp", "cp", "ep") if getattr(row, name) > 1
-    ]
-    return " ".join([*degrees, f"DP{row.dp}", f"ZeRO-{row.zero}", f"mb{row.micro_batch_size}"])
 
 
 class _Lasting(NamedTuple):

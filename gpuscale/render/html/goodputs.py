@@ -6,9 +6,8 @@ from gpuscale.render.html.charts import Axis, Bar, Line, curves, waterfall
 from gpuscale.render.html.page import Page, Section
 from gpuscale.render.rates import rates_in_full
 from gpuscale.render.reliability import LOST, facts, goodput_verdict, names_of, ratio_text
-from gpuscale.training.failures import DAY_S
 from gpuscale.training.goodput import Goodput
-from gpuscale.units import format_duration
+from gpuscale.units import DAY_S, HOUR_S, format_duration
 
 LEAST = 1e-4
 """Shares below which a loss is not drawn."""
@@ -18,7 +17,7 @@ def goodput_page(result: Goodput) -> Page:
     """Lay out a goodput."""
     low, high = result.effective_ratio_low, result.effective_ratio_high
     names = names_of(result)
-    hours = [Bar(names[name], index, (share * result.run_s / 3600,)) for index, name in enumerate(LOST)
+    hours = [Bar(names[name], index, (share * result.run_s / HOUR_S,)) for index, name in enumerate(LOST)
              if (share := result.lost[name]) > LEAST]  # fmt: skip
     across = [point.interval_s for point in result.curve]
     line = Line(result.checkpoint, 0, across, [point.effective_ratio for point in result.curve])

@@ -8,6 +8,7 @@ from pathlib import Path
 from gpuscale.arguments import public
 from gpuscale.collectives.estimate import CollectiveEstimate
 from gpuscale.explain.comparison import PlanComparison
+from gpuscale.explain.explanation import Explanation
 from gpuscale.files import write_text
 from gpuscale.launch.subject import Subject
 from gpuscale.render.html.comparisons import compare_page
@@ -27,7 +28,12 @@ Reported = PlanResult | Subject | PlanComparison | Validation | Goodput | Sequen
 
 @public
 def report(
-    result: Reported, path: str | Path | None = None, *, note: str | None = None, spell: Callable[[str], str] = str
+    result: Reported,
+    path: str | Path | None = None,
+    *,
+    note: str | None = None,
+    said: Explanation | None = None,
+    spell: Callable[[str], str] = str,
 ) -> str:
     """Return an answer as one HTML page with charts, which needs no network; the same bytes for the same answer.
 
@@ -36,22 +42,23 @@ def report(
             `price_collective` did.
         path: a file to write it to as well.
         note: of a sweep: what to know of its cluster.
+        said: of a plan to explain: its explanation, where it is at hand.
         spell: from options in backticks, such as `grad_dtype=bf16`, to how they are given.
 
     Raises:
         InputError: plotly is not installed (`pip install 'gpuscale[html]'`), or the file cannot be written.
     """
-    made = html(_page(result, note, spell))
+    made = html(_page(result, note, said, spell))
     if path is not None:
         write_text(Path(path), made)
     return made
 
 
-def _page(result: Reported, note: str | None, spell: Callable[[str], str]) -> Page:
+def _page(result: Reported, note: str | None, said: Explanation | None, spell: Callable[[str], str]) -> Page:
+    if isinstance(result, Subject):
+        return explain_page(result, said, spell)
     if isinstance(result, PlanResult):
         return plan_page(result, spell)
-    if isinstance(result, Subject):
-        return explain_page(result, spell)
     if isinstance(result, PlanComparison):
         return compare_page(result)
     if isinstance(result, Goodput):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from gpuscale.errors import InputError
+from gpuscale.explain.explanation import Explanation, explain_subject
 from gpuscale.explain.memories import memory_trees
-from gpuscale.explain.reasons import Reasons, reasons
 from gpuscale.explain.schedule import schedule
 from gpuscale.explain.steps import step_tree
 from gpuscale.explain.traffic import traffic_of
@@ -41,14 +41,15 @@ MOST_SLOTS = 60_000
 Spell = Callable[[str], str]
 
 
-def explain_page(subject: Subject, spell: Spell = str) -> Page:
+def explain_page(subject: Subject, said: Explanation | None = None, spell: Spell = str) -> Page:
     """Lay out what there is to say of one plan.
 
     Args:
+        said: its explanation, where it is at hand.
         spell: from options in backticks, such as `grad_dtype=bf16`, to how they are given.
     """
     found = subject.estimate
-    said = reasons(subject)
+    said = said or explain_subject(subject)
     return Page(
         f"{layout_text(subject.rows.row(0))}: {found.model} on {found.gpus:,} GPUs",
         verdict(found.model, found.gpus, found.plan, LONG),
@@ -131,7 +132,7 @@ def assumption_parts(found: Estimate, spell: Spell) -> list[tuple[str, str]]:
     return assumption_rows(found, spell, verbose=True)[1 + len(found.notes) :]
 
 
-def _changes(said: Reasons) -> list[Part]:
+def _changes(said: Explanation) -> list[Part]:
     """What would make the step shorter, what would not, where something else would bind, what would flip the choice."""
     tables = [
         Table(

@@ -1,4 +1,4 @@
-"""The page of `collective --sweep`: time and bandwidth over bytes."""
+"""The page of a sweep of `collective`: time and bandwidth over bytes."""
 
 from __future__ import annotations
 
