@@ -152,6 +152,11 @@ def format_rate(bytes_per_s: float) -> str:
     return f"{gb_per_s:.4g}" if gb_per_s < 1000 else f"{gb_per_s:.0f}"
 
 
+def format_number(value: float) -> str:
+    """Format a number with three digits, or as a whole one: `14.9`, `1,550`."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def plural(count: int, noun: str) -> str:
     """Format a count with its noun: `1 GPU`, `1,024 GPUs`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"

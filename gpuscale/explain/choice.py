@@ -29,7 +29,7 @@ from gpuscale.search.ordering import FAMILY, ROW_FAMILY
 from gpuscale.specs.cluster import INSIDE
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMPONENTS
-from gpuscale.units import GIB
+from gpuscale.units import GIB, format_number
 
 NEAR = 0.3
 """How much slower than the best plan others may be that are compared with it."""
@@ -295,7 +295,13 @@ def _bandwidth(job: JobSpec, quantity: str, *, inside: bool) -> Condition:
         return replace(job, cluster=with_network(job.cluster, [1 / factor if own else 1.0 for own in which]))
 
     ends = (1 / BANDWIDTH, BANDWIDTH)
-    return Condition(quantity, ends, False, changed, lambda factor: f"{rate:.3g} -> {rate * factor:.3g} GB/s per GPU")
+    return Condition(
+        quantity,
+        ends,
+        False,
+        changed,
+        lambda factor: f"{format_number(rate)} -> {format_number(rate * factor)} GB/s per GPU",
+    )
 
 
 def _at(field: Field, condition: Condition, factor: float) -> FloatArray:

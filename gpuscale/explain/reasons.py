@@ -11,7 +11,7 @@ from gpuscale.explain.thresholds import Threshold, thresholds
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.layouts import layout_text
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
-from gpuscale.units import format_seconds
+from gpuscale.units import format_number, format_seconds
 
 NEIGHBOURS = ("tp", "pp", "cp", "ep", "zero", "vpp", "microbatch", "recompute", "sp", "precision", "overlap", "gbs")
 """Changes that people ask about: what is not worth it is said of these."""
@@ -93,9 +93,9 @@ def missed(limits: Sequence[Threshold]) -> list[str]:
     found: dict[str, str] = {}
     for one in limits:
         if not one.holds:
-            needed = f"{_number(one.needed)} {'at most' if one.at_most else 'needed'}"
+            needed = f"{format_number(one.needed)} {'at most' if one.at_most else 'needed'}"
             name = f"{one.name[0].upper()}{one.name[1:]}"
-            found.setdefault(name.partition("]")[0], f"{name}: {_number(one.now)} ({needed}): {one.meaning}.")
+            found.setdefault(name.partition("]")[0], f"{name}: {format_number(one.now)} ({needed}): {one.meaning}.")
     return list(found.values())
 
 
@@ -148,7 +148,3 @@ def _standing_text(one: Standing, fit: str, own: str) -> list[str]:
         tie = ", a tie by the model's own error" if one.next_tied else ""
         said.append(f"The next best family, {one.next_plan}, {much}{tie}{lacks}.")
     return said
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -7,7 +7,7 @@ import shlex
 from gpuscale.explain.changes import Suggestion
 from gpuscale.explain.explanation import Explanation
 from gpuscale.render.console import Block, table
-from gpuscale.units import format_seconds
+from gpuscale.units import format_number, format_seconds
 
 FLIPS = 4
 """Numbers that would flip the choice that are shown if nothing is said."""
@@ -46,18 +46,13 @@ def _thresholds(found: Explanation) -> Block:
     rows = [
         {
             "threshold": one.name,
-            "now": number_text(one.now),
-            "needed": f"{'at most' if one.at_most else 'from'} {number_text(one.needed)}",
+            "now": format_number(one.now),
+            "needed": f"{'at most' if one.at_most else 'from'} {format_number(one.needed)}",
             "holds": "yes" if one.holds else "NO",
         }
         for one in found.thresholds
     ]
     return table(rows) if rows else ""
-
-
-def number_text(value: float) -> str:
-    """A number with three digits, or as a whole one."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _flips(found: Explanation, *, verbose: bool) -> Block:
