@@ -17,7 +17,7 @@ from gpuscale.training.stragglers import Slowed
 NOTICEABLE = 0.005
 """Share of the step below which a difference is lost in what steps differ by from one to the next (a choice)."""
 
-SOCKETS = 8.0
+TCP_SLOWDOWN = 8.0
 """How much longer a byte takes over TCP through host memory than by RDMA (guesstimate)."""
 
 THROTTLED = 1.25
@@ -144,7 +144,7 @@ def _slow(subject: Subject) -> Iterator[Sign]:
     rdma = spec.network is not None and spec.network.fabric not in {"ethernet", "eni"}
     if rdma and spec.cluster.gpu.vendor in LIBRARIES:
         check = "NCCL_DEBUG=INFO has `NET/Socket` in place of the fabric's plugin, or no GDRDMA"
-        cases.append(("network", SOCKETS, "NCCL sends over TCP", check, "guesstimate"))
+        cases.append(("network", TCP_SLOWDOWN, "NCCL sends over TCP", check, "guesstimate"))
     for name, factor, suspect, check, source in cases:
         if name == "slow_gpu":
             step_s = Slowed(subject).with_slow_gpus(1 / factor, 1)
