@@ -140,7 +140,7 @@ def test_placement_is_held_against_the_rules(advice):
     beyond = advise(read_subject(options={"model": "llama3-70b", "gpus": 64}, layout={"tp": 16})).placement
     assert {one.axis: one.kept for one in beyond}["tp"] is False
     done = gpuscale("advise", "--model", "llama3-70b", "--gpus", "64", "--tp", "16")
-    assert re.search(r"^  TP +NOT inside a node", done.out, re.MULTILINE)
+    assert re.search(r"^  TP +NOT inside one node", done.out, re.MULTILINE)
 
 
 def test_settings_are_those_of_an_export(advice, tmp_path):

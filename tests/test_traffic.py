@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import replace
 from itertools import pairwise
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -490,7 +491,8 @@ def test_more_gpus_per_group_send_no_less():
 
 def drawn(capsys, which):
     subject = read_subject(None, *PLANS[which], despite_rules=True)
-    draw_traffic(subject, traffic_of(subject))
+    with mock.patch.dict("os.environ", {"COLUMNS": "100"}):
+        draw_traffic(subject, traffic_of(subject))
     return capsys.readouterr().out
 
 

@@ -102,7 +102,14 @@ def compare(
     from gpuscale.explain.comparison import compare as compare_plans
 
     streamed = page_fills_stdout(html, other=json)
-    found = compare_plans(*(_asked(context, one, despite_rules=despite_rules) for one in (a, b)))
+    subjects = []
+    for name, text in (("A", a), ("B", b)):
+        try:
+            subjects.append(_asked(context, text, despite_rules=despite_rules))
+        except InputError as error:
+            error.place = error.place or f"plan {name}"
+            raise
+    found = compare_plans(*subjects)
     save_page(html, found)
     if streamed:
         return
@@ -120,6 +127,8 @@ def _asked(context: typer.Context, text: str, *, despite_rules: bool) -> Subject
     from gpuscale.planning.planfile import is_plan_file
 
     words, path = text.strip(), Path(text)
+    if not words:
+        raise InputError("nothing is given", hint="give a plan file, a launch file or folder, or flags in quotes")
     if not words.startswith("-"):
         if is_plan_file(path):
             return read_subject(path, despite_rules=despite_rules)

@@ -345,19 +345,19 @@ def _places(subject: Subject, placed: PlacedOrder) -> Iterator[Place]:
         said, inside = _where(subject, one), one.beyond is None
         rails = one.rails is not None
         if axis in {"tp", "etp"}:
-            yield Place(axis, f"inside a {domain}, where links are fastest", said, inside)
+            yield Place(axis, f"inside one {domain}, where links are fastest", said, inside)
         elif axis == "ep":
-            rule = f"inside a {domain}, or over as few as the experts need"
+            rule = f"inside one {domain}, or over as few as the experts need"
             yield Place(
                 axis, rule, said, inside or one.levels[0].members_min >= min(one.groups.size, cluster.node_gpus)
             )
         elif axis == "pp":
             rule = "between GPUs of one rail" if rails else "over the network, the least bytes"
-            yield Place(axis, "inside a " + domain if inside else rule, said, inside or one.one_rail or not rails)
+            yield Place(axis, "inside one " + domain if inside else rule, said, inside or one.one_rail or not rails)
         elif axis == "cp":
-            yield Place(axis, f"inside a {domain}, or on one rail", said, inside or one.one_rail)
+            yield Place(axis, f"inside one {domain}, or on one rail", said, inside or one.one_rail)
         elif axis in {"dp", "edp"}:
-            over = f"inside a {domain}" if inside else "over the fabric, evenly on all nodes"
+            over = f"inside one {domain}" if inside else "over the fabric, evenly on all nodes"
             rule = "over the fabric, each group on its rails" if rails else over
             yield Place(axis, rule, said, not one.strays and not one.levels[0].straddling)
 

@@ -295,13 +295,11 @@ def _bandwidth(job: JobSpec, quantity: str, *, inside: bool) -> Condition:
         return replace(job, cluster=with_network(job.cluster, [1 / factor if own else 1.0 for own in which]))
 
     ends = (1 / BANDWIDTH, BANDWIDTH)
-    return Condition(
-        quantity,
-        ends,
-        False,
-        changed,
-        lambda factor: f"{format_number(rate)} -> {format_number(rate * factor)} GB/s per GPU",
-    )
+
+    def said(factor: float) -> str:
+        return f"{format_number(rate)} -> {format_number(rate * factor)} GB/s per GPU"
+
+    return Condition(quantity, ends, False, changed, said)
 
 
 def _at(field: Field, condition: Condition, factor: float) -> FloatArray:

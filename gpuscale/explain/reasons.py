@@ -70,7 +70,8 @@ def what_binds(subject: Subject) -> str:
     """Say what takes most of the step, and where the rest goes beside GEMMs and attention."""
     plan, seconds = subject.estimate.plan, subject.estimate.breakdown
     own = [name for name in seconds if COMPONENTS[name].limit == plan.bound_by and name != "waiting"]
-    own = sorted((name for name in own if seconds[name]), key=lambda name: -seconds[name])
+    told = [name for name in own if seconds[name] >= plan.step_time_s / 200]  # less is 0%
+    own = sorted(told or own, key=lambda name: -seconds[name])
     first = ", ".join(f"{COMPONENTS[name].text} {100 * seconds[name] / plan.step_time_s:.0f}%" for name in own)
     rest = [(name, part) for name, part in losses(subject) if name not in own and part >= LEAST_SHARE][:MOST_LOSSES]
     most = ", ".join(f"{COMPONENTS[name].text} {100 * part:.0f}%" for name, part in rest)

@@ -144,7 +144,8 @@ def _slow(subject: Subject) -> Iterator[Sign]:
     rdma = spec.network is not None and spec.network.fabric not in {"ethernet", "eni"}
     if rdma and spec.cluster.gpu.vendor in LIBRARIES:
         check = "NCCL_DEBUG=INFO has `NET/Socket` in place of the fabric's plugin, or no GDRDMA"
-        cases.append(("network", TCP_SLOWDOWN, "NCCL sends over TCP", check, "guesstimate"))
+        suspect = f"{LIBRARIES[spec.cluster.gpu.vendor]} sends over TCP"
+        cases.append(("network", TCP_SLOWDOWN, suspect, check, "guesstimate"))
     for name, factor, suspect, check, source in cases:
         if name == "slow_gpu":
             step_s = Slowed(subject).with_slow_gpus(1 / factor, 1)

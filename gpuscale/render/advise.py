@@ -20,7 +20,7 @@ TITLES = {
     "strategies": "What each axis asks of the network",
     "placement": "Placement",
     "checklist": "Before the launch",
-    "benchmarks": "Collectives to measure (nccl-tests, built with MPI=1)",
+    "benchmarks": "Collectives to measure (nccl-tests or rccl-tests, built with MPI=1)",
     "settings": "Environment",
     "signs": "Signs of trouble: a step is predicted to take {}. If it takes",
 }

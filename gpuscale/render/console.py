@@ -142,7 +142,8 @@ def plot_columns(width: int) -> int:
 
 def framed(title: str, levels: Sequence[float], rows: Sequence[str], columns: int, ends: tuple[str, str]) -> str:
     """Draw the rows of a plot, lowest first, with their levels, and the ends of the axis below them."""
-    drawn = [f"{level:{LABEL - 2}.4g} |{row}".rstrip() for level, row in zip(levels, rows, strict=True)]
+    digits = next((n for n in range(4, LABEL - 2) if len({f"{level:.{n}g}" for level in levels}) == len(levels)), 4)
+    drawn = [f"{level:{LABEL - 2}.{digits}g} |{row}".rstrip() for level, row in zip(levels, rows, strict=True)]
     axis = " " * (LABEL - 2) + " +" + "-" * columns
     low, high = ends
     return "\n".join([title, *reversed(drawn), axis, " " * LABEL + low + high.rjust(columns - len(low))])

@@ -10,7 +10,7 @@ from rich.table import Table
 from gpuscale.explain.explanation import Explanation
 from gpuscale.explain.nodes import Node
 from gpuscale.render.console import Block, as_many_as_fit, draw, output_width, table
-from gpuscale.render.plan import verdict
+from gpuscale.render.plan import fit_text, verdict
 from gpuscale.render.reasons import reason_blocks, sentences_block
 from gpuscale.units import GIB, format_seconds
 
@@ -43,8 +43,9 @@ def draw_explanation(
     least = 0.0 if verbose else FOLDED
     fullest = max(found.memory, key=lambda stage: stage.value)
     stages = found.memory if verbose else (fullest,)
+    head = f"{verdict(found.model, found.gpus, found.plan, width)}{fit_text(found.plan)}"
     draw(
-        f"{verdict(found.model, found.gpus, found.plan, width)}\n{_bound_line(found.step, width)}",
+        f"{head}\n{_bound_line(found.step, width)}",
         sentences_block(found),
         _table(found.step, levels, least, _time_cells),
         *(_table(stage, levels, least, _memory_cells) for stage in stages),

@@ -128,7 +128,9 @@ def _combinations(budget: MemoryBudget) -> list[Block]:
             for zero in stages:
                 row = found.get((tp, sp, way, zero))
                 mark = "" if row is None else "*" * (row is budget.asked) + FIT_MARKS[row.fit].strip()
-                cells[f"{short_recompute(way)}\nZ{zero}"] = "-" if row is None else f"{row.memory_gib:.0f}{mark}"
+                cells[short_recompute(way).replace("+", "\n+").replace(" ", "\n") + f"\nZ{zero}"] = (
+                    "-" if row is None else f"{row.memory_gib:.0f}{mark}"
+                )
         rows.append(cells)
     notes = "*: as asked, ~: tight, !: does not fit, -: not run; Z0 to Z3: ZeRO stages, under what is recomputed"
     return [table(rows), notes, _refusals(budget)]
@@ -179,8 +181,8 @@ def draw_timeline(budget: MemoryBudget) -> None:
         rows[at] = "".join("-" if mark == " " else mark for mark in rows[at].ljust(columns))
     levels = [(row + 1) * top / TIMELINE_ROWS for row in range(TIMELINE_ROWS)]
     ends = ("0 s", format_seconds(found.step_time_s))
-    title = f"GiB in use over one step; one column is {format_seconds(step_s)}"
-    title += f"; the limit of {limit:.1f} is a line of -" if at < TIMELINE_ROWS else ""
+    title = f"GiB in use over one step; a column is {format_seconds(step_s)}"
+    title += f"; ---- is the limit of {limit:.1f}" if at < TIMELINE_ROWS else ""
     events = "runs |".rjust(LABEL) + "".join(part if isinstance(part, str) else _event(part) for part in shown)
     legend = "F: forward, B: backward, w: weight gradients, .: waiting, g: gradients reduced, o: optimizer"
     repeats = f"; {GAP_COLUMN}: what lies between repeats" if len(parts) > 1 else ""

@@ -16,7 +16,7 @@ from gpuscale.results import Estimate, PlanResult, PlanRow, Remedy, RobustAnswer
 from gpuscale.specs.job import MEMORY_HEADROOM
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import FIRST_CHOICES, MANY_LAYOUTS
-from gpuscale.units import format_count, format_seconds
+from gpuscale.units import format_count, format_seconds, plural
 
 LEAST_NEEDED = ("idle%", "comm%", "tok/s", "TF/s", "bound", "GiB", "recompute", "mb", "ZeRO")
 """Columns that a narrow terminal goes without, in this order."""
@@ -153,8 +153,13 @@ def verdict(model: str, gpus: int, plan: PlanRow, width: int) -> str:
         f"{format_count(plan.tokens_per_s)} tokens/s",
         f"{plan.tflops_per_gpu:.0f} TFLOP/s/GPU",
     ]
-    head = f"{model} on {gpus:,} GPUs: {degrees_text(plan)}: {format_seconds(plan.step_time_s)}/step, "
+    head = f"{model} on {plural(gpus, 'GPU')}: {degrees_text(plan)}: {format_seconds(plan.step_time_s)}/step, "
     return as_many_as_fit(head, parts, width).removesuffix(", ")
+
+
+def fit_text(plan: PlanRow) -> str:
+    """Say on a line of its own that a plan does not fit; nothing where it does."""
+    return "" if plan.fits else f"\nDOES NOT FIT: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
 
 
 def component_text(name: str) -> str:

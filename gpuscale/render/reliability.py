@@ -7,8 +7,8 @@ from collections.abc import Callable
 from rich.table import Table
 
 from gpuscale.render.console import draw, output_width, scatter, table
+from gpuscale.render.plan import fit_text
 from gpuscale.render.rates import rate_blocks
-from gpuscale.render.training import fit_text
 from gpuscale.results import PlanRow
 from gpuscale.training.goodput import Goodput
 from gpuscale.training.stragglers import Straggler, Stragglers
@@ -49,7 +49,7 @@ def goodput_verdict(result: Goodput) -> str:
     """Say which share counts, how often to write a checkpoint, and of which plan."""
     low, high = result.effective_ratio_low, result.effective_ratio_high
     return (
-        f"{result.model} on {result.gpus:,} GPUs: {ratio_text(result.effective_ratio)} of the time counts "
+        f"{result.model} on {plural(result.gpus, 'GPU')}: {ratio_text(result.effective_ratio)} of the time counts "
         f"({ratio_text(low)} to {ratio_text(high)} in 8 of 10 runs), with a checkpoint every "
         f"{format_duration(result.checkpoint_interval_s)}\n"
         f"{result.layout}: {format_seconds(result.step_time_s)} per step, "
@@ -129,7 +129,7 @@ def draw_stragglers(
 
 def _verdict(result: Stragglers, first: Straggler) -> str:
     return (
-        f"{result.model} on {result.gpus:,} GPUs: {first.text} makes each step {first.slower:.1%} slower "
+        f"{result.model} on {plural(result.gpus, 'GPU')}: {first.text} makes each step {first.slower:.1%} slower "
         f"({format_seconds(result.step_time_s)} -> {format_seconds(first.step_time_s)}), "
         f"{format_count(first.gpu_hours_per_day)} GPU-hours a day"
     )

@@ -10,7 +10,7 @@ from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.explain.schedule import Schedule
 from gpuscale.files import NO_BREAK
 from gpuscale.render.console import WIDTH, Block, draw, output_width, table
-from gpuscale.render.plan import degrees_text
+from gpuscale.render.plan import degrees_text, fit_text
 from gpuscale.steptime.pipeline import BACKWARD, KINDS
 from gpuscale.units import format_seconds, plural
 
@@ -41,6 +41,8 @@ def schedule_verdict(found: Schedule) -> str:
     what = f"{_title(found)} on {plural(pipeline.pp, 'rank')}, {number}: {found.bubble_fraction:.1%} bubble"
     if found.plan is None:
         return f"{what}, {time_text(found, found.step_s)} per step"
+    if found.jitter:
+        return f"{what}, {format_seconds(found.step_s)}; {format_seconds(found.compared[0].simulated_s)} without jitter"
     return f"{what}, {format_seconds(found.step_s)} of a step of {format_seconds(found.plan.step_time_s)}"
 
 
@@ -49,7 +51,7 @@ def of_what(found: Schedule) -> str:
     if found.subject is None:
         return ""
     told = found.subject.estimate
-    return f"{told.model} on {told.gpus:,} GPUs: {degrees_text(told.plan)}"
+    return f"{told.model} on {plural(told.gpus, 'GPU')}: {degrees_text(told.plan)}{fit_text(told.plan)}"
 
 
 def _title(found: Schedule) -> str:
@@ -167,7 +169,7 @@ def _ranks(found: Schedule) -> Block:
             "rank": str(load.rank),
             "computes": time_text(found, load.busy_s),
             "sends": time_text(found, load.sending_s),
-            "waits": time_text(found, load.idle_s),
+            "waits": time_text(found, load.idle_s) if load.idle_s else "-",
             "waits%": f"{load.idle_s / found.step_s:.1%}",
             "in flight": f"{load.in_flight:.4g}",
         }
@@ -185,12 +187,17 @@ def _closed_forms(found: Schedule) -> Block:
             "of a step": names[one.quantity],
             "simulated": time_text(found, one.simulated_s),
             "closed form": time_text(found, one.closed_form_s),
-            "off by": f"{(one.closed_form_s - one.simulated_s) / found.compared[0].simulated_s:+.2%}",
+            "off by, of all": f"{_off(one.closed_form_s - one.simulated_s, found.compared[0].simulated_s):+.2%}",
         }
         for one in found.compared
         if one.simulated_s or one.closed_form_s
     ]
     return table(rows)
+
+
+def _off(difference_s: float, whole_s: float) -> float:
+    """Return a share as it is shown, without the sign of nothing."""
+    return round(difference_s / whole_s, 4) + 0.0
 
 
 def _facts(found: Schedule) -> list[tuple[str, str]]:
@@ -202,6 +209,11 @@ def _facts(found: Schedule) -> list[tuple[str, str]]:
         if 0 < d.blocking_s < d.transfer_s:
             how += f", but for {time_text(found, d.blocking_s)} of latency"
         facts.append(("transfers", f"{time_text(found, d.transfer_s)} each: {how}"))
+    if found.subject is not None and found.pipeline.pp > 1:
+        told = found.subject.estimate.breakdown["bubble"]
+        said = f"of {format_seconds(found.step_s)}, transfers that the busiest rank waits for included; without them "
+        said += f"{format_seconds(told)} of the step, {told / found.subject.estimate.plan.step_time_s:.1%}"
+        facts.append(("bubble", said))
     whole = found.compared[0]
     off = whole.closed_form_s / whole.simulated_s - 1
     if abs(off) > NOTABLE:

@@ -22,7 +22,7 @@ from gpuscale.launch.subject import Subject
 from gpuscale.planning.layouts import layout_text
 from gpuscale.render.console import draw, table
 from gpuscale.specs.cluster import FABRIC_NAMES
-from gpuscale.units import GB, TB, format_bytes, format_rate, format_seconds
+from gpuscale.units import GB, TB, format_bytes, format_rate, format_seconds, plural
 
 STRATEGIES = {
     "tp": "TP", "cp": "CP", "ep": "EP", "etp": "ETP", "pp": "PP", "dp": "DP", "edp": "DP of experts",
@@ -67,7 +67,7 @@ def _about(subject: Subject, report: TrafficReport) -> str:
     where = f"stage {totals.stage + 1} of {totals.stages}, the slowest" if totals.stages > 1 else "of each GPU"
     layout = layout_text(subject.rows.row(0))
     step = format_seconds(totals.step_time_s)
-    return f"{found.model} on {found.gpus:,} GPUs of {found.cluster}: {layout}; {step} per step; {where}"
+    return f"{found.model} on {plural(found.gpus, 'GPU')} of {found.cluster}: {layout}; {step} per step; {where}"
 
 
 def _gb(size: float) -> str:
@@ -194,7 +194,7 @@ def _levels(report: TrafficReport) -> Table:
                 "used": f"{level.utilisation:.1%}",
             }
         )
-    return table(rows, left=2)
+    return table(rows, left=2, optional=("fabric", "GPUs"))
 
 
 def needs_text(needs: Sequence[NetworkNeed]) -> list[tuple[str, str]]:

@@ -10,11 +10,10 @@ from rich.table import Table
 from gpuscale.presets.rates import OLD
 from gpuscale.render.compared import three_digits
 from gpuscale.render.console import draw, output_width, table
-from gpuscale.render.plan import verdict
+from gpuscale.render.plan import fit_text, verdict
 from gpuscale.render.rates import rate_blocks
-from gpuscale.results import PlanRow
 from gpuscale.training.totals import TrainTime
-from gpuscale.units import DAY_S, HOUR_S, format_count, format_seconds, plural
+from gpuscale.units import DAY_S, HOUR_S, format_count, format_duration, plural
 
 MWH_UNITS = ((1e6, "TWh"), (1e3, "GWh"), (1.0, "MWh"))
 
@@ -40,16 +39,11 @@ def draw_train_time(result: TrainTime, *, verbose: bool = False, spell: Callable
 def _verdict(result: TrainTime) -> str:
     money = "" if result.cost_usd is None else f", {format_count(result.cost_usd)} USD"
     text = (
-        f"{format_count(result.tokens)} tokens on {result.gpus:,} GPUs: {duration_text(result.wall_s)}, "
+        f"{format_count(result.tokens)} tokens on {plural(result.gpus, 'GPU')}: {duration_text(result.wall_s)}, "
         f"{format_count(result.gpu_hours)} GPU-hours{money}, {energy_text(result.energy_mwh)}; "
-        f"{result.effective_ratio:.0%} of the time trains"
+        f"{result.effective_ratio:.{0 if result.effective_ratio < 0.995 else 2}%} of the time trains"
     )
     return re.sub(r"\.0+(?=\D)", "", text)
-
-
-def fit_text(plan: PlanRow) -> str:
-    """Say on a line of its own that a plan does not fit; nothing where it does."""
-    return "" if plan.fits else f"\nDOES NOT FIT: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
 
 
 def duration_text(time_s: float) -> str:
@@ -76,7 +70,7 @@ def _time(result: TrainTime) -> Table:
         "80 % interval, as measured runs vary": f"{days} days",
     }
     if result.checkpoint_interval_s is not None:
-        rows["a checkpoint every"] = format_seconds(result.checkpoint_interval_s)
+        rows["a checkpoint every"] = format_duration(result.checkpoint_interval_s)
     if result.spares:
         rows["with, not counted below"] = plural(result.spares, "spare node")
     return table([{"time": name, "": text} for name, text in rows.items()])

@@ -1,0 +1,105 @@
+"""What several commands say of one plan agrees, and each says what matters first."""
+
+import json
+import math
+import re
+
+import pytest
+from command import gpuscale
+
+DENSE = ("--model", "llama3-70b", "--gpus", 64, "--tp", 8, "--pp", 4, "--gbs", 128)
+EXPERTS = ("--model", "deepseek-v3", "--gpus", 256, "--cluster", "h800-deepseek", "--tp", 2, "--pp", 8, "--ep", 16)
+EXPERTS += ("--gbs", 512, "--recompute", "full")
+ALONE = ("--model", "llama3.2-1b", "--gpus", 1, "--gbs", 16)
+TOO_LARGE = ("--model", "llama3.1-405b", "--gpus", 8, "--tp", 8)
+
+
+def asked(command, *arguments):
+    done = gpuscale(command, *arguments, "--json")
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+@pytest.mark.parametrize("plan", [DENSE, EXPERTS, ALONE], ids=["dense", "experts", "alone"])
+def test_numbers_agree(plan):
+    found = asked("estimate", *plan)
+    explained, goodput = asked("explain", *plan), asked("goodput", *plan)
+    spent = asked("train-time", *plan, "--as-given", "--tokens", "1T")
+    step_s = found["plan"]["step_time_s"]
+    assert (
+        explained["step"]["value"]
+        == goodput["step_time_s"]
+        == asked("schedule", *plan)["plan"]["step_time_s"]
+        == step_s
+    )
+    largest = max(stage["value"] for stage in explained["memory"]) / 2**30
+    assert largest == pytest.approx(found["plan"]["memory_gib"], rel=1e-12)
+    assert asked("memory", *plan)["rows"][0]["memory"] == found["memory"]
+    assert spent["gpu_hours"] == pytest.approx(spent["steps"] * step_s * spent["gpus"] / 3600, rel=1e-12)
+    waited_s = math.fsum(value for name, value in found["breakdown"].items() if name.endswith("_comm"))
+    rows = [row for row in explained["traffic"] if row["component"] != "optimizer"]
+    assert math.fsum(row["exposed_s"] for row in rows) == pytest.approx(waited_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("command", ["estimate", "explain", "memory", "schedule", "goodput", "stragglers"])
+def test_what_does_not_fit_is_said_first(command):
+    more = ("--checkpoint", "sync") if command == "goodput" else ()
+    done = gpuscale(command, *TOO_LARGE, *more)
+    assert done.code == 0
+    assert re.search(r"^DOES NOT FIT: 88\d\.\d of 79\.6 GiB", "\n".join(done.lines[:4]), re.MULTILINE)
+
+
+def test_advice_for_more_states_than_host_memory_holds():
+    done = gpuscale("advise", *TOO_LARGE)
+    assert done.code == 0
+    assert "TiB, sync: the job waits" in done.out
+
+
+@pytest.mark.parametrize("command", ["explain", "schedule", "goodput", "stragglers", "memory", "advise"])
+def test_one_gpu_is_one(command):
+    done = gpuscale(command, *ALONE)
+    assert done.code == 0
+    assert "1 GPUs" not in done.out
+    assert "0.00 ns" not in done.out
+    assert "-0.00%" not in done.out
+
+
+def test_parts_of_an_exchange_that_overlap_are_not_added_up():
+    found, advice = asked("estimate", *EXPERTS), gpuscale("advise", *EXPERTS, columns=200).out
+    took_s = found["breakdown"]["ep_comm"]
+    (text,) = re.findall(r"AllToAll ([\d.]+ \w+) per step", advice)
+    value, unit = text.split()
+    assert float(value) * {"s": 1.0, "ms": 1e-3}[unit] == pytest.approx(took_s, rel=5e-3)
+    assert "no rank far above the mean" in advice
+
+
+def test_recomputation_of_nothing_is_not_said():
+    assert not re.search(r"\b0% of the step", gpuscale("explain", *DENSE, "--recompute", "selective:layernorm").out)
+
+
+@pytest.mark.parametrize("text", ["", "--model llama3-8b", "--model llama3-8b --gpus 0"])
+def test_compare_says_which_plan_is_wrong(text):
+    done = gpuscale("compare", "--model llama3-8b --gpus 8", text)
+    assert done.code == 2
+    assert done.err.startswith("error: plan B: ")
+
+
+def test_jitter_is_not_held_against_a_step_without_it():
+    first = gpuscale("schedule", *DENSE, "--jitter", 5).lines[0]
+    assert "without jitter" in first
+    assert "of a step" not in first
+
+
+def test_labels_of_an_axis_differ():
+    lines = gpuscale("goodput", *ALONE).lines
+    labels = [line.split("|")[0].strip() for line in lines if re.match(r" +[\d.]+ \|", line)]
+    assert len(labels) == len(set(labels)) > 10
+
+
+def test_headers_of_a_narrow_table_are_whole():
+    memory = gpuscale("memory", *DENSE, columns=80).out
+    assert "Z0" in memory
+    assert not re.search(r"^ .*norm\+m$|norm\+m +norm\+m", memory, re.MULTILINE)
+    head = gpuscale("explain", *EXPERTS, "--traffic", columns=80).out
+    assert "forwar " not in head
+    assert "backwa " not in head
