@@ -53,6 +53,11 @@ class Rate:
         """Whether it was more than a year old when this version was released."""
         return bool(self.date) and months(RELEASED) - months(self.date) > 12
 
+    @property
+    def dated(self) -> str:
+        """Its date, and whether it is old; nothing of what is given."""
+        return f"{self.date}{', over a year old' * self.old}"
+
 
 def months(date: str) -> int:
     """Return a date as a number of months; a year alone is its end."""
@@ -104,7 +109,7 @@ def prices_of(*names: str) -> dict[str, Rate]:
 def price_text(cluster: str, gpu: str, term: str) -> str:
     """Say a published price with its source and date."""
     rate = prices_of(cluster, gpu)[term.replace("-", "_")]
-    return f"{rate.value:g} USD per GPU-hour, {term}: {rate.source}, {rate.date}{', over a year old' * rate.old}"
+    return f"{rate.value:g} USD per GPU-hour, {term}: {rate.source}, {rate.dated}"
 
 
 def _read(document: Document, *place: str) -> Iterator[tuple[str, Rate]]:
