@@ -86,8 +86,6 @@ def power_text(job: JobSpec, rates: Mapping[str, Rate]) -> str:
     """Say what an answer about energy assumes of power."""
     power = power_of(job, rates)
     at_rest, limit = power.of_gpu_w(0.0), power.of_gpu_w(power.busy_flops_per_s)
-    gpu = (
-        f"{limit:.0f} W per GPU" if power.gpu_w is not None else f"{at_rest:.0f} to {limit:.0f} W per GPU as it is busy"
-    )
+    gpu = f"{limit:.0f} W per GPU" if power.gpu_w is not None else f"{at_rest:.0f} to {limit:.0f} W per GPU by its load"
     rest = f"host {power.host_w:.0f} W, network {power.network_w:.0f} W, PUE {power.pue:g}"
     return f"{gpu}, {rest}, {rates['carbon_kg_per_kwh'].value:g} kg CO2 per kWh"

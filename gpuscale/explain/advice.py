@@ -106,7 +106,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Variable:
     """One variable of the environment.
 
     Attributes:
@@ -151,7 +151,7 @@ class Advice:
     order: str
     checklist: tuple[Item, ...]
     benchmarks: tuple[Benchmark, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[Variable, ...]
     signs: tuple[Sign, ...]
 
 
@@ -386,7 +386,7 @@ def _order(subject: Subject, placed: PlacedOrder) -> str:
     return f"order {order_text(placed.order)}: {best.reason}"
 
 
-def _settings(subject: Subject, traffic: TrafficReport) -> Iterator[Setting]:
+def _settings(subject: Subject, traffic: TrafficReport) -> Iterator[Variable]:
     """The environment that an export of the plan sets, each with its reason, and what NCCL may gain by."""
     writing = Writing(subject.job, subject.estimate.plan)
     found = environment(writing)
@@ -395,5 +395,5 @@ def _settings(subject: Subject, traffic: TrafficReport) -> Iterator[Setting]:
     if target is not None:
         with suppress(NoAnswerError, InputError):
             found = dict(with_cluster(written(target, writing), writing).environment)
-    yield from (Setting(variable, value, reason) for variable, (value, reason) in found.items())
-    yield from (Setting(*one) for one in tuning(subject, traffic))
+    yield from (Variable(variable, value, reason) for variable, (value, reason) in found.items())
+    yield from (Variable(*one) for one in tuning(subject, traffic))

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError
-from gpuscale.explain.timeline import Timeline
+from gpuscale.explain.timeline import MemoryTimeline
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import LAYERNORM, MLA_UP_PROJ, MLP, MOE_ACT, Candidates, concatenate
 from gpuscale.layouts.pins import recompute_text, short_recompute
@@ -140,7 +140,7 @@ class MemoryBudget:
     rows: tuple[BudgetRow, ...]
     refused: tuple[Refused, ...]
     facts: tuple[str, ...]
-    timeline: Timeline | None = None
+    timeline: MemoryTimeline | None = None
 
     @property
     def asked(self) -> BudgetRow:
@@ -149,7 +149,7 @@ class MemoryBudget:
 
 
 @public
-def memory_budget(subject: Subject, timeline: Timeline | None = None) -> MemoryBudget:
+def memory_budget(subject: Subject, timeline: MemoryTimeline | None = None) -> MemoryBudget:
     """Lay out the memory of a plan by component, beside ZeRO stages, ways to recompute, and TP with and without SP.
 
     Args:
@@ -180,20 +180,20 @@ def memory_budget(subject: Subject, timeline: Timeline | None = None) -> MemoryB
     return replace(found, facts=tuple(_facts(found)))
 
 
-Change = dict[str, str | int | bool]
+Options = dict[str, str | int | bool]
 
 
-def _variants(subject: Subject) -> tuple[list[Change], Candidates]:
+def _variants(subject: Subject) -> tuple[list[Options], Candidates]:
     """Return the layouts beside the one asked about, which is the first, and what has to be changed for each."""
     spec, layout, own = subject.spec, subject.layout, subject.rows.row(0)
     now = {"zero": own["zero"], "recompute": _recompute(own), "tp": own["tp"], "sp": bool(own["sp"])}
     split = own["etp"] == own["tp"]  # experts are split as the rest is
     degrees = [one for one in (own["tp"] // 2, own["tp"], 2 * own["tp"]) if one]
     tensor = [(tp, sp) for tp in degrees for sp in ((False, True) if tp > 1 else (False,))]
-    changes: list[Change] = [{}]
+    changes: list[Options] = [{}]
     made, seen = [subject.rows], {tuple(now.values())}
     for (tp, sp), way, zero in product(tensor, _ways(spec, own), range(4)):
-        wanted: Change = {"zero": zero, "recompute": way, "tp": tp, "sp": sp}
+        wanted: Options = {"zero": zero, "recompute": way, "tp": tp, "sp": sp}
         change = {name: value for name, value in wanted.items() if value != now[name]}
         if "tp" in change:
             change |= {"sp": sp} | ({"etp": tp} if split and own["etp"] > 1 else {})
@@ -242,7 +242,7 @@ def _first_broken(rows: Candidates, spec: JobSpec, forgiven: set[str]) -> list[t
     return found
 
 
-def _evaluated(rows: Candidates, spec: JobSpec, changes: list[Change]) -> tuple[BudgetRow, ...]:
+def _evaluated(rows: Candidates, spec: JobSpec, changes: list[Options]) -> tuple[BudgetRow, ...]:
     done = evaluate(rows, spec)
     sizes, hosts, steps = (
         np.broadcast_to(each, len(rows)).tolist()

@@ -17,8 +17,10 @@ from gpuscale.explain.traffic import TrafficReport
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.placement import PlacedOrder, axis_name, level_plural, rails_text, straddling_text
 from gpuscale.planning.remedies import evaluated, of_job
+from gpuscale.results import PlanRow
 from gpuscale.rooflines import allreduce_bytes_per_s, fsdp_tokens_per_gpu, moe_dp_tokens_per_gpu
 from gpuscale.specs.cluster import FABRIC_NAMES, INSIDE
+from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.step import slowest_of
 from gpuscale.training.goodput import goodput
 from gpuscale.units import GBIT, format_bytes, format_count, format_duration, format_seconds, plural
@@ -51,9 +53,19 @@ class Case:
     benchmarks: Sequence[Benchmark]
 
     @property
+    def spec(self) -> JobSpec:
+        """The job."""
+        return self.subject.spec
+
+    @property
+    def plan(self) -> PlanRow:
+        """The plan."""
+        return self.subject.estimate.plan
+
+    @property
     def hosts(self) -> int:
         """Machines of the job."""
-        return -(-self.subject.spec.gpus // self.subject.spec.cluster.host_gpus)
+        return -(-self.spec.gpus // self.spec.cluster.host_gpus)
 
 
 def checklist(
@@ -80,11 +92,11 @@ PATHS = {"nvlink": "NV", "xgmi": "XGMI", "pcie": "PIX or PXB (PHB, NODE and SYS 
 
 
 def _tool(case: Case, name: str) -> str:
-    return TOOLS.get(case.subject.spec.cluster.gpu.vendor, {}).get(name, "")
+    return TOOLS.get(case.spec.cluster.gpu.vendor, {}).get(name, "")
 
 
 def _topology(case: Case) -> Iterator[Item]:
-    spec = case.subject.spec
+    spec = case.spec
     levels = []
     for level in spec.cluster.levels:
         count = -(-spec.gpus // level.gpus)
@@ -103,10 +115,10 @@ def _topology(case: Case) -> Iterator[Item]:
 
 
 def _links(case: Case) -> Iterator[Item]:
-    cluster, gpu = case.subject.spec.cluster, case.subject.spec.cluster.gpu
+    cluster, gpu = case.spec.cluster, case.spec.cluster.gpu
     tool = _tool(case, "links")
     linked = cluster.levels[0].fabric == gpu.link_name and cluster.node_gpus > 1
-    if not tool or not linked or case.subject.spec.gpus == 1:
+    if not tool or not linked or case.spec.gpus == 1:
         return
     name = FABRIC_NAMES.get(gpu.link_name, gpu.link_name)
     each = gpu.link_bytes_per_s / 1e9
@@ -118,13 +130,13 @@ def _links(case: Case) -> Iterator[Item]:
 
 
 def _nccl(case: Case) -> Iterator[Item]:
-    spec = case.subject.spec
+    spec = case.spec
     if not case.benchmarks:
         return
     chosen = {f"{axis_name(one.axis)} {one.algorithm}": one.channels for one in case.benchmarks}
     library = LIBRARIES[spec.cluster.gpu.vendor]
     now = "predicted: " + ", ".join(f"{name} ({count} channels)" if count else name for name, count in chosen.items())
-    fabric = case.subject.spec.network
+    fabric = case.spec.network
     through = {"infiniband": "NET/IB with GDRDMA", "roce": "NET/IB with GDRDMA", "efa": "NET/AWS Libfabric (efa)",
                "slingshot": "NET/AWS Libfabric (cxi)"}  # fmt: skip
     plugin = f"; `{through[fabric.fabric]}`, not NET/Socket" if fabric and fabric.fabric in through else ""
@@ -156,7 +168,7 @@ def _groups(case: Case) -> Iterator[Item]:
 
 
 def _sharding(case: Case) -> Iterator[Item]:
-    plan, held = case.subject.estimate.plan, case.subject.estimate.memory
+    plan, held = case.plan, case.subject.estimate.memory
     if plan.dp * plan.cp == 1:
         return
     states = {"weights": "weights", "gradients": "gradients", "optimizer_state": "moments"}
@@ -167,7 +179,7 @@ def _sharding(case: Case) -> Iterator[Item]:
 
 
 def _batch(case: Case) -> Iterator[Item]:
-    spec, plan = case.subject.spec, case.subject.estimate.plan
+    spec, plan = case.spec, case.plan
     tokens = spec.tokens_per_step / spec.gpus
     now = (
         f"{spec.global_batch_size:,} x {spec.sequence:,} = {format_count(spec.tokens_per_step)} tokens: DP {plan.dp} x "
@@ -187,7 +199,7 @@ def _least_tokens(case: Case) -> float:
 
     C / W, of experts E / k times that (`gpuscale.rooflines`), without reduction in switches.
     """
-    spec, plan = case.subject.spec, case.subject.estimate.plan
+    spec, plan = case.spec, case.plan
     cluster = spec.cluster
     index = next((i for i, level in enumerate(cluster.levels) if level.gpus >= spec.gpus), len(cluster.levels) - 1)
     peak = cluster.gpu.peak(spec.precision)
@@ -222,12 +234,12 @@ counters to watch."""
 
 
 def _cards(case: Case) -> Iterator[Item]:
-    level = case.subject.spec.network
+    level = case.spec.network
     if level is None or level.fabric not in NETWORK_CHECKS:
         return
     rate, measure, *_ = NETWORK_CHECKS[level.fabric]
     card = level.nic_bytes_per_s or level.link_bytes_per_s / level.nics_per_gpu
-    per_host = level.nics_per_gpu * case.subject.spec.cluster.host_gpus
+    per_host = level.nics_per_gpu * case.spec.cluster.host_gpus
     now = f"{per_host:g} x {card / GBIT:g} Gbit/s per host, {level.egress_bytes_per_s / 1e9:g} GB/s per GPU"
     reach = card / GBIT * level.link_efficiency
     expect = f"{card / GBIT:g} Gbit/s each; {reach:.0f} Gbit/s of a large transfer"
@@ -239,7 +251,7 @@ FLOW = ("loss", "congestion")
 
 
 def _flow(case: Case) -> Iterator[Item]:
-    level = case.subject.spec.network
+    level = case.spec.network
     if level is None or level.fabric not in NETWORK_CHECKS:
         return
     *_, shows, must, counters = NETWORK_CHECKS[level.fabric]
@@ -252,8 +264,8 @@ def _flow(case: Case) -> Iterator[Item]:
 
 
 def _rails(case: Case) -> Iterator[Item]:
-    spec = case.subject.spec
-    if case.subject.spec.network is None or all(level.rails == "none" for level in spec.cluster.levels):
+    spec = case.spec
+    if case.spec.network is None or all(level.rails == "none" for level in spec.cluster.levels):
         return
     spans = [one for axis, one in case.placed.spans.items() if one.rails and axis != "dp_cp"]
     said = "; ".join(rails_text(spec.cluster, one) for one in spans)
@@ -274,15 +286,15 @@ def _measured(case: Case) -> Iterator[Item]:
 
 
 def _variance(case: Case) -> Iterator[Item]:
-    plan = case.subject.estimate.plan
+    plan = case.plan
     waits = float(slowest_of(case.subject.rows)[0])
     now = (
         f"{format_seconds(plan.step_time_s)} predicted, 80 % within {format_seconds(plan.step_time_low_s)} to "
         f"{format_seconds(plan.step_time_high_s)}"
     )
     expect = "no drift"
-    if case.subject.spec.gpus > 1:
-        now += f"; the slowest of {case.subject.spec.gpus:,} GPUs is {waits:.1%} behind the usual one"
+    if case.spec.gpus > 1:
+        now += f"; the slowest of {case.spec.gpus:,} GPUs is {waits:.1%} behind the usual one"
         expect = f"no rank more than {2 * waits:.0%} behind the median, no drift"
     tool = _tool(case, "throttle")
     check = "100 steps after the tenth: `gpuscale calibrate run LOG --measure`" + (f"; `{tool}`" if tool else "")
@@ -311,7 +323,7 @@ def _overlap(case: Case) -> Iterator[Item]:
 
 
 def _bubble(case: Case) -> Iterator[Item]:
-    plan, seconds = case.subject.estimate.plan, case.subject.estimate.breakdown
+    plan, seconds = case.plan, case.subject.estimate.breakdown
     if plan.pp == 1:
         return
     now = (
@@ -323,7 +335,7 @@ def _bubble(case: Case) -> Iterator[Item]:
 
 
 def _experts(case: Case) -> Iterator[Item]:
-    spec, plan = case.subject.spec, case.subject.estimate.plan
+    spec, plan = case.spec, case.plan
     if not spec.model.is_moe or plan.ep == 1:
         return
     took_s = exchange_seconds(case.traffic)

@@ -17,7 +17,7 @@ from gpuscale.training.stragglers import Slowed
 NOTICEABLE = 0.005
 """Share of the step below which a difference is lost in what steps differ by from one to the next (a choice)."""
 
-SOCKETS = 8.0
+TCP_SLOWDOWN = 8.0
 """How much longer a byte takes over TCP through host memory than by RDMA (guesstimate)."""
 
 THROTTLED = 1.25
@@ -130,25 +130,23 @@ def _slips(subject: Subject) -> Iterator[_Slip]:
 def _slow(subject: Subject) -> Iterator[Sign]:
     """Hardware and hosts that are slower than planned with."""
     spec, plan = subject.spec, subject.estimate.plan
-    knobs = {knob.name: knob for knob in KNOBS}
-    cases = [
-        ("kernels", THROTTLED, "all GPUs throttle", "clocks, power and temperature under load", "guesstimate"),
-        ("host", knobs["host"].factor(WORST), "CPUs launch kernels late", "CPU governor, NUMA binding of ranks", ""),
-    ]
-    if spec.gpus > 1:
-        check = "time per iteration by rank without synchronisation: one rank is late in all of its groups"
-        cases.append(("slow_gpu", THROTTLED, "one GPU throttles, and all wait for it", check, "guesstimate"))
-    if spec.model.is_moe and plan.ep > 1:
-        factor = knobs["imbalance"].factor(WORST)
-        cases.append(("imbalance", factor, "experts are used unevenly", "tokens per expert in the log", ""))
+    library = LIBRARIES.get(spec.cluster.gpu.vendor)
     rdma = spec.network is not None and spec.network.fabric not in {"ethernet", "eni"}
-    if rdma and spec.cluster.gpu.vendor in LIBRARIES:
-        check = "NCCL_DEBUG=INFO has `NET/Socket` in place of the fabric's plugin, or no GDRDMA"
-        cases.append(("network", SOCKETS, f"{LIBRARIES[spec.cluster.gpu.vendor]} sends over TCP", check, "guesstimate"))
-    for name, factor, suspect, check, source in cases:
+    late = "time per iteration by rank without synchronisation: one rank is late in all of its groups"
+    sockets = "NCCL_DEBUG=INFO has `NET/Socket` in place of the fabric's plugin, or no GDRDMA"
+    cases = (
+        (True, "kernels", THROTTLED, "all GPUs throttle", "clocks, power and temperature under load"),
+        (True, "host", None, "CPUs launch kernels late", "CPU governor, NUMA binding of ranks"),
+        (spec.gpus > 1, "slow_gpu", THROTTLED, "one GPU throttles, and all wait for it", late),
+        (plan.ep > 1, "imbalance", None, "experts are used unevenly", "tokens per expert in the log"),
+        (rdma and library, "network", TCP_SLOWDOWN, f"{library} sends over TCP", sockets),
+    )
+    knobs = {knob.name: knob for knob in KNOBS}
+    for name, guess, suspect, check in (case[1:] for case in cases if case[0]):
+        factor = guess or knobs[name].factor(WORST)
         if name == "slow_gpu":
             step_s = Slowed(subject).with_slow_gpus(1 / factor, 1)
         else:
             step_s = float(perturbed_s(subject.rows, spec, {name: factor})[0])
-        taken = f"{factor:.3g} x the {knobs[name].meaning}; {source or knobs[name].source}"
-        yield _sign(subject, step_s, suspect, check, taken)
+        source = f"{factor:.3g} x the {knobs[name].meaning}; {'guesstimate' if guess else knobs[name].source}"
+        yield _sign(subject, step_s, suspect, check, source)

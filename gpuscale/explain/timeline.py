@@ -51,7 +51,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class MemoryTimeline:
     """The memory of a stage over one step.
 
     Attributes:
@@ -74,7 +74,7 @@ class Timeline:
 
 
 @public
-def memory_timeline(subject: Subject, stage: int | None = None) -> Timeline:
+def memory_timeline(subject: Subject, stage: int | None = None) -> MemoryTimeline:
     """Follow the memory of a stage over one step, by the simulated schedule of the pipeline.
 
     States, buffers and what the allocator does not see are there all the time. Activations come with each forward pass
@@ -107,7 +107,7 @@ def memory_timeline(subject: Subject, stage: int | None = None) -> Timeline:
         total = math.fsum(sizes.values())
         moments.append(Moment(slot.time_s, slot.event, slot.microbatch, slot.in_flight, total, sizes))
     peak = max(moments, key=lambda one: one.memory_gib)
-    return Timeline(
+    return MemoryTimeline(
         stage=chosen,
         schedule=plan.schedule,
         step_time_s=plan.step_time_s,

@@ -590,7 +590,7 @@ def _activity(plan: StagePlan, rows: Sequence[AxisTraffic], exposure: _Exposure)
 TOLERANCE = 0.01
 """Share of a step that communication may show and still be called hidden."""
 
-LEAST, MOST = 0.25, 16.0
+LEAST_FACTOR, MOST_FACTOR = 0.25, 16.0
 """Factors on bandwidths between which the needed one is looked for."""
 
 FALSE_POSITIONS = 2
@@ -660,19 +660,19 @@ def _need(component: str, where: str, level: LevelSpec, rerun: _Rerun) -> Networ
 
 
 def _crossing(excess: Callable[[float], float]) -> float | None:
-    """Return the factor, `LEAST` to `MOST`, from which on nothing is in excess; None where there is none.
+    """Return the factor, `LEAST_FACTOR` to `MOST_FACTOR`, from which on nothing is in excess; None where there is none.
 
     Excess falls about as 1 / factor: the false position is taken in that, after doubling or halving.
     """
     low = high = 1.0  # factors with and without excess
     if excess(1.0) <= 0:
         while excess(low) <= 0:
-            if low <= LEAST:
-                return LEAST
+            if low <= LEAST_FACTOR:
+                return LEAST_FACTOR
             high, low = low, low / 2
         return _false_position(excess, low, high)
     while excess(high) > 0:
-        if high >= MOST:
+        if high >= MOST_FACTOR:
             return None
         low, high = high, 2 * high
     for _ in range(FALSE_POSITIONS):

@@ -12,7 +12,7 @@ from gpuscale.explain.traffic import level_side, wire_bytes
 from gpuscale.launch.subject import Subject
 from gpuscale.steptime.components import COMMUNICATION
 
-PHASES = {"forward": "forward", "backward": "backward", "recomputation": "backward"}
+PHASE_OF_PASS = {"forward": "forward", "backward": "backward", "recomputation": "backward"}
 """Pass of the tree -> phase of the inventory, for what is sent in every layer."""
 
 Key = tuple[str, str]
@@ -33,7 +33,7 @@ def with_transfers(root: Node, subject: Subject) -> Node:
         seconds.setdefault(key, []).append(_whole_s(leaf))
 
     def filled(node: Node, way: str) -> Node:
-        way = PHASES.get(node.name, way)
+        way = PHASE_OF_PASS.get(node.name, way)
         if node.children:
             return replace(node, children=tuple(filled(child, way) for child in node.children))
         key, whole_s = _key(node, way), _whole_s(node)
@@ -47,7 +47,7 @@ def with_transfers(root: Node, subject: Subject) -> Node:
 
 def _collectives(node: Node, way: str = "") -> Iterator[tuple[Key, Node]]:
     """Yield the leaves that are collectives."""
-    way = PHASES.get(node.name, way)
+    way = PHASE_OF_PASS.get(node.name, way)
     if not node.children and node.component in COMMUNICATION:
         yield _key(node, way), node
     for child in node.children:

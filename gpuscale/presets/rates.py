@@ -27,9 +27,9 @@ OLD = "over a year old at the release of this version"
 """How answers say that a rate is old."""
 
 PRICES = "prices"
-MOST = 1e15
+MOST_RATE = 1e15
 LIMITS = {"effective_ratio": (0.01, 1.0), "pue": (1.0, 10.0), "gpu_low_load": (0.0, 1.0)}
-"""Limits of rates that are not just 0 to `MOST`."""
+"""Limits of rates that are not just 0 to `MOST_RATE`."""
 
 _DATE = re.compile(r"20[0-9]{2}(-(0[1-9]|1[0-2]))?", re.ASCII)
 
@@ -52,6 +52,11 @@ class Rate:
     def old(self) -> bool:
         """Whether it was more than a year old when this version was released."""
         return bool(self.date) and months(RELEASED) - months(self.date) > 12
+
+    @property
+    def dated(self) -> str:
+        """Its date, and whether it is old; nothing of what is given."""
+        return f"{self.date}{', over a year old' * self.old}"
 
 
 def months(date: str) -> int:
@@ -83,7 +88,7 @@ def load_rates(values: Mapping[str, float] | None = None) -> dict[str, Rate]:
         if name not in (*found, *OWN):
             hint = did_you_mean(name, (*found, *OWN), "rates are")
             raise InputError(f"unknown rate {name[:60]!r}", field="rate", hint=hint)
-        low, high = LIMITS.get(name, (0.0, MOST))
+        low, high = LIMITS.get(name, (0.0, MOST_RATE))
         if not low <= value <= high:
             raise InputError(f"{name}={value:g} is out of range", field="rate", hint=f"give {low:g} to {high:g}")
         found[name] = given(value)
@@ -104,7 +109,7 @@ def prices_of(*names: str) -> dict[str, Rate]:
 def price_text(cluster: str, gpu: str, term: str) -> str:
     """Say a published price with its source and date."""
     rate = prices_of(cluster, gpu)[term.replace("-", "_")]
-    return f"{rate.value:g} USD per GPU-hour, {term}: {rate.source}, {rate.date}{', over a year old' * rate.old}"
+    return f"{rate.value:g} USD per GPU-hour, {term}: {rate.source}, {rate.dated}"
 
 
 def _read(document: Document, *place: str) -> Iterator[tuple[str, Rate]]:
@@ -127,8 +132,8 @@ def _rate(document: Document, where: tuple[str, ...], table: Any) -> Rate:
         raise document.error(where, f"{'.'.join(where)[:80]!r} needs value, source and date, and nothing else")
     value, source, date = (table[key] for key in keys)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value <= MOST:
-        raise document.error((*where, "value"), f"value is not a number from 0 to {MOST:g}")
+    if not number or not 0 <= value <= MOST_RATE:
+        raise document.error((*where, "value"), f"value is not a number from 0 to {MOST_RATE:g}")
     if not isinstance(source, str) or not 5 <= len(source) <= 1000:
         raise document.error((*where, "source"), "source is not a text of 5 to 1,000 characters")
     if not isinstance(date, str) or not _DATE.fullmatch(date):

@@ -10,7 +10,7 @@ from itertools import pairwise
 from rich.table import Table
 
 from gpuscale.explain.budget import GROUPS, BudgetRow, MemoryBudget
-from gpuscale.explain.timeline import Moment, Timeline
+from gpuscale.explain.timeline import MemoryTimeline, Moment
 from gpuscale.layouts.pins import short_recompute
 from gpuscale.render.console import (
     LABEL,
@@ -194,7 +194,7 @@ def draw_timeline(budget: MemoryBudget) -> None:
     )
 
 
-def _windows(found: Timeline, columns: int) -> tuple[list[list[list[tuple[Moment, float]]]], float]:
+def _windows(found: MemoryTimeline, columns: int) -> tuple[list[list[list[tuple[Moment, float]]]], float]:
     """Cut a step into columns: all of it, or both ends where the steady state between them is long.
 
     Returns:
@@ -220,7 +220,7 @@ def _windows(found: Timeline, columns: int) -> tuple[list[list[list[tuple[Moment
 
 
 def _within(
-    found: Timeline, starts: Sequence[float], ends: Sequence[float], start: float, end: float
+    found: MemoryTimeline, starts: Sequence[float], ends: Sequence[float], start: float, end: float
 ) -> list[tuple[Moment, float]]:
     first = max(bisect_right(starts, start) - 1, 0)
     last = max(bisect_left(starts, end), first + 1)

@@ -28,11 +28,10 @@ def rate_blocks(rates: Mapping[str, Rate], *, verbose: bool = False) -> tuple[Bl
 
 def rates_in_full(rates: Mapping[str, Rate]) -> list[tuple[str, str]]:
     """Say each rate with its source and date."""
-    dates = {
-        name: f", {rate.date}{', over a year old' if rate.old else ''}" * bool(rate.date)
+    return [
+        (name, f"{rate.value:.4g}: {', '.join(filter(None, (rate.source, rate.dated)))}")
         for name, rate in rates.items()
-    }
-    return [(name, f"{rate.value:.4g}: {rate.source}{dates[name]}") for name, rate in rates.items()]
+    ]
 
 
 def short_source(source: str) -> str:

@@ -10,7 +10,7 @@ from rich.table import Table
 from gpuscale.collectives.ideal import TITLES
 from gpuscale.explain.inventory import ENDS, FILLING, REPLICAS
 from gpuscale.explain.traffic import (
-    LEAST,
+    LEAST_FACTOR,
     AxisTraffic,
     NetworkFault,
     NetworkNeed,
@@ -137,7 +137,7 @@ def _group(one: AxisTraffic) -> str:
 def _needed(need: NetworkNeed) -> str:
     if need.needed_bytes_per_s is None:
         return "no rate is enough"
-    least = need.needed_bytes_per_s <= LEAST * need.bytes_per_s
+    least = need.needed_bytes_per_s <= LEAST_FACTOR * need.bytes_per_s
     return f"{'<= ' * least}{format_rate(need.needed_bytes_per_s)}"
 
 

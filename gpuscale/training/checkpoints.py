@@ -106,20 +106,20 @@ def _check_host(kind: str, per_gpu: float, job: JobSpec) -> None:
         raise InputError(message, field="checkpoint", hint="write to storage: `checkpoint=sync`")
 
 
-MOST = 600.0
+MOST_EXPONENT = 600.0
 """Largest exponent: what fails that often never gets anywhere."""
 
 
 def downtime_s(mtbf_s: float, detection_s: float, restart_s: float) -> float:
     """Return how long a job is down after a failure, until a restart has gone through [s]."""
-    attempts = math.exp(min(restart_s / mtbf_s, MOST))
-    return detection_s * attempts + mtbf_s * math.expm1(min(restart_s / mtbf_s, MOST))
+    attempts = math.exp(min(restart_s / mtbf_s, MOST_EXPONENT))
+    return detection_s * attempts + mtbf_s * math.expm1(min(restart_s / mtbf_s, MOST_EXPONENT))
 
 
 def worked_share(interval_s: float, blocking_s: float, commit_s: float, mtbf_s: float, down_s: float) -> float:
     """Return which share of its time a job works on what it need not do again (equation above)."""
-    grown = math.expm1(min((interval_s + blocking_s) / mtbf_s, MOST))
-    return interval_s * math.exp(-min(commit_s / mtbf_s, MOST)) / ((mtbf_s + down_s) * grown)
+    grown = math.expm1(min((interval_s + blocking_s) / mtbf_s, MOST_EXPONENT))
+    return interval_s * math.exp(-min(commit_s / mtbf_s, MOST_EXPONENT)) / ((mtbf_s + down_s) * grown)
 
 
 def young_interval_s(blocking_s: float, mtbf_s: float) -> float:

@@ -26,7 +26,7 @@ from gpuscale.steptime.components import COMMUNICATION, INDEX
 from gpuscale.steptime.step import GPU_SPREAD, slowest_share
 from gpuscale.training.goodput import node_gpus
 
-ARITHMETIC = tuple(name for name in KERNELS if name != "waiting")
+SLOWED = tuple(name for name in KERNELS if name != "waiting")
 """Components of the step time that take longer on a slow GPU."""
 
 PACKET_BYTES = 4096
@@ -144,7 +144,7 @@ class Slowed:
         step = subject.evaluation.step
         self.step_s = float(step.step_time_s[0])
         self.by_component = {name: float(step.components[index, 0]) for name, index in INDEX.items()}
-        self.kernels_s = added_up(self.by_component[name] for name in ARITHMETIC)
+        self.kernels_s = added_up(self.by_component[name] for name in SLOWED)
         self.waiting_s = self.by_component["waiting"]
 
     def with_slow_gpus(self, speed: float, count: int) -> float:
@@ -159,7 +159,7 @@ class Slowed:
             raise InputError(f"{power_w:g} W is above the {gpu.power_w:g} W of {gpu.title}", field="power_cap")
         capped = replace(self.job, cluster=replace(self.job.cluster, gpu=gpu.capped(power_w)))
         found = evaluate(self.subject.rows, capped).step.components
-        slower_s = added_up(float(found[INDEX[name], 0]) for name in ARITHMETIC) - self.kernels_s
+        slower_s = added_up(float(found[INDEX[name], 0]) for name in SLOWED) - self.kernels_s
         return self.step_s + max(slower_s - self.waiting_s, 0.0)
 
     def with_slow_host(self, speed: float) -> float:
@@ -279,11 +279,11 @@ def _parts(times: Slowed, asked: Slow, without: float | None, restart_s: float) 
                 slower=slower,
                 gpu_hours_per_day=24 * job.gpus * slower / (1 + slower),
                 advice=_advice(slower, without),
-                pays_after_s=restart_s * (1 + slower) / slower if slower > NOTHING else None,
+                pays_after_s=restart_s * (1 + slower) / slower if slower > NO_SLOWDOWN else None,
             )
 
 
-NOTHING = 1e-9
+NO_SLOWDOWN = 1e-9
 
 PARTS = {
     "slow_node": ("node", "one node at {:g} x its speed"),
@@ -305,14 +305,14 @@ def _usual(job: JobSpec) -> dict[str, tuple[float, ...]]:
 
 def _advice(slower: float, without: float | None) -> str:
     """Say what to do with a slow node, if there is no spare."""
-    if slower < WORTH:
+    if slower < LEAST_SLOWDOWN:
         return "keep"
     if without is None:
         return "replace"
     return "leave out" if slower > without else "keep"
 
 
-WORTH = 1e-3
+LEAST_SLOWDOWN = 1e-3
 """Slowdown below which nobody need do anything."""
 
 
