@@ -103,3 +103,26 @@ def test_headers_of_a_narrow_table_are_whole():
     head = gpuscale("explain", *EXPERTS, "--traffic", columns=80).out
     assert "forwar " not in head
     assert "backwa " not in head
+
+
+@pytest.mark.parametrize("command", ["explain", "memory", "schedule", "advise", "goodput", "stragglers"])
+def test_messages_name_the_plan_file(command, tmp_path):
+    plan = tmp_path / "plan.toml"
+    assert gpuscale("plan", "--model", "llama3-8b", "--gpus", 16, "-o", plan).code == 0
+    plan.write_text(re.sub(r"(?m)^dp = .*", "dp = 3", plan.read_text()))
+    assert gpuscale(command, plan).err.startswith(f"error: {plan}: layout: ")
+    missing = gpuscale(command, tmp_path / "none.toml")
+    assert missing.code == 2
+    assert "`gpuscale plan -o FILE` writes plan files" in missing.err
+
+
+@pytest.mark.parametrize("command", ["explain", "compare"])
+def test_depth_is_no_negative_number(command):
+    plan = " ".join(map(str, DENSE))
+    done = gpuscale(command, *(DENSE if command == "explain" else (plan, plan)), "--depth", -1)
+    assert (done.code, done.err) == (2, "error: --depth: -1 is out of range\n\nhint: give 0 or more\n")
+
+
+def test_a_duration_out_of_range_is_named():
+    done = gpuscale("schedule", "--pp", 4, "--microbatches", 8, "--forward", 0)
+    assert done.err.startswith("error: --forward: '0' is out of range")

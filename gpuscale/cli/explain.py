@@ -55,6 +55,7 @@ def explain(
     """
     from gpuscale.explain.explanation import explain_subject
 
+    _check_depth(depth)
     streamed = page_fills_stdout(html, other=json)
     subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
     words = traffic and not json
@@ -101,13 +102,14 @@ def compare(
     """
     from gpuscale.explain.comparison import compare as compare_plans
 
+    _check_depth(depth)
     streamed = page_fills_stdout(html, other=json)
     subjects = []
     for name, text in (("A", a), ("B", b)):
         try:
             subjects.append(_asked(context, text, despite_rules=despite_rules))
         except InputError as error:
-            error.place = error.place or f"plan {name}"
+            error.place = f"plan {name}: {error.place}" if error.place else f"plan {name}"
             raise
     found = compare_plans(*subjects)
     save_page(html, found)
@@ -119,6 +121,11 @@ def compare(
         from gpuscale.render.comparison import draw_comparison
 
         draw_comparison(found, depth=depth, verbose=verbose)
+
+
+def _check_depth(depth: int | None) -> None:
+    if depth is not None and depth < 0:
+        raise InputError(f"{depth} is out of range", field="depth", hint="give 0 or more")
 
 
 def _asked(context: typer.Context, text: str, *, despite_rules: bool) -> Subject:

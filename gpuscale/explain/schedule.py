@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.arrays import FloatArray
-from gpuscale.errors import InputError
+from gpuscale.errors import InputError, shown
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import ZB_V, Candidates, schedule_name, single
 from gpuscale.memory.activations import microbatches_in_flight
@@ -269,7 +269,7 @@ def _by_rank(name: str, value: Any, pp: int) -> FloatArray:
         raise InputError(f"{len(found)} numbers for {plural(pp, 'rank')}", field=name, hint=hint)
     least = 0.0 if name in {"weight", "transfer"} else 1e-9
     if not ((found >= least) & (found <= LONGEST_S)).all():
-        raise InputError("out of range", field=name, hint=f"give {least:g} to {LONGEST_S:g}")
+        raise InputError(f"{shown(value)} is out of range", field=name, hint=f"give {least:g} to {LONGEST_S:g}")
     return np.broadcast_to(found, (pp,))
 
 

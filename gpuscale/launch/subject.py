@@ -75,4 +75,9 @@ def read_subject(
     if launch_files:
         stated = with_given(read_launch(launch_files, variables, {**options, **layout}), options, layout)
         options, layout = stated.options, stated.layout
-    return subject_of(*job_from(plan_file, options, layout), despite_rules=despite_rules)
+    try:
+        return subject_of(*job_from(plan_file, options, layout), despite_rules=despite_rules)
+    except InputError as error:
+        if plan_file and not layout and error.place == "layout":
+            error.place = f"{plan_file}: layout"
+        raise

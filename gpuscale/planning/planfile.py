@@ -142,7 +142,7 @@ def read_document(path: Path) -> Document:
     Raises:
         InputError: missing, not TOML, of another format, or with unknown tables.
     """
-    document, known = read_toml(path), ("format", *REQUIRED, "predicted")
+    document, known = read_toml(path, "`gpuscale plan -o FILE` writes plan files"), ("format", *REQUIRED, "predicted")
     for name in document.data:
         if name not in known:
             hint = did_you_mean(name, known, "keys are")

@@ -239,13 +239,16 @@ def _numbered(parts: KeyPath, counts: dict[KeyPath, int], *, array: bool) -> Key
     return path
 
 
-def read_toml(path: Path) -> Document:
+def read_toml(path: Path, hint: str = "give a preset's name or the path of a TOML file") -> Document:
     """Read and parse a TOML file of at most 1 MiB.
+
+    Args:
+        hint: what to do where there is no such file.
 
     Raises:
         InputError: missing, a folder, too large, not UTF-8, not TOML, or nested too deep.
     """
-    refuse_irregular(path, "a TOML file", hint="give a preset's name or the path of a TOML file")
+    refuse_irregular(path, "a TOML file", hint=hint)
     return parse_toml(path, read_text(path, MAX_FILE_BYTES, "a preset").replace("\r\n", "\n"))
 
 

@@ -34,7 +34,7 @@ from gpuscale.training.checkpoints import (
     young_interval_s,
 )
 from gpuscale.training.failures import FailureRate, failure_rate
-from gpuscale.units import DAY_S, GB, HOUR_S, format_seconds
+from gpuscale.units import DAY_S, GB, HOUR_S, format_duration, plural
 
 RUNS, SEED = 400, 17
 """Runs of the Monte Carlo, and the seed of its PCG64."""
@@ -369,7 +369,8 @@ def goodput_of(
     shares = expected(conditions, interval_s)
     ratio = shares.pop("effective")
     if ratio < LEAST_RATIO:
-        message = f"a job of {job.gpus:,} GPUs that fails every {format_seconds(conditions.mtbf_s)} never gets anywhere"
+        every = format_duration(conditions.mtbf_s)
+        message = f"a job of {plural(job.gpus, 'GPU')} that fails every {every} never gets anywhere"
         raise NoAnswerError(message, hint="give a lower `failure_rate`, or faster checkpoints and restarts")
     spread = _recovery_spread(asked, known)
     runs = np.sort(simulated(conditions, interval_s, run_s, rate_spread=failures.spread, recovery_spread=spread))

@@ -12,7 +12,7 @@ from gpuscale.render.html.charts import Axis, Bar, stacked, waterfall
 from gpuscale.render.html.page import Cell, Chart, Page, Part, Section, Table
 from gpuscale.render.html.trees import paths
 from gpuscale.render.plan import component_text, degrees_text
-from gpuscale.units import GIB, format_seconds
+from gpuscale.units import GIB, format_seconds, plural
 
 LESS, MORE = 1, 3
 """Colours of what the second plan has less and more of."""
@@ -32,7 +32,7 @@ def compare_page(found: PlanComparison) -> Page:
     memory = Axis("GiB per GPU", "{:.2f}".format)
     most = [side.plan.memory_limit_gib for side in (a, b)]
     limits = {"limit": most[0]} if most[0] == most[1] else dict(zip(("limit of A", "limit of B"), most, strict=True))
-    jobs = [f"{side.model} on {side.gpus:,} GPUs of {side.cluster}" for side in (a, b)]
+    jobs = [f"{side.model} on {plural(side.gpus, 'GPU')} of {side.cluster}" for side in (a, b)]
     return Page(
         f"Two plans of {jobs[0]}" if jobs[0] == jobs[1] else f"{jobs[0]}, and {jobs[1]}",
         found.verdict,

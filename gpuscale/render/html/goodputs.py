@@ -7,7 +7,7 @@ from gpuscale.render.html.page import Page, Section
 from gpuscale.render.rates import rates_in_full
 from gpuscale.render.reliability import LOST, facts, goodput_verdict, names_of, ratio_text
 from gpuscale.training.goodput import Goodput
-from gpuscale.units import DAY_S, HOUR_S, format_duration
+from gpuscale.units import DAY_S, HOUR_S, format_duration, plural
 
 LEAST = 1e-4
 """Shares below which a loss is not drawn."""
@@ -26,7 +26,7 @@ def goodput_page(result: Goodput) -> Page:
     across_axis = Axis("between checkpoints", format_duration, log=True, suffix="s")
     lost = f"{1 - result.effective_ratio:.1%} of {result.run_s / DAY_S:.4g} days are lost."
     return Page(
-        f"Goodput of {result.model} on {result.gpus:,} GPUs of {result.cluster}",
+        f"Goodput of {result.model} on {plural(result.gpus, 'GPU')} of {result.cluster}",
         goodput_verdict(result),
         [
             ("Time that counts", ratio_text(result.effective_ratio), f"{ratio_text(low)} to {ratio_text(high)}"),

@@ -62,7 +62,7 @@ def plan_page(result: PlanResult, spell: Spell = str) -> Page:
     subject = read_subject(None, best.job, layout_of(best.plan))
     said = compared_verdict(result, compared) if compared and several else first
     return Page(
-        f"{result.model} on {result.gpus:,} GPUs of {result.cluster}",
+        f"{result.model} on {plural(result.gpus, 'GPU')} of {result.cluster}",
         said,
         plan_tiles(best),
         [

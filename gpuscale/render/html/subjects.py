@@ -23,7 +23,7 @@ from gpuscale.render.plan import FIT, assumption_rows, component_text, degrees_t
 from gpuscale.request import PLACING
 from gpuscale.results import Estimate
 from gpuscale.steptime.components import BOUNDS, COMPONENTS
-from gpuscale.units import format_count, format_rate, format_seconds
+from gpuscale.units import format_count, format_rate, format_seconds, plural
 
 LONG = 10_000
 """Columns of a line that may be as long as it is."""
@@ -51,7 +51,7 @@ def explain_page(subject: Subject, said: Explanation | None = None, spell: Spell
     found = subject.estimate
     said = said or explain_subject(subject)
     return Page(
-        f"{layout_text(subject.rows.row(0))}: {found.model} on {found.gpus:,} GPUs",
+        f"{layout_text(subject.rows.row(0))}: {found.model} on {plural(found.gpus, 'GPU')}",
         verdict(found.model, found.gpus, found.plan, LONG),
         plan_tiles(found),
         [
