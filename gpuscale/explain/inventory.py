@@ -375,8 +375,8 @@ def pipeline_calls(plan: StagePlan) -> Iterator[Call]:
     scattered = plan.tp if plan.job.runtime.scatter_pipeline and not plan.sp else 1
     size, trips = plan.hidden_bytes / (plan.tp if plan.sp else scattered), plan.num_microbatches * float(plan.vpp)
     ways = [("forward", "hidden state", trips), ("backward", "its gradient", trips)]
+    distance = plan.apart["pp"]
     for phase, purpose, calls in (*ways, ("forward", FILLING, float(filling_hops(plan.rows)[0]))):
-        distance = plan.apart["pp"]
         yield Call("pp", purpose, "sendrecv", phase, size, calls, plan.pp, distance, "pp_comm", pair=distance)
         if scattered > 1:
             whole = plan.hidden_bytes

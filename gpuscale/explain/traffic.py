@@ -261,8 +261,7 @@ def traffic_of(subject: Subject) -> TrafficReport:
     inside, network = (
         math.fsum(level.sent_bytes for level in levels if level_side(level.fabric) == where) for where in SIDES
     )
-    of_components = {name: float(step.components[INDEX[name], 0]) for name in COMMUNICATION}
-    exposed_s = math.fsum(of_components.values())
+    exposed_s = math.fsum(float(step.components[INDEX[name], 0]) for name in COMMUNICATION)
     totals = TrafficTotals(
         stage=plan.stage,
         stages=plan.pp,
@@ -347,8 +346,7 @@ def _exposure(plan: StagePlan, step: StepTime) -> _Exposure:
         IDLE: beside["bubble"] + beside["waiting"] + beside["launch"] + filling_s,
     }
     step_time_s = float(step.step_time_s[0])
-    factor = step_time_s / math.fsum(seconds.values())
-    factor = factor if plan.job.site else 1.0
+    factor = step_time_s / math.fsum(seconds.values()) if plan.job.site else 1.0
     scaled_s = {name: size * factor for name, size in seconds.items()}
     return _Exposure(step_time_s, factor, shown, scaled_s, beside_wire_s * factor)
 
@@ -488,7 +486,7 @@ def _row(plan: StagePlan, call: Call, each_s: float, exposed_s: float) -> AxisTr
     groups = place(cluster, [size], [stride])
     wired = replace(cluster, sharp=bool(cluster.sharp))
     links_s = ideal.level_times_s(wired, call.collective, np.array([call.bytes_per_call]), groups)[:, 0]
-    names = [level.name for level in cluster.levels]
+    names = _names(cluster)
     chunks = plan.vpp if call.component == "pp_comm" else 1
     sent = [one * made for one in wire_bytes(cluster, call, chunks)]
     ranks = np.arange(call.group_size, dtype=np.int64) * call.stride

@@ -33,7 +33,10 @@ def draw_advice(advice: Advice, spell: Callable[[str], str] = str) -> None:
         spell: from options in backticks to how they are given.
     """
     blocks: list[Block] = [f"{advice.verdict}\n{_head(advice)}"]
-    pressures = [(f"{one.name}, {one.state}", _pressure_text(one.now, spell(one.strategy))) for one in advice.pressures]
+    pressures = [
+        (f"{one.name}, {one.state}", one.now + f". Answer: {spell(one.strategy)}" * bool(one.strategy))
+        for one in advice.pressures
+    ]
     for name, body in (
         ("pressures", pressures),
         ("strategies", table(rows, left=2, optional=("GB sent",)) if (rows := _strategies(advice)) else ""),
@@ -78,11 +81,7 @@ def markdown(advice: Advice, spell: Callable[[str], str] = str) -> str:
         "signs": _rows(signs),
     }
     sections = [f"## {TITLES[name].format(step)}\n\n{body}" for name, body in parts.items() if body]
-    return printable_lines("\n\n".join([f"# {_head(advice)}", advice.verdict, *sections]) + "\n")
-
-
-def printable_lines(text: str) -> str:
-    """Make every line of a text printable."""
+    text = "\n\n".join([f"# {_head(advice)}", advice.verdict, *sections]) + "\n"
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
@@ -97,10 +96,6 @@ def _rows(rows: Rows) -> str:
 
 def _head(advice: Advice) -> str:
     return f"{advice.model} on {plural(advice.gpus, 'GPU')} of {advice.cluster}: {layout_text(advice.plan)}"
-
-
-def _pressure_text(now: str, strategy: str) -> str:
-    return f"{now}. Answer: {strategy}" if strategy else now
 
 
 def _strategies(advice: Advice) -> list[dict[str, str]]:

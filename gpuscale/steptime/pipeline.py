@@ -286,12 +286,9 @@ class Pipeline(NamedTuple):
             InputError: a schedule that does not take these numbers, or more slots than are simulated.
         """
         if self.slots > MAX_SLOTS:
-            text = (
-                f"{self.slots:,} slots ({self.pp} ranks, {self.microbatches:,} microbatches) are too many to simulate"
-            )
-            raise InputError(
-                text, hint=f"at most {MAX_SLOTS:,} slots: the steady state repeats, so fewer show the same"
-            )
+            these = f"{self.slots:,} slots ({self.pp} ranks, {self.microbatches:,} microbatches)"
+            hint = f"at most {MAX_SLOTS:,} slots: the steady state repeats, so fewer show the same"
+            raise InputError(f"{these} are too many to simulate", hint=hint)
         vpp = 2 if self.schedule == ZB_V else 1
         if self.schedule != ONE_F_ONE_B and self.vpp != vpp:
             raise InputError(f"this schedule has {vpp} chunk{'s' * (vpp > 1)} per rank, not {self.vpp}", field="vpp")
