@@ -142,3 +142,11 @@ def test_more_than_twice_is_said_as_a_factor():
 def test_a_spare_that_pays_in_years_is_not_dated():
     done = gpuscale("stragglers", *DENSE, "--slow-host", 0.9999)
     assert re.search(r"one host .* (never|over a year)", done.out)
+
+
+def test_links_behind_switches_are_not_set_in_vain():
+    said = "the switches of leaf carry 50 of 100 GB/s per GPU: set leaf.switch_gb_per_s too"
+    faster = ("--set", "leaf.link_gb_per_s=100")
+    assert said in " ".join(gpuscale("estimate", *DENSE, *faster).out.split())
+    assert said not in " ".join(gpuscale("estimate", *DENSE, *faster, "--set", "leaf.switch_gb_per_s=3200").out.split())
+    assert "switches" not in gpuscale("estimate", *DENSE, "--set", "leaf.link_gb_per_s=40").out

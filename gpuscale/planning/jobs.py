@@ -55,7 +55,7 @@ from gpuscale.specs.job import (
 from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.kernels import LOW_PRECISIONS, available_recipes
 from gpuscale.steptime.offload import host_of
-from gpuscale.units import DAY_S, GIB
+from gpuscale.units import DAY_S, GB, GIB
 
 
 class Job(NamedTuple):
@@ -148,6 +148,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         said |= {"sharp": asked.sharp, "nvls": asked.nvls}
     if asked.set:
         said["set"] = asked.set
+        notes += _behind_switches(cluster, asked.set)
     notes += [extension] if extension else []
     sequence, batch = _sequence_and_batch(asked, model.max_sequence, said, notes)
     framework = load_framework(asked.framework)
@@ -264,6 +265,16 @@ def _runtime(
         given |= {"overlap_tp": "tp" in parts, "overlap_ep": "ep" in parts}
         given |= {"overlap_grad_reduce": "dp" in parts, "overlap_param_gather": "dp" in parts}
     return replace(runtime, **given)
+
+
+def _behind_switches(cluster: ClusterSpec, settings: str) -> list[str]:
+    """Say where links that were set send more than the switches of their level carry."""
+    return [
+        f"the switches of {level.name} carry {level.egress_bytes_per_s / GB:.4g} of {level.link_bytes_per_s / GB:.4g} "
+        f"GB/s per GPU: set {level.name}.switch_gb_per_s too"
+        for level in cluster.levels
+        if f"{level.name}.link_gb" in settings and level.egress_bytes_per_s < 0.999 * level.link_bytes_per_s
+    ]
 
 
 def _check_experts(
