@@ -126,3 +126,19 @@ def test_depth_is_no_negative_number(command):
 def test_a_duration_out_of_range_is_named():
     done = gpuscale("schedule", "--pp", 4, "--microbatches", 8, "--forward", 0)
     assert done.err.startswith("error: --forward: '0' is out of range")
+
+
+def test_more_than_twice_is_said_as_a_factor():
+    slow, fast = "--model llama3-8b --gpus 8 --tp 8 --sp off", "--model llama3.2-1b --gpus 1"
+    assert re.match(
+        r"B is \d\.\d\d x as fast per token and GPU as A, .* on 1 GPU as A on 8",
+        gpuscale("compare", slow, fast, columns=200).out,
+    )
+    assert re.match(
+        r"B takes \d+\.\d\d x as long per token and GPU as A, ", gpuscale("compare", fast, slow, columns=200).out
+    )
+
+
+def test_a_spare_that_pays_in_years_is_not_dated():
+    done = gpuscale("stragglers", *DENSE, "--slow-host", 0.9999)
+    assert re.search(r"one host .* (never|over a year)", done.out)

@@ -18,7 +18,7 @@ from gpuscale.launch.subject import Subject
 from gpuscale.results import PlanRow
 from gpuscale.search.ties import step_shares, tie_window, unlike
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
-from gpuscale.units import format_seconds
+from gpuscale.units import format_seconds, plural
 
 MILLION = 1e6
 
@@ -176,8 +176,12 @@ def _verdict(a: Side, b: Side, waterfall: tuple[Change, ...], basis: str, *, tie
     per = {"step": "", "tokens": " per token", "gpus": " per token and GPU"}[basis]
     less, gain = b.value <= a.value, max(a.value, b.value) / min(a.value, b.value) - 1
     said = f"B is {gain:.1%} {'faster' if less else 'slower'}{per}" if gain >= SEEN else f"B is as fast{per} as A"
+    if gain >= 1:
+        said = f"B {'is' if less else 'takes'} {1 + gain:.2f} x as {'fast' if less else 'long'}{per} as A"
     if basis == "gpus":
-        said += f", {b.plan.tokens_per_s / a.plan.tokens_per_s:.2f} x as fast on {b.gpus:,} GPUs as A on {a.gpus:,}"
+        said += (
+            f", {b.plan.tokens_per_s / a.plan.tokens_per_s:.2f} x as fast on {plural(b.gpus, 'GPU')} as A on {a.gpus:,}"
+        )
     shown = [one for one in waterfall[:NAMED] if abs(one.difference) >= LEAST_NAMED * abs(waterfall[0].difference)]
     sides = ([_phrase(one) for one in shown if (one.difference <= 0) == side] for side in (less, not less))
     reasons = ", but ".join(_listed(side) for side in sides if side)

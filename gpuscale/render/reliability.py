@@ -148,6 +148,12 @@ def _alternatives(result: Stragglers, first: Straggler) -> str:
     return f"{said}; a spare has paid for the restart after {format_duration(first.pays_after_s)}"
 
 
+def _pays_after(one: Straggler) -> str:
+    if one.pays_after_s is None:
+        return "never"
+    return format_duration(one.pays_after_s) if one.pays_after_s < 365 * DAY_S else "over a year"
+
+
 def _parts(result: Stragglers) -> Table:
     rows = [
         {
@@ -155,7 +161,7 @@ def _parts(result: Stragglers) -> Table:
             "step": format_seconds(one.step_time_s),
             "slower": f"{one.slower:.2%}",
             "GPU-hours/day": format_count(one.gpu_hours_per_day),
-            "spare pays after": "never" if one.pays_after_s is None else format_duration(one.pays_after_s),
+            "spare pays after": _pays_after(one),
             "without a spare": one.advice,
         }
         for one in result.parts
