@@ -297,7 +297,7 @@ def _variance(case: Case) -> Iterator[Item]:
         now += f"; the slowest of {case.spec.gpus:,} GPUs is {waits:.1%} behind the usual one"
         expect = f"no rank more than {2 * waits:.0%} behind the median, no drift"
     tool = _tool(case, "throttle")
-    check = "100 steps after the tenth: `gpuscale calibrate run LOG --measure`" + (f"; `{tool}`" if tool else "")
+    check = "100 steps after the tenth: `gpuscale calibrate run` with the log" + (f"; `{tool}`" if tool else "")
     yield Item("step-time variance", now, check, expect)
 
 
