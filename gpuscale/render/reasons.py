@@ -59,5 +59,7 @@ def _flips(found: Explanation, *, verbose: bool) -> Block:
     shown = found.flips if verbose else found.flips[:FLIPS]
     if not shown:
         return "No single number within the factors tried would make another plan the choice."
-    rows = [{"would flip the choice": one.quantity, "to": one.value, "first choice then": one.plan} for one in shown]
+    rows = [
+        {"would flip the choice": one.quantity, "to": one.value, "a plan that is ahead then": one.plan} for one in shown
+    ]
     return table(rows, left=3)
