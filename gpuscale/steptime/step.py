@@ -321,10 +321,12 @@ def idle_s(c: Candidates, job: JobSpec, others_s: FloatArray, backward_share: Fl
     | interleaved, v chunks | (p-1) (F + B + W) / v | section 2.2.2 |
     | ZB-H1 | (p-1) (F + B - W) | Qi et al. 2024, table 1 |
     | ZB-2P (ZB-H2) | (p-1) (F + B - 2W) | table 1 |
-    | ZB-V | as ZB-H2, at the memory of 1F1B | section 6 |
+    | ZB-V | (p-1) (B - W), at the memory of 1F1B | simulated (`pipeline.py`); 0 for F = B = W, as in section 6 |
     | DualPipe | (p/2 - 1) (F&B + (B + W) - 3W) | DeepSeek-V3, arXiv 2412.19437, table 2; F&B <= F + B + W |
 
-    Stages may be uneven: (p-1) x is the sum over the stages other than the slowest.
+    Stages may be uneven: (p-1) x is the sum over the stages other than the slowest. Zero-bubble schedules fill the wait
+    for F and B of the others with W of the microbatches after the first, ZB-V with F of the first p-1 of them. With
+    fewer than p (ZB-H1) or 2p-1 microbatches less is filled.
 
     Args:
         others_s: forward and backward pass of one microbatch on all other stages together.
@@ -345,13 +347,19 @@ def filling_s(c: Candidates, others_s: FloatArray, backward_share: FloatArray, w
     if not c.schedule.any():
         return plain
     weights_s = weights_s * (c.pp - 1) / c.pp
-    pairs = np.maximum(c.pp / 2 - 1, 0.0) / np.maximum(c.pp - 1, 1)
+    ranks = np.maximum(c.pp - 1, 1)
+
+    waits_s, forward_s = others_s - weights_s, others_s * (1 - backward_share)
+    later = (c.num_microbatches - 1) / ranks
+    one, two = np.minimum(later, 1), np.clip(later - 1, 0, 1)  # rounds of the microbatches after the first
+
+    pairs = np.maximum(c.pp / 2 - 1, 0.0) / ranks
     by_code = {
         arrays.ONE_F_ONE_B: plain,
         arrays.GPIPE: others_s,
-        arrays.ZB_H1: others_s - 2 * weights_s,
-        arrays.ZB_2P: others_s - 3 * weights_s,
-        arrays.ZB_V: others_s - 3 * weights_s,
+        arrays.ZB_H1: waits_s - np.minimum(weights_s, waits_s) * one,
+        arrays.ZB_2P: waits_s - np.minimum(weights_s, waits_s / 2) * (one + two),
+        arrays.ZB_V: waits_s - forward_s * one - weights_s * two,
         arrays.DUALPIPE: pairs * (others_s * (1 + backward_share) - 3 * weights_s),
     }
     idle = np.choose(c.schedule, [by_code[code] for code in range(len(by_code))])
