@@ -33,7 +33,7 @@ from gpuscale.planning.placement import (
     straddling_text,
     units_text,
 )
-from gpuscale.planning.remedies import Tried
+from gpuscale.planning.remedies import Tried, remedies
 from gpuscale.results import PlanRow
 from gpuscale.rules.check import broken_rules
 from gpuscale.steptime.components import COMMUNICATION, INDEX
@@ -238,13 +238,14 @@ def _pressures(subject: Subject, budget: MemoryBudget) -> Iterator[Pressure]:
 
 
 def _memory_pressure(subject: Subject, budget: MemoryBudget) -> Pressure:
-    """What makes a plan fit that does not or only just does (`Estimate.remedies`); else what the room left buys."""
-    asked, remedies = budget.asked, subject.estimate.remedies
+    """What makes a plan fit that does not or only just does (`remedies`); else what the room left buys."""
+    asked = budget.asked
     share = asked.memory_gib / asked.memory_limit_gib
     now = f"{share:.0%} of the GPU: {asked.memory_gib:.1f} of {asked.memory_limit_gib:.1f} GiB"
     if asked.fit != "fits":
         now += ", which does not fit" if asked.fit == "no" else ", which leaves no room for fragmentation"
-        for remedy in remedies[:1]:
+        legal = not broken_rules(subject.rows, subject.spec)
+        for remedy in remedies(subject.job, subject.layout)[:1] if legal else ():
             options = " ".join(f"`{name}={value}`" for name, value in remedy.change.items())
             told = f"{options}: {remedy.slower:+.1%} time, {remedy.memory_gib:.1f} GiB"
             if remedy.fit == "no":

@@ -11,9 +11,9 @@ from gpuscale.arguments import public
 from gpuscale.errors import InputError
 from gpuscale.launch.read import read_launch, with_given
 from gpuscale.layouts.arrays import Candidates
+from gpuscale.planning.describe import describe
 from gpuscale.planning.jobs import Job
-from gpuscale.planning.layouts import fixed_layout
-from gpuscale.planning.plans import estimate_layout, job_from
+from gpuscale.planning.plans import job_from, legal_layout
 from gpuscale.results import Estimate
 from gpuscale.search.evaluation import Evaluation, evaluate
 from gpuscale.specs.job import JobSpec
@@ -28,7 +28,7 @@ class Subject:
         layout: values of `gpuscale.request.Layout` by name, as they were given.
         rows: the plan as the only candidate.
         evaluation: its memory and step time as arrays.
-        estimate: the same as a result.
+        estimate: the same as a result, without `remedies`, which take longer than all else.
     """
 
     job: Job
@@ -49,9 +49,9 @@ def subject_of(job: Job, layout: Mapping[str, Any], *, despite_rules: bool = Fal
     Raises:
         InputError: degrees that do not multiply to the GPUs, or a layout that breaks a rule.
     """
-    found = estimate_layout(job, layout, despite_rules=despite_rules)
-    rows = fixed_layout(job.spec, layout)
-    return Subject(job, layout, rows, evaluate(rows, job.spec), found)
+    said, rows, _ = legal_layout(job, layout, despite_rules=despite_rules)
+    evaluation = evaluate(rows, job.spec)
+    return Subject(job, layout, rows, evaluation, describe(said, rows, evaluation))
 
 
 @public

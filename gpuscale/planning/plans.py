@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError
+from gpuscale.layouts.arrays import Candidates
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
 from gpuscale.planning.describe import ROBUST_NEAR, choose, describe
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, build_job, constraints
@@ -20,6 +21,7 @@ from gpuscale.planning.why import answer_why, illegal, no_answer
 from gpuscale.request import JobOptions, Question, read, refuse_unknown
 from gpuscale.results import Estimate, PlanResult
 from gpuscale.rules.check import FATAL, broken_rules
+from gpuscale.rules.rule import Rule
 from gpuscale.search import ties
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.listing import TIMES
@@ -139,6 +141,19 @@ def job_from(path: Path | None, options: Mapping[str, Any], layout: Mapping[str,
 
 def estimate_layout(job: Job, layout: Mapping[str, Any], *, despite_rules: bool = False) -> Estimate:
     """Evaluate one layout of a job that is already built."""
+    said, rows, broken = legal_layout(job, layout, despite_rules=despite_rules)
+    found = describe(said, rows, evaluate(rows, job.spec))
+    return found if broken or found.plan.fit == "fits" else replace(found, remedies=remedies(said, layout))
+
+
+def legal_layout(
+    job: Job, layout: Mapping[str, Any], *, despite_rules: bool = False
+) -> tuple[Job, Candidates, list[Rule]]:
+    """Complete a layout that may run: the job with notes of rules that it breaks, the layout, and these rules.
+
+    Raises:
+        InputError: degrees that do not multiply to the GPUs, or a layout that breaks a rule.
+    """
     rows = fixed_layout(job.spec, layout)
     contradiction = zero_contradicts(job, int(rows.zero[0]))
     if contradiction is not None:
@@ -153,8 +168,7 @@ def estimate_layout(job: Job, layout: Mapping[str, Any], *, despite_rules: bool 
         if always:
             hint = "" if layout else f"give one (`tp`, `pp`, ...), or the plan file of one: {hint}"
         raise illegal(layout, job, broken, place, hint)
-    found = describe(job, rows, evaluate(rows, job.spec))
-    return found if broken or found.plan.fit == "fits" else replace(found, remedies=remedies(job, layout))
+    return job, rows, broken
 
 
 def zero_contradicts(job: Job, zero: int) -> InputError | None:
