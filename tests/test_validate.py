@@ -3,9 +3,11 @@
 import csv
 import io
 import json
+import os
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from command import assert_one_message, gpuscale
@@ -16,7 +18,7 @@ from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.request import JobOptions, read
 from gpuscale.uncertainty import FIRST_CHOICES, family_of
-from gpuscale.validation import measurements
+from gpuscale.validation import measurements, scores
 from gpuscale.validation.machines import Library, named_cluster, row_cluster
 from gpuscale.validation.measurements import RUNS, Row, read_measurements
 from gpuscale.validation.runs import predict_runs, read_run
@@ -270,6 +272,22 @@ def test_rows_are_read_one_by_one(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (count, peak < 500 * size) == (size, True)  # the file has 3,000 bytes a row
+
+
+def test_a_file_is_read_to_its_end_before_a_row_is_predicted(tmp_path, monkeypatch):
+    monkeypatch.setattr(scores, "AT_ONCE", 1)
+    monkeypatch.setattr(scores, "predict_runs", lambda rows: pytest.fail("predicted"))
+    path = written(tmp_path, [{**RUN, "step_s": "2"}, {**RUN, "id": "b"}, RUN])
+    assert_one_message(gpuscale("validate", path), f"runs.csv:4: id {RUN['id']!r} is given twice, first on line 2", "")
+
+
+def test_a_stream_is_read_as_it_comes(tmp_path):
+    path, pipe = written(tmp_path, [{**RUN, "step_s": "2"}, {**RUN, "id": "b"}]), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = Thread(target=lambda: pipe.write_bytes(path.read_bytes()))
+    writer.start()
+    assert gpuscale("validate", pipe).out == gpuscale("validate", path).out
+    writer.join()
 
 
 def test_errors_at_the_terminal(tmp_path):

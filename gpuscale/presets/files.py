@@ -76,13 +76,20 @@ def skill_text() -> str:
     return (packed if packed.is_file() else _shipped().parent / "docs" / "SKILL.md").read_text(encoding="utf-8")
 
 
-def preset_names(kind: str) -> list[str]:
-    """Return the names (file stems) of all presets of `kind`, sorted."""
-    found: set[str] = set()
+def preset_files(kind: str) -> dict[str, Path]:
+    """Return the file of every preset of `kind` by its name (the file's stem), sorted; the user's goes first."""
+    found: dict[str, Path] = {}
     for folder in preset_folders(kind):
         with suppress(OSError):  # a folder of the user's that cannot be read
-            found.update(path.stem for path in folder.iterdir() if path.suffix == ".toml")
-    return sorted(found)
+            for path in folder.iterdir():
+                if path.suffix == ".toml" and path.is_file():
+                    found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
+def preset_names(kind: str) -> list[str]:
+    """Return the names of all presets of `kind`, sorted."""
+    return list(preset_files(kind))
 
 
 def find_preset(kind: str, name: str) -> Path | None:
@@ -100,10 +107,9 @@ def find_preset(kind: str, name: str) -> Path | None:
 def preset_aliases(kind: str) -> dict[str, Path]:
     """Return every alias (lower case) of the presets of `kind` and the file that gives it; reads every file."""
     found: dict[str, Path] = {}
-    for stem in preset_names(kind):
-        path = find_preset(kind, stem)
-        aliases = read_toml(path).data.get("aliases") if path else None
-        if path and isinstance(aliases, list):
+    for path in preset_files(kind).values():
+        aliases = read_toml(path).data.get("aliases")
+        if isinstance(aliases, list):
             for alias in aliases:
                 found.setdefault(str(alias).lower(), path)
     return found
@@ -155,7 +161,7 @@ def _meant(kind: str, name: str) -> tuple[Path, str]:
     found = found or aliases.get(name.lower())
     if found is not None:
         return found, ""
-    files = {stem: path for stem in preset_names(kind) if (path := find_preset(kind, stem))}
+    files = preset_files(kind)
     called = [*((stem, stem) for stem in files), *((alias, path.stem) for alias, path in aliases.items())]
     called += [(alias.rpartition("/")[2], stem) for alias, stem in called if "/" in alias]
     wanted = names.spelled(name) if len(name) <= 100 else ""

@@ -13,7 +13,7 @@ from pydantic import Field
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.files import is_file
-from gpuscale.presets.files import Document, find_preset, named_preset, preset_names, read_toml, settled
+from gpuscale.presets.files import Document, find_preset, named_preset, preset_files, read_toml, settled
 from gpuscale.presets.hub import cached_config, is_id
 from gpuscale.presets.tables import Table, made, stated_value
 from gpuscale.specs import model as specs
@@ -140,8 +140,7 @@ def _stated(text: str) -> Document:
 
 def all_models() -> list[specs.ModelSpec]:
     """Load every preset model, in the order of their names."""
-    paths = (find_preset("models", name) for name in preset_names("models"))
-    return [_from_toml(path) for path in paths if path is not None]
+    return [_from_toml(path) for path in preset_files("models").values()]
 
 
 def models_of_family(family: str | None) -> list[specs.ModelSpec]:

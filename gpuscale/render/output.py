@@ -32,10 +32,7 @@ def print_json(command: str, result: Any, **more: Any) -> None:
 
 def print_csv(rows: Sequence[Any]) -> None:
     """Write rows to stdout as CSV, one column for each field; a spreadsheet runs none of its texts as a formula."""
-    bodies = [{name: csv_cell(value) for name, value in json_type(row).items()} for row in rows]
-    writer = csv.DictWriter(sys.stdout, fieldnames=list(bodies[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(bodies)
+    print_rows_csv(json_type(rows[0]), map(json_type, rows))
 
 
 def print_rows_json(command: str, rows: Iterable[Mapping[str, Any]]) -> None:

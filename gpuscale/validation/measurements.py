@@ -327,37 +327,55 @@ def is_measured(row: Row) -> bool:
 def measurements(path: Path) -> Iterator[tuple[str, Row]]:
     """Yield the kind of a CSV file with a header, and each of its rows: the columns of that kind, equal texts once.
 
+    A file is read to its end before its first row is yielded, a stream as it comes.
+
     Raises:
         InputError: not readable, not UTF-8, too large, no known kind of header, no rows, a row of the wrong length, an
             id missing or given twice; the place says file and line.
     """
     with reading(path) as stream:
-        records = _records(path, _lines(path, stream))
-        line, names = next(records, (0, []))
-        if not names:
-            raise InputError("is empty", place=str(path), hint="the first line names the columns")
-        header = tuple(name.strip().lower() for name in names)
-        kind = _kind(header, f"{path}:{line}")
-        columns = [name for name in header if name in FILES[kind]]
-        at, kept = dict(zip(columns, range(len(columns)), strict=True)), [name in FILES[kind] for name in header]
-        texts: dict[str, str] = {}
-        lines: dict[str, int] = {}
-        for line, fields in records:
-            place = f"{path}:{line}"
-            if len(fields) != len(header):
-                raise InputError(f"{len(fields)} fields, but {len(header)} columns", place=place)
-            stripped = map(str.strip, itertools.compress(fields, kept))
-            row = Row(Cells(at, tuple(texts.setdefault(one, one) for one in stripped)), place)
-            name = row.raw("id")
-            if not name:
-                raise InputError("the row has no id", place=place, hint="give every row a name of its own")
-            if name in lines:
-                raise InputError(f"id {name[:60]!r} is given twice, first on line {lines[name]}", place=place)
-            lines[name] = line
-            if len(texts) > MAX_SHARED:
-                texts.clear()
-            yield kind, row
-    if not lines:
+        if not stream.seekable():
+            yield from _with_own_ids(_measurements(path, stream))
+            return
+        for _ in _with_own_ids(_measurements(path, stream)):
+            pass
+        stream.seek(0)
+        yield from _measurements(path, stream)
+
+
+def _with_own_ids(found: Iterator[tuple[str, Row]]) -> Iterator[tuple[str, Row]]:
+    """Pass on rows as long as each has an id of its own."""
+    lines: dict[str, str] = {}
+    for kind, row in found:
+        name = row.raw("id")
+        if not name:
+            raise InputError("the row has no id", place=row.place, hint="give every row a name of its own")
+        if name in lines:
+            raise InputError(f"id {name[:60]!r} is given twice, first on line {lines[name]}", place=row.place)
+        lines[name] = row.place.rpartition(":")[2]
+        yield kind, row
+
+
+def _measurements(path: Path, stream: BinaryIO) -> Iterator[tuple[str, Row]]:
+    records = _records(path, _lines(path, stream))
+    line, names = next(records, (0, []))
+    if not names:
+        raise InputError("is empty", place=str(path), hint="the first line names the columns")
+    header = tuple(name.strip().lower() for name in names)
+    kind = _kind(header, f"{path}:{line}")
+    columns = [name for name in header if name in FILES[kind]]
+    at, kept = dict(zip(columns, range(len(columns)), strict=True)), [name in FILES[kind] for name in header]
+    texts: dict[str, str] = {}
+    line = 0
+    for line, fields in records:
+        place = f"{path}:{line}"
+        if len(fields) != len(header):
+            raise InputError(f"{len(fields)} fields, but {len(header)} columns", place=place)
+        stripped = map(str.strip, itertools.compress(fields, kept))
+        yield kind, Row(Cells(at, tuple(texts.setdefault(one, one) for one in stripped)), place)
+        if len(texts) > MAX_SHARED:
+            texts.clear()
+    if not line:
         raise InputError("has a header and no rows", place=str(path))
 
 

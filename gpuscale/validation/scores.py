@@ -163,15 +163,17 @@ def validate(path: str | Path, by: str = "family", *, spelled: Spelling = _unspe
 
 
 def _validate_runs(path: Path, rows: Iterator[Row], by: str, spelled: Spelling) -> Validation:
-    scored: list[tuple[RunScore, Row]] = []
+    scores: list[RunScore] = []
+    counted: list[Row] = []
     measured, kept = False, dict[tuple[str, ...], Row]()
     while part := list(itertools.islice(rows, AT_ONCE)):
         measured |= any(map(is_measured, part))
-        scored += [(score, _counted(row, kept)) for score, row in score_runs(part, spelled)]
+        scores += (score for score, _ in score_runs(part, spelled))
+        counted += (_counted(row, kept) for row in part)
     kind = "runs" if measured else "oom"
+    scored = tuple(zip(scores, counted, strict=True))
     summary = {**summarise_runs(scored, by, out_of_memory=kind == "oom"), "kind": kind}
-    scores = tuple(score for score, _ in scored)
-    return Validation(path, kind, scores, tuple(comparable(row) for _, row in scored), summary)
+    return Validation(path, kind, tuple(scores), tuple(map(comparable, counted)), summary)
 
 
 def _counted(row: Row, kept: dict[tuple[str, ...], Row]) -> Row:
