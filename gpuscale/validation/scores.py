@@ -32,7 +32,7 @@ NOT_COMPARABLE = frozenset({"broken-pp", "per-layer", "digitized", "low-confiden
 LEAST_OF_FAMILY = 8
 """Comparable rows from which on a family counts in the balanced figures."""
 
-AT_ONCE = 2048
+AT_ONCE = 1024
 """Runs that are evaluated together; each takes some 15 kB on the way."""
 
 COUNTED = {
