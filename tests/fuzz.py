@@ -35,6 +35,7 @@ from command import gpuscale
 from fuzz_inputs import Case, case
 
 from gpuscale import files as gpuscale_files
+from gpuscale.presets import files as preset_files
 from gpuscale.validation import machines
 
 CORPUS = Path(__file__).parent / "data" / "fuzz_corpus"
@@ -237,16 +238,22 @@ def outcomes(seed, wanted, until=float("inf")):
 
 @contextlib.contextmanager
 def quick():
-    """Let many commands in one process be quick: the texts of presets are parsed once."""
+    """Let many commands in one process be quick: texts are parsed once, and our presets' aliases read once."""
     parse = tomllib.loads
 
     @lru_cache(maxsize=400)
     def parsed(text):
         return pickle.dumps(parse(text))
 
-    spelled = cache(machines._spellings)
+    spelled, read = cache(machines._spellings), preset_files.preset_aliases
+    ours = cache(read)
+
+    def aliases(kind):
+        return (read if os.environ.get("GPUSCALE_PRESETS") else ours)(kind)
+
     with (
         mock.patch.object(tomllib, "loads", lambda text: pickle.loads(parsed(text))),
+        mock.patch.object(preset_files, "preset_aliases", aliases),
         mock.patch.object(machines, "_spellings", spelled),
         warnings.catch_warnings(),
     ):

@@ -129,9 +129,9 @@ COMMANDS = {
         "train-time FILE --tokens 1T --html out.html",
     ),
     "studies": (
-        "sweep FILE --task estimate --json",
-        "sweep FILE --tp 1 --mbs 1 -o out.csv",
-        "sweep FILE --gpus 8 --tp 2 --mbs 1",
+        "sweep FILE --task estimate --seq 4k --precision bf16 --json",
+        "sweep FILE --tp 1 --mbs 1 --seq 4k --precision bf16 -o out.csv",
+        "sweep FILE --gpus 8 --tp 2 --mbs 1 --seq 4k --precision bf16",
     ),
     "results": (
         "sweep show FILE --best-by model,gpus",
@@ -146,8 +146,9 @@ COMMANDS = {
         "models show FILE --json",
         "roofline --model FILE",
         "estimate --model FILE --gpus 64 --tp 4 --pp 2",
+        "estimate --model FILE --gpus 64 --zero 3 --recompute full",
     ),
-    "hub": ("models show org/name", "estimate --model org/name --gpus 8 --json"),
+    "hub": ("models show org/name", "estimate --model org/name --gpus 64 --zero 3 --recompute full --json"),
     "measurements": (
         "validate FILE",
         "validate FILE --json",
