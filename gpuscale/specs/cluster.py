@@ -14,9 +14,9 @@ from pydantic import Field
 
 from gpuscale.arrays import BoolArray
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.specs.fields import Name, Source, Text, among
+from gpuscale.specs.fields import Name, Source, Text, among, nothing_or
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
-from gpuscale.units import GB, GBIT, GIB, MAX_BYTES, MS, US
+from gpuscale.units import GB, GBIT, GIB, MAX_BYTES, MB, MS, US
 
 MAX_GPUS = 1_048_576
 """Largest cluster accepted: ten times the largest training cluster announced."""
@@ -114,19 +114,21 @@ class LevelSpec:
     name: Name
     fabric: Annotated[str, among(*FABRICS)]
     gpus: Gpus
-    link_bytes_per_s: Annotated[float, Field(alias="link_gb_per_s_per_gpu_per_direction", gt=0, le=1e5 * GB)]
+    link_bytes_per_s: Annotated[float, Field(alias="link_gb_per_s_per_gpu_per_direction", ge=MB, le=1e5 * GB)]
     switches: Annotated[int, Field(ge=0, le=MAX_GPUS)]
-    switch_bytes_per_s: Annotated[float, Field(alias="switch_gb_per_s_per_direction", ge=0, le=1e6 * GB)]
+    switch_bytes_per_s: Annotated[
+        float, Field(alias="switch_gb_per_s_per_direction", ge=0, le=1e6 * GB), nothing_or(MB / GB)
+    ]
     hop_latency_s: Annotated[float, Field(alias="hop_latency_us", ge=0.05 * US, le=1000 * US)]
     in_network_reduction: bool
     link_efficiency: Annotated[float, Field(ge=0.05, le=1)]
-    nics_per_gpu: Annotated[float, Field(gt=0, le=16)] = 1.0
+    nics_per_gpu: Annotated[float, Field(ge=1e-3, le=16)] = 1.0
     nic_bytes_per_s: Annotated[float, Field(alias="nic_gbit_per_s", ge=GBIT, le=10000 * GBIT)] = 0.0
     rails: Annotated[str, among(*RAILS)] = "none"
     pxn: bool = False
     topology: Annotated[str, among(*TOPOLOGIES)] = ""
     torus_shape: Annotated[tuple[Annotated[int, Field(ge=2, le=65536)], ...], Field(min_length=1, max_length=6)] = ()
-    global_bytes_per_s: Annotated[float, Field(alias="global_gb_per_s_per_group_per_direction", gt=0, le=1e7 * GB)] = (
+    global_bytes_per_s: Annotated[float, Field(alias="global_gb_per_s_per_group_per_direction", ge=MB, le=1e7 * GB)] = (
         0.0
     )
     minimal_share: Annotated[float | None, Field(ge=0, le=1)] = None
@@ -144,7 +146,8 @@ class LevelSpec:
             # global links that a byte takes on average when all groups talk evenly to all others
             detour = 1.0 if self.minimal_share is None else 2.0 - self.minimal_share
             return min(links, self.gpus * self.global_bytes_per_s / detour)
-        return min(links, self.switches * self.switch_bytes_per_s) if self.switches else links
+        switches = self.switches * self.switch_bytes_per_s
+        return min(links, switches) if switches else links
 
     @property
     def is_plain(self) -> bool:

@@ -21,6 +21,17 @@ def among(*words: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def nothing_or(least: float) -> AfterValidator:
+    """Return the check that a number, in the unit of its file, is 0 or at least `least`."""
+
+    def check(value: float) -> float:
+        if 0 < value < least:
+            raise ValueError(f"should be 0, or {least:g} at least")
+        return value
+
+    return AfterValidator(check)
+
+
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)]
 Source = Annotated[str, StringConstraints(strip_whitespace=True, min_length=8, max_length=600)]

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from gpuscale.errors import InputError
 from gpuscale.specs.fields import Name, Sources, Text, among
-from gpuscale.units import GB, GIB, MHZ, MIB, TFLOPS, US
+from gpuscale.units import GB, GIB, MB, MHZ, MIB, TFLOPS, US
 
 WIDE = frozenset({"fp32", "tf32"})
 """Precisions of training whose operands, activations and gradients have 32 bits."""
@@ -60,7 +60,7 @@ class KernelSpec:
     attention_backward_fraction: Fraction
     attention_ramp_keys: Annotated[float, Field(ge=0, le=16384)]
     attention_tail_tiles: Annotated[float, Field(ge=0, le=8)]
-    exp_per_cycle_per_sm: Annotated[float, Field(gt=0, le=1024)]
+    exp_per_cycle_per_sm: Annotated[float, Field(ge=0.01, le=1024)]
     launch_s: Annotated[float, Field(alias="launch_us", ge=0, le=100 * US)]
     sustained_16bit_fraction: Annotated[float | None, Field(ge=0.3, le=1)] = None
 
@@ -126,14 +126,14 @@ class GpuSpec:
     memory_type: Name
     memory_datasheet_bytes: Annotated[float, Field(alias="memory_datasheet_gb", ge=GB, le=8192 * GB)]
     memory_bytes: Annotated[float, Field(alias="memory_driver_mib", ge=512 * MIB, le=2**23 * MIB)]
-    memory_bandwidth_bytes_per_s: Annotated[float, Field(alias="memory_bandwidth_gb_per_s", gt=0, le=1e6 * GB)]
+    memory_bandwidth_bytes_per_s: Annotated[float, Field(alias="memory_bandwidth_gb_per_s", ge=GB, le=1e6 * GB)]
     peak_flops_per_s: Mapping[Precision, PeakFlops]
     link_name: Annotated[str, among("nvlink", "xgmi", "ici", "none")]
     link_generation: Annotated[int, Field(ge=0, le=16)]
     links: Annotated[int, Field(ge=0, le=64)]
     link_bytes_per_s: Annotated[float, Field(alias="link_gb_per_s_per_direction", ge=0, le=1e5 * GB)]
     host_link_name: Annotated[str, among("pcie3", "pcie4", "pcie5", "pcie6", "c2c", "xgmi")]
-    host_link_bytes_per_s: Annotated[float, Field(alias="host_link_gb_per_s_per_direction", gt=0, le=1e5 * GB)]
+    host_link_bytes_per_s: Annotated[float, Field(alias="host_link_gb_per_s_per_direction", ge=MB, le=1e5 * GB)]
     power_w: Annotated[float, Field(ge=10, le=10000)]
     kernels: KernelSpec
     sources: Sources
