@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import math
 import os
 import re
@@ -10,7 +11,7 @@ import shlex
 import sys
 import tempfile
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from io import BufferedReader
@@ -139,22 +140,26 @@ def _is_number(text: str) -> bool:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file, as `write_texts` does."""
-    write_texts({path: text})
+    write_texts([(path, text)])
 
 
-def write_texts(texts: Mapping[Path, str]) -> None:
+def write_texts(texts: Collection[tuple[Path, str]]) -> None:
     """Write text files, all of them or none: what stood there stays until all that is new is on the disk.
 
     A symbolic link stays one, a file keeps its rights and its other names (hard links). `-`, `/dev/stdout` and the
     like are this process's own streams; devices and pipes are written to, never replaced.
 
     Raises:
-        InputError: a file was read, is read-only, or cannot be written.
+        InputError: two of them are the same file; one was read, is read-only, or cannot be written.
     """
+    for (one, _), (other, _) in itertools.combinations(texts, 2):
+        if same_file(one, other):
+            hint = "give each a file of its own"
+            raise InputError("given for two outputs", place=repr(str(one)[:300]), hint=hint)
     with ExitStack() as drafts:
         streams: list[tuple[Path, Callable[[], object]]] = []
         files: list[tuple[Path, Callable[[], object]]] = []
-        for path, text in texts.items():
+        for path, text in texts:
             with _naming(path):
                 data, stream = text.encode(), _own_stream(path)
                 if stream is not None:

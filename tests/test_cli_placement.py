@@ -228,5 +228,5 @@ def test_bad_lists_of_hosts(content, message, hint, tmp_path):
 def test_two_exports_to_one_file_are_refused(tmp_path):
     path = tmp_path / "out"
     done = gpuscale("placement", "--gpus", "16", "--hostfile", path, "--rankfile", path)
-    assert_one_message(done, "given for two exports", "a file of its own")
+    assert_one_message(done, "given for two outputs", "a file of its own")
     assert not path.exists()

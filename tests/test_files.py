@@ -201,6 +201,16 @@ def test_of_several_files_all_are_written_or_none(second, tmp_path, monkeypatch)
     assert [one.name for one in tmp_path.iterdir()] == ["old"]
 
 
+@pytest.mark.parametrize("second", ["one", "./one", "link"])
+def test_two_outputs_are_two_files(second, inputs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("one").write_text("old")
+    Path("link").symlink_to("one")
+    for command in (["schedule", "plan.toml", "--trace", "one", "--svg"], [*PLAN, "-o", "one", "--html"]):
+        done = gpuscale(*command, second)
+        assert (done.code, done.out, Path("one").read_text()) == (2, "", "old")
+
+
 # -- what steers a terminal --
 
 

@@ -305,9 +305,20 @@ def test_another_dask_is_refused():
 @pytest.mark.parametrize(
     "address", ["", "x", "tcp://", "tcp://host", "udp://host:1", "tcp://h:1/x", "tcp://h:1\n", "inproc://a:1"]
 )
-def test_what_is_no_address_is_refused(address):
+def test_what_is_no_address_is_refused_before_anything_is_written(address, tmp_path):
     with pytest.raises(InputError, match="is not the address of a Dask scheduler"):
-        list(on_cluster(iter(cases()), address))
+        sweep(STUDY, tmp_path / "r.csv", scheduler=address)
+    assert not list(tmp_path.iterdir())
+
+
+@needs_dask
+def test_without_an_answer_the_results_stay_as_they_were(monkeypatch, tmp_path):
+    monkeypatch.setattr(dask_cluster, "CONNECT_S", 0.3)
+    output = tmp_path / "r.csv"
+    output.write_text("old")
+    with pytest.raises(InputError, match="no Dask scheduler answers"):
+        list(sweep(STUDY, output, scheduler=PORT_OF_NOTHING))
+    assert output.read_text() == "old"
 
 
 @needs_dask

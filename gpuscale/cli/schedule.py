@@ -87,7 +87,7 @@ def schedule(
     if wanted:
         from gpuscale.render.schedule_files import WRITERS
 
-        write_texts({path: WRITERS[kind](found) for kind, path in wanted.items()})
+        write_texts([(path, WRITERS[kind](found)) for kind, path in wanted.items()])
     if streamed:
         return
     if json:

@@ -144,4 +144,4 @@ def save_export(result: Export, folder: Path, *, force: bool = False) -> None:
     except (OSError, ValueError) as error:
         hint = "give a folder; the one above it must be there"
         raise InputError(f"cannot make the folder: {error}", place=str(folder), hint=hint) from None
-    write_texts({folder / one.path: one.text for one in result.files})
+    write_texts([(folder / one.path, one.text) for one in result.files])

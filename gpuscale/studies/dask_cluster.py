@@ -59,6 +59,17 @@ bounds the memory of this process whatever the size of the cluster."""
 _ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:.%]{2,60}\]|[A-Za-z0-9._-]{1,253}):[0-9]{1,5}", re.ASCII)
 
 
+def check_address(address: str) -> None:
+    """Refuse what cannot be the address of a scheduler.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not _ADDRESS.fullmatch(address):
+        hint = "write tcp://HOST:8786, or tls://HOST:8786"
+        raise InputError(f"{shown(address)} is not the address of a Dask scheduler", field="scheduler", hint=hint)
+
+
 def on_cluster(cases: Iterator[Case], address: str) -> Iterator[Answered]:
     """Yield the answers of questions as the workers of a Dask cluster find them.
 
@@ -69,13 +80,9 @@ def on_cluster(cases: Iterator[Case], address: str) -> Iterator[Answered]:
             says.
 
     Raises:
-        InputError: no address, no such cluster, workers without this version of gpuscale, or files that cannot be sent
-            to them.
+        InputError: no such cluster, workers without this version of gpuscale, or files that cannot be sent to them.
         NoAnswerError: the cluster is lost while it works.
     """
-    if not _ADDRESS.fullmatch(address):
-        hint = "write tcp://HOST:8786, or tls://HOST:8786"
-        raise InputError(f"{shown(address)} is not the address of a Dask scheduler", field="scheduler", hint=hint)
     for first in cases:  # none is left where all is answered
         with _quiet(), _connected(address) as client:
             _check_versions(client, address)

@@ -12,7 +12,7 @@ from gpuscale.arguments import public
 from gpuscale.errors import InputError
 from gpuscale.studies.answers import Answered, answer, columns
 from gpuscale.studies.cases import Case, Row
-from gpuscale.studies.dask_cluster import on_cluster
+from gpuscale.studies.dask_cluster import check_address, on_cluster
 from gpuscale.studies.processes import MAX_JOBS, in_processes
 from gpuscale.studies.result_files import check_output, in_columns, write_results
 from gpuscale.studies.store import opened
@@ -34,7 +34,7 @@ def sweep(
     """Answer the questions of a study; yield the answers as they come, first those that are stored already.
 
     With `output`, each answer is stored in `OUTPUT.sqlite` before it is yielded, and the next run continues from there.
-    The file itself is written at the end, also of a run that is stopped, with rows in the study's order.
+    The file itself is written at the end, with rows in the order of the study, also of a run stopped after an answer.
 
     Args:
         study: its file, what such a file holds, or a study that was read.
@@ -78,6 +78,7 @@ def _executor(jobs: int, scheduler: str | None) -> Callable[[Iterator[Case]], It
     if scheduler is not None:
         if jobs > 1:
             raise InputError("`jobs` and `scheduler` exclude each other", hint="give one of them")
+        check_address(scheduler)
         return lambda cases: on_cluster(cases, scheduler)
     if jobs > 1:
         return lambda cases: in_processes(cases, jobs)
@@ -92,11 +93,12 @@ def _swept(
     note: Callable[[str], None] | None,
 ) -> Generator[Answered]:
     with opened(None if output is None else store_of(output)) as store:
-        missing, others = array("b"), 0
+        missing, others, stored = array("b"), 0, 0
         for case in study.cases():
             rows, other = store.ask(case)
             missing.append(not rows)
             others += other
+            stored += bool(rows)
             if rows:
                 yield Answered(case, rows, resumed=True)
         if others and note:
@@ -105,9 +107,10 @@ def _swept(
             answers, total = executor(compress(study.cases(), missing)), sum(missing)
             for done, answered in enumerate(answers, 1):
                 store.add(answered)
+                stored += 1
                 if progress:
                     progress(done, total, "")
                 yield answered
         finally:
-            if output is not None:
+            if output is not None and stored:
                 write_results(output, columns(study), store.rows())
