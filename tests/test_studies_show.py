@@ -1,11 +1,14 @@
 """`sweep show`: what DuckDB answers about results, and that neither they nor a condition reach anything else."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from command import assert_one_message, gpuscale
@@ -147,6 +150,12 @@ def test_a_query_that_takes_long_or_much_ends(table, monkeypatch):
             found.all("SELECT count(*) FROM range(10000000000) AS a(x) WHERE x * x % 7 = 9")
         with pytest.raises(InputError, match=r"takes more than 2GiB of memory|takes more than 0 s"):
             found.all("SELECT list(x) FROM range(10000000000) AS a(x)")
+
+
+def test_a_query_ends_where_the_user_interrupts(table):
+    with Results(table) as found, pytest.raises(KeyboardInterrupt):
+        Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        found.all("SELECT count(*) FROM range(10000000000) AS a(x) WHERE x * x % 7 = 9")
 
 
 def test_the_best_of_each_and_its_order(table):

@@ -188,6 +188,7 @@ class Results:
 
         Raises:
             InputError: it refuses, or takes more than `MAX_QUERY_S` or `MEMORY`.
+            KeyboardInterrupt: a signal came.
         """
         import duckdb  # noqa: PLC0415 - an extra
 
@@ -203,6 +204,8 @@ class Results:
         except duckdb.Error as error:
             said = str(error).partition("\n")[0][:200]
             raise InputError(f"cannot be read: {said}", field=field, place=place) from None
+        except RuntimeError:  # "Query interrupted": what a signal raised is lost
+            raise KeyboardInterrupt from None
         finally:
             timer.cancel()
 
@@ -366,11 +369,16 @@ class Results:
         wanted = ", ".join(map(quoted, columns))
         query = f"SELECT {wanted} FROM ({self.matching(asked)}) ORDER BY {self._ordered(asked)} {top}"
         found = self._db.cursor()
+
+        def fetched() -> list[tuple[Any, ...]]:
+            with self._bounded("where", engine=found):
+                group: list[tuple[Any, ...]] = found.fetchmany(1000)
+                return group
+
         with self._bounded("where", engine=found):
             found.execute(query)
-        while group := found.fetchmany(1000):
-            for row in group:
-                yield dict(zip(columns, row, strict=True))
+        for group in iter(fetched, []):
+            yield from (dict(zip(columns, row, strict=True)) for row in group)
 
 
 CONDITIONS = "compare columns, as in gpus <= 1024 and model like 'llama3%'"
