@@ -6,9 +6,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
-from threading import Timer
 
 import pytest
 from command import assert_one_message, gpuscale
@@ -154,8 +154,17 @@ def test_a_query_that_takes_long_or_much_ends(table, monkeypatch):
 
 def test_a_query_ends_where_the_user_interrupts(table):
     with Results(table) as found, pytest.raises(KeyboardInterrupt):
-        Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         found.all("SELECT count(*) FROM range(10000000000) AS a(x) WHERE x * x % 7 = 9")
+
+
+def test_no_thread_outlives_a_query(table):
+    """One that lets go of the engine while the process ends would abort it."""
+    before = threading.active_count()
+    for _ in range(50):
+        with Results(table) as found:
+            assert list(found.rows(Asked()))
+        assert threading.active_count() == before
 
 
 def test_the_best_of_each_and_its_order(table):

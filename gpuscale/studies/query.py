@@ -208,6 +208,7 @@ class Results:
             raise KeyboardInterrupt from None
         finally:
             timer.cancel()
+            timer.join()  # else its thread may be the last to let go of the engine, while the process ends
 
     def all(self, query: str) -> list[tuple[Any, ...]]:
         """Return the rows of a query, which names its columns by `quoted`."""
