@@ -27,7 +27,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache, lru_cache
 from hashlib import sha256
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from unittest import mock
 
@@ -106,9 +106,10 @@ def _wrong(one, done, before, after):
 
 def _wrong_document(one, done):
     """Say what is wrong with what is printed on stdout."""
+    options = takewhile("--".__ne__, one.arguments)  # what follows `--` is a name
     said = "\0".join(one.arguments) + "".join(content.decode("latin-1") for content in one.files.values())
     if (
-        any(text == "--json" and not before.startswith("--") for before, text in pairwise(one.arguments))
+        any(text == "--json" and not before.startswith("--") for before, text in pairwise(options))
         and "--help" not in one.arguments
         and (done.code == 0 or (done.code == 1 and done.out))
     ):

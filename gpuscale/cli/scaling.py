@@ -9,7 +9,10 @@ from gpuscale.cli.training import ASKED
 from gpuscale.render.output import print_json
 from gpuscale.request import COMPARED, JobOptions, Layout, Question, Recovery
 
-BATCH = ASKED | {
+FOR_EACH = {name: "" for name in ASKED if name != "robust"}
+"""Options of the many plans that are compared; how one of them stands noise is for `gpuscale plan` to say."""
+
+BATCH = FOR_EACH | {
     "train_tokens": "Tokens that the training takes with small batches, such as 15T.",
     "gbs": "The batches to look at: 512,1024 or 4Mtok..64Mtok.",
 }
@@ -49,7 +52,7 @@ def batch_size(
         draw_batch_size(result, verbose=verbose, spell=with_flags)
 
 
-SIZED = ASKED | {
+SIZED = FOR_EACH | {
     "model": "The model, where the fewest GPUs for a deadline are asked for.",
     "gpus": "GPUs that are there, where a model is asked for.",
     "train_tokens": "Tokens to train the model on, such as 15T.",

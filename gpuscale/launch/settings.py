@@ -54,6 +54,9 @@ class Setting:
         return printable(f"{self.file}:{self.line}" if self.line else self.file)
 
 
+DEGREES = frozenset({"tp", "pp", "cp", "ep"})
+"""Options of a layout that count GPUs, and divide them."""
+
 Settings = Mapping[str, Setting]
 
 
@@ -287,7 +290,13 @@ class Reading:
     # --- saying what it means
 
     def option(self, name: str, value: Any, *of: str) -> None:
-        """Set an option of the job or of the layout; `of` are the settings that say so."""
+        """Set an option of the job or of the layout; `of` are the settings that say so.
+
+        Raises:
+            InputError: a degree below 1.
+        """
+        if name in DEGREES and value < 1:
+            self.refuse(self.get(*of), f"{shown(value)} is out of range", "give 1 or more")
         (self.layout if name in Layout.model_fields else self.options)[name] = value
         assert name in Layout.model_fields or name in JobOptions.model_fields, name
         said = value if not isinstance(value, bool) else "on" if value else "off"
