@@ -1,6 +1,7 @@
 """Settings for all tests."""
 
 import pickle
+import signal
 import tomllib
 from collections import Counter
 from copy import deepcopy
@@ -12,6 +13,8 @@ from hypothesis import settings
 import gpuscale.cli.jobs
 import gpuscale.cli.measurements
 from gpuscale.validation import machines
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it, and hand that on
 
 settings.register_profile("usual", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("full", deadline=None, derandomize=True, max_examples=200)

@@ -48,6 +48,9 @@ MAX_SECONDS, MAX_MIB = 5, 500
 MAX_TRIES = 500
 """Inputs that are tried to make a finding smaller."""
 
+OUTPUTS = ("-o", "--output", "--html")
+"""Options that name a file which may be replaced, where nothing reads it."""
+
 NO_NUMBER = re.compile(r"(?<![\w./-])(?:nan|-?inf)(?![\w./-])", re.IGNORECASE)
 PYTHON_WARNING = re.compile(r"^\S+\.py:\d+: \w*Warning", re.MULTILINE)
 MESSAGE = re.compile(r"(?:(?:note|warning|wrote)\b.*\n)*error: .+\n(?:\nhint: .+\n)?")
@@ -97,7 +100,8 @@ def _wrong(one, done, before, after):
     for stream in ("" if page else done.out, done.err):
         if not re.sub(r"[\n\t\u00a0]", "", stream).isprintable():
             return "unprintable: " + ("stdout" if stream is done.out else "stderr")
-    if any(after.get(path) != content for path, content in before.items()):
+    named = {text for option, text in pairwise(one.arguments) if option in OUTPUTS and one.arguments.count(text) == 1}
+    if any(after.get(path) != content for path, content in before.items() if path not in named):
         return "destroyed: a file that was there"
     if done.code == 2 and after != before:
         return "written: a file, in spite of exit 2"
