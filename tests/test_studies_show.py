@@ -158,6 +158,11 @@ def test_a_query_ends_where_the_user_interrupts(table):
         found.all("SELECT count(*) FROM range(10000000000) AS a(x) WHERE x * x % 7 = 9")
 
 
+def test_a_defect_is_no_interrupt(table):
+    with Results(table) as found, pytest.raises(RecursionError), found._bounded():
+        raise RecursionError
+
+
 def test_no_thread_outlives_a_query(table):
     """One that lets go of the engine while the process ends would abort it."""
     with Results(table) as found:

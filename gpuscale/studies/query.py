@@ -204,8 +204,10 @@ class Results:
         except duckdb.Error as error:
             said = str(error).partition("\n")[0][:200]
             raise InputError(f"cannot be read: {said}", field=field, place=place) from None
-        except RuntimeError:  # "Query interrupted": what a signal raised is lost
-            raise KeyboardInterrupt from None
+        except RuntimeError as error:
+            if str(error) != "Query interrupted":
+                raise
+            raise KeyboardInterrupt from None  # what the signal raised is lost
         finally:
             timer.cancel()
             timer.join()  # else its thread may be the last to let go of the engine, while the process ends
