@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 from command import gpuscale
+from goldens import COMMANDS as LISTED
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = [
-    ("plan", "--model", "llama3-8b", "--gpus", "8", "--json"),  # presets, and residuals
-    ("hardware", "show", "h100", "--toml"),
-    ("skill",),
-    ("collective", "allreduce", "--sweep", "8B..64B", "--gpus", "8", "--html", "-"),  # style and script of pages
-    ("models", "show", "lama"),  # looks through all names
+    (*LISTED["plan"], "--json"),  # presets, and residuals
+    LISTED["hardware-toml"],
+    LISTED["skill"],
+    (*LISTED["collective-sweep"], "--html", "-"),  # style and script of pages
+    LISTED["plan-bad-name"],  # looks through all names
 ]
 
 
