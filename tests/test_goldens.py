@@ -1,4 +1,4 @@
-"""Every command prints what it printed when it was last looked at; `tests/update_goldens.py` after an intended change."""
+"""Every command prints what it printed when it was last looked at: `tests/update_goldens.py` after a wanted change."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Write anew what every command of `commands.toml` prints: python tests/update_goldens.py, from the root of a checkout."""
+"""Write anew what the commands of `commands.toml` print: python tests/update_goldens.py, from the root of a clone."""
 
 import json
 
