@@ -1,8 +1,10 @@
 """Writes the reference pages while the site is built: options, JSON, rules and components, from the code itself."""
 
+import ast
 import functools
 import importlib
 import inspect
+import itertools
 import json
 import os
 import pkgutil
@@ -310,15 +312,26 @@ def is_mapping(kind, key):
 
 
 def attributes(kind):
-    """Field -> meaning, from the `Attributes` of a docstring."""
-    found, names = {}, []
-    for line in inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2].splitlines():
-        match = re.match(r" {4}([a-z_][\w, ]*): (.*)", line)
-        if match:
-            names = [name.strip() for name in match[1].split(",")]
-        for name in names:
-            found[name] = match[2] if match else f"{found[name]} {line.strip()}".rstrip()
-    return {name: re.sub(r"(?<!\.)\.$", "", text).replace("None", "null") for name, text in found.items()}
+    """Field -> meaning, from the `#:` beside or above each field; the units in brackets stay, as `None` does not."""
+    texts = beside_fields(inspect.getsourcefile(kind)).get(kind.__qualname__, {})
+    return {name: re.sub(r"(?<!\.)\.$", "", text).replace("None", "null") for name, text in texts.items()}
+
+
+@functools.cache
+def beside_fields(path):
+    """Class -> field -> what the comments that begin with `#:` say of it, of one file."""
+    source = Path(path).read_text(encoding="utf-8")
+    lines = source.splitlines()
+    found = {}
+    for kind in ast.walk(ast.parse(source)):
+        for field in getattr(kind, "body", ()) if isinstance(kind, ast.ClassDef) else ():
+            if isinstance(field, ast.AnnAssign):
+                after = lines[field.end_lineno - 1].partition("  #: ")[2]
+                before = map(str.strip, lines[field.lineno - 2 :: -1])
+                above = itertools.takewhile(lambda line: line.startswith("#: "), before)
+                text = after or " ".join(line[3:] for line in reversed(list(above)))
+                found.setdefault(kind.name, {}).update({field.target.id: text} if text else {})
+    return found
 
 
 def rules_page():

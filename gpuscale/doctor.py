@@ -56,88 +56,52 @@ EXTRAS = {
 
 @dataclass(frozen=True)
 class Topology:
-    """How the GPUs of this machine are joined.
+    """How the GPUs of this machine are joined."""
 
-    Attributes:
-        source: what said so.
-        fabric: `nvlink`, `xgmi` or `pcie`; null where it is not known.
-        links: links of one GPU to others; null where it is not known.
-        nics: network cards that serve the GPUs; null where it is not known.
-        nic_fabric: `efa` where the cards are AWS's; null where their names do not tell.
-    """
-
-    source: str
-    fabric: str | None
-    links: int | None
-    nics: int | None
-    nic_fabric: str | None = None
+    source: str  #: what said so.
+    fabric: str | None  #: `nvlink`, `xgmi` or `pcie`; null where it is not known.
+    links: int | None  #: links of one GPU to others; null where it is not known.
+    nics: int | None  #: network cards that serve the GPUs; null where it is not known.
+    nic_fabric: str | None = None  #: `efa` where the cards are AWS's; null where their names do not tell.
 
 
 @dataclass(frozen=True)
 class Match:
-    """A cluster preset with the GPUs of this machine.
+    """A cluster preset with the GPUs of this machine."""
 
-    Attributes:
-        name: name of the cluster.
-        agrees: what it has as this machine has it.
-        differs: what it has otherwise.
-    """
-
-    name: str
-    agrees: tuple[str, ...]
-    differs: tuple[str, ...]
+    name: str  #: name of the cluster.
+    agrees: tuple[str, ...]  #: what it has as this machine has it.
+    differs: tuple[str, ...]  #: what it has otherwise.
 
 
 @dataclass(frozen=True)
 class Found:
-    """A file in the working directory that commands take.
+    """A file in the working directory that commands take."""
 
-    Attributes:
-        file: its name.
-        kind: `calibration`, `cluster`, `gpu`, `plan` or `protocol`.
-        detail: what it says of itself, in words.
-    """
-
-    file: str
-    kind: str
-    detail: str
+    file: str  #: its name.
+    kind: str  #: `calibration`, `cluster`, `gpu`, `plan` or `protocol`.
+    detail: str  #: what it says of itself, in words.
 
 
 @dataclass(frozen=True)
 class Checkup:
-    """What there is on this machine to plan with.
+    """What there is on this machine to plan with."""
 
-    Attributes:
-        verdict: the result in a line.
-        tool: what listed the GPUs; null where nothing did.
-        gpus: GPUs of this machine.
-        topology: how they are joined; null where it is not known.
-        clusters: cluster presets with such GPUs, the likeliest first.
-        presets: kind -> number of presets, the user's own included.
-        own_presets: kind -> names of the user's own presets.
-        hub: folder of the Hugging Face cache.
-        models: ids in that cache that have a config.json, the first 50.
-        unread_models: id -> why a cached model cannot be planned.
-        files: files in the working directory that commands take.
-        versions: what is installed -> version.
-        extras: extra of gpuscale -> what it needs -> version, null where it is not installed.
-        notes: what is wrong or worth knowing, with options in backticks.
-    """
-
-    verdict: str
-    tool: str | None
-    gpus: tuple[Gpu, ...]
-    topology: Topology | None
-    clusters: tuple[Match, ...]
-    presets: Mapping[str, int]
-    own_presets: Mapping[str, tuple[str, ...]]
-    hub: str
-    models: tuple[str, ...]
-    unread_models: Mapping[str, str]
-    files: tuple[Found, ...]
-    versions: Mapping[str, str | None]
+    verdict: str  #: the result in a line.
+    tool: str | None  #: what listed the GPUs; null where nothing did.
+    gpus: tuple[Gpu, ...]  #: GPUs of this machine.
+    topology: Topology | None  #: how they are joined; null where it is not known.
+    clusters: tuple[Match, ...]  #: cluster presets with such GPUs, the likeliest first.
+    presets: Mapping[str, int]  #: kind -> number of presets, the user's own included.
+    own_presets: Mapping[str, tuple[str, ...]]  #: kind -> names of the user's own presets.
+    hub: str  #: folder of the Hugging Face cache.
+    models: tuple[str, ...]  #: ids in that cache that have a config.json, the first 50.
+    unread_models: Mapping[str, str]  #: id -> why a cached model cannot be planned.
+    files: tuple[Found, ...]  #: files in the working directory that commands take.
+    versions: Mapping[str, str | None]  #: what is installed -> version.
+    #: extra of gpuscale -> what it needs -> version, null where it is not installed.
     extras: Mapping[str, Mapping[str, str | None]]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  #: what is wrong or worth knowing, with options in backticks.
 
 
 @public

@@ -16,25 +16,15 @@ from gpuscale.units import GBIT
 
 
 class Power(NamedTuple):
-    """What one GPU of a job and its share of everything else draw.
+    """What one GPU of a job and its share of everything else draw."""
 
-    Attributes:
-        limit_w: power limit of the GPU [W].
-        low_load: share of it that the GPU draws while no matrix product runs.
-        busy_flops_per_s: model FLOP/s at which its matrix units are busy all the time [FLOP/s].
-        host_w: the rest of the node [W].
-        network_w: switches [W].
-        pue: power of the whole site over that of its computers.
-        gpu_w: the GPU, where that is stated [W].
-    """
-
-    limit_w: float
-    low_load: float
-    busy_flops_per_s: float
-    host_w: float
-    network_w: float
-    pue: float
-    gpu_w: float | None = None
+    limit_w: float  #: power limit of the GPU [W].
+    low_load: float  #: share of it that the GPU draws while no matrix product runs.
+    busy_flops_per_s: float  #: model FLOP/s at which its matrix units are busy all the time [FLOP/s].
+    host_w: float  #: the rest of the node [W].
+    network_w: float  #: switches [W].
+    pue: float  #: power of the whole site over that of its computers.
+    gpu_w: float | None = None  #: the GPU, where that is stated [W].
 
     def of_gpu_w(self, flops_per_s: FloatArray | float) -> FloatArray:
         """Return the power of a GPU at a rate of model FLOPs per GPU [W].

@@ -17,8 +17,8 @@ class GpuscaleError(Exception):
     """A message for the user: what is wrong, where, and a hint what to do about it.
 
     Attributes:
-        message: what is wrong; options are written by name in backticks, with a value where one is meant:
-            `seq`, `grad_dtype=bf16`. The command line shows those as the flags that they are there.
+        message: what is wrong; options are written by name in backticks, with a value where one is meant: `seq`,
+            `grad_dtype=bf16`. The command line shows those as the flags that they are there.
         field: the option whose value is wrong.
         place: the file, line or table where it stands, if it is not an option.
         hint: what to do about it, written like `message`; found when it is first read, where that takes searches.

@@ -64,33 +64,20 @@ ALL_CLUSTERS = ""
 
 @dataclass(frozen=True)
 class Option:
-    """What is declared of an option beside its type and limits.
+    """What is declared of an option beside its type and limits."""
 
-    Attributes:
-        help: what it is, in a sentence.
-        metavar: what a value looks like.
-        default: what is taken where it is not given, in words.
-        choices: the names that it takes, if only some.
-        normal: from a text to its usual spelling, or to the number that it means; refuses what cannot be read.
-        label: how a value is said in a sentence; only of options of which `plan` compares several values.
-        header: what heads its column in a comparison, if not its name.
-        assumption: the name under which the answer says what was chosen, if not its own.
-        with_unit: a number that may be written with one, such as 128k, 15T or 70GiB.
-        repeatable: may be given several times; the values are joined by commas.
-        example: two values by which lists and ranges are explained.
-    """
-
-    help: str
-    metavar: str = "N"
-    default: str = ""
-    choices: Sequence[str] = ()
+    help: str  #: what it is, in a sentence.
+    metavar: str = "N"  #: what a value looks like.
+    default: str = ""  #: what is taken where it is not given, in words.
+    choices: Sequence[str] = ()  #: the names that it takes, if only some.
+    #: from a text to its usual spelling, or to the number that it means; refuses what cannot be read.
     normal: Callable[[str], str | int] | None = None
-    label: str = ""
-    header: str = ""
-    assumption: str = ""
-    with_unit: bool = False
-    repeatable: bool = False
-    example: tuple[int, int] = (4096, 16384)
+    label: str = ""  #: how a value is said in a sentence; only of options of which `plan` compares several values.
+    header: str = ""  #: what heads its column in a comparison, if not its name.
+    assumption: str = ""  #: the name under which the answer says what was chosen, if not its own.
+    with_unit: bool = False  #: a number that may be written with one, such as 128k, 15T or 70GiB.
+    repeatable: bool = False  #: may be given several times; the values are joined by commas.
+    example: tuple[int, int] = (4096, 16384)  #: two values by which lists and ranges are explained.
 
 
 def option_of(field: FieldInfo) -> Option:

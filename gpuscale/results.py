@@ -14,94 +14,55 @@ BEATEN = "no plan among the best"
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One way to split the work, and what it is predicted to do.
+    """One way to split the work, and what it is predicted to do."""
 
-    Attributes:
-        rank: place among the plans shown, from 1; 0 for a plan that is not among them, in an answer to `why`
-            when it does not fit
-        tp: tensor-parallel degree
-        sp: sequence parallelism (norms and residuals split over the TP ranks)
-        pp: pipeline stages
-        vpp: model chunks per pipeline rank; 1 without interleaving
-        cp: context-parallel degree
-        ep: expert-parallel degree
-        etp: tensor-parallel degree inside experts
-        dp: data-parallel degree
-        zero: ZeRO stage: 0, 1, 2 or 3
-        sharding: `none` (ZeRO 0), `distopt` (1), `fsdp` (2 and 3), `hsdp` (3 within `shard_size` ranks)
-        shard_size: GPUs that share one copy of the sharded states
-        micro_batch_size: sequences per microbatch and data-parallel rank
-        global_batch_size: sequences per optimizer step
-        num_microbatches: microbatches per step and data-parallel rank
-        sequence: tokens per sequence
-        recompute: `none`, `selective:<modules>`, `selective` (a way of the framework's own) or `full:<layers per
-            stage>`
-        schedule: `none` (one stage), `1f1b` or `interleaved`; with `schedule` also `gpipe`, `zb-h1`, `zb-2p`,
-            `zb-v`, `dualpipe`
-        pipeline_layout: what `--pipeline-model-parallel-layout` of Megatron-LM has to be for these stages; null where
-            it deals the layers out so by itself, and for other frameworks
-        step_time_s: seconds per optimizer step
-        step_time_low_s: lower end of the 80 % interval (validation)
-        step_time_high_s: its upper end
-        similar_runs: published runs that are much like it
-        nearest_run: id of the one that is most like it
-        unmeasured: what it has and no published run has
-        tokens_per_s: tokens per second of the whole job
-        tokens_per_s_per_gpu: tokens per second and GPU
-        tflops_per_gpu: model TFLOP/s per GPU (1e12), by `flop_convention`
-        mfu: share of the dense peak, 0 to 1, by `flop_convention`
-        memory_gib: GiB per GPU at the fullest pipeline stage
-        memory_limit_gib: GiB per GPU that may be in use at most
-        fits: `memory_gib` is within the limit
-        fit: `fits`, `tight` (within the limit, above what fragmentation usually leaves) or `no`
-        peak_stage: the fullest stage, from 0
-        bound_by: kind of work that takes most of the step: what its largest components count as
-        exposed_comm_fraction: communication that is not hidden, as a share of the step
-        bubble_fraction: idle time of the pipeline, as a share of the step (idle / total)
-        variants: feasible plans of its family (planning, "Ranking"), of several jobs all feasible plans of its
-            job, that this one stands for; 1 with `all`
-        flop_convention: which FLOPs are counted, and against which peak
-    """
-
+    #: place among the plans shown, from 1; 0 for a plan that is not among them, in an answer to `why` when it does not
+    #: fit
     rank: int
-    tp: int
-    sp: bool
-    pp: int
-    vpp: int
-    cp: int
-    ep: int
-    etp: int
-    dp: int
-    zero: int
-    sharding: str
-    shard_size: int
-    micro_batch_size: int
-    global_batch_size: int
-    num_microbatches: int
-    sequence: int
+    tp: int  #: tensor-parallel degree
+    sp: bool  #: sequence parallelism (norms and residuals split over the TP ranks)
+    pp: int  #: pipeline stages
+    vpp: int  #: model chunks per pipeline rank; 1 without interleaving
+    cp: int  #: context-parallel degree
+    ep: int  #: expert-parallel degree
+    etp: int  #: tensor-parallel degree inside experts
+    dp: int  #: data-parallel degree
+    zero: int  #: ZeRO stage: 0, 1, 2 or 3
+    sharding: str  #: `none` (ZeRO 0), `distopt` (1), `fsdp` (2 and 3), `hsdp` (3 within `shard_size` ranks)
+    shard_size: int  #: GPUs that share one copy of the sharded states
+    micro_batch_size: int  #: sequences per microbatch and data-parallel rank
+    global_batch_size: int  #: sequences per optimizer step
+    num_microbatches: int  #: microbatches per step and data-parallel rank
+    sequence: int  #: tokens per sequence
+    #: `none`, `selective:<modules>`, `selective` (a way of the framework's own) or `full:<layers per stage>`
     recompute: str
+    #: `none` (one stage), `1f1b` or `interleaved`; with `schedule` also `gpipe`, `zb-h1`, `zb-2p`, `zb-v`, `dualpipe`
     schedule: str
+    #: what `--pipeline-model-parallel-layout` of Megatron-LM has to be for these stages; null where it deals the layers
+    #: out so by itself, and for other frameworks
     pipeline_layout: str | None
-    step_time_s: float
-    step_time_low_s: float
-    step_time_high_s: float
-    similar_runs: int
-    nearest_run: str
-    unmeasured: tuple[str, ...]
-    tokens_per_s: float
-    tokens_per_s_per_gpu: float
-    tflops_per_gpu: float
-    mfu: float
-    memory_gib: float
-    memory_limit_gib: float
-    fits: bool
-    fit: str
-    peak_stage: int
-    bound_by: str
-    exposed_comm_fraction: float
-    bubble_fraction: float
+    step_time_s: float  #: seconds per optimizer step
+    step_time_low_s: float  #: lower end of the 80 % interval (validation)
+    step_time_high_s: float  #: its upper end
+    similar_runs: int  #: published runs that are much like it
+    nearest_run: str  #: id of the one that is most like it
+    unmeasured: tuple[str, ...]  #: what it has and no published run has
+    tokens_per_s: float  #: tokens per second of the whole job
+    tokens_per_s_per_gpu: float  #: tokens per second and GPU
+    tflops_per_gpu: float  #: model TFLOP/s per GPU (1e12), by `flop_convention`
+    mfu: float  #: share of the dense peak, 0 to 1, by `flop_convention`
+    memory_gib: float  #: GiB per GPU at the fullest pipeline stage
+    memory_limit_gib: float  #: GiB per GPU that may be in use at most
+    fits: bool  #: `memory_gib` is within the limit
+    fit: str  #: `fits`, `tight` (within the limit, above what fragmentation usually leaves) or `no`
+    peak_stage: int  #: the fullest stage, from 0
+    bound_by: str  #: kind of work that takes most of the step: what its largest components count as
+    exposed_comm_fraction: float  #: communication that is not hidden, as a share of the step
+    bubble_fraction: float  #: idle time of the pipeline, as a share of the step (idle / total)
+    #: feasible plans of its family (planning, "Ranking"), of several jobs all feasible plans of its job, that this one
+    #: stands for; 1 with `all`
     variants: int
-    flop_convention: str
+    flop_convention: str  #: which FLOPs are counted, and against which peak
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON types."""
@@ -110,57 +71,35 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change that makes a layout need less memory.
+    """A change that makes a layout need less memory."""
 
-    Attributes:
-        change: option -> its new value
-        memory_gib: GiB per GPU with it
-        fit: whether it then `fits`, is `tight` or (`no`) does not
-        step_time_s: seconds per optimizer step with it
-        slower: step time over that without it, less 1
-    """
-
-    change: Mapping[str, str | int]
-    memory_gib: float
-    fit: str
-    step_time_s: float
-    slower: float
+    change: Mapping[str, str | int]  #: option -> its new value
+    memory_gib: float  #: GiB per GPU with it
+    fit: str  #: whether it then `fits`, is `tight` or (`no`) does not
+    step_time_s: float  #: seconds per optimizer step with it
+    slower: float  #: step time over that without it, less 1
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One plan with its breakdown of step time and memory.
+    """One plan with its breakdown of step time and memory."""
 
-    Attributes:
-        model: name of the model
-        cluster: name of the cluster
-        gpus: GPUs of the job
-        plan: the layout and its numbers; `rank` and `variants` are 1
-        breakdown: component -> seconds; they add up to `step_time_s`
-        memory: component -> GiB at the fullest stage; they add up to `memory_gib`
-        total_dp_comm_s: data-parallel communication before overlap, seconds per step
-        stage_memory_gib: GiB per GPU at the first, heaviest middle and last stage
-        logged_memory_gib: GiB as a log says it, by what it reads (`allocated`, `reserved`, `nvidia-smi`), at the
-            fullest stage and at rank 0
-        assumptions: as in `gpuscale.plan/1`
-        notes: as in `gpuscale.plan/1`
-        job: as in `gpuscale.plan/1`
-        remedies: where it does not fit or is tight, what makes it fit, the fastest first: single changes, else pairs
-            of changes; where none does, the one that comes nearest
-    """
-
-    model: str
-    cluster: str
-    gpus: int
-    plan: PlanRow
-    breakdown: Mapping[str, float]
-    memory: Mapping[str, float]
-    total_dp_comm_s: float
-    stage_memory_gib: tuple[float, ...]
+    model: str  #: name of the model
+    cluster: str  #: name of the cluster
+    gpus: int  #: GPUs of the job
+    plan: PlanRow  #: the layout and its numbers; `rank` and `variants` are 1
+    breakdown: Mapping[str, float]  #: component -> seconds; they add up to `step_time_s`
+    memory: Mapping[str, float]  #: component -> GiB at the fullest stage; they add up to `memory_gib`
+    total_dp_comm_s: float  #: data-parallel communication before overlap, seconds per step
+    stage_memory_gib: tuple[float, ...]  #: GiB per GPU at the first, heaviest middle and last stage
+    #: GiB as a log says it, by what it reads (`allocated`, `reserved`, `nvidia-smi`), at the fullest stage and at rank
+    #: 0
     logged_memory_gib: Mapping[str, float]
-    assumptions: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    job: Mapping[str, str | int | float] = field(default_factory=dict)
+    assumptions: Mapping[str, str] = field(default_factory=dict)  #: as in `gpuscale.plan/1`
+    notes: tuple[str, ...] = ()  #: as in `gpuscale.plan/1`
+    job: Mapping[str, str | int | float] = field(default_factory=dict)  #: as in `gpuscale.plan/1`
+    #: where it does not fit or is tight, what makes it fit, the fastest first: single changes, else pairs of changes;
+    #: where none does, the one that comes nearest
     remedies: tuple[Remedy, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -170,245 +109,152 @@ class Estimate:
 
 @dataclass(frozen=True)
 class SearchSummary:
-    """How the search went.
+    """How the search went."""
 
-    Attributes:
-        generated: layouts formed; a branch that a rule cut early counts once. It is `feasible` and all of
-            `rejected`. With `space=full`: all ways to recompute of a row that is left out
-            (`slower_than_best`, or `out_of_memory` for its states alone); what a rule cuts, once for all jobs
-            with the same layers
-        candidates: layouts whose memory and step time were computed
-        feasible: candidates that fit in memory
-        families: families of layouts among them, those that are folded under another left out
-        rejected: reason code (the rule that cut it) -> layouts
-        elapsed_s: seconds that the search took, the one value that differs from run to run; the command prints it
-            with `timing` only
-    """
-
+    #: layouts formed; a branch that a rule cut early counts once. It is `feasible` and all of `rejected`. With
+    #: `space=full`: all ways to recompute of a row that is left out (`slower_than_best`, or `out_of_memory` for its
+    #: states alone); what a rule cuts, once for all jobs with the same layers
     generated: int
-    candidates: int
-    feasible: int
-    families: int
-    rejected: Mapping[str, int]
+    candidates: int  #: layouts whose memory and step time were computed
+    feasible: int  #: candidates that fit in memory
+    families: int  #: families of layouts among them, those that are folded under another left out
+    rejected: Mapping[str, int]  #: reason code (the rule that cut it) -> layouts
+    #: seconds that the search took, the one value that differs from run to run; the command prints it with `timing`
+    #: only
     elapsed_s: float | None
 
 
 @dataclass(frozen=True)
 class WhyAnswer:
-    """The answer to `why`: where a layout the user expected stands, or why it is not there.
+    """The answer to `why`: where a layout the user expected stands, or why it is not there."""
 
-    Attributes:
-        asked: the layout as asked
-        status: `ranked`, `out_of_memory`, `out_of_host_memory` or `illegal`
-        rank: place among the families by the objective; null unless ranked
-        rank_of_all: place among all feasible candidates; null unless ranked
-        slower_than_best: step time over that of the first plan shown, less 1 (of several jobs: time per token);
-            null when illegal
-        plan: its fastest variant, or its smallest when none fits; null when illegal
-        breakdown: component -> seconds of that plan
-        best_breakdown: component -> seconds of the first plan shown
-        reasons: code -> the rule that rejects it, or how much memory it lacks
-        plain: the layout as `estimate` completes what was asked, where that does not fit or is tight; else null
-        remedies: what makes `plain` fit, as in `gpuscale.estimate/1`
-    """
-
-    asked: str
-    status: str
-    rank: int | None
-    rank_of_all: int | None
+    asked: str  #: the layout as asked
+    status: str  #: `ranked`, `out_of_memory`, `out_of_host_memory` or `illegal`
+    rank: int | None  #: place among the families by the objective; null unless ranked
+    rank_of_all: int | None  #: place among all feasible candidates; null unless ranked
+    #: step time over that of the first plan shown, less 1 (of several jobs: time per token); null when illegal
     slower_than_best: float | None
-    plan: PlanRow | None
-    breakdown: Mapping[str, float]
-    best_breakdown: Mapping[str, float]
-    reasons: Mapping[str, str]
+    plan: PlanRow | None  #: its fastest variant, or its smallest when none fits; null when illegal
+    breakdown: Mapping[str, float]  #: component -> seconds of that plan
+    best_breakdown: Mapping[str, float]  #: component -> seconds of the first plan shown
+    reasons: Mapping[str, str]  #: code -> the rule that rejects it, or how much memory it lacks
+    #: the layout as `estimate` completes what was asked, where that does not fit or is tight; else null
     plain: PlanRow | None = None
-    remedies: tuple[Remedy, ...] = ()
+    remedies: tuple[Remedy, ...] = ()  #: what makes `plain` fit, as in `gpuscale.estimate/1`
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How a plan stands to the fastest.
+    """How a plan stands to the fastest."""
 
-    Attributes:
-        rank: of the plan.
-        behind: step time over the fastest's, minus 1.
-        tie_window: up to which the model cannot tell the two apart: less for plans that are alike.
-        tied: `behind` is within it.
-    """
-
-    rank: int
-    behind: float
-    tie_window: float
-    tied: bool
+    rank: int  #: of the plan.
+    behind: float  #: step time over the fastest's, minus 1.
+    tie_window: float  #: up to which the model cannot tell the two apart: less for plans that are alike.
+    tied: bool  #: `behind` is within it.
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Why the first plan is the first.
+    """Why the first plan is the first."""
 
-    Attributes:
-        rule: the order of plans, in words
-        reason: what the first plan has over the fastest; empty where it is the fastest
-        fastest: the plan with the least predicted step time
-        standings: one per plan shown
-    """
-
-    rule: str
-    reason: str
-    fastest: PlanRow
-    standings: tuple[Standing, ...]
+    rule: str  #: the order of plans, in words
+    reason: str  #: what the first plan has over the fastest; empty where it is the fastest
+    fastest: PlanRow  #: the plan with the least predicted step time
+    standings: tuple[Standing, ...]  #: one per plan shown
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Something that may be other than predicted.
+    """Something that may be other than predicted."""
 
-    Attributes:
-        name, meaning: what a factor multiplies.
-        worst: the factor that one in ten cases exceeds.
-        source: where that comes from.
-    """
-
-    name: str
-    meaning: str
-    worst: float
-    source: str
+    name: str  #: what a factor multiplies.
+    meaning: str  #: what a factor multiplies.
+    worst: float  #: the factor that one in ten cases exceeds.
+    source: str  #: where that comes from.
 
 
 @dataclass(frozen=True)
 class RobustPlan:
-    """What may become of a plan.
+    """What may become of a plan."""
 
-    Attributes:
-        rank: of the plan.
-        p10_s, median_s, p90_s: step times that 10, 50 and 90 % of the cases stay within.
-        fits: chance that it fits, as far as predicted memory is off.
-        losses: condition -> step time at its `worst` over that predicted, minus 1.
-        most_hurt_by: the condition by which it loses most beyond what every plan shown loses.
-    """
-
-    rank: int
-    p10_s: float
-    median_s: float
-    p90_s: float
-    fits: float
-    losses: Mapping[str, float]
-    most_hurt_by: str
+    rank: int  #: of the plan.
+    p10_s: float  #: step times that 10, 50 and 90 % of the cases stay within.
+    median_s: float  #: step times that 10, 50 and 90 % of the cases stay within.
+    p90_s: float  #: step times that 10, 50 and 90 % of the cases stay within.
+    fits: float  #: chance that it fits, as far as predicted memory is off.
+    losses: Mapping[str, float]  #: condition -> step time at its `worst` over that predicted, minus 1.
+    most_hurt_by: str  #: the condition by which it loses most beyond what every plan shown loses.
 
 
 @dataclass(frozen=True)
 class Turn:
-    """How far one condition may change before the plan that is predicted to be best no longer is.
+    """How far one condition may change before the plan that is predicted to be best no longer is."""
 
-    Attributes:
-        condition: name.
-        factor: from here on another plan is ahead by more than the order allows; the end of what was looked at where
-            the choice holds.
-        plan: the plan that is ahead there, as predicted without the change; None where the choice holds.
-    """
-
-    condition: str
+    condition: str  #: name.
+    #: from here on another plan is ahead by more than the order allows; the end of what was looked at where the choice
+    #: holds.
     factor: float
-    plan: PlanRow | None
+    plan: PlanRow | None  #: the plan that is ahead there, as predicted without the change; None where the choice holds.
 
 
 @dataclass(frozen=True)
 class RobustAnswer:
-    """Plans under other conditions than predicted, ranked by their worst decile.
+    """Plans under other conditions than predicted, ranked by their worst decile."""
 
-    Attributes:
-        samples: cases: combinations of all conditions
-        scored: plans that were evaluated in each
-        conditions: what may be other than predicted
-        plans: one per plan shown
-        predicted: the first choice if all is as predicted
-        turns: how far conditions may change before it is no longer the choice
-    """
-
-    samples: int
-    scored: int
-    conditions: tuple[Condition, ...]
-    plans: tuple[RobustPlan, ...]
-    predicted: PlanRow
-    turns: tuple[Turn, ...]
+    samples: int  #: cases: combinations of all conditions
+    scored: int  #: plans that were evaluated in each
+    conditions: tuple[Condition, ...]  #: what may be other than predicted
+    plans: tuple[RobustPlan, ...]  #: one per plan shown
+    predicted: PlanRow  #: the first choice if all is as predicted
+    turns: tuple[Turn, ...]  #: how far conditions may change before it is no longer the choice
 
 
 @dataclass(frozen=True)
 class VariantRow:
-    """One of the jobs that were compared.
+    """One of the jobs that were compared."""
 
-    Attributes:
-        choice: what sets the job apart: option -> value, of those that are compared
-        candidates: layouts whose memory and step time were computed
-        feasible: those that fit and meet the constraints
-        best: what its best plan by the objective has: `step_time_s`, `tokens_per_s`, `mfu`, `memory_gib`, and
-            what `values` of a plan has; empty without one, of a frontier, and of a job that was given up
-        reason: why it has no plan, or `no plan among the best` where it was given up (`space=full`)
-    """
-
-    choice: Mapping[str, str | int]
-    candidates: int
-    feasible: int
+    choice: Mapping[str, str | int]  #: what sets the job apart: option -> value, of those that are compared
+    candidates: int  #: layouts whose memory and step time were computed
+    feasible: int  #: those that fit and meet the constraints
+    #: what its best plan by the objective has: `step_time_s`, `tokens_per_s`, `mfu`, `memory_gib`, and what `values` of
+    #: a plan has; empty without one, of a frontier, and of a job that was given up
     best: Mapping[str, float]
-    reason: str | None
+    reason: str | None  #: why it has no plan, or `no plan among the best` where it was given up (`space=full`)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is said of plans beyond their own job.
+    """What is said of plans beyond their own job."""
 
-    Attributes:
-        objectives: what the plans are ranked by; several name the axes of a Pareto frontier.
-        bounds: constraints by name, in the unit of what they bound.
-        variants: the jobs compared, in the order in which they were tried.
-        of_plan: for each plan the index of its job in `variants`.
-        values: for each plan what it is worth: name with unit -> value.
-        frontier_size: plans on the frontier; 0 of a ranking.
-    """
-
-    objectives: tuple[str, ...]
-    bounds: Mapping[str, float]
-    variants: tuple[VariantRow, ...]
-    of_plan: tuple[int, ...]
-    values: tuple[Mapping[str, float], ...]
-    frontier_size: int = 0
+    objectives: tuple[str, ...]  #: what the plans are ranked by; several name the axes of a Pareto frontier.
+    bounds: Mapping[str, float]  #: constraints by name, in the unit of what they bound.
+    variants: tuple[VariantRow, ...]  #: the jobs compared, in the order in which they were tried.
+    of_plan: tuple[int, ...]  #: for each plan the index of its job in `variants`.
+    values: tuple[Mapping[str, float], ...]  #: for each plan what it is worth: name with unit -> value.
+    frontier_size: int = 0  #: plans on the frontier; 0 of a ranking.
 
 
 @dataclass(frozen=True)
 class PlanResult:
-    """What `plan` found.
+    """What `plan` found."""
 
-    Attributes:
-        model: name of the model
-        cluster: name of the cluster
-        gpus: GPUs of the job
-        plans: the best plans, by rank; `top` of them at most
-        estimates: the same plans with their breakdowns of step time and memory.
-        search: how the search went
-        assumptions: what was chosen, by a default or by an option, in words
-        notes: what a reader should know: an extended fabric, an unusually long sequence
-        why: the answer to `why`
-        job: options that make the same job again: model, cluster, GPUs, precision with its recipe, framework,
-            dtypes, offload, ..., as a plan file has them
-        compared: what several jobs were compared by, or what was asked beside step time and memory; `cluster`,
-            `gpus`, `assumptions`, `notes` and `job` are then those of the first plan.
-        choice: why the first plan is the first; left out where plans are ranked by memory
-        robust: with `robust`: what may become of the plans
-    """
-
-    model: str
-    cluster: str
-    gpus: int
-    plans: tuple[PlanRow, ...]
-    estimates: tuple[Estimate, ...]
-    search: SearchSummary
-    assumptions: Mapping[str, str]
-    notes: tuple[str, ...] = ()
-    why: WhyAnswer | None = None
+    model: str  #: name of the model
+    cluster: str  #: name of the cluster
+    gpus: int  #: GPUs of the job
+    plans: tuple[PlanRow, ...]  #: the best plans, by rank; `top` of them at most
+    estimates: tuple[Estimate, ...]  #: the same plans with their breakdowns of step time and memory.
+    search: SearchSummary  #: how the search went
+    assumptions: Mapping[str, str]  #: what was chosen, by a default or by an option, in words
+    notes: tuple[str, ...] = ()  #: what a reader should know: an extended fabric, an unusually long sequence
+    why: WhyAnswer | None = None  #: the answer to `why`
+    #: options that make the same job again: model, cluster, GPUs, precision with its recipe, framework, dtypes,
+    #: offload, ..., as a plan file has them
     job: Mapping[str, str | int | float] = field(default_factory=dict)
+    #: what several jobs were compared by, or what was asked beside step time and memory; `cluster`, `gpus`,
+    #: `assumptions`, `notes` and `job` are then those of the first plan.
     compared: Comparison | None = None
-    choice: Choice | None = None
-    robust: RobustAnswer | None = None
+    choice: Choice | None = None  #: why the first plan is the first; left out where plans are ranked by memory
+    robust: RobustAnswer | None = None  #: with `robust`: what may become of the plans
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale.plan/1`."""

@@ -28,82 +28,49 @@ DEFAULT_EP = 64
 
 @dataclass(frozen=True)
 class LevelRoofline:
-    """Thresholds when data parallelism spans one level and all below it; tokens per GPU and step.
+    """Thresholds when data parallelism spans one level and all below it; tokens per GPU and step."""
 
-    Attributes:
-        level: name of the level.
-        gpus: GPUs under it.
-        allreduce_bytes_per_s: AllReduce bandwidth with in-network reduction, unsharded gradients [bytes/s].
-        adds: every level up to this one adds in the network, so that `dp_tokens` is what the hardware does.
-        dp_tokens: data parallelism, AllReduce with in-network reduction: C / 2W.
-        dp_tokens_without_sharp: the same with ReduceScatter and AllGather: C / W.
-        fsdp_tokens: ZeRO-3 / FSDP, which gains nothing from in-network reduction: C / W.
-        moe_dp_tokens: data parallelism of a mixture of experts: E C / (2 k W), W that of an array split EP ways; None
-            for dense models and where the expert-parallel group fills the level.
-        moe_fsdp_tokens: the same with FSDP, twice that.
-        outer_dp_tokens: data parallelism across this level alone, the level below filled by model parallelism.
-    """
-
-    level: str
-    gpus: int
-    allreduce_bytes_per_s: float
-    adds: bool
-    dp_tokens: float
-    dp_tokens_without_sharp: float
-    fsdp_tokens: float
+    level: str  #: name of the level.
+    gpus: int  #: GPUs under it.
+    allreduce_bytes_per_s: float  #: AllReduce bandwidth with in-network reduction, unsharded gradients [bytes/s].
+    adds: bool  #: every level up to this one adds in the network, so that `dp_tokens` is what the hardware does.
+    dp_tokens: float  #: data parallelism, AllReduce with in-network reduction: C / 2W.
+    dp_tokens_without_sharp: float  #: the same with ReduceScatter and AllGather: C / W.
+    fsdp_tokens: float  #: ZeRO-3 / FSDP, which gains nothing from in-network reduction: C / W.
+    #: data parallelism of a mixture of experts: E C / (2 k W), W that of an array split EP ways; None for dense models
+    #: and where the expert-parallel group fills the level.
     moe_dp_tokens: float | None
-    moe_fsdp_tokens: float | None
+    moe_fsdp_tokens: float | None  #: the same with FSDP, twice that.
+    #: data parallelism across this level alone, the level below filled by model parallelism.
     outer_dp_tokens: float | None
 
 
 @dataclass(frozen=True)
 class ClusterRoofline:
-    """All thresholds of one model on one cluster.
+    """All thresholds of one model on one cluster."""
 
-    Attributes:
-        cluster: name of the cluster.
-        gpu: name of its GPU.
-        precision: precision of the peak.
-        peak_flops_per_s: dense peak of one GPU [FLOP/s].
-        node_gpus: GPUs of the innermost level.
-        node_egress_bytes_per_s: its bandwidth per GPU and direction [bytes/s].
-        tp_divisor: F / Y above which tensor parallelism in the innermost level is bound by compute.
-        max_tp: F / tp_divisor, the degree up to which that holds for the model's F.
-        ep: expert-parallel degree that is assumed; None for dense models.
-        ep_units: innermost-level units (nodes) that the expert-parallel group spans.
-        levels: thresholds per level, innermost first; a level of one GPU has none.
-    """
-
-    cluster: str
-    gpu: str
-    precision: str
-    peak_flops_per_s: float
-    node_gpus: int
-    node_egress_bytes_per_s: float
-    tp_divisor: float
-    max_tp: float
-    ep: int | None
-    ep_units: int | None
-    levels: tuple[LevelRoofline, ...]
+    cluster: str  #: name of the cluster.
+    gpu: str  #: name of its GPU.
+    precision: str  #: precision of the peak.
+    peak_flops_per_s: float  #: dense peak of one GPU [FLOP/s].
+    node_gpus: int  #: GPUs of the innermost level.
+    node_egress_bytes_per_s: float  #: its bandwidth per GPU and direction [bytes/s].
+    tp_divisor: float  #: F / Y above which tensor parallelism in the innermost level is bound by compute.
+    max_tp: float  #: F / tp_divisor, the degree up to which that holds for the model's F.
+    ep: int | None  #: expert-parallel degree that is assumed; None for dense models.
+    ep_units: int | None  #: innermost-level units (nodes) that the expert-parallel group spans.
+    levels: tuple[LevelRoofline, ...]  #: thresholds per level, innermost first; a level of one GPU has none.
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """The thresholds of one model on several clusters, side by side.
+    """The thresholds of one model on several clusters, side by side."""
 
-    Attributes:
-        model: name of the model.
-        ffn: F, width of the MLP that tensor parallelism splits (routed and shared experts that a token visits).
-        experts: routed experts; None for dense models.
-        top_k: routed experts per token; None for dense models.
-        clusters: thresholds per cluster, as asked.
-    """
-
-    model: str
-    ffn: int
-    experts: int | None
-    top_k: int | None
-    clusters: tuple[ClusterRoofline, ...]
+    model: str  #: name of the model.
+    ffn: int  #: F, width of the MLP that tensor parallelism splits (routed and shared experts that a token visits).
+    experts: int | None  #: routed experts; None for dense models.
+    top_k: int | None  #: routed experts per token; None for dense models.
+    clusters: tuple[ClusterRoofline, ...]  #: thresholds per cluster, as asked.
 
 
 def allreduce_bytes_per_s(cluster: ClusterSpec, level: int, model_parallel: int = 1) -> float:

@@ -82,20 +82,13 @@ UNLIKE_NODES = "nodes of unlike GPUs"
 
 
 class Evidence(NamedTuple):
-    """What published runs say of a prediction.
+    """What published runs say of a prediction."""
 
-    Attributes:
-        low, high: interval for measured / predicted step time.
-        similar: runs within `SIMILAR`.
-        nearest: id of the nearest run.
-        unmeasured: what this prediction has and no run has.
-    """
-
-    low: float
-    high: float
-    similar: int
-    nearest: str
-    unmeasured: tuple[str, ...]
+    low: float  #: interval for measured / predicted step time.
+    high: float  #: interval for measured / predicted step time.
+    similar: int  #: runs within `SIMILAR`.
+    nearest: str  #: id of the nearest run.
+    unmeasured: tuple[str, ...]  #: what this prediction has and no run has.
 
 
 def evidence(
@@ -134,21 +127,13 @@ def narrowed(found: Evidence, half: float) -> Evidence:
 
 
 class _Known(NamedTuple):
-    """The runs whose step time was measured, K of them.
+    """The runs whose step time was measured, K of them."""
 
-    Attributes:
-        size: absolute log(measured / predicted step time), shape (K,).
-        families: of each run, shape (K,).
-        ids: of the runs.
-        family_by_key: family of the run with a key.
-        columns: what the runs are like.
-    """
-
-    size: FloatArray
-    families: npt.NDArray[np.str_]
-    ids: list[str]
-    family_by_key: dict[str, str]
-    columns: Columns
+    size: FloatArray  #: absolute log(measured / predicted step time), shape (K,).
+    families: npt.NDArray[np.str_]  #: of each run, shape (K,).
+    ids: list[str]  #: of the runs.
+    family_by_key: dict[str, str]  #: family of the run with a key.
+    columns: Columns  #: what the runs are like.
 
 
 @cache
@@ -224,38 +209,24 @@ RESIDUALS = cast(Path, resources.files("gpuscale") / "residuals.csv")
 
 
 class Features(NamedTuple):
-    """What a run is like, from its inputs and its predicted breakdown.
+    """What a run is like, from its inputs and its predicted breakdown."""
 
-    Attributes:
-        key: job and layout in a line; equal keys are the same run.
-        profile: rule set of the framework.
-        architecture: of the GPU; one whose GEMMs are a guesstimate is not like those of its generation.
-        low_precision: GEMMs below 16 bits.
-        tp_across_nodes: tensor parallelism reaches beyond the node.
-        offload: states or activations are kept in host memory.
-        vendor: of the GPU.
-        network: fabric of the outermost level in use; `none` inside one box or rack.
-        log_size: log10 of 12 x hidden^2 x layers, the parameters of a plain dense model of this width and depth.
-        log_gpus, log_vpp, log_sequence: log10 of the GPUs, of the model chunks per pipeline rank, of the sequence.
-        launch, communication, bubble: shares of the predicted step.
-    """
-
-    key: str
-    profile: str
-    architecture: str
+    key: str  #: job and layout in a line; equal keys are the same run.
+    profile: str  #: rule set of the framework.
+    architecture: str  #: of the GPU; one whose GEMMs are a guesstimate is not like those of its generation.
     moe: bool
-    low_precision: bool
-    tp_across_nodes: bool
-    offload: bool
-    vendor: str
-    network: str
-    log_size: float
-    log_gpus: float
-    log_vpp: float
-    log_sequence: float
-    launch: float
-    communication: float
-    bubble: float
+    low_precision: bool  #: GEMMs below 16 bits.
+    tp_across_nodes: bool  #: tensor parallelism reaches beyond the node.
+    offload: bool  #: states or activations are kept in host memory.
+    vendor: str  #: of the GPU.
+    network: str  #: fabric of the outermost level in use; `none` inside one box or rack.
+    log_size: float  #: log10 of 12 x hidden^2 x layers, the parameters of a plain dense model of this width and depth.
+    log_gpus: float  #: log10 of the GPUs, of the model chunks per pipeline rank, of the sequence.
+    log_vpp: float  #: log10 of the GPUs, of the model chunks per pipeline rank, of the sequence.
+    log_sequence: float  #: log10 of the GPUs, of the model chunks per pipeline rank, of the sequence.
+    launch: float  #: shares of the predicted step.
+    communication: float  #: shares of the predicted step.
+    bubble: float  #: shares of the predicted step.
 
     @property
     def software(self) -> str:
@@ -269,17 +240,12 @@ TYPES = get_type_hints(Features)
 
 
 class Residual(NamedTuple):
-    """A published run and how far the model was off.
-
-    Attributes:
-        log_ratio: log(measured / predicted step time), None where the step was not measured.
-        mem_ratio: measured over predicted memory, None where memory was not measured.
-    """
+    """A published run and how far the model was off."""
 
     id: str
     features: Features
-    log_ratio: float | None
-    mem_ratio: float | None
+    log_ratio: float | None  #: log(measured / predicted step time), None where the step was not measured.
+    mem_ratio: float | None  #: measured over predicted memory, None where memory was not measured.
 
 
 def family_of(run: str) -> str:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.specs.job import RULE_SETS
 from gpuscale.steptime.components import BOUNDS, COMPONENTS
+from gpuscale.units import unit_of
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -49,6 +51,17 @@ def tables(text):
 
 def column(rows, index=0):
     return [row[index].strip("`") for row in rows]
+
+
+def test_every_field_of_a_spec_is_described_and_in_si(generate):
+    specs = [
+        kind for kind in generate.described() if kind.__module__.startswith("gpuscale.specs.") and is_dataclass(kind)
+    ]
+    assert len(specs) > 20
+    for kind in specs:
+        names = [field.name for field in fields(kind)]
+        assert list(generate.attributes(kind)) == names
+        assert not [name for name in names if unit_of(name)[1] != 1]  # units other than SI are for keys of files
 
 
 def test_every_json_key_has_a_type_and_a_meaning(generate):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import tomllib
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,11 +20,7 @@ from gpuscale.presets.frameworks import framework_file, load_framework
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.presets.models import load_model
 from gpuscale.presets.tables import Table
-from gpuscale.specs import cluster as cluster_specs
-from gpuscale.specs import gpu as gpu_specs
-from gpuscale.specs import job as job_specs
-from gpuscale.specs import model as model_specs
-from gpuscale.units import KIB, MIB, US, unit_of
+from gpuscale.units import KIB, MIB, US
 
 PRESETS = Path(__file__).parents[1] / "presets"
 
@@ -333,19 +328,3 @@ def test_every_setting_of_a_framework_has_a_source(name):
     }
     assert settings <= sourced
     assert sourced <= set(profile)
-
-
-SPECS = [
-    kind
-    for module in (cluster_specs, gpu_specs, job_specs, model_specs)
-    for kind in vars(module).values()
-    if isinstance(kind, type) and is_dataclass(kind) and kind.__module__ == module.__name__
-]
-
-
-@pytest.mark.parametrize("kind", SPECS, ids=lambda kind: kind.__name__)
-def test_every_field_of_a_spec_is_described_and_in_si(kind: type) -> None:
-    doc = inspect.getdoc(kind) or ""
-    described = re.findall(r"^    (\w+): ", doc.partition("Attributes:\n")[2], re.MULTILINE)
-    assert sorted(described) == sorted(field.name for field in fields(kind))
-    assert not [name for name in described if unit_of(name)[1] != 1]  # units other than SI are for keys of files

@@ -29,35 +29,20 @@ CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 
 
 class FlopsPerToken(NamedTuple):
-    """FLOPs per token [FLOP/token] of one pass; each item is a number or an array over sequence lengths.
+    """FLOPs per token [FLOP/token] of one pass; each item is a number or an array over sequence lengths."""
 
-    Attributes:
-        qkv: query, key and value projections (with latent attention: all down- and up-projections).
-        attention_core: query x key and attention x value, by the convention of the call.
-        attention_output: output projection.
-        indexer: choice of keys in DeepSeek sparse attention: its projections and scores.
-        state_space: a state space in the place of attention: projections, convolution and recurrence.
-        mlp: dense feed-forward blocks.
-        router: router and shared-expert gate.
-        routed_experts: the `top_k` experts that a token visits.
-        shared_experts: the experts that every token visits.
-        expert_latent: projections into and out of the latent width of the routed experts.
-        lm_head: logits.
-        mtp: multi-token-prediction modules that training runs have, with their logits.
-    """
-
-    qkv: Number
-    attention_core: Number
-    attention_output: Number
-    indexer: Number
-    state_space: Number
-    mlp: Number
-    router: Number
-    routed_experts: Number
-    shared_experts: Number
-    expert_latent: Number
-    lm_head: Number = 0.0
-    mtp: Number = 0.0
+    qkv: Number  #: query, key and value projections (with latent attention: all down- and up-projections).
+    attention_core: Number  #: query x key and attention x value, by the convention of the call.
+    attention_output: Number  #: output projection.
+    indexer: Number  #: choice of keys in DeepSeek sparse attention: its projections and scores.
+    state_space: Number  #: a state space in the place of attention: projections, convolution and recurrence.
+    mlp: Number  #: dense feed-forward blocks.
+    router: Number  #: router and shared-expert gate.
+    routed_experts: Number  #: the `top_k` experts that a token visits.
+    shared_experts: Number  #: the experts that every token visits.
+    expert_latent: Number  #: projections into and out of the latent width of the routed experts.
+    lm_head: Number = 0.0  #: logits.
+    mtp: Number = 0.0  #: multi-token-prediction modules that training runs have, with their logits.
 
     @property
     def total(self) -> Number:

@@ -23,28 +23,19 @@ Split = Literal["column", "row", "replicated"]
 
 @dataclass(frozen=True)
 class Linear:
-    """One weight matrix (or one of `count` equal ones) of a layer.
-
-    Attributes:
-        inputs: width of the input.
-        outputs: width of the output, without the key and value heads below.
-        split: how it is cut over the tensor-parallel (for experts: expert-tensor-parallel) group.
-        kv_heads: key/value heads whose projections are fused behind `outputs`; when TP exceeds their number they
-            are replicated rather than cut.
-        kv_width: width of one key head plus one value head.
-        bias: whether there is a bias as wide as the output.
-        module: `attention`, `indexer`, `state_space`, `mlp`, `router`, `experts`, `shared_experts`, `expert_latent` or
-            `mtp`.
-    """
+    """One weight matrix (or one of `count` equal ones) of a layer."""
 
     name: str
+    #: `attention`, `indexer`, `state_space`, `mlp`, `router`, `experts`, `shared_experts`, `expert_latent` or `mtp`.
     module: str
-    inputs: int
-    outputs: int
-    split: Split
+    inputs: int  #: width of the input.
+    outputs: int  #: width of the output, without the key and value heads below.
+    split: Split  #: how it is cut over the tensor-parallel (for experts: expert-tensor-parallel) group.
+    #: key/value heads whose projections are fused behind `outputs`; when TP exceeds their number they are replicated
+    #: rather than cut.
     kv_heads: int = 0
-    kv_width: int = 0
-    bias: bool = False
+    kv_width: int = 0  #: width of one key head plus one value head.
+    bias: bool = False  #: whether there is a bias as wide as the output.
     count: int = 1
 
     @property
@@ -234,39 +225,23 @@ def _indexer_norm(attention: AttentionSpec) -> int:
 
 
 class LayerParameters(NamedTuple):
-    """Parameters of one layer.
+    """Parameters of one layer."""
 
-    Attributes:
-        attention: projection matrices of attention (with latent attention: all five or, without query rank, four).
-        indexer: indexer of DeepSeek sparse attention, with its norm.
-        state_space: projections, convolution, decays and norm of a state space in the place of attention.
-        qk_norm: norm weights on queries and keys, or on the two compressed vectors of latent attention.
-        mlp: matrices of the dense feed-forward block.
-        router: router matrix and its bias, gate of the shared expert.
-        routed_experts: all routed experts with their biases.
-        shared_experts: experts that every token visits.
-        expert_latent: projections into and out of the latent width of the routed experts.
-        joint: projection at the entry of a multi-token-prediction module.
-        norms: norm weights of width `hidden`, with their biases.
-        biases: biases of the attention and dense MLP projections, attention sinks.
-        routed_experts_per_token: the part of `routed_experts` that one token uses.
-        tp_replicated: the part of `dense_params` that tensor parallelism leaves whole on every rank: norms, router,
-            output biases, the compressions of latent attention, indexer and latent projections (as Megatron-LM does).
-    """
-
-    attention: int
-    indexer: int
-    state_space: int
-    qk_norm: int
-    mlp: int
-    router: int
-    routed_experts: int
-    shared_experts: int
-    expert_latent: int
-    joint: int
-    norms: int
-    biases: int
-    routed_experts_per_token: int
+    attention: int  #: projection matrices of attention (with latent attention: all five or, without query rank, four).
+    indexer: int  #: indexer of DeepSeek sparse attention, with its norm.
+    state_space: int  #: projections, convolution, decays and norm of a state space in the place of attention.
+    qk_norm: int  #: norm weights on queries and keys, or on the two compressed vectors of latent attention.
+    mlp: int  #: matrices of the dense feed-forward block.
+    router: int  #: router matrix and its bias, gate of the shared expert.
+    routed_experts: int  #: all routed experts with their biases.
+    shared_experts: int  #: experts that every token visits.
+    expert_latent: int  #: projections into and out of the latent width of the routed experts.
+    joint: int  #: projection at the entry of a multi-token-prediction module.
+    norms: int  #: norm weights of width `hidden`, with their biases.
+    biases: int  #: biases of the attention and dense MLP projections, attention sinks.
+    routed_experts_per_token: int  #: the part of `routed_experts` that one token uses.
+    #: the part of `dense_params` that tensor parallelism leaves whole on every rank: norms, router, output biases, the
+    #: compressions of latent attention, indexer and latent projections (as Megatron-LM does).
     tp_replicated: int
 
     @property
@@ -288,25 +263,15 @@ class LayerParameters(NamedTuple):
 
 
 class ModelParameters(NamedTuple):
-    """Parameters of a model.
+    """Parameters of a model."""
 
-    Attributes:
-        embedding: the token embedding, vocab x hidden.
-        positions: the learned position embedding; 0 with rotary positions.
-        kinds: one entry per layer kind, in the order of `ModelSpec.kinds`.
-        counts: layers of each kind.
-        final_norm: norm after the last layer.
-        lm_head: output matrix and bias; the matrix counts 0 when tied to the embedding.
-        mtp: all multi-token-prediction modules, without the embedding and head they share; not part of `total`.
-    """
-
-    embedding: int
-    positions: int
-    kinds: tuple[LayerParameters, ...]
-    counts: tuple[int, ...]
-    final_norm: int
-    lm_head: int
-    mtp: int
+    embedding: int  #: the token embedding, vocab x hidden.
+    positions: int  #: the learned position embedding; 0 with rotary positions.
+    kinds: tuple[LayerParameters, ...]  #: one entry per layer kind, in the order of `ModelSpec.kinds`.
+    counts: tuple[int, ...]  #: layers of each kind.
+    final_norm: int  #: norm after the last layer.
+    lm_head: int  #: output matrix and bias; the matrix counts 0 when tied to the embedding.
+    mtp: int  #: all multi-token-prediction modules, without the embedding and head they share; not part of `total`.
 
     @property
     def layers(self) -> int:

@@ -18,49 +18,29 @@ from gpuscale.specs.cluster import ClusterSpec
 
 @dataclass(frozen=True)
 class Compared:
-    """One size of a log beside its prediction.
+    """One size of a log beside its prediction."""
 
-    Attributes:
-        bytes: as the benchmark counts them.
-        measured_time_s: the median where a size was measured again [s].
-        predicted_time_s: of that group alone [s].
-        ratio: predicted over measured.
-        time_low_s, time_high_s: the 80 % interval of the prediction [s].
-        algorithm: and protocol that the model chooses.
-    """
-
-    bytes: int
-    measured_time_s: float
-    predicted_time_s: float
-    ratio: float
-    time_low_s: float
-    time_high_s: float
-    algorithm: str
+    bytes: int  #: as the benchmark counts them.
+    measured_time_s: float  #: the median where a size was measured again [s].
+    predicted_time_s: float  #: of that group alone [s].
+    ratio: float  #: predicted over measured.
+    time_low_s: float  #: the 80 % interval of the prediction [s].
+    time_high_s: float  #: the 80 % interval of the prediction [s].
+    algorithm: str  #: and protocol that the model chooses.
 
 
 @dataclass(frozen=True)
 class Against:
-    """What a log measured of one operation over one group, beside the model.
+    """What a log measured of one operation over one group, beside the model."""
 
-    Attributes:
-        op: the operation.
-        gpus: GPUs of the group.
-        group_stride: GPUs from one member to the next.
-        level: outermost level that the group crosses.
-        cluster: name of the cluster that was predicted.
-        median_error: median of |ratio - 1| over the sizes.
-        inside: share of the sizes whose measured time lies in the interval.
-        sizes: one per size, rising.
-    """
-
-    op: str
-    gpus: int
-    group_stride: int
-    level: str
-    cluster: str
-    median_error: float
-    inside: float
-    sizes: tuple[Compared, ...]
+    op: str  #: the operation.
+    gpus: int  #: GPUs of the group.
+    group_stride: int  #: GPUs from one member to the next.
+    level: str  #: outermost level that the group crosses.
+    cluster: str  #: name of the cluster that was predicted.
+    median_error: float  #: median of |ratio - 1| over the sizes.
+    inside: float  #: share of the sizes whose measured time lies in the interval.
+    sizes: tuple[Compared, ...]  #: one per size, rising.
 
 
 def compare_log(

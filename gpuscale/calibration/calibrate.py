@@ -94,41 +94,26 @@ class ErrorRow:
 
 @dataclass(frozen=True)
 class Fit:
-    """One curve and what it is worth.
+    """One curve and what it is worth."""
 
-    Attributes:
-        curve: what goes into the cluster file.
-        latency_s: time of the smallest size, where that is at most `LATENCY_BYTES`; None otherwise [s].
-        efficiency: ideal time / measured time at the largest size.
-        residuals: the sizes it was held to.
-    """
-
-    curve: CalibrationSpec
-    latency_s: float | None
-    efficiency: float
-    residuals: tuple[Residual, ...]
+    curve: CalibrationSpec  #: what goes into the cluster file.
+    latency_s: float | None  #: time of the smallest size, where that is at most `LATENCY_BYTES`; None otherwise [s].
+    efficiency: float  #: ideal time / measured time at the largest size.
+    residuals: tuple[Residual, ...]  #: the sizes it was held to.
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What logs say about a cluster.
+    """What logs say about a cluster."""
 
-    Attributes:
-        cluster: with the new curves.
-        fits: one per level, operation and group, with the errors at all sizes measured.
-        held_out: the same fitted on every other size, with the errors at the rest; empty unless asked for.
-        logs, rows: files and rows of results used.
-        notes: what a reader should know: rows left out, numbers taken for granted.
-        left_out: logs of which nothing could be used, with the reason.
-    """
-
-    cluster: ClusterSpec
-    fits: tuple[Fit, ...]
+    cluster: ClusterSpec  #: with the new curves.
+    fits: tuple[Fit, ...]  #: one per level, operation and group, with the errors at all sizes measured.
+    #: the same fitted on every other size, with the errors at the rest; empty unless asked for.
     held_out: tuple[Fit, ...]
-    logs: int
-    rows: int
-    notes: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
+    logs: int  #: files and rows of results used.
+    rows: int  #: files and rows of results used.
+    notes: tuple[str, ...]  #: what a reader should know: rows left out, numbers taken for granted.
+    left_out: tuple[str, ...] = ()  #: logs of which nothing could be used, with the reason.
 
 
 @public

@@ -20,19 +20,12 @@ from gpuscale.specs.job import JobSpec, RuntimeSpec
 
 
 class Factor(NamedTuple):
-    """One factor.
+    """One factor."""
 
-    Attributes:
-        meaning: what its value is of what is predicted.
-        prior: standard deviation of its log before anything is measured.
-        speed: times are divided by it, not multiplied.
-        holds_for: `gpu`, `cluster` or `framework`: it holds where that is the same.
-    """
-
-    meaning: str
-    prior: float
-    speed: bool
-    holds_for: str
+    meaning: str  #: what its value is of what is predicted.
+    prior: float  #: standard deviation of its log before anything is measured.
+    speed: bool  #: times are divided by it, not multiplied.
+    holds_for: str  #: `gpu`, `cluster` or `framework`: it holds where that is the same.
 
 
 FACTORS = {

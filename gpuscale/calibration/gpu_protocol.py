@@ -70,50 +70,31 @@ def label(one: Case) -> str:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where a protocol was measured.
+    """Where a protocol was measured."""
 
-    Attributes:
-        gpu: product name of the GPU.
-        gpus: GPUs of the machine.
-        sm_count: compute units of one; 0 where it is not known.
-        power_limit_w: power limit that was set; 0 where it is not known [W].
-        software: versions of what ran, in words.
-    """
-
-    gpu: str
-    gpus: int = 1
-    sm_count: int = 0
-    power_limit_w: float = 0.0
-    software: str = ""
+    gpu: str  #: product name of the GPU.
+    gpus: int = 1  #: GPUs of the machine.
+    sm_count: int = 0  #: compute units of one; 0 where it is not known.
+    power_limit_w: float = 0.0  #: power limit that was set; 0 where it is not known [W].
+    software: str = ""  #: versions of what ran, in words.
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One line of a protocol.
+    """One line of a protocol."""
 
-    Attributes:
-        case: what was measured.
-        time_s: how long it took; None where the machine cannot run it [s].
-        error: why it cannot.
-    """
-
-    case: Case
-    time_s: float | None
-    error: str = ""
+    case: Case  #: what was measured.
+    time_s: float | None  #: how long it took; None where the machine cannot run it [s].
+    error: str = ""  #: why it cannot.
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol as it stands in its file.
+    """A protocol as it stands in its file."""
 
-    Attributes:
-        machine: where it was measured.
-        measurements: what was, in the order of the file; of one measured again the last.
-        torn_bytes: bytes at the end of the file that are no whole line, as a process that was killed leaves them.
-    """
-
-    machine: Machine
-    measurements: tuple[Measurement, ...]
+    machine: Machine  #: where it was measured.
+    measurements: tuple[Measurement, ...]  #: what was, in the order of the file; of one measured again the last.
+    #: bytes at the end of the file that are no whole line, as a process that was killed leaves them.
     torn_bytes: int = 0
 
     def missing(self, wanted: Iterable[Case]) -> list[Case]:

@@ -49,27 +49,16 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class Measured:
-    """One table of a log.
+    """One table of a log."""
 
-    Attributes:
-        operation: one of `collectives.OPERATIONS`.
-        ranks: GPUs that took part.
-        per_host: GPUs of one host that took part; None where the log does not say.
-        gpu: name of the GPU in the log; may be empty.
-        place: file and line of the table.
-        file: name of the file.
-        samples: what was measured.
-        counted: the ranks are those that busbw / algbw gives; the log does not list them.
-    """
-
-    operation: str
-    ranks: int
-    per_host: int | None
-    gpu: str
-    place: str
-    file: str
-    samples: tuple[Sample, ...]
-    counted: bool = False
+    operation: str  #: one of `collectives.OPERATIONS`.
+    ranks: int  #: GPUs that took part.
+    per_host: int | None  #: GPUs of one host that took part; None where the log does not say.
+    gpu: str  #: name of the GPU in the log; may be empty.
+    place: str  #: file and line of the table.
+    file: str  #: name of the file.
+    samples: tuple[Sample, ...]  #: what was measured.
+    counted: bool = False  #: the ranks are those that busbw / algbw gives; the log does not list them.
 
 
 class Log(NamedTuple):

@@ -89,15 +89,10 @@ def layout_key(layout: Mapping[str, int]) -> tuple[int, ...]:
 
 
 class Known(NamedTuple):
-    """One run as the fit sees it.
+    """One run as the fit sees it."""
 
-    Attributes:
-        like: what its job is like.
-        layout: its degrees and switches, as `layout_key` has them.
-    """
-
-    like: Like
-    layout: tuple[int, ...]
+    like: Like  #: what its job is like.
+    layout: tuple[int, ...]  #: its degrees and switches, as `layout_key` has them.
 
 
 def remainder_covariance(ones: Sequence[Known], others: Sequence[Known]) -> FloatArray:
@@ -118,25 +113,15 @@ def remainder_covariance(ones: Sequence[Known], others: Sequence[Known]) -> Floa
 
 @dataclass(frozen=True)
 class Fitted:
-    """What measured runs say of the factors, and what is left of them.
+    """What measured runs say of the factors, and what is left of them."""
 
-    Attributes:
-        names: the factors, P of them.
-        theta: logs of their values, shape (P,).
-        covariance: of those logs, shape (P, P).
-        sensitivity: derivative of each run's log of the predicted step time by each, shape (N, P).
-        residual: log(measured / predicted with the factors), shape (N,).
-        noise: standard deviation of each run's noise; larger where it is unlike all others, shape (N,).
-        weight: of each run in the remainder of others, shape (N,).
-    """
-
-    names: tuple[str, ...]
-    theta: FloatArray
-    covariance: FloatArray
-    sensitivity: FloatArray
-    residual: FloatArray
-    noise: FloatArray
-    weight: FloatArray
+    names: tuple[str, ...]  #: the factors, P of them.
+    theta: FloatArray  #: logs of their values, shape (P,).
+    covariance: FloatArray  #: of those logs, shape (P, P).
+    sensitivity: FloatArray  #: derivative of each run's log of the predicted step time by each, shape (N, P).
+    residual: FloatArray  #: log(measured / predicted with the factors), shape (N,).
+    noise: FloatArray  #: standard deviation of each run's noise; larger where it is unlike all others, shape (N,).
+    weight: FloatArray  #: of each run in the remainder of others, shape (N,).
 
     @property
     def values(self) -> dict[str, float]:

@@ -23,18 +23,13 @@ MAX_RUNS = 200
 
 
 class FactorValue(BaseModel):
-    """A factor with its 80 % interval.
-
-    Attributes:
-        value: what the site has over what is predicted.
-        low, high: ends of the interval.
-    """
+    """A factor with its 80 % interval."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    value: Annotated[float, Field(ge=0.1, le=10)]
-    low: Annotated[float, Field(gt=0, le=10)]
-    high: Annotated[float, Field(ge=0.1, le=100)]
+    value: Annotated[float, Field(ge=0.1, le=10)]  #: what the site has over what is predicted.
+    low: Annotated[float, Field(gt=0, le=10)]  #: ends of the interval.
+    high: Annotated[float, Field(ge=0.1, le=100)]  #: ends of the interval.
 
 
 Log = Annotated[float, Field(ge=-20, le=20, allow_inf_nan=False)]
@@ -42,38 +37,25 @@ Name = Annotated[str, Field(min_length=1, max_length=300)]
 
 
 class EvidenceRun(BaseModel):
-    """A measured run that a calibration was fitted to.
-
-    Attributes:
-        file: the log.
-        step_time_s: median seconds per step [s].
-        memory_gib: most memory in use, counted as `memory_basis` says; None where the log did not say [GiB].
-        memory_basis: `allocated`, `reserved` or `nvidia-smi`.
-        residual: log(measured / predicted step time), with the factors.
-        noise: standard deviation of its noise.
-        weight: in the remainder of other runs.
-        sensitivity: derivative of the log of its predicted step time by the log of each factor.
-        like: what its job is like, by `TEXTS` and `NUMBERS`.
-        place: its layout, by `AXES`.
-        parts_s: timers that were compared with parts of the step: name -> seconds [s].
-        job, layout: options from which it is predicted again.
-    """
+    """A measured run that a calibration was fitted to."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    file: Name
-    step_time_s: Annotated[float, Field(gt=0, le=1e7)]
+    file: Name  #: the log.
+    step_time_s: Annotated[float, Field(gt=0, le=1e7)]  #: median seconds per step [s].
+    #: most memory in use, counted as `memory_basis` says; None where the log did not say [GiB].
     memory_gib: Annotated[float | None, Field(gt=0, le=1e5)] = None
-    memory_basis: Name = "reserved"
-    residual: Log
-    noise: Annotated[float, Field(ge=1e-3, le=20)]
-    weight: Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
-    sensitivity: dict[Name, Log]
-    like: dict[Name, str | float]
-    place: dict[Name, Annotated[int, Field(ge=0, le=2**62)]]
+    memory_basis: Name = "reserved"  #: `allocated`, `reserved` or `nvidia-smi`.
+    residual: Log  #: log(measured / predicted step time), with the factors.
+    noise: Annotated[float, Field(ge=1e-3, le=20)]  #: standard deviation of its noise.
+    weight: Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]  #: in the remainder of other runs.
+    sensitivity: dict[Name, Log]  #: derivative of the log of its predicted step time by the log of each factor.
+    like: dict[Name, str | float]  #: what its job is like, by `TEXTS` and `NUMBERS`.
+    place: dict[Name, Annotated[int, Field(ge=0, le=2**62)]]  #: its layout, by `AXES`.
+    #: timers that were compared with parts of the step: name -> seconds [s].
     parts_s: dict[Name, Annotated[float, Field(gt=0, le=1e7)]] = {}
-    job: dict[Name, Any]
-    layout: dict[Name, Any]
+    job: dict[Name, Any]  #: options from which it is predicted again.
+    layout: dict[Name, Any]  #: options from which it is predicted again.
 
     @property
     def known(self) -> Known:
@@ -83,19 +65,12 @@ class EvidenceRun(BaseModel):
 
 @dataclass(frozen=True)
 class Site:
-    """A calibration.
+    """A calibration."""
 
-    Attributes:
-        path: its file, as a user named it.
-        version: of gpuscale that wrote it.
-        factors: name -> value.
-        runs: what it was fitted to.
-    """
-
-    path: str
-    version: str
-    factors: Mapping[str, FactorValue]
-    runs: tuple[EvidenceRun, ...] = field(repr=False)
+    path: str  #: its file, as a user named it.
+    version: str  #: of gpuscale that wrote it.
+    factors: Mapping[str, FactorValue]  #: name -> value.
+    runs: tuple[EvidenceRun, ...] = field(repr=False)  #: what it was fitted to.
 
     def seen(self, text: str) -> set[str]:
         """Return what the runs have of one of `TEXTS`."""

@@ -103,56 +103,36 @@ _POWERS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class Sample(NamedTuple):
-    """One measured size.
+    """One measured size."""
 
-    Attributes:
-        line: line of the log.
-        bytes: as the benchmark prints it.
-        time_us: out of place; in place where the log has no other, or where out of place took `HICCUP` times that [us].
-        algbw, busbw: as printed [GB/s]; 0 where the log does not say.
-    """
-
-    line: int
-    bytes: int
+    line: int  #: line of the log.
+    bytes: int  #: as the benchmark prints it.
+    #: out of place; in place where the log has no other, or where out of place took `HICCUP` times that [us].
     time_us: float
-    algbw: float
-    busbw: float
+    algbw: float  #: as printed [GB/s]; 0 where the log does not say.
+    busbw: float  #: as printed [GB/s]; 0 where the log does not say.
 
 
 @dataclass(slots=True)
 class Table:
-    """One table of a log, as it stands there.
+    """One table of a log, as it stands there."""
 
-    Attributes:
-        line: its first line.
-        named: what the log calls the benchmark (`all_reduce`), where it says so.
-        ranks: rank -> host.
-        gpu: name of the GPUs by the first rank line.
-        redop, root: columns of the first row; `` and None where there are none.
-        unchecked: rows whose out-of-place result was checked and the in-place one not (alltoall, sendrecv).
-        wrong: lines of rows with wrong results, left out of `samples`.
-        unusable: lines of rows without a time or with one that cannot be, left out too.
-        cut: lines of rows that are cut off or garbled, left out too.
-        failure: line and text of the first message of a failure.
-        done: the summary below the table was seen.
-        told_ranks, told_per_node: ranks, and ranks of a host, where the log has the numbers but no rank lines.
-    """
-
-    line: int
-    named: str | None = None
-    ranks: dict[int, str] = field(default_factory=dict)
-    gpu: str = ""
-    redop: str = ""
-    root: int | None = None
-    unchecked: int = 0
+    line: int  #: its first line.
+    named: str | None = None  #: what the log calls the benchmark (`all_reduce`), where it says so.
+    ranks: dict[int, str] = field(default_factory=dict)  #: rank -> host.
+    gpu: str = ""  #: name of the GPUs by the first rank line.
+    redop: str = ""  #: columns of the first row; `` and None where there are none.
+    root: int | None = None  #: columns of the first row; `` and None where there are none.
+    unchecked: int = 0  #: rows whose out-of-place result was checked and the in-place one not (alltoall, sendrecv).
     samples: list[Sample] = field(default_factory=list)
-    wrong: list[int] = field(default_factory=list)
+    wrong: list[int] = field(default_factory=list)  #: lines of rows with wrong results, left out of `samples`.
+    #: lines of rows without a time or with one that cannot be, left out too.
     unusable: list[int] = field(default_factory=list)
-    cut: list[int] = field(default_factory=list)
-    failure: tuple[int, str] | None = None
-    done: bool = False
-    told_ranks: int | None = None
-    told_per_node: int | None = None
+    cut: list[int] = field(default_factory=list)  #: lines of rows that are cut off or garbled, left out too.
+    failure: tuple[int, str] | None = None  #: line and text of the first message of a failure.
+    done: bool = False  #: the summary below the table was seen.
+    told_ranks: int | None = None  #: ranks, and ranks of a host, where the log has the numbers but no rank lines.
+    told_per_node: int | None = None  #: ranks, and ranks of a host, where the log has the numbers but no rank lines.
 
     @property
     def empty(self) -> bool:

@@ -52,35 +52,22 @@ _MS = 1e-3
 
 
 class Quantity(NamedTuple):
-    """How a format prints one quantity.
+    """How a format prints one quantity."""
 
-    Attributes:
-        name: field of `Iteration`, or `batches_per_s`, `samples_per_s`, `tokens_per_s`, `skipped`, `rate`.
-        pattern: with the number in its first group, and a suffix such as K in its second, if there is one.
-        unit: what the number is multiplied by.
-    """
-
-    name: str
+    name: str  #: field of `Iteration`, or `batches_per_s`, `samples_per_s`, `tokens_per_s`, `skipped`, `rate`.
+    #: with the number in its first group, and a suffix such as K in its second, if there is one.
     pattern: re.Pattern[str]
-    unit: float = 1.0
+    unit: float = 1.0  #: what the number is multiplied by.
 
 
 class Format(NamedTuple):
-    """How a framework prints an iteration.
+    """How a framework prints an iteration."""
 
-    Attributes:
-        framework: its name in messages.
-        words: of which one is in every line that says something, in lower case.
-        opening: a line that opens an iteration; group `step` has its number, if it is there.
-        quantities: in that line, or in one that follows before the next iteration.
-        hint: how to have the log say what it lacks.
-    """
-
-    framework: str
-    words: tuple[str, ...]
-    opening: re.Pattern[str]
-    quantities: tuple[Quantity, ...]
-    hint: str
+    framework: str  #: its name in messages.
+    words: tuple[str, ...]  #: of which one is in every line that says something, in lower case.
+    opening: re.Pattern[str]  #: a line that opens an iteration; group `step` has its number, if it is there.
+    quantities: tuple[Quantity, ...]  #: in that line, or in one that follows before the next iteration.
+    hint: str  #: how to have the log say what it lacks.
 
 
 def _said(text: str, name: str, unit: float = 1.0, number: str = _NUMBER) -> Quantity:
@@ -194,35 +181,24 @@ MAX_TIMERS = 64
 
 @dataclass(slots=True)
 class Iteration:
-    """What a log says of one iteration, or of the mean of those since the last line; None where it does not.
+    """What a log says of one iteration, or of the mean of those since the last line; None where it does not."""
 
-    Attributes:
-        line: of the log.
-        step: its number.
-        step_s: its time [s].
-        tokens_per_s_per_gpu: throughput of one GPU.
-        batch: sequences of a step.
-        sequence: tokens of a sequence.
-        allocated_bytes, reserved_bytes, device_bytes: memory as torch's allocator gives it out, as it holds it, and as
-            the driver counts it [bytes].
-        skipped: of the iterations since the last line, those that did not update the weights.
-        moment_s, fine: the line's time stamp, and whether it has fractions of a second [s].
-        timers_s: the framework's own timers [s].
-    """
-
-    line: int
-    step: int | None = None
-    step_s: float | None = None
-    tokens_per_s_per_gpu: float | None = None
-    batch: float | None = None
-    sequence: float | None = None
+    line: int  #: of the log.
+    step: int | None = None  #: its number.
+    step_s: float | None = None  #: its time [s].
+    tokens_per_s_per_gpu: float | None = None  #: throughput of one GPU.
+    batch: float | None = None  #: sequences of a step.
+    sequence: float | None = None  #: tokens of a sequence.
+    #: memory as torch's allocator gives it out, as it holds it, and as the driver counts it [bytes].
     allocated_bytes: float | None = None
+    #: memory as torch's allocator gives it out, as it holds it, and as the driver counts it [bytes].
     reserved_bytes: float | None = None
+    #: memory as torch's allocator gives it out, as it holds it, and as the driver counts it [bytes].
     device_bytes: float | None = None
-    skipped: float = 0.0
-    moment_s: float | None = None
-    fine: bool = False
-    timers_s: dict[str, float] = field(default_factory=dict)
+    skipped: float = 0.0  #: of the iterations since the last line, those that did not update the weights.
+    moment_s: float | None = None  #: the line's time stamp, and whether it has fractions of a second [s].
+    fine: bool = False  #: the line's time stamp, and whether it has fractions of a second [s].
+    timers_s: dict[str, float] = field(default_factory=dict)  #: the framework's own timers [s].
     _samples_per_s: float | None = None
 
     def put(self, name: str, value: float) -> None:
@@ -265,43 +241,26 @@ class Run:
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """What a log measured.
+    """What a log measured."""
 
-    Attributes:
-        file: its name.
-        framework: whose form it has.
-        reported: iterations that the log reports of the run.
-        iterations: those of them that count.
-        discarded: those that do not: warm-up, and steps that a loss scaler skipped.
-        step_time_s: median over the iterations; None where the log does not say [s].
-        jitter: their robust relative spread: 1.4826 x the median distance from the median, over the median.
-        stragglers: iterations much slower than the median.
-        slowest_s: the slowest of those that count [s].
-        tokens_per_s_per_gpu: median.
-        memory: most that was in use, by what the framework counts: `allocated`, `reserved` or `nvidia-smi` [bytes].
-        batch: sequences of a step; None where the log does not say.
-        sequence: tokens of a sequence; likewise.
-        gpus: of the job; likewise.
-        timers_s: medians of the framework's own timers [s].
-        notes: what a reader should know: other runs of the file, other batches.
-    """
-
-    file: str
-    framework: str
-    reported: int
-    iterations: int
-    discarded: int
-    step_time_s: float | None
+    file: str  #: its name.
+    framework: str  #: whose form it has.
+    reported: int  #: iterations that the log reports of the run.
+    iterations: int  #: those of them that count.
+    discarded: int  #: those that do not: warm-up, and steps that a loss scaler skipped.
+    step_time_s: float | None  #: median over the iterations; None where the log does not say [s].
+    #: their robust relative spread: 1.4826 x the median distance from the median, over the median.
     jitter: float | None
-    stragglers: int
-    slowest_s: float | None
-    tokens_per_s_per_gpu: float | None
+    stragglers: int  #: iterations much slower than the median.
+    slowest_s: float | None  #: the slowest of those that count [s].
+    tokens_per_s_per_gpu: float | None  #: median.
+    #: most that was in use, by what the framework counts: `allocated`, `reserved` or `nvidia-smi` [bytes].
     memory: dict[str, float]
-    batch: int | None
-    sequence: int | None
-    gpus: int | None
-    timers_s: dict[str, float]
-    notes: tuple[str, ...]
+    batch: int | None  #: sequences of a step; None where the log does not say.
+    sequence: int | None  #: tokens of a sequence; likewise.
+    gpus: int | None  #: of the job; likewise.
+    timers_s: dict[str, float]  #: medians of the framework's own timers [s].
+    notes: tuple[str, ...]  #: what a reader should know: other runs of the file, other batches.
 
     @property
     def memory_gib(self) -> float | None:
@@ -459,17 +418,11 @@ def _text(raw: bytes) -> str:
 
 
 class _Found(NamedTuple):
-    """What was read of a log.
+    """What was read of a log."""
 
-    Attributes:
-        reader: of the format that most iterations have.
-        facts: what the log says of the job.
-        notes: what a reader should know.
-    """
-
-    reader: _Reader
-    facts: dict[str, int]
-    notes: list[str]
+    reader: _Reader  #: of the format that most iterations have.
+    facts: dict[str, int]  #: what the log says of the job.
+    notes: list[str]  #: what a reader should know.
 
 
 def read_training_log(path: Path, run: int | None = None) -> MeasuredRun:

@@ -18,15 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Step:
-    """What to do next.
+    """What to do next."""
 
-    Attributes:
-        why: what it is good for.
-        command: the command line.
-    """
-
-    why: str
-    command: str
+    why: str  #: what it is good for.
+    command: str  #: the command line.
 
 
 def doctor(

@@ -53,16 +53,14 @@ MOST_EXPERTS = 1024
 
 
 class Routing(NamedTuple):
-    """How tokens choose their experts, which are spread evenly over the GPUs.
+    """How tokens choose their experts, which are spread evenly over the GPUs."""
 
-    Attributes:
-        choices: experts per token.
-        groups, top_groups: the experts form `groups` equal groups, in order; a token takes its own out of `top_groups`
-            of them (node-limited routing: the groups are nodes).
-    """
-
-    choices: int
+    choices: int  #: experts per token.
+    #: the experts form `groups` equal groups, in order; a token takes its own out of `top_groups` of them (node-limited
+    #: routing: the groups are nodes).
     groups: int = 1
+    #: the experts form `groups` equal groups, in order; a token takes its own out of `top_groups` of them (node-limited
+    #: routing: the groups are nodes).
     top_groups: int = 1
 
 

@@ -134,19 +134,12 @@ def counts_channels(net: Network) -> bool:
 
 
 class PeerChannels(NamedTuple):
-    """Channels of grouped sends and receives, (N,) each (paths.cc, ncclTopoComputeP2pChannels; enqueue.cc).
+    """Channels of grouped sends and receives, (N,) each (paths.cc, ncclTopoComputeP2pChannels; enqueue.cc)."""
 
-    Attributes:
-        total: all that a GPU runs.
-        least: those of one message; more where its parts would be larger than `part_bytes`.
-        most: those of one large message.
-        part_bytes: where parts become too large.
-    """
-
-    total: FloatArray
-    least: FloatArray
-    most: FloatArray
-    part_bytes: FloatArray
+    total: FloatArray  #: all that a GPU runs.
+    least: FloatArray  #: those of one message; more where its parts would be larger than `part_bytes`.
+    most: FloatArray  #: those of one large message.
+    part_bytes: FloatArray  #: where parts become too large.
 
     def part_of(self, message: FloatArray) -> FloatArray:
         """Return the bytes of a message that each of its channels moves.

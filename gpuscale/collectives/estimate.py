@@ -47,117 +47,70 @@ _NEXT_TO_NOTHING = 1e-6
 
 @dataclass(frozen=True)
 class LevelEstimate:
-    """One level of the cluster in the estimate of one collective.
+    """One level of the cluster in the estimate of one collective."""
 
-    Attributes:
-        name: `node`, `leaf`, `spine`, ...
-        fabric: what carries the traffic: nvlink, xgmi, ici, pcie, infiniband, roce, efa, eni, slingshot, ethernet.
-        gpus: GPUs under one instance of the level.
-        members: GPUs of the group in one instance.
-        egress_bytes_per_s: per GPU and direction, at wire rate [bytes/s].
-        time_s: time of the bytes that cross the level under the chosen algorithm, without latency; 0 when none do [s].
-        ideal_time_s: the same at wire rate by the ideal model [s].
-        binds: whether this level sets the time of the bytes.
-    """
-
-    name: str
-    fabric: str
-    gpus: int
-    members: int
-    egress_bytes_per_s: float
+    name: str  #: `node`, `leaf`, `spine`, ...
+    fabric: str  #: what carries the traffic: nvlink, xgmi, ici, pcie, infiniband, roce, efa, eni, slingshot, ethernet.
+    gpus: int  #: GPUs under one instance of the level.
+    members: int  #: GPUs of the group in one instance.
+    egress_bytes_per_s: float  #: per GPU and direction, at wire rate [bytes/s].
+    #: time of the bytes that cross the level under the chosen algorithm, without latency; 0 when none do [s].
     time_s: float
-    ideal_time_s: float
-    binds: bool
+    ideal_time_s: float  #: the same at wire rate by the ideal model [s].
+    binds: bool  #: whether this level sets the time of the bytes.
 
 
 @dataclass(frozen=True)
 class CollectiveEstimate:
-    """Time of one collective, and where it goes.
+    """Time of one collective, and where it goes."""
 
-    Attributes:
-        op: one of `OPERATIONS`.
-        bytes: the whole tensor (gathered, pre-scatter); for alltoall the send buffer of one GPU.
-        gpus: GPUs of the group.
-        cluster: name of the cluster.
-        level: the level asked about, or the innermost that holds all GPUs.
-        time_s: time of the collective [s].
-        time_low_s: lower end of the 80 % interval, by how far published measurements are off; 0 when ideal [s].
-        time_high_s: its upper end [s].
-        algbw_bytes_per_s: bytes / time [bytes/s].
-        busbw_bytes_per_s: algbw times nccl-tests' factor [bytes/s].
-        bound_by: name of the level that limits it, `latency`, or `channels`.
-        latency_s: part of the time that does not depend on the bytes [s].
-        ideal_time_s: the latency-free model's time of the same collective [s].
-        model: `ideal`, `nccl`, `deepep`, or `calibrated` where the cluster file has measurements of the level.
-        algorithm: `ring LL128`, `NVLS Simple`, ... ; `bytes / bandwidth` for the ideal model.
-        formula: the ideal model's term of the slowest level, written out with its numbers.
-        levels: what each level takes, innermost first.
-        stride: GPUs from one member of the group to the next.
-        concurrent: groups that run at once; None for all that fit.
-        bound_part: what of that level limits it: `links`, `switches` or `global links` of a dragonfly; or `latency`,
-            or `channels`.
-        next_best: the fastest other algorithm and protocol, empty where there is none.
-        next_best_time_s: its time, where calibrated by the same factor; 0 where there is none [s].
-        channels: CTAs that NCCL takes for the chosen algorithm, SMs of DeepEP; 0 where the model does not know, and
-            when ideal.
-        nccl: version of NCCL that chose, empty for the ideal model and DeepEP.
-        imbalance: bytes of the busiest GPU of an AllToAll over the mean.
-    """
-
-    op: str
-    bytes: int
-    gpus: int
-    level: str
-    time_s: float
-    algbw_bytes_per_s: float
-    busbw_bytes_per_s: float
-    bound_by: str
-    levels: tuple[LevelEstimate, ...]
-    cluster: str
-    model: str
-    algorithm: str
-    latency_s: float
-    ideal_time_s: float
-    formula: str
+    op: str  #: one of `OPERATIONS`.
+    bytes: int  #: the whole tensor (gathered, pre-scatter); for alltoall the send buffer of one GPU.
+    gpus: int  #: GPUs of the group.
+    level: str  #: the level asked about, or the innermost that holds all GPUs.
+    time_s: float  #: time of the collective [s].
+    algbw_bytes_per_s: float  #: bytes / time [bytes/s].
+    busbw_bytes_per_s: float  #: algbw times nccl-tests' factor [bytes/s].
+    bound_by: str  #: name of the level that limits it, `latency`, or `channels`.
+    levels: tuple[LevelEstimate, ...]  #: what each level takes, innermost first.
+    cluster: str  #: name of the cluster.
+    model: str  #: `ideal`, `nccl`, `deepep`, or `calibrated` where the cluster file has measurements of the level.
+    algorithm: str  #: `ring LL128`, `NVLS Simple`, ... ; `bytes / bandwidth` for the ideal model.
+    latency_s: float  #: part of the time that does not depend on the bytes [s].
+    ideal_time_s: float  #: the latency-free model's time of the same collective [s].
+    formula: str  #: the ideal model's term of the slowest level, written out with its numbers.
+    #: what of that level limits it: `links`, `switches` or `global links` of a dragonfly; or `latency`, or `channels`.
     bound_part: str = "latency"
-    stride: int = 1
-    concurrent: int | None = None
-    next_best: str = ""
-    next_best_time_s: float = 0.0
+    stride: int = 1  #: GPUs from one member of the group to the next.
+    concurrent: int | None = None  #: groups that run at once; None for all that fit.
+    next_best: str = ""  #: the fastest other algorithm and protocol, empty where there is none.
+    next_best_time_s: float = 0.0  #: its time, where calibrated by the same factor; 0 where there is none [s].
+    #: CTAs that NCCL takes for the chosen algorithm, SMs of DeepEP; 0 where the model does not know, and when ideal.
     channels: int = 0
-    nccl: str = ""
-    imbalance: float = 1.0
+    nccl: str = ""  #: version of NCCL that chose, empty for the ideal model and DeepEP.
+    imbalance: float = 1.0  #: bytes of the busiest GPU of an AllToAll over the mean.
+    #: lower end of the 80 % interval, by how far published measurements are off; 0 when ideal [s].
     time_low_s: float = 0.0
-    time_high_s: float = 0.0
+    time_high_s: float = 0.0  #: its upper end [s].
 
 
 class Siblings(NamedTuple):
-    """How the groups of a kind lie among each other.
+    """How the groups of a kind lie among each other."""
 
-    Attributes:
-        stride: GPUs from one member of a group to the next; None for 1, for sendrecv for a unit of the level.
-        concurrent: groups that run at once, 1 for a group alone; None for all that fit, as in a training step.
-    """
-
+    #: GPUs from one member of a group to the next; None for 1, for sendrecv for a unit of the level.
     stride: int | None = None
+    #: groups that run at once, 1 for a group alone; None for all that fit, as in a training step.
     concurrent: int | None = None
 
 
 class Option(NamedTuple):
-    """One way to run one collective.
-
-    Attributes:
-        latency_s: part of the time that does not depend on the bytes [s].
-        time_s: all of it [s].
-        channels: CTAs that it takes; 0 where the model does not know.
-        channels_s: what these channels alone need for the bytes; 0 where they are no limit [s].
-    """
+    """One way to run one collective."""
 
     name: str
-    latency_s: float
-    time_s: float
-    channels: int = 0
-    channels_s: float = 0.0
+    latency_s: float  #: part of the time that does not depend on the bytes [s].
+    time_s: float  #: all of it [s].
+    channels: int = 0  #: CTAs that it takes; 0 where the model does not know.
+    channels_s: float = 0.0  #: what these channels alone need for the bytes; 0 where they are no limit [s].
 
 
 class _Case(NamedTuple):

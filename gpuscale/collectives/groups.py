@@ -39,30 +39,20 @@ the leaf and the spine level of the presets. Used where no level above says it."
 
 
 class Groups(NamedTuple):
-    """Placement of N groups on the L levels of one cluster.
+    """Placement of N groups on the L levels of one cluster."""
 
-    Attributes:
-        size: (N,) GPUs per group.
-        members: (L, N) GPUs of a group in one full instance of each level.
-        inner: (L, N) GPUs of a group in the thinnest unit that the level joins (1 at the first level, whose units are
-            GPUs).
-        crossed: (L, N) whether traffic of the group crosses the level.
-        wire_bytes_per_s: (L, N) what one such unit sends across the level for this group, at wire rate [bytes/s].
-        instances: (L + 1, N) units that the group spans: GPUs first, then instances of each level.
-        steps: (L, N) ring hops that cross each level in one pass around the ring.
-        rises: (L, N) tree hops that cross each level on the way up: log2 of the units that are joined.
-        exchange_s_per_byte: (L, N) time of an alltoall over the send buffer of a GPU at wire rate, where it is not what
-            leaves a unit over what the unit sends [s/byte]; 0 elsewhere. None: nowhere.
-    """
-
-    size: FloatArray
-    members: FloatArray
+    size: FloatArray  #: (N,) GPUs per group.
+    members: FloatArray  #: (L, N) GPUs of a group in one full instance of each level.
+    #: (L, N) GPUs of a group in the thinnest unit that the level joins (1 at the first level, whose units are GPUs).
     inner: FloatArray
-    crossed: BoolArray
+    crossed: BoolArray  #: (L, N) whether traffic of the group crosses the level.
+    #: (L, N) what one such unit sends across the level for this group, at wire rate [bytes/s].
     wire_bytes_per_s: FloatArray
-    instances: FloatArray
-    steps: FloatArray
-    rises: FloatArray
+    instances: FloatArray  #: (L + 1, N) units that the group spans: GPUs first, then instances of each level.
+    steps: FloatArray  #: (L, N) ring hops that cross each level in one pass around the ring.
+    rises: FloatArray  #: (L, N) tree hops that cross each level on the way up: log2 of the units that are joined.
+    #: (L, N) time of an alltoall over the send buffer of a GPU at wire rate, where it is not what leaves a unit over
+    #: what the unit sends [s/byte]; 0 elsewhere. None: nowhere.
     exchange_s_per_byte: FloatArray | None = None
 
     def take(self, of: IndexArray) -> Groups:

@@ -27,20 +27,13 @@ from gpuscale.collectives.network import Network, slowest
 
 
 class Timing(NamedTuple):
-    """What one algorithm with one protocol takes.
+    """What one algorithm with one protocol takes."""
 
-    Attributes:
-        algorithm: as NCCL calls it, `point-to-point` for grouped sends and receives.
-        protocol: LL, LL128 or Simple.
-        latency_s: (N,) the part that does not depend on the bytes; inf where the algorithm cannot run [s].
-        time_s: (N,) all of it; inf where the algorithm cannot run [s].
-        channels_s: (N,) what its channels alone need for the bytes; 0 where they are no limit; None: nowhere [s].
-    """
-
-    algorithm: str
-    protocol: str
-    latency_s: FloatArray
-    time_s: FloatArray
+    algorithm: str  #: as NCCL calls it, `point-to-point` for grouped sends and receives.
+    protocol: str  #: LL, LL128 or Simple.
+    latency_s: FloatArray  #: (N,) the part that does not depend on the bytes; inf where the algorithm cannot run [s].
+    time_s: FloatArray  #: (N,) all of it; inf where the algorithm cannot run [s].
+    #: (N,) what its channels alone need for the bytes; 0 where they are no limit; None: nowhere [s].
     channels_s: FloatArray | None = None
 
 

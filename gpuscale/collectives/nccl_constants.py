@@ -83,39 +83,29 @@ class Generation(NamedTuple):
     """What differs between GPU generations.
 
     Bandwidth caps are shares of the wire rate of the innermost level, so that they follow the preset's links.
-
-    Attributes:
-        base_factor: measured fixed cost of a call over tuning.cc's base latency.
-        hop_factor: measured cost per hop over tuning.cc's.
-        ll_max_bytes_per_s: cap of the LL protocol in a node, on 2 nodes, on more [bytes/s] (tuning.cc, llMax).
-        tree_cap: cap of tree AllReduce in a node, on 2 nodes, on more (tuning.cc perChTree x channels / wire).
-        channels: rings that search.cc finds in a node of 8 behind NVLink; 0 where nothing is known.
-        channel_bytes_per_s: what one channel moves between GPUs of a node [bytes/s]; inf where nothing is known.
-        launch_s: what a graph saves of the fixed cost of a call [s]; 0 where it was not measured.
-        splits_cards: up to four network cards serve two channels each (search.cc, from SM90 on).
-        nvls_share: NVLS AllReduce bus bandwidth of 8 GPUs over wire rate.
-        nvls_latency_s: latency of NVLink switch reduction [s].
-        nvls_tree_cap: the same for the tree of NVLink domains on 2 nodes, on more.
-        nvls_speeds_bytes_per_s: speeds of a channel among which search.cc chooses for NVLS [bytes/s].
-        ring_net_hop_s, tree_net_hop_s: latency of a network hop per protocol, where the library has a table of its own.
-        ll128_across: whether LL128 pays across nodes; RCCL plans it there no faster than LL.
     """
 
-    base_factor: float
-    hop_factor: float
+    base_factor: float  #: measured fixed cost of a call over tuning.cc's base latency.
+    hop_factor: float  #: measured cost per hop over tuning.cc's.
+    #: cap of the LL protocol in a node, on 2 nodes, on more [bytes/s] (tuning.cc, llMax).
     ll_max_bytes_per_s: tuple[float, float, float]
+    #: cap of tree AllReduce in a node, on 2 nodes, on more (tuning.cc perChTree x channels / wire).
     tree_cap: tuple[float, float, float]
-    channels: int = 12
+    channels: int = 12  #: rings that search.cc finds in a node of 8 behind NVLink; 0 where nothing is known.
+    #: what one channel moves between GPUs of a node [bytes/s]; inf where nothing is known.
     channel_bytes_per_s: float = float("inf")
-    launch_s: float = 0.0
-    splits_cards: bool = False
-    nvls_share: float = 0.0
-    nvls_latency_s: float = 0.0
-    nvls_tree_cap: tuple[float, float] = (0.0, 0.0)
+    launch_s: float = 0.0  #: what a graph saves of the fixed cost of a call [s]; 0 where it was not measured.
+    splits_cards: bool = False  #: up to four network cards serve two channels each (search.cc, from SM90 on).
+    nvls_share: float = 0.0  #: NVLS AllReduce bus bandwidth of 8 GPUs over wire rate.
+    nvls_latency_s: float = 0.0  #: latency of NVLink switch reduction [s].
+    nvls_tree_cap: tuple[float, float] = (0.0, 0.0)  #: the same for the tree of NVLink domains on 2 nodes, on more.
+    #: speeds of a channel among which search.cc chooses for NVLS [bytes/s].
     nvls_speeds_bytes_per_s: tuple[float, ...] = ()
+    #: latency of a network hop per protocol, where the library has a table of its own.
     ring_net_hop_s: tuple[float, float, float] = RING_HOP_S["net"]
+    #: latency of a network hop per protocol, where the library has a table of its own.
     tree_net_hop_s: tuple[float, float, float] = TREE_HOP_S["net"]
-    ll128_across: bool = True
+    ll128_across: bool = True  #: whether LL128 pays across nodes; RCCL plans it there no faster than LL.
 
 
 _HOPPER_SPEEDS = tuple(speed * 1e9 for speed in (3, 6, 11, 12, 15, 20, 24, 30, 40, 50, 60))
@@ -207,48 +197,38 @@ PEER_STEPS = 0.5
 
 
 class Transport(NamedTuple):
-    """What a kind of network adds to NCCL's tables, which are of InfiniBand.
+    """What a kind of network adds to NCCL's tables, which are of InfiniBand."""
 
-    Attributes:
-        rendezvous_s: what every doubling of a message between `EAGER_BYTES` and `RENDEZVOUS_BYTES` adds to a hop [s].
-        stored_s: longest that a node of a tree takes data in before it passes it on [s]; 0 where chunks are passed on
-            as they come.
-        stored_half_bytes: bytes beyond `STREAMED_BYTES` of which it takes half as long.
-        message_s: what each grouped point-to-point message takes the CPU, whatever its bytes and the hop [s].
-        posted_s: what it takes more on each card of a GPU where the CPU also posts and completes its parts, of large
-            messages [s].
-        posted_half_bytes: message of which that is half.
-        inlined_bytes, inlined_s: messages up to so many bytes the CPU copies out of GPU memory into the command of the
-            card, which takes it that long [s].
-        hop_factor: measured cost of a network hop of a tree with LL over tuning.cc's.
-        tree_of_two: trees run on two nodes whatever the size: the tuner of the plugin takes them.
-        step_s: what every step of a ring takes while the CPU posts its messages, of large blocks [s].
-        striped: whether each message goes over all cards of a GPU, and is posted on each of them (aws-ofi-nccl, RDMA
-            protocol); `step_s` is then of one card.
-        step_half_bytes: block of which a step takes half of that.
-        ll128: whether NCCL takes LL128 across nodes, for which cards must write into GPU memory in order (tuning.cc).
-        block_s: what every doubling of a ring's blocks between `EAGER_BYTES` and `CHUNK_BYTES` adds per node [s]; such
-            rings also handshake for the whole tensor when they gather or scatter.
-        p2p_share: share of the bandwidth of collectives that grouped point-to-point messages reach.
-        step_p2p_share: the same in a training step.
-    """
-
+    #: what every doubling of a message between `EAGER_BYTES` and `RENDEZVOUS_BYTES` adds to a hop [s].
     rendezvous_s: float = 0.0
+    #: longest that a node of a tree takes data in before it passes it on [s]; 0 where chunks are passed on as they
+    #: come.
     stored_s: float = 0.0
-    stored_half_bytes: float = 1e6
+    stored_half_bytes: float = 1e6  #: bytes beyond `STREAMED_BYTES` of which it takes half as long.
+    #: what each grouped point-to-point message takes the CPU, whatever its bytes and the hop [s].
     message_s: float = 2.2e-6
+    #: what it takes more on each card of a GPU where the CPU also posts and completes its parts, of large messages [s].
     posted_s: float = 0.0
-    posted_half_bytes: float = 1.0e6
+    posted_half_bytes: float = 1.0e6  #: message of which that is half.
+    #: messages up to so many bytes the CPU copies out of GPU memory into the command of the card, which takes it that
+    #: long [s].
     inlined_bytes: float = 0.0
+    #: messages up to so many bytes the CPU copies out of GPU memory into the command of the card, which takes it that
+    #: long [s].
     inlined_s: float = 0.0
-    p2p_share: float = 1.0
-    step_p2p_share: float = 1.0
-    hop_factor: float = 1.25
-    tree_of_two: bool = False
-    step_s: float = 0.0
-    step_half_bytes: float = 0.0
+    p2p_share: float = 1.0  #: share of the bandwidth of collectives that grouped point-to-point messages reach.
+    step_p2p_share: float = 1.0  #: the same in a training step.
+    hop_factor: float = 1.25  #: measured cost of a network hop of a tree with LL over tuning.cc's.
+    tree_of_two: bool = False  #: trees run on two nodes whatever the size: the tuner of the plugin takes them.
+    step_s: float = 0.0  #: what every step of a ring takes while the CPU posts its messages, of large blocks [s].
+    step_half_bytes: float = 0.0  #: block of which a step takes half of that.
+    #: whether each message goes over all cards of a GPU, and is posted on each of them (aws-ofi-nccl, RDMA protocol);
+    #: `step_s` is then of one card.
     striped: bool = False
+    #: what every doubling of a ring's blocks between `EAGER_BYTES` and `CHUNK_BYTES` adds per node [s]; such rings also
+    #: handshake for the whole tensor when they gather or scatter.
     block_s: float = 0.0
+    #: whether NCCL takes LL128 across nodes, for which cards must write into GPU memory in order (tuning.cc).
     ll128: bool = True
 
     def message_share(self, *, alone: bool) -> float:
@@ -356,19 +336,13 @@ LAUNCHES = ("processes", "one-process", "graph")
 
 @dataclass(frozen=True)
 class Tuning:
-    """How NCCL runs a collective.
+    """How NCCL runs a collective."""
 
-    Attributes:
-        channels: CTAs of every collective, as NCCL_MIN_NCHANNELS = NCCL_MAX_NCHANNELS set it; None for NCCL's own.
-        nccl: version.
-        launch: one of `LAUNCHES`.
-        imbalance: bytes of the busiest GPU of an AllToAll over the mean.
-    """
-
+    #: CTAs of every collective, as NCCL_MIN_NCHANNELS = NCCL_MAX_NCHANNELS set it; None for NCCL's own.
     channels: int | None = None
-    nccl: tuple[int, int] = NEWEST
-    launch: str = "processes"
-    imbalance: float = 1.0
+    nccl: tuple[int, int] = NEWEST  #: version.
+    launch: str = "processes"  #: one of `LAUNCHES`.
+    imbalance: float = 1.0  #: bytes of the busiest GPU of an AllToAll over the mean.
 
     def __post_init__(self) -> None:
         """Refuse what no NCCL does.

@@ -17,51 +17,29 @@ from gpuscale.specs.cluster import INSIDE, WAN, ClusterSpec, LevelSpec
 
 
 class Network(NamedTuple):
-    """N groups on a cluster; arrays are (N,) unless stated.
+    """N groups on a cluster; arrays are (N,) unless stated."""
 
-    Attributes:
-        cluster: the L levels.
-        groups: where the groups lie on them.
-        tuning: how NCCL is run; None: as part of a training step.
-        generation: constants of the GPUs.
-        transport: what the kind of network adds.
-        domain: index of the level that is the NVLink domain or box.
-        nodes: NVLink domains or boxes that the group spans.
-        rounds: levels of a tree of them: log2.
-        local: members in one of them.
-        level_bytes_per_s: (L, N) bus bandwidth across each level, link efficiency included; inf where not crossed.
-        bus_bytes_per_s: flat-ring bandwidth: the slowest level crossed.
-        intra_bytes_per_s: the slowest level crossed inside a domain; inf when nothing passes there.
-        inter_bytes_per_s: the slowest level crossed between domains; inf when the group stays inside one.
-        links: per level, its row of the hop tables and the factor on it.
-        nvls: the domain's switches add and multicast.
-        network_adds: every network level crossed can add (SHARP).
-        exchange_s_per_byte: (L, N) as `Groups` has it, with the efficiency of links and transport.
-        stripes: cards over which the transport spreads each message of a GPU; 1 where it does not.
-        copy_bytes_per_s: rate at which a GPU handles its own block.
-        busiest: (L, N) by how much the busiest GPU of an AllToAll takes longer at each level.
-    """
-
-    cluster: ClusterSpec
-    groups: Groups
-    tuning: Tuning | None
-    generation: c.Generation
-    transport: c.Transport
-    domain: int
-    nodes: FloatArray
-    rounds: FloatArray
-    local: FloatArray
+    cluster: ClusterSpec  #: the L levels.
+    groups: Groups  #: where the groups lie on them.
+    tuning: Tuning | None  #: how NCCL is run; None: as part of a training step.
+    generation: c.Generation  #: constants of the GPUs.
+    transport: c.Transport  #: what the kind of network adds.
+    domain: int  #: index of the level that is the NVLink domain or box.
+    nodes: FloatArray  #: NVLink domains or boxes that the group spans.
+    rounds: FloatArray  #: levels of a tree of them: log2.
+    local: FloatArray  #: members in one of them.
+    #: (L, N) bus bandwidth across each level, link efficiency included; inf where not crossed.
     level_bytes_per_s: FloatArray
-    bus_bytes_per_s: FloatArray
-    intra_bytes_per_s: FloatArray
-    inter_bytes_per_s: FloatArray
-    links: tuple[tuple[str, float], ...]
-    nvls: bool
-    network_adds: BoolArray
-    exchange_s_per_byte: FloatArray | None
-    copy_bytes_per_s: float
-    stripes: float
-    busiest: FloatArray
+    bus_bytes_per_s: FloatArray  #: flat-ring bandwidth: the slowest level crossed.
+    intra_bytes_per_s: FloatArray  #: the slowest level crossed inside a domain; inf when nothing passes there.
+    inter_bytes_per_s: FloatArray  #: the slowest level crossed between domains; inf when the group stays inside one.
+    links: tuple[tuple[str, float], ...]  #: per level, its row of the hop tables and the factor on it.
+    nvls: bool  #: the domain's switches add and multicast.
+    network_adds: BoolArray  #: every network level crossed can add (SHARP).
+    exchange_s_per_byte: FloatArray | None  #: (L, N) as `Groups` has it, with the efficiency of links and transport.
+    copy_bytes_per_s: float  #: rate at which a GPU handles its own block.
+    stripes: float  #: cards over which the transport spreads each message of a GPU; 1 where it does not.
+    busiest: FloatArray  #: (L, N) by how much the busiest GPU of an AllToAll takes longer at each level.
 
     @property
     def nccl(self) -> tuple[int, int]:

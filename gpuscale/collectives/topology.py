@@ -63,19 +63,12 @@ def cube_mesh_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray:
 
 
 class Extent(NamedTuple):
-    """Where N groups lie on the J axes of a torus.
+    """Where N groups lie on the J axes of a torus."""
 
-    Attributes:
-        shape: (J, 1) units along each axis.
-        members: (J, N) coordinates along each axis that a group has members at.
-        gap: (J, N) units from one of them to the next; the groups in between share the links.
-        pair: (N,) groups of two units, which may lie apart along several axes at once.
-    """
-
-    shape: FloatArray
-    members: FloatArray
-    gap: FloatArray
-    pair: BoolArray
+    shape: FloatArray  #: (J, 1) units along each axis.
+    members: FloatArray  #: (J, N) coordinates along each axis that a group has members at.
+    gap: FloatArray  #: (J, N) units from one of them to the next; the groups in between share the links.
+    pair: BoolArray  #: (N,) groups of two units, which may lie apart along several axes at once.
 
     @property
     def wraps(self) -> BoolArray:

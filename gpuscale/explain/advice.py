@@ -42,117 +42,68 @@ from gpuscale.units import format_bytes, format_seconds, plural
 
 @dataclass(frozen=True)
 class Pressure:
-    """What presses on a plan, and which strategy answers it.
+    """What presses on a plan, and which strategy answers it."""
 
-    Attributes:
-        name: `memory`, `network`, `batch`, `sequence` or `experts`
-        now: how things stand, with the numbers of the job
-        share: of the step what is lost, of the GPU what is in use, 0 to 1 or, where it does not fit, more
-        state: `low`, `some` or `high`
-        strategy: what answers it, with what that would change, evaluated; empty where nothing was found that helps
-        change: the options of that strategy: option -> value
-        step_time_s: seconds per step with it; null without one
-    """
-
-    name: str
-    now: str
-    share: float
-    state: str
-    strategy: str
-    change: Mapping[str, str | int | bool]
-    step_time_s: float | None
+    name: str  #: `memory`, `network`, `batch`, `sequence` or `experts`
+    now: str  #: how things stand, with the numbers of the job
+    share: float  #: of the step what is lost, of the GPU what is in use, 0 to 1 or, where it does not fit, more
+    state: str  #: `low`, `some` or `high`
+    strategy: str  #: what answers it, with what that would change, evaluated; empty where nothing was found that helps
+    change: Mapping[str, str | int | bool]  #: the options of that strategy: option -> value
+    step_time_s: float | None  #: seconds per step with it; null without one
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """One parallel axis and what it asks of the network.
+    """One parallel axis and what it asks of the network."""
 
-    Attributes:
-        axis: as in `gpuscale.explain/1`
-        splits: what it splits
-        pattern: collectives with their sizes and groups
-        level: outermost level that it crosses
-        stresses: which property of the network: `latency`, `bandwidth` or `congestion`, and why
-        bytes_per_step: what one GPU sends in a step [bytes]
-        exposed_s: seconds of it that show in a step
-        exposed_share: of the step, 0 to 1
-    """
-
-    axis: str
-    splits: str
-    pattern: str
-    level: str
-    stresses: str
-    bytes_per_step: float
-    exposed_s: float
-    exposed_share: float
+    axis: str  #: as in `gpuscale.explain/1`
+    splits: str  #: what it splits
+    pattern: str  #: collectives with their sizes and groups
+    level: str  #: outermost level that it crosses
+    stresses: str  #: which property of the network: `latency`, `bandwidth` or `congestion`, and why
+    bytes_per_step: float  #: what one GPU sends in a step [bytes]
+    exposed_s: float  #: seconds of it that show in a step
+    exposed_share: float  #: of the step, 0 to 1
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an axis should be and where it is.
+    """Where an axis should be and where it is."""
 
-    Attributes:
-        axis: as in `gpuscale.placement/1`
-        rule: where it belongs
-        plan: where this plan has it
-        kept: whether that is so
-    """
-
-    axis: str
-    rule: str
-    plan: str
-    kept: bool
+    axis: str  #: as in `gpuscale.placement/1`
+    rule: str  #: where it belongs
+    plan: str  #: where this plan has it
+    kept: bool  #: whether that is so
 
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable of the environment.
+    """One variable of the environment."""
 
-    Attributes:
-        variable: its name
-        value: what to set
-        reason: why, for this job
-    """
-
-    variable: str
-    value: str
-    reason: str
+    variable: str  #: its name
+    value: str  #: what to set
+    reason: str  #: why, for this job
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What to see to before a plan is launched.
+    """What to see to before a plan is launched."""
 
-    Attributes:
-        model: name of the model
-        cluster: name of the cluster
-        gpus: GPUs of the job
-        plan: the layout, as in `gpuscale.estimate/1`
-        verdict: what matters most, in a line
-        pressures: which strategy answers which pressure, the highest first
-        strategies: which property of the network each parallel axis stresses, that which shows most first
-        placement: where each axis should be and where it is
-        order: whether another order of the axes would be faster
-        checklist: what to check before the launch
-        benchmarks: collectives to measure, and the bandwidth to expect
-        settings: variables of the environment that matter on this cluster
-        signs: what a step takes where something is wrong, and what to suspect first
-    """
-
-    model: str
-    cluster: str
-    gpus: int
-    plan: PlanRow
-    verdict: str
-    pressures: tuple[Pressure, ...]
+    model: str  #: name of the model
+    cluster: str  #: name of the cluster
+    gpus: int  #: GPUs of the job
+    plan: PlanRow  #: the layout, as in `gpuscale.estimate/1`
+    verdict: str  #: what matters most, in a line
+    pressures: tuple[Pressure, ...]  #: which strategy answers which pressure, the highest first
+    #: which property of the network each parallel axis stresses, that which shows most first
     strategies: tuple[Strategy, ...]
-    placement: tuple[Place, ...]
-    order: str
-    checklist: tuple[Item, ...]
-    benchmarks: tuple[Benchmark, ...]
-    settings: tuple[Variable, ...]
-    signs: tuple[Sign, ...]
+    placement: tuple[Place, ...]  #: where each axis should be and where it is
+    order: str  #: whether another order of the axes would be faster
+    checklist: tuple[Item, ...]  #: what to check before the launch
+    benchmarks: tuple[Benchmark, ...]  #: collectives to measure, and the bandwidth to expect
+    settings: tuple[Variable, ...]  #: variables of the environment that matter on this cluster
+    signs: tuple[Sign, ...]  #: what a step takes where something is wrong, and what to suspect first
 
 
 @public

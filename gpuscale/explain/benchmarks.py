@@ -31,43 +31,24 @@ LEAST_SHARE = 0.001
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One collective to measure.
+    """One collective to measure."""
 
-    Attributes:
-        axis: the parallel axis that needs it
-        collective: as in `gpuscale.collective/1`
-        level: outermost level that a group crosses
-        group_size: GPUs of a group
-        stride: GPUs from one member to the next
-        groups: groups that the command runs at once
-        ranks: GPUs that the command takes
-        bytes: size, as nccl-tests counts it
-        command: what to run
-        time_s: what a call is predicted to take [s]
-        busbw_gb_per_s: bus bandwidth to expect
-        busbw_low_gb_per_s: what nine of ten healthy systems exceed: the lower end of the 80 % interval
-        algorithm: what NCCL is predicted to choose
-        channels: CTAs that it takes; 0 where the model does not know
-        latency_share: part of the time that does not depend on the bytes, 0 to 1
-        exposed_share: of the step: what of this collective shows in it, 0 to 1
-    """
-
-    axis: str
-    collective: str
-    level: str
-    group_size: int
-    stride: int
-    groups: int
-    ranks: int
-    bytes: int
-    command: str
-    time_s: float
-    busbw_gb_per_s: float
-    busbw_low_gb_per_s: float
-    algorithm: str
-    channels: int
-    latency_share: float
-    exposed_share: float
+    axis: str  #: the parallel axis that needs it
+    collective: str  #: as in `gpuscale.collective/1`
+    level: str  #: outermost level that a group crosses
+    group_size: int  #: GPUs of a group
+    stride: int  #: GPUs from one member to the next
+    groups: int  #: groups that the command runs at once
+    ranks: int  #: GPUs that the command takes
+    bytes: int  #: size, as nccl-tests counts it
+    command: str  #: what to run
+    time_s: float  #: what a call is predicted to take [s]
+    busbw_gb_per_s: float  #: bus bandwidth to expect
+    busbw_low_gb_per_s: float  #: what nine of ten healthy systems exceed: the lower end of the 80 % interval
+    algorithm: str  #: what NCCL is predicted to choose
+    channels: int  #: CTAs that it takes; 0 where the model does not know
+    latency_share: float  #: part of the time that does not depend on the bytes, 0 to 1
+    exposed_share: float  #: of the step: what of this collective shows in it, 0 to 1
 
 
 class Grid(NamedTuple):

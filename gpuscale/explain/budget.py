@@ -40,35 +40,21 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class BudgetRow:
-    """One of the layouts: what its fullest stage holds, and what its step takes.
+    """One of the layouts: what its fullest stage holds, and what its step takes."""
 
-    Attributes:
-        zero: ZeRO stage
-        recompute: as in `gpuscale.plan/1`
-        tp: tensor-parallel degree
-        sp: whether sequence parallelism is on
-        change: what makes it of the layout asked about: option -> value; empty for that itself
-        memory: component -> GiB at the fullest stage; they add up to `memory_gib`
-        memory_gib: GiB per GPU at the fullest stage
-        memory_limit_gib: GiB per GPU that may be in use at most
-        fit: `fits`, `tight` or `no`
-        peak_stage: the fullest stage, from 0
-        step_time_s: seconds per optimizer step
-        slower: step time over that of the layout asked about, less 1
-    """
-
-    zero: int
-    recompute: str
-    tp: int
-    sp: bool
+    zero: int  #: ZeRO stage
+    recompute: str  #: as in `gpuscale.plan/1`
+    tp: int  #: tensor-parallel degree
+    sp: bool  #: whether sequence parallelism is on
+    #: what makes it of the layout asked about: option -> value; empty for that itself
     change: Mapping[str, str | int | bool]
-    memory: Mapping[str, float]
-    memory_gib: float
-    memory_limit_gib: float
-    fit: str
-    peak_stage: int
-    step_time_s: float
-    slower: float
+    memory: Mapping[str, float]  #: component -> GiB at the fullest stage; they add up to `memory_gib`
+    memory_gib: float  #: GiB per GPU at the fullest stage
+    memory_limit_gib: float  #: GiB per GPU that may be in use at most
+    fit: str  #: `fits`, `tight` or `no`
+    peak_stage: int  #: the fullest stage, from 0
+    step_time_s: float  #: seconds per optimizer step
+    slower: float  #: step time over that of the layout asked about, less 1
 
     def groups(self) -> dict[str, float]:
         """Return the parts of the budget, by `GROUPS` [GiB]."""
@@ -96,51 +82,31 @@ class BudgetRow:
 
 @dataclass(frozen=True)
 class Refused:
-    """A layout that the framework does not run.
+    """A layout that the framework does not run."""
 
-    Attributes:
-        zero: ZeRO stage
-        recompute: as in `gpuscale.plan/1`
-        tp: tensor-parallel degree
-        sp: whether sequence parallelism is on
-        rule: code of the first rule that it breaks
-        reason: that rule as a sentence
-    """
-
-    zero: int
-    recompute: str
-    tp: int
-    sp: bool
-    rule: str
-    reason: str
+    zero: int  #: ZeRO stage
+    recompute: str  #: as in `gpuscale.plan/1`
+    tp: int  #: tensor-parallel degree
+    sp: bool  #: whether sequence parallelism is on
+    rule: str  #: code of the first rule that it breaks
+    reason: str  #: that rule as a sentence
 
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """The memory of a plan and of the plans around it.
+    """The memory of a plan and of the plans around it."""
 
-    Attributes:
-        model: name of the model
-        cluster: name of the cluster
-        gpus: GPUs of the job
-        plan: the layout asked about, as in `gpuscale.estimate/1`
-        comfortable_gib: up to where a layout `fits`: the limit less what fragmentation may take
-        rows: the layout asked about, then every combination of ZeRO stage, recomputation and TP with or without SP
-            that the framework runs; all else is as asked
-        refused: combinations that it does not run
-        facts: what the rows say, in words, the most telling first
-        timeline: memory over one step; null where it was not asked for
-    """
-
-    model: str
-    cluster: str
-    gpus: int
-    plan: PlanRow
-    comfortable_gib: float
+    model: str  #: name of the model
+    cluster: str  #: name of the cluster
+    gpus: int  #: GPUs of the job
+    plan: PlanRow  #: the layout asked about, as in `gpuscale.estimate/1`
+    comfortable_gib: float  #: up to where a layout `fits`: the limit less what fragmentation may take
+    #: the layout asked about, then every combination of ZeRO stage, recomputation and TP with or without SP that the
+    #: framework runs; all else is as asked
     rows: tuple[BudgetRow, ...]
-    refused: tuple[Refused, ...]
-    facts: tuple[str, ...]
-    timeline: MemoryTimeline | None = None
+    refused: tuple[Refused, ...]  #: combinations that it does not run
+    facts: tuple[str, ...]  #: what the rows say, in words, the most telling first
+    timeline: MemoryTimeline | None = None  #: memory over one step; null where it was not asked for
 
     @property
     def asked(self) -> BudgetRow:

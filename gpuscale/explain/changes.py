@@ -66,57 +66,34 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A change of a plan, evaluated.
+    """A change of a plan, evaluated."""
 
-    Attributes:
-        change: the change and its effect in words.
-        command: arguments of the call of gpuscale that gives the same step time.
-        step_time_s: seconds per optimizer step with it.
-        gain: tokens per second over those without it, less 1.
-        memory_gib: GiB per GPU with it.
-        fit: whether it then `fits`, is `tight` or (`no`) does not.
-        caution: what the step time does not say of it; empty where there is nothing.
-        options: options of `estimate` that ask for it, by name.
-    """
-
-    change: str
-    command: tuple[str, ...]
-    step_time_s: float
-    gain: float
-    memory_gib: float
-    fit: str
-    caution: str
-    options: Mapping[str, Any]
+    change: str  #: the change and its effect in words.
+    command: tuple[str, ...]  #: arguments of the call of gpuscale that gives the same step time.
+    step_time_s: float  #: seconds per optimizer step with it.
+    gain: float  #: tokens per second over those without it, less 1.
+    memory_gib: float  #: GiB per GPU with it.
+    fit: str  #: whether it then `fits`, is `tight` or (`no`) does not.
+    caution: str  #: what the step time does not say of it; empty where there is nothing.
+    options: Mapping[str, Any]  #: options of `estimate` that ask for it, by name.
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """A change that is not worth making.
+    """A change that is not worth making."""
 
-    Attributes:
-        kind: what is changed: `tp`, `zero`, `microbatch`, ...
-        change: the change in words.
-        why: what it costs, why it does not fit, or which rule forbids it.
-        gain: tokens per second over those without it, less 1; null where it cannot run.
-    """
-
-    kind: str
-    change: str
-    why: str
-    gain: float | None
+    kind: str  #: what is changed: `tp`, `zero`, `microbatch`, ...
+    change: str  #: the change in words.
+    why: str  #: what it costs, why it does not fit, or which rule forbids it.
+    gain: float | None  #: tokens per second over those without it, less 1; null where it cannot run.
 
 
 class Changes(NamedTuple):
-    """All single changes of a plan.
-
-    Attributes:
-        now: the plan itself.
-        every: the changes, evaluated; one that asks for what is there already is left out.
-    """
+    """All single changes of a plan."""
 
     subject: Subject
-    now: Tried
-    every: tuple[Tried, ...]
+    now: Tried  #: the plan itself.
+    every: tuple[Tried, ...]  #: the changes, evaluated; one that asks for what is there already is left out.
 
     def gain(self, one: Tried) -> float:
         """Tokens per second with a change over those without it, less 1."""

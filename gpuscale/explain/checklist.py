@@ -28,19 +28,12 @@ from gpuscale.units import GBIT, format_bytes, format_count, format_duration, fo
 
 @dataclass(frozen=True)
 class Item:
-    """One line of the checklist.
+    """One line of the checklist."""
 
-    Attributes:
-        name: what is checked
-        now: what this job has or needs
-        check: what to run or to look at
-        expect: what it must say
-    """
-
-    name: str
-    now: str
-    check: str
-    expect: str
+    name: str  #: what is checked
+    now: str  #: what this job has or needs
+    check: str  #: what to run or to look at
+    expect: str  #: what it must say
 
 
 @dataclass(frozen=True)

@@ -51,70 +51,41 @@ JUST = 1e-6
 
 @dataclass(frozen=True)
 class Flip:
-    """A single number that would make another plan the choice.
+    """A single number that would make another plan the choice."""
 
-    Attributes:
-        quantity: what it is.
-        factor: from which factor on it another plan is ahead by more than 1 %.
-        value: what the quantity then is, in words.
-        plan: the plan that is ahead there, in a line.
-    """
-
-    quantity: str
-    factor: float
-    value: str
-    plan: str
+    quantity: str  #: what it is.
+    factor: float  #: from which factor on it another plan is ahead by more than 1 %.
+    value: str  #: what the quantity then is, in words.
+    plan: str  #: the plan that is ahead there, in a line.
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How a plan stands to the best of its job, and that to the next family.
+    """How a plan stands to the best of its job, and that to the next family."""
 
-    Attributes:
-        is_best: the plan is the best, or a variant of it that the model cannot tell from it.
-        best: the best plan in a line.
-        best_step_time_s: seconds per optimizer step of that.
-        behind: by how much the plan takes longer than the best; below 0 where it is faster and does not fit.
-        tied: the model cannot tell the two apart.
-        why: what the plan spends more than the best on, the most first, as shares of the step of the best.
-        next_plan: the best plan of the next family; empty where there is none.
-        next_behind: by how much that takes longer than the best.
-        next_tied: the model cannot tell it from the best.
-        next_lacks: what it spends more on, likewise.
-    """
-
-    is_best: bool
-    best: str
-    best_step_time_s: float
-    behind: float
-    tied: bool
+    is_best: bool  #: the plan is the best, or a variant of it that the model cannot tell from it.
+    best: str  #: the best plan in a line.
+    best_step_time_s: float  #: seconds per optimizer step of that.
+    behind: float  #: by how much the plan takes longer than the best; below 0 where it is faster and does not fit.
+    tied: bool  #: the model cannot tell the two apart.
+    #: what the plan spends more than the best on, the most first, as shares of the step of the best.
     why: tuple[str, ...]
-    next_plan: str
-    next_behind: float
-    next_tied: bool
-    next_lacks: tuple[str, ...]
+    next_plan: str  #: the best plan of the next family; empty where there is none.
+    next_behind: float  #: by how much that takes longer than the best.
+    next_tied: bool  #: the model cannot tell it from the best.
+    next_lacks: tuple[str, ...]  #: what it spends more on, likewise.
 
 
 class Field(NamedTuple):
-    """The plans that are compared.
+    """The plans that are compared."""
 
-    Attributes:
-        job: whose plans they are.
-        rows: those near the best, and those that are as fast with twice the memory.
-        score: seconds per step, shape (N,), as all others.
-        components: seconds by component, shape (components, N).
-        memory_bytes: at the fullest stage.
-        family: number of the family of each.
-        order: those that fit, the first choice first.
-    """
-
-    job: JobSpec
-    rows: Candidates
-    score: FloatArray
-    components: FloatArray
-    memory_bytes: FloatArray
-    family: IndexArray
-    order: IndexArray
+    job: JobSpec  #: whose plans they are.
+    rows: Candidates  #: those near the best, and those that are as fast with twice the memory.
+    score: FloatArray  #: seconds per step, shape (N,), as all others.
+    components: FloatArray  #: seconds by component, shape (components, N).
+    memory_bytes: FloatArray  #: at the fullest stage.
+    family: IndexArray  #: number of the family of each.
+    order: IndexArray  #: those that fit, the first choice first.
 
     @property
     def first(self) -> int:
@@ -207,21 +178,13 @@ def more_of(one: FloatArray, other: FloatArray, most: int = 2) -> tuple[str, ...
 
 
 class Condition(NamedTuple):
-    """A number that may be another one.
+    """A number that may be another one."""
 
-    Attributes:
-        quantity: what it is.
-        ends: factors on it up to which another choice is looked for.
-        whole: it is a whole number, and memory and rules depend on it: only the ends are tried.
-        changed: the job with a factor on it.
-        value: what it then is, in words.
-    """
-
-    quantity: str
-    ends: tuple[float, ...]
-    whole: bool
-    changed: Callable[[float], JobSpec]
-    value: Callable[[float], str]
+    quantity: str  #: what it is.
+    ends: tuple[float, ...]  #: factors on it up to which another choice is looked for.
+    whole: bool  #: it is a whole number, and memory and rules depend on it: only the ends are tried.
+    changed: Callable[[float], JobSpec]  #: the job with a factor on it.
+    value: Callable[[float], str]  #: what it then is, in words.
 
 
 def flips(field: Field) -> tuple[Flip, ...]:

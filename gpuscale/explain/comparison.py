@@ -43,69 +43,40 @@ LESS = {
 
 @dataclass(frozen=True)
 class Side:
-    """One of two plans that are compared.
+    """One of two plans that are compared."""
 
-    Attributes:
-        model: name of the model
-        cluster: name of the cluster
-        gpus: GPUs of the job
-        job: as in `gpuscale.plan/1`
-        plan: the layout and its numbers
-        value: what it takes, in the unit of the comparison
-    """
-
-    model: str
-    cluster: str
-    gpus: int
-    job: Mapping[str, str | int | float]
-    plan: PlanRow
-    value: float
+    model: str  #: name of the model
+    cluster: str  #: name of the cluster
+    gpus: int  #: GPUs of the job
+    job: Mapping[str, str | int | float]  #: as in `gpuscale.plan/1`
+    plan: PlanRow  #: the layout and its numbers
+    value: float  #: what it takes, in the unit of the comparison
 
 
 @dataclass(frozen=True)
 class Change:
-    """One component of two plans.
+    """One component of two plans."""
 
-    Attributes:
-        component: of the step time, or of memory
-        a: of the first plan, in the unit of the comparison; memory in bytes
-        b: of the second
-        difference: the second less the first
-    """
-
-    component: str
-    a: float
-    b: float
-    difference: float
+    component: str  #: of the step time, or of memory
+    a: float  #: of the first plan, in the unit of the comparison; memory in bytes
+    b: float  #: of the second
+    difference: float  #: the second less the first
 
 
 @dataclass(frozen=True)
 class PlanComparison:
-    """Two plans, the second against the first.
+    """Two plans, the second against the first."""
 
-    Attributes:
-        a: the first plan
-        b: the second plan
-        basis: `step`, or `tokens` where their batches differ, or `gpus` where their GPUs do
-        unit: what the differences of time are in
-        verdict: which is faster, by how much, and what that comes from
-        tie: whether plans of equal batches and GPUs are so close that the model hardly tells which is faster
-        difference: seconds of the second less those of the first, as a tree, in `unit`; shares are of the first
-        memory_difference: bytes at the fullest stage of the second less those at that of the first, as a tree
-        waterfall: components of the time that differ, the largest difference first
-        memory_waterfall: components of the memory that differ, likewise
-    """
-
-    a: Side
-    b: Side
-    basis: str
-    unit: str
-    verdict: str
-    tie: bool
-    difference: Node
-    memory_difference: Node
-    waterfall: tuple[Change, ...]
-    memory_waterfall: tuple[Change, ...]
+    a: Side  #: the first plan
+    b: Side  #: the second plan
+    basis: str  #: `step`, or `tokens` where their batches differ, or `gpus` where their GPUs do
+    unit: str  #: what the differences of time are in
+    verdict: str  #: which is faster, by how much, and what that comes from
+    tie: bool  #: whether plans of equal batches and GPUs are so close that the model hardly tells which is faster
+    difference: Node  #: seconds of the second less those of the first, as a tree, in `unit`; shares are of the first
+    memory_difference: Node  #: bytes at the fullest stage of the second less those at that of the first, as a tree
+    waterfall: tuple[Change, ...]  #: components of the time that differ, the largest difference first
+    memory_waterfall: tuple[Change, ...]  #: components of the memory that differ, likewise
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale.compare/1`."""

@@ -70,14 +70,10 @@ def _lossless(gpu: GpuSpec) -> GpuSpec:
 
 
 class Microbatch(NamedTuple):
-    """One microbatch of one candidate through one layer of each kind and both ends of the model.
+    """One microbatch of one candidate through one layer of each kind and both ends of the model."""
 
-    Attributes:
-        layers: by kind, the segments of one layer.
-        ends: place -> forward and backward pass of the embedding and of the LM head.
-    """
-
-    layers: tuple[list[Segment], ...]
+    layers: tuple[list[Segment], ...]  #: by kind, the segments of one layer.
+    #: place -> forward and backward pass of the embedding and of the LM head.
     ends: dict[int, tuple[Breakdown, Breakdown]]
 
 

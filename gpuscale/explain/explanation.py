@@ -22,36 +22,26 @@ from gpuscale.results import PlanRow
 
 @dataclass(frozen=True)
 class Explanation:
-    """What there is to say of one plan.
+    """What there is to say of one plan."""
 
-    Attributes:
-        model: name of the model
-        cluster: name of the cluster
-        gpus: GPUs of the job
-        plan: the layout and its numbers; `rank` and `variants` are 1
-        step: seconds of a step on the slowest stage, as a tree: phases, passes, layers, blocks, operators and
-            collectives; the root is `step_time_s` of the plan, every node the exact sum of its children
-        memory: bytes of one GPU of the first, the heaviest middle and the last stage, as a tree each
-        network: what travels where (its fields are keys of the JSON); None where it was not asked for
-        sentences: what binds, how much communication shows, how the plan stands to the best of its job, and that to the
-            next family of plans
-        thresholds: distance of the plan from where something else would bind it
-        suggestions: the most profitable single changes, the best of each kind, each evaluated as `estimate` does it
-        rejected: changes that are not worth making, and why
-        flips: single quantities that would make another plan the choice, the smallest change first
-    """
-
-    model: str
-    cluster: str
-    gpus: int
-    plan: PlanRow
+    model: str  #: name of the model
+    cluster: str  #: name of the cluster
+    gpus: int  #: GPUs of the job
+    plan: PlanRow  #: the layout and its numbers; `rank` and `variants` are 1
+    #: seconds of a step on the slowest stage, as a tree: phases, passes, layers, blocks, operators and collectives; the
+    #: root is `step_time_s` of the plan, every node the exact sum of its children
     step: Node
-    memory: tuple[Node, ...]
+    memory: tuple[Node, ...]  #: bytes of one GPU of the first, the heaviest middle and the last stage, as a tree each
+    #: what travels where (its fields are keys of the JSON); None where it was not asked for
     network: TrafficReport | None
+    #: what binds, how much communication shows, how the plan stands to the best of its job, and that to the next family
+    #: of plans
     sentences: tuple[str, ...] = ()
-    thresholds: tuple[Threshold, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()  #: distance of the plan from where something else would bind it
+    #: the most profitable single changes, the best of each kind, each evaluated as `estimate` does it
     suggestions: tuple[Suggestion, ...] = ()
-    rejected: tuple[Rejected, ...] = ()
+    rejected: tuple[Rejected, ...] = ()  #: changes that are not worth making, and why
+    #: single quantities that would make another plan the choice, the smallest change first
     flips: tuple[Flip, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

@@ -53,58 +53,35 @@ FILLING = "filling and draining the pipeline"
 
 @dataclass(frozen=True)
 class Call:
-    """One collective of a plan, called several times in a step by each group of an axis.
+    """One collective of a plan, called several times in a step by each group of an axis."""
 
-    Attributes:
-        axis: `tp`, `cp`, `ep`, `etp`, `pp`, `dp`, `edp` (data parallelism of the routed experts), `embedding` (tied, on
-            two stages) or `norm` (of the gradients).
-        purpose: what is sent.
-        collective: one of `gpuscale.collectives.ideal.OPERATIONS`.
-        phase: one of `PHASES`: when it is due.
-        bytes_per_call: as nccl-tests counts [bytes].
-        calls: in a step, of each group.
-        group_size: GPUs of the group; of a ring or a pipeline all that send to a neighbour.
-        stride: GPUs from one member to the next.
-        component: under which the step-time model counts what shows of it.
-        ends: it belongs to the embedding or the LM head.
-        pair: GPUs between the two of a transfer, of which the group is a chain; 0 for collectives.
-        least_s: least time of a call [s].
-        time_s: of a call, where it is no collective of NCCL's [s].
-        hidden: it runs beside a longer part of the same exchange.
-    """
-
+    #: `tp`, `cp`, `ep`, `etp`, `pp`, `dp`, `edp` (data parallelism of the routed experts), `embedding` (tied, on two
+    #: stages) or `norm` (of the gradients).
     axis: str
-    purpose: str
-    collective: str
-    phase: str
-    bytes_per_call: float
-    calls: float
-    group_size: int
-    stride: int
-    component: str
-    ends: bool = False
-    pair: int = 0
-    least_s: float = 0.0
-    time_s: float | None = None
-    hidden: bool = False
+    purpose: str  #: what is sent.
+    collective: str  #: one of `gpuscale.collectives.ideal.OPERATIONS`.
+    phase: str  #: one of `PHASES`: when it is due.
+    bytes_per_call: float  #: as nccl-tests counts [bytes].
+    calls: float  #: in a step, of each group.
+    group_size: int  #: GPUs of the group; of a ring or a pipeline all that send to a neighbour.
+    stride: int  #: GPUs from one member to the next.
+    component: str  #: under which the step-time model counts what shows of it.
+    ends: bool = False  #: it belongs to the embedding or the LM head.
+    pair: int = 0  #: GPUs between the two of a transfer, of which the group is a chain; 0 for collectives.
+    least_s: float = 0.0  #: least time of a call [s].
+    time_s: float | None = None  #: of a call, where it is no collective of NCCL's [s].
+    hidden: bool = False  #: it runs beside a longer part of the same exchange.
 
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One plan as seen from one GPU of its slowest stage.
-
-    Attributes:
-        rows: the plan as the only candidate.
-        place: column of the stage among the evaluated ones.
-        stage: its index in the pipeline.
-        layers: (kind of layer, how many of them the stage runs).
-    """
+    """One plan as seen from one GPU of its slowest stage."""
 
     job: JobSpec
-    rows: Candidates
-    place: int
-    stage: int
-    layers: tuple[tuple[LayerSpec, float], ...]
+    rows: Candidates  #: the plan as the only candidate.
+    place: int  #: column of the stage among the evaluated ones.
+    stage: int  #: its index in the pipeline.
+    layers: tuple[tuple[LayerSpec, float], ...]  #: (kind of layer, how many of them the stage runs).
 
     def __getattr__(self, name: str) -> int:
         """Return one degree of the layout."""

@@ -16,40 +16,26 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Node:
-    """One part of a total.
+    """One part of a total."""
 
-    Attributes:
-        name: what it is
-        value: seconds or bytes, as its tree says; the sum of its children's
-        share: of the root's value; 0 where that is 0
-        children: its parts; none of a leaf
-        count: how often it happens in a step; of memory how many layers, or microbatches in flight, take it; absent
-            where that says nothing
-        flops: arithmetic in a step and on one GPU [FLOPs]
-        bytes: memory traffic in a step; of a collective what one GPU sends [bytes]
-        rate: what it achieves [FLOP/s or bytes/s, by `bound`]
-        limit: what the hardware would allow, by its datasheet [in the same unit]
-        bound: what of the hardware binds it: `compute`, `memory`, `network`, `host`, `launch` or `waiting`; of a branch
-            what binds most of its time
-        component: component of the step time or of memory that it counts as
-        level: level of the cluster that its transfers cross
-        hidden_s: what of it runs beside something else and is not in `value` [s]
-        source: where its number comes from: `datasheet`, `kernel fit`, `collective model`, `guesstimate`, ...
-    """
-
-    name: str
-    value: float
-    share: float = 0.0
-    children: tuple[Node, ...] = ()
+    name: str  #: what it is
+    value: float  #: seconds or bytes, as its tree says; the sum of its children's
+    share: float = 0.0  #: of the root's value; 0 where that is 0
+    children: tuple[Node, ...] = ()  #: its parts; none of a leaf
+    #: how often it happens in a step; of memory how many layers, or microbatches in flight, take it; absent where that
+    #: says nothing
     count: float | None = None
-    flops: float | None = None
-    bytes: float | None = None
-    rate: float | None = None
-    limit: float | None = None
+    flops: float | None = None  #: arithmetic in a step and on one GPU [FLOPs]
+    bytes: float | None = None  #: memory traffic in a step; of a collective what one GPU sends [bytes]
+    rate: float | None = None  #: what it achieves [FLOP/s or bytes/s, by `bound`]
+    limit: float | None = None  #: what the hardware would allow, by its datasheet [in the same unit]
+    #: what of the hardware binds it: `compute`, `memory`, `network`, `host`, `launch` or `waiting`; of a branch what
+    #: binds most of its time
     bound: str | None = None
-    component: str | None = None
-    level: str | None = None
-    hidden_s: float | None = None
+    component: str | None = None  #: component of the step time or of memory that it counts as
+    level: str | None = None  #: level of the cluster that its transfers cross
+    hidden_s: float | None = None  #: what of it runs beside something else and is not in `value` [s]
+    #: where its number comes from: `datasheet`, `kernel fit`, `collective model`, `guesstimate`, ...
     source: str | None = None
 
     def to_dict(self) -> dict[str, Any]:

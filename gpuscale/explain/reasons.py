@@ -36,21 +36,13 @@ BOUND_TEXT = {
 
 @dataclass(frozen=True)
 class Reasons:
-    """What is said of a plan.
+    """What is said of a plan."""
 
-    Attributes:
-        sentences: what binds, how the plan stands to others, what its neighbours lack
-        thresholds: the distance to each point at which something else would bind
-        suggestions: the most profitable changes, each as it runs
-        rejected: changes that are not worth making
-        flips: single numbers that would make another plan the choice
-    """
-
-    sentences: tuple[str, ...]
-    thresholds: tuple[Threshold, ...]
-    suggestions: tuple[Suggestion, ...]
-    rejected: tuple[Rejected, ...]
-    flips: tuple[Flip, ...]
+    sentences: tuple[str, ...]  #: what binds, how the plan stands to others, what its neighbours lack
+    thresholds: tuple[Threshold, ...]  #: the distance to each point at which something else would bind
+    suggestions: tuple[Suggestion, ...]  #: the most profitable changes, each as it runs
+    rejected: tuple[Rejected, ...]  #: changes that are not worth making
+    flips: tuple[Flip, ...]  #: single numbers that would make another plan the choice
 
 
 def reasons(subject: Subject, spelled: Spelling = unspelled) -> Reasons:

@@ -39,77 +39,48 @@ PIPELINE = ("pp", "vpp", "schedule")
 
 @dataclass(frozen=True)
 class RankLoad:
-    """What one pipeline rank does in a step.
+    """What one pipeline rank does in a step."""
 
-    Attributes:
-        rank: pipeline rank, from 0
-        busy_s: seconds in which it computes
-        sending_s: seconds in which it waits for what it sends
-        idle_s: what is left of the step, in which it waits for others
-        in_flight: microbatches that it holds activations of at its peak, in whole-stage units
-        closed_form_in_flight: the same by the closed form of the memory model
-    """
-
-    rank: int
-    busy_s: float
-    sending_s: float
-    idle_s: float
-    in_flight: float
-    closed_form_in_flight: float
+    rank: int  #: pipeline rank, from 0
+    busy_s: float  #: seconds in which it computes
+    sending_s: float  #: seconds in which it waits for what it sends
+    idle_s: float  #: what is left of the step, in which it waits for others
+    in_flight: float  #: microbatches that it holds activations of at its peak, in whole-stage units
+    closed_form_in_flight: float  #: the same by the closed form of the memory model
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A quantity by simulation, and by the closed form that the search takes.
+    """A quantity by simulation, and by the closed form that the search takes."""
 
-    Attributes:
-        quantity: `pipeline` (all of a step's microbatches), `bubble` (idle time of the busiest rank, without transfers)
-            or `transfers` (what these add)
-        simulated_s: by simulation, without jitter
-        closed_form_s: by the closed form
-    """
-
+    #: `pipeline` (all of a step's microbatches), `bubble` (idle time of the busiest rank, without transfers) or
+    #: `transfers` (what these add)
     quantity: str
-    simulated_s: float
-    closed_form_s: float
+    simulated_s: float  #: by simulation, without jitter
+    closed_form_s: float  #: by the closed form
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A pipeline's step, slot by slot. Times are in seconds where a model says them, else in the unit that was given.
+    """A pipeline's step, slot by slot. Times are in seconds where a model says them, else in the given unit."""
 
-    Attributes:
-        schedule: `1f1b`, `interleaved`, `gpipe`, `zb-h1`, `zb-2p`, `zb-v` or `dualpipe`; `none` on one rank
-        pipeline: its numbers.
-        durations: what its slots take.
-        timeline: its slots as arrays.
-        step_s: from the first slot of a rank to its last, of the rank with the longest time: what a step takes where
-            each rank begins the next one when it has done its own
-        bubble_fraction: idle time of the busiest rank, as a share of `step_s`
-        active_share: share of the ranks that compute, on average over each time step from the first slot on
-        time_step_s: length of such a time step
-        in_flight: microbatches that each rank holds activations of at its peak, in whole-stage units
-        ranks: what each rank does
-        compared: the simulation beside the closed forms of the search
-        jitter: by which share a slot may take longer
-        subject: the plan; None for durations that are given.
-        passes: its passes by component; None likewise.
-    """
-
-    schedule: str
-    pipeline: Pipeline
-    durations: Durations
-    timeline: Timeline
+    schedule: str  #: `1f1b`, `interleaved`, `gpipe`, `zb-h1`, `zb-2p`, `zb-v` or `dualpipe`; `none` on one rank
+    pipeline: Pipeline  #: its numbers.
+    durations: Durations  #: what its slots take.
+    timeline: Timeline  #: its slots as arrays.
+    #: from the first slot of a rank to its last, of the rank with the longest time: what a step takes where each rank
+    #: begins the next one when it has done its own
     step_s: float
-    bubble_fraction: float
+    bubble_fraction: float  #: idle time of the busiest rank, as a share of `step_s`
+    #: share of the ranks that compute, on average over each time step from the first slot on
     active_share: tuple[float, ...]
-    time_step_s: float
-    in_flight: tuple[float, ...]
-    ranks: tuple[RankLoad, ...]
-    compared: tuple[Compared, ...]
-    jitter: float = 0.0
-    subject: Subject | None = None
-    passes: ChunkPasses | None = None
+    time_step_s: float  #: length of such a time step
+    in_flight: tuple[float, ...]  #: microbatches that each rank holds activations of at its peak, in whole-stage units
+    ranks: tuple[RankLoad, ...]  #: what each rank does
+    compared: tuple[Compared, ...]  #: the simulation beside the closed forms of the search
+    jitter: float = 0.0  #: by which share a slot may take longer
+    subject: Subject | None = None  #: the plan; None for durations that are given.
+    passes: ChunkPasses | None = None  #: its passes by component; None likewise.
 
     @property
     def plan(self) -> PlanRow | None:

@@ -26,23 +26,15 @@ THROTTLED = 1.25
 
 @dataclass(frozen=True)
 class Sign:
-    """One way in which a run may differ from the plan.
+    """One way in which a run may differ from the plan."""
 
-    Attributes:
-        step_time_s: seconds per step with it
-        slower: step time over the predicted one, less 1
-        memory_gib: GiB per GPU at the fullest stage with it
-        suspect: what to suspect
-        check: what shows whether that is it
-        source: where the numbers come from: `rerun` with the option changed, or how much slower something is taken
-            to be, and from where
-    """
-
-    step_time_s: float
-    slower: float
-    memory_gib: float
-    suspect: str
-    check: str
+    step_time_s: float  #: seconds per step with it
+    slower: float  #: step time over the predicted one, less 1
+    memory_gib: float  #: GiB per GPU at the fullest stage with it
+    suspect: str  #: what to suspect
+    check: str  #: what shows whether that is it
+    #: where the numbers come from: `rerun` with the option changed, or how much slower something is taken to be, and
+    #: from where
     source: str
 
 

@@ -66,14 +66,10 @@ class Counted(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """The job, and what its operators are held against.
-
-    Attributes:
-        levels: component -> level of the cluster that its groups reach over.
-    """
+    """The job, and what its operators are held against."""
 
     job: JobSpec
-    levels: Mapping[str, str]
+    levels: Mapping[str, str]  #: component -> level of the cluster that its groups reach over.
 
     def leaf(
         self, name: str, component: str, value: Any, flops: Any = 0, moved: Any = 0, *, wide: bool = False
@@ -259,20 +255,13 @@ def _described(kind: LayerSpec) -> tuple[str, str, str]:
 
 
 class _Layer(NamedTuple):
-    """One layer and one microbatch.
-
-    Attributes:
-        segments: its blocks on three clocks.
-        time: of the whole layer, with what hides and what the CPU adds.
-        modules: bits of the modules that are recomputed.
-        share: of these layers that is recomputed in full.
-    """
+    """One layer and one microbatch."""
 
     scope: Scope
-    segments: list[Counted]
-    time: LayerTime
-    modules: int
-    share: float
+    segments: list[Counted]  #: its blocks on three clocks.
+    time: LayerTime  #: of the whole layer, with what hides and what the CPU adds.
+    modules: int  #: bits of the modules that are recomputed.
+    share: float  #: of these layers that is recomputed in full.
 
     def passes(self) -> dict[str, list[Node]]:
         """Return the blocks of each pass, and what launches add to it."""

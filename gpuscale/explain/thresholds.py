@@ -37,23 +37,14 @@ ELEMENT_BYTES = {"fp4": 0.5, "fp8": 1.0, "fp32": 4.0, "tf32": 4.0}
 
 @dataclass(frozen=True)
 class Threshold:
-    """One quantity of a plan, and the value at which something changes.
+    """One quantity of a plan, and the value at which something changes."""
 
-    Attributes:
-        name: what it is, with its unit.
-        now: its value.
-        needed: the threshold.
-        at_most: the value should not be above the threshold; else not below it.
-        meaning: what happens beyond it.
-        holds: whether the plan is on the good side.
-    """
-
-    name: str
-    now: float
-    needed: float
-    at_most: bool
-    meaning: str
-    holds: bool = field(init=False)
+    name: str  #: what it is, with its unit.
+    now: float  #: its value.
+    needed: float  #: the threshold.
+    at_most: bool  #: the value should not be above the threshold; else not below it.
+    meaning: str  #: what happens beyond it.
+    holds: bool = field(init=False)  #: whether the plan is on the good side.
 
     def __post_init__(self) -> None:
         holds = self.now <= self.needed if self.at_most else self.now >= self.needed

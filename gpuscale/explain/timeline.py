@@ -30,47 +30,29 @@ GAP = 1e-3
 
 @dataclass(frozen=True)
 class Moment:
-    """What a stage holds from one moment of a step to the next.
+    """What a stage holds from one moment of a step to the next."""
 
-    Attributes:
-        time_s: seconds since the step began
-        event: what runs from then on: `forward`, `backward`, `weights` (gradients of the weights in a slot of their
-            own), `waiting`, `gradients` (they are summed and reduced) or `optimizer`
-        microbatch: which one, from 0; null where it is none
-        in_flight: microbatches whose activations are held, in units of the whole stage
-        memory_gib: GiB in use
-        memory: component -> GiB; they add up to `memory_gib`
-    """
-
-    time_s: float
+    time_s: float  #: seconds since the step began
+    #: what runs from then on: `forward`, `backward`, `weights` (gradients of the weights in a slot of their own),
+    #: `waiting`, `gradients` (they are summed and reduced) or `optimizer`
     event: str
-    microbatch: int | None
-    in_flight: float
-    memory_gib: float
-    memory: Mapping[str, float]
+    microbatch: int | None  #: which one, from 0; null where it is none
+    in_flight: float  #: microbatches whose activations are held, in units of the whole stage
+    memory_gib: float  #: GiB in use
+    memory: Mapping[str, float]  #: component -> GiB; they add up to `memory_gib`
 
 
 @dataclass(frozen=True)
 class MemoryTimeline:
-    """The memory of a stage over one step.
+    """The memory of a stage over one step."""
 
-    Attributes:
-        stage: the stage, from 0
-        schedule: of the pipeline, as in `gpuscale.plan/1`
-        step_time_s: when the step ends
-        peak_gib: the most that is in use, which is what is predicted for the stage
-        peak_event: what runs when it first is
-        peak_time_s: when that is
-        moments: what changes when, in order
-    """
-
-    stage: int
-    schedule: str
-    step_time_s: float
-    peak_gib: float
-    peak_event: str
-    peak_time_s: float
-    moments: tuple[Moment, ...]
+    stage: int  #: the stage, from 0
+    schedule: str  #: of the pipeline, as in `gpuscale.plan/1`
+    step_time_s: float  #: when the step ends
+    peak_gib: float  #: the most that is in use, which is what is predicted for the stage
+    peak_event: str  #: what runs when it first is
+    peak_time_s: float  #: when that is
+    moments: tuple[Moment, ...]  #: what changes when, in order
 
 
 @public
@@ -166,19 +148,12 @@ def _slots(subject: Subject, stage: int) -> Iterator[_Slot]:
 
 
 class _Parts(NamedTuple):
-    """Memory of a stage at its peak, taken apart by when it is there [bytes].
+    """Memory of a stage at its peak, taken apart by when it is there [bytes]."""
 
-    Attributes:
-        peak: component -> bytes.
-        fixed: what of `workspace` is there all the time.
-        step: what the optimizer step needs besides the states.
-        most: the most that comes and goes, in the passes or the optimizer step.
-    """
-
-    peak: Mapping[str, float]
-    fixed: float
-    step: float
-    most: float
+    peak: Mapping[str, float]  #: component -> bytes.
+    fixed: float  #: what of `workspace` is there all the time.
+    step: float  #: what the optimizer step needs besides the states.
+    most: float  #: the most that comes and goes, in the passes or the optimizer step.
 
     def at(self, slot: _Slot) -> dict[str, float]:
         """Return what is held while a slot runs, but for fragmentation."""

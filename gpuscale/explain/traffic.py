@@ -44,202 +44,119 @@ IDLE = "waiting"
 
 @dataclass(frozen=True)
 class AxisTraffic:
-    """One collective of one axis in one phase of a step, as one GPU of the slowest stage sees it.
+    """One collective of one axis in one phase of a step, as one GPU of the slowest stage sees it."""
 
-    Attributes:
-        axis: `tp`, `cp`, `ep`, `etp`, `pp`, `dp`, `edp` (data parallelism of the routed experts), `embedding` (tied) or
-            `norm` (of the gradients)
-        purpose: what is sent
-        collective: `allreduce`, `allgather`, `reducescatter`, `alltoall` or `sendrecv`
-        phase: `forward`, `backward` (with recomputation), `synchronisation` or `update`: when it is due
-        level: outermost level that the group crosses
-        group_size: GPUs of the group; of a ring or a pipeline all that send to a neighbour
-        stride: GPUs from one member to the next
-        nodes: nodes (or NVLink domains) that a group spans
-        ranks_per_node: members of the group in one of them
-        rails: network cards of different number that its members in all nodes use
-        bytes_per_call: message as nccl-tests counts it: the whole tensor of the group (gathered, or before it is
-            scattered), of an AllToAll the send buffer of one GPU, of a transfer what is sent
-        calls_per_step: how often a GPU takes part in a step; one evaluated call may be several buckets in fact
-        bytes_per_step: `bytes_per_call` x `calls_per_step`
-        sent_bytes_per_call: what one GPU puts on the wire in a call, mean of the group
-        sent_bytes_per_step: what one GPU puts on the wire in a step
-        level_bytes: level -> bytes of `sent_bytes_per_step` that cross it and none above
-        time_per_call_s: seconds of one call
-        time_s: seconds in a step before overlap
-        exposed_s: seconds of it that show in the step, with what the hidden part takes from the computation beside it
-        hidden_s: seconds that run beside computation, or beside a longer part of the same exchange
-        hidden_share: `hidden_s` over `time_s`
-        busiest_level: level whose links are the busiest while it runs
-        busiest_link_utilisation: share of these links' wire rate that it uses while it runs
-        component: under which component of the step `exposed_s` counts
-    """
-
+    #: `tp`, `cp`, `ep`, `etp`, `pp`, `dp`, `edp` (data parallelism of the routed experts), `embedding` (tied) or `norm`
+    #: (of the gradients)
     axis: str
-    purpose: str
-    collective: str
-    phase: str
-    level: str
-    group_size: int
-    stride: int
-    nodes: int
-    ranks_per_node: int
-    rails: int
+    purpose: str  #: what is sent
+    collective: str  #: `allreduce`, `allgather`, `reducescatter`, `alltoall` or `sendrecv`
+    phase: str  #: `forward`, `backward` (with recomputation), `synchronisation` or `update`: when it is due
+    level: str  #: outermost level that the group crosses
+    group_size: int  #: GPUs of the group; of a ring or a pipeline all that send to a neighbour
+    stride: int  #: GPUs from one member to the next
+    nodes: int  #: nodes (or NVLink domains) that a group spans
+    ranks_per_node: int  #: members of the group in one of them
+    rails: int  #: network cards of different number that its members in all nodes use
+    #: message as nccl-tests counts it: the whole tensor of the group (gathered, or before it is scattered), of an
+    #: AllToAll the send buffer of one GPU, of a transfer what is sent
     bytes_per_call: float
-    calls_per_step: float
-    bytes_per_step: float
-    sent_bytes_per_call: float
-    sent_bytes_per_step: float
-    level_bytes: Mapping[str, float]
-    time_per_call_s: float
-    time_s: float
+    calls_per_step: float  #: how often a GPU takes part in a step; one evaluated call may be several buckets in fact
+    bytes_per_step: float  #: `bytes_per_call` x `calls_per_step`
+    sent_bytes_per_call: float  #: what one GPU puts on the wire in a call, mean of the group
+    sent_bytes_per_step: float  #: what one GPU puts on the wire in a step
+    level_bytes: Mapping[str, float]  #: level -> bytes of `sent_bytes_per_step` that cross it and none above
+    time_per_call_s: float  #: seconds of one call
+    time_s: float  #: seconds in a step before overlap
+    #: seconds of it that show in the step, with what the hidden part takes from the computation beside it
     exposed_s: float
-    hidden_s: float
-    hidden_share: float
-    busiest_level: str
-    busiest_link_utilisation: float
-    component: str
+    hidden_s: float  #: seconds that run beside computation, or beside a longer part of the same exchange
+    hidden_share: float  #: `hidden_s` over `time_s`
+    busiest_level: str  #: level whose links are the busiest while it runs
+    busiest_link_utilisation: float  #: share of these links' wire rate that it uses while it runs
+    component: str  #: under which component of the step `exposed_s` counts
 
 
 @dataclass(frozen=True)
 class LevelTraffic:
-    """What a step sends over one level.
+    """What a step sends over one level."""
 
-    Attributes:
-        level: its name
-        fabric: what carries the traffic
-        gpus: GPUs of the job under one instance
-        egress_bytes_per_s: what each GPU can send across it when all do [bytes/s]
-        sent_bytes: bytes per GPU and step that cross the level and none above
-        passing_bytes: bytes per GPU and step that cross it; on networks with what goes on to the levels above
-        switch_bytes: bytes per step that pass one instance of the level, of all its GPUs together
-        utilisation: `passing_bytes` over what the links carry in a step
-    """
-
-    level: str
-    fabric: str
-    gpus: int
-    egress_bytes_per_s: float
-    sent_bytes: float
-    passing_bytes: float
-    switch_bytes: float
-    utilisation: float
+    level: str  #: its name
+    fabric: str  #: what carries the traffic
+    gpus: int  #: GPUs of the job under one instance
+    egress_bytes_per_s: float  #: what each GPU can send across it when all do [bytes/s]
+    sent_bytes: float  #: bytes per GPU and step that cross the level and none above
+    passing_bytes: float  #: bytes per GPU and step that cross it; on networks with what goes on to the levels above
+    switch_bytes: float  #: bytes per step that pass one instance of the level, of all its GPUs together
+    utilisation: float  #: `passing_bytes` over what the links carry in a step
 
 
 @dataclass(frozen=True)
 class Activity:
-    """One phase of a step.
+    """One phase of a step."""
 
-    Attributes:
-        phase: `forward`, `backward`, `synchronisation`, `update`, or `waiting` (bubble, slowest GPU, allocator)
-        seconds: how long it takes; all phases add up to the step time [s]
-        bytes: level -> bytes that one GPU sends across it in the phase; what runs beside a pass counts in that pass
-        bytes_per_s: level -> bytes per second in the phase [bytes/s]
-    """
-
-    phase: str
-    seconds: float
+    phase: str  #: `forward`, `backward`, `synchronisation`, `update`, or `waiting` (bubble, slowest GPU, allocator)
+    seconds: float  #: how long it takes; all phases add up to the step time [s]
+    #: level -> bytes that one GPU sends across it in the phase; what runs beside a pass counts in that pass
     bytes: Mapping[str, float]
-    bytes_per_s: Mapping[str, float]
+    bytes_per_s: Mapping[str, float]  #: level -> bytes per second in the phase [bytes/s]
 
 
 @dataclass(frozen=True)
 class NetworkNeed:
-    """What the network must give for the communication of one component to cost little.
+    """What the network must give for the communication of one component to cost little."""
 
-    Attributes:
-        component: of the step time: `tp_comm`, `cp_comm`, `ep_comm`, `pp_comm` or `dp_comm`
-        where: `node` (links inside the node) or `network` (beyond it): what is changed
-        level: the slowest level of it that the axis crosses
-        exposed_s: seconds of a step that show now
-        floor_s: seconds that show however fast it is: latency, and what waits for nothing but the call itself
-        bytes_per_s: bandwidth of the level per GPU now [bytes/s]
-        needed_bytes_per_s: least bandwidth at which at most `tolerance` of the step shows beyond `floor_s`; a quarter
-            of `bytes_per_s` where that or less is enough, null where 16 times as much is not [bytes/s]
-        tolerance: share of the step
-    """
-
-    component: str
-    where: str
-    level: str
-    exposed_s: float
-    floor_s: float
-    bytes_per_s: float
+    component: str  #: of the step time: `tp_comm`, `cp_comm`, `ep_comm`, `pp_comm` or `dp_comm`
+    where: str  #: `node` (links inside the node) or `network` (beyond it): what is changed
+    level: str  #: the slowest level of it that the axis crosses
+    exposed_s: float  #: seconds of a step that show now
+    floor_s: float  #: seconds that show however fast it is: latency, and what waits for nothing but the call itself
+    bytes_per_s: float  #: bandwidth of the level per GPU now [bytes/s]
+    #: least bandwidth at which at most `tolerance` of the step shows beyond `floor_s`; a quarter of `bytes_per_s` where
+    #: that or less is enough, null where 16 times as much is not [bytes/s]
     needed_bytes_per_s: float | None
-    tolerance: float
+    tolerance: float  #: share of the step
 
 
 @dataclass(frozen=True)
 class NetworkFault:
-    """What a fault of the network makes of the step.
+    """What a fault of the network makes of the step."""
 
-    Attributes:
-        name: `loss`, `congestion`, ...
-        meaning: what is wrong
-        slower_bytes: what a byte takes longer by
-        step_time_s: seconds per step with it
-        factor: `step_time_s` over that without it
-        source: where `slower_bytes` comes from
-    """
-
-    name: str
-    meaning: str
-    slower_bytes: float
-    step_time_s: float
-    factor: float
-    source: str
+    name: str  #: `loss`, `congestion`, ...
+    meaning: str  #: what is wrong
+    slower_bytes: float  #: what a byte takes longer by
+    step_time_s: float  #: seconds per step with it
+    factor: float  #: `step_time_s` over that without it
+    source: str  #: where `slower_bytes` comes from
 
 
 @dataclass(frozen=True)
 class TrafficTotals:
-    """Sums over the traffic of one GPU in a step.
+    """Sums over the traffic of one GPU in a step."""
 
-    Attributes:
-        stage: pipeline stage of the numbers, from 0: the slowest; of the states the one with the most parameters
-        stages: pipeline stages
-        layers: layers that the stage runs; of DualPipe the mean of both directions
-        microbatches: per step
-        step_time_s: seconds per step
-        node_bytes: bytes that a GPU sends over links inside its node
-        network_bytes: bytes that it sends over the network
-        time_s: communication before overlap, seconds
-        exposed_s: communication that shows in the step, seconds
-        exposed_share: of the step
-        beside_wire_s: seconds that count as communication and pass no link: CPU and copies of sharded states
-        levels: sums for each level
-    """
-
-    stage: int
-    stages: int
-    layers: float
-    microbatches: int
-    step_time_s: float
-    node_bytes: float
-    network_bytes: float
-    time_s: float
-    exposed_s: float
-    exposed_share: float
-    beside_wire_s: float
-    levels: tuple[LevelTraffic, ...]
+    stage: int  #: pipeline stage of the numbers, from 0: the slowest; of the states the one with the most parameters
+    stages: int  #: pipeline stages
+    layers: float  #: layers that the stage runs; of DualPipe the mean of both directions
+    microbatches: int  #: per step
+    step_time_s: float  #: seconds per step
+    node_bytes: float  #: bytes that a GPU sends over links inside its node
+    network_bytes: float  #: bytes that it sends over the network
+    time_s: float  #: communication before overlap, seconds
+    exposed_s: float  #: communication that shows in the step, seconds
+    exposed_share: float  #: of the step
+    beside_wire_s: float  #: seconds that count as communication and pass no link: CPU and copies of sharded states
+    levels: tuple[LevelTraffic, ...]  #: sums for each level
 
 
 @dataclass(frozen=True)
 class TrafficReport:
-    """The traffic of one plan.
+    """The traffic of one plan."""
 
-    Attributes:
-        traffic: each collective of each axis and phase
-        traffic_totals: sums over one GPU and step, and by level
-        network_activity: bytes by phase of the step
-        network_needs: what the network must give for the communication to cost little
-        network_faults: what loss, congestion or one slow rail costs
-    """
-
-    traffic: tuple[AxisTraffic, ...]
-    traffic_totals: TrafficTotals
-    network_activity: tuple[Activity, ...]
-    network_needs: tuple[NetworkNeed, ...]
-    network_faults: tuple[NetworkFault, ...]
+    traffic: tuple[AxisTraffic, ...]  #: each collective of each axis and phase
+    traffic_totals: TrafficTotals  #: sums over one GPU and step, and by level
+    network_activity: tuple[Activity, ...]  #: bytes by phase of the step
+    network_needs: tuple[NetworkNeed, ...]  #: what the network must give for the communication to cost little
+    network_faults: tuple[NetworkFault, ...]  #: what loss, congestion or one slow rail costs
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON types."""
@@ -294,20 +211,13 @@ Part = tuple[str | bool, ...]
 
 @dataclass(frozen=True)
 class _Exposure:
-    """What the step-time model says of the slowest stage [s].
-
-    Attributes:
-        factor: what measured runs of a site make of all times; 1 without.
-        shown: what shows of the collectives of each part in a step, before that factor.
-        seconds: phase -> how long it takes in a step, with the factor.
-        beside_wire_s: what counts as communication of the states and passes no link, with the factor.
-    """
+    """What the step-time model says of the slowest stage [s]."""
 
     step_time_s: float
-    factor: float
-    shown: Mapping[Part, float]
-    seconds: Mapping[str, float]
-    beside_wire_s: float
+    factor: float  #: what measured runs of a site make of all times; 1 without.
+    shown: Mapping[Part, float]  #: what shows of the collectives of each part in a step, before that factor.
+    seconds: Mapping[str, float]  #: phase -> how long it takes in a step, with the factor.
+    beside_wire_s: float  #: what counts as communication of the states and passes no link, with the factor.
 
 
 def _part(call: Call) -> Part:

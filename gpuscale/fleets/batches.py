@@ -68,29 +68,18 @@ RUNS_WITH = (
 
 
 class Shares(NamedTuple):
-    """What a pool takes for S different parts of the batch, each in its best layout.
+    """What a pool takes for S different parts of the batch, each in its best layout."""
 
-    Attributes:
-        sequences: of the part, ascending, shape (S,).
-        time_s: step time of the pool without the exchange with others, shape (S,) [s].
-        rows: the layouts, S of them.
-    """
-
-    sequences: IntArray
-    time_s: FloatArray
-    rows: Candidates
+    sequences: IntArray  #: of the part, ascending, shape (S,).
+    time_s: FloatArray  #: step time of the pool without the exchange with others, shape (S,) [s].
+    rows: Candidates  #: the layouts, S of them.
 
 
 class Dealt(NamedTuple):
-    """A way to deal the batch out.
+    """A way to deal the batch out."""
 
-    Attributes:
-        time_s: the longest step of a pool, without the exchange [s].
-        chosen: for each pool the index into its `Shares`.
-    """
-
-    time_s: float
-    chosen: tuple[int, ...]
+    time_s: float  #: the longest step of a pool, without the exchange [s].
+    chosen: tuple[int, ...]  #: for each pool the index into its `Shares`.
 
 
 def batches(fleet: Fleet) -> Way:

@@ -30,18 +30,12 @@ MOST_EVERY = 100_000
 
 
 class Outer(NamedTuple):
-    """When sites exchange.
+    """When sites exchange."""
 
-    Attributes:
-        every: steps from one exchange of a parameter to its next (H).
-        fragments: parts of the model that are sent one after the other, `every` / `fragments` steps apart; 1: all at
-            once.
-        delay: steps that go on while a fragment is under way; 0: the sites wait for it.
-    """
-
-    every: int
+    every: int  #: steps from one exchange of a parameter to its next (H).
+    #: parts of the model that are sent one after the other, `every` / `fragments` steps apart; 1: all at once.
     fragments: int = 1
-    delay: int = 0
+    delay: int = 0  #: steps that go on while a fragment is under way; 0: the sites wait for it.
 
 
 def interval_s(

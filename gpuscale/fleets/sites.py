@@ -55,21 +55,15 @@ UNMEASURED = ("lines between sites",)
 
 
 class Site(NamedTuple):
-    """A pool that trains by itself on its share of the batch.
+    """A pool that trains by itself on its share of the batch."""
 
-    Attributes:
-        pool: the pool.
-        subject: its best plan.
-        backward_s: backward pass of one microbatch on the slowest stage, which hides reductions; 0 where the framework
-            reduces after it [s].
-        last_share: share of the gradients that are there only when that pass has ended.
-        update_s: an outer step on its GPUs: memory traffic, and weights gathered from those that updated them [s].
-    """
-
-    pool: Pool
-    subject: Subject
+    pool: Pool  #: the pool.
+    subject: Subject  #: its best plan.
+    #: backward pass of one microbatch on the slowest stage, which hides reductions; 0 where the framework reduces after
+    #: it [s].
     backward_s: float
-    last_share: float
+    last_share: float  #: share of the gradients that are there only when that pass has ended.
+    #: an outer step on its GPUs: memory traffic, and weights gathered from those that updated them [s].
     update_s: float
 
     @property
@@ -79,26 +73,16 @@ class Site(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What all ways over long lines share; times of one site with its share of the batch.
+    """What all ways over long lines share; times of one site with its share of the batch."""
 
-    Attributes:
-        fleet: the fleet.
-        sites: the pools with their plans.
-        outer: when sites exchange, fragment by fragment.
-        gradients: time for which gradients occupy the lines, and their latency [s].
-        exchange: the same of an exchange of the whole model.
-        exchange_bytes, gradient_bytes: what a site sends of each.
-        parameters: of the model.
-    """
-
-    fleet: Fleet
-    sites: tuple[Site, ...]
-    outer: Outer
-    gradients: tuple[float, float]
-    exchange: tuple[float, float]
-    exchange_bytes: float
-    gradient_bytes: float
-    parameters: float
+    fleet: Fleet  #: the fleet.
+    sites: tuple[Site, ...]  #: the pools with their plans.
+    outer: Outer  #: when sites exchange, fragment by fragment.
+    gradients: tuple[float, float]  #: time for which gradients occupy the lines, and their latency [s].
+    exchange: tuple[float, float]  #: the same of an exchange of the whole model.
+    exchange_bytes: float  #: what a site sends of each.
+    gradient_bytes: float  #: what a site sends of each.
+    parameters: float  #: of the model.
 
     @property
     def step_s(self) -> float:

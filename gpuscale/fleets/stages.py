@@ -82,15 +82,10 @@ has hung (NVIDIA/nccl, issue 1184). FlagScale also lets TP and DP differ by mesh
 
 
 class Order(NamedTuple):
-    """Pools one after the other along a pipeline.
+    """Pools one after the other along a pipeline."""
 
-    Attributes:
-        pools: in order.
-        stages: of each.
-    """
-
-    pools: tuple[Pool, ...]
-    stages: tuple[int, ...]
+    pools: tuple[Pool, ...]  #: in order.
+    stages: tuple[int, ...]  #: of each.
 
     @property
     def pool_of(self) -> IntArray:
@@ -99,29 +94,17 @@ class Order(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """One pipeline over pools, evaluated.
+    """One pipeline over pools, evaluated."""
 
-    Attributes:
-        order: its pools.
-        row: its layout, a single candidate.
-        layers: on each stage.
-        step_time_s: seconds per step.
-        hops_s: of that, transfers between stages.
-        busy_s: of each pool, the microbatches on its slowest stage [s].
-        share: of each pool, the share of the model's FLOPs.
-        memory_bytes: of each pool, at its fullest stage.
-        fits: whether every stage fits on its own GPUs.
-    """
-
-    order: Order
-    row: Candidates
-    layers: tuple[int, ...]
-    step_time_s: float
-    hops_s: float
-    busy_s: tuple[float, ...]
-    share: tuple[float, ...]
-    memory_bytes: tuple[float, ...]
-    fits: bool
+    order: Order  #: its pools.
+    row: Candidates  #: its layout, a single candidate.
+    layers: tuple[int, ...]  #: on each stage.
+    step_time_s: float  #: seconds per step.
+    hops_s: float  #: of that, transfers between stages.
+    busy_s: tuple[float, ...]  #: of each pool, the microbatches on its slowest stage [s].
+    share: tuple[float, ...]  #: of each pool, the share of the model's FLOPs.
+    memory_bytes: tuple[float, ...]  #: of each pool, at its fullest stage.
+    fits: bool  #: whether every stage fits on its own GPUs.
 
 
 def stages(fleet: Fleet) -> Way:
@@ -212,39 +195,23 @@ def spanning(job: JobSpec, gpus: int) -> JobSpec:
 
 
 class Pipeline(NamedTuple):
-    """One pipeline over pools.
+    """One pipeline over pools."""
 
-    Attributes:
-        order: its pools.
-        jobs: `spanning` of each.
-        row: its layout, a single candidate.
-        layers: of each stage.
-    """
-
-    order: Order
-    jobs: tuple[JobSpec, ...]
-    row: Candidates
-    layers: tuple[int, ...]
+    order: Order  #: its pools.
+    jobs: tuple[JobSpec, ...]  #: `spanning` of each.
+    row: Candidates  #: its layout, a single candidate.
+    layers: tuple[int, ...]  #: of each stage.
 
 
 class Timed(NamedTuple):
-    """N layouts of pipelines whose stages have equally many GPUs, and how long layers take on the P pools.
+    """N layouts of pipelines whose stages have equally many GPUs, and how long layers take on the P pools."""
 
-    Attributes:
-        jobs: `spanning` of each pool, in the order of the fleet.
-        stages: of each pool.
-        rows: the layouts.
-        layer_s: forward and backward pass of a layer by pool and kind, shape (P, kinds, N) [s].
-        ends_s: those of embedding and LM head by pool, shape (P, 2, N) [s].
-        floor_s: what the microbatches take at least, if layers could be cut anywhere, shape (N,) [s].
-    """
-
-    jobs: tuple[JobSpec, ...]
-    stages: tuple[int, ...]
-    rows: Candidates
-    layer_s: FloatArray
-    ends_s: FloatArray
-    floor_s: FloatArray
+    jobs: tuple[JobSpec, ...]  #: `spanning` of each pool, in the order of the fleet.
+    stages: tuple[int, ...]  #: of each pool.
+    rows: Candidates  #: the layouts.
+    layer_s: FloatArray  #: forward and backward pass of a layer by pool and kind, shape (P, kinds, N) [s].
+    ends_s: FloatArray  #: those of embedding and LM head by pool, shape (P, 2, N) [s].
+    floor_s: FloatArray  #: what the microbatches take at least, if layers could be cut anywhere, shape (N,) [s].
 
     def take(self, rows: IndexArray) -> Timed:
         """Return some of the layouts."""
@@ -332,25 +299,15 @@ def _rows(fleet: Fleet, jobs: Sequence[JobSpec], pp: int) -> Candidates:
 
 
 class Costs(NamedTuple):
-    """What layers cost on each of p stages, for N layouts of a pipeline over P pools.
+    """What layers cost on each of p stages, for N layouts of a pipeline over P pools."""
 
-    Attributes:
-        before: layers of each kind before each layer, shape (kinds, layers + 1).
-        layer_s: forward and backward pass of a layer by pool and kind, shape (P, kinds, N) [s].
-        end_s: those of embedding and LM head by stage, shape (p, N) [s].
-        layer_bytes: of a layer by stage and kind, shape (p, kinds, N).
-        fixed_bytes: of the rest by stage, shape (p, N).
-        limit_bytes: by stage, shape (p,).
-        pool_of: pool of each stage, shape (p,).
-    """
-
-    before: FloatArray
-    layer_s: FloatArray
-    end_s: FloatArray
-    layer_bytes: FloatArray
-    fixed_bytes: FloatArray
-    limit_bytes: FloatArray
-    pool_of: IntArray
+    before: FloatArray  #: layers of each kind before each layer, shape (kinds, layers + 1).
+    layer_s: FloatArray  #: forward and backward pass of a layer by pool and kind, shape (P, kinds, N) [s].
+    end_s: FloatArray  #: those of embedding and LM head by stage, shape (p, N) [s].
+    layer_bytes: FloatArray  #: of a layer by stage and kind, shape (p, kinds, N).
+    fixed_bytes: FloatArray  #: of the rest by stage, shape (p, N).
+    limit_bytes: FloatArray  #: by stage, shape (p,).
+    pool_of: IntArray  #: pool of each stage, shape (p,).
 
     def take(self, rows: IndexArray) -> Costs:
         """Return those of some layouts."""

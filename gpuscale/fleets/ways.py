@@ -29,116 +29,65 @@ TOKENS = 1e9
 
 @dataclass(frozen=True)
 class Part:
-    """What one pool does in a way.
+    """What one pool does in a way."""
 
-    Attributes:
-        pool: name of the pool
-        gpus: GPUs of it that take part; 0 where it is idle
-        layout: how the pool splits its work, in words; empty where it is idle
-        num_microbatches: microbatches per step of each of its data-parallel ranks
-        sequences: sequences of the global batch that it trains on; all of them where a pipeline crosses pools
-        layers: layers of each of its pipeline stages, where stages are dealt out by pool; else empty
-        busy_s: seconds of a step in which the pool does its own part
-        memory_gib: GiB per GPU at its fullest stage
-        memory_limit_gib: GiB per GPU that may be in use at most
-        gpu_power_w: mean power of one of its GPUs [W]
-        usd_per_gpu_hour: price of one of its GPUs; null where none is known
-    """
-
-    pool: str
-    gpus: int
-    layout: str
-    num_microbatches: int
-    sequences: int
-    layers: tuple[int, ...]
-    busy_s: float
-    memory_gib: float
-    memory_limit_gib: float
-    gpu_power_w: float
-    usd_per_gpu_hour: float | None
+    pool: str  #: name of the pool
+    gpus: int  #: GPUs of it that take part; 0 where it is idle
+    layout: str  #: how the pool splits its work, in words; empty where it is idle
+    num_microbatches: int  #: microbatches per step of each of its data-parallel ranks
+    sequences: int  #: sequences of the global batch that it trains on; all of them where a pipeline crosses pools
+    layers: tuple[int, ...]  #: layers of each of its pipeline stages, where stages are dealt out by pool; else empty
+    busy_s: float  #: seconds of a step in which the pool does its own part
+    memory_gib: float  #: GiB per GPU at its fullest stage
+    memory_limit_gib: float  #: GiB per GPU that may be in use at most
+    gpu_power_w: float  #: mean power of one of its GPUs [W]
+    usd_per_gpu_hour: float | None  #: price of one of its GPUs; null where none is known
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to use a fleet.
+    """One way to use a fleet."""
 
-    Attributes:
-        rank: place by tokens per second, from 1
-        kind: `alike`, `alone`, `batches` or `stages`; over long lines `synchronous`, `stages`, `diloco` or
-            `streaming diloco`
-        name: what it is called: its kind, or the pool that is used alone
-        text: what it does, in a line
-        gpus: GPUs that take part
-        parts: what each pool does, in the order of the fleet's file
-        global_batch_size: sequences per optimizer step
-        step_time_s: seconds per optimizer step
-        step_time_low_s: lower end of the 80 % interval (validation)
-        step_time_high_s: its upper end
-        tokens_per_s: tokens per second
-        speedup: tokens per second over those of the fastest pool alone
-        sync_s: seconds per step in which pools exchange gradients or activations and compute nothing
-        usd_per_1e9_tokens: money for 1e9 tokens, where idle GPUs are given back; null without prices
-        usd_per_1e9_tokens_kept: the same where idle GPUs are paid for too
-        kwh_per_1e9_tokens: energy of the site for 1e9 tokens, idle GPUs switched off
-        similar_runs: published runs that are much like it
-        unmeasured: what it has and no published run has
-        runs_with: which frameworks can run it, and what they lack
-        notes: what a reader should know
-    """
-
-    rank: int
+    rank: int  #: place by tokens per second, from 1
+    #: `alike`, `alone`, `batches` or `stages`; over long lines `synchronous`, `stages`, `diloco` or `streaming diloco`
     kind: str
-    name: str
-    text: str
-    gpus: int
-    parts: tuple[Part, ...]
-    global_batch_size: int
-    step_time_s: float
-    step_time_low_s: float
-    step_time_high_s: float
-    tokens_per_s: float
-    speedup: float
-    sync_s: float
-    usd_per_1e9_tokens: float | None
-    usd_per_1e9_tokens_kept: float | None
-    kwh_per_1e9_tokens: float
-    similar_runs: int
-    unmeasured: tuple[str, ...]
-    runs_with: str
-    notes: tuple[str, ...] = ()
+    name: str  #: what it is called: its kind, or the pool that is used alone
+    text: str  #: what it does, in a line
+    gpus: int  #: GPUs that take part
+    parts: tuple[Part, ...]  #: what each pool does, in the order of the fleet's file
+    global_batch_size: int  #: sequences per optimizer step
+    step_time_s: float  #: seconds per optimizer step
+    step_time_low_s: float  #: lower end of the 80 % interval (validation)
+    step_time_high_s: float  #: its upper end
+    tokens_per_s: float  #: tokens per second
+    speedup: float  #: tokens per second over those of the fastest pool alone
+    sync_s: float  #: seconds per step in which pools exchange gradients or activations and compute nothing
+    usd_per_1e9_tokens: float | None  #: money for 1e9 tokens, where idle GPUs are given back; null without prices
+    usd_per_1e9_tokens_kept: float | None  #: the same where idle GPUs are paid for too
+    kwh_per_1e9_tokens: float  #: energy of the site for 1e9 tokens, idle GPUs switched off
+    similar_runs: int  #: published runs that are much like it
+    unmeasured: tuple[str, ...]  #: what it has and no published run has
+    runs_with: str  #: which frameworks can run it, and what they lack
+    notes: tuple[str, ...] = ()  #: what a reader should know
 
 
 @dataclass(frozen=True)
 class FleetResult:
-    """Ways to train one model on a fleet, the fastest first.
+    """Ways to train one model on a fleet, the fastest first."""
 
-    Attributes:
-        model: name of the model
-        cluster: name of the cluster
-        gpus: GPUs of all pools
-        pools: pool -> its GPUs
-        sequence: tokens per sequence
-        global_batch_size: sequences per optimizer step
-        ways: the ways that run, by rank
-        left_out: way -> why it is not among them
-        sites: what the lines between sites carry and how long they keep them waiting; null where no long lines join the
-            pools
-        assumptions: rate -> value, source and date of what money and energy stand on
-        notes: what a reader should know
-        job: options that make the same job again, as in `gpuscale.plan/1`
-    """
-
-    model: str
-    cluster: str
-    gpus: int
-    pools: Mapping[str, int]
-    sequence: int
-    global_batch_size: int
-    ways: tuple[Way, ...]
-    left_out: Mapping[str, str]
+    model: str  #: name of the model
+    cluster: str  #: name of the cluster
+    gpus: int  #: GPUs of all pools
+    pools: Mapping[str, int]  #: pool -> its GPUs
+    sequence: int  #: tokens per sequence
+    global_batch_size: int  #: sequences per optimizer step
+    ways: tuple[Way, ...]  #: the ways that run, by rank
+    left_out: Mapping[str, str]  #: way -> why it is not among them
+    #: what the lines between sites carry and how long they keep them waiting; null where no long lines join the pools
     sites: SitesAnswer | None
-    assumptions: Mapping[str, Rate]
-    notes: tuple[str, ...] = ()
+    assumptions: Mapping[str, Rate]  #: rate -> value, source and date of what money and energy stand on
+    notes: tuple[str, ...] = ()  #: what a reader should know
+    #: options that make the same job again, as in `gpuscale.plan/1`
     job: Mapping[str, str | int | float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,21 +96,13 @@ class FleetResult:
 
 
 class Pool(NamedTuple):
-    """One pool of a fleet, with the job as it is on this pool alone.
+    """One pool of a fleet, with the job as it is on this pool alone."""
 
-    Attributes:
-        name: as the fleet's file has it.
-        variant: the job on all GPUs of the pool, and what its layout may be.
-        power: what one of its GPUs and its share of everything else draw.
-        price: of one of its GPUs for an hour; None where none is known.
-        price_notes: what to say of it.
-    """
-
-    name: str
-    variant: Variant
-    power: Power
-    price: Rate | None
-    price_notes: Sequence[str] = ()
+    name: str  #: as the fleet's file has it.
+    variant: Variant  #: the job on all GPUs of the pool, and what its layout may be.
+    power: Power  #: what one of its GPUs and its share of everything else draw.
+    price: Rate | None  #: of one of its GPUs for an hour; None where none is known.
+    price_notes: Sequence[str] = ()  #: what to say of it.
 
     @property
     def spec(self) -> JobSpec:
@@ -175,23 +116,14 @@ class Pool(NamedTuple):
 
 
 class Fleet(NamedTuple):
-    """A fleet and what is asked about it.
+    """A fleet and what is asked about it."""
 
-    Attributes:
-        whole: the job on all GPUs, as if all were the slowest.
-        pools: in the order of the fleet's file.
-        asked: options of `plan`, as they were given; without `gpus` and `cluster`.
-        pins: values that the layout may have.
-        question: prices and rates.
-        apart: pools of the file that are idle in all that is asked.
-    """
-
-    whole: Variant
-    pools: tuple[Pool, ...]
-    asked: Mapping[str, Any]
-    pins: Mapping[str, Any]
-    question: Question
-    apart: tuple[Pool, ...] = ()
+    whole: Variant  #: the job on all GPUs, as if all were the slowest.
+    pools: tuple[Pool, ...]  #: in the order of the fleet's file.
+    asked: Mapping[str, Any]  #: options of `plan`, as they were given; without `gpus` and `cluster`.
+    pins: Mapping[str, Any]  #: values that the layout may have.
+    question: Question  #: prices and rates.
+    apart: tuple[Pool, ...] = ()  #: pools of the file that are idle in all that is asked.
 
     @property
     def spec(self) -> JobSpec:

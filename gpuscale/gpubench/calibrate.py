@@ -25,19 +25,12 @@ Progress = Callable[[int, int, str], None]
 
 
 class Calibrated(NamedTuple):
-    """What became of a GPU.
+    """What became of a GPU."""
 
-    Attributes:
-        fit: its constants and how close they come.
-        protocol: what was measured.
-        base: the GPU file from which the fit began.
-        missing: measurements that the protocol lacks.
-    """
-
-    fit: GpuFit
-    protocol: Protocol
-    base: str
-    missing: int
+    fit: GpuFit  #: its constants and how close they come.
+    protocol: Protocol  #: what was measured.
+    base: str  #: the GPU file from which the fit began.
+    missing: int  #: measurements that the protocol lacks.
 
 
 @public

@@ -57,40 +57,24 @@ class Best(NamedTuple):
 
 
 class Kernels(NamedTuple):
-    """Measured kernels of one kind and precision as arrays.
+    """Measured kernels of one kind and precision as arrays."""
 
-    Attributes:
-        kind: `gemm`, `attention forward`, `attention backward`, `stream`; of GEMMs with the regime.
-        precision: of the operands.
-        columns: sizes.
-        measured_s: times [s].
-        labels: what each is.
-    """
-
-    kind: str
-    precision: str
-    columns: Mapping[str, FloatArray]
-    measured_s: FloatArray
-    labels: tuple[str, ...]
+    kind: str  #: `gemm`, `attention forward`, `attention backward`, `stream`; of GEMMs with the regime.
+    precision: str  #: of the operands.
+    columns: Mapping[str, FloatArray]  #: sizes.
+    measured_s: FloatArray  #: times [s].
+    labels: tuple[str, ...]  #: what each is.
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A kernel constant before and after the fit, in the unit of the GPU file.
+    """A kernel constant before and after the fit, in the unit of the GPU file."""
 
-    Attributes:
-        name: its key in `[kernels]`.
-        before: what the preset has.
-        after: what the protocol says; the same where it says nothing.
-        uncertainty: relative standard deviation of `after`; null where it was not fitted.
-        kernels: measured kernels that it was fitted to.
-    """
-
-    name: str
-    before: float
-    after: float
-    uncertainty: float | None
-    kernels: int
+    name: str  #: its key in `[kernels]`.
+    before: float  #: what the preset has.
+    after: float  #: what the protocol says; the same where it says nothing.
+    uncertainty: float | None  #: relative standard deviation of `after`; null where it was not fitted.
+    kernels: int  #: measured kernels that it was fitted to.
 
 
 Found = dict[str, Constant]
@@ -98,69 +82,40 @@ Found = dict[str, Constant]
 
 @dataclass(frozen=True)
 class Errors:
-    """How far predictions of one kind of kernel are off, as (predicted - measured) / measured.
+    """How far predictions of one kind of kernel are off, as (predicted - measured) / measured."""
 
-    Attributes:
-        kind: what they are.
-        precision: of the operands.
-        kernels: how many were measured.
-        before_median_abs: median size of the error with the preset's constants.
-        median_abs: the same with the fitted ones.
-        p90_abs: 90th percentile of that size.
-        bias: median of the error.
-    """
-
-    kind: str
-    precision: str
-    kernels: int
-    before_median_abs: float
-    median_abs: float
-    p90_abs: float
-    bias: float
+    kind: str  #: what they are.
+    precision: str  #: of the operands.
+    kernels: int  #: how many were measured.
+    before_median_abs: float  #: median size of the error with the preset's constants.
+    median_abs: float  #: the same with the fitted ones.
+    p90_abs: float  #: 90th percentile of that size.
+    bias: float  #: median of the error.
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """One measured kernel and its predictions.
+    """One measured kernel and its predictions."""
 
-    Attributes:
-        kernel: what it is.
-        measured_us: measured time.
-        before_us: predicted with the preset's constants.
-        predicted_us: predicted with the fitted ones.
-    """
-
-    kernel: str
-    measured_us: float
-    before_us: float
-    predicted_us: float
+    kernel: str  #: what it is.
+    measured_us: float  #: measured time.
+    before_us: float  #: predicted with the preset's constants.
+    predicted_us: float  #: predicted with the fitted ones.
 
 
 @dataclass(frozen=True)
 class GpuFit:
-    """A GPU whose kernel constants are fitted to a protocol.
+    """A GPU whose kernel constants are fitted to a protocol."""
 
-    Attributes:
-        device: product name of the GPU that was measured.
-        base: preset from which the fit began, and whose other numbers hold.
-        gpu: the GPU with the fitted constants.
-        constants: what was fitted, and what stayed.
-        errors: how far kernels are off, by kind and precision.
-        rows: every measured kernel.
-        failed: what the machine could not run, and why.
-        software: versions of what ran.
-        notes: what is worth knowing.
-    """
-
-    device: str
-    base: str
-    gpu: GpuSpec
-    constants: tuple[Constant, ...]
-    errors: tuple[Errors, ...]
-    rows: tuple[Predicted, ...]
-    failed: Mapping[str, str]
-    software: str
-    notes: tuple[str, ...]
+    device: str  #: product name of the GPU that was measured.
+    base: str  #: preset from which the fit began, and whose other numbers hold.
+    gpu: GpuSpec  #: the GPU with the fitted constants.
+    constants: tuple[Constant, ...]  #: what was fitted, and what stayed.
+    errors: tuple[Errors, ...]  #: how far kernels are off, by kind and precision.
+    rows: tuple[Predicted, ...]  #: every measured kernel.
+    failed: Mapping[str, str]  #: what the machine could not run, and why.
+    software: str  #: versions of what ran.
+    notes: tuple[str, ...]  #: what is worth knowing.
 
 
 def fit_gpu(protocol: Protocol, gpu: GpuSpec) -> GpuFit:
@@ -399,17 +354,11 @@ def _notes(protocol: Protocol, gpu: GpuSpec, fitted: GpuSpec) -> tuple[str, ...]
 
 @dataclass(frozen=True)
 class _Problem:
-    """Squared logarithms of predicted over measured times, over the logarithms of the constants.
+    """Squared logarithms of predicted over measured times, over the logarithms of the constants."""
 
-    Attributes:
-        make: constants -> the GPU that has them.
-        groups: what was measured.
-        prior: where constants stay of which the kernels say nothing.
-    """
-
-    make: Callable[[dict[str, float]], GpuSpec]
-    groups: Sequence[Kernels]
-    prior: Mapping[str, float]
+    make: Callable[[dict[str, float]], GpuSpec]  #: constants -> the GPU that has them.
+    groups: Sequence[Kernels]  #: what was measured.
+    prior: Mapping[str, float]  #: where constants stay of which the kernels say nothing.
 
     def values(self, point: Sequence[float]) -> dict[str, float]:
         return dict(zip(self.prior, map(math.exp, point), strict=True))

@@ -75,31 +75,23 @@ class Level:
 
 @dataclass
 class Draft:
-    """A cluster file under construction, what the user says beside the files, and the clusters to borrow from.
+    """A cluster file under construction, what the user says beside the files, and the clusters to borrow from."""
 
-    Attributes:
-        gpu: the GPU of the cluster.
-        nics, nic_gbit_per_s, nodes: network cards of a node that serve its GPUs, their rate, and nodes of the network,
-            where the user says so.
-        like: says what the files leave open: the user's base, else the preset that is most alike.
-        chosen: `like` is the user's base.
-        lender: preset to borrow the network's numbers from, where `like` has none of its kind.
-        extendable: whether the cluster may be widened, as its network goes on.
-        accepted: numbers that the guards of a cluster file are to let pass.
-    """
-
-    gpu: GpuSpec
+    gpu: GpuSpec  #: the GPU of the cluster.
+    #: network cards of a node that serve its GPUs, their rate, and nodes of the network, where the user says so.
     nics: int | None
+    #: network cards of a node that serve its GPUs, their rate, and nodes of the network, where the user says so.
     nic_gbit_per_s: float | None
+    #: network cards of a node that serve its GPUs, their rate, and nodes of the network, where the user says so.
     nodes: int | None
-    like: ClusterSpec
-    chosen: bool
-    lender: ClusterSpec | None
+    like: ClusterSpec  #: says what the files leave open: the user's base, else the preset that is most alike.
+    chosen: bool  #: `like` is the user's base.
+    lender: ClusterSpec | None  #: preset to borrow the network's numbers from, where `like` has none of its kind.
     levels: list[Level] = field(default_factory=list)
     host: Values | None = None
-    extendable: bool = False
+    extendable: bool = False  #: whether the cluster may be widened, as its network goes on.
     notes: list[str] = field(default_factory=list)
-    accepted: list[str] = field(default_factory=list)
+    accepted: list[str] = field(default_factory=list)  #: numbers that the guards of a cluster file are to let pass.
 
     def borrow(self, value: Any, key: str, lender: ClusterSpec | None = None) -> Stated[Any]:
         """Return a value of `like` (or `lender`); its source repeats that of the preset."""

@@ -37,23 +37,14 @@ _HINT = (
 
 @dataclass(frozen=True)
 class ImportedCluster:
-    """A cluster file that was checked and not yet written.
+    """A cluster file that was checked and not yet written."""
 
-    Attributes:
-        text: the TOML file.
-        data: its content.
-        cluster: what it means, through the same checks as any cluster file.
-        read: file -> what kind it is.
-        notes: what was left out or read in a way worth knowing.
-        assumed: number (`node.hop_latency_us`) -> source, of each that no file states.
-    """
-
-    text: str
-    data: Mapping[str, Any] = field(repr=False)
-    cluster: ClusterSpec
-    read: Mapping[str, str]
-    notes: tuple[str, ...]
-    assumed: Mapping[str, str]
+    text: str  #: the TOML file.
+    data: Mapping[str, Any] = field(repr=False)  #: its content.
+    cluster: ClusterSpec  #: what it means, through the same checks as any cluster file.
+    read: Mapping[str, str]  #: file -> what kind it is.
+    notes: tuple[str, ...]  #: what was left out or read in a way worth knowing.
+    assumed: Mapping[str, str]  #: number (`node.hop_latency_us`) -> source, of each that no file states.
 
     def write(self, path: Path) -> None:
         """Write the file whole or not at all.

@@ -18,25 +18,15 @@ MAX_GPUS = 256
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of a machine as its driver's tool names it.
+    """One GPU of a machine as its driver's tool names it."""
 
-    Attributes:
-        index: number by which the tool counts it.
-        name: product name.
-        memory_bytes: all of its memory; None where the tool does not say [bytes].
-        driver: version of the driver; None where the tool does not say.
-        power_limit_w: power limit that is set; None where the tool does not say [W].
-        preset: GPU preset that the name means; None where gpuscale has none of it.
-        mig: whether it is split into instances (MIG).
-    """
-
-    index: int
-    name: str
-    memory_bytes: float | None
-    driver: str | None
-    power_limit_w: float | None
-    preset: str | None
-    mig: bool = False
+    index: int  #: number by which the tool counts it.
+    name: str  #: product name.
+    memory_bytes: float | None  #: all of its memory; None where the tool does not say [bytes].
+    driver: str | None  #: version of the driver; None where the tool does not say.
+    power_limit_w: float | None  #: power limit that is set; None where the tool does not say [W].
+    preset: str | None  #: GPU preset that the name means; None where gpuscale has none of it.
+    mig: bool = False  #: whether it is split into instances (MIG).
 
 
 def product_preset(name: str) -> str | None:

@@ -281,20 +281,15 @@ def _pcie_link(element: _Element) -> tuple[float, int]:
 
 
 class _Nic(NamedTuple):
-    """A network port: who it belongs to, its rate (0: unknown) and network.
-
-    Attributes:
-        guessed: the rate is that of its slot.
-        stated: a `<net>` says so; otherwise it is a PCI device alone.
-    """
+    """A network port: who it belongs to, its rate (0: unknown) and network."""
 
     element: _Element
     line: int
     name: str
     gbit_per_s: float
     fabric: str | None
-    guessed: bool
-    stated: bool
+    guessed: bool  #: the rate is that of its slot.
+    stated: bool  #: a `<net>` says so; otherwise it is a PCI device alone.
 
     def __str__(self) -> str:
         of = f"<net name={self.name}>" if self.name else "a card"

@@ -35,37 +35,23 @@ DRIFT = 0.001
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that stands against a job, or that it could do better without.
+    """Something that stands against a job, or that it could do better without."""
 
-    Attributes:
-        rule: its name, which stays the same
-        severity: `error` (exit code 1), `warning` or `note`
-        message: what is there, against what limit, and what would be right
-        file: where it stands; null where no file says it
-        line: its line, from 1; null where it is of no line
-        cost_s: seconds per step that it costs, by prediction; null where it is not a matter of time
-    """
-
-    rule: str
-    severity: str
-    message: str
-    file: str | None = None
-    line: int | None = None
-    cost_s: float | None = None
+    rule: str  #: its name, which stays the same
+    severity: str  #: `error` (exit code 1), `warning` or `note`
+    message: str  #: what is there, against what limit, and what would be right
+    file: str | None = None  #: where it stands; null where no file says it
+    line: int | None = None  #: its line, from 1; null where it is of no line
+    cost_s: float | None = None  #: seconds per step that it costs, by prediction; null where it is not a matter of time
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What `check` found.
+    """What `check` found."""
 
-    Attributes:
-        ok: nothing stands against the job: no finding is an `error`
-        findings: errors first, then warnings and notes; among each in the order of the rules
-        estimate: what is predicted of the job; None where a rule is broken without which nothing can be predicted.
-    """
-
-    ok: bool
-    findings: tuple[Finding, ...]
+    ok: bool  #: nothing stands against the job: no finding is an `error`
+    findings: tuple[Finding, ...]  #: errors first, then warnings and notes; among each in the order of the rules
+    #: what is predicted of the job; None where a rule is broken without which nothing can be predicted.
     estimate: Estimate | None = field(default=None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,18 +60,12 @@ class CheckResult:
 
 
 class Limits(NamedTuple):
-    """What a job is held to.
+    """What a job is held to."""
 
-    Attributes:
-        memory: GiB of one GPU, or as a share of what it has, as it was given; None: what it has.
-        mfu: least share of the peak [0-1].
-        step_time_s: longest step [s].
-        regression: most time per token and memory over the baseline's, less 1; None: `USUAL_REGRESSION`.
-    """
-
-    memory: str | None = None
-    mfu: float | None = None
-    step_time_s: float | None = None
+    memory: str | None = None  #: GiB of one GPU, or as a share of what it has, as it was given; None: what it has.
+    mfu: float | None = None  #: least share of the peak [0-1].
+    step_time_s: float | None = None  #: longest step [s].
+    #: most time per token and memory over the baseline's, less 1; None: `USUAL_REGRESSION`.
     regression: float | None = None
 
 
@@ -97,17 +77,11 @@ USUAL_REGRESSION = 0.05
 
 
 class Before(NamedTuple):
-    """What is known of a job beside its options.
+    """What is known of a job beside its options."""
 
-    Attributes:
-        baseline: the prediction that it is held against.
-        drift: what its own plan file says was predicted.
-        launch: the launch files that state it.
-    """
-
-    baseline: Predicted | None = None
-    drift: Predicted | None = None
-    launch: LaunchJob | None = None
+    baseline: Predicted | None = None  #: the prediction that it is held against.
+    drift: Predicted | None = None  #: what its own plan file says was predicted.
+    launch: LaunchJob | None = None  #: the launch files that state it.
 
 
 Place = tuple[str | None, int | None]

@@ -23,20 +23,13 @@ Path_ = tuple[str, ...]
 
 
 class Leaf(NamedTuple):
-    """A value of a document.
+    """A value of a document."""
 
-    Attributes:
-        path: its keys, from the outermost; of an element of a list its number.
-        value: what it is.
-        start, end: where the value stands in the text; -1 for values of several lines.
-        key: where its key stands, or the value where it has none.
-    """
-
-    path: Path_
-    value: Any
-    start: int
-    end: int
-    key: int
+    path: Path_  #: its keys, from the outermost; of an element of a list its number.
+    value: Any  #: what it is.
+    start: int  #: where the value stands in the text; -1 for values of several lines.
+    end: int  #: where the value stands in the text; -1 for values of several lines.
+    key: int  #: where its key stands, or the value where it has none.
 
 
 def document(kind: str, text: Traced, files: OpenFiles, name: str, prefix: str = "") -> Source:

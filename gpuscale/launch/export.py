@@ -23,17 +23,11 @@ from gpuscale.results import Estimate
 
 @dataclass(frozen=True)
 class Export:
-    """A plan as files of a framework.
+    """A plan as files of a framework."""
 
-    Attributes:
-        target: the framework
-        files: what to launch; `run.sh` starts it
-        warnings: what to see to before it runs
-    """
-
-    target: str
-    files: tuple[LaunchFile, ...]
-    warnings: tuple[str, ...]
+    target: str  #: the framework
+    files: tuple[LaunchFile, ...]  #: what to launch; `run.sh` starts it
+    warnings: tuple[str, ...]  #: what to see to before it runs
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON types."""

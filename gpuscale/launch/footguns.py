@@ -72,25 +72,15 @@ class Plan:
 
 
 class Footgun(NamedTuple):
-    """Something legal that costs more than it has to.
+    """Something legal that costs more than it has to."""
 
-    Attributes:
-        code: its name in answers.
-        text: what it is, for the list of rules.
-        options: options of the job or of the layout that it speaks of.
-        found: says what is there, or nothing.
-        instead: other ways; the fastest that is legal and fits counts.
-        least: what it is called even where it costs next to nothing; empty: then it is not said.
-        most: the gravest that it is ever called.
-    """
-
-    code: str
-    text: str
-    options: tuple[str, ...]
-    found: Callable[[Plan], str]
-    instead: Callable[[Plan], Iterable[Change]]
-    least: str = ""
-    most: str = "warning"
+    code: str  #: its name in answers.
+    text: str  #: what it is, for the list of rules.
+    options: tuple[str, ...]  #: options of the job or of the layout that it speaks of.
+    found: Callable[[Plan], str]  #: says what is there, or nothing.
+    instead: Callable[[Plan], Iterable[Change]]  #: other ways; the fastest that is legal and fits counts.
+    least: str = ""  #: what it is called even where it costs next to nothing; empty: then it is not said.
+    most: str = "warning"  #: the gravest that it is ever called.
 
     def severity(self, share: float) -> str:
         """Say how grave it is at a price, as a share of the step; empty where it is not worth saying."""
@@ -100,21 +90,13 @@ class Footgun(NamedTuple):
 
 
 class Priced(NamedTuple):
-    """A foot-gun that was found, and the other way.
+    """A foot-gun that was found, and the other way."""
 
-    Attributes:
-        footgun: which.
-        said: what is there.
-        change: the way without it: option -> value.
-        cost_s: step time over that without it; of a change of the batch for the tokens of this job's step [s].
-        other: the job without it.
-    """
-
-    footgun: Footgun
-    said: str
-    change: Mapping[str, Any]
-    cost_s: float
-    other: Remedy
+    footgun: Footgun  #: which.
+    said: str  #: what is there.
+    change: Mapping[str, Any]  #: the way without it: option -> value.
+    cost_s: float  #: step time over that without it; of a change of the batch for the tokens of this job's step [s].
+    other: Remedy  #: the job without it.
 
 
 def _inside(size: int, domain: int) -> int:

@@ -41,21 +41,14 @@ LEAST_GAIN = 0.01
 
 @dataclass(frozen=True)
 class Improvement:
-    """A faster plan near the present one, or one that fits.
+    """A faster plan near the present one, or one that fits."""
 
-    Attributes:
-        changes: option -> its new value
-        step_time_s: seconds per optimizer step with it
-        memory_gib: GiB per GPU with it
-        gain: share of the present step time that it saves; below 0 where the present one is faster, and does not fit
-        diff: the change of the files, as `patch` takes it
-    """
-
-    changes: Mapping[str, int]
-    step_time_s: float
-    memory_gib: float
+    changes: Mapping[str, int]  #: option -> its new value
+    step_time_s: float  #: seconds per optimizer step with it
+    memory_gib: float  #: GiB per GPU with it
+    #: share of the present step time that it saves; below 0 where the present one is faster, and does not fit
     gain: float
-    diff: str
+    diff: str  #: the change of the files, as `patch` takes it
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON types."""

@@ -26,19 +26,13 @@ MAX_NUMBER = 10**15
 
 @dataclass
 class Called:
-    """A call that is not followed: of a class or of a function of another module.
+    """A call that is not followed: of a class or of a function of another module."""
 
-    Attributes:
-        name: what is called (`Trainer.Config`).
-        parts: keyword -> value; positions as `0`, `1`; what is assigned afterwards too.
-        line: where it stands, from 1.
-        lines: part -> where it stands.
-    """
-
-    name: str
-    line: int
+    name: str  #: what is called (`Trainer.Config`).
+    line: int  #: where it stands, from 1.
+    #: keyword -> value; positions as `0`, `1`; what is assigned afterwards too.
     parts: dict[str, Any] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)  #: part -> where it stands.
 
 
 @dataclass(frozen=True)

@@ -39,15 +39,10 @@ STATED_MODEL = "model"
 
 @dataclass(frozen=True)
 class LaunchEstimate:
-    """What launch files are predicted to take.
+    """What launch files are predicted to take."""
 
-    Attributes:
-        estimate: as of any layout
-        job: what the files state, and what was made of it
-    """
-
-    estimate: Estimate
-    job: LaunchJob = field(repr=False)
+    estimate: Estimate  #: as of any layout
+    job: LaunchJob = field(repr=False)  #: what the files state, and what was made of it
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale.estimate/1`."""

@@ -26,27 +26,20 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting as it stands in a file.
+    """One setting as it stands in a file."""
 
-    Attributes:
-        name: as its framework spells it: nested keys joined by dots (`parallelism.tp`); flags without their dashes and
-            with underscores for those inside (`tensor_model_parallel_size`).
-        value: what YAML, TOML or JSON has; on a command line a text, the texts of several values, or True for a flag
-            without any.
-        file: the file's name as it was given.
-        line: from 1; 0 where it is of the whole file.
-        text: how it stands there.
-        span: where its value stands in one piece, which may be where a variable is assigned; None where it does not.
-        why: why its value is not known, where it holds a variable without one: `${NAME}`.
-    """
-
+    #: as its framework spells it: nested keys joined by dots (`parallelism.tp`); flags without their dashes and with
+    #: underscores for those inside (`tensor_model_parallel_size`).
     name: str
+    #: what YAML, TOML or JSON has; on a command line a text, the texts of several values, or True for a flag without
+    #: any.
     value: Any
-    file: str
-    line: int
-    text: str
+    file: str  #: the file's name as it was given.
+    line: int  #: from 1; 0 where it is of the whole file.
+    text: str  #: how it stands there.
+    #: where its value stands in one piece, which may be where a variable is assigned; None where it does not.
     span: Span | None = None
-    why: str = ""
+    why: str = ""  #: why its value is not known, where it holds a variable without one: `${NAME}`.
 
     @property
     def place(self) -> str:
@@ -62,74 +55,47 @@ Settings = Mapping[str, Setting]
 
 @dataclass(frozen=True)
 class Source:
-    """What one file states, or one command in a script.
+    """What one file states, or one command in a script."""
 
-    Attributes:
-        file: its name as it was given.
-        kind: `command`, `arguments` (a dumped list of a program's arguments), `yaml`, `toml` or `json`.
-        settings: by name; of one given twice the last.
-        program: of a command, the words before its own options that say what runs: `torchrun`, `pretrain_gpt.py`.
-        launcher: options of what starts the program (torchrun, srun, #SBATCH, mpirun, deepspeed, accelerate launch),
-            by name as in `settings`: `nnodes`, `nproc_per_node`, `nodes`, `ntasks_per_node`, `gpus_per_node`, `n`.
-        environment: variables that the program sees.
-        assumed: what had to be taken as usual to read it: defaults of variables.
-        ignored: settings that others of the same name replace.
-        counts: variables of a script that count GPUs and nodes, whether the program sees them or not.
-    """
-
-    file: str
-    kind: str
-    settings: Settings
+    file: str  #: its name as it was given.
+    kind: str  #: `command`, `arguments` (a dumped list of a program's arguments), `yaml`, `toml` or `json`.
+    settings: Settings  #: by name; of one given twice the last.
+    #: of a command, the words before its own options that say what runs: `torchrun`, `pretrain_gpt.py`.
     program: tuple[str, ...] = ()
+    #: options of what starts the program (torchrun, srun, #SBATCH, mpirun, deepspeed, accelerate launch), by name as in
+    #: `settings`: `nnodes`, `nproc_per_node`, `nodes`, `ntasks_per_node`, `gpus_per_node`, `n`.
     launcher: Settings = field(default_factory=dict)
-    environment: Settings = field(default_factory=dict)
-    assumed: tuple[Said, ...] = ()
-    ignored: tuple[Said, ...] = ()
+    environment: Settings = field(default_factory=dict)  #: variables that the program sees.
+    assumed: tuple[Said, ...] = ()  #: what had to be taken as usual to read it: defaults of variables.
+    ignored: tuple[Said, ...] = ()  #: settings that others of the same name replace.
+    #: variables of a script that count GPUs and nodes, whether the program sees them or not.
     counts: Settings = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Said:
-    """What was made of one setting.
+    """What was made of one setting."""
 
-    Attributes:
-        file: where it stands; empty for what no file says
-        line: from 1; 0 where it is of no line
-        text: the setting as it stands there
-        meaning: what it means for the prediction, or why it has none
-    """
-
-    file: str
-    line: int
-    text: str
-    meaning: str
+    file: str  #: where it stands; empty for what no file says
+    line: int  #: from 1; 0 where it is of no line
+    text: str  #: the setting as it stands there
+    meaning: str  #: what it means for the prediction, or why it has none
 
 
 @dataclass(frozen=True)
 class LaunchJob:
-    """The job and the layout that launch files state.
+    """The job and the layout that launch files state."""
 
-    Attributes:
-        target: the framework, by its name in `gpuscale.launch.targets`.
-        options: values of `JobOptions` by name; what no file states is not there.
-        layout: values of `Layout` by name.
-        understood: settings that the prediction follows from.
-        ignored: settings that change nothing of it, or are not known.
-        assumed: what no file says and had to be taken as usual, and what is predicted otherwise than stated.
-        environment: variables that the program sees.
-        settings: every setting, by name.
-        stated: option -> the settings that state it.
-    """
-
-    target: str
-    options: Mapping[str, Any]
-    layout: Mapping[str, Any]
-    understood: tuple[Said, ...]
-    ignored: tuple[Said, ...]
+    target: str  #: the framework, by its name in `gpuscale.launch.targets`.
+    options: Mapping[str, Any]  #: values of `JobOptions` by name; what no file states is not there.
+    layout: Mapping[str, Any]  #: values of `Layout` by name.
+    understood: tuple[Said, ...]  #: settings that the prediction follows from.
+    ignored: tuple[Said, ...]  #: settings that change nothing of it, or are not known.
+    #: what no file says and had to be taken as usual, and what is predicted otherwise than stated.
     assumed: tuple[Said, ...]
-    environment: Settings = field(default_factory=dict)
-    settings: Settings = field(default_factory=dict)
-    stated: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)
+    environment: Settings = field(default_factory=dict)  #: variables that the program sees.
+    settings: Settings = field(default_factory=dict)  #: every setting, by name.
+    stated: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)  #: option -> the settings that state it.
 
 
 UNSET = re.compile(r"\$\{(\w+)[^}]*\}|\$(\w+)|\$\([^)]*\)?")

@@ -31,17 +31,11 @@ _NOT_OF_THE_JOB = re.compile(r"vocab|token|merge|data|checkpoint|save|load|log|o
 
 @dataclass(frozen=True)
 class Launch:
-    """What may be one job.
+    """What may be one job."""
 
-    Attributes:
-        place: its file, or file and line of its command.
-        sources: what it states, in the order in which later ones replace earlier ones.
-        files: the files that it takes from, its own first.
-    """
-
-    place: str
-    sources: tuple[Source, ...]
-    files: tuple[Path, ...]
+    place: str  #: its file, or file and line of its command.
+    sources: tuple[Source, ...]  #: what it states, in the order in which later ones replace earlier ones.
+    files: tuple[Path, ...]  #: the files that it takes from, its own first.
 
 
 def launches(

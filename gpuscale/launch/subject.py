@@ -21,21 +21,13 @@ from gpuscale.specs.job import JobSpec
 
 @dataclass(frozen=True)
 class Subject:
-    """One plan and its evaluation.
+    """One plan and its evaluation."""
 
-    Attributes:
-        job: the job with the options that it was made from.
-        layout: values of `gpuscale.request.Layout` by name, as they were given.
-        rows: the plan as the only candidate.
-        evaluation: its memory and step time as arrays.
-        estimate: the same as a result, without `remedies`, which take longer than all else.
-    """
-
-    job: Job
-    layout: Mapping[str, Any]
-    rows: Candidates
-    evaluation: Evaluation
-    estimate: Estimate
+    job: Job  #: the job with the options that it was made from.
+    layout: Mapping[str, Any]  #: values of `gpuscale.request.Layout` by name, as they were given.
+    rows: Candidates  #: the plan as the only candidate.
+    evaluation: Evaluation  #: its memory and step time as arrays.
+    estimate: Estimate  #: the same as a result, without `remedies`, which take longer than all else.
 
     @property
     def spec(self) -> JobSpec:

@@ -39,7 +39,8 @@ class Stated:
 
     Attributes:
         target: the framework, by its name in `gpuscale.launch.targets`.
-        job, row: the job, and its layout in full.
+        job: the job, and its layout in full.
+        row: the job, and its layout in full.
         fit: as in `PlanRow`.
     """
 
@@ -106,23 +107,14 @@ class Stated:
 
 
 class SwitchRule(NamedTuple):
-    """A rule of settings.
+    """A rule of settings."""
 
-    Attributes:
-        code: its name in answers.
-        test: says what is wrong, or nothing.
-        settings: what it speaks of; the first that is stated is its place.
-        where: where the framework says it; empty where it is a matter of speed.
-        targets: frameworks that it holds for.
-        severity: of the finding.
-    """
-
-    code: str
-    test: Callable[[Stated], str]
-    settings: tuple[str, ...]
-    where: str = ""
-    targets: tuple[str, ...] = ARGUMENTS
-    severity: str = "error"
+    code: str  #: its name in answers.
+    test: Callable[[Stated], str]  #: says what is wrong, or nothing.
+    settings: tuple[str, ...]  #: what it speaks of; the first that is stated is its place.
+    where: str = ""  #: where the framework says it; empty where it is a matter of speed.
+    targets: tuple[str, ...] = ARGUMENTS  #: frameworks that it holds for.
+    severity: str = "error"  #: of the finding.
 
 
 def _offloaded_layers(one: Stated) -> float:

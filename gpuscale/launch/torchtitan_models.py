@@ -17,17 +17,11 @@ from gpuscale.specs.model import LayerSpec, ModelSpec
 
 
 class Flavor(NamedTuple):
-    """A model of torchtitan's registry.
+    """A model of torchtitan's registry."""
 
-    Attributes:
-        model: the model as `model` takes it.
-        longest: longest sequence that its rotary embedding is built for.
-        function: config function that trains it in 16 bits; empty where there is none.
-    """
-
-    model: str
-    longest: int
-    function: str = ""
+    model: str  #: the model as `model` takes it.
+    longest: int  #: longest sequence that its rotary embedding is built for.
+    function: str = ""  #: config function that trains it in 16 bits; empty where there is none.
 
 
 FLAVORS = {
@@ -80,21 +74,13 @@ BASES = {
 
 
 class Built(NamedTuple):
-    """How torchtitan builds a model.
+    """How torchtitan builds a model."""
 
-    Attributes:
-        module: `--module`, under torchtitan.models.
-        flavor: in its registry; empty where the shape is one's own.
-        function: config function that trains it as it is; empty where there is none.
-        lines: of the function that returns the shape, where it is one's own.
-        mtp: modules of multi-token prediction.
-    """
-
-    module: str
-    flavor: str = ""
-    function: str = ""
-    lines: tuple[str, ...] = ()
-    mtp: int = 0
+    module: str  #: `--module`, under torchtitan.models.
+    flavor: str = ""  #: in its registry; empty where the shape is one's own.
+    function: str = ""  #: config function that trains it as it is; empty where there is none.
+    lines: tuple[str, ...] = ()  #: of the function that returns the shape, where it is one's own.
+    mtp: int = 0  #: modules of multi-token prediction.
 
 
 def built(writing: Writing) -> Built | None:

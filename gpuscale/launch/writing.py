@@ -17,33 +17,22 @@ from gpuscale.specs.model import ModelSpec
 
 @dataclass(frozen=True)
 class LaunchFile:
-    """A file of an export.
+    """A file of an export."""
 
-    Attributes:
-        path: relative to the folder of the export
-        text: what it holds
-    """
-
-    path: str
-    text: str
+    path: str  #: relative to the folder of the export
+    text: str  #: what it holds
 
 
 @dataclass(frozen=True)
 class Program:
-    """What a target runs on every node.
+    """What a target runs on every node."""
 
-    Attributes:
-        script: what torchrun (or the target's own launcher) starts: `pretrain_gpt.py`, `-m torchtitan.train`.
-        arguments: its options, each with its values: one line of a script each.
-        files: configuration files that it reads.
-        environment: variable -> its value and the reason for it.
-        launcher: what starts it: `torchrun`, `deepspeed` or `accelerate`; None where the target's file is all.
-    """
-
-    script: str
-    arguments: tuple[tuple[str, ...], ...] = ()
-    files: tuple[LaunchFile, ...] = ()
+    script: str  #: what torchrun (or the target's own launcher) starts: `pretrain_gpt.py`, `-m torchtitan.train`.
+    arguments: tuple[tuple[str, ...], ...] = ()  #: its options, each with its values: one line of a script each.
+    files: tuple[LaunchFile, ...] = ()  #: configuration files that it reads.
+    #: variable -> its value and the reason for it.
     environment: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    #: what starts it: `torchrun`, `deepspeed` or `accelerate`; None where the target's file is all.
     launcher: str | None = "torchrun"
 
     @property
@@ -109,25 +98,15 @@ class Writing:
 
 
 class Target(NamedTuple):
-    """A framework and its launch files.
+    """A framework and its launch files."""
 
-    Attributes:
-        name: as users give it.
-        title: name for people.
-        basis: the release or commit whose options are written, with its date.
-        frameworks: presets of frameworks whose plans it runs; the first is taken where none is given.
-        write: makes the program of a plan; None for what is only read.
-        claims: whether a source is one of this framework's.
-        read: reads the sources that are claimed.
-    """
-
-    name: str
-    title: str
-    basis: str
-    frameworks: tuple[str, ...]
-    write: Callable[[Writing], Program] | None
-    claims: Callable[[Source], bool]
-    read: Callable[[Reading], None]
+    name: str  #: as users give it.
+    title: str  #: name for people.
+    basis: str  #: the release or commit whose options are written, with its date.
+    frameworks: tuple[str, ...]  #: presets of frameworks whose plans it runs; the first is taken where none is given.
+    write: Callable[[Writing], Program] | None  #: makes the program of a plan; None for what is only read.
+    claims: Callable[[Source], bool]  #: whether a source is one of this framework's.
+    read: Callable[[Reading], None]  #: reads the sources that are claimed.
 
 
 def yaml_text(value: Any) -> str:

@@ -39,41 +39,28 @@ class Candidates:
     against each other. All that is computed from a grid has the shape that its operands need and no more, so that
     what does not depend on the choices is computed once per row. Arrays over pipeline stages have those in front of
     all: shape (P, N) for N candidates.
-
-    Attributes:
-        tp: tensor-parallel degree.
-        sp: 1 when sequence parallelism is on, else 0.
-        pp: pipeline stages.
-        vpp: model chunks per pipeline rank (1 = no interleaving).
-        cp: context-parallel degree.
-        ep: expert-parallel degree; splits the tp * cp * dp ranks of a stage, not a factor of the world.
-        etp: tensor-parallel degree inside each expert.
-        dp: data-parallel degree; tp * pp * cp * dp = GPUs.
-        zero: ZeRO stage 0-3.
-        shard: GPUs that share one copy of the sharded states; dp * cp, or less with hybrid sharding; 1 at stage 0.
-        micro_batch_size: sequences per microbatch and data-parallel rank.
-        num_microbatches: microbatches per step and data-parallel rank.
-        recompute_modules: bit mask of `RECOMPUTE_MODULES` recomputed in every layer; 0 with full recomputation.
-        recompute_layers: layers of each pipeline stage that are recomputed whole; 0 without full recomputation.
-        schedule: code of the pipeline schedule, one of `SCHEDULES`; 0, 1F1B, when left out.
-        legal: marks those that can run; broadcasts with the others. All of them when left out.
     """
 
-    tp: IntArray
-    sp: IntArray
-    pp: IntArray
-    vpp: IntArray
-    cp: IntArray
-    ep: IntArray
-    etp: IntArray
-    dp: IntArray
-    zero: IntArray
+    tp: IntArray  #: tensor-parallel degree.
+    sp: IntArray  #: 1 when sequence parallelism is on, else 0.
+    pp: IntArray  #: pipeline stages.
+    vpp: IntArray  #: model chunks per pipeline rank (1 = no interleaving).
+    cp: IntArray  #: context-parallel degree.
+    ep: IntArray  #: expert-parallel degree; splits the tp * cp * dp ranks of a stage, not a factor of the world.
+    etp: IntArray  #: tensor-parallel degree inside each expert.
+    dp: IntArray  #: data-parallel degree; tp * pp * cp * dp = GPUs.
+    zero: IntArray  #: ZeRO stage 0-3.
+    #: GPUs that share one copy of the sharded states; dp * cp, or less with hybrid sharding; 1 at stage 0.
     shard: IntArray
-    micro_batch_size: IntArray
-    num_microbatches: IntArray
+    micro_batch_size: IntArray  #: sequences per microbatch and data-parallel rank.
+    num_microbatches: IntArray  #: microbatches per step and data-parallel rank.
+    #: bit mask of `RECOMPUTE_MODULES` recomputed in every layer; 0 with full recomputation.
     recompute_modules: IntArray
+    #: layers of each pipeline stage that are recomputed whole; 0 without full recomputation.
     recompute_layers: IntArray
+    #: code of the pipeline schedule, one of `SCHEDULES`; 0, 1F1B, when left out.
     schedule: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    #: marks those that can run; broadcasts with the others. All of them when left out.
     legal: BoolArray = field(default_factory=lambda: np.ones(1, dtype=bool))
 
     def __post_init__(self) -> None:
@@ -233,15 +220,11 @@ def distinct(key: IntArray) -> tuple[IndexArray, IndexArray]:
 
 
 class Cases(NamedTuple):
-    """Which of several distinct cases each candidate is, as `unique_rows` numbers them.
+    """Which of several distinct cases each candidate is, as `unique_rows` numbers them."""
 
-    Attributes:
-        row: for each row the number of its case, shape (N,).
-        both: in a grid that tries several choices for each row, for each candidate the index of choice and case in
-            a flattened table of shape (choices, cases); shape (choices of the grid, N).
-    """
-
-    row: IndexArray
+    row: IndexArray  #: for each row the number of its case, shape (N,).
+    #: in a grid that tries several choices for each row, for each candidate the index of choice and case in a flattened
+    #: table of shape (choices, cases); shape (choices of the grid, N).
     both: IndexArray | None = None
 
     def of(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -75,17 +75,11 @@ def parse_pin(text: str, field: str, hint: str = "") -> Pin:
 
 
 class Recompute(NamedTuple):
-    """One choice of activation recomputation.
+    """One choice of activation recomputation."""
 
-    Attributes:
-        modules: bit mask of `RECOMPUTE_MODULES`, recomputed in every layer.
-        layers: layers of each stage recomputed whole.
-        quarters: the same as a share of the stage's layers, in quarters; 4 recomputes all of them.
-    """
-
-    modules: int = 0
-    layers: int = 0
-    quarters: int = 0
+    modules: int = 0  #: bit mask of `RECOMPUTE_MODULES`, recomputed in every layer.
+    layers: int = 0  #: layers of each stage recomputed whole.
+    quarters: int = 0  #: the same as a share of the stage's layers, in quarters; 4 recomputes all of them.
 
     def layers_of(self, per_stage: int) -> int:
         """Return how many of the layers of a stage are recomputed whole."""
@@ -151,19 +145,14 @@ def short_recompute(recompute: str) -> str:
 
 @dataclass(frozen=True)
 class Pins:
-    """All that a user fixed of the search space.
+    """All that a user fixed of the search space."""
 
-    Attributes:
-        degrees: field of `Candidates` -> allowed values.
-        recompute: the choices to try; None tries the default ones.
-        schedule: code of the pipeline schedule of all candidates; others than 1F1B leave none without a pipeline.
-        cp_elsewhere: kinds of context parallelism that are searched by themselves: layouts that one of them splits in
-            the same way are left out here.
-    """
-
-    degrees: Mapping[str, Pin] = field(default_factory=dict)
-    recompute: tuple[Recompute, ...] | None = None
+    degrees: Mapping[str, Pin] = field(default_factory=dict)  #: field of `Candidates` -> allowed values.
+    recompute: tuple[Recompute, ...] | None = None  #: the choices to try; None tries the default ones.
+    #: code of the pipeline schedule of all candidates; others than 1F1B leave none without a pipeline.
     schedule: int = ONE_F_ONE_B
+    #: kinds of context parallelism that are searched by themselves: layouts that one of them splits in the same way are
+    #: left out here.
     cp_elsewhere: tuple[str, ...] = ()
 
     def allows(self, name: str, values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

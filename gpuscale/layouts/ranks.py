@@ -109,17 +109,11 @@ def stages_torn(c: Candidates, job: JobSpec) -> BoolArray:
 
 
 class ContextSplit(NamedTuple):
-    """What one context-parallel rank works on, each of shape (N,).
+    """What one context-parallel rank works on, each of shape (N,)."""
 
-    Attributes:
-        heads: ranks among which the heads are split.
-        queries: ranks among which the queries are split; heads * queries = cp.
-        blocks: blocks of keys that are worked on one after the other.
-    """
-
-    heads: IntArray
-    queries: IntArray
-    blocks: IntArray
+    heads: IntArray  #: ranks among which the heads are split.
+    queries: IntArray  #: ranks among which the queries are split; heads * queries = cp.
+    blocks: IntArray  #: blocks of keys that are worked on one after the other.
 
 
 def context_split(c: Candidates, job: JobSpec, kind: str | None = None) -> ContextSplit:

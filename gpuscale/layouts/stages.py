@@ -71,18 +71,14 @@ class StageTable(NamedTuple):
     The fullest and the slowest stage depend on the candidate: where the first layers are dense and the others have
     experts, or layers with and without a window alternate, no single stage in the middle is the heaviest for all.
     A stage is left out when an earlier one, which holds more microbatches, has at least as many layers of each kind.
-
-    Attributes:
-        counts: shape (pairs, P, kinds): layers of each kind that run at the first stage, the last one, and those of the
-            middle that may be the fullest or the slowest; P is at least 3, short rows repeat their first middle one.
-            A rank of DualPipe runs two stages, each for half of the microbatches: the mean of both.
-        position: shape (pairs, P): index of that stage in the pipeline (0-based).
-        weights: layers whose weights the stage holds, shaped like `counts`; None for those.
     """
 
+    #: shape (pairs, P, kinds): layers of each kind that run at the first stage, the last one, and those of the middle
+    #: that may be the fullest or the slowest; P is at least 3, short rows repeat their first middle one. A rank of
+    #: DualPipe runs two stages, each for half of the microbatches: the mean of both.
     counts: FloatArray
-    position: npt.NDArray[np.int64]
-    weights: FloatArray | None = None
+    position: npt.NDArray[np.int64]  #: shape (pairs, P): index of that stage in the pipeline (0-based).
+    weights: FloatArray | None = None  #: layers whose weights the stage holds, shaped like `counts`; None for those.
 
     def width(self, row: npt.NDArray[np.intp]) -> int:
         """Columns that tell all evaluated stages of the pairs in `row`; those behind repeat one of them."""

@@ -53,41 +53,25 @@ class Memory:
 
     The peak of a step is that of its passes or that of its optimizer step; `optimizer_step` is by how much the second
     is higher, so that the components add up to the peak.
-
-    Attributes:
-        weights: parameters in the compute precision, 8-bit copies included.
-        gradients: gradient buffer of a whole step.
-        master_weights: fp32 copy of the parameters.
-        optimizer_state: both moments of Adam.
-        activations: saved for the backward pass, for all microbatches in flight.
-        logits: logits of one microbatch, loss and LM head at their peak (last stage).
-        workspace: placeholders of weight gradients, library workspaces, and what the backward pass briefly needs beyond
-            the loss.
-        gathered_parameters: parameters gathered for use under ZeRO-3.
-        optimizer_step: what the optimizer step needs beyond the passes.
-        communication_buffers: gradient buckets and gather buffers.
-        fragmentation: what the caching allocator holds beyond the tensors that come and go.
-        nccl_buffers: buffers of the communicators.
-        framework_reserve: CUDA context and loaded kernels.
-        host_bytes: not a component: offloaded states and activations of all GPUs of one host, of shape (N,).
-        at_optimizer_step: not a component: what PyTorch's allocator has given out at the peak of the optimizer step.
     """
 
-    weights: FloatArray
-    gradients: FloatArray
-    master_weights: FloatArray
-    optimizer_state: FloatArray
-    activations: FloatArray
-    logits: FloatArray
+    weights: FloatArray  #: parameters in the compute precision, 8-bit copies included.
+    gradients: FloatArray  #: gradient buffer of a whole step.
+    master_weights: FloatArray  #: fp32 copy of the parameters.
+    optimizer_state: FloatArray  #: both moments of Adam.
+    activations: FloatArray  #: saved for the backward pass, for all microbatches in flight.
+    logits: FloatArray  #: logits of one microbatch, loss and LM head at their peak (last stage).
+    #: placeholders of weight gradients, library workspaces, and what the backward pass briefly needs beyond the loss.
     workspace: FloatArray
-    gathered_parameters: FloatArray
-    optimizer_step: FloatArray
-    communication_buffers: FloatArray
-    fragmentation: FloatArray
-    nccl_buffers: FloatArray
-    framework_reserve: FloatArray
+    gathered_parameters: FloatArray  #: parameters gathered for use under ZeRO-3.
+    optimizer_step: FloatArray  #: what the optimizer step needs beyond the passes.
+    communication_buffers: FloatArray  #: gradient buckets and gather buffers.
+    fragmentation: FloatArray  #: what the caching allocator holds beyond the tensors that come and go.
+    nccl_buffers: FloatArray  #: buffers of the communicators.
+    framework_reserve: FloatArray  #: CUDA context and loaded kernels.
+    #: not a component: what PyTorch's allocator has given out at the peak of the optimizer step.
     at_optimizer_step: FloatArray
-    host_bytes: FloatArray
+    host_bytes: FloatArray  #: not a component: offloaded states and activations of all GPUs of one host, of shape (N,).
 
     @cached_property
     def by_stage(self) -> FloatArray:
@@ -275,23 +259,15 @@ def _communication_buffers(c: Candidates, job: JobSpec, parameters: StageParamet
 
 
 class LayerSizes(NamedTuple):
-    """Sizes by distinct way to cut a layer (`LAYER_KEY`), each of shape (ways,) [bytes].
+    """Sizes by distinct way to cut a layer (`LAYER_KEY`), each of shape (ways,) [bytes]."""
 
-    Attributes:
-        cut: which of the ways each candidate has.
-        saved: by kind of layer, what one saves for the backward pass, after selective recomputation.
-        whole: the largest layer, saved whole.
-        gradients: gradients at the widest point of a layer's backward pass.
-        largest: parameters of the largest layer on one GPU (a number, not bytes).
-        placeholders: placeholders of weight gradients that are kept for good.
-    """
-
-    cut: Cases
+    cut: Cases  #: which of the ways each candidate has.
+    #: by kind of layer, what one saves for the backward pass, after selective recomputation.
     saved: tuple[FloatArray, ...]
-    whole: FloatArray
-    gradients: FloatArray
-    largest: FloatArray
-    placeholders: FloatArray
+    whole: FloatArray  #: the largest layer, saved whole.
+    gradients: FloatArray  #: gradients at the widest point of a layer's backward pass.
+    largest: FloatArray  #: parameters of the largest layer on one GPU (a number, not bytes).
+    placeholders: FloatArray  #: placeholders of weight gradients that are kept for good.
 
 
 def measure_layers(cuts: Candidates, cut: Cases, job: JobSpec) -> LayerSizes:

@@ -21,19 +21,12 @@ from gpuscale.specs.model import LayerSpec
 
 @dataclass(frozen=True)
 class StageParameters:
-    """Parameters on one GPU of each stage before ZeRO.
+    """Parameters on one GPU of each stage before ZeRO."""
 
-    Attributes:
-        dense: shape (P, N): all but routed experts; replicated over dp * cp ranks.
-        expert: shape (P, N): routed experts; replicated over `Candidates.expert_dp` ranks.
-        shard: shape (N,): ranks that share the dense states.
-        expert_shard: shape (N,): ranks that share the expert states.
-    """
-
-    dense: FloatArray
-    expert: FloatArray
-    shard: FloatArray
-    expert_shard: FloatArray
+    dense: FloatArray  #: shape (P, N): all but routed experts; replicated over dp * cp ranks.
+    expert: FloatArray  #: shape (P, N): routed experts; replicated over `Candidates.expert_dp` ranks.
+    shard: FloatArray  #: shape (N,): ranks that share the dense states.
+    expert_shard: FloatArray  #: shape (N,): ranks that share the expert states.
 
     def per_gpu(self, sharded: BoolArray) -> FloatArray:
         """Parameters of one GPU when the states of the candidates marked in `sharded` (N,) are sharded; (P, N)."""

@@ -44,17 +44,11 @@ class Degrees(NamedTuple):
 
 @dataclass(frozen=True)
 class AxisGroups:
-    """The groups of one axis: together they hold every rank once.
+    """The groups of one axis: together they hold every rank once."""
 
-    Attributes:
-        axis: `tp`, `cp`, `dp`, `pp`, `etp`, `ep`, `edp`, or `dp_cp`, over which the dense states are shared.
-        factors: (size, stride) of each axis that the group is made of, by ascending stride.
-        ranks: ranks of the job.
-    """
-
-    axis: str
-    factors: tuple[tuple[int, int], ...]
-    ranks: int
+    axis: str  #: `tp`, `cp`, `dp`, `pp`, `etp`, `ep`, `edp`, or `dp_cp`, over which the dense states are shared.
+    factors: tuple[tuple[int, int], ...]  #: (size, stride) of each axis that the group is made of, by ascending stride.
+    ranks: int  #: ranks of the job.
 
     @property
     def size(self) -> int:
@@ -180,55 +174,38 @@ SHOWN_PARTS = 16
 
 
 class LevelSpan(NamedTuple):
-    """The groups of one axis on one level.
-
-    Attributes:
-        units_min, units_max: instances of the level that a group has members in.
-        members_min, members_max: members of a group in one of these instances.
-        crossing: groups whose members talk across the level: several units of the level below, in one instance.
-        straddling: groups on several instances that would fit in one, or (but for PP) hold unequal numbers of members
-            in them.
-        parts: members per instance of the first such group, at most `SHOWN_PARTS`.
-        groups_per_unit: most groups that leave one unit of the level below across this level.
-        groups_per_link: most groups on one network card (inside a box: on one GPU's links) across this level.
-        egress_bytes_per_s: what each GPU sends across the level when all do [bytes/s].
-        rate_bytes_per_s: what the worst placed group gets: a ring its bus bandwidth (egress times the members in its
-            thinnest unit), EP bytes per GPU of an alltoall over the time, PP the egress; 0 where no group crosses.
-    """
+    """The groups of one axis on one level."""
 
     name: str
-    units_min: int
-    units_max: int
-    members_min: int
-    members_max: int
-    crossing: int
+    units_min: int  #: instances of the level that a group has members in.
+    units_max: int  #: instances of the level that a group has members in.
+    members_min: int  #: members of a group in one of these instances.
+    members_max: int  #: members of a group in one of these instances.
+    crossing: int  #: groups whose members talk across the level: several units of the level below, in one instance.
+    #: groups on several instances that would fit in one, or (but for PP) hold unequal numbers of members in them.
     straddling: int
-    parts: tuple[int, ...]
-    groups_per_unit: int
-    groups_per_link: int
-    egress_bytes_per_s: float
+    parts: tuple[int, ...]  #: members per instance of the first such group, at most `SHOWN_PARTS`.
+    groups_per_unit: int  #: most groups that leave one unit of the level below across this level.
+    groups_per_link: int  #: most groups on one network card (inside a box: on one GPU's links) across this level.
+    egress_bytes_per_s: float  #: what each GPU sends across the level when all do [bytes/s].
+    #: what the worst placed group gets: a ring its bus bandwidth (egress times the members in its thinnest unit), EP
+    #: bytes per GPU of an alltoall over the time, PP the egress; 0 where no group crosses.
     rate_bytes_per_s: float
 
 
 class AxisSpan(NamedTuple):
-    """The groups of one axis on all levels.
-
-    Attributes:
-        busiest: index of the crossed level with the lowest rate, the outermost of equals.
-        one_rail: every group keeps to one rail: its members use network cards of the same number.
-        rails: how the groups use the rails that the cluster file states, `ONE` to `NODE`; None where it states none,
-            or no group leaves its node.
-        strays: groups that leave their rails.
-        beyond: fabric of the outermost level that groups cross outside their domain of NVLink or its like; None where
-            all stay inside.
-    """
+    """The groups of one axis on all levels."""
 
     groups: AxisGroups
     levels: tuple[LevelSpan, ...]
-    busiest: int
-    one_rail: bool
+    busiest: int  #: index of the crossed level with the lowest rate, the outermost of equals.
+    one_rail: bool  #: every group keeps to one rail: its members use network cards of the same number.
+    #: how the groups use the rails that the cluster file states, `ONE` to `NODE`; None where it states none, or no
+    #: group leaves its node.
     rails: str | None = None
-    strays: int = 0
+    strays: int = 0  #: groups that leave their rails.
+    #: fabric of the outermost level that groups cross outside their domain of NVLink or its like; None where all stay
+    #: inside.
     beyond: str | None = None
 
     @property
@@ -399,21 +376,15 @@ class _RailUse(NamedTuple):
     The rules are those of `gpuscale.collectives.groups`, which knows size and stride of a group alone. A ring keeps to
     the rails on which every node that it spans has a member. Alltoall needs a member on the card's rail in the sender's
     node (PXN), and so does a stage that sends to the next.
-
-    Attributes:
-        kind: `ONE`, `OWN` or `PXN` where every group keeps to the first level with rails; else `ABOVE` (some pass the
-            level above) or `NODE` (some are passed on by other GPUs of their node, as no level joins the rails).
-        strays: groups that leave their rails, (count,).
-        level: index of the first level with rails.
-        above: index of the level that joins the rails; None where the file has none.
-        share: share of an alltoall's bytes between nodes that changes rails over the level above; 1 for strays.
     """
 
+    #: `ONE`, `OWN` or `PXN` where every group keeps to the first level with rails; else `ABOVE` (some pass the level
+    #: above) or `NODE` (some are passed on by other GPUs of their node, as no level joins the rails).
     kind: str
-    strays: BoolArray
-    level: int
-    above: int | None
-    share: float
+    strays: BoolArray  #: groups that leave their rails, (count,).
+    level: int  #: index of the first level with rails.
+    above: int | None  #: index of the level that joins the rails; None where the file has none.
+    share: float  #: share of an alltoall's bytes between nodes that changes rails over the level above; 1 for strays.
 
 
 def _rail_use(cluster: ClusterSpec, groups: AxisGroups, members: IntArray, rails: IntArray) -> _RailUse | None:
@@ -490,18 +461,12 @@ def _let_stray(
 
 
 class Held(NamedTuple):
-    """The groups of one axis that have members in an instance of a level.
+    """The groups of one axis that have members in an instance of a level."""
 
-    Attributes:
-        ranges: (first, last) numbers of the groups, both counted, ascending.
-        members_min, members_max: members of one of these groups in the instance.
-        size: members of a group in all.
-    """
-
-    ranges: tuple[tuple[int, int], ...]
-    members_min: int
-    members_max: int
-    size: int
+    ranges: tuple[tuple[int, int], ...]  #: (first, last) numbers of the groups, both counted, ascending.
+    members_min: int  #: members of one of these groups in the instance.
+    members_max: int  #: members of one of these groups in the instance.
+    size: int  #: members of a group in all.
 
 
 class Holding(NamedTuple):

@@ -21,50 +21,35 @@ MAX_RUNS = 100
 
 @dataclass(frozen=True)
 class StageTime:
-    """CPU time of one stage of the flow.
+    """CPU time of one stage of the flow."""
 
-    Attributes:
-        stage: one of `gpuscale.search.evaluation.STAGES`.
-        first_s: in the first run, which also loads what is loaded on first use.
-        best_s: in the fastest run.
-    """
-
-    stage: str
-    first_s: float
-    best_s: float
+    stage: str  #: one of `gpuscale.search.evaluation.STAGES`.
+    first_s: float  #: in the first run, which also loads what is loaded on first use.
+    best_s: float  #: in the fastest run.
 
 
 @dataclass(frozen=True)
 class BenchResult:
-    """What was measured, all of it CPU time of one thread.
-
-    Attributes:
-        generated, candidates, feasible: as in `gpuscale.results.SearchSummary`.
-        candidates_per_s: candidates, whose memory and step time were computed, over the time of the search stages.
-        startup_s: from the start of the process until everything was imported; None where that is not known.
-        first_s, best_s: one plan, without start-up, in the first and in the fastest run.
-        stages: where it goes.
-        peak_mib: most memory that the process has had; None where the system does not say.
-        python, numpy: their versions.
-        machine: architecture and system.
-    """
+    """What was measured, all of it CPU time of one thread."""
 
     model: str
     cluster: str
     gpus: int
     runs: int
-    generated: int
-    candidates: int
-    feasible: int
+    generated: int  #: as in `gpuscale.results.SearchSummary`.
+    candidates: int  #: as in `gpuscale.results.SearchSummary`.
+    feasible: int  #: as in `gpuscale.results.SearchSummary`.
+    #: candidates, whose memory and step time were computed, over the time of the search stages.
     candidates_per_s: float
+    #: from the start of the process until everything was imported; None where that is not known.
     startup_s: float | None
-    first_s: float
-    best_s: float
-    stages: tuple[StageTime, ...]
-    peak_mib: float | None
-    python: str
-    numpy: str
-    machine: str
+    first_s: float  #: one plan, without start-up, in the first and in the fastest run.
+    best_s: float  #: one plan, without start-up, in the first and in the fastest run.
+    stages: tuple[StageTime, ...]  #: where it goes.
+    peak_mib: float | None  #: most memory that the process has had; None where the system does not say.
+    python: str  #: their versions.
+    numpy: str  #: their versions.
+    machine: str  #: architecture and system.
 
 
 @public

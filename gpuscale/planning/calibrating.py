@@ -50,79 +50,48 @@ MEMORY_NOISE = 0.03
 
 
 class AskedRun(NamedTuple):
-    """A measured run with the job and the layout that it had.
+    """A measured run with the job and the layout that it had."""
 
-    Attributes:
-        measured: what its log says.
-        options: of `JobOptions`.
-        layout: of `Layout`.
-    """
-
-    measured: MeasuredRun
-    options: Mapping[str, Any]
-    layout: Mapping[str, Any]
+    measured: MeasuredRun  #: what its log says.
+    options: Mapping[str, Any]  #: of `JobOptions`.
+    layout: Mapping[str, Any]  #: of `Layout`.
 
 
 @dataclass(frozen=True)
 class RunBeside:
-    """A measured run beside its prediction.
+    """A measured run beside its prediction."""
 
-    Attributes:
-        file: the log.
-        measured_step_time_s: median seconds per step [s].
-        predicted_step_time_s: predicted seconds per step [s].
-        step_time_low_s, step_time_high_s: 80 % interval of the prediction [s].
-        error: (predicted - measured) / measured.
-        measured_memory_gib: most memory of a GPU; None where the log does not say [GiB].
-        predicted_memory_gib: the same predicted, as the log counts it [GiB].
-        breakdown: predicted seconds by component [s].
-    """
-
-    file: str
-    measured_step_time_s: float
-    predicted_step_time_s: float
-    step_time_low_s: float
-    step_time_high_s: float
-    error: float
-    measured_memory_gib: float | None
-    predicted_memory_gib: float | None
-    breakdown: dict[str, float]
+    file: str  #: the log.
+    measured_step_time_s: float  #: median seconds per step [s].
+    predicted_step_time_s: float  #: predicted seconds per step [s].
+    step_time_low_s: float  #: 80 % interval of the prediction [s].
+    step_time_high_s: float  #: 80 % interval of the prediction [s].
+    error: float  #: (predicted - measured) / measured.
+    measured_memory_gib: float | None  #: most memory of a GPU; None where the log does not say [GiB].
+    predicted_memory_gib: float | None  #: the same predicted, as the log counts it [GiB].
+    breakdown: dict[str, float]  #: predicted seconds by component [s].
 
 
 @dataclass(frozen=True)
 class Side:
-    """Predictions of the measured runs, before or after the calibration.
+    """Predictions of the measured runs, before or after the calibration."""
 
-    Attributes:
-        median_error: median of the absolute errors.
-        half_width: median of half the widths of the 80 % intervals, over the prediction.
-        runs: each of them.
-    """
-
-    median_error: float
-    half_width: float
-    runs: tuple[RunBeside, ...]
+    median_error: float  #: median of the absolute errors.
+    half_width: float  #: median of half the widths of the 80 % intervals, over the prediction.
+    runs: tuple[RunBeside, ...]  #: each of them.
 
 
 @dataclass(frozen=True)
 class CalibratedRun:
-    """What logs of training runs say of a site.
+    """What logs of training runs say of a site."""
 
-    Attributes:
-        site: the calibration.
-        before: the runs as they are predicted without it.
-        after: and with it: of runs that it was fitted to, not of others.
-        new: runs that the logs add to those of an earlier calibration.
-        groups: the framework's own timers beside predicted components, for each new run.
-        notes: what a reader should know.
-    """
-
-    site: Site
-    before: Side
-    after: Side
-    new: tuple[MeasuredRun, ...]
+    site: Site  #: the calibration.
+    before: Side  #: the runs as they are predicted without it.
+    after: Side  #: and with it: of runs that it was fitted to, not of others.
+    new: tuple[MeasuredRun, ...]  #: runs that the logs add to those of an earlier calibration.
+    #: the framework's own timers beside predicted components, for each new run.
     groups: tuple[tuple[TimerGroup, ...], ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  #: what a reader should know.
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of the JSON answer."""
@@ -132,19 +101,12 @@ class CalibratedRun:
 
 @dataclass(frozen=True)
 class TimerGroup:
-    """Timers of the framework beside the components that they enclose.
+    """Timers of the framework beside the components that they enclose."""
 
-    Attributes:
-        name: what they measure.
-        measured_s: their sum [s].
-        predicted_s: predicted sum of the components [s].
-        components: the components.
-    """
-
-    name: str
-    measured_s: float
-    predicted_s: float
-    components: tuple[str, ...]
+    name: str  #: what they measure.
+    measured_s: float  #: their sum [s].
+    predicted_s: float  #: predicted sum of the components [s].
+    components: tuple[str, ...]  #: the components.
 
 
 PARTS_NOISE = 0.07

@@ -32,22 +32,14 @@ SHOWN_SKIPPED = 5
 
 
 class _Part(NamedTuple):
-    """What is kept of the search of one job.
-
-    Attributes:
-        best: its plans that may be shown, in order.
-        stands_for: feasible plans that each of them stands for.
-        found: how the search went, without what grows with the space: hundreds of them are kept.
-        families: how many of its families are listed.
-        ahead: listed families, and plans, that are better than the layout asked for.
-    """
+    """What is kept of the search of one job."""
 
     variant: Variant
-    best: Scored
-    stands_for: int
-    found: SearchResult
-    families: int
-    ahead: tuple[int, ...] = (0, 0)
+    best: Scored  #: its plans that may be shown, in order.
+    stands_for: int  #: feasible plans that each of them stands for.
+    found: SearchResult  #: how the search went, without what grows with the space: hundreds of them are kept.
+    families: int  #: how many of its families are listed.
+    ahead: tuple[int, ...] = (0, 0)  #: listed families, and plans, that are better than the layout asked for.
 
 
 def _part(variant: Variant, found: SearchResult, best: Scored | None = None) -> _Part:

@@ -60,22 +60,14 @@ from gpuscale.units import DAY_S, GB, GIB
 
 
 class Job(NamedTuple):
-    """A job with the account of how it was made.
-
-    Attributes:
-        assumptions: name -> what was chosen and by which rule.
-        notes: what a user should know: an extended fabric, a model read in part.
-        request: the options in full, as a plan file stores them.
-        site: the calibration that holds, if one was given.
-        plain: the cluster before it was calibrated.
-    """
+    """A job with the account of how it was made."""
 
     spec: JobSpec
-    assumptions: dict[str, str]
-    notes: tuple[str, ...]
-    request: dict[str, str | int | float]
-    site: Site | None = None
-    plain: ClusterSpec | None = None
+    assumptions: dict[str, str]  #: name -> what was chosen and by which rule.
+    notes: tuple[str, ...]  #: what a user should know: an extended fabric, a model read in part.
+    request: dict[str, str | int | float]  #: the options in full, as a plan file stores them.
+    site: Site | None = None  #: the calibration that holds, if one was given.
+    plain: ClusterSpec | None = None  #: the cluster before it was calibrated.
 
 
 class Presets:

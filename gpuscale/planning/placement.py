@@ -66,20 +66,13 @@ _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?", re.ASC
 
 @dataclass(frozen=True)
 class PlacedOrder:
-    """One order of the axes with where it puts the groups.
+    """One order of the axes with where it puts the groups."""
 
-    Attributes:
-        order: the axes, neighbours first.
-        spans: axis -> where its groups lie.
-        megatron: Megatron-LM takes the order.
-        step_time_s: step time of a model in this order; None without a model [s].
-        comm_s: communication component -> its exposed time in a step [s].
-    """
-
-    order: tuple[str, ...]
-    spans: dict[str, AxisSpan]
-    megatron: bool = True
-    step_time_s: float | None = None
+    order: tuple[str, ...]  #: the axes, neighbours first.
+    spans: dict[str, AxisSpan]  #: axis -> where its groups lie.
+    megatron: bool = True  #: Megatron-LM takes the order.
+    step_time_s: float | None = None  #: step time of a model in this order; None without a model [s].
+    #: communication component -> its exposed time in a step [s].
     comm_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -100,21 +93,13 @@ class PlacedOrder:
 
 
 class BestOrder(NamedTuple):
-    """Whether there is a better order than the given one.
+    """Whether there is a better order than the given one."""
 
-    Attributes:
-        rule: what orders are ranked by.
-        given: the order asked about.
-        best: the best, the given one where none is better.
-        reason: what the best does better, or why none is.
-        orders: all orders that form different groups, best first.
-    """
-
-    rule: str
-    given: PlacedOrder
-    best: PlacedOrder
-    reason: str
-    orders: tuple[PlacedOrder, ...]
+    rule: str  #: what orders are ranked by.
+    given: PlacedOrder  #: the order asked about.
+    best: PlacedOrder  #: the best, the given one where none is better.
+    reason: str  #: what the best does better, or why none is.
+    orders: tuple[PlacedOrder, ...]  #: all orders that form different groups, best first.
 
     @property
     def better(self) -> bool:
@@ -123,23 +108,15 @@ class BestOrder(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Where the ranks of a layout run and how their groups lie on the cluster.
+    """Where the ranks of a layout run and how their groups lie on the cluster."""
 
-    Attributes:
-        cluster: the cluster, extended where the job needs more of it.
-        degrees: degree of each axis.
-        placed: the order of the axes, and the groups of each axis in use.
-        hosts: name of each machine, in the order in which ranks are dealt out.
-        best: the answer to whether there is a better order, when it was asked.
-        notes: which preset a short name is; how many GPUs of each node are taken, if not all; how the cluster was
-            extended, if it was.
-    """
-
-    cluster: ClusterSpec
-    degrees: Degrees
-    placed: PlacedOrder
-    hosts: tuple[str, ...]
-    best: BestOrder | None = None
+    cluster: ClusterSpec  #: the cluster, extended where the job needs more of it.
+    degrees: Degrees  #: degree of each axis.
+    placed: PlacedOrder  #: the order of the axes, and the groups of each axis in use.
+    hosts: tuple[str, ...]  #: name of each machine, in the order in which ranks are dealt out.
+    best: BestOrder | None = None  #: the answer to whether there is a better order, when it was asked.
+    #: which preset a short name is; how many GPUs of each node are taken, if not all; how the cluster was extended, if
+    #: it was.
     notes: tuple[str, ...] = ()
 
     @property

@@ -29,21 +29,13 @@ PREDICTED = ("step_time_s", "tokens_per_s_per_gpu", "mfu", "memory_gib")
 
 @dataclass(frozen=True)
 class Predicted:
-    """What was predicted of a plan when it was saved. `estimate` never reads it; `check` holds it against today's.
+    """What was predicted of a plan when it was saved. `estimate` never reads it; `check` holds it against today's."""
 
-    Attributes:
-        gpuscale: the version that predicted it.
-        step_time_s: as in `PlanRow`, like the others [s].
-        tokens_per_s_per_gpu: [1/s].
-        mfu: [0-1].
-        memory_gib: [GiB].
-    """
-
-    gpuscale: str
-    step_time_s: float
-    tokens_per_s_per_gpu: float
-    mfu: float
-    memory_gib: float
+    gpuscale: str  #: the version that predicted it.
+    step_time_s: float  #: as in `PlanRow`, like the others [s].
+    tokens_per_s_per_gpu: float  #: [1/s].
+    mfu: float  #: [0-1].
+    memory_gib: float  #: [GiB].
 
 
 def write_plan_file(path: Path, request: Mapping[str, str | int | float], plan: PlanRow) -> None:

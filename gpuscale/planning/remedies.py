@@ -160,25 +160,17 @@ def _smaller(
 
 
 class Tried(NamedTuple):
-    """A change, and what becomes of the job with it.
-
-    Attributes:
-        options: all options that have to change.
-        row: the layout.
-        broken: rules that it breaks; if any, nothing is evaluated.
-        fit: as in `PlanRow`.
-        seconds: by component, in the order of `COMPONENTS`, shape (components,).
-    """
+    """A change, and what becomes of the job with it."""
 
     change: Change
-    options: dict[str, str | int]
+    options: dict[str, str | int]  #: all options that have to change.
     spec: JobSpec
-    row: Mapping[str, int]
-    broken: tuple[Rule, ...] = ()
-    fit: str = "no"
+    row: Mapping[str, int]  #: the layout.
+    broken: tuple[Rule, ...] = ()  #: rules that it breaks; if any, nothing is evaluated.
+    fit: str = "no"  #: as in `PlanRow`.
     memory_gib: float = math.nan
     step_time_s: float = math.nan
-    seconds: FloatArray = np.zeros(0)
+    seconds: FloatArray = np.zeros(0)  #: by component, in the order of `COMPONENTS`, shape (components,).
 
 
 def evaluated(job: Job, layout: Mapping[str, Any], changes: Iterable[Change]) -> list[tuple[Change, Remedy]]:

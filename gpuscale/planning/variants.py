@@ -35,33 +35,21 @@ Combination = dict[str, Value]
 
 
 class Variant(NamedTuple):
-    """One job to be searched.
-
-    Attributes:
-        choice: what sets it apart from the others: option -> value.
-        economics: what is known of money and length of the training on its cluster.
-        constraints: the constraints of this job, if there are any.
-    """
+    """One job to be searched."""
 
     job: Job
     pins: Pins
-    choice: Mapping[str, Value]
-    economics: Economics
-    constraints: Constraints | None
+    choice: Mapping[str, Value]  #: what sets it apart from the others: option -> value.
+    economics: Economics  #: what is known of money and length of the training on its cluster.
+    constraints: Constraints | None  #: the constraints of this job, if there are any.
 
 
 class Variants(NamedTuple):
-    """All jobs of a question.
+    """All jobs of a question."""
 
-    Attributes:
-        tried: the jobs, in the order of their options.
-        skipped: combinations that cannot be, and why.
-        full: all that the framework can run was asked for.
-    """
-
-    tried: tuple[Variant, ...]
-    skipped: tuple[str, ...]
-    full: bool = False
+    tried: tuple[Variant, ...]  #: the jobs, in the order of their options.
+    skipped: tuple[str, ...]  #: combinations that cannot be, and why.
+    full: bool = False  #: all that the framework can run was asked for.
 
 
 def make_variants(

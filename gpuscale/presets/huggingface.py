@@ -88,19 +88,12 @@ _SIZE = re.compile(r"(_size|_dim|_rank|_heads|_layers|_experts|_groups|_width|^d
 
 
 class Config(NamedTuple):
-    """A config.json, or its nested text config, read key by key with checks.
+    """A config.json, or its nested text config, read key by key with checks."""
 
-    Attributes:
-        place: the file, for messages.
-        data: the JSON object.
-        defaults: values of keys that are missing or null.
-        prefix: `text_config.` inside a multimodal config.
-    """
-
-    place: str
-    data: Mapping[str, Any]
-    defaults: Mapping[str, Any]
-    prefix: str = ""
+    place: str  #: the file, for messages.
+    data: Mapping[str, Any]  #: the JSON object.
+    defaults: Mapping[str, Any]  #: values of keys that are missing or null.
+    prefix: str = ""  #: `text_config.` inside a multimodal config.
 
     def error(self, key: str, message: str, hint: str | None = None) -> InputError:
         """Build the error for something wrong at `key`."""

@@ -16,54 +16,36 @@ Setting = bool | str
 
 @dataclass(frozen=True)
 class Family:
-    """How one model type is built.
+    """How one model type is built."""
 
-    Attributes:
-        title: family name shown to the user.
-        defaults: class defaults of keys that a config may omit.
-        gated: the MLP has two input projections.
-        qkv_bias, output_bias, mlp_bias, head_bias: biases of the projections.
-        qk_norm: `none`, `head` or `full`; with `qk_norm_key`, only where that key is true.
-        norms, norm_bias: norms of width hidden per layer, and whether they have a bias.
-        parallel: attention and MLP read the same hidden state.
-        windows: which layers have a window: `none`, `all` (where sliding_window is set), `upper` (Qwen: layers from
-            max_window_layers on, if use_sliding_window), `chunks` (Llama 4), or `pattern` (all but every n-th).
-        full_every: the n of `pattern` and `chunks` where the config does not say.
-        experts: layout of the experts: ``, `all`, `qwen`, `deepseek`, `llama4`, `nemotron`.
-        latent: multi-head latent attention.
-        output_gate: a query-wide gate on the attention output.
-        indexer: DeepSeek sparse attention.
-        hybrid: reader of a model with state spaces: ``, `nemotron_h`, `qwen` or `kimi`.
-        mtp_key: key of the number of multi-token-prediction modules, where it is not DeepSeek's.
-        refused: keys that, when true, change the shape in a way that is not modelled.
-    """
-
-    title: str
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    gated: bool = True
-    qkv_bias: Setting = False
-    output_bias: Setting = False
-    mlp_bias: Setting = False
-    head_bias: Setting = False
-    qk_norm: str = "none"
+    title: str  #: family name shown to the user.
+    defaults: Mapping[str, Any] = field(default_factory=dict)  #: class defaults of keys that a config may omit.
+    gated: bool = True  #: the MLP has two input projections.
+    qkv_bias: Setting = False  #: biases of the projections.
+    output_bias: Setting = False  #: biases of the projections.
+    mlp_bias: Setting = False  #: biases of the projections.
+    head_bias: Setting = False  #: biases of the projections.
+    qk_norm: str = "none"  #: `none`, `head` or `full`; with `qk_norm_key`, only where that key is true.
     qk_norm_key: str | None = None
-    norms: int = 2
-    norm_bias: bool = False
-    parallel: bool = False
+    norms: int = 2  #: norms of width hidden per layer, and whether they have a bias.
+    norm_bias: bool = False  #: norms of width hidden per layer, and whether they have a bias.
+    parallel: bool = False  #: attention and MLP read the same hidden state.
+    #: which layers have a window: `none`, `all` (where sliding_window is set), `upper` (Qwen: layers from
+    #: max_window_layers on, if use_sliding_window), `chunks` (Llama 4), or `pattern` (all but every n-th).
     windows: str = "none"
-    full_every: int = 0
-    experts: str = ""
+    full_every: int = 0  #: the n of `pattern` and `chunks` where the config does not say.
+    experts: str = ""  #: layout of the experts: ``, `all`, `qwen`, `deepseek`, `llama4`, `nemotron`.
     router_bias: bool = False
     correction_bias: bool = False
     expert_bias: bool = False
     shared_gate: bool = False
     sinks: bool = False
-    latent: bool = False
-    output_gate: Setting = False
-    indexer: bool = False
-    hybrid: str = ""
-    mtp_key: str | None = None
-    refused: tuple[str, ...] = ()
+    latent: bool = False  #: multi-head latent attention.
+    output_gate: Setting = False  #: a query-wide gate on the attention output.
+    indexer: bool = False  #: DeepSeek sparse attention.
+    hybrid: str = ""  #: reader of a model with state spaces: ``, `nemotron_h`, `qwen` or `kimi`.
+    mtp_key: str | None = None  #: key of the number of multi-token-prediction modules, where it is not DeepSeek's.
+    refused: tuple[str, ...] = ()  #: keys that, when true, change the shape in a way that is not modelled.
 
     def like(self, title: str, defaults: Mapping[str, Any] | None = None, **facts: Any) -> Family:
         """Return a family that differs from this one in the given class defaults and facts."""

@@ -32,21 +32,13 @@ LEVEL = Table(
 
 
 class Way(NamedTuple):
-    """A way that data takes from GPU to GPU, by the name of NCCL's transport.
+    """A way that data takes from GPU to GPU, by the name of NCCL's transport."""
 
-    Attributes:
-        title: what NCCL's log calls it (`NCCL_DEBUG=INFO`).
-        fabrics: fabrics of the levels that it can stand for.
-        hop_us: latency of a hop [us].
-        efficiency: share of the wire rate that large transfers reach.
-        source: where the two numbers come from.
-    """
-
-    title: str
-    fabrics: tuple[str, ...]
-    hop_us: float
-    efficiency: float
-    source: str
+    title: str  #: what NCCL's log calls it (`NCCL_DEBUG=INFO`).
+    fabrics: tuple[str, ...]  #: fabrics of the levels that it can stand for.
+    hop_us: float  #: latency of a hop [us].
+    efficiency: float  #: share of the wire rate that large transfers reach.
+    source: str  #: where the two numbers come from.
 
 
 WAYS = {

@@ -36,17 +36,11 @@ _DATE = re.compile(r"20[0-9]{2}(-(0[1-9]|1[0-2]))?", re.ASCII)
 
 @dataclass(frozen=True)
 class Rate:
-    """One number that an answer takes from elsewhere.
+    """One number that an answer takes from elsewhere."""
 
-    Attributes:
-        value: in the unit that ends its name.
-        source: document, page, or `guesstimate: why`; `given` where the user says it.
-        date: year, or year and month, of the source; empty of what is given.
-    """
-
-    value: float
-    source: str
-    date: str
+    value: float  #: in the unit that ends its name.
+    source: str  #: document, page, or `guesstimate: why`; `given` where the user says it.
+    date: str  #: year, or year and month, of the source; empty of what is given.
 
     @property
     def old(self) -> bool:

@@ -29,23 +29,16 @@ NANOTRON = frozenset({"nanotron"})
 
 
 class Rule(NamedTuple):
-    """One reason why a candidate cannot run.
+    """One reason why a candidate cannot run."""
 
-    Attributes:
-        code: reason code of the JSON output.
-        text: the rule as a sentence, for people.
-        source: where it comes from; what a framework's own source says is in `gpuscale.rules.frameworks`.
-        test: marks the candidates that break it, where it concerns the job; shape (N,).
-        frameworks: names of `RULE_SETS` for which it holds.
-        concerns: whether any candidate of a job could break it; None where that is not known beforehand. Whatever
-            depends on what is offloaded concerns only jobs that offload it.
-    """
-
-    code: str
-    text: str
-    source: str
+    code: str  #: reason code of the JSON output.
+    text: str  #: the rule as a sentence, for people.
+    source: str  #: where it comes from; what a framework's own source says is in `gpuscale.rules.frameworks`.
+    #: marks the candidates that break it, where it concerns the job; shape (N,).
     test: Callable[[Candidates, JobSpec], BoolArray]
-    frameworks: frozenset[str] = EVERY
+    frameworks: frozenset[str] = EVERY  #: names of `RULE_SETS` for which it holds.
+    #: whether any candidate of a job could break it; None where that is not known beforehand. Whatever depends on what
+    #: is offloaded concerns only jobs that offload it.
     concerns: Callable[[JobSpec], bool] | None = None
 
     def applies(self, job: JobSpec) -> bool:
@@ -63,59 +56,40 @@ def any_of(c: Candidates, masks: Iterable[BoolArray]) -> BoolArray:
 
 
 class Cite(NamedTuple):
-    """Where a framework states a rule.
+    """Where a framework states a rule."""
 
-    Attributes:
-        where: file and line or option, at the commit of `Framework.basis`.
-        missed: what the framework's own check of its options does not see: how such a layout fails instead.
-    """
-
-    where: str
-    missed: str = ""
+    where: str  #: file and line or option, at the commit of `Framework.basis`.
+    missed: str = ""  #: what the framework's own check of its options does not see: how such a layout fails instead.
 
 
 class Framework(NamedTuple):
-    """What one framework can run; the defaults are those of a framework that can do everything.
+    """What one framework can run; the defaults are those of a framework that can do everything."""
 
-    Attributes:
-        title: the framework's name, for people.
-        basis: what was read: the commit, or releases and documentation of that time.
-        cited: code of a rule -> where this framework states it.
-        tensor_parallel, pipelines, interleaving, context_parallel, expert_parallel: whether it has the axis.
-        sequence_parallel: whether tensor parallelism comes with it `always`, `optional`ly or `never`.
-        layers: which of `moe`, `gqa`, `latent` (attention) and `state_space` its models may have.
-        schedules: codes of `SCHEDULES`.
-        precisions: of `fp32`, `tf32`, `bf16`, `fp16`, `fp8` and `fp4`.
-        recipes: ways to quantise below 16 bits, as `JobSpec.recipe`.
-        offload: what may be kept in host memory.
-        zero_stages: ZeRO stages that it has.
-        hybrid_stages: those whose shards may be shared by fewer than all data-parallel ranks.
-        pipelined_stages: those that go with pipelines.
-        recompute_modules: bits of the modules that can be recomputed by themselves.
-        recompute_layers: how many layers of a stage can be recomputed whole: `any` number, the same number `per chunk`,
-            `every n-th` or `all`.
-        overlaps_exchange: whether the exchange of one microbatch's experts can run beside another microbatch.
-        even_chunks: whether layers must divide evenly over stages and chunks.
-    """
-
-    title: str
-    basis: str
-    cited: Mapping[str, Cite]
-    tensor_parallel: bool = True
-    sequence_parallel: str = "optional"
-    pipelines: bool = True
-    interleaving: bool = True
-    context_parallel: bool = True
-    expert_parallel: bool = True
+    title: str  #: the framework's name, for people.
+    basis: str  #: what was read: the commit, or releases and documentation of that time.
+    cited: Mapping[str, Cite]  #: code of a rule -> where this framework states it.
+    tensor_parallel: bool = True  #: whether it has the axis.
+    sequence_parallel: str = "optional"  #: whether tensor parallelism comes with it `always`, `optional`ly or `never`.
+    pipelines: bool = True  #: whether it has the axis.
+    interleaving: bool = True  #: whether it has the axis.
+    context_parallel: bool = True  #: whether it has the axis.
+    expert_parallel: bool = True  #: whether it has the axis.
+    #: which of `moe`, `gqa`, `latent` (attention) and `state_space` its models may have.
     layers: frozenset[str] = frozenset({"moe", "gqa", "latent", "state_space"})
-    schedules: frozenset[int] = frozenset(SCHEDULES.values())
+    schedules: frozenset[int] = frozenset(SCHEDULES.values())  #: codes of `SCHEDULES`.
+    #: of `fp32`, `tf32`, `bf16`, `fp16`, `fp8` and `fp4`.
     precisions: frozenset[str] = frozenset({"bf16", "fp16", "fp8", "fp4"}) | WIDE
+    #: ways to quantise below 16 bits, as `JobSpec.recipe`.
     recipes: frozenset[str] = frozenset({"delayed", "current", "blockwise", "mx", "nvfp4"})
-    offload: frozenset[str] = frozenset({"optimizer", "parameters", "activations"})
-    zero_stages: tuple[int, ...] = (0, 1, 2, 3)
+    offload: frozenset[str] = frozenset({"optimizer", "parameters", "activations"})  #: what may be kept in host memory.
+    zero_stages: tuple[int, ...] = (0, 1, 2, 3)  #: ZeRO stages that it has.
+    #: those whose shards may be shared by fewer than all data-parallel ranks.
     hybrid_stages: tuple[int, ...] = (1, 2, 3)
-    pipelined_stages: tuple[int, ...] = (0, 1, 2, 3)
-    recompute_modules: int = (1 << 16) - 1
+    pipelined_stages: tuple[int, ...] = (0, 1, 2, 3)  #: those that go with pipelines.
+    recompute_modules: int = (1 << 16) - 1  #: bits of the modules that can be recomputed by themselves.
+    #: how many layers of a stage can be recomputed whole: `any` number, the same number `per chunk`, `every n-th` or
+    #: `all`.
     recompute_layers: str = "any"
+    #: whether the exchange of one microbatch's experts can run beside another microbatch.
     overlaps_exchange: bool = True
-    even_chunks: bool = False
+    even_chunks: bool = False  #: whether layers must divide evenly over stages and chunks.

@@ -27,15 +27,10 @@ def tokens_factor(batch: float, critical: float) -> float:
 
 
 class Norm(NamedTuple):
-    """A gradient as it was measured.
+    """A gradient as it was measured."""
 
-    Attributes:
-        batch: tokens that it is the mean of.
-        norm: its Euclidean norm, before clipping; the mean of squares over many steps, and its root.
-    """
-
-    batch: float
-    norm: float
+    batch: float  #: tokens that it is the mean of.
+    norm: float  #: its Euclidean norm, before clipping; the mean of squares over many steps, and its root.
 
 
 def noise_scale(one: Norm, other: Norm) -> float:
@@ -62,23 +57,14 @@ def noise_scale(one: Norm, other: Norm) -> float:
 
 
 class BatchLaw(NamedTuple):
-    """A law of batches.
+    """A law of batches."""
 
-    Attributes:
-        name: as answers call it.
-        source: paper and equation, and which numbers have not been checked against it.
-        kind: `critical`: as in equation 2.11; `optimal`: of least loss for given tokens.
-        variable: what it depends on: `tokens`, `flops` or `loss`.
-        fitted: range of that of the runs that it was fitted to.
-        batch: from that to tokens of a batch.
-    """
-
-    name: str
-    source: str
-    kind: str
-    variable: str
-    fitted: tuple[float, float]
-    batch: Callable[[float], float]
+    name: str  #: as answers call it.
+    source: str  #: paper and equation, and which numbers have not been checked against it.
+    kind: str  #: `critical`: as in equation 2.11; `optimal`: of least loss for given tokens.
+    variable: str  #: what it depends on: `tokens`, `flops` or `loss`.
+    fitted: tuple[float, float]  #: range of that of the runs that it was fitted to.
+    batch: Callable[[float], float]  #: from that to tokens of a batch.
 
 
 LAWS = {
@@ -129,21 +115,14 @@ confirmed by Bergsma et al. on other data."""
 
 @dataclass(frozen=True)
 class BatchAnswer:
-    """What a law says of a training.
+    """What a law says of a training."""
 
-    Attributes:
-        law: its name
-        kind: `critical`: a batch with which twice the tokens are needed; `optimal`: of least loss for given tokens
-        source: where it is published
-        batch_tokens: the batch [tokens]
-        beyond: how far what it depends on is outside of the range that it was fitted to: over its upper end, or the
-            share of its lower end; 1 inside
-    """
-
-    law: str
-    kind: str
-    source: str
-    batch_tokens: float
+    law: str  #: its name
+    kind: str  #: `critical`: a batch with which twice the tokens are needed; `optimal`: of least loss for given tokens
+    source: str  #: where it is published
+    batch_tokens: float  #: the batch [tokens]
+    #: how far what it depends on is outside of the range that it was fitted to: over its upper end, or the share of its
+    #: lower end; 1 inside
     beyond: float
 
 

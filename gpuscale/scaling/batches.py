@@ -39,75 +39,42 @@ MAX_PLANS = 64
 
 @dataclass(frozen=True)
 class BatchRow:
-    """One batch with its plan.
+    """One batch with its plan."""
 
-    Attributes:
-        gpus: GPUs of the job
-        global_batch_size: sequences per optimizer step
-        batch_tokens: tokens per optimizer step
-        tokens_factor: tokens for the same loss over those of tiny batches: 1 + batch / critical batch
-        tokens: tokens that it takes
-        steps: optimizer steps that it takes
-        layout: its plan, in words
-        step_time_s: seconds per step, as predicted
-        mfu: share of the dense peak, 0 to 1
-        wall_s: seconds, with failures and restarts
-        gpu_hours: GPU-hours of its steps
-        cost_usd: money for its GPUs over `wall_s`; null without a price
-    """
-
-    gpus: int
-    global_batch_size: int
-    batch_tokens: int
-    tokens_factor: float
-    tokens: float
-    steps: int
-    layout: str
-    step_time_s: float
-    mfu: float
-    wall_s: float
-    gpu_hours: float
-    cost_usd: float | None
+    gpus: int  #: GPUs of the job
+    global_batch_size: int  #: sequences per optimizer step
+    batch_tokens: int  #: tokens per optimizer step
+    tokens_factor: float  #: tokens for the same loss over those of tiny batches: 1 + batch / critical batch
+    tokens: float  #: tokens that it takes
+    steps: int  #: optimizer steps that it takes
+    layout: str  #: its plan, in words
+    step_time_s: float  #: seconds per step, as predicted
+    mfu: float  #: share of the dense peak, 0 to 1
+    wall_s: float  #: seconds, with failures and restarts
+    gpu_hours: float  #: GPU-hours of its steps
+    cost_usd: float | None  #: money for its GPUs over `wall_s`; null without a price
 
 
 @dataclass(frozen=True)
 class BatchSize:
-    """Which batch to train with.
+    """Which batch to train with."""
 
-    Attributes:
-        model: name of the model
-        cluster: name of the cluster
-        parameters: parameters that one token uses
-        tokens: tokens of the training, if its batches were tiny
-        sequence: tokens per sequence
-        critical_batch_tokens: the batch with which it needs twice the tokens
-        critical_source: the law that says so, or what was measured
-        largest_batch_tokens: the batch with which it needs 20 % more tokens
-        laws: what each law says
-        batches: batches with their plans
-        fastest: place in `batches` of the one that is done first
-        cheapest: place of the one with the fewest GPU-hours paid for
-        skipped: batches without a plan, and why
-        assumptions: rate -> value, source and date of what the answer takes from elsewhere
-        notes: what a reader should know: answers outside the range of a law
-        job: options that make the job of the fastest batch again, as in `gpuscale.plan/1`
-    """
-
-    model: str
-    cluster: str
-    parameters: float
-    tokens: float
-    sequence: int
-    critical_batch_tokens: float
-    critical_source: str
-    largest_batch_tokens: float
-    laws: tuple[BatchAnswer, ...]
-    batches: tuple[BatchRow, ...]
-    fastest: int
-    cheapest: int
-    skipped: tuple[str, ...]
-    assumptions: Mapping[str, Rate]
-    notes: tuple[str, ...] = ()
+    model: str  #: name of the model
+    cluster: str  #: name of the cluster
+    parameters: float  #: parameters that one token uses
+    tokens: float  #: tokens of the training, if its batches were tiny
+    sequence: int  #: tokens per sequence
+    critical_batch_tokens: float  #: the batch with which it needs twice the tokens
+    critical_source: str  #: the law that says so, or what was measured
+    largest_batch_tokens: float  #: the batch with which it needs 20 % more tokens
+    laws: tuple[BatchAnswer, ...]  #: what each law says
+    batches: tuple[BatchRow, ...]  #: batches with their plans
+    fastest: int  #: place in `batches` of the one that is done first
+    cheapest: int  #: place of the one with the fewest GPU-hours paid for
+    skipped: tuple[str, ...]  #: batches without a plan, and why
+    assumptions: Mapping[str, Rate]  #: rate -> value, source and date of what the answer takes from elsewhere
+    notes: tuple[str, ...] = ()  #: what a reader should know: answers outside the range of a law
+    #: options that make the job of the fastest batch again, as in `gpuscale.plan/1`
     job: Mapping[str, str | int | float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

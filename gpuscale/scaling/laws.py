@@ -16,22 +16,15 @@ PF_DAY_FLOPS = 1e15 * 86400.0
 
 
 class LossLaw(NamedTuple):
-    """L(N, D) = E + A / N^alpha + B / D^beta (Hoffmann et al. 2022, equation 2).
+    """L(N, D) = E + A / N^alpha + B / D^beta (Hoffmann et al. 2022, equation 2)."""
 
-    Attributes:
-        e: loss of an ideal model on endless data [nats per token].
-        a, alpha: what too few parameters add.
-        b, beta: what too few tokens add.
-        parameters, tokens: ranges of the runs that it was fitted to.
-    """
-
-    e: float
-    a: float
-    b: float
-    alpha: float
-    beta: float
-    parameters: tuple[float, float]
-    tokens: tuple[float, float]
+    e: float  #: loss of an ideal model on endless data [nats per token].
+    a: float  #: what too few parameters add.
+    b: float  #: what too few tokens add.
+    alpha: float  #: what too few parameters add.
+    beta: float  #: what too few tokens add.
+    parameters: tuple[float, float]  #: ranges of the runs that it was fitted to.
+    tokens: tuple[float, float]  #: ranges of the runs that it was fitted to.
 
     def loss(self, parameters: float, tokens: float) -> float:
         """Loss after training `parameters` on `tokens` [nats per token]."""
@@ -73,23 +66,14 @@ class LossLaw(NamedTuple):
 
 
 class Law(NamedTuple):
-    """A rule of how to split a budget of compute.
+    """A rule of how to split a budget of compute."""
 
-    Attributes:
-        name: as answers call it.
-        source: paper, table or equation, and how it was looked up.
-        flops: range of compute of the runs that it was fitted to.
-        optimal: from compute to parameters and tokens.
-        loss: where it is a law of the loss.
-        outdated: it is here for comparison alone.
-    """
-
-    name: str
-    source: str
-    flops: tuple[float, float]
-    optimal: Callable[[float], tuple[float, float]]
-    loss: LossLaw | None = None
-    outdated: bool = False
+    name: str  #: as answers call it.
+    source: str  #: paper, table or equation, and how it was looked up.
+    flops: tuple[float, float]  #: range of compute of the runs that it was fitted to.
+    optimal: Callable[[float], tuple[float, float]]  #: from compute to parameters and tokens.
+    loss: LossLaw | None = None  #: where it is a law of the loss.
+    outdated: bool = False  #: it is here for comparison alone.
 
 
 def power_law(factor: float, exponent: float) -> Callable[[float], tuple[float, float]]:
@@ -153,26 +137,17 @@ and 2 and with Chinchilla itself."""
 
 @dataclass(frozen=True)
 class Split:
-    """What a law makes of a budget of compute.
+    """What a law makes of a budget of compute."""
 
-    Attributes:
-        law: its name
-        source: where it is published
-        parameters: parameters that it calls optimal
-        tokens: tokens that it calls optimal
-        tokens_per_parameter: their ratio
-        beyond: compute over that of the largest runs that it was fitted to, where that is above 1; of compute below the
-            smallest runs the share of these; 1 inside
-        outdated: it is here for comparison alone
-    """
-
-    law: str
-    source: str
-    parameters: float
-    tokens: float
-    tokens_per_parameter: float
+    law: str  #: its name
+    source: str  #: where it is published
+    parameters: float  #: parameters that it calls optimal
+    tokens: float  #: tokens that it calls optimal
+    tokens_per_parameter: float  #: their ratio
+    #: compute over that of the largest runs that it was fitted to, where that is above 1; of compute below the smallest
+    #: runs the share of these; 1 inside
     beyond: float
-    outdated: bool
+    outdated: bool  #: it is here for comparison alone
 
 
 def splits(flops: float) -> tuple[Split, ...]:

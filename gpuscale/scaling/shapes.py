@@ -23,18 +23,12 @@ LEAST_PARAMETERS, MOST_PARAMETERS = 7e7, 2e13
 
 
 class Shape(NamedTuple):
-    """A dense model.
+    """A dense model."""
 
-    Attributes:
-        layers, hidden: depth and width.
-        parameters: all, embeddings included.
-        stated: the model in a line, as `--model` and `gpuscale.load_model` take it.
-    """
-
-    layers: int
-    hidden: int
-    parameters: int
-    stated: str
+    layers: int  #: depth and width.
+    hidden: int  #: depth and width.
+    parameters: int  #: all, embeddings included.
+    stated: str  #: the model in a line, as `--model` and `gpuscale.load_model` take it.
 
 
 def dense_shape(parameters: float) -> Shape:

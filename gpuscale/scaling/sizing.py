@@ -50,94 +50,55 @@ MOST_TOKENS = 40e12
 
 @dataclass(frozen=True)
 class SizeRow:
-    """One choice: a model on as many tokens as fit, or a number of GPUs.
+    """One choice: a model on as many tokens as fit, or a number of GPUs."""
 
-    Attributes:
-        optimal: it is that of the reference law: least loss for the compute
-        model: the model in a line, as commands take it, or its name
-        parameters: parameters, of a mixture of experts those that a token uses
-        layers: layers of the model
-        hidden: its width
-        presets: dense presets within 20 % of its parameters, the nearest first
-        tokens: tokens that it is trained on
-        tokens_per_parameter: their ratio
-        loss: after that, by Besiroglu et al. 2024 [nats per token of the data of Hoffmann et al.]; null of a mixture of
-            experts
-        loss_in_range: parameters and tokens are within the runs behind that law
-        overtraining: compute over the least that reaches the same loss, by the same law; null of a mixture of experts
-        gpus: GPUs of the job
-        global_batch_size: sequences per optimizer step
-        batch_tokens: tokens per optimizer step
-        tokens_factor: tokens for the same loss over those of tiny batches, by Zhang et al. 2024
-        layout: its plan, in words
-        step_time_s: seconds per step, as predicted
-        mfu: share of the dense peak, 0 to 1
-        wall_s: seconds, with failures and restarts
-        wall_low_s: the lower end of its 80 % interval
-        wall_high_s: its upper end
-        effective_ratio: share of the time that trains
-        gpu_hours: GPU-hours of its steps
-        cost_usd: money for its GPUs over `wall_s`; null without a price
-        meets: it is done by the deadline, where there is one
-    """
-
-    optimal: bool
-    model: str
-    parameters: float
-    layers: int
-    hidden: int
-    presets: tuple[str, ...]
-    tokens: float
-    tokens_per_parameter: float
+    optimal: bool  #: it is that of the reference law: least loss for the compute
+    model: str  #: the model in a line, as commands take it, or its name
+    parameters: float  #: parameters, of a mixture of experts those that a token uses
+    layers: int  #: layers of the model
+    hidden: int  #: its width
+    presets: tuple[str, ...]  #: dense presets within 20 % of its parameters, the nearest first
+    tokens: float  #: tokens that it is trained on
+    tokens_per_parameter: float  #: their ratio
+    #: after that, by Besiroglu et al. 2024 [nats per token of the data of Hoffmann et al.]; null of a mixture of
+    #: experts
     loss: float | None
-    loss_in_range: bool
+    loss_in_range: bool  #: parameters and tokens are within the runs behind that law
+    #: compute over the least that reaches the same loss, by the same law; null of a mixture of experts
     overtraining: float | None
-    gpus: int
-    global_batch_size: int
-    batch_tokens: int
-    tokens_factor: float
-    layout: str
-    step_time_s: float
-    mfu: float
-    wall_s: float
-    wall_low_s: float
-    wall_high_s: float
-    effective_ratio: float
-    gpu_hours: float
-    cost_usd: float | None
-    meets: bool
+    gpus: int  #: GPUs of the job
+    global_batch_size: int  #: sequences per optimizer step
+    batch_tokens: int  #: tokens per optimizer step
+    tokens_factor: float  #: tokens for the same loss over those of tiny batches, by Zhang et al. 2024
+    layout: str  #: its plan, in words
+    step_time_s: float  #: seconds per step, as predicted
+    mfu: float  #: share of the dense peak, 0 to 1
+    wall_s: float  #: seconds, with failures and restarts
+    wall_low_s: float  #: the lower end of its 80 % interval
+    wall_high_s: float  #: its upper end
+    effective_ratio: float  #: share of the time that trains
+    gpu_hours: float  #: GPU-hours of its steps
+    cost_usd: float | None  #: money for its GPUs over `wall_s`; null without a price
+    meets: bool  #: it is done by the deadline, where there is one
 
 
 @dataclass(frozen=True)
 class Size:
-    """Which model for GPUs and days, or how many GPUs for a model and a deadline.
+    """Which model for GPUs and days, or how many GPUs for a model and a deadline."""
 
-    Attributes:
-        question: `model` or `gpus`: what was asked for
-        cluster: name of the cluster
-        gpus: GPUs that are given or that the budget pays for; or the fewest that meet the deadline
-        days: days that are given, or that the budget pays for
-        budget_usd: money that is given; null where none is
-        flops: compute of the first choice: 6 x parameters x tokens
-        laws: what each scaling law makes of that compute; empty where GPUs are asked for
-        choices: models by tokens per parameter, or GPU counts
-        best: place in `choices` of the model of least loss, or of the fewest GPUs that meet the deadline
-        assumptions: rate -> value, source and date of what the answer takes from elsewhere
-        notes: what a reader should know: answers outside the range of a law, choices without a plan
-        job: options that make the job of the best choice again, as in `gpuscale.plan/1`
-    """
-
-    question: str
-    cluster: str
-    gpus: int
-    days: float
-    budget_usd: float | None
-    flops: float
-    laws: tuple[Split, ...]
-    choices: tuple[SizeRow, ...]
-    best: int
-    assumptions: Mapping[str, Rate]
+    question: str  #: `model` or `gpus`: what was asked for
+    cluster: str  #: name of the cluster
+    gpus: int  #: GPUs that are given or that the budget pays for; or the fewest that meet the deadline
+    days: float  #: days that are given, or that the budget pays for
+    budget_usd: float | None  #: money that is given; null where none is
+    flops: float  #: compute of the first choice: 6 x parameters x tokens
+    laws: tuple[Split, ...]  #: what each scaling law makes of that compute; empty where GPUs are asked for
+    choices: tuple[SizeRow, ...]  #: models by tokens per parameter, or GPU counts
+    best: int  #: place in `choices` of the model of least loss, or of the fewest GPUs that meet the deadline
+    assumptions: Mapping[str, Rate]  #: rate -> value, source and date of what the answer takes from elsewhere
+    #: what a reader should know: answers outside the range of a law, choices without a plan
     notes: tuple[str, ...] = ()
+    #: options that make the job of the best choice again, as in `gpuscale.plan/1`
     job: Mapping[str, str | int | float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -146,11 +107,7 @@ class Size:
 
 
 class _Asked(NamedTuple):
-    """A question with all that its plans share.
-
-    Attributes:
-        product_per_gpu_s: parameters times tokens that a GPU may train in a second: a first guess.
-    """
+    """A question with all that its plans share."""
 
     options: Mapping[str, Any]
     pins: Mapping[str, Any]
@@ -158,7 +115,7 @@ class _Asked(NamedTuple):
     recovery: Recovery
     sequence: int
     progress: Callable[[int, int, str], None]
-    product_per_gpu_s: float = 0.0
+    product_per_gpu_s: float = 0.0  #: parameters times tokens that a GPU may train in a second: a first guess.
 
 
 class _Found(NamedTuple):

@@ -69,17 +69,12 @@ class Task(NamedTuple):
 
 
 class JobGroup(NamedTuple):
-    """Jobs that share layers, and legal rows: each has some of those of the group.
+    """Jobs that share layers, and legal rows: each has some of those of the group."""
 
-    Attributes:
-        job: one of them with nothing offloaded and, where its layers do not depend on that, the stages outermost.
-        pins: what allows whatever any of them does.
-        members: their indices.
-    """
-
+    #: one of them with nothing offloaded and, where its layers do not depend on that, the stages outermost.
     job: JobSpec
-    pins: Pins
-    members: list[int]
+    pins: Pins  #: what allows whatever any of them does.
+    members: list[int]  #: their indices.
 
 
 SHARDING = ("zero", "shard")

@@ -26,19 +26,13 @@ from gpuscale.steptime.step import Passes, StepTime, cut_key, evaluate_passes, s
 
 
 class Evaluation(NamedTuple):
-    """Memory and step time of N candidates, by component.
-
-    Attributes:
-        memory_bytes: memory at the fullest stage, shape (N,).
-        stages: layers per stage of each (pp, vpp) pair.
-        stage_row: row of each candidate's pair in `stages`, shape (N,).
-    """
+    """Memory and step time of N candidates, by component."""
 
     memory: Memory
-    memory_bytes: FloatArray
+    memory_bytes: FloatArray  #: memory at the fullest stage, shape (N,).
     step: StepTime
-    stages: StageTable
-    stage_row: IndexArray
+    stages: StageTable  #: layers per stage of each (pp, vpp) pair.
+    stage_row: IndexArray  #: row of each candidate's pair in `stages`, shape (N,).
 
 
 def evaluate(c: Candidates, job: JobSpec) -> Evaluation:
@@ -82,22 +76,17 @@ def placed(c: Candidates, job: JobSpec, *, every: bool = False) -> tuple[StageTa
 
 
 class LayerCache(NamedTuple):
-    """Layers of N rows of the search space, measured under each selection of modules to recompute.
+    """Layers of N rows of the search space, measured under each selection of modules to recompute."""
 
-    Attributes:
-        modules: the M selections, ascending.
-        row: for each row the number of its way to cut layers, shape (N,).
-        sizes: bytes of one layer and one microbatch, by selection and way.
-        passes: seconds of one microbatch, likewise.
-        model_s, again_s: one microbatch through all layers and both ends of the model, and the recomputation of all
-            layers, the least that a site's runs make of them, shape (M, ways).
-    """
-
-    modules: IntArray
-    row: IndexArray
-    sizes: LayerSizes
-    passes: Passes
+    modules: IntArray  #: the M selections, ascending.
+    row: IndexArray  #: for each row the number of its way to cut layers, shape (N,).
+    sizes: LayerSizes  #: bytes of one layer and one microbatch, by selection and way.
+    passes: Passes  #: seconds of one microbatch, likewise.
+    #: one microbatch through all layers and both ends of the model, and the recomputation of all layers, the least that
+    #: a site's runs make of them, shape (M, ways).
     model_s: FloatArray
+    #: one microbatch through all layers and both ends of the model, and the recomputation of all layers, the least that
+    #: a site's runs make of them, shape (M, ways).
     again_s: FloatArray
 
     def of(self, rows: IndexArray, c: Candidates) -> tuple[LayerSizes, Passes]:

@@ -20,23 +20,14 @@ score."""
 
 
 class Shortlist(NamedTuple):
-    """P plans that may be shown: those close to the fastest, and the best of the leading families.
+    """P plans that may be shown: those close to the fastest, and the best of the leading families."""
 
-    Attributes:
-        rows: the plans, in order of their scores.
-        score: what they are ordered by, shape (P,).
-        evaluation: their memory and step time.
-        traits: what decides between equals.
-        family: index of the listed family that stands for each, shape (P,).
-        variants: how many feasible candidates that family stands for, shape (P,).
-    """
-
-    rows: Candidates
-    score: FloatArray
-    evaluation: Evaluation
-    traits: ties.Traits
-    family: IndexArray
-    variants: IntArray
+    rows: Candidates  #: the plans, in order of their scores.
+    score: FloatArray  #: what they are ordered by, shape (P,).
+    evaluation: Evaluation  #: their memory and step time.
+    traits: ties.Traits  #: what decides between equals.
+    family: IndexArray  #: index of the listed family that stands for each, shape (P,).
+    variants: IntArray  #: how many feasible candidates that family stands for, shape (P,).
 
     @property
     def fastest(self) -> int:

@@ -65,35 +65,25 @@ come next."""
 
 @dataclass(slots=True)
 class SearchResult:
-    """What a search found.
+    """What a search found."""
 
-    Attributes:
-        leaders: the best candidates, in order, at most `KEEP_VARIANTS`: those within a share of the best score, or,
-            where every candidate was timed, all.
-        families: the best candidate of each family, in order; families are folded (`gpuscale.search.ordering.folded`).
-        family_variants: how many feasible candidates each of those stands for.
-        scores: the scores of all feasible candidates, ascending, where every candidate was timed; else empty.
-        frontier: where it was asked for, the candidates than which none is faster and as small, or smaller and as fast.
-        generated: rows formed, those that a rule cut included; feasible + all rejected.
-        evaluated: legal candidates whose memory was compared with what there is.
-        feasible: those that fit and meet the constraints.
-        rejected: reason code -> rows.
-        nearest_miss: where nothing fits, the candidate that takes the least memory.
-        elapsed_s: wall time; what jobs share is booked under the first.
-        beaten: its best plan, if it has one, is not among those wanted, and was not looked for any further.
-    """
-
+    #: the best candidates, in order, at most `KEEP_VARIANTS`: those within a share of the best score, or, where every
+    #: candidate was timed, all.
     leaders: Scored
+    #: the best candidate of each family, in order; families are folded (`gpuscale.search.ordering.folded`).
     families: Scored
-    family_variants: IntArray
+    family_variants: IntArray  #: how many feasible candidates each of those stands for.
+    #: the scores of all feasible candidates, ascending, where every candidate was timed; else empty.
     scores: FloatArray
+    #: where it was asked for, the candidates than which none is faster and as small, or smaller and as fast.
     frontier: Scored
-    generated: int
-    evaluated: int
-    feasible: int
-    rejected: dict[str, int]
-    nearest_miss: Scored | None
-    elapsed_s: float
+    generated: int  #: rows formed, those that a rule cut included; feasible + all rejected.
+    evaluated: int  #: legal candidates whose memory was compared with what there is.
+    feasible: int  #: those that fit and meet the constraints.
+    rejected: dict[str, int]  #: reason code -> rows.
+    nearest_miss: Scored | None  #: where nothing fits, the candidate that takes the least memory.
+    elapsed_s: float  #: wall time; what jobs share is booked under the first.
+    #: its best plan, if it has one, is not among those wanted, and was not looked for any further.
     beaten: bool = False
 
 
@@ -200,26 +190,16 @@ def _search_group(group: JobGroup, found: Sequence[_JobSearch]) -> None:
 
 
 class _Fitting(NamedTuple):
-    """Those N candidates of a grid that fit.
+    """Those N candidates of a grid that fit."""
 
-    Attributes:
-        grid: with the axes (choices of ZeRO, ways to recompute, rows).
-        of_block: numbers of the rows in the block that layers were measured for.
-        where: index of each in the flattened grid, shape (N,), as all others.
-        family: number of its family.
-        least: lower bound of its score.
-        memory_bytes, host_bytes: at the fullest stage, and what is offloaded, per host.
-        retries: how often in a microbatch the allocator starts anew.
-    """
-
-    grid: Candidates
-    of_block: IndexArray
-    where: IndexArray
-    family: IndexArray
-    least: FloatArray
-    memory_bytes: FloatArray
-    host_bytes: FloatArray
-    retries: FloatArray
+    grid: Candidates  #: with the axes (choices of ZeRO, ways to recompute, rows).
+    of_block: IndexArray  #: numbers of the rows in the block that layers were measured for.
+    where: IndexArray  #: index of each in the flattened grid, shape (N,), as all others.
+    family: IndexArray  #: number of its family.
+    least: FloatArray  #: lower bound of its score.
+    memory_bytes: FloatArray  #: at the fullest stage, and what is offloaded, per host.
+    host_bytes: FloatArray  #: at the fullest stage, and what is offloaded, per host.
+    retries: FloatArray  #: how often in a microbatch the allocator starts anew.
 
 
 class _JobSearch:
@@ -227,7 +207,9 @@ class _JobSearch:
 
     Attributes:
         rejected: reason -> candidates.
-        evaluated, fitting, feasible: candidates looked at; those that fit; those of them that meet the constraints.
+        evaluated: candidates looked at; those that fit; those of them that meet the constraints.
+        fitting: candidates looked at; those that fit; those of them that meet the constraints.
+        feasible: candidates looked at; those that fit; those of them that meet the constraints.
         best: the least score of the feasible ones; infinity where there are none.
     """
 

@@ -22,38 +22,23 @@ STEP_TIME, MEMORY = "step_time", "memory"
 
 
 class Economics(NamedTuple):
-    """What a user says of money and of the length of the training.
+    """What a user says of money and of the length of the training."""
 
-    Attributes:
-        usd_per_gpu_hour: price of one GPU for an hour; None when not given.
-        train_tokens: tokens of the whole training; None when not given.
-        power: what the job draws; None where nothing that is asked needs it.
-        kg_per_kwh: carbon dioxide of a kWh; None where nothing that is asked needs it.
-    """
-
-    usd_per_gpu_hour: float | None = None
-    train_tokens: float | None = None
-    power: Power | None = None
-    kg_per_kwh: float | None = None
+    usd_per_gpu_hour: float | None = None  #: price of one GPU for an hour; None when not given.
+    train_tokens: float | None = None  #: tokens of the whole training; None when not given.
+    power: Power | None = None  #: what the job draws; None where nothing that is asked needs it.
+    kg_per_kwh: float | None = None  #: carbon dioxide of a kWh; None where nothing that is asked needs it.
 
 
 class Objective(NamedTuple):
-    """One objective.
+    """One objective."""
 
-    Attributes:
-        name: as users ask for it.
-        key: name of its value in JSON and CSV, with the unit.
-        basis: what it follows within one job: `step_time` or `memory`.
-        rising: more is better.
-        needs: what of `Economics` it cannot do without.
-        value: from step times [s] or peak memory [bytes], shape (N,), to the objective in the unit of `key`.
-    """
-
-    name: str
-    key: str
-    basis: str
-    rising: bool
-    needs: tuple[str, ...]
+    name: str  #: as users ask for it.
+    key: str  #: name of its value in JSON and CSV, with the unit.
+    basis: str  #: what it follows within one job: `step_time` or `memory`.
+    rising: bool  #: more is better.
+    needs: tuple[str, ...]  #: what of `Economics` it cannot do without.
+    #: from step times [s] or peak memory [bytes], shape (N,), to the objective in the unit of `key`.
     value: Callable[[FloatArray, JobSpec, Economics], FloatArray]
 
     def of(self, step_time_s: FloatArray, memory_bytes: FloatArray, job: JobSpec, known: Economics) -> FloatArray:
@@ -136,17 +121,11 @@ TOTAL_COST = Objective("total_cost", "usd_to_train", STEP_TIME, False, (PRICE, T
 
 
 class Constraint(NamedTuple):
-    """One constraint.
+    """One constraint."""
 
-    Attributes:
-        code: its name as an option; reason code of what it cuts.
-        objective: what it limits.
-        limit: the worst value allowed, in the unit of the objective.
-    """
-
-    code: str
-    objective: Objective
-    limit: float
+    code: str  #: its name as an option; reason code of what it cuts.
+    objective: Objective  #: what it limits.
+    limit: float  #: the worst value allowed, in the unit of the objective.
 
 
 class Constraints(NamedTuple):

@@ -41,18 +41,13 @@ TIE_ORDER = (
 
 
 class Scored(NamedTuple):
-    """Candidates with what they are ordered by, each of shape (N,).
-
-    Attributes:
-        score: step time or memory, smaller is better.
-        host_bytes: what is offloaded, per host.
-    """
+    """Candidates with what they are ordered by, each of shape (N,)."""
 
     rows: Candidates
     step_time_s: FloatArray
     memory_bytes: FloatArray
-    score: FloatArray
-    host_bytes: FloatArray
+    score: FloatArray  #: step time or memory, smaller is better.
+    host_bytes: FloatArray  #: what is offloaded, per host.
 
     def fits(self, job: JobSpec) -> BoolArray:
         """Mark the candidates that plans may be: they fit on the GPUs and, with what is offloaded, in the hosts."""

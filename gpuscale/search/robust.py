@@ -41,22 +41,14 @@ MEMORY_ERROR = 0.042
 
 
 class Knob(NamedTuple):
-    """One condition.
+    """One condition."""
 
-    Attributes:
-        name: key in JSON.
-        meaning: what its factor multiplies.
-        harm: standard deviation of the log of the factor on the harmful side; `help`: on the other.
-        source: where these come from.
-        most: largest factor.
-    """
-
-    name: str
-    meaning: str
-    harm: float
+    name: str  #: key in JSON.
+    meaning: str  #: what its factor multiplies.
+    harm: float  #: standard deviation of the log of the factor on the harmful side; `help`: on the other.
     help: float
-    source: str
-    most: float = math.inf
+    source: str  #: where these come from.
+    most: float = math.inf  #: largest factor.
 
     def factor(self, quantile: float) -> float:
         """Return the factor that a share `quantile` of cases does not exceed; above 1 is harmful."""
@@ -90,22 +82,15 @@ BISECTIONS = 4
 
 
 class Spread(NamedTuple):
-    """Step times of N plans under the conditions.
-
-    Attributes:
-        times_s: shape (S, N), samples first.
-        p10_s, median_s, p90_s: shape (N,).
-        losses: step time with one condition at its worst decile over that without, minus 1; shape (K, N).
-        fits: chance that the plan fits, the error of predicted memory considered; shape (N,).
-    """
+    """Step times of N plans under the conditions."""
 
     knobs: tuple[Knob, ...]
-    times_s: FloatArray
-    p10_s: FloatArray
-    median_s: FloatArray
-    p90_s: FloatArray
-    losses: FloatArray
-    fits: FloatArray
+    times_s: FloatArray  #: shape (S, N), samples first.
+    p10_s: FloatArray  #: shape (N,).
+    median_s: FloatArray  #: shape (N,).
+    p90_s: FloatArray  #: shape (N,).
+    losses: FloatArray  #: step time with one condition at its worst decile over that without, minus 1; shape (K, N).
+    fits: FloatArray  #: chance that the plan fits, the error of predicted memory considered; shape (N,).
 
 
 def applicable(job: JobSpec) -> tuple[Knob, ...]:

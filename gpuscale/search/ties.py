@@ -68,23 +68,16 @@ CRITERIA = ("tp_outside", "unlike_measured", "chunks", "memory_short", "exposed"
 
 
 class Traits(NamedTuple):
-    """What makes one of two equally fast plans the better choice; each of shape (N,).
+    """What makes one of two equally fast plans the better choice; each of shape (N,)."""
 
-    Attributes:
-        tp_outside: 1 where tensor parallelism leaves the domain of NVLink or its like, else 0.
-        unlike_measured: 1 where no measured run is similar, else 0.
-        chunks: model chunks of the whole pipeline, and `UNEVEN` more where they cannot be equal.
-        memory_short: 1 where the plan would not fit if it took `MEMORY_MARGIN` more memory, else 0.
-        exposed: exposed communication as a share of the step time.
-        features: how many of interleaving, context parallelism, ZeRO-3, HSDP and recomputation it uses: what needs
-            tuning and can go wrong.
-    """
-
-    tp_outside: npt.NDArray[np.int64]
-    unlike_measured: npt.NDArray[np.int64]
-    chunks: npt.NDArray[np.int64]
+    tp_outside: npt.NDArray[np.int64]  #: 1 where tensor parallelism leaves the domain of NVLink or its like, else 0.
+    unlike_measured: npt.NDArray[np.int64]  #: 1 where no measured run is similar, else 0.
+    chunks: npt.NDArray[np.int64]  #: model chunks of the whole pipeline, and `UNEVEN` more where they cannot be equal.
+    #: 1 where the plan would not fit if it took `MEMORY_MARGIN` more memory, else 0.
     memory_short: npt.NDArray[np.int64]
-    exposed: FloatArray
+    exposed: FloatArray  #: exposed communication as a share of the step time.
+    #: how many of interleaving, context parallelism, ZeRO-3, HSDP and recomputation it uses: what needs tuning and can
+    #: go wrong.
     features: npt.NDArray[np.int64]
 
     def take(self, index: IndexArray) -> Traits:

@@ -64,78 +64,62 @@ LARGEST_BOX = 16
 
 @dataclass(frozen=True)
 class HostSpec:
-    """One host (CPUs, memory, one operating system) and what its GPUs share.
+    """One host (CPUs, memory, one operating system) and what its GPUs share."""
 
-    Attributes:
-        gpus: GPUs of one host: 8 in an HGX box, 4 in a tray of an NVL72 rack.
-        gpus_per_uplink: GPUs that share one link to the host's memory (two behind one PCIe switch: 2).
-        memory_bytes: DRAM of one host [bytes].
-        memory_bytes_per_s: peak bandwidth of that DRAM, all sockets together [bytes/s].
-    """
-
-    gpus: Annotated[int, Field(ge=1, le=1024)]
+    gpus: Annotated[int, Field(ge=1, le=1024)]  #: GPUs of one host: 8 in an HGX box, 4 in a tray of an NVL72 rack.
+    #: GPUs that share one link to the host's memory (two behind one PCIe switch: 2).
     gpus_per_uplink: Annotated[int, Field(ge=1, le=64)]
-    memory_bytes: Annotated[float, Field(alias="memory_gib", ge=GIB, le=1e6 * GIB)]
+    memory_bytes: Annotated[float, Field(alias="memory_gib", ge=GIB, le=1e6 * GIB)]  #: DRAM of one host [bytes].
+    #: peak bandwidth of that DRAM, all sockets together [bytes/s].
     memory_bytes_per_s: Annotated[float, Field(alias="memory_gb_per_s", ge=5 * GB, le=1e5 * GB)]
 
 
 @dataclass(frozen=True)
 class LevelSpec:
-    """One level of the network hierarchy.
+    """One level of the network hierarchy."""
 
-    Attributes:
-        name: `node`, `leaf`, `spine`, ...
-        fabric: what carries the traffic, one of `FABRICS`.
-        gpus: GPUs under one instance of the level.
-        link_bytes_per_s: what one GPU's own links into the level carry, one direction [bytes/s].
-        switches: switches (NVSwitch chips, leaf or spine switches) of one instance; 0 for a switchless mesh.
-        switch_bytes_per_s: what one of those switches forwards at this level, one direction [bytes/s].
-        hop_latency_s: latency of one hop at this level, one direction [s].
-        in_network_reduction: switches add up AllReduce payloads (NVLS, SHARP).
-        link_efficiency: share of the wire rate that a large transfer reaches [0-1].
-        nics_per_gpu: network cards of one GPU; below 1 several GPUs share one.
-        nic_bytes_per_s: wire rate of one network card, one direction; 0 where not known [bytes/s].
-        rails: one of `RAILS`; networks alone.
-        pxn: traffic to a GPU of another rail goes over NVLink to the GPU with that card first (NCCL's PXN).
-        topology: one of `TOPOLOGIES`; empty where the file does not say: switched, or on the innermost level without
-            switches a mesh if each GPU has a link for every other.
-        torus_shape: units along each axis of a torus, neighbours first; empty unless a torus.
-        global_bytes_per_s: global links of one group of a dragonfly together, one direction, over its GPUs [bytes/s].
-        minimal_share: share of the traffic between groups of a dragonfly that goes straight; the rest takes a detour
-            over a third group. None: routing adapts, all of it or none, whichever carries more.
-        path: what the data takes, as NCCL names its transports; empty where the file does not say.
-        gpus_per_pcie_switch: GPUs behind one PCIe switch; 0 where not known.
-        nics_per_pcie_switch: network cards behind one PCIe switch; 0 where not known.
-        wan_bytes_per_s: what the long lines of one site carry, one direction, all its GPUs together; `WAN` alone
-            [bytes/s].
-        round_trip_s: from one site to another and back; `WAN` alone [s].
-    """
-
-    name: Name
-    fabric: Annotated[str, among(*FABRICS)]
-    gpus: Gpus
+    name: Name  #: `node`, `leaf`, `spine`, ...
+    fabric: Annotated[str, among(*FABRICS)]  #: what carries the traffic, one of `FABRICS`.
+    gpus: Gpus  #: GPUs under one instance of the level.
+    #: what one GPU's own links into the level carry, one direction [bytes/s].
     link_bytes_per_s: Annotated[float, Field(alias="link_gb_per_s_per_gpu_per_direction", ge=MB, le=1e5 * GB)]
+    #: switches (NVSwitch chips, leaf or spine switches) of one instance; 0 for a switchless mesh.
     switches: Annotated[int, Field(ge=0, le=MAX_GPUS)]
+    #: what one of those switches forwards at this level, one direction [bytes/s].
     switch_bytes_per_s: Annotated[
         float, Field(alias="switch_gb_per_s_per_direction", ge=0, le=1e6 * GB), nothing_or(MB / GB)
     ]
+    #: latency of one hop at this level, one direction [s].
     hop_latency_s: Annotated[float, Field(alias="hop_latency_us", ge=0.05 * US, le=1000 * US)]
-    in_network_reduction: bool
+    in_network_reduction: bool  #: switches add up AllReduce payloads (NVLS, SHARP).
+    #: share of the wire rate that a large transfer reaches [0-1].
     link_efficiency: Annotated[float, Field(ge=0.05, le=1)]
+    #: network cards of one GPU; below 1 several GPUs share one.
     nics_per_gpu: Annotated[float, Field(ge=1e-3, le=16)] = 1.0
+    #: wire rate of one network card, one direction; 0 where not known [bytes/s].
     nic_bytes_per_s: Annotated[float, Field(alias="nic_gbit_per_s", ge=GBIT, le=10000 * GBIT)] = 0.0
-    rails: Annotated[str, among(*RAILS)] = "none"
+    rails: Annotated[str, among(*RAILS)] = "none"  #: one of `RAILS`; networks alone.
+    #: traffic to a GPU of another rail goes over NVLink to the GPU with that card first (NCCL's PXN).
     pxn: bool = False
+    #: one of `TOPOLOGIES`; empty where the file does not say: switched, or on the innermost level without switches a
+    #: mesh if each GPU has a link for every other.
     topology: Annotated[str, among(*TOPOLOGIES)] = ""
+    #: units along each axis of a torus, neighbours first; empty unless a torus.
     torus_shape: Annotated[tuple[Annotated[int, Field(ge=2, le=65536)], ...], Field(min_length=1, max_length=6)] = ()
+    #: global links of one group of a dragonfly together, one direction, over its GPUs [bytes/s].
     global_bytes_per_s: Annotated[float, Field(alias="global_gb_per_s_per_group_per_direction", ge=MB, le=1e7 * GB)] = (
         0.0
     )
+    #: share of the traffic between groups of a dragonfly that goes straight; the rest takes a detour over a third
+    #: group. None: routing adapts, all of it or none, whichever carries more.
     minimal_share: Annotated[float | None, Field(ge=0, le=1)] = None
-    path: str = ""
-    gpus_per_pcie_switch: Annotated[int, Field(ge=1, le=64)] = 0
+    path: str = ""  #: what the data takes, as NCCL names its transports; empty where the file does not say.
+    gpus_per_pcie_switch: Annotated[int, Field(ge=1, le=64)] = 0  #: GPUs behind one PCIe switch; 0 where not known.
+    #: network cards behind one PCIe switch; 0 where not known.
     nics_per_pcie_switch: Annotated[int, Field(ge=1, le=64)] = 0
+    #: what the long lines of one site carry, one direction, all its GPUs together; `WAN` alone [bytes/s].
     wan_bytes_per_s: Annotated[float, Field(alias="wan_gbit_per_s", ge=0.01 * GBIT, le=1e7 * GBIT)] = 0.0
+    #: from one site to another and back; `WAN` alone [s].
     round_trip_s: Annotated[float, Field(alias="round_trip_ms", ge=0.05 * MS, le=2000 * MS)] = 0.0
 
     @property
@@ -168,73 +152,54 @@ class LevelSpec:
 
 @dataclass(frozen=True)
 class CalibrationSpec:
-    """What one collective was measured to take on this cluster, over one group, alone.
+    """What one collective was measured to take on this cluster, over one group, alone."""
 
-    Attributes:
-        operation: as in `collectives.OPERATIONS`.
-        level: outermost level that the group crosses.
-        gpus: GPUs of the group; for sendrecv those that send to their neighbours at the same time, 2 for a pair.
-        stride: GPUs from one member to the next.
-        bytes: sizes, rising; those of the whole tensor, as nccl-tests prints them.
-        time_s: time of each, never falling [s].
-        source: log, date and number of points.
-    """
-
-    operation: Annotated[str, among(*OPERATIONS)]
-    level: Name
+    operation: Annotated[str, among(*OPERATIONS)]  #: as in `collectives.OPERATIONS`.
+    level: Name  #: outermost level that the group crosses.
+    #: GPUs of the group; for sendrecv those that send to their neighbours at the same time, 2 for a pair.
     gpus: Annotated[int, Field(ge=2, le=MAX_GPUS)]
-    stride: Gpus
+    stride: Gpus  #: GPUs from one member to the next.
+    #: sizes, rising; those of the whole tensor, as nccl-tests prints them.
     bytes: Annotated[
         tuple[Annotated[float, Field(ge=1, le=MAX_BYTES)], ...], Field(min_length=1, max_length=MAX_POINTS)
     ]
+    #: time of each, never falling [s].
     time_s: Annotated[
         tuple[Annotated[float, Field(ge=LEAST_TIME_US * US, le=MOST_TIME_US * US)], ...],
         Field(alias="time_us", min_length=1, max_length=MAX_POINTS),
     ]
-    source: Source
+    source: Source  #: log, date and number of points.
 
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """GPUs of one type on a hierarchy of levels, innermost first.
+    """GPUs of one type on a hierarchy of levels, innermost first."""
 
-    Attributes:
-        name: slug, or the file's name.
-        title: name for people.
-        gpu: the GPU, the slowest of several types.
-        levels: innermost first.
-        extendable: whether the top level may be widened for more GPUs than the preset has (a switched network may,
-            a single box may not).
-        sources: field -> source of the number.
-        aliases: other names.
-        host: what the GPUs of one host share; None when the file does not say.
-        rank_overhead_s: time that each collective of a job over several nodes waits per rank of its group, whatever the
-            bytes (0: none) [s].
-        calibration: measured collectives, which go before the model's; none in the presets.
-        pools: the parts of a cluster of unlike nodes; empty for one of alike ones. `gpu`, `levels` and `host` are then
-            the least of what the parts have (`joined`).
-        mixture: what that costs, in words.
-        whole: the cluster itself, where this one is what some of its groups see while the others are idle.
-        sharp: switches between nodes are used to add up where they can. None: not by NCCL, which needs a plugin and
-            NCCL_COLLNET_ENABLE for it, but ideally.
-        nvls: the same of the switches inside a node, which NCCL uses of its own accord.
-    """
-
-    name: str
-    title: Text
-    gpu: GpuSpec
-    levels: tuple[LevelSpec, ...]
+    name: str  #: slug, or the file's name.
+    title: Text  #: name for people.
+    gpu: GpuSpec  #: the GPU, the slowest of several types.
+    levels: tuple[LevelSpec, ...]  #: innermost first.
+    #: whether the top level may be widened for more GPUs than the preset has (a switched network may, a single box may
+    #: not).
     extendable: bool
-    sources: Mapping[str, str]
-    aliases: Annotated[tuple[Name, ...], Field(max_length=16)] = ()
-    host: HostSpec | None = None
+    sources: Mapping[str, str]  #: field -> source of the number.
+    aliases: Annotated[tuple[Name, ...], Field(max_length=16)] = ()  #: other names.
+    host: HostSpec | None = None  #: what the GPUs of one host share; None when the file does not say.
+    #: time that each collective of a job over several nodes waits per rank of its group, whatever the bytes (0: none)
+    #: [s].
     rank_overhead_s: float = 0.0
+    #: measured collectives, which go before the model's; none in the presets.
     calibration: tuple[CalibrationSpec, ...] = ()
+    #: the parts of a cluster of unlike nodes; empty for one of alike ones. `gpu`, `levels` and `host` are then the
+    #: least of what the parts have (`joined`).
     pools: tuple["PoolSpec", ...] = ()
-    mixture: str = ""
+    mixture: str = ""  #: what that costs, in words.
+    #: the cluster itself, where this one is what some of its groups see while the others are idle.
     whole: "ClusterSpec | None" = None
+    #: switches between nodes are used to add up where they can. None: not by NCCL, which needs a plugin and
+    #: NCCL_COLLNET_ENABLE for it, but ideally.
     sharp: bool | None = None
-    nvls: bool = True
+    nvls: bool = True  #: the same of the switches inside a node, which NCCL uses of its own accord.
 
     @property
     def gpus(self) -> int:
@@ -422,15 +387,10 @@ class ClusterSpec:
 
 @dataclass(frozen=True)
 class PoolSpec:
-    """One part of a cluster of unlike nodes, of alike ones in itself.
+    """One part of a cluster of unlike nodes, of alike ones in itself."""
 
-    Attributes:
-        name: by which it is chosen: `fleet.toml:name`.
-        cluster: the part as a cluster of its own.
-    """
-
-    name: Name
-    cluster: ClusterSpec
+    name: Name  #: by which it is chosen: `fleet.toml:name`.
+    cluster: ClusterSpec  #: the part as a cluster of its own.
 
 
 _COMPARED = ("bf16", "fp16", "fp32")

@@ -21,27 +21,16 @@ Counts = dict[Annotated[str, Field(min_length=1, max_length=80)], Annotated[floa
 
 @dataclass(frozen=True)
 class Study:
-    """Interruptions of one machine or run.
+    """Interruptions of one machine or run."""
 
-    Attributes:
-        name: of its file
-        title: what was observed
-        accelerator: its GPUs
-        gpus: how many
-        days: for how long [days]
-        interruptions: part -> cause -> how often
-        source: where it is published
-        date: year and month of that
-    """
-
-    name: str
-    title: Text
-    accelerator: Text
-    gpus: Annotated[int, Field(ge=1, le=MAX_GPUS)]
-    days: Annotated[float, Field(gt=0, le=1e5)]
-    interruptions: Mapping[Part, Counts]
-    source: Text
-    date: Annotated[str, Field(pattern=r"^20[0-9]{2}-(0[1-9]|1[0-2])$")]
+    name: str  #: of its file
+    title: Text  #: what was observed
+    accelerator: Text  #: its GPUs
+    gpus: Annotated[int, Field(ge=1, le=MAX_GPUS)]  #: how many
+    days: Annotated[float, Field(gt=0, le=1e5)]  #: for how long [days]
+    interruptions: Mapping[Part, Counts]  #: part -> cause -> how often
+    source: Text  #: where it is published
+    date: Annotated[str, Field(pattern=r"^20[0-9]{2}-(0[1-9]|1[0-2])$")]  #: year and month of that
 
     @property
     def count(self) -> float:

@@ -26,42 +26,35 @@ PeakFlops = Annotated[float, Field(gt=0.01 * TFLOPS, lt=1e6 * TFLOPS)]
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """What kernels reach of the datasheet: a few physical constants, used by `gpuscale.steptime.kernels`.
+    """What kernels reach of the datasheet: a few physical constants, used by `gpuscale.steptime.kernels`."""
 
-    Attributes:
-        gemm_fraction: per precision, share of the dense peak that full output tiles reach in a short run [0-1].
-        sustained_clock_fraction: arithmetic speed under the power limit of a long run / that of a short run [0-1].
-        tile_m: rows of the output tile that one SM works on.
-        tile_n: columns of that tile.
-        tile_overhead_s: pipeline fill and epilogue of one output tile that no other work hides [s].
-        wave_loss_fraction: share of an incomplete last wave of tiles that is lost (0: stream-K) [0-1].
-        kernel_overhead_s: time a kernel of any kind takes beyond its arithmetic or its traffic [s].
-        hbm_fraction: share of the HBM bandwidth that a streaming kernel reaches [0-1].
-        attention_forward_fraction: share of the 16-bit peak that the matrix products of fused attention reach, forward,
-            long sequences, only the FLOPs that the mask leaves counted [0-1].
-        attention_backward_fraction: the same for the backward pass, at 2.5 times the forward FLOPs [0-1].
-        attention_ramp_keys: keys per query that fused attention loses to masked blocks, fill and epilogue [tokens].
-        attention_tail_tiles: time that the last tile of attention outlasts the others, in average tiles of one SM.
-        exp_per_cycle_per_sm: exponentials of the softmax per clock cycle and SM, as if none were hidden [1/cycle].
-        launch_s: gap between one kernel's end and the next one's start when the queue is full [s].
-        sustained_16bit_fraction: as `sustained_clock_fraction`, for 16-bit GEMMs where they draw more power than
-            narrower ones; None where they do not differ.
-    """
-
+    #: per precision, share of the dense peak that full output tiles reach in a short run [0-1].
     gemm_fraction: Annotated[Mapping[Precision, AchievedFraction], Field(min_length=1)]
+    #: arithmetic speed under the power limit of a long run / that of a short run [0-1].
     sustained_clock_fraction: Annotated[float, Field(ge=0.3, le=1)]
-    tile_m: Annotated[int, Field(ge=16, le=1024)]
-    tile_n: Annotated[int, Field(ge=16, le=1024)]
+    tile_m: Annotated[int, Field(ge=16, le=1024)]  #: rows of the output tile that one SM works on.
+    tile_n: Annotated[int, Field(ge=16, le=1024)]  #: columns of that tile.
+    #: pipeline fill and epilogue of one output tile that no other work hides [s].
     tile_overhead_s: Annotated[float, Field(alias="tile_overhead_us", ge=0, le=100 * US)]
+    #: share of an incomplete last wave of tiles that is lost (0: stream-K) [0-1].
     wave_loss_fraction: Annotated[float, Field(ge=0, le=1)]
+    #: time a kernel of any kind takes beyond its arithmetic or its traffic [s].
     kernel_overhead_s: Annotated[float, Field(alias="kernel_overhead_us", ge=0, le=100 * US)]
-    hbm_fraction: Fraction
+    hbm_fraction: Fraction  #: share of the HBM bandwidth that a streaming kernel reaches [0-1].
+    #: share of the 16-bit peak that the matrix products of fused attention reach, forward, long sequences, only the
+    #: FLOPs that the mask leaves counted [0-1].
     attention_forward_fraction: Fraction
-    attention_backward_fraction: Fraction
+    attention_backward_fraction: Fraction  #: the same for the backward pass, at 2.5 times the forward FLOPs [0-1].
+    #: keys per query that fused attention loses to masked blocks, fill and epilogue [tokens].
     attention_ramp_keys: Annotated[float, Field(ge=0, le=16384)]
+    #: time that the last tile of attention outlasts the others, in average tiles of one SM.
     attention_tail_tiles: Annotated[float, Field(ge=0, le=8)]
+    #: exponentials of the softmax per clock cycle and SM, as if none were hidden [1/cycle].
     exp_per_cycle_per_sm: Annotated[float, Field(ge=0.01, le=1024)]
+    #: gap between one kernel's end and the next one's start when the queue is full [s].
     launch_s: Annotated[float, Field(alias="launch_us", ge=0, le=100 * US)]
+    #: as `sustained_clock_fraction`, for 16-bit GEMMs where they draw more power than narrower ones; None where they do
+    #: not differ.
     sustained_16bit_fraction: Annotated[float | None, Field(ge=0.3, le=1)] = None
 
     def sustained(self, precision: str) -> float:
@@ -79,65 +72,46 @@ class KernelSpec:
 
 @dataclass(frozen=True)
 class GpuSpec:
-    """One GPU as its datasheet describes it, in SI units; FLOP/s are dense, bandwidths are per direction.
+    """One GPU as its datasheet describes it, in SI units; FLOP/s are dense, bandwidths are per direction."""
 
-    Attributes:
-        name: slug, such as `h100-sxm-80gb`.
-        title: name for people.
-        vendor: who makes it.
-        architecture: generation, such as `hopper`; one that is not known is checked against physical limits alone.
-        sm_count: SMs (compute units, TensorCores).
-        cores_per_sm: fp32 lanes of one SM.
-        clock_base_hz: base clock [Hz].
-        clock_boost_hz: clock at which the datasheet states the peaks [Hz].
-        clock_max_hz: highest clock the driver allows (fp32 work reaches it, tensor cores at full power do not) [Hz].
-        smem_per_sm_bytes: shared memory and L1 cache of one SM [bytes].
-        registers_per_sm_bytes: register file of one SM [bytes].
-        l2_bytes: L2 cache [bytes].
-        memory_type: such as `hbm3`.
-        memory_datasheet_bytes: capacity by the datasheet's round number [bytes].
-        memory_bytes: capacity as the driver reports it (nvidia-smi's total), not the datasheet's [bytes].
-        memory_bandwidth_bytes_per_s: peak bandwidth of that memory [bytes/s].
-        peak_flops_per_s: dense FLOP/s per precision; a precision the GPU lacks is absent.
-        link_name: links to other GPUs: nvlink, xgmi, ici or none.
-        link_generation: generation of those links; 0 without.
-        links: their number; 0 without.
-        link_bytes_per_s: NVLink / xGMI / ICI bandwidth of one link, one direction; 0 without links [bytes/s].
-        host_link_name: link to the host: pcie3 to pcie6, c2c or xgmi.
-        host_link_bytes_per_s: PCIe or C2C bandwidth to the host, one direction, of one GPU [bytes/s].
-        power_w: board power limit [W].
-        kernels: what its kernels reach of all this.
-        sources: key of the GPU's file -> source of the number.
-        aliases: other names.
-    """
-
-    name: str
-    title: Text
-    vendor: Text
-    architecture: Name
-    sm_count: Annotated[int, Field(ge=1, le=4096)]
-    cores_per_sm: Annotated[int, Field(ge=1, le=65536)]
-    clock_base_hz: Annotated[float, Field(alias="clock_base_mhz", ge=200 * MHZ, le=5000 * MHZ)]
+    name: str  #: slug, such as `h100-sxm-80gb`.
+    title: Text  #: name for people.
+    vendor: Text  #: who makes it.
+    architecture: Name  #: generation, such as `hopper`; one that is not known is checked against physical limits alone.
+    sm_count: Annotated[int, Field(ge=1, le=4096)]  #: SMs (compute units, TensorCores).
+    cores_per_sm: Annotated[int, Field(ge=1, le=65536)]  #: fp32 lanes of one SM.
+    clock_base_hz: Annotated[float, Field(alias="clock_base_mhz", ge=200 * MHZ, le=5000 * MHZ)]  #: base clock [Hz].
+    #: clock at which the datasheet states the peaks [Hz].
     clock_boost_hz: Annotated[float, Field(alias="clock_boost_mhz", ge=200 * MHZ, le=5000 * MHZ)]
+    #: highest clock the driver allows (fp32 work reaches it, tensor cores at full power do not) [Hz].
     clock_max_hz: Annotated[float, Field(alias="clock_max_mhz", ge=200 * MHZ, le=5000 * MHZ)]
+    #: shared memory and L1 cache of one SM [bytes].
     smem_per_sm_bytes: Annotated[int, Field(alias="smem_per_sm_kib", gt=0, le=GIB)]
+    #: register file of one SM [bytes].
     registers_per_sm_bytes: Annotated[int, Field(alias="registers_per_sm_kib", gt=0, le=GIB)]
-    l2_bytes: Annotated[int, Field(alias="l2_mib", ge=0, le=4096 * MIB)]
-    memory_type: Name
+    l2_bytes: Annotated[int, Field(alias="l2_mib", ge=0, le=4096 * MIB)]  #: L2 cache [bytes].
+    memory_type: Name  #: such as `hbm3`.
+    #: capacity by the datasheet's round number [bytes].
     memory_datasheet_bytes: Annotated[float, Field(alias="memory_datasheet_gb", ge=GB, le=8192 * GB)]
+    #: capacity as the driver reports it (nvidia-smi's total), not the datasheet's [bytes].
     memory_bytes: Annotated[float, Field(alias="memory_driver_mib", ge=512 * MIB, le=2**23 * MIB)]
+    #: peak bandwidth of that memory [bytes/s].
     memory_bandwidth_bytes_per_s: Annotated[float, Field(alias="memory_bandwidth_gb_per_s", ge=GB, le=1e6 * GB)]
-    peak_flops_per_s: Mapping[Precision, PeakFlops]
+    peak_flops_per_s: Mapping[Precision, PeakFlops]  #: dense FLOP/s per precision; a precision the GPU lacks is absent.
+    #: links to other GPUs: nvlink, xgmi, ici or none.
     link_name: Annotated[str, among("nvlink", "xgmi", "ici", "none")]
-    link_generation: Annotated[int, Field(ge=0, le=16)]
-    links: Annotated[int, Field(ge=0, le=64)]
+    link_generation: Annotated[int, Field(ge=0, le=16)]  #: generation of those links; 0 without.
+    links: Annotated[int, Field(ge=0, le=64)]  #: their number; 0 without.
+    #: NVLink / xGMI / ICI bandwidth of one link, one direction; 0 without links [bytes/s].
     link_bytes_per_s: Annotated[float, Field(alias="link_gb_per_s_per_direction", ge=0, le=1e5 * GB)]
+    #: link to the host: pcie3 to pcie6, c2c or xgmi.
     host_link_name: Annotated[str, among("pcie3", "pcie4", "pcie5", "pcie6", "c2c", "xgmi")]
+    #: PCIe or C2C bandwidth to the host, one direction, of one GPU [bytes/s].
     host_link_bytes_per_s: Annotated[float, Field(alias="host_link_gb_per_s_per_direction", ge=MB, le=1e5 * GB)]
-    power_w: Annotated[float, Field(ge=10, le=10000)]
-    kernels: KernelSpec
-    sources: Sources
-    aliases: Annotated[tuple[Name, ...], Field(max_length=16)] = ()
+    power_w: Annotated[float, Field(ge=10, le=10000)]  #: board power limit [W].
+    kernels: KernelSpec  #: what its kernels reach of all this.
+    sources: Sources  #: key of the GPU's file -> source of the number.
+    aliases: Annotated[tuple[Name, ...], Field(max_length=16)] = ()  #: other names.
 
     @property
     def link_egress_bytes_per_s(self) -> float:

@@ -28,18 +28,13 @@ class StateBytes:
 
     Source of the defaults: Megatron-LM `docs` on the distributed optimizer (bf16 parameters, fp32 gradients:
     2 + 4 bytes, and 12 bytes of fp32 master weight and two fp32 moments).
-
-    Attributes:
-        weight: weights that the matrix products read [bytes].
-        gradient: gradients as they are kept and reduced [bytes].
-        master: master weights; 0 without [bytes].
-        moments: all moments of the optimizer together [bytes].
     """
 
-    weight: float = 2.0
+    weight: float = 2.0  #: weights that the matrix products read [bytes].
+    #: gradients as they are kept and reduced [bytes].
     gradient: Annotated[float, Field(alias="gradient_bytes", ge=1, le=8)] = 4.0
-    master: float = 4.0
-    moments: float = 8.0
+    master: float = 4.0  #: master weights; 0 without [bytes].
+    moments: float = 8.0  #: all moments of the optimizer together [bytes].
 
     @property
     def optimizer(self) -> float:
@@ -93,64 +88,56 @@ class MemoryProfile:
     """What a framework keeps in memory beside parameters, gradients and optimizer state.
 
     The facts behind each profile are in docs/memory.md.
-
-    Attributes:
-        loss_bytes: per logit at the peak of the loss: 16-bit logits, fp32 copies, gradients [bytes].
-        saves_gathered_inputs: under sequence parallelism the inputs of column-parallel products are saved whole, as
-            gathered, rather than as the rank's own shard.
-        saved_kv_copies: copies of keys and values that stay besides those that attention reads, where queries, keys
-            and values come as one tensor (multi-head attention).
-        gather_buffers: buffers of a whole microbatch's hidden state that tensor parallelism keeps for its gathers.
-        fp8_activations: under fp8 the inputs of matrix products are saved in 8 bits.
-        fp8_weight_bytes: under fp8 and fp4, bytes per parameter that the weights take with their copies.
-        weight_placeholders: one 16-bit placeholder per shape of a layer's weight gradients is kept, because the
-            gradients themselves go to the fp32 buffer (Transformer Engine).
-        transient_gradients: the backward pass of a microbatch ends with 16-bit gradients of all parameters.
-        replica_bucket_bytes: gradient buckets under plain data parallelism (ZeRO 0), per parameter [bytes].
-        reduce_bucket_bytes: buffer through which sharded states' gradients are reduced [bytes].
-        step_whole_bytes: what the optimizer step needs beside the states when these are sharded, per parameter of the
-            GPU [bytes].
-        step_shard_bytes: the same per parameter of the GPU's shard [bytes].
-        master_is_weight: under ZeRO-3 the fp32 shard is the parameter; there is no 16-bit one.
-        root_gathered: what stays gathered from the forward to the backward pass under ZeRO-3: `none`, the LM `head`, or
-            the embedding too (`ends`).
-        reduce_input_bytes: buffer out of which FSDP reduces the gradients of a layer, per parameter of it [bytes].
-        expert_outputs: outputs of experts are saved, because they are weighted behind the experts rather than inside.
-        gathered_parameters: under ZeRO-3, parameters that are gathered at most at a time; 0: two layers.
-        fragmentation: share by which the caching allocator holds more than the tensors that come and go in a step.
-        context_bytes: CUDA context and loaded kernels of the process, outside PyTorch's allocator [bytes].
-        communicator_bytes: buffers of one NCCL communicator, likewise [bytes].
-        extra_communicators: communicators besides one per parallel dimension in use.
-        reported: what the framework's log calls memory: `allocated`, `reserved` or `device`.
-        counter_reset: the allocator's peak counter is reset before the optimizer step, so that an allocated peak in
-            the log is that of the optimizer step.
-        stored_gradient_bytes: precision -> what gradients take under it per parameter, where that differs from
-            `StateBytes.gradient` [bytes].
     """
 
+    #: per logit at the peak of the loss: 16-bit logits, fp32 copies, gradients [bytes].
     loss_bytes: Annotated[float, Field(ge=0, le=64)]
+    #: under sequence parallelism the inputs of column-parallel products are saved whole, as gathered, rather than as
+    #: the rank's own shard.
     saves_gathered_inputs: bool
+    #: copies of keys and values that stay besides those that attention reads, where queries, keys and values come as
+    #: one tensor (multi-head attention).
     saved_kv_copies: Annotated[float, Field(ge=0, le=8)]
+    #: buffers of a whole microbatch's hidden state that tensor parallelism keeps for its gathers.
     gather_buffers: Annotated[float, Field(ge=0, le=8)]
-    fp8_activations: bool
+    fp8_activations: bool  #: under fp8 the inputs of matrix products are saved in 8 bits.
+    #: under fp8 and fp4, bytes per parameter that the weights take with their copies.
     fp8_weight_bytes: Annotated[float, Field(ge=0, le=8)]
+    #: one 16-bit placeholder per shape of a layer's weight gradients is kept, because the gradients themselves go to
+    #: the fp32 buffer (Transformer Engine).
     weight_placeholders: bool
-    transient_gradients: bool
+    transient_gradients: bool  #: the backward pass of a microbatch ends with 16-bit gradients of all parameters.
+    #: gradient buckets under plain data parallelism (ZeRO 0), per parameter [bytes].
     replica_bucket_bytes: Annotated[float, Field(ge=0, le=8)]
+    #: buffer through which sharded states' gradients are reduced [bytes].
     reduce_bucket_bytes: Annotated[float, Field(ge=0, le=1e11)]
+    #: what the optimizer step needs beside the states when these are sharded, per parameter of the GPU [bytes].
     step_whole_bytes: Annotated[float, Field(ge=0, le=32)]
-    step_shard_bytes: Annotated[float, Field(ge=0, le=32)]
-    master_is_weight: bool
+    step_shard_bytes: Annotated[float, Field(ge=0, le=32)]  #: the same per parameter of the GPU's shard [bytes].
+    master_is_weight: bool  #: under ZeRO-3 the fp32 shard is the parameter; there is no 16-bit one.
+    #: what stays gathered from the forward to the backward pass under ZeRO-3: `none`, the LM `head`, or the embedding
+    #: too (`ends`).
     root_gathered: Annotated[str, among("none", "head", "ends")]
+    #: under ZeRO-3, parameters that are gathered at most at a time; 0: two layers.
     gathered_parameters: Annotated[float, Field(ge=0, le=1e12)]
+    #: share by which the caching allocator holds more than the tensors that come and go in a step.
     fragmentation: Annotated[float, Field(ge=0, le=1)]
+    #: CUDA context and loaded kernels of the process, outside PyTorch's allocator [bytes].
     context_bytes: Annotated[float, Field(alias="context_gib", ge=0, le=16 * GIB)]
+    #: buffers of one NCCL communicator, likewise [bytes].
     communicator_bytes: Annotated[float, Field(alias="communicator_gib", ge=0, le=16 * GIB)]
+    #: communicators besides one per parallel dimension in use.
     extra_communicators: Annotated[float, Field(ge=0, le=64)]
+    #: what the framework's log calls memory: `allocated`, `reserved` or `device`.
     reported: Annotated[str, among("allocated", "reserved", "device")]
+    #: the allocator's peak counter is reset before the optimizer step, so that an allocated peak in the log is that of
+    #: the optimizer step.
     counter_reset: bool
+    #: buffer out of which FSDP reduces the gradients of a layer, per parameter of it [bytes].
     reduce_input_bytes: Annotated[float, Field(ge=0, le=8)] = 0.0
+    #: outputs of experts are saved, because they are weighted behind the experts rather than inside.
     expert_outputs: bool = False
+    #: precision -> what gradients take under it per parameter, where that differs from `StateBytes.gradient` [bytes].
     stored_gradient_bytes: Mapping[LowPrecision, Annotated[float, Field(ge=1, le=16)]] = field(
         default_factory=dict, hash=False
     )
@@ -177,127 +164,111 @@ rules of each."""
 
 @dataclass(frozen=True)
 class RuntimeSpec:
-    """How the training framework runs a step.
+    """How the training framework runs a step."""
 
-    Attributes:
-        name: the framework whose behaviour these switches describe.
-        memory: what the framework keeps in memory.
-        attention: kernels that the framework asks for: `native` (fused, made for the GPU: cuDNN, FlashAttention-3),
-            `sdpa` (PyTorch's choice: cuDNN on Hopper and Blackwell, else FlashAttention-2; `sdpa2025`: cuDNN on
-            Blackwell alone), `flex` (PyTorch's FlexAttention or varlen attention), `cudnn9` (before release 9.11),
-            `cudnn8`, `flash2` or `flash1` (fused, of older generations), or `unfused` (score matrix in memory, masked
-            half computed too); `JobSpec.attention` is what runs.
-        eager: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than
-            as fused kernels, compiled or not; with `bias`, gradients of biases are sums of their own rather than
-            by-products of weight gradients (Transformer Engine, epilogue BGRADB of cuBLASLt).
-        dropout: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
-        wgrad_fusion: weight gradients are added onto the fp32 buffer inside the GEMM; otherwise by a kernel of its own.
-        loss: cross entropy `standard` (in place, fp32) or `fused` (one kernel each way, on 16-bit logits).
-        overlap_tp: TP collectives are pipelined with the GEMM beside them (Megatron `tp_comm_overlap`).
-        async_tp_reduce: without SP, the backward AllReduce of TP runs beside the weight gradient.
-        overlap_grad_reduce: gradient reduction runs under the backward pass.
-        overlap_param_gather: parameter gathering runs under the forward pass.
-        cp_comm: how context-parallel ranks exchange keys and values: `p2p`, `all_gather`, `a2a` or `a2a+p2p`
-            (`gpuscale.layouts.ranks`).
-        scatter_pipeline: without SP, each TP rank sends 1/TP of a pipeline transfer, gathered on the other side.
-        sequence_parallel: whether TP comes with sequence parallelism when nothing is said.
-        zero_stage: the ZeRO stage when nothing is said.
-        selective_share: share of a layer's forward pass that the framework's own `selective` recomputes where that is
-            no set of modules (torchtitan recomputes every other matrix product or every other layer); 0 for modules.
-        dispatcher: of the expert exchange: `alltoall` sends every copy of a token over the network, `deepep` and
-            `hybridep` one per node, forwarded over NVLink.
-        transport: what DeepEP sends by, one of `TRANSPORTS`.
-        overlap_ep: the expert exchange of one microbatch runs beside the computation of another (Megatron
-            `overlap_moe_expert_parallel_comm`), for which the CPU issues two microbatches at once.
-        cuda_graphs: `none`, `partial` (attention, router and the like are replayed, experts issued one by one) or
-            `full` (whole iterations are replayed: nothing waits for the CPU).
-        pipeline_split: how layers are dealt out to stages: `even`; `tapered`, with fewer on the last stage where a
-            mixture of experts starts with dense layers (NVIDIA's recipes); or by `cost` with the LM head counted
-            (nanotron).
-        fp8_recipe: how fp8 operands are quantised when nothing is said, as `JobSpec.recipe`.
-        host_layer_s: CPU time to issue the forward pass of one dense layer; the backward pass takes as much, and a
-            layer with more kernels in proportion more [s].
-        host_collective_s: time the CPU needs to issue one collective [s].
-        host_checkpoint_s: CPU time of one checkpointed (recomputed) layer: saving and restoring random states [s].
-        host_moe_s: CPU time to issue the forward pass of one layer with experts; it adds to the GPU's time where the
-            CPU has waited for the counts of their tokens and has no lead any more [s].
-        host_expert_s: CPU time to issue one kernel of one expert, where grouped products loop over the experts; 0 where
-            one launch has all of them, or `host_moe_s` includes it [s].
-        recompute_stops_early: whether a layer that is recomputed stops once all is there that gradients need, before
-            its last product: `no`, `yes` (PyTorch's non-reentrant checkpoints, JAX) or `compiled` (where compiled).
-        sizes_on_gpu: grouped products read the sizes of their groups from GPU memory (torch._grouped_mm), so that the
-            CPU waits for them only where an exchange does.
-        routing: `dropless`, or `dropping`: every expert takes a fixed number of tokens, which the CPU knows.
-        host_microbatch_s: time of one microbatch on the last stage that nothing hides: loss, data, synchronisation [s].
-        rule_set: which of `RULE_SETS` says what the framework can run; without one it is held to arithmetic alone.
-        ddp_without_zero: without ZeRO the model runs under PyTorch's DistributedDataParallel, which reduces gradients
-            under the backward pass whatever `overlap_grad_reduce` says.
-        casts_weights: weights are quantised anew in every pass, as they come from the gathers of FSDP; else once a step
-            (Transformer Engine), whose time is not counted.
-        reduced_gradient_bytes: precision -> bytes per parameter in which gradients are reduced under it, where that
-            differs from `StateBytes.gradient` [bytes].
-        reduced_whole: precisions under which ZeRO's gradients are AllReduced rather than ReduceScattered.
-        shard_copy_bytes: memory traffic per parameter of copying into and out of the buffers of ZeRO-3's collectives,
-            per microbatch [bytes].
-        host_shard_s: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron) [s].
-        gathers_after_step: ZeRO-1 and 2 gather updated parameters behind the optimizer step, and nothing hides it; not
-            meant is FSDP, which gathers them layer by layer.
-        reshard: when ZeRO-3 gives gathered parameters back after the forward pass, if no stage is asked for; where it
-            does not, it is ZeRO-2.
-        grad_reduce: whether ZeRO-2 and 3 reduce gradients in each microbatch or only in the last, and keep them whole
-            until then.
-        swiglu_input_dtype: precision in which inputs of gated activation functions wait for the backward pass
-            (DeepSeek-V3; Megatron-LM `activation_func_fp8_input_store`).
-        compile: whether torch.compile fuses what `eager` does not name; None where kernels of the framework do.
-        allocator_retry_s: time to give all cached blocks of a full GPU back to the driver and to allocate them anew,
-            the GPU drained; 0 where that has not been seen [s].
-    """
-
-    name: str
-    memory: MemoryProfile
+    name: str  #: the framework whose behaviour these switches describe.
+    memory: MemoryProfile  #: what the framework keeps in memory.
+    #: kernels that the framework asks for: `native` (fused, made for the GPU: cuDNN, FlashAttention-3), `sdpa`
+    #: (PyTorch's choice: cuDNN on Hopper and Blackwell, else FlashAttention-2; `sdpa2025`: cuDNN on Blackwell alone),
+    #: `flex` (PyTorch's FlexAttention or varlen attention), `cudnn9` (before release 9.11), `cudnn8`, `flash2` or
+    #: `flash1` (fused, of older generations), or `unfused` (score matrix in memory, masked half computed too);
+    #: `JobSpec.attention` is what runs.
     attention: Annotated[str, among(*ATTENTION_KERNELS)]
+    #: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than as fused
+    #: kernels, compiled or not; with `bias`, gradients of biases are sums of their own rather than by-products of
+    #: weight gradients (Transformer Engine, epilogue BGRADB of cuBLASLt).
     eager: tuple[Annotated[str, among(*EAGER)], ...]
-    dropout: bool
+    dropout: bool  #: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
+    #: weight gradients are added onto the fp32 buffer inside the GEMM; otherwise by a kernel of its own.
     wgrad_fusion: bool
+    #: cross entropy `standard` (in place, fp32) or `fused` (one kernel each way, on 16-bit logits).
     loss: Annotated[str, among(*LOSS_PEAK_BYTES)]
-    overlap_tp: bool
-    async_tp_reduce: bool
-    overlap_grad_reduce: bool
-    overlap_param_gather: bool
+    overlap_tp: bool  #: TP collectives are pipelined with the GEMM beside them (Megatron `tp_comm_overlap`).
+    async_tp_reduce: bool  #: without SP, the backward AllReduce of TP runs beside the weight gradient.
+    overlap_grad_reduce: bool  #: gradient reduction runs under the backward pass.
+    overlap_param_gather: bool  #: parameter gathering runs under the forward pass.
+    #: how context-parallel ranks exchange keys and values: `p2p`, `all_gather`, `a2a` or `a2a+p2p`
+    #: (`gpuscale.layouts.ranks`).
     cp_comm: CpComm
-    scatter_pipeline: bool
-    sequence_parallel: bool
-    zero_stage: Annotated[int, Field(ge=0, le=3)]
+    scatter_pipeline: bool  #: without SP, each TP rank sends 1/TP of a pipeline transfer, gathered on the other side.
+    sequence_parallel: bool  #: whether TP comes with sequence parallelism when nothing is said.
+    zero_stage: Annotated[int, Field(ge=0, le=3)]  #: the ZeRO stage when nothing is said.
+    #: share of a layer's forward pass that the framework's own `selective` recomputes where that is no set of modules
+    #: (torchtitan recomputes every other matrix product or every other layer); 0 for modules.
     selective_share: Annotated[float, Field(ge=0, le=1)]
+    #: of the expert exchange: `alltoall` sends every copy of a token over the network, `deepep` and `hybridep` one per
+    #: node, forwarded over NVLink.
     dispatcher: Annotated[str, among(*DISPATCHERS)]
+    #: the expert exchange of one microbatch runs beside the computation of another (Megatron
+    #: `overlap_moe_expert_parallel_comm`), for which the CPU issues two microbatches at once.
     overlap_ep: bool
+    #: `none`, `partial` (attention, router and the like are replayed, experts issued one by one) or `full` (whole
+    #: iterations are replayed: nothing waits for the CPU).
     cuda_graphs: Annotated[str, among("none", "partial", "full")]
+    #: how layers are dealt out to stages: `even`; `tapered`, with fewer on the last stage where a mixture of experts
+    #: starts with dense layers (NVIDIA's recipes); or by `cost` with the LM head counted (nanotron).
     pipeline_split: PipelineSplit
+    #: how fp8 operands are quantised when nothing is said, as `JobSpec.recipe`.
     fp8_recipe: Annotated[str, among("delayed", "current", "blockwise", "mx")]
+    #: CPU time to issue the forward pass of one dense layer; the backward pass takes as much, and a layer with more
+    #: kernels in proportion more [s].
     host_layer_s: Annotated[float, Field(alias="host_layer_us", ge=0, le=1)]
+    #: time the CPU needs to issue one collective [s].
     host_collective_s: Annotated[float, Field(alias="host_collective_us", ge=0, le=1)]
+    #: CPU time of one checkpointed (recomputed) layer: saving and restoring random states [s].
     host_checkpoint_s: Annotated[float, Field(alias="host_checkpoint_us", ge=0, le=1)]
+    #: CPU time to issue the forward pass of one layer with experts; it adds to the GPU's time where the CPU has waited
+    #: for the counts of their tokens and has no lead any more [s].
     host_moe_s: Annotated[float, Field(alias="host_moe_us", ge=0, le=1)]
+    #: time of one microbatch on the last stage that nothing hides: loss, data, synchronisation [s].
     host_microbatch_s: Annotated[float, Field(alias="host_microbatch_us", ge=0, le=1)]
+    #: which of `RULE_SETS` says what the framework can run; without one it is held to arithmetic alone.
     rule_set: Annotated[str, among(*RULE_SETS)] = "generic"
+    #: without ZeRO the model runs under PyTorch's DistributedDataParallel, which reduces gradients under the backward
+    #: pass whatever `overlap_grad_reduce` says.
     ddp_without_zero: bool = False
+    #: weights are quantised anew in every pass, as they come from the gathers of FSDP; else once a step (Transformer
+    #: Engine), whose time is not counted.
     casts_weights: bool = False
+    #: precision -> bytes per parameter in which gradients are reduced under it, where that differs from
+    #: `StateBytes.gradient` [bytes].
     reduced_gradient_bytes: Mapping[LowPrecision, Annotated[float, Field(ge=1, le=8)]] = field(
         default_factory=dict, hash=False
     )
+    #: precisions under which ZeRO's gradients are AllReduced rather than ReduceScattered.
     reduced_whole: tuple[LowPrecision, ...] = ()
+    #: memory traffic per parameter of copying into and out of the buffers of ZeRO-3's collectives, per microbatch
+    #: [bytes].
     shard_copy_bytes: Annotated[float, Field(ge=0, le=64)] = 0.0
+    #: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron) [s].
     host_shard_s: Annotated[float, Field(alias="host_shard_us", ge=0, le=1)] = 0.0
+    #: CPU time to issue one kernel of one expert, where grouped products loop over the experts; 0 where one launch has
+    #: all of them, or `host_moe_s` includes it [s].
     host_expert_s: Annotated[float, Field(alias="host_expert_us", ge=0, le=1)] = 0.0
+    #: time to give all cached blocks of a full GPU back to the driver and to allocate them anew, the GPU drained; 0
+    #: where that has not been seen [s].
     allocator_retry_s: Annotated[float, Field(ge=0, le=60)] = 0.0
+    #: ZeRO-1 and 2 gather updated parameters behind the optimizer step, and nothing hides it; not meant is FSDP, which
+    #: gathers them layer by layer.
     gathers_after_step: bool = False
+    #: when ZeRO-3 gives gathered parameters back after the forward pass, if no stage is asked for; where it does not,
+    #: it is ZeRO-2.
     reshard: Annotated[str, among(*RESHARDS)] = "always"
-    transport: Annotated[str, among(*TRANSPORTS)] = "nvshmem"
+    transport: Annotated[str, among(*TRANSPORTS)] = "nvshmem"  #: what DeepEP sends by, one of `TRANSPORTS`.
+    #: whether ZeRO-2 and 3 reduce gradients in each microbatch or only in the last, and keep them whole until then.
     grad_reduce: Annotated[str, among(*GRAD_REDUCES)] = "each"
+    #: precision in which inputs of gated activation functions wait for the backward pass (DeepSeek-V3; Megatron-LM
+    #: `activation_func_fp8_input_store`).
     swiglu_input_dtype: Annotated[str, among("bf16", "fp8")] = "bf16"
+    #: whether torch.compile fuses what `eager` does not name; None where kernels of the framework do.
     compile: bool | None = None
+    #: grouped products read the sizes of their groups from GPU memory (torch._grouped_mm), so that the CPU waits for
+    #: them only where an exchange does.
     sizes_on_gpu: bool = False
+    #: whether a layer that is recomputed stops once all is there that gradients need, before its last product: `no`,
+    #: `yes` (PyTorch's non-reentrant checkpoints, JAX) or `compiled` (where compiled).
     recompute_stops_early: Annotated[str, among("no", "compiled", "yes")] = "no"
+    #: `dropless`, or `dropping`: every expert takes a fixed number of tokens, which the CPU knows.
     routing: Annotated[str, among(*ROUTINGS)] = "dropless"
 
     @property
@@ -308,66 +279,41 @@ class RuntimeSpec:
 
 @dataclass(frozen=True)
 class SpaceSpec:
-    """What a framework can run beside what it does when nothing is said, by the name of the option of a plan.
+    """What a framework can run beside what it does when nothing is said, by the name of the option of a plan."""
 
-    Attributes:
-        precision: precisions of the layers' GEMMs.
-        offload: what is kept in host memory.
-        cp_comm: exchanges of context parallelism.
-        schedule: pipeline schedules.
-        axis_order: orders of the parallel axes.
-        pipeline_split: ways to deal out layers to stages.
-        overlap: communication that can run beside computation.
-    """
-
+    #: precisions of the layers' GEMMs.
     precision: tuple[Annotated[str, among("bf16", "fp16", "fp8", "nvfp4")], ...] = ()
-    offload: tuple[Text, ...] = ()
-    cp_comm: tuple[CpComm, ...] = ()
+    offload: tuple[Text, ...] = ()  #: what is kept in host memory.
+    cp_comm: tuple[CpComm, ...] = ()  #: exchanges of context parallelism.
+    #: pipeline schedules.
     schedule: tuple[Annotated[str, among("gpipe", "zb-h1", "zb-2p", "zb-v", "dualpipe")], ...] = ()
-    axis_order: tuple[Text, ...] = ()
-    pipeline_split: tuple[PipelineSplit, ...] = ()
-    overlap: tuple[Annotated[str, among("tp", "dp", "ep")], ...] = ()
+    axis_order: tuple[Text, ...] = ()  #: orders of the parallel axes.
+    pipeline_split: tuple[PipelineSplit, ...] = ()  #: ways to deal out layers to stages.
+    overlap: tuple[Annotated[str, among("tp", "dp", "ep")], ...] = ()  #: communication that can run beside computation.
 
 
 @dataclass(frozen=True)
 class FrameworkSpec:
-    """A training framework: how it runs a step, and what it can run.
+    """A training framework: how it runs a step, and what it can run."""
 
-    Attributes:
-        name: of the profile.
-        title: name for people.
-        runtime: how it runs a step.
-        states: bytes per parameter that it keeps when nothing is said.
-        vocab_multiple: the vocabulary is padded to a multiple of this times TP.
-        space: what it can run beside.
-        launch: options of the framework that make it run as the profile says.
-        aliases: other names.
-    """
-
-    name: str
-    title: Text
-    runtime: RuntimeSpec
-    states: StateBytes
-    vocab_multiple: Annotated[int, Field(ge=1, le=65536)]
-    space: SpaceSpec
-    launch: tuple[Text, ...] = ()
-    aliases: tuple[Text, ...] = ()
+    name: str  #: of the profile.
+    title: Text  #: name for people.
+    runtime: RuntimeSpec  #: how it runs a step.
+    states: StateBytes  #: bytes per parameter that it keeps when nothing is said.
+    vocab_multiple: Annotated[int, Field(ge=1, le=65536)]  #: the vocabulary is padded to a multiple of this times TP.
+    space: SpaceSpec  #: what it can run beside.
+    launch: tuple[Text, ...] = ()  #: options of the framework that make it run as the profile says.
+    aliases: tuple[Text, ...] = ()  #: other names.
 
 
 @dataclass(frozen=True)
 class OffloadSpec:
-    """What is kept in host memory rather than on the GPU.
+    """What is kept in host memory rather than on the GPU."""
 
-    Attributes:
-        optimizer: master weights and moments, and the optimizer step itself runs on the CPU; under ZeRO-2 and 3 the
-            gradients too.
-        parameters: under ZeRO-3 the shards of the parameters.
-        activations: share of the saved activations [0-1].
-    """
-
+    #: master weights and moments, and the optimizer step itself runs on the CPU; under ZeRO-2 and 3 the gradients too.
     optimizer: bool = False
-    parameters: bool = False
-    activations: float = 0.0
+    parameters: bool = False  #: under ZeRO-3 the shards of the parameters.
+    activations: float = 0.0  #: share of the saved activations [0-1].
 
     @property
     def any(self) -> bool:
@@ -390,45 +336,28 @@ MEMORY_HEADROOM = 0.05
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A training job on a cluster.
+    """A training job on a cluster."""
 
-    Attributes:
-        model: what is trained.
-        cluster: on what.
-        gpus: GPUs of the job; at most `cluster.gpus`.
-        sequence: tokens per sequence.
-        global_batch_size: sequences per optimizer step.
-        precision: precision of the layers' GEMMs; attention and LM head stay in bf16 under fp8 and fp4.
-        states: bytes per parameter of each training state.
-        runtime: how the framework runs a step.
-        vocab_multiple: the vocabulary is padded to a multiple of this times TP.
-        memory_limit_bytes: memory of one GPU that may be in use at most [bytes].
-        moe_imbalance: tokens of the busiest expert-parallel rank over the mean (1 = balanced).
-        offload: what is kept in host memory.
-        recipe: how operands of GEMMs below 16 bits are quantised, one of `gpuscale.steptime.kernels.RECIPES`.
-        axis_order: parallel axes of `AXES`, from neighbouring ranks outwards (`gpuscale.layouts.ranks`).
-        tight: plans may take all of the memory, not only what the usual fragmentation leaves.
-        transient_factor: bytes of activations, logits and what else comes and goes, over what is predicted of them.
-        site: what measured runs add to the step time; None where there are none.
-    """
-
-    model: ModelSpec
-    cluster: ClusterSpec
-    gpus: int
-    sequence: int
-    global_batch_size: int
-    precision: str
-    states: StateBytes
-    runtime: RuntimeSpec
-    vocab_multiple: int
-    memory_limit_bytes: float
-    moe_imbalance: float
-    offload: OffloadSpec = OffloadSpec()
+    model: ModelSpec  #: what is trained.
+    cluster: ClusterSpec  #: on what.
+    gpus: int  #: GPUs of the job; at most `cluster.gpus`.
+    sequence: int  #: tokens per sequence.
+    global_batch_size: int  #: sequences per optimizer step.
+    precision: str  #: precision of the layers' GEMMs; attention and LM head stay in bf16 under fp8 and fp4.
+    states: StateBytes  #: bytes per parameter of each training state.
+    runtime: RuntimeSpec  #: how the framework runs a step.
+    vocab_multiple: int  #: the vocabulary is padded to a multiple of this times TP.
+    memory_limit_bytes: float  #: memory of one GPU that may be in use at most [bytes].
+    moe_imbalance: float  #: tokens of the busiest expert-parallel rank over the mean (1 = balanced).
+    offload: OffloadSpec = OffloadSpec()  #: what is kept in host memory.
+    #: how operands of GEMMs below 16 bits are quantised, one of `gpuscale.steptime.kernels.RECIPES`.
     recipe: str = "delayed"
+    #: parallel axes of `AXES`, from neighbouring ranks outwards (`gpuscale.layouts.ranks`).
     axis_order: tuple[str, ...] = AXES
-    tight: bool = False
+    tight: bool = False  #: plans may take all of the memory, not only what the usual fragmentation leaves.
+    #: bytes of activations, logits and what else comes and goes, over what is predicted of them.
     transient_factor: float = 1.0
-    site: SiteSpec | None = None
+    site: SiteSpec | None = None  #: what measured runs add to the step time; None where there are none.
 
     @property
     def comfortable_bytes(self) -> float:

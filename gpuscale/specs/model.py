@@ -26,72 +26,44 @@ Params = Annotated[int | None, Field(ge=1, le=10**16)]
 
 @dataclass(frozen=True)
 class LatentSpec:
-    """Low-rank projections of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+    """Low-rank projections of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
 
-    Attributes:
-        query_rank: rank of the query compression; None projects the query directly.
-        kv_rank: rank of the joint key-value compression (what is cached at inference).
-        nope_dim: part of the query/key head dimension without rotary embedding.
-        rope_dim: part with rotary embedding; its key is shared by all heads.
-    """
-
+    #: rank of the query compression; None projects the query directly.
     query_rank: Annotated[int | None, Field(ge=1, le=MAX_HIDDEN)]
-    kv_rank: Hidden
-    nope_dim: HeadDim
-    rope_dim: HeadDim
+    kv_rank: Hidden  #: rank of the joint key-value compression (what is cached at inference).
+    nope_dim: HeadDim  #: part of the query/key head dimension without rotary embedding.
+    rope_dim: HeadDim  #: part with rotary embedding; its key is shared by all heads.
 
 
 @dataclass(frozen=True)
 class IndexerSpec:
-    """Choice of the keys that a query attends to (DeepSeek sparse attention, DeepSeek-V3.2 report, section 2.1).
+    """Choice of the keys that a query attends to (DeepSeek sparse attention, DeepSeek-V3.2 report, section 2.1)."""
 
-    Attributes:
-        heads: heads of the small attention that scores all earlier tokens; they share its key.
-        head_dim: width of one of them.
-        top_k: keys that the main attention then sees.
-        shared: the layer reuses the choice of an earlier one and has no indexer of its own (GLM-5.2).
-    """
-
-    heads: Heads
-    head_dim: HeadDim
-    top_k: Tokens
-    shared: bool = False
+    heads: Heads  #: heads of the small attention that scores all earlier tokens; they share its key.
+    head_dim: HeadDim  #: width of one of them.
+    top_k: Tokens  #: keys that the main attention then sees.
+    shared: bool = False  #: the layer reuses the choice of an earlier one and has no indexer of its own (GLM-5.2).
 
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """Softmax attention: multi-head, grouped-query, multi-query or latent; over all keys, a window, or chosen ones.
+    """Softmax attention: multi-head, grouped-query, multi-query or latent; over all keys, a window, or chosen ones."""
 
-    Attributes:
-        heads: query heads.
-        kv_heads: key and value heads.
-        head_dim: width of one query and one key head (for latent attention nope_dim + rope_dim).
-        value_head_dim: width of one value head.
-        latent: low-rank projections of multi-head latent attention; None without.
-        window: sliding window or chunk length in tokens; None attends to the whole sequence.
-        chunked: the sequence is cut into blocks of `window` tokens that do not see each other (Llama 4).
-        qkv_bias: biases of the query, key and value projections.
-        output_bias: bias of the output projection.
-        qk_norm: `none`, `head` (one norm weight of head_dim for q and for k) or `full` (weights as wide as the
-            whole q and k projections, OLMo 2).
-        sinks: one learned logit per head (gpt-oss).
-        output_gate: a second query-wide projection gates the attention output (Qwen3-Next).
-        indexer: DeepSeek sparse attention; None attends to all keys inside the window.
-    """
-
-    heads: Heads
-    kv_heads: Heads
-    head_dim: HeadDim
-    value_head_dim: HeadDim
-    latent: LatentSpec | None = None
-    window: int | None = None
-    chunked: bool = False
-    qkv_bias: bool = False
-    output_bias: bool = False
+    heads: Heads  #: query heads.
+    kv_heads: Heads  #: key and value heads.
+    head_dim: HeadDim  #: width of one query and one key head (for latent attention nope_dim + rope_dim).
+    value_head_dim: HeadDim  #: width of one value head.
+    latent: LatentSpec | None = None  #: low-rank projections of multi-head latent attention; None without.
+    window: int | None = None  #: sliding window or chunk length in tokens; None attends to the whole sequence.
+    chunked: bool = False  #: the sequence is cut into blocks of `window` tokens that do not see each other (Llama 4).
+    qkv_bias: bool = False  #: biases of the query, key and value projections.
+    output_bias: bool = False  #: bias of the output projection.
+    #: `none`, `head` (one norm weight of head_dim for q and for k) or `full` (weights as wide as the whole q and k
+    #: projections, OLMo 2).
     qk_norm: Annotated[str, among("none", "head", "full")] = "none"
-    sinks: bool = False
-    output_gate: bool = False
-    indexer: IndexerSpec | None = None
+    sinks: bool = False  #: one learned logit per head (gpt-oss).
+    output_gate: bool = False  #: a second query-wide projection gates the attention output (Qwen3-Next).
+    indexer: IndexerSpec | None = None  #: DeepSeek sparse attention; None attends to all keys inside the window.
 
     @property
     def reach(self) -> int | None:
@@ -122,28 +94,18 @@ class AttentionSpec:
 
 @dataclass(frozen=True)
 class StateSpaceSpec:
-    """A linear-time token mixer in the place of attention: a recurrent state of `state` x `head_dim` per head.
+    """A linear-time token mixer in the place of attention: a recurrent state of `state` x `head_dim` per head."""
 
-    Attributes:
-        kind: `mamba2` (Dao & Gu 2024, arXiv 2405.21060), `gdn` (gated delta net, Yang et al. 2024, arXiv 2412.06464)
-            or `kda` (Kimi delta attention, arXiv 2510.26692: a decay per channel from low-rank projections).
-        heads: heads (of the values, in delta nets).
-        head_dim: width of one of them.
-        groups: sets of input and output maps (B and C) shared by heads; heads of queries and keys in delta nets.
-        state: size of the state per channel of a head; width of one query and key head in delta nets.
-        conv: length of the causal convolution before the recurrence.
-        chunk: tokens that the training kernel works on at a time.
-        conv_bias: the convolution has a bias.
-    """
-
+    #: `mamba2` (Dao & Gu 2024, arXiv 2405.21060), `gdn` (gated delta net, Yang et al. 2024, arXiv 2412.06464) or `kda`
+    #: (Kimi delta attention, arXiv 2510.26692: a decay per channel from low-rank projections).
     kind: Annotated[str, among("mamba2", "gdn", "kda")]
-    heads: Heads
-    head_dim: HeadDim
-    groups: Heads
-    state: HeadDim
-    conv: Annotated[int, Field(ge=1, le=64)] = 4
-    chunk: Annotated[int, Field(ge=1, le=65536)] = 128
-    conv_bias: bool = False
+    heads: Heads  #: heads (of the values, in delta nets).
+    head_dim: HeadDim  #: width of one of them.
+    groups: Heads  #: sets of input and output maps (B and C) shared by heads; heads of queries and keys in delta nets.
+    state: HeadDim  #: size of the state per channel of a head; width of one query and key head in delta nets.
+    conv: Annotated[int, Field(ge=1, le=64)] = 4  #: length of the causal convolution before the recurrence.
+    chunk: Annotated[int, Field(ge=1, le=65536)] = 128  #: tokens that the training kernel works on at a time.
+    conv_bias: bool = False  #: the convolution has a bias.
 
     @property
     def width(self) -> int:
@@ -163,17 +125,11 @@ class StateSpaceSpec:
 
 @dataclass(frozen=True)
 class MlpSpec:
-    """A dense feed-forward block.
+    """A dense feed-forward block."""
 
-    Attributes:
-        ffn: its width.
-        gated: two input projections (SwiGLU, GeGLU).
-        bias: biases of its projections.
-    """
-
-    ffn: Ffn
-    gated: bool = True
-    bias: Annotated[bool, Field(alias="mlp_bias")] = False
+    ffn: Ffn  #: its width.
+    gated: bool = True  #: two input projections (SwiGLU, GeGLU).
+    bias: Annotated[bool, Field(alias="mlp_bias")] = False  #: biases of its projections.
 
     @property
     def input_matrices(self) -> int:
@@ -183,36 +139,23 @@ class MlpSpec:
 
 @dataclass(frozen=True)
 class MoeSpec:
-    """A mixture-of-experts block.
+    """A mixture-of-experts block."""
 
-    Attributes:
-        experts: routed experts of the layer.
-        top_k: routed experts that each token visits.
-        ffn: width of one routed expert.
-        gated: two input projections (SwiGLU, GeGLU).
-        shared_ffn: width of all shared experts together; 0 without.
-        shared_gate: a learned scalar gate on the shared expert (Qwen2-MoE).
-        router_bias: a learned bias on the router logits (gpt-oss).
-        correction_bias: a per-expert load-balancing bias that takes no gradient (DeepSeek-V3).
-        expert_bias: biases in the expert projections (gpt-oss).
-        groups: groups of experts, of which the router picks the best and then experts inside them alone (node-limited
-            routing, DeepSeek-V3, arXiv 2412.19437, section 2.1.2); 1 when all are free.
-        top_groups: groups that a token may visit.
-        latent: width in which the routed experts work, between a down- and an up-projection that they share
-            (LatentMoE, Nemotron 3); 0 when they work in the model's own width.
-    """
-
-    experts: Experts
-    top_k: Experts
-    ffn: Ffn
-    gated: bool = True
-    shared_ffn: Annotated[int, Field(ge=0, le=MAX_FFN)] = 0
-    shared_gate: bool = False
-    router_bias: bool = False
-    correction_bias: bool = False
-    expert_bias: bool = False
+    experts: Experts  #: routed experts of the layer.
+    top_k: Experts  #: routed experts that each token visits.
+    ffn: Ffn  #: width of one routed expert.
+    gated: bool = True  #: two input projections (SwiGLU, GeGLU).
+    shared_ffn: Annotated[int, Field(ge=0, le=MAX_FFN)] = 0  #: width of all shared experts together; 0 without.
+    shared_gate: bool = False  #: a learned scalar gate on the shared expert (Qwen2-MoE).
+    router_bias: bool = False  #: a learned bias on the router logits (gpt-oss).
+    correction_bias: bool = False  #: a per-expert load-balancing bias that takes no gradient (DeepSeek-V3).
+    expert_bias: bool = False  #: biases in the expert projections (gpt-oss).
+    #: groups of experts, of which the router picks the best and then experts inside them alone (node-limited routing,
+    #: DeepSeek-V3, arXiv 2412.19437, section 2.1.2); 1 when all are free.
     groups: Experts = 1
-    top_groups: Experts = 1
+    top_groups: Experts = 1  #: groups that a token may visit.
+    #: width in which the routed experts work, between a down- and an up-projection that they share (LatentMoE, Nemotron
+    #: 3); 0 when they work in the model's own width.
     latent: Annotated[int, Field(ge=0, le=MAX_HIDDEN)] = 0
 
     @property
@@ -229,31 +172,24 @@ class MoeSpec:
 class LayerSpec:
     """One kind of layer: a token mixer (attention or a state space) or none, then a feed-forward block (a dense MLP
     or a mixture of experts) or none; at least one of the two.
-
-    Attributes:
-        attention: the attention, or None.
-        mlp: the dense MLP, or None.
-        moe: the mixture of experts, or None.
-        norms: norms of width `hidden` in the layer (2 pre-norm, 4 with Gemma's sandwich, 1 in parallel blocks and in
-            layers of a single block).
-        norm_bias: LayerNorm with bias, rather than RMSNorm or bias-free; the final norm does as the last layer.
-        state_space: the state space, or None.
-        joins_embedding: the layer begins a multi-token-prediction module: hidden state and embedding of the next
-            token enter through a 2h x h projection (DeepSeek-V3, arXiv 2412.19437, eq. 21).
-        parallel_blocks: token mixer and feed-forward block read the same hidden state, and their outputs are added up
-            once (GPT-J, GPT-NeoX, PaLM, Falcon): tensor parallelism gathers and reduces once for both.
-        wide_under: precisions below 16 bits under which the layer stays in 16 bits all the same.
     """
 
-    attention: AttentionSpec | None
-    mlp: MlpSpec | None
-    moe: MoeSpec | None
+    attention: AttentionSpec | None  #: the attention, or None.
+    mlp: MlpSpec | None  #: the dense MLP, or None.
+    moe: MoeSpec | None  #: the mixture of experts, or None.
+    #: norms of width `hidden` in the layer (2 pre-norm, 4 with Gemma's sandwich, 1 in parallel blocks and in layers of
+    #: a single block).
     norms: Annotated[int, Field(alias="norms_per_layer", ge=0, le=4)] = 2
+    #: LayerNorm with bias, rather than RMSNorm or bias-free; the final norm does as the last layer.
     norm_bias: bool = False
-    state_space: StateSpaceSpec | None = None
+    state_space: StateSpaceSpec | None = None  #: the state space, or None.
+    #: the layer begins a multi-token-prediction module: hidden state and embedding of the next token enter through a 2h
+    #: x h projection (DeepSeek-V3, arXiv 2412.19437, eq. 21).
     joins_embedding: bool = False
+    #: token mixer and feed-forward block read the same hidden state, and their outputs are added up once (GPT-J,
+    #: GPT-NeoX, PaLM, Falcon): tensor parallelism gathers and reduces once for both.
     parallel_blocks: bool = False
-    wide_under: tuple[str, ...] = ()
+    wide_under: tuple[str, ...] = ()  #: precisions below 16 bits under which the layer stays in 16 bits all the same.
 
     @property
     def blocks(self) -> int:
@@ -268,19 +204,14 @@ MTP_NORMS = 3
 
 @dataclass(frozen=True)
 class MtpSpec:
-    """Multi-token-prediction modules after the last layer (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+    """Multi-token-prediction modules after the last layer (DeepSeek-V3, arXiv 2412.19437, section 2.2)."""
 
-    Attributes:
-        depth: modules that a training step runs one after the other, each with logits of its own.
-        layers: layers of one module; the first joins the embedding and has the module's own norms.
-        shared: all modules use one set of weights (Nemotron 3).
-        trained: training runs have the modules; else they are only counted.
-    """
-
+    #: modules that a training step runs one after the other, each with logits of its own.
     depth: Annotated[int, Field(ge=1, le=MAX_MTP)]
+    #: layers of one module; the first joins the embedding and has the module's own norms.
     layers: tuple[LayerSpec, ...]
-    shared: bool = False
-    trained: bool = True
+    shared: bool = False  #: all modules use one set of weights (Nemotron 3).
+    trained: bool = True  #: training runs have the modules; else they are only counted.
 
     @property
     def copies(self) -> int:
@@ -296,44 +227,29 @@ def mtp_module(layers: tuple[LayerSpec, ...]) -> tuple[LayerSpec, ...]:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A decoder-only language model.
+    """A decoder-only language model."""
 
-    Attributes:
-        name: slug, or the file's name.
-        title: name for people.
-        family: by which models are grouped.
-        hidden: width of the residual stream.
-        vocab: rows of the embedding, before padding for tensor parallelism.
-        kinds: the distinct kinds of layers.
-        pattern: for each layer, first to last, the index of its kind.
-        tied_embeddings: input embedding and LM head share one matrix.
-        max_sequence: longest sequence the model is made for [tokens].
-        learned_positions: rows of a learned position embedding; 0 with rotary positions.
-        mtp: multi-token-prediction modules; counted apart from `pattern`.
-        head_bias: a learned bias on the logits (Phi).
-        source: where the shape is published.
-        published_params: the published exact parameter count, where there is one.
-        published_active_params: the published count of parameters that one token uses, as its source counts it.
-        aliases: other names.
-        notes: what a reader of this model's numbers has to know (a vision tower left out, say).
-    """
-
-    name: str
-    title: Text
-    family: Annotated[str, Field(min_length=1, max_length=60)]
-    hidden: Hidden
-    vocab: Annotated[int, Field(ge=1, le=MAX_VOCAB)]
-    kinds: tuple[LayerSpec, ...]
-    pattern: tuple[int, ...]
-    tied_embeddings: bool
+    name: str  #: slug, or the file's name.
+    title: Text  #: name for people.
+    family: Annotated[str, Field(min_length=1, max_length=60)]  #: by which models are grouped.
+    hidden: Hidden  #: width of the residual stream.
+    vocab: Annotated[int, Field(ge=1, le=MAX_VOCAB)]  #: rows of the embedding, before padding for tensor parallelism.
+    kinds: tuple[LayerSpec, ...]  #: the distinct kinds of layers.
+    pattern: tuple[int, ...]  #: for each layer, first to last, the index of its kind.
+    tied_embeddings: bool  #: input embedding and LM head share one matrix.
+    #: longest sequence the model is made for [tokens].
     max_sequence: Annotated[int, Field(alias="sequence", ge=1, le=MAX_SEQUENCE)]
+    #: rows of a learned position embedding; 0 with rotary positions.
     learned_positions: Annotated[int, Field(ge=0, le=MAX_VOCAB)] = 0
-    mtp: MtpSpec | None = None
-    head_bias: bool = False
-    source: Text = ""
-    published_params: Params = None
+    mtp: MtpSpec | None = None  #: multi-token-prediction modules; counted apart from `pattern`.
+    head_bias: bool = False  #: a learned bias on the logits (Phi).
+    source: Text = ""  #: where the shape is published.
+    published_params: Params = None  #: the published exact parameter count, where there is one.
+    #: the published count of parameters that one token uses, as its source counts it.
     published_active_params: Params = None
+    #: other names.
     aliases: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=120)], ...], Field(max_length=50)] = ()
+    #: what a reader of this model's numbers has to know (a vision tower left out, say).
     notes: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
 
     @property

@@ -42,14 +42,10 @@ class SiteSpec:
 
     The predicted step time of a layout is multiplied by exp(sum over the runs of weight x exp(-distance / SCALE)),
     with the distance of its layout to that of the run.
-
-    Attributes:
-        weights: of the runs, for this job.
-        layouts: degrees and switches of the runs, in the order of `AXES`.
     """
 
-    weights: tuple[float, ...]
-    layouts: tuple[tuple[int, ...], ...]
+    weights: tuple[float, ...]  #: of the runs, for this job.
+    layouts: tuple[tuple[int, ...], ...]  #: degrees and switches of the runs, in the order of `AXES`.
 
     @property
     def least(self) -> float:

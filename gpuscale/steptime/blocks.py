@@ -388,19 +388,15 @@ Hybrid-EP_Implementation.md)."""
 
 
 class ExpertTraffic(NamedTuple):
-    """What the element-wise work of routed experts moves, forward and backward [bytes].
+    """What the element-wise work of routed experts moves, forward and backward [bytes]."""
 
-    Attributes:
-        permute: per element of the rows that leave a rank, where these are sorted for the exchange (AllToAll), and of
-            those that arrive: sorting by expert, and weighting and adding up what comes back. DeepEP's and HybridEP's
-            kernels read tokens as they lie, and add them up (Megatron-LM `_DeepepManager`, `_HybridEPManager`).
-        clamp: per element of a clamped gated activation, beyond a plain one, with the first product's bias (gpt-oss).
-        bias: per element of the experts' output, where they have a bias.
-    """
-
+    #: per element of the rows that leave a rank, where these are sorted for the exchange (AllToAll), and of those that
+    #: arrive: sorting by expert, and weighting and adding up what comes back. DeepEP's and HybridEP's kernels read
+    #: tokens as they lie, and add them up (Megatron-LM `_DeepepManager`, `_HybridEPManager`).
     permute: tuple[float, float]
+    #: per element of a clamped gated activation, beyond a plain one, with the first product's bias (gpt-oss).
     clamp: tuple[float, float]
-    bias: tuple[float, float]
+    bias: tuple[float, float]  #: per element of the experts' output, where they have a bias.
 
 
 EXPERT_TRAFFIC = {

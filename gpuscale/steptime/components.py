@@ -65,31 +65,22 @@ Breakdown = dict[str, FloatArray]
 
 
 class Segment(NamedTuple):
-    """A piece of a layer with its forward and its backward pass.
+    """A piece of a layer with its forward and its backward pass."""
 
-    Attributes:
-        forward, backward: breakdowns of its passes, each component of shape (N,).
-        kernels: kernels launched in the forward pass; the backward pass launches twice as many.
-        collectives: collectives issued in the forward pass; the backward pass issues as many.
-        modules: bits of the recomputation modules that repeat its forward pass.
-        tail: what of the forward pass no gradient needs, if the segment ends its layer: the last product and what
-            follows it.
-        issue_s: what the CPU takes at least to issue one of its passes [s].
-        name: what it is called; those of a layer differ.
-        products: names of its linear operators with their `GemmTimes`, and
-        sent_s: its collectives before overlap, forward and backward: of the rows that it was made for; `take` leaves
-            both as they are.
-    """
-
-    forward: Breakdown
-    backward: Breakdown
+    forward: Breakdown  #: breakdowns of its passes, each component of shape (N,).
+    backward: Breakdown  #: breakdowns of its passes, each component of shape (N,).
+    #: kernels launched in the forward pass; the backward pass launches twice as many.
     kernels: npt.NDArray[Any] | float
+    #: collectives issued in the forward pass; the backward pass issues as many.
     collectives: npt.NDArray[Any] | float = 0.0
-    modules: int = 0
+    modules: int = 0  #: bits of the recomputation modules that repeat its forward pass.
+    #: what of the forward pass no gradient needs, if the segment ends its layer: the last product and what follows it.
     tail: Breakdown | None = None
-    issue_s: npt.NDArray[Any] | float = 0.0
-    name: str = ""
-    products: tuple[tuple[str, Any], ...] = ()
+    issue_s: npt.NDArray[Any] | float = 0.0  #: what the CPU takes at least to issue one of its passes [s].
+    name: str = ""  #: what it is called; those of a layer differ.
+    products: tuple[tuple[str, Any], ...] = ()  #: names of its linear operators with their `GemmTimes`, and
+    #: its collectives before overlap, forward and backward: of the rows that it was made for; `take` leaves both as
+    #: they are.
     sent_s: tuple[FloatArray, FloatArray] | None = None
 
     def take(self, index: IndexArray) -> Segment:

@@ -28,25 +28,15 @@ from gpuscale.steptime.kernels import stream_time_s
 
 
 class Transfers(NamedTuple):
-    """Data-parallel transfers of a step, each (N,) [s].
+    """Data-parallel transfers of a step, each (N,) [s]."""
 
-    Attributes:
-        reduce_s: one reduction of all gradients to their shards.
-        gather_s: one gathering of all parameters.
-        all_reduce_s: one AllReduce of all gradients.
-        replica_s: one AllReduce of the shards over their replicas.
-        tied_s: one AllReduce of a tied embedding's gradients between first and last stage.
-        norm_s: AllReduces of the gradient norm over all GPUs.
-        parameters: parameters on the GPUs that have the most (a number, not seconds).
-    """
-
-    reduce_s: FloatArray
-    gather_s: FloatArray
-    all_reduce_s: FloatArray
-    replica_s: FloatArray
-    tied_s: FloatArray
-    norm_s: FloatArray
-    parameters: FloatArray
+    reduce_s: FloatArray  #: one reduction of all gradients to their shards.
+    gather_s: FloatArray  #: one gathering of all parameters.
+    all_reduce_s: FloatArray  #: one AllReduce of all gradients.
+    replica_s: FloatArray  #: one AllReduce of the shards over their replicas.
+    tied_s: FloatArray  #: one AllReduce of a tied embedding's gradients between first and last stage.
+    norm_s: FloatArray  #: AllReduces of the gradient norm over all GPUs.
+    parameters: FloatArray  #: parameters on the GPUs that have the most (a number, not seconds).
 
 
 DDP_BUCKET_BYTES = 25 * 2**20

@@ -94,21 +94,14 @@ SHARED_KEY = ("tp", "sp", "cp", "micro_batch_size")
 
 
 class LayerTime(NamedTuple):
-    """Breakdowns of one layer and one microbatch, each component of shape (N,), and their sums.
+    """Breakdowns of one layer and one microbatch, each component of shape (N,), and their sums."""
 
-    Attributes:
-        forward: forward pass.
-        backward: backward pass, with the forward pass of selectively recomputed modules.
-        recompute: what full recomputation adds: the forward pass once more.
-        forward_s, backward_s, recompute_s: their sums [s].
-    """
-
-    forward: Breakdown
-    backward: Breakdown
-    recompute: Breakdown
-    forward_s: FloatArray
-    backward_s: FloatArray
-    recompute_s: FloatArray
+    forward: Breakdown  #: forward pass.
+    backward: Breakdown  #: backward pass, with the forward pass of selectively recomputed modules.
+    recompute: Breakdown  #: what full recomputation adds: the forward pass once more.
+    forward_s: FloatArray  #: their sums [s].
+    backward_s: FloatArray  #: their sums [s].
+    recompute_s: FloatArray  #: their sums [s].
 
 
 def layer_times(

@@ -249,19 +249,12 @@ ORDERS: dict[int, Callable[[_Tape, int, int, int, int], None]] = {
 
 
 class Pipeline(NamedTuple):
-    """A schedule on ranks.
+    """A schedule on ranks."""
 
-    Attributes:
-        schedule: code of the schedule, one of `gpuscale.layouts.arrays.SCHEDULES`.
-        pp: ranks.
-        vpp: model chunks of a rank; 2 in ZB-V; 1 in DualPipe, whose second chunk is the other direction.
-        microbatches: of a step, of both directions together.
-    """
-
-    schedule: int
-    pp: int
-    vpp: int
-    microbatches: int
+    schedule: int  #: code of the schedule, one of `gpuscale.layouts.arrays.SCHEDULES`.
+    pp: int  #: ranks.
+    vpp: int  #: model chunks of a rank; 2 in ZB-V; 1 in DualPipe, whose second chunk is the other direction.
+    microbatches: int  #: of a step, of both directions together.
 
     @property
     def chunks(self) -> int:
@@ -318,39 +311,25 @@ class Pipeline(NamedTuple):
 
 
 class Durations(NamedTuple):
-    """What one microbatch takes on each chunk of each rank, each of shape (chunks, ranks) [s].
+    """What one microbatch takes on each chunk of each rank, each of shape (chunks, ranks) [s]."""
 
-    Attributes:
-        forward: forward pass.
-        backward: backward pass, with both gradients.
-        weight: weight gradients, a part of the backward pass.
-        transfer_s: from one rank to the next.
-        blocking_s: part of it during which the sender computes nothing.
-    """
-
-    forward: FloatArray
-    backward: FloatArray
-    weight: FloatArray
-    transfer_s: float = 0.0
-    blocking_s: float = 0.0
+    forward: FloatArray  #: forward pass.
+    backward: FloatArray  #: backward pass, with both gradients.
+    weight: FloatArray  #: weight gradients, a part of the backward pass.
+    transfer_s: float = 0.0  #: from one rank to the next.
+    blocking_s: float = 0.0  #: part of it during which the sender computes nothing.
 
 
 class Timeline(NamedTuple):
-    """Slots of a step, those of a rank one after the other; each of shape (slots,).
+    """Slots of a step, those of a rank one after the other; each of shape (slots,)."""
 
-    Attributes:
-        rank, kind, chunk, microbatch: what runs where; `kind` is FORWARD, BACKWARD or WEIGHT.
-        start_s, end_s: when, from the first slot of the step on.
-        sending_s: for how long the rank then waits for what it sends.
-    """
-
-    rank: IntArray
-    kind: IntArray
-    chunk: IntArray
-    microbatch: IntArray
-    start_s: FloatArray
-    end_s: FloatArray
-    sending_s: FloatArray
+    rank: IntArray  #: what runs where; `kind` is FORWARD, BACKWARD or WEIGHT.
+    kind: IntArray  #: what runs where; `kind` is FORWARD, BACKWARD or WEIGHT.
+    chunk: IntArray  #: what runs where; `kind` is FORWARD, BACKWARD or WEIGHT.
+    microbatch: IntArray  #: what runs where; `kind` is FORWARD, BACKWARD or WEIGHT.
+    start_s: FloatArray  #: when, from the first slot of the step on.
+    end_s: FloatArray  #: when, from the first slot of the step on.
+    sending_s: FloatArray  #: for how long the rank then waits for what it sends.
 
     def by_rank(self, values: FloatArray, ranks: int) -> FloatArray:
         """Add values of slots up by rank, shape (ranks,)."""

@@ -37,21 +37,15 @@ average of five, a range of five to six deviations; less, as jobs are not given 
 
 
 class Passes(NamedTuple):
-    """One microbatch through the layers and both ends of the model, evaluated once for each distinct way to cut them.
+    """One microbatch through the layers and both ends of the model, evaluated once for each way to cut them."""
 
-    Attributes:
-        cut: the way in which each candidate cuts its layers.
-        layers: by kind, one layer and one microbatch, for each way.
-        whole_s: by kind, forward and backward pass of all its layers, and their recomputation.
-        ends: place -> forward and backward pass of embedding (first stage) and LM head with loss (last stage).
-        ends_s: place -> their sums.
-    """
-
-    cut: Cases
-    layers: tuple[LayerTime, ...]
+    cut: Cases  #: the way in which each candidate cuts its layers.
+    layers: tuple[LayerTime, ...]  #: by kind, one layer and one microbatch, for each way.
+    #: by kind, forward and backward pass of all its layers, and their recomputation.
     whole_s: tuple[tuple[FloatArray, FloatArray], ...]
+    #: place -> forward and backward pass of embedding (first stage) and LM head with loss (last stage).
     ends: dict[int, tuple[Breakdown, Breakdown]]
-    ends_s: dict[int, tuple[FloatArray, FloatArray]]
+    ends_s: dict[int, tuple[FloatArray, FloatArray]]  #: place -> their sums.
 
 
 def cut_key(c: Candidates, job: JobSpec) -> tuple[str, ...]:
@@ -82,29 +76,23 @@ def evaluate_passes(cuts: Candidates, cut: Cases, job: JobSpec) -> Passes:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Step time of N candidates, with what its breakdown is made from; each (N,) unless said otherwise.
+    """Step time of N candidates, with what its breakdown is made from; each (N,) unless said otherwise."""
 
-    Attributes:
-        step_time_s: seconds per optimizer step.
-        bottleneck: which of the evaluated stages is the slowest.
-        dp_total_s: communication of data parallelism before overlap.
-        beside: what comes to the microbatches on that stage, by component: idle time and exposed transfers of the
-            pipeline, waiting for the allocator where memory is short (`launch`), summing gradients of microbatches
-            (`elementwise`), what data parallelism adds, gradient clipping and optimizer on the GPU, the optimizer on
-            the CPU with all copies to and from host memory.
-        candidates, counts, passes: what the microbatches are made of: layers by kind of each evaluated stage, and one
-            microbatch through the model.
-        factor: what measured runs of a site make of all this.
-    """
-
-    step_time_s: FloatArray
-    bottleneck: IndexArray
-    dp_total_s: FloatArray
+    step_time_s: FloatArray  #: seconds per optimizer step.
+    bottleneck: IndexArray  #: which of the evaluated stages is the slowest.
+    dp_total_s: FloatArray  #: communication of data parallelism before overlap.
+    #: what comes to the microbatches on that stage, by component: idle time and exposed transfers of the pipeline,
+    #: waiting for the allocator where memory is short (`launch`), summing gradients of microbatches (`elementwise`),
+    #: what data parallelism adds, gradient clipping and optimizer on the GPU, the optimizer on the CPU with all copies
+    #: to and from host memory.
     beside: Breakdown
+    #: what the microbatches are made of: layers by kind of each evaluated stage, and one microbatch through the model.
     candidates: Candidates
+    #: what the microbatches are made of: layers by kind of each evaluated stage, and one microbatch through the model.
     counts: tuple[FloatArray, ...]
+    #: what the microbatches are made of: layers by kind of each evaluated stage, and one microbatch through the model.
     passes: Passes
-    factor: FloatArray | None = None
+    factor: FloatArray | None = None  #: what measured runs of a site make of all this.
 
     @cached_property
     def components(self) -> FloatArray:
@@ -247,16 +235,11 @@ def stage_seconds(c: Candidates, counts: Sequence[FloatArray], passes: Passes) -
 
 
 class ChunkPasses(NamedTuple):
-    """One microbatch on each chunk of each rank of one candidate, as `gpuscale.steptime.pipeline.Pipeline` has them.
+    """One microbatch on each chunk of each rank of one candidate, as `gpuscale.steptime.pipeline.Pipeline` has them."""
 
-    Attributes:
-        forward, backward: by component, each of shape (chunks, ranks); recomputation is part of the backward pass.
-        weight_s: weight gradients in the backward pass, shape (chunks, ranks) [s].
-    """
-
-    forward: Breakdown
-    backward: Breakdown
-    weight_s: FloatArray
+    forward: Breakdown  #: by component, each of shape (chunks, ranks); recomputation is part of the backward pass.
+    backward: Breakdown  #: by component, each of shape (chunks, ranks); recomputation is part of the backward pass.
+    weight_s: FloatArray  #: weight gradients in the backward pass, shape (chunks, ranks) [s].
 
 
 def chunk_passes(c: Candidates, job: JobSpec) -> ChunkPasses:

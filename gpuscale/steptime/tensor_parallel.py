@@ -36,21 +36,15 @@ to whole runs, docs/model.md); the tensor memory accelerator of Hopper and later
 
 
 class TensorParallelTime(NamedTuple):
-    """Collectives of one microbatch's hidden state over TP, each (N,) [s].
+    """Collectives of one microbatch's hidden state over TP, each (N,) [s]."""
 
-    Attributes:
-        gather: AllGather of what the products of a block read, 0 without SP. Inputs and output gradients are quantised
-            before they are gathered, each rank its own shard, and travel in 8 or 4 bits (Transformer Engine
-            module/base.py, `grad_output_preprocess`; torchao `Float8ColwiseParallel`).
-        scatter: ReduceScatter, 0 without SP; always wide.
-        reduce: AllReduce, 0 with SP.
-        wide_gather: AllGather in the precision of activations, at both ends of the model.
-    """
-
+    #: AllGather of what the products of a block read, 0 without SP. Inputs and output gradients are quantised before
+    #: they are gathered, each rank its own shard, and travel in 8 or 4 bits (Transformer Engine module/base.py,
+    #: `grad_output_preprocess`; torchao `Float8ColwiseParallel`).
     gather: FloatArray
-    scatter: FloatArray
-    reduce: FloatArray
-    wide_gather: FloatArray
+    scatter: FloatArray  #: ReduceScatter, 0 without SP; always wide.
+    reduce: FloatArray  #: AllReduce, 0 with SP.
+    wide_gather: FloatArray  #: AllGather in the precision of activations, at both ends of the model.
 
 
 def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -18,7 +16,7 @@ from gpuscale.planning.jobs import Presets, build_job
 from gpuscale.planning.layouts import domain_groups
 from gpuscale.planning.plans import legal_layout, plan
 from gpuscale.presets.settings import with_settings
-from gpuscale.request import JobOptions, Layout, Options, choice_text, option_of, read
+from gpuscale.request import JobOptions, Layout, Options, choice_text, read
 from gpuscale.results import PlanRow
 from gpuscale.search.evaluation import evaluate
 from gpuscale.studies.cases import Case, Row, is_pin, options_of
@@ -242,23 +240,3 @@ def _asked_type(name: str, options: type[Options], values: tuple[Any, ...]) -> t
     kinds = {annotation, *get_args(annotation)}
     texts = any(isinstance(value, str) for value in values)
     return str if texts else next((kind for kind in (bool, int, float) if kind in kinds), str)
-
-
-def meanings(study: Study) -> dict[str, str]:
-    """Return what each column of a study says, from the declarations of options and the docstrings of results."""
-    known = options_of(study.task)
-    said = {name: option_of(kind.model_fields[name]).help for name, kind in known.items()} | COMMON | ASKED | ROBUST
-    said["notes"] = "what a reader should know, such as how the cluster was extended"
-    said["choice"] = "with `space`: what the framework runs beside its defaults"
-    said |= {goal.key: f"{goal.name.replace('_', ' ')}, in the unit of its name" for goal in WORTH}
-    for result in RESULTS[study.task]:
-        said |= _attributes(result)
-    return {name: said.get(name, "") for name in columns(study)}
-
-
-def _attributes(result: type) -> dict[str, str]:
-    """Return what the docstring of a result says of its fields."""
-    said = inspect.cleandoc(result.__doc__ or "").partition("Attributes:")[2]  # indented or not: by version of Python
-    lines = re.split(r"\n {4}(?=\w+: )", said)
-    pairs = (line.strip().partition(": ") for line in lines if line.strip())
-    return {name: " ".join(text.split()) for name, _, text in pairs}

@@ -91,19 +91,13 @@ def is_pin(task: str, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """One question of a study.
+    """One question of a study."""
 
-    Attributes:
-        task: one of `TASKS`.
-        options: what the question's command takes, by the names of `gpuscale.request`, each with one value.
-        labels: columns that say what sets it apart beside its options: the name of a what-if cluster.
-        digest: of the version and of the presets and files that the answer rests on.
-    """
-
-    task: str
+    task: str  #: one of `TASKS`.
+    #: what the question's command takes, by the names of `gpuscale.request`, each with one value.
     options: Mapping[str, Any]
-    labels: Mapping[str, str]
-    digest: str = ""
+    labels: Mapping[str, str]  #: columns that say what sets it apart beside its options: the name of a what-if cluster.
+    digest: str = ""  #: of the version and of the presets and files that the answer rests on.
 
     @cached_property
     def key(self) -> str:

@@ -76,42 +76,27 @@ FUNCTIONS = {
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of results; columns by name, with `-` before one of which the most comes first.
+    """What is asked of results; columns by name, with `-` before one of which the most comes first."""
 
-    Attributes:
-        where: a condition on columns, as in SQL; None for all rows.
-        columns: those wanted; all where none is named.
-        best_by: of all rows that agree in these, the best is taken.
-        by: the column, or objective of `plan`, that decides which row is best; None for the usual one.
-        sort: what the rows are ordered by.
-        top: so many rows at most.
-        heat: columns of a heat map: of its rows, of its columns, and of its values; the best row of each pair is taken.
-        frontier: two columns: the rows are taken than which none is better by both.
-        answered: rows with an answer alone.
-    """
-
-    where: str | None = None
-    columns: Sequence[str] = ()
-    best_by: Sequence[str] = ()
+    where: str | None = None  #: a condition on columns, as in SQL; None for all rows.
+    columns: Sequence[str] = ()  #: those wanted; all where none is named.
+    best_by: Sequence[str] = ()  #: of all rows that agree in these, the best is taken.
+    #: the column, or objective of `plan`, that decides which row is best; None for the usual one.
     by: str | None = None
-    sort: Sequence[str] = ()
-    top: int | None = None
+    sort: Sequence[str] = ()  #: what the rows are ordered by.
+    top: int | None = None  #: so many rows at most.
+    #: columns of a heat map: of its rows, of its columns, and of its values; the best row of each pair is taken.
     heat: Sequence[str] = ()
-    frontier: Sequence[str] = ()
-    answered: bool = False
+    frontier: Sequence[str] = ()  #: two columns: the rows are taken than which none is better by both.
+    answered: bool = False  #: rows with an answer alone.
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A column by which rows are better or worse.
+    """A column by which rows are better or worse."""
 
-    Attributes:
-        column: its name.
-        rising: more is better.
-    """
-
-    column: str
-    rising: bool
+    column: str  #: its name.
+    rising: bool  #: more is better.
 
     @property
     def score(self) -> str:

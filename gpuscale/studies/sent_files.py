@@ -37,15 +37,10 @@ ROOT = "\0root"
 
 @dataclass(frozen=True)
 class Moved:
-    """A question as it is asked elsewhere.
+    """A question as it is asked elsewhere."""
 
-    Attributes:
-        case: the question.
-        texts: options that name files -> the same from below `ROOT`.
-    """
-
-    case: Case
-    texts: Mapping[str, str]
+    case: Case  #: the question.
+    texts: Mapping[str, str]  #: options that name files -> the same from below `ROOT`.
 
     def under(self, root: Path) -> Case:
         """Return the question with its files below a folder."""

@@ -73,13 +73,10 @@ WHOLE_TEXT = ("set", "rate", "pareto")
 
 @dataclass(frozen=True)
 class Grid:
-    """A product of values.
+    """A product of values."""
 
-    Attributes:
-        options: option -> its values, in the order of the file; of `cluster` they are `Machine`, of `gpu_hour_price`
-            prices of clusters by what they are called.
-    """
-
+    #: option -> its values, in the order of the file; of `cluster` they are `Machine`, of `gpu_hour_price` prices of
+    #: clusters by what they are called.
     options: Mapping[str, tuple[Any, ...]]
 
     @property
@@ -90,17 +87,11 @@ class Grid:
 
 @dataclass(frozen=True)
 class Study:
-    """What a study asks.
+    """What a study asks."""
 
-    Attributes:
-        task: one of `gpuscale.studies.cases.TASKS`.
-        grids: products of values, one after the other.
-        digests: finds what the answers rest on.
-    """
-
-    task: str
-    grids: tuple[Grid, ...]
-    digests: Digests
+    task: str  #: one of `gpuscale.studies.cases.TASKS`.
+    grids: tuple[Grid, ...]  #: products of values, one after the other.
+    digests: Digests  #: finds what the answers rest on.
 
     @property
     def size(self) -> int:

@@ -18,87 +18,57 @@ reasons why there is no answer."""
 
 @dataclass(frozen=True)
 class Unanswered:
-    """Questions without an answer for one reason; numbers in it may differ.
+    """Questions without an answer for one reason; numbers in it may differ."""
 
-    Attributes:
-        status: how they ended.
-        reason: why the first of them did.
-        questions: how many they are.
-    """
-
-    status: str
-    reason: str
-    questions: int
+    status: str  #: how they ended.
+    reason: str  #: why the first of them did.
+    questions: int  #: how many they are.
 
 
 @dataclass(frozen=True)
 class Heat:
-    """Values over two columns.
+    """Values over two columns."""
 
-    Attributes:
-        row, column, value: names of the columns.
-        rows, columns: values of the axes, in order.
-        values: those of the best row of each pair, one tuple per row; None where there is none.
-    """
-
-    row: str
-    column: str
-    value: str
-    rows: tuple[Any, ...]
-    columns: tuple[Any, ...]
+    row: str  #: names of the columns.
+    column: str  #: names of the columns.
+    value: str  #: names of the columns.
+    rows: tuple[Any, ...]  #: values of the axes, in order.
+    columns: tuple[Any, ...]  #: values of the axes, in order.
+    #: those of the best row of each pair, one tuple per row; None where there is none.
     values: tuple[tuple[float | None, ...], ...]
 
 
 class Frontier(NamedTuple):
-    """Rows than which none is better by both of two columns.
+    """Rows than which none is better by both of two columns."""
 
-    Attributes:
-        across, up: the columns.
-        points: values of both of all rows, those on the frontier first and only there; at most `MAX_POINTS` behind it.
-        size: how many are on the frontier.
-    """
-
-    across: Goal
-    up: Goal
+    across: Goal  #: the columns.
+    up: Goal  #: the columns.
+    #: values of both of all rows, those on the frontier first and only there; at most `MAX_POINTS` behind it.
     points: tuple[tuple[float, float], ...]
-    size: int
+    size: int  #: how many are on the frontier.
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What the results of a study say.
+    """What the results of a study say."""
 
-    Attributes:
-        source: name of the file.
-        columns: name -> type.
-        wanted: columns that were named; empty for the usual ones.
-        rows: the best, or those that were asked for.
-        matched: rows that meet the condition.
-        of: how many of them are asked for, of which `rows` may be the first; with an answer if nothing else is said.
-        questions, answered: questions among them, and those with an answer.
-        goal: what rows are best by; None where no row has a number.
-        best: the best row by it.
-        varying: columns of questions with several values.
-        fixed: column of questions -> its value, where all have the same; without the settings of a named cluster.
-        unanswered: why questions have no answer, most first.
-        heat, frontier: None where not asked for.
-    """
-
-    source: str
-    columns: Mapping[str, type]
-    wanted: tuple[str, ...]
-    rows: tuple[Row, ...]
-    matched: int
+    source: str  #: name of the file.
+    columns: Mapping[str, type]  #: name -> type.
+    wanted: tuple[str, ...]  #: columns that were named; empty for the usual ones.
+    rows: tuple[Row, ...]  #: the best, or those that were asked for.
+    matched: int  #: rows that meet the condition.
+    #: how many of them are asked for, of which `rows` may be the first; with an answer if nothing else is said.
     of: int
-    questions: int
-    answered: int
-    goal: Goal | None
-    best: Row | None
-    varying: tuple[str, ...]
+    questions: int  #: questions among them, and those with an answer.
+    answered: int  #: questions among them, and those with an answer.
+    goal: Goal | None  #: what rows are best by; None where no row has a number.
+    best: Row | None  #: the best row by it.
+    varying: tuple[str, ...]  #: columns of questions with several values.
+    #: column of questions -> its value, where all have the same; without the settings of a named cluster.
     fixed: Mapping[str, Any]
-    unanswered: tuple[Unanswered, ...]
-    heat: Heat | None = None
-    frontier: Frontier | None = None
+    unanswered: tuple[Unanswered, ...]  #: why questions have no answer, most first.
+    heat: Heat | None = None  #: None where not asked for.
+    frontier: Frontier | None = None  #: None where not asked for.
 
 
 def summarise(results: Results, asked: Asked, shown: int = SHOWN) -> Summary:

@@ -48,19 +48,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
 class Machine(NamedTuple):
-    """A cluster that a study asks about.
+    """A cluster that a study asks about."""
 
-    Attributes:
-        cluster: the option `cluster`.
-        set: the option `set`; empty for a cluster as it is.
-        name: of a what-if cluster; empty for one that is none.
-        usd_per_gpu_hour: its price, if it states one.
-    """
-
-    cluster: str
-    set: str = ""
-    name: str = ""
-    usd_per_gpu_hour: float | None = None
+    cluster: str  #: the option `cluster`.
+    set: str = ""  #: the option `set`; empty for a cluster as it is.
+    name: str = ""  #: of a what-if cluster; empty for one that is none.
+    usd_per_gpu_hour: float | None = None  #: its price, if it states one.
 
     @property
     def label(self) -> str:

@@ -31,26 +31,17 @@ STORAGE = ("sync", "async")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint of a job.
+    """One checkpoint of a job."""
 
-    Attributes:
-        kind: `sync` (the job waits for storage), `async` (it waits for a copy in host memory), `memory` (it restarts
-            from the copy in host memory), `peer` (or from a copy in another node's)
-        bytes: of the whole job: weights, master weights and moments [bytes]
-        bytes_per_gpu: of the fullest GPU, where each writes its part of what several hold [bytes]
-        blocking_s: what the job waits for one [s]
-        commit_s: from then on until a restart can use it [s]
-        storage_s: until all of it is written to storage [s]
-        survival: share of failures that leave it; after the others the last one in storage is taken
-    """
-
+    #: `sync` (the job waits for storage), `async` (it waits for a copy in host memory), `memory` (it restarts from the
+    #: copy in host memory), `peer` (or from a copy in another node's)
     kind: str
-    bytes: float
-    bytes_per_gpu: float
-    blocking_s: float
-    commit_s: float
-    storage_s: float
-    survival: float = 1.0
+    bytes: float  #: of the whole job: weights, master weights and moments [bytes]
+    bytes_per_gpu: float  #: of the fullest GPU, where each writes its part of what several hold [bytes]
+    blocking_s: float  #: what the job waits for one [s]
+    commit_s: float  #: from then on until a restart can use it [s]
+    storage_s: float  #: until all of it is written to storage [s]
+    survival: float = 1.0  #: share of failures that leave it; after the others the last one in storage is taken
 
 
 def checkpoint_of(

@@ -57,19 +57,13 @@ def rate_spread() -> float:
 
 @dataclass(frozen=True)
 class FailureRate:
-    """How often a job is interrupted.
+    """How often a job is interrupted."""
 
-    Attributes:
-        per_gpu_day: interruptions of one GPU in a day, with its source.
-        takes_a_node: share of them that takes a node away until it is repaired.
-        keeps_memory: share of them that leaves what is in host memory.
-        spread: standard deviation of the log of the rate: from machine to machine where nobody says which study fits,
-            by the number of interruptions that a named one counted; 0 of a rate that the user states.
-    """
-
-    per_gpu_day: Rate
-    takes_a_node: float
-    keeps_memory: float
+    per_gpu_day: Rate  #: interruptions of one GPU in a day, with its source.
+    takes_a_node: float  #: share of them that takes a node away until it is repaired.
+    keeps_memory: float  #: share of them that leaves what is in host memory.
+    #: standard deviation of the log of the rate: from machine to machine where nobody says which study fits, by the
+    #: number of interruptions that a named one counted; 0 of a rate that the user states.
     spread: float
 
     def mtbf_s(self, gpus: int) -> float:

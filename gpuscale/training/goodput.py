@@ -53,27 +53,18 @@ LOSSES = ("checkpoints", "lost_work", "detection", "restart", "waiting")
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a job meets, in SI units.
+    """What a job meets, in SI units."""
 
-    Attributes:
-        mtbf_s: mean time between its failures, while it runs or starts.
-        takes_a_node: share of failures that takes a node away for `repair_s`.
-        detection_s, restart_s: from a failure until it is noticed, and from there until the job runs again.
-        spares: nodes that stand by.
-        checkpoint: what one takes.
-        replicas: data-parallel ones, of which missing nodes take some away where the job is elastic; 0: it waits.
-        nodes_per_replica: how many nodes a replica is spread over; less than 1 where a node has several.
-    """
-
-    mtbf_s: float
-    takes_a_node: float
-    detection_s: float
-    restart_s: float
+    mtbf_s: float  #: mean time between its failures, while it runs or starts.
+    takes_a_node: float  #: share of failures that takes a node away for `repair_s`.
+    detection_s: float  #: from a failure until it is noticed, and from there until the job runs again.
+    restart_s: float  #: from a failure until it is noticed, and from there until the job runs again.
     repair_s: float
-    spares: int
-    checkpoint: Checkpoint
+    spares: int  #: nodes that stand by.
+    checkpoint: Checkpoint  #: what one takes.
+    #: data-parallel ones, of which missing nodes take some away where the job is elastic; 0: it waits.
     replicas: int = 0
-    nodes_per_replica: float = 1.0
+    nodes_per_replica: float = 1.0  #: how many nodes a replica is spread over; less than 1 where a node has several.
 
     @property
     def in_repair(self) -> float:
@@ -252,75 +243,43 @@ MOST_REPAIRS = 4000
 
 @dataclass(frozen=True)
 class Point:
-    """A checkpoint interval and what it leads to.
+    """A checkpoint interval and what it leads to."""
 
-    Attributes:
-        interval_s: seconds of work between two checkpoints.
-        effective_ratio: share of the wall time in which steps are made that count.
-    """
-
-    interval_s: float
-    effective_ratio: float
+    interval_s: float  #: seconds of work between two checkpoints.
+    effective_ratio: float  #: share of the wall time in which steps are made that count.
 
 
 @dataclass(frozen=True)
 class Goodput:
-    """Which share of a training's time counts, and where the rest goes.
+    """Which share of a training's time counts, and where the rest goes."""
 
-    Attributes:
-        model: name of the model
-        cluster: name of the cluster
-        gpus: GPUs of the job, spare nodes not among them
-        layout: of the plan, in words
-        step_time_s: seconds per optimizer step
-        effective_ratio: share of the wall time in which steps are made that count
-        effective_ratio_low: its 10th percentile, over runs of this length
-        effective_ratio_high: its 90th percentile
-        lost: what takes the rest: `checkpoints`, `lost_work` (done again), `detection`, `restart`, `waiting` (for nodes
-            in repair, or replicas that are missing) -> share of the wall time
-        checkpoint: `sync`, `async`, `memory` or `peer`
-        checkpoint_interval_s: seconds of work between two checkpoints
-        checkpoint_interval_steps: the same in steps
-        young_interval_s: the first-order optimum sqrt(2 x MTBF x `checkpoint_blocking_s`)
-        checkpoint_bytes: size of one checkpoint [bytes]
-        checkpoint_bytes_per_gpu: what the fullest GPU writes of it [bytes]
-        checkpoint_blocking_s: seconds for which the job waits for one
-        checkpoint_write_s: seconds until it is in storage
-        mtbf_s: mean time between interruptions of the job [s]
-        interruptions_per_day: interruptions in a day
-        spares: spare nodes
-        node_gpus: GPUs of one node
-        elastic: whether the job goes on with fewer replicas while nodes are missing
-        run_s: length of the runs that the interval is about [s]
-        curve: the effective ratio over the checkpoint interval, up to ten times longer and shorter
-        assumptions: rate -> value, source and date
-    """
-
-    model: str
-    cluster: str
-    gpus: int
-    layout: str
-    step_time_s: float
-    effective_ratio: float
-    effective_ratio_low: float
-    effective_ratio_high: float
+    model: str  #: name of the model
+    cluster: str  #: name of the cluster
+    gpus: int  #: GPUs of the job, spare nodes not among them
+    layout: str  #: of the plan, in words
+    step_time_s: float  #: seconds per optimizer step
+    effective_ratio: float  #: share of the wall time in which steps are made that count
+    effective_ratio_low: float  #: its 10th percentile, over runs of this length
+    effective_ratio_high: float  #: its 90th percentile
+    #: what takes the rest: `checkpoints`, `lost_work` (done again), `detection`, `restart`, `waiting` (for nodes in
+    #: repair, or replicas that are missing) -> share of the wall time
     lost: Mapping[str, float]
-    checkpoint: str
-    checkpoint_interval_s: float
-    checkpoint_interval_steps: int
-    young_interval_s: float
-    checkpoint_bytes: float
-    checkpoint_bytes_per_gpu: float
-    checkpoint_blocking_s: float
-    checkpoint_write_s: float
-    mtbf_s: float
-    interruptions_per_day: float
-    spares: int
-    node_gpus: int
-    elastic: bool
-    run_s: float
-    curve: tuple[Point, ...]
-    assumptions: Mapping[str, Rate] = field(default_factory=dict)
+    checkpoint: str  #: `sync`, `async`, `memory` or `peer`
+    checkpoint_interval_s: float  #: seconds of work between two checkpoints
+    checkpoint_interval_steps: int  #: the same in steps
+    young_interval_s: float  #: the first-order optimum sqrt(2 x MTBF x `checkpoint_blocking_s`)
+    checkpoint_bytes: float  #: size of one checkpoint [bytes]
+    checkpoint_bytes_per_gpu: float  #: what the fullest GPU writes of it [bytes]
+    checkpoint_blocking_s: float  #: seconds for which the job waits for one
+    checkpoint_write_s: float  #: seconds until it is in storage
+    mtbf_s: float  #: mean time between interruptions of the job [s]
+    interruptions_per_day: float  #: interruptions in a day
+    spares: int  #: spare nodes
+    node_gpus: int  #: GPUs of one node
+    elastic: bool  #: whether the job goes on with fewer replicas while nodes are missing
+    run_s: float  #: length of the runs that the interval is about [s]
+    curve: tuple[Point, ...]  #: the effective ratio over the checkpoint interval, up to ten times longer and shorter
+    assumptions: Mapping[str, Rate] = field(default_factory=dict)  #: rate -> value, source and date
 
 
 @public

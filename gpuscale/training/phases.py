@@ -42,23 +42,14 @@ Progress = Callable[[int, int, str], None]
 
 
 class PhaseFile(NamedTuple):
-    """One phase as its file has it, or one batch of a ramp.
+    """One phase as its file has it, or one batch of a ramp."""
 
-    Attributes:
-        name: what it is called.
-        tokens: its length; None where the file leaves it open.
-        options: of its job.
-        pins: of its layout.
-        numbers: those of `LIMITS`.
-        place: index in the file.
-    """
-
-    name: str
-    tokens: float | None
-    options: dict[str, Any]
-    pins: dict[str, Any]
-    numbers: dict[str, float]
-    place: int
+    name: str  #: what it is called.
+    tokens: float | None  #: its length; None where the file leaves it open.
+    options: dict[str, Any]  #: of its job.
+    pins: dict[str, Any]  #: of its layout.
+    numbers: dict[str, float]  #: those of `LIMITS`.
+    place: int  #: index in the file.
 
 
 class Training(NamedTuple):

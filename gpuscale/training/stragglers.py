@@ -56,85 +56,52 @@ SPREADS = {"gpu": 0.02, "host": 0.05, "link": 0.05}
 
 @dataclass(frozen=True)
 class Straggler:
-    """One slow part, and what it costs.
+    """One slow part, and what it costs."""
 
-    Attributes:
-        part: `node`, `gpu`, `host`, `rail`, `link` (that loses packets) or `power` (a GPU with a power limit)
-        severity: its share of the others' speed; of a link, the share of packets that it loses; of
-            `power` the limit [W]
-        text: the same in words
-        step_time_s: seconds per optimizer step with it
-        slower: step time over that without it, less 1
-        gpu_hours_per_day: GPU-hours that are lost to it in a day
-        advice: `keep`, `leave out` (the job is faster without the replicas that go with it) or `replace` (it would be
-            left out, but no replica can go)
-        pays_after_s: seconds after which replacing it by a spare has paid for the restart; null where it costs nothing
-    """
-
-    part: str
+    part: str  #: `node`, `gpu`, `host`, `rail`, `link` (that loses packets) or `power` (a GPU with a power limit)
+    #: its share of the others' speed; of a link, the share of packets that it loses; of `power` the limit [W]
     severity: float
-    text: str
-    step_time_s: float
-    slower: float
-    gpu_hours_per_day: float
+    text: str  #: the same in words
+    step_time_s: float  #: seconds per optimizer step with it
+    slower: float  #: step time over that without it, less 1
+    gpu_hours_per_day: float  #: GPU-hours that are lost to it in a day
+    #: `keep`, `leave out` (the job is faster without the replicas that go with it) or `replace` (it would be left out,
+    #: but no replica can go)
     advice: str
+    #: seconds after which replacing it by a spare has paid for the restart; null where it costs nothing
     pays_after_s: float | None
 
 
 @dataclass(frozen=True)
 class Variation:
-    """How much longer a step takes if like parts differ more.
+    """How much longer a step takes if like parts differ more."""
 
-    Attributes:
-        part: `gpu`, `host` or `link`
-        count: how many of them the job waits for
-        spread: standard deviation of the time that they take, as a share of it
-        share: by how much the slowest is above the mean
-        step_time_s: seconds per optimizer step if they differ by this
-        slower: step time over that predicted, less 1
-        predicted: whether the prediction is made with this spread
-    """
-
-    part: str
-    count: int
-    spread: float
-    share: float
-    step_time_s: float
-    slower: float
-    predicted: bool
+    part: str  #: `gpu`, `host` or `link`
+    count: int  #: how many of them the job waits for
+    spread: float  #: standard deviation of the time that they take, as a share of it
+    share: float  #: by how much the slowest is above the mean
+    step_time_s: float  #: seconds per optimizer step if they differ by this
+    slower: float  #: step time over that predicted, less 1
+    predicted: bool  #: whether the prediction is made with this spread
 
 
 @dataclass(frozen=True)
 class Stragglers:
-    """What slow parts cost a job.
+    """What slow parts cost a job."""
 
-    Attributes:
-        model: name of the model
-        cluster: name of the cluster
-        gpus: GPUs of the job
-        layout: of the plan, in words
-        step_time_s: seconds per optimizer step without them
-        waiting_s: seconds of it that go into waiting for the slowest of GPUs that are all well
-        replicas_left_out: data-parallel replicas that go with a node that is left out; 0 where the job has no more
-        without: how much longer the training takes without these, as a share; null where it has no more
-        worth_leaving_out_below: speed of a node, as a share of the others', below which it costs more than they do
-        parts: the slow parts
-        variation: like parts that differ
-        assumptions: rate -> value, source and date
-    """
-
-    model: str
-    cluster: str
-    gpus: int
-    layout: str
-    step_time_s: float
-    waiting_s: float
-    replicas_left_out: int
-    without: float | None
+    model: str  #: name of the model
+    cluster: str  #: name of the cluster
+    gpus: int  #: GPUs of the job
+    layout: str  #: of the plan, in words
+    step_time_s: float  #: seconds per optimizer step without them
+    waiting_s: float  #: seconds of it that go into waiting for the slowest of GPUs that are all well
+    replicas_left_out: int  #: data-parallel replicas that go with a node that is left out; 0 where the job has no more
+    without: float | None  #: how much longer the training takes without these, as a share; null where it has no more
+    #: speed of a node, as a share of the others', below which it costs more than they do
     worth_leaving_out_below: float | None
-    parts: tuple[Straggler, ...]
-    variation: tuple[Variation, ...]
-    assumptions: dict[str, Rate]
+    parts: tuple[Straggler, ...]  #: the slow parts
+    variation: tuple[Variation, ...]  #: like parts that differ
+    assumptions: dict[str, Rate]  #: rate -> value, source and date
 
 
 class Slowed:

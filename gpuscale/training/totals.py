@@ -46,149 +46,83 @@ from gpuscale.version import RELEASED
 
 @dataclass(frozen=True)
 class Phase:
-    """One part of a training.
+    """One part of a training."""
 
-    Attributes:
-        name: what it is called
-        gpus: GPUs that it takes
-        global_batch_size: sequences per optimizer step
-        sequence: tokens per sequence
-        layout: its plan, in words
-        tokens: tokens that it trains on
-        steps: optimizer steps
-        step_time_s: seconds per step, as predicted
-        begins_s: seconds from the beginning of the training
-        begins: day on which it begins; null where the training has no date
-        pause_s: seconds that pass before it begins
-        wall_s: seconds, with failures and restarts
-        gpu_hours: GPU-hours of its steps, without failures and restarts
-        cost_usd: money for its GPUs and spare nodes over `pause_s` and `wall_s`; null without a price
-        energy_mwh: energy of the site over `wall_s`
-        effective_ratio: share of its time that trains
-        failures: failures to expect; null where they are not modelled
-        checkpoints: checkpoints that are written; null where failures are not modelled
-        evaluations: evaluations that are made
-    """
-
-    name: str
-    gpus: int
-    global_batch_size: int
-    sequence: int
-    layout: str
-    tokens: float
-    steps: int
-    step_time_s: float
-    begins_s: float
-    begins: str | None
-    pause_s: float
-    wall_s: float
-    gpu_hours: float
-    cost_usd: float | None
-    energy_mwh: float
-    effective_ratio: float
-    failures: float | None
-    checkpoints: int | None
-    evaluations: int
+    name: str  #: what it is called
+    gpus: int  #: GPUs that it takes
+    global_batch_size: int  #: sequences per optimizer step
+    sequence: int  #: tokens per sequence
+    layout: str  #: its plan, in words
+    tokens: float  #: tokens that it trains on
+    steps: int  #: optimizer steps
+    step_time_s: float  #: seconds per step, as predicted
+    begins_s: float  #: seconds from the beginning of the training
+    begins: str | None  #: day on which it begins; null where the training has no date
+    pause_s: float  #: seconds that pass before it begins
+    wall_s: float  #: seconds, with failures and restarts
+    gpu_hours: float  #: GPU-hours of its steps, without failures and restarts
+    cost_usd: float | None  #: money for its GPUs and spare nodes over `pause_s` and `wall_s`; null without a price
+    energy_mwh: float  #: energy of the site over `wall_s`
+    effective_ratio: float  #: share of its time that trains
+    failures: float | None  #: failures to expect; null where they are not modelled
+    checkpoints: int | None  #: checkpoints that are written; null where failures are not modelled
+    evaluations: int  #: evaluations that are made
 
 
 @dataclass(frozen=True)
 class GpuCount:
-    """The same training on one of several numbers of GPUs, by the best plan there.
+    """The same training on one of several numbers of GPUs, by the best plan there."""
 
-    Attributes:
-        gpus: GPUs of the job
-        cluster: name of the cluster
-        layout: of the plan, in words
-        global_batch_size: sequences per optimizer step
-        tokens: tokens of the training
-        step_time_s: seconds per step, as predicted
-        wall_s: seconds, with failures and restarts
-        gpu_hours: GPU-hours of the steps, without failures and restarts
-        cost_usd: money, as that of the whole answer; null without a price
-        energy_mwh: energy of the site
-        effective_ratio: share of `wall_s` in which steps are made that count
-    """
-
-    gpus: int
-    cluster: str
-    layout: str
-    global_batch_size: int
-    tokens: float
-    step_time_s: float
-    wall_s: float
-    gpu_hours: float
-    cost_usd: float | None
-    energy_mwh: float
-    effective_ratio: float
+    gpus: int  #: GPUs of the job
+    cluster: str  #: name of the cluster
+    layout: str  #: of the plan, in words
+    global_batch_size: int  #: sequences per optimizer step
+    tokens: float  #: tokens of the training
+    step_time_s: float  #: seconds per step, as predicted
+    wall_s: float  #: seconds, with failures and restarts
+    gpu_hours: float  #: GPU-hours of the steps, without failures and restarts
+    cost_usd: float | None  #: money, as that of the whole answer; null without a price
+    energy_mwh: float  #: energy of the site
+    effective_ratio: float  #: share of `wall_s` in which steps are made that count
 
 
 @dataclass(frozen=True)
 class TrainTime:
-    """What a whole training takes.
+    """What a whole training takes."""
 
-    Attributes:
-        model: name of the model
-        cluster: name of the cluster
-        gpus: GPUs of the job
-        tokens: tokens of the training
-        plan: the layout and its numbers, as in `gpuscale.plan/1`
-        steps: optimizer steps
-        wall_s: seconds from the first step to the last, with failures and restarts
-        wall_low_s: the lower end of its 80 % interval, by those of the step time and of the share that trains
-        wall_high_s: its upper end
-        gpu_hours: GPU-hours of the steps, without failures and restarts
-        billed_gpu_hours: GPU-hours that are paid for: of the job's GPUs and of its spare nodes, over `wall_s`
-        billed_by_use: use -> GPU-hours of `billed_gpu_hours`: `steps`, `failures` (with checkpoints and restarts),
-            `spares`, `pauses` (between phases)
-        cost_usd: money for `billed_gpu_hours`; null where no price is known
-        cost_by_term_usd: term -> what the same GPU-hours cost at published prices
-        energy_mwh: energy of the site over `wall_s` without pauses: GPUs of the job, hosts, network and cooling
-        energy: part (`gpus`, `hosts`, `network`, `cooling`) -> MWh
-        power_mw: power of the site while it trains [MW]
-        gpu_power_w: mean power of one GPU while it trains [W]
-        energy_cost_usd: what that energy costs
-        carbon_t: tonnes of carbon dioxide that it stands for
-        effective_ratio: share of `wall_s` in which steps are made that count
-        effective_ratio_low: its 10th percentile
-        effective_ratio_high: its 90th percentile
-        checkpoint_interval_s: seconds between checkpoints; null where failures are not modelled
-        spares: spare nodes that the share of the time that trains counts on; their power is not counted
-        phases: the parts of the training
-        over_gpus: the same on each number of GPUs that was asked for, fewest first; empty where it was one
-        assumptions: rate -> value, source and date of what the answer takes from elsewhere
-        notes: what a reader should know: rates that are old, prices that are not published
-        job: options that make the same job again, as in `gpuscale.plan/1`
-    """
-
-    model: str
-    cluster: str
-    gpus: int
-    tokens: float
-    plan: PlanRow
-    steps: int
-    wall_s: float
-    wall_low_s: float
-    wall_high_s: float
-    gpu_hours: float
-    billed_gpu_hours: float
+    model: str  #: name of the model
+    cluster: str  #: name of the cluster
+    gpus: int  #: GPUs of the job
+    tokens: float  #: tokens of the training
+    plan: PlanRow  #: the layout and its numbers, as in `gpuscale.plan/1`
+    steps: int  #: optimizer steps
+    wall_s: float  #: seconds from the first step to the last, with failures and restarts
+    wall_low_s: float  #: the lower end of its 80 % interval, by those of the step time and of the share that trains
+    wall_high_s: float  #: its upper end
+    gpu_hours: float  #: GPU-hours of the steps, without failures and restarts
+    billed_gpu_hours: float  #: GPU-hours that are paid for: of the job's GPUs and of its spare nodes, over `wall_s`
+    #: use -> GPU-hours of `billed_gpu_hours`: `steps`, `failures` (with checkpoints and restarts), `spares`, `pauses`
+    #: (between phases)
     billed_by_use: Mapping[str, float]
-    cost_usd: float | None
-    cost_by_term_usd: Mapping[str, float]
-    energy_mwh: float
-    energy: Mapping[str, float]
-    power_mw: float
-    gpu_power_w: float
-    energy_cost_usd: float
-    carbon_t: float
-    effective_ratio: float
-    effective_ratio_low: float
-    effective_ratio_high: float
-    checkpoint_interval_s: float | None
-    spares: int
-    phases: tuple[Phase, ...]
+    cost_usd: float | None  #: money for `billed_gpu_hours`; null where no price is known
+    cost_by_term_usd: Mapping[str, float]  #: term -> what the same GPU-hours cost at published prices
+    energy_mwh: float  #: energy of the site over `wall_s` without pauses: GPUs of the job, hosts, network and cooling
+    energy: Mapping[str, float]  #: part (`gpus`, `hosts`, `network`, `cooling`) -> MWh
+    power_mw: float  #: power of the site while it trains [MW]
+    gpu_power_w: float  #: mean power of one GPU while it trains [W]
+    energy_cost_usd: float  #: what that energy costs
+    carbon_t: float  #: tonnes of carbon dioxide that it stands for
+    effective_ratio: float  #: share of `wall_s` in which steps are made that count
+    effective_ratio_low: float  #: its 10th percentile
+    effective_ratio_high: float  #: its 90th percentile
+    checkpoint_interval_s: float | None  #: seconds between checkpoints; null where failures are not modelled
+    spares: int  #: spare nodes that the share of the time that trains counts on; their power is not counted
+    phases: tuple[Phase, ...]  #: the parts of the training
+    #: the same on each number of GPUs that was asked for, fewest first; empty where it was one
     over_gpus: tuple[GpuCount, ...]
-    assumptions: Mapping[str, Rate]
-    notes: tuple[str, ...] = ()
+    assumptions: Mapping[str, Rate]  #: rate -> value, source and date of what the answer takes from elsewhere
+    notes: tuple[str, ...] = ()  #: what a reader should know: rates that are old, prices that are not published
+    #: options that make the same job again, as in `gpuscale.plan/1`
     job: Mapping[str, str | int | float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -197,27 +131,16 @@ class TrainTime:
 
 
 class Stretch(NamedTuple):
-    """A part of a training before it is counted.
+    """A part of a training before it is counted."""
 
-    Attributes:
-        name: what it is called.
-        subject: the plan that it is trained by.
-        tokens: how long it is; or None, where `days` says it.
-        days: how long it is [days].
-        pause_s: what passes before it begins [s].
-        data_stall: what steps wait for data, as a share of the step.
-        evaluation_s: time of one evaluation [s].
-        evaluation_every: steps from one to the next; 0 for none.
-    """
-
-    name: str
-    subject: Subject
-    tokens: float | None
-    days: float | None = None
-    pause_s: float = 0.0
-    data_stall: float = 0.0
-    evaluation_s: float = 0.0
-    evaluation_every: int = 0
+    name: str  #: what it is called.
+    subject: Subject  #: the plan that it is trained by.
+    tokens: float | None  #: how long it is; or None, where `days` says it.
+    days: float | None = None  #: how long it is [days].
+    pause_s: float = 0.0  #: what passes before it begins [s].
+    data_stall: float = 0.0  #: what steps wait for data, as a share of the step.
+    evaluation_s: float = 0.0  #: time of one evaluation [s].
+    evaluation_every: int = 0  #: steps from one to the next; 0 for none.
 
 
 @public

@@ -50,20 +50,15 @@ element and a fixed time [s]. Fitted along, no part of the presets: the step-tim
 
 
 class Kernels(NamedTuple):
-    """Measured kernels of one GPU, kind, precision and benchmark as arrays; `columns` depend on the kind.
+    """Measured kernels of one GPU, kind, precision and benchmark as arrays; `columns` depend on the kind."""
 
-    Attributes:
-        gpu: name of the preset.
-        members: index of each kernel among the rows of the file.
-    """
-
-    gpu: str
+    gpu: str  #: name of the preset.
     kind: str
     precision: str
     benchmark: str
     columns: Mapping[str, FloatArray]
     measured_s: FloatArray
-    members: tuple[int, ...]
+    members: tuple[int, ...]  #: index of each kernel among the rows of the file.
 
 
 def group_kernels(rows: Sequence[Row]) -> tuple[list[Kernels], dict[int, str]]:

@@ -36,21 +36,14 @@ MAX_SHARED = 50_000
 
 
 class Column(NamedTuple):
-    """What a column holds.
+    """What a column holds."""
 
-    Attributes:
-        meaning: in a sentence.
-        kind: `text`, `whole` (0 or more), `number` (above 0), or the words that it takes.
-        default: what an empty cell means, where that is not simply unknown.
-        most: the largest whole number: ten times what was ever trained, or more.
-        required: a header without it is not one of this kind of file.
-    """
-
-    meaning: str
+    meaning: str  #: in a sentence.
+    #: `text`, `whole` (0 or more), `number` (above 0), or the words that it takes.
     kind: str | tuple[str, ...] = "text"
-    default: str = ""
-    most: int = 10**15
-    required: bool = False
+    default: str = ""  #: what an empty cell means, where that is not simply unknown.
+    most: int = 10**15  #: the largest whole number: ten times what was ever trained, or more.
+    required: bool = False  #: a header without it is not one of this kind of file.
 
 
 SWITCH = ("on", "off")
@@ -215,15 +208,10 @@ class Cells(Mapping[str, str]):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a measurement file.
+    """One row of a measurement file."""
 
-    Attributes:
-        cells: column -> text, stripped; missing columns read as empty.
-        place: file and line, for messages.
-    """
-
-    cells: Mapping[str, str]
-    place: str
+    cells: Mapping[str, str]  #: column -> text, stripped; missing columns read as empty.
+    place: str  #: file and line, for messages.
 
     def raw(self, name: str) -> str:
         """The cell as it stands, empty when absent."""

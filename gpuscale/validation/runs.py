@@ -51,17 +51,13 @@ def framework_name(row: Row, library: Library) -> str:
 
 
 class Run(NamedTuple):
-    """A run ready to be evaluated.
-
-    Attributes:
-        options: what the row says, as options of a job and of a layout, of which `estimate` answers the same.
-        assumed: what the row does not state and was taken by default.
-    """
+    """A run ready to be evaluated."""
 
     job: JobSpec
     layout: Candidates
+    #: what the row says, as options of a job and of a layout, of which `estimate` answers the same.
     options: dict[str, Any]
-    assumed: tuple[str, ...]
+    assumed: tuple[str, ...]  #: what the row does not state and was taken by default.
 
 
 USABLE_MEMORY = 0.95
@@ -279,25 +275,17 @@ def _recompute(row: Row) -> str:
 
 
 class Prediction(NamedTuple):
-    """What the model says of one run.
+    """What the model says of one run."""
 
-    Attributes:
-        run: job, layout and what had to be assumed.
-        mem_basis: which of `gpuscale.memory.model.BASES` the row counts; where it is not stated, what the framework's
-            log calls memory.
-        memory_gib: memory as that counts it.
-        device_gib: all of the device's use at the fullest stage.
-        fits: whether a step finds the memory it needs.
-        seconds: component -> seconds, in the order of `COMPONENTS`.
-    """
-
-    run: Run
+    run: Run  #: job, layout and what had to be assumed.
     step_s: float
+    #: which of `gpuscale.memory.model.BASES` the row counts; where it is not stated, what the framework's log calls
+    #: memory.
     mem_basis: str
-    memory_gib: float
-    device_gib: float
-    fits: bool
-    seconds: tuple[float, ...]
+    memory_gib: float  #: memory as that counts it.
+    device_gib: float  #: all of the device's use at the fullest stage.
+    fits: bool  #: whether a step finds the memory it needs.
+    seconds: tuple[float, ...]  #: component -> seconds, in the order of `COMPONENTS`.
 
     @property
     def features(self) -> Features:

@@ -48,62 +48,36 @@ LEAST_OF_SWEEP = 3
 
 @dataclass(frozen=True, slots=True)
 class RunScore:
-    """One run as `gpuscale validate` answers it; errors are (predicted - measured) / measured.
+    """One run as `gpuscale validate` answers it; errors are (predicted - measured) / measured."""
 
-    Attributes:
-        id: name of the row.
-        status: `ok`; `ok-defaults`, when `reason` names what was assumed; `unsupported`, when it says why.
-        reason: what was assumed, or why there is no prediction; file and line where a cell is at fault.
-        measured_step_s: measured seconds per step [s].
-        predicted_step_s: predicted seconds per step [s].
-        step_error: error of the step time.
-        measured_mem_gib: measured memory of a GPU [GiB].
-        predicted_mem_gib: predicted memory, as the row's `mem_basis` counts it [GiB].
-        mem_error: error of the memory.
-        predicted_fits: whether the step finds the memory it needs.
-        step_s_low: lower end of the 80 % interval [s].
-        step_s_high: upper end of the 80 % interval [s].
-        predicted_device_gib: all of the device's use at the fullest stage: `memory_gib` of the estimate [GiB].
-        mem_basis: what the measured memory counts: `logged_memory_gib` of the estimate has it under this name.
-        command: arguments of the call of gpuscale that gives the same step time and memory.
-    """
-
-    id: str
-    status: str
-    reason: str
-    measured_step_s: float | None = None
-    predicted_step_s: float | None = None
-    step_error: float | None = None
-    measured_mem_gib: float | None = None
-    predicted_mem_gib: float | None = None
-    mem_error: float | None = None
-    predicted_fits: bool | None = None
-    step_s_low: float | None = None
-    step_s_high: float | None = None
+    id: str  #: name of the row.
+    status: str  #: `ok`; `ok-defaults`, when `reason` names what was assumed; `unsupported`, when it says why.
+    reason: str  #: what was assumed, or why there is no prediction; file and line where a cell is at fault.
+    measured_step_s: float | None = None  #: measured seconds per step [s].
+    predicted_step_s: float | None = None  #: predicted seconds per step [s].
+    step_error: float | None = None  #: error of the step time.
+    measured_mem_gib: float | None = None  #: measured memory of a GPU [GiB].
+    predicted_mem_gib: float | None = None  #: predicted memory, as the row's `mem_basis` counts it [GiB].
+    mem_error: float | None = None  #: error of the memory.
+    predicted_fits: bool | None = None  #: whether the step finds the memory it needs.
+    step_s_low: float | None = None  #: lower end of the 80 % interval [s].
+    step_s_high: float | None = None  #: upper end of the 80 % interval [s].
+    #: all of the device's use at the fullest stage: `memory_gib` of the estimate [GiB].
     predicted_device_gib: float | None = None
-    mem_basis: str = ""
-    command: tuple[str, ...] = ()
+    mem_basis: str = ""  #: what the measured memory counts: `logged_memory_gib` of the estimate has it under this name.
+    command: tuple[str, ...] = ()  #: arguments of the call of gpuscale that gives the same step time and memory.
 
 
 @dataclass(frozen=True, slots=True)
 class TimeScore:
-    """One kernel or collective as `gpuscale validate` answers it; the error is (predicted - measured) / measured.
+    """One kernel or collective as `gpuscale validate` answers it; the error is (predicted - measured) / measured."""
 
-    Attributes:
-        id: name of the row.
-        status: `ok`, or `unsupported` when `reason` says why there is no prediction.
-        reason: why there is no prediction.
-        measured_time_s: measured seconds of the kernel or collective [s].
-        predicted_time_s: predicted seconds [s].
-        time_error: error of the time.
-    """
-
-    id: str
-    status: str
-    reason: str
-    measured_time_s: float | None = None
-    predicted_time_s: float | None = None
-    time_error: float | None = None
+    id: str  #: name of the row.
+    status: str  #: `ok`, or `unsupported` when `reason` says why there is no prediction.
+    reason: str  #: why there is no prediction.
+    measured_time_s: float | None = None  #: measured seconds of the kernel or collective [s].
+    predicted_time_s: float | None = None  #: predicted seconds [s].
+    time_error: float | None = None  #: error of the time.
 
 
 Score = RunScore | TimeScore
@@ -117,21 +91,14 @@ def _unspelled(_: Mapping[str, Any]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Validation:
-    """What `validate` found.
+    """What `validate` found."""
 
-    Attributes:
-        path: the file.
-        kind: `runs`, `oom`, `kernels` or `collectives`.
-        rows: in the order of the file.
-        comparable: of each row, whether it is one that a model can be held to; all kernels and collectives are.
-        summary: figures over the rows, as docs/validation.md describes them.
-    """
-
-    path: Path
-    kind: str
-    rows: tuple[Score, ...]
+    path: Path  #: the file.
+    kind: str  #: `runs`, `oom`, `kernels` or `collectives`.
+    rows: tuple[Score, ...]  #: in the order of the file.
+    #: of each row, whether it is one that a model can be held to; all kernels and collectives are.
     comparable: tuple[bool, ...]
-    summary: dict[str, Any]
+    summary: dict[str, Any]  #: figures over the rows, as docs/validation.md describes them.
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of the JSON answer."""
@@ -376,24 +343,15 @@ def alternatives(row: Row) -> tuple[str, ...]:
 
 
 class Choice(NamedTuple):
-    """The layout predicted to be the fastest of a sweep: measured runs that differ in their layout alone.
+    """The layout predicted to be the fastest of a sweep: measured runs that differ in their layout alone."""
 
-    Attributes:
-        family, where: of the runs; `one node` or `several nodes`.
-        layouts: of the sweep.
-        loss: its measured time over the fastest measured.
-        first: its measured over its predicted time.
-        usual: the median of that over the sweep.
-        inside: whether its measured time lies inside its interval.
-    """
-
-    family: str
-    where: str
-    layouts: int
-    loss: float
-    first: float
-    usual: float
-    inside: bool
+    family: str  #: of the runs; `one node` or `several nodes`.
+    where: str  #: of the runs; `one node` or `several nodes`.
+    layouts: int  #: of the sweep.
+    loss: float  #: its measured time over the fastest measured.
+    first: float  #: its measured over its predicted time.
+    usual: float  #: the median of that over the sweep.
+    inside: bool  #: whether its measured time lies inside its interval.
 
 
 def first_choices(scored: Scored) -> list[Choice]:

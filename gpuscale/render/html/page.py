@@ -26,42 +26,27 @@ Cell = str | tuple[str, float]
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose first column names the rows.
+    """A table whose first column names the rows."""
 
-    Attributes:
-        caption: what it shows.
-        header: names of the columns.
-        rows: the cells, as many as the header has.
-        sortable: a click on a column sorts by it; where the first is of numbers, the rows come in its order.
-        folded: only its caption shows until it is opened.
-    """
-
-    caption: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    caption: str  #: what it shows.
+    header: Sequence[str]  #: names of the columns.
+    rows: Sequence[Sequence[Cell]]  #: the cells, as many as the header has.
+    #: a click on a column sorts by it; where the first is of numbers, the rows come in its order.
     sortable: bool = False
-    folded: bool = False
+    folded: bool = False  #: only its caption shows until it is opened.
 
 
 class Chart(NamedTuple):
-    """A chart, and what stands for it where it cannot be seen.
+    """A chart, and what stands for it where it cannot be seen."""
 
-    Attributes:
-        title: what it shows.
-        summary: what is to be seen in it, in a sentence.
-        data, layout: traces and layout of plotly; `var(--c1)` is a colour of the page.
-        height: of the drawing [px].
-        numbers: what is drawn, as a table.
-        legend: name, colour (from 0) and kind of each trace: `fill`, `idle`, `again` (a colour's second use), `line`,
-            `dashed`, `circle` or `diamond`.
-    """
-
-    title: str
-    summary: str
-    data: list[dict[str, Any]]
-    layout: dict[str, Any]
-    height: int
-    numbers: Table
+    title: str  #: what it shows.
+    summary: str  #: what is to be seen in it, in a sentence.
+    data: list[dict[str, Any]]  #: traces and layout of plotly; `var(--c1)` is a colour of the page.
+    layout: dict[str, Any]  #: traces and layout of plotly; `var(--c1)` is a colour of the page.
+    height: int  #: of the drawing [px].
+    numbers: Table  #: what is drawn, as a table.
+    #: name, colour (from 0) and kind of each trace: `fill`, `idle`, `again` (a colour's second use), `line`, `dashed`,
+    #: `circle` or `diamond`.
     legend: Sequence[tuple[str, int, str]] = ()
 
 
@@ -78,19 +63,12 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """A page.
+    """A page."""
 
-    Attributes:
-        title: what it is about.
-        verdict: the answer in a sentence.
-        tiles: the numbers that matter most: name, number, and what to know of it.
-        sections: what else it shows.
-    """
-
-    title: str
-    verdict: str
-    tiles: Sequence[tuple[str, str, str]] = ()
-    sections: Sequence[Section] = field(default_factory=list)
+    title: str  #: what it is about.
+    verdict: str  #: the answer in a sentence.
+    tiles: Sequence[tuple[str, str, str]] = ()  #: the numbers that matter most: name, number, and what to know of it.
+    sections: Sequence[Section] = field(default_factory=list)  #: what else it shows.
 
 
 def plotting_library() -> str:
