@@ -167,8 +167,8 @@ class Choice:
 class Condition:
     """Something that may be other than predicted."""
 
-    name: str  #: what a factor multiplies.
-    meaning: str  #: what a factor multiplies.
+    name: str  #: of a factor, as `calibrate` names it.
+    meaning: str  #: what the factor multiplies.
     worst: float  #: the factor that one in ten cases exceeds.
     source: str  #: where that comes from.
 
@@ -178,9 +178,9 @@ class RobustPlan:
     """What may become of a plan."""
 
     rank: int  #: of the plan.
-    p10_s: float  #: step times that 10, 50 and 90 % of the cases stay within.
-    median_s: float  #: step times that 10, 50 and 90 % of the cases stay within.
-    p90_s: float  #: step times that 10, 50 and 90 % of the cases stay within.
+    p10_s: float  #: step time that 10 % of the cases stay within [s].
+    median_s: float  #: that half of the cases stay within [s].
+    p90_s: float  #: that 90 % of the cases stay within [s].
     fits: float  #: chance that it fits, as far as predicted memory is off.
     losses: Mapping[str, float]  #: condition -> step time at its `worst` over that predicted, minus 1.
     most_hurt_by: str  #: the condition by which it loses most beyond what every plan shown loses.

@@ -84,8 +84,8 @@ UNLIKE_NODES = "nodes of unlike GPUs"
 class Evidence(NamedTuple):
     """What published runs say of a prediction."""
 
-    low: float  #: interval for measured / predicted step time.
-    high: float  #: interval for measured / predicted step time.
+    low: float  #: lower end of the interval of measured / predicted step time.
+    high: float  #: its upper end.
     similar: int  #: runs within `SIMILAR`.
     nearest: str  #: id of the nearest run.
     unmeasured: tuple[str, ...]  #: what this prediction has and no run has.
@@ -221,9 +221,9 @@ class Features(NamedTuple):
     vendor: str  #: of the GPU.
     network: str  #: fabric of the outermost level in use; `none` inside one box or rack.
     log_size: float  #: log10 of 12 x hidden^2 x layers, the parameters of a plain dense model of this width and depth.
-    log_gpus: float  #: log10 of the GPUs, of the model chunks per pipeline rank, of the sequence.
-    log_vpp: float  #: log10 of the GPUs, of the model chunks per pipeline rank, of the sequence.
-    log_sequence: float  #: log10 of the GPUs, of the model chunks per pipeline rank, of the sequence.
+    log_gpus: float  #: log10 of the GPUs.
+    log_vpp: float  #: log10 of the model chunks per pipeline rank.
+    log_sequence: float  #: log10 of the sequence.
     launch: float  #: shares of the predicted step.
     communication: float  #: shares of the predicted step.
     bubble: float  #: shares of the predicted step.

@@ -24,8 +24,8 @@ class Compared:
     measured_time_s: float  #: the median where a size was measured again [s].
     predicted_time_s: float  #: of that group alone [s].
     ratio: float  #: predicted over measured.
-    time_low_s: float  #: the 80 % interval of the prediction [s].
-    time_high_s: float  #: the 80 % interval of the prediction [s].
+    time_low_s: float  #: lower end of the 80 % interval of the prediction [s].
+    time_high_s: float  #: its upper end [s].
     algorithm: str  #: and protocol that the model chooses.
 
 

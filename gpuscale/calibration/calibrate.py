@@ -110,8 +110,8 @@ class Calibration:
     fits: tuple[Fit, ...]  #: one per level, operation and group, with the errors at all sizes measured.
     #: the same fitted on every other size, with the errors at the rest; empty unless asked for.
     held_out: tuple[Fit, ...]
-    logs: int  #: files and rows of results used.
-    rows: int  #: files and rows of results used.
+    logs: int  #: files used.
+    rows: int  #: rows of results used.
     notes: tuple[str, ...]  #: what a reader should know: rows left out, numbers taken for granted.
     left_out: tuple[str, ...] = ()  #: logs of which nothing could be used, with the reason.
 

@@ -28,8 +28,8 @@ class FactorValue(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     value: Annotated[float, Field(ge=0.1, le=10)]  #: what the site has over what is predicted.
-    low: Annotated[float, Field(gt=0, le=10)]  #: ends of the interval.
-    high: Annotated[float, Field(ge=0.1, le=100)]  #: ends of the interval.
+    low: Annotated[float, Field(gt=0, le=10)]  #: lower end of the interval.
+    high: Annotated[float, Field(ge=0.1, le=100)]  #: its upper end.
 
 
 Log = Annotated[float, Field(ge=-20, le=20, allow_inf_nan=False)]

@@ -109,7 +109,7 @@ class Sample(NamedTuple):
     bytes: int  #: as the benchmark prints it.
     #: out of place; in place where the log has no other, or where out of place took `HICCUP` times that [us].
     time_us: float
-    algbw: float  #: as printed [GB/s]; 0 where the log does not say.
+    algbw: float  #: as printed [GB/s].
     busbw: float  #: as printed [GB/s]; 0 where the log does not say.
 
 

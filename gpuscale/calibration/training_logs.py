@@ -189,15 +189,12 @@ class Iteration:
     tokens_per_s_per_gpu: float | None = None  #: throughput of one GPU.
     batch: float | None = None  #: sequences of a step.
     sequence: float | None = None  #: tokens of a sequence.
-    #: memory as torch's allocator gives it out, as it holds it, and as the driver counts it [bytes].
-    allocated_bytes: float | None = None
-    #: memory as torch's allocator gives it out, as it holds it, and as the driver counts it [bytes].
-    reserved_bytes: float | None = None
-    #: memory as torch's allocator gives it out, as it holds it, and as the driver counts it [bytes].
-    device_bytes: float | None = None
+    allocated_bytes: float | None = None  #: memory as torch's allocator gives it out [bytes].
+    reserved_bytes: float | None = None  #: memory as torch's allocator holds it [bytes].
+    device_bytes: float | None = None  #: memory as the driver counts it [bytes].
     skipped: float = 0.0  #: of the iterations since the last line, those that did not update the weights.
-    moment_s: float | None = None  #: the line's time stamp, and whether it has fractions of a second [s].
-    fine: bool = False  #: the line's time stamp, and whether it has fractions of a second [s].
+    moment_s: float | None = None  #: the line's time stamp [s].
+    fine: bool = False  #: whether the time stamp has fractions of a second.
     timers_s: dict[str, float] = field(default_factory=dict)  #: the framework's own timers [s].
     _samples_per_s: float | None = None
 

@@ -78,12 +78,9 @@ class Draft:
     """A cluster file under construction, what the user says beside the files, and the clusters to borrow from."""
 
     gpu: GpuSpec  #: the GPU of the cluster.
-    #: network cards of a node that serve its GPUs, their rate, and nodes of the network, where the user says so.
-    nics: int | None
-    #: network cards of a node that serve its GPUs, their rate, and nodes of the network, where the user says so.
-    nic_gbit_per_s: float | None
-    #: network cards of a node that serve its GPUs, their rate, and nodes of the network, where the user says so.
-    nodes: int | None
+    nics: int | None  #: network cards of a node that serve its GPUs, where the user says so.
+    nic_gbit_per_s: float | None  #: their rate, where the user says so.
+    nodes: int | None  #: nodes of the network, where the user says so.
     like: ClusterSpec  #: says what the files leave open: the user's base, else the preset that is most alike.
     chosen: bool  #: `like` is the user's base.
     lender: ClusterSpec | None  #: preset to borrow the network's numbers from, where `like` has none of its kind.

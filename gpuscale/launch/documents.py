@@ -27,8 +27,8 @@ class Leaf(NamedTuple):
 
     path: Path_  #: its keys, from the outermost; of an element of a list its number.
     value: Any  #: what it is.
-    start: int  #: where the value stands in the text; -1 for values of several lines.
-    end: int  #: where the value stands in the text; -1 for values of several lines.
+    start: int  #: where the value begins in the text; -1 for values of several lines.
+    end: int  #: where it ends.
     key: int  #: where its key stands, or the value where it has none.
 
 

@@ -43,12 +43,12 @@ class BenchResult:
     candidates_per_s: float
     #: from the start of the process until everything was imported; None where that is not known.
     startup_s: float | None
-    first_s: float  #: one plan, without start-up, in the first and in the fastest run.
-    best_s: float  #: one plan, without start-up, in the first and in the fastest run.
+    first_s: float  #: one plan, without start-up, in the first run.
+    best_s: float  #: in the fastest run.
     stages: tuple[StageTime, ...]  #: where it goes.
     peak_mib: float | None  #: most memory that the process has had; None where the system does not say.
-    python: str  #: their versions.
-    numpy: str  #: their versions.
+    python: str  #: its version.
+    numpy: str  #: its version.
     machine: str  #: architecture and system.
 
 

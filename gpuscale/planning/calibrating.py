@@ -64,8 +64,8 @@ class RunBeside:
     file: str  #: the log.
     measured_step_time_s: float  #: median seconds per step [s].
     predicted_step_time_s: float  #: predicted seconds per step [s].
-    step_time_low_s: float  #: 80 % interval of the prediction [s].
-    step_time_high_s: float  #: 80 % interval of the prediction [s].
+    step_time_low_s: float  #: lower end of the 80 % interval of the prediction [s].
+    step_time_high_s: float  #: its upper end [s].
     error: float  #: (predicted - measured) / measured.
     measured_memory_gib: float | None  #: most memory of a GPU; None where the log does not say [GiB].
     predicted_memory_gib: float | None  #: the same predicted, as the log counts it [GiB].

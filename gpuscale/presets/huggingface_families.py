@@ -21,14 +21,14 @@ class Family:
     title: str  #: family name shown to the user.
     defaults: Mapping[str, Any] = field(default_factory=dict)  #: class defaults of keys that a config may omit.
     gated: bool = True  #: the MLP has two input projections.
-    qkv_bias: Setting = False  #: biases of the projections.
-    output_bias: Setting = False  #: biases of the projections.
-    mlp_bias: Setting = False  #: biases of the projections.
-    head_bias: Setting = False  #: biases of the projections.
+    qkv_bias: Setting = False  #: biases of queries, keys and values.
+    output_bias: Setting = False  #: of the output projection.
+    mlp_bias: Setting = False  #: of the MLP.
+    head_bias: Setting = False  #: of the LM head.
     qk_norm: str = "none"  #: `none`, `head` or `full`; with `qk_norm_key`, only where that key is true.
     qk_norm_key: str | None = None
-    norms: int = 2  #: norms of width hidden per layer, and whether they have a bias.
-    norm_bias: bool = False  #: norms of width hidden per layer, and whether they have a bias.
+    norms: int = 2  #: norms of width hidden per layer.
+    norm_bias: bool = False  #: whether they have a bias.
     parallel: bool = False  #: attention and MLP read the same hidden state.
     #: which layers have a window: `none`, `all` (where sliding_window is set), `upper` (Qwen: layers from
     #: max_window_layers on, if use_sliding_window), `chunks` (Llama 4), or `pattern` (all but every n-th).

@@ -70,10 +70,10 @@ class Framework(NamedTuple):
     cited: Mapping[str, Cite]  #: code of a rule -> where this framework states it.
     tensor_parallel: bool = True  #: whether it has the axis.
     sequence_parallel: str = "optional"  #: whether tensor parallelism comes with it `always`, `optional`ly or `never`.
-    pipelines: bool = True  #: whether it has the axis.
-    interleaving: bool = True  #: whether it has the axis.
-    context_parallel: bool = True  #: whether it has the axis.
-    expert_parallel: bool = True  #: whether it has the axis.
+    pipelines: bool = True  #: whether it has PP.
+    interleaving: bool = True  #: whether it has VPP.
+    context_parallel: bool = True  #: whether it has CP.
+    expert_parallel: bool = True  #: whether it has EP.
     #: which of `moe`, `gqa`, `latent` (attention) and `state_space` its models may have.
     layers: frozenset[str] = frozenset({"moe", "gqa", "latent", "state_space"})
     schedules: frozenset[int] = frozenset(SCHEDULES.values())  #: codes of `SCHEDULES`.

@@ -23,8 +23,8 @@ class LossLaw(NamedTuple):
     b: float  #: what too few tokens add.
     alpha: float  #: what too few parameters add.
     beta: float  #: what too few tokens add.
-    parameters: tuple[float, float]  #: ranges of the runs that it was fitted to.
-    tokens: tuple[float, float]  #: ranges of the runs that it was fitted to.
+    parameters: tuple[float, float]  #: range of the parameters that it was fitted to.
+    tokens: tuple[float, float]  #: range of the tokens.
 
     def loss(self, parameters: float, tokens: float) -> float:
         """Loss after training `parameters` on `tokens` [nats per token]."""

@@ -25,8 +25,8 @@ LEAST_PARAMETERS, MOST_PARAMETERS = 7e7, 2e13
 class Shape(NamedTuple):
     """A dense model."""
 
-    layers: int  #: depth and width.
-    hidden: int  #: depth and width.
+    layers: int  #: depth.
+    hidden: int  #: width.
     parameters: int  #: all, embeddings included.
     stated: str  #: the model in a line, as `--model` and `gpuscale.load_model` take it.
 

@@ -197,8 +197,8 @@ class _Fitting(NamedTuple):
     where: IndexArray  #: index of each in the flattened grid, shape (N,), as all others.
     family: IndexArray  #: number of its family.
     least: FloatArray  #: lower bound of its score.
-    memory_bytes: FloatArray  #: at the fullest stage, and what is offloaded, per host.
-    host_bytes: FloatArray  #: at the fullest stage, and what is offloaded, per host.
+    memory_bytes: FloatArray  #: at the fullest stage [bytes].
+    host_bytes: FloatArray  #: what is offloaded, per host [bytes].
     retries: FloatArray  #: how often in a microbatch the allocator starts anew.
 
 

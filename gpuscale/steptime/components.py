@@ -67,8 +67,8 @@ Breakdown = dict[str, FloatArray]
 class Segment(NamedTuple):
     """A piece of a layer with its forward and its backward pass."""
 
-    forward: Breakdown  #: breakdowns of its passes, each component of shape (N,).
-    backward: Breakdown  #: breakdowns of its passes, each component of shape (N,).
+    forward: Breakdown  #: breakdown of the forward pass, each component of shape (N,).
+    backward: Breakdown  #: of the backward pass.
     #: kernels launched in the forward pass; the backward pass launches twice as many.
     kernels: npt.NDArray[Any] | float
     #: collectives issued in the forward pass; the backward pass issues as many.

@@ -99,9 +99,9 @@ class LayerTime(NamedTuple):
     forward: Breakdown  #: forward pass.
     backward: Breakdown  #: backward pass, with the forward pass of selectively recomputed modules.
     recompute: Breakdown  #: what full recomputation adds: the forward pass once more.
-    forward_s: FloatArray  #: their sums [s].
-    backward_s: FloatArray  #: their sums [s].
-    recompute_s: FloatArray  #: their sums [s].
+    forward_s: FloatArray  #: sum of the forward pass [s].
+    backward_s: FloatArray  #: of the backward pass [s].
+    recompute_s: FloatArray  #: of the recomputation [s].
 
 
 def layer_times(

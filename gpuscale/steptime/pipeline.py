@@ -323,12 +323,12 @@ class Durations(NamedTuple):
 class Timeline(NamedTuple):
     """Slots of a step, those of a rank one after the other; each of shape (slots,)."""
 
-    rank: IntArray  #: what runs where; `kind` is FORWARD, BACKWARD or WEIGHT.
-    kind: IntArray  #: what runs where; `kind` is FORWARD, BACKWARD or WEIGHT.
-    chunk: IntArray  #: what runs where; `kind` is FORWARD, BACKWARD or WEIGHT.
-    microbatch: IntArray  #: what runs where; `kind` is FORWARD, BACKWARD or WEIGHT.
-    start_s: FloatArray  #: when, from the first slot of the step on.
-    end_s: FloatArray  #: when, from the first slot of the step on.
+    rank: IntArray  #: where it runs.
+    kind: IntArray  #: FORWARD, BACKWARD or WEIGHT.
+    chunk: IntArray  #: which chunk of the model.
+    microbatch: IntArray  #: of which microbatch.
+    start_s: FloatArray  #: when it begins, from the first slot of the step on [s].
+    end_s: FloatArray  #: when it ends [s].
     sending_s: FloatArray  #: for how long the rank then waits for what it sends.
 
     def by_rank(self, values: FloatArray, ranks: int) -> FloatArray:

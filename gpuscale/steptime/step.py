@@ -238,7 +238,7 @@ class ChunkPasses(NamedTuple):
     """One microbatch on each chunk of each rank of one candidate, as `gpuscale.steptime.pipeline.Pipeline` has them."""
 
     forward: Breakdown  #: by component, each of shape (chunks, ranks); recomputation is part of the backward pass.
-    backward: Breakdown  #: by component, each of shape (chunks, ranks); recomputation is part of the backward pass.
+    backward: Breakdown  #: its backward pass, with recomputation.
     weight_s: FloatArray  #: weight gradients in the backward pass, shape (chunks, ranks) [s].
 
 

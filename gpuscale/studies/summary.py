@@ -29,11 +29,11 @@ class Unanswered:
 class Heat:
     """Values over two columns."""
 
-    row: str  #: names of the columns.
-    column: str  #: names of the columns.
-    value: str  #: names of the columns.
-    rows: tuple[Any, ...]  #: values of the axes, in order.
-    columns: tuple[Any, ...]  #: values of the axes, in order.
+    row: str  #: name of the column down the side.
+    column: str  #: name of the column across.
+    value: str  #: name of the column in the cells.
+    rows: tuple[Any, ...]  #: values down the side, in order.
+    columns: tuple[Any, ...]  #: values across, in order.
     #: those of the best row of each pair, one tuple per row; None where there is none.
     values: tuple[tuple[float | None, ...], ...]
 
@@ -41,8 +41,8 @@ class Heat:
 class Frontier(NamedTuple):
     """Rows than which none is better by both of two columns."""
 
-    across: Goal  #: the columns.
-    up: Goal  #: the columns.
+    across: Goal  #: column along x.
+    up: Goal  #: column along y.
     #: values of both of all rows, those on the frontier first and only there; at most `MAX_POINTS` behind it.
     points: tuple[tuple[float, float], ...]
     size: int  #: how many are on the frontier.
@@ -59,8 +59,8 @@ class Summary:
     matched: int  #: rows that meet the condition.
     #: how many of them are asked for, of which `rows` may be the first; with an answer if nothing else is said.
     of: int
-    questions: int  #: questions among them, and those with an answer.
-    answered: int  #: questions among them, and those with an answer.
+    questions: int  #: how many there are.
+    answered: int  #: those with an answer.
     goal: Goal | None  #: what rows are best by; None where no row has a number.
     best: Row | None  #: the best row by it.
     varying: tuple[str, ...]  #: columns of questions with several values.

@@ -57,8 +57,8 @@ class Conditions:
 
     mtbf_s: float  #: mean time between its failures, while it runs or starts.
     takes_a_node: float  #: share of failures that takes a node away for `repair_s`.
-    detection_s: float  #: from a failure until it is noticed, and from there until the job runs again.
-    restart_s: float  #: from a failure until it is noticed, and from there until the job runs again.
+    detection_s: float  #: from a failure until it is noticed [s].
+    restart_s: float  #: from there until the job runs again [s].
     repair_s: float
     spares: int  #: nodes that stand by.
     checkpoint: Checkpoint  #: what one takes.

@@ -41,8 +41,8 @@ class Chart(NamedTuple):
 
     title: str  #: what it shows.
     summary: str  #: what is to be seen in it, in a sentence.
-    data: list[dict[str, Any]]  #: traces and layout of plotly; `var(--c1)` is a colour of the page.
-    layout: dict[str, Any]  #: traces and layout of plotly; `var(--c1)` is a colour of the page.
+    data: list[dict[str, Any]]  #: traces of plotly; `var(--c1)` is a colour of the page.
+    layout: dict[str, Any]  #: layout of plotly.
     height: int  #: of the drawing [px].
     numbers: Table  #: what is drawn, as a table.
     #: name, colour (from 0) and kind of each trace: `fill`, `idle`, `again` (a colour's second use), `line`, `dashed`,
