@@ -39,8 +39,8 @@ class Stated:
 
     Attributes:
         target: the framework, by its name in `gpuscale.launch.targets`.
-        job: the job, and its layout in full.
-        row: the job, and its layout in full.
+        job: the job that was made of it.
+        row: its layout in full.
         fit: as in `PlanRow`.
     """
 
@@ -175,36 +175,35 @@ def _full_recompute(one: Stated) -> str:
     return f"selective recomputation takes no {' or '.join(parts)}" if kind == "selective" and parts else ""
 
 
+def _needs_all(what: str, broken: Mapping[str, object]) -> str:
+    """Say which of its needs are not met: need -> whether it is broken."""
+    unmet = ", ".join(name for name, is_broken in broken.items() if is_broken)
+    return f"{what} needs {unmet}" if unmet else ""
+
+
 def _torch_fsdp2(one: Stated) -> str:
     if not one.on("use_torch_fsdp2"):
         return ""
-    broken = {
+    return _needs_all("torch FSDP2", {
         "PP 1": one.row["pp"] > 1,
         "EP 1": one.row["ep"] > 1,
         "no distributed optimizer": one.on("use_distributed_optimizer"),
         "no gradient accumulation fusion": "no_gradient_accumulation_fusion" not in one,
         "untied embeddings": "untie_embeddings_and_output_weights" not in one,
         "no fp16": one.on("fp16"),
-    }
-    return ", ".join(name for name, is_broken in broken.items() if is_broken) and (
-        f"torch FSDP2 needs {', '.join(name for name, is_broken in broken.items() if is_broken)}"
-    )
+    })  # fmt: skip
 
 
 def _exchange_overlapped(one: Stated) -> str:
     if not one.on("overlap_moe_expert_parallel_comm"):
         return ""
-    dispatcher = one.text("moe_token_dispatcher_type") or "allgather"
-    wrong = {
+    return _needs_all("overlap_moe_expert_parallel_comm", {
         "EP above 1": one.row["ep"] == 1,
-        "the dispatcher alltoall or flex": dispatcher not in {"alltoall", "flex"},
+        "the dispatcher alltoall or flex": one.text("moe_token_dispatcher_type") not in {"alltoall", "flex"},
         "no overlap of shared experts": one.on("moe_shared_expert_overlap"),
         "bf16 or fp16": not (one.on("bf16") or one.on("fp16")),
         "one layer of multi-token prediction at most": (one.number("mtp_num_layers") or 0) > 1,
-    }
-    return ", ".join(name for name, is_wrong in wrong.items() if is_wrong) and (
-        "overlap_moe_expert_parallel_comm needs " + ", ".join(name for name, is_wrong in wrong.items() if is_wrong)
-    )
+    })  # fmt: skip
 
 
 def _moe(one: Stated) -> str:
@@ -321,111 +320,93 @@ def _no_ib(one: Stated) -> str:
     return "NCCL_IB_DISABLE=1: NCCL sends over TCP between nodes, not over InfiniBand or RoCE, which is predicted"
 
 
+NAMED: Mapping[str, Callable[[Stated], Any]] = {
+    "use_distributed_optimizer or use_megatron_fsdp": lambda one: one.sharded,
+    "use_distributed_optimizer or FSDP": lambda one: one.sharded,
+    "sequence_parallel, which needs TP above 1": lambda one: one.on("sequence_parallel") and one.row["tp"] > 1,
+    "virtual stages": lambda one: one.row["vpp"] > 1,
+    "PP above 1": lambda one: one.row["pp"] > 1,
+    "model chunks": _chunks,
+    "cpu_offloading_num_layers": lambda one: _offloaded_layers(one) > 0,
+    "recomputing moe_act": lambda one: "moe_act" in one.text("recompute_modules"),
+    "uneven first and last stages": lambda one: any(name in one for name in STAGES[1:3]),
+    "fp8_format": lambda one: "fp8_format" in one,
+    "fp4_format": lambda one: "fp4_format" in one,
+    "num_layers_per_virtual_pipeline_stage": lambda one: "num_layers_per_virtual_pipeline_stage" in one,
+    "bf16": lambda one: one.on("bf16") or one.on("bf16.enabled"),
+    "fp16": lambda one: one.on("fp16") or one.on("fp16.enabled"),
+    "asynchronous tensor parallelism": lambda one: any(map(one.on, ASYNC_TP)),
+    "torch.compile": lambda one: one.on("compile.enable") or one.on("training.compile"),
+    "context": lambda one: (one.number("parallelism_config.parallelism_config_cp_size") or 1) > 1,
+    "Ulysses sequence parallelism": lambda one: (one.number("parallelism_config.parallelism_config_sp_size") or 1) > 1,
+    "FSDP2": lambda one: one.number("fsdp_config.fsdp_version") == 2,
+}
+"""What `needs` and `excludes` speak of that is not one switch being on."""
+
+
+def _holds(one: Stated, name: str) -> bool:
+    return bool(NAMED[name](one)) if name in NAMED else one.on(name)
+
+
+def needs(
+    code: str, what: str, other: str, where: str, targets: tuple[str, ...] = ARGUMENTS, settings: tuple[str, ...] = ()
+) -> SwitchRule:
+    """Return the rule that one thing needs another."""
+
+    def test(one: Stated) -> str:
+        return f"{what} needs {other}" if _holds(one, what) and not _holds(one, other) else ""
+
+    return SwitchRule(code, test, settings or (what,), where, targets)
+
+
+def excludes(
+    code: str, what: str, other: str, where: str, targets: tuple[str, ...] = ARGUMENTS, settings: tuple[str, ...] = ()
+) -> SwitchRule:
+    """Return the rule that one thing excludes another."""
+
+    def test(one: Stated) -> str:
+        return f"{what} and {other} exclude each other" if _holds(one, what) and _holds(one, other) else ""
+
+    return SwitchRule(code, test, settings or (what, other), where, targets)
+
+
 _EVERY = ("",)
+ASYNC_TP = ("parallelism.enable_async_tensor_parallel", "compile.enable_async_tensor_parallel")
+OF_ZERO = ("deepspeed", "accelerate")
+CP_SIZE, SP_SIZE, SHARD_SIZE = (
+    f"parallelism_config.parallelism_config_{axis}_size" for axis in ("cp", "sp", "dp_shard")
+)
+OFFLOAD_RATIO = "zero_optimization.offload_optimizer.ratio"
+CONNECTIONS = ("CUDA_DEVICE_MAX_CONNECTIONS",)
 SWITCH_RULES = (
     SwitchRule("uneven_layers", _uneven, ("num_layers", "pipeline_model_parallel_size"), "A:968, 972, 997"),
     SwitchRule("several_chunk_options", _ways_to_chunk, CHUNKS, "A:928"),
-    SwitchRule(
-        "chunks_without_pipeline",
-        _when(lambda one: one.row["pp"] == 1 and _chunks(one), "model chunks need PP above 1"),
-        CHUNKS,
-        "A:1000",
-    ),
-    SwitchRule(
-        "chunks_with_uneven_ends",
-        _when(
-            lambda one: "num_layers_per_virtual_pipeline_stage" in one and any(name in one for name in STAGES[1:3]),
-            "num_layers_per_virtual_pipeline_stage excludes uneven first and last stages",
-        ),
-        ("num_layers_per_virtual_pipeline_stage",),
-        "A:956",
-    ),
+    needs("chunks_without_pipeline", "model chunks", "PP above 1", "A:1000", settings=CHUNKS),
+    excludes("chunks_with_uneven_ends", CHUNKS[1], "uneven first and last stages", "A:956", settings=CHUNKS[1:2]),
     SwitchRule("sequence_beyond_positions", _too_long, ("seq_length", "max_position_embeddings"), "A:1354"),
-    SwitchRule(
-        "tp_overlap_without_sp",
-        _when(
-            lambda one: one.on("tp_comm_overlap") and (not one.on("sequence_parallel") or one.row["tp"] == 1),
-            "tp_comm_overlap needs sequence_parallel, which needs TP above 1",
-        ),
-        ("tp_comm_overlap",),
-        "A:1441",
+    needs("tp_overlap_without_sp", "tp_comm_overlap", "sequence_parallel, which needs TP above 1", "A:1441"),
+    needs(
+        "param_gather_without_distopt", "overlap_param_gather", "use_distributed_optimizer or use_megatron_fsdp",
+        "A:1024", MEGATRON_FAMILY,
     ),
-    SwitchRule(
-        "param_gather_without_distopt",
-        _when(
-            lambda one: one.on("overlap_param_gather") and not one.sharded,
-            "overlap_param_gather needs use_distributed_optimizer or use_megatron_fsdp",
-        ),
-        ("overlap_param_gather",),
-        "A:1024",
-        MEGATRON_FAMILY,
+    needs(
+        "param_gather_without_grad_reduce", "overlap_param_gather", "overlap_grad_reduce", "A:1028", MEGATRON_FAMILY
     ),
-    SwitchRule(
-        "param_gather_without_grad_reduce",
-        _when(
-            lambda one: one.on("overlap_param_gather") and not one.on("overlap_grad_reduce"),
-            "overlap_param_gather needs overlap_grad_reduce",
-        ),
-        ("overlap_param_gather",),
-        "A:1028",
-        MEGATRON_FAMILY,
-    ),
-    SwitchRule(
-        "param_gather_with_step_without_vpp",
-        _when(
-            lambda one: one.on("overlap_param_gather_with_optimizer_step") and one.row["vpp"] == 1,
-            "overlap_param_gather_with_optimizer_step needs virtual stages",
-        ),
-        ("overlap_param_gather_with_optimizer_step",),
-        "A:1066",
+    needs(
+        "param_gather_with_step_without_vpp", "overlap_param_gather_with_optimizer_step", "virtual stages", "A:1066"
     ),
     SwitchRule("torch_fsdp2", _torch_fsdp2, ("use_torch_fsdp2",), "A:1031-1049"),
+    needs("fp8_param_gather_without_distopt", "fp8_param_gather", "use_distributed_optimizer or FSDP", "A:1095"),
+    excludes("fp8_and_fp4", "fp4_format", "fp8_format", "A:1100", MEGATRON_FAMILY),
+    excludes("bf16_and_fp16", "fp16", "bf16", "A, validate_args"),
     SwitchRule(
-        "fp8_param_gather_without_distopt",
-        _when(
-            lambda one: one.on("fp8_param_gather") and not one.sharded,
-            "fp8_param_gather needs use_distributed_optimizer or FSDP",
-        ),
-        ("fp8_param_gather",),
-        "A:1095",
+        "recompute_settings", _full_recompute,
+        ("recompute_granularity", "recompute_method", "recompute_num_layers"), "TC:1899-1936", MEGATRON_FAMILY,
     ),
-    SwitchRule(
-        "fp8_and_fp4",
-        _when(lambda one: "fp8_format" in one and "fp4_format" in one, "fp8_format and fp4_format exclude each other"),
-        ("fp4_format", "fp8_format"),
-        "A:1100",
-        MEGATRON_FAMILY,
-    ),
-    SwitchRule(
-        "bf16_and_fp16",
-        _when(lambda one: one.on("bf16") and one.on("fp16"), "bf16 and fp16 exclude each other"),
-        ("fp16", "bf16"),
-        "A, validate_args",
-    ),
-    SwitchRule(
-        "recompute_settings",
-        _full_recompute,
-        ("recompute_granularity", "recompute_method", "recompute_num_layers"),
-        "TC:1899-1936",
-        MEGATRON_FAMILY,
-    ),
-    SwitchRule(
-        "saved_activations_with_sp",
-        _when(
-            lambda one: one.on("distribute_saved_activations") and one.on("sequence_parallel"),
-            "distribute_saved_activations and sequence_parallel exclude each other",
-        ),
-        ("distribute_saved_activations",),
-        "A:1425",
-    ),
-    SwitchRule(
-        "moe_act_without_grouped_gemm",
-        _when(
-            lambda one: "moe_act" in one.text("recompute_modules") and not one.on("moe_grouped_gemm"),
-            "recomputing moe_act needs moe_grouped_gemm",
-        ),
-        ("recompute_modules",),
-        "TC:1964",
+    excludes("saved_activations_with_sp", "distribute_saved_activations", "sequence_parallel", "A:1425"),
+    needs(
+        "moe_act_without_grouped_gemm", "recomputing moe_act", "moe_grouped_gemm", "TC:1964",
+        settings=("recompute_modules",),
     ),
     SwitchRule(
         "layer_offload",
@@ -436,152 +417,67 @@ SWITCH_RULES = (
             ),
             "cpu_offloading_num_layers needs PP 1, no recomputation, and less than all layers",
         ),
-        ("cpu_offloading_num_layers",),
-        "TC:1884",
-        MEGATRON_FAMILY,
+        ("cpu_offloading_num_layers",), "TC:1884", MEGATRON_FAMILY,
     ),
-    SwitchRule(
-        "optimizer_offload_without_precision",
-        _when(
-            lambda one: one.on("optimizer_cpu_offload") and not one.on("use_precision_aware_optimizer"),
-            "optimizer_cpu_offload needs use_precision_aware_optimizer",
-        ),
-        ("optimizer_cpu_offload",),
-        "A:1884",
+    needs(
+        "optimizer_offload_without_precision", "optimizer_cpu_offload", "use_precision_aware_optimizer", "A:1884"
     ),
-    SwitchRule(
-        "two_offloads",
-        _when(
-            lambda one: one.on("fine_grained_activation_offloading") and _offloaded_layers(one) > 0,
-            "fine_grained_activation_offloading and cpu_offloading_num_layers exclude each other",
-        ),
-        ("fine_grained_activation_offloading",),
-        "TC:2129",
-        MEGATRON_FAMILY,
+    excludes(
+        "two_offloads", "fine_grained_activation_offloading", "cpu_offloading_num_layers", "TC:2129", MEGATRON_FAMILY
     ),
     SwitchRule("expert_overlap_settings", _exchange_overlapped, ("overlap_moe_expert_parallel_comm",), "TC:3002-3046"),
-    SwitchRule(
-        "delayed_wgrad_without_overlap",
-        _when(
-            lambda one: one.on("delay_wgrad_compute") and not one.on("overlap_moe_expert_parallel_comm"),
-            "delay_wgrad_compute needs overlap_moe_expert_parallel_comm",
-        ),
-        ("delay_wgrad_compute",),
-        "TC:3074",
+    needs("delayed_wgrad_without_overlap", "delay_wgrad_compute", "overlap_moe_expert_parallel_comm", "TC:3074"),
+    excludes(
+        "latent_and_grouped_attention", "multi_latent_attention", "group_query_attention", "A:1974",
+        settings=("group_query_attention",),
     ),
     SwitchRule(
-        "latent_and_grouped_attention",
-        _when(
-            lambda one: one.on("multi_latent_attention") and one.on("group_query_attention"),
-            "multi_latent_attention excludes group_query_attention",
-        ),
-        ("group_query_attention",),
-        "A:1974",
-    ),
-    SwitchRule(
-        "router_settings",
-        _moe,
-        ("moe_router_topk", "moe_router_num_groups", "moe_router_group_topk"),
-        "TC",
+        "router_settings", _moe, ("moe_router_topk", "moe_router_num_groups", "moe_router_group_topk"), "TC",
         MEGATRON_FAMILY,
     ),
     SwitchRule(
         "capacity_settings", _capacity, ("moe_pad_expert_input_to_capacity", "moe_expert_capacity_factor"), "TC"
     ),
     SwitchRule("balance_settings", _balance, ("moe_router_load_balancing_type", "moe_aux_loss_coeff"), "TC"),
-    SwitchRule("cuda_connections", _connections, ("CUDA_DEVICE_MAX_CONNECTIONS",), "A:1453-1481, 1048", ARGUMENTS),
-    SwitchRule(
-        "cuda_connections",
-        _no_connections,
-        ("CUDA_DEVICE_MAX_CONNECTIONS",),
-        "A:1453-1481",
-        ("megatron-lm",),
-        "warning",
-    ),
-    SwitchRule(
-        "deepspeed_precisions",
-        _when(lambda one: one.on("bf16.enabled") and one.on("fp16.enabled"), "bf16 and fp16 exclude each other"),
-        ("fp16.enabled",),
-        "DeepSpeed runtime/config.py:827",
-        ("deepspeed", "accelerate"),
+    SwitchRule("cuda_connections", _connections, CONNECTIONS, "A:1453-1481, 1048"),
+    SwitchRule("cuda_connections", _no_connections, CONNECTIONS, "A:1453-1481", ("megatron-lm",), "warning"),
+    excludes(
+        "deepspeed_precisions", "bf16", "fp16", "DeepSpeed runtime/config.py:827", OF_ZERO, ("fp16.enabled",)
     ),
     SwitchRule(
         "partial_offload",
         _when(
             lambda one: (
-                one.number("zero_optimization.offload_optimizer.ratio") not in {None, 1.0}
-                and one.number("zero_optimization.stage") != 3
+                one.number(OFFLOAD_RATIO) not in {None, 1.0} and one.number("zero_optimization.stage") != 3
             ),
             "an offload ratio below 1 is for stage 3",
         ),
-        ("zero_optimization.offload_optimizer.ratio",),
-        "DeepSpeed runtime/zero/offload_config.py:99",
-        ("deepspeed", "accelerate"),
+        (OFFLOAD_RATIO,), "DeepSpeed runtime/zero/offload_config.py:99", OF_ZERO,
     ),
     SwitchRule("misspelt_key", _misspelt, (), "DeepSpeed runtime/config.py", ("deepspeed",), "warning"),
-    SwitchRule(
-        "async_tp_without_compile",
-        _when(
-            lambda one: (
-                (one.on("parallelism.enable_async_tensor_parallel") or one.on("compile.enable_async_tensor_parallel"))
-                and not one.on("compile.enable")
-                and not one.on("training.compile")
-            ),
-            "asynchronous tensor parallelism needs torch.compile",
-        ),
-        ("parallelism.enable_async_tensor_parallel", "compile.enable_async_tensor_parallel"),
-        "torchtitan config/configs.py:307",
-        ("torchtitan",),
+    needs(
+        "async_tp_without_compile", "asynchronous tensor parallelism", "torch.compile",
+        "torchtitan config/configs.py:307", ("torchtitan",), ASYNC_TP,
     ),
-    SwitchRule(
-        "cp_and_sp",
-        _when(
-            lambda one: (
-                (one.number("parallelism_config.parallelism_config_cp_size") or 1) > 1
-                and (one.number("parallelism_config.parallelism_config_sp_size") or 1) > 1
-            ),
-            "context and Ulysses sequence parallelism exclude each other",
-        ),
-        ("parallelism_config.parallelism_config_sp_size",),
-        "accelerate parallelism_config.py:330",
-        ("accelerate",),
+    excludes(
+        "cp_and_sp", "context", "Ulysses sequence parallelism", "accelerate parallelism_config.py:330",
+        ("accelerate",), (SP_SIZE,),
     ),
-    SwitchRule(
-        "mesh_and_processes",
-        _mesh,
-        ("parallelism_config.parallelism_config_dp_shard_size",),
-        "accelerate parallelism_config.py:372",
-        ("accelerate",),
-    ),
-    SwitchRule(
-        "fsdp2_prefetch",
-        _when(
-            lambda one: one.number("fsdp_config.fsdp_version") == 2 and one.on("fsdp_config.fsdp_forward_prefetch"),
-            "FSDP2 has no fsdp_forward_prefetch",
-        ),
-        ("fsdp_config.fsdp_forward_prefetch",),
-        "accelerate utils/dataclasses.py:1947",
-        ("accelerate",),
+    SwitchRule("mesh_and_processes", _mesh, (SHARD_SIZE,), "accelerate parallelism_config.py:372", ("accelerate",)),
+    excludes(
+        "fsdp2_prefetch", "FSDP2", "fsdp_config.fsdp_forward_prefetch", "accelerate utils/dataclasses.py:1947",
+        ("accelerate",), ("fsdp_config.fsdp_forward_prefetch",),
     ),
     SwitchRule("expandable_segments_off", _expandable, ("PYTORCH_CUDA_ALLOC_CONF",), "", _EVERY, "warning"),
-    SwitchRule(
-        "blocking_launches",
-        _slow("CUDA_LAUNCH_BLOCKING", "1", "the CPU waits for every kernel; for debugging"),
-        ("CUDA_LAUNCH_BLOCKING",),
-        "",
-        _EVERY,
-        "warning",
-    ),
-    SwitchRule(
-        "p2p_disabled",
-        _slow("NCCL_P2P_DISABLE", "1", "GPUs of a node exchange through host memory, not NVLink"),
-        ("NCCL_P2P_DISABLE",),
-        "",
-        _EVERY,
-        "warning",
+    *(
+        SwitchRule(code, _slow(name, "1", why), (name,), "", _EVERY, "warning")
+        for code, name, why in (
+            ("blocking_launches", "CUDA_LAUNCH_BLOCKING", "the CPU waits for every kernel; for debugging"),
+            ("p2p_disabled", "NCCL_P2P_DISABLE", "GPUs of a node exchange through host memory, not NVLink"),
+        )
     ),
     SwitchRule("ib_disabled", _no_ib, ("NCCL_IB_DISABLE",), "", _EVERY, "warning"),
-)
+)  # fmt: skip
 
 
 def switch_findings(one: Stated) -> Iterator[tuple[str, ...]]:
