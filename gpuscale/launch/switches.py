@@ -320,6 +320,7 @@ def _no_ib(one: Stated) -> str:
     return "NCCL_IB_DISABLE=1: NCCL sends over TCP between nodes, not over InfiniBand or RoCE, which is predicted"
 
 
+ASYNC_TP = ("parallelism.enable_async_tensor_parallel", "compile.enable_async_tensor_parallel")
 NAMED: Mapping[str, Callable[[Stated], Any]] = {
     "use_distributed_optimizer or use_megatron_fsdp": lambda one: one.sharded,
     "use_distributed_optimizer or FSDP": lambda one: one.sharded,
@@ -371,7 +372,6 @@ def excludes(
 
 
 _EVERY = ("",)
-ASYNC_TP = ("parallelism.enable_async_tensor_parallel", "compile.enable_async_tensor_parallel")
 OF_ZERO = ("deepspeed", "accelerate")
 CP_SIZE, SP_SIZE, SHARD_SIZE = (
     f"parallelism_config.parallelism_config_{axis}_size" for axis in ("cp", "sp", "dp_shard")
