@@ -7,6 +7,7 @@ import pytest
 
 from gpuscale.launch.cluster_files import GPU_RESOURCE, cluster_files, environment, machines
 from gpuscale.launch.export import run_script
+from gpuscale.launch.quoting import Expansion
 from gpuscale.launch.writing import Program, Writing
 from gpuscale.planning.jobs import build_job
 from gpuscale.planning.plans import estimate_layout
@@ -73,7 +74,7 @@ def test_every_variable_has_a_reason(cluster):
 
 def test_what_a_script_needs_is_asked_for_in_the_pod():
     writing = writing_for("aws-p5", 16)
-    program = Program("run_clm.py", (("--train_file", "${TRAIN_FILE:?a text file}"),))
+    program = Program("run_clm.py", (("--train_file", Expansion("${TRAIN_FILE:?a text file}")),))
     (text,) = [one.text for one in cluster_files(writing, program) if one.path == "jobset.yaml"]
     assert "# a text file: to be filled in" in text
     assert {"name": "TRAIN_FILE", "value": ""} in pod_of({"jobset.yaml": text})[1]["containers"][0]["env"]

@@ -35,6 +35,7 @@ from gpuscale.cli.options import (
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.planning.bench import bench as measure
 from gpuscale.planning.placement import export_placement, place_ranks
+from gpuscale.planning.planfile import plan_file_text
 from gpuscale.planning.plans import chosen_plan, estimate_from, save_plan
 from gpuscale.planning.plans import plan as find_plans
 from gpuscale.render.output import print_csv, print_json
@@ -129,13 +130,17 @@ def _pins_and_options(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
 def _plan_export(given: dict[str, Any], target: str, output: Path | None, rank: int, *, json: bool) -> None:
     """Find plans for a framework, and print or write what launches the one of a rank."""
     from gpuscale.launch.export import exported, writable
+    from gpuscale.launch.writing import LaunchFile
 
     given.setdefault("framework", writable(target).frameworks[0])
     pins, options = _pins_and_options(given)
     result = find_plans(options.pop("model"), options.pop("gpus"), pins=pins, **options)
-    _show_export(exported(chosen_plan(result, rank), target), output, json=json)
+    chosen = chosen_plan(result, rank)
+    made = exported(chosen, target)
     if output is not None:
-        save_plan(output / "plan.toml", result, rank)
+        plan_file = LaunchFile("plan.toml", plan_file_text(output, chosen.job, chosen.plan))
+        made = replace(made, files=(*made.files, plan_file))
+    _show_export(made, output, json=json, force=None)
 
 
 def export(
@@ -162,7 +167,7 @@ def export(
     _show_export(export_plan(plan_file, to), output, json=json, force=force)
 
 
-def _show_export(made: Export, output: Path | None, *, json: bool, force: bool = False) -> None:
+def _show_export(made: Export, output: Path | None, *, json: bool, force: bool | None) -> None:
     """Write the files of an export into a folder, or print them all; and say what to see to."""
     from gpuscale.launch.export import save_export
     from gpuscale.render.launch import draw_export

@@ -63,9 +63,11 @@ def skill(json: Json = False) -> None:
 def next_steps(found: Checkup) -> list[Step]:
     """Return the commands that lead on from here."""
     from gpuscale.doctor import UNREADABLE
+    from gpuscale.launch.quoting import shell_word
 
     count = len(found.gpus) or 64
-    here = {one.kind: one.file for one in reversed(found.files) if not one.detail.startswith(UNREADABLE)}
+    usable = [one for one in reversed(found.files) if not one.detail.startswith(UNREADABLE)]
+    here = {one.kind: f"./{one.file}" if one.file.startswith("-") else one.file for one in usable}
     cluster = here.get("cluster") or next((one.name for one in found.clusters if not one.differs), None)
     kinds = {gpu.preset for gpu in found.gpus}
     gpu = next(iter(kinds)) if len(kinds) == 1 else None
@@ -78,15 +80,15 @@ def next_steps(found: Checkup) -> list[Step]:
         install = "" if found.extras["gpu"]["torch"] else "pip install 'gpuscale[gpu]' && "
         steps.append(Step("its kernels as they are, in minutes", f"{install}gpuscale calibrate gpu -o gpu.toml"))
     if "protocol" in here and "gpu" not in here:
-        fit = f"gpuscale calibrate gpu --protocol {here['protocol']} --fit-only -o gpu.toml"
+        fit = f"gpuscale calibrate gpu --protocol {shell_word(here['protocol'])} --fit-only -o gpu.toml"
         steps.append(Step("a GPU file of what was measured", fit))
     if gpu and count > 1 and cluster:
         measure = f"all_reduce_perf -b 8 -e 8G -f 2 -g {count} > all_reduce.log"
-        fit = f"gpuscale calibrate nccl all_reduce.log {flags_of('cluster')[0]} {cluster} -o measured.toml"
+        fit = f"gpuscale calibrate nccl all_reduce.log {flags_of('cluster')[0]} {shell_word(cluster)} -o measured.toml"
         steps.append(Step("its collectives as they are, by nccl-tests", f"{measure} && {fit}"))
     model = next((one for one in found.models if one not in found.unread_models), "llama3-8b")
     given = {"model": model, "gpus": count, "cluster": cluster, "set": here.get("gpu") and f"gpu={here['gpu']}"}
     given["calibration"] = here.get("calibration")
-    options = [f"{flags_of(name)[0]} {value}" for name, value in given.items() if value is not None]
+    options = [f"{flags_of(name)[0]} {shell_word(str(value))}" for name, value in given.items() if value is not None]
     steps.append(Step("the best layouts of a model", " ".join(["gpuscale plan", *options])))
     return steps

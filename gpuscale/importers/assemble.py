@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import tomli_w
 
 from gpuscale.errors import InputError
+from gpuscale.files import printable
 from gpuscale.importers.facts import Facts, Stated, Tier
 from gpuscale.presets.guards import NIC_GBIT_PER_S
 from gpuscale.presets.hardware import load_cluster
@@ -540,6 +541,6 @@ def cluster_text(data: Mapping[str, Any], parts: Sequence[Facts], draft: Draft, 
     lines = []
     for comment in comments:
         indent = "  " if comment.startswith("  ") else ""
-        pieces = wrap(comment.strip(), 110, initial_indent=indent, subsequent_indent=indent + "  ")
+        pieces = wrap(printable(comment.strip()), 110, initial_indent=indent, subsequent_indent=indent + "  ")
         lines += [f"# {piece}".rstrip() for piece in pieces or [""]]
     return "\n".join(lines) + "\n\n" + tomli_w.dumps(data)

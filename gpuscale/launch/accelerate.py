@@ -12,8 +12,9 @@ from typing import Any
 
 from gpuscale.launch import deepspeed, trainer
 from gpuscale.launch.cluster_files import machines
+from gpuscale.launch.quoting import yaml_text
 from gpuscale.launch.settings import OFF, Reading
-from gpuscale.launch.writing import LaunchFile, Program, Writing, yaml_text
+from gpuscale.launch.writing import LaunchFile, Program, Writing
 from gpuscale.specs.gpu import WIDE
 
 FILE = "accelerate.yaml"

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpuscale.launch.writing import LaunchFile, Program, Writing, yaml_text
+from gpuscale.launch.quoting import Expansion, comment, yaml_text
+from gpuscale.launch.writing import LaunchFile, Program, Writing
 from gpuscale.layouts.space import divisors
 from gpuscale.placement.groups import parse_order
 from gpuscale.planning.placement import Placement, degrees_of, host_names, place_order
@@ -294,13 +295,13 @@ def jobset(writing: Writing, program: Program) -> str:
             "replicatedJobs": [jobs],
         },
     }
-    head = f"# kubectl create configmap {name} --from-file=. && kubectl apply -f jobset.yaml\n"
-    return head + yaml_text(document)
+    head = comment(f"kubectl create configmap {name} --from-file=. && kubectl apply -f jobset.yaml")
+    return f"{head}\n{yaml_text(document)}"
 
 
 def _open(program: Program) -> dict[str, str]:
     """Return the variables that a script cannot go without, and what they are: `${TRAIN_FILE:?a text file}`."""
-    words = " ".join(word for line in program.arguments for word in line)
+    words = " ".join(word for line in program.arguments for word in line if isinstance(word, Expansion))
     code = {CODE_DIR: f"folder of the image that has {program.file}"} if program.file else {}
     return code | dict(re.findall(r"\$\{(\w+):\?([^}]*)\}", words))
 

@@ -6,10 +6,10 @@ runtime/tensor_parallel/config.py, module_inject/auto_ep_config.py), whose confi
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from gpuscale.launch import trainer
+from gpuscale.launch.quoting import json_text
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.writing import LaunchFile, Program, Writing
 from gpuscale.specs.gpu import WIDE
@@ -57,7 +57,7 @@ def write(writing: Writing) -> Program:
         "zero_optimization": _zero(writing),
         **_groups(writing),
     }
-    files.append(LaunchFile(FILE, json.dumps(config, indent=2) + "\n"))
+    files.append(LaunchFile(FILE, json_text(config)))
     return Program(trainer.SCRIPT, tuple(told), tuple(files), _environment(writing))
 
 

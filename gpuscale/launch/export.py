@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from gpuscale.arguments import public
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.files import is_there, write_texts
 from gpuscale.launch.cluster_files import CODE_DIR, cluster_files, machines, with_cluster
+from gpuscale.launch.quoting import Expansion, comment, shell_word
 from gpuscale.launch.targets import targets
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.planning.jobs import build_job
@@ -91,51 +92,57 @@ def written(target: Target, writing: Writing) -> Program:
     return program
 
 
-NODE_RANK = "${NODE_RANK:-${SLURM_NODEID:-0}}"
+NODE_RANK, MASTER_ADDR, MASTER_PORT = (
+    shell_word(Expansion(one))
+    for one in ("${NODE_RANK:-${SLURM_NODEID:-0}}", "${MASTER_ADDR:-localhost}", "${MASTER_PORT:-29500}")
+)
 
 
 def run_script(program: Program, writing: Writing) -> LaunchFile:
     """Return the shell script that starts a program on each node."""
     nodes, per_node = machines(writing)
     each = f"run on each of {nodes} nodes" if nodes > 1 else "run on one node"
-    lines = ["#!/bin/bash", f"# {writing.model.title} on {writing.spec.gpus:,} GPUs: {each}.", "set -e"]
+    lines = ["#!/bin/bash", comment(f"{writing.model.title:.100} on {writing.spec.gpus:,} GPUs: {each}."), "set -e"]
     if program.file:
-        lines.append(f"# {CODE_DIR}: the folder that has {program.file}, where it is not this one")
+        lines.append(comment(f"{CODE_DIR}: the folder that has {program.file}, where it is not this one"))
         writing.warn(f"set {CODE_DIR} to the folder that has {program.file}, or start run.sh in it")
-    lines += [f"# {why}\nexport {name}={shlex.quote(value)}" for name, (value, why) in program.environment.items()]
+    for name, (value, why) in program.environment.items():
+        lines += [comment(why), f"export {name}={shell_word(value)}"]
     start = {
         "torchrun": f"torchrun --nnodes={nodes} --nproc-per-node={per_node} --node-rank={NODE_RANK}"
-        " --master-addr=${MASTER_ADDR:-localhost} --master-port=${MASTER_PORT:-29500} ",
+        f" --master-addr={MASTER_ADDR} --master-port={MASTER_PORT} ",
         "accelerate": f"accelerate launch --config_file=accelerate.yaml --machine_rank={NODE_RANK}"
-        " --main_process_ip=${MASTER_ADDR:-localhost} --main_process_port=${MASTER_PORT:-29500} ",
+        f" --main_process_ip={MASTER_ADDR} --main_process_port={MASTER_PORT} ",
     }.get(program.launcher or "", "")
     code = f'"${{{CODE_DIR}:-.}}/{program.file}"' if program.file else ""
     script = code + program.script.removeprefix(program.file)
-    command = [start + script, *(" ".join(map(_quoted, one)) for one in program.arguments)]
+    command = [start + script, *(" ".join(map(shell_word, one)) for one in program.arguments)]
     return LaunchFile("run.sh", "\n".join([*lines, " \\\n  ".join(command), ""]))
 
 
-def _quoted(text: str) -> str:
-    """Quote a word for the shell; references to its variables stay."""
-    return f'"{text}"' if text.startswith("${") else shlex.quote(text)
-
-
-def save_export(result: Export, folder: Path, *, force: bool = False) -> None:
+def save_export(result: Export, folder: Path, *, force: bool | None = False) -> None:
     """Write the files of an export, all or none, into a folder, which is made where there is none.
 
     Args:
-        force: also over files that are there.
+        force: also over files that are there; None: not, and who asks has no way to say otherwise.
 
     Raises:
         InputError: the folder is a file, cannot be written, or has such files already.
     """
     there = [one.path for one in result.files if is_there(folder / one.path)]
     if there and not force:
-        hint = "give another folder, or `force` to write over what is there"
+        hint = "give another folder" + (", or `force` to write over what is there" if force is not None else "")
         raise InputError(f"{', '.join(there)} would be written over", place=str(folder), hint=hint)
+    new = not is_there(folder)
     try:
         folder.mkdir(exist_ok=True)
     except (OSError, ValueError) as error:
         hint = "give a folder; the one above it must be there"
         raise InputError(f"cannot make the folder: {error}", place=str(folder), hint=hint) from None
-    write_texts([(folder / one.path, one.text) for one in result.files])
+    try:
+        write_texts([(folder / one.path, one.text) for one in result.files])
+    except BaseException:
+        if new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -11,6 +10,7 @@ from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.files import is_file
+from gpuscale.launch.quoting import Expansion, json_text
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.shapes import all_models_once, named_shape, same_shape
 from gpuscale.launch.writing import LaunchFile, Writing
@@ -34,11 +34,14 @@ _GPT2 = {
 """Own names of GPT2Config."""
 
 
+_HUB_ID = r"\w[\w.-]*/\w[\w.-]*"
+
+
 def hub_id(model: ModelSpec) -> str | None:
     """Return the id under which the hub has this very shape, if a preset knows one."""
     for known in (model, *all_models_once()):
         if known is model or same_shape(known, model):
-            found = next((alias for alias in known.aliases if re.fullmatch(r"[\w.-]+/[\w.-]+", alias)), None)
+            found = next((alias for alias in known.aliases if re.fullmatch(_HUB_ID, alias, re.ASCII)), None)
             if found:
                 return found
     return None
@@ -112,8 +115,8 @@ def written_model(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchF
         )
         return [], []
     writing.warn("--tokenizer_name: name a tokenizer whose vocabulary fits the model")
-    file = LaunchFile(CONFIG_FILE, json.dumps(made, indent=2) + "\n")
-    return [("--config_name", CONFIG_FILE), ("--tokenizer_name", "${TOKENIZER:?a tokenizer}")], [file]
+    file = LaunchFile(CONFIG_FILE, json_text(made))
+    return [("--config_name", CONFIG_FILE), ("--tokenizer_name", Expansion("${TOKENIZER:?a tokenizer}"))], [file]
 
 
 MODEL_NAMES = (

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
-from gpuscale.launch.cluster_files import machines
+from gpuscale.launch.cluster_files import job_name, machines
 from gpuscale.launch.huggingface_models import read_model as read_named_model
 from gpuscale.launch.megatron import connections, job_arguments, read_job
 from gpuscale.launch.megatron_models import EXTRA_TOKEN, Arguments
+from gpuscale.launch.quoting import hydra_value, yaml_text
 from gpuscale.launch.settings import ON, TORCH_DTYPES, Reading, Setting, Source
-from gpuscale.launch.writing import LaunchFile, Program, Target, Writing, yaml_text
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.presets.files import settled
 
 PLACEHOLDERS = "data are mock data; the learning rate, the tokenizer and the number of steps are placeholders"
@@ -190,16 +190,7 @@ def _refuse_learned_positions(writing: Writing, arguments: Arguments) -> None:
 
 def _words(overrides: Arguments) -> tuple[tuple[str, ...], ...]:
     """Return overrides as Hydra reads them."""
-    return tuple((f"{name}={_hydra(value)}",) for name, value in overrides.items())
-
-
-def _hydra(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return f"[{','.join(map(str, value))}]"
-    quoted = isinstance(value, str) and not re.fullmatch(r"[\w.:+-]+", value)
-    return f"'{value}'" if quoted else str(value)
+    return tuple((f"{name}={hydra_value(value)}",) for name, value in overrides.items())
 
 
 def _wide(arguments: Arguments) -> str:
@@ -443,7 +434,7 @@ def _write_primus(writing: Writing) -> Program:
             overrides[named.get(argument, argument)] = value
     overrides = {**dict.fromkeys(_PRIMUS_ON, False), **overrides}
     trainer = {"framework": "megatron", "config": "pre_trainer.yaml", "model": "language_model.yaml"}
-    own_names = {"work_group": "gpuscale", "user_name": "gpuscale", "exp_name": writing.model.name}
+    own_names = {"work_group": "gpuscale", "user_name": "gpuscale", "exp_name": job_name(writing)}
     modules = {"pre_trainer": {**trainer, "overrides": overrides}}
     text = yaml_text({**own_names, "workspace": "./output", "modules": modules})
     writing.warn(PLACEHOLDERS)

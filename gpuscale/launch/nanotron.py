@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuscale.launch.cluster_files import job_name
 from gpuscale.launch.launchers import gpus_of
+from gpuscale.launch.quoting import yaml_text
 from gpuscale.launch.settings import DTYPES, TORCH_DTYPES, Reading, Source
 from gpuscale.launch.shapes import named_shape
-from gpuscale.launch.writing import LaunchFile, Program, Target, Writing, yaml_text
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.presets.models import load_model
 from gpuscale.request import overlap_of
 from gpuscale.specs.model import ModelSpec
@@ -51,7 +53,7 @@ def write(writing: Writing) -> Program:
     spec, layout, plan = writing.spec, writing.layout, writing.plan
     split = {key.rpartition(".")[2]: getattr(layout, name) for name, key in PLAIN.items() if name != "micro_batch_size"}
     config: dict[str, Any] = {
-        "general": {"project": "gpuscale", "run": writing.model.name[:60], "seed": 42, "ignore_sanity_checks": True},
+        "general": {"project": "gpuscale", "run": job_name(writing), "seed": 42, "ignore_sanity_checks": True},
         "parallelism": {
             **split,
             "expert_parallel_size": layout.ep,

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.launch.launchers import gpus_of
+from gpuscale.launch.quoting import comment
 from gpuscale.launch.settings import Reading, Setting, Source
 from gpuscale.launch.torchtitan_models import (
     BASES,
@@ -265,10 +266,12 @@ def _own_lines(writing: Writing, made: Built) -> list[str]:
     imports += [f"from torchtitan.models.{module} import {REGISTRIES[module]}"] if made.lines else []
     imports += [f"from torchtitan.models.{module}.config_registry import {base}"]
     imports += ["from torchtitan.models.deepseek_v3.mtp import MTPLoss"] if made.mtp else []
-    title = f'"""{writing.model.title} for torchtitan {RELEASE}: --module {OWN_MODULE} --config {OWN_FUNCTION}."""'
+    # behind a docstring, since a comment in the first two lines may name the encoding of the file
+    head = [f'"""A plan for torchtitan {RELEASE}: --module {OWN_MODULE} --config {OWN_FUNCTION}."""', ""]
+    head.append(comment(writing.model.title))
     shape = [*model_function(made), f'{REGISTRIES[module]}["{OWN_FUNCTION}"] = shape', "", ""] if made.lines else []
     indented = [f"    {line}" for line in (*body, "return config")]
-    return [title, "", *imports, "", "", *shape, f"def {OWN_FUNCTION}():", *indented, ""]
+    return [*head, "", *imports, "", "", *shape, f"def {OWN_FUNCTION}():", *indented, ""]
 
 
 def _converters(writing: Writing) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 from gpuscale.errors import InputError
 from gpuscale.launch.huggingface_models import written_model
 from gpuscale.launch.launchers import gpus_of
+from gpuscale.launch.quoting import Expansion
 from gpuscale.launch.settings import DTYPES, OFF, ON, Reading, Setting
 from gpuscale.launch.writing import LaunchFile, Writing
 from gpuscale.presets.models import load_model
@@ -109,7 +110,8 @@ def arguments(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchFile]
     writing.warn(f"{SCRIPT} is that of {BASIS}: data and learning rate are yours to say")
     told: list[tuple[str, ...]] = [
         *model,
-        ("--train_file", "${TRAIN_FILE:?a text file}"), ("--do_train",), ("--output_dir", "${OUTPUT_DIR:-output}"),
+        ("--train_file", Expansion("${TRAIN_FILE:?a text file}")), ("--do_train",),
+        ("--output_dir", Expansion("${OUTPUT_DIR:-output}")),
         ("--block_size", str(plan.sequence)),
         ("--per_device_train_batch_size", str(plan.micro_batch_size)),
         ("--gradient_accumulation_steps", str(plan.num_microbatches)),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -107,33 +106,3 @@ class Target(NamedTuple):
     write: Callable[[Writing], Program] | None  #: makes the program of a plan; None for what is only read.
     claims: Callable[[Source], bool]  #: whether a source is one of this framework's.
     read: Callable[[Reading], None]  #: reads the sources that are claimed.
-
-
-def yaml_text(value: Any) -> str:
-    """Return tables, lists and scalars as YAML, scalars as in JSON; a key that begins with # is a comment."""
-    return "".join(f"{line}\n" for line in _yaml(value))
-
-
-def _yaml(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if key.startswith("#"):
-                yield f"# {item}"
-            elif isinstance(item, Mapping | list):
-                yield f"{key}:"
-                yield from (f"  {line}" for line in _yaml(item))
-            else:
-                yield f"{key}: {_scalar(item)}"
-    else:
-        for item in value:
-            lines = list(_yaml(item)) if isinstance(item, Mapping | list) else [_scalar(item)]
-            lead = next(index for index, line in enumerate(lines) if not line.startswith("#"))
-            yield from lines[:lead]
-            yield f"- {lines[lead]}"
-            yield from (f"  {line}" for line in lines[lead + 1 :])
-
-
-def _scalar(item: Any) -> str:
-    text = json.dumps(item)
-    # YAML takes 1e-08 for text
-    return text.replace("e", ".0e") if isinstance(item, float) and "." not in text else text

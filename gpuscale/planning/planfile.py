@@ -39,18 +39,24 @@ class Predicted:
 
 
 def write_plan_file(path: Path, request: Mapping[str, str | int | float], plan: PlanRow) -> None:
-    """Write a plan file whole or not at all; paths of model and cluster become relative to its folder.
-
-    Args:
-        request: the options that make the job again (`Job.request`).
+    """Write a plan file whole or not at all; see `plan_file_text`.
 
     Raises:
         InputError: the file cannot be written.
     """
+    write_text(path, plan_file_text(path.parent, request, plan))
+
+
+def plan_file_text(folder: Path, request: Mapping[str, str | int | float], plan: PlanRow) -> str:
+    """Return a plan file that is to stand in a folder, from which the paths of its model and cluster are given.
+
+    Args:
+        request: the options that make the job again (`Job.request`).
+    """
     values, layout = plan.to_dict(), layout_of(plan)
     predicted = {"gpuscale": __version__, **{name: values[name] for name in PREDICTED}}
-    tables = {"job": in_folder(request, path.parent), "layout": layout, "predicted": predicted}
-    write_text(path, tomli_w.dumps({"format": SCHEMA, **tables}))
+    tables = {"job": in_folder(request, folder), "layout": layout, "predicted": predicted}
+    return tomli_w.dumps({"format": SCHEMA, **tables})
 
 
 def is_plan_file(path: Path) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuscale.explain.advice import Advice
 from gpuscale.explain.benchmarks import Benchmark
 from gpuscale.files import printable
+from gpuscale.launch.quoting import comment, shell_word
 from gpuscale.planning.placement import axis_name
 from gpuscale.render.console import Block, draw, table
 from gpuscale.render.plan import layout_text
@@ -49,7 +49,7 @@ def draw_advice(advice: Advice, spell: Callable[[str], str] = str) -> None:
         lines = [f"  {_expected(one)}\n{_indented(one.command)}" for one in advice.benchmarks]
         blocks += [TITLES["benchmarks"], "\n".join(lines)]
     if advice.settings:
-        found = [(f"{one.variable}={shlex.quote(one.value)}", one.reason) for one in advice.settings]
+        found = [(f"{one.variable}={shell_word(one.value)}", one.reason) for one in advice.settings]
         blocks += [TITLES["settings"], found]
     if advice.signs:
         step = format_seconds(advice.plan.step_time_s)
@@ -69,7 +69,7 @@ def markdown(advice: Advice, spell: Callable[[str], str] = str) -> str:
         f"- [ ] **{one.name}**: {one.now}. Check: {spell(one.check)}. Expect: {one.expect}." for one in advice.checklist
     ]
     measured = [f"{_expected(one)}:\n\n```sh\n{_broken(one.command)}\n```" for one in advice.benchmarks]
-    exports = [f"export {one.variable}={shlex.quote(one.value)}  # {one.reason}" for one in advice.settings]
+    exports = [f"export {one.variable}={shell_word(one.value)}  {comment(one.reason)}" for one in advice.settings]
     step = format_seconds(advice.plan.step_time_s)
     parts = {
         "pressures": _rows(pressures),
@@ -95,7 +95,7 @@ def _rows(rows: Rows) -> str:
 
 
 def _head(advice: Advice) -> str:
-    return f"{advice.model} on {plural(advice.gpus, 'GPU')} of {advice.cluster}: {layout_text(advice.plan)}"
+    return printable(f"{advice.model} on {plural(advice.gpus, 'GPU')} of {advice.cluster}: {layout_text(advice.plan)}")
 
 
 def _strategies(advice: Advice) -> list[dict[str, str]]:

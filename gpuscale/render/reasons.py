@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
-
 from gpuscale.explain.changes import Suggestion
 from gpuscale.explain.explanation import Explanation
+from gpuscale.launch.quoting import shell_word
 from gpuscale.render.console import Block, table
 from gpuscale.units import format_number, format_seconds
 
@@ -38,7 +37,7 @@ def _suggestion(one: Suggestion) -> str:
     tight = ", tight" if one.fit == "tight" else ""
     lines = [f"  {one.change}; {format_seconds(one.step_time_s)}/step, {one.memory_gib:.1f} GiB{tight}"]
     lines += [f"    {one.caution}"] if one.caution else []
-    lines += [f"    gpuscale {shlex.join(one.command)}"] if one.command else []
+    lines += [f"    gpuscale {' '.join(map(shell_word, one.command))}"] if one.command else []
     return "\n".join(lines)
 
 
