@@ -66,10 +66,10 @@ def test_the_verdict_says_what_the_numbers_say():
     found = compared(ONE, OTHER)
     gain = found["a"]["value"] / found["b"]["value"] - 1
     first = found["waterfall"][0]
-    assert found["verdict"].startswith(f"B is {gain:.1%} faster: it exposes ")
+    assert found["verdict"].startswith(f"B is {gain:.1%} faster than A: it exposes ")
     assert (first["component"], first["difference"] < 0) == ("tp_comm", True)
     back = compared(OTHER, ONE)
-    assert back["verdict"].startswith(f"B is {gain:.1%} slower: it exposes ")
+    assert back["verdict"].startswith(f"B is {1 - 1 / (1 + gain):.1%} slower than A: it exposes ")
     assert back["difference"]["value"] == -found["difference"]["value"]
 
 
@@ -86,7 +86,7 @@ def test_a_plan_is_as_fast_as_itself(tmp_path):
 
 def test_unlike_jobs_are_compared_per_token_and_that_is_said():
     done = gpuscale("compare", ONE, "--model llama3-70b --gpus 1280 --tp 8 --pp 4")
-    assert " per token and GPU, " in done.lines[0]
+    assert " per token and GPU than A, " in done.lines[0]
     assert "1,280 GPUs" in done.out
     assert "GPU-seconds per million tokens" in done.out
 

@@ -82,7 +82,7 @@ def test_the_first_line_is_the_verdict():
     saved = found.rows[0].memory_gib - full.memory_gib
     assert done.lines[0] == (
         f"{found.rows[0].memory_gib:.1f} of 79.6 GiB; without SP it would need {off.memory_gib:.1f}; "
-        f"recomputing full saves {saved:.1f} and costs {full.slower:.0%} time"
+        f"recomputing full saves {saved:.1f}, +{full.slower:.0%} time"
     )
     assert max(map(len, done.lines)) <= 100
 

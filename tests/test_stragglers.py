@@ -152,7 +152,7 @@ def test_replicas_within_a_node_go_with_it():
 def test_command_says_the_cost_first():
     done = gpuscale("stragglers", *FLAGS, "--slow-node", 0.9)
     assert done.code == 0, done.err
-    assert "one node at 0.9 x its speed makes each step" in " ".join(done.lines[:2])
+    assert "with one node at 0.9 x its speed a step takes" in " ".join(done.lines[:2])
     assert max(map(len, done.lines)) <= 100
     printed = json.loads(gpuscale("stragglers", *FLAGS, "--json").out)
     assert printed["schema"] == "gpuscale.stragglers/1"

@@ -34,6 +34,7 @@ from gpuscale.planning.placement import (
     units_text,
 )
 from gpuscale.planning.remedies import Tried, remedies
+from gpuscale.ratios import share_text, signed
 from gpuscale.results import PlanRow
 from gpuscale.rules.check import broken_rules
 from gpuscale.steptime.components import COMMUNICATION, INDEX
@@ -167,10 +168,11 @@ def _pressures(subject: Subject, budget: MemoryBudget) -> Iterator[Pressure]:
     if spec.gpus > 1:
         shown = sorted((name for name in COMMUNICATION if takes[name] >= 0.001), key=lambda name: -takes[name])
         parts = ", ".join(f"{name.removesuffix('_comm').upper()} {takes[name]:.1%}" for name in shown)
-        now = f"communication shows for {plan.exposed_comm_fraction:.1%} of the step" + (f": {parts}" if parts else "")
+        shows = f"communication shows for {share_text(plan.exposed_comm_fraction)} of the step"
+        now = f"{shows}: {parts}" if parts else shows if plan.exposed_comm_fraction else "all communication is hidden"
         yield _answered(changes, "network", now, plan.exposed_comm_fraction, COMMUNICATION)
     if plan.pp > 1:
-        idles = f"the pipeline idles {takes['bubble']:.1%} of the step"
+        idles = f"the pipeline idles {share_text(takes['bubble'])} of the step"
         now = f"{idles}: PP {plan.pp}, {plan.num_microbatches:,} microbatches"
         yield _answered(changes, "batch", now, takes["bubble"], ("bubble",))
     else:
@@ -182,7 +184,7 @@ def _pressures(subject: Subject, budget: MemoryBudget) -> Iterator[Pressure]:
         share = takes["attention"] + takes["cp_comm"]
         yield _answered(changes, "sequence", now, share, ("attention", "cp_comm"))
     if spec.model.is_moe:
-        now = f"exchanging tokens takes {takes['ep_comm']:.1%} of the step: EP {plan.ep}"
+        now = f"exchanging tokens takes {share_text(takes['ep_comm'])} of the step: EP {plan.ep}"
         if spec.moe_imbalance > 1:
             now += f", the busiest rank has {spec.moe_imbalance:g} x the mean"
         yield _answered(changes, "experts", now, takes["ep_comm"], ("ep_comm",))
@@ -198,7 +200,7 @@ def _memory_pressure(subject: Subject, budget: MemoryBudget) -> Pressure:
         legal = not broken_rules(subject.rows, subject.spec)
         for remedy in remedies(subject.job, subject.layout)[:1] if legal else ():
             options = " ".join(f"`{name}={value}`" for name, value in remedy.change.items())
-            told = f"{options}: {remedy.slower:+.1%} time, {remedy.memory_gib:.1f} GiB"
+            told = f"{options}: {signed(remedy.slower)} time, {remedy.memory_gib:.1f} GiB"
             if remedy.fit == "no":
                 told = f"no change and no pair of changes is enough; nearest {told}"
             return Pressure("memory", now, share, "high", told, remedy.change, remedy.step_time_s)
@@ -207,7 +209,7 @@ def _memory_pressure(subject: Subject, budget: MemoryBudget) -> Pressure:
     best = min((row for row in budget.rows if row.fit == "fits"), key=lambda row: row.step_time_s)
     if best.slower > -NOTABLE:
         return Pressure("memory", now, share, state, "", {}, None)
-    told = f"{best.name(asked)}: {best.slower:+.1%} time, {best.memory_gib:.1f} GiB"
+    told = f"{best.name(asked)}: {signed(best.slower)} time, {best.memory_gib:.1f} GiB"
     return Pressure("memory", now, share, state, told, best.change, best.step_time_s)
 
 
@@ -225,7 +227,7 @@ def _answered(changes: Changes, name: str, now: str, share: float, components: S
             best, most = one, changes.gain(one)
     if best is None:
         return Pressure(name, now, share, state, "", {}, None)
-    told = f"{change_text(changes, best)}: {1 / (1 + most) - 1:+.1%} time per token, {best.memory_gib:.1f} GiB"
+    told = f"{change_text(changes, best)}: {signed(1 / (1 + most) - 1)} time per token, {best.memory_gib:.1f} GiB"
     return Pressure(name, now, share, state, told, best.options, best.step_time_s)
 
 

@@ -20,6 +20,7 @@ from gpuscale.layouts.arrays import LAYERNORM, MLA_UP_PROJ, MLP, MOE_ACT, Candid
 from gpuscale.layouts.pins import recompute_text, short_recompute
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.planfile import replaced
+from gpuscale.ratios import signed
 from gpuscale.results import PlanRow
 from gpuscale.rules.check import ALL_RULES, broken_rules
 from gpuscale.search.evaluation import evaluate
@@ -258,11 +259,9 @@ def _facts(budget: MemoryBudget) -> Iterator[str]:
 
 
 def _time(row: BudgetRow) -> str:
-    return "no time" if abs(row.slower) < WORTH_A_WORD / 2 else f"{row.slower:+.0%} time"
+    return f"{signed(row.slower, 0)} time"
 
 
 def _trade(row: BudgetRow, asked: BudgetRow) -> str:
     saved = f"saves {asked.memory_gib - row.memory_gib:.1f}"
-    if abs(row.slower) < WORTH_A_WORD / 2:
-        return f"{saved} and costs no time"
-    return f"{saved} and {'costs' if row.slower > 0 else 'saves'} {abs(row.slower):.0%} time"
+    return f"{saved}, {_time(row)}"

@@ -24,6 +24,7 @@ from gpuscale.planning.plans import zero_contradicts
 from gpuscale.planning.remedies import Change, Tried, tried
 from gpuscale.planning.variants import full_values
 from gpuscale.presets.frameworks import load_framework
+from gpuscale.ratios import signed
 from gpuscale.request import JobOptions, overlap_name, overlap_of, read, schedule_text
 from gpuscale.specs.job import DISPATCHERS, JobSpec
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
@@ -205,7 +206,7 @@ def suggestions(changes: Changes, spelled: Spelling) -> tuple[Suggestion, ...]:
 
 def _suggestion(changes: Changes, one: Tried, spelled: Spelling) -> Suggestion:
     gain, options = changes.gain(one), all_options(changes.subject, one)
-    effect = ", ".join([*effects(changes.now, one), f"{100 * gain:+.1f}% tokens/s"])
+    effect = ", ".join([*effects(changes.now, one), f"{signed(gain)} tokens/s"])
     return Suggestion(
         change=f"{change_text(changes, one)}: {effect}",
         command=spelled(options),
@@ -252,9 +253,9 @@ def _against(changes: Changes, one: Tried) -> tuple[str, float | None]:
     if not changes.may_run(one):
         limit = one.spec.memory_limit_bytes / 2**30
         what = "does not fit" if one.fit == "no" else "leaves no room for fragmentation"
-        return f"{what}: {one.memory_gib:.1f} of {limit:.1f} GiB (else {100 * gain:+.1f}% tokens/s)", gain
+        return f"{what}: {one.memory_gib:.1f} of {limit:.1f} GiB (else {signed(gain)} tokens/s)", gain
     said = ", ".join(effects(changes.now, one))
-    return f"{100 * gain:+.1f}% tokens/s" + (f": {said}" if said else ""), gain
+    return f"{signed(gain)} tokens/s" + (f": {said}" if said else ""), gain
 
 
 def effects(now: Tried, one: Tried, most: int = 2) -> list[str]:
@@ -270,7 +271,7 @@ def effects(now: Tried, one: Tried, most: int = 2) -> list[str]:
         name = list(COMPONENTS.values())[index].text
         before, after = (round(100 * float(each.seconds[index]) / each.step_time_s) for each in (now, one))
         as_shares = (after - before) * moved[index] > 0  # both may rise where others fall
-        found.append(f"{name} {before} -> {after}%" if as_shares else f"{name} {100 * moved[index]:+.1f}% of the step")
+        found.append(f"{name} {before} -> {after}%" if as_shares else f"{name} {signed(moved[index])} of the step")
     return found
 
 

@@ -17,6 +17,7 @@ from gpuscale.explain.traffic import TrafficReport
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.placement import PlacedOrder, axis_name, level_plural, rails_text, straddling_text
 from gpuscale.planning.remedies import evaluated, of_job
+from gpuscale.ratios import TIME, in_words, signed
 from gpuscale.results import PlanRow
 from gpuscale.rooflines import allreduce_bytes_per_s, fsdp_tokens_per_gpu, moe_dp_tokens_per_gpu
 from gpuscale.specs.cluster import FABRIC_NAMES, INSIDE
@@ -249,7 +250,7 @@ def _flow(case: Case) -> Iterator[Item]:
         return
     *_, shows, must, counters = NETWORK_CHECKS[level.fabric]
     cost = {one.name: one for one in case.traffic.network_faults}
-    costs = [f"{one.factor - 1:+.1%} of the step with {one.meaning}" for name, one in cost.items() if name in FLOW]
+    costs = [f"{signed(one.factor - 1)} of the step with {one.meaning}" for name, one in cost.items() if name in FLOW]
     now = "; ".join([level.fabric, *costs])
     yield Item(
         "MTU, PFC, ECN", now, f"`{shows}`; `{counters.split(':')[0]}`", f"{must}; {counters.split(':')[-1].strip()}"
@@ -287,8 +288,8 @@ def _variance(case: Case) -> Iterator[Item]:
     )
     expect = "no drift"
     if case.spec.gpus > 1:
-        now += f"; the slowest of {case.spec.gpus:,} GPUs is {waits:.1%} behind the usual one"
-        expect = f"no rank more than {2 * waits:.0%} behind the median, no drift"
+        now += f"; the slowest of {case.spec.gpus:,} GPUs takes {in_words(1 + waits, TIME, 'the usual one')}"
+        expect = f"no rank takes {in_words(1 + 2 * waits, TIME, 'the median')}, no drift"
     tool = _tool(case, "throttle")
     check = "100 steps after the tenth: `gpuscale calibrate run` with the log" + (f"; `{tool}`" if tool else "")
     yield Item("step-time variance", now, check, expect)
@@ -393,7 +394,5 @@ def tuning(subject: Subject, traffic: TrafficReport) -> Iterator[tuple[str, str,
         for _, remedy in evaluated(subject.job, subject.layout, [of_job(sharp="on")]):
             gain = remedy.step_time_s / plan.step_time_s - 1
             if gain <= -0.001:
-                why = (
-                    f"SHARP would change the step by {gain:+.1%}; takes nccl-rdma-sharp-plugins and a manager of trees"
-                )
+                why = f"SHARP: {signed(gain)} time; takes nccl-rdma-sharp-plugins and a manager of trees"
                 yield "NCCL_COLLNET_ENABLE", "1", why

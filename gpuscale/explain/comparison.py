@@ -15,6 +15,7 @@ from gpuscale.explain.memories import memory_trees
 from gpuscale.explain.nodes import Node, difference
 from gpuscale.explain.steps import step_tree, stretched
 from gpuscale.launch.subject import Subject
+from gpuscale.ratios import SPEED, in_words
 from gpuscale.results import PlanRow
 from gpuscale.search.ties import step_shares, tie_window, unlike
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
@@ -145,27 +146,19 @@ def _changes(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[Change, ..
 def _verdict(a: Side, b: Side, waterfall: tuple[Change, ...], basis: str, *, tie: bool) -> str:
     """Say which of two plans is faster and why; first what speaks for that, then what speaks against it."""
     per = {"step": "", "tokens": " per token", "gpus": " per token and GPU"}[basis]
-    less, gain = b.value <= a.value, max(a.value, b.value) / min(a.value, b.value) - 1
-    said = f"B is {gain:.1%} {'faster' if less else 'slower'}{per}" if gain >= SEEN else f"B is as fast{per} as A"
-    if gain >= 1:
-        said = f"B {'is' if less else 'takes'} {1 + gain:.2f} x as {'fast' if less else 'long'}{per} as A"
+    less, said = b.value <= a.value, f"B is {in_words(a.value / b.value, SPEED.of(per), 'A')}"
     if basis == "gpus":
-        said += (
-            f", {b.plan.tokens_per_s / a.plan.tokens_per_s:.2f} x as fast on {plural(b.gpus, 'GPU')} as A on {a.gpus:,}"
-        )
+        words = SPEED.of(f" on {plural(b.gpus, 'GPU')}")
+        said += f", {in_words(b.plan.tokens_per_s / a.plan.tokens_per_s, words, f'A on {a.gpus:,}')}"
     shown = [one for one in waterfall[:NAMED] if abs(one.difference) >= LEAST_NAMED * abs(waterfall[0].difference)]
     sides = ([_phrase(one) for one in shown if (one.difference <= 0) == side] for side in (less, not less))
     reasons = ", but ".join(_listed(side) for side in sides if side)
     unit = "" if basis == "step" else f" ({BASES[basis]})"
     said += f": it {reasons}{unit}" if reasons else ""
-    said += "; the model cannot tell plans so close apart" if tie and gain else ""
+    said += "; the model cannot tell plans so close apart" if tie and a.value != b.value else ""
     short = [name for name, side in (("A", a), ("B", b)) if not side.plan.fits]
     fits = f" {' and '.join(short)} {'do' if len(short) > 1 else 'does'} not fit in memory." if short else ""
     return f"{said}.{fits}"
-
-
-SEEN = 5e-4
-"""Least difference that does not round to 0.0 %."""
 
 
 def _listed(parts: list[str]) -> str:

@@ -10,6 +10,7 @@ from gpuscale.explain.choice import Field, Flip, Standing, field_of, flips, stan
 from gpuscale.explain.thresholds import Threshold, thresholds
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.layouts import layout_text
+from gpuscale.ratios import TIME, in_words
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
 from gpuscale.units import format_number, format_seconds
 
@@ -123,19 +124,13 @@ def _standing_text(one: Standing, fit: str, own: str) -> list[str]:
         said.append("It is the first choice of its job.")
     elif one.is_best:
         said.append(f"No plan that fits is more than 1% faster; the first choice is {best}.")
-    elif one.behind < 0:
-        said.append(f"It is {-100 * one.behind:.1f}% faster than {best}, the best that fits, but does not fit.")
     else:
         tie = ", which the model cannot tell apart" if one.tied else ""
-        said.append(f"It takes {100 * one.behind:.1f}% longer than the best, {best}{tie}{why}.")
-    if fit == "no" and one.behind >= 0:
-        said.append("Nor does it fit.")
+        said.append(f"It takes {in_words(1 + one.behind, TIME, f'the first choice, {best}')}{tie}{why}.")
+    if fit == "no":
+        said.append("It does not fit.")
     if one.next_plan:
-        much = (
-            f"takes {100 * one.next_behind:.1f}% longer"
-            if one.next_behind > 0
-            else f"is {-100 * one.next_behind:.1f}% faster"
-        )
+        much = f"takes {in_words(1 + one.next_behind, TIME)}"
         lacks = f": {', '.join(one.next_lacks)}" if one.next_lacks else ""
         tie = ", a tie by the model's own error" if one.next_tied else ""
         said.append(f"The next best family, {one.next_plan}, {much}{tie}{lacks}.")

@@ -21,6 +21,7 @@ from gpuscale.planning.jobs import Job, Presets, build_job
 from gpuscale.planning.layouts import domain_groups, fixed_layout
 from gpuscale.planning.planfile import Predicted, read_document, read_predicted, with_plan_file
 from gpuscale.planning.plans import estimate_layout
+from gpuscale.ratios import TIME, in_words, signed
 from gpuscale.request import JobOptions, read
 from gpuscale.results import Estimate, PlanRow
 from gpuscale.rules.check import FATAL, broken_rules
@@ -275,7 +276,7 @@ def _memory_findings(estimate: Estimate, places: Places, *, segments: bool) -> I
     way = ""
     if remedy is not None:
         change = " ".join(f"{name} {value}" for name, value in remedy.change.items())
-        way = f"; with {change} it takes {remedy.memory_gib:.1f} GiB ({remedy.slower:+.1%} time)"
+        way = f"; with {change} it takes {remedy.memory_gib:.1f} GiB ({signed(remedy.slower)} time)"
     needs = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}"
     if plan.fit == "tight":
         said = f"{needs}; fragmentation usually leaves {usual:.1f}{way}"
@@ -311,14 +312,14 @@ def _against(estimate: Estimate, before: Predicted, limits: Limits, places: Plac
     slower = before.tokens_per_s_per_gpu / plan.tokens_per_s_per_gpu - 1
     larger = plan.memory_gib / before.memory_gib - 1
     most = USUAL_REGRESSION if limits.regression is None else limits.regression
-    at_most = f"at most {most:+.1%}"
+    at_most = f"at most {signed(most, same='+0.0%')}"
     if slower > most:
         was = _time_text(plan, before)
         cost_s = plan.step_time_s * slower / (1 + slower)
-        said = f"{was} ({by}): {slower:+.1%} time per token, {at_most}"
+        said = f"{was} ({by}): {signed(slower)} time per token, {at_most}"
         yield _at(places, "time_regression", "error", said, cost_s=cost_s)
     if larger > most:
-        said = f"{plan.memory_gib:.1f} GiB per GPU, was {before.memory_gib:.1f} ({by}): {larger:+.1%}, {at_most}"
+        said = f"{plan.memory_gib:.1f} GiB per GPU, was {before.memory_gib:.1f} ({by}): {signed(larger)}, {at_most}"
         yield _at(places, "memory_regression", "error", said)
 
 
@@ -362,8 +363,8 @@ def _instead(plan: Plan, one: Priced) -> str:
     change = " ".join(f"{name} {value}" for name, value in one.change.items() if now.get(name) != value)
     share, memory = one.cost_s / row.step_time_s, f"{one.other.memory_gib:.1f} GiB ({row.memory_gib:.1f} now)"
     if "gbs" in one.change:
-        return f"with {change} as many tokens take {share:.1%} less time"
-    saved = f"{share:.1%} less than {format_seconds(row.step_time_s)}" if share >= 0.0005 else "as much as now"
+        return f"with {change} as many tokens take {in_words(1 - share, TIME)}"
+    saved = in_words(1 - share, TIME, f"the {format_seconds(row.step_time_s)} of now")
     return f"with {change} a step takes {format_seconds(one.other.step_time_s)}, {saved}, and {memory}"
 
 

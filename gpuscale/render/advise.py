@@ -9,6 +9,7 @@ from gpuscale.explain.benchmarks import Benchmark
 from gpuscale.files import printable
 from gpuscale.launch.quoting import comment, shell_word
 from gpuscale.planning.placement import axis_name
+from gpuscale.ratios import share_text, signed
 from gpuscale.render.console import Block, draw, table
 from gpuscale.render.plan import layout_text
 from gpuscale.units import format_bytes, format_seconds, plural
@@ -106,7 +107,7 @@ def _strategies(advice: Advice) -> list[dict[str, str]]:
             "level": one.level,
             "GB sent": f"{one.bytes_per_step / 1e9:.1f}",
             "shows": format_seconds(one.exposed_s) if one.exposed_s else "-",
-            "of step": f"{one.exposed_share:.1%}",
+            "of step": share_text(one.exposed_share),
         }
         for one in advice.strategies
     ]
@@ -148,5 +149,5 @@ def _signs(advice: Advice) -> list[tuple[str, str, str]]:
     found = []
     for one in advice.signs:
         memory = "" if one.memory_gib == usual else f"memory is {one.memory_gib:.1f} rather than {usual:.1f} GiB; "
-        found.append((f"{format_seconds(one.step_time_s)} ({one.slower:+.1%})", one.suspect, f"{memory}{one.check}"))
+        found.append((f"{format_seconds(one.step_time_s)} ({signed(one.slower)})", one.suspect, f"{memory}{one.check}"))
     return found

@@ -6,6 +6,7 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuscale.ratios import AMOUNT, NUMBER, PRICE, SPEED, in_words
 from gpuscale.render.console import scatter
 from gpuscale.request import OPTIONS, choice_text
 from gpuscale.results import BEATEN, NOTHING_LEGAL, Comparison, PlanResult, VariantRow
@@ -26,10 +27,7 @@ SHOWN = {
 }
 """Objective -> its unit for people, the header of a column of its own where it has one, and the factor to that unit."""
 
-NOTHING = 5e-5
-"""Share below which a difference is not worth a word."""
-
-SPEED = ("tokens_per_s", "step_time", "time_to_train")
+BY_SPEED = ("tokens_per_s", "step_time", "time_to_train")
 """Objectives of speed; against them stand money and GPU-hours, and speed against all others."""
 
 
@@ -64,7 +62,7 @@ def compared_verdict(result: PlanResult, compared: Comparison) -> str:
     if not others:
         return head
     rival_goal = "cost" if "usd_per_1e9_tokens" in best.best else "gpu_hours"
-    rival = _foremost((best, *others), rival_goal if name in SPEED else "tokens_per_s")
+    rival = _foremost((best, *others), rival_goal if name in BY_SPEED else "tokens_per_s")
     if rival is best:
         rival = _foremost(others, name)
     return f"{head}; {_subject(rival.choice, rows[0].choice)} {_against(name, best.best, rival)}"
@@ -115,38 +113,20 @@ def _against(name: str, best: Mapping[str, float], row: VariantRow) -> str:
     rival, many = row.best, int(row.choice.get("gpus", 1)) > 1
     speed, hours = (rival[key] / best[key] for key in ("tokens_per_s", "gpu_hours_per_1e12_tokens"))
     verb = "are" if many else "is"
-    if name in SPEED and "usd_per_1e9_tokens" not in best and abs(speed * hours - 1) < 1e-9:
-        slower = 1 / speed - 1  # on as many GPUs: nothing else to say
-        if NOTHING <= slower < 1:
-            return f"{verb} {_percent(slower)} % slower"
-        return f"{verb} as fast" if slower < NOTHING else f"{verb} {speed:.3g}x as fast"
-    fast = f"{verb} {speed:.3g}x as fast" if speed < 1 else f"{verb} {speed:.3g}x faster"
-    if 0.995 <= speed < 1.005:
-        fast = f"{verb} as fast"
+    fast = f"{verb} {in_words(speed, SPEED)}"
+    if name in BY_SPEED and "usd_per_1e9_tokens" not in best and abs(speed * hours - 1) < 1e-9:
+        return fast  # on as many GPUs: nothing else to say
     if name in {"memory", "memory_headroom"}:
         return f"{fast} with {three_digits(rival['memory_gib'])} GiB"
     if name == "mfu":
         return f"{fast} at MFU {rival['mfu']:.1%}"
     if name in {"energy", "carbon"}:
-        words = (f"more {name}", f"less {name}", f"as much {name}")
-        return f"{fast} and take{'' if many else 's'} {_share(rival, best, OBJECTIVES[name].key, words)}"
-    if "usd_per_1e9_tokens" in best and "usd_per_1e9_tokens" in rival:
-        return f"{fast} and {_share(rival, best, 'usd_per_1e9_tokens', ('dearer', 'cheaper', 'as cheap'))}"
-    words = ("more GPU-hours", "fewer GPU-hours", "as many GPU-hours")
-    more = _share(rival, best, "gpu_hours_per_1e12_tokens", words)
-    return f"{fast} and take{'' if many else 's'} {more}"
-
-
-def _share(rival: Mapping[str, float], best: Mapping[str, float], key: str, words: tuple[str, str, str]) -> str:
-    """How much one job has of something beside another: words for more, for less and for the same."""
-    change, (above, below, same) = rival[key] / best[key] - 1, words
-    return same if abs(change) < NOTHING else f"{_percent(abs(change))} % {above if change > 0 else below}"
-
-
-def _percent(share: float) -> str:
-    """Two digits of a share above 0, never with an exponent."""
-    text = f"{share * 100:.2g}"
-    return f"{share * 100:.0f}" if "e+" in text else text
+        key = OBJECTIVES[name].key
+        return f"{fast} and take{'' if many else 's'} {in_words(rival[key] / best[key], AMOUNT.of(f' {name}'))}"
+    key = "usd_per_1e9_tokens"
+    if key in best and key in rival:
+        return f"{fast} and {in_words(rival[key] / best[key], PRICE)}"
+    return f"{fast} and take{'' if many else 's'} {in_words(hours, NUMBER.of(' GPU-hours'))}"
 
 
 def _frontier_verdict(result: PlanResult, compared: Comparison) -> str:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from gpuscale.explain.comparison import Change, PlanComparison, Side
 from gpuscale.explain.nodes import Node
+from gpuscale.ratios import signed
 from gpuscale.render.console import Block, draw, table
 from gpuscale.render.plan import component_text, layout_text
 from gpuscale.units import GIB, format_count, format_seconds
@@ -129,7 +130,7 @@ def _tree(root: Node, whole: float, depth: int, least: float, *, verbose: bool) 
             "where": "  " * level + node.name,
             " ": (LESS if node.value < 0 else MORE) * math.ceil(abs(node.value) / largest * BAR),
             "B - A": _signed(node.value, format_seconds),
-            "of A": f"{node.value / whole:+.1%}",
+            "of A": signed(node.value / whole, same="-"),
         }
         for node, level in _rows(root, depth, least * largest)
     ]

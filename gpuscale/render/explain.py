@@ -9,6 +9,7 @@ from rich.table import Table
 
 from gpuscale.explain.explanation import Explanation
 from gpuscale.explain.nodes import Node
+from gpuscale.ratios import share_text
 from gpuscale.render.console import Block, as_many_as_fit, draw, output_width, table
 from gpuscale.render.plan import fit_text, verdict
 from gpuscale.render.reasons import reason_blocks, sentences_block
@@ -136,11 +137,6 @@ def bound_seconds(root: Node) -> list[tuple[str, float]]:
         seconds.setdefault(BOUNDS[leaf.bound or ""], []).append(leaf.value)
     sums = {name: math.fsum(values) for name, values in seconds.items()}
     return sorted(sums.items(), key=lambda item: (-item[1], item[0]))
-
-
-def share_text(share: float) -> str:
-    """Return a share in percent; what is too small to round to 0.1 % as such."""
-    return "<0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 
 def _achieved(node: Node) -> str:

@@ -8,10 +8,12 @@ from rich.table import Table
 
 from gpuscale.fleets.lines import SitesAnswer
 from gpuscale.fleets.ways import FleetResult, Part, Way
+from gpuscale.ratios import SPEED, in_words
 from gpuscale.render.compared import three_digits
 from gpuscale.render.console import draw, table
+from gpuscale.render.plan import similar_text
 from gpuscale.render.rates import rate_blocks
-from gpuscale.units import format_count, format_seconds, plural
+from gpuscale.units import format_count, format_seconds
 
 
 def draw_fleet(result: FleetResult, *, verbose: bool = False, spell: Callable[[str], str] = str) -> None:
@@ -41,7 +43,7 @@ def _verdict(result: FleetResult) -> str:
     best = result.ways[0]
     against = [way for way in result.ways[1:] if way.kind in {"alike", "alone", "synchronous"}]
     foremost = {way.kind: way for way in reversed(against)}
-    said = [f"{best.tokens_per_s / way.tokens_per_s:.2f} x {_short(way)}" for way in foremost.values()]
+    said = [in_words(best.tokens_per_s / way.tokens_per_s, SPEED, _short(way)) for way in foremost.values()]
     count = f"all {result.gpus:,}" if best.gpus == result.gpus else f"{best.gpus:,} of {result.gpus:,}"
     return (
         f"{result.model} on {result.cluster}: use {count} GPUs, {best.text}: {format_seconds(best.step_time_s)}/step, "
@@ -50,7 +52,7 @@ def _verdict(result: FleetResult) -> str:
 
 
 def _short(way: Way) -> str:
-    return "all as slow as the slowest" if way.kind == "alike" else way.name
+    return "with all as slow as the slowest" if way.kind == "alike" else way.name
 
 
 def _ways(result: FleetResult) -> Table:
@@ -135,4 +137,4 @@ def _runs(layers: tuple[int, ...]) -> str:
 def _evidence(way: Way) -> str:
     low, high = format_seconds(way.step_time_low_s), format_seconds(way.step_time_high_s)
     new = f"; NO measured run has {' or '.join(way.unmeasured)}" if way.unmeasured else ""
-    return f"80 % within {low} to {high}, by {plural(way.similar_runs, 'similar measured run')}{new}"
+    return f"80 % within {low} to {high}, {similar_text(way.similar_runs)}{new}"

@@ -13,6 +13,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gpuscale.gpubench.calibrate import Calibrated
+from gpuscale.ratios import signed
 from gpuscale.render.console import console, draw, table
 from gpuscale.units import format_duration, format_seconds, plural
 
@@ -49,7 +50,7 @@ def draw_fit(found: Calibrated, *, verbose: bool) -> None:
             "preset median": f"{100 * one.before_median_abs:.1f}%",
             "median": f"{100 * one.median_abs:.1f}%",
             "p90": f"{100 * one.p90_abs:.1f}%",
-            "bias": f"{100 * one.bias:+.1f}%",
+            "bias": signed(one.bias, same="none"),
         }
         for one in fit.errors
     ]
@@ -91,7 +92,7 @@ def _rows(found: Calibrated, *, verbose: bool) -> Any:
                     "measured": format_seconds(row.measured_us * 1e-6),
                     "preset": format_seconds(row.before_us * 1e-6),
                     "predicted": format_seconds(row.predicted_us * 1e-6),
-                    "error": f"{100 * (row.predicted_us / row.measured_us - 1):+.1f}%",
+                    "error": signed(row.predicted_us / row.measured_us - 1, same="none"),
                 }
             )
     return table(shown)

@@ -10,6 +10,7 @@ from gpuscale.files import printable
 from gpuscale.launch.export import Export
 from gpuscale.launch.improve import Improvement
 from gpuscale.launch.settings import LaunchJob, Said
+from gpuscale.ratios import TIME, in_words
 from gpuscale.render.console import Block, draw, table
 from gpuscale.results import Estimate
 from gpuscale.units import format_seconds
@@ -61,7 +62,7 @@ def draw_improvements(found: Sequence[Improvement], now: Estimate, *, spell: Cal
     for one in found:
         changed = spell(" ".join(f"`{name}={value}`" for name, value in one.changes.items()))
         before = ", ".join(f"{name} {getattr(now.plan, name)}" for name in one.changes)
-        less = f"{one.gain:.1%} less" if one.gain > 0 else f"{-one.gain:.1%} more, but it fits"
+        less = in_words(1 - one.gain, TIME) + (", but it fits" if one.gain <= 0 else "")
         time = format_seconds(one.step_time_s)
         draw(f"\n{changed} (now {before}): {time}/step, {less}; {one.memory_gib:.1f} GiB")
         lines = ("\t".join(map(printable, line.split("\t"))) for line in one.diff.split("\n"))

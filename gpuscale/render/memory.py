@@ -12,6 +12,7 @@ from rich.table import Table
 from gpuscale.explain.budget import GROUPS, BudgetRow, MemoryBudget
 from gpuscale.explain.timeline import MemoryTimeline, Moment
 from gpuscale.layouts.pins import short_recompute
+from gpuscale.ratios import signed
 from gpuscale.render.console import (
     LABEL,
     LEAST_WIDTH,
@@ -78,7 +79,7 @@ def _parts_table(rows: Sequence[BudgetRow], names: Sequence[str]) -> Table:
                 "total\nGiB": f"{row.memory_gib:.1f}",
                 "\nfit": row.fit,
                 "\nstep": format_seconds(row.step_time_s),
-                "\ntime": f"{row.slower:+.1%}" if row.change else "",
+                "\ntime": signed(row.slower) if row.change else "",
             }
             for row, name in zip(rows, names, strict=True)
         ],

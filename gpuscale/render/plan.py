@@ -10,6 +10,7 @@ from rich.table import Table
 
 from gpuscale.files import NO_BREAK
 from gpuscale.layouts.pins import short_recompute
+from gpuscale.ratios import AMOUNT, TIME, in_words, share_text, signed
 from gpuscale.render.compared import compared_verdict, frontier_plot, jobs_rows, own_cells, three_digits, worth_parts
 from gpuscale.render.console import Block, as_many_as_fit, draw, output_width, table
 from gpuscale.results import Estimate, PlanResult, PlanRow, Remedy, RobustAnswer, WhyAnswer
@@ -20,6 +21,8 @@ from gpuscale.units import format_count, format_seconds, plural
 
 LEAST_NEEDED = ("idle%", "comm%", "tok/s", "TF/s", "bound", "GiB", "recompute", "mb", "ZeRO")
 """Columns that a narrow terminal goes without, in this order."""
+
+MEMORY = AMOUNT.of(" memory")
 
 TIE_MARK = "="
 """After the rank of a plan that cannot be told from the fastest."""
@@ -123,7 +126,7 @@ def _remedy_rows(remedies: Sequence[Remedy], spell: Callable[[str], str]) -> lis
         change = spell(" ".join(f"`{name}={value}`" for name, value in remedy.change.items()))
         if remedy.fit == "no":
             return [("to fit", f"no change and no pair of changes is enough; nearest: {change}: {_size(remedy)}")]
-        cost = f"{format_seconds(remedy.step_time_s)}/step ({remedy.slower:+.1%})"
+        cost = f"{format_seconds(remedy.step_time_s)}/step ({signed(remedy.slower)})"
         rows.append(("or" if rows else "to fit", f"{change}: {_size(remedy)}, {remedy.fit}, {cost}"))
     return rows
 
@@ -200,20 +203,22 @@ def rank_texts(result: PlanResult) -> list[str]:
 
 
 def why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
-    """Why the first plan is first although another is faster on paper; else how far it is ahead of the second (or
-    behind it, where plans are not ranked by time), and by what."""
-    choice, behind = result.choice, result.choice is not None and bool(result.choice.reason)
+    """Why the first plan is first although another is faster on paper; else how the second stands to it, and by what
+    (where plans are ranked by memory, that too)."""
+    choice = result.choice
     ties = [
-        f", a tie (the model resolves {one.tie_window:.1%})" if one.tied else ""
+        f" (a tie: the model resolves {one.tie_window:.1%})" if one.tied else ""
         for one in (choice.standings if choice else ())
     ]
-    if choice is not None and behind:
+    if choice is not None and choice.reason:
         other = f"#{choice.fastest.rank}" if choice.fastest.rank else layout_text(choice.fastest)
-        yield f"{choice.standings[0].behind:.1%} behind {other} on paper{ties[0]}; first because {choice.reason}"
+        took = in_words(1 + choice.standings[0].behind, TIME, other)
+        yield f"takes {took} on paper{ties[0]}; first because {choice.reason}"
     elif len(result.estimates) > 1 and not several:
         best, second = result.estimates[:2]
-        gap, tie = second.plan.step_time_s / best.plan.step_time_s - 1, ties[1] if choice else ""
-        head = f"{-gap:.1%} slower than #2, which has " if gap < 0 else f"{gap:.1%} ahead of #2{tie}, which has "
+        needs = "" if choice else f"needs {in_words(second.plan.memory_gib / best.plan.memory_gib, MEMORY)} and "
+        took = in_words(second.plan.step_time_s / best.plan.step_time_s, TIME)
+        head = f"ahead of #2, which {needs}takes {took}{ties[1] if choice else ''}: "
         yield as_many_as_fit(head, _differences(second.breakdown, best.breakdown), width)
 
 
@@ -259,7 +264,7 @@ def _breakdown_table(
         {
             header: component_text(part),
             unit: text(value) if value else "-",
-            "share": "-" if not value else "<0.1%" if value / whole < 0.0005 else f"{value / whole:.1%}",
+            "share": share_text(value / whole) if value else "-",
         }
         for part, value in parts.items()
     ]
@@ -297,27 +302,26 @@ def _pipeline_row(plan: PlanRow, number: str = "") -> list[tuple[str, str]]:
 def evidence_text(plan: PlanRow) -> str:
     """How far a measurement may be from the predicted step time, by which runs, and what none of them has."""
     low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
-    number = f"by {plan.similar_runs}" if plan.similar_runs else "without any"
-    similar = f"{number} similar measured run{'s' * (plan.similar_runs > 1)}"
     new = f"; NO measured run has {' or '.join(plan.unmeasured)}" if plan.unmeasured else ""
-    return f"80 % within {low} to {high}, {similar}, nearest {plan.nearest_run}{new}"
+    return f"80 % within {low} to {high}, {similar_text(plan.similar_runs)}, nearest {plan.nearest_run}{new}"
+
+
+def similar_text(runs: int) -> str:
+    """Say how many measured runs an interval is by."""
+    return f"by {plural(runs, 'similar measured run')}" if runs else "without any similar measured run"
 
 
 def first_choices_text(found: Iterable[Mapping[str, Any]]) -> str:
     """How much longer than predicted the first choices of measured sweeps took, beside all of their layouts."""
     words = {
-        "groups": ("first choices of {:,} measured sweeps took {} than predicted (median), all layouts {}"),
+        "groups": "measured over predicted time (median): first choices of {:,} sweeps {}, all of their layouts {}",
         "large groups": f"of the {{:,}} with {MANY_LAYOUTS} layouts or more {{}}, all {{}}",
     }
     return "; ".join(
-        words[one["over"]].format(one["n"], _longer(one["first"]), _longer(one["all"]))
+        words[one["over"]].format(one["n"], signed(one["first"] - 1), signed(one["all"] - 1))
         for one in found
         if one["over"] in words
     )
-
-
-def _longer(ratio: float) -> str:
-    return f"{100 * abs(ratio - 1):.1f} % {'longer' if ratio >= 1 else 'less'}"
 
 
 def why_blocks(why: WhyAnswer, width: int, spell: Callable[[str], str]) -> tuple[str, list[tuple[str, str]]]:
@@ -330,8 +334,7 @@ def why_blocks(why: WhyAnswer, width: int, spell: Callable[[str], str]) -> tuple
         head = "; ".join([head, *why.reasons.values()])
     else:
         head = f"{why.asked}: does not fit: {'; '.join(why.reasons.values())}"
-    slower = why.slower_than_best
-    against = f"{slower:+.1%} against #1" if slower < 1 else f"{1 + slower:.1f} x the time of #1"
+    against = f"{signed(why.slower_than_best)} against #1"
     numbers = (
         f"{format_seconds(plan.step_time_s)}/step ({against}), {plan.tflops_per_gpu:.0f} TFLOP/s/GPU, "
         f"MFU {plan.mfu:.1%}, {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
@@ -368,7 +371,10 @@ def _robust_blocks(answer: RobustAnswer, ranks: Sequence[str]) -> tuple[Table, l
             "median": three_digits(plan.median_s),
             "p90": three_digits(plan.p90_s),
             "fits%": f"{100 * plan.fits:.0f}",
-            **{CONDITIONS[one.name][0]: f"{100 * plan.losses[one.name]:+.1f}" for one in answer.conditions},
+            **{
+                CONDITIONS[one.name][0]: signed(plan.losses[one.name], same="-").rstrip("%")
+                for one in answer.conditions
+            },
             "hurt most by": CONDITIONS[plan.most_hurt_by][0],
         }
         for rank, plan in zip(ranks, answer.plans, strict=True)
@@ -391,7 +397,9 @@ def _apart(answer: RobustAnswer) -> str:
     widest = answer.conditions[costs.index(losses)]
     hurt = max(range(len(losses)), key=losses.__getitem__)
     when = CONDITIONS[widest.name][1].format(less=1 - 1 / widest.worst, more=widest.worst - 1)
-    return f"where {when}, #{hurt + 1} loses {losses[hurt]:.1%}" + (f", #1 {losses[0]:.1%}" if hurt else "")
+    return f"where {when}, #{hurt + 1} takes {in_words(1 + losses[hurt], TIME)}" + (
+        f", #1 {in_words(1 + losses[0], TIME)}" if hurt else ""
+    )
 
 
 def _holds_text(answer: RobustAnswer) -> str:

@@ -10,6 +10,7 @@ from rich.table import Table
 from gpuscale.architecture.flops import Convention, FlopsPerToken
 from gpuscale.architecture.parameters import LayerParameters, ModelParameters
 from gpuscale.presets.levels import WAYS
+from gpuscale.ratios import signed
 from gpuscale.render.console import draw, table
 from gpuscale.render.output import picked
 from gpuscale.rules.check import cited, rules_of
@@ -241,7 +242,7 @@ def _parameter_table(model: ModelSpec, params: ModelParameters) -> Table:
 def _published_lines(model: ModelSpec, params: ModelParameters) -> Iterator[str]:
     if model.published_params:
         gap = params.total - model.published_params
-        counted = f"counted {gap:+,} ({gap / model.published_params:+.3%})" if gap else "the same"
+        counted = f"counted {gap:+,} ({signed(gap / model.published_params, 3, 'below 0.001%')})" if gap else "the same"
         yield f"published: {model.published_params:,} parameters; {counted}"
     if model.published_active_params:
         without = params.active - params.embedding

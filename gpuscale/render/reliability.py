@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from rich.table import Table
 
+from gpuscale.ratios import TIME, in_words, signed
 from gpuscale.render.console import draw, output_width, scatter, table
 from gpuscale.render.plan import fit_text
 from gpuscale.render.rates import rate_blocks
@@ -128,8 +129,9 @@ def draw_stragglers(
 
 
 def _verdict(result: Stragglers, first: Straggler) -> str:
+    longer = in_words(1 + first.slower, TIME)
     return (
-        f"{result.model} on {plural(result.gpus, 'GPU')}: {first.text} makes each step {first.slower:.1%} slower "
+        f"{result.model} on {plural(result.gpus, 'GPU')}: with {first.text} a step takes {longer} "
         f"({format_seconds(result.step_time_s)} -> {format_seconds(first.step_time_s)}), "
         f"{format_count(first.gpu_hours_per_day)} GPU-hours a day"
     )
@@ -140,9 +142,8 @@ def _alternatives(result: Stragglers, first: Straggler) -> str:
     if result.without is None:
         said = "no replica can be left out"
     else:
-        cheaper = "cheaper" if first.advice == "leave out" else "dearer"
-        replicas = plural(result.replicas_left_out, "replica")
-        said = f"leaving out {replicas} of data parallelism costs {result.without:.1%}, which is {cheaper}"
+        replicas, longer = plural(result.replicas_left_out, "replica"), in_words(1 + result.without, TIME)
+        said = f"without {replicas} of data parallelism the training takes {longer}: {first.advice} what is slow"
     if first.pays_after_s is None:
         return f"{said}; nothing to win by a spare"
     return f"{said}; a spare has paid for the restart after {format_duration(first.pays_after_s)}"
@@ -159,7 +160,7 @@ def _parts(result: Stragglers) -> Table:
         {
             "slow part": one.text,
             "step": format_seconds(one.step_time_s),
-            "slower": f"{one.slower:.2%}",
+            "longer": signed(one.slower, 2),
             "GPU-hours/day": format_count(one.gpu_hours_per_day),
             "spare pays after": _pays_after(one),
             "without a spare": one.advice,
@@ -178,7 +179,7 @@ def _variation(result: Stragglers) -> Table | str:
             "all differ": f"{plural(one.count, COUNTED[one.part])} by {one.spread:.0%}",
             "slowest": f"+{one.share:.1%}",
             "step": format_seconds(one.step_time_s),
-            "slower": "as predicted" if one.predicted else f"{one.slower:.2%}",
+            "longer": "as predicted" if one.predicted else signed(one.slower, 2),
         }
         for one in result.variation
     ]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from rich.table import Table
 
 from gpuscale.presets.rates import Rate
+from gpuscale.ratios import signed
 from gpuscale.render.compared import three_digits
 from gpuscale.render.console import draw, table
 from gpuscale.render.rates import short_source
@@ -49,9 +50,9 @@ def _recommended(result: BatchSize) -> str:
     as_good = [
         f"{one.global_batch_size:,}"
         for one in result.batches
-        if one.gpus == first.gpus and one.wall_s <= (1.0 + WITHIN) * first.wall_s
+        if one is not first and one.gpus == first.gpus and one.wall_s <= (1.0 + WITHIN) * first.wall_s
     ]
-    near = f"; within {WITHIN:.0%}: {', '.join(as_good)}" if len(as_good) > 1 else ""
+    near = f"; within {WITHIN:.0%} of that: {', '.join(as_good)}" if as_good else ""
     if first == cheap:
         return f"best: {_choice(first, result)}{near}"
     return f"soonest done: {_choice(first, result)}{near}\ncheapest: {_choice(cheap, result)}"
@@ -72,7 +73,7 @@ def _batches(result: BatchSize) -> Table:
     for at, one in enumerate(result.batches):
         cells = {"": marks.get(at, ""), "layout": one.layout, "GPUs": f"{one.gpus:,}"}
         cells |= {"gbs": f"{one.global_batch_size:,}", "tokens": format_count(one.batch_tokens)}
-        cells |= {"more tokens": f"+{one.tokens_factor - 1.0:.1%}", "steps": f"{one.steps:,}"}
+        cells |= {"more tokens": signed(one.tokens_factor - 1), "steps": f"{one.steps:,}"}
         cells |= {"s/step": f"{one.step_time_s:.3g}", "MFU": f"{one.mfu:.1%}"}
         cells |= {"days": three_digits(one.wall_s / DAY_S)}
         rows.append(cells | ({} if one.cost_usd is None else {"USD": format_count(one.cost_usd)}))
@@ -137,7 +138,7 @@ def _models(result: Size) -> Table:
         cells["like"] = one.presets[0] if one.presets else ""
         cells |= {"params": format_count(one.parameters), "tokens": format_count(one.tokens)}
         cells |= {"per param": three_digits(one.tokens_per_parameter), "loss": loss}
-        cells["more compute"] = "" if one.overtraining is None else f"+{one.overtraining - 1.0:.0%}"
+        cells["more compute"] = "" if one.overtraining is None else signed(one.overtraining - 1, 0, "least")
         rows.append(cells | {"gbs": f"{one.global_batch_size:,}", "MFU": f"{one.mfu:.1%}"})
     return table(rows, left=3, optional=("gbs", "like"))
 
@@ -170,7 +171,7 @@ def _gpu_counts(result: Size) -> Table:
     for at, one in enumerate(result.choices):
         cells = {"": "fewest" if at == result.best else "" if one.meets else "too late", "layout": one.layout}
         cells |= {"GPUs": f"{one.gpus:,}", "gbs": f"{one.global_batch_size:,}", "s/step": f"{one.step_time_s:.3g}"}
-        cells |= {"more tokens": f"+{one.tokens_factor - 1.0:.0%}", "MFU": f"{one.mfu:.1%}"}
+        cells |= {"more tokens": signed(one.tokens_factor - 1, 0, "-"), "MFU": f"{one.mfu:.1%}"}
         cells["days"] = three_digits(one.wall_s / DAY_S)
         cells["80 %"] = " to ".join(three_digits(end / DAY_S) for end in (one.wall_low_s, one.wall_high_s))
         cells["GPU-h"] = format_count(one.gpu_hours)
@@ -197,4 +198,4 @@ def _range(beyond: float) -> str:
     """Say how far a value is outside of a fitted range."""
     if beyond == 1.0:
         return "inside"
-    return f"{three_digits(beyond)} x above" if beyond > 1.0 else f"{three_digits(1.0 / beyond)} x below"
+    return f"{three_digits(beyond)}x its {'largest' if beyond > 1.0 else 'smallest'}"

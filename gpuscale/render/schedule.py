@@ -9,6 +9,7 @@ import numpy as np
 from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.explain.schedule import Schedule
 from gpuscale.files import NO_BREAK
+from gpuscale.ratios import signed
 from gpuscale.render.console import WIDTH, Block, draw, output_width, table
 from gpuscale.render.plan import degrees_text, fit_text
 from gpuscale.steptime.pipeline import BACKWARD, KINDS
@@ -187,17 +188,14 @@ def _closed_forms(found: Schedule) -> Block:
             "of a step": names[one.quantity],
             "simulated": time_text(found, one.simulated_s),
             "closed form": time_text(found, one.closed_form_s),
-            "off by, of all": f"{_off(one.closed_form_s - one.simulated_s, found.compared[0].simulated_s):+.2%}",
+            "off by, of all": signed(
+                (one.closed_form_s - one.simulated_s) / found.compared[0].simulated_s, 2, "+0.00%"
+            ),
         }
         for one in found.compared
         if one.simulated_s or one.closed_form_s
     ]
     return table(rows)
-
-
-def _off(difference_s: float, whole_s: float) -> float:
-    """Return a share as it is shown, without the sign of nothing."""
-    return round(difference_s / whole_s, 4) + 0.0
 
 
 def _facts(found: Schedule) -> list[tuple[str, str]]:

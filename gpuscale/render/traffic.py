@@ -20,6 +20,7 @@ from gpuscale.explain.traffic import (
 )
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.layouts import layout_text
+from gpuscale.ratios import signed
 from gpuscale.render.console import draw, table
 from gpuscale.specs.cluster import FABRIC_NAMES
 from gpuscale.units import GB, TB, format_bytes, format_rate, format_seconds, plural
@@ -215,4 +216,4 @@ def needs_text(needs: Sequence[NetworkNeed]) -> list[tuple[str, str]]:
 
 def faults_text(faults: Sequence[NetworkFault]) -> list[tuple[str, str]]:
     """Say what each fault of the network costs."""
-    return [(one.name.replace("_", " "), f"{one.factor - 1:+.1%} per step: {one.meaning}") for one in faults]
+    return [(one.name.replace("_", " "), f"{signed(one.factor - 1)} per step: {one.meaning}") for one in faults]

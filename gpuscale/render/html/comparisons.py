@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpuscale.explain.comparison import Change, PlanComparison
 from gpuscale.explain.nodes import Node
+from gpuscale.ratios import signed
 from gpuscale.render.comparison import both_rows
 from gpuscale.render.html.charts import Axis, Bar, stacked, waterfall
 from gpuscale.render.html.page import Cell, Chart, Page, Part, Section, Table
@@ -32,13 +33,14 @@ def compare_page(found: PlanComparison) -> Page:
     memory = Axis("GiB per GPU", "{:.2f}".format)
     most = [side.plan.memory_limit_gib for side in (a, b)]
     limits = {"limit": most[0]} if most[0] == most[1] else dict(zip(("limit of A", "limit of B"), most, strict=True))
+    change = signed(b.value / a.value - 1)
     jobs = [f"{side.model} on {plural(side.gpus, 'GPU')} of {side.cluster}" for side in (a, b)]
     return Page(
         f"Two plans of {jobs[0]}" if jobs[0] == jobs[1] else f"{jobs[0]}, and {jobs[1]}",
         found.verdict,
         [
             (f"Time of A{of_time}", format_seconds(a.value), degrees_text(a.plan)),
-            (f"Time of B{of_time}", format_seconds(b.value), f"{b.value / a.value - 1:+.1%}: {degrees_text(b.plan)}"),
+            (f"Time of B{of_time}", format_seconds(b.value), f"{change}: {degrees_text(b.plan)}"),
             ("Memory of A", f"{sizes[0]:.1f} GiB", f"of {a.plan.memory_limit_gib:.1f} GiB"),
             ("Memory of B", f"{sizes[1]:.1f} GiB", f"of {b.plan.memory_limit_gib:.1f} GiB"),
         ],
@@ -120,7 +122,7 @@ def _tree(title: str, root: Node, whole: float, text: Callable[[float], str]) ->
         [
             "\u00a0\u00a0" * (len(one.names) - 1) + one.node.name,
             (text(one.node.value), one.node.value),
-            (f"{one.node.value / whole:+.1%}", one.node.value),
+            (signed(one.node.value / whole, same="-"), one.node.value),
         ]
         for one in paths(root)
         if any(abs(part.value) >= LEAST_PART * whole for part in one.node.walk())

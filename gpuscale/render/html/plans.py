@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.planning.planfile import layout_of
+from gpuscale.ratios import TIME, in_words, signed
 from gpuscale.render.compared import SHOWN, compared_verdict, jobs_rows, own_cells, three_digits, worth_parts
 from gpuscale.render.html.charts import Axis, Bar, Points, points, stacked
 from gpuscale.render.html.page import Cell, Chart, Page, Part, Section, Table
@@ -214,7 +215,7 @@ def _step_parts(result: PlanResult, subject: Subject) -> list[Part]:
     parts: list[Part] = [step_waterfall(result.estimates[0])]
     if len(shown) > 1:
         slowest, best = max(one.plan.step_time_s for one in shown), shown[0].plan.step_time_s
-        said = f"The slowest of these {len(shown)} takes {slowest / best - 1:.1%} longer than the first."
+        said = f"The slowest of these {len(shown)} takes {in_words(slowest / best, TIME, 'the first')}."
         names = [f"#{plan.rank} {degrees_text(plan)}" for plan in result.plans[: len(shown)]]
         parts.append(stacked("The steps of the first plans", said, names, bound_bars(shown), SECONDS))
     return [*parts, *step_parts(subject)]
@@ -266,7 +267,7 @@ def _robust(result: PlanResult) -> list[Part]:
             (rank, plan.rank),
             *((format_seconds(value), value) for value in (plan.p10_s, plan.median_s, plan.p90_s)),
             (f"{plan.fits:.0%}", plan.fits),
-            *((f"{plan.losses[one.name]:+.1%}", plan.losses[one.name]) for one in answer.conditions),
+            *((signed(plan.losses[one.name], same="-"), plan.losses[one.name]) for one in answer.conditions),
         ]
         for rank, plan in zip(rank_texts(result), answer.plans, strict=True)
     ]

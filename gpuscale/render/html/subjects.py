@@ -14,6 +14,7 @@ from gpuscale.explain.traffic import traffic_of
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.layouts import layout_text
 from gpuscale.planning.placement import Placement, axis_name, place_ranks, units_text
+from gpuscale.ratios import signed
 from gpuscale.render.html.charts import Axis, Bar, waterfall
 from gpuscale.render.html.page import Cell, Chart, Page, Part, Section, Table
 from gpuscale.render.html.schedules import schedule_parts
@@ -142,7 +143,7 @@ def _changes(said: Explanation) -> list[Part]:
                 [
                     one.change,
                     (format_seconds(one.step_time_s), one.step_time_s),
-                    (f"{one.gain:+.1%}", one.gain),
+                    (signed(one.gain), one.gain),
                     (f"{one.memory_gib:.1f}", one.memory_gib),
                     FIT[one.fit],
                     one.caution,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gpuscale.ratios import signed
 from gpuscale.render.html.charts import Axis, Bar, Line, Points, points, stacked
 from gpuscale.render.html.page import Cell, Chart, Page, Part, Section, Table
 from gpuscale.render.measurements import validation_facts, verdict
@@ -56,7 +57,7 @@ def _tiles(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield "Median error", f"{best['median_abs']:.1%}", balanced
         yield "90th percentile", f"{best['p90_abs']:.1%}", balanced
     if summary["bias"] is not None:
-        yield "Bias", f"{summary['bias']:+.1%}", "median of the signed errors"
+        yield "Bias", signed(summary["bias"], same="none"), "median of the signed errors"
     if summary["coverage"] is not None:
         yield "Coverage", f"{summary['coverage']:.1%}", "of measured rows are predicted"
     interval = summary.get("interval", {})
@@ -118,7 +119,7 @@ def _error_table(title: str, by: str, known: Sequence[tuple[str, Mapping[str, An
             (f"{one['n']:,}", one["n"]),
             (f"{one['predicted']:,}", one["predicted"]),
             *((f"{one[key]:.1%}", one[key]) for key in ("median_abs", "p90_abs")),
-            (f"{one['bias']:+.1%}", one["bias"]),
+            (signed(one["bias"], same="none"), one["bias"]),
         ]
         for group, one in known
     ]
@@ -133,7 +134,7 @@ def _furthest(pairs: Sequence[tuple[str, float, float]]) -> Table:
             name,
             (format_seconds(measured), measured),
             (format_seconds(predicted), predicted),
-            (f"{predicted / measured - 1:+.0%}", predicted / measured - 1),
+            (signed(predicted / measured - 1, 0, "none"), predicted / measured - 1),
         ]
         for rank, (name, measured, predicted) in enumerate(pairs[:SHOWN_ROWS], start=1)
     ]

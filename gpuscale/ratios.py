@@ -1,0 +1,58 @@
+"""Two quantities beside each other, in words: the one home of "faster", "longer", "dearer" and "3.97x".
+
+A ratio is this quantity over the other, and the words say which quantity it is:
+
+- a rate (tokens/s): 1.5 is "50.0% faster", 0.667 is "33.3% slower": so many % more or fewer tokens in a second;
+- a time: 1.5 "takes 50.0% longer", 0.667 "takes 33.3% less time"; in tables and beside a change "+50.0%", "-33.3%";
+- an amount (USD, GPU-hours, energy): 1.5 is "50.0% more", 0.667 is "33.3% less" than the other takes.
+
+Half or less and twice or more are "0.250x as fast", "3.97x as fast"; what rounds to 0.0% is "as fast". Who knows times
+and speaks of speed gives the inverse: half the time is "2.00x as fast".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Words(NamedTuple):
+    """What is said of a ratio above 1, below 1, and of equals and of multiples: `as fast`, `3.97x as fast`."""
+
+    more: str
+    less: str
+    same: str
+
+    def of(self, what: str) -> Words:
+        """The same words with what they are about: `faster per token`."""
+        return Words(*(f"{word}{what}" for word in self))
+
+
+SPEED = Words("faster", "slower", "as fast")
+TIME = Words("longer", "less time", "as long")
+PRICE = Words("dearer", "cheaper", "as expensive")
+AMOUNT = Words("more", "less", "as much")
+NUMBER = Words("more", "fewer", "as many")
+
+
+def in_words(ratio: float, words: Words, other: str = "") -> str:
+    """Say how a quantity compares with another: `50.0% faster than #2`, `3.97x as fast as #2`, `as fast as #2`.
+
+    Args:
+        ratio: this quantity over the other, above 0.
+        other: what it is compared with, where that is to be said.
+    """
+    percent, times = f"{abs(ratio - 1):.1%}", f"{ratio:,.0f}x " if ratio >= 99.95 else f"{ratio:#.3g}x "
+    if 0.5 < ratio < 2 and percent != "0.0%":
+        return f"{percent} {words.more if ratio > 1 else words.less}{f' than {other}' if other else ''}"
+    return f"{'' if percent == '0.0%' else times}{words.same}{f' as {other}' if other else ''}"
+
+
+def signed(change: float, digits: int = 1, same: str = "same") -> str:
+    """Write a ratio less 1 with its sign: `+50.0%`, `-33.3%`; what rounds to nothing is the `same`."""
+    text = f"{change:+,.{digits}%}"
+    return text if text.strip("+-0.%") else same
+
+
+def share_text(part: float) -> str:
+    """Write a part of a whole: `12.3%`; what is too small to round to 0.1% is `<0.1%`."""
+    return "<0.1%" if 0 < part < 0.0005 else f"{part:.1%}"
