@@ -1,11 +1,13 @@
 """Launch files as settings: shell scripts, documents and logs, with their places; nothing is executed."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from gpuscale.errors import InputError
+from gpuscale.launch.settings import Reading
 from gpuscale.launch.sources import launches
 
 
@@ -301,6 +303,37 @@ def test_documents_are_flat_settings(tmp_path, name, text, expected):
 
 def test_variables_are_given_to_documents_too(tmp_path):
     assert values(document(tmp_path, "a.yaml", "a: ${N}\nb: $M\n", N="8", M="2")) == {"a": "8", "b": "2"}
+    for text in ("${oc.env:N}", "${oc.env:N,4}", "${oc.env: N, null}", "${env:N}", "${oc.decode:${oc.env:N}}"):
+        assert values(document(tmp_path, "a.yaml", f"a: '{text}'\n", N="8")) == {"a": "8"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${oc.env:N,${oc.env:M,2}}", "2"), ("${oc.decode:${oc.env:N,'2'}}", "2"), ("${oc.env:N,null}", None),
+        ("${oc.select:b,2}", 16), ("${oc.select:c,2}", "2"), ("${divide_floor:${b}, 3}", 5),
+    ],
+)  # fmt: skip
+def test_resolvers_give_what_they_have_by_default(tmp_path, text, value):
+    assert values(document(tmp_path, "a.yaml", f"a: {text}\nb: 16\n")) == {"a": value, "b": 16}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("${oc.env:GBS}", "the variable GBS is given no value"), ("${env:GBS}", "the variable GBS is given no value"),
+        ("${oc.decode:${oc.env:GBS}}", "the variable GBS is given no value"),
+        ("${oc.env:A,${oc.env:GBS}}", "the variable GBS is given no value"),
+        ("${multiply:2,${oc.env:GBS}}", "the variable GBS is given no value"),
+        ("${path.choose:a,b}", "the resolver in ${path.choose:a,b} is not known"),
+    ],
+)  # fmt: skip
+def test_what_a_document_lacks_is_named(tmp_path, text, said):
+    source = document(tmp_path, "a.yaml", f"gbs: {text}\n")
+    with pytest.raises(InputError, match=re.escape(said)) as caught:
+        Reading([source]).integer("gbs")
+    assert caught.value.place == f"{tmp_path}/a.yaml:1: gbs"
+    assert "GBS" not in said or caught.value.hint == "`var=GBS=VALUE` gives it one"
 
 
 def test_a_key_given_twice_counts_the_last_time_and_says_so(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -279,11 +279,15 @@ _SUMS = {
     "div": lambda one, two: one / two,
     "int_div": lambda one, two: one // two,
     "floor_div": lambda one, two: one // two,
+    "divide_floor": lambda one, two: one // two,
     "add": lambda one, two: one + two,
     "sum": lambda one, two: one + two,
     "subtract": lambda one, two: one - two,
     "sub": lambda one, two: one - two,
 }
+_Value = tuple[Any, Span | None] | None
+"""A value and where it stands; None where it is not known."""
+
 MAX_STEPS = 60
 MAX_VALUE = 4096
 
@@ -334,31 +338,55 @@ def _resolved(one: Setting, every: Settings, variables: Mapping[str, str], taken
     return Setting(one.name, value, one.file, one.line, one.text, None)
 
 
-def _reference(
-    text: str, one: Setting, every: Settings, variables: Mapping[str, str], taken: list[Said]
-) -> tuple[Any, Span | None] | None:
+def _reference(text: str, one: Setting, every: Settings, variables: Mapping[str, str], taken: list[Said]) -> _Value:
     """Return what an interpolation means, and where that stands; None where it is not known."""
     head, colon, rest = (part.strip() for part in text.partition(":"))
+    if colon and head in _RESOLVERS:
+        return _RESOLVERS[head](rest, one, every, variables, taken)
     if colon and head in _SUMS:
         return _sum(head, rest)
-    if colon and head in {"oc.env", "env"}:
-        head, colon, rest = (part.strip() for part in rest.partition(","))
     if colon and re.fullmatch(r"\w+", head):
-        if head in variables:
-            return variables[head], None
-        default = rest.removeprefix("-").strip("'\"")
-        if default in {"", "?", "??", "null", "None"}:
-            return None
-        if re.fullmatch(r"[\d._]+", default):
-            taken.append(said_of(one, f"{head} is taken as its default {default}"))
-        return default, None
-    if not colon:
-        if text in variables:
-            return variables[text], None
-        found = _named(text.strip(), one.name, every)
-        if found is not None and found is not one and found.value != one.value:
-            return found.value, found.span
-    return None
+        return _variable(head, rest.removeprefix("-"), one, variables, taken)
+    return _stated(text.strip(), one, every, variables)
+
+
+def _stated(name: str, one: Setting, every: Settings, variables: Mapping[str, str]) -> _Value:
+    if name in variables:
+        return variables[name], None
+    found = _named(name, one.name, every)
+    return (found.value, found.span) if found is not None and found is not one and found.value != one.value else None
+
+
+def _variable(name: str, default: str, one: Setting, variables: Mapping[str, str], taken: list[Said]) -> _Value:
+    """Return the value of a variable, or its default where it has one; OmegaConf's `null` is one."""
+    default = default.strip("'\"")
+    if name in variables:
+        return variables[name], None
+    if default in {"", "?", "??"}:
+        return None
+    if re.fullmatch(r"[\d._]+|null|None", default):
+        taken.append(said_of(one, f"{name} is taken as its default {default}"))
+    return None if default in {"null", "None"} else default, None
+
+
+def _environment(rest: str, one: Setting, _: Settings, variables: Mapping[str, str], taken: list[Said]) -> _Value:
+    name, _comma, default = (part.strip() for part in rest.partition(","))
+    return _variable(name, default, one, variables, taken)
+
+
+def _selected(rest: str, one: Setting, every: Settings, variables: Mapping[str, str], _: list[Said]) -> _Value:
+    name, _comma, default = (part.strip() for part in rest.partition(","))
+    return _stated(name, one, every, variables) or (default.strip("'\"") or None, None)
+
+
+_RESOLVERS: Mapping[str, Callable[[str, Setting, Settings, Mapping[str, str], list[Said]], _Value]] = {
+    "oc.env": _environment,
+    "env": _environment,
+    "oc.select": _selected,
+    "oc.decode": lambda rest, *_: (rest.strip("'\""), None),
+    "oc.create": lambda rest, *_: (rest.strip("'\""), None),
+}
+"""What is built into OmegaConf -> its reader."""
 
 
 def _named(name: str, here: str, every: Settings) -> Setting | None:

@@ -98,8 +98,8 @@ class LaunchJob:
     stated: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)  #: option -> the settings that state it.
 
 
-UNSET = re.compile(r"\$\{(\w+)[^}]*\}|\$(\w+)|\$\([^)]*\)?")
-"""A variable without a value in a text, and a command's output."""
+UNSET = re.compile(r"\$\{\s*(?:(?:oc\.)?env:\s*)?([\w.]+)[^${}]*\}|\$(\w+)|\$\([^)]*\)?")
+"""A variable without a value in a text (`${X}`, `${oc.env:X}`, of nested ones the innermost); a command's output."""
 
 NOTHING = ("", "none", "null", "auto", "~")
 """Texts that mean that nothing is said."""
@@ -249,6 +249,8 @@ class Reading:
         unset = next((one for text in texts if isinstance(text, str) and (one := UNSET.search(text))), None)
         if unset is not None:
             name = unset[1] or unset[2]
+            if re.match(r"\$\{\s*\w+\.[\w.]+:(?<!\.env:)", unset[0]):
+                self.refuse(found, f"the resolver in {unset[0][:60]} is not known", "write the value that it gives")
             why = found.why or "is given no value"
             hint = f"`var={name}=VALUE` gives it one" if name else "give the option itself, or the script's variable"
             self.refuse(found, f"the variable {name} {why}" if name else f"its value {why}", hint)
