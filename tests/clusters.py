@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from gpuscale.calibration.factors import with_kernels
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 
@@ -26,3 +27,11 @@ def mesh_box() -> ClusterSpec:
     """Return eight MI300X, each with one 64 GB/s link to every other."""
     level = LevelSpec("node", "xgmi", 8, 448 * GB, 0, 0.0, 1e-6, False, 0.72)
     return ClusterSpec("mesh", "mesh", load_gpu("mi300x"), (level,), False, {})
+
+
+def instant(gpu):
+    """A GPU that computes in no time, so that nothing hides what it sends."""
+    faster = with_kernels(gpu, 1e15, 1e15)
+    kernels = replace(faster.kernels, kernel_overhead_s=0.0, tile_overhead_s=0.0)
+    peaks = {precision: 1e15 * peak for precision, peak in gpu.peak_flops_per_s.items()}
+    return replace(faster, kernels=kernels, peak_flops_per_s=peaks)

@@ -147,7 +147,7 @@ def test_the_step_time_model_uses_the_same_function(dispatch, monkeypatch):
     spec = replace(spec, runtime=replace(spec.runtime, dispatcher=dispatch))
     seconds(spec, ep=64, pp=4, micro_batch_size=1)
     routings = {given[4] for given in asked}
-    assert routings == ({Routing(8, 8, 4)} if dispatch == "deepep" else set())
+    assert routings == ({Routing(8, 8, 4, 256)} if dispatch == "deepep" else set())
 
 
 @given(groups, sizes)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from clusters import superpod_2to1
 
-from gpuscale.collectives.alltoall import distinct_targets
+from gpuscale.collectives.alltoall import Routing, distinct_targets
 from gpuscale.collectives.groups import place
 from gpuscale.collectives.ideal import level_times_s
 from gpuscale.collectives.nccl import level_times_s as real_level_times_s
@@ -85,6 +85,12 @@ def test_ideal_allreduce_is_reducescatter_and_allgather_without_reduction_in_swi
 
 @pytest.mark.parametrize(("targets", "choices"), [(2, 1), (2, 3), (4, 2), (3, 4)])
 def test_copies_of_a_token_are_counted_over_all_choices(targets, choices):
-    """Every expert as likely as the others, drawn with replacement."""
+    """Every expert as likely as the others: of countless ones any sequence of targets, of a few any set of experts."""
     drawn = [len(set(chosen)) for chosen in itertools.product(range(targets), repeat=choices)]
-    assert distinct_targets(np.array([targets]), choices).item() == pytest.approx(np.mean(drawn))
+    assert distinct_targets(np.array([targets]), Routing(choices)).item() == pytest.approx(np.mean(drawn))
+    experts = 2 * targets
+    sets = itertools.combinations(range(experts), choices)
+    reached = [len({expert * targets // experts for expert in chosen}) for chosen in sets]
+    found = distinct_targets(np.array([targets]), Routing(choices, experts=experts)).item()
+    assert found == pytest.approx(np.mean(reached))
+    assert choices == 1 or found > np.mean(drawn)

@@ -1,9 +1,11 @@
 """Context parallelism: how each kind splits attention, what travels, and what of it shows."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from command import gpuscale
 from jobs import job, layout, legal_candidates, seconds
 
 from gpuscale.collectives.times import collective_time_s
@@ -90,10 +92,19 @@ def test_few_key_value_heads_are_copied():
 def test_a_ring_hides_behind_attention_and_shows_without_it():
     (hidden, _), one = comm("p2p", attention_s=1.0)
     (shown, shown_back), _ = comm("p2p", attention_s=0.0)
-    hop = time_s(one, "sendrecv", SEQ / 8 * 8 * 256 * 2, 2, 7)
+    hop = time_s(one, "sendrecv", SEQ / 8 * 8 * 256 * 2, 8)
     assert shown == pytest.approx(7 * hop)
     assert shown_back > 1.5 * shown
     assert 0 < hidden < 0.2 * shown  # what the hidden transfers take from the SMs
+
+
+@pytest.mark.parametrize(("tp", "cp", "gpus"), [(1, 8, 8), (2, 4, 8), (4, 2, 16), (1, 4, 16)])
+def test_a_ring_that_fills_a_node_leaves_the_network_alone(tp, cp, gpus):
+    """Its last member closes it over NVLink as every other hop."""
+    asked = ("estimate", "--model", "llama3-8b", "--gpus", gpus, "--tp", tp, "--cp", cp, "--seq", "64k", "--gbs", 16)
+    slow = ("--set", "network=x0.1")
+    found, slowed = (json.loads(gpuscale(*asked, *more, "--json").out)["breakdown"] for more in ((), slow))
+    assert found["cp_comm"] == slowed["cp_comm"] > 0
 
 
 def test_both_across_nodes():

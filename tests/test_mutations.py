@@ -33,7 +33,7 @@ STEP = {
     "waiting": ("gpt3-175b", 131072, {"gbs": 1048576}, {"tp": 8, "pp": 16}, 37.8),
     "launch": ("gpt3-125m", 8, {}, {"tp": 4}, 7.42),
     "tp_comm": ("llama3-8b", 64, {}, {"tp": 32}, 42.3),
-    "cp_comm": ("llama3-8b", 64, {"gbs": 64}, {"cp": 64}, 13.3),
+    "cp_comm": ("llama3-8b", 64, {"gbs": 64}, {"cp": 64}, 14.9),
     "ep_comm": ("qwen3-30b-a3b", 128, {}, {"ep": 128}, 6.73),
     "pp_comm": ("llama3.2-1b", 64, {"cluster": "aws-g6e-eni", "gbs": 1024}, {"pp": 8}, 18.8),
     "dp_comm": ("llama3-8b", 32, {"cluster": "aws-g6e-eni"}, {"zero": 3}, 426.0),

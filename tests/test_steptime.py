@@ -5,11 +5,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+from clusters import instant
 from jobs import built, job, layout, legal, sample, seconds, with_gpu, with_level
 
 from gpuscale.architecture.flops import forward_flops
 from gpuscale.architecture.parameters import model_parameters
-from gpuscale.collectives.alltoall import distinct_targets
+from gpuscale.collectives.alltoall import Routing, distinct_targets
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import MOE
 from gpuscale.presets.files import preset_names
@@ -34,6 +35,7 @@ from gpuscale.steptime.components import (
 from gpuscale.steptime.data_parallel import Transfers, tied_embedding_s, unhidden_s
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO, stream_time_s
 from gpuscale.steptime.layer import _with_hidden_exchange, lm_head, waiting_for_cpu_s
+from gpuscale.steptime.tensor_parallel import TensorParallelTime
 
 SPACES = [
     ("llama3-8b", 64, {}),
@@ -43,6 +45,7 @@ SPACES = [
     ("gemma2-2b", 24, {}),
 ]
 SLOW_FLOP_PER_S = 1e6
+NOTHING_SENT = TensorParallelTime(*(np.zeros(1),) * 4)
 
 
 def ideal(spec):
@@ -360,7 +363,7 @@ def test_gradients_are_added_up_after_the_first_microbatch():
 def test_without_fusion_the_head_leaves_its_gradient_to_the_kernel_that_adds_up_all():
     spec = job("llama3-8b", 64, gbs=64, seq=128)  # few tokens: the product is bound by memory
     fused, apart = (
-        lm_head(layout(one), one, (np.zeros(1),) * 4)[1]["gemm"].item()
+        lm_head(layout(one), one, NOTHING_SENT)[1]["gemm"].item()
         for one in (with_runtime(spec, wgrad_fusion=fusion) for fusion in (True, False))
     )
     assert apart < 0.9 * fused
@@ -657,11 +660,11 @@ def test_expert_parallelism_over_the_network_costs_more_than_inside_a_node():
 @pytest.mark.parametrize("targets", [1, 2, 4, 8, 16, 64])
 @pytest.mark.parametrize(("groups", "top_groups"), [(1, 1), (8, 8), (8, 4), (8, 3)])
 def test_distinct_targets_are_those_of_drawn_tokens(targets, groups, top_groups):
-    experts, choices, draws = 512, 8, 4000
+    experts, choices, draws = 64, 8, 8000
     target = np.sort(drawn_experts(experts, choices, draws, groups, top_groups) * targets // experts, axis=1)
     reached = draws + np.count_nonzero(np.diff(target, axis=1))
-    found = distinct_targets(np.array([targets]), choices, groups, top_groups)
-    assert found[0] == pytest.approx(reached / draws, rel=0.02)
+    found = distinct_targets(np.array([targets]), Routing(choices, groups, top_groups, experts))
+    assert found[0] == pytest.approx(reached / draws, rel=0.01)
 
 
 @cache
@@ -671,9 +674,8 @@ def drawn_experts(experts, choices, draws, groups, top_groups):
     drawn = []
     for _ in range(draws):
         chosen = random.permutation(groups)[:top_groups]
-        drawn.append(
-            random.integers(experts // groups, size=choices) + random.choice(chosen, choices) * experts // groups
-        )
+        eligible = (chosen[:, None] * (experts // groups) + np.arange(experts // groups)).reshape(-1)
+        drawn.append(random.choice(eligible, choices, replace=False))
     return np.array(drawn)
 
 
@@ -753,14 +755,17 @@ def test_a_step_that_fits_only_with_luck_waits_for_the_allocator():
 
 @pytest.mark.parametrize("sp", [0, 1])
 def test_a_vocabulary_cut_over_tp_communicates_at_both_ends(sp):
-    """What no layer sends: rows of the embedding, the hidden state before the LM head, and three sums of the loss."""
+    """What no layer sends: rows of the embedding, the hidden state before the LM head (gathered again for the weights'
+    gradient), and three sums of the loss; nothing hides it where products take no time."""
     times = {}
     for layers in (8, 16):
-        spec = equal_stages(layers)
+        spec = job("llama3-8b", 8)
+        spec = replace(spec, model=replace(spec.model, pattern=(0,) * layers))
+        spec = replace(spec, cluster=replace(spec.cluster, gpu=instant(spec.cluster.gpu)))
         spec = replace(spec, runtime=replace(spec.runtime, overlap_tp=False, async_tp_reduce=False))
         times[layers] = seconds(spec, tp=8, sp=sp, zero=0)["tp_comm"]
     hidden_bytes, sum_bytes = spec.sequence * spec.model.hidden * 2, 4.0 * spec.sequence
-    names = ["allgather", "reducescatter"] * 2 if sp else ["allreduce"] * 2
+    names = ["allgather", "reducescatter", "allgather", "reducescatter", "allgather"] if sp else ["allreduce"] * 2
     ends_s = sum(float(collective_time_s(spec.cluster, name, hidden_bytes, 8)) for name in names)
     ends_s += 3 * float(collective_time_s(spec.cluster, "allreduce", sum_bytes, 8))
     microbatches = spec.global_batch_size
@@ -783,7 +788,7 @@ def runtime(spec, **changes):
 def test_the_cross_entropy_takes_its_traffic_per_logit(changes, forward_bytes, backward_bytes):
     spec = runtime(job("llama3-8b", 8), **changes)
     gpu, logits = spec.cluster.gpu, 4096 * 128_256
-    passes = lm_head(layout(spec), spec, (np.zeros(1),) * 4)
+    passes = lm_head(layout(spec), spec, NOTHING_SENT)
     for each, moved, kernels in zip(passes, (forward_bytes, backward_bytes), (4, 2), strict=True):
         rate = gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction
         assert each["elementwise"][0] == pytest.approx(logits * moved / rate + kernels * gpu.kernels.kernel_overhead_s)

@@ -9,10 +9,10 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from clusters import superpod_2to1
+from clusters import instant, superpod_2to1
 from command import assert_one_message, gpuscale
 
-from gpuscale.calibration.factors import with_kernels, with_network
+from gpuscale.calibration.factors import with_network
 from gpuscale.collectives.groups import place
 from gpuscale.collectives.ideal import OPERATIONS, level_times_s
 from gpuscale.collectives.times import collective_time_s
@@ -77,14 +77,6 @@ def subject(name):
 @pytest.fixture(scope="module")
 def report(subject):
     return traffic_of(subject)
-
-
-def instant(gpu):
-    """A GPU that computes in no time, so that nothing hides what it sends."""
-    faster = with_kernels(gpu, 1e15, 1e15)
-    kernels = replace(faster.kernels, kernel_overhead_s=0.0, tile_overhead_s=0.0)
-    peaks = {precision: 1e15 * peak for precision, peak in gpu.peak_flops_per_s.items()}
-    return replace(faster, kernels=kernels, peak_flops_per_s=peaks)
 
 
 def component_s(calls, times, name):

@@ -55,13 +55,10 @@ MOST_EXPERTS = 1024
 class Routing(NamedTuple):
     """How tokens choose their experts, which are spread evenly over the GPUs."""
 
-    choices: int  #: experts per token.
-    #: the experts form `groups` equal groups, in order; a token takes its own out of `top_groups` of them (node-limited
-    #: routing: the groups are nodes).
-    groups: int = 1
-    #: the experts form `groups` equal groups, in order; a token takes its own out of `top_groups` of them (node-limited
-    #: routing: the groups are nodes).
-    top_groups: int = 1
+    choices: int  #: experts per token, all of them different.
+    groups: int = 1  #: the experts form so many equal groups, in order (node-limited routing: the groups are nodes).
+    top_groups: int = 1  #: groups out of which a token takes its experts.
+    experts: int = 0  #: of a layer; 0 where it is not known: so many that choices fall independently of one another.
 
 
 class Phases(NamedTuple):
@@ -121,9 +118,8 @@ def deduplicated_s(
             RoCE.
     """
     inside, nodes = units(cluster, size, stride)
-    groups = (routing.choices, routing.groups, routing.top_groups)
-    local = copy_bytes * distinct_targets(np.asarray(size), *groups)
-    remote = copy_bytes * distinct_targets(nodes, *groups)
+    local = copy_bytes * distinct_targets(np.asarray(size), routing)
+    remote = copy_bytes * distinct_targets(nodes, routing)
     across_stride = inside * np.asarray(stride)
     nvlink_s = collective_time_s(cluster, "alltoall", local, inside, stride, ideal=ideal)
     network_s = collective_time_s(cluster, "alltoall", remote, nodes, across_stride, ideal=ideal)
@@ -147,29 +143,38 @@ def _network(cluster: ClusterSpec) -> LevelSpec:
     return cluster.levels[min(cluster.domain_index + 1, len(cluster.levels) - 1)]
 
 
-def distinct_targets(targets: NDArray[np.int64], choices: int, groups: int = 1, top_groups: int = 1) -> FloatArray:
-    """Expected number of distinct ones among `targets` when `choices` are drawn evenly: N (1 - (1 - 1/N)^k).
+def distinct_targets(targets: NDArray[np.int64], routing: Routing) -> FloatArray:
+    """Expected number of distinct ones among `targets` over which the experts are spread in order, (N,).
 
-    Args:
-        targets: ranks or nodes over which the experts are spread, in order.
-        groups, top_groups: the choices are drawn from `top_groups` of `groups` equal groups of experts.
+    N (1 - C(E - E/N, k) / C(E, k)): k different ones of E experts, all as likely, miss the E/N of a target with the
+    hypergeometric chance; N (1 - (1 - 1/N)^k) where E is large.
     """
     values, back = np.unique(np.atleast_1d(targets), return_inverse=True)
-    missed = np.array([_missed(int(value), choices, groups, top_groups) for value in values])
+    missed = np.array([_missed(int(value), routing) for value in values])
     return np.asarray((values * (1.0 - missed))[back], dtype=np.float64)
 
 
 @lru_cache(maxsize=4096)
-def _missed(targets: int, choices: int, groups: int, top_groups: int) -> float:
+def _missed(targets: int, routing: Routing) -> float:
     """Chance that none of a token's choices falls on a given target.
 
     A target that is part of a group is chosen with the group or not at all; one of several groups has `j` of them among
     the chosen ones with the hypergeometric chance.
     """
+    choices, groups, top_groups, experts = routing
+    eligible = experts * top_groups / groups
+
+    def none_of(share: float) -> float:
+        """Chance that the choices leave out a share of the eligible experts."""
+        if not experts:
+            return (1.0 - share) ** choices
+        drawn = range(min(choices, int(eligible)))
+        return math.prod(max(eligible * (1.0 - share) - one, 0.0) / (eligible - one) for one in drawn)
+
     if targets >= groups:
         chosen = top_groups / groups
-        return 1.0 - chosen + chosen * (1.0 - groups / targets / top_groups) ** choices
+        return 1.0 - chosen + chosen * none_of(groups / targets / top_groups)
     own = groups // targets
     ways = math.comb(groups, top_groups)
     chances = ((j, math.comb(own, j) * math.comb(groups - own, top_groups - j) / ways) for j in range(top_groups + 1))
-    return math.fsum(chance * (1.0 - j / top_groups) ** choices for j, chance in chances)
+    return math.fsum(chance * none_of(j / top_groups) for j, chance in chances)

@@ -358,7 +358,7 @@ def _deepep(case: _Case, experts_per_token: int | None, nodes_per_token: int | N
 
     groups, across = case.net.groups, bool(ideal.across_s[0] >= ideal.inside_s[0])
     units, joined = (int(nodes), nodes) if across else (int(inside), np.asarray(case.gpus))
-    targets = float(alltoall.distinct_targets(joined, experts, routing.groups, routing.top_groups)[0])
+    targets = float(alltoall.distinct_targets(joined, routing)[0])
     index = int(np.flatnonzero(groups.crossed[:, 0])[-1]) if across else 0
     egress = float(groups.wire_bytes_per_s[index, 0] / groups.inner[index, 0])
     formula = (

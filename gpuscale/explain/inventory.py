@@ -193,7 +193,8 @@ def _block_calls(plan: StagePlan, kind: LayerSpec, count: float, modules: int) -
 
 
 def _end_calls(plan: StagePlan) -> Iterator[Call]:
-    """Embedding: its rows summed, their gradient gathered. LM head: the reverse, and three sums of the loss."""
+    """Embedding: its rows summed, their gradient gathered. LM head: its input gathered, and again for the weights'
+    gradient, the input's gradient summed, and three sums of the loss."""
     whole, first, heads = plan.hidden_bytes, plan.end(FIRST), plan.end(LAST) * (1 + plan.job.model.mtp_depth)
     summed = "reducescatter" if plan.sp else "allreduce"
     ends = [
@@ -202,7 +203,7 @@ def _end_calls(plan: StagePlan) -> Iterator[Call]:
         _tp(plan, "loss", "allreduce", "forward", plan.tokens * 4, LOSS_SUMS * heads),
     ]
     if plan.sp:
-        ends.append(_tp(plan, "LM head", "allgather", "forward", whole, heads))
+        ends += [_tp(plan, "LM head", "allgather", phase, whole, heads) for phase in ("forward", "backward")]
         ends.append(_tp(plan, "embedding", "allgather", "backward", whole, first))
     yield from (replace(one, ends=True) for one in ends)
 
@@ -243,7 +244,7 @@ def _attention_calls(plan: StagePlan, attention: AttentionSpec, count: float) ->
         *_cp(plan, "keys and values", "sendrecv", kv_bytes, (count * (blocks - 1), again * (blocks - 1))),
         *_cp(plan, "keys, values, gradients", "sendrecv", 2 * kv_bytes, (0, count * (blocks - 1))),
     ):
-        yield replace(one, group_size=blocks, stride=stride, pair=stride * max(blocks - 1, 1))
+        yield replace(one, group_size=blocks, stride=stride)
     row = plan.tokens / plan.tp * plan.job.activation_bytes
     there, back = row * attention.query_width + kv_bytes, row * attention.output_width
     for purpose, size in (("queries, keys, values", there), ("outputs", back)):
@@ -325,11 +326,11 @@ def _sent(
         return
     deepep = runtime.dispatcher == "deepep"
     sms, transport = (DEEPEP_SMS, runtime.transport) if deepep else (None, "nvshmem")
-    routing, size = Routing(moe.top_k, moe.groups, moe.top_groups), np.array([plan.ep])
+    routing, size = Routing(moe.top_k, moe.groups, moe.top_groups, moe.experts), np.array([plan.ep])
     both = deduplicated_s(cluster, np.array([copy_bytes]), size, step, routing, sms=sms, transport=transport)
     times = [float(one[0]) for one in both]
     of_gpus, of_nodes = (
-        copy_bytes * float(distinct_targets(np.array([targets]), *routing)[0]) for targets in (plan.ep, nodes)
+        copy_bytes * float(distinct_targets(np.array([targets]), routing)[0]) for targets in (plan.ep, nodes)
     )
     parts = (("in the node", of_gpus, inside, step), ("between nodes", of_nodes, nodes, step * inside))
     longest = times.index(max(times))

@@ -342,15 +342,14 @@ def wire_bytes(cluster: ClusterSpec, call: Call, chunks: int = 1) -> list[float]
     Args:
         chunks: of the model on each GPU of a pipeline, from the last of which to the first the chain goes on.
     """
-    if call.pair or call.collective != "alltoall":
+    if call.collective != "alltoall":
         groups = place(cluster, [call.group_size], [call.stride])
         units = groups.instances[:, 0]  # that the group spans: GPUs, then instances of each level
         hops = units[:-1] - units[1:]
-        if call.pair:
+        if call.collective == "sendrecv":  # a chain, or a ring, which its last member closes
             outermost = np.arange(len(hops)) == np.flatnonzero(hops).max()
-            ring = call.component == "cp_comm"
-            hops = (chunks * hops + (1 if ring else chunks - 1) * outermost) / (chunks * call.group_size)
-            return [float(one) for one in hops * call.bytes_per_call]
+            closing = (chunks - 1) / chunks if call.pair else 1.0
+            return [float(one) for one in (hops + closing * outermost) / call.group_size * call.bytes_per_call]
         sent = hops / call.group_size * call.bytes_per_call
         if call.collective == "allreduce":
             added_up = units[:-1] / call.group_size * call.bytes_per_call

@@ -221,9 +221,9 @@ def context_comm_s(
         back_s = gather_s + collective_time_s(job.cluster, "reducescatter", whole, c.cp, step)
         return gather_s, back_s, (gather_s, back_s)
     steps = split.blocks - 1  # of a ring: keys and values, backward with their gradients, move one rank further
-    pair, distance = np.minimum(split.blocks, 2), strides(c, job).cp * split.heads * np.maximum(steps, 1)
-    hop_s = collective_time_s(job.cluster, "sendrecv", kv_bytes, pair, distance)
-    hop_back_s = collective_time_s(job.cluster, "sendrecv", 2 * kv_bytes, pair, distance)
+    distance = strides(c, job).cp * split.heads
+    hop_s = collective_time_s(job.cluster, "sendrecv", kv_bytes, split.blocks, distance)
+    hop_back_s = collective_time_s(job.cluster, "sendrecv", 2 * kv_bytes, split.blocks, distance)
     sms = job.cluster.gpu.sm_count
     forward, backward = exposed_beside(hop_s, block_forward_s), exposed_beside(hop_back_s, block_backward_s)
     sent_s, sent_back_s = steps * hop_s, steps * hop_back_s
@@ -582,7 +582,7 @@ def _deduplicated_s(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: Jo
 
     Where no card writes into the memory of other nodes, NCCL sends every copy between them.
     """
-    routing = Routing(moe.top_k, moe.groups, moe.top_groups)
+    routing = Routing(moe.top_k, moe.groups, moe.top_groups, moe.experts)
     sms, by = (DEEPEP_SMS, job.runtime.transport) if job.runtime.dispatcher == "deepep" else (None, "nvshmem")
     apart = strides(c, job).ep
     phases = deduplicated_s(job.cluster, copy_bytes, c.ep, apart, routing, sms=sms, transport=by)

@@ -43,6 +43,7 @@ from gpuscale.steptime.components import (
 from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.tensor_parallel import (
     TensorParallelTime,
+    beside_products,
     gemm_breakdown,
     linear_times,
     stream,
@@ -379,13 +380,14 @@ def _loss_kind(runtime: RuntimeSpec) -> str:
 
 def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
     """LM head (16-bit GEMM, vocabulary cut over TP), cross entropy, and the synchronisation of each microbatch."""
-    gpu, precision, (_, scatter, reduce, gather) = job.cluster.gpu, job.attention_precision, tp
+    gpu, precision, gather = job.cluster.gpu, job.attention_precision, tp.wide_gather
     rows = tokens(c, job)
     vocabulary = job.vocabulary_rows(c.tp)
     hidden = job.model.hidden
     forward = gemm_time_s(gpu, precision, rows, vocabulary, hidden)
-    backward = gemm_time_s(gpu, precision, rows, hidden, vocabulary)
-    backward = backward + gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, wgrad_output_bytes(job))
+    dgrad = gemm_time_s(gpu, precision, rows, hidden, vocabulary)
+    wgrad = gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, wgrad_output_bytes(job))
+    sent_back = beside_products(c, job, gather, tp, dgrad, wgrad)
     sums = LOSS_SUMS * collective_time_s(job.cluster, "allreduce", rows * 4, c.tp, strides(c, job).tp)
     logits = rows * vocabulary
     loss_forward, loss_backward = LOSS_BYTES[_loss_kind(job.runtime)]
@@ -394,5 +396,5 @@ def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakd
     heads = 1 + job.model.mtp_depth  # one set of logits per multi-token-prediction module
     return (
         scaled({"gemm": forward, "elementwise": loss_s, "tp_comm": gather + sums}, heads) | {"launch": waiting},
-        scaled({"gemm": backward, "elementwise": loss_back_s, "tp_comm": scatter + reduce}, heads),
+        scaled({"gemm": dgrad + wgrad, "elementwise": loss_back_s, "tp_comm": sent_back}, heads),
     )

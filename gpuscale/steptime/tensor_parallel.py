@@ -197,12 +197,28 @@ def tp_block(
         exposed_pipelined(gather, total(first, "forward"), c.tp) + exposed_pipelined(scatter, last.forward, c.tp),
         gather + scatter,
     )
-    backward = np.where(pipelined, exposed_pipelined(gather, last.dgrad, c.tp), gather)
-    sms = job.cluster.gpu.sm_count
-    backward = backward + _beside(gather, total(first, "dgrad"), sms) + _beside(scatter, wgrad, sms)
-    without_sp = _beside(reduce, wgrad, sms) if job.runtime.async_tp_reduce else reduce
+    backward = np.where(c.sp == 1, np.where(pipelined, exposed_pipelined(gather, last.dgrad, c.tp), gather), 0.0)
+    backward = backward + beside_products(c, job, gather, tp, total(first, "dgrad"), wgrad)
     sent_s = gather + scatter + reduce  # either with SP or without
-    return np.where(c.sp == 1, forward, reduce), np.where(c.sp == 1, backward, without_sp), (sent_s, sent_s + gather)
+    return np.where(c.sp == 1, forward, reduce), backward, (sent_s, sent_s + gather)
+
+
+def beside_products(
+    c: Candidates, job: JobSpec, gather: FloatArray, tp: TensorParallelTime, dgrad: FloatArray, wgrad: FloatArray
+) -> FloatArray:
+    """What shows of the collectives of a column-parallel product's backward pass, (N,) [s].
+
+    With SP its input is gathered again beside the input gradient, which is then scattered beside the weight gradient;
+    without, the input gradient is reduced there (Megatron-LM, core/tensor_parallel/layers.py,
+    `LinearWithGradAccumulationAndAsyncCommunication`).
+
+    Args:
+        gather: AllGather of the input.
+        dgrad, wgrad: products of the input's and of the weights' gradient.
+    """
+    sms = job.cluster.gpu.sm_count
+    with_sp = _beside(gather, dgrad, sms) + _beside(tp.scatter, wgrad, sms)
+    return np.where(c.sp == 1, with_sp, _beside(tp.reduce, wgrad, sms) if job.runtime.async_tp_reduce else tp.reduce)
 
 
 def _beside(communication_s: FloatArray, compute_s: FloatArray, sm_count: int) -> FloatArray:
