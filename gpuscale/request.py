@@ -364,7 +364,7 @@ class Layout(Options):
     vpp: Annotated[int | None, DEGREE, Option("Model chunks per pipeline rank.", default="1")] = None
     cp: Annotated[int, DEGREE, Option("Context parallel.")] = 1
     ep: Annotated[int, DEGREE, Option("Expert parallel.")] = 1
-    etp: Annotated[int, DEGREE, Option("Tensor parallel inside experts.")] = 1
+    etp: Annotated[int | None, DEGREE, Option("Tensor parallel inside experts.", default=OF_FRAMEWORK)] = None
     dp: Annotated[int | None, DEGREE, Option("Data parallel.", default="what is left of the GPUs")] = None
     zero: Annotated[int | None, Field(ge=0, le=3), Option("ZeRO stage, 0 to 3.", default=OF_FRAMEWORK)] = None
     shard: Annotated[int | None, DEGREE,

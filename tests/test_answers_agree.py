@@ -9,7 +9,22 @@ import pytest
 from command import gpuscale
 
 DENSE = ("--model", "llama3-70b", "--gpus", 64, "--tp", 8, "--pp", 4, "--gbs", 128)
-EXPERTS = ("--model", "deepseek-v3", "--gpus", 256, "--cluster", "h800-deepseek", "--tp", 2, "--pp", 8, "--ep", 16)
+EXPERTS = (
+    "--model",
+    "deepseek-v3",
+    "--gpus",
+    256,
+    "--cluster",
+    "h800-deepseek",
+    "--tp",
+    2,
+    "--pp",
+    8,
+    "--ep",
+    16,
+    "--etp",
+    1,
+)
 EXPERTS += ("--gbs", 512, "--recompute", "full")
 ALONE = ("--model", "llama3.2-1b", "--gpus", 1, "--gbs", 16)
 TOO_LARGE = ("--model", "llama3.1-405b", "--gpus", 8, "--tp", 8)

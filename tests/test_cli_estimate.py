@@ -169,3 +169,19 @@ def test_a_gate_on_memory():
     assert (done.code, json.loads(done.out)["plan"]["fits"]) == (1, False)
     assert done.err.startswith("error: the layout does not fit: it needs 161.")
     assert gpuscale("estimate", "--model", "llama3-8b", "--gpus", "8", "--tp", "2", "--require-fit").code == 0
+
+
+@pytest.mark.parametrize(
+    ("framework", "layout", "etp"),
+    [
+        ("megatron-lm", ("--tp", 4, "--ep", 8), 4),  # training/arguments.py: expert_tensor_parallel_size is TP's
+        ("nemo", ("--tp", 4, "--ep", 8), 4),
+        ("megatron-lm", ("--tp", 4, "--ep", 8, "--etp", 1), 1),
+        ("torchtitan", ("--tp", 4, "--ep", 8), 1),
+        ("torchtitan", ("--tp", 4), 4),
+        ("deepspeed", ("--ep", 8), 1),
+    ],
+)
+def test_experts_are_split_as_the_framework_splits_them(framework, layout, etp):
+    asked = ("estimate", "--model", "mixtral-8x7b", "--gpus", 64, "--framework", framework, *layout, "--json")
+    assert json.loads(gpuscale(*asked).out)["plan"]["etp"] == etp

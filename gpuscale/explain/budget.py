@@ -163,7 +163,7 @@ def _variants(subject: Subject) -> tuple[list[Options], Candidates]:
         wanted: Options = {"zero": zero, "recompute": way, "tp": tp, "sp": sp}
         change = {name: value for name, value in wanted.items() if value != now[name]}
         if "tp" in change:
-            change |= {"sp": sp} | ({"etp": tp} if split and own["etp"] > 1 else {})
+            change |= {"sp": sp} | ({"etp": tp if split else own["etp"]} if spec.model.is_moe else {})
         with suppress(InputError):  # the degrees do not multiply to the GPUs
             rows = fixed_layout(spec, replaced(layout, change))
             key = tuple(_named(rows.row(0)).values())

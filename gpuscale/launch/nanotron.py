@@ -183,7 +183,7 @@ def _refuse(writing: Writing) -> None:
         ("precision", spec.precision not in TORCH_DTYPES, "model.dtype is bfloat16, float16 or float32"),
         ("recompute", layout.recompute not in {"none", whole}, "parallelism.recompute_layer is on or off"),
         ("schedule", layout.schedule not in ENGINES, "parallelism.pp_engine is 1f1b or afab"),
-        ("etp", layout.etp > 1, "no key splits experts by TP"),
+        ("etp", bool(layout.etp and layout.etp > 1), "no key splits experts by TP"),
         ("ep", layout.ep > 1, "ranks are laid out without EP (parallel/context.py:62)"),
         ("shard", bool(layout.zero) and layout.shard != ranks, "ZeRO is over all data-parallel ranks (optim/zero.py)"),
         ("pipeline_split", runtime.pipeline_split != "cost", "blocks are dealt out by their cost (models/base.py)"),

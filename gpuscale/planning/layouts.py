@@ -71,7 +71,7 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, Any]) -> Candidates:
         vpp=given.vpp or (2 if schedule == ZB_V else 1),
         cp=cp,
         ep=given.ep,
-        etp=given.etp,
+        etp=usual_etp(job, tp, given.ep) if given.etp is None else given.etp,
         dp=dp,
         zero=zero,
         shard=given.shard or (dp * cp if zero else 1),
@@ -81,6 +81,14 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, Any]) -> Candidates:
         recompute_layers=layers,
         schedule=schedule,
     )
+
+
+def usual_etp(job: JobSpec, tp: int, ep: int) -> int:
+    """Return the TP of experts where none is asked for: in Megatron-LM that of the dense layers (training/arguments.py,
+    `expert_tensor_parallel_size`), in torchtitan too unless EP splits the experts; 1 elsewhere."""
+    family = job.runtime.rule_set.partition("-20")[0]
+    split = family == "megatron-lm" or (family == "torchtitan" and ep == 1)
+    return tp if job.model.is_moe and split else 1
 
 
 def usual_zero(job: JobSpec, pp: int, ranks: int) -> int:
@@ -111,7 +119,7 @@ def degree_of_data(gpus: int, tp: int, pp: int, cp: int, dp: int | None) -> int:
 def domain_groups(layout: Mapping[str, Any]) -> tuple[int, int]:
     """Return the sizes of the groups of a layout that belong into one NVLink domain: TP and EP x ETP."""
     given = read(Layout, layout)
-    return given.tp, given.ep * given.etp
+    return given.tp, given.ep * (given.etp or 1)
 
 
 def layout_text(layout: Mapping[str, int]) -> str:

@@ -205,7 +205,7 @@ def place_ranks(
 
 def _degrees(gpus: int, layout: Layout) -> Degrees:
     """Complete the degrees: DP from the GPUs, 1 elsewhere."""
-    tp, pp, cp, ep, etp = layout.tp, layout.pp, layout.cp, layout.ep, layout.etp
+    tp, pp, cp, ep, etp = layout.tp, layout.pp, layout.cp, layout.ep, layout.etp or 1
     dp = degree_of_data(gpus, tp, pp, cp, layout.dp)
     if (tp * cp * dp) % (ep * etp):
         message = f"EP {ep} x ETP {etp} = {ep * etp} does not divide TP x CP x DP = {tp * cp * dp:,}"

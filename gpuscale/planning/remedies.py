@@ -18,7 +18,7 @@ from gpuscale.layouts.arrays import Candidates, concatenate
 from gpuscale.layouts.pins import Pins, recompute_text
 from gpuscale.layouts.space import divisors, ways_to_recompute
 from gpuscale.planning.jobs import Job, changed_job
-from gpuscale.planning.layouts import fixed_layout
+from gpuscale.planning.layouts import fixed_layout, usual_etp
 from gpuscale.planning.planfile import replaced
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import offload_name, parse_offload
@@ -200,11 +200,19 @@ def _of_one_job(spec: JobSpec, layout: Mapping[str, Any], changes: Sequence[Chan
     """Evaluate changes that make the same job."""
     made: list[Tried] = []
     legal: list[Candidates] = []
+    if spec.model.is_moe and layout.get("etp") is None:  # a change of TP leaves the experts as they are
+        layout = {**layout, "etp": usual_etp(spec, int(layout.get("tp") or 1), int(layout.get("ep") or 1))}
+        given = {name: value for name, value in layout.items() if name != "etp"}
+    else:
+        given = dict(layout)
     for change in changes:
         with suppress(InputError):  # the degrees do not multiply to the GPUs
             rows = fixed_layout(spec, replaced(layout, change.layout))
             row, broken = rows.row(0), tuple(broken_rules(rows, spec))
-            made.append(Tried(change, _named(change, row, layout), spec, row, broken))
+            options = _named(change, row, given)
+            if "etp" not in {*given, *options} and row["etp"] != usual_etp(spec, row["tp"], row["ep"]):
+                options["etp"] = row["etp"]
+            made.append(Tried(change, options, spec, row, broken))
             legal += [] if broken else [rows]
     if not legal:
         return made

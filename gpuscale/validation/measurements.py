@@ -96,7 +96,7 @@ RUNS = {
     ),
     "cp": Column("context parallel", "whole", "1", DEGREE),
     "ep": Column("expert parallel", "whole", "1", DEGREE),
-    "etp": Column("tensor parallel inside experts", "whole", "`tp` without `ep`, else 1", DEGREE),
+    "etp": Column("tensor parallel inside experts", "whole", "the framework's, 1 in recipes with `ep`", DEGREE),
     "dp": Column("data parallel, compared only: it follows from the GPUs", "whole", most=DEGREE),
     "sp": Column("sequence parallelism", SWITCH, "the framework's"),
     "zero": Column("ZeRO stage", tuple(ZERO_STAGES), "the framework's"),

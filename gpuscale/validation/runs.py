@@ -16,7 +16,7 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import SCHEDULES, Candidates, concatenate
 from gpuscale.memory.model import BASES
 from gpuscale.planning.jobs import build_job
-from gpuscale.planning.layouts import domain_groups, fixed_layout, fully_sharded, usual_zero
+from gpuscale.planning.layouts import domain_groups, fixed_layout, fully_sharded, usual_etp, usual_zero
 from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import OF_EXPERTS, OVERLAPS, JobOptions, offload_name, overlap_name, overlap_of, read
@@ -192,6 +192,9 @@ def _precision(row: Row, gpu: GpuSpec, runtime: RuntimeSpec, assumed: list[str])
     return {} if sixteen == own else {"precision": sixteen}
 
 
+OF_RECIPES = ("nemo", "megatron-bridge")
+"""Frameworks whose runs are of recipes."""
+
 OTHER_SCHEDULES = {"zb (zbv)": "zb-v", "zbv": "zb-v", "afab": "gpipe", "dualpipev": "dualpipe"}
 """How forks and other frameworks call a schedule; `zb (zbv)` is a zero-bubble fork of Megatron-LM."""
 
@@ -204,8 +207,9 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
     dp, zero, sp = max(1, ranks // out["cp"]), row.text("zero"), row.switch("sp")
     out["micro_batch_size"] = row.whole("mbs") or _usual_microbatch(row, job, out, dp)
     out["vpp"] = row.whole("vp") or _recipe_chunks(row, job, out, dp)
-    # Megatron-LM's default is ETP = TP; recipes with EP set 1
-    out["etp"] = row.whole("etp") or (out["tp"] if moe and out["ep"] == 1 else 1)
+    etp = usual_etp(job, out["tp"], out["ep"])
+    set_to_1 = out["ep"] > 1 and (row.text("framework") in OF_RECIPES or job.gpus // out["pp"] % (out["ep"] * etp))
+    out["etp"] = row.whole("etp") or (1 if set_to_1 else etp)
     out["sp"] = out["tp"] > 1 and (runtime.sequence_parallel if sp is None else sp)
     usual = usual_zero(job, out["pp"], ranks)
     stages = ZERO_STAGES | dict.fromkeys(("fsdp", "hsdp"), fully_sharded(job, out["pp"]))
@@ -233,7 +237,8 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
         assumed.append(f"ZeRO stage {out['zero']}")
     by_itself = {"sp": out["tp"] > 1 and runtime.sequence_parallel, "zero": usual,
                  "shard": None, "recompute": "none", "schedule": "1f1b"}  # fmt: skip
-    by_itself |= dict.fromkeys(("tp", "pp", "cp", "ep", "etp", "micro_batch_size"), 1)
+    by_itself |= dict.fromkeys(("tp", "pp", "cp", "ep", "micro_batch_size"), 1)
+    by_itself["etp"] = etp
     by_itself |= {"vpp": 1} if out["schedule"] == "1f1b" else {}  # the V of ZB-V is two chunks
     return {name: value for name, value in out.items() if name not in by_itself or value != by_itself[name]}
 
