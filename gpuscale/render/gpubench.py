@@ -50,7 +50,7 @@ def draw_fit(found: Calibrated, *, verbose: bool) -> None:
             "preset median": f"{100 * one.before_median_abs:.1f}%",
             "median": f"{100 * one.median_abs:.1f}%",
             "p90": f"{100 * one.p90_abs:.1f}%",
-            "bias": signed(one.bias, same="none"),
+            "bias": signed(one.bias, same="0.0%"),
         }
         for one in fit.errors
     ]
@@ -92,7 +92,7 @@ def _rows(found: Calibrated, *, verbose: bool) -> Any:
                     "measured": format_seconds(row.measured_us * 1e-6),
                     "preset": format_seconds(row.before_us * 1e-6),
                     "predicted": format_seconds(row.predicted_us * 1e-6),
-                    "error": signed(row.predicted_us / row.measured_us - 1, same="none"),
+                    "error": signed(row.predicted_us / row.measured_us - 1, same="0.0%"),
                 }
             )
     return table(shown)

@@ -397,9 +397,8 @@ def _apart(answer: RobustAnswer) -> str:
     widest = answer.conditions[costs.index(losses)]
     hurt = max(range(len(losses)), key=losses.__getitem__)
     when = CONDITIONS[widest.name][1].format(less=1 - 1 / widest.worst, more=widest.worst - 1)
-    return f"where {when}, #{hurt + 1} takes {in_words(1 + losses[hurt], TIME)}" + (
-        f", #1 {in_words(1 + losses[0], TIME)}" if hurt else ""
-    )
+    first = f" (#1: {signed(losses[0])})" if hurt else ""
+    return f"where {when}, #{hurt + 1} takes {in_words(1 + losses[hurt], TIME)}{first}"
 
 
 def _holds_text(answer: RobustAnswer) -> str:

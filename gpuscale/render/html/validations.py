@@ -57,7 +57,7 @@ def _tiles(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield "Median error", f"{best['median_abs']:.1%}", balanced
         yield "90th percentile", f"{best['p90_abs']:.1%}", balanced
     if summary["bias"] is not None:
-        yield "Bias", signed(summary["bias"], same="none"), "median of the signed errors"
+        yield "Bias", signed(summary["bias"], same="0.0%"), "median of the signed errors"
     if summary["coverage"] is not None:
         yield "Coverage", f"{summary['coverage']:.1%}", "of measured rows are predicted"
     interval = summary.get("interval", {})
@@ -119,7 +119,7 @@ def _error_table(title: str, by: str, known: Sequence[tuple[str, Mapping[str, An
             (f"{one['n']:,}", one["n"]),
             (f"{one['predicted']:,}", one["predicted"]),
             *((f"{one[key]:.1%}", one[key]) for key in ("median_abs", "p90_abs")),
-            (signed(one["bias"], same="none"), one["bias"]),
+            (signed(one["bias"], same="0.0%"), one["bias"]),
         ]
         for group, one in known
     ]
@@ -134,7 +134,7 @@ def _furthest(pairs: Sequence[tuple[str, float, float]]) -> Table:
             name,
             (format_seconds(measured), measured),
             (format_seconds(predicted), predicted),
-            (signed(predicted / measured - 1, 0, "none"), predicted / measured - 1),
+            (signed(predicted / measured - 1, 0, "0%"), predicted / measured - 1),
         ]
         for rank, (name, measured, predicted) in enumerate(pairs[:SHOWN_ROWS], start=1)
     ]
