@@ -10,10 +10,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, WrapValidator, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from gpuscale.errors import InputError, did_you_mean, shown
@@ -38,7 +48,25 @@ from gpuscale.specs.job import (
     RuntimeSpec,
 )
 from gpuscale.steptime.kernels import LOW_PRECISIONS
-from gpuscale.units import GIB, format_whole, parse_bytes, parse_count, parse_whole
+from gpuscale.units import (
+    DAYS,
+    GIBIBYTES,
+    HOURS,
+    MAX_COUNT,
+    NUMBER,
+    PERCENT,
+    RATE,
+    SECONDS,
+    SHARE,
+    TOKENS,
+    USD,
+    WATTS,
+    Quantity,
+    format_count,
+    format_whole,
+    parse_whole,
+    refuse_grouped,
+)
 
 DEFAULT_SEQUENCE = 4096
 DEFAULT_BATCH_TOKENS = 4 * 2**20
@@ -47,6 +75,9 @@ DEFAULT_BATCH_TOKENS = 4 * 2**20
 
 MAX_SEQUENCE = 2**24
 MAX_BATCH = 2**24
+MOST_BATCH_TOKENS = 2**28
+"""Four times the largest published batch, the 63 million tokens of DeepSeek-V3; more must be said with its word."""
+
 PRECISIONS = ("bf16", "fp16", *LOW_PRECISIONS, "tf32", "fp32")
 DTYPE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "none": 0.0}
 OPTIMIZER_MOMENTS = {"adam": 2, "adamw": 2, "lion": 1, "muon": 1, "sgd-momentum": 1, "sgd": 0}
@@ -57,6 +88,10 @@ MAX_AXES = 3
 DEFAULT_TOP, MAX_TOP = 10, 2000
 LEAST, MAX_PRICE, MAX_USD = 1e-10, 1e6, 1e15
 """Limits of prices and constraints: by how much a plan misses one stays a number."""
+
+MEMORY = replace(GIBIBYTES, sure=(1.0, math.inf), other=lambda value: f"{80 * value:.3g}GiB for {value:.3g} of 80 GiB")
+"""Of a GPU: a number below 1 may be meant as a share."""
+PRICE = replace(USD, what="a price", example="2.5, or CLUSTER=2.5 for each cluster")
 
 ALL_CLUSTERS = ""
 """Key of a price that holds for every cluster."""
@@ -75,7 +110,7 @@ class Option:
     label: str = ""  #: how a value is said in a sentence; only of options of which `plan` compares several values.
     header: str = ""  #: what heads its column in a comparison, if not its name.
     assumption: str = ""  #: the name under which the answer says what was chosen, if not its own.
-    with_unit: bool = False  #: a number that may be written with one, such as 128k, 15T or 70GiB.
+    quantity: Quantity = NUMBER  #: how its number is read: with which units, and what is asked back.
     repeatable: bool = False  #: may be given several times; the values are joined by commas.
     example: tuple[int, int] = (4096, 16384)  #: two values by which lists and ranges are explained.
 
@@ -141,13 +176,7 @@ def parse_offload(text: str) -> OffloadSpec:
         name, colon, share = part.partition(":")
         if colon and name != "activations":
             raise InputError(f"{part[:40]!r} takes no share", field="offload", hint="only activations:0.5 does")
-        try:
-            shares[name] = float(share[:20]) if colon else 1.0
-        except ValueError:
-            shares[name] = 0.0
-        if not 0.0 < shares[name] <= 1.0:
-            hint = "give above 0 and at most 1, such as activations:0.5"
-            raise InputError(f"{share[:20]!r} is not a share", field="offload", hint=hint)
+        shares[name] = SHARE.read(share, "offload", LEAST, 1) if colon else 1.0
     return OffloadSpec("optimizer" in shares, "parameters" in shares, shares.get("activations", 0.0))
 
 
@@ -202,32 +231,48 @@ def schedule_text(code: int) -> str:
 
 
 def parse_batch(text: str) -> int | str:
-    """Parse a global batch: sequences such as `1024`, or tokens such as `16Mtok`, in their usual spelling.
+    """Parse a global batch: `1024`, and with a word behind it `16Mtok` or `4kseq`, in their usual spelling.
 
     Raises:
-        InputError: not a whole number, or no such number of tokens.
+        InputError: not a whole number, or no such number of tokens or sequences.
     """
-    count = re.fullmatch(r"(.{1,40}?)\s*tok(?:en)?s?", text[:64].strip(), re.IGNORECASE)
+    count = re.fullmatch(r"(.{1,40}?)\s*(tok|seq)(?:(?:en|uence)?s?)", text[:64].strip(), re.IGNORECASE)
     if count is None:
         return parse_whole(text, "gbs")
-    tokens = parse_whole(count[1], "gbs")
-    if not 1 <= tokens <= MAX_BATCH * MAX_SEQUENCE:
-        raise InputError(f"{text[:40]!r} is out of range", field="gbs", hint="4Mtok is 4 x 2^20 tokens")
-    return f"{format_whole(tokens)}tok"
+    number, word = parse_whole(count[1], "gbs"), count[2].lower()
+    if not 1 <= number <= MAX_BATCH * (MAX_SEQUENCE if word == "tok" else 1):
+        hint = "4Mtok is 4 x 2^20 tokens, 4kseq 4,096 sequences"
+        raise InputError(f"{text[:40]!r} is out of range", field="gbs", hint=hint)
+    return f"{format_whole(number)}{word}"
 
 
-def tokens_of(batch: str) -> int:
-    """Return the tokens of a batch that `parse_batch` leaves a text."""
-    return parse_whole(batch.removesuffix("tok"), "gbs")
+def size_of(batch: str) -> int:
+    """Return the tokens or sequences of a batch that `parse_batch` leaves a text."""
+    return parse_whole(batch[:-3], "gbs")
+
+
+def in_sequences(batch: int) -> str:
+    """Write a batch so that nobody asks whether tokens are meant."""
+    return f"{format_whole(batch)}seq"
+
+
+def check_batch(batch: int, sequence: int) -> None:
+    """Ask back a number of sequences that is believable only as one of tokens."""
+    if batch * sequence > MOST_BATCH_TOKENS:
+        message = f"{batch:,} sequences of {sequence:,} are {format_count(batch * sequence)} tokens per step"
+        hint = f"write `gbs={format_whole(batch)}tok` for tokens, or `gbs={in_sequences(batch)}` if that is meant"
+        raise InputError(message, field="gbs", hint=hint)
 
 
 def sequences_of(batch: str, sequence: int) -> int:
-    """Return the sequences of a batch that is given in tokens.
+    """Return the sequences of a batch that is given with a word.
 
     Raises:
-        InputError: the tokens are no whole number of sequences, or too many.
+        InputError: its tokens are no whole number of sequences, or too many.
     """
-    tokens = tokens_of(batch)
+    tokens = size_of(batch)
+    if batch.endswith("seq"):
+        return tokens
     whole, rest = divmod(tokens, sequence)
     if rest:
         near = " or ".join(f"`gbs={count:d}`" for count in (whole, whole + 1) if count)
@@ -254,16 +299,47 @@ class Options(BaseModel):
     @classmethod
     def _spell(cls, value: Any, info: ValidationInfo) -> Any:
         name = str(info.field_name)
-        said = option_of(cls.model_fields[name])
+        field = cls.model_fields[name]
+        said = option_of(field)
         if value is not None and said.choices:
             value = one_of(name, value, said.choices)
         if said.repeatable and isinstance(value, list | tuple):
             value = ",".join(map(str, value))
         if isinstance(value, str) and said.normal is not None:
             value = said.normal(value)
-        if isinstance(value, bool) and cls.model_fields[name].annotation not in {bool, bool | None}:
+        kind = number_of(field)
+        if kind is not None and said.quantity is not NUMBER and value is not None:
+            return said.quantity.read(value, name, *_limits(field))
+        strict = cls.model_config.get("strict") or (info.context or {}).get("strict")
+        if kind is not None and isinstance(value, str) and not strict:
+            return read_plain(value, kind)
+        if isinstance(value, bool) and field.annotation not in {bool, bool | None}:
             raise ValueError("is not a number")
         return value
+
+
+def number_of(field: FieldInfo) -> type | None:
+    """Return `int` or `float` where an option takes numbers and no text."""
+    kinds = {field.annotation, *get_args(field.annotation)}
+    return None if str in kinds else next((kind for kind in (int, float) if kind in kinds), None)
+
+
+def read_plain(text: str, kind: type) -> int | float:
+    """Read a number without a unit, as flags and files of text have it.
+
+    Raises:
+        ValueError: none, or a fraction where `kind` is `int`.
+    """
+    value = _number(text)
+    if value is None or (kind is int and not (value.is_integer() and abs(value) < 2**53)):
+        raise ValueError(f"{shown(text)} is not {_WHAT[kind]}")
+    return int(value) if kind is int else value
+
+
+def _limits(field: FieldInfo) -> tuple[float, float]:
+    """Return the least and the most that a declared number may be."""
+    low, high = (next((getattr(one, end) for one in field.metadata if hasattr(one, end)), None) for end in ("ge", "le"))
+    return -math.inf if low is None else low, math.inf if high is None else high
 
 
 DEGREE = Field(ge=1, le=MAX_DEGREE)
@@ -283,12 +359,12 @@ class JobOptions(Options):
     cluster: Annotated[str, Option("Preset name or cluster TOML.", "NAME|PATH", label="{}")] = "dgx-h100-superpod"
     seq: Annotated[int | None, Field(ge=1, le=MAX_SEQUENCE),
                    Option("Tokens per sequence; 128k is 131,072.", default=str(DEFAULT_SEQUENCE), label="seq {:,}",
-                          normal=lambda text: parse_whole(text, "seq"), with_unit=True)] = None
+                          normal=lambda text: parse_whole(text, "seq"))] = None
     gbs: Annotated[int | str | None, Field(ge=1, le=MAX_BATCH),
                    WrapValidator(lambda batch, check: batch if isinstance(batch, str) else check(batch)),
                    Option("Sequences per step; 16Mtok counts its tokens instead (16 x 2^20).", "N|Ntok",
                           "about 4 Mi tokens x sqrt(GPUs / 1,024)", label="gbs {:,}", example=(1024, 4096),
-                          normal=parse_batch, with_unit=True)] = None
+                          normal=parse_batch)] = None
     set: Annotated[str | None, Option(
         "Change a cluster: leaf.link_gb_per_s=40 (or x2), network=x2, domain=72, gpu=NAME; repeatable.",
         "LEVEL.KEY=VALUE", repeatable=True)] = None
@@ -310,7 +386,7 @@ class JobOptions(Options):
     vocab_multiple: Annotated[int | None, Field(ge=1, le=65536),
                               Option("Pad the vocabulary to a multiple of N x TP.", default=OF_FRAMEWORK)] = None
     memory_limit_gib: Annotated[float | None, Field(ge=LEAST, le=10_000), Option(
-        "GiB per GPU that may be in use at most.", "GIB", "what the driver reports")] = None
+        "GiB per GPU that may be in use at most.", "GIB", "what the driver reports", quantity=GIBIBYTES)] = None
     moe_imbalance: Annotated[float, Field(ge=1, le=100),
                              Option("Tokens of the busiest expert rank over the mean.", "X")] = 1.0
     gpus_per_node: Annotated[int | None, DEGREE, Option(
@@ -354,6 +430,12 @@ class JobOptions(Options):
     calibration: Annotated[str | None, Option(
         "What was measured on the site, as `gpuscale calibrate run -o` writes it.", "FILE", "none")] = None
 
+    @model_validator(mode="after")
+    def _ask_back(self) -> JobOptions:
+        if isinstance(self.gbs, int):
+            check_batch(self.gbs, self.seq or DEFAULT_SEQUENCE)
+        return self
+
 
 class Layout(Options):
     """One way to split the work; `plan` takes a set of allowed values for each."""
@@ -396,21 +478,23 @@ class Question(Options):
                                               "A,B[,C]")] = ()
     gpu_hour_price: Annotated[dict[str, Annotated[float, Field(ge=LEAST, le=MAX_PRICE)]],
                               Option("Price of a GPU-hour; repeatable.", "USD|CLUSTER=USD")] = {}
-    train_tokens: Annotated[float | None, Option("Tokens of the whole training, such as 15T.", "COUNT",
-                                                 with_unit=True)] = None
+    train_tokens: Annotated[float | None, Field(ge=1, le=MAX_COUNT), Option(
+        "Tokens of the whole training, such as 15T.", "COUNT", quantity=TOKENS)] = None
     price_term: Annotated[str | None, Option("Take the published price where none is given.", "TERM",
                                              "reserved, for a whole training",
                                              choices=tuple(term.replace("_", "-") for term in TERMS))] = None
     rate: Annotated[dict[str, Annotated[float, Field(ge=0, le=MOST_RATE)]], Option(
         "Replace a rate of energy, carbon or goodput: pue=1.3; repeatable.", "NAME=VALUE", repeatable=True)] = {}
     max_memory: Annotated[float | None, Field(ge=LEAST, le=10_000),
-                          Option("Most memory of a GPU, such as 70GiB.", "SIZE", with_unit=True)] = None
-    min_mfu: Annotated[float | None, Field(ge=LEAST, le=100), Option("Least MFU.", "PERCENT")] = None
-    max_step_time: Annotated[float | None, Field(ge=LEAST, le=1e9), Option("Longest step.", "SECONDS")] = None
+                          Option("Most memory of a GPU, such as 70GiB.", "SIZE", quantity=MEMORY)] = None
+    min_mfu: Annotated[float | None, Field(ge=LEAST, le=100), Option(
+        "Least MFU, such as 38%.", "PERCENT", quantity=PERCENT)] = None
+    max_step_time: Annotated[float | None, Field(ge=LEAST, le=1e9),
+                             Option("Longest step, such as 12s.", "SECONDS", quantity=SECONDS)] = None
     max_days: Annotated[float | None, Field(ge=LEAST, le=1e9),
-                        Option("Longest training; takes `train_tokens`.", "DAYS")] = None
+                        Option("Longest training; takes `train_tokens`.", "DAYS", quantity=DAYS)] = None
     max_cost: Annotated[float | None, Field(ge=LEAST, le=MAX_USD),
-                        Option("Dearest training; takes `train_tokens` and a price.", "USD")] = None
+                        Option("Dearest training; takes `train_tokens` and a price.", "USD", quantity=USD)] = None
     top: Annotated[int | None, Field(ge=1, le=MAX_TOP),
                    Option("Plans to show.", default="10; all of a frontier")] = None
     unfold: Annotated[bool, Field(strict=True),
@@ -441,16 +525,12 @@ class Question(Options):
         for item in value if isinstance(value, list | tuple) else [value]:
             name, equals, amount = item.rpartition("=") if isinstance(item, str) else ("", "", item)
             cluster = name.strip() if equals else ALL_CLUSTERS
-            price = _number(amount)
-            if price is None or (equals and not cluster):
-                hint = "write 2.5, or CLUSTER=2.5 for each cluster"
-                raise InputError(f"{shown(item)} is not a price", field="gpu_hour_price", hint=hint)
+            if equals and not cluster:
+                raise InputError(f"{shown(item)} is not a price", field="gpu_hour_price", hint=f"write {PRICE.example}")
+            price = PRICE.read(amount, "gpu_hour_price", LEAST, MAX_PRICE)
             if cluster in found:
                 what = f"of {cluster[:60]}" if cluster else "of all clusters"
                 raise InputError(f"the price {what} is given twice", field="gpu_hour_price", hint="give each once")
-            if not LEAST <= price <= MAX_PRICE:
-                hint = f"give {LEAST:g} to {MAX_PRICE:g}"
-                raise InputError(f"{price:g} is out of range", field="gpu_hour_price", hint=hint)
             found[cluster] = price
         return found
 
@@ -471,17 +551,6 @@ class Question(Options):
         load_rates(found)
         return found
 
-    @field_validator("train_tokens", "max_memory", mode="before")
-    @classmethod
-    def _read_with_unit(cls, value: float | str, info: ValidationInfo) -> float:
-        """Read a number that may have a unit; memory without one is in GiB."""
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise ValueError("is not a number")
-        if info.field_name == "train_tokens":
-            return parse_count(value, "train_tokens")
-        number = _number(value)
-        return parse_bytes(str(value).strip(), "max_memory") / GIB if number is None else number
-
     @field_validator("why", mode="before")
     @classmethod
     def _read_why(cls, value: str) -> dict[str, str]:
@@ -490,25 +559,32 @@ class Question(Options):
         return parse_layout(value, "why")
 
 
+class Length(Options):
+    """How long a training is, if not by its tokens."""
+
+    days: Annotated[float | None, Field(ge=1e-4, le=1e5), Option(
+        "The wall time, instead of the tokens.", "DAYS", quantity=DAYS)] = None
+
+
 class Recovery(Options):
     """What interrupts a training, and what is done about it; of one plan, as `gpuscale.training.goodput` reads them."""
 
     failure_rate: Annotated[float | str | None, Option(
         "Interruptions of 1,000 GPUs in a day, or a study: llama3, rsc-1, rsc-2, opt, bloom, b200 or a file.",
-        "X|NAME|PATH", "llama3", with_unit=True)] = None
+        "X|NAME|PATH", "llama3")] = None
     checkpoint: Annotated[str, Option(
         "The job waits for storage, or for a copy in host memory; or it restarts from that copy, or a peer's.", "HOW",
         choices=("sync", "async", "memory", "peer"))] = "async"
     checkpoint_interval: Annotated[float | None, Field(ge=LEAST, le=1e9), Option(
-        "Seconds of work between two checkpoints.", "SECONDS", "the best")] = None
+        "Seconds of work between two checkpoints.", "SECONDS", "the best", quantity=SECONDS)] = None
     checkpoint_bandwidth: Annotated[float | None, Field(ge=1e-3, le=1e9), Option(
-        "What storage writes for the whole job [GB/s].", "GB/S", "0.08 for each GPU")] = None
+        "What storage writes for the whole job [GB/s].", "GB/S", "0.08 for each GPU", quantity=RATE)] = None
     detection_time: Annotated[float | None, Field(ge=0, le=1e6), Option(
-        "Seconds until a failure is noticed.", "SECONDS", "120")] = None
+        "Seconds until a failure is noticed.", "SECONDS", "120", quantity=SECONDS)] = None
     restart_time: Annotated[float | None, Field(ge=0, le=1e6), Option(
-        "Seconds of a restart, beside reading the checkpoint.", "SECONDS", "420")] = None
+        "Seconds of a restart, beside reading the checkpoint.", "SECONDS", "420", quantity=SECONDS)] = None
     repair_time: Annotated[float | None, Field(ge=0, le=1e5), Option(
-        "Hours until a failed node is back.", "HOURS", "24")] = None
+        "Hours until a failed node is back.", "HOURS", "24", quantity=HOURS)] = None
     spares: Annotated[int | None, Field(ge=0, le=MAX_GPUS), Option(
         "Spare nodes.", default="as many as save more waiting than they cost")] = None
     elastic: Annotated[bool, Field(strict=True), Option(
@@ -531,14 +607,16 @@ SPEED = Field(ge=0.01, le=1)
 class Slow(Options):
     """Parts of a job that are slower than the others, as `gpuscale.training.stragglers` reads them."""
 
-    slow_gpu: Annotated[float | None, SPEED, Option("One GPU, at this share of the others' speed.", "SHARE")] = None
-    slow_node: Annotated[float | None, SPEED, Option("All GPUs of one node, likewise.", "SHARE")] = None
-    slow_host: Annotated[float | None, SPEED, Option("The CPU of one node, likewise.", "SHARE")] = None
-    slow_rail: Annotated[float | None, SPEED, Option("One network link or rail, likewise.", "SHARE")] = None
+    slow_gpu: Annotated[float | None, SPEED, Option(
+        "One GPU, at this share of the others' speed.", "SHARE", quantity=SHARE)] = None
+    slow_node: Annotated[float | None, SPEED, Option("All GPUs of one node, likewise.", "SHARE", quantity=SHARE)] = None
+    slow_host: Annotated[float | None, SPEED, Option("The CPU of one node, likewise.", "SHARE", quantity=SHARE)] = None
+    slow_rail: Annotated[float | None, SPEED, Option(
+        "One network link or rail, likewise.", "SHARE", quantity=SHARE)] = None
     packet_loss: Annotated[float | None, Field(ge=0, le=0.5), Option(
-        "Share of packets that one link loses.", "SHARE")] = None
+        "Share of packets that one link loses.", "SHARE", quantity=SHARE)] = None
     power_cap: Annotated[float | None, Field(ge=10, le=10_000), Option(
-        "Power limit of one GPU, which runs hot or is capped [W].", "W")] = None
+        "Power limit of one GPU, which runs hot or is capped [W].", "W", quantity=WATTS)] = None
 
 
 class Sites(Options):
@@ -559,12 +637,9 @@ class Sites(Options):
 
 def _number(value: Any) -> float | None:
     """Return a number, also one that is written as text; None for all else."""
-    try:
-        return None if isinstance(value, bool) else float(value)
-    except OverflowError:
-        return math.inf
-    except (TypeError, ValueError):
-        return None
+    with suppress(InputError):
+        return NUMBER.read(value, "")
+    return None
 
 
 COMPARED = (
@@ -578,7 +653,7 @@ PLACING = ("cluster", "set", "gpus_per_node", "axis_order")
 
 OPTIONS = {
     name: option_of(field)
-    for options in (JobOptions, Layout, Question, Recovery, Slow, Sites)
+    for options in (JobOptions, Layout, Question, Length, Recovery, Slow, Sites)
     for name, field in options.model_fields.items()
 }
 """Every option by name."""
@@ -601,7 +676,7 @@ def read(options: type[Kind], values: Mapping[str, Any], *, strict: bool | None 
     refuse_unknown(values, fields)
     given = {name: value for name, value in values.items() if value is not None}
     try:
-        return options.model_validate(given, strict=strict)
+        return options.model_validate(given, strict=strict, context={"strict": strict})
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         name = str(problem["loc"][0])
@@ -620,12 +695,11 @@ def _refusal(name: str, problem: Mapping[str, Any], field: FieldInfo) -> InputEr
     """Say what pydantic found wrong: the value, and the limits where there are some."""
     if problem["type"] == "missing":
         return InputError("is missing", field=name)
-    low, high = (
-        next((getattr(part, end) for part in field.metadata if hasattr(part, end)), None) for end in ("ge", "le")
-    )
+    low, high = _limits(field)
     taken = {field.annotation, *get_args(field.annotation)}
     what = next((text for kind, text in _WHAT.items() if kind in taken), "text")
-    hint = None if high is None else f"give {low:,} to {high:,}" if int in taken else f"give {low:g} to {high:g}"
+    given = f"give {low:,} to {high:,}" if int in taken else f"give {low:g} to {high:g}"
+    hint = None if math.isinf(high) else given
     wrong = "out of range" if problem["type"].startswith(("greater_than", "less_than", "finite")) else f"not {what}"
     return InputError(f"{shown(problem['input'])} is {wrong}", field=name, hint=hint)
 
@@ -657,8 +731,10 @@ def read_several(name: str, value: Any) -> tuple[Any, ...] | Range:
     number = int in {kind, *get_args(kind)}
     first, second = OPTIONS[name].example
     hint = f"write {first}, {first},{second} or {first}..{second}" if number else "give one, or several after commas"
-    if number and isinstance(value, str) and ".." in value:
-        return _read_range(name, value, hint)
+    if number and isinstance(value, str):
+        refuse_grouped(value, name)
+        if ".." in value:
+            return _read_range(name, value, hint)
     if isinstance(value, bool) or not isinstance(value, int | str | Sequence):
         raise InputError(f"{shown(value)} is not {'a whole number' if number else 'text'}", field=name, hint=hint)
     whole = isinstance(value, int) or (name == "cluster" and isinstance(value, str))  # paths may hold commas
@@ -703,21 +779,23 @@ def only_value(name: str, value: Any, where: str, hint: str | None = None) -> An
 def _read_one(name: str, part: Any, number: bool, hint: str) -> int | str:
     """Read one value of several."""
     text, said = part.strip() if isinstance(part, str) else "", OPTIONS[name]
-    plain = re.fullmatch(r"-?[0-9]{1,15}", text, re.ASCII)
-    if not text or (number and not said.normal and not plain):
+    if text and number and not said.normal:
+        with suppress(ValueError):
+            return int(read_plain(text, int))
+        text = ""
+    if not text:
         message = f"{shown(part)} is not {'a whole number' if number else 'a name'}"
         raise InputError(message, field=name, hint=hint)
-    if number and plain:
-        return int(text)
     return said.normal(text) if said.normal else one_of(name, text, said.choices) if said.choices else text
 
 
 def _read_range(name: str, value: str, hint: str) -> Range:
     ends = [_read_one(name, end, True, hint) for end in value.split("..", 1)]
     tokens = [isinstance(end, str) for end in ends]
-    if tokens[0] != tokens[1]:
-        raise InputError(f"{value[:40]!r} is half in tokens", field=name, hint="write 4Mtok..16Mtok")
-    low, high = (tokens_of(end) if isinstance(end, str) else end for end in ends)
+    if tokens[0] != tokens[1] or str(ends[0])[-3:] == "seq" or str(ends[1])[-3:] == "seq":
+        hint = "write 256..1024, or 4Mtok..16Mtok"
+        raise InputError(f"{value[:40]!r} is half in tokens", field=name, hint=hint)
+    low, high = (size_of(end) if isinstance(end, str) else end for end in ends)
     if low > high:
         raise InputError(f"{value[:40]!r} holds nothing", field=name, hint="give the smaller number first")
     if low < 0 or not high:

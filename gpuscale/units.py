@@ -5,9 +5,13 @@ Inside gpuscale every quantity is SI (bytes, seconds, bytes per second, FLOP/s).
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from gpuscale.errors import InputError
+from gpuscale.errors import InputError, shown
 
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 MB, GB, TB = 1e6, 1e9, 1e12
@@ -69,30 +73,106 @@ def parse_bytes(text: str, field: str = "bytes") -> int:
     return round(value)
 
 
-_COUNT = rf"{_NUMBER}([kKmMgGbBtT]?)\s*"
-_COUNT_SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
-
 MAX_COUNT = 1e18
 """Largest count accepted from a user: ten thousand times the tokens of the longest training run announced."""
 
 
-def parse_count(given: str | float, field: str) -> float:
-    """Read a number, or parse a count such as `300B`, `15T` or `1.5e12`; k, M, B (or G) and T are powers of a thousand.
+@dataclass(frozen=True)
+class Quantity:
+    """A kind of number as people write it; flags, Python functions and files all read it here."""
 
-    Raises:
-        InputError: not a count, below 1, or above `MAX_COUNT`.
-    """
-    text = given if isinstance(given, str) else f"{given!r}"
-    match = re.fullmatch(_COUNT, text[:64], re.ASCII)
-    if match is None:
-        raise InputError(f"{text[:40]!r} is not a count", field=field, hint="write 300B, 15T or 1.5e12")
-    value = float(match[1]) * _COUNT_SUFFIXES[match[2].lower()]
-    if not 1 <= value <= MAX_COUNT:
-        raise InputError(f"{text[:40]!r} is out of range", field=field, hint="counts go from 1 to 1e18")
-    return value
+    what: str  #: what it is, for messages: `a percentage`.
+    example: str  #: ways to write it, for hints.
+    #: how its units are written -> their size; those in lower case may be written in any.
+    units: Mapping[str, float] = field(default_factory=lambda: {"": 1.0})
+    bare: str = ""  #: the unit of a number without one, in which all are returned.
+    #: from and up to which a number without a unit is believed; what is beyond is asked back.
+    sure: tuple[float, float] = (-math.inf, math.inf)
+    other: Callable[[float], str] | None = None  #: from such a number to what may have been meant.
+    explicit: str = ""  #: the unit that leaves no doubt, where that is not `bare`.
+
+    def read(self, given: Any, name: str, low: float = -math.inf, high: float = math.inf) -> float:
+        """Return a number, or what a text says, in the unit `bare`.
+
+        Args:
+            name: the option, for messages.
+            low, high: limits.
+
+        Raises:
+            InputError: no such quantity, out of range, or not to be believed without a unit.
+        """
+        text = isinstance(given, str)
+        match = re.fullmatch(_QUANTITY, given, re.ASCII) if text and len(given) <= 64 else None
+        number, unit = (match[1], match[2]) if match else (None if text else given, "")
+        size = self.units.get(unit or self.bare, self.units.get(unit.lower()))
+        if size is None or isinstance(number, bool) or not isinstance(number, int | float | str):
+            raise InputError(f"{shown(given)} is not {self.what}", field=name, hint=f"write {self.example}")
+        value = as_float(number) * (size / self.units[self.bare])
+        if not (math.isfinite(value) and low <= value <= high):
+            said = given.strip() if text else shown(given)
+            raise InputError(f"{said} is out of range", field=name, hint=self._within(low, high))
+        if not unit and value and not self.sure[0] <= value <= self.sure[1]:
+            said = self.written(value)
+            hint = f"write {self.other(value)}, or {said} if that is meant" if self.other else f"write {said} if so"
+            spaced = re.sub(r"(?<=[0-9])(?=[A-Za-z])", " ", said)
+            raise InputError(f"{value:.12g} without a unit is {spaced}", field=name, hint=hint)
+        return value
+
+    def written(self, value: float) -> str:
+        """Write a value with the unit that leaves no doubt, as `read` reads it."""
+        unit = self.explicit or self.bare
+        return f"{value * (self.units[self.bare] / self.units[unit]):.15g}{unit}"
+
+    def _within(self, low: float, high: float) -> str:
+        """Say what the limits are, in the unit of a number without one."""
+        if math.isinf(high):
+            return f"write {self.example}"
+        said = f"give {low:g} to {high:g} {self.bare}".rstrip()
+        return f"{said} ({self.written(low)} to {self.written(high)})" if self.explicit else said
 
 
-_WHOLE = r"(-?[0-9]{1,30}(?:\.[0-9]{1,6})?)\s*(?:([km])i?)?"
+def as_float(number: Any) -> float:
+    """Return a number as a float, one of too many digits as infinity."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
+
+
+_QUANTITY = r"\s*([+-]?(?:[0-9]+(?:_[0-9]+)*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|nan|inf)\s*([A-Za-z%/]*)\s*"
+"""Digits, perhaps in groups as Python and TOML join them (`1_000`), and a unit; a comma would make a list."""
+_TIMES = {"ms": MS, "s": 1.0, "min": 60.0, "h": HOUR_S, "d": DAY_S}
+_THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+_RATES = {"MB/s": MB, "GB/s": GB, "TB/s": TB, "Gbit/s": GBIT, "Tbit/s": 1000 * GBIT}
+
+NUMBER = Quantity("a number", "2.5")
+PERCENT = Quantity("a percentage", "38%", {"%": 1.0}, "%", (1.0, math.inf), lambda value: f"{100 * value:.12g}%")
+"""A number below 1 may be meant as a share."""
+SHARE = Quantity("a share", "0.9 or 90%", {"": 1.0, "%": 0.01}, "", (0.0, 1.0), lambda value: f"{value:.12g}%", "%")
+"""A number above 1 may be meant as a percentage."""
+TOKENS = Quantity(
+    "a count of tokens", "300B, 15T or 1.5e12",
+    {size + word: factor for size, factor in _THOUSANDS.items() for word in ("", "tok", "tokens")}, "tok",
+    (1e6, math.inf), lambda value: f"{value:.12g}{'T' if value < 100 else 'B'}",
+)  # fmt: skip
+"""Of a training; fewer than a million do not make a step."""
+BATCH_TOKENS = replace(
+    TOKENS, example="512k or 4M", sure=(1e3, math.inf), other=lambda value: f"{value:.12g}{'M' if value < 100 else 'k'}"
+)
+USD = Quantity(
+    "an amount of money", "2.5, 250k or 1.5M",
+    {size + word: factor for size, factor in _THOUSANDS.items() for word in ("", "usd", "USD")}, "USD",
+)  # fmt: skip
+GIBIBYTES = Quantity("a size", "70GiB, 75GB or 70", _SUFFIXES | {"GiB": GIB}, "GiB")
+SECONDS = Quantity("a time", "12s, 800ms or 12", _TIMES, "s", (0.0, 1e5), lambda value: f"{value:.12g}ms")
+HOURS = Quantity("a time", "24h or 24", _TIMES, "h", (0.0, 1000.0), lambda value: f"{value:.12g}s")
+DAYS = Quantity("a time", "30d or 30", _TIMES, "d", (0.0, 10_000.0), lambda value: f"{value:.12g}h")
+RATE = Quantity("a bandwidth", "200GB/s, 1600Gbit/s or 200", _RATES, "GB/s")
+GIGABITS = replace(RATE, example="400Gbit/s, 50GB/s or 400", bare="Gbit/s")
+WATTS = Quantity("a power", "600W, 0.6kW or 600", {"W": 1.0, "w": 1.0, "kw": 1e3}, "W")
+
+
+_WHOLE = r"(-?[0-9]{1,30}(?:_[0-9]{1,30})*(?:\.[0-9]{1,6})?(?:e\+?[0-9]{1,2})?)\s*(?:([km])i?)?"
 
 
 def parse_whole(text: str, field: str) -> int:
@@ -107,6 +187,19 @@ def parse_whole(text: str, field: str) -> int:
         hint = "write 8192, 128k (131,072) or 1M (2^20)"
         raise InputError(f"{text[:40]!r} is not a whole number", field=field, hint=hint)
     return int(value)
+
+
+def refuse_grouped(text: str, field: str) -> None:
+    """Ask back what is written like a list and is most likely one number: `16,384`, `1,000`.
+
+    Of lists that look like groups of thousands (`256,512` too) these have a group that begins with 0, or make a power
+    of two, or three or five times one.
+    """
+    if re.fullmatch(r"[0-9]{1,3}(?:,[0-9]{3}){1,3}", text, re.ASCII):
+        number = int(text.replace(",", ""))
+        if ",0" in text or number // (number & -number) in {1, 3, 5}:
+            hint = f"write {number} for one number, or {text.replace(',', ', ')!r} for {text.count(',') + 1}"
+            raise InputError(f"{text!r} may be one number or a list", field=field, hint=hint)
 
 
 def format_whole(number: int) -> str:

@@ -85,7 +85,7 @@ def test_no_command_shows_the_help_page():
         (["collective"], "missing", "`gpuscale collective --help`"),
         (["plan", "--model"], "--model", "--help` lists"),
         (["plan", "llama3-8b", "--model", "x", "--gpus", "8"], "llama3-8b", "`gpuscale plan --help`"),
-        (["estimate", "--memory-limit", "much"], "invalid value for '--memory-limit'", "`gpuscale estimate --help`"),
+        (["estimate", "--gpus", "much"], ": 'much' is not a whole number", "`gpuscale estimate --help`"),
     ],
 )
 def test_usage_errors_are_one_plain_message(arguments, message, hint):

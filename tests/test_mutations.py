@@ -30,7 +30,7 @@ STEP = {
     "recompute": ("llama3-70b", 64, {}, {"tp": 8, "pp": 8, "recompute": "full"}, 85.6),
     "elementwise": ("gpt3-125m", 8, {"gbs": 1960}, {"micro_batch_size": 5}, 1.13),
     "optimizer": ("llama3-8b", 8, {"seq": 512, "gbs": 8}, {"zero": 0}, 0.258),
-    "waiting": ("gpt3-175b", 131072, {"gbs": 1048576}, {"tp": 8, "pp": 16}, 37.8),
+    "waiting": ("gpt3-175b", 131072, {"gbs": "1Mseq"}, {"tp": 8, "pp": 16}, 37.8),
     "launch": ("gpt3-125m", 8, {}, {"tp": 4}, 7.42),
     "tp_comm": ("llama3-8b", 64, {}, {"tp": 32}, 42.3),
     "cp_comm": ("llama3-8b", 64, {"gbs": 64}, {"cp": 64}, 14.9),

@@ -180,7 +180,7 @@ def test_an_open_phase_takes_the_rest(tmp_path):
         (ONE + "evaluation_s = nan\n", "evaluation_s is not a number"),
         (ONE + "name = 3\n", "name is not a text"),
         (HEAD + '[[phase]]\ntokens = "many"\n', "tokens: 'many' is not a count"),
-        (HEAD + "[[phase]]\ntokens = true\n", "tokens: is not a count"),
+        (HEAD + "[[phase]]\ntokens = true\n", "tokens: True is not a count"),
         (HEAD + "[[phase]]\ngbs = [64, 128]\n", "a ramp has 1 to 16 batches"),
         (f'start = "soon"\n{ONE}', "is no day"),
         (ONE.replace("llama3-8b", "llama9"), "phase 1: unknown model"),

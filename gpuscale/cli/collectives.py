@@ -8,7 +8,19 @@ from typing import Annotated
 
 import typer
 
-from gpuscale.cli.options import FLAGS, Csv, Html, Json, known, option, page_fills_stdout, refuse_two_formats, save_page
+from gpuscale.cli.options import (
+    FLAGS,
+    Csv,
+    Html,
+    Json,
+    known,
+    number,
+    option,
+    page_fills_stdout,
+    refuse_two_formats,
+    save_page,
+    whole,
+)
 from gpuscale.collectives.estimate import CollectiveEstimate, Siblings, price_collective, sweep_sizes
 from gpuscale.collectives.nccl_constants import NEWEST, Tuning, parse_version
 from gpuscale.errors import InputError
@@ -42,7 +54,7 @@ def collective(
     ] = None,
     begin: Annotated[str | None, option("First size, as in nccl-tests.", "SIZE", "8", flags="--begin -b")] = None,
     end: Annotated[str | None, option("Last size, as in nccl-tests.", "SIZE", "32M", flags="--end -e")] = None,
-    factor: Annotated[int, option("Each size of the sweep over the one before.", default="2", flags="--factor -f")] = 2,
+    factor: Annotated[int, whole("Each size of the sweep over the one before.", default="2", flags="--factor -f")] = 2,
     against: Annotated[
         Path | None, option("A log of nccl-tests or rccl-tests to lay beside the prediction.", "LOG")
     ] = None,
@@ -51,13 +63,13 @@ def collective(
         str, option("A cluster preset or a TOML file.", "NAME|PATH", "dgx-h100-superpod", flags=FLAGS["cluster"])
     ] = "dgx-h100-superpod",
     gpus: Annotated[
-        int | None, option("GPUs that take part.", default="all under the level", flags=FLAGS["gpus"])
+        int | None, whole("GPUs that take part.", default="all under the level", flags=FLAGS["gpus"])
     ] = None,
     stride: Annotated[
-        int | None, option("GPUs from one member of the group to the next.", default="1", flags="--group-stride")
+        int | None, whole("GPUs from one member of the group to the next.", default="1", flags="--group-stride")
     ] = None,
     concurrent: Annotated[
-        int | None, option("Groups of this kind that run at once; 1: this one alone.", default="all that fit")
+        int | None, whole("Groups of this kind that run at once; 1: this one alone.", default="all that fit")
     ] = None,
     sharp: Annotated[
         str | None, option("Switches between nodes add up (SHARP): on or off.", "on|off", "off; on with `ideal`")
@@ -83,19 +95,19 @@ def collective(
         str | None, option("Force ll, ll128 or simple.", "NAME", "the fastest, as NCCL", flags="--proto")
     ] = None,
     channels: Annotated[
-        int | None, option("NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS; for deepep its SMs.", default="NCCL's own")
+        int | None, whole("NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS; for deepep its SMs.", default="NCCL's own")
     ] = None,
     nccl: Annotated[str | None, option("NCCL's version, such as 2.20.", "VERSION", "2.30")] = None,
     launch: Annotated[
         str,
         option("processes (one per GPU), one-process (nccl-tests -g 8) or graph (nccl-tests -G).", "HOW", "processes"),
     ] = "processes",
-    imbalance: Annotated[float, option("For alltoall: the busiest GPU's bytes over the mean.", "F", "1.0")] = 1.0,
+    imbalance: Annotated[float, number("For alltoall: the busiest GPU's bytes over the mean.", "F", "1.0")] = 1.0,
     experts_per_token: Annotated[
-        int | None, option("For deepep: experts per token.", default="8", flags="--topk")
+        int | None, whole("For deepep: experts per token.", default="8", flags="--topk")
     ] = None,
     nodes_per_token: Annotated[
-        int | None, option("For deepep: nodes among which a token's experts lie.", default="any")
+        int | None, whole("For deepep: nodes among which a token's experts lie.", default="any")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -23,6 +23,7 @@ from gpuscale.cli.options import (
     page_fills_stdout,
     save_page,
     takes,
+    whole,
 )
 from gpuscale.errors import InputError, shown
 from gpuscale.render.output import print_json
@@ -43,7 +44,7 @@ def explain(
         bool,
         option("What travels over which level, and what the network must give.", "", panel=OUTPUT, flags="--traffic"),
     ] = False,
-    depth: Annotated[int | None, option("Levels of the trees.", default="4", panel=OUTPUT)] = None,
+    depth: Annotated[int | None, whole("Levels of the trees.", default="4", panel=OUTPUT)] = None,
     html: Html = None,
     json: Json = False,
     verbose: Verbose = False,
@@ -90,7 +91,7 @@ def compare(
     a: Asked,
     b: Asked,
     despite_rules: DespiteRules = False,
-    depth: Annotated[int | None, option("Levels of the tree.", default="5", panel=OUTPUT)] = None,
+    depth: Annotated[int | None, whole("Levels of the tree.", default="5", panel=OUTPUT)] = None,
     html: Html = None,
     json: Json = False,
     verbose: Verbose = False,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gpuscale.cli.measurements import calibrate
-from gpuscale.cli.options import Json, fills_stdout, known, option
+from gpuscale.cli.options import Json, fills_stdout, known, option, whole
 from gpuscale.files import printable, write_text
 from gpuscale.render.output import print_json
 
@@ -25,7 +25,7 @@ def calibrate_gpu(
         ),
     ] = Path("gpu-protocol.jsonl"),
     gpu: Annotated[str | None, option("The GPU to begin with.", "NAME|PATH", "as its product name says")] = None,
-    device: Annotated[int, option("Number of the GPU to measure.", default="0")] = 0,
+    device: Annotated[int, whole("Number of the GPU to measure.", default="0")] = 0,
     fit_only: Annotated[bool, option("Measure nothing: fit to the protocol as it is.", "", flags="--fit-only")] = False,
     output: Annotated[
         Path | None, option("Write a GPU file with the fitted constants.", "FILE", flags="--output -o")

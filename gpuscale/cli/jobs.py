@@ -30,6 +30,7 @@ from gpuscale.cli.options import (
     stated_job,
     takes,
     variables,
+    whole,
     with_flags,
 )
 from gpuscale.errors import InputError, NoAnswerError
@@ -56,7 +57,7 @@ def plan(
     launch_files: LaunchFiles = None,
     var: Variables = None,
     output: Annotated[Path | None, option("Save a plan as TOML.", "FILE", flags="--output -o", panel=OUTPUT)] = None,
-    rank: Annotated[int, option("The plan that -o saves.", default="1", panel=OUTPUT)] = 1,
+    rank: Annotated[int, whole("The plan that -o saves.", default="1", panel=OUTPUT)] = 1,
     csv: Csv = False,
     html: Html = None,
     export: Annotated[
@@ -337,7 +338,7 @@ def placement(
 @takes(JobOptions, optional=True, only=dict.fromkeys(("model", "gpus"), ""))
 def bench(
     given: dict[str, Any],
-    runs: Annotated[int, option("Times to plan; the fastest counts.", default="5")] = 5,
+    runs: Annotated[int, whole("Times to plan; the fastest counts.", default="5")] = 5,
     json: Json = False,
 ) -> None:
     """Measure how fast plans are found on this machine: candidates per second, time by stage, memory.

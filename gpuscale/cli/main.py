@@ -236,6 +236,6 @@ def _report_usage(error: Exception) -> int:
         return exit_code
     message = re.sub(r"Input should be a valid integer.*", "not a whole number", message)
     message = re.sub(r"Input should be a valid (\w+).*", r"not a \1", message)
-    message = message.replace("Input should be", "must be")
+    message = message.replace("Input should be", "must be").replace("Value error, ", "")
     said = message[:1].lower() + message[1:300].rstrip(".\n ")
     return _report(" ".join(said.split()), exit_code, hint=f"`{path} --help` lists what it takes")

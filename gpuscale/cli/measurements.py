@@ -27,6 +27,7 @@ from gpuscale.cli.options import (
     save_page,
     stated_job,
     takes,
+    whole,
     with_flags,
 )
 from gpuscale.errors import InputError, NoAnswerError
@@ -45,7 +46,7 @@ def validate(
     by: Annotated[
         str, option("Group runs by family, framework, gpu, model or precision.", "NAME", "family")
     ] = "family",
-    top: Annotated[int, option("Also list the N rows that are furthest off.")] = 0,
+    top: Annotated[int, whole("Also list the N rows that are furthest off.")] = 0,
     plot: Annotated[bool, option("Also plot predicted against measured time.", "", flags="--plot")] = False,
     csv: Csv = False,
     html: Html = None,
@@ -97,9 +98,9 @@ def calibrate_nccl(
         Path | None, option("Write the cluster with the fitted curves to a TOML file.", "FILE", flags="--output -o")
     ] = None,
     op: Annotated[str | None, option("The operation measured.", "OP", "as the logs say")] = None,
-    gpus: Annotated[int | None, option("GPUs that took part.", default="as the logs say", flags=FLAGS["gpus"])] = None,
+    gpus: Annotated[int | None, whole("GPUs that took part.", default="as the logs say", flags=FLAGS["gpus"])] = None,
     per_host: Annotated[
-        int | None, option("Of which on each host.", default="as the logs say", flags="--gpus-per-node")
+        int | None, whole("Of which on each host.", default="as the logs say", flags="--gpus-per-node")
     ] = None,
     holdout: Annotated[
         bool, option("Show the errors at every other size, fitted on the rest.", "", flags="--holdout")
@@ -152,7 +153,7 @@ def calibrate_run(
     measure: Annotated[
         bool, option("Print what one log measured, and fit nothing.", "", flags="--measure", panel=OUTPUT)
     ] = False,
-    run: Annotated[int | None, option("Which run of a log that has several.", default="the longest")] = None,
+    run: Annotated[int | None, whole("Which run of a log that has several.", default="the longest")] = None,
     output: Annotated[
         Path | None, option("Write the calibration to a TOML file.", "FILE", flags="--output -o", panel=OUTPUT)
     ] = None,

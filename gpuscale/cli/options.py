@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -14,7 +16,20 @@ from pydantic.fields import FieldInfo
 from gpuscale.errors import InputError, shown
 from gpuscale.files import is_stdout, printable, same_file
 from gpuscale.presets.files import settled
-from gpuscale.request import OPTIONS, JobOptions, Layout, Options, Question, Recovery, Sites, Slow, option_of
+from gpuscale.request import (
+    OPTIONS,
+    JobOptions,
+    Layout,
+    Length,
+    Options,
+    Question,
+    Recovery,
+    Sites,
+    Slow,
+    option_of,
+    read_plain,
+)
+from gpuscale.units import NUMBER
 
 if TYPE_CHECKING:
     from gpuscale.explain.explanation import Explanation
@@ -37,6 +52,7 @@ PANELS: dict[type[Options], str] = {
     JobOptions: "Job",
     Layout: "Layout",
     Question: "Question",
+    Length: "Question",
     Recovery: "Failures",
     Slow: "Slow parts",
     Sites: "Sites",
@@ -183,11 +199,35 @@ def known(kind: str, name: str) -> str:
     return own
 
 
-def option(help_text: str, metavar: str = "N", default: str = "", flags: str = "", panel: str | None = None) -> Any:
+def option(
+    help_text: str,
+    metavar: str = "N",
+    default: str = "",
+    flags: str = "",
+    panel: str | None = None,
+    parser: Callable[[str], Any] | None = None,
+) -> Any:
     """Declare an option of one command; `flags`, separated by spaces, if they are not its name with dashes."""
     text = f"{help_text}  [default: {default}]" if default else help_text
-    return typer.Option(*flags.split(), help=text, metavar=metavar or None, rich_help_panel=panel, show_default=False)
+    return typer.Option(
+        *flags.split(), help=text, metavar=metavar or None, rich_help_panel=panel, show_default=False, parser=parser
+    )
 
+
+def plain(kind: type, low: float = -math.inf, high: float = math.inf) -> Callable[[Any], Any]:
+    """Return what reads a number without a unit as all of gpuscale does, within limits."""
+
+    def parse(given: Any) -> Any:
+        value = read_plain(given, kind) if isinstance(given, str) else given
+        if not low <= value <= high:
+            raise ValueError(f"{value:,} is out of range: give {low:,} to {high:,}")
+        return value
+
+    return parse
+
+
+whole, number = (partial(option, parser=plain(kind)) for kind in (int, float))
+"""Declare an option of one command that takes a number without a unit."""
 
 DespiteRules = Annotated[
     bool, option("Also a layout that the framework's rules refuse, as a fork may run.", "", flags="--despite-rules")
@@ -236,7 +276,7 @@ def _parameter(
     kinds = {field.annotation, *get_args(field.annotation)}
     compared = name in several and bool not in kinds
     made: Any = next((kind for kind in (bool, int, float) if kind in kinds), str)
-    if panel == PANELS[Layout] or compared or option.with_unit:
+    if panel == PANELS[Layout] or compared or str in kinds or option.normal or option.quantity is not NUMBER:
         made = str
     if name == "gpu_hour_price" or option.repeatable or (name == "cluster" and compared):
         made = list[str]
@@ -252,8 +292,9 @@ def _parameter(
         help_text += f"  [default: {default}]"
     flags = flags_of(name)
     info = typer.Option(
-        *flags, help=help_text, rich_help_panel=panel, metavar=None if made is bool else metavar, show_default=False
-    )
+        *flags, help=help_text, rich_help_panel=panel, metavar=None if made is bool else metavar, show_default=False,
+        parser=plain(made) if made in {int, float} else None,
+    )  # fmt: skip
     required = field.is_required() and not optional
     absent = Parameter.empty if required else False if made is bool else None
     value = made if absent is not None else made | None

@@ -10,7 +10,7 @@ import typer
 
 from gpuscale.architecture.flops import CONVENTIONS, checked_sequence, forward_flops
 from gpuscale.architecture.parameters import model_parameters
-from gpuscale.cli.options import FLAGS, Json, Toml, fills_stdout, known, option
+from gpuscale.cli.options import FLAGS, Json, Toml, fills_stdout, known, option, plain, whole
 from gpuscale.collectives.ideal import allreduce_rates
 from gpuscale.errors import InputError
 from gpuscale.files import printable
@@ -20,7 +20,7 @@ from gpuscale.presets.frameworks import all_framework_files, framework_file
 from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
 from gpuscale.presets.models import load_model, models_of_family
 from gpuscale.render.output import print_json
-from gpuscale.units import parse_whole
+from gpuscale.units import GIGABITS, parse_whole
 
 
 def _print_file(kind: str, name: str, **beside: object) -> None:
@@ -130,7 +130,7 @@ def list_clusters(json: Json = False) -> None:
 @clusters.command("show")
 def show_cluster(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A cluster's name or alias, or the path of a TOML file.")],
-    gpus: Annotated[int | None, option("Widen the cluster to at least this many GPUs.", flags=FLAGS["gpus"])] = None,
+    gpus: Annotated[int | None, whole("Widen the cluster to at least this many GPUs.", flags=FLAGS["gpus"])] = None,
     draw: Annotated[bool, option("Draw levels, switches and rails instead.", "", flags="--draw")] = False,
     json: Json = False,
     toml: Toml = False,
@@ -172,13 +172,16 @@ def import_cluster_files(
     ],
     gpu: Annotated[str | None, option("The GPU: a name, alias or TOML file.", "NAME")] = None,
     nics: Annotated[
-        int | None, typer.Option(min=0, max=1024, metavar="N", help="Network cards of a node that serve its GPUs.")
+        int | None, option("Network cards of a node that serve its GPUs.", parser=plain(int, 0, 1024))
     ] = None,
     nic_gbit_per_s: Annotated[
-        float | None, typer.Option("--nic-gbit", min=1, max=10000, metavar="RATE", help="Rate of one of them [Gbit/s].")
+        float | None,
+        option(
+            "Rate of one of them [Gbit/s].", "RATE", parser=lambda given: GIGABITS.read(given, "nic_gbit", 1, 10_000)
+        ),
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000, metavar="N", help="Nodes, where no file describes the network.")
+        int | None, option("Nodes, where no file describes the network.", parser=plain(int, 1, 1_000_000))
     ] = None,
     base: Annotated[str | None, option("The cluster that says what the files leave open.", "PRESET")] = None,
     name: Annotated[str | None, option("Title of the cluster.", "TITLE")] = None,

@@ -17,6 +17,7 @@ from gpuscale.cli.options import (
     fills_stdout,
     option,
     takes,
+    whole,
     with_flags,
 )
 from gpuscale.errors import InputError
@@ -33,7 +34,7 @@ def memory(
     launch_files: LaunchFiles = None,
     var: Variables = None,
     timeline: Annotated[bool, option("Follow one stage over a step instead.", "", flags="--timeline")] = False,
-    stage: Annotated[int | None, option("With --timeline: the stage, from 0.", default="the fullest")] = None,
+    stage: Annotated[int | None, whole("With --timeline: the stage, from 0.", default="the fullest")] = None,
     json: Json = False,
 ) -> None:
     """Show what fills a GPU: by component, over ZeRO stage, recomputation, and TP with and without SP.

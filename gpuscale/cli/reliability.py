@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from gpuscale.cli.options import (
     DespiteRules,
@@ -13,7 +13,6 @@ from gpuscale.cli.options import (
     Variables,
     Verbose,
     asked_plan,
-    option,
     page_fills_stdout,
     part,
     save_page,
@@ -21,18 +20,19 @@ from gpuscale.cli.options import (
     with_flags,
 )
 from gpuscale.render.output import print_json
-from gpuscale.request import JobOptions, Layout, Question, Recovery, Slow, read
+from gpuscale.request import JobOptions, Layout, Length, Question, Recovery, Slow, read
 
 JOB = dict.fromkeys((*JobOptions.model_fields, *Layout.model_fields), "")
-RELIABILITY = JOB | dict.fromkeys((*Recovery.model_fields, "rate"), "")
+RELIABILITY = (
+    JOB | dict.fromkeys((*Recovery.model_fields, "rate"), "") | {"days": "Length of the training, else 30 days."}
+)
 SLOW = JOB | dict.fromkeys((*Slow.model_fields, "restart_time"), "")
 
 
-@takes(JobOptions, Layout, Question, Recovery, optional=True, only=RELIABILITY)
+@takes(JobOptions, Layout, Question, Length, Recovery, optional=True, only=RELIABILITY)
 def goodput(
     given: dict[str, Any],
     plan_file: PlanFile = None,
-    days: Annotated[float | None, option("Length of the training.", "DAYS", "30", panel="Failures")] = None,
     despite_rules: DespiteRules = False,
     launch_files: LaunchFiles = None,
     var: Variables = None,
@@ -50,7 +50,7 @@ def goodput(
     subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
     rates = read(Question, part(given, Question)).rate
     streamed = page_fills_stdout(html, other=json)
-    result = find(subject, run_days=days, rates=rates, **part(given, Recovery))
+    result = find(subject, run_days=given.get("days"), rates=rates, **part(given, Recovery))
     save_page(html, result)
     if streamed:
         return

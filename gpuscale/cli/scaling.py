@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from gpuscale.cli.options import Json, Verbose, option, part, takes, with_flags
 from gpuscale.cli.training import ASKED
 from gpuscale.render.output import print_json
-from gpuscale.request import COMPARED, JobOptions, Layout, Question, Recovery
+from gpuscale.request import COMPARED, JobOptions, Layout, Length, Question, Recovery
 
-FOR_EACH = {name: "" for name in ASKED if name != "robust"}
+FOR_EACH = {name: "" for name in ASKED if name not in {"robust", "days"}}
 """Options of the many plans that are compared; how one of them stands noise is for `gpuscale plan` to say."""
 
 BATCH = FOR_EACH | {
@@ -56,16 +56,14 @@ SIZED = FOR_EACH | {
     "model": "The model, where the fewest GPUs for a deadline are asked for.",
     "gpus": "GPUs that are there, where a model is asked for.",
     "train_tokens": "Tokens to train the model on, such as 15T.",
+    "days": "Days that the GPUs are there; or the deadline.",
     "gbs": "Sequences per step; as most of GPUs and tokens allow where it is not given.",
 }
 
 
-@takes(JobOptions, Layout, Question, Recovery, optional=True, only=SIZED)
+@takes(JobOptions, Layout, Question, Length, Recovery, optional=True, only=SIZED)
 def size(
     given: dict[str, Any],
-    days: Annotated[
-        float | None, option("Days that the GPUs are there; or the deadline.", "DAYS", panel="Question")
-    ] = None,
     budget: Annotated[
         str | None, option("Money instead of GPUs or of days: 250k, 1.5M.", "USD", panel="Question")
     ] = None,
@@ -85,7 +83,7 @@ def size(
     with progress_bar() as progress:
         result = find(
             options.pop("model", None), options.pop("gpus", None), options.pop("train_tokens", None),
-            days=days, budget=budget, layout=layout, progress=progress, **options,
+            budget=budget, layout=layout, progress=progress, **options,
         )  # fmt: skip
     if json:
         print_json("size", result)

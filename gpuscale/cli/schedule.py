@@ -17,6 +17,7 @@ from gpuscale.cli.options import (
     option,
     part,
     takes,
+    whole,
 )
 from gpuscale.errors import InputError
 from gpuscale.request import JobOptions, Layout
@@ -32,7 +33,7 @@ def schedule(
     var: Variables = None,
     despite_rules: DespiteRules = False,
     microbatches: Annotated[
-        int | None, option("Microbatches of a pipeline without a model: only --pp, --vpp, --schedule.", panel=GIVEN)
+        int | None, whole("Microbatches of a pipeline without a model: only --pp, --vpp, --schedule.", panel=GIVEN)
     ] = None,
     forward: Annotated[
         str | None, option("Forward pass of a microbatch on a rank; 1,1,2,1 by rank.", "TIME", "1", panel=GIVEN)
@@ -44,8 +45,8 @@ def schedule(
         str | None, option("Weight gradients, a part of the backward pass.", "TIME", "half of it", panel=GIVEN)
     ] = None,
     transfer: Annotated[str | None, option("From one rank to the next.", "TIME", "0", panel=GIVEN)] = None,
-    jitter: Annotated[float, option("Each slot takes up to this share longer.", "SHARE", "0")] = 0.0,
-    seed: Annotated[int, option("Seed of the jitter.", default="0")] = 0,
+    jitter: Annotated[str, option("Each slot takes up to this share longer.", "SHARE", "0")] = "0",
+    seed: Annotated[int, whole("Seed of the jitter.", default="0")] = 0,
     trace: Annotated[
         Path | None, option("Write a trace for Perfetto or chrome://tracing.", "FILE", panel=OUTPUT)
     ] = None,

@@ -17,9 +17,11 @@ from gpuscale.cli.options import (
     Json,
     option,
     page_fills_stdout,
+    plain,
     refuse_two_formats,
     save_page,
     takes,
+    whole,
 )
 from gpuscale.files import printable
 from gpuscale.render.output import print_rows_csv, print_rows_json
@@ -52,7 +54,7 @@ def sweep(
             flags="--output -o", panel=OUTPUT,
         ),
     ] = None,
-    jobs: Annotated[int, option("Processes of this machine that answer.", default="1", panel=PANEL)] = 1,
+    jobs: Annotated[int, whole("Processes of this machine that answer.", default="1", panel=PANEL)] = 1,
     scheduler: Annotated[str | None, option("A Dask cluster that answers instead.", "ADDRESS", panel=PANEL)] = None,
     json: Json = False,
 ) -> None:  # fmt: skip
@@ -137,7 +139,7 @@ def show(
     sort: Annotated[
         str | None, option("Order of the rows; -COLUMN: the highest first.", "COLUMN,...", "the best first")
     ] = None,
-    top: Annotated[int | None, typer.Option(min=1, max=1_000_000, metavar="N", help="Rows at most.")] = None,
+    top: Annotated[int | None, option("Rows at most.", parser=plain(int, 1, 1_000_000))] = None,
     heat: Annotated[
         str | None, option("A heat map: its rows, its columns, its values.", "COLUMN,COLUMN,COLUMN")
     ] = None,

@@ -22,21 +22,31 @@ from gpuscale.cli.options import (
     with_flags,
 )
 from gpuscale.render.output import print_json
-from gpuscale.request import COMPARED, OPTIONS, SEVERAL_PLANS, JobOptions, Layout, Question, Recovery, Sites, Slow
+from gpuscale.request import (
+    COMPARED,
+    OPTIONS,
+    SEVERAL_PLANS,
+    JobOptions,
+    Layout,
+    Length,
+    Question,
+    Recovery,
+    Sites,
+    Slow,
+)
 
 ASKED = dict.fromkeys(
     (name for name in OPTIONS if name not in (*SEVERAL_PLANS, *Slow.model_fields, *Sites.model_fields)), ""
 )
 
 
-@takes(JobOptions, Layout, Question, Recovery, several=COMPARED, optional=True, only=ASKED)
+@takes(JobOptions, Layout, Question, Length, Recovery, several=COMPARED, optional=True, only=ASKED)
 def train_time(
     given: dict[str, Any],
     plan_file: Annotated[
         Path | None,
         typer.Argument(metavar="FILE.toml", help="A plan, or a training of several phases.", show_default=False),
     ] = None,
-    days: Annotated[float | None, option("The wall time, instead of the tokens.", "DAYS", panel="Question")] = None,
     as_given: Annotated[
         bool, option("Take the layout as `estimate` does; search nothing.", "", flags="--as-given", panel="Layout")
     ] = False,
@@ -69,7 +79,7 @@ def train_time(
         layout.pop("schedule", None)
     with progress_bar() as progress:
         result = find(
-            options.pop("model", None), options.pop("gpus", None), options.pop("train_tokens", None), days=days,
+            options.pop("model", None), options.pop("gpus", None), options.pop("train_tokens", None),
             layout=layout, as_given=as_given, plan_file=plan_file, launch_files=launch_files,
             variables=variables(var, launch_files), despite_rules=despite_rules, progress=progress, **options,
         )  # fmt: skip

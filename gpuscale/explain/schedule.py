@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.arrays import FloatArray
-from gpuscale.errors import InputError, shown
+from gpuscale.errors import InputError
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import ZB_V, Candidates, schedule_name, single
 from gpuscale.memory.activations import microbatches_in_flight
@@ -23,7 +23,7 @@ from gpuscale.steptime.components import total_s
 from gpuscale.steptime.pipeline import KINDS, Durations, Pipeline, Timeline, active_share, held_by_rank, simulate
 from gpuscale.steptime.site import site_factor
 from gpuscale.steptime.step import ChunkPasses, chunk_passes, exposed_hops_s, filling_s, hop_times
-from gpuscale.units import plural
+from gpuscale.units import NUMBER, SHARE, plural
 
 MAX_STEPS = 1000
 """Time steps of which the active share is told at most."""
@@ -123,14 +123,14 @@ def slots(timeline: Timeline) -> list[dict[str, Any]]:
 
 
 @public
-def schedule(subject: Subject, *, jitter: float = 0.0, seed: int = 0) -> Schedule:
+def schedule(subject: Subject, *, jitter: float | str = 0.0, seed: int = 0) -> Schedule:
     """Simulate the pipeline of a plan with the durations that are predicted for it.
 
     Transfers block the sender without interleaving, and run under its next chunk with it, as the closed form has them.
 
     Args:
         subject: the plan, of `gpuscale.read_subject`.
-        jitter: each slot takes up to this share longer, 0 to 10.
+        jitter: each slot takes up to this share longer, 0 to 10; 0.5 or 50%.
         seed: of the jitter.
 
     Raises:
@@ -185,7 +185,7 @@ def schedule_of_durations(
     microbatches: int,
     durations: Mapping[str, Any] | None = None,
     *,
-    jitter: float = 0.0,
+    jitter: float | str = 0.0,
     seed: int = 0,
 ) -> Schedule:
     """Simulate a pipeline of durations that are given, in any unit.
@@ -230,17 +230,13 @@ def schedule_of_durations(
 
 def _by_rank(name: str, value: Any, pp: int) -> FloatArray:
     """Read a duration, or one for each rank."""
-    parts: Any = value.split(",")[: pp + 1] if isinstance(value, str) else np.atleast_1d(value)
-    try:
-        found = np.array([float(part) for part in parts])
-    except (TypeError, ValueError):
-        raise InputError("is not a number, or one for each rank", field=name, hint=f"write `{name}=1`") from None
+    parts: Any = value.split(",")[: pp + 1] if isinstance(value, str) else np.atleast_1d(value).tolist()
+    each = replace(NUMBER, what="a number, or one for each rank", example=f"`{name}=1`")
+    least = 0.0 if name in {"weight", "transfer"} else 1e-9
+    found = np.array([each.read(part, name, least, LONGEST_S) for part in parts])
     if len(found) not in {1, pp}:
         hint = "give one, or one for each rank" if pp > 1 else "give one"
         raise InputError(f"{len(found)} numbers for {plural(pp, 'rank')}", field=name, hint=hint)
-    least = 0.0 if name in {"weight", "transfer"} else 1e-9
-    if not ((found >= least) & (found <= LONGEST_S)).all():
-        raise InputError(f"{shown(value)} is out of range", field=name, hint=f"give {least:g} to {LONGEST_S:g}")
     return np.broadcast_to(found, (pp,))
 
 
@@ -267,17 +263,16 @@ def _described(
     c: Candidates,
     durations: Durations,
     closed: Mapping[str, float],
-    noise: tuple[float, int],
+    noise: tuple[float | str, int],
     subject: Subject | None = None,
     passes: ChunkPasses | None = None,
 ) -> Schedule:
     """Simulate, and say what comes out."""
-    if not 0 <= noise[0] <= MAX_JITTER:
-        raise InputError(f"{noise[0]:g} is out of range", field="jitter", hint=f"give 0 to {MAX_JITTER:g}")
+    jitter, seed = SHARE.read(noise[0], "jitter", 0, MAX_JITTER), noise[1]
     row = c.row(0)
     pipeline = Pipeline(row["schedule"], row["pp"], row["vpp"], row["num_microbatches"])
     pp = pipeline.pp
-    timeline = simulate(pipeline, durations, *noise)
+    timeline = simulate(pipeline, durations, jitter, seed)
     step_s, idle_s, loads = _loads(timeline, pp)
     held = tuple(float(levels.max(initial=0)) for _, levels in held_by_rank(timeline, pipeline))
     usual_held = microbatches_in_flight(c, np.arange(pp, dtype=np.float64)[:, None])[:, 0].tolist()
@@ -294,8 +289,8 @@ def _described(
         time_step_s=unit,
         in_flight=held,
         ranks=tuple(RankLoad(rank, *load, held[rank], usual_held[rank]) for rank, load in enumerate(loads)),
-        compared=_compared(pipeline, durations, closed, None if noise[0] else timeline),
-        jitter=noise[0],
+        compared=_compared(pipeline, durations, closed, None if jitter else timeline),
+        jitter=jitter,
         subject=subject,
         passes=passes,
     )

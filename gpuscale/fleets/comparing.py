@@ -20,7 +20,7 @@ from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.variants import Variant, make_variants
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.rates import Rate, load_rates
-from gpuscale.request import ALL_CLUSTERS, OF_FLEETS, JobOptions, Question, Sites, read, refuse_unknown
+from gpuscale.request import ALL_CLUSTERS, OF_FLEETS, JobOptions, Question, Sites, in_sequences, read, refuse_unknown
 from gpuscale.specs.cluster import joined
 from gpuscale.training.totals import STATED, gpu_hour_prices
 
@@ -100,7 +100,7 @@ def made_fleet(asked: dict[str, Any], cluster: str, pins: Mapping[str, Any], que
     options = {name: value for name, value in asked.items() if name not in OF_FLEETS}
     plain = Question(tight=question.tight)
     whole = _variant(options, cluster, spec.gpus, pins, plain)
-    batch = {"gbs": whole.job.spec.global_batch_size}
+    batch = {"gbs": in_sequences(whole.job.spec.global_batch_size)}
     pools = []
     rates = load_rates(question.rate)
     for pool in spec.pools:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuscale.fleets.ways import Fleet, Pool, Way
 from gpuscale.planning.jobs import Job
 from gpuscale.planning.plans import plan
+from gpuscale.request import in_sequences
 from gpuscale.results import PlanRow
 
 ANY = "any framework"
@@ -41,7 +42,7 @@ def alone(fleet: Fleet, pool: Pool) -> Way:
 
 def _best(fleet: Fleet, job: Job) -> PlanRow:
     """Return the best plan of a job on its own cluster."""
-    own = {"cluster": job.request["cluster"], "gbs": fleet.spec.global_batch_size}
+    own = {"cluster": job.request["cluster"], "gbs": in_sequences(fleet.spec.global_batch_size)}
     priced = {"gpu_hour_price", "price_term", "rate"}  # by pool, in the fleet
     rest = {name: value for name, value in fleet.asked.items() if name not in {"model", *priced}}
     return plan(fleet.asked["model"], job.spec.gpus, pins=fleet.pins, top=1, **rest | own).plans[0]

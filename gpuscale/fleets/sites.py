@@ -25,7 +25,7 @@ from gpuscale.launch.subject import Subject
 from gpuscale.layouts.ranks import strides
 from gpuscale.planning.describe import choose
 from gpuscale.planning.layouts import make_pins
-from gpuscale.request import Question, Sites
+from gpuscale.request import Question, Sites, in_sequences
 from gpuscale.results import PlanRow
 from gpuscale.search.evaluation import placed
 from gpuscale.search.loop import search
@@ -244,7 +244,7 @@ def _sites(fleet: Fleet) -> tuple[Site, ...]:
 
 
 def _site(fleet: Fleet, pool: Pool, sequences: int) -> Site:
-    own = {"gpus": pool.spec.gpus, "cluster": pool.variant.job.request["cluster"], "gbs": sequences}
+    own = {"gpus": pool.spec.gpus, "cluster": pool.variant.job.request["cluster"], "gbs": in_sequences(sequences)}
     question = {"gpu_hour_price", "price_term", "rate"}
     subject = best_plan({name: value for name, value in fleet.asked.items() if name not in question} | own, fleet.pins)
     c, spec = subject.rows, subject.spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,11 +22,11 @@ from gpuscale.planning.layouts import domain_groups, fixed_layout
 from gpuscale.planning.planfile import Predicted, read_document, read_predicted, with_plan_file
 from gpuscale.planning.plans import estimate_layout
 from gpuscale.ratios import TIME, in_words, signed
-from gpuscale.request import JobOptions, read
+from gpuscale.request import LEAST, MEMORY, JobOptions, Question, read
 from gpuscale.results import Estimate, PlanRow
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.specs.job import MEMORY_HEADROOM
-from gpuscale.units import GIB, format_seconds, parse_bytes
+from gpuscale.units import PERCENT, format_seconds
 
 SEVERITIES = ("error", "warning", "note")
 
@@ -376,52 +376,25 @@ def _length_finding(job: Job, places: Places) -> Iterator[Finding]:
 
 
 def _limits(given: Mapping[str, Any]) -> Limits:
+    of_plans = read(Question, {name: given[name] for name in ("min_mfu", "max_step_time")})
+    regression = given["max_regression"]
     return Limits(
         memory=_memory_limit(given["max_memory"]),
-        mfu=_share(given["min_mfu"], "min_mfu"),
-        step_time_s=_seconds(given["max_step_time"]),
-        regression=_share(given["max_regression"], "max_regression"),
+        mfu=None if of_plans.min_mfu is None else of_plans.min_mfu / 100,
+        step_time_s=of_plans.max_step_time,
+        regression=None if regression is None else PERCENT.read(regression, "max_regression", 0, 1e4) / 100,
     )
-
-
-_NUMBER = r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*"
-
-
-def _share(value: str | float | None, field: str) -> float | None:
-    """Parse `38%` or 38 as a share."""
-    if value is None:
-        return None
-    match = re.fullmatch(f"{_NUMBER}%?\\s*", str(value)[:40], re.ASCII)
-    if match is None or not (0 if field == "max_regression" else 1e-9) <= float(match[1]) <= 1e4:
-        raise InputError(f"{str(value)[:40]!r} is not a percentage", field=field, hint="write 38%")
-    if field == "min_mfu" and "%" not in str(value) and float(match[1]) < 1:  # a gate that no run would fail
-        message = f"{match[1]} without a unit is {match[1]}%, not a share"
-        raise InputError(message, field=field, hint=f"write {float(match[1]) * 100:g}%, or {match[1]}%")
-    return float(match[1]) / 100
-
-
-def _seconds(value: str | float | None) -> float | None:
-    """Parse `12s`, `800ms` or 12 as seconds."""
-    if value is None:
-        return None
-    match = re.fullmatch(f"{_NUMBER}(ms|s|min)?\\s*", str(value)[:40].lower(), re.ASCII)
-    if match is None or not float(match[1]):
-        raise InputError(f"{str(value)[:40]!r} is not a time", field="max_step_time", hint="write 12s or 800ms")
-    return float(match[1]) * {"ms": 1e-3, "s": 1.0, "min": 60.0}[match[2] or "s"]
 
 
 def _memory_limit(value: str | float | None) -> str | None:
     """Return a limit of memory as a number of GiB, or as a percentage."""
     if value is None:
         return None
-    text = str(value)[:40].strip()
-    if text.endswith("%"):
-        share = _share(text, "max_memory")
-        return f"{(share or 0) * 100:g}%"
-    try:
-        number = float(text)
-    except ValueError:
-        number = parse_bytes(text, "max_memory") / GIB
-    if not 0 < number <= 1e4:
-        raise InputError(f"{text!r} is out of range", field="max_memory", hint="write 70GiB or 90%")
-    return repr(number)
+    if isinstance(value, str) and value.rstrip().endswith("%"):
+        return f"{PERCENT.read(value, 'max_memory', 1e-9, 1e4):g}%"
+    return repr(OF_MEMORY.read(value, "max_memory", LEAST, 1e4))
+
+
+OF_MEMORY = replace(
+    MEMORY, example="70GiB, or 90% of what the GPU has", other=lambda value: PERCENT.written(100 * value)
+)

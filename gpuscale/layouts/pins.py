@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, ONE_F_ONE_B, RECOMPUTE_MODULES
+from gpuscale.units import refuse_grouped
 
 MAX_DEGREE = 2**20
 MAX_ITEMS = 64
@@ -59,6 +60,7 @@ def parse_pin(text: str, field: str, hint: str = "") -> Pin:
     Raises:
         InputError: not of this form, or a range that is empty or beyond `MAX_DEGREE`.
     """
+    refuse_grouped(text, field)
     ranges: list[tuple[int, int]] = []
     excluded: list[tuple[int, int]] = []
     for item in text.split(",", MAX_ITEMS):  # what is beyond stays together and is refused

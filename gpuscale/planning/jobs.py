@@ -28,12 +28,14 @@ from gpuscale.request import (
     DEFAULT_BATCH_TOKENS,
     DEFAULT_SEQUENCE,
     DTYPE_BYTES,
+    MOST_BATCH_TOKENS,
     OF_EXPERTS,
     OPTIMIZER_MOMENTS,
     OPTIONS,
     PRECISIONS,
     JobOptions,
     Question,
+    in_sequences,
     overlap_name,
     parse_offload,
     parse_overlap,
@@ -181,7 +183,8 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         axis_order=JobSpec.axis_order if asked.axis_order is None else parse_order(asked.axis_order),
     )
     chosen = {
-        "seq": sequence, "gbs": batch, "framework": runtime.name, "vocab_multiple": multiple, "grad_dtype": gradients,
+        "seq": sequence, "gbs": batch if batch * sequence <= MOST_BATCH_TOKENS else in_sequences(batch),
+        "framework": runtime.name, "vocab_multiple": multiple, "grad_dtype": gradients,
         "precision": next((name for name, pair in LOW_PRECISIONS.items() if pair == (precision, recipe)), precision),
         "offload": asked.offload if offload.any else None,
     }  # fmt: skip
@@ -220,6 +223,7 @@ def changed_job(job: Job, options: Mapping[str, Any]) -> JobSpec:
     # what is set of it, and the GPUs taken of each node, are in it; which switches add up is asked anew
     cluster = replace(job.plain or job.spec.cluster, sharp=None, nvls=True)
     asked = {name: value for name, value in job.request.items() if name != "set"}
+    options = {**options, "gbs": in_sequences(options["gbs"])} if isinstance(options.get("gbs"), int) else options
     asked["gpus_per_node"] = cluster.levels[cluster.domain_index].gpus
     presets = Presets(lambda _: job.spec.model, lambda _: cluster)
     return replace(build_job(read(JobOptions, {**asked, **options}), presets).spec, tight=job.spec.tight)
@@ -420,9 +424,9 @@ PLAIN_OBJECTIVES = ("step_time", "tokens_per_s", "mfu", "memory")
 
 CONSTRAINTS = {
     "max_memory": (OBJECTIVES["memory"], 1.0, "GiB", "GiB"),
-    "min_mfu": (OBJECTIVES["mfu"], 0.01, "% MFU", ""),
-    "max_step_time": (OBJECTIVES["step_time"], 1.0, "s per step", ""),
-    "max_days": (OBJECTIVES["time_to_train"], DAY_S, "days", ""),
+    "min_mfu": (OBJECTIVES["mfu"], 0.01, "% MFU", "%"),
+    "max_step_time": (OBJECTIVES["step_time"], 1.0, "s per step", "s"),
+    "max_days": (OBJECTIVES["time_to_train"], DAY_S, "days", "d"),
     "max_cost": (TOTAL_COST, 1.0, "USD", ""),
 }
 """Constraint -> what it limits, its unit in that of the objective, that unit in words, and as the option takes it."""

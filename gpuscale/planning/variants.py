@@ -251,6 +251,7 @@ def _value(job: Job, combination: Combination, name: str) -> Value:
         "schedule": request.schedule_text(ONE_F_ONE_B),
         "axis_order": "-".join(job.spec.axis_order),
         "overlap": request.overlap_name(request.overlap_of(runtime)),
+        "gbs": job.spec.global_batch_size,
     }
     found: Value = own.get(name) or getattr(runtime, name, None) or job.request[name]  # type: ignore[assignment]
     return found

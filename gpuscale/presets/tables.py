@@ -6,6 +6,7 @@ unit that ends a key says by what its numbers are multiplied to be in SI: of `ho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
@@ -19,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.presets.files import Document, KeyPath, short
-from gpuscale.units import unit_of
+from gpuscale.units import NUMBER, unit_of
 
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -194,9 +195,9 @@ def stated_value(text: str) -> bool | int | float | str:
     """Read a value given in a line: a switch (`yes`, `true`), a number, or else text."""
     if text.lower() in {"yes", "true", "no", "false"}:
         return text.lower() in {"yes", "true"}
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text[:40])
+    with suppress(InputError):
+        value = NUMBER.read(text, "")
+        return value if re.search(r"[.eE]", text) or abs(value) > 2**53 else int(value)
     return text
 
 

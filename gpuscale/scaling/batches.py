@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gpuscale.architecture.parameters import model_parameters
@@ -21,7 +21,9 @@ from gpuscale.request import (
     Question,
     Range,
     Recovery,
+    check_batch,
     first_of,
+    in_sequences,
     read,
     read_several,
     sequences_of,
@@ -29,7 +31,7 @@ from gpuscale.request import (
 from gpuscale.scaling.batch_laws import REFERENCE, BatchAnswer, Norm, batches, largest_batch, tokens_factor
 from gpuscale.scaling.batch_laws import noise_scale as _noise_scale
 from gpuscale.training.totals import Stretch, TrainTime, best_plan, read_asked, totals
-from gpuscale.units import format_count, parse_count, plural
+from gpuscale.units import BATCH_TOKENS, MAX_COUNT, NUMBER, format_count, plural
 
 AROUND = (-3, 1)
 """Powers of two around the largest advisable batch that are looked at."""
@@ -137,7 +139,7 @@ def batch_size(
             progress(done, len(wanted), what)
         try:
             row, result = _row(
-                {**asked, "gpus": count, "gbs": size}, layout or {}, length, critical, question, recovery
+                {**asked, "gpus": count, "gbs": in_sequences(size)}, layout or {}, length, critical, question, recovery
             )
         except NoAnswerError as error:
             skipped.append(f"{what}: {error.message}")
@@ -189,6 +191,8 @@ def _sizes(given: Any, gpus: int, sequence: int, largest: float) -> tuple[int, .
     """
     if given is not None:
         several = read_several("gbs", given)
+        for one in several if isinstance(several, tuple) else ():
+            check_batch(one if isinstance(one, int) else 0, sequence)
         listed = batch_sizes(several, gpus) if isinstance(several, Range) else several
         return tuple(dict.fromkeys(sequences_of(one, sequence) if isinstance(one, str) else one for one in listed))
     odd = odd_factor(gpus)
@@ -202,7 +206,7 @@ def _critical(said: tuple[BatchAnswer, ...], scale: float | str | None, norms: A
     if scale is not None and norms is not None:
         raise InputError("`noise_scale` and `gradient_norm` exclude each other", hint="the norms give the scale")
     if scale is not None:
-        number = parse_count(scale, "noise_scale")
+        number = BATCH_TOKENS.read(scale, "noise_scale", 1, MAX_COUNT)
         return number, "the noise scale that was measured"
     if norms is not None:
         return _noise_scale(*_norms(norms)), "the noise scale of the gradients that were measured"
@@ -216,7 +220,9 @@ def _norms(given: Any) -> tuple[Norm, Norm]:
     pairs = list(given.items()) if isinstance(given, Mapping) else [_pair(one, hint) for one in _listed(given)]
     if len(pairs) != 2:
         raise InputError(f"{plural(len(pairs), 'norm')}, not 2", field="gradient_norm", hint=hint)
-    first, second = (Norm(parse_count(batch, "gradient_norm"), _norm(value, hint)) for batch, value in pairs)
+    first, second = (
+        Norm(BATCH_TOKENS.read(batch, "gradient_norm", 1, MAX_COUNT), _norm(value, hint)) for batch, value in pairs
+    )
     return first, second
 
 
@@ -238,13 +244,7 @@ def _pair(text: Any, hint: str) -> tuple[str, str]:
 
 
 def _norm(value: Any, hint: str) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = 0.0
-    if not 1e-30 <= number <= 1e30:
-        raise InputError(f"{shown(value)} is not a norm", field="gradient_norm", hint=hint)
-    return number
+    return replace(NUMBER, what="a norm", example=hint.removeprefix("write ")).read(value, "gradient_norm", 1e-30, 1e30)
 
 
 def _row(

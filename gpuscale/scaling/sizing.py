@@ -17,14 +17,25 @@ from gpuscale.launch.subject import Subject
 from gpuscale.planning.jobs import Job, Presets, build_job
 from gpuscale.planning.variants import gpu_counts
 from gpuscale.presets.rates import Rate
-from gpuscale.request import DEFAULT_SEQUENCE, MAX_USD, JobOptions, Question, Range, Recovery, only_value, read
+from gpuscale.request import (
+    DEFAULT_SEQUENCE,
+    MAX_USD,
+    JobOptions,
+    Length,
+    Question,
+    Range,
+    Recovery,
+    in_sequences,
+    only_value,
+    read,
+)
 from gpuscale.scaling.batch_laws import REFERENCE, tokens_factor, usual_batches
 from gpuscale.scaling.laws import BESIROGLU, FLOPS_PER_PARAMETER_TOKEN, Split, splits
 from gpuscale.scaling.laws import REFERENCE as REFERENCE_LAW
 from gpuscale.scaling.shapes import LEAST_PARAMETERS, MOST_PARAMETERS, dense_shape, presets_near
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.training.totals import Stretch, TrainTime, best_plan, gpu_hour_prices, read_asked, totals
-from gpuscale.units import DAY_S, HOUR_S, format_count, parse_count, plural
+from gpuscale.units import DAY_S, HOUR_S, USD, format_count, plural
 
 USUAL_RATIO = 20.0
 RATIOS = (50, 100, 200, 500, 1000)
@@ -131,7 +142,7 @@ def size(
     gpus: Any = None,
     tokens: Any = None,
     *,
-    days: float | None = None,
+    days: float | str | None = None,
     budget: float | str | None = None,
     layout: Mapping[str, Any] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
@@ -155,6 +166,7 @@ def size(
     """
     given, question, recovery = read_asked({"model": model, "gpus": gpus, "train_tokens": tokens, **options})
     for_gpus = "model" in given or question.train_tokens is not None
+    days = read(Length, {"days": days}).days
     _check(given, days, budget, for_gpus=for_gpus)
     compared = "`gpuscale plan` compares several"
     single = {name: only_value(name, value, "here", compared) for name, value in given.items()}
@@ -171,8 +183,6 @@ def size(
 
 def _check(given: Mapping[str, Any], days: float | None, budget: Any, *, for_gpus: bool) -> None:
     """Refuse what is no question, and numbers out of range."""
-    if days is not None and not 0 < days <= 1e5:
-        raise InputError(f"{days:g} is out of range", field="days", hint="give above 0 and at most 100,000")
     if for_gpus:
         missing = next((name for name in ("model", "train_tokens") if given.get(name) is None), None)
         if missing or days is None:
@@ -242,13 +252,7 @@ def _model(asked: _Asked, days: float | None, budget: Any) -> Size:
 
 def _usd(budget: Any) -> float:
     """Read an amount of money: a number, or such as 250k and 1.5M."""
-    try:
-        usd = parse_count(budget, "budget")
-    except InputError as error:
-        raise InputError(error.message, field="budget", hint=f"write 250k or 1.5M USD, at most {MAX_USD:g}") from None
-    if usd > MAX_USD:
-        raise InputError(f"{usd:g} is out of range", field="budget", hint=f"give at most {MAX_USD:g}")
-    return usd
+    return USD.read(budget, "budget", 1, MAX_USD)
 
 
 def _first_job(asked: _Asked, gpus: int) -> Job:
@@ -356,10 +360,10 @@ def _planned(asked: _Asked, options: Mapping[str, Any], tokens: float) -> Subjec
     if job.get("gbs") is not None:
         return best_plan(job, asked.pins)
     usual, *larger = usual_batches(job["gpus"], asked.sequence, tokens)
-    first = best_plan({**job, "gbs": usual}, asked.pins)
+    first = best_plan({**job, "gbs": in_sequences(usual)}, asked.pins)
     if not larger or first.estimate.plan.mfu >= LOW_MFU:
         return first
-    second = best_plan({**job, "gbs": larger[0]}, asked.pins)
+    second = best_plan({**job, "gbs": in_sequences(larger[0])}, asked.pins)
     return min(first, second, key=lambda one: _factor(one, tokens) / one.estimate.plan.tokens_per_s)
 
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from gpuscale.collectives.estimate import ALGORITHMS
 from gpuscale.collectives.ideal import operation_named
 from gpuscale.collectives.nccl_constants import LAUNCHES, PROTOCOLS, parse_version, version_text
-from gpuscale.request import SEVERAL_PLANS, SWITCH, JobOptions, Layout, Option, Options, Question, Recovery
+from gpuscale.request import SEVERAL_PLANS, SWITCH, JobOptions, Layout, Length, Option, Options, Question, Recovery
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.units import MAX_BYTES, parse_bytes
 
@@ -22,12 +22,6 @@ Row = dict[str, Any]
 """One row of the results: column -> text, number, switch or None."""
 
 GPUS = Field(ge=1, le=MAX_GPUS)
-
-
-class Length(Options):
-    """What `train-time` takes beside the options of its command's parts."""
-
-    days: Annotated[float | None, Field(gt=0, le=1e5), Option("Wall time, instead of the tokens.", "DAYS")] = None
 
 
 class Rules(Options):

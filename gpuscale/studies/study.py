@@ -46,14 +46,14 @@ from gpuscale.presets.settings import with_settings
 from gpuscale.presets.tables import stated_value
 from gpuscale.request import (
     ALL_CLUSTERS,
-    Option,
     Question,
     Range,
+    number_of,
     option_of,
     read,
     read_several,
     sequences_of,
-    tokens_of,
+    size_of,
 )
 from gpuscale.search.objectives import OBJECTIVES, PRICE, TOKENS
 from gpuscale.specs.cluster import ClusterSpec
@@ -61,6 +61,7 @@ from gpuscale.studies.cases import TASKS, Case, is_pin, options_of
 from gpuscale.studies.digests import Digests
 from gpuscale.studies.whatif import Machine, read_machines
 from gpuscale.training.failures import failure_rate
+from gpuscale.units import NUMBER, refuse_grouped
 
 MAX_QUESTIONS = 1_000_000
 TOP = ("study", "clusters", "questions")
@@ -430,7 +431,7 @@ def _all_priced(clusters: Sequence[Machine]) -> bool:
 
 
 def _size(batch: int | str) -> float:
-    return batch if isinstance(batch, int) else tokens_of(batch)
+    return batch if isinstance(batch, int) else size_of(batch)
 
 
 def _counts(counts: Range, clusters: Sequence[ClusterSpec]) -> Iterator[tuple[int, ...]]:
@@ -459,6 +460,8 @@ def _several(task: str, name: str, given: Any) -> Iterator[Any]:
         elif name == "bytes" and ".." in one:
             yield from sweep_sizes(one, 2)
         else:
+            if isinstance(_number(task, name, "1"), int) or name in {"seq", "gbs"}:
+                refuse_grouped(one, name)
             yield from (_number(task, name, part.strip()) for part in one.split(","))
 
 
@@ -467,11 +470,12 @@ def _is_file(name: str, text: str) -> bool:
 
 
 def _number(task: str, name: str, text: str) -> Any:
-    """Return a number or switch that is given as text where its option takes those alone."""
+    """Return a number or switch that is given as text where its option takes those alone, without a unit."""
     field = options_of(task)[name].model_fields[name] if name in options_of(task) else None
-    said = option_of(field) if field else Option("")
-    takes = field and {field.annotation, *get_args(field.annotation)} & {int, float, bool}
-    return stated_value(text) if takes and not said.normal and not said.with_unit else text
+    if field is None or option_of(field).normal or option_of(field).quantity is not NUMBER:
+        return text
+    switch = bool in {field.annotation, *get_args(field.annotation)}
+    return stated_value(text) if switch or number_of(field) else text
 
 
 def _scalar(value: Any) -> Any:

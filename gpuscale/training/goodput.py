@@ -17,12 +17,12 @@ import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.arrays import BoolArray, FloatArray, exp, log
-from gpuscale.errors import InputError, NoAnswerError, shown
+from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.planning.layouts import layout_text
 from gpuscale.presets.rates import Rate, given, load_rates
-from gpuscale.request import Recovery, read
+from gpuscale.request import Length, Recovery, read
 from gpuscale.specs.job import JobSpec
 from gpuscale.training.checkpoints import (
     STORAGE,
@@ -46,7 +46,6 @@ LOW, HIGH = 0.1, 0.9
 """The interval holds 80 % of runs, as those of step times do."""
 
 USUAL_RUN_S = 30 * DAY_S
-LEAST_DAYS, MOST_DAYS = 0.01, 1e5
 MOST_SPARES = 100_000
 LOSSES = ("checkpoints", "lost_work", "detection", "restart", "waiting")
 
@@ -284,7 +283,7 @@ class Goodput:
 
 @public
 def goodput(
-    subject: Subject, *, run_days: float | None = None, rates: Mapping[str, float] | None = None, **options: Any
+    subject: Subject, *, run_days: float | str | None = None, rates: Mapping[str, float] | None = None, **options: Any
 ) -> Goodput:
     """Find how often to write checkpoints, and which share of the time counts then.
 
@@ -298,10 +297,8 @@ def goodput(
         InputError: unusable options.
         NoAnswerError: the job fails before it gets anywhere.
     """
-    if run_days is not None and not LEAST_DAYS <= run_days <= MOST_DAYS:
-        hint = f"give {LEAST_DAYS:g} to {MOST_DAYS:g}"
-        raise InputError(f"{shown(run_days)} is out of range", field="days", hint=hint)
-    run_s = USUAL_RUN_S if run_days is None else run_days * DAY_S
+    days = read(Length, {"days": run_days}).days
+    run_s = USUAL_RUN_S if days is None else days * DAY_S
     return goodput_of(
         subject.spec, subject.rows, subject.estimate.plan.step_time_s, read(Recovery, options), run_s, rates
     )

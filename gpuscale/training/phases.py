@@ -28,7 +28,7 @@ from gpuscale.launch.subject import Subject
 from gpuscale.planning.planfile import from_folder
 from gpuscale.presets.files import Document, read_toml
 from gpuscale.request import JobOptions, Layout
-from gpuscale.units import format_count, parse_count
+from gpuscale.units import MAX_COUNT, TOKENS, format_count
 
 FORMAT = "gpuscale.training/1"
 TOP = ("format", "start", "job", "layout", "phase")
@@ -155,9 +155,7 @@ def _tokens(document: Document, at: int, given: Any) -> float | None:
     if given is None:
         return None
     try:
-        if isinstance(given, bool) or not isinstance(given, int | float | str):
-            raise InputError("is not a count", hint="write 300B, 15T or 1.5e12")
-        return parse_count(given, "tokens")
+        return TOKENS.read(given, "tokens", 1, MAX_COUNT)
     except InputError as error:
         raise document.error(("phase", at, "tokens"), f"tokens: {error.message}", error.hint) from None
 

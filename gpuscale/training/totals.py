@@ -27,6 +27,7 @@ from gpuscale.request import (
     MAX_TOP,
     SEVERAL_PLANS,
     JobOptions,
+    Length,
     Question,
     Range,
     Recovery,
@@ -149,7 +150,7 @@ def train_time(  # noqa: PLR0913 - all that the command takes
     gpus: Any = None,
     tokens: Any = None,
     *,
-    days: float | None = None,
+    days: float | str | None = None,
     layout: Mapping[str, Any] | None = None,
     as_given: bool = False,
     plan_file: Path | None = None,
@@ -184,6 +185,7 @@ def train_time(  # noqa: PLR0913 - all that the command takes
         if days is not None or launch_files or as_given or despite_rules:
             raise InputError("its phases say how long they are, and are searched for", place=str(plan_file))
         return _by_phases(read_training(plan_file), asked, layout or {}, question, recovery, progress)
+    days = read(Length, {"days": days}).days
     _check_length(question.train_tokens, days)
     if plan_file or launch_files or as_given or despite_rules:
         job = {name: value for name, value in asked.items() if name in JobOptions.model_fields}
@@ -312,8 +314,6 @@ def _check_length(tokens: float | None, days: float | None) -> None:
     if (tokens is None) == (days is None):
         message = "how long is the training?" if tokens is None else "`train_tokens` and `days` exclude each other"
         raise InputError(message, hint="give `train_tokens=15T`, or `days=60`")
-    if days is not None and not 0 < days <= 1e5:
-        raise InputError(f"{days:g} is out of range", field="days", hint="give above 0 and at most 100,000")
 
 
 class _Counted(NamedTuple):
