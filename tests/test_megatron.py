@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 from command import gpuscale
 from round_trips import plans, predicted
 
@@ -197,6 +198,57 @@ def overrides(target, options, layout):
         if equals and dot and not word.startswith("-"):
             found.setdefault(section, {})[field] = text.strip("'")
     return found
+
+
+SET_BY_RECIPES = {
+    ("megatron-bridge", "deepseek-v2-lite"): {
+        "model": "q_lora_rank mtp_num_layers moe_layer_freq moe_router_num_groups moe_router_group_topk "
+        "moe_router_topk_scaling_factor moe_router_score_function moe_router_enable_expert_bias moe_aux_loss_coeff "
+        "moe_router_pre_softmax moe_router_load_balancing_type moe_shared_expert_intermediate_size gated_linear_unit "
+        "moe_router_dtype moe_shared_expert_overlap pipeline_model_parallel_layout add_bias_linear "
+        "virtual_pipeline_model_parallel_size "
+        "share_embeddings_and_output_weights moe_token_dispatcher_type normalization hidden_dropout qk_layernorm",
+        "optimizer": "use_precision_aware_optimizer main_grads_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype",
+        "ddp": "grad_reduce_in_fp32 overlap_grad_reduce overlap_param_gather use_distributed_optimizer",
+    },
+    ("nemo", "deepseek-v2-lite"): {
+        "model": "mtp_num_layers moe_layer_freq moe_router_num_groups moe_router_group_topk moe_router_dtype "
+        "moe_router_topk_scaling_factor moe_router_score_function moe_router_enable_expert_bias moe_aux_loss_coeff "
+        "moe_router_pre_softmax moe_router_load_balancing_type moe_shared_expert_intermediate_size gated_linear_unit "
+        "moe_shared_expert_overlap moe_enable_deepep recompute_granularity moe_token_dispatcher_type add_bias_linear",
+        "trainer": "num_layers_in_first_pipeline_stage num_layers_in_last_pipeline_stage expert_model_parallel_size",
+    },
+    ("nemo", "llama2-7b"): {
+        "model": "num_query_groups share_embeddings_and_output_weights add_bias_linear gated_linear_unit normalization "
+        "position_embedding_type hidden_dropout",
+    },
+    ("primus", "gpt3-13b"): {"primus": "add_bias_linear swiglu untie_embeddings_and_output_weights"},
+}  # fmt: skip
+"""Target and model -> what the recipe that its export begins with has set, by section (at the commits of `basis`)."""
+
+
+@pytest.mark.parametrize(("target", "model"), SET_BY_RECIPES)
+def test_nothing_is_left_as_a_recipe_has_it(target, model):
+    options, layout = {**JOB, "framework": target, "model": model, "seq": 2048}, {"tp": 1, "pp": 1}
+    if target == "primus":
+        made = exported(predicted(options, layout), target).files
+        plan_file = yaml.safe_load(next(one.text for one in made if one.path == "plan.yaml"))
+        found = {"primus": plan_file["modules"]["pre_trainer"]["overrides"]}
+        assert found["primus"] | {"add_bias_linear": True, "swiglu": False} == found["primus"]
+    else:
+        sections = overrides(target, options, layout)
+        found = {name: {key.rpartition(".")[2] for key in fields} for name, fields in sections.items()}
+    for section, names in SET_BY_RECIPES[target, model].items():
+        assert set(names.split()) <= set(found[section])
+
+
+def test_a_plan_takes_back_what_its_recipe_sets():
+    bridge = overrides("megatron-bridge", {**JOB, "framework": "megatron-bridge"}, {"tp": 1, "pp": 1})["model"]
+    assert bridge["q_lora_rank"] == bridge["mtp_num_layers"] == bridge["moe_router_num_groups"] == "null"
+    assert bridge["moe_layer_freq"] == f"[0{',1' * 26}]"
+    nemo = overrides("nemo", {**JOB, "framework": "nemo", "model": "llama2-7b", "seq": 4096}, {"tp": 1, "pp": 1})
+    assert nemo["model"]["config.num_query_groups"] == "32"
+    assert "activation_func" not in str(nemo)
 
 
 def value_of(text, torch):

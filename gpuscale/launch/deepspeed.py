@@ -17,14 +17,15 @@ from gpuscale.specs.gpu import WIDE
 FILE = "ds_config.json"
 BASIS = f"DeepSpeed 0.19.8, under {trainer.BASIS}"
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "adam": ("Adam", {"adam_w_mode": False}),
+    "adam": ("AdamW", {}),
     "adamw": ("AdamW", {}),
     "lion": ("Lion", {}),
     "muon": ("Muon", {}),
     "sgd": ("SGD", {"momentum": 0.0}),
     "sgd-momentum": ("SGD", {"momentum": 0.9}),
 }
-"""`optimizer` -> `optimizer.type` and what of `optimizer.params` sets it apart (runtime/engine.py)."""
+"""`optimizer` -> `optimizer.type` and what of `optimizer.params` sets it apart (runtime/engine.py). Adam is AdamW, as
+DeepSpeed's own `Adam` is where nothing is said (`adam_w_mode`), and as in every other framework."""
 
 EIGHT_BIT = {"adam": "adamw_bnb_8bit", "adamw": "adamw_bnb_8bit", "lion": "lion_8bit"}
 """`optimizer` with moments of 8 bits -> the Trainer's `optim`."""

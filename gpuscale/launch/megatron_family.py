@@ -9,7 +9,7 @@ from dataclasses import replace
 from gpuscale.launch.cluster_files import job_name, machines
 from gpuscale.launch.huggingface_models import read_model as read_named_model
 from gpuscale.launch.megatron import connections, job_arguments, read_job
-from gpuscale.launch.megatron_models import EXTRA_TOKEN, Arguments
+from gpuscale.launch.megatron_models import EXTRA_TOKEN, Arguments, layer_frequency
 from gpuscale.launch.quoting import hydra_value, yaml_text
 from gpuscale.launch.settings import ON, TORCH_DTYPES, Reading, Setting, Source
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
@@ -155,6 +155,8 @@ def _core_overrides(arguments: Arguments, prefix: str) -> Arguments:
             found[f"{prefix}{name}"] = value
     if arguments.get("swiglu"):
         found[f"{prefix}activation_func"] = "silu"
+    if "moe_layer_freq" in arguments:  # a class evaluates no expression, as the parser of arguments does
+        found[f"{prefix}moe_layer_freq"] = layer_frequency(arguments["moe_layer_freq"], arguments["num_layers"])
     if "cpu_offloading_num_layers" in arguments:
         found[f"{prefix}cpu_offloading"] = True
     return {name: value for name, value in found.items() if value is not None}
@@ -197,15 +199,36 @@ def _wide(arguments: Arguments) -> str:
     return "bf16" if "bf16" in arguments else "fp16" if "fp16" in arguments else "fp32"
 
 
+_ROUTER: Arguments = {
+    "moe_layer_freq": 1, "moe_shared_expert_overlap": False, "moe_router_score_function": "softmax",
+    "moe_router_pre_softmax": False, "moe_router_enable_expert_bias": False, "moe_router_dtype": None,
+    "moe_router_load_balancing_type": "aux_loss", "moe_aux_loss_coeff": 0.0, "mtp_num_layers": None,
+}  # fmt: skip
+"""What recipes of DeepSeek-V3 and V2-Lite set, as Megatron core has it: a plan says what it wants otherwise."""
+
+
 # --- Megatron-Bridge
+
+_BRIDGE_LATENT: Arguments = {
+    **{f"model.{name}": value for name, value in _ROUTER.items()},
+    **dict.fromkeys((
+        "model.q_lora_rank", "model.moe_shared_expert_intermediate_size", "model.moe_router_num_groups",
+        "model.moe_router_group_topk", "model.moe_router_topk_scaling_factor", "model.pipeline_model_parallel_layout",
+        "model.virtual_pipeline_model_parallel_size",
+    )),
+    "optimizer.use_precision_aware_optimizer": False,
+    **{f"optimizer.{name}_dtype": "torch.float32" for name in ("main_grads", "main_params", "exp_avg", "exp_avg_sq")},
+}  # fmt: skip
+"""What the recipe `deepseek_v3_pretrain_config` sets otherwise than Megatron core, as core has it
+(src/megatron/bridge/recipes/deepseek/h100/deepseek_v3.py, models/deepseek/deepseek_v3_bridge.py)."""
 
 
 def _write_bridge(writing: Writing) -> Program:
     arguments = job_arguments(writing)
     _refuse_learned_positions(writing, arguments)
-    wide = _wide(arguments)
-    recipe = "deepseek_v3_pretrain_config" if arguments.get("multi_latent_attention") else "vanilla_gpt_pretrain_config"
-    found = _core_overrides(arguments, "model.")
+    wide, latent = _wide(arguments), bool(arguments.get("multi_latent_attention"))
+    recipe = "deepseek_v3_pretrain_config" if latent else "vanilla_gpt_pretrain_config"
+    found = (_BRIDGE_LATENT if latent else {}) | _core_overrides(arguments, "model.")
     found |= {f"train.{name}": arguments[name] for name in _TRAINING}
     found |= {"dataset.seq_length": arguments["seq_length"]}
     found |= {"tokenizer.tokenizer_type": "NullTokenizer", "tokenizer.vocab_size": arguments.get("vocab_size")}
@@ -314,10 +337,33 @@ def _named(reading: Reading, prefixes: Iterable[str], names: Mapping[str, str]) 
 
 # --- NeMo
 
+_NEMO_LATENT: Arguments = {
+    **{f"model.config.{name}": value for name, value in _ROUTER.items()},
+    "model.config.moe_router_num_groups": 1, "model.config.moe_router_group_topk": 1,
+    "model.config.moe_router_topk_scaling_factor": 1.0, "model.config.moe_enable_deepep": False,
+    "model.config.recompute_granularity": None,
+    "trainer.strategy.num_layers_in_first_pipeline_stage": None,
+    "trainer.strategy.num_layers_in_last_pipeline_stage": None,
+}  # fmt: skip
+"""What the factories deepseek_v3 and deepseek_v2_lite set otherwise than Megatron core, as core has it, or as good as
+that where NeMo's fields take no null (nemo/collections/llm/gpt/model/deepseek.py, recipes/deepseek_v3.py)."""
+
+
+def _factory(writing: Writing, arguments: Arguments) -> tuple[str, Arguments]:
+    """Return the factory that comes nearest to a model, and what has to be taken back of it."""
+    if not arguments.get("multi_latent_attention"):
+        heads = arguments.get("num_attention_heads")
+        return "llama3_8b", {"model.config.num_query_groups": heads, "model.config.add_qkv_bias": False}
+    if not arguments.get("moe_shared_expert_intermediate_size"):
+        writing.refuse("model", "its factories of latent attention have shared experts (gpt/model/deepseek.py)")
+    # the rank of queries is a whole number there, and of one factory none
+    return "deepseek_v3" if arguments.get("q_lora_rank") else "deepseek_v2_lite", _NEMO_LATENT
+
 
 def _write_nemo(writing: Writing) -> Program:
     arguments = job_arguments(writing)
     _refuse_learned_positions(writing, arguments)
+    recipe, found = _factory(writing, arguments)
     nodes, per_node = machines(writing)
     wide, strategy = _wide(arguments), "trainer.strategy."
     core = _core_overrides(arguments, "model.config.")
@@ -326,7 +372,8 @@ def _write_nemo(writing: Writing) -> Program:
         "context_parallel_size", "sequence_parallel", "expert_model_parallel_size", "expert_tensor_parallel_size",
         "pipeline_model_parallel_layout",
     }  # fmt: skip
-    found: Arguments = {"trainer.num_nodes": nodes, "trainer.devices": per_node}
+    found = {"trainer.num_nodes": nodes, "trainer.devices": per_node, **found}
+    core.pop("model.config.activation_func", None)  # a function, which no text is; the factories have SiLU
     for name, value in core.items():
         field = name.removeprefix("model.config.")
         found[strategy + field if field in split else name] = value
@@ -344,7 +391,6 @@ def _write_nemo(writing: Writing) -> Program:
             found[f"{plugin}.{part}_recipe"] = arguments[f"{part}_recipe"]
     if "fp8_param_gather" in arguments:
         found[f"{plugin}.fp8_param_gather"] = True
-    recipe = "deepseek_v3" if arguments.get("multi_latent_attention") else "llama3_8b"
     writing.warn(f"the factory {recipe} lends its data, learning rate and number of steps; its model is overridden")
     head = (("pretrain",), ("--factory", recipe), ("--yes",))
     return Program("--no-python nemo llm", (*head, *_words(found)), environment=connections(writing))

@@ -61,7 +61,7 @@ def model_arguments(writing: Writing) -> Arguments:
 def _attention_arguments(attention: AttentionSpec, layer: LayerSpec) -> Arguments:
     found: Arguments = {"num_attention_heads": attention.heads}
     biased = attention.output_bias or (attention.qkv_bias and bool(layer.mlp and layer.mlp.bias))
-    found |= {} if biased else {"disable_bias_linear": True}
+    found["disable_bias_linear"] = not biased
     found |= {"add_qkv_bias": True} if attention.qkv_bias and not biased else {}
     found |= {"softmax_type": "learnable"} if attention.sinks else {}
     found |= {"attention_output_gate": True} if attention.output_gate else {}

@@ -62,8 +62,8 @@ def hydra_value(value: Any) -> str:
     Raises:
         InputError: a text that Hydra would take for more than a text.
     """
-    if isinstance(value, bool):
-        return str(value).lower()
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
     if isinstance(value, list):
         return f"[{','.join(map(hydra_value, value))}]"
     text = str(value)
