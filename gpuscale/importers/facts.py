@@ -304,6 +304,7 @@ PRODUCTS: tuple[tuple[str, str | None], ...] = (
     (r"MI300X", "mi300x"),
     (r"MI325X", "mi325x"),
     (r"MI355X", "mi355x"),
+    (r"MI350X", "mi350x"),
 )
 """Product name as the driver prints it (a part of it) -> preset."""
 
