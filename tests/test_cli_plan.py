@@ -41,7 +41,7 @@ def test_main_job_prints_a_verdict_a_table_and_the_tally(arguments):
     header = next(index for index, line in enumerate(done.lines) if line.startswith("#"))
     ranks = [line.split()[0] for line in done.lines[header + 2 : header + 12]]
     assert [rank.rstrip("=") for rank in ranks] == [str(rank) for rank in range(1, 11)]
-    for name in ("TP", "PP", "DP", "mb", "recompute", "s/step", "tok/s", "TF/s", "MFU%", "GiB", "bound", "comm%"):
+    for name in ("TP", "PP", "DP", "mb", "recompute", "s/step", "MFU%", "GiB", "bound by %", "comm%"):
         assert name in done.lines[header]
     assert re.search(r"^  searched  [0-9,]+ layouts: [0-9,]+ evaluated, [0-9,]+ fit", done.out, flags=re.MULTILINE)
     assert len(done.lines) <= 24 + done.out.count("note")

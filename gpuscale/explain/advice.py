@@ -21,6 +21,7 @@ from gpuscale.launch.subject import Subject
 from gpuscale.launch.targets import targets
 from gpuscale.launch.writing import Writing
 from gpuscale.placement.groups import AxisSpan
+from gpuscale.planning.describe import bound_text
 from gpuscale.planning.placement import (
     PlacedOrder,
     best_order,
@@ -147,7 +148,7 @@ def _verdict(subject: Subject, pressures: Sequence[Pressure], to_measure: Sequen
     worst = next((one for one in pressures if one.state != "low"), None)
     pressing = f"{worst.name} presses most" if worst else "nothing presses"
     measure = f"{plural(len(to_measure), 'collective')} to measure first" if to_measure else "nothing to measure"
-    head = f"{format_seconds(plan.step_time_s)}/step, {plan.memory_gib:.1f} GiB, bound by {plan.bound_by}"
+    head = f"{format_seconds(plan.step_time_s)}/step, {plan.memory_gib:.1f} GiB, bound by {bound_text(plan)}"
     return f"{head}; {pressing}; {measure}"
 
 

@@ -9,6 +9,7 @@ from gpuscale.explain.changes import Rejected, Spelling, Suggestion, changes_of,
 from gpuscale.explain.choice import Field, Flip, Standing, field_of, flips, standing
 from gpuscale.explain.thresholds import Threshold, thresholds
 from gpuscale.launch.subject import Subject
+from gpuscale.planning.describe import bound_parts
 from gpuscale.planning.layouts import layout_text
 from gpuscale.ratios import TIME, in_words
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
@@ -16,23 +17,6 @@ from gpuscale.units import format_number, format_seconds
 
 NEIGHBOURS = ("tp", "pp", "cp", "ep", "zero", "vpp", "microbatch", "recompute", "sp", "precision", "overlap", "gbs")
 """Changes that people ask about: what is not worth it is said of these."""
-
-MOST_LOSSES = 3
-"""What else takes time that is named, at most."""
-
-ARITHMETIC = ("gemm", "attention")
-"""Components that a step is for."""
-
-LEAST_SHARE = 0.005
-"""Share of the step from which anything else is named."""
-
-BOUND_TEXT = {
-    "compute": "arithmetic", "hbm": "memory traffic", "launch": "the CPU that launches kernels",
-    "tp_comm": "tensor-parallel communication", "cp_comm": "context-parallel communication",
-    "ep_comm": "the exchange between experts", "pp_comm": "transfers between stages",
-    "dp_comm": "data-parallel communication", "host": "host memory", "bubble": "the pipeline bubble",
-}  # fmt: skip
-"""Value of `bound_by` -> what it is."""
 
 
 @dataclass(frozen=True)
@@ -60,25 +44,10 @@ def reasons(subject: Subject, spelled: Spelling = unspelled) -> Reasons:
 
 
 def what_binds(subject: Subject) -> str:
-    """Say what takes most of the step, and where the rest goes beside GEMMs and attention."""
-    plan, seconds = subject.estimate.plan, subject.estimate.breakdown
-    own = [name for name in seconds if COMPONENTS[name].limit == plan.bound_by and name != "waiting"]
-    told = [name for name in own if seconds[name] >= plan.step_time_s / 200]  # less is 0%
-    own = sorted(told or own, key=lambda name: -seconds[name])
-    first = ", ".join(f"{COMPONENTS[name].text} {100 * seconds[name] / plan.step_time_s:.0f}%" for name in own)
-    rest = [(name, part) for name, part in losses(subject) if name not in own and part >= LEAST_SHARE][:MOST_LOSSES]
-    most = ", ".join(f"{COMPONENTS[name].text} {100 * part:.0f}%" for name, part in rest)
-    what = BOUND_TEXT[plan.bound_by]
-    step = f"of the step of {format_seconds(plan.step_time_s)}"
-    said = f"{what[0].upper()}{what[1:]} binds: {first} {step}"
-    return f"{said}; then {most}." if most else f"{said}; nothing else takes much."
-
-
-def losses(subject: Subject) -> list[tuple[str, float]]:
-    """Return what of the step is neither GEMM nor attention: component and share, the largest first."""
-    plan, seconds = subject.estimate.plan, subject.estimate.breakdown
-    found = [(name, value / plan.step_time_s) for name, value in seconds.items() if name not in ARITHMETIC and value]
-    return sorted(found, key=lambda one: -one[1])
+    """Say what takes the step, kind by kind, what binds it first."""
+    plan = subject.estimate.plan
+    parts = ", ".join(bound_parts(subject.estimate.breakdown))
+    return f"The step of {format_seconds(plan.step_time_s)} is bound by {parts}."
 
 
 def missed(limits: Sequence[Threshold]) -> list[str]:

@@ -43,12 +43,10 @@ ENDS = {FIRST: "embedding", LAST: "LM head and loss"}
 
 GRADIENTS = {"dgrad": "input gradient", "wgrad": "weight gradient"}
 
-HARDWARE = {"hbm": "memory", "host": "host", "launch": "launch", "compute": "compute"}
-"""What limits a component (`COMPONENTS`) -> what of the hardware binds it; the network where it is not here."""
+HARDWARE = {"hbm": "memory", "communication": "network"}
+"""Kind of work that a component counts as (`COMPONENTS`) -> what binds it, where that has another name."""
 
-WAITING = {"waiting", "bubble"}
-
-BOUNDS = ("compute", "memory", "network", "host", "launch", "waiting")
+BOUNDS = ("compute", "memory", "network", "host", "launch", "waiting", "bubble")
 """Values of `Node.bound` in a step."""
 
 OVERHEAD = 4
@@ -81,7 +79,8 @@ class Scope(NamedTuple):
         """
         seconds, work, traffic = _one(value), _one(flops), _one(moved)
         gpu, limit = self.job.cluster.gpu, None
-        bound = "waiting" if component in WAITING else HARDWARE.get(COMPONENTS[component].limit, "network")
+        kind = COMPONENTS[component].limit
+        bound = HARDWARE.get(kind, kind)
         if work or traffic:
             peak = gpu.peak(self.job.attention_precision if wide else self.job.precision)
             compute_s, memory_s = work / peak, traffic / gpu.memory_bandwidth_bytes_per_s

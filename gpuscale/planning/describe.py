@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from gpuscale.search.listing import TIMES, Shortlist, near_leaders, shortlist
 from gpuscale.search.loop import SearchResult
 from gpuscale.search.objectives import model_flops_per_token
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
-from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
+from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS, by_kind
 from gpuscale.uncertainty import UNLIKE_NODES, Evidence, evidence, features, narrowed
 from gpuscale.units import GIB, format_seconds
 
@@ -110,6 +110,7 @@ def _plan_row(
     degrees = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "micro_batch_size", "num_microbatches")
     by_itself = spec.runtime.rule_set not in MEGATRON or layout["schedule"] == ZB_V
     split = (spec.model, layout["pp"], layout["vpp"], spec.runtime.pipeline_split)
+    bound, bound_s = next(iter(by_kind(seconds).items()))
     return {name: layout[name] for name in degrees} | {
         "sp": bool(layout["sp"]),
         "sharding": sharding if layout["zero"] > 1 else ("none", "distopt")[layout["zero"]],
@@ -134,19 +135,41 @@ def _plan_row(
         "fits": fit != "no",
         "fit": fit,
         "peak_stage": int(evaluation.stages.position[evaluation.stage_row[row], stage]),
-        "bound_by": bound_by(seconds),
+        "bound_by": bound,
+        "bound_fraction": bound_s / step_time_s,
         "exposed_comm_fraction": math.fsum(seconds[name] for name in COMMUNICATION) / step_time_s,
         "bubble_fraction": seconds["bubble"] / step_time_s,
         "flop_convention": FLOP_CONVENTION,
     }
 
 
-def bound_by(seconds: dict[str, float]) -> str:
-    """The kind of work that takes most of the step (ties: the first in the order of `BOUNDS`)."""
-    totals = dict.fromkeys(BOUNDS, 0.0)
-    for name, value in seconds.items():
-        totals[COMPONENTS[name].limit] += value
-    return max(totals, key=lambda kind: totals[kind])
+LEAST_SAID = 0.005
+"""Share of a step that rounds to 0 %: less is not said."""
+
+
+def bound_parts(seconds: Mapping[str, float]) -> Iterator[str]:
+    """Say what takes a step by kind of work, what binds it first: `compute 76% (GEMMs 71%)`, `bubble 4%`.
+
+    Of compute and of communication the largest component is named.
+    """
+    whole = math.fsum(seconds.values())
+    for kind, total in by_kind(seconds).items():
+        if total < LEAST_SAID * whole:
+            return
+        name = max((one for one in seconds if COMPONENTS[one].limit == kind), key=lambda one: seconds[one])
+        said, own = f"{total / whole:.0%}", f"{seconds[name] / whole:.0%}"
+        inside = " ".join([short_name(name), *([] if own == said else [own])])
+        yield f"{BOUNDS[kind]} {said}" + (f" ({inside})" if kind in {"compute", "communication"} else "")
+
+
+def bound_text(plan: PlanRow) -> str:
+    """Say what binds a plan: `compute 76%`."""
+    return f"{BOUNDS[plan.bound_by]} {plan.bound_fraction:.0%}"
+
+
+def short_name(component: str) -> str:
+    """Name a component without `comm`: `TP`, `GEMMs`."""
+    return COMPONENTS[component].text.removesuffix(" comm")
 
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from gpuscale.explain.comparison import Change, PlanComparison, Side
 from gpuscale.explain.nodes import Node
+from gpuscale.planning.describe import bound_text
 from gpuscale.ratios import signed
 from gpuscale.render.console import Block, draw, table
 from gpuscale.render.plan import component_text, layout_text
@@ -81,7 +82,7 @@ def _facts(side: Side) -> tuple[str, ...]:
         f"{plan.mfu:.1%}",
         f"{format_count(plan.tokens_per_s)}, {plan.tokens_per_s_per_gpu:,.0f} per GPU",
         f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}{fit}",
-        plan.bound_by,
+        bound_text(plan),
         f"{plan.bubble_fraction:.1%} idle, {plan.exposed_comm_fraction:.1%} exposed",
     )
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from gpuscale.explain.explanation import Explanation
 from gpuscale.explain.nodes import Node
 from gpuscale.ratios import share_text
-from gpuscale.render.console import Block, as_many_as_fit, draw, output_width, table
+from gpuscale.render.console import Block, draw, output_width, table
 from gpuscale.render.plan import fit_text, verdict
 from gpuscale.render.reasons import reason_blocks, sentences_block
 from gpuscale.units import GIB, format_seconds
@@ -23,8 +23,8 @@ FOLDED = 0.01
 
 EVERYTHING = 99
 
-BOUNDS = {"compute": "compute", "memory": "HBM", "network": "network", "host": "host"} | {
-    "launch": "launches", "waiting": "waiting", "": "",
+BOUNDS = {"compute": "compute", "memory": "HBM", "network": "comm", "host": "offload"} | {
+    "launch": "launches", "waiting": "waiting", "bubble": "bubble", "": "",
 }  # fmt: skip
 """What binds a node -> its name for people."""
 
@@ -46,7 +46,7 @@ def draw_explanation(
     stages = found.memory if verbose else (fullest,)
     head = f"{verdict(found.model, found.gpus, found.plan, width)}{fit_text(found.plan)}"
     draw(
-        f"{head}\n{_bound_line(found.step, width)}",
+        head,
         sentences_block(found),
         _table(found.step, levels, least, _time_cells),
         *(_table(stage, levels, least, _memory_cells) for stage in stages),
@@ -56,23 +56,13 @@ def draw_explanation(
     )
 
 
-def _bound_line(step: Node, width: int) -> str:
-    """What binds the seconds of a step, most of them first."""
-    shares = [(name, seconds / step.value) for name, seconds in bound_seconds(step)]
-    parts = [f"{name} {share:.0%}" for name, share in shares if share >= FOLDED / 2]
-    return as_many_as_fit("bound by ", parts, width)
-
-
 def _note(found: Explanation) -> list[tuple[str, str]]:
     seconds: dict[str, list[float]] = {}
     for leaf in found.step.leaves():
         seconds.setdefault(leaf.source or "", []).append(leaf.value)
     sums = {name: math.fsum(values) / found.step.value for name, values in seconds.items()}
     ordered = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
-    rows = [
-        ("rests on", ", ".join(f"{name} {share_text(share)}" for name, share in ordered)),
-        ("reading", "seconds of one GPU on the slowest stage; achieved, and its share of the datasheet's peak"),
-    ]
+    rows = [("rests on", ", ".join(f"{name} {share_text(share)}" for name, share in ordered)), ("reading", READING)]
     if len(found.memory) > 1:
         stages = ", ".join(f"{stage.value / GIB:.1f} at {stage.name}" for stage in found.memory)
         rows.append(("memory", f"{stages} [GiB]"))
@@ -114,6 +104,11 @@ def _time_cells(node: Node) -> dict[str, str]:
         "source": node.source or "",
     }
 
+
+READING = (
+    "seconds of one GPU on the slowest stage; achieved, and its share of the datasheet's peak; bound by: what the "
+    "roofline of each operator says, so that products which wait for memory are HBM here and compute above"
+)
 
 SECOND = 0.1
 """Share of a branch from which on what binds second most of it is said too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,16 +11,19 @@ from rich.table import Table
 
 from gpuscale.files import NO_BREAK
 from gpuscale.layouts.pins import short_recompute
+from gpuscale.planning.describe import LEAST_SAID, bound_parts, bound_text, short_name
 from gpuscale.ratios import AMOUNT, TIME, in_words, share_text, signed
 from gpuscale.render.compared import compared_verdict, frontier_plot, jobs_rows, own_cells, three_digits, worth_parts
 from gpuscale.render.console import Block, as_many_as_fit, draw, output_width, table
 from gpuscale.results import Estimate, PlanResult, PlanRow, Remedy, RobustAnswer, WhyAnswer
 from gpuscale.specs.job import MEMORY_HEADROOM
-from gpuscale.steptime.components import COMPONENTS
+from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS, by_kind
 from gpuscale.uncertainty import FIRST_CHOICES, MANY_LAYOUTS
 from gpuscale.units import format_count, format_seconds, plural
 
-LEAST_NEEDED = ("idle%", "comm%", "tok/s", "TF/s", "bound", "GiB", "recompute", "mb", "ZeRO")
+BOUND = "bound by %"
+
+LEAST_NEEDED = ("TF/s", "tok/s", "idle%", "comm%", BOUND, "GiB", "recompute", "mb", "ZeRO")
 """Columns that a narrow terminal goes without, in this order."""
 
 MEMORY = AMOUNT.of(" memory")
@@ -94,7 +98,8 @@ def draw_estimate(
     plan, width, fit = result.plan, output_width(), FIT[result.plan.fit]
     fits = (
         f"{fit}: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}; "
-        f"bound by {plan.bound_by}; exposed comm {plan.exposed_comm_fraction:.1%}, bubble {plan.bubble_fraction:.1%}"
+        f"bound by {bound_text(plan)}"
+        f"; exposed comm {plan.exposed_comm_fraction:.1%}, bubble {plan.bubble_fraction:.1%}"
     )
     schedule = "" if plan.schedule == "none" else f", {plan.schedule}"
     stages = ", ".join(f"{gib:.1f}" for gib in result.stage_memory_gib)
@@ -171,10 +176,9 @@ def component_text(name: str) -> str:
 
 
 def where_it_goes(estimate: Estimate, width: int) -> Iterator[str]:
-    """What the step is bound by and the largest components of its time, then the largest of its memory."""
-    plan, total = estimate.plan, estimate.plan.step_time_s
-    times = [f"{component_text(name)} {value / total:.0%}" for name, value in _largest(estimate.breakdown, total / 200)]
-    yield as_many_as_fit(f"bound by {plan.bound_by}: ", times, width)
+    """What binds the step and what else takes it, by kind of work; then the largest components of its memory."""
+    plan = estimate.plan
+    yield as_many_as_fit("bound by ", bound_parts(estimate.breakdown), width)
     parts = [f"{name.replace('_', ' ')} {gib:.1f}" for name, gib in _largest(estimate.memory, 0.05)]
     head = f"memory {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}: "
     yield as_many_as_fit(head, parts, width)
@@ -222,6 +226,22 @@ def why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
         yield as_many_as_fit(head, _differences(second.breakdown, best.breakdown), width)
 
 
+SHORT = {"communication": "comm"}
+"""Kind of work -> a shorter name, in a table."""
+
+
+def bound_cell(seconds: Mapping[str, float]) -> str:
+    """What binds a step and what takes most of it beside, of communication its largest axis: `compute 76, TP 9`."""
+    whole = math.fsum(seconds.values())
+    (first, first_s), (second, second_s), *_ = by_kind(seconds).items()
+    name = BOUNDS[second]
+    if second == "communication":
+        axis = max(COMMUNICATION, key=lambda one: seconds[one])
+        name, second_s = short_name(axis), seconds[axis]
+    beside = f", {name} {100 * second_s / whole:.0f}" if second_s >= LEAST_SAID * whole else ""
+    return f"{SHORT.get(first, BOUNDS[first])} {100 * first_s / whole:.0f}{beside}"
+
+
 def plan_table(result: PlanResult) -> Table:
     """The ranked plans; dimensions that no plan uses are left out, and on a narrow terminal what is least needed."""
     plans = result.plans
@@ -244,11 +264,11 @@ def plan_table(result: PlanResult) -> Table:
             "TF/s": f"{plan.tflops_per_gpu:.0f}",
             "MFU%": f"{100 * plan.mfu:.1f}",
             "GiB": f"{plan.memory_gib:.1f}",
-            "bound": plan.bound_by,
+            BOUND: bound_cell(estimate.breakdown),
             "comm%": f"{100 * plan.exposed_comm_fraction:.1f}",
             "idle%": f"{100 * plan.bubble_fraction:.1f}",
         }
-        for plan, rank, cells in zip(plans, rank_texts(result), own, strict=True)
+        for plan, estimate, rank, cells in zip(plans, result.estimates, rank_texts(result), own, strict=False)
     ]
     same = [name for name in first if len({row[name] for row in rows}) == 1]
     optional = dict.fromkeys((*same, *LEAST_NEEDED, *first[::-1]))

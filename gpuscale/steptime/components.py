@@ -6,6 +6,7 @@ Tables, JSON and the ranking derive their columns from `COMPONENTS`.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,19 +33,25 @@ COMPONENTS = {
     ),
     "optimizer": Component("hbm", "optimizer", "gradient clipping and the optimizer's update"),
     "waiting": Component(
-        "compute", "waiting", "for the slowest of all GPUs: clocks differ with the chip and its cooling"
+        "waiting", "waiting", "for the slowest of all GPUs: clocks differ with the chip and its cooling"
     ),
     "launch": Component("launch", "launches", "time that the GPU waits for the host to launch kernels"),
     "tp_comm": Component(
-        "tp_comm", "TP comm", "AllGather and ReduceScatter (with SP) or AllReduce, less what GEMMs beside them hide"
+        "communication",
+        "TP comm",
+        "AllGather and ReduceScatter (with SP) or AllReduce, less what GEMMs beside them hide",
     ),
     "cp_comm": Component(
-        "cp_comm", "CP comm", "keys and values in a ring, less what attention hides; or gathered; or heads exchanged"
+        "communication",
+        "CP comm",
+        "keys and values in a ring, less what attention hides; or gathered; or heads exchanged",
     ),
-    "ep_comm": Component("ep_comm", "EP comm", "AllToAll of tokens to their experts and back, and gathers over ETP"),
-    "pp_comm": Component("pp_comm", "PP comm", "activations and gradients between stages"),
+    "ep_comm": Component(
+        "communication", "EP comm", "AllToAll of tokens to their experts and back, and gathers over ETP"
+    ),
+    "pp_comm": Component("communication", "PP comm", "activations and gradients between stages"),
     "dp_comm": Component(
-        "dp_comm", "DP comm", "reduction of gradients and gathers of parameters, less what the passes hide"
+        "communication", "DP comm", "reduction of gradients and gathers of parameters, less what the passes hide"
     ),
     "offload": Component(
         "host", "offload", "optimizer step on the CPUs; copies to and from host memory, less what the passes hide"
@@ -54,8 +61,23 @@ COMPONENTS = {
 """Of communication only the exposed part is counted."""
 
 INDEX = {name: index for index, name in enumerate(COMPONENTS)}
-BOUNDS = tuple(dict.fromkeys(one.limit for one in COMPONENTS.values()))
-"""Values of `bound_by`."""
+BOUNDS = {
+    "compute": "compute", "hbm": "HBM", "waiting": "waiting", "launch": "launches", "communication": "communication",
+    "host": "offload", "bubble": "bubble",
+}  # fmt: skip
+"""Kind of work that a component counts as -> its name for people. The kind that takes most of a step binds it."""
+
+
+def by_kind(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Add up the seconds of a step by kind of work, the most first: that one binds the step.
+
+    Only what shows counts: communication under computation does not bind. Equals stand in the order of `BOUNDS`.
+    """
+    totals = dict.fromkeys(BOUNDS, 0.0)
+    for name, value in seconds.items():
+        totals[COMPONENTS[name].limit] += value
+    return dict(sorted(totals.items(), key=lambda item: -item[1]))
+
 
 COMMUNICATION = tuple(name for name in COMPONENTS if name.endswith("_comm"))
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 
 from gpuscale.launch.subject import Subject, read_subject
+from gpuscale.planning.describe import bound_text
 from gpuscale.planning.planfile import layout_of
 from gpuscale.ratios import TIME, in_words, signed
 from gpuscale.render.compared import SHOWN, compared_verdict, jobs_rows, own_cells, three_digits, worth_parts
 from gpuscale.render.html.charts import Axis, Bar, Points, points, stacked
 from gpuscale.render.html.page import Cell, Chart, Page, Part, Section, Table
 from gpuscale.render.html.subjects import (
-    BOUND_TEXTS,
     LONG,
     SECONDS,
     Spell,
@@ -38,7 +38,7 @@ from gpuscale.render.plan import (
 from gpuscale.request import choice_text
 from gpuscale.results import Comparison, Estimate, PlanResult, PlanRow
 from gpuscale.search.objectives import OBJECTIVES
-from gpuscale.steptime.components import BOUNDS, COMPONENTS
+from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.units import format_count, format_seconds, plural
 
 SHOWN_PLANS, DRAWN_PLANS = 300, 8
@@ -111,7 +111,7 @@ def _cells(plan: PlanRow, used: Sequence[str]) -> list[Cell]:
         (f"{plan.tflops_per_gpu:.0f}", plan.tflops_per_gpu),
         (f"{plan.exposed_comm_fraction:.1%}", plan.exposed_comm_fraction),
         (f"{plan.bubble_fraction:.1%}", plan.bubble_fraction),
-        BOUND_TEXTS[plan.bound_by],
+        bound_text(plan),
         plan.recompute.replace(":", ": "),
     ]
 
@@ -194,18 +194,13 @@ def _frontier(result: PlanResult, compared: Comparison) -> Chart:
 
 
 def bound_bars(breakdowns: Sequence[Estimate]) -> list[Bar]:
-    """Step times by what limits their components, in plans side by side."""
+    """Step times by kind of work, communication by axis, in plans side by side."""
+    kinds: dict[str, list[str]] = {}
+    for name, component in COMPONENTS.items():
+        kinds.setdefault(component.text if name in COMMUNICATION else BOUNDS[component.limit], []).append(name)
     return [
-        Bar(
-            BOUND_TEXTS[limit],
-            index,
-            [
-                math.fsum(value for name, value in one.breakdown.items() if COMPONENTS[name].limit == limit)
-                for one in breakdowns
-            ],
-            idle=limit == "bubble",
-        )
-        for index, limit in enumerate(BOUNDS)
+        Bar(kind, index, [math.fsum(one.breakdown[name] for name in names) for one in breakdowns], kind == "bubble")
+        for index, (kind, names) in enumerate(kinds.items())
     ]
 
 

@@ -12,6 +12,7 @@ from gpuscale.explain.schedule import schedule
 from gpuscale.explain.steps import step_tree
 from gpuscale.explain.traffic import traffic_of
 from gpuscale.launch.subject import Subject
+from gpuscale.planning.describe import bound_text
 from gpuscale.planning.layouts import layout_text
 from gpuscale.planning.placement import Placement, axis_name, place_ranks, units_text
 from gpuscale.ratios import signed
@@ -28,12 +29,6 @@ from gpuscale.units import format_count, format_rate, format_seconds, plural
 
 LONG = 10_000
 """Columns of a line that may be as long as it is."""
-
-BOUND_TEXTS = {
-    "compute": "compute", "hbm": "memory traffic", "launch": "launches", "tp_comm": "TP comm", "cp_comm": "CP comm",
-    "ep_comm": "EP comm", "pp_comm": "PP comm", "dp_comm": "DP comm", "host": "offload", "bubble": "bubble",
-}  # fmt: skip
-"""What binds a plan -> its name in a legend."""
 
 SECONDS = Axis("seconds per step", format_seconds)
 MOST_SLOTS = 60_000
@@ -92,7 +87,7 @@ def plan_tiles(found: Estimate) -> list[tuple[str, str, str]]:
         ("Throughput", f"{format_count(plan.tokens_per_s)} tokens/s", f"{plan.tokens_per_s_per_gpu:,.0f} per GPU"),
         ("Memory", f"{plan.memory_gib:.1f} GiB", f"of {plan.memory_limit_gib:.1f} GiB: {FIT[plan.fit]}"),
         ("Exposed communication", f"{plan.exposed_comm_fraction:.1%}", "of the step"),
-        ("Bubble", f"{plan.bubble_fraction:.1%}", f"of the step; bound by {BOUND_TEXTS[plan.bound_by]}"),
+        ("Bubble", f"{plan.bubble_fraction:.1%}", f"of the step; bound by {bound_text(plan)}"),
     ]
 
 
@@ -100,7 +95,7 @@ def step_waterfall(found: Estimate) -> Chart:
     """How the components of a step add up."""
     plan = found.plan
     bars = [
-        Bar(component_text(name), BOUNDS.index(COMPONENTS[name].limit), [value], idle=name == "bubble")
+        Bar(component_text(name), list(BOUNDS).index(COMPONENTS[name].limit), [value], idle=name == "bubble")
         for name, value in found.breakdown.items()
         if value
     ]

@@ -15,7 +15,7 @@ from gpuscale.specs.gpu import GpuSpec
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.units import GIB, format_bytes, format_seconds
 
-COLOUR_OF = dict(zip(BOUNDS, (0, 1, 3, 8, 2, 9), strict=True))
+COLOUR_OF = dict(zip(BOUNDS, (0, 1, 3, 8, 2, 9, 7), strict=True))
 """What binds a node -> its colour."""
 
 OPERATORS = 24
