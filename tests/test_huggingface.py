@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,36 @@ def read(config) -> ModelSpec:
 
 def windows(model):
     return [model.kinds[index].attention.window for index in model.pattern]
+
+
+def numerics(config):
+    """What a config states beside the shape."""
+    return {name: value for name, value in asdict(read(config).numerics).items() if value is not None}
+
+
+YARN = {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "beta_fast": 32, "mscale": 0.7}
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (LLAMA, {"rotary_base": 10000.0, "rotary_scaling": "none"}),
+        ({**LLAMA, "rope_theta": 5e5, "rms_norm_eps": 1e-5, "initializer_range": 0.02, "hidden_act": "silu"},
+         {"rotary_base": 5e5, "rotary_scaling": "none", "norm_epsilon": 1e-5, "init_std": 0.02, "activation": "silu"}),
+        ({**LLAMA, "rope_parameters": {"rope_theta": 7, "rope_type": "llama3", "factor": 8, "low_freq_factor": 1}},
+         {"rotary_base": 7, "rotary_scaling": "llama3", "scaling_factor": 8, "scaling_low": 1}),
+        ({**DEEPSEEK, "rope_scaling": YARN, "rope_theta": 1e4, "routed_scaling_factor": 2.5, "norm_topk_prob": False},
+         {"rotary_base": 1e4, "rotary_scaling": "yarn", "scaling_factor": 40, "scaling_sequence": 4096,
+          "scaling_high": 32, "scaling_mscale": 0.7, "router_score": "sigmoid", "router_scale": 2.5,
+          "router_normalised": False}),
+        ({**GPT_OSS, "swiglu_limit": 7.0, "hidden_act": "silu"},
+         {"activation": "swigluoai", "router_score": "softmax", "router_normalised": True}),
+        ({**LLAMA, "rope_theta": float("nan"), "rms_norm_eps": "1e-5\n", "hidden_act": ["x"], "rope_scaling": 3,
+          "initializer_range": -1, "norm_topk_prob": 2}, {"rotary_scaling": "none"}),
+    ],
+)  # fmt: skip
+def test_what_changes_no_time_is_read_for_exports(config, expected):
+    assert numerics(config) == expected
 
 
 @pytest.mark.parametrize("case", BUILT, ids=[f"{case['config']['model_type']}-{i}" for i, case in enumerate(BUILT)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,21 @@ def test_shape_agrees_with_the_shared_table(row):
         assert mlp.ffn == int(row["ffn"])
     if row["tied_embeddings"]:
         assert model.tied_embeddings == (row["tied_embeddings"] == "yes")
+
+
+CONFIGS = Path(__file__).parents[2] / "shared" / "formats" / "hf_configs"
+OTHERS = {"llama3.1-8b"}  # whose file there holds no rotary scaling, which Meta's has
+
+
+@pytest.mark.parametrize("model", [one for one in MODELS if one.aliases], ids=lambda model: model.name)
+def test_numerics_are_those_of_the_published_config(model):
+    found = [path for one in model.aliases if (path := CONFIGS / f"{one.replace('/', '--')}.json").is_file()]
+    if not found or model.name in OTHERS:
+        pytest.skip("no config is here")
+    config = asdict(load_model(str(found[0])).numerics)
+    stated = {name: value for name, value in asdict(model.numerics).items() if value is not None}
+    assert stated or set(config.values()) == {None}
+    assert stated == {name: config[name] for name in stated}
 
 
 DOCS = Path(__file__).parents[1] / "docs" / "models.md"

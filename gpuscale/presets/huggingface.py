@@ -1,9 +1,9 @@
 """Hugging Face `config.json` -> `ModelSpec`, for the model types of `huggingface_families.FAMILIES`.
 
-Keys that do not change the shape (rope, dropout, quantisation, token ids) are not read. A top-level config must state
-hidden_size, num_hidden_layers, num_attention_heads and vocab_size; other missing keys have the defaults of the
-transformers library's class. In the nested `text_config` of a multimodal model, which transformers saves without
-defaults, every key may be missing.
+Keys that do not change the shape (dropout, quantisation, token ids) are not read, those of `NumericsSpec` (rope) for
+exports alone. A top-level config must state hidden_size, num_hidden_layers, num_attention_heads and vocab_size; other
+missing keys have the defaults of the transformers library's class. In the nested `text_config` of a multimodal model,
+which transformers saves without defaults, every key may be missing.
 
 How layers that mix state spaces with attention (Nemotron-H, Qwen3-Next, Kimi-Linear) are read follows the config and
 model classes of the transformers library (5.x) and, for Kimi-Linear, the modeling file in
@@ -27,6 +27,7 @@ from gpuscale.files import read_text, refuse_irregular
 from gpuscale.presets.files import short
 from gpuscale.presets.hub import source_of
 from gpuscale.presets.huggingface_families import FAMILIES, TEXT_TYPES, UNSUPPORTED, Family
+from gpuscale.presets.huggingface_numerics import numerics_of
 from gpuscale.specs import model as specs
 from gpuscale.units import MIB
 
@@ -264,6 +265,7 @@ def read_config(config: Config, name: str) -> specs.ModelSpec:
         max_sequence=sequence,
         mtp=mtp,
         head_bias=config.setting(family.head_bias),
+        numerics=numerics_of(config.data, model_type),
         source=f"Hugging Face config.json, model_type {model_type}",
         notes=tuple(notes),
     )

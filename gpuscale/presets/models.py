@@ -29,10 +29,12 @@ TABLES = {
     "indexer": Table(specs.IndexerSpec, without=("shared",), every=(Layers, 1), leading=(LayersOrNone, 0)),
     "state_space": Table(specs.StateSpaceSpec),
     "sixteen_bit": Table(mtp=(bool, False), fp4_attention=(bool, False), fp4_last_layers=(LayersOrNone, 0)),
+    "numerics": Table(specs.NumericsSpec),
     "mtp": Table(specs.MtpSpec, pattern=(Annotated[str, Field(min_length=1, max_length=64, pattern=_LETTERS)], None)),
 }
 """Tables that a model file may have: multi-head latent attention; layers that attend to a window; routed experts, and
-which layers have them; DeepSeek sparse attention; a state space; what stays in 16 bits; multi-token prediction."""
+which layers have them; DeepSeek sparse attention; a state space; what stays in 16 bits; numbers that change no time;
+multi-token prediction."""
 
 MODEL = Table(
     specs.ModelSpec,
@@ -195,7 +197,8 @@ def _from_document(document: Document, name: str) -> specs.ModelSpec:
         wide = ("fp8", "fp4") if _sixteen_bit(file)["mtp"] else ()
         module = tuple(replace(layer, wide_under=wide) for layer in module)
         mtp = made(specs.MtpSpec, extra, layers=specs.mtp_module(module))
-    return made(specs.ModelSpec, file, name=name, kinds=kinds, pattern=pattern, mtp=mtp)
+    numerics = made(specs.NumericsSpec, file["numerics"] or {})
+    return made(specs.ModelSpec, file, name=name, kinds=kinds, pattern=pattern, mtp=mtp, numerics=numerics)
 
 
 def _check(document: Document, file: File) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
@@ -140,6 +141,7 @@ def itemised_json(model: ModelSpec, params: ModelParameters, sequence: int, flop
             for kind, each, count in kinds
         ],
         "pattern": model.pattern,
+        "numerics": {name: value for name, value in asdict(model.numerics).items() if value is not None},
         "parameters": {**parameter_items(params), "total": params.total, "mtp_apart": params.mtp},
         "flops_per_token": {"sequence": sequence, **per_token},
         "rule_6n_flops_per_token": 6 * params.active,

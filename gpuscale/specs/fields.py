@@ -10,12 +10,12 @@ from typing import Annotated
 from pydantic import AfterValidator, StringConstraints
 
 
-def among(*words: str) -> AfterValidator:
+def among(*words: str | None) -> AfterValidator:
     """Return the check that a string is one of `words`."""
 
-    def check(word: str) -> str:
+    def check(word: str | None) -> str | None:
         if word not in words:
-            raise ValueError(f"should be one of {', '.join(words)}")
+            raise ValueError(f"should be one of {', '.join(filter(None, words))}")
         return word
 
     return AfterValidator(check)

@@ -225,6 +225,40 @@ def mtp_module(layers: tuple[LayerSpec, ...]) -> tuple[LayerSpec, ...]:
     return (first, *layers[1:])
 
 
+Positive = Annotated[float | None, Field(gt=0, le=1e12)]
+ROTARY_SCALINGS = ("none", "linear", "dynamic", "llama3", "yarn", "longrope")
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "swigluoai")
+
+
+@dataclass(frozen=True)
+class NumericsSpec:
+    """What a model computes beside its shape. It changes what is learned and no time, so that only exports need it.
+
+    None is what nobody stated.
+    """
+
+    rotary_base: Positive = None  #: base of the angles of rotary positions (`rope_theta`).
+    rotary_share: Annotated[float | None, Field(gt=0, le=1)] = None  #: share of a head that rotary positions turn.
+    #: how angles change for long sequences: none, linear, dynamic, llama3, yarn or longrope.
+    rotary_scaling: Annotated[str | None, among(None, *ROTARY_SCALINGS)] = None
+    scaling_factor: Positive = None  #: of it: by how much sequences are longer than
+    scaling_sequence: Annotated[int | None, Field(ge=1, le=MAX_SEQUENCE)] = None  #: the positions before it.
+    scaling_low: Positive = None  #: of llama3 `low_freq_factor`, of yarn `beta_slow`.
+    scaling_high: Positive = None  #: of llama3 `high_freq_factor`, of yarn `beta_fast`.
+    scaling_mscale: Annotated[float | None, Field(ge=0, le=100)] = None  #: of yarn in latent attention `mscale`.
+    scaling_mscale_all: Annotated[float | None, Field(ge=0, le=100)] = None  #: the same, `mscale_all_dim`.
+    norm_epsilon: Annotated[float | None, Field(gt=0, le=1)] = None  #: added to the variance in norms.
+    init_std: Annotated[float | None, Field(gt=0, le=10)] = None  #: standard deviation of initial weights.
+    #: of MLPs and experts: silu, gelu, gelu_tanh, relu, relu2 (squared) or swigluoai (clamped, gpt-oss).
+    activation: Annotated[str | None, among(None, *ACTIVATIONS)] = None
+    attention_softcap: Positive = None  #: bound of attention logits by tanh (Gemma 2).
+    logit_softcap: Positive = None  #: bound of the LM head's logits by tanh (Gemma 2).
+    router_score: Annotated[str | None, among(None, "softmax", "sigmoid")] = None  #: of experts.
+    router_normalised: bool | None = None  #: the scores of the chosen experts are made to sum to 1.
+    router_scale: Positive = None  #: by which their scores are multiplied (`routed_scaling_factor`).
+    router_aux_loss: Annotated[float | None, Field(ge=0, le=100)] = None  #: weight of the loss that balances experts.
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """A decoder-only language model."""
@@ -243,6 +277,7 @@ class ModelSpec:
     learned_positions: Annotated[int, Field(ge=0, le=MAX_VOCAB)] = 0
     mtp: MtpSpec | None = None  #: multi-token-prediction modules; counted apart from `pattern`.
     head_bias: bool = False  #: a learned bias on the logits (Phi).
+    numerics: NumericsSpec = NumericsSpec()  #: what it computes beside its shape.
     source: Text = ""  #: where the shape is published.
     published_params: Params = None  #: the published exact parameter count, where there is one.
     #: the published count of parameters that one token uses, as its source counts it.

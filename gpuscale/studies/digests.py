@@ -36,7 +36,9 @@ class Digests:
     def _digest(self, kind: str, name: str) -> str:
         """Return the digest of one preset or file, by what it means rather than how it is written."""
         if kind == "model":
-            return _short(asdict(self._presets.model(name)))
+            stated = asdict(self._presets.model(name))
+            del stated["numerics"]  # which change no answer
+            return _short(stated)
         if kind in {"cluster", "prices"}:
             cluster = self._presets.cluster(name)
             return _short(asdict(cluster) if kind == "cluster" else _plain(prices_of(cluster.name, cluster.gpu.name)))
