@@ -22,6 +22,7 @@ from pathlib import Path
 from gpuscale.arguments import public
 from gpuscale.calibration.site_file import FORMAT as CALIBRATION
 from gpuscale.calibration.site_file import read_site
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.importers import nvidia_smi
@@ -83,6 +84,7 @@ class Found:
     detail: str  #: what it says of itself, in words.
 
 
+@displayed
 @dataclass(frozen=True)
 class Checkup:
     """What there is on this machine to plan with."""

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from gpuscale.display import displayed
+
 NOTHING_LEGAL = "no legal layout"
 """Reason of a job in which every layout breaks a rule, or pins leave none."""
 
@@ -12,6 +14,7 @@ BEATEN = "no plan among the best"
 """Reason of a job that was given up because enough others are better."""
 
 
+@displayed
 @dataclass(frozen=True)
 class PlanRow:
     """One way to split the work, and what it is predicted to do."""
@@ -83,6 +86,7 @@ class Remedy:
     slower: float  #: step time over that without it, less 1
 
 
+@displayed
 @dataclass(frozen=True)
 class Estimate:
     """One plan with its breakdown of step time and memory."""
@@ -237,6 +241,7 @@ class Comparison:
     frontier_size: int = 0  #: plans on the frontier; 0 of a ranking.
 
 
+@displayed
 @dataclass(frozen=True)
 class PlanResult:
     """What `plan` found."""

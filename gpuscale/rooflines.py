@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuscale.arguments import public
+from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import PRECISIONS
@@ -62,6 +63,7 @@ class ClusterRoofline:
     levels: tuple[LevelRoofline, ...]  #: thresholds per level, innermost first; a level of one GPU has none.
 
 
+@displayed
 @dataclass(frozen=True)
 class Roofline:
     """The thresholds of one model on several clusters, side by side."""

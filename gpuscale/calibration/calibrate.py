@@ -25,6 +25,7 @@ from gpuscale.collectives.groups import shared_by
 from gpuscale.collectives.ideal import operation_named
 from gpuscale.collectives.nccl_constants import AUTOMATIC
 from gpuscale.collectives.times import collective_time_s
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.presets.files import MAX_FILE_BYTES, preset_names, read_toml
 from gpuscale.presets.hardware import parse_cluster
@@ -102,6 +103,7 @@ class Fit:
     residuals: tuple[Residual, ...]  #: the sizes it was held to.
 
 
+@displayed
 @dataclass(frozen=True)
 class Calibration:
     """What logs say about a cluster."""

@@ -19,6 +19,7 @@ from gpuscale.collectives.groups import place, shared_by
 from gpuscale.collectives.intervals import interval
 from gpuscale.collectives.network import Network, network_of
 from gpuscale.collectives.times import collective_time_s
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 from gpuscale.units import MAX_BYTES, parse_bytes
@@ -60,6 +61,7 @@ class LevelEstimate:
     binds: bool  #: whether this level sets the time of the bytes.
 
 
+@displayed
 @dataclass(frozen=True)
 class CollectiveEstimate:
     """Time of one collective, and where it goes."""

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from gpuscale.arguments import public
+from gpuscale.display import displayed
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.explain.benchmarks import Benchmark, benchmarks
 from gpuscale.explain.budget import MemoryBudget, memory_budget
@@ -88,6 +89,7 @@ class Variable:
     reason: str  #: why, for this job
 
 
+@displayed
 @dataclass(frozen=True)
 class Advice:
     """What to see to before a plan is launched."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpuscale.arguments import public
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.explain.timeline import MemoryTimeline
 from gpuscale.launch.subject import Subject
@@ -93,6 +94,7 @@ class Refused:
     reason: str  #: that rule as a sentence
 
 
+@displayed
 @dataclass(frozen=True)
 class MemoryBudget:
     """The memory of a plan and of the plans around it."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.arrays import log
+from gpuscale.display import displayed
 from gpuscale.explain.memories import memory_trees
 from gpuscale.explain.nodes import Node, difference
 from gpuscale.explain.steps import step_tree, stretched
@@ -64,6 +65,7 @@ class Change:
     difference: float  #: the second less the first
 
 
+@displayed
 @dataclass(frozen=True)
 class PlanComparison:
     """Two plans, the second against the first."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.arguments import public
+from gpuscale.display import displayed
 from gpuscale.explain.changes import Rejected, Spelling, Suggestion, unspelled
 from gpuscale.explain.choice import Flip
 from gpuscale.explain.memories import memory_trees
@@ -20,6 +21,7 @@ from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.results import PlanRow
 
 
+@displayed
 @dataclass(frozen=True)
 class Explanation:
     """What there is to say of one plan."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.arrays import FloatArray
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import ZB_V, Candidates, schedule_name, single
@@ -60,6 +61,7 @@ class Compared:
     closed_form_s: float  #: by the closed form
 
 
+@displayed
 @dataclass(frozen=True)
 class Schedule:
     """A pipeline's step, slot by slot. Times are in seconds where a model says them, else in the given unit."""

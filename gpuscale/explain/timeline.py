@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.arguments import public
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.explain.schedule import beside_s, schedule
 from gpuscale.launch.subject import Subject
@@ -42,6 +43,7 @@ class Moment:
     memory: Mapping[str, float]  #: component -> GiB; they add up to `memory_gib`
 
 
+@displayed
 @dataclass(frozen=True)
 class MemoryTimeline:
     """The memory of a stage over one step."""

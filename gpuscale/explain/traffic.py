@@ -24,6 +24,7 @@ from gpuscale.calibration.factors import with_network
 from gpuscale.collectives import ideal
 from gpuscale.collectives.groups import place
 from gpuscale.collectives.times import collective_time_s
+from gpuscale.display import displayed
 from gpuscale.explain.inventory import FILLING, PHASES, REPLICAS, Call, StagePlan, inventory, stage_plan
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import Cases, unique_rows
@@ -148,6 +149,7 @@ class TrafficTotals:
     levels: tuple[LevelTraffic, ...]  #: sums for each level
 
 
+@displayed
 @dataclass(frozen=True)
 class TrafficReport:
     """The traffic of one plan."""

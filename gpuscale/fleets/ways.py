@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from gpuscale.display import displayed
 from gpuscale.energy import Power
 from gpuscale.fleets.lines import SitesAnswer
 from gpuscale.planning.layouts import fixed_layout, layout_text
@@ -71,6 +72,7 @@ class Way:
     notes: tuple[str, ...] = ()  #: what a reader should know
 
 
+@displayed
 @dataclass(frozen=True)
 class FleetResult:
     """Ways to train one model on a fleet, the fastest first."""

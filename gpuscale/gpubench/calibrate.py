@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.arguments import public
 from gpuscale.calibration.gpu_protocol import Machine, Protocol, begin, label, line_of, read_protocol, wanted
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import appending
 from gpuscale.gpubench.fit import GpuFit, fit_gpu
@@ -24,6 +25,7 @@ Progress = Callable[[int, int, str], None]
 """Told after every measurement: how many are done, of how many, and what comes next."""
 
 
+@displayed
 class Calibrated(NamedTuple):
     """What became of a GPU."""
 

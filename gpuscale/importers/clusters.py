@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.arguments import public
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import write_text
 from gpuscale.presets.files import read_toml, resolve_preset
@@ -35,6 +36,7 @@ _HINT = (
 )
 
 
+@displayed
 @dataclass(frozen=True)
 class ImportedCluster:
     """A cluster file that was checked and not yet written."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuscale.arguments import public
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.launch.footguns import Plan, Priced, priced
@@ -34,6 +35,7 @@ DRIFT = 0.001
 """Share by which a prediction must have moved from what its plan file says to be noted."""
 
 
+@displayed
 @dataclass(frozen=True)
 class Finding:
     """Something that stands against a job, or that it could do better without."""
@@ -46,6 +48,7 @@ class Finding:
     cost_s: float | None = None  #: seconds per step that it costs, by prediction; null where it is not a matter of time
 
 
+@displayed
 @dataclass(frozen=True)
 class CheckResult:
     """What `check` found."""

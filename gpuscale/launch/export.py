@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.arguments import public
+from gpuscale.display import displayed
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.files import is_there, write_texts
 from gpuscale.launch.cluster_files import CODE_DIR, cluster_files, machines, with_cluster
@@ -22,6 +23,7 @@ from gpuscale.request import JobOptions, one_of, read
 from gpuscale.results import Estimate
 
 
+@displayed
 @dataclass(frozen=True)
 class Export:
     """A plan as files of a framework."""

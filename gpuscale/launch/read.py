@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.arguments import public
+from gpuscale.display import displayed
 from gpuscale.errors import InputError, shown
 from gpuscale.files import printable, read_text
 from gpuscale.launch.launchers import NoGpusError, take_gpus
@@ -37,6 +38,7 @@ STATED_MODEL = "model"
 """Place of what is wrong with a model that launch files state: it could be read, and is none."""
 
 
+@displayed
 @dataclass(frozen=True)
 class LaunchEstimate:
     """What launch files are predicted to take."""

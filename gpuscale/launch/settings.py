@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
+from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.files import printable
 from gpuscale.request import JobOptions, Layout
@@ -82,6 +83,7 @@ class Said:
     meaning: str  #: what it means for the prediction, or why it has none
 
 
+@displayed
 @dataclass(frozen=True)
 class LaunchJob:
     """The job and the layout that launch files state."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.arguments import public
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.launch.read import read_launch, with_given
 from gpuscale.layouts.arrays import Candidates
@@ -19,6 +20,7 @@ from gpuscale.search.evaluation import Evaluation, evaluate
 from gpuscale.specs.job import JobSpec
 
 
+@displayed
 @dataclass(frozen=True)
 class Subject:
     """One plan and its evaluation."""

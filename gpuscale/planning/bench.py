@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuscale.arguments import public
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.planning.plans import plan
 from gpuscale.results import PlanResult
@@ -28,6 +29,7 @@ class StageTime:
     best_s: float  #: in the fastest run.
 
 
+@displayed
 @dataclass(frozen=True)
 class BenchResult:
     """What was measured, all of it CPU time of one thread."""

@@ -29,6 +29,7 @@ from gpuscale.calibration.site import (
 from gpuscale.calibration.site_file import MAX_RUNS, EvidenceRun, FactorValue, Site, read_site, site_text
 from gpuscale.calibration.traces import read_run_log
 from gpuscale.calibration.training_logs import MeasuredRun
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import write_text
 from gpuscale.layouts.arrays import Candidates
@@ -81,6 +82,7 @@ class Side:
     runs: tuple[RunBeside, ...]  #: each of them.
 
 
+@displayed
 @dataclass(frozen=True)
 class CalibratedRun:
     """What logs of training runs say of a site."""

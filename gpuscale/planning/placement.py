@@ -15,6 +15,7 @@ import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.collectives.topology import joining_level
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import read_text, write_texts
 from gpuscale.placement.groups import (
@@ -107,6 +108,7 @@ class BestOrder(NamedTuple):
         return self.best is not self.given
 
 
+@displayed
 class Placement(NamedTuple):
     """Where the ranks of a layout run and how their groups lie on the cluster."""
 

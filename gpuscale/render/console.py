@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 
 import numpy as np
 from rich.box import SIMPLE_HEAD, Box
@@ -32,9 +33,27 @@ Block = str | Table | list[tuple[str, str]]
 """What is drawn in one piece: text, a table, or names beside texts."""
 
 
+_page: ContextVar[tuple[list[Block], int] | None] = ContextVar("page", default=None)
+"""Where blocks go instead of the terminal, and its columns."""
+
+
+def drawn(drawing: Callable[[], None], width: int) -> list[Block]:
+    """Return the blocks that a function draws on stdout, for an output of this width, instead of printing them."""
+    blocks: list[Block] = []
+    token = _page.set((blocks, width))
+    try:
+        drawing()
+    finally:
+        _page.reset(token)
+    return blocks
+
+
 def console(*, stderr: bool = False) -> Console:
     """Return a console on stdout (or stderr) that honours NO_COLOR, COLUMNS and pipes."""
     stream, columns = sys.stderr if stderr else sys.stdout, os.environ.get("COLUMNS", "")
+    page = _page.get()
+    if page is not None:
+        return Console(file=stream, width=page[1], highlight=False, emoji=False, markup=False)
     width = None if stream.isatty() else WIDTH
     if columns.isdigit() and int(columns) > 0:
         width = max(LEAST_WIDTH, int(columns))
@@ -48,6 +67,10 @@ def output_width() -> int:
 
 def draw(*blocks: Block, stderr: bool = False) -> None:
     """Print blocks with an empty line between them; empty blocks are left out, and no line ends in a space."""
+    page = _page.get()
+    if page is not None:
+        page[0].extend(block for block in blocks if block and not stderr)
+        return
     out = console(stderr=stderr)
     texts = [_text(out, block) for block in blocks if block]
     out.file.write("\n\n".join(texts) + "\n")

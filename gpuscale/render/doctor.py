@@ -21,7 +21,7 @@ def checkup_json(found: Checkup) -> dict[str, Any]:
     return {**json_type(found), "gpus": [picked(gpu, GPU_KEYS) for gpu in found.gpus]}
 
 
-def draw_checkup(found: Checkup, steps: Sequence[tuple[str, str]]) -> None:
+def draw_checkup(found: Checkup, steps: Sequence[tuple[str, str]] = ()) -> None:
     """Print the verdict, what was found, what is wrong, and what to do next."""
     draw(
         found.verdict,
@@ -29,7 +29,7 @@ def draw_checkup(found: Checkup, steps: Sequence[tuple[str, str]]) -> None:
         _clusters(found),
         _facts(found),
         "\n".join(f"note: {note}" for note in found.notes),
-        "next:\n" + "\n".join(f"  {command}\n      {why}" for why, command in steps),
+        "\n".join(["next:", *(f"  {command}\n      {why}" for why, command in steps)]) if steps else "",
     )
 
 

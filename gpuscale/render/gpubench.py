@@ -30,7 +30,7 @@ def fit_json(found: Calibrated, output: Path | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def draw_fit(found: Calibrated, *, verbose: bool) -> None:
+def draw_fit(found: Calibrated, *, verbose: bool = False) -> None:
     """Print the verdict, the constants, how far kernels are off, and predicted beside measured times."""
     fit = found.fit
     constants = [

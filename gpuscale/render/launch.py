@@ -9,11 +9,14 @@ from pathlib import Path, PurePath
 from gpuscale.files import printable
 from gpuscale.launch.export import Export
 from gpuscale.launch.improve import Improvement
+from gpuscale.launch.read import LaunchEstimate
 from gpuscale.launch.settings import LaunchJob, Said
+from gpuscale.launch.subject import Subject
 from gpuscale.ratios import TIME, in_words
 from gpuscale.render.console import Block, draw, table
+from gpuscale.render.plan import draw_estimate
 from gpuscale.results import Estimate
-from gpuscale.units import format_seconds
+from gpuscale.units import format_seconds, plural
 
 FEW = 12
 """Settings that the short answer lists in full."""
@@ -55,6 +58,24 @@ def _place(one: Said, *, several: bool) -> str:
     return ":".join(part for part in (name, line) if part)
 
 
+def draw_launch_estimate(found: LaunchEstimate) -> None:
+    """Print what launch files are predicted to do, and what was understood of them."""
+    draw_estimate(found.estimate, more=launch_blocks(found.job))
+
+
+def draw_subject(found: Subject) -> None:
+    """Print what is predicted of the plan that questions are asked about."""
+    draw_estimate(found.estimate)
+
+
+def draw_launch_job(job: LaunchJob) -> None:
+    """Print what launch files state."""
+    options = {**job.layout, **job.options}
+    options["model"] = options.pop("model", "")  # last: it may be a long one
+    stated = ", ".join(f"{name}={value}" for name, value in options.items() if value != "")
+    draw(f"{job.target}: {stated}", *launch_blocks(job))
+
+
 def draw_improvements(found: Sequence[Improvement], now: Estimate, *, spell: Callable[[str], str] = str) -> None:
     """Print faster plans near the present one, each with the change of the files that makes it."""
     if not found:
@@ -67,6 +88,12 @@ def draw_improvements(found: Sequence[Improvement], now: Estimate, *, spell: Cal
         draw(f"\n{changed} (now {before}): {time}/step, {less}; {one.memory_gib:.1f} GiB")
         lines = ("\t".join(map(printable, line.split("\t"))) for line in one.diff.split("\n"))
         sys.stdout.write("\n".join(lines))
+
+
+def draw_files(made: Export) -> None:
+    """Print which files an export has, and what to see to."""
+    files = [(one.path, plural(len(one.text.splitlines()), "line")) for one in made.files]
+    draw(f"{made.target}: {plural(len(files), 'file')}", files, "\n".join(made.warnings))
 
 
 def draw_export(made: Export, folder: Path | None) -> None:

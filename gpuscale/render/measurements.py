@@ -26,7 +26,7 @@ from gpuscale.planning.calibrating import CalibratedRun
 from gpuscale.render.console import LABEL, draw, framed, output_width, table
 from gpuscale.render.output import picked
 from gpuscale.render.plan import draw_plans, first_choices_text
-from gpuscale.render.presets import cluster_json
+from gpuscale.render.presets import cluster_json, draw_loaded_cluster
 from gpuscale.results import PlanResult
 from gpuscale.units import GIB, format_count, format_rate, format_seconds, plural
 from gpuscale.validation.scores import Validation
@@ -325,7 +325,7 @@ def draw_measured(found: MeasuredRun, spell: Callable[[str], str]) -> None:
     )
 
 
-def draw_calibrated_run(result: CalibratedRun, spell: Callable[[str], str]) -> None:
+def draw_calibrated_run(result: CalibratedRun, spell: Callable[[str], str] = str) -> None:
     """Print the verdict, the factors, the runs before and after, timers beside components, and the notes."""
     before, after = result.before, result.after
     meanings = ((name, factor_of(name)) for name in result.site.factors)
@@ -417,6 +417,12 @@ def draw_import(imported: ImportedCluster, output: Path | None) -> None:
     if imported.assumed:
         lines.append(f"assumed, as no file states it: {', '.join(imported.assumed)}; the sources in the file say how")
     draw("\n".join(lines), stderr=True)
+
+
+def draw_imported(found: ImportedCluster) -> None:
+    """Print a cluster that was imported, and what was read and assumed."""
+    draw_loaded_cluster(found.cluster)
+    draw([(file, f"read as {kind}") for file, kind in found.read.items()], "\n".join(found.notes))
 
 
 def import_json(

@@ -82,6 +82,13 @@ def draw_plans(
     )
 
 
+def draw_row(plan: PlanRow) -> None:
+    """Print one plan by itself: layout and numbers, and what measurements stand behind them."""
+    size = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
+    numbers = f"{format_seconds(plan.step_time_s)}/step, MFU {plan.mfu:.1%}, {size}"
+    draw(f"#{plan.rank} {layout_text(plan)}: {numbers}", [("evidence", evidence_text(plan))])
+
+
 FIT = {"fits": "fits", "tight": "TIGHT", "no": "DOES NOT FIT"}
 
 
@@ -165,9 +172,11 @@ def verdict(model: str, gpus: int, plan: PlanRow, width: int) -> str:
     return as_many_as_fit(head, parts, width).removesuffix(", ")
 
 
-def fit_text(plan: PlanRow) -> str:
+def fit_text(plan: PlanRow | None) -> str:
     """Say on a line of its own that a plan does not fit; nothing where it does."""
-    return "" if plan.fits else f"\nDOES NOT FIT: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
+    if plan is None or plan.fits:
+        return ""
+    return f"\nDOES NOT FIT: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
 
 
 def component_text(name: str) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
-from gpuscale.architecture.flops import Convention, FlopsPerToken
-from gpuscale.architecture.parameters import LayerParameters, ModelParameters
+from gpuscale.architecture.flops import CONVENTIONS, Convention, FlopsPerToken, checked_sequence, forward_flops
+from gpuscale.architecture.parameters import LayerParameters, ModelParameters, model_parameters
+from gpuscale.collectives.ideal import allreduce_rates
 from gpuscale.presets.levels import WAYS
 from gpuscale.ratios import signed
 from gpuscale.render.console import draw, table
@@ -154,6 +155,13 @@ def parameter_items(params: ModelParameters) -> dict[str, int]:
     names = [name for name in LayerParameters._fields if name not in NO_ITEMS]
     items = {name: sum(count * kind[name] for kind, count in layers) for name in names}
     return {**picked(params, ("embedding", "positions")), **items, **picked(params, ("final_norm", "lm_head"))}
+
+
+def draw_loaded_model(model: ModelSpec) -> None:
+    """Print one model with sequences of its usual length."""
+    sequence = checked_sequence(model, None)
+    flops = {convention: forward_flops(model, sequence, convention) for convention in CONVENTIONS}
+    draw_model(model, model_parameters(model), sequence, flops)
 
 
 def draw_model(model: ModelSpec, params: ModelParameters, sequence: int, flops: Flops) -> None:
@@ -397,6 +405,11 @@ def _cluster_row(header: str, name: str, cluster: ClusterSpec, more: str = "") -
         "levels": " ".join(f"{level.name}({level.gpus})" for level in cluster.levels),
         "GB/s": " / ".join(format_rate(level.egress_bytes_per_s) for level in cluster.levels),
     }
+
+
+def draw_loaded_cluster(cluster: ClusterSpec) -> None:
+    """Print one cluster as it is."""
+    draw_cluster(cluster, allreduce_rates(cluster), None)
 
 
 def draw_cluster(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], note: str | None) -> None:

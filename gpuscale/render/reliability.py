@@ -30,7 +30,7 @@ def names_of(result: Goodput) -> dict[str, str]:
     return LOST | (ELASTIC if result.elastic else {})
 
 
-def draw_goodput(result: Goodput, plan: PlanRow, *, verbose: bool = False) -> None:
+def draw_goodput(result: Goodput, plan: PlanRow | None = None, *, verbose: bool = False) -> None:
     """Print the share that counts, where the rest goes, and its curve over the checkpoint interval.
 
     Args:
@@ -109,7 +109,7 @@ def _curve(result: Goodput) -> str:
 
 
 def draw_stragglers(
-    result: Stragglers, plan: PlanRow, *, verbose: bool = False, spell: Callable[[str], str] = str
+    result: Stragglers, plan: PlanRow | None = None, *, verbose: bool = False, spell: Callable[[str], str] = str
 ) -> None:
     """Print what slow parts cost, and what other spreads of like parts would.
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from gpuscale.files import printable
 from gpuscale.render.compared import three_digits
 from gpuscale.render.console import Block, draw, output_width, scatter, table
-from gpuscale.studies.answers import ANSWERED
+from gpuscale.studies.answers import ANSWERED, Answered
 from gpuscale.studies.cases import Row
 from gpuscale.studies.query import Goal
 from gpuscale.studies.summary import MAX_COUNTS, Frontier, Heat, Summary
@@ -30,6 +30,12 @@ DEGREES = {"tp": "TP", "pp": "PP", "vpp": "VPP", "cp": "CP", "ep": "EP", "dp": "
 SHADES = " .:*#"
 LONGEST = 40
 """Characters of a text in a table, at most."""
+
+
+def draw_answered(found: Answered) -> None:
+    """Print what one question of a study asks, and how many rows answer it."""
+    asked = ", ".join(f"{name}={value}" for name, value in {**found.case.labels, **found.case.options}.items())
+    draw(f"{found.case.task} {asked}: {plural(len(found.rows), 'row')}")
 
 
 def draw_study(found: Summary) -> None:

@@ -35,10 +35,10 @@ SHORT = {"synchronisation": "sync"}
 def draw_traffic(subject: Subject, report: TrafficReport) -> None:
     """Print the verdict, the chain from strategy to network, every collective, the levels, needs and faults."""
     if not report.traffic:
-        draw("Nothing travels: every group of the plan has one GPU.")
+        draw(NOTHING)
         return
     draw(
-        f"{verdict(subject, report)}\n{_about(subject, report)}",
+        f"{verdict(report)}\n{_about(subject, report)}",
         _chain(subject, report),
         _collectives(report.traffic),
         _levels(report),
@@ -47,6 +47,7 @@ def draw_traffic(subject: Subject, report: TrafficReport) -> None:
     )
 
 
+NOTHING = "Nothing travels: every group of the plan has one GPU."
 LEGEND = (
     "message: the size as nccl-tests counts it; sent: what one GPU puts on the wire in a step;\n"
     "shows: what the step waits for; link: share of the busiest link's wire rate while it runs;\n"
@@ -54,10 +55,18 @@ LEGEND = (
 )
 
 
-def verdict(subject: Subject, report: TrafficReport) -> str:
+def draw_sent(report: TrafficReport) -> None:
+    """Print traffic without the plan that it is of: the verdict, every collective and the levels."""
+    if report.traffic:
+        draw(verdict(report), _collectives(report.traffic), _levels(report), LEGEND)
+    else:
+        draw(NOTHING)
+
+
+def verdict(report: TrafficReport) -> str:
     """Say in one line what a GPU sends in a step, and how much of it shows."""
     totals = report.traffic_totals
-    inside = FABRIC_NAMES[subject.spec.cluster.levels[0].fabric]
+    inside = FABRIC_NAMES[totals.levels[0].fabric]
     parts = [f"{_gb(totals.node_bytes)} GB over {inside}"] if totals.node_bytes else []
     parts += [f"{_gb(totals.network_bytes)} GB over the network"] if totals.network_bytes else []
     return f"Every GPU sends {' and '.join(parts)} per step; {totals.exposed_share:.1%} of the step waits."

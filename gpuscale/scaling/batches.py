@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.arguments import public
+from gpuscale.display import displayed
 from gpuscale.errors import InputError, NoAnswerError, shown
 from gpuscale.layouts.space import odd_factor
 from gpuscale.planning.jobs import Presets
@@ -57,6 +58,7 @@ class BatchRow:
     cost_usd: float | None  #: money for its GPUs over `wall_s`; null without a price
 
 
+@displayed
 @dataclass(frozen=True)
 class BatchSize:
     """Which batch to train with."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from gpuscale.architecture.flops import training_flops_per_token
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.arguments import public
+from gpuscale.display import displayed
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.jobs import Job, Presets, build_job
@@ -93,6 +94,7 @@ class SizeRow:
     meets: bool  #: it is done by the deadline, where there is one
 
 
+@displayed
 @dataclass(frozen=True)
 class Size:
     """Which model for GPUs and days, or how many GPUs for a model and a deadline."""

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from gpuscale.arrays import BoolArray
+from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.specs.fields import Name, Source, Text, among, nothing_or
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
@@ -171,6 +172,7 @@ class CalibrationSpec:
     source: Source  #: log, date and number of points.
 
 
+@displayed
 @dataclass(frozen=True)
 class ClusterSpec:
     """GPUs of one type on a hierarchy of levels, innermost first."""

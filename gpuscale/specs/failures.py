@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gpuscale.display import displayed
 from gpuscale.specs.cluster import MAX_GPUS
 
 Part = Literal["gpu", "host", "hardware", "network", "software", "unknown"]
@@ -19,6 +20,7 @@ Text = Annotated[str, Field(min_length=3, max_length=1000)]
 Counts = dict[Annotated[str, Field(min_length=1, max_length=80)], Annotated[float, Field(ge=0, le=1e9)]]
 
 
+@displayed
 @dataclass(frozen=True)
 class Study:
     """Interruptions of one machine or run."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.specs.fields import Name, Sources, Text, among
 from gpuscale.units import GB, GIB, MB, MHZ, MIB, TFLOPS, US
@@ -70,6 +71,7 @@ class KernelSpec:
         return self.sustained_clock_fraction
 
 
+@displayed
 @dataclass(frozen=True)
 class GpuSpec:
     """One GPU as its datasheet describes it, in SI units; FLOP/s are dense, bandwidths are per direction."""

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from gpuscale.display import displayed
 from gpuscale.specs.fields import Text, among
 
 MAX_LAYERS, MAX_HIDDEN, MAX_FFN, MAX_HEADS, MAX_HEAD_DIM = 4096, 2**20, 2**24, 2**14, 2**16
@@ -259,6 +260,7 @@ class NumericsSpec:
     router_aux_loss: Annotated[float | None, Field(ge=0, le=100)] = None  #: weight of the loss that balances experts.
 
 
+@displayed
 @dataclass(frozen=True)
 class ModelSpec:
     """A decoder-only language model."""

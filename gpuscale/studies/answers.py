@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from gpuscale.collectives.estimate import CollectiveEstimate, Siblings, price_collective
 from gpuscale.collectives.nccl_constants import NEWEST, Tuning, parse_version
+from gpuscale.display import displayed
 from gpuscale.errors import GpuscaleError, NoAnswerError
 from gpuscale.planning.comparing import WORTH
 from gpuscale.planning.describe import describe
@@ -52,6 +53,7 @@ ASKED = {
 """Columns of what was asked that are no options."""
 
 
+@displayed
 @dataclass(frozen=True)
 class Answered:
     """One question of a study with its rows.

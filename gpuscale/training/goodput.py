@@ -17,6 +17,7 @@ import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.arrays import BoolArray, FloatArray, exp, log
+from gpuscale.display import displayed
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import Candidates
@@ -248,6 +249,7 @@ class Point:
     effective_ratio: float  #: share of the wall time in which steps are made that count.
 
 
+@displayed
 @dataclass(frozen=True)
 class Goodput:
     """Which share of a training's time counts, and where the rest goes."""

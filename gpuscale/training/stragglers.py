@@ -14,6 +14,7 @@ from typing import Any
 from gpuscale.arguments import public
 from gpuscale.arrays import added_up
 from gpuscale.calibration.factors import with_network
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.layouts import layout_text
@@ -85,6 +86,7 @@ class Variation:
     predicted: bool  #: whether the prediction is made with this spread
 
 
+@displayed
 @dataclass(frozen=True)
 class Stragglers:
     """What slow parts cost a job."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.arrays import exp, log
+from gpuscale.display import displayed
 from gpuscale.energy import power_of
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.subject import Subject, read_subject, subject_of
@@ -87,6 +88,7 @@ class GpuCount:
     effective_ratio: float  #: share of `wall_s` in which steps are made that count
 
 
+@displayed
 @dataclass(frozen=True)
 class TrainTime:
     """What a whole training takes."""

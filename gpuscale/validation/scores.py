@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuscale.arguments import public
+from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.uncertainty import MANY_LAYOUTS, Evidence, evidence, family_of
 from gpuscale.validation.collectives import predict_collectives, size_class
@@ -89,6 +90,7 @@ def _unspelled(_: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
+@displayed
 @dataclass(frozen=True)
 class Validation:
     """What `validate` found."""

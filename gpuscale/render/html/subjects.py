@@ -72,7 +72,7 @@ def plan_sections(subject: Subject, of_memory: Sequence[Part] = ()) -> list[Sect
     return [
         Section("Memory", [*of_memory, *memory]),
         Section("Pipeline", pipeline_parts(subject)),
-        Section("Traffic", traffic_parts(subject, traffic_of(subject))),
+        Section("Traffic", traffic_parts(traffic_of(subject))),
         Section("Placement", placement_parts(subject.estimate)),
     ]
 

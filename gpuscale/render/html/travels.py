@@ -7,7 +7,6 @@ from itertools import accumulate
 
 from gpuscale.collectives.ideal import TITLES
 from gpuscale.explain.traffic import AxisTraffic, TrafficReport
-from gpuscale.launch.subject import Subject
 from gpuscale.render.html.charts import Axis, Bar, Line, curves, label, short, stacked
 from gpuscale.render.html.page import Cell, Chart, Part, Table
 from gpuscale.render.traffic import STRATEGIES, faults_text, needs_text, verdict
@@ -29,13 +28,13 @@ LEAST_NAMED = 0.07
 """Share of the step from which on a phase has its name in the chart."""
 
 
-def traffic_parts(subject: Subject, report: TrafficReport) -> list[Part]:
+def traffic_parts(report: TrafficReport) -> list[Part]:
     """What travels where in a step, and what the network would have to give."""
     if not report.traffic:
         return ["Nothing travels: every group of the plan has one GPU."]
     said = [*needs_text(report.network_needs), *faults_text(report.network_faults)]
     return [
-        verdict(subject, report),
+        verdict(report),
         _over_time(report),
         _by_phase(report),
         _by_collective(report),
