@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError, did_you_mean, shown
+from gpuscale.file_kinds import reads
 from gpuscale.files import appending, is_there, printable, read_text, reading, refuse_irregular
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
 from gpuscale.units import MIB
@@ -109,6 +110,7 @@ def is_protocol(path: Path) -> bool:
         return f'"{FORMAT.partition("/")[0]}/'.encode() in stream.read(100)
 
 
+@reads("protocol")
 def read_protocol(path: Path) -> Protocol:
     """Read a protocol of at most 8 MiB and 20,000 measurements.
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from gpuscale.calibration.gpu_protocol import is_protocol, read_protocol
 from gpuscale.calibration.tables import FORMATS, MAX_ROWS, Sample, Table, read_tables
 from gpuscale.errors import InputError
+from gpuscale.file_kinds import reads
 from gpuscale.files import refuse_irregular
 from gpuscale.units import plural
 
@@ -68,6 +69,7 @@ class Log(NamedTuple):
     notes: tuple[str, ...]
 
 
+@reads("collectives", "protocol")
 def read_log(
     path: Path,
     *,

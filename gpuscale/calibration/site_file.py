@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gpuscale.calibration.factors import factor_of
 from gpuscale.calibration.site import NUMBERS, TEXTS, Known
 from gpuscale.errors import shown
+from gpuscale.file_kinds import reads
 from gpuscale.presets.files import read_toml
 from gpuscale.specs.site import AXES
 
@@ -77,6 +78,7 @@ class Site:
         return {str(run.like[text]) for run in self.runs}
 
 
+@reads("calibration")
 def read_site(path: Path) -> Site:
     """Read a site file.
 

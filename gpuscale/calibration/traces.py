@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, TypeGuard, cast
 
 from gpuscale.calibration.training_logs import LEAST_ITERATIONS, MOST, MeasuredRun, read_training_log, robust_spread
 from gpuscale.errors import InputError
+from gpuscale.file_kinds import reads
 from gpuscale.files import reading, refuse_irregular
 from gpuscale.units import GIB, MIB, plural
 
@@ -49,6 +50,7 @@ Interval = tuple[float, float]
 Intervals = list[Interval]
 
 
+@reads("run", "trace")
 def read_run_log(path: Path, run: int | None = None) -> MeasuredRun:
     """Read the log of a training run, or a trace of PyTorch's profiler, plain or compressed by gzip.
 

@@ -34,6 +34,7 @@ from gpuscale.cli import (  # noqa: F401 - gpu adds a command
 from gpuscale.cli.options import with_flags
 from gpuscale.cli.streams import OutputError
 from gpuscale.errors import GpuscaleError
+from gpuscale.file_kinds import kind_of, use_of
 from gpuscale.files import begin_command, printable
 
 INTERRUPTED, CRASHED = 130, 3
@@ -238,4 +239,11 @@ def _report_usage(error: Exception) -> int:
     message = re.sub(r"Input should be a valid (\w+).*", r"not a \1", message)
     message = message.replace("Input should be", "must be").replace("Value error, ", "")
     said = message[:1].lower() + message[1:300].rstrip(".\n ")
-    return _report(" ".join(said.split()), exit_code, hint=f"`{path} --help` lists what it takes")
+    return _report(" ".join(said.split()), exit_code, hint=_hint(message) or f"`{path} --help` lists what it takes")
+
+
+def _hint(message: str) -> str | None:
+    """Say what to do with a file that a command does not take as an argument."""
+    stray = re.search(r"unexpected extra argument\S* \(([^ )]+)", message)
+    kind = None if stray is None else kind_of(Path(stray[1]))
+    return None if stray is None or kind is None else with_flags(use_of(kind, Path(stray[1])), flags())

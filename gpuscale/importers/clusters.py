@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.arguments import public
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
+from gpuscale.file_kinds import reads
 from gpuscale.files import write_text
 from gpuscale.presets.files import read_toml, resolve_preset
 from gpuscale.presets.hardware import load_cluster, load_gpu, parse_cluster
@@ -58,6 +59,7 @@ class ImportedCluster:
 
 
 @public
+@reads("topology")
 def import_cluster(
     paths: Sequence[Path],
     *,

@@ -12,6 +12,7 @@ from typing import Any
 from gpuscale.arguments import public
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, shown
+from gpuscale.file_kinds import reads
 from gpuscale.files import printable, read_text
 from gpuscale.launch.launchers import NoGpusError, take_gpus
 from gpuscale.launch.settings import LaunchJob, Reading, Said
@@ -53,6 +54,7 @@ class LaunchEstimate:
 
 
 @public
+@reads("launch", "run")
 def read_launch(
     launch_files: Sequence[str | Path],
     variables: Mapping[str, str] | None = None,

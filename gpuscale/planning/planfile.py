@@ -11,6 +11,7 @@ from typing import Any
 import tomli_w
 
 from gpuscale.errors import InputError, did_you_mean
+from gpuscale.file_kinds import reads
 from gpuscale.files import is_file, is_there, reading, write_text
 from gpuscale.presets.files import MAX_FILE_BYTES, Document, read_toml
 from gpuscale.presets.hardware import split_pool
@@ -133,6 +134,7 @@ def read_plan_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return from_folder(job, path.parent), layout
 
 
+@reads("plan")
 def read_document(path: Path) -> Document:
     """Read a plan file as far as its format.
 

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from gpuscale.errors import InputError
+from gpuscale.file_kinds import reads
 from gpuscale.presets.files import Document, named_preset, preset_names, read_toml
 from gpuscale.presets.tables import Table, made
 from gpuscale.specs.job import FrameworkSpec, MemoryProfile, RuntimeSpec, SpaceSpec, StateBytes
@@ -118,6 +119,7 @@ def all_framework_files() -> dict[str, dict[str, Any]]:
 
 
 @cache
+@reads("framework")
 def load_framework(name: str) -> FrameworkSpec:
     """Return a profile by name or alias, as of today or of a month (`nemo@2024-03`), ready for a job.
 

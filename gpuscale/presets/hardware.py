@@ -13,6 +13,7 @@ from pydantic import Field
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean
+from gpuscale.file_kinds import reads
 from gpuscale.files import is_there
 from gpuscale.presets.files import Document, KeyPath, find_preset, parse_toml, preset_names, read_toml, resolve_preset
 from gpuscale.presets.guards import gpu_slips, host_slips, refuse
@@ -65,6 +66,7 @@ _POOL = re.compile(r"(..+):([A-Za-z0-9][A-Za-z0-9_-]{0,63})")
 
 
 @public
+@reads("gpu")
 def load_gpu(name_or_path: str) -> GpuSpec:
     """Return the GPU that a preset's name, an alias or the path of a TOML file means.
 
@@ -100,6 +102,7 @@ def _gpu(document: Document) -> GpuSpec:
 
 
 @public
+@reads("cluster")
 def load_cluster(name_or_path: str) -> specs.ClusterSpec:
     """Return the cluster that a preset's name, an alias or the path of a TOML file means.
 

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean
+from gpuscale.file_kinds import reads
 from gpuscale.files import is_file
 from gpuscale.presets.files import Document, find_preset, named_preset, preset_files, read_toml, settled
 from gpuscale.presets.hub import cached_config, is_id
@@ -58,6 +59,7 @@ is, see docs/models.md: `a` without a pattern."""
 
 
 @public
+@reads("model", "config")
 def load_model(name_or_path: str) -> specs.ModelSpec:
     """Load a model by preset name, alias, or path.
 

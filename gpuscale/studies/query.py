@@ -18,6 +18,7 @@ from typing import Any
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean, shown
+from gpuscale.file_kinds import expecting
 from gpuscale.files import reading, refuse_irregular
 from gpuscale.request import Layout
 from gpuscale.search.objectives import OBJECTIVES
@@ -125,14 +126,15 @@ class Results:
         reader = READERS.get(path.suffix.lower())
         if reader is None:
             hint = f"its name ends in {', '.join(READERS)}"
-            raise InputError("not a file of results", place=str(path)[:300], hint=hint)
+            with expecting(path, "results"):
+                raise InputError("not a file of results", place=str(path)[:300], hint=hint)
         refuse_irregular(path, "a file of results")
         if _is_no_text(str(path.resolve())):
             raise InputError("its name is not UTF-8", place=str(path)[:300], hint="rename it")
         settings: dict[str, Any] = {"threads": 1, "memory_limit": MEMORY, "temp_directory": ""}
         settings |= {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         self.path, self._db = path, duckdb.connect(":memory:", config=settings)
-        with reading(path), self._bounded(place=str(path)[:300]):
+        with expecting(path, "results"), reading(path), self._bounded(place=str(path)[:300]):
             self._load(reader, re.sub(r"([\[*?])", r"[\1]", str(path.resolve())))
         self._db.execute(f"SET max_expression_depth = {MAX_DEPTH}")
         self._db.execute("SET enable_external_access = false")

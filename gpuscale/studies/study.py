@@ -35,6 +35,7 @@ from typing import Any, NamedTuple, get_args
 from gpuscale.arguments import plain
 from gpuscale.collectives.estimate import sweep_sizes
 from gpuscale.errors import GpuscaleError, InputError, did_you_mean, shown
+from gpuscale.file_kinds import reads
 from gpuscale.files import is_there
 from gpuscale.planning.jobs import CONSTRAINTS, Presets
 from gpuscale.planning.layouts import make_pins
@@ -165,6 +166,7 @@ def _price_text(value: Any) -> Any:
     return ",".join(f"{name}={price:g}" for name, price in value.items())
 
 
+@reads("study")
 def read_study(source: str | Path | Mapping[str, Any] | None = None, **overrides: Any) -> Study:
     """Read a study from its file, or from what a file would hold; check every value.
 

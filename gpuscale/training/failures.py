@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuscale.errors import InputError, did_you_mean
+from gpuscale.file_kinds import reads
 from gpuscale.presets.files import find_preset, preset_names, read_unchanged
 from gpuscale.presets.rates import Rate, given
 from gpuscale.presets.tables import Table
@@ -25,6 +26,7 @@ USUAL = "llama3"
 TABLE = Table(Study, without=("name", "interruptions"), interruptions=(dict[Part, Counts], ...))
 
 
+@reads("failures")
 def load_study(name: str) -> Study:
     """Return a study by its name or the path of its file.
 

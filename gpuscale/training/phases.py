@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError, did_you_mean
+from gpuscale.file_kinds import reads
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.planfile import from_folder
 from gpuscale.presets.files import Document, read_toml
@@ -60,6 +61,7 @@ class Training(NamedTuple):
     phases: tuple[PhaseFile, ...]
 
 
+@reads("plan", "training")
 def is_training(path: Path) -> bool:
     """Whether a file is a training, rather than a plan."""
     hint = "`gpuscale plan -o FILE` writes plan files; docs/train-time.md shows one of phases"

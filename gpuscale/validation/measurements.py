@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
 from gpuscale.errors import InputError, nearest
+from gpuscale.file_kinds import reads
 from gpuscale.files import reading
 from gpuscale.specs.job import DISPATCHERS
 from gpuscale.specs.model import MAX_MTP
@@ -297,6 +298,7 @@ def batched(
     return batches, refused
 
 
+@reads("measured")
 def read_measurements(path: Path) -> tuple[str, tuple[Row, ...]]:
     """Read a CSV file with a header: its kind, `oom` for runs of which nothing was measured, and its rows.
 
