@@ -264,7 +264,8 @@ def _refuse_output(path: Path) -> None:
     place = repr(str(path)[:300])
     try:
         if not path.exists():
-            path.resolve().parent.stat()
+            path.parent.stat()  # as the system follows `missing/../file`: nowhere
+            path.resolve().parent.stat()  # of a link to what is not there yet
             return
         there = path.stat()
         if path.is_dir():

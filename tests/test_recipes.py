@@ -119,6 +119,37 @@ def test_the_action_writes_a_report(repository):
     assert json.loads((repository / "gpuscale.sarif").read_text())["runs"][0]["results"]
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"args": "'plan.toml --max-step-time 1s"}, "a quote is not closed"),
+        ({"args": "plan.toml \\"}, "a quote is not closed, or a backslash"),
+        ({"args": "plan.toml", "output": "plan.toml"}, "is also a file to read"),
+        ({"args": "plan.toml", "output": "./there/../plan.toml"}, "give a file in a folder that exists"),
+        ({"args": "plan.toml", "output": "nowhere/report"}, "give a file in a folder that exists"),
+        ({"args": "plan.toml", "format": "word"}, "unknown value"),
+        ({"args": "$(touch ran) \n; touch ran"}, "error: "),
+        ({"args": "plan.toml", "format": "json --output=plan.toml"}, "unknown value"),
+    ],
+)
+def test_the_action_says_what_it_cannot_use_and_touches_nothing(repository, given, message):
+    before = {path.name: path.read_bytes() for path in repository.iterdir() if path.is_file()}
+    done = action(repository, **given)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {path.name: path.read_bytes() for path in repository.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize("output", ["-report", "a report", "$(touch ran)", "a'b"])
+def test_the_action_writes_files_of_any_name(repository, output):
+    done = action(repository, args="plan.toml --max-memory 95%", format="json", output=output)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert json.loads((repository / output).read_text())["schema"] == "gpuscale.check/1"
+    assert not (repository / "ran").exists()
+
+
 def test_arguments_of_the_action_are_never_run_by_a_shell(repository):
     action(repository, args="plan.toml; touch ran $(touch ran) `touch ran`")
     assert not (repository / "ran").exists()

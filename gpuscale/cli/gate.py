@@ -21,6 +21,7 @@ from gpuscale.cli.options import (
     variables,
     with_flags,
 )
+from gpuscale.cli.streams import printed_to
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.request import JobOptions, Layout, one_of
 
@@ -49,6 +50,9 @@ def check(
         str | None, option(f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}.", "NAME", "text", panel=OUTPUT)
     ] = None,
     json: Json = False,
+    output: Annotated[
+        Path | None, option("Write what is printed to a file.", "FILE", flags="--output -o", panel=OUTPUT)
+    ] = None,
 ) -> None:
     """Say whether a job may launch: the framework's rules, memory, your limits, and what costs more than it has to.
 
@@ -78,12 +82,13 @@ def check(
     )
     spelled = tuple(replace(one, message=with_flags(one.message)) for one in result.findings)
     result = replace(result, findings=spelled)
-    if form == "json":
-        print_json("check", result)
-    elif form == "text":
-        draw_check(result)
-    else:
-        sys.stdout.write(for_terminal(WRITERS[form](result)))
+    with printed_to(output):
+        if form == "json":
+            print_json("check", result)
+        elif form == "text":
+            draw_check(result)
+        else:
+            sys.stdout.write(for_terminal(WRITERS[form](result)))
     if not result.ok:
         worst = ", ".join(dict.fromkeys(one.rule for one in result.findings if one.severity == "error"))
         raise NoAnswerError(f"the job fails the check: {worst}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TextIO
 
-from gpuscale.files import write_all
+from gpuscale.files import refuse_output, write_all, write_text
 
 
 class OutputError(OSError):
@@ -60,3 +63,20 @@ def keep_whole() -> None:
     sys.stdout = io.TextIOWrapper(file, encoding, errors, line_buffering=file.isatty())
     if sys.stderr is None:
         sys.stderr = io.StringIO()
+
+
+@contextlib.contextmanager
+def printed_to(path: Path | None) -> Iterator[None]:
+    """Write what is printed meanwhile to a file, whole or not at all; to stdout where none is given.
+
+    Raises:
+        InputError: the file cannot be written, or was read.
+    """
+    if path is None:
+        yield
+        return
+    refuse_output(path)
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        yield
+    write_text(path, text.getvalue())
