@@ -339,7 +339,7 @@ def test_memory_is_compared_as_the_log_counts_it():
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("gpuscale.calibration/1", "gpuscale.planfile/1", "format is not"),
+        ("gpuscale.calibration/1", "gpuscale.planfile/1", "this is a plan"),
         ("[factors.compute]", "[factors.speed]", "unknown factor 'speed'"),
         ("value = 0.", "value = nan #", "factors.compute.value"),
         ("noise = 0.03", "noise = -1.0", "runs.0.noise"),

@@ -107,7 +107,7 @@ def test_same_input_same_bytes():
             "do not combine with PP",
             "gpuscale plan",
         ),
-        (["--model", "llama3-8b", "--gpus", "8", "--tp", "0"], "--tp: '0' is out of range", "give 1 to"),
+        (["--model", "llama3-8b", "--gpus", "8", "--tp", "0"], "--tp: 0 is out of range", "give 1 to"),
         (["--model", "llama3-8b", "--gpus", "8", "--tp", "4..8"], "--tp: '4..8' is not a whole number", "give 1 to"),
         (["--model", "llama3-8b", "--gpus", "8", "--zero", "4"], "4", "0"),
         (["--model", "llama3-8b", "--gpus", "8", "--recompute", "full:99"], "fewer layers", "gpuscale plan"),

@@ -153,7 +153,7 @@ def test_exports(tmp_path):
     [
         (["--tp", "8"], "--gpus is missing", "a plan file"),
         (["--gpus", "10", "--tp", "4"], "TP 4 x PP 1 x CP 1 x DP 2 = 8, but the job has 10 GPUs", "leave --dp out"),
-        (["--gpus", "16", "--tp", "0"], "--tp: '0' is out of range", "give 1 to"),
+        (["--gpus", "16", "--tp", "0"], "--tp: 0 is out of range", "give 1 to"),
         (["--gpus", "16", "--tp", "x"], "--tp: 'x' is not a whole number", "give 1 to"),
         (["--gpus", "0"], "--gpus: 0 is out of range", "give 1 to"),
         (["--gpus", "64", "--tp", "8", "--ep", "3"], "EP 3 x ETP 1 = 3 does not divide TP x CP x DP = 64", "divisors"),

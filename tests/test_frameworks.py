@@ -372,7 +372,7 @@ def test_aliases_name_the_same_profile():
 
 
 def test_a_refused_layout_names_rule_source_and_frameworks_that_run_it():
-    done = gpuscale("estimate", "-m", "mixtral-8x7b", "-n", "16", "--tp", "2", "--sp", "off")
+    done = gpuscale("estimate", "-m", "mixtral-8x7b", "-n", "16", "--tp", "2", "--etp", "1", "--sp", "off")
     refused(done, "ep_without_sp", "moe_layer.py:636", "--framework", "generic")
     assert "torchtitan" not in done.err  # which splits experts otherwise
     done = gpuscale("estimate", "-m", "llama3-8b", "-n", "16", "--pp", "2", "--framework", "llm-foundry")

@@ -241,7 +241,7 @@ def test_the_scan_over_a_chunk_takes_as_long_as_measured_on_h200(tokens, heads, 
 @pytest.mark.parametrize("tp", [1, 8])
 def test_the_indexer_of_sparse_attention_takes_its_flops_and_the_traffic_of_its_choice(tp):
     spec = job("deepseek-v3.2", 256, seq=16384, gbs=256, cluster="h200-hgx")
-    rows = layout(spec, tp=tp, ep=32, pp=4, sp=int(tp > 1))
+    rows = layout(spec, tp=tp, ep=32, etp=1, pp=4, sp=int(tp > 1))
     (segment,) = indexer_segments(spec.model.kinds[0].attention, rows, spec)
     tokens, gpu = 16384 / tp, spec.cluster.gpu
     layer = layer_forward_flops(spec.model.kinds[0], spec.model.hidden, spec.sequence, "causal")

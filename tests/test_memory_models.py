@@ -308,7 +308,7 @@ def test_a_layer_of_experts_saves_these_bytes_per_token(tp, ep):
     routed = top_k * (2 * hidden + 2 * 3 * ffn)  # as tokens enter; gate, other half and their product
     router = 4 * experts  # probabilities in fp32
     per_token = outside / tp + attention + (routed + router) / tp
-    assert one_layer(spec, tp=tp, ep=ep, sp=int(tp > 1)) == pytest.approx(4096 * per_token, rel=1e-12)
+    assert one_layer(spec, tp=tp, ep=ep, etp=1, sp=int(tp > 1)) == pytest.approx(4096 * per_token, rel=1e-12)
 
 
 def test_eight_bit_inputs_halve_what_products_save():

@@ -123,7 +123,7 @@ def test_layers_in_16_bits_take_and_keep_what_they_do_there(precision, layers):
     """Each layer counts as one of a job in 16 bits: with all of them so, the products take as long as there."""
     made = {"cluster": "gb200-nvl72", "framework": "megatron-bridge", "cuda_graphs": "full", "gbs": 64}
     low, half = (job("nemotron-3-super,mtp_layers=2", 64, precision=name, **made) for name in (precision, "bf16"))
-    shape = {"tp": 2, "ep": 64}
+    shape = {"tp": 2, "ep": 64, "etp": 1}
     mixed, all_low, all_wide = (seconds(one, **shape)["gemm"] for one in (low, narrow(low), half))
     assert 0.3 * layers / 92 < (mixed - all_low) / (all_wide - all_low) < 2 * layers / 92
     kept = [evaluate(layout(one, **shape), one).memory.activations.max() for one in (narrow(low), low, half)]
