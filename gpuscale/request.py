@@ -331,8 +331,10 @@ def read_plain(text: str, kind: type) -> int | float:
         ValueError: none, or a fraction where `kind` is `int`.
     """
     value = _number(text)
-    if value is None or (kind is int and not (value.is_integer() and abs(value) < 2**53)):
+    if value is None or (kind is int and not value.is_integer()):
         raise ValueError(f"{shown(text)} is not {_WHAT[kind]}")
+    if kind is int and abs(value) >= 2**53:
+        raise ValueError(f"{shown(text)} is out of range: give less than 2^53")
     return int(value) if kind is int else value
 
 

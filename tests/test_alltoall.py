@@ -69,7 +69,7 @@ def test_a_card_is_shared_with_its_other_gpus():
     ("arguments", "message", "hint"),
     [
         (("alltoall", "--imbalance", "0.5"), "--imbalance: 0.5 is out of range", "1 where all are even"),
-        (("alltoall", "--imbalance", "nan"), "'nan' is not a number", "1 where all are even"),
+        (("alltoall", "--imbalance", "nan"), "'nan' is not a number", "lists what it takes"),
         (("alltoall", "--gpus", "4", "--imbalance", "5"), "one of 4 GPUs cannot have 5 times the mean", "give 1 to 4"),
         (("allgather", "--imbalance", "2"), "allgather moves the same from every GPU", "it is for alltoall"),
         (("alltoall", "--topk", "8"), "only an exchange token by token knows of experts", "add --algo deepep"),

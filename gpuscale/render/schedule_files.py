@@ -125,12 +125,13 @@ def _rank_events(found: Schedule, rank: int) -> Iterator[dict[str, Any]]:
     t = found.timeline
     mine = np.flatnonzero(t.rank == rank)
     offset_s = max(0.0, float((t.end_s + t.sending_s)[mine].max()) - found.step_s)  # begins when its last step ends
-    begin, end = _ns(offset_s * scale), _ns((offset_s + found.step_s) * scale)
+    begin = _ns(offset_s * scale)
+    end = begin + _ns(found.step_s * scale)  # where what follows the pipeline begins, to the nanosecond
     parts = len(t.rank) <= MAX_WITH_PARTS
     at = begin
     for slot in mine.tolist():
         moments = (t.start_s[slot], t.end_s[slot], t.end_s[slot] + t.sending_s[slot])
-        start, stop, free = (_ns(float(time_s) * scale) for time_s in moments)
+        start, stop, free = (min(_ns(float(time_s) * scale), end) for time_s in moments)
         if start > at:
             yield _event(pid, (at, start, "waits", COMPUTE, {}))
         kind, chunk, number = (int(column[slot]) for column in (t.kind, t.chunk, t.microbatch))
