@@ -137,11 +137,13 @@ class WhyAnswer:
 
     asked: str  #: the layout as asked
     status: str  #: `ranked`, `out_of_memory`, `out_of_host_memory` or `illegal`
-    rank: int | None  #: place among the families by the objective; null unless ranked
-    rank_of_all: int | None  #: place among all feasible candidates; null unless ranked
+    #: place in the list of plans, as the table numbers them: 1 and the plans that it lists before this one (of several
+    #: jobs the best of each); null unless ranked
+    rank: int | None
+    rank_of_all: int | None  #: place of `plan` by the objective alone among all feasible candidates; null unless ranked
     #: step time over that of the first plan shown, less 1 (of several jobs: time per token); null when illegal
     slower_than_best: float | None
-    plan: PlanRow | None  #: its fastest variant, or its smallest when none fits; null when illegal
+    plan: PlanRow | None  #: its first variant in the order of plans, or its smallest when none fits; null when illegal
     breakdown: Mapping[str, float]  #: component -> seconds of that plan
     best_breakdown: Mapping[str, float]  #: component -> seconds of the first plan shown
     reasons: Mapping[str, str]  #: code -> the rule that rejects it, or how much memory it lacks

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, ONE_F_ONE_B, RECOMPUTE_MODULES
+from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, ONE_F_ONE_B, RECOMPUTE_MODULES, Candidates
 from gpuscale.units import refuse_grouped
 
 MAX_DEGREE = 2**20
@@ -161,6 +161,18 @@ class Pins:
         """Return a mask of the values that the pin on `name` allows; all, when there is none."""
         pin = self.degrees.get(name)
         return np.ones(values.shape, dtype=bool) if pin is None else pin.allows(values)
+
+    def matches(self, rows: Candidates, layers: int) -> npt.NDArray[np.bool_]:
+        """Return a mask of the candidates of a model of so many layers that all pins allow, shape (N,)."""
+        found = rows.schedule == self.schedule
+        for name in self.degrees:
+            found = found & self.allows(name, getattr(rows, name))
+        whole = [np.array([way.layers_of(-(-layers // pp)) for pp in rows.pp.tolist()]) for way in self.recompute or ()]
+        ways = [
+            (rows.recompute_modules == way.modules) & (rows.recompute_layers == count)
+            for way, count in zip(self.recompute or (), whole, strict=True)
+        ]
+        return found & np.any(ways, axis=0) if ways else found
 
     def narrowed(self, other: Pins) -> Pins:
         """Return the pins that allow what both do, all else as in these."""

@@ -12,10 +12,11 @@ import numpy as np
 
 from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.errors import InputError
+from gpuscale.layouts.arrays import concatenate
 from gpuscale.planning.describe import describe_all
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, constraints
 from gpuscale.planning.variants import Variant, Variants
-from gpuscale.planning.why import answer_why, no_answer, reason_of, search_layout
+from gpuscale.planning.why import Place, answer_why, matching, no_answer, reason_of, search_layout
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, Question
 from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, SearchSummary, VariantRow
 from gpuscale.search import ties
@@ -39,7 +40,7 @@ class _Part(NamedTuple):
     stands_for: int  #: feasible plans that each of them stands for.
     found: SearchResult  #: how the search went, without what grows with the space: hundreds of them are kept.
     families: int  #: how many of its families are listed.
-    ahead: tuple[int, ...] = (0, 0)  #: listed families, and plans, that are better than the layout asked for.
+    ahead: int = 0  #: plans that are better than the layout asked for.
 
 
 def _part(variant: Variant, found: SearchResult, best: Scored | None = None) -> _Part:
@@ -73,6 +74,10 @@ def compare(variants: Variants, question: Question) -> PlanResult:
     """
     goal = chosen_goal(question, variants.tried)
     asked, asked_score = (None, None) if question.why is None else _find_asked(variants.tried, goal, question.why)
+    if asked is not None and asked_score is not None and not question.unfold:  # what is listed of its job may be meant
+        own = _search(asked, question, goal, None, full=variants.full).best
+        if matching(question.why or {}, asked, own.rows).any():
+            asked_score = float(_scores(asked, goal, own)[0])
     if _cuts(variants, goal, question):
         tasks = [Task(one.job.spec, one.pins, one.constraints) for one in variants.tried]
         searched = zip(variants.tried, search_best(tasks, question.top or DEFAULT_TOP), strict=True)
@@ -83,15 +88,40 @@ def compare(variants: Variants, question: Question) -> PlanResult:
     memory = np.concatenate([part.best.memory_bytes for part in parts])
     each_s = np.concatenate([part.best.step_time_s / part.variant.job.spec.tokens_per_step for part in parts])
     score = np.concatenate([_scores(part.variant, goal, part.best) for part in parts])
-    order = np.lexsort([memory, each_s, score])[: question.top or DEFAULT_TOP]  # equal ones stay in order
-    result = _result(variants, question, (goal,), parts, order)
+    every = np.lexsort([memory, each_s, score])  # equal ones stay in order
+    result = _result(variants, question, (goal,), parts, every[: question.top or DEFAULT_TOP])
     if question.why is None or asked is None:
         return result
-    best, ahead = result.estimates[0], [sum(counts) for counts in zip(*(part.ahead for part in parts), strict=True)]
-    why = answer_why(asked, question.why, goal.basis, best, lambda _own: ahead)
+    best, place = result.estimates[0], _place(parts, every, score, (asked, asked_score), question)
+    why = answer_why(asked, question.why, goal.basis, best, lambda _own: place)
     if why.plan is not None:
         why = replace(why, slower_than_best=best.plan.tokens_per_s / why.plan.tokens_per_s - 1)
     return replace(result, why=why)
+
+
+def _place(
+    parts: Sequence[_Part],
+    every: IndexArray,
+    score: FloatArray,
+    asked: tuple[Variant, float | None],
+    question: Question,
+) -> Place:
+    """Return where the best plan of a layout stands among those of all jobs, and which of those listed it is.
+
+    Args:
+        every: the plans of all parts in order, each with its `score`.
+        asked: the job in which the layout is best, and its score there.
+    """
+    variant, least = asked
+    ahead, rows = sum(part.ahead for part in parts), concatenate([part.best.rows for part in parts])
+    if least is None:
+        return Place(0, 0)
+    own = np.repeat([part.variant is variant for part in parts], [len(part.best.score) for part in parts])
+    means = own & matching(question.why or {}, variant, rows) & (score <= least)
+    at = np.flatnonzero(means[every])
+    if len(at):
+        return Place(1 + int(at[0]), 1 + ahead, rows.take(every[at[:1]]))
+    return Place(1 + (ahead if question.unfold else int(np.count_nonzero(own | (score < least)))), 1 + ahead)
 
 
 def frontier(variants: Variants, question: Question) -> PlanResult:
@@ -171,8 +201,8 @@ def _search(variant: Variant, question: Question, goal: Objective, asked_score: 
         part = part._replace(best=scored(plans.rows.take(plans.order(goal.basis, 1, unfold=False)), spec, goal.basis))
     if asked_score is None:
         return part
-    values = (goal.value(one, variant.job.spec, variant.economics) for one in (found.families.score, found.scores))
-    return part._replace(ahead=tuple(int(np.count_nonzero(goal.score(one) < asked_score)) for one in values))
+    values = goal.score(goal.value(found.scores, variant.job.spec, variant.economics))
+    return part._replace(ahead=int(np.count_nonzero(values < asked_score)))
 
 
 def _refuse_nothing(parts: Sequence[_Part], question: Question) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from gpuscale.layouts.stages import FIRST, LAST, MIDDLE, pipeline_layout
 from gpuscale.memory.model import BASES
 from gpuscale.planning.calibrated import half_widths
 from gpuscale.planning.jobs import Job
+from gpuscale.ratios import TIME, in_words
 from gpuscale.request import DEFAULT_TOP, Question
 from gpuscale.results import Choice, Condition, Estimate, PlanRow, RobustAnswer, RobustPlan, Standing, Turn
 from gpuscale.rules.rule import MEGATRON
@@ -182,9 +183,18 @@ best of this many families."""
 ROBUST_RULE = "by the step time that nine of ten cases stay within; "
 
 
-def choose(
-    job: Job, found: SearchResult, objective: str, question: Question
-) -> tuple[tuple[Estimate, ...], Choice | None, RobustAnswer | None]:
+class Chosen(NamedTuple):
+    """The plans to show, and what they were chosen from."""
+
+    estimates: tuple[Estimate, ...]
+    choice: Choice | None
+    robust: RobustAnswer | None
+    plans: Shortlist
+    every: IndexArray  #: all of those in order, variants of one family too.
+    listed: IndexArray  #: those of them that a table of any length has.
+
+
+def choose(job: Job, found: SearchResult, objective: str, question: Question) -> Chosen:
     """Choose and order the plans to show; say why the first is the first and, if asked, what may become of them."""
     top, unfold, timed = question.top or DEFAULT_TOP, question.unfold, objective in TIMES
     near, families, spread = near_leaders(found, ties.SIMPLICITY_MAY_COST) if timed else 0, top, None
@@ -195,14 +205,17 @@ def choose(
         from gpuscale.search import robust  # noqa: PLC0415 - most plans are made without it
 
         spread = robust.spread(plans.rows, job.spec, robust.applicable(job.spec))
-    order = plans.order(objective, top, unfold=unfold, score=None if spread is None else spread.p90_s)
+    every = plans.every(objective, None if spread is None else spread.p90_s)
+    listed = plans.listed(every, unfold=unfold)
+    order = listed[:top]
     variants, ranks = np.ones_like(order) if unfold else plans.variants[order], range(1, len(order) + 1)
     estimates = describe_all(job, plans.rows, plans.evaluation, order.tolist(), ranks, variants.tolist())
     choice = _choice(job, plans, order, estimates, spread) if timed else None
-    if spread is None:
-        return estimates, choice, None
-    predicted = int(plans.order(objective, 1, unfold=unfold)[0])
-    return estimates, choice, _robust_answer(job, plans, order, estimates, spread, predicted)
+    answer = None
+    if spread is not None:
+        predicted = int(plans.order(objective, 1, unfold=unfold)[0])
+        answer = _robust_answer(job, plans, order, estimates, spread, predicted)
+    return Chosen(estimates, choice, answer, plans, every, listed)
 
 
 def _robust_answer(
@@ -259,8 +272,7 @@ def _choice(
         if because:
             reason = _reason(because, estimates[0].plan, fastest)
         elif spread is not None:
-            own_s, other_s = (format_seconds(float(spread.p90_s[row])) for row in (first, plans.fastest))
-            reason = f"nine of ten cases stay within {own_s}, not {other_s}"
+            reason = _robust_reason(float(spread.p90_s[first]), float(spread.p90_s[plans.fastest]))
     standings = zip(*(column.tolist() for column in plans.behind_fastest(order)), strict=True)
     return Choice(
         rule=("" if spread is None else ROBUST_RULE) + ties.ORDER_RULE,
@@ -273,6 +285,20 @@ def _choice(
     )
 
 
+def _robust_reason(own_s: float, other_s: float) -> str:
+    """Say that nine of ten cases stay within less, in seconds where these differ as they are shown."""
+    own, other = format_seconds(own_s), format_seconds(other_s)
+    if own != other:
+        return f"nine of ten cases stay within {own}, not {other}"
+    less = in_words(own_s / other_s, TIME)
+    return f"what nine of ten cases stay within is shorter, by {'under 0.1%' if less == TIME.same else less.split()[0]}"
+
+
+def _instead(own: str, other: str, what: str = "") -> str:
+    """Say two values, of which the first is better, where they differ as they are shown."""
+    return f" ({own}{what}, not {other})" if own != other else ""
+
+
 def _reason(because: str, first: PlanRow, fastest: PlanRow) -> str:
     """Say what the first plan has over the fastest by the criterion that decided."""
     if because == "tp_outside":
@@ -283,11 +309,11 @@ def _reason(because: str, first: PlanRow, fastest: PlanRow) -> str:
         few, many = first.pp * first.vpp, fastest.pp * fastest.vpp
         return f"it has fewer model chunks ({few}, not {many})" if few < many else "its model chunks can be equal"
     if because == "memory_short":
-        what = f"it fits even with {ties.MEMORY_MARGIN:.0%} more memory"
-        return f"{what} ({first.memory_gib:.1f} GiB, not {fastest.memory_gib:.1f})"
+        sizes = _instead(f"{first.memory_gib:.1f}", f"{fastest.memory_gib:.1f}", " GiB")
+        return f"it fits even with {ties.MEMORY_MARGIN:.0%} more memory{sizes}"
     if because == "exposed":
         own, other = first.exposed_comm_fraction, fastest.exposed_comm_fraction
-        return f"it exposes less communication ({own:.0%} of the step, not {other:.0%})"
+        return f"it exposes less communication{_instead(f'{own:.0%}', f'{other:.0%}', ' of the step')}"
     fewer = [name for name in _features(fastest) if name not in _features(first)]
     return "it uses fewer features" + (f" (no {', no '.join(fewer)})" if fewer else "")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from gpuscale.planning.layouts import domain_groups, fixed_layout, make_pins
 from gpuscale.planning.planfile import with_plan_file, write_plan_file
 from gpuscale.planning.remedies import remedies
 from gpuscale.planning.variants import Variant, Variants, make_variants
-from gpuscale.planning.why import answer_why, illegal, no_answer
+from gpuscale.planning.why import answer_why, illegal, no_answer, place_of
 from gpuscale.request import JobOptions, Question, read, refuse_unknown
 from gpuscale.results import Estimate, PlanResult
 from gpuscale.rules.check import FATAL, broken_rules
@@ -83,17 +84,17 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
     found = search(job.spec, variant.pins, goal.basis, constraints=variant.constraints, near=near, every=every)
     if not found.feasible:
         raise no_answer([(variant, found)], question)
-    estimates, choice, robust = choose(job, found, goal.basis, question)
-    result = answer(job, estimates, summary([found], len(found.families.score)))
+    chosen = choose(job, found, goal.basis, question)
+    result = answer(job, chosen.estimates, summary([found], len(found.families.score)))
     why = None
     if question.why:
-        listed, best = (found.families.score, found.scores), estimates[0]
-        why = answer_why(variant, question.why, goal.basis, best, lambda own: [one.searchsorted(own) for one in listed])
+        place = partial(place_of, chosen, found, variant, question)
+        why = answer_why(variant, question.why, goal.basis, chosen.estimates[0], place)
     compared = None
     more = constraints(question) or variant.economics.usd_per_gpu_hour or question.train_tokens
     if more or question.objective not in {None, *PLAIN_OBJECTIVES}:
         compared = one_compared(variant, question, goal, found, result.plans)
-    return replace(result, why=why, compared=compared, choice=choice, robust=robust)
+    return replace(result, why=why, compared=compared, choice=chosen.choice, robust=chosen.robust)
 
 
 @public

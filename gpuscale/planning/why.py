@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from typing import Any, SupportsInt
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpuscale.arrays import BoolArray
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.layouts.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.layouts.pins import Pins
-from gpuscale.planning.describe import describe
+from gpuscale.planning.describe import Chosen, describe
 from gpuscale.planning.jobs import CONSTRAINTS, Job, changed_job, constraints
 from gpuscale.planning.layouts import fixed_layout, layout_text, make_pins, pins_text
 from gpuscale.planning.remedies import other_jobs, remedies
@@ -24,6 +25,7 @@ from gpuscale.results import NOTHING_LEGAL, Estimate, PlanRow, WhyAnswer
 from gpuscale.rules.check import BY_CODE, broken_rules, source_in
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import Rule
+from gpuscale.search import ties
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, SearchResult, anything_fits, search
 from gpuscale.search.objectives import Constraint
@@ -36,15 +38,24 @@ PINNED_OUT = "pinned_out"
 """Reason code of a layout that the user's own pins exclude."""
 
 
+def _pins_of(asked: Mapping[str, str], variant: Variant) -> Pins:
+    """Return a layout as pins, under the schedule that is searched unless it names one."""
+    pins = make_pins(asked)
+    return pins if "schedule" in asked else replace(pins, schedule=variant.pins.schedule)
+
+
+def matching(asked: Mapping[str, str], variant: Variant, rows: Candidates) -> BoolArray:
+    """Return a mask of the plans of a job that have a layout."""
+    return _pins_of(asked, variant).matches(rows, variant.job.spec.model.layers)
+
+
 def search_layout(variant: Variant, asked: Mapping[str, str], objective: str, *, listed: bool) -> SearchResult | None:
-    """Search for the variants of a layout, under the schedule that is searched unless it names one.
+    """Search for the variants of a layout.
 
     Args:
         listed: only among the plans of the job (None where it is not among these); else whatever is pinned or limited.
     """
-    pins = make_pins(asked)
-    if "schedule" not in asked:
-        pins = replace(pins, schedule=variant.pins.schedule)
+    pins = _pins_of(asked, variant)
     if not listed:
         return search(variant.job.spec, pins, objective)
     both = variant.pins.narrowed(pins)
@@ -54,32 +65,59 @@ def search_layout(variant: Variant, asked: Mapping[str, str], objective: str, *,
     return found if found.feasible else None
 
 
+class Place(NamedTuple):
+    """Where a layout stands among the plans."""
+
+    rank: int  #: 1 and the plans that a table of any length lists before it.
+    rank_of_all: int  #: 1 and the plans that fit and have a better score.
+    rows: Candidates | None = None  #: the plan that may be shown, of what was asked; None: the one of the best score.
+
+
+def place_of(chosen: Chosen, found: SearchResult, variant: Variant, question: Question, least: float) -> Place:
+    """Return where a layout stands among the plans of one job.
+
+    Of its variants the first in the order of plans counts. Beyond those near the fastest that is the order of scores.
+
+    Args:
+        chosen: the plans in order, of those that were found.
+        least: the best score of a plan with this layout.
+    """
+    plans, families = chosen.plans, found.families.score
+    means = matching(question.why or {}, variant, plans.rows)
+    row = next((int(one) for one in chosen.every if means[one]), None)
+    near = plans.score.min() * (1 + ties.SIMPLICITY_MAY_COST) if chosen.choice else least
+    if row is None or (plans.score[row] > max(near, least) and chosen.robust is None):
+        listed = found.scores if question.unfold else families
+        return Place(1 + int(listed.searchsorted(least)), 1 + int(found.scores.searchsorted(least)))
+    before = chosen.every[: int(np.flatnonzero(chosen.every == row)[0])]
+    rank_of_all = 1 + int(found.scores.searchsorted(plans.score[row]))
+    return Place(1 + int(np.isin(chosen.listed, before).sum()), rank_of_all, plans.rows.take(np.array([row])))
+
+
 def answer_why(
-    variant: Variant,
-    asked: Mapping[str, str],
-    objective: str,
-    first: Estimate,
-    ahead: Callable[[float], Iterable[SupportsInt]],
+    variant: Variant, asked: Mapping[str, str], objective: str, first: Estimate, place: Callable[[float], Place]
 ) -> WhyAnswer:
     """Account for a layout: its rank and numbers, how much it lacks, or the rules that reject it.
 
     Args:
         asked: names of `gpuscale.request.Layout` -> values.
         first: the plan that it is compared with, the first of those shown.
-        ahead: from a score to the families, and to all plans that fit, that are better.
+        place: from the best score of the layout to where it stands.
     """
     job = variant.job
     text = ",".join(f"{name}={value}" for name, value in asked.items())
     searches = (search_layout(variant, asked, objective, listed=listed) for listed in (True, False))
     inside = next(found for found in searches if found is not None)
     best_time = first.plan.step_time_s
-    scored, reasons = _asked_variant(job.spec, asked, inside, objective)
-    if scored is None:
+    best, reasons = _asked_variant(job.spec, asked, inside, objective)
+    if best is None:
         return WhyAnswer(text, "illegal", None, None, None, None, {}, first.breakdown, reasons)
-    fits = bool(scored.fits(job.spec)[0])
-    rows = scored.rows.take(np.arange(1))
+    fits = bool(best.fits(job.spec)[0])
+    rows, rank, rank_of_all = best.rows.take(np.arange(1)), None, None
+    if fits:
+        rank, rank_of_all, listed = place(float(best.score[0]))
+        rows = rows if listed is None else listed
     estimate = describe(job, rows, evaluate(rows, job.spec), variants=max(1, inside.feasible))
-    rank, rank_of_all = (1 + int(count) for count in ahead(float(scored.score[0]))) if fits else (None, None)
     plan = replace(estimate.plan, rank=rank or 0)
     plain = _plain(job, asked, variant.pins.schedule)
     over = plan.memory_gib - plan.memory_limit_gib
@@ -88,13 +126,13 @@ def answer_why(
         comfortable = job.spec.comfortable_bytes / GIB
         reasons = {"tight": f"fragmentation usually leaves {comfortable:.1f} GiB; with `tight` it is ranked"}
     elif over <= 0 and not fits:
-        reasons = {OUT_OF_HOST_MEMORY: host_text(job.spec, float(scored.host_bytes[0]))}
+        reasons = {OUT_OF_HOST_MEMORY: host_text(job.spec, float(best.host_bytes[0]))}
     excluded = _excluding(variant, rows)
     if excluded:
         reasons[PINNED_OUT] = f"{', '.join(excluded)} exclude{'s' * (len(excluded) == 1)} it from the plans"
     if variant.constraints is not None and fits:
         broken: dict[str, int] = {}
-        variant.constraints.keep(scored.step_time_s, scored.memory_bytes, broken)
+        variant.constraints.keep(best.step_time_s, best.memory_bytes, broken)
         reasons |= {code: f"`{code}` excludes it from the plans" for code in broken}
     return WhyAnswer(
         asked=text,

@@ -32,9 +32,12 @@ TIE_MARK = "="
 """After the rank of a plan that cannot be told from the fastest."""
 
 TIE_TEXT = (
-    f"{TIE_MARK} cannot be told from the fastest: of measured pairs this close and this alike, the predicted order "
-    "was right for fewer than two in three"
+    f"{TIE_MARK} cannot be told from the fastest on paper; plans that are more alike share errors and are told apart "
+    "by less"
 )
+"""What the mark says, and why it may skip a rank."""
+
+TIE_ODDS = "; of measured pairs this close and this alike, the predicted order was right for fewer than two in three"
 
 
 def draw_plans(
@@ -57,8 +60,8 @@ def draw_plans(
         *(() if result.why and not verbose else why_first(result, several, width)),
     ]
     notes = jobs_rows(compared) if compared else []
-    if verbose and TIE_MARK in "".join(rank_texts(result)):
-        notes.append(("ties", TIE_TEXT))
+    if (verbose or not result.why) and TIE_MARK in "".join(rank_texts(result)[:shown]):
+        notes.append(("ties", TIE_TEXT + TIE_ODDS * verbose))
     if verbose and result.choice is not None and result.choice.reason:
         notes.append(("order", result.choice.rule))
     if verbose:
@@ -77,7 +80,7 @@ def draw_plans(
         frontier_plot(result, compared, width) if compared and compared.frontier_size > 1 else "",
         *(_robust_blocks(result.robust, rank_texts(result)) if result.robust else ()),
         notes + assumption_rows(best, spell, verbose=verbose) + pipelines + ([] if verbose or result.why else search),
-        *(why_blocks(result.why, width, spell) if result.why else ()),
+        *(why_blocks(result.why, result, width, spell) if result.why else ()),
         search if verbose else [],
     )
 
@@ -353,25 +356,46 @@ def first_choices_text(found: Iterable[Mapping[str, Any]]) -> str:
     )
 
 
-def why_blocks(why: WhyAnswer, width: int, spell: Callable[[str], str]) -> tuple[str, list[tuple[str, str]]]:
+def _rank_text(why: WhyAnswer, result: PlanResult) -> str:
+    """The number of a layout in the table, or that it would have; and its place by the objective alone."""
+    compared, number = result.compared, why.rank or 0
+    goal = (compared.objectives[0] if compared else "step_time" if result.choice else "memory").replace("_", " ")
+    printed = _is_printed(why, result)
+    first = f"#{number}{', the first choice' * (number == 1)}" if printed else f"not in the table, would be #{number:,}"
+    return f"{first}; by {goal} alone {why.rank_of_all:,} of {result.search.feasible:,}"
+
+
+def _is_printed(why: WhyAnswer, result: PlanResult) -> bool:
+    """Whether the plan that accounts for a layout is one of those in the table."""
+    shown = result.plans[why.rank - 1 : why.rank] if why.rank else ()
+    return any(why.plan == replace(one, variants=why.plan.variants) for one in shown if why.plan)
+
+
+def why_blocks(
+    why: WhyAnswer, result: PlanResult, width: int, spell: Callable[[str], str]
+) -> tuple[str, list[tuple[str, str]]]:
     """Where the layout asked for stands, or why it is not there."""
     plan = why.plan
     if plan is None or why.slower_than_best is None:
         return f"{why.asked}: cannot run", [(code, spell(reason)) for code, reason in why.reasons.items()]
     if why.status == "ranked":
-        head = f"{why.asked}: rank {why.rank:,} among the families, {why.rank_of_all:,} among all that fit"
-        head = "; ".join([head, *why.reasons.values()])
+        head = "; ".join([f"{why.asked}: {_rank_text(why, result)}", *why.reasons.values()])
     else:
         head = f"{why.asked}: does not fit: {'; '.join(why.reasons.values())}"
-    against = f"{signed(why.slower_than_best)} against #1"
+    is_first = why.rank == 1 and _is_printed(why, result)
+    against = "" if is_first else f" ({signed(why.slower_than_best)} against #1)"
     numbers = (
-        f"{format_seconds(plan.step_time_s)}/step ({against}), {plan.tflops_per_gpu:.0f} TFLOP/s/GPU, "
+        f"{format_seconds(plan.step_time_s)}/step{against}, {plan.tflops_per_gpu:.0f} TFLOP/s/GPU, "
         f"MFU {plan.mfu:.1%}, {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
     )
     variant, plain = "best variant" if why.status == "ranked" else "smallest variant", why.plain
     differences = as_many_as_fit("", _differences(why.breakdown, why.best_breakdown), width - len(variant) - 4)
     stages = f", pipeline {plan.pipeline_layout}" if plan.pipeline_layout else ""
-    rows = [(variant, layout_text(plan) + stages), ("", numbers), ("against #1", differences)]
+    rows = [(variant, layout_text(plan) + stages), ("", numbers)]
+    if not is_first:
+        rows.append(("against #1", differences))
+    elif result.choice and result.choice.reason:
+        rows += [("why first", said) for said in why_first(result, several=True, width=width)]
     if plain is not None:
         size = f"{FIT[plain.fit]}, {plain.memory_gib:.1f} of {plain.memory_limit_gib:.1f} GiB"
         rows.append(("as it stands", f"{layout_text(plain)}: {size}, {format_seconds(plain.step_time_s)}/step"))

@@ -34,19 +34,22 @@ class Shortlist(NamedTuple):
         """Index of the plan with the least predicted step time."""
         return int(self.evaluation.step.step_time_s.argmin())
 
-    def order(self, objective: str, top: int, *, unfold: bool, score: FloatArray | None = None) -> IndexArray:
-        """Return the indices of the plans to show, at most `top`, the first choice first.
+    def every(self, objective: str, score: FloatArray | None = None) -> IndexArray:
+        """Return the indices of all plans, the first choice first.
 
         Args:
-            unfold: show the variants of a family one by one, not only its best.
             score: what to order by instead of the own score, shape (P,).
         """
         by = self.score if score is None else score
-        in_order = np.argsort(by, kind="stable") if objective not in TIMES else ties.arranged(by, self.traits)
-        if not unfold:
-            best, _ = distinct(self.family[in_order])
-            in_order = in_order[np.sort(best)]
-        return in_order[:top]
+        return np.argsort(by, kind="stable") if objective not in TIMES else ties.arranged(by, self.traits)
+
+    def listed(self, in_order: IndexArray, *, unfold: bool) -> IndexArray:
+        """Return of all plans in order those that are listed: the first of each family, or (`unfold`) each."""
+        return in_order if unfold else in_order[np.sort(distinct(self.family[in_order])[0])]
+
+    def order(self, objective: str, top: int, *, unfold: bool, score: FloatArray | None = None) -> IndexArray:
+        """Return the indices of the plans to show, at most `top`, the first choice first."""
+        return self.listed(self.every(objective, score), unfold=unfold)[:top]
 
     def behind_fastest(self, order: IndexArray) -> tuple[FloatArray, FloatArray]:
         """Return of some plans log(step time over the fastest's), and up to what they are a tie with the fastest."""

@@ -277,7 +277,7 @@ def _robust(result: PlanResult) -> list[Part]:
 def _why(result: PlanResult, spell: Spell) -> list[Part]:
     if result.why is None:
         return []
-    head, rows = why_blocks(result.why, LONG, spell)
+    head, rows = why_blocks(result.why, result, LONG, spell)
     return [head, *([rows] if rows else [])]
 
 
