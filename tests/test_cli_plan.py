@@ -44,7 +44,7 @@ def test_main_job_prints_a_verdict_a_table_and_the_tally(arguments):
     for name in ("TP", "PP", "DP", "mb", "recompute", "s/step", "MFU%", "GiB", "bound by %", "comm%"):
         assert name in done.lines[header]
     assert re.search(r"^  searched  [0-9,]+ layouts: [0-9,]+ evaluated, [0-9,]+ fit", done.out, flags=re.MULTILINE)
-    assert len(done.lines) <= 24 + done.out.count("note")
+    assert len(done.lines) <= 24 + done.out.count("note") + done.out.count("\n  ties ")
     assert re.search(r"^  evidence  80 % within .*, by [0-9no]+ similar measured runs?,", done.out, flags=re.MULTILINE)
     told = gpuscale(*arguments, "--verbose")
     assert re.search(r"^  rejected  +[0-9,]+ [a-z_]+,", told.out, flags=re.MULTILINE)

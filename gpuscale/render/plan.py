@@ -31,11 +31,8 @@ MEMORY = AMOUNT.of(" memory")
 TIE_MARK = "="
 """After the rank of a plan that cannot be told from the fastest."""
 
-TIE_TEXT = (
-    f"{TIE_MARK} cannot be told from the fastest on paper; plans that are more alike share errors and are told apart "
-    "by less"
-)
-"""What the mark says, and why it may skip a rank."""
+TIE_TEXT = f"{TIE_MARK} cannot be told from the fastest on paper; plans more alike are told apart by less"
+"""What the mark says, and why it may skip a rank: errors that plans share cancel."""
 
 TIE_ODDS = "; of measured pairs this close and this alike, the predicted order was right for fewer than two in three"
 
@@ -60,7 +57,8 @@ def draw_plans(
         *(() if result.why and not verbose else why_first(result, several, width)),
     ]
     notes = jobs_rows(compared) if compared else []
-    if (verbose or not result.why) and TIE_MARK in "".join(rank_texts(result)[:shown]):
+    tied = [rank.endswith(TIE_MARK) for rank in rank_texts(result)[:shown]]
+    if any(tied) if verbose else tied != sorted(tied, reverse=True):
         notes.append(("ties", TIE_TEXT + TIE_ODDS * verbose))
     if verbose and result.choice is not None and result.choice.reason:
         notes.append(("order", result.choice.rule))
@@ -243,14 +241,13 @@ SHORT = {"communication": "comm"}
 
 
 def bound_cell(seconds: Mapping[str, float]) -> str:
-    """What binds a step and what takes most of it beside, of communication its largest axis: `compute 76, TP 9`."""
+    """What binds a step and what else takes most of it, communication by axis: `compute 76, TP 9`."""
     whole = math.fsum(seconds.values())
-    (first, first_s), (second, second_s), *_ = by_kind(seconds).items()
-    name = BOUNDS[second]
-    if second == "communication":
-        axis = max(COMMUNICATION, key=lambda one: seconds[one])
-        name, second_s = short_name(axis), seconds[axis]
-    beside = f", {name} {100 * second_s / whole:.0f}" if second_s >= LEAST_SAID * whole else ""
+    (first, first_s), *others = by_kind(seconds).items()
+    parts = {BOUNDS[kind]: value for kind, value in others if kind != "communication"}
+    parts |= {short_name(axis): seconds[axis] for axis in COMMUNICATION if first != "communication"}
+    name = max(parts, key=lambda one: parts[one])
+    beside = f", {name} {100 * parts[name] / whole:.0f}" if parts[name] >= LEAST_SAID * whole else ""
     return f"{SHORT.get(first, BOUNDS[first])} {100 * first_s / whole:.0f}{beside}"
 
 
