@@ -73,6 +73,7 @@ class Roofline:
     experts: int | None  #: routed experts; None for dense models.
     top_k: int | None  #: routed experts per token; None for dense models.
     clusters: tuple[ClusterRoofline, ...]  #: thresholds per cluster, as asked.
+    notes: tuple[str, ...] = ()  #: what a reader should know of the model.
 
 
 def allreduce_bytes_per_s(cluster: ClusterSpec, level: int, model_parallel: int = 1) -> float:
@@ -142,6 +143,7 @@ def roofline(model: ModelSpec, clusters: Sequence[ClusterSpec], precision: str =
         experts=experts,
         top_k=top_k,
         clusters=tuple(_cluster(cluster, precision, ffn, experts, top_k) for cluster in clusters),
+        notes=model.caveats,
     )
 
 

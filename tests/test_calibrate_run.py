@@ -243,7 +243,7 @@ def test_plan_files_name_the_calibration_from_their_folder(site, tmp_path, monke
 def test_the_contract_of_the_json():
     done = gpuscale("calibrate", "run", LOG, *(f"--{name}={value}" for name, value in JOB.items()), "--tp=4", "--json")
     document = json.loads(done.out)
-    assert list(document) == ["schema", "factors", "before", "after"]
+    assert list(document) == ["schema", "factors", "before", "after", "notes"]
     assert document["schema"] == "gpuscale.calibrate-run/1"
     assert all(list(value) == ["value", "low", "high"] for value in document["factors"].values())
     assert all(value["low"] <= value["value"] <= value["high"] for value in document["factors"].values())

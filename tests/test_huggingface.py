@@ -86,7 +86,8 @@ def test_small_shapes_count_what_transformers_builds(case):
 def test_every_model_type_of_transformers_is_covered_by_a_small_shape():
     elsewhere = {  # code outside transformers, nested or older names, or counted from published configs
         "bailing_moe", "chatglm", "dbrx", "deepseek", "gptj", "internlm2", "kimi_k2", "mimo_v2_flash", "phi-msft",
-        "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text",
+        "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "qwen2_5_omni_text",
+        "qwen3_omni_moe_text",
     }  # fmt: skip
     assert {case["config"]["model_type"] for case in BUILT} | elsewhere == set(FAMILIES)
 

@@ -40,7 +40,7 @@ SHARED = Path(__file__).parents[2] / "shared" / "validation"
 KEYS = [
     "id", "status", "reason", "measured_step_s", "predicted_step_s", "step_error", "measured_mem_gib",
     "predicted_mem_gib", "mem_error", "predicted_fits", "step_s_low", "step_s_high",
-    "predicted_device_gib", "mem_basis", "command",
+    "predicted_device_gib", "mem_basis", "command", "caveats",
 ]  # fmt: skip
 RUN = {
     "id": "mine-1", "framework": "megatron-lm", "source_date": "2025-01", "gpu": "h100-sxm-80gb", "gpus": "64",

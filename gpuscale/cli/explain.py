@@ -24,6 +24,7 @@ from gpuscale.cli.options import (
     save_page,
     takes,
     whole,
+    with_flags,
 )
 from gpuscale.errors import InputError, shown
 from gpuscale.render.output import print_json
@@ -70,14 +71,14 @@ def explain(
         from gpuscale.explain.traffic import traffic_of
         from gpuscale.render.traffic import draw_traffic
 
-        draw_traffic(subject, traffic_of(subject))
+        draw_traffic(subject, traffic_of(subject), with_flags)
         return
     if json:
         print_json("explain", found)
     else:
         from gpuscale.render.explain import draw_explanation
 
-        draw_explanation(found, depth=depth, verbose=verbose)
+        draw_explanation(found, depth=depth, verbose=verbose, spell=with_flags)
 
 
 Asked = Annotated[
@@ -121,7 +122,7 @@ def compare(
     else:
         from gpuscale.render.comparison import draw_comparison
 
-        draw_comparison(found, depth=depth, verbose=verbose)
+        draw_comparison(found, depth=depth, verbose=verbose, spell=with_flags)
 
 
 def _check_depth(depth: int | None) -> None:

@@ -34,6 +34,7 @@ from gpuscale.cli.options import (
     with_flags,
 )
 from gpuscale.errors import InputError, NoAnswerError
+from gpuscale.files import printable
 from gpuscale.planning.bench import bench as measure
 from gpuscale.planning.placement import export_placement, place_ranks
 from gpuscale.planning.planfile import plan_file_text
@@ -98,9 +99,7 @@ def plan(
     if json:
         print_json("plan", result)
     elif csv:
-        from gpuscale.render.compared import csv_rows
-
-        print_csv(csv_rows(result))
+        _print_csv(result)
     else:
         _draw_plans(result, options, verbose=verbose)
 
@@ -121,6 +120,14 @@ def _draw_plans(result: PlanResult, options: dict[str, Any], *, verbose: bool) -
 
     shown = WHY_TOP if "why" in options and "top" not in options and not verbose else None
     draw_plans(result, verbose=verbose, shown=shown, spell=with_flags)
+
+
+def _print_csv(result: PlanResult) -> None:
+    from gpuscale.render.compared import csv_rows
+
+    print_csv(csv_rows(result))
+    for note in result.notes:  # for which no row of a plan has a column
+        typer.echo(f"note: {printable(with_flags(note))}", err=True)
 
 
 def _pins_and_options(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

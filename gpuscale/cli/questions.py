@@ -54,9 +54,9 @@ def memory(
     if json:
         print_json("memory", found)
     elif timeline:
-        draw_timeline(found)
+        draw_timeline(found, with_flags)
     else:
-        draw_memory(found)
+        draw_memory(found, with_flags)
 
 
 @takes(JobOptions, Layout, optional=True)

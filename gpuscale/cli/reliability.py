@@ -57,7 +57,7 @@ def goodput(
     if json:
         print_json("goodput", result)
     else:
-        draw_goodput(result, subject.estimate.plan, verbose=verbose)
+        draw_goodput(result, subject.estimate.plan, verbose=verbose, spell=with_flags)
 
 
 @takes(JobOptions, Layout, Slow, Recovery, optional=True, only=SLOW)

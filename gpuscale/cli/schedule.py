@@ -18,6 +18,7 @@ from gpuscale.cli.options import (
     part,
     takes,
     whole,
+    with_flags,
 )
 from gpuscale.errors import InputError
 from gpuscale.request import JobOptions, Layout
@@ -94,4 +95,4 @@ def schedule(
     if json:
         print_json("schedule", found)
     else:
-        draw_schedule(found)
+        draw_schedule(found, with_flags)

@@ -108,6 +108,7 @@ class Advice:
     benchmarks: tuple[Benchmark, ...]  #: collectives to measure, and the bandwidth to expect
     settings: tuple[Variable, ...]  #: variables of the environment that matter on this cluster
     signs: tuple[Sign, ...]  #: what a step takes where something is wrong, and what to suspect first
+    notes: tuple[str, ...] = ()  #: as in `gpuscale.plan/1`
 
 
 @public
@@ -137,6 +138,7 @@ def advise(subject: Subject) -> Advice:
         benchmarks=to_measure,
         settings=tuple(_settings(subject, found)),
         signs=slips,
+        notes=estimate.notes,
     )
 
 

@@ -110,6 +110,7 @@ class MemoryBudget:
     refused: tuple[Refused, ...]  #: combinations that it does not run
     facts: tuple[str, ...]  #: what the rows say, in words, the most telling first
     timeline: MemoryTimeline | None = None  #: memory over one step; null where it was not asked for
+    notes: tuple[str, ...] = ()  #: as in `gpuscale.plan/1`
 
     @property
     def asked(self) -> BudgetRow:
@@ -145,6 +146,7 @@ def memory_budget(subject: Subject, timeline: MemoryTimeline | None = None) -> M
         refused=refused,
         facts=(),
         timeline=timeline,
+        notes=estimate.notes,
     )
     return replace(found, facts=tuple(_facts(found)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isclose
 from typing import Any
@@ -80,6 +80,8 @@ class PlanComparison:
     memory_difference: Node  #: bytes at the fullest stage of the second less those at that of the first, as a tree
     waterfall: tuple[Change, ...]  #: components of the time that differ, the largest difference first
     memory_waterfall: tuple[Change, ...]  #: components of the memory that differ, likewise
+    #: of both plans, as in `gpuscale.plan/1`; one that holds for one of them says for which
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale.compare/1`."""
@@ -109,7 +111,14 @@ def compare(a: Subject, b: Subject) -> PlanComparison:
         memory_difference=difference(memory_a, replace(memory_b, name="fullest stage")),
         waterfall=waterfall,
         memory_waterfall=_changes(sizes_a, sizes_b),
+        notes=tuple(_notes(a.estimate.notes, b.estimate.notes)),
     )
+
+
+def _notes(a: Sequence[str], b: Sequence[str]) -> Iterator[str]:
+    """Yield the notes of two plans, and before what holds for one of them its name."""
+    for note in dict.fromkeys((*a, *b)):
+        yield note if note in a and note in b else f"{'A' if note in a else 'B'}: {note}"
 
 
 def _on(basis: str, one: Subject) -> tuple[Node, dict[str, float]]:

@@ -45,6 +45,7 @@ class Explanation:
     rejected: tuple[Rejected, ...] = ()  #: changes that are not worth making, and why
     #: single quantities that would make another plan the choice, the smallest change first
     flips: tuple[Flip, ...] = ()
+    notes: tuple[str, ...] = ()  #: as in `gpuscale.plan/1`
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale.explain/1`."""
@@ -61,6 +62,7 @@ class Explanation:
             "suggestions": list(self.suggestions),
             "rejected": list(self.rejected),
             "flips": list(self.flips),
+            "notes": list(self.notes),
         }
 
 
@@ -110,5 +112,6 @@ def explain_subject(subject: Subject, spelled: Spelling = unspelled, *, traffic:
         suggestions=why.suggestions,
         rejected=why.rejected,
         flips=why.flips,
+        notes=found.notes,
         network=traffic_of(subject) if traffic else None,
     )

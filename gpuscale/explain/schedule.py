@@ -83,6 +83,7 @@ class Schedule:
     jitter: float = 0.0  #: by which share a slot may take longer
     subject: Subject | None = None  #: the plan; None for durations that are given.
     passes: ChunkPasses | None = None  #: its passes by component; None likewise.
+    notes: tuple[str, ...] = ()  #: as in `gpuscale.plan/1`
 
     @property
     def plan(self) -> PlanRow | None:
@@ -110,6 +111,7 @@ class Schedule:
             "ranks": self.ranks,
             "compared": self.compared,
             "jitter": self.jitter,
+            "notes": self.notes,
             "slots": slots(self.timeline),
         }
 
@@ -295,6 +297,7 @@ def _described(
         jitter=jitter,
         subject=subject,
         passes=passes,
+        notes=subject.estimate.notes if subject else (),
     )
 
 

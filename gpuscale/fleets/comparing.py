@@ -156,6 +156,6 @@ def _result(made: Fleet, ways: list[Way], left_out: dict[str, str]) -> FleetResu
         left_out=left_out,
         sites=None,
         assumptions=used,
-        notes=(IDLE, *dict.fromkeys(note for pool in made.pools for note in pool.price_notes)),
+        notes=(*spec.model.caveats, IDLE, *dict.fromkeys(note for pool in made.pools for note in pool.price_notes)),
         job=made.whole.job.request,
     )

@@ -192,6 +192,7 @@ def checked(
     broken = broken_rules(rows, job.spec)
     findings = [_at(places, *found) for found in illegal_settings(job, layout, broken)]
     fatal = any(rule.code in FATAL for rule in broken)
+    findings += [_at(places, "not_modelled", "note", one, "model") for one in job.spec.model.caveats]
     estimate = None if fatal else estimate_layout(job, layout, despite_rules=True)
     stated = known.launch and Stated(known.launch, job, rows.row(0), estimate.plan.fit if estimate else "")
     findings += [_at(places, *found) for found in switch_findings(stated)] if stated else []

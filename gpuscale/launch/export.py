@@ -69,6 +69,8 @@ def exported(estimate: Estimate, target: str) -> Export:
     chosen = writable(target)
     job = build_job(read(JobOptions, estimate.job), groups=(estimate.plan.tp, estimate.plan.ep * estimate.plan.etp))
     writing = Writing(job, estimate.plan)
+    for one in writing.model.caveats:
+        writing.warn(one)
     program = with_cluster(written(chosen, writing), writing)
     files = (*program.files, run_script(program, writing), *cluster_files(writing, program))
     return Export(chosen.name, files, tuple(writing.warnings))
@@ -104,7 +106,8 @@ def run_script(program: Program, writing: Writing) -> LaunchFile:
     """Return the shell script that starts a program on each node."""
     nodes, per_node = machines(writing)
     each = f"run on each of {nodes} nodes" if nodes > 1 else "run on one node"
-    lines = ["#!/bin/bash", comment(f"{writing.model.title:.100} on {writing.spec.gpus:,} GPUs: {each}."), "set -e"]
+    head = [f"{writing.model.title:.100} on {writing.spec.gpus:,} GPUs: {each}.", *writing.model.caveats]
+    lines = ["#!/bin/bash", *map(comment, head), "set -e"]
     if program.file:
         lines.append(comment(f"{CODE_DIR}: the folder that has {program.file}, where it is not this one"))
         writing.warn(f"set {CODE_DIR} to the folder that has {program.file}, or start run.sh in it")

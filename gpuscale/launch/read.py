@@ -24,6 +24,7 @@ from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import domain_groups
 from gpuscale.planning.planfile import replaced
 from gpuscale.planning.plans import estimate_layout
+from gpuscale.presets.towers import FROZEN, NOT_TRAINED, TRAINED
 from gpuscale.request import JobOptions, Layout, read
 from gpuscale.results import Estimate
 
@@ -83,6 +84,7 @@ def read_launch(
     launch, target = _one(list(_claimed(found)), found)
     reading = Reading(launch.sources, given)
     try:
+        _refuse_frozen(reading)
         target.read(reading)
     except NoGpusError as error:
         raise InputError(error.message, place=launch.place, hint=_hint_gpus(launch, reading.layout)) from None
@@ -265,6 +267,23 @@ def _unknown(found: Sequence[Launch]) -> InputError:
     return InputError(
         f"nothing here is of a framework that is known ({printable('; '.join(parts))})", hint=f"what is read: {titles}"
     )
+
+
+# --- what is not a language model in training
+
+
+def _refuse_frozen(reading: Reading) -> None:
+    """Refuse jobs that train the towers of a multimodal model alone.
+
+    Raises:
+        InputError: they do.
+    """
+    for name in list(reading.settings):
+        frozen = FROZEN.get(name.rpartition(".")[2].lower())
+        if frozen is not None and reading.flag(name, default=not frozen) == frozen:
+            reading.refuse(reading.get(name), NOT_TRAINED, TRAINED)
+        elif frozen is not None:
+            reading.means("the language model is trained", name)
 
 
 # --- what is missing

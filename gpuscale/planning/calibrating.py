@@ -98,7 +98,7 @@ class CalibratedRun:
     def to_dict(self) -> dict[str, Any]:
         """Return the body of the JSON answer."""
         factors = {name: value.model_dump() for name, value in self.site.factors.items()}
-        return {"factors": factors, "before": self.before, "after": self.after}
+        return {"factors": factors, "before": self.before, "after": self.after, "notes": self.notes}
 
 
 @dataclass(frozen=True)

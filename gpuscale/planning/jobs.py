@@ -135,6 +135,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     presets = presets or Presets()
     asked, notes = settle(asked, presets)
     model = presets.model(asked.model)
+    notes += model.caveats
     cluster, extension = presets.sized_for(asked, groups)
     part = gpus_per_node_text(asked, presets.whole(asked), cluster)
     said = {"gpus_per_node": part} if part else {}

@@ -202,7 +202,8 @@ def place_ranks(
     names = host_names(-(-sizes.ranks // cluster.host_gpus), hosts)
     job = build_job(asked, groups=groups) if best and asked.model else None
     found = best_order(cluster, sizes, placed, job, degrees) if best else None
-    return Placement(cluster, sizes, placed, names, found, (*taken, *notes))
+    said = job.notes if job else ()
+    return Placement(cluster, sizes, placed, names, found, tuple(dict.fromkeys((*taken, *notes, *said))))
 
 
 def _degrees(gpus: int, layout: Layout) -> Degrees:

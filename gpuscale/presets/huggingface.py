@@ -28,6 +28,7 @@ from gpuscale.presets.files import short
 from gpuscale.presets.hub import source_of
 from gpuscale.presets.huggingface_families import FAMILIES, TEXT_TYPES, UNSUPPORTED, Family
 from gpuscale.presets.huggingface_numerics import numerics_of
+from gpuscale.presets.towers import FROZEN, NOT_TRAINED, TRAINED, towers_of
 from gpuscale.specs import model as specs
 from gpuscale.units import MIB
 
@@ -228,17 +229,9 @@ def read_config(config: Config, name: str) -> specs.ModelSpec:
     if not isinstance(model_type, str):
         raise config.error("model_type", f"is {short(model_type)}, not a word")
     notes: list[str] = []
-    for key in ("text_config", "llm_config", "language_config"):
-        if isinstance(config.data.get(key), dict):
-            outer, config = config, config.table(key)
-            config = config._replace(defaults={"tie_word_embeddings": outer.data.get("tie_word_embeddings")})
-            model_type = config.data.get("model_type") or TEXT_TYPES.get(model_type, model_type)
-            notes.append(f"the text backbone ({model_type}) of a multimodal model; other towers are not counted")
-            break
-    else:
-        if TEXT_TYPES.get(model_type) in FAMILIES:
-            model_type = TEXT_TYPES[model_type]
-            notes.append("the text backbone of a multimodal model; other towers are not counted")
+    config, model_type, towers = _language_model(config, model_type)
+    if towers:
+        notes.append(f"the text backbone ({model_type}) of a multimodal model")
     family = _family(config, model_type)
     known = {key: value for key, value in config.defaults.items() if value is not None}
     config = config._replace(defaults={**family.defaults, **known})
@@ -268,7 +261,29 @@ def read_config(config: Config, name: str) -> specs.ModelSpec:
         numerics=numerics_of(config.data, model_type),
         source=f"Hugging Face config.json, model_type {model_type}",
         notes=tuple(notes),
+        towers=towers,
     )
+
+
+def _language_model(config: Config, model_type: str) -> tuple[Config, str, tuple[specs.TowerSpec, ...]]:
+    """Return the config of the language model inside one, its model type, and the towers beside it."""
+    whole, whole_type, beside = config, model_type, dict(config.data)
+    for keys in (("thinker_config",), ("text_config", "llm_config", "language_config")):
+        key = next((key for key in keys if isinstance(config.data.get(key), dict)), None)
+        if key is not None:
+            config = config.table(key)
+            beside |= config.data if key == "thinker_config" else {}
+    if config is not whole:
+        config = config._replace(defaults={"tie_word_embeddings": whole.data.get("tie_word_embeddings")})
+        model_type = config.data.get("model_type") or model_type
+    for key, frozen in FROZEN.items():
+        if whole.data.get(key) is frozen:
+            raise whole.error(key, f"is {str(frozen).lower()}: {NOT_TRAINED}", TRAINED)
+    multimodal = config is not whole or model_type in TEXT_TYPES
+    model_type = TEXT_TYPES.get(model_type, model_type)
+    towers = towers_of(beside, whole_type, config.value("hidden_size", None))
+    unknown = specs.TowerSpec("vision" if whole_type in TEXT_TYPES else "multimodal")
+    return config, model_type, towers or ((unknown,) if multimodal else ())
 
 
 def _refuse_unread(config: Config) -> None:

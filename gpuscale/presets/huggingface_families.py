@@ -307,6 +307,7 @@ FAMILIES: dict[str, Family] = {
         head_bias="lm_head_bias", norm_bias=True, windows="all", experts="all",
     ),
     "qwen2": _QWEN2,
+    "qwen2_5_omni_text": replace(_QWEN2, defaults={}),
     "qwen2_5_vl_text": _QWEN2,
     "qwen2_moe": _QWEN2.like(
         "qwen2",
@@ -325,6 +326,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "qwen3_moe": _QWEN3_MOE,
     "qwen3_next": _QWEN3_NEXT,
+    "qwen3_omni_moe_text": replace(_QWEN3_MOE, defaults={}),
     "qwen3_vl_moe_text": _QWEN3_MOE.like(
         "qwen3",
         {"num_experts": 60, "num_experts_per_tok": 4, "head_dim": 128, "moe_intermediate_size": 1408,
@@ -376,5 +378,10 @@ UNSUPPORTED = {
     "layers that each have a shape of their own (block_configs)": ("nemotron-nas",),
     "code of its own, without which its config does not tell the shape": ("baichuan", "mimo", "minicpm", "qwen"),
     "an encoder": ("t5", "bart", "bert", "whisper"),
+    "a tower for images or sounds alone, and no language model": (
+        "siglip", "siglip2", "siglip_vision_model", "siglip2_vision_model", "clip", "clip_vision_model", "pixtral",
+        "vit", "dinov2", "dinov3_vit", "intern_vit_6b", "internvl_vision", "llama4_vision_model", "qwen2_vl_vision",
+        "qwen2_5_vl_vision", "qwen3_vl_vision", "qwen2_audio_encoder", "wav2vec2", "hubert",
+    ),
 }  # fmt: skip
 """Why a known model type is not read -> those model types."""

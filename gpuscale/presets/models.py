@@ -21,6 +21,7 @@ from gpuscale.specs import model as specs
 
 Layers = Annotated[int, Field(ge=1, le=specs.MAX_LAYERS)]
 LayersOrNone = Annotated[int, Field(ge=0, le=specs.MAX_LAYERS)]
+Tower = Annotated[int, Field(ge=0, le=specs.MAX_PARAMS)]
 _LETTERS = r"^[M*\-Ema]+$"
 
 TABLES = {
@@ -31,11 +32,12 @@ TABLES = {
     "state_space": Table(specs.StateSpaceSpec),
     "sixteen_bit": Table(mtp=(bool, False), fp4_attention=(bool, False), fp4_last_layers=(LayersOrNone, 0)),
     "numerics": Table(specs.NumericsSpec),
+    "towers": Table(vision=(Tower, None), audio=(Tower, None)),
     "mtp": Table(specs.MtpSpec, pattern=(Annotated[str, Field(min_length=1, max_length=64, pattern=_LETTERS)], None)),
 }
 """Tables that a model file may have: multi-head latent attention; layers that attend to a window; routed experts, and
 which layers have them; DeepSeek sparse attention; a state space; what stays in 16 bits; numbers that change no time;
-multi-token prediction."""
+parameters of towers beside the language model; multi-token prediction."""
 
 MODEL = Table(
     specs.ModelSpec,
@@ -200,7 +202,9 @@ def _from_document(document: Document, name: str) -> specs.ModelSpec:
         module = tuple(replace(layer, wide_under=wide) for layer in module)
         mtp = made(specs.MtpSpec, extra, layers=specs.mtp_module(module))
     numerics = made(specs.NumericsSpec, file["numerics"] or {})
-    return made(specs.ModelSpec, file, name=name, kinds=kinds, pattern=pattern, mtp=mtp, numerics=numerics)
+    towers = tuple(specs.TowerSpec(kind, count or None) for kind, count in (file["towers"] or {}).items())
+    layers_of = {"kinds": kinds, "pattern": pattern, "mtp": mtp}
+    return made(specs.ModelSpec, file, name=name, **layers_of, numerics=numerics, towers=towers)
 
 
 def _check(document: Document, file: File) -> None:

@@ -10,7 +10,7 @@ from gpuscale.files import printable
 from gpuscale.launch.quoting import comment, shell_word
 from gpuscale.planning.placement import axis_name
 from gpuscale.ratios import share_text, signed
-from gpuscale.render.console import Block, draw, table
+from gpuscale.render.console import Block, draw, note_rows, table
 from gpuscale.render.plan import layout_text
 from gpuscale.units import format_bytes, format_seconds, plural
 
@@ -55,7 +55,7 @@ def draw_advice(advice: Advice, spell: Callable[[str], str] = str) -> None:
     if advice.signs:
         step = format_seconds(advice.plan.step_time_s)
         blocks += [TITLES["signs"].format(step), [(took, f"{what}: {check}") for took, what, check in _signs(advice)]]
-    draw(*blocks)
+    draw(*blocks, note_rows(advice.notes, spell))
 
 
 def markdown(advice: Advice, spell: Callable[[str], str] = str) -> str:
@@ -82,7 +82,8 @@ def markdown(advice: Advice, spell: Callable[[str], str] = str) -> str:
         "signs": _rows(signs),
     }
     sections = [f"## {TITLES[name].format(step)}\n\n{body}" for name, body in parts.items() if body]
-    text = "\n\n".join([f"# {_head(advice)}", advice.verdict, *sections]) + "\n"
+    notes = [f"Note: {spell(note)}" for note in advice.notes]
+    text = "\n\n".join([f"# {_head(advice)}", advice.verdict, *notes, *sections]) + "\n"
     return "\n".join(printable(line) for line in text.split("\n"))
 
 

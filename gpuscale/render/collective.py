@@ -11,7 +11,17 @@ import numpy as np
 from gpuscale.arrays import log
 from gpuscale.collectives.estimate import CollectiveEstimate
 from gpuscale.collectives.ideal import TITLES
-from gpuscale.render.console import LOGARITHMIC, ROWS, draw, framed, output_width, plot_columns, scaled, table
+from gpuscale.render.console import (
+    LOGARITHMIC,
+    ROWS,
+    draw,
+    framed,
+    note_rows,
+    output_width,
+    plot_columns,
+    scaled,
+    table,
+)
 from gpuscale.render.output import picked
 from gpuscale.rooflines import ClusterRoofline, LevelRoofline, Roofline
 from gpuscale.units import format_bytes, format_rate, format_seconds, plural
@@ -276,6 +286,7 @@ def draw_roofline(result: Roofline) -> None:
         "Tensor parallelism in the innermost domain",
         table(domains, left=2, optional=("TFLOP/s", "GB/s")),
         "\n".join(lines),
+        note_rows(result.notes),
     )
 
 

@@ -12,7 +12,7 @@ from gpuscale.explain.comparison import Change, PlanComparison, Side
 from gpuscale.explain.nodes import Node
 from gpuscale.planning.describe import bound_text
 from gpuscale.ratios import signed
-from gpuscale.render.console import Block, draw, table
+from gpuscale.render.console import Block, draw, note_rows, table
 from gpuscale.render.plan import component_text, layout_text
 from gpuscale.units import GIB, format_count, format_seconds
 
@@ -32,12 +32,15 @@ FOLDED = 0.05
 """Share of the largest difference below which a node is not shown."""
 
 
-def draw_comparison(found: PlanComparison, *, depth: int | None = None, verbose: bool = False) -> None:
+def draw_comparison(
+    found: PlanComparison, *, depth: int | None = None, verbose: bool = False, spell: Callable[[str], str] = str
+) -> None:
     """Print the verdict, both plans, and where time and memory went.
 
     Args:
         depth: levels of the tree below its root.
         verbose: show every node that differs.
+        spell: from options in backticks to how they are given.
     """
     levels = depth if depth is not None else 99 if verbose else DEPTH
     seconds = f" [{found.unit}]" if found.basis != "step" else ""
@@ -47,6 +50,7 @@ def draw_comparison(found: PlanComparison, *, depth: int | None = None, verbose:
         _waterfall(f"time{seconds}", (found.a.value, found.b.value), found.waterfall, format_seconds),
         _waterfall("memory per GPU", _memory(found), found.memory_waterfall, _gib),
         _tree(found.difference, found.a.value, levels, 0.0 if verbose else FOLDED, verbose=verbose),
+        note_rows(found.notes, spell),
     )
 
 

@@ -108,6 +108,15 @@ def _facts(rows: Sequence[tuple[str, str]], width: int) -> str:
     return "\n".join(lines).replace(NO_BREAK, " ")
 
 
+def note_rows(notes: Iterable[str], spell: Callable[[str], str] = str) -> list[tuple[str, str]]:
+    """Return the notes of an answer as names beside texts.
+
+    Args:
+        spell: from options in backticks to how they are given.
+    """
+    return [("note", spell(note)) for note in notes]
+
+
 def as_many_as_fit(head: str, parts: Iterable[str], width: int) -> str:
     """Append parts, separated by commas, for as long as the line has at most `width` columns."""
     line, comma = head, ""

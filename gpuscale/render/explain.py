@@ -10,7 +10,7 @@ from rich.table import Table
 from gpuscale.explain.explanation import Explanation
 from gpuscale.explain.nodes import Node
 from gpuscale.ratios import share_text
-from gpuscale.render.console import Block, draw, output_width, table
+from gpuscale.render.console import Block, draw, note_rows, output_width, table
 from gpuscale.render.plan import fit_text, verdict
 from gpuscale.render.reasons import reason_blocks, sentences_block
 from gpuscale.units import GIB, format_seconds
@@ -30,7 +30,12 @@ BOUNDS = {"compute": "compute", "memory": "HBM", "network": "comm", "host": "off
 
 
 def draw_explanation(
-    found: Explanation, *, depth: int | None = None, verbose: bool = False, more: Iterable[Block] = ()
+    found: Explanation,
+    *,
+    depth: int | None = None,
+    verbose: bool = False,
+    more: Iterable[Block] = (),
+    spell: Callable[[str], str] = str,
 ) -> None:
     """Print the verdict, the tree of the step and the memory of the fullest stage, and what would help.
 
@@ -38,6 +43,7 @@ def draw_explanation(
         depth: levels of the trees below their roots.
         verbose: fold nothing, and show every stage.
         more: what to print after it.
+        spell: from options in backticks to how they are given.
     """
     width = output_width()
     levels = depth if depth is not None else EVERYTHING if verbose else DEPTH
@@ -50,7 +56,7 @@ def draw_explanation(
         sentences_block(found),
         _table(found.step, levels, least, _time_cells),
         *(_table(stage, levels, least, _memory_cells) for stage in stages),
-        _note(found),
+        [*_note(found), *note_rows(found.notes, spell)],
         *reason_blocks(found, verbose=verbose),
         *more,
     )

@@ -23,7 +23,7 @@ from gpuscale.calibration.training_logs import MeasuredRun
 from gpuscale.importers.clusters import ImportedCluster
 from gpuscale.planning.bench import BenchResult
 from gpuscale.planning.calibrating import CalibratedRun
-from gpuscale.render.console import LABEL, draw, framed, output_width, table
+from gpuscale.render.console import LABEL, draw, framed, note_rows, output_width, table
 from gpuscale.render.output import picked
 from gpuscale.render.plan import draw_plans, first_choices_text
 from gpuscale.render.presets import cluster_json, draw_loaded_cluster
@@ -62,9 +62,16 @@ def draw_validation(result: Validation, *, top: int = 0, plot: bool = False) -> 
         "\n".join(validation_facts(result.summary)),
         f"not predicted: {sum(reasons.values()):,} rows" if reasons else "",
         counts,
+        caveat_rows(result.summary),
         table(worst) if worst else "",
         scatter([(measured, predicted) for _, measured, predicted in pairs], output_width()) if plot else "",
     )
+
+
+def caveat_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What predictions have to be read with, and how many."""
+    found = summary.get("caveats", {}).items()
+    return note_rows(f"{plural(count, 'row')}: {text}" for text, count in list(found)[:SHOWN_GROUPS])
 
 
 def verdict(result: Validation) -> str:

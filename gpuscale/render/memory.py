@@ -21,6 +21,7 @@ from gpuscale.render.console import (
     as_many_as_fit,
     draw,
     framed,
+    note_rows,
     output_width,
     plot_columns,
     table,
@@ -42,8 +43,12 @@ BEYOND = 1.6
 """Bars end at this multiple of the limit."""
 
 
-def draw_memory(budget: MemoryBudget) -> None:
-    """Print the verdict, the budget of single changes as a table and as bars, and the sizes of all combinations."""
+def draw_memory(budget: MemoryBudget, spell: Callable[[str], str] = str) -> None:
+    """Print the verdict, the budget of single changes as a table and as bars, and the sizes of all combinations.
+
+    Args:
+        spell: from options in backticks to how they are given.
+    """
     asked, width = budget.asked, output_width()
     rows = [asked, *sorted((row for row in budget.rows if len(row.differs(asked)) == 1), key=_order(asked))]
     names = [row.name(asked) for row in rows]
@@ -58,6 +63,7 @@ def draw_memory(budget: MemoryBudget) -> None:
         _bars(rows, names, min(width, WIDTH)),
         _legend(width),
         *_combinations(budget),
+        note_rows(budget.notes, spell),
     )
 
 
@@ -156,8 +162,12 @@ EVENT_MARKS = {"forward": "F", "backward": "B", "weights": "w", "waiting": ".", 
 GAP_COLUMN = "~"
 
 
-def draw_timeline(budget: MemoryBudget) -> None:
-    """Print the verdict and a stage's memory over one step, stacked, with what runs below it."""
+def draw_timeline(budget: MemoryBudget, spell: Callable[[str], str] = str) -> None:
+    """Print the verdict and a stage's memory over one step, stacked, with what runs below it.
+
+    Args:
+        spell: from options in backticks to how they are given.
+    """
     found = budget.timeline
     assert found is not None
     limit, width = budget.asked.memory_limit_gib, min(output_width(), WIDTH)
@@ -192,6 +202,7 @@ def draw_timeline(budget: MemoryBudget) -> None:
         f"{framed(title, levels, rows, columns, ends)}\n{events}",
         legend + repeats,
         _legend(width),
+        note_rows(budget.notes, spell),
     )
 
 

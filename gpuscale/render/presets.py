@@ -121,6 +121,8 @@ def model_json(model: ModelSpec, params: ModelParameters) -> dict[str, Any]:
         "vocab": model.vocab,
         "sequence": model.max_sequence,
         **picked(model, ("tied_embeddings", "published_params", "published_active_params", "source", "notes")),
+        "towers": {tower.kind: tower.parameters for tower in model.towers},
+        "caveats": model.caveats,
     }
 
 
@@ -190,7 +192,7 @@ def draw_model(model: ModelSpec, params: ModelParameters, sequence: int, flops: 
         f"6N rule, N = {format_count(params.active)} active: {rule / 1e9:,.4f} GFLOPs; counted / rule: {ratios}",
         "causal counts the keys that a causal mask leaves, full counts all; one multiply-add is 2 FLOPs;",
         "norms, activations, the embedding lookup and recomputation are not counted (docs/models.md)",
-        *(f"note: {note}" for note in model.notes),
+        *(f"note: {note}" for note in (*model.caveats, *model.notes)),
         f"source: {model.source}",
     ]
     draw(

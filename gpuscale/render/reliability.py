@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.table import Table
 
 from gpuscale.ratios import TIME, in_words, signed
-from gpuscale.render.console import draw, output_width, scatter, table
+from gpuscale.render.console import draw, note_rows, output_width, scatter, table
 from gpuscale.render.plan import fit_text
 from gpuscale.render.rates import rate_blocks
 from gpuscale.results import PlanRow
@@ -30,12 +30,15 @@ def names_of(result: Goodput) -> dict[str, str]:
     return LOST | (ELASTIC if result.elastic else {})
 
 
-def draw_goodput(result: Goodput, plan: PlanRow | None = None, *, verbose: bool = False) -> None:
+def draw_goodput(
+    result: Goodput, plan: PlanRow | None = None, *, verbose: bool = False, spell: Callable[[str], str] = str
+) -> None:
     """Print the share that counts, where the rest goes, and its curve over the checkpoint interval.
 
     Args:
         plan: what it is about.
         verbose: say sources in full.
+        spell: from options in backticks to how they are given.
     """
     draw(
         f"{goodput_verdict(result)}{fit_text(plan)}",
@@ -43,6 +46,7 @@ def draw_goodput(result: Goodput, plan: PlanRow | None = None, *, verbose: bool 
         facts(result),
         _curve(result),
         *rate_blocks(result.assumptions, verbose=verbose),
+        note_rows(result.notes, spell),
     )
 
 
@@ -125,6 +129,7 @@ def draw_stragglers(
         _variation(result),
         spell(_explained(result)),
         *rate_blocks(result.assumptions, verbose=verbose),
+        note_rows(result.notes, spell),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.explain.schedule import Schedule
 from gpuscale.files import NO_BREAK
 from gpuscale.ratios import signed
-from gpuscale.render.console import WIDTH, Block, draw, output_width, table
+from gpuscale.render.console import WIDTH, Block, draw, note_rows, output_width, table
 from gpuscale.render.plan import degrees_text, fit_text
 from gpuscale.steptime.pipeline import BACKWARD, KINDS
 from gpuscale.units import format_seconds, plural
@@ -28,11 +29,16 @@ GAP = " ~ "
 """Where time steps are left out."""
 
 
-def draw_schedule(found: Schedule) -> None:
-    """Print verdict, picture, what each rank does, and the closed forms beside the simulation."""
+def draw_schedule(found: Schedule, spell: Callable[[str], str] = str) -> None:
+    """Print verdict, picture, what each rank does, and the closed forms beside the simulation.
+
+    Args:
+        spell: from options in backticks to how they are given.
+    """
     width = min(output_width(), WIDTH)
     first = "\n".join(filter(None, (schedule_verdict(found), of_what(found))))
-    draw(first, "\n".join(picture(found, width)), _ranks(found), _closed_forms(found), _facts(found))
+    said = [*_facts(found), *note_rows(found.notes, spell)]
+    draw(first, "\n".join(picture(found, width)), _ranks(found), _closed_forms(found), said)
 
 
 def schedule_verdict(found: Schedule) -> str:

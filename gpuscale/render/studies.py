@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ from rich.table import Table
 
 from gpuscale.files import printable
 from gpuscale.render.compared import three_digits
-from gpuscale.render.console import Block, draw, output_width, scatter, table
+from gpuscale.render.console import Block, draw, note_rows, output_width, scatter, table
 from gpuscale.studies.answers import ANSWERED, Answered
 from gpuscale.studies.cases import Row
 from gpuscale.studies.query import Goal
@@ -57,6 +58,17 @@ def _blocks(found: Summary) -> Iterator[Block]:
         yield f"{frontier_title(found.frontier)} (*; others .)"
         yield _plot(found.frontier)
     yield unanswered_table(found)
+    yield note_rows(study_notes(found))
+
+
+def study_notes(found: Summary) -> list[str]:
+    """What a reader should know of the rows that are shown, what holds for most of them first."""
+    counts = Counter(row["notes"] for row in found.rows if row.get("notes"))
+    said = [
+        printable(note if count == len(found.rows) else f"{plural(count, 'row')}: {note}")
+        for note, count in counts.most_common(MAX_COUNTS)
+    ]
+    return said + (["others are in the column `notes`"] if len(counts) > MAX_COUNTS else [])
 
 
 def study_verdict(found: Summary) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rich.table import Table
 
@@ -21,7 +21,7 @@ from gpuscale.explain.traffic import (
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.layouts import layout_text
 from gpuscale.ratios import signed
-from gpuscale.render.console import draw, table
+from gpuscale.render.console import draw, note_rows, table
 from gpuscale.specs.cluster import FABRIC_NAMES
 from gpuscale.units import GB, TB, format_bytes, format_rate, format_seconds, plural
 
@@ -32,17 +32,22 @@ STRATEGIES = {
 SHORT = {"synchronisation": "sync"}
 
 
-def draw_traffic(subject: Subject, report: TrafficReport) -> None:
-    """Print the verdict, the chain from strategy to network, every collective, the levels, needs and faults."""
+def draw_traffic(subject: Subject, report: TrafficReport, spell: Callable[[str], str] = str) -> None:
+    """Print the verdict, the chain from strategy to network, every collective, the levels, needs and faults.
+
+    Args:
+        spell: from options in backticks to how they are given.
+    """
+    notes = note_rows(subject.estimate.notes, spell)
     if not report.traffic:
-        draw(NOTHING)
+        draw(NOTHING, notes)
         return
     draw(
         f"{verdict(report)}\n{_about(subject, report)}",
         _chain(subject, report),
         _collectives(report.traffic),
         _levels(report),
-        [*needs_text(report.network_needs), *faults_text(report.network_faults)],
+        [*needs_text(report.network_needs), *faults_text(report.network_faults), *notes],
         LEGEND,
     )
 

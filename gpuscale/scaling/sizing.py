@@ -451,7 +451,8 @@ def _fewest_gpus(asked: _Asked, days: float) -> Size:
     found = {count: one for count, one in sorted(tried.items()) if not isinstance(one, NoAnswerError)}
     shown = [count for count in found if best / 2 <= count <= 2 * best]
     chosen = found[best]
-    notes = [f"{plural(count, 'GPU')}: {one.message}" for count, one in sorted(tried.items())
+    notes = [*spec.model.caveats]
+    notes += [f"{plural(count, 'GPU')}: {one.message}" for count, one in sorted(tried.items())
              if isinstance(one, NoAnswerError) and best / 2 <= count]  # fmt: skip
     if chosen.row.wall_high_s > days * DAY_S:
         late = chosen.row.wall_high_s / DAY_S

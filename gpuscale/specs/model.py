@@ -22,7 +22,8 @@ HeadDim = Annotated[int, Field(ge=1, le=MAX_HEAD_DIM)]
 Ffn = Annotated[int, Field(ge=1, le=MAX_FFN)]
 Experts = Annotated[int, Field(ge=1, le=MAX_EXPERTS)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_SEQUENCE)]
-Params = Annotated[int | None, Field(ge=1, le=10**16)]
+MAX_PARAMS = 10**16
+Params = Annotated[int | None, Field(ge=1, le=MAX_PARAMS)]
 
 
 @dataclass(frozen=True)
@@ -260,6 +261,22 @@ class NumericsSpec:
     router_aux_loss: Annotated[float | None, Field(ge=0, le=100)] = None  #: weight of the loss that balances experts.
 
 
+INPUTS = {"vision": "images", "audio": "sounds", "speech": "speech"}
+"""Kind of tower -> what passes it."""
+
+
+@dataclass(frozen=True)
+class TowerSpec:
+    """Part of a multimodal model beside its language model, which is not modelled: no number counts it."""
+
+    kind: str  #: `vision`, `audio`, `speech` (what speaks), or `multimodal` where the model does not say
+    parameters: int | None = None  #: its own and of what joins it to the language model; None where not known
+
+    def __str__(self) -> str:
+        count = f" ({self.parameters / 1e6:,.0f} M parameters)" if self.parameters else ""
+        return f"the {self.kind} tower{count} and its {INPUTS.get(self.kind, 'inputs')}"
+
+
 @displayed
 @dataclass(frozen=True)
 class ModelSpec:
@@ -286,8 +303,16 @@ class ModelSpec:
     published_active_params: Params = None
     #: other names.
     aliases: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=120)], ...], Field(max_length=50)] = ()
-    #: what a reader of this model's numbers has to know (a vision tower left out, say).
+    #: what a reader of this model's shape has to know.
     notes: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
+    towers: tuple[TowerSpec, ...] = ()  #: what the model has beside its layers and is not modelled.
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What every number of this model has to be read with; answers carry it among their notes."""
+        if not self.towers:
+            return ()
+        return (f"text only: {', and '.join(map(str, self.towers))} are not in these numbers",)
 
     @property
     def layers(self) -> int:

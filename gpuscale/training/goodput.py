@@ -281,6 +281,7 @@ class Goodput:
     run_s: float  #: length of the runs that the interval is about [s]
     curve: tuple[Point, ...]  #: the effective ratio over the checkpoint interval, up to ten times longer and shorter
     assumptions: Mapping[str, Rate] = field(default_factory=dict)  #: rate -> value, source and date
+    notes: tuple[str, ...] = ()  #: as in `gpuscale.plan/1`
 
 
 @public
@@ -301,9 +302,10 @@ def goodput(
     """
     days = read(Length, {"days": run_days}).days
     run_s = USUAL_RUN_S if days is None else days * DAY_S
-    return goodput_of(
+    found = goodput_of(
         subject.spec, subject.rows, subject.estimate.plan.step_time_s, read(Recovery, options), run_s, rates
     )
+    return replace(found, notes=subject.estimate.notes)
 
 
 def goodput_of(

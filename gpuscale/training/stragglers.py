@@ -104,6 +104,7 @@ class Stragglers:
     parts: tuple[Straggler, ...]  #: the slow parts
     variation: tuple[Variation, ...]  #: like parts that differ
     assumptions: dict[str, Rate]  #: rate -> value, source and date
+    notes: tuple[str, ...] = ()  #: as in `gpuscale.plan/1`
 
 
 class Slowed:
@@ -219,6 +220,7 @@ def stragglers(subject: Subject, *, restart_time: float | None = None, **options
         parts=tuple(_parts(times, asked, without, rate.value)),
         variation=tuple(_variation(times)),
         assumptions={"restart_time_s": rate},
+        notes=subject.estimate.notes,
     )
 
 

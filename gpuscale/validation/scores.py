@@ -67,6 +67,7 @@ class RunScore:
     predicted_device_gib: float | None = None
     mem_basis: str = ""  #: what the measured memory counts: `logged_memory_gib` of the estimate has it under this name.
     command: tuple[str, ...] = ()  #: arguments of the call of gpuscale that gives the same step time and memory.
+    caveats: str = ""  #: what its numbers have to be read with: towers of the model that are not in them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,7 @@ def _score(row: Row, prediction: Prediction | str, known: Evidence | None, spell
         predicted_device_gib=prediction.device_gib,
         mem_basis=prediction.mem_basis,
         command=tuple(map(sys.intern, spelled(prediction.run.options))),
+        caveats="; ".join(prediction.run.job.model.caveats),
     )
 
 
@@ -291,6 +293,7 @@ def summarise_runs(scored: Scored, by: str = "family", *, out_of_memory: bool = 
         "first_choices": all_choices(scored),
         "status": dict(sorted(Counter(score.status for score, _ in scored).items())),
         "unsupported": _reason_counts([score for score, _ in scored]),
+        "caveats": dict(Counter(score.caveats for score, _ in scored if score.caveats).most_common()),
     }
 
 

@@ -45,7 +45,7 @@ def compare_page(found: PlanComparison) -> Page:
             ("Memory of B", f"{sizes[1]:.1f} GiB", f"of {b.plan.memory_limit_gib:.1f} GiB"),
         ],
         [
-            Section("Both plans", [Table("What they are and reach", ("", "A", "B"), both_rows(found))]),
+            Section("Both plans", [Table("What they are and reach", ("", "A", "B"), both_rows(found)), *found.notes]),
             Section(
                 "Time",
                 [

@@ -41,6 +41,6 @@ def goodput_page(result: Goodput) -> Page:
             )]),
             Section("Losses", [waterfall("Time lost", lost, hours, "in all", Axis("hours", "{:.3g}".format))]),
             Section("Facts", [facts(result)]),
-            Section("Assumptions", [rates_in_full(result.assumptions)]),
+            Section("Assumptions", [rates_in_full(result.assumptions), *result.notes]),
         ],
     )  # fmt: skip

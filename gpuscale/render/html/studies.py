@@ -16,6 +16,7 @@ from gpuscale.render.studies import (
     reason_text,
     shown_columns,
     study_facts,
+    study_notes,
     study_verdict,
     value_text,
 )
@@ -25,7 +26,7 @@ from gpuscale.studies.summary import Frontier, Summary
 def study_page(found: Summary) -> Page:
     """Lay out what the results of a study say."""
     return Page(f"Study {found.source}", study_verdict(found), [*_tiles(found)], [
-        Section("Rows", _rows(found)),
+        Section("Rows", [*_rows(found), *study_notes(found)]),
         Section("Heat map", _heat(found)),
         Section("Frontier", _frontier(found.frontier) if found.frontier else []),
         Section("No answer", _unanswered(found)),

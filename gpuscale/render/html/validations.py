@@ -9,7 +9,7 @@ from typing import Any
 from gpuscale.ratios import signed
 from gpuscale.render.html.charts import Axis, Bar, Line, Points, points, stacked
 from gpuscale.render.html.page import Cell, Chart, Page, Part, Section, Table
-from gpuscale.render.measurements import validation_facts, verdict
+from gpuscale.render.measurements import caveat_rows, validation_facts, verdict
 from gpuscale.units import format_seconds
 from gpuscale.validation.scores import LEAST_OF_FAMILY, Validation
 
@@ -36,7 +36,7 @@ def validation_page(result: Validation) -> Page:
         [
             Section("Predicted and measured", [_scatter(pairs)] if pairs else []),
             Section("Errors", [part for name, by in groups.items() for part in _errors(name, by)]),
-            Section("Coverage", list(validation_facts(summary))),
+            Section("Coverage", [*validation_facts(summary), *([rows] if (rows := caveat_rows(summary)) else [])]),
             Section("Furthest off", [_furthest(pairs)] if pairs else []),
             Section("Not predicted", [Table("Rows by reason", ("reason", "rows"), reasons)] if reasons else []),
         ],

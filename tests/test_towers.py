@@ -1,0 +1,256 @@
+"""Towers of multimodal models: what is not modelled is counted exactly where it can be, said with every answer, and
+refused where it is what is trained.
+
+Counts are those of the models as Hugging Face has them (`metadata.total_size` of their safetensors, or the class in
+the transformers library) less those of their language models.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from command import assert_one_message, gpuscale
+from test_cli_general import WALKED
+
+from gpuscale.errors import InputError
+from gpuscale.presets.huggingface import Config, read_config
+from gpuscale.presets.models import load_model
+
+DATA = Path(__file__).parent / "data"
+TEXT = {
+    "hidden_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 4,
+    "intermediate_size": 8192, "vocab_size": 32000, "max_position_embeddings": 4096,
+}  # fmt: skip
+CLIP = {"num_hidden_layers": 24, "hidden_size": 1024, "intermediate_size": 4096, "patch_size": 14, "image_size": 336}
+SIGLIP = {"num_hidden_layers": 27, "hidden_size": 1152, "intermediate_size": 4304, "patch_size": 14, "image_size": 896}
+LLAMA4 = {
+    **CLIP, "num_hidden_layers": 34, "hidden_size": 1408, "intermediate_size": 5632, "projector_input_dim": 4096,
+    "projector_output_dim": 4096,
+}  # fmt: skip
+QWEN2 = {"depth": 32, "embed_dim": 1280, "hidden_size": 3584, "mlp_ratio": 4, "patch_size": 14}
+QWEN2_5 = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "out_hidden_size": 3584, "patch_size": 14}
+QWEN3 = {
+    "depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "out_hidden_size": 2048, "patch_size": 16,
+    "temporal_patch_size": 2, "num_position_embeddings": 2304, "deepstack_visual_indexes": [5, 11, 17],
+}  # fmt: skip
+KIMI = {
+    "vt_num_hidden_layers": 27, "vt_hidden_size": 1152, "vt_intermediate_size": 4304, "patch_size": 14,
+    "init_pos_emb_height": 64, "init_pos_emb_width": 64,
+}  # fmt: skip
+WHISPER = {
+    "encoder_layers": 32, "d_model": 1280, "encoder_ffn_dim": 5120, "num_mel_bins": 128, "max_source_positions": 1500,
+}  # fmt: skip
+COUNTED = {
+    "gemma3": ("gemma3_text", 5376, "vision", SIGLIP, 27_432_406_640 - 27_009_346_304),
+    "llama4": ("llama4_text", 5120, "vision", LLAMA4, 108_641_793_536 - 107_769_861_120),
+    "llava": ("llama", 4096, "vision", CLIP, 7_063_427_072 - 6_738_939_904),
+    "mistral3": ("mistral", 5120, "vision", CLIP | {"image_size": 1540}, 24_011_361_280 - 23_572_403_200),
+    "qwen2_vl": ("qwen2", 3584, "vision", QWEN2, 8_291_375_616 - 7_615_616_512),
+    "qwen2_5_vl": ("qwen2", 3584, "vision", QWEN2_5, 8_292_166_656 - 7_615_616_512),
+    "qwen3_vl": ("qwen3", 2048, "vision", QWEN3, 2_127_532_032 - 1_720_574_976),
+    "kimi_k25": ("llama", 7168, "vision", KIMI, 471_143_920),
+    "qwen2_audio": ("qwen2", 4096, "audio", WHISPER, 8_397_094_912 - 7_754_878_976),
+    "internvl_chat": ("internlm2", 4096, "vision", CLIP | {"image_size": 448}, 8_075_365_376 - 7_737_782_272),
+}
+"""Model type -> that of its language model, whose width, the tower, its config, and the published parameters."""
+
+
+def read(config):
+    return read_config(Config("config.json", config, {}), "test")
+
+
+@pytest.mark.parametrize("model_type", COUNTED)
+def test_parameters_of_a_tower_are_those_of_the_published_model(model_type):
+    text_type, hidden, kind, tower, published = COUNTED[model_type]
+    text = {**TEXT, "model_type": text_type, "hidden_size": hidden, "head_dim": 128}
+    model = read({"model_type": model_type, "text_config": text, f"{kind}_config": tower})
+    assert [(one.kind, one.parameters) for one in model.towers] == [(kind, published)]
+    assert f"{kind} tower ({published / 1e6:,.0f} M parameters)" in model.caveats[0]
+
+
+@pytest.mark.parametrize("wrong", [None, "x", -1, True, 2**40, [1]])
+def test_a_tower_whose_config_says_too_little_is_named_without_a_count(wrong):
+    for key in ("patch_size", "hidden_size"):
+        tower = {**SIGLIP, key: wrong}
+        model = read({"model_type": "gemma3", "text_config": {**TEXT, "model_type": "llama"}, "vision_config": tower})
+        [one] = model.towers
+        assert (one.kind, one.parameters) == ("vision", None)
+        assert "text only: the vision tower" in model.caveats[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "kinds"),
+    [
+        ({"model_type": "qwen2_vl", **TEXT}, ["vision"]),
+        ({"model_type": "mistral3", "text_config": {**TEXT, "model_type": "mistral"}}, ["vision"]),
+        ({"model_type": "own", "text_config": {**TEXT, "model_type": "llama"}}, ["multimodal"]),
+        ({"model_type": "llama", **TEXT, "mm_vision_tower": "openai/clip-vit-large-patch14"}, ["vision"]),
+        ({"model_type": "llama", **TEXT, "vision_config": {"depth": 2}, "audio_config": {"a": 1}}, ["vision", "audio"]),
+        ({"model_type": "llama", **TEXT, "audio_config": None, "image_token_id": 7}, []),
+        (
+            {"model_type": "omni", "talker_config": {"a": 1},
+             "thinker_config": {"text_config": {**TEXT, "model_type": "qwen3"}, "audio_config": {"a": 1},
+                                "vision_config": {"a": 1}}},
+            ["speech", "audio", "vision"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_config_has_beside_its_language_model_is_found(config, kinds):
+    assert [one.kind for one in read(config).towers] == kinds
+
+
+@pytest.mark.parametrize("name", ["gemma3-27b", "llama4-scout", "llama4-maverick", "qwen3.5-35b-a3b"])
+def test_presets_of_multimodal_models_have_their_towers_also_when_they_are_changed(name):
+    assert load_model(name).caveats == load_model(f"{name},vocab=64000").caveats != ()
+    assert load_model("gemma3-1b").caveats == load_model("llama3-8b").caveats == ()
+
+
+CONFIG = {"model_type": "qwen2_vl", **TEXT, "vision_config": QWEN2 | {"hidden_size": 2048}}
+NOTE = "text only: the vision tower (668 M parameters) and its images are not in these numbers"
+JOB = ("--model", "MODEL", "--gpus", "16")
+STUDY = '[study]\ntask = "estimate"\n[[questions]]\nmodel = ["{}"]\ngpus = [16]\ntp = [2]\n'
+RUNS = "id,framework,gpu,gpus,model,precision,gbs,seq,tp,step_s\na-1,megatron-lm,h100-sxm-80gb,16,{},bf16,64,4096,2,9\n"
+ANSWERS = {
+    "plan": ("plan", *JOB),
+    "estimate": ("estimate", *JOB, "--tp", "2"),
+    "explain": ("explain", *JOB, "--tp", "2"),
+    "compare": ("compare", "--model MODEL --gpus 16", "--model MODEL --gpus 16 --tp 2"),
+    "train-time": ("train-time", *JOB, "--tokens", "1T"),
+    "fleet": ("fleet", "--model", "MODEL", "--cluster", "FLEET"),
+    "batch-size": ("batch-size", *JOB, "--tokens", "1T", "--gbs", "128"),
+    "size": ("size", "--model", "MODEL", "--tokens", "20B", "--days", "30"),
+    "check": ("check", *JOB, "--tp", "2"),
+    "export": ("export", "PLAN", "--to", "megatron-lm"),
+    "memory": ("memory", *JOB, "--tp", "2"),
+    "advise": ("advise", *JOB, "--tp", "2"),
+    "goodput": ("goodput", *JOB, "--tp", "2"),
+    "stragglers": ("stragglers", *JOB, "--tp", "2"),
+    "sweep": ("sweep", "STUDY"),
+    "sweep show": ("sweep", "show", "ROWS"),
+    "placement": ("placement", *JOB, "--tp", "2", "--best"),
+    "schedule": ("schedule", *JOB, "--pp", "2"),
+    "roofline": ("roofline", "--model", "MODEL"),
+    "validate": ("validate", "RUNS"),
+    "calibrate run": ("calibrate", "run", "LOG", *JOB, "--gbs", "128"),
+    "models show": ("models", "show", "MODEL"),
+}
+OF_NO_MODEL = {
+    "collective", "doctor", "skill", "calibrate", "calibrate nccl", "models", "models list", "hardware", "clusters",
+    "frameworks", "bench",  # of how fast plans are found
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """Files by the words that stand for them."""
+    folder = tmp_path_factory.mktemp("towers")
+    names = {"MODEL": "vl.json", "PLAN": "plan.toml", "STUDY": "study.toml", "RUNS": "runs.csv", "ROWS": "rows.csv"}
+    files = {word: folder / name for word, name in names.items()}
+    files["MODEL"].write_text(json.dumps(CONFIG), encoding="utf-8")
+    files["STUDY"].write_text(STUDY.format(files["MODEL"]), encoding="utf-8")
+    files["RUNS"].write_text(RUNS.format("gemma3-4b"), encoding="utf-8")
+    files |= {"FLEET": DATA / "fleet.toml", "LOG": DATA / "example_training.log"}
+    assert gpuscale("plan", "--model", files["MODEL"], "--gpus", "16", "-o", files["PLAN"]).code == 0
+    assert gpuscale("sweep", files["STUDY"], "-o", files["ROWS"]).code == 0
+    return files
+
+
+def told(arguments, named):
+    for word, path in named.items():
+        arguments = [one.replace(word, str(path)) for one in arguments]
+    return gpuscale(*arguments)
+
+
+def test_every_command_is_of_a_model_or_of_none():
+    groups = {name for name, command in WALKED.items() if getattr(command, "commands", None)}
+    assert {*ANSWERS, *OF_NO_MODEL} >= {*WALKED} - {name for name in WALKED if name.split()[0] in groups - {"models"}}
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("command", ANSWERS)
+def test_every_answer_says_what_is_not_in_it(command, form, named):
+    done = told([*ANSWERS[command], *(["--json"] if form == "json" else [])], named)
+    note = NOTE.replace("668", "420") if command == "validate" else NOTE
+    assert done.code in {0, 1}, done.err
+    assert note in " ".join(done.out.split())
+    if form == "json":
+        json.loads(done.out)
+
+
+@pytest.mark.parametrize("command", ["plan", "explain", "compare", "train-time", "goodput", "validate", "sweep show"])
+def test_every_page_says_so_too(command, named, tmp_path):
+    page = tmp_path / "page.html"
+    assert told([*ANSWERS[command], "--html", str(page)], named).code == 0
+    assert "text only: the vision tower" in page.read_text(encoding="utf-8")
+
+
+def test_scripts_checks_and_markdown_say_so_too(named, tmp_path):
+    assert told([*ANSWERS["export"], "-o", str(tmp_path / "out")], named).code == 0
+    assert f"# {NOTE}\n" in (tmp_path / "out" / "run.sh").read_text(encoding="utf-8")
+    for form in ("github", "junit", "sarif"):
+        assert NOTE in told([*ANSWERS["check"], "--format", form], named).out
+    assert NOTE in told([*ANSWERS["advise"], "--markdown"], named).out
+    assert NOTE in told([*ANSWERS["explain"], "--traffic"], named).out
+    assert NOTE in told([*ANSWERS["memory"], "--timeline"], named).out
+    assert f"note: {NOTE}" in told([*ANSWERS["plan"], "--csv"], named).err
+
+
+@pytest.mark.parametrize("kind", ["siglip_vision_model", "clip_vision_model", "intern_vit_6b", "qwen2_5_vl_vision"])
+def test_a_tower_alone_is_refused(kind, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**SIGLIP, "model_type": kind}), encoding="utf-8")
+    done = gpuscale("plan", "--model", file, "--gpus", 8)
+    assert_one_message(done, "a tower for images or sounds alone, and no language model", "describe the model")
+
+
+def test_a_config_that_freezes_its_language_model_is_refused():
+    with pytest.raises(InputError, match="tune_mm_mlp_adapter is true: the language model is not trained"):
+        read({**CONFIG, "tune_mm_mlp_adapter": True})
+    assert read({**CONFIG, "tune_mm_mlp_adapter": False, "freeze_vision_tower": True}).towers
+
+
+TRAINER = """torchrun --nproc-per-node 8 train.py --model_name_or_path llama3-8b --deepspeed ds.json --bf16 True \\
+  --per_device_train_batch_size 1 --gradient_accumulation_steps 8 --max_seq_length 4096 {}
+"""
+MEGATRON = """torchrun --nproc-per-node 8 pretrain_vlm.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \\
+  --vocab-size 32000 --seq-length 4096 --max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 64 {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "frozen", "trained"),
+    [
+        (TRAINER, "--freeze_llm True", "--freeze_llm False"),
+        (TRAINER, "--tune_mm_mlp_adapter True", "--tune_mm_mlp_adapter False"),
+        (TRAINER, "--tune_mm_llm False --tune_mm_vision True", "--tune_mm_llm True --tune_mm_vision False"),
+        (TRAINER, "--train_mm_proj_only true", ""),
+        (MEGATRON, "--freeze-LM", "--freeze-ViT"),
+        (MEGATRON, "--freeze-LM --bf16", "--bf16"),
+    ],
+)
+def test_a_launch_that_trains_a_tower_alone_is_refused_where_it_says_so(script, frozen, trained, tmp_path):
+    file = tmp_path / "run.sh"
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}')
+    file.write_text(script.format(frozen), encoding="utf-8")
+    done = gpuscale("estimate", "--from", file)
+    assert_one_message(
+        done, "the language model is not trained, but towers beside it", "training of the language model"
+    )
+    assert f"{file}:" in done.err
+    file.write_text(script.format(trained), encoding="utf-8")
+    assert gpuscale("estimate", "--from", file).code == 0
+
+
+def test_a_file_of_llama_factory_that_freezes_the_language_model_is_refused(tmp_path):
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}')
+    job = (
+        "model_name_or_path: llama3-8b\nstage: sft\ndo_train: true\nfinetuning_type: full\ndeepspeed: ds.json\n"
+        "cutoff_len: 4096\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 4\nbf16: true\n"
+        "freeze_vision_tower: {}\nfreeze_multi_modal_projector: {}\nfreeze_language_model: {}\n"
+    )
+    file = tmp_path / "sft.yaml"
+    file.write_text(job.format("false", "false", "true"), encoding="utf-8")
+    done = gpuscale("estimate", "--from", file, "--gpus", 8)
+    assert_one_message(done, "the language model is not trained", "")
+    file.write_text(job.format("true", "true", "false"), encoding="utf-8")
+    assert gpuscale("estimate", "--from", file, "--gpus", 8).code == 0
