@@ -167,6 +167,8 @@ def test_unusable_input_is_refused_before_the_work(tmp_path, monkeypatch, argume
     assert list(tmp_path.iterdir()) == []
 
 
+SMALL_STUDY = ("--model", "llama3.2-1b", "--gpus", "8")
+
 KILLED = """\
 import os, signal
 from pathlib import Path
@@ -356,3 +358,25 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert float(done.stdout) <= 400
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--model", "nobody", "--gpus", "8"), (*SMALL_STUDY, "--scheduler", "tcp://127.0.0.1:9")]
+)
+def test_a_study_that_fails_leaves_no_store(arguments, tmp_path):
+    done = gpuscale("sweep", *arguments, "-o", tmp_path / "r.csv")
+    assert done.code in {1, 2}
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["r.csv", "r.jsonl", "r.parquet"])
+def test_a_file_of_something_else_is_replaced_only_where_asked(name, tmp_path):
+    path = tmp_path / name
+    path.write_text("name,grade\nme,1\n")
+    asked = ("sweep", *SMALL_STUDY, "-o", path)
+    assert_one_message(gpuscale(*asked), "holds something else than results of a study", "--force")
+    assert path.read_text() == "name,grade\nme,1\n"
+    assert gpuscale(*asked, "--force").code == 0
+    assert gpuscale(*asked).code == 0  # results are replaced by results
+    (tmp_path / f"{name}.sqlite").unlink()
+    assert gpuscale(*asked).code == 0

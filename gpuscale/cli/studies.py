@@ -56,6 +56,7 @@ def sweep(
     ] = None,
     jobs: Annotated[int, whole("Processes of this machine that answer.", default="1", panel=PANEL)] = 1,
     scheduler: Annotated[str | None, option("A Dask cluster that answers instead.", "ADDRESS", panel=PANEL)] = None,
+    force: Annotated[bool, option("Replace a file that holds something else than results.", "", panel=OUTPUT)] = False,
     json: Json = False,
 ) -> None:  # fmt: skip
     """Answer the questions of a study: all combinations of its values, each a search of its own.
@@ -79,7 +80,7 @@ def sweep(
         needs("duckdb", "summaries of results")
     with TemporaryDirectory() as folder:
         path = output or Path(folder) / "results.jsonl"
-        done, failed = _run(study, path, jobs, scheduler, kept=output is not None)
+        done, failed = _run(study, path, jobs, scheduler, kept=output is not None, force=force)
         if json:
             print_rows_json("sweep", stored_rows(study, path))
         elif shown:
@@ -92,7 +93,7 @@ def sweep(
         raise typer.Exit(FAILED_CODE)
 
 
-def _run(study: Study, output: Path, jobs: int, scheduler: str | None, *, kept: bool) -> tuple[str, int]:
+def _run(study: Study, output: Path, jobs: int, scheduler: str | None, *, kept: bool, force: bool) -> tuple[str, int]:
     """Answer the questions of a study; return what was done, and how many questions failed.
 
     Args:
@@ -104,7 +105,10 @@ def _run(study: Study, output: Path, jobs: int, scheduler: str | None, *, kept: 
 
     questions = rows = resumed = failed = 0
     try:
-        with progress_bar() as progress, closing(ask(study, output, jobs, scheduler, progress, _note)) as answers:
+        with (
+            progress_bar() as progress,
+            closing(ask(study, output, jobs, scheduler, progress, _note, force=force)) as answers,
+        ):
             for one in answers:
                 questions, rows, resumed = questions + 1, rows + len(one.rows), resumed + one.resumed
                 failed += one.rows[0]["status"] == FAILED

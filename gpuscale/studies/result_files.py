@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpuscale.errors import InputError, shown
-from gpuscale.files import csv_cell, is_stdout, refuse_output, writing
+from gpuscale.files import csv_cell, is_file, is_stdout, refuse_output, writing
 from gpuscale.studies.cases import Row
 from gpuscale.version import __version__
 
@@ -37,6 +37,30 @@ def check_output(path: Path) -> None:
     if path.suffix.lower() == ".parquet":
         needs("pyarrow", "Parquet files")
     refuse_output(path)
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse to replace a file that holds something else than results of a study.
+
+    Raises:
+        InputError: there is such a file.
+    """
+    if is_file(path) and path.stat().st_size and not _holds_results(path):
+        hint = "write to another file, or say that it may go: `force`"
+        raise InputError("holds something else than results of a study", place=repr(str(path)[:300]), hint=hint)
+
+
+def _holds_results(path: Path) -> bool:
+    if path.suffix.lower() == ".parquet":
+        import pyarrow  # noqa: PLC0415 - an extra
+        from pyarrow import parquet  # noqa: PLC0415
+
+        try:
+            return (parquet.read_schema(path).metadata or {}).get(b"schema") == SCHEMA.encode()
+        except (OSError, pyarrow.ArrowException):
+            return False
+    with path.open("rb") as file:  # which does not make it an input that may not be replaced
+        return file.read(64).startswith((b"key,task,status,reason", b'{"key":'))
 
 
 def write_results(path: Path, columns: Columns, rows: Iterator[Row]) -> int:

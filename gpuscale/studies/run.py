@@ -14,7 +14,7 @@ from gpuscale.studies.answers import Answered, answer, columns
 from gpuscale.studies.cases import Case, Row
 from gpuscale.studies.dask_cluster import check_address, on_cluster
 from gpuscale.studies.processes import MAX_JOBS, in_processes
-from gpuscale.studies.result_files import check_output, in_columns, write_results
+from gpuscale.studies.result_files import check_output, in_columns, refuse_foreign, write_results
 from gpuscale.studies.store import opened
 from gpuscale.studies.study import Study, read_study
 
@@ -30,6 +30,8 @@ def sweep(
     scheduler: str | None = None,
     progress: Progress | None = None,
     note: Callable[[str], None] | None = None,
+    *,
+    force: bool = False,
 ) -> Generator[Answered]:
     """Answer the questions of a study; yield the answers as they come, first those that are stored already.
 
@@ -43,6 +45,7 @@ def sweep(
         scheduler: the address of a Dask cluster that answers instead.
         progress: told of each answer that is not stored yet.
         note: told what is worth knowing before the first question.
+        force: also replace a file that holds something else than results.
 
     Raises:
         InputError: unusable input.
@@ -51,6 +54,8 @@ def sweep(
     path, executor = None if output is None else Path(output), _executor(jobs, scheduler)
     if path is not None:
         check_output(path)
+        if not force:
+            refuse_foreign(path)
     return _swept(asked, path, executor, progress, note)
 
 

@@ -80,12 +80,13 @@ def _question(case: Case) -> str:
 
 @contextmanager
 def opened(path: Path | None) -> Iterator[Store]:
-    """Open a store, made anew where there is none; without a path, one that is gone afterwards.
+    """Open a store, made anew where there is none and kept if anything is stored; without a path, gone afterwards.
 
     Raises:
         InputError: the file is something else, another process has it open, or it cannot be written.
     """
-    if path is not None and is_there(path):
+    made = path is not None and not is_there(path)
+    if path is not None and not made:
         refuse_irregular(path, "a store of answers")
     place = None if path is None else repr(str(path)[:300])
     with _refusing(place):
@@ -96,7 +97,19 @@ def opened(path: Path | None) -> Iterator[Store]:
             _prepare(db, place)
         yield Store(db)
     finally:
+        empty = made and not _stored(db)
         db.close()
+        if path is not None and empty:
+            path.unlink(missing_ok=True)
+
+
+def _stored(db: sqlite3.Connection) -> bool:
+    """Whether there is an answer; where that cannot be read there may be."""
+    try:
+        tables, answers = "SELECT 1 FROM sqlite_master WHERE name = 'answers'", "SELECT 1 FROM answers LIMIT 1"
+        return bool(db.execute(tables).fetchone() and db.execute(answers).fetchone())
+    except sqlite3.Error:
+        return True
 
 
 def _prepare(db: sqlite3.Connection, place: str | None) -> None:
