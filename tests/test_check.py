@@ -334,7 +334,7 @@ def test_what_cannot_be_read_is_exit_2(tmp_path):
     assert_one_message(gpuscale("check", tmp_path / "none.toml"), "no such file", "")
     assert_one_message(gpuscale("check"), "--model is missing", "--from PATH")
     assert_one_message(gpuscale("check", "-m", "nothing", "-n", "8"), "unknown model", "")
-    assert_one_message(gpuscale("check", "-m", "llama3-8b", "-n", "8", "--tp", "3", "--dp", "3"), "TP 3", "--dp")
+    assert_one_message(gpuscale("check", "-m", "llama3-8b", "-n", "8", "--tp", "3", "--dp", "3"), "TP 3", "2, 4 or 8")
     assert_one_message(
         gpuscale("check", "-m", "llama3-8b", "-n", "8", "--json", "--format", "sarif"), "two formats", ""
     )

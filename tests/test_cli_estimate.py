@@ -95,8 +95,16 @@ def test_same_input_same_bytes():
     [
         ([], "--model is missing", "a plan file"),
         (["--model", "llama3-8b"], "--gpus is missing", "a plan file"),
-        (["--model", "llama3-8b", "--gpus", "8", "--tp", "3"], "but the job has 8 GPUs", "leave --dp out"),
-        (["--model", "llama3-8b", "--gpus", "8", "--tp", "2", "--dp", "8"], "but the job has 8 GPUs", "leave --dp"),
+        (
+            ["--model", "llama3-8b", "--gpus", "8", "--tp", "3"],
+            "--tp: 8 GPUs cannot be split by TP 3",
+            "1, 2, 4 or 8 can",
+        ),
+        (
+            ["--model", "llama3-8b", "--gpus", "8", "--tp", "2", "--dp", "8"],
+            "but the job has 8 GPUs",
+            "leave --dp out, or give 4",
+        ),
         (
             ["--model", "llama3-70b", "--gpus", "640", "--tp", "5"],
             "TP must divide the attention heads",

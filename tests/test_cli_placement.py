@@ -152,7 +152,7 @@ def test_exports(tmp_path):
     ("arguments", "message", "hint"),
     [
         (["--tp", "8"], "--gpus is missing", "a plan file"),
-        (["--gpus", "10", "--tp", "4"], "TP 4 x PP 1 x CP 1 x DP 2 = 8, but the job has 10 GPUs", "leave --dp out"),
+        (["--gpus", "10", "--tp", "4"], "--tp: 10 GPUs cannot be split by TP 4", "1, 2, 5 or 10 can"),
         (["--gpus", "16", "--tp", "0"], "--tp: 0 is out of range", "give 1 to"),
         (["--gpus", "16", "--tp", "x"], "--tp: 'x' is not a whole number", "give 1 to"),
         (["--gpus", "0"], "--gpus: 0 is out of range", "give 1 to"),

@@ -60,6 +60,10 @@ def test_each_way_out_of_a_rule_is_one(command):
     for flag in re.findall(r"without (--[a-z-]+)", hint):
         assert run(command, without=[flag]).code < 2
         ways += 1
+    for name, values in re.findall(r"(--[a-z]+) may be ([0-9, or]+)", hint):
+        for value in re.findall(r"[0-9]+", values)[:3]:
+            assert run(command, [(name, value)]).code < 2, (name, value)
+            ways += 1
     if "loosen the pinned values" in hint:
         pinned = [word for word in shlex.split(command) if word in {"--ep", "--recompute", "--zero", "--cp", "--pp"}]
         assert run(command, without=pinned).code < 2

@@ -563,7 +563,7 @@ def test_nothing_fits_in_any_job():
     with pytest.raises(NoAnswerError, match=r"fits on 8 x .* the nearest miss, TP8") as caught:
         plan("llama3-70b", [2, 4, 8])
     assert "it would fit with" in caught.value.hint
-    with pytest.raises(InputError, match="no layout of 16 GPUs"):
+    with pytest.raises(InputError, match="16 GPUs cannot be split by TP 5"):
         plan("llama3-8b", [16, 32], pins={"tp": 5})
     assert (
         plan("llama3-70b", [8, 64], pins={"tp": 8}).compared.variants[0].reason.startswith("the smallest layout needs")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from gpuscale.errors import InputError, shown
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, ONE_F_ONE_B, ZB_V, Candidates, single
 from gpuscale.layouts.pins import DEGREES, MAX_DEGREE, Pin, Pins, parse_pin, parse_recompute, recompute_text
+from gpuscale.layouts.space import divisors, layouts, shapes, sharded
 from gpuscale.request import Layout, parse_schedule, read, refuse_unknown
 from gpuscale.specs.job import JobSpec
+from gpuscale.units import plural
 
 
 def make_pins(pins: Mapping[str, Any]) -> Pins:
@@ -108,12 +114,87 @@ def degree_of_data(gpus: int, tp: int, pp: int, cp: int, dp: int | None) -> int:
     Raises:
         InputError: the degrees do not multiply to the GPUs.
     """
-    dp = max(1, gpus // (tp * pp * cp)) if dp is None else dp
-    if tp * pp * cp * dp != gpus:
-        message = f"TP {tp} x PP {pp} x CP {cp} x DP {dp} = {tp * pp * cp * dp:,}, but the job has {gpus:,} GPUs"
-        hint = "TP x PP x CP x DP must equal `gpus`; leave `dp` out to have it computed"
-        raise InputError(message, place="layout", hint=hint)
-    return dp
+    degrees = {"tp": tp, "pp": pp, "cp": cp}
+    product = math.prod(degrees.values())
+    if gpus % product:
+        raise indivisible(gpus, {name: Pin(((degree, degree),)) for name, degree in degrees.items() if degree > 1})
+    if dp not in {None, gpus // product}:
+        message = f"TP {tp} x PP {pp} x CP {cp} x DP {dp} = {product * (dp or 1):,}, but the job has {gpus:,} GPUs"
+        raise InputError(message, place="layout", hint=f"leave `dp` out, or give {gpus // product:,}")
+    return gpus // product
+
+
+def impossible(job: JobSpec, pins: Pins) -> InputError | None:
+    """Return why no layout of a job has the pinned degrees, whatever runs it; None where one may have them."""
+    if not job.model.is_moe:
+        for name in ("ep", "etp"):
+            if not pins.allows(name, np.ones(1, dtype=np.int64))[0]:
+                return no_experts(job, name)
+    plain = replace(pins, schedule=ONE_F_ONE_B, cp_elsewhere=())
+    rows = shapes(job, plain)
+    if not len(rows):
+        return indivisible(job.gpus, {name: pin for name, pin in pins.degrees.items() if name in SHAPE})
+    if sharded(job, plain, layouts(job, plain, rows)).marked().any():
+        return None
+    experts = max((kind.moe.experts for kind in job.model.kinds if kind.moe), default=1)
+    for name in (name for name in _SPLITS if name in pins.degrees):
+        free = replace(plain, degrees={other: pin for other, pin in plain.degrees.items() if other != name})
+        legal = sharded(job, free, layouts(job, free, rows)).listed()
+        values = [] if name == "sp" else np.unique(getattr(legal, name)).tolist()
+        if len(legal):
+            known = {"value": pin_text(pins.degrees[name]), "experts": experts, "layers": job.model.layers}
+            text = _SPLITS[name].format(**known, model=job.model.name)
+            if name == "vpp" and rows.pp.max() == 1:
+                text = "virtual stages need PP above 1"
+            return InputError(text, field=name, hint=f"here {listed(values)} can" if values else "leave it out")
+    return None
+
+
+SHAPE = ("tp", "pp", "cp", "dp")
+"""Degrees whose product is the number of GPUs."""
+
+_SPLITS = {
+    "sp": "sequence parallelism needs TP above 1",
+    "vpp": "the {layers} layers of {model} are not dealt out to PP x VPP chunks with VPP {value}",
+    "ep": "the {experts} experts of {model} cannot be split by EP {value}",
+    "etp": "experts are split as TP or not at all, not by ETP {value}",
+    "zero": "nothing is sharded without DP x CP above 1, as ZeRO {value} does",
+    "shard": "states are sharded over all of DP x CP, or over GPUs of one level, not over {value}",
+}
+"""Degree -> what is wrong with a value that no layout of its job has, the surest first."""
+
+
+def no_experts(job: JobSpec, name: str) -> InputError:
+    """Build the error for a degree of experts of a model without any."""
+    return InputError(f"{job.model.name} has no experts: `{name}` must be 1", field=name, hint="leave it out")
+
+
+def indivisible(gpus: int, pins: Mapping[str, Pin]) -> InputError:
+    """Build the error for degrees into which a number of GPUs cannot be split, of TP, PP, CP and DP."""
+    counts = divisors(gpus)
+    wrong = next((name for name, pin in pins.items() if not pin.allows(counts).any()), None)
+    name = wrong or list(pins)[-1]
+    singles = {other: pin.single() for other, pin in pins.items()}
+    product = math.prod(one or 1 for one in singles.values())
+    by = " x ".join(f"{other.upper()} {pin_text(pins[other])}" for other in ([wrong] if wrong else pins))
+    total = f" = {product:,}" if not wrong and None not in singles.values() else ""
+    left, rest = divmod(gpus, product // (singles[name] or 1))
+    can = listed((counts if rest else counts[left % counts == 0]).tolist())
+    hint = f"{can} can" if rest or len(pins) == 1 else f"beside the others `{name}` may be {can}"
+    return InputError(f"{plural(gpus, 'GPU')} cannot be split by {by}{total}", field=name, hint=hint)
+
+
+def listed(values: Sequence[int], most: int = 8) -> str:
+    """List values, the first where there are many: `1, 2, 4 or 8`."""
+    shown = [f"{one:,}" for one in values[:most]]
+    more = ", ..." if len(values) > most else ""
+    return f"{', '.join(shown)}{more}" if more or len(shown) < 2 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+
+
+def pin_text(pin: Pin) -> str:
+    """Write a pin as `parse_pin` reads it."""
+    parts = [(low, high, "") for low, high in pin.ranges] + [(low, high, "!") for low, high in pin.excluded]
+    return ",".join(f"{mark}{low}" if low == high else f"{mark}{low}..{high}" for low, high, mark in parts)
 
 
 def domain_groups(layout: Mapping[str, Any]) -> tuple[int, int]:
@@ -133,4 +214,7 @@ def layout_text(layout: Mapping[str, int]) -> str:
 
 def pins_text(pins: Pins) -> str:
     """The pinned dimensions, for a message."""
-    return ", ".join(f"`{name}`" for name in (*pins.degrees, *(["recompute"] if pins.recompute else [])))
+    degrees = (f"`{name}={pin_text(pin)}`" for name, pin in pins.degrees.items() if name != "sp")
+    return " ".join(
+        [*degrees, *(["`sp`"] if "sp" in pins.degrees else []), *(["`recompute`"] if pins.recompute else [])]
+    )

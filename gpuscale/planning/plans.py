@@ -15,7 +15,7 @@ from gpuscale.layouts.arrays import Candidates
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
 from gpuscale.planning.describe import ROBUST_NEAR, choose, describe
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, constraints
-from gpuscale.planning.layouts import domain_groups, fixed_layout, make_pins
+from gpuscale.planning.layouts import domain_groups, fixed_layout, make_pins, no_experts
 from gpuscale.planning.planfile import with_plan_file, write_plan_file
 from gpuscale.planning.remedies import remedies
 from gpuscale.planning.variants import Variant, Variants, make_variants
@@ -178,6 +178,9 @@ def legal_layout(
     if despite_rules and not any(rule.code in FATAL for rule in broken):
         job = job._replace(notes=(*job.notes, *(f"breaks a rule: {rule.text} ({rule.code})" for rule in broken)))
     elif broken:
+        stray = next((name for name in ("ep", "etp") if getattr(rows, name)[0] > 1 and not job.spec.model.is_moe), None)
+        if stray:
+            raise no_experts(job.spec, stray)
         place = " ".join(f"{name}={value}" for name, value in layout.items()) or "layout"
         always = broken_rules(fixed_layout(job.spec, {}), job.spec, broken)
         hint = "`gpuscale plan` for the same job lists layouts that can run"

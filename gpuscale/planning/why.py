@@ -14,10 +14,10 @@ import numpy as np
 from gpuscale.arrays import BoolArray
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.layouts.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
-from gpuscale.layouts.pins import Pins
+from gpuscale.layouts.pins import Pin, Pins
 from gpuscale.planning.describe import Chosen, describe
 from gpuscale.planning.jobs import CONSTRAINTS, Job, changed_job, constraints
-from gpuscale.planning.layouts import fixed_layout, layout_text, make_pins, pins_text
+from gpuscale.planning.layouts import fixed_layout, impossible, layout_text, listed, make_pins, pins_text
 from gpuscale.planning.remedies import other_jobs, remedies
 from gpuscale.planning.variants import Variant
 from gpuscale.request import Question, choice_text, schedule_text
@@ -26,6 +26,7 @@ from gpuscale.rules.check import BY_CODE, broken_rules, source_in
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import Rule
 from gpuscale.search import ties
+from gpuscale.search.enumeration import legal_rows
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, SearchResult, anything_fits, search
 from gpuscale.search.objectives import Constraint
@@ -238,6 +239,9 @@ def _runs(job: Job, options: Mapping[str, str | None], runs: Callable[[JobSpec],
 def nothing_legal(job: Job, pins: Pins, found: SearchResult) -> GpuscaleError:
     """The error when no candidate is legal: which rules cut them, or that the degrees do not multiply."""
     place, spec = pins_text(pins), job.spec
+    contradiction = impossible(spec, pins)
+    if contradiction is not None:
+        return contradiction
     if not found.generated:
         hint = "TP x PP x CP x DP must equal `gpus`, and EP, ETP and the microbatch must divide what they split"
         if pins.schedule != ONE_F_ONE_B:
@@ -247,7 +251,7 @@ def nothing_legal(job: Job, pins: Pins, found: SearchResult) -> GpuscaleError:
             hint = f"{takes if known else ''}without `schedule` all layouts are searched"
         return InputError(f"no layout of {spec.gpus} GPUs has these values", place=place or "layout", hint=hint)
     free = replace(pins, degrees={}, recompute=None)
-    hint = "loosen the pinned values" if free != pins and search(spec, free, "memory").evaluated else ""
+    hint = _loosened_pins(spec, pins) if free != pins and search(spec, free, "memory").evaluated else ""
     values = {name: pin.single() for name, pin in pins.degrees.items()}
     layout: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     if layout and pins.schedule != ONE_F_ONE_B:
@@ -262,6 +266,20 @@ def nothing_legal(job: Job, pins: Pins, found: SearchResult) -> GpuscaleError:
     message = f"none of {found.generated} layouts is legal for {spec.model.name} on {spec.gpus} GPUs: {reasons}"
     hint = "; or ".join(filter(None, (hint, f"{ways} some are" if ways else "")))
     return InputError(message, place=place or None, hint=hint)
+
+
+def _loosened_pins(job: JobSpec, pins: Pins) -> str:
+    """Say which pinned degrees may have which other values, each beside the rest."""
+    found = []
+    for name in (name for name in pins.degrees if name != "sp"):
+        free = {other: pin for other, pin in pins.degrees.items() if other != name}
+        rows = legal_rows(job, replace(pins, degrees=free), {})
+        values = sorted({int(one) for some in rows for one in np.unique(getattr(some.listed(), name))})
+        if pins.recompute is not None:  # rules on which rows are not checked yet
+            each = {one: replace(pins, degrees={**free, name: Pin(((one, one),))}) for one in values}
+            values = [one for one, pinned in each.items() if search(job, pinned, "memory").evaluated]
+        found += [f"`{name}` may be {listed(values)}"] if values else []
+    return f"here {'; or '.join(found[:2])}" if found else "loosen the pinned values"
 
 
 def most_frequent(rejected: Mapping[str, int]) -> list[tuple[str, int]]:
