@@ -126,7 +126,7 @@ def test_one_row_per_job_and_what_has_no_plan():
     assert re.search(r"^  compared +3 jobs that differ in GPUs$", done.out, re.MULTILINE)
     assert re.search(r"^  ranked by +gpu_hours$", done.out, re.MULTILINE)
     assert re.search(r"^  no plan +8 GPUs: the smallest layout needs [0-9.]+ of 75.7 GiB$", done.out, re.MULTILINE)
-    ranks = re.findall(r"^(\d+) +\d+ ", done.out, re.MULTILINE)
+    ranks = re.findall(r"^(\d+)=? +\S+ ", done.out, re.MULTILINE)
     assert ranks == [str(rank + 1) for rank in range(len(ranks))]
     assert 1 <= len(ranks) < 3
 
