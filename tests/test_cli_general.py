@@ -79,7 +79,7 @@ def test_no_command_shows_the_help_page():
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
-        (["estmate"], "no such command 'estmate'. Did you mean 'estimate'?", "`gpuscale --help` lists"),
+        (["estmate"], "no such command 'estmate'", "did you mean estimate? `gpuscale --help` lists"),
         (["--colour"], "no such option: --colour", "`gpuscale --help`"),
         (["models", "lst"], "no such command 'lst'", "`gpuscale models --help`"),
         (["collective"], "missing", "`gpuscale collective --help`"),

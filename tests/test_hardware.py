@@ -258,11 +258,11 @@ def test_cluster_slips_are_refused_with_file_line_and_hint(tmp_path: Path, old: 
         ([("gpus = 256", "gpus = 8")], "not a multiple"),
         ([('name = "leaf"', 'name = "node"')], "second level called"),
         ([("nics_per_gpu = 1\n", ""), ('"nics_per_gpu, nic', '"nic')], "does not say of which network cards"),
-        ([("in_network_reduction = true", "in_network_reduction = 1")], "valid boolean"),
+        ([("in_network_reduction = true", "in_network_reduction = 1")], "should be true or false"),
         ([('gpu = "h100-sxm-80gb"', 'gpu = "a100-sxm-80gb"')], "carry 300 GB/s"),
         ([('fabric = "infiniband"', 'fabric = "roce"')], "does not reduce in the network"),
         ([("switches = 8\nswitch_gb_per_s_per_direction = 1600", "switches = 8")], "switches that carry nothing"),
-        ([("link_efficiency = 0.96", "link_efficiency = 96")], "less than or equal to 1"),
+        ([("link_efficiency = 0.96", "link_efficiency = 96")], "should be at most 1"),
     ],
 )
 def test_impossible_levels_are_refused(tmp_path: Path, changes: list[tuple[str, str]], message: str) -> None:

@@ -110,7 +110,7 @@ def test_a_power_cap_holds_for_the_gpu_that_is_set_whatever_comes_first():
     [
         ("leaf.link_gb_per_s=3", "sets nothing of a level"),
         ("fabric.colour=3", "unknown key 'fabric.colour'"),
-        ("fabric.link_gb_per_s=-1", "greater than or equal to 0.001"),
+        ("fabric.link_gb_per_s=-1", "should be at least 0.001"),
         ("fabric.link_gb_per_s=nan", "fabric.link_gb_per_s"),
         ("fabric=3", "sets nothing of a level"),
         ("gpu=b17", "unknown GPU 'b17'"),

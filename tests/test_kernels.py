@@ -321,7 +321,7 @@ def test_a_kernel_table_becomes_a_spec_in_seconds(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"gemm_fraction": {"bf17": 0.8}}, "bf17"),
-        ({"gemm_fraction": {"bf16": 80.0}}, "less than or equal to 1.1"),
+        ({"gemm_fraction": {"bf16": 80.0}}, "should be at most 1.1"),
         ({"sources": {"tile_m": "guesstimate: a test"}}, "^.*gemm_fraction, .*launch_us have no source"),
         ({"sources": {**_table()["sources"], "tile": "guesstimate: a test"}}, "'tile' in sources matches no key"),
         ({"tile_width": 3}, "tile_width"),

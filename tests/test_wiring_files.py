@@ -135,7 +135,7 @@ GLOBAL = "global_gb_per_s_per_group_per_direction = 1000"
 REFUSED = [
     (torus("torus_shape = [4, 4, 5]"), "4 x 4 x 5 = 80, but pod joins 64 units", "multiply to"),
     (torus(), "a torus needs torus_shape", "[16, 20, 28]"),
-    (torus("torus_shape = [64, 1]"), "torus_shape[1] = 1", "greater than or equal to 2"),
+    (torus("torus_shape = [64, 1]"), "torus_shape[1] = 1", "should be at least 2"),
     (torus("torus_shape = [4, 4, 4]", "switches = 2", "switch_gb_per_s_per_direction = 9"), "not 2 switches", "leave"),
     (torus("torus_shape = [4, 4, 4]", extendable="true"), "cannot be widened", "extendable = false"),
     (cluster(NODE, level("leaf", "infiniband", 64, *CARDS, "torus_shape = [8]")), "a torus needs torus_shape", "torus"),

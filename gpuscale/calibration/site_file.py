@@ -16,6 +16,7 @@ from gpuscale.calibration.site import NUMBERS, TEXTS, Known
 from gpuscale.errors import shown
 from gpuscale.file_kinds import reads
 from gpuscale.presets.files import read_toml
+from gpuscale.presets.tables import what_is_wrong
 from gpuscale.specs.site import AXES
 
 FORMAT = "gpuscale.calibration/1"
@@ -104,7 +105,7 @@ def read_site(path: Path) -> Site:
             problem = error.errors(include_url=False)[0]
             parts = [part for part in problem["loc"] if isinstance(part, str | int)]
             key = ".".join(map(str, [*where, *parts]))
-            message = f"{key[:120]}: {problem['msg'][:1].lower()}{problem['msg'][1:200]}"
+            message = f"{key[:120]}: {what_is_wrong(problem)}"
             raise document.error((*where, *parts), message) from None
 
     for name in factors:

@@ -200,7 +200,7 @@ def with_launch_files(
         options = {**read_launch(launch_files, values, single).options, **options}
     missing = [flags_of(name)[0] for name in ("model", "gpus") if name not in options]
     if missing:
-        raise InputError(f"missing option '{missing[0]}'", hint="`gpuscale plan --help` lists what it takes")
+        raise InputError(f"missing option {missing[0]}", hint="`gpuscale plan --help` lists what it takes")
     return options
 
 

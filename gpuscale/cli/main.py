@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -33,7 +32,7 @@ from gpuscale.cli import (  # noqa: F401 - gpu adds a command
 )
 from gpuscale.cli.options import with_flags
 from gpuscale.cli.streams import OutputError
-from gpuscale.errors import GpuscaleError
+from gpuscale.errors import GpuscaleError, InputError, did_you_mean, shown
 from gpuscale.file_kinds import kind_of, use_of
 from gpuscale.files import begin_command, printable
 
@@ -60,13 +59,29 @@ class Grouped(TyperCommand):
                 formatter.write_dl(rows)
 
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse an argument too many, and say what it is where it is a file."""
+        ctx.allow_extra_args = True
+        stray = list(super().parse_args(ctx, args))
+        if stray and not ctx.resilient_parsing:
+            kind = kind_of(Path(stray[0]))
+            hint = use_of(kind, Path(stray[0])) if kind else f"`{ctx.command_path} --help` lists what it takes"
+            raise InputError(f"{shown(stray[0])} is an argument too many", hint=hint)
+        return stray
+
+
 class Commands(TyperGroup):
     """All commands, of which some are named by two words beside one of the first alone: `sweep` and `sweep show`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Take two words for one name where they are one."""
+        """Take two words for one name where they are one; say what is near to a name that there is not."""
         two = " ".join(args[:2])
-        return super().resolve_command(ctx, [two, *args[2:]] if two in self.commands else args)
+        if two in self.commands:
+            args = [two, *args[2:]]
+        elif not (args[0] in self.commands or args[0].startswith("-") or ctx.resilient_parsing):
+            hint = did_you_mean(args[0], self.commands) + f"`{ctx.command_path} --help` lists what there is"
+            raise InputError(f"no such command {shown(args[0])}", hint=hint)
+        return super().resolve_command(ctx, args)
 
 
 class TakesFlags(Grouped):
@@ -116,11 +131,11 @@ _add(collectives.collective, "Evaluate one collective operation.")
 _add(collectives.roofline, "Show from where on compute binds.")
 _add(measurements.validate, "Hold predictions against measured runs.")
 measurements.calibrate.command("run", cls=Grouped)(measurements.calibrate_run)
-app.add_typer(measurements.calibrate, name="calibrate", short_help="Fit a cluster to your own measurements.")
-app.add_typer(presets.models, name="models", short_help="List and show models.")
-app.add_typer(presets.hardware, name="hardware", short_help="List and show GPUs.")
-app.add_typer(presets.clusters, name="clusters", short_help="List, show and import clusters.")
-app.add_typer(presets.frameworks, name="frameworks", short_help="List and show framework profiles.")
+app.add_typer(measurements.calibrate, name="calibrate", short_help="Fit a cluster to your own measurements.", cls=Commands)
+app.add_typer(presets.models, name="models", short_help="List and show models.", cls=Commands)
+app.add_typer(presets.hardware, name="hardware", short_help="List and show GPUs.", cls=Commands)
+app.add_typer(presets.clusters, name="clusters", short_help="List, show and import clusters.", cls=Commands)
+app.add_typer(presets.frameworks, name="frameworks", short_help="List and show framework profiles.", cls=Commands)
 _add(machine.doctor, "Show what there is on this machine to plan with.")
 _add(machine.skill, "Print a skill for coding agents.")
 _add(jobs.bench, "Measure how fast plans are found here.")
@@ -227,23 +242,21 @@ def _report(message: str, exit_code: int, *, place: str | None = None, hint: str
     return exit_code
 
 
-def _report_usage(error: Exception) -> int:
-    """Say what Typer found wrong: a missing or unknown option, a value of the wrong type."""
-    message = str(getattr(error, "format_message", error.__str__)())
-    path = getattr(getattr(error, "ctx", None), "command_path", "gpuscale")
+def _report_usage(error: Any) -> int:
+    """Say what Typer found wrong with an option, by the kind of error and what it holds: its words change."""
+    kind, param = type(error).__name__, getattr(error, "param", None)
+    message, place, hint = str(error.format_message()), None, ""
     exit_code = int(getattr(error, "exit_code", 2))
-    if message.startswith("Usage:"):  # no arguments: the message is the help page
+    if kind == "NoArgsIsHelpError":
         sys.stderr.write(message + "\n")
         return exit_code
-    message = re.sub(r"Input should be a valid integer.*", "not a whole number", message)
-    message = re.sub(r"Input should be a valid (\w+).*", r"not a \1", message)
-    message = message.replace("Input should be", "must be").replace("Value error, ", "")
+    if kind == "NoSuchOption":
+        message, near = f"no such option: {error.option_name}", sorted(error.possibilities or ())
+        hint = f"did you mean {', '.join(near)}? " if near else ""
+    elif param is not None:
+        name = max(param.opts, key=len) if param.param_type_name == "option" else param.metavar or param.name.upper()
+        missing = kind == "MissingParameter"
+        message, place = (f"missing {param.param_type_name} {name}", None) if missing else (str(error.message), name)
     said = message[:1].lower() + message[1:300].rstrip(".\n ")
-    return _report(" ".join(said.split()), exit_code, hint=_hint(message) or f"`{path} --help` lists what it takes")
-
-
-def _hint(message: str) -> str | None:
-    """Say what to do with a file that a command does not take as an argument."""
-    stray = re.search(r"unexpected extra argument\S* \(([^ )]+)", message)
-    kind = None if stray is None else kind_of(Path(stray[1]))
-    return None if stray is None or kind is None else with_flags(use_of(kind, Path(stray[1])), flags())
+    path = getattr(getattr(error, "ctx", None), "command_path", "gpuscale")
+    return _report(" ".join(said.split()), exit_code, place=place, hint=f"{hint}`{path} --help` lists what it takes")

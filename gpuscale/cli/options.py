@@ -218,9 +218,12 @@ def plain(kind: type, low: float = -math.inf, high: float = math.inf) -> Callabl
     """Return what reads a number without a unit as all of gpuscale does, within limits."""
 
     def parse(given: Any) -> Any:
-        value = read_plain(given, kind) if isinstance(given, str) else given
+        try:
+            value = read_plain(given, kind) if isinstance(given, str) else given
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
         if not low <= value <= high:
-            raise ValueError(f"{value:,} is out of range: give {low:,} to {high:,}")
+            raise typer.BadParameter(f"{value:,} is out of range: give {low:,} to {high:,}")
         return value
 
     return parse

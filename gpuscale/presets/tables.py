@@ -168,11 +168,43 @@ def _refusal(document: Document, problems: Sequence[_Problem]) -> InputError:
         more = f" (and {others} more)" if others else ""
         return document.error((*unknown, *missing)[0].path, "; ".join(texts) + more, hint)
     path, said = problems[0].path, problems[0].said
-    message = str(said["msg"]).removeprefix("Value error, ")
-    message = f"{message[:1].lower()}{message[1:]}".replace("tuple", "list").replace("dictionary", "table")
     value = "" if isinstance(said["input"], dict | list) else f" = {short(said['input'])}"
     more = f" (and {others - 1} more)" if others > 1 else ""
-    return document.error(path, f"{problems[0].key}{value}: {message}{more}")
+    return document.error(path, f"{problems[0].key}{value}: {what_is_wrong(said)}{more}")
+
+
+_WRONG = {
+    "greater_than": "should be more than {gt:.15g}",
+    "greater_than_equal": "should be at least {ge:.15g}",
+    "less_than": "should be less than {lt:.15g}",
+    "less_than_equal": "should be at most {le:.15g}",
+    "finite_number": "should be a finite number",
+    "too_long": "should have at most {max_length} items",
+    "too_short": "should have at least {min_length} items",
+    "string_too_long": "should have at most {max_length} characters",
+    "string_too_short": "should have at least {min_length} characters",
+    "string_pattern_mismatch": "should match {pattern}",
+    "literal_error": "should be one of {expected}",
+    "string_type": "should be text",
+    "bool_type": "should be true or false",
+    "float_type": "should be a number",
+    "float_parsing": "should be a number",
+    "int_type": "should be a whole number",
+    "tuple_type": "should be a list",
+    "dict_type": "should be a table",
+    "model_type": "should be a table",
+    "missing": "is missing",
+    "extra_forbidden": "is no key here",
+    "value_error": "{error}",
+}
+"""Kind of error, as pydantic names it -> what is wrong, in words that do not change with pydantic's."""
+UNKNOWN = "cannot be used"
+"""What is wrong where pydantic has a name of it that is not known here."""
+
+
+def what_is_wrong(said: Mapping[str, Any]) -> str:
+    """Say what is wrong with a value, of an error as pydantic lists it."""
+    return _WRONG.get(said["type"], UNKNOWN).format_map(said.get("ctx", {}))
 
 
 def _named(problems: Sequence[_Problem]) -> str:
