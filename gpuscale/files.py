@@ -77,14 +77,14 @@ def reading(path: Path) -> Iterator[BufferedReader]:
     try:
         stream = path.open("rb")
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read: {_reason(error)}", place=place) from None
+        raise InputError(f"cannot be read: {reason(error)}", place=place) from None
     try:
         with stream:
             if _read is not None and isinstance(path, Path):  # and no preset in a zip file
                 _read.add(path.resolve())
             yield stream
     except OSError as error:
-        raise InputError(f"cannot be read: {_reason(error)}", place=place) from None
+        raise InputError(f"cannot be read: {reason(error)}", place=place) from None
 
 
 def read_text(path: Path, max_bytes: int, kind: str, *, hint: str = "save the file as UTF-8") -> str:
@@ -283,7 +283,7 @@ def _refuse_output(path: Path) -> None:
 def _unwritable(path: Path, error: Exception) -> InputError:
     lost = isinstance(error, FileNotFoundError | NotADirectoryError)
     hint = "give a file in a folder that exists" if lost else None
-    return InputError(f"cannot write: {_reason(error)}", place=repr(str(path)[:300]), hint=hint)
+    return InputError(f"cannot write: {reason(error)}", place=repr(str(path)[:300]), hint=hint)
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
@@ -395,6 +395,6 @@ def _write_stream(descriptor: int, text: str) -> None:
         stream.flush()
 
 
-def _reason(error: Exception) -> str:
-    """Say what went wrong; a ValueError is of a NUL byte in a path or a lone surrogate in a text."""
+def reason(error: Exception) -> str:
+    """Say what went wrong with a path; a ValueError is of a NUL byte in a path or a lone surrogate in a text."""
     return error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path or text"

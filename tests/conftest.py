@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import os
 import pickle
 import signal
 import tomllib
@@ -14,7 +15,32 @@ import gpuscale.cli.jobs
 import gpuscale.cli.measurements
 from gpuscale.validation import machines
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it, and hand that on
+WORKER = "PYTEST_XDIST_WORKER" in os.environ
+
+
+def _interrupted(*_):
+    """Fail the test that runs: an interrupt would end the worker, and with it all that is left of the run."""
+    raise RuntimeError("an interrupt came to the process of the tests; it is for a child process")
+
+
+# What ignores signals hands that on to its children, as a shell does to background jobs and nohup to all; handlers it
+# does not, so that whatever tests start is as it is where a user starts it.
+signal.signal(signal.SIGINT, _interrupted if WORKER else signal.default_int_handler)
+for name in {"SIGHUP", "SIGTERM"} & set(dir(signal)):
+    if signal.getsignal(getattr(signal, name)) is signal.SIG_IGN:
+        signal.signal(getattr(signal, name), lambda *_: None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call():
+    """A test that lets an interrupt out fails alone, too."""
+    try:
+        return (yield)
+    except KeyboardInterrupt:
+        if not WORKER:
+            raise
+        pytest.fail("an interrupt came out of the test")
+
 
 settings.register_profile("usual", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("full", deadline=None, derandomize=True, max_examples=200)

@@ -297,7 +297,7 @@ def test_nothing_fits_names_the_nearest_miss_and_a_way_out():
         (["--model", "llama3-8b", "--gpus", "8", "--why", "tp=x"], "'x' is not a set of values", "4..8"),
         (["--gpus", "8"], "missing option --model", "gpuscale plan --help"),
         (["--model", "llama3-8b", "--gpus", "eight"], "--gpus: 'eight' is not a whole number", "256..1024"),
-        (["--model", "llama3-8b", "--gpus", "8", "--top", "x"], "--top: 'x' is not a whole number", "gpuscale plan --help"),
+        (["--model", "llama3-8b", "--gpus", "8", "--top", "x"], "--top: 'x' is not a whole", "gpuscale plan --help"),
         (["--model", "llama3-8b", "--gpus", "8", "--topp", "3"], "no such option: --topp", "gpuscale plan --help"),
     ],
 )

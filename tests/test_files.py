@@ -152,7 +152,6 @@ def test_a_signal_leaves_the_old_file_and_no_other(name, linked, tmp_path):
         (tmp_path / "other").hardlink_to(old)
     code = (
         "import os, signal, sys; from gpuscale.__main__ import main; sync = os.fsync\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in background jobs
         f"os.fsync = lambda one: (sync(one), os.kill(os.getpid(), signal.{name}))\n"
         f"sys.argv = ['gpuscale', *{PLAN}, '-o', {str(old)!r}]; main()"
     )

@@ -4,10 +4,12 @@ import io
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
+from xml.etree import ElementTree
 
 import pytest
 from command import assert_one_message, gpuscale
@@ -165,3 +167,42 @@ def test_nothing_fits_is_an_answer_too():
     bounded = gpuscale("plan", "--model", "llama3-8b", "--gpus", "8", "--max-step-time", "0.001", "--json")
     assert json.loads(bounded.out)["nearest_miss"]["step_time_s"] > 0.001
     assert "--max-step-time" in json.loads(bounded.out)["hint"]
+
+
+DEADLY = """\
+import os, signal, pytest
+
+@pytest.mark.parametrize("number", range(9))
+def test_lives(number):
+    pass
+
+def test_interrupts_itself():
+    os.kill(os.getpid(), signal.SIGINT)
+
+def test_lets_an_interrupt_out():
+    raise KeyboardInterrupt
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+def test_dies(name):
+    os.kill(os.getpid(), getattr(signal, name))
+
+@pytest.mark.parametrize("number", range(9))
+def test_lives_too(number):
+    pass
+"""
+
+
+def test_the_suite_survives_a_test_that_dies(tmp_path):
+    """What dies fails alone, and all others run."""
+    (tmp_path / "test_deadly.py").write_text(DEADLY)
+    (tmp_path / "pytest.ini").touch()
+    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", "--junitxml=found.xml"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False, timeout=300)
+    cases = ElementTree.parse(tmp_path / "found.xml").getroot().iter("testcase")
+    passed = {case.get("name"): len(case) == 0 for case in cases}
+    assert {name for name, is_passed in passed.items() if not is_passed} == {
+        "test_interrupts_itself", "test_lets_an_interrupt_out", "test_dies[SIGKILL]", "test_dies[SIGTERM]"
+    }  # fmt: skip
+    assert sum(passed.values()) == 18

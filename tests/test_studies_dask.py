@@ -325,7 +325,7 @@ def test_without_an_answer_the_results_stay_as_they_were(monkeypatch, tmp_path):
 def test_nobody_at_the_address_is_an_error_in_time(monkeypatch):
     """Neither where nothing listens nor where what listens says nothing."""
     monkeypatch.setattr(dask_cluster, "CONNECT_S", 0.3)
-    with pytest.raises(InputError, match=f"no Dask scheduler answers at {PORT_OF_NOTHING}: (OSError: Timed|no answer)"):
+    with pytest.raises(InputError, match=f"no Dask scheduler answers at {PORT_OF_NOTHING}"):
         list(on_cluster(iter(cases()), PORT_OF_NOTHING))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"

@@ -158,10 +158,9 @@ def test_a_query_that_takes_long_or_much_ends(table, monkeypatch):
 
 
 INTERRUPTED = """\
-import signal, sys
+import sys
 from pathlib import Path
 from gpuscale.studies.query import Results
-signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it, and hand that on
 with Results(Path(sys.argv[1])) as found:
     try:
         print("asked", flush=True)

@@ -58,7 +58,6 @@ class Grouped(TyperCommand):
             with formatter.section(title):
                 formatter.write_dl(rows)
 
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse an argument too many, and say what it is where it is a file."""
         ctx.allow_extra_args = True
@@ -131,7 +130,9 @@ _add(collectives.collective, "Evaluate one collective operation.")
 _add(collectives.roofline, "Show from where on compute binds.")
 _add(measurements.validate, "Hold predictions against measured runs.")
 measurements.calibrate.command("run", cls=Grouped)(measurements.calibrate_run)
-app.add_typer(measurements.calibrate, name="calibrate", short_help="Fit a cluster to your own measurements.", cls=Commands)
+app.add_typer(
+    measurements.calibrate, name="calibrate", short_help="Fit a cluster to your own measurements.", cls=Commands
+)
 app.add_typer(presets.models, name="models", short_help="List and show models.", cls=Commands)
 app.add_typer(presets.hardware, name="hardware", short_help="List and show GPUs.", cls=Commands)
 app.add_typer(presets.clusters, name="clusters", short_help="List, show and import clusters.", cls=Commands)

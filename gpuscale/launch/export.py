@@ -10,7 +10,7 @@ from typing import Any
 from gpuscale.arguments import public
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, NoAnswerError
-from gpuscale.files import is_there, write_texts
+from gpuscale.files import is_there, reason, write_texts
 from gpuscale.launch.cluster_files import CODE_DIR, cluster_files, machines, with_cluster
 from gpuscale.launch.quoting import Expansion, comment, shell_word
 from gpuscale.launch.targets import targets
@@ -143,7 +143,7 @@ def save_export(result: Export, folder: Path, *, force: bool | None = False) -> 
         folder.mkdir(exist_ok=True)
     except (OSError, ValueError) as error:
         hint = "give a folder; the one above it must be there"
-        raise InputError(f"cannot make the folder: {error}", place=str(folder), hint=hint) from None
+        raise InputError(f"cannot make the folder: {reason(error)}", place=str(folder), hint=hint) from None
     try:
         write_texts([(folder / one.path, one.text) for one in result.files])
     except BaseException:

@@ -303,7 +303,8 @@ def _syntax_error(path: Path, text: str, error: ValueError) -> InputError:
     message = str(error)
     found = re.search(r"\(at line (\d+), column \d+\)|\(at end of document\)", message)
     line = int(found[1]) if found and found[1] else text.count("\n") + 1 if found else None
-    what = message[: found.start()].strip() if found else "a number is too long"
+    syntax = isinstance(error, tomllib.TOMLDecodeError)
+    what = message[: found.start()].strip() if found else message if syntax else "a number is too long"
     what = f"{what} at the end of the file" if found and not found[1] else what
     return InputError(
         f"not valid TOML: {what[:200]}",

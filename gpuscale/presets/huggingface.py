@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuscale.errors import InputError, nearest
+from gpuscale.errors import InputError, nearest, shown
 from gpuscale.files import read_text, refuse_irregular
 from gpuscale.presets.files import short
 from gpuscale.presets.hub import source_of
@@ -215,7 +215,9 @@ def _read_file(file: Path) -> Config:
     except RecursionError:
         raise InputError("nested too deep for a config.json", place=place) from None
     except json.JSONDecodeError as error:
-        raise InputError(f"not valid JSON: {error.msg}", place=f"{place}:{error.lineno}", hint=hint) from None
+        stray = text[error.pos : error.pos + 1]
+        what = f"{shown(stray)} at column {error.colno} is out of place" if stray else "it ends too early"
+        raise InputError(f"not valid JSON: {what}", place=f"{place}:{error.lineno}", hint=hint) from None
     except ValueError:  # an integer of thousands of digits
         raise InputError("not valid JSON: a number is too long", place=place, hint=hint) from None
     if not isinstance(data, dict):

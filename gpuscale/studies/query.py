@@ -192,7 +192,7 @@ class Results:
             said = str(error).partition("\n")[0][:200]
             raise InputError(f"cannot be read: {said}", field=field, place=place) from None
         except RuntimeError as error:
-            if str(error) != "Query interrupted":
+            if type(error) is not RuntimeError or "interrupt" not in str(error).lower():
                 raise
             raise KeyboardInterrupt from None  # what the signal raised is lost
         finally:
