@@ -45,13 +45,7 @@ MAX_FILES = 500
 MAX_LISTED_MODELS = 50
 
 LIBRARIES = ("numpy", "pydantic", "rich", "typer", "tomlkit", "tomli-w")
-EXTRAS = {
-    "yaml": ("pyyaml",),
-    "html": ("plotly",),
-    "sweep": ("pyarrow", "duckdb"),
-    "dask": ("distributed",),
-    "gpu": ("torch",),
-}
+EXTRAS = {"yaml": ("pyyaml",), "sweep": ("pyarrow", "duckdb"), "dask": ("distributed",), "gpu": ("torch",)}
 """Extra of the package -> what it installs."""
 
 

@@ -17,7 +17,6 @@ HOMES = {
     "pydantic": ("presets/", "specs/", "request.py", "cli/options.py", "calibration/site_file.py", "studies/cases.py"),
     "yaml": ("importers/slurm.py", "launch/documents.py"),
     "tomli_w": ("planning/planfile.py", "importers/assemble.py", "calibration/site_file.py"),
-    "plotly": ("render/html/page.py",),
     "duckdb": ("studies/query.py",),
     "pyarrow": ("studies/result_files.py",),
     "distributed": ("studies/dask_cluster.py",),

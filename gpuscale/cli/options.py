@@ -167,7 +167,7 @@ def fills_stdout(output: Path | None, *, other: bool, field: str = "output") -> 
 
 
 def page_fills_stdout(html: Path | None, *, other: bool, beside: Path | None = None) -> bool:
-    """Whether a page is asked for on the standard output; before any work it is made sure that pages can be made.
+    """Whether a page is asked for on the standard output.
 
     Args:
         other: as in `fills_stdout`.
@@ -175,9 +175,6 @@ def page_fills_stdout(html: Path | None, *, other: bool, beside: Path | None = N
     """
     if html is None:
         return False
-    from gpuscale.render.html.page import plotting_library
-
-    plotting_library()
     if beside is not None and same_file(html, beside):
         raise InputError("two documents in one file", field="html", hint="give another file")
     return fills_stdout(html, other=other, field="html")

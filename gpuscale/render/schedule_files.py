@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from html import escape
 from typing import Any
 
 import numpy as np
 
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.errors import InputError
 from gpuscale.explain.schedule import Schedule, beside_s, stage_bytes
+from gpuscale.render.html.charts import Axis, Mark, Scale, rows_svg, scale
+from gpuscale.render.html.page import resource
 from gpuscale.render.plan import component_text
 from gpuscale.render.schedule import of_what, schedule_verdict, time_text
 from gpuscale.steptime.components import COMMUNICATION, INDEX
@@ -189,13 +192,40 @@ def _parts(found: Schedule, kind: int, chunk: int, rank: int, start: int, stop: 
 
 # -- the picture --
 
-STYLE = """
-text{font:11px system-ui,sans-serif;fill:#1b1b1b} .t{font-size:14px;font-weight:600} .n{font-size:9px;fill:#fff}
-.bg{fill:#fff} .F{fill:#2f6fb0} .B{fill:#b3541e} .W{fill:#5b7d2a} .S{fill:#8a8a8a} .row{fill:#ececec} .axis{stroke:#777}
-.F1{fill:#1f4b7a} .B1{fill:#7d3a14} .W1{fill:#3f581c}
-@media (prefers-color-scheme: dark){text{fill:#e8e8e8} .bg{fill:#161616} .row{fill:#2b2b2b} .n{fill:#fff}}
-""".strip()
-LABEL, ROW, TOP, PICTURE = 64, 22, 64, 1240
+FILLS = ("c1", "c2", "c7", "c10")
+"""Classes of the style sheet: of a kind of slot each, and of sending."""
+
+PALE, PALEST = 0.55, 0.35
+"""Opacity of the second chunk of a rank, and of the last."""
+
+LABEL, TOP, PICTURE, ROW_PX = 64, 76, 1240, 22
+
+
+def slot_marks(found: Schedule, which: IntArray, *, numbered: bool) -> Iterator[Mark]:
+    """Yield slots as bars, with the numbers of their microbatches in them, and what ranks send."""
+    slots = zip(*(column[which].tolist() for column in found.timeline), strict=True)
+    for rank, kind, chunk, number, start, end, sending in slots:
+        opacity = PALE - (PALE - PALEST) * (chunk - 1) / max(found.pipeline.chunks - 2, 1) if chunk else 1.0
+        said = f"rank {rank}, microbatch {number}{f', chunk {chunk}' if found.pipeline.chunks > 1 else ''}"
+        css = f"{FILLS[kind]}{' cell' if chunk else ''}"
+        yield Mark(rank, start, end, css, f"{said}: {NAMES[kind]}", str(number) if numbered else "", opacity=opacity)
+        if sending:
+            yield Mark(rank, end, end + sending, FILLS[-1], f"{said}: sends")
+
+
+def time_scale(found: Schedule, begin_s: float, end_s: float) -> Scale:
+    """Return the axis of a picture."""
+    return scale(Axis("", partial(time_text, found)), [begin_s, end_s])
+
+
+def slot_legend(found: Schedule) -> Iterator[tuple[str, str]]:
+    """Yield what the colours mean, and their classes."""
+    for name, css, shown in zip((*NAMES, "sending"), FILLS, (True, True, found.pipeline.splits,
+                                bool(found.durations.blocking_s)), strict=True):  # fmt: skip
+        if shown:
+            yield name, f"fill {css}"
+    if found.pipeline.chunks > 1:
+        yield "paler: the other direction" if found.schedule == "dualpipe" else "paler: later chunks", "fill c1 again"
 
 
 def svg_text(found: Schedule) -> str:
@@ -208,63 +238,29 @@ def svg_text(found: Schedule) -> str:
     if len(t.rank) > MAX_DRAWN:
         message = f"a picture of {len(t.rank):,} slots cannot be read"
         raise InputError(message, field="svg", hint=f"at most {MAX_DRAWN:,} slots; `trace` shows more")
-    end_s = float((t.end_s + t.sending_s).max())
-    scale = (PICTURE - LABEL - 16) / end_s
-    height = TOP + ROW * pp + 44
-    title = escape("; ".join(filter(None, (schedule_verdict(found), of_what(found)))))
+    across = time_scale(found, 0.0, float((t.end_s + t.sending_s).max()))
+    drawn, high = rows_svg(slot_marks(found, np.arange(len(t.rank)), numbered=True), pp, across, "time", ROW_PX)
+    title, plan = escape(schedule_verdict(found)), escape(of_what(found))
     loads = ", ".join(f"rank {load.rank} waits {load.idle_s / found.step_s:.0%}" for load in found.ranks[:16])
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {PICTURE} {height}" role="img" '
-        'aria-labelledby="title description">',
-        f'<title id="title">{title}</title>',
-        f'<desc id="description">One row for each pipeline rank, time to the right. {escape(loads)}.</desc>',
-        f"<style>{STYLE}</style>",
-        f'<rect class="bg" width="{PICTURE}" height="{height}"/>',
-        f'<text class="t" x="12" y="24">{title}</text>',
-        *_legend(found),
-    ]
-    for rank in range(pp):
-        y = TOP + rank * ROW
-        out.append(f'<rect class="row" x="{LABEL}" y="{y}" width="{end_s * scale:.1f}" height="{ROW - 3}"/>')
-        out.append(f'<text x="12" y="{y + 14}">rank {rank}</text>')
-    columns = (t.rank, t.kind, t.chunk, t.microbatch, t.start_s, t.end_s, t.sending_s)
-    for rank, kind, chunk, number, start, stop, sending in zip(*(one.tolist() for one in columns), strict=True):
-        out += _drawn(TOP + rank * ROW, KINDS[kind], chunk, number, LABEL + start * scale, (stop - start) * scale)
-        if sending:
-            x, width = LABEL + stop * scale, sending * scale
-            out.append(f'<rect class="S" x="{x:.2f}" y="{TOP + rank * ROW}" width="{width:.2f}" height="{ROW - 3}"/>')
-    out += _axis(found, end_s, scale, TOP + ROW * pp)
-    return "\n".join([*out, "</svg>"]) + "\n"
-
-
-def _drawn(y: int, kind: str, chunk: int, number: int, x: float, width: float) -> Iterator[str]:
-    shade = f"{kind}1" if chunk % 2 else kind
-    gap = min(0.6, width / 8)
-    yield f'<rect class="{shade}" x="{x:.2f}" y="{y}" width="{width - gap:.2f}" height="{ROW - 3}"/>'
-    if width >= 6 * len(str(number)) + 2:
-        yield f'<text class="n" text-anchor="middle" x="{x + width / 2:.2f}" y="{y + 13}">{number}</text>'
-
-
-def _legend(found: Schedule) -> Iterator[str]:
-    entries = [("F", "forward"), ("B", "backward")]
-    entries += [("W", "weight gradients")] if found.pipeline.splits else []
-    entries += [("S", "sending")] if found.durations.blocking_s else []
-    if found.pipeline.chunks > 1:
-        entries.append(("F1", "darker: the other direction" if found.schedule == "dualpipe" else "darker: odd chunks"))
-    x = 12
-    for shade, name in entries:
-        yield f'<rect class="{shade}" x="{x}" y="36" width="12" height="12"/><text x="{x + 17}" y="46">{name}</text>'
-        x += 40 + 7 * len(name)
-
-
-def _axis(found: Schedule, end_s: float, scale: float, y: int) -> Iterator[str]:
-    yield f'<line class="axis" x1="{LABEL}" y1="{y + 2}" x2="{LABEL + end_s * scale:.1f}" y2="{y + 2}"/>'
-    for part in range(6):
-        anchor = "start" if part == 0 else "end" if part == 5 else "middle"
-        text = time_text(found, end_s * part / 5) if part else "0"
-        yield f'<text text-anchor="{anchor}" x="{LABEL + end_s * part / 5 * scale:.1f}" y="{y + 18}">{text}</text>'
+    ranks = "".join(f'<text x="12" y="{TOP + rank * ROW_PX + 14}">rank {rank}</text>' for rank in range(pp))
     shares = f"active ranks on average {100 * math.fsum(found.active_share) / len(found.active_share):.0f} %"
-    yield f'<text x="{LABEL}" y="{y + 36}">{shares}</text>'
+    keys, x = [], 12
+    for name, css in slot_legend(found):
+        keys.append(f'<rect class="{css}" x="{x}" y="52" width="12" height="12"/>')
+        keys.append(f'<text x="{x + 17}" y="62">{name}</text>')
+        x += 40 + 7 * len(name)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {PICTURE} {TOP + high}" role="img" '
+        f'aria-labelledby="title description">\n<title id="title">{"; ".join(filter(None, (title, plan)))}</title>\n'
+        f'<desc id="description">One row for each pipeline rank, time to the right. {escape(loads)}.</desc>\n'
+        f"<style>\n{resource('charts.css')}</style>\n"
+        f'<rect width="{PICTURE}" height="{TOP + high}" style="fill:var(--back)"/>\n'
+        f'<text x="12" y="24" style="font-size:14px;font-weight:600">{title}</text>\n'
+        f'<text x="12" y="42">{plan}</text>\n{"".join(keys)}\n{ranks}\n'
+        f'<svg x="{LABEL}" y="{TOP}" width="{PICTURE - LABEL - 16}" height="{high}" overflow="visible">\n'
+        + drawn.replace("><", ">\n<")
+        + f'\n</svg>\n<text x="12" y="{TOP + high - 6}">{shares}</text>\n</svg>\n'
+    )
 
 
 WRITERS = {"trace": trace_text, "svg": svg_text}

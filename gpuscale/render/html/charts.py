@@ -1,34 +1,196 @@
-"""Charts of a page, each from the numbers that its table then holds too; names in them show as they are written."""
+"""Charts of a page, drawn as SVG from the numbers that its table then holds too.
+
+What lies across is in percent of the drawing, so that one drawing fits a desktop, a phone and paper, with text of the
+same size on each; a text that needs more room than there is hides by its class (`w400`: from 400 px on).
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from gpuscale.arrays import log10
-from gpuscale.files import printable
-from gpuscale.render.html.page import Cell, Chart, Table
-from gpuscale.units import format_bytes
+from gpuscale.render.html.page import Cell, Chart, Table, text
 
 COLOURS = 10
-"""Colours of the page's style sheet; the last is a grey."""
+"""Colours of the style sheet; the last is a grey."""
 
-BAR_PX, REST_PX, PLANE_PX = 32, 60, 380
-"""Height of a bar, of the axis below, and of a chart of points."""
+BAR_PX, GAP_PX, PLANE_PX, CHARACTER_PX = 28, 4, 300, 7.5
+"""Height of a bar's row and of what of it stays empty, height of a plane of points, width of a character."""
 
-LONGEST_NAME = 44
-MOST_TEXTS = 12
-"""Columns of a heat map up to which each cell has its number."""
+WIDTHS_PX = (200, 400, 600, 800, 1000)
+"""Widths of a drawing from which on texts show: the first is a phone's, the last a page's."""
 
-DECADES = 50.0
+LONGEST_NAME = 60
+DECADES = 1000.0
 """Ratio of the ends of a logarithmic axis from which on it names powers of ten alone."""
 
-ROOM = 1.18
-"""The end of an axis over the end of the longest bar, whose number stands beside it."""
+NAMED_POINTS, NAMED_VALUES = 12, 8
+"""Points up to which each may have its mark beside it; values of a logarithmic axis up to which it names just these."""
+
+
+class Axis(NamedTuple):
+    """An axis: its title, how its values are written, whether it is logarithmic, of bytes, and where it begins if not
+    at the least value."""
+
+    title: str
+    text: Callable[[float], str]
+    log: bool = False
+    of_bytes: bool = False
+    least: float | None = None
+
+
+class Scale(NamedTuple):
+    """Where values lie between two ends, and which of them are named how."""
+
+    least: float
+    most: float
+    log: bool
+    ticks: Sequence[tuple[float, str]]
+
+    def shares(self, values: Iterable[float]) -> list[float]:
+        """Return how far along the axis values lie, from 0 to 1."""
+        ends, at = np.array([self.least, self.most]), np.array([*values], dtype=float)
+        if self.log:
+            ends, at = log10(ends), log10(at)
+        return [float(one) for one in (at - ends[0]) / (ends[1] - ends[0])]
+
+
+def scale(axis: Axis, values: Sequence[float], room: float = 0.0, named: Sequence[float] = ()) -> Scale:
+    """Return the scale of an axis for values.
+
+    Args:
+        room: what stays empty at either end, as a share of what is drawn.
+        named: values to be named; round ones if there are none.
+    """
+    least, most = min(values), max(values)
+    if axis.log:
+        ratio = (most / least) ** room if most > least else 1.5
+        least, most = least / ratio, most * ratio
+    else:
+        margin = (most - least) * room if most > least else abs(most) / 20 or 1.0
+        least, most = least - margin, most + margin
+    least = least if axis.least is None else axis.least
+    ticks = [one for one in named or _round(axis, least, most) if least <= one <= most]
+    names = ["0" if not one else re.sub(r"\.0+(?!\d)|(\.\d*?[1-9])0+(?!\d)", r"\1", axis.text(one)) for one in ticks]
+    if len({*names}) < len(names):  # the axis shows a range finer than its text does
+        names = [f"{one:.6g}" for one in ticks]
+    return Scale(least, most, axis.log, [*zip(ticks, names, strict=True)])
+
+
+def _round(axis: Axis, least: float, most: float) -> list[float]:
+    """Return round values of an axis: powers of two, of ten, or multiples of 1, 2 or 5 times one."""
+    if axis.of_bytes:
+        low, high = (int(end).bit_length() for end in (least, most))
+        every = next(step for step in (1, 2, 5, 10) if (high - low) // step < NAMED_VALUES)
+        return [float(1 << power) for power in range(low - 1, high) if power % every == 0]
+    if axis.log:
+        powers = range(math.floor(log10(least)), math.ceil(log10(most)) + 1)
+        digits = (1,) if most >= DECADES * least else (1, 2, 5)
+        return [digit * 10.0**power for power in powers[:: 1 + len(powers) // 10] for digit in digits]
+    unit = 10.0 ** math.floor(log10((most - least) / 5))
+    step = next(one * unit for one in (1, 2, 5, 10) if one * unit >= (most - least) / 8)
+    return [float(f"{at * step:.9g}") for at in range(math.ceil(least / step), math.floor(most / step + 1e-9) + 1)]
+
+
+def percent(share: float) -> str:
+    """Write a share for SVG."""
+    return f"{100 * share:.2f}".rstrip("0").rstrip(".") + "%"
+
+
+def _shows(needed_px: float) -> str | None:
+    """Return the class of a text that needs a drawing so wide; None if none is."""
+    return next((f" w{width}" for width in WIDTHS_PX if needed_px <= width), None)
+
+
+class Mark(NamedTuple):
+    """A bar of a row: where it begins and ends, its classes, what it is, and a text in it, a line or two, or beside."""
+
+    row: int
+    start: float
+    end: float
+    css: str
+    said: str
+    text: str = ""
+    beside: bool = False
+    opacity: float = 1.0
+
+
+def rows_svg(
+    marks: Iterable[Mark], rows: int, across: Scale, title: str, row_px: int = BAR_PX, limits: Mapping[str, float] = {}
+) -> tuple[str, int]:
+    """Draw bars in rows, from the top down, with limits as lines across them; return SVG without its frame, and how
+    high it is [px]."""
+    marks, top = [*marks], _top(limits)
+    bottom, out = top + rows * row_px, list[str]()
+    starts, ends = across.shares(one.start for one in marks), across.shares(one.end for one in marks)
+    for one, start, end in zip(marks, starts, ends, strict=True):
+        left, width, y = min(start, end), abs(end - start), top + one.row * row_px
+        fade = f' fill-opacity="{one.opacity:.2f}"' if one.opacity < 1 else ""
+        out.append(
+            f'<rect class="{one.css}" x="{percent(left)}" y="{y}" width="{percent(width)}" height="{row_px - GAP_PX}"'
+            f"{fade}><title>{text(one.said)}</title></rect>"
+        )
+        lines = one.text.split("\n") if one.text else []
+        for at, line in enumerate(lines):
+            longest = max(map(len, lines[: at + 1]))  # no second line without the first
+            shows = "" if one.beside else _shows((longest * CHARACTER_PX + 6) / width) if width else None
+            if shows is not None:
+                middle, place = (left + width, "beside") if one.beside else (left + width / 2, "in")
+                baseline = y + (row_px - GAP_PX) / 2 + 4 + 14 * (at - (len(lines) - 1) / 2)
+                out.append(f'<text class="{place}{shows}" x="{percent(middle)}" y="{baseline:.0f}">{text(line)}</text>')
+    for index, (name, share) in enumerate(zip(limits, across.shares(limits.values()), strict=True)):
+        x, place = percent(share), "end" if share > 0.5 else ""
+        out.append(f'<line class="limit" x1="{x}" x2="{x}" y1="{16 * index + 14}" y2="{bottom}"/>')
+        out.append(f'<text class="{place}" x="{x}" y="{16 * index + 10}">{text(name)}</text>')
+    return _axis(across, title, top, bottom) + "".join(out), bottom + 42
+
+
+def _top(limits: Mapping[str, float]) -> int:
+    """Return what room the names of limits take above the rows [px]."""
+    return 16 * len(limits) + 4 if any(limits) else 0
+
+
+def _axis(across: Scale, title: str, top: float, bottom: float) -> str:
+    """Draw the lines, names and title of a horizontal axis; where it is narrow, only every second, fourth ... name."""
+    count, longest = len(across.ticks), max((len(name) for _, name in across.ticks), default=0)
+    out = [f'<text class="middle soft" x="50%" y="{bottom + 36:.0f}">{text(title)}</text>']
+    for index, (at, (_, name)) in enumerate(
+        zip(across.shares(value for value, _ in across.ticks), across.ticks, strict=True)
+    ):
+        every = index & -index or 1 << count  # the largest power of two that divides it
+        shows = _shows((longest * CHARACTER_PX + 8) * count / every)
+        x = percent(at)
+        out.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{top}" y2="{bottom:.0f}"/>')
+        if shows is not None:
+            place = "end" if at > 0.97 else "middle"
+            out.append(f'<text class="{place}{shows}" x="{x}" y="{bottom + 16:.0f}">{text(name)}</text>')
+    return "".join(out)
+
+
+def framed(drawn: str, height: float) -> str:
+    """Return a drawing as an element of a page."""
+    return f'<svg width="100%" height="{height:.0f}">{drawn}</svg>'
+
+
+def in_rows(
+    names: Sequence[str], marks: Iterable[Mark], across: Scale, title: str, row_px: int = BAR_PX,
+    limits: Mapping[str, float] = {}, css: str = "",
+) -> str:  # fmt: skip
+    """Draw bars in rows beside their names."""
+    drawn, height = rows_svg(marks, len(names), across, title, row_px, limits)
+    spans = []
+    for name in names:
+        short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
+        spans.append(f'<span title="{text(name)}">{text(short)}</span>')
+    style = f"--row:{row_px}px;padding-top:{_top(limits)}px"
+    column = f'<div class="names" style="{style}">{"".join(spans)}</div>' if any(names) else ""
+    return f'{column}<div class="area {css}">{framed(drawn, height)}</div>'
 
 
 class Bar(NamedTuple):
@@ -39,83 +201,37 @@ class Bar(NamedTuple):
     values: Sequence[float]
     idle: bool = False
 
-
-PATTERNS = {"fill": "", "idle": "/", "again": "x"}
-"""Kind of a bar -> the pattern that it is drawn with."""
-
-
-def _kind(bar: Bar) -> str:
-    return "idle" if bar.idle else "again" if bar.colour >= COLOURS else "fill"
-
-
-class Line(NamedTuple):
-    """A curve: its name, its colour, its points, and whether it is dashed."""
-
-    name: str
-    colour: int
-    across: Sequence[float]
-    up: Sequence[float]
-    dashed: bool = False
-
-
-class Axis(NamedTuple):
-    """An axis: its title, how its values are written, whether it is logarithmic, of bytes or with SI prefixes before
-    a suffix, and where it begins if not at the least value."""
-
-    title: str
-    text: Callable[[float], str]
-    log: bool = False
-    of_bytes: bool = False
-    suffix: str = ""
-    least: float = 0.0
+    @property
+    def css(self) -> str:
+        """Its classes: a colour of the page, as an outline if it is idle, paler where colours are used again."""
+        return f"{colour(self.colour)}{' idle' if self.idle else ' again' if self.colour >= COLOURS else ''}"
 
 
 def colour(index: int) -> str:
-    """Return a colour of the page."""
-    return f"var(--c{index % COLOURS + 1})"
-
-
-def label(name: str) -> str:
-    """Return a name as plotly shows it literally: it reads some tags and entities."""
-    shown = printable(name)
-    return escape(shown if len(shown) <= LONGEST_NAME else shown[: LONGEST_NAME - 3] + "...", quote=False)
-
-
-def short(value: float) -> float:
-    """Return a number with the digits that a drawing can show."""
-    return float(f"{value:.5g}")
+    """Return the class of a colour."""
+    return f"c{index % COLOURS + 1}"
 
 
 def waterfall(title: str, summary: str, parts: Sequence[Bar], total: str, axis: Axis) -> Chart:
     """Draw how parts add up to a total, each beginning where the last one ends; negative ones go back."""
     values = [one.values[0] for one in parts]
     ends = list(accumulate(values, initial=0.0))
-    whole = ends[-1]
-    names = [*(one.name for one in parts), total]
-    starts, drawn = [*ends[:-1], 0.0], [*values, whole]
-    most, least = max(0.0, *ends), min(0.0, *ends)
-    texts = [axis.text(value) for value in drawn]
-    trace = {
-        "type": "bar", "orientation": "h", "y": list(range(len(names))), "x": [*map(short, drawn)],
-        "base": [*map(short, starts)], "text": texts, "textposition": "outside", "cliponaxis": False,
-        "customdata": [*map(label, names)], "hovertemplate": "%{customdata}: %{text}<extra></extra>",
-        "marker": {
-            "color": [*(colour(one.colour) for one in parts), "var(--text)"],
-            "pattern": {"shape": [*(PATTERNS[_kind(one)] for one in parts), ""], "solidity": 0.3},
-        },
-    }  # fmt: skip
-    rest = (most - least) * (ROOM - 1) * (1 if least == 0 else 2)
-    across = _axis(axis) | {"range": [short(least - rest if least else 0), short(most + rest)]}
-    layout = {"xaxis": across, "yaxis": names_axis(names), "bargap": 0.25, "uniformtext": {"mode": False}}
+    whole, names = ends[-1], [*(one.name for one in parts), total]
+    drawn = [*zip(ends, ends[1:], (one.css for one in parts), strict=False), (0.0, whole, "whole")]
+    texts = [*map(axis.text, [*values, whole])]
+    marks = [
+        Mark(row, start, end, css, f"{name}: {said}", said, beside=True)
+        for row, ((start, end, css), name, said) in enumerate(zip(drawn, names, texts, strict=True))
+    ]
     rows: list[list[Cell]] = [
         [name, (said, value), (f"{value / whole:.1%}", value / whole) if whole else "-"]
-        for name, said, value in zip(names, texts, drawn, strict=True)
+        for name, said, value in zip(names, texts, [*values, whole], strict=True)
     ]
     header = ["part", axis.title, "share"]
-    if least < 0:  # shares of a difference say nothing
+    if min(ends) < 0:  # shares of a difference say nothing
         header, rows = header[:2], [row[:2] for row in rows]
-    numbers = Table(title, header, rows)
-    return Chart(title, summary, [trace], layout, BAR_PX * len(names) + REST_PX, numbers)
+    svg = in_rows(names, marks, scale(axis, ends), axis.title, css="room")
+    return Chart(title, summary, svg, Table(title, header, rows))
 
 
 def stacked(
@@ -129,81 +245,24 @@ def stacked(
     """Draw totals side by side, each as its parts in a row, with limits as lines across them."""
     parts, limits = [one for one in bars if any(one.values)], limits or {}
     totals = [math.fsum(values) for values in zip(*(one.values for one in parts), strict=True)] or [0.0] * len(rows)
-    data = [
-        {
-            "type": "bar", "orientation": "h", "name": label(one.name), "y": list(range(len(rows))),
-            "x": [*map(short, one.values)], "customdata": [*map(axis.text, one.values)],
-            "text": [axis.text(value) if value and _kind(one) == "fill" else "" for value in one.values],
-            "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
-            "insidetextfont": {"color": "var(--back)"},
-            "hovertemplate": "%{fullData.name}: %{customdata}<extra></extra>",
-            "marker": {
-                "color": colour(one.colour), "line": {"color": "var(--back)", "width": 1},
-                "pattern": {"shape": PATTERNS[_kind(one)], "solidity": 0.3},
-            },
-        }
-        for one in parts
-    ]  # fmt: skip
-    most = max([*totals, *limits.values()]) or 1.0
-    lines = [
-        {"type": "line", "x0": short(value), "x1": short(value), "y0": 0, "y1": 1, "yref": "paper",
-         "line": {"color": "var(--text)", "width": 2, "dash": "dash"}}
-        for value in limits.values()
-    ]  # fmt: skip
-    notes = [
-        {"x": short(value), "y": len(rows) - 0.5, "text": label(name), "showarrow": False, "xanchor": "right",
-         "xshift": -4, "yanchor": "top", "yshift": 2, "bgcolor": "var(--back)", "font": {"size": 12}}
-        for name, value in limits.items()
-    ]  # fmt: skip
-    across = _axis(axis) | {"range": [0, short(most * 1.04)]}
-    down = names_axis(rows)
-    if notes:
-        down["range"] = [len(rows) + 0.1, -0.6]
-    layout = {
-        "barmode": "stack", "xaxis": across, "yaxis": down, "bargap": 0.25, "shapes": lines, "annotations": notes,
-    }  # fmt: skip
-    cells: list[list[Cell]] = [
-        [row, *((axis.text(one.values[index]), one.values[index]) for one in parts), (axis.text(total), total)]
-        for index, (row, total) in enumerate(zip(rows, totals, strict=True))
-    ]
-    numbers = Table(f"{title} ({axis.title})", ("", *(one.name for one in parts), "total"), cells)
-    legend = [(one.name, one.colour, _kind(one)) for one in parts]
-    return Chart(title, summary, data, layout, BAR_PX * (len(rows) + bool(notes)) + REST_PX, numbers, legend)
-
-
-def curves(
-    title: str, summary: str, lines: Sequence[Line], across: Axis, up: Axis, *, marked: bool = True, rows: int = 100
-) -> Chart:
-    """Draw curves over the same values.
-
-    Args:
-        marked: each point is marked.
-        rows: of the table at most; where there are more values, it has some of them, evenly apart.
-    """
-    data = [
-        {
-            "type": "scatter", "mode": "lines+markers" if marked and not one.dashed else "lines",
-            "name": label(one.name), "x": [*map(short, one.across)], "y": [*map(short, one.up)],
-            "text": [f"{across.text(x)}: {up.text(y)}" for x, y in zip(one.across, one.up, strict=True)],
-            "hovertemplate": "%{fullData.name}, %{text}<extra></extra>",
-            "line": {"color": colour(one.colour), "width": 2, "dash": "dash" if one.dashed else "solid"},
-        }
-        for one in lines
-    ]  # fmt: skip
-    layout = {
-        "xaxis": _axis(across, lines[0].across),
-        "yaxis": _axis(up, [y for one in lines for y in one.up]),
-        "hovermode": "closest",
-    }
-    first = lines[0]
-    cells: list[list[Cell]] = [
-        [(across.text(x), x), *((up.text(one.up[index]), one.up[index]) for one in lines)]
-        for index, x in enumerate(first.across)
-        if index % -(-len(first.across) // rows) == 0
-    ]
-    numbers = Table(f"{title} ({up.title})", (across.title, *(one.name for one in lines)), cells)
-    legend = [(one.name, one.colour, "dashed" if one.dashed else "line") for one in lines]
-    return Chart(title, summary, data, layout, PLANE_PX, numbers, legend)
+    marks = []
+    for row in range(len(rows)):
+        ends = list(accumulate((one.values[row] for one in parts), initial=0.0))
+        for one, start, end in zip(parts, ends, ends[1:], strict=False):
+            said = axis.text(one.values[row])
+            solid = " " not in one.css
+            if end > start:
+                marks.append(Mark(row, start, end, one.css, f"{one.name}: {said}", said if solid else ""))
+    across = scale(axis, [0.0, 1.02 * max([*totals, *limits.values()]) or 1.0])
+    svg = in_rows(rows, marks, across, axis.title, limits=limits)
+    every = [*((one.name, one.values) for one in parts), ("total", totals)]
+    cells: list[list[Cell]] = [[name, *((axis.text(one), one) for one in values)] for name, values in every]
+    header = ["", *rows]
+    if len(rows) > len(parts):  # the longer way down
+        header, cells = ["", *(name for name, _ in every)], [[row, *column] for row, *column in zip(
+            rows, *(one[1:] for one in cells), strict=True)]  # fmt: skip
+    numbers = Table(f"{title} ({axis.title})", header, cells)
+    return Chart(title, summary, svg, numbers, [(one.name, f"fill {one.css}") for one in parts])
 
 
 def heat_map(
@@ -221,27 +280,40 @@ def heat_map(
         names: of the rows and of the columns.
         axis: of the values.
     """
-    texts = [["" if one is None else axis.text(one) for one in row] for row in values]
-    data = [
-        {
-            "type": "heatmap", "z": [[None if one is None else short(one) for one in row] for row in values],
-            "text": texts, "texttemplate": "%{text}" if len(columns) <= MOST_TEXTS else "",
-            "hovertemplate": "%{text}<extra></extra>", "xgap": 1, "ygap": 1, "showscale": False,
-            "colorscale": [[0, "var(--panel)"], [1, colour(0)]],
-        }
+    known = [one for row in values for one in row if one is not None]
+    least, span = min(known, default=0.0), (max(known, default=0.0) - min(known, default=0.0)) or 1.0
+    marks = [
+        Mark(at, index, index + 1, f"{colour(0)} cell", f"{rows[at]}, {columns[index]}: {axis.text(one)}",
+             axis.text(one), opacity=0.08 + 0.5 * (one - least) / span)
+        for at, row in enumerate(values) for index, one in enumerate(row) if one is not None
     ]  # fmt: skip
-    across = names_axis(columns) | {"range": [-0.5, len(columns) - 0.5], "title": {"text": label(names[1])}}
-    down = names_axis(rows) | {"range": [len(rows) - 0.5, -0.5], "title": {"text": label(names[0])}}
+    across = Scale(0, len(columns), False, [(index + 0.5, name) for index, name in enumerate(columns)])
     cells: list[list[Cell]] = [
-        [name, *("-" if one is None else (said, one) for said, one in zip(said_row, row, strict=True))]
-        for name, said_row, row in zip(rows, texts, values, strict=True)
+        [name, *("-" if one is None else (axis.text(one), one) for one in row)]
+        for name, row in zip(rows, values, strict=True)
     ]
     numbers = Table(f"{title} ({axis.title})", (" / ".join(names), *columns), cells)
-    return Chart(title, summary, data, {"xaxis": across, "yaxis": down}, BAR_PX * len(rows) + 2 * REST_PX, numbers)
+    return Chart(title, summary, in_rows(rows, marks, across, names[1], css="heat"), numbers)
+
+
+class Line(NamedTuple):
+    """A curve: its name, its colour, its points, and whether it is dashed."""
+
+    name: str
+    colour: int
+    across: Sequence[float]
+    up: Sequence[float]
+    dashed: bool = False
+
+    @property
+    def css(self) -> str:
+        """Its classes."""
+        return f"line {colour(self.colour)}{' dashed' if self.dashed else ''}"
 
 
 class Points(NamedTuple):
-    """Points that are alike: their name, their colour, where they lie, what each is, and whether a line joins them."""
+    """Points that are alike: their name, their colour, where they lie, what each is, whether a line joins them, whether
+    they are rings, and a mark beside each."""
 
     name: str
     colour: int
@@ -249,7 +321,91 @@ class Points(NamedTuple):
     up: Sequence[float]
     said: Sequence[str]
     joined: bool = False
-    symbol: str = "circle"
+    ring: bool = False
+    marks: Sequence[str] = ()
+
+    @property
+    def css(self) -> str:
+        """Their classes."""
+        return f"{'ring' if self.ring else 'dot'} {colour(self.colour)}"
+
+
+def _plane(
+    lines: Sequence[Line], groups: Sequence[Points], x: Scale, y: Scale, axes: tuple[Axis, Axis],
+    spans: Sequence[tuple[str, float, float]] = (),
+) -> str:  # fmt: skip
+    """Draw lines and points over two axes, and borders and names of spans of the one across."""
+    top, bottom = 26, 26 + PLANE_PX
+    gutter = max((len(name) for _, name in y.ticks), default=0) * CHARACTER_PX + 10
+
+    def down(values: Iterable[float]) -> list[float]:
+        return [bottom - PLANE_PX * share for share in y.shares(values)]
+
+    out = [_axis(x, axes[0].title, top, bottom)]
+    out.append(f'<text class="soft" x="-{gutter:.0f}" y="10">{text(axes[1].title)}</text>')
+    for at, (_, name) in zip(down(value for value, _ in y.ticks), y.ticks, strict=True):
+        out.append(f'<line class="grid" x1="0" x2="100%" y1="{at:.1f}" y2="{at:.1f}"/>')
+        out.append(f'<text class="end" x="-6" y="{at + 4:.1f}">{text(name)}</text>')
+    for name, *ends in spans:
+        start, end = x.shares(ends)
+        shows = _shows((len(name) * CHARACTER_PX + 8) / (end - start)) if end > start else None
+        out.append(f'<line class="border" x1="{percent(end)}" x2="{percent(end)}" y1="{top}" y2="{bottom}"/>')
+        if shows is not None:
+            out.append(f'<text class="middle{shows}" x="{percent((start + end) / 2)}" y="22">{text(name)}</text>')
+    drawn = []
+    for one in [*lines, *(Line(one.name, one.colour, one.across, one.up) for one in groups if one.joined)]:
+        places = zip(x.shares(one.across), y.shares(one.up), strict=True)
+        path = "L".join(f"{1e4 * right:.0f} {1e4 - 1e4 * up:.0f}" for right, up in places)
+        drawn.append(f'<path class="{one.css}" d="M{path}"><title>{text(one.name)}</title></path>')
+    out.append(f'<svg y="{top}" height="{PLANE_PX}" viewBox="0 0 10000 10000" preserveAspectRatio="none">'
+               f"{''.join(drawn)}</svg>")  # fmt: skip
+    count = sum(len(one.across) for one in groups)
+    radius = 5 if count <= NAMED_POINTS else 4 if count <= 200 else 2.5
+    taken: list[tuple[float, float]] = []
+    for group in groups:
+        places = zip(x.shares(group.across), down(group.up), strict=True)
+        for index, ((right, at), said) in enumerate(zip(places, group.said, strict=True)):
+            out.append(
+                f'<circle class="{group.css}" cx="{percent(right)}" cy="{at:.1f}" r="{radius}">'
+                f"<title>{text(said)}</title></circle>"
+            )
+            free = all(abs(right - other) > 0.05 or abs(at - height) > 12 for other, height in taken)
+            if group.marks and count <= NAMED_POINTS and free:
+                taken.append((right, at))
+                out.append(
+                    f'<text class="beside" x="{percent(right)}" y="{at - 8:.1f}">{text(group.marks[index])}</text>'
+                )
+    return f'<div class="area" style="margin-left:{gutter:.0f}px">{framed("".join(out), bottom + 42)}</div>'
+
+
+def curves(
+    title: str, summary: str, lines: Sequence[Line], across: Axis, up: Axis, *, marked: bool = True, rows: int = 100,
+    spans: Sequence[tuple[str, float, float]] = (),
+) -> Chart:  # fmt: skip
+    """Draw curves over the same values.
+
+    Args:
+        marked: each point is marked.
+        rows: of the table at most; where there are more values, it has some of them, evenly apart.
+        spans: parts of the axis across: the name, the start and the end of each.
+    """
+    first = lines[0]
+    dots = [
+        Points(one.name, one.colour, one.across, one.up,
+               [f"{one.name}, {across.text(x)}: {up.text(y)}" for x, y in zip(one.across, one.up, strict=True)])
+        for one in lines if marked and not one.dashed
+    ]  # fmt: skip
+    named = first.across if across.log and not across.of_bytes and len(first.across) <= NAMED_VALUES else ()
+    x = scale(across, first.across, 0.02 if marked else 0.0, named)
+    y = scale(up, [value for one in lines for value in one.up], 0.05)
+    cells: list[list[Cell]] = [
+        [(across.text(at), at), *((up.text(one.up[index]), one.up[index]) for one in lines)]
+        for index, at in enumerate(first.across)
+        if index % -(-len(first.across) // rows) == 0
+    ]
+    numbers = Table(f"{title} ({up.title})", (across.title, *(one.name for one in lines)), cells)
+    legend = [(one.name, one.css) for one in lines]
+    return Chart(title, summary, _plane(lines, dots, x, y, (across, up), spans), numbers, legend)
 
 
 def points(
@@ -267,60 +423,16 @@ def points(
     Args:
         rows: of the table at most, the first ones.
     """
-    data: list[dict[str, Any]] = [
-        {
-            "type": "scatter", "mode": "lines", "name": label(one.name), "x": [*map(short, one.across)],
-            "y": [*map(short, one.up)], "hoverinfo": "skip",
-            "line": {"color": colour(one.colour), "width": 2, "dash": "dash" if one.dashed else "solid"},
-        }
-        for one in lines
-    ]  # fmt: skip
-    many = sum(len(one.across) for one in groups) > 200
-    data += [
-        {
-            "type": "scatter", "mode": "lines+markers" if one.joined else "markers", "name": label(one.name),
-            "x": [*map(short, one.across)], "y": [*map(short, one.up)], "text": [*map(label, one.said)],
-            "hovertemplate": f"%{{text}}<br>{across.title}: %{{x}}<br>{up.title}: %{{y}}<extra></extra>",
-            "line": {"color": colour(one.colour), "width": 1},
-            "marker": {"color": colour(one.colour), "size": 5 if many else 10, "opacity": 0.6 if many else 1,
-                       "symbol": one.symbol},
-        }
+    every = [(said, x, y) for one in groups for said, x, y in zip(one.said, one.across, one.up, strict=True)]
+    full = [
+        one._replace(said=[f"{said}\n{across.title}: {across.text(x)}\n{up.title}: {up.text(y)}"
+                           for said, x, y in zip(one.said, one.across, one.up, strict=True)])
         for one in groups
     ]  # fmt: skip
-    layout = {
-        "xaxis": _axis(across, [x for one in groups for x in one.across]),
-        "yaxis": _axis(up, [y for one in groups for y in one.up]), "hovermode": "closest",
-    }  # fmt: skip
-    every = [(said, x, y) for one in groups for said, x, y in zip(one.said, one.across, one.up, strict=True)]
+    drawn = [*((one.across, one.up) for one in lines), *((one.across, one.up) for one in groups)]
+    x, y = (scale(axis, [value for one in drawn for value in one[at]], 0.04) for at, axis in enumerate((across, up)))
     cells: list[list[Cell]] = [[said, (across.text(x), x), (up.text(y), y)] for said, x, y in every[:rows]]
     less = f", the first {rows} of {len(every):,}" if len(every) > rows else ""
     numbers = Table(f"{title}{less}", ("", across.title, up.title), cells)
-    legend = [(one.name, one.colour, "dashed" if one.dashed else "line") for one in lines]
-    legend += [(one.name, one.colour, one.symbol) for one in groups]
-    return Chart(title, summary, data, layout, PLANE_PX, numbers, legend if len(legend) > 1 else ())
-
-
-def _axis(axis: Axis, values: Sequence[float] = ()) -> dict[str, Any]:
-    found: dict[str, Any] = {"title": {"text": axis.title}, "type": "log" if axis.log else "linear"}
-    if axis.suffix:
-        found |= {"tickformat": "~s", "ticksuffix": axis.suffix}
-    if axis.log and max(values) >= DECADES * min(values):
-        found |= {"dtick": 1, "tickformat": "~s" if axis.suffix else "~g"}
-    elif axis.log:
-        found |= {"dtick": "D2", "tickformat": "~s" if axis.suffix else "~g"}
-    if axis.least:
-        found["range"] = [short(end) for end in log10([axis.least, 1.5 * max(values)])]
-    if axis.of_bytes:
-        powers = range(int(min(values)).bit_length() - 1, int(max(values)).bit_length())
-        ticks = [1 << power for power in powers if not power % 5]
-        texts = [re.sub(r"\.0+ ", " ", format_bytes(one)) for one in ticks]
-        found |= {"tickmode": "array", "tickvals": ticks, "ticktext": texts}
-    return found
-
-
-def names_axis(names: Sequence[str]) -> dict[str, Any]:
-    """An axis of names from the top down; by number, as two of them may look alike."""
-    return {
-        "type": "linear", "tickmode": "array", "tickvals": list(range(len(names))), "ticktext": [*map(label, names)],
-        "range": [len(names) - 0.4, -0.6], "showgrid": False, "zeroline": False, "fixedrange": True, "ticks": "",
-    }  # fmt: skip
+    legend = [*((one.name, one.css) for one in lines), *((one.name, one.css) for one in groups)]
+    return Chart(title, summary, _plane(lines, full, x, y, (across, up)), numbers, legend)

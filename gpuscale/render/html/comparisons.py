@@ -30,7 +30,7 @@ def compare_page(found: PlanComparison) -> Page:
     sizes = [side.plan.memory_gib for side in (a, b)]
     of_time = "" if found.basis == "step" else f" [{found.unit}]"
     seconds = Axis(found.unit, format_seconds)
-    memory = Axis("GiB per GPU", "{:.2f}".format)
+    memory = Axis("memory per GPU", "{:.2f} GiB".format)
     most = [side.plan.memory_limit_gib for side in (a, b)]
     limits = {"limit": most[0]} if most[0] == most[1] else dict(zip(("limit of A", "limit of B"), most, strict=True))
     change = signed(b.value / a.value - 1)

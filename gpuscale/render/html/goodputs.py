@@ -19,11 +19,11 @@ def goodput_page(result: Goodput) -> Page:
     names = names_of(result)
     hours = [Bar(names[name], index, (share * result.run_s / HOUR_S,)) for index, name in enumerate(LOST)
              if (share := result.lost[name]) > LEAST]  # fmt: skip
-    across = [point.interval_s for point in result.curve]
+    across = [point.interval_s / 60 for point in result.curve]
     line = Line(result.checkpoint, 0, across, [point.effective_ratio for point in result.curve])
     best = f"A checkpoint every {format_duration(result.checkpoint_interval_s)} is taken."
     steps = f"{result.checkpoint_interval_steps:,} steps"
-    across_axis = Axis("between checkpoints", format_duration, log=True, suffix="s")
+    across_axis = Axis("minutes between checkpoints", "{:.3g}".format, log=True)
     lost = f"{1 - result.effective_ratio:.1%} of {result.run_s / DAY_S:.4g} days are lost."
     return Page(
         f"Goodput of {result.model} on {plural(result.gpus, 'GPU')} of {result.cluster}",

@@ -1,12 +1,7 @@
-"""One page that holds all it shows: text, tables that sort, charts with their numbers, and the library that draws them.
-
-The library is plotly: MIT, kept up since 2012, and it draws SVG, which is sharp in print and takes the page's colours,
-from one file of 4.8 MB (Bokeh's 1.3 MB draw on a canvas, and its package needs nine others).
-"""
+"""One page that holds all it shows: text, tables that sort, and charts with their numbers."""
 
 from __future__ import annotations
 
-import json
 import re
 from base64 import b64encode
 from collections.abc import Sequence
@@ -14,9 +9,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from gpuscale.errors import InputError
 from gpuscale.files import NO_BREAK, printable
 from gpuscale.version import __version__
 
@@ -41,13 +35,9 @@ class Chart(NamedTuple):
 
     title: str  #: what it shows.
     summary: str  #: what is to be seen in it, in a sentence.
-    data: list[dict[str, Any]]  #: traces of plotly; `var(--c1)` is a colour of the page.
-    layout: dict[str, Any]  #: layout of plotly.
-    height: int  #: of the drawing [px].
+    drawing: str  #: HTML; colours are classes of the style sheet, from `c1` on.
     numbers: Table  #: what is drawn, as a table.
-    #: name, colour (from 0) and kind of each trace: `fill`, `idle`, `again` (a colour's second use), `line`, `dashed`,
-    #: `circle` or `diamond`.
-    legend: Sequence[tuple[str, int, str]] = ()
+    legend: Sequence[tuple[str, str]] = ()  #: name and classes of what looks alike.
 
 
 Part = str | Table | Chart | list[tuple[str, str]]
@@ -71,36 +61,25 @@ class Page:
     sections: Sequence[Section] = field(default_factory=list)  #: what else it shows.
 
 
-def plotting_library() -> str:
-    """Return the script that draws charts.
-
-    Raises:
-        InputError: it is not installed.
-    """
-    try:
-        from plotly.offline import get_plotlyjs  # noqa: PLC0415 - an extra
-    except ImportError:
-        hint = "pip install 'gpuscale[html]'"
-        raise InputError("pages with charts need plotly, which is not installed", field="html", hint=hint) from None
-    return get_plotlyjs().replace("\r\n", "\n")
-
-
 def text(said: str) -> str:
     """Return text as HTML that shows it, whatever it holds."""
     return escape(printable(said.replace("\n", " ")).replace(NO_BREAK, "\u00a0"))
 
 
-def html(page: Page) -> str:
-    """Return the page: the same bytes for the same page, no date, nothing fetched from anywhere.
+def sortable(said: str) -> Cell:
+    """Return a cell that is sorted by its number, if it is one."""
+    try:
+        return said, float(said.replace(",", ""))
+    except ValueError:
+        return said
 
-    Raises:
-        InputError: the plotting library is not installed.
-    """
-    charts = any(isinstance(part, Chart) for one in page.sections for part in one.parts)
-    scripts = [*([plotting_library()] if charts else []), _resource("page.js")]
-    hashes = " ".join(f"'sha256-{b64encode(sha256(one.encode()).digest()).decode()}'" for one in scripts)
-    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; " + (
-        "form-action 'none'"
+
+def html(page: Page) -> str:
+    """Return the page: the same bytes for the same page, no date, nothing fetched from anywhere."""
+    script = resource("page.js")
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; " + (
+        "base-uri 'none'; form-action 'none'"
     )
     sections = [one for one in page.sections if one.parts]
     names = [_anchor(one.title) for one in sections]
@@ -116,20 +95,19 @@ def html(page: Page) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<title>{text(page.title)}</title>\n<link rel="icon" href="data:,">\n'
-        f"<style>\n{_resource('page.css')}</style>\n</head>\n<body>\n"
+        f"<style>\n{resource('charts.css')}{resource('page.css')}</style>\n</head>\n<body>\n"
         '<a class="skip" href="#main">Skip to the content</a>\n'
         f'<header>\n<h1>{text(page.title)}</h1>\n<p class="verdict">{text(page.verdict)}</p>\n</header>\n'
         f'<nav aria-label="Sections">\n<ul>\n{"".join(links)}\n</ul>\n</nav>\n'
-        "<noscript><p>Without scripts there are no charts; the tables below them hold the numbers.</p></noscript>\n"
         f'<main id="main">\n{_tiles(page.tiles)}{"".join(body)}</main>\n'
         f"<footer><p>Made by gpuscale {text(__version__)}. This file needs no network.</p></footer>\n"
         '<div id="said" class="heard" role="status"></div>\n'
-        + "".join(f"<script>{one}</script>\n" for one in scripts)
-        + "</body>\n</html>\n"
+        f"<script>{script}</script>\n</body>\n</html>\n"
     )
 
 
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
+    """Return a style sheet or script of the pages."""
     return files("gpuscale.render.html").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -159,24 +137,18 @@ def _part(part: Part) -> str:
 
 
 def _chart(chart: Chart) -> str:
-    drawn = {"data": chart.data, "layout": chart.layout}
-    data = json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
         f'<figure class="chart" aria-label="{text(chart.title)}">\n'
         f"<figcaption><h3>{text(chart.title)}</h3><p>{text(chart.summary)}</p></figcaption>\n{_legend(chart)}"
-        f'<div class="plot" role="img" aria-label="{text(chart.title)}. {text(chart.summary)}" '
-        f'style="height:{chart.height}px"><div aria-hidden="true"></div></div>\n'
-        f'<script type="application/json">{data}</script>\n'
+        f'<div class="plot" role="img" aria-label="{text(chart.title)}. {text(chart.summary)}">'
+        f'<div aria-hidden="true">{chart.drawing}</div></div>\n'
         f"<details><summary>The numbers of this chart</summary>\n{_table(chart.numbers)}\n</details>\n</figure>"
     )
 
 
 def _legend(chart: Chart) -> str:
-    keys = (
-        f'<li><span class="key {kind}" style="--key:var(--c{index % 10 + 1})"></span>{text(name)}</li>'
-        for name, index, kind in chart.legend
-    )
-    return f'<ul class="legend">{"".join(keys)}</ul>\n' if chart.legend else ""
+    keys = (f'<li><span class="key {css}"></span>{text(name)}</li>' for name, css in chart.legend)
+    return f'<ul class="legend">{"".join(keys)}</ul>\n' if len(chart.legend) > 1 else ""
 
 
 def _table(table: Table) -> str:

@@ -11,7 +11,7 @@ from gpuscale.planning.planfile import layout_of
 from gpuscale.ratios import TIME, in_words, signed
 from gpuscale.render.compared import SHOWN, compared_verdict, jobs_rows, own_cells, three_digits, worth_parts
 from gpuscale.render.html.charts import Axis, Bar, Points, points, stacked
-from gpuscale.render.html.page import Cell, Chart, Page, Part, Section, Table
+from gpuscale.render.html.page import Cell, Chart, Page, Part, Section, Table, sortable
 from gpuscale.render.html.subjects import (
     LONG,
     SECONDS,
@@ -88,7 +88,7 @@ def plan_table(result: PlanResult) -> Table:
     used = [name for name in ("vpp", "cp", "ep", "etp") if any(getattr(plan, name) > 1 for plan in plans)]
     ranks = rank_texts(result)
     rows = [
-        [(ranks[index], plan.rank), *(_sorted(own[index].get(name, "-")) for name in first), *_cells(plan, used)]
+        [(ranks[index], plan.rank), *(sortable(own[index].get(name, "-")) for name in first), *_cells(plan, used)]
         for index, plan in enumerate(plans)
     ]
     header = ("rank", *first, *(name.upper() for name in ("tp", "pp", *used, "dp")), *COLUMNS)
@@ -112,16 +112,8 @@ def _cells(plan: PlanRow, used: Sequence[str]) -> list[Cell]:
         (f"{plan.exposed_comm_fraction:.1%}", plan.exposed_comm_fraction),
         (f"{plan.bubble_fraction:.1%}", plan.bubble_fraction),
         bound_text(plan),
-        plan.recompute.replace(":", ": "),
+        plan.recompute.replace(":", ": ").replace("+", " + "),
     ]
-
-
-def _sorted(said: str) -> Cell:
-    """A cell sorted by its number, if it is one."""
-    try:
-        return said, float(said.replace(",", ""))
-    except ValueError:
-        return said
 
 
 def _plans(result: PlanResult, first: str, several: bool) -> list[Part]:
@@ -156,7 +148,8 @@ def _choice(result: PlanResult, compared: Comparison | None) -> list[Part]:
             [one.step_time_s for one in some],
             [f"#{one.rank} {layout_text(one)}" for one in some],
             joined=not index,
-            symbol="circle" if not index else "diamond",
+            ring=bool(index),
+            marks=[f"#{one.rank}" for one in some],
         )
         for index, (name, some) in enumerate((("none is both faster and smaller", front), ("other plans", rest)))
         if some

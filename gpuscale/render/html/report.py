@@ -52,7 +52,7 @@ def report(
         spell: from options in backticks, such as `grad_dtype=bf16`, to how they are given.
 
     Raises:
-        InputError: plotly is not installed (`pip install 'gpuscale[html]'`), or the file cannot be written.
+        InputError: the file cannot be written.
     """
     made = html(_page(result, note, said, spell))
     if path is not None:

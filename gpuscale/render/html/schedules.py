@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 from gpuscale.arrays import IntArray
 from gpuscale.explain.schedule import Schedule
-from gpuscale.render.html.charts import Axis, Line, colour, curves, names_axis, short
+from gpuscale.render.html.charts import Axis, Line, curves, in_rows
 from gpuscale.render.html.page import Cell, Chart, Part, Table
 from gpuscale.render.schedule import schedule_verdict, time_text
-from gpuscale.steptime.pipeline import KINDS
+from gpuscale.render.schedule_files import ROW_PX, slot_legend, slot_marks, time_scale
 
-DRAWN_SLOTS, NUMBERED_SLOTS, BORDERED_SLOTS, RANK_PX = 2400, 400, 120, 22
-"""Slots of a picture, up to which each has its number in it, of a rank up to which they have borders; its height."""
-
-NAMES, COLOURS = ("forward", "backward", "weight gradients"), (0, 1, 6)
-LIGHTEST = 0.45
-"""Opacity of the last chunk of a rank."""
+DRAWN_SLOTS, NUMBERED_SLOTS = 2400, 400
+"""Slots of a picture, and up to which each has its number in it."""
 
 
 def schedule_parts(found: Schedule) -> list[Part]:
@@ -41,37 +37,12 @@ def schedule_parts(found: Schedule) -> list[Part]:
 
 
 def _slots(found: Schedule, which: IntArray, title: str, summary: str) -> Chart:
-    t, ranks = found.timeline, found.pipeline.pp
-    kinds = [kind for kind in range(len(KINDS)) if (t.kind[which] == kind).any()]
-    data: list[dict[str, Any]] = []
-    for kind in kinds:
-        mine = which[t.kind[which] == kind]
-        numbers = t.microbatch[mine].tolist()
-        start, length = t.start_s[mine], (t.end_s - t.start_s)[mine]
-        fade = (1 - LIGHTEST) * t.chunk[mine] / max(found.pipeline.vpp - 1, 1)
-        data.append(
-            {
-                "type": "bar", "orientation": "h", "name": NAMES[kind], "y": t.rank[mine].tolist(),
-                "x": [*map(short, length.tolist())], "base": [*map(short, start.tolist())], "customdata": numbers,
-                "hovertemplate": "rank %{y}, microbatch %{customdata}, %{fullData.name}<extra></extra>",
-                "marker": {
-                    "color": colour(COLOURS[kind]), "opacity": [*map(short, (1 - fade).tolist())],
-                    "line": {"color": "var(--back)", "width": 0.5 if which.size <= BORDERED_SLOTS * ranks else 0},
-                },
-                **({"text": numbers, "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
-                    "insidetextfont": {"color": "var(--back)"}}
-                   if which.size <= NUMBERED_SLOTS and found.pipeline.vpp == 1 else {}),
-            }
-        )  # fmt: skip
-    axis = names_axis([f"rank {rank}" for rank in range(ranks)])
-    unit = "seconds" if found.subject else "time"
-    begin, end = float(t.start_s[which].min()), float(t.end_s[which].max())
-    layout = {
-        "barmode": "overlay", "bargap": 0.15, "yaxis": axis,
-        "xaxis": {"title": {"text": unit}, "range": [short(begin), short(end)]},
-    }  # fmt: skip
-    legend = [(NAMES[kind], COLOURS[kind], "fill") for kind in kinds]
-    return Chart(title, summary, data, layout, RANK_PX * ranks + 70, _loads(found), legend)
+    t = found.timeline
+    marks = slot_marks(found, which, numbered=which.size <= NUMBERED_SLOTS)
+    across = time_scale(found, float(t.start_s[which].min()), float((t.end_s + t.sending_s)[which].max()))
+    names = [f"rank {rank}" for rank in range(found.pipeline.pp)]
+    drawing = in_rows(names, marks, across, "time", row_px=ROW_PX)
+    return Chart(title, summary, drawing, _loads(found), [*slot_legend(found)])
 
 
 def _active(found: Schedule) -> Chart:
@@ -80,8 +51,8 @@ def _active(found: Schedule) -> Chart:
     times = [index * step_s for index in range(len(share))]
     mean = math.fsum(share) / len(share)
     said = f"On average {mean:.0%} of the {found.pipeline.pp} ranks compute, {max(share):.0%} at most."
-    across = Axis("seconds" if found.subject else "time", lambda time_s: time_text(found, time_s))
-    up = Axis("% of ranks that compute", "{:.0f}".format)
+    across = Axis("time", partial(time_text, found))
+    up = Axis("% of ranks that compute", "{:.0f}".format, least=0.0)
     return curves(
         "Active ranks",
         said,

@@ -63,7 +63,7 @@ def sweep_page(rows: Sequence[CollectiveEstimate], note: str | None = None) -> P
                         latency,
                         times,
                         BYTES,
-                        Axis("time", format_seconds, log=True, suffix="s", least=first.time_s / 30),
+                        Axis("time", format_seconds, log=True, least=first.time_s / 30),
                     )
                 ],
             ),
@@ -81,7 +81,7 @@ def _sizes(rows: Sequence[CollectiveEstimate]) -> Table:
             (format_bytes(row.bytes), row.bytes),
             (format_seconds(row.time_s), row.time_s),
             *((format_seconds(end), end) if end else "-" for end in (row.time_low_s, row.time_high_s)),
-            *((f"{rate / GB:.2f}", rate) for rate in (row.algbw_bytes_per_s, row.busbw_bytes_per_s)),
+            *((format_rate(rate), rate) for rate in (row.algbw_bytes_per_s, row.busbw_bytes_per_s)),
             (format_seconds(row.ideal_time_s), row.ideal_time_s),
             row.bound_by if row.bound_by == row.bound_part else f"{row.bound_by} {row.bound_part}",
             row.algorithm,

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from gpuscale.render.compared import three_digits
 from gpuscale.render.html.charts import Axis, Bar, Line, curves, waterfall
-from gpuscale.render.html.page import Cell, Chart, Page, Part, Section, Table
+from gpuscale.render.html.page import Cell, Chart, Page, Part, Section, Table, sortable
 from gpuscale.render.rates import rates_in_full
 from gpuscale.render.training import BILLED, day_text, energy_text, expected, time_facts, train_verdict
 from gpuscale.training.totals import TrainTime
@@ -84,7 +84,7 @@ def _timeline(result: TrainTime) -> list[Part]:
         [
             one.name, (day_text(result, one.begins_s), one.begins_s), (f"{one.gpus:,}", one.gpus), one.layout,
             (f"{one.sequence:,}", one.sequence), (format_count(one.tokens), one.tokens), (f"{one.steps:,}", one.steps),
-            *expected(one).values(),
+            *map(sortable, expected(one).values()),
         ]
         for one in result.phases
     ]  # fmt: skip

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from gpuscale.collectives.ideal import TITLES
 from gpuscale.explain.traffic import AxisTraffic, TrafficReport
-from gpuscale.render.html.charts import Axis, Bar, Line, curves, label, short, stacked
+from gpuscale.render.html.charts import Axis, Bar, Line, curves, stacked
 from gpuscale.render.html.page import Cell, Chart, Part, Table
 from gpuscale.render.traffic import STRATEGIES, faults_text, needs_text, verdict
 from gpuscale.units import GB, TB, format_bytes, format_rate, format_seconds
@@ -24,8 +24,6 @@ PHASES = {
     "forward": "in the forward pass", "backward": "in the backward pass", "update": "in the update",
     "synchronisation": "while gradients are synchronised", "waiting": "while GPUs wait",
 }  # fmt: skip
-LEAST_NAMED = 0.07
-"""Share of the step from which on a phase has its name in the chart."""
 
 
 def traffic_parts(report: TrafficReport) -> list[Part]:
@@ -76,21 +74,10 @@ def _over_time(report: TrafficReport) -> Chart:
     rate, level, phase = max((one.bytes_per_s.get(name, 0.0), name, one.phase) for one in phases for name in levels)
     gives = next(one for one in report.traffic_totals.levels if one.level == level).egress_bytes_per_s
     said = f"Most is sent over the {level} {PHASES[phase]}: {format_rate(rate)} of {format_rate(gives)} GB/s."
-    axes = (Axis("seconds into the step, phase by phase", format_seconds), Axis("GB/s per GPU", "{:.4g}".format))
-    chart = curves("Network activity over a step", said, lines, *axes, marked=False)
-    named = [
-        {"x": short((ends[index] + ends[index + 1]) / 2), "y": 1, "yref": "paper", "yanchor": "bottom",
-         "text": label(one.phase), "showarrow": False}
-        for index, one in enumerate(phases)
-        if one.seconds >= LEAST_NAMED * ends[-1]
-    ]  # fmt: skip
-    borders = [
-        {"type": "line", "x0": short(at), "x1": short(at), "y0": 0, "y1": 1, "yref": "paper",
-         "line": {"color": "var(--soft)", "width": 1, "dash": "dot"}}
-        for at in ends[1:-1]
-    ]  # fmt: skip
-    layout = {**chart.layout, "annotations": named, "shapes": borders, "margin": {"t": 24, "l": 8, "r": 12, "b": 8}}
-    return chart._replace(layout=layout, numbers=_phases(report))
+    axes = Axis("time into the step, phase by phase", format_seconds), Axis("GB/s per GPU", "{:.4g}".format)
+    spans = [(one.phase, ends[index], ends[index + 1]) for index, one in enumerate(phases)]
+    chart = curves("Network activity over a step", said, lines, *axes, marked=False, spans=spans)
+    return chart._replace(numbers=_phases(report))
 
 
 def _by_phase(report: TrafficReport) -> Chart:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpuscale.explain.nodes import Node
 from gpuscale.explain.steps import BOUNDS
 from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS
-from gpuscale.render.html.charts import Axis, Bar, Line, Points, colour, label, points, stacked
+from gpuscale.render.html.charts import Axis, Bar, Line, Mark, Points, colour, in_rows, points, scale, stacked
 from gpuscale.render.html.page import Cell, Chart, Part, Table
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.steptime.components import COMPONENTS
@@ -17,6 +17,9 @@ from gpuscale.units import GIB, format_bytes, format_seconds
 
 COLOUR_OF = dict(zip(BOUNDS, (0, 1, 3, 8, 2, 9, 7), strict=True))
 """What binds a node -> its colour."""
+
+FLAME_PX = 38
+"""Height of a level of the tree."""
 
 OPERATORS = 24
 """Operators that are drawn as bars, those that take most."""
@@ -47,34 +50,29 @@ def step_tree_parts(step: Node) -> list[Part]:
     every = list(paths(step))
     leaf = max((one for one in every if not one.node.children), key=lambda one: one.node.value)
     said = f"Of {len(every) - 1} parts, {leaf.text} takes most: {leaf.node.share:.1%} of {format_seconds(step.value)}."
-    return [_icicle("The step as a tree", f"{said} A click on a part opens it.", every, _tree_table(every))]
+    return [_flames("The step as a tree", said, step, _tree_table(every))]
 
 
-def _icicle(title: str, summary: str, every: Sequence[Path], numbers: Table) -> Chart:
-    """Draw a tree as columns that fill each other; what is bound alike has one colour."""
-    ids = {one.names: str(index) for index, one in enumerate(every)}
-    trace: dict[str, Any] = {
-        "type": "icicle", "branchvalues": "total", "ids": list(ids.values()),
-        "labels": [label(one.node.name) for one in every],
-        "parents": [ids.get(one.names[:-1], "") for one in every],
-        "values": _fitting(every),
-        "text": [f"{format_seconds(one.node.value)}, {one.node.share:.1%}" for one in every],
-        "texttemplate": "%{label}<br>%{text}", "hovertemplate": "%{label}: %{text}<extra></extra>",
-        "marker": {
-            "colors": [colour(COLOUR_OF[one.node.bound or "waiting"]) for one in every],
-            "line": {"color": "var(--back)", "width": 1},
-        },
-        "tiling": {"orientation": "h"}, "pathbar": {"visible": False}, "maxdepth": 6, "leaf": {"opacity": 1},
-        "insidetextfont": {"color": "var(--back)"}, "outsidetextfont": {"color": "var(--back)"},
-    }  # fmt: skip
-    used = {one.node.bound or "waiting" for one in every}
-    legend = [(name, COLOUR_OF[name], "fill") for name in BOUNDS if name in used]
-    return Chart(title, summary, [trace], {}, 520, numbers, legend)
+def _flames(title: str, summary: str, step: Node, numbers: Table) -> Chart:
+    """Draw a tree from the top down, each part as wide as it takes; what is bound alike has one colour."""
+    every: list[Mark] = []
+    used = set()
 
+    def draw(one: Node, depth: int, start: float) -> None:
+        bound = one.bound or "waiting"
+        used.add(bound)
+        said = f"{format_seconds(one.value)}, {one.share:.1%}"
+        css = f"{colour(COLOUR_OF[bound])} part"
+        every.append(Mark(depth, start, start + one.value, css, f"{one.name}: {said}", f"{one.name}\n{said}"))
+        for child in one.children:
+            draw(child, depth + 1, start)
+            start += child.value
 
-def _fitting(every: Sequence[Path]) -> list[float]:
-    """The values, so that rounded children never add up to more than their parent."""
-    return [float(f"{one.node.value * (1 - 1e-6 * (len(one.names) - 1)):.9g}") for one in every]
+    draw(step, 0, 0.0)
+    depths = 1 + max(one.row for one in every)
+    drawing = in_rows([""] * depths, every, scale(Axis("", format_seconds), [0.0, step.value]), "of the step", FLAME_PX)
+    legend = [(name, f"fill {colour(COLOUR_OF[name])}") for name in BOUNDS if name in used]
+    return Chart(title, summary, drawing, numbers, legend)
 
 
 def _tree_table(every: Sequence[Path]) -> Table:
@@ -144,7 +142,7 @@ def _roofline(operators: Sequence[Path], gpu: GpuSpec, precision: str) -> Chart:
         name = COMPONENTS[component].text if component in COMPONENTS else "operators"
         xs, ys = [intensity[index] for index in mine], [rate[index] / 1e12 for index in mine]
         each = [f"{operators[index].text} ({operators[index].node.share:.1%})" for index in mine]
-        groups.append(Points(name, number + 3, xs, ys, each, symbol="diamond" if number % 2 else "circle"))
+        groups.append(Points(name, number + 3, xs, ys, each, ring=number % 2 == 1))
     right = math.fsum(one.node.value for one, at in zip(operators, intensity, strict=True) if at >= ridge)
     share = right / math.fsum(one.node.value for one in operators)
     said = (

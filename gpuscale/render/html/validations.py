@@ -81,10 +81,7 @@ def _scatter(pairs: Sequence[tuple[str, float, float]]) -> Chart:
         Line("20 % more", 3, [low, high], [1.2 * low, 1.2 * high], dashed=True),
         Line("20 % less", 3, [low, high], [low / 1.2, high / 1.2], dashed=True),
     ]
-    axes = (
-        Axis("measured", format_seconds, log=True, suffix="s"),
-        Axis("predicted", format_seconds, log=True, suffix="s"),
-    )
+    axes = (Axis("measured", format_seconds, log=True), Axis("predicted", format_seconds, log=True))
     rows = [Points("rows", 0, across, up, names)]
     return points("Predicted over measured time", said, rows, *axes, lines, rows=20)
 
