@@ -13,10 +13,12 @@ from gpuscale import InputError, fleet, plan, train_time
 from gpuscale.fleets import batches, comparing, stages
 from gpuscale.layouts.arrays import FIELDS, ONE_F_ONE_B, single
 from gpuscale.presets.hardware import load_cluster
+from gpuscale.presets.rates import Rate, prices_of
 from gpuscale.request import Question
 from gpuscale.search.evaluation import evaluate
 from gpuscale.steptime.pipeline import Durations, Pipeline, simulate
 from gpuscale.steptime.step import hop_times, stage_seconds
+from gpuscale.training import totals
 
 POOL = """
 [[pools]]
@@ -316,7 +318,7 @@ def test_ways_of_plain_plans_are_what_plan_and_train_time_say(made):
     own = ways(fleet("llama3-8b", path, gbs=256))
     alone, alike = own["fast alone"], own["alike"]
     job = {"cluster": f"{path}:fast", "gbs": 256}
-    spent = train_time("llama3-8b", 64, train_tokens=1e12, rate=["effective_ratio=1"], **job)
+    spent = train_time("llama3-8b", 64, train_tokens=1e12, price_term="on-demand", rate=["effective_ratio=1"], **job)
     assert spent.plan.step_time_s == alone.step_time_s
     assert spent.cost_usd == pytest.approx(1000 * alone.usd_per_1e9_tokens, rel=1e-5)
     assert spent.energy_mwh == pytest.approx(alone.kwh_per_1e9_tokens, rel=1e-5)
@@ -324,9 +326,45 @@ def test_ways_of_plain_plans_are_what_plan_and_train_time_say(made):
     assert plan("llama3-8b", 128, cluster=path, gbs=256).plans[0].step_time_s == alike.step_time_s
 
 
-def test_a_price_of_another_term_is_said(made):
-    told = fleet("llama3-8b", made(H100, A100), gbs=256).notes
-    assert "NVIDIA A100 SXM4 80 GB has no reserved price here: on-demand taken" in told
+def test_prices_of_a_fleet_are_of_one_term(made):
+    """Of the H100 there is a reserved price, of the A100 none: both are on-demand, or what is asked for, or refused."""
+    path, published = made(H100, A100), {name: prices_of(name) for name in ("h100-sxm-80gb", "a100-sxm-80gb")}
+    assert ("reserved" in published["h100-sxm-80gb"]) > ("reserved" in published["a100-sxm-80gb"])
+    for options, term in (
+        ({}, "on_demand"),
+        ({"price_term": "on-demand"}, "on_demand"),
+        ({"price_term": "spot"}, "spot"),
+    ):
+        found = fleet("llama3-8b", path, gbs=256, **options)
+        for pool, gpu in (("fast", "h100-sxm-80gb"), ("slow", "a100-sxm-80gb")):
+            assert found.assumptions[f"gpu_hour_price.{pool}"] == published[gpu][term]
+        said = "all prices are on-demand: of slow none here is reserved"
+        assert (said in found.notes) == (not options)
+    for options, field, hint in (
+        ({"price_term": "reserved"}, "price_term", "all have on-demand; or give `gpu_hour_price=slow=USD`"),
+        ({"gpu_hour_price": "fast=3"}, "gpu_hour_price", "give one of each, or `price_term=on-demand`"),
+    ):
+        with pytest.raises(InputError) as caught:
+            fleet("llama3-8b", path, gbs=256, **options)
+        assert caught.value.field == field
+        assert hint in caught.value.hint
+    both = fleet("llama3-8b", path, gbs=256, gpu_hour_price="fast=3", price_term="on-demand").assumptions
+    assert both["gpu_hour_price.fast"].source == "given"
+    assert both["gpu_hour_price.slow"] == published["a100-sxm-80gb"]["on_demand"]
+
+
+def test_without_a_common_term_there_is_no_money_and_old_prices_are_told_apart(made, monkeypatch):
+    old, new = Rate(2.0, "a list of old", "2024-01"), Rate(3.0, "a list of now", "2026-09")
+
+    def priced(**terms):
+        monkeypatch.setattr(totals, "prices_of", lambda *names: terms["fast" if "h100" in names[-1] else "slow"])
+        return fleet("llama3-8b", made(H100, A100), gbs=256)
+
+    apart = priced(fast={"reserved": new}, slow={"spot": new})
+    assert {way.usd_per_1e9_tokens for way in apart.ways} == {None}
+    assert any("no term has a published price of all pools" in note for note in apart.notes)
+    dated = priced(fast={"reserved": new}, slow={"reserved": old})
+    assert "prices are of 2024-01 to 2026-09" in dated.notes
 
 
 def test_no_measured_run_is_of_unlike_nodes(found):

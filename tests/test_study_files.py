@@ -418,3 +418,20 @@ def test_studies_of_the_page_are_read(text, tmp_path):
 @pytest.mark.parametrize("key", CHANGES)
 def test_the_page_says_what_may_be_changed_of_a_cluster(key):
     assert f"| `{key} = " in (DOCS / "studies.md").read_text()
+
+
+def test_trainings_on_several_clusters_are_priced_by_one_term():
+    def terms(**more):
+        options = {"model": "llama3-8b", "gpus": 8, "train_tokens": "1T", "task": "train-time", **more}
+        return {case.options.get("price_term") for case in read_study(options).cases()}
+
+    assert terms(cluster="h100") == {None}  # the usual one, reserved, there is
+    assert terms(cluster=["h100", "tpu-v5p-pod"]) == {"on-demand"}
+    assert terms(cluster=["h100", "tpu-v5p-pod"], price_term="on-demand") == {"on-demand"}
+    assert terms(cluster=["h100", "tpu-v5p-pod"], gpu_hour_price=3) == {None}
+    for options, message in (
+        ({"price_term": "spot"}, "tpu-v5p-pod has no spot price here"),
+        ({"gpu_hour_price": {"tpu-v5p-pod": 3}}, "one is given of tpu-v5p-pod, and of"),
+    ):
+        with pytest.raises(InputError, match=message):
+            terms(cluster=["h100", "tpu-v5p-pod"], **options)

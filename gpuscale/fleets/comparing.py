@@ -19,7 +19,7 @@ from gpuscale.fleets.ways import Fleet, FleetResult, Pool, Way
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.variants import Variant, make_variants
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.presets.rates import Rate, load_rates
+from gpuscale.presets.rates import USUAL_TERM, Rate, given, load_rates, months, one_term
 from gpuscale.request import ALL_CLUSTERS, OF_FLEETS, JobOptions, Question, Sites, in_sequences, read, refuse_unknown
 from gpuscale.specs.cluster import joined
 from gpuscale.training.totals import STATED, gpu_hour_prices
@@ -105,8 +105,9 @@ def made_fleet(asked: dict[str, Any], cluster: str, pins: Mapping[str, Any], que
     rates = load_rates(question.rate)
     for pool in spec.pools:
         variant = _variant(options | batch, f"{cluster}:{pool.name}", pool.cluster.gpus, pins, plain)
-        pools.append(Pool(pool.name, variant, power_of(variant.job.spec, rates), *_price(pool.name, variant, question)))
+        pools.append(Pool(pool.name, variant, power_of(variant.job.spec, rates), None))
     _check_prices(pools, question)
+    pools = _priced(pools, question)
     return Fleet(whole, tuple(pools), asked | {"cluster": cluster}, pins, question)
 
 
@@ -119,12 +120,37 @@ def _variant(
     return tried[0]
 
 
-def _price(name: str, variant: Variant, question: Question) -> tuple[Rate | None, list[str]]:
-    """Return the price of a GPU-hour of a pool, its own or as `train_time` has it for the pool alone, and notes."""
+def _priced(pools: list[Pool], question: Question) -> list[Pool]:
+    """Return pools with the prices of their GPU-hours: those given, else the published ones, all of one term."""
     prices = question.gpu_hour_price
-    own = {variant.job.spec.cluster.name: prices[name]} if name in prices else {}
-    price, _, notes = gpu_hour_prices(variant.job, question.model_copy(update={"gpu_hour_price": prices | own}))
-    return price, notes
+    found: dict[str, tuple[Rate | None, Mapping[str, Rate], list[str]]] = {}
+    for pool in pools:
+        own = {pool.spec.cluster.name: prices[pool.name]} if pool.name in prices else {}
+        asked = question.model_copy(update={"gpu_hour_price": prices | own})
+        found[pool.name] = gpu_hour_prices(pool.variant.job, asked)
+    stated = [name for name, (price, _, _) in found.items() if price is not None and price == given(price.value)]
+    published = {name: terms for name, (_, terms, _) in found.items() if name not in stated}
+    term = one_term(published, stated, question.price_term)
+    notes = []
+    if term is not None and question.price_term is None and term != USUAL_TERM:
+        lack = ", ".join(name for name, terms in published.items() if terms and USUAL_TERM not in terms)
+        notes = [f"all prices are {term.replace('_', '-')}: of {lack} none here is {USUAL_TERM}"]
+    made = []
+    for pool in pools:
+        price, terms, said = found[pool.name]
+        if terms and pool.name not in stated:
+            price, said = (terms[term], notes) if term else (None, [NO_TERM])
+        made.append(pool._replace(price=price, price_notes=said))
+    dates = sorted({pool.price.date for pool in made if pool.price is not None and pool.price.date}, key=months)
+    if len(dates) > 1 and months(dates[-1]) - months(dates[0]) > OLD_MONTHS:
+        made[0] = made[0]._replace(price_notes=[*made[0].price_notes, f"prices are of {dates[0]} to {dates[-1]}"])
+    return made
+
+
+NO_TERM = "no term has a published price of all pools: `gpu_hour_price=POOL=USD` gives one of each"
+
+OLD_MONTHS = 6
+"""Between the dates of two prices, from which on it is said (a choice)."""
 
 
 def _check_prices(pools: list[Pool], question: Question) -> None:

@@ -7,7 +7,7 @@ name in the user's folder replaces entries. `prices.toml` alone has two levels: 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ from gpuscale.version import RELEASED
 
 TERMS = ("on_demand", "reserved", "spot")
 """What a price holds for: pay as you go, committed to for months or years, or until somebody pays more."""
+
+USUAL_TERM = "reserved"
+"""Of weeks on many GPUs."""
 
 OWN = ("gpu_w", "host_w", "network_w", "effective_ratio")
 """Rates that no file holds: the power of one GPU, of its share of the host and of its share of the network [W]; and the
@@ -98,6 +101,33 @@ def prices_of(*names: str) -> dict[str, Rate]:
                 terms = dict(_read(document, name))
                 known[name] = known.get(name, {}) | terms
     return next((known[name] for name in names if name in known), {})
+
+
+def one_term(published: Mapping[str, Collection[str]], given: Collection[str], asked: str | None) -> str | None:
+    """Return the one term of the published prices of all that is compared; None where there is none of all of them.
+
+    Args:
+        published: what has no price given -> the terms of which one is published.
+        given: what has one given.
+        asked: the term that is asked for, as its option takes it.
+
+    Raises:
+        InputError: given prices beside published ones of a term that nobody stated, or something has none of the term.
+    """
+    known = {name: terms for name, terms in published.items() if terms}
+    common = [term for term in (USUAL_TERM, *TERMS) if all(term in terms for terms in known.values())]
+    if known and given and asked is None:
+        message = f"one is given of {', '.join(given)}, and of {', '.join(known)} one is published, of whatever term"
+        way = f", or `price_term={common[0].replace('_', '-')}` for those published" if common else ""
+        raise InputError(message, field="gpu_hour_price", hint=f"give one of each{way}")
+    if asked is None:
+        return common[0] if common else None
+    lacks = [name for name, terms in known.items() if asked.replace("-", "_") not in terms]
+    if lacks and len(known) + len(given) > 1:
+        way = f"all have {common[0].replace('_', '-')}; or " if common else ""
+        hint = f"{way}give `gpu_hour_price={lacks[0]}=USD`"
+        raise InputError(f"{', '.join(lacks)} has no {asked} price here", field="price_term", hint=hint)
+    return asked.replace("-", "_")
 
 
 def price_text(cluster: str, gpu: str, term: str) -> str:

@@ -43,6 +43,7 @@ from gpuscale.planning.planfile import from_folder
 from gpuscale.planning.variants import batch_sizes, gpu_counts, sequence_lengths
 from gpuscale.presets.files import Document, KeyPath, read_toml
 from gpuscale.presets.frameworks import load_framework
+from gpuscale.presets.rates import USUAL_TERM, one_term, prices_of
 from gpuscale.presets.settings import with_settings
 from gpuscale.presets.tables import stated_value
 from gpuscale.request import (
@@ -257,6 +258,8 @@ class _Reader(NamedTuple):
         if "gpu_hour_price" in stated:
             found["gpu_hour_price"] = self._prices(stated["gpu_hour_price"], found["cluster"])
         self._check_needs(stated, found)
+        if self.task == "train-time":
+            found |= self._one_term(stated, found)
         return Grid({name: tuple(dict.fromkeys(values)) if name != "gpu_hour_price" else values
                      for name, values in found.items()})  # fmt: skip
 
@@ -400,6 +403,31 @@ class _Reader(NamedTuple):
             hint = did_you_mean(name, [one.label for one in clusters], "clusters are")
             raise InputError(f"{shown(name)} is not one of the clusters", hint=hint)
         return [own]
+
+    def _one_term(self, stated: Mapping[str, _Stated], found: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+        """Return the term of published prices where the usual one is not that of all clusters that are compared."""
+        clusters: Sequence[Machine] = found["cluster"]
+        lists = found.get("gpu_hour_price", ())
+        own = [
+            one for one in clusters
+            if one.usd_per_gpu_hour is not None
+            or (lists and all({one.name, one.cluster, ALL_CLUSTERS} & set(prices) for prices in lists))
+        ]  # fmt: skip
+        published = {}
+        for one in (one for one in clusters if one not in own):
+            spec = self.presets.cluster(one.cluster)
+            spec = with_settings(spec, one.set) if one.set else spec
+            published[one.label] = prices_of(spec.name, spec.gpu.name)
+        try:
+            for asked in found.get("price_term", (None,)):
+                term = one_term(published, [one.label for one in own], asked)
+        except InputError as error:
+            raise self._error(stated.get(str(error.field), stated["cluster"]), error) from None
+        if term is None and sum(map(bool, published.values())) > 1:
+            message, hint = f"no term has a published price of {', '.join(published)}", "give `gpu_hour_price` of each"
+            raise self._error(stated["cluster"], InputError(message, hint=hint))
+        taken = "price_term" not in stated and len(published) > 1 and term not in {None, USUAL_TERM}
+        return {"price_term": (str(term).replace("_", "-"),)} if taken else {}
 
     def _check_needs(self, stated: Mapping[str, _Stated], found: Mapping[str, tuple[Any, ...]]) -> None:
         """Refuse objectives and constraints that need a price or the number of tokens where there is none."""

@@ -22,7 +22,7 @@ from gpuscale.planning.jobs import Job, Presets, build_job
 from gpuscale.planning.layouts import layout_text
 from gpuscale.planning.planfile import layout_of
 from gpuscale.planning.plans import plan
-from gpuscale.presets.rates import OLD, TERMS, Rate, given, load_rates, prices_of
+from gpuscale.presets.rates import OLD, TERMS, USUAL_TERM, Rate, given, load_rates, prices_of
 from gpuscale.request import (
     ALL_CLUSTERS,
     MAX_TOP,
@@ -541,9 +541,6 @@ USED = (
     "carbon_kg_per_kwh",
 )  # fmt: skip
 """Rates that the totals stand on."""
-
-USUAL_TERM = "reserved"
-"""Of weeks on many GPUs; a term that the option takes."""
 
 STATED = {"gpu_low_load": "gpu_w", "host_share": "host_w", "switch_w_per_gbit_per_s": "network_w"}
 """Rate of the power of a part -> the one that states this power itself."""
