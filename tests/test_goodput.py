@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -347,6 +348,33 @@ def test_the_interval_is_that_of_rates_one_in_ten_machines_exceeds(llama):
         assert goodput(llama, failure_rate=rate, **stated, **at).effective_ratio == pytest.approx(end, abs=0.004)
     assert failure_rate().spread == rate_spread() == pytest.approx(0.646, abs=0.001)
     assert (failure_rate("llama3").spread, failure_rate(0.5).spread) == (419**-0.5, 0)
+
+
+def test_the_first_line_says_which_spare_nodes_the_share_counts_on():
+    """At twice the failures more of the time may count, as more nodes stand by: then the headline says so."""
+    job = ("--model", "llama3-8b", "--gpus", "64")
+    shares, counts = [], []
+    for rate in (2, 5, 10, 20):
+        said = " ".join(gpuscale("goodput", *job, "--failure-rate", rate).lines[:2])
+        found = re.match(
+            r"llama3-8b on 64 GPUs with(?:out spare nodes| (\d+) spare nodes?): ([\d.]+)% of the time", said
+        )
+        counts.append(int(found[1] or 0))
+        shares.append(float(found[2]))
+    assert counts == sorted(counts)
+    assert counts[0] == 0 < counts[-1]
+    assert shares != sorted(shares, reverse=True), "spares explain what looks like a contradiction"
+    spent = gpuscale("train-time", *job, "--tokens", "1T", "--failure-rate", 20).lines[0]
+    assert spent.startswith(f"1T tokens on 64 GPUs with {counts[-1]} spare nodes: ")
+
+
+@pytest.mark.parametrize("spares", [0, 1, 3])
+def test_with_as_many_spares_more_failures_leave_less_time(small, spares):
+    rates = [0.5, 1, 2, 5, 10, 20, 40]
+    shares = [goodput(small, failure_rate=rate, spares=spares).effective_ratio for rate in rates]
+    assert shares == sorted(shares, reverse=True)
+    more = [goodput(small, failure_rate=rate, spares=spares + 1).effective_ratio for rate in rates]
+    assert all(one >= other for one, other in zip(more, shares, strict=True))
 
 
 def test_spares_are_for_a_rate_that_one_in_ten_machines_exceeds(llama):

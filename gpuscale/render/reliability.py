@@ -53,9 +53,10 @@ def draw_goodput(
 def goodput_verdict(result: Goodput) -> str:
     """Say which share counts, how often to write a checkpoint, and of which plan."""
     low, high = result.effective_ratio_low, result.effective_ratio_high
+    spares = f"with {plural(result.spares, 'spare node')}" if result.spares else "without spare nodes"
     return (
-        f"{result.model} on {plural(result.gpus, 'GPU')}: {ratio_text(result.effective_ratio)} of the time counts "
-        f"({ratio_text(low)} to {ratio_text(high)} in 8 of 10 runs), with a checkpoint every "
+        f"{result.model} on {plural(result.gpus, 'GPU')} {spares}: {ratio_text(result.effective_ratio)} of the time "
+        f"counts ({ratio_text(low)} to {ratio_text(high)} in 8 of 10 runs), with a checkpoint every "
         f"{format_duration(result.checkpoint_interval_s)}\n"
         f"{result.layout}: {format_seconds(result.step_time_s)} per step, "
         f"{plural(result.checkpoint_interval_steps, 'step')} between checkpoints"

@@ -51,9 +51,10 @@ def draw_train_time(result: TrainTime, *, verbose: bool = False, spell: Callable
 
 def train_verdict(result: TrainTime) -> str:
     """Say what a training takes in a sentence."""
+    spares = f" with {plural(result.spares, 'spare node')}" if result.spares else ""
     money = "" if result.cost_usd is None else f", {format_count(result.cost_usd)} USD"
     text = (
-        f"{_tokens(result.tokens)} on {plural(result.gpus, 'GPU')}: {format_duration(result.wall_s)}, "
+        f"{_tokens(result.tokens)} on {plural(result.gpus, 'GPU')}{spares}: {format_duration(result.wall_s)}, "
         f"{format_count(result.gpu_hours)} GPU-hours{money}, {energy_text(result.energy_mwh)}; "
         f"{result.effective_ratio:.{0 if result.effective_ratio < 0.995 else 2}%} of the time trains"
     )
