@@ -5,12 +5,14 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from itertools import takewhile
 from pathlib import Path
 
 import pytest
+import yaml
 from test_cli_general import WALKED
-from update_readme import PAGES, README, blocks, empty_folder, run, shape
+from update_readme import DOCS, LEFT_OUT, PAGES, README, Shown, blocks, empty_folder, run, shape
 
 TEXT = README.read_text()
 SHOWN = [shown for block in blocks() for shown in block]
@@ -52,15 +54,63 @@ def test_the_shape_of_an_output_has_the_verdict_and_the_headers_and_no_digits():
     assert shape(["llama3-8b on 16 GPUs: TP2 PP1 EP2: 9 s/step"]) != shape(lines[:1])
 
 
+FENCES = [
+    pytest.param(page, language, block, id=f"{page.stem}-{index}-{language}")
+    for page in (README, README.parent / "CONTRIBUTING.md", *sorted(DOCS.glob("**/*.md")))
+    for index, (language, block) in enumerate(
+        re.findall(r"^```([^\n]*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    )
+]
+NOT_RUN = {
+    "three-studies": "takes long: benchmarks/three_studies.py runs them and writes the page",
+    "models": "has no output, and a checkpoint of the reader",
+    "launch": "reads a plan of the reader; tests of exports know the message",
+}
+"""Pages whose examples have their options checked alone -> why."""
+
+PLAIN = {"code-map": "the stages as a picture", "fleet": "a formula"}
+"""Pages with a text that no command prints -> what it is."""
+
+
+@pytest.mark.parametrize(("page", "language", "block"), FENCES)
+def test_every_block_is_checked_or_named(page, language, block):
+    """Examples are run, commands have the options given, data and code can be read; the rest is named above."""
+    if language in {"console", "text"} and block.startswith("$ "):
+        assert page in PAGES or page.stem in NOT_RUN
+    elif language == "toml":
+        tomllib.loads(block)
+    elif language == "yaml":
+        assert list(yaml.safe_load_all(block))
+    elif language == "python":
+        compile(block, page.name, "exec")
+    else:
+        assert language in {"sh", "dockerfile"} or (language == "text" and page.stem in PLAIN)
+
+
+def test_what_is_left_out_of_an_output_may_stand_in_its_middle():
+    shown = Shown("gpuscale plan --model llama3-8b --gpus 8", ("1", LEFT_OUT, "#  TP  PP", "2", LEFT_OUT))
+    code, lines = run(shown)
+    whole = run(Shown(shown.command, ("",)))[1]
+    assert (code, len(lines), lines[0], lines[1], lines[-1]) == (0, 3, whole[0], LEFT_OUT, LEFT_OUT)
+    head = next(line for line in whole if line.startswith("#"))
+    at = whole.index(head)
+    code, lines = run(Shown(shown.command, ("1", LEFT_OUT, head, "", LEFT_OUT)))
+    assert lines == (whole[0], LEFT_OUT, *whole[at : at + 2], LEFT_OUT)
+
+
 def commands(text):
-    """Arguments of every `gpuscale` command of the shell blocks of a page."""
-    for block in fenced("sh", text):
+    """Arguments of every `gpuscale` command of the shell blocks and examples of a page."""
+    examples = [block for language in ("console", "text") for block in fenced(language, text)]
+    shown = [line[2:] for block in examples for line in block.splitlines() if line.startswith("$ ")]
+    for block in (*fenced("sh", text), *shown):
         words = shlex.shlex(block.replace("\\\n", " ").replace("\n", ";"), posix=True, punctuation_chars=True)
         words.whitespace_split = True
         found = list(words)
         for index, word in enumerate(found):
-            if word == "gpuscale":
-                yield list(takewhile(lambda part: not set(part) <= set("<>|&;()"), found[index + 1 :]))
+            if Path(word).name == "gpuscale":
+                arguments = list(takewhile(lambda part: not set(part) <= set("<>|&;()"), found[index + 1 :]))
+                if arguments:  # else it is the name of a folder
+                    yield arguments
 
 
 @pytest.mark.parametrize("page", [README, *sorted(README.parent.glob("docs/**/*.md"))], ids=lambda page: page.stem)

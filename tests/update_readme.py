@@ -1,7 +1,8 @@
-"""Runs the commands of README.md and docs/planning.md and writes their outputs anew: python tests/update_readme.py.
+"""Runs the commands of README.md and other pages and writes their outputs anew: python tests/update_readme.py.
 
-In a block marked `console` a line `$ gpuscale ...` is a command and what follows is its output; `# exit N` after a
-command is its exit code, and a line `...` says that the rest of the output is left out.
+In a block marked `console`, or `text` that begins with a command, a line `$ gpuscale ...` is a command and what follows
+is its output; `# exit N` after a command is its exit code, and a line `...` says that some of the output is left out.
+Commands of other programs are shown without output, and not run.
 """
 
 import contextlib
@@ -16,11 +17,15 @@ from pathlib import Path
 from command import gpuscale
 
 README = Path(__file__).parents[1] / "README.md"
-PAGES = (README, README.parent / "docs" / "planning.md")
+DOCS = README.parent / "docs"
+PAGES = (README, *(DOCS / f"{name}.md" for name in ("planning", "hardware", "fleet", "tasks/fill-memory")))
 """Pages whose examples are run."""
 
+FILES = {"tests": README.parent / "tests", "fleet.toml": README.parent / "tests" / "data" / "fleet.toml"}
+"""Files that the examples read."""
+
 LEFT_OUT = "..."
-BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"(?:(?<=^```console\n)|(?<=^```text\n)(?=\$ )).*?(?=^```$)", re.MULTILINE | re.DOTALL)
 KEPT_LINES = 24
 """Lines kept of an output that is cut, when the README has none of it yet."""
 
@@ -38,8 +43,8 @@ class Shown:
         return int(found[1]) if found else 0
 
     @property
-    def cut(self):
-        return self.lines[-1:] == (LEFT_OUT,)
+    def program(self):
+        return Path(self.command.split()[0]).name
 
 
 def parse(block):
@@ -60,19 +65,30 @@ def blocks(page=README):
 
 def run(shown):
     """Exit code and lines of output, cut as the README has it, of a command run in the working directory."""
-    program, *arguments = shlex.split(shown.command, comments=True)
-    assert program == "gpuscale"
-    done = gpuscale(*arguments)
-    lines = tuple((done.out + done.err).splitlines())
-    if shown.cut:
-        kept = len(shown.lines) - 1 or KEPT_LINES
-        lines = (*lines[:kept], LEFT_OUT)
-    return done.code, lines
+    if shown.program != "gpuscale":
+        assert shown.lines == (), f"what {shown.command} prints is not known"
+        return shown.code, ()
+    done = gpuscale(*shlex.split(shown.command, comments=True)[1:])
+    rest, lines, before = (done.out + done.err).splitlines(), [], ""
+    if shown.lines == (LEFT_OUT,):
+        return done.code, (*rest[:KEPT_LINES], LEFT_OUT)
+    for line in shown.lines:
+        if before == LEFT_OUT:  # the output goes on at the next line that looks like this one
+            at = next((at for at, one in enumerate(rest) if digitless(one) == digitless(line)), len(rest))
+            rest = rest[at:]
+        lines += [LEFT_OUT] if line == LEFT_OUT else rest[:1]
+        rest, before = rest[line != LEFT_OUT :], line
+    return done.code, (*lines, *(rest if before != LEFT_OUT else ()))
+
+
+def digitless(line):
+    """A line without its numbers."""
+    return re.sub(r"[0-9][0-9.,]*[kM]?=?", "#", line)
 
 
 def shape(lines):
     """What stays when a constant of the model is refitted: the verdict without digits, headers, how lines begin."""
-    text = [re.sub(r"[0-9][0-9.,]*[kM]?=?", "#", line) for line in lines]
+    text = [*map(digitless, lines)]
     headers = {index - 1 for index, line in enumerate(lines) if line.startswith("───")}
     kept = (line if index in {0, *headers} else line[:1].strip() and line.split()[0] for index, line in enumerate(text))
     return [" ".join(line.split()) if set(line) != {"─"} else "─" for line in kept]
@@ -80,9 +96,11 @@ def shape(lines):
 
 @contextlib.contextmanager
 def empty_folder():
-    """Work in a folder of its own."""
+    """Work in a folder of its own, with what examples read."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
+        for name, path in FILES.items():
+            Path(folder, name).symlink_to(path)
         os.chdir(folder)
         try:
             yield
