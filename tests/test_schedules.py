@@ -31,14 +31,20 @@ def rows(name, **values):
     return fixed_layout(spec(), {"pp": P, "schedule": name, **values})
 
 
+def weights(c, job_spec=None):
+    """Weight gradients of one microbatch of the whole model."""
+    job_spec = job_spec or spec()
+    return weight_gradients_s(c, job_spec, evaluate(c, job_spec).step.passes)
+
+
 def idle(name, others_s, backward_share=2 / 3, **values):
     c = rows(name, **values)
-    return idle_s(c, spec(), np.array([others_s]), np.array([backward_share]))[0]
+    return idle_s(c, np.array([others_s]), np.array([backward_share * others_s]), weights(c))[0]
 
 
 def test_formulas_of_the_papers():
     """With F, B, W of one of 8 equal stages: 7 (F + B + W) = others, 7 W from the model's own weight gradients."""
-    weights_s = weight_gradients_s(rows("zb-h1"), spec())[0] * (P - 1) / P
+    weights_s = weights(rows("zb-h1"))[0] * (P - 1) / P
     others_s = 4 * weights_s  # F + B + W = 4 W, say F = 2 W, B = W
     one_stage = others_s / (P - 1)
     w = weights_s / (P - 1)
@@ -54,7 +60,7 @@ def test_formulas_of_the_papers():
 
 def test_with_equal_passes_zero_bubble_has_none():
     """F = B = W: ZB-H1 a third of 1F1B, ZB-H2 and ZB-V nothing (Qi et al. 2024, section 2)."""
-    weights_s = weight_gradients_s(rows("zb-h1"), spec())[0] * (P - 1) / P
+    weights_s = weights(rows("zb-h1"))[0] * (P - 1) / P
     others_s = 3 * weights_s
     assert idle("zb-h1", others_s) == pytest.approx(idle("1f1b", others_s) / 3)
     assert idle("zb-2p", others_s) == pytest.approx(0, abs=1e-12)
@@ -66,7 +72,7 @@ def test_weight_gradients_are_about_a_third_of_the_matrix_products():
     layers = replace(spec(), model=replace(spec().model, vocab=8))  # a negligible head
     step = evaluate(rows("1f1b"), layers).step
     gemm_s = step.components[INDEX["gemm"], 0] / rows("1f1b").num_microbatches[0]  # of one stage
-    assert weight_gradients_s(rows("zb-h1"), layers)[0] / P == pytest.approx(gemm_s / 3, rel=0.1)
+    assert weights(rows("zb-h1"), layers)[0] / P == pytest.approx(gemm_s / 3, rel=0.1)
     assert evaluation.step.beside["bubble"][0] > 0
 
 

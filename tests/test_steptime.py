@@ -1,23 +1,26 @@
 """Step time: FLOPs by a second route, identities, and how each component must move."""
 
-from dataclasses import replace
+import random
+from dataclasses import fields, replace
 from functools import cache
 
 import numpy as np
 import pytest
 from clusters import instant
-from jobs import built, job, layout, legal, sample, seconds, with_gpu, with_level
+from jobs import built, job, layout, legal, legal_candidates, sample, seconds, with_gpu, with_level
 
 from gpuscale.architecture.flops import forward_flops
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.collectives.alltoall import Routing, distinct_targets
 from gpuscale.collectives.times import collective_time_s
-from gpuscale.layouts.arrays import MOE
+from gpuscale.errors import InputError
+from gpuscale.layouts.arrays import MOE, concatenate
+from gpuscale.planning.layouts import make_pins
 from gpuscale.presets.files import preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.search.evaluation import evaluate
-from gpuscale.specs.job import OffloadSpec
+from gpuscale.specs.job import OffloadSpec, RuntimeSpec
 from gpuscale.steptime import blocks
 from gpuscale.steptime.blocks import UNGRAPHED_SHARE
 from gpuscale.steptime.components import (
@@ -26,13 +29,12 @@ from gpuscale.steptime.components import (
     COMPONENTS,
     INDEX,
     Segment,
-    added,
     exposed_beside,
     exposed_buckets,
     exposed_pipelined,
     total_s,
 )
-from gpuscale.steptime.data_parallel import Transfers, tied_embedding_s, unhidden_s
+from gpuscale.steptime.data_parallel import Cover, Transfers, tied_embedding_s, unhidden_s
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO, stream_time_s
 from gpuscale.steptime.layer import _with_hidden_exchange, lm_head, waiting_for_cpu_s
 from gpuscale.steptime.tensor_parallel import TensorParallelTime
@@ -232,24 +234,89 @@ def test_every_component_has_a_bound_and_communication_is_what_ends_in_comm():
 # -- monotony --
 
 
+def with_levels(spec, **factors):
+    for index in range(len(spec.cluster.levels)):
+        spec = with_level(spec, index, **factors)
+    return spec
+
+
+HOST = [one.name for one in fields(RuntimeSpec) if one.name.startswith("host_") and one.name.endswith("_s")]
+
+FASTER = {
+    "peaks": lambda spec, x: with_gpu(
+        spec, peak_flops_per_s={name: x * peak for name, peak in spec.cluster.gpu.peak_flops_per_s.items()}
+    ),
+    "memory": lambda spec, x: with_gpu(
+        spec, memory_bandwidth_bytes_per_s=x * spec.cluster.gpu.memory_bandwidth_bytes_per_s
+    ),
+    "network": lambda spec, x: with_levels(
+        spec, link_bytes_per_s=x, switch_bytes_per_s=x, nic_bytes_per_s=x, global_bytes_per_s=x
+    ),
+    "latency": lambda spec, x: with_levels(spec, hop_latency_s=1 / x),
+    "gaps": lambda spec, x: with_gpu(spec, {"launch_s": spec.cluster.gpu.kernels.launch_s / x}),
+    "host": lambda spec, x: with_runtime(spec, **{name: getattr(spec.runtime, name) / x for name in HOST}),
+}
+"""What a GPU, a network and a host can be better at, by a factor of a rate or of a time."""
+
+
+def slower(rows, spec, what, factor):
+    """By how much steps take longer on better hardware."""
+    return evaluate(rows, FASTER[what](spec, factor)).step.step_time_s / evaluate(rows, spec).step.step_time_s - 1
+
+
 @pytest.mark.parametrize(("model", "gpus", "pins"), SPACES)
-@pytest.mark.parametrize("what", ["hbm", "peak", "node", "leaf", "latency"])
-def test_faster_hardware_never_slows_a_step(model, gpus, pins, what):
-    """Up to 3 %: where the host's launches bind, less work in one pass leaves less to hide a gathering behind."""
-    spec = job(model, gpus)
-    gpu = spec.cluster.gpu
-    faster = {
-        "hbm": lambda: with_gpu(spec, memory_bandwidth_bytes_per_s=2 * gpu.memory_bandwidth_bytes_per_s),
-        "peak": lambda: with_gpu(spec, peak_flops_per_s={name: 2 * x for name, x in gpu.peak_flops_per_s.items()}),
-        "node": lambda: with_level(spec, 0, link_bytes_per_s=2, switch_bytes_per_s=2),
-        "leaf": lambda: with_level(spec, 1, link_bytes_per_s=2, switch_bytes_per_s=2),
-        "latency": lambda: with_level(with_level(spec, 0, hop_latency_s=0.5), 1, hop_latency_s=0.5),
-    }[what]()
-    rows = sample(legal(model, gpus, pins), 2000, seed=3)
-    ratio = evaluate(rows, faster).step.step_time_s / evaluate(rows, spec).step.step_time_s
-    assert ratio.max() < 1.03
-    assert np.count_nonzero(ratio > 1 + 1e-9) < len(rows) / 200
-    assert ratio.min() < 0.98
+@pytest.mark.parametrize("what", ["memory", "peaks", "network", "latency"])
+def test_hardware_twice_as_good_never_slows_a_step(model, gpus, pins, what):
+    more = slower(sample(legal(model, gpus, pins), 2000, seed=3), job(model, gpus), what, 2.0)
+    assert more.max() < 1e-9
+    assert more.min() < -0.02
+
+
+def drawn_jobs(count, seed):
+    """Random jobs with some of their legal layouts."""
+    draw = random.Random(seed)
+    names = {kind: sorted(preset_names(f"{kind}s")) for kind in ("model", "framework", "cluster")}
+    more = {
+        "seq": (512, 2048, 16384), "gbs": (32, 256, 1024), "precision": ("fp16", "fp8", "fp32", "mxfp8"),
+        "offload": ("optimizer", "activations:0.3", "parameters+optimizer"),
+        "overlap": ("tp", "ep", "tp+dp+ep", "none"), "dispatcher": ("alltoall", "deepep", "hybridep"),
+        "cuda_graphs": ("none", "partial", "full"),
+    }  # fmt: skip
+    fixed = {
+        "schedule": ("gpipe", "zb-h1", "zb-v", "zb-2p", "dualpipe"), "recompute": ("none", "full", "selective"),
+        "micro_batch_size": ("1", "1,2", "4"), "cp": ("2", "4"),
+    }  # fmt: skip
+    while count:
+        options = {kind: draw.choice(values) for kind, values in names.items()}
+        options |= {name: draw.choice(values) for name, values in more.items() if draw.random() < 0.3}
+        pins = {name: draw.choice(values) for name, values in fixed.items() if draw.random() < 0.4}
+        gpus = draw.choice((4, 8, 16, 24, 32))
+        try:
+            spec = built(options.pop("model"), gpus, **options).spec
+            rows = list(legal_candidates(spec, make_pins(pins), {}))
+        except InputError:
+            continue
+        if rows and len(concatenate(rows)):
+            count -= 1
+            yield spec, sample(concatenate(rows), 150, seed=count)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_hardware_a_little_better_never_slows_a_step(seed):
+    """What the GPU no longer computes it waits for its CPU, or no longer hides a transfer behind; never both."""
+    found = {
+        (what, spec.model.name): more.max()
+        for spec, rows in drawn_jobs(16, seed)
+        for what in FASTER
+        if (more := slower(rows, spec, what, 1.01)).max() > 1e-9
+    }
+    assert not found
+
+
+def test_a_pass_that_launches_bind_hides_no_less_behind_a_faster_gpu():
+    rows = legal("gpt3-1.3b", 16, framework="nemo")
+    for what in FASTER:
+        assert slower(rows, job("gpt3-1.3b", 16, framework="nemo"), what, 1.01).max() < 1e-9
 
 
 def test_less_hidden_work_hides_less():
@@ -410,8 +477,9 @@ def test_replicas_are_reduced_beside_the_shards_inside_the_node(shard, shown):
     nothing, second = np.zeros(1), np.ones(1)
     transfers = Transfers(second, nothing, nothing, second, nothing, nothing, nothing)
     rows = layout(spec, zero=1, shard=shard)
-    exposed = unhidden_s(rows, spec, transfers, second, 1.1 * second)
+    exposed, waited = unhidden_s(rows, spec, transfers, Cover(second, 1.1 * second, nothing))
     assert exposed[0] == pytest.approx(1 / 32 + shown, rel=1e-9)
+    assert waited == 0
 
 
 def test_sharding_inside_the_node_is_faster_than_over_a_slow_network_for_many_microbatches():
@@ -526,16 +594,15 @@ def test_an_overlapped_exchange_is_hidden_and_the_cpu_issues_both_passes_without
 
 def test_each_part_of_an_exchange_hides_beside_its_own_computation():
     """The combination of the backward pass runs beside the attention of the forward pass, here half as long: 1 s of 8
-    shows, and 16 of 132 SMs slow down what hides the others. Launches are spread over attention and experts."""
+    shows, and 16 of 132 SMs slow down what hides the others."""
     spec = with_runtime(job("mixtral-8x7b", 64), overlap_ep=True)
     rows = layout(spec, ep=8)
-    attention = Segment({"gemm": np.full(1, 0.5)}, {"gemm": np.full(1, 1.0)}, 1)
+    attention = Segment({"gemm": np.full(1, 1.0)}, {"gemm": np.full(1, 2.0)}, 1)
     experts = Segment(
-        {"gemm": np.full(1, 1.5), "ep_comm": np.full(1, 4.0)}, {"gemm": np.full(1, 3.0), "ep_comm": np.full(1, 4.0)},
-        1, modules=MOE,
+        {"gemm": np.full(1, 2.0), "launch": np.full(1, 1.0), "ep_comm": np.full(1, 4.0)},
+        {"gemm": np.full(1, 6.0), "ep_comm": np.full(1, 4.0)}, 1, modules=MOE,
     )  # fmt: skip
-    passes = [added(getattr(attention, name), getattr(experts, name)) for name in ("forward", "backward")]
-    passes = [added(one, {"launch": one["gemm"]}) for one in passes]
+    passes = [[getattr(one, name) for one in (attention, experts)] for name in ("forward", "backward")]
     forward, backward = _with_hidden_exchange((attention, experts), *passes, rows, spec)
     rest = rows.num_microbatches[0] - 1
     shown_s = (1 + 7 * 16 / 132) * rest / (rest + 1) + 8 / (rest + 1)

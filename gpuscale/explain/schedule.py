@@ -23,7 +23,7 @@ from gpuscale.search.evaluation import placed
 from gpuscale.steptime.components import total_s
 from gpuscale.steptime.pipeline import KINDS, Durations, Pipeline, Timeline, active_share, held_by_rank, simulate
 from gpuscale.steptime.site import site_factor
-from gpuscale.steptime.step import ChunkPasses, chunk_passes, exposed_hops_s, filling_s, hop_times
+from gpuscale.steptime.step import ChunkPasses, chunk_passes, exposed_hops_s, hop_times, idle_s
 from gpuscale.units import NUMBER, SHARE, plural
 
 MAX_STEPS = 1000
@@ -256,8 +256,8 @@ def _closed_forms(
     """Return what the search would say of these durations."""
     both_s = forward_s + backward_s
     slowest = int(both_s.argmax())
-    slowest_s, share = both_s[[slowest]], backward_s[[slowest]] / both_s[[slowest]]
-    bubble_s = filling_s(c, math.fsum(both_s.tolist()) - slowest_s, share, np.array([math.fsum(weight_s.tolist())]))
+    slowest_s, whole = both_s[[slowest]], [math.fsum(one.tolist()) for one in (both_s, backward_s, weight_s)]
+    bubble_s = idle_s(c, whole[0] - slowest_s, whole[1] - backward_s[[slowest]], np.array([whole[2]]))
     transfers_s = exposed_hops_s(c, np.array([durations.transfer_s]), np.zeros(1), slowest_s)
     parts = {"bubble": float(bubble_s[0]), "transfers": float(transfers_s[0])}
     return {"pipeline": math.fsum([*parts.values(), float(slowest_s[0]) * int(c.num_microbatches[0])]), **parts}
@@ -277,7 +277,7 @@ def _described(
     pipeline = Pipeline(row["schedule"], row["pp"], row["vpp"], row["num_microbatches"])
     pp = pipeline.pp
     timeline = simulate(pipeline, durations, jitter, seed)
-    step_s, idle_s, loads = _loads(timeline, pp)
+    step_s, waits_s, loads = _loads(timeline, pp)
     held = tuple(float(levels.max(initial=0)) for _, levels in held_by_rank(timeline, pipeline))
     usual_held = microbatches_in_flight(c, np.arange(pp, dtype=np.float64)[:, None])[:, 0].tolist()
     unit = _time_step(durations, pipeline, float(timeline.spans(pp)[1].max()))
@@ -288,7 +288,7 @@ def _described(
         durations=durations,
         timeline=timeline,
         step_s=step_s,
-        bubble_fraction=idle_s / step_s,
+        bubble_fraction=waits_s / step_s,
         active_share=tuple(np.clip(active_share(timeline, pp, edges), 0.0, 1.0).tolist()),
         time_step_s=unit,
         in_flight=held,
@@ -320,11 +320,13 @@ def _compared(
     Args:
         timeline: the simulation, where it is at hand without jitter.
     """
-    step_s, idle_s, _ = _loads(timeline or simulate(pipeline, durations), pipeline.pp)
+    step_s, waits_s, _ = _loads(timeline or simulate(pipeline, durations), pipeline.pp)
     alone_s = step_s
     if durations.transfer_s:
-        alone_s, idle_s, _ = _loads(simulate(pipeline, durations._replace(transfer_s=0.0, blocking_s=0.0)), pipeline.pp)
-    found = {"pipeline": step_s, "bubble": idle_s, "transfers": step_s - alone_s}
+        alone_s, waits_s, _ = _loads(
+            simulate(pipeline, durations._replace(transfer_s=0.0, blocking_s=0.0)), pipeline.pp
+        )
+    found = {"pipeline": step_s, "bubble": waits_s, "transfers": step_s - alone_s}
     return tuple(Compared(name, value, closed[name]) for name, value in found.items())
 
 

@@ -32,7 +32,7 @@ from gpuscale.placement.groups import rail
 from gpuscale.search.evaluation import evaluate, placed
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, INDEX, Breakdown, added, contention, scaled, total_s
-from gpuscale.steptime.data_parallel import Transfers, state_transfers, unhidden_s
+from gpuscale.steptime.data_parallel import Cover, Transfers, state_transfers, unhidden_s
 from gpuscale.steptime.step import StepTime, cut_key, evaluate_passes, filling_hops, hop_times, recomputed_share
 from gpuscale.training.stragglers import SELECTIVE, go_back_n_share, loss_window
 
@@ -244,7 +244,7 @@ def _exposure(plan: StagePlan, step: StepTime) -> _Exposure:
     forward, backward = (
         math.fsum(_number(total_s(parts[phase, ends])) for ends in (False, True)) for phase in PHASES[:2]
     )
-    of_states = _states_shown(plan, np.array([forward]), np.array([backward]))
+    of_states = _states_shown(plan, step.cover)
     filling_s = min(_number(filling_hops(plan.rows) * hop_times(plan.rows, plan.job)[0]), beside["pp_comm"])
     shown |= of_states | {("pp_comm", False): beside["pp_comm"] - filling_s, ("pp_comm", True): filling_s}
     beside_wire_s = max(beside["dp_comm"] - math.fsum(of_states.values()), 0.0)
@@ -284,7 +284,7 @@ EVER = 1e9
 """Seconds behind which any transfer hides."""
 
 
-def _states_shown(plan: StagePlan, forward_s: Any, backward_s: Any) -> dict[Part, float]:
+def _states_shown(plan: StagePlan, cover: Cover) -> dict[Part, float]:
     """Return what shows of gradients, parameters, replicas and a tied embedding in a step, by purpose and phase [s].
 
     Of what runs beside the same pass the gathers are counted first, then the reductions, then the replicas.
@@ -293,12 +293,15 @@ def _states_shown(plan: StagePlan, forward_s: Any, backward_s: Any) -> dict[Part
     _, _, parameters = placed(c, job)
     t, none = state_transfers(c, job, parameters), np.zeros(1)
 
-    def shown_s(part: Transfers, ahead_s: Any = forward_s) -> float:
-        return _number(unhidden_s(c, job, part, ahead_s, backward_s))
+    def shown_s(part: Transfers, behind: Cover = cover) -> float:
+        shown, waited = unhidden_s(c, job, part, behind)
+        return _number(shown) - _number(waited)
 
     gathers = t._replace(reduce_s=none, all_reduce_s=none, replica_s=none)
     gather_s, without_s, whole_s = shown_s(gathers), shown_s(t._replace(replica_s=none)), shown_s(t)
-    in_backward_s = shown_s(gathers, np.array([EVER])) if job.runtime.overlap_param_gather else gather_s / 2
+    in_backward_s = gather_s / 2
+    if job.runtime.overlap_param_gather:
+        in_backward_s = shown_s(gathers, cover._replace(forward_s=np.array([EVER])))
     purposes: dict[Part, float] = {
         ("gradients", "synchronisation"): without_s - gather_s,
         (REPLICAS, "synchronisation"): whole_s - without_s,
@@ -312,7 +315,8 @@ def _states_shown(plan: StagePlan, forward_s: Any, backward_s: Any) -> dict[Part
     for one, each_s in zip(calls, call_times_s(job.cluster, calls), strict=True):
         times[_part(one)] += one.calls * each_s
     hidden = {name: max(times[name] - size, 0.0) for name, size in purposes.items()}
-    slowed = _number(contention(np.array([max(math.fsum(times.values()) - whole_s, 0.0)]), job.cluster.gpu.sm_count))
+    behind_s = max(math.fsum(times.values()) - _number(unhidden_s(c, job, t, cover)[0]), 0.0)
+    slowed = _number(contention(np.array([behind_s]), job.cluster.gpu.sm_count))
     share = slowed / (math.fsum(hidden.values()) or 1.0)
     purposes = {name: size + share * hidden[name] for name, size in purposes.items()}
     return purposes | {("tied embedding", "synchronisation"): _number(t.tied_s)}

@@ -44,7 +44,7 @@ from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.data_parallel import data_parallel_time, gradient_sums_s, tied_embedding_s
 from gpuscale.steptime.site import site_factor
-from gpuscale.steptime.step import Passes, cut_key, evaluate_passes, hop_times, slowest_of, stage_seconds
+from gpuscale.steptime.step import Passes, covered, cut_key, evaluate_passes, hop_times, slowest_of, stage_seconds
 from gpuscale.uncertainty import UNLIKE_NODES
 from gpuscale.units import GIB
 
@@ -578,7 +578,8 @@ def evaluated(fleet: Fleet, pipeline: Pipeline) -> Evaluated:
     for at, job in enumerate(jobs):
         mine = np.flatnonzero(pool_of == at)
         passes = _passes(row, job)
-        both = [one[columns, 0] for one in stage_seconds(row, table.layers(first), passes)]
+        counts = table.layers(first)
+        both = [one[columns, 0] for one in stage_seconds(row, counts, passes)]
         forward[mine], backward[mine] = both[0][mine], both[1][mine]
         if at == 0:
             reference = both[0] + both[1]
@@ -589,7 +590,8 @@ def evaluated(fleet: Fleet, pipeline: Pipeline) -> Evaluated:
         fits &= memory[-1] <= job.plans_limit_bytes
         own = _of_stages(parameters, columns[mine])
         slow = mine[(forward + backward)[mine].argmax()]
-        _, exposed, optimizer, offload = data_parallel_time(row, job, own, forward[[slow]], backward[[slow]])
+        cover = covered(row, [one[columns[slow]] for one in counts], passes, forward[[slow]], backward[[slow]])
+        _, exposed, optimizer, offload = data_parallel_time(row, job, own, cover)
         retries = used.allocator_retries(job.cluster.gpu.memory_bytes) * job.runtime.allocator_retry_s
         again = (retries * row.num_microbatches) if job.runtime.allocator_retry_s else np.zeros(1)
         after.append(float(np.sum(exposed + optimizer + offload + gradient_sums_s(row, job, own) + again)))

@@ -323,7 +323,8 @@ def _recurrence(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Segment:
     there = collective_time_s(job.cluster, "alltoall", rows * into, c.cp, step)
     back = collective_time_s(job.cluster, "alltoall", rows * (heads * spec.head_dim * job.activation_bytes), c.cp, step)
     exchange = there + back
-    arithmetic_s = _chunk_flops(spec, c, job) / (ARITHMETIC_FRACTION * gemm_flops_per_s(job.cluster.gpu, "bf16"))
+    flops_per_s = ARITHMETIC_FRACTION * gemm_flops_per_s(job.cluster.gpu, job.attention_precision)
+    arithmetic_s = _chunk_flops(spec, c, job) / flops_per_s
     forward_s = _traffic_s(spec, FORWARD[spec.kind], c, job) + arithmetic_s
     backward_s = _traffic_s(spec, BACKWARD[spec.kind], c, job) + BACKWARD_ARITHMETIC * arithmetic_s
     return Segment(

@@ -23,7 +23,7 @@ from gpuscale.memory.states import StageParameters, whole_gradients
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime import offload
-from gpuscale.steptime.components import contention, exposed_beside, exposed_buckets
+from gpuscale.steptime.components import contention, exposed_buckets
 from gpuscale.steptime.kernels import stream_time_s
 
 
@@ -39,17 +39,24 @@ class Transfers(NamedTuple):
     parameters: FloatArray  #: parameters on the GPUs that have the most (a number, not seconds).
 
 
+class Cover(NamedTuple):
+    """What transfers of a microbatch can hide behind on the slowest stage, each (N,) [s]."""
+
+    forward_s: FloatArray  #: the GPU's work in the forward pass.
+    backward_s: FloatArray  #: in the backward pass.
+    #: what the GPU waits in both in any case, for its CPU or for transfers between stages. It waits for both at once:
+    #: the CPU issues ahead while a transfer is late.
+    waiting_s: FloatArray
+
+
 DDP_BUCKET_BYTES = 25 * 2**20
 """16-bit gradients that share one AllReduce under PyTorch's DistributedDataParallel (bucket_cap_mb, default)."""
 
 
 def data_parallel_time(
-    c: Candidates, job: JobSpec, parameters: StageParameters, forward_s: FloatArray, backward_s: FloatArray
+    c: Candidates, job: JobSpec, parameters: StageParameters, cover: Cover
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Time the data-parallel side of a step at the stage with the most parameters.
-
-    Args:
-        forward_s, backward_s: one microbatch on the slowest stage: what the transfers can hide behind.
 
     Returns:
         Per step and GPU, each (N,) [s]: communication before overlap; the part of it that is not hidden, with what the
@@ -61,8 +68,9 @@ def data_parallel_time(
     gathers = np.select([c.zero == 0, c.zero == 3], [0, 2 * c.num_microbatches], 1)
     total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
     total = total + transfers.replica_s
-    unhidden = unhidden_s(c, job, transfers, forward_s, backward_s)
-    exposed = unhidden + contention(np.maximum(total - unhidden, 0.0), job.cluster.gpu.sm_count)
+    shown, waited = unhidden_s(c, job, transfers, cover)
+    unhidden = shown - waited
+    exposed = unhidden + contention(np.maximum(total - shown, 0.0), job.cluster.gpu.sm_count)
     total = total + transfers.tied_s
     exposed = summed(exposed, transfers.tied_s)
     if job.runtime.host_shard_s:  # the CPU shards every parameter tensor separately: one copy per tensor and rank
@@ -75,7 +83,8 @@ def data_parallel_time(
     if not job.offload.any:
         return total, exposed, transfers.norm_s + optimizer_time_s(c, job, parameters), np.zeros(())
     through_host = _through_host(transfers, c, job, parameters)
-    waiting = np.maximum(unhidden_s(c, job, through_host, forward_s, backward_s) - unhidden, 0.0)
+    shown, waited = unhidden_s(c, job, through_host, cover)
+    waiting = np.maximum(shown - waited - unhidden, 0.0)
     if not job.offload.optimizer:
         if job.offload.parameters:  # the updated weights leave for the host
             waiting = waiting + offload.weight_copy_s(c, job, parameters)
@@ -166,38 +175,61 @@ def state_transfers(candidates: Candidates, job: JobSpec, parameters: StageParam
     return Transfers(*(spread(values, case) for values in of_cases))
 
 
-def unhidden_s(c: Candidates, job: JobSpec, t: Transfers, forward_s: FloatArray, backward_s: FloatArray) -> FloatArray:
-    """What is not hidden: buckets behind the last backward and the first forward pass; under ZeRO-3 layers of every
-    microbatch."""
-    runtime, nothing, repeats = job.runtime, np.zeros(()), _reductions(c, job)
-    behind_backward = backward_s if runtime.overlap_grad_reduce else nothing
-    behind_forward = forward_s if runtime.overlap_param_gather else nothing
-    share = 1.0 / np.maximum(job.model.layers / c.pp, 1.0)  # of one layer: the last to be reduced, the first gathered
+def unhidden_s(c: Candidates, job: JobSpec, t: Transfers, cover: Cover) -> tuple[FloatArray, FloatArray]:
+    """What no computation hides: buckets behind the last backward and the first forward pass; under ZeRO-3 layers of
+    every microbatch. Replicas are reduced beside the next layer's reduction to shards, or after all where both need the
+    network.
 
-    def under(stage: int) -> FloatArray:
+    Returns:
+        All of it; what of it takes no time: what is late, after the pass that it runs beside, while the GPU waits in
+        any case (`Cover.waiting_s`); each (N,) [s].
+    """
+    runtime, repeats, waits = job.runtime, _reductions(c, job), cover.waiting_s
+    share = 1.0 / np.maximum(job.model.layers / c.pp, 1.0)  # of one layer: the last to be reduced, the first gathered
+    reduces, gathers = runtime.overlap_grad_reduce, runtime.overlap_param_gather
+
+    def beside(
+        transfer_s: FloatArray, pass_s: FloatArray, overlaps: BoolArray | bool, last: FloatArray | float = 0.0
+    ) -> tuple[FloatArray, FloatArray]:
+        """What shows of a transfer, and what of that is late: all but the last bucket."""
+        shown = exposed_buckets(transfer_s, pass_s * overlaps, last)
+        return shown, (shown - transfer_s * last) * overlaps
+
+    def under(stage: int) -> tuple[FloatArray, FloatArray]:
         if stage == 0:
-            behind = backward_s if runtime.overlap_grad_reduce or runtime.ddp_without_zero else nothing
-            return exposed_buckets(t.all_reduce_s, behind, share)
-        replica = nothing
-        if t.replica_s.any():  # beside the next layer's to the shards, or after all of them where both need the network
-            before_s = t.reduce_s * np.where(c.shard * c.tp <= job.cluster.node_gpus, share, 1.0)
-            replica = exposed_buckets(t.replica_s, np.maximum(behind_backward - before_s, 0.0), share)
+            shown, late = beside(t.all_reduce_s, cover.backward_s, reduces or runtime.ddp_without_zero, share)
+            return shown, np.minimum(late, waits)
+        sent_s = t.gather_s + t.reduce_s if stage == 3 else t.reduce_s
+        replica = replica_late = np.zeros(())
+        if t.replica_s.any():
+            before_s = sent_s * np.where(c.shard * c.tp <= job.cluster.node_gpus, share, 1.0)
+            after_s = np.maximum(cover.backward_s, sent_s) - before_s
+            replica, replica_late = beside(t.replica_s, after_s, reduces, share)
         if stage == 3:
-            both = t.gather_s + t.reduce_s
-            gathers = c.num_microbatches * exposed_beside(t.gather_s, behind_forward)
-            alone = (c.num_microbatches - repeats) * exposed_beside(t.gather_s, behind_backward)
-            return summed(gathers, alone, repeats * exposed_beside(both, behind_backward), both * share, replica)
-        reduce = exposed_buckets(t.reduce_s, behind_backward, share)
-        hidden_behind = behind_forward
+            ahead, ahead_late = beside(t.gather_s, cover.forward_s, gathers)
+            alone, alone_late = beside(t.gather_s, cover.backward_s, reduces)
+            both, both_late = beside(sent_s, cover.backward_s, reduces)
+            both, both_late = both + ahead, both_late + ahead_late
+            plain = c.num_microbatches - repeats  # microbatches that reduce nothing
+            waited = plain * np.minimum(ahead_late + alone_late, waits) + (repeats - 1) * np.minimum(both_late, waits)
+            shown = summed(plain * (ahead + alone), repeats * both, sent_s * share, replica)
+            return shown, waited + np.minimum(both_late + replica_late, waits)
+        reduce, late = beside(t.reduce_s, cover.backward_s, reduces, share)
         if runtime.gathers_after_step:  # ZeRO-2 with a pipeline is FSDP, which gathers layer by layer
-            hidden_behind = np.where((c.pp > 1) & (stage == 2), behind_forward, nothing)
-        once = summed(reduce, exposed_buckets(t.gather_s, hidden_behind, share), replica)
-        return once + exposed_beside(t.reduce_s, behind_backward) * (repeats - 1) if stage == 2 else once
+            gather, gather_late = beside(t.gather_s, cover.forward_s, gathers & (c.pp > 1) & (stage == 2), share)
+        else:
+            gather, gather_late = beside(t.gather_s, cover.forward_s, gathers, share)
+        shown, waited = summed(reduce, gather, replica), np.minimum(late + gather_late + replica_late, waits)
+        if stage == 2:
+            more, more_late = beside(t.reduce_s, cover.backward_s, reduces)
+            shown, waited = shown + (repeats - 1) * more, waited + (repeats - 1) * np.minimum(more_late, waits)
+        return shown, waited
 
     stages = [stage for stage in range(4) if (c.zero == stage).any()]
     if len(stages) == 1:
         return under(stages[0])
-    return np.select([c.zero == stage for stage in stages], [under(stage) for stage in stages])
+    each, chosen = [under(stage) for stage in stages], [c.zero == stage for stage in stages]
+    return np.select(chosen, [one for one, _ in each]), np.select(chosen, [one for _, one in each])
 
 
 def _per_gpu(c: Candidates, job: JobSpec, number: Callable[[LayerSpec], int]) -> FloatArray:

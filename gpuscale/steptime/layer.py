@@ -16,7 +16,7 @@ import numpy as np
 from gpuscale.architecture.parameters import joint_linears
 from gpuscale.arrays import FloatArray, IndexArray, IntArray, norm
 from gpuscale.collectives.times import collective_time_s
-from gpuscale.layouts.arrays import LAYERNORM, MLP, MOE, Candidates
+from gpuscale.layouts.arrays import LAYERNORM, MLP, MOE, Candidates, summed
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec, RuntimeSpec
@@ -66,14 +66,8 @@ both are equal (fitted to whole runs, docs/model.md)."""
 DENSE_KERNELS = 20
 """Kernels of the forward pass of a dense layer, the unit of `RuntimeSpec.host_layer_s`."""
 
-IN_EITHER_PASS_S = 1e-9
-"""Where neither pass lacks launches, what ranks wait for one another is shared by both."""
-
 NOT_RECOMPUTE = (*COMMUNICATION, "launch")
 """Components of a repeated forward pass that count as what they are, rather than as recomputation."""
-
-LEAST_S = 1e-15
-"""Less than any layer takes [s]."""
 
 MASK_BYTES = 1
 """Mask of the dropout of a block's output, per element: the residual add writes it; the backward pass reads it and the
@@ -103,6 +97,13 @@ class LayerTime(NamedTuple):
     forward_s: FloatArray  #: sum of the forward pass [s].
     backward_s: FloatArray  #: of the backward pass [s].
     recompute_s: FloatArray  #: of the recomputation [s].
+    #: what of each of the three the GPU waits for the CPU, beyond the gaps between kernels [s].
+    waiting_s: tuple[FloatArray, FloatArray, FloatArray]
+
+    @property
+    def weight_waiting_s(self) -> FloatArray:
+        """What of it falls to weight gradients [s]: their products are half of those of the backward pass."""
+        return self.waiting_s[1] / 2
 
 
 def layer_times(
@@ -174,13 +175,11 @@ def without_tp(segment: Segment) -> Segment:
 
 def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> LayerTime:
     """Add up the segments of one layer."""
-    forward = added(*(segment.forward for segment in segments))
-    backward: Breakdown = {}
+    backwards: list[Breakdown] = []
     again: list[Breakdown] = []
     repeated: list[Segment] = []
     for segment in segments:
-        backward = added(backward, segment.backward)
-        once_more = repeated_forward(segment)
+        backward, once_more = segment.backward, repeated_forward(segment)
         again.append(once_more)
         if segment.modules and (c.recompute_modules & segment.modules).any():
             chosen = (c.recompute_modules & segment.modules > 0) * 1.0
@@ -192,10 +191,12 @@ def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Lay
                     issue_s=chosen * segment.issue_s,
                 )
             )
+        backwards.append(backward)
     again.append(_not_again(segments, job))
-    passes = _with_launches(segments, repeated, (forward, backward, added(*again)), c, job)
-    forward, backward = _with_hidden_exchange(segments, passes[0], passes[1], c, job)
-    return LayerTime(forward, backward, passes[2], total_s(forward), total_s(backward), total_s(passes[2]))
+    both = _with_hidden_exchange(segments, [segment.forward for segment in segments], backwards, c, job)
+    passes, waiting_s = _with_launches(segments, repeated, (*both, added(*again)), c, job)
+    forward_s, backward_s, again_s = (total_s(one) for one in passes)
+    return LayerTime(*passes, forward_s, backward_s, again_s, waiting_s)
 
 
 def repeated_forward(segment: Segment) -> Breakdown:
@@ -225,21 +226,29 @@ def _not_again(segments: Sequence[Segment], job: JobSpec) -> Breakdown:
 
 
 def _with_hidden_exchange(
-    segments: Sequence[Segment], forward: Breakdown, backward: Breakdown, c: Candidates, job: JobSpec
+    segments: Sequence[Segment],
+    forwards: Sequence[Breakdown],
+    backwards: Sequence[Breakdown],
+    c: Candidates,
+    job: JobSpec,
 ) -> tuple[Breakdown, Breakdown]:
-    """Hide the exchange of one microbatch beside the computation of another; it keeps SMs busy.
+    """Add the passes of all segments up, and hide the exchange of one microbatch beside the computation of another; it
+    keeps SMs busy.
 
     Each of its parts has a place (Megatron-LM, `TransformerLayerSchedulePlan.run`; DeepSeek-V3, arXiv 2412.19437,
     figure 4): the combination of the backward pass runs beside the attention of the forward pass, the dispatch of both
     beside the experts of both, the combination of the forward pass beside the attention of the backward pass.
+
+    Args:
+        forwards, backwards: of each segment; backward with the modules that are done again.
     """
+    forward, backward = added(*forwards), added(*backwards)
     beside = beside_another_microbatch(c, job)
     if "ep_comm" not in forward or not beside.any():
         return forward, backward
     sent_s = forward["ep_comm"], backward["ep_comm"]
     (attention_s, experts_s), (attention_back_s, experts_back_s) = (
-        _beside_exchange_s([getattr(segment, name) for segment in segments], segments, whole)
-        for name, whole in (("forward", forward), ("backward", backward))
+        _beside_exchange_s(segments, parts) for parts in (forwards, backwards)
     )
     exposed_s = exposed_beside(sent_s[1] / 2, attention_s) + exposed_beside(sent_s[0] / 2, attention_back_s)
     exposed_s = exposed_s + exposed_beside((sent_s[0] + sent_s[1]) / 2, experts_s + experts_back_s)
@@ -252,18 +261,12 @@ def _with_hidden_exchange(
     return forward, backward
 
 
-def _beside_exchange_s(
-    parts: Sequence[Breakdown], segments: Sequence[Segment], whole: Breakdown
-) -> tuple[FloatArray, FloatArray]:
-    """Split one pass of a layer, without its exchange, into attention (and all else) and experts [s].
-
-    What the CPU and repeated modules add is spread over both.
-    """
-    each_s = [total_s(part) - sum(part.get(name, 0.0) for name in ("ep_comm", "launch")) for part in parts]
-    experts_s = sum((one for one, segment in zip(each_s, segments, strict=True) if segment.modules & MOE), np.zeros(()))
-    share = experts_s / np.maximum(sum(each_s, np.zeros(())), LEAST_S)
-    computed_s = total_s(whole) - whole["ep_comm"]
-    return computed_s * (1.0 - share), computed_s * share
+def _beside_exchange_s(segments: Sequence[Segment], parts: Sequence[Breakdown]) -> tuple[FloatArray, FloatArray]:
+    """Add up one pass of a layer, without its exchange: attention (and all else), and experts [s]."""
+    both_s: tuple[list[FloatArray], list[FloatArray]] = [np.zeros(())], [np.zeros(())]
+    for segment, part in zip(segments, parts, strict=True):
+        both_s[segment.modules & MOE > 0].append(total_s(part) - part.get("ep_comm", 0.0))
+    return summed(*both_s[0]), summed(*both_s[1])
 
 
 class Launches(NamedTuple):
@@ -299,34 +302,38 @@ def _with_launches(
     passes: tuple[Breakdown, Breakdown, Breakdown],
     c: Candidates,
     job: JobSpec,
-) -> tuple[Breakdown, Breakdown, Breakdown]:
+) -> tuple[tuple[Breakdown, Breakdown, Breakdown], tuple[FloatArray, FloatArray, FloatArray]]:
     """Add the gaps between kernels, or the time that the GPU waits for the CPU if that is longer.
 
-    The CPU issues ahead of the GPU, so both are compared over the forward and backward pass together.
+    The CPU issues ahead of the GPU, so both are compared over the forward and backward pass together; what the GPU
+    waits beyond the gaps is spread over all kernels.
 
     Args:
         repeated: segments whose forward pass is done again as modules in the backward pass.
         passes: forward pass, backward pass and recomputation of the whole layer.
+
+    Returns:
+        The three with `launch`; what of it is waiting beyond the gaps, of each [s].
     """
     runtime, gap = job.runtime, job.cluster.gpu.kernels.launch_s
     once, more = _launches(segments, c, job), _launches(repeated, c, job)
-    switches = (once.collectives, once.collectives + more.collectives, once.collectives)
+    switches = once.collectives, once.collectives + more.collectives, once.collectives
+    kernels = once.kernels, 2 * once.kernels + more.kernels, once.kernels
     forward, backward, again = (
-        added(each, {"launch": number * STREAM_SWITCH_S}) for each, number in zip(passes, switches, strict=True)
+        added(each, {"launch": number * STREAM_SWITCH_S + count * gap})
+        for each, number, count in zip(passes, switches, kernels, strict=True)
     )
     forward_s, backward_s, again_s = (total_s(each) for each in (forward, backward, again))
-    both_s, back_issue_s = forward_s + backward_s, once.issue_s + more.issue_s
-    issue_s = once.issue_s + back_issue_s
+    both_s, issue_s = forward_s + backward_s, 2 * once.issue_s + more.issue_s
     behind = waiting_for_cpu_s(issue_s, both_s, c.tp)
-    lacks, back_lacks = np.maximum(once.issue_s - forward_s, 0.0), np.maximum(back_issue_s - backward_s, 0.0)
-    in_forward = behind * (lacks + IN_EITHER_PASS_S) / (lacks + back_lacks + 2 * IN_EITHER_PASS_S)
+    in_forward = behind * kernels[0] / (kernels[0] + kernels[1])
     again_issue_s = once.issue_s + runtime.host_checkpoint_s * (runtime.cuda_graphs != "full")
     all_behind = waiting_for_cpu_s(issue_s + again_issue_s, both_s + again_s, c.tp)
-    return (
-        added(forward, {"launch": np.maximum(once.kernels * gap, in_forward)}),
-        added(backward, {"launch": np.maximum((2 * once.kernels + more.kernels) * gap, behind - in_forward)}),
-        added(again, {"launch": np.maximum(once.kernels * gap, all_behind - behind)}),
+    waiting_s = in_forward, behind - in_forward, np.maximum(all_behind - behind, 0.0)
+    waits = (
+        added(each, {"launch": waits_s}) for each, waits_s in zip((forward, backward, again), waiting_s, strict=True)
     )
+    return tuple(waits), waiting_s
 
 
 def waiting_for_cpu_s(issue_s: FloatArray, gpu_s: FloatArray, tp: IntArray) -> FloatArray:

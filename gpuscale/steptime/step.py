@@ -23,7 +23,7 @@ from gpuscale.memory.model import layer_sizes, microbatch_bytes
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMPONENTS, INDEX, Breakdown, added, exposed_beside, scaled, taken, total_s
-from gpuscale.steptime.data_parallel import data_parallel_time, gradient_sums_s
+from gpuscale.steptime.data_parallel import Cover, data_parallel_time, gradient_sums_s
 from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_times, lm_head
 from gpuscale.steptime.offload import host_link_bytes_per_s
@@ -92,6 +92,7 @@ class StepTime:
     counts: tuple[FloatArray, ...]
     #: what the microbatches are made of: layers by kind of each evaluated stage, and one microbatch through the model.
     passes: Passes
+    cover: Cover  #: behind what the transfers of a microbatch can hide.
     factor: FloatArray | None = None  #: what measured runs of a site make of all this.
 
     @cached_property
@@ -145,17 +146,22 @@ def step_time(
     bottleneck = largest_place(forward + backward)
     forward_s, backward_s = at_place(forward, bottleneck), at_place(backward, bottleneck)
     slowest_s = forward_s + backward_s
+    cover = covered(c, [at_place(count, bottleneck) for count in counts], passes, forward_s, backward_s)
     bubble_s = pp_comm_s = copies_s = retry_s = np.zeros(())
     if (c.pp > 1).any():
         others_s = np.maximum(_whole_model_s(c, job, passes) - slowest_s, 0.0)
-        bubble_s = idle_s(c, job, others_s, backward_s / slowest_s)
-        pp_comm_s = exposed_hops_s(c, *hop_times(c, job), slowest_s)
-    dp_total_s, dp_exposed_s, optimizer_s, offload_s = data_parallel_time(c, job, parameters, forward_s, backward_s)
+        slots_s = (_whole_backward_s(c, job, passes) - backward_s, weight_gradients_s(c, job, passes))
+        bubble_s = idle_s(c, others_s, *slots_s)
+        hops = hop_times(c, job)
+        pp_comm_s = exposed_hops_s(c, *hops, slowest_s)
+        cover = cover._replace(waiting_s=cover.waiting_s + late_hops_s(c, *hops, slowest_s))
     if job.offload.activations:  # they leave during the forward pass and return during the backward pass
         size = at_place(microbatch_bytes(c, job, stages, stage_row, layer_sizes(c, job)), bottleneck)
         copy_s = size * job.offload.activations / host_link_bytes_per_s(job)
-        each_s = exposed_beside(copy_s, forward_s) + exposed_beside(copy_s, backward_s)
-        copies_s = each_s * c.num_microbatches
+        late_s = exposed_beside(copy_s, cover.forward_s) + exposed_beside(copy_s, cover.backward_s)
+        each_s = exposed_beside(late_s, cover.waiting_s)
+        copies_s, cover = each_s * c.num_microbatches, cover._replace(waiting_s=cover.waiting_s + each_s)
+    dp_total_s, dp_exposed_s, optimizer_s, offload_s = data_parallel_time(c, job, parameters, cover)
     if job.runtime.allocator_retry_s:
         retry_s = np.asarray(allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches)
     busy_s = slowest_s * c.num_microbatches.astype(np.float64)  # NumPy takes longer for mixed types
@@ -181,8 +187,28 @@ def step_time(
         candidates=c,
         counts=counts,
         passes=passes,
+        cover=cover,
         factor=factor,
     )
+
+
+def covered(
+    c: Candidates, counts: Sequence[FloatArray], passes: Passes, forward_s: FloatArray, backward_s: FloatArray
+) -> Cover:
+    """Tell the GPU's work on a stage from its waiting for the CPU.
+
+    Args:
+        counts: layers of each kind on the stage, each (N,).
+        forward_s, backward_s: both passes there, with the waiting, each (N,).
+    """
+    share = recomputed_share(c, counts) if c.recompute_layers.any() else np.zeros(())
+    ahead_s, back_s = np.zeros(()), np.zeros(())
+    for layer, number in zip(passes.layers, counts, strict=True):
+        in_forward_s, in_backward_s, again_s = layer.waiting_s
+        if in_forward_s.any() or in_backward_s.any() or (share.any() and again_s.any()):
+            ahead_s = ahead_s + passes.cut.of(in_forward_s) * number
+            back_s = back_s + (passes.cut.of(in_backward_s) + passes.cut.of(again_s) * share) * number
+    return Cover(forward_s - ahead_s, backward_s - back_s, ahead_s + back_s)
 
 
 def slowest_of(c: Candidates) -> FloatArray:
@@ -258,7 +284,7 @@ def chunk_passes(c: Candidates, job: JobSpec) -> ChunkPasses:
         again = scaled(layer.recompute, share)
         forward = added(forward, scaled(layer.forward, number))
         backward = added(backward, scaled(added(layer.backward, again), number))
-        weight_s = weight_s + number * layer_weight_s
+        weight_s = weight_s + number * (layer_weight_s + layer.weight_waiting_s)
     for place, (end_forward, end_backward) in passes.ends.items():
         here = _end_chunks(weight_s.shape, place, schedule)
         forward = added(forward, scaled(end_forward, here))
@@ -281,7 +307,7 @@ def _end_chunks(shape: tuple[int, ...], place: int, schedule: int) -> FloatArray
 def _whole_model_s(c: Candidates, job: JobSpec, passes: Passes) -> FloatArray:
     """One microbatch through all stages [s]: the slowest stage, and filling and draining the pipeline."""
     terms: list[FloatArray] = []
-    share = np.minimum(c.recompute_layers * c.pp / len(job.model.trained_pattern), 1.0)
+    share = _recomputed_of_all(c, job)
     for passes_s, again_s in passes.whole_s:
         terms.append(passes.cut.of(passes_s))
         if share.any():
@@ -290,7 +316,22 @@ def _whole_model_s(c: Candidates, job: JobSpec, passes: Passes) -> FloatArray:
     return summed(*terms, passes.cut.of(summed(*both_s)))
 
 
-def idle_s(c: Candidates, job: JobSpec, others_s: FloatArray, backward_share: FloatArray) -> FloatArray:
+def _recomputed_of_all(c: Candidates, job: JobSpec) -> FloatArray:
+    """Share of the model's layers that are recomputed whole."""
+    return np.minimum(c.recompute_layers * c.pp / len(job.model.trained_pattern), 1.0)
+
+
+def _whole_backward_s(c: Candidates, job: JobSpec, passes: Passes) -> FloatArray:
+    """The backward pass of one microbatch through all stages [s]; 0 where no schedule asks for it."""
+    if not c.schedule.any():
+        return np.zeros(())
+    terms, share = [passes.cut.of(backward_s) for _, backward_s in passes.ends_s.values()], _recomputed_of_all(c, job)
+    for layer, number in zip(passes.layers, job.model.trained_counts, strict=True):
+        terms.append(number * (passes.cut.of(layer.backward_s) + passes.cut.of(layer.recompute_s) * share))
+    return summed(*terms)
+
+
+def idle_s(c: Candidates, others_s: FloatArray, others_back_s: FloatArray, weights_s: FloatArray) -> FloatArray:
     """Idle time of the slowest stage per step, shape (N,) [s].
 
     While a pipeline fills and drains, a stage waits for the others. 1F1B and GPipe wait for the whole forward and
@@ -313,17 +354,7 @@ def idle_s(c: Candidates, job: JobSpec, others_s: FloatArray, backward_share: Fl
 
     Args:
         others_s: forward and backward pass of one microbatch on all other stages together.
-        backward_share: backward pass, with both gradients, over forward and backward pass together.
-    """
-    weights_s = weight_gradients_s(c, job) if c.schedule.any() else np.zeros(())
-    return filling_s(c, others_s, backward_share, weights_s)
-
-
-def filling_s(c: Candidates, others_s: FloatArray, backward_share: FloatArray, weights_s: FloatArray) -> FloatArray:
-    """Idle time of the slowest stage per step by the formulas of `idle_s`, shape (N,) [s].
-
-    Args:
-        others_s, backward_share: as those of `idle_s`.
+        others_back_s: the backward pass of it, with both gradients.
         weights_s: weight gradients of one microbatch of the whole model; of no matter where they have no slots.
     """
     plain = np.where(c.pp > 1, others_s / c.vpp.astype(np.float64), 0.0)
@@ -332,7 +363,7 @@ def filling_s(c: Candidates, others_s: FloatArray, backward_share: FloatArray, w
     weights_s = weights_s * (c.pp - 1) / c.pp
     ranks = np.maximum(c.pp - 1, 1)
 
-    waits_s, forward_s = others_s - weights_s, others_s * (1 - backward_share)
+    waits_s, forward_s = others_s - weights_s, others_s - others_back_s
     later = (c.num_microbatches - 1) / ranks
     one, two = np.minimum(later, 1), np.clip(later - 1, 0, 1)  # rounds of the microbatches after the first
 
@@ -343,20 +374,23 @@ def filling_s(c: Candidates, others_s: FloatArray, backward_share: FloatArray, w
         arrays.ZB_H1: waits_s - np.minimum(weights_s, waits_s) * one,
         arrays.ZB_2P: waits_s - np.minimum(weights_s, waits_s / 2) * (one + two),
         arrays.ZB_V: waits_s - forward_s * one - weights_s * two,
-        arrays.DUALPIPE: pairs * (others_s * (1 + backward_share) - 3 * weights_s),
+        arrays.DUALPIPE: pairs * (others_s + others_back_s - 3 * weights_s),
     }
     idle = np.choose(c.schedule, [by_code[code] for code in range(len(by_code))])
     return np.where(c.pp > 1, np.maximum(idle, 0.0), 0.0)
 
 
-def weight_gradients_s(c: Candidates, job: JobSpec) -> FloatArray:
-    """Weight gradients of one microbatch of the whole model, LM head included, shape (N,) [s]."""
+def weight_gradients_s(c: Candidates, job: JobSpec, passes: Passes) -> FloatArray:
+    """Weight gradients of one microbatch of the whole model, LM head included, shape (N,) [s]; 0 where no schedule asks
+    for them."""
+    if not c.schedule.any():
+        return np.zeros(())
     rows, back = unique_rows(c, LAYER_KEY)
     of_layers, head_s = weight_gradients_by_layer(rows, job)
-    every_s = np.zeros(len(rows))
-    for layer_s, count in zip(of_layers, job.model.trained_counts, strict=True):
-        every_s = every_s + count * layer_s
-    return np.asarray((every_s + (1 + job.model.mtp_depth) * head_s)[back], dtype=np.float64)
+    total = ((1 + job.model.mtp_depth) * head_s)[back]
+    for layer_s, layer, count in zip(of_layers, passes.layers, job.model.trained_counts, strict=True):
+        total = total + count * (layer_s[back] + passes.cut.of(layer.weight_waiting_s))
+    return total
 
 
 def weight_gradients_by_layer(rows: Candidates, job: JobSpec) -> tuple[list[FloatArray], FloatArray]:
@@ -423,5 +457,14 @@ def exposed_hops_s(c: Candidates, hop_s: FloatArray, latency_s: FloatArray, micr
     if (c.vpp == 1).all():
         return trips * hop_s + filling
     vpp = c.vpp.astype(np.float64)
-    hidden = latency_s + np.maximum(hop_s - latency_s - microbatch_s / vpp / 2, 0.0)
-    return trips * np.where(vpp == 1, hop_s, hidden * vpp) + filling
+    late_s = c.num_microbatches * late_hops_s(c, hop_s, latency_s, microbatch_s)
+    return trips * np.where(vpp == 1, hop_s, latency_s * vpp) + late_s + filling
+
+
+def late_hops_s(c: Candidates, hop_s: FloatArray, latency_s: FloatArray, microbatch_s: FloatArray) -> FloatArray:
+    """What the transfers of one microbatch, both ways, outlast the chunks of interleaved stages that they run under,
+    shape (N,) [s]; arguments as those of `exposed_hops_s`."""
+    if (c.vpp == 1).all():
+        return np.zeros(())
+    vpp = c.vpp.astype(np.float64)
+    return np.where(vpp == 1, 0.0, 2 * vpp * np.maximum(hop_s - latency_s - microbatch_s / vpp / 2, 0.0))
