@@ -172,7 +172,7 @@ def exposed_pipelined(communication_s: FloatArray, compute_s: FloatArray, pieces
     return communication_s / pieces + np.maximum(communication_s - compute_s, 0.0) * rest
 
 
-def exposed_buckets(communication_s: FloatArray, compute_s: FloatArray, bucket_share: FloatArray) -> FloatArray:
+def exposed_buckets(communication_s: FloatArray, compute_s: FloatArray, bucket_share: FloatArray | float) -> FloatArray:
     """Time of a bucketed reduction or gathering that the pass it runs under does not hide [s].
 
     The last bucket starts when the pass has ended (and the first gather before it begins), so its share is always

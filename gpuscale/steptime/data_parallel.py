@@ -184,7 +184,7 @@ def unhidden_s(c: Candidates, job: JobSpec, t: Transfers, cover: Cover) -> tuple
         All of it; what of it takes no time: what is late, after the pass that it runs beside, while the GPU waits in
         any case (`Cover.waiting_s`); each (N,) [s].
     """
-    runtime, repeats, waits = job.runtime, _reductions(c, job), cover.waiting_s
+    runtime, repeats, waits = job.runtime, _reductions(c, job).astype(np.float64), cover.waiting_s
     share = 1.0 / np.maximum(job.model.layers / c.pp, 1.0)  # of one layer: the last to be reduced, the first gathered
     reduces, gathers = runtime.overlap_grad_reduce, runtime.overlap_param_gather
 

@@ -330,10 +330,10 @@ def _with_launches(
     again_issue_s = once.issue_s + runtime.host_checkpoint_s * (runtime.cuda_graphs != "full")
     all_behind = waiting_for_cpu_s(issue_s + again_issue_s, both_s + again_s, c.tp)
     waiting_s = in_forward, behind - in_forward, np.maximum(all_behind - behind, 0.0)
-    waits = (
+    forward, backward, again = (
         added(each, {"launch": waits_s}) for each, waits_s in zip((forward, backward, again), waiting_s, strict=True)
     )
-    return tuple(waits), waiting_s
+    return (forward, backward, again), waiting_s
 
 
 def waiting_for_cpu_s(issue_s: FloatArray, gpu_s: FloatArray, tp: IntArray) -> FloatArray:
