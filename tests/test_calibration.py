@@ -404,7 +404,7 @@ def test_another_gpu_and_unlisted_ranks_are_noted(tmp_path):
         (["--gpus", "1"], "--gpus: 1 is out of range", "give 2 to 1,048,576"),
         (["--gpus-per-node", "0"], "--gpus-per-node: 0 is out of range", "give 1 to"),
         (["--gpus-per-node", "3"], "3 GPUs on each host, but a host of aws-p5 has 8", "a divisor of 8"),
-        (["-o", "/nowhere/mine.toml"], "cannot write: No such file", "a folder that exists"),
+        (["-o", "/nowhere/mine.toml"], "cannot write: ", "a folder that exists"),
     ],
 )
 def test_bad_input_is_one_message(log, arguments, message, hint):

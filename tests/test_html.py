@@ -315,7 +315,7 @@ def test_a_page_is_written_as_other_files_are(tmp_path):
         assert_one_message(gpuscale(*plan, "--html", "-", other), "--html: two documents on one stream", "give a file")
     both = gpuscale(*plan, "--html", "-", "-o", "/dev/stdout")
     assert_one_message(both, "two documents on one stream", "give a file")
-    assert_one_message(gpuscale(*plan, "--html", tmp_path), "Is a directory", "")
+    assert_one_message(gpuscale(*plan, "--html", tmp_path), "cannot write: ", "")
     assert_one_message(gpuscale(*plan, "--html", tmp_path / "no" / "page.html"), "cannot write", "folder that exists")
     runs = tmp_path / "runs.csv"
     runs.write_text((DATA / "published_runs.csv").read_text())

@@ -1,5 +1,6 @@
 """The process of the `gpuscale` command: exit codes, pipes, full disks, terminals."""
 
+import errno
 import io
 import json
 import os
@@ -68,7 +69,7 @@ def test_a_reader_that_leaves_ends_the_command_quietly(flags):
 def test_a_full_disk_is_one_message(arguments):
     with Path("/dev/full").open("w") as full:
         process = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (process.returncode, process.stderr) == (2, "error: cannot write the output: No space left on device\n")
+    assert (process.returncode, process.stderr) == (2, f"error: cannot write the output: {os.strerror(errno.ENOSPC)}\n")
 
 
 def at_a_terminal(**environment):

@@ -1,7 +1,9 @@
 """Results of studies as files: what is written comes back, whatever the format, and nothing is lost on the way."""
 
 import csv
+import errno
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -117,5 +119,5 @@ def test_a_full_disk_leaves_the_old_file(suffix, tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
     )  # fmt: skip
-    assert done.stdout == "cannot write: File too large\n"
+    assert done.stdout == f"cannot write: {os.strerror(errno.EFBIG)}\n"
     assert (path.read_text(), len([*tmp_path.iterdir()])) == ("old", 1)

@@ -294,7 +294,7 @@ def test_errors_at_the_terminal(tmp_path):
     done = gpuscale("validate", tmp_path / "missing.csv")
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("error: ")
-    assert "cannot be read: No such file" in done.err
+    assert "missing.csv': cannot be read: " in done.err
     path = written(tmp_path, [{**RUN, "step_s": "2"}])
     assert_one_message(gpuscale("validate", path, "--by", "gpus"), "cannot group by 'gpus'", "did you mean gpu?")
     assert gpuscale("validate", path, "--top", "-1").code == 2
