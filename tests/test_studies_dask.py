@@ -317,7 +317,7 @@ def test_without_an_answer_the_results_stay_as_they_were(monkeypatch, tmp_path):
     output = tmp_path / "r.csv"
     output.write_text("old")
     with pytest.raises(InputError, match="no Dask scheduler answers"):
-        list(sweep(STUDY, output, scheduler=PORT_OF_NOTHING))
+        list(sweep(STUDY, output, scheduler=PORT_OF_NOTHING, force=True))
     assert output.read_text() == "old"
 
 
