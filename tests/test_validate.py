@@ -182,7 +182,7 @@ def test_rows_alone_and_in_a_batch_agree():
 
 
 def test_the_architecture_comes_from_the_columns():
-    shape = {"layers": "24", "hidden": "2048", "heads": "16", "ffn": "8192", "vocab": "50304"}
+    shape = {"layers": "24", "hidden": "2048", "heads": "16", "ffn": "8192", "vocab": "50304", "gated": "on"}
     model = read_run(row(model="my-own", **shape)).job.model
     assert (model.layers, model.hidden, model.vocab, model.kinds[0].mlp.ffn) == (24, 2048, 50304, 8192)
     shorter = read_run(row(layers="4")).job.model
