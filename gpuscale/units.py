@@ -217,7 +217,9 @@ def format_bytes(size: float) -> str:
 
 
 def format_seconds(time_s: float) -> str:
-    """Format a time in the unit that suits it: `83.9 us`, `1.32 s`."""
+    """Format a time in the unit that suits it: `83.9 us`, `1.32 s`, `0 s`."""
+    if not time_s:
+        return "0 s"
     for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if abs(time_s) >= unit:
             return f"{_three_digits(time_s / unit)} {name}"
@@ -252,8 +254,9 @@ def format_number(value: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Format a count with its noun: `1 GPU`, `1,024 GPUs`."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+    """Format a count with its noun: `1 GPU`, `1,024 GPUs`, `2 families`, `64 microbatches`."""
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else many}"
 
 
 def _three_digits(value: float) -> str:

@@ -248,7 +248,7 @@ def test_same_input_same_bytes():
 @pytest.mark.parametrize(
     ("speed", "hours", "text"),
     [
-        (1.0, 1.0, "is as fast"),
+        (1.0, 1.0, "is as fast to 0.1%"),
         (1 / 1.0829, 1.0829, "is 7.7% slower"),
         (1 / 1.5, 1.5, "is 33.3% slower"),
         (0.25, 4.0, "is 0.250x as fast"),

@@ -135,7 +135,7 @@ def _nccl(case: Case) -> Iterator[Item]:
                "slingshot": "NET/AWS Libfabric (cxi)"}  # fmt: skip
     plugin = f"; `{through[fabric.fabric]}`, not NET/Socket" if fabric and fabric.fabric in through else ""
     check = f"NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING in the first run: version of {library}, channels"
-    yield Item(library, now, check, f"one version on all {case.hosts:,} hosts{plugin}")
+    yield Item(library, now, check, f"one version on {'all ' * (case.hosts > 1)}{plural(case.hosts, 'host')}{plugin}")
 
 
 def _memory(case: Case) -> Iterator[Item]:
@@ -183,8 +183,8 @@ def _batch(case: Case) -> Iterator[Item]:
     if plan.dp > 1 and least:
         each, unit = (tokens / plan.num_microbatches, "microbatch") if plan.zero == 3 else (tokens, "step")
         name = "FSDP" if plan.zero >= 2 else "DP"
-        bound = "bound by compute" if each >= least else "NOT bound by compute"
-        now += f"; {name} is {bound}: {each:,.0f} per {unit} against {least:,.0f}"
+        hides = "can hide under compute" if each >= least else "can NOT hide under compute"
+        now += f"; {name} {hides}: {each:,.0f} per {unit}, {least:,.0f} needed"
     yield Item("batch", now, "what the first step logs", "these sizes, and the batch that the learning rate is for")
 
 
@@ -250,7 +250,7 @@ def _flow(case: Case) -> Iterator[Item]:
         return
     *_, shows, must, counters = NETWORK_CHECKS[level.fabric]
     cost = {one.name: one for one in case.traffic.network_faults}
-    costs = [f"{signed(one.factor - 1)} of the step with {one.meaning}" for name, one in cost.items() if name in FLOW]
+    costs = [f"{signed(one.factor - 1)} time with {one.meaning}" for name, one in cost.items() if name in FLOW]
     now = "; ".join([level.fabric, *costs])
     yield Item(
         "MTU, PFC, ECN", now, f"`{shows}`; `{counters.split(':')[0]}`", f"{must}; {counters.split(':')[-1].strip()}"

@@ -11,7 +11,7 @@ from gpuscale.explain.thresholds import Threshold, thresholds
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.describe import bound_parts
 from gpuscale.planning.layouts import layout_text
-from gpuscale.ratios import TIME, in_words
+from gpuscale.ratios import TIME, in_words, share_text
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
 from gpuscale.units import format_number, format_seconds
 
@@ -68,8 +68,9 @@ def _communication(subject: Subject) -> tuple[str, ...]:
     if not shown:
         return ("Nothing is communicated.",) if subject.spec.gpus == 1 else ("All communication is hidden.",)
     largest = max(shown, key=lambda name: seconds[name])
-    said = f"{100 * plan.exposed_comm_fraction:.1f}% of the step is exposed communication"
-    said += f", most of it {COMPONENTS[largest].text} ({format_seconds(seconds[largest])})"
+    said = f"Exposed communication takes {share_text(plan.exposed_comm_fraction)} of the step"
+    part = "most of it" if len(shown) > 1 else "all of it"
+    said += f", {part} {COMPONENTS[largest].text} ({format_seconds(seconds[largest])})"
     whole_s, exposed_s = subject.estimate.total_dp_comm_s, seconds["dp_comm"]
     if whole_s > exposed_s > 0:
         said += f"; of data parallelism's {format_seconds(whole_s)} {100 * (1 - exposed_s / whole_s):.0f}% is hidden"

@@ -128,7 +128,7 @@ OTHER_SHARDING = (of_layout(zero=1), of_layout(zero=2), of_layout(pp=1, vpp=1, s
 def _few_microbatches(plan: Plan) -> str:
     if plan.pp == 1 or plan.microbatches >= plan.pp:
         return ""
-    return f"{plural(plan.microbatches, 'microbatch').replace('chs', 'ches')} for {plan.pp} pipeline stages"
+    return f"{plural(plan.microbatches, 'microbatch')} for {plan.pp} pipeline stages"
 
 
 def _long_bubble(plan: Plan) -> str:

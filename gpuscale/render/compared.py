@@ -115,7 +115,7 @@ def _against(name: str, best: Mapping[str, float], row: VariantRow) -> str:
     verb = "are" if many else "is"
     fast = f"{verb} {in_words(speed, SPEED)}"
     if name in BY_SPEED and "usd_per_1e9_tokens" not in best and abs(speed * hours - 1) < 1e-9:
-        return fast  # on as many GPUs: nothing else to say
+        return fast if fast != f"{verb} {SPEED.same}" else f"{fast} to 0.1%"  # on as many GPUs: nothing else to say
     if name in {"memory", "memory_headroom"}:
         return f"{fast} with {three_digits(rival['memory_gib'])} GiB"
     if name == "mfu":

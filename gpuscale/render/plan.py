@@ -68,7 +68,7 @@ def draw_plans(
     pipelines = [row for plan in told for row in _pipeline_row(plan, f" #{plan.rank}" if verbose else "")]
     reasons = sorted(result.search.rejected.items(), key=lambda item: (-item[1], item[0]))
     found, rejected = result.search, ", ".join(f"{count:,}{NO_BREAK}{code}" for code, count in reasons) or "none"
-    kept = f"{found.candidates:,} evaluated, {found.feasible:,} fit in {found.families:,} families"
+    kept = f"{found.candidates:,} evaluated, {found.feasible:,} fit in {plural(found.families, 'family')}"
     elapsed = "" if found.elapsed_s is None else f"; {found.elapsed_s:.2f} s"
     searched = f"{found.generated:,} layouts: {kept}{elapsed}"
     search = [("searched", searched), *([("rejected", rejected)] if verbose else [])]
@@ -104,18 +104,20 @@ def draw_estimate(
         more: what to print after it.
     """
     plan, width, fit = result.plan, output_width(), FIT[result.plan.fit]
+    lost = {"exposed comm": plan.exposed_comm_fraction, "bubble": plan.bubble_fraction}
+    beside = ", ".join(f"{name} {share_text(part)}" for name, part in lost.items() if part)
     fits = (
         f"{fit}: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}; "
-        f"bound by {bound_text(plan)}"
-        f"; exposed comm {plan.exposed_comm_fraction:.1%}, bubble {plan.bubble_fraction:.1%}"
+        f"bound by {bound_text(plan)}" + (f"; {beside}" if beside else "")
     )
     schedule = "" if plan.schedule == "none" else f", {plan.schedule}"
     stages = ", ".join(f"{gib:.1f}" for gib in result.stage_memory_gib)
-    rows = [
-        ("layout", f"{layout_text(plan)}; {plan.num_microbatches:,} microbatches per step and DP rank{schedule}"),
-        ("stages", f"{stages} GiB at the first, heaviest middle and last stage"),
-        ("DP comm", f"{format_seconds(result.total_dp_comm_s)} per step before overlap"),
-    ]
+    counted = plural(plan.num_microbatches, "microbatch")
+    rows = [("layout", f"{layout_text(plan)}; {counted} per step and DP rank{schedule}")]
+    if plan.pp > 1:
+        rows.append(("stages", f"{stages} GiB at the first, heaviest middle and last stage"))
+    if result.total_dp_comm_s:
+        rows.append(("DP comm", f"{format_seconds(result.total_dp_comm_s)} per step before overlap"))
     draw(
         f"{verdict(result.model, result.gpus, plan, width)}\n{fits}",
         _breakdown_table("time per step", result.breakdown, ("step", plan.step_time_s), "exposed", format_seconds),
@@ -463,7 +465,7 @@ def _holds_text(answer: RobustAnswer) -> str:
             if turn.condition == condition
         }
         changes = [
-            f"{'below' if rate < 1 else 'above'} {degrees_text(plan)}{f' (#{plan.rank})' if plan.rank else ''}"
+            f"{'below' if rate < 1 else 'above'} that {degrees_text(plan)}{f' (#{plan.rank})' if plan.rank else ''}"
             for rate, plan in sorted(turns.items(), key=lambda item: item[0])
             if plan is not None
         ]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rich.table import Table
 
-from gpuscale.ratios import TIME, in_words, signed
+from gpuscale.ratios import TIME, in_words, share_text, signed
 from gpuscale.render.console import draw, note_rows, output_width, scatter, table
 from gpuscale.render.plan import fit_text
 from gpuscale.render.rates import rate_blocks
@@ -95,7 +95,9 @@ def facts(result: Goodput) -> list[tuple[str, str]]:
         ),
         (
             "spare nodes",
-            f"{result.spares:,} of {plural(result.node_gpus, 'GPU')}, {result.spares / nodes:.1%} of the job's",
+            f"{result.spares:,} of {plural(result.node_gpus, 'GPU')}, {share_text(result.spares / nodes)} of the job's"
+            if result.spares
+            else "none",
         ),
     ]
 

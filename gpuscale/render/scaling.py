@@ -74,7 +74,7 @@ def _batches(result: BatchSize) -> Table:
         cells = {"": marks.get(at, ""), "layout": one.layout, "GPUs": f"{one.gpus:,}"}
         cells |= {"gbs": f"{one.global_batch_size:,}", "tokens": format_count(one.batch_tokens)}
         cells |= {"more tokens": signed(one.tokens_factor - 1), "steps": f"{one.steps:,}"}
-        cells |= {"s/step": f"{one.step_time_s:.3g}", "MFU": f"{one.mfu:.1%}"}
+        cells |= {"s/step": three_digits(one.step_time_s), "MFU": f"{one.mfu:.1%}"}
         cells |= {"days": three_digits(one.wall_s / DAY_S)}
         rows.append(cells | ({} if one.cost_usd is None else {"USD": format_count(one.cost_usd)}))
     return table(rows, left=2, optional=("steps", "s/step"))
@@ -126,7 +126,8 @@ def _model_verdict(result: Size, best: SizeRow) -> str:
     return (
         f"{given}: {format_count(best.parameters)} parameters on {format_count(best.tokens)} tokens for the least loss "
         f"(laws: {format_count(min(current))} to {format_count(max(current))})\n"
-        f"{best.layers} layers, {best.hidden:,} wide: {best.layout}: {best.step_time_s:.3g} s/step, MFU {best.mfu:.1%}"
+        f"{best.layers} layers, {best.hidden:,} wide: {best.layout}: {three_digits(best.step_time_s)} s/step, "
+        f"MFU {best.mfu:.1%}"
     )
 
 
@@ -162,7 +163,7 @@ def _gpus_verdict(result: Size, best: SizeRow) -> str:
     return (
         f"{best.model} on {format_count(best.tokens)} tokens in {three_digits(result.days)} days: at least "
         f"{plural(best.gpus, 'GPU')}: {three_digits(best.wall_s / DAY_S)} days ({low} to {high})"
-        f"{_money(best.cost_usd)}\n{best.layout}: {best.step_time_s:.3g} s/step, MFU {best.mfu:.1%}"
+        f"{_money(best.cost_usd)}\n{best.layout}: {three_digits(best.step_time_s)} s/step, MFU {best.mfu:.1%}"
     )
 
 
@@ -170,7 +171,7 @@ def _gpu_counts(result: Size) -> Table:
     rows = []
     for at, one in enumerate(result.choices):
         cells = {"": "fewest" if at == result.best else "" if one.meets else "too late", "layout": one.layout}
-        cells |= {"GPUs": f"{one.gpus:,}", "gbs": f"{one.global_batch_size:,}", "s/step": f"{one.step_time_s:.3g}"}
+        cells |= {"GPUs": f"{one.gpus:,}", "gbs": f"{one.global_batch_size:,}", "s/step": three_digits(one.step_time_s)}
         cells |= {"more tokens": signed(one.tokens_factor - 1, 0, "-"), "MFU": f"{one.mfu:.1%}"}
         cells["days"] = three_digits(one.wall_s / DAY_S)
         cells["80 %"] = " to ".join(three_digits(end / DAY_S) for end in (one.wall_low_s, one.wall_high_s))

@@ -20,7 +20,7 @@ from gpuscale.explain.traffic import (
 )
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.layouts import layout_text
-from gpuscale.ratios import signed
+from gpuscale.ratios import share_text, signed
 from gpuscale.render.console import draw, note_rows, table
 from gpuscale.specs.cluster import FABRIC_NAMES
 from gpuscale.units import GB, TB, format_bytes, format_rate, format_seconds, plural
@@ -74,7 +74,7 @@ def verdict(report: TrafficReport) -> str:
     inside = FABRIC_NAMES[totals.levels[0].fabric]
     parts = [f"{_gb(totals.node_bytes)} GB over {inside}"] if totals.node_bytes else []
     parts += [f"{_gb(totals.network_bytes)} GB over the network"] if totals.network_bytes else []
-    return f"Every GPU sends {' and '.join(parts)} per step; {totals.exposed_share:.1%} of the step waits."
+    return f"Every GPU sends {' and '.join(parts)} per step; {share_text(totals.exposed_share)} of the step waits."
 
 
 def _about(subject: Subject, report: TrafficReport) -> str:
@@ -230,4 +230,4 @@ def needs_text(needs: Sequence[NetworkNeed]) -> list[tuple[str, str]]:
 
 def faults_text(faults: Sequence[NetworkFault]) -> list[tuple[str, str]]:
     """Say what each fault of the network costs."""
-    return [(one.name.replace("_", " "), f"{signed(one.factor - 1)} per step: {one.meaning}") for one in faults]
+    return [(one.name.replace("_", " "), f"{signed(one.factor - 1)} time: {one.meaning}") for one in faults]

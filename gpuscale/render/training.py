@@ -15,6 +15,7 @@ from gpuscale.render.compared import three_digits
 from gpuscale.render.console import WIDTH, draw, output_width, scatter, table
 from gpuscale.render.plan import fit_text, verdict
 from gpuscale.render.rates import rate_blocks
+from gpuscale.render.reliability import ratio_text
 from gpuscale.training.totals import Phase, TrainTime
 from gpuscale.units import DAY_S, format_count, format_duration, plural
 
@@ -55,7 +56,7 @@ def train_verdict(result: TrainTime) -> str:
     money = "" if result.cost_usd is None else f", {format_count(result.cost_usd)} USD"
     text = (
         f"{_tokens(result.tokens)} on {plural(result.gpus, 'GPU')}{spares}: {format_duration(result.wall_s)}, "
-        f"{format_count(result.gpu_hours)} GPU-hours{money}, {energy_text(result.energy_mwh)}; "
+        f"{format_count(result.billed_gpu_hours)} GPU-hours{money}, {energy_text(result.energy_mwh)}; "
         f"{result.effective_ratio:.{0 if result.effective_ratio < 0.995 else 2}%} of the time trains"
     )
     return re.sub(r"\.0+(?=\D)", "", text)
@@ -69,9 +70,9 @@ def energy_text(mwh: float) -> str:
 
 def time_facts(result: TrainTime) -> dict[str, str]:
     """Say how long it takes, in how many steps, and what interrupts it."""
-    ratios = f"{result.effective_ratio_low:.1%} to {result.effective_ratio_high:.1%}"
+    ratios = f"{ratio_text(result.effective_ratio_low)} to {ratio_text(result.effective_ratio_high)}"
     certain = result.effective_ratio_low == result.effective_ratio_high
-    ratio = f"{result.effective_ratio:.1%}" if certain else f"{result.effective_ratio:.1%} ({ratios})"
+    ratio = ratio_text(result.effective_ratio) + ("" if certain else f" ({ratios})")
     interval = " to ".join(map(format_duration, (result.wall_low_s, result.wall_high_s)))
     rows = {
         "steps": f"{result.steps:,} of {_tokens(result.tokens / result.steps)}",
@@ -96,7 +97,7 @@ def _over_gpus(result: TrainTime) -> Table:
             "layout": one.layout.partition(" recompute ")[0],
             "GPUs": f"{one.gpus:,}{'*' if one.gpus == result.gpus else ' '}",
         }
-        cells |= {"days": three_digits(one.wall_s / DAY_S), "GPU-hours": format_count(one.gpu_hours)}
+        cells |= {"days": three_digits(one.wall_s / DAY_S), "GPU-h of steps": format_count(one.gpu_hours)}
         cells["USD"] = "-" if one.cost_usd is None else format_count(one.cost_usd)
         cells |= {"energy": energy_text(one.energy_mwh), "trains": f"{one.effective_ratio:.1%}"}
         if len({row.tokens for row in result.over_gpus}) > 1:

@@ -280,6 +280,6 @@ def _search(result: PlanResult) -> list[Part]:
     rows: list[list[Cell]] = [[code, (f"{count:,}", count)] for code, count in reasons]
     said = (
         f"{found.generated:,} layouts were looked at: {found.candidates:,} evaluated, {found.feasible:,} fit in "
-        f"{found.families:,} families."
+        f"{plural(found.families, 'family')}."
     )
     return [said, *([Table("Layouts left out, by the rule that did", ("rule", "layouts"), rows)] if rows else [])]

@@ -7,6 +7,7 @@ from itertools import accumulate
 
 from gpuscale.collectives.ideal import TITLES
 from gpuscale.explain.traffic import AxisTraffic, TrafficReport
+from gpuscale.ratios import share_text
 from gpuscale.render.html.charts import Axis, Bar, Line, curves, stacked
 from gpuscale.render.html.page import Cell, Chart, Part, Table
 from gpuscale.render.traffic import STRATEGIES, faults_text, needs_text, verdict
@@ -106,7 +107,7 @@ def _by_collective(report: TrafficReport) -> Chart:
     totals = report.traffic_totals
     said = (
         f"Of {format_seconds(totals.time_s)} of communication {format_seconds(totals.exposed_s)} show: "
-        f"{totals.exposed_share:.1%} of the step."
+        f"{share_text(totals.exposed_share)} of the step."
     )
     return stacked("Communication by axis", said, shown, bars, Axis("seconds per step", format_seconds))
 
