@@ -89,6 +89,7 @@ MODEL = {
     "is_llama_config", "is_qwen2_config", "hidden_act", "hidden_size", "intermediate_size", "max_position_embeddings",
     "num_attention_heads", "num_hidden_layers", "num_key_value_heads", "tie_word_embeddings", "vocab_size",
     "attention_bias", "sliding_window_size", "_attn_implementation", "ring_attn_heads_k_stride", "moe_config",
+    "rope_theta", "rms_norm_eps",
 }  # fmt: skip
 
 

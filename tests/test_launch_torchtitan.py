@@ -381,6 +381,21 @@ def test_stages_that_torchtitan_would_deal_out_otherwise_are_named():
     assert sum(part.count('"layers.') for part in parts) == 126
 
 
-def test_what_is_planned_by_default_needs_no_file_of_its_own():
-    result = exported(predicted(BASE, {"tp": 2}), "torchtitan")
+def test_a_model_of_the_registry_needs_no_file_of_its_own():
+    result = exported(predicted({**BASE, "model": "llama3.1-8b"}, {"tp": 2}), "torchtitan")
     assert not [one for one in result.files if one.path.endswith(".py")]
+
+
+@pytest.mark.parametrize(
+    ("model", "rope"),
+    [
+        ("llama3-8b", "rope=llama3.ComplexRoPE.Config(dim=128, max_seq_len=8192, theta=500000.0)"),
+        ("llama3.2-1b", 'theta=500000.0, scaling="llama", scaling_factor=32.0, low_freq_factor=1.0'),
+        ("qwen3-235b-a22b", "theta=1000000.0)"),
+        ("kimi-k2", 'theta=50000.0, scaling="yarn", rope_factor=32.0, beta_slow=1.0, beta_fast=1.0'),
+    ],
+)
+def test_a_model_whose_positions_turn_otherwise_is_no_model_of_the_registry(model, rope):
+    options = {**BASE, "model": model, "gpus": 1024, "gbs": 1024, "seq": 4096}
+    text = _text(options, {"tp": 1, "ep": 32 if model in {"qwen3-235b-a22b", "kimi-k2"} else 1, "recompute": "full"})
+    assert rope in text

@@ -107,6 +107,9 @@ def run_script(program: Program, writing: Writing) -> LaunchFile:
     nodes, per_node = machines(writing)
     each = f"run on each of {nodes} nodes" if nodes > 1 else "run on one node"
     head = [f"{writing.model.title:.100} on {writing.spec.gpus:,} GPUs: {each}.", *writing.model.caveats]
+    if writing.left:
+        head += ["Not set by this script:", *(f"  {one}" for one in writing.left)]
+        writing.warn("run.sh lists what it leaves to you and to the framework's defaults")
     lines = ["#!/bin/bash", *map(comment, head), "set -e"]
     if program.file:
         lines.append(comment(f"{CODE_DIR}: the folder that has {program.file}, where it is not this one"))

@@ -10,13 +10,15 @@ from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.files import is_file
+from gpuscale.launch.numerics import LABELS, agree, name_left, stated
 from gpuscale.launch.quoting import Expansion, json_text
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.shapes import all_models_once, named_shape, same_shape
 from gpuscale.launch.writing import LaunchFile, Writing
 from gpuscale.presets.huggingface import Config, read_config
+from gpuscale.presets.huggingface_numerics import KEYS
 from gpuscale.presets.models import load_model
-from gpuscale.specs.model import MAX_SEQUENCE, LayerSpec, ModelSpec
+from gpuscale.specs.model import MAX_SEQUENCE, LayerSpec, ModelSpec, NumericsSpec
 
 CONFIG_FILE = "config.json"
 
@@ -38,9 +40,10 @@ _HUB_ID = r"\w[\w.-]*/\w[\w.-]*"
 
 
 def hub_id(model: ModelSpec) -> str | None:
-    """Return the id under which the hub has this very shape, if a preset knows one."""
+    """Return the id under which the hub has this very shape, if a preset knows one that computes the same."""
     for known in (model, *all_models_once()):
-        if known is model or same_shape(known, model):
+        alike = all(stated(model.numerics, name) in {None, stated(known.numerics, name)} for name in LABELS)
+        if known is model or (alike and same_shape(known, model)):
             found = next((alias for alias in known.aliases if re.fullmatch(_HUB_ID, alias, re.ASCII)), None)
             if found:
                 return found
@@ -62,9 +65,45 @@ def config_json(model: ModelSpec, sequence: int) -> dict[str, Any] | None:
             made = read_config(Config(CONFIG_FILE, data, {}), "model")
         except InputError:
             continue
-        if same_shape(made, model):
-            return data
+        if same_shape(made, model) and agree(made.numerics, model.numerics, ("router_score", "router_normalised")):
+            return data | _numeric_keys(model.numerics, model_type)
     return None
+
+
+OWN_KEYS: Mapping[str, Mapping[str, str]] = {
+    **{kind: {"norm_epsilon": "layer_norm_epsilon", "activation": "activation_function"} for kind in ("gpt2", "gptj")},
+    **{kind: {"norm_epsilon": "layer_norm_eps"} for kind in ("phi", "stablelm", "cohere")},
+    "gpt_neox": {"norm_epsilon": "layer_norm_eps", "rotary_base": "rotary_emb_base", "rotary_share": "rotary_pct"},
+    "mpt": {"norm_epsilon": "layer_norm_epsilon"},
+    "nemotron": {"norm_epsilon": "norm_eps"},
+    "starcoder2": {"norm_epsilon": "norm_epsilon"},
+}
+"""Model type -> fields of numerics that its class calls otherwise than the first of `KEYS`."""
+
+
+SCALED = ("deepseek_v2", "deepseek_v3", "glm4_moe")
+"""Model types whose routers have a factor."""
+
+
+def _numeric_keys(numerics: NumericsSpec, model_type: str) -> dict[str, Any]:
+    """Return what a model states beside its shape, as a class calls it."""
+    own = OWN_KEYS.get(model_type, {})
+    found = {own.get(field, keys[0]): getattr(numerics, field) for field, keys in KEYS.items()}
+    activation = own.get("activation", "hidden_act")
+    found[activation] = {"gelu_tanh": "gelu_pytorch_tanh"}.get(str(found[activation]), found[activation])
+    yarn = numerics.rotary_scaling == "yarn"
+    scaling = {
+        "rope_type": numerics.rotary_scaling,
+        "factor": numerics.scaling_factor,
+        "original_max_position_embeddings": numerics.scaling_sequence,
+        "beta_slow" if yarn else "low_freq_factor": numerics.scaling_low,
+        "beta_fast" if yarn else "high_freq_factor": numerics.scaling_high,
+        "mscale": numerics.scaling_mscale,
+        "mscale_all_dim": numerics.scaling_mscale_all,
+    }
+    if numerics.rotary_scaling not in {None, "none"}:
+        found["rope_scaling"] = {key: value for key, value in scaling.items() if value is not None}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _keys(model: ModelSpec, longest: int) -> dict[str, Any]:
@@ -115,6 +154,8 @@ def written_model(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchF
         )
         return [], []
     writing.warn("--tokenizer_name: name a tokenizer whose vocabulary fits the model")
+    written = {*KEYS, "rotary_scaling"} - (set() if made["model_type"] in SCALED else {"router_scale"})
+    name_left(writing, written, NumericsSpec(router_scale=1.0), f"in transformers' {made['model_type']}")
     file = LaunchFile(CONFIG_FILE, json_text(made))
     return [("--config_name", CONFIG_FILE), ("--tokenizer_name", Expansion("${TOKENIZER:?a tokenizer}"))], [file]
 

@@ -9,13 +9,37 @@ from dataclasses import replace
 from gpuscale.launch.cluster_files import job_name, machines
 from gpuscale.launch.huggingface_models import read_model as read_named_model
 from gpuscale.launch.megatron import connections, job_arguments, read_job
-from gpuscale.launch.megatron_models import EXTRA_TOKEN, Arguments, layer_frequency
+from gpuscale.launch.megatron_models import EXTRA_TOKEN, OF_NUMERICS, Arguments, here, layer_frequency
+from gpuscale.launch.numerics import name_left
 from gpuscale.launch.quoting import hydra_value, yaml_text
 from gpuscale.launch.settings import ON, TORCH_DTYPES, Reading, Setting, Source
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.presets.files import settled
+from gpuscale.specs.model import NumericsSpec
 
 PLACEHOLDERS = "data are mock data; the learning rate, the tokenizer and the number of steps are placeholders"
+
+_DECOUPLED = "weight decay: decoupled from the gradient, since Adam is AdamW here (decoupled_weight_decay)"
+
+
+def _name_left(writing: Writing, arguments: Iterable[str], usual: NumericsSpec, of: str, *training: str) -> None:
+    """Name in the script what neither the model nor the job says.
+
+    Args:
+        arguments: names of those that are set, as Megatron-LM calls them.
+        usual: what is computed where nothing is said.
+        of: whose defaults these are.
+        training: what of the training is left.
+    """
+    names = set(arguments)
+    name_left(writing, {one for one, of_one in OF_NUMERICS.items() if names.intersection(of_one)}, usual, of)
+    for one in training:
+        writing.leave(one)
+    if writing.model.is_moe:
+        writing.leave("precision of routers: that of the weights (moe_router_dtype)")
+    if str(writing.asked("optimizer")) in {"adam", "adamw"}:
+        writing.leave(_DECOUPLED)
+
 
 # --- Megatron-LM
 
@@ -33,10 +57,16 @@ def _flags(arguments: Arguments) -> tuple[tuple[str, ...], ...]:
     return tuple(found)
 
 
+_MEGATRON_TRAINING = (
+    "data: --mock-data; tokenizer: NullTokenizer; --train-iters and --lr are placeholders, the schedule is linear",
+    "weight decay 0.01, Adam's betas 0.9 and 0.999, its epsilon 1e-08, clipping of gradients at 1: the defaults",
+)
+
+
 def _write_megatron(writing: Writing) -> Program:
     arguments = job_arguments(writing) | {"mock_data": True, "train_iters": 100, "lr": 1e-4}
     writing.warn(PLACEHOLDERS)
-    writing.warn_rotary()
+    _name_left(writing, arguments, here(writing.model), "by default", *_MEGATRON_TRAINING)
     return Program("pretrain_gpt.py", _flags(arguments), environment=connections(writing))
 
 
@@ -132,7 +162,8 @@ _CORE: Mapping[str, str | None] = {
     "fp4_recipe": None, "accumulate_allreduce_grads_in_fp32": None, "grad_reduce_in_bf16": None, "ckpt_format": None,
     "overlap_grad_reduce": None, "overlap_param_gather": None, "use_megatron_fsdp": None, "optimizer": None,
     "data_parallel_sharding_strategy": None, "num_distributed_optimizer_instances": None, "sgd_momentum": None,
-    "max_position_embeddings": None,
+    "max_position_embeddings": None, "norm_epsilon": "layernorm_epsilon", "use_rope_scaling": None,
+    "rope_scaling_factor": None, "squared_relu": None,
 }  # fmt: skip
 """Fields of Megatron core's configuration that are not called as the argument; those of other sections are left out."""
 
@@ -207,6 +238,20 @@ _ROUTER: Arguments = {
 """What recipes of DeepSeek-V3 and V2-Lite set, as Megatron core has it: a plan says what it wants otherwise."""
 
 
+_OF_LLAMA = NumericsSpec(
+    rotary_base=500000.0, rotary_share=1.0, rotary_scaling="none", norm_epsilon=1e-5, init_std=0.01, activation="silu",
+    router_score="softmax", router_normalised=True, router_scale=1.0, router_aux_loss=0.0,
+)  # fmt: skip
+"""What NeMo's Llama3Config8B computes (nemo/collections/llm/gpt/model/llama.py); of routers, Megatron core."""
+
+_OF_DEEPSEEK = replace(
+    _OF_LLAMA, rotary_base=10000.0, rotary_scaling="yarn", scaling_factor=40.0, scaling_sequence=4096, scaling_low=1.0,
+    scaling_high=32.0, scaling_mscale=1.0, scaling_mscale_all=1.0, norm_epsilon=1e-6, init_std=0.006,
+)  # fmt: skip
+"""What recipes of DeepSeek compute, without their routers (nemo/collections/llm/gpt/model/deepseek.py;
+src/megatron/bridge/recipes/deepseek/h100/deepseek_v3.py)."""
+
+
 # --- Megatron-Bridge
 
 _BRIDGE_LATENT: Arguments = {
@@ -246,8 +291,12 @@ def _write_bridge(writing: Writing) -> Program:
         found |= {"model.fp8_param": True} if "fp8_param_gather" in arguments else {}
     if "fp4_format" in arguments:
         found |= {"model.fp4": "e2m1", "model.fp4_recipe": arguments["fp4_recipe"]}
-    writing.warn("the recipe's mock data, learning rate and number of steps stay as they are")
-    writing.warn_rotary()
+    training = (
+        "data, learning rate and its schedule, weight decay, Adam's betas, clipping, number of steps: the recipe's"
+    )
+    writing.warn(training)
+    said = (name for name in arguments if _CORE.get(name, name))
+    _name_left(writing, said, _OF_DEEPSEEK if latent else here(writing.model), "in the recipe", training)
     head = (("--recipe", recipe), ("--mode", "pretrain"))
     script = "scripts/training/run_recipe.py"
     return Program(script, (*head, *_words(found)), environment=connections(writing))
@@ -391,7 +440,10 @@ def _write_nemo(writing: Writing) -> Program:
             found[f"{plugin}.{part}_recipe"] = arguments[f"{part}_recipe"]
     if "fp8_param_gather" in arguments:
         found[f"{plugin}.fp8_param_gather"] = True
-    writing.warn(f"the factory {recipe} lends its data, learning rate and number of steps; its model is overridden")
+    training = f"data, learning rate and its schedule, weight decay, Adam's betas, number of steps: those of {recipe}"
+    writing.warn(f"{training}; its model is overridden")
+    said = (name for name in arguments if _CORE.get(name, name))
+    _name_left(writing, said, _OF_LLAMA if recipe == "llama3_8b" else _OF_DEEPSEEK, f"in {recipe}", training)
     head = (("pretrain",), ("--factory", recipe), ("--yes",))
     return Program("--no-python nemo llm", (*head, *_words(found)), environment=connections(writing))
 
@@ -484,7 +536,8 @@ def _write_primus(writing: Writing) -> Program:
     modules = {"pre_trainer": {**trainer, "overrides": overrides}}
     text = yaml_text({**own_names, "workspace": "./output", "modules": modules})
     writing.warn(PLACEHOLDERS)
-    writing.warn_rotary()
+    training = ("data, learning rate, number of steps: placeholders", "weight decay, Adam's betas, clipping: Primus'")
+    _name_left(writing, arguments, here(writing.model), "by default", *training)
     arguments_ = (("--", "train", "pretrain"), ("--config", "plan.yaml"))
     nodes, per_node = machines(writing)
     environment = {

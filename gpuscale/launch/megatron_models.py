@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -10,7 +11,7 @@ from gpuscale.errors import InputError
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.shapes import model_line, named_shape, shape_but_vocabulary
 from gpuscale.launch.writing import Writing
-from gpuscale.specs.model import MAX_LAYERS, AttentionSpec, LayerSpec, ModelSpec, MoeSpec
+from gpuscale.specs.model import MAX_LAYERS, AttentionSpec, LayerSpec, ModelSpec, MoeSpec, NumericsSpec
 
 EXTRA_TOKEN = 1
 """What Megatron-LM's NullTokenizer adds to `--vocab-size`, the end of a document
@@ -26,8 +27,7 @@ Arguments = dict[str, Any]
 def model_arguments(writing: Writing) -> Arguments:
     """Return the arguments that make a plan's model; what they cannot make is refused."""
     model = writing.model
-    attentions = {kind.attention for kind in model.kinds}
-    layer, attention = model.kinds[0], next(iter(attentions))
+    layer, attention = model.kinds[0], model.kinds[0].attention
     for what in _unavailable(model):
         writing.refuse("model", f"no argument for {what} ({model.name})")
     if attention is None or writing.refused:
@@ -55,7 +55,70 @@ def model_arguments(writing: Writing) -> Arguments:
         **(_expert_arguments(model, experts) if experts else {}),
         **({"mtp_num_layers": model.mtp_depth} if model.mtp_depth else {}),
         **({"mtp_use_repeated_layer": True} if model.mtp_depth and model.mtp and model.mtp.shared else {}),
+        **_numeric_arguments(model),
     }
+
+
+OF_NUMERICS = {
+    "rotary_base": ("rotary_base",),
+    "rotary_share": ("rotary_percent",),
+    "rotary_scaling": ("use_rope_scaling", "rotary_scaling_factor", "rope_type"),
+    "norm_epsilon": ("norm_epsilon",),
+    "init_std": ("init_method_std",),
+    "activation": ("squared_relu",),
+    "router_score": ("moe_router_score_function",),
+    "router_normalised": ("moe_router_pre_softmax",),
+    "router_scale": ("moe_router_topk_scaling_factor",),
+    "router_aux_loss": ("moe_aux_loss_coeff",),
+}
+"""Field of `NumericsSpec` -> arguments of which one states it."""
+
+LLAMA_SCALING = (1.0, 4.0, 8192)
+"""Frequencies and positions of `--use-rope-scaling` (core/models/common/embeddings/rotary_pos_embedding.py)."""
+
+LATENT_SCALING = (1.0, 32.0, 4096)
+"""Those of the yarn of latent attention (core/transformer/transformer_config.py, MLATransformerConfig)."""
+
+
+def here(model: ModelSpec) -> NumericsSpec:
+    """Return what Megatron-LM computes where nothing is said (arguments.py, core/transformer/transformer_config.py)."""
+    gated = any(block.gated for kind in model.kinds for block in (kind.mlp, kind.moe) if block)
+    latent = any(attention.latent for attention in model.attentions)
+    return NumericsSpec(
+        rotary_base=10000.0, rotary_share=1.0, rotary_scaling=None if latent else "none", norm_epsilon=1e-5,
+        init_std=0.02, activation="silu" if gated else "gelu", router_score="softmax", router_normalised=True,
+        router_scale=1.0, router_aux_loss=0.0,
+    )  # fmt: skip
+
+
+def _numeric_arguments(model: ModelSpec) -> Arguments:
+    """Return the arguments of what is computed beside the shape, as far as the model states it and they can say it."""
+    stated, latent = model.numerics, any(attention.latent for attention in model.attentions)
+    found: Arguments = {"norm_epsilon": stated.norm_epsilon, "init_method_std": stated.init_std}
+    if not model.learned_positions:
+        base = stated.rotary_base  # a whole number (arguments.py)
+        found["rotary_base"] = int(base) if base is not None and base.is_integer() else None
+        found["rotary_percent"] = stated.rotary_share
+        ends = (stated.scaling_low, stated.scaling_high, stated.scaling_sequence)
+        if stated.rotary_scaling == "none" and latent:
+            found["rope_type"] = "rope"
+        elif stated.rotary_scaling == "llama3" and ends == LLAMA_SCALING and not latent:
+            found |= {"use_rope_scaling": True, "rope_scaling_factor": stated.scaling_factor}
+        elif stated.rotary_scaling == "yarn" and ends == LATENT_SCALING and latent:
+            found |= {"rotary_scaling_factor": stated.scaling_factor, "mscale": stated.scaling_mscale}
+            found |= {"mscale_all_dim": stated.scaling_mscale_all}
+    experts = next((kind.moe for kind in model.kinds if kind.moe), None)
+    if stated.activation == "relu2" and here(model).activation == "gelu":
+        found["squared_relu"] = True
+    if experts:
+        softmax = not experts.correction_bias and stated.router_score != "sigmoid"
+        if stated.router_score:
+            found["moe_router_score_function"] = "softmax" if softmax else "sigmoid"
+        # of one expert softmax over the chosen would be 1 (transformer_config.py)
+        if softmax and (experts.top_k == 1 or stated.router_normalised is False):
+            found["moe_router_pre_softmax"] = True
+        found |= {"moe_router_topk_scaling_factor": stated.router_scale, "moe_aux_loss_coeff": stated.router_aux_loss}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _attention_arguments(attention: AttentionSpec, layer: LayerSpec) -> Arguments:
@@ -119,7 +182,7 @@ def _unavailable(model: ModelSpec) -> list[str]:
     """Name what a model has and no argument makes."""
     kinds, attentions = model.trained_kinds, [kind.attention for kind in model.kinds]
     some = [one for one in attentions if one is not None]
-    shapes = {(one.heads, one.kv_heads, one.head_dim, one.latent, one.qk_norm) for one in some}
+    shapes = {replace(one, window=None) for one in some}
     windows = [one.window if one else None for index in model.pattern for one in [model.kinds[index].attention]]
     period = windows.index(None) + 1 if None in windows else 0
     regular = [window if period == 0 or (at + 1) % period else None for at, window in enumerate(windows)]
@@ -133,8 +196,12 @@ def _unavailable(model: ModelSpec) -> list[str]:
     odd_bias = any(one[:3] not in whole or one[3] not in {None, one[1]} for one in biases)
     wrong = {
         "layers without attention": None in attentions or any(kind.state_space for kind in kinds),
+        "norms, MLPs or experts that differ between layers": len({kind.norm_bias for kind in kinds}) > 1
+        or any(len({getattr(kind, block) for kind in model.kinds} - {None}) > 1 for block in ("mlp", "moe"))
+        or len({block.gated for kind in model.kinds for block in (kind.mlp, kind.moe) if block}) > 1,
         "layers of a single block": any(kind.mlp is None and kind.moe is None for kind in kinds),
         "attention that differs between layers": len(shapes) > 1,
+        "values of another width than keys": any(not one.latent and one.value_head_dim != one.head_dim for one in some),
         "chunked attention": any(one.chunked for one in some),
         "windows in other layers than all but every n-th": any(windows) and regular != windows,
         "norms of whole query and key projections": any(one.qk_norm == "full" for one in some),
@@ -143,6 +210,8 @@ def _unavailable(model: ModelSpec) -> list[str]:
         "norms behind each block": any(kind.norms not in {2, 5} for kind in kinds),
         "layers that share their choice of keys": any(one.indexer and one.indexer.shared for one in some),
         "a bias of the LM head": model.head_bias,
+        "a correction bias of softmax scores": model.numerics.router_score == "softmax"
+        and any(kind.moe and kind.moe.correction_bias for kind in kinds),
         "layers that stay in 16 bits": any(kind.wide_under for kind in kinds),
         "prediction modules of several layers": bool(model.mtp_depth and model.mtp and len(model.mtp.layers) > 1),
     }

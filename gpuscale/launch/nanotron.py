@@ -9,13 +9,14 @@ from typing import Any
 
 from gpuscale.launch.cluster_files import job_name
 from gpuscale.launch.launchers import gpus_of
+from gpuscale.launch.numerics import name_left
 from gpuscale.launch.quoting import yaml_text
 from gpuscale.launch.settings import DTYPES, TORCH_DTYPES, Reading, Source
 from gpuscale.launch.shapes import named_shape
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.presets.models import load_model
 from gpuscale.request import overlap_of
-from gpuscale.specs.model import ModelSpec
+from gpuscale.specs.model import ModelSpec, NumericsSpec
 
 CONFIG = "config.yaml"
 
@@ -36,6 +37,15 @@ ENGINES = {"1f1b": "1f1b", "gpipe": "afab"}
 ORDER = "tp-cp-ep-dp-pp"
 WHOLE, HALF = ("fp32", "fp32", "fp32"), ("bf16", "none", "bf16")
 """Gradients, master weights and moments with `accumulate_grad_in_fp32` and without."""
+
+HERE = NumericsSpec(
+    rotary_base=10000.0, rotary_share=1.0, rotary_scaling="none", norm_epsilon=1e-6, init_std=0.02, activation="silu",
+    router_score="softmax", router_normalised=False, router_scale=1.0, router_aux_loss=0.0,
+)  # fmt: skip
+"""What its models compute where nothing is said (config/models_config.py, nn/moe.py; the deviation of its examples)."""
+
+ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}
+"""`activation` of a model -> `hidden_act`."""
 
 ENVIRONMENT = {
     "CUDA_DEVICE_MAX_CONNECTIONS": (
@@ -65,7 +75,7 @@ def write(writing: Writing) -> Program:
         "model": {
             "ddp_bucket_cap_mb": 25,
             "dtype": TORCH_DTYPES.get(spec.precision, "bfloat16"),
-            "init_method": {"std": 0.02},
+            "init_method": {"std": writing.model.numerics.init_std or HERE.init_std},
             "make_vocab_size_divisible_by": spec.vocab_multiple,
             "model_config": _model_config(writing),
         },
@@ -87,7 +97,12 @@ def write(writing: Writing) -> Program:
     writing.warn(
         "data are random tokens (dataset: null); the tokenizer, the learning rate and the steps are placeholders"
     )
-    writing.warn_rotary()
+    written = {"rotary_base", "norm_epsilon", "init_std"}
+    written |= {"activation"} if writing.model.numerics.activation in ACTIVATIONS else set()
+    name_left(writing, written, HERE, "by default")
+    writing.leave("learning rate, its schedule, weight decay, Adam's betas, clipping, steps, tokenizer: placeholders")
+    if str(writing.asked("optimizer")) == "adam":
+        writing.leave("weight decay: decoupled from the gradient, since the only Adam here is adamW")
     files = (LaunchFile(CONFIG, yaml_text(config)),)
     return Program("run_train.py", (("--config-file", CONFIG),), files, ENVIRONMENT)
 
@@ -106,7 +121,11 @@ def _model_config(writing: Writing) -> dict[str, Any]:
         "sequence": max(model.max_sequence, writing.spec.sequence),
     }  # fmt: skip
     llama = not (attention.qkv_bias or attention.window or moe or writing.layout.cp > 1)
-    found: dict[str, Any] = {"is_llama_config" if llama else "is_qwen2_config": True, "hidden_act": "silu"}
+    numerics = model.numerics
+    found: dict[str, Any] = {"is_llama_config" if llama else "is_qwen2_config": True}
+    found["hidden_act"] = ACTIVATIONS.get(numerics.activation or "", "silu")
+    found |= {} if numerics.rotary_base is None else {"rope_theta": numerics.rotary_base}
+    found |= {} if numerics.norm_epsilon is None else {"rms_norm_eps": numerics.norm_epsilon}
     found |= {SHAPE[key]: value for key, value in values.items()}
     found["tie_word_embeddings"] = model.tied_embeddings
     if not llama:
@@ -129,7 +148,8 @@ def _lacking(model: ModelSpec) -> str:
     checks = {
         "latent attention": attention.latent is not None,
         "norms on queries and keys": attention.qk_norm != "none",
-        "heads of such a width": attention.heads * attention.head_dim != model.hidden,
+        "heads of such a width": attention.heads * attention.head_dim != model.hidden
+        or attention.value_head_dim != attention.head_dim,
         "bias of the output projection, sinks or gates": attention.output_bias
         or attention.sinks
         or attention.output_gate,

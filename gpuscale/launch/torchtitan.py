@@ -13,6 +13,7 @@ from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.launch.launchers import gpus_of
+from gpuscale.launch.numerics import name_left
 from gpuscale.launch.quoting import comment
 from gpuscale.launch.settings import Reading, Setting, Source
 from gpuscale.launch.torchtitan_models import (
@@ -22,10 +23,12 @@ from gpuscale.launch.torchtitan_models import (
     REGISTRIES,
     Built,
     built,
+    here,
     model_function,
     read_flavor,
     read_shape,
     with_mtp,
+    written,
 )
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.layouts.stages import stage_sizes
@@ -86,6 +89,11 @@ def write(writing: Writing) -> Program:
     kind = writing.layout.recompute.partition(":")[0]
     listed.append((f"activation-checkpoint:{kind}",))
     _refuse_rest(writing)
+    if made:
+        name_left(writing, written(made, writing.model), here(made, writing.model), f"in torchtitan's {made.module}")
+    training = "learning rate, its schedule, weight decay, Adam's betas, clipping, steps, tokenizer, data: the recipe's"
+    writing.leave(training)
+    writing.leave("weight decay: decoupled from the gradient, since the recipes' optimizer is AdamW")
     writing.warn("set --hf_assets_path and --dataloader.dataset: tokenizer and data are those of torchtitan's recipe")
     files = (LaunchFile(f"{OWN_MODULE}.py", "\n".join(own)),) if own else ()
     return Program("-m torchtitan.train", tuple(listed), files, ENVIRONMENT)

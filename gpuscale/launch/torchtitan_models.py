@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from gpuscale.launch.numerics import ROTARY, agree
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.shapes import model_line, named_shape, same_shape
 from gpuscale.launch.writing import Writing
 from gpuscale.presets.models import load_model
-from gpuscale.specs.model import LayerSpec, ModelSpec
+from gpuscale.specs.model import LayerSpec, ModelSpec, NumericsSpec
 
 
 class Flavor(NamedTuple):
@@ -73,6 +74,38 @@ BASES = {
 """Module -> config function that a configuration of one's own begins with."""
 
 
+_LLAMA = NumericsSpec(
+    rotary_base=500000.0, rotary_share=1.0, rotary_scaling="llama3", scaling_factor=8.0, scaling_sequence=8192,
+    scaling_low=1.0, scaling_high=4.0, norm_epsilon=1e-5, init_std=0.02, activation="silu", router_score="softmax",
+    router_normalised=True, router_scale=1.0, router_aux_loss=0.0,
+)  # fmt: skip
+_YARN = replace(
+    _LLAMA, rotary_base=10000.0, rotary_scaling="yarn", scaling_factor=40.0, scaling_sequence=4096, scaling_low=1.0,
+    scaling_high=32.0,
+)  # fmt: skip
+_QWEN = replace(
+    _LLAMA, rotary_base=1000000.0, rotary_scaling="none", scaling_factor=None, scaling_sequence=None, scaling_low=None,
+    scaling_high=None, norm_epsilon=1e-6,
+)  # fmt: skip
+
+HERE = {
+    "llama3": _LLAMA,
+    "qwen3": _QWEN,
+    "qwen3 235B-A22B": replace(_QWEN, rotary_base=5000000.0),
+    "deepseek_v3": replace(_YARN, router_normalised=False),
+    "deepseek_v3 16B": replace(_YARN, scaling_mscale=0.7, scaling_mscale_all=0.7, router_normalised=False),
+    "deepseek_v3 236B": replace(
+        _YARN, scaling_mscale=1.0, scaling_mscale_all=1.0, router_normalised=False, router_scale=16.0
+    ),
+    "deepseek_v3 671B": replace(
+        _YARN, scaling_mscale=1.0, scaling_mscale_all=1.0, router_score="sigmoid", router_scale=2.5
+    ),
+    "gpt_oss": replace(_YARN, rotary_base=150000.0, scaling_factor=32.0, activation="swigluoai"),
+}
+"""Module, and flavor where it differs -> what it computes (torchtitan/models/*/__init__.py). Initial weights have this
+deviation, those of outputs less the deeper they are; routers a bias that balances experts, and no loss."""
+
+
 class Built(NamedTuple):
     """How torchtitan builds a model."""
 
@@ -88,7 +121,8 @@ def built(writing: Writing) -> Built | None:
     model, sequence = writing.model, writing.spec.sequence
     plain = replace(model, mtp=None)
     for (module, name), flavor in FLAVORS.items():
-        if same_shape(plain, load_model(flavor.model)) and (sequence <= flavor.longest or module == "gpt_oss"):
+        fits = sequence <= flavor.longest and _turns_alike(model, module, name)
+        if same_shape(plain, load_model(flavor.model)) and (fits or module == "gpt_oss"):
             if sequence > flavor.longest:
                 writing.refuse("seq", f"{module} is built for sequences up to {flavor.longest:,} (decoder.py)")
             return Built(module, name, flavor.function, mtp=_mtp(writing, module))
@@ -104,6 +138,60 @@ def built(writing: Writing) -> Built | None:
     if _is_llama(model):
         return Built("llama3", lines=tuple(_llama_lines(model, longest)))
     return Built("qwen3", lines=tuple(_qwen_lines(model, longest)))
+
+
+def _turns_alike(model: ModelSpec, module: str, flavor: str) -> bool:
+    """Whether a flavor has the rotary positions of a model, as far as this states them."""
+    here = replace(HERE.get(f"{module} {flavor}", HERE[module]), scaling_mscale=None, scaling_mscale_all=None)
+    return agree(replace(model.numerics, scaling_mscale=None, scaling_mscale_all=None), here, ROTARY)
+
+
+def here(made: Built, model: ModelSpec) -> NumericsSpec:
+    """Return what a model computes where nothing is said of it."""
+    if not made.lines:
+        return HERE.get(f"{made.module} {made.flavor}", HERE[made.module])
+    unscaled = {"scaling_factor": None, "scaling_sequence": None, "scaling_low": None, "scaling_high": None}
+    return replace(HERE[made.module], rotary_scaling="none", router_score=_score(model), **unscaled)
+
+
+SCALINGS = {"llama3": ("none", "llama3"), "qwen3": ("none",), "deepseek_v3": ("none", "yarn")}
+"""Module -> rotary scalings that a shape of one's own states."""
+
+
+def written(made: Built, model: ModelSpec) -> set[str]:
+    """Return the fields of numerics that a shape of one's own states; a flavor states none."""
+    if not made.lines:
+        return set()
+    found = {"rotary_base"}
+    found |= {"rotary_scaling"} if model.numerics.rotary_scaling in SCALINGS[made.module] else set()
+    if made.module == "deepseek_v3":
+        found |= {"router_normalised", "router_scale"}
+    return found
+
+
+def _score(model: ModelSpec) -> str:
+    return "sigmoid" if any(kind.moe and kind.moe.correction_bias for kind in model.kinds) else "softmax"
+
+
+def _rope(model: ModelSpec, kind: str, width: int, longest: int) -> str:
+    """Return the rotary embedding of a shape of one's own; `kind` is its class, behind the module."""
+    numerics, module = model.numerics, kind.partition(".")[0]
+    named = numerics.rotary_scaling if numerics.rotary_scaling in SCALINGS[module] else None
+    scaling: dict[str, Any] = {}
+    if named == "llama3":
+        scaling = {
+            "scaling_factor": numerics.scaling_factor, "low_freq_factor": numerics.scaling_low,
+            "high_freq_factor": numerics.scaling_high, "original_max_position_embeddings": numerics.scaling_sequence,
+        }  # fmt: skip
+    elif named == "yarn":
+        scaling = {
+            "rope_factor": numerics.scaling_factor, "beta_slow": numerics.scaling_low,
+            "beta_fast": numerics.scaling_high, "original_seq_len": numerics.scaling_sequence,
+        }  # fmt: skip
+    stated = [f"{name}={value!r}" for name, value in scaling.items() if value is not None]
+    name = {"llama3": ['scaling="llama"'], "yarn": ['scaling="yarn"']}.get(named or "", [])
+    base = f"theta={numerics.rotary_base or HERE[module].rotary_base!r}"
+    return f"rope={kind}.Config({', '.join([f'dim={width}', f'max_seq_len={longest}', base, *name, *stated])}),"
 
 
 def _mtp(writing: Writing, module: str) -> int:
@@ -152,6 +240,7 @@ def _lacking_in(kind: LayerSpec) -> str:
     checks = {
         "layers of a single block": block is None or kind.norms != 2 or kind.parallel_blocks,
         "LayerNorm": kind.norm_bias,
+        "values of another width than keys": not attention.latent and attention.value_head_dim != attention.head_dim,
         "attention windows": attention.window is not None,
         "sparse attention": attention.indexer is not None,
         "attention sinks or gates": attention.sinks or attention.output_gate,
@@ -197,7 +286,7 @@ def _llama_lines(model: ModelSpec, longest: int) -> list[str]:
         "layers=llama3._build_llama3_layers(",
         f"    n_layers={model.layers}, dim={model.hidden}, hidden_dim={mlp.ffn},",
         f"    n_heads={attention.heads}, n_kv_heads={attention.kv_heads}, attn_backend=attn_backend,",
-        f"    rope=llama3.ComplexRoPE.Config(dim={attention.head_dim}, max_seq_len={longest}, theta=500000.0),",
+        f"    {_rope(model, 'llama3.ComplexRoPE', attention.head_dim, longest)}",
         "),",
     ]
     return _whole(
@@ -220,7 +309,7 @@ def _qwen_lines(model: ModelSpec, longest: int) -> list[str]:
         f"    n_layers={model.layers}, dim={model.hidden}, {block}",
         f"    n_heads={attention.heads}, n_kv_heads={attention.kv_heads}, head_dim={attention.head_dim},",
         "    attn_backend=attn_backend,",
-        f"    rope=qwen3.CosSinRoPE.Config(dim={attention.head_dim}, max_seq_len={longest}, theta=1000000.0),",
+        f"    {_rope(model, 'qwen3.CosSinRoPE', attention.head_dim, longest)}",
         ")),"[not bare :],
     ]
     return _whole(
@@ -235,18 +324,20 @@ def _latent_lines(model: ModelSpec, longest: int) -> list[str]:
     assert latent is not None
     dense = [model.kinds[index].moe is None for index in model.pattern].count(True)
     groups = f"router_num_expert_groups={moe.groups}, router_num_limited_groups={moe.top_groups}, "
-    score = "sigmoid" if moe.correction_bias else "softmax"
+    score = _score(model)
     layers = [
         "layers = deepseek_v3._build_dsv3_layers(",
         f"    n_layers={model.layers}, n_dense_layers={dense}, dim={model.hidden}, n_heads={attention.heads},",
         f"    q_lora_rank={latent.query_rank or 0}, kv_lora_rank={latent.kv_rank},",
         f"    qk_nope_head_dim={latent.nope_dim}, qk_rope_head_dim={latent.rope_dim},",
-        f"    v_head_dim={attention.value_head_dim}, mscale=1.0,",
+        f"    v_head_dim={attention.value_head_dim}, mscale={model.numerics.scaling_mscale_all or 1.0!r},",
         f"    dense_hidden_dim={mlp.ffn if mlp else moe.ffn}, moe_hidden_dim={moe.ffn},",
         f"    num_experts={moe.experts}, num_shared_experts={moe.shared_ffn // moe.ffn}, router_top_k={moe.top_k},",
         f'    {groups if moe.groups > 1 else ""}router_score_func="{score}", attn_backend=attn_backend,',
+        f"    router_route_norm={model.numerics.router_normalised or False},"
+        f" router_route_scale={model.numerics.router_scale or 1.0!r},",
         "    moe_comm_backend=moe_comm_backend, non_blocking_capacity_factor=non_blocking_capacity_factor,",
-        f"    rope=deepseek_v3.ComplexRoPE.Config(dim={latent.rope_dim}, max_seq_len={longest}, theta=10000.0),",
+        f"    {_rope(model, 'deepseek_v3.ComplexRoPE', latent.rope_dim, longest)}",
         ")",
     ]
     norm = f"deepseek_v3.RMSNorm.Config(normalized_shape={model.hidden}, param_init=deepseek_v3._NORM_INIT)"

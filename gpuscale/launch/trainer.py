@@ -108,6 +108,9 @@ def arguments(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchFile]
     plan, precision = writing.plan, writing.spec.precision
     model, files = written_model(writing)
     writing.warn(f"{SCRIPT} is that of {BASIS}: data and learning rate are yours to say")
+    writing.leave("learning rate, its schedule, weight decay, Adam's betas, clipping, number of epochs: the Trainer's")
+    if str(writing.asked("optimizer")) in {"adam", "adamw"}:
+        writing.leave("weight decay: decoupled from the gradient, since Adam is AdamW here")
     told: list[tuple[str, ...]] = [
         *model,
         ("--train_file", Expansion("${TRAIN_FILE:?a text file}")), ("--do_train",),

@@ -51,6 +51,7 @@ class Writing:
         plan: the plan with its predictions.
         refused: option -> why the target cannot express its value, with the rule of the target.
         warnings: what a user has to see to.
+        left: what the files do not set, and is named in the script.
     """
 
     def __init__(self, job: Job, plan: PlanRow) -> None:
@@ -60,6 +61,7 @@ class Writing:
         self.layout = Layout(**{name: stated[name] for name in Layout.model_fields})
         self.refused: dict[str, str] = {}
         self.warnings: list[str] = []
+        self.left: list[str] = []
 
     @property
     def spec(self) -> JobSpec:
@@ -90,10 +92,10 @@ class Writing:
         if text not in self.warnings:
             self.warnings.append(text)
 
-    def warn_rotary(self) -> None:
-        """Say that a model's file tells sizes alone: what rotary positions turn by is the framework's default."""
-        if not self.model.learned_positions:
-            self.warn("rotary base and scaling, which change no time, are the framework's defaults: set your model's")
+    def leave(self, text: str) -> None:
+        """Say in the script what it does not set."""
+        if text not in self.left:
+            self.left.append(text)
 
 
 class Target(NamedTuple):
