@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import (
@@ -26,13 +27,14 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from gpuscale.arguments import ALIASES, Taken, refuse_unknown
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.layouts.arrays import ONE_F_ONE_B, SCHEDULES
 from gpuscale.layouts.pins import MAX_DEGREE, parse_recompute
 from gpuscale.placement.groups import parse_order
 from gpuscale.presets.rates import MOST_RATE, TERMS, load_rates
 from gpuscale.search.objectives import OBJECTIVES
-from gpuscale.specs.cluster import MAX_GPUS
+from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.specs.job import (
     AXES,
     CP_COMMS,
@@ -47,6 +49,7 @@ from gpuscale.specs.job import (
     OffloadSpec,
     RuntimeSpec,
 )
+from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.kernels import LOW_PRECISIONS
 from gpuscale.units import (
     DAYS,
@@ -112,6 +115,7 @@ class Option:
     assumption: str = ""  #: the name under which the answer says what was chosen, if not its own.
     quantity: Quantity = NUMBER  #: how its number is read: with which units, and what is asked back.
     repeatable: bool = False  #: may be given several times; the values are joined by commas.
+    python: str = ""  #: its type in Python, where a function takes more than the type that is declared.
     example: tuple[int, int] = (4096, 16384)  #: two values by which lists and ranges are explained.
 
 
@@ -355,10 +359,12 @@ class JobOptions(Options):
 
     model_config = ConfigDict(strict=True)
 
-    model: Annotated[str, Option("Preset name, model TOML, Hugging Face config.json or id in its cache.", "NAME|PATH")]
+    model: Annotated[str, Option("Preset name, model TOML, Hugging Face config.json or id in its cache.", "NAME|PATH",
+                                  python="str | Path | ModelSpec")]
     gpus: Annotated[int, Field(ge=1, le=MAX_GPUS),
                     Option("GPUs of the job.", label="{:,} GPUs", header="GPUs", example=(256, 1024))]
-    cluster: Annotated[str, Option("Preset name or cluster TOML.", "NAME|PATH", label="{}")] = "dgx-h100-superpod"
+    cluster: Annotated[str, Option("Preset name or cluster TOML.", "NAME|PATH", label="{}",
+                                    python="str | Path | ClusterSpec")] = "dgx-h100-superpod"
     seq: Annotated[int | None, Field(ge=1, le=MAX_SEQUENCE),
                    Option("Tokens per sequence; 128k is 131,072.", default=str(DEFAULT_SEQUENCE), label="seq {:,}",
                           normal=lambda text: parse_whole(text, "seq"))] = None
@@ -430,7 +436,8 @@ class JobOptions(Options):
                                  "NAME", choices=SWITCH)] = "off"
     nvls: Annotated[str, Option("Switches inside a node add up (NVLS).", "NAME", choices=SWITCH)] = "on"
     calibration: Annotated[str | None, Option(
-        "What was measured on the site, as `gpuscale calibrate run -o` writes it.", "FILE", "none")] = None
+        "What was measured on the site, as `gpuscale calibrate run -o` writes it.", "FILE", "none",
+        python="str | Path")] = None
 
     @model_validator(mode="after")
     def _ask_back(self) -> JobOptions:
@@ -461,9 +468,15 @@ class Layout(Options):
         normal=lambda text: schedule_text(parse_schedule(text)), label="{}")] = "1f1b"
 
 
+PINS = tuple(name for name in Layout.model_fields if name != "schedule")
+"""Options of a layout of which `plan` takes a set of values; schedules are compared like other options of a job."""
+
 SEVERAL_PLANS = ("pareto", "why", "top", "unfold")
 """Options of a question that ask for more than one plan."""
 
+
+OF_ONE_PLAN = (*SEVERAL_PLANS, "robust")
+"""Options of a question that are left out where many plans are compared: how one stands noise is for `plan` to say."""
 
 OF_FLEETS = ("gpu_hour_price", "price_term", "rate", "tight")
 """Options of a question that are asked of a fleet too."""
@@ -477,16 +490,18 @@ class Question(Options):
     objective: Annotated[str | None, Option("What to rank by.", "NAME", "step_time; of several jobs what compares",
                                             choices=tuple(OBJECTIVES))] = None
     pareto: Annotated[tuple[str, ...], Option("The frontier of two or three objectives, with a plot of two.",
-                                              "A,B[,C]")] = ()
+                                              "A,B[,C]", python="str | Sequence[str]")] = ()
     gpu_hour_price: Annotated[dict[str, Annotated[float, Field(ge=LEAST, le=MAX_PRICE)]],
-                              Option("Price of a GPU-hour; repeatable.", "USD|CLUSTER=USD")] = {}
+                              Option("Price of a GPU-hour; repeatable.", "USD|CLUSTER=USD",
+                                     python="float | str | Mapping[str, float] | Sequence[str]")] = {}
     train_tokens: Annotated[float | None, Field(ge=1, le=MAX_COUNT), Option(
         "Tokens of the whole training, such as 15T.", "COUNT", quantity=TOKENS)] = None
     price_term: Annotated[str | None, Option("Take the published price where none is given.", "TERM",
                                              "reserved, for a whole training",
                                              choices=tuple(term.replace("_", "-") for term in TERMS))] = None
     rate: Annotated[dict[str, Annotated[float, Field(ge=0, le=MOST_RATE)]], Option(
-        "Replace a rate of energy, carbon or goodput: pue=1.3; repeatable.", "NAME=VALUE", repeatable=True)] = {}
+        "Replace a rate of energy, carbon or goodput: pue=1.3; repeatable.", "NAME=VALUE", repeatable=True,
+        python="str | Mapping[str, float] | Sequence[str]")] = {}
     max_memory: Annotated[float | None, Field(ge=LEAST, le=10_000),
                           Option("Most memory of a GPU, such as 70GiB.", "SIZE", quantity=MEMORY)] = None
     min_mfu: Annotated[float | None, Field(ge=LEAST, le=100), Option(
@@ -506,7 +521,8 @@ class Question(Options):
     tight: Annotated[bool, Field(strict=True), Option(
         f"Rank plans above {1 - MEMORY_HEADROOM:.0%} of the memory limit too, which fragmentation may stop.")] = False
     why: Annotated[dict[str, str] | None,
-                   Option("Say where a layout such as tp=4,pp=8 stands, or what rules it out.", "LAYOUT")] = None
+                   Option("Say where a layout such as tp=4,pp=8 stands, or what rules it out.", "LAYOUT",
+                          python="str | Mapping[str, Any]")] = None
 
     @field_validator("pareto", mode="before")
     @classmethod
@@ -522,8 +538,10 @@ class Question(Options):
 
     @field_validator("gpu_hour_price", mode="before")
     @classmethod
-    def _read_prices(cls, value: float | str | Sequence[str]) -> dict[str, float]:
+    def _read_prices(cls, value: float | str | Sequence[str] | Mapping[str, float]) -> dict[str, float]:
         found: dict[str, float] = {}
+        if isinstance(value, Mapping):
+            value = [f"{cluster}={price}" for cluster, price in value.items()]
         for item in value if isinstance(value, list | tuple) else [value]:
             name, equals, amount = item.rpartition("=") if isinstance(item, str) else ("", "", item)
             cluster = name.strip() if equals else ALL_CLUSTERS
@@ -555,7 +573,9 @@ class Question(Options):
 
     @field_validator("why", mode="before")
     @classmethod
-    def _read_why(cls, value: str) -> dict[str, str]:
+    def _read_why(cls, value: str | Mapping[str, Any]) -> dict[str, str]:
+        if isinstance(value, Mapping):
+            value = ",".join(f"{name}={one}" for name, one in value.items())
         if not isinstance(value, str):
             raise ValueError("is not text")
         return parse_layout(value, "why")
@@ -661,6 +681,98 @@ OPTIONS = {
 """Every option by name."""
 
 
+def taken(
+    *kinds: type[Options],
+    without: Collection[str] = (),
+    several: Collection[str] = (),
+    pins: bool = False,
+    beside_files: bool = False,
+) -> dict[str, Taken]:
+    """Return the options of these kinds as a Python function takes them.
+
+    Args:
+        without: those that it does not take.
+        several: those of which it takes several values.
+        pins: those of a layout are sets of values, all where none is given.
+        beside_files: what is not given may stand in a file.
+    """
+    found = {}
+    for kind in kinds:
+        sets = pins and kind is Layout
+        for name, field in kind.model_fields.items():
+            if name in without:
+                continue
+            open_ = beside_files or (sets and name in PINS) or field.is_required() or field.default in ((), {})
+            default = None if open_ else field.default
+            text = _python_type(field, several=name in several, sets=sets and name in PINS)
+            found[name] = Taken(
+                annotation=text
+                if default is not None or (field.is_required() and not beside_files)
+                else f"{text} | None",
+                default=default,
+                help=_said_in_python(field),
+                read=partial(_named, name) if name in {"model", "cluster"} else _same,
+            )
+    return found
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def with_layout(
+    options: Mapping[str, Any], layout: Mapping[str, Any] | None, names: Collection[str] = tuple(Layout.model_fields)
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options that are not of the layout, and the layout with those that are; what is None is not given.
+
+    Args:
+        layout: what is given of it in one piece.
+        names: options that are of the layout.
+
+    Raises:
+        InputError: an option in both.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    alone, together = {name: value for name, value in given.items() if name in names}, layout or {}
+    twice = next((name for name in alone if together.get(name) is not None), None)
+    if twice:
+        raise InputError("is given twice", field=twice, hint="give it once: by its own name, or among the others")
+    return {name: value for name, value in given.items() if name not in names}, {**together, **alone}
+
+
+def _python_type(field: FieldInfo, *, several: bool, sets: bool) -> str:
+    """Write the type of an option as Python takes it."""
+    said, kinds = option_of(field), (field.annotation, *get_args(field.annotation))
+    words = [kind.__name__ for kind in (bool, int, float, str) if kind in kinds]
+    if "str" not in words and (said.quantity is not NUMBER or said.normal is not None):
+        words.append("str")
+    one = said.python or " | ".join(words)
+    text = one if "str" in one or not (several or sets) else f"{one} | str"  # a list after commas, a range
+    more = "str" if said.repeatable and not said.python else one if several or (sets and bool not in kinds) else ""
+    return f"{text} | Sequence[{more}]" if more else text
+
+
+def _said_in_python(field: FieldInfo) -> str:
+    said = option_of(field)
+    choices = f" One of {', '.join(said.choices)}." if said.choices else ""
+    return f"{said.help}{choices}{f' Default: {said.default}.' if said.default else ''}"
+
+
+def _named(option: str, value: Any) -> Any:
+    """Return the name of a model or cluster, or of each of several, where it is given as an object."""
+    if isinstance(value, list | tuple):
+        return [_named(option, one) for one in value]
+    if not isinstance(value, ModelSpec | ClusterSpec):
+        return value
+    from gpuscale.presets.hardware import load_cluster  # noqa: PLC0415 - options are declared without the presets
+    from gpuscale.presets.loaded import preset_name  # noqa: PLC0415
+    from gpuscale.presets.models import load_model  # noqa: PLC0415
+
+    if isinstance(value, ClusterSpec):
+        return preset_name(value, load_cluster, option)
+    return preset_name(value, load_model, option)
+
+
 Kind = TypeVar("Kind", bound=Options)
 
 
@@ -683,14 +795,6 @@ def read(options: type[Kind], values: Mapping[str, Any], *, strict: bool | None 
         problem = error.errors(include_url=False)[0]
         name = str(problem["loc"][0])
         raise _refusal(name, problem, fields[name]) from None
-
-
-def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse names that are none of the known ones."""
-    for name in given:
-        if name not in known:
-            hint = did_you_mean(str(name), known, "options are", 3)
-            raise InputError(f"unknown option {shown(name)}", hint=hint)
 
 
 def _refusal(name: str, problem: Mapping[str, Any], field: FieldInfo) -> InputError:
@@ -805,9 +909,6 @@ def _read_range(name: str, value: str, hint: str) -> Range:
     return Range(max(low, 1), high, tokens[0])
 
 
-ALIASES = {"mbs": "micro_batch_size", "micro-batch-size": "micro_batch_size", "vp": "vpp", "shard-size": "shard"}
-
-
 def parse_layout(text: str, field: str) -> dict[str, str]:
     """Parse `tp=4,pp=8,recompute=full` into names of `Layout` and values as text.
 
@@ -817,7 +918,8 @@ def parse_layout(text: str, field: str) -> dict[str, str]:
     out: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in text[:500].replace(" ", ",").split(","))):
         name, equals, value = item.partition("=")
-        name = ALIASES.get(name.lower(), name.lower())
+        name = name.lower().replace("-", "_")
+        name = ALIASES.get(name, name)
         if not equals or not value:
             raise InputError(f"{item[:40]!r} is not name=value", field=field, hint="write tp=4,pp=8")
         if name not in Layout.model_fields:

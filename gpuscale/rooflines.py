@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean
+from gpuscale.presets.hardware import load_cluster
+from gpuscale.presets.models import load_model
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import PRECISIONS
 from gpuscale.specs.model import ModelSpec
@@ -121,13 +124,16 @@ def tp_divisor(peak_flops_per_s: float, egress_bytes_per_s: float, gpus: int) ->
 
 
 @public
-def roofline(model: ModelSpec, clusters: Sequence[ClusterSpec], precision: str = "bf16") -> Roofline:
+def roofline(
+    model: ModelSpec | str | Path, clusters: Sequence[ClusterSpec | str | Path], precision: str = "bf16"
+) -> Roofline:
     """Compute every threshold for `model` on each cluster.
 
     Raises:
         InputError: unknown precision, or one that a GPU lacks; a cluster of one GPU.
     """
-    alone = next((one.name for one in clusters if one.gpus < 2), None)
+    model, loaded = load_model(model), [load_cluster(one) for one in clusters]
+    alone = next((one.name for one in loaded if one.gpus < 2), None)
     if alone is not None:
         raise InputError("one GPU exchanges nothing", field="cluster", place=alone, hint="give a cluster of several")
     if precision not in PRECISIONS:
@@ -142,7 +148,7 @@ def roofline(model: ModelSpec, clusters: Sequence[ClusterSpec], precision: str =
         ffn=ffn,
         experts=experts,
         top_k=top_k,
-        clusters=tuple(_cluster(cluster, precision, ffn, experts, top_k) for cluster in clusters),
+        clusters=tuple(_cluster(cluster, precision, ffn, experts, top_k) for cluster in loaded),
         notes=model.caveats,
     )
 

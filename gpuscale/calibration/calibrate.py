@@ -28,7 +28,7 @@ from gpuscale.collectives.times import collective_time_s
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.presets.files import MAX_FILE_BYTES, preset_names, read_toml
-from gpuscale.presets.hardware import parse_cluster
+from gpuscale.presets.hardware import load_cluster, parse_cluster
 from gpuscale.specs.cluster import MAX_CURVES, MAX_GPUS, MAX_POINTS, CalibrationSpec, ClusterSpec
 from gpuscale.units import KIB, MIB
 
@@ -120,7 +120,7 @@ class Calibration:
 
 @public
 def calibrate(
-    cluster: ClusterSpec,
+    cluster: ClusterSpec | str | Path,
     paths: Sequence[Path],
     *,
     op: str | None = None,
@@ -131,7 +131,7 @@ def calibrate(
     """Fit the collectives of `cluster` to logs of nccl-tests, rccl-tests, nccom-test or torch all_reduce_bench.
 
     Args:
-        cluster: the cluster on which they were measured.
+        cluster: on which they were measured: a preset's name, a file, or what `load_cluster` made of one.
         paths: the logs; tables of the same operation and group are fitted together.
         op: the operation measured, where the logs do not say it.
         gpus: GPUs that took part.
@@ -144,6 +144,7 @@ def calibrate(
     """
     from gpuscale.calibration.logs import read_log  # noqa: PLC0415 - only where logs are read
 
+    cluster = load_cluster(cluster)
     for name, value, least in (("gpus", gpus, 2), ("per_host", per_host, 1)):
         if value is not None and not least <= value <= MAX_GPUS:
             raise InputError(f"{value} is out of range", field=name, hint=f"give {least} to {MAX_GPUS:,}")

@@ -32,9 +32,7 @@ def fleet(given: dict[str, Any], json: Json = False, verbose: Verbose = False) -
             raise InputError("is missing", field=name, hint="give a model, and a cluster file with [[pools]]")
     if len(clusters) > 1:
         raise InputError("is one file", field="cluster", hint="ask about one fleet after the other")
-    pins = {name: value for name, value in given.items() if name in Layout.model_fields}
-    options = {name: value for name, value in given.items() if name not in {*pins, "model"}}
-    result = find(given["model"], clusters[0], pins=pins, **options)
+    result = find(cluster=clusters[0], **given)
     if json:
         print_json("fleet", result)
     else:

@@ -9,18 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuscale.cli.options import (
-    OUTPUT,
-    Json,
-    LaunchFiles,
-    PlanFile,
-    Variables,
-    option,
-    part,
-    takes,
-    variables,
-    with_flags,
-)
+from gpuscale.cli.options import OUTPUT, Json, LaunchFiles, PlanFile, Variables, option, takes, variables, with_flags
 from gpuscale.cli.streams import printed_to
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.request import JobOptions, Layout, one_of
@@ -72,13 +61,12 @@ def check(
         plan_file,
         launch_files=launch_files or (),
         variables=variables(var, launch_files),
-        layout=part(given, Layout),
         baseline=baseline,
         max_memory=max_memory,
         min_mfu=min_mfu,
         max_step_time=max_step_time,
         max_regression=max_regression,
-        **part(given, JobOptions),
+        **given,
     )
     spelled = tuple(replace(one, message=with_flags(one.message)) for one in result.findings)
     result = replace(result, findings=spelled)

@@ -85,10 +85,9 @@ def plan(
     streamed |= page_fills_stdout(html, other=json or csv or streamed, beside=output)
     if rank != 1 and output is None:
         raise InputError("only a plan that is saved has a rank", field="rank", hint="add `output=plan.toml`")
-    pins, options = _pins_and_options(given)
-    if "pareto" not in options and 0 < options.get("top", DEFAULT_TOP) < rank:
-        options["top"] = min(rank, MAX_TOP)
-    result = _find_or_say(pins, options, json=json)
+    if "pareto" not in given and 0 < given.get("top", DEFAULT_TOP) < rank:
+        given["top"] = min(rank, MAX_TOP)
+    result = _find_or_say(given, json=json)
     if output is not None:
         save_plan(output, result, rank)
     save_page(html, result)
@@ -101,13 +100,13 @@ def plan(
     elif csv:
         _print_csv(result)
     else:
-        _draw_plans(result, options, verbose=verbose)
+        _draw_plans(result, given, verbose=verbose)
 
 
-def _find_or_say(pins: dict[str, Any], options: dict[str, Any], *, json: bool) -> PlanResult:
+def _find_or_say(given: dict[str, Any], *, json: bool) -> PlanResult:
     """Find plans; where there is none, say as JSON too what came closest."""
     try:
-        return find_plans(options.pop("model"), options.pop("gpus"), pins=pins, **options)
+        return find_plans(**given)
     except NoAnswerError as error:
         if json:
             said = {"message": with_flags(error.message), "hint": with_flags(error.hint or "")}
@@ -115,10 +114,10 @@ def _find_or_say(pins: dict[str, Any], options: dict[str, Any], *, json: bool) -
         raise
 
 
-def _draw_plans(result: PlanResult, options: dict[str, Any], *, verbose: bool) -> None:
+def _draw_plans(result: PlanResult, given: dict[str, Any], *, verbose: bool) -> None:
     from gpuscale.render.plan import draw_plans
 
-    shown = WHY_TOP if "why" in options and "top" not in options and not verbose else None
+    shown = WHY_TOP if "why" in given and "top" not in given and not verbose else None
     draw_plans(result, verbose=verbose, shown=shown, spell=with_flags)
 
 
@@ -130,19 +129,13 @@ def _print_csv(result: PlanResult) -> None:
         typer.echo(f"note: {printable(with_flags(note))}", err=True)
 
 
-def _pins_and_options(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    pins = {name: value for name, value in part(given, Layout).items() if name != "schedule"}
-    return pins, {name: value for name, value in given.items() if name not in pins}
-
-
 def _plan_export(given: dict[str, Any], target: str, output: Path | None, rank: int, *, json: bool) -> None:
     """Find plans for a framework, and print or write what launches the one of a rank."""
     from gpuscale.launch.export import exported, writable
     from gpuscale.launch.writing import LaunchFile
 
     given.setdefault("framework", writable(target).frameworks[0])
-    pins, options = _pins_and_options(given)
-    result = find_plans(options.pop("model"), options.pop("gpus"), pins=pins, **options)
+    result = find_plans(**given)
     chosen = chosen_plan(result, rank)
     made = exported(chosen, target)
     if output is not None:
@@ -324,15 +317,7 @@ def placement(
     options, layout = stated_job(given, plan_file, launch_files, var)
     if launch_files and not best:
         options = {name: one for name, one in options.items() if name in {"gpus", *PLACING}}
-    result = place_ranks(
-        options.pop("gpus", None),
-        layout,
-        plan_file=plan_file,
-        best=best,
-        model=options.pop("model", None),
-        hosts=hosts,
-        **options,
-    )
+    result = place_ranks(layout=layout, plan_file=plan_file, best=best, hosts=hosts, **options)
     export_placement(result, wanted)
     if streamed:
         return

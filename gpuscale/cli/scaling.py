@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from gpuscale.cli.options import Json, Verbose, option, part, takes, with_flags
+from gpuscale.cli.options import Json, Verbose, option, takes, with_flags
 from gpuscale.cli.training import ASKED
 from gpuscale.render.output import print_json
 from gpuscale.request import COMPARED, JobOptions, Layout, Length, Question, Recovery
@@ -40,12 +40,8 @@ def batch_size(
     from gpuscale.render.scaling import draw_batch_size
     from gpuscale.scaling.batches import batch_size as find
 
-    layout, options = _asked(given)
     with progress_bar() as progress:
-        result = find(
-            options.pop("model", None), options.pop("gpus", None), options.pop("train_tokens", None),
-            noise_scale=noise_scale, gradient_norm=gradient_norm, layout=layout, progress=progress, **options,
-        )  # fmt: skip
+        result = find(noise_scale=noise_scale, gradient_norm=gradient_norm, progress=progress, **given)
     if json:
         print_json("batch-size", result)
     else:
@@ -79,19 +75,9 @@ def size(
     from gpuscale.render.scaling import draw_size
     from gpuscale.scaling.sizing import size as find
 
-    layout, options = _asked(given)
     with progress_bar() as progress:
-        result = find(
-            options.pop("model", None), options.pop("gpus", None), options.pop("train_tokens", None),
-            budget=budget, layout=layout, progress=progress, **options,
-        )  # fmt: skip
+        result = find(budget=budget, progress=progress, **given)
     if json:
         print_json("size", result)
     else:
         draw_size(result, verbose=verbose, spell=with_flags)
-
-
-def _asked(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the pins of the layout and the other options; plans are compared by `schedule`, which is one of them."""
-    layout = {name: value for name, value in part(given, Layout).items() if name != "schedule"}
-    return layout, {name: value for name, value in given.items() if name not in layout}

@@ -15,7 +15,6 @@ from gpuscale.cli.options import (
     Verbose,
     option,
     page_fills_stdout,
-    part,
     save_page,
     takes,
     variables,
@@ -71,17 +70,10 @@ def train_time(
     from gpuscale.training.totals import train_time as find
 
     streamed = page_fills_stdout(html, other=json)
-    layout = part(given, Layout)
-    options = {name: value for name, value in given.items() if name not in layout or name == "schedule"}
-    if plan_file or launch_files or as_given or despite_rules:
-        options.pop("schedule", None)
-    else:
-        layout.pop("schedule", None)
     with progress_bar() as progress:
         result = find(
-            options.pop("model", None), options.pop("gpus", None), options.pop("train_tokens", None),
-            layout=layout, as_given=as_given, plan_file=plan_file, launch_files=launch_files,
-            variables=variables(var, launch_files), despite_rules=despite_rules, progress=progress, **options,
+            as_given=as_given, plan_file=plan_file, launch_files=launch_files, despite_rules=despite_rules,
+            variables=variables(var, launch_files), progress=progress, **given,
         )  # fmt: skip
     save_page(html, result)
     if streamed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from gpuscale.collectives.network import Network, network_of
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
+from gpuscale.presets.hardware import load_cluster
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 from gpuscale.units import MAX_BYTES, parse_bytes
 
@@ -131,7 +133,7 @@ class _Case(NamedTuple):
 
 @public
 def price_collective(  # noqa: PLR0913 - what a user can say of a collective
-    cluster: ClusterSpec,
+    cluster: ClusterSpec | str | Path,
     operation: str,
     bytes_: int,
     *,
@@ -148,7 +150,7 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
     """Estimate the time of one collective and say what limits it.
 
     Args:
-        cluster: the hierarchy of levels.
+        cluster: a preset's name, a file, or what `load_cluster` made of one.
         operation: any spelling of one of `OPERATIONS`.
         bytes_: the whole tensor; for alltoall the send buffer of one GPU.
         level: name of a level; default the innermost that holds `gpus`, or the top one.
@@ -166,7 +168,7 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
         InputError: unknown operation or level, sizes out of range, more GPUs than the level holds, fewer than 2, an
             algorithm, protocol or version that cannot run there.
     """
-    op, siblings = textbook.operation_named(operation), siblings or Siblings()
+    cluster, op, siblings = load_cluster(cluster), textbook.operation_named(operation), siblings or Siblings()
     if not 1 <= bytes_ <= MAX_BYTES:
         raise InputError(f"{bytes_} bytes is out of range", field="bytes", hint="sizes go from 1 byte to 2^60 bytes")
     algorithm = _known("algorithm", algorithm, ALGORITHMS)

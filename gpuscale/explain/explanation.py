@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuscale.arguments import public
+from gpuscale.arguments import taking
 from gpuscale.display import displayed
 from gpuscale.explain.changes import Rejected, Spelling, Suggestion, unspelled
 from gpuscale.explain.choice import Flip
@@ -18,6 +18,7 @@ from gpuscale.explain.steps import step_tree
 from gpuscale.explain.thresholds import Threshold
 from gpuscale.explain.traffic import TrafficReport, traffic_of
 from gpuscale.launch.subject import Subject, read_subject
+from gpuscale.request import JobOptions, Layout, taken, with_layout
 from gpuscale.results import PlanRow
 
 
@@ -66,7 +67,7 @@ class Explanation:
         }
 
 
-@public
+@taking(taken(JobOptions, Layout, beside_files=True))
 def explain_plan(
     plan_file: str | Path | None = None,
     *,
@@ -80,15 +81,14 @@ def explain_plan(
 
     Args:
         plan_file: as `gpuscale plan -o` writes it.
-        layout: values of `gpuscale.request.Layout` by name.
+        layout: `tp`, `pp` and the like in one piece, by name.
         launch_files, variables: as in `gpuscale.estimate_launch`.
         despite_rules: also a layout that the framework's rules refuse, as a fork of it may run.
-        options: those of `gpuscale.request.JobOptions`, `model` and `gpus` among them.
 
     Raises:
         InputError: two sources of a plan, none, unusable input, or a layout that breaks a rule.
     """
-    path = None if plan_file is None else Path(plan_file)
+    path, (options, layout) = None if plan_file is None else Path(plan_file), with_layout(options, layout)
     return explain_subject(read_subject(path, options, layout, launch_files, variables, despite_rules=despite_rules))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuscale.arguments import public
+from gpuscale.arguments import public, refuse_unknown
 from gpuscale.arrays import FloatArray
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
@@ -17,7 +17,7 @@ from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import ZB_V, Candidates, schedule_name, single
 from gpuscale.memory.activations import microbatches_in_flight
 from gpuscale.memory.model import evaluate_memory
-from gpuscale.request import Layout, parse_schedule, read, refuse_unknown
+from gpuscale.request import Layout, parse_schedule, read
 from gpuscale.results import PlanRow
 from gpuscale.search.evaluation import placed
 from gpuscale.steptime.components import total_s

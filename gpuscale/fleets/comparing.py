@@ -8,7 +8,7 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-from gpuscale.arguments import public
+from gpuscale.arguments import taking
 from gpuscale.energy import power_of
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.fleets.batches import batches
@@ -20,36 +20,47 @@ from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.variants import Variant, make_variants
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.rates import USUAL_TERM, Rate, given, load_rates, months, one_term
-from gpuscale.request import ALL_CLUSTERS, OF_FLEETS, JobOptions, Question, Sites, in_sequences, read, refuse_unknown
+from gpuscale.request import (
+    ALL_CLUSTERS,
+    OF_FLEETS,
+    JobOptions,
+    Layout,
+    Question,
+    Sites,
+    in_sequences,
+    read,
+    taken,
+    with_layout,
+)
 from gpuscale.specs.cluster import joined
 from gpuscale.training.totals import STATED, gpu_hour_prices
 
 IDLE = "idle GPUs cost nothing in `USD/1e9`, as if given back, and their full price in `USD kept`; they draw no power"
 
 
-@public
+@taking(
+    taken(JobOptions, Layout, Question, Sites, pins=True,
+          without={"gpus", *(name for name in Question.model_fields if name not in OF_FLEETS)})
+)  # fmt: skip
 def fleet(model: str, cluster: str, *, pins: Mapping[str, Any] | None = None, **options: Any) -> FleetResult:
     """Compare the ways to train `model` on a cluster of unlike nodes.
 
     Args:
         model: as in `plan`.
         cluster: a cluster file with `[[pools]]`; all of its GPUs are there to be used.
-        pins: name of `gpuscale.request.Layout` -> values that it may take, as in `plan`; they hold for every pool.
-        options: those of `gpuscale.request.JobOptions` but `gpus`, and `gpu_hour_price`, `price_term`, `rate` and
-            `tight` of `Question`; where long lines join the pools, those of `Sites`. A price may name a pool:
-            `h100=2.5`.
+        pins: `tp`, `pp` and the like in one piece, as in `plan`; they hold for every pool.
+        options: a price may name a pool: `gpu_hour_price="h100=2.5"`; `inner_steps`, `outer_bits`, `fragments` and
+            `outer_delay` are of pools that long lines join.
 
     Raises:
         InputError: unusable input, or a cluster without pools.
         NoAnswerError: nothing fits, in no way.
     """
-    known = [name for name in JobOptions.model_fields if name not in {"gpus", "model", "cluster"}]
-    refuse_unknown(options, (*known, *OF_FLEETS, *Sites.model_fields))
-    given = {name: value for name, value in options.items() if value is not None}
+    given, pins = with_layout(options, pins)
     asked = {name: value for name, value in given.items() if name not in Sites.model_fields}
     sites = {name: value for name, value in given.items() if name in Sites.model_fields}
     question = read(Question, {name: value for name, value in asked.items() if name in OF_FLEETS})
-    made = made_fleet({"model": model, **asked}, cluster, pins or {}, question)
+    made = made_fleet({"model": model, **asked}, cluster, pins, question)
     over_lines, answer = site_ways(made, read(Sites, sites)) if has_sites(made.spec.cluster) else ({}, None)
     if sites and answer is None:
         hint = 'long lines are a joining level with fabric = "wan"; docs/fleet.md shows one'

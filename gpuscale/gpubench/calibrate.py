@@ -15,6 +15,7 @@ from gpuscale.files import appending
 from gpuscale.gpubench.fit import GpuFit, fit_gpu
 from gpuscale.importers.gpus import product_preset
 from gpuscale.presets.hardware import load_gpu
+from gpuscale.presets.loaded import preset_name
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.units import plural
 
@@ -37,7 +38,12 @@ class Calibrated(NamedTuple):
 
 @public
 def calibrate_gpu(
-    protocol: Path, *, gpu: str | None = None, device: int = 0, fit_only: bool = False, progress: Progress | None = None
+    protocol: Path,
+    *,
+    gpu: str | Path | GpuSpec | None = None,
+    device: int = 0,
+    fit_only: bool = False,
+    progress: Progress | None = None,
 ) -> Calibrated:
     """Measure what a protocol lacks, and fit the kernel constants of its GPU.
 
@@ -53,6 +59,7 @@ def calibrate_gpu(
     Raises:
         InputError: no protocol and nothing to measure with, an unknown GPU, or a protocol of another one.
     """
+    gpu = preset_name(gpu, load_gpu)
     if fit_only or (protocol.exists() and find_spec("torch") is None):
         recorded = read_protocol(protocol)
         base = _base(recorded.machine, gpu)

@@ -16,6 +16,7 @@ from gpuscale.file_kinds import reads
 from gpuscale.files import write_text
 from gpuscale.presets.files import read_toml, resolve_preset
 from gpuscale.presets.hardware import load_cluster, load_gpu, parse_cluster
+from gpuscale.presets.loaded import preset_name
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 
@@ -63,8 +64,8 @@ class ImportedCluster:
 def import_cluster(
     paths: Sequence[Path],
     *,
-    gpu: str | None = None,
-    base: str | None = None,
+    gpu: str | Path | GpuSpec | None = None,
+    base: str | Path | ClusterSpec | None = None,
     nics: int | None = None,
     nic_gbit_per_s: float | None = None,
     nodes: int | None = None,
@@ -96,6 +97,7 @@ def import_cluster(
     names = [shown(path.name if stems.count(path.name) == 1 else str(path), 80) for path in paths]
     parts = [_read_facts(read_source(path, called)) for path, called in zip(paths, names, strict=True)]
     facts = merge(parts)
+    gpu, base = preset_name(gpu, load_gpu), preset_name(base, load_cluster)
     loaded = load_cluster(base) if base is not None else None
     spec, reference, source = _gpu(facts, gpu, base, loaded)
     draft = assemble(facts, spec, loaded, nics=nics, nic_gbit_per_s=nic_gbit_per_s, nodes=nodes)

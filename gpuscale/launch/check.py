@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuscale.arguments import public
+from gpuscale.arguments import taking
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import printable
@@ -17,13 +17,14 @@ from gpuscale.launch.footguns import Plan, Priced, priced
 from gpuscale.launch.legality import illegal_settings
 from gpuscale.launch.read import STATED_MODEL, WorldError, read_launch, with_given
 from gpuscale.launch.settings import LaunchJob
+from gpuscale.launch.subject import refuse_variables
 from gpuscale.launch.switches import Stated, switch_findings
 from gpuscale.planning.jobs import Job, Presets, build_job
 from gpuscale.planning.layouts import domain_groups, fixed_layout
 from gpuscale.planning.planfile import Predicted, read_document, read_predicted, with_plan_file
 from gpuscale.planning.plans import estimate_layout
 from gpuscale.ratios import TIME, in_words, signed
-from gpuscale.request import LEAST, MEMORY, JobOptions, Question, read
+from gpuscale.request import LEAST, MEMORY, JobOptions, Layout, Question, read, taken, with_layout
 from gpuscale.results import Estimate, PlanRow
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.specs.job import MEMORY_HEADROOM
@@ -73,9 +74,6 @@ class Limits(NamedTuple):
     regression: float | None = None
 
 
-LIMITS = ("max_memory", "min_mfu", "max_step_time", "max_regression")
-"""Names of limits as options."""
-
 USUAL_REGRESSION = 0.05
 """By how much a job may be worse than its baseline where nobody says (a choice)."""
 
@@ -95,14 +93,18 @@ Places = Callable[..., Place]
 NOWHERE: Place = (None, None)
 
 
-@public
-def check(
+@taking(taken(JobOptions, Layout, beside_files=True))
+def check(  # noqa: PLR0913 - all that the command takes
     plan_file: str | Path | None = None,
     *,
     launch_files: Sequence[str | Path] = (),
     variables: Mapping[str, str] | None = None,
     layout: Mapping[str, Any] | None = None,
     baseline: str | Path | None = None,
+    max_memory: float | str | None = None,
+    min_mfu: float | str | None = None,
+    max_step_time: float | str | None = None,
+    max_regression: float | str | None = None,
     **options: Any,
 ) -> CheckResult:
     """Say whether a job may launch.
@@ -111,24 +113,27 @@ def check(
         plan_file: a plan file, as `gpuscale plan -o` writes it; without one `model` and `gpus` are needed, or the
             baseline itself is checked.
         launch_files, variables: as `read_launch` takes them; the job that they state is checked.
-        layout: values of `gpuscale.request.Layout` by name; they go before those of the file.
+        layout: `tp`, `pp` and the like in one piece, by name.
         baseline: a plan file whose prediction this one is held against.
-        options: those of `gpuscale.request.JobOptions`, which go before those of the file, and limits: `max_memory` of
-            a GPU (`70GiB`, or `90%` of what it has; a number is in GiB), `min_mfu` (`38%` or 38), `max_step_time`
-            (`12s` or 12), and `max_regression`, by which time per token or memory may exceed the baseline's (`5%`, also
-            where nothing is said).
+        max_memory: of a GPU: `70GiB`, or `90%` of what it has; a number is in GiB.
+        min_mfu: `38%`, or 38.
+        max_step_time: `12s`, or 12.
+        max_regression: by which time per token or memory may exceed the baseline's; `5%` where nothing is said.
+        options: they go before those of the file.
 
     Raises:
         InputError: a file that cannot be read, or unusable input.
     """
-    limits = _limits({name: options.pop(name, None) for name in LIMITS})
+    limits = _limits(max_memory, min_mfu, max_step_time, max_regression)
+    options, own = with_layout(options, layout)
+    refuse_variables(variables, launch_files)
     if limits.regression is not None and baseline is None:
         raise InputError("it needs something to compare with", field="max_regression", hint="add `baseline=plan.toml`")
     before = None if baseline is None else _predicted_in(Path(baseline))
     if plan_file is None and not launch_files and "model" not in options:
         plan_file = baseline
     path = None if plan_file is None else Path(plan_file)
-    own, places = dict(layout or {}), _nowhere
+    places = _nowhere
     drift = launch = None
     if path is not None and launch_files:
         raise InputError("a plan file and launch files are two jobs", hint="give one of them")
@@ -379,11 +384,15 @@ def _length_finding(job: Job, places: Places) -> Iterator[Finding]:
         yield _at(places, "sequence_too_long", "warning", said, "seq")
 
 
-def _limits(given: Mapping[str, Any]) -> Limits:
-    of_plans = read(Question, {name: given[name] for name in ("min_mfu", "max_step_time")})
-    regression = given["max_regression"]
+def _limits(
+    max_memory: float | str | None,
+    min_mfu: float | str | None,
+    max_step_time: float | str | None,
+    regression: float | str | None,
+) -> Limits:
+    of_plans = read(Question, {"min_mfu": min_mfu, "max_step_time": max_step_time})
     return Limits(
-        memory=_memory_limit(given["max_memory"]),
+        memory=_memory_limit(max_memory),
         mfu=None if of_plans.min_mfu is None else of_plans.min_mfu / 100,
         step_time_s=of_plans.max_step_time,
         regression=None if regression is None else PERCENT.read(regression, "max_regression", 0, 1e4) / 100,

@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from gpuscale.arguments import public
+from gpuscale.arguments import public, taking
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, shown
 from gpuscale.file_kinds import reads
@@ -25,7 +25,7 @@ from gpuscale.planning.layouts import domain_groups
 from gpuscale.planning.planfile import replaced
 from gpuscale.planning.plans import estimate_layout
 from gpuscale.presets.towers import FROZEN, NOT_TRAINED, TRAINED
-from gpuscale.request import JobOptions, Layout, read
+from gpuscale.request import JobOptions, Layout, read, taken, with_layout
 from gpuscale.results import Estimate
 
 NOT_A_TRAINING = re.compile(
@@ -105,7 +105,7 @@ def read_launch(
     return replace(job, assumed=matters)
 
 
-@public
+@taking(taken(JobOptions, Layout, beside_files=True))
 def estimate_launch(
     launch_files: Sequence[str | Path],
     options: Mapping[str, Any] | None = None,
@@ -114,20 +114,21 @@ def estimate_launch(
     *,
     despite_rules: bool = False,
     texts: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> LaunchEstimate:
     """Evaluate the job that launch files state.
 
     Args:
         launch_files, variables, texts: as in `read_launch`.
-        options: values of `JobOptions` that replace those of the files.
-        layout: values of `Layout` that replace those of the files.
+        options, layout: options of the job, and of the layout, in one piece each, by name; they and `more` replace
+            what the files say.
         despite_rules: also a layout that the framework's rules refuse.
 
     Raises:
         InputError: as `read_launch` and `estimate` raise it; degrees that contradict the GPUs.
     """
-    given = {**(options or {}), **(layout or {})}
-    job = with_given(read_launch(launch_files, variables, given, texts=texts), options or {}, layout or {})
+    options, layout = with_layout({**(options or {}), **more}, layout)
+    job = with_given(read_launch(launch_files, variables, {**options, **layout}, texts=texts), options, layout)
     made = build_job(read(JobOptions, job.options), groups=domain_groups(job.layout))
     return LaunchEstimate(estimate_layout(made, job.layout, despite_rules=despite_rules), job)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuscale.arguments import public
+from gpuscale.arguments import taking
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.launch.read import read_launch, with_given
@@ -15,6 +15,7 @@ from gpuscale.layouts.arrays import Candidates
 from gpuscale.planning.describe import describe
 from gpuscale.planning.jobs import Job
 from gpuscale.planning.plans import job_from, legal_layout, naming
+from gpuscale.request import JobOptions, Layout, taken, with_layout
 from gpuscale.results import Estimate
 from gpuscale.search.evaluation import Evaluation, evaluate
 from gpuscale.specs.job import JobSpec
@@ -48,7 +49,7 @@ def subject_of(job: Job, layout: Mapping[str, Any], *, despite_rules: bool = Fal
     return Subject(job, layout, rows, evaluation, describe(said, rows, evaluation))
 
 
-@public
+@taking(taken(JobOptions, Layout, beside_files=True))
 def read_subject(
     plan_file: Path | None = None,
     options: Mapping[str, Any] | None = None,
@@ -57,13 +58,21 @@ def read_subject(
     variables: Mapping[str, str] | None = None,
     *,
     despite_rules: bool = False,
+    **more: Any,
 ) -> Subject:
     """Return the plan of a file, of launch files or of arguments, which replace what a file says.
+
+    Args:
+        plan_file: as `gpuscale plan -o` writes it.
+        options, layout: options of the job, and of the layout, in one piece each, by name.
+        launch_files, variables: as in `gpuscale.estimate_launch`.
+        despite_rules: also a layout that the framework's rules refuse, as a fork of it may run.
 
     Raises:
         InputError: two sources, none, or unusable input.
     """
-    options, layout = options or {}, layout or {}
+    options, layout = with_layout({**(options or {}), **more}, layout)
+    refuse_variables(variables, launch_files)
     if launch_files and plan_file:
         raise InputError("a plan file and launch files are two jobs", hint="give one of them")
     if launch_files:
@@ -71,3 +80,9 @@ def read_subject(
         options, layout = stated.options, stated.layout
     with naming(plan_file, layout):
         return subject_of(*job_from(plan_file, options, layout), despite_rules=despite_rules)
+
+
+def refuse_variables(variables: Mapping[str, str] | None, launch_files: Sequence[str | Path] | None) -> None:
+    """Refuse values of variables without the files that leave them open."""
+    if variables and not launch_files:
+        raise InputError("says nothing without launch files", field="variables", hint="add `launch_files=PATH`")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuscale.arguments import public
+from gpuscale.arguments import public, taking
 from gpuscale.arrays import FloatArray, log
 from gpuscale.calibration.factors import factor_of, names_for, with_factors
 from gpuscale.calibration.site import (
@@ -37,7 +37,7 @@ from gpuscale.planning.calibrated import calibrated, half_widths
 from gpuscale.planning.jobs import Job, Presets, build_job
 from gpuscale.planning.layouts import domain_groups, fixed_layout
 from gpuscale.planning.planfile import from_folder, in_folder
-from gpuscale.request import JobOptions, Layout, read
+from gpuscale.request import JobOptions, Layout, read, taken, with_layout
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.site import AXES, MOST
@@ -165,7 +165,7 @@ class _Part(NamedTuple):
     measured_s: float
 
 
-@public
+@taking(taken(JobOptions, Layout))
 def calibrate_run(
     logs: Sequence[Path],
     model: str,
@@ -185,10 +185,12 @@ def calibrate_run(
     Raises:
         InputError: a log that cannot be read or contradicts the job, or unusable options.
     """
+    options, layout = with_layout(options, layout)
     job = {"model": model, "gpus": gpus, **options}
-    return calibrate_runs([AskedRun(read_run_log(log), job, layout or {}) for log in logs], earlier=calibration)
+    return calibrate_runs([AskedRun(read_run_log(log), job, layout) for log in logs], earlier=calibration)
 
 
+@public
 def save_site(path: Path, result: CalibratedRun) -> None:
     """Write a calibration; the files that its jobs name become relative to its folder.
 

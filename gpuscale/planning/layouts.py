@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from gpuscale.arguments import refuse_unknown
 from gpuscale.errors import InputError, shown
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, ONE_F_ONE_B, ZB_V, Candidates, single
-from gpuscale.layouts.pins import DEGREES, MAX_DEGREE, Pin, Pins, parse_pin, parse_recompute, recompute_text
+from gpuscale.layouts.pins import MAX_DEGREE, Pin, Pins, parse_pin, parse_recompute, recompute_text
 from gpuscale.layouts.space import divisors, layouts, shapes, sharded
-from gpuscale.request import Layout, parse_schedule, read, refuse_unknown
+from gpuscale.request import PINS, Layout, parse_schedule, read
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import plural
 
@@ -26,9 +27,11 @@ def make_pins(pins: Mapping[str, Any]) -> Pins:
     """
     degrees: dict[str, Pin] = {}
     recompute, schedule = None, ONE_F_ONE_B
-    refuse_unknown(pins, (*DEGREES, "recompute", "schedule"))
+    refuse_unknown(pins, (*PINS, "schedule"))
     for name, value in pins.items():
-        text = value if isinstance(value, str) else shown(int(value) if isinstance(value, bool) else value)
+        several = value if isinstance(value, list | tuple) else (value,)
+        numbers = (int(one) if isinstance(one, bool) else one for one in several)
+        text = ",".join(one if isinstance(one, str) else shown(one) for one in numbers)
         if name == "recompute":
             recompute = tuple(dict.fromkeys(parse_recompute(part) for part in text.split(",")))
         elif name == "schedule":

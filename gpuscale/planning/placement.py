@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuscale.arguments import public
+from gpuscale.arguments import taking
 from gpuscale.collectives.topology import joining_level
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
@@ -40,7 +40,7 @@ from gpuscale.planning.jobs import Job, Presets, build_job, gpus_per_node_text, 
 from gpuscale.planning.layouts import degree_of_data, domain_groups, fixed_layout
 from gpuscale.planning.planfile import with_plan_file
 from gpuscale.planning.why import illegal
-from gpuscale.request import PLACING, JobOptions, Layout, read
+from gpuscale.request import PLACING, JobOptions, Layout, read, taken, with_layout
 from gpuscale.results import PlanRow
 from gpuscale.rules.check import broken_rules
 from gpuscale.search.evaluation import evaluate
@@ -155,7 +155,7 @@ class Placement(NamedTuple):
         return "".join(f"{line}\n" for line in EXPORTS[kind](self))
 
 
-@public
+@taking(taken(JobOptions, Layout, beside_files=True))
 def place_ranks(
     gpus: int | None = None,
     layout: Mapping[str, Any] | None = None,
@@ -184,10 +184,8 @@ def place_ranks(
     """
     if model is not None and not best:
         raise InputError("only the search for a better order uses a model", field="model", hint="ask for `best` too")
-    unused = [name for name in options if name not in PLACING]
-    given: dict[str, Any] = {"model": model, "gpus": gpus, **options}
-    given = {name: value for name, value in given.items() if value is not None}
-    degrees: Mapping[str, Any] = dict(layout or {})
+    given, degrees = with_layout({"model": model, "gpus": gpus, **options}, layout)
+    unused = [name for name in given if name not in {"model", "gpus", *PLACING}]
     if plan_file is not None:
         given, degrees = with_plan_file(Path(plan_file), given, degrees)
     elif gpus is None:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpuscale.arguments import public
+from gpuscale.arguments import public, taking
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
@@ -20,7 +20,7 @@ from gpuscale.planning.planfile import with_plan_file, write_plan_file
 from gpuscale.planning.remedies import remedies
 from gpuscale.planning.variants import Variant, Variants, make_variants
 from gpuscale.planning.why import answer_why, illegal, no_answer, place_of
-from gpuscale.request import JobOptions, Question, read, refuse_unknown
+from gpuscale.request import COMPARED, PINS, JobOptions, Layout, Question, read, taken, with_layout
 from gpuscale.results import Estimate, PlanResult
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.rules.rule import Rule
@@ -30,7 +30,7 @@ from gpuscale.search.listing import TIMES
 from gpuscale.search.loop import search
 
 
-@public
+@taking(taken(JobOptions, Layout, Question, several=COMPARED, pins=True))
 def plan(
     model: str, gpus: Any, *, pins: Mapping[str, Any] | None = None, presets: Presets | None = None, **options: Any
 ) -> PlanResult:
@@ -39,25 +39,24 @@ def plan(
     Args:
         model: name of a preset, path of a model file, or path of a Hugging Face `config.json` or its folder.
         gpus: GPUs of the job; a list (`"256,512"`, `[256, 512]`) or a range (`"256..1024"`) compares several.
-        pins: name of `gpuscale.request.Layout` -> values that it may take: `8`, `"4..8"`, `"1,2"`, `"!16"`.
+        pins: `tp`, `pp` and the like in one piece: name -> values that it may take.
         presets: what was read for other questions.
-        options: those of `gpuscale.request.JobOptions` and `Question`, and `schedule`; options of
-            `gpuscale.request.COMPARED` take several values, all combinations of which are searched. None is not given.
+        options: of the layout the values that it may have: `tp=8`, `pp="4..8"`, `ep=[1, 8]`, `cp="!16"`. Of options
+            that take several values all combinations are searched. None is not given.
 
     Raises:
         InputError: unusable input, or pins that contradict each other or every rule.
         NoAnswerError: legal layouts, none of which fits in memory or meets the constraints; the message names the
             nearest miss.
     """
-    refuse_unknown(options, (*JobOptions.model_fields, "schedule", "pins", *Question.model_fields))
-    given = {name: value for name, value in options.items() if value is not None}
+    given, pins = with_layout(options, pins, PINS)
     question = read(Question, {name: value for name, value in given.items() if name in Question.model_fields})
     if question.pareto and (question.objective or question.why):
         hint = "ask `why` of a ranking by one `objective`"
         other, hint = ("objective", "a frontier is in the order of its first") if question.objective else ("why", hint)
         raise InputError(f"`pareto` and `{other}` exclude each other", hint=hint)
     job = {name: value for name, value in given.items() if name not in Question.model_fields}
-    variants = make_variants({"model": model, "gpus": gpus, **job}, make_pins(pins or {}), question, presets)
+    variants = make_variants({"model": model, "gpus": gpus, **job}, make_pins(pins), question, presets)
     if question.robust:
         _check_robust(variants, question)
     if question.pareto:
@@ -97,23 +96,22 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
     return replace(result, why=why, compared=compared, choice=chosen.choice, robust=chosen.robust)
 
 
-@public
+@taking(taken(JobOptions, Layout))
 def estimate(
     model: str, gpus: int, layout: Mapping[str, Any] | None = None, *, despite_rules: bool = False, **options: Any
 ) -> Estimate:
     """Evaluate one layout.
 
     Args:
-        layout: values of `gpuscale.request.Layout` by name (`tp`, `pp`, `micro_batch_size`, `recompute`, ...).
+        layout: `tp`, `pp`, `micro_batch_size`, `recompute` and the like in one piece, by name.
         despite_rules: also one that the framework's rules refuse, as a fork of it may run.
-        options: those of `gpuscale.request.JobOptions`.
 
     Raises:
         InputError: unusable input, or a layout that breaks a rule; the message names every rule it breaks.
     """
+    options, layout = with_layout(options, layout)
     asked = read(JobOptions, {"model": model, "gpus": gpus, **options})
-    job = build_job(asked, groups=domain_groups(layout or {}))
-    return estimate_layout(job, layout or {}, despite_rules=despite_rules)
+    return estimate_layout(build_job(asked, groups=domain_groups(layout)), layout, despite_rules=despite_rules)
 
 
 @public

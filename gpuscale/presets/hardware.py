@@ -18,6 +18,7 @@ from gpuscale.files import is_there
 from gpuscale.presets.files import Document, KeyPath, find_preset, parse_toml, preset_names, read_toml, resolve_preset
 from gpuscale.presets.guards import gpu_slips, host_slips, refuse
 from gpuscale.presets.levels import LEVEL, add_level
+from gpuscale.presets.loaded import remembered
 from gpuscale.presets.tables import Table, made, sources_of
 from gpuscale.specs import cluster as specs
 from gpuscale.specs.fields import Sources, Text
@@ -67,13 +68,16 @@ _POOL = re.compile(r"(..+):([A-Za-z0-9][A-Za-z0-9_-]{0,63})")
 
 @public
 @reads("gpu")
-def load_gpu(name_or_path: str) -> GpuSpec:
-    """Return the GPU that a preset's name, an alias or the path of a TOML file means.
+def load_gpu(name_or_path: str | Path | GpuSpec) -> GpuSpec:
+    """Return the GPU that a preset's name, an alias or the path of a TOML file means; a GPU as it is.
 
     Raises:
         InputError: unknown name, unreadable file, unknown key, missing source, or a number that looks like a slip.
     """
-    return _gpu(read_toml(resolve_preset("gpus", name_or_path)))
+    if isinstance(name_or_path, GpuSpec):
+        return name_or_path
+    name = str(name_or_path)
+    return remembered(name, _gpu(read_toml(resolve_preset("gpus", name))))
 
 
 def parse_gpu(text: str, path: Path) -> GpuSpec:
@@ -103,19 +107,21 @@ def _gpu(document: Document) -> GpuSpec:
 
 @public
 @reads("cluster")
-def load_cluster(name_or_path: str) -> specs.ClusterSpec:
-    """Return the cluster that a preset's name, an alias or the path of a TOML file means.
+def load_cluster(name_or_path: str | Path | specs.ClusterSpec) -> specs.ClusterSpec:
+    """Return the cluster that a preset's name, an alias or the path of a TOML file means; a cluster as it is.
 
     `fleet.toml:h100` is the pool `h100` of a cluster of unlike nodes.
 
     Raises:
         InputError: as `load_gpu`, for the cluster's file or for that of its GPU; no such pool.
     """
-    name, pool = split_pool(name_or_path)
+    if isinstance(name_or_path, specs.ClusterSpec):
+        return name_or_path
+    name, pool = split_pool(str(name_or_path))
     cluster = _cluster(read_toml(resolve_preset("clusters", name)))
     pools = {one.name: one.cluster for one in cluster.pools}
     if pool is None or pool in pools:
-        return cluster if pool is None else pools[pool]
+        return remembered(str(name_or_path), cluster if pool is None else pools[pool])
     hint = did_you_mean(pool, pools, "its pools are") if pools else f"name the whole: `cluster={cluster.name}`"
     raise InputError(f"{cluster.name} has no {'pool' if pools else 'pools, so none called'} {pool[:40]!r}", hint=hint)
 
@@ -150,11 +156,13 @@ def parse_cluster(text: str, path: Path) -> specs.ClusterSpec:
     return _cluster(parse_toml(path, text))
 
 
+@public
 def all_gpus() -> list[GpuSpec]:
     """Return every GPU of the presets, by name."""
     return [load_gpu(name) for name in preset_names("gpus")]
 
 
+@public
 def all_clusters() -> list[specs.ClusterSpec]:
     """Return every cluster of the presets, by name."""
     return [load_cluster(name) for name in preset_names("clusters")]

@@ -16,6 +16,7 @@ from gpuscale.file_kinds import reads
 from gpuscale.files import is_file
 from gpuscale.presets.files import Document, find_preset, named_preset, preset_files, read_toml, settled
 from gpuscale.presets.hub import cached_config, is_id
+from gpuscale.presets.loaded import remembered
 from gpuscale.presets.tables import Table, made, stated_value
 from gpuscale.specs import model as specs
 
@@ -62,8 +63,8 @@ is, see docs/models.md: `a` without a pattern."""
 
 @public
 @reads("model", "config")
-def load_model(name_or_path: str) -> specs.ModelSpec:
-    """Load a model by preset name, alias, or path.
+def load_model(name_or_path: str | Path | specs.ModelSpec) -> specs.ModelSpec:
+    """Load a model by preset name, alias, or path; a model is returned as it is.
 
     Args:
         name_or_path: a preset's name (`llama3-70b`), one of its aliases (`meta-llama/Meta-Llama-3-70B`) or what can
@@ -76,6 +77,13 @@ def load_model(name_or_path: str) -> specs.ModelSpec:
         InputError: unknown name (with the nearest names; of an id where it was looked for), or a file that cannot be
             used (file, line, key, hint).
     """
+    if isinstance(name_or_path, specs.ModelSpec):
+        return name_or_path
+    name = str(name_or_path)
+    return remembered(name, _load(name))
+
+
+def _load(name_or_path: str) -> specs.ModelSpec:
     if find_preset("models", name_or_path) is None and is_path(name_or_path):
         path = Path(name_or_path)
         if path.suffix.lower() == ".toml":
@@ -144,6 +152,7 @@ def _stated(text: str) -> Document:
     return Document(Path("model"), data)
 
 
+@public
 def all_models() -> list[specs.ModelSpec]:
     """Load every preset model, in the order of their names."""
     return [_from_toml(path) for path in preset_files("models").values()]

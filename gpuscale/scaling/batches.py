@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gpuscale.architecture.parameters import model_parameters
-from gpuscale.arguments import public
+from gpuscale.arguments import taking
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, NoAnswerError, shown
 from gpuscale.layouts.space import odd_factor
@@ -16,9 +16,12 @@ from gpuscale.planning.jobs import Presets
 from gpuscale.planning.variants import batch_sizes, gpu_counts
 from gpuscale.presets.rates import Rate
 from gpuscale.request import (
+    COMPARED,
     DEFAULT_SEQUENCE,
     MAX_BATCH,
+    OF_ONE_PLAN,
     JobOptions,
+    Layout,
     Question,
     Range,
     Recovery,
@@ -28,6 +31,7 @@ from gpuscale.request import (
     read,
     read_several,
     sequences_of,
+    taken,
 )
 from gpuscale.scaling.batch_laws import REFERENCE, BatchAnswer, Norm, batches, largest_batch, tokens_factor
 from gpuscale.scaling.batch_laws import noise_scale as _noise_scale
@@ -86,7 +90,7 @@ class BatchSize:
         return asdict(self)
 
 
-@public
+@taking(taken(JobOptions, Layout, Question, Recovery, without=OF_ONE_PLAN, several=COMPARED, pins=True))
 def batch_size(
     model: str | None = None,
     gpus: Any = None,
@@ -106,15 +110,15 @@ def batch_size(
         noise_scale: the gradient noise scale that was measured, in tokens, in place of a law.
         gradient_norm: two pairs of a batch in tokens and the norm of its gradient, `{"512k": 0.9, "4M": 0.5}` or
             `["512k=0.9", "4M=0.5"]`, of which it is worked out.
-        layout: values of `gpuscale.request.Layout` that the plans may have.
+        layout: `tp`, `pp` and the like in one piece: name -> values that the plans may have.
         progress: told before each plan: how many are done, how many there are, and its batch.
-        options: those of `gpuscale.request.JobOptions`, `Question` and `Recovery`; `gbs` names the batches to look at.
+        options: `gbs` names the batches to look at.
 
     Raises:
         InputError: unusable input.
         NoAnswerError: no batch has a plan.
     """
-    asked, question, recovery = read_asked({"model": model, "gpus": gpus, "train_tokens": tokens, **options})
+    asked, pins, question, recovery = read_asked(model, gpus, tokens, layout, options)
     missing = next((name for name in ("model", "gpus", "train_tokens") if name not in asked), None)
     if missing:
         raise InputError(f"`{missing}` is missing", hint="give `model`, `gpus` and `train_tokens=15T`")
@@ -141,7 +145,7 @@ def batch_size(
             progress(done, len(wanted), what)
         try:
             row, result = _row(
-                {**asked, "gpus": count, "gbs": in_sequences(size)}, layout or {}, length, critical, question, recovery
+                {**asked, "gpus": count, "gbs": in_sequences(size)}, pins, length, critical, question, recovery
             )
         except NoAnswerError as error:
             skipped.append(f"{what}: {error.message}")

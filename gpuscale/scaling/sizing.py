@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from gpuscale.architecture.flops import training_flops_per_token
 from gpuscale.architecture.parameters import model_parameters
-from gpuscale.arguments import public
+from gpuscale.arguments import taking
 from gpuscale.display import displayed
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.launch.subject import Subject
@@ -21,7 +21,9 @@ from gpuscale.presets.rates import Rate
 from gpuscale.request import (
     DEFAULT_SEQUENCE,
     MAX_USD,
+    OF_ONE_PLAN,
     JobOptions,
+    Layout,
     Length,
     Question,
     Range,
@@ -29,6 +31,7 @@ from gpuscale.request import (
     in_sequences,
     only_value,
     read,
+    taken,
 )
 from gpuscale.scaling.batch_laws import REFERENCE, tokens_factor, usual_batches
 from gpuscale.scaling.laws import BESIROGLU, FLOPS_PER_PARAMETER_TOKEN, Split, splits
@@ -138,7 +141,7 @@ class _Found(NamedTuple):
     total: TrainTime
 
 
-@public
+@taking(taken(JobOptions, Layout, Question, Length, Recovery, without=OF_ONE_PLAN, pins=True))
 def size(
     model: str | None = None,
     gpus: Any = None,
@@ -157,28 +160,22 @@ def size(
         gpus: GPUs that are there, where a model is asked for.
         days: wall time.
         budget: money [USD], in place of the GPUs or of the days.
-        layout: values of `gpuscale.request.Layout` that the plans may have.
+        layout: `tp`, `pp` and the like in one piece: name -> values that the plans may have.
         progress: told before each plan: how many are done, about how many there are, and what it is of.
-        options: those of `gpuscale.request.JobOptions`, `Question` and `Recovery`. Without `gbs` the batch is at most
-            the one that costs 20 % more tokens (`batch_size`).
+        options: without `gbs` the batch is at most the one that costs 20 % more tokens (`batch_size`).
 
     Raises:
         InputError: unusable input, or none of the combinations above.
         NoAnswerError: nothing fits into the GPUs, the time or the budget.
     """
-    given, question, recovery = read_asked({"model": model, "gpus": gpus, "train_tokens": tokens, **options})
+    given, pins, question, recovery = read_asked(model, gpus, tokens, layout, options)
     for_gpus = "model" in given or question.train_tokens is not None
     days = read(Length, {"days": days}).days
     _check(given, days, budget, for_gpus=for_gpus)
     compared = "`gpuscale plan` compares several"
     single = {name: only_value(name, value, "here", compared) for name, value in given.items()}
     asked = _Asked(
-        single,
-        layout or {},
-        question,
-        recovery,
-        int(single.get("seq") or DEFAULT_SEQUENCE),
-        progress or (lambda *_: None),
+        single, pins, question, recovery, int(single.get("seq") or DEFAULT_SEQUENCE), progress or (lambda *_: None)
     )
     return _fewest_gpus(asked, days or 0.0) if for_gpus else _model(asked, days, budget)
 

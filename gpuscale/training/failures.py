@@ -11,6 +11,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.file_kinds import reads
 from gpuscale.presets.files import find_preset, preset_names, read_unchanged
@@ -26,6 +27,7 @@ USUAL = "llama3"
 TABLE = Table(Study, without=("name", "interruptions"), interruptions=(dict[Part, Counts], ...))
 
 
+@public
 @reads("failures")
 def load_study(name: str) -> Study:
     """Return a study by its name or the path of its file.
@@ -45,6 +47,7 @@ def load_study(name: str) -> Study:
     return study
 
 
+@public
 def all_studies() -> tuple[Study, ...]:
     """Return every study, the usual one first."""
     names = sorted(preset_names(KIND), key=lambda name: (name != USUAL, name))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuscale.arguments import public
+from gpuscale.arguments import taking
 from gpuscale.arrays import BoolArray, FloatArray, exp, log
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, NoAnswerError
@@ -23,7 +23,7 @@ from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.planning.layouts import layout_text
 from gpuscale.presets.rates import Rate, given, load_rates
-from gpuscale.request import Length, Recovery, read
+from gpuscale.request import Length, Recovery, read, taken
 from gpuscale.specs.job import JobSpec
 from gpuscale.training.checkpoints import (
     STORAGE,
@@ -284,7 +284,7 @@ class Goodput:
     notes: tuple[str, ...] = ()  #: as in `gpuscale.plan/1`
 
 
-@public
+@taking(taken(Recovery))
 def goodput(
     subject: Subject, *, run_days: float | str | None = None, rates: Mapping[str, float] | None = None, **options: Any
 ) -> Goodput:
@@ -294,7 +294,6 @@ def goodput(
         subject: a plan, as `gpuscale.read_subject` reads it.
         run_days: length of the training; 30 by default.
         rates: rates of `presets/rates/recovery.toml` to replace, by name.
-        options: those of `gpuscale.request.Recovery`.
 
     Raises:
         InputError: unusable options.

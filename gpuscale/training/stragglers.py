@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuscale.arguments import public
+from gpuscale.arguments import taking
 from gpuscale.arrays import added_up
 from gpuscale.calibration.factors import with_network
 from gpuscale.display import displayed
@@ -19,7 +19,7 @@ from gpuscale.errors import InputError
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.layouts import layout_text
 from gpuscale.presets.rates import Rate, given, load_rates
-from gpuscale.request import Recovery, Slow, read
+from gpuscale.request import Recovery, Slow, read, taken
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.robust import KERNELS, perturbed
 from gpuscale.specs.job import JobSpec
@@ -190,14 +190,14 @@ def replicas_of_node(subject: Subject) -> int:
     return max(in_node, in_experts)
 
 
-@public
+@taking(taken(Slow))
 def stragglers(subject: Subject, *, restart_time: float | None = None, **options: Any) -> Stragglers:
     """Say what slow parts cost a plan, and whether it is cheaper to leave them out.
 
     Args:
         subject: a plan, as `gpuscale.read_subject` reads it.
         restart_time: seconds of a restart, after which a spare has taken the place of a slow node.
-        options: those of `gpuscale.request.Slow`; a usual selection where none is given.
+        options: what is slow; a usual selection where none is given.
 
     Raises:
         InputError: unusable options.

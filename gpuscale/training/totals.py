@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuscale.arguments import public
+from gpuscale.arguments import taking
 from gpuscale.arrays import exp, log
 from gpuscale.display import displayed
 from gpuscale.energy import power_of
 from gpuscale.errors import InputError, NoAnswerError
-from gpuscale.launch.subject import Subject, read_subject, subject_of
+from gpuscale.launch.subject import Subject, read_subject, refuse_variables, subject_of
 from gpuscale.planning.jobs import Job, Presets, build_job
 from gpuscale.planning.layouts import layout_text
 from gpuscale.planning.planfile import layout_of
@@ -25,9 +25,12 @@ from gpuscale.planning.plans import plan
 from gpuscale.presets.rates import OLD, TERMS, USUAL_TERM, Rate, given, load_rates, prices_of
 from gpuscale.request import (
     ALL_CLUSTERS,
+    COMPARED,
     MAX_TOP,
+    PINS,
     SEVERAL_PLANS,
     JobOptions,
+    Layout,
     Length,
     Question,
     Range,
@@ -35,7 +38,8 @@ from gpuscale.request import (
     only_value,
     read,
     read_several,
-    refuse_unknown,
+    taken,
+    with_layout,
 )
 from gpuscale.results import Comparison, Estimate, PlanRow
 from gpuscale.search.objectives import model_flops_per_token
@@ -146,7 +150,7 @@ class Stretch(NamedTuple):
     evaluation_every: int = 0  #: steps from one to the next; 0 for none.
 
 
-@public
+@taking(taken(JobOptions, Layout, Question, Length, Recovery, without=SEVERAL_PLANS, several=COMPARED, pins=True))
 def train_time(  # noqa: PLR0913 - all that the command takes
     model: str | None = None,
     gpus: Any = None,
@@ -169,32 +173,33 @@ def train_time(  # noqa: PLR0913 - all that the command takes
         model, gpus: as in `plan`; a plan file or launch files may state them instead.
         tokens: tokens of the training, such as `15e12` or `"15T"`.
         days: the wall time instead, in which as many tokens are trained as fit.
-        layout: values of `gpuscale.request.Layout` by name; of a search the pins.
+        layout: `tp`, `pp` and the like in one piece, by name; of a search the values that they may have.
         as_given: take the layout as `estimate` does, what is left out at its default, instead of searching.
         plan_file: a plan, or a training of several phases (docs/train-time.md), each of which is searched for.
         launch_files, variables: where job and layout stand; nothing is searched then.
         despite_rules: also a layout that the framework's rules refuse; nothing is searched then.
         progress: told before each phase: how many are done, how many there are, and its name.
         presets: what was read for other searches.
-        options: those of `gpuscale.request.JobOptions`, `Question` and `Recovery`.
 
     Raises:
         InputError: unusable input, or neither or both of `tokens` and `days`.
         NoAnswerError: no layout fits, as in `plan`; or the job fails before it gets anywhere.
     """
-    asked, question, recovery = read_asked({"model": model, "gpus": gpus, "train_tokens": tokens, **options})
+    asked, pins, question, recovery = read_asked(model, gpus, tokens, layout, options)
     if plan_file and is_training(plan_file):
         if days is not None or launch_files or as_given or despite_rules:
             raise InputError("its phases say how long they are, and are searched for", place=str(plan_file))
-        return _by_phases(read_training(plan_file), asked, layout or {}, question, recovery, progress)
+        return _by_phases(read_training(plan_file), asked, pins, question, recovery, progress)
     days = read(Length, {"days": days}).days
     _check_length(question.train_tokens, days)
     if plan_file or launch_files or as_given or despite_rules:
-        job = {name: value for name, value in asked.items() if name in JobOptions.model_fields}
+        own, of_layout = with_layout(asked, pins)
+        job = {name: value for name, value in own.items() if name in JobOptions.model_fields}
         single = {name: only_value(name, value, "for a layout that is given") for name, value in job.items()}
-        subject = read_subject(plan_file, single, layout, launch_files, variables, despite_rules=despite_rules)
+        subject = read_subject(plan_file, single, of_layout, launch_files, variables, despite_rules=despite_rules)
     else:
-        return _over_gpus(best_plans(asked, layout or {}, presets), question, recovery, days)
+        refuse_variables(variables, launch_files)
+        return _over_gpus(best_plans(asked, pins, presets), question, recovery, days)
     return totals([Stretch("training", subject, question.train_tokens, days)], question, recovery)
 
 
@@ -257,16 +262,21 @@ def _by_phases(
     return totals(stretches, question, recovery, training.start)
 
 
-def read_asked(options: Mapping[str, Any]) -> tuple[dict[str, Any], Question, Recovery]:
-    """Return the options that are given, and the question and recovery among them, checked."""
-    refuse_unknown(options, (*JobOptions.model_fields, "schedule", *Question.model_fields, *Recovery.model_fields))
-    asked = {name: value for name, value in options.items() if value is not None}
-    stray = next((name for name in SEVERAL_PLANS if asked.get(name)), None)
-    if stray:
-        raise InputError("asks for more than one plan", field=stray, hint="`gpuscale plan` answers that")
+def read_asked(
+    model: str | None, gpus: Any, tokens: Any, layout: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], Question, Recovery]:
+    """Return the options that are given, what the layout may have, and the question and recovery, checked.
+
+    Args:
+        tokens: `train_tokens`, which may also be among the options.
+    """
+    if tokens is not None and options.get("train_tokens") is not None:
+        raise InputError("is given twice", field="train_tokens", hint="`tokens` is the same: give one of them")
+    given = {name: value for name, value in options.items() if value is not None}
+    asked, pins = with_layout({"model": model, "gpus": gpus, "train_tokens": tokens, **given}, layout, PINS)
     parts = [{name: asked[name] for name in asked if name in kind.model_fields} for kind in (Question, Recovery)]
     question, recovery = read(Question, parts[0]), read(Recovery, parts[1])
-    return {name: value for name, value in asked.items() if name not in parts[1]}, question, recovery
+    return {name: value for name, value in asked.items() if name not in parts[1]}, pins, question, recovery
 
 
 def best_plan(asked: Mapping[str, Any], pins: Mapping[str, Any]) -> Subject:
