@@ -59,8 +59,8 @@ class PlanRow:
     fits: bool  #: `memory_gib` is within the limit
     fit: str  #: `fits`, `tight` (within the limit, above what fragmentation usually leaves) or `no`
     peak_stage: int  #: the fullest stage, from 0
-    #: kind of work that takes most of the step, its components added up: `compute`, `hbm`, `waiting` (for the slowest
-    #: GPU), `launch`, `communication` (what shows of it, on all axes), `host` or `bubble`
+    #: kind of work that takes most of the step, its components added up: `compute`, `recompute`, `hbm`, `waiting` (for
+    #: the slowest GPU), `launch`, `communication` (what shows of it, on all axes), `host` or `bubble`
     bound_by: str
     bound_fraction: float  #: its share of the step
     exposed_comm_fraction: float  #: communication that is not hidden, as a share of the step

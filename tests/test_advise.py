@@ -222,7 +222,7 @@ def test_the_checkpoint_interval_is_that_of_goodput(advice):
 def test_the_batch_is_held_against_the_reference(options, layout, least):
     found = advise(read_subject(options=options, layout=layout, despite_rules=True))
     item = next(one for one in found.checklist if one.name == "batch")
-    assert int(re.search(r"against ([\d,]+)$", item.now)[1].replace(",", "")) == pytest.approx(least, rel=0.002)
+    assert int(re.search(r" ([\d,]+) needed$", item.now)[1].replace(",", "")) == pytest.approx(least, rel=0.002)
 
 
 def test_paths_are_those_of_the_fabric():

@@ -265,7 +265,7 @@ def test_a_rival_is_described_without_exponents_and_without_zeros(speed, hours, 
 @pytest.mark.parametrize(
     ("arguments", "message", "hint", "code"),
     [
-        (["--gpus", "8", "--schedule", "zb-v", "--pp", "1"], "--pp: no layout of 8 GPUs", "zb-v takes a PP above 1", 2),
+        (["--gpus", "8", "--schedule", "zb-v", "--pp", "1"], "--pp 1: no layout of 8", "zb-v takes a PP above 1", 2),
         (["--gpus", "32..8"], "--gpus: '32..8' holds nothing", "smaller number first", 2),
         (["--gpus", "8", "--pareto", "speed,memory"], "--pareto: unknown value 'speed'", "choose step_time", 2),
         (["--gpus", "8", "--objective", "cost"], "--objective: cost needs --gpu-hour-price", "2.5", 2),

@@ -14,7 +14,7 @@ from gpuscale.launch.writing import Writing
 from gpuscale.planning.jobs import build_job
 from gpuscale.presets.models import load_model
 from gpuscale.request import JobOptions, read
-from gpuscale.specs.model import IndexerSpec, MtpSpec, NumericsSpec, mtp_module
+from gpuscale.specs.model import IndexerSpec, MtpSpec, NumericsSpec, TowerSpec, mtp_module
 
 WRITERS = [name for name, one in targets().items() if one.write]
 MODELS = (
@@ -30,7 +30,7 @@ MODELS = (
 NO_SHAPE = {
     "name", "title", "family", "source", "published_params", "published_active_params", "aliases", "notes", "kinds",
     "pattern", "numerics", "joins_embedding", "state_space", "wide_under", "chunked", "shared",
-    "max_sequence",
+    "max_sequence", "towers",
 }  # fmt: skip
 """What says nothing of a model in 16 bits by itself, is made of other fields, or goes with another one."""
 
@@ -147,6 +147,12 @@ def test_a_script_says_what_of_the_training_it_leaves(target):
     for word in ("learning rate" if target != "megatron-lm" else "--lr", "weight decay", "betas", "decoupled"):
         assert word in block
     assert all(line.startswith("#   ") and len(line) <= 120 for line in block.split("\n"))
+
+
+@pytest.mark.parametrize("target", WRITERS)
+def test_a_script_says_what_of_the_model_is_left_out(target):
+    model = replace(load_model("llama2-7b"), towers=(TowerSpec("vision"),))
+    assert f"# {model.caveats[0]}\n" in export_of(target, "llama2-7b", model)
 
 
 def test_models_that_share_a_shape_are_told_apart_by_what_they_compute():

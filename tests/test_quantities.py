@@ -158,7 +158,7 @@ def test_every_number_is_read_in_one_way_whoever_gives_it(name):
         (("goodput", *SMALL, "--checkpoint-bandwidth", "50Gb/s"), "is not a bandwidth", "1600Gbit/s"),
         (("stragglers", *SMALL, "--slow-gpu", "90"), "90 is out of range", "0.01 to 1 (1% to 100%)"),
         (("schedule", *SMALL, "--jitter", "5"), "--jitter: 5 without a unit is 500%", "write 5%"),
-        (("plan", *SMALL, "--top", "２"), "'--top': '２' is not a whole number", "--help"),
+        (("plan", *SMALL, "--top", "２"), "--top: '２' is not a whole number", "--help"),
         (("estimate", "--model", "llama3-8b", "--gpus", "６４"), "'６４' is not a whole number", ""),
         (("plan", *SMALL, "--gpu-hour-price", "２"), "'２' is not a price", "2.5"),
         (("plan", *SMALL, "--gpu-hour-price", "nan"), "nan is out of range", "give 1e-10 to 1e+06 USD"),

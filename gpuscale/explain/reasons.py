@@ -67,10 +67,10 @@ def _communication(subject: Subject) -> tuple[str, ...]:
     shown = [name for name in COMMUNICATION if seconds[name] > 0]
     if not shown:
         return ("Nothing is communicated.",) if subject.spec.gpus == 1 else ("All communication is hidden.",)
-    largest = max(shown, key=lambda name: seconds[name])
+    shown.sort(key=lambda name: -seconds[name])
+    parts = ", ".join(f"{COMPONENTS[name].text} {share_text(seconds[name] / plan.step_time_s)}" for name in shown)
     said = f"Exposed communication takes {share_text(plan.exposed_comm_fraction)} of the step"
-    part = "most of it" if len(shown) > 1 else "all of it"
-    said += f", {part} {COMPONENTS[largest].text} ({format_seconds(seconds[largest])})"
+    said += f": {parts}" if len(shown) > 1 else f", all of it {COMPONENTS[shown[0]].text}"
     whole_s, exposed_s = subject.estimate.total_dp_comm_s, seconds["dp_comm"]
     if whole_s > exposed_s > 0:
         said += f"; of data parallelism's {format_seconds(whole_s)} {100 * (1 - exposed_s / whole_s):.0f}% is hidden"

@@ -43,7 +43,7 @@ ENDS = {FIRST: "embedding", LAST: "LM head and loss"}
 
 GRADIENTS = {"dgrad": "input gradient", "wgrad": "weight gradient"}
 
-HARDWARE = {"hbm": "memory", "communication": "network"}
+HARDWARE = {"hbm": "memory", "communication": "network", "recompute": "compute"}
 """Kind of work that a component counts as (`COMPONENTS`) -> what binds it, where that has another name."""
 
 BOUNDS = ("compute", "memory", "network", "host", "launch", "waiting", "bubble")

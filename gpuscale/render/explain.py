@@ -113,7 +113,7 @@ def _time_cells(node: Node) -> dict[str, str]:
 
 READING = (
     "seconds of one GPU on the slowest stage; achieved, and its share of the datasheet's peak; bound by: what the "
-    "roofline of each operator says, so that products which wait for memory are HBM here and compute above"
+    "roofline of each operator says: products that wait for memory are HBM, and what is recomputed is compute"
 )
 
 SECOND = 0.1

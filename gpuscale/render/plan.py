@@ -238,7 +238,7 @@ def why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
         yield as_many_as_fit(head, _differences(second.breakdown, best.breakdown), width)
 
 
-SHORT = {"communication": "comm"}
+SHORT = {"communication": "comm", "recompute": "recompute"}
 """Kind of work -> a shorter name, in a table."""
 
 
@@ -246,7 +246,7 @@ def bound_cell(seconds: Mapping[str, float]) -> str:
     """What binds a step and what else takes most of it, communication by axis: `compute 76, TP 9`."""
     whole = math.fsum(seconds.values())
     (first, first_s), *others = by_kind(seconds).items()
-    parts = {BOUNDS[kind]: value for kind, value in others if kind != "communication"}
+    parts = {SHORT.get(kind, BOUNDS[kind]): value for kind, value in others if kind != "communication"}
     parts |= {short_name(axis): seconds[axis] for axis in COMMUNICATION if first != "communication"}
     name = max(parts, key=lambda one: parts[one])
     beside = f", {name} {100 * parts[name] / whole:.0f}" if parts[name] >= LEAST_SAID * whole else ""
@@ -282,7 +282,7 @@ def plan_table(result: PlanResult) -> Table:
         for plan, estimate, rank, cells in zip(plans, result.estimates, rank_texts(result), own, strict=False)
     ]
     same = [name for name in first if len({row[name] for row in rows}) == 1]
-    optional = dict.fromkeys((*same, *LEAST_NEEDED, *first[::-1]))
+    optional = dict.fromkeys((*LEAST_NEEDED[:2], *same, *LEAST_NEEDED, *first[::-1]))
     return table(rows, optional=optional)
 
 

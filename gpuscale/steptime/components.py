@@ -27,7 +27,7 @@ class Component(NamedTuple):
 COMPONENTS = {
     "gemm": Component("compute", "GEMMs", "matrix products of layers and LM head: tiles, waves, memory traffic"),
     "attention": Component("compute", "attention", "fused attention; with context parallelism block by block of keys"),
-    "recompute": Component("compute", "recomputation", "arithmetic of the forward pass that is done again"),
+    "recompute": Component("recompute", "recomputation", "arithmetic of the forward pass that is done again"),
     "elementwise": Component(
         "hbm", "element-wise", "norms, activations, rotary embedding, permutation of tokens, loss: memory traffic"
     ),
@@ -62,8 +62,8 @@ COMPONENTS = {
 
 INDEX = {name: index for index, name in enumerate(COMPONENTS)}
 BOUNDS = {
-    "compute": "compute", "hbm": "HBM", "waiting": "waiting", "launch": "launches", "communication": "communication",
-    "host": "offload", "bubble": "bubble",
+    "compute": "compute", "recompute": "recomputation", "hbm": "HBM", "waiting": "waiting", "launch": "launches",
+    "communication": "communication", "host": "offload", "bubble": "bubble",
 }  # fmt: skip
 """Kind of work that a component counts as -> its name for people. The kind that takes most of a step binds it."""
 

@@ -291,7 +291,7 @@ class _Reader(NamedTuple):
         name = stated.name
         kind = options_of(self.task)[name]
         if is_pin(self.task, name):
-            make_pins({name: value})
+            make_pins({name: value if isinstance(value, str | int) else str(value)})  # no list in a list
             return ("on" if value else "off") if isinstance(value, bool) else str(value).strip()
         if isinstance(value, str) and ".." in value and name in {"gpus", "seq", "gbs"}:
             return read_several(name, value)
