@@ -30,6 +30,7 @@ from gpuscale.steptime.components import COMPONENTS as STEP
 from gpuscale.units import unit_of
 
 ROOT = Path(__file__).resolve().parents[1]
+PYTHON_EXAMPLES = ROOT / "docs" / "python_examples.toml"
 JSON_KEYS = ROOT / "docs" / "json_keys.toml"
 DATA = ROOT / "tests" / "data"
 MACHINE = DATA / "machine"
@@ -128,6 +129,7 @@ def on_files(files, config):
     pages = {
         "reference/options.md": options_page(),
         "reference/json.md": json_page(),
+        "reference/python.md": python_page(),
         "reference/rules.md": rules_page(),
         "reference/components.md": components_page(),
         "contributing.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("(docs/", "("),
@@ -332,6 +334,69 @@ def beside_fields(path):
                 text = after or " ".join(line[3:] for line in reversed(list(above)))
                 found.setdefault(kind.name, {}).update({field.target.id: text} if text else {})
     return found
+
+
+PYTHON_INTRODUCTION = """\
+Every command is a function of `gpuscale`, and its result is typed and frozen; `gpuscale.report` makes a page of it.
+`**options` are [the options](options.md) by their names in Python; `gpuscale.InputError` says what cannot be used (exit
+code 2 of the command line), `gpuscale.NoAnswerError` that there is no answer (1). The examples run in a folder with
+`plan.toml` (of `gpuscale plan -o plan.toml`), launch files and logs of their names.
+"""
+
+
+def python_page():
+    """Every public function with its signature, what it takes and an example; every public type with its fields."""
+    examples = tomllib.loads(PYTHON_EXAMPLES.read_text(encoding="utf-8"))
+    found = {name: getattr(gpuscale, name) for name in gpuscale.__all__}
+    types = {name: found.pop(name) for name in list(found) if inspect.isclass(found[name])}
+    text = ["# Python", "", PYTHON_INTRODUCTION]
+    for name, function in found.items():
+        taken = inspect.signature(function).parameters
+        own = inspect.unwrap(function)
+        passed_on = ", ".join(f"`{one}`" for one in taken if one not in inspect.signature(own).parameters)
+        text += [f"## {name}", "", "```python", headline(name, function), "```", "", said_in(own), ""]
+        text += [f"Options: {passed_on}.", ""] if passed_on else []
+        text += ["```python", "import gpuscale", "", examples[name].strip(), "```", ""]
+    rows = [(f"`{name}`", inspect.getdoc(kind).split("\n")[0], fields_of(kind)) for name, kind in types.items()]
+    return "\n".join([*text, "## Types", "", table(("type", "what it is", "fields"), rows)])
+
+
+def headline(name, function):
+    """The signature of a function with what it names itself; a default that is no plain value is left open."""
+    said, parts, named = inspect.signature(function), [], False
+    for key, one in inspect.signature(inspect.unwrap(function)).parameters.items():
+        if one.kind is one.VAR_KEYWORD:
+            parts.append("**options")
+            continue
+        if one.kind is one.KEYWORD_ONLY and not named:
+            parts, named = [*parts, "*"], True
+        plain = isinstance(one.default, (str, int, float, tuple, type(None)))
+        default = "" if one.default is one.empty else f" = {one.default!r}" if plain else " = ..."
+        parts.append(f"{key}: {plainly(said.parameters[key].annotation)}{default}")
+    return f"{name}({', '.join(parts)}) -> {plainly(said.return_annotation)}"
+
+
+def plainly(annotation):
+    """An annotation without the modules of its types."""
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return re.sub(r"\b[a-z_]\w*\.", "", text)
+
+
+def said_in(function):
+    """The docstring of a function, what it takes and raises as lists."""
+    lines = []
+    for line in inspect.getdoc(function).replace("\n        ", " ").splitlines():
+        name, colon, rest = line.strip().partition(": ")
+        if line in {"Args:", "Raises:", "Returns:"}:
+            lines += [f"{line[:-1]}:", ""]
+        else:
+            lines.append(f"- `{name}`: {rest}" if line.startswith("    ") and colon else line.strip())
+    return "\n".join(lines)
+
+
+def fields_of(kind):
+    """The fields of a dataclass or model, in their order."""
+    return ", ".join(f"`{name}`" for name in getattr(kind, "__dataclass_fields__", getattr(kind, "model_fields", {})))
 
 
 def rules_page():

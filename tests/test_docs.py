@@ -2,11 +2,15 @@
 
 import importlib.util
 import re
+import shutil
+import subprocess
+import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
 
+import gpuscale
 from gpuscale.cli.main import flags
 from gpuscale.layouts.arrays import RECOMPUTE_MODULES
 from gpuscale.layouts.pins import DEGREES
@@ -124,6 +128,40 @@ def test_reference_of_rules_and_components_is_whole(generate):
     assert column(components["Step time"]) == list(COMPONENTS)
     assert column(components["Memory"]) == list(MEMORY_COMPONENTS)
     assert all(all(row) for rows in components.values() for row in rows)
+
+
+FILES = {
+    "all_reduce.log": "example_all_reduce.log", "training.log": "example_training.log", "fleet.toml": "fleet.toml",
+    "topo_matrix.txt": "topo_matrix.txt", "results.csv": "studies/results.csv", "runs.csv": "compared_collectives.csv",
+    "gpu_protocol.jsonl": "made_gpu_protocol.jsonl", "run.sh": "launch/megatron_arrays.sh",
+}  # fmt: skip
+"""What the examples in Python read: its name there and in the data of the tests."""
+PLAN = ("plan", "--model", "llama3-8b", "--gpus", "16", "--pp", "2")
+
+
+def test_every_public_function_has_an_example_that_runs(generate, tmp_path, monkeypatch):
+    page = generate.python_page()
+    examples = re.findall(
+        r"^## (\w+)\n(?:(?!^## ).*\n)*?```python\nimport gpuscale\n\n((?:.+\n)+)```$", page, re.MULTILINE
+    )
+    assert [name for name, _ in examples] == [one for one in gpuscale.__all__ if one[0].islower()]
+    for name, source in FILES.items():
+        shutil.copy(Path(__file__).parent / "data" / source, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([sys.executable, "-m", "gpuscale", *PLAN, "-o", "plan.toml"], check=True, stdout=subprocess.DEVNULL)
+    for name, lines in examples:
+        assert f"gpuscale.{name}(" in lines
+        exec(f"import gpuscale\n{lines}", {})
+
+
+def test_python_page_has_every_type_and_all_that_a_function_takes(generate):
+    page = generate.python_page()
+    types = tables(page)["Types"]
+    assert column(types) == [one for one in gpuscale.__all__ if one[0].isupper()]
+    assert all(row[1] for row in types)
+    assert "- `layout`: `tp`, `pp`, `micro_batch_size`, `recompute` and the like in one piece, by name." in page
+    assert "estimate(model: str | Path | ModelSpec, gpus: int, layout: Mapping[str, Any] | None = None, *, " in page
+    assert not re.search(r" object at 0x|<class", page)
 
 
 def test_frameworks_page_names_every_profile_and_alias():
