@@ -68,6 +68,7 @@ from gpuscale.units import (
     format_count,
     format_whole,
     parse_whole,
+    plural,
     refuse_grouped,
 )
 
@@ -935,4 +936,7 @@ def parse_layout(text: str, field: str) -> dict[str, str]:
 
 def choice_text(choice: Mapping[str, str | int]) -> str:
     """Say what sets a job apart: `640 GPUs, fp8-delayed`."""
-    return ", ".join(OPTIONS[name].label.format(value) for name, value in choice.items())
+    return ", ".join(
+        plural(int(value), "GPU") if name == "gpus" else OPTIONS[name].label.format(value)
+        for name, value in choice.items()
+    )

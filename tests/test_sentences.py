@@ -8,7 +8,7 @@ from goldens import FOLDER
 
 EMPTY = {
     "a difference of nothing": (
-        r"[+-]0(\.0+)?%|(?<![\d.,])0(\.0+)?% (behind|ahead|faster|slower|longer|less|more|of the step)"
+        r"[+-]0(\.0+)?%|(?<![\d.,])0(\.0+)?% (behind|ahead|faster|slower|longer|less|more|of the step)|\([A-Z]\w+ 0%\)"
     ),
     "nothing that differs": r"\b([\d.,]+(?: ?[a-zA-Z/%]+)?), not \1(?![\d.,]*\d)",
     "one of several": r"(?<![\d.,x] )\b1 (families|hosts|GPUs|plans|runs|replicas|layouts|groups|jobs|microbatches)\b",
@@ -36,6 +36,20 @@ COMMANDS = [
     ("memory", "--model", "llama3-8b", "--gpus", 8),
     ("train-time", "--model", "llama3-8b", "--gpus", 8, "--tokens", "1T"),
     ("batch-size", "--model", "llama3-8b", "--gpus", 16, "--tokens", "100B"),
+    ("plan", "--model", "llama3-8b", "--gpus", 64, "--seq", "1M", "--gbs", 64),
+    ("plan", "--model", "llama3.2-1b", "--gpus", 1, "--gbs", 16, "--pareto", "step_time,memory"),
+    ("plan", "--model", "llama3.2-1b", "--gpus", "1,2", "--gbs", 16, "--gpu-hour-price", 2),
+    ("plan", "--model", "llama3.2-1b", "--gpus", "1,2", "--gbs", 16, "--pareto", "step_time,memory"),
+    ("placement", "--gpus", 2, "--cluster", "gh200"),
+    ("advise", "--model", "mixtral-8x7b", "--gpus", 64),
+    ("bench", "--model", "llama3.2-1b", "--gpus", 1),
+]
+
+REFUSED = [
+    ("estimate", "--model", "llama3.2-1b", "--gpus", 1, "--tp", 2),
+    ("plan", "--model", "llama3.2-1b", "--gpus", 1, "--pp", "!1"),
+    ("plan", "--model", "llama3.2-1b", "--gpus", 1, "--gbs", 16, "--max-step-time", "1ms"),
+    ("plan", "--model", "llama3-8b", "--gpus", 1, "--gbs", 16),
 ]
 
 
@@ -59,12 +73,20 @@ def test_no_answer_says_nothing(arguments):
     assert faults(done.out) == []
 
 
+@pytest.mark.parametrize("arguments", REFUSED, ids=lambda arguments: " ".join(map(str, arguments))[:60])
+def test_no_message_says_nothing(arguments):
+    done = gpuscale(*arguments)
+    assert done.code > 0
+    assert faults(done.err) == []
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [
         ("nine of ten cases stay within 10.4 s, not 10.4 s", "nothing that differs"),
         ("0.0% behind #2 on paper", "a difference of nothing"),
         ("-0.0% time", "a difference of nothing"),
+        ("communication 1% (TP 0%)", "a difference of nothing"),
         ("fit in 1 families", "one of several"),
         ("one version on all 1 hosts", "one of several"),
         ("64 microbatch per step", None),

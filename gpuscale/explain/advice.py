@@ -190,6 +190,7 @@ def _pressures(subject: Subject, budget: MemoryBudget) -> Iterator[Pressure]:
         yield _answered(changes, "sequence", now, share, ("attention", "cp_comm"))
     if spec.model.is_moe:
         now = f"exchanging tokens takes {share_text(takes['ep_comm'])} of the step: EP {plan.ep}"
+        now = now if takes["ep_comm"] else f"tokens go to no other GPU: EP {plan.ep}"
         if spec.moe_imbalance > 1:
             now += f", the busiest rank has {spec.moe_imbalance:g} x the mean"
         yield _answered(changes, "experts", now, takes["ep_comm"], ("ep_comm",))

@@ -151,7 +151,7 @@ LEAST_SAID = 0.005
 def bound_parts(seconds: Mapping[str, float]) -> Iterator[str]:
     """Say what takes a step by kind of work, what binds it first: `compute 76% (GEMMs 71%)`, `bubble 4%`.
 
-    Of compute and of communication the largest component is named.
+    Of compute and of communication the largest component is named, unless it rounds to nothing.
     """
     whole = math.fsum(seconds.values())
     for kind, total in by_kind(seconds).items():
@@ -160,7 +160,9 @@ def bound_parts(seconds: Mapping[str, float]) -> Iterator[str]:
         name = max((one for one in seconds if COMPONENTS[one].limit == kind), key=lambda one: seconds[one])
         said, own = f"{total / whole:.0%}", f"{seconds[name] / whole:.0%}"
         inside = " ".join([short_name(name), *([] if own == said else [own])])
-        yield f"{BOUNDS[kind]} {said}" + (f" ({inside})" if kind in {"compute", "communication"} else "")
+        yield f"{BOUNDS[kind]} {said}" + (
+            f" ({inside})" if kind in {"compute", "communication"} and own != "0%" else ""
+        )
 
 
 def bound_text(plan: PlanRow) -> str:

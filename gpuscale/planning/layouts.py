@@ -122,7 +122,9 @@ def degree_of_data(gpus: int, tp: int, pp: int, cp: int, dp: int | None) -> int:
     if gpus % product:
         raise indivisible(gpus, {name: Pin(((degree, degree),)) for name, degree in degrees.items() if degree > 1})
     if dp not in {None, gpus // product}:
-        message = f"TP {tp} x PP {pp} x CP {cp} x DP {dp} = {product * (dp or 1):,}, but the job has {gpus:,} GPUs"
+        message = (
+            f"TP {tp} x PP {pp} x CP {cp} x DP {dp} = {product * (dp or 1):,}, but the job has {plural(gpus, 'GPU')}"
+        )
         raise InputError(message, place="layout", hint=f"leave `dp` out, or give {gpus // product:,}")
     return gpus // product
 

@@ -33,7 +33,7 @@ from gpuscale.search.objectives import Constraint
 from gpuscale.search.ordering import Scored, scored
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import HOST_USABLE, JobSpec
-from gpuscale.units import GIB
+from gpuscale.units import GIB, plural
 
 PINNED_OUT = "pinned_out"
 """Reason code of a layout that the user's own pins exclude."""
@@ -249,7 +249,9 @@ def nothing_legal(job: Job, pins: Pins, found: SearchResult) -> GpuscaleError:
             takes = f"{schedule_text(pins.schedule)} takes {stages} PP above 1 with VPP {chunks}; "
             known = pins.schedule in FRAMEWORKS[spec.runtime.rule_set].schedules
             hint = f"{takes if known else ''}without `schedule` all layouts are searched"
-        return InputError(f"no layout of {spec.gpus} GPUs has these values", place=place or "layout", hint=hint)
+        return InputError(
+            f"no layout of {plural(spec.gpus, 'GPU')} has these values", place=place or "layout", hint=hint
+        )
     free = replace(pins, degrees={}, recompute=None)
     hint = _loosened_pins(spec, pins) if free != pins and search(spec, free, "memory").evaluated else ""
     values = {name: pin.single() for name, pin in pins.degrees.items()}
@@ -263,7 +265,8 @@ def nothing_legal(job: Job, pins: Pins, found: SearchResult) -> GpuscaleError:
             return illegal(layout, job, broken, place or spec.model.name, hint)
     ways = ways_out(job, lambda other: search(other, pins, "memory").evaluated)
     reasons = "; ".join(f"{rule_text(code, spec)}: {count}" for code, count in most_frequent(found.rejected))
-    message = f"none of {found.generated} layouts is legal for {spec.model.name} on {spec.gpus} GPUs: {reasons}"
+    where = f"{spec.model.name} on {plural(spec.gpus, 'GPU')}"
+    message = f"none of {found.generated:,} layouts is legal for {where}: {reasons}"
     hint = "; or ".join(filter(None, (hint, f"{ways} some are" if ways else "")))
     return InputError(message, place=place or None, hint=hint)
 
@@ -329,7 +332,7 @@ def _other_that_fits(job: Job, pins: Pins) -> Iterator[str]:
     yield from (" ".join(f"`{name}={value}`" for name, value in change.items()) for change in islice(others, 1))
     gpus = _smallest_fitting(job.spec, pins)
     if gpus is not None:
-        yield f"{gpus} GPUs (the global batch kept a multiple of them)"
+        yield f"{plural(gpus, 'GPU')} (the global batch kept a multiple of them)"
 
 
 def host_text(spec: JobSpec, host_bytes: float) -> str:
@@ -394,7 +397,7 @@ def _nothing_within(variants: Sequence[Variant], question: Question) -> NoAnswer
     values = {one: float(one.objective.of(time_s, size, spec, variant.economics)[0]) for one in asked}
     wanted = " and ".join(f"`{one.code}={_number(one, one.limit)}{CONSTRAINTS[one.code][3]}`" for one in asked)
     has = ", ".join(f"{_number(one, value)} {CONSTRAINTS[one.code][2]}" for one, value in values.items())
-    where = choice_text(variant.choice) or f"{spec.gpus:,} GPUs"
+    where = choice_text(variant.choice) or plural(spec.gpus, "GPU")
     missed = [one for one in asked if (values[one] < one.limit if one.objective.rising else values[one] > one.limit)]
     loosened = " ".join(f"`{one.code}={_loosened(one, values[one])}`" for one in missed)
     more = "`gpus`, `cluster`" + ("" if question.space == "full" else ", `precision`, `space=full`")

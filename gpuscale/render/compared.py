@@ -82,7 +82,7 @@ def _subject(choice: Mapping[str, str | int], first: Mapping[str, str | int]) ->
     rest = {name: value for name, value in choice.items() if name not in {"gpus", "cluster"}}
     if len(rest) > 2:
         rest = {name: value for name, value in rest.items() if value != first[name]} or rest
-    where = [f"{choice['gpus']:,} GPUs"] if "gpus" in choice else []
+    where = [plural(int(choice["gpus"]), "GPU")] if "gpus" in choice else []
     where += [str(choice["cluster"])] if "cluster" in choice else []
     head = " of ".join(where)
     return f"{head} with {choice_text(rest)}" if head and rest else head or choice_text(rest)
@@ -134,7 +134,7 @@ def _frontier_verdict(result: PlanResult, compared: Comparison) -> str:
     size, shown, names = compared.frontier_size, len(result.plans), compared.objectives
     axes = f"{', '.join(names[:-1])} and {names[-1]}"
     jobs = len(compared.variants)
-    of = f"{result.model} on {result.gpus:,} GPUs" if jobs == 1 else f"{jobs} jobs of {result.model}"
+    of = f"{result.model} on {plural(result.gpus, 'GPU')}" if jobs == 1 else f"{jobs} jobs of {result.model}"
     head = f"{plural(size, 'plan')} of {of} {'are' if size != 1 else 'is'} on the frontier of {axes}"
     ends = [", ".join(objective_text(name, _values(result, compared, at)) for name in names) for at in (0, shown - 1)]
     part = f"; the first {shown:,}" if shown < size else ""

@@ -221,7 +221,7 @@ def draw_bench(result: BenchResult) -> None:
         whole = result.startup_s + result.first_s
         lines.insert(0, f"process: {whole:.2f} s, of which {result.startup_s:.2f} s until it was ready to plan")
     draw(
-        f"{result.model} on {result.gpus:,} GPUs: {result.candidates:,} candidates, "
+        f"{result.model} on {plural(result.gpus, 'GPU')}: {result.candidates:,} candidates, "
         f"{format_count(result.candidates_per_s)} per second of CPU time{memory}",
         table(rows, left=2),
         "\n".join(lines),

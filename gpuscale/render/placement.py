@@ -12,7 +12,7 @@ from gpuscale.placement.groups import AxisSpan, Held, coordinates, network_level
 from gpuscale.planning.placement import BestOrder, Placement, order_text, rails_text, straddling_text, units_text
 from gpuscale.render.console import draw, output_width, table
 from gpuscale.render.output import picked
-from gpuscale.units import format_rate, format_seconds
+from gpuscale.units import format_rate, format_seconds, plural
 
 SHOWN_NODES = 4
 EXAMPLE_WIDTH = 12
@@ -174,7 +174,7 @@ def _facts(result: Placement) -> list[tuple[str, str]]:
         rows.append(("rails", "; ".join(rails_text(cluster, one) for one in railed)))
     per_gpu = ", ".join(f"{level.name} {level.egress_bytes_per_s / 1e9:.3g} GB/s" for level in cluster.levels)
     rows.append(("cluster", f"{cluster.name}; per GPU {per_gpu}"))
-    rows.append(("nodes", f"{len(result.hosts):,} of {result.gpus_per_host} GPUs; rank r runs on GPU r"))
+    rows.append(("nodes", f"{len(result.hosts):,} of {plural(result.gpus_per_host, 'GPU')}; rank r runs on GPU r"))
     if spans:
         rows += LEGEND
     if best is not None:

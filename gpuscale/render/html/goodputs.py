@@ -22,7 +22,7 @@ def goodput_page(result: Goodput) -> Page:
     across = [point.interval_s / 60 for point in result.curve]
     line = Line(result.checkpoint, 0, across, [point.effective_ratio for point in result.curve])
     best = f"A checkpoint every {format_duration(result.checkpoint_interval_s)} is taken."
-    steps = f"{result.checkpoint_interval_steps:,} steps"
+    steps = plural(result.checkpoint_interval_steps, "step")
     across_axis = Axis("minutes between checkpoints", "{:.3g}".format, log=True)
     lost = f"{1 - result.effective_ratio:.1%} of {result.run_s / DAY_S:.4g} days are lost."
     return Page(
@@ -32,7 +32,7 @@ def goodput_page(result: Goodput) -> Page:
             ("Time that counts", ratio_text(result.effective_ratio), f"{ratio_text(low)} to {ratio_text(high)}"),
             ("Checkpoint every", format_duration(result.checkpoint_interval_s), steps),
             ("A failure every", format_duration(result.mtbf_s), f"{result.interruptions_per_day:.3g} a day"),
-            ("Spare nodes", f"{result.spares:,}", f"of {result.node_gpus} GPUs"),
+            ("Spare nodes", f"{result.spares:,}", f"of {plural(result.node_gpus, 'GPU')}"),
         ],
         [
             Section("Interval", [curves(
