@@ -394,7 +394,7 @@ class JobOptions(Options):
                                        OF_FRAMEWORK, choices=tuple(LOSS_PEAK_BYTES))] = None
     vocab_multiple: Annotated[int | None, Field(ge=1, le=65536),
                               Option("Pad the vocabulary to a multiple of N x TP.", default=OF_FRAMEWORK)] = None
-    memory_limit_gib: Annotated[float | None, Field(ge=LEAST, le=10_000), Option(
+    memory_limit_gib: Annotated[float | None, Field(ge=1, le=10_000), Option(
         "GiB per GPU that may be in use at most.", "GIB", "what the driver reports", quantity=GIBIBYTES)] = None
     moe_imbalance: Annotated[float, Field(ge=1, le=100),
                              Option("Tokens of the busiest expert rank over the mean.", "X")] = 1.0

@@ -293,7 +293,7 @@ def test_what_comes_closest_is_the_same(model, gpus, options, monkeypatch):
 
 
 def test_the_nearest_miss_takes_the_least_memory_of_all():
-    for options in ({"memory_limit_gib": 3}, {"offload": "optimizer", "memory_limit_gib": 0.5}):
+    for options in ({"memory_limit_gib": 3}, {"offload": "optimizer", "memory_limit_gib": 1}):
         spec = job("deepseek-v2-lite", 8, gbs=8, **options)
         rows = concatenate(list(legal_candidates(spec, Pins(), {})))
         found = search(spec, Pins())

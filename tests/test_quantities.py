@@ -92,6 +92,7 @@ def test_a_bandwidth_whose_bits_or_bytes_are_in_doubt_is_refused(text):
     [
         ("PERCENT", 0.4, "write 40%, or 0.4% if"), ("SHARE", 90, "write 90%, or 9000% if"),
         ("TOKENS", 15, "write 15T, or 15tok if"), ("TOKENS", 300, "write 300B, or"),
+        ("TOKENS", 999_999, "write 999999B, or"), ("BATCH_TOKENS", 999, "write 999k, or"),
         ("BATCH_TOKENS", 512, "write 512k, or"), ("HOURS", 7200, "write 7200s, or 7200h if"),
         ("SECONDS", 800_000, "write 800000ms, or 800000s if"), ("DAYS", 20_000, "write 20000h, or 20000d if"),
     ],
@@ -142,6 +143,8 @@ def test_every_number_is_read_in_one_way_whoever_gives_it(name):
         (("check", *SMALL, "--min-mfu", "0.4"), "--min-mfu: 0.4 without a unit is 0.4%", "write 40%, or 0.4%"),
         (("check", *SMALL, "--max-memory", "0.9"), "0.9 without a unit is 0.9 GiB", "write 90%, or 0.9GiB"),
         (("plan", *SMALL, "--max-memory", "0.9"), "0.9 without a unit is 0.9 GiB", "write 72GiB for 0.9"),
+        (("plan", *SMALL, "--memory-limit", "0.9"), "--memory-limit: 0.9 is out of range", "give 1 to 10000 GiB"),
+        (("plan", *SMALL, "--tokens", "300_000"), "300000 without a unit is 300000 tok", "300000tok if"),
         (("plan", *SMALL, "--gbs", "4M"), "--gbs: 4,194,304 sequences of 4,096 are 17.2B tokens per step",
          "write --gbs 4Mtok for tokens, or --gbs 4Mseq if"),
         (("plan", *SMALL, "--gbs", "1024,4194304"), "are 17.2B tokens per step", "--gbs 4Mtok"),
