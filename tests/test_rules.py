@@ -8,6 +8,7 @@ from jobs import job
 
 from gpuscale.layouts.arrays import RECOMPUTE_MODULES, SCHEDULES, single
 from gpuscale.layouts.pins import Pins
+from gpuscale.layouts.stages import chunk_sizes
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.rules.check import ALL_RULES, SHAPE_RULES, broken_rules, restrict
 from gpuscale.rules.rule import EVERY
@@ -134,6 +135,13 @@ def test_rules_that_cannot_be_broken_alone():
     assert deep == {"too_few_layers", "too_few_layers_for_chunks"}
     odd = codes(dense(global_batch_size=1000), num_microbatches=15)
     assert odd == {"batch_not_divisible_by_dp", "batch_not_divisible"}
+
+
+@pytest.mark.parametrize(("pp", "vpp", "enough"), [(34, 1, True), (35, 1, False), (17, 2, True), (18, 2, False)])
+def test_32_layers_fill_34_chunks_as_the_first_and_last_may_hold_none(pp, vpp, enough):
+    codes = {rule.code for rule in broken_rules(single(**{**BASE, "pp": pp, "vpp": vpp}), dense())}
+    assert ("too_few_layers" not in codes) is ("too_few_layers_for_chunks" not in codes) is enough
+    assert (chunk_sizes(32, pp * vpp)[1:-1].min() > 0) is np.bool_(enough)
 
 
 def test_every_rule_of_all_frameworks_is_broken_above():
