@@ -140,6 +140,13 @@ def test_degrees_that_contradict_the_launcher_are_refused(tmp_path):
             {"zero": 0, "shard": None},
         ),
         ("--parallelism.data_parallel_shard_degree 32", {"gpus": 32, "zero": None}),
+        (  # states are sharded over dp_shard x cp
+            "--parallelism.data_parallel_replicate_degree 16 --parallelism.data_parallel_shard_degree 1"
+            " --parallelism.context_parallel_degree 2",
+            {"zero": None, "shard": 2},
+        ),
+        ("--parallelism.tensor_parallel_degree 8 --parallelism.pipeline_parallel_degree 4", {"zero": 0}),
+        ("--parallelism.tensor_parallel_degree 8 --parallelism.context_parallel_degree 4", {"zero": None}),
         (
             "--parallelism.data_parallel_replicate_degree 2 --parallelism.context_parallel_degree 4"
             " --parallelism.fsdp_reshard_after_forward always",
