@@ -83,6 +83,8 @@ FAULTS = [
      "moe_act_without_grouped_gemm"),
     ("experts.sh", [("--moe-permute-fusion", "--overlap-moe-expert-parallel-comm --moe-shared-expert-overlap")],
      "expert_overlap_settings"),
+    ("experts.sh", [("--moe-permute-fusion", "--overlap-moe-expert-parallel-comm --mtp-num-layers 2")],
+     "expert_overlap_settings"),
     # the environment
     ("dense.sh", [("MAX_CONNECTIONS=1", "MAX_CONNECTIONS=8")], "cuda_connections"),
     ("dense.sh", [("export CUDA_DEVICE_MAX_CONNECTIONS=1\n", "")], "cuda_connections"),
@@ -199,6 +201,13 @@ def test_every_planted_fault_is_found_where_it_stands(name, edits, rule, tmp_pat
     if found.line is not None and rule in AT:
         assert re.search(AT[rule], Path(found.file).read_text().splitlines()[found.line - 1])
     assert result.ok == all(one.severity != "error" for one in result.findings)
+
+
+def test_one_layer_of_multi_token_prediction_goes_with_an_overlapped_exchange(tmp_path):
+    """Megatron-LM transformer_config: `mtp_num_layers` is None or 1."""
+    edits = [("--moe-permute-fusion", "--overlap-moe-expert-parallel-comm --mtp-num-layers 1")]
+    found = check(launch_files=[edited("experts.sh", edits, tmp_path)]).findings
+    assert "expert_overlap_settings" not in {one.rule for one in found}
 
 
 def test_what_cannot_be_read_as_one_job_is_exit_2(tmp_path):
