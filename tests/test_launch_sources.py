@@ -173,6 +173,8 @@ def test_the_environment_is_what_is_exported_or_stands_before_the_command(tmp_pa
             "decides what is set",
         ),
         ("for T in 1 2 4; do python t.py --tp $T --x 1; done", "${T}", "takes several values in a loop"),
+        ("for T in 1 2; do python t.py --tp $T --x 1; done", "${T}", "takes several values in a loop"),
+        ("for ((T=1; T<=2; T++)); do python t.py --tp $T --x 1; done", "${T}", "takes several values in a loop"),
         ("T=$(nvidia-smi -L | wc -l)\npython t.py --tp $T --x 1", "${T}", "is what a command prints"),
         ("A=$B\nC=$((A * 2))\npython t.py --tp $C --x 1", "${B}", "is given no value"),
     ],
@@ -312,6 +314,7 @@ def test_variables_are_given_to_documents_too(tmp_path):
     [
         ("${oc.env:N,${oc.env:M,2}}", "2"), ("${oc.decode:${oc.env:N,'2'}}", "2"), ("${oc.env:N,null}", None),
         ("${oc.select:b,2}", 16), ("${oc.select:c,2}", "2"), ("${divide_floor:${b}, 3}", 5),
+        ("${int_div:${b}, 3}", 5), ("${floor_div:${b}, 3}", 5), ("${div:${b}, 32}", 0.5), ("${sub:${b}, 20}", -4),
     ],
 )  # fmt: skip
 def test_resolvers_give_what_they_have_by_default(tmp_path, text, value):
