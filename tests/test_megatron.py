@@ -16,6 +16,7 @@ from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.export import exported
 from gpuscale.launch.megatron import layout_sizes
 from gpuscale.launch.megatron_models import layer_frequency, model_arguments, read_model
+from gpuscale.launch.read import read_launch
 from gpuscale.launch.settings import Reading, Setting, Source
 from gpuscale.launch.shapes import same_shape
 from gpuscale.launch.writing import Writing
@@ -90,6 +91,50 @@ def test_layers_with_experts_are_read_from_their_expression(text, layers, has):
 def test_layouts_of_stages_are_read(text, sizes):
     found = layout_sizes(text)
     assert found == sizes or (sizes is None and (found is None or len(found) <= 200_000))
+
+
+RUN = """torchrun --nproc_per_node 8 pretrain_gpt.py --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 \\
+  --max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 64 --vocab-size 50304 --num-layers {layers} \\
+  --pipeline-model-parallel-size {pp} {more}
+"""
+
+
+def pipelined(tmp_path, layers, pp, more):
+    path = tmp_path / "run.sh"
+    path.write_text(RUN.format(layers=layers, pp=pp, more=more))
+    return read_launch([path])
+
+
+FIRST, LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
+WITH_EMBEDDING, WITH_LOSS = "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"
+CHUNKED = "--num-virtual-stages-per-pipeline-rank 2"
+
+
+@pytest.mark.parametrize(
+    ("layers", "more", "predicted"),
+    [  # an even split is 7, 8, 8, 7 of 30 layers, and 8, 8, 8, 7 of 31
+        (30, f"{FIRST} 7 {LAST} 7", None),
+        (31, f"{LAST} 7", None),
+        (30, f"{FIRST} 6 {LAST} 8", "7, 8, 8, 7"),
+        (30, f"{WITH_EMBEDDING} {WITH_LOSS}", None),
+        (31, WITH_LOSS, None),
+        (31, WITH_EMBEDDING, "8, 8, 8, 7"),
+        (62, f"{WITH_EMBEDDING} {WITH_LOSS} {CHUNKED}", None),
+        (64, f"{FIRST} 16 {CHUNKED}", None),
+    ],
+)
+def test_stages_with_uneven_ends_are_predicted_as_stated_or_it_is_said(tmp_path, layers, more, predicted):
+    assumed = " ".join(one.meaning for one in pipelined(tmp_path, layers, 4, more).assumed)
+    assert ("stages are predicted" in assumed) is (predicted is not None)
+    assert predicted is None or f"stages are predicted with {predicted} layers" in assumed
+
+
+@pytest.mark.parametrize(("count", "vpp", "recompute"), [(2, 1, "full:2"), (2, 3, "full:6"), (4, 3, "full")])
+def test_layers_to_recompute_are_counted_per_chunk(tmp_path, count, vpp, recompute):
+    """`--recompute-num-layers` holds for each of the chunks of 12 layers."""
+    more = f"--recompute-granularity full --recompute-method block --recompute-num-layers {count}"
+    chunks = f" --num-virtual-stages-per-pipeline-rank {vpp}" if vpp > 1 else ""
+    assert pipelined(tmp_path, 24, 2, more + chunks).layout["recompute"] == recompute
 
 
 def test_an_export_writes_over_nothing_unless_told(tmp_path):
