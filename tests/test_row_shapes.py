@@ -74,6 +74,20 @@ def test_parameters_that_both_kinds_of_mlp_have_decide_nothing():
     assert gates(read("nanotron-llama-1.34b", **sizes, params_b="1.34")[0]) == {True}
 
 
+def test_parameters_that_are_near_no_count_or_near_both_decide_nothing():
+    with pytest.raises(InputError, match="is the MLP of 'ours-7b' gated"):
+        read("ours-7b", **PLAIN, params_b="7.15")  # 4 % from a plain MLP, 29 % from a gated one
+    model, assumed = read("ours-7b", **SIZES, params_b="6.61")  # with tied embeddings; 1.9 % from two of them
+    assert not model.tied_embeddings
+    assert "embeddings apart, as most have it" in assumed
+
+
+def test_positions_and_biases_are_those_of_the_family():
+    for name, table, biased in (("gpt-9b", 1, 1), ("mpt-9b", 1, 0), ("bloom-9b", 0, 1), ("opt-9b", 1, 1)):
+        model, _ = read(name, **PLAIN)
+        assert (model.learned_positions > 0, model.kinds[0].norm_bias) == (table, biased), name
+
+
 @pytest.mark.parametrize(
     ("name", "cells", "billions"),
     [

@@ -13,8 +13,10 @@ from command import assert_one_message, gpuscale
 from test_cli_general import WALKED
 
 from gpuscale.errors import InputError
+from gpuscale.launch.export import export
 from gpuscale.presets.huggingface import Config, read_config
 from gpuscale.presets.models import load_model
+from gpuscale.presets.towers import FROZEN
 
 DATA = Path(__file__).parent / "data"
 TEXT = {
@@ -185,6 +187,7 @@ def test_every_page_says_so_too(command, named, tmp_path):
 
 
 def test_scripts_checks_and_markdown_say_so_too(named, tmp_path):
+    assert NOTE in export(named["PLAN"], "megatron-lm").warnings
     assert told([*ANSWERS["export"], "-o", str(tmp_path / "out")], named).code == 0
     assert f"# {NOTE}\n" in (tmp_path / "out" / "run.sh").read_text(encoding="utf-8")
     for form in ("github", "junit", "sarif"):
@@ -201,6 +204,20 @@ def test_a_tower_alone_is_refused(kind, tmp_path):
     file.write_text(json.dumps({**SIGLIP, "model_type": kind}), encoding="utf-8")
     done = gpuscale("plan", "--model", file, "--gpus", 8)
     assert_one_message(done, "a tower for images or sounds alone, and no language model", "describe the model")
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_every_switch_that_freezes_the_language_model_is_known_in_a_config(name):
+    with pytest.raises(InputError, match="the language model is not trained"):
+        read({**CONFIG, name: FROZEN[name]})
+    assert read({**CONFIG, name: not FROZEN[name]}).towers
+
+
+def test_the_names_of_frameworks_for_it_are_among_them():
+    off = {"freeze_llm", "freeze_lm", "freeze_language_model", "freeze_backbone", "tune_mm_mlp_adapter"}
+    on = {"tune_mm_llm", "tune_llm", "tune_language_model", "train_llm"}
+    assert off | {"train_mm_proj_only"} <= {name for name, value in FROZEN.items() if value}
+    assert on == {name for name, value in FROZEN.items() if not value}
 
 
 def test_a_config_that_freezes_its_language_model_is_refused():

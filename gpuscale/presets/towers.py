@@ -19,6 +19,7 @@ KINDS = {"vision": r"vis(ion|ual)|image|img", "audio": r"audio|speech|sound", "s
 
 FROZEN = {
     **dict.fromkeys(("freeze_llm", "freeze_lm", "freeze_language_model", "freeze_language", "freeze_text_model"), True),
+    "freeze_backbone": True,
     **dict.fromkeys(("train_mm_proj_only", "train_mm_projector_only", "train_projector_only"), True),
     **dict.fromkeys(("tune_mm_mlp_adapter", "only_tune_projector"), True),
     **dict.fromkeys(("tune_mm_llm", "tune_llm", "tune_language_model", "train_llm"), False),

@@ -26,12 +26,6 @@ MTP_FRAMEWORKS = ("megatron", "nemo", "primus", "other")
 PLAIN_GPT = ("gpt", "bloom", "mpt", "opt", "mt-nlg", "megatron")
 """Beginnings of the names of models with a plain MLP, biases and tied embeddings, where no preset is nearer."""
 
-BIAS_FREE = ("mpt",)
-"""Of those, models without biases (`no_bias` of llm-foundry)."""
-
-NO_POSITIONS = ("bloom", "mpt")
-"""Of those, models with ALiBi rather than a learned table."""
-
 NEAR, APART = 0.03, 0.1
 """Shares of the stated parameters that what is counted may be off by where they decide how a model is built, and that
 it is off by at least where it is built otherwise (a choice: an MLP of three matrices rather than two is a quarter more
@@ -263,7 +257,7 @@ def _family(name: str, kin: Sequence[ModelSpec]) -> dict[str, Any]:
     Raises:
         InputError: sizes do not describe such models.
     """
-    usual = _plain_gpt(name) if name.startswith(PLAIN_GPT) else {}
+    usual = _plain_gpt() if name.startswith(PLAIN_GPT) else {}
     every = [_traits(model) for model in kin if not any(kind.state_space for kind in model.kinds)]
     every = [one for one in every if one]
     if kin and not every:
@@ -288,12 +282,12 @@ def _traits(model: ModelSpec) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plain_gpt(name: str) -> dict[str, Any]:
+def _plain_gpt() -> dict[str, Any]:
     """Return what sets a GPT model apart from a Llama: a plain MLP, biases, tied embeddings, learned positions."""
     biases = ("qkv_bias", "output_bias", "mlp_bias", "norm_bias")
     return {
-        "gated": False, **dict.fromkeys(biases, not name.startswith(BIAS_FREE)), "tied_embeddings": True,
-        "multi_head": True, "learned_positions": 0 if name.startswith(NO_POSITIONS) else LEARNED_POSITIONS,
+        "gated": False, **dict.fromkeys(biases, True), "tied_embeddings": True, "multi_head": True,
+        "learned_positions": LEARNED_POSITIONS,
     }  # fmt: skip
 
 
