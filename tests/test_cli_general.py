@@ -10,6 +10,7 @@ from command import assert_one_message, gpuscale
 
 from gpuscale import __version__
 from gpuscale.cli import commands
+from gpuscale.cli.main import Grouped
 
 COMMAND = [sys.executable, "-m", "gpuscale"]
 PLAN = ("plan", "--model", "llama3-8b", "--gpus", "8")
@@ -45,6 +46,11 @@ def test_every_command_and_option_has_help(name):
         assert all(len(line) <= columns for line in done.lines)
         assert done.lines[0].startswith(f"Usage: gpuscale {name} ")
     assert gpuscale(*name.split(), "-h").code == 0
+
+
+@pytest.mark.parametrize("name", [name for name, one in WALKED.items() if not getattr(one, "commands", None)])
+def test_every_command_refuses_what_is_too_much_in_the_same_words(name):
+    assert isinstance(WALKED[name], Grouped)
 
 
 SHORT = {"--model": ["-m"], "--gpus": ["-n"], "--cluster": ["-c"], "--output": ["-o"], "--verbose": ["-v"],

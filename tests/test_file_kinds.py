@@ -125,7 +125,11 @@ def test_every_preset_is_of_its_kind(folder):
         (("train-time", "FILE", "--tokens", "1T"), "study", "this is a study", "`gpuscale sweep"),
         (("goodput", *SMALL, "--failure-rate", "FILE"), "plan", "not a study of failures", "`gpuscale estimate"),
         (("sweep", "FILE", "-o", "x.csv"), "plan", "this is a plan file, not a study", "`gpuscale estimate"),
-        (("compare", "FILE", "FILE"), "cluster", "this is a cluster file", "give it as --cluster FILE"),
+        (("compare", "FILE", "FILE"), "cluster", "a cluster file, not a plan file", "give it as --cluster FILE"),
+        (("validate", "FILE"), "plan", "a plan file, not a table of measurements", "`gpuscale estimate FILE`"),
+        (("validate", "FILE"), "answer", "not a table of measurements", "`gpuscale plan -o plan.toml`"),
+        (("calibrate", "gpu", "FILE"), "plan", "is an argument too many", "`gpuscale estimate FILE`"),
+        (("hardware", "list", "FILE"), "gpu", "is an argument too many", "give it as --set gpu=FILE"),
     ],
 )  # fmt: skip
 def test_commands_say_what_a_file_is_and_what_reads_it(arguments, kind, message, hint, files):

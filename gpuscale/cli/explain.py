@@ -132,14 +132,14 @@ def _check_depth(depth: int | None) -> None:
 
 def _asked(context: typer.Context, text: str, *, despite_rules: bool) -> Subject:
     """Read the plan that an argument of `compare` means."""
+    from gpuscale.file_kinds import kind_of
     from gpuscale.launch.subject import read_subject
-    from gpuscale.planning.planfile import is_plan_file
 
     words, path = text.strip(), Path(text)
     if not words:
         raise InputError("nothing is given", hint="give a plan file, a launch file or folder, or flags in quotes")
     if not words.startswith("-"):
-        if is_plan_file(path):
+        if kind_of(path) in {"plan", "training", "study", "results", "answer", "cluster"}:  # the last are refused
             return read_subject(path, despite_rules=despite_rules)
         return read_subject(launch_files=[text], despite_rules=despite_rules)
     given = _flags(context, "explain", words)

@@ -129,14 +129,17 @@ _add(schedule.schedule, "Draw the pipeline of a plan, slot by slot.")
 _add(collectives.collective, "Evaluate one collective operation.")
 _add(collectives.roofline, "Show from where on compute binds.")
 _add(measurements.validate, "Hold predictions against measured runs.")
-measurements.calibrate.command("run", cls=Grouped)(measurements.calibrate_run)
-app.add_typer(
-    measurements.calibrate, name="calibrate", short_help="Fit a cluster to your own measurements.", cls=Commands
-)
-app.add_typer(presets.models, name="models", short_help="List and show models.", cls=Commands)
-app.add_typer(presets.hardware, name="hardware", short_help="List and show GPUs.", cls=Commands)
-app.add_typer(presets.clusters, name="clusters", short_help="List, show and import clusters.", cls=Commands)
-app.add_typer(presets.frameworks, name="frameworks", short_help="List and show framework profiles.", cls=Commands)
+measurements.calibrate.command("run")(measurements.calibrate_run)
+for _group, _name, _line in (
+    (measurements.calibrate, "calibrate", "Fit a cluster to your own measurements."),
+    (presets.models, "models", "List and show models."),
+    (presets.hardware, "hardware", "List and show GPUs."),
+    (presets.clusters, "clusters", "List, show and import clusters."),
+    (presets.frameworks, "frameworks", "List and show framework profiles."),
+):
+    for _command in _group.registered_commands:
+        _command.cls = Grouped
+    app.add_typer(_group, name=_name, short_help=_line, cls=Commands)
 _add(machine.doctor, "Show what there is on this machine to plan with.")
 _add(machine.skill, "Print a skill for coding agents.")
 _add(jobs.bench, "Measure how fast plans are found here.")

@@ -12,8 +12,8 @@ import tomli_w
 
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.file_kinds import reads
-from gpuscale.files import is_file, is_there, reading, write_text
-from gpuscale.presets.files import MAX_FILE_BYTES, Document, read_toml
+from gpuscale.files import is_there, write_text
+from gpuscale.presets.files import Document, read_toml
 from gpuscale.presets.hardware import split_pool
 from gpuscale.request import JobOptions, Layout, Options, read
 from gpuscale.results import PlanRow
@@ -58,14 +58,6 @@ def plan_file_text(folder: Path, request: Mapping[str, str | int | float], plan:
     predicted = {"gpuscale": __version__, **{name: values[name] for name in PREDICTED}}
     tables = {"job": in_folder(request, folder), "layout": layout, "predicted": predicted}
     return tomli_w.dumps({"format": SCHEMA, **tables})
-
-
-def is_plan_file(path: Path) -> bool:
-    """Whether a file says that it is a plan file."""
-    if not is_file(path):
-        return False
-    with reading(path) as stream:
-        return SCHEMA.encode() in stream.read(MAX_FILE_BYTES)
 
 
 def layout_of(plan: PlanRow) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from gpuscale.arguments import public
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean
+from gpuscale.file_kinds import expecting
 from gpuscale.uncertainty import MANY_LAYOUTS, Evidence, evidence, family_of
 from gpuscale.validation.collectives import predict_collectives, size_class
 from gpuscale.validation.kernels import PRECISION_OF, predict_kernels
@@ -125,7 +126,8 @@ def validate(path: str | Path, by: str = "family", *, spelled: Spelling = _unspe
         raise InputError(f"cannot group by {by[:40]!r}", field="by", hint=hint)
     path = Path(path)
     found = measurements(path)
-    kind, first = next(found)
+    with expecting(path, "measured"):
+        kind, first = next(found)
     rows = itertools.chain([first], (row for _, row in found))
     if kind == "runs":
         return _validate_runs(path, rows, by, spelled)
