@@ -1,40 +1,24 @@
-"""A job and its layout as nanotron's YAML has them, both ways.
-
-Names: huggingface/nanotron at 2411b022a75f (2026-04), src/nanotron/config; its reader (dacite, strict) takes no others.
-"""
+"""A job and its layout as nanotron's YAML has them, both ways: what its table leaves (`gpuscale.rules.frameworks`)."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.launch.cluster_files import job_name
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.numerics import name_left
 from gpuscale.launch.quoting import yaml_text
-from gpuscale.launch.settings import DTYPES, TORCH_DTYPES, Reading, Source
+from gpuscale.launch.settings import Reading, Source
 from gpuscale.launch.shapes import named_shape
-from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing, section
 from gpuscale.presets.models import load_model
-from gpuscale.request import overlap_of
+from gpuscale.rules.frameworks.nanotron import OPTIONS
 from gpuscale.specs.model import ModelSpec, NumericsSpec
 
 CONFIG = "config.yaml"
 
-PLAIN = {
-    "tp": "parallelism.tp", "pp": "parallelism.pp", "cp": "parallelism.context_parallel_size",
-    "dp": "parallelism.dp", "micro_batch_size": "tokens.micro_batch_size",
-}  # fmt: skip
-"""Value of a layout -> its key."""
-
-SHAPE = {
-    "layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads",
-    "kv_heads": "num_key_value_heads", "ffn": "intermediate_size", "vocab": "vocab_size",
-    "sequence": "max_position_embeddings",
-}  # fmt: skip
-"""Key of a model file -> key of `model.model_config`."""
-
-ENGINES = {"1f1b": "1f1b", "gpipe": "afab"}
-ORDER = "tp-cp-ep-dp-pp"
 WHOLE, HALF = ("fp32", "fp32", "fp32"), ("bf16", "none", "bf16")
 """Gradients, master weights and moments with `accumulate_grad_in_fp32` and without."""
 
@@ -43,6 +27,8 @@ HERE = NumericsSpec(
     router_score="softmax", router_normalised=False, router_scale=1.0, router_aux_loss=0.0,
 )  # fmt: skip
 """What its models compute where nothing is said (config/models_config.py, nn/moe.py; the deviation of its examples)."""
+
+DEGREES = {row.ours: row.name for row in OPTIONS if row.ours in {"tp", "pp", "cp", "dp"}}
 
 ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}
 """`activation` of a model -> `hidden_act`."""
@@ -60,45 +46,40 @@ ENVIRONMENT = {
 
 def write(writing: Writing) -> Program:
     """Return what nanotron runs for a plan; what it cannot express is refused."""
-    spec, layout, plan = writing.spec, writing.layout, writing.plan
-    split = {key.rpartition(".")[2]: getattr(layout, name) for name, key in PLAIN.items() if name != "micro_batch_size"}
+    layout, model = writing.layout, writing.model
+    lacking = _lacking(model)
+    if lacking:
+        writing.refuse("model", f"its models (llama, qwen2) have no {lacking} (config/models_config.py)")
+    told = writing.told(OPTIONS, {
+        "sp": bool(layout.sp) or layout.tp == 1,
+        "parallelism.expert_parallel_size": layout.ep,
+        "parallelism.tp_linear_async_communication": bool(layout.sp),
+        "model.init_method": {"std": model.numerics.init_std or HERE.init_std},
+        "model.sequence": max(model.max_sequence, writing.spec.sequence),
+        "tokens.train_steps": 100,
+        "tokens.batch_accumulation_per_replica": writing.plan.num_microbatches,
+    })  # fmt: skip
+    if "@" in writing.spec.runtime.name:
+        writing.refuse("framework", "today's nanotron is written, which runs otherwise")
+    own = {} if lacking else _model_config(writing, section(told, _CONFIG))
     config: dict[str, Any] = {
         "general": {"project": "gpuscale", "run": job_name(writing), "seed": 42, "ignore_sanity_checks": True},
-        "parallelism": {
-            **split,
-            "expert_parallel_size": layout.ep,
-            "pp_engine": ENGINES.get(layout.schedule, "1f1b"),
-            "tp_mode": "REDUCE_SCATTER" if layout.sp or layout.tp == 1 else "ALL_REDUCE",
-            "tp_linear_async_communication": bool(layout.sp),
-            "recompute_layer": layout.recompute != "none",
-        },
-        "model": {
-            "ddp_bucket_cap_mb": 25,
-            "dtype": TORCH_DTYPES.get(spec.precision, "bfloat16"),
-            "init_method": {"std": writing.model.numerics.init_std or HERE.init_std},
-            "make_vocab_size_divisible_by": spec.vocab_multiple,
-            "model_config": _model_config(writing),
-        },
+        "parallelism": section(told, "parallelism"),
+        "model": {"ddp_bucket_cap_mb": 25, **section(told, "model"), "model_config": own},
         "tokenizer": {"tokenizer_name_or_path": "gpt2"},
-        "tokens": {
-            "sequence_length": spec.sequence,
-            "train_steps": 100,
-            "micro_batch_size": layout.micro_batch_size,
-            "batch_accumulation_per_replica": plan.num_microbatches,
-        },
-        "optimizer": _optimizer(writing),
+        "tokens": section(told, "tokens"),
+        "optimizer": {**section(told, "optimizer"), **_optimizer(writing)},
         "data_stages": [
             {"name": "train", "start_training_step": 1, "data": {"dataset": None, "num_loading_workers": 1, "seed": 42}}
         ],
         "checkpoints": {"checkpoints_path": "checkpoints", "checkpoint_interval": 1000},
         "logging": {"iteration_step_info_interval": 1, "log_level": "info", "log_level_replica": "info"},
     }
-    _refuse(writing)
     writing.warn(
         "data are random tokens (dataset: null); the tokenizer, the learning rate and the steps are placeholders"
     )
     written = {"rotary_base", "norm_epsilon", "init_std"}
-    written |= {"activation"} if writing.model.numerics.activation in ACTIVATIONS else set()
+    written |= {"activation"} if model.numerics.activation in ACTIVATIONS else set()
     name_left(writing, written, HERE, "by default")
     writing.leave("learning rate, its schedule, weight decay, Adam's betas, clipping, steps, tokenizer: placeholders")
     if str(writing.asked("optimizer")) == "adam":
@@ -107,31 +88,19 @@ def write(writing: Writing) -> Program:
     return Program("run_train.py", (("--config-file", CONFIG),), files, ENVIRONMENT)
 
 
-def _model_config(writing: Writing) -> dict[str, Any]:
-    model = writing.model
-    lacking = _lacking(model)
-    if lacking:
-        writing.refuse("model", f"its models (llama, qwen2) have no {lacking} (config/models_config.py)")
-        return {}
-    kind, attention = model.kinds[0], model.attentions[0]
-    moe = kind.moe
-    values = {
-        "layers": model.layers, "hidden": model.hidden, "heads": attention.heads, "kv_heads": attention.kv_heads,
-        "ffn": kind.mlp.ffn if kind.mlp else moe.ffn if moe else 0, "vocab": model.vocab,
-        "sequence": max(model.max_sequence, writing.spec.sequence),
-    }  # fmt: skip
-    llama = not (attention.qkv_bias or attention.window or moe or writing.layout.cp > 1)
-    numerics = model.numerics
+def _model_config(writing: Writing, shape: Mapping[str, Any]) -> dict[str, Any]:
+    numerics, moe, cp = writing.model.numerics, writing.model.kinds[0].moe, writing.layout.cp
+    attention = writing.model.attentions[0]
+    llama = not (attention.qkv_bias or attention.window or moe or cp > 1)
     found: dict[str, Any] = {"is_llama_config" if llama else "is_qwen2_config": True}
     found["hidden_act"] = ACTIVATIONS.get(numerics.activation or "", "silu")
     found |= {} if numerics.rotary_base is None else {"rope_theta": numerics.rotary_base}
     found |= {} if numerics.norm_epsilon is None else {"rms_norm_eps": numerics.norm_epsilon}
-    found |= {SHAPE[key]: value for key, value in values.items()}
-    found["tie_word_embeddings"] = model.tied_embeddings
+    found |= shape
     if not llama:
         found["attention_bias"] = attention.qkv_bias
         ring = {"_attn_implementation": "llama3_ring_attention", "ring_attn_heads_k_stride": 1}
-        found |= ring if writing.layout.cp > 1 else {"_attn_implementation": "flash_attention_2"}
+        found |= ring if cp > 1 else {"_attn_implementation": "flash_attention_2"}
         found |= {"sliding_window_size": attention.window} if attention.window else {}
     if moe:
         experts = {"num_experts": moe.experts, "top_k": moe.top_k, "moe_intermediate_size": moe.ffn}
@@ -169,8 +138,6 @@ def _lacking(model: ModelSpec) -> str:
 def _optimizer(writing: Writing) -> dict[str, Any]:
     asked, wide = writing.asked, writing.spec.precision == "fp32"
     name = str(asked("optimizer"))
-    if name not in {"adam", "adamw", "sgd"}:
-        writing.refuse("optimizer", "adamW or sgd (config/config.py, optimizer_factory)")
     states = tuple(str(asked(one)) for one in ("grad_dtype", "master_dtype", "moment_dtype"))
     if name == "sgd":
         states = (*states[:2], WHOLE[2] if states[0] == "fp32" else HALF[2])
@@ -185,40 +152,12 @@ def _optimizer(writing: Writing) -> dict[str, Any]:
     }  # fmt: skip
     rates = {"learning_rate": 3e-4, "lr_warmup_steps": 10, "lr_warmup_style": "linear", "lr_decay_style": "cosine"}
     return {
-        "zero_stage": writing.layout.zero or 0,
         "accumulate_grad_in_fp32": states == WHOLE,
         "weight_decay": 0.01,
         "clip_grad": 1.0,
         "optimizer_factory": {"name": "sgd"} if name == "sgd" else adam,
         "learning_rate_scheduler": {**rates, "min_decay_lr": 3e-5},
     }
-
-
-def _refuse(writing: Writing) -> None:
-    """Refuse options that nanotron has no key for, where they are not as it runs anyway."""
-    spec, layout, runtime = writing.spec, writing.layout, writing.spec.runtime
-    ranks, whole = (layout.dp or 1) * layout.cp, f"full:{-(-spec.model.layers // layout.pp)}"
-    other_experts = runtime.dispatcher != "alltoall" or runtime.routing != "dropless"
-    for name, lacks, why in (
-        ("precision", spec.precision not in TORCH_DTYPES, "model.dtype is bfloat16, float16 or float32"),
-        ("recompute", layout.recompute not in {"none", whole}, "parallelism.recompute_layer is on or off"),
-        ("schedule", layout.schedule not in ENGINES, "parallelism.pp_engine is 1f1b or afab"),
-        ("etp", bool(layout.etp and layout.etp > 1), "no key splits experts by TP"),
-        ("ep", layout.ep > 1, "ranks are laid out without EP (parallel/context.py:62)"),
-        ("shard", bool(layout.zero) and layout.shard != ranks, "ZeRO is over all data-parallel ranks (optim/zero.py)"),
-        ("pipeline_split", runtime.pipeline_split != "cost", "blocks are dealt out by their cost (models/base.py)"),
-        ("axis_order", "-".join(spec.axis_order) != ORDER, "ranks are ep, pp, dp, cp, tp (parallel/context.py:62)"),
-        ("overlap", bool(overlap_of(runtime)), "no key overlaps more than DistributedDataParallel does by itself"),
-        ("cp_comm", runtime.cp_comm != "p2p", "context parallelism is ring attention"),
-        ("cuda_graphs", runtime.cuda_graphs != "none", "no key captures CUDA graphs"),
-        ("dispatcher", spec.model.is_moe and other_experts, "experts exchange by AllToAll or AllGather, all tokens"),
-        ("swiglu_input_dtype", runtime.swiglu_input_dtype == "fp8", "no key keeps them in fp8"),
-        ("offload", spec.offload.any, "no key keeps anything in host memory"),
-        ("framework", "@" in runtime.name, "today's nanotron is written, which runs otherwise"),
-    ):
-        if lacks:
-            writing.refuse(name, why)
-    writing.refuse_asked("nanotron has no key for it", "loss", "reshard", "grad_reduce", "compile", "transport")
 
 
 # --- reading
@@ -239,23 +178,36 @@ def read(reading: Reading) -> None:
         InputError: a value that makes no sense, a key that is missing, or a model that is not modelled.
     """
     reading.options["framework"] = "nanotron"
-    for name, key in PLAIN.items():
-        value = reading.integer(key)
-        if value is not None:
-            reading.option(name, value, key)
+    reading.take(OPTIONS)
     _read_model(reading)
     _read_ranks(reading)
-    _read_batch(reading)
-    _read_way(reading)
-    _read_states(reading)
+    micro, rounds, dp = (
+        reading.integer(name) or 1
+        for name in ("tokens.micro_batch_size", "tokens.batch_accumulation_per_replica", "parallelism.dp")
+    )
+    reading.option("gbs", micro * rounds * dp, "tokens.batch_accumulation_per_replica")
+    sequence, longest = reading.options["seq"], reading.shape["sequence"]
+    if sequence > longest:
+        key = f"{_CONFIG}.max_position_embeddings"
+        reading.assume(f"sequences of {sequence:,} are longer than the {longest:,} positions of the model", key)
+    if reading.layout.get("tp", 1) > 1:
+        reading.means("collectives beside the product next to them are part of what is predicted",
+                      "parallelism.tp_linear_async_communication")  # fmt: skip
+    if reading.flag("parallelism.moe_layer_recompute"):
+        reading.assume("recomputing experts alone is not modelled", "parallelism.moe_layer_recompute")
+    wide = "optimizer.accumulate_grad_in_fp32"
+    if not reading.flag(wide, default=reading.options["precision"] == "fp32"):
+        for option, state in zip(("grad_dtype", "master_dtype", "moment_dtype"), HALF, strict=True):
+            reading.option(option, state, wide)
+    else:
+        reading.means("gradients, master weights and moments in fp32", wide)
 
 
 def _read_ranks(reading: Reading) -> None:
     layout = reading.layout
     ep = reading.integer("parallelism.expert_parallel_size") or 1
-    dp, names = layout.get("dp", 1), [key for name, key in PLAIN.items() if name != "micro_batch_size"]
     if ep > 1:
-        layout["dp"] = dp * ep
+        layout["dp"] = layout.get("dp", 1) * ep
         reading.option("ep", ep, "parallelism.expert_parallel_size")
         reading.assume(
             f"its {ep} expert-parallel ranks are predicted as data-parallel ones, which share the batch",
@@ -263,32 +215,16 @@ def _read_ranks(reading: Reading) -> None:
         )
     else:
         reading.means("no expert parallelism", "parallelism.expert_parallel_size")
-    gpus = layout.get("dp", 1) * layout.get("tp", 1) * layout.get("pp", 1) * layout.get("cp", 1)
+    gpus = math.prod(layout.get(name, 1) for name in DEGREES)
     stated = gpus_of(reading)
     if stated is not None and stated != gpus:
         why = f"{gpus:,} GPUs by the degrees, {stated:,} by what launches them"
         reading.refuse(reading.get("parallelism.dp"), why, "dp x tp x pp x context_parallel_size are the GPUs")
     if "gpus" not in reading.given:
-        reading.option("gpus", gpus, *names, "nnodes", "nproc_per_node")
-    reading.means(f"{gpus:,} GPUs", *names)
+        reading.option("gpus", gpus, *DEGREES.values(), "nnodes", "nproc_per_node")
+    reading.means(f"{gpus:,} GPUs", *DEGREES.values())
     if load_model(str(reading.options["model"])).is_moe:
         layout["etp"] = 1
-
-
-def _read_batch(reading: Reading) -> None:
-    names = ("tokens.sequence_length", "tokens.micro_batch_size", "tokens.batch_accumulation_per_replica")
-    values = [reading.integer(name) for name in names]
-    for name, value in zip(names, values, strict=True):
-        if value is None:
-            reading.refuse(None, f"`{name}` is missing", "nanotron needs it")
-    sequence, micro, rounds = (value or 1 for value in values)
-    reading.option("seq", sequence, names[0])
-    own = reading.integer("parallelism.dp") or 1
-    reading.option("gbs", micro * rounds * own, names[2])
-    longest = reading.shape.get("sequence", sequence)
-    if sequence > longest:
-        key = "model.model_config.max_position_embeddings"
-        reading.assume(f"sequences of {sequence:,} are longer than the {longest:,} positions of the model", key)
 
 
 _CONFIG = "model.model_config"
@@ -296,16 +232,8 @@ _CONFIG = "model.model_config"
 
 def _read_model(reading: Reading) -> None:
     kinds = [name for name in ("llama", "qwen2", "starcoder2", "llamoe") if reading.flag(f"{_CONFIG}.is_{name}_config")]
-    for key, name in SHAPE.items():
-        value = reading.integer(f"{_CONFIG}.{name}")
-        if value is not None:
-            reading.model(key, value, f"{_CONFIG}.{name}")
-        elif key not in {"kv_heads", "sequence"}:
-            reading.refuse(reading.get(_CONFIG), f"`{_CONFIG}.{name}` is missing", "give `model`")
     reading.means("the kind of model", *(f"{_CONFIG}.is_{name}_config" for name in kinds))
-    tied = f"{_CONFIG}.tie_word_embeddings"
     shape = reading.shape
-    reading.model("tied_embeddings", reading.flag(tied), tied)
     shape.setdefault("sequence", 2048)
     bias, window = f"{_CONFIG}.attention_bias", f"{_CONFIG}.sliding_window_size"
     if reading.flag(bias):
@@ -314,7 +242,9 @@ def _read_model(reading: Reading) -> None:
     if length:
         reading.model("window.length", length, window, *([f"{_CONFIG}.flex_attention_mask"] if mask else []))
     if "starcoder2" in kinds:
-        _read_starcoder(reading)
+        shape |= {"gated": False, "mlp_bias": True, "qkv_bias": True, "output_bias": True, "norm_bias": True}
+        shape["kv_heads"] = reading.integer(f"{_CONFIG}.num_kv_heads") or 1
+        shape["tied_embeddings"] = True
     if "llamoe" in kinds:
         reading.model("moe.experts", reading.integer(f"{_CONFIG}.moe_num_experts"), f"{_CONFIG}.moe_num_experts")
         reading.model("moe.top_k", reading.integer(f"{_CONFIG}.num_experts_per_tok"), f"{_CONFIG}.num_experts_per_tok")
@@ -323,13 +253,6 @@ def _read_model(reading: Reading) -> None:
     elif reading.integer(f"{_CONFIG}.moe_config.num_experts"):
         _read_experts(reading)
     reading.options["model"] = named_shape(shape)
-
-
-def _read_starcoder(reading: Reading) -> None:
-    shape = reading.shape
-    shape |= {"gated": False, "mlp_bias": True, "qkv_bias": True, "output_bias": True, "norm_bias": True}
-    shape["kv_heads"] = reading.integer(f"{_CONFIG}.num_kv_heads") or 1
-    shape["tied_embeddings"] = True
 
 
 def _read_experts(reading: Reading) -> None:
@@ -350,48 +273,6 @@ def _read_experts(reading: Reading) -> None:
     if reading.text(name) == "allgather":
         reading.assume("the experts' AllGather is predicted as AllToAll", name)
     reading.option("dispatcher", "alltoall", name)
-
-
-def _read_way(reading: Reading) -> None:
-    layout = reading.layout
-    mode, engine = "parallelism.tp_mode", "parallelism.pp_engine"
-    scatters = (reading.text(mode) or "ALL_REDUCE").upper() == "REDUCE_SCATTER"
-    if layout.get("tp", 1) > 1:
-        reading.option("sp", scatters, mode)
-        if not reading.get(mode):
-            reading.assume("tensor parallelism by AllReduce, nanotron's default")
-        reading.means("collectives beside the product next to them are part of what is predicted",
-                      "parallelism.tp_linear_async_communication")  # fmt: skip
-    if layout.get("pp", 1) > 1:
-        said = reading.text(engine, known=("1f1b", "afab"))
-        reading.option("schedule", "1f1b" if said == "1f1b" else "gpipe", engine)
-        if said is None:
-            reading.assume("all forward, then all backward passes of a step, nanotron's default")
-    whole = "parallelism.recompute_layer"
-    reading.option("recompute", "full" if reading.flag(whole) else "none", whole)
-    if reading.flag("parallelism.moe_layer_recompute"):
-        reading.assume("recomputing experts alone is not modelled", "parallelism.moe_layer_recompute")
-
-
-def _read_states(reading: Reading) -> None:
-    dtype = reading.text("model.dtype") or "bfloat16"
-    precision = DTYPES.get(dtype)
-    if precision is None:
-        reading.refuse(reading.get("model.dtype"), f"unknown type {dtype}", f"known are {', '.join(DTYPES)}")
-    reading.option("precision", precision, "model.dtype")
-    zero, wide = "optimizer.zero_stage", "optimizer.accumulate_grad_in_fp32"
-    reading.option("zero", reading.integer(zero) or 0, zero)
-    multiple = reading.integer("model.make_vocab_size_divisible_by") or 1
-    reading.option("vocab_multiple", multiple, "model.make_vocab_size_divisible_by")
-    name = (reading.text("optimizer.optimizer_factory.name") or "adamW").lower()
-    if name not in {"adamw", "sgd"}:
-        reading.refuse(reading.get("optimizer.optimizer_factory.name"), f"unknown optimizer {name}", "adamW or sgd")
-    reading.option("optimizer", name, "optimizer.optimizer_factory.name")
-    if not reading.flag(wide, default=precision == "fp32"):
-        for option, state in zip(("grad_dtype", "master_dtype", "moment_dtype"), HALF, strict=True):
-            reading.option(option, state, wide)
-    else:
-        reading.means("gradients, master weights and moments in fp32", wide)
 
 
 TARGET = Target(

@@ -11,6 +11,7 @@ from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.files import printable
 from gpuscale.request import JobOptions, Layout
+from gpuscale.rules.options import Option
 
 MAX_TEXT = 120
 """Characters of a setting that answers repeat."""
@@ -272,6 +273,38 @@ class Reading:
         said = value if not isinstance(value, bool) else "on" if value else "off"
         self.means(f"{name} = {said}", *of)
         self._stated[name] = tuple(found for found in map(self.get, of) if found is not None)
+
+    def take(self, table: Iterable[Option]) -> None:
+        """Set what the settings of a framework's table state, or what it has where they state nothing.
+
+        Raises:
+            InputError: a value that makes no sense, or a setting that is missing.
+        """
+        for row in table:
+            if not row.name or not (row.ours or row.missing) or self.layout.get(row.beside, 0) == 1:
+                continue
+            value, stated = self.told(row), self.get(row.name) is not None
+            if value is None and row.missing:
+                self.refuse(None, f"`{row.name}` is missing", row.missing)
+            if not row.ours or (value is None and row.usual is None):
+                continue
+            value = row.usual if value is None else value
+            if row.ours.startswith("model."):
+                self.model(row.ours.removeprefix("model."), value, row.name)
+            else:
+                self.option(row.ours, value, row.name)
+            if row.assumed and not stated:
+                self.assume(row.assumed)
+
+    def told(self, row: Option) -> Any:
+        """Return what the setting of a row states, as our option has it; None where it states nothing."""
+        if row.words is None:
+            return self.integer(row.name)
+        ours = {str(word).lower(): value for value, word in row.words.items()}
+        if set(ours) == {"true", "false"}:
+            return None if self.get(row.name) is None else ours[str(self.flag(row.name)).lower()]
+        text = self.text(row.name, known=ours)
+        return None if text is None else ours[text]
 
     def model(self, key: str, value: Any, *of: str) -> None:
         """Set a key of the model; `of` are the settings that say so."""

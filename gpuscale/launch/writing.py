@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gpuscale.launch.settings import Reading, Source
 from gpuscale.planning.jobs import Job
-from gpuscale.request import Layout
+from gpuscale.request import Layout, overlap_name, overlap_of
 from gpuscale.results import PlanRow
+from gpuscale.rules.options import Option
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import ModelSpec
 
@@ -77,6 +78,42 @@ class Writing:
         """Return an option of the job; None where it is as the framework has it."""
         return self.job.request.get(name)
 
+    def value(self, name: str) -> Any:
+        """Return an option of the job or of the layout, or after `model.` a key of a model file, as the plan has it."""
+        spec, layout, model = self.spec, self.layout, self.spec.model
+        attention = model.attentions[0] if model.attentions else None
+        block = model.kinds[0].mlp or model.kinds[0].moe
+        own = {
+            "seq": spec.sequence, "gbs": spec.global_batch_size, "precision": spec.precision,
+            "vocab_multiple": spec.vocab_multiple, "axis_order": "-".join(spec.axis_order),
+            "overlap": overlap_name(overlap_of(spec.runtime)), "recompute": layout.recompute.partition(":")[0],
+            "model.layers": model.layers, "model.hidden": model.hidden, "model.vocab": model.vocab,
+            "model.ffn": block and block.ffn, "model.sequence": model.max_sequence,
+            "model.heads": attention and attention.heads, "model.kv_heads": attention and attention.kv_heads,
+            "model.tied_embeddings": model.tied_embeddings,
+        }  # fmt: skip
+        held = next((one for one in (layout, spec.runtime) if hasattr(one, name)), None)
+        return own[name] if name in own else self.asked(name) if held is None else getattr(held, name)
+
+    def told(self, table: Iterable[Option], worked_out: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a framework's table for the plan; what cannot be told is refused.
+
+        Args:
+            worked_out: values by option, or by setting where a row has no option.
+        """
+        found: dict[str, Any] = {}
+        for row in table:
+            unasked = row.words is not None and None in row.words  # whatever it runs, nobody may have asked for it
+            if (row.ours or row.name) in worked_out:
+                value = worked_out[row.ours or row.name]
+            else:
+                value = self.asked(row.ours) if unasked else self.value(row.ours)
+            if row.words is not None and value not in row.words:
+                self.refuse(row.ours, row.why if row.name else f"{row.why} ({row.ours} = {value})")
+            elif row.name:
+                found[row.name] = value if row.words is None else row.words[value]
+        return found
+
     def refuse(self, name: str, why: str) -> None:
         """Say that the target cannot express an option of the plan."""
         self.refused.setdefault(name, why)
@@ -96,6 +133,12 @@ class Writing:
         """Say in the script what it does not set."""
         if text not in self.left:
             self.left.append(text)
+
+
+def section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the settings of a section by their names in it."""
+    own = ((key.removeprefix(f"{name}."), value) for key, value in settings.items() if key.startswith(f"{name}."))
+    return {key: value for key, value in own if "." not in key}
 
 
 class Target(NamedTuple):

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import SCHEDULES, Candidates
+from gpuscale.rules.options import Option
 from gpuscale.specs.gpu import WIDE
 from gpuscale.specs.job import RULE_SETS, JobSpec
 
@@ -68,6 +69,7 @@ class Framework(NamedTuple):
     title: str  #: the framework's name, for people.
     basis: str  #: what was read: the commit, or releases and documentation of that time.
     cited: Mapping[str, Cite]  #: code of a rule -> where this framework states it.
+    options: tuple[Option, ...] = ()  #: how it is told what it runs; empty where no files of it are read or written.
     tensor_parallel: bool = True  #: whether it has the axis.
     sequence_parallel: str = "optional"  #: whether tensor parallelism comes with it `always`, `optional`ly or `never`.
     pipelines: bool = True  #: whether it has PP.
