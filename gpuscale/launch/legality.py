@@ -18,95 +18,6 @@ from gpuscale.rules.rule import Rule
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import ModelSpec
 
-SPEAKS_OF = {
-    "pp_unavailable": "pp",
-    "tp_unavailable": "tp",
-    "cp_unavailable": "cp",
-    "ep_unavailable": "ep",
-    "vpp_unavailable": "vpp",
-    "sp_unavailable": "sp",
-    "moe_unavailable": "model framework",
-    "gqa_unavailable": "model framework",
-    "latent_attention_unavailable": "model framework",
-    "state_space_unavailable": "model framework",
-    "precision_unavailable": "precision",
-    "fp8_recipe_unavailable": "precision",
-    "offload_unavailable": "offload",
-    "uneven_stages": "pp layers",
-    "uneven_chunks": "vpp pp layers",
-    "heads_not_divisible": "tp heads",
-    "kv_heads_not_divisible": "tp kv_heads",
-    "kv_heads_not_replicated": "tp kv_heads",
-    "hidden_not_divisible": "tp hidden",
-    "ffn_not_divisible": "tp ffn",
-    "sequence_not_divisible_by_cp": "cp seq",
-    "sequence_slices_uneven": "cp seq",
-    "cp_without_fused_attention": "cp",
-    "heads_not_divisible_by_cp": "cp tp heads",
-    "kv_heads_not_divisible_by_cp": "cp tp kv_heads",
-    "kv_heads_against_cp": "cp kv_heads",
-    "window_in_ring": "cp cp_comm",
-    "state_space_groups_not_divisible": "tp cp",
-    "too_few_layers": "pp vpp layers",
-    "too_few_layers_for_chunks": "vpp pp layers",
-    "tp_straddles_level": "tp gpus_per_node",
-    "batch_not_divisible_by_dp": "gbs dp",
-    "batch_not_divisible": "gbs micro_batch_size dp",
-    "tied_embeddings_with_pp": "pp",
-    "ulysses_with_model_parallel": "cp tp pp",
-    "tp_without_sp": "sp tp",
-    "sp_without_tp": "sp tp",
-    "sequence_slice_not_divisible": "tp sp seq",
-    "experts_not_divisible": "ep etp experts",
-    "expert_grid": "ep etp tp cp dp",
-    "ep_straddles_level": "ep etp gpus_per_node",
-    "ep_overlap_unavailable": "overlap",
-    "ep_overlap_without_ep": "overlap ep",
-    "ep_overlap_without_vpp": "overlap vpp pp",
-    "ep_overlap_without_microbatches": "overlap gbs micro_batch_size",
-    "vpp_without_pp": "vpp pp",
-    "schedule_unavailable": "schedule",
-    "schedule_chunks": "schedule vpp",
-    "stages_torn": "axis_order ep etp",
-    "ep_without_sp": "sp tp",
-    "experts_not_folded": "etp tp",
-    "etp_with_expert_bias": "etp",
-    "experts_split_otherwise": "etp ep tp",
-    "etp_with_autoep": "etp ep",
-    "offload_with_autoep_and_tp": "offload ep tp",
-    "zero_stage_unavailable": "zero",
-    "zero_with_pp": "zero pp",
-    "zero_without_dp": "zero dp",
-    "hybrid_sharding_unavailable": "shard zero",
-    "shard_not_divisible": "shard dp cp",
-    "offloaded_parameters_not_sharded": "offload zero",
-    "offloaded_optimizer_not_sharded": "offload zero",
-    "expert_replicas_not_divisible": "shard ep",
-    "ddp_with_model_parallel": "zero tp pp",
-    "shard_splits_cp": "shard cp",
-    "experts_beyond_shard": "ep etp shard",
-    "tp_with_zero_3": "zero tp",
-    "ep_with_zero_3": "zero ep",
-    "ep_with_zero_3_and_cp": "zero cp ep",
-    "cp_with_zero": "zero cp",
-    "interleaving_needs_microbatches": "vpp pp gbs micro_batch_size",
-    "dualpipe_microbatches": "gbs micro_batch_size pp",
-    "tokens_not_divisible": "seq tp cp",
-    "too_few_microbatches": "gbs micro_batch_size pp",
-    "interleaving_rounds": "gbs micro_batch_size pp",
-    "too_few_microbatches_for_1f1b": "gbs micro_batch_size pp",
-    "recompute_modules_unavailable": "recompute",
-    "recompute_layers_partial": "recompute",
-    "recompute_layers_every_nth": "recompute",
-    "recompute_uneven_over_chunks": "recompute vpp",
-    "recompute_module_absent": "recompute",
-    "recompute_layers_too_many": "recompute pp",
-    "recompute_with_delayed_scaling": "recompute precision",
-    "recompute_with_ep_overlap": "recompute overlap",
-    "offloaded_activations_with_pp": "offload pp recompute",
-}
-"""Code of a rule -> the options that break it, the first to change first, and facts of the model that they break on."""
-
 CLOSE = 32
 """Values of a degree that are tried on either side of it, beside its divisors and its double."""
 
@@ -118,8 +29,7 @@ def illegal_settings(job: Job, layout: Mapping[str, Any], broken: Sequence[Rule]
     """Yield rule, severity, message and options of each broken rule."""
     row = fixed_layout(job.spec, layout).row(0)
     for rule in broken:
-        names = SPEAKS_OF.get(rule.code, "").split()
-        known = {name: _value(job, row, name) for name in names}
+        known = {name: _value(job, row, name) for name in rule.options}
         values = ", ".join(f"{name} {value}" for name, value in known.items() if value != "")
         if rule.code in {"uneven_stages", "uneven_chunks"}:
             stages = row["pp"] * (row["vpp"] if rule.code == "uneven_chunks" else 1)
@@ -129,7 +39,7 @@ def illegal_settings(job: Job, layout: Mapping[str, Any], broken: Sequence[Rule]
             said = f"{rule.text}: {values}" if values else rule.text
         ways = "; or ".join(_legal_next(job, layout, row, broken, rule))
         source = source_in(rule, job.spec.runtime.rule_set)
-        yield (rule.code, "error", f"{said}{f'; legal next to it: {ways}' if ways else ''} [{source}]", *names)
+        yield (rule.code, "error", f"{said}{f'; legal next to it: {ways}' if ways else ''} [{source}]", *rule.options)
 
 
 def _value(job: Job, row: Mapping[str, int], name: str) -> str | int:
@@ -162,7 +72,7 @@ def _legal_next(
     Those after which no rule is broken go before the others.
     """
     before = {one.code for one in broken}
-    for name in SPEAKS_OF.get(rule.code, "").split():
+    for name in rule.options:
         found: list[tuple[bool, Any]] = []
         for value in _near(job.spec, row, name):
             after = _broken_with(job, layout, name, value)

@@ -33,6 +33,8 @@ class Rule(NamedTuple):
     """One reason why a candidate cannot run."""
 
     code: str  #: reason code of the JSON output.
+    #: options that break it, the first to change first, and facts of the model that they break on: `heads`.
+    options: tuple[str, ...]
     text: str  #: the rule as a sentence, for people.
     source: str  #: where it comes from; what a framework's own source says is in `gpuscale.rules.frameworks`.
     #: marks the candidates that break it, where it concerns the job; shape (N,).

@@ -22,6 +22,7 @@ RULES = {
     "shape": (
         Rule(
             "ulysses_with_model_parallel",
+            ("cp", "tp", "pp"),
             "DeepSpeed's sequence parallelism (CP) combines with data parallelism only",
             "DeepSpeed runtime/sequence_parallel; Megatron-DeepSpeed core/parallel_state",
             lambda c, _: (c.cp > 1) & ((c.tp > 1) | (c.pp > 1)),
@@ -29,6 +30,7 @@ RULES = {
         ),
         Rule(
             "kv_heads_against_cp",
+            ("cp", "kv_heads"),
             "where CP exchanges heads, the ranks that do and the key/value heads must divide one another",
             "DeepSpeed runtime/sequence_parallel/ulysses_sp",
             _kv_heads_over_context,
@@ -38,6 +40,7 @@ RULES = {
     "layout": (
         Rule(
             "etp_with_autoep",
+            ("etp", "ep"),
             "under EP an expert is not split: ETP 1",
             "DeepSpeed module_inject/auto_ep_config",
             lambda c, _: (c.ep > 1) & (c.etp > 1),
@@ -46,6 +49,7 @@ RULES = {
         ),
         Rule(
             "offload_with_autoep_and_tp",
+            ("offload", "ep", "tp"),
             "EP with TP excludes offloading",
             "DeepSpeed module_inject/auto_ep_folding",
             lambda c, _: (c.ep > 1) & (c.tp > 1),
@@ -56,6 +60,7 @@ RULES = {
     "sharding": (
         Rule(
             "tp_with_zero_3",
+            ("zero", "tp"),
             "AutoTP goes with ZeRO 0 to 2",
             "DeepSpeed runtime/engine",
             lambda c, _: (c.tp > 1) & (c.zero == 3),
@@ -63,6 +68,7 @@ RULES = {
         ),
         Rule(
             "ep_with_zero_3",
+            ("zero", "ep"),
             "DeepSpeed's own experts do not go with ZeRO-3",
             "DeepSpeed runtime/engine",
             lambda c, _: (c.ep > 1) & (c.zero == 3),
@@ -71,6 +77,7 @@ RULES = {
         ),
         Rule(
             "ep_with_zero_3_and_cp",
+            ("zero", "cp", "ep"),
             "EP under ZeRO-3 excludes sequence parallelism (CP)",
             "DeepSpeed runtime/engine",
             lambda c, _: (c.ep > 1) & (c.zero == 3) & (c.cp > 1),

@@ -49,6 +49,7 @@ RULES = {
     "shape": (
         _rule(
             "window_in_ring",
+            ("cp", "cp_comm"),
             "a ring of CP ranks does not run sliding windows: `cp_comm=all_gather` and `cp_comm=a2a` do",
             "Transformer Engine context_parallel",
             lambda c, _: c.cp > 1,
@@ -56,6 +57,7 @@ RULES = {
         ),
         _rule(
             "kv_heads_not_divisible_by_cp",
+            ("cp", "tp", "kv_heads"),
             "where CP exchanges heads, the ranks that do must divide the key/value heads of a TP rank",
             "Transformer Engine context_parallel",
             _kv_heads_over_context,
@@ -63,6 +65,7 @@ RULES = {
         ),
         _rule(
             "state_space_groups_not_divisible",
+            ("tp", "cp"),
             "TP must divide the groups of a state space, TP x CP its heads, CP and the groups of a TP rank one another",
             "Megatron-LM mamba_mixer, mamba_context_parallel",
             _state_space_groups,
@@ -72,6 +75,7 @@ RULES = {
     "layout": (
         _rule(
             "ep_without_sp",
+            ("sp", "tp"),
             "experts with TP need sequence parallelism",
             "Megatron-LM moe_layer",
             lambda c, _: (c.tp > 1) & (c.sp == 0),
@@ -79,6 +83,7 @@ RULES = {
         ),
         Rule(
             "experts_not_folded",
+            ("etp", "tp"),
             "experts are split by TP as the dense layers are: ETP = TP",
             "Megatron-LM parallel_state",
             lambda c, _: c.etp != c.tp,
@@ -87,6 +92,7 @@ RULES = {
         ),
         _rule(
             "etp_with_expert_bias",
+            ("etp",),
             "experts with biases need ETP 1",
             "Megatron-LM transformer_config",
             lambda c, _: c.etp > 1,
@@ -96,6 +102,7 @@ RULES = {
     "sharding": (
         Rule(
             "expert_replicas_not_divisible",
+            ("shard", "ep"),
             "the replicas of hybrid sharding must divide the data-parallel ranks of an expert",
             "Megatron-LM parallel_state",
             lambda c, _: (c.zero > 0) & (c.expert_dp % np.maximum(c.dp * c.cp // np.maximum(c.shard, 1), 1) != 0),
@@ -104,6 +111,7 @@ RULES = {
         ),
         Rule(
             "offloaded_optimizer_not_sharded",
+            ("offload", "zero"),
             "an optimizer in host memory needs the distributed optimizer",
             "Megatron-LM arguments",
             lambda c, _: c.zero == 0,
@@ -114,6 +122,7 @@ RULES = {
     "recompute": (
         Rule(
             "recompute_with_delayed_scaling",
+            ("recompute", "precision"),
             "delayed fp8 scaling forbids recomputing layernorm and moe_act",
             "Megatron-LM transformer_config",
             lambda c, _: (c.recompute_modules & (arrays.MOE_ACT | arrays.LAYERNORM)) > 0,
@@ -122,6 +131,7 @@ RULES = {
         ),
         _rule(
             "recompute_with_ep_overlap",
+            ("recompute", "overlap"),
             "an overlapped expert exchange forbids recomputing whole layers and moe",
             "Megatron-LM transformer_config",
             lambda c, _: (c.ep > 1) & ((c.recompute_layers > 0) | ((c.recompute_modules & arrays.MOE) > 0)),
@@ -129,6 +139,7 @@ RULES = {
         ),
         Rule(
             "offloaded_activations_with_pp",
+            ("offload", "pp", "recompute"),
             "offloading the activations of whole layers needs PP 1 and no recomputation",
             "Megatron-LM transformer_config",
             lambda c, _: (c.pp > 1) | (c.recompute_layers > 0) | (c.recompute_modules > 0),

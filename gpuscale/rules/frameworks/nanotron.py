@@ -58,6 +58,7 @@ RULES = {
     "sharding": (
         Rule(
             "cp_with_zero",
+            ("zero", "cp"),
             "CP needs DDP, which ZeRO with fp32 gradients goes without",
             "nanotron trainer",
             lambda c, _: (c.cp > 1) & (c.zero > 0),
@@ -68,6 +69,7 @@ RULES = {
     "microbatch": (
         Rule(
             "too_few_microbatches_for_1f1b",
+            ("gbs", "micro_batch_size", "pp"),
             "1F1B needs at least PP - 1 microbatches",
             "nanotron parallel/pipeline_parallel/engine",
             lambda c, _: (c.schedule == ONE_F_ONE_B) & (c.num_microbatches < c.pp - 1),
