@@ -79,9 +79,10 @@ def test_what_is_refused_says_which_option_is_missing():
     assert set(MISSING) == {"model", "gpus", "seq", "gbs"}
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in ROWS if row["expect"] in {"ok", "warn"}], ids=lambda row: row["file"][:70]
-)
+ANSWERED = [row for row in ROWS if row["expect"] in {"ok", "warn"}]
+
+
+@pytest.mark.parametrize("row", ANSWERED, ids=[row["file"][:70] for row in ANSWERED])
 def test_a_real_file_is_predicted(row):
     estimate = estimate_launch([REAL / row["file"]], despite_rules=True).estimate
     assert 0 < estimate.plan.step_time_s < 1e4

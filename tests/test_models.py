@@ -193,7 +193,7 @@ def _shapes():
 
 
 @pytest.mark.skipif(not SHAPES.is_file(), reason="the shared table of shapes is not here")
-@pytest.mark.parametrize("row", _shapes(), ids=lambda row: row["model"])
+@pytest.mark.parametrize("row", _shapes(), ids=[row["model"] for row in _shapes()])
 def test_shape_agrees_with_the_shared_table(row):
     model = load_model(row["model"])
     attention = model.attentions[0]
