@@ -390,8 +390,9 @@ class JobOptions(Options):
     swiglu_input_dtype: Annotated[str | None, Option(
         "Inputs of gated activation functions as they wait for the backward pass.", "DTYPE", OF_FRAMEWORK,
         choices=("bf16", "fp8"))] = None
-    loss: Annotated[str | None, Option("Cross entropy on a copy of the logits in fp32, or fused on 16-bit ones.", "HOW",
-                                       OF_FRAMEWORK, choices=tuple(LOSS_PEAK_BYTES))] = None
+    loss: Annotated[str | None, Option(
+        "Cross entropy: on logits copied in fp32, fused on 16-bit ones, with the LM head in 8 parts, or in one kernel.",
+        "HOW", OF_FRAMEWORK, choices=tuple(LOSS_PEAK_BYTES))] = None
     vocab_multiple: Annotated[int | None, Field(ge=1, le=65536),
                               Option("Pad the vocabulary to a multiple of N x TP.", default=OF_FRAMEWORK)] = None
     memory_limit_gib: Annotated[float | None, Field(ge=1, le=10_000), Option(

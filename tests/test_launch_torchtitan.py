@@ -325,7 +325,7 @@ SAME = {
     "precision": ("bf16",), "grad_dtype": ("fp32",), "master_dtype": ("fp32",), "moment_dtype": ("fp32",),
     "pipeline_split": ("even",), "cuda_graphs": ("none",), "reshard": ("default", "always", "never"),
     "grad_reduce": ("default", "each", "last"), "compile": ("on",), "cp_comm": ("all_gather",),
-    "dispatcher": ("deepep",),
+    "dispatcher": ("deepep",), "loss": ("chunked",),
     "overlap": ("dp",), "swiglu_input_dtype": ("bf16",), "axis_order": (),
 }  # fmt: skip
 """Values that are what torchtitan does anyway, or that other options say too."""

@@ -38,6 +38,14 @@ OPTIMS = {
 """Optimizer and type of its moments -> the Trainer's `optim`, which knows Adam as AdamW alone."""
 
 
+def _loss(writing: Writing, asked: str) -> list[tuple[str, ...]]:
+    if asked in {"standard", "chunked"}:
+        writing.refuse("loss", "transformers copies whole logits in fp32 (loss/loss_utils.py), or has Liger's kernel")
+    if asked == "fused":
+        writing.warn("the loss: Liger's kernel is fused with the LM head, and takes less than is predicted")
+    return [("--use_liger_kernel", "True")]
+
+
 def write(writing: Writing) -> Program:
     """Write a plan as accelerate's YAML and the command of a Trainer that runs under it."""
     trainer.refuse_beyond(writing)
@@ -57,11 +65,8 @@ def write(writing: Writing) -> Program:
         writing.refuse(
             "grad_dtype", "gradients are reduced as mixed_precision has it (utils/dataclasses.py, reduce_dtype)"
         )
-    if writing.asked("loss") == "standard":
-        writing.refuse("loss", "the loss of transformers copies the logits in fp32 (loss/loss_utils.py)")
-    elif writing.asked("loss"):
-        told.append(("--use_liger_kernel", "True"))
-        writing.warn("the loss: Liger's kernel is fused with the LM head, and takes less than is predicted")
+    if loss := writing.asked("loss"):
+        told += _loss(writing, loss)
     if writing.spec.runtime.compile:
         told.append(("--torch_compile", "True"))
     if writing.asked("overlap") not in {None, "dp"}:

@@ -43,9 +43,9 @@ def write(writing: Writing) -> Program:
     told, files = trainer.arguments(writing)
     if trainer.full(writing):
         told.append(("--gradient_checkpointing", "True"))
-    if writing.asked("loss") is None:
+    if writing.asked("loss") in {None, "linear"}:
         told.append(("--use_liger_kernel", "True"))
-    elif writing.asked("loss") == "fused":
+    elif writing.asked("loss") != "standard":
         writing.refuse("loss", "no command line turns Liger's cross entropy on without its fused LM head")
     optimizer, optim = _optimizer(writing)
     if optim:

@@ -81,9 +81,7 @@ def _read_loss(reading: Reading, under_deepspeed: bool) -> None:
         if loss is None:
             reading.assume("the loss works on logits in fp32; norms and activations as fused as with Liger's kernels")
     elif not under_deepspeed and loss in {"linear", "fused"}:
-        reading.option("loss", "fused", "use_liger_kernel", "plugins")
-        if loss == "linear":
-            reading.assume("the loss works on whole logits in 16 bits: Liger's, fused with the LM head, takes less")
+        reading.option("loss", loss, "use_liger_kernel", "plugins")
 
 
 def _tool(reading: Reading) -> str:

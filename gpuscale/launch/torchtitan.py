@@ -227,7 +227,7 @@ def _refuse_rest(writing: Writing) -> None:
         writing.refuse("vocab_multiple", "it does not pad vocabularies")
     if asked("optimizer") not in {"adam", "adamw"}:
         writing.refuse("optimizer", "Adam, AdamW, or DistMuon with groups of one's own (components/optimizer)")
-    if asked("loss") == "standard":
+    if asked("loss") in {"standard", "linear"}:
         writing.refuse("loss", "CrossEntropyLoss is compiled, ChunkedLossWrapper runs it in parts (components/loss.py)")
     if runtime.cp_comm != "all_gather":
         writing.refuse("cp_comm", "FlexAttention's context parallelism gathers (distributed/context_parallel)")

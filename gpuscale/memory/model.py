@@ -25,8 +25,15 @@ from gpuscale.memory.activations import (
     tokens,
     widest_gradient_bytes,
 )
-from gpuscale.memory.states import StageParameters, gathered_bytes, largest_layer, placeholder_bytes, whole_gradients
-from gpuscale.specs.job import JobSpec
+from gpuscale.memory.states import (
+    StageParameters,
+    compute_weight_bytes,
+    gathered_bytes,
+    largest_layer,
+    placeholder_bytes,
+    whole_gradients,
+)
+from gpuscale.specs.job import CHUNK_BYTES, JobSpec
 
 OUTSIDE_ALLOCATOR = ("nccl_buffers", "framework_reserve")
 """Components that PyTorch's allocator does not see."""
@@ -71,6 +78,9 @@ class Memory:
     framework_reserve: FloatArray  #: CUDA context and loaded kernels.
     #: not a component: what PyTorch's allocator has given out at the peak of the optimizer step.
     at_optimizer_step: FloatArray
+    #: not a component: gradients that do not exist yet at the peak of the passes; the allocator holds their blocks,
+    #: which activations seldom fit, from the step before.
+    gradients_to_come: FloatArray
     host_bytes: FloatArray  #: not a component: offloaded states and activations of all GPUs of one host, of shape (N,).
 
     @cached_property
@@ -90,7 +100,7 @@ class Memory:
     @property
     def allocated_by_stage(self) -> FloatArray:
         """What PyTorch's allocator has given out (`torch.cuda.max_memory_allocated`), shape (P, N)."""
-        return self.reserved_by_stage - self.fragmentation
+        return self.reserved_by_stage - self.fragmentation - self.gradients_to_come
 
     @cached_property
     def peak_bytes(self) -> FloatArray:
@@ -132,7 +142,10 @@ class Memory:
         return summed(*(getattr(self, name) for name in names))
 
 
-COMPONENTS = tuple(item.name for item in fields(Memory) if item.name not in {"at_optimizer_step", "host_bytes"})
+APART = ("at_optimizer_step", "gradients_to_come", "host_bytes")
+"""Fields of `Memory` that are no components."""
+
+COMPONENTS = tuple(item.name for item in fields(Memory) if item.name not in APART)
 """Fields of `Memory` that add up to the total."""
 
 BASES = tuple(f"{what}{where}" for where in ("", " rank 0") for what in ("allocated", "reserved", "nvidia-smi"))
@@ -177,7 +190,7 @@ def evaluate_memory(
         activations, logits, beyond = (size * job.transient_factor for size in (activations, logits, beyond))
     groups = sum((degree > 1).astype(np.float64) for degree in (c.tp, c.pp, c.cp, c.ep, c.dp * c.cp))
     communicators = np.asarray(groups + profile.extra_communicators)  # one per parallel dimension in use, and more
-    gathered = gathered_bytes(c, job, sizes.cut.of(sizes.largest))
+    gathered = gathered_bytes(c, job, sizes.cut.of(sizes.largest), parameters.whole)
     fixed = sizes.cut.of(sizes.placeholders) + LIBRARY_BYTES
     passes = summed(activations, logits, beyond, gathered)
     step = optimizer_step_bytes(c, job, parameters)
@@ -197,12 +210,32 @@ def evaluate_memory(
         nccl_buffers=communicators * float(profile.communicator_bytes),
         framework_reserve=np.asarray(profile.context_bytes, dtype=np.float64),
         at_optimizer_step=sum(held) + buffers + fixed + step,
+        gradients_to_come=_gradients_to_come(c, job, held[1], activations + logits, passes - step),
         host_bytes=host_bytes,
     )
     if profile.fragmentation <= LEAST_FRAGMENTATION:
         return found
     room = job.cluster.gpu.memory_bytes - found.by_stage + found.fragmentation
     return replace(found, fragmentation=np.clip(room, comes_and_goes * LEAST_FRAGMENTATION, found.fragmentation))
+
+
+def _gradients_to_come(
+    c: Candidates, job: JobSpec, gradients: FloatArray, saved: FloatArray, above_step: FloatArray
+) -> FloatArray:
+    """By how much the allocated peak is below states and passes, because gradients come as activations go; (P, N).
+
+    Where they are freed behind each step and there is one microbatch, none exists at the loss, where activations are
+    at their peak, and all exist when the last layer's are gone. In the optimizer step they are there.
+
+    Args:
+        gradients: of the whole step.
+        saved: activations and loss at their peak, which come before the gradients.
+        above_step: by how much the passes, with all gradients, exceed the optimizer step.
+    """
+    if not job.runtime.memory.frees_gradients:
+        return np.zeros(())
+    to_come = np.minimum(np.minimum(gradients, saved), np.maximum(above_step, 0.0))
+    return np.where(c.num_microbatches == 1, to_come, 0.0)
 
 
 HOST_GRADIENT_BYTES = 4
@@ -231,16 +264,18 @@ def states_bytes(c: Candidates, job: JobSpec, parameters: StageParameters) -> Fl
 def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[FloatArray, ...]:
     """Weights, gradients, master weights and optimizer state, each (P, N)."""
     states, profile = job.states, job.runtime.memory
-    held = profile.fp8_weight_bytes if job.precision in {"fp8", "fp4"} else states.weight
-    weight = np.where((c.zero >= 3) & profile.master_is_weight, 0.0, held)
-    stored = dict(profile.stored_gradient_bytes).get(job.precision, states.gradient)
+    held, stored, from_zero = compute_weight_bytes(job), states.gradient, 3
+    if profile.master_is_weight:  # gradients are of the type of their parameter (autograd, FSDP)
+        stored, from_zero = states.master or states.gradient, 2
+        held = 0.0 if states.master else states.weight
+    stored = dict(profile.stored_gradient_bytes).get(job.precision, stored)
     whole = whole_gradients(c, job)  # in the precision in which they are reduced
     gradient = np.where(whole, states.gradient, stored)
     sharded = parameters.per_gpu(c.zero >= 1) * float(not job.offload.optimizer)
     reduced = (c.zero >= 2) & ~whole
-    weight = np.where((c.zero >= 3) & job.offload.parameters, 0.0, weight)
+    weight = np.where((c.zero >= 3) & job.offload.parameters, 0.0, held)
     return (
-        parameters.per_gpu(c.zero >= 3) * weight,
+        parameters.per_gpu(c.zero >= from_zero) * weight,
         parameters.per_gpu(reduced) * np.where(reduced & job.offload.optimizer, 0.0, gradient),
         sharded * states.master,
         sharded * states.moments,
@@ -313,11 +348,14 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
 
     Whichever is larger: the cross entropy (`MemoryProfile.loss_bytes` per logit), or the backward pass of the LM head:
     gradient of the logits, weight gradient, gradient of the hidden state before and after it is scattered over TP.
+    Where both are one kernel there is a chunk of logits beside the latter two.
     """
     rows = job.vocabulary_rows(c.tp)
     logits = tokens(c, job) * rows
     per_logit = job.runtime.memory.loss_bytes
     gradient = min(job.activation_bytes, per_logit) * logits  # less where head and loss work by chunks
+    if job.runtime.loss == "linear":
+        gradient = CHUNK_BYTES / job.activation_bytes * hidden_bytes(c, job)
     head = gradient + job.activation_bytes * rows * job.model.hidden + 2 * hidden_bytes(c, job)
     return np.asarray(np.maximum((1 + job.model.mtp_depth) * logits * per_logit, head), dtype=np.float64)
 
@@ -357,9 +395,10 @@ def optimizer_step_bytes(c: Candidates, job: JobSpec, parameters: StageParameter
     """What the optimizer step needs besides the states, shape (P, N), or one 0 where that is nothing; see
     `MemoryProfile`."""
     profile = job.runtime.memory
-    if job.offload.optimizer or not (profile.step_whole_bytes or profile.step_shard_bytes):
+    foreach = profile.foreach_copies * job.states.second_moment
+    if job.offload.optimizer or not (profile.step_whole_bytes or profile.step_shard_bytes or foreach):
         return np.zeros(())
     sharded = (c.zero >= 1) & (c.shard > 1)
     whole = profile.step_whole_bytes * parameters.whole
     shard = profile.step_shard_bytes * parameters.per_gpu(np.ones(1, dtype=bool))
-    return np.where(sharded, whole + shard, 0.0)
+    return np.where(sharded, whole + shard, 0.0) + foreach * parameters.per_gpu(c.zero >= 1)

@@ -112,24 +112,37 @@ def whole_gradients(c: Candidates, job: JobSpec) -> BoolArray:
     return (c.zero >= 2) & (c.num_microbatches > 1) & ((c.pp > 1) | (when == "last"))
 
 
-def gathered_bytes(c: Candidates, job: JobSpec, largest_layer: FloatArray) -> FloatArray:
-    """Parameters that ZeRO-3 holds gathered: the layer in use and the prefetched one, embedding and LM head.
+def compute_weight_bytes(job: JobSpec) -> float:
+    """Bytes per parameter of the weights that the matrix products read, 8-bit copies included."""
+    return job.runtime.memory.fp8_weight_bytes if job.precision in {"fp8", "fp4"} else job.states.weight
 
-    FSDP2 gathers one module ahead; what belongs to no layer, or the LM head alone, is one group that stays gathered
-    (PyTorch `torch.distributed.fsdp.fully_shard`, forward prefetching and `reshard_after_forward`). Shape (N,).
+
+def gathered_bytes(c: Candidates, job: JobSpec, largest_layer: FloatArray, whole: FloatArray) -> FloatArray:
+    """Parameters that the passes hold gathered or cast, shape (N,) or (P, N).
+
+    ZeRO-3: the layer in use and the prefetched one, embedding and LM head. FSDP2 gathers one module ahead; what belongs
+    to no layer, or the LM head alone, is one group that stays gathered (PyTorch `torch.distributed.fsdp.fully_shard`,
+    forward prefetching and `reshard_after_forward`). Where the master weight is the parameter, ZeRO-2 keeps all that
+    was gathered, and autocast its 16-bit copies of fp32 weights (PyTorch `torch.autocast`, cache_enabled), until the
+    backward pass is over.
 
     Args:
         largest_layer: parameters of the largest layer on one GPU, shape (N,).
+        whole: parameters of one GPU before ZeRO, shape (P, N).
     """
+    profile, copies = job.runtime.memory, np.zeros(())
+    if profile.master_is_weight and (c.zero < 3).any():
+        kept = (c.zero == 2) | ((c.zero < 2) & (job.states.master > 0))
+        copies = np.where(kept, compute_weight_bytes(job) * whole, 0.0)
     if not (c.zero == 3).any():
-        return np.zeros(())
+        return copies
     held = 2 * largest_layer
-    if job.runtime.memory.gathered_parameters:
-        held = np.maximum(held, job.runtime.memory.gathered_parameters)
-    if job.runtime.memory.root_gathered != "none":
-        both = job.runtime.memory.root_gathered == "ends" and not job.model.tied_embeddings
+    if profile.gathered_parameters:
+        held = np.maximum(held, profile.gathered_parameters)
+    if profile.root_gathered != "none":
+        both = profile.root_gathered == "ends" and not job.model.tied_embeddings
         held = held + job.vocabulary_rows(c.tp) * job.model.hidden * np.where(c.pp == 1, 1 + both, 1)
-    return np.where(c.zero == 3, job.activation_bytes * held, 0.0)
+    return np.where(c.zero == 3, job.activation_bytes * held, copies)
 
 
 def largest_layer(cuts: Candidates, job: JobSpec) -> FloatArray:

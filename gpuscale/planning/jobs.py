@@ -252,7 +252,7 @@ def _runtime(
     if experts:
         said.setdefault("dispatcher", f"{given.get('dispatcher', runtime.dispatcher)} (default)")
     given |= {"compile": asked.compile == "on"} if asked.compile else {}
-    if asked.loss:  # one choice for time and memory
+    if asked.loss and not (asked.loss == runtime.loss == "standard"):  # one choice for time and memory
         given["memory"] = replace(runtime.memory, loss_bytes=LOSS_PEAK_BYTES[asked.loss])
         given["eager"] = tuple(name for name in runtime.eager if name != "loss")
     if asked.axis_order is not None:
@@ -403,6 +403,7 @@ def _states(asked: JobOptions, gradients: str, wide: bool, said: dict[str, str])
         gradient=DTYPE_BYTES[gradients],
         master=DTYPE_BYTES[master],
         moments=OPTIMIZER_MOMENTS[asked.optimizer] * DTYPE_BYTES[asked.moment_dtype],
+        second_moment=(OPTIMIZER_MOMENTS[asked.optimizer] == 2) * DTYPE_BYTES[asked.moment_dtype],
     )
     said["optimizer"] = (
         f"{asked.optimizer}: {32 if wide else 16}-bit weights, {gradients} gradients, {master} master weights, "

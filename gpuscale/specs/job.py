@@ -35,6 +35,7 @@ class StateBytes:
     gradient: Annotated[float, Field(alias="gradient_bytes", ge=1, le=8)] = 4.0
     master: float = 4.0  #: master weights; 0 without [bytes].
     moments: float = 8.0  #: all moments of the optimizer together [bytes].
+    second_moment: float = 4.0  #: the second of them, in Adam; 0 where there is none [bytes].
 
     @property
     def optimizer(self) -> float:
@@ -74,9 +75,16 @@ ATTENTION_KERNELS = ("native", "sdpa", "sdpa2025", "flex", "cudnn9", "cudnn8", "
 EAGER = ("norm", "rotary", "activation", "loss", "bias")
 """What runs as operations of its own without torch.compile or kernels of a framework."""
 
-LOSS_PEAK_BYTES = {"standard": 6.0, "fused": 4.0}
+LOSS_PEAK_BYTES = {"standard": 6.0, "fused": 4.0, "chunked": 0.75, "linear": 0.0}
 """Cross entropy -> bytes per logit at its peak: 16-bit logits and a copy in fp32, worked on in place (Megatron-LM
-core/tensor_parallel/cross_entropy.py), or 16-bit logits and their gradient (`--cross-entropy-loss-fusion`)."""
+core/tensor_parallel/cross_entropy.py); 16-bit logits and their gradient (`--cross-entropy-loss-fusion`); LM head and
+loss by eighths of the sequence, the first kind in each (torchtitan components/loss.py, ChunkedCELoss); or one kernel
+for LM head and loss (Liger Kernel), see `CHUNK_BYTES`."""
+
+CHUNK_BYTES = 6.0
+"""Bytes per element of a hidden state that the loss takes where it is one kernel with the LM head: that works on chunks
+of as many logits as the hidden state has elements, in 16 and 32 bits (Liger Kernel,
+ops/fused_linear_cross_entropy.py)."""
 
 LowPrecision = Annotated[str, among("bf16", "fp16", "fp8", "fp4")]
 CpComm = Annotated[str, among(*CP_COMMS)]
@@ -114,7 +122,8 @@ class MemoryProfile:
     #: what the optimizer step needs beside the states when these are sharded, per parameter of the GPU [bytes].
     step_whole_bytes: Annotated[float, Field(ge=0, le=32)]
     step_shard_bytes: Annotated[float, Field(ge=0, le=32)]  #: the same per parameter of the GPU's shard [bytes].
-    master_is_weight: bool  #: under ZeRO-3 the fp32 shard is the parameter; there is no 16-bit one.
+    #: the master weight is the parameter, cast for use (FSDP, autocast); without a master, the 16-bit weight is.
+    master_is_weight: bool
     #: what stays gathered from the forward to the backward pass under ZeRO-3: `none`, the LM `head`, or the embedding
     #: too (`ends`).
     root_gathered: Annotated[str, among("none", "head", "ends")]
@@ -135,6 +144,11 @@ class MemoryProfile:
     counter_reset: bool
     #: buffer out of which FSDP reduces the gradients of a layer, per parameter of it [bytes].
     reduce_input_bytes: Annotated[float, Field(ge=0, le=8)] = 0.0
+    #: gradients are freed behind the optimizer step rather than kept in a buffer (`zero_grad` sets them to None).
+    frees_gradients: bool = False
+    #: copies of the second moment that Adam's step makes on all parameters at once (PyTorch's `foreach` kernels: the
+    #: denominator of the update); fused kernels make none.
+    foreach_copies: Annotated[float, Field(ge=0, le=4)] = 0.0
     #: outputs of experts are saved, because they are weighted behind the experts rather than inside.
     expert_outputs: bool = False
     #: precision -> what gradients take under it per parameter, where that differs from `StateBytes.gradient` [bytes].
@@ -181,7 +195,8 @@ class RuntimeSpec:
     dropout: bool  #: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
     #: weight gradients are added onto the fp32 buffer inside the GEMM; otherwise by a kernel of its own.
     wgrad_fusion: bool
-    #: cross entropy `standard` (in place, fp32) or `fused` (one kernel each way, on 16-bit logits).
+    #: cross entropy `standard` (in place, fp32), `fused` (one kernel each way, on 16-bit logits), or with the LM head
+    #: `chunked` or `linear` (one kernel).
     loss: Annotated[str, among(*LOSS_PEAK_BYTES)]
     overlap_tp: bool  #: TP collectives are pipelined with the GEMM beside them (Megatron `tp_comm_overlap`).
     async_tp_reduce: bool  #: without SP, the backward AllReduce of TP runs beside the weight gradient.

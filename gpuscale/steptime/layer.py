@@ -382,7 +382,9 @@ def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Brea
 def _loss_kind(runtime: RuntimeSpec) -> str:
     if "loss" in runtime.unfused:
         return "eager"
-    return "compiled" if runtime.loss == "standard" and runtime.compile else runtime.loss
+    if runtime.loss == "standard":
+        return "compiled" if runtime.compile else "standard"
+    return "fused"
 
 
 def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:

@@ -60,6 +60,10 @@ class Run(NamedTuple):
     assumed: tuple[str, ...]  #: what the row does not state and was taken by default.
 
 
+OWN_LOOPS = frozenset({"generic", "accelerate"})
+"""Rule sets of frameworks in which a user's own code says how the loss is worked out: one that fits, in a run that
+ran."""
+
 USABLE_MEMORY = 0.95
 """Share of the GPU's memory up to which a run that offloads activations is assumed to fill it."""
 
@@ -111,8 +115,17 @@ def read_run(row: Row, library: Library | None = None) -> Run:
             asked["recompute"] = f"full:{layers}"
             layout = fixed_layout(job, asked)
             broken = broken_rules(layout, job)
+    if job.runtime.rule_set in OWN_LOOPS and not _fits(layout, job):
+        freed = _job(options | {"loss": "linear"}, library, asked)
+        if _fits(layout, freed):
+            job, options = freed, options | {"loss": "linear"}
+            assumed.append("LM head and loss in one kernel, as memory asks for")
     options |= asked | ({"despite_rules": True} if broken else {})
     return Run(job, layout, options, tuple(assumed))
+
+
+def _fits(layout: Candidates, job: JobSpec) -> bool:
+    return bool(memory_of(layout, job).peak_bytes[0] <= job.memory_limit_bytes)
 
 
 def _layers_to_recompute(job: JobSpec, asked: Mapping[str, Any]) -> int:
@@ -120,7 +133,7 @@ def _layers_to_recompute(job: JobSpec, asked: Mapping[str, Any]) -> int:
 
     def fits(layers: int) -> bool:
         layout = fixed_layout(job, {**asked, "recompute": f"full:{layers}" if layers else "none"})
-        return bool(memory_of(layout, job).peak_bytes[0] <= job.memory_limit_bytes)
+        return _fits(layout, job)
 
     most = -(-len(job.model.trained_pattern) // asked.get("pp", 1))
     if fits(0) or not fits(most):
@@ -141,7 +154,7 @@ def _options(row: Row, cluster: ClusterSpec, assumed: list[str]) -> dict[str, An
         offload = ""
     said = {
         "seq": row.whole("seq"), "gbs": row.whole("gbs"), "offload": "" if offload == "none" else offload,
-        "grad_dtype": states, "master_dtype": states, "moment_dtype": states or row.text("moment_dtype"),
+        "grad_dtype": states, "master_dtype": states and "none", "moment_dtype": states or row.text("moment_dtype"),
         "cuda_graphs": row.text("cuda_graphs"), "dispatcher": row.text("dispatcher"),
         "transport": "" if row.text("transport") == "nccl" else row.text("transport"),
         "routing": "dropping" if row.text("routing") == "dropping" else "",
