@@ -287,6 +287,11 @@ def test_command_says_the_share_first():
     assert printed == json.loads(gpuscale("goodput", *FLAGS, "--json").out)
 
 
+def test_the_first_line_says_how_many_nodes_stand_by():
+    for spares, said in ((0, "without spare nodes"), (1, "with 1 spare node"), (2, "with 2 spare nodes")):
+        assert f"{said}: " in gpuscale("goodput", *FLAGS, "--spares", spares).out.partition(" of the time")[0]
+
+
 def test_command_takes_options_and_refuses_others():
     options = ("--failure-rate", "rsc-2", "--checkpoint", "sync", "--checkpoint-bandwidth", 5, "--spares", 2)
     done = gpuscale("goodput", *FLAGS, *options, "--elastic", "--days", 10, "--restart-time", 100)

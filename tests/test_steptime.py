@@ -482,6 +482,21 @@ def test_replicas_are_reduced_beside_the_shards_inside_the_node(shard, shown):
     assert waited == 0
 
 
+@pytest.mark.parametrize("zero", range(4))
+def test_late_transfers_take_no_more_than_what_the_gpu_waits_in_any_case(zero):
+    """In each microbatch; what shows of them does not depend on the waiting."""
+    spec = job("llama3-8b", 64, gbs=256)
+    rows, each = layout(spec, zero=zero), np.ones(1)
+    transfers = Transfers(3 * each, 2 * each, 5 * each, each, 0 * each, 0 * each, each)
+    shown = set()
+    for wait_s in (0.0, 0.01, 0.5, 100.0):
+        exposed, waited = unhidden_s(rows, spec, transfers, Cover(0.5 * each, 1.1 * each, wait_s * each))
+        assert 0 <= waited[0] <= min(exposed[0], wait_s * rows.num_microbatches[0])
+        assert waited[0] > 0 or not wait_s
+        shown.add(float(exposed[0]))
+    assert len(shown) == 1
+
+
 def test_sharding_inside_the_node_is_faster_than_over_a_slow_network_for_many_microbatches():
     spec = with_level(job("llama3-8b", 64, gbs=64 * 16), 1, link_bytes_per_s=0.1, switch_bytes_per_s=0.1)
     assert seconds(spec, zero=3, shard=8)["dp_total"] < seconds(spec, zero=3)["dp_total"] / 3

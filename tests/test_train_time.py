@@ -102,6 +102,8 @@ def test_spare_nodes_are_paid_for():
     none, two = (answer(*SMALL, "--tokens", "1T", "--spares", spares) for spares in (0, 2))
     assert two["billed_by_use"]["spares"] == pytest.approx(2 * 8 * two["wall_s"] / 3600)
     assert none["billed_by_use"]["spares"] == 0
+    for spares, said in ((0, "GPUs: "), (1, "GPUs with 1 spare node: "), (2, "GPUs with 2 spare nodes: ")):
+        assert said in gpuscale("train-time", *SMALL, "--tokens", "1T", "--spares", spares).lines[0]
     for one in (none, two):
         assert sum(one["billed_by_use"].values()) == pytest.approx(one["billed_gpu_hours"])
         price = one["assumptions"]["gpu_hour_price"]["value"]
