@@ -23,7 +23,17 @@ WORDS = {str: "text", int: "a whole number", float: "a number", bool: "True or F
 ALIASES = {
     "mbs": "micro_batch_size", "micro_batch": "micro_batch_size", "vp": "vpp", "shard_size": "shard",
     "order": "axis_order", "all": "unfold", "tokens": "train_tokens", "sequence": "seq", "sequence_length": "seq",
-    "seq_len": "seq", "batch_size": "gbs", "global_batch_size": "gbs", "num_gpus": "gpus", "n_gpus": "gpus",
+    "seq_len": "seq", "seq_length": "seq", "max_seq_length": "seq", "batch_size": "gbs", "global_batch_size": "gbs",
+    "num_gpus": "gpus", "n_gpus": "gpus", "world_size": "gpus", "zero_stage": "zero", "dtype": "precision",
+    **{
+        f"{name}{ending}": degree
+        for degree, axis in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context"), ("ep", "expert"), ("dp", "data"))
+        for name, endings in (
+            (axis, ("_parallel", "_parallel_size", "_model_parallel_size", "_parallel_degree", "_parallelism")),
+            (degree, ("_size", "_degree")),
+        )
+        for ending in endings
+    },
 }  # fmt: skip
 """Other names of options, from the command line, from results and from frameworks: what is meant by each."""
 

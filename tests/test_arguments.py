@@ -16,6 +16,7 @@ from update_stub import STUB, stub
 
 import gpuscale
 from gpuscale import InputError
+from gpuscale.arguments import ALIASES
 from gpuscale.cli.main import flags
 from gpuscale.request import OPTIONS, PINS, JobOptions, Layout
 
@@ -282,3 +283,21 @@ def test_files_that_are_not_there(tmp_path):
                 call(*arguments)
         with pytest.raises(InputError, match=": cannot be read: "):
             gpuscale.place_ranks(16, hosts=missing)
+
+
+@pytest.mark.parametrize("name", sorted(ALIASES))
+def test_what_other_names_mean_is_an_option(name):
+    assert ALIASES[name] in OPTIONS
+    assert name not in OPTIONS
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("tensor_parallel", "tp"), ("pipeline_model_parallel_size", "pp"), ("context_parallel_degree", "cp"),
+     ("expert_parallelism", "ep"), ("data_parallel_size", "dp"), ("tp_size", "tp"), ("zero_stage", "zero"),
+     ("world_size", "gpus"), ("seq_length", "seq")],
+)  # fmt: skip
+def test_names_of_frameworks_are_known(name, option):
+    with pytest.raises(InputError) as caught:
+        gpuscale.plan("llama3-8b", 8, **{name: 2})
+    assert caught.value.hint == f"it is `{option}` here"

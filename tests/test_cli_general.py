@@ -91,6 +91,12 @@ def test_no_command_shows_the_help_page():
         (["collective"], "missing", "`gpuscale collective --help`"),
         (["plan", "--model"], "--model", "--help` lists"),
         (["plan", "llama3-8b", "--model", "x", "--gpus", "8"], "llama3-8b", "`gpuscale plan --help`"),
+        (["plan", "--tensor-model-parallel-size", "8"], "no such option: --tensor-", "it is --tp here; `gpuscale plan"),
+        (["plan", "--micro-batch-size", "1"], "no such option: --micro-batch-size", "it is --mbs here"),
+        (["plan", "--global-batch-size=1"], "no such option: --global-batch-size", "it is --gbs here"),
+        (["estimate", "--seq-length", "8192"], "no such option: --seq-length", "it is --seq here"),
+        (["plan", "--TP", "8"], "no such option: --TP", "it is --tp here"),
+        (["models", "list", "--tensor-parallel", "8"], "no such option: --tensor-parallel", "`gpuscale models list"),
         (["estimate", "--gpus", "much"], ": 'much' is not a whole number", "`gpuscale estimate --help`"),
     ],
 )

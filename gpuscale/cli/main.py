@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from gpuscale.arguments import ALIASES
 from gpuscale.cli import (  # noqa: F401 - gpu adds a command
     collectives,
     explain,
@@ -257,6 +258,10 @@ def _report_usage(error: Any) -> int:
     if kind == "NoSuchOption":
         message, near = f"no such option: {error.option_name}", sorted(error.possibilities or ())
         hint = f"did you mean {', '.join(near)}? " if near else ""
+        name = str(error.option_name).lstrip("-").lower().replace("-", "_")
+        meant = flags().get(ALIASES.get(name, name))
+        if meant in {flag for one in error.ctx.command.params for flag in one.opts}:
+            hint = f"it is {meant} here; "
     elif param is not None:
         name = max(param.opts, key=len) if param.param_type_name == "option" else param.metavar or param.name.upper()
         missing = kind == "MissingParameter"
