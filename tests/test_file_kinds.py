@@ -103,6 +103,25 @@ def test_kinds_are_told_apart(kind, files):
     assert kind_of(files[kind]) == kind
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('title = "x"\n[[pools]]\nname = "a"\n', "cluster"),
+        ('title = "x"\n[[levels]]\nname = "node"\n', "cluster"),
+        ('<system version="1">\n  <cpu numaid="0"/>\n</system>\n', "topology"),
+        ('<?xml version="1.0"?>\n<system/>\n', "topology"),
+        ('{"architectures": ["X"]}', "config"),
+        ("[[questions]]\nmodel = 1\n", "study"),
+        ("trainer:\n  devices: 8\n", "launch"),
+        ("#SBATCH --nodes=2\n", "launch"),
+    ],
+)
+def test_a_kind_is_told_by_each_of_its_beginnings(text, kind, tmp_path):
+    path = tmp_path / "file"
+    path.write_text(text, encoding="utf-8")
+    assert kind_of(path) == kind
+
+
 @pytest.mark.parametrize("folder", ["clusters", "gpus", "models", "frameworks", "failures", "rates"])
 def test_every_preset_is_of_its_kind(folder):
     own = folder if folder in KINDS else folder.removesuffix("s")

@@ -204,6 +204,17 @@ def test_a_worker_that_dies_loses_no_question_of_others(tmp_path, monkeypatch, t
     assert all(row["status"] == "answered" for row in rows_in(output))
 
 
+def test_a_study_without_any_answer_says_so(tmp_path):
+    none = (
+        ("--tp", 3),
+        ["note: no question has an answer; `reason` says why not", "done: 1 question, 1 row, 0 resumed"],
+    )
+    for layout, said in (none, (("--tp", 2), ["done: 1 question, 1 row, 0 resumed"])):
+        asked = ("--model", "llama3-8b", "--gpus", 16, "--task", "estimate", *layout)
+        done = gpuscale("sweep", *asked, "-o", tmp_path / f"{layout[1]}.csv")
+        assert (done.code, done.err.splitlines()) == (0, said)
+
+
 def test_a_defect_ends_a_question_and_not_the_study(tmp_path, monkeypatch):
     (tmp_path / "s.toml").write_text(toml(SMALL))
 

@@ -8,6 +8,7 @@ import pytest
 from command import gpuscale as command
 
 import gpuscale
+from gpuscale.render.plan import rank_texts
 
 JOBS = {
     "near": ("llama3-70b", 64, {"top": 6}),  # the first three are ordered by the rule, not by time
@@ -76,3 +77,10 @@ def test_a_variant_that_is_not_listed_is_said_not_to_be():
     assert found.why.plan.step_time_s < found.plans[0].step_time_s  # faster on paper, and still not the choice
     done = command("plan", "--model", model, "--gpus", gpus, "--why", "tp=4,pp=4,vpp=8,mbs=1")
     assert "not in the table, would be #2; by step time alone 1 of" in done.out
+
+
+def test_a_first_plan_that_ties_with_no_other_has_no_mark():
+    result = gpuscale.plan("llama3-8b", 64)
+    standings = [replace(one, tied=index == 0) for index, one in enumerate(result.choice.standings)]
+    for tied, first in ((standings, "1"), ([replace(one, tied=True) for one in standings], "1=")):
+        assert rank_texts(replace(result, choice=replace(result.choice, standings=tuple(tied))))[0] == first

@@ -100,10 +100,10 @@ def _run(study: Study, output: Path, jobs: int, scheduler: str | None, *, kept: 
         kept: the results stay where they are written.
     """
     from gpuscale.render.gpubench import progress_bar
-    from gpuscale.studies.answers import FAILED
+    from gpuscale.studies.answers import ANSWERED, FAILED
     from gpuscale.studies.run import sweep as ask
 
-    questions = rows = resumed = failed = 0
+    questions = rows = resumed = failed = answered = 0
     try:
         with (
             progress_bar() as progress,
@@ -112,11 +112,14 @@ def _run(study: Study, output: Path, jobs: int, scheduler: str | None, *, kept: 
             for one in answers:
                 questions, rows, resumed = questions + 1, rows + len(one.rows), resumed + one.resumed
                 failed += one.rows[0]["status"] == FAILED
+                answered += one.rows[0]["status"] == ANSWERED
     except KeyboardInterrupt:
         again = "; the same command continues" if kept else ""
         _note(f"stopped: {questions:,} of {study.size:,} questions are answered{again}")
         raise
-    return f"done: {questions} questions, {rows} rows, {resumed} resumed", failed
+    if questions > failed and not answered:
+        _note("no question has an answer; `reason` says why not")
+    return f"done: {plural(questions, 'question')}, {plural(rows, 'row')}, {resumed:,} resumed", failed
 
 
 def _note(text: str) -> None:
