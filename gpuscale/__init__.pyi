@@ -22,13 +22,12 @@ from gpuscale.gpubench.calibrate import Calibrated as Calibrated, calibrate_gpu 
 from gpuscale.importers.clusters import ImportedCluster as ImportedCluster, import_cluster as import_cluster
 from gpuscale.launch.check import CheckResult as CheckResult, Finding as Finding
 from gpuscale.launch.export import Export as Export, export as export
-from gpuscale.launch.read import LaunchEstimate as LaunchEstimate, read_launch as read_launch
+from gpuscale.launch.read import read_launch as read_launch
 from gpuscale.launch.settings import LaunchJob as LaunchJob
-from gpuscale.launch.subject import Subject as Subject
+from gpuscale.launch.subject import LaunchEstimate as LaunchEstimate, Subject as Subject, estimate_file as estimate_file
 from gpuscale.planning.bench import BenchResult as BenchResult, bench as bench
 from gpuscale.planning.calibrating import CalibratedRun as CalibratedRun, save_site as save_site
 from gpuscale.planning.placement import Placement as Placement
-from gpuscale.planning.plans import estimate_file as estimate_file
 from gpuscale.presets.hardware import all_clusters as all_clusters, all_gpus as all_gpus, load_cluster as load_cluster, load_gpu as load_gpu
 from gpuscale.presets.models import all_models as all_models, load_model as load_model
 from gpuscale.render.html.report import report as report

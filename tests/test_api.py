@@ -14,10 +14,11 @@ from jobs import built
 import gpuscale
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.files import write_text
+from gpuscale.launch.subject import estimate_file, stated_plan
 from gpuscale.planning.jobs import default_batch
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.planfile import read_plan_file
-from gpuscale.planning.plans import estimate, estimate_file, estimate_from, plan, save_plan
+from gpuscale.planning.plans import estimate, plan, save_plan
 from gpuscale.request import parse_layout
 from gpuscale.rules.check import ALL_RULES
 from gpuscale.steptime.components import BOUNDS, COMPONENTS
@@ -379,7 +380,7 @@ def test_entries_of_a_plan_file_can_be_replaced(tmp_path):
     save_plan(path, result, 1)
 
     def changed(layout, **options):
-        return estimate_from(path, options, layout).plan
+        return stated_plan(path, options, layout).estimate().plan
 
     assert changed({"tp": "8"}).dp == 4
     assert changed({"tp": "1"}).sp is False
@@ -434,7 +435,7 @@ def test_the_sample_itself_is_read(tmp_path):
     path.write_text(GOOD.replace("seq = 4096", 'seq = "4k"').replace("gbs = 1024", 'gbs = "4Mtok"'))
     options, _ = read_plan_file(path)
     assert (options["seq"], options["gbs"]) == (4096, "4Mtok")
-    assert estimate_file(path).job == estimate_from(path, {"gbs": 1024}, {}).job
+    assert estimate_file(path).job == stated_plan(path, {"gbs": 1024}, {}).estimate().job
 
 
 @pytest.mark.parametrize(
@@ -497,15 +498,15 @@ def test_what_is_not_there_is_refused(tmp_path):
         with pytest.raises(InputError):
             estimate_file(path)
     with pytest.raises(InputError, match="`model` is missing"):
-        estimate_from(None, {"gpus": 8}, {})
+        stated_plan(None, {"gpus": 8}, {})
     with pytest.raises(InputError, match="`gpus` is missing"):
-        estimate_from(None, {"model": "llama3-8b"}, {})
+        stated_plan(None, {"model": "llama3-8b"}, {})
 
 
 def test_a_file_without_sequence_parallelism_takes_another_tp(tmp_path):
     path = tmp_path / "plan.toml"
     path.write_text(GOOD.replace("sp = true\n", ""))
-    assert estimate_from(path, {}, {"tp": 4}).plan.sp is True
+    assert stated_plan(path, {}, {"tp": 4}).estimate().plan.sp is True
 
 
 # -- writing --

@@ -14,7 +14,8 @@ from gpuscale.errors import InputError
 from gpuscale.launch.check import CheckResult, Finding, check
 from gpuscale.launch.footguns import FOOTGUNS, NOTE_FROM, WARNING_FROM
 from gpuscale.launch.legality import SPEAKS_OF
-from gpuscale.planning.plans import estimate, estimate_file, plan, save_plan
+from gpuscale.launch.subject import estimate_file
+from gpuscale.planning.plans import estimate, plan, save_plan
 from gpuscale.render.check import github, junit, sarif
 from gpuscale.rules.check import ALL_RULES
 

@@ -13,10 +13,11 @@ import round_trips
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.export import exported, save_export
 from gpuscale.launch.huggingface_models import config_json, hub_id, known_model
-from gpuscale.launch.read import estimate_launch, read_launch
+from gpuscale.launch.read import read_launch
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.shapes import same_shape
 from gpuscale.launch.sources import launches
+from gpuscale.launch.subject import estimate_launch
 from gpuscale.launch.targets import targets
 from gpuscale.presets.huggingface import Config, read_config
 from gpuscale.presets.models import all_models, load_model

@@ -14,12 +14,13 @@ from jobs import built, job, legal, legal_candidates, sample, variants_of
 
 import gpuscale
 from gpuscale.errors import InputError, NoAnswerError
+from gpuscale.launch.subject import estimate_file
 from gpuscale.layouts.arrays import SCHEDULES, concatenate, single
 from gpuscale.layouts.ranks import stages_torn
 from gpuscale.placement.groups import Degrees, axis_groups, megatron_accepts
 from gpuscale.planning import jobs
 from gpuscale.planning.layouts import make_pins
-from gpuscale.planning.plans import estimate_file, plan, save_plan
+from gpuscale.planning.plans import plan, save_plan
 from gpuscale.planning.variants import MAX_VARIANTS, full_values
 from gpuscale.presets.files import find_preset, preset_names
 from gpuscale.presets.frameworks import load_framework

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,14 +38,15 @@ from gpuscale.files import printable
 from gpuscale.planning.bench import bench as measure
 from gpuscale.planning.placement import export_placement, place_ranks
 from gpuscale.planning.planfile import plan_file_text
-from gpuscale.planning.plans import chosen_plan, estimate_from, save_plan
+from gpuscale.planning.plans import chosen_plan, save_plan
 from gpuscale.planning.plans import plan as find_plans
 from gpuscale.render.output import print_csv, print_json
 from gpuscale.request import COMPARED, DEFAULT_TOP, MAX_TOP, PLACING, JobOptions, Layout, Question
 
 if TYPE_CHECKING:
     from gpuscale.launch.export import Export
-    from gpuscale.results import Estimate, PlanResult
+    from gpuscale.launch.improve import Improvement
+    from gpuscale.results import PlanResult
 
 
 WHY_TOP = 3
@@ -220,62 +221,33 @@ def estimate(
 
     What --from reads is never executed (docs/launch-files.md).
     """
+    from gpuscale.launch.subject import LaunchEstimate, stated_plan
+
     options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
-    if launch_files and plan_file:
-        raise InputError("a plan file and launch files are two jobs", hint="give one of them")
     if improve and not launch_files:
         raise InputError("changes launch files, and none is given", field="improve", hint="add `launch_files=PATH`")
-    if launch_files:
-        result = _estimate_launch(
-            launch_files,
-            options,
-            layout,
-            values,
-            despite_rules=despite_rules,
-            improve=improve,
-            json=json,
-            verbose=verbose,
-        )
-    else:
-        result = estimate_from(plan_file, options, layout, despite_rules=despite_rules)
-        if json:
-            print_json("estimate", result)
-        else:
-            from gpuscale.render.plan import draw_estimate
+    stated = stated_plan(plan_file, options, layout, launch_files, values)
+    result = stated.estimate(despite_rules=despite_rules)
+    read = stated.launch and LaunchEstimate(result, stated.launch)
+    better: Sequence[Improvement] = ()
+    if improve and read and launch_files:
+        from gpuscale.launch.improve import improvements
 
-            draw_estimate(result, verbose=verbose, spell=with_flags)
+        better = improvements(read, launch_files, options, layout, values)
+    if json:
+        found = {"improvements": [one.to_dict() for one in better]} if improve else {}
+        print_json("estimate", read or result, **found)
+    else:
+        from gpuscale.render.launch import draw_improvements, launch_blocks
+        from gpuscale.render.plan import draw_estimate
+
+        more = launch_blocks(read.job, verbose=verbose) if read else ()
+        draw_estimate(result, verbose=verbose, spell=with_flags, more=more)
+        if improve:
+            draw_improvements(better, result, spell=with_flags)
     if require_fit and not result.plan.fits:
         needed = f"it needs {result.plan.memory_gib:.1f} GiB"
         raise NoAnswerError(f"the layout does not fit: {needed}", hint="`gpuscale plan` finds layouts that do")
-
-
-def _estimate_launch(
-    launch_files: list[str],
-    options: dict[str, Any],
-    layout: dict[str, Any],
-    values: Mapping[str, str],
-    *,
-    despite_rules: bool,
-    improve: bool,
-    json: bool,
-    verbose: bool,
-) -> Estimate:
-    """Evaluate what launch files state, and print it."""
-    from gpuscale.launch.improve import improvements
-    from gpuscale.launch.read import estimate_launch
-    from gpuscale.render.launch import draw_improvements, launch_blocks
-    from gpuscale.render.plan import draw_estimate
-
-    read = estimate_launch(launch_files, options, layout, values, despite_rules=despite_rules)
-    better = improvements(read, launch_files, options, layout, values) if improve else ()
-    if json:
-        more = {"improvements": [one.to_dict() for one in better]} if improve else {}
-        print_json("estimate", read, **more)
-    else:
-        draw_estimate(read.estimate, verbose=verbose, spell=with_flags, more=launch_blocks(read.job, verbose=verbose))
-        if improve:
-            draw_improvements(better, read.estimate, spell=with_flags)
-    return read.estimate
 
 
 PLACED = ("gpus", *PLACING, "seq", "gbs", "calibration", "tp", "pp", "cp", "ep", "etp", "dp")

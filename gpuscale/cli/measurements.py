@@ -174,7 +174,7 @@ def calibrate_run(
         return
     streamed = fills_stdout(output, other=json)
     earlier = given.pop("calibration", None)
-    options, layout = stated_job(given, plan, launch_files, var)
+    options, layout = stated_job(given, plan[0] if plan else None, launch_files, var)
     asked = _asked(logs, run, plan or [], options, layout)
     result = calibrate_runs(asked, earlier=earlier, name=str(output) if output else "calibration")
     if output is not None:
@@ -207,17 +207,13 @@ def _asked(
 ) -> list[AskedRun]:
     """Return each log with what ran: its plan, with options given beside it in their place."""
     from gpuscale.calibration.traces import read_run_log
+    from gpuscale.launch.subject import stated_plan
     from gpuscale.planning.calibrating import AskedRun
-    from gpuscale.planning.planfile import with_plan_file
 
     if len(plans) not in {0, 1, len(logs)}:
         raise InputError(f"{len(plans)} plans for {len(logs)} logs", field="plan", hint="give one, or one for each log")
     asked = []
     for index, log in enumerate(logs):
-        job = with_plan_file(plans[index % len(plans)], options, layout) if plans else (options, layout)
-        missing = next((name for name in ("model", "gpus") if name not in job[0]), None)
-        if missing:
-            hint = "give `launch_files=run.sh`, `plan=plan.toml`, or options of what ran; `measure` takes none"
-            raise InputError(f"`{missing}` is missing", hint=hint)
-        asked.append(AskedRun(read_run_log(log, run), *job))
+        stated = stated_plan(plans[index % len(plans)] if plans else None, options, layout)
+        asked.append(AskedRun(read_run_log(log, run), stated.options, stated.layout))
     return asked

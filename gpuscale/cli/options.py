@@ -100,7 +100,9 @@ Variables = Annotated[
 def variables(given: list[str] | None, launch_files: list[str] | None) -> dict[str, str]:
     """Return the variables that are given for launch files."""
     if given and not launch_files:
-        raise InputError("says nothing without launch files", field="var", hint="add `launch_files=PATH`")
+        from gpuscale.launch.subject import refuse_variables
+
+        refuse_variables(given, launch_files)
     found: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
@@ -128,22 +130,20 @@ def asked_plan(
 
 
 def stated_job(
-    given: Mapping[str, Any], plan_file: object, launch_files: list[str] | None, var: list[str] | None
+    given: Mapping[str, Any], plan_file: Path | None, launch_files: list[str] | None, var: list[str] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options of a job and its layout: those that are given, then those of launch files.
 
     Args:
-        plan_file: the plan or plans beside which launch files are refused.
+        plan_file: a plan, beside which launch files are refused.
     """
     options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
     if not launch_files:
         return options, layout
-    if plan_file:
-        raise InputError("a plan file and launch files are two jobs", hint="give one of them")
-    from gpuscale.launch.read import read_launch, with_given
+    from gpuscale.launch.subject import stated_plan
 
-    job = with_given(read_launch(launch_files, values, {**options, **layout}), options, layout)
-    return dict(job.options), dict(job.layout)
+    stated = stated_plan(plan_file, options, layout, launch_files, values)
+    return dict(stated.options), dict(stated.layout)
 
 
 def refuse_two_formats(*, json: bool, csv: bool) -> None:

@@ -15,13 +15,13 @@ from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.launch.footguns import Plan, Priced, priced
 from gpuscale.launch.legality import illegal_settings
-from gpuscale.launch.read import STATED_MODEL, WorldError, read_launch, with_given
+from gpuscale.launch.read import STATED_MODEL, WorldError
 from gpuscale.launch.settings import LaunchJob
-from gpuscale.launch.subject import refuse_variables
+from gpuscale.launch.subject import StatedPlan, stated_plan
 from gpuscale.launch.switches import Stated, switch_findings
 from gpuscale.planning.jobs import Job, Presets, build_job
 from gpuscale.planning.layouts import domain_groups, fixed_layout
-from gpuscale.planning.planfile import Predicted, read_document, read_predicted, with_plan_file
+from gpuscale.planning.planfile import Predicted, read_document, read_predicted
 from gpuscale.planning.plans import estimate_layout
 from gpuscale.ratios import TIME, in_words, signed
 from gpuscale.request import LEAST, MEMORY, JobOptions, Layout, Question, read, taken, with_layout
@@ -126,42 +126,30 @@ def check(  # noqa: PLR0913 - all that the command takes
     """
     limits = _limits(max_memory, min_mfu, max_step_time, max_regression)
     options, own = with_layout(options, layout)
-    refuse_variables(variables, launch_files)
     if limits.regression is not None and baseline is None:
         raise InputError("it needs something to compare with", field="max_regression", hint="add `baseline=plan.toml`")
     before = None if baseline is None else _predicted_in(Path(baseline))
     if plan_file is None and not launch_files and "model" not in options:
         plan_file = baseline
     path = None if plan_file is None else Path(plan_file)
-    places = _nowhere
-    drift = launch = None
-    if path is not None and launch_files:
-        raise InputError("a plan file and launch files are two jobs", hint="give one of them")
-    if launch_files:
-        stated = _read_or_found(launch_files, variables, options, own)
-        if isinstance(stated, Finding):
-            return CheckResult(ok=False, findings=(stated,))
-        launch = stated
-        options, own, places = dict(launch.options), dict(launch.layout), _places_of(launch)
-    elif path is not None:
-        drift = read_predicted(path) if not options and not own and before is None else None
-        places = _places_in(path)
-        options, own = with_plan_file(path, options, own)
-    missing = next((name for name in ("model", "gpus") if name not in options), None)
-    if missing:
-        raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, a plan file, or `launch_files=PATH`")
-    return checked(options, own, limits, places, Before(before, drift, launch))
+    stated = _read_or_found(path, options, own, launch_files, variables)
+    if isinstance(stated, Finding):
+        return CheckResult(ok=False, findings=(stated,))
+    drift = read_predicted(path) if path and not options and not own and before is None else None
+    places = _places_in(path) if path else _places_of(stated.launch) if stated.launch else _nowhere
+    return checked(stated.options, stated.layout, limits, places, Before(before, drift, stated.launch))
 
 
 def _read_or_found(
-    launch_files: Sequence[str | Path],
-    variables: Mapping[str, str] | None,
+    plan_file: Path | None,
     options: Mapping[str, Any],
     layout: Mapping[str, Any],
-) -> LaunchJob | Finding:
-    """Read launch files; a world or a model that cannot be is a finding where the files alone say so."""
+    launch_files: Sequence[str | Path],
+    variables: Mapping[str, str] | None,
+) -> StatedPlan | Finding:
+    """Read a job; a world or a model that cannot be is a finding where launch files alone say so."""
     try:
-        return with_given(read_launch(launch_files, variables, {**options, **layout}), options, layout)
+        return stated_plan(plan_file, options, layout, launch_files, variables)
     except WorldError as error:
         if "gpus" in options or layout:
             raise

@@ -13,13 +13,12 @@ from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.files import is_there, reason, write_texts
 from gpuscale.launch.cluster_files import CODE_DIR, cluster_files, machines, with_cluster
 from gpuscale.launch.quoting import Expansion, comment, shell_word
+from gpuscale.launch.subject import estimate_file
 from gpuscale.launch.targets import targets
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
-from gpuscale.planning.jobs import build_job
-from gpuscale.planning.layouts import domain_groups
-from gpuscale.planning.planfile import with_plan_file
-from gpuscale.planning.plans import estimate_layout
-from gpuscale.request import JobOptions, one_of, read
+from gpuscale.planning.planfile import layout_of
+from gpuscale.planning.plans import job_of
+from gpuscale.request import one_of
 from gpuscale.results import Estimate
 
 
@@ -49,9 +48,7 @@ def export(plan_file: str | Path, target: str) -> Export:
         InputError: an unusable file, or an unknown target.
         NoAnswerError: the target cannot express the plan; the message names each option with the reason.
     """
-    options, layout = with_plan_file(Path(plan_file), {}, {})
-    job = build_job(read(JobOptions, options), groups=domain_groups(layout))
-    return exported(estimate_layout(job, layout), target)
+    return exported(estimate_file(plan_file), target)
 
 
 def writable(name: str) -> Target:
@@ -67,7 +64,7 @@ def writable(name: str) -> Target:
 def exported(estimate: Estimate, target: str) -> Export:
     """Return an evaluated plan as the files that a framework launches; see `export`."""
     chosen = writable(target)
-    job = build_job(read(JobOptions, estimate.job), groups=(estimate.plan.tp, estimate.plan.ep * estimate.plan.etp))
+    job = job_of(estimate.job, layout_of(estimate.plan))
     writing = Writing(job, estimate.plan)
     for one in writing.model.caveats:
         writing.warn(one)

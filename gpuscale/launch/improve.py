@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.read import LaunchEstimate, estimate_launch
 from gpuscale.launch.settings import LaunchJob, Setting, Span
+from gpuscale.launch.subject import LaunchEstimate, estimate_launch
 from gpuscale.launch.switches import Stated, switch_findings
 from gpuscale.launch.traced import OpenFiles
-from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import fixed_layout
-from gpuscale.planning.plans import plan
-from gpuscale.request import JobOptions
-from gpuscale.request import read as read_options
+from gpuscale.planning.planfile import layout_of
+from gpuscale.planning.plans import job_of, plan
 from gpuscale.results import PlanRow
 
 CHANGED = ("tp", "pp", "vpp", "cp", "ep", "micro_batch_size")
@@ -177,7 +175,7 @@ def _without_what_it_excludes(
 def _excluded(found: LaunchEstimate) -> dict[str, list[str]]:
     """Return rule -> settings of each rule of the framework's settings that the files break."""
     plan = found.estimate.plan
-    job = build_job(read_options(JobOptions, found.estimate.job), groups=(plan.tp, plan.ep * plan.etp))
+    job = job_of(found.estimate.job, layout_of(plan))
     stated = Stated(found.job, job, fixed_layout(job.spec, found.job.layout).row(0), plan.fit)
     return {code: names for code, severity, _, *names in switch_findings(stated) if severity == "error"}
 

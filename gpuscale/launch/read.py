@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from gpuscale.arguments import public, taking
-from gpuscale.display import displayed
+from gpuscale.arguments import public
 from gpuscale.errors import InputError, shown
 from gpuscale.file_kinds import reads
 from gpuscale.files import printable, read_text
@@ -20,13 +19,9 @@ from gpuscale.launch.sources import Launch, launches
 from gpuscale.launch.targets import targets
 from gpuscale.launch.traced import MAX_LOG_BYTES
 from gpuscale.launch.writing import Target
-from gpuscale.planning.jobs import build_job
-from gpuscale.planning.layouts import domain_groups
 from gpuscale.planning.planfile import replaced
-from gpuscale.planning.plans import estimate_layout
 from gpuscale.presets.towers import FROZEN, NOT_TRAINED, TRAINED
-from gpuscale.request import JobOptions, Layout, read, taken, with_layout
-from gpuscale.results import Estimate
+from gpuscale.request import JobOptions, Layout, read
 
 NOT_A_TRAINING = re.compile(
     r"eval|test|convert|preproc|generat|infer|export|tokeni|download|prepare|setup|install|serve"
@@ -38,20 +33,6 @@ _NOISE = re.compile(r"MASTER|PORT|ADDR|RANK|CUDA|NCCL|SEED|ITER|STEP|INTERVAL|WO
 
 STATED_MODEL = "model"
 """Place of what is wrong with a model that launch files state: it could be read, and is none."""
-
-
-@displayed
-@dataclass(frozen=True)
-class LaunchEstimate:
-    """What launch files are predicted to take."""
-
-    estimate: Estimate  #: as of any layout
-    job: LaunchJob = field(repr=False)  #: what the files state, and what was made of it
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the body of `gpuscale.estimate/1`."""
-        said = {name: [vars(one) for one in getattr(self.job, name)] for name in ("understood", "ignored", "assumed")}
-        return {**self.estimate.to_dict(), **said}
 
 
 @public
@@ -103,34 +84,6 @@ def read_launch(
     matters = tuple(one for one in job.assumed if not (one.file and _NOISE.search(one.text.partition("=")[0])))
     _need(job, launch, given)
     return replace(job, assumed=matters)
-
-
-@taking(taken(JobOptions, Layout, beside_files=True))
-def estimate_launch(
-    launch_files: Sequence[str | Path],
-    options: Mapping[str, Any] | None = None,
-    layout: Mapping[str, Any] | None = None,
-    variables: Mapping[str, str] | None = None,
-    *,
-    despite_rules: bool = False,
-    texts: Mapping[str, str] | None = None,
-    **more: Any,
-) -> LaunchEstimate:
-    """Evaluate the job that launch files state.
-
-    Args:
-        launch_files, variables, texts: as in `read_launch`.
-        options, layout: options of the job, and of the layout, in one piece each, by name; they and `more` replace
-            what the files say.
-        despite_rules: also a layout that the framework's rules refuse.
-
-    Raises:
-        InputError: as `read_launch` and `estimate` raise it; degrees that contradict the GPUs.
-    """
-    options, layout = with_layout({**(options or {}), **more}, layout)
-    job = with_given(read_launch(launch_files, variables, {**options, **layout}, texts=texts), options, layout)
-    made = build_job(read(JobOptions, job.options), groups=domain_groups(job.layout))
-    return LaunchEstimate(estimate_layout(made, job.layout, despite_rules=despite_rules), job)
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:

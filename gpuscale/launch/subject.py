@@ -2,23 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpuscale.arguments import taking
+from gpuscale.arguments import public, taking
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.launch.read import read_launch, with_given
+from gpuscale.launch.settings import LaunchJob
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.planning.describe import describe
 from gpuscale.planning.jobs import Job
-from gpuscale.planning.plans import job_from, legal_layout, naming
+from gpuscale.planning.planfile import with_plan_file
+from gpuscale.planning.plans import estimate_layout, job_of, legal_layout
 from gpuscale.request import JobOptions, Layout, taken, with_layout
 from gpuscale.results import Estimate
 from gpuscale.search.evaluation import Evaluation, evaluate
 from gpuscale.specs.job import JobSpec
+
+
+class StatedPlan(NamedTuple):
+    """A plan as a plan file, launch files or arguments state it."""
+
+    options: Mapping[str, Any]  #: of the job, by name.
+    layout: Mapping[str, Any]  #: of the layout, by name.
+    launch: LaunchJob | None = None  #: what launch files say, where they state it.
+    layout_file: Path | None = None  #: the plan file that states all of the layout, if one does.
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Name the plan file in an error about its layout."""
+        try:
+            yield
+        except InputError as error:
+            if self.layout_file and error.place == "layout":
+                error.place = f"{self.layout_file}: layout"
+            raise
+
+    def estimate(self, *, despite_rules: bool = False) -> Estimate:
+        """Evaluate it; see `gpuscale.estimate`."""
+        with self.naming():
+            return estimate_layout(job_of(self.options, self.layout), self.layout, despite_rules=despite_rules)
+
+
+def stated_plan(
+    plan_file: Path | None,
+    options: Mapping[str, Any],
+    layout: Mapping[str, Any],
+    launch_files: Sequence[str | Path] | None = None,
+    variables: Mapping[str, str] | None = None,
+    *,
+    texts: Mapping[str, str] | None = None,
+) -> StatedPlan:
+    """Return the plan of a plan file, of launch files or of arguments, which replace what a file says.
+
+    Args:
+        plan_file: as `gpuscale plan -o` writes it.
+        launch_files, variables, texts: as `gpuscale.read_launch` takes them.
+
+    Raises:
+        InputError: two files, neither a file nor a model with its GPUs, or unusable input.
+    """
+    refuse_variables(variables, launch_files)
+    if launch_files and plan_file:
+        raise InputError("a plan file and launch files are two jobs", hint="give one of them")
+    if launch_files:
+        job = with_given(read_launch(launch_files, variables, {**options, **layout}, texts=texts), options, layout)
+        return StatedPlan(job.options, job.layout, job)
+    if plan_file is not None:
+        return StatedPlan(*with_plan_file(plan_file, options, layout), layout_file=None if layout else plan_file)
+    missing = next((name for name in ("model", "gpus") if name not in options), None)
+    if missing:
+        raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, a plan file, or `launch_files=PATH`")
+    return StatedPlan(options, layout)
+
+
+def refuse_variables(variables: object, launch_files: object) -> None:
+    """Refuse values of variables without the files that leave them open."""
+    if variables and not launch_files:
+        raise InputError("says nothing without launch files", field="variables", hint="add `launch_files=PATH`")
+
+
+@public
+def estimate_file(path: str | Path) -> Estimate:
+    """Evaluate the layout of a plan file, as `gpuscale plan -o` writes it."""
+    return stated_plan(Path(path), {}, {}).estimate()
+
+
+@displayed
+@dataclass(frozen=True)
+class LaunchEstimate:
+    """What launch files are predicted to take."""
+
+    estimate: Estimate  #: as of any layout
+    job: LaunchJob = field(repr=False)  #: what the files state, and what was made of it
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the body of `gpuscale.estimate/1`."""
+        said = {name: [vars(one) for one in getattr(self.job, name)] for name in ("understood", "ignored", "assumed")}
+        return {**self.estimate.to_dict(), **said}
+
+
+@taking(taken(JobOptions, Layout, beside_files=True))
+def estimate_launch(
+    launch_files: Sequence[str | Path],
+    options: Mapping[str, Any] | None = None,
+    layout: Mapping[str, Any] | None = None,
+    variables: Mapping[str, str] | None = None,
+    *,
+    despite_rules: bool = False,
+    texts: Mapping[str, str] | None = None,
+    **more: Any,
+) -> LaunchEstimate:
+    """Evaluate the job that launch files state.
+
+    Args:
+        launch_files, variables, texts: as in `read_launch`.
+        options, layout: options of the job, and of the layout, in one piece each, by name; they and `more` replace
+            what the files say.
+        despite_rules: also a layout that the framework's rules refuse.
+
+    Raises:
+        InputError: as `read_launch` and `estimate` raise it; degrees that contradict the GPUs.
+    """
+    stated = stated_plan(None, *with_layout({**(options or {}), **more}, layout), launch_files, variables, texts=texts)
+    assert stated.launch is not None
+    return LaunchEstimate(stated.estimate(despite_rules=despite_rules), stated.launch)
 
 
 @displayed
@@ -72,17 +184,6 @@ def read_subject(
         InputError: two sources, none, or unusable input.
     """
     options, layout = with_layout({**(options or {}), **more}, layout)
-    refuse_variables(variables, launch_files)
-    if launch_files and plan_file:
-        raise InputError("a plan file and launch files are two jobs", hint="give one of them")
-    if launch_files:
-        stated = with_given(read_launch(launch_files, variables, {**options, **layout}), options, layout)
-        options, layout = stated.options, stated.layout
-    with naming(plan_file, layout):
-        return subject_of(*job_from(plan_file, options, layout), despite_rules=despite_rules)
-
-
-def refuse_variables(variables: Mapping[str, str] | None, launch_files: Sequence[str | Path] | None) -> None:
-    """Refuse values of variables without the files that leave them open."""
-    if variables and not launch_files:
-        raise InputError("says nothing without launch files", field="variables", hint="add `launch_files=PATH`")
+    stated = stated_plan(plan_file, options, layout, launch_files, variables)
+    with stated.naming():
+        return subject_of(job_of(stated.options, stated.layout), stated.layout, despite_rules=despite_rules)

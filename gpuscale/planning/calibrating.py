@@ -34,9 +34,10 @@ from gpuscale.errors import InputError
 from gpuscale.files import write_text
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.planning.calibrated import calibrated, half_widths
-from gpuscale.planning.jobs import Job, Presets, build_job
-from gpuscale.planning.layouts import domain_groups, fixed_layout
+from gpuscale.planning.jobs import Job, Presets
+from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.planfile import from_folder, in_folder
+from gpuscale.planning.plans import job_of
 from gpuscale.request import JobOptions, Layout, read, taken, with_layout
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.search.evaluation import evaluate
@@ -323,7 +324,7 @@ DISAGREE = 0.1
 
 
 def _job(options: Mapping[str, Any], layout: Mapping[str, Any], presets: Presets) -> tuple[Job, Candidates]:
-    job = build_job(read(JobOptions, options), presets, domain_groups(layout))
+    job = job_of(options, layout, presets)
     rows = fixed_layout(job.spec, layout)
     fatal = [rule.text for rule in broken_rules(rows, job.spec) if rule.code in FATAL]
     if fatal:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpuscale.arguments import public, taking
+from gpuscale.arguments import taking
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
 from gpuscale.planning.describe import ROBUST_NEAR, choose, describe
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, constraints
 from gpuscale.planning.layouts import domain_groups, fixed_layout, make_pins, no_experts
-from gpuscale.planning.planfile import with_plan_file, write_plan_file
+from gpuscale.planning.planfile import write_plan_file
 from gpuscale.planning.remedies import remedies
 from gpuscale.planning.variants import Variant, Variants, make_variants
 from gpuscale.planning.why import answer_why, illegal, no_answer, place_of
@@ -110,47 +109,13 @@ def estimate(
         InputError: unusable input, or a layout that breaks a rule; the message names every rule it breaks.
     """
     options, layout = with_layout(options, layout)
-    asked = read(JobOptions, {"model": model, "gpus": gpus, **options})
-    return estimate_layout(build_job(asked, groups=domain_groups(layout)), layout, despite_rules=despite_rules)
+    job = job_of({"model": model, "gpus": gpus, **options}, layout)
+    return estimate_layout(job, layout, despite_rules=despite_rules)
 
 
-@public
-def estimate_file(path: str | Path) -> Estimate:
-    """Evaluate the layout of a plan file, as `gpuscale plan -o` writes it."""
-    return estimate_from(Path(path), {}, {})
-
-
-def estimate_from(
-    path: Path | None, options: Mapping[str, Any], layout: Mapping[str, Any], *, despite_rules: bool = False
-) -> Estimate:
-    """Evaluate a layout from a plan file, from arguments, or from a file with some entries replaced.
-
-    Raises:
-        InputError: neither a file nor a model with its GPUs, or unusable input.
-    """
-    with naming(path, layout):
-        return estimate_layout(*job_from(path, options, layout), despite_rules=despite_rules)
-
-
-@contextmanager
-def naming(path: Path | None, layout: Mapping[str, Any]) -> Iterator[None]:
-    """Name the plan file in an error about its layout, of which nothing is replaced."""
-    try:
-        yield
-    except InputError as error:
-        if path and not layout and error.place == "layout":
-            error.place = f"{path}: layout"
-        raise
-
-
-def job_from(path: Path | None, options: Mapping[str, Any], layout: Mapping[str, Any]) -> tuple[Job, Mapping[str, Any]]:
-    """Return the job and the layout of a plan file, of arguments, or of a file with some entries replaced."""
-    if path is not None:
-        options, layout = with_plan_file(path, options, layout)
-    missing = next((name for name in ("model", "gpus") if name not in options), None)
-    if missing:
-        raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, or a plan file")
-    return build_job(read(JobOptions, options), groups=domain_groups(layout)), layout
+def job_of(options: Mapping[str, Any], layout: Mapping[str, Any], presets: Presets | None = None) -> Job:
+    """Build the job of options, by name, and a layout, whose groups of GPUs belong into one NVLink domain."""
+    return build_job(read(JobOptions, options), presets, domain_groups(layout))
 
 
 def estimate_layout(job: Job, layout: Mapping[str, Any], *, despite_rules: bool = False) -> Estimate:

@@ -9,9 +9,8 @@ from pathlib import Path, PurePath
 from gpuscale.files import printable
 from gpuscale.launch.export import Export
 from gpuscale.launch.improve import Improvement
-from gpuscale.launch.read import LaunchEstimate
 from gpuscale.launch.settings import LaunchJob, Said
-from gpuscale.launch.subject import Subject
+from gpuscale.launch.subject import LaunchEstimate, Subject
 from gpuscale.ratios import TIME, in_words
 from gpuscale.render.console import Block, draw, table
 from gpuscale.render.plan import draw_estimate

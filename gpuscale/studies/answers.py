@@ -13,11 +13,10 @@ from gpuscale.display import displayed
 from gpuscale.errors import GpuscaleError, NoAnswerError
 from gpuscale.planning.comparing import WORTH
 from gpuscale.planning.describe import describe
-from gpuscale.planning.jobs import Presets, build_job
-from gpuscale.planning.layouts import domain_groups
-from gpuscale.planning.plans import legal_layout, plan
+from gpuscale.planning.jobs import Presets
+from gpuscale.planning.plans import job_of, legal_layout, plan
 from gpuscale.presets.settings import with_settings
-from gpuscale.request import JobOptions, Layout, Options, choice_text, read
+from gpuscale.request import Layout, Options, choice_text
 from gpuscale.results import PlanRow
 from gpuscale.search.evaluation import evaluate
 from gpuscale.studies.cases import Case, Row, is_pin, options_of
@@ -127,7 +126,7 @@ def _plans(case: Case, options: dict[str, Any]) -> Iterator[Row]:
 def _estimate(case: Case, options: dict[str, Any]) -> Iterator[Row]:
     despite_rules = options.pop("despite_rules", False)
     layout = _without(options, lambda name: name in Layout.model_fields)
-    job = build_job(read(JobOptions, options), _presets(case.digest), domain_groups(layout))
+    job = job_of(options, layout, _presets(case.digest))
     said, rows, _ = legal_layout(job, layout, despite_rules=despite_rules)
     result = describe(said, rows, evaluate(rows, job.spec))
     yield _flat(result.plan) | {"notes": "; ".join(result.notes)}

@@ -15,8 +15,8 @@ import numpy as np
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import SCHEDULES, Candidates, concatenate
 from gpuscale.memory.model import BASES
-from gpuscale.planning.jobs import build_job
-from gpuscale.planning.layouts import domain_groups, fixed_layout, fully_sharded, usual_etp, usual_zero
+from gpuscale.planning.layouts import fixed_layout, fully_sharded, usual_etp, usual_zero
+from gpuscale.planning.plans import job_of
 from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import OF_EXPERTS, OVERLAPS, JobOptions, offload_name, overlap_name, overlap_of, read
@@ -143,7 +143,7 @@ def _layers_to_recompute(job: JobSpec, asked: Mapping[str, Any]) -> int:
 
 def _job(options: Mapping[str, Any], library: Library, layout: Mapping[str, Any]) -> JobSpec:
     """Build the job as `estimate` does."""
-    return build_job(read(JobOptions, options), library.presets, domain_groups(layout)).spec
+    return job_of(options, layout, library.presets).spec
 
 
 def _options(row: Row, cluster: ClusterSpec, assumed: list[str]) -> dict[str, Any]:
