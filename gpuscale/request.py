@@ -52,6 +52,7 @@ from gpuscale.specs.job import (
 from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.kernels import LOW_PRECISIONS
 from gpuscale.units import (
+    BATCH_TOKENS,
     DAYS,
     GIBIBYTES,
     HOURS,
@@ -470,8 +471,8 @@ class Layout(Options):
         normal=lambda text: schedule_text(parse_schedule(text)), label="{}")] = "1f1b"
 
 
-PINS = tuple(name for name in Layout.model_fields if name != "schedule")
-"""Options of a layout of which `plan` takes a set of values; schedules are compared like other options of a job."""
+PINS = tuple(Layout.model_fields)
+"""Options of which `plan` takes a set of values; of those that `COMPARED` names each value is another search."""
 
 SEVERAL_PLANS = ("pareto", "why", "top", "unfold")
 """Options of a question that ask for more than one plan."""
@@ -590,6 +591,20 @@ class Length(Options):
         "The wall time, instead of the tokens.", "DAYS", quantity=DAYS)] = None
 
 
+class Means(Options):
+    """What there is to spend on a training."""
+
+    budget: Annotated[float | None, Field(ge=1, le=MAX_USD), Option(
+        "Money instead of GPUs or of days: 250k, 1.5M.", "USD", quantity=USD)] = None
+
+
+class Noise(Options):
+    """What was measured of the noise in gradients."""
+
+    noise_scale: Annotated[float | None, Field(ge=1, le=MAX_COUNT), Option(
+        "The gradient noise scale as you measured it.", "TOKENS", quantity=BATCH_TOKENS)] = None
+
+
 class Recovery(Options):
     """What interrupts a training, and what is done about it; of one plan, as `gpuscale.training.goodput` reads them."""
 
@@ -677,7 +692,7 @@ PLACING = ("cluster", "set", "gpus_per_node", "axis_order")
 
 OPTIONS = {
     name: option_of(field)
-    for options in (JobOptions, Layout, Question, Length, Recovery, Slow, Sites)
+    for options in (JobOptions, Layout, Question, Length, Means, Noise, Recovery, Slow, Sites)
     for name, field in options.model_fields.items()
 }
 """Every option by name."""
@@ -704,9 +719,9 @@ def taken(
         for name, field in kind.model_fields.items():
             if name in without:
                 continue
-            open_ = beside_files or (sets and name in PINS) or field.is_required() or field.default in ((), {})
+            open_ = beside_files or sets or field.is_required() or field.default in ((), {})
             default = None if open_ else field.default
-            text = _python_type(field, several=name in several, sets=sets and name in PINS)
+            text = _python_type(field, several=name in several, sets=sets)
             found[name] = Taken(
                 annotation=text
                 if default is not None or (field.is_required() and not beside_files)
@@ -773,6 +788,16 @@ def _named(option: str, value: Any) -> Any:
     if isinstance(value, ClusterSpec):
         return preset_name(value, load_cluster, option)
     return preset_name(value, load_model, option)
+
+
+def part(given: Mapping[str, Any], *kinds: type[Options]) -> dict[str, Any]:
+    """Return the options of these kinds."""
+    return {name: value for name, value in given.items() if any(name in kind.model_fields for kind in kinds)}
+
+
+def without(given: Mapping[str, Any], *kinds: type[Options]) -> dict[str, Any]:
+    """Return the options of other kinds."""
+    return {name: value for name, value in given.items() if all(name not in kind.model_fields for kind in kinds)}
 
 
 Kind = TypeVar("Kind", bound=Options)

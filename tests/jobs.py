@@ -24,7 +24,7 @@ def variants_of(model, gpus, options, pins=None):
     """The jobs of a question, and what is asked of them."""
     question = read(Question, {name: value for name, value in options.items() if name in Question.model_fields})
     own = {name: value for name, value in options.items() if name not in Question.model_fields}
-    return make_variants({"model": model, "gpus": gpus, **own}, make_pins(pins or {}), question), question
+    return make_variants({"model": model, "gpus": gpus, **own}, pins or {}, question), question
 
 
 def built(model, gpus, **options):

@@ -279,11 +279,7 @@ def refused(ask):
 def test_any_value_is_taken_or_refused_with_one_message(name, value):
     values = {"model": "llama3-8b", "gpus": 8, name: value}
     if name in Layout.model_fields:
-        refused(
-            lambda: plans.plan(
-                "llama3-8b", 8, **({"schedule": value} if name == "schedule" else {"pins": {name: value}})
-            )
-        )
+        refused(lambda: plans.plan("llama3-8b", 8, pins={name: value}))
         refused(lambda: plans.estimate("llama3-8b", 8, {name: value}))
     else:
         refused(lambda: plans.plan(**values))

@@ -24,7 +24,6 @@ from gpuscale.cli.options import (
     flags_of,
     option,
     page_fills_stdout,
-    part,
     refuse_two_formats,
     save_page,
     stated_job,
@@ -41,7 +40,7 @@ from gpuscale.planning.planfile import plan_file_text
 from gpuscale.planning.plans import chosen_plan, save_plan
 from gpuscale.planning.plans import plan as find_plans
 from gpuscale.render.output import print_csv, print_json
-from gpuscale.request import COMPARED, DEFAULT_TOP, MAX_TOP, PLACING, JobOptions, Layout, Question
+from gpuscale.request import COMPARED, DEFAULT_TOP, MAX_TOP, PLACING, JobOptions, Layout, Question, part
 
 if TYPE_CHECKING:
     from gpuscale.launch.export import Export

@@ -21,12 +21,15 @@ from gpuscale.request import (
     JobOptions,
     Layout,
     Length,
+    Means,
+    Noise,
     Options,
     Question,
     Recovery,
     Sites,
     Slow,
     option_of,
+    part,
     read_plain,
 )
 from gpuscale.units import NUMBER
@@ -53,6 +56,8 @@ PANELS: dict[type[Options], str] = {
     Layout: "Layout",
     Question: "Question",
     Length: "Question",
+    Means: "Question",
+    Noise: "Question",
     Recovery: "Failures",
     Slow: "Slow parts",
     Sites: "Sites",
@@ -331,8 +336,3 @@ def with_flags(text: str, flags: Mapping[str, str] | None = None) -> str:
         return " ".join(word for word in words if word is not None) if own else match[0]
 
     return re.sub(r"`(\w+)(?:=([^`]*))?`", spelled, text)
-
-
-def part(given: Mapping[str, Any], kind: type[Options]) -> dict[str, Any]:
-    """Return the options of one kind."""
-    return {name: value for name, value in given.items() if name in kind.model_fields}

@@ -14,13 +14,12 @@ from gpuscale.cli.options import (
     Verbose,
     asked_plan,
     page_fills_stdout,
-    part,
     save_page,
     takes,
     with_flags,
 )
 from gpuscale.render.output import print_json
-from gpuscale.request import JobOptions, Layout, Length, Question, Recovery, Slow, read
+from gpuscale.request import JobOptions, Layout, Length, Question, Recovery, Slow, part, read
 
 JOB = dict.fromkeys((*JobOptions.model_fields, *Layout.model_fields), "")
 RELIABILITY = (

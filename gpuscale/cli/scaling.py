@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from gpuscale.cli.options import Json, Verbose, option, takes, with_flags
 from gpuscale.cli.training import ASKED
 from gpuscale.render.output import print_json
-from gpuscale.request import COMPARED, JobOptions, Layout, Length, Question, Recovery
+from gpuscale.request import COMPARED, JobOptions, Layout, Length, Means, Noise, Question, Recovery
 
 FOR_EACH = {name: "" for name in ASKED if name not in {"robust", "days"}}
 """Options of the many plans that are compared; how one of them stands noise is for `gpuscale plan` to say."""
@@ -15,15 +15,13 @@ FOR_EACH = {name: "" for name in ASKED if name not in {"robust", "days"}}
 BATCH = FOR_EACH | {
     "train_tokens": "Tokens that the training takes with small batches, such as 15T.",
     "gbs": "The batches to look at: 512,1024 or 4Mtok..64Mtok.",
+    "noise_scale": "",
 }
 
 
-@takes(JobOptions, Layout, Question, Recovery, several=COMPARED, optional=True, only=BATCH)
+@takes(JobOptions, Layout, Question, Noise, Recovery, several=COMPARED, optional=True, only=BATCH)
 def batch_size(
     given: dict[str, Any],
-    noise_scale: Annotated[
-        str | None, option("The gradient noise scale as you measured it.", "TOKENS", panel="Question")
-    ] = None,
     gradient_norm: Annotated[
         list[str] | None,
         option("A batch in tokens and the norm of its gradient: 512k=0.9; give two.", "BATCH=NORM", panel="Question"),
@@ -41,7 +39,7 @@ def batch_size(
     from gpuscale.scaling.batches import batch_size as find
 
     with progress_bar() as progress:
-        result = find(noise_scale=noise_scale, gradient_norm=gradient_norm, progress=progress, **given)
+        result = find(gradient_norm=gradient_norm, progress=progress, **given)
     if json:
         print_json("batch-size", result)
     else:
@@ -53,19 +51,13 @@ SIZED = FOR_EACH | {
     "gpus": "GPUs that are there, where a model is asked for.",
     "train_tokens": "Tokens to train the model on, such as 15T.",
     "days": "Days that the GPUs are there; or the deadline.",
+    "budget": "",
     "gbs": "Sequences per step; as most of GPUs and tokens allow where it is not given.",
 }
 
 
-@takes(JobOptions, Layout, Question, Length, Recovery, optional=True, only=SIZED)
-def size(
-    given: dict[str, Any],
-    budget: Annotated[
-        str | None, option("Money instead of GPUs or of days: 250k, 1.5M.", "USD", panel="Question")
-    ] = None,
-    json: Json = False,
-    verbose: Verbose = False,
-) -> None:
+@takes(JobOptions, Layout, Question, Length, Means, Recovery, optional=True, only=SIZED)
+def size(given: dict[str, Any], json: Json = False, verbose: Verbose = False) -> None:
     """Say which model GPUs and days, or a budget, are best spent on; or how many GPUs meet a deadline.
 
     Examples: gpuscale size --gpus 64 --days 14; gpuscale size --budget 1M;
@@ -76,7 +68,7 @@ def size(
     from gpuscale.scaling.sizing import size as find
 
     with progress_bar() as progress:
-        result = find(budget=budget, progress=progress, **given)
+        result = find(progress=progress, **given)
     if json:
         print_json("size", result)
     else:

@@ -15,13 +15,12 @@ from gpuscale.cli.options import (
     asked_plan,
     fills_stdout,
     option,
-    part,
     takes,
     whole,
     with_flags,
 )
 from gpuscale.errors import InputError
-from gpuscale.request import JobOptions, Layout
+from gpuscale.request import JobOptions, Layout, part
 
 GIVEN = "Durations, without a model"
 

@@ -25,7 +25,7 @@ from gpuscale.cli.options import (
 )
 from gpuscale.files import printable
 from gpuscale.render.output import print_rows_csv, print_rows_json
-from gpuscale.request import JobOptions, Layout, Question, Recovery
+from gpuscale.request import COMPARED, PINS, JobOptions, Layout, Question, Recovery
 from gpuscale.units import plural
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PANEL = "Running"
 ASKED = {name: "" for kind in (JobOptions, Layout, Question, Recovery) for name in kind.model_fields if name != "why"}
-LISTED = [name for name in ASKED if name not in Layout.model_fields or name == "schedule"]
+LISTED = [name for name in ASKED if name not in PINS or name in COMPARED]
 FAILED_CODE = 3
 """Exit code where questions failed, by a defect or for lack of memory, as of a command that asks one."""
 

@@ -16,7 +16,6 @@ from gpuscale.fleets.plain import alike, alone
 from gpuscale.fleets.sites import has_sites, site_ways
 from gpuscale.fleets.stages import MOST_POOLS, stages
 from gpuscale.fleets.ways import Fleet, FleetResult, Pool, Way
-from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.variants import Variant, make_variants
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.rates import USUAL_TERM, Rate, given, load_rates, months, one_term
@@ -28,9 +27,11 @@ from gpuscale.request import (
     Question,
     Sites,
     in_sequences,
+    part,
     read,
     taken,
     with_layout,
+    without,
 )
 from gpuscale.specs.cluster import joined
 from gpuscale.training.totals import STATED, gpu_hour_prices
@@ -57,8 +58,8 @@ def fleet(model: str, cluster: str, *, pins: Mapping[str, Any] | None = None, **
         NoAnswerError: nothing fits, in no way.
     """
     given, pins = with_layout(options, pins)
-    asked = {name: value for name, value in given.items() if name not in Sites.model_fields}
-    sites = {name: value for name, value in given.items() if name in Sites.model_fields}
+    asked = without(given, Sites)
+    sites = part(given, Sites)
     question = read(Question, {name: value for name, value in asked.items() if name in OF_FLEETS})
     made = made_fleet({"model": model, **asked}, cluster, pins, question)
     over_lines, answer = site_ways(made, read(Sites, sites)) if has_sites(made.spec.cluster) else ({}, None)
@@ -125,7 +126,7 @@ def made_fleet(asked: dict[str, Any], cluster: str, pins: Mapping[str, Any], que
 def _variant(
     options: Mapping[str, Any], cluster: str, gpus: int, pins: Mapping[str, Any], question: Question
 ) -> Variant:
-    tried = make_variants({**options, "cluster": cluster, "gpus": gpus}, make_pins(pins), question).tried
+    tried = make_variants({**options, "cluster": cluster, "gpus": gpus}, pins, question).tried
     if len(tried) > 1:
         raise InputError("a fleet is asked about one job", hint="give one value of each option")
     return tried[0]

@@ -162,17 +162,21 @@ class Pins:
         pin = self.degrees.get(name)
         return np.ones(values.shape, dtype=bool) if pin is None else pin.allows(values)
 
-    def matches(self, rows: Candidates, layers: int) -> npt.NDArray[np.bool_]:
-        """Return a mask of the candidates of a model of so many layers that all pins allow, shape (N,)."""
-        found = rows.schedule == self.schedule
-        for name in self.degrees:
-            found = found & self.allows(name, getattr(rows, name))
+    def allowed(self, rows: Candidates, layers: int) -> dict[str, npt.NDArray[np.bool_]]:
+        """Return for each pin a mask of the candidates of a model of so many layers that it allows, shape (N,)."""
+        found = {name: self.allows(name, getattr(rows, name)) for name in self.degrees}
         whole = [np.array([way.layers_of(-(-layers // pp)) for pp in rows.pp.tolist()]) for way in self.recompute or ()]
         ways = [
             (rows.recompute_modules == way.modules) & (rows.recompute_layers == count)
             for way, count in zip(self.recompute or (), whole, strict=True)
         ]
-        return found & np.any(ways, axis=0) if ways else found
+        found |= {"recompute": np.any(ways, axis=0)} if ways else {}
+        return found | {"schedule": rows.schedule == self.schedule}
+
+    def matches(self, rows: Candidates, layers: int) -> npt.NDArray[np.bool_]:
+        """Return a mask of the candidates of a model of so many layers that all pins allow, shape (N,)."""
+        found: npt.NDArray[np.bool_] = np.all(list(self.allowed(rows, layers).values()), axis=0)
+        return found
 
     def narrowed(self, other: Pins) -> Pins:
         """Return the pins that allow what both do, all else as in these."""

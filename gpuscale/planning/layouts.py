@@ -20,14 +20,14 @@ from gpuscale.units import plural
 
 
 def make_pins(pins: Mapping[str, Any]) -> Pins:
-    """Parse pins given as text or numbers.
+    """Parse pins given as text or numbers; of schedules one, as a search has one.
 
     Raises:
         InputError: an unknown dimension or an unusable value.
     """
     degrees: dict[str, Pin] = {}
     recompute, schedule = None, ONE_F_ONE_B
-    refuse_unknown(pins, (*PINS, "schedule"))
+    refuse_unknown(pins, PINS)
     for name, value in pins.items():
         several = value if isinstance(value, list | tuple) else (value,)
         numbers = (int(one) if isinstance(one, bool) else one for one in several)

@@ -14,12 +14,12 @@ from gpuscale.layouts.arrays import Candidates
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
 from gpuscale.planning.describe import ROBUST_NEAR, choose, describe
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, constraints
-from gpuscale.planning.layouts import domain_groups, fixed_layout, make_pins, no_experts
+from gpuscale.planning.layouts import domain_groups, fixed_layout, no_experts
 from gpuscale.planning.planfile import write_plan_file
 from gpuscale.planning.remedies import remedies
 from gpuscale.planning.variants import Variant, Variants, make_variants
 from gpuscale.planning.why import answer_why, illegal, no_answer, place_of
-from gpuscale.request import COMPARED, PINS, JobOptions, Layout, Question, read, taken, with_layout
+from gpuscale.request import COMPARED, PINS, JobOptions, Layout, Question, part, read, taken, with_layout, without
 from gpuscale.results import Estimate, PlanResult
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.rules.rule import Rule
@@ -49,13 +49,13 @@ def plan(
             nearest miss.
     """
     given, pins = with_layout(options, pins, PINS)
-    question = read(Question, {name: value for name, value in given.items() if name in Question.model_fields})
+    question = read(Question, part(given, Question))
     if question.pareto and (question.objective or question.why):
         hint = "ask `why` of a ranking by one `objective`"
         other, hint = ("objective", "a frontier is in the order of its first") if question.objective else ("why", hint)
         raise InputError(f"`pareto` and `{other}` exclude each other", hint=hint)
-    job = {name: value for name, value in given.items() if name not in Question.model_fields}
-    variants = make_variants({"model": model, "gpus": gpus, **job}, make_pins(pins), question, presets)
+    job = {"model": model, "gpus": gpus, **without(given, Question)}
+    variants = make_variants(job, pins, question, presets)
     if question.robust:
         _check_robust(variants, question)
     if question.pareto:

@@ -15,7 +15,7 @@ from gpuscale.layouts.pins import Pin, Pins
 from gpuscale.layouts.space import odd_factor
 from gpuscale.layouts.stages import starts_dense
 from gpuscale.planning.jobs import Job, Presets, build_job, check_prices, constraints, economics
-from gpuscale.planning.layouts import domain_groups
+from gpuscale.planning.layouts import domain_groups, make_pins
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.rates import load_rates, price_text
 from gpuscale.search.objectives import Constraints, Economics
@@ -53,21 +53,24 @@ class Variants(NamedTuple):
 
 
 def make_variants(
-    options: Mapping[str, Any], pins: Pins, question: request.Question, presets: Presets | None = None
+    options: Mapping[str, Any], layout: Mapping[str, Any], question: request.Question, presets: Presets | None = None
 ) -> Variants:
     """Build the job of every combination.
 
     A combination that cannot be (fp4 on a GPU without it) is left out where each of its values is used by another one.
 
     Args:
-        options: those of `gpuscale.request.JobOptions`, and `schedule`, with one or several values.
+        options: those of `gpuscale.request.JobOptions`, with one or several values.
+        layout: the values that each option of a layout may have.
         presets: what was read for other questions.
 
     Raises:
         InputError: unusable values, more than `MAX_VARIANTS` combinations, or a value of which no combination can be.
     """
     fixed = {name: value for name, value in options.items() if name not in request.COMPARED}
-    values = {name: request.read_several(name, options[name]) for name in request.COMPARED if name in options}
+    pins = make_pins({name: value for name, value in layout.items() if name not in request.COMPARED})
+    given = {**options, **layout}
+    values = {name: request.read_several(name, given[name]) for name in request.COMPARED if name in given}
     default = request.JobOptions.model_fields["cluster"].default
     base = request.read(request.JobOptions, {**fixed, "gpus": 1, "cluster": values.get("cluster", [default])[0]})  # type: ignore[index]
     presets = presets or Presets()
@@ -82,7 +85,7 @@ def make_variants(
     jobs: list[tuple[Combination, Job]] = []
     failed: list[tuple[Combination, InputError]] = []
     for combination in combinations:
-        own = {name: value for name, value in combination.items() if name != "schedule"}
+        own = {name: value for name, value in combination.items() if name not in request.PINS}
         if "cluster" not in options:
             del own["cluster"]
         try:
@@ -91,9 +94,7 @@ def make_variants(
             failed.append((combination, error))
             continue
         job = job._replace(spec=replace(job.spec, tight=question.tight))
-        if "schedule" in combination:
-            job = job._replace(assumptions={**job.assumptions, "schedule": str(combination["schedule"])})
-        jobs.append((combination, job))
+        jobs.append((combination, job._replace(assumptions={**job.assumptions, **_of_layout(combination)})))
     for combination, refusal in failed:  # a value of which no combination can be
         if any(all(other[name] != combination[name] for other, _ in jobs) for name in {*values, "cluster"}):
             raise refusal
@@ -107,9 +108,14 @@ def _distinct(jobs: list[tuple[Combination, Job]]) -> list[tuple[Combination, Jo
     """Drop what is another spelling of a job before it: a batch in tokens, an alias, a month of the same generation."""
     found: list[tuple[Combination, Job]] = []
     for own, job in jobs:
-        if all(job.spec != one.spec or own.get("schedule") != other.get("schedule") for other, one in found):
+        if all(job.spec != one.spec or _of_layout(own) != _of_layout(other) for other, one in found):
             found.append((own, job))
     return found
+
+
+def _of_layout(combination: Combination) -> dict[str, str]:
+    """Return what a combination pins of the layout."""
+    return {name: str(value) for name, value in combination.items() if name in request.PINS}
 
 
 def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: request.Question) -> Iterator[Variant]:
@@ -174,7 +180,7 @@ def full_values(framework: FrameworkSpec, model: ModelSpec, cluster: ClusterSpec
         "precision": (own, *(name for name in space.precision if _runs(name, framework, cluster))),
         "offload": ("none", *(space.offload if cluster.host else ())),
         "cp_comm": (runtime.cp_comm, *space.cp_comm),
-        "schedule": ("1f1b", *space.schedule),
+        "schedule": (request.schedule_text(ONE_F_ONE_B), *space.schedule),
         "axis_order": ("-".join(AXES), *space.axis_order),
         "pipeline_split": (runtime.pipeline_split, *(space.pipeline_split if starts_dense(model) else ())),
     }
@@ -272,8 +278,7 @@ def _own_pins(pins: Pins, combination: Combination, base: Combination, exchanges
         pins = replace(pins, cp_elsewhere=tuple(one for one in ("a2a", "p2p") if one in exchanges))
     if reshard in {"always", "never"}:  # ZeRO-3 does, ZeRO-2 does not
         pins = excluding(pins, "zero", (2, 2) if reshard == "always" else (3, 3))
-    if "schedule" in combination:
-        pins = replace(pins, schedule=request.parse_schedule(str(combination["schedule"])))
+    pins = replace(pins, schedule=make_pins(_of_layout(combination)).schedule)
     for name, value in combination.items():
         degree = _needed(name, str(base[name]), str(value)) if value != base[name] else ""
         if degree:

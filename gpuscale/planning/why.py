@@ -41,8 +41,7 @@ PINNED_OUT = "pinned_out"
 
 def _pins_of(asked: Mapping[str, str], variant: Variant) -> Pins:
     """Return a layout as pins, under the schedule that is searched unless it names one."""
-    pins = make_pins(asked)
-    return pins if "schedule" in asked else replace(pins, schedule=variant.pins.schedule)
+    return make_pins({"schedule": schedule_text(variant.pins.schedule), **asked})
 
 
 def matching(asked: Mapping[str, str], variant: Variant, rows: Candidates) -> BoolArray:
@@ -166,13 +165,8 @@ def _plain(job: Job, asked: Mapping[str, str], schedule: int) -> Estimate | None
 
 def _excluding(variant: Variant, rows: Candidates) -> list[str]:
     """Name the options that keep one layout from the plans of a job."""
-    pins, per_stage = variant.pins, -(-variant.job.spec.model.layers // int(rows.pp[0]))
-    out = [name for name in pins.degrees if not pins.allows(name, getattr(rows, name))[0]]
-    own = int(rows.recompute_modules[0]), int(rows.recompute_layers[0])
-    ways = [(way.modules, way.layers_of(per_stage)) for way in pins.recompute or ()]
-    out += ["recompute"] if ways and own not in ways else []
-    out += ["schedule"] if int(rows.schedule[0]) != pins.schedule else []
-    return [f"`{name}`" for name in out]
+    allowed = variant.pins.allowed(rows, variant.job.spec.model.layers)
+    return [f"`{name}`" for name, mask in allowed.items() if not mask[0]]
 
 
 def _asked_variant(

@@ -22,12 +22,14 @@ from gpuscale.request import (
     OF_ONE_PLAN,
     JobOptions,
     Layout,
+    Noise,
     Question,
     Range,
     Recovery,
     check_batch,
     first_of,
     in_sequences,
+    part,
     read,
     read_several,
     sequences_of,
@@ -90,7 +92,7 @@ class BatchSize:
         return asdict(self)
 
 
-@taking(taken(JobOptions, Layout, Question, Recovery, without=OF_ONE_PLAN, several=COMPARED, pins=True))
+@taking(taken(JobOptions, Layout, Question, Noise, Recovery, without=OF_ONE_PLAN, several=COMPARED, pins=True))
 def batch_size(
     model: str | None = None,
     gpus: Any = None,
@@ -127,7 +129,7 @@ def batch_size(
     spec = presets.model(base.model)
     parameters = float(model_parameters(spec).active)
     said = batches(parameters, length)
-    critical, source = _critical(said, noise_scale, gradient_norm)
+    critical, source = _critical(said, read(Noise, {"noise_scale": noise_scale}).noise_scale, gradient_norm)
     sequence = base.seq or min(DEFAULT_SEQUENCE, spec.max_sequence)
     wanted = [
         (count, size)
@@ -178,7 +180,7 @@ def batch_size(
 
 def _base(asked: Mapping[str, Any]) -> JobOptions:
     """Return the options of the job with the first of what is compared."""
-    single = {name: first_of(name, value) for name, value in asked.items() if name in JobOptions.model_fields}
+    single = {name: first_of(name, value) for name, value in part(asked, JobOptions).items()}
     return read(JobOptions, {**single, "gpus": 1, "gbs": None})
 
 
@@ -207,13 +209,12 @@ def _sizes(given: Any, gpus: int, sequence: int, largest: float) -> tuple[int, .
     return tuple(odd << power for power in range(max(0, low), max(0, high) + 1) if odd << power <= MAX_BATCH)
 
 
-def _critical(said: tuple[BatchAnswer, ...], scale: float | str | None, norms: Any) -> tuple[float, str]:
+def _critical(said: tuple[BatchAnswer, ...], scale: float | None, norms: Any) -> tuple[float, str]:
     """Return the critical batch [tokens] and where it comes from: what was measured, or a law."""
     if scale is not None and norms is not None:
         raise InputError("`noise_scale` and `gradient_norm` exclude each other", hint="the norms give the scale")
     if scale is not None:
-        number = BATCH_TOKENS.read(scale, "noise_scale", 1, MAX_COUNT)
-        return number, "the noise scale that was measured"
+        return scale, "the noise scale that was measured"
     if norms is not None:
         return _noise_scale(*_norms(norms)), "the noise scale of the gradients that were measured"
     law = next(one for one in said if one.law == REFERENCE.name)

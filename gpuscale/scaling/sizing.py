@@ -20,16 +20,17 @@ from gpuscale.planning.variants import gpu_counts
 from gpuscale.presets.rates import Rate
 from gpuscale.request import (
     DEFAULT_SEQUENCE,
-    MAX_USD,
     OF_ONE_PLAN,
     JobOptions,
     Layout,
     Length,
+    Means,
     Question,
     Range,
     Recovery,
     in_sequences,
     only_value,
+    part,
     read,
     taken,
 )
@@ -39,7 +40,7 @@ from gpuscale.scaling.laws import REFERENCE as REFERENCE_LAW
 from gpuscale.scaling.shapes import LEAST_PARAMETERS, MOST_PARAMETERS, dense_shape, presets_near
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.training.totals import Stretch, TrainTime, best_plan, gpu_hour_prices, read_asked, totals
-from gpuscale.units import DAY_S, HOUR_S, USD, format_count, plural
+from gpuscale.units import DAY_S, HOUR_S, format_count, plural
 
 USUAL_RATIO = 20.0
 RATIOS = (50, 100, 200, 500, 1000)
@@ -141,7 +142,7 @@ class _Found(NamedTuple):
     total: TrainTime
 
 
-@taking(taken(JobOptions, Layout, Question, Length, Recovery, without=OF_ONE_PLAN, pins=True))
+@taking(taken(JobOptions, Layout, Question, Length, Means, Recovery, without=OF_ONE_PLAN, pins=True))
 def size(
     model: str | None = None,
     gpus: Any = None,
@@ -170,17 +171,17 @@ def size(
     """
     given, pins, question, recovery = read_asked(model, gpus, tokens, layout, options)
     for_gpus = "model" in given or question.train_tokens is not None
-    days = read(Length, {"days": days}).days
-    _check(given, days, budget, for_gpus=for_gpus)
+    days, usd = read(Length, {"days": days}).days, read(Means, {"budget": budget}).budget
+    _check(given, days, usd, for_gpus=for_gpus)
     compared = "`gpuscale plan` compares several"
     single = {name: only_value(name, value, "here", compared) for name, value in given.items()}
     asked = _Asked(
         single, pins, question, recovery, int(single.get("seq") or DEFAULT_SEQUENCE), progress or (lambda *_: None)
     )
-    return _fewest_gpus(asked, days or 0.0) if for_gpus else _model(asked, days, budget)
+    return _fewest_gpus(asked, days or 0.0) if for_gpus else _model(asked, days, usd)
 
 
-def _check(given: Mapping[str, Any], days: float | None, budget: Any, *, for_gpus: bool) -> None:
+def _check(given: Mapping[str, Any], days: float | None, budget: float | None, *, for_gpus: bool) -> None:
     """Refuse what is no question, and numbers out of range."""
     if for_gpus:
         missing = next((name for name in ("model", "train_tokens") if given.get(name) is None), None)
@@ -201,10 +202,9 @@ def _check(given: Mapping[str, Any], days: float | None, budget: Any, *, for_gpu
         raise InputError(f"`{'days' if 'gpus' in given else 'gpus'}` or `budget` is missing", hint=hint)
 
 
-def _model(asked: _Asked, days: float | None, budget: Any) -> Size:
+def _model(asked: _Asked, days: float | None, usd: float | None) -> Size:
     """Return models by tokens per parameter for the compute of GPUs and days."""
     notes: list[str] = []
-    usd = None if budget is None else _usd(budget)
     gpus, wall_days = _paid_for(asked, days, usd, notes)
     spec = _first_job(asked, gpus).spec
     flops_per_s = spec.cluster.gpu.peak(spec.precision) * FIRST_MFU * FIRST_RATIO
@@ -247,11 +247,6 @@ def _model(asked: _Asked, days: float | None, budget: Any) -> Size:
         notes=(*notes, *_law_notes(rows, answer)),
         job=found[best].total.job,
     )
-
-
-def _usd(budget: Any) -> float:
-    """Read an amount of money: a number, or such as 250k and 1.5M."""
-    return USD.read(budget, "budget", 1, MAX_USD)
 
 
 def _first_job(asked: _Asked, gpus: int) -> Job:
@@ -309,7 +304,7 @@ def _clamped(parameters: float) -> float:
 
 
 def _job_options(asked: _Asked) -> dict[str, Any]:
-    return {name: value for name, value in asked.options.items() if name in JobOptions.model_fields}
+    return part(asked.options, JobOptions)
 
 
 def _sized(asked: _Asked, gpus: int, days: float, ratio: float | None, guess: float) -> _Found:

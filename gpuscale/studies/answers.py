@@ -16,7 +16,7 @@ from gpuscale.planning.describe import describe
 from gpuscale.planning.jobs import Presets
 from gpuscale.planning.plans import job_of, legal_layout, plan
 from gpuscale.presets.settings import with_settings
-from gpuscale.request import Layout, Options, choice_text
+from gpuscale.request import Layout, Options, choice_text, without
 from gpuscale.results import PlanRow
 from gpuscale.search.evaluation import evaluate
 from gpuscale.studies.cases import Case, Row, is_pin, options_of
@@ -94,7 +94,7 @@ def rows_of(case: Case) -> list[Row]:
 
 def _asked(case: Case, status: str, reason: str | None) -> Row:
     """Return the columns of what was asked."""
-    options = {name: value for name, value in case.options.items() if name not in Layout.model_fields}
+    options = without(case.options, Layout)
     layout = "; ".join(f"{name}={value}" for name, value in case.options.items() if name in Layout.model_fields)
     said = {LAYOUT: layout} if layout else {}
     return {"key": case.key, "task": case.task, "status": status, "reason": reason, **case.labels, **options, **said}
@@ -206,7 +206,7 @@ def columns(study: Study) -> dict[str, type]:
     A result of the same name as an option stands in its column.
     """
     known = options_of(study.task)
-    asked = {name: values for name, values in study.values.items() if name not in Layout.model_fields}
+    asked = without(study.values, Layout)
     found: dict[str, type] = dict.fromkeys(COMMON, str)
     for name, values in asked.items():
         found[name] = _asked_type(name, known[name], values)

@@ -14,7 +14,19 @@ from pydantic import Field
 from gpuscale.collectives.estimate import ALGORITHMS
 from gpuscale.collectives.ideal import operation_named
 from gpuscale.collectives.nccl_constants import LAUNCHES, PROTOCOLS, parse_version, version_text
-from gpuscale.request import SEVERAL_PLANS, SWITCH, JobOptions, Layout, Length, Option, Options, Question, Recovery
+from gpuscale.request import (
+    COMPARED,
+    PINS,
+    SEVERAL_PLANS,
+    SWITCH,
+    JobOptions,
+    Layout,
+    Length,
+    Option,
+    Options,
+    Question,
+    Recovery,
+)
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.units import MAX_BYTES, parse_bytes
 
@@ -79,8 +91,8 @@ def options_of(task: str) -> dict[str, type[Options]]:
 
 
 def is_pin(task: str, name: str) -> bool:
-    """Whether an option is a set of values that a layout may have."""
-    return task in SEARCHING and name in Layout.model_fields and name != "schedule"
+    """Whether an option is a set of values that a layout may have in one search."""
+    return task in SEARCHING and name in PINS and name not in COMPARED
 
 
 @dataclass(frozen=True)

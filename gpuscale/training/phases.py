@@ -28,7 +28,7 @@ from gpuscale.file_kinds import reads
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.planfile import from_folder
 from gpuscale.presets.files import Document, read_toml
-from gpuscale.request import JobOptions, Layout
+from gpuscale.request import JobOptions, Layout, part
 from gpuscale.units import MAX_COUNT, TOKENS, format_count
 
 FORMAT = "gpuscale.training/1"
@@ -102,7 +102,7 @@ def _job(document: Document, place: tuple[str | int, ...], table: Any) -> dict[s
 
 def _options(document: Document, place: tuple[str | int, ...], table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a job that a table has, paths of files from the working directory."""
-    found = {key: value for key, value in table.items() if key in JobOptions.model_fields}
+    found = part(table, JobOptions)
     for key, value in found.items():
         if isinstance(value, dict) or (isinstance(value, list) and key != "gbs"):
             raise document.error((*place, key), f"{key} takes one value")

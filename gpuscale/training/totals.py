@@ -36,10 +36,12 @@ from gpuscale.request import (
     Range,
     Recovery,
     only_value,
+    part,
     read,
     read_several,
     taken,
     with_layout,
+    without,
 )
 from gpuscale.results import Comparison, Estimate, PlanRow
 from gpuscale.search.objectives import model_flops_per_token
@@ -194,7 +196,7 @@ def train_time(  # noqa: PLR0913 - all that the command takes
     _check_length(question.train_tokens, days)
     if plan_file or launch_files or as_given or despite_rules:
         own, of_layout = with_layout(asked, pins)
-        job = {name: value for name, value in own.items() if name in JobOptions.model_fields}
+        job = part(own, JobOptions)
         single = {name: only_value(name, value, "for a layout that is given") for name, value in job.items()}
         subject = read_subject(plan_file, single, of_layout, launch_files, variables, despite_rules=despite_rules)
     else:
@@ -274,9 +276,8 @@ def read_asked(
         raise InputError("is given twice", field="train_tokens", hint="`tokens` is the same: give one of them")
     given = {name: value for name, value in options.items() if value is not None}
     asked, pins = with_layout({"model": model, "gpus": gpus, "train_tokens": tokens, **given}, layout, PINS)
-    parts = [{name: asked[name] for name in asked if name in kind.model_fields} for kind in (Question, Recovery)]
-    question, recovery = read(Question, parts[0]), read(Recovery, parts[1])
-    return {name: value for name, value in asked.items() if name not in parts[1]}, pins, question, recovery
+    question, recovery = read(Question, part(asked, Question)), read(Recovery, part(asked, Recovery))
+    return without(asked, Recovery), pins, question, recovery
 
 
 def best_plan(asked: Mapping[str, Any], pins: Mapping[str, Any]) -> Subject:
