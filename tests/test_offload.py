@@ -171,7 +171,7 @@ def test_rows_say_what_was_offloaded():
 
 def test_activations_are_offloaded_as_memory_asks_for():
     row = {
-        "framework": "megatron-bridge", "gpu": "gb200", "gpus": "64", "model": "llama3-70b", "precision": "fp8-cs",
+        "framework": "megatron-bridge-perf", "gpu": "gb200", "gpus": "64", "model": "llama3-70b", "precision": "fp8-cs",
         "zero": "fsdp", "mbs": "2", "gbs": "256", "seq": "8192", "recompute": "none", "offload": "activations",
     }  # fmt: skip
     run = read_run(Row(row, "row"))

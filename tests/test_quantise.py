@@ -121,7 +121,7 @@ def test_layers_that_stay_in_16_bits_are_the_recipe_s():
 @pytest.mark.parametrize(("precision", "layers"), [("mxfp8", 2 * 2), ("nvfp4", 8 + 14 - 1 + 2 * 2)])
 def test_layers_in_16_bits_take_and_keep_what_they_do_there(precision, layers):
     """Each layer counts as one of a job in 16 bits: with all of them so, the products take as long as there."""
-    made = {"cluster": "gb200-nvl72", "framework": "megatron-bridge", "cuda_graphs": "full", "gbs": 64}
+    made = {"cluster": "gb200-nvl72", "framework": "megatron-bridge-perf", "cuda_graphs": "full", "gbs": 64}
     low, half = (job("nemotron-3-super,mtp_layers=2", 64, precision=name, **made) for name in (precision, "bf16"))
     shape = {"tp": 2, "ep": 64, "etp": 1}
     mixed, all_low, all_wide = (seconds(one, **shape)["gemm"] for one in (low, narrow(low), half))

@@ -14,7 +14,7 @@ from gpuscale.validation.measurements import Row
 from gpuscale.validation.runs import predict_runs, read_run
 
 MOE = {
-    "id": "mine-1", "framework": "megatron-bridge", "source_date": "2026-06", "gpu": "h100-sxm-80gb", "gpus": "64",
+    "id": "mine-1", "framework": "megatron-bridge-perf", "source_date": "2026-06", "gpu": "h100-sxm-80gb", "gpus": "64",
     "fabric": "8x400G IB", "model": "qwen3-30b-a3b", "precision": "bf16", "tp": "1", "pp": "1", "cp": "1", "ep": "16",
     "etp": "1", "zero": "distopt", "mbs": "1", "gbs": "512", "seq": "4096", "recompute": "selective",
 }  # fmt: skip
@@ -183,6 +183,15 @@ def test_a_framework_is_its_profile_of_the_time(framework, date, profile):
     assert run(DENSE, framework=framework, source_date=date, zero="1").job.runtime.name == profile
 
 
+def test_nvidia_publishes_performance_recipes_of_megatron_bridge_and_others_run_its_own():
+    """fp32 gradients, AllToAll and no graphs are what its recipes have when nobody changes them."""
+    row = {**MOE, "framework": "megatron-bridge", "source": "a blog"}
+    jobs = [run(row, source=one).job for one in ("a blog", "NVIDIA, performance summary")]
+    assert [one.runtime.name.partition("@")[0] for one in jobs] == ["megatron-bridge", "megatron-bridge-perf"]
+    assert [one.states.gradient for one in jobs] == [4.0, 2.0]
+    assert [one.runtime.dispatcher for one in jobs] == ["alltoall", "deepep"]
+
+
 @pytest.mark.parametrize(
     ("date", "dispatcher", "settings"),
     [
@@ -191,7 +200,7 @@ def test_a_framework_is_its_profile_of_the_time(framework, date, profile):
     ],
 )  # fmt: skip
 def test_early_megatron_bridge_drops_tokens_under_alltoall(date, dispatcher, settings):
-    runtime = run(MOE, framework="megatron-bridge", source_date=date, dispatcher=dispatcher).job.runtime
+    runtime = run(MOE, framework="megatron-bridge-perf", source_date=date, dispatcher=dispatcher).job.runtime
     assert (runtime.dispatcher, runtime.routing, runtime.cuda_graphs) == settings
 
 

@@ -576,7 +576,7 @@ def _read_primus(reading: Reading) -> None:
 _BASIS = "NVIDIA/Megatron-LM at d98e8a64ddf3 (2026-08-22)"
 _BRIDGE = "NVIDIA-NeMo/Megatron-Bridge at 067f987df03b (2026-08-22)"
 _NEMO2, _PRIMUS = "NVIDIA/NeMo at 8cfedd720346 (2025-09-20)", "AMD-AGI/Primus at fd1eeabbad15 (2026-08-22)"
-_AS_BRIDGE = ("megatron-bridge",)
+_AS_BRIDGE = ("megatron-bridge", "megatron-bridge-perf")
 
 TARGETS = (
     Target("megatron-bridge", "Megatron-Bridge", _BRIDGE, _AS_BRIDGE, _write_bridge, _claims_bridge, _read_bridge),

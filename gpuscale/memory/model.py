@@ -33,7 +33,7 @@ from gpuscale.memory.states import (
     placeholder_bytes,
     whole_gradients,
 )
-from gpuscale.specs.job import CHUNK_BYTES, JobSpec
+from gpuscale.specs.job import CHUNK_BYTES, LOSS_PEAK_BYTES, JobSpec
 
 OUTSIDE_ALLOCATOR = ("nccl_buffers", "framework_reserve")
 """Components that PyTorch's allocator does not see."""
@@ -353,6 +353,8 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     rows = job.vocabulary_rows(c.tp)
     logits = tokens(c, job) * rows
     per_logit = job.runtime.memory.loss_bytes
+    if job.runtime.loss_kernels == "compiled":  # no copies between its operations
+        per_logit = min(per_logit, LOSS_PEAK_BYTES["fused"])
     gradient = min(job.activation_bytes, per_logit) * logits  # less where head and loss work by chunks
     if job.runtime.loss == "linear":
         gradient = CHUNK_BYTES / job.activation_bytes * hidden_bytes(c, job)

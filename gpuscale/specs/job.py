@@ -291,6 +291,15 @@ class RuntimeSpec:
         """What runs as chains of eager operations: `eager`, or all where nothing is compiled."""
         return EAGER if self.compile is False else self.eager
 
+    @property
+    def loss_kernels(self) -> str:
+        """How the cross entropy runs: `eager`, `standard` (in place), `compiled`, or `fused`."""
+        if "loss" in self.unfused:
+            return "eager"
+        if self.loss == "standard":
+            return "compiled" if self.compile else "standard"
+        return "fused"
+
 
 @dataclass(frozen=True)
 class SpaceSpec:

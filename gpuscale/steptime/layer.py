@@ -19,7 +19,7 @@ from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import LAYERNORM, MLP, MOE, Candidates, summed
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
-from gpuscale.specs.job import JobSpec, RuntimeSpec
+from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, MoeSpec
 from gpuscale.steptime.blocks import (
     attention_segments,
@@ -379,14 +379,6 @@ def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Brea
     return ({"elementwise": forward_s, "tp_comm": scatter + reduce}, {"elementwise": backward_s, "tp_comm": gather})
 
 
-def _loss_kind(runtime: RuntimeSpec) -> str:
-    if "loss" in runtime.unfused:
-        return "eager"
-    if runtime.loss == "standard":
-        return "compiled" if runtime.compile else "standard"
-    return "fused"
-
-
 def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
     """LM head (16-bit GEMM, vocabulary cut over TP), cross entropy, and the synchronisation of each microbatch."""
     gpu, precision, gather = job.cluster.gpu, job.attention_precision, tp.wide_gather
@@ -399,7 +391,7 @@ def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakd
     sent_back = beside_products(c, job, gather, tp, dgrad, wgrad)
     sums = LOSS_SUMS * collective_time_s(job.cluster, "allreduce", rows * 4, c.tp, strides(c, job).tp)
     logits = rows * vocabulary
-    loss_forward, loss_backward = LOSS_BYTES[_loss_kind(job.runtime)]
+    loss_forward, loss_backward = LOSS_BYTES[job.runtime.loss_kernels]
     waiting = np.full(len(c), job.runtime.host_microbatch_s)
     loss_s, loss_back_s = stream(job, logits * loss_forward, 4), stream(job, logits * loss_backward, 2)
     heads = 1 + job.model.mtp_depth  # one set of logits per multi-token-prediction module

@@ -59,6 +59,7 @@ RUNS = {
         "`automodel`, `pytorch` (a loop of its own), or the name of a profile",
         default="a generic profile",
     ),
+    "source": Column("where it was published; what NVIDIA says of `megatron-bridge` is of its performance recipes"),
     "source_date": Column("year and month of the software, `2025-04`", default="the framework as it is today"),
     "gpu": Column("name of a GPU preset", required=True),
     "gpu_as_published": Column("the GPU as the source prints it, where that leaves its form open"),

@@ -35,7 +35,10 @@ from gpuscale.validation.models import row_model
 HUGGING_FACE_ON_DEEPSPEED = "2023-08"
 """From this month on runs of DeepSpeed ZeRO-2 and 3 are taken for Hugging Face models rather than Megatron's."""
 
-NVIDIA_RECIPES = frozenset({"nemo", "megatron-bridge"})
+PERFORMANCE = "megatron-bridge-perf"
+"""What NVIDIA's own pages, cards and pull requests of Megatron-Bridge measure: its performance recipes."""
+
+NVIDIA_RECIPES = frozenset({"nemo", PERFORMANCE})
 """Frameworks whose published figures come from performance recipes, since Megatron-LM of 2023."""
 
 
@@ -44,6 +47,8 @@ def framework_name(row: Row, library: Library) -> str:
     name, month = row.text("framework"), row.text("source_date")[:7]
     if name == "deepspeed" and (row.text("zero") not in {"2", "3"} or "" < month < HUGGING_FACE_ON_DEEPSPEED):
         name = "megatron-deepspeed"
+    if name == "megatron-bridge" and row.text("source").startswith("nvidia"):
+        name = PERFORMANCE
     known = library.once("frameworks", lambda: {*preset_names("frameworks"), *preset_aliases("frameworks")})
     if name not in known:
         name = "generic"
@@ -205,7 +210,7 @@ def _precision(row: Row, gpu: GpuSpec, runtime: RuntimeSpec, assumed: list[str])
     return {} if sixteen == own else {"precision": sixteen}
 
 
-OF_RECIPES = ("nemo", "megatron-bridge")
+OF_RECIPES = ("nemo", "megatron-bridge", PERFORMANCE)
 """Frameworks whose runs are of recipes."""
 
 OTHER_SCHEDULES = {"zb (zbv)": "zb-v", "zbv": "zb-v", "afab": "gpipe", "dualpipev": "dualpipe"}
@@ -264,7 +269,7 @@ def _recipe_chunks(row: Row, job: JobSpec, layout: dict[str, Any], dp: int) -> i
     if row.text("framework") == "torchtitan" and pp > 1 and row.text("schedule").startswith("interleaved"):
         return 2
     microbatches = job.global_batch_size // dp // layout["micro_batch_size"]
-    recipe = row.text("framework") in NVIDIA_RECIPES and not job.model.is_moe
+    recipe = job.runtime.name.partition("@")[0] in NVIDIA_RECIPES and not job.model.is_moe
     return layers // pp if recipe and pp > 1 and layers % pp == 0 and microbatches % pp == 0 else 1
 
 
