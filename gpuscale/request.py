@@ -114,6 +114,8 @@ class Option:
     normal: Callable[[str], str | int] | None = None
     label: str = ""  #: how a value is said in a sentence; only of options of which `plan` compares several values.
     header: str = ""  #: what heads its column in a comparison, if not its name.
+    word: str = ""  #: how it is called in a sentence, if not by its name.
+    needs: str = ""  #: the degree of the layout that must be above 1 for it to make a difference.
     assumption: str = ""  #: the name under which the answer says what was chosen, if not its own.
     quantity: Quantity = NUMBER  #: how its number is read: with which units, and what is asked back.
     repeatable: bool = False  #: may be given several times; the values are joined by commas.
@@ -384,7 +386,7 @@ class JobOptions(Options):
                                             choices=PRECISIONS, label="{}")] = None
     optimizer: Annotated[str, Option("The optimizer.", "NAME", choices=tuple(OPTIMIZER_MOMENTS))] = "adam"
     grad_dtype: Annotated[str | None, Option("Gradients.", "DTYPE", OF_FRAMEWORK,
-                                             choices=("fp32", "bf16", "fp16"))] = None
+                                             choices=("fp32", "bf16", "fp16"), word="gradients")] = None
     master_dtype: Annotated[str, Option("Master weights.", "DTYPE", choices=("fp32", "bf16", "fp16", "none"))] = "fp32"
     moment_dtype: Annotated[str, Option("Optimizer moments.", "DTYPE",
                                         choices=("fp32", "bf16", "fp16", "fp8"))] = "fp32"
@@ -393,7 +395,7 @@ class JobOptions(Options):
         choices=("bf16", "fp8"))] = None
     loss: Annotated[str | None, Option(
         "Cross entropy: on logits copied in fp32, fused on 16-bit ones, with the LM head in 8 parts, or in one kernel.",
-        "HOW", OF_FRAMEWORK, choices=tuple(LOSS_PEAK_BYTES))] = None
+        "HOW", OF_FRAMEWORK, choices=tuple(LOSS_PEAK_BYTES), word="cross entropy")] = None
     vocab_multiple: Annotated[int | None, Field(ge=1, le=65536),
                               Option("Pad the vocabulary to a multiple of N x TP.", default=OF_FRAMEWORK)] = None
     memory_limit_gib: Annotated[float | None, Field(ge=1, le=10_000), Option(
@@ -407,19 +409,21 @@ class JobOptions(Options):
         normal=lambda text: offload_name(parse_offload(text)), label="offload {}")] = None
     cp_comm: Annotated[str | None, Option(
         "Exchange of context parallelism: a ring, gathers, Ulysses, or Ulysses in the node and a ring beyond.", "NAME",
-        OF_FRAMEWORK, choices=CP_COMMS, label="CP by {}", header="CP by", assumption="context_parallel")] = None
+        OF_FRAMEWORK, choices=CP_COMMS, label="CP by {}", header="CP by", word="CP exchange", needs="cp",
+        assumption="context_parallel")] = None
     axis_order: Annotated[str | None, Option(
         "The parallel axes, neighbouring ranks first.", "AXES", "-".join(AXES),
-        normal=lambda text: "-".join(parse_order(text)), label="order {}", header="order")] = None
+        normal=lambda text: "-".join(parse_order(text)), label="order {}", header="order",
+        word="order of the axes")] = None
     pipeline_split: Annotated[str | None, Option(
         "How layers are dealt out to stages.", "NAME", OF_FRAMEWORK,
-        choices=PIPELINE_SPLITS, label="{} split", header="split")] = None
+        choices=PIPELINE_SPLITS, label="{} split", header="split", word="split of the layers", needs="pp")] = None
     overlap: Annotated[str | None, Option(
         f"Communication beside computation: {', '.join(OVERLAPS)} joined by +, or none.", "WHAT", OF_FRAMEWORK,
         normal=lambda text: overlap_name(parse_overlap(text)), label="overlap {}")] = None
     cuda_graphs: Annotated[str | None, Option(
         "What is replayed as CUDA graphs: nothing, all but the experts, or whole iterations.", "NAME", OF_FRAMEWORK,
-        choices=("none", "partial", "full"), label="CUDA graphs {}", header="graphs")] = None
+        choices=("none", "partial", "full"), label="CUDA graphs {}", header="graphs", word="CUDA graphs")] = None
     dispatcher: Annotated[str | None, Option(
         "Exchange of tokens between experts.", "NAME", OF_FRAMEWORK, choices=DISPATCHERS, label="{}")] = None
     routing: Annotated[str | None, Option(
@@ -436,8 +440,8 @@ class JobOptions(Options):
     compile: Annotated[str | None, Option("torch.compile, where nothing else fuses kernels.", "NAME", OF_FRAMEWORK,
                                           choices=SWITCH)] = None
     sharp: Annotated[str, Option("Switches between nodes add up (SHARP); takes NCCL's plugin and NCCL_COLLNET_ENABLE.",
-                                 "NAME", choices=SWITCH)] = "off"
-    nvls: Annotated[str, Option("Switches inside a node add up (NVLS).", "NAME", choices=SWITCH)] = "on"
+                                 "NAME", choices=SWITCH, word="SHARP")] = "off"
+    nvls: Annotated[str, Option("Switches inside a node add up (NVLS).", "NAME", choices=SWITCH, word="NVLS")] = "on"
     calibration: Annotated[str | None, Option(
         "What was measured on the site, as `gpuscale calibrate run -o` writes it.", "FILE", "none",
         python="str | Path")] = None
@@ -460,10 +464,11 @@ class Layout(Options):
     ep: Annotated[int, DEGREE, Option("Expert parallel.")] = 1
     etp: Annotated[int | None, DEGREE, Option("Tensor parallel inside experts.", default=OF_FRAMEWORK)] = None
     dp: Annotated[int | None, DEGREE, Option("Data parallel.", default="what is left of the GPUs")] = None
-    zero: Annotated[int | None, Field(ge=0, le=3), Option("ZeRO stage, 0 to 3.", default=OF_FRAMEWORK)] = None
+    zero: Annotated[int | None, Field(ge=0, le=3), Option(
+        "ZeRO stage, 0 to 3.", default=OF_FRAMEWORK, word="ZeRO")] = None
     shard: Annotated[int | None, DEGREE,
                      Option("GPUs that share one copy of sharded states.", default="DP x CP")] = None
-    micro_batch_size: Annotated[int, DEGREE, Option("Microbatch size, in sequences.")] = 1
+    micro_batch_size: Annotated[int, DEGREE, Option("Microbatch size, in sequences.", word="microbatch")] = 1
     recompute: Annotated[str, Option("none, selective:layernorm+mlp, full, or full:10 (layers per stage).", "CHOICE",
                                      normal=_recompute)] = "none"
     schedule: Annotated[str, Option(

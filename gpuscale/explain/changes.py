@@ -25,7 +25,7 @@ from gpuscale.planning.remedies import Change, Tried, tried
 from gpuscale.planning.variants import full_values
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.ratios import signed
-from gpuscale.request import JobOptions, overlap_name, overlap_of, read, schedule_text
+from gpuscale.request import OPTIONS, JobOptions, overlap_name, overlap_of, read, schedule_text
 from gpuscale.specs.job import DISPATCHERS, JobSpec
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
 
@@ -56,13 +56,6 @@ CAUTIONS = {
     "cuda_graphs": "takes static shapes, and memory that is not counted here",
 }
 """Option -> what the step time does not say of changing it."""
-
-WORDS = {
-    "micro_batch_size": "microbatch", "zero": "ZeRO", "grad_dtype": "gradients", "cp_comm": "CP exchange",
-    "axis_order": "order of the axes", "pipeline_split": "split of the layers", "cuda_graphs": "CUDA graphs",
-    "sharp": "SHARP", "nvls": "NVLS", "loss": "cross entropy",
-}  # fmt: skip
-"""How options are called in sentences, where not by their names."""
 
 
 @dataclass(frozen=True)
@@ -134,13 +127,12 @@ def _of_job(subject: Subject) -> Iterator[Change]:
     seconds, worth_s = subject.estimate.breakdown, LEAST_GAIN * plan.step_time_s
     framework = load_framework(str(request["framework"]))
     between_s = math.fsum(seconds[name] for name in COMMUNICATION)
-    pays = {"cp_comm": plan.cp > 1, "pipeline_split": plan.pp > 1, "offload": False}
-    pays |= {"axis_order": between_s >= worth_s, "overlap": between_s >= worth_s}
+    pays = {"offload": False, "axis_order": between_s >= worth_s, "overlap": between_s >= worth_s}
     yield Change(("gbs",), {"gbs": 2 * spec.global_batch_size})
     for name, values in full_values(framework, spec.model, spec.cluster).items():
         if name == "schedule":
             yield from (Change((name,), {}, {name: value}) for value in values if plan.pp > 1)
-        elif pays.get(name, True):
+        elif pays.get(name, True) and (not OPTIONS[name].needs or getattr(plan, OPTIONS[name].needs) > 1):
             yield from (Change((name,), {name: value}) for value in values)
     if seconds["ep_comm"] + seconds["launch"] >= worth_s:
         yield from (Change(("dispatcher",), {"dispatcher": name}) for name in DISPATCHERS)
@@ -278,7 +270,7 @@ def effects(now: Tried, one: Tried, most: int = 2) -> list[str]:
 def change_text(changes: Changes, one: Tried) -> str:
     """A change in words: `tp 8 -> 4`, `gbs 1536 -> 3072`."""
     made = {**one.change.job, **one.change.layout}
-    parts = [f"{WORDS.get(name, name)} {_value(changes.now, name)} -> {_value(one, name)}" for name in made]
+    parts = [f"{OPTIONS[name].word or name} {_value(changes.now, name)} -> {_value(one, name)}" for name in made]
     return ", ".join(parts)
 
 

@@ -31,7 +31,17 @@ from gpuscale.layouts.arrays import Cases, unique_rows
 from gpuscale.placement.groups import rail
 from gpuscale.search.evaluation import evaluate, placed
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
-from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, INDEX, Breakdown, added, contention, scaled, total_s
+from gpuscale.steptime.components import (
+    COMMUNICATION,
+    COMPONENTS,
+    IN_LAYERS,
+    INDEX,
+    Breakdown,
+    added,
+    contention,
+    scaled,
+    total_s,
+)
 from gpuscale.steptime.data_parallel import Cover, Transfers, state_transfers, unhidden_s
 from gpuscale.steptime.step import StepTime, cut_key, evaluate_passes, filling_hops, hop_times, recomputed_share
 from gpuscale.training.stragglers import SELECTIVE, go_back_n_share, loss_window
@@ -107,7 +117,7 @@ class Activity:
 class NetworkNeed:
     """What the network must give for the communication of one component to cost little."""
 
-    component: str  #: of the step time: `tp_comm`, `cp_comm`, `ep_comm`, `pp_comm` or `dp_comm`
+    component: str  #: of the step time, as `gpuscale.steptime.components.COMMUNICATION` names it
     where: str  #: `node` (links inside the node) or `network` (beyond it): what is changed
     level: str  #: the slowest level of it that the axis crosses
     exposed_s: float  #: seconds of a step that show now
@@ -223,7 +233,7 @@ class _Exposure:
 
 
 def _part(call: Call) -> Part:
-    if call.component in {"tp_comm", "cp_comm", "ep_comm"}:
+    if call.component in IN_LAYERS:
         return call.component, call.phase, call.ends
     return (call.component, call.purpose == FILLING) if call.component == "pp_comm" else (call.purpose, call.phase)
 
@@ -238,7 +248,7 @@ def _exposure(plan: StagePlan, step: StepTime) -> _Exposure:
     shown: dict[Part, float] = {
         (name, phase, ends): plan.num_microbatches * _number(cost[name])
         for (phase, ends), cost in parts.items()
-        for name in ("tp_comm", "cp_comm", "ep_comm")
+        for name in IN_LAYERS
         if name in cost
     }
     forward, backward = (

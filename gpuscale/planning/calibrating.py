@@ -42,7 +42,7 @@ from gpuscale.request import JobOptions, Layout, read, taken, with_layout
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.site import AXES, MOST
-from gpuscale.steptime.components import COMPONENTS, INDEX
+from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, IN_LAYERS, INDEX
 from gpuscale.uncertainty import evidence, features
 from gpuscale.units import GIB, format_seconds
 from gpuscale.version import __version__
@@ -122,7 +122,7 @@ LEAST_PART = 0.01
 FITTED = ("computation of microbatches", "computation", "exposed communication", "optimizer")
 """Of `TIMERS` those whose parts are fitted; the others include waiting for other ranks."""
 
-MICROBATCHES = ("gemm", "attention", "recompute", "elementwise", "waiting", "launch", "tp_comm", "cp_comm", "ep_comm")
+MICROBATCHES = ("gemm", "attention", "recompute", "elementwise", "waiting", "launch", *IN_LAYERS)
 TIMERS = (
     ("forward and backward passes", ("forward-backward",),
      (*MICROBATCHES, "bubble", "pp_comm")),
@@ -137,8 +137,7 @@ TIMERS = (
      ("dp_comm",)),
     ("optimizer", ("optimizer",), ("optimizer",)),
     ("computation", ("computation",), ("gemm", "attention", "recompute", "elementwise", "optimizer", "waiting")),
-    ("exposed communication", ("exposed communication",),
-     ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm")),
+    ("exposed communication", ("exposed communication",), COMMUNICATION),
     ("idle", ("idle",), ("bubble", "launch", "offload")),
 )  # fmt: skip
 """What is compared: its name, timers that add up to it, components that do. Timers of Megatron-LM (training.py,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from itertools import islice, product
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from gpuscale.energy import power_text
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import ONE_F_ONE_B
 from gpuscale.layouts.pins import Pin, Pins
+from gpuscale.layouts.ranks import alike_elsewhere
 from gpuscale.layouts.space import odd_factor
 from gpuscale.layouts.stages import starts_dense
 from gpuscale.planning.jobs import Job, Presets, build_job, check_prices, constraints, economics
@@ -20,7 +21,7 @@ from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.rates import load_rates, price_text
 from gpuscale.search.objectives import Constraints, Economics
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
-from gpuscale.specs.job import AXES, FrameworkSpec
+from gpuscale.specs.job import AXES, FrameworkSpec, RuntimeSpec
 from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.kernels import LOW_PRECISIONS, available_recipes
 
@@ -123,9 +124,9 @@ def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: request.Qu
     apart = [name for name in request.COMPARED if len({_value(job, own, name) for own, job in jobs}) > 1]
     asked = [name for name in apart if any(name in combination for combination, _ in jobs)]
     base: dict[tuple[Value, Value | None], Combination] = {}
-    exchanges = {str(combination["cp_comm"]) for combination, _ in jobs if "cp_comm" in combination}
-    asked_constraints = constraints(question)
+    asked_constraints, runtimes = constraints(question), [job.spec.runtime for _, job in jobs]
     for combination, job in jobs:
+        own = replace(pins, cp_elsewhere=alike_elsewhere(job.spec.runtime, runtimes))
         first = base.setdefault((combination["cluster"], combination.get("framework")), combination)
         known = economics(question, job.spec, str(combination["cluster"]), job.spec.cluster.name)
         said = {"power": power_text(job.spec, load_rates(question.rate))} if known.power else {}
@@ -133,7 +134,7 @@ def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: request.Qu
             said["price"] = price_text(job.spec.cluster.name, job.spec.cluster.gpu.name, question.price_term)
         yield Variant(
             job=job._replace(assumptions=job.assumptions | said),
-            pins=_own_pins(pins, combination, first, exchanges, str(job.request.get("reshard"))),
+            pins=_own_pins(own, combination, first, str(job.request.get("reshard"))),
             choice={name: _value(job, combination, name) for name in asked},
             economics=known,
             constraints=Constraints(asked_constraints, job.spec, known) if asked_constraints else None,
@@ -176,19 +177,32 @@ def full_values(framework: FrameworkSpec, model: ModelSpec, cluster: ClusterSpec
     """
     space, runtime = framework.space, framework.runtime
     own = "bf16" if "bf16" in cluster.gpu.peak_flops_per_s else "fp16"
-    found = {
-        "precision": (own, *(name for name in space.precision if _runs(name, framework, cluster))),
-        "offload": ("none", *(space.offload if cluster.host else ())),
-        "cp_comm": (runtime.cp_comm, *space.cp_comm),
-        "schedule": (request.schedule_text(ONE_F_ONE_B), *space.schedule),
-        "axis_order": ("-".join(AXES), *space.axis_order),
-        "pipeline_split": (runtime.pipeline_split, *(space.pipeline_split if starts_dense(model) else ())),
-    }
     on = request.overlap_of(runtime)
-    more = tuple(name for name in request.OVERLAPS if name in {*on, *space.overlap})
-    found["overlap"] = (request.overlap_name(on), request.overlap_name(more))
-    distinct = {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
-    return {name: values for name, values in distinct.items() if len(values) > 1}
+    more = request.overlap_name([name for name in request.OVERLAPS if name in {*on, *space.overlap}])
+    can = {
+        "precision": [name for name in space.precision if _runs(name, framework, cluster)],
+        "offload": space.offload if cluster.host else (),
+        "pipeline_split": space.pipeline_split if starts_dense(model) else (),
+        "overlap": (more,),
+    }
+    usual = _usual(runtime) | {"precision": own}
+    found = {
+        one.name: dict.fromkeys(
+            (usual.get(one.name) or getattr(runtime, one.name), *can.get(one.name, getattr(space, one.name)))
+        )
+        for one in fields(space)
+    }
+    return {name: tuple(values) for name, values in found.items() if len(values) > 1}
+
+
+def _usual(runtime: RuntimeSpec) -> dict[str, str]:
+    """Return what a job has of options that are not fields of its runtime, where nothing is said."""
+    return {
+        "offload": "none",
+        "schedule": request.schedule_text(ONE_F_ONE_B),
+        "axis_order": "-".join(AXES),
+        "overlap": request.overlap_name(request.overlap_of(runtime)),
+    }
 
 
 def _runs(precision: str, framework: FrameworkSpec, cluster: ClusterSpec) -> bool:
@@ -252,18 +266,15 @@ def _value(job: Job, combination: Combination, name: str) -> Value:
     if name in combination and name != "gbs":  # a batch in tokens is another number of sequences in each job
         return combination[name]
     runtime = job.spec.runtime
-    own: dict[str, Any] = {
-        "offload": "none",
-        "schedule": request.schedule_text(ONE_F_ONE_B),
+    own: dict[str, Any] = _usual(runtime) | {
         "axis_order": "-".join(job.spec.axis_order),
-        "overlap": request.overlap_name(request.overlap_of(runtime)),
         "gbs": job.spec.global_batch_size,
     }
     found: Value = own.get(name) or getattr(runtime, name, None) or job.request[name]  # type: ignore[assignment]
     return found
 
 
-def _own_pins(pins: Pins, combination: Combination, base: Combination, exchanges: Set[str], reshard: str) -> Pins:
+def _own_pins(pins: Pins, combination: Combination, base: Combination, reshard: str) -> Pins:
     """Return the pins of a combination: its schedule, and without what another one holds already.
 
     Where a value makes no difference (the exchange of context parallelism at CP 1), only the job of the first value is
@@ -272,10 +283,7 @@ def _own_pins(pins: Pins, combination: Combination, base: Combination, exchanges
     Args:
         base: the first combination of the same cluster and framework.
         reshard: the option of that name.
-        exchanges: all kinds of exchange of context parallelism that are searched.
     """
-    if combination.get("cp_comm") == "a2a+p2p":
-        pins = replace(pins, cp_elsewhere=tuple(one for one in ("a2a", "p2p") if one in exchanges))
     if reshard in {"always", "never"}:  # ZeRO-3 does, ZeRO-2 does not
         pins = excluding(pins, "zero", (2, 2) if reshard == "always" else (3, 3))
     pins = replace(pins, schedule=make_pins(_of_layout(combination)).schedule)
@@ -300,4 +308,4 @@ def _needed(name: str, one: str, other: str) -> str:
     if name == "overlap":
         differ = set(request.parse_overlap(one)) ^ set(request.parse_overlap(other))
         return differ.pop() if len(differ) == 1 and "dp" not in differ else ""
-    return {"cp_comm": "cp", "pipeline_split": "pp"}.get(name, "")
+    return request.OPTIONS[name].needs

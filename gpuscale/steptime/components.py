@@ -80,6 +80,8 @@ def by_kind(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 COMMUNICATION = tuple(name for name in COMPONENTS if name.endswith("_comm"))
+IN_LAYERS = ("tp_comm", "cp_comm", "ep_comm")
+"""Communication that each layer of each microbatch has; the others are between stages, and of a step."""
 
 
 Breakdown = dict[str, FloatArray]
