@@ -20,7 +20,19 @@ import gpuscale
 from gpuscale.cli.main import app, flags
 from gpuscale.memory.model import COMPONENTS as MEMORY
 from gpuscale.memory.model import Memory
-from gpuscale.request import COMPARED, JobOptions, Layout, Length, Question, Recovery, Sites, Slow, option_of
+from gpuscale.request import (
+    COMPARED,
+    JobOptions,
+    Layout,
+    Length,
+    Means,
+    Noise,
+    Question,
+    Recovery,
+    Sites,
+    Slow,
+    option_of,
+)
 from gpuscale.rules.check import ALL_RULES, cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import EVERY
@@ -154,11 +166,17 @@ says more.
 """
 
 
+SECTIONS = {
+    "The job": JobOptions, "The layout": Layout, "The question": Question, "Length": Length, "Money": Means,
+    "Noise of gradients": Noise, "Failures": Recovery, "Slow parts": Slow, "Sites": Sites,
+}  # fmt: skip
+"""Title -> the options under it."""
+
+
 def options_page():
     """Every option: its flag, what it is, its values, its default, and whether several values are compared."""
     known, text = flags(), ["# Options", "", OPTIONS_INTRODUCTION]
-    kinds = {"The job": JobOptions, "The layout": Layout, "The question": Question}
-    for title, kind in (kinds | {"Length": Length, "Failures": Recovery, "Slow parts": Slow, "Sites": Sites}).items():
+    for title, kind in SECTIONS.items():
         rows = []
         for name, field in kind.model_fields.items():
             said = option_of(field)
