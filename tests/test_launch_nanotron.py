@@ -9,7 +9,10 @@ from round_trips import VALUES, predicted, values_of
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.export import exported
 from gpuscale.launch.read import read_launch
+from gpuscale.planning.jobs import build_job
+from gpuscale.planning.plans import estimate_layout
 from gpuscale.request import JobOptions
+from gpuscale.request import read as read_options
 
 SHARED = Path(__file__).parents[2] / "shared" / "formats" / "launch"
 
@@ -148,6 +151,13 @@ def test_what_is_missing_is_asked_for(tmp_path, section, key, message):
     inner.pop(key)
     with pytest.raises(InputError, match=f"{message}` is missing"):
         read(tmp_path, config)
+
+
+def test_what_a_rule_of_nanotron_forbids_is_not_written():
+    options = read_options(JobOptions, {**BASE, "model": "mixtral-8x7b"})
+    broken = estimate_layout(build_job(options), {"tp": 2, "ep": 2, "etp": 1}, despite_rules=True)
+    with pytest.raises(NoAnswerError, match=r"`ep`: .* no expert parallelism \[nanotron: parallel/context"):
+        exported(broken, "nanotron")
 
 
 def test_starcoder2(tmp_path):

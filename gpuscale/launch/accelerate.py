@@ -91,12 +91,8 @@ def _config(writing: Writing) -> dict[str, Any]:
         "num_machines": machines(writing)[0], "num_processes": spec.gpus, "machine_rank": 0,
         "rdzv_backend": "static", "same_network": True, "main_training_function": "main",
     }  # fmt: skip
-    if spec.precision in {"fp8", "fp4"}:
-        if spec.recipe not in FP8:
-            writing.refuse(
-                "precision", f"fp8_config has no {spec.recipe} scaling (utils/dataclasses.py, TERecipeKwargs)"
-            )
-        config["fp8_config"] = FP8.get(spec.recipe, {})
+    if spec.precision == "fp8":
+        config["fp8_config"] = FP8[spec.recipe]
     if plan.zero:
         config |= {"distributed_type": "FSDP", "fsdp_config": _fsdp(writing)}
     elif spec.offload.any:

@@ -16,10 +16,12 @@ from gpuscale.launch.quoting import Expansion, comment, shell_word
 from gpuscale.launch.subject import estimate_file
 from gpuscale.launch.targets import targets
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
+from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.planfile import layout_of
 from gpuscale.planning.plans import job_of
 from gpuscale.request import one_of
 from gpuscale.results import Estimate
+from gpuscale.rules.check import broken_rules, source_in
 
 
 @displayed
@@ -74,7 +76,7 @@ def exported(estimate: Estimate, target: str) -> Export:
 
 
 def written(target: Target, writing: Writing) -> Program:
-    """Write a plan for a target.
+    """Write a plan for a target: first by the rules of its framework, then by what its files can say.
 
     Raises:
         NoAnswerError: it cannot express all of the plan.
@@ -85,8 +87,11 @@ def written(target: Target, writing: Writing) -> Program:
         hint = f"`gpuscale plan` with `framework={of[0]}` finds plans for it"
         message = f"the plan is for the framework {own}, and {target.title} runs plans for {', '.join(of)}"
         raise NoAnswerError(message, field="to", hint=hint)
-    program = target.write(writing)
-    if writing.refused:
+    spec = writing.spec
+    for rule in broken_rules(fixed_layout(spec, writing.layout.model_dump()), spec):
+        writing.refuse(rule.options[0], f"{rule.text} [{source_in(rule, spec.runtime.rule_set)}]")
+    program = None if writing.refused else target.write(writing)
+    if program is None or writing.refused:
         listed = "; ".join(f"`{name}`: {why}" for name, why in writing.refused.items())
         hint = "`gpuscale plan` with these pinned otherwise, or another target"
         raise NoAnswerError(f"{target.title} cannot express the plan: {listed}", field="to", hint=hint)

@@ -151,8 +151,6 @@ def _recompute(writing: Writing) -> Arguments:
         found: Arguments = {"recompute_granularity": "full"}
         if layers >= per_stage:
             return found | {"recompute_method": "uniform", "recompute_num_layers": 1}
-        if layers % chunks:
-            writing.refuse("recompute", f"--recompute-num-layers counts per chunk: {layers} on {chunks} chunks")
         return found | {"recompute_method": "block", "recompute_num_layers": layers // chunks}
     if kind == "selective":
         return {"recompute_granularity": "selective", "recompute_modules": detail.split("+")}
@@ -201,8 +199,6 @@ def _experts(writing: Writing) -> Arguments:
 
 def _offload(writing: Writing) -> Arguments:
     offload, layers = writing.spec.offload, writing.model.layers
-    if offload.parameters:
-        writing.refuse("offload", "it keeps no parameters in host memory")
     found: Arguments = {}
     if offload.optimizer:
         found |= {"optimizer_cpu_offload": True, "optimizer_offload_fraction": 1.0}

@@ -34,7 +34,7 @@ from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.layouts.stages import stage_sizes
 from gpuscale.presets.files import settled
 from gpuscale.presets.models import load_model
-from gpuscale.request import overlap_of
+from gpuscale.rules.frameworks.torchtitan import OPTIONS
 from gpuscale.specs.job import PIPELINE_SPLITS
 
 RELEASE = "0.3.0"
@@ -88,7 +88,15 @@ def write(writing: Writing) -> Program:
     listed += [_flag(name, value) for name, value in arguments.items()]
     kind = writing.layout.recompute.partition(":")[0]
     listed.append((f"activation-checkpoint:{kind}",))
-    _refuse_rest(writing)
+    writing.told(OPTIONS, {})
+    spec, runtime = writing.spec, writing.spec.runtime
+    if "@" in runtime.name:
+        writing.refuse("framework", f"torchtitan {RELEASE} is written, which runs otherwise: plan for torchtitan")
+    if runtime.transport == "uccl" and spec.model.is_moe:
+        writing.refuse("transport", "which library DeepEP sends by is chosen when it is installed")
+    if writing.asked("grad_reduce") not in {None, "default", "last" if writing.layout.pp > 1 else "each"}:
+        why = "gradients are reduced in each microbatch, under pipelines in the last (torch.distributed.pipelining)"
+        writing.refuse("grad_reduce", why)
     if made:
         name_left(writing, written(made, writing.model), here(made, writing.model), f"in torchtitan's {made.module}")
     training = "learning rate, its schedule, weight decay, Adam's betas, clipping, steps, tokenizer, data: the recipe's"
@@ -124,18 +132,14 @@ def _parallelism(writing: Writing) -> dict[str, Any]:
     }
     found["parallelism.enable_sequence_parallel"] = bool(layout.sp) or layout.tp == 1
     if layout.pp > 1:
-        name = SCHEDULES.get(layout.schedule, "")
-        if not name:
-            writing.refuse("schedule", f"its schedules are {', '.join(SCHEDULES.values())} and Interleaved1F1B")
         interleaved = (layout.vpp or 1) > 1 and layout.schedule == "1f1b"
-        found["parallelism.pipeline_parallel_schedule"] = "Interleaved1F1B" if interleaved else name
+        found["parallelism.pipeline_parallel_schedule"] = (
+            "Interleaved1F1B" if interleaved else SCHEDULES[layout.schedule]
+        )
         found["parallelism.pipeline_parallel_microbatch_size"] = layout.micro_batch_size
         if _dealt_by_itself(writing):
             found |= {"parallelism.pipeline_parallel_first_stage_less_layers": 0}
             found |= {"parallelism.pipeline_parallel_last_stage_less_layers": 0}
-    order = "-".join(writing.spec.axis_order)
-    if order != "tp-cp-ep-dp-pp":
-        writing.refuse("axis_order", "its mesh is pp, dp_replicate, dp_shard, cp, tp (distributed/parallel_dims.py)")
     return found
 
 
@@ -162,13 +166,11 @@ def _training(writing: Writing) -> dict[str, Any]:
         "training.global_batch_size": spec.global_batch_size,
         "training.enable_cpu_offload": spec.offload.any,
     }
-    if spec.offload.any and not (spec.offload.optimizer and spec.offload.parameters and not spec.offload.activations):
+    if spec.offload.optimizer != spec.offload.parameters:
         why = "training.enable_cpu_offload keeps parameters, gradients and optimizer states in host memory, or none"
         writing.refuse("offload", why)
     graphs = spec.runtime.cuda_graphs
-    if graphs == "partial":
-        writing.refuse("cuda_graphs", "whole iterations are captured, or nothing (training.disable_cuda_graphs)")
-    elif graphs == "full" and layout.pp > 1:
+    if graphs == "full" and layout.pp > 1:
         writing.refuse("cuda_graphs", "they do not support pipeline parallelism yet (trainer.py)")
     elif graphs == "full" and layout.ep > 1:
         why = "with EP they need HybridEP with non_blocking_capacity_factor, or MinimalAsyncEP (trainer.py)"
@@ -179,8 +181,6 @@ def _training(writing: Writing) -> dict[str, Any]:
 
 def _dtypes(writing: Writing) -> dict[str, Any]:
     spec, asked = writing.spec, writing.asked
-    if spec.precision == "tf32":
-        writing.refuse("precision", "no option lets matrix products of 32 bits run in TF32")
     states = asked("grad_dtype"), asked("master_dtype"), asked("moment_dtype")
     wide = spec.precision in {"fp32", "tf32"}
     found: dict[str, Any] = {"training.dtype": "float32"}
@@ -202,44 +202,13 @@ def _dtypes(writing: Writing) -> dict[str, Any]:
 
 def _how(writing: Writing) -> dict[str, Any]:
     runtime = writing.spec.runtime
-    overlaps = overlap_of(runtime)
-    if "dp" not in overlaps:
-        writing.refuse("overlap", "FSDP2 gathers and reduces beside the computation, which nothing turns off")
-    if "ep" in overlaps:
-        writing.refuse("overlap", "the exchange of experts runs beside another microbatch under DualPipeV alone")
-    if "tp" in overlaps and not runtime.compile:
+    if runtime.overlap_tp and not runtime.compile:
         writing.refuse("overlap", "async TP requires the model to be compiled (config/configs.py, CompileConfig)")
-    if writing.layout.recompute.startswith("selective:"):
-        writing.refuse("recompute", "by operator or whole layers (distributed/activation_checkpoint.py)")
     return {
         "compile.enable": bool(runtime.compile),
         "compile.components": "model,loss",
-        "compile.enable_async_tensor_parallel": "tp" in overlaps and bool(runtime.compile),
+        "compile.enable_async_tensor_parallel": runtime.overlap_tp and bool(runtime.compile),
     }
-
-
-def _refuse_rest(writing: Writing) -> None:
-    """Refuse options that torchtitan has no setting for, where they are not as it runs anyway."""
-    spec, asked, runtime = writing.spec, writing.asked, writing.spec.runtime
-    if "@" in runtime.name:
-        writing.refuse("framework", f"torchtitan {RELEASE} is written, which runs otherwise: plan for torchtitan")
-    if spec.vocab_multiple != 1:
-        writing.refuse("vocab_multiple", "it does not pad vocabularies")
-    if asked("optimizer") not in {"adam", "adamw"}:
-        writing.refuse("optimizer", "Adam, AdamW, or DistMuon with groups of one's own (components/optimizer)")
-    if asked("loss") in {"standard", "linear"}:
-        writing.refuse("loss", "CrossEntropyLoss is compiled, ChunkedLossWrapper runs it in parts (components/loss.py)")
-    if runtime.cp_comm != "all_gather":
-        writing.refuse("cp_comm", "FlexAttention's context parallelism gathers (distributed/context_parallel)")
-    if runtime.swiglu_input_dtype == "fp8":
-        writing.refuse("swiglu_input_dtype", "no option keeps them in fp8")
-    if runtime.routing == "dropping":
-        writing.refuse("routing", "tokens are dropped by no option")
-    if runtime.transport == "uccl" and writing.model.is_moe:
-        writing.refuse("transport", "which library DeepEP sends by is chosen when it is installed")
-    if asked("grad_reduce") not in {None, "default", "last" if writing.layout.pp > 1 else "each"}:
-        why = "gradients are reduced in each microbatch, under pipelines in the last (torch.distributed.pipelining)"
-        writing.refuse("grad_reduce", why)
 
 
 def _own_lines(writing: Writing, made: Built) -> list[str]:
@@ -285,9 +254,6 @@ def _own_lines(writing: Writing, made: Built) -> list[str]:
 def _converters(writing: Writing) -> list[str]:
     spec = writing.spec
     if spec.precision not in {"fp8", "fp4"}:
-        return []
-    if spec.recipe not in CONVERTERS:
-        writing.refuse("precision", "fp8 by rows, mxfp8 or nvfp4 (components/quantization)")
         return []
     linear, part, experts = CONVERTERS[spec.recipe]
     compiled = f"model_compile_enabled={bool(spec.runtime.compile)}"

@@ -8,6 +8,7 @@ import numpy as np
 
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, GPIPE, ONE_F_ONE_B, ZB_V, Candidates
+from gpuscale.rules.options import Option, same
 from gpuscale.rules.rule import FSDP2, TORCHTITAN, Cite, Framework, Rule
 from gpuscale.specs.gpu import WIDE
 from gpuscale.specs.job import JobSpec
@@ -137,10 +138,31 @@ CITED = {
     "recompute_layers_every_nth": Cite("distributed/activation_checkpoint.py, selective_ac_option"),
 }
 
+OPTIONS = (
+    Option("axis_order", words=same("tp-cp-ep-dp-pp"),
+           why="its mesh is pp, dp_replicate, dp_shard, cp, tp (distributed/parallel_dims.py)"),
+    Option("cuda_graphs", words=same("none", "full"),
+           why="whole iterations are captured, or nothing (training.disable_cuda_graphs)"),
+    Option("precision", words=same("fp32", "bf16", "fp8", "fp4"),
+           why="no option lets matrix products of 32 bits run in TF32"),
+    Option("overlap", words=same("dp", "tp+dp"), why="FSDP2 gathers and reduces beside the computation, which nothing "
+           "turns off; the exchange of experts runs beside another microbatch under DualPipeV alone"),
+    Option("vocab_multiple", words=same(1), why="it does not pad vocabularies"),
+    Option("optimizer", words=same("adam", "adamw"),
+           why="Adam, AdamW, or DistMuon with groups of one's own (components/optimizer)"),
+    Option("loss", words=same(None, "fused"),
+           why="CrossEntropyLoss is compiled, ChunkedLossWrapper runs it in parts (components/loss.py)"),
+    Option("cp_comm", words=same("all_gather"),
+           why="FlexAttention's context parallelism gathers (distributed/context_parallel)"),
+    Option("swiglu_input_dtype", words=same("bf16"), why="no option keeps them in fp8"),
+    Option("routing", words=same("dropless"), why="tokens are dropped by no option"),
+)  # fmt: skip
+
 _TODAY = Framework(
     "torchtitan",
     "pytorch/torchtitan at b5bcd76c66d0, 2026-08",
     CITED,
+    OPTIONS,
     schedules=frozenset({ONE_F_ONE_B, GPIPE, ZB_V}),
     precisions=frozenset({"bf16", "fp8", "fp4"}) | WIDE,
     recipes=frozenset({"current", "mx", "nvfp4"}),
