@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -153,7 +152,7 @@ def _read_or_found(
     except WorldError as error:
         if "gpus" in options or layout:
             raise
-        where = (error.said.file, error.said.line) if error.said else (None, None)
+        where = (printable(error.said.file), error.said.line) if error.said else NOWHERE
         return Finding("world_size", "error", error.message, *where)
     except InputError as error:
         if error.place is None or error.place.partition(":")[0] != STATED_MODEL:
@@ -240,12 +239,9 @@ def _places_of(job: LaunchJob) -> Places:
     def places(*names: str) -> Place:
         for name in names:
             setting = job.settings.get(name) or job.environment.get(name)
-            if setting is not None and setting.line:
+            setting = setting if setting is not None and setting.line else job.setting(name)
+            if setting is not None:
                 return printable(setting.file), setting.line
-            meant = re.compile(rf"(?:^|; |model: |\.){re.escape(name)} = ")
-            said = next((one for one in job.understood if one.line and meant.search(one.meaning)), None)
-            if said is not None:
-                return said.file, said.line
         return (printable(whole) if whole else None), None
 
     return places

@@ -14,7 +14,7 @@ from gpuscale.errors import InputError, shown
 from gpuscale.file_kinds import reads
 from gpuscale.files import printable, read_text
 from gpuscale.launch.launchers import NoGpusError, take_gpus
-from gpuscale.launch.settings import LaunchJob, Reading, Said
+from gpuscale.launch.settings import LaunchJob, Reading, Said, Setting
 from gpuscale.launch.sources import Launch, launches
 from gpuscale.launch.targets import targets
 from gpuscale.launch.traced import MAX_LOG_BYTES
@@ -111,8 +111,8 @@ def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, 
     layout = {name: value for name, value in given.items() if name in Layout.model_fields}
     for name, value in given.items():
         stated = job.layout.get(name, job.options.get(name))
-        said = _said_of(job, name)
-        at = f" ({said.file}:{said.line})" if said else ""
+        said = job.setting(name)
+        at = f" ({said.place})" if said else ""
         before = f"replaces {stated}{at}" if stated is not None else "no file states it"
         assumed.append(Said("", 0, f"{name}={value}", f"given: {before}"))
     if "cluster" not in job.options and "cluster" not in options:
@@ -128,11 +128,6 @@ def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, 
     return made
 
 
-def _said_of(job: LaunchJob, name: str) -> Said | None:
-    """Return the setting that states an option."""
-    return next((one for one in job.understood if re.search(rf"(^|; ){name} = ", one.meaning)), None)
-
-
 class WorldError(InputError):
     """Degrees that do not multiply to the GPUs.
 
@@ -140,7 +135,7 @@ class WorldError(InputError):
         said: where the first of them stands, if a file says it.
     """
 
-    def __init__(self, message: str, said: Said | None, **where: str | None) -> None:
+    def __init__(self, message: str, said: Setting | None, **where: str | None) -> None:
         super().__init__(message, **where)
         self.said = said
 
@@ -153,12 +148,12 @@ def _check_degrees(job: LaunchJob, given: Mapping[str, Any]) -> None:
     if gpus % ways == 0 and (dp is None or gpus == ways):
         return
     names = [*(name for name, degree in degrees.items() if degree > 1), *(["dp"] if dp else [])]
-    places = {name: said for name in names if name not in given and (said := _said_of(job, name))}
-    stands = "".join(f"; `{name}` stands at {one.file}:{one.line}" for name, one in places.items())
+    places = {name: said for name in names if name not in given and (said := job.setting(name))}
+    stands = "".join(f"; `{name}` stands at {one.place}" for name, one in places.items())
     whole = " x ".join(f"{name.upper()} {job.layout.get(name)}" for name in names)
     relation = f"make {ways:,} GPUs" if dp else f"take a multiple of {ways:,} GPUs"
-    own = None if "gpus" in given else _said_of(job, "gpus")
-    message = f"{whole} {relation}, not {gpus:,}{stands}" + (f"; {gpus:,} at {own.file}:{own.line}" if own else "")
+    own = None if "gpus" in given else job.setting("gpus")
+    message = f"{whole} {relation}, not {gpus:,}{stands}" + (f"; {gpus:,} at {own.place}" if own else "")
     first = next(iter(places.values()), own)
     raise WorldError(message, first, field="gpus", hint="give other `gpus`, or other degrees")
 

@@ -98,7 +98,16 @@ class LaunchJob:
     assumed: tuple[Said, ...]
     environment: Settings = field(default_factory=dict)  #: variables that the program sees.
     settings: Settings = field(default_factory=dict)  #: every setting, by name.
-    stated: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)  #: option -> the settings that state it.
+    #: option, or after `model.` a key of a model file -> the settings that state it, in the order of their places.
+    stated: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)
+    #: those of `understood` that state the model's shape, each with its keys: `heads = 32`.
+    of_model: Mapping[Said, tuple[str, ...]] = field(default_factory=dict)
+
+    def setting(self, name: str) -> Setting | None:
+        """Return the first setting that states an option, or a key of a model file by its name in a table."""
+        found = (one for key, settings in self.stated.items() if key == name or key.endswith(f".{name}")
+                 for one in settings if one.line)  # fmt: skip
+        return min(found, key=_by_place, default=None)
 
 
 UNSET = re.compile(r"\$\{\s*(?:(?:oc\.)?env:\s*)?([\w.]+)[^${}]*\}|\$(\w+)|\$\([^)]*\)?")
@@ -143,6 +152,7 @@ class Reading:
         self._read: dict[int, Setting] = {}
         self._meanings: dict[int, str] = {}
         self._stated: dict[str, tuple[Setting, ...]] = {}
+        self._of_model: dict[int, list[str]] = {}
         self._assumed = [said for source in self.sources for said in source.assumed]
         self._replaced = [said for source in self.sources for said in source.ignored]
 
@@ -272,7 +282,7 @@ class Reading:
         assert name in Layout.model_fields or name in JobOptions.model_fields, name
         said = value if not isinstance(value, bool) else "on" if value else "off"
         self.means(f"{name} = {said}", *of)
-        self._stated[name] = tuple(found for found in map(self.get, of) if found is not None)
+        self._state(name, of)
 
     def take(self, table: Iterable[Option]) -> None:
         """Set what the settings of a framework's table state, or what it has where they state nothing.
@@ -309,7 +319,15 @@ class Reading:
     def model(self, key: str, value: Any, *of: str) -> None:
         """Set a key of the model; `of` are the settings that say so."""
         self.shape[key] = value
+        for found in filter(None, map(self.get, of)):
+            if id(found) in self._of_model or id(found) not in self._meanings:
+                self._of_model.setdefault(id(found), []).append(f"{key} = {value}")
         self.means(f"model: {key} = {value}", *of)
+        self._state(f"model.{key}", of)
+
+    def _state(self, name: str, of: Iterable[str]) -> None:
+        stated = {id(found): found for found in map(self.get, of) if found is not None}
+        self._stated[name] = tuple(sorted(stated.values(), key=_by_place))
 
     def means(self, meaning: str, *of: str) -> None:
         """Say what settings mean, where they stand."""
@@ -337,11 +355,9 @@ class Reading:
     def place_of_shape(self, message: str) -> str | None:
         """Return where the first key of the model stands that a message speaks of."""
         for key in self.shape:
-            setting = next(
-                (one for at, one in self._read.items() if f"model: {key} = " in self._meanings.get(at, "")), None
-            )
-            if setting is not None and re.search(rf"\b{key.rpartition('.')[2]}\b", message):
-                return setting.place
+            settings = self._stated.get(f"model.{key}", ())
+            if settings and re.search(rf"\b{key.rpartition('.')[2]}\b", message):
+                return settings[0].place
         return None
 
     def refuse(self, found: Setting | None, message: str, hint: str | None = None) -> NoReturn:
@@ -363,17 +379,22 @@ class Reading:
                 self.option(option, meant, variable)
         every = {id(one): one for group in (self.settings, self.launcher) for one in group.values()}
         every |= self._read
-        ordered = sorted(every.items(), key=lambda item: (item[1].file, item[1].line))
-        understood = [said_of(one, self._meanings[key]) for key, one in ordered if key in self._meanings]
+        ordered = sorted(every.items(), key=lambda item: _by_place(item[1]))
+        understood = {key: said_of(one, self._meanings[key]) for key, one in ordered if key in self._meanings}
+        of_model = {said: tuple(self._of_model[key]) for key, said in understood.items() if key in self._of_model}
         ignored = [
             said_of(one, "says nothing more" if key in self._read else "changes no prediction, or is unknown")
             for key, one in ordered
             if key not in self._meanings
         ]
         return LaunchJob(
-            target, self.options, self.layout, tuple(understood), (*ignored, *self._replaced), tuple(self._assumed),
-            self.environment, self.settings, self._stated,
+            target, self.options, self.layout, tuple(understood.values()), (*ignored, *self._replaced),
+            tuple(self._assumed), self.environment, self.settings, self._stated, of_model,
         )  # fmt: skip
+
+
+def _by_place(found: Setting) -> tuple[str, int]:
+    return found.file, found.line
 
 
 def said_of(found: Setting, meaning: str) -> Said:

@@ -28,12 +28,11 @@ def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Block, ...]
         verbose: every setting, also those that change nothing.
     """
     understood = list(job.understood)
-    model = [one for one in understood if one.meaning.startswith("model: ")]
-    if not verbose and len(understood) > FEW and len(model) > 1:
-        every = (part.removeprefix("model: ") for one in model for part in one.meaning.split("; "))
-        parts = "; ".join(dict.fromkeys(every))
-        understood = [one for one in understood if one not in model]
-        understood.insert(0, Said(model[0].file, model[0].line, f"{len(model)} settings", f"model: {parts}"))
+    if not verbose and len(understood) > FEW and len(job.of_model) > 1:
+        first = next(iter(job.of_model))
+        parts = "; ".join(dict.fromkeys(one for keys in job.of_model.values() for one in keys))
+        understood = [one for one in understood if one not in job.of_model]
+        understood.insert(0, Said(first.file, first.line, f"{len(job.of_model)} settings", f"model: {parts}"))
     blocks: list[Block] = [_table(understood, "understood"), _table(job.assumed, "assumed")]
     if verbose:
         blocks.append(_table(job.ignored, "ignored"))
