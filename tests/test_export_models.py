@@ -8,7 +8,7 @@ import round_trips
 
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.export import run_script, written
-from gpuscale.launch.numerics import LABELS, RARE
+from gpuscale.launch.numerics import LABELS, RARE, ROTARY
 from gpuscale.launch.targets import targets
 from gpuscale.launch.writing import Writing
 from gpuscale.planning.jobs import build_job
@@ -138,7 +138,7 @@ def test_every_number_beside_the_shape_is_written_or_named(target, name):
             assert {*texts} != {usual}, field
         if not by_id and field not in {"rotary_share", "attention_softcap", "logit_softcap", "router_scale"}:
             assert f"{LABELS[field]}: the model does not say" in usual
-    for field in RARE:  # as most models have it, where nothing is said
+    for field in (*RARE, *(ROTARY if model.learned_positions else ())):  # where nothing is said, or nothing turns
         assert LABELS[field] not in usual
 
 

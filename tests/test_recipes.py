@@ -23,7 +23,7 @@ def fenced(language):
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.partition("## Recipes")[2], re.MULTILINE | re.DOTALL)
 
 
-GPUSCALE = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m gpuscale "$@"\n'
+GPUSCALE = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m gpuscale "$@"\n'
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +111,14 @@ def test_the_action_passes_a_good_plan_and_fails_a_broken_limit(repository):
     assert bad.returncode == 1
     assert bad.stdout.startswith("::error file=plan.toml,")
     assert action(repository, args="missing.toml").returncode == 2
+
+
+def test_the_action_runs_no_module_of_the_folder(repository):
+    (repository / "shlex.py").write_text("raise SystemExit(99)\n")
+    try:
+        assert action(repository, args="plan.toml --max-memory 95%").returncode == 0
+    finally:
+        (repository / "shlex.py").unlink()
 
 
 def test_the_action_writes_a_report(repository):
