@@ -277,19 +277,13 @@ def _clusters(gpus: list[Gpu], topology: Topology | None) -> list[Match]:
     preset = kinds.pop() if len(kinds) == 1 else None
     if preset is None:
         return []
-    named = [name for name in preset_names("clusters") if _gpu_of(name) == preset]
     matches = []
-    for name in named:
+    for name in preset_names("clusters"):
+        path = find_preset("clusters", name)
         with suppress(InputError):  # one of the user's own, of which there is a note
-            matches.append(_match(load_cluster(name), len(gpus), topology))
+            if path and str(read_toml(path).data.get("gpu")) == preset:
+                matches.append(_match(load_cluster(name), len(gpus), topology))
     return sorted(matches, key=lambda one: (len(one.differs), -len(one.agrees), one.name))
-
-
-def _gpu_of(cluster: str) -> str | None:
-    path = find_preset("clusters", cluster)
-    with suppress(InputError):
-        return str(read_toml(path).data.get("gpu")) if path else None
-    return None
 
 
 def _match(cluster: ClusterSpec, count: int, topology: Topology | None) -> Match:

@@ -733,13 +733,9 @@ def taken(
                 else f"{text} | None",
                 default=default,
                 help=_said_in_python(field),
-                read=partial(_named, name) if name in {"model", "cluster"} else _same,
+                read=partial(_named, name) if name in {"model", "cluster"} else lambda value: value,
             )
     return found
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def with_layout(

@@ -293,8 +293,8 @@ def test_what_ran_is_read_from_launch_files(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ((), "--model is missing", "--from run.sh, --plan plan.toml"),
-        (("--model", "llama3-8b"), "--gpus is missing", "--from run.sh, --plan plan.toml"),
+        ((), "--model is missing", "a plan file, or --from PATH"),
+        (("--model", "llama3-8b"), "--gpus is missing", "a plan file, or --from PATH"),
         (("--model", "llama3-8b", "--gpus", "16"), "the log has a batch of 128 sequences, the job 1,024", "--gbs 128"),
         (("--model", "llama3-8b", "--gpus", "32", "--gbs", "128"), "the log has 16 GPUs", "--gpus 16"),
         (("--model", "llama3-8b", "--gpus", "16", "--gbs", "128", "--seq", "8k"), "sequences of 4,096", "--seq 4096"),

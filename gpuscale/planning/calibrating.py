@@ -242,7 +242,11 @@ def calibrate_runs(asked: Sequence[AskedRun], *, earlier: str | None = None, nam
         if abs(residual) > FARTHEST:
             message = f"a step of {run.step_time_s:g} s is {math.exp(min(abs(residual), 700)):.0e} times off its job"
             raise InputError(message, place=run.file, hint="give the job that was logged, or leave the run out")
-    factors = _values(fitted) | _memory_factor(runs)
+    deviations = np.sqrt(np.maximum(np.diag(fitted.covariance), 0.0))
+    factors = {
+        name: _value(float(theta), float(deviation))
+        for name, theta, deviation in zip(fitted.names, fitted.theta, deviations, strict=True)
+    } | _memory_factor(runs)
     rest = product(remainder_covariance(known, known), fitted.weight[: len(runs), None])[:, 0]
     unexplained = np.abs(fitted.residual[: len(runs)] - np.clip(rest, -MOST, MOST))
     fitted = replace(fitted, noise=np.maximum(fitted.noise[: len(runs)], unexplained))
@@ -255,7 +259,13 @@ def calibrate_runs(asked: Sequence[AskedRun], *, earlier: str | None = None, nam
         for one in before.runs
         if abs(math.log(one.measured_step_time_s / one.predicted_step_time_s)) > MOST
     ]
-    groups = tuple(_groups(one.measured, beside) for one, beside in zip(asked, before.runs, strict=True))
+    groups = tuple(
+        tuple(
+            TimerGroup(timer, time_s, math.fsum(beside.breakdown[part] for part in components), components)
+            for timer, time_s, components in _timed(one.measured)
+        )
+        for one, beside in zip(asked, before.runs, strict=True)
+    )
     measured = tuple(one.measured for one in asked)
     notes += [note for one in measured for note in one.notes]
     return CalibratedRun(site, before, after, measured, groups, tuple(dict.fromkeys(notes)))
@@ -346,14 +356,6 @@ def _earlier_runs(path: str, presets: Presets) -> list[_Run]:
     return found
 
 
-def _values(fitted: Fitted) -> dict[str, FactorValue]:
-    deviations = np.sqrt(np.maximum(np.diag(fitted.covariance), 0.0))
-    return {
-        name: _value(float(theta), float(deviation))
-        for name, theta, deviation in zip(fitted.names, fitted.theta, deviations, strict=True)
-    }
-
-
 def _value(theta: float, deviation: float) -> FactorValue:
     ends = (math.exp(theta + NORMAL_80 * step * deviation) for step in (0, -1, 1))
     value, low, high = (_rounded(end) for end in ends)
@@ -372,7 +374,13 @@ def _memory_factor(runs: Sequence[_Run]) -> dict[str, FactorValue]:
         return {}
 
     def predict(factors: Mapping[str, float]) -> FloatArray:
-        return log(np.array([_memory(run, factors) for run in told]))
+        jobs = [with_factors(run.job.spec, factors) for run in told]
+        logged = (
+            evaluate(run.rows, job).memory.logged(run.memory[0], job)[0]
+            for run, job in zip(told, jobs, strict=True)
+            if run.memory
+        )
+        return log(np.array([float(size) for size in logged]))
 
     measured = log(np.array([run.memory[1] for run in told if run.memory]))
     theta, precision = 0.0, 0.0
@@ -383,11 +391,6 @@ def _memory_factor(runs: Sequence[_Run]) -> dict[str, FactorValue]:
         theta = float((slope * (measured - base + slope * theta)).sum()) / MEMORY_NOISE**2 / precision
         theta = min(max(theta, -4 * declared.prior), 4 * declared.prior)
     return {"memory": _value(theta, 1 / math.sqrt(precision))}
-
-
-def _memory(run: _Run, factors: Mapping[str, float]) -> float:
-    job = with_factors(run.job.spec, factors)
-    return float(evaluate(run.rows, job).memory.logged(run.memory[0] if run.memory else "reserved", job)[0])
 
 
 def _evidence(index: int, run: _Run, fitted: Fitted, known: Known) -> EvidenceRun:
@@ -446,11 +449,3 @@ def _timed(measured: MeasuredRun) -> list[tuple[str, float, tuple[str, ...]]]:
         if math.fsum(told) > 0 and (len(told) == len(timers) or len(timers) > 2):
             found.append((name, math.fsum(told), components))
     return found
-
-
-def _groups(measured: MeasuredRun, beside: RunBeside) -> tuple[TimerGroup, ...]:
-    """Return the timers of a log beside the components that they enclose."""
-    return tuple(
-        TimerGroup(name, time_s, math.fsum(beside.breakdown[one] for one in components), components)
-        for name, time_s, components in _timed(measured)
-    )

@@ -274,7 +274,13 @@ def _choice(
         if because:
             reason = _reason(because, estimates[0].plan, fastest)
         elif spread is not None:
-            reason = _robust_reason(float(spread.p90_s[first]), float(spread.p90_s[plans.fastest]))
+            own_s, other_s = (float(spread.p90_s[row]) for row in (first, plans.fastest))
+            own, other = format_seconds(own_s), format_seconds(other_s)
+            less = in_words(own_s / other_s, TIME)
+            shorter = "under 0.1%" if less == TIME.same else less.split()[0]
+            reason = f"what nine of ten cases stay within is shorter, by {shorter}"
+            if own != other:
+                reason = f"nine of ten cases stay within {own}, not {other}"
     standings = zip(*(column.tolist() for column in plans.behind_fastest(order)), strict=True)
     return Choice(
         rule=("" if spread is None else ROBUST_RULE) + ties.ORDER_RULE,
@@ -285,15 +291,6 @@ def _choice(
             for rank, (behind, window) in enumerate(standings, 1)
         ),
     )
-
-
-def _robust_reason(own_s: float, other_s: float) -> str:
-    """Say that nine of ten cases stay within less, in seconds where these differ as they are shown."""
-    own, other = format_seconds(own_s), format_seconds(other_s)
-    if own != other:
-        return f"nine of ten cases stay within {own}, not {other}"
-    less = in_words(own_s / other_s, TIME)
-    return f"what nine of ten cases stay within is shorter, by {'under 0.1%' if less == TIME.same else less.split()[0]}"
 
 
 def _instead(own: str, other: str, what: str = "") -> str:

@@ -154,7 +154,10 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     own = "fp32" if wide or framework.states.gradient == DTYPE_BYTES["fp32"] else "bf16"
     gradients = asked.grad_dtype or own
     states = _states(asked, gradients, wide, said)
-    limit_bytes = _memory_limit(asked, cluster.gpu, said)
+    limit_bytes = cluster.gpu.memory_bytes if asked.memory_limit_gib is None else asked.memory_limit_gib * GIB
+    by_default = " (default: what the driver reports)" if asked.memory_limit_gib is None else ""
+    usual = f"fragmentation usually leaves {limit_bytes * (1 - MEMORY_HEADROOM) / GIB:.1f}"
+    said["memory_limit"] = f"{limit_bytes / GIB:.1f} GiB per GPU{by_default}; {usual}"
     multiple = framework.vocab_multiple if asked.vocab_multiple is None else asked.vocab_multiple
     said["vocabulary"] = f"padded to a multiple of {multiple} x TP"
     if model.is_moe:
@@ -189,21 +192,13 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         "precision": next((name for name, pair in LOW_PRECISIONS.items() if pair == (precision, recipe)), precision),
         "offload": asked.offload if offload.any else None,
     }  # fmt: skip
-    spec, site = _on_site(spec, asked, presets, said, notes)
+    site = None
+    if asked.calibration is not None:
+        site = presets.site(asked.calibration)
+        spec, said["calibration"], more = calibrated(spec, site)
+        notes += more
     request = asked.model_copy(update=chosen).model_dump(exclude_none=True)
     return Job(spec, said, tuple(notes), request, site, cluster)
-
-
-def _on_site(
-    spec: JobSpec, asked: JobOptions, presets: Presets, said: dict[str, str], notes: list[str]
-) -> tuple[JobSpec, Site | None]:
-    """Return a job as the calibration that was asked for makes it, and the calibration."""
-    if asked.calibration is None:
-        return spec, None
-    site = presets.site(asked.calibration)
-    spec, said["calibration"], more = calibrated(spec, site)
-    notes += more
-    return spec, site
 
 
 def gpus_per_node_text(asked: JobOptions, whole: ClusterSpec, taken: ClusterSpec) -> str:
@@ -383,17 +378,15 @@ def _precision(asked: JobOptions, gpu: GpuSpec, framework: FrameworkSpec, said: 
     if not lacks and precision in {"fp8", "fp4"} and recipe not in available_recipes(gpu):
         lacks = f"does not run the {recipe} recipe"
     if lacks:
-        hint = f"choose {', '.join(name for name in PRECISIONS if _trains_in(name, gpu, framework.runtime))}"
-        raise InputError(f"{gpu.title} {lacks}", field="precision", hint=hint)
+        can, runs = FRAMEWORKS[framework.runtime.rule_set], []
+        for name in PRECISIONS:
+            products, own = LOW_PRECISIONS.get(name, (name, ""))
+            scaling = own or framework.runtime.fp8_recipe
+            scaled = name not in LOW_PRECISIONS or (scaling in available_recipes(gpu) and scaling in can.recipes)
+            if products in gpu.peak_flops_per_s and products in can.precisions and scaled:
+                runs.append(name)
+        raise InputError(f"{gpu.title} {lacks}", field="precision", hint=f"choose {', '.join(runs)}")
     return precision, recipe
-
-
-def _trains_in(name: str, gpu: GpuSpec, runtime: RuntimeSpec) -> bool:
-    """Whether a GPU and a framework run a precision of `PRECISIONS`."""
-    can, (precision, own) = FRAMEWORKS[runtime.rule_set], LOW_PRECISIONS.get(name, (name, ""))
-    recipe = own or runtime.fp8_recipe
-    scaled = name not in LOW_PRECISIONS or (recipe in available_recipes(gpu) and recipe in can.recipes)
-    return precision in gpu.peak_flops_per_s and precision in can.precisions and scaled
 
 
 def _states(asked: JobOptions, gradients: str, wide: bool, said: dict[str, str]) -> StateBytes:
@@ -410,14 +403,6 @@ def _states(asked: JobOptions, gradients: str, wide: bool, said: dict[str, str])
         f"{asked.moment_dtype} moments: {states.total:g} bytes per parameter before sharding"
     )
     return states
-
-
-def _memory_limit(asked: JobOptions, gpu: GpuSpec, said: dict[str, str]) -> float:
-    limit = gpu.memory_bytes if asked.memory_limit_gib is None else asked.memory_limit_gib * GIB
-    by_default = " (default: what the driver reports)" if asked.memory_limit_gib is None else ""
-    usual = limit * (1 - MEMORY_HEADROOM) / GIB
-    said["memory_limit"] = f"{limit / GIB:.1f} GiB per GPU{by_default}; fragmentation usually leaves {usual:.1f}"
-    return limit
 
 
 PLAIN_OBJECTIVES = ("step_time", "tokens_per_s", "mfu", "memory")

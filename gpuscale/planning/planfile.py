@@ -69,43 +69,32 @@ def layout_of(plan: PlanRow) -> dict[str, Any]:
 
 def in_folder(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return options of a job with the paths of its files, given from the working directory, from a folder."""
-    return _with_paths(request, _from_folder, folder)
+
+    def move(name: str) -> str:
+        if not _is_path(name) or Path(name).is_absolute() or not is_there(Path(name)):
+            return name
+        relative = Path(os.path.relpath(name, folder)).as_posix()
+        return relative if "/" in relative else f"./{relative}"
+
+    return _with_paths(request, move)
 
 
 def from_folder(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The reverse: return options whose paths are given from a folder with these from the working directory."""
-    return _with_paths(job, _from_here, folder)
+    return _with_paths(job, lambda name: str(folder / name) if _is_path(name) and is_there(folder / name) else name)
 
 
-def _with_paths(job: Mapping[str, Any], move: Callable[[str, Path], str], folder: Path) -> dict[str, Any]:
-    moved = {key: _moved(str(job[key]), move, folder) for key in ("model", "cluster") if key in job}
-    if "calibration" in job:
-        moved["calibration"] = move(_file(job["calibration"]), folder)
+def _with_paths(job: Mapping[str, Any], move: Callable[[str], str]) -> dict[str, Any]:
+    """Move the paths of a job's files; a pool, `fleet.toml:h100`, with its file. Names of presets stay as they are."""
+    moved = {}
+    for key in ("model", "cluster"):
+        if key in job:
+            file, pool = split_pool(str(job[key]))
+            moved[key] = move(file) + (f":{pool}" if pool else "")
+    if "calibration" in job:  # a file, whatever it looks like
+        name = str(job["calibration"])
+        moved["calibration"] = move(name if _is_path(name) else f"./{name}")
     return {**job, **moved}
-
-
-def _moved(name: str, move: Callable[[str, Path], str], folder: Path) -> str:
-    """Move the path of a file, `fleet.toml:h100` as the file of its pool."""
-    file, pool = split_pool(name)
-    return move(file, folder) + (f":{pool}" if pool else "")
-
-
-def _from_folder(name: str, folder: Path) -> str:
-    """Name a file, given from the working directory, from the plan file's folder; preset names stay as they are."""
-    if not _is_path(name) or Path(name).is_absolute() or not is_there(Path(name)):
-        return name
-    relative = Path(os.path.relpath(name, folder)).as_posix()
-    return relative if "/" in relative else f"./{relative}"
-
-
-def _from_here(name: str, folder: Path) -> str:
-    """The reverse: name a file, given from the plan file's folder, from the working directory."""
-    return str(folder / name) if _is_path(name) and is_there(folder / name) else name
-
-
-def _file(name: Any) -> str:
-    """Name what can only be a file as one."""
-    return str(name) if _is_path(str(name)) else f"./{name}"
 
 
 def _is_path(name: str) -> bool:

@@ -66,23 +66,17 @@ def cached_config(model_id: str) -> Path:
 
 
 def _find(folder: Path) -> Path | None:
+    main, commit = folder / "refs" / "main", ""  # the commit of the branch `main`, if it is known
+    with suppress(OSError, ValueError, InputError):
+        commit = read_text(main, 1024, "a commit").strip() if main.is_file() else ""
     with suppress(OSError, ValueError):
-        configs = [folder / "snapshots" / commit / "config.json" for commit in _main(folder)]
+        configs = [folder / "snapshots" / commit / "config.json"] if _COMMIT.fullmatch(commit) else []
         if not any(one.is_file() for one in configs):
             snapshots = [one for one in islice((folder / "snapshots").iterdir(), MAX_SNAPSHOTS) if one.is_dir()]
             snapshots.sort(key=lambda one: (one.stat().st_mtime_ns, one.name), reverse=True)
             configs = [one / "config.json" for one in snapshots]
         return next((one for one in configs if one.is_file()), None)
     return None
-
-
-def _main(folder: Path) -> list[str]:
-    """Return the commit of the branch `main`, if it is known."""
-    file = folder / "refs" / "main"
-    with suppress(OSError, ValueError, InputError):
-        commit = read_text(file, 1024, "a commit").strip() if file.is_file() else ""
-        return [commit] if _COMMIT.fullmatch(commit) else []
-    return []
 
 
 def cached_models() -> list[str]:

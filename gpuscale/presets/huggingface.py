@@ -192,17 +192,11 @@ def load_config(path: Path) -> specs.ModelSpec:
     with suppress(OSError):  # too long a name: refused where it is opened
         path = path / "config.json" if path.is_dir() else path
     refuse_irregular(path, "a config.json", "give a config.json, or a folder that holds one")
-    model = read_config(_read_file(path), _label(path))
-    cached = source_of(path)
+    cached = source_of(path)  # named by its id in the cache, else by the folder of a config.json or by the file
+    label = cached[0] if cached else path.resolve().parent.name if path.name == "config.json" else path.stem
+    model = read_config(_read_file(path), label[:80] or "config")
     note = cached and f"{model.source}, in the Hugging Face cache at commit {cached[1][:12]}"
     return replace(model, source=note) if note else model
-
-
-def _label(path: Path) -> str:
-    """Name a model by its id in the cache, else by the folder of a config.json or by a file of another name."""
-    cached = source_of(path)
-    label = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return (cached[0] if cached else label)[:80] or "config"
 
 
 def _read_file(file: Path) -> Config:

@@ -80,31 +80,17 @@ def load_model(name_or_path: str | Path | specs.ModelSpec) -> specs.ModelSpec:
     if isinstance(name_or_path, specs.ModelSpec):
         return name_or_path
     name = str(name_or_path)
-    return remembered(name, _load(name))
-
-
-def _load(name_or_path: str) -> specs.ModelSpec:
-    if find_preset("models", name_or_path) is None and is_path(name_or_path):
-        path = Path(name_or_path)
-        if path.suffix.lower() == ".toml":
-            return _from_toml(path)
-        from gpuscale.presets.huggingface import load_config  # noqa: PLC0415 - presets start without it
-
-        return load_config(path)
-    if "=" in name_or_path:
-        return _from_document(_stated(name_or_path), _short(name_or_path))
-    if is_id(name_or_path) and settled("models", name_or_path)[0] == name_or_path:  # no preset has this alias
-        from gpuscale.presets.huggingface import load_config  # noqa: PLC0415
-
-        return load_config(cached_config(name_or_path))
-    return _from_toml(named_preset("models", name_or_path))
-
-
-def _short(stated: str) -> str:
-    """Return a model in a line as a name: its first keys, where all are too long for one."""
-    if len(stated) <= 60:
-        return stated
-    return stated[:36].rpartition(",")[0] + ",..." if "," in stated[:36] else f"{stated[:36]}..."
+    if find_preset("models", name) is None and is_path(name):
+        model = _from_toml(Path(name)) if Path(name).suffix.lower() == ".toml" else _from_config(Path(name))
+    elif "=" in name:
+        whole_keys = name[:36].rfind(",") + 1 or 36
+        title = name if len(name) <= 60 else f"{name[:whole_keys]}..."
+        model = _from_document(_stated(name), title)
+    elif is_id(name) and settled("models", name)[0] == name:  # no preset has this alias
+        model = _from_config(cached_config(name))
+    else:
+        model = _from_toml(named_preset("models", name))
+    return remembered(name, model)
 
 
 MAX_STATED = 64
@@ -181,6 +167,12 @@ def is_path(text: str) -> bool:
     return bool(text) and (is_file(Path(text)) or is_file(Path(text) / "config.json"))
 
 
+def _from_config(path: Path) -> specs.ModelSpec:
+    from gpuscale.presets.huggingface import load_config  # noqa: PLC0415 - presets start without it
+
+    return load_config(path)
+
+
 def _from_toml(path: Path) -> specs.ModelSpec:
     return _from_document(read_toml(path), path.stem)
 
@@ -218,32 +210,12 @@ def _from_document(document: Document, name: str) -> specs.ModelSpec:
 
 def _check(document: Document, file: File) -> None:
     """Refuse keys that do not fit together."""
-    slip = next((text for text, wrong in _slips(file).items() if wrong), None)
-    if slip:
-        raise document.error((), slip)
-    space, moe, layers = file["state_space"], file["moe"], range(file["layers"])
-    if space and space["heads"] % space["groups"]:
-        message = f"heads = {space['heads']} is not a multiple of groups = {space['groups']}"
-        raise document.error(("state_space",), message)
-    if moe and moe["top_k"] > moe["experts"]:
-        raise document.error(("moe",), f"top_k = {moe['top_k']} is more than experts = {moe['experts']}")
-    if moe and (moe["experts"] % moe.get("groups", 1) or moe.get("top_groups", 1) > moe.get("groups", 1)):
-        message = f"groups = {moe.get('groups', 1)} must divide experts = {moe['experts']} and be at least top_groups"
-        raise document.error(("moe",), message)
-    if moe and not any(_has_experts(file, index) for index in layers):
-        raise document.error((), f"dense_layers and every leave none of the {len(layers)} layers with experts")
-    if "ffn" not in file and not all(file["letters"][one] in "M*E" or _has_experts(file, one) for one in layers):
-        raise document.error((), "ffn, the width of the dense MLP, is missing")
-
-
-def _slips(file: File) -> dict[str, bool]:
-    """Return each slip of the whole, and whether the file makes it."""
     heads, hidden, kv_heads = file["heads"], file["hidden"], file.get("kv_heads", file["heads"])
     pattern, mtp, layers, latent = file.get("pattern", ""), file["mtp"] or {}, file["layers"], file["latent"]
     letters = {*pattern, *mtp.get("pattern", "")}
     own_heads, state_space = {"head_dim", "kv_heads"} & set(file), bool(file["state_space"])
     wide = _sixteen_bit(file)
-    return {
+    slips = {
         f"heads = {heads} is not a multiple of kv_heads = {kv_heads}": heads % kv_heads > 0,
         "head_dim, kv_heads and qk_norm follow from [latent]; leave them out": bool(latent)
         and (bool(own_heads) or file.get("qk_norm", "none") != "none"),
@@ -261,6 +233,22 @@ def _slips(file: File) -> dict[str, bool]:
         and "*" not in pattern,
         f"fp4_last_layers = {wide['fp4_last_layers']} of layers = {layers}": wide["fp4_last_layers"] > layers,
     }
+    slip = next((text for text, wrong in slips.items() if wrong), None)
+    if slip:
+        raise document.error((), slip)
+    space, moe, every = file["state_space"], file["moe"], range(layers)
+    if space and space["heads"] % space["groups"]:
+        message = f"heads = {space['heads']} is not a multiple of groups = {space['groups']}"
+        raise document.error(("state_space",), message)
+    if moe and moe["top_k"] > moe["experts"]:
+        raise document.error(("moe",), f"top_k = {moe['top_k']} is more than experts = {moe['experts']}")
+    if moe and (moe["experts"] % moe.get("groups", 1) or moe.get("top_groups", 1) > moe.get("groups", 1)):
+        message = f"groups = {moe.get('groups', 1)} must divide experts = {moe['experts']} and be at least top_groups"
+        raise document.error(("moe",), message)
+    if moe and not any(_has_experts(file, index) for index in every):
+        raise document.error((), f"dense_layers and every leave none of the {layers} layers with experts")
+    if "ffn" not in file and not all(file["letters"][one] in "M*E" or _has_experts(file, one) for one in every):
+        raise document.error((), "ffn, the width of the dense MLP, is missing")
 
 
 def _has_experts(file: File, index: int) -> bool:

@@ -34,6 +34,7 @@ MOST_RATE = 1e15
 LIMITS = {"effective_ratio": (0.01, 1.0), "pue": (1.0, 10.0), "gpu_low_load": (0.0, 1.0)}
 """Limits of rates that are not just 0 to `MOST_RATE`."""
 
+RATE_KEYS = ("value", "source", "date")
 _DATE = re.compile(r"20[0-9]{2}(-(0[1-9]|1[0-2]))?", re.ASCII)
 
 
@@ -147,19 +148,14 @@ def _read(document: Document, *place: str) -> Iterator[tuple[str, Rate]]:
         where = (*place, name)
         if place and name not in TERMS:
             raise document.error(where, f"unknown term {name[:60]!r}", f"terms are {', '.join(TERMS)}")
-        yield name, _rate(document, where, table)
-
-
-def _rate(document: Document, where: tuple[str, ...], table: Any) -> Rate:
-    keys = ("value", "source", "date")
-    if not isinstance(table, dict) or set(table) != set(keys):
-        raise document.error(where, f"{'.'.join(where)[:80]!r} needs value, source and date, and nothing else")
-    value, source, date = (table[key] for key in keys)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value <= MOST_RATE:
-        raise document.error((*where, "value"), f"value is not a number from 0 to {MOST_RATE:g}")
-    if not isinstance(source, str) or not 5 <= len(source) <= 1000:
-        raise document.error((*where, "source"), "source is not a text of 5 to 1,000 characters")
-    if not isinstance(date, str) or not _DATE.fullmatch(date):
-        raise document.error((*where, "date"), "date is not a text such as 2025-06")
-    return Rate(float(value), source, date)
+        if not isinstance(table, dict) or set(table) != {*RATE_KEYS}:
+            raise document.error(where, f"{'.'.join(where)[:80]!r} needs value, source and date, and nothing else")
+        value, source, date = (table[key] for key in RATE_KEYS)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 <= value <= MOST_RATE:
+            raise document.error((*where, "value"), f"value is not a number from 0 to {MOST_RATE:g}")
+        if not isinstance(source, str) or not 5 <= len(source) <= 1000:
+            raise document.error((*where, "source"), "source is not a text of 5 to 1,000 characters")
+        if not isinstance(date, str) or not _DATE.fullmatch(date):
+            raise document.error((*where, "date"), "date is not a text such as 2025-06")
+        yield name, Rate(float(value), source, date)

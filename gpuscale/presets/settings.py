@@ -182,15 +182,13 @@ def _networks(cluster: ClusterSpec, path: str) -> range:
 
 def _network(cluster: ClusterSpec, path: str, text: str) -> ClusterSpec:
     levels = _networks(cluster, path)
-    factor = _number(path, text, 1.0)
-    _within(path, factor, 0.01, 100)
-    return _with_levels(cluster, levels[0], *(_times(cluster.levels[index], factor) for index in levels))
-
-
-def _times(level: LevelSpec, factor: float) -> LevelSpec:
-    """Return a level whose links, switches and cards carry a multiple."""
-    names = ("link_bytes_per_s", "switch_bytes_per_s", "nic_bytes_per_s", "global_bytes_per_s")
-    return replace(level, **{name: getattr(level, name) * factor for name in names})
+    factor = _within(path, _number(path, text, 1.0), 0.01, 100)
+    carried = ("link_bytes_per_s", "switch_bytes_per_s", "nic_bytes_per_s", "global_bytes_per_s")
+    faster = (
+        replace(level, **{name: getattr(level, name) * factor for name in carried})
+        for level in (cluster.levels[index] for index in levels)
+    )
+    return _with_levels(cluster, levels[0], *faster)
 
 
 def _nics(cluster: ClusterSpec, path: str, text: str) -> ClusterSpec:
@@ -218,14 +216,10 @@ def _oversubscription(cluster: ClusterSpec, path: str, text: str) -> ClusterSpec
     if level.torus_shape or level.global_bytes_per_s or level.topology == "mesh":
         hint = f"set {level.name}.link_gb_per_s, or network=x0.5"
         raise InputError(f"{path}: no switches join the units of {level.name}", field="set", hint=hint)
-    ratio = _within(path, _number(path, text, _oversubscribed(level)), 1, 1000)
+    ratio = _within(path, _number(path, text, level.link_bytes_per_s / level.egress_bytes_per_s), 1, 1000)
     switches = level.switches or 1
     each = level.gpus * level.link_bytes_per_s / ratio / switches
     return _with_levels(cluster, index, replace(level, switches=switches, switch_bytes_per_s=each))
-
-
-def _oversubscribed(level: LevelSpec) -> float:
-    return level.link_bytes_per_s / level.egress_bytes_per_s
 
 
 def _domain(cluster: ClusterSpec, path: str, text: str) -> ClusterSpec:

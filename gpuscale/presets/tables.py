@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Strict, ValidationError, create_model
@@ -70,7 +70,9 @@ class Table:
                     default = field.default if field.default_factory is MISSING else field.default_factory()
                     if default is MISSING or field.name in self.required:
                         default = None if field.name in self.optional else ...
-                    found[_alias(hint) or field.name] = (field.name, hint, default)
+                    marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+                    alias = next((mark.alias for mark in marks if isinstance(mark, FieldInfo) and mark.alias), None)
+                    found[alias or field.name] = (field.name, hint, default)
         return found | {key: (key, hint, default) for key, (hint, default) in self.further.items()}
 
     @cached_property
@@ -237,11 +239,6 @@ def _bare(hint: Any) -> Any:
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
-def _alias(hint: Any) -> str | None:
-    marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    return next((mark.alias for mark in marks if isinstance(mark, FieldInfo) and mark.alias), None)
-
-
 def _holds_spec(hint: Any) -> bool:
     bare = _bare(hint)
     return (isinstance(bare, type) and is_dataclass(bare)) or any(_holds_spec(inner) for inner in get_args(bare))
@@ -251,23 +248,17 @@ def _in_unit(hint: Any, unit: float) -> Any:
     """Return a type whose limits are in a unit rather than in SI, and that takes a list where it is a tuple."""
     if get_origin(hint) is Annotated:
         inner, *marks = get_args(hint)
-        parts = [part for mark in marks for part in _parts(mark, unit)]
+        # the limits that stand in a `Field`, which pydantic takes apart much more slowly
+        limits = chain.from_iterable(mark.metadata if isinstance(mark, FieldInfo) else (mark,) for mark in marks)
+        parts = []
+        for one in limits:
+            name = next((name for name in ("gt", "ge", "lt", "le") if hasattr(one, name)), None)
+            parts.append(type(one)(float(f"{getattr(one, name) / unit:.12g}")) if name and unit != 1 else one)
         return Annotated[(_in_unit(inner, unit), *parts)] if parts else inner
     if get_origin(hint) is tuple:
         element, *rest = get_args(hint)
         return Annotated[tuple[(_in_unit(element, unit), *rest)], Strict(False)]  # type: ignore[misc]
     return float if hint is int and unit != 1 else hint
-
-
-def _parts(mark: Any, unit: float) -> list[Any]:
-    """Return the limits that stand in a `Field`, which pydantic takes apart much more slowly."""
-    if not isinstance(mark, FieldInfo):
-        return [mark]
-    parts = []
-    for one in mark.metadata:
-        name = next((name for name in ("gt", "ge", "lt", "le") if hasattr(one, name)), None)
-        parts.append(type(one)(float(f"{getattr(one, name) / unit:.12g}")) if name and unit != 1 else one)
-    return parts
 
 
 def _in_si(value: Any, unit: float, *, whole: bool) -> Any:
