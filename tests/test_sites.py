@@ -18,6 +18,7 @@ from gpuscale.fleets.diloco import Outer
 from gpuscale.fleets.sites import exchange_s, shares, staged_wait_s
 from gpuscale.planning.plans import plan
 from gpuscale.presets.hardware import load_cluster
+from gpuscale.specs.cluster import OPERATIONS
 from gpuscale.steptime.components import exposed_buckets
 from gpuscale.units import GBIT
 
@@ -124,6 +125,13 @@ def test_a_small_exchange_takes_the_way_there_and_back():
     far = replace(cluster.levels[-1], hop_latency_s=10 * cluster.levels[-1].hop_latency_s)
     further = replace(cluster, levels=(*cluster.levels[:-1], far))
     assert exchange_s(further, 1.0)[1] == pytest.approx(10 * exchange_s(cluster, 1.0)[1], rel=0.01)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_nothing_crosses_the_lines_in_less_than_the_way_or_in_more_than_the_rings_take(operation):
+    cluster = load_cluster(str(SITES))
+    time_s = float(collective_time_s(cluster, operation, 8.0, 2, cluster.gpus // 2))
+    assert 0.015 <= time_s <= 0.12
 
 
 def test_reducing_within_sites_first_halves_what_crosses():
@@ -334,6 +342,12 @@ def test_the_backward_pass_hides_what_fast_lines_take(asked):
     assert whole_s / 32 <= sync_s < whole_s / 4
 
 
+def test_a_stage_of_a_quarter_of_the_layers_has_a_last_layer_four_times_as_large_a_share(tmp_path):
+    lines = {"wan_gbit_per_s = 400 ": "wan_gbit_per_s = 160000 ", "round_trip_ms = 30": "round_trip_ms = 0.05"}
+    fast = fleet("llama3-8b", write(tmp_path, **lines), gbs=512, seq=4096, pins={"pp": "4", "tp": "1"})
+    assert way(fast, "synchronous").sync_s >= 4 * fast.sites.gradients_s / 32
+
+
 def test_a_synchronous_step_waits_for_the_way_there_and_back(asked):
     near, far = (way(asked(gbit=16000, ms=ms), "synchronous").sync_s for ms in (0.05, 300.0))
     assert 0.3 <= far - near <= 0.6
@@ -397,7 +411,10 @@ def test_the_table_is_that_of_the_ways(asked):
     for row in result.sites.lines:
         if row.wan_gbit_per_s == 400.0 and row.inner_steps in {30, 300}:
             other = asked(inner_steps=row.inner_steps)
-            for share, name in ((row.diloco_waits, "diloco"), (row.synchronous_waits, "synchronous")):
+            for share, name in (
+                (row.diloco_waits, "diloco"), (row.streaming_waits, "streaming diloco"),
+                (row.synchronous_waits, "synchronous"),
+            ):  # fmt: skip
                 one = way(other, name)
                 assert one.sync_s / one.step_time_s == pytest.approx(share, abs=1e-9)
     needed = {row.inner_steps: row for row in result.sites.needed}

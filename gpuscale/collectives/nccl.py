@@ -126,7 +126,7 @@ def pat(net: Network, data: FloatArray) -> list[Timing]:
     possible = (net.local <= 1) & (net.nodes > 1)
     if net.nccl < c.PAT_SINCE or not possible.any():
         return []
-    hops_s = net.network_hops_s(c.TREE_HOP_S["net"][c.SIMPLE]) / c.PAT_NET_DIVISOR + c.PAT_PER_RANK_S * n
+    hops_s = net.network_hops_s(c.TREE_HOP_S["net"][c.SIMPLE] / c.PAT_NET_DIVISOR) + c.PAT_PER_RANK_S * n
     latency_s = np.where(possible, net.call_s(c.PAT_BASE_S, hops_s), np.inf)
     bytes_s = (n - 1) / n * data / (c.PAT_BANDWIDTH * net.inter_bytes_per_s)
     return [Timing("PAT", "Simple", latency_s, bytes_s + step_overhead_s(data, log2(n)) + latency_s)]
