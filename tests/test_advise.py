@@ -10,6 +10,7 @@ from command import assert_one_message, gpuscale
 from gpuscale import advise, estimate, goodput, load_cluster, price_collective, read_subject
 from gpuscale.collectives.estimate import Siblings
 from gpuscale.explain.benchmarks import PROGRAMS, grid_of
+from gpuscale.explain.signs import signs
 from gpuscale.placement.groups import Degrees
 from gpuscale.planning.placement import place_order
 from gpuscale.specs.job import AXES
@@ -235,3 +236,9 @@ def test_paths_are_those_of_the_fabric():
 def test_unusable_input_is_one_message():
     assert_one_message(gpuscale("advise", *LLAMA, "--json", "--markdown"), "two formats", "one of them")
     assert_one_message(gpuscale("advise", *LLAMA, "-o", "-", "--json"), "two documents", "give a file")
+
+
+@pytest.mark.parametrize(("cluster", "rdma"), [("dgx-h100-superpod", True), ("aws-g6e-eni", False)])
+def test_only_a_network_with_rdma_can_fall_back_to_tcp(cluster, rdma):
+    one = read_subject(None, {"model": "llama3-8b", "gpus": 32, "cluster": cluster}, {"tp": 2, "pp": 2})
+    assert any("over TCP" in sign.suspect for sign in signs(one, ())) is rdma

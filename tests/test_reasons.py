@@ -32,6 +32,7 @@ PINNED = (
 REDUCED = {"model": "llama3.1-405b", "gpus": 2048, "framework": "generic", "seq": 8192, "grad_reduce": "last"}, {
     "tp": 8, "pp": 16, "vpp": 8, "zero": 2,
 }  # fmt: skip
+BOX = {"model": "llama3-8b", "gpus": 8}
 JOBS = pytest.mark.parametrize(
     "asked",
     [LLAMA, DEEPSEEK, ZERO3, UNFIT, PINNED, REDUCED],
@@ -170,6 +171,51 @@ def test_the_experts_threshold_is_that_of_the_reference():
     assert found["tokens per GPU of a stage for data parallelism of the experts"].needed == pytest.approx(
         9888, rel=2e-3
     )
+
+
+def limits(model, gpus, layout, **options):
+    every = thresholds(subject(({"model": model, "gpus": gpus, "framework": "generic", **options}, layout)))
+    return {one.name.partition(" [")[0]: one for one in every}
+
+
+def test_switches_add_up_gradients_only_where_no_states_are_sharded():
+    """ReduceScatter and AllGather of ZeRO send as much over NVLink switches as without them: AllReduce half of it."""
+    plain, sharded = (limits("mixtral-8x7b", 8, {"ep": 2, "zero": stage}) for stage in (0, 1))
+    ways = [name for name in plain if name.startswith("tokens per GPU")]
+    assert len(ways) == 2
+    for name in ways:
+        assert sharded[name].needed == 2 * plain[name].needed
+
+
+def test_experts_of_the_same_width_stand_as_much_more_tp_as_a_token_visits():
+    """Llama 3 8B and Mixtral 8x7B have blocks of 14,336; a token visits two of the latter."""
+    dense, experts = (
+        limits(model, 8, {"tp": 2, **more})["TP degree"].needed
+        for model, more in (("llama3-8b", {}), ("mixtral-8x7b", {"etp": 2}))
+    )
+    assert experts == pytest.approx(2 * dense)
+
+
+@pytest.mark.parametrize(
+    ("model", "layout", "tokens", "width"),
+    [  # tokens of a product: of the rank, or what the ranks of its experts bring of the 2 in 8 that one gets
+        ("llama3-8b", {"tp": 2, "cp": 2}, 4096 / 2, 14336 / 2),
+        ("mixtral-8x7b", {"ep": 4, "etp": 1}, 4 * 4096 * 2 / 8, 14336),
+        ("mixtral-8x7b", {"tp": 2, "ep": 2, "etp": 2}, 4 * 4096 / 2 * 2 / 8, 14336 / 2),
+    ],
+)
+def test_the_intensity_of_a_product_is_half_the_harmonic_mean_of_its_sides(model, layout, tokens, width):
+    found = limits(model, 8, {**layout, "micro_batch_size": 1}, seq=4096)["arithmetic intensity"].now
+    assert found == pytest.approx(1 / (1 / tokens + 1 / width + 1 / 4096))
+
+
+@pytest.mark.parametrize("room", [0.98, 1.02, 1.5])
+def test_the_two_limits_of_memory_tell_what_fits_from_what_is_tight(room):
+    options = {"model": "llama3-8b", "gpus": 8, "memory_limit_gib": subject((BOX, {})).estimate.plan.memory_gib * room}
+    one = subject((options, {}))
+    able, comfortable = (each.holds for each in thresholds(one) if each.name.startswith("memory"))
+    assert one.estimate.plan.fit == ("fits" if comfortable else "tight" if able else "no")
+    assert (able, comfortable) == (room > 1, room > 1.1)
 
 
 def test_with_the_microbatches_that_the_bubble_needs_it_is_small_and_with_fewer_not():
