@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -409,3 +410,20 @@ def test_memory_survives_what_leaves_the_node(llama):
     memory, peer = (goodput(llama, checkpoint=kind, **slow) for kind in ("memory", "peer"))
     rolled_back = memory.lost["lost_work"] - peer.lost["lost_work"]
     assert rolled_back == pytest.approx(0.756 * 1.5 * memory.checkpoint_write_s / memory.mtbf_s, rel=0.06)
+
+
+@pytest.mark.parametrize(("kind", "copies"), [("async", 1), ("memory", 2), ("peer", 4)])
+def test_hosts_hold_a_growing_copy_a_finished_one_and_those_of_a_peer(small, kind, copies):
+    job = small.spec
+    taken = checkpoint_of(kind, small.rows, job, 1e9).bytes_per_gpu * job.cluster.host_gpus * copies
+    for room, fits in ((1.01, True), (0.99, False)):
+        memory_bytes = job.cluster.host.memory_bytes * room * taken / job.host_limit_bytes
+        cluster = replace(job.cluster, host=replace(job.cluster.host, memory_bytes=memory_bytes))
+        with nullcontext() if fits else pytest.raises(InputError, match="copies take"):
+            checkpoint_of(kind, small.rows, replace(job, cluster=cluster), 1e9)
+
+
+def test_a_job_that_is_down_unnoticed_breaks_no_further_nodes():
+    """Half an hour until a failure is noticed, with one an hour: the nodes in repair are fewer than that."""
+    what = conditions(mtbf_s=3600.0, detection_s=1800.0, restart_s=60.0, repair_s=6 * 3600.0, spares=2)
+    assert expected(what, 600.0)["effective"] == pytest.approx(float(simulated(what, 600.0, 4e6).mean()), rel=0.12)

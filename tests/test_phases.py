@@ -210,3 +210,11 @@ def test_phases_say_how_long_they_are_and_are_searched_for(tmp_path, arguments):
 def test_the_tokens_of_all_phases_are_those_given(tmp_path):
     done = gpuscale("train-time", write(tmp_path, ONE), "--tokens", "2T")
     assert_one_message(done, "the phases are 1.00T tokens, not 2.00T", "open")
+
+
+def test_a_ramp_pauses_once_and_shares_its_tokens(tmp_path):
+    ramp = HEAD + '[[phase]]\ntokens = "10B"\ngbs = [64, 128]\n'
+    plain, paused = ask(tmp_path, ramp), ask(tmp_path, ramp + "pause_h = 10\n")
+    assert [one["tokens"] for one in plain["phases"]] == [5e9, 5e9]
+    for end in ("wall_s", "wall_low_s", "wall_high_s"):
+        assert paused[end] - plain[end] == pytest.approx(36000), end

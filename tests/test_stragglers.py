@@ -13,7 +13,7 @@ from gpuscale.explain.traffic import traffic_of
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.robust import perturbed
 from gpuscale.steptime.step import GPU_SPREAD, slowest_of, slowest_share
-from gpuscale.training.stragglers import Slowed, go_back_n_share
+from gpuscale.training.stragglers import Slowed, go_back_n_share, loss_window
 
 FLAGS = ("--model", "llama3-8b", "--gpus", 64, "--gbs", 256, "--tp", 2)
 
@@ -159,3 +159,11 @@ def test_command_says_the_cost_first():
     assert {one["part"] for one in printed["parts"]} == {"node", "gpu", "host", "rail", "link", "power"}
     assert_one_message(gpuscale("stragglers", *FLAGS, "--slow-node", 1.5), "out of range", "0.01 to 1")
     assert_one_message(gpuscale("stragglers", *FLAGS, "--power-cap", 5000), "above the 700 W", "")
+
+
+def test_a_job_of_one_leaf_notices_a_lost_packet_no_later_than_across_it():
+    """Packets sent until then: rate x the way there and back across the level that just holds the job."""
+    spec = read_subject(None, {"model": "llama3-8b", "gpus": 256}, {}).spec
+    leaf = next(level for level in spec.cluster.levels if level.gpus == 256)
+    link = spec.network
+    assert loss_window(spec) == pytest.approx(link.link_bytes_per_s * 2 * leaf.hop_latency_s / 4096)

@@ -137,6 +137,17 @@ def test_llama_3_trained_for_over_90_percent_of_its_time():
     assert found["wall_low_s"] < found["wall_s"] < found["wall_high_s"]
 
 
+@pytest.mark.parametrize("more", [(), ("--rate", "effective_ratio=0.8"), ("--failure-rate", "50")])
+def test_the_ends_of_the_time_are_those_of_the_step_and_of_what_lasts(more):
+    """Two independent factors, each at its own end: the logs add up as squares; a given ratio has no ends."""
+    found = answer(*SMALL, "--tokens", "1T", *more)
+    step_s, ratio = found["plan"]["step_time_s"], found["effective_ratio"]
+    for end, lasting, sign in (("low", "high", -1), ("high", "low", 1)):
+        of_step = math.log(found["plan"][f"step_time_{end}_s"] / step_s)
+        far = math.hypot(of_step, math.log(found[f"effective_ratio_{lasting}"] / ratio))
+        assert math.log(found[f"wall_{end}_s"] / found["wall_s"]) == pytest.approx(sign * far)
+
+
 def test_both_spellings_and_both_ways_to_say_how_long():
     by_tokens, by_train_tokens = (answer(*SMALL, flag, "1T") for flag in ("--tokens", "--train-tokens"))
     assert by_tokens == by_train_tokens
