@@ -14,7 +14,7 @@ from gpuscale.planning.jobs import constraints
 from gpuscale.planning.plans import plan
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import search
-from gpuscale.search.objectives import MEMORY, OBJECTIVES
+from gpuscale.search.objectives import MEMORY, OBJECTIVES, Constraint, Constraints, Economics
 from gpuscale.search.ordering import Scored, joined, nothing, staircase, undominated
 
 POINTS = st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=1, max_size=60)
@@ -151,3 +151,13 @@ def test_top_shows_the_first_of_a_frontier():
     few = plan("llama3-8b", 16, pareto="step_time,memory", pins={"tp": "1,2"}, top=3)
     assert few.plans == whole.plans[:3]
     assert few.compared.frontier_size == len(whole.plans) > 3
+
+
+@pytest.mark.parametrize(("objective", "limit"), [("tokens_per_s", 100.0), ("step_time", 10.0)])
+def test_a_limit_keeps_the_better_side(objective, limit):
+    spec = job("llama3-8b", 8)
+    fast_s = spec.tokens_per_step / 101 if objective == "tokens_per_s" else 9.9
+    slow_s = spec.tokens_per_step / 99 if objective == "tokens_per_s" else 10.1
+    asked = Constraints((Constraint("limit", OBJECTIVES[objective], limit),), spec, Economics())
+    assert asked.keep(np.array([fast_s, slow_s]), np.ones(2), {}).tolist() == [True, False]
+    assert asked.excess(np.array([fast_s, slow_s]), np.ones(2)) == pytest.approx([-0.01, 0.01], rel=0.05)

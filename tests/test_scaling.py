@@ -5,6 +5,7 @@ import math
 
 import pytest
 from command import assert_one_message, gpuscale
+from jobs import job
 
 import gpuscale as library
 from gpuscale.architecture.parameters import model_parameters
@@ -372,3 +373,9 @@ def test_tables_fit(arguments):
     assert done.code == 0
     assert max(map(len, done.lines)) <= 100
     assert gpuscale(*arguments).out == done.out
+
+
+@pytest.mark.parametrize("gpus", [256, 1024, 4096, 16384])
+def test_the_usual_batch_is_that_of_a_plan(gpus):
+    usual, *_ = batch_laws.usual_batches(gpus, 4096, 1e16)
+    assert usual == job("llama3-8b", gpus).global_batch_size

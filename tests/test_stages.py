@@ -259,3 +259,11 @@ def test_prediction_modules_that_share_weights_hold_them_once_wherever_the_last_
     less = (copies * table.counts - table.weights)[0].sum(axis=-1)
     assert [place for place, layers in enumerate(less) if layers] == holding
     assert set(less[holding]) == {2}
+
+
+def test_a_tapered_split_deals_out_all_layers_and_leaves_the_first_chunk_some():
+    for layers in range(1, 70):
+        for chunks in range(1, layers + 1):
+            sizes = tapered_sizes(layers, chunks)
+            assert sizes.sum() == layers
+            assert sizes[0] >= 1, (layers, chunks)

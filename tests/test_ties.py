@@ -234,3 +234,11 @@ def test_ranking_by_memory_knows_no_ties():
     answer = plan("llama3-8b", 16, objective="memory", top=20)
     assert answer.choice is None
     assert [row.memory_gib for row in answer.plans] == sorted(row.memory_gib for row in answer.plans)
+
+
+@pytest.mark.parametrize(("shard", "count"), [(8, 2), (4, 3)])
+def test_shards_smaller_than_all_ranks_of_a_copy_are_a_feature_of_their_own(shard, count):
+    """Context parallelism and ZeRO-3 are two; states sharded over 4 of the 8 ranks that hold a copy are a third."""
+    row = dict.fromkeys(("tp", "sp", "pp", "vpp", "ep", "etp", "micro_batch_size", "num_microbatches"), 1)
+    found = single(**row, cp=2, dp=4, zero=3, shard=shard, recompute_modules=0, recompute_layers=0, schedule=0)
+    assert ties.features(found).tolist() == [count]
