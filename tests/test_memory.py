@@ -14,7 +14,7 @@ from gpuscale.memory.activations import microbatches_in_flight, tokens
 from gpuscale.memory.model import COMPONENTS
 from gpuscale.memory.states import dense_parameters, expert_parameters, stage_parameters
 from gpuscale.presets.models import load_model
-from gpuscale.search.evaluation import evaluate
+from gpuscale.search.evaluation import evaluate, placed
 
 NAMES = COMPONENTS
 SPLIT = ("llama3-70b", "deepseek-v3", "gpt-oss-120b", "qwen3-235b-a22b", "gemma2-27b", "gpt3-175b", "glm-4.5")
@@ -277,3 +277,21 @@ def test_imbalance_fills_the_busiest_expert_rank():
 def test_selective_modules_have_bits_of_their_own():
     bits = list(RECOMPUTE_MODULES.values())
     assert sum(bits) == (1 << len(bits)) - 1
+
+
+@pytest.mark.parametrize(("model", "copies"), [("llama3-8b", 0), ("llama3.2-1b", 1), ("deepseek-v3", 1)])
+def test_two_stages_hold_the_model_and_the_embedding_again_where_the_last_needs_it(model, copies):
+    """A tied head, and a module of multi-token prediction, which embeds the next token."""
+    spec = job(model, 64, framework="generic")
+    held = placed(layout(spec, tp=1, pp=2), spec)[2]
+    count, rows = model_parameters(spec.model), float(spec.vocabulary_rows(np.array([1]))[0])
+    embedding = rows * spec.model.hidden
+    padding = (rows - spec.model.vocab) * spec.model.hidden * (1 if spec.model.tied_embeddings else 2)
+    whole = count.total + count.mtp + padding + copies * embedding
+    assert float(held.whole[[FIRST, LAST]].sum()) == pytest.approx(whole, abs=1e-3 * embedding)
+
+
+def test_in_a_single_microbatch_nothing_is_added_up():
+    """Gradients reduced in the last microbatch are those of the first."""
+    each, last = (job("llama3-8b", 8, gbs=8, framework="generic", grad_reduce=when) for when in (None, "last"))
+    assert gib(last, zero=2)["gradients"] == gib(each, zero=2)["gradients"]

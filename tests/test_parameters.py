@@ -166,3 +166,17 @@ def test_head_bias_counts_even_when_the_matrix_is_tied():
     plain = model_parameters(model(kind, layers=1, hidden=4, vocab=9, tied=True))
     biased = model_parameters(model(kind, layers=1, hidden=4, vocab=9, tied=True, head_bias=True))
     assert biased.total - plain.total == 9
+
+
+def test_the_indexer_of_deepseek_v32_by_hand():
+    """Queries from the compressed one, one key, a weight per head, and a LayerNorm with weight and bias."""
+    kind = model_parameters(load_model("deepseek-v3.2")).kinds[-1]
+    assert kind.indexer == 1536 * 64 * 128 + 7168 * 128 + 7168 * 64 + 2 * 128
+
+
+def test_kimi_delta_attention_by_hand():
+    """Kimi Linear: 32 heads of 128; gates of low rank, convolutions over 4 tokens (fla, layers/kda.py)."""
+    kind = max(model_parameters(load_model("kimi-linear-48b-a3b")).kinds, key=lambda one: one.state_space)
+    hidden, width, rank = 2304, 32 * 128, 128
+    products = 4 * hidden * width + hidden * 32 + 2 * (hidden * rank + rank * width)
+    assert kind.state_space == products + 3 * width * 4 + width + 32 + 128
