@@ -9,6 +9,7 @@ import pytest
 from command import assert_one_message, gpuscale
 from hypothesis import given
 from hypothesis import strategies as st
+from jobs import job
 
 import gpuscale as gpuscale_package
 from gpuscale import estimate, plan
@@ -367,3 +368,11 @@ def test_calibrated_returns_what_holds(site):
     assert spec.site is not None
     assert "made.log" in text
     assert notes == []
+
+
+@pytest.mark.parametrize(("gpus", "levels"), [(1, ()), (8, ("node",)), (16, ("node", "leaf"))])
+def test_a_job_depends_on_the_levels_that_it_crosses(gpus, levels):
+    named = [
+        one.removeprefix("bandwidth.") for one in names_for(job("llama3-8b", gpus)) if one.startswith("bandwidth.")
+    ]
+    assert tuple(named) == levels

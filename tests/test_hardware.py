@@ -229,6 +229,11 @@ def test_gpu_slips_are_refused_with_file_line_and_hint(tmp_path: Path, old: str,
     assert f'[guards] accept = ["{key}"]' in str(caught.value.hint)
 
 
+SWITCH = "switch_gb_per_s_per_direction"
+LEAVES = (
+    '"switches, switch_gb_per_s_per_direction" = "8 leaf switches (NDR, 64 x 400 Gbit/s), half of the ports down: '
+    '1.6 TB/s each"\n'
+)
 CLUSTER_SLIPS = [
     ("link_gb_per_s_per_gpu_per_direction = 450", "link_gb_per_s_per_gpu_per_direction = 900", "one direction"),
     ("link_gb_per_s_per_gpu_per_direction = 450", "link_gb_per_s_per_gpu_per_direction = 3600", "Gbit/s"),
@@ -262,6 +267,11 @@ def test_cluster_slips_are_refused_with_file_line_and_hint(tmp_path: Path, old: 
         ([('gpu = "h100-sxm-80gb"', 'gpu = "a100-sxm-80gb"')], "carry 300 GB/s"),
         ([('fabric = "infiniband"', 'fabric = "roce"')], "does not reduce in the network"),
         ([("switches = 8\nswitch_gb_per_s_per_direction = 1600", "switches = 8")], "switches that carry nothing"),
+        ([(f"switches = 8\n{SWITCH} = 1600", f"switches = 8\n{SWITCH} = 3200")], "2 times what the GPUs' links carry"),
+        (
+            [("switches = 8\nswitch_gb_per_s_per_direction = 1600", "switches = 0"), (LEAVES, "")],
+            "0 switches does not reduce",
+        ),
         ([("link_efficiency = 0.96", "link_efficiency = 96")], "should be at most 1"),
     ],
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gpuscale.errors import InputError
 from gpuscale.importers.clusters import _read_facts as read_facts
 from gpuscale.importers.facts import SourceFile, read_source
-from gpuscale.importers.slurm import expand
+from gpuscale.importers.slurm import expand, usual_size
 
 
 def facts_of(text):
@@ -457,3 +457,7 @@ def test_no_text_breaks_the_readers(text):
             facts_of(start + text)
         except InputError:
             continue
+
+
+def test_of_two_equally_common_sizes_the_larger_is_usual():
+    assert usual_size([2, 4, 4, 2, 8]) == 4

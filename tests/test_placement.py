@@ -522,3 +522,8 @@ def test_csv_of_ranks_names_every_group():
     assert lines[0] == ("rank,node,local_gpu,rail,tp,cp,ep,dp,pp,etp,edp,tp_group,ep_group,dp_group,edp_group,pp_group")
     assert lines[6] == "5,node0002,1,1,1,0,1,0,1,0,0,2,2,3,3,1"
     assert len(lines) == 9
+
+
+def test_a_group_that_would_fit_into_one_node_straddles_two_though_its_halves_are_equal():
+    tp = span(small_cluster(6, 24), axis_groups(Degrees(tp=4, dp=3), AXES)["tp"])
+    assert (tp.levels[0].straddling, tp.levels[0].parts) == (1, (2, 2))  # ranks 4, 5 and 6, 7

@@ -61,7 +61,7 @@ def test_a_change_is_signed_or_the_same(one, other, digits):
 @pytest.mark.parametrize(
     ("ratio", "text"),
     [(1.5, "50.0% faster"), (1 / 1.5, "33.3% slower"), (3.97, "3.97x as fast"), (0.25, "0.250x as fast"),
-     (2, "2.00x as fast"), (1.0004, "as fast"), (0.9996, "as fast"), (123.4, "123x as fast")],
+     (0.5, "0.500x as fast"), (2, "2.00x as fast"), (1.0004, "as fast"), (0.9996, "as fast"), (123.4, "123x as fast")],
 )  # fmt: skip
 def test_speeds_in_words(ratio, text):
     assert in_words(ratio, SPEED) == text

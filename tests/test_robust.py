@@ -10,13 +10,14 @@ import pytest
 from command import assert_one_message, gpuscale
 from jobs import job, legal, sample
 
-from gpuscale.calibration.factors import HOST_TIMES
+from gpuscale.calibration.factors import HOST_TIMES, with_network
 from gpuscale.cli import jobs as gpuscale_jobs
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.layouts.pins import Pins
 from gpuscale.planning.describe import ROBUST_FAMILIES, ROBUST_LEADERS
 from gpuscale.planning.plans import plan
+from gpuscale.presets.hardware import load_cluster
 from gpuscale.search import robust, ties
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import search
@@ -279,3 +280,12 @@ def test_only_times_can_be_robust():
     assert_one_message(done, "it ranks by step time, not by memory", "leave out --objective")
     with pytest.raises(InputError, match="is not on or off"):
         plan(*SMALL, robust="yes")
+
+
+@pytest.mark.parametrize("name", ["dgx-h100-superpod", "leonardo", "mi250x"])
+def test_on_a_network_of_half_the_speed_an_exchange_takes_twice_as_long(name):
+    """Global links of a dragonfly among them."""
+    cluster = load_cluster(name)
+    slow = with_network(cluster, [2.0] * len(cluster.levels))
+    usual_s, slow_s = (float(collective_time_s(one, "alltoall", 1e9, one.gpus, ideal=True)) for one in (cluster, slow))
+    assert slow_s == pytest.approx(2 * usual_s)
