@@ -284,6 +284,6 @@ def test_full_recomputation_of_all_layers_is_always_among_the_choices(pp, text):
 
 
 def test_no_candidate_is_offered_twice():
-    rows = legal("llama3-8b", 16, {"tp": "1,2", "pp": "1", "micro_batch_size": "1"}, framework="generic")
+    rows = legal("llama3-8b", 16, {"tp": "1,2", "pp": "1,2", "vpp": "1", "micro_batch_size": "1"}, framework="generic")
     listed = [tuple(rows.row(index).items()) for index in range(len(rows))]
     assert len(set(listed)) == len(listed)
