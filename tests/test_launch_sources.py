@@ -40,6 +40,7 @@ def settings(tmp_path, text, **variables):
         ("python t.py --tp ${TP:=4} --pp ${TP}", {"tp": "4", "pp": "4"}),
         (': "${TP:=4}"\npython t.py --tp $TP', {"tp": "4"}),
         ("A=2; B=$((A*4 + 1))\npython t.py --n $B --m $((B%4))", {"n": "9", "m": "1"}),
+        ("python t.py --n=$((-7/2)) --m=$((-7%2)) --k=$((1+2<<3))", {"n": "-3", "m": "-1", "k": "24"}),
         ("A=3\n((A++))\nlet B=A*2\npython t.py --n $B", {"n": "8"}),
         ('N=$(expr 4 \\* 8); M=$(echo "2 * 3" | bc)\npython t.py --n $N --m $M', {"n": "32", "m": "6"}),
         (

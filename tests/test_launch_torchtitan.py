@@ -105,6 +105,14 @@ def test_pipelines(tmp_path, options, expected):
     assert stated(job, *expected) == expected
 
 
+@pytest.mark.parametrize(("batch", "runs"), [(64, 1), (128, 2)])
+def test_a_batch_of_several_runs_of_the_pipeline_is_said(tmp_path, batch, runs):
+    """8 data-parallel ranks, each with a local batch of 8."""
+    options = f"--parallelism.pipeline_parallel_degree 4 --training.global_batch_size {batch}"
+    job = read(tmp_path, COMMAND.format("llama3", "llama3_8b", f"{options} --training.local_batch_size 8"))
+    assert any("in one run of the pipeline" in one.meaning for one in job.assumed) is (runs > 1)
+
+
 def test_stages_that_do_not_divide_over_ranks_are_refused(tmp_path):
     options = (
         "--parallelism.pipeline_parallel_degree 4 --parallelism.pipeline_parallel_schedule Interleaved1F1B"
