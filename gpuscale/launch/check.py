@@ -14,7 +14,7 @@ from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.launch.footguns import Plan, Priced, priced
 from gpuscale.launch.legality import illegal_settings
-from gpuscale.launch.read import STATED_MODEL, WorldError
+from gpuscale.launch.read import StatedError
 from gpuscale.launch.settings import LaunchJob
 from gpuscale.launch.subject import StatedPlan, stated_plan
 from gpuscale.launch.switches import Stated, switch_findings
@@ -149,17 +149,12 @@ def _read_or_found(
     """Read a job; a world or a model that cannot be is a finding where launch files alone say so."""
     try:
         return stated_plan(plan_file, options, layout, launch_files, variables)
-    except WorldError as error:
-        if "gpus" in options or layout:
+    except StatedError as error:
+        if error.rule == "world_size" and ("gpus" in options or layout):
             raise
-        where = (printable(error.said.file), error.said.line) if error.said else NOWHERE
-        return Finding("world_size", "error", error.message, *where)
-    except InputError as error:
-        if error.place is None or error.place.partition(":")[0] != STATED_MODEL:
-            raise
-        file, _, line = error.place.partition(": ")[2].rpartition(":")
-        at = (file, int(line)) if line.isdigit() else (printable(str(launch_files[0])), None)
-        return Finding("impossible_model", "error", error.message, *at)
+        nowhere = NOWHERE if error.rule == "world_size" else (printable(str(launch_files[0])), None)
+        where = (printable(error.said.file), error.said.line or None) if error.said else nowhere
+        return Finding(error.rule, "error", error.message, *where)
 
 
 def checked(

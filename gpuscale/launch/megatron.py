@@ -268,6 +268,7 @@ def _refuse_schedule_of_batches(reading: Reading) -> None:
     found = reading.get("step_batch_size_schedule", "rampup_batch_size")
     if found:
         reading.assume("the batch grows: give the one that is meant with `gbs`", found.name)
+        reading.state("gbs", found.name)
 
 
 def _read_sharding(reading: Reading) -> None:

@@ -14,7 +14,7 @@ from gpuscale.errors import InputError, shown
 from gpuscale.file_kinds import reads
 from gpuscale.files import printable, read_text
 from gpuscale.launch.launchers import NoGpusError, take_gpus
-from gpuscale.launch.settings import LaunchJob, Reading, Said, Setting
+from gpuscale.launch.settings import LaunchJob, Reading, Said, Setting, said_of
 from gpuscale.launch.sources import Launch, launches
 from gpuscale.launch.targets import targets
 from gpuscale.launch.traced import MAX_LOG_BYTES
@@ -70,10 +70,11 @@ def read_launch(
     except NoGpusError as error:
         raise InputError(error.message, place=launch.place, hint=_hint_gpus(launch, reading.layout)) from None
     except InputError as error:
-        at = reading.place_of_shape(error.message) if error.place == STATED_MODEL else None
-        if at is not None:
-            place = f"{STATED_MODEL}: {at}"
-            raise InputError(error.message, field=error.field, place=place, hint=error.hint) from None
+        if error.place == STATED_MODEL:
+            said = reading.setting_of_shape(error.message)
+            place = f"{STATED_MODEL}: {said.place}" if said else STATED_MODEL
+            where = {"field": error.field, "place": place, "hint": error.hint}
+            raise StatedError("impossible_model", error.message, said, **where) from None
         if error.place is not None or error.field not in MISSING:
             raise
         hint = f"add `model=NAME`{_nearly(launch, _MODEL)}" if error.field == "model" else error.hint
@@ -128,16 +129,17 @@ def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, 
     return made
 
 
-class WorldError(InputError):
-    """Degrees that do not multiply to the GPUs.
+class StatedError(InputError):
+    """What launch files state cannot be: degrees that do not multiply to the GPUs (`world_size`), `impossible_model`.
 
     Attributes:
-        said: where the first of them stands, if a file says it.
+        rule: which of them it is.
+        said: the setting that says it first, if one does.
     """
 
-    def __init__(self, message: str, said: Setting | None, **where: str | None) -> None:
+    def __init__(self, rule: str, message: str, said: Setting | None, **where: str | None) -> None:
         super().__init__(message, **where)
-        self.said = said
+        self.rule, self.said = rule, said
 
 
 def _check_degrees(job: LaunchJob, given: Mapping[str, Any]) -> None:
@@ -155,7 +157,7 @@ def _check_degrees(job: LaunchJob, given: Mapping[str, Any]) -> None:
     own = None if "gpus" in given else job.setting("gpus")
     message = f"{whole} {relation}, not {gpus:,}{stands}" + (f"; {gpus:,} at {own.place}" if own else "")
     first = next(iter(places.values()), own)
-    raise WorldError(message, first, field="gpus", hint="give other `gpus`, or other degrees")
+    raise StatedError("world_size", message, first, field="gpus", hint="give other `gpus`, or other degrees")
 
 
 # --- which job
@@ -248,7 +250,7 @@ def _need(job: LaunchJob, launch: Launch, given: Mapping[str, Any]) -> None:
         "model": lambda: f"add `model=NAME`{_nearly(launch, _MODEL)}",
         "gpus": lambda: _hint_gpus(launch, job.layout),
         "seq": lambda: "add `seq=4096`, or what is meant",
-        "gbs": lambda: "add `gbs=N`" + next((f"; {one.text}" for one in job.assumed if "batch" in one.meaning), ""),
+        "gbs": lambda: "add `gbs=N`" + (f"; {said_of(grows, '').text}" if (grows := job.setting("gbs")) else ""),
     }
     for name, hint in hints.items():
         if name not in job.options and name not in given:

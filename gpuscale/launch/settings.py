@@ -282,7 +282,7 @@ class Reading:
         assert name in Layout.model_fields or name in JobOptions.model_fields, name
         said = value if not isinstance(value, bool) else "on" if value else "off"
         self.means(f"{name} = {said}", *of)
-        self._state(name, of)
+        self.state(name, *of)
 
     def take(self, table: Iterable[Option]) -> None:
         """Set what the settings of a framework's table state, or what it has where they state nothing.
@@ -323,9 +323,10 @@ class Reading:
             if id(found) in self._of_model or id(found) not in self._meanings:
                 self._of_model.setdefault(id(found), []).append(f"{key} = {value}")
         self.means(f"model: {key} = {value}", *of)
-        self._state(f"model.{key}", of)
+        self.state(f"model.{key}", *of)
 
-    def _state(self, name: str, of: Iterable[str]) -> None:
+    def state(self, name: str, *of: str) -> None:
+        """Say which settings state an option, or nearly do."""
         stated = {id(found): found for found in map(self.get, of) if found is not None}
         self._stated[name] = tuple(sorted(stated.values(), key=_by_place))
 
@@ -352,12 +353,12 @@ class Reading:
             self._assumed.append(said_of(found, meaning))
             self._meanings.setdefault(id(found), meaning)
 
-    def place_of_shape(self, message: str) -> str | None:
-        """Return where the first key of the model stands that a message speaks of."""
+    def setting_of_shape(self, message: str) -> Setting | None:
+        """Return what states the first key of the model that a message speaks of."""
         for key in self.shape:
             settings = self._stated.get(f"model.{key}", ())
             if settings and re.search(rf"\b{key.rpartition('.')[2]}\b", message):
-                return settings[0].place
+                return settings[0]
         return None
 
     def refuse(self, found: Setting | None, message: str, hint: str | None = None) -> NoReturn:
