@@ -94,7 +94,16 @@ def _config(writing: Writing) -> dict[str, Any]:
     if spec.precision == "fp8":
         config["fp8_config"] = FP8[spec.recipe]
     if plan.zero:
-        config |= {"distributed_type": "FSDP", "fsdp_config": _fsdp(writing)}
+        if spec.offload.optimizer != spec.offload.parameters:
+            writing.refuse("offload", "fsdp_offload_params keeps parameters and optimizer in host memory together")
+        config["distributed_type"] = "FSDP"
+        config["fsdp_config"] = {
+            "fsdp_version": 2, "fsdp_reshard_after_forward": plan.zero == 3,
+            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "fsdp_offload_params": spec.offload.parameters,
+            "fsdp_activation_checkpointing": trainer.full(writing),
+            "fsdp_activation_checkpointing_offload": spec.offload.activations > 0,
+            "fsdp_cpu_ram_efficient_loading": False, "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+        }  # fmt: skip
     elif spec.offload.any:
         writing.refuse("offload", "fsdp_offload_params is FSDP's: it takes ZeRO 2 or 3")
     degrees = _degrees(writing)
@@ -118,18 +127,6 @@ def _degrees(writing: Writing) -> dict[str, int | str]:
         writing.refuse("cp_comm", f"{why} (cp_comm = {comm})")
     strategy = {"cp_comm_strategy": CP_STRATEGIES.get(comm, "")} if plan.cp > 1 else {}
     return {**degrees, "cp_size": plan.cp, **strategy}
-
-
-def _fsdp(writing: Writing) -> dict[str, Any]:
-    plan, offload, full = writing.plan, writing.spec.offload, trainer.full(writing)
-    if offload.optimizer != offload.parameters:
-        writing.refuse("offload", "fsdp_offload_params keeps parameters and optimizer in host memory together")
-    return {
-        "fsdp_version": 2, "fsdp_reshard_after_forward": plan.zero == 3,
-        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "fsdp_offload_params": offload.parameters,
-        "fsdp_activation_checkpointing": full, "fsdp_activation_checkpointing_offload": offload.activations > 0,
-        "fsdp_cpu_ram_efficient_loading": False, "fsdp_state_dict_type": "SHARDED_STATE_DICT",
-    }  # fmt: skip
 
 
 # --- read

@@ -316,20 +316,17 @@ def _devices(writing: Writing, per_host: int, fabric: LevelSpec | None) -> dict[
     found: dict[str, Any] = {GPU_RESOURCE[cluster.gpu.vendor]: str(per_host)}
     if _is(fabric, "efa"):
         assert fabric is not None
-        found |= {"# EFA": "all that belong to these GPUs", EFA_RESOURCE: _cards(writing, per_host, fabric)}
+        whole = load_cluster(str(writing.asked("cluster"))).host_gpus  # of a machine, of which the job may take a part
+        every = max(1, round(fabric.nics_per_gpu * whole))
+        # where several GPUs share a card, one for each GPU while they last
+        cards = min(every, max(per_host, round(fabric.nics_per_gpu * per_host)))
+        found |= {"# EFA": "all that belong to these GPUs", EFA_RESOURCE: str(cards)}
         found |= {"# huge pages": "buffers of libfabric's EFA provider", "hugepages-2Mi": HUGE_PAGES}
     elif _is(fabric, "infiniband", "roce"):
         found |= {"# RDMA": "as your RDMA device plugin calls its shared devices", RDMA_RESOURCE: "1"}
     if cluster.host is not None:
         found["memory"] = f"{int(cluster.host.memory_bytes * POD_MEMORY / GIB)}Gi"
     return found
-
-
-def _cards(writing: Writing, per_host: int, fabric: LevelSpec) -> str:
-    """Return the network cards of so many GPUs; where several share a card, one for each GPU while they last."""
-    whole = load_cluster(str(writing.asked("cluster"))).host_gpus  # of a machine, of which the job may take a part
-    every = max(1, round(fabric.nics_per_gpu * whole))
-    return str(min(every, max(per_host, round(fabric.nics_per_gpu * per_host))))
 
 
 def _where(cluster: ClusterSpec, fabric: LevelSpec | None, name: str) -> dict[str, Any]:

@@ -51,8 +51,10 @@ def write(writing: Writing) -> Program:
     if optim:
         told.append(("--optim", optim))
     told.append(("--deepspeed", FILE))
-    config = {
-        **_batch(writing),
+    config = {  # not `train_batch_size`: it is held against the world, which AutoTP does not divide
+        "train_micro_batch_size_per_gpu": writing.plan.micro_batch_size,
+        "gradient_accumulation_steps": writing.plan.num_microbatches,
+        "gradient_clipping": "auto",
         **_precision(writing),
         **optimizer,
         "zero_optimization": _zero(writing),
@@ -60,15 +62,6 @@ def write(writing: Writing) -> Program:
     }
     files.append(LaunchFile(FILE, json_text(config)))
     return Program(trainer.SCRIPT, tuple(told), tuple(files), _environment(writing))
-
-
-def _batch(writing: Writing) -> dict[str, Any]:
-    """Microbatch and accumulation alone: AutoTP does not divide the world that `train_batch_size` is held against."""
-    return {
-        "train_micro_batch_size_per_gpu": writing.plan.micro_batch_size,
-        "gradient_accumulation_steps": writing.plan.num_microbatches,
-        "gradient_clipping": "auto",
-    }
 
 
 def _precision(writing: Writing) -> dict[str, Any]:

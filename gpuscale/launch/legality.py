@@ -16,7 +16,6 @@ from gpuscale.request import Layout
 from gpuscale.rules.check import broken_rules, source_in
 from gpuscale.rules.rule import Rule
 from gpuscale.specs.job import JobSpec
-from gpuscale.specs.model import ModelSpec
 
 CLOSE = 32
 """Values of a degree that are tried on either side of it, beside its divisors and its double."""
@@ -28,9 +27,9 @@ NEAREST = 2
 def illegal_settings(job: Job, layout: Mapping[str, Any], broken: Sequence[Rule]) -> Iterator[tuple[str, ...]]:
     """Yield rule, severity, message and options of each broken rule."""
     row = fixed_layout(job.spec, layout).row(0)
+    known = _values(job, row)
     for rule in broken:
-        known = {name: _value(job, row, name) for name in rule.options}
-        values = ", ".join(f"{name} {value}" for name, value in known.items() if value != "")
+        values = ", ".join(f"{name} {known[name]}" for name in rule.options if known.get(name, "") != "")
         if rule.code in {"uneven_stages", "uneven_chunks"}:
             stages = row["pp"] * (row["vpp"] if rule.code == "uneven_chunks" else 1)
             what = "pp x vpp" if rule.code == "uneven_chunks" else "pp"
@@ -42,26 +41,17 @@ def illegal_settings(job: Job, layout: Mapping[str, Any], broken: Sequence[Rule]
         yield (rule.code, "error", f"{said}{f'; legal next to it: {ways}' if ways else ''} [{source}]", *rule.options)
 
 
-def _value(job: Job, row: Mapping[str, int], name: str) -> str | int:
-    """Return the value of an option, or of a fact of the model."""
-    facts = _facts(job.spec.model)
-    if name in facts:
-        return facts[name]
-    if name == "recompute":
-        return ""
-    if name == "sp":
-        return "on" if row["sp"] else "off"
-    return row[name] if name in row else str(job.request.get(name, ""))
-
-
-def _facts(model: ModelSpec) -> dict[str, str | int]:
+def _values(job: Job, row: Mapping[str, int]) -> dict[str, Any]:
+    """Return the options of a job and its layout, and facts of the model, as findings name them."""
+    model = job.spec.model
     heads = sorted({one.heads for one in model.attentions})
     kv_heads = sorted({one.kv_heads for one in model.attentions if one.latent is None})
     widths = sorted({one.ffn for kind in model.kinds for one in (kind.mlp, kind.moe) if one})
     experts = sorted({kind.moe.experts for kind in model.kinds if kind.moe})
     several = {"heads": heads, "kv_heads": kv_heads, "ffn": widths, "experts": experts}
     texts = {name: " and ".join(map(str, values)) for name, values in several.items()}
-    return {"layers": model.layers, "hidden": model.hidden, "vocab": model.vocab, **texts}
+    facts = {"layers": model.layers, "hidden": model.hidden, "vocab": model.vocab, **texts}
+    return {**job.request, **row, **facts, "recompute": "", "sp": "on" if row["sp"] else "off"}
 
 
 def _legal_next(

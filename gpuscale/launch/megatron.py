@@ -250,8 +250,10 @@ def read_job(reading: Reading, framework: str) -> None:
         value = reading.integer(argument)
         if value is not None:
             reading.option(name, value, argument)
-    if "gbs" not in reading.options:
-        _refuse_schedule_of_batches(reading)
+    grows = reading.get("step_batch_size_schedule", "rampup_batch_size") if "gbs" not in reading.options else None
+    if grows:
+        reading.assume("the batch grows: give the one that is meant with `gbs`", grows.name)
+        reading.state("gbs", grows.name)
     tp = reading.layout.get("tp", 1)
     if tp > 1:
         reading.option("sp", reading.flag("sequence_parallel"), "sequence_parallel")
@@ -262,13 +264,6 @@ def read_job(reading: Reading, framework: str) -> None:
         _read_offload, _read_context,
     ):  # fmt: skip
         part(reading)
-
-
-def _refuse_schedule_of_batches(reading: Reading) -> None:
-    found = reading.get("step_batch_size_schedule", "rampup_batch_size")
-    if found:
-        reading.assume("the batch grows: give the one that is meant with `gbs`", found.name)
-        reading.state("gbs", found.name)
 
 
 def _read_sharding(reading: Reading) -> None:

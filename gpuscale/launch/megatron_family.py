@@ -491,7 +491,14 @@ def _read_legacy_nemo(reading: Reading) -> None:
     for name in ("encoder_seq_length", "share_embeddings_and_output_weights", "activation"):
         if f"model.{name}" in settings:  # the model's, not those of its data or tokenizer
             settings[{"encoder_seq_length": "seq_length"}.get(name, name)] = settings[f"model.{name}"]
-    _legacy_precision(settings)
+    precision, fp8 = settings.get("trainer.precision"), settings.get("model.fp8")
+    if precision is not None:  # bf16, 16, bf16-mixed
+        text = str(precision.value)
+        for name, said in (("bf16", "bf16" in text), ("fp16", text.startswith(("16", "fp16")))):
+            settings[name] = replace(precision, value=said)
+    if fp8 is not None:
+        on = str(fp8.value).lower() in ON
+        settings["fp8_format"] = replace(fp8, value="hybrid" if on else None)
     optimizer = settings.get("model.optim.name")
     if optimizer is not None:
         settings["use_distributed_optimizer"] = replace(optimizer, value="distributed" in str(optimizer.value))
@@ -500,18 +507,6 @@ def _read_legacy_nemo(reading: Reading) -> None:
     sync = settings.get("model.optim.grad_sync_dtype")
     if sync is not None and "bf16" in str(sync.value):
         settings["grad_reduce_in_bf16"] = replace(sync, value=True)
-
-
-def _legacy_precision(settings: dict[str, Setting]) -> None:
-    """Take `trainer.precision` (bf16, 16, bf16-mixed) and `model.fp8` for flags."""
-    precision, fp8 = settings.get("trainer.precision"), settings.get("model.fp8")
-    if precision is not None:
-        text = str(precision.value)
-        for name, said in (("bf16", "bf16" in text), ("fp16", text.startswith(("16", "fp16")))):
-            settings[name] = replace(precision, value=said)
-    if fp8 is not None:
-        on = str(fp8.value).lower() in ON
-        settings["fp8_format"] = replace(fp8, value="hybrid" if on else None)
 
 
 # --- Primus

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from gpuscale.launch.writing import Writing
-from gpuscale.specs.model import ModelSpec, NumericsSpec
+from gpuscale.specs.model import NumericsSpec
 
 LABELS = {
     "rotary_base": "rotary base",
@@ -56,9 +56,11 @@ def name_left(writing: Writing, written: Collection[str], here: NumericsSpec, wh
         what: the target, or what it begins with, for the text.
     """
     model = writing.model
+    rotates = not model.learned_positions and bool(model.attentions)
     for field, label in LABELS.items():
+        concerned = rotates if field.startswith("rotary_") else model.is_moe or not field.startswith("router_")
         value, usual = stated(model.numerics, field), stated(here, field)
-        if not _concerns(model, field) or (value is None and field in RARE):
+        if not concerned or (value is None and field in RARE):
             continue
         if value is None:
             said = _shown(usual) if usual is not None else "the usual one"
@@ -66,12 +68,6 @@ def name_left(writing: Writing, written: Collection[str], here: NumericsSpec, wh
         elif field not in written and value != usual:
             said = f"{_shown(usual)} {what}" if usual is not None else f"and nothing sets it {what}"
             writing.leave(f"{label}: {_shown(value)} in the model, {said}")
-
-
-def _concerns(model: ModelSpec, field: str) -> bool:
-    if field.startswith("rotary_"):
-        return not model.learned_positions and bool(model.attentions)
-    return model.is_moe or not field.startswith("router_")
 
 
 def _shown(value: Any) -> str:

@@ -181,7 +181,11 @@ def _one(claimed: list[tuple[Launch, Target]], found: Sequence[Launch]) -> tuple
     if not claimed:
         raise _unknown(found)
     trainings = [one for one in claimed if not NOT_A_TRAINING.search(" ".join(one[0].sources[-1].program).lower())]
-    different = {_content(launch): (launch, target) for launch, target in reversed(trainings or claimed)}
+    different: dict[tuple[Any, ...], tuple[Launch, Target]] = {}
+    for launch, target in reversed(trainings or claimed):
+        groups = (group for source in launch.sources for group in (source.settings, source.launcher))
+        content = tuple((name, str(one.value)) for group in groups for name, one in sorted(group.items()))
+        different[content] = (launch, target)
     if len(different) == 1:
         return next(iter(different.values()))
     jobs = sorted(different.values(), key=lambda one: one[0].place)
@@ -189,11 +193,6 @@ def _one(claimed: list[tuple[Launch, Target]], found: Sequence[Launch]) -> tuple
     more = f" and {len(jobs) - 6} more" if len(jobs) > 6 else ""
     example = jobs[0][0].place
     raise InputError(f"{len(jobs)} jobs are here: {listed}{more}", hint=f"name one: `launch_files={example}`")
-
-
-def _content(launch: Launch) -> tuple[Any, ...]:
-    groups = [group for source in launch.sources for group in (source.settings, source.launcher)]
-    return tuple((name, str(one.value)) for group in groups for name, one in sorted(group.items()))
 
 
 def _differs(launch: Launch, first: Launch) -> str:

@@ -81,15 +81,28 @@ ENVIRONMENT = {
 def write(writing: Writing) -> Program:
     """Return what torchtitan runs for a plan; what it cannot express is refused."""
     made = built(writing)
-    arguments = _parallelism(writing) | _training(writing) | _how(writing)
+    spec, runtime = writing.spec, writing.spec.runtime
+    if runtime.overlap_tp and not runtime.compile:
+        writing.refuse("overlap", "async TP requires the model to be compiled (config/configs.py, CompileConfig)")
+    arguments = (
+        _parallelism(writing)
+        | _training(writing)
+        | {
+            "compile.enable": bool(runtime.compile),
+            "compile.components": "model,loss",
+            "compile.enable_async_tensor_parallel": runtime.overlap_tp and bool(runtime.compile),
+        }
+    )
     own = _own_lines(writing, made) if made else []
     module, function = (OWN_MODULE, OWN_FUNCTION) if own or not made else (made.module, made.function)
     listed: list[tuple[str, ...]] = [("--module", module), ("--config", function)]
-    listed += [_flag(name, value) for name, value in arguments.items()]
+    for name, value in arguments.items():
+        key = name.rpartition(".")[2]
+        off = f"--{name.removesuffix(key)}no-{key}"
+        listed.append((f"--{name}", str(value)) if not isinstance(value, bool) else (f"--{name}" if value else off,))
     kind = writing.layout.recompute.partition(":")[0]
     listed.append((f"activation-checkpoint:{kind}",))
     writing.told(OPTIONS, {})
-    spec, runtime = writing.spec, writing.spec.runtime
     if "@" in runtime.name:
         writing.refuse("framework", f"torchtitan {RELEASE} is written, which runs otherwise: plan for torchtitan")
     if runtime.transport == "uccl" and spec.model.is_moe:
@@ -105,13 +118,6 @@ def write(writing: Writing) -> Program:
     writing.warn("set --hf_assets_path and --dataloader.dataset: tokenizer and data are those of torchtitan's recipe")
     files = (LaunchFile(f"{OWN_MODULE}.py", "\n".join(own)),) if own else ()
     return Program("-m torchtitan.train", tuple(listed), files, ENVIRONMENT)
-
-
-def _flag(name: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, bool):
-        section, _, key = name.rpartition(".")
-        return (f"--{section}.{key if value else f'no-{key}'}",)
-    return (f"--{name}", str(value))
 
 
 def _parallelism(writing: Writing) -> dict[str, Any]:
@@ -200,17 +206,6 @@ def _dtypes(writing: Writing) -> dict[str, Any]:
     return found
 
 
-def _how(writing: Writing) -> dict[str, Any]:
-    runtime = writing.spec.runtime
-    if runtime.overlap_tp and not runtime.compile:
-        writing.refuse("overlap", "async TP requires the model to be compiled (config/configs.py, CompileConfig)")
-    return {
-        "compile.enable": bool(runtime.compile),
-        "compile.components": "model,loss",
-        "compile.enable_async_tensor_parallel": runtime.overlap_tp and bool(runtime.compile),
-    }
-
-
 def _own_lines(writing: Writing, made: Built) -> list[str]:
     """Return a config function that says what options cannot; nothing where one of torchtitan's does."""
     spec, layout = writing.spec, writing.layout
@@ -235,7 +230,13 @@ def _own_lines(writing: Writing, made: Built) -> list[str]:
         body.append(f"config.loss = {loss}" if plain else f"config.loss = ChunkedLossWrapper.Config(loss_fn={loss})")
     if named:
         body.append("config.parallelism.module_fqns_per_model_part = [")
-        body += [f"    [{', '.join(part)}]," for part in _parts(_sizes(writing))]
+        at, sizes = 0, _sizes(writing)
+        for index, size in enumerate(sizes):
+            names = ['"tok_embeddings"'] if index == 0 else []
+            names += [f'"layers.{layer}"' for layer in range(at, at + size)]
+            names += ['"norm"', '"lm_head"'] if index == len(sizes) - 1 else []
+            body.append(f"    [{', '.join(names)}],")
+            at += size
         body.append("]")
     imports = ["from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss"]
     imports += ["from torchtitan.components import quantization"] if converters else []
@@ -268,17 +269,6 @@ def _converters(writing: Writing) -> list[str]:
         found.append(f"quantization.{experts}.Config({compiled}{pad})")
     if spec.recipe == "current":
         writing.warn("Float8LinearConverter scales by rows; the prediction is of scaling by whole tensors")
-    return found
-
-
-def _parts(sizes: tuple[int, ...]) -> list[list[str]]:
-    """Return the modules of each model part."""
-    found, at = [], 0
-    for index, size in enumerate(sizes):
-        names = [f'"layers.{layer}"' for layer in range(at, at + size)]
-        names = ['"tok_embeddings"', *names] if index == 0 else names
-        found.append([*names, '"norm"', '"lm_head"'] if index == len(sizes) - 1 else names)
-        at += size
     return found
 
 
@@ -548,10 +538,14 @@ def _read_sharding(reading: Reading) -> None:
     names = tuple(_first(reading, f"data_parallel_{key}_degree") for key in ("replicate", "shard"))
     names = (names[0], "training.data_parallel_degree") if reading.get("training.data_parallel_degree") else names
     replicas, sharded = max(reading.integer(names[0]) or 1, 1), reading.integer(names[1]) or -1
-    gpus = _gpus(reading, replicas * model_ranks, sharded, names)
+    gpus, others = gpus_of(reading), replicas * model_ranks
+    if sharded >= 0 and gpus not in {None, others * sharded}:
+        message = f"{others * sharded:,} GPUs by the degrees, {gpus:,} by what launches them"
+        reading.refuse(reading.get(*names), message, "data_parallel_shard_degree -1 takes what is left")
+    gpus = others * sharded if gpus is None and sharded >= 0 else gpus
     if replicas > 1 and sharded < 0:
         gpus = gpus or gpus_of(reading, "the size of a shard") or 1
-        sharded = max(gpus // (replicas * model_ranks), 1)
+        sharded = max(gpus // others, 1)
     if gpus is not None and "gpus" not in reading.given:
         reading.option("gpus", gpus, *(names if sharded > 0 else ()), *_LAUNCHER)
     reading.means("data-parallel ranks", *names)
@@ -567,17 +561,6 @@ def _read_sharding(reading: Reading) -> None:
         reading.means(what, "parallelism.fsdp_reshard_after_forward")
     if replicas > 1 and reading.layout.get("zero") != 0:
         reading.option("shard", sharded * cp, *names)
-
-
-def _gpus(reading: Reading, others: int, sharded: int, names: tuple[str, ...]) -> int | None:
-    """Return the GPUs by the launcher or, where no degree is left open, by the degrees."""
-    gpus = gpus_of(reading)
-    if sharded < 0 or gpus == others * sharded:
-        return gpus
-    if gpus is not None:
-        message = f"{others * sharded:,} GPUs by the degrees, {gpus:,} by what launches them"
-        reading.refuse(reading.get(*names), message, "data_parallel_shard_degree -1 takes what is left")
-    return others * sharded
 
 
 _LAUNCHER = ("nnodes", "nproc_per_node", "gpus_per_node", "ntasks_per_node", "nodes", "ntasks", "n")
@@ -662,13 +645,22 @@ def _read_pipeline(reading: Reading) -> None:
         chunks = len(reading.words(points)) + 1
         sizes: list[int] = []
     elif reading.get(parts):
-        sizes = _named_sizes(reading, parts)
+        found = reading.get(parts)
+        listed = found.value if found and isinstance(found.value, list | tuple) else []
+        sizes = [
+            sum(str(one).startswith("layers.") for one in part) if isinstance(part, list) else 0 for part in listed
+        ]
         chunks = len(sizes)
     else:
         per = reading.integer(each)
         usual = pp * (1 if single else 2)
         chunks = usual if per is None else -(-(layers + first + last) // per) if per else 0
-        sizes = _dealt(layers, chunks, first, last) if 0 < chunks <= MAX_STAGES else []
+        sizes = []
+        if 0 < chunks <= MAX_STAGES:  # distributed/pipeline_parallel.py
+            fewest, extra = divmod(layers + first + last, chunks)
+            sizes = [fewest + (index < extra) for index in range(chunks)]
+            sizes[0] -= first
+            sizes[-1] -= last
     if not 0 < chunks <= MAX_STAGES or chunks % pp or (single and chunks != pp):
         found = reading.get(points, parts, each) or reading.get(name)
         reading.refuse(found, f"{chunks} stages on {pp} ranks of the pipeline", "see parallelism.pipeline_parallel_*")
@@ -677,22 +669,6 @@ def _read_pipeline(reading: Reading) -> None:
     reading.means("layers of each stage", *less, parts, each, points)
     if sizes:
         _match_split(reading, sizes, pp, chunks // pp, *less, parts)
-
-
-def _named_sizes(reading: Reading, name: str) -> list[int]:
-    found = reading.get(name)
-    value = found.value if found else []
-    listed = value if isinstance(value, list | tuple) else []
-    return [sum(str(one).startswith("layers.") for one in part) if isinstance(part, list) else 0 for part in listed]
-
-
-def _dealt(layers: int, chunks: int, first: int, last: int) -> list[int]:
-    """Return the layers of each stage as torchtitan deals them out (distributed/pipeline_parallel.py)."""
-    each, extra = divmod(layers + first + last, chunks)
-    sizes = [each + (index < extra) for index in range(chunks)]
-    sizes[0] -= first
-    sizes[-1] -= last
-    return sizes
 
 
 def _match_split(reading: Reading, sizes: list[int], pp: int, vpp: int, *of: str) -> None:
@@ -725,7 +701,7 @@ def _read_recompute(reading: Reading, current: bool) -> None:
     every = reading.text(option)
     if mode == "selective" and every is not None and every.isdigit() and int(every) > 0 and not current:
         layers = -(-load_model(str(reading.options["model"])).layers // reading.layout.get("pp", 1))
-        if "torchtitan-2024" in _rules(reading):
+        if "" < str(reading.options["framework"]).partition("@")[2] < "2025-06":
             reading.option("recompute", f"full:{-(-layers // int(every))}", option, name)
             return
         reading.assume("every n-th layer is predicted as selective checkpointing by operator", option)
@@ -736,11 +712,6 @@ def _read_recompute(reading: Reading, current: bool) -> None:
         reading.layout["recompute"] = "none"
         return
     reading.option("recompute", mode, name, "activation_checkpoint", *([option] if mode == "selective" else []))
-
-
-def _rules(reading: Reading) -> str:
-    month = str(reading.options["framework"]).partition("@")[2]
-    return "torchtitan-2024" if month and month < "2025-06" else "torchtitan"
 
 
 def _low_precision(reading: Reading) -> tuple[str, tuple[str, ...]]:

@@ -121,7 +121,9 @@ def built(writing: Writing) -> Built | None:
     model, sequence = writing.model, writing.spec.sequence
     plain = replace(model, mtp=None)
     for (module, name), flavor in FLAVORS.items():
-        fits = sequence <= flavor.longest and _turns_alike(model, module, name)
+        usual = replace(HERE.get(f"{module} {name}", HERE[module]), scaling_mscale=None, scaling_mscale_all=None)
+        turns_alike = agree(replace(model.numerics, scaling_mscale=None, scaling_mscale_all=None), usual, ROTARY)
+        fits = sequence <= flavor.longest and turns_alike
         if same_shape(plain, load_model(flavor.model)) and (fits or module == "gpt_oss"):
             if sequence > flavor.longest:
                 writing.refuse("seq", f"{module} is built for sequences up to {flavor.longest:,} (decoder.py)")
@@ -130,20 +132,15 @@ def built(writing: Writing) -> Built | None:
     if lacking:
         writing.refuse("model", f"no builder makes {lacking} (torchtitan/models: {', '.join(BASES)})")
         return None
-    latent = any(attention.latent for attention in model.attentions)
     longest = max(model.max_sequence, sequence)
-    if latent:
+    if any(attention.latent for attention in model.attentions):
         return Built("deepseek_v3", lines=tuple(_latent_lines(model, longest)), mtp=_mtp(writing, "deepseek_v3"))
     _mtp(writing, "")
-    if _is_llama(model):
+    attention, kind = model.attentions[0], model.kinds[0]
+    whole = attention.heads * attention.head_dim == model.hidden
+    if attention.qk_norm == "none" and whole and kind.mlp is not None and len(model.kinds) == 1:
         return Built("llama3", lines=tuple(_llama_lines(model, longest)))
     return Built("qwen3", lines=tuple(_qwen_lines(model, longest)))
-
-
-def _turns_alike(model: ModelSpec, module: str, flavor: str) -> bool:
-    """Whether a flavor has the rotary positions of a model, as far as this states them."""
-    here = replace(HERE.get(f"{module} {flavor}", HERE[module]), scaling_mscale=None, scaling_mscale_all=None)
-    return agree(replace(model.numerics, scaling_mscale=None, scaling_mscale_all=None), here, ROTARY)
 
 
 def here(made: Built, model: ModelSpec) -> NumericsSpec:
@@ -250,12 +247,6 @@ def _lacking_in(kind: LayerSpec) -> str:
         "such experts": moe is not None and any((moe.shared_gate, moe.router_bias, moe.expert_bias, moe.latent)),
     }
     return next((what for what, there in checks.items() if there), "")
-
-
-def _is_llama(model: ModelSpec) -> bool:
-    attention, kind = model.attentions[0], model.kinds[0]
-    whole = attention.heads * attention.head_dim == model.hidden
-    return attention.qk_norm == "none" and whole and kind.mlp is not None and len(model.kinds) == 1
 
 
 def _ends(model: ModelSpec, module: str, norm: str, head: str) -> list[str]:

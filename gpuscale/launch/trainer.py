@@ -68,6 +68,8 @@ PARTIAL = {
 
 def refuse_beyond(writing: Writing) -> None:
     """Refuse what no argument of these programs says; accelerate and DeepSpeed lay ranks out as `AXES`."""
+    import numpy as np  # noqa: PLC0415 - start-up does without it
+
     runtime, spec, plan = writing.spec.runtime, writing.spec, writing.plan
     fixed = {
         "cuda_graphs": ("none", "transformers replays no CUDA graphs in training"),
@@ -81,7 +83,7 @@ def refuse_beyond(writing: Writing) -> None:
     if runtime.overlap_tp:
         writing.refuse("overlap", "no setting runs collectives of TP beside their product (overlap = tp)")
     rows = -(-spec.model.vocab // plan.tp)
-    if int(spec.vocabulary_rows(_one(plan.tp))[0]) != rows:
+    if int(spec.vocabulary_rows(np.array([plan.tp]))[0]) != rows:
         writing.refuse("vocab_multiple", f"transformers pads no vocabulary (vocab_multiple = {spec.vocab_multiple})")
     if spec.model.is_moe and plan.tp > 1 and plan.ep == 1 and plan.etp != plan.tp:
         writing.refuse("etp", f"without EP the experts are split by TP as all layers are (etp = {plan.etp})")
@@ -90,12 +92,6 @@ def refuse_beyond(writing: Writing) -> None:
         writing.refuse("axis_order", f"ranks are laid out {'-'.join(AXES)}, neighbours first, and no setting says else")
     if spec.offload.activations not in {0.0, 1.0} or (spec.offload.activations and not full(writing)):
         writing.refuse("offload", "only inputs of checkpointed layers go to host memory, and all of them")
-
-
-def _one(value: int) -> Any:
-    import numpy as np  # noqa: PLC0415 - start-up does without it
-
-    return np.array([value])
 
 
 def full(writing: Writing) -> bool:
