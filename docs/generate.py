@@ -429,7 +429,24 @@ def rules_page():
         rows = [(f"`{rule.code}`", rule.text, cite.where, cite.missed) for rule, cite in cites.items()]
         if rows:
             text += [f"## {name}", "", table(header, rows)]
+        told = [] if re.search(r"-20\d\d$", name) else [*settings_of(FRAMEWORKS[name].options)]
+        if told:
+            text += ["What its files say, and what it runs whatever they say:", "", table(("option", "", "what"), told)]
     return "\n".join(text)
+
+
+def settings_of(options):
+    """The rows of a framework's table: the setting of an option with its words, or all that it runs, and why."""
+    for row in (one for one in options if one.ours):
+        name = f"`{row.ours}`" if "." not in row.ours else f"the model's `{row.ours.removeprefix('model.')}`"
+        words = row.words or {}
+        if row.name:
+            said = ", ".join(f"{own} for {ours}" for ours, own in words.items() if ours != own)
+            usual = "" if row.usual is None else f"{row.usual} where nothing is said"
+            yield name, f"`{row.name}`", "; ".join(filter(None, (said, usual)))
+        else:
+            runs = " or ".join("not stated" if one is None else str(one) for one in words)
+            yield name, f"always {runs}" if None not in words else runs, row.why
 
 
 def own_rules(name):

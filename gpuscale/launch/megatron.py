@@ -13,20 +13,15 @@ import numpy as np
 
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.megatron_models import Arguments, model_arguments, read_model
-from gpuscale.launch.settings import DTYPES, OFF, Reading
+from gpuscale.launch.settings import DTYPES, GROWING_BATCH, OFF, Reading
 from gpuscale.launch.writing import Writing
 from gpuscale.layouts.arrays import RECOMPUTE_MODULES
 from gpuscale.layouts.stages import stage_sizes
 from gpuscale.presets.models import load_model
 from gpuscale.request import overlap_name
+from gpuscale.rules.frameworks.megatron import OPTIONS
 from gpuscale.specs.gpu import BLACKWELL
 from gpuscale.specs.job import PIPELINE_SPLITS
-
-PLAIN = {
-    "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size",
-    "ep": "expert_model_parallel_size", "micro_batch_size": "micro_batch_size",
-}  # fmt: skip
-"""Value of a layout -> its argument."""
 
 FP8_RECIPES = {"delayed": "delayed", "current": "tensorwise", "blockwise": "blockwise", "mx": "mxfp8"}
 PRECISION_OF = {argument: "mxfp8" if own == "mx" else f"fp8-{own}" for own, argument in FP8_RECIPES.items()}
@@ -44,17 +39,13 @@ ORDERS = {"tp-cp-ep-dp-pp": False, "tp-cp-ep-pp-dp": True}
 
 def job_arguments(writing: Writing) -> Arguments:
     """Return all arguments of a plan: the model, the split and how a step runs; what has none is refused."""
-    spec, layout = writing.spec, writing.layout
     found = model_arguments(writing)
-    found |= {"seq_length": spec.sequence, "global_batch_size": spec.global_batch_size}
-    found |= {name: getattr(layout, key) for key, name in PLAIN.items()}
-    found |= {"sequence_parallel": bool(layout.sp), "make_vocab_size_divisible_by": spec.vocab_multiple}
+    found |= writing.told(OPTIONS, {"sp": bool(writing.layout.sp)})
     if not writing.model.is_moe:
         found.pop("expert_model_parallel_size")
     for part in (_pipeline, _sharding, _precision, _states, _recompute, _kernels, _experts, _offload, _context):
         found |= part(writing)
-    writing.refuse_asked("Megatron-LM has no setting for it", "reshard", "grad_reduce", "compile")
-    if spec.runtime.transport == "uccl" and writing.model.is_moe:
+    if writing.spec.runtime.transport == "uccl" and writing.model.is_moe:
         writing.refuse("transport", "which library DeepEP sends by is chosen when it is installed")
     return found
 
@@ -63,8 +54,6 @@ def _pipeline(writing: Writing) -> Arguments:
     layout, plan = writing.layout, writing.plan
     vpp = layout.vpp or 1
     found: Arguments = {}
-    if layout.schedule != "1f1b":
-        writing.refuse("schedule", "its schedules are 1F1B and interleaved (core/pipeline_parallel/schedules.py)")
     if plan.pipeline_layout:
         found["pipeline_model_parallel_layout"] = plan.pipeline_layout
     elif vpp > 1:
@@ -245,19 +234,11 @@ def read_job(reading: Reading, framework: str) -> None:
     """
     reading.options["framework"] = framework
     read_model(reading)
-    plain = {**PLAIN, "seq": "seq_length", "gbs": "global_batch_size", "vocab_multiple": "make_vocab_size_divisible_by"}
-    for name, argument in plain.items():
-        value = reading.integer(argument)
-        if value is not None:
-            reading.option(name, value, argument)
-    grows = reading.get("step_batch_size_schedule", "rampup_batch_size") if "gbs" not in reading.options else None
+    reading.take(OPTIONS)
+    grows = reading.get(*GROWING_BATCH) if "gbs" not in reading.options else None
     if grows:
         reading.assume("the batch grows: give the one that is meant with `gbs`", grows.name)
-        reading.state("gbs", grows.name)
-    tp = reading.layout.get("tp", 1)
-    if tp > 1:
-        reading.option("sp", reading.flag("sequence_parallel"), "sequence_parallel")
-    else:
+    if reading.layout.get("tp", 1) == 1:
         reading.means("nothing to split: TP is 1", "sequence_parallel")
     for part in (
         _read_sharding, _read_precision, _read_states, _read_pipeline, _read_recompute, _read_kernels, _read_experts,

@@ -14,7 +14,7 @@ from gpuscale.errors import InputError, shown
 from gpuscale.file_kinds import reads
 from gpuscale.files import printable, read_text
 from gpuscale.launch.launchers import NoGpusError, take_gpus
-from gpuscale.launch.settings import LaunchJob, Reading, Said, Setting, said_of
+from gpuscale.launch.settings import GROWING_BATCH, LaunchJob, Reading, Said, Setting, said_of
 from gpuscale.launch.sources import Launch, launches
 from gpuscale.launch.targets import targets
 from gpuscale.launch.traced import MAX_LOG_BYTES
@@ -245,11 +245,12 @@ def _need(job: LaunchJob, launch: Launch, given: Mapping[str, Any]) -> None:
     Raises:
         InputError: it is missing; the hint says which option to add, and what nearly says it.
     """
+    grows = [name for name in GROWING_BATCH if name in job.settings]
     hints: Mapping[str, Callable[[], str]] = {
         "model": lambda: f"add `model=NAME`{_nearly(launch, _MODEL)}",
         "gpus": lambda: _hint_gpus(launch, job.layout),
         "seq": lambda: "add `seq=4096`, or what is meant",
-        "gbs": lambda: "add `gbs=N`" + (f"; {said_of(grows, '').text}" if (grows := job.setting("gbs")) else ""),
+        "gbs": lambda: "add `gbs=N`" + "".join(f"; {said_of(job.settings[one], '').text}" for one in grows[:1]),
     }
     for name, hint in hints.items():
         if name not in job.options and name not in given:

@@ -52,6 +52,9 @@ class Setting:
 DEGREES = frozenset({"tp", "pp", "cp", "ep"})
 """Options of a layout that count GPUs, and divide them."""
 
+GROWING_BATCH = ("step_batch_size_schedule", "rampup_batch_size")
+"""Settings by which the batch grows, so that none is the batch of the job."""
+
 Settings = Mapping[str, Setting]
 
 
@@ -282,7 +285,7 @@ class Reading:
         assert name in Layout.model_fields or name in JobOptions.model_fields, name
         said = value if not isinstance(value, bool) else "on" if value else "off"
         self.means(f"{name} = {said}", *of)
-        self.state(name, *of)
+        self._state(name, of)
 
     def take(self, table: Iterable[Option]) -> None:
         """Set what the settings of a framework's table state, or what it has where they state nothing.
@@ -291,7 +294,9 @@ class Reading:
             InputError: a value that makes no sense, or a setting that is missing.
         """
         for row in table:
-            if not row.name or not (row.ours or row.missing) or self.layout.get(row.beside, 0) == 1:
+            if not row.name or not (row.ours or row.missing):
+                continue
+            if row.beside and self.layout.get(row.beside, 1) == 1:
                 continue
             value, stated = self.told(row), self.get(row.name) is not None
             if value is None and row.missing:
@@ -323,10 +328,9 @@ class Reading:
             if id(found) in self._of_model or id(found) not in self._meanings:
                 self._of_model.setdefault(id(found), []).append(f"{key} = {value}")
         self.means(f"model: {key} = {value}", *of)
-        self.state(f"model.{key}", *of)
+        self._state(f"model.{key}", of)
 
-    def state(self, name: str, *of: str) -> None:
-        """Say which settings state an option, or nearly do."""
+    def _state(self, name: str, of: Iterable[str]) -> None:
         stated = {id(found): found for found in map(self.get, of) if found is not None}
         self._stated[name] = tuple(sorted(stated.values(), key=_by_place))
 

@@ -40,11 +40,7 @@ from gpuscale.specs.job import PIPELINE_SPLITS
 RELEASE = "0.3.0"
 OWN_MODULE, OWN_FUNCTION = "plan_config", "plan"
 
-PLAIN = {
-    "tp": "parallelism.tensor_parallel_degree", "pp": "parallelism.pipeline_parallel_degree",
-    "cp": "parallelism.context_parallel_degree", "ep": "parallelism.expert_parallel_degree",
-}  # fmt: skip
-"""Value of a layout -> its option."""
+DEGREES = {row.ours: row.name for row in OPTIONS if row.name}
 
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "zb-v": "ZBVZeroBubble"}
 READ_SCHEDULES = {
@@ -123,9 +119,9 @@ def write(writing: Writing) -> Program:
 def _parallelism(writing: Writing) -> dict[str, Any]:
     layout = writing.layout
     dp, zero, shard = layout.dp or 1, layout.zero or 0, layout.shard or 1
-    found: dict[str, Any] = {name: getattr(layout, key) for key, name in PLAIN.items()}
+    found: dict[str, Any] = {name: getattr(layout, key) for key, name in DEGREES.items()}
     if layout.ep == 1:
-        found.pop(PLAIN["ep"])
+        found.pop(DEGREES["ep"])
         found["parallelism.expert_parallel_degree"] = 1
     sharded = shard // layout.cp if zero else 1
     if zero and sharded == 1 and dp > 1:
@@ -506,7 +502,7 @@ def _first(reading: Reading, key: str) -> str:
 
 
 def _read_degrees(reading: Reading) -> None:
-    for key, name in PLAIN.items():
+    for key, name in DEGREES.items():
         own = _first(reading, name.partition(".")[2])
         value = reading.integer(own)
         if value is not None and (key != "ep" or value > 1):
@@ -794,7 +790,7 @@ def _read_experts(reading: Reading) -> None:
     layout = reading.layout
     if not load_model(str(reading.options["model"])).is_moe:
         if layout.pop("ep", 1) > 1:
-            reading.assume("expert_parallel_degree has no effect: the model has no experts", PLAIN["ep"])
+            reading.assume("expert_parallel_degree has no effect: the model has no experts", DEGREES["ep"])
         return
     name = _first(reading, "expert_tensor_parallel_degree")
     etp = reading.integer(name)

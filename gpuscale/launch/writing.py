@@ -118,12 +118,6 @@ class Writing:
         """Say that the target cannot express an option of the plan."""
         self.refused.setdefault(name, why)
 
-    def refuse_asked(self, why: str, *names: str) -> None:
-        """Refuse options that the target has no setting for, where the plan states them."""
-        for name in names:
-            if self.asked(name) is not None:
-                self.refuse(name, f"{why} ({name} = {self.asked(name)})")
-
     def warn(self, text: str) -> None:
         """Say what a user has to see to."""
         if text not in self.warnings:

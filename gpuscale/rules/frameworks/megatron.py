@@ -10,6 +10,7 @@ from gpuscale.arrays import BoolArray
 from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split
+from gpuscale.rules.options import Option, same
 from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Cite, Framework, Rule, any_of
 from gpuscale.specs.gpu import WIDE
 from gpuscale.specs.job import JobSpec
@@ -233,12 +234,30 @@ CITED = {
     "fp8_recipe_unavailable": Cite(f"{_A} --fp8-recipe (2025); delayed scaling alone before"),
 }
 
+OPTIONS = (
+    Option("seq", "seq_length"),
+    Option("gbs", "global_batch_size"),
+    Option("tp", "tensor_model_parallel_size"),
+    Option("pp", "pipeline_model_parallel_size"),
+    Option("cp", "context_parallel_size"),
+    Option("ep", "expert_model_parallel_size"),
+    Option("micro_batch_size", "micro_batch_size"),
+    Option("sp", "sequence_parallel", same(True, False), usual=False, beside="tp"),
+    Option("vocab_multiple", "make_vocab_size_divisible_by"),
+    Option("schedule", words=same("1f1b"),
+           why="its schedules are 1F1B and interleaved (core/pipeline_parallel/schedules.py)"),
+    *(Option(ours, words=same(None), why="Megatron-LM has no setting for it")
+      for ours in ("reshard", "grad_reduce", "compile")),
+)  # fmt: skip
+"""Arguments by the names of their destinations."""
+
 _BASIS = "NVIDIA/Megatron-LM at d98e8a64ddf3, 2026-08"
 
 _TODAY = Framework(
     "Megatron-LM",
     _BASIS,
     CITED,
+    OPTIONS,
     # zero bubble by forks (sail-sg/zero-bubble-pipeline-parallelism, Primus)
     schedules=frozenset({arrays.ONE_F_ONE_B, arrays.ZB_H1, arrays.ZB_2P, arrays.ZB_V}),
     offload=frozenset({"optimizer", "activations"}),

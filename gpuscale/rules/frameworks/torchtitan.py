@@ -139,6 +139,10 @@ CITED = {
 }
 
 OPTIONS = (
+    Option("tp", "parallelism.tensor_parallel_degree"),
+    Option("pp", "parallelism.pipeline_parallel_degree"),
+    Option("cp", "parallelism.context_parallel_degree"),
+    Option("ep", "parallelism.expert_parallel_degree"),
     Option("axis_order", words=same("tp-cp-ep-dp-pp"),
            why="its mesh is pp, dp_replicate, dp_shard, cp, tp (distributed/parallel_dims.py)"),
     Option("cuda_graphs", words=same("none", "full"),
