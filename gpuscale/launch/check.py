@@ -24,7 +24,7 @@ from gpuscale.planning.planfile import Predicted, read_document, read_predicted
 from gpuscale.planning.plans import estimate_layout
 from gpuscale.ratios import TIME, in_words, signed
 from gpuscale.request import LEAST, MEMORY, JobOptions, Layout, Question, read, taken, with_layout
-from gpuscale.results import Estimate, PlanRow
+from gpuscale.results import Estimate
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.specs.job import MEMORY_HEADROOM
 from gpuscale.units import PERCENT, format_seconds
@@ -127,7 +127,10 @@ def check(  # noqa: PLR0913 - all that the command takes
     options, own = with_layout(options, layout)
     if limits.regression is not None and baseline is None:
         raise InputError("it needs something to compare with", field="max_regression", hint="add `baseline=plan.toml`")
-    before = None if baseline is None else _predicted_in(Path(baseline))
+    before = None if baseline is None else read_predicted(Path(baseline))
+    if before is None and baseline is not None:
+        hint = "save it again: `gpuscale plan -o FILE` stores what it predicts"
+        raise InputError("has no table 'predicted'", place=str(baseline)[:300], hint=hint)
     if plan_file is None and not launch_files and "model" not in options:
         plan_file = baseline
     path = None if plan_file is None else Path(plan_file)
@@ -242,19 +245,6 @@ def _places_of(job: LaunchJob) -> Places:
     return places
 
 
-def _predicted_in(path: Path) -> Predicted:
-    """Return what a plan file says was predicted.
-
-    Raises:
-        InputError: it does not say.
-    """
-    found = read_predicted(path)
-    if found is None:
-        hint = "save it again: `gpuscale plan -o FILE` stores what it predicts"
-        raise InputError("has no table 'predicted'", place=str(path)[:300], hint=hint)
-    return found
-
-
 def _memory_findings(estimate: Estimate, places: Places, *, segments: bool) -> Iterator[Finding]:
     """Say what does not fit, or only just: with expandable `segments` less of it is lost to fragmentation."""
     plan, usual = estimate.plan, estimate.plan.memory_limit_gib * (1 - MEMORY_HEADROOM)
@@ -302,21 +292,15 @@ def _against(estimate: Estimate, before: Predicted, limits: Limits, places: Plac
     most = USUAL_REGRESSION if limits.regression is None else limits.regression
     at_most = f"at most {signed(most, same='+0.0%')}"
     if slower > most:
-        was = _time_text(plan, before)
+        was = f"{format_seconds(plan.step_time_s)} per step, was {format_seconds(before.step_time_s)}"
+        if not math.isclose(1 + slower, plan.step_time_s / before.step_time_s, rel_tol=1e-6):  # other tokens per step
+            was = f"{plan.tokens_per_s_per_gpu:,.0f} tokens/s per GPU, was {before.tokens_per_s_per_gpu:,.0f}"
         cost_s = plan.step_time_s * slower / (1 + slower)
         said = f"{was} ({by}): {signed(slower)} time per token, {at_most}"
         yield _at(places, "time_regression", "error", said, cost_s=cost_s)
     if larger > most:
         said = f"{plan.memory_gib:.1f} GiB per GPU, was {before.memory_gib:.1f} ({by}): {signed(larger)}, {at_most}"
         yield _at(places, "memory_regression", "error", said)
-
-
-def _time_text(plan: PlanRow, before: Predicted) -> str:
-    """Say time then and now: of a step, or where steps differ in tokens the rate."""
-    rate = before.tokens_per_s_per_gpu / plan.tokens_per_s_per_gpu
-    if math.isclose(rate, plan.step_time_s / before.step_time_s, rel_tol=1e-6):
-        return f"{format_seconds(plan.step_time_s)} per step, was {format_seconds(before.step_time_s)}"
-    return f"{plan.tokens_per_s_per_gpu:,.0f} tokens/s per GPU, was {before.tokens_per_s_per_gpu:,.0f}"
 
 
 def _drifted(estimate: Estimate, before: Predicted | None) -> Iterator[Finding]:
@@ -369,22 +353,18 @@ def _limits(
     max_step_time: float | str | None,
     regression: float | str | None,
 ) -> Limits:
+    memory = None
+    if isinstance(max_memory, str) and max_memory.rstrip().endswith("%"):
+        memory = f"{PERCENT.read(max_memory, 'max_memory', 1e-9, 1e4):g}%"
+    elif max_memory is not None:
+        memory = repr(OF_MEMORY.read(max_memory, "max_memory", LEAST, 1e4))
     of_plans = read(Question, {"min_mfu": min_mfu, "max_step_time": max_step_time})
     return Limits(
-        memory=_memory_limit(max_memory),
+        memory=memory,
         mfu=None if of_plans.min_mfu is None else of_plans.min_mfu / 100,
         step_time_s=of_plans.max_step_time,
         regression=None if regression is None else PERCENT.read(regression, "max_regression", 0, 1e4) / 100,
     )
-
-
-def _memory_limit(value: str | float | None) -> str | None:
-    """Return a limit of memory as a number of GiB, or as a percentage."""
-    if value is None:
-        return None
-    if isinstance(value, str) and value.rstrip().endswith("%"):
-        return f"{PERCENT.read(value, 'max_memory', 1e-9, 1e4):g}%"
-    return repr(OF_MEMORY.read(value, "max_memory", LEAST, 1e4))
 
 
 OF_MEMORY = replace(

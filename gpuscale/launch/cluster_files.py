@@ -55,7 +55,11 @@ def environment(writing: Writing) -> Environment:
     if writing.asked("nvls") == "off":
         found["NCCL_NVLS_ENABLE"] = "0", "the plan is predicted without switches of a node adding up (NVLS)"
     if fabric is not None:
-        found |= _of_network(writing.spec.cluster, fabric)
+        own = CLOUDS.get(writing.spec.cluster.name, {})
+        found |= NETWORKS.get(fabric.fabric, {})
+        if own and fabric.fabric == "ethernet":  # a cloud with a plugin of its own
+            found.pop("NCCL_NET", None)
+        found |= own
         if writing.asked("sharp") == "on":
             found["NCCL_COLLNET_ENABLE"] = "1", "switches between nodes add up (SHARP); takes nccl-rdma-sharp-plugins"
     if gpu.vendor == "NVIDIA" and writing.plan.memory_gib > FULL_MEMORY * writing.plan.memory_limit_gib:
@@ -144,17 +148,6 @@ CLOUDS: Mapping[str, Environment] = {
     },
 }  # fmt: skip
 """Preset of a cloud's cluster -> what its own documentation asks for; it goes before what its fabric asks for."""
-
-_OWN_NETWORK = ("NCCL_NET",)
-"""Variables of a fabric that a cloud with a plugin of its own must not have."""
-
-
-def _of_network(cluster: ClusterSpec, fabric: LevelSpec) -> Environment:
-    own = CLOUDS.get(cluster.name, {})
-    general = NETWORKS.get(fabric.fabric, {})
-    if own and fabric.fabric == "ethernet":
-        general = {name: pair for name, pair in general.items() if name not in _OWN_NETWORK}
-    return {**general, **own}
 
 
 def cluster_files(writing: Writing, program: Program) -> tuple[LaunchFile, ...]:

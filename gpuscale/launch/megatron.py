@@ -9,19 +9,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import numpy as np
-
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.megatron_models import Arguments, model_arguments, read_model
 from gpuscale.launch.settings import DTYPES, GROWING_BATCH, OFF, Reading
+from gpuscale.launch.shapes import nearest_split
 from gpuscale.launch.writing import Writing
 from gpuscale.layouts.arrays import RECOMPUTE_MODULES
-from gpuscale.layouts.stages import stage_sizes
 from gpuscale.presets.models import load_model
 from gpuscale.request import overlap_name
 from gpuscale.rules.frameworks.megatron import OPTIONS
 from gpuscale.specs.gpu import BLACKWELL
-from gpuscale.specs.job import PIPELINE_SPLITS
 
 FP8_RECIPES = {"delayed": "delayed", "current": "tensorwise", "blockwise": "blockwise", "mx": "mxfp8"}
 PRECISION_OF = {argument: "mxfp8" if own == "mx" else f"fp8-{own}" for own, argument in FP8_RECIPES.items()}
@@ -348,7 +345,11 @@ def _read_pipeline(reading: Reading) -> None:
     else:
         reading.means("no pipeline, or one chunk per rank", *of)
     if sizes and pp > 1 and "model" in reading.options:
-        _match_split(reading, sizes, pp, vpp or 1)
+        split, dealt, off = nearest_split(load_model(str(reading.options["model"])), sizes, pp, vpp or 1)
+        reading.option("pipeline_split", split, *LAYOUTS)
+        if off:
+            said = ", ".join(map(str, dealt[:16])) + " layers" + (", ..." if len(sizes) > 16 else "")
+            reading.assume(f"stages are predicted with {said}", *LAYOUTS)
     if reading.flag("use_tp_pp_dp_mapping"):
         reading.option("axis_order", "tp-cp-ep-pp-dp", "use_tp_pp_dp_mapping")
 
@@ -402,22 +403,6 @@ def layout_sizes(stated: Any) -> list[int] | None:
     if not re.fullmatch(r"[EtmL|]+", text) or "t" not in text:
         return None
     return [len(re.findall("[tm]", chunk)) for chunk in text.split("|")]
-
-
-def _match_split(reading: Reading, sizes: list[int], pp: int, vpp: int) -> None:
-    """Set the way to deal out layers that gives the stages that are stated, or comes nearest."""
-    model = load_model(str(reading.options["model"]))
-    dealt = {split: stage_sizes(model, pp, vpp, split) for split in PIPELINE_SPLITS}
-    far = {
-        split: int(np.abs(np.array(sizes) - np.array(own)).max())
-        for split, own in dealt.items()
-        if len(own) == len(sizes)
-    }
-    best = min(far, key=far.__getitem__, default="even")
-    reading.option("pipeline_split", best, *LAYOUTS)
-    if far.get(best, 1):
-        said = ", ".join(map(str, dealt[best][:16]))
-        reading.assume(f"stages are predicted with {said} layers{', ...' if len(sizes) > 16 else ''}", *LAYOUTS)
 
 
 def _read_recompute(reading: Reading) -> None:

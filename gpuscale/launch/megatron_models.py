@@ -241,7 +241,8 @@ def read_model(reading: Reading) -> None:
     reading.model("heads", heads, "num_attention_heads")
     gated = reading.flag("swiglu", "gated_linear_unit") or (reading.text("activation") or "").endswith("glu")
     gated |= bool(re.fullmatch(r"(fast-)?(swiglu|geglu|reglu)", reading.text("activation") or ""))
-    ffn = reading.integer("ffn_hidden_size") or _usual_ffn(hidden, gated=gated)
+    usual = int((4 * hidden * 2 / 3) / 64) * 64 if gated else 4 * hidden  # arguments.py
+    ffn = reading.integer("ffn_hidden_size") or usual
     reading.model("ffn", ffn, "ffn_hidden_size")
     reading.model("gated", gated, "swiglu", "gated_linear_unit", "activation", "bias_gelu_fusion", "squared_relu")
     _read_attention(reading, hidden, heads)
@@ -267,11 +268,6 @@ def read_model(reading: Reading) -> None:
     _read_vocabulary(reading)
 
 
-def _usual_ffn(hidden: int, *, gated: bool) -> int:
-    """Return Megatron-LM's own width: 4 h, or two thirds of it in multiples of 64 where it is gated (arguments.py)."""
-    return int((4 * hidden * 2 / 3) / 64) * 64 if gated else 4 * hidden
-
-
 def _refuse_other_models(reading: Reading) -> None:
     """Refuse what is no decoder-only language model, or has layers that are not read."""
     for name, what in (
@@ -293,7 +289,9 @@ def _refuse_other_models(reading: Reading) -> None:
 
 def _read_attention(reading: Reading, hidden: int, heads: int) -> None:
     if reading.flag("multi_latent_attention"):
-        _read_latent(reading)
+        for key, (name, width) in LATENT.items():
+            reading.model(f"latent.{key}", reading.integer(name) or width, name)
+        reading.means("latent attention", "multi_latent_attention", "qk_layernorm", "kv_channels")
     else:
         _read_heads(reading, hidden, heads)
     if (reading.text("softmax_type") or "vanilla") == "learnable":
@@ -324,12 +322,6 @@ LATENT = {
     "rope_dim": ("qk_pos_emb_head_dim", 64), "value_dim": ("v_head_dim", 128),
 }  # fmt: skip
 """Key of the model -> argument and its default (core/transformer/transformer_config.py, MLATransformerConfig)."""
-
-
-def _read_latent(reading: Reading) -> None:
-    for key, (name, usual) in LATENT.items():
-        reading.model(f"latent.{key}", reading.integer(name) or usual, name)
-    reading.means("latent attention", "multi_latent_attention", "qk_layernorm", "kv_channels")
 
 
 def _read_window(reading: Reading) -> None:

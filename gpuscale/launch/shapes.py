@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.layouts.stages import stage_sizes
 from gpuscale.presets.models import all_models, load_model
+from gpuscale.specs.job import PIPELINE_SPLITS
 from gpuscale.specs.model import ModelSpec
 
 
@@ -46,6 +48,18 @@ def shape_but_vocabulary(keys: Mapping[str, Any]) -> ModelSpec | None:
     made = load_model(model_line({**keys, "vocab": 1}))
     found = [one for one in all_models_once() if same_shape(replace(one, vocab=1), made)]
     return min(found, key=lambda one: (one.max_sequence != made.max_sequence, one.name), default=None)
+
+
+def nearest_split(model: ModelSpec, sizes: Sequence[int], pp: int, vpp: int) -> tuple[str, tuple[int, ...], int]:
+    """Return the way to deal out layers that comes nearest to stages, what it deals out, and how far that is off."""
+    dealt = {split: tuple(stage_sizes(model, pp, vpp, split)) for split in PIPELINE_SPLITS}
+    far = {
+        split: max(abs(one - other) for one, other in zip(sizes, own, strict=True))
+        for split, own in dealt.items()
+        if len(own) == len(sizes)
+    }
+    best = min(far, key=far.__getitem__, default="even")
+    return best, dealt[best], far.get(best, 1)
 
 
 def same_shape(one: ModelSpec, other: ModelSpec) -> bool:

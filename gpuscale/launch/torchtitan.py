@@ -16,6 +16,7 @@ from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.numerics import name_left
 from gpuscale.launch.quoting import comment
 from gpuscale.launch.settings import Reading, Setting, Source
+from gpuscale.launch.shapes import nearest_split
 from gpuscale.launch.torchtitan_models import (
     BASES,
     FLAVORS,
@@ -35,7 +36,6 @@ from gpuscale.layouts.stages import stage_sizes
 from gpuscale.presets.files import settled
 from gpuscale.presets.models import load_model
 from gpuscale.rules.frameworks.torchtitan import OPTIONS
-from gpuscale.specs.job import PIPELINE_SPLITS
 
 RELEASE = "0.3.0"
 OWN_MODULE, OWN_FUNCTION = "plan_config", "plan"
@@ -669,15 +669,12 @@ def _read_pipeline(reading: Reading) -> None:
 
 def _match_split(reading: Reading, sizes: list[int], pp: int, vpp: int, *of: str) -> None:
     """Set the way to deal out layers that gives these stages, or comes nearest."""
-    model = load_model(str(reading.options["model"]))
-    own = {split: list(stage_sizes(model, pp, vpp, split)) for split in PIPELINE_SPLITS}
-    far = {split: max(abs(a - b) for a, b in zip(sizes, dealt, strict=True)) for split, dealt in own.items()}
-    best = min(far, key=far.__getitem__)
-    if best != "even":
-        reading.option("pipeline_split", best, *of)
-    if far[best]:
-        listed = ", ".join(map(str, own[best][:12])) + (", ..." if len(sizes) > 12 else "")
-        reading.assume(f"stages of {listed} layers are predicted, torchtitan has up to {far[best]} more or fewer", *of)
+    split, dealt, off = nearest_split(load_model(str(reading.options["model"])), sizes, pp, vpp)
+    if split != "even":
+        reading.option("pipeline_split", split, *of)
+    if off:
+        listed = ", ".join(map(str, dealt[:12])) + (", ..." if len(sizes) > 12 else "")
+        reading.assume(f"stages of {listed} layers are predicted, torchtitan has up to {off} more or fewer", *of)
 
 
 def _read_recompute(reading: Reading, current: bool) -> None:
