@@ -52,6 +52,7 @@ def take_gpus(reading: Reading) -> None:
         reading.options["gpus"] = found.gpus
         for one in found.stated:
             reading.say(one, f"gpus = {found.gpus}")
+        reading.state("gpus", found.stated)
         if found.beside and not given:
             reading.assume(found.beside, found.stated[0])
 

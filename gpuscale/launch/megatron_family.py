@@ -365,8 +365,7 @@ def _model_of_recipe(reading: Reading, found: Setting | None) -> None:
     words = re.sub(r"(_pretrain)?(_\d+gpus?)?(_[a-z]*\d+)?(_bf16|_fp8\w*)?(_config)?$", "", str(found.value).lower())
     name = words.replace("_", "-").replace("llama31-", "llama3.1-").replace("llama32-", "llama3.2-")
     own, _ = settled("models", name)
-    reading.options["model"] = own
-    reading.means(f"model = {own}", found.name)
+    reading.option("model", own, found.name)
     reading.assume("what the recipe itself sets is not known here: only what is stated beside it counts", found.name)
 
 
@@ -559,8 +558,7 @@ def _read_primus(reading: Reading) -> None:
     if model is not None and "num_layers" not in reading.settings:
         name = re.sub(r"\.ya?ml$", "", str(model.value)).lower().replace("_", "-")
         own, _ = settled("models", name)
-        reading.options["model"] = own
-        reading.means(f"model = {own}", model.name)
+        reading.option("model", own, model.name)
     reading.means("Megatron-LM under Primus", "modules.pre_trainer.framework")
     nodes, per_node = reading.integer("NNODES"), reading.integer("GPUS_PER_NODE")
     if per_node:

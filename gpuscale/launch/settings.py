@@ -285,7 +285,7 @@ class Reading:
         assert name in Layout.model_fields or name in JobOptions.model_fields, name
         said = value if not isinstance(value, bool) else "on" if value else "off"
         self.means(f"{name} = {said}", *of)
-        self._state(name, of)
+        self.state(name, map(self.get, of))
 
     def take(self, table: Iterable[Option]) -> None:
         """Set what the settings of a framework's table state, or what it has where they state nothing.
@@ -328,10 +328,11 @@ class Reading:
             if id(found) in self._of_model or id(found) not in self._meanings:
                 self._of_model.setdefault(id(found), []).append(f"{key} = {value}")
         self.means(f"model: {key} = {value}", *of)
-        self._state(f"model.{key}", of)
+        self.state(f"model.{key}", map(self.get, of))
 
-    def _state(self, name: str, of: Iterable[str]) -> None:
-        stated = {id(found): found for found in map(self.get, of) if found is not None}
+    def state(self, name: str, settings: Iterable[Setting | None]) -> None:
+        """Say which settings state an option, or after `model.` a key of a model file."""
+        stated = {id(found): found for found in settings if found is not None}
         self._stated[name] = tuple(sorted(stated.values(), key=_by_place))
 
     def means(self, meaning: str, *of: str) -> None:

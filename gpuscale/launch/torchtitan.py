@@ -469,7 +469,7 @@ def _read_model(reading: Reading) -> None:
     own = reading.get(*(f"{registry}.{flavor.value}" for registry in REGISTRIES.values()))
     if own is not None:
         read_shape(reading, str(own.value))
-        reading.means(f"model = {reading.options['model']}", *names[:3])
+        reading.option("model", reading.options["model"], str(own.value), *names[:3])
     elif "@" in reading.options["framework"] and f"{module} {flavor.value}" in OLD_DEBUG:
         reading.option("model", OLD_DEBUG[f"{module} {flavor.value}"], *names)
     elif not read_flavor(reading, module, str(flavor.value), *names):

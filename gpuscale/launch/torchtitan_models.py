@@ -409,8 +409,7 @@ def read_shape(reading: Reading, prefix: str) -> None:
     reading.model("tied_embeddings", reading.flag(f"{prefix}.enable_weight_tying"), f"{prefix}.enable_weight_tying")
     longest = reading.integer(f"{inner}.rope.max_seq_len") or 4096
     reading.model("sequence", longest, f"{inner}.rope.max_seq_len")
-    reading.options["model"] = named_shape(shape)
-    reading.means(f"model = {reading.options['model']}", prefix)
+    reading.option("model", named_shape(shape), prefix)
 
 
 def _width(reading: Reading, prefix: str) -> int | None:
