@@ -16,7 +16,7 @@ from gpuscale.planning.describe import describe
 from gpuscale.planning.jobs import Presets
 from gpuscale.planning.plans import job_of, legal_layout, plan
 from gpuscale.presets.settings import with_settings
-from gpuscale.request import Layout, Options, choice_text, without
+from gpuscale.request import Layout, choice_text, without
 from gpuscale.results import PlanRow
 from gpuscale.search.evaluation import evaluate
 from gpuscale.studies.cases import Case, Row, is_pin, options_of
@@ -177,18 +177,18 @@ OF_ASKED = ("model", "cluster", "op")
 
 
 def _columns_of(result: type[Any]) -> dict[str, type]:
-    """Return the fields of a result that are columns, with their types."""
+    """Return the fields of a result that are columns, with their types; of several texts that of one."""
     hints = get_type_hints(result)
-    found = {field.name: _type_of(hints[field.name]) for field in fields(result)}
-    return {name: kind for name, kind in found.items() if kind is not None and name not in OF_ASKED}
-
-
-def _type_of(hint: Any) -> type | None:
-    """Return the type of a column: of several texts that of one; None of what is no column."""
-    parts = get_args(hint)
-    if get_origin(hint) in {tuple, Mapping}:
-        return str if get_origin(hint) is tuple and parts[0] is str else None
-    return next((kind for kind in (bool, int, float, str) if kind in {hint, *parts}), None)
+    found: dict[str, type] = {}
+    for name in (field.name for field in fields(result) if field.name not in OF_ASKED):
+        hint, parts = hints[name], get_args(hints[name])
+        if get_origin(hint) in {tuple, Mapping}:
+            kind: type | None = str if get_origin(hint) is tuple and parts[0] is str else None
+        else:
+            kind = next((kind for kind in (bool, int, float, str) if kind in {hint, *parts}), None)
+        if kind is not None:
+            found[name] = kind
+    return found
 
 
 _COLUMNS = {result: _columns_of(result) for results in RESULTS.values() for result in results}
@@ -209,7 +209,12 @@ def columns(study: Study) -> dict[str, type]:
     asked = without(study.values, Layout)
     found: dict[str, type] = dict.fromkeys(COMMON, str)
     for name, values in asked.items():
-        found[name] = _asked_type(name, known[name], values)
+        declared = {known[name].model_fields[name].annotation, *get_args(known[name].model_fields[name].annotation)}
+        found[name] = next((kind for kind in (bool, int, float) if kind in declared), str)
+        if name == "gpu_hour_price":
+            found[name] = float
+        elif any(isinstance(value, str) for value in values):
+            found[name] = str
         if name == "cluster":
             found |= {"what_if": str} if any(one.name for one in study.machines) else {}
             found |= {"set": str} if any(one.set for one in study.machines) else {}
@@ -231,13 +236,3 @@ _WORTH_SAID = {
     "max_step_time", "max_days", "max_cost",
 }  # fmt: skip
 """Options beside which `plan` says what a plan is worth."""
-
-
-def _asked_type(name: str, options: type[Options], values: tuple[Any, ...]) -> type:
-    """Return the type of the column of an option: text where one of its values is, else that of its declaration."""
-    if name == "gpu_hour_price":
-        return float
-    annotation = options.model_fields[name].annotation
-    kinds = {annotation, *get_args(annotation)}
-    texts = any(isinstance(value, str) for value in values)
-    return str if texts else next((kind for kind in (bool, int, float) if kind in kinds), str)

@@ -206,28 +206,20 @@ class _Tasks:
                 yield from self._told(future)
             self._ask(cases)
 
-    def _size(self) -> int:
-        """Return how many questions the next task asks."""
-        return min(MAX_PER_TASK, max(1, int(TASK_S / self._each_s)))
-
     def _ask(self, cases: Iterator[Case]) -> None:
         """Submit tasks until the cluster has enough."""
-        size = self._size()
+        size = min(MAX_PER_TASK, max(1, int(TASK_S / self._each_s)))  # questions of the next task
         tasks = min(TASKS_PER_THREAD * max(self._threads, 1), MAX_ASKED // size)
         while len(self._asked) < tasks:
             chunk = (self._alone.popleft(),) if self._alone else tuple(islice(cases, size))
             if not chunk:
                 break
-            self._submit(chunk)
-
-    def _submit(self, chunk: tuple[Case, ...]) -> None:
-        moved = [self._carried.moved(case) for case in chunk]
-        if len(self._carried.files) != self._sent:  # a task of its own: it goes to each worker once, and is made again
-            self._sent = len(self._carried.files)
-            self._packed = self._client.submit(bytes, self._carried.packed(), key=self._name("files"))
-        given = (__version__, self._study, self._packed, pickle.dumps(moved))
-        future = self._client.submit(_question(), *given, key=self._name("gpuscale"))
-        self._await(future, chunk)
+            moved = [self._carried.moved(case) for case in chunk]
+            if len(self._carried.files) != self._sent:  # a task of its own: it goes to each worker once, is made again
+                self._sent = len(self._carried.files)
+                self._packed = self._client.submit(bytes, self._carried.packed(), key=self._name("files"))
+            given = (__version__, self._study, self._packed, pickle.dumps(moved))
+            self._await(self._client.submit(_question(), *given, key=self._name("gpuscale")), chunk)
 
     def _await(self, future: Future, chunk: tuple[Case, ...]) -> None:
         self._asked[future] = chunk
@@ -314,11 +306,9 @@ def _question() -> Callable[..., Any]:
             found: str = resolve_name("gpuscale.version:__version__")
         except ImportError:
             return None, ([], 0.0, "")
-        return found, resolve_name("gpuscale.studies.dask_cluster:answered")(*given) if found == version else (
-            [],
-            0.0,
-            "",
-        )
+        if found != version:
+            return found, ([], 0.0, "")
+        return found, resolve_name("gpuscale.studies.dask_cluster:answered")(*given)
 
     return ask
 

@@ -24,14 +24,12 @@ class Digests:
 
     def __init__(self, presets: Presets) -> None:
         self._presets = presets
-        self._part, self._whole = cache(self._digest), cache(self._joined)
+        self._part = cache(self._digest)
+        self._whole = cache(lambda parts: _short([__version__, *(self._part(*part) for part in parts)]))
 
     def of(self, task: str, options: Mapping[str, Any]) -> str:
         """Return the digest of all that a question with these options rests on."""
         return self._whole(tuple(_rests_on(task, options)))
-
-    def _joined(self, parts: tuple[tuple[str, str], ...]) -> str:
-        return _short([__version__, *(self._part(*part) for part in parts)])
 
     def _digest(self, kind: str, name: str) -> str:
         """Return the digest of one preset or file, by what it means rather than how it is written."""

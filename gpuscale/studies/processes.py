@@ -122,17 +122,17 @@ def work() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else is printed
     questions: SimpleQueue[Case | None] = SimpleQueue()
-    threading.Thread(target=_read, args=(questions,), daemon=True).start()
+
+    def read() -> None:
+        """Pass on what stdin says; end the process with it, also in the midst of a question."""
+        while True:
+            try:
+                questions.put(pickle.load(sys.stdin.buffer))
+            except (EOFError, pickle.UnpicklingError):
+                os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
     while True:
         case = questions.get()
         pickle.dump(() if case is None else answer(case).rows, answers)
         answers.flush()
-
-
-def _read(questions: SimpleQueue[Case | None]) -> None:
-    """Pass on what stdin says; end the process with it, also in the midst of a question."""
-    while True:
-        try:
-            questions.put(pickle.load(sys.stdin.buffer))
-        except (EOFError, pickle.UnpicklingError):
-            os._exit(0)

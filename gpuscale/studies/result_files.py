@@ -137,12 +137,10 @@ def _csv(file: IO[bytes], columns: Columns, rows: Iterator[Row]) -> None:
     text.detach()
 
 
-def _json_lines(file: IO[bytes], _: Columns, rows: Iterator[Row]) -> None:
-    file.writelines(json.dumps(row, allow_nan=False, ensure_ascii=False).encode() + b"\n" for row in rows)
-
-
 _WRITERS: Mapping[str, Callable[[IO[bytes], Columns, Iterator[Row]], None]] = {
     ".parquet": _parquet,
     ".csv": _csv,
-    ".jsonl": _json_lines,
+    ".jsonl": lambda file, _, rows: file.writelines(
+        json.dumps(row, allow_nan=False, ensure_ascii=False).encode() + b"\n" for row in rows
+    ),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,17 @@ def sweep(
         InputError: unusable input.
     """
     asked = study if isinstance(study, Study) else read_study(study)
-    path, executor = None if output is None else Path(output), _executor(jobs, scheduler)
+    path = None if output is None else Path(output)
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MAX_JOBS:
+        raise InputError(f"{jobs} is out of range", field="jobs", hint=f"give 1 to {MAX_JOBS}")
+    executor: Callable[[Iterator[Case]], Iterator[Answered]] = partial(map, answer)
+    if jobs > 1:
+        executor = partial(in_processes, jobs=jobs)
+    if scheduler is not None:
+        if jobs > 1:
+            raise InputError("`jobs` and `scheduler` exclude each other", hint="give one of them")
+        check_address(scheduler)
+        executor = partial(on_cluster, address=scheduler)
     if path is not None:
         check_output(path)
         if not force:
@@ -74,20 +85,6 @@ def stored_rows(study: Study, output: Path) -> Iterator[Row]:
         for case in study.cases():
             store.ask(case)
         yield from in_columns(columns(study), store.rows())
-
-
-def _executor(jobs: int, scheduler: str | None) -> Callable[[Iterator[Case]], Iterator[Answered]]:
-    """Return what answers questions."""
-    if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MAX_JOBS:
-        raise InputError(f"{jobs} is out of range", field="jobs", hint=f"give 1 to {MAX_JOBS}")
-    if scheduler is not None:
-        if jobs > 1:
-            raise InputError("`jobs` and `scheduler` exclude each other", hint="give one of them")
-        check_address(scheduler)
-        return lambda cases: on_cluster(cases, scheduler)
-    if jobs > 1:
-        return lambda cases: in_processes(cases, jobs)
-    return lambda cases: map(answer, cases)
 
 
 def _swept(

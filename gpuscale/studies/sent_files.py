@@ -113,7 +113,8 @@ class Carried:
 
     def _placed(self, path: Path) -> str:
         """Take a file along, and return its path from below `ROOT`."""
-        place = _place(path)
+        whole = Path(os.path.abspath(path))  # noqa: PTH100 - without links resolved
+        place = "/".join(("files", *whole.parts[1:]))  # as it lies here below the root
         file, target = (path, place) if not path.is_dir() else (path / "config.json", f"{place}/config.json")
         if target not in self.files and is_file(file):
             text = self._take(file, target)
@@ -156,12 +157,6 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from _texts(inner)
-
-
-def _place(path: Path) -> str:
-    """Return where a file lies below the folder: as it does here below the root."""
-    whole = Path(os.path.abspath(path))  # noqa: PTH100 - without links resolved
-    return "/".join(("files", *whole.parts[1:]))
 
 
 def laid_out(packed: bytes, root: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,19 +97,13 @@ def opened(path: Path | None) -> Iterator[Store]:
             _prepare(db, place)
         yield Store(db)
     finally:
-        empty = made and not _stored(db)
+        empty = False  # where that cannot be read there may be an answer
+        with suppress(sqlite3.Error):
+            tables, answers = "SELECT 1 FROM sqlite_master WHERE name = 'answers'", "SELECT 1 FROM answers LIMIT 1"
+            empty = not (db.execute(tables).fetchone() and db.execute(answers).fetchone())
         db.close()
-        if path is not None and empty:
+        if path is not None and made and empty:
             path.unlink(missing_ok=True)
-
-
-def _stored(db: sqlite3.Connection) -> bool:
-    """Whether there is an answer; where that cannot be read there may be."""
-    try:
-        tables, answers = "SELECT 1 FROM sqlite_master WHERE name = 'answers'", "SELECT 1 FROM answers LIMIT 1"
-        return bool(db.execute(tables).fetchone() and db.execute(answers).fetchone())
-    except sqlite3.Error:
-        return True
 
 
 def _prepare(db: sqlite3.Connection, place: str | None) -> None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
@@ -128,12 +129,16 @@ class Study:
 
     def cases(self) -> Iterator[Case]:
         """Yield its questions in order, one at a time, each once."""
-        cases = (case for grid in self.grids for case in self._cases_of(grid))
-        return cases if len(self.grids) == 1 else _distinct(cases)
-
-    def _cases_of(self, grid: Grid) -> Iterator[Case]:
-        for values in product(*grid.options.values()):
-            yield self._case(dict(zip(grid.options, values, strict=True)))
+        seen: set[int] = set()
+        for grid in self.grids:
+            for values in product(*grid.options.values()):
+                case = self._case(dict(zip(grid.options, values, strict=True)))
+                if len(self.grids) > 1:  # one grid has none twice
+                    key = int(case.key, 16)
+                    if key in seen:
+                        continue
+                    seen.add(key)
+                yield case
 
     def _case(self, chosen: dict[str, Any]) -> Case:
         machine: Machine = chosen["cluster"]
@@ -147,15 +152,6 @@ class Study:
             chosen["gpu_hour_price"] = price
         labels = {"what_if": machine.name} if machine.name else {}
         return Case(self.task, chosen, labels, self.digests.of(self.task, chosen))
-
-
-def _distinct(cases: Iterator[Case]) -> Iterator[Case]:
-    seen: set[int] = set()
-    for case in cases:
-        key = int(case.key, 16)
-        if key not in seen:
-            seen.add(key)
-            yield case
 
 
 def _price_text(value: Any) -> Any:
@@ -179,7 +175,12 @@ def read_study(source: str | Path | Mapping[str, Any] | None = None, **overrides
     Raises:
         InputError: unusable input; the message names file and line.
     """
-    document = _document(source)
+    if isinstance(source, str | Path):
+        hint = "write a study: `[study]` with options of `gpuscale plan`, each a value or a list"
+        document = read_toml(Path(source), hint)
+    else:
+        tables = plain(dict(source or {}))
+        document = Document(Path("study"), tables if any(name in tables for name in TOP) else {"study": tables})
     data, given = document.data, {name: plain(value) for name, value in overrides.items() if value is not None}
     for name in data:
         if name not in TOP:
@@ -208,14 +209,6 @@ def read_study(source: str | Path | Mapping[str, Any] | None = None, **overrides
         message = f"{study.size:,} questions, at most {MAX_QUESTIONS:,}: {sizes}"
         raise document.error(("study",), message, "give fewer values, or several studies")
     return study
-
-
-def _document(source: str | Path | Mapping[str, Any] | None) -> Document:
-    if not isinstance(source, Mapping | None):
-        hint = "write a study: `[study]` with options of `gpuscale plan`, each a value or a list"
-        return read_toml(Path(source), hint)
-    data = plain(dict(source or {}))
-    return Document(Path("study"), data if any(name in data for name in TOP) else {"study": data})
 
 
 class _Stated(NamedTuple):
@@ -252,9 +245,10 @@ class _Reader(NamedTuple):
             default = known["cluster"].model_fields["cluster"].default
             stated = {"cluster": _Stated("cluster", names or default, place), **stated}
         found = {name: self._clusters(one) if name == "cluster" else self._values(one) for name, one in stated.items()}
-        self._check_settings(stated, found)
+        for machine, settings in product(found["cluster"], found.get("set", ())):
+            with self._about(stated["set"]):
+                with_settings(self.presets.cluster(machine.cluster), f"{machine.set},{settings}")
         self._spread(stated, found)
-        self._check_batches(stated, found)
         if "gpu_hour_price" in stated:
             found["gpu_hour_price"] = self._prices(stated["gpu_hour_price"], found["cluster"])
         self._check_needs(stated, found)
@@ -270,17 +264,23 @@ class _Reader(NamedTuple):
         where = f"{error.place}: " if error.place else ""
         return self.document.error(stated.place, f"{stated.name}: {where}{error.message}", error.hint)
 
+    @contextmanager
+    def _about(self, stated: _Stated) -> Iterator[None]:
+        """Say of what is refused inside which option it is of, and where that stands."""
+        try:
+            yield
+        except GpuscaleError as error:
+            raise self._error(stated, error) from None
+
     def _values(self, stated: _Stated) -> tuple[Any, ...]:
         """Return the values of an option, each checked by itself."""
         if stated.name == "gpu_hour_price":  # whose names are those of clusters
             return ()
-        try:
+        with self._about(stated):
             values = list(_several(self.task, stated.name, stated.value))
             if not values or None in values:
                 raise InputError("has no value", hint="give one at least, or leave it out")
             return tuple(self._checked(stated, one) for one in values)
-        except GpuscaleError as error:
-            raise self._error(stated, error) from None
 
     def _folder(self, stated: _Stated) -> Path:
         """Return the folder that paths are given from: the file's, or the working directory."""
@@ -296,7 +296,8 @@ class _Reader(NamedTuple):
         if isinstance(value, str) and ".." in value and name in {"gpus", "seq", "gbs"}:
             return read_several(name, value)
         if name in PATHS and isinstance(value, str):
-            value = from_folder({_as_path(name): value}, self._folder(stated))[_as_path(name)]
+            rule = "calibration" if name == "calibration" else "model"
+            value = from_folder({rule: value}, self._folder(stated))[rule]
         given = {**_REQUIRED_BY.get(kind.__name__, {}), name: value}
         found = getattr(read(kind, given), name)
         if name in {"model", "framework"}:
@@ -307,7 +308,9 @@ class _Reader(NamedTuple):
         }  # fmt: skip
         if name in checks:
             checks[name](found)
-        return _scalar(found)
+        if isinstance(found, Mapping):  # as a row has it
+            return ",".join(f"{key}={one!r}" for key, one in found.items())
+        return ",".join(found) if isinstance(found, tuple) else found
 
     def _clusters(self, stated: _Stated) -> tuple[Machine, ...]:
         """Return the clusters that are named: presets, files, what-if clusters."""
@@ -316,14 +319,11 @@ class _Reader(NamedTuple):
             if isinstance(name, str) and name in self.machines:
                 found += self.machines[name]
                 continue
-            try:
+            with self._about(stated):
                 if not isinstance(name, str):
                     raise InputError(f"{shown(name)} is not text")
-                own = self._preset(stated, name)
-                self.presets.cluster(own)
-            except GpuscaleError as error:
-                raise self._error(stated, error) from None
-            found.append(Machine(own))
+                found.append(Machine(self._preset(stated, name)))
+                self.presets.cluster(found[-1].cluster)
         if not found:
             raise self._error(stated, InputError("there are no clusters", hint="give one at least, or leave it out"))
         return tuple(found)
@@ -333,14 +333,6 @@ class _Reader(NamedTuple):
         moved = from_folder({"cluster": name}, self._folder(stated))["cluster"]
         return self.presets.named("clusters", moved)[0]
 
-    def _check_settings(self, stated: Mapping[str, _Stated], found: Mapping[str, tuple[Any, ...]]) -> None:
-        """Refuse what cannot be set of one of the clusters."""
-        for machine, settings in product(found["cluster"], found.get("set", ())):
-            try:
-                with_settings(self.presets.cluster(machine.cluster), f"{machine.set},{settings}")
-            except GpuscaleError as error:
-                raise self._error(stated["set"], error) from None
-
     def _spread(self, stated: Mapping[str, _Stated], found: dict[str, tuple[Any, ...]]) -> None:
         """Replace ranges by their values: GPU counts to try on any of the clusters, batches for any of the counts."""
         ranges = any(isinstance(one, Range) for one in found.get("gpus", ()))
@@ -349,23 +341,19 @@ class _Reader(NamedTuple):
         ways: dict[str, Callable[[Range], list[Any]]] = {
             "gpus": lambda one: sorted(set(chain.from_iterable(_counts(one, clusters)))),
             "seq": lambda one: list(sequence_lengths(one)),
-            "gbs": lambda one: sorted({size for gpus in found["gpus"] for size in batch_sizes(one, gpus)}, key=_size),
+            "gbs": lambda one: sorted(
+                {size for gpus in found["gpus"] for size in batch_sizes(one, gpus)},
+                key=lambda batch: batch if isinstance(batch, int) else size_of(batch),
+            ),
         }
-        for name, values in ways.items():
-            try:
-                spread = (values(one) if isinstance(one, Range) else [one] for one in found.get(name, ()))
-                found |= {name: tuple(chain.from_iterable(spread))} if name in found else {}
-            except GpuscaleError as error:
-                raise self._error(stated[name], error) from None
-
-    def _check_batches(self, stated: Mapping[str, _Stated], found: Mapping[str, tuple[Any, ...]]) -> None:
-        """Refuse batches in tokens that are no whole number of sequences."""
+        for name in (one for one in ways if one in found):
+            with self._about(stated[name]):
+                spread = (ways[name](one) if isinstance(one, Range) else [one] for one in found[name])
+                found[name] = tuple(chain.from_iterable(spread))
         for batch, sequence in product(found.get("gbs", ()), found.get("seq", ())):
-            try:
+            with self._about(stated["gbs"]):  # a batch in tokens is a whole number of sequences
                 if isinstance(batch, str):
                     sequences_of(batch, sequence)
-            except GpuscaleError as error:
-                raise self._error(stated["gbs"], error) from None
 
     def _prices(self, stated: _Stated, clusters: tuple[Machine, ...]) -> tuple[dict[str, float], ...]:
         """Return the prices to try, each of all clusters or of some by what they are called."""
@@ -376,14 +364,12 @@ class _Reader(NamedTuple):
             given = given[0].split(",")
         found = []
         for one in given:
-            try:
+            with self._about(stated):
                 text = [f"{name}={price}" for name, price in one.items()] if isinstance(one, Mapping) else one
                 prices = read(Question, {"gpu_hour_price": text}).gpu_hour_price
                 found.append(
                     {own: price for name, price in prices.items() for own in self._called(stated, name, clusters)}
                 )
-            except GpuscaleError as error:
-                raise self._error(stated, error) from None
         for machine, prices in product(clusters, found if len(found) > 1 else ()):
             own = machine.usd_per_gpu_hour is not None and machine.name not in prices
             if own or not {machine.name, machine.cluster, ALL_CLUSTERS} & set(prices):
@@ -432,7 +418,8 @@ class _Reader(NamedTuple):
     def _check_needs(self, stated: Mapping[str, _Stated], found: Mapping[str, tuple[Any, ...]]) -> None:
         """Refuse objectives and constraints that need a price or the number of tokens where there is none."""
         priced = {"gpu_hour_price", "price_term"} & set(stated) or self.task == "train-time"
-        known = {"train_tokens"} & set(stated) | ({PRICE} if priced or _all_priced(found["cluster"]) else set())
+        priced = priced or all(one.usd_per_gpu_hour is not None for one in found["cluster"])
+        known = {"train_tokens"} & set(stated) | ({PRICE} if priced else set())
         for name in ("objective", "pareto", *CONSTRAINTS):
             for value in found.get(name, ()):
                 asked = () if name in CONSTRAINTS else value.split(",")
@@ -449,19 +436,6 @@ _REQUIRED_BY: dict[str, dict[str, Any]] = {
     "JobOptions": {"model": "any", "gpus": 1}, "Collective": {"operation": "allreduce", "bytes": 1}
 }  # fmt: skip
 _NEEDED = {PRICE: ("gpu_hour_price", "2.5"), TOKENS: ("train_tokens", '"15T"')}
-
-
-def _as_path(name: str) -> str:
-    """Return the option by whose rule a path is moved from the study's folder."""
-    return "calibration" if name == "calibration" else "model"
-
-
-def _all_priced(clusters: Sequence[Machine]) -> bool:
-    return all(one.usd_per_gpu_hour is not None for one in clusters)
-
-
-def _size(batch: int | str) -> float:
-    return batch if isinstance(batch, int) else size_of(batch)
 
 
 def _counts(counts: Range, clusters: Sequence[ClusterSpec]) -> Iterator[tuple[int, ...]]:
@@ -485,7 +459,13 @@ def _several(task: str, name: str, given: Any) -> Iterator[Any]:
     for one in given if isinstance(given, list | tuple) else [given]:
         if isinstance(one, dict) and name == "rate":
             yield ",".join(f"{key}={value}" for key, value in one.items())
-        elif not isinstance(one, str) or is_pin(task, name) or name in WHOLE_TEXT or "=" in one or _is_file(name, one):
+        elif (
+            not isinstance(one, str)
+            or is_pin(task, name)
+            or name in WHOLE_TEXT
+            or "=" in one
+            or (name in PATHS and is_there(Path(one)))
+        ):
             yield one
         elif name == "bytes" and ".." in one:
             yield from sweep_sizes(one, 2)
@@ -495,10 +475,6 @@ def _several(task: str, name: str, given: Any) -> Iterator[Any]:
             yield from (_number(task, name, part.strip()) for part in one.split(","))
 
 
-def _is_file(name: str, text: str) -> bool:
-    return name in PATHS and is_there(Path(text))
-
-
 def _number(task: str, name: str, text: str) -> Any:
     """Return a number or switch that is given as text where its option takes those alone, without a unit."""
     field = options_of(task)[name].model_fields[name] if name in options_of(task) else None
@@ -506,10 +482,3 @@ def _number(task: str, name: str, text: str) -> Any:
         return text
     switch = bool in {field.annotation, *get_args(field.annotation)}
     return stated_value(text) if switch or number_of(field) else text
-
-
-def _scalar(value: Any) -> Any:
-    """Return a value as a row has it."""
-    if isinstance(value, Mapping):
-        return ",".join(f"{name}={one!r}" for name, one in value.items())
-    return ",".join(value) if isinstance(value, tuple) else value

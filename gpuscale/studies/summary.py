@@ -98,6 +98,11 @@ def summarise(results: Results, asked: Asked, shown: int = SHOWN) -> Summary:
     if goal is None or best is None or best[goal.column] is None:
         goal = best = None
     ((of,),) = results.all(f"SELECT count(*) FROM ({results.matching(asked)})")
+    unanswered = results.all(
+        "SELECT status, arg_min(reason, rowid), count(DISTINCT key) AS questions FROM results "
+        f"WHERE {condition} AND status <> '{ANSWERED}' "
+        "GROUP BY status, regexp_replace(reason, '[0-9][0-9.,]*', '', 'g') ORDER BY questions DESC, min(rowid)"
+    )
     return Summary(
         source=results.path.name,
         columns=results.columns,
@@ -111,19 +116,10 @@ def summarise(results: Results, asked: Asked, shown: int = SHOWN) -> Summary:
         best=best,
         varying=tuple(name for name in names if values[name] > 1),
         fixed=dict(zip(fixed, results.all(first)[0], strict=True)) if fixed else {},
-        unanswered=_unanswered(results, condition),
+        unanswered=tuple(Unanswered(status, reason or "", count) for status, reason, count in unanswered),
         heat=_heat(results, asked) if asked.heat else None,
         frontier=_frontier(results, asked) if asked.frontier else None,
     )
-
-
-def _unanswered(results: Results, condition: str) -> tuple[Unanswered, ...]:
-    found = results.all(
-        "SELECT status, arg_min(reason, rowid), count(DISTINCT key) AS questions FROM results "
-        f"WHERE {condition} AND status <> '{ANSWERED}' "
-        "GROUP BY status, regexp_replace(reason, '[0-9][0-9.,]*', '', 'g') ORDER BY questions DESC, min(rowid)"
-    )
-    return tuple(Unanswered(status, reason or "", questions) for status, reason, questions in found)
 
 
 def _heat(results: Results, asked: Asked) -> Heat:

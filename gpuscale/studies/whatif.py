@@ -24,7 +24,6 @@ from gpuscale.planning.planfile import from_folder
 from gpuscale.presets.files import Document, KeyPath, find_preset, preset_aliases
 from gpuscale.presets.settings import with_settings
 from gpuscale.request import LEAST, MAX_PRICE
-from gpuscale.specs.cluster import ClusterSpec
 
 CHANGES = {
     "gpu": "gpu={}",
@@ -73,6 +72,14 @@ def read_machines(document: Document, presets: Presets) -> dict[str, tuple[Machi
     found: dict[str, tuple[Machine, ...]] = {}
     for index, table in enumerate(tables):
         place = ("clusters", index)
+        for key in table:
+            if key not in KEYS:
+                hint = did_you_mean(str(key), KEYS, "keys are", 3)
+                raise document.error((*place, key), f"unknown key {shown(key)}", hint)
+        for key in ("name", "base"):
+            if not isinstance(table.get(key), str) or not table[key]:
+                what = "is missing" if table.get(key) is None else "is not a name"
+                raise document.error((*place, key), f"{key} {what}")
         machines = _machines(document, place, table, presets)
         several = {one.name: (one,) for one in machines} if len(machines) > 1 else {}
         for name, own in {str(table["name"]): machines, **several}.items():
@@ -86,11 +93,7 @@ def read_machines(document: Document, presets: Presets) -> dict[str, tuple[Machi
 
 def _machines(document: Document, place: KeyPath, table: Mapping[str, Any], presets: Presets) -> tuple[Machine, ...]:
     """Read one table: a cluster for each combination of its values."""
-    for key in table:
-        if key not in KEYS:
-            hint = did_you_mean(str(key), KEYS, "keys are", 3)
-            raise document.error((*place, key), f"unknown key {shown(key)}", hint)
-    name, base = (_text(document, place, table, key) for key in ("name", "base"))
+    name, base = table["name"], table["base"]
     if not _NAME.fullmatch(name):
         raise document.error((*place, "name"), f"{shown(name)} is not a name", "letters, digits, dots and dashes")
     base = presets.named("clusters", from_folder({"cluster": base}, document.path.parent)["cluster"])[0]
@@ -109,32 +112,17 @@ def _machines(document: Document, place: KeyPath, table: Mapping[str, Any], pres
     machines = []
     for chosen in product(*values.values()):
         own = dict(zip(values, chosen, strict=True))
-        full = "-".join([name, *(_spelled(own[key]) for key in several)])
-        text = ",".join(CHANGES[key].format(value) for key, value in own.items())
-        try:
-            with_settings(presets.cluster(base), text)
-        except InputError as error:
-            key = _first_wrong(presets.cluster(base), own)
-            raise document.error((*place, key), f"{full}: {error.message}", error.hint) from None
-        machines.append(Machine(base, text, full, price))
+        spelled = (re.sub(r"[^A-Za-z0-9._-]+", "-", str(own[key])).strip("-") for key in several)
+        full = "-".join([name, *spelled])
+        cluster, changes = presets.cluster(base), []
+        for key, value in own.items():
+            changes.append(CHANGES[key].format(value))
+            try:
+                cluster = with_settings(cluster, changes[-1])
+            except InputError as error:
+                raise document.error((*place, key), f"{full}: {error.message}", error.hint) from None
+        machines.append(Machine(base, ",".join(changes), full, price))
     return tuple(machines)
-
-
-def _first_wrong(cluster: ClusterSpec, values: Mapping[str, Any]) -> str:
-    """Return the first change that cannot be made."""
-    for key, value in values.items():
-        try:
-            cluster = with_settings(cluster, CHANGES[key].format(value))
-        except InputError:
-            return key
-    return ""
-
-
-def _text(document: Document, place: KeyPath, table: Mapping[str, Any], key: str) -> str:
-    value = table.get(key)
-    if not isinstance(value, str) or not value:
-        raise document.error((*place, key), f"{key} is missing" if value is None else f"{key} is not a name")
-    return value
 
 
 def _number(document: Document, place: KeyPath, value: Any) -> float:
@@ -157,8 +145,3 @@ def _values(document: Document, place: KeyPath, given: Any) -> tuple[str | float
     folder = document.path.parent
     moved = [from_folder({"cluster": value}, folder)["cluster"] if key == "gpu" else value for value in values]
     return tuple(dict.fromkeys(moved))
-
-
-def _spelled(value: str | float) -> str:
-    """Spell a value for the name of its cluster."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", str(value)).strip("-")
