@@ -26,7 +26,7 @@ from gpuscale.validation.measurements import Row, read_measurements
 from gpuscale.validation.runs import Prediction, predict_runs
 from gpuscale.validation.scores import (
     LEAST_OF_FAMILY,
-    Choice,
+    FirstChoice,
     balanced,
     comparable,
     first_choices,
@@ -113,7 +113,7 @@ def left_out(rows: Sequence[Row]) -> dict[str, tuple[dict[str, float], float]]:
     return found_by
 
 
-def choice_cells(choices: Sequence[Choice]) -> list[list[str]]:
+def choice_cells(choices: Sequence[FirstChoice]) -> list[list[str]]:
     """How much longer than predicted first choices took, by the number of layouts and by source."""
     sizes = ((2, 2), (3, 5), (6, MANY_LAYOUTS - 1), (MANY_LAYOUTS, 10**9))
     groups = {

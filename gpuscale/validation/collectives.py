@@ -56,12 +56,20 @@ def predict_collectives(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
     batches, refused = batched(rows, read)
     found: dict[int, tuple[float, float] | str] = {**refused}
     for (_, run), members in batches.items():
+        operation, gpus, distance, algorithms, tuning = run
+        data = np.array([size for _, (_, size, _) in members], dtype=np.float64)
         try:
-            predicted_s = _predict_s(members[0][1][0], run, [size for _, (_, size, _) in members])
+            wide = members[0][1][0].sized_for(gpus * distance)[0]
+            times = collective_time_s(wide, operation, data, gpus, distance, tuning=tuning)
+            if algorithms:
+                groups = groups_on(wide, np.full(data.size, gpus), distance)
+                every = timings(network_of(wide, groups, tuning=tuning), operation, data)
+                forced = np.min([one.time_s for one in every if one.algorithm in algorithms] or [times], axis=0)
+                times = np.where(np.isfinite(forced), np.maximum(forced, times), times)
         except InputError as error:
             found |= dict.fromkeys((index for index, _ in members), reason_text(error))
         else:
-            found |= {index: (one[2], value) for (index, one), value in zip(members, predicted_s, strict=True)}
+            found |= {index: (one[2], value) for (index, one), value in zip(members, times.tolist(), strict=True)}
     return [found[index] for index in range(len(rows))]
 
 
@@ -87,9 +95,11 @@ def _record(row: Row, library: Library) -> tuple[ClusterSpec, Run, float, float]
         raise InputError(f"the row does not state {', '.join(missing)}")
     if gpus < 2:
         raise InputError("one GPU exchanges nothing")
-    sharp = SHARP_ON.search(algorithms) is not None
-    key = (*(row.text(name) for name in ("cluster", "gpu", "fabric")), row.per_node, sharp)
-    cluster = library.once(key, lambda: replace(_cluster(row, library), sharp=sharp))
+    slug, fabric, sharp = row.text("gpu"), row.text("fabric"), SHARP_ON.search(algorithms) is not None
+    if slug in NOT_MODELLED and NOT_MODELLED[slug] in fabric:
+        raise InputError(f"no cluster preset stands for {slug} with {fabric[:60]}")
+    key = row.text("cluster"), slug, fabric, row.per_node, sharp
+    cluster = library.once(key, lambda: replace(named_cluster(row, library), sharp=sharp))
     host = cluster.host_gpus  # of a rack: a tray, whose neighbours are the next
     lent = min(row.per_node or host, host)
     distance = host // lent if gpus > lent else 1  # more than 1 where a node lends fewer GPUs than it has
@@ -97,27 +107,6 @@ def _record(row: Row, library: Library) -> tuple[ClusterSpec, Run, float, float]
     version, channels = row.text("nccl"), row.whole("channels") if knows_channels(cluster) else None
     tuning = Tuning(channels, parse_version(version) if version else NEWEST, row.text("launch") or "processes")
     return cluster, (operation, gpus, distance, left, tuning), size, time_us * 1e-6
-
-
-def _cluster(row: Row, library: Library) -> ClusterSpec:
-    slug, fabric = row.text("gpu"), row.text("fabric")
-    if slug in NOT_MODELLED and NOT_MODELLED[slug] in fabric:
-        raise InputError(f"no cluster preset stands for {slug} with {fabric[:60]}")
-    return named_cluster(row, library)
-
-
-def _predict_s(cluster: ClusterSpec, run: Run, bytes_: Sequence[float]) -> list[float]:
-    operation, gpus, distance, algorithms, tuning = run
-    wide = cluster.sized_for(gpus * distance)[0]
-    data = np.array(bytes_, dtype=np.float64)
-    times = collective_time_s(wide, operation, data, gpus, distance, tuning=tuning)
-    if algorithms:
-        groups = groups_on(wide, np.full(data.size, gpus), distance)
-        every = timings(network_of(wide, groups, tuning=tuning), operation, data)
-        forced = np.min([one.time_s for one in every if one.algorithm in algorithms] or [times], axis=0)
-        times = np.where(np.isfinite(forced), np.maximum(forced, times), times)
-    found: list[float] = times.tolist()
-    return found
 
 
 def size_class(row: Row) -> str:

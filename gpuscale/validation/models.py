@@ -228,7 +228,16 @@ _LAST = re.compile(r"[-_.][^-_.]*$|\d+$")
 
 def _kin(name: str, library: Library) -> list[ModelSpec]:
     """Return the presets of a name's family: of `qwen-7b` all generations of Qwen, as none is called so."""
-    words: Mapping[str, list[str]] = library.once("families", _families)
+
+    def families() -> dict[str, list[str]]:
+        """Return the names of presets by the words before their size."""
+        found: dict[str, list[str]] = {}
+        named = {alias.lower(): path.stem for alias, path in preset_aliases("models").items()}
+        for own, stem in sorted((named | {stem: stem for stem in preset_names("models")}).items()):
+            found.setdefault(_SIZE.split(own)[0], []).append(stem)
+        return found
+
+    words = library.once("families", families)
     word, shorter = "", _SIZE.split(name)[0]
     while word != shorter:
         word, shorter = shorter, _LAST.sub("", shorter)
@@ -241,15 +250,6 @@ def _kin(name: str, library: Library) -> list[ModelSpec]:
     return []
 
 
-def _families() -> dict[str, list[str]]:
-    """Return the names of presets by the words before their size."""
-    found: dict[str, list[str]] = {}
-    named = {alias.lower(): path.stem for alias, path in preset_aliases("models").items()}
-    for name, stem in sorted((named | {stem: stem for stem in preset_names("models")}).items()):
-        found.setdefault(_SIZE.split(name)[0], []).append(stem)
-    return found
-
-
 def _family(name: str, kin: Sequence[ModelSpec]) -> dict[str, Any]:
     """Return what all models of a family have in common, as keys of a model file; and `multi_head`, whether each head
     has keys of its own.
@@ -257,7 +257,10 @@ def _family(name: str, kin: Sequence[ModelSpec]) -> dict[str, Any]:
     Raises:
         InputError: sizes do not describe such models.
     """
-    usual = _plain_gpt() if name.startswith(PLAIN_GPT) else {}
+    usual: dict[str, Any] = {}
+    if name.startswith(PLAIN_GPT):  # apart from a Llama: a plain MLP, biases, tied embeddings, learned positions
+        usual = dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias", "norm_bias"), True)
+        usual |= {"gated": False, "tied_embeddings": True, "multi_head": True, "learned_positions": LEARNED_POSITIONS}
     every = [_traits(model) for model in kin if not any(kind.state_space for kind in model.kinds)]
     every = [one for one in every if one]
     if kin and not every:
@@ -279,15 +282,6 @@ def _traits(model: ModelSpec) -> dict[str, Any]:
         "output_bias": attention.output_bias, "mlp_bias": bool(kind.mlp and kind.mlp.bias),
         "norm_bias": kind.norm_bias, "norms_per_layer": kind.norms, "parallel_blocks": kind.parallel_blocks,
         "qk_norm": attention.qk_norm, "learned_positions": model.learned_positions,
-    }  # fmt: skip
-
-
-def _plain_gpt() -> dict[str, Any]:
-    """Return what sets a GPT model apart from a Llama: a plain MLP, biases, tied embeddings, learned positions."""
-    biases = ("qkv_bias", "output_bias", "mlp_bias", "norm_bias")
-    return {
-        "gated": False, **dict.fromkeys(biases, True), "tied_embeddings": True, "multi_head": True,
-        "learned_positions": LEARNED_POSITIONS,
     }  # fmt: skip
 
 

@@ -136,33 +136,40 @@ def validate(path: str | Path, by: str = "family", *, spelled: Spelling = _unspe
 
 def _validate_runs(path: Path, rows: Iterator[Row], by: str, spelled: Spelling) -> Validation:
     scores: list[RunScore] = []
-    counted: list[Row] = []
+    counted: list[Row] = []  # what a run is counted by: one row for all that agree in it, of whose id the family counts
     measured, kept = False, dict[tuple[str, ...], Row]()
     while part := list(itertools.islice(rows, AT_ONCE)):
         measured |= any(map(is_measured, part))
         scores += (score for score, _ in score_runs(part, spelled))
-        counted += (_counted(row, kept) for row in part)
+        for row in part:
+            fields = (family_of(row.raw("id")), *(row.raw(name) for name in COUNTED if name != "id"))
+            counted.append(kept.setdefault(fields, Row(Cells(COUNTED, fields), "")))
     kind = "runs" if measured else "oom"
     scored = tuple(zip(scores, counted, strict=True))
     summary = {**summarise_runs(scored, by, out_of_memory=kind == "oom"), "kind": kind}
     return Validation(path, kind, tuple(scores), tuple(map(comparable, counted)), summary)
 
 
-def _counted(row: Row, kept: dict[tuple[str, ...], Row]) -> Row:
-    """Return what a run is counted by: one row for all that agree in it, of whose id the family counts."""
-    fields = (family_of(row.raw("id")), *(row.raw(name) for name in COUNTED if name != "id"))
-    return kept.setdefault(fields, Row(Cells(COUNTED, fields), ""))
-
-
 def _validate_times(path: Path, kind: str, rows: tuple[Row, ...]) -> Validation:
+    """Hold kernels or collectives to what was measured, with figures over those predicted, in all and by each label."""
     pairs = predict_kernels(rows) if kind == "kernels" else predict_collectives(rows)
-    times = tuple(
+    scores = tuple(
         TimeScore(row.raw("id"), "unsupported", pair)
         if isinstance(pair, str)
         else TimeScore(row.raw("id"), "ok", "", *pair, relative_error(pair[1], pair[0]))
         for row, pair in zip(rows, pairs, strict=True)
     )
-    return Validation(path, kind, times, (True,) * len(rows), _summarise_times(kind, times, rows))
+    labels = [_labels(kind, row) for row in rows]
+    scored = [(one, score.time_error) for one, score in zip(labels, scores, strict=True) if score.status == "ok"]
+    summary = {
+        "kind": kind,
+        "rows": len(scores),
+        **figures([error for _, error in scored]),
+        "coverage": len(scored) / len(scores),
+        "groups": {name: grouped((one[name], error) for one, error in scored) for name in labels[0]},
+        "unsupported": _reason_counts(scores),
+    }
+    return Validation(path, kind, scores, (True,) * len(rows), summary)
 
 
 def score_runs(rows: Sequence[Row], spelled: Spelling = _unspelled) -> list[tuple[RunScore, Row]]:
@@ -349,7 +356,7 @@ def alternatives(row: Row) -> tuple[str, ...]:
     return family_of(row.raw("id")), *(row.text(name) for name in job)
 
 
-class Choice(NamedTuple):
+class FirstChoice(NamedTuple):
     """The layout predicted to be the fastest of a sweep: measured runs that differ in their layout alone."""
 
     family: str  #: of the runs; `one node` or `several nodes`.
@@ -361,7 +368,7 @@ class Choice(NamedTuple):
     inside: bool  #: whether its measured time lies inside its interval.
 
 
-def first_choices(scored: Scored) -> list[Choice]:
+def first_choices(scored: Scored) -> list[FirstChoice]:
     """The first choice of every sweep."""
     sweeps: dict[tuple[str, ...], list[tuple[float, str, float, bool, Row]]] = defaultdict(list)
     for one, row in scored:
@@ -375,13 +382,13 @@ def first_choices(scored: Scored) -> list[Choice]:
             where = "one node" if (row.whole("gpus") or 0) <= (row.per_node or 8) else "several nodes"
             usual = statistics.median(run[2] / run[0] for run in runs)
             loss = measured_s / min(run[2] for run in runs)
-            found.append(Choice(family, where, len(runs), loss, measured_s / predicted_s, usual, inside))
+            found.append(FirstChoice(family, where, len(runs), loss, measured_s / predicted_s, usual, inside))
     return found
 
 
 def choosing(scored: Scored) -> list[dict[str, Any]]:
     """How first choices do in families with several sweeps: what they lose, and how much longer they take."""
-    places: dict[tuple[str, str], list[Choice]] = defaultdict(list)
+    places: dict[tuple[str, str], list[FirstChoice]] = defaultdict(list)
     for one in first_choices(scored):
         for where in ("all", one.where):
             places[one.family, where].append(one)
@@ -393,7 +400,7 @@ def choosing(scored: Scored) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def optimism(choices: Sequence[Choice]) -> dict[str, float]:
+def optimism(choices: Sequence[FirstChoice]) -> dict[str, float]:
     """Medians over sweeps of measured over predicted time: of `first` choices, of `all` layouts, and of one over the
     other (`optimism`, without the bias of the family); and the share of first choices `inside` their interval."""
     return {
@@ -419,20 +426,6 @@ def all_choices(scored: Scored) -> list[dict[str, Any]]:
         means = {name: statistics.fmean(one[name] for one in families) for name in names}
         found.append({"over": "families", "n": len(families), **means})
     return found
-
-
-def _summarise_times(kind: str, scores: Sequence[TimeScore], rows: Sequence[Row]) -> dict[str, Any]:
-    """Figures over all predicted rows and by each label; rows that cannot be predicted are counted by reason."""
-    labels = [_labels(kind, row) for row in rows]
-    scored = [(one, score.time_error) for one, score in zip(labels, scores, strict=True) if score.status == "ok"]
-    return {
-        "kind": kind,
-        "rows": len(scores),
-        **figures([error for _, error in scored]),
-        "coverage": len(scored) / len(scores),
-        "groups": {name: grouped((one[name], error) for one, error in scored) for name in labels[0]},
-        "unsupported": _reason_counts(scores),
-    }
 
 
 def _labels(kind: str, row: Row) -> dict[str, str]:
