@@ -224,34 +224,25 @@ def _critical(said: tuple[BatchAnswer, ...], scale: float | None, norms: Any) ->
 def _norms(given: Any) -> tuple[Norm, Norm]:
     """Read two pairs of batch and norm."""
     hint = "give two: 512k=0.9 and 4M=0.5, tokens of a batch and the norm of its gradient"
-    pairs = list(given.items()) if isinstance(given, Mapping) else [_pair(one, hint) for one in _listed(given)]
+    if isinstance(given, str):
+        given = given[:1024].split(",")
+    pairs: list[tuple[Any, Any]] = []
+    if isinstance(given, Mapping):
+        pairs += given.items()
+    else:
+        for one in given if isinstance(given, list | tuple) else [given]:
+            batch, equals, value = str(one)[:200].partition("=")
+            if not equals:
+                raise InputError(f"{shown(one)} is not BATCH=NORM", field="gradient_norm", hint=hint)
+            pairs.append((batch.strip(), value.strip()))
     if len(pairs) != 2:
         raise InputError(f"{plural(len(pairs), 'norm')}, not 2", field="gradient_norm", hint=hint)
+    norm = replace(NUMBER, what="a norm", example=hint)
     first, second = (
-        Norm(BATCH_TOKENS.read(batch, "gradient_norm", 1, MAX_COUNT), _norm(value, hint)) for batch, value in pairs
+        Norm(BATCH_TOKENS.read(batch, "gradient_norm", 1, MAX_COUNT), norm.read(value, "gradient_norm", 1e-30, 1e30))
+        for batch, value in pairs
     )
     return first, second
-
-
-def _listed(given: Any) -> list[Any]:
-    return (
-        given[:1024].split(",")
-        if isinstance(given, str)
-        else list(given)
-        if isinstance(given, list | tuple)
-        else [given]
-    )
-
-
-def _pair(text: Any, hint: str) -> tuple[str, str]:
-    batch, equals, value = str(text)[:200].partition("=")
-    if not equals:
-        raise InputError(f"{shown(text)} is not BATCH=NORM", field="gradient_norm", hint=hint)
-    return batch.strip(), value.strip()
-
-
-def _norm(value: Any, hint: str) -> float:
-    return replace(NUMBER, what="a norm", example=hint.removeprefix("write ")).read(value, "gradient_norm", 1e-30, 1e30)
 
 
 def _row(

@@ -47,11 +47,8 @@ def dense_shape(parameters: float) -> Shape:
         raise InputError(message, hint=f"models have {LEAST_PARAMETERS:.0e} to {MOST_PARAMETERS:.0e} here")
     off = {shape: abs(math.log(shape.parameters / parameters)) for shape in _shapes()}
     least = min(off.values()) + 0.02
-    return min((shape for shape in off if off[shape] <= least), key=lambda shape: (_aspect(shape), off[shape]))
-
-
-def _aspect(shape: Shape) -> float:
-    return abs(math.log(shape.hidden / shape.layers / USUAL_ASPECT))
+    aspect = {shape: abs(math.log(shape.hidden / shape.layers / USUAL_ASPECT)) for shape in off if off[shape] <= least}
+    return min(aspect, key=lambda shape: (aspect[shape], off[shape]))
 
 
 @cache

@@ -325,18 +325,13 @@ def _sized(asked: _Asked, gpus: int, days: float, ratio: float | None, guess: fl
             break
         tried[model] = found = _trained(asked, gpus, days, model, optimal=ratio is None)
         product = found.row.parameters * found.row.tokens
-        wanted = ratio or _optimal_ratio(product)
+        parameters, tokens = REFERENCE_LAW.optimal(FLOPS_PER_PARAMETER_TOKEN * product)
+        wanted = ratio or tokens / parameters
         off[model] = abs(math.log(found.row.tokens_per_parameter / wanted))
         if off[model] <= NEAR:
             break
         guess = math.sqrt(product / wanted)
     return tried[min(off, key=lambda one: off[one])]
-
-
-def _optimal_ratio(product: float) -> float:
-    """Tokens per parameter that the reference law calls optimal for parameters times tokens."""
-    parameters, tokens = REFERENCE_LAW.optimal(FLOPS_PER_PARAMETER_TOKEN * product)
-    return tokens / parameters
 
 
 def _trained(asked: _Asked, gpus: int, days: float, model: str, *, optimal: bool) -> _Found:

@@ -64,37 +64,24 @@ def checkpoint_of(
     storage_s = whole / storage_bytes_per_s
     if kind == "sync":
         return Checkpoint(kind, whole, per_gpu, storage_s, 0.0, storage_s)
-    _check_host(kind, per_gpu, job)
-    copy_s = per_gpu / _host_link(job)
-    if kind == "async":
-        return Checkpoint(kind, whole, per_gpu, copy_s, storage_s, storage_s)
-    commit_s = per_gpu / _network(job) if kind == "peer" else 0.0
-    return Checkpoint(kind, whole, per_gpu, copy_s, commit_s, storage_s, survival)
-
-
-def _host_link(job: JobSpec) -> float:
-    """Rate at which each GPU copies to host memory; on clusters that say nothing of hosts, no link is shared."""
-    if job.cluster.host:
-        return host_link_bytes_per_s(job)
-    return job.cluster.gpu.host_link_bytes_per_s * HOST_LINK_FRACTION
-
-
-def _network(job: JobSpec) -> float:
-    """Rate at which each GPU sends to another node [bytes/s]."""
-    beyond = job.cluster.domain_index + 1
-    if beyond >= len(job.cluster.levels) or job.gpus <= job.cluster.host_gpus:
-        raise InputError("there is no other node to hold a copy", field="checkpoint", hint="choose sync or async")
-    level = job.cluster.levels[beyond]
-    return level.link_bytes_per_s * level.link_efficiency
-
-
-def _check_host(kind: str, per_gpu: float, job: JobSpec) -> None:
-    """Refuse copies beyond host memory: a finished and a growing one, of two nodes under `peer`."""
-    copies = {"async": 1, "memory": 2, "peer": 4}[kind]
+    copies = {"async": 1, "memory": 2, "peer": 4}[kind]  # a finished and a growing one, of two nodes under `peer`
     needed = copies * per_gpu * min(job.cluster.host_gpus, job.gpus)
     if job.cluster.host and needed > job.host_limit_bytes:
         message = f"copies take {needed / GIB:,.0f} GiB of host memory, which has {job.host_limit_bytes / GIB:,.0f} GiB"
         raise InputError(message, field="checkpoint", hint="write to storage: `checkpoint=sync`")
+    # on clusters that say nothing of hosts, no link is shared
+    unshared = job.cluster.gpu.host_link_bytes_per_s * HOST_LINK_FRACTION
+    copy_s = per_gpu / (host_link_bytes_per_s(job) if job.cluster.host else unshared)
+    if kind == "async":
+        return Checkpoint(kind, whole, per_gpu, copy_s, storage_s, storage_s)
+    if kind == "memory":
+        return Checkpoint(kind, whole, per_gpu, copy_s, 0.0, storage_s, survival)
+    beyond = job.cluster.domain_index + 1
+    if beyond >= len(job.cluster.levels) or job.gpus <= job.cluster.host_gpus:
+        raise InputError("there is no other node to hold a copy", field="checkpoint", hint="choose sync or async")
+    level = job.cluster.levels[beyond]
+    commit_s = per_gpu / (level.link_bytes_per_s * level.link_efficiency)
+    return Checkpoint(kind, whole, per_gpu, copy_s, commit_s, storage_s, survival)
 
 
 MOST_EXPONENT = 600.0

@@ -8,7 +8,7 @@ where its node is away, replaced; then it does again what was not in the last ch
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
@@ -107,13 +107,22 @@ def expected(conditions: Conditions, interval_s: float) -> dict[str, float]:
 
 
 def waiting_share(conditions: Conditions, exposed: float = 1.0) -> float:
-    """Return which share of its time a job waits for nodes, or of its replicas are missing.
+    """Return which share of its time a job waits for nodes; of an elastic one which share of its replicas is missing on
+    average, as more nodes are in repair than there are spares.
 
     Args:
         exposed: share of the time in which it may fail.
     """
     offered = conditions.in_repair * exposed
-    return _missing_share(conditions, offered) if conditions.replicas else erlang_loss(conditions.spares + 1, offered)
+    if not conditions.replicas:
+        return erlang_loss(conditions.spares + 1, offered)
+    if offered > MOST_REPAIRS:  # their number hardly varies
+        return float(conditions.lost_share(offered))
+    parts, first = [], max(conditions.spares + 1, math.floor(offered - 12 * math.sqrt(offered)))
+    for count in range(first, math.ceil(offered + 12 * math.sqrt(offered)) + 60):
+        chance = math.exp(count * math.log(offered) - offered - math.lgamma(count + 1)) if offered > 0 else 0.0
+        parts.append(chance * float(conditions.lost_share(count)))
+    return min(math.fsum(parts), 1.0)
 
 
 def erlang_loss(servers: int, offered: float) -> float:
@@ -124,17 +133,6 @@ def erlang_loss(servers: int, offered: float) -> float:
         if blocked < 1e-300:
             return 0.0
     return blocked
-
-
-def _missing_share(conditions: Conditions, offered: float) -> float:
-    """Share of an elastic job's replicas that are missing, on average: of nodes in repair beyond the spares."""
-    if offered > MOST_REPAIRS:  # their number hardly varies
-        return float(conditions.lost_share(offered))
-    parts, first = [], max(conditions.spares + 1, math.floor(offered - 12 * math.sqrt(offered)))
-    for count in range(first, math.ceil(offered + 12 * math.sqrt(offered)) + 60):
-        chance = math.exp(count * math.log(offered) - offered - math.lgamma(count + 1)) if offered > 0 else 0.0
-        parts.append(chance * float(conditions.lost_share(count)))
-    return min(math.fsum(parts), 1.0)
 
 
 def worthwhile_spares(conditions: Conditions, nodes: int) -> int:
@@ -331,10 +329,11 @@ def goodput_of(
         every = format_duration(conditions.mtbf_s)
         message = f"a job of {plural(job.gpus, 'GPU')} that fails every {every} never gets anywhere"
         raise NoAnswerError(message, hint="give a lower `failure_rate`, or faster checkpoints and restarts")
-    spread = _recovery_spread(asked, known)
+    spread = known["recovery_spread"].value if None in (asked.detection_time, asked.restart_time) else 0.0
     runs = np.sort(simulated(conditions, interval_s, run_s, rate_spread=failures.spread, recovery_spread=spread))
     low, high = (float(runs[int(share * (len(runs) - 1))]) for share in (LOW, HIGH))
     one = conditions.checkpoint
+    around = (interval_s * 10 ** ((point - POINTS // 2) * 0.05) for point in range(POINTS))  # a decade on either side
     return Goodput(
         model=job.model.name,
         cluster=job.cluster.name,
@@ -359,7 +358,7 @@ def goodput_of(
         node_gpus=node_gpus(job),
         elastic=bool(conditions.replicas),
         run_s=run_s,
-        curve=tuple(_curve(conditions, interval_s, step_s)),
+        curve=tuple(Point(tau, expected(conditions, tau)["effective"]) for tau in around if tau >= step_s * 0.99),
         assumptions={"failures_per_gpu_day": failures.per_gpu_day, **said},
     )
 
@@ -388,11 +387,6 @@ def _stated(asked: Recovery, known: Mapping[str, Rate], job: JobSpec) -> dict[st
     if asked.checkpoint == "peer":
         said["peer_survival"] = known["peer_survival"]
     return said
-
-
-def _recovery_spread(asked: Recovery, known: Mapping[str, Rate]) -> float:
-    """Return how uncertain detection and restart are; not at all where they are given."""
-    return known["recovery_spread"].value if None in (asked.detection_time, asked.restart_time) else 0.0
 
 
 def _conditions(
@@ -430,11 +424,3 @@ def _conditions(
 
 POINTS = 41
 """Intervals of the curve."""
-
-
-def _curve(conditions: Conditions, interval_s: float, step_s: float) -> Iterator[Point]:
-    """Yield the effective ratio over the interval, a decade on either side of the one that is taken."""
-    for point in range(POINTS):
-        tau = interval_s * 10 ** ((point - POINTS // 2) * 0.05)
-        if tau >= step_s * 0.99:
-            yield Point(tau, expected(conditions, tau)["effective"])

@@ -76,7 +76,9 @@ def read_training(path: Path) -> Training:
     """
     document = read_toml(path)
     _known(document, (), document.data, TOP)
-    job, layout = _job(document, ("job",), document.data.get("job", {})), _layout(document, ("layout",), document.data)
+    job = document.data.get("job", {})
+    _known(document, ("job",), job, tuple(JobOptions.model_fields))
+    job, layout = _options(document, ("job",), job), _layout(document, ("layout",), document.data)
     listed = document.data.get("phase")
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
         raise document.error(("phase",), "there are no phases", "write [[phase]] above each")
@@ -93,11 +95,6 @@ def _known(document: Document, place: tuple[str | int, ...], table: Any, keys: t
     for key in table:
         if key not in keys:
             raise document.error((*place, key), f"unknown key {key[:80]!r}", did_you_mean(key, keys, "keys are", 3))
-
-
-def _job(document: Document, place: tuple[str | int, ...], table: Any) -> dict[str, Any]:
-    _known(document, place, table, tuple(JobOptions.model_fields))
-    return _options(document, place, table)
 
 
 def _options(document: Document, place: tuple[str | int, ...], table: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,11 +114,9 @@ def _layout(document: Document, place: tuple[str | int, ...], parent: Mapping[st
 
 def _start(document: Document) -> datetime.date | None:
     given = document.data.get("start")
-    if given is None:
-        return None
     if isinstance(given, datetime.datetime):
         return given.date()
-    if isinstance(given, datetime.date):
+    if isinstance(given, datetime.date | None):
         return given
     try:
         return datetime.date.fromisoformat(str(given))
@@ -138,7 +133,11 @@ def _phase(
     name = table.get("name", f"phase {at + 1}")
     if not isinstance(name, str) or not 1 <= len(name) <= 60:
         raise document.error((*place, "name"), "name is not a text of 1 to 60 characters")
-    tokens, numbers = _tokens(document, at, table.get("tokens")), _numbers(document, at, table)
+    tokens, numbers = table.get("tokens"), _numbers(document, at, table)
+    try:
+        tokens = None if tokens is None else TOKENS.read(tokens, "tokens", 1, MAX_COUNT)
+    except InputError as error:
+        raise document.error((*place, "tokens"), f"tokens: {error.message}", error.hint) from None
     options = job | _options(document, place, table)
     pins = layout | _layout(document, (*place, "layout"), table)
     batches = options.get("gbs")
@@ -151,15 +150,6 @@ def _phase(
     for index, batch in enumerate(batches):
         own = numbers | ({} if index == 0 else {"pause_h": 0.0})
         yield PhaseFile(f"{name}, batch {batch}", tokens / len(batches), options | {"gbs": batch}, pins, own, at)
-
-
-def _tokens(document: Document, at: int, given: Any) -> float | None:
-    if given is None:
-        return None
-    try:
-        return TOKENS.read(given, "tokens", 1, MAX_COUNT)
-    except InputError as error:
-        raise document.error(("phase", at, "tokens"), f"tokens: {error.message}", error.hint) from None
 
 
 def _numbers(document: Document, at: int, table: Mapping[str, Any]) -> dict[str, float]:

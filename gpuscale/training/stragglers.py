@@ -234,7 +234,11 @@ def _parts(times: Slowed, asked: Slow, without: float | None, restart_s: float) 
     """Yield what is asked for, or a usual selection."""
     job = times.job
     nodes = {"slow_node": node_gpus(job), "slow_gpu": 1}
-    found = {name: (value,) for name, value in asked if value is not None} or _usual(job)
+    found: dict[str, tuple[float, ...]] = {name: (value,) for name, value in asked if value is not None}
+    if not found:
+        network = ("slow_rail", "packet_loss") if job.network is None else ()
+        found = {name: values for name, values in USUAL.items() if name not in network}
+        found["power_cap"] = (float(round(job.cluster.gpu.power_w * CAPPED)),)
     for name, values in found.items():
         for value in values:
             if name in nodes:
@@ -243,6 +247,11 @@ def _parts(times: Slowed, asked: Slow, without: float | None, restart_s: float) 
                 ways = {"slow_host": times.with_slow_host, "slow_rail": times.with_slow_link}
                 step_s = (ways | {"packet_loss": times.with_loss, "power_cap": times.with_cap})[name](value)
             slower = step_s / times.step_s - 1
+            advice = "replace"  # where there is no spare, and the job cannot do without a node
+            if slower < LEAST_SLOWDOWN:
+                advice = "keep"
+            elif without is not None:
+                advice = "leave out" if slower > without else "keep"
             yield Straggler(
                 part=PARTS[name][0],
                 severity=value,
@@ -250,7 +259,7 @@ def _parts(times: Slowed, asked: Slow, without: float | None, restart_s: float) 
                 step_time_s=step_s,
                 slower=slower,
                 gpu_hours_per_day=24 * job.gpus * slower / (1 + slower),
-                advice=_advice(slower, without),
+                advice=advice,
                 pays_after_s=restart_s * (1 + slower) / slower if slower > NO_SLOWDOWN else None,
             )
 
@@ -266,22 +275,6 @@ PARTS = {
     "power_cap": ("power", "one GPU at {:g} W"),
 }
 """Option -> part, and how it is said."""
-
-
-def _usual(job: JobSpec) -> dict[str, tuple[float, ...]]:
-    """Return what is shown of a job where nothing is asked for."""
-    network = ("slow_rail", "packet_loss") if job.network is None else ()
-    found = {name: values for name, values in USUAL.items() if name not in network}
-    return {**found, "power_cap": (float(round(job.cluster.gpu.power_w * CAPPED)),)}
-
-
-def _advice(slower: float, without: float | None) -> str:
-    """Say what to do with a slow node, if there is no spare."""
-    if slower < LEAST_SLOWDOWN:
-        return "keep"
-    if without is None:
-        return "replace"
-    return "leave out" if slower > without else "keep"
 
 
 LEAST_SLOWDOWN = 1e-3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ from gpuscale.request import (
     with_layout,
     without,
 )
-from gpuscale.results import Comparison, Estimate, PlanRow
+from gpuscale.results import PlanRow
 from gpuscale.search.objectives import model_flops_per_token
 from gpuscale.specs.job import JobSpec
 from gpuscale.training.goodput import LEAST_RATIO, goodput_of, node_gpus
@@ -193,7 +193,10 @@ def train_time(  # noqa: PLR0913 - all that the command takes
             raise InputError("its phases say how long they are, and are searched for", place=str(plan_file))
         return _by_phases(read_training(plan_file), asked, pins, question, recovery, progress)
     days = read(Length, {"days": days}).days
-    _check_length(question.train_tokens, days)
+    if (question.train_tokens is None) == (days is None):
+        neither = "how long is the training?"
+        message = neither if days is None else "`train_tokens` and `days` exclude each other"
+        raise InputError(message, hint="give `train_tokens=15T`, or `days=60`")
     if plan_file or launch_files or as_given or despite_rules:
         own, of_layout = with_layout(asked, pins)
         job = part(own, JobOptions)
@@ -300,33 +303,24 @@ def best_plans(asked: Mapping[str, Any], pins: Mapping[str, Any], presets: Prese
     counts = read_several("gpus", asked["gpus"])
     several = isinstance(counts, Range) or len(counts) > 1
     result = plan(asked["model"], asked["gpus"], pins=pins, presets=presets, top=MAX_TOP if several else 1, **rest)
-    compared = result.compared
     notes: tuple[str, ...] = ()
-    if compared and len(compared.variants) > 1:
-        notes = (f"the best of {len(compared.variants)} jobs by {compared.objectives[0]}", *_without_plan(compared))
+    if result.compared and len(result.compared.variants) > 1:
+        rows = [row for row in result.compared.variants if "gpus" in row.choice]
+        reasons = {row.choice["gpus"]: row.reason for row in rows if not row.best}
+        for row in rows:
+            if row.best:
+                reasons.pop(row.choice["gpus"], None)
+        notes = (
+            f"the best of {len(result.compared.variants)} jobs by {result.compared.objectives[0]}",
+            *(f"{plural(int(count), 'GPU')}: {reason}" for count, reason in reasons.items()),
+        )
     first = {found.gpus: found for found in reversed(result.estimates)}  # of each number of GPUs the best
-    return [_subject(found, notes) for found in result.estimates if first[found.gpus] is found]
-
-
-def _without_plan(compared: Comparison) -> Iterator[str]:
-    """Say of which numbers of GPUs there is no plan, and why."""
-    reasons = {row.choice["gpus"]: row.reason for row in compared.variants if "gpus" in row.choice and not row.best}
-    have = {row.choice["gpus"] for row in compared.variants if "gpus" in row.choice and row.best}
-    return (f"{plural(int(gpus), 'GPU')}: {reason}" for gpus, reason in reasons.items() if gpus not in have)
-
-
-def _subject(found: Estimate, notes: Sequence[str]) -> Subject:
-    """Return a plan that was found, with what is to be said of the search."""
-    made = subject_of(build_job(read(JobOptions, found.job)), layout_of(found.plan), despite_rules=True)
-    row = replace(found.plan, rank=1, variants=1)
-    return replace(made, estimate=replace(found, plan=row, notes=(*found.notes, *notes)))
-
-
-def _check_length(tokens: float | None, days: float | None) -> None:
-    """Refuse neither and both of the two ways to say how long a training is."""
-    if (tokens is None) == (days is None):
-        message = "how long is the training?" if tokens is None else "`train_tokens` and `days` exclude each other"
-        raise InputError(message, hint="give `train_tokens=15T`, or `days=60`")
+    subjects = []
+    for found in (one for one in result.estimates if first[one.gpus] is one):
+        made = subject_of(build_job(read(JobOptions, found.job)), layout_of(found.plan), despite_rules=True)
+        best = replace(found.plan, rank=1, variants=1)
+        subjects.append(replace(made, estimate=replace(found, plan=best, notes=(*found.notes, *notes))))
+    return subjects
 
 
 class _Counted(NamedTuple):
