@@ -28,7 +28,7 @@ import numpy as np
 from gpuscale.arrays import FloatArray, IndexArray, IntArray
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import NoAnswerError
-from gpuscale.fleets.ways import Fleet, Part, Pool, Way
+from gpuscale.fleets.ways import Fleet, FleetPlan, Pool, PoolPlan
 from gpuscale.layouts.arrays import FIELDS, Candidates, combined_key, distinct
 from gpuscale.layouts.stages import at_place
 from gpuscale.planning.describe import describe
@@ -82,7 +82,7 @@ class Dealt(NamedTuple):
     chosen: tuple[int, ...]  #: for each pool the index into its `Shares`.
 
 
-def batches(fleet: Fleet) -> Way:
+def batches(fleet: Fleet) -> FleetPlan:
     """Return the fastest way to deal the batch out to pools in their own layouts.
 
     Raises:
@@ -98,7 +98,7 @@ def batches(fleet: Fleet) -> Way:
     sync_s = gradient_sync_s(fleet, rows)
     step_time_s = dealt.time_s + sync_s
     sequences = [int(own.sequences[index]) for own, index in zip(shares, dealt.chosen, strict=True)]
-    parts, plans = list[Part](), list[PlanRow]()
+    parts, plans = list[PoolPlan](), list[PlanRow]()
     for pool, row, count in zip(fleet.pools, rows, sequences, strict=True):
         spec = replace(pool.spec, global_batch_size=count)
         found = describe(pool.variant.job._replace(spec=spec), row, evaluate(row, spec), unseen=(UNLIKE_NODES,)).plan
@@ -172,30 +172,21 @@ def shares_of(pool: Pool, rows: Candidates, whole: int, share: float, gpus: int)
     rules = [rule for rule in ALL_RULES if rule.code not in OF_WHOLE_BATCH]
     legal = np.broadcast_to(mark(rules, tried, pool.spec, {}).legal, len(tried))
     tried = tried.take(np.asarray(legal))
-    times = [
-        _fitting_s(tried.take(slice(start, start + AT_ONCE)), pool, gpus) for start in range(0, len(tried), AT_ONCE)
-    ]
-    time_s = np.concatenate([np.zeros(0), *times])
+    times = [np.zeros(0)]
+    for start in range(0, len(tried), AT_ONCE):
+        found = evaluate(tried.take(slice(start, start + AT_ONCE)), pool.spec)
+        room = found.memory_bytes <= pool.spec.plans_limit_bytes
+        if pool.spec.offload.any:
+            room &= found.memory.host_bytes <= pool.spec.host_limit_bytes
+        step_s = found.step.step_time_s + found.step.beside["waiting"] * waiting_more(pool.spec.gpus, gpus)
+        times.append(np.where(room, step_s, np.inf))
+    time_s = np.concatenate(times)
     fits = np.flatnonzero(time_s < np.inf)
     tried, time_s = tried.take(fits), time_s[fits]
     sequences = tried.dp * tried.micro_batch_size * tried.num_microbatches
     order = np.lexsort((time_s, sequences))
     best = order[np.unique(sequences[order], return_index=True)[1]]
     return Shares(sequences[best], time_s[best], tried.take(best))
-
-
-def _fitting_s(rows: Candidates, pool: Pool, gpus: int) -> FloatArray:
-    """Return the step time of layouts of a pool, infinity where they do not fit, shape (N,) [s].
-
-    Args:
-        gpus: as in `shares_of`.
-    """
-    found = evaluate(rows, pool.spec)
-    fits = found.memory_bytes <= pool.spec.plans_limit_bytes
-    if pool.spec.offload.any:
-        fits &= found.memory.host_bytes <= pool.spec.host_limit_bytes
-    time_s = found.step.step_time_s + found.step.beside["waiting"] * waiting_more(pool.spec.gpus, gpus)
-    return np.where(fits, time_s, np.inf)
 
 
 def waiting_more(gpus: int, whole: int) -> float:

@@ -12,10 +12,11 @@ from gpuscale.arguments import taking
 from gpuscale.energy import power_of
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.fleets.batches import batches
-from gpuscale.fleets.plain import alike, alone
 from gpuscale.fleets.sites import has_sites, site_ways
 from gpuscale.fleets.stages import MOST_POOLS, stages
-from gpuscale.fleets.ways import Fleet, FleetResult, Pool, Way
+from gpuscale.fleets.ways import Fleet, FleetPlan, FleetResult, Pool
+from gpuscale.planning.jobs import Job
+from gpuscale.planning.plans import plan
 from gpuscale.planning.variants import Variant, make_variants
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.rates import USUAL_TERM, Rate, given, load_rates, months, one_term
@@ -33,6 +34,7 @@ from gpuscale.request import (
     with_layout,
     without,
 )
+from gpuscale.results import PlanRow
 from gpuscale.specs.cluster import joined
 from gpuscale.training.totals import STATED, gpu_hour_prices
 
@@ -79,9 +81,9 @@ def fleet(model: str, cluster: str, *, pins: Mapping[str, Any] | None = None, **
     return result if answer is None else replace(result, sites=answer())
 
 
-def _ways(made: Fleet) -> dict[str, Callable[[], Way]]:
+def _ways(made: Fleet) -> dict[str, Callable[[], FleetPlan]]:
     """Return the ways to try, by name; of those over all pools none that take long lines for any other level."""
-    shared: dict[str, Callable[[], Way]] = {
+    shared: dict[str, Callable[[], FleetPlan]] = {
         "alike": partial(alike, made), "batches": partial(batches, made), "stages": partial(stages, made),
     }  # fmt: skip
     for count in range(2, len(made.pools)) if len(made.pools) <= MOST_POOLS else ():
@@ -91,6 +93,46 @@ def _ways(made: Fleet) -> dict[str, Callable[[], Way]]:
             shared |= {f"batches on {names}": partial(batches, some), f"stages on {names}": partial(stages, some)}
     together = {} if has_sites(made.spec.cluster) else shared
     return together | {f"{pool.name} alone": partial(alone, made, pool) for pool in made.pools}
+
+
+ANY = "any framework"
+
+
+def alike(fleet: Fleet) -> FleetPlan:
+    """Return the best plan that treats all GPUs as if they were the slowest, as `plan` finds it.
+
+    Raises:
+        GpuscaleError: there is none.
+    """
+    row = _best(fleet, fleet.whole.job)
+    whole, parts = fleet.spec.gpus, []
+    for pool in fleet.pools:
+        own = pool.spec.gpus
+        sequences = round(row.global_batch_size * own / whole)
+        parts.append(fleet.part(pool, row, fleet.spec, sequences, row.tokens_per_s * own / whole))
+    text = "every pool does the same, as fast as the slowest"
+    return fleet.way("alike", text, parts, row.step_time_s, [row], ANY)
+
+
+def alone(fleet: Fleet, pool: Pool) -> FleetPlan:
+    """Return the best plan of one pool, the others idle.
+
+    Raises:
+        GpuscaleError: there is none.
+    """
+    row = _best(fleet, pool.variant.job)
+    part = fleet.part(pool, row, pool.spec, row.global_batch_size, row.tokens_per_s)
+    idle = ", ".join(one.name for one in fleet.pools if one is not pool)
+    name = f"{pool.name} alone"
+    return fleet.way("alone", f"{name}, {idle} idle", [part], row.step_time_s, [row], ANY, name=name)
+
+
+def _best(fleet: Fleet, job: Job) -> PlanRow:
+    """Return the best plan of a job on its own cluster."""
+    own = {"cluster": job.request["cluster"], "gbs": in_sequences(fleet.spec.global_batch_size)}
+    priced = {"gpu_hour_price", "price_term", "rate"}  # by pool, in the fleet
+    rest = {name: value for name, value in fleet.asked.items() if name not in {"model", *priced}}
+    return plan(fleet.asked["model"], job.spec.gpus, pins=fleet.pins, top=1, **rest | own).plans[0]
 
 
 def only(made: Fleet, kept: Sequence[Pool]) -> Fleet:
@@ -173,7 +215,7 @@ def _check_prices(pools: list[Pool], question: Question) -> None:
         raise InputError(f"{stray[:60]!r} is not one of the pools", field="gpu_hour_price", hint=hint)
 
 
-def _result(made: Fleet, ways: list[Way], left_out: dict[str, str]) -> FleetResult:
+def _result(made: Fleet, ways: list[FleetPlan], left_out: dict[str, str]) -> FleetResult:
     ordered = sorted(ways, key=lambda way: (-way.tokens_per_s, way.gpus, way.name))
     best = max((way.tokens_per_s for way in ways if way.kind == "alone"), default=ordered[0].tokens_per_s)
     ranked = tuple(replace(way, rank=rank, speedup=way.tokens_per_s / best) for rank, way in enumerate(ordered, 1))

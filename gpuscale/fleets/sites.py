@@ -19,8 +19,7 @@ from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.fleets import diloco
 from gpuscale.fleets.diloco import Outer
-from gpuscale.fleets.lines import EveryRow, LineRow, SitesAnswer
-from gpuscale.fleets.ways import Fleet, Pool, Way
+from gpuscale.fleets.ways import EveryRow, Fleet, FleetPlan, LineRow, Pool, SitesAnswer
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.ranks import strides
 from gpuscale.planning.describe import choose
@@ -29,8 +28,8 @@ from gpuscale.request import Question, Sites, in_sequences
 from gpuscale.results import PlanRow
 from gpuscale.search.evaluation import placed
 from gpuscale.search.loop import search
-from gpuscale.specs.cluster import WAN, ClusterSpec, LevelSpec
-from gpuscale.specs.job import AXES, JobSpec
+from gpuscale.specs.cluster import WAN, ClusterSpec
+from gpuscale.specs.job import AXES
 from gpuscale.steptime.components import exposed_buckets, total_s
 from gpuscale.steptime.kernels import stream_time_s
 from gpuscale.steptime.step import chunk_passes
@@ -120,7 +119,9 @@ def has_sites(cluster: ClusterSpec) -> bool:
     return bool(cluster.pools) and cluster.levels[-1].fabric == WAN
 
 
-def site_ways(fleet: Fleet, asked: Sites) -> tuple[dict[str, Callable[[], Way]], Callable[[], SitesAnswer | None]]:
+def site_ways(
+    fleet: Fleet, asked: Sites
+) -> tuple[dict[str, Callable[[], FleetPlan]], Callable[[], SitesAnswer | None]]:
     """Return the ways over long lines by name, each of which may refuse, and what else there is to say of the lines.
 
     The latter is said when the ways have been tried: nothing where no site has a plan for its share of the batch.
@@ -138,11 +139,34 @@ def site_ways(fleet: Fleet, asked: Sites) -> tuple[dict[str, Callable[[], Way]],
 
     def shared() -> Shared:
         if not made:
-            made.append(_shared(fleet, asked))
+            cluster, parameters = fleet.spec.cluster, float(model_parameters(fleet.spec.model).total)
+            fragments = asked.fragments or max(math.ceil(fleet.spec.model.layers / LAYERS_PER_FRAGMENT), 1)
+            gradients, sent = parameters * fleet.spec.reduced_gradient_bytes, parameters * asked.outer_bits / 8
+            one = Shared(
+                fleet=fleet,
+                sites=_sites(fleet),
+                outer=Outer(asked.inner_steps, min(fragments, asked.inner_steps), asked.outer_delay),
+                gradients=exchange_s(cluster, gradients),
+                exchange=exchange_s(cluster, sent),
+                exchange_bytes=_crossing(sent, len(cluster.pools)),
+                gradient_bytes=_crossing(gradients, len(cluster.pools)),
+                parameters=parameters,
+            )
+            made.append(one)
         return made[0]
 
-    ways: dict[str, Callable[[], Way]] = {
-        "synchronous": lambda: _synchronous(shared()),
+    def synchronous() -> FleetPlan:
+        one = shared()
+        crossing = (
+            f"{_gigabytes(one.gradient_bytes)} of gradients cross in every step, reduced within each site before: the "
+            f"lines are busy for {one.gradients[0]:.3g} s of it"
+        )
+        text = "sites reduce gradients over the lines in every step"
+        runs_with = "Megatron-LM (num-distributed-optimizer-instances), FSDP that shards within a site (HSDP)"
+        return _way(one, "synchronous", text, one.step_s, one.synchronous_wait_s(), [crossing], runs_with)
+
+    ways: dict[str, Callable[[], FleetPlan]] = {
+        "synchronous": synchronous,
         "stages": partial(_staged, fleet),
         "diloco": lambda: _diloco(shared(), Outer(asked.inner_steps), "diloco"),
         "streaming diloco": lambda: _diloco(shared(), shared().outer, "streaming diloco"),
@@ -174,28 +198,6 @@ def staged_wait_s(stages: int, sites: int, microbatches: int, hop_s: float) -> f
     """
     steady = max(microbatches - stages // sites, 0) // 2 * 2
     return hop_s * (2 * (sites - 1) + steady)
-
-
-def _line(fleet: Fleet) -> LevelSpec:
-    return fleet.spec.cluster.levels[-1]
-
-
-def _shared(fleet: Fleet, asked: Sites) -> Shared:
-    spec, cluster = fleet.spec, fleet.spec.cluster
-    parameters = float(model_parameters(spec.model).total)
-    fragments = asked.fragments or max(math.ceil(spec.model.layers / LAYERS_PER_FRAGMENT), 1)
-    gradients, sent = parameters * spec.reduced_gradient_bytes, parameters * asked.outer_bits / 8
-    outer = Outer(asked.inner_steps, min(fragments, asked.inner_steps), asked.outer_delay)
-    return Shared(
-        fleet=fleet,
-        sites=_sites(fleet),
-        outer=outer,
-        gradients=exchange_s(cluster, gradients),
-        exchange=exchange_s(cluster, sent),
-        exchange_bytes=_crossing(sent, len(cluster.pools)),
-        gradient_bytes=_crossing(gradients, len(cluster.pools)),
-        parameters=parameters,
-    )
 
 
 def _crossing(bytes_: float, sites: int) -> float:
@@ -258,25 +260,19 @@ def _site(fleet: Fleet, pool: Pool, sequences: int) -> Site:
     return Site(pool, subject, backward_s, min(1.0, int(c.pp[0]) / spec.model.layers), update_s)
 
 
-def _synchronous(shared: Shared) -> Way:
-    wait_s = shared.synchronous_wait_s()
-    sent = _gigabytes(shared.gradient_bytes)
-    notes = [
-        f"{sent} of gradients cross in every step, reduced within each site before: the lines are busy for "
-        f"{shared.gradients[0]:.3g} s of it"
-    ]
-    return _way(
-        shared, "synchronous", "sites reduce gradients over the lines in every step", shared.step_s, wait_s, notes,
-        "Megatron-LM (num-distributed-optimizer-instances), FSDP that shards within a site (HSDP)",
-    )  # fmt: skip
-
-
-def _diloco(shared: Shared, outer: Outer, kind: str) -> Way:
+def _diloco(shared: Shared, outer: Outer, kind: str) -> FleetPlan:
     every = outer.every
     alone_s, step_s = shared.inner_s(every), shared.outer_s(outer)
     how = "all at once" if kind == "diloco" else f"in {outer.fragments} fragments {plural(outer.delay, 'step')} late"
     crossing = f"{_gigabytes(shared.exchange_bytes)} cross every {every:,} steps, {how}"
-    notes = [crossing, *_memory_notes(shared), *diloco.loss_notes(shared.parameters, len(shared.sites), every)]
+    notes, short = [crossing], []
+    for site in shared.sites:
+        needed = _outer_gib(shared, site.pool)
+        if site.row.memory_gib + needed > site.row.memory_limit_gib:
+            short.append(f"{needed * site.pool.spec.cluster.host_gpus:,.3g} GiB on each host of {site.pool.name}")
+    if short:
+        notes.append(f"no room on the GPUs for the outer optimizer: {', '.join(short)} instead")
+    notes += diloco.loss_notes(shared.parameters, len(shared.sites), every)
     text = f"sites train alone and average every {every:,} steps (the loss differs, see notes)"
     runs_with = "torchft (DiLoCo with fragments, delay and quantisation), prime (INTELLECT-1)"
     return _way(shared, kind, text, alone_s, step_s - alone_s, notes, runs_with, outer_states=True)
@@ -291,16 +287,6 @@ def _outer_gib(shared: Shared, pool: Pool) -> float:
     return shared.parameters * diloco.OUTER_STATE_BYTES / pool.spec.gpus / GIB
 
 
-def _memory_notes(shared: Shared) -> list[str]:
-    """Say where the outer optimizer finds no room on the GPUs."""
-    short = []
-    for site in shared.sites:
-        needed = _outer_gib(shared, site.pool)
-        if site.row.memory_gib + needed > site.row.memory_limit_gib:
-            short.append(f"{needed * site.pool.spec.cluster.host_gpus:,.3g} GiB on each host of {site.pool.name}")
-    return [f"no room on the GPUs for the outer optimizer: {', '.join(short)} instead"] if short else []
-
-
 def _way(
     shared: Shared,
     kind: str,
@@ -311,7 +297,7 @@ def _way(
     runs_with: str,
     *,
     outer_states: bool = False,
-) -> Way:
+) -> FleetPlan:
     """Return a way in which every site has a replica of the model.
 
     Args:
@@ -330,7 +316,7 @@ def _way(
     return fleet.way(kind, text, parts, step_s, [slowest], runs_with, sync_s=wait_s, unmeasured=UNMEASURED, notes=notes)
 
 
-def _staged(fleet: Fleet) -> Way:
+def _staged(fleet: Fleet) -> FleetPlan:
     """Return the best plan with a pipeline over all sites, each with as many stages.
 
     Raises:
@@ -342,15 +328,20 @@ def _staged(fleet: Fleet) -> Way:
         raise NoAnswerError("stages are dealt out to sites that are alike, and these are not")
     if spec.axis_order != AXES:
         raise NoAnswerError(f"stages are on one site each only in the usual order of ranks, {'-'.join(AXES)}")
-    flat = replace(spec, cluster=_as_one(cluster))
-    every = make_pins({"vpp": 1, **fleet.pins, "pp": fleet.pins.get("pp", _stages(sites, spec))})
+    # as if the sites were one: lines as fast as the network within a site
+    below, line = cluster.levels[-2:]
+    joint = replace(below, name=line.name, gpus=line.gpus, link_bytes_per_s=below.egress_bytes_per_s, switches=0,
+                    switch_bytes_per_s=0.0)  # fmt: skip
+    flat = replace(spec, cluster=replace(cluster, levels=(*cluster.levels[:-1], joint), pools=()))
+    even = (count for count in range(sites, min(spec.model.layers, 256) + 1, sites) if spec.gpus % count == 0)
+    every = make_pins({"vpp": 1, **fleet.pins, "pp": fleet.pins.get("pp", ",".join(map(str, even)))})
     found = search(flat, every)
     if not found.feasible:
         raise NoAnswerError(f"no layout with stages on all {sites} sites fits")
     row = choose(fleet.whole.job._replace(spec=flat), found, "step_time", Question(top=1))[0][0].plan
     if row.pp % sites or row.vpp > 1:
         raise NoAnswerError(f"pp = {row.pp} and vpp = {row.vpp}: sites have as many stages each, without interleaving")
-    line, sent = _line(fleet), row.dp * row.micro_batch_size * spec.sequence * spec.model.hidden * spec.activation_bytes
+    sent = row.dp * row.micro_batch_size * spec.sequence * spec.model.hidden * spec.activation_bytes
     busy_s = sent / (line.wan_bytes_per_s * line.link_efficiency)
     wait_s = staged_wait_s(row.pp, sites, row.num_microbatches, busy_s + line.hop_latency_s)
     step_s = row.step_time_s + wait_s
@@ -365,25 +356,22 @@ def _staged(fleet: Fleet) -> Way:
     return fleet.way("stages", text, parts, step_s, [row], runs_with, sync_s=wait_s, unmeasured=UNMEASURED, notes=notes)
 
 
-def _stages(sites: int, spec: JobSpec) -> str:
-    """Say the numbers of stages that all sites have as many of, as a pin."""
-    counts = range(sites, min(spec.model.layers, 256) + 1, sites)
-    return ",".join(str(count) for count in counts if spec.gpus % count == 0)
-
-
-def _as_one(cluster: ClusterSpec) -> ClusterSpec:
-    """Return the cluster as if its sites were one: lines as fast as the network within a site."""
-    below, top = cluster.levels[-2:]
-    joint = replace(below, name=top.name, gpus=top.gpus, link_bytes_per_s=below.egress_bytes_per_s, switches=0,
-                    switch_bytes_per_s=0.0)  # fmt: skip
-    return replace(cluster, levels=(*cluster.levels[:-1], joint), pools=())
-
-
 def _answer(shared: Shared) -> SitesAnswer:
-    line, outer = _line(shared.fleet), shared.outer
+    line, outer = shared.fleet.spec.cluster.levels[-1], shared.outer
     rate, (busy_s, latency_s) = line.wan_bytes_per_s / GBIT, shared.exchange
     every = outer.every
     at_once, inner_s = Outer(every), shared.inner_s(every)
+    streamed = (outer._replace(every=steps, fragments=min(outer.fragments, steps)) for steps in EVERY)
+    exchanges = {one.every: (Outer(one.every), one) for one in streamed}
+    lines, needed = [], []
+    for factor in FASTER:
+        wait_s = shared.synchronous_wait_s(1 / factor)
+        for steps, both in exchanges.items():
+            waits = [shared.waits(one, 1 / factor) for one in both]
+            lines.append(LineRow(rate * factor, steps, wait_s / (shared.step_s + wait_s), *waits))
+    for steps, both in exchanges.items():
+        most_s = [diloco.most_busy_s(shared.inner_s(steps), one, latency_s, RARE) for one in both]
+        needed.append(EveryRow(steps, *(rate * busy_s / one if one > 0 else None for one in most_s)))
     return SitesAnswer(
         sites=len(shared.sites),
         wan_gbit_per_s=rate,
@@ -402,30 +390,10 @@ def _answer(shared: Shared) -> SitesAnswer:
         least_inner_steps=diloco.least_every(inner_s, at_once, busy_s, latency_s, RARE),
         least_inner_steps_streaming=diloco.least_every(inner_s, outer, busy_s, latency_s, RARE),
         outer_gib_per_gpu=max(_outer_gib(shared, site.pool) for site in shared.sites),
-        lines=tuple(_row(shared, rate, factor, steps) for factor in FASTER for steps in EVERY),
-        needed=tuple(_needed(shared, rate, steps) for steps in EVERY),
+        lines=tuple(lines),
+        needed=tuple(needed),
         loss=diloco.loss_notes(shared.parameters, len(shared.sites), every),
     )
-
-
-def _streamed(shared: Shared, every: int) -> Outer:
-    """Return the same fragments and delay, so many steps apart."""
-    return shared.outer._replace(every=every, fragments=min(shared.outer.fragments, every))
-
-
-def _row(shared: Shared, rate: float, factor: float, every: int) -> LineRow:
-    wait_s = shared.synchronous_wait_s(1 / factor)
-    waits = [shared.waits(outer, 1 / factor) for outer in (Outer(every), _streamed(shared, every))]
-    return LineRow(rate * factor, every, wait_s / (shared.step_s + wait_s), *waits)
-
-
-def _needed(shared: Shared, rate: float, every: int) -> EveryRow:
-    busy_s, latency_s = shared.exchange
-    rates = []
-    for outer in (Outer(every), _streamed(shared, every)):
-        most_s = diloco.most_busy_s(shared.inner_s(every), outer, latency_s, RARE)
-        rates.append(rate * busy_s / most_s if most_s > 0 else None)
-    return EveryRow(every, *rates)
 
 
 def _fast_enough(shared: Shared, rate: float) -> float | None:

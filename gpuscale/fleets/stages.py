@@ -26,13 +26,13 @@ import numpy as np
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from gpuscale.errors import NoAnswerError
 from gpuscale.fleets.batches import joining_view
-from gpuscale.fleets.ways import Fleet, Part, Pool, Way
+from gpuscale.fleets.ways import Fleet, FleetPlan, Pool, PoolPlan
 from gpuscale.layouts.arrays import ONE_F_ONE_B, Candidates, Cases, concatenate, unique_rows
 from gpuscale.layouts.pins import Pin, Pins
 from gpuscale.layouts.space import recomputed
 from gpuscale.layouts.stages import FIRST, LAST, StageTable
 from gpuscale.memory.model import evaluate_memory, measure_layers
-from gpuscale.memory.states import StageParameters, stage_parameters
+from gpuscale.memory.states import stage_parameters
 from gpuscale.planning.describe import describe
 from gpuscale.planning.layouts import layout_text
 from gpuscale.rules.check import RECOMPUTE_RULES, mark
@@ -44,7 +44,7 @@ from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.data_parallel import data_parallel_time, gradient_sums_s, tied_embedding_s
 from gpuscale.steptime.site import site_factor
-from gpuscale.steptime.step import Passes, covered, cut_key, evaluate_passes, hop_times, slowest_of, stage_seconds
+from gpuscale.steptime.step import covered, cut_key, evaluate_passes, hop_times, slowest_of, stage_seconds
 from gpuscale.uncertainty import UNLIKE_NODES
 from gpuscale.units import GIB
 
@@ -107,7 +107,7 @@ class Evaluated(NamedTuple):
     fits: bool  #: whether every stage fits on its own GPUs.
 
 
-def stages(fleet: Fleet) -> Way:
+def stages(fleet: Fleet) -> FleetPlan:
     """Return the fastest pipeline that crosses all pools.
 
     Raises:
@@ -120,19 +120,19 @@ def stages(fleet: Fleet) -> Way:
         raise NoAnswerError("no pipeline over all pools fits on their GPUs")
     layout, parts, plans = layout_text(best.row.row(0)), [], []
     tokens_per_s = fleet.spec.tokens_per_step / best.step_time_s
+    ends = np.cumsum([0, *best.order.stages])
+    layers = [best.layers[start:end] for start, end in pairwise(ends)]  # of each pool, in the order of the pipeline
     for pool in fleet.pools:
         at = best.order.pools.index(pool)
-        ends = np.cumsum(best.order.stages)
-        own = best.layers[ends[at] - best.order.stages[at] : ends[at]]
         flops = fleet.flops_per_token * best.share[at]
         parts.append(
-            Part(
+            PoolPlan(
                 pool=pool.name,
                 gpus=pool.spec.gpus,
                 layout=layout,
                 num_microbatches=int(best.row.num_microbatches[0]),
                 sequences=fleet.spec.global_batch_size,
-                layers=own,
+                layers=layers[at],
                 busy_s=best.busy_s[at],
                 memory_gib=best.memory_bytes[at] / GIB,
                 memory_limit_gib=pool.spec.memory_limit_bytes / GIB,
@@ -143,16 +143,9 @@ def stages(fleet: Fleet) -> Way:
         wide = spanning(pool.spec, fleet.spec.gpus)
         job = pool.variant.job._replace(spec=wide)
         plans.append(describe(job, best.row, evaluate(best.row, wide), unseen=(UNLIKE_NODES,)).plan)
-    dealt = " then ".join(f"{sum(one)} layers on {pool.name}" for pool, one in _by_pool(best))
-    text = f"stages by speed: {dealt}"
+    by_pool = (f"{sum(own)} layers on {pool.name}" for pool, own in zip(best.order.pools, layers, strict=True))
+    text = f"stages by speed: {' then '.join(by_pool)}"
     return fleet.way("stages", text, parts, best.step_time_s, plans, RUNS_WITH, sync_s=best.hops_s)
-
-
-def _by_pool(one: Evaluated) -> Iterator[tuple[Pool, tuple[int, ...]]]:
-    start = 0
-    for pool, count in zip(one.order.pools, one.order.stages, strict=True):
-        yield pool, one.layers[start : start + count]
-        start += count
 
 
 def _refuse(fleet: Fleet) -> None:
@@ -570,14 +563,18 @@ def evaluated(fleet: Fleet, pipeline: Pipeline) -> Evaluated:
     """Evaluate one pipeline, each stage on the GPUs of its pool."""
     order, jobs, row, layers = pipeline
     pp, pool_of = len(layers), order.pool_of
-    table = table_of(_counts(jobs[0], layers))
+    pattern, ends = np.array(jobs[0].model.trained_pattern), np.cumsum([0, *layers]).tolist()
+    kinds = [
+        np.bincount(pattern[start:end], minlength=len(jobs[0].model.trained_kinds)) for start, end in pairwise(ends)
+    ]
+    table = table_of(np.array(kinds, dtype=np.float64))  # layers of each kind on each stage
     first, columns = np.zeros(1, dtype=np.intp), stage_columns(pp)
     forward, backward, after, memory = np.zeros(pp), np.zeros(pp), [], []
     reference = np.zeros(pp)
     fits = True
     for at, job in enumerate(jobs):
         mine = np.flatnonzero(pool_of == at)
-        passes = _passes(row, job)
+        passes = evaluate_passes(row, Cases(first), job)
         counts = table.layers(first)
         both = [one[columns, 0] for one in stage_seconds(row, counts, passes)]
         forward[mine], backward[mine] = both[0][mine], both[1][mine]
@@ -588,7 +585,8 @@ def evaluated(fleet: Fleet, pipeline: Pipeline) -> Evaluated:
         bytes_ = np.broadcast_to(used.by_stage, (table.counts.shape[1], 1))[columns[mine], 0]
         memory.append(float(bytes_.max()))
         fits &= memory[-1] <= job.plans_limit_bytes
-        own = _of_stages(parameters, columns[mine])
+        at_own = columns[mine]
+        own = replace(parameters, dense=parameters.dense[at_own], expert=parameters.expert[at_own])
         slow = mine[(forward + backward)[mine].argmax()]
         cover = covered(row, [one[columns[slow]] for one in counts], passes, forward[[slow]], backward[[slow]])
         _, exposed, optimizer, offload = data_parallel_time(row, job, own, cover)
@@ -602,7 +600,9 @@ def evaluated(fleet: Fleet, pipeline: Pipeline) -> Evaluated:
     busy_s = count * both_s[slowest]
     hops_s = 2 * (count * beside[slowest] + math.fsum(hops))
     parts = [busy_s, busy_s * float(slowest_of(row)[0]), both_s.sum() - both_s[slowest], hops_s, max(after)]
-    parts.append(_tied_more_s(fleet, jobs, row))
+    if jobs[0].model.tied_embeddings:  # what its gradients take longer between pools than inside one
+        inside_s = max(float(tied_embedding_s(row, job)[0]) for job in jobs)
+        parts.append(max(0.0, float(tied_embedding_s(*_over_the_join(fleet, jobs, row))[0]) - inside_s))
     factor = float(site_factor(row, jobs[0].site)[0]) if jobs[0].site else 1.0
     return Evaluated(
         order=order,
@@ -615,23 +615,6 @@ def evaluated(fleet: Fleet, pipeline: Pipeline) -> Evaluated:
         memory_bytes=tuple(memory),
         fits=fits,
     )
-
-
-def _counts(job: JobSpec, layers: Sequence[int]) -> FloatArray:
-    """Return the layers of each kind on each stage, shape (p, kinds)."""
-    kinds, ends = len(job.model.trained_kinds), np.cumsum(layers).tolist()
-    pattern = np.array(job.model.trained_pattern)
-    own = [pattern[end - count : end] for end, count in zip(ends, layers, strict=True)]
-    return np.array([np.bincount(one, minlength=kinds) for one in own], dtype=np.float64)
-
-
-def _passes(row: Candidates, job: JobSpec) -> Passes:
-    return evaluate_passes(row, Cases(np.zeros(1, dtype=np.intp)), job)
-
-
-def _of_stages(parameters: StageParameters, columns: IntArray) -> StageParameters:
-    """Return the parameters of some stages."""
-    return replace(parameters, dense=parameters.dense[columns], expert=parameters.expert[columns])
 
 
 def _hops_s(fleet: Fleet, order: Order, jobs: Sequence[JobSpec], row: Candidates) -> FloatArray:
@@ -649,11 +632,3 @@ def _over_the_join(fleet: Fleet, jobs: Sequence[JobSpec], row: Candidates) -> tu
     view, _ = joining_view(fleet.spec.cluster, [each, each])
     cluster: ClusterSpec = replace(view, gpu=jobs[0].cluster.gpu)
     return replace(row, pp=np.full(1, 2)), replace(jobs[0], gpus=2 * each, cluster=cluster)
-
-
-def _tied_more_s(fleet: Fleet, jobs: Sequence[JobSpec], row: Candidates) -> float:
-    """Return what the gradients of a tied embedding take longer between pools than inside one [s]."""
-    if not jobs[0].model.tied_embeddings:
-        return 0.0
-    inside = max(float(tied_embedding_s(row, job)[0]) for job in jobs)
-    return max(0.0, float(tied_embedding_s(*_over_the_join(fleet, jobs, row))[0]) - inside)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from gpuscale.display import displayed
 from gpuscale.energy import Power
-from gpuscale.fleets.lines import SitesAnswer
 from gpuscale.planning.layouts import fixed_layout, layout_text
 from gpuscale.planning.planfile import layout_of
 from gpuscale.planning.variants import Variant
@@ -28,8 +27,63 @@ TOKENS = 1e9
 """Tokens that money and energy are stated for."""
 
 
+# --- what is said of the long lines between sites
+
+
 @dataclass(frozen=True)
-class Part:
+class LineRow:
+    """Waiting for lines of some rate, with exchanges so many steps apart."""
+
+    wan_gbit_per_s: float  #: what the lines of one site carry, one direction [Gbit/s]
+    inner_steps: int  #: steps between exchanges
+    synchronous_waits: float  #: share of the time that a synchronous step waits for the lines, whatever `inner_steps`
+    diloco_waits: float  #: share of the time that DiLoCo waits which sends everything at once
+    streaming_waits: float  #: the same of Streaming DiLoCo
+
+
+@dataclass(frozen=True)
+class EveryRow:
+    """What lines must carry for sites to wait for 1 % of the time."""
+
+    inner_steps: int  #: steps between exchanges
+    #: of one site, where everything is sent at once [Gbit/s]; null where none are fast enough
+    diloco_gbit_per_s: float | None
+    streaming_gbit_per_s: float | None  #: the same with fragments, while steps go on
+
+
+@dataclass(frozen=True)
+class SitesAnswer:
+    """What a fleet of sites makes of the lines between them."""
+
+    sites: int  #: how many there are
+    wan_gbit_per_s: float  #: what the lines of one site carry, one direction [Gbit/s]
+    efficiency: float  #: share of it that transfers reach
+    round_trip_ms: float  #: from one site to another and back [ms]
+    inner_steps: int  #: steps between exchanges of DiLoCo
+    outer_bits: int  #: bits of each parameter that are sent in an exchange
+    fragments: int  #: parts of the model that Streaming DiLoCo sends one after the other
+    outer_delay: int  #: steps that go on while a fragment is under way
+    step_s: float  #: step of a site by itself, with its share of the batch [s]
+    gradients_gb: float  #: what a site sends in a synchronous step [GB]
+    exchange_gb: float  #: what a site sends in an exchange [GB]
+    gradients_s: float  #: time for which gradients occupy the lines [s]
+    exchange_s: float  #: time for which an exchange does [s]
+    #: lines with which a synchronous step is within 5 % of DiLoCo's; null where none are fast enough
+    synchronous_gbit_per_s: float | None
+    #: steps between exchanges with which DiLoCo waits for less than 1 % of the time; null where none are enough
+    least_inner_steps: int | None
+    least_inner_steps_streaming: int | None  #: the same of Streaming DiLoCo
+    outer_gib_per_gpu: float  #: memory of the outer optimizer, shared by the GPUs of a site [GiB]
+    lines: tuple[LineRow, ...]  #: waiting, by rate of the lines and steps between exchanges
+    needed: tuple[EveryRow, ...]  #: what lines must carry, by steps between exchanges
+    loss: tuple[str, ...]  #: what was published of the loss of DiLoCo
+
+
+# --- the ways
+
+
+@dataclass(frozen=True)
+class PoolPlan:
     """What one pool does in a way."""
 
     pool: str  #: name of the pool
@@ -46,7 +100,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Way:
+class FleetPlan:
     """One way to use a fleet."""
 
     rank: int  #: place by tokens per second, from 1
@@ -55,7 +109,7 @@ class Way:
     name: str  #: what it is called: its kind, or the pool that is used alone
     text: str  #: what it does, in a line
     gpus: int  #: GPUs that take part
-    parts: tuple[Part, ...]  #: what each pool does, in the order of the fleet's file
+    parts: tuple[PoolPlan, ...]  #: what each pool does, in the order of the fleet's file
     global_batch_size: int  #: sequences per optimizer step
     step_time_s: float  #: seconds per optimizer step
     step_time_low_s: float  #: lower end of the 80 % interval (validation)
@@ -83,7 +137,7 @@ class FleetResult:
     pools: Mapping[str, int]  #: pool -> its GPUs
     sequence: int  #: tokens per sequence
     global_batch_size: int  #: sequences per optimizer step
-    ways: tuple[Way, ...]  #: the ways that run, by rank
+    ways: tuple[FleetPlan, ...]  #: the ways that run, by rank
     left_out: Mapping[str, str]  #: way -> why it is not among them
     #: what the lines between sites carry and how long they keep them waiting; null where no long lines join the pools
     sites: SitesAnswer | None
@@ -142,7 +196,7 @@ class Fleet(NamedTuple):
         self,
         kind: str,
         text: str,
-        parts: Sequence[Part],
+        parts: Sequence[PoolPlan],
         step_time_s: float,
         plans: Sequence[PlanRow],
         runs_with: str,
@@ -151,7 +205,7 @@ class Fleet(NamedTuple):
         sync_s: float = 0.0,
         unmeasured: Sequence[str] = (),
         notes: Sequence[str] = (),
-    ) -> Way:
+    ) -> FleetPlan:
         """Return a way with money and energy per token; its rank and speed-up are found when all ways are known.
 
         Args:
@@ -166,7 +220,7 @@ class Fleet(NamedTuple):
             part.gpus * (part.gpu_power_w + pool.power.host_w + pool.power.network_w) * pool.power.pue
             for part, pool in used
         )
-        return Way(
+        return FleetPlan(
             rank=0,
             kind=kind,
             name=name or kind,
@@ -189,7 +243,7 @@ class Fleet(NamedTuple):
             notes=tuple(notes),
         )
 
-    def part(self, pool: Pool, plan: PlanRow, job: JobSpec, sequences: int, tokens_per_s: float) -> Part:
+    def part(self, pool: Pool, plan: PlanRow, job: JobSpec, sequences: int, tokens_per_s: float) -> PoolPlan:
         """Return what a pool does in a plan of its own, or of one that it shares with others.
 
         Args:
@@ -197,7 +251,7 @@ class Fleet(NamedTuple):
             sequences: of the global batch.
             tokens_per_s: tokens that the pool trains; of a pipeline over several pools its share by layers.
         """
-        return Part(
+        return PoolPlan(
             pool=pool.name,
             gpus=pool.spec.gpus,
             layout=layout_text(fixed_layout(job, layout_of(plan)).row(0)),
@@ -211,10 +265,10 @@ class Fleet(NamedTuple):
             usd_per_gpu_hour=pool.usd_per_gpu_hour,
         )
 
-    def idle(self, pool: Pool) -> Part:
+    def idle(self, pool: Pool) -> PoolPlan:
         """Return the part of a pool that does nothing."""
         limit_gib = pool.spec.memory_limit_bytes / GIB
-        return Part(pool.name, 0, "", 0, 0, (), 0.0, 0.0, limit_gib, 0.0, pool.usd_per_gpu_hour)
+        return PoolPlan(pool.name, 0, "", 0, 0, (), 0.0, 0.0, limit_gib, 0.0, pool.usd_per_gpu_hour)
 
     def gpu_power_w(self, pool: Pool, flops_per_token: float, tokens_per_s: float) -> float:
         """Return the mean power of a GPU of a pool whose GPUs together train so many tokens per second.

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rich.table import Table
 
-from gpuscale.fleets.lines import SitesAnswer
-from gpuscale.fleets.ways import FleetResult, Part, Way
+from gpuscale.fleets.ways import FleetPlan, FleetResult, PoolPlan, SitesAnswer
 from gpuscale.ratios import SPEED, in_words
 from gpuscale.render.compared import three_digits
 from gpuscale.render.console import draw, table
@@ -51,7 +50,7 @@ def _verdict(result: FleetResult) -> str:
     )
 
 
-def _short(way: Way) -> str:
+def _short(way: FleetPlan) -> str:
     return "with all as slow as the slowest" if way.kind == "alike" else way.name
 
 
@@ -68,7 +67,7 @@ def _ways(result: FleetResult) -> Table:
     return table(rows, left=2, optional=("sync s", "kWh/1e9"))
 
 
-def _parts(ways: Sequence[Way]) -> Table:
+def _parts(ways: Sequence[FleetPlan]) -> Table:
     """What each pool does; of several ways with their ranks."""
     ranks = [{"#": f"{way.rank}"} if len(ways) > 1 else {} for way in ways]
     dealt = any(part.layers for way in ways for part in way.parts)
@@ -109,7 +108,7 @@ def _said_of_lines(sites: SitesAnswer) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _cells(part: Part, way: Way, dealt: bool) -> dict[str, str]:
+def _cells(part: PoolPlan, way: FleetPlan, dealt: bool) -> dict[str, str]:
     busy = f"{part.busy_s / way.step_time_s:.0%}" if part.gpus else "-"
     return {
         "pool": part.pool,
@@ -134,7 +133,7 @@ def _runs(layers: tuple[int, ...]) -> str:
     return ", ".join(f"{count} x{times}" if times > 1 else f"{count}" for count, times in runs)
 
 
-def _evidence(way: Way) -> str:
+def _evidence(way: FleetPlan) -> str:
     low, high = format_seconds(way.step_time_low_s), format_seconds(way.step_time_high_s)
     new = f"; NO measured run has {' or '.join(way.unmeasured)}" if way.unmeasured else ""
     return f"80 % within {low} to {high}, {similar_text(way.similar_runs)}{new}"
