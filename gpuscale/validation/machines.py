@@ -47,13 +47,13 @@ class Library:
 
     def find(self, kind: str, name: str) -> Any:
         """Return a preset, or None when there is none of this name, however it is spelled."""
-
-        def stems() -> dict[str, str]:
-            found = {_bare(alias): path.stem for alias, path in preset_aliases(kind).items()}
-            return found | {_bare(stem): stem for stem in preset_names(kind)}
-
-        stem = self.once(kind, stems).get(_bare(name))
+        stem = self.once(kind, lambda: _spellings(kind)).get(_bare(name))
         return None if stem is None else self.once((kind, stem), lambda: self._loaders[kind](stem))
+
+
+def _spellings(kind: str) -> dict[str, str]:
+    found = {_bare(alias): path.stem for alias, path in preset_aliases(kind).items()}
+    return found | {_bare(stem): stem for stem in preset_names(kind)}
 
 
 def _bare(name: str) -> str:
