@@ -44,7 +44,7 @@ from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.data_parallel import data_parallel_time, gradient_sums_s, tied_embedding_s
 from gpuscale.steptime.site import site_factor
-from gpuscale.steptime.step import covered, cut_key, evaluate_passes, hop_times, slowest_of, stage_seconds
+from gpuscale.steptime.step import Passes, covered, cut_key, evaluate_passes, hop_times, slowest_of, stage_seconds
 from gpuscale.uncertainty import UNLIKE_NODES
 from gpuscale.units import GIB
 
@@ -559,22 +559,30 @@ def _ends(costs: Costs, own: range, passed: _Passed, start: int, end: int, bound
     return ends if start == end else []
 
 
+def _counts(job: JobSpec, layers: Sequence[int]) -> FloatArray:
+    """Return the layers of each kind on each stage, shape (p, kinds)."""
+    kinds, ends = len(job.model.trained_kinds), np.cumsum(layers).tolist()
+    pattern = np.array(job.model.trained_pattern)
+    own = [pattern[end - count : end] for end, count in zip(ends, layers, strict=True)]
+    return np.array([np.bincount(one, minlength=kinds) for one in own], dtype=np.float64)
+
+
+def _passes(row: Candidates, job: JobSpec) -> Passes:
+    return evaluate_passes(row, Cases(np.zeros(1, dtype=np.intp)), job)
+
+
 def evaluated(fleet: Fleet, pipeline: Pipeline) -> Evaluated:
     """Evaluate one pipeline, each stage on the GPUs of its pool."""
     order, jobs, row, layers = pipeline
     pp, pool_of = len(layers), order.pool_of
-    pattern, ends = np.array(jobs[0].model.trained_pattern), np.cumsum([0, *layers]).tolist()
-    kinds = [
-        np.bincount(pattern[start:end], minlength=len(jobs[0].model.trained_kinds)) for start, end in pairwise(ends)
-    ]
-    table = table_of(np.array(kinds, dtype=np.float64))  # layers of each kind on each stage
+    table = table_of(_counts(jobs[0], layers))
     first, columns = np.zeros(1, dtype=np.intp), stage_columns(pp)
     forward, backward, after, memory = np.zeros(pp), np.zeros(pp), [], []
     reference = np.zeros(pp)
     fits = True
     for at, job in enumerate(jobs):
         mine = np.flatnonzero(pool_of == at)
-        passes = evaluate_passes(row, Cases(first), job)
+        passes = _passes(row, job)
         counts = table.layers(first)
         both = [one[columns, 0] for one in stage_seconds(row, counts, passes)]
         forward[mine], backward[mine] = both[0][mine], both[1][mine]
