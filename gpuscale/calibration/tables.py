@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from io import BufferedReader
 from itertools import takewhile
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.files import reading, refuse_irregular
@@ -165,8 +165,20 @@ def _relevant_lines(path: Path) -> Iterator[tuple[int, str]]:
     Of a last line that does not end, the last word is dropped: the file may be cut off within it.
     """
     with open_log(path, _CUT) as stream:
-        for number, raw in _raw_lines(stream, str(path)[:300]):
-            if _relevant(raw):  # what is left out of it: colours, prefixes of Open MPI, messages of NCCL
+        for number, raw in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), start=1):
+            rest, skipped = raw, 0
+            while rest and not rest.endswith(b"\n"):  # the tail of an overlong line
+                rest = stream.readline(MAX_LINE_BYTES)
+                skipped += len(rest)
+                if skipped > MAX_SKIPPED_BYTES:
+                    limit = f"a line of more than {MAX_SKIPPED_BYTES // MIB} MiB"
+                    raise InputError(f"{limit}: it is not a log", place=f"{str(path)[:300]}:{number}", hint=_CUT)
+            said, noise, _ = raw.partition(b" NCCL INFO ")
+            if noise and b"  " not in said:  # columns are further apart
+                continue
+            lowered = said.lower()  # quick, as logs with NCCL_DEBUG=INFO have millions of lines that say nothing
+            if any(word in lowered for word in _WORDS) or _NUMBERS.match(said):
+                # what is left out of it: colours, prefixes of Open MPI, messages of NCCL
                 text = COLOURS.sub("", raw.decode("utf-8", "replace").rstrip("\r\n").rpartition("\r")[2])
                 text = _MESSAGE.sub("", _LAUNCHERS.sub(" ", text)).replace("\x00", "")
                 if not raw.endswith(b"\n"):
@@ -189,40 +201,16 @@ def open_log(path: Path, cut: str) -> Iterator[BufferedReader]:
     with reading(path) as stream:
         if os.fstat(stream.fileno()).st_size > MAX_LOG_BYTES:
             raise InputError(f"larger than {MAX_LOG_BYTES // GIB} GiB, the limit for a log", place=place, hint=cut)
-        _refuse_binary(stream.peek(4096)[:4096], place)
+        start = stream.peek(4096)[:4096]
+        packed = next((name for magic, name in _ZIPPED.items() if start.startswith(magic)), None)
+        if packed:
+            raise InputError(f"is {packed}-compressed", place=place, hint="unpack it first")
+        if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+            hint = "save it as UTF-8 (PowerShell: Out-File -Encoding utf8)"
+            raise InputError("is UTF-16 text", place=place, hint=hint)
+        if start.count(b"\x00") > len(start) // 100:
+            raise InputError("is a binary file, not a log", place=place, hint="give the text that was printed")
         yield stream
-
-
-def _refuse_binary(start: bytes, place: str) -> None:
-    packed = next((name for magic, name in _ZIPPED.items() if start.startswith(magic)), None)
-    if packed:
-        raise InputError(f"is {packed}-compressed", place=place, hint="unpack it first")
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError("is UTF-16 text", place=place, hint="save it as UTF-8 (PowerShell: Out-File -Encoding utf8)")
-    if start.count(b"\x00") > len(start) // 100:
-        raise InputError("is a binary file, not a log", place=place, hint="give the text that was printed")
-
-
-def _raw_lines(stream: BinaryIO, place: str) -> Iterator[tuple[int, bytes]]:
-    """Yield number and the first `MAX_LINE_BYTES` of each line; refuse lines of `MAX_SKIPPED_BYTES`."""
-    for number, raw in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), start=1):
-        rest, skipped = raw, 0
-        while rest and not rest.endswith(b"\n"):  # the tail of an overlong line
-            rest = stream.readline(MAX_LINE_BYTES)
-            skipped += len(rest)
-            if skipped > MAX_SKIPPED_BYTES:
-                limit = f"a line of more than {MAX_SKIPPED_BYTES // MIB} MiB"
-                raise InputError(f"{limit}: it is not a log", place=f"{place}:{number}", hint=_CUT)
-        yield number, raw
-
-
-def _relevant(raw: bytes) -> bool:
-    """Whether a line may say something; quick, since logs with NCCL_DEBUG=INFO have millions that do not."""
-    said, noise, _ = raw.partition(b" NCCL INFO ")
-    if noise and b"  " not in said:  # columns are further apart
-        return False
-    lowered = said.lower()
-    return any(word in lowered for word in _WORDS) or _NUMBERS.match(said) is not None
 
 
 class _Tables:
@@ -262,7 +250,12 @@ class _Tables:
             self._next(number)
             self._now = Table(line=number, named=self._now.named)
         elif match := _RANK.search(text):
-            self._on_rank(number, match)
+            if not self._now.empty:
+                self._next(number)
+            if len(self._now.ranks) < MAX_RANKS:
+                self._now.ranks[int(match[1])] = match[2]
+            self._now.gpu = self._now.gpu or match[3].strip()[:80]
+            self._now.line = self._now.line or number
         elif match := _STARTING.search(text):
             self._on_name(number, match)
         elif match := _COLUMNS.search(text):
@@ -302,14 +295,6 @@ class _Tables:
             self._next(number)
             self._now.named = match[1].removesuffix("_perf")
 
-    def _on_rank(self, number: int, match: re.Match[str]) -> None:
-        if not self._now.empty:
-            self._next(number)
-        if len(self._now.ranks) < MAX_RANKS:
-            self._now.ranks[int(match[1])] = match[2]
-        self._now.gpu = self._now.gpu or match[3].strip()[:80]
-        self._now.line = self._now.line or number
-
     def _on_columns(self, number: int, match: re.Match[str]) -> None:
         if not self._now.empty:  # a second table of the same ranks
             before = self._now
@@ -326,7 +311,10 @@ class _Tables:
         tokens = (row[4] or "").split()
         redop = tokens.pop(0).lower() if tokens and tokens[0].isalpha() else ""
         values = list(takewhile(_NUMBER.fullmatch, tokens))
-        root = self._take_root(values)
+        has = self._has_root
+        if has is None:  # no header seen: a whole number before one or two passes
+            has = len(values) % self._width == 1 or bool(values and values[0] == "-1")
+        root = int(values.pop(0)) if has and values and re.fullmatch(r"-?[0-9]{1,9}", values[0]) else None
         if not values:
             self._head = (number, row[0])
             if any(re.search(r"\d,\d", token) for token in tokens):
@@ -351,14 +339,6 @@ class _Tables:
             self._now.unusable.append(number)
         elif size:
             self._add(number, size, values)
-
-    def _take_root(self, values: list[str]) -> int | None:
-        has = self._has_root
-        if has is None:  # no header seen: a whole number before one or two passes
-            has = len(values) % self._width == 1 or bool(values and values[0] == "-1")
-        if not has or not values or not re.fullmatch(r"-?[0-9]{1,9}", values[0]):
-            return None
-        return int(values.pop(0))
 
     def _add(self, number: int, size: int, values: list[str]) -> None:
         now, width = self._now, self._width

@@ -15,7 +15,6 @@ import zlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -85,13 +84,18 @@ def read_trace(path: Path) -> MeasuredRun:
         hint = "profile with ProfilerActivity.CUDA"
         raise InputError("no kernels of a GPU in the trace", place=place, hint=hint)
     device = max(kernels, key=lambda one: len(kernels[one]))
-    windows = _windows(marks)
+    pairs = pairwise(sorted(marks.items()))  # from each step to the next [s]
+    windows = [(start, end) for (number, start), (following, end) in pairs if following == number + 1 and end > start]
     if len(windows) < LEAST_STEPS:
         hint = "call prof.step() after every iteration, and profile two or more"
         raise InputError(f"{plural(len(windows), 'step')} of the profiler in the trace", place=place, hint=hint)
-    steps = _shares(kernels[device], windows)
     times = [end - start for start, end in windows]
-    compute, exposed, idle = (median(column) for column in zip(*steps, strict=True))
+    computing = _union(kernels[device].get(False, []))
+    both = _union([*computing, *kernels[device].get(True, [])])
+    compute_s, busy_s = ([_inside(some, window) for window in windows] for some in (computing, both))
+    compute = median(compute_s)
+    exposed = median(busy - own for busy, own in zip(busy_s, compute_s, strict=True))
+    idle = median(time - busy for time, busy in zip(times, busy_s, strict=True))
     notes = []
     if len(kernels) > 1:
         notes.append(f"{path.name} has {len(kernels)} GPUs: taken is {device}, which has most kernels")
@@ -115,24 +119,6 @@ def read_trace(path: Path) -> MeasuredRun:
         timers_s={"computation": compute, "exposed communication": exposed, "idle": idle},
         notes=tuple(notes),
     )
-
-
-def _windows(marks: dict[int, float]) -> list[Interval]:
-    """Return the times from each step to the next [s]."""
-    ordered = sorted(marks.items())
-    pairs = pairwise(ordered)
-    return [(start, end) for (number, start), (following, end) in pairs if following == number + 1 and end > start]
-
-
-def _shares(kernels: dict[bool, Intervals], windows: Sequence[Interval]) -> list[tuple[float, float, float]]:
-    """Return seconds of computation, exposed communication and idle time of each window."""
-    compute = _union(kernels.get(False, []))
-    both = _union([*compute, *kernels.get(True, [])])
-    found = []
-    for window in windows:
-        computing, busy = _inside(compute, window), _inside(both, window)
-        found.append((computing, busy - computing, window[1] - window[0] - busy))
-    return found
 
 
 def _union(intervals: Intervals) -> Intervals:
@@ -191,7 +177,8 @@ def _is_time(value: Any) -> TypeGuard[float]:
 def _objects(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of a trace one by one; memory stays bounded."""
     place = str(path)[:300]
-    with _unpacked(path) as stream:
+    with reading(path) as raw:
+        stream = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
         buffer = _after_head(stream, place)
         while True:
             events, rest = _whole_events(buffer)
@@ -243,14 +230,3 @@ def _block(stream: BinaryIO, place: str) -> str:
         return stream.read(MIB).decode("utf-8", "replace")
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"cannot be unpacked: {str(error)[:100]}", place=place, hint="give the whole file") from None
-
-
-@contextmanager
-def _unpacked(path: Path) -> Iterator[BinaryIO]:
-    with reading(path) as stream:
-        packed = stream.peek(2)[:2] == b"\x1f\x8b"
-        if not packed:
-            yield stream
-            return
-        with gzip.GzipFile(fileobj=stream) as inner:
-            yield cast(BinaryIO, inner)

@@ -438,7 +438,11 @@ def read_training_log(path: Path, run: int | None = None) -> MeasuredRun:
     for one in every:
         one.settle(found.facts.get("batch"), before)
         before = one
-    every = _of_one_batch(every, found.notes)
+    counts = Counter(one.batch for one in every if one.batch)
+    if len(counts) > 1:  # it grows: the batch that most iterations have, of equals the last
+        batch = max(counts, key=lambda size: (counts[size], size))
+        found.notes.append(f"the batch changes: taken are the {counts[batch]:,} iterations of {batch:,.0f} sequences")
+        every = [one for one in every if one.batch == batch]
     told, value = _timed(path, every, found.reader.format)
     kept = _settled(told, value, first=told[0] is every[0])
     return _measured(path, found, every, kept, [float(value(one) or 0.0) for one in kept])
@@ -501,7 +505,11 @@ def _timed(path: Path, every: Sequence[Iteration], known: Format) -> tuple[list[
         message = f"reports {plural(len(every), 'iteration')}, and the first is warm-up"
         raise InputError(message, place=place, hint=f"give a log of {LEAST_ITERATIONS} or more; {more}")
     timed = any(one.step_s is not None for one in every)
-    value: Value = (lambda one: one.step_s) if timed else (lambda one: _inverse(one.tokens_per_s_per_gpu))
+
+    def value(one: Iteration) -> float | None:
+        rate = one.tokens_per_s_per_gpu
+        return one.step_s if timed else 1.0 / rate if rate else None
+
     told = [one for one in every if value(one) is not None]
     first = told[:1] == every[:1]  # by time stamps the first iteration has no time
     if len(told) < LEAST_ITERATIONS - (not first):
@@ -554,24 +562,10 @@ def _median(values: Iterable[float | None]) -> float | None:
     return float(f"{median(known):.9g}") if known else None
 
 
-def _inverse(rate: float | None) -> float | None:
-    return 1.0 / rate if rate else None
-
-
 def robust_spread(values: Sequence[float]) -> float:
     """1.4826 x the median absolute deviation over the median: the standard deviation, were they spread normally."""
     middle = median(values)
     return 1.4826 * median(abs(value - middle) for value in values) / middle if middle > 0 else 0.0
-
-
-def _of_one_batch(every: list[Iteration], notes: list[str]) -> list[Iteration]:
-    """Of a run whose batch grows keep the batch that most iterations have, of equals the last."""
-    counts = Counter(one.batch for one in every if one.batch)
-    if len(counts) < 2:
-        return every
-    batch = max(counts, key=lambda size: (counts[size], size))
-    notes.append(f"the batch changes: taken are the {counts[batch]:,} iterations of {batch:,.0f} sequences")
-    return [one for one in every if one.batch == batch]
 
 
 def _settled(told: list[Iteration], value: Value, *, first: bool) -> list[Iteration]:
