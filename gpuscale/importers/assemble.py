@@ -128,26 +128,9 @@ def _like_level(cluster: ClusterSpec, fabric: str, index: int) -> LevelSpec | No
     return same[min(index, len(same) - 1)] if same else None
 
 
-def _sisters() -> list[ClusterSpec]:
-    """Return the presets to borrow from; one that a user replaced by an unusable file is left out."""
-    found = []
-    for name in SISTERS:
-        with suppress(InputError):
-            found.append(load_cluster(name))
-    return found
-
-
 def _networks(cluster: ClusterSpec) -> list[LevelSpec]:
     """Return the network levels of a cluster, innermost first."""
     return [level for level in cluster.levels if level.fabric in NETWORKS]
-
-
-def _likeness(cluster: ClusterSpec, gpu: GpuSpec, link: str | None, network: str | None) -> tuple[bool, ...]:
-    """Return what a preset has in common with a cluster: the GPU, then its architecture, links, network."""
-    links = link or (gpu.link_name if gpu.links else "pcie")
-    same_network = network is not None and network in (level.fabric for level in _networks(cluster)[:1])
-    same_architecture = cluster.gpu.architecture == gpu.architecture
-    return cluster.gpu.name == gpu.name, same_architecture, cluster.levels[0].fabric == links, same_network
 
 
 def assemble(
@@ -178,9 +161,16 @@ def assemble(
         raise InputError(message, place=facts.file, hint=hint)
     nic = facts.nic_fabric.value if facts.nic_fabric else None
     link = facts.link_fabric.value if facts.link_fabric else None
+    sisters, likeness = list[ClusterSpec](), list[tuple[bool, bool, bool, bool]]()
+    links = link or (gpu.link_name if gpu.links else "pcie")
+    for name in SISTERS:
+        with suppress(InputError):  # one that a user replaced by an unusable file is left out
+            sister = load_cluster(name)
+            net = nic is not None and nic in (level.fabric for level in _networks(sister)[:1])
+            kind = sister.gpu.architecture == gpu.architecture
+            likeness.append((sister.gpu.name == gpu.name, kind, sister.levels[0].fabric == links, net))
+            sisters.append(sister)
     # numbers of a network of its kind around GPUs of its architecture, where the sister has another
-    sisters = _sisters()
-    likeness = [_likeness(sister, gpu, link, nic) for sister in sisters]
     lender = next((sister for sister, (_, kind, _, net) in zip(sisters, likeness, strict=True) if kind and net), None)
     like = sisters[likeness.index(max(likeness))] if base is None else base
     draft = Draft(gpu, nics, nic_gbit_per_s, nodes, like, base is not None, lender, notes=list(facts.notes))
