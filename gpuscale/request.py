@@ -782,8 +782,8 @@ def _named(option: str, value: Any) -> Any:
         return [_named(option, one) for one in value]
     if not isinstance(value, ModelSpec | ClusterSpec):
         return value
+    from gpuscale.presets.files import preset_name  # noqa: PLC0415
     from gpuscale.presets.hardware import load_cluster  # noqa: PLC0415 - options are declared without the presets
-    from gpuscale.presets.loaded import preset_name  # noqa: PLC0415
     from gpuscale.presets.models import load_model  # noqa: PLC0415
 
     if isinstance(value, ClusterSpec):

@@ -13,8 +13,18 @@ from gpuscale.collectives.ideal import allreduce_rates
 from gpuscale.errors import InputError
 from gpuscale.presets.files import find_preset, preset_names
 from gpuscale.presets.guards import GUARDS
-from gpuscale.presets.hardware import CLUSTER, CURVE, GPU, HOST, POOL, all_clusters, all_gpus, load_cluster, load_gpu
-from gpuscale.presets.levels import LEVEL
+from gpuscale.presets.hardware import (
+    CLUSTER,
+    CURVE,
+    GPU,
+    HOST,
+    LEVEL,
+    POOL,
+    all_clusters,
+    all_gpus,
+    load_cluster,
+    load_gpu,
+)
 from gpuscale.render.presets import vector_flops_per_s
 from gpuscale.specs.cluster import MAX_GPUS
 

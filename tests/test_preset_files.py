@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from gpuscale.calibration.site_file import EvidenceRun, FactorValue
 from gpuscale.errors import InputError
-from gpuscale.presets import frameworks, hardware, levels, models, settings
+from gpuscale.presets import frameworks, hardware, models, settings
 from gpuscale.presets.files import KINDS, find_preset, preset_folders, preset_names, read_toml, resolve_preset
 from gpuscale.presets.frameworks import framework_file, load_framework
 from gpuscale.presets.hardware import load_cluster, load_gpu
@@ -164,7 +164,7 @@ def test_value_and_limit_are_named(tmp_path: Path) -> None:
 
 
 MODELS = [
-    *(one.model for module in (frameworks, hardware, levels, models, settings) for one in tables_of(module)),
+    *(one.model for module in (frameworks, hardware, models, settings) for one in tables_of(module)),
     FactorValue,
     EvidenceRun,
 ]
@@ -207,7 +207,7 @@ def test_numbers_come_in_si_and_their_limits_are_shown_in_the_unit_of_the_file(t
 
 
 def test_limits_of_every_key_are_short_numbers_in_its_unit() -> None:
-    found = [*vars(hardware).values(), *vars(levels).values(), *vars(frameworks).values(), *models.TABLES.values()]
+    found = [*vars(hardware).values(), *vars(frameworks).values(), *models.TABLES.values()]
     tables = [one for one in [*found, models.MODEL] if isinstance(one, Table)]
     assert len(tables) > 15
     for table in tables:

@@ -17,8 +17,7 @@ from gpuscale.collectives.groups import place
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.presets.files import find_preset
-from gpuscale.presets.hardware import all_clusters, load_cluster
-from gpuscale.presets.levels import WAYS
+from gpuscale.presets.hardware import WAYS, all_clusters, load_cluster
 from gpuscale.specs.cluster import ClusterSpec, PoolSpec, common_levels, cut, joined
 
 GB = 1e9

@@ -14,8 +14,8 @@ from gpuscale.errors import InputError
 from gpuscale.files import appending
 from gpuscale.gpubench.fit import GpuFit, fit_gpu
 from gpuscale.importers.gpus import product_preset
+from gpuscale.presets.files import preset_name
 from gpuscale.presets.hardware import load_gpu
-from gpuscale.presets.loaded import preset_name
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.units import plural
 

@@ -14,9 +14,8 @@ from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.file_kinds import reads
 from gpuscale.files import write_text
-from gpuscale.presets.files import read_toml, resolve_preset
+from gpuscale.presets.files import preset_name, read_toml, resolve_preset
 from gpuscale.presets.hardware import load_cluster, load_gpu, parse_cluster
-from gpuscale.presets.loaded import preset_name
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 

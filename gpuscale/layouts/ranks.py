@@ -16,14 +16,14 @@ Context parallelism brings queries together with all keys and values in one of s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from gpuscale.arrays import BoolArray, IntArray
 from gpuscale.layouts.arrays import Candidates
-from gpuscale.specs.job import JobSpec, RuntimeSpec
+from gpuscale.specs.job import JobSpec
 
 DENSE_GRID = {"tp": "tp", "cp": "cp", "dp": "dp", "pp": "pp"}
 """Name in the order -> axis, for everything but the routed experts."""
@@ -127,12 +127,6 @@ def context_split(c: Candidates, job: JobSpec, kind: str | None = None) -> Conte
     inside = one if kind == "p2p" else np.gcd(c.cp, np.maximum(job.cluster.node_gpus // c.tp, 1))
     ring = c.cp // inside
     return ContextSplit(inside, ring, ring)
-
-
-def alike_elsewhere(runtime: RuntimeSpec, others: Iterable[RuntimeSpec]) -> tuple[str, ...]:
-    """Return the kinds of other runtimes that split the sequences of some layouts as one does; see `split_alike`."""
-    kinds = {one.cp_comm for one in others}
-    return tuple(kind for kind in ("a2a", "p2p") if kind in kinds) if runtime.cp_comm == "a2a+p2p" else ()
 
 
 def split_alike(c: Candidates, job: JobSpec, kind: str) -> BoolArray:

@@ -12,7 +12,6 @@ from gpuscale.energy import power_text
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import ONE_F_ONE_B
 from gpuscale.layouts.pins import Pin, Pins
-from gpuscale.layouts.ranks import alike_elsewhere
 from gpuscale.layouts.space import odd_factor
 from gpuscale.layouts.stages import starts_dense
 from gpuscale.planning.jobs import Job, Presets, build_job, check_prices, constraints, economics
@@ -126,7 +125,7 @@ def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: request.Qu
     base: dict[tuple[Value, Value | None], Combination] = {}
     asked_constraints, runtimes = constraints(question), [job.spec.runtime for _, job in jobs]
     for combination, job in jobs:
-        own = replace(pins, cp_elsewhere=alike_elsewhere(job.spec.runtime, runtimes))
+        own = replace(pins, cp_elsewhere=job.spec.runtime.split_as(runtimes))
         first = base.setdefault((combination["cluster"], combination.get("framework")), combination)
         known = economics(question, job.spec, str(combination["cluster"]), job.spec.cluster.name)
         said = {"power": power_text(job.spec, load_rates(question.rate))} if known.power else {}

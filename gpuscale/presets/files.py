@@ -8,18 +8,24 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from gpuscale.errors import InputError, unknown_name
 from gpuscale.files import read_text, refuse_irregular
 from gpuscale.presets import names
 from gpuscale.units import MIB
+
+if TYPE_CHECKING:
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.model import ModelSpec
 
 KINDS = {
     "gpus": ("GPU", "gpuscale hardware list"),
@@ -179,6 +185,44 @@ def _meant(kind: str, name: str) -> tuple[Path, str]:
     newest, *others = meant
     also = f"; also: {', '.join(others)}" if others else ""
     return files[newest], "" if same and not others else f"{name} is taken as {newest}{also}"
+
+
+Spec = TypeVar("Spec", "GpuSpec", "ClusterSpec", "ModelSpec")
+
+_loaded: WeakValueDictionary[tuple[type, str], Any] = WeakValueDictionary()
+"""What was loaded last by each name."""
+
+
+def remembered(name: str, spec: Spec) -> Spec:
+    """Return what was loaded by a name, which `preset_name` then knows."""
+    _loaded[type(spec), name] = spec
+    return spec
+
+
+def preset_name(given: str | Path | Spec | None, load: Callable[[str], Spec], field: str | None = None) -> str | None:
+    """Return the name that means a preset, also where the preset itself is given; None of nothing.
+
+    Args:
+        load: what loads presets of its kind.
+        field: the option that it is given for.
+
+    Raises:
+        InputError: it was changed or made in Python, and no name means it.
+    """
+    if given is None or isinstance(given, str | Path):
+        return None if given is None else str(given)
+    for (_, name), one in _loaded.items():
+        if one is given:
+            return name
+    try:
+        same = load(given.name) == given
+    except InputError:
+        same = False
+    if not same:
+        hint = "change a cluster with `set`, and for anything else write a file and give its path"
+        message = f"this {type(given).__name__} is not what {given.name[:60]!r} means, and answers go by names"
+        raise InputError(message, field=field, hint=hint)
+    return given.name
 
 
 @dataclass(frozen=True)

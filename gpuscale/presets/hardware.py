@@ -1,13 +1,17 @@
 """GPU and cluster files: `load_gpu` and `load_cluster` turn them into specs.
 
 Every number of a file carries its unit in its key and has an entry in a `sources` table. The keys are described in
-docs/hardware.md.
+docs/hardware.md. `path` of `[[levels]]` names a way of the data as NCCL's log does; it stands for usual numbers where
+the file gives none.
 """
 
 import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from math import prod
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -15,14 +19,313 @@ from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.file_kinds import reads
 from gpuscale.files import is_there
-from gpuscale.presets.files import Document, KeyPath, find_preset, parse_toml, preset_names, read_toml, resolve_preset
-from gpuscale.presets.guards import gpu_slips, host_slips, refuse
-from gpuscale.presets.levels import LEVEL, add_level
-from gpuscale.presets.loaded import remembered
+from gpuscale.presets.files import (
+    Document,
+    KeyPath,
+    find_preset,
+    parse_toml,
+    preset_names,
+    read_toml,
+    remembered,
+    resolve_preset,
+)
+from gpuscale.presets.guards import Slip, gpu_slips, host_slips, level_slips, refuse
 from gpuscale.presets.tables import Table, made, sources_of
 from gpuscale.specs import cluster as specs
+from gpuscale.specs.cluster import INSIDE, NETWORKS, SCALE_UP, WAN, LevelSpec
 from gpuscale.specs.fields import Sources, Text
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec, KernelSpec, PeakFlops
+from gpuscale.units import GB, GBIT, US
+
+BY_PATH = ("link_bytes_per_s", "hop_latency_s", "link_efficiency")
+"""Numbers of a level that `path` stands for where the file leaves them out."""
+
+LEVEL = Table(
+    LevelSpec,
+    optional=(*BY_PATH, "switches", "switch_bytes_per_s"),
+    unless=dict.fromkeys(BY_PATH, ("path",)),
+    sources=(Sources, ...),
+)
+
+
+class Way(NamedTuple):
+    """A way that data takes from GPU to GPU, by the name of NCCL's transport."""
+
+    title: str  #: what NCCL's log calls it (`NCCL_DEBUG=INFO`).
+    fabrics: tuple[str, ...]  #: fabrics of the levels that it can stand for.
+    hop_us: float  #: latency of a hop [us].
+    efficiency: float  #: share of the wire rate that large transfers reach.
+    source: str  #: where the two numbers come from.
+
+
+WAYS = {
+    "nvlink-p2p": Way(
+        "P2P/CUMEM or P2P/IPC over NVLink, xGMI or ICI", SCALE_UP, 1.0, 0.8,
+        "guesstimate: 1 us from GPU to GPU; NCCL 2.30 src/graph/topo.h plans with 20 of 25 GB/s per NVLink",
+    ),
+    "pcie-p2p": Way(
+        "P2P over PCIe switches alone (PIX, PXB)", ("pcie",), 2.0, 0.64,
+        "guesstimate: 2 us; nccl-tests in AIConfigurator's kernel database (1.3.0rc20): two L40S reach 0.64 of x16",
+    ),
+    "pcie-p2p-host": Way(
+        "P2P through host bridges and CPUs (PHB, NODE, SYS)", ("pcie",), 2.0, 0.42,
+        "guesstimate: 2 us; SimuMax 1.2's system file of 8 x A100 PCIe: AllReduce 0.42 of 30 GB/s",
+    ),
+    "shm": Way(
+        "SHM: copies through memory of the host", ("pcie",), 2.0, 0.4,
+        "guesstimate: written and read once each; as SimuMax 1.2's 8 x A100 PCIe (0.37 to 0.45 of 30 GB/s)",
+    ),
+    "gdr": Way(
+        "NET with GPUDirect RDMA: card and GPU talk past the host",
+        ("infiniband", "roce", "efa", "slingshot", WAN), 5.0, 0.96,
+        "guesstimate: 5 us; NCCL 2.30 src/graph/topo.h plans a 400 Gbit/s card with 48 of 50 GB/s",
+    ),
+    "net": Way(
+        "NET without GPUDirect: staged in memory of the host",
+        ("infiniband", "roce", "efa", "slingshot"), 9.0, 0.8,
+        "guesstimate: 5 us and two copies over PCIe of 2 us; a copy at each end",
+    ),
+    "sockets": Way(
+        "NET/Socket: TCP through the kernel", ("eni", "ethernet", "infiniband", "roce", WAN), 40.0, 0.38,
+        "guesstimate: 40 us; 4.7 of 12.5 GB/s over TCP on one 100 Gbit/s card (GitHub, NVIDIA/nccl issue 398, 2020)",
+    ),
+}  # fmt: skip
+"""`path` of a level -> the way it names, with the numbers that it stands for."""
+
+NVLINK_EFFICIENCY = {"hopper": 0.824, "blackwell": 0.802, "blackwell-ultra": 0.802}
+"""NCCL 2.30 src/graph/topo.h: 20.6 of 25 GB/s per NVLink on SM90, 40.1 of 50 on SM100; 20 of 25 (0.8) before."""
+
+FABRIC_DEFAULTS = {"xgmi": (1.0, 0.72), "ici": (1.0, 0.9), "roce": (5.5, 0.93), "efa": (12.5, 0.88),
+                   "slingshot": (4.5, 0.93)}  # fmt: skip
+"""Hop [us] and efficiency where a fabric differs from what its way has: as the shipped presets, sources there."""
+
+WAN_EFFICIENCY = {"sockets": 0.8, "gdr": 0.9}
+"""guesstimate: share of long lines that many connections fill whose windows cover the round trip. Headers, losses and
+what is sent again take the rest, more of it for TCP than for RDMA on lines of its own. One connection fills far less.
+"""
+
+STAGED = ("net", "sockets")
+"""Ways on which every byte crosses the PCIe uplink of the host twice in each direction: out and back to the card."""
+
+
+def add_level(
+    document: Document, place: KeyPath, levels: list[LevelSpec], gpu: GpuSpec, *, joins: int = 0
+) -> dict[str, str]:
+    """Append what the `[[levels]]` at `place` means to the levels below it, and return the sources of its numbers.
+
+    Args:
+        levels: those below it, innermost first.
+        joins: pools that the level joins; it may carry more than the slowest of them sends.
+
+    Raises:
+        InputError: a number missing or without a source, or one that looks like a slip.
+    """
+    stated = LEVEL.read(document, place)
+    name, sources = stated["name"], stated.pop("sources")
+    if stated["fabric"] == WAN:
+        refuse(document, place, _wan_slips(stated, joins), prefix=f"{name}.")
+    level, defaults = _level(document, place, stated, levels, gpu, joins)
+    switches = ("switches", "switch_bytes_per_s")  # without any, neither needs a source
+    numbers = [field for field in stated if field not in {"name", "fabric", *switches}]
+    of_switches = switches if level.switches and level.fabric != WAN else ()
+    found = sources_of(document, place, sources, LEVEL.keys([*numbers, *of_switches]))
+    below = levels[-1] if levels else None
+    if joins and below is not None:
+        below = replace(below, link_bytes_per_s=max(below.link_bytes_per_s, level.egress_bytes_per_s))
+    wiring = (*_topology_slips(level, levels, gpu), *_rail_slips(level, stated, levels))
+    slips = (*wiring, *_way_slips(level, stated, levels), *level_slips(level, stated, below, gpu))
+    refuse(document, place, slips, prefix=f"{name}.")
+    for one in _behind_switches(level, stated, levels[-1] if levels else None):
+        if one.name in (known.name for known in levels):
+            raise document.error((*place, "name"), f"a second level called {one.name!r}", "give each its own name")
+        levels.append(one)
+    found.update(zip(LEVEL.keys(defaults), (source for _, source in defaults.values()), strict=True))
+    return {f"{name}.{key}": source for key, source in found.items()}
+
+
+def _level(
+    document: Document, place: KeyPath, stated: Mapping[str, Any], levels: Sequence[LevelSpec], gpu: GpuSpec, joins: int
+) -> tuple[LevelSpec, dict[str, tuple[float, str]]]:
+    """Return a level, and field -> value and source of the numbers that its `path` stands for."""
+    path = stated.get("path")
+    if path is not None and path not in WAYS:
+        raise document.error((*place, "path"), f"path = {path[:40]!r}: should be one of {', '.join(WAYS)}")
+    given = {"nics_per_gpu": _cards_per_gpu(stated) or 1.0}
+    if stated["fabric"] == WAN:  # a GPU may have the lines of its site to itself as far as its own network carries
+        given |= {"link_bytes_per_s": levels[-1].egress_bytes_per_s, "switches": joins}
+        given["switch_bytes_per_s"] = stated["wan_bytes_per_s"]
+    if "global_bytes_per_s" in stated and levels:
+        given["global_bytes_per_s"] = stated["global_bytes_per_s"] / levels[-1].gpus  # of a group, over its GPUs
+    if stated.get("rails", "none") == "none":
+        given["pxn"] = False
+    elif "pxn" not in stated:
+        given["pxn"] = bool(levels) and _domain(levels).fabric in SCALE_UP
+    defaults = _default_numbers(stated, gpu) if path else {}
+    numbers = {name: value for name, (value, _) in defaults.items()}
+    if "link_bytes_per_s" not in {*stated, *numbers, *given}:  # `path` stands for it where it knows the cards
+        hint = "nics_per_gpu and nic_gbit_per_s say it too; see docs/hardware.md"
+        message = f"key {LEVEL.keys(BY_PATH[:1])[0]!r} of the level {stated['name']} is missing"
+        raise document.error(place, message, hint)
+    return LevelSpec(**{"switches": 0, "switch_bytes_per_s": 0.0, **numbers, **stated, **given}), defaults
+
+
+def _cards_per_gpu(stated: Mapping[str, Any]) -> float | None:
+    """Return the network cards of one GPU: stated, or those behind a PCIe switch over its GPUs."""
+    behind = stated.get("nics_per_pcie_switch"), stated.get("gpus_per_pcie_switch")
+    if "nics_per_gpu" in stated or None in behind:
+        return stated.get("nics_per_gpu")
+    return behind[0] / behind[1]  # type: ignore[operator]
+
+
+def _default_numbers(stated: Mapping[str, Any], gpu: GpuSpec) -> dict[str, tuple[float, str]]:
+    """Return field -> value and source of the numbers that the level's `path` stands for and the file leaves out."""
+    path, fabric = stated["path"], stated["fabric"]
+    way = WAYS[path]
+    hop_us, efficiency, source = way.hop_us, way.efficiency, way.source
+    if path == "nvlink-p2p" and fabric == "nvlink":
+        efficiency = NVLINK_EFFICIENCY.get(gpu.architecture, efficiency)
+    elif fabric == WAN:
+        far_us = stated["round_trip_s"] / 2 / US
+        hop_us, efficiency = hop_us + far_us, WAN_EFFICIENCY[path]
+        source = f"guesstimate: half of the round trip and {way.hop_us:g} us; {efficiency:g} of long lines"
+    elif path in {"nvlink-p2p", "gdr"} and fabric in FABRIC_DEFAULTS:
+        hop_us, efficiency = FABRIC_DEFAULTS[fabric]
+        source = f"guesstimate: as the shipped presets on {fabric}"
+    found = {"hop_latency_s": (hop_us * US, source), "link_efficiency": (efficiency, source)}
+    rate = _link_rate(stated, gpu)
+    if rate is not None:
+        found["link_bytes_per_s"] = rate
+    return {name: (value, f"path {path}: {why}") for name, (value, why) in found.items() if name not in stated}
+
+
+def _link_rate(stated: Mapping[str, Any], gpu: GpuSpec) -> tuple[float, str] | None:
+    """Return what one GPU's way carries [bytes/s] and why; None where the file does not say enough."""
+    uplink, fabric = gpu.host_link_bytes_per_s, stated["fabric"]
+    if fabric in SCALE_UP:
+        return (gpu.link_egress_bytes_per_s, f"all links of {gpu.name}") if gpu.links else None
+    if fabric == "pcie":
+        return uplink, f"the host link of {gpu.name}"
+    cards = _cards_per_gpu(stated)
+    if cards is None or "nic_bytes_per_s" not in stated:
+        return None
+    card = stated["nic_bytes_per_s"]
+    rate, why = cards * card, f"{cards:g} x {card / GBIT:g} Gbit/s per GPU"
+    behind = stated.get("gpus_per_pcie_switch", 1)
+    shared = uplink / 2 / behind
+    if stated["path"] in STAGED and shared < rate:
+        return shared, f"{behind} GPUs behind a PCIe uplink of {uplink / GB:g} GB/s, which each byte crosses twice"
+    return rate, why
+
+
+def _behind_switches(level: LevelSpec, stated: Collection[str], below: LevelSpec | None) -> list[LevelSpec]:
+    """Return a level, and before it the PCIe switches that the file says are inside it.
+
+    GPUs behind one switch have their links to each other; towards others they share the uplink of the switch.
+    """
+    behind, inside = level.gpus_per_pcie_switch, below.gpus if below else 1
+    if level.fabric != "pcie" or behind <= 1 or behind == level.gpus:
+        return [level]
+    uplinks = replace(level, switches=level.gpus // behind, switch_bytes_per_s=level.link_bytes_per_s)
+    if behind == inside:
+        return [uplinks]
+    efficiency = level.link_efficiency if "link_efficiency" in stated else WAYS["pcie-p2p"].efficiency
+    switch = replace(level, name=f"{level.name}-switch"[:64], gpus=behind, path="pcie-p2p", link_efficiency=efficiency)
+    return [switch, uplinks]
+
+
+def _topology_slips(level: LevelSpec, levels: Sequence[LevelSpec], gpu: GpuSpec) -> Iterator[Slip]:
+    """Yield what cannot be in how a level joins its units; `levels` are those below it, innermost first."""
+    units = level.gpus // levels[-1].gpus if levels else level.gpus
+    topology, shape, groups = level.topology, level.torus_shape, "global_gb_per_s_per_group_per_direction"
+    if topology in {"mesh", "torus", "dragonfly"} and level.switches:
+        hint = "leave switches out: torus_shape or the global links say what it carries"
+        yield "switches", f"a {topology} has links between its units, not {level.switches} switches", hint
+    if (topology == "torus") != bool(shape):
+        hint = 'topology = "torus" with torus_shape = [16, 20, 28], neighbours first'
+        yield "torus_shape", "a torus needs torus_shape, and nothing else has one", hint
+    elif shape and prod(shape) != units:
+        axes = " x ".join(str(length) for length in shape)
+        text = f"{axes} = {prod(shape):,}, but {level.name} joins {units:,} units"
+        yield "torus_shape", text, "the lengths of all axes multiply to the units of the level"
+    if (topology == "dragonfly") != bool(level.global_bytes_per_s):
+        hint = "GB/s that all global links of one group carry, one direction"
+        yield groups, f"a dragonfly needs {groups}, and nothing else has it", hint
+    elif topology == "dragonfly" and not levels:
+        hint = "write the group (its nodes under leaf and spine switches) as the level before"
+        yield "topology", "a dragonfly joins groups, and no level below describes one", hint
+    if level.minimal_share is not None and topology != "dragonfly":
+        yield "minimal_share", "only a dragonfly takes detours", "leave it out"
+    if topology == "mesh" and (levels or gpu.links < level.gpus - 1):
+        text = "the level joins units" if levels else f"{gpu.name} has {gpu.links} links for {level.gpus - 1} others"
+        yield "topology", f"no mesh of GPUs: {text}", "a mesh has a link from each GPU to every other"
+
+
+def _wan_slips(stated: Mapping[str, Any], joins: int) -> Iterator[Slip]:
+    """Yield what cannot be in a level of long lines between sites."""
+    if not joins:
+        yield "fabric", "long lines join sites, and each site is one of the [[pools]]", "add pools, or another fabric"
+    for key, name in (("wan_gbit_per_s", "wan_bytes_per_s"), ("round_trip_ms", "round_trip_s")):
+        if name not in stated:
+            hint = "wan_gbit_per_s = 400 (one site, one direction, all its GPUs) and round_trip_ms = 30"
+            yield key, f"long lines need {key}", hint
+    if stated.get("path") not in WAN_EFFICIENCY:
+        yield "path", "how do the data travel?", f"its ways are {', '.join(WAN_EFFICIENCY)}"
+    own = ("name", "fabric", "gpus", "path", "wan_bytes_per_s", "round_trip_s", "link_efficiency")
+    for other in stated:
+        if other not in own and stated[other]:  # no reduction and no rails may be stated too
+            yield other, "long lines have none", "wan_gbit_per_s and round_trip_ms say what they carry; leave it out"
+
+
+def _rail_slips(level: LevelSpec, stated: Mapping[str, Any], levels: Sequence[LevelSpec]) -> Iterator[Slip]:
+    rails = level.rails
+    if rails != "none" and level.fabric not in NETWORKS:
+        yield ("rails", f"{level.fabric} has no network cards", "rails are of network levels")
+        return
+    if "pxn" in stated and rails == "none":
+        yield ("pxn", "without rails there is none to change", 'add rails = "optimised" or "only", or leave it out')
+    networks = [one for one in levels if one.fabric in NETWORKS]
+    if rails != "none" and any(one.rails == "none" for one in networks):
+        yield ("rails", f"{networks[-1].name} below joins the rails already", "rails begin at the first network level")
+    if networks and networks[-1].rails == "only" and rails != "only":
+        text = f"{networks[-1].name} below has rails that nothing joins, but {level.name} does"
+        yield "rails", text, 'rails = "optimised" below says that a spine joins them'
+    if stated.get("pxn") and (not levels or _domain(levels).fabric not in SCALE_UP):
+        inside = _domain(levels).fabric if levels else "nothing"
+        yield "pxn", f"PXN goes over NVLink, but {inside} joins the GPUs of a node", "pxn = false"
+
+
+def _domain(levels: Sequence[LevelSpec]) -> LevelSpec:
+    inside = [level for level in levels if level.fabric in INSIDE]
+    return inside[-1] if inside else levels[0]
+
+
+def _way_slips(level: LevelSpec, stated: Mapping[str, Any], levels: Sequence[LevelSpec]) -> Iterator[Slip]:
+    """Yield what cannot be in the way of the data: its path, and PCIe switches."""
+    if level.path and level.fabric not in WAYS[level.path].fabrics:
+        fitting = [name for name, way in WAYS.items() if level.fabric in way.fabrics]
+        yield "path", f"{level.path} does not go over {level.fabric}", f"its ways are {', '.join(fitting)}"
+    behind, cards, pcie = level.gpus_per_pcie_switch, level.nics_per_pcie_switch, level.fabric == "pcie"
+    if behind and level.fabric in SCALE_UP:
+        hint = "it belongs to a pcie level or the first network level"
+        yield "gpus_per_pcie_switch", f"{level.fabric} does not pass PCIe switches", hint
+        return
+    if cards and (not behind or level.fabric not in NETWORKS):
+        text = "cards behind a PCIe switch need a network level with gpus_per_pcie_switch"
+        yield "nics_per_pcie_switch", text, "write both at the first network level"
+    node = levels[-1].gpus if levels and not pcie else level.gpus
+    if behind and node % behind:
+        text = f"{behind} GPUs per switch do not divide the {node} of a node"
+        yield "gpus_per_pcie_switch", text, "count the GPUs behind one PCIe switch"
+    inside = levels[-1].gpus if levels else 1
+    if behind and pcie and (behind % inside or level.switches):
+        lie = f"units of {inside} lie across switches of {behind}"
+        text = f"{level.switches} switches too" if level.switches else lie
+        yield "gpus_per_pcie_switch", f"{behind} GPUs per switch, but {text}", "say the PCIe switches in one way"
+    own = stated.get("nics_per_gpu")
+    if cards and behind and own is not None and abs(own - cards / behind) > 1e-9:
+        text = f"{own:g} cards per GPU, but {cards} for {behind} GPUs behind a switch are {cards / behind:g}"
+        yield "nics_per_gpu", text, "leave one of them out"
+
 
 _Tables = tuple[dict[str, Any], ...]
 

@@ -14,9 +14,8 @@ from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.file_kinds import reads
 from gpuscale.files import is_file
-from gpuscale.presets.files import Document, find_preset, named_preset, preset_files, read_toml, settled
+from gpuscale.presets.files import Document, find_preset, named_preset, preset_files, read_toml, remembered, settled
 from gpuscale.presets.hub import cached_config, is_id
-from gpuscale.presets.loaded import remembered
 from gpuscale.presets.tables import Table, made, stated_value
 from gpuscale.specs import model as specs
 
@@ -80,7 +79,9 @@ def load_model(name_or_path: str | Path | specs.ModelSpec) -> specs.ModelSpec:
     if isinstance(name_or_path, specs.ModelSpec):
         return name_or_path
     name = str(name_or_path)
-    if find_preset("models", name) is None and is_path(name):
+    if (preset := find_preset("models", name)) is not None:
+        model = _from_toml(preset)
+    elif is_path(name):
         model = _from_toml(Path(name)) if Path(name).suffix.lower() == ".toml" else _from_config(Path(name))
     elif "=" in name:
         whole_keys = name[:36].rfind(",") + 1 or 36

@@ -11,7 +11,7 @@ from rich.table import Table
 from gpuscale.architecture.flops import CONVENTIONS, Convention, FlopsPerToken, checked_sequence, forward_flops
 from gpuscale.architecture.parameters import LayerParameters, ModelParameters, model_parameters
 from gpuscale.collectives.ideal import allreduce_rates
-from gpuscale.presets.levels import WAYS
+from gpuscale.presets.hardware import WAYS
 from gpuscale.ratios import signed
 from gpuscale.render.console import draw, table
 from gpuscale.render.output import picked

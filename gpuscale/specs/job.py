@@ -1,6 +1,6 @@
 """One training job: what is trained, on what, and how the framework runs it; everything that is not searched."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Self
 
@@ -285,6 +285,11 @@ class RuntimeSpec:
     recompute_stops_early: Annotated[str, among("no", "compiled", "yes")] = "no"
     #: `dropless`, or `dropping`: every expert takes a fixed number of tokens, which the CPU knows.
     routing: Annotated[str, among(*ROUTINGS)] = "dropless"
+
+    def split_as(self, others: Iterable[Self]) -> tuple[str, ...]:
+        """Return the kinds of context parallelism of others that split the sequences of some layouts as this one's."""
+        kinds = {one.cp_comm for one in others}
+        return tuple(kind for kind in ("a2a", "p2p") if kind in kinds) if self.cp_comm == "a2a+p2p" else ()
 
     @property
     def unfused(self) -> tuple[str, ...]:

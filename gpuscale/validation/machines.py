@@ -13,8 +13,7 @@ from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.planning.jobs import Presets
 from gpuscale.presets.files import preset_aliases, preset_names
-from gpuscale.presets.hardware import load_gpu
-from gpuscale.presets.levels import FABRIC_DEFAULTS, WAYS
+from gpuscale.presets.hardware import FABRIC_DEFAULTS, WAYS, load_gpu
 from gpuscale.presets.settings import GPU_POWER, RANK_OVERHEAD, with_settings
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 from gpuscale.specs.gpu import GpuSpec
