@@ -99,7 +99,9 @@ def _checked(function: Function, options: Mapping[str, Taken]) -> Function:
         return function(*bound.args, **bound.kwargs)
 
     call.__signature__ = said  # type: ignore[attr-defined]
-    call.__doc__ = f"{function.__doc__}{_help(said, options)}"
+    lines = [f"{name}: {options[name].help}" for name in said.parameters if name in options]
+    filled = (textwrap.fill(line, 112, initial_indent=" " * 8, subsequent_indent=" " * 12) for line in lines)
+    call.__doc__ = f"{function.__doc__}" + ("\n".join(["", "    Options:", *filled, "    "]) if lines else "")
     return cast(Function, call)
 
 
@@ -124,13 +126,6 @@ def _written(annotation: Any) -> str:
     """Write a type without the modules that it is of."""
     text = annotation if isinstance(annotation, str) else formatannotation(annotation)
     return re.sub(r"\b[a-z_]\w*\.", "", text)
-
-
-def _help(said: Signature, options: Mapping[str, Taken]) -> str:
-    """Return what each option is, to follow a function's own text."""
-    lines = [f"{name}: {options[name].help}" for name in said.parameters if name in options]
-    filled = (textwrap.fill(line, 112, initial_indent=" " * 8, subsequent_indent=" " * 12) for line in lines)
-    return "\n".join(["", "    Options:", *filled, "    "]) if lines else ""
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str], listing: str = "") -> None:
@@ -181,16 +176,14 @@ def _fitted(value: Any, kind: Any) -> Any:
         return tuple(_fitted(one, parts[0]) for one in value)
     if kind is Path and isinstance(value, str):
         return Path(value)
-    if (kind is float and type(value) is int and value.bit_length() < 1000) or (kind is int and _is_whole(value)):
+    if (kind is float and type(value) is int and value.bit_length() < 1000) or (
+        kind is int and isinstance(value, float) and value.is_integer()
+    ):
         return kind(value)
     own = Mapping if origin is not None and issubclass(origin, Mapping) else origin or kind
     if not isinstance(value, own) or (isinstance(value, bool) and own is not bool):
         raise _OtherError("a mapping" if own is Mapping else WORDS.get(own, f"a {own.__name__}"))
     return value
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, float) and value.is_integer()
 
 
 def _one_of(value: Any, kinds: Sequence[Any]) -> Any:

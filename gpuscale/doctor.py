@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -112,9 +112,11 @@ def check_up(folder: Path = Path()) -> Checkup:
     topology = _topology(tool, notes)
     clusters = _clusters(gpus, topology)
     own = _own_presets()
-    notes += _broken_presets(own)
+    for kind, name in ((kind, name) for kind, names in own.items() for name in names):
+        if reason := _refused(LOADERS[kind], name):
+            notes.append(f"of your own presets {kind}/{name}.toml cannot be used: {reason}")
     ids = cached_models()
-    unread = {one: reason for one in ids[:MAX_LISTED_MODELS] if (reason := _unreadable(one))}
+    unread = {one: reason for one in ids[:MAX_LISTED_MODELS] if (reason := _refused(load_model, one))}
     return Checkup(
         verdict=_verdict(tool, gpus, clusters),
         tool=tool,
@@ -331,17 +333,21 @@ def _own_presets() -> dict[str, tuple[str, ...]]:
     return found
 
 
-LOADERS = {"gpus": load_gpu, "clusters": load_cluster, "models": load_model, "frameworks": framework_file}
+LOADERS: Mapping[str, Callable[[str], object]] = {
+    "gpus": load_gpu,
+    "clusters": load_cluster,
+    "models": load_model,
+    "frameworks": framework_file,
+}
 
 
-def _broken_presets(own: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    """Say which of the user's own presets cannot be used, and why."""
-    for kind, names in own.items():
-        for name in names:
-            try:
-                LOADERS[kind](name)
-            except InputError as error:
-                yield f"of your own presets {kind}/{name}.toml cannot be used: {printable(str(error.message)[:200])}"
+def _refused(load: Callable[[str], object], name: str) -> str:
+    """Return why a preset or a cached model cannot be used; empty where it can."""
+    try:
+        load(name)
+    except InputError as error:
+        return printable(str(error.message)[:200])
+    return ""
 
 
 def _files(folder: Path) -> list[Found]:
@@ -391,15 +397,6 @@ def _evidence(path: Path) -> str:
     except InputError as error:
         return f"{UNREADABLE}: {printable(error.message[:200])}"
     return f"{plural(len(site.runs), 'measured run')}, {plural(len(site.factors), 'factor')}"
-
-
-def _unreadable(model_id: str) -> str:
-    """Return why a cached model cannot be planned; empty where it can."""
-    try:
-        load_model(model_id)
-    except InputError as error:
-        return printable(error.message[:200])
-    return ""
 
 
 def _version(library: str) -> str | None:

@@ -726,13 +726,15 @@ def taken(
                 continue
             open_ = beside_files or sets or field.is_required() or field.default in ((), {})
             default = None if open_ else field.default
+            said = option_of(field)
+            choices = f" One of {', '.join(said.choices)}." if said.choices else ""
             text = _python_type(field, several=name in several, sets=sets)
             found[name] = Taken(
                 annotation=text
                 if default is not None or (field.is_required() and not beside_files)
                 else f"{text} | None",
                 default=default,
-                help=_said_in_python(field),
+                help=f"{said.help}{choices}{f' Default: {said.default}.' if said.default else ''}",
                 read=partial(_named, name) if name in {"model", "cluster"} else lambda value: value,
             )
     return found
@@ -768,12 +770,6 @@ def _python_type(field: FieldInfo, *, several: bool, sets: bool) -> str:
     text = one if "str" in one or not (several or sets) else f"{one} | str"  # a list after commas, a range
     more = "str" if said.repeatable and not said.python else one if several or (sets and bool not in kinds) else ""
     return f"{text} | Sequence[{more}]" if more else text
-
-
-def _said_in_python(field: FieldInfo) -> str:
-    said = option_of(field)
-    choices = f" One of {', '.join(said.choices)}." if said.choices else ""
-    return f"{said.help}{choices}{f' Default: {said.default}.' if said.default else ''}"
 
 
 def _named(option: str, value: Any) -> Any:

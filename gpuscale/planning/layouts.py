@@ -37,20 +37,17 @@ def make_pins(pins: Mapping[str, Any]) -> Pins:
         elif name == "schedule":
             schedule = parse_schedule(text)
         else:
-            degrees[name] = _degree_pin(name, text)
+            low, high, values = _VALUES.get(name, (1, MAX_DEGREE, f"values go from 1 to {MAX_DEGREE:,}"))
+            if name == "sp":
+                text = {"on": "1", "true": "1", "off": "0", "false": "0"}.get(text.strip().lower(), text)
+            degrees[name] = pin = parse_pin(text, name, values if name == "sp" else "")
+            if pin.ranges and all(most < low or least > high for least, most in pin.ranges):
+                raise InputError(f"{text[:40]!r} allows nothing", field=name, hint=values)
     return Pins(degrees, recompute, schedule)
 
 
-def _degree_pin(name: str, text: str) -> Pin:
-    low, high, values = {"sp": (0, 1, "write on or off"), "zero": (0, 3, "ZeRO stages are 0, 1, 2 and 3")}.get(
-        name, (1, MAX_DEGREE, f"values go from 1 to {MAX_DEGREE:,}")
-    )
-    if name == "sp":
-        text = {"on": "1", "true": "1", "off": "0", "false": "0"}.get(text.strip().lower(), text)
-    pin = parse_pin(text, name, values if name == "sp" else "")
-    if pin.ranges and all(most < low or least > high for least, most in pin.ranges):
-        raise InputError(f"{text[:40]!r} allows nothing", field=name, hint=values)
-    return pin
+_VALUES = {"sp": (0, 1, "write on or off"), "zero": (0, 3, "ZeRO stages are 0, 1, 2 and 3")}
+"""Pin -> least and largest value, and what to say of them; of the others 1 to `MAX_DEGREE`."""
 
 
 def fixed_layout(job: JobSpec, layout: Mapping[str, Any]) -> Candidates:

@@ -17,7 +17,7 @@ from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, co
 from gpuscale.planning.layouts import domain_groups, fixed_layout, no_experts
 from gpuscale.planning.planfile import write_plan_file
 from gpuscale.planning.remedies import remedies
-from gpuscale.planning.variants import Variant, Variants, make_variants
+from gpuscale.planning.variants import Variant, make_variants
 from gpuscale.planning.why import answer_why, illegal, no_answer, place_of
 from gpuscale.request import COMPARED, PINS, JobOptions, Layout, Question, part, read, taken, with_layout, without
 from gpuscale.results import Estimate, PlanResult
@@ -56,22 +56,18 @@ def plan(
         raise InputError(f"`pareto` and `{other}` exclude each other", hint=hint)
     job = {"model": model, "gpus": gpus, **without(given, Question)}
     variants = make_variants(job, pins, question, presets)
-    if question.robust:
-        _check_robust(variants, question)
+    if question.robust:  # it ranks by the worst decile of step times
+        if question.pareto or len(variants.tried) > 1:
+            what = "a frontier" if question.pareto else f"{len(variants.tried)} jobs"
+            hint = "choose the job first, then ask how robust its plans are"
+            raise InputError(f"it ranks the plans of one job, not {what}", field="robust", hint=hint)
+        goal = chosen_goal(question, variants.tried)
+        if goal.basis not in TIMES:
+            message = f"it ranks by step time, not by {goal.name}"
+            raise InputError(message, field="robust", hint="leave out `objective`")
     if question.pareto:
         return frontier(variants, question)
     return _plan_one(variants.tried[0], question) if len(variants.tried) == 1 else compare(variants, question)
-
-
-def _check_robust(variants: Variants, question: Question) -> None:
-    """Refuse to rank by the worst decile what is not one ranking by step time."""
-    if question.pareto or len(variants.tried) > 1:
-        what = "a frontier" if question.pareto else f"{len(variants.tried)} jobs"
-        hint = "choose the job first, then ask how robust its plans are"
-        raise InputError(f"it ranks the plans of one job, not {what}", field="robust", hint=hint)
-    goal = chosen_goal(question, variants.tried)
-    if goal.basis not in TIMES:
-        raise InputError(f"it ranks by step time, not by {goal.name}", field="robust", hint="leave out `objective`")
 
 
 def _plan_one(variant: Variant, question: Question) -> PlanResult:

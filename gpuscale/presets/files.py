@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
@@ -235,7 +235,27 @@ class Document:
 
     @cached_property
     def _lines(self) -> dict[KeyPath, int]:
-        return dict(_scan(self.text))
+        """Key path -> line of each `[table]`, `[[array]]` and `key =`; inner tables of inline tables are not seen."""
+        found: dict[KeyPath, int] = {}
+        table: KeyPath = ()
+        counts: dict[KeyPath, int] = {}
+        closing = ""
+        for number, line in enumerate(self.text.split("\n"), start=1):
+            if closing:  # inside a multi-line string
+                closing = "" if line.count(closing) % 2 else closing
+                continue
+            header = re.match(_HEADER, line)
+            if header:
+                table = _numbered(_parts(header[2]), counts, array=header[1] == "[[")
+                found[table] = number
+                continue
+            assignment = re.match(_ASSIGNMENT, line)
+            if assignment:
+                key = table + _parts(assignment[1])
+                for length in range(len(table) + 1, len(key) + 1):
+                    found[key[:length]] = number
+            closing = next((mark for mark in ('"""', "'''") if line.count(mark) % 2), "")
+        return found
 
     def line_of(self, key_path: Sequence[str | int]) -> int | None:
         """Return the line of a key, or of the nearest table around it; None where nothing of the path is found."""
@@ -249,28 +269,6 @@ class Document:
         """Build the error for something wrong at `key_path`; its place is `file:line`, or `file` for no known line."""
         line = self.line_of(key_path)
         return InputError(message, place=f"{self.path}:{line}" if line else str(self.path), hint=hint)
-
-
-def _scan(text: str) -> Iterator[tuple[KeyPath, int]]:
-    """Yield (key path, line) of each `[table]`, `[[array]]` and `key =`; inner tables of inline tables are not seen."""
-    table: KeyPath = ()
-    counts: dict[KeyPath, int] = {}
-    closing = ""
-    for number, line in enumerate(text.split("\n"), start=1):
-        if closing:  # inside a multi-line string
-            closing = "" if line.count(closing) % 2 else closing
-            continue
-        header = re.match(_HEADER, line)
-        if header:
-            table = _numbered(_parts(header[2]), counts, array=header[1] == "[[")
-            yield table, number
-            continue
-        assignment = re.match(_ASSIGNMENT, line)
-        if assignment:
-            key = table + _parts(assignment[1])
-            for length in range(len(table) + 1, len(key) + 1):
-                yield key[:length], number
-        closing = next((mark for mark in ('"""', "'''") if line.count(mark) % 2), "")
 
 
 def _parts(key: str) -> KeyPath:

@@ -35,23 +35,18 @@ MAX_INHERITED = 4
 _MONTH = re.compile(r"20[0-9]{2}-(0[1-9]|1[0-2])", re.ASCII)
 
 
-def _before(document: Document) -> list[dict[str, Any]]:
-    """Return what a profile says of earlier generations, the latest first."""
-    found = document.data.get("before", [])
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise document.error(("before",), "is not a list of tables", "write [[before]] above each generation")
-    for index, one in enumerate(found):
-        if not _MONTH.fullmatch(str(one.get("month"))):
-            hint = 'month = "2024-10": what was different before'
-            raise document.error(("before", index), "states no month", hint)
-    return sorted(found, key=lambda one: str(one["month"]), reverse=True)
-
-
 def _layers(stem: str, month: str, depth: int = 0) -> tuple[list[dict[str, Any]], set[str]]:
     """Return what a profile is made of at a month (empty: today), later layers over earlier ones, and the months before
     which it was different."""
     document = read_toml(named_preset("frameworks", stem))
-    before = _before(document)
+    before = document.data.get("before", [])
+    if not isinstance(before, list) or not all(isinstance(one, dict) for one in before):
+        raise document.error(("before",), "is not a list of tables", "write [[before]] above each generation")
+    stray = next((index for index, one in enumerate(before) if not _MONTH.fullmatch(str(one.get("month")))), None)
+    if stray is not None:
+        hint = 'month = "2024-10": what was different before'
+        raise document.error(("before", stray), "states no month", hint)
+    before = sorted(before, key=lambda one: str(one["month"]), reverse=True)  # the latest first
     own = [document.data, *(one for one in before if month and month < one["month"])]
     ends = {one["month"] for one in before}
     parent = next((str(one["as"]) for one in reversed(own) if "as" in one), None)
