@@ -503,6 +503,17 @@ def test_what_is_not_there_is_refused(tmp_path):
         stated_plan(None, {"model": "llama3-8b"}, {})
 
 
+@pytest.mark.parametrize("ask", [gpuscale.read_subject, gpuscale.explain_plan, gpuscale.check, gpuscale.train_time])
+def test_two_sources_of_a_plan_and_variables_without_a_script_are_refused_alike(ask, tmp_path):
+    (path := tmp_path / "plan.toml").write_text(GOOD)
+    with pytest.raises(InputError, match=r"a plan file and launch files are two jobs") as caught:
+        ask(plan_file=path, launch_files=["run.sh"], **({"tokens": "1T"} if ask is gpuscale.train_time else {}))
+    assert caught.value.hint == "give one of them"
+    with pytest.raises(InputError, match="says nothing without launch files") as caught:
+        ask(plan_file=path, variables={"TP": "8"}, **({"tokens": "1T"} if ask is gpuscale.train_time else {}))
+    assert caught.value.field == "variables"
+
+
 def test_a_file_without_sequence_parallelism_takes_another_tp(tmp_path):
     path = tmp_path / "plan.toml"
     path.write_text(GOOD.replace("sp = true\n", ""))

@@ -569,3 +569,13 @@ def test_nothing_fits_in_any_job():
     assert (
         plan("llama3-70b", [8, 64], pins={"tp": 8}).compared.variants[0].reason.startswith("the smallest layout needs")
     )
+
+
+def test_a_schedule_is_a_pin_like_the_others():
+    job = {"framework": "generic", "gbs": 64, "top": 2}
+    by_option = plan("llama3-8b", 16, schedule="1f1b,zb-h1", pp=2, **job)
+    by_pin = plan("llama3-8b", 16, pins={"schedule": ["1f1b", "zb-h1"], "pp": 2}, **job)
+    assert by_pin.plans == by_option.plans
+    assert {row.choice["schedule"] for row in by_pin.compared.variants} == {"1f1b", "zb-h1"}
+    with pytest.raises(InputError, match="given twice"):
+        plan("llama3-8b", 16, schedule="gpipe", pins={"schedule": "zb-h1"}, **job)
