@@ -150,11 +150,16 @@ def summary(residuals: Sequence[Residual]) -> str:
         f"{100 * numbers[name]:.1f} %" for name in ("step_median_abs", "step_p90_abs", "mem_median_abs", "mem_p90_abs")
     )
     inside, half = interval_figures(residuals)
+    kinds = []
+    for kind, moe in (("dense models", False), ("mixtures of experts", True)):
+        own = balanced_figures([one for one in residuals if one.features.moe == moe])
+        figure, tail = 100 * own["step_median_abs"], 100 * own["step_p90_abs"]
+        kinds.append(f"{kind} ({own['step_rows']:.0f} runs) by {figure:.1f} % and {tail:.1f} %")
     text = (
         f"On {numbers['step_rows']:.0f} published runs, most of them from sources to which constants were fitted, the "
-        f"step time is off by {step} (median) and {step_p90} (90th percentile), balanced over families; peak memory, "
-        f"on {numbers['mem_rows']:.0f} runs, by {memory} and {memory_p90}. Of the measurements {100 * inside:.0f} % "
-        f"lie inside the 80 % interval made without their own family; half of the intervals are narrower than "
+        f"step time is off by {step} (median) and {step_p90} (90th percentile), balanced over families: "
+        f"{kinds[0]}, {kinds[1]}. Peak memory is off, on {numbers['mem_rows']:.0f} runs, by {memory} and "
+        f"{memory_p90}. Of the measurements {100 * inside:.0f} % lie inside the 80 % interval made without their own family; half of the intervals are narrower than "
         f"+-{100 * half:.0f} %."
     )
     return "\n".join(textwrap.wrap(text, 125))

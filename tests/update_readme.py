@@ -12,17 +12,22 @@ import shlex
 import sys
 import tempfile
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 from command import gpuscale
 
 README = Path(__file__).parents[1] / "README.md"
 DOCS = README.parent / "docs"
-PAGES = (README, *(DOCS / f"{name}.md" for name in ("planning", "hardware", "fleet", "tasks/fill-memory")))
+PAGES = (README, *(DOCS / f"{name}.md" for name in ("tour", "planning", "hardware", "fleet", "tasks/fill-memory")))
 """Pages whose examples are run."""
 
 FILES = {"tests": README.parent / "tests", "fleet.toml": README.parent / "tests" / "data" / "fleet.toml"}
 """Files that the examples read."""
+
+PICTURE = DOCS / "plan.svg"
+PICTURED = "plan --model llama3-70b --gpus 640"
+"""What the picture in the README shows."""
 
 LEFT_OUT = "..."
 BLOCK = re.compile(r"(?:(?<=^```console\n)|(?<=^```text\n)(?=\$ )).*?(?=^```$)", re.MULTILINE | re.DOTALL)
@@ -119,7 +124,29 @@ def rewrite(match):
     return "\n".join(lines) + "\n"
 
 
+def picture():
+    """The first chart of a plan's page as a picture of its own: step time over memory."""
+    with empty_folder():
+        gpuscale(*shlex.split(PICTURED), "--html", "plan.html")
+        page = Path("plan.html").read_text(encoding="utf-8")
+    depth, start = 0, page.index("<svg")
+    for tag in re.finditer(r"<svg|</svg>", page[start:]):
+        depth += 1 if tag[0] == "<svg" else -1
+        if not depth:
+            break
+    chart = page[start : start + tag.end()]
+    style = resources.files("gpuscale.render.html").joinpath("charts.css").read_text(encoding="utf-8")
+    width, height, left, right = 800, 376, 40, 24
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">\n<style>\n{style}'
+        f"svg {{ overflow: visible; }} .back {{ fill: var(--back); }}\n</style>\n<title>{PICTURED}</title>\n"
+        f'<rect class="back" width="{width}" height="{height}"/>\n'
+        f'<svg x="{left}" y="4" width="{width - left - right}" height="{height}">{chart}</svg>\n</svg>\n'
+    )
+
+
 def main():
+    PICTURE.write_text(picture(), encoding="utf-8")
     for page in PAGES:
         before = page.read_text()
         with empty_folder():
