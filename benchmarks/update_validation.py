@@ -159,7 +159,8 @@ def summary(residuals: Sequence[Residual]) -> str:
         f"On {numbers['step_rows']:.0f} published runs, most of them from sources to which constants were fitted, the "
         f"step time is off by {step} (median) and {step_p90} (90th percentile), balanced over families: "
         f"{kinds[0]}, {kinds[1]}. Peak memory is off, on {numbers['mem_rows']:.0f} runs, by {memory} and "
-        f"{memory_p90}. Of the measurements {100 * inside:.0f} % lie inside the 80 % interval made without their own family; half of the intervals are narrower than "
+        f"{memory_p90}. Of the measurements {100 * inside:.0f} % lie inside the 80 % interval made without their own "
+        f"family; half of the intervals are narrower than "
         f"+-{100 * half:.0f} %."
     )
     return "\n".join(textwrap.wrap(text, 125))
