@@ -256,7 +256,7 @@ def test_real_files_that_launch_raise_no_alarm():
 
 
 V100 = {"cluster": "dgx1-v100"}
-OF_THE_CLUSTER = ("out_of_memory", "tight_memory", "contradiction")
+OF_THE_CLUSTER = ("out_of_memory", "tight_memory", "contradiction", "needless_recompute")
 """What depends on the cluster, which no file states: the usual one is taken."""
 
 

@@ -291,6 +291,8 @@ def _write_bridge(writing: Writing) -> Program:
         found |= {"model.fp8_param": True} if "fp8_param_gather" in arguments else {}
     if "fp4_format" in arguments:
         found |= {"model.fp4": "e2m1", "model.fp4_recipe": arguments["fp4_recipe"]}
+    if writing.spec.runtime.name.startswith(_PERFORMANCE):
+        found[f"model.{_NO_TRANSPOSES}"] = True
     training = (
         "data, learning rate and its schedule, weight decay, Adam's betas, clipping, number of steps: the recipe's"
     )
@@ -300,6 +302,9 @@ def _write_bridge(writing: Writing) -> Program:
     head = (("--recipe", recipe), ("--mode", "pretrain"))
     script = "scripts/training/run_recipe.py"
     return Program(script, (*head, *_words(found)), environment=connections(writing))
+
+
+_PERFORMANCE, _NO_TRANSPOSES = "megatron-bridge-perf", "disable_parameter_transpose_cache"
 
 
 def _claims_bridge(source: Source) -> bool:
@@ -329,7 +334,9 @@ def _read_bridge(reading: Reading) -> None:
         for name in ("bf16", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather"):
             reading.settings.setdefault(name, replace(recipe, value=True))
         reading.assume("bf16, distributed optimizer and its overlap, as recipes have them", recipe.name)
-    read_job(reading, "megatron-bridge")
+    performance = reading.flag(_NO_TRANSPOSES)
+    reading.means("8-bit weights without a transposed copy, as the performance recipes have them", _NO_TRANSPOSES)
+    read_job(reading, _PERFORMANCE if performance else "megatron-bridge")
 
 
 _FIELDS = {
@@ -569,7 +576,7 @@ def _read_primus(reading: Reading) -> None:
 _BASIS = "NVIDIA/Megatron-LM at d98e8a64ddf3 (2026-08-22)"
 _BRIDGE = "NVIDIA-NeMo/Megatron-Bridge at 067f987df03b (2026-08-22)"
 _NEMO2, _PRIMUS = "NVIDIA/NeMo at 8cfedd720346 (2025-09-20)", "AMD-AGI/Primus at fd1eeabbad15 (2026-08-22)"
-_AS_BRIDGE = ("megatron-bridge", "megatron-bridge-perf")
+_AS_BRIDGE = ("megatron-bridge", _PERFORMANCE)
 
 TARGETS = (
     Target("megatron-bridge", "Megatron-Bridge", _BRIDGE, _AS_BRIDGE, _write_bridge, _claims_bridge, _read_bridge),
