@@ -7,6 +7,8 @@ Written: the table between the markers of the page, from tests/data/published_jo
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import shlex
 import tomllib
@@ -14,11 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from typer.testing import CliRunner
 from update_validation import replaced
 
+from gpuscale import cli
 from gpuscale.architecture.flops import forward_flops
-from gpuscale.cli.main import app
 from gpuscale.planning.jobs import Presets
 
 ROOT = Path(__file__).parents[1]
@@ -60,10 +61,9 @@ def read_jobs() -> list[dict[str, Any]]:
 
 def ask(command: str) -> dict[str, Any]:
     """Run a command of gpuscale with `--json`."""
-    done = CliRunner().invoke(app, [*shlex.split(command), "--json"])
-    if done.exit_code:
-        raise SystemExit(f"gpuscale {command}\n{done.output}")
-    found: dict[str, Any] = json.loads(done.stdout)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        cli.commands().main([*shlex.split(command), "--json"], prog_name="gpuscale", standalone_mode=False)
+    found: dict[str, Any] = json.loads(out.getvalue())
     return found
 
 

@@ -1,9 +1,11 @@
 """Writes the reference pages while the site is built: options, JSON, rules and components, from the code itself."""
 
 import ast
+import contextlib
 import functools
 import importlib
 import inspect
+import io
 import itertools
 import json
 import os
@@ -13,11 +15,10 @@ import tomllib
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-
-from typer.testing import CliRunner
+from unittest import mock
 
 import gpuscale
-from gpuscale.cli.main import app, flags
+from gpuscale.cli.main import commands, flags
 from gpuscale.memory.model import COMPONENTS as MEMORY
 from gpuscale.memory.model import Memory
 from gpuscale.request import (
@@ -218,10 +219,13 @@ def documents():
     """What the sample commands print, read."""
     printed = []
     for arguments in SAMPLES:
-        result = CliRunner().invoke(app, [*arguments, "--json"], env=ENVIRONMENT)
-        if result.exit_code and not isinstance(result.exception, gpuscale.NoAnswerError):
-            raise RuntimeError(f"gpuscale {' '.join(arguments)}: {result.exception}")
-        printed.append(json.loads(result.stdout))
+        with (
+            mock.patch.dict(os.environ, ENVIRONMENT),
+            contextlib.redirect_stdout(io.StringIO()) as out,
+            contextlib.suppress(gpuscale.NoAnswerError),
+        ):
+            commands().main([*arguments, "--json"], prog_name="gpuscale", standalone_mode=False)
+        printed.append(json.loads(out.getvalue()))
     return printed
 
 

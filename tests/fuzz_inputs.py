@@ -14,7 +14,7 @@ from pathlib import Path
 import tomli_w
 import yaml
 
-from gpuscale.cli.main import commands
+from gpuscale.cli.main import named
 from gpuscale.presets.files import KINDS, preset_names
 from gpuscale.request import JobOptions, Layout, Question, Recovery, Sites, Slow, option_of
 
@@ -519,13 +519,11 @@ BYTES = (_flip, _cut, _drop, _insert, _lines, _lines, _token, _token, _token, _n
 @cache
 def leaves():
     """Path and parameters of every command."""
-    found, walked = [], [((), commands())]
-    for path, command in walked:
-        below = getattr(command, "commands", {})
-        walked += [((*path, name), one) for name, one in below.items()]
-        if not below:
-            found.append((path, {one.name: one for one in command.params}))
-    return found
+    return [
+        ((name,) if name == "sweep show" else tuple(name.split()), {one.name: one for one in command.params})
+        for name, command in named().items()
+        if not hasattr(command, "commands")
+    ]
 
 
 ONE_LAYOUT = "--tp 1 --pp 1 --cp 1"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,21 +11,14 @@ from command import assert_one_message, gpuscale
 
 from gpuscale import __version__
 from gpuscale.cli import commands
-from gpuscale.cli.main import Grouped
+from gpuscale.cli.main import Grouped, named
 
 COMMAND = [sys.executable, "-m", "gpuscale"]
 PLAN = ("plan", "--model", "llama3-8b", "--gpus", "8")
 
 
-def walk():
-    """Every command as (name, Click command)."""
-    for name, command in commands().commands.items():
-        yield name, command
-        for child in getattr(command, "commands", {}):
-            yield f"{name} {child}", command.commands[child]
-
-
-WALKED = dict(walk())
+WALKED = named()
+"""Every command by name, as Click has it."""
 
 
 def test_the_commands_are_listed_with_what_they_do():
@@ -70,6 +64,46 @@ def test_short_options_are_the_same_in_every_command(name):
 def test_options_are_grouped():
     titles = [line for line in gpuscale("plan", "--help").lines if line and not line.startswith(" ")]
     assert titles == ["Usage: gpuscale plan [OPTIONS]", "Job:", "Layout:", "Question:", "Output:", "Options:"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "absent"),
+    [
+        (["--help"], {"numpy", "pydantic"}),
+        (["--version"], {"numpy", "pydantic"}),
+        (["calibrate", "--help"], {"numpy"}),  # Typer itself reads options of what is above a command with pydantic
+    ],
+)
+def test_help_loads_no_command(arguments, absent):
+    code = (
+        "import sys; from gpuscale.cli import run\n"
+        f"sys.argv = ['gpuscale', *{arguments}]; run(); print('LOADED', *sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.partition("LOADED")[2].split()
+    assert not {*absent, "gpuscale.request", "gpuscale.specs"} & set(loaded)
+    assert [one for one in loaded if one.startswith("gpuscale.cli.")] == [
+        "gpuscale.cli.streams",
+        "gpuscale.cli.table",
+        "gpuscale.cli.main",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("gpuscale roof", ["roofline"]),
+        ("gpuscale calibrate ", ["nccl", "gpu", "run"]),
+        ("gpuscale plan --robu", ["--robust"]),
+        ("gpuscale models show --tom", ["--toml"]),
+    ],
+)
+def test_a_shell_completes_commands_and_options(typed, found):
+    shell = {**os.environ, "_GPUSCALE_COMPLETE": "complete_bash", "COMP_WORDS": typed}
+    shell["COMP_CWORD"] = str(typed.count(" "))
+    code = "import sys; sys.argv = ['gpuscale']; from gpuscale.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=shell)
+    assert done.stdout.split() == found
 
 
 def test_version():

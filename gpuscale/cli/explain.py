@@ -156,5 +156,5 @@ def _flags(context: typer.Context, command: str, text: str) -> dict[str, Any]:
     except ValueError as error:
         raise InputError(f"{shown(text)}: {error}", hint="close what is quoted in it") from None
     root = context.find_root()  # as parent: a command keeps the help option of its first context
-    params = root.obj(command).commands[command].make_context(command, words, parent=root).params
+    params = root.obj(command).make_context(command, words, parent=root).params
     return {name: value for name, value in params.items() if value not in (None, False, [], ())}

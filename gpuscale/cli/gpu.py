@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 
-from gpuscale.cli.measurements import calibrate
 from gpuscale.cli.options import Json, fills_stdout, known, option, whole
 from gpuscale.files import printable, write_text
 from gpuscale.render.output import print_json
 
 
-@calibrate.command("gpu")
 def calibrate_gpu(
     recorded: Annotated[
         Path,

@@ -4,38 +4,20 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
-from copy import copy
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gpuscale.arguments import ALIASES
-from gpuscale.cli import (  # noqa: F401 - gpu adds a command
-    collectives,
-    explain,
-    fleets,
-    gate,
-    gpu,
-    jobs,
-    machine,
-    measurements,
-    presets,
-    questions,
-    reliability,
-    scaling,
-    schedule,
-    studies,
-    training,
-)
-from gpuscale.cli.options import with_flags
 from gpuscale.cli.streams import OutputError
+from gpuscale.cli.table import COMMANDS, GROUPS, Entry
 from gpuscale.errors import GpuscaleError, InputError, did_you_mean, shown
 from gpuscale.file_kinds import kind_of, use_of
 from gpuscale.files import begin_command, printable
+from gpuscale.version import __version__
 
 INTERRUPTED, CRASHED = 130, 3
 """Exit codes after Ctrl-C, and after a defect of gpuscale itself or for lack of memory."""
@@ -70,8 +52,26 @@ class Grouped(TyperCommand):
         return stray
 
 
+class Named(TyperCommand):
+    """A command of which its name and line are known; its module is loaded when it is called or asked for its help."""
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__(entry.name.split()[-1] if entry.grouped else entry.name, short_help=entry.line)
+        self.entry = entry
+
+    def loaded(self) -> Any:
+        """Return the command itself."""
+        module, function = self.entry.home.split(":")
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        kind = TakesFlags if self.entry.takes_flags else Grouped
+        alone.command(self.name, cls=kind, short_help=self.entry.line)(
+            getattr(import_module(f"gpuscale.cli.{module}"), function)
+        )
+        return typer.main.get_command(alone)
+
+
 class Commands(TyperGroup):
-    """All commands, of which some are named by two words beside one of the first alone: `sweep` and `sweep show`."""
+    """Commands by name, some of two words beside one of the first alone: `sweep` and `sweep show`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Take two words for one name where they are one; say what is near to a name that there is not."""
@@ -81,7 +81,8 @@ class Commands(TyperGroup):
         elif not (args[0] in self.commands or args[0].startswith("-") or ctx.resilient_parsing):
             hint = did_you_mean(args[0], self.commands) + f"`{ctx.command_path} --help` lists what there is"
             raise InputError(f"no such command {shown(args[0])}", hint=hint)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.loaded() if isinstance(command, Named) else command, rest
 
 
 class TakesFlags(Grouped):
@@ -90,6 +91,12 @@ class TakesFlags(Grouped):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take an argument of several words for one value, also where it begins like a flag."""
         return list(super().parse_args(ctx, [f" {one}" if one.startswith("-") and " " in one else one for one in args]))
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"gpuscale {__version__}")
+        raise typer.Exit
 
 
 app = typer.Typer(
@@ -105,55 +112,6 @@ app = typer.Typer(
 )
 
 
-def _add(command: Callable[..., None], line: str, kind: type[Grouped] = Grouped) -> None:
-    app.command(cls=kind, short_help=line)(command)
-
-
-_add(jobs.plan, "Find the best layouts of a training job.")
-_add(jobs.estimate, "Evaluate one layout in seconds and GiB.")
-_add(explain.explain, "Explain one plan: time and memory as trees.")
-_add(explain.compare, "Compare two plans: where the difference comes from.", TakesFlags)
-_add(training.train_time, "Say what a whole training takes.")
-_add(fleets.fleet, "Compare ways to use a cluster of unlike nodes.")
-_add(scaling.batch_size, "Say which batch to train with.")
-_add(scaling.size, "Say which model, or how many GPUs.")
-_add(gate.check, "Say whether a job may launch: a gate for CI.")
-_add(jobs.export, "Write what a framework launches for a plan.")
-_add(questions.memory, "Show what fills a GPU, and what would fill it less.")
-_add(questions.advise, "Say what to see to before a launch.")
-_add(reliability.goodput, "Say how often to checkpoint, and what failures cost.")
-_add(reliability.stragglers, "Say what slow GPUs, nodes and links cost.")
-_add(studies.sweep, "Answer all questions of a study; resumes where it stopped.")
-app.command("sweep show", cls=Grouped, short_help="Show the results of a study.")(studies.show)
-_add(jobs.placement, "Place ranks and groups on nodes and rails.")
-_add(schedule.schedule, "Draw the pipeline of a plan, slot by slot.")
-_add(collectives.collective, "Evaluate one collective operation.")
-_add(collectives.roofline, "Show from where on compute binds.")
-_add(measurements.validate, "Hold predictions against measured runs.")
-measurements.calibrate.command("run")(measurements.calibrate_run)
-for _group, _name, _line in (
-    (measurements.calibrate, "calibrate", "Fit a cluster to your own measurements."),
-    (presets.models, "models", "List and show models."),
-    (presets.hardware, "hardware", "List and show GPUs."),
-    (presets.clusters, "clusters", "List, show and import clusters."),
-    (presets.frameworks, "frameworks", "List and show framework profiles."),
-):
-    for _command in _group.registered_commands:
-        _command.cls = Grouped
-    app.add_typer(_group, name=_name, short_help=_line, cls=Commands)
-_add(machine.doctor, "Show what there is on this machine to plan with.")
-_add(machine.skill, "Print a skill for coding agents.")
-_add(jobs.bench, "Measure how fast plans are found here.")
-
-
-def _version(value: bool) -> None:
-    if value:
-        from gpuscale import __version__
-
-        typer.echo(f"gpuscale {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
 def _root(
     context: typer.Context,
@@ -162,28 +120,44 @@ def _root(
     ] = False,
 ) -> None:
     begin_command()
-    context.obj = commands  # for arguments that are flags of another command
+    context.obj = _loaded  # for arguments that are flags of another command
 
 
 @cache
-def commands(asked: str = "") -> Any:
-    """Return all commands as Click has them, or those alone that begin with a word, as all take a while to build."""
-    chosen = copy(app)
-    chosen.registered_commands = [one for one in app.registered_commands if _word(one) == asked]
-    chosen.registered_groups = [one for one in app.registered_groups if one.name == asked]
-    found = chosen.registered_commands or chosen.registered_groups
-    return typer.main.get_command(chosen if found else app)
+def commands() -> Any:
+    """Return the root of all commands as Click has them, none of them loaded."""
+    root: Any = typer.main.get_command(app)
+    for name, line, text in GROUPS:
+        below = [Named(one) for one in COMMANDS if one.grouped and one.name.split()[0] == name]
+        root.commands[name] = Commands(
+            name=name, short_help=line, help=text, no_args_is_help=True, rich_markup_mode=None,
+            commands={str(one.name): one for one in below},
+        )  # fmt: skip
+    root.commands |= {one.name: Named(one) for one in COMMANDS if not one.grouped}
+    order = list(dict.fromkeys(one.name.split()[0] if one.grouped else one.name for one in COMMANDS))
+    root.commands = {name: root.commands[name] for name in order}
+    return root
 
 
-def _word(command: Any) -> str:
-    """Return the first word of a command's name."""
-    return str(command.name or command.callback.__name__.replace("_", "-")).split()[0]
+def _loaded(name: str) -> Any:
+    """Return a command of the root by its name."""
+    return commands().commands[name].loaded()
+
+
+@cache
+def named() -> dict[str, Any]:
+    """Return every command by its whole name, loaded; groups too."""
+    found: dict[str, Any] = {}
+    for name, command in commands().commands.items():
+        found[name] = command.loaded() if isinstance(command, Named) else command
+        found |= {f"{name} {one}": below.loaded() for one, below in getattr(command, "commands", {}).items()}
+    return found
 
 
 def run() -> int:
     """Run the command line; turn errors into one message on stderr and an exit code."""
     try:
-        code = commands(*sys.argv[1:2]).main(prog_name="gpuscale", standalone_mode=False)
+        code = commands().main(prog_name="gpuscale", standalone_mode=False)
     except GpuscaleError as error:
         code = _report_error(error)
     except USAGE_ERROR as error:
@@ -221,6 +195,8 @@ def _report_defect(error: Exception) -> int:
 
 def _report_error(error: GpuscaleError) -> int:
     """Say what the library refused, with options by their flags; in a file they go by their names."""
+    from gpuscale.cli.options import with_flags
+
     known = flags()
     field = known.get(error.field or "", error.field) if error.place is None else error.field
     where = ": ".join(part for part in (with_flags(error.place or "", known), field) if part)
@@ -232,9 +208,7 @@ def _report_error(error: GpuscaleError) -> int:
 def flags() -> dict[str, str]:
     """Return the long flag of every option of every command by the option's name."""
     found: dict[str, str] = {}
-    walked: list[Any] = [commands()]
-    for command in walked:
-        walked += getattr(command, "commands", {}).values()
+    for command in (commands(), *named().values()):
         found |= {one.name: max(one.opts, key=len) for one in command.params if one.param_type_name == "option"}
     return found
 
@@ -256,6 +230,8 @@ def _report_usage(error: Any) -> int:
         sys.stderr.write(message + "\n")
         return exit_code
     if kind == "NoSuchOption":
+        from gpuscale.arguments import ALIASES
+
         message, near = f"no such option: {error.option_name}", sorted(error.possibilities or ())
         hint = f"did you mean {', '.join(near)}? " if near else ""
         name = str(error.option_name).lstrip("-").lower().replace("-", "_")

@@ -80,10 +80,6 @@ def validate(
         raise NoAnswerError(f"none of the {len(result.rows):,} rows could be predicted", place=str(file), hint=hint)
 
 
-calibrate = typer.Typer(no_args_is_help=True, help="Fit predictions to your own measurements.")
-
-
-@calibrate.command("nccl")
 def calibrate_nccl(
     logs: Annotated[
         list[Path],

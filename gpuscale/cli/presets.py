@@ -34,10 +34,6 @@ def _print_file(kind: str, name: str, **beside: object) -> None:
     typer.echo(re.sub(r"[^\n\t]+", lambda part: printable(part[0]), read_toml(path).text), nl=False)
 
 
-models = typer.Typer(no_args_is_help=True, help="List and show models: shape, parameters, FLOPs per token.")
-
-
-@models.command("list")
 def list_models(
     family: Annotated[str | None, option("Only this family, such as llama3 or qwen3.")] = None, json: Json = False
 ) -> None:
@@ -52,7 +48,6 @@ def list_models(
         render.draw_models(counted)
 
 
-@models.command("show")
 def show_model(
     name: Annotated[
         str,
@@ -79,10 +74,6 @@ def show_model(
         render.draw_model(model, model_parameters(model), sequence, flops)
 
 
-hardware = typer.Typer(no_args_is_help=True, help="List the GPUs, or show one with the source of every number.")
-
-
-@hardware.command("list")
 def list_hardware(json: Json = False) -> None:
     """List the GPUs: dense TFLOP/s, memory, links."""
     from gpuscale.render import presets as render
@@ -93,7 +84,6 @@ def list_hardware(json: Json = False) -> None:
         render.draw_gpus(all_gpus())
 
 
-@hardware.command("show")
 def show_hardware(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A GPU's name or alias, or the path of a TOML file.")],
     json: Json = False,
@@ -112,10 +102,6 @@ def show_hardware(
         render.draw_gpu(gpu)
 
 
-clusters = typer.Typer(no_args_is_help=True, help="List the clusters, show one level by level, or import one.")
-
-
-@clusters.command("list")
 def list_clusters(json: Json = False) -> None:
     """List the clusters: GPUs, levels, bandwidth per GPU."""
     from gpuscale.render import presets as render
@@ -127,7 +113,6 @@ def list_clusters(json: Json = False) -> None:
         render.draw_clusters(all_clusters())
 
 
-@clusters.command("show")
 def show_cluster(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A cluster's name or alias, or the path of a TOML file.")],
     gpus: Annotated[int | None, whole("Widen the cluster to at least this many GPUs.", flags=FLAGS["gpus"])] = None,
@@ -156,11 +141,6 @@ def show_cluster(
         render.draw_cluster(sized, rates, note)
 
 
-@clusters.command(
-    "import",
-    epilog="Example: gpuscale clusters import topo.xml topology.conf ibstat.txt -o cluster.toml, then "
-    "gpuscale plan --cluster cluster.toml --model llama3-70b --gpus 256",
-)
 def import_cluster_files(
     files: Annotated[
         list[Path],
@@ -190,7 +170,11 @@ def import_cluster_files(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make a cluster file of what other tools say of a fabric; what no file says is assumed and marked so."""
+    """Make a cluster file of what other tools say of a fabric; what no file says is assumed and marked so.
+
+    Example: gpuscale clusters import topo.xml topology.conf ibstat.txt -o cluster.toml, then
+    gpuscale plan --cluster cluster.toml --model llama3-70b --gpus 256
+    """
     from gpuscale.render.measurements import draw_import, import_json
 
     output = None if fills_stdout(output, other=json) else output
@@ -205,10 +189,6 @@ def import_cluster_files(
         draw_import(imported, output)
 
 
-frameworks = typer.Typer(no_args_is_help=True, help="List and show frameworks: how a step runs, and what can run.")
-
-
-@frameworks.command("list")
 def list_frameworks(json: Json = False) -> None:
     """List the framework profiles."""
     from gpuscale.render import presets as render
@@ -220,7 +200,6 @@ def list_frameworks(json: Json = False) -> None:
         render.draw_frameworks(files)
 
 
-@frameworks.command("show")
 def show_framework(
     name: Annotated[
         str, typer.Argument(help="Name of a profile, or an alias, today or as of NAME@YYYY-MM.", show_default=False)
