@@ -99,3 +99,14 @@ def test_where_nothing_fits_another_job_is_named_that_does():
     done = gpuscale("plan", "--model", "llama3-70b", "--gpus", "8")
     assert done.code == 1
     assert "it would fit with --offload optimizer, or " in done.err
+
+
+def test_long_sequences_in_a_users_own_loop_fit_with_head_and_loss_in_one_kernel():
+    """Logits of 65,536 tokens and 151,936 words take 10 bytes each in eager PyTorch; nobody keeps them."""
+    options = {"gpus": 8, "seq": 65536, "framework": "accelerate"}
+    first = estimate("qwen3-4b", layout={"zero": 3, "recompute": "full"}, **options).remedies[0]
+    assert first.change == {"loss": "linear"}
+    assert first.fit == "fits"
+    assert abs(first.slower) < 0.01
+    megatron = estimate("qwen3-4b", layout={"tp": 1}, **{**options, "framework": "megatron-lm"}).remedies
+    assert not any("loss" in one.change for one in megatron)

@@ -26,7 +26,7 @@ from gpuscale.results import Remedy
 from gpuscale.rules.check import broken_rules
 from gpuscale.rules.rule import Rule
 from gpuscale.search.evaluation import evaluate
-from gpuscale.specs.job import JobSpec
+from gpuscale.specs.job import OWN_LOOPS, JobSpec
 from gpuscale.units import GIB
 
 Values = Mapping[str, str | int]
@@ -105,6 +105,8 @@ def _of_job(job: Job) -> Iterator[Change]:
     if not spec.runtime.memory.master_is_weight:
         yield Change(("gradients",), {"grad_dtype": sixteen})
     yield from (Change(("moments",), {"moment_dtype": dtype}) for dtype in LOW_MOMENTS.get(spec.runtime.rule_set, ()))
+    if spec.runtime.rule_set in OWN_LOOPS:
+        yield Change(("loss",), {"loss": "linear"})
     now = spec.offload
     for part in map(parse_offload, load_framework(str(job.request["framework"])).space.offload):
         more = replace(now, optimizer=now.optimizer or part.optimizer, parameters=now.parameters or part.parameters)

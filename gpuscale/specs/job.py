@@ -81,6 +81,9 @@ core/tensor_parallel/cross_entropy.py); 16-bit logits and their gradient (`--cro
 loss by eighths of the sequence, the first kind in each (torchtitan components/loss.py, ChunkedCELoss); or one kernel
 for LM head and loss (Liger Kernel), see `CHUNK_BYTES`."""
 
+OWN_LOOPS = frozenset({"generic", "accelerate"})
+"""Rule sets of frameworks in which a user's own code says how the loss is worked out."""
+
 CHUNK_BYTES = 6.0
 """Bytes per element of a hidden state that the loss takes where it is one kernel with the LM head: that works on chunks
 of as many logits as the hidden state has elements, in 16 and 32 bits (Liger Kernel,

@@ -24,7 +24,7 @@ from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.search.evaluation import evaluate, memory_of
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import WIDE, GpuSpec
-from gpuscale.specs.job import JobSpec, RuntimeSpec
+from gpuscale.specs.job import OWN_LOOPS, JobSpec, RuntimeSpec
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import Features, features
 from gpuscale.units import GIB
@@ -64,10 +64,6 @@ class Run(NamedTuple):
     options: dict[str, Any]
     assumed: tuple[str, ...]  #: what the row does not state and was taken by default.
 
-
-OWN_LOOPS = frozenset({"generic", "accelerate"})
-"""Rule sets of frameworks in which a user's own code says how the loss is worked out: one that fits, in a run that
-ran."""
 
 USABLE_MEMORY = 0.95
 """Share of the GPU's memory up to which a run that offloads activations is assumed to fill it."""
@@ -120,7 +116,7 @@ def read_run(row: Row, library: Library | None = None) -> Run:
             asked["recompute"] = f"full:{layers}"
             layout = fixed_layout(job, asked)
             broken = broken_rules(layout, job)
-    if job.runtime.rule_set in OWN_LOOPS and not _fits(layout, job):
+    if job.runtime.rule_set in OWN_LOOPS and not _fits(layout, job):  # a run that ran had a loss that fits
         freed = _job(options | {"loss": "linear"}, library, asked)
         if _fits(layout, freed):
             job, options = freed, options | {"loss": "linear"}

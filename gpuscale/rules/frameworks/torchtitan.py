@@ -154,7 +154,7 @@ OPTIONS = (
     Option("vocab_multiple", words=same(1), why="it does not pad vocabularies"),
     Option("optimizer", words=same("adam", "adamw"),
            why="Adam, AdamW, or DistMuon with groups of one's own (components/optimizer)"),
-    Option("loss", words=same(None, "fused"),
+    Option("loss", words=same(None, "fused", "chunked"),
            why="CrossEntropyLoss is compiled, ChunkedLossWrapper runs it in parts (components/loss.py)"),
     Option("cp_comm", words=same("all_gather"),
            why="FlexAttention's context parallelism gathers (distributed/context_parallel)"),
