@@ -1,7 +1,9 @@
 """Numbers as people write them: one reading for flags, Python and files; what can hardly be meant is asked back."""
 
+import inspect
 import math
 from dataclasses import fields
+from typing import Annotated, get_args, get_origin, get_type_hints
 
 import pytest
 from command import assert_one_message, gpuscale
@@ -110,11 +112,15 @@ def test_what_can_hardly_be_meant_is_asked_back_with_both_readings(quantity, val
 
 
 def test_every_flag_that_takes_a_number_reads_it_like_all_others():
+    seen = 0
     for command in WALKED.values():
-        for parameter in command.params:
-            kind = parameter.type_descriptor.annotation
-            if kind in {int, float}:
-                assert parameter.type_descriptor.parameter_info.parser is not None, (command.name, parameter.name)
+        hints = get_type_hints(inspect.unwrap(command.callback), include_extras=True) if command.callback else {}
+        for name, hint in hints.items():
+            kind, *said = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+            if {int, float} & {kind, *get_args(kind)}:
+                seen += 1
+                assert said[-1].parser is not None, (command.name, name)
+    assert seen > 30
 
 
 @pytest.mark.parametrize("name", NUMBERS)
