@@ -23,6 +23,7 @@ from gpuscale.launch.targets import targets
 from gpuscale.launch.writing import Writing
 from gpuscale.placement.groups import AxisSpan
 from gpuscale.planning.describe import bound_text
+from gpuscale.planning.neighbours import Neighbour
 from gpuscale.planning.placement import (
     PlacedOrder,
     best_order,
@@ -35,7 +36,7 @@ from gpuscale.planning.placement import (
     straddling_text,
     units_text,
 )
-from gpuscale.planning.remedies import Tried, remedies
+from gpuscale.planning.remedies import remedies
 from gpuscale.ratios import share_text, signed
 from gpuscale.results import PlanRow
 from gpuscale.rules.check import broken_rules
@@ -237,7 +238,7 @@ def _answered(changes: Changes, name: str, now: str, share: float, components: S
     return Pressure(name, now, share, state, told, best.options, best.step_time_s)
 
 
-def _relieves(changes: Changes, one: Tried, components: Sequence[str]) -> bool:
+def _relieves(changes: Changes, one: Neighbour, components: Sequence[str]) -> bool:
     """Whether at least half of the time per token that a change saves is saved of some components."""
     per_token = changes.now.spec.tokens_per_step / one.spec.tokens_per_step
     saved = changes.now.seconds - one.seconds * per_token

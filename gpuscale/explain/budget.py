@@ -5,26 +5,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-import numpy as np
-
 from gpuscale.arguments import public
 from gpuscale.display import displayed
-from gpuscale.errors import InputError
 from gpuscale.explain.timeline import MemoryTimeline
 from gpuscale.launch.subject import Subject
-from gpuscale.layouts.arrays import LAYERNORM, MLA_UP_PROJ, MLP, MOE_ACT, Candidates, concatenate
+from gpuscale.layouts.arrays import LAYERNORM, MLA_UP_PROJ, MLP, MOE_ACT
 from gpuscale.layouts.pins import recompute_text, short_recompute
-from gpuscale.planning.layouts import fixed_layout
-from gpuscale.planning.planfile import replaced
+from gpuscale.planning.neighbours import Change, Neighbour, neighbours, of_layout
+from gpuscale.planning.plans import zero_contradicts
 from gpuscale.ratios import signed
 from gpuscale.results import PlanRow
-from gpuscale.rules.check import ALL_RULES, broken_rules
-from gpuscale.search.evaluation import evaluate
+from gpuscale.rules.check import broken_rules
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import GIB
 
@@ -127,14 +122,11 @@ def memory_budget(subject: Subject, timeline: MemoryTimeline | None = None) -> M
         timeline: its memory over one step (`gpuscale.memory_timeline`), which then goes with the answer.
     """
     spec, estimate = subject.spec, subject.estimate
-    changes, every = _variants(subject)
-    rules = _first_broken(every, spec, {rule.code for rule in broken_rules(subject.rows, spec)})
-    legal = np.array([index for index, rule in enumerate(rules) if rule is None])
-    rows = _evaluated(every.take(legal), spec, [changes[index] for index in legal.tolist()])
+    every = _distinct(subject)
+    own, *_ = every
+    rows = tuple(_row(one, own) for one in every if not one.broken)
     refused = tuple(
-        Refused(**_named(every.row(index)), rule=code, reason=reason)
-        for index, (code, reason) in enumerate(rule or ("", "") for rule in rules)
-        if code
+        Refused(**_named(one.row), rule=one.broken[0].code, reason=one.broken[0].text) for one in every if one.broken
     )
     found = MemoryBudget(
         model=estimate.model,
@@ -151,38 +143,29 @@ def memory_budget(subject: Subject, timeline: MemoryTimeline | None = None) -> M
     return replace(found, facts=tuple(_facts(found)))
 
 
-Options = dict[str, str | int | bool]
+def _distinct(subject: Subject) -> list[Neighbour]:
+    """Return the layout asked about and those beside it, each once; rules that it breaks itself do not count."""
+    changes, broken = _changes(subject), broken_rules(subject.rows, subject.spec)
+    found: dict[tuple[Any, ...], Neighbour] = {}
+    for one in neighbours(subject.job, subject.layout, changes, forgiven=broken):
+        if not one.change.options or zero_contradicts(subject.job, one.row["zero"]) is None:
+            found.setdefault(tuple(_named(one.row).values()), one)
+    return list(found.values())
 
 
-def _variants(subject: Subject) -> tuple[list[Options], Candidates]:
-    """Return the layouts beside the one asked about, which is the first, and what has to be changed for each."""
-    spec, layout, own = subject.spec, subject.layout, subject.rows.row(0)
-    now = {"zero": own["zero"], "recompute": _recompute(own), "tp": own["tp"], "sp": bool(own["sp"])}
-    split = own["etp"] == own["tp"]  # experts are split as the rest is
+def _changes(subject: Subject) -> Iterator[Change]:
+    """Yield what has to be changed for each layout, nothing for the one asked about."""
+    spec, own = subject.spec, subject.rows.row(0)
+    now, split = _named(own), own["etp"] == own["tp"]  # experts are split as the rest is
     degrees = [one for one in (own["tp"] // 2, own["tp"], 2 * own["tp"]) if one]
     tensor = [(tp, sp) for tp in degrees for sp in ((False, True) if tp > 1 else (False,))]
-    changes: list[Options] = [{}]
-    made, seen = [subject.rows], {tuple(now.values())}
+    yield of_layout()
     for (tp, sp), way, zero in product(tensor, _ways(spec, own), range(4)):
-        wanted: Options = {"zero": zero, "recompute": way, "tp": tp, "sp": sp}
+        wanted = {"zero": zero, "recompute": way, "tp": tp, "sp": sp}
         change = {name: value for name, value in wanted.items() if value != now[name]}
         if "tp" in change:
             change |= {"sp": sp} | ({"etp": tp if split else own["etp"]} if spec.model.is_moe else {})
-        with suppress(InputError):  # the degrees do not multiply to the GPUs
-            rows = fixed_layout(spec, replaced(layout, change))
-            key = tuple(_named(rows.row(0)).values())
-            if key not in seen and not _contradicts(subject.job.request, zero):
-                seen.add(key)
-                changes.append(change)
-                made.append(rows)
-    return changes, concatenate(made)
-
-
-def _contradicts(request: Mapping[str, Any], zero: int) -> bool:
-    """Whether an option of the job excludes a ZeRO stage (`planning.plans.estimate_layout`)."""
-    return zero == {"always": 2, "never": 3}.get(str(request.get("reshard"))) or (
-        zero < 2 and bool(request.get("grad_reduce"))
-    )
+        yield of_layout(**change)
 
 
 def _ways(spec: JobSpec, own: Mapping[str, int]) -> list[str]:
@@ -203,36 +186,20 @@ def _named(row: Mapping[str, int]) -> dict[str, Any]:
     return {"zero": row["zero"], "recompute": _recompute(row), "tp": row["tp"], "sp": bool(row["sp"])}
 
 
-def _first_broken(rows: Candidates, spec: JobSpec, forgiven: set[str]) -> list[tuple[str, str] | None]:
-    """Return code and text of the first rule that each row breaks, besides those that the plan itself breaks."""
-    found: list[tuple[str, str] | None] = [None] * len(rows)
-    for rule in reversed(ALL_RULES):
-        if rule.code not in forgiven:
-            for index in np.flatnonzero(np.broadcast_to(rule.breaks(rows, spec), len(rows))).tolist():
-                found[index] = (rule.code, rule.text)
-    return found
-
-
-def _evaluated(rows: Candidates, spec: JobSpec, changes: list[Options]) -> tuple[BudgetRow, ...]:
-    done = evaluate(rows, spec)
-    sizes, hosts, steps = (
-        np.broadcast_to(each, len(rows)).tolist()
-        for each in (done.memory_bytes, done.memory.host_bytes, done.step.step_time_s)
-    )
-    places = done.memory.by_stage.argmax(axis=0)
-    return tuple(
-        BudgetRow(
-            **_named(rows.row(index)),
-            change=change,
-            memory={name: size / GIB for name, size in done.memory.at_peak(index).items()},
-            memory_gib=sizes[index] / GIB,
-            memory_limit_gib=spec.memory_limit_bytes / GIB,
-            fit=spec.fit(sizes[index], hosts[index]),
-            peak_stage=int(done.stages.position[done.stage_row[index], places[index]]),
-            step_time_s=steps[index],
-            slower=steps[index] / steps[0] - 1,
-        )
-        for index, change in enumerate(changes)
+def _row(one: Neighbour, own: Neighbour) -> BudgetRow:
+    done = one.evaluation
+    assert done is not None
+    place = int(done.memory.by_stage[:, one.at].argmax())
+    return BudgetRow(
+        **_named(one.row),
+        change=one.change.options,
+        memory={name: size / GIB for name, size in done.memory.at_peak(one.at).items()},
+        memory_gib=one.memory_gib,
+        memory_limit_gib=one.spec.memory_limit_bytes / GIB,
+        fit=one.fit,
+        peak_stage=int(done.stages.position[done.stage_row[one.at], place]),
+        step_time_s=one.step_time_s,
+        slower=one.step_time_s / own.step_time_s - 1,
     )
 
 

@@ -16,12 +16,12 @@ import numpy as np
 
 from gpuscale.errors import InputError
 from gpuscale.launch.subject import Subject
-from gpuscale.layouts.pins import Pins, recompute_text
-from gpuscale.layouts.space import divisors, ways_to_recompute
+from gpuscale.layouts.pins import recompute_text
+from gpuscale.layouts.space import divisors
 from gpuscale.planning.jobs import Presets, build_job
+from gpuscale.planning.neighbours import Change, Neighbour, neighbours, recomputed
 from gpuscale.planning.planfile import replaced
 from gpuscale.planning.plans import zero_contradicts
-from gpuscale.planning.remedies import Change, Tried, tried
 from gpuscale.planning.variants import full_values
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.ratios import signed
@@ -37,9 +37,6 @@ SHOWN = 3
 
 WORTH_SAYING = 0.005
 """Share of the step by which a component must change to be named as the effect of a change."""
-
-FITS = ("fits", "tight", "no")
-"""What `PlanRow.fit` may be, the best first."""
 
 Spelling = Callable[[Mapping[str, Any]], tuple[str, ...]]
 
@@ -86,20 +83,19 @@ class Changes(NamedTuple):
     """All single changes of a plan."""
 
     subject: Subject
-    now: Tried  #: the plan itself.
-    every: tuple[Tried, ...]  #: the changes, evaluated; one that asks for what is there already is left out.
+    now: Neighbour  #: the plan itself.
+    every: tuple[Neighbour, ...]  #: the changes, evaluated; one that asks for what is there already is left out.
 
-    def gain(self, one: Tried) -> float:
+    def gain(self, one: Neighbour) -> float:
         """Tokens per second with a change over those without it, less 1."""
         tokens = one.spec.tokens_per_step / self.now.spec.tokens_per_step
         return tokens * self.now.step_time_s / one.step_time_s - 1
 
-    def may_run(self, one: Tried) -> bool:
+    def may_run(self, one: Neighbour) -> bool:
         """Whether a change is legal and fits, or at least as well as the plan does."""
-        best_of = min(FITS.index(self.now.fit), FITS.index("tight"))
-        return not one.broken and FITS.index(one.fit) <= best_of
+        return not one.broken and one.fits_as("tight" if self.now.fit == "no" else self.now.fit)
 
-    def pays(self, one: Tried) -> bool:
+    def pays(self, one: Neighbour) -> bool:
         """Whether a change may run and gains; of a plan that does not fit, whether it then fits."""
         return self.may_run(one) and (self.now.fit == "no" or self.gain(one) >= LEAST_GAIN)
 
@@ -107,7 +103,7 @@ class Changes(NamedTuple):
 def changes_of(subject: Subject) -> Changes:
     """Evaluate all single changes of a plan."""
     row = subject.rows.row(0)
-    found = tried(subject.job, subject.layout, [Change(()), *_of_job(subject), *_of_layout(subject.spec, row)])
+    found = neighbours(subject.job, subject.layout, [Change(()), *_of_job(subject), *_of_layout(subject.spec, row)])
     now = next(one for one in found if not one.change.kind)
     if now.broken:  # it was asked for despite the rules
         done, plan = subject.evaluation, subject.estimate.plan
@@ -168,10 +164,7 @@ def _of_layout(spec: JobSpec, row: Mapping[str, int]) -> Iterator[Change]:
         yield Change(("vpp",), {}, {"vpp": chunks})
     sizes = (2 * row["micro_batch_size"], 4 * row["micro_batch_size"], row["micro_batch_size"] // 2)
     yield from (Change(("microbatch",), {}, {"micro_batch_size": size}) for size in sizes if size)
-    for way in ways_to_recompute(spec, Pins()):
-        layers = way.layers_of(per_stage)
-        text = "full" if layers >= per_stage else recompute_text(way.modules, layers)
-        yield Change(("recompute",), {}, {"recompute": text})
+    yield from (change for change, _ in recomputed(spec, row))
     yield from (Change(("zero",), {}, {"zero": stage}) for stage in range(4))
     if row["tp"] > 1:
         yield Change(("sp",), {}, {"sp": "off" if row["sp"] else "on"})
@@ -196,7 +189,7 @@ def suggestions(changes: Changes, spelled: Spelling) -> tuple[Suggestion, ...]:
     return tuple(found)
 
 
-def _suggestion(changes: Changes, one: Tried, spelled: Spelling) -> Suggestion:
+def _suggestion(changes: Changes, one: Neighbour, spelled: Spelling) -> Suggestion:
     gain, options = changes.gain(one), all_options(changes.subject, one)
     effect = ", ".join([*effects(changes.now, one), f"{signed(gain)} tokens/s"])
     return Suggestion(
@@ -220,7 +213,7 @@ def rejected(changes: Changes, names: Sequence[str]) -> tuple[Rejected, ...]:
     found: list[Rejected] = []
     for name in names:
         same = [one for one in changes.every if one.change.kind == (name,)]
-        nearest: dict[bool, Tried] = {}
+        nearest: dict[bool, Neighbour] = {}
         for one in same:
             more = one.row.get(name, 0) > changes.now.row.get(name, 0)
             if more not in nearest or _nearer(changes, one, nearest[more]):
@@ -230,14 +223,14 @@ def rejected(changes: Changes, names: Sequence[str]) -> tuple[Rejected, ...]:
     return tuple(found)
 
 
-def _nearer(changes: Changes, one: Tried, other: Tried) -> bool:
-    def order(each: Tried) -> tuple[bool, bool, float]:
+def _nearer(changes: Changes, one: Neighbour, other: Neighbour) -> bool:
+    def order(each: Neighbour) -> tuple[bool, bool, float]:
         return bool(each.broken), not changes.may_run(each), -changes.gain(each) if not each.broken else 0.0
 
     return order(one) < order(other)
 
 
-def _against(changes: Changes, one: Tried) -> tuple[str, float | None]:
+def _against(changes: Changes, one: Neighbour) -> tuple[str, float | None]:
     """Why a change is not worth making, and its gain."""
     if one.broken:
         return f"cannot run: {one.broken[0].text}", None
@@ -250,7 +243,7 @@ def _against(changes: Changes, one: Tried) -> tuple[str, float | None]:
     return f"{signed(gain)} tokens/s" + (f": {said}" if said else ""), gain
 
 
-def effects(now: Tried, one: Tried, most: int = 2) -> list[str]:
+def effects(now: Neighbour, one: Neighbour, most: int = 2) -> list[str]:
     """Say what a change makes less of and more of, as shares of the step before and after, what changes most first.
 
     What counts is the time per token; a component that takes the same time of a shorter step is not named.
@@ -267,14 +260,15 @@ def effects(now: Tried, one: Tried, most: int = 2) -> list[str]:
     return found
 
 
-def change_text(changes: Changes, one: Tried) -> str:
+def change_text(changes: Changes, one: Neighbour) -> str:
     """A change in words: `tp 8 -> 4`, `gbs 1536 -> 3072`."""
-    made = {**one.change.job, **one.change.layout}
-    parts = [f"{OPTIONS[name].word or name} {_value(changes.now, name)} -> {_value(one, name)}" for name in made]
-    return ", ".join(parts)
+    made = one.change.options
+    return ", ".join(
+        f"{OPTIONS[name].word or name} {_value(changes.now, name)} -> {_value(one, name)}" for name in made
+    )
 
 
-def _value(one: Tried, name: str) -> str:
+def _value(one: Neighbour, name: str) -> str:
     """What a plan has of an option."""
     row, spec = one.row, one.spec
     if name == "recompute":
@@ -298,7 +292,7 @@ def _value(one: Tried, name: str) -> str:
     return str(own[name] if name in own else getattr(spec.runtime, name))
 
 
-def all_options(subject: Subject, one: Tried | None = None) -> dict[str, Any]:
+def all_options(subject: Subject, one: Neighbour | None = None) -> dict[str, Any]:
     """Return options of `estimate` that ask for a plan, or for it with a change, without those that say nothing new."""
     request = dict(subject.job.request)
     needed: dict[str, Any] = {

@@ -15,8 +15,8 @@ from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.explain.benchmarks import LIBRARIES, Benchmark
 from gpuscale.explain.traffic import TrafficReport
 from gpuscale.launch.subject import Subject
+from gpuscale.planning.neighbours import legal_neighbours, of_job
 from gpuscale.planning.placement import PlacedOrder, axis_name, level_plural, rails_text, straddling_text
-from gpuscale.planning.remedies import evaluated, of_job
 from gpuscale.ratios import TIME, in_words, signed
 from gpuscale.results import PlanRow
 from gpuscale.rooflines import allreduce_bytes_per_s, fsdp_tokens_per_gpu, moe_dp_tokens_per_gpu
@@ -391,8 +391,8 @@ def tuning(subject: Subject, traffic: TrafficReport) -> Iterator[tuple[str, str,
         yield from ((name, value, why) for name, value in MORE_CONNECTIONS)
     able = any(level.in_network_reduction for level in spec.cluster.levels if level.fabric not in INSIDE)
     if able and not spec.cluster.sharp:
-        for _, remedy in evaluated(subject.job, subject.layout, [of_job(sharp="on")]):
-            gain = remedy.step_time_s / plan.step_time_s - 1
+        for one in legal_neighbours(subject.job, subject.layout, [of_job(sharp="on")]):
+            gain = one.step_time_s / plan.step_time_s - 1
             if gain <= -0.001:
                 why = f"SHARP: {signed(gain)} time; takes nccl-rdma-sharp-plugins and a manager of trees"
                 yield "NCCL_COLLNET_ENABLE", "1", why

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from gpuscale.explain.benchmarks import LIBRARIES
 from gpuscale.explain.traffic import NetworkFault
 from gpuscale.launch.subject import Subject
-from gpuscale.planning.remedies import Change, evaluated, of_job, of_layout
+from gpuscale.planning.neighbours import legal_neighbours, of_job, of_layout
 from gpuscale.request import overlap_name, overlap_of
 from gpuscale.search.robust import KNOBS, WORST, perturbed_s
 from gpuscale.training.stragglers import Slowed
@@ -36,14 +35,6 @@ class Sign:
     #: where the numbers come from: `rerun` with the option changed, or how much slower something is taken to be, and
     #: from where
     source: str
-
-
-class _Slip(NamedTuple):
-    """A setting that may be missed."""
-
-    change: Change
-    suspect: str
-    check: str
 
 
 def signs(subject: Subject, faults: Sequence[NetworkFault]) -> tuple[Sign, ...]:
@@ -77,46 +68,42 @@ def _sign(subject: Subject, step_s: float, suspect: str, check: str, source: str
 
 def _missed(subject: Subject) -> Iterator[Sign]:
     """Settings of the plan that a launch may miss, each evaluated anew."""
-    slips = list(_slips(subject))
-    by_change = {id(slip.change): slip for slip in slips}
-    for change, remedy in evaluated(subject.job, subject.layout, [slip.change for slip in slips]):
-        slip = by_change[id(change)]
-        yield _sign(subject, remedy.step_time_s, slip.suspect, slip.check, "rerun", remedy.memory_gib)
-
-
-def _slips(subject: Subject) -> Iterator[_Slip]:
     plan, spec = subject.estimate.plan, subject.spec
-    on = overlap_of(spec.runtime)
-    for part in on:
-        less = overlap_name([one for one in on if one != part])
-        check = f"a profile of one step: {part.upper()} collectives beside GEMMs, or not"
-        yield _Slip(of_job(overlap=less), f"{part.upper()} communication does not overlap", check)
-    switches = spec.cluster.nvls and spec.cluster.levels[0].in_network_reduction
-    slips = (
-        (plan.sp, of_layout(sp=False), "sequence parallelism is off", "the option in the log"),
-        (plan.recompute == "none", of_layout(recompute="full"), "all layers are recomputed", "the option in the log"),
+    on, cluster = overlap_of(spec.runtime), spec.cluster
+    switches = cluster.nvls and cluster.levels[0].in_network_reduction and cluster.gpu.vendor == "NVIDIA"
+    slips = [  # where it is planned, what is missed, what to suspect, what shows it
+        (
+            True,
+            of_job(overlap=overlap_name([one for one in on if one != part])),
+            f"{part.upper()} communication does not overlap",
+            f"a profile of one step: {part.upper()} collectives beside GEMMs, or not",
+        )
+        for part in on
+    ]
+    log, graphs = "the option in the log", spec.runtime.cuda_graphs != "none"
+    slips += [
+        (plan.sp, of_layout(sp=False), "sequence parallelism is off", log),
+        (plan.recompute == "none", of_layout(recompute="full"), "all layers are recomputed", log),
         (
             plan.schedule == "interleaved",
             of_layout(vpp=1),
             "the pipeline is not interleaved",
             "chunks per rank in the log",
         ),
-        (
-            switches and spec.cluster.gpu.vendor == "NVIDIA",
-            of_job(nvls="off"),
-            "NVLS is not used",
-            "NCCL_DEBUG=INFO: `NVLS multicast support`",
-        ),
+        (switches, of_job(nvls="off"), "NVLS is not used", "NCCL_DEBUG=INFO: `NVLS multicast support`"),
         (spec.precision in {"fp8", "fp4"}, of_job(precision="bf16"), "GEMMs run in bf16", "kernel names in a profile"),
+        (graphs, of_job(cuda_graphs="none"), "CUDA graphs are off", "launches in a profile"),
         (
-            spec.runtime.cuda_graphs != "none",
-            of_job(cuda_graphs="none"),
-            "CUDA graphs are off",
-            "launches in a profile",
+            bool(spec.runtime.compile),
+            of_job(compile="off"),
+            "torch.compile is off",
+            "TORCH_LOGS=graph_breaks,recompiles",
         ),
-        (spec.runtime.compile, of_job(compile="off"), "torch.compile is off", "TORCH_LOGS=graph_breaks,recompiles"),
-    )
-    yield from (_Slip(change, suspect, check) for planned, change, suspect, check in slips if planned)
+    ]
+    missed = [(change, suspect, check) for planned, change, suspect, check in slips if planned]
+    said = {id(change): (suspect, check) for change, suspect, check in missed}
+    for one in legal_neighbours(subject.job, subject.layout, [change for change, *_ in missed]):
+        yield _sign(subject, one.step_time_s, *said[id(one.change)], "rerun", one.memory_gib)
 
 
 def _slow(subject: Subject) -> Iterator[Sign]:

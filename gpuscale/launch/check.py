@@ -331,10 +331,10 @@ def _foot_gun_findings(plan: Plan, places: Places) -> Iterator[Finding]:
 
 def _instead(plan: Plan, one: Priced) -> str:
     """Say the other way with what it takes."""
-    row, now = plan.estimate.plan, {**plan.row, "schedule": "1f1b"}
-    change = " ".join(f"{name} {value}" for name, value in one.change.items() if now.get(name) != value)
+    row, now, options = plan.estimate.plan, {**plan.row, "schedule": "1f1b"}, one.other.change.options
+    change = " ".join(f"{name} {value}" for name, value in options.items() if now.get(name) != value)
     share, memory = one.cost_s / row.step_time_s, f"{one.other.memory_gib:.1f} GiB ({row.memory_gib:.1f} now)"
-    if "gbs" in one.change:
+    if "gbs" in options:
         return f"with {change} as many tokens take {in_words(1 - share, TIME)}"
     saved = in_words(1 - share, TIME, f"the {format_seconds(row.step_time_s)} of now")
     return f"with {change} a step takes {format_seconds(one.other.step_time_s)}, {saved}, and {memory}"

@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from gpuscale.layouts.arrays import CORE_ATTN
-from gpuscale.layouts.pins import Pins, recompute_text
-from gpuscale.layouts.space import divisors, ways_to_recompute
+from gpuscale.layouts.pins import recompute_text
+from gpuscale.layouts.space import divisors
 from gpuscale.planning.jobs import Job
 from gpuscale.planning.layouts import fixed_layout
-from gpuscale.planning.remedies import Change, evaluated, of_job, of_layout
+from gpuscale.planning.neighbours import Change, Neighbour, legal_neighbours, of_job, of_layout, recomputed
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import overlap_name, overlap_of
-from gpuscale.results import Estimate, Remedy
+from gpuscale.results import Estimate, PlanRow
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.search.ties import MEMORY_MARGIN
 from gpuscale.specs.cluster import INSIDE
@@ -33,13 +33,7 @@ VOCABULARY_UNIT = 128
 
 
 class Plan:
-    """A job with its layout, as foot-guns ask for it.
-
-    Attributes:
-        job: the job as it was built.
-        layout: values of `Layout` by name, as they were given.
-        estimate: what is predicted of them.
-    """
+    """A job with its layout, as foot-guns ask for it."""
 
     def __init__(self, job: Job, layout: Mapping[str, Any], estimate: Estimate) -> None:
         self.job, self.layout, self.estimate = job, layout, estimate
@@ -94,9 +88,8 @@ class Priced(NamedTuple):
 
     footgun: Footgun  #: which.
     said: str  #: what is there.
-    change: Mapping[str, Any]  #: the way without it: option -> value.
     cost_s: float  #: step time over that without it; of a change of the batch for the tokens of this job's step [s].
-    other: Remedy  #: the job without it.
+    other: Neighbour  #: the way without it.
 
 
 def _inside(size: int, domain: int) -> int:
@@ -169,11 +162,7 @@ def _recomputed(plan: Plan) -> str:
 
 
 def _less_recomputed(plan: Plan) -> Iterable[Change]:
-    per_stage = -(-plan.job.spec.model.layers // plan.pp)
-    for way in ways_to_recompute(plan.job.spec, Pins()):
-        layers = way.layers_of(per_stage)
-        if layers < plan.recompute_layers:
-            yield of_layout(recompute=recompute_text(way.modules, layers))
+    yield from (change for change, layers in recomputed(plan.job.spec, plan.row) if layers < plan.recompute_layers)
     yield of_layout(recompute=recompute_text(CORE_ATTN, 0))
 
 
@@ -296,34 +285,32 @@ FOOTGUNS = (
 
 def priced(plan: Plan) -> Iterable[Priced]:
     """Yield the foot-guns of a job that has another way, with what they cost."""
-    step_s = plan.estimate.plan.step_time_s
+    own = plan.estimate.plan
     for footgun in FOOTGUNS:
         said = footgun.found(plan)
-        others = [] if not said else evaluated(plan.job, plan.layout, footgun.instead(plan))
-        fitting = [(_cost_s(plan, *pair), *pair) for pair in others if _spare(plan, pair[1])]
-        same = [one for one in fitting if "gbs" not in one[1].job and one[0] >= NOTE_FROM * step_s] or fitting
-        if same:
-            cost_s, change, other = max(same, key=lambda one: one[0])
-            yield Priced(footgun, said, {**change.job, **change.layout}, cost_s, other)
+        others = legal_neighbours(plan.job, plan.layout, footgun.instead(plan)) if said else []
+        fitting = [(_cost_s(own, one), one) for one in others if _spare(plan, one)]
+        same = [
+            (cost_s, one)
+            for cost_s, one in fitting
+            if "gbs" not in one.change.job and cost_s >= NOTE_FROM * own.step_time_s
+        ]
+        if fitting:
+            cost_s, other = max(same or fitting, key=lambda pair: pair[0])
+            yield Priced(footgun, said, cost_s, other)
 
 
-def _cost_s(plan: Plan, change: Change, other: Remedy) -> float:
+def _cost_s(own: PlanRow, other: Neighbour) -> float:
     """Return what a step takes longer than so many sequences take the other way [s]."""
-    own = plan.estimate.plan
-    return own.step_time_s - other.step_time_s * own.global_batch_size / float(
-        change.job.get("gbs", own.global_batch_size)
-    )
+    return own.step_time_s - other.step_time_s * own.global_batch_size / other.spec.global_batch_size
 
-
-FITS = ("fits", "tight", "no")
-"""What `PlanRow.fit` may be, the best first."""
 
 SAME_MEMORY = 0.01
 """Share of its memory that a change may add and still count as taking no more (a choice)."""
 
 
-def _spare(plan: Plan, other: Remedy) -> bool:
+def _spare(plan: Plan, other: Neighbour) -> bool:
     """Whether the other way fits as well as this; if it takes more memory, with room for what predictions are off."""
     own, limit = plan.estimate.plan, plan.job.spec.comfortable_bytes / GIB
     roomy = other.memory_gib <= own.memory_gib * (1 + SAME_MEMORY) or other.memory_gib * (1 + MEMORY_MARGIN) <= limit
-    return roomy and FITS.index(other.fit) <= FITS.index(own.fit)
+    return roomy and other.fits_as(own.fit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -16,8 +16,9 @@ from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.layouts.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.layouts.pins import Pin, Pins
 from gpuscale.planning.describe import Chosen, describe
-from gpuscale.planning.jobs import CONSTRAINTS, Job, changed_job, constraints
+from gpuscale.planning.jobs import CONSTRAINTS, Job, constraints
 from gpuscale.planning.layouts import fixed_layout, impossible, layout_text, listed, make_pins, pins_text
+from gpuscale.planning.neighbours import Change, jobs_near, of_job
 from gpuscale.planning.remedies import other_jobs, remedies
 from gpuscale.planning.variants import Variant
 from gpuscale.request import Question, choice_text, schedule_text
@@ -215,19 +216,19 @@ LEFT_OUT = ("overlap", "offload", "precision", "cp_comm", "axis_order", "grad_dt
 
 def ways_out(job: Job, runs: Callable[[JobSpec], object]) -> str:
     """Name the frameworks with which, and else the options of a job without which, something can run; each is tried."""
+
+    def that_run(changes: Iterable[Change]) -> Iterator[str]:
+        for change, spec in jobs_near(job, changes):
+            with suppress(InputError):
+                if runs(spec):
+                    yield change.kind[0]
+
     own = {"vocab_multiple": None, "grad_dtype": None}  # as each framework has them
-    with_names = [name for name in TODAY if _runs(job, own | {"framework": name}, runs)]
+    with_names = list(that_run(Change((name,), own | {"framework": name}) for name in TODAY))
     if with_names:
         return f"with `framework` {' or '.join(filter(None, (', '.join(with_names[:-1]), with_names[-1])))}"
-    without = next((name for name in LEFT_OUT if name in job.request and _runs(job, {name: None}, runs)), None)
+    without = next(that_run(of_job(**{name: None}) for name in LEFT_OUT if name in job.request), None)
     return f"without `{without}`" if without else ""
-
-
-def _runs(job: Job, options: Mapping[str, str | None], runs: Callable[[JobSpec], object]) -> bool:
-    try:
-        return bool(runs(changed_job(job, options)))
-    except InputError:
-        return False
 
 
 def nothing_legal(job: Job, pins: Pins, found: SearchResult) -> GpuscaleError:
