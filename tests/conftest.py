@@ -69,7 +69,7 @@ FEW = {
     "test_one_candidate_alone_is_its_row_in_the_batch": 3,
     "test_one_element_alone_equals_its_value_in_the_batch": 12,
     "test_hardware_twice_as_good_never_slows_a_step": 8,
-    "test_hardware_a_little_better_never_slows_a_step": 2,
+    "test_hardware_a_little_better_never_slows_a_step": 1,
     "test_a_saved_plan_of_any_job_is_estimated_to_the_last_digit": 3,
     "test_at_a_turning_point_another_family_is_ahead_and_before_it_none_is": 1,
     "test_deciles_are_in_order_and_worse_conditions_never_help": 1,

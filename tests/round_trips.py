@@ -1,17 +1,17 @@
 """Random legal plans of each framework: what every target must export, read back, and predict the same for."""
 
 import random
-from functools import cache
+from functools import cache, lru_cache
 
 from gpuscale.errors import GpuscaleError, NoAnswerError
 from gpuscale.launch.export import exported, save_export
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.sources import launches
+from gpuscale.launch.subject import subject_of
 from gpuscale.launch.targets import targets
 from gpuscale.planning.jobs import Presets, build_job
 from gpuscale.planning.layouts import domain_groups, fixed_layout
-from gpuscale.planning.plans import estimate_layout
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import OF_EXPERTS, OVERLAPS, JobOptions, option_of, overlap_name, overlap_of, read
 from gpuscale.rules.check import broken_rules
@@ -59,12 +59,21 @@ def values_of(name):
 
 
 def predicted(options, layout):
-    """The prediction of a layout.
+    """The prediction of a layout, without remedies; of the same layout as before it is the same object.
 
     Raises:
         InputError: the options contradict each other, or the layout breaks a rule.
     """
-    return estimate_layout(build_job(read(JobOptions, options), PRESETS, domain_groups(layout)), layout)
+    return _predicted(tuple(options.items()), tuple(layout.items()))
+
+
+@lru_cache(maxsize=100)
+def _predicted(options, layout):
+    return subject_of(_job(dict(options), dict(layout)), dict(layout)).estimate
+
+
+def _job(options, layout):
+    return build_job(read(JobOptions, options), PRESETS, domain_groups(layout))
 
 
 def plans(target, count, seed=0):
@@ -78,10 +87,10 @@ def plans_for(frameworks, count, seed=0):
     while count:
         options, layout = _random_plan(dice, dice.choice(frameworks))
         try:
-            job = build_job(read(JobOptions, options), PRESETS, domain_groups(layout))
-            if broken_rules(fixed_layout(job.spec, layout), job.spec):
+            job = _job(options, layout)
+            if broken_rules(fixed_layout(job.spec, layout), job.spec):  # in less time than why they are broken
                 continue
-            estimate_layout(job, layout)
+            predicted(options, layout)
         except GpuscaleError:
             continue
         count -= 1

@@ -66,7 +66,7 @@ def commands():
 
 
 ALL = list(commands())
-STEP = 47
+STEP = 97
 """Every how many commands one is run by default; a prime, so that all commands and presets have their turn."""
 
 

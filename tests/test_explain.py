@@ -10,7 +10,9 @@ import pytest
 from command import assert_one_message, gpuscale
 
 import gpuscale as library
-from gpuscale.explain.explanation import explain_subject
+from gpuscale.explain.memories import memory_trees
+from gpuscale.explain.steps import step_tree
+from gpuscale.explain.traffic import traffic_of
 from gpuscale.launch.subject import read_subject
 from gpuscale.memory.model import COMPONENTS as MEMORY
 from gpuscale.presets.files import preset_names
@@ -65,14 +67,14 @@ def by_component(root, name):
 @pytest.mark.parametrize(("options", "layout"), PLANS)
 def test_trees_add_up_to_the_numbers_of_the_search_by_two_routes(options, layout):
     asked = subject(options, layout)
-    found = explain_subject(asked)
-    assert_adds_up(found.step, float(asked.evaluation.step.step_time_s[0]))
-    assert found.step.value == found.plan.step_time_s
+    step, stages = step_tree(asked), memory_trees(asked)
+    assert_adds_up(step, float(asked.evaluation.step.step_time_s[0]))
+    assert step.value == asked.estimate.plan.step_time_s
     for name, seconds in zip(COMPONENTS, asked.evaluation.step.components[:, 0].tolist(), strict=True):
-        assert by_component(found.step, name) == pytest.approx(seconds, rel=1e-9, abs=1e-9 * found.step.value), name
+        assert by_component(step, name) == pytest.approx(seconds, rel=1e-9, abs=1e-9 * step.value), name
     memory = asked.evaluation.memory
-    assert max(stage.value for stage in found.memory) == float(memory.peak_bytes[0])
-    for stage in found.memory:
+    assert max(stage.value for stage in stages) == float(memory.peak_bytes[0])
+    for stage in stages:
         place = next(i for i, size in enumerate(memory.by_stage[:, 0]) if size == stage.value)
         assert_adds_up(stage, float(memory.by_stage[place, 0]))
         for name in MEMORY:
@@ -91,13 +93,13 @@ def test_the_tree_of_rank_1_is_the_searchs_number_to_the_last_digit(tmp_path):
 
 def test_operators_obey_their_rooflines_and_do_the_work_of_the_model():
     asked = subject(LLAMA, TP8)
-    found = explain_subject(asked)
-    for node in found.step.walk():
+    plan, step = asked.estimate.plan, step_tree(asked)
+    for node in step.walk():
         assert node.rate is None or node.rate <= node.limit, node.name
     # 6 FLOPs per parameter and token in matrix products: 20 layers and the LM head on the last of four stages
-    gemm = math.fsum(leaf.flops for leaf in found.step.leaves() if leaf.component == "gemm")
+    gemm = math.fsum(leaf.flops for leaf in step.leaves() if leaf.component == "gemm")
     layer = 8192 * (8192 + 2 * 1024) + 8192 * 8192 + 3 * 8192 * 28672
-    tokens = found.plan.global_batch_size * found.plan.sequence / found.plan.dp
+    tokens = plan.global_batch_size * plan.sequence / plan.dp
     head = 8192 * float(asked.spec.vocabulary_rows(np.array([8]))[0])
     assert gemm == pytest.approx(6 * tokens * (20 * layer / 8 + head), rel=1e-6)
 
@@ -112,11 +114,11 @@ def test_operators_obey_their_rooflines_and_do_the_work_of_the_model():
 )
 def test_collectives_send_the_bytes_of_the_traffic_and_no_faster_than_the_wire(options, layout):
     asked = subject(options, layout)
-    found = explain_subject(asked)
+    step, network = step_tree(asked), traffic_of(asked)
     inside = {level.name for level in asked.spec.cluster.levels[:1]}
     for name in ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm"):
-        leaves = [leaf for leaf in found.step.leaves() if leaf.component == name and leaf.bytes]
-        rows = [row for row in found.network.traffic if row.component == name]
+        leaves = [leaf for leaf in step.leaves() if leaf.component == name and leaf.bytes]
+        rows = [row for row in network.traffic if row.component == name]
         if not rows:
             continue
         same_side = {leaf.level in inside for leaf in leaves}
@@ -129,9 +131,9 @@ def test_collectives_send_the_bytes_of_the_traffic_and_no_faster_than_the_wire(o
 
 
 def test_attention_counts_causal_flops_forward_once_and_backward_two_and_a_half_times():
-    found = explain_subject(subject({"model": "llama3-8b", "gpus": 8, "seq": 8192}, {"tp": 1}))
-    core = [leaf for leaf in found.step.leaves() if leaf.component == "attention"]
-    forward = 32 * found.plan.global_batch_size / 8 * 4 * 8192 * (8192 + 1) / 2 * 4096
+    asked = subject({"model": "llama3-8b", "gpus": 8, "seq": 8192}, {"tp": 1})
+    core = [leaf for leaf in step_tree(asked).leaves() if leaf.component == "attention"]
+    forward = 32 * asked.estimate.plan.global_batch_size / 8 * 4 * 8192 * (8192 + 1) / 2 * 4096
     assert sorted(leaf.flops for leaf in core) == pytest.approx([forward, 2.5 * forward], rel=1e-3)
 
 
@@ -141,7 +143,7 @@ def test_a_calibrated_plan_adds_up_too():
     step = plain.evaluation.step
     stretched = replace(step, step_time_s=step.step_time_s * 1.25, factor=np.array([1.25]))
     asked = replace(plain, evaluation=plain.evaluation._replace(step=stretched))
-    one, other = explain_subject(plain).step, explain_subject(asked).step
+    one, other = step_tree(plain), step_tree(asked)
     assert_adds_up(other, float(stretched.step_time_s[0]))
     assert other.value == pytest.approx(1.25 * one.value)
     assert other.flops == one.flops

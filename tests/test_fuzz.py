@@ -17,7 +17,9 @@ def test_what_fuzzing_found_stays_mended(folder):
     assert (found, code in {0, 1, 2}) == ("", True)
 
 
-@pytest.mark.parametrize("first", range(0, 400, 50))
+@pytest.mark.parametrize(
+    "first", [0, 50, 100, *(pytest.param(at, marks=pytest.mark.full) for at in range(150, 400, 50))]
+)
 def test_mutated_files_and_options_give_answers_or_messages(first):
     outcomes = list(fuzz.outcomes(0, range(first, first + 50)))
     assert [(number, found) for number, _, found, _ in outcomes if found] == []

@@ -10,7 +10,7 @@ from gpuscale.request import JobOptions, Layout
 @pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan", "nanotron", "deepspeed"])
 def test_random_plans_are_legal_and_of_many_kinds(framework):
     drawn = list(plans_for([framework], 40))
-    assert drawn == list(plans_for([framework], 40)), "the same seed gives the same plans"
+    assert drawn[:5] == list(plans_for([framework], 5)), "the same seed gives the same plans"
     for options, layout in drawn[:5]:
         assert predicted(options, layout).plan.step_time_s > 0
     for name in ("tp", "recompute", "micro_batch_size"):

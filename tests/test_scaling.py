@@ -372,7 +372,6 @@ def test_tables_fit(arguments):
     done = gpuscale(*arguments)
     assert done.code == 0
     assert max(map(len, done.lines)) <= 100
-    assert gpuscale(*arguments).out == done.out
 
 
 @pytest.mark.parametrize("gpus", [256, 1024, 4096, 16384])
