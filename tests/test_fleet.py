@@ -267,7 +267,7 @@ def test_a_pool_that_adds_nothing_costs_no_more_than_the_exchange(made):
 
 
 def test_a_slower_join_never_helps(made):
-    fast, slow = (fleet("llama3-8b", made(H100, A100, gbit=gbit), gbs=256) for gbit in (200, 10))
+    fast, slow = (fleet("llama3-8b", made(H100, A100, gbit=gbit), pins=PINS, gbs=256) for gbit in (200, 10))
     for name, way in ways(slow).items():
         assert way.step_time_s >= ways(fast)[name].step_time_s * (1 - 1e-9), name
     assert ways(slow)["batches"].sync_s > 5 * ways(fast)["batches"].sync_s
@@ -306,9 +306,9 @@ def test_money_and_energy_follow_from_parts(found):
 
 def test_prices_of_pools(made):
     path = made(H100, A100)
-    own = ways(fleet("llama3-8b", path, gbs=256, gpu_hour_price=["fast=4", "slow=1"]))
+    own = ways(fleet("llama3-8b", path, pins=PINS, gbs=256, gpu_hour_price=["fast=4", "slow=1"]))
     assert {part.pool: part.usd_per_gpu_hour for part in own["batches"].parts} == {"fast": 4, "slow": 1}
-    assert set(own) == set(ways(fleet("llama3-8b", path, gbs=256))), "prices make no way impossible"
+    assert set(own) == set(ways(fleet("llama3-8b", path, pins=PINS, gbs=256))), "prices make no way impossible"
     with pytest.raises(InputError, match="not one of the pools"):
         fleet("llama3-8b", path, gpu_hour_price=["h999=4"])
 
@@ -335,7 +335,7 @@ def test_prices_of_a_fleet_are_of_one_term(made):
         ({"price_term": "on-demand"}, "on_demand"),
         ({"price_term": "spot"}, "spot"),
     ):
-        found = fleet("llama3-8b", path, gbs=256, **options)
+        found = fleet("llama3-8b", path, pins=PINS, gbs=256, **options)
         for pool, gpu in (("fast", "h100-sxm-80gb"), ("slow", "a100-sxm-80gb")):
             assert found.assumptions[f"gpu_hour_price.{pool}"] == published[gpu][term]
         said = "all prices are on-demand: of slow none here is reserved"
@@ -345,10 +345,10 @@ def test_prices_of_a_fleet_are_of_one_term(made):
         ({"gpu_hour_price": "fast=3"}, "gpu_hour_price", "give one of each, or `price_term=on-demand`"),
     ):
         with pytest.raises(InputError) as caught:
-            fleet("llama3-8b", path, gbs=256, **options)
+            fleet("llama3-8b", path, pins=PINS, gbs=256, **options)
         assert caught.value.field == field
         assert hint in caught.value.hint
-    both = fleet("llama3-8b", path, gbs=256, gpu_hour_price="fast=3", price_term="on-demand").assumptions
+    both = fleet("llama3-8b", path, pins=PINS, gbs=256, gpu_hour_price="fast=3", price_term="on-demand").assumptions
     assert both["gpu_hour_price.fast"].source == "given"
     assert both["gpu_hour_price.slow"] == published["a100-sxm-80gb"]["on_demand"]
 
@@ -358,7 +358,7 @@ def test_without_a_common_term_there_is_no_money_and_old_prices_are_told_apart(m
 
     def priced(**terms):
         monkeypatch.setattr(totals, "prices_of", lambda *names: terms["fast" if "h100" in names[-1] else "slow"])
-        return fleet("llama3-8b", made(H100, A100), gbs=256)
+        return fleet("llama3-8b", made(H100, A100), pins=PINS, gbs=256)
 
     apart = priced(fast={"reserved": new}, slow={"spot": new})
     assert {way.usd_per_1e9_tokens for way in apart.ways} == {None}
