@@ -66,7 +66,7 @@ def commands():
 
 
 ALL = list(commands())
-STEP = 97
+STEP = 193
 """Every how many commands one is run by default; a prime, so that all commands and presets have their turn."""
 
 

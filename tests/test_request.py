@@ -272,7 +272,7 @@ def refused(ask):
 
 @pytest.mark.usefixtures("no_search")
 @pytest.mark.parametrize("name", FIELDS)
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(NOISE | NEAR)
 @example(10**5000)
 @example([[]])
@@ -288,7 +288,7 @@ def test_any_value_is_taken_or_refused_with_one_message(name, value):
 
 
 @pytest.mark.usefixtures("no_search")
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(["plan", "estimate", "placement"]), st.sampled_from(list(FIELDS)), st.text(max_size=12) | NEAR)
 def test_any_text_at_the_terminal_is_taken_or_refused_with_one_message(name, option, value):
     switch = option in {"unfold", "robust", "tight"}
@@ -305,7 +305,6 @@ def test_any_text_at_the_terminal_is_taken_or_refused_with_one_message(name, opt
 TABLES = st.fixed_dictionaries({}, optional=dict.fromkeys(("tp", "sp", "dp", "zero", "recompute", "seq"), NOISE | NEAR))
 
 
-@settings(max_examples=60)
 @given(TABLES)
 def test_any_table_is_taken_or_refused(values):
     for kind in (JobOptions, Layout):

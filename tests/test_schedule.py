@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from command import assert_one_message, gpuscale
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from update_schedule import PAGE, PICTURE, TABLES, nearest, of_plan
 from update_schedule import PLANS as OF_PAGE
@@ -86,7 +86,6 @@ def check(pipeline, timeline, transfer_s=0.0):
             assert start >= slots[rank, BACKWARD, chunk, number][1] - 1e-9
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_every_slot_runs_once_on_a_free_rank_and_after_what_it_needs(data):
     code, vpp = data.draw(st.sampled_from(CASES))

@@ -277,7 +277,7 @@ def kill_at_random_points(output, study, jobs, times, seed):
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_killed_at_random_points_and_resumed(tmp_path, jobs):
     output, whole = tmp_path / "r.jsonl", tmp_path / "undisturbed.jsonl"
-    before = kill_at_random_points(output, MANY, jobs, 20, seed=18 + jobs)
+    before = kill_at_random_points(output, MANY, jobs, 8 if jobs == 1 else 20, seed=18 + jobs)
     found = list(library.sweep(MANY, output, jobs))
     assert (len(found), sum(one.resumed for one in found)) == (72, before)
     list(library.sweep(MANY, whole))

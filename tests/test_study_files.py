@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuscale.errors import InputError
@@ -194,7 +194,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.sampled_from([*options_of("plan"), "task", "x"]), VALUES))
 @example({"objective": None})
 @example({"pareto": [None]})
@@ -206,7 +205,6 @@ def test_any_table_is_read_or_refused(table):
         assert error.message
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from([*KEYS, "x"]), VALUES | st.sampled_from(["h100", "nvl72", [8, 16], 2.0]), max_size=4
@@ -224,7 +222,6 @@ def test_any_clusters_and_questions_are_read_or_refused(table, listed, named):
             assert error.message
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(["h100", "nvl72", "mi300x", "tpu-v5p-pod", "box-l40s-pcie", "aws-p5", "leonardo"]),
     st.lists(
