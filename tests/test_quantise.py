@@ -60,8 +60,8 @@ def test_what_sequence_parallelism_gathers_is_quantised_first(precision, share):
     half, low = (job("llama3-70b", 8, precision=name, **B200) for name in ("bf16", precision))
     rows = layout(half, tp=8, micro_batch_size=32)
     wide, narrow = tensor_parallel_time(rows, half), tensor_parallel_time(rows, low)
-    assert narrow.gather / wide.gather == pytest.approx(share, rel=0.15)
-    assert narrow.scatter == wide.scatter == narrow.wide_gather
+    assert narrow.gather.time_s / wide.gather.time_s == pytest.approx(share, rel=0.15)
+    assert narrow.scatter.time_s == wide.scatter.time_s == narrow.wide_gather.time_s
     one, all_ranks = (seconds(low, tp=8, sp=sp)["elementwise"] for sp in (1, 0))
     in_16_bits = [seconds(half, tp=8, sp=sp)["elementwise"] for sp in (1, 0)]
     assert one - in_16_bits[0] < 0.6 * (all_ranks - in_16_bits[1])

@@ -1,8 +1,7 @@
-"""Which collectives a plan calls, how often and with how many bytes: one pure function for each parallel axis.
+"""Which collectives a plan calls in a step, how often and with how many bytes.
 
-Counted from the numbers of model and layout, beside the step-time model and not from it, whose sums they must meet
-(tests/test_traffic.py). Sizes are those of nccl-tests: the whole tensor of the group (gathered, or before it is
-scattered), of an AllToAll the send buffer of one GPU, of a transfer between two GPUs what is sent.
+They are those that the step-time model prices (`gpuscale.steptime.calls`), counted over layers, microbatches and what
+is done again.
 
 | axis | what is called | source |
 |---|---|---|
@@ -19,23 +18,21 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from gpuscale.architecture.parameters import dense_linears
-from gpuscale.collectives.alltoall import Routing, deduplicated_s, distinct_targets, units, writes_remotely
-from gpuscale.layouts.arrays import CORE_ATTN, MLP, MOE, SHARED_EXPERTS, Candidates
-from gpuscale.layouts.ranks import context_split, strides
+from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.stages import FIRST, LAST, share_of_end
-from gpuscale.memory.states import StageParameters, whole_gradients
 from gpuscale.search.evaluation import Evaluation, placed
 from gpuscale.specs.job import JobSpec
-from gpuscale.specs.model import AttentionSpec, LayerSpec, MoeSpec, StateSpaceSpec
-from gpuscale.steptime.blocks import DEEPEP_SMS, PROBABILITY_BYTES, ROUTING_BYTES
-from gpuscale.steptime.data_parallel import DDP_BUCKET_BYTES
-from gpuscale.steptime.kernels import OPERAND_BYTES
-from gpuscale.steptime.layer import LOSS_SUMS
-from gpuscale.steptime.step import filling_hops
+from gpuscale.specs.model import LayerSpec
+from gpuscale.steptime.calls import Collective, Sent
+from gpuscale.steptime.components import IN_LAYERS, Segment
+from gpuscale.steptime.data_parallel import gradient_norm, reductions, shards, state_calls, tied_embedding
+from gpuscale.steptime.layer import embedding_sent, layer_segments, lm_head_sent, stops_before
+from gpuscale.steptime.step import filling_hops, hop
+from gpuscale.steptime.tensor_parallel import TensorParallelTime, tensor_parallel_time
 
 PHASES = ("forward", "backward", "synchronisation", "update")
 """Phases of a step: both passes of all microbatches (recomputation counts as backward), the reduction of gradients
@@ -68,8 +65,7 @@ class Call:
     component: str  #: under which the step-time model counts what shows of it.
     ends: bool = False  #: it belongs to the embedding or the LM head.
     pair: int = 0  #: GPUs between the two of a transfer, of which the group is a chain; 0 for collectives.
-    least_s: float = 0.0  #: least time of a call [s].
-    time_s: float | None = None  #: of a call, where it is no collective of NCCL's [s].
+    time_s: float = 0.0  #: of a call [s].
     hidden: bool = False  #: it runs beside a longer part of the same exchange.
 
 
@@ -90,33 +86,9 @@ class StagePlan:
         return int(getattr(self.rows, name)[0])
 
     @cached_property
-    def apart(self) -> dict[str, int]:
-        """Ranks from one member of a group to the next, by axis."""
-        return {name: int(np.atleast_1d(one)[0]) for name, one in strides(self.rows, self.job)._asdict().items()}
-
-    @property
-    def tokens(self) -> float:
-        """Tokens of one microbatch on one context-parallel rank."""
-        return self.micro_batch_size * self.job.sequence / self.cp
-
-    @property
-    def own_tokens(self) -> float:
-        """Those that a rank holds outside of what TP cuts."""
-        return self.tokens / (self.tp if self.sp else 1)
-
-    @property
-    def hidden_bytes(self) -> float:
-        """The hidden state of these tokens: b s h of the papers."""
-        return self.tokens * self.job.model.hidden * self.job.activation_bytes
-
-    @cached_property
     def recomputed(self) -> float:
         """Share of the stage's layers that are recomputed whole."""
         return min(self.recompute_layers / max(math.fsum(count for _, count in self.layers), 1), 1.0)
-
-    def again(self, modules: int) -> float:
-        """Return how often the backward pass repeats the forward pass of a module."""
-        return self.recomputed + bool(self.recompute_modules & modules)
 
     def end(self, place: int) -> float:
         """Return the share of the embedding (`FIRST`) or LM head (`LAST`) that the stage runs."""
@@ -133,300 +105,111 @@ def stage_plan(rows: Candidates, job: JobSpec, evaluation: Evaluation) -> StageP
 
 def inventory(plan: StagePlan) -> tuple[Call, ...]:
     """Return all collectives that a GPU takes part in during one step; groups of one GPU call none."""
-    found = (
-        *tensor_parallel_calls(plan),
-        *context_calls(plan),
-        *expert_calls(plan),
-        *pipeline_calls(plan),
-        *state_calls(plan),
-        *embedding_calls(plan),
-        *norm_calls(plan),
-    )
+    found = (*layer_calls(plan), *pipeline_calls(plan), *state_calls_of(plan), *gradient_calls(plan))
     return tuple(one for one in found if one.group_size > 1 and one.calls > 0 and one.bytes_per_call > 0)
 
 
-# -- tensor and sequence parallelism --
+def _call(axis: str, purpose: str, one: Collective, phase: str, calls: float, component: str, **more: Any) -> Call:
+    """One collective of the only candidate."""
+    size, ranks, stride, time_s = (float(np.ravel(value)[0]) for value in (one.bytes, one.size, one.stride, one.time_s))
+    named = f"{purpose}, {one.where}" if one.where else purpose
+    call = Call(axis, named, one.operation, phase, size, calls, int(ranks), int(stride), component, time_s=time_s)
+    return replace(call, **more)
 
 
-def tensor_parallel_calls(plan: StagePlan) -> Iterator[Call]:
-    """Blocks of layers, the projection of multi-token prediction, and both ends of the model."""
-    if plan.tp == 1:
-        return
-    for kind, count in plan.layers:
-        for modules in tp_blocks(kind):
-            yield from _block_calls(plan, kind, count, modules)
-        if kind.joins_embedding:
-            for phase, times in (("forward", 1.0), ("backward", 1 + plan.recomputed)):
-                yield _tp(plan, "token prediction", "allgather", phase, plan.hidden_bytes, count * times)
-    yield from _end_calls(plan)
+# -- layers and both ends of the model --
 
 
-def tp_blocks(kind: LayerSpec) -> list[int]:
-    """Return, for each block of a layer that TP cuts, the modules of recomputation that repeat it."""
-    blocks = [0] * (kind.attention is not None) + [0] * (kind.state_space is not None)
-    blocks += [MLP] * (kind.mlp is not None and not kind.parallel_blocks)
-    return blocks + [MOE | SHARED_EXPERTS] * (kind.moe is not None and kind.moe.shared_ffn > 0)
+def layer_calls(plan: StagePlan) -> Iterator[Call]:
+    """What the blocks of layers send, component by component, and what TP sends at both ends of the model."""
+    tp = tensor_parallel_time(plan.rows, plan.job)
+    layers = layer_segments(plan.rows, plan.job, plan.rows, np.arange(1), tp)
+    for component in IN_LAYERS:
+        for (_, count), blocks in zip(plan.layers, layers, strict=True):
+            last = stops_before(blocks, plan.job)
+            for block in blocks:
+                mine = [one for one in block.sent if one.component == component]
+                calls = [call for one in mine for call in _sent_calls(plan, one, count, block, stops=block is last)]
+                yield from sorted(calls, key=lambda one: PHASES.index(one.phase)) if component == "tp_comm" else calls
+        if component == "tp_comm":
+            yield from _end_calls(plan, tp)
 
 
-def _tp(plan: StagePlan, purpose: str, collective: str, phase: str, size: float, calls: float) -> Call:
-    calls *= plan.num_microbatches
-    return Call("tp", purpose, collective, phase, size, calls, plan.tp, plan.apart["tp"], "tp_comm")
+def _sent_calls(plan: StagePlan, one: Sent, count: float, block: Segment, *, stops: bool) -> Iterator[Call]:
+    """Calls of both passes; the backward pass makes those of the forward pass again, as often as it does the block.
 
-
-def _block_calls(plan: StagePlan, kind: LayerSpec, count: float, modules: int) -> Iterator[Call]:
-    """One block: 2 AllReduces of b s h in all, or 3 AllGathers and 2 ReduceScatters with sequence parallelism.
-
-    Both gathers of the backward pass, of the output's gradient and once more of the block's input, and that of the
-    forward pass travel as the products read them, in 8 or 4 bits below 16.
+    Args:
+        stops: a forward pass that is done again stops before what follows the last product of the block.
     """
-    again, whole = plan.again(modules), plan.hidden_bytes
-    if not plan.sp:
-        yield _tp(plan, "block output", "allreduce", "forward", whole, count)
-        yield _tp(plan, "block output", "allreduce", "backward", whole, count * (1 + again))
-        return
-    precision = plan.job.of_layer(kind).precision
-    narrow = OPERAND_BYTES[precision] / plan.job.activation_bytes if precision in {"fp8", "fp4"} else 1.0
-    yield _tp(plan, "block input", "allgather", "forward", whole * narrow, count)
-    yield _tp(plan, "block output", "reducescatter", "forward", whole, count)
-    yield _tp(plan, "block input and gradient", "allgather", "backward", whole * narrow, count * (2 + again))
-    yield _tp(plan, "input gradient", "reducescatter", "backward", whole, count * (1 + again))
+    forward, backward = (float(np.ravel(calls)[0]) for calls in (one.forward, one.backward))
+    whole = 0.0 if stops and one.last else plan.recomputed
+    again = forward * (whole + bool(plan.recompute_modules & block.modules))
+    longest = int(np.argmax([np.ravel(part.time_s)[0] for part in one.parts]))
+    counted = [(one.purpose, "forward", forward), (one.again or one.purpose, "backward", backward + again)]
+    for purpose, phase, calls in counted:
+        for index, part in enumerate(one.parts):
+            times = count * calls * plan.num_microbatches
+            yield _call(one.axis, purpose, part, phase, times, one.component, hidden=index != longest)
 
 
-def _end_calls(plan: StagePlan) -> Iterator[Call]:
-    """Embedding: its rows summed, their gradient gathered. LM head: its input gathered, and again for the weights'
-    gradient, the input's gradient summed, and three sums of the loss."""
-    whole, first, heads = plan.hidden_bytes, plan.end(FIRST), plan.end(LAST) * (1 + plan.job.model.mtp_depth)
-    summed = "reducescatter" if plan.sp else "allreduce"
-    ends = [
-        _tp(plan, "embedding", summed, "forward", whole, first),
-        _tp(plan, "LM head", summed, "backward", whole, heads),
-        _tp(plan, "loss", "allreduce", "forward", plan.tokens * 4, LOSS_SUMS * heads),
-    ]
-    if plan.sp:
-        ends += [_tp(plan, "LM head", "allgather", phase, whole, heads) for phase in ("forward", "backward")]
-        ends.append(_tp(plan, "embedding", "allgather", "backward", whole, first))
-    yield from (replace(one, ends=True) for one in ends)
+def _end_calls(plan: StagePlan, tp: TensorParallelTime) -> Iterator[Call]:
+    """Embedding and LM heads, in the order in which they are due."""
+    embedding, first = embedding_sent(tp), plan.end(FIRST)
+    heads = plan.end(LAST) * (1 + plan.job.model.mtp_depth)
+    due = [(one, first) for one in embedding if one.forward]
+    due += [(one, heads) for one in lm_head_sent(plan.rows, plan.job, tp)]
+    due += [(one, first) for one in embedding if one.backward]
+    for one, count in due:
+        for phase, calls in (("forward", one.forward), ("backward", one.backward)):
+            times = float(calls) * count * plan.num_microbatches
+            yield _call(one.axis, one.purpose, one.parts[0], phase, times, one.component, ends=True)
 
 
-# -- context parallelism --
-
-
-def context_calls(plan: StagePlan) -> Iterator[Call]:
-    """What ranks that share a sequence exchange in attention (fused alone) and in state spaces."""
-    if plan.cp == 1:
-        return
-    for kind, count in plan.layers:
-        if kind.attention is not None and plan.job.attention != "unfused":
-            yield from _attention_calls(plan, kind.attention, count)
-        if kind.state_space is not None:
-            yield from _state_space_calls(plan, kind.state_space, count)
-
-
-def _cp(plan: StagePlan, purpose: str, collective: str, size: float, calls: tuple[float, float]) -> Iterator[Call]:
-    for phase, count in zip(PHASES, calls, strict=False):
-        times = count * plan.num_microbatches
-        yield Call("cp", purpose, collective, phase, size, times, plan.cp, plan.apart["cp"], "cp_comm")
-
-
-def _attention_calls(plan: StagePlan, attention: AttentionSpec, count: float) -> Iterator[Call]:
-    """A ring sends (blocks - 1) times; backward keys and values travel with their gradients."""
-    heads, _, blocks = (int(one[0]) for one in context_split(plan.rows, plan.job))
-    again = count * plan.again(CORE_ATTN)
-    kv_heads = max(attention.kv_heads / plan.tp, heads)  # fewer are copied
-    width = attention.head_dim + attention.value_head_dim
-    kv_bytes = plan.tokens * kv_heads * width * plan.job.activation_bytes
-    if plan.job.runtime.cp_comm == "all_gather":
-        yield from _cp(plan, "keys and values", "allgather", kv_bytes * plan.cp, (count, count + again))
-        yield from _cp(plan, "their gradients", "reducescatter", kv_bytes * plan.cp, (0, count))
-        return
-    stride = plan.apart["cp"] * heads
-    for one in (
-        *_cp(plan, "keys and values", "sendrecv", kv_bytes, (count * (blocks - 1), again * (blocks - 1))),
-        *_cp(plan, "keys, values, gradients", "sendrecv", 2 * kv_bytes, (0, count * (blocks - 1))),
-    ):
-        yield replace(one, group_size=blocks, stride=stride)
-    row = plan.tokens / plan.tp * plan.job.activation_bytes
-    there, back = row * attention.query_width + kv_bytes, row * attention.output_width
-    for purpose, size in (("queries, keys, values", there), ("outputs", back)):
-        for one in _cp(plan, purpose, "alltoall", size, (count, count + again)):
-            yield replace(one, group_size=heads)
-
-
-def _state_space_calls(plan: StagePlan, spec: StateSpaceSpec, count: float) -> Iterator[Call]:
-    """All tokens of its heads to each rank, and back."""
-    heads, groups = spec.heads / plan.tp, max(spec.groups / plan.tp, 1.0)
-    calls, row = (count, count * (1 + plan.recomputed)), plan.tokens * plan.job.activation_bytes
-    into = 2 * heads * spec.head_dim + 2 * groups * spec.state
-    yield from _cp(plan, "state-space inputs", "alltoall", row * into, calls)
-    yield from _cp(plan, "state-space outputs", "alltoall", row * heads * spec.head_dim, calls)
-
-
-# -- experts --
-
-
-def expert_calls(plan: StagePlan) -> Iterator[Call]:
-    """Tokens to their experts and back in both passes; gathered over the ranks that cut an expert."""
-    for kind, count in plan.layers:
-        if kind.moe is not None:
-            yield from _exchange_calls(plan, kind.moe, count)
-
-
-def _passes(plan: StagePlan, moe_calls: float, *, last: bool = False) -> tuple[tuple[str, float], ...]:
-    """Return the calls of both passes; `last`: it follows the last product, which recomputation may leave out."""
-    stops = {"yes": True, "compiled": bool(plan.job.runtime.compile), "no": False}
-    whole = 0.0 if last and stops[plan.job.runtime.recompute_stops_early] else plan.recomputed
-    again = whole + bool(plan.recompute_modules & MOE)
-    return ("forward", moe_calls * plan.num_microbatches), ("backward", moe_calls * plan.num_microbatches * (1 + again))
-
-
-def _exchange_calls(plan: StagePlan, moe: MoeSpec, count: float) -> Iterator[Call]:
-    job, imbalance = plan.job, float(plan.job.busiest_expert_rank(plan.rows.ep)[0])
-    copy_bytes = plan.own_tokens * moe.expert_width(job.model.hidden) * job.activation_bytes * imbalance
-    if plan.ep > 1:
-        probabilities = 0.0
-        if job.runtime.dispatcher == "hybridep":
-            inside = int(units(job.cluster, plan.ep, plan.apart["ep"])[0])
-            probabilities = plan.own_tokens * imbalance * inside * (moe.experts // plan.ep) * PROBABILITY_BYTES
-            choices = plan.own_tokens * plan.ep * moe.experts * ROUTING_BYTES
-            (_, once), (_, both) = _passes(plan, count)
-            for phase, calls in (("forward", once), ("backward", both - once)):  # the backward pass knows them
-                yield _ep(plan, "choices of experts", "allgather", phase, choices, calls)
-        with_more, without = copy_bytes + probabilities, copy_bytes
-        (_, once), (_, out_again) = _passes(plan, count)
-        (_, _), (_, back_again) = _passes(plan, count, last=True)
-        yield from _sent(plan, moe, "tokens to experts", with_more, (("forward", once), ("backward", out_again - once)))
-        yield from _sent(plan, moe, "tokens back", without, (("forward", once), ("backward", back_again - once)))
-        yield from _sent(plan, moe, "gradients to experts", without, (("backward", once),))
-        yield from _sent(plan, moe, "gradients back", with_more, (("backward", once),))
-    if plan.etp > 1:
-        size = copy_bytes * moe.top_k
-        for purpose, collective, last in (
-            (("tokens of an expert", "allgather", False), ("outputs of an expert", "reducescatter", True))
-            if plan.sp
-            else (("outputs of an expert", "allreduce", True),)
-        ):
-            for phase, calls in _passes(plan, count, last=last):
-                one = _ep(plan, purpose, collective, phase, size * (plan.etp if plan.sp else 1), calls)
-                yield replace(one, axis="etp", group_size=plan.etp, stride=plan.apart["etp"])
-
-
-def _ep(plan: StagePlan, purpose: str, collective: str, phase: str, size: float, calls: float) -> Call:
-    return Call("ep", purpose, collective, phase, size, calls, plan.ep, plan.apart["ep"], "ep_comm")
-
-
-def _sent(
-    plan: StagePlan, moe: MoeSpec, purpose: str, copy_bytes: float, passes: tuple[tuple[str, float], ...]
-) -> Iterator[Call]:
-    """One exchange: every copy of a token by NCCL, or one for each node and, beside it, one for each GPU in it."""
-    cluster, runtime, step = plan.job.cluster, plan.job.runtime, plan.apart["ep"]
-    inside, nodes = (int(one) for one in units(cluster, plan.ep, step))
-    if runtime.dispatcher == "alltoall" or (nodes > 1 and not writes_remotely(cluster)):
-        for phase, calls in passes:
-            yield _ep(plan, purpose, "alltoall", phase, copy_bytes * moe.top_k, calls)
-        return
-    deepep = runtime.dispatcher == "deepep"
-    sms, transport = (DEEPEP_SMS, runtime.transport) if deepep else (None, "nvshmem")
-    routing, size = Routing(moe.top_k, moe.groups, moe.top_groups, moe.experts), np.array([plan.ep])
-    both = deduplicated_s(cluster, np.array([copy_bytes]), size, step, routing, sms=sms, transport=transport)
-    times = [float(one[0]) for one in both]
-    of_gpus, of_nodes = (
-        copy_bytes * float(distinct_targets(np.array([targets]), routing)[0]) for targets in (plan.ep, nodes)
-    )
-    parts = (("in the node", of_gpus, inside, step), ("between nodes", of_nodes, nodes, step * inside))
-    longest = times.index(max(times))
-    for phase, calls in passes:
-        for index, (where, sent, members, stride) in enumerate(parts):
-            one = _ep(plan, f"{purpose}, {where}", "alltoall", phase, sent, calls)
-            yield replace(one, group_size=members, stride=stride, time_s=times[index], hidden=index != longest)
-
-
-# -- pipeline, embedding, norm --
+# -- pipeline --
 
 
 def pipeline_calls(plan: StagePlan) -> Iterator[Call]:
-    """The hidden state to the next chunk of the model and its gradient back: 2 m v transfers, and filling.
-
-    Where TP ranks hold copies each may send its share, gathered on the other side (Narayanan et al. 2021, section 4.1).
-    """
-    if plan.pp == 1:
-        return
-    scattered = plan.tp if plan.job.runtime.scatter_pipeline and not plan.sp else 1
-    size, trips = plan.hidden_bytes / (plan.tp if plan.sp else scattered), plan.num_microbatches * float(plan.vpp)
+    """The hidden state to the next chunk of the model and its gradient back: 2 m v transfers, and filling."""
+    sent, gathered = hop(plan.rows, plan.job)
+    trips, distance = plan.num_microbatches * float(plan.vpp), int(sent.stride[0])
     ways = [("forward", "hidden state", trips), ("backward", "its gradient", trips)]
-    distance = plan.apart["pp"]
     for phase, purpose, calls in (*ways, ("forward", FILLING, float(filling_hops(plan.rows)[0]))):
-        yield Call("pp", purpose, "sendrecv", phase, size, calls, plan.pp, distance, "pp_comm", pair=distance)
-        if scattered > 1:
-            whole = plan.hidden_bytes
-            yield Call("pp", purpose, "allgather", phase, whole, calls, plan.tp, plan.apart["tp"], "pp_comm")
-
-
-def embedding_calls(plan: StagePlan) -> Iterator[Call]:
-    """The gradients of a tied embedding, of which first and last stage hold a copy each."""
-    model = plan.job.model
-    if model.tied_embeddings and plan.pp > 1:
-        size = float(plan.job.vocabulary_rows(plan.rows.tp)[0]) * model.hidden * plan.job.reduced_gradient_bytes
-        distance = plan.apart["pp"] * (plan.pp - 1)
-        yield Call("embedding", "tied embedding", "allreduce", "synchronisation", size, 1.0, 2, distance, "dp_comm")
-
-
-def norm_calls(plan: StagePlan) -> Iterator[Call]:
-    """The norm of all gradients, that of the experts' apart; on CPUs where the optimizer runs there."""
-    if not plan.job.offload.optimizer:
-        calls = 1.0 + plan.job.model.is_moe
-        yield Call("norm", "gradient norm", "allreduce", "update", 4.0, calls, plan.job.gpus, 1, "optimizer")
+        yield _call("pp", purpose, sent, phase, calls, "pp_comm", group_size=plan.pp, pair=distance)
+        yield _call("pp", purpose, gathered, phase, calls, "pp_comm")
 
 
 # -- data parallelism --
 
 
-def state_calls(plan: StagePlan) -> Iterator[Call]:
+def state_calls_of(plan: StagePlan) -> Iterator[Call]:
     """Gradients and parameters of the stage that has the most, of the experts apart.
 
     With psi parameters on a GPU: ZeRO 0 AllReduces psi gradients; 1 and 2 ReduceScatter psi gradients, stage 2 maybe in
     every microbatch, and AllGather psi parameters; stage 3 gathers them in both passes of every microbatch. Replicas of
     the shards AllReduce psi / shard gradients.
     """
-    _, _, parameters = placed(plan.rows, plan.job)
-    group, dense, expert = plan.dp * plan.cp, *_heaviest(parameters)
-    shard = plan.shard if plan.zero else group
-    yield from _states(plan, "dp", dense, (shard, group // shard), plan.apart["dp_cp"])
-    edp = int(plan.rows.expert_dp[0])
-    expert_shard = max(edp * shard // group, 1)
-    yield from _states(plan, "edp", expert, (expert_shard, edp // expert_shard), plan.apart["edp"])
+    *_, parameters = placed(plan.rows, plan.job)
+    for axis, one in shards(plan.rows, plan.job, parameters).items():
+        calls = state_calls(plan.job, one)
+        repeats = float(reductions(plan.rows, plan.job)[0])
+        gathers = [("update", 1.0)] if plan.zero < 3 else [(due, float(plan.num_microbatches)) for due in PHASES[:2]]
+        for purpose, (sent, pieces), due in (
+            ("gradients", calls.reduce, [("synchronisation", repeats)]),
+            ("gradients", calls.all_reduce, [("synchronisation", repeats)]),
+            ("parameters", calls.gather, gathers),
+            (REPLICAS, calls.replica, [("synchronisation", 1.0)]),
+        ):
+            for phase, times in due:
+                yield _call(axis, purpose, sent, phase, times * float(np.ravel(pieces)[0]), "dp_comm")
 
 
-def _heaviest(parameters: StageParameters) -> tuple[float, float]:
-    place = int(parameters.whole[:, 0].argmax())
-    return float(parameters.dense[place, 0]), float(parameters.expert[place, 0])
-
-
-def _states(plan: StagePlan, axis: str, held: float, ranks: tuple[int, int], stride: int) -> Iterator[Call]:
-    job, (shard, replicas) = plan.job, ranks
-    gradients, weights, phase = held * job.reduced_gradient_bytes, held * job.states.weight, "synchronisation"
-    least_s = shard * job.cluster.rank_overhead_s
-
-    def call(purpose: str, collective: str, due: str, size: float, calls: float) -> Call:
-        return Call(axis, purpose, collective, due, size, calls, shard, stride, "dp_comm", least_s=least_s)
-
-    def buckets(collective: str) -> float:
-        """DistributedDataParallel reduces buckets; the tensor that fills one closes it."""
-        if collective != "allreduce" or not job.runtime.ddp_without_zero:
-            return 1.0
-        kinds = zip(job.model.trained_kinds, job.model.trained_counts, strict=True)
-        tensors = math.fsum(count * len(dense_linears(job.model.hidden, kind)) for kind, count in kinds) / plan.pp
-        return max(weights / (DDP_BUCKET_BYTES + weights / max(tensors, 1.0)), 1.0)
-
-    whole = plan.zero == 0 or job.precision in job.runtime.reduced_whole
-    reduce = "allreduce" if whole else "reducescatter"
-    each = plan.zero >= 2 and not bool(whole_gradients(plan.rows, job)[0])
-    pieces = buckets(reduce)
-    repeats = plan.num_microbatches if each else 1
-    yield call("gradients", reduce, phase, gradients / pieces, pieces * repeats)
-    if plan.zero == 3:
-        for due in PHASES[:2]:
-            yield call("parameters", "allgather", due, weights, plan.num_microbatches)
-    elif plan.zero:
-        yield call("parameters", "allgather", "update", weights, 1.0)
-    of_replicas = call(REPLICAS, "allreduce", phase, gradients / shard, 1.0)
-    yield replace(of_replicas, group_size=replicas, stride=stride * shard, least_s=0.0)
+def gradient_calls(plan: StagePlan) -> Iterator[Call]:
+    """The gradients of a tied embedding, of which first and last stage hold a copy each, and the norm of all gradients,
+    that of the experts' apart; on CPUs where the optimizer runs there."""
+    model = plan.job.model
+    if model.tied_embeddings:
+        tied = tied_embedding(plan.rows, plan.job)
+        yield _call("embedding", "tied embedding", tied, "synchronisation", 1.0, "dp_comm")
+    if not plan.job.offload.optimizer:
+        norm = gradient_norm(plan.rows, plan.job)
+        yield _call("norm", "gradient norm", norm, "update", 1.0 + model.is_moe, "optimizer")

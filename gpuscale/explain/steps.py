@@ -21,6 +21,7 @@ from gpuscale.search.evaluation import placed
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, ModelSpec
 from gpuscale.steptime.blocks import ARITHMETIC_FRACTION
+from gpuscale.steptime.calls import sent_s
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, Breakdown, Segment
 from gpuscale.steptime.data_parallel import optimizer_time_s, state_transfers
 from gpuscale.steptime.layer import NOT_RECOMPUTE, LayerTime, stops_before
@@ -157,17 +158,17 @@ def axis_levels(subject: Subject) -> dict[str, str]:
     """Return for each communication component the outermost level that one of its groups crosses."""
     c, apart = subject.rows, strides(subject.rows, subject.spec)
     groups = {
-        "tp_comm": (c.tp, apart.tp),
-        "cp_comm": (c.cp, apart.cp),
-        "ep_comm": (np.maximum(c.ep, c.etp), np.where(c.ep > 1, apart.ep, apart.etp)),
-        "pp_comm": (np.minimum(c.pp, 2), apart.pp),
-        "dp_comm": (c.dp * c.cp, apart.dp_cp),
+        "tp": (c.tp, apart.tp),
+        "cp": (c.cp, apart.cp),
+        "ep": (np.maximum(c.ep, c.etp), np.where(c.ep > 1, apart.ep, apart.etp)),
+        "pp": (np.minimum(c.pp, 2), apart.pp),
+        "dp": (c.dp * c.cp, apart.dp_cp),
     }
     levels, found = subject.spec.cluster.levels, {}
-    for name, (size, stride) in groups.items():
+    for axis, (size, stride) in groups.items():
         crossed = np.flatnonzero(place(subject.spec.cluster, size, stride).crossed[:, 0])
         if crossed.size:
-            found[name] = levels[int(crossed[-1])].name
+            found[f"{axis}_comm"] = levels[int(crossed[-1])].name
     return found
 
 
@@ -369,15 +370,14 @@ def _collectives(scope: Scope, segment: Segment, way: str, exposed: float) -> It
     """Yield the collectives of a block in one pass, by component."""
     breakdown: Breakdown = getattr(segment, way)
     for component in COMMUNICATION:
-        shown_s = _one(breakdown.get(component, 0.0))
-        if not shown_s and not segment.sent_s:
+        if component not in breakdown:
             continue
-        sent_s = shown_s if segment.sent_s is None else _one(segment.sent_s[way == "backward"])
+        shown_s, whole_s = _one(breakdown[component]), _one(sent_s(segment.sent, way))
         if component == "ep_comm":
-            sent_s, shown_s = shown_s, shown_s * exposed
-        hidden = sent_s - shown_s if component in breakdown else 0.0
+            whole_s, shown_s = shown_s, shown_s * exposed
+        hidden = whole_s - shown_s
         node = scope.leaf(COMPONENTS[component].text, component, shown_s)
-        yield replace(node, hidden_s=hidden if hidden > 1e-12 * sent_s else None)
+        yield replace(node, hidden_s=hidden if hidden > 1e-12 * whole_s else None)
 
 
 def _end(scope: Scope, end: int, parts: Counted, way: str) -> list[Node]:

@@ -23,7 +23,6 @@ from gpuscale.arguments import public
 from gpuscale.calibration.factors import with_network
 from gpuscale.collectives import ideal
 from gpuscale.collectives.groups import place
-from gpuscale.collectives.times import collective_time_s
 from gpuscale.display import displayed
 from gpuscale.explain.inventory import FILLING, PHASES, REPLICAS, Call, StagePlan, inventory, stage_plan
 from gpuscale.launch.subject import Subject
@@ -322,8 +321,8 @@ def _states_shown(plan: StagePlan, cover: Cover) -> dict[Part, float]:
         purposes["parameters", "update"] = gather_s
     times = dict.fromkeys(purposes, 0.0)
     calls = [one for one in inventory(plan) if one.component == "dp_comm" and one.axis != "embedding"]
-    for one, each_s in zip(calls, call_times_s(job.cluster, calls), strict=True):
-        times[_part(one)] += one.calls * each_s
+    for one in calls:
+        times[_part(one)] += one.calls * one.time_s
     hidden = {name: max(times[name] - size, 0.0) for name, size in purposes.items()}
     behind_s = max(math.fsum(times.values()) - _number(unhidden_s(c, job, t, cover)[0]), 0.0)
     slowed = _number(contention(np.array([behind_s]), job.cluster.gpu.sm_count))
@@ -333,19 +332,6 @@ def _states_shown(plan: StagePlan, cover: Cover) -> dict[Part, float]:
 
 
 # -- each collective: its time, its place, its bytes on the wire --
-
-
-def call_times_s(cluster: ClusterSpec, calls: Sequence[Call]) -> list[float]:
-    """Return the time of one call of each collective [s]."""
-    out = [one.time_s for one in calls]
-    for operation in {one.collective for one in calls}:
-        of_it = [index for index, one in enumerate(calls) if one.collective == operation and out[index] is None]
-        timed = [(calls[index].bytes_per_call, *_timed_group(calls[index])) for index in of_it]
-        if timed:
-            times = collective_time_s(cluster, operation, *(np.array(column) for column in zip(*timed, strict=True)))
-            for index, time_s in zip(of_it, times.tolist(), strict=True):
-                out[index] = max(time_s, calls[index].least_s)
-    return [float(one or 0.0) for one in out]
 
 
 def _timed_group(call: Call) -> tuple[int, int]:
@@ -381,18 +367,17 @@ def wire_bytes(cluster: ClusterSpec, call: Call, chunks: int = 1) -> list[float]
 
 def _rows(plan: StagePlan, exposure: _Exposure) -> tuple[AxisTraffic, ...]:
     calls = _merged(inventory(plan))
-    times = call_times_s(plan.job.cluster, calls)
     of_part: dict[Part, float] = {}
-    for one, each_s in zip(calls, times, strict=True):
+    for one in calls:
         if not one.hidden:
-            of_part[_part(one)] = of_part.get(_part(one), 0.0) + one.calls * each_s
+            of_part[_part(one)] = of_part.get(_part(one), 0.0) + one.calls * one.time_s
     rows = []
-    for one, each_s in zip(calls, times, strict=True):
-        whole_s = one.calls * each_s
+    for one in calls:
+        whole_s = one.calls * one.time_s
         shown_s = whole_s  # of the norm
         if one.component != "optimizer":
             shown_s = exposure.shown.get(_part(one), 0.0) * whole_s / (of_part.get(_part(one)) or 1.0)
-        rows.append(_row(plan, one, each_s * exposure.factor, 0.0 if one.hidden else shown_s * exposure.factor))
+        rows.append(_row(plan, one, one.time_s * exposure.factor, 0.0 if one.hidden else shown_s * exposure.factor))
     return tuple(rows)
 
 

@@ -6,7 +6,7 @@ What context-parallel ranks send one another follows the kinds of exchange that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,14 +21,14 @@ from gpuscale.architecture.parameters import (
     moe_dense_linears,
     state_space_linears,
 )
-from gpuscale.arrays import BoolArray, FloatArray
-from gpuscale.collectives.alltoall import Routing, deduplicated_s, units, writes_remotely
-from gpuscale.collectives.times import collective_time_s
+from gpuscale.arrays import BoolArray, FloatArray, IntArray
+from gpuscale.collectives.alltoall import Routing, deduplicated_s, distinct_targets, units, writes_remotely
 from gpuscale.layouts.arrays import CORE_ATTN, DUALPIPE, MLA_UP_PROJ, MLP, MOE, MOE_ACT, SHARED_EXPERTS, Candidates
 from gpuscale.layouts.ranks import context_split, strides
 from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec, MlpSpec, MoeSpec, StateSpaceSpec
+from gpuscale.steptime.calls import Collective, Sent, collective, sent_s
 from gpuscale.steptime.components import Segment, contention, exposed_beside
 from gpuscale.steptime.kernels import RECIPES, attention_time_s, gemm_flops_per_s, gemm_time_s
 from gpuscale.steptime.tensor_parallel import (
@@ -54,7 +54,7 @@ def _products(
     """The products of a block, cut over TP by columns, the last one by rows; `beside`: element-wise work each way."""
     times = [linear_times(linear, c, job) for linear in linears]
     first = [time for time, linear in zip(times, linears, strict=True) if linear.split == "column"]
-    tp_forward, tp_backward, sent_s = tp_block(first, times[-1], c, job, tp)
+    tp_forward, tp_backward, sent = tp_block(first, times[-1], c, job, tp)
     return Segment(
         gemm_breakdown(times, "forward", beside[0], tp_comm=tp_forward),
         gemm_breakdown(times, "backward", beside[1], tp_comm=tp_backward),
@@ -64,7 +64,7 @@ def _products(
         gemm_breakdown(times[-1:], "forward"),
         name=name,
         products=tuple((linear.name, time) for linear, time in zip(linears, times, strict=True)),
-        sent_s=sent_s,
+        sent=sent,
     )
 
 
@@ -106,7 +106,7 @@ def attention_segments(attention: AttentionSpec, c: Candidates, job: JobSpec, tp
     linears = attention_linears(job.model.hidden, attention)
     times = {linear.name: linear_times(linear, c, job) for linear in linears}
     first = [times[linear.name] for linear in linears if linear.split == "column"]
-    tp_forward, tp_backward, sent_s = tp_block(first, times["out_proj"], c, job, tp)
+    tp_forward, tp_backward, sent = tp_block(first, times["out_proj"], c, job, tp)
     of_ups = {name: time for name, time in times.items() if name in {"q_up", "kv_up"}}
     of_others = {name: time for name, time in times.items() if name not in of_ups}
     ups, others = list(of_ups.values()), list(of_others.values())
@@ -119,7 +119,7 @@ def attention_segments(attention: AttentionSpec, c: Candidates, job: JobSpec, tp
         tail=gemm_breakdown([times["out_proj"]], "forward"),
         name="attention projections",
         products=tuple(of_others.items()),
-        sent_s=sent_s,
+        sent=sent,
     )
     up_forward, up_backward = gemm_breakdown(ups, "forward"), gemm_breakdown(ups, "backward")
     latent = Segment(up_forward, up_backward, len(ups), modules=MLA_UP_PROJ, name="latent up-projections")
@@ -151,7 +151,7 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segmen
     generation = job.attention_of(attention)
     block_forward = attention_time_s(gpu, precision, *sizes, backward=False, generation=generation)
     block_backward = attention_time_s(gpu, precision, *sizes, backward=True, generation=generation)
-    comm_forward, comm_backward, sent_s = context_comm_s(attention, c, job, block_forward, block_backward)
+    comm_forward, comm_backward, sent = context_comm_s(attention, c, job, block_forward, block_backward)
     output = c.micro_batch_size * queries * heads * attention.value_head_dim
     steps = split.blocks - 1
     merge = stream(job, steps * output * 3 * 4, 1) * (steps > 0)  # read two partial outputs, write one, in fp32
@@ -164,7 +164,7 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segmen
         collectives,
         CORE_ATTN,
         name="attention core",
-        sent_s=sent_s,
+        sent=sent,
     )
 
 
@@ -205,38 +205,55 @@ def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segm
 
 def context_comm_s(
     attention: AttentionSpec, c: Candidates, job: JobSpec, block_forward_s: FloatArray, block_backward_s: FloatArray
-) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray]]:
+) -> tuple[FloatArray, FloatArray, tuple[Sent, ...]]:
     """Exposed time of what context-parallel ranks send in the forward and in the backward pass of a layer, each (N,);
-    then both before overlap.
+    then what it is. A ring passes keys on beside the attention over those that are there.
 
     Args:
         block_forward_s, block_backward_s: attention over one block of keys, during which a ring passes on the next one.
     """
-    split = context_split(c, job)
+    sent, sms = _context_sent(attention, c, job), job.cluster.gpu.sm_count
+
+    def shown_s(way: str, block_s: FloatArray) -> FloatArray:
+        alone_s = sent_s([one for one in sent if one.parts[0].operation != "sendrecv"], way)
+        for one in sent:
+            if one.parts[0].operation == "sendrecv":
+                exposed_s = exposed_beside(one.time_s, block_s)
+                alone_s = getattr(one, way) * (exposed_s + contention(one.time_s - exposed_s, sms)) + alone_s
+        return alone_s
+
+    return shown_s("forward", block_forward_s), shown_s("backward", block_backward_s), sent
+
+
+def _context_sent(attention: AttentionSpec, c: Candidates, job: JobSpec) -> tuple[Sent, ...]:
+    """What context-parallel ranks send: keys and values gathered, around a ring, or with the queries over the heads."""
+    split, apart = context_split(c, job), strides(c, job).cp
     kv_heads = np.maximum(attention.kv_heads / c.tp, split.heads)  # if there are fewer, they are copied
     kv_bytes = tokens(c, job) * kv_heads * (attention.head_dim + attention.value_head_dim) * job.activation_bytes
+
+    def of(purpose: str, operation: str, size: FloatArray, ranks: IntArray, stride: IntArray, *calls: Any) -> Sent:
+        return Sent("cp", purpose, (collective(job, operation, size, ranks, stride),), *calls)
+
     if job.runtime.cp_comm == "all_gather":
-        whole, step = kv_bytes * c.cp, strides(c, job).cp
-        gather_s = collective_time_s(job.cluster, "allgather", whole, c.cp, step)
-        back_s = gather_s + collective_time_s(job.cluster, "reducescatter", whole, c.cp, step)
-        return gather_s, back_s, (gather_s, back_s)
-    steps = split.blocks - 1  # of a ring: keys and values, backward with their gradients, move one rank further
-    distance = strides(c, job).cp * split.heads
-    hop_s = collective_time_s(job.cluster, "sendrecv", kv_bytes, split.blocks, distance)
-    hop_back_s = collective_time_s(job.cluster, "sendrecv", 2 * kv_bytes, split.blocks, distance)
-    sms = job.cluster.gpu.sm_count
-    forward, backward = exposed_beside(hop_s, block_forward_s), exposed_beside(hop_back_s, block_backward_s)
-    sent_s, sent_back_s = steps * hop_s, steps * hop_back_s
-    forward = steps * (forward + contention(hop_s - forward, sms))
-    backward = steps * (backward + contention(hop_back_s - backward, sms))
-    if (split.heads > 1).any():
-        # queries, keys and values to the owners of their heads, the output back; backward the gradients the other way
-        row, step = tokens(c, job) / c.tp * job.activation_bytes, strides(c, job).cp
-        there = collective_time_s(job.cluster, "alltoall", row * attention.query_width + kv_bytes, split.heads, step)
-        exchange_s = there + collective_time_s(job.cluster, "alltoall", row * attention.output_width, split.heads, step)
-        forward, backward = forward + exchange_s, backward + exchange_s
-        sent_s, sent_back_s = sent_s + exchange_s, sent_back_s + exchange_s
-    return forward, backward, (sent_s, sent_back_s)
+        gathered = kv_bytes * c.cp
+        return (
+            of("keys and values", "allgather", gathered, c.cp, apart, 1.0, 1.0),
+            of("their gradients", "reducescatter", gathered, c.cp, apart, 0.0, 1.0),
+        )
+    steps, distance = split.blocks - 1.0, apart * split.heads  # of a ring: all move one rank further
+    ring = (
+        of("keys and values", "sendrecv", kv_bytes, split.blocks, distance, steps),
+        of("keys, values, gradients", "sendrecv", 2 * kv_bytes, split.blocks, distance, 0.0, steps),
+    )
+    if not (split.heads > 1).any():
+        return ring
+    # queries, keys and values to the owners of their heads, the output back; backward the gradients the other way
+    row = tokens(c, job) / c.tp * job.activation_bytes
+    return (
+        *ring,
+        of("queries, keys, values", "alltoall", row * attention.query_width + kv_bytes, split.heads, apart, 1.0, 1.0),
+        of("outputs", "alltoall", row * attention.output_width, split.heads, apart, 1.0, 1.0),
+    )
 
 
 def indexer_segments(attention: AttentionSpec, c: Candidates, job: JobSpec) -> list[Segment]:
@@ -320,9 +337,12 @@ def _recurrence(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Segment:
     heads, _ = _local_heads(spec, c)
     rows, step = tokens(c, job), strides(c, job).cp
     into = (2 * heads * spec.head_dim + 2 * np.maximum(spec.groups / c.tp, 1.0) * spec.state) * job.activation_bytes
-    there = collective_time_s(job.cluster, "alltoall", rows * into, c.cp, step)
-    back = collective_time_s(job.cluster, "alltoall", rows * (heads * spec.head_dim * job.activation_bytes), c.cp, step)
-    exchange = there + back
+    out = heads * spec.head_dim * job.activation_bytes
+    sent = tuple(
+        Sent("cp", purpose, (collective(job, "alltoall", rows * width, c.cp, step),), 1.0, 1.0)
+        for purpose, width in (("state-space inputs", into), ("state-space outputs", out))
+    )
+    exchange = sent_s(sent, "forward")
     flops_per_s = ARITHMETIC_FRACTION * gemm_flops_per_s(job.cluster.gpu, job.attention_precision)
     arithmetic_s = _chunk_flops(spec, c, job) / flops_per_s
     forward_s = _traffic_s(spec, FORWARD[spec.kind], c, job) + arithmetic_s
@@ -333,6 +353,7 @@ def _recurrence(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Segment:
         FORWARD[spec.kind]["kernels"],
         2.0 * (c.cp > 1),
         name="recurrence",
+        sent=sent,
     )
 
 
@@ -485,7 +506,8 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
         for permuted, bias in zip(traffic.permute, traffic.bias, strict=True)
     )
     issue_s = moe_issue_s(moe, c, job)
-    (exchange, exchange_back), waiting = _expert_exchange_s(moe, c, job), _without_lead_s(issue_s, c, job)
+    sent, waiting = _expert_exchange(moe, c, job), _without_lead_s(issue_s, c, job)
+    exchange, exchange_back = sent_s(sent, "forward"), sent_s(sent, "backward")
     both = beside_another_microbatch(c, job) & (c.ep > 1)  # then the CPU issues both passes between two counts
     experts = Segment(
         gemm_breakdown(times, "forward", moved_forward, launch=waiting, ep_comm=exchange),
@@ -497,6 +519,7 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
         issue_s,
         "experts",
         tuple(of_all.items()),
+        sent,
     )
     forward, backward = _activation_s(job, routed, moe.ffn / c.etp, moe.input_matrices)
     if moe.expert_bias:
@@ -545,31 +568,35 @@ def beside_another_microbatch(c: Candidates, job: JobSpec) -> BoolArray:
     return (c.schedule == DUALPIPE) | (job.runtime.overlap_ep & ((c.pp == 1) | (c.vpp > 1)))
 
 
-def _expert_exchange_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
+def _expert_exchange(moe: MoeSpec, c: Candidates, job: JobSpec) -> tuple[Sent, ...]:
     """Dispatch and combine, forward and backward: two exchanges over EP each, and gathering over ETP where experts are
     cut. HybridEP first gathers the choices of all ranks, dispatches probabilities with tokens and combines the
     gradients of both backward (`PROBABILITY_BYTES`)."""
     own = tokens(c, job) / c.sequence_split
     imbalance, apart = job.busiest_expert_rank(c.ep), strides(c, job)
     copy_bytes = own * moe.expert_width(job.model.hidden) * job.activation_bytes * imbalance
-    send = copy_bytes * moe.top_k
-    choices: FloatArray | float = 0.0
-    if job.runtime.dispatcher == "alltoall":
-        exchange = weighted = collective_time_s(job.cluster, "alltoall", send, c.ep, apart.ep)
-    else:
-        exchange = weighted = _deduplicated_s(moe, copy_bytes, c, job)
-        if job.runtime.dispatcher == "hybridep":
-            in_domain = units(job.cluster, c.ep, apart.ep)[0] * (moe.experts // c.ep)
-            weighted = _deduplicated_s(moe, copy_bytes + own * imbalance * in_domain * PROBABILITY_BYTES, c, job)
-            choices = collective_time_s(
-                job.cluster, "allgather", own * c.ep * moe.experts * ROUTING_BYTES, c.ep, apart.ep
-            )
-    etp = np.where(c.sp == 1, c.etp, 1)
-    gather = collective_time_s(job.cluster, "allgather", send * etp, etp, apart.etp)
-    scatter = collective_time_s(job.cluster, "reducescatter", send * etp, etp, apart.etp)
-    reduce = collective_time_s(job.cluster, "allreduce", send, np.where(c.sp == 1, 1, c.etp), apart.etp)
-    backward = np.asarray(exchange + weighted + gather + scatter + reduce, dtype=np.float64)
-    return backward + choices, backward
+    exchange = weighted = _exchange(moe, copy_bytes, c, job)
+    choices: tuple[Sent, ...] = ()
+    if job.runtime.dispatcher == "hybridep":
+        in_domain = units(job.cluster, c.ep, apart.ep)[0] * (moe.experts // c.ep)
+        weighted = _exchange(moe, copy_bytes + own * imbalance * in_domain * PROBABILITY_BYTES, c, job)
+        routing = collective(job, "allgather", own * c.ep * moe.experts * ROUTING_BYTES, c.ep, apart.ep)
+        choices = (Sent("ep", "choices of experts", (routing,), 1.0),)  # the backward pass knows them
+    send, sp = copy_bytes * moe.top_k, c.sp == 1
+    etp = np.where(sp, c.etp, 1)
+    gather = collective(job, "allgather", send * etp, etp, apart.etp)
+    scatter = collective(job, "reducescatter", send * etp, etp, apart.etp)
+    reduce = collective(job, "allreduce", send, np.where(sp, 1, c.etp), apart.etp)
+    return (
+        *choices,
+        Sent("ep", "tokens to experts", weighted, 1.0),
+        Sent("ep", "tokens back", exchange, 1.0, last=True),
+        Sent("ep", "gradients to experts", exchange, backward=1.0),
+        Sent("ep", "gradients back", weighted, backward=1.0),
+        Sent("etp", "tokens of an expert", (gather,), 1.0, 1.0),
+        Sent("etp", "outputs of an expert", (scatter,), 1.0, 1.0, last=True),
+        Sent("etp", "outputs of an expert", (reduce,), 1.0, 1.0, last=True),
+    )
 
 
 def _by_nccl(c: Candidates, job: JobSpec) -> BoolArray:
@@ -578,17 +605,23 @@ def _by_nccl(c: Candidates, job: JobSpec) -> BoolArray:
     return (across & (not writes_remotely(job.cluster))) | (job.runtime.dispatcher == "alltoall")
 
 
-def _deduplicated_s(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: JobSpec) -> FloatArray:
-    """One exchange that sends each token once to a node and to a GPU: the longer of both ways.
-
-    Where no card writes into the memory of other nodes, NCCL sends every copy between them.
-    """
+def _exchange(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: JobSpec) -> tuple[Collective, ...]:
+    """One exchange: every copy of a token by NCCL, or one for each node and, beside it, one for each GPU in it."""
+    apart, dispatcher = strides(c, job).ep, job.runtime.dispatcher
+    parts: tuple[Collective, ...] = ()
+    by_nccl = _by_nccl(c, job)
+    if by_nccl.any() or not writes_remotely(job.cluster):
+        parts = (collective(job, "alltoall", copy_bytes * moe.top_k * by_nccl, c.ep, apart),)
+    if dispatcher == "alltoall":
+        return parts
     routing = Routing(moe.top_k, moe.groups, moe.top_groups, moe.experts)
-    sms, by = (DEEPEP_SMS, job.runtime.transport) if job.runtime.dispatcher == "deepep" else (None, "nvshmem")
-    apart = strides(c, job).ep
-    phases = deduplicated_s(job.cluster, copy_bytes, c.ep, apart, routing, sms=sms, transport=by)
-    once = np.maximum(phases.inside_s, phases.across_s)
-    if writes_remotely(job.cluster):
-        return once
-    every = collective_time_s(job.cluster, "alltoall", copy_bytes * moe.top_k, c.ep, apart)
-    return np.where(_by_nccl(c, job), every, once)
+    sms, by = (DEEPEP_SMS, job.runtime.transport) if dispatcher == "deepep" else (None, "nvshmem")
+    inside, nodes = units(job.cluster, c.ep, apart)
+    once = copy_bytes * ~by_nccl
+    times = deduplicated_s(job.cluster, copy_bytes, c.ep, apart, routing, sms=sms, transport=by)
+    in_node, between = (once * distinct_targets(targets, routing) for targets in (c.ep, nodes))
+    return (
+        *parts,
+        Collective("alltoall", in_node, inside, apart, times.inside_s * ~by_nccl, "in the node"),
+        Collective("alltoall", between, nodes, inside * apart, times.across_s * ~by_nccl, "between nodes"),
+    )

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.layouts.arrays import spread
+from gpuscale.steptime.calls import Sent
 
 
 class Component(NamedTuple):
@@ -102,10 +103,10 @@ class Segment(NamedTuple):
     tail: Breakdown | None = None
     issue_s: npt.NDArray[Any] | float = 0.0  #: what the CPU takes at least to issue one of its passes [s].
     name: str = ""  #: what it is called; those of a layer differ.
-    products: tuple[tuple[str, Any], ...] = ()  #: names of its linear operators with their `GemmTimes`, and
-    #: its collectives before overlap, forward and backward: of the rows that it was made for; `take` leaves both as
-    #: they are.
-    sent_s: tuple[FloatArray, FloatArray] | None = None
+    #: names of its linear operators with their `GemmTimes`, and its collectives: of the rows that it was made for;
+    #: `take` leaves both as they are.
+    products: tuple[tuple[str, Any], ...] = ()
+    sent: tuple[Sent, ...] = ()
 
     def take(self, index: IndexArray) -> Segment:
         """Give each row the segment of its combination, as `unique_rows` numbers them."""
@@ -115,7 +116,7 @@ class Segment(NamedTuple):
         )
         forward, backward = taken(self.forward, index), taken(self.backward, index)
         tail = self.tail and taken(self.tail, index)
-        more = (self.name, self.products, self.sent_s)
+        more = (self.name, self.products, self.sent)
         return Segment(forward, backward, kernels, collectives, self.modules, tail, issue_s, *more)
 
 

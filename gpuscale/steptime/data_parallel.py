@@ -15,7 +15,6 @@ import numpy as np
 
 from gpuscale.architecture.parameters import dense_linears
 from gpuscale.arrays import BoolArray, FloatArray, IntArray
-from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import Candidates, combined_key, distinct, number_combinations, spread, summed
 from gpuscale.layouts.ranks import strides
 from gpuscale.layouts.stages import at_place
@@ -23,6 +22,7 @@ from gpuscale.memory.states import StageParameters, whole_gradients
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime import offload
+from gpuscale.steptime.calls import Collective, collective
 from gpuscale.steptime.components import contention, exposed_buckets
 from gpuscale.steptime.kernels import stream_time_s
 
@@ -64,7 +64,7 @@ def data_parallel_time(
         optimizer on the CPU and what copies to and from host memory add.
     """
     transfers = state_transfers(c, job, parameters)
-    repeats = _reductions(c, job)
+    repeats = reductions(c, job)
     gathers = np.select([c.zero == 0, c.zero == 3], [0, 2 * c.num_microbatches], 1)
     total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
     total = total + transfers.replica_s
@@ -95,7 +95,7 @@ def data_parallel_time(
     return total, exposed, np.zeros(()), waiting + on_cpu
 
 
-def _reductions(c: Candidates, job: JobSpec) -> IntArray:
+def reductions(c: Candidates, job: JobSpec) -> IntArray:
     """Reductions of all gradients in a step, shape (N,)."""
     return np.where((c.zero >= 2) & ~whole_gradients(c, job), c.num_microbatches, 1)
 
@@ -116,17 +116,83 @@ def _through_host(t: Transfers, c: Candidates, job: JobSpec, parameters: StagePa
 
 
 def tied_embedding_s(c: Candidates, job: JobSpec) -> FloatArray:
-    """AllReduce of a tied embedding's gradients between first and last stage, after the last backward pass [s].
+    """Time what `tied_embedding` sends [s]."""
+    return tied_embedding(c, job).time_s if job.model.tied_embeddings else np.zeros(())
+
+
+def tied_embedding(c: Candidates, job: JobSpec) -> Collective:
+    """AllReduce of a tied embedding's gradients between first and last stage, after the last backward pass.
 
     Both hold the same weights (Megatron-LM core/distributed/finalize_model_grads.py; DeepSpeed runtime/pipe/engine.py,
     _exec_reduce_tied_grads).
     """
-    if not job.model.tied_embeddings:
-        return np.zeros(())
     size = job.vocabulary_rows(c.tp) * float(job.model.hidden)
     size = size * job.reduced_gradient_bytes * (c.pp > 1)
     distance = strides(c, job).pp * np.maximum(c.pp - 1, 1)
-    return collective_time_s(job.cluster, "allreduce", size, np.minimum(c.pp, 2), distance)
+    return collective(job, "allreduce", size, np.minimum(c.pp, 2), distance)
+
+
+def gradient_norm(c: Candidates, job: JobSpec) -> Collective:
+    """AllReduce of the norm of all gradients; that of the experts is apart, as other ranks share them (Megatron-LM)."""
+    world = c.tp * c.pp * c.dp * c.cp
+    return collective(job, "allreduce", np.full(len(c), 4.0), world, np.ones_like(world))
+
+
+class Shards(NamedTuple):
+    """Who holds what of some parameters of a stage, each (N,)."""
+
+    held: FloatArray  #: parameters on one GPU, before ZeRO.
+    ranks: IntArray  #: GPUs that share a copy.
+    replicas: IntArray  #: copies.
+    stride: IntArray  #: ranks between members.
+    sharded: BoolArray  #: whether ZeRO shards.
+    tensors: FloatArray  #: matrices of a GPU.
+
+
+def shards(c: Candidates, job: JobSpec, parameters: StageParameters) -> dict[str, Shards]:
+    """Return who shares the states on the stage with the most parameters, `edp` those of experts, `dp` all others."""
+    heaviest = parameters.whole.argmax(axis=0)
+    dense, expert = at_place(parameters.dense, heaviest), at_place(parameters.expert, heaviest)
+    group, apart = c.dp * c.cp, strides(c, job)
+    shard = np.where(c.zero > 0, c.shard, group)
+    expert_shard = np.maximum(c.expert_dp * shard // group, 1)
+    tensors = np.maximum(_per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind))), 1.0)
+    return {
+        "dp": Shards(dense, shard, group // shard, apart.dp_cp, c.zero > 0, tensors),
+        "edp": Shards(expert, expert_shard, c.expert_dp // expert_shard, apart.edp, c.zero > 0, tensors),
+    }
+
+
+class StateCalls(NamedTuple):
+    """Collectives of the states, each with the calls that one of all parameters takes."""
+
+    reduce: tuple[Collective, FloatArray]  #: gradients to their shards.
+    gather: tuple[Collective, FloatArray]  #: parameters.
+    all_reduce: tuple[Collective, FloatArray]  #: gradients, where nothing is sharded.
+    replica: tuple[Collective, FloatArray]  #: the shards over their replicas.
+
+
+def state_calls(job: JobSpec, one: Shards) -> StateCalls:
+    """Return what ranks that share parameters call. ZeRO 0 AllReduces gradients; else they are reduced to their shards
+    and parameters are gathered; replicas of the shards AllReduce a shard (Rajbhandari et al. 2020, section 7)."""
+    reduced, single = job.reduced_gradient_bytes, np.ones(())
+
+    def moved(operation: str, bytes_per_parameter: float, used: BoolArray) -> tuple[Collective, FloatArray]:
+        size, calls = one.held * used, single
+        if operation == "allreduce" and job.runtime.ddp_without_zero:  # the tensor that fills a bucket closes it
+            weights = size * job.states.weight
+            calls = np.maximum(weights / (DDP_BUCKET_BYTES + weights / one.tensors), 1.0)
+        found = collective(job, operation, size * bytes_per_parameter / calls, one.ranks, one.stride)
+        least_s = one.ranks * job.cluster.rank_overhead_s * (found.time_s > 0)
+        return found._replace(time_s=np.maximum(found.time_s, least_s)), calls
+
+    shard_bytes = one.held * reduced / one.ranks
+    return StateCalls(
+        moved("allreduce" if job.precision in job.runtime.reduced_whole else "reducescatter", reduced, one.sharded),
+        moved("allgather", job.states.weight, one.sharded),
+        moved("allreduce", reduced, ~one.sharded),
+        (collective(job, "allreduce", shard_bytes, one.replicas, one.stride * one.ranks), single),
+    )
 
 
 TRANSFER_KEY = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "schedule")
@@ -137,41 +203,15 @@ def state_transfers(candidates: Candidates, job: JobSpec, parameters: StageParam
     """Time the transfers of the states on the stage with the most parameters: of the experts' and of all others'."""
     cases, case = distinct(combined_key(candidates, TRANSFER_KEY))
     c, parameters = candidates.take(cases), parameters.take(cases)
-    heaviest = parameters.whole.argmax(axis=0)
-    dense, expert = at_place(parameters.dense, heaviest), at_place(parameters.expert, heaviest)
-    group, apart = c.dp * c.cp, strides(c, job)
-    shard = np.where(c.zero > 0, c.shard, group)
-    expert_shard = np.maximum(c.expert_dp * shard // group, 1)
-    tensors = np.maximum(_per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind))), 1.0)
-    states = (  # parameters, ranks that share a copy, copies, ranks between members, whether ZeRO shards, matrices
-        (dense, shard, group // shard, apart.dp_cp, c.zero > 0, tensors),
-        (expert, expert_shard, c.expert_dp // expert_shard, apart.edp, c.zero > 0, tensors),
-    )
+    states = tuple(shards(c, job, parameters).values())
     shape = np.broadcast_shapes(*(column.shape for column in states[0]))
     columns = [np.stack([np.broadcast_to(column, shape) for column in pair]) for pair in zip(*states, strict=True)]
     first, index = distinct(number_combinations([column.ravel() for column in columns]))  # many layouts hold the same
-    held, shard, replicas, stride, sharded, tensors = (column.ravel()[first] for column in columns)
-    cluster, reduced = job.cluster, job.reduced_gradient_bytes
-
-    def moved(operation: str, bytes_per_parameter: float, used: BoolArray) -> FloatArray:
-        size, calls = held * used, np.ones(())
-        if operation == "allreduce" and job.runtime.ddp_without_zero:  # the tensor that fills a bucket closes it
-            weights = size * job.states.weight
-            calls = np.maximum(weights / (DDP_BUCKET_BYTES + weights / tensors), 1.0)
-        once = collective_time_s(cluster, operation, size * bytes_per_parameter / calls, shard, stride)
-        return calls * np.maximum(once, shard * cluster.rank_overhead_s * (once > 0))
-
-    times = (
-        moved("allreduce" if job.precision in job.runtime.reduced_whole else "reducescatter", reduced, sharded),
-        moved("allgather", job.states.weight, sharded),
-        moved("allreduce", reduced, ~sharded),
-        collective_time_s(cluster, "allreduce", held * reduced / shard, replicas, stride * shard),
-    )
-    reduce_s, gather_s, all_reduce_s, replica_s = (summed(*time_s[index].reshape(columns[0].shape)) for time_s in times)
-    world = c.tp * c.pp * group
-    norms = 1 + job.model.is_moe  # that of the experts is apart, as other ranks share them (Megatron-LM, optimizer)
-    norm_s = norms * collective_time_s(cluster, "allreduce", np.full(len(c), 4.0), world, np.ones_like(world))
-    of_cases = reduce_s, gather_s, all_reduce_s, replica_s, tied_embedding_s(c, job), norm_s, dense + expert
+    each = state_calls(job, Shards(*(column.ravel()[first] for column in columns)))
+    times = ((calls * one.time_s)[index].reshape(columns[0].shape) for one, calls in each)
+    norm_s = (1 + job.model.is_moe) * gradient_norm(c, job).time_s
+    whole = states[0].held + states[1].held
+    of_cases = *(summed(*time_s) for time_s in times), tied_embedding_s(c, job), norm_s, whole
     return Transfers(*(spread(values, case) for values in of_cases))
 
 
@@ -184,7 +224,7 @@ def unhidden_s(c: Candidates, job: JobSpec, t: Transfers, cover: Cover) -> tuple
         All of it; what of it takes no time: what is late, after the pass that it runs beside, while the GPU waits in
         any case (`Cover.waiting_s`); each (N,) [s].
     """
-    runtime, repeats, waits = job.runtime, _reductions(c, job).astype(np.float64), cover.waiting_s
+    runtime, repeats, waits = job.runtime, reductions(c, job).astype(np.float64), cover.waiting_s
     share = 1.0 / np.maximum(job.model.layers / c.pp, 1.0)  # of one layer: the last to be reduced, the first gathered
     reduces, gathers = runtime.overlap_grad_reduce, runtime.overlap_param_gather
 

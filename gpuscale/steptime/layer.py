@@ -15,7 +15,6 @@ import numpy as np
 
 from gpuscale.architecture.parameters import joint_linears
 from gpuscale.arrays import FloatArray, IndexArray, IntArray, norm
-from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import LAYERNORM, MLP, MOE, Candidates, summed
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
@@ -30,6 +29,7 @@ from gpuscale.steptime.blocks import (
     shared_expert_segments,
     state_space_segments,
 )
+from gpuscale.steptime.calls import WAYS, Sent, collective, sent_s
 from gpuscale.steptime.components import (
     COMMUNICATION,
     Breakdown,
@@ -170,7 +170,7 @@ def without_tp(segment: Segment) -> Segment:
     forward, backward = (
         {name: value for name, value in one.items() if name != "tp_comm"} for one in (segment.forward, segment.backward)
     )
-    return segment._replace(forward=forward, backward=backward, collectives=0.0, sent_s=None)
+    return segment._replace(forward=forward, backward=backward, collectives=0.0, sent=())
 
 
 def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> LayerTime:
@@ -361,10 +361,28 @@ def _joint_projection(c: Candidates, job: JobSpec) -> list[Segment]:
     """The 2h x h projection at the entry of a multi-token-prediction module; its output is gathered over TP."""
     times = {linear.name: linear_times(linear, c, job) for linear in joint_linears(job.model.hidden)}
     size = tokens(c, job) * job.model.hidden * job.activation_bytes
-    gather = collective_time_s(job.cluster, "allgather", size, c.tp, strides(c, job).tp)
-    forward, backward = (gemm_breakdown([*times.values()], name, tp_comm=gather) for name in ("forward", "backward"))
-    own = Segment(forward, backward, 2, 1.0 * (c.tp > 1))
-    return [own._replace(name="joint projection", products=tuple(times.items()))]
+    gather = collective(job, "allgather", size, c.tp, strides(c, job).tp)
+    forward, backward = (gemm_breakdown([*times.values()], way, tp_comm=gather.time_s) for way in WAYS)
+    own = Segment(forward, backward, 2, 1.0 * (c.tp > 1), name="joint projection", products=tuple(times.items()))
+    return [own._replace(sent=(Sent("tp", "token prediction", (gather,), 1.0, 1.0),))]
+
+
+def embedding_sent(tp: TensorParallelTime) -> tuple[Sent, ...]:
+    """Return what TP ranks send around the embedding: its rows summed, their gradient gathered."""
+    summed_up = (Sent("tp", "embedding", (one,), 1.0) for one in (tp.scatter, tp.reduce))
+    return *summed_up, Sent("tp", "embedding", (tp.wide_gather,), backward=1.0)
+
+
+def lm_head_sent(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Sent, ...]:
+    """Return what TP ranks send around one LM head: its input gathered, and again for the weights' gradient, the
+    input's gradient summed, and three sums of the loss."""
+    sums = collective(job, "allreduce", tokens(c, job) * 4, c.tp, strides(c, job).tp)
+    summed_up = (Sent("tp", "LM head", (one,), backward=1.0) for one in (tp.scatter, tp.reduce))
+    return (
+        *summed_up,
+        Sent("tp", "loss", (sums,), float(LOSS_SUMS)),
+        Sent("tp", "LM head", (tp.wide_gather,), 1.0, 1.0),
+    )
 
 
 def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
@@ -372,30 +390,33 @@ def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Brea
 
     Under TP each rank looks up its part of the vocabulary and the ranks' rows are added up (Shoeybi et al. 2019).
     """
-    _, scatter, reduce, gather = tp
+    sent = embedding_sent(tp)
     rows = tokens(c, job) / c.sequence_split * job.model.hidden
     moved = job.activation_bytes
     forward_s, backward_s = stream(job, rows * 2 * moved, 2), stream(job, rows * (moved + 8), 2)
-    return ({"elementwise": forward_s, "tp_comm": scatter + reduce}, {"elementwise": backward_s, "tp_comm": gather})
+    forward, backward = (sent_s(sent, way) for way in WAYS)
+    return {"elementwise": forward_s, "tp_comm": forward}, {"elementwise": backward_s, "tp_comm": backward}
 
 
 def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
     """LM head (16-bit GEMM, vocabulary cut over TP), cross entropy, and the synchronisation of each microbatch."""
-    gpu, precision, gather = job.cluster.gpu, job.attention_precision, tp.wide_gather
+    gpu, precision = job.cluster.gpu, job.attention_precision
     rows = tokens(c, job)
     vocabulary = job.vocabulary_rows(c.tp)
     hidden = job.model.hidden
     forward = gemm_time_s(gpu, precision, rows, vocabulary, hidden)
     dgrad = gemm_time_s(gpu, precision, rows, hidden, vocabulary)
     wgrad = gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, wgrad_output_bytes(job))
-    sent_back = beside_products(c, job, gather, tp, dgrad, wgrad)
-    sums = LOSS_SUMS * collective_time_s(job.cluster, "allreduce", rows * 4, c.tp, strides(c, job).tp)
+    sent, sent_back = (
+        sent_s(lm_head_sent(c, job, tp), "forward"),
+        beside_products(c, job, tp.wide_gather, tp, dgrad, wgrad),
+    )
     logits = rows * vocabulary
     loss_forward, loss_backward = LOSS_BYTES[job.runtime.loss_kernels]
     waiting = np.full(len(c), job.runtime.host_microbatch_s)
     loss_s, loss_back_s = stream(job, logits * loss_forward, 4), stream(job, logits * loss_backward, 2)
     heads = 1 + job.model.mtp_depth  # one set of logits per multi-token-prediction module
     return (
-        scaled({"gemm": forward, "elementwise": loss_s, "tp_comm": gather + sums}, heads) | {"launch": waiting},
+        scaled({"gemm": forward, "elementwise": loss_s, "tp_comm": sent}, heads) | {"launch": waiting},
         scaled({"gemm": dgrad + wgrad, "elementwise": loss_back_s, "tp_comm": sent_back}, heads),
     )

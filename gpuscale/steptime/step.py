@@ -13,7 +13,6 @@ import numpy as np
 
 from gpuscale.architecture.parameters import dense_linears, expert_linears
 from gpuscale.arrays import FloatArray, IndexArray, IntArray
-from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates, Cases, summed, unique_rows
 from gpuscale.layouts.ranks import stride_fields, strides
@@ -22,6 +21,7 @@ from gpuscale.memory.activations import LAYER_KEY, routed_tokens, tokens
 from gpuscale.memory.model import layer_sizes, microbatch_bytes
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.job import JobSpec
+from gpuscale.steptime.calls import Collective, collective
 from gpuscale.steptime.components import COMPONENTS, INDEX, Breakdown, added, exposed_beside, scaled, taken, total_s
 from gpuscale.steptime.data_parallel import Cover, data_parallel_time, gradient_sums_s
 from gpuscale.steptime.kernels import gemm_time_s
@@ -419,21 +419,26 @@ HOP_KEY = ("tp", "sp", "cp", "dp", "pp", "micro_batch_size")
 def hop_times(candidates: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
     """Time the transfer of one microbatch's hidden state to the next stage, each distinct one once.
 
-    Where TP ranks hold copies of what is sent, each may send only its share, which is gathered on the other side
-    (Narayanan et al. 2021, section 4.1, scatter/gather).
-
     Returns:
         The transfer, and the part of it that does not depend on its size, each (N,) [s].
     """
     c, row = unique_rows(candidates, HOP_KEY)
+    sent, gathered = hop(c, job)
+    latency = collective(job, "sendrecv", np.ones(len(c)), sent.size, sent.stride)
+    return (sent.time_s + gathered.time_s)[row], latency.time_s[row]
+
+
+def hop(c: Candidates, job: JobSpec) -> tuple[Collective, Collective]:
+    """Return what sends one microbatch's hidden state to the next stage.
+
+    Where TP ranks hold copies of what is sent, each may send only its share, which is gathered on the other side
+    (Narayanan et al. 2021, section 4.1, scatter/gather).
+    """
     whole = tokens(c, job) * job.model.hidden * job.activation_bytes
     scattered = np.where((c.sp == 0) & job.runtime.scatter_pipeline, c.tp, 1)
     apart = strides(c, job)
-    pair, distance = np.minimum(c.pp, 2), apart.pp
-    hop_s = collective_time_s(job.cluster, "sendrecv", whole / c.sequence_split / scattered, pair, distance)
-    gathering = np.where(c.pp > 1, scattered, 1)
-    hop_s = hop_s + collective_time_s(job.cluster, "allgather", whole, gathering, apart.tp)
-    return hop_s[row], collective_time_s(job.cluster, "sendrecv", np.ones(len(c)), pair, distance)[row]
+    sent = collective(job, "sendrecv", whole / c.sequence_split / scattered, np.minimum(c.pp, 2), apart.pp)
+    return sent, collective(job, "allgather", whole, np.where(c.pp > 1, scattered, 1), apart.tp)
 
 
 def filling_hops(c: Candidates) -> IntArray:

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from gpuscale.architecture.parameters import Linear
 from gpuscale.arrays import BoolArray, FloatArray
-from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
+from gpuscale.steptime.calls import Collective, Sent, collective
 from gpuscale.steptime.components import Breakdown, contention, exposed_beside, exposed_pipelined
 from gpuscale.steptime.kernels import OPERAND_BYTES, RECIPES, gemm_time_s, quantising_bytes, stream_time_s
 
@@ -36,29 +36,26 @@ to whole runs, docs/model.md); the tensor memory accelerator of Hopper and later
 
 
 class TensorParallelTime(NamedTuple):
-    """Collectives of one microbatch's hidden state over TP, each (N,) [s]."""
+    """Collectives of one microbatch's hidden state over TP."""
 
-    #: AllGather of what the products of a block read, 0 without SP. Inputs and output gradients are quantised before
-    #: they are gathered, each rank its own shard, and travel in 8 or 4 bits (Transformer Engine module/base.py,
+    #: AllGather of what the products of a block read, of 0 bytes without SP. Inputs and output gradients are quantised
+    #: before they are gathered, each rank its own shard, and travel in 8 or 4 bits (Transformer Engine module/base.py,
     #: `grad_output_preprocess`; torchao `Float8ColwiseParallel`).
-    gather: FloatArray
-    scatter: FloatArray  #: ReduceScatter, 0 without SP; always wide.
-    reduce: FloatArray  #: AllReduce, 0 with SP.
-    wide_gather: FloatArray  #: AllGather in the precision of activations, at both ends of the model.
+    gather: Collective
+    scatter: Collective  #: ReduceScatter, of 0 bytes without SP; always wide.
+    reduce: Collective  #: AllReduce, of 0 bytes with SP.
+    wide_gather: Collective  #: AllGather in the precision of activations, at both ends of the model.
 
 
 def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:
     """Time what TP ranks exchange around each block of a layer, and at both ends of the model."""
     size, with_sp, step = tokens(c, job) * job.model.hidden * job.activation_bytes, c.sp == 1, strides(c, job).tp
-    wide = collective_time_s(job.cluster, "allgather", size * with_sp, c.tp, step)
-    narrow = wide
+    narrow = wide = collective(job, "allgather", size * with_sp, c.tp, step)
     if job.precision in {"fp8", "fp4"}:
         sent = size * with_sp * (OPERAND_BYTES[job.precision] / job.activation_bytes)
-        narrow = collective_time_s(job.cluster, "allgather", sent, c.tp, step)
-    scatter = collective_time_s(job.cluster, "reducescatter", size * with_sp, c.tp, step)
-    return TensorParallelTime(
-        narrow, scatter, collective_time_s(job.cluster, "allreduce", size * ~with_sp, c.tp, step), wide
-    )
+        narrow = collective(job, "allgather", sent, c.tp, step)
+    scatter = collective(job, "reducescatter", size * with_sp, c.tp, step)
+    return TensorParallelTime(narrow, scatter, collective(job, "allreduce", size * ~with_sp, c.tp, step), wide)
 
 
 class GemmTimes(NamedTuple):
@@ -181,16 +178,16 @@ def gemm_breakdown(
 
 def tp_block(
     first: Sequence[GemmTimes], last: GemmTimes, c: Candidates, job: JobSpec, tp: TensorParallelTime
-) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray]]:
+) -> tuple[FloatArray, FloatArray, tuple[Sent, ...]]:
     """Exposed tensor-parallel communication around a block of column- then row-parallel GEMMs, forward and backward;
-    then both before overlap.
+    then what is sent.
 
     With SP: AllGather before, ReduceScatter after; backward AllGathers the output gradient, ReduceScatters the input
     gradient and gathers the block's input again (Korthikanti et al. 2022, section 4.2.2). Without: one AllReduce in
     each pass (Shoeybi et al. 2019). The backward reduction runs beside the weight gradient; pipelined with the products
     that need them, collectives are only inside a domain (`pipelines_tp`).
     """
-    (gather, scatter, reduce, _), wgrad = tp, total(first, "wgrad")
+    gather, scatter, wgrad = tp.gather.time_s, tp.scatter.time_s, total(first, "wgrad")
     pipelined = pipelines_tp(c, job)
     forward = np.where(
         pipelined,
@@ -198,13 +195,19 @@ def tp_block(
         gather + scatter,
     )
     backward = np.where(c.sp == 1, np.where(pipelined, exposed_pipelined(gather, last.dgrad, c.tp), gather), 0.0)
-    backward = backward + beside_products(c, job, gather, tp, total(first, "dgrad"), wgrad)
-    sent_s = gather + scatter + reduce  # either with SP or without
-    return np.where(c.sp == 1, forward, reduce), backward, (sent_s, sent_s + gather)
+    backward = backward + beside_products(c, job, tp.gather, tp, total(first, "dgrad"), wgrad)
+    sent = (  # either with SP or without
+        Sent("tp", "block input", (tp.gather,), 1.0, again="block input and gradient"),
+        Sent("tp", "block output", (tp.scatter,), 1.0, again="input gradient"),
+        Sent("tp", "block input and gradient", (tp.gather,), backward=2.0),
+        Sent("tp", "input gradient", (tp.scatter,), backward=1.0),
+        Sent("tp", "block output", (tp.reduce,), 1.0, 1.0),
+    )
+    return np.where(c.sp == 1, forward, tp.reduce.time_s), backward, sent
 
 
 def beside_products(
-    c: Candidates, job: JobSpec, gather: FloatArray, tp: TensorParallelTime, dgrad: FloatArray, wgrad: FloatArray
+    c: Candidates, job: JobSpec, gather: Collective, tp: TensorParallelTime, dgrad: FloatArray, wgrad: FloatArray
 ) -> FloatArray:
     """What shows of the collectives of a column-parallel product's backward pass, (N,) [s].
 
@@ -216,9 +219,9 @@ def beside_products(
         gather: AllGather of the input.
         dgrad, wgrad: products of the input's and of the weights' gradient.
     """
-    sms = job.cluster.gpu.sm_count
-    with_sp = _beside(gather, dgrad, sms) + _beside(tp.scatter, wgrad, sms)
-    return np.where(c.sp == 1, with_sp, _beside(tp.reduce, wgrad, sms) if job.runtime.async_tp_reduce else tp.reduce)
+    sms, reduce_s = job.cluster.gpu.sm_count, tp.reduce.time_s
+    with_sp = _beside(gather.time_s, dgrad, sms) + _beside(tp.scatter.time_s, wgrad, sms)
+    return np.where(c.sp == 1, with_sp, _beside(reduce_s, wgrad, sms) if job.runtime.async_tp_reduce else reduce_s)
 
 
 def _beside(communication_s: FloatArray, compute_s: FloatArray, sm_count: int) -> FloatArray:
