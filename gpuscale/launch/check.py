@@ -12,24 +12,23 @@ from gpuscale.arguments import taking
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import printable
-from gpuscale.launch.footguns import Plan, Priced, priced
+from gpuscale.launch.findings import SEVERITIES, Found
+from gpuscale.launch.footguns import Plan, footgun_findings
 from gpuscale.launch.legality import illegal_settings
 from gpuscale.launch.read import StatedError
 from gpuscale.launch.settings import LaunchJob
 from gpuscale.launch.subject import StatedPlan, stated_plan
 from gpuscale.launch.switches import Stated, switch_findings
-from gpuscale.planning.jobs import Job, Presets, build_job
+from gpuscale.planning.jobs import Presets, build_job
 from gpuscale.planning.layouts import domain_groups, fixed_layout
 from gpuscale.planning.planfile import Predicted, read_document, read_predicted
 from gpuscale.planning.plans import estimate_layout
-from gpuscale.ratios import TIME, in_words, signed
+from gpuscale.ratios import signed
 from gpuscale.request import LEAST, MEMORY, JobOptions, Layout, Question, read, taken, with_layout
 from gpuscale.results import Estimate
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.specs.job import MEMORY_HEADROOM
 from gpuscale.units import PERCENT, format_seconds
-
-SEVERITIES = ("error", "warning", "note")
 
 DRIFT = 0.001
 """Share by which a prediction must have moved from what its plan file says to be noted."""
@@ -176,40 +175,40 @@ def checked(
     except InputError as error:
         if error.field not in CONTRADICTED:
             raise
-        found = [_at(places, "contradiction", "error", f"{error.field}: {error.message}", str(error.field))]
-        return CheckResult(ok=False, findings=tuple(found))
+        found = Found("contradiction", "error", f"{error.field}: {error.message}", (str(error.field),))
+        return _result([found], places)
     rows = fixed_layout(job.spec, layout)
     broken = broken_rules(rows, job.spec)
-    findings = [_at(places, *found) for found in illegal_settings(job, layout, broken)]
+    findings = [*illegal_settings(job, layout, broken)]
     fatal = any(rule.code in FATAL for rule in broken)
-    findings += [_at(places, "not_modelled", "note", one, "model") for one in job.spec.model.caveats]
+    findings += [Found("not_modelled", "note", one, ("model",)) for one in job.spec.model.caveats]
     estimate = None if fatal else estimate_layout(job, layout, despite_rules=True)
     stated = known.launch and Stated(known.launch, job, rows.row(0), estimate.plan.fit if estimate else "")
-    findings += [_at(places, *found) for found in switch_findings(stated)] if stated else []
-    if estimate is None:
-        return _result(findings, None)
-    findings += _memory_findings(estimate, places, segments=bool(stated and stated.expandable))
-    findings += _broken_limits(estimate, limits, places)
-    findings += _against(estimate, known.baseline, limits, places) if known.baseline else ()
-    findings += _drifted(estimate, known.drift)
-    if not broken:
-        findings += _foot_gun_findings(Plan(job, layout, estimate), places)
-    findings += _length_finding(job, places)
-    return _result(findings, estimate)
+    findings += switch_findings(stated) if stated else ()
+    if estimate is not None:
+        findings += _memory_findings(estimate, segments=bool(stated and stated.expandable))
+        findings += _broken_limits(estimate, limits)
+        findings += _against(estimate, known.baseline, limits) if known.baseline else ()
+        findings += _drifted(estimate, known.drift) if known.drift else ()
+        findings += footgun_findings(Plan(job, layout, estimate)) if not broken else ()
+        longest, sequence = job.spec.model.max_sequence, job.spec.sequence
+        if sequence > longest:
+            said = f"the sequence of {sequence:,} tokens is longer than the {longest:,} that the model is made for"
+            findings.append(Found("sequence_too_long", "warning", said, ("seq",)))
+    return _result(findings, places, estimate)
 
 
 CONTRADICTED = ("precision", "offload", "overlap", "compile", "sharp", "swiglu_input_dtype")
 """Options that may be well written and yet not go with the others, which is a finding."""
 
 
-def _result(findings: list[Finding], estimate: Estimate | None) -> CheckResult:
-    ordered = sorted(findings, key=lambda one: SEVERITIES.index(one.severity))
-    return CheckResult(not any(one.severity == "error" for one in ordered), tuple(ordered), estimate)
+def _result(found: Sequence[Found], places: Places, estimate: Estimate | None = None) -> CheckResult:
+    def placed(one: Found) -> Finding:
+        where = NOWHERE if one.settings is None else places(*one.settings)
+        return Finding(one.rule, one.severity, one.message, *where, one.cost_s)
 
-
-def _at(places: Places, rule: str, severity: str, message: str, *options: str, cost_s: float | None = None) -> Finding:
-    file, line = places(*options)
-    return Finding(rule, severity, message, file, line, cost_s)
+    findings = tuple(map(placed, sorted(found, key=lambda one: SEVERITIES.index(one.severity))))
+    return CheckResult(not any(one.severity == "error" for one in findings), findings, estimate)
 
 
 def _nowhere(*_: str) -> Place:
@@ -245,7 +244,7 @@ def _places_of(job: LaunchJob) -> Places:
     return places
 
 
-def _memory_findings(estimate: Estimate, places: Places, *, segments: bool) -> Iterator[Finding]:
+def _memory_findings(estimate: Estimate, *, segments: bool) -> Iterator[Found]:
     """Say what does not fit, or only just: with expandable `segments` less of it is lost to fragmentation."""
     plan, usual = estimate.plan, estimate.plan.memory_limit_gib * (1 - MEMORY_HEADROOM)
     if plan.fit == "fits":
@@ -258,15 +257,15 @@ def _memory_findings(estimate: Estimate, places: Places, *, segments: bool) -> I
     needs = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}"
     if plan.fit == "tight":
         said = f"{needs}; fragmentation usually leaves {usual:.1f}{way}"
-        yield _at(places, "tight_memory", "note" if segments else "warning", said)
+        yield Found("tight_memory", "note" if segments else "warning", said)
     elif plan.memory_gib > plan.memory_limit_gib:
-        yield _at(places, "out_of_memory", "error", f"{needs}{way}")
+        yield Found("out_of_memory", "error", f"{needs}{way}")
     else:
         said = f"the memory of a host does not hold what is offloaded{way}"
-        yield _at(places, "out_of_host_memory", "error", said, "offload")
+        yield Found("out_of_host_memory", "error", said, ("offload",))
 
 
-def _broken_limits(estimate: Estimate, limits: Limits, places: Places) -> Iterator[Finding]:
+def _broken_limits(estimate: Estimate, limits: Limits) -> Iterator[Found]:
     plan = estimate.plan
     if limits.memory is not None:
         share = limits.memory.endswith("%")
@@ -274,17 +273,17 @@ def _broken_limits(estimate: Estimate, limits: Limits, places: Places) -> Iterat
         text = f"{limits.memory} of {plan.memory_limit_gib:.1f}: " if share else ""
         if plan.memory_gib > most:
             said = f"{plan.memory_gib:.1f} GiB per GPU, at most {text}{most:.1f} GiB"
-            yield _at(places, "max_memory", "error", said)
+            yield Found("max_memory", "error", said)
     if limits.mfu is not None and plan.mfu < limits.mfu:
         said = f"MFU {plan.mfu:.1%}, at least {limits.mfu:.1%}"
-        yield _at(places, "min_mfu", "error", said)
+        yield Found("min_mfu", "error", said)
     if limits.step_time_s is not None and plan.step_time_s > limits.step_time_s:
         said = f"{format_seconds(plan.step_time_s)} per step, at most {format_seconds(limits.step_time_s)}"
         over_s = plan.step_time_s - limits.step_time_s
-        yield _at(places, "max_step_time", "error", said, cost_s=over_s)
+        yield Found("max_step_time", "error", said, cost_s=over_s)
 
 
-def _against(estimate: Estimate, before: Predicted, limits: Limits, places: Places) -> Iterator[Finding]:
+def _against(estimate: Estimate, before: Predicted, limits: Limits) -> Iterator[Found]:
     """Hold a job against a baseline: time per token and GPU, and memory."""
     plan, by = estimate.plan, f"gpuscale {before.gpuscale}" if before.gpuscale else "the baseline"
     slower = before.tokens_per_s_per_gpu / plan.tokens_per_s_per_gpu - 1
@@ -297,16 +296,14 @@ def _against(estimate: Estimate, before: Predicted, limits: Limits, places: Plac
             was = f"{plan.tokens_per_s_per_gpu:,.0f} tokens/s per GPU, was {before.tokens_per_s_per_gpu:,.0f}"
         cost_s = plan.step_time_s * slower / (1 + slower)
         said = f"{was} ({by}): {signed(slower)} time per token, {at_most}"
-        yield _at(places, "time_regression", "error", said, cost_s=cost_s)
+        yield Found("time_regression", "error", said, cost_s=cost_s)
     if larger > most:
         said = f"{plan.memory_gib:.1f} GiB per GPU, was {before.memory_gib:.1f} ({by}): {signed(larger)}, {at_most}"
-        yield _at(places, "memory_regression", "error", said)
+        yield Found("memory_regression", "error", said)
 
 
-def _drifted(estimate: Estimate, before: Predicted | None) -> Iterator[Finding]:
+def _drifted(estimate: Estimate, before: Predicted) -> Iterator[Found]:
     """Note where a plan file says other than what is predicted today."""
-    if before is None:
-        return
     plan = estimate.plan
     changes = plan.step_time_s / before.step_time_s - 1, plan.memory_gib / before.memory_gib - 1
     if any(abs(change) > DRIFT for change in changes):
@@ -314,37 +311,7 @@ def _drifted(estimate: Estimate, before: Predicted | None) -> Iterator[Finding]:
             f"{format_seconds(plan.step_time_s)} per step and {plan.memory_gib:.1f} GiB; the file says "
             f"{format_seconds(before.step_time_s)} and {before.memory_gib:.1f} GiB (gpuscale {before.gpuscale})"
         )
-        yield Finding("drift", "note", said)
-
-
-def _foot_gun_findings(plan: Plan, places: Places) -> Iterator[Finding]:
-    for one in priced(plan):
-        share = one.cost_s / plan.estimate.plan.step_time_s
-        severity = one.footgun.severity(share)
-        if plan.estimate.plan.fit != "fits" and one.other.fit == "fits":
-            severity = one.footgun.most
-        if severity:
-            said = f"{one.said}; {_instead(plan, one)}"
-            cost_s = max(one.cost_s, 0.0)
-            yield _at(places, one.footgun.code, severity, said, *one.footgun.options, cost_s=cost_s)
-
-
-def _instead(plan: Plan, one: Priced) -> str:
-    """Say the other way with what it takes."""
-    row, now, options = plan.estimate.plan, {**plan.row, "schedule": "1f1b"}, one.other.change.options
-    change = " ".join(f"{name} {value}" for name, value in options.items() if now.get(name) != value)
-    share, memory = one.cost_s / row.step_time_s, f"{one.other.memory_gib:.1f} GiB ({row.memory_gib:.1f} now)"
-    if "gbs" in options:
-        return f"with {change} as many tokens take {in_words(1 - share, TIME)}"
-    saved = in_words(1 - share, TIME, f"the {format_seconds(row.step_time_s)} of now")
-    return f"with {change} a step takes {format_seconds(one.other.step_time_s)}, {saved}, and {memory}"
-
-
-def _length_finding(job: Job, places: Places) -> Iterator[Finding]:
-    longest, sequence = job.spec.model.max_sequence, job.spec.sequence
-    if sequence > longest:
-        said = f"the sequence of {sequence:,} tokens is longer than the {longest:,} that the model is made for"
-        yield _at(places, "sequence_too_long", "warning", said, "seq")
+        yield Found("drift", "note", said, None)
 
 
 def _limits(

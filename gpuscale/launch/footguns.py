@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from gpuscale.launch.findings import Found
 from gpuscale.layouts.arrays import CORE_ATTN
 from gpuscale.layouts.pins import recompute_text
 from gpuscale.layouts.space import divisors
@@ -14,12 +15,13 @@ from gpuscale.planning.jobs import Job
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.neighbours import Change, Neighbour, legal_neighbours, of_job, of_layout, recomputed
 from gpuscale.presets.frameworks import load_framework
+from gpuscale.ratios import TIME, in_words
 from gpuscale.request import overlap_name, overlap_of
 from gpuscale.results import Estimate, PlanRow
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.search.ties import MEMORY_MARGIN
 from gpuscale.specs.cluster import INSIDE
-from gpuscale.units import GIB, plural
+from gpuscale.units import GIB, format_seconds, plural
 
 WARNING_FROM, NOTE_FROM = 0.02, 0.005
 """Share of the step from which a price is a warning, and from which it is said at all: below, it is lost in what runs
@@ -81,15 +83,6 @@ class Footgun(NamedTuple):
         if share >= WARNING_FROM:
             return self.most
         return "note" if share >= NOTE_FROM and self.most != "note" else self.least
-
-
-class Priced(NamedTuple):
-    """A foot-gun that was found, and the other way."""
-
-    footgun: Footgun  #: which.
-    said: str  #: what is there.
-    cost_s: float  #: step time over that without it; of a change of the batch for the tokens of this job's step [s].
-    other: Neighbour  #: the way without it.
 
 
 def _inside(size: int, domain: int) -> int:
@@ -283,21 +276,33 @@ FOOTGUNS = (
 )
 
 
-def priced(plan: Plan) -> Iterable[Priced]:
-    """Yield the foot-guns of a job that has another way, with what they cost."""
+def footgun_findings(plan: Plan) -> Iterator[Found]:
+    """Yield the foot-guns of a job that has another way, with what they cost against the best one."""
     own = plan.estimate.plan
     for footgun in FOOTGUNS:
         said = footgun.found(plan)
         others = legal_neighbours(plan.job, plan.layout, footgun.instead(plan)) if said else []
         fitting = [(_cost_s(own, one), one) for one in others if _spare(plan, one)]
-        same = [
-            (cost_s, one)
-            for cost_s, one in fitting
-            if "gbs" not in one.change.job and cost_s >= NOTE_FROM * own.step_time_s
-        ]
+        worth_s = NOTE_FROM * own.step_time_s
+        same = [pair for pair in fitting if "gbs" not in pair[1].change.job and pair[0] >= worth_s]
         if fitting:
             cost_s, other = max(same or fitting, key=lambda pair: pair[0])
-            yield Priced(footgun, said, cost_s, other)
+            made_to_fit = own.fit != "fits" and other.fit == "fits"
+            severity = footgun.most if made_to_fit else footgun.severity(cost_s / own.step_time_s)
+            if severity:
+                text = f"{said}; {_instead(plan, other, cost_s)}"
+                yield Found(footgun.code, severity, text, footgun.options, max(cost_s, 0.0))
+
+
+def _instead(plan: Plan, other: Neighbour, cost_s: float) -> str:
+    """Say the other way with what it takes."""
+    row, now, options = plan.estimate.plan, {**plan.row, "schedule": "1f1b"}, other.change.options
+    change = " ".join(f"{name} {value}" for name, value in options.items() if now.get(name) != value)
+    share, memory = cost_s / row.step_time_s, f"{other.memory_gib:.1f} GiB ({row.memory_gib:.1f} now)"
+    if "gbs" in options:
+        return f"with {change} as many tokens take {in_words(1 - share, TIME)}"
+    saved = in_words(1 - share, TIME, f"the {format_seconds(row.step_time_s)} of now")
+    return f"with {change} a step takes {format_seconds(other.step_time_s)}, {saved}, and {memory}"
 
 
 def _cost_s(own: PlanRow, other: Neighbour) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, product
 from pathlib import Path
@@ -53,6 +53,10 @@ class Improvement:
         return asdict(self)
 
 
+Read = Callable[[Mapping[str, str]], LaunchEstimate | None]
+"""From texts of the files to what these mean with them; None where they mean nothing."""
+
+
 def improvements(
     found: LaunchEstimate,
     launch_files: Sequence[str | Path],
@@ -67,12 +71,19 @@ def improvements(
     Args:
         found: what is predicted of the files, read with the other arguments.
     """
+
+    def read(texts: Mapping[str, str]) -> LaunchEstimate | None:
+        try:
+            return estimate_launch(launch_files, options, layout, variables, texts=texts)
+        except GpuscaleError:
+            return None
+
     now, best = found.estimate.plan, found.estimate.plan
     names = [name for name in CHANGED if name in found.job.stated and name not in layout]
     shown: list[Improvement] = []
     for count in range(1, min(len(names), MOST_CHANGES) + 1):
         for row in _faster(found, names, count, best):
-            made = _made(found, row, launch_files, options, layout, variables)
+            made = _made(found, row, read)
             if made is not None and (not best.fits or made.step_time_s < best.step_time_s * (1 - LEAST_GAIN)):
                 shown.append(made)
                 best = row
@@ -107,31 +118,22 @@ def _faster(found: LaunchEstimate, names: Sequence[str], count: int, best: PlanR
     return sorted(faster, key=lambda row: row.step_time_s)[:4]
 
 
-def _made(
-    found: LaunchEstimate,
-    row: PlanRow,
-    launch_files: Sequence[str | Path],
-    options: Mapping[str, Any],
-    layout: Mapping[str, Any],
-    variables: Mapping[str, str],
-) -> Improvement | None:
+def _made(found: LaunchEstimate, row: PlanRow, read: Read) -> Improvement | None:
     """Return a plan as a change of the files; None where no change of them means it."""
     now = found.estimate.plan
     changes = {name: int(getattr(row, name)) for name in CHANGED if getattr(row, name) != getattr(now, name)}
     for edits in _edits(found.job, now, row, changes):
         before = {span.file: OpenFiles().read(Path(span.file)).text for span in edits}
         after = {name: _edited(text, name, edits) for name, text in before.items()}
-        try:
-            read = estimate_launch(launch_files, options, layout, variables, texts=after)
-        except GpuscaleError:
+        made = read(after)
+        if made is None or any(made.job.options.get(name) != found.job.options.get(name) for name in KEPT):
             continue
-        plan_read = read.estimate.plan
-        same = all(getattr(plan_read, name) == getattr(row, name) for name in (*CHANGED, "global_batch_size", "dp"))
-        kept = all(read.job.options.get(name) == found.job.options.get(name) for name in KEPT)
-        if same and kept:
-            after, legal = _without_what_it_excludes(found, read, after, launch_files, options, layout, variables)
-            if legal is None:
-                continue
+        if any(
+            getattr(made.estimate.plan, name) != getattr(row, name) for name in (*CHANGED, "global_batch_size", "dp")
+        ):
+            continue
+        after, legal = _without_what_it_excludes(found, made, after, read)
+        if legal is not None:
             plan_read = legal.estimate.plan
             gain = 1 - plan_read.step_time_s / now.step_time_s
             diff = "".join(_diff(name, before[name], after[name]) for name in sorted(before))
@@ -140,13 +142,7 @@ def _made(
 
 
 def _without_what_it_excludes(
-    found: LaunchEstimate,
-    read: LaunchEstimate,
-    texts: Mapping[str, str],
-    launch_files: Sequence[str | Path],
-    options: Mapping[str, Any],
-    layout: Mapping[str, Any],
-    variables: Mapping[str, str],
+    found: LaunchEstimate, made: LaunchEstimate, texts: Mapping[str, str], read: Read
 ) -> tuple[dict[str, str], LaunchEstimate | None]:
     """Take out the settings that the changed plan excludes, such as TP's overlap where TP is 1 now.
 
@@ -155,29 +151,28 @@ def _without_what_it_excludes(
     """
     texts, before = dict(texts), _excluded(found)
     for _ in range(MOST_CHANGES):
-        wrong = [name for code, names in _excluded(read).items() if code not in before for name in names]
+        wrong = [name for code, names in _excluded(made).items() if code not in before for name in names]
         if not wrong:
-            return texts, read
+            return texts, made
         for name in wrong:
-            setting = read.job.settings.get(name)
+            setting = made.job.settings.get(name)
             if setting is not None and setting.file in texts:
                 texts[setting.file] = _without(texts[setting.file], setting)
-        try:
-            again = estimate_launch(launch_files, options, layout, variables, texts=texts)
-        except GpuscaleError:
-            return texts, None
-        if any(getattr(again.estimate.plan, name) != getattr(read.estimate.plan, name) for name in KEPT_OF_PLAN):
-            return texts, None
-        read = again
+        again = read(texts)
+        if again is None or any(
+            getattr(again.estimate.plan, name) != getattr(made.estimate.plan, name) for name in KEPT_OF_PLAN
+        ):
+            break
+        made = again
     return texts, None
 
 
-def _excluded(found: LaunchEstimate) -> dict[str, list[str]]:
+def _excluded(found: LaunchEstimate) -> dict[str, tuple[str, ...]]:
     """Return rule -> settings of each rule of the framework's settings that the files break."""
     plan = found.estimate.plan
     job = job_of(found.estimate.job, layout_of(plan))
     stated = Stated(found.job, job, fixed_layout(job.spec, found.job.layout).row(0), plan.fit)
-    return {code: names for code, severity, _, *names in switch_findings(stated) if severity == "error"}
+    return {one.rule: one.settings or () for one in switch_findings(stated) if one.severity == "error"}
 
 
 def _without(text: str, setting: Setting) -> str:

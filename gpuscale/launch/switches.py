@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from gpuscale.launch.findings import Found
 from gpuscale.launch.megatron import LAYOUTS
 from gpuscale.launch.settings import NOTHING, ON, LaunchJob
 from gpuscale.layouts.stages import pipeline_layout
@@ -480,13 +481,13 @@ SWITCH_RULES = (
 )  # fmt: skip
 
 
-def switch_findings(one: Stated) -> Iterator[tuple[str, ...]]:
-    """Yield rule, severity, message and settings of each rule of settings that is broken."""
+def switch_findings(one: Stated) -> Iterator[Found]:
+    """Yield each rule of settings that is broken."""
     for rule in SWITCH_RULES:
         said = rule.test(one) if rule.targets == _EVERY or one.target in rule.targets else ""
         if said:
             where = re.sub(r"\b(A|TC)\b", lambda short: FILES[short[1]], rule.where)
-            yield (rule.code, rule.severity, f"{said} [{where}]" if where else said, *rule.settings)
+            yield Found(rule.code, rule.severity, f"{said} [{where}]" if where else said, rule.settings)
 
 
 FILES = {"A": "Megatron-LM training/arguments.py", "TC": "Megatron-LM core/transformer/transformer_config.py"}
