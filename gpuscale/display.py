@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import asdict
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 Kind = TypeVar("Kind")
 
 _whole: ContextVar[bool] = ContextVar("whole", default=False)
 """Every field is wanted, of answers inside an answer too."""
+
+
+class WithFields:
+    """A result whose fields are its keys in JSON."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON types."""
+        return asdict(cast(Any, self))
 
 
 def displayed(kind: type[Kind]) -> type[Kind]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gpuscale.display import displayed
+from gpuscale.display import WithFields, displayed
 
 NOTHING_LEGAL = "no legal layout"
 """Reason of a job in which every layout breaks a rule, or pins leave none."""
@@ -16,7 +16,7 @@ BEATEN = "no plan among the best"
 
 @displayed
 @dataclass(frozen=True)
-class PlanRow:
+class PlanRow(WithFields):
     """One way to split the work, and what it is predicted to do."""
 
     #: place among the plans shown, from 1; 0 for a plan that is not among them, in an answer to `why` when it does not
@@ -70,10 +70,6 @@ class PlanRow:
     variants: int
     flop_convention: str  #: which FLOPs are counted, and against which peak
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Remedy:
@@ -88,7 +84,7 @@ class Remedy:
 
 @displayed
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(WithFields):
     """One plan with its breakdown of step time and memory."""
 
     model: str  #: name of the model
@@ -108,10 +104,6 @@ class Estimate:
     #: where it does not fit or is tight, what makes it fit, the fastest first: single changes, else pairs of changes;
     #: where none does, the one that comes nearest
     remedies: tuple[Remedy, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

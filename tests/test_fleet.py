@@ -11,13 +11,13 @@ from command import gpuscale
 
 from gpuscale import InputError, fleet, plan, train_time
 from gpuscale.fleets import batches, comparing, stages
-from gpuscale.layouts.arrays import FIELDS, ONE_F_ONE_B, single
+from gpuscale.layouts.arrays import FIELDS, ONE_F_ONE_B, Cases, single
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.rates import Rate, prices_of
 from gpuscale.request import Question
 from gpuscale.search.evaluation import evaluate
 from gpuscale.steptime.pipeline import Durations, Pipeline, simulate
-from gpuscale.steptime.step import hop_times, stage_seconds
+from gpuscale.steptime.step import evaluate_passes, hop_times, stage_seconds
 from gpuscale.training import totals
 
 POOL = """
@@ -159,7 +159,8 @@ def test_a_pipeline_over_pools_takes_what_its_slots_take(made):
     assert len(tried) == 6
     for one in tried:
         table, row = stages.table_of(stages._counts(one.jobs[0], one.layers)), np.zeros(1, dtype=np.intp)
-        times = [stage_seconds(one.row, table.layers(row), stages._passes(one.row, job)) for job in one.jobs]
+        own = [evaluate_passes(one.row, Cases(row), job) for job in one.jobs]
+        times = [stage_seconds(one.row, table.layers(row), passes) for passes in own]
         columns, pools = stages.stage_columns(len(one.layers)), one.order.pool_of
         passes = [np.array([[times[pool][way][column, 0] for pool, column in zip(pools, columns, strict=True)]])
                   for way in (0, 1)]  # fmt: skip

@@ -236,7 +236,7 @@ class Run:
     labels: set[tuple[int, str]] = field(default_factory=set)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MeasuredRun:
     """What a log measured."""
 
@@ -244,18 +244,18 @@ class MeasuredRun:
     framework: str  #: whose form it has.
     reported: int  #: iterations that the log reports of the run.
     iterations: int  #: those of them that count.
-    discarded: int  #: those that do not: warm-up, and steps that a loss scaler skipped.
+    discarded: int = 0  #: those that do not: warm-up, and steps that a loss scaler skipped.
     step_time_s: float | None  #: median over the iterations; None where the log does not say [s].
     #: their robust relative spread: 1.4826 x the median distance from the median, over the median.
     jitter: float | None
-    stragglers: int  #: iterations much slower than the median.
+    stragglers: int = 0  #: iterations much slower than the median.
     slowest_s: float | None  #: the slowest of those that count [s].
-    tokens_per_s_per_gpu: float | None  #: median.
+    tokens_per_s_per_gpu: float | None = None  #: median.
     #: most that was in use, by what the framework counts: `allocated`, `reserved` or `nvidia-smi` [bytes].
-    memory: dict[str, float]
-    batch: int | None  #: sequences of a step; None where the log does not say.
-    sequence: int | None  #: tokens of a sequence; likewise.
-    gpus: int | None  #: of the job; likewise.
+    memory: dict[str, float] = field(default_factory=dict)
+    batch: int | None = None  #: sequences of a step; None where the log does not say.
+    sequence: int | None = None  #: tokens of a sequence; likewise.
+    gpus: int | None = None  #: of the job; likewise.
     timers_s: dict[str, float]  #: medians of the framework's own timers [s].
     notes: tuple[str, ...]  #: what a reader should know: other runs of the file, other batches.
 

@@ -145,9 +145,8 @@ def loss_notes(parameters: float, replicas: int, every: int) -> tuple[str, ...]:
     if every > LARGEST_EVERY:
         beyond.append(f"H above {LARGEST_EVERY} (here {every})")
     if every > 30:
-        said.append(
-            "the loss rises with H, less for larger models (H of 1 to 300 tried there, 550M parameters at most)"
-        )
+        tried_h = "H of 1 to 300 tried there, 550M parameters at most"
+        said.append(f"the loss rises with H, less for larger models ({tried_h})")
     if beyond:
         said.append(f"those runs do not cover {' or '.join(beyond)}: compare the losses in a small run first")
     return tuple(said)

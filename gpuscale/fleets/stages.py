@@ -44,7 +44,7 @@ from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.data_parallel import data_parallel_time, gradient_sums_s, tied_embedding_s
 from gpuscale.steptime.site import site_factor
-from gpuscale.steptime.step import Passes, covered, cut_key, evaluate_passes, hop_times, slowest_of, stage_seconds
+from gpuscale.steptime.step import covered, cut_key, evaluate_passes, hop_times, slowest_of, stage_seconds
 from gpuscale.uncertainty import UNLIKE_NODES
 from gpuscale.units import GIB
 
@@ -312,19 +312,23 @@ class Costs(NamedTuple):
         """Layers of the model."""
         return self.before.shape[1] - 1
 
-    def passed_s(self) -> FloatArray:
-        """Time of all layers before each, shape (P, layers + 1, N) [s]."""
-        return _before_each(self.layer_s, self.before)
+    def passed(self) -> _Passed:
+        """What all layers before each take."""
 
-    def passed_bytes(self) -> FloatArray:
-        """Memory of all layers before each, by stage, shape (p, layers + 1, N)."""
-        return _before_each(self.layer_bytes, self.before)
+        def before_each(of_layers: FloatArray) -> FloatArray:
+            """Add up what layers have, by kind, over those before each: (X, kinds, N) to (X, layers + 1, N)."""
+            return functools.reduce(
+                np.add, (of_layers[:, kind, None] * count[:, None] for kind, count in enumerate(self.before))
+            )
+
+        return _Passed(before_each(self.layer_s), before_each(self.layer_bytes))
 
 
-def _before_each(of_layers: FloatArray, before: FloatArray) -> FloatArray:
-    """Add up what layers have, by kind, over those before each: (X, kinds, N) to (X, layers + 1, N)."""
-    kinds = (of_layers[:, kind, None] * count[:, None] for kind, count in enumerate(before))
-    return functools.reduce(np.add, kinds)
+class _Passed(NamedTuple):
+    """What all layers before each take."""
+
+    time_s: FloatArray  #: by pool, shape (P, layers + 1, N) [s].
+    size: FloatArray  #: by stage, shape (p, layers + 1, N) [bytes].
 
 
 def _costs(timed: Timed, sizes: Sequence[tuple[FloatArray, FloatArray]], pools: Sequence[int]) -> Costs:
@@ -343,9 +347,8 @@ def _costs(timed: Timed, sizes: Sequence[tuple[FloatArray, FloatArray]], pools: 
     end_s = np.zeros((len(pool_of), len(timed.rows)))
     end_s[0] += timed.ends_s[pools[0], FIRST]
     end_s[-1] += timed.ends_s[pools[-1], LAST]
-    layer_bytes, fixed = (
-        np.stack([sizes[pool][part][stage] for stage, pool in enumerate(at_stage.tolist())]) for part in (0, 1)
-    )
+    places = list(enumerate(at_stage.tolist()))
+    layer_bytes, fixed = (np.stack([sizes[pool][part][stage] for stage, pool in places]) for part in (0, 1))
     limits = np.array([job.plans_limit_bytes for job in timed.jobs])[at_stage]
     return Costs(before, timed.layer_s[list(pools)], end_s, layer_bytes, fixed, limits, pool_of)
 
@@ -413,13 +416,6 @@ def _reach(costs: Costs, stage: int, start: IndexArray, bound_s: FloatArray | fl
     return np.asarray(((time_s <= until) & (size <= room)).sum(axis=0) - 1)
 
 
-class _Passed(NamedTuple):
-    """`Costs.passed_s` and `Costs.passed_bytes`."""
-
-    time_s: FloatArray
-    size: FloatArray
-
-
 def dealt(
     costs: Costs, bound_s: FloatArray | None = None, passed: _Passed | None = None
 ) -> tuple[BoolArray, FloatArray]:
@@ -430,7 +426,7 @@ def dealt(
     Args:
         bound_s: shape (N,) [s]; none where left out.
     """
-    passed = passed or _Passed(costs.passed_s(), costs.passed_bytes())
+    passed = passed or costs.passed()
     bound_s = _no_bound_s(costs, passed) if bound_s is None else bound_s
     pp, count = costs.end_s.shape
     start, alive, columns = np.zeros(count, dtype=np.intp), np.ones(count, dtype=bool), np.arange(count)
@@ -455,7 +451,7 @@ def least_bound(costs: Costs, microbatches: IntArray) -> tuple[FloatArray, Float
 
     Some dealing must be possible without a bound. Each (N,); the bound is at most `CLOSE_TO` too high.
     """
-    passed = _Passed(costs.passed_s(), costs.passed_bytes())
+    passed = costs.passed()
     low, high = np.zeros(len(microbatches)), _no_bound_s(costs, passed)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
@@ -473,7 +469,7 @@ def deal_layers(costs: Costs, stages: Sequence[int], microbatches: int, bound_s:
         stages: of each pool.
         bound_s: the least bound on stage times that some dealing keeps [s].
     """
-    passed = _Passed(costs.passed_s(), costs.passed_bytes())
+    passed = costs.passed()
     time_s = passed.time_s[..., 0]
     least_sum_s = float(np.diff(time_s, axis=1).min(axis=0).sum() + costs.end_s.sum())
     best, chosen = np.inf, tuple[int, ...]()
@@ -514,9 +510,8 @@ def _best_cuts(costs: Costs, stages: Sequence[int], passed: _Passed, bound_s: fl
             reach = np.where(reach >= 0, np.where(further > reach, further, -1), -1)
         start, end = np.arange(layers + 1)[:, None], np.arange(layers + 1)
         ends_s = costs.end_s[begins[at] : begins[at + 1]].sum()
-        sums = (
-            np.where((end >= start + count) & (end <= reach[:, None]), time_s - time_s[:, None] + ends_s, np.inf) + rest
-        )
+        possible = (end >= start + count) & (end <= reach[:, None])
+        sums = np.where(possible, time_s - time_s[:, None] + ends_s, np.inf) + rest
         steps.append(sums.argmin(axis=1))
         rest = sums.min(axis=1)
     if not np.isfinite(rest[0]):
@@ -567,10 +562,6 @@ def _counts(job: JobSpec, layers: Sequence[int]) -> FloatArray:
     return np.array([np.bincount(one, minlength=kinds) for one in own], dtype=np.float64)
 
 
-def _passes(row: Candidates, job: JobSpec) -> Passes:
-    return evaluate_passes(row, Cases(np.zeros(1, dtype=np.intp)), job)
-
-
 def evaluated(fleet: Fleet, pipeline: Pipeline) -> Evaluated:
     """Evaluate one pipeline, each stage on the GPUs of its pool."""
     order, jobs, row, layers = pipeline
@@ -582,7 +573,7 @@ def evaluated(fleet: Fleet, pipeline: Pipeline) -> Evaluated:
     fits = True
     for at, job in enumerate(jobs):
         mine = np.flatnonzero(pool_of == at)
-        passes = _passes(row, job)
+        passes = evaluate_passes(row, Cases(first), job)
         counts = table.layers(first)
         both = [one[columns, 0] for one in stage_seconds(row, counts, passes)]
         forward[mine], backward[mine] = both[0][mine], both[1][mine]

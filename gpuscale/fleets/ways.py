@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gpuscale.display import displayed
+from gpuscale.display import WithFields, displayed
 from gpuscale.energy import Power
 from gpuscale.planning.layouts import fixed_layout, layout_text
 from gpuscale.planning.planfile import layout_of
@@ -128,7 +128,7 @@ class FleetPlan:
 
 @displayed
 @dataclass(frozen=True)
-class FleetResult:
+class FleetResult(WithFields):
     """Ways to train one model on a fleet, the fastest first."""
 
     model: str  #: name of the model
@@ -145,10 +145,6 @@ class FleetResult:
     notes: tuple[str, ...] = ()  #: what a reader should know
     #: options that make the same job again, as in `gpuscale.plan/1`
     job: Mapping[str, str | int | float] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types."""
-        return asdict(self)
 
 
 class Pool(NamedTuple):

@@ -48,17 +48,9 @@ def parse_nvidia_smi(text: str) -> list[Gpu]:
         if len(cells) != 6 or not re.fullmatch("[0-9]{1,4}", cells[0]):
             raise InputError(f"line {shown(line)!r} is not the six values asked for")
         memory, power, name = _number(cells[2]), _number(cells[4]), shown(cells[1])
-        found.append(
-            Gpu(
-                int(cells[0]),
-                name,
-                memory and memory * MIB,
-                shown(cells[3], 30) if re.match("[0-9]", cells[3]) else None,
-                power,
-                product_preset(name),
-                cells[5] == "Enabled",
-            )
-        )
+        driver = shown(cells[3], 30) if re.match("[0-9]", cells[3]) else None
+        preset, mig = product_preset(name), cells[5] == "Enabled"
+        found.append(Gpu(int(cells[0]), name, memory and memory * MIB, driver, power, preset, mig))
     return found
 
 
@@ -74,16 +66,8 @@ def parse_amd_smi(text: str) -> list[Gpu]:
         memory, power = _measure(vram.get("size")), _measure(limit.get("max_power"))
         name = shown(str(asic.get("market_name", "AMD GPU")))
         version = driver.get("version") or driver.get("driver_version")
-        found.append(
-            Gpu(
-                index,
-                name,
-                memory and memory * MIB,
-                shown(version, 30) if isinstance(version, str) else None,
-                power,
-                product_preset(name),
-            )
-        )
+        said = shown(version, 30) if isinstance(version, str) else None
+        found.append(Gpu(index, name, memory and memory * MIB, said, power, product_preset(name)))
     return found
 
 

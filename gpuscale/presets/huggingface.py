@@ -599,9 +599,8 @@ def _nemotron_h_layers(config: Config, family: Family) -> tuple[list[specs.Layer
     used = {*pattern, *module}
     kinds = {"*": specs.LayerSpec(_attentions(config, family, 1)[0], None, None, norms=1)}
     if "-" in used:
-        kinds["-"] = specs.LayerSpec(
-            None, specs.MlpSpec(config.integer("intermediate_size"), gated=False), None, norms=1
-        )
+        mlp = specs.MlpSpec(config.integer("intermediate_size"), gated=False)
+        kinds["-"] = specs.LayerSpec(None, mlp, None, norms=1)
     if "E" in used:
         kinds["E"] = specs.LayerSpec(None, None, _moe(config, family), norms=1)
     if "M" in used:
@@ -611,9 +610,6 @@ def _nemotron_h_layers(config: Config, family: Family) -> tuple[list[specs.Layer
         bias = config.flag("use_conv_bias", default=True)
         mamba = specs.StateSpaceSpec("mamba2", heads, dim, groups, state, conv, chunk, conv_bias=bias)
         kinds["M"] = specs.LayerSpec(None, None, None, norms=1, state_space=mamba)
-    mtp = (
-        specs.MtpSpec(depth, specs.mtp_module(tuple(kinds[letter] for letter in module)), shared=True)
-        if depth
-        else None
-    )
+    after = tuple(kinds[letter] for letter in module)
+    mtp = specs.MtpSpec(depth, specs.mtp_module(after), shared=True) if depth else None
     return [kinds[letter] for letter in pattern], mtp

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.arguments import taking
-from gpuscale.display import displayed
+from gpuscale.display import WithFields, displayed
 from gpuscale.errors import InputError, NoAnswerError, shown
 from gpuscale.layouts.space import odd_factor
 from gpuscale.planning.jobs import Presets
@@ -66,7 +66,7 @@ class BatchRow:
 
 @displayed
 @dataclass(frozen=True)
-class BatchSize:
+class BatchSize(WithFields):
     """Which batch to train with."""
 
     model: str  #: name of the model
@@ -86,10 +86,6 @@ class BatchSize:
     notes: tuple[str, ...] = ()  #: what a reader should know: answers outside the range of a law
     #: options that make the job of the fastest batch again, as in `gpuscale.plan/1`
     job: Mapping[str, str | int | float] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types."""
-        return asdict(self)
 
 
 @taking(taken(JobOptions, Layout, Question, Noise, Recovery, without=OF_ONE_PLAN, several=COMPARED, pins=True))
@@ -137,18 +133,16 @@ def batch_size(
         for size in _sizes(asked.get("gbs"), count, sequence, largest_batch(critical))
     ]
     if len(wanted) > MAX_PLANS:
-        raise InputError(
-            f"{len(wanted)} plans, at most {MAX_PLANS}", field="gbs", hint="give fewer GPU counts or batches"
-        )
+        message = f"{len(wanted)} plans, at most {MAX_PLANS}"
+        raise InputError(message, field="gbs", hint="give fewer GPU counts or batches")
     rows, skipped, found = [], [], []
     for done, (count, size) in enumerate(wanted):
         what = f"batches of {format_count(size * sequence)} tokens on {plural(count, 'GPU')}"
         if progress is not None:
             progress(done, len(wanted), what)
+        one = {**asked, "gpus": count, "gbs": in_sequences(size)}
         try:
-            row, result = _row(
-                {**asked, "gpus": count, "gbs": in_sequences(size)}, pins, length, critical, question, recovery
-            )
+            row, result = _row(one, pins, length, critical, question, recovery)
         except NoAnswerError as error:
             skipped.append(f"{what}: {error.message}")
             continue

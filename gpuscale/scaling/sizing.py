@@ -6,13 +6,13 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gpuscale.architecture.flops import training_flops_per_token
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.arguments import taking
-from gpuscale.display import displayed
+from gpuscale.display import WithFields, displayed
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.jobs import Job, Presets, build_job
@@ -100,7 +100,7 @@ class SizeRow:
 
 @displayed
 @dataclass(frozen=True)
-class Size:
+class Size(WithFields):
     """Which model for GPUs and days, or how many GPUs for a model and a deadline."""
 
     question: str  #: `model` or `gpus`: what was asked for
@@ -117,10 +117,6 @@ class Size:
     notes: tuple[str, ...] = ()
     #: options that make the job of the best choice again, as in `gpuscale.plan/1`
     job: Mapping[str, str | int | float] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types."""
-        return asdict(self)
 
 
 class _Asked(NamedTuple):
@@ -175,9 +171,8 @@ def size(
     _check(given, days, usd, for_gpus=for_gpus)
     compared = "`gpuscale plan` compares several"
     single = {name: only_value(name, value, "here", compared) for name, value in given.items()}
-    asked = _Asked(
-        single, pins, question, recovery, int(single.get("seq") or DEFAULT_SEQUENCE), progress or (lambda *_: None)
-    )
+    sequence = int(single.get("seq") or DEFAULT_SEQUENCE)
+    asked = _Asked(single, pins, question, recovery, sequence, progress or (lambda *_: None))
     return _fewest_gpus(asked, days or 0.0) if for_gpus else _model(asked, days, usd)
 
 
@@ -288,9 +283,8 @@ def _with_spares(
         return gpus, wall_days * usd / cost
     fewer = [one for one in _all_counts(_whole(asked)) if one * cost <= usd * gpus]
     if not fewer:
-        raise NoAnswerError(
-            f"{usd:,.0f} USD pay for no GPU with its spare nodes", hint="give fewer days, or `spares=0`"
-        )
+        message = f"{usd:,.0f} USD pay for no GPU with its spare nodes"
+        raise NoAnswerError(message, hint="give fewer days, or `spares=0`")
     return fewer[-1], wall_days
 
 
@@ -424,7 +418,14 @@ def _fewest_gpus(asked: _Asked, days: float) -> Size:
         count = counts[at]
         if count not in tried:
             asked.progress(len(tried), max(6, len(tried) + 2), plural(count, "GPU"))
-            tried[count] = _by_deadline(asked, count, tokens, days)
+            try:
+                subject = _planned(asked, {"gpus": count}, tokens)
+            except NoAnswerError as error:
+                tried[count] = error
+            else:
+                total = totals([Stretch("training", subject, tokens)], asked.question, asked.recovery)
+                row = _row(subject, total, tokens, optimal=False, meets=total.wall_s <= days * DAY_S)
+                tried[count] = _Found(row, total)
         found = tried[count]
         return not isinstance(found, NoAnswerError) and found.row.meets
 
@@ -458,16 +459,6 @@ def _fewest_gpus(asked: _Asked, days: float) -> Size:
         notes=tuple(notes),
         job=chosen.total.job,
     )
-
-
-def _by_deadline(asked: _Asked, count: int, tokens: float, days: float) -> _Found | NoAnswerError:
-    """Plan a model on so many GPUs, and count its training; or say why there is no plan."""
-    try:
-        subject = _planned(asked, {"gpus": count}, tokens)
-    except NoAnswerError as error:
-        return error
-    total = totals([Stretch("training", subject, tokens)], asked.question, asked.recovery)
-    return _Found(_row(subject, total, tokens, optimal=False, meets=total.wall_s <= days * DAY_S), total)
 
 
 def _all_counts(whole: ClusterSpec) -> tuple[int, ...]:

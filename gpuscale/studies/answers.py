@@ -55,15 +55,11 @@ ASKED = {
 @displayed
 @dataclass(frozen=True)
 class Answered:
-    """One question of a study with its rows.
+    """One question of a study with its rows."""
 
-    Attributes:
-        resumed: it was answered by an earlier run.
-    """
-
-    case: Case
-    rows: tuple[Row, ...]
-    resumed: bool = False
+    case: Case  #: what was asked.
+    rows: tuple[Row, ...]  #: what the results say of it.
+    resumed: bool = False  #: it was answered by an earlier run.
 
 
 def answer(case: Case) -> Answered:

@@ -263,19 +263,13 @@ class Results:
             (read,) = self._db.execute("SELECT json_serialize_sql(?)", [f"SELECT (\n{where}\n)"]).fetchone() or ("{}",)
         tree = json.loads(read)
         if tree["error"]:
-            raise InputError(
-                f"is not a condition: {tree.get('error_message', '')[:200]}", field="where", hint=CONDITIONS
-            )
-        nodes = [one["node"] for one in tree["statements"]]
-        if len(nodes) != 1 or nodes[0]["type"] != "SELECT_NODE" or len(nodes[0]["select_list"]) != 1:
-            raise InputError("is not one condition", field="where", hint=CONDITIONS)
-        node = nodes[0]
-        extra = [
-            name
-            for name in ("where_clause", "having", "qualify", "sample", "modifiers", "group_sets")
-            if node.get(name)
-        ]
-        if extra or node["from_table"]["type"] != "EMPTY" or node.get("cte_map", {}).get("map"):
+            message = f"is not a condition: {tree.get('error_message', '')[:200]}"
+            raise InputError(message, field="where", hint=CONDITIONS)
+        node, *others = (one["node"] for one in tree["statements"])
+        single = not others and node["type"] == "SELECT_NODE" and len(node["select_list"]) == 1
+        single = single and node["from_table"]["type"] == "EMPTY" and not node.get("cte_map", {}).get("map")
+        more = ("where_clause", "having", "qualify", "sample", "modifiers", "group_sets")
+        if not single or any(node.get(name) for name in more):
             raise InputError("is not one condition", field="where", hint=CONDITIONS)
         self._check(node["select_list"])
         return f"(\n{where}\n)"
@@ -325,9 +319,8 @@ class Results:
     def frontier_goals(self, asked: Asked) -> tuple[Goal, Goal]:
         """Return the two columns of a frontier."""
         if len(asked.frontier) != 2:
-            raise InputError(
-                "a frontier has two columns", field="frontier", hint="give `frontier=step_time_s,memory_gib`"
-            )
+            hint = "give `frontier=step_time_s,memory_gib`"
+            raise InputError("a frontier has two columns", field="frontier", hint=hint)
         one, other = (self.goal(name, "frontier") for name in asked.frontier)
         return one, other
 

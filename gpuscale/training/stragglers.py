@@ -207,6 +207,10 @@ def stragglers(subject: Subject, *, restart_time: float | None = None, **options
     rate = load_rates()["restart_time_s"] if restart is None else given(restart)
     gone, dp = replicas_of_node(subject), int(subject.rows.dp[0])
     without = gone / (dp - gone) if gone < dp else None
+    even = None  # the speed at which a node costs as much as leaving it out
+    if without is not None:
+        longer = (times.step_s * without + times.waiting_s) / times.kernels_s
+        even = min((1 + slowest_share(node_gpus(job))) / (1 + longer), 1.0)
     return Stragglers(
         model=job.model.name,
         cluster=job.cluster.name,
@@ -216,18 +220,12 @@ def stragglers(subject: Subject, *, restart_time: float | None = None, **options
         waiting_s=times.waiting_s,
         replicas_left_out=gone if without is not None else 0,
         without=without,
-        worth_leaving_out_below=None if without is None else _break_even(times, without),
+        worth_leaving_out_below=even,
         parts=tuple(_parts(times, asked, without, rate.value)),
         variation=tuple(_variation(times)),
         assumptions={"restart_time_s": rate},
         notes=subject.estimate.notes,
     )
-
-
-def _break_even(times: Slowed, without: float) -> float:
-    """Return the speed at which a node costs as much as leaving it out."""
-    longer = (times.step_s * without + times.waiting_s) / times.kernels_s
-    return min((1 + slowest_share(node_gpus(times.job))) / (1 + longer), 1.0)
 
 
 def _parts(times: Slowed, asked: Slow, without: float | None, restart_s: float) -> Iterator[Straggler]:

@@ -6,7 +6,7 @@ import datetime
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuscale.arguments import taking
 from gpuscale.arrays import exp, log
-from gpuscale.display import displayed
+from gpuscale.display import WithFields, displayed
 from gpuscale.energy import power_of
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.subject import Subject, read_subject, refuse_variables, subject_of
@@ -96,7 +96,7 @@ class GpuCount:
 
 @displayed
 @dataclass(frozen=True)
-class TrainTime:
+class TrainTime(WithFields):
     """What a whole training takes."""
 
     model: str  #: name of the model
@@ -133,10 +133,6 @@ class TrainTime:
     notes: tuple[str, ...] = ()  #: what a reader should know: rates that are old, prices that are not published
     #: options that make the same job again, as in `gpuscale.plan/1`
     job: Mapping[str, str | int | float] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types."""
-        return asdict(self)
 
 
 class Stretch(NamedTuple):
@@ -323,6 +319,17 @@ def best_plans(asked: Mapping[str, Any], pins: Mapping[str, Any], presets: Prese
     return subjects
 
 
+class _Lasting(NamedTuple):
+    """What failures leave of a part of a training."""
+
+    ratio: float
+    ends: tuple[float, float]
+    interval_s: float | None
+    mtbf_s: float | None
+    spares: int
+    used: dict[str, Rate]
+
+
 class _Counted(NamedTuple):
     """A stretch with all that is added up of it."""
 
@@ -330,9 +337,7 @@ class _Counted(NamedTuple):
     train_s: float
     low_s: float
     high_s: float
-    ratios: tuple[float, float]
-    interval_s: float | None
-    spares: int
+    lasting: _Lasting
     billed: dict[str, float]
     by_term: dict[str, float]
     energy: dict[str, float]
@@ -364,6 +369,8 @@ def totals(
     energy = {name: math.fsum(one.energy[name] for one in counted) for name in main.energy}
     billed = {use: math.fsum(one.billed[use] for one in counted) for use in main.billed}
     mwh, costs = math.fsum(energy.values()), [phase.cost_usd for phase in phases]
+    old = ", ".join(name for name, rate in used.items() if rate.old)
+    notes = [*(note for one in counted for note in one.notes), *([f"{OLD} ({RELEASED}): {old}"] if old else [])]
     return TrainTime(
         model=subject.spec.model.name,
         cluster=subject.spec.cluster.name,
@@ -392,26 +399,19 @@ def totals(
         effective_ratio=train_s / wall_s,
         effective_ratio_low=_mean(counted, 0, wall_s),
         effective_ratio_high=_mean(counted, 1, wall_s),
-        checkpoint_interval_s=main.interval_s,
-        spares=main.spares,
+        checkpoint_interval_s=main.lasting.interval_s,
+        spares=main.lasting.spares,
         phases=phases,
         over_gpus=(),
         assumptions=used,
-        notes=_all_notes(counted, used),
+        notes=tuple(dict.fromkeys(notes)),
         job=subject.estimate.job,
     )
 
 
 def _mean(counted: Sequence[_Counted], which: int, wall_s: float) -> float:
     """Return an end of the share of the time that trains, over all parts."""
-    return math.fsum(one.ratios[which] * one.phase.wall_s for one in counted) / wall_s
-
-
-def _all_notes(counted: Sequence[_Counted], used: Mapping[str, Rate]) -> tuple[str, ...]:
-    """Return what is to be said, once each."""
-    old = [name for name, rate in used.items() if rate.old]
-    said = [note for one in counted for note in one.notes]
-    return tuple(dict.fromkeys([*said, *([f"{OLD} ({RELEASED}): {', '.join(old)}"] if old else [])]))
+    return math.fsum(one.lasting.ends[which] * one.phase.wall_s for one in counted) / wall_s
 
 
 RATIO = "effective_ratio"
@@ -480,9 +480,7 @@ def _count(
         train_s=train_s,
         low_s=one.pause_s + wall_s / _factor(step_s / plan_row.step_time_low_s, lasting.ends[1] / ratio),
         high_s=one.pause_s + wall_s * _factor(plan_row.step_time_high_s / step_s, ratio / lasting.ends[0]),
-        ratios=lasting.ends,
-        interval_s=lasting.interval_s,
-        spares=lasting.spares,
+        lasting=lasting,
         billed=billed,
         by_term={term: rate.value * paid_hours for term, rate in prices.items()},
         energy=energy,
@@ -497,17 +495,6 @@ def _factor(steps: float, ratio: float) -> float:
     """Return the factor of two independent ones that are each as likely to be exceeded."""
     logs = log(np.array([steps, ratio]))
     return float(exp(np.sqrt(logs[:1] * logs[:1] + logs[1:] * logs[1:]))[0])
-
-
-class _Lasting(NamedTuple):
-    """What failures leave of a part of a training."""
-
-    ratio: float
-    ends: tuple[float, float]
-    interval_s: float | None
-    mtbf_s: float | None
-    spares: int
-    used: dict[str, Rate]
 
 
 def _lasting(subject: Subject, question: Question, recovery: Recovery, run_s: float) -> _Lasting:
@@ -528,9 +515,8 @@ def gpu_hour_prices(job: Job, question: Question) -> tuple[Rate | None, dict[str
     cluster, gpu = job.spec.cluster, job.spec.cluster.gpu
     names = (str(job.request.get("cluster", "")), cluster.name)
     published = prices_of(cluster.name, gpu.name)
-    own = next(
-        (question.gpu_hour_price[name] for name in (*names, ALL_CLUSTERS) if name in question.gpu_hour_price), None
-    )
+    asked_usd = (question.gpu_hour_price.get(name) for name in (*names, ALL_CLUSTERS))
+    own = next((usd for usd in asked_usd if usd is not None), None)
     if own is not None:
         return given(own), published, []
     if not published:
