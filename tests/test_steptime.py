@@ -23,7 +23,7 @@ from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec, RuntimeSpec
 from gpuscale.steptime import blocks
 from gpuscale.steptime.blocks import UNGRAPHED_SHARE
-from gpuscale.steptime.calls import Collective
+from gpuscale.steptime.calls import GroupCall
 from gpuscale.steptime.components import (
     BOUNDS,
     COMMUNICATION,
@@ -48,7 +48,7 @@ SPACES = [
     ("gemma2-2b", 24, {}),
 ]
 SLOW_FLOP_PER_S = 1e6
-NOTHING_SENT = TensorParallelTime(*(Collective("allgather", *(np.zeros(1),) * 4),) * 4)
+NOTHING_SENT = TensorParallelTime(*(GroupCall("allgather", *(np.zeros(1),) * 4),) * 4)
 
 
 def ideal(spec):

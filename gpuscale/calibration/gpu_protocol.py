@@ -46,16 +46,16 @@ in 16 bits, as many heads of keys as of queries. stream: all bytes that it reads
 kernels in a full queue, or of a CUDA graph. collective: bytes as nccl-tests counts them.
 """
 
-Case = tuple[tuple[str, Any], ...]
+KernelCase = tuple[tuple[str, Any], ...]
 """What is measured: ("kind", ...) and its sizes, in the order of `KINDS`."""
 
 
-def case(kind: str, **sizes: Any) -> Case:
+def case(kind: str, **sizes: Any) -> KernelCase:
     """Return what is to be measured, its sizes in the order of `KINDS`."""
     return (("kind", kind), *((name, sizes[name]) for name in KINDS[kind]))
 
 
-def label(one: Case) -> str:
+def label(one: KernelCase) -> str:
     """Return a case in words: `gemm bf16 4096 x 4096 x 4096`."""
     sizes = dict(one)
     if sizes["kind"] == "gemm":
@@ -84,7 +84,7 @@ class Machine:
 class Measurement:
     """One line of a protocol."""
 
-    case: Case  #: what was measured.
+    case: KernelCase  #: what was measured.
     time_s: float | None  #: how long it took; None where the machine cannot run it [s].
     error: str = ""  #: why it cannot.
 
@@ -98,7 +98,7 @@ class Protocol:
     #: bytes at the end of the file that are no whole line, as a process that was killed leaves them.
     torn_bytes: int = 0
 
-    def missing(self, wanted: Iterable[Case]) -> list[Case]:
+    def missing(self, wanted: Iterable[KernelCase]) -> list[KernelCase]:
         """Return the cases that have not been measured; those for which memory lacked are tried again."""
         done = {one.case for one in self.measurements if "out of memory" not in one.error}
         return [one for one in wanted if one not in done]
@@ -124,7 +124,7 @@ def read_protocol(path: Path) -> Protocol:
         raise InputError(f"not a protocol: a first line with {FORMAT} is missing", place=str(path)[:300])
     if len(lines) > MAX_MEASUREMENTS:
         raise InputError(f"{len(lines):,} lines, at most {MAX_MEASUREMENTS:,}", place=str(path)[:300])
-    found: dict[Case, Measurement] = {}
+    found: dict[KernelCase, Measurement] = {}
     machine = _machine(_object(path, 1, lines[0]), f"{str(path)[:300]}:1")
     for number, line in enumerate(lines[1:], 2):
         if line.strip():
@@ -242,7 +242,7 @@ _THIN = (64, 128, 256, 512, 1024, 2048)
 _TINY = ((128, 128, 128), (256, 256, 256), (512, 512, 512), (1024, 256, 256))
 
 
-def wanted(gpu: GpuSpec, gpus: int = 1) -> list[Case]:
+def wanted(gpu: GpuSpec, gpus: int = 1) -> list[KernelCase]:
     """Return all that is to be measured on a machine with `gpus` of these GPUs."""
     wide = [name for name in ("bf16", "fp16") if name in gpu.peak_flops_per_s][:1]
     narrow = [name for name in ("fp8",) if name in gpu.peak_flops_per_s]

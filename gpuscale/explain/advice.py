@@ -72,7 +72,7 @@ class Strategy:
 
 
 @dataclass(frozen=True)
-class Place:
+class AxisPlace:
     """Where an axis should be and where it is."""
 
     axis: str  #: as in `gpuscale.placement/1`
@@ -103,7 +103,7 @@ class Advice:
     pressures: tuple[Pressure, ...]  #: which strategy answers which pressure, the highest first
     #: which property of the network each parallel axis stresses, that which shows most first
     strategies: tuple[Strategy, ...]
-    placement: tuple[Place, ...]  #: where each axis should be and where it is
+    placement: tuple[AxisPlace, ...]  #: where each axis should be and where it is
     order: str  #: whether another order of the axes would be faster
     checklist: tuple[Item, ...]  #: what to check before the launch
     benchmarks: tuple[Benchmark, ...]  #: collectives to measure, and the bandwidth to expect
@@ -298,7 +298,7 @@ def _placed(subject: Subject) -> PlacedOrder:
     return place_order(subject.spec.cluster, degrees_of(subject.estimate.plan), subject.spec.axis_order)
 
 
-def _places(subject: Subject, placed: PlacedOrder) -> Iterator[Place]:
+def _places(subject: Subject, placed: PlacedOrder) -> Iterator[AxisPlace]:
     """Hold every axis against the reference's rule: TP in the node, PP on a rail, DP on the fabric, EP near."""
     cluster = subject.spec.cluster
     domain = cluster.levels[0].name
@@ -306,21 +306,21 @@ def _places(subject: Subject, placed: PlacedOrder) -> Iterator[Place]:
         said, inside = _where(subject, one), one.beyond is None
         rails = one.rails is not None
         if axis in {"tp", "etp"}:
-            yield Place(axis, f"inside one {domain}, where links are fastest", said, inside)
+            yield AxisPlace(axis, f"inside one {domain}, where links are fastest", said, inside)
         elif axis == "ep":
             rule = f"inside one {domain}, or over as few as the experts need"
-            yield Place(
+            yield AxisPlace(
                 axis, rule, said, inside or one.levels[0].members_min >= min(one.groups.size, cluster.node_gpus)
             )
         elif axis == "pp":
             rule = "between GPUs of one rail" if rails else "over the network, the least bytes"
-            yield Place(axis, "inside one " + domain if inside else rule, said, inside or one.one_rail or not rails)
+            yield AxisPlace(axis, "inside one " + domain if inside else rule, said, inside or one.one_rail or not rails)
         elif axis == "cp":
-            yield Place(axis, f"inside one {domain}, or on one rail", said, inside or one.one_rail)
+            yield AxisPlace(axis, f"inside one {domain}, or on one rail", said, inside or one.one_rail)
         elif axis in {"dp", "edp"}:
             over = f"inside one {domain}" if inside else "over the fabric, evenly on all nodes"
             rule = "over the fabric, each group on its rails" if rails else over
-            yield Place(axis, rule, said, not one.strays and not one.levels[0].straddling)
+            yield AxisPlace(axis, rule, said, not one.strays and not one.levels[0].straddling)
 
 
 def _where(subject: Subject, one: AxisSpan) -> str:

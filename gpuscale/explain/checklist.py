@@ -38,7 +38,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Case:
+class Prelaunch:
     """What the lines are made from."""
 
     subject: Subject
@@ -66,7 +66,7 @@ def checklist(
     subject: Subject, traffic: TrafficReport, placed: PlacedOrder, benchmarks: Sequence[Benchmark]
 ) -> Iterator[Item]:
     """Yield the lines that concern a job, in the order in which they are best checked."""
-    case = Case(subject, traffic, placed, benchmarks)
+    case = Prelaunch(subject, traffic, placed, benchmarks)
     for line in LINES:
         yield from line(case)
 
@@ -85,11 +85,11 @@ PATHS = {"nvlink": "NV", "xgmi": "XGMI", "pcie": "PIX or PXB (PHB, NODE and SYS 
 """Fabric -> what a topology matrix shows of it."""
 
 
-def _tool(case: Case, name: str) -> str:
+def _tool(case: Prelaunch, name: str) -> str:
     return TOOLS.get(case.spec.cluster.gpu.vendor, {}).get(name, "")
 
 
-def _topology(case: Case) -> Iterator[Item]:
+def _topology(case: Prelaunch) -> Iterator[Item]:
     spec = case.spec
     levels = []
     for level in spec.cluster.levels:
@@ -108,7 +108,7 @@ def _topology(case: Case) -> Iterator[Item]:
     yield Item("topology", now, f"`{tool}` on every node", f"{path}{near}, the same everywhere")
 
 
-def _links(case: Case) -> Iterator[Item]:
+def _links(case: Prelaunch) -> Iterator[Item]:
     cluster, gpu = case.spec.cluster, case.spec.cluster.gpu
     tool = _tool(case, "links")
     linked = cluster.levels[0].fabric == gpu.link_name and cluster.node_gpus > 1
@@ -123,7 +123,7 @@ def _links(case: Case) -> Iterator[Item]:
     yield Item(name, now, f"`{tool}`", f"{gpu.links} links up on every GPU{reach}")
 
 
-def _nccl(case: Case) -> Iterator[Item]:
+def _nccl(case: Prelaunch) -> Iterator[Item]:
     spec = case.spec
     if not case.benchmarks:
         return
@@ -138,7 +138,7 @@ def _nccl(case: Case) -> Iterator[Item]:
     yield Item(library, now, check, f"one version on {'all ' * (case.hosts > 1)}{plural(case.hosts, 'host')}{plugin}")
 
 
-def _memory(case: Case) -> Iterator[Item]:
+def _memory(case: Prelaunch) -> Iterator[Item]:
     found = case.subject.estimate
     plan, logged = found.plan, found.logged_memory_gib
     free = plan.memory_limit_gib - plan.memory_gib
@@ -149,7 +149,7 @@ def _memory(case: Case) -> Iterator[Item]:
     yield Item("memory headroom", now, "`torch.cuda.max_memory_reserved()` after the second step", expect)
 
 
-def _groups(case: Case) -> Iterator[Item]:
+def _groups(case: Prelaunch) -> Iterator[Item]:
     shown = []
     for axis, one in case.placed.spans.items():
         if axis != "dp_cp":
@@ -161,7 +161,7 @@ def _groups(case: Case) -> Iterator[Item]:
         yield Item("groups", "; ".join(shown), check, "the same ranks in the first group of each axis")
 
 
-def _sharding(case: Case) -> Iterator[Item]:
+def _sharding(case: Prelaunch) -> Iterator[Item]:
     plan, held = case.plan, case.subject.estimate.memory
     if plan.dp * plan.cp == 1:
         return
@@ -172,7 +172,7 @@ def _sharding(case: Case) -> Iterator[Item]:
     yield Item("sharding policy", now, "memory allocated after the first optimizer step, at rest", "the sum of these")
 
 
-def _batch(case: Case) -> Iterator[Item]:
+def _batch(case: Prelaunch) -> Iterator[Item]:
     spec, plan = case.spec, case.plan
     tokens = spec.tokens_per_step / spec.gpus
     now = (
@@ -188,7 +188,7 @@ def _batch(case: Case) -> Iterator[Item]:
     yield Item("batch", now, "what the first step logs", "these sizes, and the batch that the learning rate is for")
 
 
-def _least_tokens(case: Case) -> float:
+def _least_tokens(case: Prelaunch) -> float:
     """Tokens per GPU from which data parallelism is bound by compute, by the textbook; inf where nothing is crossed.
 
     C / W, of experts E / k times that (`gpuscale.rooflines`), without reduction in switches.
@@ -227,7 +227,7 @@ NETWORK_CHECKS = {
 counters to watch."""
 
 
-def _cards(case: Case) -> Iterator[Item]:
+def _cards(case: Prelaunch) -> Iterator[Item]:
     level = case.spec.network
     if level is None or level.fabric not in NETWORK_CHECKS:
         return
@@ -244,7 +244,7 @@ FLOW = ("loss", "congestion")
 """Faults of `gpuscale.explain.traffic` that flow control is there for."""
 
 
-def _flow(case: Case) -> Iterator[Item]:
+def _flow(case: Prelaunch) -> Iterator[Item]:
     level = case.spec.network
     if level is None or level.fabric not in NETWORK_CHECKS:
         return
@@ -257,7 +257,7 @@ def _flow(case: Case) -> Iterator[Item]:
     )
 
 
-def _rails(case: Case) -> Iterator[Item]:
+def _rails(case: Prelaunch) -> Iterator[Item]:
     spec = case.spec
     if case.spec.network is None or all(level.rails == "none" for level in spec.cluster.levels):
         return
@@ -269,7 +269,7 @@ def _rails(case: Case) -> Iterator[Item]:
         yield Item("rail alignment", "; ".join([said, *uneven]), check, "GPU i sends by card i on every node")
 
 
-def _measured(case: Case) -> Iterator[Item]:
+def _measured(case: Prelaunch) -> Iterator[Item]:
     if case.benchmarks:
         names = ", ".join(dict.fromkeys(f"{one.collective} ({axis_name(one.axis)})" for one in case.benchmarks))
         now = f"{names}: the lines below; all_reduce_perf alone would not show them"
@@ -279,7 +279,7 @@ def _measured(case: Case) -> Iterator[Item]:
         yield Item("benchmarks", now, "each command, on all nodes in turn", expect)
 
 
-def _variance(case: Case) -> Iterator[Item]:
+def _variance(case: Prelaunch) -> Iterator[Item]:
     plan = case.plan
     waits = float(slowest_of(case.subject.rows)[0])
     now = (
@@ -303,7 +303,7 @@ def exchange_seconds(traffic: TrafficReport) -> float:
     return max([*parts, math.fsum(one.exposed_s for one in rows)])
 
 
-def _overlap(case: Case) -> Iterator[Item]:
+def _overlap(case: Prelaunch) -> Iterator[Item]:
     totals = case.traffic.traffic_totals
     if not totals.time_s:
         return
@@ -316,7 +316,7 @@ def _overlap(case: Case) -> Iterator[Item]:
     )
 
 
-def _bubble(case: Case) -> Iterator[Item]:
+def _bubble(case: Prelaunch) -> Iterator[Item]:
     plan, seconds = case.plan, case.subject.estimate.breakdown
     if plan.pp == 1:
         return
@@ -328,7 +328,7 @@ def _bubble(case: Case) -> Iterator[Item]:
     yield Item("bubble share", now, check, f"{format_seconds(seconds['bubble'])} per step without work")
 
 
-def _experts(case: Case) -> Iterator[Item]:
+def _experts(case: Prelaunch) -> Iterator[Item]:
     spec, plan = case.spec, case.plan
     if not spec.model.is_moe or plan.ep == 1:
         return
@@ -344,7 +344,7 @@ def _experts(case: Case) -> Iterator[Item]:
     yield Item("expert placement", now, check, f"{most}; {format_seconds(took_s)}")
 
 
-def _checkpoint(case: Case) -> Iterator[Item]:
+def _checkpoint(case: Prelaunch) -> Iterator[Item]:
     with suppress(NoAnswerError):  # it fails before it gets anywhere, which `goodput` says
         try:
             found = goodput(case.subject)
@@ -360,7 +360,7 @@ def _checkpoint(case: Case) -> Iterator[Item]:
         yield Item("checkpoint interval", now, check, expect)
 
 
-LINES: tuple[Callable[[Case], Iterator[Item]], ...] = (
+LINES: tuple[Callable[[Prelaunch], Iterator[Item]], ...] = (
     _topology, _links, _nccl, _memory, _groups, _sharding, _batch, _cards, _flow, _rails, _measured, _overlap,
     _variance, _bubble, _experts, _checkpoint,
 )  # fmt: skip

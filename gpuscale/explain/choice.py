@@ -60,7 +60,7 @@ class Flip:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Position:
     """How a plan stands to the best of its job, and that to the next family."""
 
     is_best: bool  #: the plan is the best, or a variant of it that the model cannot tell from it.
@@ -142,7 +142,7 @@ def _families(leaders: Candidates) -> Iterator[Pins]:
         yield Pins({name: Pin(((row[name], row[name]),)) for name in ROW_FAMILY}, schedule=row["schedule"])
 
 
-def standing(subject: Subject, field: Field) -> Standing:
+def standing(subject: Subject, field: Field) -> Position:
     """Say how a plan stands to the best, and the best to the next family."""
     first = field.first
     own, own_s = subject.evaluation.step.components[:, 0], subject.estimate.plan.step_time_s
@@ -150,7 +150,7 @@ def standing(subject: Subject, field: Field) -> Standing:
     behind = own_s / best_s - 1
     other = next((int(row) for row in field.order if field.family[row] != field.family[first]), None)
     theirs = None if other is None else field.components[:, other]
-    return Standing(
+    return Position(
         is_best=abs(behind) <= ties.SIMPLICITY_MAY_COST and subject.estimate.plan.fit != "no",
         best=layout_text(field.rows.row(first)),
         best_step_time_s=best_s,

@@ -44,7 +44,7 @@ LESS = {
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedPlan:
     """One of two plans that are compared."""
 
     model: str  #: name of the model
@@ -56,7 +56,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Change:
+class Shift:
     """One component of two plans."""
 
     component: str  #: of the step time, or of memory
@@ -70,16 +70,16 @@ class Change:
 class PlanComparison:
     """Two plans, the second against the first."""
 
-    a: Side  #: the first plan
-    b: Side  #: the second plan
+    a: ComparedPlan  #: the first plan
+    b: ComparedPlan  #: the second plan
     basis: str  #: `step`, or `tokens` where their batches differ, or `gpus` where their GPUs do
     unit: str  #: what the differences of time are in
     verdict: str  #: which is faster, by how much, and what that comes from
     tie: bool  #: whether plans of equal batches and GPUs are so close that the model hardly tells which is faster
     difference: Node  #: seconds of the second less those of the first, as a tree, in `unit`; shares are of the first
     memory_difference: Node  #: bytes at the fullest stage of the second less those at that of the first, as a tree
-    waterfall: tuple[Change, ...]  #: components of the time that differ, the largest difference first
-    memory_waterfall: tuple[Change, ...]  #: components of the memory that differ, likewise
+    waterfall: tuple[Shift, ...]  #: components of the time that differ, the largest difference first
+    memory_waterfall: tuple[Shift, ...]  #: components of the memory that differ, likewise
     #: of both plans, as in `gpuscale.plan/1`; one that holds for one of them says for which
     notes: tuple[str, ...] = ()
 
@@ -129,9 +129,9 @@ def _on(basis: str, one: Subject) -> tuple[Node, dict[str, float]]:
     return stretched(step_tree(one), scale), {name: value * scale for name, value in one.estimate.breakdown.items()}
 
 
-def _side(one: Subject, value: float) -> Side:
+def _side(one: Subject, value: float) -> ComparedPlan:
     found = one.estimate
-    return Side(found.model, found.cluster, found.gpus, found.job, found.plan, value)
+    return ComparedPlan(found.model, found.cluster, found.gpus, found.job, found.plan, value)
 
 
 def _basis(a: Subject, b: Subject) -> str:
@@ -149,12 +149,12 @@ def _tied(a: Subject, b: Subject) -> bool:
     return bool(np.abs(behind) <= tie_window(unlike(*shares)).ravel()[0])
 
 
-def _changes(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[Change, ...]:
-    changes = [Change(name, a[name], b[name], b[name] - a[name]) for name in a if not isclose(a[name], b[name])]
+def _changes(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[Shift, ...]:
+    changes = [Shift(name, a[name], b[name], b[name] - a[name]) for name in a if not isclose(a[name], b[name])]
     return tuple(sorted(changes, key=lambda one: (-abs(one.difference), one.component)))
 
 
-def _verdict(a: Side, b: Side, waterfall: tuple[Change, ...], basis: str, *, tie: bool) -> str:
+def _verdict(a: ComparedPlan, b: ComparedPlan, waterfall: tuple[Shift, ...], basis: str, *, tie: bool) -> str:
     """Say which of two plans is faster and why; first what speaks for that, then what speaks against it."""
     per = {"step": "", "tokens": " per token", "gpus": " per token and GPU"}[basis]
     less, said = b.value <= a.value, f"B is {in_words(a.value / b.value, SPEED.of(per), 'A')}"
@@ -176,6 +176,6 @@ def _listed(parts: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
-def _phrase(one: Change) -> str:
+def _phrase(one: Shift) -> str:
     more = f"{format_seconds(abs(one.difference))} {'less' if one.difference < 0 else 'more'}"
     return LESS[one.component].format(more)

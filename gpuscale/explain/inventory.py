@@ -27,7 +27,7 @@ from gpuscale.layouts.stages import FIRST, LAST, share_of_end
 from gpuscale.search.evaluation import Evaluation, placed
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
-from gpuscale.steptime.calls import Collective, Sent
+from gpuscale.steptime.calls import GroupCall, Sent
 from gpuscale.steptime.components import IN_LAYERS, Segment
 from gpuscale.steptime.data_parallel import gradient_norm, reductions, shards, state_calls, tied_embedding
 from gpuscale.steptime.layer import embedding_sent, layer_segments, lm_head_sent, stops_before
@@ -109,7 +109,7 @@ def inventory(plan: StagePlan) -> tuple[Call, ...]:
     return tuple(one for one in found if one.group_size > 1 and one.calls > 0 and one.bytes_per_call > 0)
 
 
-def _call(axis: str, purpose: str, one: Collective, phase: str, calls: float, component: str, **more: Any) -> Call:
+def _call(axis: str, purpose: str, one: GroupCall, phase: str, calls: float, component: str, **more: Any) -> Call:
     """One collective of the only candidate."""
     size, ranks, stride, time_s = (float(np.ravel(value)[0]) for value in (one.bytes, one.size, one.stride, one.time_s))
     named = f"{purpose}, {one.where}" if one.where else purpose

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuscale.explain.changes import Rejected, Spelling, Suggestion, changes_of, rejected, suggestions, unspelled
-from gpuscale.explain.choice import Field, Flip, Standing, field_of, flips, standing
+from gpuscale.explain.choice import Field, Flip, Position, field_of, flips, standing
 from gpuscale.explain.thresholds import Threshold, thresholds
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.describe import bound_parts
@@ -86,7 +86,7 @@ def _place(subject: Subject, field: Field | None) -> tuple[str, ...]:
     return tuple(_standing_text(one, plan.fit, layout_text(subject.rows.row(0))))
 
 
-def _standing_text(one: Standing, fit: str, own: str) -> list[str]:
+def _standing_text(one: Position, fit: str, own: str) -> list[str]:
     best = f"{one.best} ({format_seconds(one.best_step_time_s)})"
     why = f": {', '.join(one.why)}" if one.why else ""
     said = []

@@ -56,7 +56,7 @@ OVERHEAD = 4
 SOURCES = {"launch": "framework fit", "bubble": "schedule formula", "offload": "host model", "waiting": "guesstimate"}
 
 
-class Counted(NamedTuple):
+class Clocked(NamedTuple):
     """One thing evaluated on three clocks: its seconds, FLOPs and bytes of memory traffic."""
 
     seconds: Any
@@ -215,14 +215,14 @@ def _microbatches(subject: Subject, scope: Scope) -> Node:
     passes: dict[str, list[Node]] = {"forward": [], "backward": [], "recomputation": []}
     names = layer_names(job.model)
     for kind, (name, count, time) in enumerate(zip(names, counts, step.passes.layers, strict=True)):
-        segments = [Counted(*parts) for parts in zip(*(clock.layers[kind] for clock in clocks), strict=True)]
+        segments = [Clocked(*parts) for parts in zip(*(clock.layers[kind] for clock in clocks), strict=True)]
         layer = _Layer(scope, segments, time, int(c.recompute_modules[0]), share)
         for way, nodes in layer.passes().items():
             passes[way].append(_repeated(branch(name, nodes, count=1.0), count))
     for end, name in ENDS.items():
         mine = _one(share_of_end(c, end, step.bottleneck))
         for index, way in enumerate(("forward", "backward")):
-            parts = Counted(*(clock.ends[end][index] for clock in clocks))
+            parts = Clocked(*(clock.ends[end][index] for clock in clocks))
             passes[way].append(_repeated(branch(name, _end(scope, end, parts, way), count=1.0), mine))
     ways = [branch(way, nodes, count=1.0) for way, nodes in passes.items()]
     return _repeated(branch("microbatches", ways, count=1.0), float(c.num_microbatches[0]))
@@ -258,7 +258,7 @@ class _Layer(NamedTuple):
     """One layer and one microbatch."""
 
     scope: Scope
-    segments: list[Counted]  #: its blocks on three clocks.
+    segments: list[Clocked]  #: its blocks on three clocks.
     time: LayerTime  #: of the whole layer, with what hides and what the CPU adds.
     modules: int  #: bits of the modules that are recomputed.
     share: float  #: of these layers that is recomputed in full.
@@ -292,13 +292,13 @@ class _Layer(NamedTuple):
     def _launches(self, time: Breakdown, known_s: float) -> Node:
         return self.scope.leaf("launches", "launch", max(_one(time.get("launch", 0.0)) - known_s, 0.0))
 
-    def _block(self, one: Counted, way: str, exposed: float) -> Node:
+    def _block(self, one: Clocked, way: str, exposed: float) -> Node:
         return branch(one.seconds.name, list(_operators(self.scope, one, way, exposed)), count=1.0)
 
-    def _again(self, one: Counted, exposed: float = 1.0, *, stops: bool = False) -> Node:
+    def _again(self, one: Clocked, exposed: float = 1.0, *, stops: bool = False) -> Node:
         """Return the forward pass of a block that is done again: its arithmetic counts as recomputation."""
         if stops:
-            one = Counted(*(_without_tail(segment) for segment in one))
+            one = Clocked(*(_without_tail(segment) for segment in one))
         block = self._block(one, "forward", exposed)
         return _as_recomputed(block)
 
@@ -315,18 +315,18 @@ def _without_tail(segment: Segment) -> Segment:
     return segment._replace(forward=left, products=segment.products[:-1])
 
 
-def _named(component: str, segments: Sequence[Counted], way: str) -> float:
+def _named(component: str, segments: Sequence[Clocked], way: str) -> float:
     """Return one component of a pass, added up over segments [s]."""
     return math.fsum(_one(getattr(one.seconds, way).get(component, 0.0)) for one in segments)
 
 
-def _operators(scope: Scope, one: Counted, way: str, exposed: float) -> Iterator[Node]:
+def _operators(scope: Scope, one: Clocked, way: str, exposed: float) -> Iterator[Node]:
     """Yield the operators and collectives of a block in one pass.
 
     Args:
         exposed: share of the expert exchange that is not hidden.
     """
-    name, parts = one.seconds.name, Counted(*(getattr(segment, way) for segment in one))
+    name, parts = one.seconds.name, Clocked(*(getattr(segment, way) for segment in one))
     casts = 0.0, 0.0
     for products in zip(*(segment.products for segment in one), strict=True):
         times = [time for _, time in products]
@@ -380,7 +380,7 @@ def _collectives(scope: Scope, segment: Segment, way: str, exposed: float) -> It
         yield replace(node, hidden_s=hidden if hidden > 1e-12 * whole_s else None)
 
 
-def _end(scope: Scope, end: int, parts: Counted, way: str) -> list[Node]:
+def _end(scope: Scope, end: int, parts: Clocked, way: str) -> list[Node]:
     """Return the operators of the embedding or of the LM head in one pass."""
     gemm, elementwise = "logits" if way == "forward" else "gradients", "look-up" if end == FIRST else "loss"
     names = {"gemm": gemm, "elementwise": elementwise}

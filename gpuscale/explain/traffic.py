@@ -216,7 +216,7 @@ def traffic_of(subject: Subject) -> TrafficReport:
 
 # -- what of it shows: the step-time model's components, by pass --
 
-Part = tuple[str | bool, ...]
+CostKey = tuple[str | bool, ...]
 """Collectives of which the step-time model says one number."""
 
 
@@ -226,12 +226,12 @@ class _Exposure:
 
     step_time_s: float
     factor: float  #: what measured runs of a site make of all times; 1 without.
-    shown: Mapping[Part, float]  #: what shows of the collectives of each part in a step, before that factor.
+    shown: Mapping[CostKey, float]  #: what shows of the collectives of each part in a step, before that factor.
     seconds: Mapping[str, float]  #: phase -> how long it takes in a step, with the factor.
     beside_wire_s: float  #: what counts as communication of the states and passes no link, with the factor.
 
 
-def _part(call: Call) -> Part:
+def _part(call: Call) -> CostKey:
     if call.component in IN_LAYERS:
         return call.component, call.phase, call.ends
     return (call.component, call.purpose == FILLING) if call.component == "pp_comm" else (call.purpose, call.phase)
@@ -244,7 +244,7 @@ def _number(value: Any) -> float:
 def _exposure(plan: StagePlan, step: StepTime) -> _Exposure:
     parts = _microbatch(plan)
     beside = {name: _number(value) for name, value in step.beside.items()}
-    shown: dict[Part, float] = {
+    shown: dict[CostKey, float] = {
         (name, phase, ends): plan.num_microbatches * _number(cost[name])
         for (phase, ends), cost in parts.items()
         for name in IN_LAYERS
@@ -293,7 +293,7 @@ EVER = 1e9
 """Seconds behind which any transfer hides."""
 
 
-def _states_shown(plan: StagePlan, cover: Cover) -> dict[Part, float]:
+def _states_shown(plan: StagePlan, cover: Cover) -> dict[CostKey, float]:
     """Return what shows of gradients, parameters, replicas and a tied embedding in a step, by purpose and phase [s].
 
     Of what runs beside the same pass the gathers are counted first, then the reductions, then the replicas.
@@ -311,7 +311,7 @@ def _states_shown(plan: StagePlan, cover: Cover) -> dict[Part, float]:
     in_backward_s = gather_s / 2
     if job.runtime.overlap_param_gather:
         in_backward_s = shown_s(gathers, cover._replace(forward_s=np.array([EVER])))
-    purposes: dict[Part, float] = {
+    purposes: dict[CostKey, float] = {
         ("gradients", "synchronisation"): without_s - gather_s,
         (REPLICAS, "synchronisation"): whole_s - without_s,
     }
@@ -367,7 +367,7 @@ def wire_bytes(cluster: ClusterSpec, call: Call, chunks: int = 1) -> list[float]
 
 def _rows(plan: StagePlan, exposure: _Exposure) -> tuple[AxisTraffic, ...]:
     calls = _merged(inventory(plan))
-    of_part: dict[Part, float] = {}
+    of_part: dict[CostKey, float] = {}
     for one in calls:
         if not one.hidden:
             of_part[_part(one)] = of_part.get(_part(one), 0.0) + one.calls * one.time_s

@@ -14,7 +14,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from gpuscale.calibration.gpu_protocol import Case, Machine, Measurement, label
+from gpuscale.calibration.gpu_protocol import KernelCase, Machine, Measurement, label
 from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.units import GIB, MIB, plural
@@ -69,7 +69,7 @@ class Bench:
         torch.cuda.set_device(self.device)
         self.machine = _machine(torch, index)
 
-    def measure(self, one: Case) -> Measurement:
+    def measure(self, one: KernelCase) -> Measurement:
         """Run and time one case; what the machine cannot run is told in `error`."""
         torch, sizes = self.torch, dict(one)
         try:
@@ -90,7 +90,7 @@ class Bench:
         finally:
             torch.cuda.empty_cache()
 
-    def measure_collectives(self, cases: Sequence[Case]) -> Iterator[Measurement]:
+    def measure_collectives(self, cases: Sequence[KernelCase]) -> Iterator[Measurement]:
         """Run collectives on several GPUs of this machine, a process for each."""
         for gpus in sorted({dict(one)["gpus"] for one in cases}):
             same = [one for one in cases if dict(one)["gpus"] == gpus]

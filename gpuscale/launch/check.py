@@ -12,10 +12,10 @@ from gpuscale.arguments import taking
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import printable
-from gpuscale.launch.findings import SEVERITIES, Found
 from gpuscale.launch.footguns import Plan, footgun_findings
 from gpuscale.launch.legality import illegal_settings
 from gpuscale.launch.read import StatedError
+from gpuscale.launch.remarks import SEVERITIES, Remark
 from gpuscale.launch.settings import LaunchJob
 from gpuscale.launch.subject import StatedPlan, stated_plan
 from gpuscale.launch.switches import Stated, switch_findings
@@ -175,13 +175,13 @@ def checked(
     except InputError as error:
         if error.field not in CONTRADICTED:
             raise
-        found = Found("contradiction", "error", f"{error.field}: {error.message}", (str(error.field),))
+        found = Remark("contradiction", "error", f"{error.field}: {error.message}", (str(error.field),))
         return _result([found], places)
     rows = fixed_layout(job.spec, layout)
     broken = broken_rules(rows, job.spec)
     findings = [*illegal_settings(job, layout, broken)]
     fatal = any(rule.code in FATAL for rule in broken)
-    findings += [Found("not_modelled", "note", one, ("model",)) for one in job.spec.model.caveats]
+    findings += [Remark("not_modelled", "note", one, ("model",)) for one in job.spec.model.caveats]
     estimate = None if fatal else estimate_layout(job, layout, despite_rules=True)
     stated = known.launch and Stated(known.launch, job, rows.row(0), estimate.plan.fit if estimate else "")
     findings += switch_findings(stated) if stated else ()
@@ -194,7 +194,7 @@ def checked(
         longest, sequence = job.spec.model.max_sequence, job.spec.sequence
         if sequence > longest:
             said = f"the sequence of {sequence:,} tokens is longer than the {longest:,} that the model is made for"
-            findings.append(Found("sequence_too_long", "warning", said, ("seq",)))
+            findings.append(Remark("sequence_too_long", "warning", said, ("seq",)))
     return _result(findings, places, estimate)
 
 
@@ -202,8 +202,8 @@ CONTRADICTED = ("precision", "offload", "overlap", "compile", "sharp", "swiglu_i
 """Options that may be well written and yet not go with the others, which is a finding."""
 
 
-def _result(found: Sequence[Found], places: Places, estimate: Estimate | None = None) -> CheckResult:
-    def placed(one: Found) -> Finding:
+def _result(found: Sequence[Remark], places: Places, estimate: Estimate | None = None) -> CheckResult:
+    def placed(one: Remark) -> Finding:
         where = NOWHERE if one.settings is None else places(*one.settings)
         return Finding(one.rule, one.severity, one.message, *where, one.cost_s)
 
@@ -244,7 +244,7 @@ def _places_of(job: LaunchJob) -> Places:
     return places
 
 
-def _memory_findings(estimate: Estimate, *, segments: bool) -> Iterator[Found]:
+def _memory_findings(estimate: Estimate, *, segments: bool) -> Iterator[Remark]:
     """Say what does not fit, or only just: with expandable `segments` less of it is lost to fragmentation."""
     plan, usual = estimate.plan, estimate.plan.memory_limit_gib * (1 - MEMORY_HEADROOM)
     if plan.fit == "fits":
@@ -257,15 +257,15 @@ def _memory_findings(estimate: Estimate, *, segments: bool) -> Iterator[Found]:
     needs = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}"
     if plan.fit == "tight":
         said = f"{needs}; fragmentation usually leaves {usual:.1f}{way}"
-        yield Found("tight_memory", "note" if segments else "warning", said)
+        yield Remark("tight_memory", "note" if segments else "warning", said)
     elif plan.memory_gib > plan.memory_limit_gib:
-        yield Found("out_of_memory", "error", f"{needs}{way}")
+        yield Remark("out_of_memory", "error", f"{needs}{way}")
     else:
         said = f"the memory of a host does not hold what is offloaded{way}"
-        yield Found("out_of_host_memory", "error", said, ("offload",))
+        yield Remark("out_of_host_memory", "error", said, ("offload",))
 
 
-def _broken_limits(estimate: Estimate, limits: Limits) -> Iterator[Found]:
+def _broken_limits(estimate: Estimate, limits: Limits) -> Iterator[Remark]:
     plan = estimate.plan
     if limits.memory is not None:
         share = limits.memory.endswith("%")
@@ -273,17 +273,17 @@ def _broken_limits(estimate: Estimate, limits: Limits) -> Iterator[Found]:
         text = f"{limits.memory} of {plan.memory_limit_gib:.1f}: " if share else ""
         if plan.memory_gib > most:
             said = f"{plan.memory_gib:.1f} GiB per GPU, at most {text}{most:.1f} GiB"
-            yield Found("max_memory", "error", said)
+            yield Remark("max_memory", "error", said)
     if limits.mfu is not None and plan.mfu < limits.mfu:
         said = f"MFU {plan.mfu:.1%}, at least {limits.mfu:.1%}"
-        yield Found("min_mfu", "error", said)
+        yield Remark("min_mfu", "error", said)
     if limits.step_time_s is not None and plan.step_time_s > limits.step_time_s:
         said = f"{format_seconds(plan.step_time_s)} per step, at most {format_seconds(limits.step_time_s)}"
         over_s = plan.step_time_s - limits.step_time_s
-        yield Found("max_step_time", "error", said, cost_s=over_s)
+        yield Remark("max_step_time", "error", said, cost_s=over_s)
 
 
-def _against(estimate: Estimate, before: Predicted, limits: Limits) -> Iterator[Found]:
+def _against(estimate: Estimate, before: Predicted, limits: Limits) -> Iterator[Remark]:
     """Hold a job against a baseline: time per token and GPU, and memory."""
     plan, by = estimate.plan, f"gpuscale {before.gpuscale}" if before.gpuscale else "the baseline"
     slower = before.tokens_per_s_per_gpu / plan.tokens_per_s_per_gpu - 1
@@ -296,13 +296,13 @@ def _against(estimate: Estimate, before: Predicted, limits: Limits) -> Iterator[
             was = f"{plan.tokens_per_s_per_gpu:,.0f} tokens/s per GPU, was {before.tokens_per_s_per_gpu:,.0f}"
         cost_s = plan.step_time_s * slower / (1 + slower)
         said = f"{was} ({by}): {signed(slower)} time per token, {at_most}"
-        yield Found("time_regression", "error", said, cost_s=cost_s)
+        yield Remark("time_regression", "error", said, cost_s=cost_s)
     if larger > most:
         said = f"{plan.memory_gib:.1f} GiB per GPU, was {before.memory_gib:.1f} ({by}): {signed(larger)}, {at_most}"
-        yield Found("memory_regression", "error", said)
+        yield Remark("memory_regression", "error", said)
 
 
-def _drifted(estimate: Estimate, before: Predicted) -> Iterator[Found]:
+def _drifted(estimate: Estimate, before: Predicted) -> Iterator[Remark]:
     """Note where a plan file says other than what is predicted today."""
     plan = estimate.plan
     changes = plan.step_time_s / before.step_time_s - 1, plan.memory_gib / before.memory_gib - 1
@@ -311,7 +311,7 @@ def _drifted(estimate: Estimate, before: Predicted) -> Iterator[Found]:
             f"{format_seconds(plan.step_time_s)} per step and {plan.memory_gib:.1f} GiB; the file says "
             f"{format_seconds(before.step_time_s)} and {before.memory_gib:.1f} GiB (gpuscale {before.gpuscale})"
         )
-        yield Found("drift", "note", said, None)
+        yield Remark("drift", "note", said, None)
 
 
 def _limits(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from gpuscale.launch.findings import Found
+from gpuscale.launch.remarks import Remark
 from gpuscale.layouts.arrays import CORE_ATTN
 from gpuscale.layouts.pins import recompute_text
 from gpuscale.layouts.space import divisors
@@ -276,7 +276,7 @@ FOOTGUNS = (
 )
 
 
-def footgun_findings(plan: Plan) -> Iterator[Found]:
+def footgun_findings(plan: Plan) -> Iterator[Remark]:
     """Yield the foot-guns of a job that has another way, with what they cost against the best one."""
     own = plan.estimate.plan
     for footgun in FOOTGUNS:
@@ -291,7 +291,7 @@ def footgun_findings(plan: Plan) -> Iterator[Found]:
             severity = footgun.most if made_to_fit else footgun.severity(cost_s / own.step_time_s)
             if severity:
                 text = f"{said}; {_instead(plan, other, cost_s)}"
-                yield Found(footgun.code, severity, text, footgun.options, max(cost_s, 0.0))
+                yield Remark(footgun.code, severity, text, footgun.options, max(cost_s, 0.0))
 
 
 def _instead(plan: Plan, other: Neighbour, cost_s: float) -> str:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.launch.findings import Found
+from gpuscale.launch.remarks import Remark
 from gpuscale.layouts.space import divisors
 from gpuscale.planning.jobs import Job, changed_job
 from gpuscale.planning.layouts import fixed_layout
@@ -25,7 +25,7 @@ NEAREST = 2
 """Values of an option that are said to be legal."""
 
 
-def illegal_settings(job: Job, layout: Mapping[str, Any], broken: Sequence[Rule]) -> Iterator[Found]:
+def illegal_settings(job: Job, layout: Mapping[str, Any], broken: Sequence[Rule]) -> Iterator[Remark]:
     """Yield each broken rule, with the values that break it and what would be legal next to them."""
     row = fixed_layout(job.spec, layout).row(0)
     known = _values(job, row)
@@ -40,7 +40,7 @@ def illegal_settings(job: Job, layout: Mapping[str, Any], broken: Sequence[Rule]
         ways = "; or ".join(_legal_next(job, layout, row, broken, rule))
         source = source_in(rule, job.spec.runtime.rule_set)
         said += f"; legal next to it: {ways}" if ways else ""
-        yield Found(rule.code, "error", f"{said} [{source}]", rule.options)
+        yield Remark(rule.code, "error", f"{said} [{source}]", rule.options)
 
 
 def _values(job: Job, row: Mapping[str, int]) -> dict[str, Any]:

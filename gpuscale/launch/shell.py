@@ -17,7 +17,7 @@ from gpuscale.launch.shell_arithmetic import whole_number
 from gpuscale.launch.shell_syntax import (
     Assignment,
     Branches,
-    Case,
+    CaseStatement,
     Chain,
     Function,
     Group,
@@ -211,8 +211,8 @@ class Shell:
                 self.arithmetic(one.text, state)
         else:
             follow: Mapping[type, Callable[[Any, State], object]] = {
-                Simple: self.simple, Branches: self.branches, Case: self.case, Loop: self.loop, Pipe: self.pipe,
-                Chain: self.chain,
+                Simple: self.simple, Branches: self.branches, CaseStatement: self.case, Loop: self.loop,
+                Pipe: self.pipe, Chain: self.chain,
             }  # fmt: skip
             follow[type(one)](one, state)
 
@@ -262,7 +262,7 @@ class Shell:
         else:
             state.adopt(other)
 
-    def case(self, one: Case, state: State) -> None:
+    def case(self, one: CaseStatement, state: State) -> None:
         """Follow a `case`: the arm whose pattern fits; where the word is not known, each."""
         word = self.text(one.word, state)
         if known(word.text):

@@ -65,7 +65,7 @@ class Branches(NamedTuple):
     at: int
 
 
-class Case(NamedTuple):
+class CaseStatement(NamedTuple):
     """`case word in pattern) ...`."""
 
     word: Traced
@@ -117,7 +117,7 @@ class Chain(NamedTuple):
     at: int
 
 
-Statement = Simple | Test | Branches | Case | Loop | Function | Group | Pipe | Chain
+Statement = Simple | Test | Branches | CaseStatement | Loop | Function | Group | Pipe | Chain
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[[^\]\n]*\])?(\+?)=", re.ASCII)
@@ -390,7 +390,7 @@ class Parser:
                 return Branches(tuple(arms), self.origin(start))
             self.at += 4
 
-    def case(self) -> Case:
+    def case(self) -> CaseStatement:
         """Return a `case`."""
         start = self.at
         self.at += 4
@@ -402,7 +402,7 @@ class Parser:
             self.lines()
             if self.keyword() == "esac" or self.at >= len(self.text):
                 self.expect("esac")
-                return Case(word, tuple(arms), self.origin(start))
+                return CaseStatement(word, tuple(arms), self.origin(start))
             patterns: list[Traced] = []
             while True:
                 self.blank()

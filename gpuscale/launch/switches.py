@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from gpuscale.launch.findings import Found
 from gpuscale.launch.megatron import LAYOUTS
+from gpuscale.launch.remarks import Remark
 from gpuscale.launch.settings import NOTHING, ON, LaunchJob
 from gpuscale.layouts.stages import pipeline_layout
 from gpuscale.planning.jobs import Job
@@ -481,13 +481,13 @@ SWITCH_RULES = (
 )  # fmt: skip
 
 
-def switch_findings(one: Stated) -> Iterator[Found]:
+def switch_findings(one: Stated) -> Iterator[Remark]:
     """Yield each rule of settings that is broken."""
     for rule in SWITCH_RULES:
         said = rule.test(one) if rule.targets == _EVERY or one.target in rule.targets else ""
         if said:
             where = re.sub(r"\b(A|TC)\b", lambda short: FILES[short[1]], rule.where)
-            yield Found(rule.code, rule.severity, f"{said} [{where}]" if where else said, rule.settings)
+            yield Remark(rule.code, rule.severity, f"{said} [{where}]" if where else said, rule.settings)
 
 
 FILES = {"A": "Megatron-LM training/arguments.py", "TC": "Megatron-LM core/transformer/transformer_config.py"}

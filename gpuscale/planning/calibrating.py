@@ -75,7 +75,7 @@ class RunBeside:
 
 
 @dataclass(frozen=True)
-class Side:
+class Agreement:
     """Predictions of the measured runs, before or after the calibration."""
 
     median_error: float  #: median of the absolute errors.
@@ -89,8 +89,8 @@ class CalibratedRun:
     """What logs of training runs say of a site."""
 
     site: Site  #: the calibration.
-    before: Side  #: the runs as they are predicted without it.
-    after: Side  #: and with it: of runs that it was fitted to, not of others.
+    before: Agreement  #: the runs as they are predicted without it.
+    after: Agreement  #: and with it: of runs that it was fitted to, not of others.
     new: tuple[MeasuredRun, ...]  #: runs that the logs add to those of an earlier calibration.
     #: the framework's own timers beside predicted components, for each new run.
     groups: tuple[tuple[TimerGroup, ...], ...]
@@ -411,7 +411,7 @@ def _evidence(index: int, run: _Run, fitted: Fitted, known: Known) -> EvidenceRu
     )
 
 
-def _side(runs: Sequence[_Run], site: Site | None) -> Side:
+def _side(runs: Sequence[_Run], site: Site | None) -> Agreement:
     """Predict runs with a calibration, or without."""
     found = []
     for run in runs:
@@ -438,7 +438,7 @@ def _side(runs: Sequence[_Run], site: Site | None) -> Side:
             )
         )
     widths = [(one.step_time_high_s - one.step_time_low_s) / 2 / one.predicted_step_time_s for one in found]
-    return Side(median(abs(one.error) for one in found), median(widths), tuple(found))
+    return Agreement(median(abs(one.error) for one in found), median(widths), tuple(found))
 
 
 def _timed(measured: MeasuredRun) -> list[tuple[str, float, tuple[str, ...]]]:

@@ -16,7 +16,7 @@ from gpuscale.layouts.arrays import concatenate
 from gpuscale.planning.describe import describe_all
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, constraints
 from gpuscale.planning.variants import Variant, Variants
-from gpuscale.planning.why import Place, answer_why, matching, no_answer, reason_of, search_layout
+from gpuscale.planning.why import PlanRank, answer_why, matching, no_answer, reason_of, search_layout
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, Question
 from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, SearchSummary, VariantRow
 from gpuscale.search import ties
@@ -105,7 +105,7 @@ def _place(
     score: FloatArray,
     asked: tuple[Variant, float | None],
     question: Question,
-) -> Place:
+) -> PlanRank:
     """Return where the best plan of a layout stands among those of all jobs, and which of those listed it is.
 
     Args:
@@ -115,13 +115,13 @@ def _place(
     variant, least = asked
     ahead, rows = sum(part.ahead for part in parts), concatenate([part.best.rows for part in parts])
     if least is None:
-        return Place(0, 0)
+        return PlanRank(0, 0)
     own = np.repeat([part.variant is variant for part in parts], [len(part.best.score) for part in parts])
     means = own & matching(question.why or {}, variant, rows) & (score <= least)
     at = np.flatnonzero(means[every])
     if len(at):
-        return Place(1 + int(at[0]), 1 + ahead, rows.take(every[at[:1]]))
-    return Place(1 + (ahead if question.unfold else int(np.count_nonzero(own | (score < least)))), 1 + ahead)
+        return PlanRank(1 + int(at[0]), 1 + ahead, rows.take(every[at[:1]]))
+    return PlanRank(1 + (ahead if question.unfold else int(np.count_nonzero(own | (score < least)))), 1 + ahead)
 
 
 def frontier(variants: Variants, question: Question) -> PlanResult:

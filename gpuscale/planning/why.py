@@ -66,7 +66,7 @@ def search_layout(variant: Variant, asked: Mapping[str, str], objective: str, *,
     return found if found.feasible else None
 
 
-class Place(NamedTuple):
+class PlanRank(NamedTuple):
     """Where a layout stands among the plans."""
 
     rank: int  #: 1 and the plans that a table of any length lists before it.
@@ -74,7 +74,7 @@ class Place(NamedTuple):
     rows: Candidates | None = None  #: the plan that may be shown, of what was asked; None: the one of the best score.
 
 
-def place_of(chosen: Chosen, found: SearchResult, variant: Variant, question: Question, least: float) -> Place:
+def place_of(chosen: Chosen, found: SearchResult, variant: Variant, question: Question, least: float) -> PlanRank:
     """Return where a layout stands among the plans of one job.
 
     Of its variants the first in the order of plans counts. Beyond those near the fastest that is the order of scores.
@@ -89,14 +89,14 @@ def place_of(chosen: Chosen, found: SearchResult, variant: Variant, question: Qu
     near = plans.score.min() * (1 + ties.SIMPLICITY_MAY_COST) if chosen.choice else least
     if row is None or (plans.score[row] > max(near, least) and chosen.robust is None):
         listed = found.scores if question.unfold else families
-        return Place(1 + int(listed.searchsorted(least)), 1 + int(found.scores.searchsorted(least)))
+        return PlanRank(1 + int(listed.searchsorted(least)), 1 + int(found.scores.searchsorted(least)))
     before = chosen.every[: int(np.flatnonzero(chosen.every == row)[0])]
     rank_of_all = 1 + int(found.scores.searchsorted(plans.score[row]))
-    return Place(1 + int(np.isin(chosen.listed, before).sum()), rank_of_all, plans.rows.take(np.array([row])))
+    return PlanRank(1 + int(np.isin(chosen.listed, before).sum()), rank_of_all, plans.rows.take(np.array([row])))
 
 
 def answer_why(
-    variant: Variant, asked: Mapping[str, str], objective: str, first: Estimate, place: Callable[[float], Place]
+    variant: Variant, asked: Mapping[str, str], objective: str, first: Estimate, place: Callable[[float], PlanRank]
 ) -> WhyAnswer:
     """Account for a layout: its rank and numbers, how much it lacks, or the rules that reject it.
 

@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from gpuscale.files import printable
 from gpuscale.launch.check import CheckResult, Finding
-from gpuscale.launch.findings import SEVERITIES
+from gpuscale.launch.remarks import SEVERITIES
 from gpuscale.render.console import draw, output_width
 from gpuscale.render.plan import FIT, verdict
 from gpuscale.units import format_seconds, plural

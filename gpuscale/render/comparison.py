@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich.table import Table
 
-from gpuscale.explain.comparison import Change, PlanComparison, Side
+from gpuscale.explain.comparison import ComparedPlan, PlanComparison, Shift
 from gpuscale.explain.nodes import Node
 from gpuscale.planning.describe import bound_text
 from gpuscale.ratios import signed
@@ -66,7 +66,7 @@ def both_rows(found: PlanComparison) -> list[tuple[str, str, str]]:
     return rows + [(name, *pair) for name, pair in zip(FACTS, texts, strict=True)]
 
 
-def _jobs(a: Side, b: Side) -> Iterator[tuple[str, object, object]]:
+def _jobs(a: ComparedPlan, b: ComparedPlan) -> Iterator[tuple[str, object, object]]:
     """Yield the options of both jobs; what is not given is `-`."""
     for name in dict.fromkeys((*a.job, *b.job)):
         yield name, a.job.get(name, "-"), b.job.get(name, "-")
@@ -75,7 +75,7 @@ def _jobs(a: Side, b: Side) -> Iterator[tuple[str, object, object]]:
 FACTS = ("layout", "microbatches", "step", "80 % interval", "MFU", "tokens/s", "memory", "bound by", "bubble, comm")
 
 
-def _facts(side: Side) -> tuple[str, ...]:
+def _facts(side: ComparedPlan) -> tuple[str, ...]:
     plan = side.plan
     fit = {"fits": "", "tight": ", tight", "no": ", DOES NOT FIT"}[plan.fit]
     return (
@@ -105,7 +105,7 @@ def _signed(value: float, text: Callable[[float], str]) -> str:
 
 
 def _waterfall(
-    title: str, totals: tuple[float, float], changes: Sequence[Change], text: Callable[[float], str]
+    title: str, totals: tuple[float, float], changes: Sequence[Shift], text: Callable[[float], str]
 ) -> Block:
     """What takes the total of A to that of B, the largest difference first, with bars where each begins and ends."""
     changes = [one for one in changes if abs(one.difference) >= LEAST * max(totals)]

@@ -28,7 +28,7 @@ from gpuscale.layouts.ranks import context_split, strides
 from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec, MlpSpec, MoeSpec, StateSpaceSpec
-from gpuscale.steptime.calls import Collective, Sent, collective, sent_s
+from gpuscale.steptime.calls import GroupCall, Sent, collective, sent_s
 from gpuscale.steptime.components import Segment, contention, exposed_beside
 from gpuscale.steptime.kernels import RECIPES, attention_time_s, gemm_flops_per_s, gemm_time_s
 from gpuscale.steptime.tensor_parallel import (
@@ -605,10 +605,10 @@ def _by_nccl(c: Candidates, job: JobSpec) -> BoolArray:
     return (across & (not writes_remotely(job.cluster))) | (job.runtime.dispatcher == "alltoall")
 
 
-def _exchange(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: JobSpec) -> tuple[Collective, ...]:
+def _exchange(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: JobSpec) -> tuple[GroupCall, ...]:
     """One exchange: every copy of a token by NCCL, or one for each node and, beside it, one for each GPU in it."""
     apart, dispatcher = strides(c, job).ep, job.runtime.dispatcher
-    parts: tuple[Collective, ...] = ()
+    parts: tuple[GroupCall, ...] = ()
     by_nccl = _by_nccl(c, job)
     if by_nccl.any() or not writes_remotely(job.cluster):
         parts = (collective(job, "alltoall", copy_bytes * moe.top_k * by_nccl, c.ep, apart),)
@@ -622,6 +622,6 @@ def _exchange(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: JobSpec)
     in_node, between = (once * distinct_targets(targets, routing) for targets in (c.ep, nodes))
     return (
         *parts,
-        Collective("alltoall", in_node, inside, apart, times.inside_s * ~by_nccl, "in the node"),
-        Collective("alltoall", between, nodes, inside * apart, times.across_s * ~by_nccl, "between nodes"),
+        GroupCall("alltoall", in_node, inside, apart, times.inside_s * ~by_nccl, "in the node"),
+        GroupCall("alltoall", between, nodes, inside * apart, times.across_s * ~by_nccl, "between nodes"),
     )

@@ -21,7 +21,7 @@ WAYS = ("forward", "backward")
 """Passes of a microbatch."""
 
 
-class Collective(NamedTuple):
+class GroupCall(NamedTuple):
     """One call of each candidate, each (N,)."""
 
     operation: str  #: one of `gpuscale.collectives.ideal.OPERATIONS`.
@@ -34,10 +34,10 @@ class Collective(NamedTuple):
 
 def collective(
     job: JobSpec, operation: str, bytes_: npt.ArrayLike, size: npt.ArrayLike, stride: npt.ArrayLike
-) -> Collective:
+) -> GroupCall:
     """Return a collective with its time on the job's cluster."""
     time_s = collective_time_s(job.cluster, operation, bytes_, size, stride)
-    return Collective(operation, np.asarray(bytes_), np.asarray(size), np.asarray(stride), time_s)
+    return GroupCall(operation, np.asarray(bytes_), np.asarray(size), np.asarray(stride), time_s)
 
 
 class Sent(NamedTuple):
@@ -45,7 +45,7 @@ class Sent(NamedTuple):
 
     axis: str  #: `tp`, `cp`, `ep` or `etp`.
     purpose: str  #: what is sent.
-    parts: tuple[Collective, ...]  #: what runs beside one another: the longest counts.
+    parts: tuple[GroupCall, ...]  #: what runs beside one another: the longest counts.
     forward: npt.NDArray[Any] | float = 0.0  #: calls in the forward pass.
     backward: npt.NDArray[Any] | float = 0.0  #: calls in the backward pass, beside a forward pass done again.
     again: str = ""  #: what it is called in a forward pass that is done again, where that differs.

@@ -22,7 +22,7 @@ from gpuscale.memory.states import StageParameters, whole_gradients
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime import offload
-from gpuscale.steptime.calls import Collective, collective
+from gpuscale.steptime.calls import GroupCall, collective
 from gpuscale.steptime.components import contention, exposed_buckets
 from gpuscale.steptime.kernels import stream_time_s
 
@@ -120,7 +120,7 @@ def tied_embedding_s(c: Candidates, job: JobSpec) -> FloatArray:
     return tied_embedding(c, job).time_s if job.model.tied_embeddings else np.zeros(())
 
 
-def tied_embedding(c: Candidates, job: JobSpec) -> Collective:
+def tied_embedding(c: Candidates, job: JobSpec) -> GroupCall:
     """AllReduce of a tied embedding's gradients between first and last stage, after the last backward pass.
 
     Both hold the same weights (Megatron-LM core/distributed/finalize_model_grads.py; DeepSpeed runtime/pipe/engine.py,
@@ -132,7 +132,7 @@ def tied_embedding(c: Candidates, job: JobSpec) -> Collective:
     return collective(job, "allreduce", size, np.minimum(c.pp, 2), distance)
 
 
-def gradient_norm(c: Candidates, job: JobSpec) -> Collective:
+def gradient_norm(c: Candidates, job: JobSpec) -> GroupCall:
     """AllReduce of the norm of all gradients; that of the experts is apart, as other ranks share them (Megatron-LM)."""
     world = c.tp * c.pp * c.dp * c.cp
     return collective(job, "allreduce", np.full(len(c), 4.0), world, np.ones_like(world))
@@ -166,10 +166,10 @@ def shards(c: Candidates, job: JobSpec, parameters: StageParameters) -> dict[str
 class StateCalls(NamedTuple):
     """Collectives of the states, each with the calls that one of all parameters takes."""
 
-    reduce: tuple[Collective, FloatArray]  #: gradients to their shards.
-    gather: tuple[Collective, FloatArray]  #: parameters.
-    all_reduce: tuple[Collective, FloatArray]  #: gradients, where nothing is sharded.
-    replica: tuple[Collective, FloatArray]  #: the shards over their replicas.
+    reduce: tuple[GroupCall, FloatArray]  #: gradients to their shards.
+    gather: tuple[GroupCall, FloatArray]  #: parameters.
+    all_reduce: tuple[GroupCall, FloatArray]  #: gradients, where nothing is sharded.
+    replica: tuple[GroupCall, FloatArray]  #: the shards over their replicas.
 
 
 def state_calls(job: JobSpec, one: Shards) -> StateCalls:
@@ -177,7 +177,7 @@ def state_calls(job: JobSpec, one: Shards) -> StateCalls:
     and parameters are gathered; replicas of the shards AllReduce a shard (Rajbhandari et al. 2020, section 7)."""
     reduced, single = job.reduced_gradient_bytes, np.ones(())
 
-    def moved(operation: str, bytes_per_parameter: float, used: BoolArray) -> tuple[Collective, FloatArray]:
+    def moved(operation: str, bytes_per_parameter: float, used: BoolArray) -> tuple[GroupCall, FloatArray]:
         size, calls = one.held * used, single
         if operation == "allreduce" and job.runtime.ddp_without_zero:  # the tensor that fills a bucket closes it
             weights = size * job.states.weight

@@ -21,7 +21,7 @@ from gpuscale.memory.activations import LAYER_KEY, routed_tokens, tokens
 from gpuscale.memory.model import layer_sizes, microbatch_bytes
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime.calls import Collective, collective
+from gpuscale.steptime.calls import GroupCall, collective
 from gpuscale.steptime.components import COMPONENTS, INDEX, Breakdown, added, exposed_beside, scaled, taken, total_s
 from gpuscale.steptime.data_parallel import Cover, data_parallel_time, gradient_sums_s
 from gpuscale.steptime.kernels import gemm_time_s
@@ -428,7 +428,7 @@ def hop_times(candidates: Candidates, job: JobSpec) -> tuple[FloatArray, FloatAr
     return (sent.time_s + gathered.time_s)[row], latency.time_s[row]
 
 
-def hop(c: Candidates, job: JobSpec) -> tuple[Collective, Collective]:
+def hop(c: Candidates, job: JobSpec) -> tuple[GroupCall, GroupCall]:
     """Return what sends one microbatch's hidden state to the next stage.
 
     Where TP ranks hold copies of what is sent, each may send only its share, which is gathered on the other side

@@ -15,7 +15,7 @@ from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime.calls import Collective, Sent, collective
+from gpuscale.steptime.calls import GroupCall, Sent, collective
 from gpuscale.steptime.components import Breakdown, contention, exposed_beside, exposed_pipelined
 from gpuscale.steptime.kernels import OPERAND_BYTES, RECIPES, gemm_time_s, quantising_bytes, stream_time_s
 
@@ -41,10 +41,10 @@ class TensorParallelTime(NamedTuple):
     #: AllGather of what the products of a block read, of 0 bytes without SP. Inputs and output gradients are quantised
     #: before they are gathered, each rank its own shard, and travel in 8 or 4 bits (Transformer Engine module/base.py,
     #: `grad_output_preprocess`; torchao `Float8ColwiseParallel`).
-    gather: Collective
-    scatter: Collective  #: ReduceScatter, of 0 bytes without SP; always wide.
-    reduce: Collective  #: AllReduce, of 0 bytes with SP.
-    wide_gather: Collective  #: AllGather in the precision of activations, at both ends of the model.
+    gather: GroupCall
+    scatter: GroupCall  #: ReduceScatter, of 0 bytes without SP; always wide.
+    reduce: GroupCall  #: AllReduce, of 0 bytes with SP.
+    wide_gather: GroupCall  #: AllGather in the precision of activations, at both ends of the model.
 
 
 def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:
@@ -207,7 +207,7 @@ def tp_block(
 
 
 def beside_products(
-    c: Candidates, job: JobSpec, gather: Collective, tp: TensorParallelTime, dgrad: FloatArray, wgrad: FloatArray
+    c: Candidates, job: JobSpec, gather: GroupCall, tp: TensorParallelTime, dgrad: FloatArray, wgrad: FloatArray
 ) -> FloatArray:
     """What shows of the collectives of a column-parallel product's backward pass, (N,) [s].
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from gpuscale.explain.comparison import Change, PlanComparison
+from gpuscale.explain.comparison import PlanComparison, Shift
 from gpuscale.explain.nodes import Node
 from gpuscale.ratios import signed
 from gpuscale.render.comparison import both_rows
@@ -75,7 +75,7 @@ def _signed(text: Callable[[float], str]) -> Callable[[float], str]:
     return lambda value: ("-" if value < 0 else "+") + text(abs(value))
 
 
-def _fall(title: str, totals: Sequence[float], changes: Sequence[Change], unit: float, axis: Axis) -> list[Part]:
+def _fall(title: str, totals: Sequence[float], changes: Sequence[Shift], unit: float, axis: Axis) -> list[Part]:
     """Draw how the differences of components add up to that of the totals."""
     shown = [one for one in changes if abs(one.difference) / unit >= LEAST * max(totals)]
     if not shown:
@@ -101,7 +101,7 @@ def _side_by_side(
     title: str,
     names: Sequence[str],
     totals: Sequence[float],
-    changes: Sequence[Change],
+    changes: Sequence[Shift],
     unit: float,
     axis: Axis,
     limits: Mapping[str, float] | None = None,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 SEVERITIES = ("error", "warning", "note")
 
 
-class Found(NamedTuple):
+class Remark(NamedTuple):
     """One of it, before it is known where its settings stand."""
 
     rule: str  #: its name, which stays the same.
