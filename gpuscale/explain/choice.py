@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray
-from gpuscale.calibration.factors import with_kernels, with_network
 from gpuscale.explain.changes import WORTH_SAYING
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import FIELDS, ONE_F_ONE_B, Candidates, combined_key, concatenate, distinct
@@ -26,6 +25,7 @@ from gpuscale.search.evaluation import evaluate, time_of
 from gpuscale.search.listing import near_leaders
 from gpuscale.search.loop import SearchResult, search, search_near
 from gpuscale.search.ordering import FAMILY, ROW_FAMILY
+from gpuscale.search.robust import perturbed
 from gpuscale.specs.cluster import INSIDE
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMPONENTS
@@ -177,7 +177,7 @@ def more_of(one: FloatArray, other: FloatArray, most: int = 2) -> tuple[str, ...
     return tuple(f"{named[index].text} +{100 * more[index]:.1f}%" for index in order)
 
 
-class Condition(NamedTuple):
+class Turn(NamedTuple):
     """A number that may be another one."""
 
     quantity: str  #: what it is.
@@ -193,82 +193,54 @@ def flips(field: Field) -> tuple[Flip, ...]:
     The choice holds as long as a plan of its family is at most 1 % slower than the fastest, as for `robust`.
     """
     found = [*_memory_flips(field)]
-    for condition in _conditions(field.job):
-        for end in condition.ends:
-            turned = _turned(field, condition, end)
+    for turn in _turns(field.job):
+        for end in turn.ends:
+            turned = _turned(field, turn, end)
             if turned is not None:
                 factor, row = turned
-                found.append(
-                    Flip(condition.quantity, factor, condition.value(factor), layout_text(field.rows.row(row)))
-                )
+                found.append(Flip(turn.quantity, factor, turn.value(factor), layout_text(field.rows.row(row))))
     return tuple(sorted(found, key=lambda flip: abs(math.log(flip.factor))))
 
 
-def _conditions(job: JobSpec) -> Iterator[Condition]:
-    """Yield what may be another number."""
-    cluster, batch, sequence = job.cluster, job.global_batch_size, job.sequence
-    node = max((level.gpus for level in cluster.levels if level.fabric in INSIDE), default=1)
-    if min(node, job.gpus) > 1:
-        yield _bandwidth(job, "bandwidth within nodes", inside=True)
-    if job.gpus > node:
-        yield _bandwidth(job, "bandwidth between nodes", inside=False)
-    if job.gpus > 1:
-        each = [1.0] * len(cluster.levels)
-        yield Condition(
-            "latency of the network",
-            (LATENCY,),
-            False,
-            lambda factor: replace(job, cluster=with_network(cluster, each, factor)),
-            lambda factor: f"{factor:.2g} x",
+def _turns(job: JobSpec) -> Iterator[Turn]:
+    """Yield what may be another number: speeds, which are conditions of `gpuscale.search.robust`, and whole numbers."""
+
+    def speed(quantity: str, knob: str, most: float, rate: float | None = None) -> Turn:
+        def value(factor: float) -> str:
+            now = f"{factor:.2g} x"
+            return now if rate is None else f"{format_number(rate)} -> {format_number(rate * factor)} GB/s per GPU"
+
+        return Turn(quantity, (1 / most, most), False, lambda factor: perturbed(job, {knob: 1 / factor}), value)
+
+    def whole(quantity: str, field: str, unit: str) -> Turn:
+        now: int = getattr(job, field)
+        return Turn(
+            quantity,
+            tuple(factor for factor in (1 / TOKENS, TOKENS) if (now * factor).is_integer()),
+            True,
+            lambda factor: replace(job, **{field: int(now * factor)}),  # type: ignore[arg-type]
+            lambda factor: f"{now:,} -> {int(now * factor):,} {unit}",
         )
-    yield Condition(
-        "speed of kernels",
-        (1 / KERNELS, KERNELS),
-        False,
-        lambda factor: replace(job, cluster=replace(cluster, gpu=with_kernels(cluster.gpu, factor, factor))),
-        lambda factor: f"{factor:.2g} x",
-    )
-    yield Condition(
-        "batch",
-        _whole_ends(batch),
-        True,
-        lambda factor: replace(job, global_batch_size=int(batch * factor)),
-        lambda factor: f"{batch:,} -> {int(batch * factor):,} sequences",
-    )
-    yield Condition(
-        "sequence",
-        _whole_ends(sequence),
-        True,
-        lambda factor: replace(job, sequence=int(sequence * factor)),
-        lambda factor: f"{sequence:,} -> {int(sequence * factor):,} tokens",
-    )
+
+    levels = job.cluster.levels
+    rates = [(level.fabric in INSIDE, level.egress_bytes_per_s / 1e9) for level in levels]
+    node = max((level.gpus for level in levels if level.fabric in INSIDE), default=1)
+    if min(node, job.gpus) > 1:
+        yield speed("bandwidth within nodes", "node_links", BANDWIDTH, next(rate for inside, rate in rates if inside))
+    if job.gpus > node:
+        yield speed("bandwidth between nodes", "network", BANDWIDTH, next(rate for inside, rate in rates if not inside))
+    if job.gpus > 1:
+        latency = speed("latency of the network", "latency", LATENCY)
+        yield latency._replace(ends=(LATENCY,), changed=lambda factor: perturbed(job, {"latency": factor}))
+    yield speed("speed of kernels", "kernels", KERNELS)
+    yield whole("batch", "global_batch_size", "sequences")
+    yield whole("sequence", "sequence", "tokens")
 
 
-def _whole_ends(number: int) -> tuple[float, ...]:
-    """Factors on a number of sequences or tokens that leave it whole."""
-    return tuple(factor for factor in (1 / TOKENS, TOKENS) if (number * factor).is_integer())
-
-
-def _bandwidth(job: JobSpec, quantity: str, *, inside: bool) -> Condition:
-    """The bandwidth of all levels within nodes, or of all between them."""
-    which = [(level.fabric in INSIDE) == inside for level in job.cluster.levels]
-    rate = next(level for level, own in zip(job.cluster.levels, which, strict=True) if own).egress_bytes_per_s / 1e9
-
-    def changed(factor: float) -> JobSpec:
-        return replace(job, cluster=with_network(job.cluster, [1 / factor if own else 1.0 for own in which]))
-
-    ends = (1 / BANDWIDTH, BANDWIDTH)
-
-    def said(factor: float) -> str:
-        return f"{format_number(rate)} -> {format_number(rate * factor)} GB/s per GPU"
-
-    return Condition(quantity, ends, False, changed, said)
-
-
-def _at(field: Field, condition: Condition, factor: float) -> FloatArray:
-    """Step times of the plans under a condition, infinite where they cannot run, shape (N,) [s]."""
-    job, rows = condition.changed(factor), field.rows
-    if not condition.whole:  # memory and rules are the same
+def _at(field: Field, turn: Turn, factor: float) -> FloatArray:
+    """Step times of the plans under a turn, infinite where they cannot run, shape (N,) [s]."""
+    job, rows = turn.changed(factor), field.rows
+    if not turn.whole:  # memory and rules are the same
         times_s = np.full(len(rows), np.inf)
         times_s[field.order] = time_of(rows.take(field.order), job).step_time_s
         return times_s
@@ -293,16 +265,16 @@ def _ahead(field: Field, times_s: FloatArray) -> tuple[int | None, float]:
     return (fastest if mine > limit else None), lead
 
 
-def _turned(field: Field, condition: Condition, end: float) -> tuple[float, int] | None:
+def _turned(field: Field, turn: Turn, end: float) -> tuple[float, int] | None:
     """The factor nearest to 1, as far as was looked, at which another plan is ahead, and that plan."""
-    row, lead = _ahead(field, _at(field, condition, end))
-    if row is None or condition.whole:
+    row, lead = _ahead(field, _at(field, turn, end))
+    if row is None or turn.whole:
         return None if row is None else (end, row)
     holds, leads, turned = 1.0, (_ahead(field, np.where(field.fits, field.score, np.inf))[1], lead), end
     for _ in range(REFINEMENTS):  # where the lead would be lost if it fell evenly
         share = min(max(leads[0] / (leads[0] - leads[1]), 0.1), 0.9)
         middle = holds * (turned / holds) ** share
-        other, lead = _ahead(field, _at(field, condition, middle))
+        other, lead = _ahead(field, _at(field, turn, middle))
         if other is None:
             holds, leads = middle, (lead, leads[1])
         else:
