@@ -125,16 +125,16 @@ def read_protocol(path: Path) -> Protocol:
     if len(lines) > MAX_MEASUREMENTS:
         raise InputError(f"{len(lines):,} lines, at most {MAX_MEASUREMENTS:,}", place=str(path)[:300])
     found: dict[KernelCase, Measurement] = {}
-    machine = _machine(_object(path, 1, lines[0]), f"{str(path)[:300]}:1")
+    at = f"{str(path)[:300]}:"
+    machine = _machine(_object(lines[0], f"{at}1"), f"{at}1")
     for number, line in enumerate(lines[1:], 2):
         if line.strip():
-            one = _measurement(_object(path, number, line), f"{str(path)[:300]}:{number}")
+            one = _measurement(_object(line, f"{at}{number}"), f"{at}{number}")
             found[one.case] = one
     return Protocol(machine, tuple(found.values()), len(torn.encode()))
 
 
-def _object(path: Path, number: int, line: str) -> dict[str, Any]:
-    place = f"{str(path)[:300]}:{number}"
+def _object(line: str, place: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):

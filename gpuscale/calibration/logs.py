@@ -150,13 +150,10 @@ def _measured(path: Path, table: Table, op: str | None, gpus: int | None, per_ho
             hint = "say so: `gpus=N`, and `per_host=N`"
             raise InputError(f"does not say how many GPUs took part{some}", place=place, hint=hint)
         ranks = low
-    if span is not None and not span[0] <= _expected_factor(name, ranks) <= span[1]:
-        raise InputError(
-            f"busbw / algbw is {sum(span) / 2:.4g}, but {name} over {ranks} GPUs has "
-            f"{_expected_factor(name, ranks):.4g}",
-            place=place,
-            hint="say another operation or number of GPUs",
-        )
+    expected = _expected_factor(name, ranks)
+    if span is not None and not span[0] <= expected <= span[1]:
+        message = f"busbw / algbw is {sum(span) / 2:.4g}, but {name} over {ranks} GPUs has {expected:.4g}"
+        raise InputError(message, place=place, hint="say another operation or number of GPUs")
     per_host = per_host if per_host is not None else _per_host(table, place)
     samples = tuple(table.samples)
     return Measured(OPERATIONS[name], ranks, per_host, table.gpu, place, path.name, samples, counted)

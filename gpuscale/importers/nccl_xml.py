@@ -150,9 +150,8 @@ def _read(source: read_facts.SourceFile) -> list[_Element]:
         message = f"not well-formed XML: {expat.ErrorString(error.code)}"
         raise source.error(error.lineno + skipped, message, "the file may be cut off; " + _DUMP) from None
     except (ValueError, LookupError) as error:  # an encoding that the declaration names and Python lacks
-        raise source.error(
-            1, f"not readable as XML: {read_facts.shown(str(error), 100)}", "save the file as UTF-8"
-        ) from None
+        message = f"not readable as XML: {read_facts.shown(str(error), 100)}"
+        raise source.error(1, message, "save the file as UTF-8") from None
     return elements
 
 
@@ -206,9 +205,8 @@ def _device(source: read_facts.SourceFile, gpus: list[_Element]) -> read_facts.S
         gpu = element.gpu
         if gpu is not None and gpu.get("sm"):
             sm, gcn = _integer(source, gpu, "sm", gpu.get("sm"), 4096), read_facts.shown(gpu.get("gcn"), 20)
-            capable = read_facts.Device(
-                f"a GPU of compute capability {sm // 10}.{sm % 10}", read_facts.SM_GPUS.get(sm), exact=False
-            )
+            named = f"a GPU of compute capability {sm // 10}.{sm % 10}"
+            capable = read_facts.Device(named, read_facts.SM_GPUS.get(sm), exact=False)
             model, text = (read_facts.gfx_gpu(gcn, sm), f"gcn={gcn}") if gcn else (capable, f"sm={sm}")
             found.append((model, gpu.line, text))
     found = [one for one in found if one[0].exact] or found

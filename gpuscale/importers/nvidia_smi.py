@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from gpuscale.importers.facts import NVLINK_STATUS, PRODUCTS, TOPO_MATRIX, Device, Facts, SourceFile, root, shown
+from gpuscale.importers.facts import NVLINK_STATUS, TOPO_MATRIX, Device, Facts, SourceFile, root, shown
+from gpuscale.importers.gpus import product_preset
 
 MAX_DEVICES = 256
 MAX_LINKS = 64
@@ -235,12 +236,11 @@ def parse_listing(source: SourceFile) -> Facts:
     if not whole:
         listed = ", ".join(str(gpu.index) for gpu in gpus[:8])
         notes.append(f"{source.name}: lists GPU {listed} alone, not a whole node")
-    preset = next((preset for pattern, preset in PRODUCTS if re.search(pattern, first.name, re.IGNORECASE)), None)
     return Facts(
         file=source.name,
         kind=NVLINK_STATUS,
         gpus=source.stated(first.line, len(gpus), f"GPU 0 to {gpus[-1].index}") if whole else None,
-        device=source.stated(first.line, Device(first.name, preset, exact=True), shown(first.name)),
+        device=source.stated(first.line, Device(first.name, product_preset(first.name), exact=True), shown(first.name)),
         link_fabric=source.stated(first.line, "nvlink", "active links"),
         links=source.stated(worst.line, active, f"{active} active links"),
         link_gb_per_s=source.stated(worst.line, rate, f"links of {rate:g} GB/s"),

@@ -133,11 +133,10 @@ def batches(parameters: float, tokens: float) -> tuple[BatchAnswer, ...]:
         "flops": FLOPS_PER_PARAMETER_TOKEN * parameters * tokens,
         "loss": BESIROGLU.loss(parameters, tokens),
     }
+    valued = ((law, known[law.variable]) for law in LAWS.values())
     return tuple(
-        BatchAnswer(
-            law.name, law.kind, law.source, law.batch(known[law.variable]), beyond(known[law.variable], law.fitted)
-        )
-        for law in LAWS.values()
+        BatchAnswer(law.name, law.kind, law.source, law.batch(value), beyond(value, law.fitted))
+        for law, value in valued
     )
 
 

@@ -92,23 +92,6 @@ HOFFMANN = LossLaw(1.6934, 406.4, 410.7, 0.3392, 0.2849, (4.4e7, 1.6e10), (5e9, 
 BESIROGLU = LossLaw(1.8172, 482.01, 2085.43, 0.3478, 0.3658, (5.7e7, 1.6e10), (2.5e8, 3.2e11))
 
 
-def _deepseek(flops: float) -> tuple[float, float]:
-    """M = 0.1715 C^0.5243 FLOPs per token without embeddings, attention included: 6 parameters at most."""
-    return 0.1715 * flops**0.5243 / FLOPS_PER_PARAMETER_TOKEN, 5.8316 * flops**0.4757
-
-
-def _llama3(flops: float) -> tuple[float, float]:
-    """D = A C^0.53 through the point that the report names; with its A, rounded to 0.29, D misses it by a third."""
-    at = flops / 3.8e25
-    return 402e9 * at**0.47, 16.55e12 * at**0.53
-
-
-def _kaplan(flops: float) -> tuple[float, float]:
-    """Parameters without embeddings, and tokens, of compute at batches far below the critical one."""
-    pf_days = flops / PF_DAY_FLOPS
-    return 1.3e9 * pf_days**0.73, 2e10 * pf_days**0.27
-
-
 LAWS = {
     law.name: law
     for law in (
@@ -120,12 +103,15 @@ LAWS = {
             (6e18, 3e21), power_law(0.144877, 0.489942)),
         Law("hoffmann-3", "Hoffmann et al. 2022, approach 3, unrounded; not a fit of its own data (Besiroglu et al.)",
             (1.4e18, 1.3e22), HOFFMANN.optimal, HOFFMANN),
-        Law("deepseek", "DeepSeek LLM 2024 (arXiv 2401.02954), equation 4: parameters as M / 6",
-            (1e17, 3e20), _deepseek),
+        # M = 0.1715 C^0.5243 FLOPs per token without embeddings, attention included: 6 parameters at most
+        Law("deepseek", "DeepSeek LLM 2024 (arXiv 2401.02954), equation 4: parameters as M / 6", (1e17, 3e20),
+            lambda flops: (0.1715 * flops**0.5243 / FLOPS_PER_PARAMETER_TOKEN, 5.8316 * flops**0.4757)),
+        # D = A C^0.53 through the point that the report names; with its A, rounded to 0.29, D misses it by a third
         Law("llama3", "Llama 3 2024 (arXiv 2407.21783), section 3.2.1: 402B on 16.55T at 3.8e25 FLOPs, exponent 0.53",
-            (6e18, 1e22), _llama3),
-        Law("kaplan", "Kaplan et al. 2020 (arXiv 2001.08361), table 6: superseded by Hoffmann et al.",
-            (1e13, 2e20), _kaplan, outdated=True),
+            (6e18, 1e22), lambda flops: (402e9 * (flops / 3.8e25)**0.47, 16.55e12 * (flops / 3.8e25)**0.53)),
+        # parameters without embeddings, and tokens, of compute at batches far below the critical one
+        Law("kaplan", "Kaplan et al. 2020 (arXiv 2001.08361), table 6: superseded by Hoffmann et al.", (1e13, 2e20),
+            lambda flops: (1.3e9 * (flops / PF_DAY_FLOPS)**0.73, 2e10 * (flops / PF_DAY_FLOPS)**0.27), outdated=True),
     )
 }  # fmt: skip
 """Laws by name, the one that is taken first."""

@@ -206,13 +206,9 @@ class _Tasks:
                 yield from self._told(future)
             self._ask(cases)
 
-    def _size(self) -> int:
-        """Return how many questions the next task asks."""
-        return min(MAX_PER_TASK, max(1, int(TASK_S / self._each_s)))
-
     def _ask(self, cases: Iterator[Case]) -> None:
         """Submit tasks until the cluster has enough."""
-        size = self._size()
+        size = min(MAX_PER_TASK, max(1, int(TASK_S / self._each_s)))  # questions of the next task
         tasks = min(TASKS_PER_THREAD * max(self._threads, 1), MAX_ASKED // size)
         while len(self._asked) < tasks:
             chunk = (self._alone.popleft(),) if self._alone else tuple(islice(cases, size))

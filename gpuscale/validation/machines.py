@@ -224,9 +224,8 @@ def row_cluster(row: Row, gpus: int, library: Library) -> tuple[dict[str, Any], 
     names = ("cluster", "gpu", "gpu_as_published", "fabric", "gpus", "gpu_power_w", "gpus_per_node")
     measured = [row.number(f"net_{name}_busbw_gb_per_s") for name in ("allreduce", "allgather")]
     probes = [None if one is None else BANDWIDTH_STEP ** round(math.log(one * 1e9, BANDWIDTH_STEP)) for one in measured]
-    return library.once(
-        ("machine", *(row.text(name) for name in names), *probes), lambda: _machine(row, gpus, probes, library)
-    )
+    key = ("machine", *(row.text(name) for name in names), *probes)
+    return library.once(key, lambda: _machine(row, gpus, probes, library))
 
 
 def _machine(
