@@ -21,7 +21,7 @@ from gpuscale import files
 from gpuscale.errors import InputError
 from gpuscale.files import printable, read_text, reading, write_text
 
-COMMAND = [sys.executable, "-m", "gpuscale"]
+COMMAND = [sys.executable, "-B", "-m", "gpuscale"]  # a disk that is full would cut bytecode off
 PLAN = ["plan", "--model", "llama3-8b", "--gpus", "8", "--seq", "2048"]
 STEERING = "\x1b[31mred\x9b2J\u202e\r"
 

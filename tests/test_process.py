@@ -198,7 +198,7 @@ def test_the_suite_survives_a_test_that_dies(tmp_path):
     (tmp_path / "test_deadly.py").write_text(DEADLY)
     (tmp_path / "pytest.ini").touch()
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
-    command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", "--junitxml=found.xml"]
+    command = [sys.executable, "-m", "pytest", "-n", "1", "-p", "no:cacheprovider", "--junitxml=found.xml"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False, timeout=300)
     cases = ElementTree.parse(tmp_path / "found.xml").getroot().iter("testcase")

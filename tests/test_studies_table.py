@@ -116,7 +116,7 @@ def test_a_full_disk_leaves_the_old_file(suffix, tmp_path):
         "except InputError as error: print(error.message)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        [sys.executable, "-Bc", code], capture_output=True, text=True, check=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
     )  # fmt: skip
     assert done.stdout == f"cannot write: {os.strerror(errno.EFBIG)}\n"
