@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -257,6 +257,11 @@ def plural(count: int, noun: str) -> str:
     """Format a count with its noun: `1 GPU`, `1,024 GPUs`, `2 families`, `64 microbatches`."""
     many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{count:,} {noun if count == 1 else many}"
+
+
+def enumerated(names: Sequence[str], last: str) -> str:
+    """List names, the last behind a word: `A`, `A and B`, `A, B and C`."""
+    return f" {last} ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _three_digits(value: float) -> str:

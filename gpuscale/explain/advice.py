@@ -122,8 +122,14 @@ def advise(subject: Subject) -> Advice:
     estimate, spec = subject.estimate, subject.spec
     found, budget = traffic_of(subject), memory_budget(subject)
     to_measure = benchmarks(spec, found.traffic, estimate.plan.step_time_s)
-    placed = _placed(subject)
-    pressures = tuple(sorted(_pressures(subject, budget), key=_order_of))
+    placed = place_order(spec.cluster, degrees_of(estimate.plan), spec.axis_order)
+
+    def order(one: Pressure) -> tuple[int, float]:
+        """The highest first; memory that is full but fits costs nothing."""
+        costs = one.name != "memory" or one.state == "high"
+        return ("high", "some", "low").index(one.state), -one.share if costs else 0.0
+
+    pressures = tuple(sorted(_pressures(subject, budget), key=order))
     slips = signs(subject, found.network_faults)
     return Advice(
         model=estimate.model,
@@ -141,11 +147,6 @@ def advise(subject: Subject) -> Advice:
         signs=slips,
         notes=estimate.notes,
     )
-
-
-def _order_of(one: Pressure) -> tuple[int, float]:
-    """Order pressures, the highest first; memory that is full but fits costs nothing."""
-    return ("high", "some", "low").index(one.state), 0.0 if one.name == "memory" and one.state != "high" else -one.share
 
 
 def _verdict(subject: Subject, pressures: Sequence[Pressure], to_measure: Sequence[Benchmark]) -> str:
@@ -222,27 +223,23 @@ def _memory_pressure(subject: Subject, budget: MemoryBudget) -> Pressure:
 
 def _answered(changes: Changes, name: str, now: str, share: float, components: Sequence[str]) -> Pressure:
     """Return a pressure with the change that saves most, of those that save more of these components than of others."""
-    best, most = None, NOTABLE
     state = "high" if share >= HIGH_SHARE else "some" if share >= SOME_SHARE else "low"
-    for one in changes.every:
-        if (
-            changes.may_run(one)
-            and one.fit == "fits"
-            and changes.gain(one) > most
-            and _relieves(changes, one, components)
-        ):
-            best, most = one, changes.gain(one)
-    if best is None:
+    places = [INDEX[one] for one in components]
+
+    def relieves(one: Neighbour) -> bool:
+        """Whether at least half of the time per token that a change saves is saved of these components."""
+        per_token = changes.now.spec.tokens_per_step / one.spec.tokens_per_step
+        saved = changes.now.seconds - one.seconds * per_token
+        return bool(saved[places].sum() >= 0.5 * saved.sum())
+
+    able = (one for one in changes.every if changes.may_run(one) and one.fit == "fits")
+    worth = [one for one in able if changes.gain(one) > NOTABLE and relieves(one)]
+    if not worth:
         return Pressure(name, now, share, state, "", {}, None)
+    best = max(worth, key=changes.gain)
+    most = changes.gain(best)
     told = f"{change_text(changes, best)}: {signed(1 / (1 + most) - 1)} time per token, {best.memory_gib:.1f} GiB"
     return Pressure(name, now, share, state, told, best.options, best.step_time_s)
-
-
-def _relieves(changes: Changes, one: Neighbour, components: Sequence[str]) -> bool:
-    """Whether at least half of the time per token that a change saves is saved of some components."""
-    per_token = changes.now.spec.tokens_per_step / one.spec.tokens_per_step
-    saved = changes.now.seconds - one.seconds * per_token
-    return bool(saved[[INDEX[name] for name in components]].sum() >= 0.5 * saved.sum())
 
 
 SPLITS = {
@@ -292,10 +289,6 @@ def _stresses(axis: str, row: AxisTraffic, to_measure: Sequence[Benchmark]) -> s
     what = "congestion and even experts: all send to all" if axis == "ep" else f"bandwidth of the {row.busiest_level}"
     busy = f"{row.busiest_link_utilisation:.0%} of its wire rate in use"
     return f"{what}: {busy}, {hidden}" + (f", latency {latency:.0%}" if latency >= 0.05 else "")
-
-
-def _placed(subject: Subject) -> PlacedOrder:
-    return place_order(subject.spec.cluster, degrees_of(subject.estimate.plan), subject.spec.axis_order)
 
 
 def _places(subject: Subject, placed: PlacedOrder) -> Iterator[AxisPlace]:

@@ -7,20 +7,17 @@ from dataclasses import dataclass, replace
 from math import isclose
 from typing import Any
 
-import numpy as np
-
 from gpuscale.arguments import public
-from gpuscale.arrays import log
 from gpuscale.display import displayed
+from gpuscale.explain.choice import tied
 from gpuscale.explain.memories import memory_trees
 from gpuscale.explain.nodes import Node, difference
 from gpuscale.explain.steps import step_tree, stretched
 from gpuscale.launch.subject import Subject
 from gpuscale.ratios import SPEED, in_words
 from gpuscale.results import PlanRow
-from gpuscale.search.ties import step_shares, tie_window, unlike
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
-from gpuscale.units import format_seconds, plural
+from gpuscale.units import enumerated, format_seconds, plural
 
 MILLION = 1e6
 
@@ -94,12 +91,14 @@ class PlanComparison:
 @public
 def compare(a: Subject, b: Subject) -> PlanComparison:
     """Compare two plans, as `gpuscale.read_subject` reads them: which is faster, and what the difference is made of."""
-    basis = _basis(a, b)
+    basis = "step" if a.spec.tokens_per_step == b.spec.tokens_per_step else "tokens"
+    basis = basis if a.spec.gpus == b.spec.gpus else "gpus"
     (tree_a, seconds_a), (tree_b, seconds_b) = (_on(basis, one) for one in (a, b))
     memory_a, memory_b = (max(memory_trees(one), key=lambda stage: stage.value) for one in (a, b))
     sizes_a, sizes_b = (one.evaluation.memory.at_peak(0) for one in (a, b))
     side_a, side_b = _side(a, tree_a.value), _side(b, tree_b.value)
-    waterfall, tie = _changes(seconds_a, seconds_b), basis == "step" and _tied(a, b)
+    alike, waterfall = a.spec.model.name == b.spec.model.name, _changes(seconds_a, seconds_b)
+    tie = basis == "step" and alike and tied(*(one.evaluation.step.components[:, 0] for one in (b, a)))
     return PlanComparison(
         a=side_a,
         b=side_b,
@@ -134,21 +133,6 @@ def _side(one: Subject, value: float) -> ComparedPlan:
     return ComparedPlan(found.model, found.cluster, found.gpus, found.job, found.plan, value)
 
 
-def _basis(a: Subject, b: Subject) -> str:
-    if a.spec.gpus != b.spec.gpus:
-        return "gpus"
-    return "step" if a.spec.tokens_per_step == b.spec.tokens_per_step else "tokens"
-
-
-def _tied(a: Subject, b: Subject) -> bool:
-    """Whether the order of measured pairs as close and as alike was predicted hardly better than by chance."""
-    if a.spec.model.name != b.spec.model.name:
-        return False
-    shares = [step_shares(one.evaluation) for one in (a, b)]
-    behind = log([b.estimate.plan.step_time_s / a.estimate.plan.step_time_s])
-    return bool(np.abs(behind) <= tie_window(unlike(*shares)).ravel()[0])
-
-
 def _changes(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[Shift, ...]:
     changes = [Shift(name, a[name], b[name], b[name] - a[name]) for name in a if not isclose(a[name], b[name])]
     return tuple(sorted(changes, key=lambda one: (-abs(one.difference), one.component)))
@@ -163,17 +147,13 @@ def _verdict(a: ComparedPlan, b: ComparedPlan, waterfall: tuple[Shift, ...], bas
         said += f", {in_words(b.plan.tokens_per_s / a.plan.tokens_per_s, words, f'A on {a.gpus:,}')}"
     shown = [one for one in waterfall[:NAMED] if abs(one.difference) >= LEAST_NAMED * abs(waterfall[0].difference)]
     sides = ([_phrase(one) for one in shown if (one.difference <= 0) == side] for side in (less, not less))
-    reasons = ", but ".join(_listed(side) for side in sides if side)
+    reasons = ", but ".join(enumerated(side, "and") for side in sides if side)
     unit = "" if basis == "step" else f" ({BASES[basis]})"
     said += f": it {reasons}{unit}" if reasons else ""
     said += "; the model cannot tell plans so close apart" if tie and a.value != b.value else ""
     short = [name for name, side in (("A", a), ("B", b)) if not side.plan.fits]
     fits = f" {' and '.join(short)} {'do' if len(short) > 1 else 'does'} not fit in memory." if short else ""
     return f"{said}.{fits}"
-
-
-def _listed(parts: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 def _phrase(one: Shift) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from gpuscale.explain.changes import Rejected, Spelling, Suggestion, unspelled
 from gpuscale.explain.choice import Flip
 from gpuscale.explain.memories import memory_trees
 from gpuscale.explain.nodes import Node
-from gpuscale.explain.reasons import reasons
+from gpuscale.explain.reasons import Reasons, reasons
 from gpuscale.explain.steps import step_tree
 from gpuscale.explain.thresholds import Threshold
 from gpuscale.explain.traffic import TrafficReport, traffic_of
@@ -51,18 +51,12 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale.explain/1`."""
         return {
-            "model": self.model,
-            "cluster": self.cluster,
-            "gpus": self.gpus,
+            **{name: getattr(self, name) for name in ("model", "cluster", "gpus")},
             "plan": self.plan.to_dict(),
             "step": self.step.to_dict(),
             "memory": [stage.to_dict() for stage in self.memory],
             **({} if self.network is None else self.network.to_dict()),
-            "sentences": list(self.sentences),
-            "thresholds": list(self.thresholds),
-            "suggestions": list(self.suggestions),
-            "rejected": list(self.rejected),
-            "flips": list(self.flips),
+            **{one.name: list(getattr(self, one.name)) for one in fields(Reasons)},
             "notes": list(self.notes),
         }
 
@@ -99,7 +93,7 @@ def explain_subject(subject: Subject, spelled: Spelling = unspelled, *, traffic:
         traffic: say what travels where too.
         spelled: from options of `estimate` to the arguments of a command.
     """
-    found, why = subject.estimate, reasons(subject, spelled)
+    found = subject.estimate
     return Explanation(
         model=found.model,
         cluster=found.cluster,
@@ -107,11 +101,7 @@ def explain_subject(subject: Subject, spelled: Spelling = unspelled, *, traffic:
         plan=found.plan,
         step=step_tree(subject),
         memory=memory_trees(subject),
-        sentences=why.sentences,
-        thresholds=why.thresholds,
-        suggestions=why.suggestions,
-        rejected=why.rejected,
-        flips=why.flips,
         notes=found.notes,
         network=traffic_of(subject) if traffic else None,
+        **vars(reasons(subject, spelled)),
     )

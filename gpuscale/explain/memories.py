@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -43,26 +42,21 @@ def memory_trees(subject: Subject) -> tuple[Node, ...]:
 
 
 def _stage(subject: Subject, place: int, index: int, total: float) -> Node:
-    memory = subject.evaluation.memory
-    shape = memory.by_stage.shape
-    held = {name: float(np.broadcast_to(getattr(memory, name), shape)[place, 0]) for name in COMPONENTS}
+    c, done = subject.rows, subject.evaluation
+    memory = done.memory
+    held = {name: float(np.broadcast_to(getattr(memory, name), memory.by_stage.shape)[place, 0]) for name in COMPONENTS}
     parts = []
     for name, size in held.items():
-        made_of: Sequence[Node] = ()
+        made_of, in_flight = list[Node](), None
         if name in STATES:
-            made_of = _parameters(subject, place, sharded=_is_sharded(subject, name))
+            kept_whole = name == "gradients" and bool(np.any(whole_gradients(c, subject.spec)))
+            made_of = _parameters(subject, place, sharded=int(c.zero[0]) >= STATES[name] and not kept_whole)
         elif name == "activations":
             made_of = _activations(subject, place)
+            in_flight = float(microbatches_in_flight(c, done.stages.positions(done.stage_row))[place, 0])
         node = _scaled(branch(name, made_of), size) if size and made_of else Node(name, size)
-        in_flight = _in_flight(subject, place) if name == "activations" else None
         parts.append(_counted_as(replace(node, name=name.replace("_", " "), count=in_flight), name))
     return settled(branch(f"stage {index}", parts), total)
-
-
-def _in_flight(subject: Subject, place: int) -> float:
-    """Return how many microbatches' activations a stage holds at its peak."""
-    stages, row = subject.evaluation.stages, subject.evaluation.stage_row
-    return float(microbatches_in_flight(subject.rows, stages.positions(row))[place, 0])
 
 
 def _scaled(node: Node, value: float) -> Node:
@@ -74,12 +68,6 @@ def _scaled(node: Node, value: float) -> Node:
 def _counted_as(node: Node, component: str) -> Node:
     children = tuple(_counted_as(child, component) for child in node.children)
     return replace(node, component=component, children=children, source=SOURCES.get(component, "counted"))
-
-
-def _is_sharded(subject: Subject, name: str) -> bool:
-    c = subject.rows
-    kept_whole = name == "gradients" and bool(np.any(whole_gradients(c, subject.spec)))
-    return int(c.zero[0]) >= STATES[name] and not kept_whole
 
 
 def _parameters(subject: Subject, place: int, *, sharded: bool) -> list[Node]:

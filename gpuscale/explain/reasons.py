@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuscale.explain.changes import Rejected, Spelling, Suggestion, changes_of, rejected, suggestions, unspelled
-from gpuscale.explain.choice import Field, Flip, Position, field_of, flips, standing
+from gpuscale.explain.choice import Flip, Position, field_of, flips, standing
 from gpuscale.explain.thresholds import Threshold, thresholds
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.describe import bound_parts
@@ -39,7 +39,11 @@ def reasons(subject: Subject, spelled: Spelling = unspelled) -> Reasons:
     changes, field, limits = changes_of(subject), field_of(subject), thresholds(subject)
     against = rejected(changes, NEIGHBOURS)
     turns = () if field is None else flips(field)
-    said = (what_binds(subject), *_communication(subject), *missed(limits), *_place(subject, field))
+    place = ["No plan of this job fits: `gpuscale plan` says what comes nearest."]
+    if field is not None:  # how it stands to the best of its job, and that to the next family
+        own = layout_text(subject.rows.row(0))
+        place = _standing_text(standing(subject, field), subject.estimate.plan.fit, own)
+    said = (what_binds(subject), *_communication(subject), *missed(limits), *place)
     return Reasons(said, limits, suggestions(changes, spelled), against, turns)
 
 
@@ -75,15 +79,6 @@ def _communication(subject: Subject) -> tuple[str, ...]:
     if whole_s > exposed_s > 0:
         said += f"; of data parallelism's {format_seconds(whole_s)} {100 * (1 - exposed_s / whole_s):.0f}% is hidden"
     return (f"{said}.",)
-
-
-def _place(subject: Subject, field: Field | None) -> tuple[str, ...]:
-    """Say how the plan stands to the best of its job, and the best to the next family."""
-    plan = subject.estimate.plan
-    if field is None:
-        return ("No plan of this job fits: `gpuscale plan` says what comes nearest.",)
-    one = standing(subject, field)
-    return tuple(_standing_text(one, plan.fit, layout_text(subject.rows.row(0))))
 
 
 def _standing_text(one: Position, fit: str, own: str) -> list[str]:

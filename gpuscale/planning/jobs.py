@@ -82,7 +82,9 @@ class Presets:
         self.model = cache(model or (lambda name: load_model(self.named("models", name)[0])))
         self.cluster = cache(cluster or (lambda name: load_cluster(self.named("clusters", name)[0])))
         self.site = cache(lambda path: read_site(Path(path)))
-        self._set, self._taken, self._sized = cache(self._with_settings), cache(self._take), cache(self._size)
+        self._set = cache(lambda name, made: with_settings(self.cluster(name), made) if made else self.cluster(name))
+        self._taken = cache(lambda per_node, *named: self._set(*named).with_gpus_per_node(per_node))
+        self._sized = cache(lambda gpus, *part: self._taken(*part).sized_for(gpus))
 
     def whole(self, asked: JobOptions) -> ClusterSpec:
         """Return the cluster of a job with what is set of it."""
@@ -103,15 +105,6 @@ class Presets:
     def _part(self, asked: JobOptions, groups: Sequence[int]) -> tuple[int, str, str]:
         per_node = asked.gpus_per_node or self.whole(asked).usual_gpus_per_node(asked.gpus, groups)
         return per_node, asked.cluster, asked.set or ""
-
-    def _with_settings(self, name: str, settings: str) -> ClusterSpec:
-        return with_settings(self.cluster(name), settings) if settings else self.cluster(name)
-
-    def _take(self, per_node: int, *named: str) -> ClusterSpec:
-        return self._set(*named).with_gpus_per_node(per_node)
-
-    def _size(self, gpus: int, per_node: int, *named: str) -> tuple[ClusterSpec, str | None]:
-        return self._taken(per_node, *named).sized_for(gpus)
 
 
 def settle(asked: JobOptions, presets: Presets) -> tuple[JobOptions, list[str]]:

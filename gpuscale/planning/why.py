@@ -34,7 +34,7 @@ from gpuscale.search.objectives import Constraint
 from gpuscale.search.ordering import Scored, scored
 from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import HOST_USABLE, JobSpec
-from gpuscale.units import GIB, plural
+from gpuscale.units import GIB, enumerated, plural
 
 PINNED_OUT = "pinned_out"
 """Reason code of a layout that the user's own pins exclude."""
@@ -226,7 +226,7 @@ def ways_out(job: Job, runs: Callable[[JobSpec], object]) -> str:
     own = {"vocab_multiple": None, "grad_dtype": None}  # as each framework has them
     with_names = list(that_run(Change((name,), own | {"framework": name}) for name in TODAY))
     if with_names:
-        return f"with `framework` {' or '.join(filter(None, (', '.join(with_names[:-1]), with_names[-1])))}"
+        return f"with `framework` {enumerated(with_names, 'or')}"
     without = next(that_run(of_job(**{name: None}) for name in LEFT_OUT if name in job.request), None)
     return f"without `{without}`" if without else ""
 
