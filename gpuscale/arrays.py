@@ -26,6 +26,11 @@ def _by_element(function: Callable[[float], float]) -> Callable[[ArrayLike], Flo
 exp, log, log2, log10 = map(_by_element, (math.exp, math.log, math.log2, math.log10))
 
 
+def only(value: ArrayLike) -> float:
+    """Return the value of the only row."""
+    return float(np.ravel(value)[0])
+
+
 def norm(one: FloatArray, other: FloatArray, order: int) -> FloatArray:
     """Return (one^order + other^order)^(1/order) of what is not negative; the root by Newton's method."""
     larger = np.maximum(one, other)

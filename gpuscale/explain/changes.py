@@ -178,30 +178,25 @@ def suggestions(changes: Changes, spelled: Spelling) -> tuple[Suggestion, ...]:
     Of a plan that does not fit they are the changes with which it does, the fastest first, also slower ones.
     """
     able = [one for one in changes.every if changes.pays(one)]
-    kinds: set[tuple[str, ...]] = set()
-    found: list[Suggestion] = []
+    best: dict[tuple[str, ...], Neighbour] = {}
     for one in sorted(able, key=lambda one: (-changes.gain(one), len(one.options))):
-        if one.change.kind not in kinds:
-            kinds.add(one.change.kind)
-            found.append(_suggestion(changes, one, spelled))
-        if len(found) == SHOWN:
-            break
+        best.setdefault(one.change.kind, one)
+    found: list[Suggestion] = []
+    for one in list(best.values())[:SHOWN]:
+        gain, options = changes.gain(one), all_options(changes.subject, one)
+        effect = ", ".join([*effects(changes.now, one), f"{signed(gain)} tokens/s"])
+        suggestion = Suggestion(
+            change=f"{change_text(changes, one)}: {effect}",
+            command=spelled(options),
+            step_time_s=one.step_time_s,
+            gain=gain,
+            memory_gib=one.memory_gib,
+            fit=one.fit,
+            caution=next((text for name, text in CAUTIONS.items() if name in one.change.job), ""),
+            options=options,
+        )
+        found.append(suggestion)
     return tuple(found)
-
-
-def _suggestion(changes: Changes, one: Neighbour, spelled: Spelling) -> Suggestion:
-    gain, options = changes.gain(one), all_options(changes.subject, one)
-    effect = ", ".join([*effects(changes.now, one), f"{signed(gain)} tokens/s"])
-    return Suggestion(
-        change=f"{change_text(changes, one)}: {effect}",
-        command=spelled(options),
-        step_time_s=one.step_time_s,
-        gain=gain,
-        memory_gib=one.memory_gib,
-        fit=one.fit,
-        caution=next((text for name, text in CAUTIONS.items() if name in one.change.job), ""),
-        options=options,
-    )
 
 
 def rejected(changes: Changes, names: Sequence[str]) -> tuple[Rejected, ...]:
@@ -210,24 +205,20 @@ def rejected(changes: Changes, names: Sequence[str]) -> tuple[Rejected, ...]:
     Args:
         names: kinds of changes: `tp`, `pp`, `zero`, `microbatch`, ...
     """
+
+    def order(one: Neighbour) -> tuple[bool, bool, float]:
+        return bool(one.broken), not changes.may_run(one), -changes.gain(one) if not one.broken else 0.0
+
     found: list[Rejected] = []
     for name in names:
-        same = [one for one in changes.every if one.change.kind == (name,)]
-        nearest: dict[bool, Neighbour] = {}
-        for one in same:
-            more = one.row.get(name, 0) > changes.now.row.get(name, 0)
-            if more not in nearest or _nearer(changes, one, nearest[more]):
-                nearest[more] = one
-        against = [one for one in nearest.values() if not changes.pays(one)]
+        sides: dict[bool, list[Neighbour]] = {}  # with more of it than now, and with less
+        for one in changes.every:
+            if one.change.kind == (name,):
+                sides.setdefault(one.row.get(name, 0) > changes.now.row.get(name, 0), []).append(one)
+        nearest = [min(same, key=order) for same in sides.values()]
+        against = [one for one in nearest if not changes.pays(one)]
         found += [Rejected(name, change_text(changes, one), *_against(changes, one)) for one in against]
     return tuple(found)
-
-
-def _nearer(changes: Changes, one: Neighbour, other: Neighbour) -> bool:
-    def order(each: Neighbour) -> tuple[bool, bool, float]:
-        return bool(each.broken), not changes.may_run(each), -changes.gain(each) if not each.broken else 0.0
-
-    return order(one) < order(other)
 
 
 def _against(changes: Changes, one: Neighbour) -> tuple[str, float | None]:
@@ -307,9 +298,7 @@ def all_options(subject: Subject, one: Neighbour | None = None) -> dict[str, Any
     layout = dict(subject.layout)
     if one is not None:
         kept |= one.change.job
-        made = {name: value for name, value in one.options.items() if name not in one.change.job}
-
-        layout = replaced(layout, made)
+        layout = replaced(layout, {name: value for name, value in one.options.items() if name not in one.change.job})
     return {**kept, **layout}
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuscale.arrays import only
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.stages import FIRST, LAST, share_of_end
 from gpuscale.search.evaluation import Evaluation, placed
@@ -92,7 +93,7 @@ class StagePlan:
 
     def end(self, place: int) -> float:
         """Return the share of the embedding (`FIRST`) or LM head (`LAST`) that the stage runs."""
-        return float(np.atleast_1d(share_of_end(self.rows, place, np.array([self.place])))[0])
+        return only(share_of_end(self.rows, place, np.array([self.place])))
 
 
 def stage_plan(rows: Candidates, job: JobSpec, evaluation: Evaluation) -> StagePlan:
@@ -111,7 +112,7 @@ def inventory(plan: StagePlan) -> tuple[Call, ...]:
 
 def _call(axis: str, purpose: str, one: GroupCall, phase: str, calls: float, component: str, **more: Any) -> Call:
     """One collective of the only candidate."""
-    size, ranks, stride, time_s = (float(np.ravel(value)[0]) for value in (one.bytes, one.size, one.stride, one.time_s))
+    size, ranks, stride, time_s = map(only, (one.bytes, one.size, one.stride, one.time_s))
     named = f"{purpose}, {one.where}" if one.where else purpose
     call = Call(axis, named, one.operation, phase, size, calls, int(ranks), int(stride), component, time_s=time_s)
     return replace(call, **more)
@@ -141,10 +142,10 @@ def _sent_calls(plan: StagePlan, one: Sent, count: float, block: Segment, *, sto
     Args:
         stops: a forward pass that is done again stops before what follows the last product of the block.
     """
-    forward, backward = (float(np.ravel(calls)[0]) for calls in (one.forward, one.backward))
+    forward, backward = only(one.forward), only(one.backward)
     whole = 0.0 if stops and one.last else plan.recomputed
     again = forward * (whole + bool(plan.recompute_modules & block.modules))
-    longest = int(np.argmax([np.ravel(part.time_s)[0] for part in one.parts]))
+    longest = int(np.argmax([only(part.time_s) for part in one.parts]))
     counted = [(one.purpose, "forward", forward), (one.again or one.purpose, "backward", backward + again)]
     for purpose, phase, calls in counted:
         for index, part in enumerate(one.parts):
@@ -173,7 +174,7 @@ def pipeline_calls(plan: StagePlan) -> Iterator[Call]:
     sent, gathered = hop(plan.rows, plan.job)
     trips, distance = plan.num_microbatches * float(plan.vpp), int(sent.stride[0])
     ways = [("forward", "hidden state", trips), ("backward", "its gradient", trips)]
-    for phase, purpose, calls in (*ways, ("forward", FILLING, float(filling_hops(plan.rows)[0]))):
+    for phase, purpose, calls in (*ways, ("forward", FILLING, only(filling_hops(plan.rows)))):
         yield _call("pp", purpose, sent, phase, calls, "pp_comm", group_size=plan.pp, pair=distance)
         yield _call("pp", purpose, gathered, phase, calls, "pp_comm")
 
@@ -191,7 +192,7 @@ def state_calls_of(plan: StagePlan) -> Iterator[Call]:
     *_, parameters = placed(plan.rows, plan.job)
     for axis, one in shards(plan.rows, plan.job, parameters).items():
         calls = state_calls(plan.job, one)
-        repeats = float(reductions(plan.rows, plan.job)[0])
+        repeats = only(reductions(plan.rows, plan.job))
         gathers = [("update", 1.0)] if plan.zero < 3 else [(due, float(plan.num_microbatches)) for due in PHASES[:2]]
         for purpose, (sent, pieces), due in (
             ("gradients", calls.reduce, [("synchronisation", repeats)]),
@@ -200,7 +201,7 @@ def state_calls_of(plan: StagePlan) -> Iterator[Call]:
             (REPLICAS, calls.replica, [("synchronisation", 1.0)]),
         ):
             for phase, times in due:
-                yield _call(axis, purpose, sent, phase, times * float(np.ravel(pieces)[0]), "dp_comm")
+                yield _call(axis, purpose, sent, phase, times * only(pieces), "dp_comm")
 
 
 def gradient_calls(plan: StagePlan) -> Iterator[Call]:

@@ -224,7 +224,9 @@ def schedule_of_durations(
     if (weight_s > backward_s).any():
         hint = "the backward pass has both gradients, of which the weights' is a part"
         raise InputError("longer than the whole backward pass", field="weight", hint=hint)
-    c = _candidate(asked.pp, chunks, microbatches, code)
+    ones = dict.fromkeys(("tp", "cp", "ep", "etp", "dp", "shard", "micro_batch_size"), 1)
+    none = dict.fromkeys(("sp", "zero", "recompute_modules", "recompute_layers"), 0)
+    c = single(pp=asked.pp, vpp=chunks, num_microbatches=microbatches, schedule=code, **ones, **none)
     transfer_s = float(_by_rank("transfer", given.get("transfer", 0.0), 1)[0])
     shape = pipeline.chunks, asked.pp
     forward, backward, weight = (np.broadcast_to(one / chunks, shape) for one in (forward_s, backward_s, weight_s))
@@ -242,12 +244,6 @@ def _by_rank(name: str, value: Any, pp: int) -> FloatArray:
         hint = "give one, or one for each rank" if pp > 1 else "give one"
         raise InputError(f"{len(found)} numbers for {plural(pp, 'rank')}", field=name, hint=hint)
     return np.broadcast_to(found, (pp,))
-
-
-def _candidate(pp: int, vpp: int, microbatches: int, code: int) -> Candidates:
-    names = ("tp", "cp", "ep", "etp", "dp", "shard", "micro_batch_size")
-    rest = dict.fromkeys(names, 1) | dict.fromkeys(("sp", "zero", "recompute_modules", "recompute_layers"), 0)
-    return single(pp=pp, vpp=vpp, num_microbatches=microbatches, schedule=code, **rest)
 
 
 def _closed_forms(

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from gpuscale.arrays import only
 from gpuscale.collectives.groups import place
 from gpuscale.explain.counting import counting_bytes, counting_flops, microbatch
 from gpuscale.explain.nodes import Node, branch, settled
@@ -78,7 +78,7 @@ class Scope(NamedTuple):
         Args:
             wide: it runs in 16 bits whatever the job's precision.
         """
-        seconds, work, traffic = _one(value), _one(flops), _one(moved)
+        seconds, work, traffic = only(value), only(flops), only(moved)
         gpu, limit = self.job.cluster.gpu, None
         kind = COMPONENTS[component].limit
         bound = HARDWARE.get(kind, kind)
@@ -119,10 +119,10 @@ def step_tree(subject: Subject) -> Node:
     """
     step = subject.evaluation.step
     scope = Scope(subject.spec, axis_levels(subject))
-    factor = 1.0 if step.factor is None else _one(step.factor)
+    factor = 1.0 if step.factor is None else only(step.factor)
     phases = [_microbatches(subject, scope), *_beside(subject, scope)]
     root = branch("step", [stretched(phase, factor) for phase in phases], count=1.0)
-    return rated(with_transfers(settled(root, _one(step.step_time_s)), subject), scope.job)
+    return rated(with_transfers(settled(root, only(step.step_time_s)), subject), scope.job)
 
 
 def rated(node: Node, job: JobSpec) -> Node:
@@ -172,11 +172,6 @@ def axis_levels(subject: Subject) -> dict[str, str]:
     return found
 
 
-def _one(value: ArrayLike) -> float:
-    """Return the value of the only row."""
-    return float(np.ravel(np.asarray(value))[0])
-
-
 def _repeated(node: Node, number: float) -> Node:
     """Return what happens `number` times."""
 
@@ -209,8 +204,8 @@ def stretched(node: Node, factor: float) -> Node:
 def _microbatches(subject: Subject, scope: Scope) -> Node:
     """Return all microbatches on the slowest stage: forward pass, backward pass, and what is recomputed."""
     step, c, job = subject.evaluation.step, subject.rows, subject.spec
-    counts = [_one(at_place(count, step.bottleneck)) for count in step.counts]
-    share = _one(recomputed_share(c, [np.array([count]) for count in counts]))
+    counts = [only(at_place(count, step.bottleneck)) for count in step.counts]
+    share = only(recomputed_share(c, [np.array([count]) for count in counts]))
     clocks = [microbatch(c, one) for one in (job, counting_flops(job), counting_bytes(job))]
     passes: dict[str, list[Node]] = {"forward": [], "backward": [], "recomputation": []}
     names = layer_names(job.model)
@@ -220,7 +215,7 @@ def _microbatches(subject: Subject, scope: Scope) -> Node:
         for way, nodes in layer.passes().items():
             passes[way].append(_repeated(branch(name, nodes, count=1.0), count))
     for end, name in ENDS.items():
-        mine = _one(share_of_end(c, end, step.bottleneck))
+        mine = only(share_of_end(c, end, step.bottleneck))
         for index, way in enumerate(("forward", "backward")):
             parts = Clocked(*(clock.ends[end][index] for clock in clocks))
             passes[way].append(_repeated(branch(name, _end(scope, end, parts, way), count=1.0), mine))
@@ -287,10 +282,10 @@ class _Layer(NamedTuple):
         """Return the share of the expert exchange that another microbatch does not hide."""
         chosen = [one for one in self.segments if one.seconds.modules & self.modules] if way == "backward" else []
         sent_s = _named("ep_comm", self.segments, way) + _named("ep_comm", chosen, "forward")
-        return _one(getattr(self.time, way)["ep_comm"]) / sent_s if sent_s else 1.0
+        return only(getattr(self.time, way)["ep_comm"]) / sent_s if sent_s else 1.0
 
     def _launches(self, time: Breakdown, known_s: float) -> Node:
-        return self.scope.leaf("launches", "launch", max(_one(time.get("launch", 0.0)) - known_s, 0.0))
+        return self.scope.leaf("launches", "launch", max(only(time.get("launch", 0.0)) - known_s, 0.0))
 
     def _block(self, one: Clocked, way: str, exposed: float) -> Node:
         return branch(one.seconds.name, list(_operators(self.scope, one, way, exposed)), count=1.0)
@@ -317,7 +312,7 @@ def _without_tail(segment: Segment) -> Segment:
 
 def _named(component: str, segments: Sequence[Clocked], way: str) -> float:
     """Return one component of a pass, added up over segments [s]."""
-    return math.fsum(_one(getattr(one.seconds, way).get(component, 0.0)) for one in segments)
+    return math.fsum(only(getattr(one.seconds, way).get(component, 0.0)) for one in segments)
 
 
 def _operators(scope: Scope, one: Clocked, way: str, exposed: float) -> Iterator[Node]:
@@ -331,7 +326,7 @@ def _operators(scope: Scope, one: Clocked, way: str, exposed: float) -> Iterator
     for products in zip(*(segment.products for segment in one), strict=True):
         times = [time for _, time in products]
         casts = tuple(  # type: ignore[assignment]
-            so_far + _one(getattr(times[clock], f"stream_{way}")) for so_far, clock in zip(casts, (0, 2), strict=True)
+            so_far + only(getattr(times[clock], f"stream_{way}")) for so_far, clock in zip(casts, (0, 2), strict=True)
         )
         yield _linear(scope, products[0][0], times, way, wide=products[0][0] == "router")
     low = scope.job.precision in {"fp8", "fp4"}
@@ -340,8 +335,8 @@ def _operators(scope: Scope, one: Clocked, way: str, exposed: float) -> Iterator
         work = (part["attention"] for part in parts)
         yield scope.leaf("attention", "attention", *work, wide=True)
     if "elementwise" in parts.seconds:
-        flops = _one(parts.flops["elementwise"]) * (ARITHMETIC_FRACTION if name == "recurrence" else 1.0)
-        rest = (_rest(_one(part["elementwise"]), cast) for part, cast in zip(parts[::2], casts, strict=True))
+        flops = only(parts.flops["elementwise"]) * (ARITHMETIC_FRACTION if name == "recurrence" else 1.0)
+        rest = (_rest(only(part["elementwise"]), cast) for part, cast in zip(parts[::2], casts, strict=True))
         seconds, moved = rest
         yield scope.leaf(BESIDE.get(name, "element-wise"), "elementwise", seconds, flops, moved)
     yield from _collectives(scope, one.seconds, way, exposed)
@@ -372,7 +367,7 @@ def _collectives(scope: Scope, segment: Segment, way: str, exposed: float) -> It
     for component in COMMUNICATION:
         if component not in breakdown:
             continue
-        shown_s, whole_s = _one(breakdown[component]), _one(sent_s(segment.sent, way))
+        shown_s, whole_s = only(breakdown[component]), only(sent_s(segment.sent, way))
         if component == "ep_comm":
             whole_s, shown_s = shown_s, shown_s * exposed
         hidden = whole_s - shown_s
@@ -398,12 +393,12 @@ def _end(scope: Scope, end: int, parts: Clocked, way: str) -> list[Node]:
 def _beside(subject: Subject, scope: Scope) -> list[Node]:
     """Return the phases of a step beside its microbatches."""
     step, c, job = subject.evaluation.step, subject.rows, subject.spec
-    beside = {name: _one(value) for name, value in step.beside.items()}
+    beside = {name: only(value) for name, value in step.beside.items()}
     *_, parameters = placed(c, job)
     transfers = state_transfers(c, job, parameters)
-    tied_s, norm_s = _one(transfers.tied_s), _one(transfers.norm_s)
+    tied_s, norm_s = only(transfers.tied_s), only(transfers.norm_s)
     shown_s = _rest(beside["dp_comm"], tied_s)
-    hidden_s = _rest(_one(step.dp_total_s) - tied_s, shown_s)
+    hidden_s = _rest(only(step.dp_total_s) - tied_s, shown_s)
     states = replace(scope.leaf("gradients and parameters", "dp_comm", shown_s), hidden_s=max(hidden_s, 0.0) or None)
     tied = replace(scope.leaf("tied embedding", "dp_comm", tied_s), level=scope.levels.get("pp_comm"))
     updates = []
@@ -412,9 +407,12 @@ def _beside(subject: Subject, scope: Scope) -> list[Node]:
         norm = scope.leaf("gradient norm", "optimizer", norm_s)
         norm = replace(norm, bound="network", source=scope.source("dp_comm"))
         updates = [norm, scope.leaf("update", "optimizer", _rest(beside["optimizer"], norm_s), 0.0, moved)]
+    hop_s, _ = hop_times(c, job)  # where chunks interleave, most transfers run beside their computation
+    alone_s = only(exposed_hops_s(c, hop_s, hop_s, hop_s)) if int(c.pp[0]) > 1 else 0.0
+    hops = scope.leaf("transfers between stages", "pp_comm", beside["pp_comm"])
     return [
         scope.leaf("filling and draining the pipeline", "bubble", beside["bubble"]),
-        _transfers(subject, scope, beside["pp_comm"]),
+        replace(hops, hidden_s=_rest(alone_s, beside["pp_comm"]) or None),
         branch("gradient synchronisation", [states, tied], count=1.0),
         scope.leaf("summing gradients", "elementwise", beside["elementwise"]),
         branch("optimizer step", updates, count=1.0),
@@ -422,11 +420,3 @@ def _beside(subject: Subject, scope: Scope) -> list[Node]:
         scope.leaf("allocator retries", "launch", beside["launch"]),
         scope.leaf("waiting for the slowest GPU", "waiting", beside["waiting"]),
     ]
-
-
-def _transfers(subject: Subject, scope: Scope, shown_s: float) -> Node:
-    """Return what is sent from stage to stage: where chunks interleave, most of it runs beside their computation."""
-    c, (hop_s, _) = subject.rows, hop_times(subject.rows, subject.spec)
-    alone_s = _one(exposed_hops_s(c, hop_s, hop_s, hop_s)) if int(c.pp[0]) > 1 else 0.0
-    node = scope.leaf("transfers between stages", "pp_comm", shown_s)
-    return replace(node, hidden_s=_rest(alone_s, shown_s) or None)

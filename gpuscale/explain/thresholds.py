@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gpuscale.calibration.factors import with_kernels, with_network
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.ranks import strides
 from gpuscale.rooflines import allreduce_bytes_per_s, dp_tokens_per_gpu, moe_dp_tokens_per_gpu, tp_divisor
 from gpuscale.search.evaluation import evaluate
+from gpuscale.search.robust import perturbed
 from gpuscale.specs.cluster import LevelSpec
 from gpuscale.specs.model import LayerSpec
-from gpuscale.steptime.components import COMPONENTS
+from gpuscale.steptime.components import COMPONENTS, INDEX
 from gpuscale.units import GIB
 
 LEAST_BUBBLE = 0.05
@@ -159,7 +159,7 @@ def _bubble(subject: Subject) -> Iterator[Threshold]:
     counts = np.arange(unit, min(MOST_MICROBATCHES, 64 * unit * row["pp"]) + 1, unit)
     rows = replace(subject.rows.take(np.zeros(len(counts), dtype=np.intp)), num_microbatches=counts)
     step = evaluate(rows, subject.spec).step
-    share = step.components[list(COMPONENTS).index("bubble")] / step.step_time_s
+    share = step.components[INDEX["bubble"]] / step.step_time_s
     small = np.flatnonzero(share <= LEAST_BUBBLE)
     if len(small):
         yield Threshold(
@@ -178,14 +178,10 @@ def _launches(subject: Subject) -> Iterator[Threshold]:
     own work, in proportion to the tokens, has to take as long.
     """
     spec, row = subject.spec, subject.rows.row(0)
-    gpu = with_kernels(spec.cluster.gpu, INFINITELY_FAST, INFINITELY_FAST)
-    network = with_network(spec.cluster, [1 / INFINITELY_FAST] * len(spec.cluster.levels), 1 / INFINITELY_FAST)
+    no_time = perturbed(spec, dict.fromkeys(("kernels", "node_links", "network", "latency"), 1 / INFINITELY_FAST))
     beside = {"bubble", "dp_comm", "optimizer", "offload", "waiting"}
     names = [name for name in COMPONENTS if name not in beside]
-    fast, own = (
-        dict(zip(COMPONENTS, done.step.components[:, 0].tolist(), strict=True))
-        for done in (evaluate(subject.rows, replace(spec, cluster=replace(network, gpu=gpu))), subject.evaluation)
-    )
+    fast, own = (done.step.seconds() for done in (evaluate(subject.rows, no_time), subject.evaluation))
     busy_s = math.fsum(own[name] for name in names if name != "launch")
     tokens = row["micro_batch_size"] * spec.sequence / row["cp"]
     yield Threshold(

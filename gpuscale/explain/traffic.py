@@ -12,7 +12,7 @@ none above: a ring has so many hops there. All that is sent is received, in the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from gpuscale.arguments import public
+from gpuscale.arrays import only
 from gpuscale.calibration.factors import with_network
 from gpuscale.collectives import ideal
 from gpuscale.collectives.groups import place
@@ -30,17 +31,7 @@ from gpuscale.layouts.arrays import Cases, unique_rows
 from gpuscale.placement.groups import rail
 from gpuscale.search.evaluation import evaluate, placed
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
-from gpuscale.steptime.components import (
-    COMMUNICATION,
-    COMPONENTS,
-    IN_LAYERS,
-    INDEX,
-    Breakdown,
-    added,
-    contention,
-    scaled,
-    total_s,
-)
+from gpuscale.steptime.components import COMMUNICATION, IN_LAYERS, Breakdown, added, contention, scaled, total_s
 from gpuscale.steptime.data_parallel import Cover, Transfers, state_transfers, unhidden_s
 from gpuscale.steptime.step import StepTime, cut_key, evaluate_passes, filling_hops, hop_times, recomputed_share
 from gpuscale.training.stragglers import SELECTIVE, go_back_n_share, loss_window
@@ -189,7 +180,8 @@ def traffic_of(subject: Subject) -> TrafficReport:
     inside, network = (
         math.fsum(level.sent_bytes for level in levels if level_side(level.fabric) == where) for where in SIDES
     )
-    exposed_s = math.fsum(float(step.components[INDEX[name], 0]) for name in COMMUNICATION)
+    seconds = step.seconds()
+    exposed_s = math.fsum(seconds[name] for name in COMMUNICATION)
     totals = TrafficTotals(
         stage=plan.stage,
         stages=plan.pp,
@@ -237,24 +229,18 @@ def _part(call: Call) -> CostKey:
     return (call.component, call.purpose == FILLING) if call.component == "pp_comm" else (call.purpose, call.phase)
 
 
-def _number(value: Any) -> float:
-    return float(np.asarray(value).reshape(-1)[0])
-
-
 def _exposure(plan: StagePlan, step: StepTime) -> _Exposure:
     parts = _microbatch(plan)
-    beside = {name: _number(value) for name, value in step.beside.items()}
+    beside = {name: only(value) for name, value in step.beside.items()}
     shown: dict[CostKey, float] = {
-        (name, phase, ends): plan.num_microbatches * _number(cost[name])
+        (name, phase, ends): plan.num_microbatches * only(cost[name])
         for (phase, ends), cost in parts.items()
         for name in IN_LAYERS
         if name in cost
     }
-    forward, backward = (
-        math.fsum(_number(total_s(parts[phase, ends])) for ends in (False, True)) for phase in PHASES[:2]
-    )
+    forward, backward = (math.fsum(only(total_s(parts[phase, ends])) for ends in (False, True)) for phase in PHASES[:2])
     of_states = _states_shown(plan, step.cover)
-    filling_s = min(_number(filling_hops(plan.rows) * hop_times(plan.rows, plan.job)[0]), beside["pp_comm"])
+    filling_s = min(only(filling_hops(plan.rows) * hop_times(plan.rows, plan.job)[0]), beside["pp_comm"])
     shown |= of_states | {("pp_comm", False): beside["pp_comm"] - filling_s, ("pp_comm", True): filling_s}
     beside_wire_s = max(beside["dp_comm"] - math.fsum(of_states.values()), 0.0)
     due = {phase: math.fsum(size for (_, when), size in of_states.items() if when == phase) for phase in PHASES}
@@ -304,7 +290,7 @@ def _states_shown(plan: StagePlan, cover: Cover) -> dict[CostKey, float]:
 
     def shown_s(part: Transfers, behind: Cover = cover) -> float:
         shown, waited = unhidden_s(c, job, part, behind)
-        return _number(shown) - _number(waited)
+        return only(shown) - only(waited)
 
     gathers = t._replace(reduce_s=none, all_reduce_s=none, replica_s=none)
     gather_s, without_s, whole_s = shown_s(gathers), shown_s(t._replace(replica_s=none)), shown_s(t)
@@ -324,11 +310,11 @@ def _states_shown(plan: StagePlan, cover: Cover) -> dict[CostKey, float]:
     for one in calls:
         times[_part(one)] += one.calls * one.time_s
     hidden = {name: max(times[name] - size, 0.0) for name, size in purposes.items()}
-    behind_s = max(math.fsum(times.values()) - _number(unhidden_s(c, job, t, cover)[0]), 0.0)
-    slowed = _number(contention(np.array([behind_s]), job.cluster.gpu.sm_count))
+    behind_s = max(math.fsum(times.values()) - only(unhidden_s(c, job, t, cover)[0]), 0.0)
+    slowed = only(contention(np.array([behind_s]), job.cluster.gpu.sm_count))
     share = slowed / (math.fsum(hidden.values()) or 1.0)
     purposes = {name: size + share * hidden[name] for name, size in purposes.items()}
-    return purposes | {("tied embedding", "synchronisation"): _number(t.tied_s)}
+    return purposes | {("tied embedding", "synchronisation"): only(t.tied_s)}
 
 
 # -- each collective: its time, its place, its bytes on the wire --
@@ -366,7 +352,11 @@ def wire_bytes(cluster: ClusterSpec, call: Call, chunks: int = 1) -> list[float]
 
 
 def _rows(plan: StagePlan, exposure: _Exposure) -> tuple[AxisTraffic, ...]:
-    calls = _merged(inventory(plan))
+    counted: dict[Call, float] = {}  # calls that are otherwise alike are one
+    for one in inventory(plan):
+        alike = replace(one, calls=1.0)
+        counted[alike] = counted.get(alike, 0.0) + one.calls
+    calls = [replace(one, calls=count) for one, count in counted.items()]
     of_part: dict[CostKey, float] = {}
     for one in calls:
         if not one.hidden:
@@ -379,15 +369,6 @@ def _rows(plan: StagePlan, exposure: _Exposure) -> tuple[AxisTraffic, ...]:
             shown_s = exposure.shown.get(_part(one), 0.0) * whole_s / (of_part.get(_part(one)) or 1.0)
         rows.append(_row(plan, one, one.time_s * exposure.factor, 0.0 if one.hidden else shown_s * exposure.factor))
     return tuple(rows)
-
-
-def _merged(calls: Iterable[Call]) -> list[Call]:
-    """Add up how often calls are made that are otherwise alike."""
-    counted: dict[Call, float] = {}
-    for one in calls:
-        alike = replace(one, calls=1.0)
-        counted[alike] = counted.get(alike, 0.0) + one.calls
-    return [replace(one, calls=count) for one, count in counted.items()]
 
 
 def _row(plan: StagePlan, call: Call, each_s: float, exposed_s: float) -> AxisTraffic:
@@ -526,8 +507,7 @@ class _Rerun:
         if key not in self._known:
             job = self._plan.job
             step = evaluate(self._plan.rows, replace(job, cluster=with_network(job.cluster, key))).step
-            components = dict(zip(COMPONENTS, step.components[:, 0].tolist(), strict=True))
-            self._known[key] = float(step.step_time_s[0]), components
+            self._known[key] = only(step.step_time_s), step.seconds()
         return self._known[key]
 
     def faster(self, where: str, factor: float) -> tuple[float, Mapping[str, float]]:

@@ -42,7 +42,7 @@ from gpuscale.request import JobOptions, Layout, read, taken, with_layout
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.site import AXES, MOST
-from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, IN_LAYERS, INDEX
+from gpuscale.steptime.components import COMMUNICATION, IN_LAYERS, INDEX
 from gpuscale.uncertainty import evidence, features
 from gpuscale.units import GIB, format_seconds
 from gpuscale.version import __version__
@@ -276,7 +276,7 @@ def _parts(runs: Sequence[_Run]) -> list[_Part]:
     found = []
     for index, run in enumerate(runs):
         step = evaluate(run.rows, run.job.spec).step
-        seconds = dict(zip(COMPONENTS, step.components[:, 0].tolist(), strict=True))
+        seconds = step.seconds()
         for name, _, components in TIMERS:
             predicted_s = math.fsum(seconds[component] for component in components)
             if run.parts_s.get(name) and predicted_s > LEAST_PART * float(step.step_time_s[0]):
@@ -418,7 +418,7 @@ def _side(runs: Sequence[_Run], site: Site | None) -> Agreement:
         spec = run.job.spec if site is None else calibrated(run.job.spec, site)[0]
         done = evaluate(run.rows, spec)
         step_s, layout = float(done.step.step_time_s[0]), run.rows.row(0)
-        seconds = dict(zip(COMPONENTS, done.step.components[:, 0].tolist(), strict=True))
+        seconds = done.step.seconds()
         (around,) = evidence([features(spec, layout, seconds)])
         half = math.log(around.high)
         if site is not None:

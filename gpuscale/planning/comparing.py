@@ -226,15 +226,6 @@ def _notes(variants: Variants) -> Iterator[str]:
         yield f"not tried: {len(variants.skipped) - SHOWN_SKIPPED} more combinations"
 
 
-def _variant_row(part: _Part, *, ranked: bool) -> VariantRow:
-    variant, found = part.variant, part.found
-    best: dict[str, float] = {}
-    if ranked and len(part.best.score) and not found.beaten:
-        best = worth(variant, float(part.best.step_time_s[0]), float(part.best.memory_bytes[0]), (*PLAIN, *WORTH))
-    reason = BEATEN if found.beaten else None if found.feasible else reason_of(variant, found)
-    return VariantRow(variant.choice, found.evaluated, found.feasible, best, reason)
-
-
 def summary(found: Sequence[SearchResult], families: int) -> SearchSummary:
     """Add up how searches went."""
     rejected: Counter[str] = Counter()
@@ -271,7 +262,15 @@ def _result(
     estimates = tuple(described[rank] for rank in sorted(described))
     plans = tuple(estimate.plan for estimate in estimates)
     tried, owners = [part.variant for part in parts], owner[chosen].tolist()
-    jobs = tuple(_variant_row(part, ranked=not frontier_size) for part in parts)
+
+    def variant_row(part: _Part) -> VariantRow:
+        variant, found, best = part.variant, part.found, dict[str, float]()
+        if not frontier_size and len(part.best.score) and not found.beaten:
+            best = worth(variant, float(part.best.step_time_s[0]), float(part.best.memory_bytes[0]), (*PLAIN, *WORTH))
+        reason = BEATEN if found.beaten else None if found.feasible else reason_of(variant, found)
+        return VariantRow(variant.choice, found.evaluated, found.feasible, best, reason)
+
+    jobs = tuple(map(variant_row, parts))
     job = tried[owners[0]].job
     search = summary([part.found for part in parts], sum(part.families for part in parts))
     compared = _compared(question, goals, jobs, tried, owners, plans, frontier_size)

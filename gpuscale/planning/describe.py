@@ -66,8 +66,7 @@ def describe_all(
     """
     spec, found = job.spec, []
     layouts = [rows.row(row) for row in chosen]
-    columns = evaluation.step.components[:, list(chosen)].T.tolist()
-    seconds = [dict(zip(COMPONENTS, column, strict=True)) for column in columns]
+    seconds = [evaluation.step.seconds(row) for row in chosen]
     unseen = (*unseen, UNLIKE_NODES) if spec.cluster.pools else unseen
     ranges = evidence([features(spec, *pair) for pair in zip(layouts, seconds, strict=True)], unseen=unseen)
     if job.site:

@@ -46,7 +46,7 @@ from gpuscale.rules.check import broken_rules
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import FABRIC_NAMES, SCALE_UP, ClusterSpec
 from gpuscale.specs.job import AXES
-from gpuscale.steptime.components import COMMUNICATION, INDEX
+from gpuscale.steptime.components import COMMUNICATION
 from gpuscale.units import MIB, format_seconds
 
 TALKATIVE = ("tp", "etp", "ep", "cp", "dp_cp", "dp", "edp", "pp")
@@ -291,7 +291,7 @@ def best_order(
     timed = []
     for one in found:
         step = evaluate(rows, replace(job.spec, axis_order=one.order)).step
-        comm_s = {name: float(step.components[INDEX[name], 0]) for name in COMMUNICATION}
+        comm_s = {name: value for name, value in step.seconds().items() if name in COMMUNICATION}
         timed.append(replace(one, step_time_s=float(step.step_time_s[0]), comm_s=comm_s))
     given = timed[0]
     allowed = [one for one in timed if one.straddling <= given.straddling]

@@ -128,7 +128,8 @@ def answer_why(
         reasons = {"tight": f"fragmentation usually leaves {comfortable:.1f} GiB; with `tight` it is ranked"}
     elif over <= 0 and not fits:
         reasons = {OUT_OF_HOST_MEMORY: host_text(job.spec, float(best.host_bytes[0]))}
-    excluded = _excluding(variant, rows)
+    allowed = variant.pins.allowed(rows, job.spec.model.layers)
+    excluded = [f"`{name}`" for name, mask in allowed.items() if not mask[0]]
     if excluded:
         reasons[PINNED_OUT] = f"{', '.join(excluded)} exclude{'s' * (len(excluded) == 1)} it from the plans"
     if variant.constraints is not None and fits:
@@ -162,12 +163,6 @@ def _plain(job: Job, asked: Mapping[str, str], schedule: int) -> Estimate | None
     found = describe(job, rows, evaluate(rows, job.spec))
     found = replace(found, plan=replace(found.plan, rank=0))
     return None if found.plan.fit == "fits" else replace(found, remedies=remedies(job, layout))
-
-
-def _excluding(variant: Variant, rows: Candidates) -> list[str]:
-    """Name the options that keep one layout from the plans of a job."""
-    allowed = variant.pins.allowed(rows, variant.job.spec.model.layers)
-    return [f"`{name}`" for name, mask in allowed.items() if not mask[0]]
 
 
 def _asked_variant(

@@ -95,6 +95,10 @@ class StepTime:
     cover: Cover  #: behind what the transfers of a microbatch can hide.
     factor: FloatArray | None = None  #: what measured runs of a site make of all this.
 
+    def seconds(self, row: int = 0) -> dict[str, float]:
+        """One candidate's step time by component [s]."""
+        return dict(zip(COMPONENTS, self.components[:, row].tolist(), strict=True))
+
     @cached_property
     def components(self) -> FloatArray:
         """`step_time_s` by component, shape (components, N); the second route to the total."""
