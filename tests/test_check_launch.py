@@ -279,7 +279,7 @@ WRITTEN = [name for name, one in targets().items() if one.write]
 
 @pytest.mark.parametrize("target", WRITTEN)
 def test_exports_of_legal_plans_break_no_rule(target, tmp_path):
-    assert list(exported_errors(target, 8, tmp_path)) == []
+    assert list(exported_errors(target, 4, tmp_path)) == []
 
 
 @pytest.mark.full

@@ -31,7 +31,7 @@ READY = [name for name, one in targets().items() if one.write]
 
 @pytest.mark.parametrize("target", READY)
 def test_an_export_read_back_predicts_the_same(target, tmp_path):
-    went = _went_round(target, 8, tmp_path)
+    went = _went_round(target, 5, tmp_path)
     assert [one for one in went if one] == []
 
 

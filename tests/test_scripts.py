@@ -196,7 +196,7 @@ def safe(files):
     for name, text in files.items():
         assert all(line.isprintable() for line in text.split("\n")), name
         if name.endswith(".yaml"):
-            yaml.safe_load(text)
+            yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         elif name.endswith(".json"):
             json.loads(text)
         elif name.endswith(".py"):
