@@ -12,7 +12,7 @@ from gpuscale.display import displayed
 from gpuscale.explain.choice import tied
 from gpuscale.explain.memories import memory_trees
 from gpuscale.explain.nodes import Node, difference
-from gpuscale.explain.steps import step_tree, stretched
+from gpuscale.explain.steps import step_tree
 from gpuscale.launch.subject import Subject
 from gpuscale.ratios import SPEED, in_words
 from gpuscale.results import PlanRow
@@ -125,7 +125,7 @@ def _on(basis: str, one: Subject) -> tuple[Node, dict[str, float]]:
     scale = 1.0
     if basis != "step":
         scale = MILLION / one.spec.tokens_per_step * (one.spec.gpus if basis == "gpus" else 1)
-    return stretched(step_tree(one), scale), {name: value * scale for name, value in one.estimate.breakdown.items()}
+    return step_tree(one).times(scale), {name: value * scale for name, value in one.estimate.breakdown.items()}
 
 
 def _side(one: Subject, value: float) -> ComparedPlan:

@@ -54,20 +54,14 @@ def _stage(subject: Subject, place: int, index: int, total: float) -> Node:
         elif name == "activations":
             made_of = _activations(subject, place)
             in_flight = float(microbatches_in_flight(c, done.stages.positions(done.stage_row))[place, 0])
-        node = _scaled(branch(name, made_of), size) if size and made_of else Node(name, size)
-        parts.append(_counted_as(replace(node, name=name.replace("_", " "), count=in_flight), name))
+        whole = branch(name, made_of)
+        node = whole.times(size / whole.value, ("value",)) if size and whole.value else Node(name, size)
+        parts.append(_counted_as(replace(node, name=name.replace("_", " "), value=size, count=in_flight), name))
     return settled(branch(f"stage {index}", parts), total)
 
 
-def _scaled(node: Node, value: float) -> Node:
-    """Return a tree whose root has another value, its parts in proportion."""
-    factor = value / node.value if node.value else 0.0
-    return replace(node, value=value, children=tuple(_scaled(child, child.value * factor) for child in node.children))
-
-
 def _counted_as(node: Node, component: str) -> Node:
-    children = tuple(_counted_as(child, component) for child in node.children)
-    return replace(node, component=component, children=children, source=SOURCES.get(component, "counted"))
+    return node.each(lambda one: replace(one, component=component, source=SOURCES.get(component, "counted")))
 
 
 def _parameters(subject: Subject, place: int, *, sharded: bool) -> list[Node]:

@@ -6,7 +6,7 @@ Every node is the sum of its children, exactly: `math.fsum` of their values give
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -43,6 +43,19 @@ class Node:
         said = {one.name: getattr(self, one.name) for one in fields(self)}
         said["children"] = [child.to_dict() for child in self.children]
         return {name: value for name, value in said.items() if value is not None}
+
+    def each(self, change: Callable[[Node], Node]) -> Node:
+        """Return the tree with every node changed, a parent after its children."""
+        return change(replace(self, children=tuple(child.each(change) for child in self.children)))
+
+    def times(self, factor: float, names: Sequence[str] = ("value", "hidden_s")) -> Node:
+        """Return the tree with some numbers of every node multiplied."""
+
+        def multiplied(one: Node) -> Node:
+            known = {name: getattr(one, name) for name in names if getattr(one, name) is not None}
+            return replace(one, **{name: value * factor for name, value in known.items()})
+
+        return self.each(multiplied)
 
     def leaves(self) -> Iterator[Node]:
         """Yield the nodes at the ends of this tree."""

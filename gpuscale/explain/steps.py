@@ -121,7 +121,7 @@ def step_tree(subject: Subject) -> Node:
     scope = Scope(subject.spec, axis_levels(subject))
     factor = 1.0 if step.factor is None else only(step.factor)
     phases = [_microbatches(subject, scope), *_beside(subject, scope)]
-    root = branch("step", [stretched(phase, factor) for phase in phases], count=1.0)
+    root = branch("step", [phase.times(factor) for phase in phases], count=1.0)
     return rated(with_transfers(settled(root, only(step.step_time_s)), subject), scope.job)
 
 
@@ -172,30 +172,8 @@ def axis_levels(subject: Subject) -> dict[str, str]:
     return found
 
 
-def _repeated(node: Node, number: float) -> Node:
-    """Return what happens `number` times."""
-
-    def times(one: float | None) -> float | None:
-        return None if one is None else one * number
-
-    return replace(
-        node,
-        value=node.value * number,
-        children=tuple(_repeated(child, number) for child in node.children),
-        count=times(node.count),
-        flops=times(node.flops),
-        bytes=times(node.bytes),
-        hidden_s=times(node.hidden_s),
-    )
-
-
-def stretched(node: Node, factor: float) -> Node:
-    """Return the same work in a longer time: what measured runs of a site make of it."""
-    if factor == 1.0:
-        return node
-    hidden = None if node.hidden_s is None else node.hidden_s * factor
-    children = tuple(stretched(child, factor) for child in node.children)
-    return replace(node, value=node.value * factor, hidden_s=hidden, children=children)
+REPEATED = ("value", "count", "flops", "bytes", "hidden_s")
+"""Numbers of a node that grow with how often it happens."""
 
 
 # -- the microbatches --
@@ -213,14 +191,14 @@ def _microbatches(subject: Subject, scope: Scope) -> Node:
         segments = [Clocked(*parts) for parts in zip(*(clock.layers[kind] for clock in clocks), strict=True)]
         layer = _Layer(scope, segments, time, int(c.recompute_modules[0]), share)
         for way, nodes in layer.passes().items():
-            passes[way].append(_repeated(branch(name, nodes, count=1.0), count))
+            passes[way].append(branch(name, nodes, count=1.0).times(count, REPEATED))
     for end, name in ENDS.items():
         mine = only(share_of_end(c, end, step.bottleneck))
         for index, way in enumerate(("forward", "backward")):
             parts = Clocked(*(clock.ends[end][index] for clock in clocks))
-            passes[way].append(_repeated(branch(name, _end(scope, end, parts, way), count=1.0), mine))
+            passes[way].append(branch(name, _end(scope, end, parts, way), count=1.0).times(mine, REPEATED))
     ways = [branch(way, nodes, count=1.0) for way, nodes in passes.items()]
-    return _repeated(branch("microbatches", ways, count=1.0), float(c.num_microbatches[0]))
+    return branch("microbatches", ways, count=1.0).times(float(c.num_microbatches[0]), REPEATED)
 
 
 def layer_names(model: ModelSpec) -> list[str]:
@@ -275,7 +253,7 @@ class _Layer(NamedTuple):
             last = stops_before([one.seconds for one in self.segments], self.scope.job)
             again = [self._again(one, stops=one.seconds is last) for one in self.segments]
             again.append(self._launches(self.time.recompute, launched))
-            out["recomputation"].append(_repeated(branch("whole layers", again, count=1.0), self.share))
+            out["recomputation"].append(branch("whole layers", again, count=1.0).times(self.share, REPEATED))
         return out
 
     def _exposed(self, way: str) -> float:
@@ -294,13 +272,12 @@ class _Layer(NamedTuple):
         """Return the forward pass of a block that is done again: its arithmetic counts as recomputation."""
         if stops:
             one = Clocked(*(_without_tail(segment) for segment in one))
-        block = self._block(one, "forward", exposed)
-        return _as_recomputed(block)
 
+        def counted(node: Node) -> Node:
+            kept = node.component is None or node.component in NOT_RECOMPUTE
+            return node if kept else replace(node, component="recompute")
 
-def _as_recomputed(node: Node) -> Node:
-    component = node.component if node.component in NOT_RECOMPUTE else node.component and "recompute"
-    return replace(node, component=component, children=tuple(_as_recomputed(child) for child in node.children))
+        return self._block(one, "forward", exposed).each(counted)
 
 
 def _without_tail(segment: Segment) -> Segment:

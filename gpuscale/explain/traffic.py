@@ -27,13 +27,12 @@ from gpuscale.collectives.groups import place
 from gpuscale.display import displayed
 from gpuscale.explain.inventory import FILLING, PHASES, REPLICAS, Call, StagePlan, inventory, stage_plan
 from gpuscale.launch.subject import Subject
-from gpuscale.layouts.arrays import Cases, unique_rows
 from gpuscale.placement.groups import rail
 from gpuscale.search.evaluation import evaluate, placed
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 from gpuscale.steptime.components import COMMUNICATION, IN_LAYERS, Breakdown, added, contention, scaled, total_s
 from gpuscale.steptime.data_parallel import Cover, Transfers, state_transfers, unhidden_s
-from gpuscale.steptime.step import StepTime, cut_key, evaluate_passes, filling_hops, hop_times, recomputed_share
+from gpuscale.steptime.step import Passes, StepTime, filling_hops, hop_times, recomputed_share
 from gpuscale.training.stragglers import SELECTIVE, go_back_n_share, loss_window
 
 SIDES = ("node", "network")
@@ -230,7 +229,7 @@ def _part(call: Call) -> CostKey:
 
 
 def _exposure(plan: StagePlan, step: StepTime) -> _Exposure:
-    parts = _microbatch(plan)
+    parts = _microbatch(plan, step.passes)
     beside = {name: only(value) for name, value in step.beside.items()}
     shown: dict[CostKey, float] = {
         (name, phase, ends): plan.num_microbatches * only(cost[name])
@@ -258,13 +257,10 @@ def _exposure(plan: StagePlan, step: StepTime) -> _Exposure:
     return _Exposure(step_time_s, factor, shown, scaled_s, beside_wire_s * factor)
 
 
-def _microbatch(plan: StagePlan) -> dict[tuple[str, bool], Breakdown]:
+def _microbatch(plan: StagePlan, passes: Passes) -> dict[tuple[str, bool], Breakdown]:
     """Break one microbatch on the stage down: (pass, ends of the model or layers) -> breakdown."""
-    c, job = plan.rows, plan.job
-    cuts, index = unique_rows(c, cut_key(c, job))
-    passes = evaluate_passes(cuts, Cases(index), job)
     counts = [np.array([count]) for _, count in plan.layers]
-    share = recomputed_share(c, counts)
+    share = recomputed_share(plan.rows, counts)
     layers, ends = list(zip(passes.layers, counts, strict=True)), list(passes.ends.items())
     back = (scaled(added(one.backward, scaled(one.recompute, share)), number) for one, number in layers)
     return {
@@ -385,17 +381,11 @@ def _row(plan: StagePlan, call: Call, each_s: float, exposed_s: float) -> AxisTr
     time_s, sent_bytes = call.calls * each_s, math.fsum(sent)
     hidden_s = max(time_s - exposed_s, 0.0)
     return AxisTraffic(
-        axis=call.axis,
-        purpose=call.purpose,
-        collective=call.collective,
-        phase=call.phase,
+        **{name: getattr(call, name) for name in SAME},
         level=names[int(np.flatnonzero(groups.crossed[:, 0]).max())],
-        group_size=call.group_size,
-        stride=call.stride,
         nodes=len(nodes),
         ranks_per_node=int(members.max()),
         rails=len(np.unique(rail(cluster, ranks))),
-        bytes_per_call=call.bytes_per_call,
         calls_per_step=made,
         bytes_per_step=call.bytes_per_call * made,
         sent_bytes_per_call=sent_bytes / made if made else 0.0,
@@ -408,8 +398,11 @@ def _row(plan: StagePlan, call: Call, each_s: float, exposed_s: float) -> AxisTr
         hidden_share=hidden_s / time_s if time_s else 0.0,
         busiest_level=names[int(links_s.argmax())],
         busiest_link_utilisation=min(float(links_s.max()) / each_s, 1.0) if each_s else 0.0,
-        component=call.component,
     )
+
+
+SAME = ("axis", "purpose", "collective", "phase", "group_size", "stride", "bytes_per_call", "component")
+"""What a row of the traffic has of its call as it is."""
 
 
 # -- sums: by level, by phase --
