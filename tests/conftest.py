@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import gc
 import os
 import pickle
 import signal
@@ -90,6 +91,11 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(pytest.mark.full)
         if config.option.markexpr == "full" and item.get_closest_marker("hypothesis"):
             item.add_marker(pytest.mark.full)
+
+
+def pytest_collection_finish():
+    """All that was imported and collected stays: the garbage collector need not look through it again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

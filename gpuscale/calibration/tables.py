@@ -131,8 +131,8 @@ class Table:
     cut: list[int] = field(default_factory=list)  #: lines of rows that are cut off or garbled, left out too.
     failure: tuple[int, str] | None = None  #: line and text of the first message of a failure.
     done: bool = False  #: the summary below the table was seen.
-    told_ranks: int | None = None  #: ranks, and ranks of a host, where the log has the numbers but no rank lines.
-    told_per_node: int | None = None  #: ranks, and ranks of a host, where the log has the numbers but no rank lines.
+    told_ranks: int | None = None  #: ranks, where the log has their number but no rank lines.
+    told_per_node: int | None = None  #: those of a host, likewise.
 
     @property
     def empty(self) -> bool:
@@ -214,16 +214,11 @@ def open_log(path: Path, cut: str) -> Iterator[BufferedReader]:
 
 
 class _Tables:
-    """Collects the tables of nccl-tests, rccl-tests or nccom-test, line by line, up to `MAX_ROWS` rows.
-
-    Attributes:
-        tables: one without rows only where a run failed or never began.
-        beyond: line of the first row that is not read; None where all are.
-    """
+    """Collects the tables of nccl-tests, rccl-tests or nccom-test, line by line, up to `MAX_ROWS` rows."""
 
     def __init__(self) -> None:
-        self.tables: list[Table] = []
-        self.beyond: int | None = None
+        self.tables: list[Table] = []  #: one without rows only where a run failed or never began.
+        self.beyond: int | None = None  #: line of the first row that is not read; None where all are.
         self._rows = 0
         self._head: tuple[int, str] | None = None  # a row that another message cut before its values
         self._last_is_short = False
@@ -364,19 +359,12 @@ class _Tables:
 
 
 class _TorchBench:
-    """Collects the results of a torch all_reduce_bench, line by line, up to `MAX_ROWS`.
-
-    Attributes:
-        samples: what was found.
-        beyond: line of the first result that is not read; None where all are.
-    """
+    """Collects the results of a torch all_reduce_bench, line by line, up to `MAX_ROWS`."""
 
     def __init__(self) -> None:
-        self.samples: list[Sample] = []
-        self.beyond: int | None = None
-        self._bytes = 0
-        self._local = -1
-        self._ranks = 0
+        self.samples: list[Sample] = []  #: what was found.
+        self.beyond: int | None = None  #: line of the first result that is not read; None where all are.
+        self._bytes, self._local, self._ranks = 0, -1, 0
 
     def feed(self, number: int, text: str) -> None:
         """Take one line."""

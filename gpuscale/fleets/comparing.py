@@ -160,7 +160,11 @@ def made_fleet(asked: dict[str, Any], cluster: str, pins: Mapping[str, Any], que
     for pool in spec.pools:
         variant = _variant(options | batch, f"{cluster}:{pool.name}", pool.cluster.gpus, pins, plain)
         pools.append(Pool(pool.name, variant, power_of(variant.job.spec, rates), None))
-    _check_prices(pools, question)
+    known = {name for pool in pools for name in (pool.name, pool.spec.cluster.name, ALL_CLUSTERS)}
+    stray = next((name for name in question.gpu_hour_price if name not in known), None)
+    if stray:
+        hint = f"its pools are {', '.join(pool.name for pool in pools)}"
+        raise InputError(f"{stray[:60]!r} is not one of the pools", field="gpu_hour_price", hint=hint)
     pools = _priced(pools, question)
     return Fleet(whole, tuple(pools), asked | {"cluster": cluster}, pins, question)
 
@@ -205,14 +209,6 @@ NO_TERM = "no term has a published price of all pools: `gpu_hour_price=POOL=USD`
 
 OLD_MONTHS = 6
 """Between the dates of two prices, from which on it is said (a choice)."""
-
-
-def _check_prices(pools: list[Pool], question: Question) -> None:
-    known = {name for pool in pools for name in (pool.name, pool.spec.cluster.name, ALL_CLUSTERS)}
-    stray = next((name for name in question.gpu_hour_price if name not in known), None)
-    if stray:
-        hint = f"its pools are {', '.join(pool.name for pool in pools)}"
-        raise InputError(f"{stray[:60]!r} is not one of the pools", field="gpu_hour_price", hint=hint)
 
 
 def _result(made: Fleet, ways: list[FleetPlan], left_out: dict[str, str]) -> FleetResult:

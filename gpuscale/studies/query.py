@@ -112,12 +112,10 @@ class Goal:
 
 
 class Results:
-    """The results of a study, loaded.
+    """The results of a study, loaded."""
 
-    Attributes:
-        path: the file.
-        columns: name -> type, in the file's order: what was asked, then `status`, then what was found.
-    """
+    path: Path  #: the file.
+    columns: dict[str, type]  #: in the file's order: what was asked, then `status`, then what was found.
 
     def __init__(self, path: Path) -> None:
         needs("duckdb", "questions about results")

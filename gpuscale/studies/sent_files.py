@@ -61,14 +61,10 @@ def _replaced(value: Any, back: Mapping[str, str]) -> Any:
 
 
 class Carried:
-    """The files of a study, found as its questions come.
-
-    Attributes:
-        files: where one lies below the folder -> what it holds.
-    """
+    """The files of a study, found as its questions come."""
 
     def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
+        self.files: dict[str, bytes] = {}  #: where one lies below the folder -> what it holds.
         self._known: dict[tuple[str, str], str] = {}
         for kind in PRESETS:
             *own, _ = preset_folders(kind)
