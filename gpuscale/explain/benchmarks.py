@@ -51,7 +51,7 @@ class Benchmark:
     exposed_share: float  #: of the step: what of this collective shows in it, 0 to 1
 
 
-class Grid(NamedTuple):
+class RankGrid(NamedTuple):
     """How ranks are dealt out so that groups of a size and stride are formed: GPUs, groups, and nccl-tests' split."""
 
     ranks: int
@@ -59,7 +59,7 @@ class Grid(NamedTuple):
     split: str
 
 
-def grid_of(size: int, stride: int, host_gpus: int) -> Grid:
+def grid_of(size: int, stride: int, host_gpus: int) -> RankGrid:
     """Return the fewest whole hosts, or part of one, that hold groups of `size` ranks, `stride` apart, and no others.
 
     nccl-tests puts ranks of one color into one communicator: `NCCL_TESTS_SPLIT="MOD 8"` those 8 apart, `"DIV 8"` eight
@@ -67,10 +67,10 @@ def grid_of(size: int, stride: int, host_gpus: int) -> Grid:
     """
     ranks = size * stride
     if stride > 1:
-        return Grid(ranks, stride, f"MOD {stride}")
+        return RankGrid(ranks, stride, f"MOD {stride}")
     if size < host_gpus and host_gpus % size == 0:
-        return Grid(host_gpus, host_gpus // size, f"DIV {size}")
-    return Grid(ranks, 1, "")
+        return RankGrid(host_gpus, host_gpus // size, f"DIV {size}")
+    return RankGrid(ranks, 1, "")
 
 
 def benchmarks(job: JobSpec, traffic: Sequence[AxisTraffic], step_time_s: float) -> tuple[Benchmark, ...]:
@@ -97,7 +97,7 @@ def _benchmark(job: JobSpec, axis: str, collective: str, group: tuple[int, int, 
     (size, stride, data), cluster = group, job.cluster
     grid = grid_of(size, stride, cluster.host_gpus)
     if grid.ranks > job.gpus:
-        grid = Grid(size * stride, stride, f"MOD {stride}" if stride > 1 else "")
+        grid = RankGrid(size * stride, stride, f"MOD {stride}" if stride > 1 else "")
     try:
         siblings = Siblings(stride, grid.groups)
         expected = price_collective(cluster, collective, data, gpus=size, siblings=siblings)
@@ -124,7 +124,7 @@ def _benchmark(job: JobSpec, axis: str, collective: str, group: tuple[int, int, 
     )
 
 
-def command_of(collective: str, data: int, grid: Grid, host_gpus: int) -> str:
+def command_of(collective: str, data: int, grid: RankGrid, host_gpus: int) -> str:
     """Return the line that measures a collective with nccl-tests (built with MPI=1), one process for each GPU."""
     split = f' -x NCCL_TESTS_SPLIT="{grid.split}"' if grid.split else ""
     mpi = f"mpirun -np {grid.ranks} --map-by ppr:{min(grid.ranks, host_gpus)}:node{split}"

@@ -177,7 +177,7 @@ def more_of(one: FloatArray, other: FloatArray, most: int = 2) -> tuple[str, ...
     return tuple(f"{named[index].text} +{100 * more[index]:.1f}%" for index in order)
 
 
-class Turn(NamedTuple):
+class Lever(NamedTuple):
     """A number that may be another one."""
 
     quantity: str  #: what it is.
@@ -193,28 +193,28 @@ def flips(field: Field) -> tuple[Flip, ...]:
     The choice holds as long as a plan of its family is at most 1 % slower than the fastest, as for `robust`.
     """
     found = [*_memory_flips(field)]
-    for turn in _turns(field.job):
-        for end in turn.ends:
-            turned = _turned(field, turn, end)
+    for lever in _levers(field.job):
+        for end in lever.ends:
+            turned = _turned(field, lever, end)
             if turned is not None:
                 factor, row = turned
-                found.append(Flip(turn.quantity, factor, turn.value(factor), layout_text(field.rows.row(row))))
+                found.append(Flip(lever.quantity, factor, lever.value(factor), layout_text(field.rows.row(row))))
     return tuple(sorted(found, key=lambda flip: abs(math.log(flip.factor))))
 
 
-def _turns(job: JobSpec) -> Iterator[Turn]:
+def _levers(job: JobSpec) -> Iterator[Lever]:
     """Yield what may be another number: speeds, which are conditions of `gpuscale.search.robust`, and whole numbers."""
 
-    def speed(quantity: str, knob: str, most: float, rate: float | None = None) -> Turn:
+    def speed(quantity: str, knob: str, most: float, rate: float | None = None) -> Lever:
         def value(factor: float) -> str:
             now = f"{factor:.2g} x"
             return now if rate is None else f"{format_number(rate)} -> {format_number(rate * factor)} GB/s per GPU"
 
-        return Turn(quantity, (1 / most, most), False, lambda factor: perturbed(job, {knob: 1 / factor}), value)
+        return Lever(quantity, (1 / most, most), False, lambda factor: perturbed(job, {knob: 1 / factor}), value)
 
-    def whole(quantity: str, field: str, unit: str) -> Turn:
+    def whole(quantity: str, field: str, unit: str) -> Lever:
         now: int = getattr(job, field)
-        return Turn(
+        return Lever(
             quantity,
             tuple(factor for factor in (1 / TOKENS, TOKENS) if (now * factor).is_integer()),
             True,
@@ -237,10 +237,10 @@ def _turns(job: JobSpec) -> Iterator[Turn]:
     yield whole("sequence", "sequence", "tokens")
 
 
-def _at(field: Field, turn: Turn, factor: float) -> FloatArray:
-    """Step times of the plans under a turn, infinite where they cannot run, shape (N,) [s]."""
-    job, rows = turn.changed(factor), field.rows
-    if not turn.whole:  # memory and rules are the same
+def _at(field: Field, lever: Lever, factor: float) -> FloatArray:
+    """Step times of the plans with another number, infinite where they cannot run, shape (N,) [s]."""
+    job, rows = lever.changed(factor), field.rows
+    if not lever.whole:  # memory and rules are the same
         times_s = np.full(len(rows), np.inf)
         times_s[field.order] = time_of(rows.take(field.order), job).step_time_s
         return times_s
@@ -265,16 +265,16 @@ def _ahead(field: Field, times_s: FloatArray) -> tuple[int | None, float]:
     return (fastest if mine > limit else None), lead
 
 
-def _turned(field: Field, turn: Turn, end: float) -> tuple[float, int] | None:
+def _turned(field: Field, lever: Lever, end: float) -> tuple[float, int] | None:
     """The factor nearest to 1, as far as was looked, at which another plan is ahead, and that plan."""
-    row, lead = _ahead(field, _at(field, turn, end))
-    if row is None or turn.whole:
+    row, lead = _ahead(field, _at(field, lever, end))
+    if row is None or lever.whole:
         return None if row is None else (end, row)
     holds, leads, turned = 1.0, (_ahead(field, np.where(field.fits, field.score, np.inf))[1], lead), end
     for _ in range(REFINEMENTS):  # where the lead would be lost if it fell evenly
         share = min(max(leads[0] / (leads[0] - leads[1]), 0.1), 0.9)
         middle = holds * (turned / holds) ** share
-        other, lead = _ahead(field, _at(field, turn, middle))
+        other, lead = _ahead(field, _at(field, lever, middle))
         if other is None:
             holds, leads = middle, (lead, leads[1])
         else:

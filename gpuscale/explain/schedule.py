@@ -51,7 +51,7 @@ class RankLoad:
 
 
 @dataclass(frozen=True)
-class Compared:
+class SimulationCheck:
     """A quantity by simulation, and by the closed form that the search takes."""
 
     #: `pipeline` (all of a step's microbatches), `bubble` (idle time of the busiest rank, without transfers) or
@@ -79,7 +79,7 @@ class Schedule:
     time_step_s: float  #: length of such a time step
     in_flight: tuple[float, ...]  #: microbatches that each rank holds activations of at its peak, in whole-stage units
     ranks: tuple[RankLoad, ...]  #: what each rank does
-    compared: tuple[Compared, ...]  #: the simulation beside the closed forms of the search
+    compared: tuple[SimulationCheck, ...]  #: the simulation beside the closed forms of the search
     jitter: float = 0.0  #: by which share a slot may take longer
     subject: Subject | None = None  #: the plan; None for durations that are given.
     passes: ChunkPasses | None = None  #: its passes by component; None likewise.
@@ -310,7 +310,7 @@ def _loads(timeline: Timeline, pp: int) -> tuple[float, float, list[tuple[float,
 
 def _compared(
     pipeline: Pipeline, durations: Durations, closed: Mapping[str, float], timeline: Timeline | None
-) -> tuple[Compared, ...]:
+) -> tuple[SimulationCheck, ...]:
     """Hold the simulation, with and without transfers, against the closed forms.
 
     Args:
@@ -323,7 +323,7 @@ def _compared(
             simulate(pipeline, durations._replace(transfer_s=0.0, blocking_s=0.0)), pipeline.pp
         )
     found = {"pipeline": step_s, "bubble": waits_s, "transfers": step_s - alone_s}
-    return tuple(Compared(name, value, closed[name]) for name, value in found.items())
+    return tuple(SimulationCheck(name, value, closed[name]) for name, value in found.items())
 
 
 def _time_step(durations: Durations, pipeline: Pipeline, span_s: float) -> float:

@@ -371,15 +371,22 @@ def _precision(asked: JobOptions, gpu: GpuSpec, framework: FrameworkSpec, said: 
     if not lacks and precision in {"fp8", "fp4"} and recipe not in available_recipes(gpu):
         lacks = f"does not run the {recipe} recipe"
     if lacks:
-        can, runs = FRAMEWORKS[framework.runtime.rule_set], []
-        for name in PRECISIONS:
-            products, own = LOW_PRECISIONS.get(name, (name, ""))
-            scaling = own or framework.runtime.fp8_recipe
-            scaled = name not in LOW_PRECISIONS or (scaling in available_recipes(gpu) and scaling in can.recipes)
-            if products in gpu.peak_flops_per_s and products in can.precisions and scaled:
-                runs.append(name)
+        can, usual = FRAMEWORKS[framework.runtime.rule_set], framework.runtime.fp8_recipe
+        pairs = {name: LOW_PRECISIONS.get(name, (name, "")) for name in PRECISIONS if precision_runs(name, gpu, usual)}
+        runs = [
+            name
+            for name, (products, own) in pairs.items()
+            if products in can.precisions and (name not in LOW_PRECISIONS or (own or usual) in can.recipes)
+        ]
         raise InputError(f"{gpu.title} {lacks}", field="precision", hint=f"choose {', '.join(runs)}")
     return precision, recipe
+
+
+def precision_runs(name: str, gpu: GpuSpec, usual_recipe: str) -> bool:
+    """Whether the GPU has units for a precision, and for the recipe that comes with it, or else the usual one."""
+    products, recipe = LOW_PRECISIONS.get(name, (name, ""))
+    has = products in gpu.peak_flops_per_s
+    return has and (name not in LOW_PRECISIONS or (recipe or usual_recipe) in available_recipes(gpu))
 
 
 def _states(asked: JobOptions, gradients: str, wide: bool, said: dict[str, str]) -> StateBytes:

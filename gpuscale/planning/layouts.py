@@ -16,7 +16,7 @@ from gpuscale.layouts.pins import MAX_DEGREE, Pin, Pins, parse_pin, parse_recomp
 from gpuscale.layouts.space import divisors, layouts, shapes, sharded
 from gpuscale.request import PINS, Layout, parse_schedule, read
 from gpuscale.specs.job import JobSpec
-from gpuscale.units import plural
+from gpuscale.units import enumerated, plural
 
 
 def make_pins(pins: Mapping[str, Any]) -> Pins:
@@ -189,8 +189,7 @@ def indivisible(gpus: int, pins: Mapping[str, Pin]) -> InputError:
 def listed(values: Sequence[int], most: int = 8) -> str:
     """List values, the first where there are many: `1, 2, 4 or 8`."""
     shown = [f"{one:,}" for one in values[:most]]
-    more = ", ..." if len(values) > most else ""
-    return f"{', '.join(shown)}{more}" if more or len(shown) < 2 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+    return f"{', '.join(shown)}, ..." if len(values) > most else enumerated(shown, "or")
 
 
 def pin_text(pin: Pin) -> str:

@@ -14,7 +14,7 @@ from gpuscale.layouts.arrays import ONE_F_ONE_B
 from gpuscale.layouts.pins import Pin, Pins
 from gpuscale.layouts.space import odd_factor
 from gpuscale.layouts.stages import starts_dense
-from gpuscale.planning.jobs import Job, Presets, build_job, check_prices, constraints, economics
+from gpuscale.planning.jobs import Job, Presets, build_job, check_prices, constraints, economics, precision_runs
 from gpuscale.planning.layouts import domain_groups, make_pins
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.rates import load_rates, price_text
@@ -22,7 +22,6 @@ from gpuscale.search.objectives import Constraints, Economics
 from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
 from gpuscale.specs.job import AXES, FrameworkSpec, RuntimeSpec
 from gpuscale.specs.model import ModelSpec
-from gpuscale.steptime.kernels import LOW_PRECISIONS, available_recipes
 
 MAX_VARIANTS = 500
 """Jobs that one question may compare: at a second each, minutes."""
@@ -179,7 +178,7 @@ def full_values(framework: FrameworkSpec, model: ModelSpec, cluster: ClusterSpec
     on = request.overlap_of(runtime)
     more = request.overlap_name([name for name in request.OVERLAPS if name in {*on, *space.overlap}])
     can = {
-        "precision": [name for name in space.precision if _runs(name, framework, cluster)],
+        "precision": [name for name in space.precision if precision_runs(name, cluster.gpu, runtime.fp8_recipe)],
         "offload": space.offload if cluster.host else (),
         "pipeline_split": space.pipeline_split if starts_dense(model) else (),
         "overlap": (more,),
@@ -202,14 +201,6 @@ def _usual(runtime: RuntimeSpec) -> dict[str, str]:
         "axis_order": "-".join(AXES),
         "overlap": request.overlap_name(request.overlap_of(runtime)),
     }
-
-
-def _runs(precision: str, framework: FrameworkSpec, cluster: ClusterSpec) -> bool:
-    """Whether the GPU has units for a precision, and for the recipe that comes with it."""
-    products, recipe = LOW_PRECISIONS.get(precision, (precision, ""))
-    if products not in cluster.gpu.peak_flops_per_s:
-        return False
-    return precision not in LOW_PRECISIONS or (recipe or framework.runtime.fp8_recipe) in available_recipes(cluster.gpu)
 
 
 def gpu_counts(counts: request.Range, cluster: ClusterSpec) -> tuple[int, ...]:
