@@ -177,25 +177,23 @@ def _pressures(subject: Subject, budget: MemoryBudget) -> Iterator[Pressure]:
         parts = ", ".join(f"{name.removesuffix('_comm').upper()} {takes[name]:.1%}" for name in shown)
         shows = f"communication shows for {share_text(plan.exposed_comm_fraction)} of the step"
         now = f"{shows}: {parts}" if parts else shows if plan.exposed_comm_fraction else "all communication is hidden"
-        yield _answered(changes, "network", now, plan.exposed_comm_fraction, COMMUNICATION)
+        yield _answered(changes, "network", now, *COMMUNICATION)
     if plan.pp > 1:
         idles = f"the pipeline idles {share_text(takes['bubble'])} of the step"
         now = f"{idles}: PP {plan.pp}, {plan.num_microbatches:,} microbatches"
-        yield _answered(changes, "batch", now, takes["bubble"], ("bubble",))
+        yield _answered(changes, "batch", now, "bubble")
     else:
         now = f"{spec.tokens_per_step / spec.gpus:,.0f} tokens per GPU and step, microbatch {plan.micro_batch_size}"
-        small = takes["launch"] + takes["optimizer"] + takes["dp_comm"]
-        yield _answered(changes, "batch", now, small, ("launch", "optimizer", "dp_comm"))
+        yield _answered(changes, "batch", now, "launch", "optimizer", "dp_comm")
     if spec.sequence >= LONG or plan.cp > 1:
         now = f"attention takes {takes['attention']:.1%} of the step: sequences of {spec.sequence:,}, CP {plan.cp}"
-        share = takes["attention"] + takes["cp_comm"]
-        yield _answered(changes, "sequence", now, share, ("attention", "cp_comm"))
+        yield _answered(changes, "sequence", now, "attention", "cp_comm")
     if spec.model.is_moe:
         now = f"exchanging tokens takes {share_text(takes['ep_comm'])} of the step: EP {plan.ep}"
         now = now if takes["ep_comm"] else f"tokens go to no other GPU: EP {plan.ep}"
         if spec.moe_imbalance > 1:
             now += f", the busiest rank has {spec.moe_imbalance:g} x the mean"
-        yield _answered(changes, "experts", now, takes["ep_comm"], ("ep_comm",))
+        yield _answered(changes, "experts", now, "ep_comm")
 
 
 def _memory_pressure(subject: Subject, budget: MemoryBudget) -> Pressure:
@@ -221,8 +219,10 @@ def _memory_pressure(subject: Subject, budget: MemoryBudget) -> Pressure:
     return Pressure("memory", now, share, state, told, best.change, best.step_time_s)
 
 
-def _answered(changes: Changes, name: str, now: str, share: float, components: Sequence[str]) -> Pressure:
+def _answered(changes: Changes, name: str, now: str, *components: str) -> Pressure:
     """Return a pressure with the change that saves most, of those that save more of these components than of others."""
+    found = changes.subject.estimate
+    share = math.fsum(found.breakdown[one] for one in components) / found.plan.step_time_s
     state = "high" if share >= HIGH_SHARE else "some" if share >= SOME_SHARE else "low"
     places = [INDEX[one] for one in components]
 
