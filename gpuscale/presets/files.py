@@ -309,11 +309,6 @@ def read_unchanged(path: Path) -> Document:
     return _parsed(path, read_text(path, MAX_FILE_BYTES, "a preset").replace("\r\n", "\n"))
 
 
-@lru_cache(maxsize=32)
-def _parsed(path: Path, text: str) -> Document:
-    return parse_toml(path, text)
-
-
 def parse_toml(path: Path, text: str) -> Document:
     """Parse what a TOML file at `path` holds or is about to hold.
 
@@ -339,6 +334,9 @@ def parse_toml(path: Path, text: str) -> Document:
     if level:
         raise InputError(f"nested deeper than {MAX_DEPTH} levels", place=str(path))
     return Document(path, data, text)
+
+
+_parsed = lru_cache(maxsize=32)(parse_toml)
 
 
 def _syntax_error(path: Path, text: str, error: ValueError) -> InputError:

@@ -95,13 +95,14 @@ def _record(row: Row, library: Library) -> tuple[ClusterSpec, Run, float, float]
         raise InputError(f"the row does not state {', '.join(missing)}")
     if gpus < 2:
         raise InputError("one GPU exchanges nothing")
-    slug, fabric, sharp = row.text("gpu"), row.text("fabric"), SHARP_ON.search(algorithms) is not None
+    slug, fabric, per_node = row.text("gpu"), row.text("fabric"), row.whole("gpus_per_node")
+    sharp = SHARP_ON.search(algorithms) is not None
     if slug in NOT_MODELLED and NOT_MODELLED[slug] in fabric:
         raise InputError(f"no cluster preset stands for {slug} with {fabric[:60]}")
-    key = row.text("cluster"), slug, fabric, row.per_node, sharp
+    key = row.text("cluster"), slug, fabric, per_node, sharp
     cluster = library.once(key, lambda: replace(named_cluster(row, library), sharp=sharp))
     host = cluster.host_gpus  # of a rack: a tray, whose neighbours are the next
-    lent = min(row.per_node or host, host)
+    lent = min(per_node or host, host)
     distance = host // lent if gpus > lent else 1  # more than 1 where a node lends fewer GPUs than it has
     left = next((left for words, left in ASKED if any(word in algorithms for word in words)), ())
     version, channels = row.text("nccl"), row.whole("channels") if knows_channels(cluster) else None

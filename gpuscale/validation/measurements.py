@@ -261,11 +261,6 @@ class Row:
             raise self.error(name, f"is above {most:,}")
         return int(value)
 
-    @property
-    def per_node(self) -> int | None:
-        """GPUs taken of each node, where the row says so."""
-        return self.whole("gpus_per_node")
-
     def check(self, columns: Mapping[str, Column]) -> None:
         """Hold every cell against the declaration of its column.
 

@@ -379,7 +379,7 @@ def first_choices(scored: Scored) -> list[FirstChoice]:
     for (family, *_), runs in sweeps.items():
         if len(runs) > 1:
             predicted_s, _, measured_s, inside, row = min(runs, key=lambda run: run[:2])
-            where = "one node" if (row.whole("gpus") or 0) <= (row.per_node or 8) else "several nodes"
+            where = "one node" if (row.whole("gpus") or 0) <= (row.whole("gpus_per_node") or 8) else "several nodes"
             usual = statistics.median(run[2] / run[0] for run in runs)
             loss = measured_s / min(run[2] for run in runs)
             found.append(FirstChoice(family, where, len(runs), loss, measured_s / predicted_s, usual, inside))
