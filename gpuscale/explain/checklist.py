@@ -227,34 +227,27 @@ NETWORK_CHECKS = {
 counters to watch."""
 
 
-def _cards(case: Prelaunch) -> Iterator[Item]:
+FLOW = ("loss", "congestion")
+"""Faults of `gpuscale.explain.traffic` that flow control is there for."""
+
+
+def _network(case: Prelaunch) -> Iterator[Item]:
+    """Cards and what they reach, then MTU and flow control with what they are there for."""
     level = case.spec.network
     if level is None or level.fabric not in NETWORK_CHECKS:
         return
-    rate, measure, *_ = NETWORK_CHECKS[level.fabric]
+    rate, measure, shows, must, counters = NETWORK_CHECKS[level.fabric]
     card = level.nic_bytes_per_s or level.link_bytes_per_s / level.nics_per_gpu
     per_host = level.nics_per_gpu * case.spec.cluster.host_gpus
     now = f"{per_host:g} x {card / GBIT:g} Gbit/s per host, {level.egress_bytes_per_s / 1e9:g} GB/s per GPU"
     reach = card / GBIT * level.link_efficiency
     expect = f"{card / GBIT:g} Gbit/s each; {reach:.0f} Gbit/s of a large transfer"
     yield Item("NICs", now, f"`{rate}`; `{measure}`", expect)
-
-
-FLOW = ("loss", "congestion")
-"""Faults of `gpuscale.explain.traffic` that flow control is there for."""
-
-
-def _flow(case: Prelaunch) -> Iterator[Item]:
-    level = case.spec.network
-    if level is None or level.fabric not in NETWORK_CHECKS:
-        return
-    *_, shows, must, counters = NETWORK_CHECKS[level.fabric]
-    cost = {one.name: one for one in case.traffic.network_faults}
-    costs = [f"{signed(one.factor - 1)} time with {one.meaning}" for name, one in cost.items() if name in FLOW]
+    faults = {one.name: one for one in case.traffic.network_faults}
+    costs = [f"{signed(one.factor - 1)} time with {one.meaning}" for name, one in faults.items() if name in FLOW]
+    counter, _, says = counters.partition(":")
     now = "; ".join([level.fabric, *costs])
-    yield Item(
-        "MTU, PFC, ECN", now, f"`{shows}`; `{counters.split(':')[0]}`", f"{must}; {counters.split(':')[-1].strip()}"
-    )
+    yield Item("MTU, PFC, ECN", now, f"`{shows}`; `{counter}`", f"{must}; {says.strip() or counters}")
 
 
 def _rails(case: Prelaunch) -> Iterator[Item]:
@@ -361,7 +354,7 @@ def _checkpoint(case: Prelaunch) -> Iterator[Item]:
 
 
 LINES: tuple[Callable[[Prelaunch], Iterator[Item]], ...] = (
-    _topology, _links, _nccl, _memory, _groups, _sharding, _batch, _cards, _flow, _rails, _measured, _overlap,
+    _topology, _links, _nccl, _memory, _groups, _sharding, _batch, _network, _rails, _measured, _overlap,
     _variance, _bubble, _experts, _checkpoint,
 )  # fmt: skip
 
