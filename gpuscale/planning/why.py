@@ -32,7 +32,6 @@ from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, SearchResult, anything_fits, search
 from gpuscale.search.objectives import Constraint
 from gpuscale.search.ordering import Scored, scored
-from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.specs.job import HOST_USABLE, JobSpec
 from gpuscale.units import GIB, enumerated, plural
 
@@ -320,7 +319,7 @@ def _other_that_fits(job: Job, pins: Pins) -> Iterator[str]:
     """Yield an option of the job that lets a plan fit, and how many GPUs do."""
     others = (change for change, other in other_jobs(job) if anything_fits(other, pins))
     yield from (" ".join(f"`{name}={value}`" for name, value in change.items()) for change in islice(others, 1))
-    gpus = _smallest_fitting(job.spec, pins)
+    gpus = _smallest_fitting(job, pins)
     if gpus is not None:
         yield f"{plural(gpus, 'GPU')} (the global batch kept a multiple of them)"
 
@@ -332,17 +331,11 @@ def host_text(spec: JobSpec, host_bytes: float) -> str:
     )
 
 
-def _smallest_fitting(job: JobSpec, pins: Pins) -> int | None:
+def _smallest_fitting(job: Job, pins: Pins) -> int | None:
     """The first of 2, 4, 8, ... times as many GPUs with which something fits."""
-    for factor in (2, 4, 8, 16, 32):
-        gpus = job.gpus * factor
-        if gpus > MAX_GPUS or (gpus > job.cluster.gpus and not job.cluster.extendable):
-            return None
-        batch = -(-job.global_batch_size // gpus) * gpus
-        bigger = replace(job, gpus=gpus, cluster=job.cluster.sized_for(gpus)[0], global_batch_size=batch)
-        if anything_fits(bigger, pins):
-            return gpus
-    return None
+    sizes = [job.spec.gpus * factor for factor in (2, 4, 8, 16, 32)]
+    larger = (of_job(gpus=gpus, gbs=-(-job.spec.global_batch_size // gpus) * gpus) for gpus in sizes)
+    return next((spec.gpus for _, spec in jobs_near(job, larger) if anything_fits(spec, pins)), None)
 
 
 def no_answer(searched: Sequence[tuple[Variant, SearchResult]], question: Question) -> GpuscaleError:
