@@ -40,7 +40,7 @@ _NAMES = {
     "planning.plans": "estimate plan",
     "presets.hardware": "all_clusters all_gpus load_cluster load_gpu",
     "presets.models": "all_models load_model",
-    "render.html.report": "report",
+    "render.answers": "report",
     "results": "Estimate PlanResult PlanRow",
     "rooflines": "Roofline roofline",
     "scaling.batches": "BatchSize batch_size",

@@ -30,7 +30,7 @@ from gpuscale.planning.calibrating import CalibratedRun as CalibratedRun, save_s
 from gpuscale.planning.placement import Placement as Placement
 from gpuscale.presets.hardware import all_clusters as all_clusters, all_gpus as all_gpus, load_cluster as load_cluster, load_gpu as load_gpu
 from gpuscale.presets.models import all_models as all_models, load_model as load_model
-from gpuscale.render.html.report import report as report
+from gpuscale.render.answers import report as report
 from gpuscale.results import Estimate as Estimate, PlanResult as PlanResult, PlanRow as PlanRow
 from gpuscale.rooflines import Roofline as Roofline, roofline as roofline
 from gpuscale.scaling.batches import BatchSize as BatchSize

@@ -8,25 +8,13 @@ from typing import Annotated
 
 import typer
 
-from gpuscale.cli.options import (
-    FLAGS,
-    Csv,
-    Html,
-    Json,
-    known,
-    number,
-    option,
-    page_fills_stdout,
-    refuse_two_formats,
-    save_page,
-    whole,
-)
-from gpuscale.collectives.estimate import CollectiveEstimate, Siblings, price_collective, sweep_sizes
+from gpuscale.cli.answering import Answer, answers
+from gpuscale.cli.options import FLAGS, known, number, option, whole
+from gpuscale.collectives.estimate import Siblings, price_collective, sweep_sizes
 from gpuscale.collectives.nccl_constants import NEWEST, Tuning, parse_version
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
-from gpuscale.render.output import print_csv, print_json
 from gpuscale.request import SWITCH, one_of
 from gpuscale.rooflines import DEFAULT_CLUSTERS
 from gpuscale.rooflines import roofline as find_roofline
@@ -34,6 +22,7 @@ from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import parse_bytes
 
 
+@answers("collective", csv=True)
 def collective(
     operation: Annotated[
         str,
@@ -80,8 +69,6 @@ def collective(
         bool, option("Bytes over bandwidth only: no latency, full wire rate.", "", flags="--ideal")
     ] = False,
     no_plot: Annotated[bool, option("No plot below the table of a sweep.", "", flags="--no-plot")] = False,
-    csv: Csv = False,
-    html: Html = None,
     algorithm: Annotated[
         str | None,
         option(
@@ -109,8 +96,8 @@ def collective(
     nodes_per_token: Annotated[
         int | None, whole("For deepep: nodes among which a token's experts lie.", default="any")
     ] = None,
-    json: Json = False,
-) -> None:
+    csv: bool = False,
+) -> Answer:
     """Evaluate one collective, or a sweep of sizes: time, bandwidth, and what binds.
 
     Example: gpuscale collective allreduce --bytes 32MB --level leaf
@@ -121,6 +108,7 @@ def collective(
 
     Example: gpuscale collective alltoall --bytes 64MB --gpus 64 --algo deepep --nodes-per-token 4
     """
+    from gpuscale.calibration.against import compare_log
     from gpuscale.render import collective as render
 
     ends = f"{begin or '8'}..{end or '32M'}" if begin or end else None
@@ -128,8 +116,8 @@ def collective(
         hint = "`bytes=32MB` is one size, `sweep=8B..8GB` a range of them, `against` takes those of a log"
         raise InputError("give either `bytes`, `sweep` (or its ends) or `against`", hint=hint)
     sweep = sweep or ends
-    refuse_two_formats(json=json, csv=csv)
-    _refuse_rows_of_one(csv=csv and bytes is not None, html=html is not None and sweep is None)
+    if csv and bytes is not None:
+        raise InputError("`csv` is for the rows of `sweep`", hint="`json` prints a single size")
     chosen = _adding(load_cluster(known("clusters", cluster)), sharp, nvls, no_sharp)
     reach = 0 if gpus is None else max((gpus - 1) * (stride or 1) + 1, gpus * (concurrent or 1))
     note = chosen.mixture_note(reach or chosen.gpus)
@@ -140,8 +128,11 @@ def collective(
         if ideal or any((level, stride, concurrent, algorithm, protocol, experts_per_token, nodes_per_token)):
             hint = "with it `operation`, `gpus`, `cluster` and how NCCL is run can be said"
             raise InputError("groups, ways and sizes are those of the log", field="against", hint=hint)
-        _lay_beside(chosen, against, operation, gpus, tuning, json=json, csv=csv)
-        return
+        found, notes = compare_log(chosen, against, operation, gpus=gpus, tuning=tuning)
+        return Answer(
+            render.against_document(found, notes), body=lambda: {"groups": found}, more={"notes": notes},
+            rows=lambda: [row for one in found for row in render.against_rows(one)], name="against",
+        )  # fmt: skip
     evaluate = partial(
         price_collective,
         chosen,
@@ -157,53 +148,14 @@ def collective(
         nodes_per_token=nodes_per_token,
     )
     if sweep is not None:
-        streamed = page_fills_stdout(html, other=json or csv)
         rows = [evaluate(one) for one in sweep_sizes(sweep, factor)]
-        save_page(html, rows, note)
-        if not streamed:
-            _show_sweep(rows, note, json=json, csv=csv, plot=not no_plot)
-        return
+        return Answer(
+            rows, body=lambda: render.sweep_json(rows), more={"notes": [note] if note else []},
+            rows=lambda: render.sweep_rows(rows), name="collective-sweep", view={"note": note, "plot": not no_plot},
+        )  # fmt: skip
     estimate = evaluate(parse_bytes(bytes or ""))
-    if json:
-        print_json("collective", render.collective_json(estimate), notes=[note] if note else [])
-    else:
-        render.draw_collective(estimate, note)
-
-
-def _refuse_rows_of_one(*, csv: bool, html: bool) -> None:
-    """Refuse what shows the rows of a sweep where there is none."""
-    if csv:
-        raise InputError("`csv` is for the rows of `sweep`", hint="`json` prints a single size")
-    if html:
-        raise InputError("a page shows a range of sizes", field="html", hint="give `sweep=8B..8GB`")
-
-
-def _show_sweep(rows: list[CollectiveEstimate], note: str | None, *, json: bool, csv: bool, plot: bool) -> None:
-    """Print a sweep."""
-    from gpuscale.render import collective as render
-
-    if json:
-        print_json("collective-sweep", render.sweep_json(rows), notes=[note] if note else [])
-    elif csv:
-        print_csv(render.sweep_rows(rows))
-    else:
-        render.draw_sweep(rows, note, plot=plot)
-
-
-def _lay_beside(
-    cluster: ClusterSpec, log: Path, operation: str, gpus: int | None, tuning: Tuning, *, json: bool, csv: bool
-) -> None:
-    """Print a log beside what is predicted of it."""
-    from gpuscale.calibration.against import compare_log
-    from gpuscale.render import collective as render
-
-    found, notes = compare_log(cluster, log, operation, gpus=gpus, tuning=tuning)
-    if json:
-        print_json("against", {"groups": found}, notes=notes)
-    elif csv:
-        print_csv([row for one in found for row in render.against_rows(one)])
-    else:
-        render.draw_against(found, notes)
+    more = {"notes": [note] if note else []}
+    return Answer(estimate, body=lambda: render.collective_json(estimate), more=more, view={"note": note})
 
 
 def _adding(cluster: ClusterSpec, sharp: str | None, nvls: str = "on", none: bool = False) -> ClusterSpec:
@@ -214,6 +166,7 @@ def _adding(cluster: ClusterSpec, sharp: str | None, nvls: str = "on", none: boo
     return cluster.adding_up(sharp=False if none else by, nvls=not none and one_of("nvls", nvls, SWITCH) == "on")
 
 
+@answers("roofline")
 def roofline(
     model: Annotated[
         str,
@@ -230,21 +183,14 @@ def roofline(
     ] = None,
     precision: Annotated[str, option("fp32, tf32, bf16, fp16, fp8 or fp4.", "NAME", "bf16")] = "bf16",
     sharp: Annotated[str, option("Switches between nodes add up (SHARP): on or off.", "on|off", "on")] = "on",
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Show from which batch size, and up to which degree, training is bound by compute.
 
     Example: gpuscale roofline --model deepseek-v3 --cluster dgx-h100-superpod
     """
-    from gpuscale.render.collective import draw_roofline
-
     names = tuple(cluster) if cluster else DEFAULT_CLUSTERS
     if len(names) > 32:
         raise InputError(f"{len(names)} clusters are too many", field="cluster", hint="give at most 32")
     no_sharp = one_of("sharp", sharp, SWITCH) == "off"
     clusters = tuple(_adding(load_cluster(known("clusters", name)), "off" if no_sharp else None) for name in names)
-    result = find_roofline(load_model(known("models", model)), clusters, precision)
-    if json:
-        print_json("roofline", result)
-    else:
-        draw_roofline(result)
+    return Answer(find_roofline(load_model(known("models", model)), clusters, precision))

@@ -8,26 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpuscale.cli.answering import Answer, answers
 from gpuscale.cli.options import (
     OUTPUT,
     DespiteRules,
-    Html,
-    Json,
     LaunchFiles,
     PlanFile,
     Variables,
-    Verbose,
     arguments,
     asked_plan,
     option,
-    page_fills_stdout,
-    save_page,
     takes,
     whole,
-    with_flags,
 )
 from gpuscale.errors import InputError, shown
-from gpuscale.render.output import print_json
 from gpuscale.request import JobOptions, Layout
 
 if TYPE_CHECKING:
@@ -35,6 +29,7 @@ if TYPE_CHECKING:
 
 
 @takes(JobOptions, Layout, optional=True)
+@answers("explain")
 def explain(
     given: dict[str, Any],
     plan_file: PlanFile = None,
@@ -46,10 +41,9 @@ def explain(
         option("What travels over which level, and what the network must give.", "", panel=OUTPUT, flags="--traffic"),
     ] = False,
     depth: Annotated[int | None, whole("Levels of the trees.", default="4", panel=OUTPUT)] = None,
-    html: Html = None,
-    json: Json = False,
-    verbose: Verbose = False,
-) -> None:
+    json: bool = False,
+    verbose: bool = False,
+) -> Answer:
     """Explain one plan: what binds it, what would help, what would flip the choice; step and memory as trees.
 
     Examples: gpuscale explain plan.toml; gpuscale explain --model llama3-70b --gpus 640 --tp 8 --pp 4;
@@ -58,27 +52,13 @@ def explain(
     from gpuscale.explain.explanation import explain_subject
 
     _check_depth(depth)
-    streamed = page_fills_stdout(html, other=json)
     subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
-    words = traffic and not json
-    found = None
-    if html is not None or not (words or streamed):
-        found = explain_subject(subject, lambda made: arguments("estimate", made), traffic=json)
-    save_page(html, subject, said=found)
-    if streamed:
-        return
-    if words or found is None:
+    if traffic and not json:
         from gpuscale.explain.traffic import traffic_of
-        from gpuscale.render.traffic import draw_traffic
 
-        draw_traffic(subject, traffic_of(subject), with_flags)
-        return
-    if json:
-        print_json("explain", found)
-    else:
-        from gpuscale.render.explain import draw_explanation
-
-        draw_explanation(found, depth=depth, verbose=verbose, spell=with_flags)
+        return Answer(traffic_of(subject), view={"subject": subject})
+    found = explain_subject(subject, lambda made: arguments("estimate", made), traffic=json)
+    return Answer(found, view={"subject": subject, "depth": depth, "verbose": verbose})
 
 
 Asked = Annotated[
@@ -87,16 +67,15 @@ Asked = Annotated[
 ]
 
 
+@answers("compare")
 def compare(
     context: typer.Context,
     a: Asked,
     b: Asked,
     despite_rules: DespiteRules = False,
     depth: Annotated[int | None, whole("Levels of the tree.", default="5", panel=OUTPUT)] = None,
-    html: Html = None,
-    json: Json = False,
-    verbose: Verbose = False,
-) -> None:
+    verbose: bool = False,
+) -> Answer:
     """Compare two plans: which is faster, and where the time and the memory went.
 
     Examples: gpuscale compare a.toml b.toml; gpuscale compare run.sh "--from run.sh --tp 4";
@@ -105,7 +84,6 @@ def compare(
     from gpuscale.explain.comparison import compare as compare_plans
 
     _check_depth(depth)
-    streamed = page_fills_stdout(html, other=json)
     subjects = []
     for name, text in (("A", a), ("B", b)):
         try:
@@ -113,16 +91,7 @@ def compare(
         except InputError as error:
             error.place = f"plan {name}: {error.place}" if error.place else f"plan {name}"
             raise
-    found = compare_plans(*subjects)
-    save_page(html, found)
-    if streamed:
-        return
-    if json:
-        print_json("compare", found)
-    else:
-        from gpuscale.render.comparison import draw_comparison
-
-        draw_comparison(found, depth=depth, verbose=verbose, spell=with_flags)
+    return Answer(compare_plans(*subjects), view={"depth": depth, "verbose": verbose})
 
 
 def _check_depth(depth: int | None) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuscale.cli.options import Json, Verbose, takes, with_flags
+from gpuscale.cli.answering import Answer, answers
+from gpuscale.cli.options import takes
 from gpuscale.errors import InputError
-from gpuscale.render.output import print_json
 from gpuscale.request import COMPARED, OF_FLEETS, JobOptions, Layout, Question, Sites
 
 FLEET = dict.fromkeys(
@@ -16,7 +16,8 @@ FLEET = dict.fromkeys(
 
 
 @takes(JobOptions, Layout, Question, Sites, several=COMPARED, optional=True, only=FLEET)
-def fleet(given: dict[str, Any], json: Json = False, verbose: Verbose = False) -> None:
+@answers("fleet")
+def fleet(given: dict[str, Any], verbose: bool = False) -> Answer:
     """Compare ways to use a cluster of unlike nodes: all as slow as the slowest, some idle, or work dealt out by speed.
 
     Example: gpuscale fleet --model llama3-70b --cluster fleet.toml
@@ -24,7 +25,6 @@ def fleet(given: dict[str, Any], json: Json = False, verbose: Verbose = False) -
     The cluster is a file with [[pools]]; all of its GPUs may be used.
     """
     from gpuscale.fleets.comparing import fleet as find
-    from gpuscale.render.fleet import draw_fleet
 
     clusters = given.pop("cluster", None)
     for name, value in (("model", given.get("model")), ("cluster", clusters)):
@@ -32,8 +32,4 @@ def fleet(given: dict[str, Any], json: Json = False, verbose: Verbose = False) -
             raise InputError("is missing", field=name, hint="give a model, and a cluster file with [[pools]]")
     if len(clusters) > 1:
         raise InputError("is one file", field="cluster", hint="ask about one fleet after the other")
-    result = find(cluster=clusters[0], **given)
-    if json:
-        print_json("fleet", result)
-    else:
-        draw_fleet(result, verbose=verbose, spell=with_flags)
+    return Answer(find(cluster=clusters[0], **given), view={"verbose": verbose})

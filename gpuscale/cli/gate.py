@@ -50,8 +50,9 @@ def check(
     Exit codes: 0 nothing stands against it, 1 an error or a broken limit, 2 unusable input.
     """
     from gpuscale.launch.check import check as look
+    from gpuscale.render.answers import show
     from gpuscale.render.check import FORMATS as WRITERS
-    from gpuscale.render.check import check_verdict, draw_check, for_terminal
+    from gpuscale.render.check import check_verdict, for_terminal
     from gpuscale.render.output import print_json
 
     form = one_of("format", format, FORMATS) if format else "json" if json else "text"
@@ -74,7 +75,7 @@ def check(
         if form == "json":
             print_json("check", result)
         elif form == "text":
-            draw_check(result)
+            show(result)
         else:
             sys.stdout.write(for_terminal(WRITERS[form](result)))
     if not result.ok:

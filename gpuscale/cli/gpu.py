@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from gpuscale.cli.options import Json, fills_stdout, known, option, whole
-from gpuscale.files import printable, write_text
-from gpuscale.render.output import print_json
+from gpuscale.cli.answering import Answer, answers, wrote
+from gpuscale.cli.options import fills_stdout, known, option, whole
+from gpuscale.files import write_text
 
 
+@answers("calibrate-gpu")
 def calibrate_gpu(
     recorded: Annotated[
         Path,
@@ -28,9 +29,9 @@ def calibrate_gpu(
     output: Annotated[
         Path | None, option("Write a GPU file with the fitted constants.", "FILE", flags="--output -o")
     ] = None,
-    verbose: Annotated[bool, option("Show every measured kernel.", "", flags="--verbose -v")] = False,
-    json: Json = False,
-) -> None:
+    verbose: bool = False,
+    json: bool = False,
+) -> Answer:
     """Measure a GPU's kernels in minutes, and fit to them the constants that predictions are made with.
 
     Example: gpuscale calibrate gpu -o gpu.toml, then gpuscale plan --model llama3-8b --gpus 8 --set gpu=gpu.toml
@@ -51,11 +52,7 @@ def calibrate_gpu(
         typer.echo(f"note: {said}", err=True)
     if output is not None:
         write_text(output, gpu_file_text(found.fit, found.protocol, found.base, output))
-    if streamed:
-        return
-    if json:
-        print_json("calibrate-gpu", render.fit_json(found, output))
-    else:
-        render.draw_fit(found, verbose=verbose)
-    if output is not None:
-        typer.echo(printable(f"wrote {output}: use it with --set gpu={output}"), err=True)
+    return Answer(
+        found, body=lambda: render.fit_json(found, output), view={"verbose": verbose}, streamed=streamed,
+        then=wrote(output, "set gpu"),
+    )  # fmt: skip

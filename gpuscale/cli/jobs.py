@@ -5,27 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpuscale.cli.answering import Answer, answers, apart
 from gpuscale.cli.options import (
     OUTPUT,
-    Csv,
     DespiteRules,
-    Html,
     Json,
     LaunchFiles,
     PlanFile,
     Variables,
-    Verbose,
     fills_stdout,
     flags_of,
     option,
-    page_fills_stdout,
-    refuse_two_formats,
-    save_page,
     stated_job,
     takes,
     variables,
@@ -39,7 +35,7 @@ from gpuscale.planning.placement import export_placement, place_ranks
 from gpuscale.planning.planfile import plan_file_text
 from gpuscale.planning.plans import chosen_plan, save_plan
 from gpuscale.planning.plans import plan as find_plans
-from gpuscale.render.output import print_csv, print_json
+from gpuscale.render.output import print_json
 from gpuscale.request import COMPARED, DEFAULT_TOP, MAX_TOP, PLACING, JobOptions, Layout, Question, part
 
 if TYPE_CHECKING:
@@ -53,36 +49,37 @@ WHY_TOP = 3
 
 
 @takes(JobOptions, Layout, Question, several=COMPARED, optional=True)
+@answers("plan", csv=True)
 def plan(
     given: dict[str, Any],
     launch_files: LaunchFiles = None,
     var: Variables = None,
     output: Annotated[Path | None, option("Save a plan as TOML.", "FILE", flags="--output -o", panel=OUTPUT)] = None,
     rank: Annotated[int, whole("The plan that -o saves.", default="1", panel=OUTPUT)] = 1,
-    csv: Csv = False,
-    html: Html = None,
     export: Annotated[
         str | None, option("Print what launches the plan, or write it into the folder -o.", "TARGET", panel=OUTPUT)
     ] = None,
-    json: Json = False,
+    html: Path | None = None,
+    json: bool = False,
+    csv: bool = False,
     timing: Annotated[bool, option("Print how long the search took too.", "", flags="--timing", panel=OUTPUT)] = False,
-    verbose: Verbose = False,
-) -> None:
+    markdown: bool = False,
+    verbose: bool = False,
+) -> Answer | None:
     """Find the best ways to split the training of a model over a cluster.
 
     Example: gpuscale plan --model llama3-70b --gpus 640
 
     A SET of values pins a dimension: 8, 4..8, 1,2,4, or !16 for all but 16.
     """
-    refuse_two_formats(json=json, csv=csv)
     given = with_launch_files(given, launch_files, variables(var, launch_files))
     if export is not None and html is not None:
         raise InputError("`export` and `html` are two answers", hint="give one of them")
     if export is not None:
         _plan_export(given, export, output, rank, json=json)
-        return
-    streamed = fills_stdout(output, other=json or csv)
-    streamed |= page_fills_stdout(html, other=json or csv or streamed, beside=output)
+        return None
+    apart(html, output)
+    streamed = fills_stdout(output, other=json or csv or markdown)
     if rank != 1 and output is None:
         raise InputError("only a plan that is saved has a rank", field="rank", hint="add `output=plan.toml`")
     if "pareto" not in given and 0 < given.get("top", DEFAULT_TOP) < rank:
@@ -90,17 +87,11 @@ def plan(
     result = _find_or_say(given, json=json)
     if output is not None:
         save_plan(output, result, rank)
-    save_page(html, result)
-    if streamed:
-        return
     if not timing:  # the same question has the same answer, byte for byte
         result = replace(result, search=replace(result.search, elapsed_s=None))
-    if json:
-        print_json("plan", result)
-    elif csv:
-        _print_csv(result)
-    else:
-        _draw_plans(result, given, verbose=verbose)
+    shown = WHY_TOP if "why" in given and "top" not in given and not verbose else None
+    rows = partial(_rows, result)
+    return Answer(result, view={"verbose": verbose, "shown": shown}, rows=rows, streamed=streamed)
 
 
 def _find_or_say(given: dict[str, Any], *, json: bool) -> PlanResult:
@@ -114,19 +105,13 @@ def _find_or_say(given: dict[str, Any], *, json: bool) -> PlanResult:
         raise
 
 
-def _draw_plans(result: PlanResult, given: dict[str, Any], *, verbose: bool) -> None:
-    from gpuscale.render.plan import draw_plans
-
-    shown = WHY_TOP if "why" in given and "top" not in given and not verbose else None
-    draw_plans(result, verbose=verbose, shown=shown, spell=with_flags)
-
-
-def _print_csv(result: PlanResult) -> None:
+def _rows(result: PlanResult) -> list[dict[str, Any]]:
+    """Return the plans as rows of CSV, after notes on stderr."""
     from gpuscale.render.compared import csv_rows
 
-    print_csv(csv_rows(result))
     for note in result.notes:  # for which no row of a plan has a column
         typer.echo(f"note: {printable(with_flags(note))}", err=True)
+    return csv_rows(result)
 
 
 def _plan_export(given: dict[str, Any], target: str, output: Path | None, rank: int, *, json: bool) -> None:
@@ -198,6 +183,7 @@ def with_launch_files(
 
 
 @takes(JobOptions, Layout, optional=True)
+@answers("estimate")
 def estimate(
     given: dict[str, Any],
     plan_file: PlanFile = None,
@@ -210,9 +196,9 @@ def estimate(
     improve: Annotated[
         bool, option("With --from: faster plans near it, as changes of these files.", "", flags="--improve")
     ] = False,
-    json: Json = False,
-    verbose: Verbose = False,
-) -> None:
+    json: bool = False,
+    verbose: bool = False,
+) -> Answer:
     """Evaluate one layout: where each second and each GiB goes.
 
     Examples: gpuscale estimate plan.toml; gpuscale estimate --model llama3-70b --gpus 640 --tp 8 --pp 4;
@@ -233,20 +219,18 @@ def estimate(
         from gpuscale.launch.improve import improvements
 
         better = improvements(read, launch_files, options, layout, values)
-    if json:
-        found = {"improvements": [one.to_dict() for one in better]} if improve else {}
-        print_json("estimate", read or result, **found)
-    else:
-        from gpuscale.render.launch import draw_improvements, launch_blocks
-        from gpuscale.render.plan import draw_estimate
 
-        more = launch_blocks(read.job, verbose=verbose) if read else ()
-        draw_estimate(result, verbose=verbose, spell=with_flags, more=more)
-        if improve:
+    def then() -> None:
+        if improve and not json:
+            from gpuscale.render.launch import draw_improvements
+
             draw_improvements(better, result, spell=with_flags)
-    if require_fit and not result.plan.fits:
-        needed = f"it needs {result.plan.memory_gib:.1f} GiB"
-        raise NoAnswerError(f"the layout does not fit: {needed}", hint="`gpuscale plan` finds layouts that do")
+        if require_fit and not result.plan.fits:
+            needed = f"it needs {result.plan.memory_gib:.1f} GiB"
+            raise NoAnswerError(f"the layout does not fit: {needed}", hint="`gpuscale plan` finds layouts that do")
+
+    found = {"improvements": [one.to_dict() for one in better]} if improve else {}
+    return Answer(read or result, view={"verbose": verbose}, more=found, then=then)
 
 
 PLACED = ("gpus", *PLACING, "seq", "gbs", "calibration", "tp", "pp", "cp", "ep", "etp", "dp")
@@ -254,6 +238,7 @@ PLACEMENT = dict.fromkeys(PLACED, "") | {"model": "With --best: rank orders by t
 
 
 @takes(JobOptions, Layout, optional=True, only=PLACEMENT)
+@answers("placement")
 def placement(
     given: dict[str, Any],
     plan_file: PlanFile = None,
@@ -272,13 +257,13 @@ def placement(
     hosts: Annotated[Path | None, option("Names of nodes, one per line.", "FILE", "node0001, node0002, ...")] = None,
     launch_files: LaunchFiles = None,
     var: Variables = None,
-    json: Json = False,
-) -> None:
+    json: bool = False,
+) -> Answer:
     """Show which ranks form each group, what levels they span and what they share.
 
     Examples: gpuscale placement plan.toml; gpuscale placement --gpus 640 --tp 8 --pp 4 --best
     """
-    from gpuscale.render.placement import draw_placement, placement_json
+    from gpuscale.render.placement import placement_json
 
     files = {"ranks": ranks, "groups": groups, "hostfile": hostfile, "rankfile": rankfile, "slurm": slurm}
     wanted = {kind: path for kind, path in files.items() if path is not None}
@@ -290,28 +275,18 @@ def placement(
         options = {name: one for name, one in options.items() if name in {"gpus", *PLACING}}
     result = place_ranks(layout=layout, plan_file=plan_file, best=best, hosts=hosts, **options)
     export_placement(result, wanted)
-    if streamed:
-        return
-    if json:
-        print_json("placement", placement_json(result))
-    else:
-        draw_placement(result)
+    return Answer(result, body=lambda: placement_json(result), streamed=streamed)
 
 
 @takes(JobOptions, optional=True, only=dict.fromkeys(("model", "gpus"), ""))
+@answers("bench")
 def bench(
-    given: dict[str, Any],
-    runs: Annotated[int, whole("Times to plan; the fastest counts.", default="5")] = 5,
-    json: Json = False,
-) -> None:
+    given: dict[str, Any], runs: Annotated[int, whole("Times to plan; the fastest counts.", default="5")] = 5
+) -> Answer:
     """Measure how fast plans are found on this machine: candidates per second, time by stage, memory.
 
     Example: gpuscale bench --model deepseek-v3 --gpus 2048
     """
-    from gpuscale.render.measurements import draw_bench, draw_into_nothing
+    from gpuscale.render.measurements import draw_into_nothing
 
-    result = measure(**given, runs=runs, startup_s=time.process_time(), draw=draw_into_nothing)
-    if json:
-        print_json("bench", result)
-    else:
-        draw_bench(result)
+    return Answer(measure(**given, runs=runs, startup_s=time.process_time(), draw=draw_into_nothing))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpuscale.cli.answering import Answer, answers
 from gpuscale.cli.options import Json, flags_of, with_flags
 from gpuscale.presets.files import skill_text
 from gpuscale.render.output import print_json
@@ -24,12 +25,12 @@ class Step:
     command: str  #: the command line.
 
 
+@answers("doctor")
 def doctor(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Where calibrations and clusters of your own are looked for.")
     ] = Path(),
-    json: Json = False,
-) -> None:
+) -> Answer:
     """Show what there is on this machine to plan with, and what to do next.
 
     GPUs and their topology (nvidia-smi, amd-smi, rocm-smi), presets that match, models in the Hugging Face cache,
@@ -41,10 +42,8 @@ def doctor(
     found = check_up(folder)
     found = replace(found, notes=tuple(map(with_flags, found.notes)))
     steps = next_steps(found)
-    if json:
-        print_json("doctor", render.checkup_json(found), next=steps)
-    else:
-        render.draw_checkup(found, [(step.why, step.command) for step in steps])
+    told = [(step.why, step.command) for step in steps]
+    return Answer(found, body=lambda: render.checkup_json(found), more={"next": steps}, view={"steps": told})
 
 
 def skill(json: Json = False) -> None:

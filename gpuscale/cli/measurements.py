@@ -10,30 +10,23 @@ import typer
 
 from gpuscale.calibration.calibrate import calibrate as fit
 from gpuscale.calibration.calibrate import cluster_file_text
+from gpuscale.cli.answering import Answer, answers, wrote
 from gpuscale.cli.options import (
     FLAGS,
     OUTPUT,
-    Csv,
-    Html,
-    Json,
     LaunchFiles,
     Variables,
     arguments,
     fills_stdout,
     known,
     option,
-    page_fills_stdout,
-    refuse_two_formats,
-    save_page,
     stated_job,
     takes,
     whole,
-    with_flags,
 )
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.files import printable, write_text
 from gpuscale.presets.hardware import cluster_file, load_cluster
-from gpuscale.render.output import print_csv, print_json
 from gpuscale.request import JobOptions, Layout
 from gpuscale.validation.scores import validate as predict
 
@@ -41,6 +34,7 @@ if TYPE_CHECKING:
     from gpuscale.planning.calibrating import AskedRun
 
 
+@answers("validate", csv=True)
 def validate(
     file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="Measured runs, kernels or collectives.")],
     by: Annotated[
@@ -48,38 +42,29 @@ def validate(
     ] = "family",
     top: Annotated[int, whole("Also list the N rows that are furthest off.")] = 0,
     plot: Annotated[bool, option("Also plot predicted against measured time.", "", flags="--plot")] = False,
-    csv: Csv = False,
-    html: Html = None,
-    json: Json = False,
-) -> None:
+    csv: bool = False,
+    json: bool = False,
+) -> Answer:
     """Predict measured runs from their inputs alone, and show how far off the predictions are.
 
     Example: gpuscale validate runs.csv --by gpu
 
     The header tells what the file holds (docs/validation.md lists the columns). Exit code 1: no row was predicted.
     """
-    from gpuscale.render.measurements import draw_validation
-
     if not 0 <= top <= 10_000:
         raise InputError(f"{top} is out of range", field="top", hint="give 0 to 10000")
-    refuse_two_formats(json=json, csv=csv)
-    streamed = page_fills_stdout(html, other=json or csv)
     commands = {"spelled": partial(arguments, "estimate")} if json or csv else {}  # tables show none
     result = predict(file, by, **commands)
-    save_page(html, result)
-    if streamed:
-        pass
-    elif json:
-        print_json("validate", result)
-    elif csv:
-        print_csv(result.rows)
-    else:
-        draw_validation(result, top=top, plot=plot)
-    if all(row.status == "unsupported" for row in result.rows):
-        hint = next(row.reason for row in result.rows)
-        raise NoAnswerError(f"none of the {len(result.rows):,} rows could be predicted", place=str(file), hint=hint)
+
+    def refuse_nothing() -> None:
+        if all(row.status == "unsupported" for row in result.rows):
+            hint = next(row.reason for row in result.rows)
+            raise NoAnswerError(f"none of the {len(result.rows):,} rows could be predicted", place=str(file), hint=hint)
+
+    return Answer(result, view={"top": top, "plot": plot}, rows=lambda: result.rows, then=refuse_nothing)
 
 
+@answers("calibrate")
 def calibrate_nccl(
     logs: Annotated[
         list[Path],
@@ -101,15 +86,15 @@ def calibrate_nccl(
     holdout: Annotated[
         bool, option("Show the errors at every other size, fitted on the rest.", "", flags="--holdout")
     ] = False,
-    json: Json = False,
-) -> None:
+    json: bool = False,
+) -> Answer:
     """Fit latency and bandwidth of a cluster's collectives to logs of nccl-tests.
 
     Example: gpuscale calibrate nccl all_reduce.log --cluster aws-p5 -o my-cluster.toml
 
     Then `gpuscale plan --cluster my-cluster.toml` uses what was measured (docs/collectives.md).
     """
-    from gpuscale.render.measurements import calibration_json, draw_calibration
+    from gpuscale.render.measurements import calibration_json
 
     streamed = fills_stdout(output, other=json)
     cluster = known("clusters", cluster)
@@ -119,17 +104,12 @@ def calibrate_nccl(
         typer.echo(f"warning: left out: {printable(reason)}", err=True)
     if output is not None:
         write_text(output, cluster_file_text(result, source, output))
-    if streamed:
-        return
-    if json:
-        print_json("calibrate", calibration_json(result, output))
-    else:
-        draw_calibration(result)
-    if output is not None:
-        typer.echo(printable(f"wrote {output}: use it with --cluster {output}"), err=True)
+    body = partial(calibration_json, result, output)
+    return Answer(result, body=body, streamed=streamed, then=wrote(output, "cluster"))
 
 
 @takes(JobOptions, Layout, optional=True)
+@answers("calibrate-run")
 def calibrate_run(
     given: dict[str, Any],
     logs: Annotated[
@@ -153,8 +133,8 @@ def calibrate_run(
     output: Annotated[
         Path | None, option("Write the calibration to a TOML file.", "FILE", flags="--output -o", panel=OUTPUT)
     ] = None,
-    json: Json = False,
-) -> None:
+    json: bool = False,
+) -> Answer:
     """Fit predictions to your training runs: from logs and what ran, factors of the site with their uncertainty.
 
     Examples: gpuscale calibrate run train.log --from run.sh -o site.toml;
@@ -163,11 +143,9 @@ def calibrate_run(
     Then `--calibration site.toml` predicts with them. Given here, it is an earlier one, to which these runs are added.
     """
     from gpuscale.planning.calibrating import calibrate_runs, save_site
-    from gpuscale.render.measurements import draw_calibrated_run
 
     if measure:
-        _measure(logs, run, json=json)
-        return
+        return _measured(logs, run)
     streamed = fills_stdout(output, other=json)
     earlier = given.pop("calibration", None)
     options, layout = stated_job(given, plan[0] if plan else None, launch_files, var)
@@ -175,27 +153,17 @@ def calibrate_run(
     result = calibrate_runs(asked, earlier=earlier, name=str(output) if output else "calibration")
     if output is not None:
         save_site(output, result)
-    if streamed:
-        return
-    if json:
-        print_json("calibrate-run", result)
-    else:
-        draw_calibrated_run(result, spell=with_flags)
-    if output is not None:
-        typer.echo(printable(f"wrote {output}: use it with --calibration {output}"), err=True)
+    return Answer(result, streamed=streamed, then=wrote(output, "calibration"))
 
 
-def _measure(logs: list[Path], run: int | None, *, json: bool) -> None:
+def _measured(logs: list[Path], run: int | None) -> Answer:
     from gpuscale.calibration.traces import read_run_log
-    from gpuscale.render.measurements import draw_measured, measured_json
+    from gpuscale.render.measurements import measured_json
 
     if len(logs) != 1:
         raise InputError(f"{len(logs)} logs", field="measure", hint="measure one at a time")
     found = read_run_log(logs[0], run)
-    if json:
-        print_json("measured-run", measured_json(found))
-    else:
-        draw_measured(found, spell=with_flags)
+    return Answer(found, body=lambda: measured_json(found), name="measured-run")
 
 
 def _asked(

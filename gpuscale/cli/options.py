@@ -14,7 +14,7 @@ import typer
 from pydantic.fields import FieldInfo
 
 from gpuscale.errors import InputError, shown
-from gpuscale.files import is_stdout, printable, same_file
+from gpuscale.files import is_stdout, printable
 from gpuscale.presets.files import settled
 from gpuscale.request import (
     OPTIONS,
@@ -35,9 +35,7 @@ from gpuscale.request import (
 from gpuscale.units import NUMBER
 
 if TYPE_CHECKING:
-    from gpuscale.explain.explanation import Explanation
     from gpuscale.launch.subject import Subject
-    from gpuscale.render.html.report import Reported
 
 FLAGS = {
     "model": "--model -m",
@@ -65,22 +63,9 @@ PANELS: dict[type[Options], str] = {
 OUTPUT = "Output"
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Print every assumption and rule too.", rich_help_panel=OUTPUT)
-]
 Toml = Annotated[
     bool, typer.Option("--toml", help="Print the file itself, to start one of your own from.", rich_help_panel=OUTPUT)
 ]
-Html = Annotated[
-    Path | None,
-    typer.Option(
-        "--html", help="Also write a page with tables and charts, which needs no network.", metavar="FILE",
-        rich_help_panel=OUTPUT, show_default=False,
-    ),
-]  # fmt: skip
-Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.", rich_help_panel=OUTPUT)]
-
-
 PlanFile = Annotated[
     Path | None, typer.Argument(metavar="PLAN.toml", help="A plan saved by `gpuscale plan -o`.", show_default=False)
 ]
@@ -151,12 +136,6 @@ def stated_job(
     return dict(stated.options), dict(stated.layout)
 
 
-def refuse_two_formats(*, json: bool, csv: bool) -> None:
-    """Refuse `json` beside `csv`."""
-    if json and csv:
-        raise InputError("`json` and `csv` are two formats of the same rows", hint="give one of them")
-
-
 def fills_stdout(output: Path | None, *, other: bool, field: str = "output") -> bool:
     """Whether the file that a command writes is its standard output, which then holds nothing else.
 
@@ -169,28 +148,6 @@ def fills_stdout(output: Path | None, *, other: bool, field: str = "output") -> 
     if other:
         raise InputError("two documents on one stream", field=field, hint="give a file")
     return True
-
-
-def page_fills_stdout(html: Path | None, *, other: bool, beside: Path | None = None) -> bool:
-    """Whether a page is asked for on the standard output.
-
-    Args:
-        other: as in `fills_stdout`.
-        beside: another file that the command writes.
-    """
-    if html is None:
-        return False
-    if beside is not None and same_file(html, beside):
-        raise InputError("two documents in one file", field="html", hint="give another file")
-    return fills_stdout(html, other=other, field="html")
-
-
-def save_page(html: Path | None, result: Reported, note: str | None = None, said: Explanation | None = None) -> None:
-    """Write the page of an answer, if one is asked for."""
-    if html is not None:
-        from gpuscale.render.html.report import report
-
-        report(result, html, note=note, said=said, spell=with_flags)
 
 
 def known(kind: str, name: str) -> str:

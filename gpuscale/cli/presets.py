@@ -10,6 +10,7 @@ import typer
 
 from gpuscale.architecture.flops import CONVENTIONS, checked_sequence, forward_flops
 from gpuscale.architecture.parameters import model_parameters
+from gpuscale.cli.answering import Answer, answers
 from gpuscale.cli.options import FLAGS, Json, Toml, fills_stdout, known, option, plain, whole
 from gpuscale.collectives.ideal import allreduce_rates
 from gpuscale.errors import InputError
@@ -34,20 +35,17 @@ def _print_file(kind: str, name: str, **beside: object) -> None:
     typer.echo(re.sub(r"[^\n\t]+", lambda part: printable(part[0]), read_toml(path).text), nl=False)
 
 
-def list_models(
-    family: Annotated[str | None, option("Only this family, such as llama3 or qwen3.")] = None, json: Json = False
-) -> None:
+@answers("models")
+def list_models(family: Annotated[str | None, option("Only this family, such as llama3 or qwen3.")] = None) -> Answer:
     """List the models that can be planned by name."""
     from gpuscale.render import presets as render
 
     counted = [(model, model_parameters(model)) for model in models_of_family(family)]
     counted.sort(key=lambda pair: (pair[0].family, pair[1].total, pair[0].name))
-    if json:
-        print_json("models", {"models": [render.model_json(*one) for one in counted]})
-    else:
-        render.draw_models(counted)
+    return Answer(render.models_document(counted), lambda: {"models": [render.model_json(*one) for one in counted]})
 
 
+@answers("models")
 def show_model(
     name: Annotated[
         str,
@@ -56,9 +54,9 @@ def show_model(
     seq: Annotated[
         str | None, option("Sequence length of the FLOPs, such as 128k.", "TOKENS", "4096, or the model's maximum")
     ] = None,
-    json: Json = False,
+    json: bool = False,
     toml: Toml = False,
-) -> None:
+) -> Answer | None:
     """Show one model: its shape, its parameters item by item, and its FLOPs per token."""
     from gpuscale.render import presets as render
 
@@ -68,27 +66,25 @@ def show_model(
     flops = {convention: forward_flops(model, sequence, convention) for convention in CONVENTIONS}
     if toml:
         _print_file("models", own, json=json, seq=seq)
-    elif json:
-        print_json("models", render.itemised_json(model, model_parameters(model), sequence, flops))
-    else:
-        render.draw_model(model, model_parameters(model), sequence, flops)
+        return None
+    counted = (model, model_parameters(model), sequence, flops)
+    return Answer(render.model_document(*counted), lambda: render.itemised_json(*counted))
 
 
-def list_hardware(json: Json = False) -> None:
+@answers("hardware")
+def list_hardware() -> Answer:
     """List the GPUs: dense TFLOP/s, memory, links."""
     from gpuscale.render import presets as render
 
-    if json:
-        print_json("hardware", {"gpus": [render.gpu_json(gpu) for gpu in all_gpus()]})
-    else:
-        render.draw_gpus(all_gpus())
+    return Answer(render.gpus_document(all_gpus()), lambda: {"gpus": [render.gpu_json(gpu) for gpu in all_gpus()]})
 
 
+@answers("hardware")
 def show_hardware(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A GPU's name or alias, or the path of a TOML file.")],
-    json: Json = False,
+    json: bool = False,
     toml: Toml = False,
-) -> None:
+) -> Answer | None:
     """Show one GPU: its numbers, what follows from them, and where they come from."""
     from gpuscale.render import presets as render
 
@@ -96,33 +92,31 @@ def show_hardware(
     gpu = load_gpu(own)
     if toml:
         _print_file("gpus", own, json=json)
-    elif json:
-        print_json("hardware", {"gpus": [{**render.gpu_json(gpu), "sources": gpu.sources}]})
-    else:
-        render.draw_gpu(gpu)
+        return None
+    return Answer(gpu, lambda: {"gpus": [{**render.gpu_json(gpu), "sources": gpu.sources}]})
 
 
-def list_clusters(json: Json = False) -> None:
+@answers("clusters")
+def list_clusters() -> Answer:
     """List the clusters: GPUs, levels, bandwidth per GPU."""
     from gpuscale.render import presets as render
 
-    if json:
-        rows = [render.cluster_json(one, allreduce_rates(one)) for one in all_clusters()]
-        print_json("clusters", {"clusters": rows})
-    else:
-        render.draw_clusters(all_clusters())
+    clusters = all_clusters()
+    body = {"clusters": [render.cluster_json(one, allreduce_rates(one)) for one in clusters]}
+    return Answer(render.clusters_document(clusters), lambda: body)
 
 
+@answers("clusters")
 def show_cluster(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A cluster's name or alias, or the path of a TOML file.")],
     gpus: Annotated[int | None, whole("Widen the cluster to at least this many GPUs.", flags=FLAGS["gpus"])] = None,
     draw: Annotated[bool, option("Draw levels, switches and rails instead.", "", flags="--draw")] = False,
-    json: Json = False,
+    json: bool = False,
     toml: Toml = False,
-) -> None:
+) -> Answer | None:
     """Show one cluster: its levels, what each carries, and where the numbers come from."""
     from gpuscale.render import presets as render
-    from gpuscale.render.topology import draw_topology
+    from gpuscale.render.topology import topology_document
 
     if draw and (json or toml):
         raise InputError("a drawing is for people", field="draw", hint="leave out the other format")
@@ -132,13 +126,10 @@ def show_cluster(
     rates = allreduce_rates(sized)
     if toml:
         _print_file("clusters", own, json=json, gpus=gpus)
-    elif json:
-        body = {**render.cluster_json(sized, rates), "note": note, "sources": sized.sources}
-        print_json("clusters", {"clusters": [body]})
-    elif draw:
-        draw_topology(sized, note)
-    else:
-        render.draw_cluster(sized, rates, note)
+        return None
+    body = {"clusters": [{**render.cluster_json(sized, rates), "note": note, "sources": sized.sources}]}
+    shown = topology_document(sized, note=note) if draw else render.cluster_document(sized, rates, note)
+    return Answer(shown, lambda: body)
 
 
 def import_cluster_files(
@@ -189,24 +180,23 @@ def import_cluster_files(
         draw_import(imported, output)
 
 
-def list_frameworks(json: Json = False) -> None:
+@answers("frameworks")
+def list_frameworks() -> Answer:
     """List the framework profiles."""
     from gpuscale.render import presets as render
 
     files = all_framework_files()
-    if json:
-        print_json("frameworks", {"frameworks": list(files.values())})
-    else:
-        render.draw_frameworks(files)
+    return Answer(render.frameworks_document(files), lambda: {"frameworks": list(files.values())})
 
 
+@answers("frameworks")
 def show_framework(
     name: Annotated[
         str, typer.Argument(help="Name of a profile, or an alias, today or as of NAME@YYYY-MM.", show_default=False)
     ],
-    json: Json = False,
+    json: bool = False,
     toml: Toml = False,
-) -> None:
+) -> Answer | None:
     """Show one profile with its sources, how to launch it so, and the rules by which its framework runs."""
     from gpuscale.render import presets as render
 
@@ -214,7 +204,6 @@ def show_framework(
     file = framework_file(own)
     if toml:
         _print_file("frameworks", own.partition("@")[0], json=json)
-    elif json:
-        print_json("frameworks", {"frameworks": [{**file, "rules": render.rules_json(file["rule_set"])}]})
-    else:
-        render.draw_framework(file)
+        return None
+    body = {"frameworks": [{**file, "rules": render.rules_json(file["rule_set"])}]}
+    return Answer(render.framework_document(file), lambda: body)

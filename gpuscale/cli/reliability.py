@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuscale.cli.options import (
-    DespiteRules,
-    Html,
-    Json,
-    LaunchFiles,
-    PlanFile,
-    Variables,
-    Verbose,
-    asked_plan,
-    page_fills_stdout,
-    save_page,
-    takes,
-    with_flags,
-)
-from gpuscale.render.output import print_json
+from gpuscale.cli.answering import Answer, answers
+from gpuscale.cli.options import DespiteRules, LaunchFiles, PlanFile, Variables, asked_plan, takes
 from gpuscale.request import JobOptions, Layout, Length, Question, Recovery, Slow, part, read
 
 JOB = dict.fromkeys((*JobOptions.model_fields, *Layout.model_fields), "")
@@ -29,56 +16,43 @@ SLOW = JOB | dict.fromkeys((*Slow.model_fields, "restart_time"), "")
 
 
 @takes(JobOptions, Layout, Question, Length, Recovery, optional=True, only=RELIABILITY)
+@answers("goodput")
 def goodput(
     given: dict[str, Any],
     plan_file: PlanFile = None,
     despite_rules: DespiteRules = False,
     launch_files: LaunchFiles = None,
     var: Variables = None,
-    html: Html = None,
-    verbose: Verbose = False,
-    json: Json = False,
-) -> None:
+    verbose: bool = False,
+) -> Answer:
     """Say how often to write checkpoints, and which share of the time counts: failures, restarts, repairs.
 
     Examples: gpuscale goodput plan.toml; gpuscale goodput plan.toml --failure-rate rsc-1 --checkpoint sync --spares 8
     """
-    from gpuscale.render.reliability import draw_goodput
     from gpuscale.training.goodput import goodput as find
 
     subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
     rates = read(Question, part(given, Question)).rate
-    streamed = page_fills_stdout(html, other=json)
     result = find(subject, run_days=given.get("days"), rates=rates, **part(given, Recovery))
-    save_page(html, result)
-    if streamed:
-        return
-    if json:
-        print_json("goodput", result)
-    else:
-        draw_goodput(result, subject.estimate.plan, verbose=verbose, spell=with_flags)
+    return Answer(result, view={"plan": subject.estimate.plan, "verbose": verbose})
 
 
 @takes(JobOptions, Layout, Slow, Recovery, optional=True, only=SLOW)
+@answers("stragglers")
 def stragglers(
     given: dict[str, Any],
     plan_file: PlanFile = None,
     despite_rules: DespiteRules = False,
     launch_files: LaunchFiles = None,
     var: Variables = None,
-    verbose: Verbose = False,
-    json: Json = False,
-) -> None:
+    verbose: bool = False,
+) -> Answer:
     """Say what a slow GPU, node, host or link costs a job, and whether it is cheaper to leave it out.
 
     Examples: gpuscale stragglers plan.toml; gpuscale stragglers plan.toml --slow-node 0.9
     """
-    from gpuscale.render.reliability import draw_stragglers
     from gpuscale.training.stragglers import stragglers as find
 
     subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
     result = find(subject, restart_time=given.get("restart_time"), **part(given, Slow))
-    if json:
-        print_json("stragglers", result)
-    else:
-        draw_stragglers(result, subject.estimate.plan, verbose=verbose, spell=with_flags)
+    return Answer(result, view={"plan": subject.estimate.plan, "verbose": verbose})

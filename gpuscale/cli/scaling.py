@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from gpuscale.cli.options import Json, Verbose, option, takes, with_flags
+from gpuscale.cli.answering import Answer, answers
+from gpuscale.cli.options import option, takes
 from gpuscale.cli.training import ASKED
-from gpuscale.render.output import print_json
 from gpuscale.request import COMPARED, JobOptions, Layout, Length, Means, Noise, Question, Recovery
 
 FOR_EACH = {name: "" for name in ASKED if name not in {"robust", "days"}}
@@ -20,30 +20,26 @@ BATCH = FOR_EACH | {
 
 
 @takes(JobOptions, Layout, Question, Noise, Recovery, several=COMPARED, optional=True, only=BATCH)
+@answers("batch-size")
 def batch_size(
     given: dict[str, Any],
     gradient_norm: Annotated[
         list[str] | None,
         option("A batch in tokens and the norm of its gradient: 512k=0.9; give two.", "BATCH=NORM", panel="Question"),
     ] = None,
-    json: Json = False,
-    verbose: Verbose = False,
-) -> None:
+    verbose: bool = False,
+) -> Answer:
     """Say up to which batch tokens are not wasted, and which batch is done first and costs least.
 
     Examples: gpuscale batch-size --model llama3-70b --gpus 1024 --tokens 15T;
     gpuscale batch-size --model llama3-8b --gpus 64,256 --tokens 1T --gradient-norm 512k=0.9 --gradient-norm 4M=0.5
     """
     from gpuscale.render.gpubench import progress_bar
-    from gpuscale.render.scaling import draw_batch_size
     from gpuscale.scaling.batches import batch_size as find
 
     with progress_bar() as progress:
         result = find(gradient_norm=gradient_norm, progress=progress, **given)
-    if json:
-        print_json("batch-size", result)
-    else:
-        draw_batch_size(result, verbose=verbose, spell=with_flags)
+    return Answer(result, view={"verbose": verbose})
 
 
 SIZED = FOR_EACH | {
@@ -57,19 +53,16 @@ SIZED = FOR_EACH | {
 
 
 @takes(JobOptions, Layout, Question, Length, Means, Recovery, optional=True, only=SIZED)
-def size(given: dict[str, Any], json: Json = False, verbose: Verbose = False) -> None:
+@answers("size")
+def size(given: dict[str, Any], verbose: bool = False) -> Answer:
     """Say which model GPUs and days, or a budget, are best spent on; or how many GPUs meet a deadline.
 
     Examples: gpuscale size --gpus 64 --days 14; gpuscale size --budget 1M;
     gpuscale size --model llama3-70b --tokens 15T --days 60
     """
     from gpuscale.render.gpubench import progress_bar
-    from gpuscale.render.scaling import draw_size
     from gpuscale.scaling.sizing import size as find
 
     with progress_bar() as progress:
         result = find(progress=progress, **given)
-    if json:
-        print_json("size", result)
-    else:
-        draw_size(result, verbose=verbose, spell=with_flags)
+    return Answer(result, view={"verbose": verbose})

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+from gpuscale.cli.answering import Answer, answers
 from gpuscale.cli.options import (
     OUTPUT,
     DespiteRules,
-    Json,
     LaunchFiles,
     PlanFile,
     Variables,
@@ -17,7 +17,6 @@ from gpuscale.cli.options import (
     option,
     takes,
     whole,
-    with_flags,
 )
 from gpuscale.errors import InputError
 from gpuscale.request import JobOptions, Layout, part
@@ -26,6 +25,7 @@ GIVEN = "Durations, without a model"
 
 
 @takes(JobOptions, Layout, optional=True)
+@answers("schedule")
 def schedule(
     given: dict[str, Any],
     plan_file: PlanFile = None,
@@ -51,8 +51,8 @@ def schedule(
         Path | None, option("Write a trace for Perfetto or chrome://tracing.", "FILE", panel=OUTPUT)
     ] = None,
     svg: Annotated[Path | None, option("Write a picture.", "FILE", panel=OUTPUT)] = None,
-    json: Json = False,
-) -> None:
+    json: bool = False,
+) -> Answer:
     """Simulate the pipeline of a plan, or of given durations, slot by slot, and draw it.
 
     Examples: gpuscale schedule plan.toml; gpuscale schedule --pp 4 --microbatches 8 --schedule zb-h1;
@@ -61,8 +61,6 @@ def schedule(
     from gpuscale.explain.schedule import schedule as schedule_of_plan
     from gpuscale.explain.schedule import schedule_of_durations
     from gpuscale.files import write_texts
-    from gpuscale.render.output import print_json
-    from gpuscale.render.schedule import draw_schedule
 
     durations = {"forward": forward, "backward": backward, "weight": weight, "transfer": transfer}
     files = {"trace": trace, "svg": svg}
@@ -89,9 +87,4 @@ def schedule(
         from gpuscale.render.schedule_files import WRITERS
 
         write_texts([(path, WRITERS[kind](found)) for kind, path in wanted.items()])
-    if streamed:
-        return
-    if json:
-        print_json("schedule", found)
-    else:
-        draw_schedule(found, with_flags)
+    return Answer(found, streamed=streamed)

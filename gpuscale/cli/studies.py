@@ -10,19 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuscale.cli.options import (
-    OUTPUT,
-    Csv,
-    Html,
-    Json,
-    option,
-    page_fills_stdout,
-    plain,
-    refuse_two_formats,
-    save_page,
-    takes,
-    whole,
-)
+from gpuscale.cli.answering import Answer, answers
+from gpuscale.cli.options import OUTPUT, Json, option, plain, takes, whole
 from gpuscale.files import printable
 from gpuscale.render.output import print_rows_csv, print_rows_json
 from gpuscale.request import COMPARED, PINS, JobOptions, Layout, Question, Recovery
@@ -66,7 +55,7 @@ def sweep(
 
     Options replace those of the file, and take lists of values. Answers are stored beside the results, in FILE.sqlite.
     """
-    from gpuscale.render.studies import draw_study
+    from gpuscale.render.answers import show as draw
     from gpuscale.studies.query import Asked, Results
     from gpuscale.studies.result_files import needs
     from gpuscale.studies.run import stored_rows
@@ -85,7 +74,7 @@ def sweep(
             print_rows_json("sweep", stored_rows(study, path))
         elif shown:
             with Results(path) as results:
-                draw_study(summarise(results, Asked()))
+                draw(summarise(results, Asked()))
     if failed:
         _note(f"{plural(failed, 'question')} failed, as `reason` says; the same command asks them again")
     typer.echo(done, err=True)
@@ -126,6 +115,7 @@ def _note(text: str) -> None:
     typer.echo(f"note: {printable(text)}", err=True)
 
 
+@answers("sweep", csv=True)
 def show(
     results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Results of a study: .parquet, .csv or .jsonl.")],
     where: Annotated[
@@ -151,30 +141,23 @@ def show(
         str | None, option("A heat map: its rows, its columns, its values.", "COLUMN,COLUMN,COLUMN")
     ] = None,
     frontier: Annotated[str | None, option("The Pareto frontier of two columns.", "COLUMN,COLUMN")] = None,
-    json: Json = False,
-    csv: Csv = False,
-    html: Html = None,
-) -> None:
+    json: bool = False,
+    csv: bool = False,
+) -> Answer:
     """Show the results of a study: the best, why questions have no answer, heat maps, frontiers.
 
     Example: gpuscale sweep show results.parquet --where "gpus<=1024" --best-by model
     """
-    from gpuscale.render.studies import draw_study
     from gpuscale.studies.query import Asked, Results
     from gpuscale.studies.summary import summarise
 
-    refuse_two_formats(json=json, csv=csv)
-    on_stdout = page_fills_stdout(html, other=json or csv)
     asked = Asked(where, _names(columns), _names(best_by), by, _names(sort), top, _names(heat), _names(frontier))
     with Results(results) as table:
-        if html is not None:
-            save_page(html, summarise(table, asked))
-        if json:
+        if json:  # rows may be many: they are printed while they are read
             print_rows_json("sweep", table.rows(asked))
         elif csv:
             print_rows_csv(table.wanted(asked), table.rows(asked))
-        elif not on_stdout:
-            draw_study(summarise(table, asked))
+        return Answer(summarise(table, asked), streamed=json or csv)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -7,20 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuscale.cli.options import (
-    Html,
-    Json,
-    LaunchFiles,
-    Variables,
-    Verbose,
-    option,
-    page_fills_stdout,
-    save_page,
-    takes,
-    variables,
-    with_flags,
-)
-from gpuscale.render.output import print_json
+from gpuscale.cli.answering import Answer, answers
+from gpuscale.cli.options import LaunchFiles, Variables, option, takes, variables
 from gpuscale.request import (
     COMPARED,
     OPTIONS,
@@ -40,6 +28,7 @@ ASKED = dict.fromkeys(
 
 
 @takes(JobOptions, Layout, Question, Length, Recovery, several=COMPARED, optional=True, only=ASKED)
+@answers("train-time")
 def train_time(
     given: dict[str, Any],
     plan_file: Annotated[
@@ -54,10 +43,8 @@ def train_time(
     ] = False,
     launch_files: LaunchFiles = None,
     var: Variables = None,
-    html: Html = None,
-    json: Json = False,
-    verbose: Verbose = False,
-) -> None:
+    verbose: bool = False,
+) -> Answer:
     """Say what a whole training takes: days, GPU-hours, money, energy, carbon.
 
     Examples: gpuscale train-time --model llama3.1-405b --gpus 16384 --tokens 15T;
@@ -66,19 +53,11 @@ def train_time(
     Without a file the best plan is taken, as `gpuscale plan` finds it.
     """
     from gpuscale.render.gpubench import progress_bar
-    from gpuscale.render.training import draw_train_time
     from gpuscale.training.totals import train_time as find
 
-    streamed = page_fills_stdout(html, other=json)
     with progress_bar() as progress:
         result = find(
             as_given=as_given, plan_file=plan_file, launch_files=launch_files, despite_rules=despite_rules,
             variables=variables(var, launch_files), progress=progress, **given,
         )  # fmt: skip
-    save_page(html, result)
-    if streamed:
-        return
-    if json:
-        print_json("train-time", result)
-    else:
-        draw_train_time(result, verbose=verbose, spell=with_flags)
+    return Answer(result, view={"verbose": verbose})

@@ -1,8 +1,6 @@
-"""Drawing of `gpuscale advise`: to the terminal, and as Markdown."""
+"""What to see to before a launch: the checklist, benchmarks, settings and signs of trouble of one plan."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
 
 from gpuscale.explain.advice import Advice
 from gpuscale.explain.benchmarks import Benchmark
@@ -10,11 +8,9 @@ from gpuscale.files import printable
 from gpuscale.launch.quoting import comment, shell_word
 from gpuscale.planning.placement import axis_name
 from gpuscale.ratios import share_text, signed
-from gpuscale.render.console import Block, draw, note_rows, table
-from gpuscale.render.plan import layout_text
+from gpuscale.render.document import Checklist, Document, Part, Section, Spell, note_facts, page, table, terminal
+from gpuscale.render.plan_texts import layout_text
 from gpuscale.units import format_bytes, format_seconds, plural
-
-Rows = Sequence[Mapping[str, str]]
 
 TITLES = {
     "pressures": "Pressures, and what answers them",
@@ -27,73 +23,41 @@ TITLES = {
 }
 
 
-def draw_advice(advice: Advice, spell: Callable[[str], str] = str) -> None:
-    """Print all parts as tables and lists of at most 100 columns.
+def advice_document(advice: Advice, *, spell: Spell = str) -> Document:
+    """Lay out pressures, strategies, placement, the checklist, benchmarks, settings and signs of trouble.
 
     Args:
         spell: from options in backticks to how they are given.
     """
-    blocks: list[Block] = [f"{advice.verdict}\n{_head(advice)}"]
     pressures = [
         (f"{one.name}, {one.state}", one.now + f". Answer: {spell(one.strategy)}" * bool(one.strategy))
         for one in advice.pressures
     ]
-    for name, body in (
-        ("pressures", pressures),
-        ("strategies", table(rows, left=2, optional=("GB sent",)) if (rows := _strategies(advice)) else ""),
-        ("placement", _placed(advice)),
-    ):
-        if body:
-            blocks += [TITLES[name], body]
-    blocks += [TITLES["checklist"], "\n".join(_checks(advice, spell))]
-    if advice.benchmarks:
-        lines = [f"  {_expected(one)}\n{_indented(one.command)}" for one in advice.benchmarks]
-        blocks += [TITLES["benchmarks"], "\n".join(lines)]
-    if advice.settings:
-        found = [(f"{one.variable}={shell_word(one.value)}", one.reason) for one in advice.settings]
-        blocks += [TITLES["settings"], found]
-    if advice.signs:
-        step = format_seconds(advice.plan.step_time_s)
-        blocks += [TITLES["signs"].format(step), [(took, f"{what}: {check}") for took, what, check in _signs(advice)]]
-    draw(*blocks, note_rows(advice.notes, spell))
-
-
-def markdown(advice: Advice, spell: Callable[[str], str] = str) -> str:
-    """Return all parts as Markdown, with boxes to tick off the checklist."""
-    pressures = [
-        {"pressure": f"{one.name} ({one.state})", "now": one.now, "what answers it": spell(one.strategy) or "-"}
-        for one in advice.pressures
+    checks = [
+        (f"{one.name}: {one.now}", [("check", spell(one.check)), ("expect", one.expect)]) for one in advice.checklist
     ]
-    placed = [{"axis": axis, "where": text} for axis, text in _placed(advice)]
-    signs = [{"step": took, "first suspect": what, "what shows it": check} for took, what, check in _signs(advice)]
-    boxes = [
-        f"- [ ] **{one.name}**: {one.now}. Check: {spell(one.check)}. Expect: {one.expect}." for one in advice.checklist
-    ]
-    measured = [f"{_expected(one)}:\n\n```sh\n{_broken(one.command)}\n```" for one in advice.benchmarks]
+    commands = "\n".join(f"  {_expected(one)}\n{_indented(one.command)}" for one in advice.benchmarks)
+    settings = [(f"{one.variable}={shell_word(one.value)}", one.reason) for one in advice.settings]
     exports = [f"export {one.variable}={shell_word(one.value)}  {comment(one.reason)}" for one in advice.settings]
-    step = format_seconds(advice.plan.step_time_s)
-    parts = {
-        "pressures": _rows(pressures),
-        "strategies": _rows(_strategies(advice)),
-        "placement": _rows(placed),
-        "checklist": "\n".join(boxes),
-        "benchmarks": "\n\n".join(measured),
-        "settings": "\n".join(["```sh", *exports, "```"]) if exports else "",
-        "signs": _rows(signs),
+    signs = [(took, f"{what}: {check}") for took, what, check in _signs(advice)]
+    parts: dict[str, list[Part]] = {
+        "pressures": [pressures],
+        "strategies": [table(_strategies(advice), left=2, optional=("GB sent",))],
+        "placement": [_placed(advice)],
+        "checklist": [Checklist(checks)],
+        "benchmarks": [commands],
+        "settings": [terminal(settings), page("\n".join(["# to be run before the job", *exports]) if exports else "")],
+        "signs": [signs],
     }
-    sections = [f"## {TITLES[name].format(step)}\n\n{body}" for name, body in parts.items() if body]
-    notes = [f"Note: {spell(note)}" for note in advice.notes]
-    text = "\n\n".join([f"# {_head(advice)}", advice.verdict, *notes, *sections]) + "\n"
-    return "\n".join(printable(line) for line in text.split("\n"))
-
-
-def _rows(rows: Rows) -> str:
-    """Write rows as a table of Markdown; nothing of none."""
-    if not rows:
-        return ""
-    header = list(rows[0])
-    lines = [header, ["---"] * len(header), *([row[name].replace("|", "\\|") for name in header] for row in rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    step = format_seconds(advice.plan.step_time_s)
+    return Document(
+        _head(advice),
+        f"{advice.verdict}\n{_head(advice)}",
+        sections=[
+            *(Section(TITLES[name].format(step), own, titled=True) for name, own in parts.items()),
+            Section("Notes", [note_facts(advice.notes, spell)]),
+        ],
+    )
 
 
 def _head(advice: Advice) -> str:
@@ -118,7 +82,7 @@ def _placed(advice: Advice) -> list[tuple[str, str]]:
     return [(axis_name(one.axis), f"{'' if one.kept else 'NOT '}{one.rule}: {one.plan}") for one in advice.placement]
 
 
-def _checks(advice: Advice, spell: Callable[[str], str]) -> list[str]:
+def _checks(advice: Advice, spell: Spell) -> list[str]:
     lines = []
     for number, one in enumerate(advice.checklist, 1):
         lines += [f"  {number:2}. {one.name}: {one.now}", f"      check   {spell(one.check)}"]

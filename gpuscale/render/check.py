@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path, PurePath
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
@@ -12,22 +13,27 @@ from xml.sax.saxutils import escape, quoteattr
 from gpuscale.files import printable
 from gpuscale.launch.check import CheckResult, Finding
 from gpuscale.launch.remarks import SEVERITIES
-from gpuscale.render.console import draw, output_width
-from gpuscale.render.plan import FIT, verdict
+from gpuscale.render.document import Document, plain
+from gpuscale.render.plan_texts import FIT, verdict
 from gpuscale.units import format_seconds, plural
 from gpuscale.version import __version__
 
 
-def draw_check(result: CheckResult) -> None:
-    """Print the verdict, what is predicted, and the findings, the gravest first."""
-    lines = [check_verdict(result)]
-    if result.estimate is not None:
-        plan = result.estimate.plan
+def check_document(result: CheckResult) -> Document:
+    """Lay out the verdict, what is predicted, and the findings, the gravest first."""
+    return plain(
+        "Check of a launch", partial(_verdict, result), [(one.severity, _line(one)) for one in result.findings]
+    )
+
+
+def _verdict(result: CheckResult, width: int) -> str:
+    lines, found = [check_verdict(result)], result.estimate
+    if found is not None:
+        fit = f"{FIT[found.plan.fit]}: {found.plan.memory_gib:.1f} of {found.plan.memory_limit_gib:.1f} GiB"
         lines += [
-            verdict(result.estimate.model, result.estimate.gpus, plan, output_width()),
-            f"{FIT[plan.fit]}: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}",
-        ]
-    draw("\n".join(lines), [(one.severity, _line(one)) for one in result.findings])
+            verdict(found.model, found.gpus, found.plan, width), f"{fit} at stage {found.plan.peak_stage}",
+        ]  # fmt: skip
+    return "\n".join(lines)
 
 
 def check_verdict(result: CheckResult) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,20 +12,24 @@ import numpy as np
 from gpuscale.arrays import log
 from gpuscale.collectives.estimate import CollectiveEstimate
 from gpuscale.collectives.ideal import TITLES
-from gpuscale.render.console import (
-    LOGARITHMIC,
-    ROWS,
-    draw,
-    framed,
-    note_rows,
-    output_width,
-    plot_columns,
-    scaled,
+from gpuscale.render.document import (
+    Cell,
+    Chart,
+    Document,
+    Part,
+    Section,
+    Table,
+    note_facts,
+    page,
+    plain,
     table,
+    terminal,
 )
+from gpuscale.render.html.charts import Line, curves
 from gpuscale.render.output import picked
+from gpuscale.render.plots import LOGARITHMIC, ROWS, Axis, framed, numbered, plot_columns, scaled
 from gpuscale.rooflines import ClusterRoofline, LevelRoofline, Roofline
-from gpuscale.units import format_bytes, format_rate, format_seconds, plural
+from gpuscale.units import GB, format_bytes, format_rate, format_seconds, plural
 
 if TYPE_CHECKING:
     from gpuscale.calibration.against import Against
@@ -62,21 +67,26 @@ def sweep_json(rows: Sequence[CollectiveEstimate]) -> dict[str, Any]:
     return {**{key: body[key] for key in COMMON_KEYS}, "sizes": sweep_rows(rows)}
 
 
-def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> None:
-    """Print the verdict, the level table, the formula and a note on the cluster."""
-    rows = [
+def _levels(estimate: CollectiveEstimate) -> Table:
+    rows: list[dict[str, Cell]] = [
         {
             "level": one.name,
             "fabric": one.fabric,
-            "GPUs": f"{one.gpus:,}",
-            "in group": f"{one.members:,}",
-            "egress GB/s": format_rate(one.egress_bytes_per_s),
-            "bytes take": format_seconds(one.time_s) if one.time_s > 0 else "-",
-            "at wire rate": format_seconds(one.ideal_time_s) if one.time_s > 0 else "-",
+            "GPUs": (f"{one.gpus:,}", one.gpus),
+            "in group": (f"{one.members:,}", one.members),
+            "egress GB/s": (format_rate(one.egress_bytes_per_s), one.egress_bytes_per_s),
+            "bytes take": (format_seconds(one.time_s), one.time_s) if one.time_s > 0 else "-",
+            "at wire rate": (format_seconds(one.ideal_time_s), one.ideal_time_s) if one.time_s > 0 else "-",
             "": "binds" if one.binds else "",
         }
         for one in estimate.levels
     ]
+    said = f"What each level of the cluster takes for {format_bytes(estimate.bytes)}"
+    return table(rows, caption=said, left=2, optional=("fabric", "GPUs", "egress GB/s"))
+
+
+def collective_document(estimate: CollectiveEstimate, *, note: str | None = None) -> Document:
+    """Lay out the verdict, the level table, the formula and a note on the cluster."""
     latency = f"{format_seconds(estimate.latency_s)} of it latency"
     name = f"nccl {estimate.nccl}" if estimate.nccl else "deepep"
     model = {
@@ -94,8 +104,12 @@ def draw_collective(estimate: CollectiveEstimate, note: str | None = None) -> No
         lines.append(f"next best {estimate.next_best}: {format_seconds(estimate.next_best_time_s)}")
     if note:
         lines.append(f"note: {note}")
-    levels = table(rows, left=2, optional=("fabric", "GPUs", "egress GB/s"))
-    draw(verdict(estimate), levels, "\n".join(lines))
+    return plain(
+        f"{TITLES[estimate.op]} over {estimate.gpus:,} GPUs of {estimate.cluster}",
+        verdict(estimate),
+        _levels(estimate),
+        "\n".join(lines),
+    )
 
 
 def verdict(estimate: CollectiveEstimate) -> str:
@@ -152,27 +166,81 @@ def sweep_verdict(rows: Sequence[CollectiveEstimate]) -> str:
     )
 
 
-def draw_sweep(rows: Sequence[CollectiveEstimate], note: str | None, *, plot: bool) -> None:
-    """Print a head line, one row per size, the note on the cluster and the plot."""
-    cells = [
+BYTES = Axis("size", format_bytes, log=True, of_bytes=True)
+
+
+def sweep_document(rows: Sequence[CollectiveEstimate], *, note: str | None = None, plot: bool = False) -> Document:
+    """Lay out a sweep over sizes: time and bandwidth, a row per size, and the levels of the cluster.
+
+    Args:
+        note: what to know of the cluster.
+        plot: draw the bandwidth in a terminal too.
+    """
+    first, last, best = rows[0], rows[-1], max(rows, key=lambda row: row.busbw_bytes_per_s)
+    half = next(row for row in rows if row.busbw_bytes_per_s >= best.busbw_bytes_per_s / 2)
+    drawn = terminal(partial(bandwidth_plot, rows)) if plot and len(rows) > 1 else ""
+    groups = "all that fit" if first.concurrent is None else f"{first.concurrent:,}"
+    assumed = [
+        ("model", f"{first.model}{f', NCCL {first.nccl}' if first.nccl else ''}"),
+        ("groups at once", groups),
+        ("group", f"{first.gpus:,} GPUs, {first.stride} apart, in one {first.level} of {first.cluster}"),
+    ]
+    return Document(
+        f"{TITLES[first.op]} over {first.gpus:,} GPUs of {first.cluster}",
+        sweep_verdict(rows),
+        [
+            ("Most bandwidth", f"{best.busbw_bytes_per_s / GB:.1f} GB/s", f"busbw at {format_bytes(best.bytes)}"),
+            ("Half of that at", format_bytes(half.bytes), "and above"),
+            ("Least time", format_seconds(first.time_s), f"at {format_bytes(first.bytes)}"),
+            ("Bound by", last.bound_by, f"at {format_bytes(last.bytes)}: {last.bound_part}"),
+        ],
+        [
+            Section("Sizes", [_sizes(rows)]),
+            Section("Bandwidth", [page(_bandwidths(rows, best, half)), f"note: {note}" if note else "", drawn]),
+            Section("Time", [page(_times(rows))]),
+            Section("Levels", [page(_levels(last))]),
+            Section("Assumptions", [page(assumed)]),
+        ],
+    )
+
+
+def _bandwidths(rows: Sequence[CollectiveEstimate], best: CollectiveEstimate, half: CollectiveEstimate) -> Chart:
+    sizes, busbw = [row.bytes for row in rows], [row.busbw_bytes_per_s / GB for row in rows]
+    ideal = [rate * row.time_s / row.ideal_time_s for rate, row in zip(busbw, rows, strict=True)]
+    lines = [Line("predicted", 0, sizes, busbw), Line("wire rate, no latency", 9, sizes, ideal, dashed=True)]
+    said = f"Half of the most, {best.busbw_bytes_per_s / GB:.1f} GB/s, is reached at {format_bytes(half.bytes)}."
+    return curves("Bus bandwidth over size", said, lines, BYTES, Axis("busbw, GB/s", "{:.4g}".format, log=True))
+
+
+def _times(rows: Sequence[CollectiveEstimate]) -> Chart:
+    first, sizes = rows[0], [row.bytes for row in rows]
+    lines = [Line("predicted", 0, sizes, [row.time_s for row in rows])]
+    if all(row.time_high_s for row in rows):
+        lines.append(Line("80 % interval, low", 4, sizes, [row.time_low_s for row in rows], dashed=True))
+        lines.append(Line("80 % interval, high", 3, sizes, [row.time_high_s for row in rows], dashed=True))
+    lines.append(Line("wire rate, no latency", 9, sizes, [row.ideal_time_s for row in rows], dashed=True))
+    said = f"{first.latency_s / first.time_s:.0%} of the time at {format_bytes(first.bytes)} is latency."
+    up = Axis("time", format_seconds, log=True, least=first.time_s / 30)
+    return curves("Time over size", said, lines, BYTES, up)
+
+
+def _sizes(rows: Sequence[CollectiveEstimate]) -> Table:
+    cells: list[dict[str, Cell]] = [
         {
-            "size\nB": str(row.bytes),
-            "time\nus": _microseconds(row.time_s),
+            "size\nB": (str(row.bytes), row.bytes),
+            "time\nus": (_microseconds(row.time_s), row.time_s),
             "80 %\nus": f"{_microseconds(row.time_low_s)}-{_microseconds(row.time_high_s)}" if row.time_high_s else "",
-            "algbw\nGB/s": f"{row.algbw_bytes_per_s / 1e9:.2f}",
-            "busbw\nGB/s": f"{row.busbw_bytes_per_s / 1e9:.2f}",
-            "ideal\nus": _microseconds(row.ideal_time_s),
+            "algbw\nGB/s": (f"{row.algbw_bytes_per_s / GB:.2f}", row.algbw_bytes_per_s),
+            "busbw\nGB/s": (f"{row.busbw_bytes_per_s / GB:.2f}", row.busbw_bytes_per_s),
+            "ideal\nus": (_microseconds(row.ideal_time_s), row.ideal_time_s),
             "bound by": row.bound_by if row.bound_by == row.bound_part else f"{row.bound_by} {row.bound_part}",
             "algorithm": row.algorithm,
         }
         for row in rows
     ]
-    draw(
-        sweep_verdict(rows),
-        table(cells, left=0, optional=("algorithm", "80 %\nus", "algbw\nGB/s", "ideal\nus", "bound by")),
-        f"note: {note}" if note else "",
-        bandwidth_plot(rows, output_width()) if plot and len(rows) > 1 else "",
-    )
+    narrow = ("algorithm", "80 %\nus", "algbw\nGB/s", "ideal\nus", "bound by")
+    said = "Sizes of the sweep; a column's header sorts by it"
+    return table(cells, caption=said, left=0, optional=narrow, sortable=True)
 
 
 def against_rows(found: Against) -> list[dict[str, Any]]:
@@ -181,9 +249,9 @@ def against_rows(found: Against) -> list[dict[str, Any]]:
     return [{**group, **picked(one, [field.name for field in fields(one)])} for one in found.sizes]
 
 
-def draw_against(found: Sequence[Against], notes: Sequence[str]) -> None:
-    """Print a table per group of a log: measured, predicted, their ratio."""
-    parts: list[Any] = []
+def against_document(found: Sequence[Against], notes: Sequence[str]) -> Document:
+    """Lay out a table per group of a log: measured, predicted, their ratio."""
+    parts: list[Part] = []
     for one in found:
         apart = f", {one.group_stride} apart" if one.group_stride > 1 else ""
         parts.append(
@@ -203,7 +271,8 @@ def draw_against(found: Sequence[Against], notes: Sequence[str]) -> None:
             for row in one.sizes
         ]
         parts.append(table(rows, left=0, optional=("algorithm", "80 %\nus")))
-    draw(*parts, "\n".join(f"note: {one}" for one in notes))
+    first, *rest = parts
+    return plain("Measured and predicted collectives", str(first), *rest, "\n".join(f"note: {one}" for one in notes))
 
 
 def _microseconds(time_s: float) -> str:
@@ -228,22 +297,22 @@ def bandwidth_plot(rows: Sequence[CollectiveEstimate], width: int) -> str:
     ideal = real * [row.time_s / row.ideal_time_s for row in rows]
     every = [*real, *ideal]
     from_zero = [] if max(every) / min(every) >= LOGARITHMIC else [0.0]
-    name, cells, levels = scaled(("busbw in GB/s", [*every, *from_zero]), ROWS if from_zero else DECADE_ROWS)
+    is_log, cells, levels = scaled([*every, *from_zero], ROWS if from_zero else DECADE_ROWS)
     at = log([row.bytes for row in rows])
     places = np.linspace(at[0], at[-1], columns)
     height, ideal_height = (np.rint(np.interp(places, at, one)) for one in np.split(np.array(cells[: len(every)]), 2))
     drawn = [np.where(height == row, "*", np.where(ideal_height == row, "-", " ")) for row in range(len(levels))]
     return framed(
-        f"{name}, over size, logarithmic (*: predicted, -: ideal)",
-        levels,
+        f"busbw in GB/s{', logarithmic' * is_log}, over size, logarithmic (*: predicted, -: ideal)",
+        numbered(levels),
         ["".join(row) for row in drawn],
         columns,
         (_size_text(rows[0].bytes), _size_text(rows[-1].bytes)),
     )
 
 
-def draw_roofline(result: Roofline) -> None:
-    """Print the verdict, the thresholds per level and the limits of TP."""
+def roofline_document(result: Roofline) -> Document:
+    """Lay out the verdict, the thresholds per level and the limits of TP."""
     first = result.clusters[0]
     top = first.levels[-1]
     verdict = (
@@ -279,14 +348,15 @@ def draw_roofline(result: Roofline) -> None:
         }
         for one in result.clusters
     ]
-    draw(
+    return plain(
+        f"Rooflines of {result.model}",
         verdict,
         "Tokens per GPU and step from which the level is compute-bound",
         table(levels, left=2, optional=("outside", "AR GB/s")),
         "Tensor parallelism in the innermost domain",
         table(domains, left=2, optional=("TFLOP/s", "GB/s")),
         "\n".join(lines),
-        note_rows(result.notes),
+        note_facts(result.notes),
     )
 
 

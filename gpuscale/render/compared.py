@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuscale.ratios import AMOUNT, NUMBER, PRICE, SPEED, in_words
-from gpuscale.render.console import scatter
 from gpuscale.request import OPTIONS, choice_text
 from gpuscale.results import BEATEN, NOTHING_LEGAL, Comparison, PlanResult, VariantRow
 from gpuscale.search.objectives import OBJECTIVES
@@ -174,22 +172,6 @@ def own_cells(compared: Comparison, index: int) -> dict[str, str]:
             value = values[key] * factor
             cells[header] = format_count(value) if name == "gpu_hours" else three_digits(value)
     return cells
-
-
-def frontier_plot(result: PlanResult, compared: Comparison, width: int) -> str:
-    """Plot the first two objectives of a frontier; plans of several jobs get a letter each."""
-    points = [_values(result, compared, index) for index in range(len(result.plans))]
-    shown = [(*SHOWN[name], OBJECTIVES[name].key) for name in compared.objectives[:2]]
-    across, up = ((text, [point[key] * factor for point in points]) for text, _, factor, key in shown)
-    owners = list(dict.fromkeys(compared.of_plan))
-    letters = dict(zip(owners, string.ascii_lowercase, strict=False))
-    lettered = 1 < len(owners) <= len(letters)
-    marks = [letters[owner] if lettered else "*" for owner in compared.of_plan]
-    plot = scatter(across, up, marks, width)
-    if not lettered:
-        return plot
-    legend = ", ".join(f"{letters[owner]}: {choice_text(compared.variants[owner].choice)}" for owner in owners)
-    return f"{plot}\n{legend}"
 
 
 def jobs_rows(compared: Comparison) -> list[tuple[str, str]]:

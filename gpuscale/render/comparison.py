@@ -1,20 +1,34 @@
-"""Drawing of `gpuscale compare`: two plans side by side, and a waterfall of what sets them apart."""
+"""Two plans side by side, and what sets them apart."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-
-from rich.table import Table
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from gpuscale.explain.comparison import ComparedPlan, PlanComparison, Shift
 from gpuscale.explain.nodes import Node
 from gpuscale.planning.describe import bound_text
 from gpuscale.ratios import signed
-from gpuscale.render.console import Block, draw, note_rows, table
-from gpuscale.render.plan import component_text, layout_text
-from gpuscale.units import GIB, format_count, format_seconds
+from gpuscale.render.document import (
+    Cell,
+    Chart,
+    Document,
+    Part,
+    Section,
+    Spell,
+    Table,
+    note_facts,
+    page,
+    table,
+    terminal,
+)
+from gpuscale.render.html.charts import Bar, stacked, waterfall
+from gpuscale.render.plan_texts import component_text, degrees_text, layout_text
+from gpuscale.render.plots import Axis
+from gpuscale.render.trees import paths
+from gpuscale.units import GIB, format_count, format_seconds, plural
 
 BAR = 26
 """Columns of a waterfall's bars."""
@@ -22,40 +36,75 @@ BAR = 26
 LESS, MORE = "-", "+"
 """What bars of a waterfall are made of."""
 
+COLOURS = {LESS: 1, MORE: 3}
+
 DEPTH = 5
 """Levels of the tree that are shown below its root if nothing is said."""
 
-LEAST = 2e-4
-"""Share of the larger total below which a component's difference is not shown."""
+LEAST, LEAST_PART = 2e-4, 5e-4
+"""Share of the larger total below which a component's difference is not shown, and of the total of A below which a part
+of a tree is not listed."""
 
 FOLDED = 0.05
-"""Share of the largest difference below which a node is not shown."""
+"""Share of the largest difference below which a terminal does not show a node."""
 
 
-def draw_comparison(
-    found: PlanComparison, *, depth: int | None = None, verbose: bool = False, spell: Callable[[str], str] = str
-) -> None:
-    """Print the verdict, both plans, and where time and memory went.
+class _Totals(NamedTuple):
+    """A quantity of both plans: its name, both totals, what differs, the unit of these, and how it is written."""
+
+    name: str
+    values: tuple[float, float]
+    changes: Sequence[Shift]
+    unit: float
+    axis: Axis
+
+    def signed(self, value: float) -> str:
+        """Write a difference."""
+        return ("-" if value < 0 else "+") + self.axis.text(abs(value))
+
+
+def comparison_document(
+    found: PlanComparison, *, depth: int | None = None, verbose: bool = False, spell: Spell = str
+) -> Document:
+    """Lay out both plans beside each other, and where time and memory went.
 
     Args:
         depth: levels of the tree below its root.
         verbose: show every node that differs.
         spell: from options in backticks to how they are given.
     """
+    a, b = found.a, found.b
     levels = depth if depth is not None else 99 if verbose else DEPTH
-    seconds = f" [{found.unit}]" if found.basis != "step" else ""
-    draw(
+    of_time = "" if found.basis == "step" else f" [{found.unit}]"
+    (size_a, limit_a), (size_b, limit_b) = ((one.plan.memory_gib, one.plan.memory_limit_gib) for one in (a, b))
+    limits = {"limit": limit_a} if limit_a == limit_b else {"limit of A": limit_a, "limit of B": limit_b}
+    seconds, gib = Axis(found.unit, format_seconds), Axis("memory per GPU", "{:.2f} GiB".format)
+    times = _Totals(f"time{of_time}", (a.value, b.value), found.waterfall, 1.0, seconds)
+    sizes = _Totals("memory per GPU", (size_a, size_b), found.memory_waterfall, GIB, gib)
+    jobs = [f"{side.model} on {plural(side.gpus, 'GPU')} of {side.cluster}" for side in (a, b)]
+    both = [{"": name, "A": one, "B": other} for name, one, other in both_rows(found)]
+    least = 0.0 if verbose else FOLDED
+    return Document(
+        f"Two plans of {jobs[0]}" if jobs[0] == jobs[1] else f"{jobs[0]}, and {jobs[1]}",
         found.verdict,
-        _both(found),
-        _waterfall(f"time{seconds}", (found.a.value, found.b.value), found.waterfall, format_seconds),
-        _waterfall("memory per GPU", _memory(found), found.memory_waterfall, _gib),
-        _tree(found.difference, found.a.value, levels, 0.0 if verbose else FOLDED, verbose=verbose),
-        note_rows(found.notes, spell),
+        [
+            (f"Time of A{of_time}", format_seconds(a.value), degrees_text(a.plan)),
+            (
+                f"Time of B{of_time}",
+                format_seconds(b.value),
+                f"{signed(b.value / a.value - 1)}: {degrees_text(b.plan)}",
+            ),
+            ("Memory of A", f"{size_a:.1f} GiB", f"of {limit_a:.1f} GiB"),
+            ("Memory of B", f"{size_b:.1f} GiB", f"of {limit_b:.1f} GiB"),
+        ],
+        [
+            Section("Both plans", [table(both, caption="What they are and reach", left=3)]),
+            Section("Time", [*_apart(found, times, {}), page(_whole_tree(times, found.difference))]),
+            Section("Memory", [*_apart(found, sizes, limits), page(_whole_tree(sizes, found.memory_difference))]),
+            Section("Where time differs", [terminal(_tree(times, found.difference, levels, least, verbose=verbose))]),
+            Section("Notes", [note_facts(found.notes, spell)]),
+        ],
     )
-
-
-def _both(found: PlanComparison) -> Table:
-    return table([{"": name, "A": one, "B": other} for name, one, other in both_rows(found)], left=3)
 
 
 def both_rows(found: PlanComparison) -> list[tuple[str, str, str]]:
@@ -91,41 +140,77 @@ def _facts(side: ComparedPlan) -> tuple[str, ...]:
     )
 
 
-def _memory(found: PlanComparison) -> tuple[float, float]:
-    """Return the bytes of both plans at their fullest stages."""
-    return found.a.plan.memory_gib * GIB, found.b.plan.memory_gib * GIB
+def _apart(found: PlanComparison, both: _Totals, limits: Mapping[str, float]) -> list[Part]:
+    """What takes the total of A to that of B, the largest difference first."""
+    shown = [one for one in both.changes if abs(one.difference) / both.unit >= LEAST * max(both.values)]
+    falls = [page(_fall(both, shown)), terminal(_fall_table(both, shown))] if shown else []
+    names = [f"{name}: {degrees_text(side.plan)}" for name, side in (("A", found.a), ("B", found.b))]
+    bars = [
+        Bar(component_text(one.component), index, [one.a / both.unit, one.b / both.unit])
+        for index, one in enumerate(both.changes)
+    ]
+    same = [total - math.fsum(bar.values[index] for bar in bars) for index, total in enumerate(both.values)]
+    bars.append(Bar("the same in both", 9, [max(value, 0.0) for value in same]))
+    said = (
+        f"A: {both.axis.text(both.values[0])}; B: {both.axis.text(both.values[1])}; the parts that differ most come "
+        "first."
+    )
+    return [*falls, page(stacked(f"The {both.name} of both", said, names, bars, both.axis, limits))]
 
 
-def _gib(size: float) -> str:
-    return f"{size / GIB:.2f} GiB"
+def _fall(both: _Totals, shown: Sequence[Shift]) -> Chart:
+    """Draw how the differences of components add up to that of the totals."""
+    whole = both.values[1] - both.values[0]
+    bars = [
+        Bar(component_text(one.component), COLOURS[MORE if one.difference > 0 else LESS], [one.difference / both.unit])
+        for one in shown
+    ]
+    rest = whole - math.fsum(bar.values[0] for bar in bars)
+    if abs(rest) > LEAST * abs(whole):
+        bars.append(Bar("all else", 9, [rest]))
+    first = shown[0]
+    said = (
+        f"B - A is {both.signed(whole)}; the largest part of it is {component_text(first.component)}: "
+        f"{both.axis.text(abs(first.difference) / both.unit)} {'more' if first.difference > 0 else 'less'}."
+    )
+    axis = both.axis._replace(title=f"B - A, {both.axis.title}", text=both.signed)
+    return waterfall(f"From the {both.name} of A to that of B", said, bars, "B - A", axis)
 
 
-def _signed(value: float, text: Callable[[float], str]) -> str:
-    return ("-" if value < 0 else "+") + text(abs(value))
-
-
-def _waterfall(
-    title: str, totals: tuple[float, float], changes: Sequence[Shift], text: Callable[[float], str]
-) -> Block:
-    """What takes the total of A to that of B, the largest difference first, with bars where each begins and ends."""
-    changes = [one for one in changes if abs(one.difference) >= LEAST * max(totals)]
-    if not changes:
-        return ""
-    ends = list(itertools.accumulate((one.difference for one in changes), initial=totals[0]))
+def _fall_table(both: _Totals, shown: Sequence[Shift]) -> Table:
+    """The same with bars where each difference begins and ends."""
+    changes = [one.difference / both.unit for one in shown]
+    ends = list(itertools.accumulate(changes, initial=both.values[0]))
     low, high = min(ends), max(ends)
 
     def bar(start: float, end: float) -> str:
         first, last = (round((one - low) / (high - low) * BAR) for one in sorted((start, end)))
         return " " * min(first, BAR - 1) + (LESS if end < start else MORE) * max(last - first, 1)
 
-    rows = [(title, "", text(totals[0]), text(totals[1]), _signed(totals[1] - totals[0], text))]
-    for one, (start, end) in zip(changes, itertools.pairwise(ends), strict=True):
-        own, other = (text(value) if value else "-" for value in (one.a, one.b))
-        rows.append((f"  {component_text(one.component)}", bar(start, end), own, other, _signed(one.difference, text)))
-    return table([dict(zip((" ", "from A to B", "A", "B", "B - A"), row, strict=True)) for row in rows], left=2)
+    text = both.axis.text
+    rows = [(both.name, "", text(both.values[0]), text(both.values[1]), both.signed(both.values[1] - both.values[0]))]
+    for one, change, (start, end) in zip(shown, changes, itertools.pairwise(ends), strict=True):
+        own, other = (text(value / both.unit) if value else "-" for value in (one.a, one.b))
+        rows.append((f"  {component_text(one.component)}", bar(start, end), own, other, both.signed(change)))
+    return Table("", (" ", "from A to B", "A", "B", "B - A"), rows, left=2)
 
 
-def _tree(root: Node, whole: float, depth: int, least: float, *, verbose: bool) -> Block:
+def _whole_tree(both: _Totals, root: Node) -> Table:
+    """The parts that differ, within each other."""
+    whole = both.values[0] * both.unit
+    rows: list[list[Cell]] = [
+        [
+            "\u00a0\u00a0" * (len(one.names) - 1) + one.node.name,
+            (both.signed(one.node.value / both.unit), one.node.value),
+            (signed(one.node.value / whole, same="-"), one.node.value),
+        ]
+        for one in paths(root)
+        if any(abs(part.value) >= LEAST_PART * whole for part in one.node.walk())
+    ]
+    return Table(f"Where the {both.name} differs: B less A, part by part", ("part", "B - A", "of A"), rows, folded=True)
+
+
+def _tree(both: _Totals, root: Node, depth: int, least: float, *, verbose: bool) -> Part:
     """The parts of the step that differ, within the step of A."""
     largest = max((abs(node.value) for node in root.walk()), default=0.0)
     if not largest:
@@ -134,8 +219,8 @@ def _tree(root: Node, whole: float, depth: int, least: float, *, verbose: bool) 
         {
             "where": "  " * level + node.name,
             " ": (LESS if node.value < 0 else MORE) * math.ceil(abs(node.value) / largest * BAR),
-            "B - A": _signed(node.value, format_seconds),
-            "of A": signed(node.value / whole, same="-"),
+            "B - A": both.signed(node.value),
+            "of A": signed(node.value / both.values[0], same="-"),
         }
         for node, level in _rows(root, depth, least * largest)
     ]

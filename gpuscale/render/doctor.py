@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuscale.doctor import Checkup, Found, Topology
-from gpuscale.render.console import Block, draw, table
+from gpuscale.render.document import Document, Part, plain, table
 from gpuscale.render.output import json_type, picked
 from gpuscale.units import GIB, plural
 
@@ -21,9 +21,10 @@ def checkup_json(found: Checkup) -> dict[str, Any]:
     return {**json_type(found), "gpus": [picked(gpu, GPU_KEYS) for gpu in found.gpus]}
 
 
-def draw_checkup(found: Checkup, steps: Sequence[tuple[str, str]] = ()) -> None:
-    """Print the verdict, what was found, what is wrong, and what to do next."""
-    draw(
+def checkup_document(found: Checkup, steps: Sequence[tuple[str, str]] = ()) -> Document:
+    """Lay out the verdict, what was found, what is wrong, and what to do next."""
+    return plain(
+        "What there is to plan with",
         found.verdict,
         _gpus(found),
         _clusters(found),
@@ -33,7 +34,7 @@ def draw_checkup(found: Checkup, steps: Sequence[tuple[str, str]] = ()) -> None:
     )
 
 
-def _gpus(found: Checkup) -> Block:
+def _gpus(found: Checkup) -> Part:
     rows = [
         {
             "GPU": str(gpu.index),
@@ -48,7 +49,7 @@ def _gpus(found: Checkup) -> Block:
     return table(rows, left=4) if rows else ""
 
 
-def _clusters(found: Checkup) -> Block:
+def _clusters(found: Checkup) -> Part:
     rows = [
         {"cluster preset": one.name, "agrees": ", ".join(one.agrees), "differs": ", ".join(one.differs) or "-"}
         for one in found.clusters[:SHOWN]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-
-from rich.table import Table
+from collections.abc import Callable, Iterator, Mapping
 
 from gpuscale.explain.explanation import Explanation
 from gpuscale.explain.nodes import Node
+from gpuscale.launch.subject import Subject
 from gpuscale.ratios import share_text
-from gpuscale.render.console import Block, draw, note_rows, output_width, table
-from gpuscale.render.plan import fit_text, verdict
-from gpuscale.render.reasons import reason_blocks, sentences_block
-from gpuscale.units import GIB, format_seconds
+from gpuscale.render.document import Document, Section, Spell, Table, note_facts, on_page, page, table, terminal
+from gpuscale.render.plan_texts import assumption_parts, evidence_text, fit_text, layout_text, verdict
+from gpuscale.render.reasons import change_tables, reason_blocks, sentences_block
+from gpuscale.render.subject import plan_sections, plan_tiles, step_parts, step_waterfall
+from gpuscale.units import GIB, format_seconds, plural
 
 DEPTH = 4
 """Levels of a tree that are shown below its root if nothing is said."""
@@ -29,37 +29,45 @@ BOUNDS = {"compute": "compute", "memory": "HBM", "network": "comm", "host": "off
 """What binds a node -> its name for people."""
 
 
-def draw_explanation(
+def explanation_document(
     found: Explanation,
     *,
+    subject: Subject | None = None,
     depth: int | None = None,
     verbose: bool = False,
-    more: Iterable[Block] = (),
-    spell: Callable[[str], str] = str,
-) -> None:
-    """Print the verdict, the tree of the step and the memory of the fullest stage, and what would help.
+    spell: Spell = str,
+) -> Document:
+    """Lay out why a plan takes as long as it does, the trees of its step and memory, and what would help.
 
     Args:
-        depth: levels of the trees below their roots.
+        subject: the plan, of which a page then shows charts too.
+        depth: levels of the trees below their roots, in a terminal.
         verbose: fold nothing, and show every stage.
-        more: what to print after it.
-        spell: from options in backticks to how they are given.
+        spell: from options in backticks, such as `grad_dtype=bf16`, to how they are given.
     """
-    width = output_width()
     levels = depth if depth is not None else EVERYTHING if verbose else DEPTH
     least = 0.0 if verbose else FOLDED
     fullest = max(found.memory, key=lambda stage: stage.value)
-    stages = found.memory if verbose else (fullest,)
-    head = f"{verdict(found.model, found.gpus, found.plan, width)}{fit_text(found.plan)}"
-    draw(
-        head,
-        sentences_block(found),
-        _table(found.step, levels, least, _time_cells),
-        *(_table(stage, levels, least, _memory_cells) for stage in stages),
-        [*_note(found), *note_rows(found.notes, spell)],
-        *reason_blocks(found, verbose=verbose),
-        *more,
-    )
+    trees = [_table(stage, levels, least, _memory_cells) for stage in (found.memory if verbose else (fullest,))]
+    of, estimate = subject, subject.estimate if subject else None
+    return Document(
+        f"{layout_text(found.plan)}: {found.model} on {plural(found.gpus, 'GPU')}",
+        lambda width: f"{verdict(found.model, found.gpus, found.plan, width)}{fit_text(found.plan)}",
+        plan_tiles(estimate) if estimate else (),
+        [
+            Section("Why", [sentences_block(found)]),
+            Section("Changes", [on_page(lambda: change_tables(found))]),
+            Section("Step time", [
+                on_page(lambda: [step_waterfall(of.estimate), *step_parts(of)]) if of else "",
+                terminal(_table(found.step, levels, least, _time_cells), *trees),
+            ]),
+            *(plan_sections(lambda: of) if of else ()),
+            Section("Notes", [[*_note(found), *note_facts(found.notes, spell)]]),
+            Section("What would help", [terminal(*reason_blocks(found, verbose=verbose))]),
+            Section("Evidence", [page([("evidence", evidence_text(found.plan))])]),
+            Section("Assumptions", [page(assumption_parts(estimate, spell)) if estimate else ""]),
+        ],
+    )  # fmt: skip
 
 
 def _note(found: Explanation) -> list[tuple[str, str]]:

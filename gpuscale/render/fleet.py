@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from rich.table import Table
+from collections.abc import Sequence
 
 from gpuscale.fleets.ways import FleetPlan, FleetResult, PoolPlan, SitesAnswer
 from gpuscale.ratios import SPEED, in_words
 from gpuscale.render.compared import three_digits
-from gpuscale.render.console import draw, table
-from gpuscale.render.plan import similar_text
-from gpuscale.render.rates import rate_blocks
+from gpuscale.render.document import Document, Spell, Table, plain, table
+from gpuscale.render.plan_texts import similar_text
+from gpuscale.render.rates import rate_parts
 from gpuscale.units import format_count, format_seconds
 
 
-def draw_fleet(result: FleetResult, *, verbose: bool = False, spell: Callable[[str], str] = str) -> None:
-    """Print the verdict, the ways by rank, what each pool does in the best of them, and what they stand on.
+def fleet_document(result: FleetResult, *, verbose: bool = False, spell: Spell = str) -> Document:
+    """Lay out the verdict, the ways by rank, what each pool does in the best of them, and what they stand on.
 
     Args:
         verbose: say sources in full, and what pools do in every way.
@@ -27,13 +25,14 @@ def draw_fleet(result: FleetResult, *, verbose: bool = False, spell: Callable[[s
     lines: tuple[Table, list[tuple[str, str]]] | tuple[()] = ()
     if result.sites is not None:
         lines = _lines(result.sites), _said_of_lines(result.sites)
-    draw(
+    return plain(
+        f"Ways to use {result.cluster}",
         _verdict(result),
         _ways(result),
         _parts(result.ways if verbose else [best]),
         *lines,
         [("evidence", _evidence(best)), ("runs with", best.runs_with)],
-        *rate_blocks(result.assumptions, verbose=verbose),
+        *rate_parts(result.assumptions, verbose=verbose),
         [*left_out, *(("note", spell(text)) for text in (*best.notes, *result.notes))],
     )
 

@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gpuscale.gpubench.calibrate import Calibrated
 from gpuscale.ratios import signed
-from gpuscale.render.console import console, draw, table
+from gpuscale.render.console import console
+from gpuscale.render.document import Document, plain, table
 from gpuscale.units import format_duration, format_seconds, plural
 
 SHOWN = 4
@@ -30,8 +31,8 @@ def fit_json(found: Calibrated, output: Path | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def draw_fit(found: Calibrated, *, verbose: bool = False) -> None:
-    """Print the verdict, the constants, how far kernels are off, and predicted beside measured times."""
+def fit_document(found: Calibrated, *, verbose: bool = False) -> Document:
+    """Lay out the verdict, the constants, how far kernels are off, and predicted beside measured times."""
     fit = found.fit
     constants = [
         {
@@ -56,7 +57,8 @@ def draw_fit(found: Calibrated, *, verbose: bool = False) -> None:
     ]
     failed = [f"not measured: {name}: {why}" for name, why in list(fit.failed.items())[: None if verbose else SHOWN]]
     more = len(fit.failed) - len(failed)
-    draw(
+    return plain(
+        f"Kernel constants of {found.fit.device}",
         _verdict(found),
         table(constants),
         table(errors),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from gpuscale.files import printable
@@ -12,8 +12,9 @@ from gpuscale.launch.improve import Improvement
 from gpuscale.launch.settings import LaunchJob, Said
 from gpuscale.launch.subject import LaunchEstimate, Subject
 from gpuscale.ratios import TIME, in_words
-from gpuscale.render.console import Block, draw, table
-from gpuscale.render.plan import draw_estimate
+from gpuscale.render.console import draw
+from gpuscale.render.document import Document, Part, Spell, plain, table
+from gpuscale.render.estimate import estimate_document
 from gpuscale.results import Estimate
 from gpuscale.units import format_seconds, plural
 
@@ -21,7 +22,7 @@ FEW = 12
 """Settings that the short answer lists in full."""
 
 
-def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Block, ...]:
+def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Part, ...]:
     """Return what was understood, assumed and ignored of launch files.
 
     Args:
@@ -33,7 +34,7 @@ def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Block, ...]
         parts = "; ".join(dict.fromkeys(one for keys in job.of_model.values() for one in keys))
         understood = [one for one in understood if one not in job.of_model]
         understood.insert(0, Said(first.file, first.line, f"{len(job.of_model)} settings", f"model: {parts}"))
-    blocks: list[Block] = [_table(understood, "understood"), _table(job.assumed, "assumed")]
+    blocks: list[Part] = [_table(understood, "understood"), _table(job.assumed, "assumed")]
     if verbose:
         blocks.append(_table(job.ignored, "ignored"))
     elif job.ignored:
@@ -42,7 +43,7 @@ def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Block, ...]
     return tuple(block for block in blocks if block)
 
 
-def _table(said: Sequence[Said], title: str) -> Block:
+def _table(said: Sequence[Said], title: str) -> Part:
     if not said:
         return ""
     files = {one.file for one in said if one.file}
@@ -56,25 +57,25 @@ def _place(one: Said, *, several: bool) -> str:
     return ":".join(part for part in (name, line) if part)
 
 
-def draw_launch_estimate(found: LaunchEstimate) -> None:
-    """Print what launch files are predicted to do, and what was understood of them."""
-    draw_estimate(found.estimate, more=launch_blocks(found.job))
+def launch_estimate_document(found: LaunchEstimate) -> Document:
+    """Lay out what launch files are predicted to do, and what was understood of them."""
+    return estimate_document(found.estimate, more=launch_blocks(found.job))
 
 
-def draw_subject(found: Subject) -> None:
-    """Print what is predicted of the plan that questions are asked about."""
-    draw_estimate(found.estimate)
+def subject_document(found: Subject) -> Document:
+    """Lay out what is predicted of the plan that questions are asked about."""
+    return estimate_document(found.estimate)
 
 
-def draw_launch_job(job: LaunchJob) -> None:
-    """Print what launch files state."""
+def launch_job_document(job: LaunchJob) -> Document:
+    """Lay out what launch files state."""
     options = {**job.layout, **job.options}
     options["model"] = options.pop("model", "")  # last: it may be a long one
     stated = ", ".join(f"{name}={value}" for name, value in options.items() if value != "")
-    draw(f"{job.target}: {stated}", *launch_blocks(job))
+    return plain(job.target, f"{job.target}: {stated}", *launch_blocks(job))
 
 
-def draw_improvements(found: Sequence[Improvement], now: Estimate, *, spell: Callable[[str], str] = str) -> None:
+def draw_improvements(found: Sequence[Improvement], now: Estimate, *, spell: Spell = str) -> None:
     """Print faster plans near the present one, each with the change of the files that makes it."""
     if not found:
         draw("\nNo change of up to three values in these files is predicted to be faster by 1%.")
@@ -88,10 +89,12 @@ def draw_improvements(found: Sequence[Improvement], now: Estimate, *, spell: Cal
         sys.stdout.write("\n".join(lines))
 
 
-def draw_files(made: Export) -> None:
-    """Print which files an export has, and what to see to."""
+def files_document(made: Export) -> Document:
+    """Lay out which files an export has, and what to see to."""
     files = [(one.path, plural(len(one.text.splitlines()), "line")) for one in made.files]
-    draw(f"{made.target}: {plural(len(files), 'file')}", files, "\n".join(made.warnings))
+    return plain(
+        f"Files for {made.target}", f"{made.target}: {plural(len(files), 'file')}", files, "\n".join(made.warnings)
+    )
 
 
 def draw_export(made: Export, folder: Path | None) -> None:

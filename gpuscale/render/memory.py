@@ -5,28 +5,17 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
-
-from rich.table import Table
 
 from gpuscale.explain.budget import GROUPS, BudgetRow, MemoryBudget
 from gpuscale.explain.timeline import MemoryTimeline, Moment
 from gpuscale.layouts.pins import short_recompute
 from gpuscale.ratios import signed
-from gpuscale.render.console import (
-    LABEL,
-    LEAST_WIDTH,
-    WIDTH,
-    Block,
-    as_many_as_fit,
-    draw,
-    framed,
-    note_rows,
-    output_width,
-    plot_columns,
-    table,
-)
-from gpuscale.render.plan import FIT, layout_text
+from gpuscale.render.console import LEAST_WIDTH, WIDTH
+from gpuscale.render.document import Document, Part, Section, Spell, Table, note_facts, plain, table
+from gpuscale.render.plan_texts import FIT, layout_text
+from gpuscale.render.plots import LABEL, framed, numbered, plot_columns
 from gpuscale.units import format_seconds, plural
 
 MARKS = dict(zip(GROUPS, "WGOATfr", strict=True))
@@ -43,28 +32,37 @@ BEYOND = 1.6
 """Bars end at this multiple of the limit."""
 
 
-def draw_memory(budget: MemoryBudget, spell: Callable[[str], str] = str) -> None:
-    """Print the verdict, the budget of single changes as a table and as bars, and the sizes of all combinations.
+def memory_document(budget: MemoryBudget, *, spell: Spell = str) -> Document:
+    """Lay out the budget of single changes as a table and as bars, and the sizes of all combinations; or the memory of
+    a stage over a step, where that was asked for.
 
     Args:
         spell: from options in backticks to how they are given.
     """
-    asked, width = budget.asked, output_width()
+    if budget.timeline is not None:
+        return _timeline(budget, budget.timeline, spell)
+    asked = budget.asked
     rows = [asked, *sorted((row for row in budget.rows if len(row.differs(asked)) == 1), key=_order(asked))]
     names = [row.name(asked) for row in rows]
+    return Document(
+        f"Memory of {budget.model} on {plural(budget.gpus, 'GPU')}",
+        partial(_verdict, budget),
+        sections=[
+            Section("One change", [_parts_table(rows, names), partial(_bars, rows, names), _legend()]),
+            Section("All combinations", _combinations(budget)),
+            Section("Notes", [note_facts(budget.notes, spell)]),
+        ],
+    )
+
+
+def _verdict(budget: MemoryBudget, width: int) -> str:
+    asked = budget.asked
     fit = "" if asked.fit == "fits" else f"{FIT[asked.fit]}: "
     verdict = f"{fit}{asked.memory_gib:.1f} of {asked.memory_limit_gib:.1f} GiB"
     for fact in budget.facts:
         if len(verdict) + len(fact) + 2 <= max(width, LEAST_WIDTH * 2):
             verdict += f"; {fact}"
-    draw(
-        f"{verdict}\n{_head(budget)}; stage {asked.peak_stage} is the fullest",
-        _parts_table(rows, names),
-        _bars(rows, names, min(width, WIDTH)),
-        _legend(width),
-        *_combinations(budget),
-        note_rows(budget.notes, spell),
-    )
+    return f"{verdict}\n{_head(budget)}; stage {asked.peak_stage} is the fullest"
 
 
 def _head(budget: MemoryBudget) -> str:
@@ -97,13 +95,13 @@ def _gib(size: float) -> str:
     return f"{size:.1f}" if size else "-"
 
 
-def _legend(width: int) -> str:
-    return as_many_as_fit("", (f"{mark}: {MEANINGS.get(name, name)}" for name, mark in MARKS.items()), 10 * width)
+def _legend() -> str:
+    return ", ".join(f"{mark}: {MEANINGS.get(name, name)}" for name, mark in MARKS.items())
 
 
 def _bars(rows: Sequence[BudgetRow], names: Sequence[str], width: int) -> str:
     """Draw one bar a row, its parts in proportion, with the limit marked in all of them."""
-    limit, room = rows[0].memory_limit_gib, max(map(len, names)) + 1
+    limit, room, width = rows[0].memory_limit_gib, max(map(len, names)) + 1, min(width, WIDTH)
     most = min(max(limit * 1.05, *(row.memory_gib for row in rows)), BEYOND * limit)
     columns = max(20, width - room - 10)
     at = min(round(limit / most * columns), columns - 1)
@@ -124,7 +122,7 @@ def _bar(parts: Mapping[str, float], most: float, columns: int) -> str:
     return drawn if len(drawn) <= columns else drawn[: columns - 1] + ">"
 
 
-def _combinations(budget: MemoryBudget) -> list[Block]:
+def _combinations(budget: MemoryBudget) -> list[Part]:
     """Tabulate the sizes of all combinations: TP down, recomputation and ZeRO across."""
     found = {(row.tp, row.sp, row.recompute, row.zero): row for row in budget.rows}
     stages = sorted({row.zero for row in budget.rows})
@@ -162,24 +160,35 @@ EVENT_MARKS = {"forward": "F", "backward": "B", "weights": "w", "waiting": ".", 
 GAP_COLUMN = "~"
 
 
-def draw_timeline(budget: MemoryBudget, spell: Callable[[str], str] = str) -> None:
-    """Print the verdict and a stage's memory over one step, stacked, with what runs below it.
-
-    Args:
-        spell: from options in backticks to how they are given.
-    """
-    found = budget.timeline
-    assert found is not None
-    limit, width = budget.asked.memory_limit_gib, min(output_width(), WIDTH)
-    columns = plot_columns(width)
+def _timeline(budget: MemoryBudget, found: MemoryTimeline, spell: Spell) -> Document:
+    """Lay out a stage's memory over one step, stacked, with what runs below it."""
     most_held = max(one.in_flight for one in found.moments)
+    at = "at the {} step" if found.peak_event in {"gradients", "optimizer"} else "in the {} pass"
     verdict = (
-        f"stage {found.stage}: {found.peak_gib:.1f} of {limit:.1f} GiB at its peak, in the {found.peak_event} pass "
-        f"{format_seconds(found.peak_time_s)} into a step of {format_seconds(found.step_time_s)}; holds up to "
-        f"{most_held:.3g} microbatch{'es' if most_held != 1 else ''}"
+        f"stage {found.stage}: {found.peak_gib:.1f} of {budget.asked.memory_limit_gib:.1f} GiB at its peak, "
+        f"{at.format(found.peak_event)} {format_seconds(found.peak_time_s)} into a step of "
+        f"{format_seconds(found.step_time_s)}; holds up to {most_held:.3g} "
+        f"microbatch{'es' if most_held != 1 else ''}"
     )
-    if found.peak_event in {"gradients", "optimizer"}:
-        verdict = verdict.replace(f"in the {found.peak_event} pass", f"at the {found.peak_event} step")
+    events = "F: forward, B: backward, w: weight gradients, .: waiting, g: gradients reduced, o: optimizer"
+    return plain(
+        f"Memory over a step of {budget.model} on {plural(budget.gpus, 'GPU')}",
+        f"{verdict}\n{_head(budget)}",
+        partial(_over_the_step, found, budget.asked.memory_limit_gib),
+        lambda width: f"{events}{_repeats(found, width)}",
+        _legend(),
+        note_facts(budget.notes, spell),
+    )
+
+
+def _repeats(found: MemoryTimeline, width: int) -> str:
+    parts, _ = _windows(found, plot_columns(width))
+    return f"; {GAP_COLUMN}: what lies between repeats" if len(parts) > 1 else ""
+
+
+def _over_the_step(found: MemoryTimeline, limit: float, width: int) -> str:
+    """Draw the memory of a stage over one step, with the limit [GiB] where it is near."""
+    columns = plot_columns(width)
     parts, step_s = _windows(found, columns)
     shown = [GAP_COLUMN if part is None else part for one in parts for part in (*one, None)][:-1]
     top = max(found.peak_gib * 1.02, limit if found.peak_gib > limit / 2 else 0.0)
@@ -195,15 +204,7 @@ def draw_timeline(budget: MemoryBudget, spell: Callable[[str], str] = str) -> No
     title = f"GiB in use over one step; a column is {format_seconds(step_s)}"
     title += f"; ---- is the limit of {limit:.1f}" if at < TIMELINE_ROWS else ""
     events = "runs |".rjust(LABEL) + "".join(part if isinstance(part, str) else _event(part) for part in shown)
-    legend = "F: forward, B: backward, w: weight gradients, .: waiting, g: gradients reduced, o: optimizer"
-    repeats = f"; {GAP_COLUMN}: what lies between repeats" if len(parts) > 1 else ""
-    draw(
-        f"{verdict}\n{_head(budget)}",
-        f"{framed(title, levels, rows, columns, ends)}\n{events}",
-        legend + repeats,
-        _legend(width),
-        note_rows(budget.notes, spell),
-    )
+    return f"{framed(title, numbered(levels), rows, columns, ends)}\n{events}"
 
 
 def _windows(found: MemoryTimeline, columns: int) -> tuple[list[list[list[tuple[Moment, float]]]], float]:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from gpuscale.placement.groups import AxisSpan, Held, coordinates, network_level
 from gpuscale.planning.placement import BestOrder, Placement, order_text, rails_text, straddling_text, units_text
-from gpuscale.render.console import draw, output_width, table
+from gpuscale.render.document import Document, Table, plain, table
 from gpuscale.render.output import picked
 from gpuscale.units import format_rate, format_seconds, plural
 
@@ -32,8 +31,8 @@ LEGEND = (
 )
 
 
-def draw_placement(result: Placement) -> None:
-    """Print the verdict, the table of groups, the drawing and the comparison of orders."""
+def placement_document(result: Placement) -> Document:
+    """Lay out the table of groups, the drawing and the comparison of orders."""
     best, head = result.best, result.verdict
     groups = [
         {
@@ -53,11 +52,12 @@ def draw_placement(result: Placement) -> None:
     if best is not None:
         order = best.best.order if best.better else best.given.order
         head += f"\n{'better order:' if best.better else 'no better order than'} {order_text(order)}: {best.reason}"
-    draw(
+    return plain(
+        f"Placement on {plural(result.degrees.ranks, 'GPU')} of {result.cluster.name}",
         head,
         table(groups, optional=("ranks", "stride", "GPU GB/s", "unit/link")) if groups else "",
         fabric_table(result) or "",
-        "\n".join(drawing(result, output_width())),
+        lambda width: "\n".join(drawing(result, width)),
         _order_table(best) if best is not None and len(best.orders) > 1 else "",
         _facts(result),
     )

@@ -1,53 +1,128 @@
-"""Drawing of `gpuscale plan` and `gpuscale estimate`."""
+"""The plans of a job, ranked: why they stand as they do, and what each rests on."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import string
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
-
-from rich.table import Table
+from functools import partial
 
 from gpuscale.files import NO_BREAK
+from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.layouts.pins import short_recompute
-from gpuscale.planning.describe import LEAST_SAID, bound_parts, bound_text, short_name
-from gpuscale.ratios import AMOUNT, TIME, in_words, share_text, signed
-from gpuscale.render.compared import compared_verdict, frontier_plot, jobs_rows, own_cells, three_digits, worth_parts
-from gpuscale.render.console import Block, as_many_as_fit, draw, output_width, table
-from gpuscale.results import Estimate, PlanResult, PlanRow, Remedy, RobustAnswer, WhyAnswer
-from gpuscale.specs.job import MEMORY_HEADROOM
+from gpuscale.planning.describe import LEAST_SAID, short_name
+from gpuscale.planning.planfile import layout_of
+from gpuscale.ratios import AMOUNT, TIME, in_words, signed
+from gpuscale.render.compared import SHOWN, compared_verdict, jobs_rows, own_cells, three_digits, worth_parts
+from gpuscale.render.console import WIDTH, as_many_as_fit
+from gpuscale.render.document import (
+    Cell,
+    Chart,
+    Document,
+    Facts,
+    Part,
+    Section,
+    Spell,
+    Table,
+    on_page,
+    page,
+    table,
+    terminal,
+)
+from gpuscale.render.html.charts import Bar, Points, points, stacked
+from gpuscale.render.html.page import sortable
+from gpuscale.render.plan_texts import (
+    FIT,
+    assumption_parts,
+    assumption_rows,
+    degrees_text,
+    differences_text,
+    evidence_text,
+    first_choices_text,
+    layout_text,
+    pipeline_row,
+    remedy_rows,
+    verdict,
+    where_it_goes,
+)
+from gpuscale.render.plots import Axis
+from gpuscale.render.subject import SECONDS, plan_sections, plan_tiles, step_parts, step_waterfall
+from gpuscale.render.trees import memory_chart
+from gpuscale.request import choice_text
+from gpuscale.results import Comparison, Estimate, PlanResult, PlanRow, RobustAnswer, WhyAnswer
+from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS, by_kind
-from gpuscale.uncertainty import FIRST_CHOICES, MANY_LAYOUTS
+from gpuscale.uncertainty import FIRST_CHOICES
 from gpuscale.units import format_count, format_seconds, plural
 
 BOUND = "bound by %"
 
+
 LEAST_NEEDED = ("TF/s", "tok/s", "idle%", "comm%", BOUND, "GiB", "recompute", "mb", "ZeRO")
 """Columns that a narrow terminal goes without, in this order."""
 
+
 MEMORY = AMOUNT.of(" memory")
+
 
 TIE_MARK = "="
 """After the rank of a plan that cannot be told from the fastest."""
 
+
 TIE_TEXT = f"{TIE_MARK} cannot be told from the fastest on paper; plans more alike are told apart by less"
 """What the mark says, and why it may skip a rank: errors that plans share cancel."""
+
 
 TIE_ODDS = "; of measured pairs this close and this alike, the predicted order was right for fewer than two in three"
 
 
-def draw_plans(
-    result: PlanResult, *, verbose: bool = False, shown: int | None = None, spell: Callable[[str], str] = str
-) -> None:
-    """Print verdict, reasons, table, evidence, what was asked for, and the answer to `why`.
+def plan_document(
+    result: PlanResult, *, verbose: bool = False, shown: int | None = None, spell: Spell = str
+) -> Document:
+    """Lay out the verdict, the plans, evidence, what was asked for, and the answer to `why`; on a page all that there
+    is to say of the first plan too.
 
     Args:
-        verbose: print all assumptions, the rules of ties and order, and why layouts were rejected too.
-        shown: plans in the table; all of the result if not given.
+        verbose: tell all assumptions, the rules of ties and order, and why layouts were rejected too.
+        shown: plans in a terminal's table; all of the result if not given.
         spell: from options in backticks, such as `grad_dtype=bf16`, to how they are given.
     """
-    width, best, compared = output_width(), result.estimates[0], result.compared
+    best, compared = result.estimates[0], result.compared
+    made = partial(read_subject, None, best.job, layout_of(best.plan))
+    frontier = compared is not None and compared.frontier_size > 1
+    told = terminal(_plan_facts(result, shown, verbose=verbose, spell=spell))
+    return Document(
+        f"{result.model} on {plural(result.gpus, 'GPU')} of {result.cluster}",
+        partial(_said_first, result, verbose),
+        plan_tiles(best),
+        [
+            Section("Plans", [
+                terminal(plan_table(result, result.plans[:shown])),
+                page(plan_table(result, result.plans[:SHOWN_PLANS])),
+                page(f"{TIE_TEXT}." if TIE_MARK in "".join(rank_texts(result)) else ""),
+            ]),
+            Section("Choice", [
+                _frontier(result, compared) if compared and frontier else on_page(partial(_choice, result)),
+                page(jobs_rows(compared) if compared else ""),
+            ]),
+            Section("Step time", [on_page(lambda: _step_parts(result, made()))]),
+            *plan_sections(made, partial(_memory_parts, result)),
+            Section("Other conditions", _robust(result.robust, rank_texts(result)) if result.robust else []),
+            Section("What it rests on", [told]),
+            Section("The layout asked about", why_parts(result.why, result, spell) if result.why else []),
+            Section("Evidence", [on_page(partial(_evidence, result))]),
+            Section("Assumptions", [page(assumption_parts(best, spell))]),
+            Section("Search", [
+                terminal(_searched(result, verbose=True) if verbose else []), on_page(partial(_search, result)),
+            ]),
+        ],
+    )  # fmt: skip
+
+
+def _said_first(result: PlanResult, verbose: bool, width: int) -> str:
+    """The verdict, where the time goes, and why the first plan is first."""
+    best, compared = result.estimates[0], result.compared
     several = compared is not None and (len(compared.variants) > 1 or compared.frontier_size > 0)
     lines = [
         *([compared_verdict(result, compared)] if compared and several else []),
@@ -56,7 +131,12 @@ def draw_plans(
         *where_it_goes(best, width),
         *(() if result.why and not verbose else why_first(result, several, width)),
     ]
-    notes = jobs_rows(compared) if compared else []
+    return "\n".join(lines)
+
+
+def _plan_facts(result: PlanResult, shown: int | None, *, verbose: bool, spell: Spell) -> Facts:
+    """Ties, evidence, what was asked for, pipelines, and how many layouts were looked at."""
+    notes = jobs_rows(result.compared) if result.compared else []
     tied = [rank.endswith(TIE_MARK) for rank in rank_texts(result)[:shown]]
     if any(tied) if verbose else tied != sorted(tied, reverse=True):
         notes.append(("ties", TIE_TEXT + TIE_ODDS * verbose))
@@ -65,150 +145,19 @@ def draw_plans(
     if verbose:
         notes.append(("bias", first_choices_text(FIRST_CHOICES)))
     told = result.plans[: shown if verbose else 0 if result.why else 1]
-    pipelines = [row for plan in told for row in _pipeline_row(plan, f" #{plan.rank}" if verbose else "")]
-    reasons = sorted(result.search.rejected.items(), key=lambda item: (-item[1], item[0]))
-    found, rejected = result.search, ", ".join(f"{count:,}{NO_BREAK}{code}" for code, count in reasons) or "none"
+    pipelines = [row for plan in told for row in pipeline_row(plan, f" #{plan.rank}" if verbose else "")]
+    notes += assumption_rows(result.estimates[0], spell, verbose=verbose) + pipelines
+    return notes if verbose or result.why else notes + _searched(result, verbose=False)
+
+
+def _searched(result: PlanResult, *, verbose: bool) -> Facts:
+    found = result.search
     kept = f"{found.candidates:,} evaluated, {found.feasible:,} fit in {plural(found.families, 'family')}"
     elapsed = "" if found.elapsed_s is None else f"; {found.elapsed_s:.2f} s"
-    searched = f"{found.generated:,} layouts: {kept}{elapsed}"
-    search = [("searched", searched), *([("rejected", rejected)] if verbose else [])]
-    draw(
-        "\n".join(lines),
-        plan_table(replace(result, plans=result.plans[:shown])),
-        frontier_plot(result, compared, width) if compared and compared.frontier_size > 1 else "",
-        *(_robust_blocks(result.robust, rank_texts(result)) if result.robust else ()),
-        notes + assumption_rows(best, spell, verbose=verbose) + pipelines + ([] if verbose or result.why else search),
-        *(why_blocks(result.why, result, width, spell) if result.why else ()),
-        search if verbose else [],
-    )
-
-
-def draw_row(plan: PlanRow) -> None:
-    """Print one plan by itself: layout and numbers, and what measurements stand behind them."""
-    size = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
-    numbers = f"{format_seconds(plan.step_time_s)}/step, MFU {plan.mfu:.1%}, {size}"
-    draw(f"#{plan.rank} {layout_text(plan)}: {numbers}", [("evidence", evidence_text(plan))])
-
-
-FIT = {"fits": "fits", "tight": "TIGHT", "no": "DOES NOT FIT"}
-
-
-def draw_estimate(
-    result: Estimate, *, verbose: bool = False, spell: Callable[[str], str] = str, more: Iterable[Block] = ()
-) -> None:
-    """Print verdict, breakdown of step time and of memory, evidence and what was asked for.
-
-    Args:
-        verbose: print all assumptions too.
-        spell: as in `draw_plans`.
-        more: what to print after it.
-    """
-    plan, width, fit = result.plan, output_width(), FIT[result.plan.fit]
-    lost = {"exposed comm": plan.exposed_comm_fraction, "bubble": plan.bubble_fraction}
-    beside = ", ".join(f"{name} {share_text(part)}" for name, part in lost.items() if part)
-    fits = (
-        f"{fit}: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}; "
-        f"bound by {bound_text(plan)}" + (f"; {beside}" if beside else "")
-    )
-    schedule = "" if plan.schedule == "none" else f", {plan.schedule}"
-    stages = ", ".join(f"{gib:.1f}" for gib in result.stage_memory_gib)
-    counted = plural(plan.num_microbatches, "microbatch")
-    rows = [("layout", f"{layout_text(plan)}; {counted} per step and DP rank{schedule}")]
-    if plan.pp > 1:
-        rows.append(("stages", f"{stages} GiB at the first, heaviest middle and last stage"))
-    if result.total_dp_comm_s:
-        rows.append(("DP comm", f"{format_seconds(result.total_dp_comm_s)} per step before overlap"))
-    draw(
-        f"{verdict(result.model, result.gpus, plan, width)}\n{fits}",
-        _breakdown_table("time per step", result.breakdown, ("step", plan.step_time_s), "exposed", format_seconds),
-        _breakdown_table(
-            "memory per GPU", result.memory, (f"peak, stage {plan.peak_stage}", plan.memory_gib), "GiB", "{:.2f}".format
-        ),
-        _remedy_rows(result.remedies, spell),
-        rows + _pipeline_row(plan) + assumption_rows(result, spell, verbose=verbose),
-        *more,
-    )
-
-
-REMEDIES = 4
-"""Remedies that the text answer lists."""
-
-
-def _remedy_rows(remedies: Sequence[Remedy], spell: Callable[[str], str]) -> list[tuple[str, str]]:
-    """What makes a layout fit, what it then needs and what that costs; or what comes nearest."""
-    rows: list[tuple[str, str]] = []
-    for remedy in remedies[:REMEDIES]:
-        change = spell(" ".join(f"`{name}={value}`" for name, value in remedy.change.items()))
-        if remedy.fit == "no":
-            return [("to fit", f"no change and no pair of changes is enough; nearest: {change}: {_size(remedy)}")]
-        cost = f"{format_seconds(remedy.step_time_s)}/step ({signed(remedy.slower)})"
-        rows.append(("or" if rows else "to fit", f"{change}: {_size(remedy)}, {remedy.fit}, {cost}"))
-    return rows
-
-
-def _size(remedy: Remedy) -> str:
-    return f"{remedy.memory_gib:.1f} GiB"
-
-
-def degrees_text(plan: PlanRow) -> str:
-    """The degrees of a layout: `TP8+SP PP4 DP20 ZeRO-1`; those but TP, PP and DP only where they differ from 1."""
-    parts = [f"TP{plan.tp}{'+SP' if plan.sp else ''}", f"PP{plan.pp}"]
-    parts += [f"{name.upper()}{getattr(plan, name)}" for name in ("vpp", "cp", "ep", "etp") if getattr(plan, name) > 1]
-    sharding = f"HSDP-{plan.shard_size}" if plan.sharding == "hsdp" else f"ZeRO-{plan.zero}"
-    return " ".join([*parts, f"DP{plan.dp}", sharding])
-
-
-def layout_text(plan: PlanRow) -> str:
-    """One layout in a line: `TP8+SP PP4 DP20 ZeRO-1 mb1`, and what is recomputed."""
-    recompute = [] if plan.recompute == "none" else [f"recompute {short_recompute(plan.recompute)}"]
-    return " ".join([degrees_text(plan), f"mb{plan.micro_batch_size}", *recompute])
-
-
-def verdict(model: str, gpus: int, plan: PlanRow, width: int) -> str:
-    """The result in one line: the layout, its step time, and as many other numbers as fit."""
-    parts = [
-        f"MFU {plan.mfu:.1%}",
-        f"{format_count(plan.tokens_per_s)} tokens/s",
-        f"{plan.tflops_per_gpu:.0f} TFLOP/s/GPU",
-    ]
-    head = f"{model} on {plural(gpus, 'GPU')}: {degrees_text(plan)}: {format_seconds(plan.step_time_s)}/step, "
-    return as_many_as_fit(head, parts, width).removesuffix(", ")
-
-
-def fit_text(plan: PlanRow | None) -> str:
-    """Say on a line of its own that a plan does not fit; nothing where it does."""
-    if plan is None or plan.fits:
-        return ""
-    return f"\nDOES NOT FIT: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
-
-
-def component_text(name: str) -> str:
-    """Name a component of the step time for people."""
-    return COMPONENTS[name].text if name in COMPONENTS else name.replace("_", " ")
-
-
-def where_it_goes(estimate: Estimate, width: int) -> Iterator[str]:
-    """What binds the step and what else takes it, by kind of work; then the largest components of its memory."""
-    plan = estimate.plan
-    yield as_many_as_fit("bound by ", bound_parts(estimate.breakdown), width)
-    parts = [f"{name.replace('_', ' ')} {gib:.1f}" for name, gib in _largest(estimate.memory, 0.05)]
-    head = f"memory {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}: "
-    yield as_many_as_fit(head, parts, width)
-
-
-def _largest(parts: Mapping[str, float], least: float) -> list[tuple[str, float]]:
-    ordered = sorted(parts.items(), key=lambda item: (-item[1], item[0]))
-    return [(name, value) for name, value in ordered if value >= least]
-
-
-def _differences(one: Mapping[str, float], other: Mapping[str, float]) -> list[str]:
-    """The four largest differences between two breakdowns, largest first."""
-    gaps = {name: one[name] - other[name] for name in one if one[name] != other[name]}
-    largest = sorted(gaps.items(), key=lambda item: (-abs(item[1]), item[0]))[:4]
-    shown = [
-        f"{format_seconds(abs(gap))} {'more' if gap > 0 else 'less'} {component_text(name)}" for name, gap in largest
-    ]
-    return shown or ["the same breakdown"]
+    reasons = sorted(found.rejected.items(), key=lambda item: (-item[1], item[0]))
+    rejected = ", ".join(f"{count:,}{NO_BREAK}{code}" for code, count in reasons) or "none"
+    searched = ("searched", f"{found.generated:,} layouts: {kept}{elapsed}")
+    return [searched, *([("rejected", rejected)] if verbose else [])]
 
 
 def rank_texts(result: PlanResult) -> list[str]:
@@ -235,7 +184,7 @@ def why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
         needs = "" if choice else f"needs {in_words(second.plan.memory_gib / best.plan.memory_gib, MEMORY)} and "
         took = in_words(second.plan.step_time_s / best.plan.step_time_s, TIME)
         head = f"ahead of #2, which {needs}takes {took}{ties[1] if choice else ''}: "
-        yield as_many_as_fit(head, _differences(second.breakdown, best.breakdown), width)
+        yield as_many_as_fit(head, differences_text(second.breakdown, best.breakdown), width)
 
 
 SHORT = {"communication": "comm", "recompute": "recompute"}
@@ -253,106 +202,38 @@ def bound_cell(seconds: Mapping[str, float]) -> str:
     return f"{SHORT.get(first, BOUNDS[first])} {100 * first_s / whole:.0f}{beside}"
 
 
-def plan_table(result: PlanResult) -> Table:
+def plan_table(result: PlanResult, plans: Sequence[PlanRow]) -> Table:
     """The ranked plans; dimensions that no plan uses are left out, and on a narrow terminal what is least needed."""
-    plans = result.plans
     dimensions = [name for name in ("vpp", "cp", "ep", "etp") if any(getattr(plan, name) > 1 for plan in plans)]
     own = [own_cells(result.compared, index) if result.compared else {} for index in range(len(plans))]
     first = list(dict.fromkeys(name for cells in own for name in cells))
-    rows = [
+    rows: list[dict[str, Cell]] = [
         {
-            "#": rank,
-            **{name: cells.get(name, "-") for name in first},
-            "TP": f"{plan.tp}{'+SP' if plan.sp else ''}",
-            "PP": str(plan.pp),
-            **{name.upper(): str(getattr(plan, name)) for name in dimensions},
-            "DP": str(plan.dp),
-            "ZeRO": f"3/{plan.shard_size}" if plan.sharding == "hsdp" else str(plan.zero),
-            "mb": str(plan.micro_batch_size),
+            "#": (rank, plan.rank),
+            **{name: sortable(cells.get(name, "-")) for name in first},
+            "TP": (f"{plan.tp}{'+SP' if plan.sp else ''}", plan.tp),
+            "PP": (str(plan.pp), plan.pp),
+            **{name.upper(): (str(getattr(plan, name)), getattr(plan, name)) for name in dimensions},
+            "DP": (str(plan.dp), plan.dp),
+            "ZeRO": (f"3/{plan.shard_size}" if plan.sharding == "hsdp" else str(plan.zero), plan.zero),
+            "mb": (str(plan.micro_batch_size), plan.micro_batch_size),
             "recompute": short_recompute(plan.recompute),
-            "s/step": three_digits(plan.step_time_s),
-            "tok/s": format_count(plan.tokens_per_s),
-            "TF/s": f"{plan.tflops_per_gpu:.0f}",
-            "MFU%": f"{100 * plan.mfu:.1f}",
-            "GiB": f"{plan.memory_gib:.1f}",
+            "s/step": (three_digits(plan.step_time_s), plan.step_time_s),
+            "tok/s": (format_count(plan.tokens_per_s), plan.tokens_per_s),
+            "TF/s": (f"{plan.tflops_per_gpu:.0f}", plan.tflops_per_gpu),
+            "MFU%": (f"{100 * plan.mfu:.1f}", plan.mfu),
+            "GiB": (f"{plan.memory_gib:.1f}", plan.memory_gib),
             BOUND: bound_cell(estimate.breakdown),
-            "comm%": f"{100 * plan.exposed_comm_fraction:.1f}",
-            "idle%": f"{100 * plan.bubble_fraction:.1f}",
+            "comm%": (f"{100 * plan.exposed_comm_fraction:.1f}", plan.exposed_comm_fraction),
+            "idle%": (f"{100 * plan.bubble_fraction:.1f}", plan.bubble_fraction),
         }
         for plan, estimate, rank, cells in zip(plans, result.estimates, rank_texts(result), own, strict=False)
     ]
     same = [name for name in first if len({row[name] for row in rows}) == 1]
-    optional = dict.fromkeys((*LEAST_NEEDED[:2], *same, *LEAST_NEEDED, *first[::-1]))
-    return table(rows, optional=optional)
-
-
-def _breakdown_table(
-    header: str, parts: Mapping[str, float], total: tuple[str, float], unit: str, text: Callable[[float], str]
-) -> Table:
-    """One row per component with its share of the total, which stands last; `-` where there is nothing."""
-    name, whole = total
-    rows = [
-        {
-            header: component_text(part),
-            unit: text(value) if value else "-",
-            "share": share_text(value / whole) if value else "-",
-        }
-        for part, value in parts.items()
-    ]
-    return table([*rows, {header: name, unit: text(whole), "share": "100.0%"}])
-
-
-USUAL = (
-    "sequence", "global_batch", "framework", "precision", "optimizer", "memory_limit", "vocabulary", "cluster",
-    "dispatcher", "moe_imbalance",
-)  # fmt: skip
-"""What every answer rests on; a line sums it up where not all is asked for."""
-
-
-def assumption_rows(found: Estimate, spell: Callable[[str], str], *, verbose: bool) -> list[tuple[str, str]]:
-    """What the numbers rest on; first what measurements stand behind the step time."""
-    plan, said = found.plan, found.assumptions
-    rows = [("evidence", evidence_text(plan)), *(("note", spell(note)) for note in found.notes)]
-    if verbose:
-        rows += [(name.replace("_", " "), text) for name, text in said.items()]
-        return [*rows, ("TFLOP/s, MFU", plan.flop_convention)]
-    named = [said[name] for name in ("precision", "framework", "dispatcher", "cluster") if name in said]
-    first = [text.partition(" (default")[0].partition(":")[0] for text in named]
-    usual = plan.memory_limit_gib * (1 - MEMORY_HEADROOM)  # above it: tight
-    limit = f"limits {usual:.1f} and {plan.memory_limit_gib:.1f} GiB"
-    rows.append(("job", ", ".join([f"{plan.global_batch_size:,} x {plan.sequence:,} tokens", *first, limit])))
-    return rows + [(name.replace("_", " "), text) for name, text in said.items() if name not in USUAL]
-
-
-def _pipeline_row(plan: PlanRow, number: str = "") -> list[tuple[str, str]]:
-    """The stages, where Megatron-LM has to be told them."""
-    told = f"{plan.pipeline_layout} (--pipeline-model-parallel-layout of Megatron-LM)"
-    return [(f"pipeline{number}", told)] if plan.pipeline_layout else []
-
-
-def evidence_text(plan: PlanRow) -> str:
-    """How far a measurement may be from the predicted step time, by which runs, and what none of them has."""
-    low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
-    new = f"; NO measured run has {' or '.join(plan.unmeasured)}" if plan.unmeasured else ""
-    return f"80 % within {low} to {high}, {similar_text(plan.similar_runs)}, nearest {plan.nearest_run}{new}"
-
-
-def similar_text(runs: int) -> str:
-    """Say how many measured runs an interval is by."""
-    return f"by {plural(runs, 'similar measured run')}" if runs else "without any similar measured run"
-
-
-def first_choices_text(found: Iterable[Mapping[str, Any]]) -> str:
-    """How much longer than predicted the first choices of measured sweeps took, beside all of their layouts."""
-    words = {
-        "groups": "measured over predicted time (median): first choices of {:,} sweeps {}, all of their layouts {}",
-        "large groups": f"of the {{:,}} with {MANY_LAYOUTS} layouts or more {{}}, all {{}}",
-    }
-    return "; ".join(
-        words[one["over"]].format(one["n"], signed(one["first"] - 1), signed(one["all"] - 1))
-        for one in found
-        if one["over"] in words
-    )
+    optional = [*dict.fromkeys((*LEAST_NEEDED[:2], *same, *LEAST_NEEDED, *first[::-1]))]
+    more = f", the first {len(plans):,} of {len(result.plans):,}" if len(plans) < len(result.plans) else ""
+    caption = f"{plural(len(plans), 'plan')} by rank{more}; a column's header sorts by it"
+    return table(rows, caption=caption, optional=optional, sortable=True)
 
 
 def _rank_text(why: WhyAnswer, result: PlanResult) -> str:
@@ -370,10 +251,12 @@ def _is_printed(why: WhyAnswer, result: PlanResult) -> bool:
     return any(why.plan == replace(one, variants=why.plan.variants) for one in shown if why.plan)
 
 
-def why_blocks(
-    why: WhyAnswer, result: PlanResult, width: int, spell: Callable[[str], str]
-) -> tuple[str, list[tuple[str, str]]]:
-    """Where the layout asked for stands, or why it is not there."""
+def why_parts(why: WhyAnswer, result: PlanResult, spell: Spell, width: int = WIDTH) -> tuple[str, Facts]:
+    """Where the layout asked for stands, or why it is not there.
+
+    Args:
+        width: columns of a list of differences.
+    """
     plan = why.plan
     if plan is None or why.slower_than_best is None:
         return f"{why.asked}: cannot run", [(code, spell(reason)) for code, reason in why.reasons.items()]
@@ -388,7 +271,7 @@ def why_blocks(
         f"MFU {plan.mfu:.1%}, {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
     )
     variant, plain = "best variant" if why.status == "ranked" else "smallest variant", why.plain
-    differences = as_many_as_fit("", _differences(why.breakdown, why.best_breakdown), width - len(variant) - 4)
+    differences = as_many_as_fit("", differences_text(why.breakdown, why.best_breakdown), width - len(variant) - 4)
     stages = f", pipeline {plan.pipeline_layout}" if plan.pipeline_layout else ""
     rows = [(variant, layout_text(plan) + stages), ("", numbers)]
     if not is_first:
@@ -398,7 +281,7 @@ def why_blocks(
     if plain is not None:
         size = f"{FIT[plain.fit]}, {plain.memory_gib:.1f} of {plain.memory_limit_gib:.1f} GiB"
         rows.append(("as it stands", f"{layout_text(plain)}: {size}, {format_seconds(plain.step_time_s)}/step"))
-    return spell(head), rows + _remedy_rows(why.remedies, spell)
+    return spell(head), rows + remedy_rows(why.remedies, spell)
 
 
 CONDITIONS = {
@@ -413,18 +296,18 @@ CONDITIONS = {
 """Condition -> header of its column, what its factor means, and what its turning points are factors of."""
 
 
-def _robust_blocks(answer: RobustAnswer, ranks: Sequence[str]) -> tuple[Table, list[tuple[str, str]]]:
+def _robust(answer: RobustAnswer, ranks: Sequence[str]) -> list[Part]:
     """Spread of the step time of each plan, and what each condition costs it at its worst decile; then what the cases
     are, what tells the plans apart, and where another would be chosen."""
-    rows = [
+    rows: list[dict[str, Cell]] = [
         {
-            "#": rank,
-            "p10 s": three_digits(plan.p10_s),
-            "median": three_digits(plan.median_s),
-            "p90": three_digits(plan.p90_s),
-            "fits%": f"{100 * plan.fits:.0f}",
+            "#": (rank, plan.rank),
+            "p10 s": (three_digits(plan.p10_s), plan.p10_s),
+            "median": (three_digits(plan.median_s), plan.median_s),
+            "p90": (three_digits(plan.p90_s), plan.p90_s),
+            "fits%": (f"{100 * plan.fits:.0f}", plan.fits),
             **{
-                CONDITIONS[one.name][0]: signed(plan.losses[one.name], same="-").rstrip("%")
+                CONDITIONS[one.name][0]: (signed(plan.losses[one.name], same="-").rstrip("%"), plan.losses[one.name])
                 for one in answer.conditions
             },
             "hurt most by": CONDITIONS[plan.most_hurt_by][0],
@@ -439,7 +322,9 @@ def _robust_blocks(answer: RobustAnswer, ranks: Sequence[str]) -> tuple[Table, l
         (CONDITIONS[one.name][0], f"{one.meaning} x {one.worst:.2f} ({one.source})") for one in answer.conditions
     ]
     facts = [("robust", cases), *conditions, ("sets apart", _apart(answer)), ("holds for", _holds_text(answer))]
-    return table(rows, optional=("hurt most by", "host", "latency", "fits%")), facts
+    caption = f"Step times in {answer.samples} cases, and what one condition alone costs at its worst decile"
+    narrow = ("hurt most by", "host", "latency", "fits%")
+    return [table(rows, caption=caption, optional=narrow, sortable=True), facts]
 
 
 def _apart(answer: RobustAnswer) -> str:
@@ -473,3 +358,138 @@ def _holds_text(answer: RobustAnswer) -> str:
         parts.append("; ".join([f"{band} x the {CONDITIONS[condition][2]}", *changes]))
     who = "" if first.rank == 1 else f"{f'#{first.rank}' if first.rank else degrees_text(first)}, best as predicted: "
     return who + ". ".join(parts)
+
+
+def _choice(result: PlanResult) -> list[Part]:
+    """Plans as points: step time over memory."""
+    plans = result.plans[:SHOWN_PLANS]
+    if len(plans) < 2:
+        return []
+    front: list[PlanRow] = []
+    rest: list[PlanRow] = []
+    least = float("inf")
+    for plan in sorted(plans, key=lambda one: (one.step_time_s, one.memory_gib)):
+        better = plan.memory_gib < least
+        (front if better else rest).append(plan)
+        least = min(least, plan.memory_gib)
+    groups = [
+        Points(
+            name,
+            index,
+            [one.memory_gib for one in some],
+            [one.step_time_s for one in some],
+            [f"#{one.rank} {layout_text(one)}" for one in some],
+            joined=not index,
+            ring=bool(index),
+            marks=[f"#{one.rank}" for one in some],
+        )
+        for index, (name, some) in enumerate((("none is both faster and smaller", front), ("other plans", rest)))
+        if some
+    ]
+    ends = f"from {front[0].memory_gib:.1f} GiB and {format_seconds(front[0].step_time_s)} (#{front[0].rank})"
+    ends += f" to {front[-1].memory_gib:.1f} GiB and {format_seconds(front[-1].step_time_s)} (#{front[-1].rank})"
+    said = f"Of {len(plans)} plans {len(front)} are on the Pareto front of step time and memory, {ends}."
+    if len(front) == 1:
+        said = f"#{front[0].rank} is both the fastest and the smallest of these {len(plans)} plans."
+    chart = points(
+        "Step time over memory",
+        said,
+        groups,
+        Axis("GiB per GPU", "{:.1f}".format),
+        Axis("seconds per step", three_digits),
+    )
+    return [chart]
+
+
+def bound_bars(breakdowns: Sequence[Estimate]) -> list[Bar]:
+    """Step times by kind of work, communication by axis, in plans side by side."""
+    kinds: dict[str, list[str]] = {}
+    for name, component in COMPONENTS.items():
+        kinds.setdefault(component.text if name in COMMUNICATION else BOUNDS[component.limit], []).append(name)
+    return [
+        Bar(kind, index, [math.fsum(one.breakdown[name] for name in names) for one in breakdowns], kind == "bubble")
+        for index, (kind, names) in enumerate(kinds.items())
+    ]
+
+
+def _step_parts(result: PlanResult, subject: Subject) -> list[Part]:
+    """The step of the first plan, and those of the next beside it."""
+    shown = result.estimates[:DRAWN_PLANS]
+    parts: list[Part] = [step_waterfall(result.estimates[0])]
+    if len(shown) > 1:
+        slowest, best = max(one.plan.step_time_s for one in shown), shown[0].plan.step_time_s
+        said = f"The slowest of these {len(shown)} takes {in_words(slowest / best, TIME, 'the first')}."
+        names = [f"#{plan.rank} {degrees_text(plan)}" for plan in result.plans[: len(shown)]]
+        parts.append(stacked("The steps of the first plans", said, names, bound_bars(shown), SECONDS))
+    return [*parts, *step_parts(subject)]
+
+
+def _memory_parts(result: PlanResult) -> list[Part]:
+    """Memory of the first plans, by component, beside the limit; and how full the stages of the first are."""
+    shown = result.estimates[:DRAWN_PLANS]
+    plan = shown[0].plan
+    limits = {f"limit {one.plan.memory_limit_gib:.1f} GiB": one.plan.memory_limit_gib for one in shown}
+    said = (
+        f"#1 needs {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at its fullest stage ({plan.peak_stage})."
+    )
+    names = [f"#{one.rank} {degrees_text(one)}" for one in result.plans[: len(shown)]]
+    sizes = [{name.replace("_", " "): gib for name, gib in one.memory.items()} for one in shown]
+    return [memory_chart("Memory at the fullest stage", said, names, sizes, limits)]
+
+
+def _evidence(result: PlanResult) -> list[Part]:
+    """What measured runs stand behind the step times, and the intervals around them."""
+    best = result.estimates[0]
+    rows = [("evidence", evidence_text(best.plan)), *(("note", note) for note in best.notes)]
+    shown = result.plans[:DRAWN_PLANS]
+    table = Table(
+        "Step times that 80 of 100 measurements of such plans would lie within",
+        ("plan", "predicted", "from", "to", "similar measured runs", "nearest measured run", "never measured"),
+        [
+            [
+                f"#{plan.rank} {degrees_text(plan)}",
+                (format_seconds(plan.step_time_s), plan.step_time_s),
+                (format_seconds(plan.step_time_low_s), plan.step_time_low_s),
+                (format_seconds(plan.step_time_high_s), plan.step_time_high_s),
+                (f"{plan.similar_runs:,}", plan.similar_runs),
+                plan.nearest_run,
+                " and ".join(plan.unmeasured) or "nothing",
+            ]
+            for plan in shown
+        ],
+    )
+    return [rows, table]
+
+
+def _search(result: PlanResult) -> list[Part]:
+    found = result.search
+    reasons = sorted(found.rejected.items(), key=lambda item: (-item[1], item[0]))
+    rows: list[list[Cell]] = [[code, (f"{count:,}", count)] for code, count in reasons]
+    said = (
+        f"{found.generated:,} layouts were looked at: {found.candidates:,} evaluated, {found.feasible:,} fit in "
+        f"{plural(found.families, 'family')}."
+    )
+    return [said, *([Table("Layouts left out, by the rule that did", ("rule", "layouts"), rows)] if rows else [])]
+
+
+def _frontier(result: PlanResult, compared: Comparison) -> Chart:
+    """The first two objectives of the frontier, a group of points for each job."""
+    values = [{**plan.to_dict(), **own} for plan, own in zip(result.plans, compared.values, strict=True)]
+    across, up = ((SHOWN[name][0], SHOWN[name][2], OBJECTIVES[name].key) for name in compared.objectives[:2])
+    owners = list(dict.fromkeys(compared.of_plan))
+    lettered = 1 < len(owners) <= len(string.ascii_lowercase)
+    groups = []
+    for number, owner in enumerate(owners):
+        mine = [index for index, one in enumerate(compared.of_plan) if one == owner]
+        name = choice_text(compared.variants[owner].choice) if len(owners) > 1 else "frontier"
+        xs, ys = ([values[index][key] * factor for index in mine] for _, factor, key in (across, up))
+        said = [f"#{result.plans[index].rank} {layout_text(result.plans[index])}" for index in mine]
+        sign = string.ascii_lowercase[number] if lettered else "*"
+        groups.append(Points(name, number, xs, ys, said, joined=len(owners) == 1, sign=sign))
+    summary = compared_verdict(result, compared)
+    axes = (Axis(across[0], three_digits), Axis(up[0], three_digits))
+    return points(f"{up[0]} over {across[0]}", summary, groups, *axes)
+
+
+SHOWN_PLANS, DRAWN_PLANS = 300, 8
+"""Plans in a page's table, and in charts that compare their parts."""

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.table import Table
-
 from gpuscale.architecture.flops import CONVENTIONS, Convention, FlopsPerToken, checked_sequence, forward_flops
 from gpuscale.architecture.parameters import LayerParameters, ModelParameters, model_parameters
 from gpuscale.collectives.ideal import allreduce_rates
 from gpuscale.presets.hardware import WAYS
 from gpuscale.ratios import signed
-from gpuscale.render.console import draw, table
+from gpuscale.render.document import Document, Table, plain, table
 from gpuscale.render.output import picked
 from gpuscale.rules.check import cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
@@ -58,8 +56,8 @@ Counted = Sequence[tuple[ModelSpec, ModelParameters]]
 Flops = Mapping[Convention, FlopsPerToken]
 
 
-def draw_models(counted: Counted) -> None:
-    """Print one line per model, after a line that says how many there are."""
+def models_document(counted: Counted) -> Document:
+    """Lay out one line per model, after a line that says how many there are."""
     totals = [params.total for _, params in counted]
     rows = [
         {
@@ -76,7 +74,8 @@ def draw_models(counted: Counted) -> None:
         for model, params in counted
         for attention, mlp, moe in [_first(model)]
     ]
-    draw(
+    return plain(
+        "Models",
         f"{len(counted)} models, {format_count(min(totals))} to {format_count(max(totals))} parameters",
         table(rows, optional=("vocab", "hidden", "seq")),
         "params: all trained parameters; active: those one token uses; ffn: MLP width, or experts\n"
@@ -159,15 +158,15 @@ def parameter_items(params: ModelParameters) -> dict[str, int]:
     return {**picked(params, ("embedding", "positions")), **items, **picked(params, ("final_norm", "lm_head"))}
 
 
-def draw_loaded_model(model: ModelSpec) -> None:
-    """Print one model with sequences of its usual length."""
+def loaded_model_document(model: ModelSpec) -> Document:
+    """Lay out one model with sequences of its usual length."""
     sequence = checked_sequence(model, None)
     flops = {convention: forward_flops(model, sequence, convention) for convention in CONVENTIONS}
-    draw_model(model, model_parameters(model), sequence, flops)
+    return model_document(model, model_parameters(model), sequence, flops)
 
 
-def draw_model(model: ModelSpec, params: ModelParameters, sequence: int, flops: Flops) -> None:
-    """Print one model: verdict, layers, parameters, FLOPs per token, notes and source."""
+def model_document(model: ModelSpec, params: ModelParameters, sequence: int, flops: Flops) -> Document:
+    """Lay out one model: verdict, layers, parameters, FLOPs per token, notes and source."""
     active = f", {format_count(params.active)} active per token" if model.is_moe else ""
     tied = "tied to" if model.tied_embeddings else "apart from"
     learned = ", learned positions" if model.learned_positions else ""
@@ -195,7 +194,8 @@ def draw_model(model: ModelSpec, params: ModelParameters, sequence: int, flops: 
         *(f"note: {note}" for note in (*model.caveats, *model.notes)),
         f"source: {model.source}",
     ]
-    draw(
+    return plain(
+        model.title,
         f"{model.title}: {format_count(params.total)} parameters{active}, {model.layers} layers",
         table(layers, left=2),
         shape,
@@ -278,8 +278,8 @@ def _flop_table(sequence: int, flops: Flops) -> Table:
     return table([{first: text, **dict(zip(headers, values, strict=True))} for text, values in cells.items()])
 
 
-def draw_gpus(gpus: Sequence[GpuSpec]) -> None:
-    """Print one row per GPU: dense TFLOP/s, memory and links."""
+def gpus_document(gpus: Sequence[GpuSpec]) -> Document:
+    """Lay out one row per GPU: dense TFLOP/s, memory and links."""
     rows = []
     for gpu in gpus:
         peaks = {name: f"{peak / TB:.4g}" for name, peak in gpu.peak_flops_per_s.items()}
@@ -296,15 +296,16 @@ def draw_gpus(gpus: Sequence[GpuSpec]) -> None:
             "W": f"{gpu.power_w:.4g}",
         }
         rows.append(row)
-    draw(
+    return plain(
+        "GPUs",
         f"{len(gpus)} GPUs. Dense TFLOP/s; links and memory in GB/s, links per direction and GPU.",
         table(rows, optional=("W", "host", "SMs", "fp4")),
         "* fp16; the GPU has no bf16" if any("bf16" not in gpu.peak_flops_per_s for gpu in gpus) else "",
     )
 
 
-def draw_gpu(gpu: GpuSpec) -> None:
-    """Print everything about one GPU: numbers, what follows from them, kernel constants, sources."""
+def gpu_document(gpu: GpuSpec) -> Document:
+    """Lay out everything about one GPU: numbers, what follows from them, kernel constants, sources."""
     peaks = gpu.peak_flops_per_s
     best = next((name for name in ("bf16", "fp16", "fp32") if name in peaks), None)
     rate = f"{peaks[best] / TB:.4g} dense TFLOP/s in {best}, " if best else ""
@@ -330,7 +331,8 @@ def draw_gpu(gpu: GpuSpec) -> None:
         ("memory, share of bandwidth", f"{kernels.hbm_fraction:g}"),
         ("launch gap", f"{kernels.launch_s * 1e6:g} us"),
     ]
-    draw(
+    return plain(
+        gpu.title,
         f"{gpu.name}: {rate}{memory}, {links}\n{_names(gpu.title, gpu.aliases)}",
         _gpu_facts(gpu),
         table(rows),
@@ -390,9 +392,10 @@ def gpu_json(gpu: GpuSpec) -> dict[str, Any]:
     }
 
 
-def draw_clusters(clusters: Sequence[ClusterSpec]) -> None:
-    """Print one row per cluster: GPUs, levels and bandwidth per GPU."""
-    draw(
+def clusters_document(clusters: Sequence[ClusterSpec]) -> Document:
+    """Lay out one row per cluster: GPUs, levels and bandwidth per GPU."""
+    return plain(
+        "Clusters",
         f"{len(clusters)} clusters. Levels innermost first, name(GPUs); GB/s per GPU, one direction, all sending.",
         table([_cluster_row("name", one.name, one, more="+" * one.extendable) for one in clusters], left=2),
         "+ for more GPUs than these, the top level widens at the same bandwidth per GPU",
@@ -409,13 +412,13 @@ def _cluster_row(header: str, name: str, cluster: ClusterSpec, more: str = "") -
     }
 
 
-def draw_loaded_cluster(cluster: ClusterSpec) -> None:
-    """Print one cluster as it is."""
-    draw_cluster(cluster, allreduce_rates(cluster), None)
+def loaded_cluster_document(cluster: ClusterSpec) -> Document:
+    """Lay out one cluster as it is."""
+    return cluster_document(cluster, allreduce_rates(cluster), None)
 
 
-def draw_cluster(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], note: str | None) -> None:
-    """Print the level table of one cluster, then its sources.
+def cluster_document(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], note: str | None) -> Document:
+    """Lay out the level table of one cluster, then its sources.
 
     Args:
         cluster: already sized.
@@ -436,7 +439,8 @@ def draw_cluster(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], n
     ]
     if any(not level.in_network_reduction for level in cluster.levels):
         notes.append("* ReduceScatter then AllGather, 2 (M-1)/M bytes: no switch of the level adds up payloads")
-    draw(
+    return plain(
+        cluster.title,
         f"{head}\nnote: {note}" if note else head,
         table(pools, left=2) if pools else "",
         table(rows, left=2, optional=("fabric", "switches", "total\nTB/s")),
@@ -546,8 +550,8 @@ def cluster_json(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float]) -
     }
 
 
-def draw_frameworks(files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print one line per profile."""
+def frameworks_document(files: Mapping[str, Mapping[str, Any]]) -> Document:
+    """Lay out one line per profile."""
     rows = [
         {
             "name": name,
@@ -558,11 +562,11 @@ def draw_frameworks(files: Mapping[str, Mapping[str, Any]]) -> None:
         for name, file in files.items()
     ]
     head = f"{len(files)} frameworks; plans use megatron-lm unless `framework` says otherwise, as NAME or NAME@YYYY-MM"
-    draw(head, table(rows, left=4))
+    return plain("Framework profiles", head, table(rows, left=4))
 
 
-def draw_framework(file: Mapping[str, Any]) -> None:
-    """Print every switch and number of a profile, their sources, and the rules by which its framework runs."""
+def framework_document(file: Mapping[str, Any]) -> Document:
+    """Lay out every switch and number of a profile, their sources, and the rules by which its framework runs."""
     apart = {"name", "title", "sources", "memory", "space", "launch", "generations", "aliases"}
     settings = {key: value for key, value in file.items() if key not in apart}
     settings |= {f"space.{key}": value for key, value in file["space"].items() if value}
@@ -574,7 +578,8 @@ def draw_framework(file: Mapping[str, Any]) -> None:
         for rule in rules_json(file["rule_set"])
     ]
     launch = ["launched so by", *(f"  {option}" for option in file["launch"])] if file["launch"] else []
-    draw(
+    return plain(
+        "Framework profile",
         f"{file['name']}: {file['title']}",
         table([{"setting": key, "value": _value_text(value)} for key, value in settings.items()], left=2),
         "\n".join(launch),

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from rich.table import Table
-
 from gpuscale.presets.rates import OLD, Rate
-from gpuscale.render.console import Block, table
+from gpuscale.render.document import Facts, Part, Table, page, table, terminal
 from gpuscale.version import RELEASED
 
 OLD_MARK = "*"
@@ -18,15 +16,15 @@ SHORT = 52
 """Most characters of a source in the table."""
 
 
-def rate_blocks(rates: Mapping[str, Rate], *, verbose: bool = False) -> tuple[Block, ...]:
-    """The rates as a table with the head of each source; or with `verbose` as a list with all of it."""
+def rate_parts(rates: Mapping[str, Rate], *, verbose: bool = False) -> tuple[Part, ...]:
+    """The rates with their sources; in a terminal with the head of each, unless all of it is asked for."""
     if verbose:
-        return (rates_in_full(rates),)
+        return (_in_full(rates),)
     old = f"{OLD_MARK} {OLD} ({RELEASED}); " if any(rate.old for rate in rates.values()) else ""
-    return _table(rates), f"{old}sources in full: verbose, or JSON"
+    return terminal(_table(rates), f"{old}sources in full: verbose, or JSON"), page(_in_full(rates))
 
 
-def rates_in_full(rates: Mapping[str, Rate]) -> list[tuple[str, str]]:
+def _in_full(rates: Mapping[str, Rate]) -> Facts:
     """Say each rate with its source and date."""
     return [
         (name, f"{rate.value:.4g}: {', '.join(filter(None, (rate.source, rate.dated)))}")

@@ -5,29 +5,31 @@ from __future__ import annotations
 from gpuscale.explain.changes import Suggestion
 from gpuscale.explain.explanation import Explanation
 from gpuscale.launch.quoting import shell_word
-from gpuscale.render.console import Block, table
+from gpuscale.ratios import signed
+from gpuscale.render.document import Part, Table, table
+from gpuscale.render.plan_texts import FIT
 from gpuscale.units import format_number, format_seconds
 
 FLIPS = 4
 """Numbers that would flip the choice that are shown if nothing is said."""
 
 
-def sentences_block(found: Explanation) -> Block:
+def sentences_block(found: Explanation) -> Part:
     """What binds and how the plan stands, a sentence a line."""
     return "\n".join(f"  {text}" for text in found.sentences)
 
 
-def reason_blocks(found: Explanation, *, verbose: bool = False) -> tuple[Block, ...]:
+def reason_blocks(found: Explanation, *, verbose: bool = False) -> tuple[Part, ...]:
     """What would help, what would not, thresholds, and what would flip the choice."""
     return _suggestions(found), _rejected(found), _thresholds(found), _flips(found, verbose=verbose)
 
 
-def _rejected(found: Explanation) -> Block:
+def _rejected(found: Explanation) -> Part:
     lines = [f"  {one.change}: {one.why}" for one in found.rejected]
     return "\n".join(["Why not, evaluated likewise:", *lines]) if lines else ""
 
 
-def _suggestions(found: Explanation) -> Block:
+def _suggestions(found: Explanation) -> Part:
     if not found.suggestions:
         return "No single change is predicted to gain 1%."
     return "\n".join(["What would help, each evaluated by itself:", *map(_suggestion, found.suggestions)])
@@ -41,7 +43,7 @@ def _suggestion(one: Suggestion) -> str:
     return "\n".join(lines)
 
 
-def _thresholds(found: Explanation) -> Block:
+def _thresholds(found: Explanation) -> Part:
     rows = [
         {
             "threshold": one.name,
@@ -54,7 +56,7 @@ def _thresholds(found: Explanation) -> Block:
     return table(rows) if rows else ""
 
 
-def _flips(found: Explanation, *, verbose: bool) -> Block:
+def _flips(found: Explanation, *, verbose: bool) -> Part:
     shown = found.flips if verbose else found.flips[:FLIPS]
     if not shown:
         return "No single number within the factors tried would make another plan the choice."
@@ -62,3 +64,49 @@ def _flips(found: Explanation, *, verbose: bool) -> Block:
         {"would flip the choice": one.quantity, "to": one.value, "a plan that is ahead then": one.plan} for one in shown
     ]
     return table(rows, left=3)
+
+
+def change_tables(said: Explanation) -> list[Part]:
+    """What would make the step shorter, what would not, where something else would bind, what would flip the choice."""
+    tables = [
+        Table(
+            "The most profitable changes, each evaluated again",
+            ("change", "step time", "gain", "GiB", "fit", "to see to"),
+            [
+                [
+                    one.change,
+                    (format_seconds(one.step_time_s), one.step_time_s),
+                    (signed(one.gain), one.gain),
+                    (f"{one.memory_gib:.1f}", one.memory_gib),
+                    FIT[one.fit],
+                    one.caution,
+                ]
+                for one in said.suggestions
+            ],
+        ),
+        Table("Changes that are not worth it", ("change", "why not"), [[one.change, one.why] for one in said.rejected]),
+        Table(
+            "Thresholds: where something else would bind",
+            ("quantity", "now", "needed", "holds", "meaning"),
+            [
+                [
+                    one.name,
+                    (_number(one.now), one.now),
+                    (f"{'at most' if one.at_most else 'at least'} {_number(one.needed)}", one.needed),
+                    "yes" if one.holds else "no",
+                    one.meaning,
+                ]
+                for one in said.thresholds
+            ],
+        ),
+        Table(
+            "Single numbers that would make another plan the choice",
+            ("quantity", "value", "factor", "then"),
+            [[one.quantity, one.value, (f"{one.factor:.3g}", one.factor), one.plan] for one in said.flips],
+        ),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from rich.table import Table
-
 from gpuscale.ratios import TIME, in_words, share_text, signed
-from gpuscale.render.console import draw, note_rows, output_width, scatter, table
-from gpuscale.render.plan import fit_text
-from gpuscale.render.rates import rate_blocks
+from gpuscale.render.document import Chart, Document, Facts, Part, Section, Spell, Table, note_facts, page, plain, table
+from gpuscale.render.html.charts import Bar, Line, curves, waterfall
+from gpuscale.render.plan_texts import fit_text
+from gpuscale.render.plots import Axis
+from gpuscale.render.rates import rate_parts
 from gpuscale.results import PlanRow
 from gpuscale.training.goodput import Goodput
 from gpuscale.training.stragglers import Straggler, Stragglers
@@ -25,29 +23,40 @@ LOST = {
 ELASTIC = {"waiting": "replicas missing"}
 
 
-def names_of(result: Goodput) -> dict[str, str]:
-    """Return what the time is lost to, by key."""
-    return LOST | (ELASTIC if result.elastic else {})
+LEAST = 1e-4
+"""Shares below which a loss is not drawn."""
 
 
-def draw_goodput(
-    result: Goodput, plan: PlanRow | None = None, *, verbose: bool = False, spell: Callable[[str], str] = str
-) -> None:
-    """Print the share that counts, where the rest goes, and its curve over the checkpoint interval.
+def goodput_document(
+    result: Goodput, *, plan: PlanRow | None = None, verbose: bool = False, spell: Spell = str
+) -> Document:
+    """Lay out the share that counts, where the rest goes, and its curve over the checkpoint interval.
 
     Args:
         plan: what it is about.
         verbose: say sources in full.
         spell: from options in backticks to how they are given.
     """
-    draw(
+    low, high = result.effective_ratio_low, result.effective_ratio_high
+    steps = plural(result.checkpoint_interval_steps, "step")
+    return Document(
+        f"Goodput of {result.model} on {plural(result.gpus, 'GPU')} of {result.cluster}",
         f"{goodput_verdict(result)}{fit_text(plan)}",
-        _losses(result),
-        facts(result),
-        _curve(result),
-        *rate_blocks(result.assumptions, verbose=verbose),
-        note_rows(result.notes, spell),
-    )
+        [
+            ("Time that counts", ratio_text(result.effective_ratio), f"{ratio_text(low)} to {ratio_text(high)}"),
+            ("Checkpoint every", format_duration(result.checkpoint_interval_s), steps),
+            ("A failure every", format_duration(result.mtbf_s), f"{result.interruptions_per_day:.3g} a day"),
+            ("Spare nodes", f"{result.spares:,}", f"of {plural(result.node_gpus, 'GPU')}"),
+        ],
+        [
+            Section("Losses", _losses(result)),
+            Section("Facts", [_facts(result)]),
+            Section("Interval", [_curve(result)]),
+            Section("Assumptions", [
+                *rate_parts(result.assumptions, verbose=verbose), note_facts(result.notes, spell),
+            ]),
+        ],
+    )  # fmt: skip
 
 
 def goodput_verdict(result: Goodput) -> str:
@@ -68,19 +77,23 @@ def ratio_text(share: float) -> str:
     return f"{share:.1%}" if share < 0.99 else f"{share:.2%}"
 
 
-def _losses(result: Goodput) -> Table:
-    names, days = names_of(result), result.run_s / DAY_S
-    shares = {names[name]: share for name, share in result.lost.items()} | {"in all": 1 - result.effective_ratio}
+def _losses(result: Goodput) -> list[Part]:
+    names, days = LOST | (ELASTIC if result.elastic else {}), result.run_s / DAY_S
+    lost = {names[name]: share for name, share in result.lost.items()}
     rows = []
-    for name, share in shares.items():
+    for name, share in (lost | {"in all": 1 - result.effective_ratio}).items():
         hours = share * result.run_s / HOUR_S
-        gpu_hours = format_count(hours * result.gpus)
-        row = {"lost to": name, "share": f"{share:.2%}", f"hours of {days:.4g} days": f"{hours:.1f}"}
-        rows.append(row | {"GPU-hours": gpu_hours})
-    return table(rows)
+        rows.append([name, f"{share:.2%}", f"{hours:.1f}", format_count(hours * result.gpus)])
+    bars = [Bar(name, index, (share * result.run_s / HOUR_S,))
+            for index, (name, share) in enumerate(lost.items()) if share > LEAST]  # fmt: skip
+    said = f"{1 - result.effective_ratio:.1%} of {days:.4g} days are lost."
+    return [
+        page(waterfall("Time lost", said, bars, "in all", Axis("hours", "{:.3g}".format))),
+        Table("Time lost", ("lost to", "share", f"hours of {days:.4g} days", "GPU-hours"), rows),
+    ]
 
 
-def facts(result: Goodput) -> list[tuple[str, str]]:
+def _facts(result: Goodput) -> Facts:
     """Say how often the job fails, what a checkpoint takes, and how many nodes stand by."""
     size, each = format_bytes(result.checkpoint_bytes), format_bytes(result.checkpoint_bytes_per_gpu)
     wait = format_duration(result.checkpoint_blocking_s)
@@ -102,23 +115,21 @@ def facts(result: Goodput) -> list[tuple[str, str]]:
     ]
 
 
-def _curve(result: Goodput) -> str:
-    """Plot the effective ratio over the interval, with `*` at the one that is taken."""
-    across = [point.interval_s for point in result.curve]
-    if len(across) < 3:
-        return ""
-    marks = ["*" if abs(one / result.checkpoint_interval_s - 1) < 1e-6 else "o" for one in across]
-    axes = (
-        ("minutes between checkpoints", [one / 60 for one in across]),
-        ("% of the time counts", [100 * point.effective_ratio for point in result.curve]),
-    )
-    return scatter(*axes, marks, output_width())
+def _curve(result: Goodput) -> Chart:
+    """The effective ratio over the interval; `*` marks the one that is taken."""
+    across = [point.interval_s / 60 for point in result.curve]
+    line = Line(result.checkpoint, 0, across, [point.effective_ratio for point in result.curve])
+    chosen = next((one for one in across if abs(one * 60 / result.checkpoint_interval_s - 1) < 1e-6), None)
+    best = f"A checkpoint every {format_duration(result.checkpoint_interval_s)} is taken."
+    title = "Time that counts over the interval between checkpoints"
+    axes = Axis("minutes between checkpoints", "{:.3g}".format, log=True), Axis("time that counts", ratio_text)
+    return curves(title, best, [line], *axes, chosen=chosen)
 
 
-def draw_stragglers(
-    result: Stragglers, plan: PlanRow | None = None, *, verbose: bool = False, spell: Callable[[str], str] = str
-) -> None:
-    """Print what slow parts cost, and what other spreads of like parts would.
+def stragglers_document(
+    result: Stragglers, *, plan: PlanRow | None = None, verbose: bool = False, spell: Spell = str
+) -> Document:
+    """Lay out what slow parts cost, and what other spreads of like parts would.
 
     Args:
         plan: what it is about.
@@ -126,13 +137,14 @@ def draw_stragglers(
         spell: from options in backticks to how they are given.
     """
     first = result.parts[0]
-    draw(
+    return plain(
+        f"Slow parts of {result.model} on {plural(result.gpus, 'GPU')}",
         f"{_verdict(result, first)}\n{_alternatives(result, first)}{fit_text(plan)}",
         _parts(result),
         _variation(result),
         spell(_explained(result)),
-        *rate_blocks(result.assumptions, verbose=verbose),
-        note_rows(result.notes, spell),
+        *rate_parts(result.assumptions, verbose=verbose),
+        note_facts(result.notes, spell),
     )
 
 

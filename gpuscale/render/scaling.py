@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from rich.table import Table
+from collections.abc import Mapping
 
 from gpuscale.presets.rates import Rate
 from gpuscale.ratios import signed
 from gpuscale.render.compared import three_digits
-from gpuscale.render.console import draw, table
+from gpuscale.render.document import Document, Spell, Table, plain, table
 from gpuscale.render.rates import short_source
 from gpuscale.scaling.batches import BatchRow, BatchSize
 from gpuscale.scaling.sizing import Size, SizeRow
 from gpuscale.units import DAY_S, format_count, plural
 
-Spell = Callable[[str], str]
-
 WITHIN = 0.02
 """Batches that take this much longer than the best are as good: predictions are no finer."""
 
 
-def draw_batch_size(result: BatchSize, *, verbose: bool = False, spell: Spell = str) -> None:
-    """Print the verdict, then each batch with its plan, and what the laws say.
+def batch_size_document(result: BatchSize, *, verbose: bool = False, spell: Spell = str) -> Document:
+    """Lay out the verdict, then each batch with its plan, and what the laws say.
 
     Args:
         verbose: say sources in full.
         spell: from options in backticks to how they are given.
     """
-    draw(
+    return plain(
+        "Batch size",
         f"{_batch_verdict(result)}\n{_recommended(result)}",
         _batches(result),
         _batch_laws(result),
@@ -94,8 +91,8 @@ def _batch_laws(result: BatchSize) -> Table:
     return table(rows, left=2)
 
 
-def draw_size(result: Size, *, verbose: bool = False, spell: Spell = str) -> None:
-    """Print the verdict, then the choices with their plans, and what the laws say.
+def size_document(result: Size, *, verbose: bool = False, spell: Spell = str) -> Document:
+    """Lay out the verdict, then the choices with their plans, and what the laws say.
 
     Args:
         verbose: say sources in full, and each model in a line.
@@ -107,7 +104,8 @@ def draw_size(result: Size, *, verbose: bool = False, spell: Spell = str) -> Non
     facts.append(
         ("more compute", "than the least that reaches the same loss (besiroglu): what a smaller model costs once")
     )
-    draw(
+    return plain(
+        "Size",
         _model_verdict(result, best) if result.question == "model" else _gpus_verdict(result, best),
         _models(result) if result.question == "model" else _gpu_counts(result),
         _laws(result) if result.laws else "",

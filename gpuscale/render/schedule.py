@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -11,10 +11,33 @@ from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.explain.schedule import Schedule
 from gpuscale.files import NO_BREAK
 from gpuscale.ratios import signed
-from gpuscale.render.console import WIDTH, Block, draw, note_rows, output_width, table
-from gpuscale.render.plan import degrees_text, fit_text
+from gpuscale.render.console import WIDTH
+from gpuscale.render.document import (
+    Cell,
+    Chart,
+    Document,
+    Part,
+    Section,
+    Spell,
+    Table,
+    note_facts,
+    on_page,
+    table,
+    terminal,
+)
+from gpuscale.render.html.charts import Line, curves, in_rows
+from gpuscale.render.plots import Axis
+from gpuscale.render.schedule_files import (
+    ROW_PX,
+    of_what,
+    schedule_verdict,
+    slot_legend,
+    slot_marks,
+    time_scale,
+    time_text,
+)
 from gpuscale.steptime.pipeline import BACKWARD, KINDS
-from gpuscale.units import format_seconds, plural
+from gpuscale.units import format_seconds
 
 MOST_RANKS = 24
 """Ranks that are drawn; of more the first and the last."""
@@ -29,47 +52,24 @@ GAP = " ~ "
 """Where time steps are left out."""
 
 
-def draw_schedule(found: Schedule, spell: Callable[[str], str] = str) -> None:
-    """Print verdict, picture, what each rank does, and the closed forms beside the simulation.
+def schedule_document(found: Schedule, *, spell: Spell = str) -> Document:
+    """Lay out the picture, what each rank does, and the closed forms beside the simulation.
 
     Args:
         spell: from options in backticks to how they are given.
     """
-    width = min(output_width(), WIDTH)
-    first = "\n".join(filter(None, (schedule_verdict(found), of_what(found))))
-    said = [*_facts(found), *note_rows(found.notes, spell)]
-    draw(first, "\n".join(picture(found, width)), _ranks(found), _closed_forms(found), said)
-
-
-def schedule_verdict(found: Schedule) -> str:
-    """Say in one line what was simulated, and its bubble."""
-    pipeline = found.pipeline
-    number = "1 microbatch" if pipeline.microbatches == 1 else f"{pipeline.microbatches:,} microbatches"
-    what = f"{_title(found)} on {plural(pipeline.pp, 'rank')}, {number}: {found.bubble_fraction:.1%} bubble"
-    if found.plan is None:
-        return f"{what}, {time_text(found, found.step_s)} per step"
-    if found.jitter:
-        return f"{what}, {format_seconds(found.step_s)}; {format_seconds(found.compared[0].simulated_s)} without jitter"
-    return f"{what}, {format_seconds(found.step_s)} of a step of {format_seconds(found.plan.step_time_s)}"
-
-
-def of_what(found: Schedule) -> str:
-    """Say which plan it is."""
-    if found.subject is None:
-        return ""
-    told = found.subject.estimate
-    return f"{told.model} on {plural(told.gpus, 'GPU')}: {degrees_text(told.plan)}{fit_text(told.plan)}"
-
-
-def _title(found: Schedule) -> str:
-    names = {"1f1b": "1F1B", "gpipe": "GPipe", "dualpipe": "DualPipe", "none": "no pipeline"}
-    name = names.get(found.schedule, found.schedule.upper())
-    return f"interleaved 1F1B, {found.pipeline.vpp} chunks," if found.schedule == "interleaved" else name
-
-
-def time_text(found: Schedule, time_s: float) -> str:
-    """Write a time: with its unit where a model says it."""
-    return format_seconds(time_s) if found.subject else f"{time_s:.4g}"
+    return Document(
+        f"Schedule: {schedule_verdict(found).partition(':')[0]}",
+        "\n".join(filter(None, (schedule_verdict(found), of_what(found)))),
+        sections=[
+            Section("Slots", [
+                terminal(lambda width: "\n".join(picture(found, min(width, WIDTH)))),
+                on_page(lambda: schedule_parts(found)),
+            ]),
+            Section("Ranks", [terminal(_ranks(found))]),
+            Section("Closed forms", [_closed_forms(found), [*_facts(found), *note_facts(found.notes, spell)]]),
+        ],
+    )  # fmt: skip
 
 
 def picture(found: Schedule, width: int) -> list[str]:
@@ -168,7 +168,7 @@ def _scale(found: Schedule, part: IntArray, step_s: float) -> str:
     return line.ljust(len(part))
 
 
-def _ranks(found: Schedule) -> Block:
+def _ranks(found: Schedule) -> Part:
     rows = []
     for index in _shown_ranks(found.pipeline.pp):
         load = found.ranks[index]
@@ -187,7 +187,7 @@ def _ranks(found: Schedule) -> Block:
     return table(rows)
 
 
-def _closed_forms(found: Schedule) -> Block:
+def _closed_forms(found: Schedule) -> Part:
     names = {"pipeline": "all microbatches", "bubble": "bubble, without transfers", "transfers": "transfers add"}
     rows = [
         {
@@ -226,3 +226,61 @@ def _facts(found: Schedule) -> list[tuple[str, str]]:
     if found.jitter:
         facts.append(("jitter", f"each slot takes up to {found.jitter:.0%} longer; not in the closed forms' table"))
     return facts
+
+
+DRAWN_SLOTS, NUMBERED_SLOTS = 2400, 400
+"""Slots of a picture, and up to which each has its number in it."""
+
+
+def schedule_parts(found: Schedule) -> list[Part]:
+    """The pipeline's slots, from its beginning and towards its end where they are many, and its active ranks."""
+    t = found.timeline
+    count = t.rank.size
+    order = np.argsort(t.start_s, kind="stable")
+    if count <= DRAWN_SLOTS:
+        pictures = [_slots(found, order, "The pipeline of a step", f"{schedule_verdict(found)}.")]
+    else:
+        half = DRAWN_SLOTS // 2
+        said = f"{schedule_verdict(found)}. The first {half:,} of {count:,} slots."
+        last = f"The last {half:,} of {count:,} slots; the steady state between is left out."
+        pictures = [
+            _slots(found, order[:half], "How the pipeline fills", said),
+            _slots(found, order[-half:], "How the pipeline drains", last),
+        ]
+    return [*pictures, _active_chart(found)]
+
+
+def _slots(found: Schedule, which: IntArray, title: str, summary: str) -> Chart:
+    t = found.timeline
+    marks = slot_marks(found, which, numbered=which.size <= NUMBERED_SLOTS)
+    across = time_scale(found, float(t.start_s[which].min()), float((t.end_s + t.sending_s)[which].max()))
+    names = [f"rank {rank}" for rank in range(found.pipeline.pp)]
+    drawing = in_rows(names, marks, across, "time", row_px=ROW_PX)
+    return Chart(title, summary, drawing, _loads(found), [*slot_legend(found)])
+
+
+def _active_chart(found: Schedule) -> Chart:
+    """The share of the ranks that compute over the step."""
+    step_s, share = found.time_step_s, found.active_share
+    times = [index * step_s for index in range(len(share))]
+    mean = math.fsum(share) / len(share)
+    said = f"On average {mean:.0%} of the {found.pipeline.pp} ranks compute, {max(share):.0%} at most."
+    across = Axis("time", partial(time_text, found))
+    up = Axis("% of ranks that compute", "{:.0f}".format, least=0.0)
+    return curves(
+        "Active ranks", said, [Line("active", 0, times, [100 * one for one in share])], across, up, marked=False
+    )
+
+
+def _loads(found: Schedule) -> Table:
+    rows: list[list[Cell]] = [
+        [
+            (f"{one.rank}", one.rank),
+            *((time_text(found, value), value) for value in (one.busy_s, one.sending_s, one.idle_s)),
+            (f"{one.idle_s / found.step_s:.1%}", one.idle_s),
+            (f"{one.in_flight:.4g}", one.in_flight),
+        ]
+        for one in found.ranks
+    ]
+    header = ("rank", "computes", "sends", "waits", "of the pipeline's time", "microbatches in flight")
+    return Table("What each pipeline rank does in a step", header, rows)

@@ -14,13 +14,13 @@ import numpy as np
 from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.errors import InputError
 from gpuscale.explain.schedule import Schedule, beside_s, stage_bytes
-from gpuscale.render.html.charts import Axis, Mark, Scale, rows_svg, scale
+from gpuscale.render.html.charts import Mark, Scale, rows_svg, scale
 from gpuscale.render.html.page import resource
-from gpuscale.render.plan import component_text
-from gpuscale.render.schedule import of_what, schedule_verdict, time_text
+from gpuscale.render.plan_texts import component_text, degrees_text, fit_text
+from gpuscale.render.plots import Axis
 from gpuscale.steptime.components import COMMUNICATION, INDEX
 from gpuscale.steptime.pipeline import FORWARD, KINDS, WEIGHT, held_by_rank
-from gpuscale.units import GIB, plural
+from gpuscale.units import GIB, format_seconds, plural
 
 MAX_TRACED, MAX_WITH_PARTS, MAX_DRAWN = 100_000, 12_000, 6_000
 """Slots in a trace at most, in one that has the parts of each slot, and in a picture."""
@@ -31,6 +31,37 @@ COMPUTE, NETWORK = 1, 2
 
 Span = tuple[int, int, str, int, dict[str, Any]]
 """Start and end [ns], name, track, further facts."""
+
+
+def schedule_verdict(found: Schedule) -> str:
+    """Say in one line what was simulated, and its bubble."""
+    pipeline = found.pipeline
+    number = "1 microbatch" if pipeline.microbatches == 1 else f"{pipeline.microbatches:,} microbatches"
+    what = f"{_title(found)} on {plural(pipeline.pp, 'rank')}, {number}: {found.bubble_fraction:.1%} bubble"
+    if found.plan is None:
+        return f"{what}, {time_text(found, found.step_s)} per step"
+    if found.jitter:
+        return f"{what}, {format_seconds(found.step_s)}; {format_seconds(found.compared[0].simulated_s)} without jitter"
+    return f"{what}, {format_seconds(found.step_s)} of a step of {format_seconds(found.plan.step_time_s)}"
+
+
+def of_what(found: Schedule) -> str:
+    """Say which plan it is."""
+    if found.subject is None:
+        return ""
+    told = found.subject.estimate
+    return f"{told.model} on {plural(told.gpus, 'GPU')}: {degrees_text(told.plan)}{fit_text(told.plan)}"
+
+
+def _title(found: Schedule) -> str:
+    names = {"1f1b": "1F1B", "gpipe": "GPipe", "dualpipe": "DualPipe", "none": "no pipeline"}
+    name = names.get(found.schedule, found.schedule.upper())
+    return f"interleaved 1F1B, {found.pipeline.vpp} chunks," if found.schedule == "interleaved" else name
+
+
+def time_text(found: Schedule, time_s: float) -> str:
+    """Write a time: with its unit where a model says it."""
+    return format_seconds(time_s) if found.subject else f"{time_s:.4g}"
 
 
 def trace_text(found: Schedule) -> str:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
-
-from rich.table import Table
 
 from gpuscale.files import printable
 from gpuscale.render.compared import three_digits
-from gpuscale.render.console import Block, draw, note_rows, output_width, scatter, table
+from gpuscale.render.document import Cell, Chart, Document, Facts, Part, Section, Table, note_facts, plain, table
+from gpuscale.render.html.charts import Points, heat_map, points
+from gpuscale.render.plots import Axis
 from gpuscale.studies.answers import ANSWERED, Answered
 from gpuscale.studies.cases import Row
 from gpuscale.studies.query import Goal
-from gpuscale.studies.summary import MAX_COUNTS, Frontier, Heat, Summary
+from gpuscale.studies.summary import MAX_COUNTS, Frontier, Summary
 from gpuscale.units import format_bytes, format_count, format_duration, format_rate, plural
 
 MAIN = {
@@ -28,40 +29,37 @@ PLAN = "plan"
 """Header of the degrees of a plan."""
 
 DEGREES = {"tp": "TP", "pp": "PP", "vpp": "VPP", "cp": "CP", "ep": "EP", "dp": "DP", "zero": "ZeRO-"}
-SHADES = " .:*#"
 LONGEST = 40
 """Characters of a text in a table, at most."""
 
 
-def draw_answered(found: Answered) -> None:
-    """Print what one question of a study asks, and how many rows answer it."""
+def answered_document(found: Answered) -> Document:
+    """Lay out what one question of a study asks, and how many rows answer it."""
     asked = ", ".join(f"{name}={value}" for name, value in {**found.case.labels, **found.case.options}.items())
-    draw(f"{found.case.task} {asked}: {plural(len(found.rows), 'row')}")
+    return plain("Question of a study", f"{found.case.task} {asked}: {plural(len(found.rows), 'row')}")
 
 
-def draw_study(found: Summary) -> None:
-    """Print what results say."""
-    draw(*_blocks(found))
+def study_document(found: Summary) -> Document:
+    """Lay out what results say: what all questions share, the rows, pictures, and why questions have no answer."""
+    more = f"{len(found.rows):,} of {plural(found.of, 'row')}; JSON and CSV have all"
+    return Document(f"Study {found.source}", _verdict(found), [*_tiles(found)], [
+        Section("All questions", [_facts(found)]),
+        Section("Rows", [_rows(found), more if found.of > len(found.rows) else ""]),
+        Section("Heat map", _heat(found)),
+        Section("Frontier", [_frontier(found.frontier)] if found.frontier and found.frontier.points else []),
+        Section("No answer", [_unanswered(found)]),
+        Section("Notes", [note_facts(_notes(found))]),
+    ])  # fmt: skip
 
 
-def _blocks(found: Summary) -> Iterator[Block]:
-    """Yield the verdict, what all questions share, the rows, pictures, and why questions have no answer."""
-    yield study_verdict(found)
-    yield study_facts(found)
-    yield _rows(found) if found.rows else ""
-    if found.of > len(found.rows):
-        yield f"{len(found.rows):,} of {plural(found.of, 'row')}; JSON and CSV have all"
-    if found.heat is not None:
-        yield f"{heat_title(found)}; shaded by {' '.join(SHADES.strip())}"
-        yield from _heat(found.heat)
-    if found.frontier is not None and found.frontier.points:
-        yield f"{frontier_title(found.frontier)} (*; others .)"
-        yield _plot(found.frontier)
-    yield unanswered_table(found)
-    yield note_rows(study_notes(found))
+def _tiles(found: Summary) -> Iterator[tuple[str, str, str]]:
+    yield "Questions", f"{found.questions:,}", f"{found.answered:,} answered"
+    yield "Rows", f"{found.matched:,}", ""
+    if found.goal and found.best:
+        yield found.goal.column, value_text(found.goal.column, found.best[found.goal.column]), goal_text(found.goal)
 
 
-def study_notes(found: Summary) -> list[str]:
+def _notes(found: Summary) -> list[str]:
     """What a reader should know of the rows that are shown, what holds for most of them first."""
     counts = Counter(row["notes"] for row in found.rows if row.get("notes"))
     said = [
@@ -71,7 +69,7 @@ def study_notes(found: Summary) -> list[str]:
     return said + (["others are in the column `notes`"] if len(counts) > MAX_COUNTS else [])
 
 
-def study_verdict(found: Summary) -> str:
+def _verdict(found: Summary) -> str:
     """The result in a sentence."""
     if not found.questions:
         return "no rows: there are none, or none meets the condition"
@@ -85,7 +83,7 @@ def study_verdict(found: Summary) -> str:
     return f"{head}; {goal_text(found.goal)}: {value}{f' with {names}' if names else ''}"
 
 
-def study_facts(found: Summary) -> list[tuple[str, str]]:
+def _facts(found: Summary) -> Facts:
     """What all questions share."""
     return [(name, value_text(name, value)) for name, value in found.fixed.items() if value not in {None, "plan"}]
 
@@ -119,7 +117,7 @@ def layout_of(row: Row) -> str:
     return " ".join(f"{said}{row[name]}" for name, said in DEGREES.items() if row.get(name) not in {None, 1})
 
 
-def shown_columns(found: Summary) -> dict[str, str]:
+def _columns(found: Summary) -> dict[str, str]:
     """Column -> header of those that are shown: what sets questions apart, and the main results; or those asked for."""
     if found.wanted:
         return {name: name for name in found.wanted}
@@ -135,97 +133,76 @@ def shown_columns(found: Summary) -> dict[str, str]:
     }
 
 
-def cell_text(row: Row, name: str) -> str:
-    """Write a value of a row, or its layout."""
-    return layout_of(row) if name == PLAN and PLAN not in row else value_text(name, row[name])
-
-
 def _rows(found: Summary) -> Table:
-    columns = shown_columns(found)
-    rows = [{header: cell_text(row, name) for name, header in columns.items()} for row in found.rows]
-    texts = [not isinstance(found.rows[0].get(name, ""), int | float) or name in found.varying for name in columns]
+    columns = _columns(found)
+    rows = [{header: _cell(row, name) for name, header in columns.items()} for row in found.rows]
+    texts = [not isinstance(found.rows[0].get(name, ""), int | float) or name in found.varying for name in columns
+             ] if rows else []  # fmt: skip
     left = texts.index(False) if False in texts else len(texts)
     goal = found.goal.column if found.goal else ""
     less = [] if found.wanted else [header for name, header in columns.items() if name in MAIN and name != goal]
-    return table(rows, left=left, optional=[*reversed(less), *([PLAN] if less else [])])
+    few = f", the first {len(rows):,} of {found.of:,}" if found.of > len(rows) else ""
+    return table(
+        rows, caption=f"Rows{few}; a column's header sorts by it", left=left, sortable=True,
+        optional=[*reversed(less), *([PLAN] if less else [])],
+    )  # fmt: skip
 
 
-def heat_title(found: Summary) -> str:
-    """Say what a heat map shows."""
-    assert found.heat is not None
-    best = (
-        f", of the row that is {goal_text(found.goal)}" if found.goal and found.goal.column != found.heat.value else ""
-    )
-    return f"{found.heat.value} over {found.heat.row} and {found.heat.column}{best}"
+def _cell(row: Row, name: str) -> Cell:
+    """Write a value of a row, or its layout."""
+    if name == PLAN and PLAN not in row:
+        return layout_of(row)
+    said, value = value_text(name, row[name]), row[name]
+    return (said, value) if isinstance(value, int | float) and not isinstance(value, bool) else said
 
 
-def shade(value: float | None, low: float, high: float) -> str:
-    """The mark of a value between the least and the most."""
-    if value is None:
-        return " "
-    return SHADES[min(int((value - low) / ((high - low) or 1) * len(SHADES)), len(SHADES) - 1)]
+def _heat(found: Summary) -> list[Part]:
+    heat = found.heat
+    if heat is None or not heat.rows or not heat.columns:
+        return []
+    over = f"{heat.value} over {heat.row} and {heat.column}"
+    best = f", of the row that is {goal_text(found.goal)}" if found.goal and found.goal.column != heat.value else ""
+    # values of an axis in full: two that differ do not look alike
+    names = [["-" if one is None else printable(str(one)) for one in axis] for axis in (heat.rows, heat.columns)]
+    axis = Axis(heat.value, partial(value_text, heat.value))
+    return [heat_map(over, f"{over}{best}.", (heat.row, heat.column), names[0], names[1], heat.values, axis)]
 
 
-def ends_of(heat: Heat) -> tuple[float, float]:
-    """The least and the most of a heat map."""
-    known = [value for row in heat.values for value in row if value is not None]
-    return (min(known), max(known)) if known else (0.0, 0.0)
-
-
-def axis_text(value: Any) -> str:
-    """Write a value of an axis of a heat map, in full: two that differ do not look alike."""
-    return "-" if value is None else printable(str(value))
-
-
-def _heat(heat: Heat) -> Iterator[Table]:
-    """Yield the map as tables of as many columns as fit."""
-    low, high = ends_of(heat)
-    cells = [[f"{value_text(heat.value, one)} {shade(one, low, high)}" for one in row] for row in heat.values]
-    names, heads = [*map(axis_text, heat.rows)], [*map(axis_text, heat.columns)]
-    corner = f"{heat.row} / {heat.column}"
-    room = output_width() - max(map(len, [corner, *names])) - 2
-    widths = [2 + max([len(head), *(len(row[at]) for row in cells)]) for at, head in enumerate(heads)]
-    at = 0
-    while at < len(heads):
-        end = at + 1
-        while end < len(heads) and sum(widths[at : end + 1]) <= room:
-            end += 1
-        yield table([
-            {corner: name, **dict(zip(heads[at:end], row[at:end], strict=True))}
-            for name, row in zip(names, cells, strict=True)
-        ])  # fmt: skip
-        at = end
-
-
-def frontier_title(frontier: Frontier) -> str:
+def _frontier_title(frontier: Frontier) -> str:
     """Say what a frontier shows."""
     words = [f"{'more' if one.rising else 'less'} {one.column}" for one in (frontier.across, frontier.up)]
     return f"{plural(frontier.size, 'row')} on the frontier: none has both {words[0]} and {words[1]}"
 
 
-def _plot(frontier: Frontier) -> str:
-    marks = ["*" if at < frontier.size else "." for at in range(len(frontier.points))]
-    across, up = zip(*frontier.points, strict=True)
-    return scatter((frontier.across.column, across), (frontier.up.column, up), marks, output_width())
+def _frontier(frontier: Frontier) -> Chart:
+    across, up = frontier.across.column, frontier.up.column
+    groups = []
+    for name, sign, colour, some in (
+        ("frontier", "*", 0, frontier.points[: frontier.size]),
+        ("other rows", ".", 9, frontier.points[frontier.size :]),
+    ):
+        xs, ys = [one for one, _ in some], [other for _, other in some]
+        said = [f"{value_text(across, one)}, {value_text(up, other)}" for one, other in some]
+        groups.append(Points(name, colour, xs, ys, said, joined=not colour, sign=sign))
+    axes = Axis(across, partial(value_text, across)), Axis(up, partial(value_text, up))
+    return points(f"{up} over {across}", f"{_frontier_title(frontier)}.", [one for one in groups if one.said], *axes)
 
 
-def unanswered_table(found: Summary) -> Block:
+def _unanswered(found: Summary) -> Table:
     """Why questions have no answer, the most frequent reasons first."""
-    if not found.unanswered:
-        return ""
-    rows = [
+    rows: list[dict[str, Cell]] = [
         {
             "no answer": one.status.replace("_", " "),
-            "why, such as": reason_text(one.reason),
-            "questions": f"{one.questions:,}",
+            "why, such as": _reason_text(one.reason),
+            "questions": (f"{one.questions:,}", one.questions),
         }
         for one in found.unanswered[:MAX_COUNTS]
     ]
     rest = sum(one.questions for one in found.unanswered[MAX_COUNTS:])
     rows += [{"no answer": "", "why, such as": "other reasons", "questions": f"{rest:,}"}] if rest else []
-    return table(rows, left=2)
+    return table(rows, caption="Why questions have no answer", left=2)
 
 
-def reason_text(reason: str) -> str:
+def _reason_text(reason: str) -> str:
     """A reason in at most 200 characters."""
     return printable(reason if len(reason) <= 200 else f"{reason[:197]}...")

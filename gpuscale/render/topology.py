@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from gpuscale.files import printable
-from gpuscale.render.console import WIDTH, draw, output_width
+from gpuscale.render.console import WIDTH
+from gpuscale.render.document import Document, plain
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 from gpuscale.units import GB, GBIT, TB, format_rate, plural
 
@@ -29,26 +31,31 @@ class _Row(NamedTuple):
     text: str
 
 
-def draw_topology(cluster: ClusterSpec, note: str | None = None) -> None:
-    """Print a cluster as a tree, its top level first.
+def topology_document(cluster: ClusterSpec, *, note: str | None = None) -> Document:
+    """Lay out a cluster as a tree, its top level first.
 
     Args:
         cluster: already sized.
         note: how the preset was extended, if it was.
     """
+    head = f"{cluster.name}: {cluster.title}"
+    mixture = f"\n{cluster.mixture}" if cluster.mixture else ""
+    said = f"{head}\nnote: {note}{mixture}" if note else head + mixture
+    return plain(f"Topology of {cluster.name}", said, partial(_tree, cluster), _legend(cluster))
+
+
+def _tree(cluster: ClusterSpec, width: int) -> str:
     rows = [*_levels(cluster), *_gpus(cluster)]
     label = max(len(row.name) for row in rows) + 2
     room = max(len(row.picture) for row in rows) + 2
-    width = min(output_width(), WIDTH)
     lines = []
     for row in rows:
-        texts = textwrap.wrap(printable(row.text), max(20, width - label - room), break_on_hyphens=False) or [""]
+        said = max(20, min(width, WIDTH) - label - room)
+        texts = textwrap.wrap(printable(row.text), said, break_on_hyphens=False) or [""]
         for index, text in enumerate(texts):
             picture = row.picture if not index else _continued(row.picture)
             lines.append(f"{row.name if not index else '':{label}}{picture:{room}}{text}".rstrip())
-    head = f"{cluster.name}: {cluster.title}"
-    mixture = f"\n{cluster.mixture}" if cluster.mixture else ""
-    draw(f"{head}\nnote: {note}{mixture}" if note else head + mixture, "\n".join(lines), _legend(cluster))
+    return "\n".join(lines)
 
 
 def _continued(picture: str) -> str:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
 from gpuscale.arrays import log10
-from gpuscale.render.html.page import Cell, Chart, Table, text
+from gpuscale.render.document import Cell, Chart, Table
+from gpuscale.render.html.page import text
+from gpuscale.render.plots import Axis, bars_text, heat_text, scatter
 
 COLOURS = 10
 """Colours of the style sheet; the last is a grey."""
@@ -32,17 +35,6 @@ DECADES = 1000.0
 
 NAMED_POINTS, NAMED_VALUES = 12, 8
 """Points up to which each may have its mark beside it; values of a logarithmic axis up to which it names just these."""
-
-
-class Axis(NamedTuple):
-    """An axis: its title, how its values are written, whether it is logarithmic, of bytes, and where it begins if not
-    at the least value."""
-
-    title: str
-    text: Callable[[float], str]
-    log: bool = False
-    of_bytes: bool = False
-    least: float | None = None
 
 
 class Scale(NamedTuple):
@@ -231,7 +223,10 @@ def waterfall(title: str, summary: str, parts: Sequence[Bar], total: str, axis: 
     if min(ends) < 0:  # shares of a difference say nothing
         header, rows = header[:2], [row[:2] for row in rows]
     svg = in_rows(names, marks, scale(axis, ends), axis.title, css="room")
-    return Chart(title, summary, svg, Table(title, header, rows))
+    signs = [*("." if one.idle else "-" if one.values[0] < 0 else "#" for one in parts), "#"]
+    bars = [(min(start, end), max(start, end), sign) for (start, end, _), sign in zip(drawn, signs, strict=True)]
+    plot = partial(bars_text, f"{title} [{axis.title}]", names, bars, texts)
+    return Chart(title, summary, svg, Table(title, header, rows), text=plot)
 
 
 def stacked(
@@ -293,7 +288,8 @@ def heat_map(
         for name, row in zip(rows, values, strict=True)
     ]
     numbers = Table(f"{title} ({axis.title})", (" / ".join(names), *columns), cells)
-    return Chart(title, summary, in_rows(rows, marks, across, names[1], css="heat"), numbers)
+    plot = partial(heat_text, summary, names, rows, columns, values, axis)
+    return Chart(title, summary, in_rows(rows, marks, across, names[1], css="heat"), numbers, text=plot)
 
 
 class Line(NamedTuple):
@@ -313,7 +309,7 @@ class Line(NamedTuple):
 
 class Points(NamedTuple):
     """Points that are alike: their name, their colour, where they lie, what each is, whether a line joins them, whether
-    they are rings, and a mark beside each."""
+    they are rings, a mark beside each, and what a terminal draws for each."""
 
     name: str
     colour: int
@@ -323,6 +319,7 @@ class Points(NamedTuple):
     joined: bool = False
     ring: bool = False
     marks: Sequence[str] = ()
+    sign: str = "*"
 
     @property
     def css(self) -> str:
@@ -378,16 +375,20 @@ def _plane(
     return f'<div class="area" style="margin-left:{gutter:.0f}px">{framed("".join(out), bottom + 42)}</div>'
 
 
+MOST_ROWS = 100
+"""Rows of the table of a curve: where there are more values, it has some of them, evenly apart."""
+
+
 def curves(
-    title: str, summary: str, lines: Sequence[Line], across: Axis, up: Axis, *, marked: bool = True, rows: int = 100,
-    spans: Sequence[tuple[str, float, float]] = (),
+    title: str, summary: str, lines: Sequence[Line], across: Axis, up: Axis, *, marked: bool = True,
+    spans: Sequence[tuple[str, float, float]] = (), chosen: float | None = None,
 ) -> Chart:  # fmt: skip
-    """Draw curves over the same values.
+    """Draw curves over the same values; a terminal has the first of them.
 
     Args:
         marked: each point is marked.
-        rows: of the table at most; where there are more values, it has some of them, evenly apart.
         spans: parts of the axis across: the name, the start and the end of each.
+        chosen: the value across that a terminal marks with `*`.
     """
     first = lines[0]
     dots = [
@@ -401,11 +402,13 @@ def curves(
     cells: list[list[Cell]] = [
         [(across.text(at), at), *((up.text(one.up[index]), one.up[index]) for one in lines)]
         for index, at in enumerate(first.across)
-        if index % -(-len(first.across) // rows) == 0
+        if index % -(-len(first.across) // MOST_ROWS) == 0
     ]
     numbers = Table(f"{title} ({up.title})", (across.title, *(one.name for one in lines)), cells)
     legend = [(one.name, one.css) for one in lines]
-    return Chart(title, summary, _plane(lines, dots, x, y, (across, up), spans), numbers, legend)
+    signs = ["*" if at == chosen else "o" for at in first.across]
+    plot = partial(scatter, across, first.across, up, first.up, signs)
+    return Chart(title, summary, _plane(lines, dots, x, y, (across, up), spans), numbers, legend, plot)
 
 
 def points(
@@ -435,4 +438,13 @@ def points(
     less = f", the first {rows} of {len(every):,}" if len(every) > rows else ""
     numbers = Table(f"{title}{less}", ("", across.title, up.title), cells)
     legend = [*((one.name, one.css) for one in lines), *((one.name, one.css) for one in groups)]
-    return Chart(title, summary, _plane(lines, full, x, y, (across, up)), numbers, legend)
+    plot = partial(_points_text, groups, across, up)
+    return Chart(title, summary, _plane(lines, full, x, y, (across, up)), numbers, legend, plot)
+
+
+def _points_text(groups: Sequence[Points], across: Axis, up: Axis, width: int) -> str:
+    """Draw points as characters, and what each character stands for where there are several."""
+    xs, ys = ([value for one in groups for value in getattr(one, name)] for name in ("across", "up"))
+    plot = scatter(across, xs, up, ys, [one.sign for one in groups for _ in one.said], width)
+    names = {one.sign: one.name for one in groups}
+    return f"{plot}\n{', '.join(f'{sign}: {name}' for sign, name in names.items())}" if len(names) > 1 else plot

@@ -5,65 +5,22 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
-from typing import NamedTuple
 
 from gpuscale.files import NO_BREAK, printable
+from gpuscale.render.document import Cell, Chart, Checklist, Document, Section, Shown, Table, shown
 from gpuscale.version import __version__
-
-Cell = str | tuple[str, float]
-"""Text of a cell, and the number that it is sorted by where it has one."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table whose first column names the rows."""
-
-    caption: str  #: what it shows.
-    header: Sequence[str]  #: names of the columns.
-    rows: Sequence[Sequence[Cell]]  #: the cells, as many as the header has.
-    #: a click on a column sorts by it; where the first is of numbers, the rows come in its order.
-    sortable: bool = False
-    folded: bool = False  #: only its caption shows until it is opened.
-
-
-class Chart(NamedTuple):
-    """A chart, and what stands for it where it cannot be seen."""
-
-    title: str  #: what it shows.
-    summary: str  #: what is to be seen in it, in a sentence.
-    drawing: str  #: HTML; colours are classes of the style sheet, from `c1` on.
-    numbers: Table  #: what is drawn, as a table.
-    legend: Sequence[tuple[str, str]] = ()  #: name and classes of what looks alike.
-
-
-Part = str | Table | Chart | list[tuple[str, str]]
-"""What a section is made of: a paragraph, a table, a chart, or names beside texts."""
-
-
-class Section(NamedTuple):
-    """A section of the page."""
-
-    title: str
-    parts: Sequence[Part]
-
-
-@dataclass(frozen=True)
-class Page:
-    """A page."""
-
-    title: str  #: what it is about.
-    verdict: str  #: the answer in a sentence.
-    tiles: Sequence[tuple[str, str, str]] = ()  #: the numbers that matter most: name, number, and what to know of it.
-    sections: Sequence[Section] = field(default_factory=list)  #: what else it shows.
 
 
 def text(said: str) -> str:
     """Return text as HTML that shows it, whatever it holds."""
     return escape(printable(said.replace("\n", " ")).replace(NO_BREAK, "\u00a0"))
+
+
+def _lines(said: str) -> str:
+    return "\n".join(map(text, said.split("\n")))
 
 
 def sortable(said: str) -> Cell:
@@ -74,21 +31,30 @@ def sortable(said: str) -> Cell:
         return said
 
 
-def html(page: Page) -> str:
-    """Return the page: the same bytes for the same page, no date, nothing fetched from anywhere."""
+LONG = 10_000
+"""Columns of a line that may be as long as it is."""
+
+COLUMNS = 120
+"""Columns of a drawing of characters."""
+
+
+def html(page: Document) -> str:
+    """Return the page of a document: the same bytes for the same page, no date, nothing fetched from anywhere."""
     script = resource("page.js")
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; " + (
         "base-uri 'none'; form-action 'none'"
     )
-    sections = [one for one in page.sections if one.parts]
-    names = [_anchor(one.title) for one in sections]
-    links = (f'<li><a href="#{name}">{text(one.title)}</a></li>' for name, one in zip(names, sections, strict=True))
+    sections = [(one, parts) for one in page.sections if (parts := _parts(one))]
+    names = [_anchor(one.title) for one, _ in sections]
+    links = (
+        f'<li><a href="#{name}">{text(one.title)}</a></li>' for name, (one, _) in zip(names, sections, strict=True)
+    )
+    verdict, *about = (page.verdict if isinstance(page.verdict, str) else page.verdict(LONG)).split("\n")
     body = (
         f'<section id="{name}" aria-labelledby="{name}-title">\n<h2 id="{name}-title">{text(one.title)}</h2>\n'
-        + "".join(f"{_part(part)}\n" for part in one.parts)
-        + "</section>\n"
-        for name, one in zip(names, sections, strict=True)
+        + f"{parts}</section>\n"
+        for name, (one, parts) in zip(names, sections, strict=True)
     )
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -97,7 +63,8 @@ def html(page: Page) -> str:
         f'<title>{text(page.title)}</title>\n<link rel="icon" href="data:,">\n'
         f"<style>\n{resource('charts.css')}{resource('page.css')}</style>\n</head>\n<body>\n"
         '<a class="skip" href="#main">Skip to the content</a>\n'
-        f'<header>\n<h1>{text(page.title)}</h1>\n<p class="verdict">{text(page.verdict)}</p>\n</header>\n'
+        f'<header>\n<h1>{text(page.title)}</h1>\n<p class="verdict">{text(verdict)}</p>\n'
+        f"{''.join(f'<p>{text(line)}</p>' for line in about)}</header>\n"
         f'<nav aria-label="Sections">\n<ul>\n{"".join(links)}\n</ul>\n</nav>\n'
         f'<main id="main">\n{_tiles(page.tiles)}{"".join(body)}</main>\n'
         f"<footer><p>Made by gpuscale {text(__version__)}. This file needs no network.</p></footer>\n"
@@ -123,26 +90,42 @@ def _tiles(tiles: Sequence[tuple[str, str, str]]) -> str:
     return f'<dl class="tiles">\n{"".join(shown)}</dl>\n' if tiles else ""
 
 
-def _part(part: Part) -> str:
-    if isinstance(part, str):
-        return f"<p>{text(part)}</p>"
-    if isinstance(part, Table) and part.folded:
-        return f"<details><summary>{text(part.caption)}</summary>\n{_table(part)}\n</details>"
+def _parts(section: Section) -> str:
+    return "".join(f"{part_html(part, section.title)}\n" for part in shown(section.parts, "page"))
+
+
+def part_html(part: Shown, title: str) -> str:
+    """Return a part as HTML.
+
+    Args:
+        title: of a table without a caption.
+    """
     if isinstance(part, Table):
-        return _table(part)
+        table = _table(part, part.caption or title)
+        return f"<details><summary>{text(part.caption)}</summary>\n{table}\n</details>" if part.folded else table
+    if callable(part) or isinstance(part, str):
+        said = part if isinstance(part, str) else part(COLUMNS)
+        return f"<pre>{_lines(said)}</pre>" if "\n" in said else f"<p>{text(said)}</p>"
     if isinstance(part, Chart):
         return _chart(part)
+    if isinstance(part, Checklist):
+        items = (
+            f"<li>{text(name)}<ul>{''.join(f'<li>{text(key)}: {text(said)}</li>' for key, said in lines)}</ul></li>\n"
+            for name, lines in part.items
+        )
+        return f"<ol>\n{''.join(items)}</ol>"
     rows = "".join(f"<dt>{text(name)}</dt><dd>{text(said)}</dd>\n" for name, said in part)
     return f'<dl class="facts">\n{rows}</dl>'
 
 
 def _chart(chart: Chart) -> str:
+    numbers = _table(chart.numbers, chart.numbers.caption)
     return (
         f'<figure class="chart" aria-label="{text(chart.title)}">\n'
         f"<figcaption><h3>{text(chart.title)}</h3><p>{text(chart.summary)}</p></figcaption>\n{_legend(chart)}"
         f'<div class="plot" role="img" aria-label="{text(chart.title)}. {text(chart.summary)}">'
         f'<div aria-hidden="true">{chart.drawing}</div></div>\n'
-        f"<details><summary>The numbers of this chart</summary>\n{_table(chart.numbers)}\n</details>\n</figure>"
+        f"<details><summary>The numbers of this chart</summary>\n{numbers}\n</details>\n</figure>"
     )
 
 
@@ -151,7 +134,7 @@ def _legend(chart: Chart) -> str:
     return f'<ul class="legend">{"".join(keys)}</ul>\n' if len(chart.legend) > 1 else ""
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, caption: str) -> str:
     kinds = [_kind(column) for column in zip(*table.rows, strict=True)] or [""] * len(table.header)
     sortable = table.sortable and kinds[0] == "number"
     head = "".join(
@@ -165,8 +148,8 @@ def _table(table: Table) -> str:
         for row in table.rows
     )
     return (
-        f'<div class="wide" role="region" aria-label="{text(table.caption)}" tabindex="0">\n'
-        f"<table{' class=sortable' if table.sortable else ''}>\n<caption>{text(table.caption)}</caption>\n"
+        f'<div class="wide" role="region" aria-label="{text(caption)}" tabindex="0">\n'
+        f"<table{' class=sortable' if table.sortable else ''}>\n<caption>{text(caption)}</caption>\n"
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>"
     )
 

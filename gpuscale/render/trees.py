@@ -1,4 +1,4 @@
-"""Sections of a page on one plan's trees: its step down to operators, its roofline, and the memory of its stages."""
+"""Charts of one plan's trees: its step down to operators, its roofline, and the memory of its stages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import NamedTuple
 from gpuscale.explain.nodes import Node
 from gpuscale.explain.steps import BOUNDS
 from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS
-from gpuscale.render.html.charts import Axis, Bar, Line, Mark, Points, colour, in_rows, points, scale, stacked
-from gpuscale.render.html.page import Cell, Chart, Part, Table
+from gpuscale.render.document import Cell, Chart, Part, Table
+from gpuscale.render.html.charts import Bar, Line, Mark, Points, colour, in_rows, points, scale, stacked
+from gpuscale.render.plots import Axis
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.units import GIB, format_bytes, format_seconds
@@ -45,12 +46,12 @@ def paths(node: Node, above: tuple[str, ...] = ()) -> Iterator[Path]:
         yield from paths(child, names)
 
 
-def step_tree_parts(step: Node) -> list[Part]:
+def step_chart(step: Node) -> Chart:
     """The step as a tree: what each part takes, and by what it is bound."""
     every = list(paths(step))
     leaf = max((one for one in every if not one.node.children), key=lambda one: one.node.value)
     said = f"Of {len(every) - 1} parts, {leaf.text} takes most: {leaf.node.share:.1%} of {format_seconds(step.value)}."
-    return [_flames("The step as a tree", said, step, _tree_table(every))]
+    return _flames("The step as a tree", said, step, _tree_table(every))
 
 
 def _flames(title: str, summary: str, step: Node, numbers: Table) -> Chart:
@@ -196,7 +197,7 @@ def memory_chart(
     return stacked(title, summary, rows, bars, Axis("GiB per GPU", "{:.1f}".format), limits)
 
 
-def memory_tree_parts(trees: Sequence[Node], limit_gib: float) -> list[Part]:
+def stages_chart(trees: Sequence[Node], limit_gib: float) -> Chart:
     """The memory of stages side by side, by component, beside the limit."""
     sizes = [{child.name: child.value / GIB for child in tree.children} for tree in trees]
     fullest = max(trees, key=lambda tree: tree.value)
@@ -217,6 +218,5 @@ def memory_tree_parts(trees: Sequence[Node], limit_gib: float) -> list[Part]:
         ]
         for one in every
     ]
-    table = Table("Memory of one GPU of each stage, part by part", ("part", "GiB", "share", "from"), rows)
-    chart = memory_chart("Memory by pipeline stage", said, stages, sizes, limits)
-    return [chart._replace(numbers=table)]
+    numbers = Table("Memory of one GPU of each stage, part by part", ("part", "GiB", "share", "from"), rows)
+    return memory_chart("Memory by pipeline stage", said, stages, sizes, limits)._replace(numbers=numbers)

@@ -1,79 +1,53 @@
-"""Sections of a page on one plan, and the page of `explain`."""
+"""What a page shows of one plan: tiles, the step and the memory as charts and trees, pipeline, traffic, placement."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 
 from gpuscale.errors import InputError
-from gpuscale.explain.explanation import Explanation, explain_subject
 from gpuscale.explain.memories import memory_trees
 from gpuscale.explain.schedule import schedule
 from gpuscale.explain.steps import step_tree
 from gpuscale.explain.traffic import traffic_of
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.describe import bound_text
-from gpuscale.planning.layouts import layout_text
 from gpuscale.planning.placement import Placement, axis_name, place_ranks, units_text
-from gpuscale.ratios import signed
-from gpuscale.render.html.charts import Axis, Bar, waterfall
-from gpuscale.render.html.page import Cell, Chart, Page, Part, Section, Table
-from gpuscale.render.html.schedules import schedule_parts
-from gpuscale.render.html.travels import traffic_parts
-from gpuscale.render.html.trees import memory_tree_parts, roofline_parts, step_tree_parts
-from gpuscale.render.plan import FIT, assumption_rows, component_text, degrees_text, evidence_text, verdict
+from gpuscale.render.document import Cell, Chart, Part, Section, Table, on_page
+from gpuscale.render.html.charts import Bar, waterfall
+from gpuscale.render.plan_texts import FIT, component_text, degrees_text
+from gpuscale.render.plots import Axis
+from gpuscale.render.schedule import schedule_parts
+from gpuscale.render.traffic import traffic_parts
+from gpuscale.render.trees import roofline_parts, stages_chart, step_chart
 from gpuscale.request import PLACING
 from gpuscale.results import Estimate
 from gpuscale.steptime.components import BOUNDS, COMPONENTS
-from gpuscale.units import format_count, format_rate, format_seconds, plural
-
-LONG = 10_000
-"""Columns of a line that may be as long as it is."""
+from gpuscale.units import format_count, format_rate, format_seconds
 
 SECONDS = Axis("seconds per step", format_seconds)
 MOST_SLOTS = 60_000
 """Slots of a pipeline that a page simulates."""
 
-Spell = Callable[[str], str]
 
-
-def explain_page(subject: Subject, said: Explanation | None = None, spell: Spell = str) -> Page:
-    """Lay out what there is to say of one plan.
-
-    Args:
-        said: its explanation, where it is at hand.
-        spell: from options in backticks, such as `grad_dtype=bf16`, to how they are given.
-    """
-    found = subject.estimate
-    said = said or explain_subject(subject)
-    return Page(
-        f"{layout_text(subject.rows.row(0))}: {found.model} on {plural(found.gpus, 'GPU')}",
-        verdict(found.model, found.gpus, found.plan, LONG),
-        plan_tiles(found),
-        [
-            Section("Why", list(said.sentences)),
-            Section("Changes", _changes(said)),
-            Section("Step time", [step_waterfall(found), *step_parts(subject)]),
-            *plan_sections(subject),
-            Section("Evidence", [[("evidence", evidence_text(found.plan)), *(("note", note) for note in found.notes)]]),
-            Section("Assumptions", [assumption_parts(found, spell)]),
-        ],
-    )
-
-
-def plan_sections(subject: Subject, of_memory: Sequence[Part] = ()) -> list[Section]:
+def plan_sections(made: Callable[[], Subject], of_memory: Callable[[], Sequence[Part]] = tuple) -> list[Section]:
     """What a page shows of the memory, the pipeline, the traffic and the placement of one plan.
 
     Args:
+        made: makes the plan, once a page is wanted.
         of_memory: what else it shows of the memory.
     """
-    plan = subject.estimate.plan
-    memory = memory_tree_parts(memory_trees(subject), plan.memory_limit_gib)
+    of = cache(made)
+
+    def memory() -> list[Part]:
+        return [*of_memory(), stages_chart(memory_trees(of()), of().estimate.plan.memory_limit_gib)]
+
     return [
-        Section("Memory", [*of_memory, *memory]),
-        Section("Pipeline", pipeline_parts(subject)),
-        Section("Traffic", traffic_parts(traffic_of(subject))),
-        Section("Placement", placement_parts(subject.estimate)),
+        Section("Memory", [on_page(memory)]),
+        Section("Pipeline", [on_page(lambda: pipeline_parts(of()))]),
+        Section("Traffic", [on_page(lambda: traffic_parts(traffic_of(of())))]),
+        Section("Placement", [on_page(lambda: placement_parts(of().estimate))]),
     ]
 
 
@@ -109,7 +83,7 @@ def step_waterfall(found: Estimate) -> Chart:
 def step_parts(subject: Subject) -> list[Part]:
     """The step as a tree, and its operators under the roofline."""
     tree = step_tree(subject)
-    return [*step_tree_parts(tree), *roofline_parts(tree, subject.spec.cluster.gpu, subject.spec.precision)]
+    return [step_chart(tree), *roofline_parts(tree, subject.spec.cluster.gpu, subject.spec.precision)]
 
 
 def pipeline_parts(subject: Subject) -> list[Part]:
@@ -121,57 +95,6 @@ def pipeline_parts(subject: Subject) -> list[Part]:
     if slots > MOST_SLOTS:
         return [f"{slots:,} slots are too many for a picture; `gpuscale schedule` draws the beginning."]
     return schedule_parts(schedule(subject))
-
-
-def assumption_parts(found: Estimate, spell: Spell) -> list[tuple[str, str]]:
-    """Every assumption; evidence and notes stand elsewhere."""
-    return assumption_rows(found, spell, verbose=True)[1 + len(found.notes) :]
-
-
-def _changes(said: Explanation) -> list[Part]:
-    """What would make the step shorter, what would not, where something else would bind, what would flip the choice."""
-    tables = [
-        Table(
-            "The most profitable changes, each evaluated again",
-            ("change", "step time", "gain", "GiB", "fit", "to see to"),
-            [
-                [
-                    one.change,
-                    (format_seconds(one.step_time_s), one.step_time_s),
-                    (signed(one.gain), one.gain),
-                    (f"{one.memory_gib:.1f}", one.memory_gib),
-                    FIT[one.fit],
-                    one.caution,
-                ]
-                for one in said.suggestions
-            ],
-        ),
-        Table("Changes that are not worth it", ("change", "why not"), [[one.change, one.why] for one in said.rejected]),
-        Table(
-            "Thresholds: where something else would bind",
-            ("quantity", "now", "needed", "holds", "meaning"),
-            [
-                [
-                    one.name,
-                    (_number(one.now), one.now),
-                    (f"{'at most' if one.at_most else 'at least'} {_number(one.needed)}", one.needed),
-                    "yes" if one.holds else "no",
-                    one.meaning,
-                ]
-                for one in said.thresholds
-            ],
-        ),
-        Table(
-            "Single numbers that would make another plan the choice",
-            ("quantity", "value", "factor", "then"),
-            [[one.quantity, one.value, (f"{one.factor:.3g}", one.factor), one.plan] for one in said.flips],
-        ),
-    ]
-    return [table for table in tables if table.rows]
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def placement_parts(found: Estimate) -> list[Part]:

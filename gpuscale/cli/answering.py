@@ -1,0 +1,136 @@
+"""Where an answer goes: to the terminal, as JSON, CSV or Markdown to standard output, as a page to a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from gpuscale.cli.options import OUTPUT, fills_stdout, flags_of, with_flags
+from gpuscale.errors import InputError
+from gpuscale.files import printable, same_file, write_text
+from gpuscale.render.output import print_csv, print_json
+
+FORMATS = {
+    "html": Annotated[
+        Path | None,
+        typer.Option(
+            "--html", help="Also write a page with tables and charts, which needs no network.", metavar="FILE",
+            rich_help_panel=OUTPUT, show_default=False,
+        ),
+    ],
+    "csv": Annotated[bool, typer.Option("--csv", help="Print CSV.", rich_help_panel=OUTPUT)],
+    "markdown": Annotated[bool, typer.Option("--markdown", help="Print Markdown.", rich_help_panel=OUTPUT)],
+    "json": Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)],
+    "verbose": Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print every assumption and rule too.", rich_help_panel=OUTPUT)
+    ],
+}  # fmt: skip
+"""Options of the output; a command has all of them but `csv` and `verbose`, which it asks for."""
+
+
+class Answer(NamedTuple):
+    """What a command answers."""
+
+    found: Any  #: the result, which has a document.
+    body: Callable[[], Any] | None = None  #: makes what JSON has where that is not the fields of the result.
+    view: Mapping[str, Any] = {}  #: how the document is to be: `verbose`, `depth` and the like.
+    rows: Callable[[], Any] | None = None  #: makes the rows of CSV.
+    name: str | None = None  #: of the JSON's schema where that is not the command's.
+    more: Mapping[str, Any] = {}  #: keys of the JSON beside the fields.
+    then: Callable[[], None] | None = None  #: what is done after it was printed.
+    streamed: bool = False  #: a file that the command wrote was standard output, which then holds nothing else.
+
+
+def answers(
+    name: str, *, csv: bool = False, page: bool = True
+) -> Callable[[Callable[..., Answer | None]], Callable[..., None]]:
+    """Give a command that returns its answer the options of the output, and print the answer as they say.
+
+    A command that has a parameter of the name of such an option receives it too.
+
+    Args:
+        name: of the schema of its JSON.
+        csv: it has rows.
+        page: it has a document to make a page or Markdown of.
+    """
+    wanted = [*(["csv"] if csv else []), *(["html", "markdown"] if page else []), "json"]
+
+    def wrap(command: Callable[..., Answer | None]) -> Callable[..., None]:
+        own = signature(command, eval_str=True).parameters
+
+        def run(*given: Any, **values: Any) -> None:
+            asked = {one: values[one] for one in wanted}
+            html = asked.get("html")
+            formats = [one for one in wanted if one != "html" and asked[one]]
+            if len(formats) > 1:
+                one, other = formats[0], formats[-1]
+                raise InputError(f"`{other}` and `{one}` are two formats of the same answer", hint="give one of them")
+            streamed = html is not None and fills_stdout(html, other=bool(formats), field="html")
+            made = command(*given, **{key: value for key, value in values.items() if key in own})
+            if made is None:
+                return
+            _write_page(html, made)
+            if not (streamed or made.streamed):
+                _print(made, name, formats[0] if formats else "")
+            if made.then is not None:
+                made.then()
+
+        every = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own.values() if one.name not in FORMATS]
+        wanted_too = [*wanted, *(["verbose"] if "verbose" in own else [])]
+        kinds = {one: None if one == "html" else False for one in wanted_too}
+        every += [
+            Parameter(one, Parameter.KEYWORD_ONLY, default=default, annotation=FORMATS[one])
+            for one, default in kinds.items()
+        ]
+        run.__signature__ = Signature(every)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in every}
+        run.__doc__, run.__name__ = command.__doc__, command.__name__
+        return run
+
+    return wrap
+
+
+def _write_page(path: Path | None, made: Answer) -> None:
+    if path is None:
+        return
+    from gpuscale.render.answers import document
+    from gpuscale.render.html.page import html
+
+    write_text(path, html(document(made.found, spell=with_flags, **made.view)))
+
+
+def _print(made: Answer, name: str, form: str) -> None:
+    if form == "json":
+        print_json(made.name or name, made.found if made.body is None else made.body(), **made.more)
+    elif form == "csv":
+        if made.rows is not None:
+            print_csv(made.rows())
+    elif form == "markdown":
+        from gpuscale.render.answers import document
+        from gpuscale.render.markdown import markdown
+
+        sys.stdout.write(markdown(document(made.found, spell=with_flags, **made.view)))
+    else:
+        from gpuscale.render.answers import show
+
+        show(made.found, spell=with_flags, **made.view)
+
+
+def apart(html: Path | None, output: Path | None) -> None:
+    """Refuse a page in the same file as what else a command writes."""
+    if html is not None and output is not None and same_file(html, output):
+        raise InputError("two documents in one file", field="html", hint="give another file")
+
+
+def wrote(output: Path | None, option: str) -> Callable[[], None] | None:
+    """Return what says that a file was written, and by which option it is used."""
+    if output is None:
+        return None
+    name, _, key = option.partition(" ")
+    use = f"{flags_of(name)[0]} {key}{'=' * bool(key)}{output}"
+    return lambda: typer.echo(printable(f"wrote {output}: use it with {use}"), err=True)

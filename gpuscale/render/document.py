@@ -1,0 +1,151 @@
+"""What an answer shows, laid out once: a terminal, a page and Markdown draw the same document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+Cell = str | tuple[str, float]
+"""Text of a cell, and the number that it is sorted by where it has one."""
+
+Drawing = Callable[[int], str]
+"""Text that depends on the columns there are: from their number to its lines."""
+
+Facts = list[tuple[str, str]]
+"""Names beside texts."""
+
+Spell = Callable[[str], str]
+"""From options in backticks, such as `grad_dtype=bf16`, to how they are given."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose first column names the rows; one without rows is left out."""
+
+    caption: str  #: what it shows; a terminal has the header alone.
+    header: Sequence[str]  #: names of the columns.
+    rows: Sequence[Sequence[Cell]]  #: the cells, as many as the header has.
+    #: a click on a column sorts by it; where the first is of numbers, the rows come in its order.
+    sortable: bool = False
+    folded: bool = False  #: on a page, only its caption shows until it is opened.
+    left: int = 1  #: how many columns, the first ones, a terminal aligns as text; the others are numbers.
+    optional: Sequence[str] = ()  #: columns that a narrow terminal goes without, the least needed first.
+    detail: Sequence[str] = ()  #: columns that no terminal has room for.
+
+    def without(self, names: Sequence[str]) -> Table:
+        """Return the table without some columns."""
+        kept = [at for at, name in enumerate(self.header) if name not in names]
+        rows = [[row[at] for at in kept] for row in self.rows]
+        return Table(
+            self.caption, [self.header[at] for at in kept], rows, self.sortable, self.folded, self.left, self.optional
+        )
+
+
+def table(
+    rows: Sequence[Mapping[str, Cell]],
+    *,
+    caption: str = "",
+    left: int = 1,
+    optional: Sequence[str] = (),
+    detail: Sequence[str] = (),
+    sortable: bool = False,
+) -> Table:
+    """Make a table of rows that map the headers, the same in each, to cells."""
+    header = [*rows[0]] if rows else []
+    return Table(
+        caption, header, [[*row.values()] for row in rows],
+        left=left, optional=[*optional], detail=detail, sortable=sortable,
+    )  # fmt: skip
+
+
+class Chart(NamedTuple):
+    """A chart, and what stands for it where it cannot be seen."""
+
+    title: str  #: what it shows.
+    summary: str  #: what is to be seen in it, in a sentence.
+    drawing: str  #: HTML; colours are classes of the style sheet, from `c1` on.
+    numbers: Table  #: what is drawn, as a table.
+    legend: Sequence[tuple[str, str]] = ()  #: name and classes of what looks alike.
+    text: Drawing | None = None  #: what a terminal draws; nothing without.
+
+
+class Checklist(NamedTuple):
+    """What is to be ticked off, item by item: its name, and lines of what each says."""
+
+    items: Sequence[tuple[str, Sequence[tuple[str, str]]]]
+
+
+class Only(NamedTuple):
+    """Parts that one medium alone shows, or what makes them when it does."""
+
+    medium: Medium
+    parts: Sequence[Part] | Callable[[], Sequence[Part]]
+
+
+Medium = Literal["terminal", "page"]
+"""What shows a document: Markdown is a page without pictures."""
+
+Shown = str | Drawing | Table | Chart | Facts | Checklist
+"""What is drawn in one piece: a paragraph, a drawing of characters, a table, a chart, names and texts, a checklist."""
+
+Part = Shown | Only
+"""What a section is made of."""
+
+
+class Section(NamedTuple):
+    """A section; a page shows its title, a terminal where it is asked to."""
+
+    title: str
+    parts: Sequence[Part]
+    titled: bool = False
+
+
+@dataclass(frozen=True)
+class Document:
+    """What an answer shows."""
+
+    title: str  #: what it is about.
+    verdict: str | Drawing  #: the answer in a sentence; further lines say of what.
+    #: the numbers that matter most, which a page shows large: name, number, and what to know of it.
+    tiles: Sequence[tuple[str, str, str]] = ()
+    sections: Sequence[Section] = field(default_factory=list)  #: what else it shows.
+
+
+def plain(title: str, verdict: str | Drawing, *parts: Part) -> Document:
+    """Return a document of one section without a title."""
+    return Document(title, verdict, sections=[Section("", parts)])
+
+
+def terminal(*parts: Part) -> Only:
+    """Show parts in a terminal alone."""
+    return Only("terminal", parts)
+
+
+def page(*parts: Part) -> Only:
+    """Show parts on a page alone."""
+    return Only("page", parts)
+
+
+def on_page(make: Callable[[], Sequence[Part]]) -> Only:
+    """Show on a page alone what takes long to make: in a terminal it is not made."""
+    return Only("page", make)
+
+
+def shown(parts: Sequence[Part], medium: Medium) -> Iterator[Shown]:
+    """Yield the parts that a medium shows and that are not empty."""
+    for part in parts:
+        if isinstance(part, Only):
+            if part.medium == medium:
+                yield from shown(part.parts() if callable(part.parts) else part.parts, medium)
+        elif part.rows if isinstance(part, Table) else part.items if isinstance(part, Checklist) else part:
+            yield part
+
+
+def note_facts(notes: Sequence[str], spell: Spell = str) -> Facts:
+    """Return the notes of an answer as names beside texts.
+
+    Args:
+        spell: from options in backticks to how they are given.
+    """
+    return [("note", spell(note)) for note in notes]

@@ -1,0 +1,158 @@
+"""What is said of one plan in words: its layout, its verdict, what binds it, what its numbers rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuscale.layouts.pins import short_recompute
+from gpuscale.planning.describe import bound_parts
+from gpuscale.ratios import signed
+from gpuscale.render.console import as_many_as_fit
+from gpuscale.render.document import Spell
+from gpuscale.results import Estimate, PlanRow, Remedy
+from gpuscale.specs.job import MEMORY_HEADROOM
+from gpuscale.steptime.components import COMPONENTS
+from gpuscale.uncertainty import MANY_LAYOUTS
+from gpuscale.units import format_count, format_seconds, plural
+
+FIT = {"fits": "fits", "tight": "TIGHT", "no": "DOES NOT FIT"}
+
+
+REMEDIES = 4
+"""Remedies that the text answer lists."""
+
+
+def remedy_rows(remedies: Sequence[Remedy], spell: Spell) -> list[tuple[str, str]]:
+    """What makes a layout fit, what it then needs and what that costs; or what comes nearest."""
+    rows: list[tuple[str, str]] = []
+    for remedy in remedies[:REMEDIES]:
+        change = spell(" ".join(f"`{name}={value}`" for name, value in remedy.change.items()))
+        if remedy.fit == "no":
+            return [("to fit", f"no change and no pair of changes is enough; nearest: {change}: {_size(remedy)}")]
+        cost = f"{format_seconds(remedy.step_time_s)}/step ({signed(remedy.slower)})"
+        rows.append(("or" if rows else "to fit", f"{change}: {_size(remedy)}, {remedy.fit}, {cost}"))
+    return rows
+
+
+def _size(remedy: Remedy) -> str:
+    return f"{remedy.memory_gib:.1f} GiB"
+
+
+def degrees_text(plan: PlanRow) -> str:
+    """The degrees of a layout: `TP8+SP PP4 DP20 ZeRO-1`; those but TP, PP and DP only where they differ from 1."""
+    parts = [f"TP{plan.tp}{'+SP' if plan.sp else ''}", f"PP{plan.pp}"]
+    parts += [f"{name.upper()}{getattr(plan, name)}" for name in ("vpp", "cp", "ep", "etp") if getattr(plan, name) > 1]
+    sharding = f"HSDP-{plan.shard_size}" if plan.sharding == "hsdp" else f"ZeRO-{plan.zero}"
+    return " ".join([*parts, f"DP{plan.dp}", sharding])
+
+
+def layout_text(plan: PlanRow) -> str:
+    """One layout in a line: `TP8+SP PP4 DP20 ZeRO-1 mb1`, and what is recomputed."""
+    recompute = [] if plan.recompute == "none" else [f"recompute {short_recompute(plan.recompute)}"]
+    return " ".join([degrees_text(plan), f"mb{plan.micro_batch_size}", *recompute])
+
+
+def verdict(model: str, gpus: int, plan: PlanRow, width: int) -> str:
+    """The result in one line: the layout, its step time, and as many other numbers as fit."""
+    parts = [
+        f"MFU {plan.mfu:.1%}",
+        f"{format_count(plan.tokens_per_s)} tokens/s",
+        f"{plan.tflops_per_gpu:.0f} TFLOP/s/GPU",
+    ]
+    head = f"{model} on {plural(gpus, 'GPU')}: {degrees_text(plan)}: {format_seconds(plan.step_time_s)}/step, "
+    return as_many_as_fit(head, parts, width).removesuffix(", ")
+
+
+def fit_text(plan: PlanRow | None) -> str:
+    """Say on a line of its own that a plan does not fit; nothing where it does."""
+    if plan is None or plan.fits:
+        return ""
+    return f"\nDOES NOT FIT: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
+
+
+def component_text(name: str) -> str:
+    """Name a component of the step time for people."""
+    return COMPONENTS[name].text if name in COMPONENTS else name.replace("_", " ")
+
+
+def where_it_goes(estimate: Estimate, width: int) -> Iterator[str]:
+    """What binds the step and what else takes it, by kind of work; then the largest components of its memory."""
+    plan = estimate.plan
+    yield as_many_as_fit("bound by ", bound_parts(estimate.breakdown), width)
+    parts = [f"{name.replace('_', ' ')} {gib:.1f}" for name, gib in _largest(estimate.memory, 0.05)]
+    head = f"memory {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}: "
+    yield as_many_as_fit(head, parts, width)
+
+
+def _largest(parts: Mapping[str, float], least: float) -> list[tuple[str, float]]:
+    ordered = sorted(parts.items(), key=lambda item: (-item[1], item[0]))
+    return [(name, value) for name, value in ordered if value >= least]
+
+
+def differences_text(one: Mapping[str, float], other: Mapping[str, float]) -> list[str]:
+    """The four largest differences between two breakdowns, largest first."""
+    gaps = {name: one[name] - other[name] for name in one if one[name] != other[name]}
+    largest = sorted(gaps.items(), key=lambda item: (-abs(item[1]), item[0]))[:4]
+    shown = [
+        f"{format_seconds(abs(gap))} {'more' if gap > 0 else 'less'} {component_text(name)}" for name, gap in largest
+    ]
+    return shown or ["the same breakdown"]
+
+
+USUAL = (
+    "sequence", "global_batch", "framework", "precision", "optimizer", "memory_limit", "vocabulary", "cluster",
+    "dispatcher", "moe_imbalance",
+)  # fmt: skip
+"""What every answer rests on; a line sums it up where not all is asked for."""
+
+
+def assumption_rows(found: Estimate, spell: Spell, *, verbose: bool) -> list[tuple[str, str]]:
+    """What the numbers rest on; first what measurements stand behind the step time."""
+    plan, said = found.plan, found.assumptions
+    rows = [("evidence", evidence_text(plan)), *(("note", spell(note)) for note in found.notes)]
+    if verbose:
+        rows += [(name.replace("_", " "), text) for name, text in said.items()]
+        return [*rows, ("TFLOP/s, MFU", plan.flop_convention)]
+    named = [said[name] for name in ("precision", "framework", "dispatcher", "cluster") if name in said]
+    first = [text.partition(" (default")[0].partition(":")[0] for text in named]
+    usual = plan.memory_limit_gib * (1 - MEMORY_HEADROOM)  # above it: tight
+    limit = f"limits {usual:.1f} and {plan.memory_limit_gib:.1f} GiB"
+    rows.append(("job", ", ".join([f"{plan.global_batch_size:,} x {plan.sequence:,} tokens", *first, limit])))
+    return rows + [(name.replace("_", " "), text) for name, text in said.items() if name not in USUAL]
+
+
+def pipeline_row(plan: PlanRow, number: str = "") -> list[tuple[str, str]]:
+    """The stages, where Megatron-LM has to be told them."""
+    told = f"{plan.pipeline_layout} (--pipeline-model-parallel-layout of Megatron-LM)"
+    return [(f"pipeline{number}", told)] if plan.pipeline_layout else []
+
+
+def evidence_text(plan: PlanRow) -> str:
+    """How far a measurement may be from the predicted step time, by which runs, and what none of them has."""
+    low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
+    new = f"; NO measured run has {' or '.join(plan.unmeasured)}" if plan.unmeasured else ""
+    return f"80 % within {low} to {high}, {similar_text(plan.similar_runs)}, nearest {plan.nearest_run}{new}"
+
+
+def similar_text(runs: int) -> str:
+    """Say how many measured runs an interval is by."""
+    return f"by {plural(runs, 'similar measured run')}" if runs else "without any similar measured run"
+
+
+def first_choices_text(found: Iterable[Mapping[str, Any]]) -> str:
+    """How much longer than predicted the first choices of measured sweeps took, beside all of their layouts."""
+    words = {
+        "groups": "measured over predicted time (median): first choices of {:,} sweeps {}, all of their layouts {}",
+        "large groups": f"of the {{:,}} with {MANY_LAYOUTS} layouts or more {{}}, all {{}}",
+    }
+    return "; ".join(
+        words[one["over"]].format(one["n"], signed(one["first"] - 1), signed(one["all"] - 1))
+        for one in found
+        if one["over"] in words
+    )
+
+
+def assumption_parts(found: Estimate, spell: Spell) -> list[tuple[str, str]]:
+    """Every assumption; evidence and notes stand elsewhere."""
+    return assumption_rows(found, spell, verbose=True)[1 + len(found.notes) :]
