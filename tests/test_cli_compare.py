@@ -9,7 +9,7 @@ import pytest
 from command import assert_one_message, gpuscale
 
 from gpuscale.render.compared import _against
-from gpuscale.render.console import LABEL, ROWS, scaled, scatter
+from gpuscale.render.plots import LABEL, ROWS, Axis, scaled, scatter
 from gpuscale.results import VariantRow
 
 MODEL = ("plan", "--model", "llama3-8b")
@@ -151,9 +151,12 @@ def test_the_plot_has_every_plan_of_the_frontier_and_a_legend():
     assert plot[-1][LABEL:].strip()
 
 
+NUMBERS = Axis("y", "{:g}".format)
+
+
 @pytest.mark.parametrize("width", [40, 60, 100, 300])
 def test_a_scatter_plot_puts_points_where_they_belong(width):
-    text = scatter(("x", [1.0, 2.0, 3.0]), ("y", [10.0, 30.0, 20.0]), "abc", width)
+    text = scatter(NUMBERS._replace(title="x"), [1.0, 2.0, 3.0], NUMBERS, [10.0, 30.0, 20.0], "abc", width)
     first, *lines = text.splitlines()
     assert first == "y, over x"
     assert len(lines) == ROWS + 2
@@ -171,13 +174,13 @@ def test_a_scatter_plot_puts_points_where_they_belong(width):
 
 
 def test_far_values_are_drawn_on_a_logarithmic_axis():
-    near, cells, _ = scaled(("y", [1.0, 2.0, 4.0]), 16)
-    assert (near, cells) == ("y", [0, 5, 15])
-    far, cells, levels = scaled(("y", [1.0, 10.0, 100.0]), 15)
-    assert (far, cells, levels[7]) == ("y, logarithmic", [0, 7, 14], pytest.approx(10))
-    assert scaled(("y", [0.0, 100.0]), 15)[0] == "y"
-    assert scaled(("y", [5.0, 5.0]), 15)[1] == [0, 0]
-    assert scatter(("x", [5.0]), ("y", [0.0]), "*", 80).count("*") == 1
+    near, cells, _ = scaled([1.0, 2.0, 4.0], 16)
+    assert (near, cells) == (False, [0, 5, 15])
+    far, cells, levels = scaled([1.0, 10.0, 100.0], 15)
+    assert (far, cells, levels[7]) == (True, [0, 7, 14], pytest.approx(10))
+    assert scaled([0.0, 100.0], 15)[0] is False
+    assert scaled([5.0, 5.0], 15)[1] == [0, 0]
+    assert scatter(NUMBERS, [5.0], NUMBERS, [0.0], "*", 80).count("*") == 1
 
 
 # -- JSON, CSV, files --

@@ -9,7 +9,7 @@ import pytest
 from command import assert_one_message, gpuscale
 
 from gpuscale.presets.files import find_preset
-from gpuscale.render.plan import first_choices_text
+from gpuscale.render.plan_texts import first_choices_text
 from gpuscale.uncertainty import FIRST_CHOICES
 
 pytestmark = pytest.mark.usefixtures("computed_once")

@@ -110,7 +110,7 @@ def test_sizes_of_a_sweep(text, factor, sizes):
         (("--sweep", "8B..x"), "--sweep: 'x' is not a size", "a number and a unit"),
         (("--sweep", "0..8B"), "--sweep: '0' is out of range", "1 byte"),
         (("--sweep", "8B..8GB", "--factor", "1"), "--factor: 1 is out of range", "give 2 to"),
-        (("--sweep", "8B..8GB", "--csv", "--json"), "two formats of the same rows", "one of them"),
+        (("--sweep", "8B..8GB", "--csv", "--json"), "two formats of the same answer", "one of them"),
         (("--bytes", "8B", "--csv"), "--csv is for the rows of --sweep", "--json"),
         (("--bytes", "8B", "--group-stride", "0"), "--group-stride: 0 is out of range", "give 1 to"),
         (("--bytes", "8B", "--group-stride", "2048"), "--group-stride: 2048 is out of range", "give 1 to 1,024"),

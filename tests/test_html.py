@@ -13,8 +13,10 @@ import pytest
 from browser import Browser, find_browser
 from command import assert_one_message, gpuscale
 
-from gpuscale.render.html.charts import Axis, Bar, Line, Points, curves, heat_map, points, scale, stacked, waterfall
-from gpuscale.render.html.page import Page, Section, Table, html
+from gpuscale.render.document import Checklist, Document, Section, Table
+from gpuscale.render.html.charts import Bar, Line, Points, curves, heat_map, points, scale, stacked, waterfall
+from gpuscale.render.html.page import html
+from gpuscale.render.plots import Axis
 from gpuscale.units import MB, format_bytes, format_seconds
 
 DATA = Path(__file__).parent / "data"
@@ -167,10 +169,10 @@ def test_sections_follow_what_was_asked(pages):
     assert {"Why", "Changes", "Step time", "Memory", "Pipeline", "Traffic"} <= set(titles["explain"])
     assert titles["compare"] == ["Both plans", "Time", "Memory"]
     assert {"Other conditions", "The layout asked about"} <= set(titles["robust"]) - set(titles["plan"])
-    assert titles["goodput"] == ["Interval", "Losses", "Facts", "Assumptions"]
+    assert titles["goodput"] == ["Losses", "Facts", "Interval", "Assumptions"]
     assert titles["train-time"] == ["Over GPUs", "Timeline", "Time", "Money", "Energy", "Assumptions"]
     assert titles["phases"] == ["Timeline", "Time", "Money", "Energy", "Assumptions"]
-    assert titles["sweep"] == ["Bandwidth", "Time", "Sizes", "Levels", "Assumptions"]
+    assert titles["sweep"] == ["Sizes", "Bandwidth", "Time", "Levels", "Assumptions"]
     assert titles["study"] == ["Rows", "Heat map", "Frontier", "No answer", "All questions"]
     assert {"Predicted and measured", "Errors", "Coverage"} <= set(titles["validate"])
 
@@ -265,7 +267,10 @@ def test_what_names_say_is_shown_and_never_markup():
         heat_map(NASTY, NASTY, (NASTY, NASTY), nasty, nasty, [[1.0, None], [2.0, 3.0]], axis),
     ]
     table = Table(NASTY, ("a",), [[NASTY]])
-    shown = html(Page(NASTY, "\x1b[31m", [(NASTY, NASTY, NASTY)], [Section(NASTY, [table, [(NASTY, NASTY)], *charts])]))
+    sections = [
+        Section(NASTY, [table, [(NASTY, NASTY)], Checklist([(NASTY, [(NASTY, NASTY)])]), f"{NASTY}\n", *charts])
+    ]
+    shown = html(Document(NASTY, "\x1b[31m", [(NASTY, NASTY, NASTY)], sections))
     assert "<img" not in shown
     assert shown.count("<script") == 1
     assert "\x1b" not in shown
@@ -327,9 +332,7 @@ def test_a_page_is_written_as_other_files_are(tmp_path):
     assert not same.exists()
 
 
-def test_a_page_needs_rows(tmp_path):
-    one = ("collective", "allreduce", "--bytes", "1MB")
-    assert_one_message(gpuscale(*one, "--html", tmp_path / "x"), "--html: a page shows a range of sizes", "--sweep")
+def test_files_and_a_page_are_two_answers(tmp_path):
     exported = gpuscale(*COMMANDS["plan"], "--export", "megatron-lm", "--html", tmp_path / "x")
     assert_one_message(exported, "--export and --html are two answers", "one of them")
 

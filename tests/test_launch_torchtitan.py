@@ -10,7 +10,7 @@ from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.export import exported
 from gpuscale.launch.python import python_source
 from gpuscale.launch.read import read_launch
-from gpuscale.render.plan import layout_text
+from gpuscale.render.plan_texts import layout_text
 from gpuscale.request import JobOptions, Layout
 
 SHARED = Path(__file__).parents[2] / "shared" / "formats" / "launch"

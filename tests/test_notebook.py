@@ -119,6 +119,24 @@ def test_a_notebook_shows_tables_without_scripts(answers):
     assert result._repr_html_() == result._repr_html_()
 
 
+def test_every_answer_has_a_page_and_markdown(answers, tmp_path):
+    for name, one in answers.items():
+        if name == "Finding":
+            continue
+        page, text = gpuscale.report(one), gpuscale.report(one, tmp_path / "said.md", form="markdown")
+        assert Tags(page.partition("</head>")[2].replace("<br>", "")).text.strip(), name
+        assert page.startswith("<!DOCTYPE html>"), name
+        assert re.match(r"# \S", text), name
+        assert (tmp_path / "said.md").read_text() == text
+        tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+        for table in tables:
+            columns = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+            assert len(columns) == 1, (name, table)
+        assert text.count("```") % 2 == 0, name
+    with pytest.raises(gpuscale.InputError, match="form"):
+        gpuscale.report(answers["PlanResult"], form="pdf")
+
+
 def test_what_is_shown_is_escaped(answers):
     said = "<script>alert(1)</script>\x1b[31m"
     result = replace(answers["PlanResult"], model=said, assumptions={said: said}, notes=(said,))

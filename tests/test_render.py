@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import pytest
 from command import gpuscale
 
-from gpuscale.render.console import as_many_as_fit, draw, table
+from gpuscale.render.console import as_many_as_fit, draw
+from gpuscale.render.document import table
 from gpuscale.render.output import picked, print_csv, print_json
 
 HEADERS = ("name of a thing", "what it is\nfor", "first", "second", "third")

@@ -20,7 +20,7 @@ from gpuscale.explain.inventory import FILLING, PHASES, Call, inventory, stage_p
 from gpuscale.explain.traffic import traffic_of, wire_bytes
 from gpuscale.launch.subject import read_subject, subject_of
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.render.traffic import draw_traffic
+from gpuscale.render.answers import show
 from gpuscale.rooflines import dp_tokens_per_gpu, fsdp_tokens_per_gpu, moe_dp_tokens_per_gpu
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.site import AXES, SiteSpec
@@ -479,12 +479,12 @@ def test_more_gpus_per_group_send_no_less():
 def drawn(capsys, which):
     subject = read_subject(None, *PLANS[which], despite_rules=True)
     with mock.patch.dict("os.environ", {"COLUMNS": "100"}):
-        draw_traffic(subject, traffic_of(subject))
+        show(traffic_of(subject), subject=subject)
     return capsys.readouterr().out
 
 
 def test_the_text_fits_and_begins_with_a_verdict(name, subject, report, capsys):
-    draw_traffic(subject, report)
+    show(report, subject=subject)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[0].startswith("Nothing travels" if name == "one gpu" else "Every GPU sends ")

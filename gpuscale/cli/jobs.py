@@ -29,7 +29,7 @@ from gpuscale.cli.options import (
     with_flags,
 )
 from gpuscale.errors import InputError, NoAnswerError
-from gpuscale.files import printable
+from gpuscale.files import is_stdout, printable
 from gpuscale.planning.bench import bench as measure
 from gpuscale.planning.placement import export_placement, place_ranks
 from gpuscale.planning.planfile import plan_file_text
@@ -79,7 +79,7 @@ def plan(
         _plan_export(given, export, output, rank, json=json)
         return None
     apart(html, output)
-    streamed = fills_stdout(output, other=json or csv or markdown)
+    streamed = fills_stdout(output, other=json or csv or markdown or is_stdout(html))
     if rank != 1 and output is None:
         raise InputError("only a plan that is saved has a rank", field="rank", hint="add `output=plan.toml`")
     if "pareto" not in given and 0 < given.get("top", DEFAULT_TOP) < rank:
