@@ -173,7 +173,7 @@ def test_sections_follow_what_was_asked(pages):
     assert titles["train-time"] == ["Over GPUs", "Timeline", "Time", "Money", "Energy", "Assumptions"]
     assert titles["phases"] == ["Timeline", "Time", "Money", "Energy", "Assumptions"]
     assert titles["sweep"] == ["Sizes", "Bandwidth", "Time", "Levels", "Assumptions"]
-    assert titles["study"] == ["Rows", "Heat map", "Frontier", "No answer", "All questions"]
+    assert titles["study"] == ["All questions", "Rows", "Heat map", "Frontier", "No answer"]
     assert {"Predicted and measured", "Errors", "Coverage"} <= set(titles["validate"])
 
 

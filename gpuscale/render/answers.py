@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.arguments import public
-from gpuscale.explain.explanation import explain_subject
+from gpuscale.errors import InputError
 from gpuscale.files import write_text
-from gpuscale.launch.subject import Subject
 from gpuscale.render import console
 from gpuscale.render.document import Document, Spell
 from gpuscale.render.html.page import html
@@ -67,12 +66,14 @@ def document(found: Any, **view: Any) -> Document:
         view: how to show it, such as `verbose`, `depth` or `spell`, where that answer knows it.
 
     Raises:
-        KeyError: it is no answer.
+        InputError: it is no answer.
     """
     if isinstance(found, Document):
         return found
     several = type(found) in {list, tuple} and found  # not records, which are tuples too
     name = f"{type(found[0]).__name__}s" if several else type(found).__name__
+    if name not in DOCUMENTS:
+        raise InputError(f"{name} has no document", hint="give what a question returned, such as `plan`")
     module, _, function = DOCUMENTS[name].partition(".")
     make: Callable[..., Document] = getattr(import_module(f"gpuscale.render.{module}"), function)
     taken = signature(make).parameters
@@ -99,13 +100,10 @@ def report(
         spell: from options in backticks, such as `grad_dtype=bf16`, to how they are given.
 
     Raises:
-        InputError: there is no such form, or the file cannot be written.
+        InputError: it is no answer, there is no such form, or the file cannot be written.
     """
     writer = FORMS[one_of("form", form, tuple(FORMS))]
-    if isinstance(result, Subject):
-        made = writer(document(explain_subject(result), subject=result, spell=spell))
-    else:
-        made = writer(document(result, note=note, spell=spell))
+    made = writer(document(result, note=note, spell=spell, whole=True))
     if path is not None:
         write_text(Path(path), made)
     return made

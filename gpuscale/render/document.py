@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Literal, NamedTuple
 
 Cell = str | tuple[str, float]
@@ -130,6 +131,13 @@ def page(*parts: Part) -> Only:
 def on_page(make: Callable[[], Sequence[Part]]) -> Only:
     """Show on a page alone what takes long to make: in a terminal it is not made."""
     return Only("page", make)
+
+
+def later(function: str, *arguments: object) -> Only:
+    """Show on a page alone what a function of this folder makes; its module, such as `plan_page` of
+    `plan_page.choice_parts`, is loaded when that is wanted."""
+    module, _, name = function.partition(".")
+    return on_page(lambda: getattr(import_module(f"gpuscale.render.{module}"), name)(*arguments))
 
 
 def shown(parts: Sequence[Part], medium: Medium) -> Iterator[Shown]:

@@ -14,10 +14,11 @@ from gpuscale.render.plan_texts import (
     evidence_text,
     layout_text,
     pipeline_row,
+    plan_tiles,
     remedy_rows,
     verdict,
 )
-from gpuscale.render.subject import plan_tiles, step_waterfall
+from gpuscale.render.subject import step_waterfall
 from gpuscale.results import Estimate, PlanRow
 from gpuscale.units import format_seconds, plural
 

@@ -10,9 +10,9 @@ from gpuscale.explain.nodes import Node
 from gpuscale.launch.subject import Subject
 from gpuscale.ratios import share_text
 from gpuscale.render.document import Document, Section, Spell, Table, note_facts, on_page, page, table, terminal
-from gpuscale.render.plan_texts import assumption_parts, evidence_text, fit_text, layout_text, verdict
+from gpuscale.render.plan_texts import assumption_parts, evidence_text, fit_text, layout_text, plan_tiles, verdict
 from gpuscale.render.reasons import change_tables, reason_blocks, sentences_block
-from gpuscale.render.subject import plan_sections, plan_tiles, step_parts, step_waterfall
+from gpuscale.render.subject import plan_sections, step_parts, step_waterfall
 from gpuscale.units import GIB, format_seconds, plural
 
 DEPTH = 4

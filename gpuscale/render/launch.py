@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
+from gpuscale.explain.explanation import explain_subject
 from gpuscale.files import printable
 from gpuscale.launch.export import Export
 from gpuscale.launch.improve import Improvement
@@ -15,6 +16,7 @@ from gpuscale.ratios import TIME, in_words
 from gpuscale.render.console import draw
 from gpuscale.render.document import Document, Part, Spell, plain, table
 from gpuscale.render.estimate import estimate_document
+from gpuscale.render.explain import explanation_document
 from gpuscale.results import Estimate
 from gpuscale.units import format_seconds, plural
 
@@ -62,9 +64,16 @@ def launch_estimate_document(found: LaunchEstimate) -> Document:
     return estimate_document(found.estimate, more=launch_blocks(found.job))
 
 
-def subject_document(found: Subject) -> Document:
-    """Lay out what is predicted of the plan that questions are asked about."""
-    return estimate_document(found.estimate)
+def subject_document(found: Subject, *, whole: bool = False, spell: Spell = str) -> Document:
+    """Lay out what is predicted of the plan that questions are asked about.
+
+    Args:
+        whole: explain it, with all that a page shows of a plan.
+        spell: from options in backticks to how they are given.
+    """
+    if whole:
+        return explanation_document(explain_subject(found), subject=found, spell=spell)
+    return estimate_document(found.estimate, spell=spell)
 
 
 def launch_job_document(job: LaunchJob) -> Document:

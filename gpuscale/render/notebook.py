@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.render.answers import document
 from gpuscale.render.console import WIDTH, console, parts_of, texts
@@ -42,7 +43,7 @@ def _parts(found: Any) -> Sequence[Shown]:
     """Return what is shown of an answer, the verdict first."""
     try:
         made = document(found)
-    except KeyError:
+    except InputError:
         return [_scalars(found)]
     return list(parts_of(made))
 

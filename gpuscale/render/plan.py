@@ -9,10 +9,8 @@ from dataclasses import replace
 from functools import partial
 
 from gpuscale.files import NO_BREAK
-from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.layouts.pins import short_recompute
 from gpuscale.planning.describe import LEAST_SAID, short_name
-from gpuscale.planning.planfile import layout_of
 from gpuscale.ratios import AMOUNT, TIME, in_words, signed
 from gpuscale.render.compared import SHOWN, compared_verdict, jobs_rows, own_cells, three_digits, worth_parts
 from gpuscale.render.console import WIDTH, as_many_as_fit
@@ -25,12 +23,12 @@ from gpuscale.render.document import (
     Section,
     Spell,
     Table,
-    on_page,
+    later,
     page,
     table,
     terminal,
 )
-from gpuscale.render.html.charts import Bar, Points, points, stacked
+from gpuscale.render.html.charts import Points, points
 from gpuscale.render.html.page import sortable
 from gpuscale.render.plan_texts import (
     FIT,
@@ -38,23 +36,24 @@ from gpuscale.render.plan_texts import (
     assumption_rows,
     degrees_text,
     differences_text,
-    evidence_text,
     first_choices_text,
     layout_text,
     pipeline_row,
+    plan_tiles,
     remedy_rows,
     verdict,
     where_it_goes,
 )
 from gpuscale.render.plots import Axis
-from gpuscale.render.subject import SECONDS, plan_sections, plan_tiles, step_parts, step_waterfall
-from gpuscale.render.trees import memory_chart
 from gpuscale.request import choice_text
-from gpuscale.results import Comparison, Estimate, PlanResult, PlanRow, RobustAnswer, WhyAnswer
+from gpuscale.results import Comparison, PlanResult, PlanRow, RobustAnswer, WhyAnswer
 from gpuscale.search.objectives import OBJECTIVES
-from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS, by_kind
+from gpuscale.steptime.components import BOUNDS, COMMUNICATION, by_kind
 from gpuscale.uncertainty import FIRST_CHOICES
 from gpuscale.units import format_count, format_seconds, plural
+
+SHOWN_PLANS = 300
+"""Plans in a page's table."""
 
 BOUND = "bound by %"
 
@@ -89,7 +88,6 @@ def plan_document(
         spell: from options in backticks, such as `grad_dtype=bf16`, to how they are given.
     """
     best, compared = result.estimates[0], result.compared
-    made = partial(read_subject, None, best.job, layout_of(best.plan))
     frontier = compared is not None and compared.frontier_size > 1
     told = terminal(_plan_facts(result, shown, verbose=verbose, spell=spell))
     return Document(
@@ -103,18 +101,21 @@ def plan_document(
                 page(f"{TIE_TEXT}." if TIE_MARK in "".join(rank_texts(result)) else ""),
             ]),
             Section("Choice", [
-                _frontier(result, compared) if compared and frontier else on_page(partial(_choice, result)),
+                _frontier(result, compared) if compared and frontier else later("plan_page.choice_parts", result),
                 page(jobs_rows(compared) if compared else ""),
             ]),
-            Section("Step time", [on_page(lambda: _step_parts(result, made()))]),
-            *plan_sections(made, partial(_memory_parts, result)),
+            Section("Step time", [later("plan_page.step_parts_of", result)]),
+            Section("Memory", [later("plan_page.memory_parts", result)]),
+            Section("Pipeline", [later("plan_page.pipeline_of", result)]),
+            Section("Traffic", [later("plan_page.traffic_of_first", result)]),
+            Section("Placement", [later("plan_page.placement_of", result)]),
             Section("Other conditions", _robust(result.robust, rank_texts(result)) if result.robust else []),
             Section("What it rests on", [told]),
             Section("The layout asked about", why_parts(result.why, result, spell) if result.why else []),
-            Section("Evidence", [on_page(partial(_evidence, result))]),
+            Section("Evidence", [later("plan_page.evidence_parts", result)]),
             Section("Assumptions", [page(assumption_parts(best, spell))]),
             Section("Search", [
-                terminal(_searched(result, verbose=True) if verbose else []), on_page(partial(_search, result)),
+                terminal(_searched(result, verbose=True) if verbose else []), later("plan_page.search_parts", result),
             ]),
         ],
     )  # fmt: skip
@@ -360,118 +361,6 @@ def _holds_text(answer: RobustAnswer) -> str:
     return who + ". ".join(parts)
 
 
-def _choice(result: PlanResult) -> list[Part]:
-    """Plans as points: step time over memory."""
-    plans = result.plans[:SHOWN_PLANS]
-    if len(plans) < 2:
-        return []
-    front: list[PlanRow] = []
-    rest: list[PlanRow] = []
-    least = float("inf")
-    for plan in sorted(plans, key=lambda one: (one.step_time_s, one.memory_gib)):
-        better = plan.memory_gib < least
-        (front if better else rest).append(plan)
-        least = min(least, plan.memory_gib)
-    groups = [
-        Points(
-            name,
-            index,
-            [one.memory_gib for one in some],
-            [one.step_time_s for one in some],
-            [f"#{one.rank} {layout_text(one)}" for one in some],
-            joined=not index,
-            ring=bool(index),
-            marks=[f"#{one.rank}" for one in some],
-        )
-        for index, (name, some) in enumerate((("none is both faster and smaller", front), ("other plans", rest)))
-        if some
-    ]
-    ends = f"from {front[0].memory_gib:.1f} GiB and {format_seconds(front[0].step_time_s)} (#{front[0].rank})"
-    ends += f" to {front[-1].memory_gib:.1f} GiB and {format_seconds(front[-1].step_time_s)} (#{front[-1].rank})"
-    said = f"Of {len(plans)} plans {len(front)} are on the Pareto front of step time and memory, {ends}."
-    if len(front) == 1:
-        said = f"#{front[0].rank} is both the fastest and the smallest of these {len(plans)} plans."
-    chart = points(
-        "Step time over memory",
-        said,
-        groups,
-        Axis("GiB per GPU", "{:.1f}".format),
-        Axis("seconds per step", three_digits),
-    )
-    return [chart]
-
-
-def bound_bars(breakdowns: Sequence[Estimate]) -> list[Bar]:
-    """Step times by kind of work, communication by axis, in plans side by side."""
-    kinds: dict[str, list[str]] = {}
-    for name, component in COMPONENTS.items():
-        kinds.setdefault(component.text if name in COMMUNICATION else BOUNDS[component.limit], []).append(name)
-    return [
-        Bar(kind, index, [math.fsum(one.breakdown[name] for name in names) for one in breakdowns], kind == "bubble")
-        for index, (kind, names) in enumerate(kinds.items())
-    ]
-
-
-def _step_parts(result: PlanResult, subject: Subject) -> list[Part]:
-    """The step of the first plan, and those of the next beside it."""
-    shown = result.estimates[:DRAWN_PLANS]
-    parts: list[Part] = [step_waterfall(result.estimates[0])]
-    if len(shown) > 1:
-        slowest, best = max(one.plan.step_time_s for one in shown), shown[0].plan.step_time_s
-        said = f"The slowest of these {len(shown)} takes {in_words(slowest / best, TIME, 'the first')}."
-        names = [f"#{plan.rank} {degrees_text(plan)}" for plan in result.plans[: len(shown)]]
-        parts.append(stacked("The steps of the first plans", said, names, bound_bars(shown), SECONDS))
-    return [*parts, *step_parts(subject)]
-
-
-def _memory_parts(result: PlanResult) -> list[Part]:
-    """Memory of the first plans, by component, beside the limit; and how full the stages of the first are."""
-    shown = result.estimates[:DRAWN_PLANS]
-    plan = shown[0].plan
-    limits = {f"limit {one.plan.memory_limit_gib:.1f} GiB": one.plan.memory_limit_gib for one in shown}
-    said = (
-        f"#1 needs {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at its fullest stage ({plan.peak_stage})."
-    )
-    names = [f"#{one.rank} {degrees_text(one)}" for one in result.plans[: len(shown)]]
-    sizes = [{name.replace("_", " "): gib for name, gib in one.memory.items()} for one in shown]
-    return [memory_chart("Memory at the fullest stage", said, names, sizes, limits)]
-
-
-def _evidence(result: PlanResult) -> list[Part]:
-    """What measured runs stand behind the step times, and the intervals around them."""
-    best = result.estimates[0]
-    rows = [("evidence", evidence_text(best.plan)), *(("note", note) for note in best.notes)]
-    shown = result.plans[:DRAWN_PLANS]
-    table = Table(
-        "Step times that 80 of 100 measurements of such plans would lie within",
-        ("plan", "predicted", "from", "to", "similar measured runs", "nearest measured run", "never measured"),
-        [
-            [
-                f"#{plan.rank} {degrees_text(plan)}",
-                (format_seconds(plan.step_time_s), plan.step_time_s),
-                (format_seconds(plan.step_time_low_s), plan.step_time_low_s),
-                (format_seconds(plan.step_time_high_s), plan.step_time_high_s),
-                (f"{plan.similar_runs:,}", plan.similar_runs),
-                plan.nearest_run,
-                " and ".join(plan.unmeasured) or "nothing",
-            ]
-            for plan in shown
-        ],
-    )
-    return [rows, table]
-
-
-def _search(result: PlanResult) -> list[Part]:
-    found = result.search
-    reasons = sorted(found.rejected.items(), key=lambda item: (-item[1], item[0]))
-    rows: list[list[Cell]] = [[code, (f"{count:,}", count)] for code, count in reasons]
-    said = (
-        f"{found.generated:,} layouts were looked at: {found.candidates:,} evaluated, {found.feasible:,} fit in "
-        f"{plural(found.families, 'family')}."
-    )
-    return [said, *([Table("Layouts left out, by the rule that did", ("rule", "layouts"), rows)] if rows else [])]
-
-
 def _frontier(result: PlanResult, compared: Comparison) -> Chart:
     """The first two objectives of the frontier, a group of points for each job."""
     values = [{**plan.to_dict(), **own} for plan, own in zip(result.plans, compared.values, strict=True)]
@@ -489,7 +378,3 @@ def _frontier(result: PlanResult, compared: Comparison) -> Chart:
     summary = compared_verdict(result, compared)
     axes = (Axis(across[0], three_digits), Axis(up[0], three_digits))
     return points(f"{up[0]} over {across[0]}", summary, groups, *axes)
-
-
-SHOWN_PLANS, DRAWN_PLANS = 300, 8
-"""Plans in a page's table, and in charts that compare their parts."""

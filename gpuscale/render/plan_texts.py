@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuscale.layouts.pins import short_recompute
-from gpuscale.planning.describe import bound_parts
+from gpuscale.planning.describe import bound_parts, bound_text
 from gpuscale.ratios import signed
 from gpuscale.render.console import as_many_as_fit
 from gpuscale.render.document import Spell
@@ -156,3 +156,17 @@ def first_choices_text(found: Iterable[Mapping[str, Any]]) -> str:
 def assumption_parts(found: Estimate, spell: Spell) -> list[tuple[str, str]]:
     """Every assumption; evidence and notes stand elsewhere."""
     return assumption_rows(found, spell, verbose=True)[1 + len(found.notes) :]
+
+
+def plan_tiles(found: Estimate) -> list[tuple[str, str, str]]:
+    """The numbers of a plan that matter most."""
+    plan = found.plan
+    low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
+    return [
+        ("Step time", format_seconds(plan.step_time_s), f"80 % within {low} to {high}"),
+        ("MFU", f"{plan.mfu:.1%}", f"{plan.tflops_per_gpu:.0f} TFLOP/s per GPU"),
+        ("Throughput", f"{format_count(plan.tokens_per_s)} tokens/s", f"{plan.tokens_per_s_per_gpu:,.0f} per GPU"),
+        ("Memory", f"{plan.memory_gib:.1f} GiB", f"of {plan.memory_limit_gib:.1f} GiB: {FIT[plan.fit]}"),
+        ("Exposed communication", f"{plan.exposed_comm_fraction:.1%}", "of the step"),
+        ("Bubble", f"{plan.bubble_fraction:.1%}", f"of the step; bound by {bound_text(plan)}"),
+    ]

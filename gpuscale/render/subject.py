@@ -12,11 +12,10 @@ from gpuscale.explain.schedule import schedule
 from gpuscale.explain.steps import step_tree
 from gpuscale.explain.traffic import traffic_of
 from gpuscale.launch.subject import Subject
-from gpuscale.planning.describe import bound_text
 from gpuscale.planning.placement import Placement, axis_name, place_ranks, units_text
 from gpuscale.render.document import Cell, Chart, Part, Section, Table, on_page
 from gpuscale.render.html.charts import Bar, waterfall
-from gpuscale.render.plan_texts import FIT, component_text, degrees_text
+from gpuscale.render.plan_texts import component_text, degrees_text
 from gpuscale.render.plots import Axis
 from gpuscale.render.schedule import schedule_parts
 from gpuscale.render.traffic import traffic_parts
@@ -24,7 +23,7 @@ from gpuscale.render.trees import roofline_parts, stages_chart, step_chart
 from gpuscale.request import PLACING
 from gpuscale.results import Estimate
 from gpuscale.steptime.components import BOUNDS, COMPONENTS
-from gpuscale.units import format_count, format_rate, format_seconds
+from gpuscale.units import format_rate, format_seconds
 
 SECONDS = Axis("seconds per step", format_seconds)
 MOST_SLOTS = 60_000
@@ -48,20 +47,6 @@ def plan_sections(made: Callable[[], Subject], of_memory: Callable[[], Sequence[
         Section("Pipeline", [on_page(lambda: pipeline_parts(of()))]),
         Section("Traffic", [on_page(lambda: traffic_parts(traffic_of(of())))]),
         Section("Placement", [on_page(lambda: placement_parts(of().estimate))]),
-    ]
-
-
-def plan_tiles(found: Estimate) -> list[tuple[str, str, str]]:
-    """The numbers of a plan that matter most."""
-    plan = found.plan
-    low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
-    return [
-        ("Step time", format_seconds(plan.step_time_s), f"80 % within {low} to {high}"),
-        ("MFU", f"{plan.mfu:.1%}", f"{plan.tflops_per_gpu:.0f} TFLOP/s per GPU"),
-        ("Throughput", f"{format_count(plan.tokens_per_s)} tokens/s", f"{plan.tokens_per_s_per_gpu:,.0f} per GPU"),
-        ("Memory", f"{plan.memory_gib:.1f} GiB", f"of {plan.memory_limit_gib:.1f} GiB: {FIT[plan.fit]}"),
-        ("Exposed communication", f"{plan.exposed_comm_fraction:.1%}", "of the step"),
-        ("Bubble", f"{plan.bubble_fraction:.1%}", f"of the step; bound by {bound_text(plan)}"),
     ]
 
 

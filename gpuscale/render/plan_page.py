@@ -1,0 +1,163 @@
+"""What a page of plans shows beside them: which to choose, and all that there is to say of the first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gpuscale.explain.memories import memory_trees
+from gpuscale.explain.traffic import traffic_of
+from gpuscale.launch.subject import Subject, read_subject
+from gpuscale.planning.planfile import layout_of
+from gpuscale.ratios import TIME, in_words
+from gpuscale.render.compared import three_digits
+from gpuscale.render.document import Cell, Part, Table
+from gpuscale.render.explain import BOUNDS
+from gpuscale.render.html.charts import Bar, Points, points, stacked
+from gpuscale.render.plan import SHOWN_PLANS
+from gpuscale.render.plan_texts import degrees_text, evidence_text, layout_text
+from gpuscale.render.plots import Axis
+from gpuscale.render.subject import SECONDS, pipeline_parts, placement_parts, step_parts, step_waterfall
+from gpuscale.render.traffic import traffic_parts
+from gpuscale.render.trees import memory_chart, stages_chart
+from gpuscale.results import Estimate, PlanResult, PlanRow
+from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
+from gpuscale.units import format_seconds, plural
+
+DRAWN_PLANS = 8
+"""Plans in charts that compare their parts."""
+
+
+def choice_parts(result: PlanResult) -> list[Part]:
+    """Plans as points: step time over memory."""
+    plans = result.plans[:SHOWN_PLANS]
+    if len(plans) < 2:
+        return []
+    front: list[PlanRow] = []
+    rest: list[PlanRow] = []
+    least = float("inf")
+    for plan in sorted(plans, key=lambda one: (one.step_time_s, one.memory_gib)):
+        better = plan.memory_gib < least
+        (front if better else rest).append(plan)
+        least = min(least, plan.memory_gib)
+    groups = [
+        Points(
+            name,
+            index,
+            [one.memory_gib for one in some],
+            [one.step_time_s for one in some],
+            [f"#{one.rank} {layout_text(one)}" for one in some],
+            joined=not index,
+            ring=bool(index),
+            marks=[f"#{one.rank}" for one in some],
+        )
+        for index, (name, some) in enumerate((("none is both faster and smaller", front), ("other plans", rest)))
+        if some
+    ]
+    ends = f"from {front[0].memory_gib:.1f} GiB and {format_seconds(front[0].step_time_s)} (#{front[0].rank})"
+    ends += f" to {front[-1].memory_gib:.1f} GiB and {format_seconds(front[-1].step_time_s)} (#{front[-1].rank})"
+    said = f"Of {len(plans)} plans {len(front)} are on the Pareto front of step time and memory, {ends}."
+    if len(front) == 1:
+        said = f"#{front[0].rank} is both the fastest and the smallest of these {len(plans)} plans."
+    chart = points(
+        "Step time over memory",
+        said,
+        groups,
+        Axis("GiB per GPU", "{:.1f}".format),
+        Axis("seconds per step", three_digits),
+    )
+    return [chart]
+
+
+def bound_bars(breakdowns: Sequence[Estimate]) -> list[Bar]:
+    """Step times by kind of work, communication by axis, in plans side by side."""
+    kinds: dict[str, list[str]] = {}
+    for name, component in COMPONENTS.items():
+        kinds.setdefault(component.text if name in COMMUNICATION else BOUNDS[component.limit], []).append(name)
+    return [
+        Bar(kind, index, [math.fsum(one.breakdown[name] for name in names) for one in breakdowns], kind == "bubble")
+        for index, (kind, names) in enumerate(kinds.items())
+    ]
+
+
+def step_parts_of(result: PlanResult) -> list[Part]:
+    """The step of the first plan, and those of the next beside it."""
+    shown = result.estimates[:DRAWN_PLANS]
+    parts: list[Part] = [step_waterfall(result.estimates[0])]
+    if len(shown) > 1:
+        slowest, best = max(one.plan.step_time_s for one in shown), shown[0].plan.step_time_s
+        said = f"The slowest of these {len(shown)} takes {in_words(slowest / best, TIME, 'the first')}."
+        names = [f"#{plan.rank} {degrees_text(plan)}" for plan in result.plans[: len(shown)]]
+        parts.append(stacked("The steps of the first plans", said, names, bound_bars(shown), SECONDS))
+    return [*parts, *step_parts(first_plan(result))]
+
+
+def memory_parts(result: PlanResult) -> list[Part]:
+    """Memory of the first plans, by component, beside the limit; and how full the stages of the first are."""
+    shown = result.estimates[:DRAWN_PLANS]
+    plan = shown[0].plan
+    limits = {f"limit {one.plan.memory_limit_gib:.1f} GiB": one.plan.memory_limit_gib for one in shown}
+    said = (
+        f"#1 needs {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at its fullest stage ({plan.peak_stage})."
+    )
+    names = [f"#{one.rank} {degrees_text(one)}" for one in result.plans[: len(shown)]]
+    sizes = [{name.replace("_", " "): gib for name, gib in one.memory.items()} for one in shown]
+    trees = stages_chart(memory_trees(first_plan(result)), plan.memory_limit_gib)
+    return [memory_chart("Memory at the fullest stage", said, names, sizes, limits), trees]
+
+
+def evidence_parts(result: PlanResult) -> list[Part]:
+    """What measured runs stand behind the step times, and the intervals around them."""
+    best = result.estimates[0]
+    rows = [("evidence", evidence_text(best.plan)), *(("note", note) for note in best.notes)]
+    shown = result.plans[:DRAWN_PLANS]
+    table = Table(
+        "Step times that 80 of 100 measurements of such plans would lie within",
+        ("plan", "predicted", "from", "to", "similar measured runs", "nearest measured run", "never measured"),
+        [
+            [
+                f"#{plan.rank} {degrees_text(plan)}",
+                (format_seconds(plan.step_time_s), plan.step_time_s),
+                (format_seconds(plan.step_time_low_s), plan.step_time_low_s),
+                (format_seconds(plan.step_time_high_s), plan.step_time_high_s),
+                (f"{plan.similar_runs:,}", plan.similar_runs),
+                plan.nearest_run,
+                " and ".join(plan.unmeasured) or "nothing",
+            ]
+            for plan in shown
+        ],
+    )
+    return [rows, table]
+
+
+def search_parts(result: PlanResult) -> list[Part]:
+    """How many layouts were looked at, and which rules left out how many."""
+    found = result.search
+    reasons = sorted(found.rejected.items(), key=lambda item: (-item[1], item[0]))
+    rows: list[list[Cell]] = [[code, (f"{count:,}", count)] for code, count in reasons]
+    said = (
+        f"{found.generated:,} layouts were looked at: {found.candidates:,} evaluated, {found.feasible:,} fit in "
+        f"{plural(found.families, 'family')}."
+    )
+    return [said, *([Table("Layouts left out, by the rule that did", ("rule", "layouts"), rows)] if rows else [])]
+
+
+def first_plan(result: PlanResult) -> Subject:
+    """Return the first plan as what questions are asked about."""
+    best = result.estimates[0]
+    return read_subject(None, best.job, layout_of(best.plan))
+
+
+def pipeline_of(result: PlanResult) -> list[Part]:
+    """The pipeline of the first plan."""
+    return pipeline_parts(first_plan(result))
+
+
+def traffic_of_first(result: PlanResult) -> list[Part]:
+    """What the first plan sends."""
+    return traffic_parts(traffic_of(first_plan(result)))
+
+
+def placement_of(result: PlanResult) -> list[Part]:
+    """Where the ranks of the first plan lie."""
+    return placement_parts(result.estimates[0])
