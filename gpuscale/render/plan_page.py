@@ -12,7 +12,6 @@ from gpuscale.planning.planfile import layout_of
 from gpuscale.ratios import TIME, in_words
 from gpuscale.render.compared import three_digits
 from gpuscale.render.document import Cell, Part, Table
-from gpuscale.render.explain import BOUNDS
 from gpuscale.render.html.charts import Bar, Points, points, stacked
 from gpuscale.render.plan import SHOWN_PLANS
 from gpuscale.render.plan_texts import degrees_text, evidence_text, layout_text
@@ -21,7 +20,7 @@ from gpuscale.render.subject import SECONDS, pipeline_parts, placement_parts, st
 from gpuscale.render.traffic import traffic_parts
 from gpuscale.render.trees import memory_chart, stages_chart
 from gpuscale.results import Estimate, PlanResult, PlanRow
-from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
+from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.units import format_seconds, plural
 
 DRAWN_PLANS = 8
