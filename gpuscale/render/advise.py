@@ -8,7 +8,7 @@ from gpuscale.files import printable
 from gpuscale.launch.quoting import comment, shell_word
 from gpuscale.planning.placement import axis_name
 from gpuscale.ratios import share_text, signed
-from gpuscale.render.document import Checklist, Document, Part, Section, Spell, note_facts, page, table, terminal
+from gpuscale.render.document import Checklist, Code, Document, Part, Section, Spell, note_facts, page, table, terminal
 from gpuscale.render.plan_texts import layout_text
 from gpuscale.units import format_bytes, format_seconds, plural
 
@@ -37,6 +37,7 @@ def advice_document(advice: Advice, *, spell: Spell = str) -> Document:
         (f"{one.name}: {one.now}", [("check", spell(one.check)), ("expect", one.expect)]) for one in advice.checklist
     ]
     commands = "\n".join(f"  {_expected(one)}\n{_indented(one.command)}" for one in advice.benchmarks)
+    measured = [part for one in advice.benchmarks for part in (f"{_expected(one)}:", Code(_broken(one.command)))]
     settings = [(f"{one.variable}={shell_word(one.value)}", one.reason) for one in advice.settings]
     exports = [f"export {one.variable}={shell_word(one.value)}  {comment(one.reason)}" for one in advice.settings]
     signs = [(took, f"{what}: {check}") for took, what, check in _signs(advice)]
@@ -45,8 +46,8 @@ def advice_document(advice: Advice, *, spell: Spell = str) -> Document:
         "strategies": [table(_strategies(advice), left=2, optional=("GB sent",))],
         "placement": [_placed(advice)],
         "checklist": [Checklist(checks)],
-        "benchmarks": [commands],
-        "settings": [terminal(settings), page("\n".join(["# to be run before the job", *exports]) if exports else "")],
+        "benchmarks": [terminal(commands), page(*measured)],
+        "settings": [terminal(settings), page(Code("\n".join(exports)))],
         "signs": [signs],
     }
     step = format_seconds(advice.plan.step_time_s)

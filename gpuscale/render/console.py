@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from gpuscale.files import NO_BREAK, printable
-from gpuscale.render.document import Chart, Checklist, Document, Part, Shown, Table, shown
+from gpuscale.render.document import Chart, Checklist, Code, Document, Part, Shown, Table, shown
 
 WIDTH = 100
 """Columns that every table fits, used when the output is not a terminal and COLUMNS is not set."""
@@ -78,7 +78,7 @@ def _text(part: Shown, out: Console) -> str:
             "\n".join([f"  {at:2}. {name}", *(f"      {key:<7} {text}".rstrip() for key, text in lines)])
             for at, (name, lines) in enumerate(part.items, 1)
         )
-    made = part.text if isinstance(part, Chart) else part
+    made = part.text if isinstance(part, Chart | Code) else part
     said = "" if made is None else made if isinstance(made, str) else made(out.width)
     return "\n".join(_wrapped(printable(line), out.width) for line in said.split("\n"))
 

@@ -77,6 +77,12 @@ class Checklist(NamedTuple):
     items: Sequence[tuple[str, Sequence[tuple[str, str]]]]
 
 
+class Code(NamedTuple):
+    """Commands of a shell, to be copied as they are."""
+
+    text: str
+
+
 class Only(NamedTuple):
     """Parts that one medium alone shows, or what makes them when it does."""
 
@@ -87,8 +93,9 @@ class Only(NamedTuple):
 Medium = Literal["terminal", "page"]
 """What shows a document: Markdown is a page without pictures."""
 
-Shown = str | Drawing | Table | Chart | Facts | Checklist
-"""What is drawn in one piece: a paragraph, a drawing of characters, a table, a chart, names and texts, a checklist."""
+Shown = str | Drawing | Table | Chart | Facts | Checklist | Code
+"""What is drawn in one piece: a paragraph, a drawing of characters, a table, a chart, names and texts, a checklist,
+commands."""
 
 Part = Shown | Only
 """What a section is made of."""
@@ -146,7 +153,7 @@ def shown(parts: Sequence[Part], medium: Medium) -> Iterator[Shown]:
         if isinstance(part, Only):
             if part.medium == medium:
                 yield from shown(part.parts() if callable(part.parts) else part.parts, medium)
-        elif part.rows if isinstance(part, Table) else part.items if isinstance(part, Checklist) else part:
+        elif part.rows if isinstance(part, Table) else part[0] if isinstance(part, Checklist | Code) else part:
             yield part
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gpuscale.files import NO_BREAK, printable
-from gpuscale.render.document import Chart, Checklist, Document, Shown, Table, shown
+from gpuscale.render.document import Chart, Checklist, Code, Document, Shown, Table, shown
 
 WIDTH = 100
 """Columns of a drawing."""
@@ -44,10 +44,11 @@ def _texts(part: Shown) -> Iterator[str]:
     elif isinstance(part, list):
         yield "\n".join(f"- **{_line(name)}**: {_line(said)}" if name else f"- {_line(said)}" for name, said in part)
     else:
-        said = part if isinstance(part, str) else part(WIDTH)
+        said = part.text if isinstance(part, Code) else part if isinstance(part, str) else part(WIDTH)
         lines = [printable(line).replace(NO_BREAK, " ") for line in said.split("\n")]
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", said)), default=0))
-        yield "\n".join([fence, *lines, fence]) if len(lines) > 1 else _line(said)
+        shell = isinstance(part, Code)
+        yield "\n".join([fence + "sh" * shell, *lines, fence]) if shell or len(lines) > 1 else _line(said)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

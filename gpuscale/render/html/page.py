@@ -10,7 +10,7 @@ from html import escape
 from importlib.resources import files
 
 from gpuscale.files import NO_BREAK, printable
-from gpuscale.render.document import Cell, Chart, Checklist, Document, Section, Shown, Table, shown
+from gpuscale.render.document import Cell, Chart, Checklist, Code, Document, Section, Shown, Table, shown
 from gpuscale.version import __version__
 
 
@@ -103,6 +103,8 @@ def part_html(part: Shown, title: str) -> str:
     if isinstance(part, Table):
         table = _table(part, part.caption or title)
         return f"<details><summary>{text(part.caption)}</summary>\n{table}\n</details>" if part.folded else table
+    if isinstance(part, Code):
+        return f"<pre>{_lines(part.text)}</pre>"
     if callable(part) or isinstance(part, str):
         said = part if isinstance(part, str) else part(COLUMNS)
         return f"<pre>{_lines(said)}</pre>" if "\n" in said else f"<p>{text(said)}</p>"
@@ -165,9 +167,13 @@ def _class(kind: str) -> str:
     return f' class="{kind}"' if kind else ""
 
 
+NUMBER = re.compile(r"|-|[-+<~]?\d[\d.,]*[%kMGTBx!*~=]*(?: [a-zA-Z]{1,3})?")
+"""Text of a cell that is a number with its unit, or none."""
+
+
 def _kind(column: Sequence[Cell]) -> str:
     """Whether a column is of numbers, or of long texts."""
-    if column and all(isinstance(cell, tuple) or cell in {"", "-"} for cell in column):
+    if column and all(isinstance(cell, tuple) or NUMBER.fullmatch(cell) for cell in column):
         return "number"
     return "long" if any(len(cell) > LONG_TEXT for cell in column if isinstance(cell, str)) else ""
 
