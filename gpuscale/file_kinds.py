@@ -42,7 +42,7 @@ KINDS = {
     "calibration": Kind("a calibration of a site", "give it as `calibration=FILE`"),
     "failures": Kind("a study of failures", "give it as `failure_rate=FILE`"),
     "launch": Kind("a launch file", "give it as `launch_files=FILE`"),
-    "topology": Kind("a description of a fabric", "`gpuscale clusters import FILE` makes a cluster file of it"),
+    "topology": Kind("a description of a fabric", "`gpuscale calibrate topology FILE` makes a cluster file of it"),
     "collectives": Kind("a log of collectives", "`gpuscale calibrate nccl FILE` fits a cluster to it"),
     "run": Kind("a log of a training run", "`gpuscale calibrate run FILE` fits a site to it"),
     "trace": Kind("a trace of a profiler", "`gpuscale calibrate run FILE` fits a site to it"),

@@ -1,4 +1,4 @@
-"""`gpuscale advise`: the reference's tables and checklist with one job's numbers."""
+"""`gpuscale explain checklist`: the reference's tables and checklist with one job's numbers."""
 
 import json
 import re

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from command import assert_one_message, gpuscale
 from gpuscale import __version__
 from gpuscale.cli import commands
 from gpuscale.cli.main import Grouped, named
+from gpuscale.cli.table import ALIASES, JOBS
 
 COMMAND = [sys.executable, "-m", "gpuscale"]
 PLAN = ("plan", "--model", "llama3-8b", "--gpus", "8")
@@ -24,9 +26,29 @@ WALKED = named()
 def test_the_commands_are_listed_with_what_they_do():
     done = gpuscale("--help")
     assert (done.code, done.err) == (0, "")
-    listed = done.out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    assert [line.split("  ")[1] for line in listed] == [*commands().commands]
+    sections = re.findall(r"^([A-Z][^\n]*):\n((?:  .*\n)+)", done.out, re.MULTILINE)
+    assert [title for title, _ in sections] == ["Options", *JOBS]
+    listed = [line for _, body in sections[1:] for line in body.splitlines()]
+    shown = [name for name, one in commands().commands.items() if not one.hidden]
+    assert [line.split("  ")[1] for line in listed] == shown
+    assert len({name.split()[0] for name in shown}) == 20
     assert all(len(line.split()) > 3 for line in listed)
+
+
+@pytest.mark.parametrize("old", ALIASES)
+def test_a_name_from_before_is_the_same_command(old):
+    assert gpuscale(*old.split(), "--help") == gpuscale(*ALIASES[old].split(), "--help")
+    assert not {old, old.split()[0]} & {name for name, one in commands().commands.items() if not one.hidden}
+
+
+def test_one_preset_is_named_where_its_options_are():
+    for kind, option in (
+        ("models", "--seq=1"),
+        ("hardware", "--toml"),
+        ("clusters", "--draw"),
+        ("frameworks", "--toml"),
+    ):
+        assert_one_message(gpuscale("show", kind, option), "is about one of them", "give its name")
 
 
 @pytest.mark.parametrize("name", WALKED)
@@ -93,9 +115,9 @@ def test_help_loads_no_command(arguments, absent):
     ("typed", "found"),
     [
         ("gpuscale roof", ["roofline"]),
-        ("gpuscale calibrate ", ["nccl", "gpu", "run"]),
+        ("gpuscale calibrate ", ["nccl", "gpu", "run", "topology"]),
         ("gpuscale plan --robu", ["--robust"]),
-        ("gpuscale models show --tom", ["--toml"]),
+        ("gpuscale show models --tom", ["--toml"]),
     ],
 )
 def test_a_shell_completes_commands_and_options(typed, found):
@@ -121,7 +143,7 @@ def test_no_command_shows_the_help_page():
     [
         (["estmate"], "no such command 'estmate'", "did you mean estimate? `gpuscale --help` lists"),
         (["--colour"], "no such option: --colour", "`gpuscale --help`"),
-        (["models", "lst"], "no such command 'lst'", "`gpuscale models --help`"),
+        (["show", "model"], "no such command 'model'", "did you mean models? `gpuscale show --help`"),
         (["collective"], "missing", "`gpuscale collective --help`"),
         (["plan", "--model"], "--model", "--help` lists"),
         (["plan", "llama3-8b", "--model", "x", "--gpus", "8"], "llama3-8b", "`gpuscale plan --help`"),
@@ -130,7 +152,7 @@ def test_no_command_shows_the_help_page():
         (["plan", "--global-batch-size=1"], "no such option: --global-batch-size", "it is --gbs here"),
         (["estimate", "--seq-length", "8192"], "no such option: --seq-length", "it is --seq here"),
         (["plan", "--TP", "8"], "no such option: --TP", "it is --tp here"),
-        (["models", "list", "--tensor-parallel", "8"], "no such option: --tensor-parallel", "`gpuscale models list"),
+        (["models", "list", "--tensor-parallel", "8"], "no such option: --tensor-parallel", "`gpuscale show models"),
         (["estimate", "--gpus", "much"], ": 'much' is not a whole number", "`gpuscale estimate --help`"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`gpuscale models list|show`: exit codes, stdout, stderr, JSON."""
+"""`gpuscale show models|show`: exit codes, stdout, stderr, JSON."""
 
 import json
 

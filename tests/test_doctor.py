@@ -94,7 +94,7 @@ def test_a_node_of_h100_is_known_with_its_clusters(machine):
     assert alike == ["azure-ndv5", "dgx-h100-superpod", "dgx-h100-superpod-2to1", "gcp-a3-mega"]
     assert "aws-p5" in [one["name"] for one in found["clusters"] if "efa" in one["differs"]]
     assert found["notes"] == []
-    assert found["next"][0]["command"].endswith("clusters import topo.txt --gpu h100-sxm-80gb -o cluster.toml")
+    assert found["next"][0]["command"].endswith("calibrate topology topo.txt --gpu h100-sxm-80gb -o cluster.toml")
 
 
 def test_the_cards_of_aws_tell_its_cluster(machine):

@@ -1,4 +1,4 @@
-"""`gpuscale clusters import` as a whole: cluster files that load, say their sources, and can be planned on."""
+"""`gpuscale calibrate topology` as a whole: cluster files that load, say their sources, and can be planned on."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""The other formats of `gpuscale clusters import`: topology matrix, NVLink listing, Slurm, InfiniBand."""
+"""The other formats of `gpuscale calibrate topology`: topology matrix, NVLink listing, Slurm, InfiniBand."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""`gpuscale clusters import` reads NCCL topology XML: facts, refusals, hostile files."""
+"""`gpuscale calibrate topology` reads NCCL topology XML: facts, refusals, hostile files."""
 
 import pytest
 from command import assert_one_message, gpuscale

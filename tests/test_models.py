@@ -90,7 +90,7 @@ def test_spellings_of_a_name(spelling, name):
 def test_unknown_name_is_refused_with_the_command_that_lists_all(name):
     with pytest.raises(InputError) as caught:
         load_model(name)
-    assert "gpuscale models list" in (caught.value.hint or "")
+    assert "gpuscale show models" in (caught.value.hint or "")
 
 
 def test_nearest_names_are_offered():

@@ -338,7 +338,7 @@ def test_unknown_names_suggest_names_and_aliases() -> None:
         resolve_preset("gpus", "h100-smx-80gb")
     assert caught.value.message == "unknown GPU 'h100-smx-80gb'"
     assert "did you mean h100-sxm-80gb" in str(caught.value.hint)
-    assert "gpuscale hardware list" in str(caught.value.hint)
+    assert "gpuscale show hardware" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("name", preset_names("frameworks"))

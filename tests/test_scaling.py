@@ -1,4 +1,4 @@
-"""`gpuscale batch-size` and `gpuscale size`: laws against the tables of their papers, and plans behind answers."""
+"""`gpuscale size batch` and `gpuscale size`: laws against the tables of their papers, and plans behind answers."""
 
 import json
 import math

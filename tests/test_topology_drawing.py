@@ -1,4 +1,4 @@
-"""`gpuscale clusters show --draw`: levels, switches, GPUs, cards and rails of every cluster."""
+"""`gpuscale show clusters --draw`: levels, switches, GPUs, cards and rails of every cluster."""
 
 import re
 

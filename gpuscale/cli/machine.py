@@ -49,7 +49,7 @@ def doctor(
 def skill(json: Json = False) -> None:
     """Print a skill for coding agents, as Markdown: what to ask, which command answers, how to read the JSON.
 
-    Example: gpuscale skill > .claude/skills/gpuscale/SKILL.md
+    Example: gpuscale show skill > .claude/skills/gpuscale/SKILL.md
     """
     text = skill_text()
     if json:
@@ -72,7 +72,7 @@ def next_steps(found: Checkup) -> list[Step]:
     gpu = next(iter(kinds)) if len(kinds) == 1 else None
     steps = []
     if gpu and found.tool == "nvidia-smi" and count > 1 and "cluster" not in here:
-        make = f"nvidia-smi topo -m > topo.txt && gpuscale clusters import topo.txt --gpu {gpu} -o cluster.toml"
+        make = f"nvidia-smi topo -m > topo.txt && gpuscale calibrate topology topo.txt --gpu {gpu} -o cluster.toml"
         steps.append(Step("a cluster file of this machine as it is", make))
         cluster = cluster or "cluster.toml"
     if gpu and found.tool == "nvidia-smi" and "gpu" not in here:

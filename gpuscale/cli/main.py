@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from gpuscale.cli.streams import OutputError
-from gpuscale.cli.table import COMMANDS, GROUPS, Entry
+from gpuscale.cli.table import ALIASES, COMMANDS, GROUPS, HIDDEN, JOBS, Entry
 from gpuscale.errors import GpuscaleError, InputError, did_you_mean, shown
 from gpuscale.file_kinds import kind_of, use_of
 from gpuscale.files import begin_command, printable
@@ -56,7 +56,8 @@ class Named(TyperCommand):
     """A command of which its name and line are known; its module is loaded when it is called or asked for its help."""
 
     def __init__(self, entry: Entry) -> None:
-        super().__init__(entry.name.split()[-1] if entry.grouped else entry.name, short_help=entry.line)
+        name = entry.name.split()[-1] if entry.grouped else entry.name
+        super().__init__(name, short_help=entry.line, hidden=entry in HIDDEN)
         self.entry = entry
 
     def loaded(self) -> Any:
@@ -75,6 +76,11 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Take two words for one name where they are one; say what is near to a name that there is not."""
+        for count in (2, 1):
+            renamed = ALIASES.get(" ".join(args[:count])) if ctx.parent is None else None
+            if renamed:
+                args = [*renamed.split(), *args[count:]]
+                break
         two = " ".join(args[:2])
         if two in self.commands:
             args = [two, *args[2:]]
@@ -83,6 +89,17 @@ class Commands(TyperGroup):
             raise InputError(f"no such command {shown(args[0])}", hint=hint)
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.loaded() if isinstance(command, Named) else command, rest
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands by what one comes for; those of a group as they come."""
+        if ctx.parent is not None:
+            super().format_commands(ctx, formatter)
+            return
+        words = {name: line for name, line, _ in GROUPS}
+        for title, entries in JOBS.items():
+            lines = {one.name.split()[0] if one.grouped else one.name: one.line for one in entries}
+            with formatter.section(title):
+                formatter.write_dl([(name, words.get(name, line)) for name, line in lines.items()])
 
 
 class TakesFlags(Grouped):

@@ -1,4 +1,4 @@
-"""`gpuscale models`, `hardware`, `clusters` and `frameworks`: what is known, and what is read."""
+"""`gpuscale show`: models, GPUs, clusters and frameworks; `calibrate topology`: a cluster that is read."""
 
 from __future__ import annotations
 
@@ -36,30 +36,32 @@ def _print_file(kind: str, name: str, **beside: object) -> None:
 
 
 @answers("models")
-def list_models(family: Annotated[str | None, option("Only this family, such as llama3 or qwen3.")] = None) -> Answer:
-    """List the models that can be planned by name."""
-    from gpuscale.render import presets as render
-
-    counted = [(model, model_parameters(model)) for model in models_of_family(family)]
-    counted.sort(key=lambda pair: (pair[0].family, pair[1].total, pair[0].name))
-    return Answer(render.models_document(counted), lambda: {"models": [render.model_json(*one) for one in counted]})
-
-
-@answers("models")
-def show_model(
+def models(
     name: Annotated[
-        str,
-        typer.Argument(metavar="MODEL", help="A model's name, a model file (.toml), or a Hugging Face config.json."),
-    ],
+        str | None,
+        typer.Argument(
+            metavar="MODEL", help="A model's name, a model file (.toml), or a Hugging Face config.json; all without.",
+            show_default=False,
+        ),
+    ] = None,
+    family: Annotated[str | None, option("List only this family, such as llama3 or qwen3.")] = None,
     seq: Annotated[
         str | None, option("Sequence length of the FLOPs, such as 128k.", "TOKENS", "4096, or the model's maximum")
     ] = None,
     json: bool = False,
     toml: Toml = False,
-) -> Answer | None:
-    """Show one model: its shape, its parameters item by item, and its FLOPs per token."""
+) -> Answer | None:  # fmt: skip
+    """List the models that can be planned by name, or show one: its shape, parameters item by item, FLOPs per token.
+
+    Examples: gpuscale show models; gpuscale show models llama3-70b
+    """
     from gpuscale.render import presets as render
 
+    if name is None:
+        _refuse_alone(seq=seq, toml=toml)
+        counted = [(model, model_parameters(model)) for model in models_of_family(family)]
+        counted.sort(key=lambda pair: (pair[0].family, pair[1].total, pair[0].name))
+        return Answer(render.models_document(counted), lambda: {"models": [render.model_json(*one) for one in counted]})
     own = known("models", name)
     model = load_model(own)
     sequence = checked_sequence(model, None if seq is None else parse_whole(seq, "seq"))
@@ -67,27 +69,30 @@ def show_model(
     if toml:
         _print_file("models", own, json=json, seq=seq)
         return None
-    counted = (model, model_parameters(model), sequence, flops)
-    return Answer(render.model_document(*counted), lambda: render.itemised_json(*counted))
+    shown = (model, model_parameters(model), sequence, flops)
+    return Answer(render.model_document(*shown), lambda: render.itemised_json(*shown))
 
 
 @answers("hardware")
-def list_hardware() -> Answer:
-    """List the GPUs: dense TFLOP/s, memory, links."""
-    from gpuscale.render import presets as render
-
-    return Answer(render.gpus_document(all_gpus()), lambda: {"gpus": [render.gpu_json(gpu) for gpu in all_gpus()]})
-
-
-@answers("hardware")
-def show_hardware(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A GPU's name or alias, or the path of a TOML file.")],
+def hardware(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="A GPU's name or alias, or the path of a TOML file; all without.", show_default=False
+        ),
+    ] = None,
     json: bool = False,
     toml: Toml = False,
 ) -> Answer | None:
-    """Show one GPU: its numbers, what follows from them, and where they come from."""
+    """List the GPUs, or show one: its numbers, what follows from them, and where they come from.
+
+    Examples: gpuscale show hardware; gpuscale show hardware h100
+    """
     from gpuscale.render import presets as render
 
+    if name is None:
+        _refuse_alone(toml=toml)
+        return Answer(render.gpus_document(all_gpus()), lambda: {"gpus": [render.gpu_json(gpu) for gpu in all_gpus()]})
     own = known("gpus", name)
     gpu = load_gpu(own)
     if toml:
@@ -97,27 +102,31 @@ def show_hardware(
 
 
 @answers("clusters")
-def list_clusters() -> Answer:
-    """List the clusters: GPUs, levels, bandwidth per GPU."""
-    from gpuscale.render import presets as render
-
-    clusters = all_clusters()
-    body = {"clusters": [render.cluster_json(one, allreduce_rates(one)) for one in clusters]}
-    return Answer(render.clusters_document(clusters), lambda: body)
-
-
-@answers("clusters")
-def show_cluster(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A cluster's name or alias, or the path of a TOML file.")],
+def clusters(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="A cluster's name or alias, or the path of a TOML file; all without.",
+            show_default=False,
+        ),
+    ] = None,
     gpus: Annotated[int | None, whole("Widen the cluster to at least this many GPUs.", flags=FLAGS["gpus"])] = None,
     draw: Annotated[bool, option("Draw levels, switches and rails instead.", "", flags="--draw")] = False,
     json: bool = False,
     toml: Toml = False,
-) -> Answer | None:
-    """Show one cluster: its levels, what each carries, and where the numbers come from."""
+) -> Answer | None:  # fmt: skip
+    """List the clusters, or show one: its levels, what each carries, and where the numbers come from.
+
+    Examples: gpuscale show clusters; gpuscale show clusters dgx-h100-superpod --draw
+    """
     from gpuscale.render import presets as render
     from gpuscale.render.topology import topology_document
 
+    if name is None:
+        _refuse_alone(gpus=gpus, draw=draw, toml=toml)
+        found = all_clusters()
+        rows = [render.cluster_json(one, allreduce_rates(one)) for one in found]
+        return Answer(render.clusters_document(found), lambda: {"clusters": rows})
     if draw and (json or toml):
         raise InputError("a drawing is for people", field="draw", hint="leave out the other format")
     own = known("clusters", name)
@@ -130,6 +139,44 @@ def show_cluster(
     body = {"clusters": [{**render.cluster_json(sized, rates), "note": note, "sources": sized.sources}]}
     shown = topology_document(sized, note=note) if draw else render.cluster_document(sized, rates, note)
     return Answer(shown, lambda: body)
+
+
+@answers("frameworks")
+def frameworks(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Name of a profile, or an alias, today or as of NAME@YYYY-MM; all without.",
+            show_default=False,
+        ),
+    ] = None,
+    json: bool = False,
+    toml: Toml = False,
+) -> Answer | None:  # fmt: skip
+    """List the framework profiles, or show one with its sources, how to launch it so, and the rules by which it runs.
+
+    Examples: gpuscale show frameworks; gpuscale show frameworks megatron-lm
+    """
+    from gpuscale.render import presets as render
+
+    if name is None:
+        _refuse_alone(toml=toml)
+        files = all_framework_files()
+        return Answer(render.frameworks_document(files), lambda: {"frameworks": list(files.values())})
+    own = known("frameworks", name)
+    file = framework_file(own)
+    if toml:
+        _print_file("frameworks", own.partition("@")[0], json=json)
+        return None
+    body = {"frameworks": [{**file, "rules": render.rules_json(file["rule_set"])}]}
+    return Answer(render.framework_document(file), lambda: body)
+
+
+def _refuse_alone(**given: object) -> None:
+    """Refuse options of one preset where all are listed."""
+    for option_name, value in given.items():
+        if value:
+            raise InputError("is about one of them", field=option_name, hint="give its name")
 
 
 def import_cluster_files(
@@ -163,7 +210,7 @@ def import_cluster_files(
 ) -> None:
     """Make a cluster file of what other tools say of a fabric; what no file says is assumed and marked so.
 
-    Example: gpuscale clusters import topo.xml topology.conf ibstat.txt -o cluster.toml, then
+    Example: gpuscale calibrate topology topo.xml topology.conf ibstat.txt -o cluster.toml, then
     gpuscale plan --cluster cluster.toml --model llama3-70b --gpus 256
     """
     from gpuscale.render.measurements import draw_import, import_json
@@ -178,32 +225,3 @@ def import_cluster_files(
         print_json("import", import_json(imported, allreduce_rates(imported.cluster), output))
     else:
         draw_import(imported, output)
-
-
-@answers("frameworks")
-def list_frameworks() -> Answer:
-    """List the framework profiles."""
-    from gpuscale.render import presets as render
-
-    files = all_framework_files()
-    return Answer(render.frameworks_document(files), lambda: {"frameworks": list(files.values())})
-
-
-@answers("frameworks")
-def show_framework(
-    name: Annotated[
-        str, typer.Argument(help="Name of a profile, or an alias, today or as of NAME@YYYY-MM.", show_default=False)
-    ],
-    json: bool = False,
-    toml: Toml = False,
-) -> Answer | None:
-    """Show one profile with its sources, how to launch it so, and the rules by which its framework runs."""
-    from gpuscale.render import presets as render
-
-    own = known("frameworks", name)
-    file = framework_file(own)
-    if toml:
-        _print_file("frameworks", own.partition("@")[0], json=json)
-        return None
-    body = {"frameworks": [{**file, "rules": render.rules_json(file["rule_set"])}]}
-    return Answer(render.framework_document(file), lambda: body)

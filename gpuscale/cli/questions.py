@@ -63,7 +63,8 @@ def advise(
 ) -> Answer:
     """Say what to see to before a launch: the checklist, benchmarks, settings and signs of trouble of one plan.
 
-    Examples: gpuscale advise plan.toml -o advise.md; gpuscale advise --model llama3-70b --gpus 640 --tp 8 --pp 4
+    Examples: gpuscale explain checklist plan.toml -o advise.md;
+    gpuscale explain checklist --model llama3-70b --gpus 640 --tp 8 --pp 4
     """
     from gpuscale.explain.advice import advise as find_advice
     from gpuscale.render.answers import report

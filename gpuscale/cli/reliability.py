@@ -1,4 +1,4 @@
-"""`gpuscale goodput` and `gpuscale stragglers`: what failures and slow parts cost."""
+"""`gpuscale reliability` and `gpuscale reliability stragglers`: what failures and slow parts cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def goodput(
 ) -> Answer:
     """Say how often to write checkpoints, and which share of the time counts: failures, restarts, repairs.
 
-    Examples: gpuscale goodput plan.toml; gpuscale goodput plan.toml --failure-rate rsc-1 --checkpoint sync --spares 8
+    Examples: gpuscale reliability plan.toml;
+    gpuscale reliability plan.toml --failure-rate rsc-1 --checkpoint sync --spares 8
     """
     from gpuscale.training.goodput import goodput as find
 
@@ -49,7 +50,7 @@ def stragglers(
 ) -> Answer:
     """Say what a slow GPU, node, host or link costs a job, and whether it is cheaper to leave it out.
 
-    Examples: gpuscale stragglers plan.toml; gpuscale stragglers plan.toml --slow-node 0.9
+    Examples: gpuscale reliability stragglers plan.toml; gpuscale reliability stragglers plan.toml --slow-node 0.9
     """
     from gpuscale.training.stragglers import stragglers as find
 

@@ -1,4 +1,4 @@
-"""`gpuscale batch-size` and `gpuscale size`: which batch, which model, how many GPUs."""
+"""`gpuscale size batch` and `gpuscale size`: which batch, which model, how many GPUs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def batch_size(
 ) -> Answer:
     """Say up to which batch tokens are not wasted, and which batch is done first and costs least.
 
-    Examples: gpuscale batch-size --model llama3-70b --gpus 1024 --tokens 15T;
-    gpuscale batch-size --model llama3-8b --gpus 64,256 --tokens 1T --gradient-norm 512k=0.9 --gradient-norm 4M=0.5
+    Examples: gpuscale size batch --model llama3-70b --gpus 1024 --tokens 15T;
+    gpuscale size batch --model llama3-8b --gpus 64,256 --tokens 1T --gradient-norm 512k=0.9 --gradient-norm 4M=0.5
     """
     from gpuscale.render.gpubench import progress_bar
     from gpuscale.scaling.batches import batch_size as find

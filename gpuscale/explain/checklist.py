@@ -349,7 +349,7 @@ def _checkpoint(case: Prelaunch) -> Iterator[Item]:
         )
         every = f"{format_duration(found.checkpoint_interval_s)} ({plural(found.checkpoint_interval_steps, 'step')})"
         expect = f"that time; one every {every} costs least, {found.effective_ratio:.1%} of the time then counts"
-        check = "write one and read it back before the run; `gpuscale goodput` with your storage and failure rate"
+        check = "write one and read it back before the run; `gpuscale reliability` with your storage and failure rate"
         yield Item("checkpoint interval", now, check, expect)
 
 

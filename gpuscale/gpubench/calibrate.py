@@ -82,7 +82,7 @@ def _base(machine: Machine, gpu: str | None) -> str:
     """Return the GPU file to begin with."""
     found = gpu or product_preset(machine.gpu)
     if found is None:
-        hint = "name the GPU most like it (`gpuscale hardware list`), or a file of your own: `gpu=NAME`"
+        hint = "name the GPU most like it (`gpuscale show hardware`), or a file of your own: `gpu=NAME`"
         raise InputError(f"gpuscale has no preset of {machine.gpu}", hint=hint)
     return found
 

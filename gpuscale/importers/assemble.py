@@ -155,7 +155,7 @@ def assemble(
     """
     if base is None and facts.gpus is None and facts.device is None:
         what = facts.tiers.source if facts.tiers else facts.nics.source if facts.nics else facts.file
-        base_hint = "`base=PRESET` (`gpuscale clusters list`) for everything that the files leave open"
+        base_hint = "`base=PRESET` (`gpuscale show clusters`) for everything that the files leave open"
         hint = f"add a file of a node (NCCL topology XML, nvidia-smi topo -m), or {base_hint}"
         message = f"describes a network, but no GPUs: nothing says what a node holds ({what})"
         raise InputError(message, place=facts.file, hint=hint)
@@ -521,7 +521,7 @@ def cluster_data(draft: Draft, title: str, gpu: str) -> dict[str, Any]:
 
 def cluster_text(data: Mapping[str, Any], parts: Sequence[Facts], draft: Draft, gpu_source: str) -> str:
     """Return the TOML file: comments on what was read, noted and assumed, then the data."""
-    comments = ["Written by `gpuscale clusters import`; every number names its source.", "", "Read:"]
+    comments = ["Written by `gpuscale calibrate topology`; every number names its source.", "", "Read:"]
     comments += [f"  {facts.file}: {facts.kind}" for facts in parts]
     comments += [f"  GPU: {gpu_source}"]
     if draft.notes:

@@ -161,7 +161,7 @@ def _gpu(facts: Facts, given: str | None, base: str | None, cluster: ClusterSpec
         return gpu, given if _is_path(given) else gpu.name, f"{gpu.name}, by the option gpu"
     stated = facts.device
     if stated is not None and stated.value.preset is None:
-        hint = "name the nearest GPU (`gpuscale hardware list`) or your own GPU file: `gpu=NAME`"
+        hint = "name the nearest GPU (`gpuscale show hardware`) or your own GPU file: `gpu=NAME`"
         raise InputError(f"gpuscale has no preset of {stated.value.label[:80]}", place=stated.place, hint=hint)
     if stated is not None:
         name = stated.value.preset or ""
@@ -182,7 +182,7 @@ def _gpu(facts: Facts, given: str | None, base: str | None, cluster: ClusterSpec
         return load_gpu("h100-sxm-80gb"), "h100-sxm-80gb", "none"
     count = f"{facts.gpus.value} GPUs" if facts.gpus else "GPUs"
     links = f" with {facts.links.value} links each" if facts.links else ""
-    hint = "add `gpu=NAME` (`gpuscale hardware list`), `base=PRESET`, or a file that names it (nvidia-smi nvlink -s)"
+    hint = "add `gpu=NAME` (`gpuscale show hardware`), `base=PRESET`, or a file that names it (nvidia-smi nvlink -s)"
     place = facts.gpus.place if facts.gpus else facts.file
     raise InputError(f"{count}{links}, but no file names their model", place=place, hint=hint)
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
 
 KINDS = {
-    "gpus": ("GPU", "gpuscale hardware list"),
-    "clusters": ("cluster", "gpuscale clusters list"),
-    "models": ("model", "gpuscale models list"),
-    "frameworks": ("framework", "gpuscale frameworks list"),
+    "gpus": ("GPU", "gpuscale show hardware"),
+    "clusters": ("cluster", "gpuscale show clusters"),
+    "models": ("model", "gpuscale show models"),
+    "frameworks": ("framework", "gpuscale show frameworks"),
 }
 """Folder of presets -> what one of them is, and the command that lists all."""
 

@@ -60,7 +60,7 @@ def cached_config(model_id: str) -> Path:
         looked = f"no preset has that name, and the Hugging Face cache has {there} {printable(str(folder))[:300]}"
         similar = did_you_mean(model_id, preset_aliases("models"), count=3)
         fetch = f"`hf download {model_id} config.json` fetches it there, or give a config.json: `model=./config.json`"
-        hint = f"{similar}`gpuscale models list` lists the presets; {fetch}"
+        hint = f"{similar}`gpuscale show models` lists the presets; {fetch}"
         raise InputError(f"unknown model {model_id!r}: {looked}", hint=hint)
     return found
 

@@ -175,7 +175,7 @@ def _networks(cluster: ClusterSpec, path: str) -> range:
     """Return the indices of the levels between nodes."""
     first = cluster.domain_index + (cluster.levels[cluster.domain_index].fabric in INSIDE)
     if first == len(cluster.levels):
-        hint = "take a cluster with a network (`gpuscale clusters list`)"
+        hint = "take a cluster with a network (`gpuscale show clusters`)"
         raise InputError(f"{path}: {cluster.name} has no level between nodes", field="set", hint=hint)
     return range(first, len(cluster.levels))
 

@@ -79,7 +79,7 @@ def models_document(counted: Counted) -> Document:
         f"{len(counted)} models, {format_count(min(totals))} to {format_count(max(totals))} parameters",
         table(rows, optional=("vocab", "hidden", "seq")),
         "params: all trained parameters; active: those one token uses; ffn: MLP width, or experts\n"
-        "visited/routed x width; seq: longest sequence. `gpuscale models show NAME` itemises.",
+        "visited/routed x width; seq: longest sequence. `gpuscale show models NAME` itemises.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Drawing of `gpuscale goodput` and `gpuscale stragglers`."""
+"""Drawing of `gpuscale reliability` and `gpuscale reliability stragglers`."""
 
 from __future__ import annotations
 

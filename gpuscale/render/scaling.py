@@ -1,4 +1,4 @@
-"""Drawing of `gpuscale batch-size` and `gpuscale size`."""
+"""Drawing of `gpuscale size batch` and `gpuscale size`."""
 
 from __future__ import annotations
 

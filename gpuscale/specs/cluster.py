@@ -376,7 +376,7 @@ class ClusterSpec:
         top = self.levels[-1]
         if not self.extendable:
             message = f"{self.name} has {self.gpus} GPUs and cannot be extended to {gpus}"
-            hint = f"give at most {self.gpus}, or a cluster with a network (`gpuscale clusters list`)"
+            hint = f"give at most {self.gpus}, or a cluster with a network (`gpuscale show clusters`)"
             raise InputError(message, field="gpus", hint=hint)
         unit = self.levels[-2].gpus if len(self.levels) > 1 else top.gpus
         wider = ceil(gpus / unit) * unit
