@@ -135,7 +135,7 @@ def test_every_preset_is_of_its_kind(folder):
         (("estimate", *SMALL, "--cluster", "FILE"), "plan", "not a cluster file", "`gpuscale estimate FILE` reads it"),
         (("plan", *SMALL, "--cluster", "FILE"), "config", "a model's config.json, not", "give it as --model FILE"),
         (("plan", "--gpus", 8, "--model", "FILE"), "cluster", "not a model file", "give it as --cluster FILE"),
-        (("plan", "--gpus", 8, "--model", "FILE"), "topology", "not a model file", "`gpuscale calibrate topology FILE`"),
+        (("plan", "--gpus", 8, "--model", "FILE"), "topology", "not a model file", "calibrate topology FILE`"),
         (("estimate", "--from", "FILE"), "plan", "a plan file, not a launch file", "`gpuscale estimate FILE`"),
         (("plan", "FILE"), "plan", "is an argument too many", "`gpuscale estimate FILE` reads it"),
         (("plan", "FILE"), "results", "is an argument too many", "`gpuscale sweep show FILE` shows them"),

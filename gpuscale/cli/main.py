@@ -65,9 +65,8 @@ class Named(TyperCommand):
         module, function = self.entry.home.split(":")
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         kind = TakesFlags if self.entry.takes_flags else Grouped
-        alone.command(self.name, cls=kind, short_help=self.entry.line)(
-            getattr(import_module(f"gpuscale.cli.{module}"), function)
-        )
+        make = alone.command(self.name, cls=kind, short_help=self.entry.line, hidden=self.hidden)
+        make(getattr(import_module(f"gpuscale.cli.{module}"), function))
         return typer.main.get_command(alone)
 
 
