@@ -380,7 +380,7 @@ class JobOptions(Options):
     set: Annotated[str | None, Option(
         "Change a cluster: leaf.link_gb_per_s=40 (or x2), network=x2, domain=72, gpu=NAME; repeatable.",
         "LEVEL.KEY=VALUE", repeatable=True)] = None
-    framework: Annotated[str, Option("What can run, and how a step runs (`gpuscale frameworks`); as of a month.",
+    framework: Annotated[str, Option("What can run, and how a step runs (`gpuscale show frameworks`); as of a month.",
                                      "NAME[@YYYY-MM]", label="{}")] = "megatron-lm"
     precision: Annotated[str | None, Option("Precision of matrix products, and the recipe.", "NAME", "bf16",
                                             choices=PRECISIONS, label="{}")] = None

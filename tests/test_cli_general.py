@@ -13,7 +13,7 @@ from command import assert_one_message, gpuscale
 from gpuscale import __version__
 from gpuscale.cli import commands
 from gpuscale.cli.main import Grouped, named
-from gpuscale.cli.table import ALIASES, JOBS
+from gpuscale.cli.table import ALIASES, COMMON, JOBS, MANY
 
 COMMAND = [sys.executable, "-m", "gpuscale"]
 PLAN = ("plan", "--model", "llama3-8b", "--gpus", "8")
@@ -57,11 +57,21 @@ def test_every_command_and_option_has_help(name):
     assert command.help
     assert all(getattr(param, "help", None) for param in command.params), [p.name for p in command.params]
     for columns in (80, 100):
-        done = gpuscale(*name.split(), "--help", columns=columns)
+        done = gpuscale(*name.split(), "--help" if hasattr(command, "commands") else "--help-all", columns=columns)
         assert (done.code, done.err) == (0, "")
         assert all(len(line) <= columns for line in done.lines)
         assert done.lines[0].startswith(f"Usage: gpuscale {name} ")
-    assert gpuscale(*name.split(), "-h").code == 0
+    options = [param for param in command.params if param.param_type_name == "option"]
+    short = gpuscale(*name.split(), "-h")
+    assert short.code == 0
+    if len(options) >= MANY:
+        told = [line for line in short.lines if line.startswith("  -")]
+        assert 8 <= len(told) <= 26
+        left_out = len([one for one in options if one.name not in COMMON])
+        assert "--help-all" in short.out
+        assert f"the {left_out} other options" in " ".join(short.out.split())
+    elif not getattr(command, "commands", None):
+        assert short == gpuscale(*name.split(), "--help-all")
 
 
 @pytest.mark.parametrize("name", [name for name, one in WALKED.items() if not getattr(one, "commands", None)])
@@ -84,7 +94,7 @@ def test_short_options_are_the_same_in_every_command(name):
 
 
 def test_options_are_grouped():
-    titles = [line for line in gpuscale("plan", "--help").lines if line and not line.startswith(" ")]
+    titles = [line for line in gpuscale("plan", "--help-all").lines if line and not line.startswith(" ")]
     assert titles == ["Usage: gpuscale plan [OPTIONS]", "Job:", "Layout:", "Question:", "Output:", "Options:"]
 
 

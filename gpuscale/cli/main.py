@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from gpuscale.cli.streams import OutputError
-from gpuscale.cli.table import ALIASES, COMMANDS, GROUPS, HIDDEN, JOBS, Entry
+from gpuscale.cli.table import ALIASES, COMMANDS, COMMON, GROUPS, HIDDEN, JOBS, MANY, Entry
 from gpuscale.errors import GpuscaleError, InputError, did_you_mean, shown
 from gpuscale.file_kinds import kind_of, use_of
 from gpuscale.files import begin_command, printable
@@ -27,22 +27,30 @@ USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 class Grouped(TyperCommand):
-    """A command whose help page lists options by their panel, in plain text."""
+    """A command whose help page lists options by their panel, in plain text; of many those that most people need."""
+
+    whole_help = False
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, then each group of options under its own title."""
         groups: dict[str, list[tuple[str, str]]] = {}
+        declared = {param.name for param in self.params if param.param_type_name == "option"}
+        left_out = set() if self.whole_help or len(declared) < MANY else declared - COMMON
         for param in self.get_params(ctx):
             lines = param.get_help_record(ctx)
-            if lines is not None:
+            if lines is not None and param.name not in left_out:
                 default = "Arguments" if param.param_type_name == "argument" else "Options"
                 groups.setdefault(getattr(param, "rich_help_panel", None) or default, []).append(lines)
+        if left_out:
+            groups.setdefault("Options", []).append(("--help-all", f"Show the {len(left_out)} other options too."))
         for title, rows in groups.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse an argument too many, and say what it is where it is a file."""
+        if "--help-all" in args:
+            self.whole_help, args = True, ["--help"]
         ctx.allow_extra_args = True
         stray = list(super().parse_args(ctx, args))
         if stray and not ctx.resilient_parsing:

@@ -62,6 +62,15 @@ JOBS = {
 }
 """What one comes for -> its commands."""
 
+COMMON = {
+    "model", "gpus", "cluster", "framework", "precision", "seq", "gbs", "launch_files", "tp", "pp", "ep", "zero",
+    "micro_batch_size", "recompute", "top", "why", "train_tokens", "days", "spares", "output", "html", "json",
+}  # fmt: skip
+"""Options that most people need: of a command with many, `--help` lists these alone."""
+
+MANY = 30
+"""Options from which on a command has many."""
+
 HIDDEN = (Entry("bench", "jobs:bench", "Measure how fast plans are found here."),)
 """Commands that help does not list."""
 
