@@ -51,16 +51,16 @@ RAN = "--model llama3-8b --gpus 16 --tp 4 --gbs 128"
 """What ran where `TRAINING_LOG` was written."""
 COMMANDS = {
     "clusters": (
-        "clusters show FILE",
-        "clusters show FILE --json --gpus 2048",
-        "clusters show FILE --toml",
-        "clusters show FILE --draw",
+        "show clusters FILE",
+        "show clusters FILE --json --gpus 2048",
+        "show clusters FILE --toml",
+        "show clusters FILE --draw",
         "collective allreduce --bytes 32MB --cluster FILE",
         "collective alltoall --sweep 1KB..1GB --factor 64 --cluster FILE --json",
         "collective allreduce --sweep 1KB..1GB --factor 64 --cluster FILE --html out.html",
         "roofline --cluster FILE",
         "placement --cluster FILE --gpus 32 --tp 4 --pp 2 --json",
-        "advise --model llama3-8b --gpus 32 --tp 4 --pp 2 --cluster FILE",
+        "explain checklist --model llama3-8b --gpus 32 --tp 4 --pp 2 --cluster FILE",
         "explain --traffic --model mixtral-8x7b --gpus 32 --tp 2 --pp 2 --ep 4 --despite-rules --cluster FILE",
         "explain --model mixtral-8x7b --gpus 32 --tp 2 --pp 2 --ep 4 --despite-rules --cluster FILE",
         "placement --cluster FILE --gpus 16 --tp 2 --ranks out.csv --slurm out.txt",
@@ -68,29 +68,29 @@ COMMANDS = {
         "plan --model llama3-8b --gpus 8 --tp 1,8 --pp 1 --cp 1 --zero 1 --cluster FILE",
         "fleet --model llama3-8b --cluster FILE --tp 8 --cp 1 --zero 1 --json",
         "calibrate nccl example_all_reduce.log --cluster FILE -o out.toml",
-        "clusters import topo_matrix.txt --base FILE -o out.toml",
+        "calibrate topology topo_matrix.txt --base FILE -o out.toml",
     ),
     "gpus": (
-        "hardware show FILE",
-        "hardware show FILE --json",
-        "clusters import topo_matrix.txt --gpu FILE -o out.toml",
+        "show hardware FILE",
+        "show hardware FILE --json",
+        "calibrate topology topo_matrix.txt --gpu FILE -o out.toml",
         "estimate --model llama3-8b --gpus 8 --set gpu=FILE",
         "doctor",
     ),
     "models": (
-        "models show FILE",
-        "models show FILE --json --seq 8k",
+        "show models FILE",
+        "show models FILE --json --seq 8k",
         "roofline --model FILE --json",
         "estimate --model FILE --gpus 64 --tp 8 --json",
         "plan --model FILE --gpus 64 --tp 8 --pp 1 --cp 1 --mbs 1 --zero 3",
         "plan --model FILE --gpus 64 --tp 8 --pp 2 --cp 1 --mbs 1 --zero 1 --html out.html",
-        "batch-size --model FILE --gpus 64 --tokens 1T --gbs 256 --tp 8 --pp 1 --json",
+        "size batch --model FILE --gpus 64 --tokens 1T --gbs 256 --tp 8 --pp 1 --json",
         "size --model FILE --tokens 1T --days 30 --tp 8 --pp 1",
     ),
     "frameworks": (
-        "frameworks show own",
-        "frameworks show own --json",
-        "frameworks list",
+        "show frameworks own",
+        "show frameworks own --json",
+        "show frameworks",
         "estimate --model llama3-8b --gpus 8 --framework own",
     ),
     "plans": (
@@ -109,14 +109,14 @@ COMMANDS = {
         "schedule FILE",
         "schedule FILE --json --jitter 0.1",
         "schedule FILE --trace out.json --svg out.svg",
-        "advise FILE",
-        "advise FILE --markdown",
+        "explain checklist FILE",
+        "explain checklist FILE --markdown",
         "explain FILE --traffic --despite-rules",
         "explain FILE --html out.html",
-        "goodput FILE --json --days 20",
-        "goodput FILE --checkpoint peer --elastic --spares 1 --failure-rate 3",
-        "stragglers FILE",
-        "stragglers FILE --slow-rail 0.3 --json",
+        "reliability FILE --json --days 20",
+        "reliability FILE --checkpoint peer --elastic --spares 1 --failure-rate 3",
+        "reliability stragglers FILE",
+        "reliability stragglers FILE --slow-rail 0.3 --json",
         "check FILE",
         "check FILE --json",
         "check FILE --tp 16 --max-memory 50% --format github",
@@ -142,13 +142,13 @@ COMMANDS = {
     "power": ("train-time --model llama3-8b --gpus 8 --tp 2 --as-given --tokens 1T",),
     "prices": ("train-time --model llama3-8b --gpus 8 --tp 2 --as-given --tokens 1T --json",),
     "huggingface": (
-        "models show FILE",
-        "models show FILE --json",
+        "show models FILE",
+        "show models FILE --json",
         "roofline --model FILE",
         "estimate --model FILE --gpus 64 --tp 4 --pp 2",
         "estimate --model FILE --gpus 64 --zero 3 --recompute full",
     ),
-    "hub": ("models show org/name", "estimate --model org/name --gpus 64 --zero 3 --recompute full --json"),
+    "hub": ("show models org/name", "estimate --model org/name --gpus 64 --zero 3 --recompute full --json"),
     "measurements": (
         "validate FILE",
         "validate FILE --json",
@@ -183,11 +183,11 @@ COMMANDS = {
         "placement --gpus 16 --tp 8 --best --model llama3-8b --calibration FILE",
     ),
     "topologies": (
-        "clusters import FILE",
-        "clusters import FILE --gpu h100-sxm -o out.toml",
-        "clusters import FILE --json --gpu a100-sxm-80gb",
-        "clusters import FILE --base aws-p5 --nodes 16 --nics 8",
-        "clusters import topo_matrix.txt FILE --gpu h100-sxm -o out.toml",
+        "calibrate topology FILE",
+        "calibrate topology FILE --gpu h100-sxm -o out.toml",
+        "calibrate topology FILE --json --gpu a100-sxm-80gb",
+        "calibrate topology FILE --base aws-p5 --nodes 16 --nics 8",
+        "calibrate topology topo_matrix.txt FILE --gpu h100-sxm -o out.toml",
     ),
     "protocols": (
         "calibrate gpu --fit-only --protocol FILE",
@@ -304,7 +304,9 @@ def _file_case(rng):
     files |= TOOL if kind == "tools" else {}
     made = Case(tuple(place if one == FILE else one.replace(FILE, place) for one in command.split()), files)
     if rng.random() < 0.1:
-        path, found = next(one for one in leaves() if command.startswith(" ".join(one[0])))
+        path, found = max(
+            (one for one in leaves() if command.startswith(" ".join(one[0]))), key=lambda one: len(one[0])
+        )
         made = replace(made, arguments=made.arguments + _some_options(rng, found, 1 + (len(path) > 1)))
     return made
 
@@ -520,7 +522,7 @@ BYTES = (_flip, _cut, _drop, _insert, _lines, _lines, _token, _token, _token, _n
 def leaves():
     """Path and parameters of every command."""
     return [
-        ((name,) if name == "sweep show" else tuple(name.split()), {one.name: one for one in command.params})
+        (tuple(name.split()), {one.name: one for one in command.params})
         for name, command in named().items()
         if not hasattr(command, "commands")
     ]
@@ -534,7 +536,7 @@ BASES = {
     ("explain",): ("--model llama3-8b --gpus 16", "--model mixtral-8x7b --gpus 64 --despite-rules", "plan.toml"),
     ("compare",): ("plan.toml plan.toml",),
     ("fleet",): ("--model llama3-8b --cluster fleet.toml --tp 8 --cp 1 --zero 1",),
-    ("batch-size",): (f"--model llama3-8b --gpus 16 --tokens 1T --gbs 128,256 {ONE_LAYOUT}",),
+    ("size", "batch"): (f"--model llama3-8b --gpus 16 --tokens 1T --gbs 128,256 {ONE_LAYOUT}",),
     ("size",): (f"--gpus 8 --days 3 {ONE_LAYOUT}", f"--model llama3-8b --tokens 1T --days 30 {ONE_LAYOUT}"),
     ("sweep",): ("--model llama3-8b --gpus 8,16 --tp 1 --pp 1 --cp 1 --zero 1", "example_study.toml --task estimate"),
     ("placement",): ("--gpus 32", "--gpus 16 --tp 8", "plan.toml"),
@@ -551,20 +553,16 @@ BASES = {
         f"example_training.log {RAN} --calibration example_site.toml",
     ),
     ("calibrate", "gpu"): ("--protocol missing.jsonl --fit-only",),
-    ("models", "show"): ("llama3-8b", "deepseek-v3"),
-    ("hardware", "show"): ("h100-sxm",),
-    ("clusters", "show"): ("aws-p5", "gb200-nvl72"),
-    ("clusters", "import"): ("topo_matrix.txt --gpu h100-sxm",),
-    ("sweep show",): ("results.csv", "results.csv --best-by model --heat model,gpus,mfu"),
-    ("frameworks", "show"): ("megatron-lm", "torchtitan"),
+    ("show", "models"): ("llama3-8b", "deepseek-v3"),
+    ("show", "hardware"): ("h100-sxm",),
+    ("show", "clusters"): ("aws-p5", "gb200-nvl72"),
+    ("calibrate", "topology"): ("topo_matrix.txt --gpu h100-sxm",),
+    ("sweep", "show"): ("results.csv", "results.csv --best-by model --heat model,gpus,mfu"),
+    ("show", "frameworks"): ("megatron-lm", "torchtitan"),
 }
 """Command -> arguments with which it answers; random options are added to them."""
 
-RARE = {
-    ("bench",): 0.1,
-    ("validate",): 0.3,
-    **{(kind, "list"): 0.1 for kind in ("models", "hardware", "clusters", "frameworks")},
-}
+RARE = {("bench",): 0.1, ("validate",): 0.3}
 """Slow commands -> how often they are run, of the times that they are drawn."""
 
 

@@ -123,9 +123,9 @@ def test_an_object_that_no_name_means_is_refused():
 
 FUNCTIONS = {name: one for name in gpuscale.__all__ if isfunction(one := getattr(gpuscale, name))}
 COMMANDS = {
-    "plan": "plan", "estimate": "estimate", "train_time": "train-time", "batch_size": "batch-size", "size": "size",
-    "fleet": "fleet", "goodput": "goodput", "stragglers": "stragglers", "explain_plan": "explain", "check": "check",
-    "place_ranks": "placement", "calibrate_run": "calibrate run",
+    "plan": "plan", "estimate": "estimate", "train_time": "train-time", "batch_size": "size batch", "size": "size",
+    "fleet": "fleet", "goodput": "reliability", "stragglers": "reliability stragglers",
+    "explain_plan": "explain", "check": "check", "place_ranks": "placement", "calibrate_run": "calibrate run",
 }  # fmt: skip
 """Function of options -> its command."""
 
