@@ -85,7 +85,7 @@ GROUPS = (
 ALIASES = {
     "goodput": "reliability", "stragglers": "reliability stragglers", "batch-size": "size batch",
     "advise": "explain checklist", "skill": "show skill", "clusters import": "calibrate topology",
-    **{f"{kind} {verb}": f"show {kind}" for kind in ("models", "hardware", "clusters", "frameworks")
-       for verb in ("list", "show")},
+    **{f"{kind}{verb}": f"show {kind}" for kind in ("models", "hardware", "clusters", "frameworks")
+       for verb in ("", " list", " show")},
 }  # fmt: skip
 """Names that commands had before, which go on for one release -> their names."""
