@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from gpuscale.cli.options import OUTPUT, fills_stdout, flags_of, with_flags
+from gpuscale.cli.options import OUTPUT, Json, fills_stdout, flags_of, with_flags
 from gpuscale.errors import InputError
 from gpuscale.files import printable, same_file, write_text
 from gpuscale.render.output import print_csv, print_json
@@ -25,7 +25,7 @@ FORMATS = {
     ],
     "csv": Annotated[bool, typer.Option("--csv", help="Print CSV.", rich_help_panel=OUTPUT)],
     "markdown": Annotated[bool, typer.Option("--markdown", help="Print Markdown.", rich_help_panel=OUTPUT)],
-    "json": Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)],
+    "json": Json,
     "verbose": Annotated[
         bool, typer.Option("--verbose", "-v", help="Print every assumption and rule too.", rich_help_panel=OUTPUT)
     ],
@@ -39,16 +39,14 @@ class Answer(NamedTuple):
     found: Any  #: the result, which has a document.
     body: Callable[[], Any] | None = None  #: makes what JSON has where that is not the fields of the result.
     view: Mapping[str, Any] = {}  #: how the document is to be: `verbose`, `depth` and the like.
-    rows: Callable[[], Any] | None = None  #: makes the rows of CSV.
+    rows: Callable[[], Any] = tuple  #: makes the rows of CSV.
     name: str | None = None  #: of the JSON's schema where that is not the command's.
     more: Mapping[str, Any] = {}  #: keys of the JSON beside the fields.
     then: Callable[[], None] | None = None  #: what is done after it was printed.
     streamed: bool = False  #: a file that the command wrote was standard output, which then holds nothing else.
 
 
-def answers(
-    name: str, *, csv: bool = False, page: bool = True
-) -> Callable[[Callable[..., Answer | None]], Callable[..., None]]:
+def answers(name: str, *, csv: bool = False) -> Callable[[Callable[..., Answer | None]], Callable[..., None]]:
     """Give a command that returns its answer the options of the output, and print the answer as they say.
 
     A command that has a parameter of the name of such an option receives it too.
@@ -56,16 +54,15 @@ def answers(
     Args:
         name: of the schema of its JSON.
         csv: it has rows.
-        page: it has a document to make a page or Markdown of.
     """
-    wanted = [*(["csv"] if csv else []), *(["html", "markdown"] if page else []), "json"]
+    wanted = [*(["csv"] if csv else []), "html", "markdown", "json"]
 
     def wrap(command: Callable[..., Answer | None]) -> Callable[..., None]:
         own = signature(command, eval_str=True).parameters
 
         def run(*given: Any, **values: Any) -> None:
             asked = {one: values[one] for one in wanted}
-            html = asked.get("html")
+            html = asked["html"]
             formats = [one for one in wanted if one != "html" and asked[one]]
             if len(formats) > 1:
                 one, other = formats[0], formats[-1]
@@ -74,7 +71,8 @@ def answers(
             made = command(*given, **{key: value for key, value in values.items() if key in own})
             if made is None:
                 return
-            _write_page(html, made)
+            if html is not None:
+                write_text(html, _written(made, "html"))
             if not (streamed or made.streamed):
                 _print(made, name, formats[0] if formats else "")
             if made.then is not None:
@@ -95,30 +93,24 @@ def answers(
     return wrap
 
 
-def _write_page(path: Path | None, made: Answer) -> None:
-    if path is None:
-        return
-    from gpuscale.render.answers import document
-    from gpuscale.render.html.page import html
-
-    write_text(path, html(document(made.found, spell=with_flags, **made.view)))
-
-
 def _print(made: Answer, name: str, form: str) -> None:
+    """Print an answer in a form; as text where it has no name."""
     if form == "json":
         print_json(made.name or name, made.found if made.body is None else made.body(), **made.more)
     elif form == "csv":
-        if made.rows is not None:
-            print_csv(made.rows())
-    elif form == "markdown":
-        from gpuscale.render.answers import document
-        from gpuscale.render.markdown import markdown
-
-        sys.stdout.write(markdown(document(made.found, spell=with_flags, **made.view)))
+        print_csv(made.rows())
+    elif form:
+        sys.stdout.write(_written(made, form))
     else:
         from gpuscale.render.answers import show
 
         show(made.found, spell=with_flags, **made.view)
+
+
+def _written(made: Answer, form: str) -> str:
+    from gpuscale.render.answers import written
+
+    return written(made.found, form, spell=with_flags, **made.view)
 
 
 def apart(html: Path | None, output: Path | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,14 +35,15 @@ def _print_file(kind: str, name: str, **beside: object) -> None:
     typer.echo(re.sub(r"[^\n\t]+", lambda part: printable(part[0]), read_toml(path).text), nl=False)
 
 
+def preset(help_text: str, metavar: str = "NAME") -> Any:
+    """Declare the argument that names one preset; without it all are listed."""
+    return typer.Argument(metavar=metavar, help=f"{help_text}; all without.", show_default=False)
+
+
 @answers("models")
 def models(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL", help="A model's name, a model file (.toml), or a Hugging Face config.json; all without.",
-            show_default=False,
-        ),
+        str | None, preset("A model's name, a model file (.toml), or a Hugging Face config.json", "MODEL")
     ] = None,
     family: Annotated[str | None, option("List only this family, such as llama3 or qwen3.")] = None,
     seq: Annotated[
@@ -50,7 +51,7 @@ def models(
     ] = None,
     json: bool = False,
     toml: Toml = False,
-) -> Answer | None:  # fmt: skip
+) -> Answer | None:
     """List the models that can be planned by name, or show one: its shape, parameters item by item, FLOPs per token.
 
     Examples: gpuscale show models; gpuscale show models llama3-70b
@@ -75,12 +76,7 @@ def models(
 
 @answers("hardware")
 def hardware(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="A GPU's name or alias, or the path of a TOML file; all without.", show_default=False
-        ),
-    ] = None,
+    name: Annotated[str | None, preset("A GPU's name or alias, or the path of a TOML file")] = None,
     json: bool = False,
     toml: Toml = False,
 ) -> Answer | None:
@@ -103,18 +99,12 @@ def hardware(
 
 @answers("clusters")
 def clusters(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="A cluster's name or alias, or the path of a TOML file; all without.",
-            show_default=False,
-        ),
-    ] = None,
+    name: Annotated[str | None, preset("A cluster's name or alias, or the path of a TOML file")] = None,
     gpus: Annotated[int | None, whole("Widen the cluster to at least this many GPUs.", flags=FLAGS["gpus"])] = None,
     draw: Annotated[bool, option("Draw levels, switches and rails instead.", "", flags="--draw")] = False,
     json: bool = False,
     toml: Toml = False,
-) -> Answer | None:  # fmt: skip
+) -> Answer | None:
     """List the clusters, or show one: its levels, what each carries, and where the numbers come from.
 
     Examples: gpuscale show clusters; gpuscale show clusters dgx-h100-superpod --draw
@@ -143,16 +133,10 @@ def clusters(
 
 @answers("frameworks")
 def frameworks(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="Name of a profile, or an alias, today or as of NAME@YYYY-MM; all without.",
-            show_default=False,
-        ),
-    ] = None,
+    name: Annotated[str | None, preset("Name of a profile, or an alias, today or as of NAME@YYYY-MM")] = None,
     json: bool = False,
     toml: Toml = False,
-) -> Answer | None:  # fmt: skip
+) -> Answer | None:
     """List the framework profiles, or show one with its sources, how to launch it so, and the rules by which it runs.
 
     Examples: gpuscale show frameworks; gpuscale show frameworks megatron-lm

@@ -83,14 +83,6 @@ def _placed(advice: Advice) -> list[tuple[str, str]]:
     return [(axis_name(one.axis), f"{'' if one.kept else 'NOT '}{one.rule}: {one.plan}") for one in advice.placement]
 
 
-def _checks(advice: Advice, spell: Spell) -> list[str]:
-    lines = []
-    for number, one in enumerate(advice.checklist, 1):
-        lines += [f"  {number:2}. {one.name}: {one.now}", f"      check   {spell(one.check)}"]
-        lines += [f"      expect  {one.expect}"]
-    return lines
-
-
 def _expected(one: Benchmark) -> str:
     groups = f", {one.groups} groups at once" if one.groups > 1 else ""
     apart = f", {one.stride} apart" if one.stride > 1 else ""

@@ -85,6 +85,15 @@ def show(found: Any, **view: Any) -> None:
     console.show(document(found, **view))
 
 
+FORMS: dict[str, Callable[[Document], str]] = {"html": html, "markdown": markdown}
+"""Forms of a document -> what writes them."""
+
+
+def written(found: Any, form: str, **view: Any) -> str:
+    """Return an answer in one of `FORMS`."""
+    return FORMS[form](document(found, **view))
+
+
 @public
 def report(
     result: Any, path: str | Path | None = None, *, form: str = "html", note: str | None = None, spell: Spell = str
@@ -102,11 +111,7 @@ def report(
     Raises:
         InputError: it is no answer, there is no such form, or the file cannot be written.
     """
-    writer = FORMS[one_of("form", form, tuple(FORMS))]
-    made = writer(document(result, note=note, spell=spell, whole=True))
+    made = written(result, one_of("form", form, tuple(FORMS)), note=note, spell=spell, whole=True)
     if path is not None:
         write_text(Path(path), made)
     return made
-
-
-FORMS: dict[str, Callable[[Document], str]] = {"html": html, "markdown": markdown}

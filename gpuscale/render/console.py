@@ -1,4 +1,5 @@
-"""The terminal: one console, tables that fit it, and names beside texts. What is drawn has 100 columns by default."""
+"""The terminal: one console, tables that fit it, and names beside texts. What is drawn has `WIDTH` columns where it
+is no terminal and COLUMNS is not set."""
 
 from __future__ import annotations
 
@@ -12,10 +13,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from gpuscale.files import NO_BREAK, printable
-from gpuscale.render.document import Chart, Checklist, Code, Document, Part, Shown, Table, shown
-
-WIDTH = 100
-"""Columns that every table fits, used when the output is not a terminal and COLUMNS is not set."""
+from gpuscale.render.document import WIDTH, Chart, Checklist, Code, Document, Part, Shown, Table, shown
 
 LEAST_WIDTH = 40
 NARROW_TEXT = 8
@@ -121,7 +119,7 @@ def _table(table: Table, out: Console) -> str:
     Where it is too wide, columns first move together, then the optional ones are left out in turn; then texts are
     folded, and numbers last.
     """
-    table, room = table.without(table.detail), out.width
+    room = out.width
     rows = [{name: _cell(cell) for name, cell in zip(table.header, row, strict=True)} for row in table.rows]
     kept = [*table.header]
     lines = [dict(zip(kept, kept, strict=True)), *rows]

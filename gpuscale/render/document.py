@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+WIDTH = 100
+"""Columns that everything drawn fits, unless the output has its own."""
+
+LONG = 10_000
+"""Columns of a line that may be as long as it is."""
 
 Cell = str | tuple[str, float]
 """Text of a cell, and the number that it is sorted by where it has one."""
@@ -32,15 +38,6 @@ class Table:
     folded: bool = False  #: on a page, only its caption shows until it is opened.
     left: int = 1  #: how many columns, the first ones, a terminal aligns as text; the others are numbers.
     optional: Sequence[str] = ()  #: columns that a narrow terminal goes without, the least needed first.
-    detail: Sequence[str] = ()  #: columns that no terminal has room for.
-
-    def without(self, names: Sequence[str]) -> Table:
-        """Return the table without some columns."""
-        kept = [at for at, name in enumerate(self.header) if name not in names]
-        rows = [[row[at] for at in kept] for row in self.rows]
-        return Table(
-            self.caption, [self.header[at] for at in kept], rows, self.sortable, self.folded, self.left, self.optional
-        )
 
 
 def table(
@@ -49,15 +46,12 @@ def table(
     caption: str = "",
     left: int = 1,
     optional: Sequence[str] = (),
-    detail: Sequence[str] = (),
     sortable: bool = False,
 ) -> Table:
     """Make a table of rows that map the headers, the same in each, to cells."""
     header = [*rows[0]] if rows else []
-    return Table(
-        caption, header, [[*row.values()] for row in rows],
-        left=left, optional=[*optional], detail=detail, sortable=sortable,
-    )  # fmt: skip
+    cells = [[*row.values()] for row in rows]
+    return Table(caption, header, cells, left=left, optional=optional, sortable=sortable)
 
 
 class Chart(NamedTuple):
@@ -65,10 +59,15 @@ class Chart(NamedTuple):
 
     title: str  #: what it shows.
     summary: str  #: what is to be seen in it, in a sentence.
-    drawing: str  #: HTML; colours are classes of the style sheet, from `c1` on.
+    draw: Callable[[], str]  #: makes its HTML; colours are classes of the style sheet, from `c1` on.
     numbers: Table  #: what is drawn, as a table.
     legend: Sequence[tuple[str, str]] = ()  #: name and classes of what looks alike.
     text: Drawing | None = None  #: what a terminal draws; nothing without.
+
+    @property
+    def drawing(self) -> str:
+        """Its HTML."""
+        return self.draw()
 
 
 class Checklist(NamedTuple):
@@ -140,11 +139,16 @@ def on_page(make: Callable[[], Sequence[Part]]) -> Only:
     return Only("page", make)
 
 
-def later(function: str, *arguments: object) -> Only:
-    """Show on a page alone what a function of this folder makes; its module, such as `plan_page` of
-    `plan_page.choice_parts`, is loaded when that is wanted."""
+def loaded(function: str, *arguments: object) -> Callable[[], Any]:
+    """Return a call of a function of this folder, whose module, such as `plan_page` of `plan_page.choice_parts`, is
+    loaded when it is called."""
     module, _, name = function.partition(".")
-    return on_page(lambda: getattr(import_module(f"gpuscale.render.{module}"), name)(*arguments))
+    return lambda: getattr(import_module(f"gpuscale.render.{module}"), name)(*arguments)
+
+
+def later(function: str, *arguments: object) -> Only:
+    """Show on a page alone what a function makes that `loaded` knows."""
+    return on_page(loaded(function, *arguments))
 
 
 def shown(parts: Sequence[Part], medium: Medium) -> Iterator[Shown]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from gpuscale.planning.describe import bound_text
 from gpuscale.ratios import share_text
-from gpuscale.render.document import Document, Part, Section, Spell, Table, page, plain, table
+from gpuscale.render.document import Document, Part, Section, Spell, Table, later, plain, table
 from gpuscale.render.plan_texts import (
     FIT,
     assumption_rows,
@@ -18,7 +18,6 @@ from gpuscale.render.plan_texts import (
     remedy_rows,
     verdict,
 )
-from gpuscale.render.subject import step_waterfall
 from gpuscale.results import Estimate, PlanRow
 from gpuscale.units import format_seconds, plural
 
@@ -64,7 +63,7 @@ def estimate_document(
         plan_tiles(result),
         [
             Section("Step time", [
-                page(step_waterfall(result)),
+                later("subject.waterfall_parts", result),
                 _breakdown_table("time per step", result.breakdown, ("step", plan.step_time_s), "exposed",
                                  format_seconds),
             ]),

@@ -9,10 +9,17 @@ from gpuscale.explain.explanation import Explanation
 from gpuscale.explain.nodes import Node
 from gpuscale.launch.subject import Subject
 from gpuscale.ratios import share_text
-from gpuscale.render.document import Document, Section, Spell, Table, note_facts, on_page, page, table, terminal
-from gpuscale.render.plan_texts import assumption_parts, evidence_text, fit_text, layout_text, plan_tiles, verdict
+from gpuscale.render.document import Document, Section, Spell, Table, later, note_facts, on_page, page, table, terminal
+from gpuscale.render.plan_texts import (
+    assumption_parts,
+    evidence_text,
+    fit_text,
+    layout_text,
+    plan_sections,
+    plan_tiles,
+    verdict,
+)
 from gpuscale.render.reasons import change_tables, reason_blocks, sentences_block
-from gpuscale.render.subject import plan_sections, step_parts, step_waterfall
 from gpuscale.units import GIB, format_seconds, plural
 
 DEPTH = 4
@@ -49,7 +56,8 @@ def explanation_document(
     least = 0.0 if verbose else FOLDED
     fullest = max(found.memory, key=lambda stage: stage.value)
     trees = [_table(stage, levels, least, _memory_cells) for stage in (found.memory if verbose else (fullest,))]
-    of, estimate = subject, subject.estimate if subject else None
+    estimate = subject.estimate if subject else None
+    of = (lambda: subject) if subject else None
     return Document(
         f"{layout_text(found.plan)}: {found.model} on {plural(found.gpus, 'GPU')}",
         lambda width: f"{verdict(found.model, found.gpus, found.plan, width)}{fit_text(found.plan)}",
@@ -58,10 +66,10 @@ def explanation_document(
             Section("Why", [sentences_block(found)]),
             Section("Changes", [on_page(lambda: change_tables(found))]),
             Section("Step time", [
-                on_page(lambda: [step_waterfall(of.estimate), *step_parts(of)]) if of else "",
+                later("subject.waterfall_parts", estimate) if of else "", later("subject.step_parts", of) if of else "",
                 terminal(_table(found.step, levels, least, _time_cells), *trees),
             ]),
-            *(plan_sections(lambda: of) if of else ()),
+            *(plan_sections(of) if of else ()),
             Section("Notes", [[*_note(found), *note_facts(found.notes, spell)]]),
             Section("What would help", [terminal(*reason_blocks(found, verbose=verbose))]),
             Section("Evidence", [page([("evidence", evidence_text(found.plan))])]),

@@ -6,13 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gpuscale.files import NO_BREAK, printable
-from gpuscale.render.document import Chart, Checklist, Code, Document, Shown, Table, shown
-
-WIDTH = 100
-"""Columns of a drawing."""
-
-LONG = 10_000
-"""Columns of a line that may be as long as it is."""
+from gpuscale.render.document import LONG, WIDTH, Chart, Checklist, Code, Document, Shown, Table, shown
 
 
 def markdown(document: Document) -> str:

@@ -12,8 +12,8 @@ from gpuscale.explain.budget import GROUPS, BudgetRow, MemoryBudget
 from gpuscale.explain.timeline import MemoryTimeline, Moment
 from gpuscale.layouts.pins import short_recompute
 from gpuscale.ratios import signed
-from gpuscale.render.console import LEAST_WIDTH, WIDTH
-from gpuscale.render.document import Document, Part, Section, Spell, Table, note_facts, plain, table
+from gpuscale.render.console import LEAST_WIDTH
+from gpuscale.render.document import WIDTH, Document, Part, Section, Spell, Table, note_facts, plain, table
 from gpuscale.render.plan_texts import FIT, layout_text
 from gpuscale.render.plots import LABEL, framed, numbered, plot_columns
 from gpuscale.units import format_seconds, plural

@@ -9,8 +9,8 @@ from typing import Any
 from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.render.answers import document
-from gpuscale.render.console import WIDTH, console, parts_of, texts
-from gpuscale.render.document import Facts, Shown, Table
+from gpuscale.render.console import console, parts_of, texts
+from gpuscale.render.document import WIDTH, Facts, Shown, Table
 from gpuscale.render.html.page import text
 
 PAGE_WIDTH = 200
@@ -62,10 +62,9 @@ def _html(part: Shown) -> str:
     if isinstance(part, list):
         return _table((), [[("left", one) for one in pair] for pair in part])
     if isinstance(part, Table):
-        shown = part.without(part.detail)
-        sides = ["left" if at < part.left else "right" for at in range(len(shown.header))]
-        rows = [[cell if isinstance(cell, str) else cell[0] for cell in row] for row in shown.rows]
-        head, *body = ([*zip(sides, row, strict=True)] for row in [shown.header, *rows])
+        sides = ["left" if at < part.left else "right" for at in range(len(part.header))]
+        rows = [[cell if isinstance(cell, str) else cell[0] for cell in row] for row in part.rows]
+        head, *body = ([*zip(sides, row, strict=True)] for row in [part.header, *rows])
         return _table(head, body)
     return f'<pre style="white-space:pre-wrap">{_lines("".join(texts([part], console(PAGE_WIDTH))))}</pre>'
 

@@ -6,15 +6,16 @@ import math
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from gpuscale.files import NO_BREAK
 from gpuscale.layouts.pins import short_recompute
 from gpuscale.planning.describe import LEAST_SAID, short_name
 from gpuscale.ratios import AMOUNT, TIME, in_words, signed
 from gpuscale.render.compared import SHOWN, compared_verdict, jobs_rows, own_cells, three_digits, worth_parts
-from gpuscale.render.console import WIDTH, as_many_as_fit
+from gpuscale.render.console import as_many_as_fit
 from gpuscale.render.document import (
+    WIDTH,
     Cell,
     Chart,
     Document,
@@ -24,6 +25,7 @@ from gpuscale.render.document import (
     Spell,
     Table,
     later,
+    loaded,
     page,
     table,
     terminal,
@@ -39,6 +41,7 @@ from gpuscale.render.plan_texts import (
     first_choices_text,
     layout_text,
     pipeline_row,
+    plan_sections,
     plan_tiles,
     remedy_rows,
     verdict,
@@ -89,6 +92,7 @@ def plan_document(
     """
     best, compared = result.estimates[0], result.compared
     frontier = compared is not None and compared.frontier_size > 1
+    first = cache(loaded("plan_page.first_plan", result))
     told = terminal(_plan_facts(result, shown, verbose=verbose, spell=spell))
     return Document(
         f"{result.model} on {plural(result.gpus, 'GPU')} of {result.cluster}",
@@ -104,11 +108,8 @@ def plan_document(
                 _frontier(result, compared) if compared and frontier else later("plan_page.choice_parts", result),
                 page(jobs_rows(compared) if compared else ""),
             ]),
-            Section("Step time", [later("plan_page.step_parts_of", result)]),
-            Section("Memory", [later("plan_page.memory_parts", result)]),
-            Section("Pipeline", [later("plan_page.pipeline_of", result)]),
-            Section("Traffic", [later("plan_page.traffic_of_first", result)]),
-            Section("Placement", [later("plan_page.placement_of", result)]),
+            Section("Step time", [later("plan_page.step_times", result), later("subject.step_parts", first)]),
+            *plan_sections(first, later("plan_page.memory_parts", result)),
             Section("Other conditions", _robust(result.robust, rank_texts(result)) if result.robust else []),
             Section("What it rests on", [told]),
             Section("The layout asked about", why_parts(result.why, result, spell) if result.why else []),

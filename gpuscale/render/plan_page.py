@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gpuscale.explain.memories import memory_trees
-from gpuscale.explain.traffic import traffic_of
 from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.planning.planfile import layout_of
 from gpuscale.ratios import TIME, in_words
@@ -16,9 +14,8 @@ from gpuscale.render.html.charts import Bar, Points, points, stacked
 from gpuscale.render.plan import SHOWN_PLANS
 from gpuscale.render.plan_texts import degrees_text, evidence_text, layout_text
 from gpuscale.render.plots import Axis
-from gpuscale.render.subject import SECONDS, pipeline_parts, placement_parts, step_parts, step_waterfall
-from gpuscale.render.traffic import traffic_parts
-from gpuscale.render.trees import memory_chart, stages_chart
+from gpuscale.render.subject import SECONDS, step_waterfall
+from gpuscale.render.trees import memory_chart
 from gpuscale.results import Estimate, PlanResult, PlanRow
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.units import format_seconds, plural
@@ -79,7 +76,7 @@ def bound_bars(breakdowns: Sequence[Estimate]) -> list[Bar]:
     ]
 
 
-def step_parts_of(result: PlanResult) -> list[Part]:
+def step_times(result: PlanResult) -> list[Part]:
     """The step of the first plan, and those of the next beside it."""
     shown = result.estimates[:DRAWN_PLANS]
     parts: list[Part] = [step_waterfall(result.estimates[0])]
@@ -88,11 +85,11 @@ def step_parts_of(result: PlanResult) -> list[Part]:
         said = f"The slowest of these {len(shown)} takes {in_words(slowest / best, TIME, 'the first')}."
         names = [f"#{plan.rank} {degrees_text(plan)}" for plan in result.plans[: len(shown)]]
         parts.append(stacked("The steps of the first plans", said, names, bound_bars(shown), SECONDS))
-    return [*parts, *step_parts(first_plan(result))]
+    return parts
 
 
 def memory_parts(result: PlanResult) -> list[Part]:
-    """Memory of the first plans, by component, beside the limit; and how full the stages of the first are."""
+    """Memory of the first plans, by component, beside the limit."""
     shown = result.estimates[:DRAWN_PLANS]
     plan = shown[0].plan
     limits = {f"limit {one.plan.memory_limit_gib:.1f} GiB": one.plan.memory_limit_gib for one in shown}
@@ -101,8 +98,7 @@ def memory_parts(result: PlanResult) -> list[Part]:
     )
     names = [f"#{one.rank} {degrees_text(one)}" for one in result.plans[: len(shown)]]
     sizes = [{name.replace("_", " "): gib for name, gib in one.memory.items()} for one in shown]
-    trees = stages_chart(memory_trees(first_plan(result)), plan.memory_limit_gib)
-    return [memory_chart("Memory at the fullest stage", said, names, sizes, limits), trees]
+    return [memory_chart("Memory at the fullest stage", said, names, sizes, limits)]
 
 
 def evidence_parts(result: PlanResult) -> list[Part]:
@@ -145,18 +141,3 @@ def first_plan(result: PlanResult) -> Subject:
     """Return the first plan as what questions are asked about."""
     best = result.estimates[0]
     return read_subject(None, best.job, layout_of(best.plan))
-
-
-def pipeline_of(result: PlanResult) -> list[Part]:
-    """The pipeline of the first plan."""
-    return pipeline_parts(first_plan(result))
-
-
-def traffic_of_first(result: PlanResult) -> list[Part]:
-    """What the first plan sends."""
-    return traffic_parts(traffic_of(first_plan(result)))
-
-
-def placement_of(result: PlanResult) -> list[Part]:
-    """Where the ranks of the first plan lie."""
-    return placement_parts(result.estimates[0])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from gpuscale.launch.subject import Subject
 from gpuscale.layouts.pins import short_recompute
 from gpuscale.planning.describe import bound_parts, bound_text
 from gpuscale.ratios import signed
 from gpuscale.render.console import as_many_as_fit
-from gpuscale.render.document import Spell
+from gpuscale.render.document import Part, Section, Spell, later
 from gpuscale.results import Estimate, PlanRow, Remedy
 from gpuscale.specs.job import MEMORY_HEADROOM
 from gpuscale.steptime.components import COMPONENTS
@@ -169,4 +170,19 @@ def plan_tiles(found: Estimate) -> list[tuple[str, str, str]]:
         ("Memory", f"{plan.memory_gib:.1f} GiB", f"of {plan.memory_limit_gib:.1f} GiB: {FIT[plan.fit]}"),
         ("Exposed communication", f"{plan.exposed_comm_fraction:.1%}", "of the step"),
         ("Bubble", f"{plan.bubble_fraction:.1%}", f"of the step; bound by {bound_text(plan)}"),
+    ]
+
+
+def plan_sections(of: Callable[[], Subject], *of_memory: Part) -> list[Section]:
+    """The sections that a page has of the memory, the pipeline, the traffic and the placement of one plan.
+
+    Args:
+        of: makes the plan, once a page is wanted.
+        of_memory: what else it shows of the memory.
+    """
+    return [
+        Section("Memory", [*of_memory, later("subject.memory_parts", of)]),
+        Section("Pipeline", [later("subject.pipeline_parts", of)]),
+        Section("Traffic", [later("subject.sent_parts", of)]),
+        Section("Placement", [later("subject.placement_parts", of)]),
     ]

@@ -9,9 +9,7 @@ import numpy as np
 
 from gpuscale.arrays import log
 from gpuscale.files import printable
-
-WIDTH = 100
-"""Most columns of a plot."""
+from gpuscale.render.document import WIDTH
 
 ROWS = 14
 LABEL = 11
@@ -121,10 +119,7 @@ def heat_text(
         line.append(column)
     texts = [f"{title.rstrip('.')}; shaded by {' '.join(SHADES.strip())}"]
     for block in [*blocks, line]:
-        sizes = [max(map(len, one)) for one in block]
-        texts.append("\n".join(
-            "  ".join([f"{row[0]:{sizes[0]}}", *(f"{one:>{size}}" for one, size in zip(row[1:], sizes[1:], strict=True))
-                       ]).rstrip()
-            for row in zip(*block, strict=True)
-        ))  # fmt: skip
+        first, *others = ([f"{one:>{max(map(len, column))}}" for one in column] for column in block)
+        first = [f"{name:{len(first[0])}}" for name in corner]
+        texts.append("\n".join("  ".join(row).rstrip() for row in zip(first, *others, strict=True)))
     return "\n\n".join(texts)

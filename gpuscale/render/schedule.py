@@ -11,8 +11,8 @@ from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.explain.schedule import Schedule
 from gpuscale.files import NO_BREAK
 from gpuscale.ratios import signed
-from gpuscale.render.console import WIDTH
 from gpuscale.render.document import (
+    WIDTH,
     Cell,
     Chart,
     Document,
@@ -252,10 +252,10 @@ def schedule_parts(found: Schedule) -> list[Part]:
 
 def _slots(found: Schedule, which: IntArray, title: str, summary: str) -> Chart:
     t = found.timeline
-    marks = slot_marks(found, which, numbered=which.size <= NUMBERED_SLOTS)
+    marks = [*slot_marks(found, which, numbered=which.size <= NUMBERED_SLOTS)]
     across = time_scale(found, float(t.start_s[which].min()), float((t.end_s + t.sending_s)[which].max()))
     names = [f"rank {rank}" for rank in range(found.pipeline.pp)]
-    drawing = in_rows(names, marks, across, "time", row_px=ROW_PX)
+    drawing = partial(in_rows, names, marks, across, "time", row_px=ROW_PX)
     return Chart(title, summary, drawing, _loads(found), [*slot_legend(found)])
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 
 from gpuscale.errors import InputError
 from gpuscale.explain.memories import memory_trees
@@ -13,7 +12,7 @@ from gpuscale.explain.steps import step_tree
 from gpuscale.explain.traffic import traffic_of
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.placement import Placement, axis_name, place_ranks, units_text
-from gpuscale.render.document import Cell, Chart, Part, Section, Table, on_page
+from gpuscale.render.document import Cell, Chart, Part, Table
 from gpuscale.render.html.charts import Bar, waterfall
 from gpuscale.render.plan_texts import component_text, degrees_text
 from gpuscale.render.plots import Axis
@@ -30,24 +29,19 @@ MOST_SLOTS = 60_000
 """Slots of a pipeline that a page simulates."""
 
 
-def plan_sections(made: Callable[[], Subject], of_memory: Callable[[], Sequence[Part]] = tuple) -> list[Section]:
-    """What a page shows of the memory, the pipeline, the traffic and the placement of one plan.
+def waterfall_parts(found: Estimate) -> list[Part]:
+    """How the components of a step add up, as a chart."""
+    return [step_waterfall(found)]
 
-    Args:
-        made: makes the plan, once a page is wanted.
-        of_memory: what else it shows of the memory.
-    """
-    of = cache(made)
 
-    def memory() -> list[Part]:
-        return [*of_memory(), stages_chart(memory_trees(of()), of().estimate.plan.memory_limit_gib)]
+def memory_parts(of: Callable[[], Subject]) -> list[Part]:
+    """The memory of a plan by pipeline stage."""
+    return [stages_chart(memory_trees(of()), of().estimate.plan.memory_limit_gib)]
 
-    return [
-        Section("Memory", [on_page(memory)]),
-        Section("Pipeline", [on_page(lambda: pipeline_parts(of()))]),
-        Section("Traffic", [on_page(lambda: traffic_parts(traffic_of(of())))]),
-        Section("Placement", [on_page(lambda: placement_parts(of().estimate))]),
-    ]
+
+def sent_parts(of: Callable[[], Subject]) -> list[Part]:
+    """What a plan sends."""
+    return traffic_parts(traffic_of(of()))
 
 
 def step_waterfall(found: Estimate) -> Chart:
@@ -65,25 +59,26 @@ def step_waterfall(found: Estimate) -> Chart:
     return waterfall(f"Where the step of {degrees_text(plan)} goes", said, bars, "step", SECONDS)
 
 
-def step_parts(subject: Subject) -> list[Part]:
+def step_parts(of: Callable[[], Subject]) -> list[Part]:
     """The step as a tree, and its operators under the roofline."""
-    tree = step_tree(subject)
-    return [step_chart(tree), *roofline_parts(tree, subject.spec.cluster.gpu, subject.spec.precision)]
+    tree, spec = step_tree(of()), of().spec
+    return [step_chart(tree), *roofline_parts(tree, spec.cluster.gpu, spec.precision)]
 
 
-def pipeline_parts(subject: Subject) -> list[Part]:
+def pipeline_parts(of: Callable[[], Subject]) -> list[Part]:
     """The slots of the pipeline, where there is one and it is not too long to draw."""
-    plan = subject.estimate.plan
+    plan = of().estimate.plan
     if plan.pp == 1:
         return []
     slots = 2 * plan.pp * plan.vpp * plan.num_microbatches
     if slots > MOST_SLOTS:
         return [f"{slots:,} slots are too many for a picture; `gpuscale schedule` draws the beginning."]
-    return schedule_parts(schedule(subject))
+    return schedule_parts(schedule(of()))
 
 
-def placement_parts(found: Estimate) -> list[Part]:
+def placement_parts(of: Callable[[], Subject]) -> list[Part]:
     """The cluster's levels, and what of them the groups of each axis span."""
+    found = of().estimate
     plan = found.plan
     degrees = {name: getattr(plan, name) for name in ("tp", "pp", "cp", "ep", "etp", "dp")}
     where = {name: found.job[name] for name in PLACING if name in found.job}

@@ -8,8 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gpuscale.files import printable
-from gpuscale.render.console import WIDTH
-from gpuscale.render.document import Document, plain
+from gpuscale.render.document import WIDTH, Document, plain
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 from gpuscale.units import GB, GBIT, TB, format_rate, plural
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from gpuscale.explain.nodes import Node
@@ -71,7 +72,8 @@ def _flames(title: str, summary: str, step: Node, numbers: Table) -> Chart:
 
     draw(step, 0, 0.0)
     depths = 1 + max(one.row for one in every)
-    drawing = in_rows([""] * depths, every, scale(Axis("", format_seconds), [0.0, step.value]), "of the step", FLAME_PX)
+    across = scale(Axis("", format_seconds), [0.0, step.value])
+    drawing = partial(in_rows, [""] * depths, every, across, "of the step", FLAME_PX)
     legend = [(name, f"fill {colour(COLOUR_OF[name])}") for name in BOUNDS if name in used]
     return Chart(title, summary, drawing, numbers, legend)
 

@@ -222,7 +222,7 @@ def waterfall(title: str, summary: str, parts: Sequence[Bar], total: str, axis: 
     header = ["part", axis.title, "share"]
     if min(ends) < 0:  # shares of a difference say nothing
         header, rows = header[:2], [row[:2] for row in rows]
-    svg = in_rows(names, marks, scale(axis, ends), axis.title, css="room")
+    svg = partial(in_rows, names, marks, scale(axis, ends), axis.title, css="room")
     signs = [*("." if one.idle else "-" if one.values[0] < 0 else "#" for one in parts), "#"]
     bars = [(min(start, end), max(start, end), sign) for (start, end, _), sign in zip(drawn, signs, strict=True)]
     plot = partial(bars_text, f"{title} [{axis.title}]", names, bars, texts)
@@ -249,7 +249,7 @@ def stacked(
             if end > start:
                 marks.append(Mark(row, start, end, one.css, f"{one.name}: {said}", said if solid else ""))
     across = scale(axis, [0.0, 1.02 * max([*totals, *limits.values()]) or 1.0])
-    svg = in_rows(rows, marks, across, axis.title, limits=limits)
+    svg = partial(in_rows, rows, marks, across, axis.title, limits=limits)
     every = [*((one.name, one.values) for one in parts), ("total", totals)]
     cells: list[list[Cell]] = [[name, *((axis.text(one), one) for one in values)] for name, values in every]
     header = ["", *rows]
@@ -289,7 +289,8 @@ def heat_map(
     ]
     numbers = Table(f"{title} ({axis.title})", (" / ".join(names), *columns), cells)
     plot = partial(heat_text, summary, names, rows, columns, values, axis)
-    return Chart(title, summary, in_rows(rows, marks, across, names[1], css="heat"), numbers, text=plot)
+    svg = partial(in_rows, rows, marks, across, names[1], css="heat")
+    return Chart(title, summary, svg, numbers, text=plot)
 
 
 class Line(NamedTuple):
@@ -408,7 +409,7 @@ def curves(
     legend = [(one.name, one.css) for one in lines]
     signs = ["*" if at == chosen else "o" for at in first.across]
     plot = partial(scatter, across, first.across, up, first.up, signs)
-    return Chart(title, summary, _plane(lines, dots, x, y, (across, up), spans), numbers, legend, plot)
+    return Chart(title, summary, partial(_plane, lines, dots, x, y, (across, up), spans), numbers, legend, plot)
 
 
 def points(
@@ -439,7 +440,7 @@ def points(
     numbers = Table(f"{title}{less}", ("", across.title, up.title), cells)
     legend = [*((one.name, one.css) for one in lines), *((one.name, one.css) for one in groups)]
     plot = partial(_points_text, groups, across, up)
-    return Chart(title, summary, _plane(lines, full, x, y, (across, up)), numbers, legend, plot)
+    return Chart(title, summary, partial(_plane, lines, full, x, y, (across, up)), numbers, legend, plot)
 
 
 def _points_text(groups: Sequence[Points], across: Axis, up: Axis, width: int) -> str:

@@ -10,7 +10,7 @@ from html import escape
 from importlib.resources import files
 
 from gpuscale.files import NO_BREAK, printable
-from gpuscale.render.document import Cell, Chart, Checklist, Code, Document, Section, Shown, Table, shown
+from gpuscale.render.document import LONG, Cell, Chart, Checklist, Code, Document, Section, Shown, Table, shown
 from gpuscale.version import __version__
 
 
@@ -30,9 +30,6 @@ def sortable(said: str) -> Cell:
     except ValueError:
         return said
 
-
-LONG = 10_000
-"""Columns of a line that may be as long as it is."""
 
 COLUMNS = 120
 """Columns of a drawing of characters."""
