@@ -12,9 +12,7 @@ from gpuscale.arguments import public
 from gpuscale.errors import InputError
 from gpuscale.files import write_text
 from gpuscale.render import console
-from gpuscale.render.document import Document, Spell
-from gpuscale.render.html.page import html
-from gpuscale.render.markdown import markdown
+from gpuscale.render.document import Document, Spell, loaded
 from gpuscale.request import one_of
 
 DOCUMENTS = {
@@ -85,7 +83,10 @@ def show(found: Any, **view: Any) -> None:
     console.show(document(found, **view))
 
 
-FORMS: dict[str, Callable[[Document], str]] = {"html": html, "markdown": markdown}
+FORMS: dict[str, Callable[[Document], str]] = {
+    "html": loaded("html.page.html"),
+    "markdown": loaded("markdown.markdown"),
+}
 """Forms of a document -> what writes them."""
 
 

@@ -54,6 +54,14 @@ def table(
     return Table(caption, header, cells, left=left, optional=optional, sortable=sortable)
 
 
+def sortable(said: str) -> Cell:
+    """Return a cell that is sorted by its number, if it is one."""
+    try:
+        return said, float(said.replace(",", ""))
+    except ValueError:
+        return said
+
+
 class Chart(NamedTuple):
     """A chart, and what stands for it where it cannot be seen."""
 
@@ -139,11 +147,11 @@ def on_page(make: Callable[[], Sequence[Part]]) -> Only:
     return Only("page", make)
 
 
-def loaded(function: str, *arguments: object) -> Callable[[], Any]:
-    """Return a call of a function of this folder, whose module, such as `plan_page` of `plan_page.choice_parts`, is
+def loaded(function: str, *arguments: object) -> Callable[..., Any]:
+    """Return a call of a function of this folder, whose module, such as `plan_page` of `plan_page.choice`, is
     loaded when it is called."""
-    module, _, name = function.partition(".")
-    return lambda: getattr(import_module(f"gpuscale.render.{module}"), name)(*arguments)
+    module, _, name = function.rpartition(".")
+    return lambda *more: getattr(import_module(f"gpuscale.render.{module}"), name)(*arguments, *more)
 
 
 def later(function: str, *arguments: object) -> Only:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -12,12 +11,11 @@ from gpuscale.files import NO_BREAK
 from gpuscale.layouts.pins import short_recompute
 from gpuscale.planning.describe import LEAST_SAID, short_name
 from gpuscale.ratios import AMOUNT, TIME, in_words, signed
-from gpuscale.render.compared import SHOWN, compared_verdict, jobs_rows, own_cells, three_digits, worth_parts
+from gpuscale.render.compared import compared_verdict, jobs_rows, own_cells, three_digits, worth_parts
 from gpuscale.render.console import as_many_as_fit
 from gpuscale.render.document import (
     WIDTH,
     Cell,
-    Chart,
     Document,
     Facts,
     Part,
@@ -27,11 +25,10 @@ from gpuscale.render.document import (
     later,
     loaded,
     page,
+    sortable,
     table,
     terminal,
 )
-from gpuscale.render.html.charts import Points, points
-from gpuscale.render.html.page import sortable
 from gpuscale.render.plan_texts import (
     FIT,
     assumption_parts,
@@ -47,10 +44,7 @@ from gpuscale.render.plan_texts import (
     verdict,
     where_it_goes,
 )
-from gpuscale.render.plots import Axis
-from gpuscale.request import choice_text
-from gpuscale.results import Comparison, PlanResult, PlanRow, RobustAnswer, WhyAnswer
-from gpuscale.search.objectives import OBJECTIVES
+from gpuscale.results import PlanResult, PlanRow, RobustAnswer, WhyAnswer
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, by_kind
 from gpuscale.uncertainty import FIRST_CHOICES
 from gpuscale.units import format_count, format_seconds, plural
@@ -105,7 +99,7 @@ def plan_document(
                 page(f"{TIE_TEXT}." if TIE_MARK in "".join(rank_texts(result)) else ""),
             ]),
             Section("Choice", [
-                _frontier(result, compared) if compared and frontier else later("plan_page.choice_parts", result),
+                loaded("plan_page.frontier", result, compared)() if frontier else later("plan_page.choice", result),
                 page(jobs_rows(compared) if compared else ""),
             ]),
             Section("Step time", [later("plan_page.step_times", result), later("subject.step_parts", first)]),
@@ -360,22 +354,3 @@ def _holds_text(answer: RobustAnswer) -> str:
         parts.append("; ".join([f"{band} x the {CONDITIONS[condition][2]}", *changes]))
     who = "" if first.rank == 1 else f"{f'#{first.rank}' if first.rank else degrees_text(first)}, best as predicted: "
     return who + ". ".join(parts)
-
-
-def _frontier(result: PlanResult, compared: Comparison) -> Chart:
-    """The first two objectives of the frontier, a group of points for each job."""
-    values = [{**plan.to_dict(), **own} for plan, own in zip(result.plans, compared.values, strict=True)]
-    across, up = ((SHOWN[name][0], SHOWN[name][2], OBJECTIVES[name].key) for name in compared.objectives[:2])
-    owners = list(dict.fromkeys(compared.of_plan))
-    lettered = 1 < len(owners) <= len(string.ascii_lowercase)
-    groups = []
-    for number, owner in enumerate(owners):
-        mine = [index for index, one in enumerate(compared.of_plan) if one == owner]
-        name = choice_text(compared.variants[owner].choice) if len(owners) > 1 else "frontier"
-        xs, ys = ([values[index][key] * factor for index in mine] for _, factor, key in (across, up))
-        said = [f"#{result.plans[index].rank} {layout_text(result.plans[index])}" for index in mine]
-        sign = string.ascii_lowercase[number] if lettered else "*"
-        groups.append(Points(name, number, xs, ys, said, joined=len(owners) == 1, sign=sign))
-    summary = compared_verdict(result, compared)
-    axes = (Axis(across[0], three_digits), Axis(up[0], three_digits))
-    return points(f"{up[0]} over {across[0]}", summary, groups, *axes)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Sequence
 
 from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.planning.planfile import layout_of
 from gpuscale.ratios import TIME, in_words
-from gpuscale.render.compared import three_digits
-from gpuscale.render.document import Cell, Part, Table
+from gpuscale.render.compared import SHOWN, compared_verdict, three_digits
+from gpuscale.render.document import Cell, Chart, Part, Table
 from gpuscale.render.html.charts import Bar, Points, points, stacked
 from gpuscale.render.plan import SHOWN_PLANS
 from gpuscale.render.plan_texts import degrees_text, evidence_text, layout_text
 from gpuscale.render.plots import Axis
 from gpuscale.render.subject import SECONDS, step_waterfall
 from gpuscale.render.trees import memory_chart
-from gpuscale.results import Estimate, PlanResult, PlanRow
+from gpuscale.request import choice_text
+from gpuscale.results import Comparison, Estimate, PlanResult, PlanRow
+from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.units import format_seconds, plural
 
@@ -24,7 +27,7 @@ DRAWN_PLANS = 8
 """Plans in charts that compare their parts."""
 
 
-def choice_parts(result: PlanResult) -> list[Part]:
+def choice(result: PlanResult) -> list[Part]:
     """Plans as points: step time over memory."""
     plans = result.plans[:SHOWN_PLANS]
     if len(plans) < 2:
@@ -141,3 +144,22 @@ def first_plan(result: PlanResult) -> Subject:
     """Return the first plan as what questions are asked about."""
     best = result.estimates[0]
     return read_subject(None, best.job, layout_of(best.plan))
+
+
+def frontier(result: PlanResult, compared: Comparison) -> Chart:
+    """The first two objectives of the frontier, a group of points for each job."""
+    values = [{**plan.to_dict(), **own} for plan, own in zip(result.plans, compared.values, strict=True)]
+    across, up = ((SHOWN[name][0], SHOWN[name][2], OBJECTIVES[name].key) for name in compared.objectives[:2])
+    owners = list(dict.fromkeys(compared.of_plan))
+    lettered = 1 < len(owners) <= len(string.ascii_lowercase)
+    groups = []
+    for number, owner in enumerate(owners):
+        mine = [index for index, one in enumerate(compared.of_plan) if one == owner]
+        name = choice_text(compared.variants[owner].choice) if len(owners) > 1 else "frontier"
+        xs, ys = ([values[index][key] * factor for index in mine] for _, factor, key in (across, up))
+        said = [f"#{result.plans[index].rank} {layout_text(result.plans[index])}" for index in mine]
+        sign = string.ascii_lowercase[number] if lettered else "*"
+        groups.append(Points(name, number, xs, ys, said, joined=len(owners) == 1, sign=sign))
+    summary = compared_verdict(result, compared)
+    axes = (Axis(across[0], three_digits), Axis(up[0], three_digits))
+    return points(f"{up[0]} over {across[0]}", summary, groups, *axes)

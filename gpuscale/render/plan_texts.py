@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuscale.launch.subject import Subject
 from gpuscale.layouts.pins import short_recompute
 from gpuscale.planning.describe import bound_parts, bound_text
 from gpuscale.ratios import signed
@@ -16,6 +15,9 @@ from gpuscale.specs.job import MEMORY_HEADROOM
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import MANY_LAYOUTS
 from gpuscale.units import format_count, format_seconds, plural
+
+if TYPE_CHECKING:
+    from gpuscale.launch.subject import Subject
 
 FIT = {"fits": "fits", "tight": "TIGHT", "no": "DOES NOT FIT"}
 

@@ -23,14 +23,6 @@ def _lines(said: str) -> str:
     return "\n".join(map(text, said.split("\n")))
 
 
-def sortable(said: str) -> Cell:
-    """Return a cell that is sorted by its number, if it is one."""
-    try:
-        return said, float(said.replace(",", ""))
-    except ValueError:
-        return said
-
-
 COLUMNS = 120
 """Columns of a drawing of characters."""
 
