@@ -166,7 +166,7 @@ def split_parts(field: str, text: str, known: Sequence[str], separators: str = "
     for name in names:
         if name not in known or name == "none":
             hint = did_you_mean(name, known, "join by + any of")
-            message = "none stands alone" if name == "none" else f"unknown part {name[:40]!r}"
+            message = "none cannot be combined" if name == "none" else f"unknown part {name[:40]!r}"
             raise InputError(message, field=field, hint=f"{hint}, or give none")
         if names.count(name) > 1:
             raise InputError(f"{name} is given twice", field=field, hint="give each part once")
@@ -183,7 +183,11 @@ def parse_offload(text: str) -> OffloadSpec:
     for part in split_parts("offload", text, OFFLOADS[1:], "+,"):
         name, colon, share = part.partition(":")
         if colon and name != "activations":
-            raise InputError(f"{part[:40]!r} takes no share", field="offload", hint="only activations:0.5 does")
+            raise InputError(
+                f"{part[:40]!r} takes no share",
+                field="offload",
+                hint="only activations takes one, such as activations:0.5",
+            )
         shares[name] = SHARE.read(share, "offload", LEAST, 1) if colon else 1.0
     return OffloadSpec("optimizer" in shares, "parameters" in shares, shares.get("activations", 0.0))
 
@@ -268,7 +272,7 @@ def check_batch(batch: int, sequence: int) -> None:
     """Ask back a number of sequences that is believable only as one of tokens."""
     if batch * sequence > MOST_BATCH_TOKENS:
         message = f"{batch:,} sequences of {sequence:,} are {format_count(batch * sequence)} tokens per step"
-        hint = f"write `gbs={format_whole(batch)}tok` for tokens, or `gbs={in_sequences(batch)}` if that is meant"
+        hint = f"write `gbs={format_whole(batch)}tok` for tokens, or `gbs={in_sequences(batch)}` if you mean sequences"
         raise InputError(message, field="gbs", hint=hint)
 
 
@@ -353,7 +357,7 @@ def _limits(field: FieldInfo) -> tuple[float, float]:
 
 
 DEGREE = Field(ge=1, le=MAX_DEGREE)
-OF_FRAMEWORK = "as the framework"
+OF_FRAMEWORK = "the framework's"
 
 # fmt: off
 
@@ -363,87 +367,90 @@ class JobOptions(Options):
 
     model_config = ConfigDict(strict=True)
 
-    model: Annotated[str, Option("Preset name, model TOML, Hugging Face config.json or id in its cache.", "NAME|PATH",
+    model: Annotated[str, Option("Preset name, TOML file, Hugging Face config.json, or cached model id.", "NAME|PATH",
                                   python="str | Path | ModelSpec")]
     gpus: Annotated[int, Field(ge=1, le=MAX_GPUS),
-                    Option("GPUs of the job.", label="{:,} GPUs", header="GPUs", example=(256, 1024))]
-    cluster: Annotated[str, Option("Preset name or cluster TOML.", "NAME|PATH", label="{}",
+                    Option("Number of GPUs.", label="{:,} GPUs", header="GPUs", example=(256, 1024))]
+    cluster: Annotated[str, Option("Preset name or cluster TOML file.", "NAME|PATH", label="{}",
                                     python="str | Path | ClusterSpec")] = "dgx-h100-superpod"
     seq: Annotated[int | None, Field(ge=1, le=MAX_SEQUENCE),
-                   Option("Tokens per sequence; 128k is 131,072.", default=str(DEFAULT_SEQUENCE), label="seq {:,}",
-                          normal=lambda text: parse_whole(text, "seq"))] = None
+                   Option("Sequence length in tokens; 128k is 131,072.", default=str(DEFAULT_SEQUENCE),
+                          label="seq {:,}", normal=lambda text: parse_whole(text, "seq"))] = None
     gbs: Annotated[int | str | None, Field(ge=1, le=MAX_BATCH),
                    WrapValidator(lambda batch, check: batch if isinstance(batch, str) else check(batch)),
-                   Option("Sequences per step; 16Mtok counts its tokens instead (16 x 2^20).", "N|Ntok",
+                   Option("Global batch size in sequences, or in tokens: 16Mtok is 16 x 2^20.", "N|Ntok",
                           "about 4 Mi tokens x sqrt(GPUs / 1,024)", label="gbs {:,}", example=(1024, 4096),
                           normal=parse_batch)] = None
     set: Annotated[str | None, Option(
-        "Change a cluster: leaf.link_gb_per_s=40 (or x2), network=x2, domain=72, gpu=NAME; repeatable.",
+        "Override the cluster: leaf.link_gb_per_s=40 (or x2), network=x2, domain=72, gpu=NAME; repeatable.",
         "LEVEL.KEY=VALUE", repeatable=True)] = None
-    framework: Annotated[str, Option("What can run, and how a step runs (`gpuscale show frameworks`); as of a month.",
+    framework: Annotated[str, Option("Framework profile (`gpuscale show frameworks`), as of a month if given.",
                                      "NAME[@YYYY-MM]", label="{}")] = "megatron-lm"
-    precision: Annotated[str | None, Option("Precision of matrix products, and the recipe.", "NAME", "bf16",
+    precision: Annotated[str | None, Option("Precision of matrix multiplications, with its recipe.", "NAME", "bf16",
                                             choices=PRECISIONS, label="{}")] = None
     optimizer: Annotated[str, Option("The optimizer.", "NAME", choices=tuple(OPTIMIZER_MOMENTS))] = "adam"
-    grad_dtype: Annotated[str | None, Option("Gradients.", "DTYPE", OF_FRAMEWORK,
+    grad_dtype: Annotated[str | None, Option("Data type of gradients.", "DTYPE", OF_FRAMEWORK,
                                              choices=("fp32", "bf16", "fp16"), word="gradients")] = None
-    master_dtype: Annotated[str, Option("Master weights.", "DTYPE", choices=("fp32", "bf16", "fp16", "none"))] = "fp32"
-    moment_dtype: Annotated[str, Option("Optimizer moments.", "DTYPE",
+    master_dtype: Annotated[str, Option("Data type of master weights.", "DTYPE",
+                                        choices=("fp32", "bf16", "fp16", "none"))] = "fp32"
+    moment_dtype: Annotated[str, Option("Data type of optimizer moments.", "DTYPE",
                                         choices=("fp32", "bf16", "fp16", "fp8"))] = "fp32"
     swiglu_input_dtype: Annotated[str | None, Option(
-        "Inputs of gated activation functions as they wait for the backward pass.", "DTYPE", OF_FRAMEWORK,
+        "Data type of the saved inputs of gated activation functions.", "DTYPE", OF_FRAMEWORK,
         choices=("bf16", "fp8"))] = None
     loss: Annotated[str | None, Option(
-        "Cross entropy: on logits copied in fp32, fused on 16-bit ones, with the LM head in 8 parts, or in one kernel.",
+        "Cross entropy: on an fp32 copy of the logits, fused on 16-bit logits, or chunked or fused with the LM head.",
         "HOW", OF_FRAMEWORK, choices=tuple(LOSS_PEAK_BYTES), word="cross entropy")] = None
     vocab_multiple: Annotated[int | None, Field(ge=1, le=65536),
                               Option("Pad the vocabulary to a multiple of N x TP.", default=OF_FRAMEWORK)] = None
     memory_limit_gib: Annotated[float | None, Field(ge=1, le=10_000), Option(
-        "GiB per GPU that may be in use at most.", "GIB", "what the driver reports", quantity=GIBIBYTES)] = None
+        "Memory limit per GPU in GiB.", "GIB", "what the driver reports", quantity=GIBIBYTES)] = None
     moe_imbalance: Annotated[float, Field(ge=1, le=100),
-                             Option("Tokens of the busiest expert rank over the mean.", "X")] = 1.0
+                             Option("Expert load imbalance: tokens of the busiest rank over the mean.", "X")] = 1.0
     gpus_per_node: Annotated[int | None, DEGREE, Option(
-        "GPUs taken of each node.", default="all; 64 of each of several racks of 72")] = None
+        "GPUs used per node.", default="all; 64 per rack on several racks of 72")] = None
     offload: Annotated[str | None, Option(
-        "Kept in host memory: optimizer, parameters (ZeRO-3), activations[:SHARE], joined by +.", "WHAT", "none",
+        "Offloaded to host memory: optimizer, parameters (ZeRO-3), activations[:SHARE], joined by +.", "WHAT", "none",
         normal=lambda text: offload_name(parse_offload(text)), label="offload {}")] = None
     cp_comm: Annotated[str | None, Option(
-        "Exchange of context parallelism: a ring, gathers, Ulysses, or Ulysses in the node and a ring beyond.", "NAME",
-        OF_FRAMEWORK, choices=CP_COMMS, label="CP by {}", header="CP by", word="CP exchange", needs="cp",
+        "Context-parallel communication: ring, all-gather, Ulysses, or Ulysses within and a ring across nodes.", "NAME",
+        OF_FRAMEWORK, choices=CP_COMMS, label="CP by {}", header="CP by", word="CP communication", needs="cp",
         assumption="context_parallel")] = None
     axis_order: Annotated[str | None, Option(
-        "The parallel axes, neighbouring ranks first.", "AXES", "-".join(AXES),
+        "Order of the parallel axes, innermost (adjacent ranks) first.", "AXES", "-".join(AXES),
         normal=lambda text: "-".join(parse_order(text)), label="order {}", header="order",
         word="order of the axes")] = None
     pipeline_split: Annotated[str | None, Option(
-        "How layers are dealt out to stages.", "NAME", OF_FRAMEWORK,
+        "How layers are assigned to pipeline stages.", "NAME", OF_FRAMEWORK,
         choices=PIPELINE_SPLITS, label="{} split", header="split", word="split of the layers", needs="pp")] = None
     overlap: Annotated[str | None, Option(
-        f"Communication beside computation: {', '.join(OVERLAPS)} joined by +, or none.", "WHAT", OF_FRAMEWORK,
+        f"Communication overlapped with compute: {', '.join(OVERLAPS)} joined by +, or none.", "WHAT", OF_FRAMEWORK,
         normal=lambda text: overlap_name(parse_overlap(text)), label="overlap {}")] = None
     cuda_graphs: Annotated[str | None, Option(
-        "What is replayed as CUDA graphs: nothing, all but the experts, or whole iterations.", "NAME", OF_FRAMEWORK,
+        "CUDA graphs: none, all but the experts, or whole iterations.", "NAME", OF_FRAMEWORK,
         choices=("none", "partial", "full"), label="CUDA graphs {}", header="graphs", word="CUDA graphs")] = None
     dispatcher: Annotated[str | None, Option(
-        "Exchange of tokens between experts.", "NAME", OF_FRAMEWORK, choices=DISPATCHERS, label="{}")] = None
+        "MoE token dispatcher.", "NAME", OF_FRAMEWORK, choices=DISPATCHERS, label="{}")] = None
     routing: Annotated[str | None, Option(
-        "Experts take all tokens that choose them, or a fixed number, which the CPU need not wait for.", "NAME",
+        "MoE routing: dropless, or dropping at a fixed expert capacity, which spares a CPU sync.", "NAME",
         OF_FRAMEWORK, choices=ROUTINGS)] = None
     transport: Annotated[str | None, Option(
-        "What DeepEP sends by across nodes.", "NAME", OF_FRAMEWORK, choices=TRANSPORTS)] = None
+        "DeepEP's transport across nodes.", "NAME", OF_FRAMEWORK, choices=TRANSPORTS)] = None
     reshard: Annotated[str | None, Option(
-        "Give gathered parameters back after the forward pass (ZeRO-3) or keep them (ZeRO-2); default: without PP.",
+        "Free gathered parameters after the forward pass (ZeRO-3) or keep them (ZeRO-2); default: free without PP.",
         "NAME", OF_FRAMEWORK, choices=RESHARDS)] = None
     grad_reduce: Annotated[str | None, Option(
-        "ZeRO-2 and 3 reduce gradients in each microbatch, or in the last and keep them whole; default: last with PP.",
+        "ZeRO-2, 3: reduce gradients in each microbatch, or in the last, unsharded until then; default: last with PP.",
         "NAME", OF_FRAMEWORK, choices=GRAD_REDUCES)] = None
-    compile: Annotated[str | None, Option("torch.compile, where nothing else fuses kernels.", "NAME", OF_FRAMEWORK,
+    compile: Annotated[str | None, Option("torch.compile, where no other kernel fusion applies.", "NAME", OF_FRAMEWORK,
                                           choices=SWITCH)] = None
-    sharp: Annotated[str, Option("Switches between nodes add up (SHARP); takes NCCL's plugin and NCCL_COLLNET_ENABLE.",
-                                 "NAME", choices=SWITCH, word="SHARP")] = "off"
-    nvls: Annotated[str, Option("Switches inside a node add up (NVLS).", "NAME", choices=SWITCH, word="NVLS")] = "on"
+    sharp: Annotated[str, Option(
+        "In-network reduction across nodes (SHARP); needs its NCCL plugin and NCCL_COLLNET_ENABLE.", "NAME",
+        choices=SWITCH, word="SHARP")] = "off"
+    nvls: Annotated[str, Option("In-switch reduction within the NVLink domain (NVLS).", "NAME",
+                                choices=SWITCH, word="NVLS")] = "on"
     calibration: Annotated[str | None, Option(
-        "What was measured on the site, as `gpuscale calibrate run -o` writes it.", "FILE", "none",
+        "Calibration of your site, as written by `gpuscale calibrate run -o`.", "FILE", "none",
         python="str | Path")] = None
 
     @model_validator(mode="after")
@@ -456,23 +463,25 @@ class JobOptions(Options):
 class Layout(Options):
     """One way to split the work; `plan` takes a set of allowed values for each."""
 
-    tp: Annotated[int, DEGREE, Option("Tensor parallel.")] = 1
-    sp: Annotated[bool | None, Option("Sequence parallel.", "on|off", "with TP, as the framework")] = None
-    pp: Annotated[int, DEGREE, Option("Pipeline stages.")] = 1
-    vpp: Annotated[int | None, DEGREE, Option("Model chunks per pipeline rank.", default="1")] = None
-    cp: Annotated[int, DEGREE, Option("Context parallel.")] = 1
-    ep: Annotated[int, DEGREE, Option("Expert parallel.")] = 1
-    etp: Annotated[int | None, DEGREE, Option("Tensor parallel inside experts.", default=OF_FRAMEWORK)] = None
-    dp: Annotated[int | None, DEGREE, Option("Data parallel.", default="what is left of the GPUs")] = None
+    tp: Annotated[int, DEGREE, Option("Tensor parallel size.")] = 1
+    sp: Annotated[bool | None, Option("Sequence parallelism.", "on|off", "the framework's, with TP")] = None
+    pp: Annotated[int, DEGREE, Option("Pipeline parallel size (stages).")] = 1
+    vpp: Annotated[int | None, DEGREE, Option("Model chunks (virtual stages) per pipeline rank.", default="1")] = None
+    cp: Annotated[int, DEGREE, Option("Context parallel size.")] = 1
+    ep: Annotated[int, DEGREE, Option("Expert parallel size.")] = 1
+    etp: Annotated[int | None, DEGREE, Option("Expert tensor parallel size.", default=OF_FRAMEWORK)] = None
+    dp: Annotated[int | None, DEGREE, Option("Data parallel size.", default="the remaining GPUs")] = None
     zero: Annotated[int | None, Field(ge=0, le=3), Option(
         "ZeRO stage, 0 to 3.", default=OF_FRAMEWORK, word="ZeRO")] = None
     shard: Annotated[int | None, DEGREE,
-                     Option("GPUs that share one copy of sharded states.", default="DP x CP")] = None
-    micro_batch_size: Annotated[int, DEGREE, Option("Microbatch size, in sequences.", word="microbatch")] = 1
-    recompute: Annotated[str, Option("none, selective:layernorm+mlp, full, or full:10 (layers per stage).", "CHOICE",
-                                     normal=_recompute)] = "none"
+                     Option("Sharding group size: GPUs that share one copy of sharded states.",
+                            default="DP x CP")] = None
+    micro_batch_size: Annotated[int, DEGREE, Option("Microbatch size in sequences.", word="microbatch")] = 1
+    recompute: Annotated[str, Option(
+        "Activation recomputation: none, selective:layernorm+mlp, full, or full:10 (layers per stage).", "CHOICE",
+        normal=_recompute)] = "none"
     schedule: Annotated[str, Option(
-        "Pipeline schedule: 1f1b (interleaved too), gpipe, zb-h1, zb-2p, zb-v or dualpipe.", "NAME",
+        "Pipeline schedule: 1f1b (interleaved if VPP > 1), gpipe, zb-h1, zb-2p, zb-v or dualpipe.", "NAME",
         normal=lambda text: schedule_text(parse_schedule(text)), label="{}")] = "1f1b"
 
 
@@ -493,43 +502,43 @@ OF_FLEETS = ("gpu_hour_price", "price_term", "rate", "tight")
 class Question(Options):
     """What plans are ranked by, what they must meet, and how much of the answer is wanted."""
 
-    space: Annotated[str, Option("full: also try all that the framework can run beside its defaults.", "NAME",
+    space: Annotated[str, Option("full: also search the framework's non-default settings.", "NAME",
                                  choices=("default", "full"))] = "default"
-    objective: Annotated[str | None, Option("What to rank by.", "NAME", "step_time; of several jobs what compares",
+    objective: Annotated[str | None, Option("Objective to rank by.", "NAME", "step_time; a comparable one across jobs",
                                             choices=tuple(OBJECTIVES))] = None
-    pareto: Annotated[tuple[str, ...], Option("The frontier of two or three objectives, with a plot of two.",
+    pareto: Annotated[tuple[str, ...], Option("Pareto frontier of two or three objectives; two are plotted.",
                                               "A,B[,C]", python="str | Sequence[str]")] = ()
     gpu_hour_price: Annotated[dict[str, Annotated[float, Field(ge=LEAST, le=MAX_PRICE)]],
                               Option("Price of a GPU-hour; repeatable.", "USD|CLUSTER=USD",
                                      python="float | str | Mapping[str, float] | Sequence[str]")] = {}
     train_tokens: Annotated[float | None, Field(ge=1, le=MAX_COUNT), Option(
         "Tokens of the whole training, such as 15T.", "COUNT", quantity=TOKENS)] = None
-    price_term: Annotated[str | None, Option("Take the published price where none is given.", "TERM",
+    price_term: Annotated[str | None, Option("Which published price to use where none is given.", "TERM",
                                              "reserved, for a whole training",
                                              choices=tuple(term.replace("_", "-") for term in TERMS))] = None
     rate: Annotated[dict[str, Annotated[float, Field(ge=0, le=MOST_RATE)]], Option(
-        "Replace a rate of energy, carbon or goodput: pue=1.3; repeatable.", "NAME=VALUE", repeatable=True,
+        "Override a rate of energy, carbon or goodput: pue=1.3; repeatable.", "NAME=VALUE", repeatable=True,
         python="str | Mapping[str, float] | Sequence[str]")] = {}
     max_memory: Annotated[float | None, Field(ge=LEAST, le=10_000),
-                          Option("Most memory of a GPU, such as 70GiB.", "SIZE", quantity=MEMORY)] = None
+                          Option("Maximum memory per GPU, such as 70GiB.", "SIZE", quantity=MEMORY)] = None
     min_mfu: Annotated[float | None, Field(ge=LEAST, le=100), Option(
-        "Least MFU, such as 38%.", "PERCENT", quantity=PERCENT)] = None
+        "Minimum MFU, such as 38%.", "PERCENT", quantity=PERCENT)] = None
     max_step_time: Annotated[float | None, Field(ge=LEAST, le=1e9),
-                             Option("Longest step, such as 12s.", "SECONDS", quantity=SECONDS)] = None
+                             Option("Maximum step time, such as 12s.", "SECONDS", quantity=SECONDS)] = None
     max_days: Annotated[float | None, Field(ge=LEAST, le=1e9),
-                        Option("Longest training; takes `train_tokens`.", "DAYS", quantity=DAYS)] = None
+                        Option("Maximum training time; needs `train_tokens`.", "DAYS", quantity=DAYS)] = None
     max_cost: Annotated[float | None, Field(ge=LEAST, le=MAX_USD),
-                        Option("Dearest training; takes `train_tokens` and a price.", "USD", quantity=USD)] = None
+                        Option("Maximum training cost; needs `train_tokens` and a price.", "USD", quantity=USD)] = None
     top: Annotated[int | None, Field(ge=1, le=MAX_TOP),
-                   Option("Plans to show.", default="10; all of a frontier")] = None
+                   Option("Number of plans to show.", default="10; the whole frontier")] = None
     unfold: Annotated[bool, Field(strict=True),
-                      Option("Rank variants of a layout one by one, not only the best.")] = False
+                      Option("Rank every variant of a layout, not only the best.")] = False
     robust: Annotated[bool, Field(strict=True), Option(
-        "Rank by the worst decile when network, kernels and the like are not as predicted.")] = False
+        "Rank by the worst-decile step time if network, kernels and so on differ from what is predicted.")] = False
     tight: Annotated[bool, Field(strict=True), Option(
-        f"Rank plans above {1 - MEMORY_HEADROOM:.0%} of the memory limit too, which fragmentation may stop.")] = False
+        f"Also rank plans above {1 - MEMORY_HEADROOM:.0%} of the memory limit, which fragmentation may break.")] = False
     why: Annotated[dict[str, str] | None,
-                   Option("Say where a layout such as tp=4,pp=8 stands, or what rules it out.", "LAYOUT",
+                   Option("Show where a layout such as tp=4,pp=8 ranks, or what rules it out.", "LAYOUT",
                           python="str | Mapping[str, Any]")] = None
 
     @field_validator("pareto", mode="before")
@@ -540,7 +549,7 @@ class Question(Options):
         parts = value.split(",", MAX_AXES + 1) if isinstance(value, str) else list(value)
         names = [one_of("pareto", part, tuple(OBJECTIVES)) for part in parts]
         if names and (not 2 <= len(names) <= MAX_AXES or len(set(names)) < len(names)):
-            message = f"{len(set(names))} different objectives make no frontier"
+            message = f"{len(set(names))} different objectives do not make a frontier"
             raise InputError(message, field="pareto", hint="give two or three")
         return tuple(names)
 
@@ -593,46 +602,46 @@ class Length(Options):
     """How long a training is, if not by its tokens."""
 
     days: Annotated[float | None, Field(ge=1e-4, le=1e5), Option(
-        "The wall time, instead of the tokens.", "DAYS", quantity=DAYS)] = None
+        "Wall time, instead of a number of tokens.", "DAYS", quantity=DAYS)] = None
 
 
 class Means(Options):
     """What there is to spend on a training."""
 
     budget: Annotated[float | None, Field(ge=1, le=MAX_USD), Option(
-        "Money instead of GPUs or of days: 250k, 1.5M.", "USD", quantity=USD)] = None
+        "Budget, instead of GPUs or days: 250k, 1.5M.", "USD", quantity=USD)] = None
 
 
 class Noise(Options):
     """What was measured of the noise in gradients."""
 
     noise_scale: Annotated[float | None, Field(ge=1, le=MAX_COUNT), Option(
-        "The gradient noise scale as you measured it.", "TOKENS", quantity=BATCH_TOKENS)] = None
+        "Gradient noise scale that you measured.", "TOKENS", quantity=BATCH_TOKENS)] = None
 
 
 class Recovery(Options):
     """What interrupts a training, and what is done about it; of one plan, as `gpuscale.training.goodput` reads them."""
 
     failure_rate: Annotated[float | str | None, Option(
-        "Interruptions of 1,000 GPUs in a day, or a study: llama3, rsc-1, rsc-2, opt, bloom, b200 or a file.",
+        "Interruptions per day and 1,000 GPUs, or a study: llama3, rsc-1, rsc-2, opt, bloom, b200 or a file.",
         "X|NAME|PATH", "llama3")] = None
     checkpoint: Annotated[str, Option(
-        "The job waits for storage, or for a copy in host memory; or it restarts from that copy, or a peer's.", "HOW",
+        "Block on storage, or on a copy to host memory only; or also restart from that copy, or a peer's.", "HOW",
         choices=("sync", "async", "memory", "peer"))] = "async"
     checkpoint_interval: Annotated[float | None, Field(ge=LEAST, le=1e9), Option(
-        "Seconds of work between two checkpoints.", "SECONDS", "the best", quantity=SECONDS)] = None
+        "Seconds between checkpoints.", "SECONDS", "the optimum", quantity=SECONDS)] = None
     checkpoint_bandwidth: Annotated[float | None, Field(ge=1e-3, le=1e9), Option(
-        "What storage writes for the whole job [GB/s].", "GB/S", "0.08 for each GPU", quantity=RATE)] = None
+        "Storage write bandwidth of the whole job [GB/s].", "GB/S", "0.08 per GPU", quantity=RATE)] = None
     detection_time: Annotated[float | None, Field(ge=0, le=1e6), Option(
-        "Seconds until a failure is noticed.", "SECONDS", "120", quantity=SECONDS)] = None
+        "Seconds until a failure is detected.", "SECONDS", "120", quantity=SECONDS)] = None
     restart_time: Annotated[float | None, Field(ge=0, le=1e6), Option(
-        "Seconds of a restart, beside reading the checkpoint.", "SECONDS", "420", quantity=SECONDS)] = None
+        "Seconds of a restart, without reading the checkpoint.", "SECONDS", "420", quantity=SECONDS)] = None
     repair_time: Annotated[float | None, Field(ge=0, le=1e5), Option(
         "Hours until a failed node is back.", "HOURS", "24", quantity=HOURS)] = None
     spares: Annotated[int | None, Field(ge=0, le=MAX_GPUS), Option(
-        "Spare nodes.", default="as many as save more waiting than they cost")] = None
+        "Spare nodes.", default="as many as pay off")] = None
     elastic: Annotated[bool, Field(strict=True), Option(
-        "Go on with fewer replicas while nodes are missing, rather than wait for one.")] = False
+        "Continue with fewer replicas while nodes are missing, instead of waiting.")] = False
 
     @field_validator("failure_rate", mode="before")
     @classmethod
@@ -652,28 +661,28 @@ class Slow(Options):
     """Parts of a job that are slower than the others, as `gpuscale.training.stragglers` reads them."""
 
     slow_gpu: Annotated[float | None, SPEED, Option(
-        "One GPU, at this share of the others' speed.", "SHARE", quantity=SHARE)] = None
+        "One GPU, at this share of its usual speed.", "SHARE", quantity=SHARE)] = None
     slow_node: Annotated[float | None, SPEED, Option("All GPUs of one node, likewise.", "SHARE", quantity=SHARE)] = None
     slow_host: Annotated[float | None, SPEED, Option("The CPU of one node, likewise.", "SHARE", quantity=SHARE)] = None
     slow_rail: Annotated[float | None, SPEED, Option(
         "One network link or rail, likewise.", "SHARE", quantity=SHARE)] = None
     packet_loss: Annotated[float | None, Field(ge=0, le=0.5), Option(
-        "Share of packets that one link loses.", "SHARE", quantity=SHARE)] = None
+        "Packet loss of one link.", "SHARE", quantity=SHARE)] = None
     power_cap: Annotated[float | None, Field(ge=10, le=10_000), Option(
-        "Power limit of one GPU, which runs hot or is capped [W].", "W", quantity=WATTS)] = None
+        "Power of one GPU that is throttled or capped [W].", "W", quantity=WATTS)] = None
 
 
 class Sites(Options):
     """How sites that long lines join exchange by DiLoCo, as `gpuscale.fleets.sites` reads them."""
 
     inner_steps: Annotated[int, Field(ge=1, le=100_000), Option(
-        "Steps of a site by itself between two exchanges (H of DiLoCo).", "STEPS")] = 100
+        "Local steps of a site between exchanges (H in DiLoCo).", "STEPS")] = 100
     outer_bits: Annotated[int, Field(ge=1, le=32), Option(
-        "Bits of each parameter that are sent in an exchange: 32, 16, 8 or 4.", "BITS")] = 16
+        "Bits sent per parameter in an exchange: 32, 16, 8 or 4.", "BITS")] = 16
     fragments: Annotated[int | None, Field(ge=1, le=10_000), Option(
-        "Parts of the model that Streaming DiLoCo sends one after the other.", default="three layers in each")] = None
+        "Fragments that Streaming DiLoCo splits the model into.", default="one per three layers")] = None
     outer_delay: Annotated[int, Field(ge=0, le=100_000), Option(
-        "Steps that go on while a fragment of Streaming DiLoCo is under way.", "STEPS")] = 1
+        "Steps that run while Streaming DiLoCo exchanges a fragment.", "STEPS")] = 1
 
 
 # fmt: on
@@ -924,12 +933,12 @@ def _read_range(name: str, value: str, hint: str) -> Range:
     tokens = [isinstance(end, str) for end in ends]
     if tokens[0] != tokens[1] or str(ends[0])[-3:] == "seq" or str(ends[1])[-3:] == "seq":
         hint = "write 256..1024, or 4Mtok..16Mtok"
-        raise InputError(f"{value[:40]!r} is half in tokens", field=name, hint=hint)
+        raise InputError(f"{value[:40]!r} mixes tokens and sequences", field=name, hint=hint)
     low, high = (size_of(end) if isinstance(end, str) else end for end in ends)
     if low > high:
-        raise InputError(f"{value[:40]!r} holds nothing", field=name, hint="give the smaller number first")
+        raise InputError(f"{value[:40]!r} is empty", field=name, hint="give the smaller number first")
     if low < 0 or not high:
-        raise InputError(f"{value[:40]!r} holds nothing above 0", field=name, hint=hint)
+        raise InputError(f"{value[:40]!r} has no value above 0", field=name, hint=hint)
     return Range(max(low, 1), high, tokens[0])
 
 

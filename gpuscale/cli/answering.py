@@ -19,7 +19,7 @@ FORMATS = {
     "html": Annotated[
         Path | None,
         typer.Option(
-            "--html", help="Also write a page with tables and charts, which needs no network.", metavar="FILE",
+            "--html", help="Also write a self-contained HTML page with tables and charts.", metavar="FILE",
             rich_help_panel=OUTPUT, show_default=False,
         ),
     ],
@@ -27,7 +27,7 @@ FORMATS = {
     "markdown": Annotated[bool, typer.Option("--markdown", help="Print Markdown.", rich_help_panel=OUTPUT)],
     "json": Json,
     "verbose": Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print every assumption and rule too.", rich_help_panel=OUTPUT)
+        bool, typer.Option("--verbose", "-v", help="Also print every assumption and rule.", rich_help_panel=OUTPUT)
     ],
 }  # fmt: skip
 """Options of the output; a command has all of them but `csv` and `verbose`, which it asks for."""

@@ -35,40 +35,41 @@ def collective(
     bytes: Annotated[
         str | None,
         option(
-            "The whole (gathered, pre-scatter) tensor; for alltoall the send buffer of one GPU. 32MB or 32MiB.", "SIZE"
+            "Size of the whole (gathered, pre-scatter) tensor; for alltoall, one GPU's send buffer. 32MB or 32MiB.",
+            "SIZE",
         ),
     ] = None,
     sweep: Annotated[
-        str | None, option("A range of sizes instead, such as 8B..8GB, counted as nccl-tests does.", "FROM..TO")
+        str | None, option("A range of sizes, such as 8B..8GB, counted as in nccl-tests.", "FROM..TO")
     ] = None,
     begin: Annotated[str | None, option("First size, as in nccl-tests.", "SIZE", "8", flags="--begin -b")] = None,
     end: Annotated[str | None, option("Last size, as in nccl-tests.", "SIZE", "32M", flags="--end -e")] = None,
-    factor: Annotated[int, whole("Each size of the sweep over the one before.", default="2", flags="--factor -f")] = 2,
+    factor: Annotated[int, whole("Ratio of consecutive sizes in the sweep.", default="2", flags="--factor -f")] = 2,
     against: Annotated[
-        Path | None, option("A log of nccl-tests or rccl-tests to lay beside the prediction.", "LOG")
+        Path | None, option("A log of nccl-tests or rccl-tests to compare with the prediction.", "LOG")
     ] = None,
-    level: Annotated[str | None, option("Level of the cluster.", "NAME", "the innermost that holds the GPUs")] = None,
+    level: Annotated[
+        str | None, option("Network level of the cluster.", "NAME", "the innermost that holds the GPUs")
+    ] = None,
     cluster: Annotated[
         str, option("A cluster preset or a TOML file.", "NAME|PATH", "dgx-h100-superpod", flags=FLAGS["cluster"])
     ] = "dgx-h100-superpod",
-    gpus: Annotated[
-        int | None, whole("GPUs that take part.", default="all under the level", flags=FLAGS["gpus"])
-    ] = None,
+    gpus: Annotated[int | None, whole("GPUs in the group.", default="all under the level", flags=FLAGS["gpus"])] = None,
     stride: Annotated[
-        int | None, whole("GPUs from one member of the group to the next.", default="1", flags="--group-stride")
+        int | None, whole("Rank stride between members of the group.", default="1", flags="--group-stride")
     ] = None,
     concurrent: Annotated[
-        int | None, whole("Groups of this kind that run at once; 1: this one alone.", default="all that fit")
+        int | None, whole("Groups that run at the same time; 1: this one alone.", default="all that fit")
     ] = None,
     sharp: Annotated[
-        str | None, option("Switches between nodes add up (SHARP): on or off.", "on|off", "off; on with `ideal`")
+        str | None, option("In-network reduction across nodes (SHARP): on or off.", "on|off", "off; on with `ideal`")
     ] = None,
-    nvls: Annotated[str, option("Switches inside a node add up (NVLS): on or off.", "on|off", "on")] = "on",
+    nvls: Annotated[
+        str, option("In-switch reduction within the NVLink domain (NVLS): on or off.", "on|off", "on")
+    ] = "on",
     no_sharp: Annotated[bool, option("Neither SHARP nor NVLS.", "", flags="--no-sharp")] = False,
-    ideal: Annotated[
-        bool, option("Bytes over bandwidth only: no latency, full wire rate.", "", flags="--ideal")
-    ] = False,
-    no_plot: Annotated[bool, option("No plot below the table of a sweep.", "", flags="--no-plot")] = False,
+    ideal: Annotated[bool, option("Bandwidth bound only: no latency, full wire rate.", "", flags="--ideal")] = False,
+    no_plot: Annotated[bool, option("Omit the plot of a sweep.", "", flags="--no-plot")] = False,
     algorithm: Annotated[
         str | None,
         option(
@@ -89,13 +90,11 @@ def collective(
         str,
         option("processes (one per GPU), one-process (nccl-tests -g 8) or graph (nccl-tests -G).", "HOW", "processes"),
     ] = "processes",
-    imbalance: Annotated[float, number("For alltoall: the busiest GPU's bytes over the mean.", "F", "1.0")] = 1.0,
+    imbalance: Annotated[float, number("For alltoall: bytes of the busiest GPU over the mean.", "F", "1.0")] = 1.0,
     experts_per_token: Annotated[
         int | None, whole("For deepep: experts per token.", default="8", flags="--topk")
     ] = None,
-    nodes_per_token: Annotated[
-        int | None, whole("For deepep: nodes among which a token's experts lie.", default="any")
-    ] = None,
+    nodes_per_token: Annotated[int | None, whole("For deepep: nodes that a token is sent to.", default="any")] = None,
     csv: bool = False,
 ) -> Answer:
     """Evaluate one collective, or a sweep of sizes: time, bandwidth, and what binds.
@@ -182,7 +181,7 @@ def roofline(
         ),
     ] = None,
     precision: Annotated[str, option("fp32, tf32, bf16, fp16, fp8 or fp4.", "NAME", "bf16")] = "bf16",
-    sharp: Annotated[str, option("Switches between nodes add up (SHARP): on or off.", "on|off", "on")] = "on",
+    sharp: Annotated[str, option("In-network reduction across nodes (SHARP): on or off.", "on|off", "on")] = "on",
 ) -> Answer:
     """Show from which batch size, and up to which degree, training is bound by compute.
 

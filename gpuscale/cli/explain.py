@@ -38,13 +38,18 @@ def explain(
     var: Variables = None,
     traffic: Annotated[
         bool,
-        option("What travels over which level, and what the network must give.", "", panel=OUTPUT, flags="--traffic"),
+        option(
+            "Traffic by parallel axis and network level, and the bandwidth it needs.",
+            "",
+            panel=OUTPUT,
+            flags="--traffic",
+        ),
     ] = False,
-    depth: Annotated[int | None, whole("Levels of the trees.", default="4", panel=OUTPUT)] = None,
+    depth: Annotated[int | None, whole("Depth of the trees.", default="4", panel=OUTPUT)] = None,
     json: bool = False,
     verbose: bool = False,
 ) -> Answer:
-    """Explain one plan: what binds it, what would help, what would flip the choice; step and memory as trees.
+    """Explain one plan: what bounds it, what would speed it up or flip the choice; step and memory as trees.
 
     Examples: gpuscale explain plan.toml; gpuscale explain --model llama3-70b --gpus 640 --tp 8 --pp 4;
     gpuscale explain --from run.sh
@@ -73,7 +78,7 @@ def compare(
     a: Asked,
     b: Asked,
     despite_rules: DespiteRules = False,
-    depth: Annotated[int | None, whole("Levels of the tree.", default="5", panel=OUTPUT)] = None,
+    depth: Annotated[int | None, whole("Depth of the tree.", default="5", panel=OUTPUT)] = None,
     verbose: bool = False,
 ) -> Answer:
     """Compare two plans: which is faster, and where the time and the memory went.
@@ -123,7 +128,7 @@ def _flags(context: typer.Context, command: str, text: str) -> dict[str, Any]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise InputError(f"{shown(text)}: {error}", hint="close what is quoted in it") from None
+        raise InputError(f"{shown(text)}: {error}", hint="close the quotes in it") from None
     root = context.find_root()  # as parent: a command keeps the help option of its first context
     params = root.obj(command).make_context(command, words, parent=root).params
     return {name: value for name, value in params.items() if value not in (None, False, [], ())}

@@ -12,13 +12,13 @@ from gpuscale.request import COMPARED, OF_FLEETS, JobOptions, Layout, Question, 
 FLEET = dict.fromkeys(
     (*(name for name in JobOptions.model_fields if name != "gpus"), *Layout.model_fields,
      *OF_FLEETS, *Sites.model_fields), ""
-) | {"gpu_hour_price": "Price of a GPU-hour, of all pools or of one; repeatable."}  # fmt: skip
+) | {"gpu_hour_price": "Price of a GPU-hour, for all pools or one; repeatable."}  # fmt: skip
 
 
 @takes(JobOptions, Layout, Question, Sites, several=COMPARED, optional=True, only=FLEET)
 @answers("fleet")
 def fleet(given: dict[str, Any], verbose: bool = False) -> Answer:
-    """Compare ways to use a cluster of unlike nodes: all as slow as the slowest, some idle, or work dealt out by speed.
+    """Compare ways to use a heterogeneous cluster: all paced by the slowest, some idle, or work split by speed.
 
     Example: gpuscale fleet --model llama3-70b --cluster fleet.toml
 
@@ -31,5 +31,5 @@ def fleet(given: dict[str, Any], verbose: bool = False) -> Answer:
         if not value:
             raise InputError("is missing", field=name, hint="give a model, and a cluster file with [[pools]]")
     if len(clusters) > 1:
-        raise InputError("is one file", field="cluster", hint="ask about one fleet after the other")
+        raise InputError("is one file", field="cluster", hint="ask about one fleet at a time")
     return Answer(find(cluster=clusters[0], **given), view={"verbose": verbose})

@@ -25,29 +25,30 @@ def check(
     launch_files: LaunchFiles = None,
     var: Variables = None,
     max_memory: Annotated[
-        str | None, option("Most memory of a GPU: 70GiB, or 90% of what it has.", "SIZE|PERCENT", panel=LIMITS)
+        str | None, option("Maximum memory per GPU: 70GiB, or 90% of its capacity.", "SIZE|PERCENT", panel=LIMITS)
     ] = None,
     min_mfu: Annotated[str | None, option("Least MFU.", "PERCENT", panel=LIMITS)] = None,
-    max_step_time: Annotated[str | None, option("Longest step, such as 12s.", "TIME", panel=LIMITS)] = None,
+    max_step_time: Annotated[str | None, option("Maximum step time, such as 12s.", "TIME", panel=LIMITS)] = None,
     baseline: Annotated[
-        Path | None, option("A plan file: what it predicted is what this must keep.", "PLAN.toml", panel=LIMITS)
+        Path | None, option("A plan file whose predictions this job must keep to.", "PLAN.toml", panel=LIMITS)
     ] = None,
     max_regression: Annotated[
-        str | None, option("Most time per token and memory over the baseline's.", "PERCENT", "5%", panel=LIMITS)
+        str | None,
+        option("Maximum increase of time per token and of memory over the baseline.", "PERCENT", "5%", panel=LIMITS),
     ] = None,
     format: Annotated[
         str | None, option(f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}.", "NAME", "text", panel=OUTPUT)
     ] = None,
     json: Json = False,
     output: Annotated[
-        Path | None, option("Write what is printed to a file.", "FILE", flags="--output -o", panel=OUTPUT)
+        Path | None, option("Write the output to a file.", "FILE", flags="--output -o", panel=OUTPUT)
     ] = None,
 ) -> None:
-    """Say whether a job may launch: the framework's rules, memory, your limits, and what costs more than it has to.
+    """Check a job before launch: the framework's rules, memory, your limits, and avoidable costs.
 
     Examples: gpuscale check --from run.sh --max-memory 90%; gpuscale check --baseline plan.toml --max-regression 5%
 
-    Exit codes: 0 nothing stands against it, 1 an error or a broken limit, 2 unusable input.
+    Exit codes: 0 passed, 1 an error or an exceeded limit, 2 unusable input.
     """
     from gpuscale.launch.check import check as look
     from gpuscale.render.answers import show

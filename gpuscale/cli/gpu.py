@@ -17,22 +17,22 @@ def calibrate_gpu(
     recorded: Annotated[
         Path,
         option(
-            "What was measured, line by line; one that was stopped goes on with it, and without torch it is fitted to.",
+            "Measurement log, one per line; an interrupted run resumes from it, and without torch it is only fitted.",
             "FILE",
             "gpu-protocol.jsonl",
             flags="--protocol",
         ),
     ] = Path("gpu-protocol.jsonl"),
-    gpu: Annotated[str | None, option("The GPU to begin with.", "NAME|PATH", "as its product name says")] = None,
-    device: Annotated[int, whole("Number of the GPU to measure.", default="0")] = 0,
-    fit_only: Annotated[bool, option("Measure nothing: fit to the protocol as it is.", "", flags="--fit-only")] = False,
+    gpu: Annotated[str | None, option("GPU preset to start from.", "NAME|PATH", "by its product name")] = None,
+    device: Annotated[int, whole("Index of the GPU to measure.", default="0")] = 0,
+    fit_only: Annotated[bool, option("Measure nothing; fit to the existing protocol.", "", flags="--fit-only")] = False,
     output: Annotated[
         Path | None, option("Write a GPU file with the fitted constants.", "FILE", flags="--output -o")
     ] = None,
     verbose: bool = False,
     json: bool = False,
 ) -> Answer:
-    """Measure a GPU's kernels in minutes, and fit to them the constants that predictions are made with.
+    """Measure a GPU's kernels in minutes, and fit the constants that predictions use.
 
     Example: gpuscale calibrate gpu -o gpu.toml, then gpuscale plan --model llama3-8b --gpus 8 --set gpu=gpu.toml
 
@@ -48,7 +48,7 @@ def calibrate_gpu(
     with render.progress_bar() as progress:
         found = measure_and_fit(recorded, gpu=own, device=device, fit_only=fit_only, progress=progress)
     if found.missing:
-        said = f"{found.missing} measurements are missing: the same command on the machine itself goes on with them"
+        said = f"{found.missing} measurements are missing: the same command on that machine resumes them"
         typer.echo(f"note: {said}", err=True)
     if output is not None:
         write_text(output, gpu_file_text(found.fit, found.protocol, found.base, output))

@@ -54,19 +54,22 @@ def plan(
     given: dict[str, Any],
     launch_files: LaunchFiles = None,
     var: Variables = None,
-    output: Annotated[Path | None, option("Save a plan as TOML.", "FILE", flags="--output -o", panel=OUTPUT)] = None,
-    rank: Annotated[int, whole("The plan that -o saves.", default="1", panel=OUTPUT)] = 1,
+    output: Annotated[
+        Path | None, option("Save a plan as a TOML file.", "FILE", flags="--output -o", panel=OUTPUT)
+    ] = None,
+    rank: Annotated[int, whole("Rank of the plan that -o saves.", default="1", panel=OUTPUT)] = 1,
     export: Annotated[
-        str | None, option("Print what launches the plan, or write it into the folder -o.", "TARGET", panel=OUTPUT)
+        str | None,
+        option("Print the launch files of the plan, or write them into the folder -o.", "TARGET", panel=OUTPUT),
     ] = None,
     html: Path | None = None,
     json: bool = False,
     csv: bool = False,
-    timing: Annotated[bool, option("Print how long the search took too.", "", flags="--timing", panel=OUTPUT)] = False,
+    timing: Annotated[bool, option("Also print how long the search took.", "", flags="--timing", panel=OUTPUT)] = False,
     markdown: bool = False,
     verbose: bool = False,
 ) -> Answer | None:
-    """Find the best ways to split the training of a model over a cluster.
+    """Find the best parallel layouts to train a model on a cluster.
 
     Example: gpuscale plan --model llama3-70b --gpus 640
 
@@ -134,14 +137,13 @@ def export(
     to: Annotated[
         str,
         option(
-            "What runs it: megatron-lm, megatron-bridge, nemo, primus, torchtitan, nanotron, deepspeed, accelerate.",
-            "TARGET",
+            "Target: megatron-lm, megatron-bridge, nemo, primus, torchtitan, nanotron, deepspeed, accelerate.", "TARGET"
         ),
     ],
     output: Annotated[
         Path | None, option("Write the files into a folder.", "DIR", flags="--output -o", panel=OUTPUT)
     ] = None,
-    force: Annotated[bool, option("Write over files that are there.", "", flags="--force", panel=OUTPUT)] = False,
+    force: Annotated[bool, option("Overwrite existing files.", "", flags="--force", panel=OUTPUT)] = False,
     json: Json = False,
 ) -> None:
     """Write what a framework launches for a plan: its options, a script, the cluster's files.
@@ -189,17 +191,17 @@ def estimate(
     plan_file: PlanFile = None,
     despite_rules: DespiteRules = False,
     require_fit: Annotated[
-        bool, option("End with exit code 1 where the layout does not fit.", "", flags="--require-fit", panel=OUTPUT)
+        bool, option("Exit with 1 if the layout does not fit.", "", flags="--require-fit", panel=OUTPUT)
     ] = False,
     launch_files: LaunchFiles = None,
     var: Variables = None,
     improve: Annotated[
-        bool, option("With --from: faster plans near it, as changes of these files.", "", flags="--improve")
+        bool, option("With --from: faster plans nearby, as changes to these files.", "", flags="--improve")
     ] = False,
     json: bool = False,
     verbose: bool = False,
 ) -> Answer:
-    """Evaluate one layout: where each second and each GiB goes.
+    """Evaluate one layout: step time and peak memory by component.
 
     Examples: gpuscale estimate plan.toml; gpuscale estimate --model llama3-70b --gpus 640 --tp 8 --pp 4;
     gpuscale estimate --from run.sh
@@ -234,7 +236,7 @@ def estimate(
 
 
 PLACED = ("gpus", *PLACING, "seq", "gbs", "calibration", "tp", "pp", "cp", "ep", "etp", "dp")
-PLACEMENT = dict.fromkeys(PLACED, "") | {"model": "With --best: rank orders by the step time of this model."}
+PLACEMENT = dict.fromkeys(PLACED, "") | {"model": "With --best: rank axis orders by the step time of this model."}
 
 
 @takes(JobOptions, Layout, optional=True, only=PLACEMENT)
@@ -242,7 +244,7 @@ PLACEMENT = dict.fromkeys(PLACED, "") | {"model": "With --best: rank orders by t
 def placement(
     given: dict[str, Any],
     plan_file: PlanFile = None,
-    best: Annotated[bool, option("Look for a better order.", "", flags="--best")] = False,
+    best: Annotated[bool, option("Search for a better axis order.", "", flags="--best")] = False,
     ranks: Annotated[
         Path | None, option("Write a CSV: node, GPU, rail, coordinates and groups of each rank.", "FILE")
     ] = None,
@@ -259,7 +261,7 @@ def placement(
     var: Variables = None,
     json: bool = False,
 ) -> Answer:
-    """Show which ranks form each group, what levels they span and what they share.
+    """Show the ranks of each group, the network levels that they span and the links that they share.
 
     Examples: gpuscale placement plan.toml; gpuscale placement --gpus 640 --tp 8 --pp 4 --best
     """
@@ -281,7 +283,7 @@ def placement(
 @takes(JobOptions, optional=True, only=dict.fromkeys(("model", "gpus"), ""))
 @answers("bench")
 def bench(
-    given: dict[str, Any], runs: Annotated[int, whole("Times to plan; the fastest counts.", default="5")] = 5
+    given: dict[str, Any], runs: Annotated[int, whole("Repetitions; the fastest counts.", default="5")] = 5
 ) -> Answer:
     """Measure how fast plans are found on this machine: candidates per second, time by stage, memory.
 

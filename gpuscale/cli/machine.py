@@ -28,13 +28,13 @@ class Step:
 @answers("doctor")
 def doctor(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Where calibrations and clusters of your own are looked for.")
+        Path, typer.Argument(metavar="FOLDER", help="Where to look for your own calibrations and clusters.")
     ] = Path(),
 ) -> Answer:
-    """Show what there is on this machine to plan with, and what to do next.
+    """Show what this machine offers for planning, and what to do next.
 
     GPUs and their topology (nvidia-smi, amd-smi, rocm-smi), presets that match, models in the Hugging Face cache,
-    presets and calibrations of your own, versions. Works without a GPU, and reaches for no network.
+    presets and calibrations of your own, versions. Works without a GPU and without a network.
     """
     from gpuscale.doctor import check_up
     from gpuscale.render import doctor as render
@@ -73,18 +73,18 @@ def next_steps(found: Checkup) -> list[Step]:
     steps = []
     if gpu and found.tool == "nvidia-smi" and count > 1 and "cluster" not in here:
         make = f"nvidia-smi topo -m > topo.txt && gpuscale calibrate topology topo.txt --gpu {gpu} -o cluster.toml"
-        steps.append(Step("a cluster file of this machine as it is", make))
+        steps.append(Step("a cluster file of this machine", make))
         cluster = cluster or "cluster.toml"
     if gpu and found.tool == "nvidia-smi" and "gpu" not in here:
         install = "" if found.extras["gpu"]["torch"] else "pip install 'gpuscale[gpu]' && "
-        steps.append(Step("its kernels as they are, in minutes", f"{install}gpuscale calibrate gpu -o gpu.toml"))
+        steps.append(Step("its measured kernels, in minutes", f"{install}gpuscale calibrate gpu -o gpu.toml"))
     if "protocol" in here and "gpu" not in here:
         fit = f"gpuscale calibrate gpu --protocol {shell_word(here['protocol'])} --fit-only -o gpu.toml"
-        steps.append(Step("a GPU file of what was measured", fit))
+        steps.append(Step("a GPU file from the measurements", fit))
     if gpu and count > 1 and cluster:
         measure = f"all_reduce_perf -b 8 -e 8G -f 2 -g {count} > all_reduce.log"
         fit = f"gpuscale calibrate nccl all_reduce.log {flags_of('cluster')[0]} {shell_word(cluster)} -o measured.toml"
-        steps.append(Step("its collectives as they are, by nccl-tests", f"{measure} && {fit}"))
+        steps.append(Step("its measured collectives, by nccl-tests", f"{measure} && {fit}"))
     model = next((one for one in found.models if one not in found.unread_models), "llama3-8b")
     given = {"model": model, "gpus": count, "cluster": cluster, "set": here.get("gpu") and f"gpu={here['gpu']}"}
     given["calibration"] = here.get("calibration")

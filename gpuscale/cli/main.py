@@ -92,7 +92,7 @@ class Commands(TyperGroup):
         if two in self.commands:
             args = [two, *args[2:]]
         elif not (args[0] in self.commands or args[0].startswith("-") or ctx.resilient_parsing):
-            hint = did_you_mean(args[0], self.commands) + f"`{ctx.command_path} --help` lists what there is"
+            hint = did_you_mean(args[0], self.commands) + f"`{ctx.command_path} --help` lists all"
             raise InputError(f"no such command {shown(args[0])}", hint=hint)
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.loaded() if isinstance(command, Named) else command, rest
@@ -131,8 +131,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    help="Plan the parallelism of LLM training: the best layouts for a model on a cluster, ranked, with reasons.",
-    epilog="Exit codes: 0 an answer, 1 no answer (nothing fits), 2 unusable input, 3 a defect of gpuscale.",
+    help="Plan the parallelism of LLM training: rank the layouts of a model on a cluster, with reasons.",
+    epilog="Exit codes: 0 an answer, 1 no answer (nothing fits), 2 unusable input, 3 a bug in gpuscale.",
 )
 
 
@@ -191,7 +191,7 @@ def run() -> int:
     except OutputError as error:
         code = _report(f"cannot write the output: {error.strerror}", 2)
     except MemoryError:
-        hint = "ask for less at once: fewer GPU counts or batches, or a smaller file"
+        hint = "ask for less at a time: fewer GPU counts or batches, or a smaller file"
         code = _report("out of memory", CRASHED, hint=hint)
     except Exception as error:  # noqa: BLE001 - whatever it is, scripts must not take it for an answer
         code = _report_defect(error)
@@ -209,7 +209,7 @@ def _report_defect(error: Exception) -> int:
         return CRASHED
     *_, last = traceback.extract_tb(error.__traceback__)
     at = f"{'/'.join(Path(last.filename).parts[-3:])}:{last.lineno}"
-    hint = "this is a defect of gpuscale, not of the input: please report it with the command and its files;"
+    hint = "this is a bug in gpuscale, not in the input: please report it with the command and its files;"
     return _report(
         f"{type(error).__name__} at {at}: {str(error)[:300]}",
         CRASHED,

@@ -40,12 +40,12 @@ def validate(
     by: Annotated[
         str, option("Group runs by family, framework, gpu, model or precision.", "NAME", "family")
     ] = "family",
-    top: Annotated[int, whole("Also list the N rows that are furthest off.")] = 0,
+    top: Annotated[int, whole("Also list the N rows with the largest errors.")] = 0,
     plot: Annotated[bool, option("Also plot predicted against measured time.", "", flags="--plot")] = False,
     csv: bool = False,
     json: bool = False,
 ) -> Answer:
-    """Predict measured runs from their inputs alone, and show how far off the predictions are.
+    """Predict measured runs from their inputs alone, and show the errors.
 
     Example: gpuscale validate runs.csv --by gpu
 
@@ -70,21 +70,20 @@ def calibrate_nccl(
         list[Path],
         typer.Argument(
             metavar="LOG",
-            help="Output of nccl-tests, rccl-tests, nccom-test or torch all_reduce_bench, as it was printed.",
+            help="Output of nccl-tests, rccl-tests, nccom-test or torch all_reduce_bench, unedited.",
             show_default=False,
         ),
     ],
-    cluster: Annotated[str, option("The cluster on which they were measured.", "NAME|PATH", flags=FLAGS["cluster"])],
+    cluster: Annotated[str, option("The cluster that was measured.", "NAME|PATH", flags=FLAGS["cluster"])],
     output: Annotated[
         Path | None, option("Write the cluster with the fitted curves to a TOML file.", "FILE", flags="--output -o")
     ] = None,
     op: Annotated[str | None, option("The operation measured.", "OP", "as the logs say")] = None,
-    gpus: Annotated[int | None, whole("GPUs that took part.", default="as the logs say", flags=FLAGS["gpus"])] = None,
-    per_host: Annotated[
-        int | None, whole("Of which on each host.", default="as the logs say", flags="--gpus-per-node")
-    ] = None,
+    gpus: Annotated[int | None, whole("GPUs that were used.", default="as the logs say", flags=FLAGS["gpus"])] = None,
+    per_host: Annotated[int | None, whole("GPUs per host.", default="as the logs say", flags="--gpus-per-node")] = None,
     holdout: Annotated[
-        bool, option("Show the errors at every other size, fitted on the rest.", "", flags="--holdout")
+        bool,
+        option("Also cross-validate: fit every second size, show the errors of the others.", "", flags="--holdout"),
     ] = False,
     json: bool = False,
 ) -> Answer:
@@ -122,25 +121,25 @@ def calibrate_run(
     ],
     plan: Annotated[
         list[Path] | None,
-        option("What ran, as `gpuscale plan -o` writes it: one file for all logs, or one for each.", "FILE"),
+        option("The plan that ran, as `gpuscale plan -o` writes it: one for all logs, or one for each.", "FILE"),
     ] = None,
     launch_files: LaunchFiles = None,
     var: Variables = None,
     measure: Annotated[
-        bool, option("Print what one log measured, and fit nothing.", "", flags="--measure", panel=OUTPUT)
+        bool, option("Print the measurements of one log; fit nothing.", "", flags="--measure", panel=OUTPUT)
     ] = False,
-    run: Annotated[int | None, whole("Which run of a log that has several.", default="the longest")] = None,
+    run: Annotated[int | None, whole("Index of the run, where a log has several.", default="the longest")] = None,
     output: Annotated[
         Path | None, option("Write the calibration to a TOML file.", "FILE", flags="--output -o", panel=OUTPUT)
     ] = None,
     json: bool = False,
 ) -> Answer:
-    """Fit predictions to your training runs: from logs and what ran, factors of the site with their uncertainty.
+    """Fit predictions to your training runs: factors of your site with their uncertainty, from logs and plans.
 
     Examples: gpuscale calibrate run train.log --from run.sh -o site.toml;
     gpuscale calibrate run train.log --plan plan.toml -o site.toml; gpuscale calibrate run train.log --measure
 
-    Then `--calibration site.toml` predicts with them. Given here, it is an earlier one, to which these runs are added.
+    Then `--calibration site.toml` predicts with them. Given here, it is an earlier calibration to add these runs to.
     """
     from gpuscale.planning.calibrating import calibrate_runs, save_site
 

@@ -64,7 +64,7 @@ OUTPUT = "Output"
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
 Toml = Annotated[
-    bool, typer.Option("--toml", help="Print the file itself, to start one of your own from.", rich_help_panel=OUTPUT)
+    bool, typer.Option("--toml", help="Print the file itself, as a start for your own.", rich_help_panel=OUTPUT)
 ]
 PlanFile = Annotated[
     Path | None, typer.Argument(metavar="PLAN.toml", help="A plan saved by `gpuscale plan -o`.", show_default=False)
@@ -73,7 +73,7 @@ LaunchFiles = Annotated[
     list[str] | None,
     typer.Option(
         "--from",
-        help="A launch file of a framework, or a folder of them; repeatable. Options beside it replace what it says.",
+        help="A launch file of a framework, or a folder of them; repeatable. Other options override it.",
         metavar="PATH[:LINE]", rich_help_panel=PANELS[JobOptions], show_default=False,
     ),
 ]  # fmt: skip
@@ -81,7 +81,7 @@ Variables = Annotated[
     list[str] | None,
     typer.Option(
         "--var",
-        help="With --from: the value of a variable that a script leaves open; repeatable.",
+        help="With --from: value of a variable that the script does not set; repeatable.",
         metavar="NAME=VALUE", rich_help_panel=PANELS[JobOptions], show_default=False,
     ),
 ]  # fmt: skip
@@ -192,7 +192,12 @@ whole, number = (partial(option, parser=plain(kind)) for kind in (int, float))
 """Declare an option of one command that takes a number without a unit."""
 
 DespiteRules = Annotated[
-    bool, option("Also a layout that the framework's rules refuse, as a fork may run.", "", flags="--despite-rules")
+    bool,
+    option(
+        "Evaluate the layout even if the framework's rules refuse it, as a fork may allow it.",
+        "",
+        flags="--despite-rules",
+    ),
 ]
 
 

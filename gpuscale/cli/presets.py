@@ -47,7 +47,7 @@ def models(
     ] = None,
     family: Annotated[str | None, option("List only this family, such as llama3 or qwen3.")] = None,
     seq: Annotated[
-        str | None, option("Sequence length of the FLOPs, such as 128k.", "TOKENS", "4096, or the model's maximum")
+        str | None, option("Sequence length for FLOPs, such as 128k.", "TOKENS", "4096, or the model's maximum")
     ] = None,
     json: bool = False,
     toml: Toml = False,
@@ -100,12 +100,12 @@ def hardware(
 @answers("clusters")
 def clusters(
     name: Annotated[str | None, preset("A cluster's name or alias, or the path of a TOML file")] = None,
-    gpus: Annotated[int | None, whole("Widen the cluster to at least this many GPUs.", flags=FLAGS["gpus"])] = None,
-    draw: Annotated[bool, option("Draw levels, switches and rails instead.", "", flags="--draw")] = False,
+    gpus: Annotated[int | None, whole("Extend the cluster to at least this many GPUs.", flags=FLAGS["gpus"])] = None,
+    draw: Annotated[bool, option("Draw its levels, switches and rails.", "", flags="--draw")] = False,
     json: bool = False,
     toml: Toml = False,
 ) -> Answer | None:
-    """List the clusters, or show one: its levels, what each carries, and where the numbers come from.
+    """List the clusters, or show one: its levels, their bandwidth, and where the numbers come from.
 
     Examples: gpuscale show clusters; gpuscale show clusters dgx-h100-superpod --draw
     """
@@ -137,7 +137,7 @@ def frameworks(
     json: bool = False,
     toml: Toml = False,
 ) -> Answer | None:
-    """List the framework profiles, or show one with its sources, how to launch it so, and the rules by which it runs.
+    """List the framework profiles, or show one with its sources, how to launch it, and its rules.
 
     Examples: gpuscale show frameworks; gpuscale show frameworks megatron-lm
     """
@@ -169,26 +169,28 @@ def import_cluster_files(
         typer.Argument(
             metavar="FILE...",
             help="Files of one cluster: NCCL topology XML, `nvidia-smi topo -m`, `nvidia-smi nvlink -s`, Slurm "
-            "topology.conf or topology.yaml, `ibstat`, `ibnetdiscover`; told apart by content.",
+            "topology.conf or topology.yaml, `ibstat`, `ibnetdiscover`; recognised by content.",
         ),
     ],
     gpu: Annotated[str | None, option("The GPU: a name, alias or TOML file.", "NAME")] = None,
     nics: Annotated[
-        int | None, option("Network cards of a node that serve its GPUs.", parser=plain(int, 0, 1024))
+        int | None, option("Network cards per node that serve its GPUs.", parser=plain(int, 0, 1024))
     ] = None,
     nic_gbit_per_s: Annotated[
         float | None,
         option(
-            "Rate of one of them [Gbit/s].", "RATE", parser=lambda given: GIGABITS.read(given, "nic_gbit", 1, 10_000)
+            "Rate of one network card [Gbit/s].",
+            "RATE",
+            parser=lambda given: GIGABITS.read(given, "nic_gbit", 1, 10_000),
         ),
     ] = None,
     nodes: Annotated[
-        int | None, option("Nodes, where no file describes the network.", parser=plain(int, 1, 1_000_000))
+        int | None, option("Number of nodes, where no file describes the network.", parser=plain(int, 1, 1_000_000))
     ] = None,
-    base: Annotated[str | None, option("The cluster that says what the files leave open.", "PRESET")] = None,
+    base: Annotated[str | None, option("Cluster preset for what the files leave open.", "PRESET")] = None,
     name: Annotated[str | None, option("Title of the cluster.", "TITLE")] = None,
     output: Annotated[
-        Path | None, option("Write the cluster file here, not to stdout.", "FILE", flags="--output -o")
+        Path | None, option("Write the cluster file here instead of stdout.", "FILE", flags="--output -o")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -31,8 +31,10 @@ def memory(
     despite_rules: DespiteRules = False,
     launch_files: LaunchFiles = None,
     var: Variables = None,
-    timeline: Annotated[bool, option("Follow one stage over a step instead.", "", flags="--timeline")] = False,
-    stage: Annotated[int | None, whole("With --timeline: the stage, from 0.", default="the fullest")] = None,
+    timeline: Annotated[
+        bool, option("Show the memory of one stage over a step instead.", "", flags="--timeline")
+    ] = False,
+    stage: Annotated[int | None, whole("With --timeline: the stage, counted from 0.", default="the fullest")] = None,
 ) -> Answer:
     """Show what fills a GPU: by component, over ZeRO stage, recomputation, and TP with and without SP.
 
@@ -44,7 +46,7 @@ def memory(
 
     subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
     if stage is not None and not timeline:
-        raise InputError("says nothing without `timeline`", field="stage", hint="add `timeline`")
+        raise InputError("has no effect without `timeline`", field="stage", hint="add `timeline`")
     followed = memory_timeline(subject, stage) if timeline else None
     return Answer(memory_budget(subject, followed))
 
@@ -61,7 +63,7 @@ def advise(
     markdown: bool = False,
     json: bool = False,
 ) -> Answer:
-    """Say what to see to before a launch: the checklist, benchmarks, settings and signs of trouble of one plan.
+    """Print the pre-launch checklist of one plan: benchmarks, settings and signs of trouble.
 
     Examples: gpuscale explain checklist plan.toml -o advise.md;
     gpuscale explain checklist --model llama3-70b --gpus 640 --tp 8 --pp 4

@@ -10,7 +10,9 @@ from gpuscale.request import JobOptions, Layout, Length, Question, Recovery, Slo
 
 JOB = dict.fromkeys((*JobOptions.model_fields, *Layout.model_fields), "")
 RELIABILITY = (
-    JOB | dict.fromkeys((*Recovery.model_fields, "rate"), "") | {"days": "Length of the training, else 30 days."}
+    JOB
+    | dict.fromkeys((*Recovery.model_fields, "rate"), "")
+    | {"days": "Length of the training; 30 days if not given."}
 )
 SLOW = JOB | dict.fromkeys((*Slow.model_fields, "restart_time"), "")
 
@@ -25,7 +27,7 @@ def goodput(
     var: Variables = None,
     verbose: bool = False,
 ) -> Answer:
-    """Say how often to write checkpoints, and which share of the time counts: failures, restarts, repairs.
+    """Estimate goodput and the best checkpoint interval, from failures, restarts and repairs.
 
     Examples: gpuscale reliability plan.toml;
     gpuscale reliability plan.toml --failure-rate rsc-1 --checkpoint sync --spares 8
@@ -48,7 +50,7 @@ def stragglers(
     var: Variables = None,
     verbose: bool = False,
 ) -> Answer:
-    """Say what a slow GPU, node, host or link costs a job, and whether it is cheaper to leave it out.
+    """Estimate what a slow GPU, node, host or link costs a job, and whether to leave it out.
 
     Examples: gpuscale reliability stragglers plan.toml; gpuscale reliability stragglers plan.toml --slow-node 0.9
     """

@@ -13,8 +13,8 @@ FOR_EACH = {name: "" for name in ASKED if name not in {"robust", "days"}}
 """Options of the many plans that are compared; how one of them stands noise is for `gpuscale plan` to say."""
 
 BATCH = FOR_EACH | {
-    "train_tokens": "Tokens that the training takes with small batches, such as 15T.",
-    "gbs": "The batches to look at: 512,1024 or 4Mtok..64Mtok.",
+    "train_tokens": "Training tokens at small batch sizes, such as 15T.",
+    "gbs": "Batch sizes to compare: 512,1024 or 4Mtok..64Mtok.",
     "noise_scale": "",
 }
 
@@ -25,11 +25,11 @@ def batch_size(
     given: dict[str, Any],
     gradient_norm: Annotated[
         list[str] | None,
-        option("A batch in tokens and the norm of its gradient: 512k=0.9; give two.", "BATCH=NORM", panel="Question"),
+        option("Batch size in tokens and the gradient norm at it: 512k=0.9; give two.", "BATCH=NORM", panel="Question"),
     ] = None,
     verbose: bool = False,
 ) -> Answer:
-    """Say up to which batch tokens are not wasted, and which batch is done first and costs least.
+    """Find the critical batch size, and the batch size that trains fastest and costs least.
 
     Examples: gpuscale size batch --model llama3-70b --gpus 1024 --tokens 15T;
     gpuscale size batch --model llama3-8b --gpus 64,256 --tokens 1T --gradient-norm 512k=0.9 --gradient-norm 4M=0.5
@@ -43,19 +43,19 @@ def batch_size(
 
 
 SIZED = FOR_EACH | {
-    "model": "The model, where the fewest GPUs for a deadline are asked for.",
-    "gpus": "GPUs that are there, where a model is asked for.",
+    "model": "The model, to find the fewest GPUs that meet a deadline.",
+    "gpus": "Available GPUs, to find the model to train on them.",
     "train_tokens": "Tokens to train the model on, such as 15T.",
-    "days": "Days that the GPUs are there; or the deadline.",
+    "days": "Days that the GPUs are available, or the deadline.",
     "budget": "",
-    "gbs": "Sequences per step; as most of GPUs and tokens allow where it is not given.",
+    "gbs": "Global batch size in sequences; chosen by GPUs and tokens if not given.",
 }
 
 
 @takes(JobOptions, Layout, Question, Length, Means, Recovery, optional=True, only=SIZED)
 @answers("size")
 def size(given: dict[str, Any], verbose: bool = False) -> Answer:
-    """Say which model GPUs and days, or a budget, are best spent on; or how many GPUs meet a deadline.
+    """Find the best model to train on some GPUs and days, or a budget; or the GPUs that meet a deadline.
 
     Examples: gpuscale size --gpus 64 --days 14; gpuscale size --budget 1M;
     gpuscale size --model llama3-70b --tokens 15T --days 60

@@ -33,19 +33,22 @@ def schedule(
     var: Variables = None,
     despite_rules: DespiteRules = False,
     microbatches: Annotated[
-        int | None, whole("Microbatches of a pipeline without a model: only --pp, --vpp, --schedule.", panel=GIVEN)
+        int | None, whole("Number of microbatches, without a model: only with --pp, --vpp, --schedule.", panel=GIVEN)
     ] = None,
     forward: Annotated[
-        str | None, option("Forward pass of a microbatch on a rank; 1,1,2,1 by rank.", "TIME", "1", panel=GIVEN)
+        str | None,
+        option("Duration of a microbatch's forward pass on a rank; 1,1,2,1 by rank.", "TIME", "1", panel=GIVEN),
     ] = None,
     backward: Annotated[
-        str | None, option("Backward pass, with both gradients.", "TIME", "twice the forward pass", panel=GIVEN)
+        str | None,
+        option("Duration of the backward pass, both gradients.", "TIME", "twice the forward pass", panel=GIVEN),
     ] = None,
     weight: Annotated[
-        str | None, option("Weight gradients, a part of the backward pass.", "TIME", "half of it", panel=GIVEN)
+        str | None,
+        option("Duration of the weight gradients within the backward pass.", "TIME", "half of it", panel=GIVEN),
     ] = None,
-    transfer: Annotated[str | None, option("From one rank to the next.", "TIME", "0", panel=GIVEN)] = None,
-    jitter: Annotated[str, option("Each slot takes up to this share longer.", "SHARE", "0")] = "0",
+    transfer: Annotated[str | None, option("Duration of a transfer between ranks.", "TIME", "0", panel=GIVEN)] = None,
+    jitter: Annotated[str, option("Random slowdown of each slot, up to this share.", "SHARE", "0")] = "0",
     seed: Annotated[int, whole("Seed of the jitter.", default="0")] = 0,
     trace: Annotated[
         Path | None, option("Write a trace for Perfetto or chrome://tracing.", "FILE", panel=OUTPUT)

@@ -31,29 +31,29 @@ FAILED_CODE = 3
 def sweep(
     given: dict[str, Any],
     study_file: Annotated[
-        Path | None, typer.Argument(metavar="STUDY.toml", help="A study (docs/studies.md).", show_default=False)
+        Path | None, typer.Argument(metavar="STUDY.toml", help="A study file (docs/studies.md).", show_default=False)
     ] = None,
     task: Annotated[
-        str | None, option("What is asked: plan, estimate, train-time or collective.", "NAME", "plan", panel="Question")
+        str | None, option("Question: plan, estimate, train-time or collective.", "NAME", "plan", panel="Question")
     ] = None,
     output: Annotated[
         Path | None,
         option(
-            "Write the rows: .parquet, .csv or .jsonl. The same command continues where it stopped.", "FILE",
+            "Write the rows: .parquet, .csv or .jsonl. The same command resumes where it stopped.", "FILE",
             flags="--output -o", panel=OUTPUT,
         ),
     ] = None,
-    jobs: Annotated[int, whole("Processes of this machine that answer.", default="1", panel=PANEL)] = 1,
-    scheduler: Annotated[str | None, option("A Dask cluster that answers instead.", "ADDRESS", panel=PANEL)] = None,
-    force: Annotated[bool, option("Replace a file that holds something else than results.", "", panel=OUTPUT)] = False,
+    jobs: Annotated[int, whole("Worker processes on this machine.", default="1", panel=PANEL)] = 1,
+    scheduler: Annotated[str | None, option("Use a Dask cluster instead.", "ADDRESS", panel=PANEL)] = None,
+    force: Annotated[bool, option("Overwrite a file that is not a result file.", "", panel=OUTPUT)] = False,
     json: Json = False,
 ) -> None:  # fmt: skip
-    """Answer the questions of a study: all combinations of its values, each a search of its own.
+    """Answer a study: every combination of its values, each a search of its own.
 
     Examples: gpuscale sweep study.toml -o results.parquet --jobs 8;
     gpuscale sweep --model llama3-8b,llama3-70b --gpus 64,128 -o results.csv
 
-    Options replace those of the file, and take lists of values. Answers are stored beside the results, in FILE.sqlite.
+    Options override the file, and take lists of values. Answers are cached beside the results, in FILE.sqlite.
     """
     from gpuscale.render.answers import show as draw
     from gpuscale.studies.query import Asked, Results
@@ -103,7 +103,7 @@ def _run(study: Study, output: Path, jobs: int, scheduler: str | None, *, kept: 
                 failed += one.rows[0]["status"] == FAILED
                 answered += one.rows[0]["status"] == ANSWERED
     except KeyboardInterrupt:
-        again = "; the same command continues" if kept else ""
+        again = "; the same command resumes" if kept else ""
         _note(f"stopped: {questions:,} of {study.size:,} questions are answered{again}")
         raise
     if questions > failed and not answered:
@@ -119,28 +119,26 @@ def _note(text: str) -> None:
 def show(
     results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Results of a study: .parquet, .csv or .jsonl.")],
     where: Annotated[
-        str | None, option("Only rows for which this holds, as in SQL: gpus <= 1024.", "CONDITION")
+        str | None, option("Only rows that satisfy this SQL condition: gpus <= 1024.", "CONDITION")
     ] = None,
-    best_by: Annotated[str | None, option("The best row of each: model, or model,gpus.", "COLUMN,...")] = None,
+    best_by: Annotated[str | None, option("The best row per group: model, or model,gpus.", "COLUMN,...")] = None,
     by: Annotated[
         str | None,
         option(
-            "What decides which row is best; -COLUMN: the highest.",
+            "Column that decides which row is best: the lowest; -COLUMN: the highest.",
             "COLUMN",
-            "the study's objective, or money, or speed",
+            "the study's objective, or cost, or speed",
         ),
     ] = None,
     columns: Annotated[
-        str | None, option("The columns to show.", "COLUMN,...", "what varies, and the main results")
+        str | None, option("Columns to show.", "COLUMN,...", "those that vary, and the main results")
     ] = None,
-    sort: Annotated[
-        str | None, option("Order of the rows; -COLUMN: the highest first.", "COLUMN,...", "the best first")
-    ] = None,
-    top: Annotated[int | None, option("Rows at most.", parser=plain(int, 1, 1_000_000))] = None,
+    sort: Annotated[str | None, option("Sort order; -COLUMN: highest first.", "COLUMN,...", "best first")] = None,
+    top: Annotated[int | None, option("Maximum number of rows.", parser=plain(int, 1, 1_000_000))] = None,
     heat: Annotated[
-        str | None, option("A heat map: its rows, its columns, its values.", "COLUMN,COLUMN,COLUMN")
+        str | None, option("A heat map: columns for its rows, columns and values.", "COLUMN,COLUMN,COLUMN")
     ] = None,
-    frontier: Annotated[str | None, option("The Pareto frontier of two columns.", "COLUMN,COLUMN")] = None,
+    frontier: Annotated[str | None, option("Pareto frontier of two columns.", "COLUMN,COLUMN")] = None,
     json: bool = False,
     csv: bool = False,
 ) -> Answer:

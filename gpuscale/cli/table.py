@@ -14,50 +14,51 @@ class Entry(NamedTuple):
 
 
 JOBS = {
-    "Find a plan, and look into it": (
+    "Find and inspect a plan": (
         Entry("plan", "jobs:plan", "Find the best layouts of a training job."),
-        Entry("estimate", "jobs:estimate", "Evaluate one layout in seconds and GiB."),
+        Entry("estimate", "jobs:estimate", "Evaluate one layout: step time and memory."),
         Entry("explain", "explain:explain", "Explain one plan: time and memory as trees."),
-        Entry("explain checklist", "questions:advise", "Say what to see to before a launch."),
+        Entry("explain checklist", "questions:advise", "Print the checklist before a launch."),
         Entry("compare", "explain:compare", "Compare two plans: where the difference comes from.", takes_flags=True),
-        Entry("memory", "questions:memory", "Show what fills a GPU, and what would fill it less."),
-        Entry("schedule", "schedule:schedule", "Draw the pipeline of a plan, slot by slot."),
-        Entry("placement", "jobs:placement", "Place ranks and groups on nodes and rails."),
+        Entry("memory", "questions:memory", "Break down peak memory, and show what reduces it."),
+        Entry("schedule", "schedule:schedule", "Draw the pipeline schedule of a plan."),
+        Entry("placement", "jobs:placement", "Map ranks and groups to nodes and rails."),
     ),
     "Launch it": (
-        Entry("check", "gate:check", "Say whether a job may launch: a gate for CI."),
-        Entry("export", "jobs:export", "Write what a framework launches for a plan."),
+        Entry("check", "gate:check", "Check a job before launch: a gate for CI."),
+        Entry("export", "jobs:export", "Write the launch files of a plan."),
     ),
-    "Plan a whole training": (
-        Entry("train-time", "training:train_time", "Say what a whole training takes."),
-        Entry("size", "scaling:size", "Say which model, or how many GPUs."),
-        Entry("size batch", "scaling:batch_size", "Say which batch to train with."),
-        Entry("fleet", "fleets:fleet", "Compare ways to use a cluster of unlike nodes."),
-        Entry("reliability", "reliability:goodput", "Say how often to checkpoint, and what failures cost."),
-        Entry("reliability stragglers", "reliability:stragglers", "Say what slow GPUs, nodes and links cost."),
+    "Plan a whole training run": (
+        Entry("train-time", "training:train_time", "Estimate time, cost and energy of a training run."),
+        Entry("size", "scaling:size", "Choose a model size, or the number of GPUs."),
+        Entry("size batch", "scaling:batch_size", "Choose a batch size."),
+        Entry("fleet", "fleets:fleet", "Compare ways to use a heterogeneous cluster."),
+        Entry("reliability", "reliability:goodput", "Estimate goodput, and when to checkpoint."),
+        Entry("reliability stragglers", "reliability:stragglers", "Estimate what slow GPUs, nodes and links cost."),
     ),
-    "Ask about parts, or thousands of questions": (
+    "Study parts, or thousands of jobs": (
         Entry("collective", "collectives:collective", "Evaluate one collective operation."),
-        Entry("roofline", "collectives:roofline", "Show from where on compute binds."),
-        Entry("sweep", "studies:sweep", "Answer all questions of a study; resumes where it stopped."),
+        Entry("roofline", "collectives:roofline", "Show where training becomes compute-bound."),
+        Entry("sweep", "studies:sweep", "Run a study; resumes where it stopped."),
         Entry("sweep show", "studies:show", "Show the results of a study."),
     ),
-    "Know what the numbers rest on": (
-        Entry("validate", "measurements:validate", "Hold predictions against measured runs."),
-        Entry(
-            "calibrate nccl", "measurements:calibrate_nccl", "Fit a cluster's collectives to logs of nccl-tests.", True
-        ),
-        Entry("calibrate gpu", "gpu:calibrate_gpu", "Measure a GPU's kernels, and fit its constants to them.", True),
+    "Validate, calibrate and look up": (
+        Entry("validate", "measurements:validate", "Compare predictions with measured runs."),
+        Entry("calibrate nccl", "measurements:calibrate_nccl", "Fit a cluster's collectives to nccl-tests logs.", True),
+        Entry("calibrate gpu", "gpu:calibrate_gpu", "Measure a GPU's kernels, and fit its constants.", True),
         Entry("calibrate run", "measurements:calibrate_run", "Fit predictions to your training runs.", True),
         Entry(
-            "calibrate topology", "presets:import_cluster_files", "Make a cluster file of what other tools say.", True
+            "calibrate topology",
+            "presets:import_cluster_files",
+            "Make a cluster file from what other tools report.",
+            True,
         ),
         Entry("show models", "presets:models", "List the models, or show one: shape, parameters, FLOPs.", True),
         Entry("show hardware", "presets:hardware", "List the GPUs, or show one, with sources.", True),
         Entry("show clusters", "presets:clusters", "List the clusters, or show one, level by level.", True),
         Entry("show frameworks", "presets:frameworks", "List the framework profiles, or show one.", True),
         Entry("show skill", "machine:skill", "Print a skill for coding agents.", True),
-        Entry("doctor", "machine:doctor", "Show what there is on this machine to plan with."),
+        Entry("doctor", "machine:doctor", "Show what this machine offers for planning."),
     ),
 }
 """What one comes for -> its commands."""
@@ -71,14 +72,18 @@ COMMON = {
 MANY = 30
 """Options from which on a command has many."""
 
-HIDDEN = (Entry("bench", "jobs:bench", "Measure how fast plans are found here."),)
+HIDDEN = (Entry("bench", "jobs:bench", "Measure how fast plans are found on this machine."),)
 """Commands that help does not list."""
 
 COMMANDS = (*(entry for entries in JOBS.values() for entry in entries), *HIDDEN)
 
 GROUPS = (
-    ("calibrate", "Fit to your own measurements.", "Fit predictions to your own measurements."),
-    ("show", "List and show what is known.", "List what is known, or show one with the source of every number."),
+    ("calibrate", "Calibrate to your own measurements.", "Calibrate predictions to your own measurements."),
+    (
+        "show",
+        "List models, GPUs, clusters and frameworks.",
+        "List the presets, or show one with the source of every number.",
+    ),
 )
 """First words of names that are no command: what all commands' help says of it, and its own."""
 

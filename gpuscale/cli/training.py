@@ -36,21 +36,22 @@ def train_time(
         typer.Argument(metavar="FILE.toml", help="A plan, or a training of several phases.", show_default=False),
     ] = None,
     as_given: Annotated[
-        bool, option("Take the layout as `estimate` does; search nothing.", "", flags="--as-given", panel="Layout")
+        bool,
+        option("Take the layout as given, like `estimate`, without a search.", "", flags="--as-given", panel="Layout"),
     ] = False,
     despite_rules: Annotated[
-        bool, option("As --as-given, also where the framework's rules refuse it.", "", flags="--despite-rules")
+        bool, option("As --as-given, even if the framework's rules refuse it.", "", flags="--despite-rules")
     ] = False,
     launch_files: LaunchFiles = None,
     var: Variables = None,
     verbose: bool = False,
 ) -> Answer:
-    """Say what a whole training takes: days, GPU-hours, money, energy, carbon.
+    """Estimate a whole training run: days, GPU-hours, cost, energy, carbon.
 
     Examples: gpuscale train-time --model llama3.1-405b --gpus 16384 --tokens 15T;
     gpuscale train-time plan.toml --tokens 15T
 
-    Without a file the best plan is taken, as `gpuscale plan` finds it.
+    Without a file it uses the best plan, as `gpuscale plan` finds it.
     """
     from gpuscale.render.gpubench import progress_bar
     from gpuscale.training.totals import train_time as find
