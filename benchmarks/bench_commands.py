@@ -18,7 +18,8 @@ from processes import take
 IMPORTS = [sys.executable, "-c", "import typer, rich.table, pydantic, numpy"]
 PLAN = ("plan", "--gpus", "2048", "--model", "deepseek-v3")
 LIMITS = {
-    ("--help",): 2.6,
+    ("--help",): 1.0,
+    ("plan", "--help"): 1.2,
     ("plan", "--model", "llama3-70b", "--gpus", "640"): 3.2,
     ("plan", "--model", "llama3-70b", "--gpus", "640", "--html", os.devnull): 6.0,
     PLAN: 5.8,

@@ -15,7 +15,7 @@ from round_trips import round_trip  # noqa: E402
 from gpuscale.errors import GpuscaleError  # noqa: E402
 from gpuscale.launch.targets import targets  # noqa: E402
 from gpuscale.planning.plans import plan  # noqa: E402
-from gpuscale.request import Layout  # noqa: E402
+from gpuscale.request import Layout, declared  # noqa: E402
 
 KINDS = {
     "dense": ({"model": "llama3-70b", "gpus": 64}, {}),
@@ -43,7 +43,7 @@ def cell(name, framework, options, pins):
         return f"no plan: {error.message}"
     stated = {**best.plan.to_dict(), "shard": best.plan.shard_size}
     implied = {"schedule"} if best.plan.schedule in {"none", "1f1b", "interleaved"} else set()
-    layout = {key: stated[key] for key in Layout.model_fields if key not in implied}
+    layout = {key: stated[key] for key in declared(Layout) if key not in implied}
     with tempfile.TemporaryDirectory() as folder:
         differs = round_trip(name, dict(best.job), layout, Path(folder) / "launch")
     return "same" if not differs else f"refused: {differs}" if isinstance(differs, str) else f"DIFFERS: {differs}"

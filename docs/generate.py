@@ -32,7 +32,7 @@ from gpuscale.request import (
     Recovery,
     Sites,
     Slow,
-    option_of,
+    declared,
 )
 from gpuscale.rules.check import ALL_RULES, cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
@@ -179,11 +179,11 @@ def options_page():
     known, text = flags(), ["# Options", "", OPTIONS_INTRODUCTION]
     for title, kind in SECTIONS.items():
         rows = []
-        for name, field in kind.model_fields.items():
-            said = option_of(field)
+        for name, field in declared(kind).items():
+            said = field.option
             values = ", ".join(f"`{choice}`" for choice in said.choices) or said.metavar
             default = said.default or (f"`{field.default}`" if field.default else "none")
-            if field.is_required():
+            if field.required:
                 default = "required"
             if isinstance(field.default, bool):
                 values, default = "a switch", "on" if field.default else "off"

@@ -12,8 +12,6 @@ from inspect import Parameter, Signature, formatannotation, signature
 from pathlib import Path, PurePath
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-import numpy as np
-
 from gpuscale.errors import InputError, did_you_mean, shown
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -148,7 +146,7 @@ def plain(value: Any) -> Any:
     """Return a value with NumPy's numbers and arrays as Python's, and paths as text."""
     if isinstance(value, PurePath):
         return str(value)
-    if isinstance(value, np.generic | np.ndarray):
+    if hasattr(value, "tolist") and not isinstance(value, type):  # whoever has NumPy's values has loaded it
         return value.tolist()
     if type(value) in {list, tuple}:
         return type(value)(map(plain, value))

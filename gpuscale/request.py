@@ -2,55 +2,38 @@
 
 What the Python functions check, the command line, plan files, the job that answers echo, what may be compared and the
 reference page of options all follow from the fields here. An option with the name of a `RuntimeSpec` field takes effect
-by its declaration alone (`gpuscale.planning.jobs`).
+by its declaration alone (`gpuscale.planning.jobs`). Declaring loads neither NumPy nor pydantic, so that help is quick;
+what reads a value imports what it takes.
 """
 
-from __future__ import annotations
-
+import dataclasses
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any, TypeVar, get_args
-
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    WrapValidator,
-    field_validator,
-    model_validator,
-)
-from pydantic.fields import FieldInfo
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args, get_type_hints
 
 from gpuscale.arguments import ALIASES, Taken, refuse_unknown
-from gpuscale.errors import InputError, did_you_mean, shown
-from gpuscale.layouts.arrays import ONE_F_ONE_B, SCHEDULES
-from gpuscale.layouts.pins import MAX_DEGREE, parse_recompute
-from gpuscale.placement.groups import parse_order
-from gpuscale.presets.rates import MOST_RATE, TERMS, load_rates
-from gpuscale.search.objectives import OBJECTIVES
-from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
-from gpuscale.specs.job import (
+from gpuscale.choices import (
     AXES,
     CP_COMMS,
     DISPATCHERS,
     GRAD_REDUCES,
     LOSS_PEAK_BYTES,
+    LOW_PRECISIONS,
+    MAX_DEGREE,
+    MAX_GPUS,
     MEMORY_HEADROOM,
     PIPELINE_SPLITS,
+    RANKED_BY,
     RESHARDS,
     ROUTINGS,
+    TERMS,
     TRANSPORTS,
-    OffloadSpec,
-    RuntimeSpec,
 )
-from gpuscale.specs.model import ModelSpec
-from gpuscale.steptime.kernels import LOW_PRECISIONS
+from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.units import (
     BATCH_TOKENS,
     DAYS,
@@ -72,6 +55,9 @@ from gpuscale.units import (
     plural,
     refuse_grouped,
 )
+
+if TYPE_CHECKING:
+    from gpuscale.specs.job import OffloadSpec, RuntimeSpec
 
 DEFAULT_SEQUENCE = 4096
 DEFAULT_BATCH_TOKENS = 4 * 2**20
@@ -112,6 +98,8 @@ class Option:
     choices: Sequence[str] = ()  #: the names that it takes, if only some.
     #: from a text to its usual spelling, or to the number that it means; refuses what cannot be read.
     normal: Callable[[str], str | int] | None = None
+    #: from any form of a value to what is kept of it; refuses what cannot be read. Of values that are no plain type.
+    read: Callable[[Any], Any] | None = None
     label: str = ""  #: how a value is said in a sentence; only of options of which `plan` compares several values.
     header: str = ""  #: what heads its column in a comparison, if not its name.
     word: str = ""  #: how it is called in a sentence, if not by its name.
@@ -123,9 +111,26 @@ class Option:
     example: tuple[int, int] = (4096, 16384)  #: two values by which lists and ranges are explained.
 
 
-def option_of(field: FieldInfo) -> Option:
-    """Return the declaration that stands beside a field's type."""
-    return next(part for part in field.metadata if isinstance(part, Option))
+class Within(NamedTuple):
+    """The least and the most that a number may be."""
+
+    low: float
+    high: float
+
+
+class Declared(NamedTuple):
+    """One option as it is declared."""
+
+    option: Option
+    kinds: frozenset[Any]  #: the types that a value may have.
+    default: Any  #: what holds where it is not given; None where it must be.
+    required: bool
+    limits: Within
+
+    @property
+    def number(self) -> type | None:
+        """`int` or `float` where it takes numbers and no text."""
+        return None if str in self.kinds else next((kind for kind in (int, float) if kind in self.kinds), None)
 
 
 def one_of(field: str, value: Any, known: Sequence[str]) -> str:
@@ -173,12 +178,14 @@ def split_parts(field: str, text: str, known: Sequence[str], separators: str = "
     return parts
 
 
-def parse_offload(text: str) -> OffloadSpec:
+def parse_offload(text: str) -> "OffloadSpec":
     """Parse `none`, or any of `optimizer`, `parameters`, `activations` and `activations:0.5`, joined by `+` or `,`.
 
     Raises:
         InputError: an unknown part, or a share that is not above 0 and at most 1.
     """
+    from gpuscale.specs.job import OffloadSpec  # noqa: PLC0415
+
     shares: dict[str, float] = {}
     for part in split_parts("offload", text, OFFLOADS[1:], "+,"):
         name, colon, share = part.partition(":")
@@ -192,7 +199,7 @@ def parse_offload(text: str) -> OffloadSpec:
     return OffloadSpec("optimizer" in shares, "parameters" in shares, shares.get("activations", 0.0))
 
 
-def offload_name(offload: OffloadSpec) -> str:
+def offload_name(offload: "OffloadSpec") -> str:
     """Name what is offloaded, as `parse_offload` reads it."""
     parts = ["optimizer"] * offload.optimizer + ["parameters"] * offload.parameters
     if offload.activations:
@@ -215,7 +222,7 @@ def overlap_name(parts: Sequence[str]) -> str:
     return "+".join(parts) or "none"
 
 
-def overlap_of(runtime: RuntimeSpec) -> tuple[str, ...]:
+def overlap_of(runtime: "RuntimeSpec") -> tuple[str, ...]:
     """Return what a runtime overlaps; dp where both gradients and parameters are hidden."""
     on = {"tp": runtime.overlap_tp, "dp": runtime.overlap_grad_reduce and runtime.overlap_param_gather}
     on["ep"] = runtime.overlap_ep
@@ -228,6 +235,8 @@ def parse_schedule(text: str, pp: int = 0) -> int:
     Raises:
         InputError: an unknown name, or a schedule that needs an even number of stages where `pp` is odd.
     """
+    from gpuscale.layouts.arrays import ONE_F_ONE_B, SCHEDULES  # noqa: PLC0415
+
     name = text[:40].strip().lower()
     if name in {"", "none"}:
         return ONE_F_ONE_B
@@ -239,6 +248,8 @@ def parse_schedule(text: str, pp: int = 0) -> int:
 
 def schedule_text(code: int) -> str:
     """Name a schedule by its code."""
+    from gpuscale.layouts.arrays import SCHEDULES  # noqa: PLC0415
+
     return next(name for name, known in SCHEDULES.items() if known == code)
 
 
@@ -298,42 +309,90 @@ def sequences_of(batch: str, sequence: int) -> int:
 
 def _recompute(text: str) -> str:
     """Refuse what is not a way to recompute; `full` means another number of layers in each job, and stays."""
+    from gpuscale.layouts.pins import parse_recompute  # noqa: PLC0415
+
     parse_recompute(text)
     return text.strip().lower()
 
 
-class Options(BaseModel):
-    """Options that belong together; values come in their usual spelling."""
+def _order(text: str) -> str:
+    from gpuscale.placement.groups import parse_order  # noqa: PLC0415
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    return "-".join(parse_order(text))
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def _spell(cls, value: Any, info: ValidationInfo) -> Any:
-        name = str(info.field_name)
-        field = cls.model_fields[name]
-        said = option_of(field)
-        if value is not None and said.choices:
-            value = one_of(name, value, said.choices)
-        if said.repeatable and isinstance(value, list | tuple):
-            value = ",".join(map(str, value))
-        if isinstance(value, str) and said.normal is not None:
-            value = said.normal(value)
-        kind = number_of(field)
-        if kind is not None and said.quantity is not NUMBER and value is not None:
-            return said.quantity.read(value, name, *_limits(field))
-        strict = cls.model_config.get("strict") or (info.context or {}).get("strict")
-        if kind is not None and isinstance(value, str) and not strict:
-            return read_plain(value, kind)
-        if isinstance(value, bool) and field.annotation not in {bool, bool | None}:
-            raise ValueError("is not a number")
+
+def _pareto(value: str | Sequence[str]) -> tuple[str, ...]:
+    if not isinstance(value, Sequence):
+        raise _not_text("pareto", value)
+    parts = value.split(",", MAX_AXES + 1) if isinstance(value, str) else list(value)
+    names = [one_of("pareto", part, RANKED_BY) for part in parts]
+    if names and (not 2 <= len(names) <= MAX_AXES or len(set(names)) < len(names)):
+        message = f"{len(set(names))} different objectives do not make a frontier"
+        raise InputError(message, field="pareto", hint="give two or three")
+    return tuple(names)
+
+
+def _prices(value: float | str | Sequence[str] | Mapping[str, float]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    if isinstance(value, Mapping):
+        value = [f"{cluster}={price}" for cluster, price in value.items()]
+    for item in value if isinstance(value, list | tuple) else [value]:
+        name, equals, amount = item.rpartition("=") if isinstance(item, str) else ("", "", item)
+        cluster = name.strip() if equals else ALL_CLUSTERS
+        if equals and not cluster:
+            raise InputError(f"{shown(item)} is not a price", field="gpu_hour_price", hint=f"write {PRICE.example}")
+        price = PRICE.read(amount, "gpu_hour_price", LEAST, MAX_PRICE)
+        if cluster in found:
+            what = f"of {cluster[:60]}" if cluster else "of all clusters"
+            raise InputError(f"the price {what} is given twice", field="gpu_hour_price", hint="give each once")
+        found[cluster] = price
+    return found
+
+
+def _rates(value: str | Sequence[str] | Mapping[str, float]) -> dict[str, float]:
+    from gpuscale.presets.rates import load_rates  # noqa: PLC0415
+
+    if not isinstance(value, Mapping):
+        text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        parts = (part.partition("=") for part in filter(None, text[:4096].split(",")))
+        value = {name.strip(): amount for name, _, amount in parts}  # type: ignore[misc]
+    found = {}
+    for name, amount in value.items():
+        number = _number(amount)
+        if number is None:
+            hint = "write pue=1.3, or electricity_usd_per_kwh=0.1"
+            raise InputError(f"{shown(name)}={shown(amount)} is not NAME=VALUE", field="rate", hint=hint)
+        found[str(name)] = number
+    load_rates(found)
+    return found
+
+
+def _why(value: str | Mapping[str, Any]) -> dict[str, str]:
+    if isinstance(value, Mapping):
+        value = ",".join(f"{name}={one}" for name, one in value.items())
+    if not isinstance(value, str):
+        raise _not_text("why", value)
+    return parse_layout(value, "why")
+
+
+def _failure_rate(value: float | str) -> float | str:
+    number = _number(value)
+    if number is None and isinstance(value, str) and 1 <= len(value) <= 4096:
         return value
+    if number is None or not LEAST <= number <= 1e6:
+        raise InputError(f"{shown(value)} is out of range", field="failure_rate", hint=f"give {LEAST:g} to 1e+06")
+    return number
 
 
-def number_of(field: FieldInfo) -> type | None:
-    """Return `int` or `float` where an option takes numbers and no text."""
-    kinds = {field.annotation, *get_args(field.annotation)}
-    return None if str in kinds else next((kind for kind in (int, float) if kind in kinds), None)
+def _not_text(name: str, value: Any) -> InputError:
+    return InputError(f"{shown(value)} is not text", field=name)
+
+
+def _number(value: Any) -> float | None:
+    """Return a number, also one that is written as text; None for all else."""
+    with suppress(InputError):
+        return NUMBER.read(value, "")
+    return None
 
 
 def read_plain(text: str, kind: type) -> int | float:
@@ -350,34 +409,73 @@ def read_plain(text: str, kind: type) -> int | float:
     return int(value) if kind is int else value
 
 
-def _limits(field: FieldInfo) -> tuple[float, float]:
-    """Return the least and the most that a declared number may be."""
-    low, high = (next((getattr(one, end) for one in field.metadata if hasattr(one, end)), None) for end in ("ge", "le"))
-    return -math.inf if low is None else low, math.inf if high is None else high
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options that belong together, as `read` makes them: values are checked and in their usual spelling."""
+
+    strict: ClassVar[bool] = False
+    """Numbers and switches must not be texts, nor whole numbers fractions."""
+
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)  #: names of what was given.
+
+    def values(self) -> dict[str, Any]:
+        """Return every option by name."""
+        return {name: getattr(self, name) for name in declared(type(self))}
+
+    def stated(self) -> dict[str, Any]:
+        """Return those that were given."""
+        return {name: value for name, value in self.values().items() if name in self.given}
 
 
-DEGREE = Field(ge=1, le=MAX_DEGREE)
+_DECLARED: dict[type, Mapping[str, Declared]] = {}
+
+
+def declared(options: type[Options]) -> Mapping[str, Declared]:
+    """Return the options of a kind by name, in the order in which they are declared."""
+    if options not in _DECLARED:
+        _DECLARED[options] = _declared(options)
+    return _DECLARED[options]
+
+
+def _declared(options: type[Options]) -> Mapping[str, Declared]:
+    found = {}
+    hints = get_type_hints(options, include_extras=True)
+    for one in dataclasses.fields(options):
+        said = getattr(hints[one.name], "__metadata__", ())
+        option = next((part for part in said if isinstance(part, Option)), None)
+        if option is None:
+            continue
+        kind = hints[one.name].__origin__
+        made = {} if one.default_factory is dict else one.default
+        required = made is dataclasses.MISSING
+        limits = next((part for part in said if isinstance(part, Within)), Within(-math.inf, math.inf))
+        kinds = frozenset({kind, *get_args(kind)})
+        found[one.name] = Declared(option, kinds, None if required else made, required, limits)
+    return found
+
+
+DEGREE = Within(1, MAX_DEGREE)
 OF_FRAMEWORK = "the framework's"
 
 # fmt: off
 
 
+@dataclass(frozen=True, kw_only=True)
 class JobOptions(Options):
     """A job: what is trained, on what, and how; what is left out is chosen by a rule that the answer states."""
 
-    model_config = ConfigDict(strict=True)
+    strict = True
 
     model: Annotated[str, Option("Preset name, TOML file, Hugging Face config.json, or cached model id.", "NAME|PATH",
                                   python="str | Path | ModelSpec")]
-    gpus: Annotated[int, Field(ge=1, le=MAX_GPUS),
+    gpus: Annotated[int, Within(1, MAX_GPUS),
                     Option("Number of GPUs.", label="{:,} GPUs", header="GPUs", example=(256, 1024))]
     cluster: Annotated[str, Option("Preset name or cluster TOML file.", "NAME|PATH", label="{}",
                                     python="str | Path | ClusterSpec")] = "dgx-h100-superpod"
-    seq: Annotated[int | None, Field(ge=1, le=MAX_SEQUENCE),
+    seq: Annotated[int | None, Within(1, MAX_SEQUENCE),
                    Option("Sequence length in tokens; 128k is 131,072.", default=str(DEFAULT_SEQUENCE),
                           label="seq {:,}", normal=lambda text: parse_whole(text, "seq"))] = None
-    gbs: Annotated[int | str | None, Field(ge=1, le=MAX_BATCH),
-                   WrapValidator(lambda batch, check: batch if isinstance(batch, str) else check(batch)),
+    gbs: Annotated[int | str | None, Within(1, MAX_BATCH),
                    Option("Global batch size in sequences, or in tokens: 16Mtok is 16 x 2^20.", "N|Ntok",
                           "about 4 Mi tokens x sqrt(GPUs / 1,024)", label="gbs {:,}", example=(1024, 4096),
                           normal=parse_batch)] = None
@@ -401,11 +499,11 @@ class JobOptions(Options):
     loss: Annotated[str | None, Option(
         "Cross entropy: on an fp32 copy of the logits, fused on 16-bit logits, or chunked or fused with the LM head.",
         "HOW", OF_FRAMEWORK, choices=tuple(LOSS_PEAK_BYTES), word="cross entropy")] = None
-    vocab_multiple: Annotated[int | None, Field(ge=1, le=65536),
+    vocab_multiple: Annotated[int | None, Within(1, 65536),
                               Option("Pad the vocabulary to a multiple of N x TP.", default=OF_FRAMEWORK)] = None
-    memory_limit_gib: Annotated[float | None, Field(ge=1, le=10_000), Option(
+    memory_limit_gib: Annotated[float | None, Within(1, 10_000), Option(
         "Memory limit per GPU in GiB.", "GIB", "what the driver reports", quantity=GIBIBYTES)] = None
-    moe_imbalance: Annotated[float, Field(ge=1, le=100),
+    moe_imbalance: Annotated[float, Within(1, 100),
                              Option("Expert load imbalance: tokens of the busiest rank over the mean.", "X")] = 1.0
     gpus_per_node: Annotated[int | None, DEGREE, Option(
         "GPUs used per node.", default="all; 64 per rack on several racks of 72")] = None
@@ -418,7 +516,7 @@ class JobOptions(Options):
         assumption="context_parallel")] = None
     axis_order: Annotated[str | None, Option(
         "Order of the parallel axes, innermost (adjacent ranks) first.", "AXES", "-".join(AXES),
-        normal=lambda text: "-".join(parse_order(text)), label="order {}", header="order",
+        normal=_order, label="order {}", header="order",
         word="order of the axes")] = None
     pipeline_split: Annotated[str | None, Option(
         "How layers are assigned to pipeline stages.", "NAME", OF_FRAMEWORK,
@@ -453,13 +551,13 @@ class JobOptions(Options):
         "Calibration of your site, as written by `gpuscale calibrate run -o`.", "FILE", "none",
         python="str | Path")] = None
 
-    @model_validator(mode="after")
-    def _ask_back(self) -> JobOptions:
+    def __post_init__(self) -> None:
+        """Ask back a batch that is hardly one of sequences."""
         if isinstance(self.gbs, int):
             check_batch(self.gbs, self.seq or DEFAULT_SEQUENCE)
-        return self
 
 
+@dataclass(frozen=True, kw_only=True)
 class Layout(Options):
     """One way to split the work; `plan` takes a set of allowed values for each."""
 
@@ -471,7 +569,7 @@ class Layout(Options):
     ep: Annotated[int, DEGREE, Option("Expert parallel size.")] = 1
     etp: Annotated[int | None, DEGREE, Option("Expert tensor parallel size.", default=OF_FRAMEWORK)] = None
     dp: Annotated[int | None, DEGREE, Option("Data parallel size.", default="the remaining GPUs")] = None
-    zero: Annotated[int | None, Field(ge=0, le=3), Option(
+    zero: Annotated[int | None, Within(0, 3), Option(
         "ZeRO stage, 0 to 3.", default=OF_FRAMEWORK, word="ZeRO")] = None
     shard: Annotated[int | None, DEGREE,
                      Option("Sharding group size: GPUs that share one copy of sharded states.",
@@ -485,7 +583,7 @@ class Layout(Options):
         normal=lambda text: schedule_text(parse_schedule(text)), label="{}")] = "1f1b"
 
 
-PINS = tuple(Layout.model_fields)
+PINS = tuple(declared(Layout))
 """Options of which `plan` takes a set of values; of those that `COMPARED` names each value is another search."""
 
 SEVERAL_PLANS = ("pareto", "why", "top", "unfold")
@@ -499,164 +597,103 @@ OF_FLEETS = ("gpu_hour_price", "price_term", "rate", "tight")
 """Options of a question that are asked of a fleet too."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Question(Options):
     """What plans are ranked by, what they must meet, and how much of the answer is wanted."""
 
     space: Annotated[str, Option("full: also search the framework's non-default settings.", "NAME",
                                  choices=("default", "full"))] = "default"
     objective: Annotated[str | None, Option("Objective to rank by.", "NAME", "step_time; a comparable one across jobs",
-                                            choices=tuple(OBJECTIVES))] = None
+                                            choices=RANKED_BY)] = None
     pareto: Annotated[tuple[str, ...], Option("Pareto frontier of two or three objectives; two are plotted.",
-                                              "A,B[,C]", python="str | Sequence[str]")] = ()
-    gpu_hour_price: Annotated[dict[str, Annotated[float, Field(ge=LEAST, le=MAX_PRICE)]],
-                              Option("Price of a GPU-hour; repeatable.", "USD|CLUSTER=USD",
-                                     python="float | str | Mapping[str, float] | Sequence[str]")] = {}
-    train_tokens: Annotated[float | None, Field(ge=1, le=MAX_COUNT), Option(
+                                              "A,B[,C]", read=_pareto, python="str | Sequence[str]")] = ()
+    gpu_hour_price: Annotated[dict[str, float], Option(
+        "Price of a GPU-hour; repeatable.", "USD|CLUSTER=USD", read=_prices,
+        python="float | str | Mapping[str, float] | Sequence[str]")] = field(default_factory=dict)
+    train_tokens: Annotated[float | None, Within(1, MAX_COUNT), Option(
         "Tokens of the whole training, such as 15T.", "COUNT", quantity=TOKENS)] = None
     price_term: Annotated[str | None, Option("Which published price to use where none is given.", "TERM",
                                              "reserved, for a whole training",
                                              choices=tuple(term.replace("_", "-") for term in TERMS))] = None
-    rate: Annotated[dict[str, Annotated[float, Field(ge=0, le=MOST_RATE)]], Option(
+    rate: Annotated[dict[str, float], Option(
         "Override a rate of energy, carbon or goodput: pue=1.3; repeatable.", "NAME=VALUE", repeatable=True,
-        python="str | Mapping[str, float] | Sequence[str]")] = {}
-    max_memory: Annotated[float | None, Field(ge=LEAST, le=10_000),
+        read=_rates, python="str | Mapping[str, float] | Sequence[str]")] = field(default_factory=dict)
+    max_memory: Annotated[float | None, Within(LEAST, 10_000),
                           Option("Maximum memory per GPU, such as 70GiB.", "SIZE", quantity=MEMORY)] = None
-    min_mfu: Annotated[float | None, Field(ge=LEAST, le=100), Option(
+    min_mfu: Annotated[float | None, Within(LEAST, 100), Option(
         "Minimum MFU, such as 38%.", "PERCENT", quantity=PERCENT)] = None
-    max_step_time: Annotated[float | None, Field(ge=LEAST, le=1e9),
+    max_step_time: Annotated[float | None, Within(LEAST, 1e9),
                              Option("Maximum step time, such as 12s.", "SECONDS", quantity=SECONDS)] = None
-    max_days: Annotated[float | None, Field(ge=LEAST, le=1e9),
+    max_days: Annotated[float | None, Within(LEAST, 1e9),
                         Option("Maximum training time; needs `train_tokens`.", "DAYS", quantity=DAYS)] = None
-    max_cost: Annotated[float | None, Field(ge=LEAST, le=MAX_USD),
+    max_cost: Annotated[float | None, Within(LEAST, MAX_USD),
                         Option("Maximum training cost; needs `train_tokens` and a price.", "USD", quantity=USD)] = None
-    top: Annotated[int | None, Field(ge=1, le=MAX_TOP),
+    top: Annotated[int | None, Within(1, MAX_TOP),
                    Option("Number of plans to show.", default="10; the whole frontier")] = None
-    unfold: Annotated[bool, Field(strict=True),
-                      Option("Rank every variant of a layout, not only the best.")] = False
-    robust: Annotated[bool, Field(strict=True), Option(
+    unfold: Annotated[bool, Option("Rank every variant of a layout, not only the best.")] = False
+    robust: Annotated[bool, Option(
         "Rank by the worst-decile step time if network, kernels and so on differ from what is predicted.")] = False
-    tight: Annotated[bool, Field(strict=True), Option(
+    tight: Annotated[bool, Option(
         f"Also rank plans above {1 - MEMORY_HEADROOM:.0%} of the memory limit, which fragmentation may break.")] = False
     why: Annotated[dict[str, str] | None,
                    Option("Show where a layout such as tp=4,pp=8 ranks, or what rules it out.", "LAYOUT",
-                          python="str | Mapping[str, Any]")] = None
-
-    @field_validator("pareto", mode="before")
-    @classmethod
-    def _read_pareto(cls, value: str | Sequence[str]) -> tuple[str, ...]:
-        if not isinstance(value, Sequence):
-            raise ValueError("is not text")
-        parts = value.split(",", MAX_AXES + 1) if isinstance(value, str) else list(value)
-        names = [one_of("pareto", part, tuple(OBJECTIVES)) for part in parts]
-        if names and (not 2 <= len(names) <= MAX_AXES or len(set(names)) < len(names)):
-            message = f"{len(set(names))} different objectives do not make a frontier"
-            raise InputError(message, field="pareto", hint="give two or three")
-        return tuple(names)
-
-    @field_validator("gpu_hour_price", mode="before")
-    @classmethod
-    def _read_prices(cls, value: float | str | Sequence[str] | Mapping[str, float]) -> dict[str, float]:
-        found: dict[str, float] = {}
-        if isinstance(value, Mapping):
-            value = [f"{cluster}={price}" for cluster, price in value.items()]
-        for item in value if isinstance(value, list | tuple) else [value]:
-            name, equals, amount = item.rpartition("=") if isinstance(item, str) else ("", "", item)
-            cluster = name.strip() if equals else ALL_CLUSTERS
-            if equals and not cluster:
-                raise InputError(f"{shown(item)} is not a price", field="gpu_hour_price", hint=f"write {PRICE.example}")
-            price = PRICE.read(amount, "gpu_hour_price", LEAST, MAX_PRICE)
-            if cluster in found:
-                what = f"of {cluster[:60]}" if cluster else "of all clusters"
-                raise InputError(f"the price {what} is given twice", field="gpu_hour_price", hint="give each once")
-            found[cluster] = price
-        return found
-
-    @field_validator("rate", mode="before")
-    @classmethod
-    def _read_rates(cls, value: str | Sequence[str] | Mapping[str, float]) -> dict[str, float]:
-        if not isinstance(value, Mapping):
-            text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            parts = (part.partition("=") for part in filter(None, text[:4096].split(",")))
-            value = {name.strip(): amount for name, _, amount in parts}  # type: ignore[misc]
-        found = {}
-        for name, amount in value.items():
-            number = _number(amount)
-            if number is None:
-                hint = "write pue=1.3, or electricity_usd_per_kwh=0.1"
-                raise InputError(f"{shown(name)}={shown(amount)} is not NAME=VALUE", field="rate", hint=hint)
-            found[str(name)] = number
-        load_rates(found)
-        return found
-
-    @field_validator("why", mode="before")
-    @classmethod
-    def _read_why(cls, value: str | Mapping[str, Any]) -> dict[str, str]:
-        if isinstance(value, Mapping):
-            value = ",".join(f"{name}={one}" for name, one in value.items())
-        if not isinstance(value, str):
-            raise ValueError("is not text")
-        return parse_layout(value, "why")
+                          read=_why, python="str | Mapping[str, Any]")] = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class Length(Options):
     """How long a training is, if not by its tokens."""
 
-    days: Annotated[float | None, Field(ge=1e-4, le=1e5), Option(
+    days: Annotated[float | None, Within(1e-4, 1e5), Option(
         "Wall time, instead of a number of tokens.", "DAYS", quantity=DAYS)] = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class Means(Options):
     """What there is to spend on a training."""
 
-    budget: Annotated[float | None, Field(ge=1, le=MAX_USD), Option(
+    budget: Annotated[float | None, Within(1, MAX_USD), Option(
         "Budget, instead of GPUs or days: 250k, 1.5M.", "USD", quantity=USD)] = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class Noise(Options):
     """What was measured of the noise in gradients."""
 
-    noise_scale: Annotated[float | None, Field(ge=1, le=MAX_COUNT), Option(
+    noise_scale: Annotated[float | None, Within(1, MAX_COUNT), Option(
         "Gradient noise scale that you measured.", "TOKENS", quantity=BATCH_TOKENS)] = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class Recovery(Options):
     """What interrupts a training, and what is done about it; of one plan, as `gpuscale.training.goodput` reads them."""
 
     failure_rate: Annotated[float | str | None, Option(
         "Interruptions per day and 1,000 GPUs, or a study: llama3, rsc-1, rsc-2, opt, bloom, b200 or a file.",
-        "X|NAME|PATH", "llama3")] = None
+        "X|NAME|PATH", "llama3", read=_failure_rate)] = None
     checkpoint: Annotated[str, Option(
         "Block on storage, or on a copy to host memory only; or also restart from that copy, or a peer's.", "HOW",
         choices=("sync", "async", "memory", "peer"))] = "async"
-    checkpoint_interval: Annotated[float | None, Field(ge=LEAST, le=1e9), Option(
+    checkpoint_interval: Annotated[float | None, Within(LEAST, 1e9), Option(
         "Seconds between checkpoints.", "SECONDS", "the optimum", quantity=SECONDS)] = None
-    checkpoint_bandwidth: Annotated[float | None, Field(ge=1e-3, le=1e9), Option(
+    checkpoint_bandwidth: Annotated[float | None, Within(1e-3, 1e9), Option(
         "Storage write bandwidth of the whole job [GB/s].", "GB/S", "0.08 per GPU", quantity=RATE)] = None
-    detection_time: Annotated[float | None, Field(ge=0, le=1e6), Option(
+    detection_time: Annotated[float | None, Within(0, 1e6), Option(
         "Seconds until a failure is detected.", "SECONDS", "120", quantity=SECONDS)] = None
-    restart_time: Annotated[float | None, Field(ge=0, le=1e6), Option(
+    restart_time: Annotated[float | None, Within(0, 1e6), Option(
         "Seconds of a restart, without reading the checkpoint.", "SECONDS", "420", quantity=SECONDS)] = None
-    repair_time: Annotated[float | None, Field(ge=0, le=1e5), Option(
+    repair_time: Annotated[float | None, Within(0, 1e5), Option(
         "Hours until a failed node is back.", "HOURS", "24", quantity=HOURS)] = None
-    spares: Annotated[int | None, Field(ge=0, le=MAX_GPUS), Option(
+    spares: Annotated[int | None, Within(0, MAX_GPUS), Option(
         "Spare nodes.", default="as many as pay off")] = None
-    elastic: Annotated[bool, Field(strict=True), Option(
+    elastic: Annotated[bool, Option(
         "Continue with fewer replicas while nodes are missing, instead of waiting.")] = False
 
-    @field_validator("failure_rate", mode="before")
-    @classmethod
-    def _read_rate(cls, value: float | str) -> float | str:
-        number = _number(value)
-        if number is None and isinstance(value, str) and 1 <= len(value) <= 4096:
-            return value
-        if number is None or not LEAST <= number <= 1e6:
-            raise InputError(f"{shown(value)} is out of range", field="failure_rate", hint=f"give {LEAST:g} to 1e+06")
-        return number
+
+SPEED = Within(0.01, 1)
 
 
-SPEED = Field(ge=0.01, le=1)
-
-
+@dataclass(frozen=True, kw_only=True)
 class Slow(Options):
     """Parts of a job that are slower than the others, as `gpuscale.training.stragglers` reads them."""
 
@@ -666,33 +703,27 @@ class Slow(Options):
     slow_host: Annotated[float | None, SPEED, Option("The CPU of one node, likewise.", "SHARE", quantity=SHARE)] = None
     slow_rail: Annotated[float | None, SPEED, Option(
         "One network link or rail, likewise.", "SHARE", quantity=SHARE)] = None
-    packet_loss: Annotated[float | None, Field(ge=0, le=0.5), Option(
+    packet_loss: Annotated[float | None, Within(0, 0.5), Option(
         "Packet loss of one link.", "SHARE", quantity=SHARE)] = None
-    power_cap: Annotated[float | None, Field(ge=10, le=10_000), Option(
+    power_cap: Annotated[float | None, Within(10, 10_000), Option(
         "Power of one GPU that is throttled or capped [W].", "W", quantity=WATTS)] = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class Sites(Options):
     """How sites that long lines join exchange by DiLoCo, as `gpuscale.fleets.sites` reads them."""
 
-    inner_steps: Annotated[int, Field(ge=1, le=100_000), Option(
+    inner_steps: Annotated[int, Within(1, 100_000), Option(
         "Local steps of a site between exchanges (H in DiLoCo).", "STEPS")] = 100
-    outer_bits: Annotated[int, Field(ge=1, le=32), Option(
+    outer_bits: Annotated[int, Within(1, 32), Option(
         "Bits sent per parameter in an exchange: 32, 16, 8 or 4.", "BITS")] = 16
-    fragments: Annotated[int | None, Field(ge=1, le=10_000), Option(
+    fragments: Annotated[int | None, Within(1, 10_000), Option(
         "Fragments that Streaming DiLoCo splits the model into.", default="one per three layers")] = None
-    outer_delay: Annotated[int, Field(ge=0, le=100_000), Option(
+    outer_delay: Annotated[int, Within(0, 100_000), Option(
         "Steps that run while Streaming DiLoCo exchanges a fragment.", "STEPS")] = 1
 
 
 # fmt: on
-
-
-def _number(value: Any) -> float | None:
-    """Return a number, also one that is written as text; None for all else."""
-    with suppress(InputError):
-        return NUMBER.read(value, "")
-    return None
 
 
 COMPARED = (
@@ -705,9 +736,9 @@ PLACING = ("cluster", "set", "gpus_per_node", "axis_order")
 """Options of a job that say where its ranks run; the others are for its step time and memory."""
 
 OPTIONS = {
-    name: option_of(field)
+    name: one.option
     for options in (JobOptions, Layout, Question, Length, Means, Noise, Recovery, Slow, Sites)
-    for name, field in options.model_fields.items()
+    for name, one in declared(options).items()
 }
 """Every option by name."""
 
@@ -730,18 +761,15 @@ def taken(
     found = {}
     for kind in kinds:
         sets = pins and kind is Layout
-        for name, field in kind.model_fields.items():
+        for name, one in declared(kind).items():
             if name in without:
                 continue
-            open_ = beside_files or sets or field.is_required() or field.default in ((), {})
-            default = None if open_ else field.default
-            said = option_of(field)
+            said, default = one.option, None if beside_files or sets or one.default in ((), {}) else one.default
             choices = f" One of {', '.join(said.choices)}." if said.choices else ""
-            text = _python_type(field, several=name in several, sets=sets)
+            text = _python_type(one, several=name in several, sets=sets)
+            needed = default is not None or (one.required and not beside_files)
             found[name] = Taken(
-                annotation=text
-                if default is not None or (field.is_required() and not beside_files)
-                else f"{text} | None",
+                annotation=text if needed else f"{text} | None",
                 default=default,
                 help=f"{said.help}{choices}{f' Default: {said.default}.' if said.default else ''}",
                 read=partial(_named, name) if name in {"model", "cluster"} else lambda value: value,
@@ -750,7 +778,7 @@ def taken(
 
 
 def with_layout(
-    options: Mapping[str, Any], layout: Mapping[str, Any] | None, names: Collection[str] = tuple(Layout.model_fields)
+    options: Mapping[str, Any], layout: Mapping[str, Any] | None, names: Collection[str] = tuple(declared(Layout))
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options that are not of the layout, and the layout with those that are; what is None is not given.
 
@@ -769,15 +797,15 @@ def with_layout(
     return {name: value for name, value in given.items() if name not in names}, {**together, **alone}
 
 
-def _python_type(field: FieldInfo, *, several: bool, sets: bool) -> str:
+def _python_type(one: Declared, *, several: bool, sets: bool) -> str:
     """Write the type of an option as Python takes it."""
-    said, kinds = option_of(field), (field.annotation, *get_args(field.annotation))
+    said, kinds = one.option, one.kinds
     words = [kind.__name__ for kind in (bool, int, float, str) if kind in kinds]
     if "str" not in words and (said.quantity is not NUMBER or said.normal is not None):
         words.append("str")
-    one = said.python or " | ".join(words)
-    text = one if "str" in one or not (several or sets) else f"{one} | str"  # a list after commas, a range
-    more = "str" if said.repeatable and not said.python else one if several or (sets and bool not in kinds) else ""
+    each = said.python or " | ".join(words)
+    text = each if "str" in each or not (several or sets) else f"{each} | str"  # a list after commas, a range
+    more = "str" if said.repeatable and not said.python else each if several or (sets and bool not in kinds) else ""
     return f"{text} | Sequence[{more}]" if more else text
 
 
@@ -785,25 +813,27 @@ def _named(option: str, value: Any) -> Any:
     """Return the name of a model or cluster, or of each of several, where it is given as an object."""
     if isinstance(value, list | tuple):
         return [_named(option, one) for one in value]
-    if not isinstance(value, ModelSpec | ClusterSpec):
+    if value is None or isinstance(value, str):
         return value
     from gpuscale.presets.files import preset_name  # noqa: PLC0415
-    from gpuscale.presets.hardware import load_cluster  # noqa: PLC0415 - options are declared without the presets
+    from gpuscale.presets.hardware import load_cluster  # noqa: PLC0415
     from gpuscale.presets.models import load_model  # noqa: PLC0415
+    from gpuscale.specs.cluster import ClusterSpec  # noqa: PLC0415
+    from gpuscale.specs.model import ModelSpec  # noqa: PLC0415
 
     if isinstance(value, ClusterSpec):
         return preset_name(value, load_cluster, option)
-    return preset_name(value, load_model, option)
+    return preset_name(value, load_model, option) if isinstance(value, ModelSpec) else value
 
 
 def part(given: Mapping[str, Any], *kinds: type[Options]) -> dict[str, Any]:
     """Return the options of these kinds."""
-    return {name: value for name, value in given.items() if any(name in kind.model_fields for kind in kinds)}
+    return {name: value for name, value in given.items() if any(name in declared(kind) for kind in kinds)}
 
 
 def without(given: Mapping[str, Any], *kinds: type[Options]) -> dict[str, Any]:
     """Return the options of other kinds."""
-    return {name: value for name, value in given.items() if all(name not in kind.model_fields for kind in kinds)}
+    return {name: value for name, value in given.items() if all(name not in declared(kind) for kind in kinds)}
 
 
 Kind = TypeVar("Kind", bound=Options)
@@ -819,28 +849,70 @@ def read(options: type[Kind], values: Mapping[str, Any], *, strict: bool | None 
     Raises:
         InputError: an unknown option, or a value of the wrong type or out of range.
     """
-    fields = options.model_fields
-    refuse_unknown(values, fields)
-    given = {name: value for name, value in values.items() if value is not None}
-    try:
-        return options.model_validate(given, strict=strict, context={"strict": strict})
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        name = str(problem["loc"][0])
-        raise _refusal(name, problem, fields[name]) from None
+    known = declared(options)
+    refuse_unknown(values, known)
+    given = {}
+    for name, one in known.items():
+        value = values.get(name)
+        if value is None:
+            if one.required:
+                raise InputError("is missing", field=name)
+            continue
+        try:
+            given[name] = _checked(name, one, value, strict=options.strict if strict is None else strict)
+        except ValueError:  # Python writes no integer of thousands of digits
+            raise _refusal(value, name, one, "out of range") from None
+    return options(**given, given=frozenset(given))
 
 
-def _refusal(name: str, problem: Mapping[str, Any], field: FieldInfo) -> InputError:
-    """Say what pydantic found wrong: the value, and the limits where there are some."""
-    if problem["type"] == "missing":
-        return InputError("is missing", field=name)
-    low, high = _limits(field)
-    taken = {field.annotation, *get_args(field.annotation)}
-    what = next((text for kind, text in _WHAT.items() if kind in taken), "text")
-    given = f"give {low:,} to {high:,}" if int in taken else f"give {low:g} to {high:g}"
-    hint = None if math.isinf(high) else given
-    wrong = "out of range" if problem["type"].startswith(("greater_than", "less_than", "finite")) else f"not {what}"
-    return InputError(f"{shown(problem['input'])} is {wrong}", field=name, hint=hint)
+def _checked(name: str, one: Declared, value: Any, *, strict: bool) -> Any:
+    """Return one value in its usual spelling, and as its type.
+
+    Raises:
+        InputError: it is none, or out of range.
+    """
+    said, number = one.option, one.number
+    if said.read is not None:
+        return said.read(value)
+    if said.choices:
+        value = one_of(name, value, said.choices)
+    if said.repeatable and isinstance(value, list | tuple):
+        value = ",".join(map(str, value))
+    if isinstance(value, str) and said.normal is not None:
+        value = said.normal(value)
+    if number is not None and said.quantity is not NUMBER:
+        return said.quantity.read(value, name, *one.limits)
+    found = value if strict else _from_text(value, one)
+    if type(found) is float and found.is_integer() and int in one.kinds and not strict:
+        found = int(found)
+    fits = type(found) in one.kinds or (type(found) is int and float in one.kinds)
+    if not fits:
+        raise _refusal(
+            value, name, one, f"not {next((text for kind, text in _WHAT.items() if kind in one.kinds), 'text')}"
+        )
+    if type(found) in {int, float} and not one.limits.low <= found <= one.limits.high:
+        raise _refusal(value, name, one, "out of range")
+    return float(found) if number is float else found
+
+
+def _from_text(value: Any, one: Declared) -> Any:
+    """Return the number or the switch that a text means, else the value."""
+    if isinstance(value, str) and one.number is not None:
+        with suppress(ValueError):
+            return read_plain(value, one.number)
+    if bool in one.kinds and isinstance(value, str):
+        return SWITCHES.get(value.strip().lower(), value)
+    return bool(value) if bool in one.kinds and type(value) in {int, float} and value in {0, 1} else value
+
+
+SWITCHES = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+
+
+def _refusal(value: Any, name: str, one: Declared, wrong: str) -> InputError:
+    """Say what is wrong with a value, and the limits where there are some."""
+    low, high = one.limits
+    given = f"give {low:,} to {high:,}" if int in one.kinds else f"give {low:g} to {high:g}"
+    return InputError(f"{shown(value)} is {wrong}", field=name, hint=None if math.isinf(high) else given)
 
 
 _WHAT = {bool: "on or off", int: "a whole number", float: "a number"}
@@ -865,9 +937,7 @@ def read_several(name: str, value: Any) -> tuple[Any, ...] | Range:
     Raises:
         InputError: not of this form, an empty name, too many values, or a range that runs backwards.
     """
-    options = Layout if name in Layout.model_fields else JobOptions
-    kind = options.model_fields[name].annotation
-    number = int in {kind, *get_args(kind)}
+    number = int in {**declared(JobOptions), **declared(Layout)}[name].kinds
     first, second = OPTIONS[name].example
     hint = f"write {first}, {first},{second} or {first}..{second}" if number else "give one, or several after commas"
     if number and isinstance(value, str):
@@ -955,8 +1025,8 @@ def parse_layout(text: str, field: str) -> dict[str, str]:
         name = ALIASES.get(name, name)
         if not equals or not value:
             raise InputError(f"{item[:40]!r} is not name=value", field=field, hint="write tp=4,pp=8")
-        if name not in Layout.model_fields:
-            hint = did_you_mean(name, Layout.model_fields, "names are", 3)
+        if name not in declared(Layout):
+            hint = did_you_mean(name, declared(Layout), "names are", 3)
             raise InputError(f"unknown name {name[:40]!r}", field=field, hint=hint)
         if name in out:
             raise InputError(f"{name} is given twice", field=field, hint="give each name once")

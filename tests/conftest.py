@@ -12,9 +12,8 @@ from functools import cache, lru_cache
 import pytest
 from hypothesis import settings
 
-import gpuscale.cli.jobs
-import gpuscale.cli.measurements
-from gpuscale.validation import machines
+from gpuscale.planning import plans
+from gpuscale.validation import machines, scores
 
 WORKER = "PYTEST_XDIST_WORKER" in os.environ
 
@@ -137,7 +136,7 @@ def computed_once(monkeypatch):
 
     For tests of what is said and drawn, with questions that name no file of the test's own.
     """
-    for module, name in ((gpuscale.cli.jobs, "find_plans"), (gpuscale.cli.measurements, "predict")):
+    for module, name in ((plans, "plan"), (scores, "validate")):
         monkeypatch.setattr(module, name, _remembering(name, getattr(module, name)))
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import random
 import re
 import string
@@ -16,7 +17,7 @@ import yaml
 
 from gpuscale.cli.main import named
 from gpuscale.presets.files import KINDS, preset_names
-from gpuscale.request import JobOptions, Layout, Question, Recovery, Sites, Slow, option_of
+from gpuscale.request import JobOptions, Layout, Question, Recovery, Sites, Slow, declared
 
 HERE = Path(__file__).parent
 PRESETS = HERE.parent / "presets"
@@ -25,7 +26,7 @@ SHARED = HERE.parents[1] / "shared"
 FIELDS = {
     name: field
     for kind in (JobOptions, Layout, Question, Recovery, Slow, Sites)
-    for name, field in kind.model_fields.items()
+    for name, field in declared(kind).items()
 }
 
 
@@ -683,7 +684,7 @@ WORDS = {
 def _legal(rng, name, metavar):
     """Return a value that an option takes, whatever the others are."""
     field = FIELDS.get(name)
-    choices = WORDS.get(name) or (option_of(field).choices if field else ())
+    choices = WORDS.get(name) or (field.option.choices if field else ())
     kind = {"model": "models", "cluster": "clusters", "base": "clusters", "gpu": "gpus", "framework": "frameworks"}.get(
         name
     )
@@ -705,7 +706,7 @@ def _names(kind):
 
 def _border(rng, name):
     """Return a number at or beside a limit of an option."""
-    metadata = FIELDS[name].metadata if name in FIELDS else ()
-    limits = [getattr(part, end) for part in metadata for end in ("ge", "le") if hasattr(part, end)] or [0, 1, 65536]
+    limits = [one for one in FIELDS[name].limits if math.isfinite(one)] if name in FIELDS else []
+    limits = limits or [0, 1, 65536]
     limit = rng.choice(limits)
     return str(rng.choice((limit, limit - 1, limit + 1, -limit, limit * 2, limit / 2)))

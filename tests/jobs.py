@@ -11,7 +11,7 @@ from gpuscale.planning.jobs import build_job
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.planning.variants import make_variants
 from gpuscale.presets.models import all_models
-from gpuscale.request import JobOptions, Question, read
+from gpuscale.request import JobOptions, Question, declared, read
 from gpuscale.rules.check import RECOMPUTE_RULES, broken_rules, mark
 from gpuscale.search.enumeration import legal_rows
 from gpuscale.search.evaluation import evaluate
@@ -22,8 +22,8 @@ MODELS = all_models()
 
 def variants_of(model, gpus, options, pins=None):
     """The jobs of a question, and what is asked of them."""
-    question = read(Question, {name: value for name, value in options.items() if name in Question.model_fields})
-    own = {name: value for name, value in options.items() if name not in Question.model_fields}
+    question = read(Question, {name: value for name, value in options.items() if name in declared(Question)})
+    own = {name: value for name, value in options.items() if name not in declared(Question)}
     return make_variants({"model": model, "gpus": gpus, **own}, pins or {}, question), question
 
 

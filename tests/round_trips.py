@@ -13,7 +13,7 @@ from gpuscale.launch.targets import targets
 from gpuscale.planning.jobs import Presets, build_job
 from gpuscale.planning.layouts import domain_groups, fixed_layout
 from gpuscale.presets.frameworks import load_framework
-from gpuscale.request import OF_EXPERTS, OVERLAPS, JobOptions, option_of, overlap_name, overlap_of, read
+from gpuscale.request import OF_EXPERTS, OVERLAPS, JobOptions, declared, overlap_name, overlap_of, read
 from gpuscale.rules.check import broken_rules
 
 PRESETS = Presets()
@@ -55,7 +55,7 @@ SELDOM = 0.02
 
 def values_of(name):
     """Values of an option of a job to try: all of its choices, or those of `VALUES`."""
-    return VALUES.get(name) or tuple(option_of(JobOptions.model_fields[name]).choices)
+    return VALUES.get(name) or tuple(declared(JobOptions)[name].option.choices)
 
 
 def predicted(options, layout):
@@ -137,7 +137,7 @@ def _random_plan(dice, framework):
     overlaps = tuple(overlap_name([part for part in OVERLAPS if part in {*beside, more}]) for more in space.overlap)
     usual = {"offload": space.offload, "overlap": overlaps, "cp_comm": space.cp_comm}
     usual |= {"axis_order": space.axis_order, "pipeline_split": space.pipeline_split}
-    for name in JobOptions.model_fields:
+    for name in declared(JobOptions):
         if (name in OF_EXPERTS and not moe) or name == "calibration":
             continue
         values = (*values_of(name), *usual.get(name, ()))

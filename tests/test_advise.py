@@ -8,12 +8,12 @@ import pytest
 from command import assert_one_message, gpuscale
 
 from gpuscale import advise, estimate, goodput, load_cluster, price_collective, read_subject
+from gpuscale.choices import AXES
 from gpuscale.collectives.estimate import Siblings
 from gpuscale.explain.benchmarks import PROGRAMS, grid_of
 from gpuscale.explain.signs import signs
 from gpuscale.placement.groups import Degrees
 from gpuscale.planning.placement import place_order
-from gpuscale.specs.job import AXES
 
 LLAMA = ("--model", "llama3-70b", "--gpus", "640", "--tp", "8", "--pp", "4")
 CASES = {

@@ -18,7 +18,7 @@ import gpuscale
 from gpuscale import InputError
 from gpuscale.arguments import ALIASES
 from gpuscale.cli.main import flags
-from gpuscale.request import OPTIONS, PINS, JobOptions, Layout
+from gpuscale.request import OPTIONS, PINS, JobOptions, Layout, declared
 
 H100 = gpuscale.load_cluster("h100")
 PRESETS = Path(__file__).parents[1] / "presets"
@@ -163,7 +163,7 @@ def test_a_function_takes_the_options_of_its_command_and_no_others(name):
     of_plan = {"goodput": {"days", "rate"}, "stragglers": {"restart_time"}}.get(name, set())
     wanted = {one.name for one in WALKED[COMMANDS[name]].params} & set(OPTIONS)
     if name in {"goodput", "stragglers"}:  # of a plan that is read already; both have names of their own for the rest
-        wanted -= set(JobOptions.model_fields) | set(Layout.model_fields) | of_plan
+        wanted -= set(declared(JobOptions)) | set(declared(Layout)) | of_plan
         known -= of_plan
     if name == "place_ranks":  # whose command is without what `best` alone reads
         wanted |= known

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jobs import job, legal
 
+from gpuscale.choices import MAX_DEGREE
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import (
     FIELDS,
@@ -18,7 +19,7 @@ from gpuscale.layouts.arrays import (
     single,
     unique_rows,
 )
-from gpuscale.layouts.pins import MAX_DEGREE, Pin, Pins, Recompute, parse_pin, parse_recompute, recompute_text
+from gpuscale.layouts.pins import Pin, Pins, Recompute, parse_pin, parse_recompute, recompute_text
 from gpuscale.layouts.space import divisors, micro_batch_sizes, recomputed, shapes, sharded, ways_to_recompute
 from gpuscale.planning.layouts import make_pins
 from gpuscale.request import parse_layout

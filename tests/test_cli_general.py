@@ -103,7 +103,7 @@ def test_options_are_grouped():
     [
         (["--help"], {"numpy", "pydantic"}),
         (["--version"], {"numpy", "pydantic"}),
-        (["calibrate", "--help"], {"numpy"}),  # Typer itself reads options of what is above a command with pydantic
+        (["calibrate", "--help"], {"numpy", "pydantic"}),
     ],
 )
 def test_help_loads_no_command(arguments, absent):
@@ -119,6 +119,18 @@ def test_help_loads_no_command(arguments, absent):
         "gpuscale.cli.table",
         "gpuscale.cli.main",
     ]
+
+
+def test_help_of_no_command_loads_what_answers_take():
+    code = (
+        "import sys; from gpuscale.cli import run; from gpuscale.cli.table import COMMANDS\n"
+        "for one in COMMANDS:\n"
+        "    sys.argv = ['gpuscale', *one.name.split(), '--help-all']; assert run() == 0\n"
+        "    heavy = {'numpy', 'pydantic', 'rich', 'gpuscale.specs', 'gpuscale.presets'} & set(sys.modules)\n"
+        "    assert not heavy, (one.name, heavy)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from command import gpuscale
 from jobs import job, layout, legal_candidates, seconds
 
+from gpuscale.choices import CP_COMMS
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import concatenate
@@ -16,7 +17,6 @@ from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.plans import plan
 from gpuscale.rules.check import ALL_RULES
 from gpuscale.search.evaluation import evaluate
-from gpuscale.specs.job import CP_COMMS
 from gpuscale.steptime.blocks import context_comm_s
 
 SEQ = 32768

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscale.choices import MAX_GPUS
 from gpuscale.collectives.ideal import allreduce_rates
 from gpuscale.errors import InputError
 from gpuscale.presets.files import find_preset, preset_names
@@ -26,7 +27,6 @@ from gpuscale.presets.hardware import (
     load_gpu,
 )
 from gpuscale.render.presets import vector_flops_per_s
-from gpuscale.specs.cluster import MAX_GPUS
 
 GB, TB = 1e9, 1e12
 GPUS = preset_names("gpus")

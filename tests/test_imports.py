@@ -14,7 +14,7 @@ PACKAGE = ROOT / "gpuscale"
 HOMES = {
     "typer": ("cli/",),
     "rich": ("render/",),
-    "pydantic": ("presets/", "specs/", "request.py", "cli/options.py", "calibration/site_file.py", "studies/cases.py"),
+    "pydantic": ("presets/", "specs/", "calibration/site_file.py"),
     "yaml": ("importers/slurm.py", "launch/documents.py"),
     "tomli_w": ("planning/planfile.py", "importers/assemble.py", "calibration/site_file.py"),
     "duckdb": ("studies/query.py",),
@@ -24,7 +24,7 @@ HOMES = {
     "tomlkit": ("gpubench/gpu_file.py", "calibration/calibrate.py"),
     "tomllib": ("presets/files.py",),
 }
-SILENT = ("errors.py", "units.py")
+SILENT = ("errors.py", "units.py", "choices.py", "arguments.py", "request.py")
 """Modules that stay free of every third-party library."""
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jobs import job, legal, legal_candidates, sample, variants_of
 
+from gpuscale.choices import RANKED_BY
 from gpuscale.layouts.pins import Pins
 from gpuscale.planning.jobs import constraints
 from gpuscale.planning.plans import plan
@@ -35,6 +36,10 @@ def frontier(values):
         if not dominated(best, row):
             best = np.vstack([best, row])
     return {tuple(row) for row in best}
+
+
+def test_every_objective_that_an_option_names_is_there():
+    assert tuple(OBJECTIVES) == RANKED_BY
 
 
 @given(POINTS, st.integers(1, 3))

@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from jobs import built
 
+from gpuscale.choices import AXES
 from gpuscale.collectives.groups import place
 from gpuscale.errors import InputError
 from gpuscale.layouts.ranks import strides
@@ -31,7 +32,6 @@ from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.placement import PlacedOrder, best_order, other_orders, place_order, place_ranks
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.search.evaluation import evaluate
-from gpuscale.specs.job import AXES
 
 SUPERPOD = load_cluster("dgx-h100-superpod")
 GRIDS = ({"tp": "tp", "cp": "cp", "dp": "dp", "pp": "pp"}, {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"})

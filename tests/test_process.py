@@ -121,7 +121,7 @@ def test_what_a_terminal_would_obey_is_spelled_out():
 DEFECT = (
     "import sys; from unittest import mock; from gpuscale.__main__ import main; import gpuscale.cli.main\n"
     "sys.argv = ['gpuscale', 'plan', '-m', 'llama3-8b', '-n', '8', '--json']\n"
-    "with mock.patch('gpuscale.cli.jobs.find_plans', side_effect={}): main()"
+    "with mock.patch('gpuscale.planning.plans.plan', side_effect={}): main()"
 )
 
 
@@ -149,10 +149,10 @@ def test_a_defect_is_no_answer(raised, message):
 def test_a_signal_that_nohup_ignores_ends_nothing():
     code = (
         "import os, signal, sys; from unittest import mock\n"
-        "from gpuscale.__main__ import main; import gpuscale.cli.jobs\n"
-        "sys.argv, found = ['gpuscale', 'plan', '-m', 'llama3-8b', '-n', '8'], gpuscale.cli.jobs.find_plans\n"
+        "from gpuscale.__main__ import main; import gpuscale.planning.plans\n"
+        "sys.argv, found = ['gpuscale', 'plan', '-m', 'llama3-8b', '-n', '8'], gpuscale.planning.plans.plan\n"
         "hung_up = lambda *given, **more: (os.kill(os.getpid(), signal.SIGHUP), found(*given, **more))[1]\n"
-        "with mock.patch('gpuscale.cli.jobs.find_plans', hung_up): main()"
+        "with mock.patch('gpuscale.planning.plans.plan', hung_up): main()"
     )
     command = ["sh", "-c", 'trap "" HUP; exec "$0" -c "$1"', sys.executable, code]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

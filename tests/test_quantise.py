@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 from jobs import job, layout, seconds
 
+from gpuscale.choices import LOW_PRECISIONS
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.presets.models import load_model
 from gpuscale.search.evaluation import evaluate
-from gpuscale.steptime.kernels import LOW_PRECISIONS, RECIPES, quantising_bytes
+from gpuscale.steptime.kernels import RECIPES, quantising_bytes
 from gpuscale.steptime.tensor_parallel import tensor_parallel_time
 from gpuscale.validation.measurements import Row
 from gpuscale.validation.runs import read_run

@@ -26,8 +26,7 @@ from gpuscale.request import (
     Recovery,
     Sites,
     Slow,
-    number_of,
-    option_of,
+    declared,
     read,
     read_several,
 )
@@ -35,9 +34,7 @@ from gpuscale.units import Quantity, refuse_grouped
 
 QUANTITIES = {name: one for name, one in vars(units).items() if isinstance(one, Quantity)}
 KINDS = (JobOptions, Layout, Question, Length, Recovery, Slow, Sites)
-NUMBERS = {
-    name: (kind, field) for kind in KINDS for name, field in kind.model_fields.items() if number_of(field) is not None
-}
+NUMBERS = {name: (kind, field) for kind in KINDS for name, field in declared(kind).items() if field.number is not None}
 REQUIRED = {JobOptions: {"model": "llama3-8b", "gpus": 8}}
 SMALL = ("--model", "llama3-8b", "--gpus", "16")
 
@@ -126,16 +123,16 @@ def test_every_flag_that_takes_a_number_reads_it_like_all_others():
 @pytest.mark.parametrize("name", NUMBERS)
 def test_every_number_is_read_in_one_way_whoever_gives_it(name):
     kind, field = NUMBERS[name]
-    if kind is JobOptions and option_of(field).quantity is units.NUMBER:
+    if kind is JobOptions and field.option.quantity is units.NUMBER:
         return  # numbers alone in Python and files; the flags are tested below
-    low = next(part.ge for part in field.metadata if hasattr(part, "ge"))
-    value = max(low, 2 if number_of(field) is int else low)
-    sure = option_of(field).quantity.sure
+    low = field.limits.low
+    value = max(low, 2 if field.number is int else low)
+    sure = field.option.quantity.sure
     value = min(max(value, sure[0]), sure[1])
-    for text in (value, f"{value!r}", f" {value!r} ", option_of(field).quantity.written(value)):
+    for text in (value, f"{value!r}", f" {value!r} ", field.option.quantity.written(value)):
         found = getattr(read(kind, {**REQUIRED.get(kind, {}), name: text}), name)
         assert found == pytest.approx(value)
-        assert type(found) is number_of(field)
+        assert type(found) is field.number
     for wrong in ("nan", "inf", "1e400", "８", "1,000", "x", "-1", "", math.nan, math.inf, True):
         with pytest.raises(InputError) as caught:
             read(kind, {**REQUIRED.get(kind, {}), name: wrong})

@@ -6,7 +6,7 @@ import pytest
 from command import gpuscale
 
 from gpuscale import estimate, plan
-from gpuscale.request import JobOptions
+from gpuscale.request import JobOptions, declared
 
 LLAMA = {"model": "llama3.1-405b", "gpus": 1024, "seq": 8192}
 CASES = {
@@ -25,7 +25,7 @@ CASES = {
 
 def made(job, layout, change):
     """The estimate with a remedy made, as a user would paste it."""
-    options = {name: value for name, value in change.items() if name in JobOptions.model_fields}
+    options = {name: value for name, value in change.items() if name in declared(JobOptions)}
     rest = {name: value for name, value in change.items() if name not in options}
     return estimate(**job | options, layout=layout | rest).plan
 

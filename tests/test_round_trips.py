@@ -4,7 +4,7 @@ import pytest
 from round_trips import MODELS, VALUES, plans, plans_for, predicted, round_trip, values_of
 
 from gpuscale.launch.targets import targets
-from gpuscale.request import JobOptions, Layout
+from gpuscale.request import JobOptions, Layout, declared
 
 
 @pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan", "nanotron", "deepspeed"])
@@ -19,10 +19,10 @@ def test_random_plans_are_legal_and_of_many_kinds(framework):
 
 
 def test_every_option_has_values_to_draw():
-    assert set(VALUES) <= set(JobOptions.model_fields)
+    assert set(VALUES) <= set(declared(JobOptions))
     free = {"model", "gpus", "framework", "cluster", "calibration"}  # drawn otherwise, or files
-    assert [name for name in JobOptions.model_fields if name not in free and not values_of(name)] == []
-    assert not set(VALUES) & set(Layout.model_fields)
+    assert [name for name in declared(JobOptions) if name not in free and not values_of(name)] == []
+    assert not set(VALUES) & set(declared(Layout))
 
 
 READY = [name for name, one in targets().items() if one.write]

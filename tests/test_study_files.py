@@ -10,7 +10,6 @@ import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import example, given
@@ -23,6 +22,7 @@ from gpuscale.presets.files import find_preset
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.settings import CHANGES as SETTINGS
 from gpuscale.presets.settings import with_settings
+from gpuscale.request import declared
 from gpuscale.studies.answers import RESULTS, answer, columns, rows_of
 from gpuscale.studies.cases import TASKS, options_of
 from gpuscale.studies.study import MAX_QUESTIONS, read_study
@@ -79,16 +79,13 @@ def test_values_are_read_as_plan_reads_them(option, given, values):
 
 @pytest.mark.parametrize("option", sorted(options_of("plan")))
 def test_every_option_of_plan_may_be_a_list(option):
-    field = options_of("plan")[option].model_fields[option]
+    field = declared(options_of("plan")[option])[option]
     values = {"model": "llama3-8b", "gpus": 8, "cluster": "h100", "framework": "nemo", "set": "network=x2",
               "rate": "pue=1.2", "pareto": "mfu,memory", "offload": "optimizer", "axis_order": "tp-cp-dp-pp",
               "overlap": "tp", "recompute": "full", "schedule": "zb-h1", "train_tokens": "1T", "max_memory": 70,
               "gpu_hour_price": 2}  # fmt: skip
-    said = next(part for part in field.metadata if hasattr(part, "help"))
-    value = values.get(
-        option,
-        said.choices[0] if said.choices else True if bool in {field.annotation, *get_args(field.annotation)} else 2,
-    )
+    said = field.option
+    value = values.get(option, said.choices[0] if said.choices else True if bool in field.kinds else 2)
     if option == "calibration":
         pytest.skip("takes a file")
     given = {**SMALL, "train_tokens": "1T", "gpu_hour_price": 2, option: [value]}

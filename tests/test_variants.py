@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jobs import built, job, legal, legal_candidates, sample, variants_of
 
 import gpuscale
+from gpuscale.choices import AXES
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.subject import estimate_file
 from gpuscale.layouts.arrays import SCHEDULES, concatenate, single
@@ -30,7 +31,6 @@ from gpuscale.rules.check import ALL_RULES
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import search
 from gpuscale.search.objectives import MEMORY, OBJECTIVES
-from gpuscale.specs.job import AXES
 
 DAY_S = 86400
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.arrays import log
+from gpuscale.choices import MAX_GPUS
 from gpuscale.collectives.groups import shared_by
 from gpuscale.collectives.ideal import operation_named
 from gpuscale.collectives.nccl_constants import AUTOMATIC
@@ -29,7 +30,7 @@ from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.presets.files import MAX_FILE_BYTES, preset_names, read_toml
 from gpuscale.presets.hardware import load_cluster, parse_cluster
-from gpuscale.specs.cluster import MAX_CURVES, MAX_GPUS, MAX_POINTS, CalibrationSpec, ClusterSpec
+from gpuscale.specs.cluster import MAX_CURVES, MAX_POINTS, CalibrationSpec, ClusterSpec
 from gpuscale.units import KIB, MIB
 
 if TYPE_CHECKING:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpuscale.cli.answering import Answer, answers
 from gpuscale.cli.options import FLAGS, known, number, option, whole
-from gpuscale.collectives.estimate import Siblings, price_collective, sweep_sizes
-from gpuscale.collectives.nccl_constants import NEWEST, Tuning, parse_version
 from gpuscale.errors import InputError
-from gpuscale.presets.hardware import load_cluster
-from gpuscale.presets.models import load_model
 from gpuscale.request import SWITCH, one_of
-from gpuscale.rooflines import DEFAULT_CLUSTERS
-from gpuscale.rooflines import roofline as find_roofline
-from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import parse_bytes
+
+if TYPE_CHECKING:
+    from gpuscale.specs.cluster import ClusterSpec
 
 
 @answers("collective", csv=True)
@@ -108,6 +104,9 @@ def collective(
     Example: gpuscale collective alltoall --bytes 64MB --gpus 64 --algo deepep --nodes-per-token 4
     """
     from gpuscale.calibration.against import compare_log
+    from gpuscale.collectives.estimate import Siblings, price_collective, sweep_sizes
+    from gpuscale.collectives.nccl_constants import NEWEST, Tuning, parse_version
+    from gpuscale.presets.hardware import load_cluster
     from gpuscale.render import collective as render
 
     ends = f"{begin or '8'}..{end or '32M'}" if begin or end else None
@@ -187,6 +186,11 @@ def roofline(
 
     Example: gpuscale roofline --model deepseek-v3 --cluster dgx-h100-superpod
     """
+    from gpuscale.presets.hardware import load_cluster
+    from gpuscale.presets.models import load_model
+    from gpuscale.rooflines import DEFAULT_CLUSTERS
+    from gpuscale.rooflines import roofline as find_roofline
+
     names = tuple(cluster) if cluster else DEFAULT_CLUSTERS
     if len(names) > 32:
         raise InputError(f"{len(names)} clusters are too many", field="cluster", hint="give at most 32")

@@ -7,11 +7,11 @@ from typing import Any
 from gpuscale.cli.answering import Answer, answers
 from gpuscale.cli.options import takes
 from gpuscale.errors import InputError
-from gpuscale.request import COMPARED, OF_FLEETS, JobOptions, Layout, Question, Sites
+from gpuscale.request import COMPARED, OF_FLEETS, JobOptions, Layout, Question, Sites, declared
 
 FLEET = dict.fromkeys(
-    (*(name for name in JobOptions.model_fields if name != "gpus"), *Layout.model_fields,
-     *OF_FLEETS, *Sites.model_fields), ""
+    (*(name for name in declared(JobOptions) if name != "gpus"), *declared(Layout),
+     *OF_FLEETS, *declared(Sites)), ""
 ) | {"gpu_hour_price": "Price of a GPU-hour, for all pools or one; repeatable."}  # fmt: skip
 
 

@@ -30,11 +30,6 @@ from gpuscale.cli.options import (
 )
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.files import is_stdout, printable
-from gpuscale.planning.bench import bench as measure
-from gpuscale.planning.placement import export_placement, place_ranks
-from gpuscale.planning.planfile import plan_file_text
-from gpuscale.planning.plans import chosen_plan, save_plan
-from gpuscale.planning.plans import plan as find_plans
 from gpuscale.render.output import print_json
 from gpuscale.request import COMPARED, DEFAULT_TOP, MAX_TOP, PLACING, JobOptions, Layout, Question, part
 
@@ -89,6 +84,8 @@ def plan(
         given["top"] = min(rank, MAX_TOP)
     result = _find_or_say(given, json=json)
     if output is not None:
+        from gpuscale.planning.plans import save_plan
+
         save_plan(output, result, rank)
     if not timing:  # the same question has the same answer, byte for byte
         result = replace(result, search=replace(result.search, elapsed_s=None))
@@ -99,6 +96,8 @@ def plan(
 
 def _find_or_say(given: dict[str, Any], *, json: bool) -> PlanResult:
     """Find plans; where there is none, say as JSON too what came closest."""
+    from gpuscale.planning.plans import plan as find_plans
+
     try:
         return find_plans(**given)
     except NoAnswerError as error:
@@ -121,6 +120,9 @@ def _plan_export(given: dict[str, Any], target: str, output: Path | None, rank: 
     """Find plans for a framework, and print or write what launches the one of a rank."""
     from gpuscale.launch.export import exported, writable
     from gpuscale.launch.writing import LaunchFile
+    from gpuscale.planning.planfile import plan_file_text
+    from gpuscale.planning.plans import chosen_plan
+    from gpuscale.planning.plans import plan as find_plans
 
     given.setdefault("framework", writable(target).frameworks[0])
     result = find_plans(**given)
@@ -265,6 +267,7 @@ def placement(
 
     Examples: gpuscale placement plan.toml; gpuscale placement --gpus 640 --tp 8 --pp 4 --best
     """
+    from gpuscale.planning.placement import export_placement, place_ranks
     from gpuscale.render.placement import placement_json
 
     files = {"ranks": ranks, "groups": groups, "hostfile": hostfile, "rankfile": rankfile, "slurm": slurm}
@@ -289,6 +292,7 @@ def bench(
 
     Example: gpuscale bench --model deepseek-v3 --gpus 2048
     """
+    from gpuscale.planning.bench import bench as measure
     from gpuscale.render.measurements import draw_into_nothing
 
     return Answer(measure(**given, runs=runs, startup_s=time.process_time(), draw=draw_into_nothing))

@@ -10,7 +10,6 @@ import typer
 
 from gpuscale.cli.answering import Answer, answers
 from gpuscale.cli.options import Json, flags_of, with_flags
-from gpuscale.presets.files import skill_text
 from gpuscale.render.output import print_json
 
 if TYPE_CHECKING:
@@ -51,6 +50,8 @@ def skill(json: Json = False) -> None:
 
     Example: gpuscale show skill > .claude/skills/gpuscale/SKILL.md
     """
+    from gpuscale.presets.files import skill_text
+
     text = skill_text()
     if json:
         head, _, body = text.removeprefix("---\n").partition("\n---\n")

@@ -81,6 +81,13 @@ class Named(TyperCommand):
 class Commands(TyperGroup):
     """Commands by name, some of two words beside one of the first alone: `sweep` and `sweep show`."""
 
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options, which are switches; where one had no default, Typer would load pydantic to read it."""
+        switches = super().get_params(ctx)
+        for one in switches:
+            one.default = False
+        return switches
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Take two words for one name where they are one; say what is near to a name that there is not."""
         for count in (2, 1):

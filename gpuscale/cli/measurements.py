@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuscale.calibration.calibrate import calibrate as fit
-from gpuscale.calibration.calibrate import cluster_file_text
 from gpuscale.cli.answering import Answer, answers, wrote
 from gpuscale.cli.options import (
     FLAGS,
@@ -26,9 +24,7 @@ from gpuscale.cli.options import (
 )
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.files import printable, write_text
-from gpuscale.presets.hardware import cluster_file, load_cluster
 from gpuscale.request import JobOptions, Layout
-from gpuscale.validation.scores import validate as predict
 
 if TYPE_CHECKING:
     from gpuscale.planning.calibrating import AskedRun
@@ -51,6 +47,8 @@ def validate(
 
     The header tells what the file holds (docs/validation.md lists the columns). Exit code 1: no row was predicted.
     """
+    from gpuscale.validation.scores import validate as predict
+
     if not 0 <= top <= 10_000:
         raise InputError(f"{top} is out of range", field="top", hint="give 0 to 10000")
     commands = {"spelled": partial(arguments, "estimate")} if json or csv else {}  # tables show none
@@ -93,6 +91,9 @@ def calibrate_nccl(
 
     Then `gpuscale plan --cluster my-cluster.toml` uses what was measured (docs/collectives.md).
     """
+    from gpuscale.calibration.calibrate import calibrate as fit
+    from gpuscale.calibration.calibrate import cluster_file_text
+    from gpuscale.presets.hardware import cluster_file, load_cluster
     from gpuscale.render.measurements import calibration_json
 
     streamed = fills_stdout(output, other=json)

@@ -8,16 +8,15 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic.fields import FieldInfo
 
 from gpuscale.errors import InputError, shown
 from gpuscale.files import is_stdout, printable
-from gpuscale.presets.files import settled
 from gpuscale.request import (
     OPTIONS,
+    Declared,
     JobOptions,
     Layout,
     Length,
@@ -28,7 +27,7 @@ from gpuscale.request import (
     Recovery,
     Sites,
     Slow,
-    option_of,
+    declared,
     part,
     read_plain,
 )
@@ -152,6 +151,8 @@ def fills_stdout(output: Path | None, *, other: bool, field: str = "output") -> 
 
 def known(kind: str, name: str) -> str:
     """Return the own name of the preset that a name means, and say on stderr where it is only short for it."""
+    from gpuscale.presets.files import settled
+
     own, note = settled(kind, name)
     if note:
         typer.echo(f"note: {printable(note)}", err=True)
@@ -212,9 +213,9 @@ def takes(
         only: the options wanted, and what to say of them where that is not what they are declared with.
     """
     made = [
-        _parameter(name, field, PANELS[kind], several=several, optional=optional, said=(only or {}).get(name, ""))
+        _parameter(name, one, PANELS[kind], several=several, optional=optional, said=(only or {}).get(name, ""))
         for kind in kinds
-        for name, field in kind.model_fields.items()
+        for name, one in declared(kind).items()
         if (only is None or name in only)
     ]
 
@@ -236,11 +237,10 @@ def takes(
 
 
 def _parameter(
-    name: str, field: FieldInfo, panel: str, *, several: Collection[str], optional: bool, said: str
+    name: str, one: Declared, panel: str, *, several: Collection[str], optional: bool, said: str
 ) -> Parameter:
     """Build one parameter of a command."""
-    option = option_of(field)
-    kinds = {field.annotation, *get_args(field.annotation)}
+    option, kinds = one.option, one.kinds
     compared = name in several and bool not in kinds
     made: Any = next((kind for kind in (bool, int, float) if kind in kinds), str)
     if panel == PANELS[Layout] or compared or str in kinds or option.normal or option.quantity is not NUMBER:
@@ -253,8 +253,7 @@ def _parameter(
     if option.choices:
         *most, last = option.choices
         help_text = f"{help_text.removesuffix('.')}: {', '.join(most)} or {last}."
-    unsaid = field.is_required() or field.default in (None, (), {})
-    default = option.default or ("" if unsaid else f"{field.default}")
+    default = option.default or ("" if one.default in (None, (), {}) else f"{one.default}")
     if default and made is not bool and metavar != "SET":
         help_text += f"  [default: {default}]"
     flags = flags_of(name)
@@ -262,7 +261,7 @@ def _parameter(
         *flags, help=help_text, rich_help_panel=panel, metavar=None if made is bool else metavar, show_default=False,
         parser=plain(made) if made in {int, float} else None,
     )  # fmt: skip
-    required = field.is_required() and not optional
+    required = one.required and not optional
     absent = Parameter.empty if required else False if made is bool else None
     value = made if absent is not None else made | None
     return Parameter(name, Parameter.KEYWORD_ONLY, default=absent, annotation=Annotated[value, info])

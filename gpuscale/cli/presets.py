@@ -8,24 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuscale.architecture.flops import CONVENTIONS, checked_sequence, forward_flops
-from gpuscale.architecture.parameters import model_parameters
 from gpuscale.cli.answering import Answer, answers
 from gpuscale.cli.options import FLAGS, Json, Toml, fills_stdout, known, option, plain, whole
-from gpuscale.collectives.ideal import allreduce_rates
 from gpuscale.errors import InputError
 from gpuscale.files import printable
-from gpuscale.importers.clusters import import_cluster
-from gpuscale.presets.files import find_preset, read_toml
-from gpuscale.presets.frameworks import all_framework_files, framework_file
-from gpuscale.presets.hardware import all_clusters, all_gpus, load_cluster, load_gpu
-from gpuscale.presets.models import load_model, models_of_family
 from gpuscale.render.output import print_json
 from gpuscale.units import GIGABITS, parse_whole
 
 
 def _print_file(kind: str, name: str, **beside: object) -> None:
     """Print the file of a preset or of a user as it is."""
+    from gpuscale.presets.files import find_preset, read_toml
+
     path = find_preset(kind, name) or Path(name)
     other = next((option for option, value in beside.items() if value), None)
     if other is not None:
@@ -56,6 +50,9 @@ def models(
 
     Examples: gpuscale show models; gpuscale show models llama3-70b
     """
+    from gpuscale.architecture.flops import CONVENTIONS, checked_sequence, forward_flops
+    from gpuscale.architecture.parameters import model_parameters
+    from gpuscale.presets.models import load_model, models_of_family
     from gpuscale.render import presets as render
 
     if name is None:
@@ -84,6 +81,7 @@ def hardware(
 
     Examples: gpuscale show hardware; gpuscale show hardware h100
     """
+    from gpuscale.presets.hardware import all_gpus, load_gpu
     from gpuscale.render import presets as render
 
     if name is None:
@@ -109,6 +107,8 @@ def clusters(
 
     Examples: gpuscale show clusters; gpuscale show clusters dgx-h100-superpod --draw
     """
+    from gpuscale.collectives.ideal import allreduce_rates
+    from gpuscale.presets.hardware import all_clusters, load_cluster
     from gpuscale.render import presets as render
     from gpuscale.render.topology import topology_document
 
@@ -141,6 +141,7 @@ def frameworks(
 
     Examples: gpuscale show frameworks; gpuscale show frameworks megatron-lm
     """
+    from gpuscale.presets.frameworks import all_framework_files, framework_file
     from gpuscale.render import presets as render
 
     if name is None:
@@ -199,6 +200,8 @@ def import_cluster_files(
     Example: gpuscale calibrate topology topo.xml topology.conf ibstat.txt -o cluster.toml, then
     gpuscale plan --cluster cluster.toml --model llama3-70b --gpus 256
     """
+    from gpuscale.collectives.ideal import allreduce_rates
+    from gpuscale.importers.clusters import import_cluster
     from gpuscale.render.measurements import draw_import, import_json
 
     output = None if fills_stdout(output, other=json) else output

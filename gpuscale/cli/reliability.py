@@ -6,15 +6,13 @@ from typing import Any
 
 from gpuscale.cli.answering import Answer, answers
 from gpuscale.cli.options import DespiteRules, LaunchFiles, PlanFile, Variables, asked_plan, takes
-from gpuscale.request import JobOptions, Layout, Length, Question, Recovery, Slow, part, read
+from gpuscale.request import JobOptions, Layout, Length, Question, Recovery, Slow, declared, part, read
 
-JOB = dict.fromkeys((*JobOptions.model_fields, *Layout.model_fields), "")
+JOB = dict.fromkeys((*declared(JobOptions), *declared(Layout)), "")
 RELIABILITY = (
-    JOB
-    | dict.fromkeys((*Recovery.model_fields, "rate"), "")
-    | {"days": "Length of the training; 30 days if not given."}
+    JOB | dict.fromkeys((*declared(Recovery), "rate"), "") | {"days": "Length of the training; 30 days if not given."}
 )
-SLOW = JOB | dict.fromkeys((*Slow.model_fields, "restart_time"), "")
+SLOW = JOB | dict.fromkeys((*declared(Slow), "restart_time"), "")
 
 
 @takes(JobOptions, Layout, Question, Length, Recovery, optional=True, only=RELIABILITY)

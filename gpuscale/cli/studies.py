@@ -14,14 +14,14 @@ from gpuscale.cli.answering import Answer, answers
 from gpuscale.cli.options import OUTPUT, Json, option, plain, takes, whole
 from gpuscale.files import printable
 from gpuscale.render.output import print_rows_csv, print_rows_json
-from gpuscale.request import COMPARED, PINS, JobOptions, Layout, Question, Recovery
+from gpuscale.request import COMPARED, PINS, JobOptions, Layout, Question, Recovery, declared
 from gpuscale.units import plural
 
 if TYPE_CHECKING:
     from gpuscale.studies.study import Study
 
 PANEL = "Running"
-ASKED = {name: "" for kind in (JobOptions, Layout, Question, Recovery) for name in kind.model_fields if name != "why"}
+ASKED = {name: "" for kind in (JobOptions, Layout, Question, Recovery) for name in declared(kind) if name != "why"}
 LISTED = [name for name in ASKED if name not in PINS or name in COMPARED]
 FAILED_CODE = 3
 """Exit code where questions failed, by a defect or for lack of memory, as of a command that asks one."""

@@ -20,11 +20,10 @@ from gpuscale.request import (
     Recovery,
     Sites,
     Slow,
+    declared,
 )
 
-ASKED = dict.fromkeys(
-    (name for name in OPTIONS if name not in (*SEVERAL_PLANS, *Slow.model_fields, *Sites.model_fields)), ""
-)
+ASKED = dict.fromkeys((name for name in OPTIONS if name not in (*SEVERAL_PLANS, *declared(Slow), *declared(Sites))), "")
 
 
 @takes(JobOptions, Layout, Question, Length, Recovery, several=COMPARED, optional=True, only=ASKED)

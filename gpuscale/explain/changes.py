@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpuscale.choices import DISPATCHERS
 from gpuscale.errors import InputError
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.pins import recompute_text
@@ -25,8 +26,8 @@ from gpuscale.planning.plans import zero_contradicts
 from gpuscale.planning.variants import full_values
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.ratios import signed
-from gpuscale.request import OPTIONS, JobOptions, overlap_name, overlap_of, read, schedule_text
-from gpuscale.specs.job import DISPATCHERS, JobSpec
+from gpuscale.request import OPTIONS, JobOptions, declared, overlap_name, overlap_of, read, schedule_text
+from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
 
 LEAST_GAIN = 0.01
@@ -289,7 +290,7 @@ def all_options(subject: Subject, one: Neighbour | None = None) -> dict[str, Any
     needed: dict[str, Any] = {
         name: request[name] for name in ("model", "gpus", "cluster", "framework", "set") if name in request
     }
-    if needed["framework"] == JobOptions.model_fields["framework"].default:
+    if needed["framework"] == declared(JobOptions)["framework"].default:
         del needed["framework"]
     plain = _request(subject, needed)
     kept = needed | {name: value for name, value in request.items() if plain.get(name) != value}

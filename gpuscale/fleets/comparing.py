@@ -27,6 +27,7 @@ from gpuscale.request import (
     Layout,
     Question,
     Sites,
+    declared,
     in_sequences,
     part,
     read,
@@ -43,7 +44,7 @@ IDLE = "idle GPUs cost nothing in `USD/1e9`, as if given back, and their full pr
 
 @taking(
     taken(JobOptions, Layout, Question, Sites, pins=True,
-          without={"gpus", *(name for name in Question.model_fields if name not in OF_FLEETS)})
+          without={"gpus", *(name for name in declared(Question) if name not in OF_FLEETS)})
 )  # fmt: skip
 def fleet(model: str, cluster: str, *, pins: Mapping[str, Any] | None = None, **options: Any) -> FleetResult:
     """Compare the ways to train `model` on a cluster of unlike nodes.
@@ -184,7 +185,7 @@ def _priced(pools: list[Pool], question: Question) -> list[Pool]:
     found: dict[str, tuple[Rate | None, Mapping[str, Rate], list[str]]] = {}
     for pool in pools:
         own = {pool.spec.cluster.name: prices[pool.name]} if pool.name in prices else {}
-        asked = question.model_copy(update={"gpu_hour_price": prices | own})
+        asked = replace(question, gpu_hour_price=prices | own)
         found[pool.name] = gpu_hour_prices(pool.variant.job, asked)
     stated = [name for name, (price, _, _) in found.items() if price is not None and price == given(price.value)]
     published = {name: terms for name, (_, terms, _) in found.items() if name not in stated}

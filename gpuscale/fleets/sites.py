@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuscale.architecture.parameters import model_parameters
+from gpuscale.choices import AXES
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.fleets import diloco
@@ -29,7 +30,6 @@ from gpuscale.results import PlanRow
 from gpuscale.search.evaluation import placed
 from gpuscale.search.loop import search
 from gpuscale.specs.cluster import WAN, ClusterSpec
-from gpuscale.specs.job import AXES
 from gpuscale.steptime.components import exposed_buckets, total_s
 from gpuscale.steptime.kernels import stream_time_s
 from gpuscale.steptime.step import chunk_passes

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import tomli_w
 
+from gpuscale.choices import MAX_GPUS
 from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.importers.facts import Facts, Stated, Tier
 from gpuscale.presets.guards import NIC_GBIT_PER_S
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.specs.cluster import IBVERBS, MAX_GPUS, NETWORKS, ClusterSpec, LevelSpec
+from gpuscale.specs.cluster import IBVERBS, NETWORKS, ClusterSpec, LevelSpec
 from gpuscale.specs.gpu import GpuSpec
 
 MAX_SOURCE = 560

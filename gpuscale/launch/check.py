@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuscale.arguments import taking
+from gpuscale.choices import MEMORY_HEADROOM
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import printable
@@ -27,7 +28,6 @@ from gpuscale.ratios import signed
 from gpuscale.request import LEAST, MEMORY, JobOptions, Layout, Question, read, taken, with_layout
 from gpuscale.results import Estimate
 from gpuscale.rules.check import FATAL, broken_rules
-from gpuscale.specs.job import MEMORY_HEADROOM
 from gpuscale.units import PERCENT, format_seconds
 
 DRIFT = 0.001

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from gpuscale.choices import AXES
 from gpuscale.launch.quoting import Expansion, comment, yaml_text
 from gpuscale.launch.writing import LaunchFile, Program, Writing
 from gpuscale.layouts.space import divisors
@@ -14,7 +15,6 @@ from gpuscale.placement.groups import parse_order
 from gpuscale.planning.placement import Placement, degrees_of, host_names, place_order
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
-from gpuscale.specs.job import AXES
 from gpuscale.units import GIB
 
 Environment = dict[str, tuple[str, str]]

@@ -88,7 +88,7 @@ def written(target: Target, writing: Writing) -> Program:
         message = f"the plan is for the framework {own}, and {target.title} runs plans for {', '.join(of)}"
         raise NoAnswerError(message, field="to", hint=hint)
     spec = writing.spec
-    for rule in broken_rules(fixed_layout(spec, writing.layout.model_dump()), spec):
+    for rule in broken_rules(fixed_layout(spec, writing.layout.values()), spec):
         writing.refuse(rule.options[0], f"{rule.text} [{source_in(rule, spec.runtime.rule_set)}]")
     program = None if writing.refused else target.write(writing)
     if program is None or writing.refused:

@@ -13,7 +13,7 @@ from gpuscale.layouts.space import divisors
 from gpuscale.planning.jobs import Job, changed_job
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.planfile import replaced
-from gpuscale.request import Layout
+from gpuscale.request import Layout, declared
 from gpuscale.rules.check import broken_rules, source_in
 from gpuscale.rules.rule import Rule
 from gpuscale.specs.job import JobSpec
@@ -84,7 +84,7 @@ def _order(value: Any) -> tuple[bool, Any]:
 def _broken_with(job: Job, layout: Mapping[str, Any], name: str, value: Any) -> set[str] | None:
     """Return the rules that are broken with one option changed; None where that makes no job."""
     with suppress(InputError):
-        if name in Layout.model_fields:
+        if name in declared(Layout):
             spec, changed = job.spec, replaced(layout, {name: value})
         else:
             spec, changed = changed_job(job, {name: value}), dict(layout)

@@ -21,7 +21,7 @@ from gpuscale.launch.traced import MAX_LOG_BYTES
 from gpuscale.launch.writing import Target
 from gpuscale.planning.planfile import replaced
 from gpuscale.presets.towers import FROZEN, NOT_TRAINED, TRAINED
-from gpuscale.request import JobOptions, Layout, read
+from gpuscale.request import JobOptions, Layout, declared, read
 
 NOT_A_TRAINING = re.compile(
     r"eval|test|convert|preproc|generat|infer|export|tokeni|download|prepare|setup|install|serve"
@@ -94,10 +94,10 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
         InputError: a value of the wrong type or out of range.
     """
     known = {name: value for name, value in given.items() if value is not None}
-    layout = {name: value for name, value in known.items() if name in Layout.model_fields}
-    options = {name: value for name, value in known.items() if name in JobOptions.model_fields}
-    job = read(JobOptions, {"model": "", "gpus": 1, **options}).model_dump()
-    return {name: job[name] for name in options} | read(Layout, layout).model_dump(exclude_unset=True)
+    layout = {name: value for name, value in known.items() if name in declared(Layout)}
+    options = {name: value for name, value in known.items() if name in declared(JobOptions)}
+    job = read(JobOptions, {"model": "", "gpus": 1, **options}).values()
+    return {name: job[name] for name in options} | read(Layout, layout).stated()
 
 
 def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, Any]) -> LaunchJob:
@@ -108,8 +108,8 @@ def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, 
     """
     read(Layout, layout)  # what is none is refused before it is compared
     assumed, given = [], _checked({**options, **layout})
-    options = {name: value for name, value in given.items() if name in JobOptions.model_fields}
-    layout = {name: value for name, value in given.items() if name in Layout.model_fields}
+    options = {name: value for name, value in given.items() if name in declared(JobOptions)}
+    layout = {name: value for name, value in given.items() if name in declared(Layout)}
     for name, value in given.items():
         stated = job.layout.get(name, job.options.get(name))
         said = job.setting(name)
@@ -117,7 +117,7 @@ def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, 
         before = f"replaces {stated}{at}" if stated is not None else "no file states it"
         assumed.append(Said("", 0, f"{name}={value}", f"given: {before}"))
     if "cluster" not in job.options and "cluster" not in options:
-        usual = JobOptions.model_fields["cluster"].default
+        usual = declared(JobOptions)["cluster"].default
         assumed.append(Said("", 0, f"cluster={usual}", "no file says on what it runs: the usual cluster"))
     made = replace(
         job,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.files import printable
-from gpuscale.request import JobOptions, Layout
+from gpuscale.request import JobOptions, Layout, declared
 from gpuscale.rules.options import Option
 
 MAX_TEXT = 120
@@ -281,8 +281,8 @@ class Reading:
         """
         if name in DEGREES and value < 1:
             self.refuse(self.get(*of), f"{shown(value)} is out of range", "give 1 or more")
-        (self.layout if name in Layout.model_fields else self.options)[name] = value
-        assert name in Layout.model_fields or name in JobOptions.model_fields, name
+        (self.layout if name in declared(Layout) else self.options)[name] = value
+        assert name in declared(Layout) or name in declared(JobOptions), name
         said = value if not isinstance(value, bool) else "on" if value else "off"
         self.means(f"{name} = {said}", *of)
         self.state(name, map(self.get, of))

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from gpuscale.choices import PIPELINE_SPLITS
 from gpuscale.errors import GpuscaleError
 from gpuscale.layouts.stages import stage_sizes
 from gpuscale.presets.models import all_models, load_model
-from gpuscale.specs.job import PIPELINE_SPLITS
 from gpuscale.specs.model import ModelSpec
 
 

@@ -12,6 +12,7 @@ import math
 import re
 from typing import Any
 
+from gpuscale.choices import AXES
 from gpuscale.errors import InputError
 from gpuscale.launch.huggingface_models import written_model
 from gpuscale.launch.launchers import gpus_of
@@ -19,7 +20,6 @@ from gpuscale.launch.quoting import Expansion
 from gpuscale.launch.settings import DTYPES, OFF, ON, Reading, Setting
 from gpuscale.launch.writing import LaunchFile, Writing
 from gpuscale.presets.models import load_model
-from gpuscale.specs.job import AXES
 
 SCRIPT = "run_clm.py"
 BASIS = "transformers 5.23 (examples/pytorch/language-modeling)"

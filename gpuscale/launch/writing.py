@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gpuscale.launch.settings import Reading, Source
 from gpuscale.planning.jobs import Job
-from gpuscale.request import Layout, overlap_name, overlap_of
+from gpuscale.request import Layout, declared, overlap_name, overlap_of, read
 from gpuscale.results import PlanRow
 from gpuscale.rules.options import Option
 from gpuscale.specs.job import JobSpec
@@ -59,7 +59,7 @@ class Writing:
         self.job, self.plan = job, plan
         stated = {**plan.to_dict(), "shard": plan.shard_size}
         stated["schedule"] = {"none": "1f1b", "interleaved": "1f1b"}.get(plan.schedule, plan.schedule)
-        self.layout = Layout(**{name: stated[name] for name in Layout.model_fields})
+        self.layout = read(Layout, {name: stated[name] for name in declared(Layout)})
         self.refused: dict[str, str] = {}
         self.warnings: list[str] = []
         self.left: list[str] = []

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gpuscale.choices import MAX_DEGREE
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, ONE_F_ONE_B, RECOMPUTE_MODULES, Candidates
 from gpuscale.units import refuse_grouped
 
-MAX_DEGREE = 2**20
 MAX_ITEMS = 64
 DEGREES = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "micro_batch_size")
 """Fields of `Candidates` that can be pinned by number."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.arrays import FloatArray, IndexArray
+from gpuscale.choices import LOSS_PEAK_BYTES
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, Candidates, Cases, summed, unique_rows
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, places, share_of_end
 from gpuscale.memory.activations import (
@@ -33,7 +34,7 @@ from gpuscale.memory.states import (
     placeholder_bytes,
     whole_gradients,
 )
-from gpuscale.specs.job import CHUNK_BYTES, LOSS_PEAK_BYTES, JobSpec
+from gpuscale.specs.job import CHUNK_BYTES, JobSpec
 
 OUTSIDE_ALLOCATOR = ("nccl_buffers", "framework_reserve")
 """Components that PyTorch's allocator does not see."""

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.arrays import BoolArray, IndexArray, IntArray
+from gpuscale.choices import AXES
 from gpuscale.collectives.topology import Extent, dragonfly_share, joining_level, mesh_share, torus_exchange, torus_ring
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.ranks import DENSE_GRID, EXPERT_GRID, grid_strides
 from gpuscale.specs.cluster import INSIDE, SCALE_UP, ClusterSpec
-from gpuscale.specs.job import AXES
 
 
 class Degrees(NamedTuple):

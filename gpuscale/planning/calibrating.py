@@ -313,7 +313,7 @@ def _run(asked: AskedRun, presets: Presets, notes: list[str]) -> _Run:
         notes.append(f"{measured.file} is a log of {measured.framework}, predicted is {profile}: give `framework`")
     basis = next((one for one in ("reserved", "nvidia-smi", "allocated") if one in measured.memory), None)
     memory = (basis, measured.memory[basis]) if basis else None
-    layout = read(Layout, asked.layout).model_dump(exclude_unset=True)
+    layout = read(Layout, asked.layout).stated()
     parts_s = {name: time_s for name, time_s, _ in _timed(measured) if name in FITTED}
     return _Run(measured.file, step_s, memory, job, rows, job.request, layout, parts_s)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuscale.calibration.site_file import Site, read_site
+from gpuscale.choices import LOSS_PEAK_BYTES, LOW_PRECISIONS, MEMORY_HEADROOM
 from gpuscale.collectives.alltoall import writes_remotely
 from gpuscale.energy import power_of
 from gpuscale.errors import InputError, did_you_mean
@@ -46,17 +47,9 @@ from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Constraint, Economics, Objective
 from gpuscale.specs.cluster import LARGEST_BOX, NETWORKS, ClusterSpec
 from gpuscale.specs.gpu import WIDE, GpuSpec
-from gpuscale.specs.job import (
-    LOSS_PEAK_BYTES,
-    MEMORY_HEADROOM,
-    FrameworkSpec,
-    JobSpec,
-    OffloadSpec,
-    RuntimeSpec,
-    StateBytes,
-)
+from gpuscale.specs.job import FrameworkSpec, JobSpec, OffloadSpec, RuntimeSpec, StateBytes
 from gpuscale.specs.model import ModelSpec
-from gpuscale.steptime.kernels import LOW_PRECISIONS, available_recipes
+from gpuscale.steptime.kernels import available_recipes
 from gpuscale.steptime.offload import host_of
 from gpuscale.units import DAY_S, GB, GIB
 
@@ -111,8 +104,8 @@ def settle(asked: JobOptions, presets: Presets) -> tuple[JobOptions, list[str]]:
     """Return the options with the own names of the presets for which theirs are short, and notes that say so."""
     fields = ("model", "cluster", "framework")
     named = {field: presets.named(f"{field}s", getattr(asked, field)) for field in fields}
-    own = {field: name for field, (name, note) in named.items() if note}
-    return asked.model_copy(update=own), [note for _, note in named.values() if note]
+    own: dict[str, Any] = {field: name for field, (name, note) in named.items() if note}
+    return replace(asked, **own), [note for _, note in named.values() if note]
 
 
 def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequence[int] = ()) -> Job:
@@ -190,7 +183,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         site = presets.site(asked.calibration)
         spec, said["calibration"], more = calibrated(spec, site)
         notes += more
-    request = asked.model_copy(update=chosen).model_dump(exclude_none=True)
+    request = {name: value for name, value in {**asked.values(), **chosen}.items() if value is not None}
     return Job(spec, said, tuple(notes), request, site, cluster)
 
 
@@ -219,14 +212,14 @@ def changed_job(job: Job, options: Mapping[str, Any]) -> JobSpec:
 
 
 def _by_default(asked: JobOptions, name: str) -> str:
-    return "" if name in asked.model_fields_set else " (default)"
+    return "" if name in asked.given else " (default)"
 
 
 def _runtime(
     asked: JobOptions, runtime: RuntimeSpec, cluster: ClusterSpec, said: dict[str, str], *, experts: bool
 ) -> RuntimeSpec:
     """Return how the framework runs a step, with what the options of the same names change of it."""
-    given = {name: value for name, value in asked if value is not None and hasattr(runtime, name)}
+    given = {name: value for name, value in asked.values().items() if value is not None and hasattr(runtime, name)}
     if asked.compile is not None and runtime.compile is None:
         raise InputError(f"{runtime.name} has fused kernels of its own", field="compile", hint="leave it out")
     for name, value in given.items():

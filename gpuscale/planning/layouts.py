@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from gpuscale.arguments import refuse_unknown
+from gpuscale.choices import MAX_DEGREE
 from gpuscale.errors import InputError, shown
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, ONE_F_ONE_B, ZB_V, Candidates, single
-from gpuscale.layouts.pins import MAX_DEGREE, Pin, Pins, parse_pin, parse_recompute, recompute_text
+from gpuscale.layouts.pins import Pin, Pins, parse_pin, parse_recompute, recompute_text
 from gpuscale.layouts.space import divisors, layouts, shapes, sharded
 from gpuscale.request import PINS, Layout, parse_schedule, read
 from gpuscale.specs.job import JobSpec

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuscale.arguments import taking
+from gpuscale.choices import AXES
 from gpuscale.collectives.topology import joining_level
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
@@ -45,7 +46,6 @@ from gpuscale.results import PlanRow
 from gpuscale.rules.check import broken_rules
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import FABRIC_NAMES, SCALE_UP, ClusterSpec
-from gpuscale.specs.job import AXES
 from gpuscale.steptime.components import COMMUNICATION
 from gpuscale.units import MIB, format_seconds
 

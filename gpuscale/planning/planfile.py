@@ -15,7 +15,7 @@ from gpuscale.file_kinds import reads
 from gpuscale.files import is_there, write_text
 from gpuscale.presets.files import Document, read_toml
 from gpuscale.presets.hardware import split_pool
-from gpuscale.request import JobOptions, Layout, Options, read
+from gpuscale.request import JobOptions, Layout, Options, declared, read
 from gpuscale.results import PlanRow
 from gpuscale.version import __version__
 
@@ -64,7 +64,7 @@ def layout_of(plan: PlanRow) -> dict[str, Any]:
     """Return what makes the layout of a plan again, by the names of `Layout`."""
     values = {**plan.to_dict(), "shard": plan.shard_size}
     implied = {"schedule"} if plan.schedule in IMPLIED_SCHEDULES else set()
-    return {name: values[name] for name in Layout.model_fields if name not in implied}
+    return {name: values[name] for name in declared(Layout) if name not in implied}
 
 
 def in_folder(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _table(document: Document, name: str, options: type[Options]) -> dict[str, A
     if missing:
         raise document.error((name,), f"missing: {missing}")
     try:
-        return read(options, table, strict=True).model_dump(exclude_unset=True)
+        return read(options, table, strict=True).stated()
     except InputError as error:
         key = next((key for key in table if key == error.field or repr(key) in error.message), "")
         message = f"{name}.{error.field}: {error.message}" if error.field else error.message

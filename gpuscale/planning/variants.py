@@ -8,6 +8,7 @@ from itertools import islice, product
 from typing import Any, NamedTuple
 
 from gpuscale import request
+from gpuscale.choices import AXES, MAX_GPUS
 from gpuscale.energy import power_text
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import ONE_F_ONE_B
@@ -19,8 +20,8 @@ from gpuscale.planning.layouts import domain_groups, make_pins
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.rates import load_rates, price_text
 from gpuscale.search.objectives import Constraints, Economics
-from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
-from gpuscale.specs.job import AXES, FrameworkSpec, RuntimeSpec
+from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.job import FrameworkSpec, RuntimeSpec
 from gpuscale.specs.model import ModelSpec
 
 MAX_VARIANTS = 500
@@ -70,7 +71,7 @@ def make_variants(
     pins = make_pins({name: value for name, value in layout.items() if name not in request.COMPARED})
     given = {**options, **layout}
     values = {name: request.read_several(name, given[name]) for name in request.COMPARED if name in given}
-    default = request.JobOptions.model_fields["cluster"].default
+    default = request.declared(request.JobOptions)["cluster"].default
     base = request.read(request.JobOptions, {**fixed, "gpus": 1, "cluster": values.get("cluster", [default])[0]})  # type: ignore[index]
     presets = presets or Presets()
     combinations = list(islice(_combinations(base, values, presets, full=question.space == "full"), MAX_VARIANTS + 1))
@@ -148,7 +149,7 @@ def _combinations(
     clusters = [name for at, name in enumerate(given) if specs.index(specs[at]) == at]
     names = {name: found for name, found in values.items() if name not in {"cluster", "gpus", "seq", "gbs"}}
     for cluster in clusters:
-        whole = presets.cluster_of(base.model_copy(update={"cluster": cluster}))
+        whole = presets.cluster_of(replace(base, cluster=cluster))
         counts = values["gpus"]
         for gpus in gpu_counts(counts, whole) if isinstance(counts, request.Range) else counts:
             lists: dict[str, tuple[Value, ...]] = {"cluster": (cluster,), "gpus": (gpus,)}

@@ -16,6 +16,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from gpuscale.arguments import public
+from gpuscale.choices import MAX_GPUS
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.file_kinds import reads
 from gpuscale.files import is_there
@@ -623,7 +624,7 @@ def _check_group(document: Document, cluster: specs.ClusterSpec, place: KeyPath,
         hint = f"the levels are {', '.join(names)}"
         raise document.error((*place, "level"), f"no level is called {one.level!r}", hint)
     reach = (one.gpus - 1) * one.stride + 1
-    if reach > (specs.MAX_GPUS if cluster.extendable else cluster.gpus):
+    if reach > (MAX_GPUS if cluster.extendable else cluster.gpus):
         message = f"the group reaches over {reach:,} GPUs, the cluster has {cluster.gpus:,}"
         raise document.error((*place, "gpus"), message, "check stride")
     spanned = cluster.level_of_group(one.gpus, one.stride).name

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuscale.choices import TERMS
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.presets.files import Document, preset_folders, read_unchanged
 from gpuscale.version import RELEASED
-
-TERMS = ("on_demand", "reserved", "spot")
-"""What a price holds for: pay as you go, committed to for months or years, or until somebody pays more."""
 
 USUAL_TERM = "reserved"
 """Of weeks on many GPUs."""

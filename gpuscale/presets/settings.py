@@ -24,11 +24,12 @@ from typing import Annotated
 
 from pydantic import Field
 
+from gpuscale.choices import MAX_GPUS
 from gpuscale.errors import InputError, shown
 from gpuscale.presets.files import Document
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.presets.tables import Table, stated_value
-from gpuscale.specs.cluster import INSIDE, MAX_GPUS, SCALE_UP, CalibrationSpec, ClusterSpec, HostSpec, LevelSpec
+from gpuscale.specs.cluster import INSIDE, SCALE_UP, CalibrationSpec, ClusterSpec, HostSpec, LevelSpec
 from gpuscale.units import GB, GIB, unit_of
 
 SETTABLE = Table(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.choices import MEMORY_HEADROOM
 from gpuscale.layouts.pins import short_recompute
 from gpuscale.planning.describe import bound_parts, bound_text
 from gpuscale.ratios import signed
 from gpuscale.render.console import as_many_as_fit
 from gpuscale.render.document import Part, Section, Spell, later
 from gpuscale.results import Estimate, PlanRow, Remedy
-from gpuscale.specs.job import MEMORY_HEADROOM
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import MANY_LAYOUTS
 from gpuscale.units import format_count, format_seconds, plural

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from gpuscale.architecture.flops import training_flops_per_token
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.arguments import taking
+from gpuscale.choices import MAX_GPUS
 from gpuscale.display import WithFields, displayed
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.launch.subject import Subject
@@ -38,7 +39,7 @@ from gpuscale.scaling.batch_laws import REFERENCE, tokens_factor, usual_batches
 from gpuscale.scaling.laws import BESIROGLU, FLOPS_PER_PARAMETER_TOKEN, Split, splits
 from gpuscale.scaling.laws import REFERENCE as REFERENCE_LAW
 from gpuscale.scaling.shapes import LEAST_PARAMETERS, MOST_PARAMETERS, dense_shape, presets_near
-from gpuscale.specs.cluster import MAX_GPUS, ClusterSpec
+from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.training.totals import Stretch, TrainTime, best_plan, gpu_hour_prices, read_asked, totals
 from gpuscale.units import DAY_S, HOUR_S, format_count, plural
 

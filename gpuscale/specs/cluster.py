@@ -13,14 +13,12 @@ import numpy as np
 from pydantic import Field
 
 from gpuscale.arrays import BoolArray
+from gpuscale.choices import MAX_GPUS
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.specs.fields import Name, Source, Text, among, nothing_or
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
 from gpuscale.units import GB, GBIT, GIB, MAX_BYTES, MB, MS, US
-
-MAX_GPUS = 1_048_576
-"""Largest cluster accepted: ten times the largest training cluster announced."""
 
 SCALE_UP = ("nvlink", "xgmi", "ici")
 INSIDE = frozenset({*SCALE_UP, "pcie"})

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gpuscale.choices import MAX_GPUS
 from gpuscale.display import displayed
-from gpuscale.specs.cluster import MAX_GPUS
 
 Part = Literal["gpu", "host", "hardware", "network", "software", "unknown"]
 TAKES_A_NODE = ("gpu", "host", "hardware")

@@ -8,6 +8,18 @@ import numpy as np
 from pydantic import Field
 
 from gpuscale.arrays import FloatArray, IntArray
+from gpuscale.choices import (
+    AXES,
+    CP_COMMS,
+    DISPATCHERS,
+    GRAD_REDUCES,
+    LOSS_PEAK_BYTES,
+    MEMORY_HEADROOM,
+    PIPELINE_SPLITS,
+    RESHARDS,
+    ROUTINGS,
+    TRANSPORTS,
+)
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 from gpuscale.specs.fields import Text, among
 from gpuscale.specs.gpu import BLACKWELL, WIDE
@@ -48,38 +60,11 @@ class StateBytes:
         return self.weight + self.gradient + self.master + self.moments
 
 
-CP_COMMS = ("p2p", "all_gather", "a2a", "a2a+p2p")
-"""Ways in which context-parallel ranks exchange, by their names in Megatron-LM."""
-
-PIPELINE_SPLITS = ("even", "tapered", "cost")
-"""How layers are dealt out to stages (`gpuscale.layouts.stages`)."""
-
-RESHARDS = ("always", "never", "default")
-"""When fully sharded parameters are given back after the forward pass; `default`: not under pipelines (torchtitan)."""
-
-GRAD_REDUCES = ("each", "last", "default")
-"""In which microbatches sharded gradients are reduced; `default`: in the last one under pipelines (PyTorch)."""
-
-DISPATCHERS = ("alltoall", "deepep", "hybridep")
-"""How tokens are sent to their experts."""
-
-TRANSPORTS = ("nvshmem", "uccl")
-"""What DeepEP sends by across nodes: NVSHMEM, or UCCL's CPU threads."""
-
-ROUTINGS = ("dropless", "dropping")
-"""Whether experts take all tokens that choose them, or as many as fit."""
-
 ATTENTION_KERNELS = ("native", "sdpa", "sdpa2025", "flex", "cudnn9", "cudnn8", "flash2", "flash1", "unfused")
 """What a framework may ask for; `RuntimeSpec.attention` says what each of them is."""
 
 EAGER = ("norm", "rotary", "activation", "loss", "bias")
 """What runs as operations of its own without torch.compile or kernels of a framework."""
-
-LOSS_PEAK_BYTES = {"standard": 6.0, "fused": 4.0, "chunked": 0.75, "linear": 0.0}
-"""Cross entropy -> bytes per logit at its peak: 16-bit logits and a copy in fp32, worked on in place (Megatron-LM
-core/tensor_parallel/cross_entropy.py); 16-bit logits and their gradient (`--cross-entropy-loss-fusion`); LM head and
-loss by eighths of the sequence, the first kind in each (torchtitan components/loss.py, ChunkedCELoss); or one kernel
-for LM head and loss (Liger Kernel), see `CHUNK_BYTES`."""
 
 OWN_LOOPS = frozenset({"generic", "accelerate"})
 """Rule sets of frameworks in which a user's own code says how the loss is worked out."""
@@ -356,14 +341,6 @@ class OffloadSpec:
 HOST_USABLE = 0.9
 """Share of a host's memory that offloading may fill: operating system, data loading and pinned staging need the rest
 (guesstimate)."""
-
-
-AXES = ("tp", "cp", "ep", "dp", "pp")
-"""The parallel axes in the order in which ranks are dealt out, neighbours first (Megatron-LM's default)."""
-
-
-MEMORY_HEADROOM = 0.05
-"""Share of the driver's capacity left free: what PyTorch's caching allocator loses to fragmentation (guesstimate)."""
 
 
 @dataclass(frozen=True)

@@ -230,17 +230,6 @@ and written once more). nvfp4: half a byte per element, a scale per 16, a pass f
 the way.
 """
 
-LOW_PRECISIONS = {
-    "fp8": ("fp8", ""),
-    "fp8-delayed": ("fp8", "delayed"),
-    "fp8-current": ("fp8", "current"),
-    "fp8-blockwise": ("fp8", "blockwise"),
-    "mxfp8": ("fp8", "mx"),
-    "fp4": ("fp4", "nvfp4"),
-    "nvfp4": ("fp4", "nvfp4"),
-}
-"""What users call a precision below 16 bits -> precision of the products, recipe ("": the framework's own)."""
-
 TRANSPOSED_COPY_BYTES = 4
 """Extra traffic of the second copy on Hopper, whose fp8 products take both operands row-major: the copy is transposed,
 and transposing kernels reach about half of the bandwidth (Transformer Engine, common/transpose; half: guesstimate)."""

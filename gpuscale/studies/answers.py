@@ -16,7 +16,7 @@ from gpuscale.planning.describe import describe
 from gpuscale.planning.jobs import Presets
 from gpuscale.planning.plans import job_of, legal_layout, plan
 from gpuscale.presets.settings import with_settings
-from gpuscale.request import Layout, choice_text, without
+from gpuscale.request import Layout, choice_text, declared, without
 from gpuscale.results import PlanRow
 from gpuscale.search.evaluation import evaluate
 from gpuscale.studies.cases import Case, Row, is_pin, options_of
@@ -91,7 +91,7 @@ def rows_of(case: Case) -> list[Row]:
 def _asked(case: Case, status: str, reason: str | None) -> Row:
     """Return the columns of what was asked."""
     options = without(case.options, Layout)
-    layout = "; ".join(f"{name}={value}" for name, value in case.options.items() if name in Layout.model_fields)
+    layout = "; ".join(f"{name}={value}" for name, value in case.options.items() if name in declared(Layout))
     said = {LAYOUT: layout} if layout else {}
     return {"key": case.key, "task": case.task, "status": status, "reason": reason, **case.labels, **options, **said}
 
@@ -121,7 +121,7 @@ def _plans(case: Case, options: dict[str, Any]) -> Iterator[Row]:
 
 def _estimate(case: Case, options: dict[str, Any]) -> Iterator[Row]:
     despite_rules = options.pop("despite_rules", False)
-    layout = _without(options, lambda name: name in Layout.model_fields)
+    layout = _without(options, lambda name: name in declared(Layout))
     job = job_of(options, layout, _presets(case.digest))
     said, rows, _ = legal_layout(job, layout, despite_rules=despite_rules)
     result = describe(said, rows, evaluate(rows, job.spec))
@@ -205,8 +205,8 @@ def columns(study: Study) -> dict[str, type]:
     asked = without(study.values, Layout)
     found: dict[str, type] = dict.fromkeys(COMMON, str)
     for name, values in asked.items():
-        declared = {known[name].model_fields[name].annotation, *get_args(known[name].model_fields[name].annotation)}
-        found[name] = next((kind for kind in (bool, int, float) if kind in declared), str)
+        kinds = declared(known[name])[name].kinds
+        found[name] = next((kind for kind in (bool, int, float) if kind in kinds), str)
         if name == "gpu_hour_price":
             found[name] = float
         elif any(isinstance(value, str) for value in values):

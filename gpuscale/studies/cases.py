@@ -9,8 +9,7 @@ from functools import cache, cached_property
 from hashlib import sha256
 from typing import Annotated, Any
 
-from pydantic import Field
-
+from gpuscale.choices import MAX_GPUS
 from gpuscale.collectives.estimate import ALGORITHMS
 from gpuscale.collectives.ideal import operation_named
 from gpuscale.collectives.nccl_constants import LAUNCHES, PROTOCOLS, parse_version, version_text
@@ -26,29 +25,32 @@ from gpuscale.request import (
     Options,
     Question,
     Recovery,
+    Within,
+    declared,
 )
-from gpuscale.specs.cluster import MAX_GPUS
 from gpuscale.units import MAX_BYTES, parse_bytes
 
 Row = dict[str, Any]
 """One row of the results: column -> text, number, switch or None."""
 
-GPUS = Field(ge=1, le=MAX_GPUS)
+GPUS = Within(1, MAX_GPUS)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Rules(Options):
     """What `estimate` takes beside job and layout."""
 
-    despite_rules: Annotated[bool, Field(strict=True), Option("Also a layout that the framework refuses.")] = False
+    despite_rules: Annotated[bool, Option("Also a layout that the framework refuses.")] = False
 
 
+@dataclass(frozen=True, kw_only=True)
 class Collective(Options):
     """What `collective` takes, by the names of its command."""
 
-    model_config = JobOptions.model_config
+    strict = True
 
     operation: Annotated[str, Option("The collective.", "OP", normal=operation_named)]
-    bytes: Annotated[int, Field(ge=1, le=MAX_BYTES), Option("The whole tensor.", "SIZE", normal=parse_bytes)]
+    bytes: Annotated[int, Within(1, MAX_BYTES), Option("The whole tensor.", "SIZE", normal=parse_bytes)]
     cluster: Annotated[str, Option("Preset name or cluster TOML.", "NAME|PATH")] = "dgx-h100-superpod"
     set: Annotated[str | None, Option("Changes of the cluster.", "LEVEL.KEY=VALUE", repeatable=True)] = None
     level: Annotated[str | None, Option("Level of the cluster.", "NAME")] = None
@@ -63,7 +65,7 @@ class Collective(Options):
     channels: Annotated[int | None, Option("Channels of NCCL.")] = None
     nccl: Annotated[str | None, Option("Version.", normal=lambda text: version_text(parse_version(text)))] = None
     launch: Annotated[str, Option("How ranks are launched.", choices=LAUNCHES)] = "processes"
-    imbalance: Annotated[float, Field(ge=1, le=1e6), Option("Busiest GPU's bytes over the mean.")] = 1.0
+    imbalance: Annotated[float, Within(1, 1e6), Option("Busiest GPU's bytes over the mean.")] = 1.0
     experts_per_token: Annotated[int | None, Option("For deepep: experts of a token.")] = None
     nodes_per_token: Annotated[int | None, Option("For deepep: nodes of a token's experts.")] = None
 
@@ -87,7 +89,7 @@ NOT_ASKED = {"plan": ("why",), "train-time": SEVERAL_PLANS}
 def options_of(task: str) -> dict[str, type[Options]]:
     """Return the options of a task, each with the class that declares it."""
     left = NOT_ASKED.get(task, ())
-    return {name: kind for kind in TASKS[task] for name in kind.model_fields if name not in left}
+    return {name: kind for kind in TASKS[task] for name in declared(kind) if name not in left}
 
 
 def is_pin(task: str, name: str) -> bool:

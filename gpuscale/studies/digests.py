@@ -14,7 +14,7 @@ from gpuscale.planning.jobs import Presets
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.presets.rates import load_rates, prices_of
-from gpuscale.request import JobOptions
+from gpuscale.request import JobOptions, declared
 from gpuscale.training.failures import USUAL, failure_rate
 from gpuscale.version import __version__
 
@@ -59,7 +59,7 @@ def _rests_on(task: str, options: Mapping[str, Any]) -> Iterator[tuple[str, str]
             yield "gpu", value.strip()
     if task == "collective":
         return
-    yield "framework", options.get("framework", JobOptions.model_fields["framework"].default)
+    yield "framework", options.get("framework", declared(JobOptions)["framework"].default)
     if task == "train-time":
         yield "failures", options.get("failure_rate", USUAL)
     if task == "train-time" or "price_term" in options:

@@ -20,7 +20,7 @@ from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.file_kinds import expecting
 from gpuscale.files import reading, refuse_irregular
-from gpuscale.request import Layout
+from gpuscale.request import Layout, declared
 from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.studies.answers import ANSWERED, COMMON, LAYOUT
 from gpuscale.studies.cases import TASKS, Row, options_of
@@ -63,7 +63,7 @@ OF_QUESTIONS = {
     *COMMON,
     "what_if",
     LAYOUT,
-    *(name for task in TASKS for name in options_of(task) if name not in Layout.model_fields),
+    *(name for task in TASKS for name in options_of(task) if name not in declared(Layout)),
 }
 """Columns that may say what was asked."""
 

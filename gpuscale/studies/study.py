@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from gpuscale.arguments import plain
 from gpuscale.collectives.estimate import sweep_sizes
@@ -47,17 +47,7 @@ from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.rates import USUAL_TERM, one_term, prices_of
 from gpuscale.presets.settings import with_settings
 from gpuscale.presets.tables import stated_value
-from gpuscale.request import (
-    ALL_CLUSTERS,
-    Question,
-    Range,
-    number_of,
-    option_of,
-    read,
-    read_several,
-    sequences_of,
-    size_of,
-)
+from gpuscale.request import ALL_CLUSTERS, Question, Range, declared, read, read_several, sequences_of, size_of
 from gpuscale.search.objectives import OBJECTIVES, PRICE, TOKENS
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.studies.cases import TASKS, Case, is_pin, options_of
@@ -242,7 +232,7 @@ class _Reader(NamedTuple):
             raise self.document.error(place, what, 'give train_tokens = "15T", or days = 60')
         if "cluster" not in stated:
             names = [one for one in self.machines if any(one == each.name for each in self.machines[one])]
-            default = known["cluster"].model_fields["cluster"].default
+            default = declared(known["cluster"])["cluster"].default
             stated = {"cluster": _Stated("cluster", names or default, place), **stated}
         found = {name: self._clusters(one) if name == "cluster" else self._values(one) for name, one in stated.items()}
         for machine, settings in product(found["cluster"], found.get("set", ())):
@@ -477,8 +467,7 @@ def _several(task: str, name: str, given: Any) -> Iterator[Any]:
 
 def _number(task: str, name: str, text: str) -> Any:
     """Return a number or switch that is given as text where its option takes those alone, without a unit."""
-    field = options_of(task)[name].model_fields[name] if name in options_of(task) else None
-    if field is None or option_of(field).normal or option_of(field).quantity is not NUMBER:
+    field = declared(options_of(task)[name])[name] if name in options_of(task) else None
+    if field is None or field.option.normal or field.option.quantity is not NUMBER:
         return text
-    switch = bool in {field.annotation, *get_args(field.annotation)}
-    return stated_value(text) if switch or number_of(field) else text
+    return stated_value(text) if bool in field.kinds or field.number else text

@@ -28,7 +28,7 @@ from gpuscale.file_kinds import reads
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.planfile import from_folder
 from gpuscale.presets.files import Document, read_toml
-from gpuscale.request import JobOptions, Layout, part
+from gpuscale.request import JobOptions, Layout, declared, part
 from gpuscale.units import MAX_COUNT, TOKENS, format_count
 
 FORMAT = "gpuscale.training/1"
@@ -77,7 +77,7 @@ def read_training(path: Path) -> Training:
     document = read_toml(path)
     _known(document, (), document.data, TOP)
     job = document.data.get("job", {})
-    _known(document, ("job",), job, tuple(JobOptions.model_fields))
+    _known(document, ("job",), job, tuple(declared(JobOptions)))
     job, layout = _options(document, ("job",), job), _layout(document, ("layout",), document.data)
     listed = document.data.get("phase")
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
@@ -108,7 +108,7 @@ def _options(document: Document, place: tuple[str | int, ...], table: Mapping[st
 
 def _layout(document: Document, place: tuple[str | int, ...], parent: Mapping[str, Any]) -> dict[str, Any]:
     table = parent.get("layout", {})
-    _known(document, place, table, tuple(Layout.model_fields))
+    _known(document, place, table, tuple(declared(Layout)))
     return dict(table)
 
 
@@ -129,7 +129,7 @@ def _phase(
 ) -> Iterator[PhaseFile]:
     """Read one phase: itself, or one of each batch of its ramp."""
     place = ("phase", at)
-    _known(document, place, table, (*OWN, *JobOptions.model_fields))
+    _known(document, place, table, (*OWN, *declared(JobOptions)))
     name = table.get("name", f"phase {at + 1}")
     if not isinstance(name, str) or not 1 <= len(name) <= 60:
         raise document.error((*place, "name"), "name is not a text of 1 to 60 characters")

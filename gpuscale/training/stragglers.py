@@ -232,7 +232,7 @@ def _parts(times: Slowed, asked: Slow, without: float | None, restart_s: float) 
     """Yield what is asked for, or a usual selection."""
     job = times.job
     nodes = {"slow_node": node_gpus(job), "slow_gpu": 1}
-    found: dict[str, tuple[float, ...]] = {name: (value,) for name, value in asked if value is not None}
+    found: dict[str, tuple[float, ...]] = {name: (value,) for name, value in asked.stated().items()}
     if not found:
         network = ("slow_rail", "packet_loss") if job.network is None else ()
         found = {name: values for name, values in USUAL.items() if name not in network}

@@ -14,6 +14,7 @@ import numpy as np
 
 from gpuscale.arguments import taking
 from gpuscale.arrays import exp, log
+from gpuscale.choices import TERMS
 from gpuscale.display import WithFields, displayed
 from gpuscale.energy import power_of
 from gpuscale.errors import InputError, NoAnswerError
@@ -22,7 +23,7 @@ from gpuscale.planning.jobs import Job, Presets, build_job
 from gpuscale.planning.layouts import layout_text
 from gpuscale.planning.planfile import layout_of
 from gpuscale.planning.plans import plan
-from gpuscale.presets.rates import OLD, TERMS, USUAL_TERM, Rate, given, load_rates, prices_of
+from gpuscale.presets.rates import OLD, USUAL_TERM, Rate, given, load_rates, prices_of
 from gpuscale.request import (
     ALL_CLUSTERS,
     COMPARED,

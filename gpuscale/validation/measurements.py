@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
+from gpuscale.choices import DISPATCHERS
 from gpuscale.errors import InputError, nearest
 from gpuscale.file_kinds import reads
 from gpuscale.files import reading
-from gpuscale.specs.job import DISPATCHERS
 from gpuscale.specs.model import MAX_MTP
 from gpuscale.units import MIB
 

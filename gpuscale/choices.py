@@ -1,0 +1,60 @@
+"""Names that options and presets take, and limits of what they may be: plain data, for which nothing else is loaded."""
+
+MAX_GPUS = 1_048_576
+"""Largest cluster accepted: ten times the largest training cluster announced."""
+
+MAX_DEGREE = 2**20
+"""Largest parallel degree, or microbatch, accepted."""
+
+AXES = ("tp", "cp", "ep", "dp", "pp")
+"""The parallel axes in the order in which ranks are dealt out, neighbours first (Megatron-LM's default)."""
+
+MEMORY_HEADROOM = 0.05
+"""Share of the driver's capacity left free: what PyTorch's caching allocator loses to fragmentation (guesstimate)."""
+
+LOW_PRECISIONS = {
+    "fp8": ("fp8", ""),
+    "fp8-delayed": ("fp8", "delayed"),
+    "fp8-current": ("fp8", "current"),
+    "fp8-blockwise": ("fp8", "blockwise"),
+    "mxfp8": ("fp8", "mx"),
+    "fp4": ("fp4", "nvfp4"),
+    "nvfp4": ("fp4", "nvfp4"),
+}
+"""What users call a precision below 16 bits -> precision of the products, recipe ("": the framework's own)."""
+
+LOSS_PEAK_BYTES = {"standard": 6.0, "fused": 4.0, "chunked": 0.75, "linear": 0.0}
+"""Cross entropy -> bytes per logit at its peak: 16-bit logits and a copy in fp32, worked on in place (Megatron-LM
+core/tensor_parallel/cross_entropy.py); 16-bit logits and their gradient (`--cross-entropy-loss-fusion`); LM head and
+loss by eighths of the sequence, the first kind in each (torchtitan components/loss.py, ChunkedCELoss); or one kernel
+for LM head and loss (Liger Kernel), see `gpuscale.specs.job.CHUNK_BYTES`."""
+
+CP_COMMS = ("p2p", "all_gather", "a2a", "a2a+p2p")
+"""Ways in which context-parallel ranks exchange, by their names in Megatron-LM."""
+
+PIPELINE_SPLITS = ("even", "tapered", "cost")
+"""How layers are dealt out to stages (`gpuscale.layouts.stages`)."""
+
+RESHARDS = ("always", "never", "default")
+"""When fully sharded parameters are given back after the forward pass; `default`: not under pipelines (torchtitan)."""
+
+GRAD_REDUCES = ("each", "last", "default")
+"""In which microbatches sharded gradients are reduced; `default`: in the last one under pipelines (PyTorch)."""
+
+DISPATCHERS = ("alltoall", "deepep", "hybridep")
+"""How tokens are sent to their experts."""
+
+TRANSPORTS = ("nvshmem", "uccl")
+"""What DeepEP sends by across nodes: NVSHMEM, or UCCL's CPU threads."""
+
+ROUTINGS = ("dropless", "dropping")
+"""Whether experts take all tokens that choose them, or as many as fit."""
+
+RANKED_BY = (
+    "step_time", "tokens_per_s", "mfu", "memory", "memory_headroom", "gpu_hours", "cost", "time_to_train", "energy",
+    "carbon",
+)  # fmt: skip
+"""Objectives of plans, as `gpuscale.search.objectives` works them out."""
+
+TERMS = ("on_demand", "reserved", "spot")
+"""What a price holds for: pay as you go, committed to for months or years, or until somebody pays more."""
