@@ -71,7 +71,7 @@ def test_limits_that_are_met_say_nothing():
     ("limits", "field"),
     [
         ({"max_memory": "much"}, "max_memory"), ({"max_memory": "-3"}, "max_memory"),
-        ({"max_memory": "0%"}, "max_memory"), ({"max_memory": "nan"}, "max_memory"), ({"min_mfu": "good"}, "min_mfu"),
+        ({"max_memory": "0%"}, "max_memory"), ({"max_memory": "150%"}, "max_memory"), ({"max_memory": "nan"}, "max_memory"), ({"min_mfu": "good"}, "min_mfu"),
         ({"min_mfu": 0.6}, "min_mfu"),
         ({"max_step_time": "0"}, "max_step_time"), ({"max_step_time": "3 days"}, "max_step_time"),
         ({"max_regression": "5%"}, "max_regression"),
@@ -81,6 +81,12 @@ def test_limits_that_are_none_are_refused(limits, field):
     with pytest.raises(InputError) as caught:
         check(**GOOD, **limits)
     assert caught.value.field == field
+
+
+def test_a_share_of_the_memory_has_its_limit_in_the_hint():
+    with pytest.raises(InputError, match="150% is out of range") as caught:
+        check(**GOOD, max_memory="150%")
+    assert caught.value.hint == "give 1 to 100 %"
 
 
 # -- rules of the framework --

@@ -322,7 +322,7 @@ def _limits(
 ) -> Limits:
     memory = None
     if isinstance(max_memory, str) and max_memory.rstrip().endswith("%"):
-        memory = f"{PERCENT.read(max_memory, 'max_memory', 1e-9, 1e4):g}%"
+        memory = f"{PERCENT.read(max_memory, 'max_memory', 1, 100):g}%"
     elif max_memory is not None:
         memory = repr(OF_MEMORY.read(max_memory, "max_memory", LEAST, 1e4))
     of_plans = read(Question, {"min_mfu": min_mfu, "max_step_time": max_step_time})
