@@ -23,11 +23,9 @@ LOW_PRECISIONS = {
 }
 """What users call a precision below 16 bits -> precision of the products, recipe ("": the framework's own)."""
 
-LOSS_PEAK_BYTES = {"standard": 6.0, "fused": 4.0, "chunked": 0.75, "linear": 0.0}
-"""Cross entropy -> bytes per logit at its peak: 16-bit logits and a copy in fp32, worked on in place (Megatron-LM
-core/tensor_parallel/cross_entropy.py); 16-bit logits and their gradient (`--cross-entropy-loss-fusion`); LM head and
-loss by eighths of the sequence, the first kind in each (torchtitan components/loss.py, ChunkedCELoss); or one kernel
-for LM head and loss (Liger Kernel), see `gpuscale.specs.job.CHUNK_BYTES`."""
+LOSSES = ("standard", "fused", "chunked", "linear")
+"""How the cross entropy works: on a copy of the logits in fp32, in one kernel each way, by chunks together with the LM
+head, or in one kernel with it."""
 
 CP_COMMS = ("p2p", "all_gather", "a2a", "a2a+p2p")
 """Ways in which context-parallel ranks exchange, by their names in Megatron-LM."""

@@ -21,7 +21,7 @@ from gpuscale.choices import (
     CP_COMMS,
     DISPATCHERS,
     GRAD_REDUCES,
-    LOSS_PEAK_BYTES,
+    LOSSES,
     LOW_PRECISIONS,
     MAX_DEGREE,
     MAX_GPUS,
@@ -498,7 +498,7 @@ class JobOptions(Options):
         choices=("bf16", "fp8"))] = None
     loss: Annotated[str | None, Option(
         "Cross entropy: on an fp32 copy of the logits, fused on 16-bit logits, or chunked or fused with the LM head.",
-        "HOW", OF_FRAMEWORK, choices=tuple(LOSS_PEAK_BYTES), word="cross entropy")] = None
+        "HOW", OF_FRAMEWORK, choices=LOSSES, word="cross entropy")] = None
     vocab_multiple: Annotated[int | None, Within(1, 65536),
                               Option("Pad the vocabulary to a multiple of N x TP.", default=OF_FRAMEWORK)] = None
     memory_limit_gib: Annotated[float | None, Within(1, 10_000), Option(

@@ -156,6 +156,27 @@ def test_fsdp2_reduces_out_of_a_buffer_in_fp32():
     assert found - without == pytest.approx(4 * 218_112_000, rel=1e-12)
 
 
+def test_the_gradient_of_the_head_waits_for_that_of_the_embedding_in_one_group():
+    """FSDP reduces a group when its last gradient is there: with the embedding, behind all layers."""
+    values = {"zero": 3, "recompute": "full", "micro_batch_size": 8}  # the peak is the backward pass of a layer
+    own, shared = (
+        memory_of(under("torchtitan", job("llama3-8b", 8), root_gathered=name), **values).workspace[FIRST, 0]
+        for name in ("head", "ends")
+    )
+    assert shared - own == 2 * 128_256 * 4096
+    assert load_framework("pytorch").runtime.memory.root_gathered == "ends"  # fully_shard(model) behind its layers
+
+
+@pytest.mark.parametrize("name", ["megatron-lm", "torchtitan", "deepspeed", "llm-foundry", "automodel", "prime-rl"])
+def test_the_loss_decides_on_its_bytes_whatever_the_framework_runs_by_itself(name):
+    """A standard loss is the framework's own; the others are the same kernels everywhere."""
+    runtime = load_framework(name).runtime
+    for loss, expected in (("fused", 4.0), ("chunked", 0.75), ("linear", 0.0)):
+        assert replace(runtime, loss=loss).loss_peak_bytes == expected
+    eager = replace(runtime, loss="standard", compile=False, eager=("loss",))
+    assert eager.loss_peak_bytes == runtime.memory.loss_bytes >= 6.0
+
+
 def test_what_belongs_to_no_layer_stays_gathered_or_not():
     held = [
         memory_of(under("torchtitan", job("llama3-8b", 8), root_gathered=name), zero=3).gathered_parameters[0]

@@ -1020,6 +1020,6 @@ def test_the_loss_is_one_choice_for_time_and_memory():
     assert last[0] - last[1] == pytest.approx(2 * logits, rel=0.5)
     for name in ("megatron-lm", "megatron-lm@2024-03", "megatron-lm@2023-03", "primus", "torchtitan@2026-01", "nemo"):
         runtime = load_framework(name).runtime
-        assert (runtime.memory.loss_bytes < 6) == (runtime.loss == "fused"), name
+        assert (runtime.loss_peak_bytes < 6) == (runtime.loss == "fused"), name
     eager = built("llama3-8b", 8, framework="torchtitan@2025-05", loss="fused", **options).spec.runtime
     assert "loss" not in eager.unfused

@@ -192,6 +192,20 @@ def test_nvidia_publishes_performance_recipes_of_megatron_bridge_and_others_run_
     assert [one.runtime.dispatcher for one in jobs] == ["alltoall", "deepep"]
 
 
+def test_a_loop_is_known_by_the_repository_of_its_source():
+    """prime-rl's LM head is one kernel with its loss: the logits of 16k tokens never exist."""
+    own = {"source": "PrimeIntellect-ai/prime-rl@559b44772 benchmarks/baselines/x.json"}
+    row = {**LOOP, "model": "qwen3-4b", "tp": "1", "zero": "fsdp", "seq": "16384", "recompute": "full", "compile": "on"}
+    some, prime = predicted(row), predicted(row, **own)
+    assert [one.run.job.runtime.name.partition("@")[0] for one in (some, prime)] == ["pytorch", "prime-rl"]
+    assert prime.memory_gib < some.memory_gib - 4 * 16384 * 151_936 / 2**30 / 2
+
+
+def test_hooks_of_pytorch_offload_all_activations_and_recipes_what_does_not_fit():
+    jobs = [run(LOOP, recompute="full", offload="activations").job, run(MOE, offload="activations").job]
+    assert [one.offload.activations for one in jobs] == [1.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("date", "dispatcher", "settings"),
     [

@@ -148,7 +148,7 @@ def _kernels(writing: Writing) -> Arguments:
     found: Arguments = {"transformer_impl": "transformer_engine", "use_mcore_models": True, "use_flash_attn": True}
     if runtime.loss in {"chunked", "linear"}:
         writing.refuse("loss", "the cross entropy works on the logits of a whole microbatch")
-    if runtime.loss == "fused" or runtime.memory.loss_bytes < 6.0:
+    if runtime.loss == "fused":
         found |= {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"}
     if not runtime.wgrad_fusion:
         found["no_gradient_accumulation_fusion"] = True

@@ -15,6 +15,7 @@ from gpuscale.launch.quoting import hydra_value, yaml_text
 from gpuscale.launch.settings import ON, TORCH_DTYPES, Reading, Setting, Source
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.presets.files import settled
+from gpuscale.presets.frameworks import MEGATRON_BRIDGE, MEGATRON_BRIDGE_PERFORMANCE
 from gpuscale.specs.model import NumericsSpec
 
 PLACEHOLDERS = "data are mock data; the learning rate, the tokenizer and the number of steps are placeholders"
@@ -291,7 +292,7 @@ def _write_bridge(writing: Writing) -> Program:
         found |= {"model.fp8_param": True} if "fp8_param_gather" in arguments else {}
     if "fp4_format" in arguments:
         found |= {"model.fp4": "e2m1", "model.fp4_recipe": arguments["fp4_recipe"]}
-    if writing.spec.runtime.name.startswith(_PERFORMANCE):
+    if writing.spec.runtime.name.startswith(MEGATRON_BRIDGE_PERFORMANCE):
         found[f"model.{_NO_TRANSPOSES}"] = True
     training = (
         "data, learning rate and its schedule, weight decay, Adam's betas, clipping, number of steps: the recipe's"
@@ -304,7 +305,7 @@ def _write_bridge(writing: Writing) -> Program:
     return Program(script, (*head, *_words(found)), environment=connections(writing))
 
 
-_PERFORMANCE, _NO_TRANSPOSES = "megatron-bridge-perf", "disable_parameter_transpose_cache"
+_NO_TRANSPOSES = "disable_parameter_transpose_cache"
 
 
 def _claims_bridge(source: Source) -> bool:
@@ -336,7 +337,7 @@ def _read_bridge(reading: Reading) -> None:
         reading.assume("bf16, distributed optimizer and its overlap, as recipes have them", recipe.name)
     performance = reading.flag(_NO_TRANSPOSES)
     reading.means("8-bit weights without a transposed copy, as the performance recipes have them", _NO_TRANSPOSES)
-    read_job(reading, _PERFORMANCE if performance else "megatron-bridge")
+    read_job(reading, MEGATRON_BRIDGE_PERFORMANCE if performance else MEGATRON_BRIDGE)
 
 
 _FIELDS = {
@@ -576,10 +577,10 @@ def _read_primus(reading: Reading) -> None:
 _BASIS = "NVIDIA/Megatron-LM at d98e8a64ddf3 (2026-08-22)"
 _BRIDGE = "NVIDIA-NeMo/Megatron-Bridge at 067f987df03b (2026-08-22)"
 _NEMO2, _PRIMUS = "NVIDIA/NeMo at 8cfedd720346 (2025-09-20)", "AMD-AGI/Primus at fd1eeabbad15 (2026-08-22)"
-_AS_BRIDGE = ("megatron-bridge", _PERFORMANCE)
+_AS_BRIDGE = (MEGATRON_BRIDGE, MEGATRON_BRIDGE_PERFORMANCE)
 
 TARGETS = (
-    Target("megatron-bridge", "Megatron-Bridge", _BRIDGE, _AS_BRIDGE, _write_bridge, _claims_bridge, _read_bridge),
+    Target(MEGATRON_BRIDGE, "Megatron-Bridge", _BRIDGE, _AS_BRIDGE, _write_bridge, _claims_bridge, _read_bridge),
     Target("nemo", "NeMo 2", _NEMO2, ("nemo",), _write_nemo, _claims_nemo, _read_nemo),
     Target("primus", "Primus", _PRIMUS, ("primus",), _write_primus, _claims_primus, _read_primus),
     Target("megatron-lm", "Megatron-LM", _BASIS, ("megatron-lm",), _write_megatron, _claims_megatron, _read_megatron),

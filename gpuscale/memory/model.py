@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.arrays import FloatArray, IndexArray
-from gpuscale.choices import LOSS_PEAK_BYTES
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, Candidates, Cases, summed, unique_rows
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, places, share_of_end
 from gpuscale.memory.activations import (
@@ -347,15 +346,13 @@ def microbatch_bytes(
 def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """Loss and LM head of one microbatch at their peak, shape (N,).
 
-    Whichever is larger: the cross entropy (`MemoryProfile.loss_bytes` per logit), or the backward pass of the LM head:
-    gradient of the logits, weight gradient, gradient of the hidden state before and after it is scattered over TP.
-    Where both are one kernel there is a chunk of logits beside the latter two.
+    Whichever is larger: the cross entropy (`RuntimeSpec.loss_peak_bytes` per logit), or the backward pass of the LM
+    head: gradient of the logits, weight gradient, gradient of the hidden state before and after it is scattered over
+    TP. Where both are one kernel there is a chunk of logits beside the latter two.
     """
     rows = job.vocabulary_rows(c.tp)
     logits = tokens(c, job) * rows
-    per_logit = job.runtime.memory.loss_bytes
-    if job.runtime.loss_kernels == "compiled":  # no copies between its operations
-        per_logit = min(per_logit, LOSS_PEAK_BYTES["fused"])
+    per_logit = job.runtime.loss_peak_bytes
     gradient = min(job.activation_bytes, per_logit) * logits  # less where head and loss work by chunks
     if job.runtime.loss == "linear":
         gradient = CHUNK_BYTES / job.activation_bytes * hidden_bytes(c, job)
@@ -369,7 +366,8 @@ def passes_bytes(
     """What forward and backward pass need besides saved activations: (loss, anything else beyond it), each (P, N).
 
     The second is that of one layer's backward pass: gradients at its widest point, the layer itself when recomputed,
-    under ZeRO-3 its weight gradient and the buffer out of which that is reduced. Or it is the 16-bit weight gradients
+    under ZeRO-3 its weight gradient and the buffer out of which that is reduced, and the LM head's gradient where FSDP
+    holds head and embedding as one group, which is reduced behind the last layer. Or it is the 16-bit weight gradients
     that exist when a microbatch's activations are gone again: the embedding's is made last and is not fused into the
     fp32 buffer; nanotron adds up those of all parameters after the whole backward pass
     (optim/gradient_accumulator.py, backward).
@@ -386,6 +384,9 @@ def passes_bytes(
     if (c.zero >= 2).any():
         reduced = np.where(c.zero == 3, job.activation_bytes, 0.0) + job.runtime.memory.reduce_input_bytes
         within = within + np.where(c.zero >= 2, reduced, 0.0) * sizes.cut.of(sizes.largest)
+        if job.runtime.memory.root_gathered == "ends" and job.runtime.memory.master_is_weight:
+            head = job.activation_bytes * job.vocabulary_rows(c.tp) * job.model.hidden
+            within = within + np.where((c.zero >= 2) & (share_of_end(c, LAST, place) > 0), head, 0.0)
     if job.runtime.memory.transient_gradients:
         at_end = job.activation_bytes * parameters.whole
     else:

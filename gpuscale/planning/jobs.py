@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuscale.calibration.site_file import Site, read_site
-from gpuscale.choices import LOSS_PEAK_BYTES, LOW_PRECISIONS, MEMORY_HEADROOM
+from gpuscale.choices import LOW_PRECISIONS, MEMORY_HEADROOM
 from gpuscale.collectives.alltoall import writes_remotely
 from gpuscale.energy import power_of
 from gpuscale.errors import InputError, did_you_mean
@@ -234,7 +234,6 @@ def _runtime(
         said.setdefault("dispatcher", f"{given.get('dispatcher', runtime.dispatcher)} (default)")
     given |= {"compile": asked.compile == "on"} if asked.compile else {}
     if asked.loss and not (asked.loss == runtime.loss == "standard"):  # one choice for time and memory
-        given["memory"] = replace(runtime.memory, loss_bytes=LOSS_PEAK_BYTES[asked.loss])
         given["eager"] = tuple(name for name in runtime.eager if name != "loss")
     if asked.axis_order is not None:
         said["axis_order"] = f"{asked.axis_order}, neighbouring ranks first"

@@ -34,6 +34,10 @@ MAX_INHERITED = 4
 
 _MONTH = re.compile(r"20[0-9]{2}-(0[1-9]|1[0-2])", re.ASCII)
 
+MEGATRON_BRIDGE, MEGATRON_BRIDGE_PERFORMANCE = "megatron-bridge", "megatron-bridge-perf"
+"""Profiles of Megatron-Bridge: its recipes as they come, and its performance recipes, which are what NVIDIA's own
+pages, cards and pull requests measure."""
+
 
 def _layers(stem: str, month: str, depth: int = 0) -> tuple[list[dict[str, Any]], set[str]]:
     """Return what a profile is made of at a month (empty: today), later layers over earlier ones, and the months before

@@ -13,7 +13,7 @@ from gpuscale.choices import (
     CP_COMMS,
     DISPATCHERS,
     GRAD_REDUCES,
-    LOSS_PEAK_BYTES,
+    LOSSES,
     MEMORY_HEADROOM,
     PIPELINE_SPLITS,
     RESHARDS,
@@ -66,6 +66,12 @@ ATTENTION_KERNELS = ("native", "sdpa", "sdpa2025", "flex", "cudnn9", "cudnn8", "
 EAGER = ("norm", "rotary", "activation", "loss", "bias")
 """What runs as operations of its own without torch.compile or kernels of a framework."""
 
+LOSS_PEAK_BYTES = {"fused": 4.0, "chunked": 0.75, "linear": 0.0}
+"""Cross entropy -> bytes per logit at its peak: 16-bit logits and their gradient (Megatron-LM
+`--cross-entropy-loss-fusion`); LM head and loss by eighths of the sequence, 2 + 4 bytes in each (torchtitan
+components/loss.py, ChunkedCELoss); or one kernel for LM head and loss (Liger Kernel), see `CHUNK_BYTES`. What a
+`standard` one takes is the framework's (`MemoryProfile.loss_bytes`)."""
+
 OWN_LOOPS = frozenset({"generic", "accelerate"})
 """Rule sets of frameworks in which a user's own code says how the loss is worked out."""
 
@@ -86,7 +92,7 @@ class MemoryProfile:
     The facts behind each profile are in docs/memory.md.
     """
 
-    #: per logit at the peak of the loss: 16-bit logits, fp32 copies, gradients [bytes].
+    #: per logit at the peak of a `standard` loss: 16-bit logits, fp32 copies, gradients [bytes].
     loss_bytes: Annotated[float, Field(ge=0, le=64)]
     #: under sequence parallelism the inputs of column-parallel products are saved whole, as gathered, rather than as
     #: the rank's own shard.
@@ -185,7 +191,7 @@ class RuntimeSpec:
     wgrad_fusion: bool
     #: cross entropy `standard` (in place, fp32), `fused` (one kernel each way, on 16-bit logits), or with the LM head
     #: `chunked` or `linear` (one kernel).
-    loss: Annotated[str, among(*LOSS_PEAK_BYTES)]
+    loss: Annotated[str, among(*LOSSES)]
     overlap_tp: bool  #: TP collectives are pipelined with the GEMM beside them (Megatron `tp_comm_overlap`).
     async_tp_reduce: bool  #: without SP, the backward AllReduce of TP runs beside the weight gradient.
     overlap_grad_reduce: bool  #: gradient reduction runs under the backward pass.
@@ -292,6 +298,14 @@ class RuntimeSpec:
         if self.loss == "standard":
             return "compiled" if self.compile else "standard"
         return "fused"
+
+    @property
+    def loss_peak_bytes(self) -> float:
+        """Bytes per logit at the peak of the loss; compiled code keeps no copies between its operations."""
+        if self.loss != "standard":
+            return LOSS_PEAK_BYTES[self.loss]
+        own = self.memory.loss_bytes
+        return min(own, LOSS_PEAK_BYTES["fused"]) if self.loss_kernels == "compiled" else own
 
 
 @dataclass(frozen=True)

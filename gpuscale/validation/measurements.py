@@ -120,7 +120,7 @@ RUNS = {
     ),
     "offload": Column(
         "`optimizer`, `parameters`, `activations`, `activations:0.5`; a share of the activations that is not stated is "
-        "what memory asks for",
+        "what memory asks for, in loops of PyTorch all",
         default="none",
     ),
     "cuda_graphs": Column("what CUDA graphs replay", ("none", "partial", "full"), "the framework's"),

@@ -18,7 +18,7 @@ from gpuscale.memory.model import BASES
 from gpuscale.planning.layouts import fixed_layout, fully_sharded, usual_etp, usual_zero
 from gpuscale.planning.plans import job_of
 from gpuscale.presets.files import preset_aliases, preset_names
-from gpuscale.presets.frameworks import load_framework
+from gpuscale.presets.frameworks import MEGATRON_BRIDGE, MEGATRON_BRIDGE_PERFORMANCE, load_framework
 from gpuscale.request import OF_EXPERTS, OVERLAPS, JobOptions, offload_name, overlap_name, overlap_of, read
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.search.evaluation import evaluate, memory_of
@@ -35,11 +35,11 @@ from gpuscale.validation.models import row_model
 HUGGING_FACE_ON_DEEPSPEED = "2023-08"
 """From this month on runs of DeepSpeed ZeRO-2 and 3 are taken for Hugging Face models rather than Megatron's."""
 
-PERFORMANCE = "megatron-bridge-perf"
-"""What NVIDIA's own pages, cards and pull requests of Megatron-Bridge measure: its performance recipes."""
-
-NVIDIA_RECIPES = frozenset({"nemo", PERFORMANCE})
+NVIDIA_RECIPES = frozenset({"nemo", MEGATRON_BRIDGE_PERFORMANCE})
 """Frameworks whose published figures come from performance recipes, since Megatron-LM of 2023."""
+
+LOOPS = {"primeintellect-ai/prime-rl": "prime-rl"}
+"""Beginning of a source -> the profile of its training loop, which rows call `pytorch`."""
 
 
 def framework_name(row: Row, library: Library) -> str:
@@ -47,8 +47,10 @@ def framework_name(row: Row, library: Library) -> str:
     name, month = row.text("framework"), row.text("source_date")[:7]
     if name == "deepspeed" and (row.text("zero") not in {"2", "3"} or "" < month < HUGGING_FACE_ON_DEEPSPEED):
         name = "megatron-deepspeed"
-    if name == "megatron-bridge" and row.text("source").startswith("nvidia"):
-        name = PERFORMANCE
+    if name == MEGATRON_BRIDGE and row.text("source").startswith("nvidia"):
+        name = MEGATRON_BRIDGE_PERFORMANCE
+    if name == "pytorch":
+        name = next((own for start, own in LOOPS.items() if row.text("source").startswith(start)), name)
     known = library.once("frameworks", lambda: {*preset_names("frameworks"), *preset_aliases("frameworks")})
     if name not in known:
         name = "generic"
@@ -100,7 +102,8 @@ def read_run(row: Row, library: Library | None = None) -> Run:
     fatal = [rule.text for rule in broken if rule.code in FATAL]
     if fatal:
         raise InputError("; ".join(fatal))
-    if job.offload.activations and ":" not in row.text("offload"):  # recipes keep on the GPU what fits
+    hooks = job.runtime.rule_set in OWN_LOOPS  # of PyTorch, which offload all; recipes keep on the GPU what fits
+    if job.offload.activations and ":" not in row.text("offload") and not hooks:
         held = memory_of(layout, replace(job, offload=replace(job.offload, activations=0.0)))
         stage = int(held.by_stage[:, 0].argmax())
         beyond = held.by_stage[stage, 0] - USABLE_MEMORY * job.cluster.gpu.memory_bytes
@@ -206,7 +209,7 @@ def _precision(row: Row, gpu: GpuSpec, runtime: RuntimeSpec, assumed: list[str])
     return {} if sixteen == own else {"precision": sixteen}
 
 
-OF_RECIPES = ("nemo", "megatron-bridge", PERFORMANCE)
+OF_RECIPES = ("nemo", MEGATRON_BRIDGE, MEGATRON_BRIDGE_PERFORMANCE)
 """Frameworks whose runs are of recipes."""
 
 OTHER_SCHEDULES = {"zb (zbv)": "zb-v", "zbv": "zb-v", "afab": "gpipe", "dualpipev": "dualpipe"}
