@@ -891,7 +891,7 @@ def _checked(name: str, one: Declared, value: Any, *, strict: bool) -> Any:
             value, name, one, f"not {next((text for kind, text in _WHAT.items() if kind in one.kinds), 'text')}"
         )
     if type(found) in {int, float} and not one.limits.low <= found <= one.limits.high:
-        raise _refusal(value, name, one, "out of range")
+        raise _refusal(found, name, one, "out of range")
     return float(found) if number is float else found
 
 

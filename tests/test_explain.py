@@ -170,7 +170,40 @@ def test_the_text_fits_a_hundred_columns_and_folds_what_is_small():
     assert not re.search(r"^ +[0-9]+ more  ", whole.out, re.MULTILINE)
 
 
+LAID_OUT = ("--gpus", 16, "--tp", 2, "--pp", 2)
+VIEWS = {
+    "--memory": ("memory", "--model", "llama3-8b", *LAID_OUT),
+    "--pipeline": ("schedule", "--model", "llama3-8b", *LAID_OUT),
+    "--placement": ("placement", *LAID_OUT),
+}
+"""View of a plan -> the command that shows the same."""
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("form", [(), ("--json",), ("--markdown",)])
+def test_a_view_shows_what_the_command_of_its_own_does(view, form):
+    shown = gpuscale("explain", "--model", "llama3-8b", *LAID_OUT, "--precision", "bf16", view, *form)
+    assert shown.code == 0
+    assert shown.out == gpuscale(*VIEWS[view], *form).out
+
+
+def test_the_page_holds_the_view_that_is_asked_for_or_the_whole_plan(tmp_path):
+    asked = ("explain", "--model", "llama3-8b", *LAID_OUT)
+    pages = {}
+    for view in ((), ("--traffic",), ("--memory",)):
+        path = tmp_path / f"page{len(pages)}.html"
+        assert gpuscale(*asked, *view, "--html", path).code == 0
+        pages[view] = set(re.findall("<h2[^>]*>(.*?)</h2>", path.read_text()))
+    whole, traffic, memory = pages.values()
+    assert len(whole) > len(traffic)
+    assert not traffic & memory
+    assert gpuscale(*VIEWS["--memory"], "--html", tmp_path / "own.html").code == 0
+    assert (tmp_path / "own.html").read_text() == (tmp_path / "page2.html").read_text()
+
+
 def test_unusable_questions_are_refused():
+    two = gpuscale("explain", "--model", "llama3-8b", *LAID_OUT, "--memory", "--traffic")
+    assert_one_message(two, "--traffic and --memory are two views of a plan", "give one of them")
     assert_one_message(gpuscale("explain"), "`model` is missing".replace("`model`", "--model"), "plan file")
     two = gpuscale("explain", "plan.toml", "--from", "run.sh")
     assert_one_message(two, "two jobs", "one of them")

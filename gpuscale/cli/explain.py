@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from gpuscale.launch.subject import Subject
 
 
+VIEWS = "Views"
+
+
 @takes(JobOptions, Layout, optional=True)
 @answers("explain")
 def explain(
@@ -41,9 +44,18 @@ def explain(
         option(
             "Traffic by parallel axis and network level, and the bandwidth it needs.",
             "",
-            panel=OUTPUT,
+            panel=VIEWS,
             flags="--traffic",
         ),
+    ] = False,
+    memory: Annotated[
+        bool, option("What `gpuscale memory` shows of the plan.", "", flags="--memory", panel=VIEWS)
+    ] = False,
+    pipeline: Annotated[
+        bool, option("What `gpuscale schedule` draws of the plan.", "", flags="--pipeline", panel=VIEWS)
+    ] = False,
+    placement: Annotated[
+        bool, option("What `gpuscale placement` shows of the plan.", "", flags="--placement", panel=VIEWS)
     ] = False,
     depth: Annotated[int | None, whole("Depth of the trees.", default="4", panel=OUTPUT)] = None,
     json: bool = False,
@@ -53,11 +65,29 @@ def explain(
 
     Examples: gpuscale explain plan.toml; gpuscale explain --model llama3-70b --gpus 640 --tp 8 --pp 4;
     gpuscale explain --from run.sh
+
+    A view shows one side of the plan, in every format; the --html page without one has them all.
     """
     from gpuscale.explain.explanation import explain_subject
 
     _check_depth(depth)
+    views = {"traffic": traffic, "memory": memory, "pipeline": pipeline, "placement": placement}
+    wanted = [name for name, asked in views.items() if asked]
+    if len(wanted) > 1:
+        raise InputError(f"`{wanted[0]}` and `{wanted[1]}` are two views of a plan", hint="give one of them")
+    if placement:
+        from gpuscale.cli.jobs import placement_of
+
+        return placement_of(given, plan_file, launch_files, var)
     subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
+    if memory:
+        from gpuscale.explain.budget import memory_budget
+
+        return Answer(memory_budget(subject), name="memory")
+    if pipeline:
+        from gpuscale.explain.schedule import schedule
+
+        return Answer(schedule(subject), name="schedule")
     if traffic and not json:
         from gpuscale.explain.traffic import traffic_of
 

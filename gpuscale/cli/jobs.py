@@ -36,6 +36,7 @@ from gpuscale.request import COMPARED, DEFAULT_TOP, MAX_TOP, PLACING, JobOptions
 if TYPE_CHECKING:
     from gpuscale.launch.export import Export
     from gpuscale.launch.improve import Improvement
+    from gpuscale.planning.placement import Placement
     from gpuscale.results import PlanResult
 
 
@@ -237,7 +238,10 @@ def estimate(
     return Answer(read or result, view={"verbose": verbose}, more=found, then=then)
 
 
-PLACED = ("gpus", *PLACING, "seq", "gbs", "calibration", "tp", "pp", "cp", "ep", "etp", "dp")
+PLACED_BY = ("gpus", *PLACING, "tp", "pp", "cp", "ep", "etp", "dp")
+"""Options that say where ranks run; a search for a better order asks for more."""
+
+PLACED = (*PLACED_BY, "seq", "gbs", "calibration")
 PLACEMENT = dict.fromkeys(PLACED, "") | {"model": "With --best: rank axis orders by the step time of this model."}
 
 
@@ -267,7 +271,6 @@ def placement(
 
     Examples: gpuscale placement plan.toml; gpuscale placement --gpus 640 --tp 8 --pp 4 --best
     """
-    from gpuscale.planning.placement import export_placement, place_ranks
     from gpuscale.render.placement import placement_json
 
     files = {"ranks": ranks, "groups": groups, "hostfile": hostfile, "rankfile": rankfile, "slurm": slurm}
@@ -275,12 +278,39 @@ def placement(
     streamed = False
     for kind, path in wanted.items():
         streamed |= fills_stdout(path, other=json or streamed, field=kind)
+    result = _placed(given, plan_file, launch_files, var, best=best, hosts=hosts)
+    if wanted:
+        from gpuscale.planning.placement import export_placement
+
+        export_placement(result, wanted)
+    return Answer(result, body=lambda: placement_json(result), streamed=streamed)
+
+
+def _placed(
+    given: dict[str, Any],
+    plan_file: Path | None,
+    launch_files: list[str] | None,
+    var: list[str] | None,
+    *,
+    best: bool = False,
+    hosts: Path | None = None,
+) -> Placement:
+    from gpuscale.planning.placement import place_ranks
+
     options, layout = stated_job(given, plan_file, launch_files, var)
     if launch_files and not best:
         options = {name: one for name, one in options.items() if name in {"gpus", *PLACING}}
-    result = place_ranks(layout=layout, plan_file=plan_file, best=best, hosts=hosts, **options)
-    export_placement(result, wanted)
-    return Answer(result, body=lambda: placement_json(result), streamed=streamed)
+    return place_ranks(layout=layout, plan_file=plan_file, best=best, hosts=hosts, **options)
+
+
+def placement_of(
+    given: dict[str, Any], plan_file: Path | None, launch_files: list[str] | None, var: list[str] | None
+) -> Answer:
+    """Return what `placement` answers of a plan whose other options say nothing of where ranks run."""
+    from gpuscale.render.placement import placement_json
+
+    found = _placed({name: one for name, one in given.items() if name in PLACED_BY}, plan_file, launch_files, var)
+    return Answer(found, body=lambda: placement_json(found), name="placement")
 
 
 @takes(JobOptions, optional=True, only=dict.fromkeys(("model", "gpus"), ""))
