@@ -125,6 +125,8 @@ def test_every_other_product_of_torchtitan():
         rows = replace(rows, recompute_modules=rows.recompute_modules | EVERY_OTHER_MATMUL)
         saved = layer_activation_bytes(spec.model.kinds[0], rows, spec)[0]
         assert saved == 4096 * 2 * (4096 + 4096 + 1024 + 14336 + attention)
+        eager = replace(spec, runtime=replace(spec.runtime, compile=False))  # keeps the output of the MLP too
+        assert layer_activation_bytes(spec.model.kinds[0], rows, eager)[0] - saved == 4096 * 2 * 4096
 
 
 def test_selective_checkpointing_of_experts_saves_attention_alone():

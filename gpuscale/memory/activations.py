@@ -167,9 +167,10 @@ def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> F
     """torchtitan's selective checkpointing by operator: layer input, every other product, attention output.
 
     Counting from the first, products 1, 3, 5 and 7 of a dense layer are saved: queries, values, first half of the MLP,
-    its output, which compiled code drops because nothing reads it. Projections with biases (`addmm`) are not counted
-    and all saved; grouped products of experts are not on the list, nor was the attention of cuDNN while that was for
-    Blackwell only (torchtitan distributed/activation_checkpoint.py; pull requests 2095 and 2357).
+    and its output, which eager code keeps and compiled code drops because nothing reads it. Projections with biases
+    (`addmm`) are not counted and all saved; grouped products of experts are not on the list, nor was the attention of
+    cuDNN while that was for Blackwell only (torchtitan distributed/activation_checkpoint.py; pull requests 2095 and
+    2357).
     """
     width = np.zeros(len(c))
     if kind.attention is not None:
@@ -181,6 +182,8 @@ def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> F
             width = width + attention.output_width / c.tp
     if kind.mlp is not None:
         width = width + kind.mlp.ffn / c.tp
+        if kind.mlp.gated and job.runtime.compile is False:
+            width = width + job.model.hidden
     if kind.moe is not None:
         width = width + kind.moe.shared_ffn / c.tp
     return np.asarray(hidden_bytes(c, job) / c.sequence_split + tokens(c, job) * job.activation_bytes * width)
