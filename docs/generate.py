@@ -199,7 +199,7 @@ Every command takes `--json` and then prints one document to stdout, and nothing
 `gpuscale.<command>/<version>`. Keys are added within a version; a key is renamed, removed or given another meaning only
 with a new version. Numbers are SI unless the key names a unit (`_gib` is 2^30 bytes, `_gb_per_s` 1e9 bytes/s, `_us`
 microseconds); there is no NaN or infinity. Errors go to stderr, and the exit code is not 0 (1: no answer, 2: unusable
-input, 3: a defect of gpuscale). `plan` without an answer prints a document too, with what came closest.
+input, 3: a bug in gpuscale). `plan` without an answer prints a document too, with what came closest.
 
 `[]` stands for every item of a list and `<name>` for every key of a map. Optional keys are left out where they do not
 apply. Degrees multiply: `tp * pp * cp * dp` is the number of GPUs; `ep` and `etp` split the ranks of a stage.

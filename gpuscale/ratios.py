@@ -1,4 +1,4 @@
-"""Two quantities beside each other, in words: the one home of "faster", "longer", "dearer" and "3.97x".
+"""Two quantities beside each other, in words: the one home of "faster", "longer", "more expensive" and "3.97x".
 
 A ratio is this quantity over the other, and the words say which quantity it is:
 
@@ -29,7 +29,7 @@ class Words(NamedTuple):
 
 SPEED = Words("faster", "slower", "as fast")
 TIME = Words("longer", "less time", "as long")
-PRICE = Words("dearer", "cheaper", "as expensive")
+PRICE = Words("more expensive", "cheaper", "as expensive")
 AMOUNT = Words("more", "less", "as much")
 NUMBER = Words("more", "fewer", "as many")
 

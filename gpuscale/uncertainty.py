@@ -77,7 +77,7 @@ underestimated."""
 Columns = dict[str, npt.NDArray[np.generic]]
 
 
-UNLIKE_NODES = "nodes of unlike GPUs"
+UNLIKE_NODES = "nodes of different GPUs"
 """No measured run has them."""
 
 

@@ -509,7 +509,7 @@ def test_two_sources_of_a_plan_and_variables_without_a_script_are_refused_alike(
     with pytest.raises(InputError, match=r"a plan file and launch files are two jobs") as caught:
         ask(plan_file=path, launch_files=["run.sh"], **({"tokens": "1T"} if ask is gpuscale.train_time else {}))
     assert caught.value.hint == "give one of them"
-    with pytest.raises(InputError, match="says nothing without launch files") as caught:
+    with pytest.raises(InputError, match="has no effect without launch files") as caught:
         ask(plan_file=path, variables={"TP": "8"}, **({"tokens": "1T"} if ask is gpuscale.train_time else {}))
     assert caught.value.field == "variables"
 

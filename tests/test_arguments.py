@@ -227,7 +227,7 @@ def test_what_says_nothing_is_refused():
         lambda: gpuscale.check(**job, variables={"NODES": "2"}),
         lambda: gpuscale.train_time(**job, tokens="1T", variables={"NODES": "2"}),
     ):
-        with pytest.raises(InputError, match="says nothing without launch files"):
+        with pytest.raises(InputError, match="has no effect without launch files"):
             call()
     for function in (gpuscale.batch_size, gpuscale.size, gpuscale.train_time):
         with pytest.raises(InputError, match="unknown option 'top'"):

@@ -214,7 +214,7 @@ def test_what_cannot_be_read_as_one_job_is_exit_2(tmp_path):
     path = edited("zero", [('"train_batch_size": 128', '"train_batch_size": 64')], tmp_path)
     assert_one_message(gpuscale("check", "--from", path), "train.sh:11", "")
     (tmp_path / "empty.sh").write_text("echo nothing\n")
-    assert_one_message(gpuscale("check", "--from", tmp_path / "empty.sh"), "no command that trains", "")
+    assert_one_message(gpuscale("check", "--from", tmp_path / "empty.sh"), "no training command", "")
     text = (LAUNCH / "dense.sh").read_text().replace("--nnodes $NNODES", "--nnodes $UNSAID")
     (tmp_path / "open.sh").write_text(text)
     assert gpuscale("check", "--from", tmp_path / "open.sh").code == 2

@@ -100,7 +100,7 @@ def test_sharp_is_off_but_ideally_and_nvls_is_on():
     assert seconds("--no-sharp") == seconds("--sharp", "off", "--nvls", "off")
     for options, message in (
         (("--sharp", "yes"), "--sharp: unknown value 'yes'"),
-        (("--sharp", "on", "--no-sharp"), "--sharp on and --no-sharp exclude each other"),
+        (("--sharp", "on", "--no-sharp"), "--sharp on and --no-sharp are mutually exclusive"),
         (("--sharp", "on", "--cluster", "mi300x"), "--sharp: no switches between nodes of mi300x add up"),
         (("--begin", "8"), "give either"),
     ):

@@ -50,7 +50,7 @@ def header(done):
         (GPUS, r"llama3-8b: \d+ GPUs take the fewest GPU-hours: [\d.]+k per 1e12 tokens; \d+ GPUs are [\d.]+x as fast"
                r" and take [\d.]+% (more|fewer) GPU-hours"),
         (PRICED, r"llama3-8b: \d+ GPUs train a token cheapest: [\d.]+ USD per 1e9 tokens; 32 GPUs are [\d.]+x as "
-                 r"fast and [\d.]+% dearer"),
+                 r"fast and [\d.]+% more expensive"),
         (WHERE, r"llama3-8b: b200-hgx is fastest: \d+k tokens/s; dgx-h100-superpod is [\d.]+% slower"),
         (KINDS, r"llama3-8b: fp8, offload none is fastest: \d+k tokens/s; fp8, offload optimizer is [\d.]+% slower"),
         (FULL, r"llama3-8b: fp8 is fastest: \d+k tokens/s; .* is [\d.]+% slower"),
@@ -80,7 +80,7 @@ def test_the_verdict_says_what_the_json_says():
     dearer = fastest["best"]["usd_per_1e9_tokens"] / best["best"]["usd_per_1e9_tokens"] - 1
     text = said(*PRICED)
     assert f"{best['choice']['gpus']} GPUs train a token cheapest: {best['best']['usd_per_1e9_tokens']:.1f} USD" in text
-    assert f"{fastest['choice']['gpus']} GPUs are {speed:#.3g}x as fast and {dearer:.1%} dearer" in text
+    assert f"{fastest['choice']['gpus']} GPUs are {speed:#.3g}x as fast and {dearer:.1%} more expensive" in text
 
 
 # -- tables --
@@ -269,7 +269,7 @@ def test_a_rival_is_described_without_exponents_and_without_zeros(speed, hours, 
     ("arguments", "message", "hint", "code"),
     [
         (["--gpus", "8", "--schedule", "zb-v", "--pp", "1"], "--pp 1: no layout of 8", "zb-v takes a PP above 1", 2),
-        (["--gpus", "32..8"], "--gpus: '32..8' holds nothing", "smaller number first", 2),
+        (["--gpus", "32..8"], "--gpus: '32..8' is empty", "smaller number first", 2),
         (["--gpus", "8", "--pareto", "speed,memory"], "--pareto: unknown value 'speed'", "choose step_time", 2),
         (["--gpus", "8", "--objective", "cost"], "--objective: cost needs --gpu-hour-price", "2.5", 2),
         (["--gpus", "8", "--max-days", "1"], "--max-days: time_to_train needs --train-tokens", "15T", 2),
@@ -279,7 +279,7 @@ def test_a_rival_is_described_without_exponents_and_without_zeros(speed, hours, 
         (["--gpus", "8", "--schedule", "zb"], "--schedule: unknown value 'zb'", "did you mean", 2),
         (["--gpus", "8", "--gpu-hour-price", "x=2"], "--gpu-hour-price: 'x' is not one of the clusters", "dgx", 2),
         (["--gpus", "8", "--gpu-hour-price", "=2"], "--gpu-hour-price: '=2' is not a price", "CLUSTER=2.5", 2),
-        (["--gpus", "8", "--gbs", "0..0"], "--gbs: '0..0' holds nothing above 0", "1024..4096", 2),
+        (["--gpus", "8", "--gbs", "0..0"], "--gbs: '0..0' has no value above 0", "1024..4096", 2),
         (["--gpus", "8", "--max-step-time", "1e-310"], "--max-step-time: 1e-310 is out of range", "give 1e-10", 2),
         (["--gpus", "8", "--max-memory", "1e-310"], "--max-memory: 1e-310 is out of range", "give 1e-10 to 10000", 2),
         (["--gpus", "8", "--max-memory", "1B"], "meets --max-memory 9.313e-10GiB: the closest", "--max-memory", 1),

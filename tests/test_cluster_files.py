@@ -155,7 +155,7 @@ def test_racks_are_booked_whole_and_started_host_by_host():
 def test_machines_that_a_job_does_not_fill_are_said():
     writing = writing_for("dgx-h100-superpod", 12)
     assert machines(writing) == (2, 6)
-    assert writing.warnings == ["12 GPUs do not fill machines of 8: 6 of each are taken"]
+    assert writing.warnings == ["12 GPUs do not fill machines of 8: 6 of each are used"]
 
 
 def test_names_of_jobs_are_names_for_kubernetes():

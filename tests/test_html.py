@@ -168,7 +168,7 @@ def test_sections_follow_what_was_asked(pages):
     assert {"Plans", "Choice", "Step time", "Memory", "Placement", "Evidence", "Assumptions"} <= set(titles["plan"])
     assert {"Why", "Changes", "Step time", "Memory", "Pipeline", "Traffic"} <= set(titles["explain"])
     assert titles["compare"] == ["Both plans", "Time", "Memory"]
-    assert {"Other conditions", "The layout asked about"} <= set(titles["robust"]) - set(titles["plan"])
+    assert {"Other conditions", "The requested layout"} <= set(titles["robust"]) - set(titles["plan"])
     assert titles["goodput"] == ["Losses", "Facts", "Interval", "Assumptions"]
     assert titles["train-time"] == ["Over GPUs", "Timeline", "Time", "Money", "Energy", "Assumptions"]
     assert titles["phases"] == ["Timeline", "Time", "Money", "Energy", "Assumptions"]

@@ -233,5 +233,5 @@ def test_when_to_reduce_gradients_is_a_question_of_zero_2_and_3():
 
 def test_a_stage_that_contradicts_resharding_is_refused():
     asked = ("estimate", "--model", "llama3-8b", "--gpus", 8, "--framework", "torchtitan", "--reshard", "never")
-    assert_one_message(gpuscale(*asked, "--zero", 3), "--reshard never and ZeRO-3 exclude each other", "leave out")
+    assert_one_message(gpuscale(*asked, "--zero", 3), "--reshard never and ZeRO-3 are mutually exclusive", "leave out")
     assert gpuscale(*asked).code == 0

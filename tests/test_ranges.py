@@ -105,7 +105,7 @@ def test_listed_values_are_tried_as_they_are():
 
 def test_no_range_holds_0():
     assert read_several("gbs", "0..8") == Range(1, 8)
-    with pytest.raises(InputError, match=r"'0\.\.0' holds nothing above 0"):
+    with pytest.raises(InputError, match=r"'0\.\.0' has no value above 0"):
         read_several("gbs", "0..0")
 
 

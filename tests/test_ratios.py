@@ -75,7 +75,7 @@ def test_shares():
 
 def test_no_other_module_writes_a_signed_percentage():
     """A sign of its own may become "-0.0%", and a ratio of its own "50% slower" for a third less."""
-    own = re.compile(r":\+,?\.\d(%|f\}%)|%\} (faster|slower|longer|cheaper|dearer) |\}x (as|faster|slower)")
+    own = re.compile(r":\+,?\.\d(%|f\}%)|%\} (faster|slower|longer|cheaper|more expensive) |\}x (as|faster|slower)")
     package = Path(gpuscale.__file__).parent
     found = [
         f"{path.relative_to(package)}:{number}: {line.strip()}"

@@ -269,7 +269,7 @@ def test_a_saved_plan_is_the_one_that_is_shown(tmp_path, small, monkeypatch):
 def test_a_tie_and_its_reason_are_told(tmp_path):
     done = gpuscale("plan", "--model", "llama3-70b", "--gpus", "64", "--verbose")
     text = " ".join(done.out.split())
-    assert re.search(r"takes [\d.]+% longer than TP.* on paper \(a tie: the model resolves ", text)
+    assert re.search(r"takes [\d.]+% longer than TP.* on paper \(a tie within the ", text)
     assert "first because it has fewer model chunks (8, not 32)" in text
     assert "order within 1% of the fastest, first what keeps TP inside" in text
     assert any(line.startswith("1= ") for line in done.lines)

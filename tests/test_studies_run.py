@@ -157,7 +157,7 @@ def test_flags_are_a_study_and_replace_values_of_a_file(tmp_path):
         (("--model", "llama3-8b", "--gpus", "8", "-o", "-"), "is not a file of results"),
         (("--model", "llama3-8b", "--gpus", "8", "-o", "no/r.csv"), "cannot write"),
         (("--model", "llama3-8b", "--gpus", "8", "--jobs", "0"), "--jobs: 0 is out of range"),
-        (("--model", "llama3-8b", "--gpus", "8", "--scheduler", "tcp://x:1", "--jobs", "2"), "exclude each other"),
+        (("--model", "llama3-8b", "--gpus", "8", "--scheduler", "tcp://x:1", "--jobs", "2"), "are mutually exclusive"),
         (("--model", "llama3-8b", "--gpus", "8", "--task", "guess"), "unknown task"),
     ],
 )

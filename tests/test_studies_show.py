@@ -280,7 +280,7 @@ def test_few_rows(count, tmp_path):
             continue
         for more in ((), ("--heat", "model,gpus,mfu"), ("--frontier", "mfu,memory_gib"), ("--best-by", "model")):
             done = gpuscale("sweep", "show", path, *more)
-            none = "no rows: there are none, or none meets the condition"
+            none = "no rows: the file is empty, or no row meets the condition"
             assert (done.code, done.lines[0]) == (0, "0 of 1 question answered" if count else none)
         assert len(json.loads(gpuscale("sweep", "show", path, "--json").out)["rows"]) == count
 

@@ -45,7 +45,7 @@ def test_every_cluster_has_its_levels_units_and_cards(name):
 def test_the_superpod_as_a_picture():
     lines = drawn("dgx-h100-superpod")
     assert lines[2].split("  1,024 GPUs")[0].rstrip() == "spine  [ 1 ]"
-    at = lines.index("         +----+----+----+----+----+----+----+   nvlink, 450 GB/s per GPU, 3.6 TB/s in all")
+    at = lines.index("         +----+----+----+----+----+----+----+   nvlink, 450 GB/s per GPU, 3.6 TB/s in total")
     assert lines[at - 1].startswith("node   [ 1 ]      [ 2 ]      [ 3 ] ...  [ 32 ]")
     assert lines[at + 1].startswith("GPU      0    1    2    3    4    5    6    7   NVIDIA H100")
     assert lines[at + 3].startswith("rail     0    1    2    3    4    5    6    7   400 Gbit/s infiniband")

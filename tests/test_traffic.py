@@ -487,14 +487,16 @@ def test_the_text_fits_and_begins_with_a_verdict(name, subject, report, capsys):
     show(report, subject=subject)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
-    assert lines[0].startswith("Nothing travels" if name == "one gpu" else "Every GPU sends ")
+    assert lines[0].startswith("No communication" if name == "one gpu" else "Every GPU sends ")
 
 
 def test_the_text_says_the_chain_and_what_would_help(capsys):
     text = drawn(capsys, "405b")
     verdict = " ".join(text.partition("\n\n")[0].split())
     sent = "Every GPU sends 150 GB over NVLink and 19.5 GB over the network per step; "
-    assert re.fullmatch(sent + r"[\d.]+% of the step waits\.", verdict[: verdict.index("waits.") + 6])
+    assert re.fullmatch(
+        sent + r"[\d.]+% of the step is exposed communication\.", verdict[: verdict.index("communication.") + 14]
+    )
     assert "TP8+SP" in text
     assert "10 in each" in text  # 3 + 2 collectives for each of two blocks
     assert "DP needs" in text
@@ -503,7 +505,7 @@ def test_the_text_says_the_chain_and_what_would_help(capsys):
 
 
 def test_without_more_than_one_gpu_nothing_travels(capsys):
-    assert drawn(capsys, "one gpu") == "Nothing travels: every group of the plan has one GPU.\n"
+    assert drawn(capsys, "one gpu") == "No communication: every group of the plan has one GPU.\n"
 
 
 CONTRACT = {

@@ -199,7 +199,7 @@ def test_text_begins_with_the_verdict_and_shows_every_rate_with_its_date():
     ("arguments", "message", "hint"),
     [
         (SMALL, "how long is the training?", "--days 60"),
-        ((*SMALL, "--tokens", "1T", "--days", "3"), "--train-tokens and --days exclude each other", "60"),
+        ((*SMALL, "--tokens", "1T", "--days", "3"), "--train-tokens and --days are mutually exclusive", "60"),
         ((*SMALL, "--days", "0"), "--days: 0 is out of range", "100000 d"),
         (("--tokens", "1T"), "--model is missing", "plan file"),
         ((*SMALL, "--tokens", "1T", "--rate", "pu=1"), "--rate: unknown rate 'pu'", "did you mean pue"),

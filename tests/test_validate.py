@@ -332,7 +332,7 @@ def test_tables_fit_the_terminal(name, columns):
     assert (done.code, done.err) == (0, "")
     assert all(len(line) <= columns for line in done.lines[1:])
     assert "off by" in done.lines[0]
-    assert "furthest off" in done.out
+    assert "largest errors" in done.out
     assert "predicted s against measured s" in done.out
 
 

@@ -263,7 +263,7 @@ def test_the_fleet_of_the_guide(tmp_path):
     assert whole.mixture_note(768) == (
         "every part runs as the slowest: bf16 FLOP/s of a100, 79.6 GiB of h100; "
         "the 256 h100 wait for the 512 a100: 68% of their FLOP/s idle; "
-        "`gpuscale fleet` compares this with work dealt out by speed"
+        "`gpuscale fleet` compares this with work split by speed"
     )
     assert whole.mixture_note(300).endswith("a job of 300 GPUs fits into one pool: `cluster=fleet.toml:a100`")
     assert whole.mixture_note(100).endswith(
@@ -345,7 +345,7 @@ def test_a_pool_may_have_levels_of_its_own(tmp_path):
     assert [one.gpus for one in load_cluster(str(path)).levels] == [8, 16, 912]
     assert_one_message(
         gpuscale("placement", "--gpus", "912", "--tp", "8", "--cluster", path),
-        "the nodes of fleet are not alike (8 GPUs in h100, 8 GPUs in a100, 72 GPUs in own)",
+        "the nodes of fleet differ (8 GPUs in h100, 8 GPUs in a100, 72 GPUs in own)",
         "place one pool: --cluster fleet.toml:h100",
     )
 

@@ -35,7 +35,7 @@ class Against:
 
     op: str  #: the operation.
     gpus: int  #: GPUs of the group.
-    group_stride: int  #: GPUs from one member to the next.
+    group_stride: int  #: Rank stride between members.
     level: str  #: outermost level that the group crosses.
     cluster: str  #: name of the cluster that was predicted.
     median_error: float  #: median of |ratio - 1| over the sizes.

@@ -160,7 +160,7 @@ def _adding(cluster: ClusterSpec, sharp: str | None, nvls: str = "on", none: boo
     """Return the cluster with the switches that are to add up, none of them if `none`."""
     by = None if sharp is None else one_of("sharp", sharp, SWITCH) == "on"
     if none and by:
-        raise InputError("`sharp=on` and `no_sharp` exclude each other", hint="leave out one of the two")
+        raise InputError("`sharp=on` and `no_sharp` are mutually exclusive", hint="leave out one of the two")
     return cluster.adding_up(sharp=False if none else by, nvls=not none and one_of("nvls", nvls, SWITCH) == "on")
 
 

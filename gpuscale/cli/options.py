@@ -136,7 +136,7 @@ def stated_job(
 
 
 def fills_stdout(output: Path | None, *, other: bool, field: str = "output") -> bool:
-    """Whether the file that a command writes is its standard output, which then holds nothing else.
+    """Whether the file that a command writes is its standard output, which then is empty else.
 
     Args:
         other: the command was asked for another document, which goes there.

@@ -1,6 +1,6 @@
 """Where the members of a communication group sit on the levels of a cluster, and what bandwidth they share.
 
-A group is `n` GPUs with `stride` GPUs from one member to the next. All sibling groups (the other GPUs in between, and
+A group is `n` GPUs with `stride` Rank stride between members. All sibling groups (the other GPUs in between, and
 the groups after it) run the same operation at the same time, so a group gets the share of each link that its own
 members bring: every GPU counts with its `egress_bytes_per_s`. `shared_by` says what is left to fewer groups.
 
@@ -162,7 +162,7 @@ def cards_reached(cluster: ClusterSpec, level: LevelSpec, busy: FloatArray) -> F
 def _wired(cluster: ClusterSpec, groups: Groups, step: FloatArray) -> Groups:
     """Write into groups that are placed by size and stride what tori, dragonflies and rails make of them.
 
-    That is their bandwidth, hops and exchange; `step`: (N,) GPUs from one member to the next.
+    That is their bandwidth, hops and exchange; `step`: (N,) Rank stride between members.
     """
     first = next((index for index, level in enumerate(cluster.levels) if level.rails != "none"), None)
     exchange = np.zeros_like(groups.wire_bytes_per_s)

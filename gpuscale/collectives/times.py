@@ -53,7 +53,7 @@ def collective_time_s(
         operation: one of `OPERATIONS`.
         bytes_: whole tensor of each group (gathered, pre-scatter); for alltoall the send buffer of one GPU.
         group_size: GPUs per group; for sendrecv those that send to their neighbours at the same time, 2 for a pair.
-        stride: GPUs from one member to the next.
+        stride: Rank stride between members.
         ideal: the latency-free model of `ideal` instead of the NCCL-like one of `nccl`.
         tuning: how NCCL is run, as by nccl-tests; None: as part of a training step.
 

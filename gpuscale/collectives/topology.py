@@ -167,7 +167,7 @@ def on_rails(cluster: ClusterSpec, members: FloatArray, step: FloatArray) -> Boo
 
     Args:
         members: (N,) members in the thinnest of these nodes.
-        step: (N,) GPUs from one member to the next.
+        step: (N,) Rank stride between members.
     """
     node, period = cluster.levels[cluster.domain_index].gpus, cluster.host_gpus
     alike: BoolArray = (node % step == 0) | (step % node == 0)

@@ -152,7 +152,7 @@ def advise(subject: Subject) -> Advice:
 def _verdict(subject: Subject, pressures: Sequence[Pressure], to_measure: Sequence[Benchmark]) -> str:
     plan = subject.estimate.plan
     worst = next((one for one in pressures if one.state != "low"), None)
-    pressing = f"{worst.name} presses most" if worst else "nothing presses"
+    pressing = f"main pressure {worst.name}" if worst else "no pressure"
     measure = f"{plural(len(to_measure), 'collective')} to measure first" if to_measure else "nothing to measure"
     head = f"{format_seconds(plan.step_time_s)}/step, {plan.memory_gib:.1f} GiB, bound by {bound_text(plan)}"
     return f"{head}; {pressing}; {measure}"
@@ -175,7 +175,7 @@ def _pressures(subject: Subject, budget: MemoryBudget) -> Iterator[Pressure]:
     if spec.gpus > 1:
         shown = sorted((name for name in COMMUNICATION if takes[name] >= 0.001), key=lambda name: -takes[name])
         parts = ", ".join(f"{name.removesuffix('_comm').upper()} {takes[name]:.1%}" for name in shown)
-        shows = f"communication shows for {share_text(plan.exposed_comm_fraction)} of the step"
+        shows = f"exposed communication is {share_text(plan.exposed_comm_fraction)} of the step"
         now = f"{shows}: {parts}" if parts else shows if plan.exposed_comm_fraction else "all communication is hidden"
         yield _answered(changes, "network", now, *COMMUNICATION)
     if plan.pp > 1:
@@ -189,8 +189,8 @@ def _pressures(subject: Subject, budget: MemoryBudget) -> Iterator[Pressure]:
         now = f"attention takes {takes['attention']:.1%} of the step: sequences of {spec.sequence:,}, CP {plan.cp}"
         yield _answered(changes, "sequence", now, "attention", "cp_comm")
     if spec.model.is_moe:
-        now = f"exchanging tokens takes {share_text(takes['ep_comm'])} of the step: EP {plan.ep}"
-        now = now if takes["ep_comm"] else f"tokens go to no other GPU: EP {plan.ep}"
+        now = f"exposed AllToAll takes {share_text(takes['ep_comm'])} of the step: EP {plan.ep}"
+        now = now if takes["ep_comm"] else f"no AllToAll: EP {plan.ep}"
         if spec.moe_imbalance > 1:
             now += f", the busiest rank has {spec.moe_imbalance:g} x the mean"
         yield _answered(changes, "experts", now, "ep_comm")
@@ -208,7 +208,7 @@ def _memory_pressure(subject: Subject, budget: MemoryBudget) -> Pressure:
             options = " ".join(f"`{name}={value}`" for name, value in remedy.change.items())
             told = f"{options}: {signed(remedy.slower)} time, {remedy.memory_gib:.1f} GiB"
             if remedy.fit == "no":
-                told = f"no change and no pair of changes is enough; nearest {told}"
+                told = f"no single change or pair of changes is enough; nearest {told}"
             return Pressure("memory", now, share, "high", told, remedy.change, remedy.step_time_s)
         return Pressure("memory", now, share, "high", "", {}, None)
     state = "some" if share > 0.7 else "low"
@@ -286,7 +286,7 @@ def _stresses(axis: str, row: AxisTraffic, to_measure: Sequence[Benchmark]) -> s
     hidden = f"{row.hidden_share:.0%} hidden"
     if latency > 0.5:
         return f"latency: {latency:.0%} of a call; {hidden}"
-    what = "congestion and even experts: all send to all" if axis == "ep" else f"bandwidth of the {row.busiest_level}"
+    what = "congestion and expert balance: all-to-all" if axis == "ep" else f"bandwidth of the {row.busiest_level}"
     busy = f"{row.busiest_link_utilisation:.0%} of its wire rate in use"
     return f"{what}: {busy}, {hidden}" + (f", latency {latency:.0%}" if latency >= 0.05 else "")
 

@@ -48,10 +48,10 @@ def unspelled(_: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 CAUTIONS = {
-    "gbs": "another batch is another training: check that it still converges as fast per token",
-    "precision": "other numbers: check the loss against a run in the present precision",
+    "gbs": "a different batch size changes training: check that it still converges as fast per token",
+    "precision": "different numerics: check the loss against a run in the current precision",
     "grad_dtype": "gradients are summed with fewer bits: check the loss",
-    "cuda_graphs": "takes static shapes, and memory that is not counted here",
+    "cuda_graphs": "needs static shapes, and memory that is not counted here",
 }
 """Option -> what the step time does not say of changing it."""
 

@@ -157,7 +157,7 @@ def _groups(case: Prelaunch) -> Iterator[Item]:
             more = ",.." if one.groups.size > 3 else ""
             shown.append(f"{axis_name(axis)} {one.groups.count:,} x {one.groups.size} (ranks {first}{more})")
     if shown:
-        check = "`gpuscale placement` with these options beside the ranks that the framework logs for its groups"
+        check = "`gpuscale placement` with these options, against the ranks that the framework logs for its groups"
         yield Item("groups", "; ".join(shown), check, "the same ranks in the first group of each axis")
 
 
@@ -185,7 +185,7 @@ def _batch(case: Prelaunch) -> Iterator[Item]:
         name = "FSDP" if plan.zero >= 2 else "DP"
         hides = "can hide under compute" if each >= least else "can NOT hide under compute"
         now += f"; {name} {hides}: {each:,.0f} per {unit}, {least:,.0f} needed"
-    yield Item("batch", now, "what the first step logs", "these sizes, and the batch that the learning rate is for")
+    yield Item("batch", now, "the log of the first step", "these sizes, and the batch that the learning rate is for")
 
 
 def _least_tokens(case: Prelaunch) -> float:
@@ -211,7 +211,7 @@ NETWORK_CHECKS = {
                    "perfquery -x: no symbol errors, XmitWait steady"),
     "roce": ("ibdev2netdev; ethtool IFACE | grep Speed", "ib_write_bw -d mlx5_0 -x 3 -s 8388608 --report_gbits",
              "ibv_devinfo | grep active_mtu; mlnx_qos -i IFACE",
-             "active_mtu 4096 (interface 9000), PFC on the priority of RDMA alone, ECN (DCQCN) on cards and switches",
+             "active_mtu 4096 (interface 9000), PFC on the priority of RDMA alone, ECN (DCQCN) on NICs and switches",
              "ethtool -S IFACE | grep -E 'prio._pause|discard|ecn|out_of_sequence': no discards"),
     "efa": ("fi_info -p efa -t FI_EP_RDM | grep -c domain", "fi_pingpong -p efa", "ip link show | grep mtu",
             "mtu 9001; SRD retransmits by itself, there is no PFC or ECN to set",
@@ -303,9 +303,9 @@ def _overlap(case: Prelaunch) -> Iterator[Item]:
     twice_s = math.fsum(one.time_s for one in case.traffic.traffic if one.axis == "ep") - exchange_seconds(case.traffic)
     took_s = totals.time_s - twice_s
     hidden = 1 - totals.exposed_s / took_s
-    now = f"{format_seconds(took_s)} of communication per step, of which {format_seconds(totals.exposed_s)} shows"
+    now = f"{format_seconds(took_s)} of communication per step, of which {format_seconds(totals.exposed_s)} is exposed"
     yield Item(
-        "overlap", now, "a profile of one step (torch.profiler, nsys): collectives beside GEMMs", f"{hidden:.0%} hidden"
+        "overlap", now, "a profile of one step (torch.profiler, nsys): collectives under GEMMs", f"{hidden:.0%} hidden"
     )
 
 
@@ -318,7 +318,7 @@ def _bubble(case: Prelaunch) -> Iterator[Item]:
         f"x {plan.vpp}, {plan.num_microbatches:,} microbatches"
     )
     check = "a profile of the first stage: from its last forward pass to its first backward pass, and at the end"
-    yield Item("bubble share", now, check, f"{format_seconds(seconds['bubble'])} per step without work")
+    yield Item("bubble share", now, check, f"{format_seconds(seconds['bubble'])} idle per step")
 
 
 def _experts(case: Prelaunch) -> Iterator[Item]:
@@ -330,7 +330,7 @@ def _experts(case: Prelaunch) -> Iterator[Item]:
     experts = max(kind.moe.experts for kind in spec.model.kinds if kind.moe is not None)
     now = (
         f"{experts // plan.ep} of {experts} experts per GPU, EP {plan.ep}: AllToAll {format_seconds(took_s)} per step, "
-        + (f"busiest rank {spec.moe_imbalance:g} x the mean" if uneven else "tokens taken to be spread evenly")
+        + (f"busiest rank {spec.moe_imbalance:g} x the mean" if uneven else "tokens assumed to be balanced")
     )
     most = f"no rank above {spec.moe_imbalance:g} x the mean" if uneven else "no rank far above the mean"
     check = "tokens per expert and EP rank in the log; AllToAll in a profile of one step"
@@ -348,7 +348,7 @@ def _checkpoint(case: Prelaunch) -> Iterator[Item]:
             f"{format_seconds(found.checkpoint_blocking_s)}; one failure in {format_duration(found.mtbf_s)}"
         )
         every = f"{format_duration(found.checkpoint_interval_s)} ({plural(found.checkpoint_interval_steps, 'step')})"
-        expect = f"that time; one every {every} costs least, {found.effective_ratio:.1%} of the time then counts"
+        expect = f"that time; one every {every} costs least, {found.effective_ratio:.1%} goodput then"
         check = "write one and read it back before the run; `gpuscale reliability` with your storage and failure rate"
         yield Item("checkpoint interval", now, check, expect)
 
@@ -378,14 +378,12 @@ def tuning(subject: Subject, traffic: TrafficReport) -> Iterator[tuple[str, str,
     )
     networks = {level.fabric for level in spec.cluster.levels}
     if "infiniband" in networks and spec.cluster.gpu.architecture == "hopper" and flat >= 0.01 * plan.step_time_s:
-        why = (
-            f"to try: rings over whole nodes show for {flat / plan.step_time_s:.1%} of the step (nccl-tests issue 309)"
-        )
+        why = f"to try: rings over whole nodes expose {flat / plan.step_time_s:.1%} of the step (nccl-tests issue 309)"
         yield from ((name, value, why) for name, value in MORE_CONNECTIONS)
     able = any(level.in_network_reduction for level in spec.cluster.levels if level.fabric not in INSIDE)
     if able and not spec.cluster.sharp:
         for one in legal_neighbours(subject.job, subject.layout, [of_job(sharp="on")]):
             gain = one.step_time_s / plan.step_time_s - 1
             if gain <= -0.001:
-                why = f"SHARP: {signed(gain)} time; takes nccl-rdma-sharp-plugins and a manager of trees"
+                why = f"SHARP: {signed(gain)} time; needs nccl-rdma-sharp-plugins and an aggregation manager"
                 yield "NCCL_COLLNET_ENABLE", "1", why

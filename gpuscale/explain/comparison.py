@@ -150,7 +150,7 @@ def _verdict(a: ComparedPlan, b: ComparedPlan, waterfall: tuple[Shift, ...], bas
     reasons = ", but ".join(enumerated(side, "and") for side in sides if side)
     unit = "" if basis == "step" else f" ({BASES[basis]})"
     said += f": it {reasons}{unit}" if reasons else ""
-    said += "; the model cannot tell plans so close apart" if tie and a.value != b.value else ""
+    said += "; the difference is within the model's resolution" if tie and a.value != b.value else ""
     short = [name for name, side in (("A", a), ("B", b)) if not side.plan.fits]
     fits = f" {' and '.join(short)} {'do' if len(short) > 1 else 'does'} not fit in memory." if short else ""
     return f"{said}.{fits}"

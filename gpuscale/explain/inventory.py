@@ -62,7 +62,7 @@ class Call:
     bytes_per_call: float  #: as nccl-tests counts [bytes].
     calls: float  #: in a step, of each group.
     group_size: int  #: GPUs of the group; of a ring or a pipeline all that send to a neighbour.
-    stride: int  #: GPUs from one member to the next.
+    stride: int  #: Rank stride between members.
     component: str  #: under which the step-time model counts what shows of it.
     ends: bool = False  #: it belongs to the embedding or the LM head.
     pair: int = 0  #: GPUs between the two of a transfer, of which the group is a chain; 0 for collectives.

@@ -77,7 +77,7 @@ def _parameters(subject: Subject, place: int, *, sharded: bool) -> list[Node]:
         routed = number * float(expert_parameters(kind, job.model.hidden, c.ep, c.etp)[0])
         dense -= own
         own, routed = own / shards[0], routed / shards[1]
-        blocks = (Node("routed experts", routed), Node("all else", own)) if routed else ()
+        blocks = (Node("routed experts", routed), Node("other", own)) if routed else ()
         layers.append(Node(name, own + routed, children=blocks, count=number))
     ends = Node("embedding and LM head", dense / shards[0] if dense > 0.5 else 0.0)
     return [*layers, ends]

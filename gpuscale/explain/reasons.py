@@ -39,7 +39,7 @@ def reasons(subject: Subject, spelled: Spelling = unspelled) -> Reasons:
     changes, field, limits = changes_of(subject), field_of(subject), thresholds(subject)
     against = rejected(changes, NEIGHBOURS)
     turns = () if field is None else flips(field)
-    place = ["No plan of this job fits: `gpuscale plan` says what comes nearest."]
+    place = ["No plan of this job fits: `gpuscale plan` shows the nearest miss."]
     if field is not None:  # how it stands to the best of its job, and that to the next family
         own = layout_text(subject.rows.row(0))
         place = _standing_text(standing(subject, field), subject.estimate.plan.fit, own)
@@ -86,17 +86,17 @@ def _standing_text(one: Position, fit: str, own: str) -> list[str]:
     why = f": {', '.join(one.why)}" if one.why else ""
     said = []
     if one.best == own:
-        said.append("It is the first choice of its job.")
+        said.append("It is the first choice for its job.")
     elif one.is_best:
         said.append(f"No plan that fits is more than 1% faster; the first choice is {best}.")
     else:
-        tie = ", which the model cannot tell apart" if one.tied else ""
+        tie = ", a tie within the model's resolution" if one.tied else ""
         said.append(f"It takes {in_words(1 + one.behind, TIME, f'the first choice, {best}')}{tie}{why}.")
     if fit == "no":
         said.append("It does not fit.")
     if one.next_plan:
         much = f"takes {in_words(1 + one.next_behind, TIME)}"
         lacks = f": {', '.join(one.next_lacks)}" if one.next_lacks else ""
-        tie = ", a tie by the model's own error" if one.next_tied else ""
+        tie = ", a tie within the model's resolution" if one.next_tied else ""
         said.append(f"The next best family, {one.next_plan}, {much}{tie}{lacks}.")
     return said

@@ -76,7 +76,7 @@ def _missed(subject: Subject) -> Iterator[Sign]:
             True,
             of_job(overlap=overlap_name([one for one in on if one != part])),
             f"{part.upper()} communication does not overlap",
-            f"a profile of one step: {part.upper()} collectives beside GEMMs, or not",
+            f"a profile of one step: whether {part.upper()} collectives overlap GEMMs",
         )
         for part in on
     ]
@@ -111,13 +111,13 @@ def _slow(subject: Subject) -> Iterator[Sign]:
     spec, plan = subject.spec, subject.estimate.plan
     library = LIBRARIES.get(spec.cluster.gpu.vendor)
     rdma = spec.network is not None and spec.network.fabric not in {"ethernet", "eni"}
-    late = "time per iteration by rank without synchronisation: one rank is late in all of its groups"
+    late = "time per iteration by rank without synchronisation: one rank is late in all its groups"
     sockets = "NCCL_DEBUG=INFO has `NET/Socket` in place of the fabric's plugin, or no GDRDMA"
     cases = (
         (True, "kernels", THROTTLED, "all GPUs throttle", "clocks, power and temperature under load"),
         (True, "host", None, "CPUs launch kernels late", "CPU governor, NUMA binding of ranks"),
         (spec.gpus > 1, "slow_gpu", THROTTLED, "one GPU throttles, and all wait for it", late),
-        (plan.ep > 1, "imbalance", None, "experts are used unevenly", "tokens per expert in the log"),
+        (plan.ep > 1, "imbalance", None, "experts are unbalanced", "tokens per expert in the log"),
         (rdma and library, "network", TCP_SLOWDOWN, f"{library} sends over TCP", sockets),
     )
     knobs = {knob.name: knob for knob in KNOBS}

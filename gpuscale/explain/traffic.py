@@ -588,16 +588,16 @@ def _faults(plan: StagePlan, rerun: _Rerun) -> Iterator[NetworkFault]:
 
     if plan.job.network is not None:
         top = min(first + 1, reached[-1])
-        meaning = "one network card at half its rate: its rail waits, and all with it"
+        meaning = "one network card at half its rate: its rail waits, and all GPUs with it"
         yield fault("slow_rail", meaning, HALF, first, "rings and exchanges use all rails evenly")
-        meaning = f"half of the {levels[top].name} links busy with others, or badly hashed"
+        meaning = f"half of the {levels[top].name} bandwidth lost to other traffic or hash collisions"
         yield fault("congestion", meaning, HALF, top, "guesstimate")
         window = loss_window(plan.job)
-        again, source = "all behind each", f"go-back-N with {window:.0f} packets in flight"
+        again, source = "each with all behind it", f"go-back-N with {window:.0f} packets in flight"
         if plan.job.network.fabric in SELECTIVE:
             again, source = "each", "selective retransmission"
         slower = 1 / go_back_n_share(LOSS, window)
-        yield fault("loss", f"{LOSS:.1%} of packets lost, {again} sent again", slower, first, source)
+        yield fault("loss", f"{LOSS:.1%} of packets lost, {again} retransmitted", slower, first, source)
     if gpus > 1:
         meaning = f"half of one GPU's links in its {levels[0].name} lost"
         yield fault("node_links", meaning, HALF, 0, "rings use all links evenly", first)

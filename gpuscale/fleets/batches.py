@@ -60,7 +60,7 @@ AT_ONCE = 1 << 16
 """Layouts with their shares of the batch that are evaluated together."""
 
 RUNS_WITH = (
-    "not Megatron-LM, DeepSpeed or torchtitan as they are: their data-parallel ranks all take the same batch in the "
+    "not unmodified Megatron-LM, DeepSpeed or torchtitan: their data-parallel ranks all take the same batch in the "
     "same layout; research systems do (Sailor, arXiv 2504.17096; HexiScale, 2409.01143; Hetu v2, 2504.20490)"
 )
 """Megatron-LM: `global_batch_size // (micro_batch_size * data_parallel_size)` microbatches for every rank
@@ -106,7 +106,7 @@ def batches(fleet: Fleet) -> FleetPlan:
         tokens_per_s = spec.tokens_per_step / step_time_s
         busy_s = float(shares[len(parts)].time_s[dealt.chosen[len(parts)]])
         parts.append(replace(fleet.part(pool, found, spec, count, tokens_per_s), busy_s=busy_s))
-    text = "batches by speed: " + ", ".join(f"{part.sequences:,} sequences on {part.pool}" for part in parts)
+    text = "batches split by speed: " + ", ".join(f"{part.sequences:,} sequences on {part.pool}" for part in parts)
     return fleet.way("batches", text, parts, step_time_s, plans, RUNS_WITH, sync_s=sync_s)
 
 

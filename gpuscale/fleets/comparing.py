@@ -39,7 +39,7 @@ from gpuscale.results import PlanRow
 from gpuscale.specs.cluster import joined
 from gpuscale.training.totals import STATED, gpu_hour_prices
 
-IDLE = "idle GPUs cost nothing in `USD/1e9`, as if given back, and their full price in `USD kept`; they draw no power"
+IDLE = "idle GPUs cost nothing in `USD/1e9`, as if returned, and their full price in `USD kept`; they draw no power"
 
 
 @taking(
@@ -111,7 +111,7 @@ def alike(fleet: Fleet) -> FleetPlan:
         own = pool.spec.gpus
         sequences = round(row.global_batch_size * own / whole)
         parts.append(fleet.part(pool, row, fleet.spec, sequences, row.tokens_per_s * own / whole))
-    text = "every pool does the same, as fast as the slowest"
+    text = "every pool does the same work, paced by the slowest"
     return fleet.way("alike", text, parts, row.step_time_s, [row], ANY)
 
 
@@ -150,7 +150,7 @@ def made_fleet(asked: dict[str, Any], cluster: str, pins: Mapping[str, Any], que
     """Build the job on all GPUs, and on each pool."""
     spec = load_cluster(cluster)
     if not spec.pools:
-        hint = "`gpuscale plan` plans for alike nodes; docs/hardware.md says how pools are written"
+        hint = "`gpuscale plan` plans for homogeneous nodes; docs/hardware.md says how pools are written"
         raise InputError(f"{cluster} has no [[pools]]", field="cluster", hint=hint)
     options = {name: value for name, value in asked.items() if name not in OF_FLEETS}
     plain = Question(tight=question.tight)

@@ -159,7 +159,7 @@ def site_ways(
         one = shared()
         crossing = (
             f"{_gigabytes(one.gradient_bytes)} of gradients cross in every step, reduced within each site before: the "
-            f"lines are busy for {one.gradients[0]:.3g} s of it"
+            f"links are busy for {one.gradients[0]:.3g} s of it"
         )
         text = "sites reduce gradients over the lines in every step"
         runs_with = "Megatron-LM (num-distributed-optimizer-instances), FSDP that shards within a site (HSDP)"
@@ -325,7 +325,7 @@ def _staged(fleet: Fleet) -> FleetPlan:
     spec, cluster, sites = fleet.spec, fleet.spec.cluster, len(fleet.pools)
     kinds = {(pool.spec.gpus, pool.spec.cluster.gpu.name, pool.spec.cluster.levels) for pool in fleet.pools}
     if len(kinds) > 1:
-        raise NoAnswerError("stages are dealt out to sites that are alike, and these are not")
+        raise NoAnswerError("stages can only be assigned to equal sites, and these differ")
     if spec.axis_order != AXES:
         raise NoAnswerError(f"stages are on one site each only in the usual order of ranks, {'-'.join(AXES)}")
     # as if the sites were one: lines as fast as the network within a site
@@ -352,7 +352,7 @@ def _staged(fleet: Fleet) -> FleetPlan:
         "of gradients back; with more microbatches in flight, and the memory for them, steps could wait less"
     ]
     text = f"one pipeline, {row.pp // sites} of its {row.pp} stages on each site"
-    runs_with = "frameworks whose ranks are placed site by site, stages outermost"
+    runs_with = "frameworks that place ranks site by site, stages outermost"
     return fleet.way("stages", text, parts, step_s, [row], runs_with, sync_s=wait_s, unmeasured=UNMEASURED, notes=notes)
 
 

@@ -158,15 +158,15 @@ def _refuse(fleet: Fleet) -> None:
     if len(fleet.pools) > MOST_POOLS:
         raise NoAnswerError(f"orders of more than {MOST_POOLS} pools are not tried")
     if spec.offload.any:
-        raise NoAnswerError("stages of unlike GPUs are not modelled with offloading")
+        raise NoAnswerError("stages of different GPUs are not modelled with offloading")
     if FRAMEWORKS[spec.runtime.rule_set].even_chunks:
-        raise NoAnswerError(f"{spec.runtime.name} deals the layers out evenly")
+        raise NoAnswerError(f"{spec.runtime.name} splits the layers evenly")
     if any(level.torus_shape for pool in fleet.pools for level in pool.spec.cluster.levels):
         raise NoAnswerError("pipelines do not leave a torus")
     if pins.schedule != ONE_F_ONE_B or not pins.allows("vpp", np.ones(1, dtype=np.int64))[0]:
-        raise NoAnswerError("stages of unlike GPUs are modelled for 1F1B without interleaving")
+        raise NoAnswerError("stages of different GPUs are modelled for 1F1B without interleaving")
     if spec.axis_order[-1] != "pp":
-        raise NoAnswerError("stages of unlike GPUs need `axis_order` to end with pp")
+        raise NoAnswerError("stages of different GPUs need `axis_order` to end with pp")
 
 
 def stage_sizes(fleet: Fleet) -> list[int]:

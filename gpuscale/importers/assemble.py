@@ -253,7 +253,7 @@ def _linked_level(draft: Draft, facts: Facts, fabric: str, gpus: Stated[int]) ->
     values |= _switches(draft, facts, fabric, gpus.value, per_gpu)
     reduces = fabric == "nvlink" and "switches" in values and gpu.architecture in _REDUCING
     how = f"NVSwitch of {gpu.architecture} adds up AllReduce payloads (NVLS)"
-    why = how if reduces else "no NVSwitch of Hopper or later, so nothing adds up payloads"
+    why = how if reduces else "no NVSwitch of Hopper or later, so no in-switch reduction"
     values["in_network_reduction"] = Stated(reduces, f"assumed: {why}")
     return draft.complete(Level("node", fabric, values))
 
@@ -299,7 +299,7 @@ def _pcie_level(draft: Draft, facts: Facts, gpus: Stated[int]) -> Level:
     link = facts.pcie_gb_per_s or Stated(most, f"assumed: the host link of {gpu.name}; no file has its speed and width")
     if link.value > most:
         link = Stated(most, f"{link.source}, of which {gpu.name} takes {most:g} GB/s")
-    none = Stated(False, "assumed: PCIe switches do not add up payloads")
+    none = Stated(False, "assumed: PCIe switches do not reduce")
     values: Values = {"gpus": gpus, LINK: link, "in_network_reduction": none}
     if facts.way is not None:
         values["path"] = facts.way
@@ -412,7 +412,7 @@ def _network_tiers(draft: Draft, facts: Facts, node: int) -> list[tuple[Tier, in
     if found:
         return found
     nodes = draft.nodes or FABRIC_NODES
-    text = "option nodes" if draft.nodes else f"guesstimate: {FABRIC_NODES} nodes; no file says how many there are"
+    text = "option nodes" if draft.nodes else f"guesstimate: {FABRIC_NODES} nodes; no file states how many there are"
     return [(Tier("fabric", nodes, 0, 0.0, text), nodes * node)]
 
 
@@ -457,7 +457,7 @@ def _add_tier(draft: Draft, cards: _Cards, tier: Tier, gpus: int, node: int) -> 
         values[LINK] = Stated(values[LINK].value, text)
     index = sum(other.fabric == cards.fabric for other in draft.levels)
     like = _like_level(draft.like, cards.fabric, index)
-    values["in_network_reduction"] = Stated(False, "assumed: no file says that the switches add up payloads (SHARP)")
+    values["in_network_reduction"] = Stated(False, "assumed: no file states in-network reduction (SHARP)")
     if draft.chosen and like is not None and like.in_network_reduction and "switches" in values:
         values["in_network_reduction"] = draft.borrow(True, f"{like.name}.in_network_reduction")
     draft.levels.append(draft.complete(level))

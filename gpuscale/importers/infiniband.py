@@ -186,7 +186,7 @@ def _hosts(source: SourceFile, devices: Devices, notes: list[str]) -> dict[str, 
     if not hosts:
         raise source.error(None, "no hosts: it lists no channel adapters with cables", _WHOLE_SUBNET)
     if aggregators:
-        notes.append(f"{source.name}: {aggregators} aggregation nodes: its switches could add up payloads (SHARP)")
+        notes.append(f"{source.name}: {aggregators} aggregation nodes: its switches could reduce in-network (SHARP)")
     return hosts
 
 

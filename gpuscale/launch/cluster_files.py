@@ -43,7 +43,7 @@ def machines(writing: Writing) -> tuple[int, int]:
     gpus, host = writing.spec.gpus, writing.spec.cluster.host_gpus
     per_host = max(part for part in divisors(gpus).tolist() if part <= host)
     if per_host < min(gpus, host):
-        writing.warn(f"{gpus} GPUs do not fill machines of {host}: {per_host} of each are taken")
+        writing.warn(f"{gpus} GPUs do not fill machines of {host}: {per_host} of each are used")
     return gpus // per_host, per_host
 
 
@@ -53,7 +53,7 @@ def environment(writing: Writing) -> Environment:
     if gpu.vendor == "AMD":
         found |= AMD
     if writing.asked("nvls") == "off":
-        found["NCCL_NVLS_ENABLE"] = "0", "the plan is predicted without switches of a node adding up (NVLS)"
+        found["NCCL_NVLS_ENABLE"] = "0", "the plan is predicted without in-switch reduction (NVLS)"
     if fabric is not None:
         own = CLOUDS.get(writing.spec.cluster.name, {})
         found |= NETWORKS.get(fabric.fabric, {})
@@ -61,7 +61,7 @@ def environment(writing: Writing) -> Environment:
             found.pop("NCCL_NET", None)
         found |= own
         if writing.asked("sharp") == "on":
-            found["NCCL_COLLNET_ENABLE"] = "1", "switches between nodes add up (SHARP); takes nccl-rdma-sharp-plugins"
+            found["NCCL_COLLNET_ENABLE"] = "1", "in-network reduction (SHARP); needs nccl-rdma-sharp-plugins"
     if gpu.vendor == "NVIDIA" and writing.plan.memory_gib > FULL_MEMORY * writing.plan.memory_limit_gib:
         why = f"{writing.plan.memory_gib:.0f} of {writing.plan.memory_limit_gib:.0f} GiB: less is lost to fragmentation"
         found["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True", why
@@ -92,7 +92,7 @@ NETWORKS: Mapping[str, Environment] = {
         "NCCL_SOCKET_IFNAME": ("^lo,docker", _BOOTSTRAP),
     },
     "efa": {
-        "FI_PROVIDER": ("efa", "libfabric sends by EFA rather than by TCP; takes the aws-ofi-nccl plugin"),
+        "FI_PROVIDER": ("efa", "libfabric sends by EFA rather than by TCP; needs the aws-ofi-nccl plugin"),
         "FI_EFA_USE_DEVICE_RDMA": ("1", "cards read GPU memory directly; libfabric before 1.18 has it off"),
         "NCCL_SOCKET_IFNAME": ("^lo,docker", _BOOTSTRAP),
     },
@@ -105,7 +105,7 @@ NETWORKS: Mapping[str, Environment] = {
         "NCCL_SOCKET_IFNAME": ("^lo,docker", _BOOTSTRAP),
     },
     "slingshot": {
-        "FI_PROVIDER": ("cxi", "libfabric's provider of Slingshot; takes the aws-ofi-nccl plugin (HPE, NERSC)"),
+        "FI_PROVIDER": ("cxi", "libfabric's provider of Slingshot; needs the aws-ofi-nccl plugin (HPE, NERSC)"),
         "NCCL_NET": ("AWS Libfabric", "fail rather than fall back to TCP where the plugin is not found"),
         "NCCL_NET_GDR_LEVEL": ("PHB", "network cards read GPU memory directly also across a PCIe host bridge"),
         "NCCL_CROSS_NIC": ("1", "rings may change cards between nodes: all share one fabric"),
@@ -130,7 +130,7 @@ CLOUDS: Mapping[str, Environment] = {
     "azure-ndmv4": _azure("/opt/microsoft/ndv4-topo.xml"),
     "azure-ndv5": _azure("/opt/microsoft/ndv5-topo.xml"),
     "gcp-a3-high": {
-        "NCCL_NET": ("GPUDirectTCPX_v7", "GPUDirect-TCPX; takes Google's plugin and its receive daemon on each node"),
+        "NCCL_NET": ("GPUDirectTCPX_v7", "GPUDirect-TCPX; needs Google's plugin and its receive daemon on each node"),
         "NCCL_SOCKET_IFNAME": ("eth0", "NCCL's processes find each other over the host's own interface"),
         "NCCL_GPUDIRECTTCPX_CTRL_DEV": ("eth0", "control messages of TCPX"),
         "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": ("eth1,eth2,eth3,eth4", "the four cards beside the GPUs"),
@@ -139,7 +139,7 @@ CLOUDS: Mapping[str, Environment] = {
         "NCCL_SOCKET_NTHREADS": ("1", "threads of a connection (Google Cloud, A3 High)"),
     },
     "gcp-a3-mega": {
-        "NCCL_FASTRAK_CTRL_DEV": ("eth0", "control messages of TCPXO; takes Google's plugin and its receive daemon"),
+        "NCCL_FASTRAK_CTRL_DEV": ("eth0", "control messages of TCPXO; needs Google's plugin and its receive daemon"),
         "NCCL_FASTRAK_IFNAME": ("eth1,eth2,eth3,eth4,eth5,eth6,eth7,eth8", "the eight cards beside the GPUs"),
         "NCCL_SOCKET_IFNAME": ("eth0", "NCCL's processes find each other over the host's own interface"),
         "NCCL_CROSS_NIC": ("0", "each card is on a network of its own"),
@@ -163,7 +163,7 @@ def cluster_files(writing: Writing, program: Program) -> tuple[LaunchFile, ...]:
     cluster = writing.spec.cluster
     if cluster.levels[cluster.domain_index].gpus > cluster.host_gpus:
         writing.warn("jobset.yaml: NVLink between machines takes an IMEX domain (ComputeDomain of NVIDIA's DRA driver)")
-    writing.warn("jobset.yaml: give an image that has the framework and your data")
+    writing.warn("jobset.yaml: set an image with the framework and your data")
     return tuple(
         LaunchFile(name, text)
         for name, text in (

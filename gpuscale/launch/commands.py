@@ -367,7 +367,7 @@ class Commands:
             return ""
         name = names[0]
         if not name:
-            return "is what a command prints, and none is run"
+            return "is the output of a command, and commands are not run"
         if name in state.unknown:
             return state.unknown[name]
         if name.isdigit():

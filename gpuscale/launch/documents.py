@@ -106,7 +106,7 @@ def _yaml(given: str, name: str, shift: int) -> Iterator[Leaf]:
 def _walk(yaml: Any, node: Any, path: Path_, above: tuple[int, ...], visits: list[int], name: str) -> Iterator[Leaf]:
     visits[0] += 1
     if id(node) in above or visits[0] > 4 * MAX_SETTINGS:  # an alias of what is around it, or aliases of aliases
-        what = "an alias of what it stands in" if id(node) in above else f"more than {MAX_SETTINGS:,} settings"
+        what = "an alias that contains itself" if id(node) in above else f"more than {MAX_SETTINGS:,} settings"
         raise InputError(what, place=f"{name}:{node.start_mark.line + 1}")
     start, end = node.start_mark.index, node.end_mark.index
     if node.id == "scalar":

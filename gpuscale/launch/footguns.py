@@ -201,7 +201,7 @@ def _wide_gradients(plan: Plan) -> str:
 
 
 FOOTGUNS = (
-    Footgun("tp_across_nodes", "TP leaves the box or rack", ("tp",), _tp_outside, _tp_inside),
+    Footgun("tp_across_nodes", "TP spans several NVLink domains", ("tp",), _tp_outside, _tp_inside),
     Footgun("zero3_with_pp", "ZeRO-3 under a pipeline", ("zero", "pp"), _sharded_pipeline, lambda _: OTHER_SHARDING),
     Footgun(
         "few_microbatches",
@@ -217,7 +217,7 @@ FOOTGUNS = (
         _long_bubble,
         _shorter_bubble,
     ),
-    Footgun("ep_over_slow_links", "EP leaves the box or rack", ("ep",), _experts_outside, _experts_inside),
+    Footgun("ep_over_slow_links", "EP spans several NVLink domains", ("ep",), _experts_outside, _experts_inside),
     Footgun(
         "needless_recompute",
         "whole layers are recomputed with memory to spare",
@@ -243,16 +243,16 @@ FOOTGUNS = (
     ),
     Footgun(
         "dp_overlap_off",
-        "gradients and parameters travel while nothing computes",
+        "gradient and parameter communication is fully exposed",
         ("overlap",),
-        _not_overlapped("dp", lambda plan: plan.dp * plan.cp > 1, "data-parallel communication overlaps with nothing"),
+        _not_overlapped("dp", lambda plan: plan.dp * plan.cp > 1, "data-parallel communication is not overlapped"),
         _overlapped("dp"),
     ),
     Footgun(
         "tp_overlap_off",
-        "collectives of TP are not pipelined with the products beside them",
+        "TP collectives are not overlapped with their GEMMs",
         ("overlap",),
-        _not_overlapped("tp", lambda plan: plan.tp > 1 and bool(plan.sp), "TP communication overlaps with nothing"),
+        _not_overlapped("tp", lambda plan: plan.tp > 1 and bool(plan.sp), "TP communication is not overlapped"),
         _overlapped("tp"),
         most="note",  # it takes buffers of Transformer Engine or a compiler, which not every system has
     ),

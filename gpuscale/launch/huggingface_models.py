@@ -186,7 +186,7 @@ def read_model(reading: Reading, *names: str) -> None:
     name = reading.first(*(names or MODEL_NAMES))
     found = reading.get(name)
     if found is None:
-        raise InputError("no file says which model is trained", field="model", hint="add `model=NAME`")
+        raise InputError("no file states which model is trained", field="model", hint="add `model=NAME`")
     value = str(found.value).strip().rstrip("/")
     beside = Path(found.file).parent / value
     if is_file(beside / "config.json") or (beside.suffix == ".json" and is_file(beside)):

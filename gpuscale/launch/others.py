@@ -44,7 +44,7 @@ def _shape(reading: Reading, table: str = "") -> tuple[dict[str, Any], list[str]
             of += where
     lacking = [key for key in ("layers", "hidden", "heads") if key not in found]
     if lacking and not reading.given.get("model"):
-        message = f"no file says how many {lacking[0]} the model has" if lacking[0] != "hidden" else "no hidden size"
+        message = f"no file states how many {lacking[0]} the model has" if lacking[0] != "hidden" else "no hidden size"
         raise InputError(message, field="model", hint="add `model=NAME`")
     return found, of
 
@@ -225,7 +225,7 @@ def _read_microbatches(reading: Reading, micro: str, total: str) -> None:
     size = _needed(
         reading, "micro_batch_size", f"{micro} is not a number: what fits is tried out", trainer.count(reading, micro)
     )
-    batch = _needed(reading, "gbs", "no file says how large the global batch is", trainer.count(reading, total))
+    batch = _needed(reading, "gbs", "no file states how large the global batch is", trainer.count(reading, total))
     if size is not None and batch is not None and not reading.given.get("gbs"):
         replicas = trainer.data_parallel(reading, "the number of microbatches")
         if batch % replicas:
@@ -340,7 +340,7 @@ def _mesh(reading: Reading, table: str) -> tuple[dict[str, int], dict[str, list[
     stated = reading.get(f"{table}ici_fsdp_parallelism", f"{table}ici_data_parallelism")
     known = reading.given.get("gpus") or reading.options.get("gpus")
     if rest and not known and not (stated and rest == ["dp"] and reading.get(f"{table}num_slices")):
-        gpus_of(reading, "what is left for data parallelism")
+        gpus_of(reading, "the remainder for data parallelism")
     gpus = int(known or product)
     if gpus % product:
         raise InputError(f"{gpus} GPUs do not divide by the degrees, {product}", field="gpus", hint="give a multiple")
@@ -360,7 +360,7 @@ def _maxtext_batch(reading: Reading, table: str, gpus: int, replicas: int) -> No
     steps = trainer.count(reading, f"{table}gradient_accumulation_steps") or 1
     if each is None:
         if not reading.given.get("gbs"):
-            raise InputError("no file says how large batches are", field="gbs", hint="add `gbs=1024`")
+            raise InputError("no file states how large batches are", field="gbs", hint="add `gbs=1024`")
         return
     total = each * gpus
     if total != int(total) or int(total) % (replicas * steps):

@@ -61,7 +61,7 @@ def read_launch(
     if not found:
         titles = ", ".join(target.title for target in targets().values())
         place = ", ".join(map(str, launch_files))[:300]
-        raise InputError("no command that trains is in it", place=place, hint=f"what is read: {titles}")
+        raise InputError("it contains no training command", place=place, hint=f"supported: {titles}")
     launch, target = _one(list(_claimed(found)), found)
     reading = Reading(launch.sources, given)
     try:
@@ -118,7 +118,7 @@ def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, 
         assumed.append(Said("", 0, f"{name}={value}", f"given: {before}"))
     if "cluster" not in job.options and "cluster" not in options:
         usual = declared(JobOptions)["cluster"].default
-        assumed.append(Said("", 0, f"cluster={usual}", "no file says on what it runs: the usual cluster"))
+        assumed.append(Said("", 0, f"cluster={usual}", "no file states on what it runs: the usual cluster"))
     made = replace(
         job,
         options={**job.options, **options},
@@ -215,7 +215,7 @@ def _unknown(found: Sequence[Launch]) -> InputError:
         what = " ".join(last.program)[:60] or f"{last.kind} with {names or 'no settings'}"
         parts.append(f"{launch.place}: {what}")
     return InputError(
-        f"nothing here is of a framework that is known ({printable('; '.join(parts))})", hint=f"what is read: {titles}"
+        f"nothing here is of a known framework ({printable('; '.join(parts))})", hint=f"supported: {titles}"
     )
 
 
@@ -258,10 +258,10 @@ def _need(job: LaunchJob, launch: Launch, given: Mapping[str, Any]) -> None:
 
 
 MISSING = {
-    "model": "no file says which model is trained",
-    "gpus": "no file says on how many GPUs it runs",
-    "seq": "no file says how long sequences are",
-    "gbs": "no file says how large the global batch is",
+    "model": "no file states which model is trained",
+    "gpus": "no file states on how many GPUs it runs",
+    "seq": "no file states how long sequences are",
+    "gbs": "no file states how large the global batch is",
 }
 """What no default can stand for -> how it is said that it is missing."""
 

@@ -150,7 +150,7 @@ class Shell:
         """Count what expansions make, up to a limit."""
         self.characters += characters
         if self.characters > MAX_CHARACTERS:
-            raise InputError("too long a script to follow", place=str(self.path))
+            raise InputError("script too long to follow", place=str(self.path))
 
     def asked(self) -> list[str]:
         """Return the variables that conditions asked for and nobody sets."""
@@ -201,7 +201,7 @@ class Shell:
         """Follow one statement."""
         self.steps += 1
         if self.steps > MAX_STEPS or self.characters > MAX_CHARACTERS:
-            raise InputError("too long a script to follow", place=self.place(one.at))
+            raise InputError("script too long to follow", place=self.place(one.at))
         if isinstance(one, Function):
             state.functions[one.name] = one.body
         elif isinstance(one, Group):
@@ -475,7 +475,7 @@ class Shell:
             value = joined([before, value]) if one.append and isinstance(before, Traced) else value
             found = _MARK.fullmatch(value.text)
             if found and not found[1]:
-                state.unknown[name] = f"is what a command prints ({self.place(one.at)})"
+                state.unknown[name] = f"is the output of a command ({self.place(one.at)})"
                 value = mark(name)
             elif name in state.unknown and value.text != f"${{{name}}}":
                 del state.unknown[name]
@@ -503,7 +503,7 @@ class Shell:
         for word in words:
             found += self._expand(word, state, splitting=True)
             if len(found) > MAX_FIELDS:
-                raise InputError("too long a command to follow", place=self.place(word.at[0] if word.at else NOWHERE))
+                raise InputError("command too long to follow", place=self.place(word.at[0] if word.at else NOWHERE))
         return found
 
     def _expand(self, word: Traced, state: State, *, splitting: bool, quoted: bool = False) -> list[Traced]:

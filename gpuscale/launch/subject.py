@@ -83,7 +83,7 @@ def stated_plan(
 def refuse_variables(variables: object, launch_files: object) -> None:
     """Refuse values of variables without the files that leave them open."""
     if variables and not launch_files:
-        raise InputError("says nothing without launch files", field="variables", hint="add `launch_files=PATH`")
+        raise InputError("has no effect without launch files", field="variables", hint="add `launch_files=PATH`")
 
 
 @public

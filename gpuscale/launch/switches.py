@@ -160,7 +160,7 @@ def _too_long(one: Stated) -> str:
 
 def _ways_to_chunk(one: Stated) -> str:
     stated = [name for name in CHUNKS if name in one]
-    return f"{' and '.join(stated)} exclude each other" if len(stated) > 1 else ""
+    return f"{' and '.join(stated)} are mutually exclusive" if len(stated) > 1 else ""
 
 
 def _chunks(one: Stated) -> bool:
@@ -367,7 +367,7 @@ def excludes(
     """Return the rule that one thing excludes another."""
 
     def test(one: Stated) -> str:
-        return f"{what} and {other} exclude each other" if _holds(one, what) and _holds(one, other) else ""
+        return f"{what} and {other} are mutually exclusive" if _holds(one, what) and _holds(one, other) else ""
 
     return SwitchRule(code, test, settings or (what, other), where, targets)
 

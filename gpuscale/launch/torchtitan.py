@@ -67,7 +67,7 @@ RECIPES = {"float8": "fp8-current", "mxfp8": "mxfp8", "mx": "mxfp8", "nvfp4": "n
 ENVIRONMENT = {
     "PYTORCH_ALLOC_CONF": (
         "expandable_segments:True",
-        "as torchtitan's run_train.sh has it: segments grow, so that freed memory does not lie in pieces",
+        "as torchtitan's run_train.sh has it: expandable segments reduce fragmentation",
     )
 }
 
@@ -553,7 +553,7 @@ def _read_sharding(reading: Reading) -> None:
     elif how in {"always", "never"}:
         reading.option("zero", 3 if how == "always" else 2, "parallelism.fsdp_reshard_after_forward")
     else:
-        what = "parameters are given back after the forward pass unless there are pipelines"
+        what = "gathered parameters are freed after the forward pass, except under pipelines"
         reading.means(what, "parallelism.fsdp_reshard_after_forward")
     if replicas > 1 and reading.layout.get("zero") != 0:
         reading.option("shard", sharded * cp, *names)

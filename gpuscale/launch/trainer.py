@@ -160,7 +160,7 @@ def read_sequence(reading: Reading, *names: str) -> int | None:
         return None
     found = reading.integer(*names)
     if found is None:
-        raise InputError("no file says how long sequences are", field="seq", hint="add `seq=4096`")
+        raise InputError("no file states how long sequences are", field="seq", hint="add `seq=4096`")
     reading.option("seq", found, *names)
     if reading.first("packing", "sample_packing", "data.pack_samples"):
         reading.means("sequences are full", "packing", "sample_packing", "data.pack_samples")
@@ -197,7 +197,7 @@ def read_batch(reading: Reading, micro: int | None, accumulation: int | None, to
     if micro is None and total is None:
         if "gbs" in beside or "micro_batch_size" in beside:
             return
-        raise InputError("no file says how large batches are", field="gbs", hint="add `gbs=1024`")
+        raise InputError("no file states how large batches are", field="gbs", hint="add `gbs=1024`")
     replicas = data_parallel(reading, "the global batch" if total is None else "the microbatch")
     if accumulation is None:
         accumulation = 1

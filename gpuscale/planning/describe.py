@@ -302,10 +302,10 @@ def _reason(because: str, first: PlanRow, fastest: PlanRow) -> str:
     if because == "tp_outside":
         return "it keeps TP inside the NVLink domain"
     if because == "unlike_measured":
-        return "it is like measured runs"
+        return "measured runs are similar"
     if because == "chunks":
         few, many = first.pp * first.vpp, fastest.pp * fastest.vpp
-        return f"it has fewer model chunks ({few}, not {many})" if few < many else "its model chunks can be equal"
+        return f"it has fewer model chunks ({few}, not {many})" if few < many else "its model chunks can be balanced"
     if because == "memory_short":
         sizes = _instead(f"{first.memory_gib:.1f}", f"{fastest.memory_gib:.1f}", " GiB")
         return f"it fits even with {ties.MEMORY_MARGIN:.0%} more memory{sizes}"

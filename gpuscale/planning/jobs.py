@@ -236,7 +236,7 @@ def _runtime(
     if asked.loss and not (asked.loss == runtime.loss == "standard"):  # one choice for time and memory
         given["eager"] = tuple(name for name in runtime.eager if name != "loss")
     if asked.axis_order is not None:
-        said["axis_order"] = f"{asked.axis_order}, neighbouring ranks first"
+        said["axis_order"] = f"{asked.axis_order}, innermost first"
     if asked.overlap is not None:
         parts = parse_overlap(asked.overlap)
         said["overlap"] = asked.overlap
@@ -281,7 +281,7 @@ def _check_experts(
             raise InputError(f"{model.name} has no experts", field=stray, hint="leave it out")
         if "ep" in parts:
             rest = overlap_name([part for part in parts if part != "ep"])
-            message, hint = f"{model.name} has no experts, whose exchange ep overlaps", f"give `overlap={rest}`"
+            message, hint = f"{model.name} has no experts, whose AllToAll ep overlaps", f"give `overlap={rest}`"
             raise InputError(message, field="overlap", hint=hint)
     if model.is_moe and runtime.dispatcher != "alltoall" and not writes_remotely(cluster):
         notes.append(
@@ -320,7 +320,7 @@ def _sequence_and_batch(asked: JobOptions, longest: int, said: dict[str, str], n
     by_default = f" (default: {DEFAULT_SEQUENCE}, or the model's maximum if that is less)"
     said["sequence"] = f"{sequence} tokens{'' if asked.seq else by_default}"
     if sequence > longest:
-        notes.append(f"the sequence of {sequence} tokens is longer than the {longest} that the model is made for")
+        notes.append(f"the sequence of {sequence} tokens is longer than the {longest} that the model supports")
     given = sequences_of(asked.gbs, sequence) if isinstance(asked.gbs, str) else asked.gbs
     batch = given or default_batch(asked.gpus, sequence)
     mi_tokens = batch * sequence / 2**20

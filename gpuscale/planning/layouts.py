@@ -158,7 +158,7 @@ SHAPE = ("tp", "pp", "cp", "dp")
 
 _SPLITS = {
     "sp": "sequence parallelism needs TP above 1",
-    "vpp": "the {layers} layers of {model} are not dealt out to PP x VPP chunks with VPP {value}",
+    "vpp": "the {layers} layers of {model} cannot be split into PP x VPP chunks with VPP {value}",
     "ep": "the {experts} experts of {model} cannot be split by EP {value}",
     "etp": "experts are split as TP or not at all, not by ETP {value}",
     "zero": "nothing is sharded without DP x CP above 1, as ZeRO {value} does",

@@ -227,9 +227,9 @@ def _cluster(asked: JobOptions, groups: Sequence[int]) -> tuple[ClusterSpec, tup
     sizes = {pool.name: pool.cluster.host_gpus for pool in cluster.pools}
     if len(set(sizes.values())) > 1:
         raise InputError(
-            f"the nodes of {cluster.name} are not alike ("
+            f"the nodes of {cluster.name} differ ("
             + ", ".join(f"{size} GPUs in {name}" for name, size in sizes.items())
-            + "), and ranks are dealt out in nodes of one size",
+            + "), and ranks are placed on nodes of one size",
             field="cluster",
             hint=f"place one pool: {', '.join(f'`cluster={pool.cluster.name}`' for pool in cluster.pools)}",
         )

@@ -53,7 +53,7 @@ def plan(
     if question.pareto and (question.objective or question.why):
         hint = "ask `why` of a ranking by one `objective`"
         other, hint = ("objective", "a frontier is in the order of its first") if question.objective else ("why", hint)
-        raise InputError(f"`pareto` and `{other}` exclude each other", hint=hint)
+        raise InputError(f"`pareto` and `{other}` are mutually exclusive", hint=hint)
     job = {"model": model, "gpus": gpus, **without(given, Question)}
     variants = make_variants(job, pins, question, presets)
     if question.robust:  # it ranks by the worst decile of step times
@@ -152,11 +152,11 @@ def legal_layout(
 def zero_contradicts(job: Job, zero: int) -> InputError | None:
     """Return what is wrong where options of a job say otherwise than a ZeRO stage, or nothing of it."""
     if zero == {"always": 2, "never": 3}.get(str(job.request.get("reshard"))):
-        hint = "ZeRO-3 gives parameters back, ZeRO-2 keeps them: leave out one of the two"
-        return InputError(f"`reshard={job.request['reshard']}` and ZeRO-{zero} exclude each other", hint=hint)
+        hint = "ZeRO-3 frees gathered parameters, ZeRO-2 keeps them: leave out one of the two"
+        return InputError(f"`reshard={job.request['reshard']}` and ZeRO-{zero} are mutually exclusive", hint=hint)
     if zero < 2 and job.request.get("grad_reduce"):
         hint = "ZeRO-0 and 1 reduce gradients once per step: leave it out, or take ZeRO-2 or 3"
-        return InputError(f"`grad_reduce` says nothing of ZeRO-{zero}", field="grad_reduce", hint=hint)
+        return InputError(f"`grad_reduce` has no effect with ZeRO-{zero}", field="grad_reduce", hint=hint)
     return None
 
 

@@ -13,13 +13,13 @@ from gpuscale.render.plan_texts import layout_text
 from gpuscale.units import format_bytes, format_seconds, plural
 
 TITLES = {
-    "pressures": "Pressures, and what answers them",
-    "strategies": "What each axis asks of the network",
+    "pressures": "Pressures and remedies",
+    "strategies": "Network demand by parallel axis",
     "placement": "Placement",
     "checklist": "Before the launch",
     "benchmarks": "Collectives to measure (nccl-tests or rccl-tests, built with MPI=1)",
     "settings": "Environment",
-    "signs": "Signs of trouble: a step is predicted to take {}. If it takes",
+    "signs": "Signs of trouble: the predicted step time is {}. If it takes",
 }
 
 
@@ -30,7 +30,7 @@ def advice_document(advice: Advice, *, spell: Spell = str) -> Document:
         spell: from options in backticks to how they are given.
     """
     pressures = [
-        (f"{one.name}, {one.state}", one.now + f". Answer: {spell(one.strategy)}" * bool(one.strategy))
+        (f"{one.name}, {one.state}", one.now + f". Remedy: {spell(one.strategy)}" * bool(one.strategy))
         for one in advice.pressures
     ]
     checks = [
@@ -72,7 +72,7 @@ def _strategies(advice: Advice) -> list[dict[str, str]]:
             "splits, sends and stresses": f"{one.splits}: {one.pattern}; {one.stresses}",
             "level": one.level,
             "GB sent": f"{one.bytes_per_step / 1e9:.1f}",
-            "shows": format_seconds(one.exposed_s) if one.exposed_s else "-",
+            "exposed": format_seconds(one.exposed_s) if one.exposed_s else "-",
             "of step": share_text(one.exposed_share),
         }
         for one in advice.strategies

@@ -40,7 +40,7 @@ def check_verdict(result: CheckResult) -> str:
     """Say in a line whether the job may launch, and how much was found."""
     counts = Counter(one.severity for one in result.findings)
     found = ", ".join(plural(counts[severity], severity) for severity in SEVERITIES if counts[severity])
-    return f"{'OK' if result.ok else 'FAILS'}: {found or 'nothing stands against it'}"
+    return f"{'OK' if result.ok else 'FAILS'}: {found or 'no problems found'}"
 
 
 def _line(one: Finding) -> str:

@@ -81,7 +81,7 @@ def _levels(estimate: CollectiveEstimate) -> Table:
         }
         for one in estimate.levels
     ]
-    said = f"What each level of the cluster takes for {format_bytes(estimate.bytes)}"
+    said = f"Time at each level of the cluster for {format_bytes(estimate.bytes)}"
     return table(rows, caption=said, left=2, optional=("fabric", "GPUs", "egress GB/s"))
 
 
@@ -99,7 +99,7 @@ def collective_document(estimate: CollectiveEstimate, *, note: str | None = None
     ]
     if estimate.time_high_s:
         ends = f"{format_seconds(estimate.time_low_s)} to {format_seconds(estimate.time_high_s)}"
-        lines.append(f"80 % interval {ends}, by how far published measurements of this kind are off")
+        lines.append(f"80 % interval {ends}, from the errors against published measurements of this kind")
     if estimate.next_best:
         lines.append(f"next best {estimate.next_best}: {format_seconds(estimate.next_best_time_s)}")
     if note:
@@ -208,7 +208,7 @@ def _bandwidths(rows: Sequence[CollectiveEstimate], best: CollectiveEstimate, ha
     sizes, busbw = [row.bytes for row in rows], [row.busbw_bytes_per_s / GB for row in rows]
     ideal = [rate * row.time_s / row.ideal_time_s for rate, row in zip(busbw, rows, strict=True)]
     lines = [Line("predicted", 0, sizes, busbw), Line("wire rate, no latency", 9, sizes, ideal, dashed=True)]
-    said = f"Half of the most, {best.busbw_bytes_per_s / GB:.1f} GB/s, is reached at {format_bytes(half.bytes)}."
+    said = f"Half of the maximum, {best.busbw_bytes_per_s / GB:.1f} GB/s, is reached at {format_bytes(half.bytes)}."
     return curves("Bus bandwidth over size", said, lines, BYTES, Axis("busbw, GB/s", "{:.4g}".format, log=True))
 
 

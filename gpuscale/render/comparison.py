@@ -167,7 +167,7 @@ def _fall(both: _Totals, shown: Sequence[Shift]) -> Chart:
     ]
     rest = whole - math.fsum(bar.values[0] for bar in bars)
     if abs(rest) > LEAST * abs(whole):
-        bars.append(Bar("all else", 9, [rest]))
+        bars.append(Bar("other", 9, [rest]))
     first = shown[0]
     said = (
         f"B - A is {both.signed(whole)}; the largest part of it is {component_text(first.component)}: "

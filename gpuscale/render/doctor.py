@@ -24,7 +24,7 @@ def checkup_json(found: Checkup) -> dict[str, Any]:
 def checkup_document(found: Checkup, steps: Sequence[tuple[str, str]] = ()) -> Document:
     """Lay out the verdict, what was found, what is wrong, and what to do next."""
     return plain(
-        "What there is to plan with",
+        "What this machine offers for planning",
         found.verdict,
         _gpus(found),
         _clusters(found),

@@ -128,8 +128,8 @@ def _time_cells(node: Node) -> dict[str, str]:
 
 
 READING = (
-    "seconds of one GPU on the slowest stage; achieved, and its share of the datasheet's peak; bound by: what the "
-    "roofline of each operator says: products that wait for memory are HBM, and what is recomputed is compute"
+    "seconds of one GPU on the slowest stage; achieved, and its share of the datasheet's peak; bound by: the "
+    "roofline of each operator: memory-bound GEMMs count as HBM, recomputation as compute"
 )
 
 SECOND = 0.1

@@ -50,7 +50,7 @@ def _verdict(result: FleetResult) -> str:
 
 
 def _short(way: FleetPlan) -> str:
-    return "with all as slow as the slowest" if way.kind == "alike" else way.name
+    return "with all paced by the slowest" if way.kind == "alike" else way.name
 
 
 def _ways(result: FleetResult) -> Table:
@@ -99,8 +99,8 @@ def _said_of_lines(sites: SitesAnswer) -> list[tuple[str, str]]:
     return [
         ("lines", f"{sites.wan_gbit_per_s:,g} Gbit/s each way for all GPUs of a site, {sites.efficiency:.0%} of it "
          f"reached, {sites.round_trip_ms:g} ms there and back"),
-        ("table", "share of the time that sites wait for lines of that rate; DiLoCo with H steps between exchanges of "
-         f"{sites.outer_bits} bits per parameter: all at once / in fragments while steps go on; last, Gbit/s for 1 %"),
+        ("table", "share of the time that sites wait for links of that rate; DiLoCo with H steps between exchanges of "
+         f"{sites.outer_bits} bits per parameter: all at once / in fragments under later steps; last, Gbit/s for 1 %"),
         ("break-even", f"synchronous within 5 % of DiLoCo {even}; waiting below 1 %: all at once {at_once}, in "
          f"fragments {streaming}"),
         ("outer states", f"{sites.outer_gib_per_gpu:.3g} GiB per GPU: weights of the last exchange and momentum, fp32"),

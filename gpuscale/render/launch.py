@@ -40,7 +40,7 @@ def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Part, ...]:
     if verbose:
         blocks.append(_table(job.ignored, "ignored"))
     elif job.ignored:
-        told = "settings change nothing of this or are not known: `-v` lists them"
+        told = "settings are unknown or have no effect on the prediction: `-v` lists them"
         blocks.append(f"{len(job.ignored)} {told}.")
     return tuple(block for block in blocks if block)
 

@@ -68,7 +68,7 @@ def bench_document(result: BenchResult) -> Document:
         whole = result.startup_s + result.first_s
         lines.insert(0, f"process: {whole:.2f} s, of which {result.startup_s:.2f} s until it was ready to plan")
     return plain(
-        "How fast plans are found",
+        "Planning speed",
         f"{result.model} on {plural(result.gpus, 'GPU')}: {result.candidates:,} candidates, "
         f"{format_count(result.candidates_per_s)} per second of CPU time{memory}",
         table(rows, left=2),
@@ -229,7 +229,7 @@ def calibrated_run_document(result: CalibratedRun, spell: Spell = str) -> Docume
         table(factors, left=2),
         table(runs, left=1, optional=("GiB", "before ")),
         table(groups, left=2) if groups else "",
-        "known: how much narrower than before any run was measured; 0 %: these runs say nothing of it",
+        "known: how much the runs narrowed the uncertainty; 0 %: these runs do not determine it",
         "\n".join(f"note: {spell(note)}" for note in result.notes),
     )
 

@@ -66,7 +66,7 @@ TIE_MARK = "="
 """After the rank of a plan that cannot be told from the fastest."""
 
 
-TIE_TEXT = f"{TIE_MARK} cannot be told from the fastest on paper; plans more alike are told apart by less"
+TIE_TEXT = f"{TIE_MARK} ties with the fastest within the model's resolution, which is finer for plans that are alike"
 """What the mark says, and why it may skip a rank: errors that plans share cancel."""
 
 
@@ -105,8 +105,8 @@ def plan_document(
             Section("Step time", [later("plan_page.step_times", result), later("subject.step_parts", first)]),
             *plan_sections(first, later("plan_page.memory_parts", result)),
             Section("Other conditions", _robust(result.robust, rank_texts(result)) if result.robust else []),
-            Section("What it rests on", [told]),
-            Section("The layout asked about", why_parts(result.why, result, spell) if result.why else []),
+            Section("Evidence and assumptions", [told]),
+            Section("The requested layout", why_parts(result.why, result, spell) if result.why else []),
             Section("Evidence", [later("plan_page.evidence_parts", result)]),
             Section("Assumptions", [page(assumption_parts(best, spell))]),
             Section("Search", [
@@ -168,7 +168,7 @@ def why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
     (where plans are ranked by memory, that too)."""
     choice = result.choice
     ties = [
-        f" (a tie: the model resolves {one.tie_window:.1%})" if one.tied else ""
+        f" (a tie within the {one.tie_window:.1%} resolution)" if one.tied else ""
         for one in (choice.standings if choice else ())
     ]
     if choice is not None and choice.reason:
@@ -276,7 +276,7 @@ def why_parts(why: WhyAnswer, result: PlanResult, spell: Spell, width: int = WID
         rows += [("why first", said) for said in why_first(result, several=True, width=width)]
     if plain is not None:
         size = f"{FIT[plain.fit]}, {plain.memory_gib:.1f} of {plain.memory_limit_gib:.1f} GiB"
-        rows.append(("as it stands", f"{layout_text(plain)}: {size}, {format_seconds(plain.step_time_s)}/step"))
+        rows.append(("as given", f"{layout_text(plain)}: {size}, {format_seconds(plain.step_time_s)}/step"))
     return spell(head), rows + remedy_rows(why.remedies, spell)
 
 
@@ -306,7 +306,7 @@ def _robust(answer: RobustAnswer, ranks: Sequence[str]) -> list[Part]:
                 CONDITIONS[one.name][0]: (signed(plan.losses[one.name], same="-").rstrip("%"), plan.losses[one.name])
                 for one in answer.conditions
             },
-            "hurt most by": CONDITIONS[plan.most_hurt_by][0],
+            "worst factor": CONDITIONS[plan.most_hurt_by][0],
         }
         for rank, plan in zip(ranks, answer.plans, strict=True)
     ]
@@ -319,7 +319,7 @@ def _robust(answer: RobustAnswer, ranks: Sequence[str]) -> list[Part]:
     ]
     facts = [("robust", cases), *conditions, ("sets apart", _apart(answer)), ("holds for", _holds_text(answer))]
     caption = f"Step times in {answer.samples} cases, and what one condition alone costs at its worst decile"
-    narrow = ("hurt most by", "host", "latency", "fits%")
+    narrow = ("worst factor", "host", "latency", "fits%")
     return [table(rows, caption=caption, optional=narrow, sortable=True), facts]
 
 

@@ -32,7 +32,7 @@ def remedy_rows(remedies: Sequence[Remedy], spell: Spell) -> list[tuple[str, str
     for remedy in remedies[:REMEDIES]:
         change = spell(" ".join(f"`{name}={value}`" for name, value in remedy.change.items()))
         if remedy.fit == "no":
-            return [("to fit", f"no change and no pair of changes is enough; nearest: {change}: {_size(remedy)}")]
+            return [("to fit", f"no single change or pair of changes is enough; nearest: {change}: {_size(remedy)}")]
         cost = f"{format_seconds(remedy.step_time_s)}/step ({signed(remedy.slower)})"
         rows.append(("or" if rows else "to fit", f"{change}: {_size(remedy)}, {remedy.fit}, {cost}"))
     return rows
@@ -140,7 +140,7 @@ def evidence_text(plan: PlanRow) -> str:
 
 def similar_text(runs: int) -> str:
     """Say how many measured runs an interval is by."""
-    return f"by {plural(runs, 'similar measured run')}" if runs else "without any similar measured run"
+    return f"by {plural(runs, 'similar measured run')}" if runs else "no similar measured run"
 
 
 def first_choices_text(found: Iterable[Mapping[str, Any]]) -> str:

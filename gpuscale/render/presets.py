@@ -349,7 +349,7 @@ def _gpu_facts(gpu: GpuSpec) -> list[tuple[str, str]]:
         else "none"
     )
     in_sms = [
-        f"{size / KIB:g} KiB per SM, {size * gpu.sm_count / MIB:.4g} MiB in all"
+        f"{size / KIB:g} KiB per SM, {size * gpu.sm_count / MIB:.4g} MiB in total"
         for size in (gpu.smem_per_sm_bytes, gpu.registers_per_sm_bytes)
     ]
     clocks = [f"{hertz / 1e6:g}" for hertz in (gpu.clock_base_hz, gpu.clock_boost_hz, gpu.clock_max_hz)]
@@ -438,7 +438,7 @@ def cluster_document(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float
         *_wiring_lines(cluster),
     ]
     if any(not level.in_network_reduction for level in cluster.levels):
-        notes.append("* ReduceScatter then AllGather, 2 (M-1)/M bytes: no switch of the level adds up payloads")
+        notes.append("* ReduceScatter then AllGather, 2 (M-1)/M bytes: no switch of the level reduces in-network")
     return plain(
         cluster.title,
         f"{head}\nnote: {note}" if note else head,
@@ -577,7 +577,7 @@ def framework_document(file: Mapping[str, Any]) -> Document:
         + (f"\n      not caught by its own check: {rule['missed']}" if rule["missed"] else "")
         for rule in rules_json(file["rule_set"])
     ]
-    launch = ["launched so by", *(f"  {option}" for option in file["launch"])] if file["launch"] else []
+    launch = ["launched by", *(f"  {option}" for option in file["launch"])] if file["launch"] else []
     return plain(
         "Framework profile",
         f"{file['name']}: {file['title']}",

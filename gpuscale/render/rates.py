@@ -43,6 +43,6 @@ def _table(rates: Mapping[str, Rate]) -> Table:
     for name, rate in rates.items():
         date = f"{rate.date}{OLD_MARK if rate.old else ''}"
         rows.append(
-            {"stands on": name, "value": f"{rate.value:.4g}", "as of": date, "source": short_source(rate.source)}
+            {"based on": name, "value": f"{rate.value:.4g}", "as of": date, "source": short_source(rate.source)}
         )
     return table(rows, left=4)

@@ -26,7 +26,7 @@ def reason_blocks(found: Explanation, *, verbose: bool = False) -> tuple[Part, .
 
 def _rejected(found: Explanation) -> Part:
     lines = [f"  {one.change}: {one.why}" for one in found.rejected]
-    return "\n".join(["Why not, evaluated likewise:", *lines]) if lines else ""
+    return "\n".join(["Alternatives that do not pay off:", *lines]) if lines else ""
 
 
 def _suggestions(found: Explanation) -> Part:
@@ -59,10 +59,8 @@ def _thresholds(found: Explanation) -> Part:
 def _flips(found: Explanation, *, verbose: bool) -> Part:
     shown = found.flips if verbose else found.flips[:FLIPS]
     if not shown:
-        return "No single number within the factors tried would make another plan the choice."
-    rows = [
-        {"would flip the choice": one.quantity, "to": one.value, "a plan that is ahead then": one.plan} for one in shown
-    ]
+        return "No single parameter, within the factors tried, would change the choice."
+    rows = [{"would flip the choice": one.quantity, "to": one.value, "the choice then": one.plan} for one in shown]
     return table(rows, left=3)
 
 
@@ -70,8 +68,8 @@ def change_tables(said: Explanation) -> list[Part]:
     """What would make the step shorter, what would not, where something else would bind, what would flip the choice."""
     tables = [
         Table(
-            "The most profitable changes, each evaluated again",
-            ("change", "step time", "gain", "GiB", "fit", "to see to"),
+            "The most effective changes, each evaluated by itself",
+            ("change", "step time", "gain", "GiB", "fit", "to check"),
             [
                 [
                     one.change,
@@ -84,9 +82,9 @@ def change_tables(said: Explanation) -> list[Part]:
                 for one in said.suggestions
             ],
         ),
-        Table("Changes that are not worth it", ("change", "why not"), [[one.change, one.why] for one in said.rejected]),
+        Table("Changes that do not pay off", ("change", "why not"), [[one.change, one.why] for one in said.rejected]),
         Table(
-            "Thresholds: where something else would bind",
+            "Thresholds at which something else becomes the bottleneck",
             ("quantity", "now", "needed", "holds", "meaning"),
             [
                 [
@@ -100,7 +98,7 @@ def change_tables(said: Explanation) -> list[Part]:
             ],
         ),
         Table(
-            "Single numbers that would make another plan the choice",
+            "Single parameters that would change the choice",
             ("quantity", "value", "factor", "then"),
             [[one.quantity, one.value, (f"{one.factor:.3g}", one.factor), one.plan] for one in said.flips],
         ),

@@ -15,8 +15,8 @@ from gpuscale.units import DAY_S, HOUR_S, format_bytes, format_count, format_dur
 
 LOST = {
     "checkpoints": "writing checkpoints",
-    "lost_work": "work done again",
-    "detection": "noticing failures",
+    "lost_work": "recomputed work",
+    "detection": "detecting failures",
     "restart": "restarts",
     "waiting": "waiting for nodes",
 }
@@ -43,7 +43,7 @@ def goodput_document(
         f"Goodput of {result.model} on {plural(result.gpus, 'GPU')} of {result.cluster}",
         f"{goodput_verdict(result)}{fit_text(plan)}",
         [
-            ("Time that counts", ratio_text(result.effective_ratio), f"{ratio_text(low)} to {ratio_text(high)}"),
+            ("Goodput", ratio_text(result.effective_ratio), f"{ratio_text(low)} to {ratio_text(high)}"),
             ("Checkpoint every", format_duration(result.checkpoint_interval_s), steps),
             ("A failure every", format_duration(result.mtbf_s), f"{result.interruptions_per_day:.3g} a day"),
             ("Spare nodes", f"{result.spares:,}", f"of {plural(result.node_gpus, 'GPU')}"),
@@ -64,8 +64,8 @@ def goodput_verdict(result: Goodput) -> str:
     low, high = result.effective_ratio_low, result.effective_ratio_high
     spares = f"with {plural(result.spares, 'spare node')}" if result.spares else "without spare nodes"
     return (
-        f"{result.model} on {plural(result.gpus, 'GPU')} {spares}: {ratio_text(result.effective_ratio)} of the time "
-        f"counts ({ratio_text(low)} to {ratio_text(high)} in 8 of 10 runs), with a checkpoint every "
+        f"{result.model} on {plural(result.gpus, 'GPU')} {spares}: goodput {ratio_text(result.effective_ratio)} "
+        f"({ratio_text(low)} to {ratio_text(high)} in 8 of 10 runs), with a checkpoint every "
         f"{format_duration(result.checkpoint_interval_s)}\n"
         f"{result.layout}: {format_seconds(result.step_time_s)} per step, "
         f"{plural(result.checkpoint_interval_steps, 'step')} between checkpoints"
@@ -81,14 +81,14 @@ def _losses(result: Goodput) -> list[Part]:
     names, days = LOST | (ELASTIC if result.elastic else {}), result.run_s / DAY_S
     lost = {names[name]: share for name, share in result.lost.items()}
     rows = []
-    for name, share in (lost | {"in all": 1 - result.effective_ratio}).items():
+    for name, share in (lost | {"total": 1 - result.effective_ratio}).items():
         hours = share * result.run_s / HOUR_S
         rows.append([name, f"{share:.2%}", f"{hours:.1f}", format_count(hours * result.gpus)])
     bars = [Bar(name, index, (share * result.run_s / HOUR_S,))
             for index, (name, share) in enumerate(lost.items()) if share > LEAST]  # fmt: skip
     said = f"{1 - result.effective_ratio:.1%} of {days:.4g} days are lost."
     return [
-        page(waterfall("Time lost", said, bars, "in all", Axis("hours", "{:.3g}".format))),
+        page(waterfall("Time lost", said, bars, "total", Axis("hours", "{:.3g}".format))),
         Table("Time lost", ("lost to", "share", f"hours of {days:.4g} days", "GPU-hours"), rows),
     ]
 
@@ -121,8 +121,8 @@ def _curve(result: Goodput) -> Chart:
     line = Line(result.checkpoint, 0, across, [point.effective_ratio for point in result.curve])
     chosen = next((one for one in across if abs(one * 60 / result.checkpoint_interval_s - 1) < 1e-6), None)
     best = f"A checkpoint every {format_duration(result.checkpoint_interval_s)} is taken."
-    title = "Time that counts over the interval between checkpoints"
-    axes = Axis("minutes between checkpoints", "{:.3g}".format, log=True), Axis("time that counts", ratio_text)
+    title = "Goodput over the interval between checkpoints"
+    axes = Axis("minutes between checkpoints", "{:.3g}".format, log=True), Axis("goodput", ratio_text)
     return curves(title, best, [line], *axes, chosen=chosen)
 
 
@@ -163,10 +163,10 @@ def _alternatives(result: Stragglers, first: Straggler) -> str:
         said = "no replica can be left out"
     else:
         replicas, longer = plural(result.replicas_left_out, "replica"), in_words(1 + result.without, TIME)
-        said = f"without {replicas} of data parallelism the training takes {longer}: {first.advice} what is slow"
+        said = f"without {replicas} of data parallelism the training takes {longer}: {first.advice} the slow part"
     if first.pays_after_s is None:
-        return f"{said}; nothing to win by a spare"
-    return f"{said}; a spare has paid for the restart after {format_duration(first.pays_after_s)}"
+        return f"{said}; a spare does not pay off"
+    return f"{said}; a spare pays for the restart after {format_duration(first.pays_after_s)}"
 
 
 def _pays_after(one: Straggler) -> str:
@@ -209,8 +209,8 @@ def _variation(result: Stragglers) -> Table | str:
 def _explained(result: Stragglers) -> str:
     waiting = result.waiting_s / result.step_time_s
     text = (
-        f"Every step waits for the slowest of all GPUs: {waiting:.1%} of the predicted step. A slow one costs what it "
-        "takes beyond that; it is taken to be on the slowest stage."
+        f"Every step waits for the slowest GPU (straggler wait): {waiting:.1%} of the predicted step. A slow part "
+        "costs what it adds to that; it is assumed to be on the slowest stage."
         if waiting
         else ""
     )

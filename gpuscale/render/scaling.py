@@ -37,8 +37,9 @@ def batch_size_document(result: BatchSize, *, verbose: bool = False, spell: Spel
 def _batch_verdict(result: BatchSize) -> str:
     critical, largest = (format_count(one) for one in (result.critical_batch_tokens, result.largest_batch_tokens))
     return (
-        f"{result.model} on {format_count(result.tokens)} tokens: batches of up to about {largest} tokens (20 % more "
-        f"tokens for the same loss; twice as many with {critical}; by {result.critical_source})"
+        f"{result.model} on {format_count(result.tokens)} tokens: efficient up to batches of about {largest} "
+        "tokens (20 % more tokens for the same loss; twice as many at the critical batch size, "
+        f"{critical}; by {result.critical_source})"
     )
 
 
@@ -52,7 +53,7 @@ def _recommended(result: BatchSize) -> str:
     near = f"; within {WITHIN:.0%} of that: {', '.join(as_good)}" if as_good else ""
     if first == cheap:
         return f"best: {_choice(first, result)}{near}"
-    return f"soonest done: {_choice(first, result)}{near}\ncheapest: {_choice(cheap, result)}"
+    return f"fastest:  {_choice(first, result)}{near}\ncheapest: {_choice(cheap, result)}"
 
 
 def _choice(one: BatchRow, result: BatchSize) -> str:
@@ -102,7 +103,7 @@ def size_document(result: Size, *, verbose: bool = False, spell: Spell = str) ->
     shapes = [(format_count(one.parameters), one.model) for one in result.choices] if verbose else []
     facts = shapes or [("model", best.model)]
     facts.append(
-        ("more compute", "than the least that reaches the same loss (besiroglu): what a smaller model costs once")
+        ("more compute", "than the least that reaches the same loss (besiroglu): the one-time cost of a smaller model")
     )
     return plain(
         "Size",

@@ -98,7 +98,7 @@ def _legend(found: Schedule, step_s: float, *, coarse: bool, cut: bool) -> str:
     few = found.pipeline.pp < 10
     said = "; ".join(f"{mark}{NO_BREAK}{name}" for mark, name in kinds.items() if name)
     note = f"{said}; active: ranks that compute{'' if few else ', in tenths, # all'}."
-    note += f" One column is {time_text(found, step_s)}" + (", of which it shows the middle." if coarse else ".")
+    note += f" One column is {time_text(found, step_s)}" + (", sampled at its middle." if coarse else ".")
     return (note + f" {GAP.strip()} leaves out the steady state." * cut).replace(NO_BREAK, " ")
 
 

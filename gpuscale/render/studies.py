@@ -72,7 +72,7 @@ def _notes(found: Summary) -> list[str]:
 def _verdict(found: Summary) -> str:
     """The result in a sentence."""
     if not found.questions:
-        return "no rows: there are none, or none meets the condition"
+        return "no rows: the file is empty, or no row meets the condition"
     head = f"{found.answered:,} of {plural(found.questions, 'question')} answered"
     if found.goal is None or found.best is None:
         return head

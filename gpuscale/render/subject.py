@@ -55,8 +55,8 @@ def step_waterfall(found: Estimate) -> Chart:
     largest = max(bars, key=lambda bar: bar.values[0])
     take = "take" if largest.name.endswith("s") else "takes"
     share = f"{largest.values[0] / plan.step_time_s:.0%} of {format_seconds(plan.step_time_s)}"
-    said = f"{largest.name} {take} {share}. Of communication only what nothing hides is counted."
-    return waterfall(f"Where the step of {degrees_text(plan)} goes", said, bars, "step", SECONDS)
+    said = f"{largest.name} {take} {share}. Only exposed communication is counted."
+    return waterfall(f"Step time of {degrees_text(plan)} by component", said, bars, "step", SECONDS)
 
 
 def step_parts(of: Callable[[], Subject]) -> list[Part]:
@@ -102,7 +102,7 @@ def _placed(placed: Placement) -> list[Part]:
         rows.append(cells)
     header = ("level", "fabric", "GPUs in it", "GB/s per GPU", *names)
     groups = Table(
-        "Groups of ranks: how many, of how many GPUs, and where the worst placed one meets its bottleneck",
+        "Groups of ranks: how many, of how many GPUs, and the bottleneck of the worst placed one",
         ("axis", "groups", "GPUs in each", "busiest level", "GB/s"),
         [
             [

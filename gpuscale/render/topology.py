@@ -104,13 +104,13 @@ def _switches(cluster: ClusterSpec, index: int) -> Iterator[str]:
         speed = f" of {level.switch_bytes_per_s / TB:.4g} TB/s" if level.switch_bytes_per_s else ""
         yield f"{level.switches:,} switch{'es' if level.switches > 1 else ''}{speed}"
     if level.in_network_reduction:
-        yield "NVLS adds up" if level.fabric in INSIDE else "SHARP can add up"
+        yield "NVLS reduces" if level.fabric in INSIDE else "SHARP can reduce"
 
 
 def _links(cluster: ClusterSpec, index: int) -> str:
     """Say what the links of a level carry."""
     level = cluster.levels[index]
-    said = [f"{level.fabric}, {format_rate(level.egress_bytes_per_s)} GB/s per GPU, {_total(level)} in all"]
+    said = [f"{level.fabric}, {format_rate(level.egress_bytes_per_s)} GB/s per GPU, {_total(level)} in total"]
     below = cluster.levels[index - 1] if index else None
     plain = below is not None and below.fabric not in INSIDE and not level.global_bytes_per_s
     if plain and below and below.egress_bytes_per_s > level.egress_bytes_per_s:

@@ -87,11 +87,11 @@ def _charts(report: TrafficReport) -> list[Part]:
     return [_over_time(report), _by_phase(report), _by_collective(report)]
 
 
-NOTHING = "Nothing travels: every group of the plan has one GPU."
+NOTHING = "No communication: every group of the plan has one GPU."
 LEGEND = (
-    "message: the size as nccl-tests counts it; sent: what one GPU puts on the wire in a step;\n"
-    "shows: what the step waits for; link: share of the busiest link's wire rate while it runs;\n"
-    "must give: so that at most 1% of the step waits for it, beyond its latency"
+    "message: size as counted by nccl-tests; sent: bytes that one GPU sends per step;\n"
+    "exposed: what the step waits for; link: share of the busiest link's wire rate while it runs;\n"
+    "needed: bandwidth at which at most 1% of the step waits for it, beyond latency"
 )
 
 
@@ -101,7 +101,8 @@ def verdict(report: TrafficReport) -> str:
     inside = FABRIC_NAMES[totals.levels[0].fabric]
     parts = [f"{_gb(totals.node_bytes)} GB over {inside}"] if totals.node_bytes else []
     parts += [f"{_gb(totals.network_bytes)} GB over the network"] if totals.network_bytes else []
-    return f"Every GPU sends {' and '.join(parts)} per step; {share_text(totals.exposed_share)} of the step waits."
+    exposed = f"{share_text(totals.exposed_share)} of the step is exposed communication"
+    return f"Every GPU sends {' and '.join(parts)} per step; {exposed}."
 
 
 def _about(subject: Subject, report: TrafficReport) -> str:
@@ -136,8 +137,8 @@ def _chain(subject: Subject, report: TrafficReport) -> Table:
                 "traffic pattern": f"{_titles(own)}, {_rhythm(own, main, report.traffic_totals)}",
                 "group": _group(main),
                 "level": main.level,
-                "gives": format_rate(need.bytes_per_s) if need else "-",
-                "must give\nGB/s a GPU": _needed(need) if need else "-",
+                "has": format_rate(need.bytes_per_s) if need else "-",
+                "needed\nGB/s per GPU": _needed(need) if need else "-",
             }
         )
     return table(rows, left=4)
@@ -206,7 +207,7 @@ def _collectives(rows: Sequence[AxisTraffic]) -> Table:
                 "calls": f"{math.fsum(one.calls_per_step for one in own):,.0f}" if phase != "filling" else "-",
                 "sent GB": _gb(math.fsum(one.sent_bytes_per_step for one in own)) if phase != "filling" else "-",
                 "time": format_seconds(time_s),
-                "shows": format_seconds(shown_s) if shown_s else "-",
+                "exposed": format_seconds(shown_s) if shown_s else "-",
                 "link": f"{used:.0%}",
             }
         )
@@ -248,7 +249,7 @@ def needs_text(needs: Sequence[NetworkNeed]) -> list[tuple[str, str]]:
             text = f"16 times the {now} of the {one.level} still leave more than {limit} beyond latency"
         elif one.needed_bytes_per_s > one.bytes_per_s:
             rate = format_rate(one.needed_bytes_per_s)
-            text = f"the {one.level} would have to give {rate} instead of {now} to cost at most {limit}"
+            text = f"the {one.level} would need {rate} instead of {now} to cost at most {limit}"
         else:
             continue
         out.append((f"{one.component.removesuffix('_comm').upper()} needs", text))
@@ -331,12 +332,12 @@ def _by_collective(report: TrafficReport) -> Chart:
     }
     shown = sorted(sums, key=lambda name: -math.fsum(sums[name]))[:SHOWN_COLLECTIVES]
     bars = [
-        Bar("shows in the step", 3, [sums[name][0] for name in shown]),
-        Bar("hidden beside computation", 9, [sums[name][1] for name in shown], idle=True),
+        Bar("exposed", 3, [sums[name][0] for name in shown]),
+        Bar("hidden under compute", 9, [sums[name][1] for name in shown], idle=True),
     ]
     totals = report.traffic_totals
     said = (
-        f"Of {format_seconds(totals.time_s)} of communication {format_seconds(totals.exposed_s)} show: "
+        f"Of {format_seconds(totals.time_s)} of communication {format_seconds(totals.exposed_s)} are exposed: "
         f"{share_text(totals.exposed_share)} of the step."
     )
     return stacked("Communication by axis", said, shown, bars, Axis("seconds per step", format_seconds))
@@ -344,7 +345,7 @@ def _by_collective(report: TrafficReport) -> Chart:
 
 def _calls(report: TrafficReport) -> Table:
     header = ("axis", "collective", "phase", "what", "level", "GPUs", "message", "calls per step", "GB sent", "time",
-              "shows", "busiest link")  # fmt: skip
+              "exposed", "busiest link")  # fmt: skip
     rows: list[list[Cell]] = [
         [
             STRATEGIES[one.axis],

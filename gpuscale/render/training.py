@@ -38,7 +38,7 @@ def train_time_document(result: TrainTime, *, verbose: bool = False, spell: Spel
         f"Training of {result.model} on {plural(result.gpus, 'GPU')} of {result.cluster}",
         lambda width: f"{said}\n{verdict(result.model, result.gpus, result.plan, width)}{fit_text(result.plan)}",
         [
-            ("Wall time", format_duration(result.wall_s), f"{result.effective_ratio:.1%} of it trains"),
+            ("Wall time", format_duration(result.wall_s), f"{result.effective_ratio:.1%} goodput"),
             ("GPU-hours of steps", format_count(result.gpu_hours), f"{format_count(result.billed_gpu_hours)} paid for"),
             ("Cost", money, ""),
             ("Energy", energy_text(result.energy_mwh), f"{three_digits(result.carbon_t)} t of CO2"),
@@ -64,7 +64,7 @@ def train_verdict(result: TrainTime) -> str:
     text = (
         f"{_tokens(result.tokens)} on {plural(result.gpus, 'GPU')}{spares}: {format_duration(result.wall_s)}, "
         f"{format_count(result.billed_gpu_hours)} GPU-hours{money}, {energy_text(result.energy_mwh)}; "
-        f"{result.effective_ratio:.{0 if result.effective_ratio < 0.995 else 2}%} of the time trains"
+        f"{result.effective_ratio:.{0 if result.effective_ratio < 0.995 else 2}%} goodput"
     )
     return re.sub(r"\.0+(?=\D)", "", text)
 
@@ -83,14 +83,14 @@ def _times(result: TrainTime) -> dict[str, str]:
     rows = {
         "steps": f"{result.steps:,} of {_tokens(result.tokens / result.steps)}",
         "training": format_duration(result.wall_s * result.effective_ratio),
-        "time that trains": ratio,
+        "goodput": ratio,
         "wall time": format_duration(result.wall_s),
-        "80 % interval, as measured runs vary": f"{format_duration(result.wall_low_s)} to "
+        "80 % interval, from measured runs": f"{format_duration(result.wall_low_s)} to "
         f"{format_duration(result.wall_high_s)}",
     }
     if result.checkpoint_interval_s is not None:
         rows["a checkpoint every"] = format_duration(result.checkpoint_interval_s)
-        rows["failures to expect"] = _few(math.fsum(one.failures or 0.0 for one in result.phases))
+        rows["expected failures"] = _few(math.fsum(one.failures or 0.0 for one in result.phases))
     return rows | ({"spare nodes": f"{result.spares:,}"} if result.spares else {})
 
 
@@ -112,7 +112,7 @@ def _over_gpus(result: TrainTime) -> list[Part]:
             }
             for one in rows
         ],
-        caption="The best plan on each number of GPUs; * is what all else here is about",
+        caption="The best plan on each number of GPUs; * is the one that the rest describes",
         left=1 + (len({row.cluster for row in rows}) > 1), optional=("tokens", "layout", "trains"), sortable=True,
     )  # fmt: skip
     if len(rows) < 3:
@@ -164,7 +164,7 @@ def _timeline(result: TrainTime) -> list[Part]:
     ]
     parts: list[Part] = [
         table(plans, caption="Phases", left=3, optional=("seq", "s/step")),
-        waterfall("Phases", said, bars, "in all", DAYS),
+        waterfall("Phases", said, bars, "total", DAYS),
         table(events, caption="What to expect of each phase"),
     ]
     if any(one.global_batch_size != other.global_batch_size for one, other in pairwise(result.phases)):
@@ -215,9 +215,9 @@ def _money(result: TrainTime) -> list[Part]:
     each, unit = (1.0, "GPU-hours") if result.cost_usd is None else (result.cost_usd / result.billed_gpu_hours, "USD")
     uses = list(BILLED.values())
     bars = [Bar(name, uses.index(name), (each * hours,), idle=name == "pauses") for name, hours in used.items()]
-    said = "No price is known." if result.cost_usd is None else f"{format_count(result.cost_usd)} USD in all."
+    said = "No price is known." if result.cost_usd is None else f"{format_count(result.cost_usd)} USD in total."
     return [
-        page(waterfall("What is paid for", said, bars, "in all", Axis(unit, format_count))),
+        page(waterfall("What is paid for", said, bars, "total", Axis(unit, format_count))),
         table([{"money": name, "": text} for name, text in rows]),
     ]
 

@@ -177,7 +177,7 @@ def _error_chart(title: str, by: str, groups: Mapping[str, Mapping[str, Any]]) -
     shown = known[:SHOWN_GROUPS]
     large = [item for item in shown if item[1]["n"] >= LEAST_OF_FAMILY] or shown
     worst = max(large, key=lambda item: item[1]["median_abs"])
-    said = f"Furthest off in the median: {worst[0]} ({worst[1]['median_abs']:.1%} over {worst[1]['n']:,} rows)."
+    said = f"Largest median error: {worst[0]} ({worst[1]['median_abs']:.1%} over {worst[1]['n']:,} rows)."
     if len(known) > len(shown):
         said += f" The {len(shown)} largest of {len(known)} groups."
     median = [100 * one["median_abs"] for _, one in shown]
@@ -251,11 +251,11 @@ def _plot(pairs: Sequence[tuple[float, float]], width: int) -> str:
 def _furthest(pairs: Pairs) -> Table:
     rows: list[dict[str, Cell]] = [
         {
-            "furthest off": name if len(name) <= 64 else name[:61] + "...",
+            "largest errors": name if len(name) <= 64 else name[:61] + "...",
             "measured s": (f"{measured:.4g}", measured),
             "predicted s": (f"{predicted:.4g}", predicted),
             "error %": (f"{100 * (predicted / measured - 1):+.0f}", predicted / measured - 1),
         }
         for name, measured, predicted in pairs
     ]
-    return table(rows, caption=f"The {len(rows)} rows that are furthest off", sortable=True)
+    return table(rows, caption=f"The {len(rows)} rows with the largest errors", sortable=True)

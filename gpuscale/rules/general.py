@@ -241,7 +241,7 @@ _SHAPE = (
     Rule(
         "tp_straddles_level",
         ("tp", "gpus_per_node"),
-        "a TP group must fill whole nodes or fit evenly into one (`gpus_per_node`: how many GPUs of each are taken)",
+        "a TP group must fill whole nodes or fit evenly into one (`gpus_per_node`: how many GPUsof each are used)",
         "gpuscale placement",
         lambda c, job: any_of(c, ((size % c.tp != 0) & (c.tp % size != 0) for size in _units(job))),
     ),

@@ -149,7 +149,7 @@ def batch_size(
         rows.append(row)
         found.append(result)
     if not rows:
-        raise NoAnswerError(f"no batch has a plan: {skipped[0]}", hint="`gpuscale plan` for one of them says more")
+        raise NoAnswerError(f"no batch size has a plan: {skipped[0]}", hint="`gpuscale plan` of one shows the reason")
     fastest = min(range(len(rows)), key=lambda at: rows[at].wall_s)
     best = found[fastest]
     return BatchSize(
@@ -206,7 +206,7 @@ def _sizes(given: Any, gpus: int, sequence: int, largest: float) -> tuple[int, .
 def _critical(said: tuple[BatchAnswer, ...], scale: float | None, norms: Any) -> tuple[float, str]:
     """Return the critical batch [tokens] and where it comes from: what was measured, or a law."""
     if scale is not None and norms is not None:
-        raise InputError("`noise_scale` and `gradient_norm` exclude each other", hint="the norms give the scale")
+        raise InputError("`noise_scale` and `gradient_norm` are mutually exclusive", hint="the norms give the scale")
     if scale is not None:
         return scale, "the noise scale that was measured"
     if norms is not None:
@@ -267,8 +267,8 @@ def _notes(said: tuple[BatchAnswer, ...], source: str) -> Iterator[str]:
     law = next((one for one in said if one.law == source), None)
     if law is not None and law.beyond != 1.0:
         where = f"{law.beyond:.3g} times the longest" if law.beyond > 1.0 else f"{law.beyond:.2g} of the shortest"
-        yield f"the training is {where} of those that {law.law} was fitted to: `gradient_norm` takes what you measure"
+        yield f"the training is {where} of those that {law.law} was fitted to: `gradient_norm` takes your measurements"
     yield (
-        "the critical batch is that of the whole training: it grows with the tokens seen, and early batches are best "
-        "smaller, as published runs ramp them up; learning rate and weight decay must be tuned for each batch"
+        "the critical batch is that of the whole training: it grows with the tokens seen, so published runs ramp "
+        "the batch size up; learning rate and weight decay must be tuned for each batch"
     )

@@ -187,7 +187,7 @@ def _check(given: Mapping[str, Any], days: float | None, budget: float | None, *
             raise InputError(f"`{what}` is missing", field=None, hint=hint)
         stray = "gpus" if "gpus" in given else "budget" if budget is not None else None
         if stray:
-            hint = "leave it out; `gpuscale train-time` says when these GPUs are done, and what it costs"
+            hint = "leave it out; `gpuscale train-time` shows how long these GPUs take, and the cost"
             raise InputError("cannot be given where the fewest GPUs are asked for", field=stray, hint=hint)
     elif "gpus" in given and days is not None and budget is not None:
         raise InputError("is given beside GPUs and days", field="budget", hint="leave one of the three out")
@@ -284,7 +284,7 @@ def _with_spares(
         return gpus, wall_days * usd / cost
     fewer = [one for one in _all_counts(_whole(asked)) if one * cost <= usd * gpus]
     if not fewer:
-        message = f"{usd:,.0f} USD pay for no GPU with its spare nodes"
+        message = f"{usd:,.0f} USD do not pay for one GPU with its spare nodes"
         raise NoAnswerError(message, hint="give fewer days, or `spares=0`")
     return fewer[-1], wall_days
 
@@ -398,7 +398,7 @@ def _law_notes(rows: Sequence[SizeRow], answer: Sequence[Split]) -> Iterator[str
     reference = next(one for one in answer if one.law == REFERENCE_LAW.name)
     if reference.beyond != 1.0:
         times = f"{reference.beyond:.3g} times that of the largest" if reference.beyond > 1 else "less than that of all"
-        yield f"the compute is {times} runs behind {reference.law}: laws that agree there differ here"
+        yield f"the compute is {times} runs behind {reference.law}: laws that agree there diverge here"
     if not all(one.loss_in_range for one in rows):
         yield "losses marked ~ are beyond the sizes or tokens that the law was fitted to"
     if any(one.tokens > MOST_TOKENS for one in rows):

@@ -157,7 +157,7 @@ class CalibrationSpec:
     level: Name  #: outermost level that the group crosses.
     #: GPUs of the group; for sendrecv those that send to their neighbours at the same time, 2 for a pair.
     gpus: Annotated[int, Field(ge=2, le=MAX_GPUS)]
-    stride: Gpus  #: GPUs from one member to the next.
+    stride: Gpus  #: Rank stride between members.
     #: sizes, rising; those of the whole tensor, as nccl-tests prints them.
     bytes: Annotated[
         tuple[Annotated[float, Field(ge=1, le=MAX_BYTES)], ...], Field(min_length=1, max_length=MAX_POINTS)
@@ -557,4 +557,4 @@ def _mixture(pools: Sequence[PoolSpec], top: LevelSpec) -> str:
             )
     if top.fabric == WAN:
         return f"{text}; not all that crosses {top.name} is priced here: `gpuscale fleet` says how to train over it"
-    return f"{text}; `gpuscale fleet` compares this with work dealt out by speed"
+    return f"{text}; `gpuscale fleet` compares this with work split by speed"

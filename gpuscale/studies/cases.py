@@ -40,7 +40,7 @@ GPUS = Within(1, MAX_GPUS)
 class Rules(Options):
     """What `estimate` takes beside job and layout."""
 
-    despite_rules: Annotated[bool, Option("Also a layout that the framework refuses.")] = False
+    despite_rules: Annotated[bool, Option("Evaluate the layout even if the framework refuses it.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,20 +52,20 @@ class Collective(Options):
     operation: Annotated[str, Option("The collective.", "OP", normal=operation_named)]
     bytes: Annotated[int, Within(1, MAX_BYTES), Option("The whole tensor.", "SIZE", normal=parse_bytes)]
     cluster: Annotated[str, Option("Preset name or cluster TOML.", "NAME|PATH")] = "dgx-h100-superpod"
-    set: Annotated[str | None, Option("Changes of the cluster.", "LEVEL.KEY=VALUE", repeatable=True)] = None
+    set: Annotated[str | None, Option("Overrides of the cluster.", "LEVEL.KEY=VALUE", repeatable=True)] = None
     level: Annotated[str | None, Option("Level of the cluster.", "NAME")] = None
     gpus: Annotated[int | None, GPUS, Option("GPUs of a group.")] = None
-    stride: Annotated[int | None, GPUS, Option("GPUs from one member to the next.")] = None
-    concurrent: Annotated[int | None, GPUS, Option("Groups that run at once.")] = None
-    sharp: Annotated[str | None, Option("Switches between nodes add up.", choices=SWITCH)] = None
-    nvls: Annotated[str, Option("Switches inside a node add up.", choices=SWITCH)] = "on"
-    ideal: Annotated[bool, Option("Bytes over bandwidth only.")] = False
+    stride: Annotated[int | None, GPUS, Option("Rank stride between members.")] = None
+    concurrent: Annotated[int | None, GPUS, Option("Groups that run at the same time.")] = None
+    sharp: Annotated[str | None, Option("In-network reduction across nodes (SHARP).", choices=SWITCH)] = None
+    nvls: Annotated[str, Option("In-switch reduction within the NVLink domain (NVLS).", choices=SWITCH)] = "on"
+    ideal: Annotated[bool, Option("Bandwidth bound only.")] = False
     algorithm: Annotated[str | None, Option("Algorithm of NCCL.", choices=tuple(ALGORITHMS))] = None
     protocol: Annotated[str | None, Option("Its protocol.", choices=tuple(map(str.lower, PROTOCOLS)))] = None
     channels: Annotated[int | None, Option("Channels of NCCL.")] = None
     nccl: Annotated[str | None, Option("Version.", normal=lambda text: version_text(parse_version(text)))] = None
     launch: Annotated[str, Option("How ranks are launched.", choices=LAUNCHES)] = "processes"
-    imbalance: Annotated[float, Within(1, 1e6), Option("Busiest GPU's bytes over the mean.")] = 1.0
+    imbalance: Annotated[float, Within(1, 1e6), Option("Bytes of the busiest GPU over the mean.")] = 1.0
     experts_per_token: Annotated[int | None, Option("For deepep: experts of a token.")] = None
     nodes_per_token: Annotated[int | None, Option("For deepep: nodes of a token's experts.")] = None
 

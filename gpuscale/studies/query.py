@@ -246,7 +246,7 @@ class Results:
         return None if first is None else Goal(first, first in RISING)
 
     def condition(self, where: str | None) -> str:
-        """Return a condition as SQL that holds nothing but comparisons and arithmetic on columns.
+        """Return a condition as SQL that is empty but comparisons and arithmetic on columns.
 
         Raises:
             InputError: it holds anything else, or cannot be read.

@@ -60,7 +60,7 @@ def sweep(
         executor = partial(in_processes, jobs=jobs)
     if scheduler is not None:
         if jobs > 1:
-            raise InputError("`jobs` and `scheduler` exclude each other", hint="give one of them")
+            raise InputError("`jobs` and `scheduler` are mutually exclusive", hint="give one of them")
         check_address(scheduler)
         executor = partial(on_cluster, address=scheduler)
     if path is not None:

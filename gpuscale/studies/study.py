@@ -228,7 +228,7 @@ class _Reader(NamedTuple):
         if missing:
             raise self.document.error(place, f"{missing} is missing", f"give {missing} a value or a list")
         if self.task == "train-time" and ("train_tokens" in stated) == ("days" in stated):
-            what = "train_tokens and days exclude each other" if "days" in stated else "how long is the training?"
+            what = "train_tokens and days are mutually exclusive" if "days" in stated else "how long is the training?"
             raise self.document.error(place, what, 'give train_tokens = "15T", or days = 60')
         if "cluster" not in stated:
             names = [one for one in self.machines if any(one == each.name for each in self.machines[one])]

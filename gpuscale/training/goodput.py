@@ -327,7 +327,7 @@ def goodput_of(
     ratio = shares.pop("effective")
     if ratio < LEAST_RATIO:
         every = format_duration(conditions.mtbf_s)
-        message = f"a job of {plural(job.gpus, 'GPU')} that fails every {every} never gets anywhere"
+        message = f"a job of {plural(job.gpus, 'GPU')} that fails every {every} makes no progress"
         raise NoAnswerError(message, hint="give a lower `failure_rate`, or faster checkpoints and restarts")
     spread = known["recovery_spread"].value if None in (asked.detection_time, asked.restart_time) else 0.0
     runs = np.sort(simulated(conditions, interval_s, run_s, rate_spread=failures.spread, recovery_spread=spread))

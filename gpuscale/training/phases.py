@@ -121,7 +121,7 @@ def _start(document: Document) -> datetime.date | None:
     try:
         return datetime.date.fromisoformat(str(given))
     except ValueError:
-        raise document.error(("start",), f"start = {str(given)[:40]!r} is no day", 'write "2026-12-01"') from None
+        raise document.error(("start",), f"start = {str(given)[:40]!r} is not a date", 'write "2026-12-01"') from None
 
 
 def _phase(
@@ -132,7 +132,7 @@ def _phase(
     _known(document, place, table, (*OWN, *declared(JobOptions)))
     name = table.get("name", f"phase {at + 1}")
     if not isinstance(name, str) or not 1 <= len(name) <= 60:
-        raise document.error((*place, "name"), "name is not a text of 1 to 60 characters")
+        raise document.error((*place, "name"), "name must be a text of 1 to 60 characters")
     tokens, numbers = table.get("tokens"), _numbers(document, at, table)
     try:
         tokens = None if tokens is None else TOKENS.read(tokens, "tokens", 1, MAX_COUNT)

@@ -192,7 +192,7 @@ def train_time(  # noqa: PLR0913 - all that the command takes
     days = read(Length, {"days": days}).days
     if (question.train_tokens is None) == (days is None):
         neither = "how long is the training?"
-        message = neither if days is None else "`train_tokens` and `days` exclude each other"
+        message = neither if days is None else "`train_tokens` and `days` are mutually exclusive"
         raise InputError(message, hint="give `train_tokens=15T`, or `days=60`")
     if plan_file or launch_files or as_given or despite_rules:
         own, of_layout = with_layout(asked, pins)
