@@ -13,7 +13,7 @@ from command import assert_one_message, gpuscale
 from gpuscale import __version__
 from gpuscale.cli import commands
 from gpuscale.cli.main import Grouped, named
-from gpuscale.cli.table import ALIASES, COMMON, JOBS, MANY
+from gpuscale.cli.table import ALIASES, COMMANDS, COMMON, COMMON_OF, JOBS, MANY
 
 COMMAND = [sys.executable, "-m", "gpuscale"]
 PLAN = ("plan", "--model", "llama3-8b", "--gpus", "8")
@@ -67,11 +67,21 @@ def test_every_command_and_option_has_help(name):
     if len(options) >= MANY:
         told = [line for line in short.lines if line.startswith("  -")]
         assert 8 <= len(told) <= 26
-        left_out = len([one for one in options if one.name not in COMMON])
+        left_out = len([one for one in options if one.name not in COMMON_OF.get(name, COMMON)])
         assert "--help-all" in short.out
         assert f"the {left_out} other options" in " ".join(short.out.split())
     elif not getattr(command, "commands", None):
         assert short == gpuscale(*name.split(), "--help-all")
+
+
+def test_help_of_a_first_plan_is_a_dozen_options_and_the_help_of_all_names_every_command():
+    told = [line.split()[0] for line in gpuscale("plan", "--help").lines if line.startswith("  -")]
+    assert {"-m,", "-n,", "-c,", "--why", "--json"} <= set(told)
+    assert len(told) <= 12 + 3  # and --help-all, --help
+    whole = gpuscale("--help-all")
+    assert whole.code == 0
+    assert [one.name for one in COMMANDS if f"\n  {one.name} " not in whole.out] == []
+    assert "bench" not in gpuscale("--help").out
 
 
 @pytest.mark.parametrize("name", [name for name, one in WALKED.items() if not getattr(one, "commands", None)])

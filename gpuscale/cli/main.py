@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from gpuscale.cli.streams import OutputError
-from gpuscale.cli.table import ALIASES, COMMANDS, COMMON, GROUPS, HIDDEN, JOBS, MANY, Entry
+from gpuscale.cli.table import ALIASES, COMMANDS, COMMON, COMMON_OF, GROUPS, HIDDEN, JOBS, MANY, Entry
 from gpuscale.errors import GpuscaleError, InputError, did_you_mean, shown
 from gpuscale.file_kinds import kind_of, use_of
 from gpuscale.files import begin_command, printable
@@ -35,7 +35,9 @@ class Grouped(TyperCommand):
         """Write arguments, then each group of options under its own title."""
         groups: dict[str, list[tuple[str, str]]] = {}
         declared = {param.name for param in self.params if param.param_type_name == "option"}
-        left_out = set() if self.whole_help or len(declared) < MANY else declared - COMMON
+        left_out = (
+            set() if self.whole_help or len(declared) < MANY else declared - COMMON_OF.get(str(self.name), COMMON)
+        )
         for param in self.get_params(ctx):
             lines = param.get_help_record(ctx)
             if lines is not None and param.name not in left_out:
@@ -81,6 +83,13 @@ class Named(TyperCommand):
 class Commands(TyperGroup):
     """Commands by name, some of two words beside one of the first alone: `sweep` and `sweep show`."""
 
+    whole_help = False
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Take --help-all for the help of every command, by its whole name."""
+        self.whole_help = args[:1] == ["--help-all"]
+        return super().parse_args(ctx, ["--help"] if self.whole_help else args)
+
     def get_params(self, ctx: Any) -> Any:
         """Return the options, which are switches; where one had no default, Typer would load pydantic to read it."""
         switches = super().get_params(ctx)
@@ -110,8 +119,9 @@ class Commands(TyperGroup):
             super().format_commands(ctx, formatter)
             return
         words = {name: line for name, line, _ in GROUPS}
-        for title, entries in JOBS.items():
-            lines = {one.name.split()[0] if one.grouped else one.name: one.line for one in entries}
+        for title, entries in (JOBS | {"Beside these": HIDDEN} if self.whole_help else JOBS).items():
+            whole = self.whole_help
+            lines = {one.name.split()[0] if one.grouped and not whole else one.name: one.line for one in entries}
             with formatter.section(title):
                 formatter.write_dl([(name, words.get(name, line)) for name, line in lines.items()])
 
@@ -139,7 +149,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="Plan the parallelism of LLM training: rank the layouts of a model on a cluster, with reasons.",
-    epilog="Exit codes: 0 an answer, 1 no answer (nothing fits), 2 unusable input, 3 a bug in gpuscale.",
+    epilog="--help-all lists every command, and after a command all of its options. "
+    "Exit codes: 0 an answer, 1 no answer (nothing fits), 2 unusable input, 3 a bug in gpuscale.",
 )
 
 

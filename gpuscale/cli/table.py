@@ -69,6 +69,11 @@ COMMON = {
 }  # fmt: skip
 """Options that most people need: of a command with many, `--help` lists these alone."""
 
+COMMON_OF = {
+    "plan": COMMON - {"tp", "pp", "ep", "zero", "micro_batch_size", "recompute", "train_tokens", "days", "spares"}
+}
+"""The same of commands where fewer will do: `plan` finds the layout by itself."""
+
 MANY = 30
 """Options from which on a command has many."""
 
