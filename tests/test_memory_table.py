@@ -221,4 +221,4 @@ def test_every_stage_can_be_followed():
     peaks = [memory_timeline(subject, stage).peak_gib for stage in range(4)]
     assert peaks == sorted(peaks, reverse=True)  # each holds a microbatch less than the one before
     assert_one_message(gpuscale("memory", *LLAMA, "--timeline", "--stage", "4"), "4 is none of 4 stages", "give 0 to 3")
-    assert_one_message(gpuscale("memory", *LLAMA, "--stage", "2"), "says nothing without", "--timeline")
+    assert_one_message(gpuscale("memory", *LLAMA, "--stage", "2"), "has no effect without", "--timeline")

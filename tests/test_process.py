@@ -129,7 +129,7 @@ DEFECT = (
     ("raised", "message"),
     [
         ("ZeroDivisionError('by \\x1b zero')", "error: ZeroDivisionError at "),
-        ("MemoryError()", "error: out of memory\n\nhint: ask for less at once"),
+        ("MemoryError()", "error: out of memory\n\nhint: ask for less at a time"),
         ("PermissionError(13, 'Permission denied')", "error: PermissionError at "),
     ],
 )
