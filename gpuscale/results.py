@@ -55,6 +55,8 @@ class PlanRow(WithFields):
     tflops_per_gpu: float  #: model TFLOP/s per GPU (1e12), by `flop_convention`
     mfu: float  #: share of the dense peak, 0 to 1, by `flop_convention`
     memory_gib: float  #: GiB per GPU at the fullest pipeline stage
+    memory_low_gib: float  #: lower end of the 80 % interval (validation)
+    memory_high_gib: float  #: its upper end
     memory_limit_gib: float  #: GiB per GPU that may be in use at most
     fits: bool  #: `memory_gib` is within the limit
     fit: str  #: `fits`, `tight` (within the limit, above what fragmentation usually leaves) or `no`

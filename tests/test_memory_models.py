@@ -10,6 +10,7 @@ from jobs import job, layout, legal, sample
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL
 from gpuscale.layouts.stages import FIRST, LAST
 from gpuscale.memory.activations import layer_activation_bytes
+from gpuscale.memory.interval import DEVICE, LEAST, OWN_LOOP, half_width
 from gpuscale.memory.model import COMPONENTS
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.search.evaluation import evaluate
@@ -426,3 +427,17 @@ def test_gathered_inputs_are_saved_whole():
     spec = job("llama3-8b", 8)
     shards, whole = (one_layer(under("megatron-lm", spec, saves_gathered_inputs=x), tp=8) for x in (False, True))
     assert whole - shards == 2 * (2 * 4096 * 4096) * 7 / 8
+
+
+def test_memory_is_as_uncertain_as_what_varies_of_it():
+    """Activations by 16 %, logits by half, the device's own by 16 %, loops of users by 13 %; added in squares."""
+    spec = under("megatron-lm", job("llama3-8b", 8))
+    ours = replace(spec, runtime=replace(spec.runtime, rule_set="megatron-lm"))
+    parts = dict.fromkeys(COMPONENTS, 0.0) | {"weights": 50.0, "activations": 30.0, "logits": 20.0}
+    states = parts | {"weights": 100.0, "activations": 0.0, "logits": 0.0}
+    assert half_width(states, ours, "allocated") == LEAST
+    assert half_width(parts, ours, "reserved") == pytest.approx(np.hypot(LEAST, np.hypot(0.16 * 0.3, 0.5 * 0.2)))
+    assert half_width(states, ours) == pytest.approx(np.hypot(LEAST, DEVICE))
+    assert half_width(states, spec, "allocated") == pytest.approx(np.hypot(LEAST, OWN_LOOP))
+    nanotron = replace(ours, runtime=load_framework("nanotron").runtime)  # its log forgets the passes
+    assert half_width(parts, nanotron, "allocated rank 0") == LEAST

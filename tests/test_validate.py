@@ -39,7 +39,7 @@ DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[2] / "shared" / "validation"
 KEYS = [
     "id", "status", "reason", "measured_step_s", "predicted_step_s", "step_error", "measured_mem_gib",
-    "predicted_mem_gib", "mem_error", "predicted_fits", "step_s_low", "step_s_high",
+    "predicted_mem_gib", "mem_error", "predicted_fits", "step_s_low", "step_s_high", "mem_gib_low", "mem_gib_high",
     "predicted_device_gib", "mem_basis", "command", "caveats",
 ]  # fmt: skip
 RUN = {

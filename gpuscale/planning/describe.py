@@ -12,6 +12,7 @@ from gpuscale.arrays import IndexArray
 from gpuscale.layouts.arrays import ZB_V, Candidates, schedule_name
 from gpuscale.layouts.pins import recompute_text
 from gpuscale.layouts.stages import FIRST, LAST, MIDDLE, pipeline_layout
+from gpuscale.memory.interval import half_width
 from gpuscale.memory.model import BASES
 from gpuscale.planning.calibrated import half_widths
 from gpuscale.planning.jobs import Job
@@ -104,6 +105,7 @@ def _plan_row(
     tokens_per_s = spec.tokens_per_step / step_time_s
     flops_per_s_per_gpu = model_flops_per_token(spec) * tokens_per_s / spec.gpus
     memory_bytes = float(evaluation.memory.peak_bytes[row])
+    memory_half = half_width(evaluation.memory.at_peak(row), spec)
     fit = spec.fit(memory_bytes, float(evaluation.memory.host_bytes[row]))
     stage = int(evaluation.memory.by_stage[:, row].argmax())
     sharding = "hsdp" if layout["shard"] < layout["dp"] * layout["cp"] else "fsdp"
@@ -131,6 +133,8 @@ def _plan_row(
         "tflops_per_gpu": flops_per_s_per_gpu / 1e12,
         "mfu": flops_per_s_per_gpu / spec.cluster.gpu.peak(spec.precision),
         "memory_gib": memory_bytes / GIB,
+        "memory_low_gib": memory_bytes / GIB * math.exp(-memory_half),
+        "memory_high_gib": memory_bytes / GIB * math.exp(memory_half),
         "memory_limit_gib": spec.memory_limit_bytes / GIB,
         "fits": fit != "no",
         "fit": fit,

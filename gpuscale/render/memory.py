@@ -14,7 +14,7 @@ from gpuscale.layouts.pins import short_recompute
 from gpuscale.ratios import signed
 from gpuscale.render.console import LEAST_WIDTH
 from gpuscale.render.document import WIDTH, Document, Part, Section, Spell, Table, note_facts, plain, table
-from gpuscale.render.plan_texts import FIT, layout_text
+from gpuscale.render.plan_texts import FIT, layout_text, memory_range
 from gpuscale.render.plots import LABEL, framed, numbered, plot_columns
 from gpuscale.units import format_seconds, plural
 
@@ -50,7 +50,7 @@ def memory_document(budget: MemoryBudget, *, spell: Spell = str) -> Document:
         sections=[
             Section("One change", [_parts_table(rows, names), partial(_bars, rows, names), _legend()]),
             Section("All combinations", _combinations(budget)),
-            Section("Notes", [note_facts(budget.notes, spell)]),
+            Section("Notes", [[("interval", memory_range(budget.plan)), *note_facts(budget.notes, spell)]]),
         ],
     )
 

@@ -132,10 +132,16 @@ def pipeline_row(plan: PlanRow, number: str = "") -> list[tuple[str, str]]:
 
 
 def evidence_text(plan: PlanRow) -> str:
-    """How far a measurement may be from the predicted step time, by which runs, and what none of them has."""
+    """How far measurements may be from the predicted step time and memory, by which runs, and what none of them has."""
     low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
     new = f"; NO measured run has {' or '.join(plan.unmeasured)}" if plan.unmeasured else ""
-    return f"80 % within {low} to {high}, {similar_text(plan.similar_runs)}, nearest {plan.nearest_run}{new}"
+    runs = f"{similar_text(plan.similar_runs)}, nearest {plan.nearest_run}"
+    return f"80 % within {low} to {high}, {runs}; memory {memory_range(plan)}{new}"
+
+
+def memory_range(plan: PlanRow) -> str:
+    """How far a measurement may be from the predicted memory."""
+    return f"80 % within {plan.memory_low_gib:.1f} to {plan.memory_high_gib:.1f} GiB"
 
 
 def similar_text(runs: int) -> str:
@@ -169,7 +175,11 @@ def plan_tiles(found: Estimate) -> list[tuple[str, str, str]]:
         ("Step time", format_seconds(plan.step_time_s), f"80 % within {low} to {high}"),
         ("MFU", f"{plan.mfu:.1%}", f"{plan.tflops_per_gpu:.0f} TFLOP/s per GPU"),
         ("Throughput", f"{format_count(plan.tokens_per_s)} tokens/s", f"{plan.tokens_per_s_per_gpu:,.0f} per GPU"),
-        ("Memory", f"{plan.memory_gib:.1f} GiB", f"of {plan.memory_limit_gib:.1f} GiB: {FIT[plan.fit]}"),
+        (
+            "Memory",
+            f"{plan.memory_gib:.1f} GiB",
+            f"of {plan.memory_limit_gib:.1f} GiB: {FIT[plan.fit]}; {memory_range(plan)}",
+        ),
         ("Exposed communication", f"{plan.exposed_comm_fraction:.1%}", "of the step"),
         ("Bubble", f"{plan.bubble_fraction:.1%}", f"of the step; bound by {bound_text(plan)}"),
     ]

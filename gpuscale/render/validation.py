@@ -216,12 +216,13 @@ def _figures(numbers: Mapping[str, Any]) -> dict[str, str]:
 
 def _said(summary: Mapping[str, Any]) -> Iterator[str]:
     """Lines on intervals and on memory limits."""
-    interval, fits = summary.get("interval", {}), summary.get("fits", {})
-    if interval.get("n"):
-        yield (
-            f"80 % interval: {_percent(interval['inside'])} of {interval['n']:,} measurements inside, "
-            f"median half-width {_percent(interval['median_half_width'])}"
-        )
+    fits, memory = summary.get("fits", {}), summary.get("memory", {})
+    for of, interval in (("", summary.get("interval", {})), (" of memory", memory.get("interval", {}))):
+        if interval.get("n"):
+            yield (
+                f"80 % interval{of}: {_percent(interval['inside'])} of {interval['n']:,} measurements inside, "
+                f"median half-width {_percent(interval['median_half_width'])}"
+            )
     for one in summary.get("first_choices", [])[:1]:
         yield f"{first_choices_text(summary['first_choices'])}; {_percent(one['inside'])} inside"
     texts = {"out_of_memory": "ran out of memory, predicted so", "fitting": "ran, predicted to fit"}

@@ -14,6 +14,7 @@ import numpy as np
 
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import SCHEDULES, Candidates, concatenate
+from gpuscale.memory.interval import half_width
 from gpuscale.memory.model import BASES
 from gpuscale.planning.layouts import fixed_layout, fully_sharded, usual_etp, usual_zero
 from gpuscale.planning.plans import job_of
@@ -306,6 +307,7 @@ class Prediction(NamedTuple):
     mem_basis: str
     memory_gib: float  #: memory as that counts it.
     device_gib: float  #: all of the device's use at the fullest stage.
+    memory_half_width: float  #: half the width of its 80 % interval, in log of measured over predicted.
     fits: bool  #: whether a step finds the memory it needs.
     seconds: tuple[float, ...]  #: component -> seconds, in the order of `COMPONENTS`.
 
@@ -361,8 +363,9 @@ def _predict(pairs: Sequence[tuple[Row, Run]]) -> list[Prediction | str]:
         basis += " rank 0" if "rank 0" in row.text("mem_basis") else ""
         memory_gib = float(result.memory.logged(basis, job)[index]) / GIB
         if math.isfinite(step_s) and step_s > 0 and math.isfinite(device_gib):
+            half = half_width(result.memory.at_peak(index), job, basis)
             fits, seconds = device_gib <= job.cluster.gpu.memory_bytes / GIB, tuple(components[:, index].tolist())
-            found.append(Prediction(run, step_s, basis, memory_gib, device_gib, fits, seconds))
+            found.append(Prediction(run, step_s, basis, memory_gib, device_gib, half, fits, seconds))
         else:
             found.append("the prediction is not finite")
     return found

@@ -6,6 +6,7 @@ The figures are those of docs/validation.md, "What is counted".
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import statistics
 import sys
@@ -64,6 +65,8 @@ class RunScore:
     predicted_fits: bool | None = None  #: whether the step finds the memory it needs.
     step_s_low: float | None = None  #: lower end of the 80 % interval [s].
     step_s_high: float | None = None  #: upper end of the 80 % interval [s].
+    mem_gib_low: float | None = None  #: lower end of the 80 % interval [GiB].
+    mem_gib_high: float | None = None  #: upper end of the 80 % interval [GiB].
     #: all of the device's use at the fullest stage: `memory_gib` of the estimate [GiB].
     predicted_device_gib: float | None = None
     mem_basis: str = ""  #: what the measured memory counts: `logged_memory_gib` of the estimate has it under this name.
@@ -205,6 +208,8 @@ def _score(row: Row, prediction: Prediction | str, known: Evidence | None, spell
         predicted_fits=prediction.fits,
         step_s_low=prediction.step_s * known.low,
         step_s_high=prediction.step_s * known.high,
+        mem_gib_low=prediction.memory_gib * math.exp(-prediction.memory_half_width),
+        mem_gib_high=prediction.memory_gib * math.exp(prediction.memory_half_width),
         predicted_device_gib=prediction.device_gib,
         mem_basis=prediction.mem_basis,
         command=tuple(map(sys.intern, spelled(prediction.run.options))),
@@ -295,8 +300,8 @@ def summarise_runs(scored: Scored, by: str = "family", *, out_of_memory: bool = 
         "kind": "runs",
         "rows": len(scored),
         **_errors("step", scored, by),
-        "memory": _errors("mem", scored, by),
-        "interval": _interval_figures(scored),
+        "memory": {**_errors("mem", scored, by), "interval": _interval_figures("mem_gib", scored)},
+        "interval": _interval_figures("step_s", scored),
         "fits": _fit_figures(scored, out_of_memory),
         "choosing": choosing(scored),
         "first_choices": all_choices(scored),
@@ -321,13 +326,19 @@ def _errors(what: str, scored: Scored, by: str) -> dict[str, Any]:
     }
 
 
-def _interval_figures(scored: Scored) -> dict[str, float | int | None]:
-    """How many of the comparable measurements lie inside their interval, and its median half-width."""
+def _interval_figures(what: str, scored: Scored) -> dict[str, float | int | None]:
+    """How many of the comparable measurements lie inside their interval, and its median half-width.
+
+    Args:
+        what: `step_s` or `mem_gib`.
+    """
     inside, widths = [], []
     for one, row in scored:
-        if comparable(row) and one.measured_step_s and one.predicted_step_s and one.step_s_low and one.step_s_high:
-            inside.append(one.step_s_low <= one.measured_step_s <= one.step_s_high)
-            widths.append((one.step_s_high - one.step_s_low) / 2 / one.predicted_step_s)
+        measured, predicted = getattr(one, f"measured_{what}"), getattr(one, f"predicted_{what}")
+        low, high = getattr(one, f"{what}_low"), getattr(one, f"{what}_high")
+        if comparable(row) and measured and predicted and low and high:
+            inside.append(low <= measured <= high)
+            widths.append((high - low) / 2 / predicted)
     return {
         "n": len(inside),
         "inside": sum(inside) / len(inside) if inside else None,

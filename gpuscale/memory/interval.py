@@ -1,0 +1,41 @@
+"""How far measured memory may be from what is predicted: an 80 % interval by what is known to vary.
+
+Weights, gradients and optimizer states follow from the layout. What varies is what the software keeps of activations,
+how many copies of the logits its loss makes, what the driver and NCCL take outside the allocator, and, where a loop of
+the user's own stands behind a profile, all of it. Each adds its share of the total in squares. The numbers are fitted
+to runs of 19 sources, each source of 8 runs or more counting the same (docs/validation.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from gpuscale.specs.job import JobSpec
+
+SPREADS = {"activations": 0.16, "logits": 0.5}
+"""Component of memory -> how far it is off, as a share of it, for 80 of 100 runs."""
+
+LEAST = 0.02
+"""How far all of it is off in any case, in log of the ratio: steps differ, logs round."""
+
+OWN_LOOP = 0.13
+"""The same where the profile stands for loops of many users, whose kernels and hooks nobody has said."""
+
+DEVICE = 0.16
+"""The same where memory in use on the whole device counts: context, communicators and blocks that the allocator
+keeps."""
+
+
+def half_width(parts: Mapping[str, float], job: JobSpec, basis: str = "nvidia-smi") -> float:
+    """Half the width of the interval in log of measured over predicted memory.
+
+    Args:
+        parts: component -> bytes, as `gpuscale.memory.model.Memory.at_peak`.
+        basis: what is measured, one of `gpuscale.memory.model.BASES`.
+    """
+    states_alone = basis.startswith("allocated") and job.runtime.memory.counter_reset
+    total = math.fsum(parts.values())
+    shares = () if states_alone else [spread * parts[name] / total for name, spread in SPREADS.items()]
+    own = OWN_LOOP * (job.runtime.rule_set == "generic")
+    return math.hypot(LEAST, own, DEVICE * basis.startswith("nvidia-smi"), *shares)
