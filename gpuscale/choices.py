@@ -27,6 +27,9 @@ LOSSES = ("standard", "fused", "chunked", "linear")
 """How the cross entropy works: on a copy of the logits in fp32, in one kernel each way, by chunks together with the LM
 head, or in one kernel with it."""
 
+ATTENTIONS = ("fa2", "fa3", "fa4", "cudnn", "flex", "sdpa", "eager")
+"""Attention kernels: FlashAttention-2, -3 and -4, cuDNN, FlexAttention, PyTorch's choice, scores in memory."""
+
 CP_COMMS = ("p2p", "all_gather", "a2a", "a2a+p2p")
 """Ways in which context-parallel ranks exchange, by their names in Megatron-LM."""
 

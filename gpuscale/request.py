@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar,
 
 from gpuscale.arguments import ALIASES, Taken, refuse_unknown
 from gpuscale.choices import (
+    ATTENTIONS,
     AXES,
     CP_COMMS,
     DISPATCHERS,
@@ -540,6 +541,9 @@ class JobOptions(Options):
     grad_reduce: Annotated[str | None, Option(
         "ZeRO-2, 3: reduce gradients in each microbatch, or in the last, unsharded until then; default: last with PP.",
         "NAME", OF_FRAMEWORK, choices=GRAD_REDUCES)] = None
+    attention: Annotated[str | None, Option(
+        "Attention kernels: FlashAttention-2, 3 or 4, cuDNN, FlexAttention, PyTorch's choice, or scores in memory.",
+        "NAME", OF_FRAMEWORK, choices=ATTENTIONS, word="attention kernels")] = None
     compile: Annotated[str | None, Option("torch.compile, where no other kernel fusion applies.", "NAME", OF_FRAMEWORK,
                                           choices=SWITCH)] = None
     sharp: Annotated[str, Option(

@@ -1,11 +1,10 @@
 """What stands behind a prediction: similar published runs, what none of them has, and an 80 % interval by both.
 
-A prediction is compared with the runs of `residuals.csv` by its inputs and predicted breakdown alone. Each run counts
-with exp(-distance / `SCALE`). What it says of the error is its absolute residual, in log of the ratio, and `SLOPE`
-times its distance, added in squares: the further the nearest runs are, the less they promise. Half the width of the
-interval is the weighted quantile of this that holds for a further run with a chance of 80 %: at 0.8 (n + 1) / n of the
-weight, as in conformal prediction (Vovk, Gammerman and Shafer 2005, chapter 2), where n is the number of equally
-weighted runs that would say as much (Kish 1965: the squared sum of weights over the sum of their squares).
+Parts of a step are known to vary to different degrees: products hardly, exchanges of experts by half. Half the width of
+the interval is `QUANTILE` times the standard error that follows from the parts' shares of the step (`PARTS`) and from
+what kind of run it is (`KINDS`), and the further the nearest run of `residuals.csv` is, by inputs and predicted
+breakdown alone, the wider (`SLOPE`), all added in squares. The runs' own errors do not enter: that four of five
+measurements lie inside, also of families that nothing was fitted to, is a test of it (docs/validation.md).
 """
 
 from __future__ import annotations
@@ -21,30 +20,37 @@ from typing import Any, NamedTuple, cast, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.arrays import BoolArray, FloatArray, exp
+from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.specs.cluster import NETWORKS
-from gpuscale.specs.job import JobSpec
+from gpuscale.specs.gpu import GpuSpec
+from gpuscale.specs.job import OWN_LOOPS, JobSpec
 from gpuscale.steptime.components import COMMUNICATION
 
 CHANCE = 0.8
 """Share of measurements that intervals are meant to hold."""
 
-SCALE = 0.5
-"""Distance at which a run counts 1/e as much as an identical one."""
+PARTS = {
+    "gemm": 0.04, "attention": 0.1, "recompute": 0.2, "elementwise": 0.3, "optimizer": 0.1, "launch": 0.15,
+    "tp_comm": 0.35, "cp_comm": 0.2, "ep_comm": 0.5, "pp_comm": 0.1, "dp_comm": 0.2, "offload": 0.2, "bubble": 0.15,
+}  # fmt: skip
+"""Component of a step -> standard error of its time, as a share of it. Chosen by hand, in steps of 5 % but for
+products: what software decides (which kernels are fused, what a library sends, what hides) varies more than what
+hardware does."""
 
-SLOPE = 0.03
-"""Standard error of log(measured / predicted step time) per unit of distance. With it, of runs whose whole family,
-GPU generation, software or scale is left out of the table, about 80 % are inside (docs/validation.md)."""
+KINDS = {"any": 0.03, "moe": 0.05, "own_loop": 0.08, "blackwell": 0.05, "guessed": 0.1, "not_nvidia": 0.15}
+"""What a run is -> standard error of its whole step: repeated measurements and what has no part; experts, whose tokens
+are never even; loops of which no profile says what they fuse; generations whose software is young; GPUs of which no
+kernel was measured."""
+
+QUANTILE = 1.5
+"""Half-width that holds 80 % / standard error: 1.28 of normal errors, more as their tails are heavier."""
+
+SLOPE = 0.02
+"""Standard error of log(measured / predicted step time) per unit of distance from the nearest run."""
 
 SIMILAR = 1.5
 """Distance up to which a run is called similar."""
-
-LEAST_HALF_WIDTH = 0.03
-"""In log of the ratio: repeated measurements of one configuration differ by 1-2 %, up to 6 % (NVIDIA's releases)."""
-
-MOST_WEIGHT = 0.97
-"""Quantile beyond which residuals are not extrapolated, however few they are."""
 
 DISTANCES = {
     "profile": 0.75, "software": 0.75, "architecture": 0.5, "moe": 1.0, "low_precision": 0.7, "tp_across_nodes": 1.0,
@@ -113,7 +119,7 @@ def evidence(
     for one, row in zip(wanted, distances, strict=True):
         own = runs.family_by_key.get(one.key) if cross_validate else None
         kept = np.ones(len(row), dtype=np.bool_) if own is None else runs.families != own
-        half = _half_width(runs.size[kept], row[kept])
+        half = QUANTILE * math.hypot(one.spread, SLOPE * float(row[kept].min()))
         nearest = runs.ids[int(np.where(kept, row, np.inf).argmin())]
         similar = int((row[kept] <= SIMILAR).sum())
         unmeasured = (*_unmeasured(one, runs.columns), *unseen)
@@ -129,7 +135,6 @@ def narrowed(found: Evidence, half: float) -> Evidence:
 class _Known(NamedTuple):
     """The runs whose step time was measured, K of them."""
 
-    size: FloatArray  #: absolute log(measured / predicted step time), shape (K,).
     families: npt.NDArray[np.str_]  #: of each run, shape (K,).
     ids: list[str]  #: of the runs.
     family_by_key: dict[str, str]  #: family of the run with a key.
@@ -142,7 +147,6 @@ def _known_runs(table: tuple[Residual, ...] | None = None) -> _Known:
     families = [family_of(one.id) for one in known]
     keys = [one.features.key for one in known]
     return _Known(
-        np.abs(np.array([one.log_ratio for one in known], dtype=np.float64)),
         np.array(families),
         [one.id for one in known],
         dict(zip(keys, families, strict=True)),
@@ -191,20 +195,6 @@ def _unmeasured(one: Features, known: Columns) -> tuple[str, ...]:
     return tuple(text for name, text in said.items() if name in new | above)
 
 
-def _half_width(size: FloatArray, distance: FloatArray) -> float:
-    weight = exp(-(distance - distance.min()) / SCALE)
-    rows = float(weight.sum() ** 2 / (weight**2).sum())
-    share = min(MOST_WEIGHT, CHANCE * (rows + 1) / rows)
-    return max(weighted_quantile(np.hypot(size, SLOPE * distance), weight, share), LEAST_HALF_WIDTH)
-
-
-def weighted_quantile(values: FloatArray, weight: FloatArray, share: float) -> float:
-    """The value with a share of the weight below it, each value's weight centred on it, linear in between."""
-    order = np.argsort(values, kind="stable")
-    below = np.cumsum(weight[order]) - weight[order] / 2
-    return float(np.interp(share * weight.sum(), below, values[order]))
-
-
 RESIDUALS = cast(Path, resources.files("gpuscale") / "residuals.csv")
 
 
@@ -227,6 +217,7 @@ class Features(NamedTuple):
     launch: float  #: shares of the predicted step.
     communication: float  #: shares of the predicted step.
     bubble: float  #: shares of the predicted step.
+    spread: float  #: standard error of the step time by `PARTS` and `KINDS`, as a share of it.
 
     @property
     def software(self) -> str:
@@ -268,6 +259,30 @@ def similar_to_measured(job: JobSpec, rows: Candidates, seconds: Mapping[str, Fl
     return similar
 
 
+def _guessed(gpu: GpuSpec) -> bool:
+    """Whether how fast matrix products run on a GPU is a guesstimate."""
+    return gpu.sources["kernels.gemm_fraction"].startswith("guesstimate")
+
+
+def spread(job: JobSpec, seconds: Mapping[str, float]) -> float:
+    """Return the standard error of a step time by what it is made of, as a share of it.
+
+    Args:
+        seconds: component -> seconds of the predicted step.
+    """
+    gpu, step_s = job.cluster.gpu, math.fsum(seconds.values())
+    is_so = {
+        "any": True,
+        "moe": job.model.is_moe,
+        "own_loop": job.runtime.rule_set in {*OWN_LOOPS, "deepspeed"},
+        "blackwell": gpu.architecture.startswith("blackwell"),
+        "guessed": _guessed(gpu),
+        "not_nvidia": gpu.vendor != "NVIDIA",
+    }
+    parts = (share * seconds[name] / step_s for name, share in PARTS.items())
+    return math.hypot(*parts, *(share for kind, share in KINDS.items() if is_so[kind]))
+
+
 def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, float]) -> Features:
     """Describe an evaluated layout.
 
@@ -277,7 +292,7 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
     """
     model, gpu, outermost = job.model, job.cluster.gpu, job.cluster.level_of_group(job.gpus, 1)
     step_s = math.fsum(seconds.values())
-    guessed = " with guessed kernels" if gpu.sources["kernels.gemm_fraction"].startswith("guesstimate") else ""
+    guessed = " with guessed kernels" if _guessed(gpu) else ""
     degrees = " ".join(f"{name}{value}" for name, value in layout.items())
     return Features(
         key=f"{gpu.name} {job.gpus} {model.layers}x{model.hidden} {job.precision} {job.sequence} {degrees}",
@@ -296,6 +311,7 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
         launch=seconds["launch"] / step_s,
         communication=math.fsum(seconds[name] for name in COMMUNICATION) / step_s,
         bubble=seconds["bubble"] / step_s,
+        spread=spread(job, seconds),
     )
 
 

@@ -41,7 +41,7 @@ def test_clusters_show_prints_the_level_table():
     assert "*" not in out
     out = gpuscale("clusters", "show", "aws-p4d").out
     assert "171.4*" in out
-    assert "no switch of the level adds up payloads" in out
+    assert "no switch of the level reduces in-network" in out
 
 
 def test_clusters_show_says_how_it_widened():

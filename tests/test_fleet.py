@@ -370,7 +370,7 @@ def test_without_a_common_term_there_is_no_money_and_old_prices_are_told_apart(m
 
 def test_no_measured_run_is_of_unlike_nodes(found):
     for way in found[0].ways:
-        unlike = any("unlike" in text for text in way.unmeasured)
+        unlike = any("different GPUs" in text for text in way.unmeasured)
         assert unlike == (way.kind != "alone")
         assert way.runs_with
     own = ways(found[0])
@@ -395,7 +395,7 @@ def test_fleets_of_the_pages_are_clusters(page, tmp_path):
 def test_the_command_says_the_verdict_first(made):
     done = gpuscale("fleet", "--model", "llama2-7b", "--cluster", made(H100, A100), "--gbs", "512")
     assert done.code == 0
-    assert done.lines[0].startswith("llama2-7b on own: use all 128 GPUs, batches by speed")
+    assert done.lines[0].startswith("llama2-7b on own: use all 128 GPUs, batches split by speed")
     assert all(len(line) <= 100 for line in done.lines)
 
 

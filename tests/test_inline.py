@@ -228,7 +228,7 @@ def test_resharding_after_the_forward_pass_is_zero_3_and_keeping_is_zero_2():
 def test_when_to_reduce_gradients_is_a_question_of_zero_2_and_3():
     asked = ("estimate", "--model", "llama3-8b", "--gpus", 8, "--grad-reduce", "last", "--zero")
     assert gpuscale(*asked, 2).code == 0
-    assert_one_message(gpuscale(*asked, 1), "--grad-reduce says nothing of ZeRO-1", "")
+    assert_one_message(gpuscale(*asked, 1), "--grad-reduce has no effect with ZeRO-1", "")
 
 
 def test_a_stage_that_contradicts_resharding_is_refused():

@@ -21,7 +21,14 @@ from gpuscale.errors import InputError
 from gpuscale.presets.files import preset_names
 from gpuscale.presets.hardware import all_gpus, load_gpu
 from gpuscale.specs.gpu import GpuSpec, KernelSpec
-from gpuscale.steptime.kernels import GENERATION_SHARE, attention_time_s, gemm_flops_per_s, gemm_time_s, stream_time_s
+from gpuscale.steptime.kernels import (
+    GENERATION_SHARE,
+    attention_time_s,
+    elementwise_time_s,
+    gemm_flops_per_s,
+    gemm_time_s,
+    stream_time_s,
+)
 from gpuscale.validation.kernels import IN_TRAINING
 
 ROOT = Path(__file__).parents[1]
@@ -149,7 +156,7 @@ def test_longer_sequences_and_more_heads_take_longer(tokens: int, heads: int, ba
 
 @pytest.mark.parametrize("field", [field.name for field in fields(KernelSpec) if field.name != "launch_s"])
 def test_every_constant_matters(field: str) -> None:
-    gpu = load_gpu("b200" if field == "sustained_16bit_fraction" else "h100-sxm-80gb")
+    gpu = load_gpu("b200" if field in {"sustained_16bit_fraction", "stream_fraction"} else "h100-sxm-80gb")
     value = getattr(gpu.kernels, field)
     changed = {key: share / 2 for key, share in value.items()} if field == "gemm_fraction" else value / 2
     before, after = (
@@ -159,6 +166,7 @@ def test_every_constant_matters(field: str) -> None:
                 attention_time_s(other, "bf16", 1, 8, 2048, 1024, 128, 128, False),
                 attention_time_s(other, "bf16", 1, 8, 2048, 1024, 128, 128, True),
                 stream_time_s(other, 1e6),
+                elementwise_time_s(other, 1e6),
             ]
         )
         for other in (gpu, with_kernels(gpu, **{field: changed}))
@@ -314,7 +322,7 @@ def test_a_kernel_table_becomes_a_spec_in_seconds(tmp_path: Path) -> None:
     assert gpu.kernels.gemm_fraction == {"bf16": 0.8}
     sources = [key for key in gpu.sources if key.startswith("kernels.")]
     assert gpu.sources["kernels.tile_m"] == "guesstimate: a test"
-    assert len(sources) == len(fields(KernelSpec)) - 1  # sustained_16bit_fraction is optional
+    assert len(sources) == len(fields(KernelSpec)) - 2  # sustained_16bit_fraction and stream_fraction are optional
 
 
 @pytest.mark.parametrize(

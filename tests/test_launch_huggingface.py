@@ -200,7 +200,7 @@ def index():
 @pytest.mark.parametrize(("name", "expect"), index())
 def test_real_files_are_predicted_asked_about_or_refused(name, expect):
     if expect != "ok":
-        asked = "number of GPUs" if expect == "ask" else "no file says|not modelled"
+        asked = "number of GPUs" if expect == "ask" else "no file states|not modelled"
         with pytest.raises(InputError, match=asked):
             estimate_launch([REAL / name])
     if expect != "refuse":

@@ -23,7 +23,7 @@ OTHERWISE = {
 }
 """What the index says in other words."""
 
-REFUSED = re.compile("not modelled|vision|no file says|only a part")
+REFUSED = re.compile("not modelled|vision|no file states|only a part")
 
 pytestmark = pytest.mark.skipif(not ROWS, reason="the collection of launch files is not here")
 

@@ -176,7 +176,7 @@ def test_the_environment_is_what_is_exported_or_stands_before_the_command(tmp_pa
         ("for T in 1 2 4; do python t.py --tp $T --x 1; done", "${T}", "takes several values in a loop"),
         ("for T in 1 2; do python t.py --tp $T --x 1; done", "${T}", "takes several values in a loop"),
         ("for ((T=1; T<=2; T++)); do python t.py --tp $T --x 1; done", "${T}", "takes several values in a loop"),
-        ("T=$(nvidia-smi -L | wc -l)\npython t.py --tp $T --x 1", "${T}", "is what a command prints"),
+        ("T=$(nvidia-smi -L | wc -l)\npython t.py --tp $T --x 1", "${T}", "is the output of a command"),
         ("A=$B\nC=$((A * 2))\npython t.py --tp $C --x 1", "${B}", "is given no value"),
     ],
 )

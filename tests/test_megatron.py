@@ -158,7 +158,8 @@ VALUES = {
     "axis_order": ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"), "pipeline_split": ("even", "tapered"),
     "overlap": ("none", "dp"), "cuda_graphs": ("none", "full"), "dispatcher": ("alltoall", "deepep"),
     "routing": ("dropless", "dropping"), "transport": ("nvshmem", "uccl"), "reshard": (None, "always"),
-    "grad_reduce": (None, "last"), "compile": (None, "on"), "sharp": ("off", "on"), "nvls": ("on", "off"),
+    "grad_reduce": (None, "last"), "compile": (None, "on"), "attention": (None, "fa2"),
+    "sharp": ("off", "on"), "nvls": ("on", "off"),
 }  # fmt: skip
 """Option -> two values of it that mean something else to the job below."""
 

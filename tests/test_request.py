@@ -50,7 +50,7 @@ SAMPLES = {
     "offload": "optimizer+activations:0.5", "cp_comm": "all_gather", "axis_order": "tp-cp-ep-pp-dp",
     "pipeline_split": "cost", "overlap": "tp+dp", "cuda_graphs": "full",
     "set": "node.hop_latency_us=2.0", "dispatcher": "alltoall", "reshard": "never", "compile": "off",
-    "sharp": "on", "nvls": "off", "transport": "uccl", "grad_reduce": "last", "routing": "dropping",
+    "sharp": "on", "nvls": "off", "transport": "uccl", "grad_reduce": "last", "routing": "dropping", "attention": "fa2",
     "calibration": str(Path(__file__).parent / "data" / "example_site.toml"),
     "tp": 2, "sp": True, "pp": 2, "vpp": 2, "cp": 2, "ep": 2, "etp": 2, "dp": 4, "zero": 2, "shard": 2,
     "micro_batch_size": 2, "recompute": "selective:mlp", "schedule": "zb-h1",

@@ -11,10 +11,10 @@ from command import assert_one_message, gpuscale
 from jobs import job, legal, sample
 
 from gpuscale.calibration.factors import HOST_TIMES, with_network
-from gpuscale.cli import jobs as gpuscale_jobs
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.layouts.pins import Pins
+from gpuscale.planning import plans as gpuscale_plans
 from gpuscale.planning.describe import ROBUST_FAMILIES, ROBUST_LEADERS
 from gpuscale.planning.plans import plan
 from gpuscale.presets.hardware import load_cluster
@@ -234,7 +234,7 @@ def test_at_a_turning_point_another_family_is_ahead_and_before_it_none_is(model,
 
 @pytest.mark.parametrize("jobs", [SMALL, EXPERTS], ids=["dense", "experts"])
 def test_output_has_the_spread_and_where_the_choice_changes(jobs, small, experts, monkeypatch):
-    monkeypatch.setattr(gpuscale_jobs, "find_plans", lambda *_, **__: small if jobs == SMALL else experts)
+    monkeypatch.setattr(gpuscale_plans, "plan", lambda *_, **__: small if jobs == SMALL else experts)
     done = gpuscale("plan", "--model", jobs[0], "--gpus", str(jobs[1]), "--robust")
     assert (done.code, done.err) == (0, "")
     assert all(len(line) <= 100 for line in done.lines)
@@ -250,7 +250,7 @@ def test_output_has_the_spread_and_where_the_choice_changes(jobs, small, experts
 
 
 def test_json_carries_the_answer(small, monkeypatch):
-    monkeypatch.setattr(gpuscale_jobs, "find_plans", lambda *_, **__: small)
+    monkeypatch.setattr(gpuscale_plans, "plan", lambda *_, **__: small)
     done = gpuscale("plan", "--model", SMALL[0], "--gpus", str(SMALL[1]), "--robust", "--json")
     answer = json.loads(done.out)
     assert [one["p90_s"] for one in answer["robust"]["plans"]] == [one.p90_s for one in small.robust.plans]
@@ -259,7 +259,7 @@ def test_json_carries_the_answer(small, monkeypatch):
 
 
 def test_a_saved_plan_is_the_one_that_is_shown(tmp_path, small, monkeypatch):
-    monkeypatch.setattr(gpuscale_jobs, "find_plans", lambda *_, **__: small)
+    monkeypatch.setattr(gpuscale_plans, "plan", lambda *_, **__: small)
     path = tmp_path / "plan.toml"
     gpuscale("plan", "--model", SMALL[0], "--gpus", str(SMALL[1]), "--robust", "-o", path, "--rank", "4")
     again = json.loads(gpuscale("estimate", path, "--json").out)["plan"]
@@ -279,7 +279,7 @@ def test_only_times_can_be_robust():
     done = gpuscale("plan", "--model", "llama3-8b", "--gpus", "16", "--robust", "--objective", "memory")
     assert_one_message(done, "it ranks by step time, not by memory", "leave out --objective")
     with pytest.raises(InputError, match="is not on or off"):
-        plan(*SMALL, robust="yes")
+        plan(*SMALL, robust="maybe")
 
 
 @pytest.mark.parametrize("name", ["dgx-h100-superpod", "leonardo", "mi250x"])

@@ -443,7 +443,7 @@ def test_unlike_sites_share_the_batch_by_their_speed(tmp_path):
     path.write_text(text.replace("gpus = 8192", "gpus = 96"))
     result = fleet("llama3-8b", str(path), gbs=384, seq=4096)
     assert [part.sequences for part in way(result, "diloco").parts] == [256, 128]
-    assert "alike" in result.left_out["stages"]
+    assert "equal sites" in result.left_out["stages"]
     assert way(result, "streaming diloco").speedup == pytest.approx(1.5, rel=0.1)
 
 

@@ -38,6 +38,7 @@ from gpuscale.steptime.components import (
 from gpuscale.steptime.data_parallel import Cover, Transfers, tied_embedding_s, unhidden_s
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO, stream_time_s
 from gpuscale.steptime.layer import _with_hidden_exchange, lm_head, waiting_for_cpu_s
+from gpuscale.steptime.step import gpu_spread, slowest_share
 from gpuscale.steptime.tensor_parallel import TensorParallelTime
 
 SPACES = [
@@ -533,6 +534,33 @@ def test_the_optimizer_works_on_its_shard():
     assert whole / shared == pytest.approx(8, rel=0.05)
 
 
+def test_the_cpu_loops_over_the_parameter_tensors_of_a_gpu_once_a_step():
+    """Mixtral has 2 matrices of attention, the router and 2 norms per layer, and 2 matrices of each of 8 experts, which
+    are tensors of their own only where grouped products loop over them."""
+    spec, each_s = job("mixtral-8x7b", 64, gbs=64), 1e-3
+    for expert_s, tensors in ((9e-6, 5 + 2 * 8), (0.0, 5 + 2)):
+        slow = with_runtime(spec, host_expert_s=expert_s, host_tensor_s=each_s)
+        fast = with_runtime(spec, host_expert_s=expert_s, host_tensor_s=0.0)
+        for values, share in (({}, 1), ({"pp": 4}, 4), ({"micro_batch_size": 1}, 1)):
+            more_s = seconds(slow, **values)["launch"] - seconds(fast, **values)["launch"]
+            assert more_s == pytest.approx(32 / share * tensors * each_s)
+    apart = with_runtime(spec, host_expert_s=9e-6, host_tensor_s=each_s)
+    none = with_runtime(spec, host_expert_s=9e-6, host_tensor_s=0.0)
+    more_s = seconds(apart, ep=8)["launch"] - seconds(none, ep=8)["launch"]
+    assert more_s == pytest.approx(32 * (5 + 2) * each_s)
+
+
+def test_gpus_differ_by_what_the_power_limit_takes_of_their_clocks():
+    at_its_clock, limited = (
+        with_gpu(job("llama3-8b", 64, gbs=64), {"sustained_clock_fraction": clock}) for clock in (1.0, 0.8)
+    )
+    found = seconds(limited)
+    assert seconds(at_its_clock)["waiting"] == 0
+    assert gpu_spread(limited.cluster.gpu) == pytest.approx(0.01)
+    busy_s = sum(found[name] for name in ("gemm", "attention", "elementwise", "recompute"))
+    assert found["waiting"] / busy_s == pytest.approx(slowest_share(64, 0.01), rel=0.05)
+
+
 def test_megatron_until_2023_reduces_fp16_gradients_in_16_bits():
     options = {"cluster": "dgx-a100-superpod", "gbs": 512, "framework": "megatron-lm@2021-06"}
     jobs = (job("megatron-8.67b", 512, precision=name, **options) for name in ("fp16", "bf16"))
@@ -668,7 +696,9 @@ def test_only_an_alltoall_sorts_the_copies_of_tokens_that_leave():
 @pytest.mark.parametrize(("precision", "kernels"), [("bf16", 1), ("mxfp8", 3), ("nvfp4", 4)])
 def test_partial_graphs_leave_the_products_and_casts_of_each_expert_to_the_cpu(precision, kernels):
     """One product, below 16 bits with its casts, for each of two inputs of an expert; many experts cost more."""
-    spec = with_runtime(job("qwen3-30b-a3b", 64, cluster="gb200-nvl72", precision=precision), cuda_graphs="partial")
+    spec = with_runtime(
+        job("qwen3-30b-a3b", 64, cluster="gb200-nvl72", precision=precision), cuda_graphs="partial", host_tensor_s=0.0
+    )
     counts = 48 * spec.global_batch_size / 64 / 4
     at_once = with_runtime(spec, host_expert_s=0.0)
     for ep, experts in ((8, 16), (64, 2)):
@@ -678,6 +708,7 @@ def test_partial_graphs_leave_the_products_and_casts_of_each_expert_to_the_cpu(p
 
 def test_a_small_mixture_with_few_tokens_takes_as_long_as_its_launches():
     spec = replace(job("qwen3-30b-a3b", 64, gbs=64), sequence=64)
+    spec = with_runtime(spec, host_tensor_s=0.0)
     passes = 2 * 48 * spec.runtime.host_moe_s
     assert seconds(spec, ep=8)["launch"] > 0.7 * passes
     assert seconds(with_runtime(spec, cuda_graphs="partial"), ep=8)["launch"] < 0.5 * passes
@@ -685,7 +716,7 @@ def test_a_small_mixture_with_few_tokens_takes_as_long_as_its_launches():
 
 
 def test_recomputed_modules_are_launched_and_wait_for_their_counts_again():
-    spec = job("qwen3-30b-a3b", 64)
+    spec = with_runtime(job("qwen3-30b-a3b", 64), host_tensor_s=0.0)
     free = with_runtime(spec, host_moe_s=0.0, host_expert_s=0.0)
     again = {"recompute": "selective:moe"}
     waits, more = (
@@ -948,7 +979,7 @@ def test_tensor_parallel_collectives_are_pipelined_only_inside_an_nvlink_domain(
         ("megatron-lm", "h100", "native"), ("megatron-lm", "v100", "unfused"),
         ("megatron-lm@2024-03", "b200", "native"),
         ("megatron-lm@2024-03", "h100", "cudnn8"), ("pytorch", "h100", "native"), ("pytorch", "a100", "flash2"),
-        ("pytorch@2025-09", "h100", "flash2"), ("pytorch@2025-09", "v100", "flash1"),
+        ("pytorch@2025-06", "h100", "flash2"), ("pytorch@2025-06", "v100", "flash1"),
         ("torchtitan", "b200", "flash2"), ("torchtitan@2025-12", "h100", "native"),
         ("torchtitan@2025-08", "h100", "flash2"), ("torchtitan@2025-08", "b200", "native"),
         ("torchtitan@2025-01", "b200", "flash2"), ("nanotron", "mi300x", "native"),
@@ -969,6 +1000,40 @@ def test_attention_kernels_follow_from_framework_month_and_gpu(framework, gpu, k
 def test_latent_attention_on_blackwell_was_not_fused_before_cudnn_9_11(framework, model, gpu, kernels):
     spec = job(model, 512, framework=framework)
     assert replace(spec, cluster=replace(spec.cluster, gpu=load_gpu(gpu))).attention == kernels
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "asked", "kernels"),
+    [
+        ("llama3-8b", "dgx-h100-superpod", "fa3", "native"),
+        ("llama3-8b", "dgx-h100-superpod", "fa2", "flash2"),
+        ("llama3-8b", "b200-hgx", "fa4", "native"),
+        ("llama3-8b", "dgx-a100-superpod", "cudnn", "native"),
+        ("llama3-8b", "dgx-a100-superpod", "eager", "unfused"),
+        ("llama3-8b", "b200-hgx", "flex", "flash2"),
+        ("deepseek-v3", "b200-hgx", "flex", "native"),
+        ("deepseek-v3", "dgx-h100-superpod", "flex", "flash2"),
+        ("llama3-8b", "mi300x", "fa2", "native"),
+    ],
+)
+def test_attention_kernels_are_those_asked_for(model, cluster, asked, kernels):
+    assert job(model, 64, cluster=cluster, attention=asked).attention == kernels
+
+
+@pytest.mark.parametrize(
+    ("cluster", "asked"),
+    [
+        ("dgx-a100-superpod", "fa3"),
+        ("b200-hgx", "fa3"),
+        ("dgx-a100-superpod", "fa4"),
+        ("mi300x", "cudnn"),
+        ("mi300x", "fa3"),
+    ],
+)
+def test_attention_kernels_of_other_gpus_are_refused(cluster, asked):
+    with pytest.raises(InputError, match=f"{asked} does not run on") as found:
+        job("llama3-8b", 64, cluster=cluster, attention=asked)
+    assert found.value.field == "attention"
 
 
 def test_pytorch_leaves_windows_and_sinks_to_flex_attention():

@@ -12,7 +12,7 @@ from gpuscale.errors import InputError
 from gpuscale.explain.traffic import traffic_of
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.robust import perturbed
-from gpuscale.steptime.step import GPU_SPREAD, slowest_of, slowest_share
+from gpuscale.steptime.step import gpu_spread, slowest_of, slowest_share
 from gpuscale.training.stragglers import Slowed, go_back_n_share, loss_window
 
 FLAGS = ("--model", "llama3-8b", "--gpus", 64, "--gbs", 256, "--tp", 2)
@@ -27,16 +27,17 @@ def subject():
 def test_slowest_of_many_equals_simulation(count):
     draws = np.random.default_rng(1).standard_normal((max(200, 2_000_000 // count), count)).max(axis=1)
     assert slowest_share(count, 1.0) == pytest.approx(draws.mean(), abs=0.025 + 3 * draws.std() / math.sqrt(len(draws)))
-    assert slowest_share(1) == 0
+    assert slowest_share(1, 1.0) == 0
 
 
 def test_prediction_waits_for_the_slowest_of_all_gpus(subject):
-    assert slowest_of(subject.rows)[0] == slowest_share(640)
+    spread = gpu_spread(subject.spec.cluster.gpu)
+    assert slowest_of(subject.rows, spread)[0] == slowest_share(640, spread)
     found = stragglers(subject)
     assert found.waiting_s == pytest.approx(subject.estimate.breakdown["waiting"])
     assert found.step_time_s == subject.estimate.plan.step_time_s
     predicted = next(one for one in found.variation if one.predicted)
-    assert (predicted.count, predicted.spread, predicted.slower) == (640, GPU_SPREAD, 0)
+    assert (predicted.count, predicted.spread, predicted.slower) == (640, spread, 0)
 
 
 @pytest.mark.parametrize(("speed", "count"), [(0.9, 8), (0.95, 8), (0.9, 1), (0.5, 8), (1.0, 8)])
@@ -44,11 +45,11 @@ def test_slow_gpus_cost_what_a_simulation_says(subject, speed, count):
     """Each GPU takes its own time for its kernels; the step goes on when the slowest of all is done."""
     times = Slowed(subject)
     random = np.random.default_rng(2)
-    usual = 1 + GPU_SPREAD * random.standard_normal((2_000, 640 - count))
-    slow = (1 + GPU_SPREAD * random.standard_normal((2_000, count))) / speed
+    usual = 1 + times.spread * random.standard_normal((2_000, 640 - count))
+    slow = (1 + times.spread * random.standard_normal((2_000, count))) / speed
     alone_s = times.step_s - times.waiting_s
     others_s = (
-        times.waiting_s / slowest_share(640) * (usual.max(axis=1) - 1)
+        times.waiting_s / slowest_share(640, times.spread) * (usual.max(axis=1) - 1)
     )  # all of a microbatch, not its kernels alone
     simulated_s = alone_s + np.maximum(others_s, times.kernels_s * (slow.max(axis=1) - 1)).mean()
     assert times.with_slow_gpus(speed, count) == pytest.approx(simulated_s, rel=0.004)
@@ -96,7 +97,9 @@ def test_other_spreads_change_what_they_are_of(subject):
     links, hosts = found["link", 0.05], found["host", 0.05]
     assert links.step_time_s == pytest.approx(base + network * slowest_share(640, 0.05))
     assert hosts.step_time_s == pytest.approx(base + cost["launch"] * slowest_share(80, 0.05))
-    assert found["gpu", 0.02].step_time_s == pytest.approx(base + cost["waiting"])
+    assert found["gpu", 0.02].step_time_s == pytest.approx(
+        base + cost["waiting"] * (0.02 / gpu_spread(subject.spec.cluster.gpu) - 1)
+    )
 
 
 def test_go_back_n_equals_simulation():

@@ -301,7 +301,7 @@ def test_ctrl_c_leaves_what_is_answered(tmp_path, jobs):
     assert process.returncode == 130, said
     rows = rows_in(output)
     assert len(rows) > 0
-    notes = [f"note: stopped: {count:,} of 2,400 questions are answered; the same command continues\n"
+    notes = [f"note: stopped: {count:,} of 2,400 questions are answered; the same command resumes\n"
              for count in (len(rows), len(rows) - 1)]  # fmt: skip
     assert said in notes  # the signal may come between storing an answer and counting it
 

@@ -184,7 +184,7 @@ def test_the_library_answers_as_the_command_does(small):
 def test_text_begins_with_the_verdict_and_shows_every_rate_with_its_date():
     done = gpuscale("train-time", *SMALL, "--tokens", "1T", "--gpu-hour-price", "2")
     assert done.lines[0].startswith("1T tokens on 16 GPUs: ")
-    assert done.lines[0].endswith("of the time trains")
+    assert done.lines[0].endswith("% goodput")
     for name in answer(*SMALL, "--tokens", "1T")["assumptions"]:
         assert f"\n{name} " in done.out
     assert re.search(r"^gpu_hour_price +2 +given$", done.out, re.MULTILINE)

@@ -160,13 +160,36 @@ def test_a_prediction_does_not_see_the_measurement():
     assert (measured.step_s_low, measured.step_s_high) == (plain.step_s_low, plain.step_s_high)
 
 
-def test_measured_time_comes_from_tokens_per_second_but_not_from_flops():
+def test_measured_time_comes_from_tokens_per_second():
     by_tokens = score(tokens_s_gpu="16384")
     assert by_tokens.measured_step_s == pytest.approx(256 * 8192 / (16384 * 64))
     assert "from tokens/s" in by_tokens.reason
-    by_flops = score(tflops_gpu="400")
-    assert by_flops.measured_step_s is None
-    assert "convention" in by_flops.reason
+
+
+@pytest.mark.parametrize(
+    ("cells", "attention"),
+    [
+        ({}, 1.0), ({"source_date": "2025-06"}, 0.5), ({"flop_convention": "causal"}, 0.5),
+        ({"framework": "megatron-bridge", "source_date": "2025-09"}, 0.5), ({"framework": "nemo"}, 1.0),
+        ({"framework": "torchtitan"}, 1.0),
+    ],
+)  # fmt: skip
+def test_measured_time_comes_from_flops_as_the_framework_counts_them(cells, attention):
+    """Llama-3-8B: 32 layers of 4 x 4096 x 4096 (grouped queries: 2.5 of them), 3 x 4096 x 14336, and the LM head; both
+    products of attention over all or half of the keys."""
+    weights = 32 * (2.5 * 4096**2 + 3 * 4096 * 14336) + 4096 * 128256
+    flops = 6 * weights * 8192 * 256 + 12 * 32 * 4096 * 8192**2 * 256 * attention
+    for rate in ({"tflops_gpu": "400"}, {"mfu": f"{400 / 989.4}"}):
+        found = score(**cells, **rate)
+        assert found.measured_step_s == pytest.approx(flops / (400e12 * 64), rel=2e-4)
+        assert ("full" if attention == 1 else "causal") in found.reason
+
+
+@pytest.mark.parametrize("cells", [{"framework": "deepspeed"}, {"precision": "fp8", "mfu": "0.4", "tflops_gpu": ""}])
+def test_no_time_comes_from_flops_that_nobody_knows_how_to_count(cells):
+    found = score(**{"tflops_gpu": "400", **cells})
+    assert found.measured_step_s is None
+    assert "convention" in found.reason
 
 
 def test_rows_alone_and_in_a_batch_agree():
@@ -491,10 +514,12 @@ def test_megatron_deepspeed_trains_in_fp16_unless_told():
 
 def test_omni_path_is_staged_through_the_host_and_efa_has_its_own_hops():
     def network(**cells):
-        return named_cluster(Row({"gpus": "64", "gpus_per_node": "8", **cells}, "row"), Library()).levels[1]
+        return named_cluster(Row({"gpus": "64", "gpus_per_node": "8", **cells}, "row"), Library()).levels[-1]
 
     omni = network(gpu="a100-sxm-80gb", fabric="4x omni-path links per node")
     assert (omni.link_bytes_per_s, omni.link_efficiency, omni.hop_latency_s) == pytest.approx((6.25e9, 0.8, 9e-6))
+    quads = Row({"gpus": "64", "gpu": "a100-sxm-80gb", "fabric": "4x omni-path"}, "row")
+    assert [level.gpus for level in named_cluster(quads, Library()).levels] == [4, 8, 416]
     efa = network(gpu="b300-sxm-270gb", fabric="16x400g efa")
     assert (efa.fabric, efa.hop_latency_s) == ("efa", pytest.approx(12.5e-6))
 

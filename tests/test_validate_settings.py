@@ -220,7 +220,7 @@ def test_early_megatron_bridge_drops_tokens_under_alltoall(date, dispatcher, set
 
 def test_a_loop_in_plain_pytorch_is_eager_and_shards_nothing():
     loop, generic = run(LOOP), run(LOOP, framework="other")
-    assert (loop.job.runtime.unfused, loop.job.runtime.attention) == (EAGER, "flash2")
+    assert (loop.job.runtime.unfused, loop.job.runtime.attention) == (EAGER, "sdpa")
     assert (loop.layout.zero[0], loop.layout.sp[0]) == (0, 0)
     assert generic.job.runtime.unfused == ()
     assert run(LOOP, compile="on").job.runtime.unfused == ()

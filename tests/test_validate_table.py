@@ -9,11 +9,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from command import gpuscale
+from jobs import job
 
-from gpuscale.uncertainty import LEAST_HALF_WIDTH, RESIDUALS, Features, evidence, read_residuals, weighted_quantile
+from gpuscale.steptime.components import COMPONENTS
+from gpuscale.uncertainty import KINDS, PARTS, QUANTILE, RESIDUALS, Features, evidence, read_residuals, spread
 from gpuscale.validation.measurements import read_measurements
 
 ROOT = Path(__file__).parents[1]
@@ -127,22 +128,35 @@ def like(**changes):
         "low_precision": False, "tp_across_nodes": False, "offload": False, "vendor": "NVIDIA",
         "network": "infiniband", "log_size": 10.8, "log_gpus": 2.0, "log_vpp": 0.0, "log_sequence": 3.6,
         "launch": 0.0, "communication": 0.1,
-        "bubble": 0.05,
+        "bubble": 0.05, "spread": 0.08,
     }  # fmt: skip
     return Features(**{**usual, **changes})
 
 
-def test_intervals_hold_the_prediction_and_have_rows_behind_them():
-    for one in evidence([like(), like(moe=True, low_precision=True, architecture="blackwell"), like(launch=0.8)]):
-        assert one.low <= math.exp(-LEAST_HALF_WIDTH) < math.exp(LEAST_HALF_WIDTH) <= one.high
+def test_intervals_hold_the_prediction_and_widen_with_what_varies():
+    narrow, wide = evidence([like(spread=0.05), like(spread=0.2)])
+    for one in (narrow, wide):
+        assert one.low < 1 < one.high
         assert one.low * one.high == pytest.approx(1)
-        assert 0 <= one.similar <= len(read_residuals())
+        assert 0 < one.similar <= len(read_residuals())
+    assert math.log(narrow.high) >= QUANTILE * 0.05
+    assert math.log(wide.high) ** 2 - math.log(narrow.high) ** 2 == pytest.approx(QUANTILE**2 * (0.2**2 - 0.05**2))
 
 
-def test_what_is_unlike_all_runs_is_less_certain_than_well_known_software():
-    asked = [like(profile="megatron-lm-2024"), like(profile="nanotron", tp_across_nodes=True, communication=0.7)]
-    usual, strange = evidence(asked)
-    assert strange.high > usual.high
+def test_the_spread_of_a_step_by_hand():
+    seconds = dict.fromkeys(COMPONENTS, 0.0)
+    plain, experts = job("llama3-8b", 8), job("mixtral-8x7b", 8)
+    assert spread(plain, seconds | {"gemm": 2.0}) == pytest.approx(math.hypot(0.03, 0.04))
+    mixed = seconds | {"gemm": 3.0, "ep_comm": 1.0, "waiting": 1.0}
+    assert spread(experts, mixed) == pytest.approx(math.hypot(0.03, 0.05, 0.04 * 3 / 5, 0.5 / 5))
+    own = job("llama3-8b", 8, framework="pytorch", cluster="b200-hgx")
+    assert spread(own, seconds | {"launch": 1.0}) == pytest.approx(math.hypot(0.03, 0.08, 0.05, 0.15))
+    other = job("llama3-8b", 8, cluster="mi300x")
+    assert spread(other, seconds | {"bubble": 1.0}) == pytest.approx(math.hypot(0.03, 0.15, 0.15))
+    guessed = job("llama3-8b", 8, cluster="h20-hgx")
+    assert spread(guessed, seconds | {"gemm": 1.0}) == pytest.approx(math.hypot(0.03, 0.1, 0.04))
+    assert set(PARTS) == set(COMPONENTS) - {"waiting"}
+    assert set(KINDS) == {"any", "moe", "own_loop", "blackwell", "guessed", "not_nvidia"}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +170,7 @@ def test_what_is_unlike_all_runs_is_less_certain_than_well_known_software():
     ],
 )
 def test_what_no_run_has_is_said_and_widens_the_interval(changes, said):
-    usual, strange = evidence([like(), like(**changes)])
+    usual, strange = evidence([like(spread=0.01), like(spread=0.01, **changes)])
     assert usual.unmeasured == ()
     assert strange.unmeasured == (() if said is None else (said,))
     assert said is None or (strange.high > 1.02 * usual.high and strange.similar == 0 < usual.similar)
@@ -179,13 +193,6 @@ def test_intervals_hold_four_of_five_measurements_of_the_table():
     inside, half = UPDATE.interval_figures(read_residuals())
     assert 0.70 <= inside <= 0.91  # wide enough for sources to which nothing was fitted: 79 % of those
     assert half <= 0.22
-
-
-def test_weighted_quantile_by_hand():
-    values, even = np.array([3.0, 1.0, 2.0]), np.ones(3)
-    assert weighted_quantile(values, even, 0.5) == 2.0
-    assert weighted_quantile(values, np.array([8.0, 1.0, 1.0]), 0.8) == 3.0
-    assert weighted_quantile(values, even, 0.99) == 3.0
 
 
 def test_a_gpu_whose_kernels_are_guessed_is_no_measured_one():

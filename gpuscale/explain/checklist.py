@@ -22,7 +22,7 @@ from gpuscale.results import PlanRow
 from gpuscale.rooflines import allreduce_bytes_per_s, fsdp_tokens_per_gpu, moe_dp_tokens_per_gpu
 from gpuscale.specs.cluster import FABRIC_NAMES, INSIDE
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime.step import slowest_of
+from gpuscale.steptime.step import gpu_spread, slowest_of
 from gpuscale.training.goodput import goodput
 from gpuscale.units import GBIT, format_bytes, format_count, format_duration, format_seconds, plural
 
@@ -274,7 +274,7 @@ def _measured(case: Prelaunch) -> Iterator[Item]:
 
 def _variance(case: Prelaunch) -> Iterator[Item]:
     plan = case.plan
-    waits = float(slowest_of(case.subject.rows)[0])
+    waits = float(slowest_of(case.subject.rows, gpu_spread(case.subject.spec.cluster.gpu))[0])
     now = (
         f"{format_seconds(plan.step_time_s)} predicted, 80 % within {format_seconds(plan.step_time_low_s)} to "
         f"{format_seconds(plan.step_time_high_s)}"

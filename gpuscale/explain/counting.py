@@ -60,6 +60,7 @@ def _lossless(gpu: GpuSpec) -> GpuSpec:
         wave_loss_fraction=0.0,
         kernel_overhead_s=0.0,
         hbm_fraction=1.0,
+        stream_fraction=None,
         attention_forward_fraction=1.0,
         attention_backward_fraction=1.0,
         attention_ramp_keys=0.0,

@@ -23,7 +23,7 @@ from gpuscale.specs.model import LayerSpec, ModelSpec
 from gpuscale.steptime.blocks import ARITHMETIC_FRACTION
 from gpuscale.steptime.calls import sent_s
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, Breakdown, Segment
-from gpuscale.steptime.data_parallel import optimizer_time_s, state_transfers
+from gpuscale.steptime.data_parallel import optimizer_issue_s, optimizer_time_s, state_transfers
 from gpuscale.steptime.layer import NOT_RECOMPUTE, LayerTime, stops_before
 from gpuscale.steptime.step import exposed_hops_s, hop_times, recomputed_share
 
@@ -378,7 +378,7 @@ def _beside(subject: Subject, scope: Scope) -> list[Node]:
     hidden_s = _rest(only(step.dp_total_s) - tied_s, shown_s)
     states = replace(scope.leaf("gradients and parameters", "dp_comm", shown_s), hidden_s=max(hidden_s, 0.0) or None)
     tied = replace(scope.leaf("tied embedding", "dp_comm", tied_s), level=scope.levels.get("pp_comm"))
-    updates = []
+    updates, issue_s = [], only(optimizer_issue_s(c, job))
     if beside["optimizer"]:
         moved = optimizer_time_s(c, counting_bytes(job), parameters)
         norm = scope.leaf("gradient norm", "optimizer", norm_s)
@@ -394,6 +394,7 @@ def _beside(subject: Subject, scope: Scope) -> list[Node]:
         scope.leaf("summing gradients", "elementwise", beside["elementwise"]),
         branch("optimizer step", updates, count=1.0),
         scope.leaf("offload", "offload", beside["offload"]),
-        scope.leaf("allocator retries", "launch", beside["launch"]),
+        scope.leaf("loops over parameter tensors", "launch", issue_s),
+        scope.leaf("allocator retries", "launch", _rest(beside["launch"], issue_s)),
         scope.leaf("waiting for the slowest GPU", "waiting", beside["waiting"]),
     ]

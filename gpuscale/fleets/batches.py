@@ -191,7 +191,7 @@ def shares_of(pool: Pool, rows: Candidates, whole: int, share: float, gpus: int)
 
 def waiting_more(gpus: int, whole: int) -> float:
     """Return what a part of a job waits longer for the slowest GPU of all than for its own, as a share of its own."""
-    return slowest_share(whole) / slowest_share(gpus) - 1.0 if gpus > 1 else 0.0
+    return slowest_share(whole, 1.0) / slowest_share(gpus, 1.0) - 1.0 if gpus > 1 else 0.0
 
 
 def deal(whole: int, shares: Sequence[Shares]) -> Dealt | None:

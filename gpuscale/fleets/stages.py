@@ -42,9 +42,9 @@ from gpuscale.search.evaluation import evaluate
 from gpuscale.search.ordering import nothing
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime.data_parallel import data_parallel_time, gradient_sums_s, tied_embedding_s
+from gpuscale.steptime.data_parallel import data_parallel_time, gradient_sums_s, optimizer_issue_s, tied_embedding_s
 from gpuscale.steptime.site import site_factor
-from gpuscale.steptime.step import covered, cut_key, evaluate_passes, hop_times, slowest_of, stage_seconds
+from gpuscale.steptime.step import covered, cut_key, evaluate_passes, gpu_spread, hop_times, slowest_of, stage_seconds
 from gpuscale.uncertainty import UNLIKE_NODES
 from gpuscale.units import GIB
 
@@ -591,14 +591,26 @@ def evaluated(fleet: Fleet, pipeline: Pipeline) -> Evaluated:
         _, exposed, optimizer, offload = data_parallel_time(row, job, own, cover)
         retries = used.allocator_retries(job.cluster.gpu.memory_bytes) * job.runtime.allocator_retry_s
         again = (retries * row.num_microbatches) if job.runtime.allocator_retry_s else np.zeros(1)
-        after.append(float(np.sum(exposed + optimizer + offload + gradient_sums_s(row, job, own) + again)))
+        after.append(
+            float(
+                np.sum(
+                    exposed + optimizer + offload + gradient_sums_s(row, job, own) + optimizer_issue_s(row, job) + again
+                )
+            )
+        )
     both_s, count = forward + backward, int(row.num_microbatches[0])
     hops = _hops_s(fleet, order, jobs, row)
     beside = np.maximum(np.append(hops, 0.0), np.append(0.0, hops))  # the longer of a stage's two
     slowest = int((both_s + 2 * beside).argmax())
     busy_s = count * both_s[slowest]
     hops_s = 2 * (count * beside[slowest] + math.fsum(hops))
-    parts = [busy_s, busy_s * float(slowest_of(row)[0]), both_s.sum() - both_s[slowest], hops_s, max(after)]
+    parts = [
+        busy_s,
+        busy_s * float(slowest_of(row, max(gpu_spread(one.cluster.gpu) for one in jobs))[0]),
+        both_s.sum() - both_s[slowest],
+        hops_s,
+        max(after),
+    ]
     if jobs[0].model.tied_embeddings:  # what its gradients take longer between pools than inside one
         inside_s = max(float(tied_embedding_s(row, job)[0]) for job in jobs)
         parts.append(max(0.0, float(tied_embedding_s(*_over_the_join(fleet, jobs, row))[0]) - inside_s))

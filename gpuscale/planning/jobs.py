@@ -47,7 +47,7 @@ from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Constraint, Economics, Objective
 from gpuscale.specs.cluster import LARGEST_BOX, NETWORKS, ClusterSpec
 from gpuscale.specs.gpu import WIDE, GpuSpec
-from gpuscale.specs.job import FrameworkSpec, JobSpec, OffloadSpec, RuntimeSpec, StateBytes
+from gpuscale.specs.job import ATTENTION_NEEDS, FrameworkSpec, JobSpec, OffloadSpec, RuntimeSpec, StateBytes
 from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.kernels import available_recipes
 from gpuscale.steptime.offload import host_of
@@ -233,6 +233,8 @@ def _runtime(
     if experts:
         said.setdefault("dispatcher", f"{given.get('dispatcher', runtime.dispatcher)} (default)")
     given |= {"compile": asked.compile == "on"} if asked.compile else {}
+    if asked.attention:
+        _check_attention(asked.attention, cluster.gpu)
     if asked.loss and not (asked.loss == runtime.loss == "standard"):  # one choice for time and memory
         given["eager"] = tuple(name for name in runtime.eager if name != "loss")
     if asked.axis_order is not None:
@@ -243,6 +245,13 @@ def _runtime(
         given |= {"overlap_tp": "tp" in parts, "overlap_ep": "ep" in parts}
         given |= {"overlap_grad_reduce": "dp" in parts, "overlap_param_gather": "dp" in parts}
     return replace(runtime, **given)
+
+
+def _check_attention(name: str, gpu: GpuSpec) -> None:
+    """Refuse attention kernels that are not made for a GPU."""
+    made_for = ATTENTION_NEEDS.get(name, (gpu.architecture,))
+    if (gpu.vendor != "NVIDIA" and name in {*ATTENTION_NEEDS, "cudnn"}) or not gpu.architecture.startswith(made_for):
+        raise InputError(f"{name} does not run on {gpu.title}", field="attention", hint="choose fa2, sdpa or eager")
 
 
 def _behind_switches(cluster: ClusterSpec, settings: str) -> list[str]:

@@ -210,6 +210,10 @@ def _error_table(title: str, groups: Mapping[str, Mapping[str, Any]], whole: Map
     return table(rows, caption=f"Errors of the {title}")
 
 
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
 def _figures(numbers: Mapping[str, Any]) -> dict[str, str]:
     return {f"{name} %": _percent(numbers[f"{name}_abs"]).removesuffix(" %") for name in ("median", "p90")}
 
@@ -221,7 +225,8 @@ def _said(summary: Mapping[str, Any]) -> Iterator[str]:
         if interval.get("n"):
             yield (
                 f"80 % interval{of}: {_percent(interval['inside'])} of {interval['n']:,} measurements inside, "
-                f"median half-width {_percent(interval['median_half_width'])}"
+                f"median half-width {_percent(interval['median_half_width'])}, "
+                f"rank correlation with the error {_number(interval['rank_correlation'])}"
             )
     for one in summary.get("first_choices", [])[:1]:
         yield f"{first_choices_text(summary['first_choices'])}; {_percent(one['inside'])} inside"

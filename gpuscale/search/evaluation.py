@@ -22,7 +22,7 @@ from gpuscale.memory.model import LayerSizes, Memory, evaluate_memory, measure_l
 from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.offload import least_cpu_optimizer_time_s
-from gpuscale.steptime.step import Passes, StepTime, cut_key, evaluate_passes, slowest_of, step_time
+from gpuscale.steptime.step import Passes, StepTime, cut_key, evaluate_passes, gpu_spread, slowest_of, step_time
 
 
 class Evaluation(NamedTuple):
@@ -88,6 +88,7 @@ class LayerCache(NamedTuple):
     #: one microbatch through all layers and both ends of the model, and the recomputation of all layers, the least that
     #: a site's runs make of them, shape (M, ways).
     again_s: FloatArray
+    spread: float  #: standard deviation of the time of GPUs (`gpu_spread`).
 
     def of(self, rows: IndexArray, c: Candidates) -> tuple[LayerSizes, Passes]:
         """Return the layers of some rows, of which `c` is a grid; it chooses the modules."""
@@ -118,18 +119,18 @@ class LayerCache(NamedTuple):
         cut = self._cut(rows, c)
         share = np.minimum(c.recompute_layers / layers, 1.0)
         model_s = cut.of(self.model_s) + (cut.of(self.again_s) * share if share.any() else 0.0)
-        return model_s * _least_microbatches(c)
+        return model_s * _least_microbatches(c, self.spread)
 
     def least_row_s(self, c: Candidates) -> FloatArray:
         """Return what a step of each of all rows takes at least, however it recomputes, shape (N,) [s]."""
-        return np.asarray(self.model_s.min(axis=0)[self.row] * _least_microbatches(c))
+        return np.asarray(self.model_s.min(axis=0)[self.row] * _least_microbatches(c, self.spread))
 
 
-def _least_microbatches(c: Candidates) -> FloatArray:
+def _least_microbatches(c: Candidates, spread: float) -> FloatArray:
     """Return how many microbatches through the whole model a step takes at least, on one GPU of a pipeline."""
     idle = np.where(c.schedule == ONE_F_ONE_B, 1.0 / c.vpp, c.schedule == GPIPE)
     share = 1.0 / c.pp
-    busy = c.num_microbatches * share * (1 + slowest_of(c))
+    busy = c.num_microbatches * share * (1 + slowest_of(c, spread))
     return np.asarray((busy + idle * (1.0 - share)) * BELOW)
 
 
@@ -151,7 +152,9 @@ def measure_distinct_layers(rows: Candidates, modules: IntArray, job: JobSpec) -
     shape = len(modules), len(cuts)
     least = job.site.least if job.site else 1.0
     model_s, again_s = (np.broadcast_to(summed(*parts) * least, shape) for parts in ((*whole_s, *ends), recompute_s))
-    return LayerCache(modules, row, measure_layers(cuts, Cases(row), job), passes, model_s, again_s)
+    return LayerCache(
+        modules, row, measure_layers(cuts, Cases(row), job), passes, model_s, again_s, gpu_spread(job.cluster.gpu)
+    )
 
 
 def least_beside_s(job: JobSpec) -> float:

@@ -41,7 +41,7 @@ class KernelSpec:
     wave_loss_fraction: Annotated[float, Field(ge=0, le=1)]
     #: time a kernel of any kind takes beyond its arithmetic or its traffic [s].
     kernel_overhead_s: Annotated[float, Field(alias="kernel_overhead_us", ge=0, le=100 * US)]
-    hbm_fraction: Fraction  #: share of the HBM bandwidth that a streaming kernel reaches [0-1].
+    hbm_fraction: Fraction  #: share of the HBM bandwidth that products bound by memory, casts and copies reach [0-1].
     #: share of the 16-bit peak that the matrix products of fused attention reach, forward, long sequences, only the
     #: FLOPs that the mask leaves counted [0-1].
     attention_forward_fraction: Fraction
@@ -57,6 +57,8 @@ class KernelSpec:
     #: as `sustained_clock_fraction`, for 16-bit GEMMs where they draw more power than narrower ones; None where they do
     #: not differ.
     sustained_16bit_fraction: Annotated[float | None, Field(ge=0.3, le=1)] = None
+    #: as `hbm_fraction`, for what stands between the products of a layer where it reaches less; None where it does not.
+    stream_fraction: Fraction | None = None
 
     def sustained(self, precision: str) -> float:
         """Return the speed of GEMMs of `precision` in a long run / that in a short run.

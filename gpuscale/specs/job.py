@@ -9,6 +9,7 @@ from pydantic import Field
 
 from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.choices import (
+    ATTENTIONS,
     AXES,
     CP_COMMS,
     DISPATCHERS,
@@ -60,8 +61,17 @@ class StateBytes:
         return self.weight + self.gradient + self.master + self.moments
 
 
-ATTENTION_KERNELS = ("native", "sdpa", "sdpa2025", "flex", "cudnn9", "cudnn8", "flash2", "flash1", "unfused")
+ATTENTION_KERNELS = ("native", "sdpa", "sdpa2025", "flex", "cudnn9", "cudnn8", "flash3", "flash2", "flash1", "unfused",
+                     *ATTENTIONS)  # fmt: skip
 """What a framework may ask for; `RuntimeSpec.attention` says what each of them is."""
+
+KERNELS_OF = {"fa2": "flash2", "fa3": "flash3", "fa4": "native", "cudnn": "native", "flex": "flex", "sdpa": "sdpa",
+              "eager": "unfused"}  # fmt: skip
+"""What users call attention kernels -> one of `ATTENTION_KERNELS`: FlashAttention-2, -3 and -4, cuDNN, FlexAttention,
+PyTorch's choice, scores in memory."""
+
+ATTENTION_NEEDS = {"fa3": ("hopper",), "fa4": ("hopper", "blackwell")}
+"""Beginnings of the architectures that kernels are made for (Dao-AILab/flash-attention, README)."""
 
 EAGER = ("norm", "rotary", "activation", "loss", "bias")
 """What runs as operations of its own without torch.compile or kernels of a framework."""
@@ -178,9 +188,9 @@ class RuntimeSpec:
     memory: MemoryProfile  #: what the framework keeps in memory.
     #: kernels that the framework asks for: `native` (fused, made for the GPU: cuDNN, FlashAttention-3), `sdpa`
     #: (PyTorch's choice: cuDNN on Hopper and Blackwell, else FlashAttention-2; `sdpa2025`: cuDNN on Blackwell alone),
-    #: `flex` (PyTorch's FlexAttention or varlen attention), `cudnn9` (before release 9.11), `cudnn8`, `flash2` or
-    #: `flash1` (fused, of older generations), or `unfused` (score matrix in memory, masked half computed too);
-    #: `JobSpec.attention` is what runs.
+    #: `flex` (PyTorch's FlexAttention or varlen attention), `flash3` (on Hopper, elsewhere FlashAttention-2), `cudnn9`
+    #: (before release 9.11), `cudnn8`, `flash2` or `flash1` (fused, of older generations), or `unfused` (score matrix
+    #: in memory, masked half computed too); `JobSpec.attention` is what runs.
     attention: Annotated[str, among(*ATTENTION_KERNELS)]
     #: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than as fused
     #: kernels, compiled or not; with `bias`, gradients of biases are sums of their own rather than by-products of
@@ -251,6 +261,10 @@ class RuntimeSpec:
     shard_copy_bytes: Annotated[float, Field(ge=0, le=64)] = 0.0
     #: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron) [s].
     host_shard_s: Annotated[float, Field(alias="host_shard_us", ge=0, le=1)] = 0.0
+    #: CPU time per parameter tensor in every optimizer step, while the GPU waits: norm of its gradient, update, copy of
+    #: the updated weight and clearing are loops over tensors around a synchronisation; experts of a grouped product
+    #: are tensors of their own where these loop over them (`host_expert_s`) [s].
+    host_tensor_s: Annotated[float, Field(alias="host_tensor_us", ge=0, le=1)] = 0.0
     #: CPU time to issue one kernel of one expert, where grouped products loop over the experts; 0 where one launch has
     #: all of them, or `host_moe_s` includes it [s].
     host_expert_s: Annotated[float, Field(alias="host_expert_us", ge=0, le=1)] = 0.0
@@ -447,6 +461,7 @@ class JobSpec:
         takes no other kernels for them (common/fused_attn, nvte_get_fused_attn_backend; flash-attn wants equal widths).
         """
         asked, architecture = self.runtime.attention, self.cluster.gpu.architecture
+        asked = KERNELS_OF.get(asked, asked)
         if asked == "unfused":
             return asked
         if architecture == "volta" or self.precision in WIDE:
@@ -458,6 +473,10 @@ class JobSpec:
             return "native" if blackwell or (asked == "sdpa" and architecture == "hopper") else "flash2"
         if asked in {"cudnn9", "cudnn8"} and blackwell:
             return "unfused" if self.model.uneven_heads else "native"
+        if asked == "flash3":
+            return "native" if architecture == "hopper" else "flash2"
+        if asked == "flex" and blackwell and self.model.uneven_heads:
+            return "native"
         return {"flex": "flash2", "cudnn9": "native"}.get(asked, asked)
 
     def attention_of(self, kind: AttentionSpec) -> str:

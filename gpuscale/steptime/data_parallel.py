@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuscale.architecture.parameters import dense_linears
+from gpuscale.architecture.parameters import dense_linears, expert_linears
 from gpuscale.arrays import BoolArray, FloatArray, IntArray
 from gpuscale.layouts.arrays import Candidates, combined_key, distinct, number_combinations, spread, summed
 from gpuscale.layouts.ranks import strides
@@ -74,7 +74,7 @@ def data_parallel_time(
     total = total + transfers.tied_s
     exposed = summed(exposed, transfers.tied_s)
     if job.runtime.host_shard_s:  # the CPU shards every parameter tensor separately: one copy per tensor and rank
-        tensors = _per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind)) + kind.norms)
+        tensors = _tensors(c, job)
         sharded = (c.zero > 0) & (c.shard > 1)
         exposed = exposed + np.where(sharded, tensors * c.shard * job.runtime.host_shard_s, 0.0)
     if job.runtime.shard_copy_bytes:  # into and out of ZeRO-3's buffers in all microbatches, beside the computation
@@ -276,6 +276,21 @@ def _per_gpu(c: Candidates, job: JobSpec, number: Callable[[LayerSpec], int]) ->
     """Sum a number that each kind of layer has over the layers of a GPU; the mean of the stages."""
     kinds = zip(job.model.trained_kinds, job.model.trained_counts, strict=True)
     return np.asarray(sum(count * number(kind) for kind, count in kinds) / c.pp, dtype=np.float64)
+
+
+def _tensors(c: Candidates, job: JobSpec) -> FloatArray:
+    """Parameter tensors of the layers of a GPU outside the routed experts; the mean of the stages."""
+    return _per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind)) + kind.norms)
+
+
+def optimizer_issue_s(c: Candidates, job: JobSpec) -> FloatArray:
+    """Time that the GPU waits in an optimizer step for loops of its CPU over parameter tensors, shape (N,) [s]."""
+    runtime = job.runtime
+    if not runtime.host_tensor_s:
+        return np.zeros(())
+    experts = _per_gpu(c, job, lambda kind: len(expert_linears(job.model.hidden, kind.moe)) if kind.moe else 0)
+    each = max((kind.moe.experts for kind in job.model.trained_kinds if kind.moe), default=0) / c.ep
+    return (_tensors(c, job) + experts * (each if runtime.host_expert_s else 1.0)) * runtime.host_tensor_s
 
 
 def gradient_sums_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:

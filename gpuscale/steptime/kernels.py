@@ -169,13 +169,17 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
 
 
 def stream_time_s(gpu: GpuSpec, bytes_moved: ArrayLike, kernels: ArrayLike = 1) -> FloatArray:
-    """Time of `kernels` launches that read and write `bytes_moved` of HBM in all and compute next to nothing [s].
-
-    Element-wise operations, norms, rotary embeddings, casts, the optimizer step.
-    """
+    """Time of `kernels` launches that read and write `bytes_moved` of HBM in all and compute next to nothing [s]."""
     moved = np.asarray(bytes_moved, dtype=np.float64)
     overhead_s = np.asarray(kernels, dtype=np.float64) * gpu.kernels.kernel_overhead_s
     return np.where(moved > 0, moved / _hbm_bytes_per_s(gpu) + overhead_s, 0.0)
+
+
+def elementwise_time_s(gpu: GpuSpec, bytes_moved: ArrayLike, kernels: ArrayLike = 1) -> FloatArray:
+    """The same of what stands between the products of a layer: norms, activations, rotary embeddings, permutation,
+    residuals, the loss. These reach `stream_fraction` of the bandwidth; casts and the optimizer are copies."""
+    slower = gpu.kernels.hbm_fraction / (gpu.kernels.stream_fraction or gpu.kernels.hbm_fraction)
+    return stream_time_s(gpu, np.asarray(bytes_moved, dtype=np.float64) * slower, kernels)
 
 
 def gemm_flops_per_s(gpu: GpuSpec, precision: str) -> float:

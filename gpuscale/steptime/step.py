@@ -20,20 +20,23 @@ from gpuscale.layouts.stages import FIRST, LAST, StageTable, at_place, largest_p
 from gpuscale.memory.activations import LAYER_KEY, routed_tokens, tokens
 from gpuscale.memory.model import layer_sizes, microbatch_bytes
 from gpuscale.memory.states import StageParameters
+from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.calls import GroupCall, collective
 from gpuscale.steptime.components import COMPONENTS, INDEX, Breakdown, added, exposed_beside, scaled, taken, total_s
-from gpuscale.steptime.data_parallel import Cover, data_parallel_time, gradient_sums_s
+from gpuscale.steptime.data_parallel import Cover, data_parallel_time, gradient_sums_s, optimizer_issue_s
 from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_times, lm_head
 from gpuscale.steptime.offload import host_link_bytes_per_s
 from gpuscale.steptime.site import site_factor
 from gpuscale.steptime.tensor_parallel import linear_times, tensor_parallel_time, wgrad_output_bytes
 
-GPU_SPREAD = 0.01
-"""Standard deviation of the time that GPUs of one kind take for the same work, as a share of it: clocks differ with the
-chip and its cooling. Guesstimate from Sinha et al. 2022 (arXiv 2208.11035): 8 % between the GPUs of a large machine, on
-average of five, a range of five to six deviations; less, as jobs are not given the worst."""
+THROTTLED_SPREAD = 0.05
+"""Standard deviation of the time that GPUs of one kind take for the same work, as a share of what the power limit takes
+of their clocks: chips that need more power for a clock are slowed more, those that hold their clock are alike. At the
+clocks of H100 (0.79 of a short run's) 1 % of the time. Guesstimate from Sinha et al. 2022 (arXiv 2208.11035): 8 %
+between the GPUs of a large machine, on average of five, a range of five to six deviations; less, as jobs are not given
+the worst."""
 
 
 class Passes(NamedTuple):
@@ -169,9 +172,9 @@ def step_time(
     if job.runtime.allocator_retry_s:
         retry_s = np.asarray(allocator_retries * job.runtime.allocator_retry_s * c.num_microbatches)
     busy_s = slowest_s * c.num_microbatches.astype(np.float64)  # NumPy takes longer for mixed types
-    waiting_s = busy_s * slowest_of(c)
-    sums_s = gradient_sums_s(c, job, parameters)
-    parts_s = (busy_s, waiting_s, bubble_s, pp_comm_s, copies_s, retry_s, sums_s, dp_exposed_s, optimizer_s, offload_s)
+    waiting_s = busy_s * slowest_of(c, gpu_spread(job.cluster.gpu))
+    sums_s, issue_s = gradient_sums_s(c, job, parameters), retry_s + optimizer_issue_s(c, job)
+    parts_s = (busy_s, waiting_s, bubble_s, pp_comm_s, copies_s, issue_s, sums_s, dp_exposed_s, optimizer_s, offload_s)
     factor = site_factor(c, job.site) if job.site else None
     whole_s = summed(*parts_s)
     return StepTime(
@@ -182,7 +185,7 @@ def step_time(
             "waiting": waiting_s,
             "bubble": bubble_s,
             "pp_comm": pp_comm_s,
-            "launch": retry_s,
+            "launch": issue_s,
             "elementwise": sums_s,
             "dp_comm": dp_exposed_s,
             "optimizer": optimizer_s,
@@ -215,18 +218,26 @@ def covered(
     return Cover(forward_s - ahead_s, backward_s - back_s, ahead_s + back_s)
 
 
-def slowest_of(c: Candidates) -> FloatArray:
+def gpu_spread(gpu: GpuSpec) -> float:
+    """Return the standard deviation of the time that GPUs of this kind take for the same work, as a share of it."""
+    return THROTTLED_SPREAD * (1.0 - gpu.kernels.sustained_clock_fraction)
+
+
+def slowest_of(c: Candidates, spread: float) -> FloatArray:
     """By how much the slowest GPU of a job takes longer than the usual one, as a share of its time, shape (N,).
 
     All wait for it in every step.
+
+    Args:
+        spread: standard deviation between GPUs, as a share of the time (`gpu_spread`).
     """
     gpus = np.atleast_1d(c.tp * c.pp * c.cp * c.dp)
     alike = gpus.size > 0 and bool((gpus == gpus.flat[0]).all())  # as in a search
     counts, row = (gpus.flat[:1], np.zeros(1, dtype=np.intp)) if alike else np.unique(gpus, return_inverse=True)
-    return np.array([slowest_share(one) for one in counts.tolist()])[row]
+    return np.array([slowest_share(one, spread) for one in counts.tolist()])[row]
 
 
-def slowest_share(count: int, spread: float = GPU_SPREAD) -> float:
+def slowest_share(count: int, spread: float) -> float:
     """Return by how much the largest of N values that are spread normally is above their mean, on average.
 
     It is about the quantile (N - 3/8) / (N + 1/4) (Blom 1958, Statistical Estimates and Transformed Beta-Variables).

@@ -17,7 +17,14 @@ from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.calls import GroupCall, Sent, collective
 from gpuscale.steptime.components import Breakdown, contention, exposed_beside, exposed_pipelined
-from gpuscale.steptime.kernels import OPERAND_BYTES, RECIPES, gemm_time_s, quantising_bytes, stream_time_s
+from gpuscale.steptime.kernels import (
+    OPERAND_BYTES,
+    RECIPES,
+    elementwise_time_s,
+    gemm_time_s,
+    quantising_bytes,
+    stream_time_s,
+)
 
 SUMMED_BYTES = 8
 """Traffic per element of a weight gradient that a GEMM adds onto an fp32 buffer: read 4, write 4."""
@@ -78,8 +85,8 @@ class GemmTimes(NamedTuple):
 
 
 def stream(job: JobSpec, bytes_moved: FloatArray, kernels: npt.ArrayLike) -> FloatArray:
-    """Time of memory-bound kernels on the job's GPU [s]."""
-    return stream_time_s(job.cluster.gpu, bytes_moved, kernels)
+    """Time of the kernels between products on the job's GPU [s]."""
+    return elementwise_time_s(job.cluster.gpu, bytes_moved, kernels)
 
 
 def linear_times(
@@ -112,10 +119,10 @@ def linear_times(
         shards = 1 if linear.module == "experts" else c.sequence_split
         each_forward = quantise / (shards if linear.split == "column" else 1) + transpose
         each_backward = quantise / (shards if linear.split == "row" else 1) + transpose
-        cast_forward = stream(job, rows * inputs * count * each_forward, kernels)
-        cast_backward = stream(job, rows * outputs * count * each_backward, kernels)
+        cast_forward = stream_time_s(gpu, rows * inputs * count * each_forward, kernels)
+        cast_backward = stream_time_s(gpu, rows * outputs * count * each_backward, kernels)
         if job.runtime.casts_weights:
-            cast_weights = stream(job, inputs * outputs * count * (quantise + transpose), kernels)
+            cast_weights = stream_time_s(gpu, inputs * outputs * count * (quantise + transpose), kernels)
             cast_forward, cast_backward = cast_forward + cast_weights, cast_backward + cast_weights
     if linear.bias and linear.module != "experts" and "bias" in job.runtime.unfused:
         added, summed = _bias_s(linear, rows * outputs * job.activation_bytes, c, job)

@@ -24,7 +24,7 @@ from gpuscale.search.evaluation import evaluate
 from gpuscale.search.robust import KERNELS, perturbed
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION, INDEX
-from gpuscale.steptime.step import GPU_SPREAD, slowest_share
+from gpuscale.steptime.step import gpu_spread, slowest_share
 from gpuscale.training.goodput import node_gpus
 
 SLOWED = tuple(name for name in KERNELS if name != "waiting")
@@ -117,10 +117,11 @@ class Slowed:
         self.by_component = {name: float(step.components[index, 0]) for name, index in INDEX.items()}
         self.kernels_s = added_up(self.by_component[name] for name in SLOWED)
         self.waiting_s = self.by_component["waiting"]
+        self.spread = gpu_spread(self.job.cluster.gpu)
 
     def with_slow_gpus(self, speed: float, count: int) -> float:
         """Step time with some GPUs at a share of the speed [s]; the slowest of them counts."""
-        longer = (1 + slowest_share(count)) / speed - 1
+        longer = (1 + slowest_share(count, self.spread)) / speed - 1
         return self.step_s + max(self.kernels_s * longer - self.waiting_s, 0.0)
 
     def with_cap(self, power_w: float) -> float:
@@ -210,7 +211,7 @@ def stragglers(subject: Subject, *, restart_time: float | None = None, **options
     even = None  # the speed at which a node costs as much as leaving it out
     if without is not None:
         longer = (times.step_s * without + times.waiting_s) / times.kernels_s
-        even = min((1 + slowest_share(node_gpus(job))) / (1 + longer), 1.0)
+        even = min((1 + slowest_share(node_gpus(job), times.spread)) / (1 + longer), 1.0)
     return Stragglers(
         model=job.model.name,
         cluster=job.cluster.name,
@@ -281,12 +282,12 @@ LEAST_SLOWDOWN = 1e-3
 
 def _variation(times: Slowed) -> Iterator[Variation]:
     """Yield what the spread of GPUs costs, as predicted, and what other spreads would."""
-    job, share = times.job, slowest_share(times.job.gpus)
+    job, share = times.job, slowest_share(times.job.gpus, times.spread)
     busy_s = times.waiting_s / share if share > 0 else 0.0
     network_s = added_up(times.by_component[name] for name in COMMUNICATION)
     hosts = math.ceil(job.gpus / node_gpus(job))
     cases = [
-        ("gpu", job.gpus, GPU_SPREAD, busy_s),
+        ("gpu", job.gpus, times.spread, busy_s),
         ("gpu", job.gpus, SPREADS["gpu"], busy_s),
         ("host", hosts, SPREADS["host"], times.by_component["launch"]),
         ("link", job.gpus, SPREADS["link"], network_s),
@@ -294,7 +295,7 @@ def _variation(times: Slowed) -> Iterator[Variation]:
     for part, count, spread, part_s in cases:
         if part_s <= 0 or count < 2:
             continue
-        predicted = part == "gpu" and spread == GPU_SPREAD
+        predicted = part == "gpu" and spread == times.spread
         own = slowest_share(count, spread)
         step_s = times.step_s + part_s * own - (times.waiting_s if part == "gpu" else 0.0)
         if predicted:

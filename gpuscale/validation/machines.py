@@ -98,6 +98,7 @@ FABRICS = (
     ("h100-sxm-80gb", "tcpxo", "gcp-a3-mega"),
     ("h100-sxm-80gb", "tcpx", "gcp-a3-high"),
     ("h100-sxm-80gb", "8x400g|nic per gpu", "azure-ndv5"),
+    ("a100-sxm-80gb", "omni-path", "jean-zay-a100"),
     ("a100-sxm-40gb", "slingshot", "polaris"),
     ("a100-sxm-40gb", "roce", "azure-ndv4"),
     ("a100-pcie-80gb", "nvlink", "box-a100-pcie-pairs"),

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
-from gpuscale.choices import DISPATCHERS
+from gpuscale.architecture.flops import CONVENTIONS
+from gpuscale.choices import ATTENTIONS, DISPATCHERS
 from gpuscale.errors import InputError, nearest
 from gpuscale.file_kinds import reads
 from gpuscale.files import reading
@@ -131,12 +132,16 @@ RUNS = {
     "transport": Column("of the expert exchange", ("nccl", "uccl", "nvshmem"), "as the dispatcher"),
     "routing": Column("of tokens to experts; tokens predicted as balanced", ("balanced", "dropping"), "dropless"),
     "compile": Column("torch.compile, where nothing else fuses kernels", SWITCH, "the framework's at the time"),
+    "attention": Column("attention kernels", ATTENTIONS, "the framework's at the time"),
     "moment_dtype": Column("of the optimizer's moments", DTYPES, "fp32"),
     "state_dtype": Column("of gradients, master weights and moments", DTYPES[:3], "the framework's"),
     "step_s": Column("measured seconds of a step", "number", "from `tokens_s_gpu`"),
     "tokens_s_gpu": Column("measured tokens per second and GPU", "number"),
-    "tflops_gpu": Column("measured TFLOP/s; no step time is derived from it, nor from `mfu` and `hfu`", "number"),
-    "mfu": Column("measured model FLOPs utilisation", "number"),
+    "tflops_gpu": Column("measured model TFLOP/s; a step time follows where none is stated", "number"),
+    "mfu": Column("measured model FLOPs utilisation, likewise", "number"),
+    "flop_convention": Column(
+        "how these count attention", CONVENTIONS, "the framework's at the time; of others no step time follows"
+    ),
     "hfu": Column("measured hardware FLOPs utilisation", "number"),
     "mem_gib": Column("measured memory of a GPU [GiB]", "number"),
     "mem_basis": Column(

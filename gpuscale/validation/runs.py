@@ -162,7 +162,7 @@ def _options(row: Row, cluster: ClusterSpec, assumed: list[str]) -> dict[str, An
         "grad_dtype": states, "master_dtype": states and "none", "moment_dtype": states or row.text("moment_dtype"),
         "cuda_graphs": row.text("cuda_graphs"), "dispatcher": row.text("dispatcher"),
         "transport": "" if row.text("transport") == "nccl" else row.text("transport"),
-        "routing": "dropping" if row.text("routing") == "dropping" else "",
+        "attention": row.text("attention"), "routing": "dropping" if row.text("routing") == "dropping" else "",
     }  # fmt: skip
     return {name: value for name, value in said.items() if value}
 

@@ -5,6 +5,7 @@ The figures are those of docs/validation.md, "What is counted".
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 import re
@@ -16,11 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpuscale.architecture.flops import CONVENTIONS, Convention, training_flops_per_token
 from gpuscale.arguments import public
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.file_kinds import expecting
-from gpuscale.uncertainty import MANY_LAYOUTS, Evidence, evidence, family_of
+from gpuscale.specs.job import JobSpec
+from gpuscale.uncertainty import CHANCE, MANY_LAYOUTS, Evidence, evidence, family_of
+from gpuscale.units import TFLOPS
 from gpuscale.validation.collectives import predict_collectives, size_class
 from gpuscale.validation.kernels import PRECISION_OF, predict_kernels
 from gpuscale.validation.measurements import Cells, Row, is_measured, measurements, reason_text
@@ -189,7 +193,7 @@ def score_runs(rows: Sequence[Row], spelled: Spelling = _unspelled) -> list[tupl
 def _score(row: Row, prediction: Prediction | str, known: Evidence | None, spelled: Spelling) -> RunScore:
     name = row.raw("id")
     try:
-        step_s, derived = measured_step_s(row)
+        step_s, derived = measured_step_s(row, None if isinstance(prediction, str) else prediction.run.job)
         mem_gib = row.number("mem_gib")
     except InputError as error:
         return RunScore(name, "unsupported", reason_text(error))
@@ -217,14 +221,42 @@ def _score(row: Row, prediction: Prediction | str, known: Evidence | None, spell
     )
 
 
-def measured_step_s(row: Row) -> tuple[float | None, list[str]]:
-    """The measured step time, from tokens/s where only these are stated, and what to say of it."""
+FULL_ATTENTION_UNTIL = {"megatron-lm": "2025-05", "megatron-bridge": "", "nemo": "2025-08", "automodel": "",
+                        "nanotron": "9999-12", "torchtitan": "9999-12"}  # fmt: skip
+"""Framework -> until which month the FLOPs that it prints count all of a causal model's attention scores, then half of
+them: Megatron-LM num_floating_point_operations, core 0.12; NeMo utils/flops_formulas.py, pull request 14424;
+Megatron-Bridge training/utils/flop_utils.py; AutoModel components/utils/flops_utils.py; nanotron get_flops; torchtitan
+6 N + 12 L h s. None counts recomputation."""
+
+
+def flop_convention(row: Row) -> Convention | None:
+    """How `tflops_gpu` and `mfu` of a row count attention: as it says or as its framework did; None if nobody knows."""
+    until = FULL_ATTENTION_UNTIL.get(row.text("framework"))
+    usual = "" if until is None else "full" if row.text("source_date")[:7] <= until else "causal"
+    said = row.text("flop_convention") or usual
+    return next((one for one in CONVENTIONS if one == said), None)
+
+
+def measured_step_s(row: Row, job: JobSpec | None = None) -> tuple[float | None, list[str]]:
+    """The measured step time, from tokens/s, TFLOP/s or MFU where only these are stated, and what to say of it.
+
+    An MFU below 16 bits is left alone: of which precision's peak is not known.
+
+    Args:
+        job: that of the row, for its FLOPs.
+    """
     step_s = row.number("step_s")
     if step_s is not None:
         return step_s, []
     tokens, gpus, batch, sequence = (row.number(name) for name in ("tokens_s_gpu", "gpus", "gbs", "seq"))
     if tokens is not None and gpus is not None and batch is not None and sequence is not None:
         return batch * sequence / (tokens * gpus), ["measured step time from tokens/s"]
+    rate, mfu, convention = row.number("tflops_gpu"), row.number("mfu"), flop_convention(row)
+    if job is not None and convention is not None and (rate or (mfu and job.precision not in {"fp8", "fp4"})):
+        flops_per_s = rate * TFLOPS if rate else (mfu or 0.0) * job.cluster.gpu.peak(job.precision)
+        flops = job.tokens_per_step * float(training_flops_per_token(job.model, job.sequence, convention))
+        what = f"measured step time from {'TFLOP/s' if rate else 'MFU'}, {convention} attention counted"
+        return flops / (flops_per_s * job.gpus), [what]
     rates = [name for name in ("tflops_gpu", "mfu", "hfu") if row.raw(name)]
     if rates:
         return None, [f"only {', '.join(rates)} measured: no step time without the convention of counting FLOPs"]
@@ -326,23 +358,40 @@ def _errors(what: str, scored: Scored, by: str) -> dict[str, Any]:
     }
 
 
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Rank of each value, the mean of those of its like."""
+    order = sorted(values)
+    return [(bisect.bisect_left(order, value) + bisect.bisect_right(order, value)) / 2 for value in values]
+
+
+OUTSIDE = 2 / (1 - CHANCE)
+"""What the interval score adds per unit of log by which a measurement lies outside (Winkler 1972)."""
+
+
 def _interval_figures(what: str, scored: Scored) -> dict[str, float | int | None]:
-    """How many of the comparable measurements lie inside their interval, and its median half-width.
+    """How many of the comparable measurements lie inside their interval, how wide it is, whether the wide ones are
+    where the errors are (rank correlation), and the interval score.
 
     Args:
         what: `step_s` or `mem_gib`.
     """
-    inside, widths = [], []
+    widths, errors = [], []
     for one, row in scored:
         measured, predicted = getattr(one, f"measured_{what}"), getattr(one, f"predicted_{what}")
         low, high = getattr(one, f"{what}_low"), getattr(one, f"{what}_high")
         if comparable(row) and measured and predicted and low and high:
-            inside.append(low <= measured <= high)
-            widths.append((high - low) / 2 / predicted)
+            widths.append(math.log(high / low) / 2)
+            errors.append(abs(math.log(measured / predicted)))
+    if not widths:
+        return {"n": 0, "inside": None, "median_half_width": None, "rank_correlation": None, "score": None}
+    beyond = [max(error - width, 0.0) for error, width in zip(errors, widths, strict=True)]
+    varied = len(set(widths)) > 1 and len(set(errors)) > 1
     return {
-        "n": len(inside),
-        "inside": sum(inside) / len(inside) if inside else None,
-        "median_half_width": statistics.median(widths) if widths else None,
+        "n": len(widths),
+        "inside": statistics.fmean(one == 0 for one in beyond),
+        "median_half_width": math.sinh(statistics.median(widths)),
+        "rank_correlation": statistics.correlation(_ranks(widths), _ranks(errors)) if varied else None,
+        "score": statistics.fmean(2 * width + OUTSIDE * outside for width, outside in zip(widths, beyond, strict=True)),
     }
 
 
