@@ -33,7 +33,7 @@ POWERS = "1, 2, 4, 8, 16, 32 or 64 can"
         ((*DENSE, "--tp", 2, "--dp", 64), "64 GPUs cannot be split by TP 2 x DP 64 = 128", "may be 1, 2, 4, 8, 16 or"),
         ((*DENSE, "--sp", "on", "--tp", 1), "--sp: sequence parallelism needs TP above 1", "leave it out"),
         ((*DENSE, "--vpp", 2, "--pp", 1), "--vpp: virtual stages need PP above 1", "here 1 can"),
-        ((*DENSE, "--vpp", 3, "--pp", 4), "--vpp: the 80 layers of llama3-70b cannot be split into", "here 1, 2, 4, 5,"),
+        ((*DENSE, "--vpp", 3, "--pp", 4), "--vpp: the 80 layers of llama3-70b cannot be split", "here 1, 2, 4, 5,"),
         ((*DENSE, "--shard", 3), "--shard: states are sharded over all of DP x CP, or", "1, 2, 4, 8, 16, 32 or 64"),
         ((*DENSE, "--tp", 8, "--pp", 8, "--zero", 2), "--zero: nothing is sharded without DP x CP above 1", "0 can"),
         ((*EXPERTS, "--ep", 3), "--ep: the 8 experts of mixtral-8x7b cannot be split by EP 3", "here 1, 2, 4 or 8 can"),
