@@ -91,7 +91,9 @@ def written(target: Target, writing: Writing) -> Program:
     for rule in broken_rules(fixed_layout(spec, writing.layout.values()), spec):
         writing.refuse(rule.options[0], f"{rule.text} [{source_in(rule, spec.runtime.rule_set)}]")
     if kernels := writing.asked("attention"):
-        writing.refuse("attention", f"that {kernels} runs is chosen where models are built or packages installed")
+        writing.refuse(
+            "attention", f"which kernels run ({kernels}) is chosen where models are built or packages installed"
+        )
     program = None if writing.refused else target.write(writing)
     if program is None or writing.refused:
         listed = "; ".join(f"`{name}`: {why}" for name, why in writing.refused.items())
