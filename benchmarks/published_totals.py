@@ -87,7 +87,7 @@ def predict(run: dict[str, Any]) -> Total:
 def layouts(totals: Sequence[Total]) -> str:
     """Markdown: the runs whose layout is published."""
     lines = [
-        "| run | published GPU-hours | counts | predicted | error | time that trains |",
+        "| run | published GPU-hours | counts | predicted | error | goodput |",
         "|---|---|---|---|---|---|",
     ]
     for one in totals:
