@@ -86,10 +86,7 @@ def predict(run: dict[str, Any]) -> Total:
 
 def layouts(totals: Sequence[Total]) -> str:
     """Markdown: the runs whose layout is published."""
-    lines = [
-        "| run | published GPU-hours | counts | predicted | error | goodput |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = ["| run | published GPU-hours | counts | predicted | error | goodput |", "|---|---|---|---|---|---|"]
     for one in totals:
         derived = f" ({one.run['derived']})" if "derived" in one.run else ""
         ratio = "" if one.run["counts"] == "steps" else f"{one.answer['effective_ratio']:.0%}"
