@@ -43,7 +43,7 @@ class Answer(NamedTuple):
     name: str | None = None  #: of the JSON's schema where that is not the command's.
     more: Mapping[str, Any] = {}  #: keys of the JSON beside the fields.
     then: Callable[[], None] | None = None  #: what is done after it was printed.
-    streamed: bool = False  #: a file that the command wrote was standard output, which then is empty else.
+    streamed: bool = False  #: a file that the command wrote was standard output, which then holds nothing else.
 
 
 def answers(name: str, *, csv: bool = False) -> Callable[[Callable[..., Answer | None]], Callable[..., None]]:

@@ -591,26 +591,16 @@ def evaluated(fleet: Fleet, pipeline: Pipeline) -> Evaluated:
         _, exposed, optimizer, offload = data_parallel_time(row, job, own, cover)
         retries = used.allocator_retries(job.cluster.gpu.memory_bytes) * job.runtime.allocator_retry_s
         again = (retries * row.num_microbatches) if job.runtime.allocator_retry_s else np.zeros(1)
-        after.append(
-            float(
-                np.sum(
-                    exposed + optimizer + offload + gradient_sums_s(row, job, own) + optimizer_issue_s(row, job) + again
-                )
-            )
-        )
+        again = again + gradient_sums_s(row, job, own) + optimizer_issue_s(row, job)
+        after.append(float(np.sum(exposed + optimizer + offload + again)))
     both_s, count = forward + backward, int(row.num_microbatches[0])
     hops = _hops_s(fleet, order, jobs, row)
     beside = np.maximum(np.append(hops, 0.0), np.append(0.0, hops))  # the longer of a stage's two
     slowest = int((both_s + 2 * beside).argmax())
     busy_s = count * both_s[slowest]
     hops_s = 2 * (count * beside[slowest] + math.fsum(hops))
-    parts = [
-        busy_s,
-        busy_s * float(slowest_of(row, max(gpu_spread(one.cluster.gpu) for one in jobs))[0]),
-        both_s.sum() - both_s[slowest],
-        hops_s,
-        max(after),
-    ]
+    waiting = float(slowest_of(row, max(gpu_spread(one.cluster.gpu) for one in jobs))[0])
+    parts = [busy_s, busy_s * waiting, both_s.sum() - both_s[slowest], hops_s, max(after)]
     if jobs[0].model.tied_embeddings:  # what its gradients take longer between pools than inside one
         inside_s = max(float(tied_embedding_s(row, job)[0]) for job in jobs)
         parts.append(max(0.0, float(tied_embedding_s(*_over_the_join(fleet, jobs, row))[0]) - inside_s))

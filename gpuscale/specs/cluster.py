@@ -157,7 +157,7 @@ class CalibrationSpec:
     level: Name  #: outermost level that the group crosses.
     #: GPUs of the group; for sendrecv those that send to their neighbours at the same time, 2 for a pair.
     gpus: Annotated[int, Field(ge=2, le=MAX_GPUS)]
-    stride: Gpus  #: Rank stride between members.
+    stride: Gpus  #: rank stride between members.
     #: sizes, rising; those of the whole tensor, as nccl-tests prints them.
     bytes: Annotated[
         tuple[Annotated[float, Field(ge=1, le=MAX_BYTES)], ...], Field(min_length=1, max_length=MAX_POINTS)

@@ -61,14 +61,11 @@ class StateBytes:
         return self.weight + self.gradient + self.master + self.moments
 
 
-ATTENTION_KERNELS = ("native", "sdpa", "sdpa2025", "flex", "cudnn9", "cudnn8", "flash3", "flash2", "flash1", "unfused",
-                     *ATTENTIONS)  # fmt: skip
+ATTENTION_KERNELS = ("native", "sdpa2025", "cudnn9", "cudnn8", "flash3", "flash2", "flash1", "unfused", *ATTENTIONS)
 """What a framework may ask for; `RuntimeSpec.attention` says what each of them is."""
 
-KERNELS_OF = {"fa2": "flash2", "fa3": "flash3", "fa4": "native", "cudnn": "native", "flex": "flex", "sdpa": "sdpa",
-              "eager": "unfused"}  # fmt: skip
-"""What users call attention kernels -> one of `ATTENTION_KERNELS`: FlashAttention-2, -3 and -4, cuDNN, FlexAttention,
-PyTorch's choice, scores in memory."""
+KERNELS_OF = {"fa2": "flash2", "fa3": "flash3", "fa4": "native", "cudnn": "native", "eager": "unfused"}
+"""What users call attention kernels otherwise than profiles do (`gpuscale.choices.ATTENTIONS`) -> what profiles say."""
 
 ATTENTION_NEEDS = {"fa3": ("hopper",), "fa4": ("hopper", "blackwell")}
 """Beginnings of the architectures that kernels are made for (Dao-AILab/flash-attention, README)."""

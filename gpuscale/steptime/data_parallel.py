@@ -288,9 +288,14 @@ def optimizer_issue_s(c: Candidates, job: JobSpec) -> FloatArray:
     runtime = job.runtime
     if not runtime.host_tensor_s:
         return np.zeros(())
-    experts = _per_gpu(c, job, lambda kind: len(expert_linears(job.model.hidden, kind.moe)) if kind.moe else 0)
-    each = max((kind.moe.experts for kind in job.model.trained_kinds if kind.moe), default=0) / c.ep
-    return (_tensors(c, job) + experts * (each if runtime.host_expert_s else 1.0)) * runtime.host_tensor_s
+    apart = bool(runtime.host_expert_s)  # every expert has tensors of its own
+
+    def of_experts(kind: LayerSpec) -> int:
+        moe = kind.moe
+        return len(expert_linears(job.model.hidden, moe)) * (moe.experts if apart else 1) if moe else 0
+
+    experts = _per_gpu(c, job, of_experts) / (c.ep if apart else 1)
+    return (_tensors(c, job) + experts) * runtime.host_tensor_s
 
 
 def gradient_sums_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
