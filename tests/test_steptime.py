@@ -1044,6 +1044,22 @@ def test_pytorch_leaves_windows_and_sinks_to_flex_attention():
     assert {other.attention_of(kind.attention) for kind in spec.model.kinds} == {"native"}
 
 
+def test_flash_attention_4_runs_windows_and_sinks_in_loops_of_pytorch_since_march_2026():
+    kernels = {}
+    for month in ("2026-02", "2026-03"):
+        for cluster in ("b300-hgx", "dgx-h100-superpod", "dgx-a100-superpod"):
+            spec = job("gpt-oss-20b", 8, framework=f"pytorch@{month}", cluster=cluster)
+            kernels[month, cluster] = {spec.attention_of(kind.attention) for kind in spec.model.kinds}
+    assert kernels == {
+        ("2026-02", "b300-hgx"): {"flash2"},
+        ("2026-02", "dgx-h100-superpod"): {"flash2"},
+        ("2026-02", "dgx-a100-superpod"): {"flash2"},
+        ("2026-03", "b300-hgx"): {"native"},
+        ("2026-03", "dgx-h100-superpod"): {"native"},
+        ("2026-03", "dgx-a100-superpod"): {"flash2"},
+    }
+
+
 def test_training_in_32_bits_doubles_traffic_and_runs_at_the_rates_of_its_precision():
     """Megatron-LM without --bf16: no fused attention takes 32-bit operands, weights are their own masters."""
     asked = {"cluster": "dgx-a100-superpod"}

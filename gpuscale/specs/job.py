@@ -61,10 +61,10 @@ class StateBytes:
         return self.weight + self.gradient + self.master + self.moments
 
 
-ATTENTION_KERNELS = ("native", "sdpa2025", "cudnn9", "cudnn8", "flash3", "flash2", "flash1", "unfused", *ATTENTIONS)
+ATTENTION_KERNELS = ("native", "sdpa2025", "cudnn9", "cudnn8", "flash4", "flash3", "flash2", "flash1", "unfused", *ATTENTIONS)
 """What a framework may ask for; `RuntimeSpec.attention` says what each of them is."""
 
-KERNELS_OF = {"fa2": "flash2", "fa3": "flash3", "fa4": "native", "cudnn": "native", "eager": "unfused"}
+KERNELS_OF = {"fa2": "flash2", "fa3": "flash3", "fa4": "flash4", "cudnn": "native", "eager": "unfused"}
 """What users call attention kernels otherwise than profiles do (`gpuscale.choices.ATTENTIONS`) -> what profiles say."""
 
 ATTENTION_NEEDS = {"fa3": ("hopper",), "fa4": ("hopper", "blackwell")}
@@ -185,9 +185,9 @@ class RuntimeSpec:
     memory: MemoryProfile  #: what the framework keeps in memory.
     #: kernels that the framework asks for: `native` (fused, made for the GPU: cuDNN, FlashAttention-3), `sdpa`
     #: (PyTorch's choice: cuDNN on Hopper and Blackwell, else FlashAttention-2; `sdpa2025`: cuDNN on Blackwell alone),
-    #: `flex` (PyTorch's FlexAttention or varlen attention), `flash3` (on Hopper, elsewhere FlashAttention-2), `cudnn9`
-    #: (before release 9.11), `cudnn8`, `flash2` or `flash1` (fused, of older generations), or `unfused` (score matrix
-    #: in memory, masked half computed too); `JobSpec.attention` is what runs.
+    #: `flex` (PyTorch's FlexAttention or varlen attention), `flash3` (on Hopper) and `flash4` (on Hopper and Blackwell),
+    #: elsewhere FlashAttention-2, `cudnn9` (before release 9.11), `cudnn8`, `flash2` or `flash1` (fused, of older
+    #: generations), or `unfused` (score matrix in memory, masked half computed too); `JobSpec.attention` is what runs.
     attention: Annotated[str, among(*ATTENTION_KERNELS)]
     #: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than as fused
     #: kernels, compiled or not; with `bias`, gradients of biases are sums of their own rather than by-products of
@@ -470,8 +470,8 @@ class JobSpec:
             return "native" if blackwell or (asked == "sdpa" and architecture == "hopper") else "flash2"
         if asked in {"cudnn9", "cudnn8"} and blackwell:
             return "unfused" if self.model.uneven_heads else "native"
-        if asked == "flash3":
-            return "native" if architecture == "hopper" else "flash2"
+        if asked in {"flash3", "flash4"}:
+            return "native" if architecture == "hopper" or (asked == "flash4" and blackwell) else "flash2"
         if asked == "flex" and blackwell and self.model.uneven_heads:
             return "native"
         return {"flex": "flash2", "cudnn9": "native"}.get(asked, asked)
