@@ -10,7 +10,7 @@ from jobs import job, layout, legal, sample
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL
 from gpuscale.layouts.stages import FIRST, LAST
 from gpuscale.memory.activations import layer_activation_bytes
-from gpuscale.memory.interval import DEVICE, LEAST, OWN_LOOP, half_width
+from gpuscale.memory.interval import DEVICE, LEAST, OWN_LOOP, SPREADS, STATES_ALONE, UNSAID, half_width
 from gpuscale.memory.model import COMPONENTS
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.search.evaluation import evaluate
@@ -436,8 +436,10 @@ def test_memory_is_as_uncertain_as_what_varies_of_it():
     parts = dict.fromkeys(COMPONENTS, 0.0) | {"weights": 50.0, "activations": 30.0, "logits": 20.0}
     states = parts | {"weights": 100.0, "activations": 0.0, "logits": 0.0}
     assert half_width(states, ours, "allocated") == LEAST
-    assert half_width(parts, ours, "reserved") == pytest.approx(np.hypot(LEAST, np.hypot(0.16 * 0.3, 0.5 * 0.2)))
+    shares = np.hypot(SPREADS["activations"] * 0.3, SPREADS["logits"] * 0.2)
+    assert half_width(parts, ours, "reserved") == pytest.approx(np.hypot(LEAST, shares))
     assert half_width(states, ours) == pytest.approx(np.hypot(LEAST, DEVICE))
     assert half_width(states, spec, "allocated") == pytest.approx(np.hypot(LEAST, OWN_LOOP))
     nanotron = replace(ours, runtime=load_framework("nanotron").runtime)  # its log forgets the passes
-    assert half_width(parts, nanotron, "allocated rank 0") == LEAST
+    assert half_width(parts, nanotron, "allocated rank 0") == STATES_ALONE < LEAST
+    assert half_width(states, ours, "allocated", said=False) == pytest.approx(np.hypot(LEAST, UNSAID))
