@@ -636,20 +636,22 @@ def test_an_overlapped_exchange_is_hidden_and_the_cpu_issues_both_passes_without
         assert more == pytest.approx(counts * issued, abs=1e-9)
 
 
-def test_each_part_of_an_exchange_hides_beside_its_own_computation():
+@pytest.mark.parametrize("waits_s", [0.0, 0.4, 3.0])
+def test_each_part_of_an_exchange_hides_beside_its_own_computation(waits_s):
     """The combination of the backward pass runs beside the attention of the forward pass, here half as long: 1 s of 8
-    shows, and 16 of 132 SMs slow down what hides the others."""
+    shows, as far as the GPU does not wait for the CPU, and 16 of 132 SMs slow down what hides the others. What TP sends
+    hides nothing."""
     spec = with_runtime(job("mixtral-8x7b", 64), overlap_ep=True)
-    rows = layout(spec, ep=8)
-    attention = Segment({"gemm": np.full(1, 1.0)}, {"gemm": np.full(1, 2.0)}, 1)
+    rows, none = layout(spec, ep=8), np.zeros(1)
+    attention = Segment({"gemm": np.full(1, 1.0), "tp_comm": np.full(1, 9.0)}, {"gemm": np.full(1, 2.0)}, 1)
     experts = Segment(
-        {"gemm": np.full(1, 2.0), "launch": np.full(1, 1.0), "ep_comm": np.full(1, 4.0)},
-        {"gemm": np.full(1, 6.0), "ep_comm": np.full(1, 4.0)}, 1, modules=MOE,
+        {"gemm": np.full(1, 2.0), "launch": np.full(1, waits_s), "ep_comm": np.full(1, 4.0)},
+        {"gemm": np.full(1, 6.0), "launch": none, "ep_comm": np.full(1, 4.0)}, 1, modules=MOE,
     )  # fmt: skip
     passes = [[getattr(one, name) for one in (attention, experts)] for name in ("forward", "backward")]
     forward, backward = _with_hidden_exchange((attention, experts), *passes, rows, spec)
     rest = rows.num_microbatches[0] - 1
-    shown_s = (1 + 7 * 16 / 132) * rest / (rest + 1) + 8 / (rest + 1)
+    shown_s = (max(1 - waits_s, 0) + 7 * 16 / 132) * rest / (rest + 1) + 8 / (rest + 1)
     assert forward["ep_comm"][0] + backward["ep_comm"][0] == pytest.approx(shown_s)
 
 

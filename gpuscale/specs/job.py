@@ -61,7 +61,9 @@ class StateBytes:
         return self.weight + self.gradient + self.master + self.moments
 
 
-ATTENTION_KERNELS = ("native", "sdpa2025", "cudnn9", "cudnn8", "flash4", "flash3", "flash2", "flash1", "unfused", *ATTENTIONS)
+ATTENTION_KERNELS = (
+    "native", "sdpa2025", "cudnn9", "cudnn8", "flash4", "flash3", "flash2", "flash1", "unfused", *ATTENTIONS,
+)  # fmt: skip
 """What a framework may ask for; `RuntimeSpec.attention` says what each of them is."""
 
 KERNELS_OF = {"fa2": "flash2", "fa3": "flash3", "fa4": "flash4", "cudnn": "native", "eager": "unfused"}
@@ -185,7 +187,7 @@ class RuntimeSpec:
     memory: MemoryProfile  #: what the framework keeps in memory.
     #: kernels that the framework asks for: `native` (fused, made for the GPU: cuDNN, FlashAttention-3), `sdpa`
     #: (PyTorch's choice: cuDNN on Hopper and Blackwell, else FlashAttention-2; `sdpa2025`: cuDNN on Blackwell alone),
-    #: `flex` (PyTorch's FlexAttention or varlen attention), `flash3` (on Hopper) and `flash4` (on Hopper and Blackwell),
+    #: `flex` (PyTorch's FlexAttention or varlen attention), `flash3` (on Hopper) or `flash4` (on Blackwell too),
     #: elsewhere FlashAttention-2, `cudnn9` (before release 9.11), `cudnn8`, `flash2` or `flash1` (fused, of older
     #: generations), or `unfused` (score matrix in memory, masked half computed too); `JobSpec.attention` is what runs.
     attention: Annotated[str, among(*ATTENTION_KERNELS)]

@@ -237,7 +237,9 @@ def _with_hidden_exchange(
 
     Each of its parts has a place (Megatron-LM, `TransformerLayerSchedulePlan.run`; DeepSeek-V3, arXiv 2412.19437,
     figure 4): the combination of the backward pass runs beside the attention of the forward pass, the dispatch of both
-    beside the experts of both, the combination of the forward pass beside the attention of the backward pass.
+    beside the experts of both, the combination of the forward pass beside the attention of the backward pass. What is
+    longer than its place goes on while the GPU waits for the CPU, which issues the layer from one count of tokens to
+    the next, and takes no SMs from anything then.
 
     Args:
         forwards, backwards: of each segment; backward with the modules that are done again.
@@ -253,7 +255,8 @@ def _with_hidden_exchange(
     exposed_s = exposed_beside(sent_s[1] / 2, attention_s) + exposed_beside(sent_s[0] / 2, attention_back_s)
     exposed_s = exposed_s + exposed_beside((sent_s[0] + sent_s[1]) / 2, experts_s + experts_back_s)
     exchange_s = sent_s[0] + sent_s[1]
-    exposed_s = exposed_s + contention(exchange_s - exposed_s, job.cluster.gpu.sm_count)
+    contended_s = contention(exchange_s - exposed_s, job.cluster.gpu.sm_count)
+    exposed_s = exposed_beside(exposed_s, forward["launch"] + backward["launch"]) + contended_s
     shown = beside & (exchange_s > 0)
     others = 1.0 - 1.0 / np.maximum(c.num_microbatches, 1)  # the last microbatch has no other beside it
     hidden = np.where(shown, 1.0 - exposed_s / np.where(shown, exchange_s, 1.0), 0.0) * others
@@ -261,11 +264,17 @@ def _with_hidden_exchange(
     return forward, backward
 
 
+HIDES_NOTHING = frozenset({"ep_comm", "tp_comm", "launch"})
+"""What an exchange of experts beside it is not hidden by: itself, tensor parallelism's transfers over the same links,
+and the CPU's delay, which counts apart."""
+
+
 def _beside_exchange_s(segments: Sequence[Segment], parts: Sequence[Breakdown]) -> tuple[FloatArray, FloatArray]:
-    """Add up one pass of a layer, without its exchange: attention (and all else), and experts [s]."""
+    """Add up what one pass of a layer computes, attention (and all else) and experts: without exchange and waiting."""
     both_s: tuple[list[FloatArray], list[FloatArray]] = [np.zeros(())], [np.zeros(())]
     for segment, part in zip(segments, parts, strict=True):
-        both_s[segment.modules & MOE > 0].append(total_s(part) - part.get("ep_comm", 0.0))
+        hides = {name: value for name, value in part.items() if name not in HIDES_NOTHING}
+        both_s[segment.modules & MOE > 0].append(total_s(hides))
     return summed(*both_s[0]), summed(*both_s[1])
 
 
