@@ -179,6 +179,10 @@ CASES = {
         under("megatron-lm", MIXTRAL, runtime={"overlap_ep": True}), {"ep": 8, "recompute_layers": 32}, None,
         {"ep": 8, "recompute_modules": LAYERNORM},
     ),
+    "graphs_of_dropless_experts": (
+        under("megatron-lm", MIXTRAL, runtime={"cuda_graphs": "full"}), {"ep": 8},
+        under("megatron-lm", MIXTRAL, runtime={"cuda_graphs": "full", "routing": "dropping"}), {"ep": 8},
+    ),
     "offloaded_activations_with_pp": (
         under("megatron-lm@2025-07", offload=OffloadSpec(activations=0.25)), PP4,
         under("megatron-lm@2025-07", offload=OffloadSpec(activations=0.352)), PP4,

@@ -22,7 +22,7 @@ from gpuscale.placement.groups import Degrees, axis_groups, megatron_accepts
 from gpuscale.planning import jobs
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.plans import plan, save_plan
-from gpuscale.planning.variants import MAX_VARIANTS, full_values
+from gpuscale.planning.variants import MAX_VARIANTS, settings_to_try
 from gpuscale.presets.files import find_preset, preset_names
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
@@ -388,7 +388,7 @@ def test_torn_stages_are_those_that_placement_refuses(tp, cp, dp, pp, ep, etp, o
 @pytest.mark.parametrize("cluster", ["dgx-h100-superpod", "gb200-nvl72", "dgx1-v100"])
 def test_the_full_space_of_a_framework_can_be_built(framework, cluster):
     for model in ("llama3-8b", "deepseek-v2-lite"):
-        values = full_values(load_framework(framework), load_model(model), load_cluster(cluster))
+        values = settings_to_try(load_framework(framework), load_model(model), load_cluster(cluster))
         found = variants(model, 8, framework=framework, cluster=[cluster], space="full")
         assert len(found.tried) == np.prod([len(own) for own in values.values()])
         assert found.skipped == ()
@@ -399,7 +399,7 @@ def test_the_full_space_of_a_framework_can_be_built(framework, cluster):
 
 def test_the_full_space_holds_the_default_and_what_was_said_stays():
     usual = plan("llama3-8b", 16, top=1, pins={"tp": "1,2", "zero": 1})
-    full = plan("llama3-8b", 16, top=40, pins={"tp": "1,2", "zero": 1}, space="full")
+    full = plan("llama3-8b", 16, top=100, pins={"tp": "1,2", "zero": 1}, space="full")
     assert full.plans[0].tokens_per_s >= usual.plans[0].tokens_per_s
     first = full.compared.variants[0]
     assert first.best["step_time_s"] == usual.choice.fastest.step_time_s
@@ -408,13 +408,16 @@ def test_the_full_space_holds_the_default_and_what_was_said_stays():
     assert not {"precision", "offload"} & set(said.compared.variants[0].choice)
 
 
+GRAPHED = {"cluster": "b200-hgx", "cuda_graphs": "full", "dispatcher": "hybridep"}
+
+
 @pytest.mark.parametrize(
     ("model", "gpus", "options", "on", "off"),
     [
         ("llama3-8b", 16, {}, "tp+dp", "none"),
         ("llama3-70b", 64, {}, "tp+dp", "tp"),
         ("llama3-70b", 64, {}, "tp+dp", "dp"),
-        ("mixtral-8x7b", 32, {"cuda_graphs": "full"}, "tp+dp+ep", "tp+dp"),
+        ("mixtral-8x7b", 32, GRAPHED, "tp+dp+ep", "tp+dp"),
     ],
 )
 def test_an_overlap_switched_off_is_never_faster(model, gpus, options, on, off):
@@ -538,7 +541,11 @@ def test_why_may_name_a_schedule():
         (16, {"max_memory": -3}, "out of range"),
         (16, {"max_step_time": float("inf")}, "out of range"),
         ("1..1000000", {}, "1..1000000 is 37 searches on dgx-h100-superpod, at most 24"),
-        ("8..2048", {"gbs": "1..1000000"}, f"more than {MAX_VARIANTS} combinations of `gpus`, `gbs`"),
+        (
+            "8..2048",
+            {"seq": "1024..65536", "gbs": "1..1000000"},
+            f"more than {MAX_VARIANTS} combinations of `gpus`, `seq`, `gbs`",
+        ),
         (
             16,
             {"cluster": ["h200-hgx", "b200-hgx"], "gpu_hour_price": "h200-hgx=2", "objective": "cost"},

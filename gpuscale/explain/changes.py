@@ -23,7 +23,7 @@ from gpuscale.planning.jobs import Presets, build_job
 from gpuscale.planning.neighbours import Change, Neighbour, neighbours, recomputed
 from gpuscale.planning.planfile import replaced
 from gpuscale.planning.plans import zero_contradicts
-from gpuscale.planning.variants import full_values
+from gpuscale.planning.variants import settings_to_try
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.ratios import signed
 from gpuscale.request import OPTIONS, JobOptions, declared, overlap_name, overlap_of, read, schedule_text
@@ -125,8 +125,9 @@ def _of_job(subject: Subject) -> Iterator[Change]:
     framework = load_framework(str(request["framework"]))
     between_s = math.fsum(seconds[name] for name in COMMUNICATION)
     pays = {"offload": False, "axis_order": between_s >= worth_s, "overlap": between_s >= worth_s}
+    pays |= {"dispatcher": False, "cuda_graphs": False}  # below, whatever the framework
     yield Change(("gbs",), {"gbs": 2 * spec.global_batch_size})
-    for name, values in full_values(framework, spec.model, spec.cluster).items():
+    for name, values in settings_to_try(framework, spec.model, spec.cluster).items():
         if name == "schedule":
             yield from (Change((name,), {}, {name: value}) for value in values if plan.pp > 1)
         elif pays.get(name, True) and (not OPTIONS[name].needs or getattr(plan, OPTIONS[name].needs) > 1):

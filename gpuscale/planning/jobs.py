@@ -224,9 +224,7 @@ def _runtime(
         raise InputError(f"{runtime.name} has fused kernels of its own", field="compile", hint="leave it out")
     for name, value in given.items():
         said[OPTIONS[name].assumption or name] = str(value)
-    if runtime.dispatcher == "deepep" and cluster.peer_gpus > LARGEST_BOX:
-        # DeepEP does not know racks of NVLink, HybridEP does (Megatron-Bridge, training/flex_dispatcher_backend.py)
-        given = {"dispatcher": "hybridep", **given}
+    given = {"dispatcher": own_dispatcher(runtime, cluster), **given}
     if runtime.routing == "dropping" and given.get("dispatcher", "alltoall") != "alltoall":
         # only alltoall drops tokens, and only then do whole iterations have fixed sizes (Megatron-LM's arguments)
         given = {"routing": "dropless", "cuda_graphs": "none", **given}
@@ -245,6 +243,13 @@ def _runtime(
         given |= {"overlap_tp": "tp" in parts, "overlap_ep": "ep" in parts}
         given |= {"overlap_grad_reduce": "dp" in parts, "overlap_param_gather": "dp" in parts}
     return replace(runtime, **given)
+
+
+def own_dispatcher(runtime: RuntimeSpec, cluster: ClusterSpec) -> str:
+    """How experts exchange tokens on a cluster where nothing is said: HybridEP rather than DeepEP, which does not know
+    racks of NVLink (Megatron-Bridge, training/flex_dispatcher_backend.py)."""
+    in_racks = runtime.dispatcher == "deepep" and cluster.peer_gpus > LARGEST_BOX
+    return "hybridep" if in_racks else runtime.dispatcher
 
 
 def _check_attention(name: str, gpu: GpuSpec) -> None:

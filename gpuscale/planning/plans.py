@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,8 +26,10 @@ from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.rules.rule import Rule
 from gpuscale.search import ties
 from gpuscale.search.evaluation import evaluate
+from gpuscale.search.enumeration import Task
 from gpuscale.search.listing import TIMES
-from gpuscale.search.loop import search
+from gpuscale.search.loop import search, search_best
+from gpuscale.units import format_seconds
 
 
 @taking(taken(JobOptions, Layout, Question, several=COMPARED, pins=True))
@@ -67,7 +70,40 @@ def plan(
             raise InputError(message, field="robust", hint="leave out `objective`")
     if question.pareto:
         return frontier(variants, question)
-    return _plan_one(variants.tried[0], question) if len(variants.tried) == 1 else compare(variants, question)
+    if len(variants.tried) > 1:
+        return compare(variants, question)
+    usual = make_variants(job, pins, question, presets, usual=True)
+    return _plan_one(_settled(variants.tried[0], usual.tried, question), question)
+
+
+def _settled(own: Variant, usual: Sequence[Variant], question: Question) -> Variant:
+    """Choose the settings of a job: of those that the framework's users change, the ones with the fastest plan, as few
+    of them changed as a simpler plan may cost (`ties.SIMPLICITY_MAY_COST`)."""
+    if len(usual) == 1 or chosen_goal(question, (own,)).basis not in TIMES:
+        return own
+    plain, *others = [dict(one.choice) for one in usual]
+    tried = {frozenset(): own} | {
+        frozenset(other.items() - plain.items()): one for other, one in zip(others, usual[1:], strict=True)
+    }
+    times_s = dict(zip(tried, _best_times_s(list(tried.values())), strict=True))
+    changed = min(tried, key=times_s.__getitem__)
+    limit_s = times_s[changed] * (1 + ties.SIMPLICITY_MAY_COST)
+    for one in sorted(changed, reverse=True):  # what was beaten was not searched to the end
+        fewer = changed - {one}
+        if changed and fewer in tried and _best_times_s([tried[fewer]])[0] <= limit_s:
+            changed = fewer
+    if not changed or times_s[changed] == math.inf:
+        return own
+    said = ", ".join(f"`{name}={value}`" for name, value in sorted(changed))
+    without_s = f"take {format_seconds(times_s[frozenset()])}" if times_s[frozenset()] < math.inf else "do not fit"
+    note = f"{said}: of {len(tried)} settings those with the fastest plans, which {without_s} without"
+    return tried[changed]._replace(job=tried[changed].job._replace(notes=(*tried[changed].job.notes, note)), choice={})
+
+
+def _best_times_s(tried: Sequence[Variant]) -> list[float]:
+    """The step time of the best plan of each job, exact for the first and for the best of all; infinity without one."""
+    found = search_best([Task(one.job.spec, one.pins, one.constraints) for one in tried], 1)
+    return [float(one.leaders.step_time_s[0]) if len(one.leaders.score) else math.inf for one in found]
 
 
 def _plan_one(variant: Variant, question: Question) -> PlanResult:

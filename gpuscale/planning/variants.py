@@ -15,7 +15,16 @@ from gpuscale.layouts.arrays import ONE_F_ONE_B
 from gpuscale.layouts.pins import Pin, Pins
 from gpuscale.layouts.space import odd_factor
 from gpuscale.layouts.stages import starts_dense
-from gpuscale.planning.jobs import Job, Presets, build_job, check_prices, constraints, economics, precision_runs
+from gpuscale.planning.jobs import (
+    Job,
+    Presets,
+    build_job,
+    check_prices,
+    constraints,
+    economics,
+    own_dispatcher,
+    precision_runs,
+)
 from gpuscale.planning.layouts import domain_groups, make_pins
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.rates import load_rates, price_text
@@ -24,8 +33,8 @@ from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import FrameworkSpec, RuntimeSpec
 from gpuscale.specs.model import ModelSpec
 
-MAX_VARIANTS = 500
-"""Jobs that one question may compare: at a second each, minutes."""
+MAX_VARIANTS = 2000
+"""Jobs that one question may compare: at half a second each, minutes."""
 
 MAX_COUNTS = 24
 """GPU counts that a range may stand for: at up to half a second each."""
@@ -53,7 +62,12 @@ class Variants(NamedTuple):
 
 
 def make_variants(
-    options: Mapping[str, Any], layout: Mapping[str, Any], question: request.Question, presets: Presets | None = None
+    options: Mapping[str, Any],
+    layout: Mapping[str, Any],
+    question: request.Question,
+    presets: Presets | None = None,
+    *,
+    usual: bool = False,
 ) -> Variants:
     """Build the job of every combination.
 
@@ -63,6 +77,7 @@ def make_variants(
         options: those of `gpuscale.request.JobOptions`, with one or several values.
         layout: the values that each option of a layout may have.
         presets: what was read for other questions.
+        usual: also with the settings that the framework's users change for mixtures of experts (`SpaceSpec.usual`).
 
     Raises:
         InputError: unusable values, more than `MAX_VARIANTS` combinations, or a value of which no combination can be.
@@ -74,7 +89,8 @@ def make_variants(
     default = request.declared(request.JobOptions)["cluster"].default
     base = request.read(request.JobOptions, {**fixed, "gpus": 1, "cluster": values.get("cluster", [default])[0]})  # type: ignore[index]
     presets = presets or Presets()
-    combinations = list(islice(_combinations(base, values, presets, full=question.space == "full"), MAX_VARIANTS + 1))
+    tried = _combinations(base, values, presets, usual=usual, full=question.space == "full")
+    combinations = list(islice(tried, MAX_VARIANTS + 1))
     several = [name for name, found in values.items() if isinstance(found, request.Range) or len(found) > 1]
     if len(combinations) > MAX_VARIANTS:
         what = ", ".join(f"`{name}`" for name in several) or "`space=full`"
@@ -141,7 +157,7 @@ def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: request.Qu
 
 
 def _combinations(
-    base: request.JobOptions, values: Mapping[str, Any], presets: Presets, *, full: bool
+    base: request.JobOptions, values: Mapping[str, Any], presets: Presets, *, usual: bool, full: bool
 ) -> Iterator[Combination]:
     """Yield every combination, as option -> value; options that were not given are left out."""
     given = values.get("cluster", (base.cluster,))
@@ -160,36 +176,42 @@ def _combinations(
                 lists |= {name: found} if found else {}
             for framework in names.get("framework", (base.framework,)):
                 own: dict[str, tuple[Value, ...]] = {"framework": (framework,)} if "framework" in names else {}
-                if full:
-                    own |= full_values(load_framework(framework), presets.model(base.model), whole)
+                if full or usual:
+                    own |= settings_to_try(load_framework(framework), presets.model(base.model), whole, full=full)
                 own |= {name: found for name, found in names.items() if name != "framework"}
                 tried = lists | own
                 for chosen in product(*tried.values()):
                     yield dict(zip(tried, chosen, strict=True))
 
 
-def full_values(framework: FrameworkSpec, model: ModelSpec, cluster: ClusterSpec) -> dict[str, tuple[str, ...]]:
+def settings_to_try(
+    framework: FrameworkSpec, model: ModelSpec, cluster: ClusterSpec, *, full: bool = True
+) -> dict[str, tuple[str, ...]]:
     """Return option -> values to try, what the framework does by itself first; options with one value are left out.
 
     Left out are values that cannot be on this cluster or for this model, and such as never pay in the cost model:
     overlaps switched off, and recipes of a precision beside the framework's own.
+
+    Args:
+        full: all that the framework can run; else what its users set for mixtures of experts.
     """
     space, runtime = framework.space, framework.runtime
     own = "bf16" if "bf16" in cluster.gpu.peak_flops_per_s else "fp16"
     on = request.overlap_of(runtime)
-    more = request.overlap_name([name for name in request.OVERLAPS if name in {*on, *space.overlap}])
+    can_hide = [name for name in space.overlap if name != "ep" or model.is_moe]
+    more = request.overlap_name([name for name in request.OVERLAPS if name in {*on, *can_hide}])
     can = {
         "precision": [name for name in space.precision if precision_runs(name, cluster.gpu, runtime.fp8_recipe)],
         "offload": space.offload if cluster.host else (),
         "pipeline_split": space.pipeline_split if starts_dense(model) else (),
         "overlap": (more,),
+        "dispatcher": space.dispatcher if model.is_moe else (),
     }
-    usual = _usual(runtime) | {"precision": own}
+    usual = _usual(runtime) | {"precision": own, "dispatcher": own_dispatcher(runtime, cluster)}
+    tried = [one.name for one in fields(space) if one.name != "usual"] if full else space.usual * model.is_moe
     found = {
-        one.name: dict.fromkeys(
-            (usual.get(one.name) or getattr(runtime, one.name), *can.get(one.name, getattr(space, one.name)))
-        )
-        for one in fields(space)
+        name: dict.fromkeys((usual.get(name) or getattr(runtime, name), *can.get(name, getattr(space, name))))
+        for name in tried
     }
     return {name: tuple(values) for name, values in found.items() if len(values) > 1}
 

@@ -334,6 +334,10 @@ class SpaceSpec:
     axis_order: tuple[Text, ...] = ()  #: orders of the parallel axes.
     pipeline_split: tuple[PipelineSplit, ...] = ()  #: ways to deal out layers to stages.
     overlap: tuple[Annotated[str, among("tp", "dp", "ep")], ...] = ()  #: communication that can run beside computation.
+    cuda_graphs: tuple[Annotated[str, among("partial", "full")], ...] = ()  #: what CUDA graphs can replay.
+    dispatcher: tuple[Annotated[str, among(*DISPATCHERS)], ...] = ()  #: ways to exchange tokens of experts.
+    #: those of these options that whoever trains mixtures of experts sets where they pay: a plan tries them by itself.
+    usual: tuple[Annotated[str, among("overlap", "cuda_graphs", "dispatcher")], ...] = ()
 
 
 @dataclass(frozen=True)

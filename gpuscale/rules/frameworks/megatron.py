@@ -12,7 +12,7 @@ from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split
 from gpuscale.rules.options import Option, same
 from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Cite, Framework, Rule, any_of
-from gpuscale.specs.gpu import WIDE
+from gpuscale.specs.gpu import BLACKWELL, WIDE
 from gpuscale.specs.job import JobSpec
 
 
@@ -42,6 +42,16 @@ def _offloads_whole_layers(job: JobSpec) -> bool:
     """
     layers = job.offload.activations * job.model.layers
     return layers > 0 and abs(layers - round(layers)) < 0.02
+
+
+def _graphs_of_unknown_sizes(job: JobSpec) -> bool:
+    """Whether CUDA graphs would replay whole iterations whose experts take a number of tokens that nobody knows before:
+    dropless ones do, unless HybridEP leaves the counts on the GPU and activations are stashed by pages, on Blackwell.
+    """
+    runtime = job.runtime
+    if not job.model.is_moe or runtime.cuda_graphs != "full" or runtime.routing == "dropping":
+        return False
+    return runtime.dispatcher != "hybridep" or job.cluster.gpu.architecture not in BLACKWELL
 
 
 _rule = partial(Rule, frameworks=MEGATRON)
@@ -98,6 +108,15 @@ RULES = {
             "Megatron-LM transformer_config",
             lambda c, _: c.etp > 1,
             concerns=lambda job: any(kind.moe is not None and kind.moe.expert_bias for kind in job.model.kinds),
+        ),
+        Rule(
+            "graphs_of_dropless_experts",
+            ("cuda_graphs", "dispatcher"),
+            "CUDA graphs of whole iterations with dropless experts need `dispatcher=hybridep` and Blackwell",
+            "Megatron-LM transformer_config",
+            lambda c, _: np.ones(len(c), dtype=bool),
+            frozenset({"megatron-lm"}),
+            _graphs_of_unknown_sizes,
         ),
     ),
     "sharding": (
@@ -219,6 +238,9 @@ CITED = {
         "not an error: so many layers of every chunk are recomputed",
     ),
     "recompute_with_delayed_scaling": Cite(f"{_TC}:2001"),
+    "graphs_of_dropless_experts": Cite(
+        f"{_TC} --moe-paged-stash, --moe-expert-rank-capacity-factor, --moe-flex-dispatcher-backend hybridep (2026)"
+    ),
     "recompute_with_ep_overlap": Cite(f"{_TC}:3002"),
     "offloaded_activations_with_pp": Cite(
         f"{_TC}:1884 --cpu-offloading-num-layers; a share of every layer by forks: kwai/Megatron-Kwai,"
