@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gpuscale.uncertainty import RESIDUALS, TYPES, Residual, evidence, family_of, read_residuals
-from gpuscale.validation.measurements import FILES, Column, read_measurements
+from gpuscale.validation.measurements import FILES, Column, Row, read_measurements
 from gpuscale.validation.runs import Prediction, predict_runs
 from gpuscale.validation.scores import Figures, balanced, figures, grouped
 
@@ -68,17 +68,31 @@ def compute_residuals(path: Path) -> tuple[Residual, ...]:
             step_s, mem_gib = row.number("step_s"), row.number("mem_gib")
             log_ratio = None if step_s is None else math.log(step_s / prediction.step_s)
             mem_ratio = None if mem_gib is None else mem_gib / prediction.memory_gib
-            found.append(Residual(row.raw("id"), prediction.features, log_ratio, mem_ratio))
+            job = prediction.run.job
+            rate = None if step_s is None else job.tokens_per_step / job.gpus / step_s
+            name = run_name(row, prediction)
+            found.append(Residual(row.raw("id"), name, rate, prediction.features, log_ratio, mem_ratio))
     return tuple(found)
+
+
+def run_name(row: Row, prediction: Prediction) -> str:
+    """Say in words what a run was: model, GPUs, layout, software."""
+    job, layout = prediction.run.job, prediction.run.layout.row(0)
+    degrees = [f"{name.upper()}{layout[name]}" for name in ("tp", "pp", "vpp", "cp", "ep") if layout[name] > 1]
+    degrees += [f"ZeRO-{layout['zero']}"] if layout["zero"] > 1 or not degrees else []
+    software = " ".join(text for text in (row.text("framework"), row.text("source_date")[:7]) if text)
+    gpu = job.cluster.gpu.title.partition(" (")[0].removeprefix(f"{job.cluster.gpu.vendor} ")
+    return f"{row.text('model')}, {job.gpus:,} {gpu}, {' '.join(degrees)}, {software}"
 
 
 def write_residuals(residuals: Sequence[Residual], path: Path = RESIDUALS) -> None:
     """Write residuals as CSV, numbers with four digits behind the point."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["id", "log_ratio", "mem_ratio", *TYPES])
+        writer.writerow(["id", "name", "tokens_per_s_per_gpu", "log_ratio", "mem_ratio", *TYPES])
         for one in residuals:
-            values = [one.id, one.log_ratio, one.mem_ratio, *(getattr(one.features, name) for name in TYPES)]
+            own = [one.id, one.name, one.tokens_per_s_per_gpu, one.log_ratio, one.mem_ratio]
+            values = [*own, *(getattr(one.features, name) for name in TYPES)]
             writer.writerow([_text(value) for value in values])
 
 

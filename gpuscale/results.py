@@ -49,6 +49,7 @@ class PlanRow(WithFields):
     step_time_high_s: float  #: its upper end
     similar_runs: int  #: published runs that are much like it
     nearest_run: str  #: id of the one that is most like it
+    nearest_run_name: str  #: what that was, in words: model, GPUs, layout, software
     unmeasured: tuple[str, ...]  #: what it has and no published run has
     tokens_per_s: float  #: tokens per second of the whole job
     tokens_per_s_per_gpu: float  #: tokens per second and GPU
@@ -57,6 +58,7 @@ class PlanRow(WithFields):
     memory_gib: float  #: GiB per GPU at the fullest pipeline stage
     memory_low_gib: float  #: lower end of the 80 % interval (validation)
     memory_high_gib: float  #: its upper end
+    fit_probability: float  #: probability that a measurement is within the limit, 0 to 1
     memory_limit_gib: float  #: GiB per GPU that may be in use at most
     fits: bool  #: `memory_gib` is within the limit
     fit: str  #: `fits`, `tight` (within the limit, above what fragmentation usually leaves) or `no`
@@ -106,6 +108,22 @@ class Estimate(WithFields):
     #: where it does not fit or is tight, what makes it fit, the fastest first: single changes, else pairs of changes;
     #: where none does, the one that comes nearest
     remedies: tuple[Remedy, ...] = ()
+
+
+@dataclass(frozen=True)
+class MeasuredLayout:
+    """The layout of the measured run whose job is the most like this one."""
+
+    run: str  #: id of the run
+    name: str  #: what it was, in words
+    tokens_per_s_per_gpu: float  #: its measured rate
+    predicted_tokens_per_s_per_gpu: float  #: what is predicted of it
+    layout: str  #: its layout, as far as it fits this job; empty where its degrees do not divide this job's GPUs
+    step_time_s: float | None  #: what is predicted of that here; null where it cannot run
+    slower: float | None  #: step time over that of the first plan, less 1; null where it cannot run
+    memory_gib: float | None  #: GiB per GPU; null where it cannot run
+    fits: bool  #: whether that is within the limit
+    reasons: tuple[str, ...]  #: why it cannot run here
 
 
 @dataclass(frozen=True)
@@ -258,6 +276,7 @@ class PlanResult:
     #: `assumptions`, `notes` and `job` are then those of the first plan.
     compared: Comparison | None = None
     choice: Choice | None = None  #: why the first plan is the first; left out where plans are ranked by memory
+    measured: MeasuredLayout | None = None  #: of one job: the layout that was run for the job nearest to it
     robust: RobustAnswer | None = None  #: with `robust`: what may become of the plans
 
     def to_dict(self) -> dict[str, Any]:
@@ -280,5 +299,5 @@ class PlanResult:
             body["variants"] = [asdict(row) for row in compared.variants]
             if compared.frontier_size:
                 body["frontier_size"] = compared.frontier_size
-        parts = {"why": self.why, "choice": self.choice, "robust": self.robust}
+        parts = {"why": self.why, "choice": self.choice, "measured": self.measured, "robust": self.robust}
         return body | {name: asdict(part) for name, part in parts.items() if part is not None}

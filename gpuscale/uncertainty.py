@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -26,9 +27,6 @@ from gpuscale.specs.cluster import NETWORKS
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import OWN_LOOPS, JobSpec
 from gpuscale.steptime.components import COMMUNICATION
-
-CHANCE = 0.8
-"""Share of measurements that intervals are meant to hold."""
 
 PARTS = {
     "gemm": 0.04, "attention": 0.1, "recompute": 0.2, "elementwise": 0.3, "optimizer": 0.1, "launch": 0.15,
@@ -55,7 +53,8 @@ SIMILAR = 1.5
 DISTANCES = {
     "profile": 0.75, "software": 0.75, "architecture": 0.5, "moe": 1.0, "low_precision": 0.7, "tp_across_nodes": 1.0,
     "log_size": 0.5, "launch": 4.0, "communication": 3.0, "bubble": 2.0, "vendor": 4.0, "offload": 2.0,
-    "network": 0.2, "log_gpus": 0.3, "log_vpp": 0.3, "log_sequence": 0.3,
+    "network": 0.2, "log_gpus": 0.3, "log_vpp": 0.3, "log_sequence": 0.3, "sharding": 0.75, "pipeline": 0.3,
+    "recomputes": 0.3, "log_ep": 0.3, "log_cp": 0.5,
 }  # fmt: skip
 """Distance of two runs: the sum over these features of the number here times the difference (of texts and switches: 1
 when they differ). `profile` is the rule set: Megatron-LM, also as NeMo, Megatron-Bridge and Primus run it, by
@@ -65,6 +64,12 @@ hand so that what decides which part of the model is at work tells runs apart mo
 BEYOND = {"log_gpus": 5.0, "log_vpp": 5.0, "log_sequence": 3.0, "log_size": 3.0}
 """What is added to the distance from every run for what lies above the largest value of any of them: this number times
 the difference."""
+
+KIND = ("moe", "sharding")
+"""What makes a kind of layout: its largest measured run says up to how many GPUs anybody is known to have run it."""
+
+NEW_KIND = 0.1
+"""Standard error of the step time of a layout whose kind was measured on fewer GPUs than it takes, or never."""
 
 UNSEEN = 1.5
 """What is added to the distance from every run for each text or switch that none of them has."""
@@ -94,6 +99,7 @@ class Evidence(NamedTuple):
     high: float  #: its upper end.
     similar: int  #: runs within `SIMILAR`.
     nearest: str  #: id of the nearest run.
+    nearest_name: str  #: what it was, in words.
     unmeasured: tuple[str, ...]  #: what this prediction has and no run has.
 
 
@@ -119,12 +125,31 @@ def evidence(
     for one, row in zip(wanted, distances, strict=True):
         own = runs.family_by_key.get(one.key) if cross_validate else None
         kept = np.ones(len(row), dtype=np.bool_) if own is None else runs.families != own
-        half = QUANTILE * math.hypot(one.spread, SLOPE * float(row[kept].min()))
-        nearest = runs.ids[int(np.where(kept, row, np.inf).argmin())]
+        new_kind = _new_kind(one, runs, kept)
+        half = QUANTILE * math.hypot(one.spread, SLOPE * float(row[kept].min()), NEW_KIND * bool(new_kind))
+        nearest = int(np.where(kept, row, np.inf).argmin())
         similar = int((row[kept] <= SIMILAR).sum())
-        unmeasured = (*_unmeasured(one, runs.columns), *unseen)
-        found.append(Evidence(math.exp(-half), math.exp(half), similar, nearest, unmeasured))
+        beyond = _unmeasured(one, runs.columns)
+        unmeasured = (*(text for text in new_kind if not text.endswith(beyond)), *beyond, *unseen)
+        name = runs.names[nearest]
+        found.append(Evidence(math.exp(-half), math.exp(half), similar, runs.ids[nearest], name, unmeasured))
     return found
+
+
+OF_JOB = ("profile", "software", "architecture", "moe", "low_precision", "vendor", "network", "log_sequence")
+"""Features in which jobs differ, whatever their layouts, beside their sizes."""
+
+JOB_SIZES = {"log_size": 3.0, "log_gpus": 1.0}
+"""Distance of two jobs per unit of these features: what was run for a model of this size counts most."""
+
+
+def nearest_to_job(wanted: Features) -> Residual:
+    """Find the measured run whose job is the most like one, whatever its layout; of equal ones the fastest."""
+    runs = [one for one in read_residuals() if one.log_ratio is not None and one.tokens_per_s_per_gpu is not None]
+    factors = {name: DISTANCES[name] for name in OF_JOB} | JOB_SIZES
+    distances = _distances(_columns([wanted]), _columns([one.features for one in runs]), factors)[0].tolist()
+    ranked = sorted(zip(distances, runs, strict=True), key=lambda pair: (pair[0], -(pair[1].tokens_per_s_per_gpu or 0)))
+    return ranked[0][1]
 
 
 def narrowed(found: Evidence, half: float) -> Evidence:
@@ -137,6 +162,7 @@ class _Known(NamedTuple):
 
     families: npt.NDArray[np.str_]  #: of each run, shape (K,).
     ids: list[str]  #: of the runs.
+    names: list[str]  #: what they were, in words.
     family_by_key: dict[str, str]  #: family of the run with a key.
     columns: Columns  #: what the runs are like.
 
@@ -149,6 +175,7 @@ def _known_runs(table: tuple[Residual, ...] | None = None) -> _Known:
     return _Known(
         np.array(families),
         [one.id for one in known],
+        [one.name for one in known],
         dict(zip(keys, families, strict=True)),
         _columns([one.features for one in known]),
     )
@@ -159,10 +186,10 @@ def _columns(runs: Sequence[Features]) -> Columns:
     return {name: np.array([getattr(one, name) for one in runs]) for name in DISTANCES}
 
 
-def _distances(wanted: Columns, known: Columns) -> FloatArray:
+def _distances(wanted: Columns, known: Columns, factors: Mapping[str, float] = DISTANCES) -> FloatArray:
     """Distance of every wanted run from every known one, shape (wanted, known)."""
     total = np.zeros((len(wanted["profile"]), len(known["profile"])))
-    for name, factor in DISTANCES.items():
+    for name, factor in factors.items():
         one, other = wanted[name][:, None], known[name]
         differ = one != other if one.dtype.kind != "f" else np.abs(one.astype(np.float64) - other.astype(np.float64))
         total += factor * differ
@@ -171,6 +198,23 @@ def _distances(wanted: Columns, known: Columns) -> FloatArray:
         if name in BEYOND:
             total += BEYOND[name] * np.maximum(one.astype(np.float64) - other.astype(np.float64).max(), 0.0)
     return total
+
+
+SHARDINGS = ("none", "distopt", "zero2", "zero3")
+"""What is sharded over the data-parallel ranks, by ZeRO stage."""
+
+
+def _new_kind(one: Features, runs: _Known, kept: BoolArray) -> tuple[str, ...]:
+    """Say where a layout of this kind was measured on fewer GPUs, or on none; nothing where it was on as many."""
+    same = kept.copy()
+    for name in KIND:
+        same &= np.asarray(runs.columns[name] == getattr(one, name), dtype=np.bool_)
+    most = runs.columns["log_gpus"].astype(np.float64)[same].max(initial=-1.0)
+    if one.log_gpus <= most + 1e-3:
+        return ()
+    stage = SHARDINGS.index(one.sharding)
+    what = f"a {'mixture of experts' if one.moe else 'dense model'} with {f'ZeRO-{stage}' if stage else 'no ZeRO'}"
+    return (what if most < 0 else f"{what} on more than {round(10**most):,} GPUs",)
 
 
 def _unmeasured(one: Features, known: Columns) -> tuple[str, ...]:
@@ -198,6 +242,9 @@ def _unmeasured(one: Features, known: Columns) -> tuple[str, ...]:
 RESIDUALS = cast(Path, resources.files("gpuscale") / "residuals.csv")
 
 
+_DEGREE = re.compile(r" ([a-z_]+)(\d+)(?= |$)")
+
+
 class Features(NamedTuple):
     """What a run is like, from its inputs and its predicted breakdown."""
 
@@ -214,10 +261,20 @@ class Features(NamedTuple):
     log_gpus: float  #: log10 of the GPUs.
     log_vpp: float  #: log10 of the model chunks per pipeline rank.
     log_sequence: float  #: log10 of the sequence.
+    sharding: str  #: one of `SHARDINGS`.
+    pipeline: bool  #: it has pipeline stages.
+    recomputes: str  #: `none`, `modules` or whole `layers`.
+    log_ep: float  #: log10 of the expert-parallel degree.
+    log_cp: float  #: log10 of the context-parallel degree.
     launch: float  #: shares of the predicted step.
     communication: float  #: shares of the predicted step.
     bubble: float  #: shares of the predicted step.
     spread: float  #: standard error of the step time by `PARTS` and `KINDS`, as a share of it.
+
+    @property
+    def layout(self) -> dict[str, int]:
+        """The layout of the run, by the names of `Candidates`."""
+        return {name: int(value) for name, value in _DEGREE.findall(self.key)}
 
     @property
     def software(self) -> str:
@@ -234,6 +291,8 @@ class Residual(NamedTuple):
     """A published run and how far the model was off."""
 
     id: str
+    name: str  #: what it was, in words: model, GPUs, layout, framework and month.
+    tokens_per_s_per_gpu: float | None  #: measured rate, None where the step was not measured.
     features: Features
     log_ratio: float | None  #: log(measured / predicted step time), None where the step was not measured.
     mem_ratio: float | None  #: measured over predicted memory, None where memory was not measured.
@@ -245,15 +304,19 @@ def family_of(run: str) -> str:
     return "-".join(parts[:2]) if parts[0] == "nvidia" else parts[0]
 
 
+OF_LAYOUT = ("tp", "pp", "vpp", "cp", "ep", "zero", "recompute_modules", "recompute_layers")
+"""What `features` look at of a layout."""
+
+
 def similar_to_measured(job: JobSpec, rows: Candidates, seconds: Mapping[str, FloatArray]) -> BoolArray:
     """Mark the evaluated layouts for which there is a similar run, shape (N,).
 
     Args:
         seconds: component -> seconds of the predicted steps, each (N,).
     """
-    layouts = [{"tp": tp, "vpp": vpp} for tp, vpp in zip(rows.tp.tolist(), rows.vpp.tolist(), strict=True)]
-    columns = np.array(list(seconds.values())).T.tolist()
-    steps = [dict(zip(seconds, column, strict=True)) for column in columns]
+    columns = {name: getattr(rows, name).tolist() for name in OF_LAYOUT}
+    layouts = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    steps = [dict(zip(seconds, column, strict=True)) for column in np.array(list(seconds.values())).T.tolist()]
     wanted = _columns([features(job, *pair) for pair in zip(layouts, steps, strict=True)])
     similar: BoolArray = _distances(wanted, _known_runs().columns).min(axis=1) <= SIMILAR
     return similar
@@ -308,6 +371,11 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
         log_gpus=math.log10(job.gpus),
         log_vpp=math.log10(layout["vpp"]),
         log_sequence=math.log10(job.sequence),
+        sharding=SHARDINGS[layout["zero"]],
+        pipeline=layout["pp"] > 1,
+        recomputes="layers" if layout["recompute_layers"] else "modules" if layout["recompute_modules"] else "none",
+        log_ep=math.log10(layout["ep"]),
+        log_cp=math.log10(layout["cp"]),
         launch=seconds["launch"] / step_s,
         communication=math.fsum(seconds[name] for name in COMMUNICATION) / step_s,
         bubble=seconds["bubble"] / step_s,
@@ -325,5 +393,6 @@ def read_residuals() -> tuple[Residual, ...]:
                 name: row[name] == "yes" if kind is bool else kind(row[name]) for name, kind in TYPES.items()
             }
             ratios = [float(row[name]) if row[name] else None for name in ("log_ratio", "mem_ratio")]
-            found.append(Residual(row["id"], Features(**values), *ratios))
+            rate = float(row["tokens_per_s_per_gpu"]) if row["tokens_per_s_per_gpu"] else None
+            found.append(Residual(row["id"], row["name"], rate, Features(**values), *ratios))
     return tuple(found)

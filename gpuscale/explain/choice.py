@@ -131,7 +131,7 @@ def _near(found: SearchResult) -> int:
     """How many of the first plans to compare: all that may be the choice, and some more that are near."""
     if not len(found.leaders.score):
         return 0
-    near, more = (near_leaders(found, share) for share in (ties.SIMPLICITY_MAY_COST, VARIANTS_NEAR))
+    near, more = (near_leaders(found, share) for share in (ties.SAFETY_MAY_COST, VARIANTS_NEAR))
     return max(near, min(more, MOST_VARIANTS))
 
 
@@ -151,7 +151,7 @@ def standing(subject: Subject, field: Field) -> Position:
     other = next((int(row) for row in field.order if field.family[row] != field.family[first]), None)
     theirs = None if other is None else field.components[:, other]
     return Position(
-        is_best=abs(behind) <= ties.SIMPLICITY_MAY_COST and subject.estimate.plan.fit != "no",
+        is_best=abs(behind) <= ties.SAFETY_MAY_COST and subject.estimate.plan.fit != "no",
         best=layout_text(field.rows.row(first)),
         best_step_time_s=best_s,
         behind=behind,
@@ -257,7 +257,7 @@ def _at(field: Field, lever: Lever, factor: float) -> FloatArray:
 def _ahead(field: Field, times_s: FloatArray) -> tuple[int | None, float]:
     """The fastest plan, if no plan of the choice's family is near it; and by how much the family is ahead, in log."""
     own, fastest = field.family == field.family[field.first], int(times_s.argmin())
-    limit = times_s[fastest] * (1 + ties.SIMPLICITY_MAY_COST)
+    limit = times_s[fastest] * (1 + ties.SAFETY_MAY_COST)
     mine = float(times_s[own].min())
     if not math.isfinite(limit):
         return None, 0.0

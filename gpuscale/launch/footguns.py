@@ -19,7 +19,6 @@ from gpuscale.ratios import TIME, in_words
 from gpuscale.request import overlap_name, overlap_of
 from gpuscale.results import Estimate, PlanRow
 from gpuscale.rules.general import FRAMEWORKS
-from gpuscale.search.ties import MEMORY_MARGIN
 from gpuscale.specs.cluster import INSIDE
 from gpuscale.units import GIB, format_seconds, plural
 
@@ -312,6 +311,9 @@ def _cost_s(own: PlanRow, other: Neighbour) -> float:
 
 SAME_MEMORY = 0.01
 """Share of its memory that a change may add and still count as taking no more (a choice)."""
+
+MEMORY_MARGIN = 0.07
+"""Share by which memory may be underestimated and a change that takes more still be worth naming (a choice)."""
 
 
 def _spare(plan: Plan, other: Neighbour) -> bool:

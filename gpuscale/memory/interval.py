@@ -10,8 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from statistics import NormalDist
 
+import numpy as np
+
+from gpuscale.arrays import FloatArray, log
+from gpuscale.layouts.arrays import summed
+from gpuscale.memory.model import Memory
 from gpuscale.specs.job import JobSpec
+
+CHANCE = 0.8
+"""Share of measurements that intervals are meant to hold."""
+
 
 SPREADS = {"activations": 0.12, "logits": 0.3}
 """Component of memory -> how far it is off, as a share of it, for 80 of 100 runs."""
@@ -36,18 +46,27 @@ UNSAID = 0.12
 the driver's figure holds a GiB or more beside."""
 
 
-def half_width(parts: Mapping[str, float], job: JobSpec, basis: str = "nvidia-smi", *, said: bool = True) -> float:
-    """Half the width of the interval in log of measured over predicted memory.
+def half_width(
+    parts: Mapping[str, FloatArray], job: JobSpec, basis: str = "nvidia-smi", *, said: bool = True
+) -> FloatArray:
+    """Half the width of the interval in log of measured over predicted memory, shape (N,).
 
     Args:
-        parts: component -> bytes, as `gpuscale.memory.model.Memory.at_peak`.
+        parts: component -> bytes at the fullest stage, each (N,).
         basis: what is measured, one of `gpuscale.memory.model.BASES`.
         said: whether the source says so.
     """
-    states_alone = basis.startswith("allocated") and job.runtime.memory.counter_reset
-    total = math.fsum(parts.values())
-    if states_alone:
-        return STATES_ALONE
-    shares = [spread * parts[name] / total for name, spread in SPREADS.items()]
+    total = summed(*parts.values())
+    if basis.startswith("allocated") and job.runtime.memory.counter_reset:
+        return np.full_like(total, STATES_ALONE)
     own = OWN_LOOP * (job.runtime.rule_set == "generic")
-    return math.hypot(LEAST, own, UNSAID * (not said), DEVICE * basis.startswith("nvidia-smi"), *shares)
+    every = math.hypot(LEAST, own, UNSAID * (not said), DEVICE * basis.startswith("nvidia-smi"))
+    shares = [spread * parts[name] / total for name, spread in SPREADS.items()]
+    return np.sqrt(every * every + summed(*(share * share for share in shares)))
+
+
+def fit_probability(memory: Memory, job: JobSpec) -> FloatArray:
+    """Probability that the memory of each candidate is within the limit, shape (N,)."""
+    half = half_width(memory.at_peaks(), job)
+    deviations = log(job.memory_limit_bytes / memory.peak_bytes) / half * NormalDist().inv_cdf(0.5 + CHANCE / 2)
+    return np.array([NormalDist().cdf(one) for one in deviations.tolist()])

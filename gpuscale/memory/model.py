@@ -124,6 +124,12 @@ class Memory:
         stage = int(by_stage[:, row].argmax())
         return {name: float(np.broadcast_to(getattr(self, name), by_stage.shape)[stage, row]) for name in COMPONENTS}
 
+    def at_peaks(self) -> dict[str, FloatArray]:
+        """Return the components of every candidate at its fullest stage (ties: the first), each (N,)."""
+        stage = self.by_stage.argmax(axis=0)[None]
+        found = {name: np.broadcast_to(getattr(self, name), self.by_stage.shape) for name in COMPONENTS}
+        return {name: np.take_along_axis(size, stage, axis=0)[0] for name, size in found.items()}
+
     def logged(self, basis: str, job: JobSpec) -> FloatArray:
         """Memory as a log reports it, one of `BASES`, shape (N,)."""
         what = basis.partition(" ")[0]

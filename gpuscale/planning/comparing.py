@@ -197,7 +197,7 @@ def _search(variant: Variant, question: Question, goal: Objective, asked_score: 
     shown = np.arange(min(question.top or DEFAULT_TOP, len(found.leaders.score)))
     part = _part(variant, found, found.leaders.take(shown) if question.unfold else None)
     if goal.basis in TIMES and found.feasible and not (question.unfold or full):
-        plans = shortlist(spec, found, near_leaders(found, ties.SIMPLICITY_MAY_COST), DEFAULT_TOP)
+        plans = shortlist(spec, found, near_leaders(found, ties.SAFETY_MAY_COST), DEFAULT_TOP)
         part = part._replace(best=scored(plans.rows.take(plans.order(goal.basis, 1, unfold=False)), spec, goal.basis))
     if asked_score is None:
         return part

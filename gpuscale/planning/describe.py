@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpuscale.arrays import IndexArray
+from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.layouts.arrays import ZB_V, Candidates, schedule_name
 from gpuscale.layouts.pins import recompute_text
 from gpuscale.layouts.stages import FIRST, LAST, MIDDLE, pipeline_layout
-from gpuscale.memory.interval import half_width
+from gpuscale.memory.interval import fit_probability, half_width
 from gpuscale.memory.model import BASES
 from gpuscale.planning.calibrated import half_widths
 from gpuscale.planning.jobs import Job
@@ -73,8 +73,9 @@ def describe_all(
     if job.site:
         halves = half_widths(spec, job.site, rows.take(np.array(chosen, dtype=np.intp))).tolist()
         ranges = [narrowed(*pair) for pair in zip(ranges, halves, strict=True)]
+    memory = half_width(evaluation.memory.at_peaks(), spec), fit_probability(evaluation.memory, spec)
     for index, row in enumerate(chosen):
-        plan = _plan_row(spec, evaluation, row, layouts[index], seconds[index], ranges[index])
+        plan = _plan_row(spec, evaluation, row, layouts[index], seconds[index], ranges[index], memory)
         host_bytes = float(evaluation.memory.host_bytes[row])
         offloaded = f"offloaded: {host_bytes / GIB:,.0f} of {spec.host_limit_bytes / GIB:,.0f} GiB of each host"
         stages = evaluation.memory.by_stage[:, row].tolist()  # first, last, and those in between that may be fullest
@@ -98,14 +99,24 @@ def describe_all(
 
 
 def _plan_row(
-    spec: JobSpec, evaluation: Evaluation, row: int, layout: dict[str, int], seconds: dict[str, float], known: Evidence
+    spec: JobSpec,
+    evaluation: Evaluation,
+    row: int,
+    layout: dict[str, int],
+    seconds: dict[str, float],
+    known: Evidence,
+    memory: tuple[FloatArray, FloatArray],
 ) -> dict[str, Any]:
-    """Return the fields of a `PlanRow` but its rank and what it stands for."""
+    """Return the fields of a `PlanRow` but its rank and what it stands for.
+
+    Args:
+        memory: half-widths of the intervals of memory, and the probabilities that it is within the limit, each (N,).
+    """
     step_time_s = float(evaluation.step.step_time_s[row])
     tokens_per_s = spec.tokens_per_step / step_time_s
     flops_per_s_per_gpu = model_flops_per_token(spec) * tokens_per_s / spec.gpus
     memory_bytes = float(evaluation.memory.peak_bytes[row])
-    memory_half = half_width(evaluation.memory.at_peak(row), spec)
+    half, sure = float(memory[0][row]), float(memory[1][row])
     fit = spec.fit(memory_bytes, float(evaluation.memory.host_bytes[row]))
     stage = int(evaluation.memory.by_stage[:, row].argmax())
     sharding = "hsdp" if layout["shard"] < layout["dp"] * layout["cp"] else "fsdp"
@@ -127,14 +138,16 @@ def _plan_row(
         "step_time_high_s": step_time_s * known.high,
         "similar_runs": known.similar,
         "nearest_run": known.nearest,
+        "nearest_run_name": known.nearest_name,
         "unmeasured": known.unmeasured,
         "tokens_per_s": tokens_per_s,
         "tokens_per_s_per_gpu": tokens_per_s / spec.gpus,
         "tflops_per_gpu": flops_per_s_per_gpu / 1e12,
         "mfu": flops_per_s_per_gpu / spec.cluster.gpu.peak(spec.precision),
         "memory_gib": memory_bytes / GIB,
-        "memory_low_gib": memory_bytes / GIB * math.exp(-memory_half),
-        "memory_high_gib": memory_bytes / GIB * math.exp(memory_half),
+        "memory_low_gib": memory_bytes / GIB * math.exp(-half),
+        "memory_high_gib": memory_bytes / GIB * math.exp(half),
+        "fit_probability": sure,
         "memory_limit_gib": spec.memory_limit_bytes / GIB,
         "fits": fit != "no",
         "fit": fit,
@@ -202,7 +215,7 @@ class Chosen(NamedTuple):
 def choose(job: Job, found: SearchResult, objective: str, question: Question) -> Chosen:
     """Choose and order the plans to show; say why the first is the first and, if asked, what may become of them."""
     top, unfold, timed = question.top or DEFAULT_TOP, question.unfold, objective in TIMES
-    near, families, spread = near_leaders(found, ties.SIMPLICITY_MAY_COST) if timed else 0, top, None
+    near, families, spread = near_leaders(found, ties.SAFETY_MAY_COST) if timed else 0, top, None
     if question.robust:
         near, families = min(near_leaders(found, ROBUST_NEAR), ROBUST_LEADERS), max(top, ROBUST_FAMILIES)
     plans = shortlist(job.spec, found, max(near, top * unfold), 0 if unfold else families)
@@ -232,7 +245,7 @@ def _robust_answer(
     names = [knob.name for knob in spread.knobs]
     losses = spread.losses[:, order]
     beyond = losses - losses.min(axis=1, keepdims=True)
-    turns = robust.turning_points(plans.rows, job.spec, plans.family, predicted, ties.SIMPLICITY_MAY_COST)
+    turns = robust.turning_points(plans.rows, job.spec, plans.family, predicted, ties.SAFETY_MAY_COST)
     return RobustAnswer(
         samples=robust.SAMPLES,
         scored=len(plans.rows),
@@ -310,9 +323,9 @@ def _reason(because: str, first: PlanRow, fastest: PlanRow) -> str:
     if because == "chunks":
         few, many = first.pp * first.vpp, fastest.pp * fastest.vpp
         return f"it has fewer model chunks ({few}, not {many})" if few < many else "its model chunks can be balanced"
-    if because == "memory_short":
-        sizes = _instead(f"{first.memory_gib:.1f}", f"{fastest.memory_gib:.1f}", " GiB")
-        return f"it fits even with {ties.MEMORY_MARGIN:.0%} more memory{sizes}"
+    if because == "may_not_fit":
+        chances = _instead(f"{first.fit_probability:.0%}", f"{fastest.fit_probability:.0%}", " likely")
+        return f"it is surer to fit{chances}"
     if because == "exposed":
         own, other = first.exposed_comm_fraction, fastest.exposed_comm_fraction
         return f"it exposes less communication{_instead(f'{own:.0%}', f'{other:.0%}', ' of the step')}"

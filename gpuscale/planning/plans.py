@@ -16,6 +16,7 @@ from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, 
 from gpuscale.planning.describe import ROBUST_NEAR, choose, describe
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, constraints
 from gpuscale.planning.layouts import domain_groups, fixed_layout, no_experts
+from gpuscale.planning.measured import measured_layout
 from gpuscale.planning.planfile import write_plan_file
 from gpuscale.planning.remedies import remedies
 from gpuscale.planning.variants import Variant, make_variants
@@ -25,8 +26,8 @@ from gpuscale.results import Estimate, PlanResult
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.rules.rule import Rule
 from gpuscale.search import ties
-from gpuscale.search.evaluation import evaluate
 from gpuscale.search.enumeration import Task
+from gpuscale.search.evaluation import evaluate
 from gpuscale.search.listing import TIMES
 from gpuscale.search.loop import search, search_best
 from gpuscale.units import format_seconds
@@ -82,7 +83,7 @@ def _settled(own: Variant, usual: Sequence[Variant], question: Question) -> Vari
     if len(usual) == 1 or chosen_goal(question, (own,)).basis not in TIMES:
         return own
     plain, *others = [dict(one.choice) for one in usual]
-    tried = {frozenset(): own} | {
+    tried: dict[frozenset[tuple[str, Any]], Variant] = {frozenset(): own} | {
         frozenset(other.items() - plain.items()): one for other, one in zip(others, usual[1:], strict=True)
     }
     times_s = dict(zip(tried, _best_times_s(list(tried.values())), strict=True))
@@ -110,7 +111,7 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
     """Rank the plans of one job."""
     job = variant.job
     goal = chosen_goal(question, (variant,))
-    every, near = question.unfold or bool(question.why), ROBUST_NEAR if question.robust else ties.SIMPLICITY_MAY_COST
+    every, near = question.unfold or bool(question.why), ROBUST_NEAR if question.robust else ties.SAFETY_MAY_COST
     found = search(job.spec, variant.pins, goal.basis, constraints=variant.constraints, near=near, every=every)
     if not found.feasible:
         raise no_answer([(variant, found)], question)
@@ -124,7 +125,8 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
     more = constraints(question) or variant.economics.usd_per_gpu_hour or question.train_tokens
     if more or question.objective not in {None, *PLAIN_OBJECTIVES}:
         compared = one_compared(variant, question, goal, found, result.plans)
-    return replace(result, why=why, compared=compared, choice=chosen.choice, robust=chosen.robust)
+    measured = measured_layout(job, chosen.estimates[0])
+    return replace(result, why=why, compared=compared, choice=chosen.choice, robust=chosen.robust, measured=measured)
 
 
 @taking(taken(JobOptions, Layout))

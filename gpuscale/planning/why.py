@@ -85,7 +85,7 @@ def place_of(chosen: Chosen, found: SearchResult, variant: Variant, question: Qu
     plans, families = chosen.plans, found.families.score
     means = matching(question.why or {}, variant, plans.rows)
     row = next((int(one) for one in chosen.every if means[one]), None)
-    near = plans.score.min() * (1 + ties.SIMPLICITY_MAY_COST) if chosen.choice else least
+    near = plans.score.min() * (1 + ties.SAFETY_MAY_COST) if chosen.choice else least
     if row is None or (plans.score[row] > max(near, least) and chosen.robust is None):
         listed = found.scores if question.unfold else families
         return PlanRank(1 + int(listed.searchsorted(least)), 1 + int(found.scores.searchsorted(least)))

@@ -37,6 +37,7 @@ from gpuscale.render.plan_texts import (
     differences_text,
     first_choices_text,
     layout_text,
+    measured_text,
     pipeline_row,
     plan_sections,
     plan_tiles,
@@ -55,7 +56,7 @@ SHOWN_PLANS = 300
 BOUND = "bound by %"
 
 
-LEAST_NEEDED = ("TF/s", "tok/s", "idle%", "comm%", BOUND, "GiB", "recompute", "mb", "ZeRO")
+LEAST_NEEDED = ("TF/s", "tok/s", "idle%", "comm%", BOUND, "fits%", "GiB", "recompute", "mb", "ZeRO")
 """Columns that a narrow terminal goes without, in this order."""
 
 
@@ -142,7 +143,9 @@ def _plan_facts(result: PlanResult, shown: int | None, *, verbose: bool, spell: 
         notes.append(("bias", first_choices_text(FIRST_CHOICES)))
     told = result.plans[: shown if verbose else 0 if result.why else 1]
     pipelines = [row for plan in told for row in pipeline_row(plan, f" #{plan.rank}" if verbose else "")]
-    notes += assumption_rows(result.estimates[0], spell, verbose=verbose) + pipelines
+    said = assumption_rows(result.estimates[0], spell, verbose=verbose) + pipelines
+    measured = [("measured", measured_text(result.measured))] if result.measured else []
+    notes += [*said[:1], *measured, *said[1:]]
     return notes if verbose or result.why else notes + _searched(result, verbose=False)
 
 
@@ -203,6 +206,7 @@ def plan_table(result: PlanResult, plans: Sequence[PlanRow]) -> Table:
     dimensions = [name for name in ("vpp", "cp", "ep", "etp") if any(getattr(plan, name) > 1 for plan in plans)]
     own = [own_cells(result.compared, index) if result.compared else {} for index in range(len(plans))]
     first = list(dict.fromkeys(name for cells in own for name in cells))
+    unsure = any(plan.fit_probability < CERTAIN for plan in plans)
     rows: list[dict[str, Cell]] = [
         {
             "#": (rank, plan.rank),
@@ -219,6 +223,7 @@ def plan_table(result: PlanResult, plans: Sequence[PlanRow]) -> Table:
             "TF/s": (f"{plan.tflops_per_gpu:.0f}", plan.tflops_per_gpu),
             "MFU%": (f"{100 * plan.mfu:.1f}", plan.mfu),
             "GiB": (f"{plan.memory_gib:.1f}", plan.memory_gib),
+            **({"fits%": (percent_of(plan.fit_probability), plan.fit_probability)} if unsure else {}),
             BOUND: bound_cell(estimate.breakdown),
             "comm%": (f"{100 * plan.exposed_comm_fraction:.1f}", plan.exposed_comm_fraction),
             "idle%": (f"{100 * plan.bubble_fraction:.1f}", plan.bubble_fraction),
@@ -230,6 +235,15 @@ def plan_table(result: PlanResult, plans: Sequence[PlanRow]) -> Table:
     more = f", the first {len(plans):,} of {len(result.plans):,}" if len(plans) < len(result.plans) else ""
     caption = f"{plural(len(plans), 'plan')} by rank{more}; a column's header sorts by it"
     return table(rows, caption=caption, optional=optional, sortable=True)
+
+
+CERTAIN = 0.995
+"""Probability from which on a plan fits for certain, to the whole per cent."""
+
+
+def percent_of(probability: float) -> str:
+    """A probability in whole per cent; 99 and 1 for what is not certain."""
+    return f"{100 * probability:.0f}" if probability >= CERTAIN else f"{min(max(round(100 * probability), 1), 99)}"
 
 
 def _rank_text(why: WhyAnswer, result: PlanResult) -> str:

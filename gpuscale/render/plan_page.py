@@ -119,7 +119,7 @@ def evidence_parts(result: PlanResult) -> list[Part]:
                 (format_seconds(plan.step_time_low_s), plan.step_time_low_s),
                 (format_seconds(plan.step_time_high_s), plan.step_time_high_s),
                 (f"{plan.similar_runs:,}", plan.similar_runs),
-                plan.nearest_run,
+                plan.nearest_run_name,
                 " and ".join(plan.unmeasured) or "nothing",
             ]
             for plan in shown

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.choices import MEMORY_HEADROOM
 from gpuscale.layouts.pins import short_recompute
 from gpuscale.planning.describe import bound_parts, bound_text
-from gpuscale.ratios import signed
+from gpuscale.ratios import TIME, in_words, signed
 from gpuscale.render.console import as_many_as_fit
 from gpuscale.render.document import Part, Section, Spell, later
-from gpuscale.results import Estimate, PlanRow, Remedy
+from gpuscale.results import Estimate, MeasuredLayout, PlanRow, Remedy
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import MANY_LAYOUTS
 from gpuscale.units import format_count, format_seconds, plural
@@ -135,8 +135,22 @@ def evidence_text(plan: PlanRow) -> str:
     """How far measurements may be from the predicted step time and memory, by which runs, and what none of them has."""
     low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
     new = f"; NO measured run has {' or '.join(plan.unmeasured)}" if plan.unmeasured else ""
-    runs = f"{similar_text(plan.similar_runs)}, nearest {plan.nearest_run}"
+    runs = f"{similar_text(plan.similar_runs)}, nearest {plan.nearest_run_name}"
     return f"80 % within {low} to {high}, {runs}; memory {memory_range(plan)}{new}"
+
+
+def measured_text(found: MeasuredLayout) -> str:
+    """The layout that was run for the nearest job: its measured rate, what is predicted of it, and of it here."""
+    rates = (found.tokens_per_s_per_gpu, found.predicted_tokens_per_s_per_gpu)
+    ran, predicted = (f"{one:,.0f}" for one in rates)
+    if found.step_time_s is None or found.slower is None:
+        here = f"cannot run here: {found.reasons[0]}"
+    else:
+        size = "" if found.fits else f", does not fit ({found.memory_gib:.1f} GiB)"
+        here = (
+            f"here {found.layout} takes {format_seconds(found.step_time_s)}, {in_words(1 + found.slower, TIME)}{size}"
+        )
+    return f"{found.name}: {ran} tokens/s/GPU, predicted {predicted}; {here}"
 
 
 def memory_range(plan: PlanRow) -> str:

@@ -9,9 +9,10 @@ precision and software), both predicted within 25 % of the fastest, the order wa
 of log(step time) says, where `unlike` is the share of the step spent elsewhere. Two plans are a tie where by that the
 odds of their order are below `TIE_ODDS` to 1.
 
-The prediction stays the best guess of which is faster, so ties keep the order of their step times, with one exception:
-among plans within `SIMPLICITY_MAY_COST` of the fastest, always ties, the simpler and safer goes first
-(`arranged`). All functions are pure and work on arrays of N plans.
+The prediction stays the best guess of which is faster, so ties keep the order of their step times, with two exceptions
+(`arranged`): among plans within `SAFETY_MAY_COST` of the fastest those that one would rather bet a cluster on go first,
+and of the best of these, within `SIMPLICITY_MAY_COST` of the fastest of them, the simpler. All functions are pure and
+work on arrays of N plans.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy.typing as npt
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
+from gpuscale.memory.interval import fit_probability
 from gpuscale.search.evaluation import Evaluation
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
@@ -39,13 +41,16 @@ TIE_ODDS = 2.0
 """Odds that the order of two plans is right, below which they are a tie. By a fit to one half of the groups, the order
 was right in 51-60 % of the other half's ties and in 90-91 % of its other pairs."""
 
-SIMPLICITY_MAY_COST = 0.01
-"""Share of the fastest step time that a simpler plan may take longer and still go first: a choice, well inside every
-tie. No more, because the faster on paper is still faster on average."""
+SAFETY_MAY_COST = 0.02
+"""Share of the fastest step time that a safer plan may take longer and still go first: a choice, less than the model is
+off by. A run that is lost for want of memory, or a layout that nobody has run, costs more."""
 
-MEMORY_MARGIN = 0.07
-"""Share by which memory may be underestimated and a plan still be safe: 90 % of measured runs are within it
-(docs/validation.md: 7.1 %, balanced over families)."""
+SIMPLICITY_MAY_COST = 0.01
+"""The same of a simpler plan: a choice, well inside every tie. No more, because the faster on paper is still faster on
+average."""
+
+SURE_TO_FIT = 0.9
+"""Probability of fitting from which on a plan is safe: the upper end of the 80 % interval of its memory fits."""
 
 EXPOSED_STEP = 0.05
 """Exposed communication counts in steps of this share of the step time over the least among the plans compared: less
@@ -55,15 +60,15 @@ UNEVEN = 1_000_000
 """More model chunks than any layout has: unequal ones go after all equal ones."""
 
 ORDER_RULE = (
-    f"within {SIMPLICITY_MAY_COST:.0%} of the fastest, first what keeps TP inside the NVLink domain, then what is like "
-    "measured runs, then what has fewer and equal model chunks, then what fits even if it takes "
-    f"{MEMORY_MARGIN:.0%} more memory, then what exposes less communication (by {EXPOSED_STEP:.0%} of the step and "
-    "more), then what uses fewer features (interleaving, context parallelism, ZeRO-3, HSDP, recomputation), then the "
-    "faster; the rest by step time"
+    f"within {SAFETY_MAY_COST:.0%} of the fastest, first what keeps TP inside the NVLink domain, then what is like "
+    f"measured runs, then what fits with a probability of {SURE_TO_FIT:.0%} or more; of these, within "
+    f"{SIMPLICITY_MAY_COST:.0%} of their fastest, first what has fewer and equal model chunks, then what exposes less "
+    f"communication (by {EXPOSED_STEP:.0%} of the step and more), then what uses fewer features (interleaving, context "
+    "parallelism, ZeRO-3, HSDP, recomputation), then the faster; the rest by step time"
 )
 """The rule of `arranged` in words."""
 
-CRITERIA = ("tp_outside", "unlike_measured", "chunks", "memory_short", "exposed", "features")
+SAFETY, SIMPLICITY = ("tp_outside", "unlike_measured", "may_not_fit"), ("chunks", "exposed", "features")
 """Fields of `Traits` in the order in which they count; less goes first, of `exposed` in steps of `EXPOSED_STEP`."""
 
 
@@ -72,9 +77,8 @@ class Traits(NamedTuple):
 
     tp_outside: npt.NDArray[np.int64]  #: 1 where tensor parallelism leaves the domain of NVLink or its like, else 0.
     unlike_measured: npt.NDArray[np.int64]  #: 1 where no measured run is similar, else 0.
+    may_not_fit: npt.NDArray[np.int64]  #: 1 where it fits with a probability below `SURE_TO_FIT`, else 0.
     chunks: npt.NDArray[np.int64]  #: model chunks of the whole pipeline, and `UNEVEN` more where they cannot be equal.
-    #: 1 where the plan would not fit if it took `MEMORY_MARGIN` more memory, else 0.
-    memory_short: npt.NDArray[np.int64]
     exposed: FloatArray  #: exposed communication as a share of the step time.
     #: how many of interleaving, context parallelism, ZeRO-3, HSDP and recomputation it uses: what needs tuning and can
     #: go wrong.
@@ -94,8 +98,8 @@ def traits(rows: Candidates, evaluation: Evaluation, job: JobSpec) -> Traits:
     return Traits(
         tp_outside=(rows.tp * strides(rows, job).tp > job.cluster.peer_gpus).astype(np.int64),
         unlike_measured=(~similar_to_measured(job, rows, seconds)).astype(np.int64),
+        may_not_fit=(fit_probability(evaluation.memory, job) < SURE_TO_FIT).astype(np.int64),
         chunks=slots + UNEVEN * uneven,
-        memory_short=(evaluation.memory.peak_bytes * (1 + MEMORY_MARGIN) > job.memory_limit_bytes).astype(np.int64),
         exposed=step_shares(evaluation)[communication].sum(axis=0),
         features=features(rows),
     )
@@ -142,21 +146,29 @@ def arranged(score: FloatArray, traits: Traits) -> IndexArray:
     """
     if not len(score):
         return np.zeros(0, dtype=np.intp)
-    near = score <= score.min() * (1 + SIMPLICITY_MAY_COST)
-    keys = [np.where(near, column, 0) for column in _comparable(traits, near)]
+    near, _, keys = _keys(score, traits)
     return np.lexsort([score, *reversed(keys), ~near])
 
 
-def _comparable(traits: Traits, near: BoolArray) -> list[npt.NDArray[np.int64]]:
-    """The criteria as whole numbers, in the order in which they count."""
-    above = np.maximum(traits.exposed - traits.exposed[near].min(), 0.0)
-    return [*traits[: CRITERIA.index("exposed")], np.floor(above / EXPOSED_STEP).astype(np.int64), traits.features]
+def _keys(score: FloatArray, traits: Traits) -> tuple[BoolArray, BoolArray, list[npt.NDArray[np.int64]]]:
+    """Return which plans are near the fastest, which of these compare by simplicity, and the criteria as whole numbers
+    in the order in which they count, 0 where they do not: those of safety, whether a plan is of the simple, and those
+    of simplicity."""
+    near = score <= score.min() * (1 + SAFETY_MAY_COST)
+    safety = [np.where(near, getattr(traits, name), 0) for name in SAFETY]
+    best = np.lexsort([*reversed(safety), ~near])[0]
+    safest = near & np.logical_and.reduce([column == column[best] for column in safety])
+    simple = safest & (score <= score[safest].min() * (1 + SIMPLICITY_MAY_COST))
+    above = np.maximum(traits.exposed - traits.exposed[simple].min(), 0.0)
+    columns = traits.chunks, np.floor(above / EXPOSED_STEP).astype(np.int64), traits.features
+    return near, simple, [*safety, (safest & ~simple).astype(np.int64), *(np.where(simple, one, 0) for one in columns)]
 
 
 def deciding(score: FloatArray, traits: Traits, first: int, other: int) -> str | None:
     """Name the criterion by which plan `first` goes before plan `other`; None where it is the score."""
-    near = score <= score.min() * (1 + SIMPLICITY_MAY_COST)
+    near, simple, keys = _keys(score, traits)
     if not near[[first, other]].all():
         return None
-    columns = zip(CRITERIA, _comparable(traits, near), strict=True)
+    names = [*SAFETY, None, *(SIMPLICITY if simple[[first, other]].all() else ())]
+    columns = zip(names, keys, strict=False)
     return next((name for name, column in columns if column[first] != column[other]), None)

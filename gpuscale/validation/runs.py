@@ -350,7 +350,7 @@ def _predict(pairs: Sequence[tuple[Row, Run]]) -> list[Prediction | str]:
     try:
         with np.errstate(all="ignore"):  # what is not finite is reported below
             result = evaluate(concatenate([run.layout for _, run in pairs]), job)
-            components = result.step.components
+            components, parts = result.step.components, result.memory.at_peaks()
     except InputError as error:
         if len(pairs) == 1:
             return [reason_text(error)]
@@ -363,7 +363,7 @@ def _predict(pairs: Sequence[tuple[Row, Run]]) -> list[Prediction | str]:
         basis += " rank 0" if "rank 0" in row.text("mem_basis") else ""
         memory_gib = float(result.memory.logged(basis, job)[index]) / GIB
         if math.isfinite(step_s) and step_s > 0 and math.isfinite(device_gib):
-            half = half_width(result.memory.at_peak(index), job, basis, said=what in BASES)
+            half = float(half_width(parts, job, basis, said=what in BASES)[index])
             fits, seconds = device_gib <= job.cluster.gpu.memory_bytes / GIB, tuple(components[:, index].tolist())
             found.append(Prediction(run, step_s, basis, memory_gib, device_gib, half, fits, seconds))
         else:

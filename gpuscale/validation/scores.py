@@ -22,8 +22,9 @@ from gpuscale.arguments import public
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.file_kinds import expecting
+from gpuscale.memory.interval import CHANCE
 from gpuscale.specs.job import JobSpec
-from gpuscale.uncertainty import CHANCE, MANY_LAYOUTS, Evidence, evidence, family_of
+from gpuscale.uncertainty import MANY_LAYOUTS, Evidence, evidence, family_of
 from gpuscale.units import TFLOPS
 from gpuscale.validation.collectives import predict_collectives, size_class
 from gpuscale.validation.kernels import PRECISION_OF, predict_kernels

@@ -1,0 +1,64 @@
+"""The layout that was run for the job nearest to this one, evaluated here: a second opinion beside the first plan."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from gpuscale.errors import InputError
+from gpuscale.layouts.pins import recompute_text
+from gpuscale.planning.jobs import Job
+from gpuscale.planning.layouts import fixed_layout, layout_text
+from gpuscale.results import Estimate, MeasuredLayout
+from gpuscale.rules.check import broken_rules
+from gpuscale.search.evaluation import evaluate
+from gpuscale.specs.job import JobSpec
+from gpuscale.uncertainty import features, nearest_to_job
+from gpuscale.units import GIB
+
+TAKEN = ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "micro_batch_size")
+"""What is taken of a layout; DP follows from this job's GPUs, and states are sharded over all of it."""
+
+
+def measured_layout(job: Job, first: Estimate) -> MeasuredLayout:
+    """Evaluate the layout of the run nearest to a job.
+
+    Args:
+        first: the plan that it is compared with.
+    """
+    spec, plan = job.spec, first.plan
+    of_plan = {name: int(getattr(plan, name)) for name in TAKEN} | {"recompute_modules": 0, "recompute_layers": 0}
+    run = nearest_to_job(features(spec, of_plan, first.breakdown))
+    rate, known = run.tokens_per_s_per_gpu or math.nan, run.features.layout
+    layout = {name: known[name] for name in TAKEN}
+    recompute = "full" if known["recompute_layers"] else recompute_text(known["recompute_modules"], 0)
+    exposed = replace(spec, runtime=replace(spec.runtime, overlap_ep=False))  # what an overlapped exchange forbids
+    here = [_here(one, {**layout, "recompute": recompute}) for one in (spec, exposed)]
+    said, step_time_s, memory_gib, fits, reasons = next((one for one in here if not one[-1]), here[0])
+    return MeasuredLayout(
+        run=run.id,
+        name=run.name,
+        tokens_per_s_per_gpu=rate,
+        predicted_tokens_per_s_per_gpu=rate * math.exp(run.log_ratio or 0.0),
+        layout=said,
+        step_time_s=step_time_s,
+        slower=None if step_time_s is None else step_time_s / plan.step_time_s - 1,
+        memory_gib=memory_gib,
+        fits=fits,
+        reasons=reasons,
+    )
+
+
+def _here(spec: JobSpec, layout: dict[str, int | str]) -> tuple[str, float | None, float | None, bool, tuple[str, ...]]:
+    """Return a layout in words, its step time [s], its memory [GiB], whether it fits, and why it cannot run."""
+    try:
+        rows = fixed_layout(spec, layout)
+    except InputError as error:
+        return "", None, None, False, (error.message,)
+    said, broken = layout_text(rows.row(0)), broken_rules(rows, spec)
+    if broken:
+        return said, None, None, False, tuple(rule.text for rule in broken)
+    done = evaluate(rows, spec)
+    memory_bytes = float(done.memory_bytes[0])
+    fits = memory_bytes <= spec.memory_limit_bytes
+    return said, float(done.step.step_time_s[0]), memory_bytes / GIB, fits, ()
