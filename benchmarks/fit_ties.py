@@ -1,4 +1,4 @@
-"""Where the constants of `gpuscale/search/ties.py` and `robust.py` come from, and whether the order of plans holds.
+"""Where the constants of `gpuscale/search/ties.py` and `conditions.py` come from, and whether the order of plans holds.
 
     python benchmarks/fit_ties.py runs.csv [--collectives collectives.csv] [--kernels kernels.csv]
 

@@ -61,7 +61,7 @@ UNSEEN = {
     "unmeasured": "string", "layers": "integer", "wide_under": "string", "file": "string", "line": "integer",
     "concurrent": "integer", "minimal_share": "number", "gpus_per_pcie_switch": "integer",
     "nics_per_pcie_switch": "integer", "wan_gbit_per_s": "number", "round_trip_ms": "number",
-    "robust.turns[].plan": "object", "variants[].reason": "string",
+    "risk.turns[].plan": "object", "variants[].reason": "string",
     "summary.fits.out_of_memory_right": "number", "begins": "string", "skipped": "string",
     "rows[].kwh_per_1e9_tokens": "number", "rows[].kg_co2_per_1e9_tokens": "number",
 }  # fmt: skip
@@ -73,7 +73,7 @@ SAMPLES = [
     (*SMALL, "--why", "tp=3", "--seq", "16384"),
     (*SMALL, "--why", "zero=0,tp=1,pp=1"),
     ("plan", "--model", "mixtral-8x7b", "--gpus", "32", "--cluster", "h200-hgx"),
-    (*SMALL, "--robust", "--top", "3"),
+    (*SMALL, "--risk", "0.9", "--top", "3"),
     (*SMALL, "--max-step-time", "0.001"),
     (*SMALL[:-1], "4,16", "--gpu-hour-price", "2", "--train-tokens", "1T", "--min-mfu", "45", "--zero", "0,1"),
     (*SMALL, "--framework", "generic", "--schedule", "1f1b,zb-h1", "--pareto", "step_time,memory", "--pp", "2"),

@@ -594,7 +594,7 @@ SEVERAL_PLANS = ("pareto", "why", "top", "unfold")
 """Options of a question that ask for more than one plan."""
 
 
-OF_ONE_PLAN = (*SEVERAL_PLANS, "robust")
+OF_ONE_PLAN = (*SEVERAL_PLANS, "risk")
 """Options of a question that are left out where many plans are compared: how one stands noise is for `plan` to say."""
 
 OF_FLEETS = ("gpu_hour_price", "price_term", "rate", "tight")
@@ -635,8 +635,9 @@ class Question(Options):
     top: Annotated[int | None, Within(1, MAX_TOP),
                    Option("Number of plans to show.", default="10; the whole frontier")] = None
     unfold: Annotated[bool, Option("Rank every variant of a layout, not only the best.")] = False
-    robust: Annotated[bool, Option(
-        "Rank by the worst-decile step time if network, kernels and so on differ from what is predicted.")] = False
+    risk: Annotated[float | None, Within(0.5, 0.9), Option(
+        "Rank by the step time that this share of cases stays within, 0.5 to 0.9, if network, kernels and so on differ "
+        "from what is predicted.", "SHARE")] = None
     tight: Annotated[bool, Option(
         f"Also rank plans above {1 - MEMORY_HEADROOM:.0%} of the memory limit, which fragmentation may break.")] = False
     why: Annotated[dict[str, str] | None,

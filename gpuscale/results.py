@@ -195,14 +195,16 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class RobustPlan:
+class RiskPlan:
     """What may become of a plan."""
 
     rank: int  #: of the plan.
     p10_s: float  #: step time that 10 % of the cases stay within [s].
     median_s: float  #: that half of the cases stay within [s].
     p90_s: float  #: that 90 % of the cases stay within [s].
-    fits: float  #: chance that it fits, as far as predicted memory is off.
+    #: that the share `risk` of the cases stays within, wider where no measured run is of its kind [s].
+    at_risk_s: float
+    fits: float  #: probability that it fits, as `fit_probability` of the plan.
     losses: Mapping[str, float]  #: condition -> step time at its `worst` over that predicted, minus 1.
     most_hurt_by: str  #: the condition by which it loses most beyond what every plan shown loses.
 
@@ -219,13 +221,14 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class RobustAnswer:
-    """Plans under other conditions than predicted, ranked by their worst decile."""
+class RiskAnswer:
+    """Plans under other conditions than predicted, ranked by an upper quantile of their step times."""
 
+    risk: float  #: the share of cases that what they are ranked by holds for
     samples: int  #: cases: combinations of all conditions
     scored: int  #: plans that were evaluated in each
     conditions: tuple[Condition, ...]  #: what may be other than predicted
-    plans: tuple[RobustPlan, ...]  #: one per plan shown
+    plans: tuple[RiskPlan, ...]  #: one per plan shown
     predicted: PlanRow  #: the first choice if all is as predicted
     turns: tuple[Turn, ...]  #: how far conditions may change before it is no longer the choice
 
@@ -277,7 +280,7 @@ class PlanResult:
     compared: Comparison | None = None
     choice: Choice | None = None  #: why the first plan is the first; left out where plans are ranked by memory
     measured: MeasuredLayout | None = None  #: of one job: the layout that was run for the job nearest to it
-    robust: RobustAnswer | None = None  #: with `robust`: what may become of the plans
+    risk: RiskAnswer | None = None  #: with `risk`: what may become of the plans
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale.plan/1`."""
@@ -299,5 +302,5 @@ class PlanResult:
             body["variants"] = [asdict(row) for row in compared.variants]
             if compared.frontier_size:
                 body["frontier_size"] = compared.frontier_size
-        parts = {"why": self.why, "choice": self.choice, "measured": self.measured, "robust": self.robust}
+        parts = {"why": self.why, "choice": self.choice, "measured": self.measured, "risk": self.risk}
         return body | {name: asdict(part) for name, part in parts.items() if part is not None}

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.arrays import BoolArray, FloatArray
+from gpuscale.arrays import BoolArray, FloatArray, IntArray
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.specs.cluster import NETWORKS
 from gpuscale.specs.gpu import GpuSpec
@@ -215,6 +215,14 @@ def _new_kind(one: Features, runs: _Known, kept: BoolArray) -> tuple[str, ...]:
     stage = SHARDINGS.index(one.sharding)
     what = f"a {'mixture of experts' if one.moe else 'dense model'} with {f'ZeRO-{stage}' if stage else 'no ZeRO'}"
     return (what if most < 0 else f"{what} on more than {round(10**most):,} GPUs",)
+
+
+def new_kinds(job: JobSpec, zero: IntArray) -> BoolArray:
+    """Mark the layouts whose kind (`KIND`) was measured on fewer GPUs than the job has, or never, shape (N,)."""
+    columns = _known_runs().columns
+    gpus = np.where(columns["moe"] == job.model.is_moe, columns["log_gpus"].astype(np.float64), -1.0)
+    most = np.array([gpus[columns["sharding"] == name].max(initial=-1.0) for name in SHARDINGS])
+    return np.asarray(math.log10(job.gpus) > most[zero] + 1e-3, dtype=np.bool_)
 
 
 def _unmeasured(one: Features, known: Columns) -> tuple[str, ...]:

@@ -233,8 +233,8 @@ def test_what_says_nothing_is_refused():
         with pytest.raises(InputError, match="unknown option 'top'"):
             function(top=3)
     for function in (gpuscale.batch_size, gpuscale.size):
-        with pytest.raises(InputError, match="unknown option 'robust'"):
-            function(robust=True)
+        with pytest.raises(InputError, match="unknown option 'risk'"):
+            function(risk=0.9)
 
 
 # -- what type checkers and editors see --

@@ -59,7 +59,7 @@ def commands():
         yield ("frameworks", "show", name)
         yield ("fleet", "--model", "llama3-8b", "--cluster", FLEET, "--framework", name, "--tp", 8)
         for model in ("llama3-8b", "mixtral-8x7b"):
-            yield ("plan", "--model", model, "--gpus", 16, "--framework", name, "--robust", "--top", 2)
+            yield ("plan", "--model", model, "--gpus", 16, "--framework", name, "--risk", "0.9", "--top", 2)
             yield ("memory", "--model", model, "--gpus", 16, "--framework", name, "--timeline")
             yield ("schedule", "--model", model, "--gpus", 16, "--framework", name, "--pp", 2)
             yield ("explain", "--model", model, "--gpus", 16, "--framework", name)

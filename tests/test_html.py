@@ -28,7 +28,7 @@ COMMANDS = {
     "explain": ("explain", *EXPLAINED.split()),
     "compare": ("compare", f"{EXPLAINED}", f"{EXPLAINED} --tp 4 --sp off"),
     "frontier": ("plan", "--model", "llama3-8b", "--gpus", "16,32", "--pareto", "tokens_per_s,memory", "--top", 8),
-    "robust": ("plan", "--model", "mixtral-8x7b", "--gpus", 64, "--robust", "--why", "tp=8", "--top", 4),
+    "risk": ("plan", "--model", "mixtral-8x7b", "--gpus", 64, "--risk", "0.9", "--why", "tp=8", "--top", 4),
     "sweep": ("collective", "allreduce", "--sweep", "8B..1GB", "--factor", 4, "--gpus", 16, "--cluster", "aws-p5"),
     "goodput": ("goodput", *JOB, "--spares", 1),
     "train-time": ("train-time", "--model", "llama3-8b", "--gpus", "16,32,64", "--tokens", "1T"),
@@ -168,7 +168,7 @@ def test_sections_follow_what_was_asked(pages):
     assert {"Plans", "Choice", "Step time", "Memory", "Placement", "Evidence", "Assumptions"} <= set(titles["plan"])
     assert {"Why", "Changes", "Step time", "Memory", "Pipeline", "Traffic"} <= set(titles["explain"])
     assert titles["compare"] == ["Both plans", "Time", "Memory"]
-    assert {"Other conditions", "The requested layout"} <= set(titles["robust"]) - set(titles["plan"])
+    assert {"Other conditions", "The requested layout"} <= set(titles["risk"]) - set(titles["plan"])
     assert titles["goodput"] == ["Losses", "Facts", "Interval", "Assumptions"]
     assert titles["train-time"] == ["Over GPUs", "Timeline", "Time", "Money", "Energy", "Assumptions"]
     assert titles["phases"] == ["Timeline", "Time", "Money", "Energy", "Assumptions"]

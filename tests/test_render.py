@@ -82,7 +82,7 @@ def test_keys_follow_from_fields_and_units_from_keys(capsys):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("plan", "--model", "llama3-8b", "--gpus", "16", "--robust"),
+        ("plan", "--model", "llama3-8b", "--gpus", "16", "--risk", "0.9"),
         ("estimate", "--model", "llama3-8b", "--gpus", "8"),
         ("placement", "--gpus", "640", "--tp", "8", "--pp", "4", "--best"),
         ("collective", "allreduce", "--bytes", "1MB"),

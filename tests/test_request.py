@@ -57,7 +57,7 @@ SAMPLES = {
     "space": "full", "objective": "cost", "pareto": "step_time,memory", "gpu_hour_price": ["2.5", "b200-hgx=4"],
     "train_tokens": "15T", "price_term": "spot", "rate": ["pue=1.3", "host_w=300"], "max_memory": "70GiB",
     "min_mfu": 40, "max_step_time": 9.5, "max_days": 30,
-    "max_cost": 1e6, "top": 3, "unfold": True, "robust": True, "tight": True, "why": "tp=4,pp=8",
+    "max_cost": 1e6, "top": 3, "unfold": True, "risk": 0.9, "tight": True, "why": "tp=4,pp=8",
 }  # fmt: skip
 """A value of every option that is not its default."""
 
@@ -289,7 +289,7 @@ def test_any_value_is_taken_or_refused_with_one_message(name, value):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(["plan", "estimate", "placement"]), st.sampled_from(list(FIELDS)), st.text(max_size=12) | NEAR)
 def test_any_text_at_the_terminal_is_taken_or_refused_with_one_message(name, option, value):
-    switch = option in {"unfold", "robust", "tight"}
+    switch = option in {"unfold", "tight"}
     done = command(
         name, "--model", "llama3-8b", "--gpus", "8", flags()[option], *([] if switch else [str(value)]), "--json"
     )

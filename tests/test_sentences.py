@@ -32,8 +32,8 @@ PAGES = sorted([*FOLDER.glob("*.txt"), *(ROOT / "docs").glob("**/*.md"), ROOT / 
 
 COMMANDS = [
     ("plan", "--model", "llama3.2-1b", "--gpus", 1, "--gbs", 16, "--verbose"),
-    ("plan", "--model", "llama2-7b", "--gpus", 8, "--robust"),
-    ("plan", "--model", "llama3-70b", "--gpus", 640, "--robust", "--why", "tp=4,pp=4"),
+    ("plan", "--model", "llama2-7b", "--gpus", 8, "--risk", "0.9"),
+    ("plan", "--model", "llama3-70b", "--gpus", 640, "--risk", "0.9", "--why", "tp=4,pp=4"),
     ("plan", "--model", "mixtral-8x7b", "--gpus", 64, "--why", "tp=1,pp=1,ep=8"),
     ("plan", "--model", "llama3-70b", "--gpus", "32..128", "--gpu-hour-price", "2"),
     ("estimate", "--model", "llama3.2-1b", "--gpus", 1, "--gbs", 16),

@@ -217,7 +217,7 @@ def slowest_stage_s(step, candidates):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"unfold": True}, pytest.param({"robust": True}, marks=pytest.mark.full), {"why": "tp=4"}]
+    "options", [{}, {"unfold": True}, pytest.param({"risk": 0.9}, marks=pytest.mark.full), {"why": "tp=4"}]
 )
 @pytest.mark.parametrize("zero", ["0", "0,1"])
 def test_few_candidates_in_several_parts_are_a_plan(options, zero):

@@ -10,8 +10,8 @@ from command import assert_one_message, gpuscale
 from gpuscale import read_subject, stragglers
 from gpuscale.errors import InputError
 from gpuscale.explain.traffic import traffic_of
+from gpuscale.search.conditions import perturbed
 from gpuscale.search.evaluation import evaluate
-from gpuscale.search.robust import perturbed
 from gpuscale.steptime.step import gpu_spread, slowest_of, slowest_share
 from gpuscale.training.stragglers import Slowed, go_back_n_share, loss_window
 

@@ -332,7 +332,7 @@ STUDIES = {
     [
         *({"task": task, **STUDIES[task]} for task in TASKS),
         {**SMALL, "space": "full", "top": 2},
-        {**SMALL, "robust": [True, False], "top": 2},
+        {**SMALL, "risk": [0.9, 0.5], "top": 2},
         {**SMALL, "gbs": [128, "1Mtok"], "pareto": "step_time,memory", "price_term": "reserved"},
         {**SMALL, "cluster": "fast", "set": "gpu.power_w=600"},
     ],

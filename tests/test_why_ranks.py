@@ -14,7 +14,7 @@ JOBS = {
     "near": ("llama3-70b", 64, {"top": 6}),  # the first three are ordered by the rule, not by time
     "experts": ("mixtral-8x7b", 32, {"top": 4, "cluster": "h200-hgx"}),
     "variants": ("llama3-8b", 16, {"top": 8, "unfold": True}),
-    "robust": ("llama3-8b", 64, {"top": 3, "robust": True}),
+    "risk": ("llama3-8b", 64, {"top": 3, "risk": 0.9}),
     "memory": ("llama3-8b", 16, {"top": 6, "objective": "memory"}),
     "jobs": ("llama3-8b", [8, 16, 32], {}),
     "variants of jobs": ("llama3-8b", 16, {"precision": "bf16,fp8", "top": 8, "unfold": True}),
@@ -45,11 +45,11 @@ def test_every_printed_plan_has_its_own_number(name):
 
 
 @pytest.mark.usefixtures("computed_once")
-@pytest.mark.parametrize("name", ["near", "robust", "jobs"])
+@pytest.mark.parametrize("name", ["near", "risk", "jobs"])
 def test_a_number_is_said_as_the_table_has_it(name):
     model, gpus, options = JOBS[name]
     found = gpuscale.plan(model, gpus, **options)
-    flags = ["--robust"] * ("robust" in options) + ["--top", 10]
+    flags = ["--risk", "0.9"] * ("risk" in options) + ["--top", 10]
     many = ",".join(map(str, gpus)) if isinstance(gpus, list) else gpus
     for plan in found.plans[:2]:
         arguments = ("plan", "--model", model, "--gpus", many, *flags, "--why", layout_of(plan))

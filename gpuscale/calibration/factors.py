@@ -2,7 +2,7 @@
 
 Each is declared once, in `FACTORS`; the bandwidth of every level of a cluster has one of its own. Values are what a
 site has over what is predicted: 0.9 of the speed, 1.2 of the time. The prior is log-normal around 1; its widths are
-by what measured kernels and networks differ from their predictions (`gpuscale.search.robust`, `KNOBS`).
+by what measured kernels and networks differ from their predictions (`gpuscale.search.conditions`, `KNOBS`).
 """
 
 from __future__ import annotations

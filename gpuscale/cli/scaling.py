@@ -9,7 +9,7 @@ from gpuscale.cli.options import option, takes
 from gpuscale.cli.training import ASKED
 from gpuscale.request import COMPARED, JobOptions, Layout, Length, Means, Noise, Question, Recovery
 
-FOR_EACH = {name: "" for name in ASKED if name not in {"robust", "days"}}
+FOR_EACH = {name: "" for name in ASKED if name not in {"risk", "days"}}
 """Options of the many plans that are compared; how one of them stands noise is for `gpuscale plan` to say."""
 
 BATCH = FOR_EACH | {

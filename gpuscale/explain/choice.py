@@ -21,11 +21,11 @@ from gpuscale.layouts.pins import Pin, Pins
 from gpuscale.planning.layouts import layout_text
 from gpuscale.rules.check import ALL_RULES, broken_rules, mark
 from gpuscale.search import ties
+from gpuscale.search.conditions import perturbed
 from gpuscale.search.evaluation import evaluate, time_of
 from gpuscale.search.listing import near_leaders
 from gpuscale.search.loop import SearchResult, search, search_near
 from gpuscale.search.ordering import FAMILY, ROW_FAMILY
-from gpuscale.search.robust import perturbed
 from gpuscale.specs.cluster import INSIDE
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMPONENTS
@@ -190,7 +190,7 @@ class Lever(NamedTuple):
 def flips(field: Field) -> tuple[Flip, ...]:
     """Find which single numbers make a plan of another family the choice, the smallest changes first.
 
-    The choice holds as long as a plan of its family is at most 1 % slower than the fastest, as for `robust`.
+    The choice holds as long as a plan of its family is at most 2 % slower than the fastest, as for `risk`.
     """
     found = [*_memory_flips(field)]
     for lever in _levers(field.job):
@@ -203,7 +203,7 @@ def flips(field: Field) -> tuple[Flip, ...]:
 
 
 def _levers(job: JobSpec) -> Iterator[Lever]:
-    """Yield what may be another number: speeds, which are conditions of `gpuscale.search.robust`, and whole numbers."""
+    """Yield what may be another number: speeds (conditions of `gpuscale.search.conditions`), and whole numbers."""
 
     def speed(quantity: str, knob: str, most: float, rate: float | None = None) -> Lever:
         def value(factor: float) -> str:

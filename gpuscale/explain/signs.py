@@ -10,7 +10,7 @@ from gpuscale.explain.traffic import NetworkFault
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.neighbours import legal_neighbours, of_job, of_layout
 from gpuscale.request import overlap_name, overlap_of
-from gpuscale.search.robust import KNOBS, WORST, perturbed_s
+from gpuscale.search.conditions import KNOBS, WORST, perturbed_s
 from gpuscale.training.stragglers import Slowed
 
 NOTICEABLE = 0.005

@@ -15,8 +15,8 @@ import numpy as np
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.ranks import strides
 from gpuscale.rooflines import allreduce_bytes_per_s, dp_tokens_per_gpu, moe_dp_tokens_per_gpu, tp_divisor
+from gpuscale.search.conditions import perturbed
 from gpuscale.search.evaluation import evaluate
-from gpuscale.search.robust import perturbed
 from gpuscale.specs.cluster import LevelSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime.components import COMPONENTS, INDEX

@@ -18,7 +18,7 @@ from gpuscale.planning.calibrated import half_widths
 from gpuscale.planning.jobs import Job
 from gpuscale.ratios import TIME, in_words
 from gpuscale.request import DEFAULT_TOP, Question
-from gpuscale.results import Choice, Condition, Estimate, PlanRow, RobustAnswer, RobustPlan, Standing, Turn
+from gpuscale.results import Choice, Condition, Estimate, PlanRow, RiskAnswer, RiskPlan, Standing, Turn
 from gpuscale.rules.rule import MEGATRON
 from gpuscale.search import ties
 from gpuscale.search.evaluation import Evaluation
@@ -192,13 +192,13 @@ def short_name(component: str) -> str:
 
 
 if TYPE_CHECKING:
-    from gpuscale.search.robust import Spread
+    from gpuscale.search.conditions import Spread
 
-ROBUST_NEAR, ROBUST_LEADERS, ROBUST_FAMILIES = 0.03, 100, 200
+RISK_NEAR, RISK_LEADERS, RISK_FAMILIES = 0.03, 100, 200
 """What is evaluated again under other conditions: leaders within this share of the fastest, this many at most, and the
 best of this many families."""
 
-ROBUST_RULE = "by the step time that nine of ten cases stay within; "
+RISK_RULE = "by the step time that so many cases stay within; "
 
 
 class Chosen(NamedTuple):
@@ -206,7 +206,7 @@ class Chosen(NamedTuple):
 
     estimates: tuple[Estimate, ...]
     choice: Choice | None
-    robust: RobustAnswer | None
+    risk: RiskAnswer | None
     plans: Shortlist
     every: IndexArray  #: all of those in order, variants of one family too.
     listed: IndexArray  #: those of them that a table of any length has.
@@ -216,14 +216,14 @@ def choose(job: Job, found: SearchResult, objective: str, question: Question) ->
     """Choose and order the plans to show; say why the first is the first and, if asked, what may become of them."""
     top, unfold, timed = question.top or DEFAULT_TOP, question.unfold, objective in TIMES
     near, families, spread = near_leaders(found, ties.SAFETY_MAY_COST) if timed else 0, top, None
-    if question.robust:
-        near, families = min(near_leaders(found, ROBUST_NEAR), ROBUST_LEADERS), max(top, ROBUST_FAMILIES)
+    if question.risk:
+        near, families = min(near_leaders(found, RISK_NEAR), RISK_LEADERS), max(top, RISK_FAMILIES)
     plans = shortlist(job.spec, found, max(near, top * unfold), 0 if unfold else families)
-    if question.robust:
-        from gpuscale.search import robust  # noqa: PLC0415 - most plans are made without it
+    if question.risk:
+        from gpuscale.search import conditions  # noqa: PLC0415 - most plans are made without it
 
-        spread = robust.spread(plans.rows, job.spec, robust.applicable(job.spec))
-    every = plans.every(objective, None if spread is None else spread.p90_s)
+        spread = conditions.spread(plans.rows, job.spec, conditions.applicable(job.spec), question.risk)
+    every = plans.every(objective, None if spread is None else spread.at_risk_s)
     listed = plans.listed(every, unfold=unfold)
     order = listed[:top]
     variants, ranks = np.ones_like(order) if unfold else plans.variants[order], range(1, len(order) + 1)
@@ -232,32 +232,34 @@ def choose(job: Job, found: SearchResult, objective: str, question: Question) ->
     answer = None
     if spread is not None:
         predicted = int(plans.order(objective, 1, unfold=unfold)[0])
-        answer = _robust_answer(job, plans, order, estimates, spread, predicted)
+        answer = _risk_answer(job, plans, order, estimates, spread, predicted)
     return Chosen(estimates, choice, answer, plans, every, listed)
 
 
-def _robust_answer(
+def _risk_answer(
     job: Job, plans: Shortlist, order: IndexArray, estimates: tuple[Estimate, ...], spread: Spread, predicted: int
-) -> RobustAnswer:
+) -> RiskAnswer:
     """Say what may become of the plans shown, and when `predicted`, the first if all is as predicted, no longer is."""
-    from gpuscale.search import robust  # noqa: PLC0415 - most plans are made without it
+    from gpuscale.search import conditions  # noqa: PLC0415 - most plans are made without it
 
     names = [knob.name for knob in spread.knobs]
     losses = spread.losses[:, order]
     beyond = losses - losses.min(axis=1, keepdims=True)
-    turns = robust.turning_points(plans.rows, job.spec, plans.family, predicted, ties.SAFETY_MAY_COST)
-    return RobustAnswer(
-        samples=robust.SAMPLES,
+    turns = conditions.turning_points(plans.rows, job.spec, plans.family, predicted, ties.SAFETY_MAY_COST)
+    return RiskAnswer(
+        risk=spread.risk,
+        samples=conditions.SAMPLES,
         scored=len(plans.rows),
         conditions=tuple(
-            Condition(knob.name, knob.meaning, knob.factor(robust.WORST), knob.source) for knob in spread.knobs
+            Condition(knob.name, knob.meaning, knob.factor(conditions.WORST), knob.source) for knob in spread.knobs
         ),
         plans=tuple(
-            RobustPlan(
+            RiskPlan(
                 rank=rank,
                 p10_s=float(spread.p10_s[row]),
                 median_s=float(spread.median_s[row]),
                 p90_s=float(spread.p90_s[row]),
+                at_risk_s=float(spread.at_risk_s[row]),
                 fits=float(spread.fits[row]),
                 losses=dict(zip(names, losses[:, rank - 1].tolist(), strict=True)),
                 most_hurt_by=names[int(np.argmax(beyond[:, rank - 1]))],
@@ -285,21 +287,21 @@ def _choice(
 ) -> Choice:
     fastest, first, reason = _row(job, plans, order, plans.fastest, estimates), int(order[0]), ""
     if first != plans.fastest:
-        by = plans.score if spread is None else spread.p90_s
+        by = plans.score if spread is None else spread.at_risk_s
         because = ties.deciding(by, plans.traits, first, plans.fastest)
         if because:
             reason = _reason(because, estimates[0].plan, fastest)
         elif spread is not None:
-            own_s, other_s = (float(spread.p90_s[row]) for row in (first, plans.fastest))
+            own_s, other_s = (float(spread.at_risk_s[row]) for row in (first, plans.fastest))
             own, other = format_seconds(own_s), format_seconds(other_s)
             less = in_words(own_s / other_s, TIME)
             shorter = "under 0.1%" if less == TIME.same else less.split()[0]
-            reason = f"what nine of ten cases stay within is shorter, by {shorter}"
+            reason = f"what {spread.risk:.0%} of cases stay within is shorter, by {shorter}"
             if own != other:
-                reason = f"nine of ten cases stay within {own}, not {other}"
+                reason = f"{spread.risk:.0%} of cases stay within {own}, not {other}"
     standings = zip(*(column.tolist() for column in plans.behind_fastest(order)), strict=True)
     return Choice(
-        rule=("" if spread is None else ROBUST_RULE) + ties.ORDER_RULE,
+        rule=("" if spread is None else RISK_RULE) + ties.ORDER_RULE,
         reason=reason,
         fastest=fastest,
         standings=tuple(

@@ -13,7 +13,7 @@ from gpuscale.arguments import taking
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
-from gpuscale.planning.describe import ROBUST_NEAR, choose, describe
+from gpuscale.planning.describe import RISK_NEAR, choose, describe
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, constraints
 from gpuscale.planning.layouts import domain_groups, fixed_layout, no_experts
 from gpuscale.planning.measured import measured_layout
@@ -60,15 +60,15 @@ def plan(
         raise InputError(f"`pareto` and `{other}` are mutually exclusive", hint=hint)
     job = {"model": model, "gpus": gpus, **without(given, Question)}
     variants = make_variants(job, pins, question, presets)
-    if question.robust:  # it ranks by the worst decile of step times
+    if question.risk:  # it ranks by an upper quantile of step times
         if question.pareto or len(variants.tried) > 1:
             what = "a frontier" if question.pareto else f"{len(variants.tried)} jobs"
-            hint = "choose the job first, then ask how robust its plans are"
-            raise InputError(f"it ranks the plans of one job, not {what}", field="robust", hint=hint)
+            hint = "choose the job first, then ask for the `risk` of its plans"
+            raise InputError(f"it ranks the plans of one job, not {what}", field="risk", hint=hint)
         goal = chosen_goal(question, variants.tried)
         if goal.basis not in TIMES:
             message = f"it ranks by step time, not by {goal.name}"
-            raise InputError(message, field="robust", hint="leave out `objective`")
+            raise InputError(message, field="risk", hint="leave out `objective`")
     if question.pareto:
         return frontier(variants, question)
     if len(variants.tried) > 1:
@@ -111,7 +111,7 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
     """Rank the plans of one job."""
     job = variant.job
     goal = chosen_goal(question, (variant,))
-    every, near = question.unfold or bool(question.why), ROBUST_NEAR if question.robust else ties.SAFETY_MAY_COST
+    every, near = question.unfold or bool(question.why), RISK_NEAR if question.risk else ties.SAFETY_MAY_COST
     found = search(job.spec, variant.pins, goal.basis, constraints=variant.constraints, near=near, every=every)
     if not found.feasible:
         raise no_answer([(variant, found)], question)
@@ -126,7 +126,7 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
     if more or question.objective not in {None, *PLAIN_OBJECTIVES}:
         compared = one_compared(variant, question, goal, found, result.plans)
     measured = measured_layout(job, chosen.estimates[0])
-    return replace(result, why=why, compared=compared, choice=chosen.choice, robust=chosen.robust, measured=measured)
+    return replace(result, why=why, compared=compared, choice=chosen.choice, risk=chosen.risk, measured=measured)
 
 
 @taking(taken(JobOptions, Layout))

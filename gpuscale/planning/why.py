@@ -86,7 +86,7 @@ def place_of(chosen: Chosen, found: SearchResult, variant: Variant, question: Qu
     means = matching(question.why or {}, variant, plans.rows)
     row = next((int(one) for one in chosen.every if means[one]), None)
     near = plans.score.min() * (1 + ties.SAFETY_MAY_COST) if chosen.choice else least
-    if row is None or (plans.score[row] > max(near, least) and chosen.robust is None):
+    if row is None or (plans.score[row] > max(near, least) and chosen.risk is None):
         listed = found.scores if question.unfold else families
         return PlanRank(1 + int(listed.searchsorted(least)), 1 + int(found.scores.searchsorted(least)))
     before = chosen.every[: int(np.flatnonzero(chosen.every == row)[0])]

@@ -45,7 +45,7 @@ from gpuscale.render.plan_texts import (
     verdict,
     where_it_goes,
 )
-from gpuscale.results import PlanResult, PlanRow, RobustAnswer, WhyAnswer
+from gpuscale.results import PlanResult, PlanRow, RiskAnswer, WhyAnswer
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, by_kind
 from gpuscale.uncertainty import FIRST_CHOICES
 from gpuscale.units import format_count, format_seconds, plural
@@ -105,7 +105,7 @@ def plan_document(
             ]),
             Section("Step time", [later("plan_page.step_times", result), later("subject.step_parts", first)]),
             *plan_sections(first, later("plan_page.memory_parts", result)),
-            Section("Other conditions", _robust(result.robust, rank_texts(result)) if result.robust else []),
+            Section("Other conditions", _risk(result.risk, rank_texts(result)) if result.risk else []),
             Section("Evidence and assumptions", [told]),
             Section("The requested layout", why_parts(result.why, result, spell) if result.why else []),
             Section("Evidence", [later("plan_page.evidence_parts", result)]),
@@ -306,7 +306,7 @@ CONDITIONS = {
 """Condition -> header of its column, what its factor means, and what its turning points are factors of."""
 
 
-def _robust(answer: RobustAnswer, ranks: Sequence[str]) -> list[Part]:
+def _risk(answer: RiskAnswer, ranks: Sequence[str]) -> list[Part]:
     """Spread of the step time of each plan, and what each condition costs it at its worst decile; then what the cases
     are, what tells the plans apart, and where another would be chosen."""
     rows: list[dict[str, Cell]] = [
@@ -314,7 +314,7 @@ def _robust(answer: RobustAnswer, ranks: Sequence[str]) -> list[Part]:
             "#": (rank, plan.rank),
             "p10 s": (three_digits(plan.p10_s), plan.p10_s),
             "median": (three_digits(plan.median_s), plan.median_s),
-            "p90": (three_digits(plan.p90_s), plan.p90_s),
+            f"at {answer.risk:.0%}": (three_digits(plan.at_risk_s), plan.at_risk_s),
             "fits%": (f"{100 * plan.fits:.0f}", plan.fits),
             **{
                 CONDITIONS[one.name][0]: (signed(plan.losses[one.name], same="-").rstrip("%"), plan.losses[one.name])
@@ -331,13 +331,13 @@ def _robust(answer: RobustAnswer, ranks: Sequence[str]) -> list[Part]:
     conditions = [
         (CONDITIONS[one.name][0], f"{one.meaning} x {one.worst:.2f} ({one.source})") for one in answer.conditions
     ]
-    facts = [("robust", cases), *conditions, ("sets apart", _apart(answer)), ("holds for", _holds_text(answer))]
+    facts = [("risk", cases), *conditions, ("sets apart", _apart(answer)), ("holds for", _holds_text(answer))]
     caption = f"Step times in {answer.samples} cases, and what one condition alone costs at its worst decile"
     narrow = ("worst factor", "host", "latency", "fits%")
     return [table(rows, caption=caption, optional=narrow, sortable=True), facts]
 
 
-def _apart(answer: RobustAnswer) -> str:
+def _apart(answer: RiskAnswer) -> str:
     """The condition whose cost differs most between the plans shown."""
     costs = [[plan.losses[one.name] for plan in answer.plans] for one in answer.conditions]
     losses = max(costs, key=lambda one: max(one) - min(one))
@@ -348,7 +348,7 @@ def _apart(answer: RobustAnswer) -> str:
     return f"where {when}, #{hurt + 1} takes {in_words(1 + losses[hurt], TIME)}{first}"
 
 
-def _holds_text(answer: RobustAnswer) -> str:
+def _holds_text(answer: RiskAnswer) -> str:
     """How far conditions may change before the first choice does, and to which plan."""
     first = answer.predicted
     parts = []

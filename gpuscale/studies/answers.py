@@ -38,12 +38,13 @@ COMMON = {
 }
 """Columns that every row begins with, and what they say."""
 
-ROBUST = {
-    "p10_s": "with `robust`: seconds per step that one case in ten stays within",
+RISK = {
+    "p10_s": "with `risk`: seconds per step that one case in ten stays within",
     "median_s": "that half of the cases stay within",
-    "p90_s": "that nine in ten stay within; plans are ranked by it",
+    "p90_s": "that nine in ten stay within",
+    "at_risk_s": "that the share asked for stays within; plans are ranked by it",
 }
-"""Columns of how robust a plan is."""
+"""Columns of what may become of a plan."""
 
 ASKED = {
     "what_if": "name of the changed cluster; null of a preset as it is",
@@ -107,15 +108,15 @@ def _plans(case: Case, options: dict[str, Any]) -> Iterator[Row]:
     if "pareto" not in options:
         options.setdefault("top", 1)
     result = plan(options.pop("model"), options.pop("gpus"), pins=pins, presets=_presets(case.digest), **options)
-    compared, robust = result.compared, result.robust
+    compared, risk = result.compared, result.risk
     for index, row in enumerate(result.plans):
         found = _flat(row) | {"notes": "; ".join(result.estimates[index].notes)}
         if compared:
             found |= compared.values[index]
         if compared and "space" in options:
             found["choice"] = choice_text(compared.variants[compared.of_plan[index]].choice)
-        if robust:
-            found |= {name: getattr(robust.plans[index], name) for name in ROBUST}
+        if risk:
+            found |= {name: getattr(risk.plans[index], name) for name in RISK}
         yield found
 
 
@@ -223,7 +224,7 @@ def columns(study: Study) -> dict[str, type]:
     if study.task == "plan":
         found |= {goal.key: float for goal in WORTH} if set(found) & _WORTH_SAID else {}
         found |= {"choice": str} if "space" in asked else {}
-        found |= dict.fromkeys(ROBUST, float) if "robust" in asked else {}
+        found |= dict.fromkeys(RISK, float) if "risk" in asked else {}
     return found
 
 

@@ -20,8 +20,8 @@ from gpuscale.launch.subject import Subject
 from gpuscale.planning.layouts import layout_text
 from gpuscale.presets.rates import Rate, given, load_rates
 from gpuscale.request import Recovery, Slow, read, taken
+from gpuscale.search.conditions import KERNELS, perturbed
 from gpuscale.search.evaluation import evaluate
-from gpuscale.search.robust import KERNELS, perturbed
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION, INDEX
 from gpuscale.steptime.step import gpu_spread, slowest_share

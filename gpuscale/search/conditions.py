@@ -19,25 +19,24 @@ import numpy as np
 from gpuscale.arrays import FloatArray, IndexArray
 from gpuscale.calibration.factors import with_host, with_kernels, with_network
 from gpuscale.layouts.arrays import Candidates
+from gpuscale.memory.interval import fit_probability
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import INSIDE
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMPONENTS
+from gpuscale.uncertainty import NEW_KIND, new_kinds
 
 SAMPLES, GENERATOR = 37, 7
 """Points of the lattice and its generator, chosen for least correlation between any two of the conditions (0.16)."""
 
 WORST = 0.9
-"""Plans are ranked by the step time that this share of the samples does not exceed: the worst decile begins there."""
+"""Share of the samples below the worst decile."""
 
 EXTREME = 2.0
 """Standard deviations beyond which nothing is drawn."""
 
 MOST_LATENCY = 1.5
 """Factor on latencies beyond which the model would take InfiniBand for a network that the CPU drives step by step."""
-
-MEMORY_ERROR = 0.042
-"""Standard deviation of log(measured / predicted memory): 90 % of errors within 7.1 % (docs/validation.md)."""
 
 
 class Knob(NamedTuple):
@@ -89,8 +88,10 @@ class Spread(NamedTuple):
     p10_s: FloatArray  #: shape (N,).
     median_s: FloatArray  #: shape (N,).
     p90_s: FloatArray  #: shape (N,).
+    risk: float  #: the share of the samples that `at_risk_s` holds for.
+    at_risk_s: FloatArray  #: what that share of the samples stays within, more where no run is of its kind, shape (N,).
     losses: FloatArray  #: step time with one condition at its worst decile over that without, minus 1; shape (K, N).
-    fits: FloatArray  #: chance that the plan fits, the error of predicted memory considered; shape (N,).
+    fits: FloatArray  #: probability that the plan fits, shape (N,).
 
 
 def applicable(job: JobSpec) -> tuple[Knob, ...]:
@@ -107,8 +108,12 @@ def lattice(dimensions: int) -> FloatArray:
     return (np.outer(np.arange(SAMPLES), steps) % SAMPLES + 0.5) / SAMPLES
 
 
-def spread(rows: Candidates, job: JobSpec, knobs: Sequence[Knob]) -> Spread:
-    """Evaluate plans in every sample, and under each condition alone."""
+def spread(rows: Candidates, job: JobSpec, knobs: Sequence[Knob], risk: float = WORST) -> Spread:
+    """Evaluate plans in every sample, and under each condition alone.
+
+    Args:
+        risk: share of the samples that what plans are ranked by holds for.
+    """
     samples = [
         {knob.name: knob.factor(point[axis]) for axis, knob in enumerate(knobs)} for point in lattice(len(knobs))
     ]
@@ -116,11 +121,11 @@ def spread(rows: Candidates, job: JobSpec, knobs: Sequence[Knob]) -> Spread:
     evaluation = evaluate(rows, job)
     alone = [perturbed_s(rows, job, {knob.name: knob.factor(WORST)}) for knob in knobs]
     losses = np.stack(alone) / evaluation.step.step_time_s - 1 if alone else np.zeros((0, len(rows)))
-    room = job.memory_limit_bytes / evaluation.memory_bytes
-    fits = np.array([NormalDist().cdf(math.log(one) / MEMORY_ERROR) for one in room.tolist()])
+    fits = fit_probability(evaluation.memory, job)
     in_order = np.sort(times, axis=0)
-    p10_s, median_s, p90_s = (in_order[int(share * SAMPLES)] for share in (1 - WORST, 0.5, WORST))
-    return Spread(tuple(knobs), times, p10_s, median_s, p90_s, losses, fits)
+    p10_s, median_s, p90_s, at_risk_s = (in_order[int(share * SAMPLES)] for share in (1 - WORST, 0.5, WORST, risk))
+    of_kind = 1.0 + NormalDist().inv_cdf(risk) * NEW_KIND * new_kinds(job, rows.zero)
+    return Spread(tuple(knobs), times, p10_s, median_s, p90_s, risk, at_risk_s * of_kind, losses, fits)
 
 
 def perturbed_s(rows: Candidates, job: JobSpec, factors: Mapping[str, float]) -> FloatArray:

@@ -1,4 +1,4 @@
-"""`plan --robust`: spread of step times under other conditions, ranking by the worst decile, turning points."""
+"""`plan --risk 0.9`: spread of step times under other conditions, ranking by the worst decile, turning points."""
 
 import json
 import math
@@ -15,10 +15,10 @@ from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.layouts.pins import Pins
 from gpuscale.planning import plans as gpuscale_plans
-from gpuscale.planning.describe import ROBUST_FAMILIES, ROBUST_LEADERS
+from gpuscale.planning.describe import RISK_FAMILIES, RISK_LEADERS
 from gpuscale.planning.plans import plan
 from gpuscale.presets.hardware import load_cluster
-from gpuscale.search import robust, ties
+from gpuscale.search import conditions, ties
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import search
 from gpuscale.specs.cluster import CalibrationSpec
@@ -26,18 +26,18 @@ from gpuscale.specs.job import RuntimeSpec
 
 SMALL = ("llama3-8b", 16)
 EXPERTS = ("mixtral-8x7b", 16)
-QUIET = tuple(knob._replace(harm=0.0, help=0.0) for knob in robust.KNOBS)
+QUIET = tuple(knob._replace(harm=0.0, help=0.0) for knob in conditions.KNOBS)
 
 
 @pytest.fixture(scope="module")
 def small():
-    return plan(*SMALL, robust=True)
+    return plan(*SMALL, risk=0.9)
 
 
 def spread_of(model, gpus, count=20):
     spec = job(model, gpus)
     rows = sample(legal(model, gpus), count)
-    return spec, rows, robust.spread(rows, spec, robust.applicable(spec))
+    return spec, rows, conditions.spread(rows, spec, conditions.applicable(spec))
 
 
 # -- samples --
@@ -45,27 +45,27 @@ def spread_of(model, gpus, count=20):
 
 @pytest.mark.parametrize("dimensions", [1, 4, 7])
 def test_every_condition_takes_the_middles_of_equal_parts_of_its_range(dimensions):
-    points = robust.lattice(dimensions)
-    assert points.shape == (robust.SAMPLES, dimensions)
-    middles = (np.arange(robust.SAMPLES) + 0.5) / robust.SAMPLES
+    points = conditions.lattice(dimensions)
+    assert points.shape == (conditions.SAMPLES, dimensions)
+    middles = (np.arange(conditions.SAMPLES) + 0.5) / conditions.SAMPLES
     for column in points.T:
         assert np.sort(column) == pytest.approx(middles)
     assert np.abs(np.corrcoef(points.T) - np.eye(dimensions)).max() < 0.2 if dimensions > 1 else True
 
 
-@pytest.mark.parametrize("knob", robust.KNOBS, ids=lambda knob: knob.name)
+@pytest.mark.parametrize("knob", conditions.KNOBS, ids=lambda knob: knob.name)
 def test_factors_grow_from_help_to_harm_and_are_bounded(knob):
     factors = [knob.factor(share) for share in (0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999)]
     assert factors == sorted(factors)
     assert factors[4] == 1.0
     assert factors[6] > 1.0
-    assert factors[0] == factors[1] == pytest.approx(math.exp(-robust.EXTREME * knob.help))
-    assert factors[-1] == factors[-2] <= min(math.exp(robust.EXTREME * knob.harm) + 1e-12, knob.most)
+    assert factors[0] == factors[1] == pytest.approx(math.exp(-conditions.EXTREME * knob.help))
+    assert factors[-1] == factors[-2] <= min(math.exp(conditions.EXTREME * knob.harm) + 1e-12, knob.most)
 
 
 def test_conditions_are_those_that_a_job_can_meet():
     names = {
-        jobs: {knob.name for knob in robust.applicable(job(*jobs))}
+        jobs: {knob.name for knob in conditions.applicable(job(*jobs))}
         for jobs in (("llama3.2-1b", 1), ("llama3-8b", 8), SMALL, EXPERTS)
     }
     assert names["llama3.2-1b", 1] == {"kernels", "host"}
@@ -78,13 +78,13 @@ def test_conditions_are_those_that_a_job_can_meet():
 
 def test_without_change_the_job_is_the_same():
     spec = job(*EXPERTS)
-    assert robust.perturbed(spec, {}) == spec
-    assert robust.perturbed(spec, {knob.name: 1.0 for knob in robust.KNOBS}) == spec
+    assert conditions.perturbed(spec, {}) == spec
+    assert conditions.perturbed(spec, {knob.name: 1.0 for knob in conditions.KNOBS}) == spec
 
 
 def test_a_condition_changes_what_it_says():
     spec = job(*EXPERTS)
-    changed = robust.perturbed(
+    changed = conditions.perturbed(
         spec, {"network": 2.0, "node_links": 1.25, "latency": 1.5, "kernels": 1.6, "host": 3.0, "imbalance": 1.4}
     )
     node, leaf = (changed.cluster.levels[index] for index in (0, 1))
@@ -108,8 +108,8 @@ def test_measured_collectives_move_with_the_network():
         for gpus, time in times.items()
     )
     measured = replace(spec, cluster=replace(spec.cluster, calibration=curves))
-    slow = robust.perturbed(measured, {"network": 2.0}).cluster
-    plain = robust.perturbed(spec, {"network": 2.0}).cluster
+    slow = conditions.perturbed(measured, {"network": 2.0}).cluster
+    plain = conditions.perturbed(spec, {"network": 2.0}).cluster
     for gpus in times:
         expected = 1.3 * float(collective_time_s(plain, "allreduce", size, gpus))
         assert float(collective_time_s(slow, "allreduce", size, gpus)) == pytest.approx(expected)
@@ -119,10 +119,10 @@ def test_measured_collectives_move_with_the_network():
 
 def test_a_slow_gpu_costs_its_kernels_and_no_more():
     spec, rows = job(*SMALL), sample(legal(*SMALL), 50)
-    alone = robust.perturbed_s(rows, spec, {})
+    alone = conditions.perturbed_s(rows, spec, {})
     step = evaluate(rows, spec).step
     assert (alone == step.step_time_s).all()
-    slow = robust.perturbed_s(rows, spec, {"slow_gpu": 1.1}) - alone
+    slow = conditions.perturbed_s(rows, spec, {"slow_gpu": 1.1}) - alone
     assert (slow > 0).all()
     assert (slow < 0.1 * step.step_time_s).all()
     bubble = step.components[-1] / step.step_time_s
@@ -135,12 +135,12 @@ def test_a_slow_gpu_costs_its_kernels_and_no_more():
 @pytest.mark.parametrize("jobs", [SMALL, EXPERTS], ids=["dense", "experts"])
 def test_deciles_are_in_order_and_worse_conditions_never_help(jobs):
     spec, rows, found = spread_of(*jobs)
-    assert found.times_s.shape == (robust.SAMPLES, len(rows))
+    assert found.times_s.shape == (conditions.SAMPLES, len(rows))
     assert (found.p10_s <= found.median_s).all()
     assert (found.median_s <= found.p90_s).all()
     assert (found.p10_s < found.p90_s).all()
     assert (found.losses >= -1e-12).all()
-    assert ((found.times_s <= found.p90_s).sum(axis=0) >= 0.9 * robust.SAMPLES).all()
+    assert ((found.times_s <= found.p90_s).sum(axis=0) >= 0.9 * conditions.SAMPLES).all()
     assert ((found.fits >= 0) & (found.fits <= 1)).all()
     used = evaluate(rows, spec).memory.peak_bytes
     assert (np.diff(found.fits[np.argsort(used)]) <= 0).all()
@@ -148,7 +148,7 @@ def test_deciles_are_in_order_and_worse_conditions_never_help(jobs):
 
 def test_a_plan_alone_has_the_spread_that_it_has_among_others():
     spec, rows, found = spread_of(*SMALL, count=8)
-    alone = robust.spread(rows.take(np.array([3])), spec, robust.applicable(spec))
+    alone = conditions.spread(rows.take(np.array([3])), spec, conditions.applicable(spec))
     assert alone.times_s[:, 0].tolist() == found.times_s[:, 3].tolist()
     assert alone.losses[:, 0].tolist() == found.losses[:, 3].tolist()
 
@@ -156,13 +156,13 @@ def test_a_plan_alone_has_the_spread_that_it_has_among_others():
 @pytest.mark.parametrize("jobs", [pytest.param(SMALL, marks=pytest.mark.full), EXPERTS], ids=["dense", "experts"])
 def test_without_uncertainty_the_ranking_is_the_plain_one(jobs, monkeypatch):
     plain = plan(*jobs, top=25)
-    monkeypatch.setattr(robust, "KNOBS", QUIET)
-    monkeypatch.setattr(robust, "SAMPLES", 11)  # all the same, as nothing changes
-    quiet = plan(*jobs, top=25, robust=True)
+    monkeypatch.setattr(conditions, "KNOBS", QUIET)
+    monkeypatch.setattr(conditions, "SAMPLES", 11)  # all the same, as nothing changes
+    quiet = plan(*jobs, top=25, risk=0.9)
     assert quiet.plans == plain.plans
     assert quiet.choice.standings == plain.choice.standings
     assert quiet.choice.reason == plain.choice.reason
-    for one, row in zip(quiet.robust.plans, quiet.plans, strict=True):
+    for one, row in zip(quiet.risk.plans, quiet.plans, strict=True):
         assert one.p10_s == one.median_s == one.p90_s == row.step_time_s
         assert set(one.losses.values()) == {0.0}
 
@@ -171,37 +171,37 @@ def test_without_uncertainty_the_ranking_is_the_plain_one(jobs, monkeypatch):
 
 
 def test_plans_are_ranked_by_their_worst_decile(small):
-    worst = [one.p90_s for one in small.robust.plans]
+    worst = [one.p90_s for one in small.risk.plans]
     allowed = min(worst) * (1 + ties.SIMPLICITY_MAY_COST)
     near = [value for value in worst if value <= allowed]
     assert worst[: len(near)] == near
     assert worst[len(near) :] == sorted(worst[len(near) :])
-    assert [one.rank for one in small.robust.plans] == [row.rank for row in small.plans] == list(range(1, 11))
-    assert small.robust.samples == robust.SAMPLES
-    assert 10 <= small.robust.scored <= ROBUST_LEADERS + ROBUST_FAMILIES
-    names = [one.name for one in small.robust.conditions]
-    for one in small.robust.plans:
+    assert [one.rank for one in small.risk.plans] == [row.rank for row in small.plans] == list(range(1, 11))
+    assert small.risk.samples == conditions.SAMPLES
+    assert 10 <= small.risk.scored <= RISK_LEADERS + RISK_FAMILIES
+    names = [one.name for one in small.risk.conditions]
+    for one in small.risk.plans:
         assert list(one.losses) == names
-        beyond = {name: one.losses[name] - min(p.losses[name] for p in small.robust.plans) for name in names}
+        beyond = {name: one.losses[name] - min(p.losses[name] for p in small.risk.plans) for name in names}
         assert beyond[one.most_hurt_by] == max(beyond.values())
 
 
 @pytest.mark.full
 def test_the_same_question_has_the_same_answer(small):
-    again = plan(*SMALL, robust=True)
-    assert (again.plans, again.robust, again.choice) == (small.plans, small.robust, small.choice)
+    again = plan(*SMALL, risk=0.9)
+    assert (again.plans, again.risk, again.choice) == (small.plans, small.risk, small.choice)
 
 
 @pytest.fixture(scope="module")
 def experts():
-    return plan(*EXPERTS, robust=True)
+    return plan(*EXPERTS, risk=0.9)
 
 
 def test_an_uneven_router_takes_the_choice_from_wide_expert_parallelism(experts):
     plain, safe = plan(*EXPERTS), experts
-    assert safe.robust.predicted.step_time_s == plain.plans[0].step_time_s
+    assert safe.risk.predicted.step_time_s == plain.plans[0].step_time_s
     assert safe.plans[0].ep <= plain.plans[0].ep
-    loss = {one.rank: one.losses["imbalance"] for one in safe.robust.plans}
+    loss = {one.rank: one.losses["imbalance"] for one in safe.risk.plans}
     widest = max(safe.plans, key=lambda row: row.ep)
     narrowest = min(safe.plans, key=lambda row: row.ep)
     assert loss[widest.rank] > loss[narrowest.rank] == pytest.approx(0.0, abs=1e-3)
@@ -213,19 +213,19 @@ def test_at_a_turning_point_another_family_is_ahead_and_before_it_none_is(model,
     rows = search(spec, Pins()).families.rows
     family = np.arange(len(rows))
     first = int(evaluate(rows, spec).step.step_time_s.argmin())
-    found = robust.turning_points(rows, spec, family, first, 0.01)
+    found = conditions.turning_points(rows, spec, family, first, 0.01)
     assert any(row is not None for _, _, row in found)
     for knob, factor, row in found:
-        times = robust.perturbed_s(rows, spec, {knob.name: factor})
+        times = conditions.perturbed_s(rows, spec, {knob.name: factor})
         if row is None:
-            assert factor in robust.BANDS[knob.name]
+            assert factor in conditions.BANDS[knob.name]
             assert times[first] <= times.min() * 1.01
             continue
         assert row == times.argmin() != first
         assert times[first] > times.min() * 1.01
-        ends = [end for end in robust.BANDS[knob.name] if (end > 1) == (factor > 1)]
-        nearer = factor * math.exp(-math.log(ends[0]) / 2 / 2**robust.BISECTIONS)
-        times = robust.perturbed_s(rows, spec, {knob.name: nearer})
+        ends = [end for end in conditions.BANDS[knob.name] if (end > 1) == (factor > 1)]
+        nearer = factor * math.exp(-math.log(ends[0]) / 2 / 2**conditions.BISECTIONS)
+        times = conditions.perturbed_s(rows, spec, {knob.name: nearer})
         assert times[first] <= times.min() * 1.01 * (1 + 1e-9)
 
 
@@ -235,7 +235,7 @@ def test_at_a_turning_point_another_family_is_ahead_and_before_it_none_is(model,
 @pytest.mark.parametrize("jobs", [SMALL, EXPERTS], ids=["dense", "experts"])
 def test_output_has_the_spread_and_where_the_choice_changes(jobs, small, experts, monkeypatch):
     monkeypatch.setattr(gpuscale_plans, "plan", lambda *_, **__: small if jobs == SMALL else experts)
-    done = gpuscale("plan", "--model", jobs[0], "--gpus", str(jobs[1]), "--robust")
+    done = gpuscale("plan", "--model", jobs[0], "--gpus", str(jobs[1]), "--risk", "0.9")
     assert (done.code, done.err) == (0, "")
     assert all(len(line) <= 100 for line in done.lines)
     assert not any(line.endswith(" ") for line in done.lines if "─" not in line)
@@ -251,17 +251,17 @@ def test_output_has_the_spread_and_where_the_choice_changes(jobs, small, experts
 
 def test_json_carries_the_answer(small, monkeypatch):
     monkeypatch.setattr(gpuscale_plans, "plan", lambda *_, **__: small)
-    done = gpuscale("plan", "--model", SMALL[0], "--gpus", str(SMALL[1]), "--robust", "--json")
+    done = gpuscale("plan", "--model", SMALL[0], "--gpus", str(SMALL[1]), "--risk", "0.9", "--json")
     answer = json.loads(done.out)
-    assert [one["p90_s"] for one in answer["robust"]["plans"]] == [one.p90_s for one in small.robust.plans]
-    assert {turn["condition"] for turn in answer["robust"]["turns"]} == {"network", "kernels"}
+    assert [one["p90_s"] for one in answer["risk"]["plans"]] == [one.p90_s for one in small.risk.plans]
+    assert {turn["condition"] for turn in answer["risk"]["turns"]} == {"network", "kernels"}
     assert answer["choice"]["rule"].startswith("by the step time that nine of ten cases stay within")
 
 
 def test_a_saved_plan_is_the_one_that_is_shown(tmp_path, small, monkeypatch):
     monkeypatch.setattr(gpuscale_plans, "plan", lambda *_, **__: small)
     path = tmp_path / "plan.toml"
-    gpuscale("plan", "--model", SMALL[0], "--gpus", str(SMALL[1]), "--robust", "-o", path, "--rank", "4")
+    gpuscale("plan", "--model", SMALL[0], "--gpus", str(SMALL[1]), "--risk", "0.9", "-o", path, "--rank", "4")
     again = json.loads(gpuscale("estimate", path, "--json").out)["plan"]
     assert again["step_time_s"] == small.plans[3].step_time_s
 
@@ -275,11 +275,11 @@ def test_a_tie_and_its_reason_are_told(tmp_path):
     assert any(line.startswith("1= ") for line in done.lines)
 
 
-def test_only_times_can_be_robust():
-    done = gpuscale("plan", "--model", "llama3-8b", "--gpus", "16", "--robust", "--objective", "memory")
+def test_only_times_have_a_risk():
+    done = gpuscale("plan", "--model", "llama3-8b", "--gpus", "16", "--risk", "0.9", "--objective", "memory")
     assert_one_message(done, "it ranks by step time, not by memory", "leave out --objective")
     with pytest.raises(InputError, match="is not on or off"):
-        plan(*SMALL, robust="maybe")
+        plan(*SMALL, risk="maybe")
 
 
 @pytest.mark.parametrize("name", ["dgx-h100-superpod", "leonardo", "mi250x"])
