@@ -478,7 +478,7 @@ class JobOptions(Options):
                           label="seq {:,}", normal=lambda text: parse_whole(text, "seq"))] = None
     gbs: Annotated[int | str | None, Within(1, MAX_BATCH),
                    Option("Global batch size in sequences, or in tokens: 16Mtok is 16 x 2^20.", "N|Ntok",
-                          "about 4 Mi tokens x sqrt(GPUs / 1,024)", label="gbs {:,}", example=(1024, 4096),
+                          "by model and GPUs, 4 Mi tokens for 7B to 70B", label="gbs {:,}", example=(1024, 4096),
                           normal=parse_batch)] = None
     set: Annotated[str | None, Option(
         "Override the cluster: leaf.link_gb_per_s=40 (or x2), network=x2, domain=72, gpu=NAME; repeatable.",

@@ -19,6 +19,7 @@ from gpuscale.planning.jobs import default_batch
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.planfile import read_plan_file
 from gpuscale.planning.plans import estimate, plan, save_plan
+from gpuscale.presets.models import load_model
 from gpuscale.request import parse_layout
 from gpuscale.rules.check import ALL_RULES
 from gpuscale.steptime.components import BOUNDS, COMPONENTS
@@ -29,13 +30,34 @@ from gpuscale.steptime.components import BOUNDS, COMPONENTS
 @pytest.mark.parametrize(
     ("gpus", "sequence", "batch"),
     [
-        (640, 4096, 1280), (6144, 4096, 3072), (1025, 16_384, 205), (8, 4096, 1024), (7, 4096, 1022),
-        (1009, 4096, 1009), (2048, 4096, 1024), (16_384, 8192, 2048), (16_384, 131_072, 128),
+        (640, 4096, 1280), (6144, 4096, 3072), (1025, 16_384, 205), (8, 4096, 1024), (7, 4096, 896),
+        (1009, 4096, 1009), (2048, 4096, 2048), (16_384, 8192, 2048), (16_384, 131_072, 128),
         (1_048_576, 4096, 32_768), (1, 2**24, 1),
     ],
 )  # fmt: skip
 def test_the_default_batch_grows_with_the_root_of_the_gpus(gpus, sequence, batch):
-    assert default_batch(gpus, sequence) == batch
+    assert default_batch(load_model("llama3-70b"), gpus, sequence) == batch
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "mi_tokens"),
+    [("gpt3-125m", 64, 0.5), ("gpt3-1.3b", 64, 2), ("llama2-7b", 64, 4), ("llama3.1-405b", 64, 4),
+     ("mixtral-8x7b", 64, 8), ("deepseek-v3", 64, 16), ("deepseek-v3", 4, 16)],
+)  # fmt: skip
+def test_the_default_batch_follows_the_model(model, gpus, mi_tokens):
+    batch = default_batch(load_model(model), gpus, 4096)
+    assert batch % gpus == 0
+    assert batch * 4096 / 2**20 == pytest.approx(mi_tokens, abs=0.3)
+
+
+def test_a_batch_that_starves_gpus_is_noted_where_a_model_needs_no_splitting():
+    def noted(model, **given):
+        return any("fewer sequences than" in note for note in built(model, 2048, **given).notes)
+
+    assert noted("llama3-8b", gbs=512)
+    assert not noted("llama3-8b", gbs=2048)
+    assert not noted("llama3-8b")
+    assert not noted("llama3.1-405b", gbs=512)
 
 
 def test_a_batch_that_nobody_trains_with_is_noted():

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpuscale.architecture.parameters import model_parameters
 from gpuscale.calibration.site_file import Site, read_site
 from gpuscale.choices import LOW_PRECISIONS, MEMORY_HEADROOM
 from gpuscale.collectives.alltoall import writes_remotely
@@ -29,6 +30,7 @@ from gpuscale.request import (
     DEFAULT_BATCH_TOKENS,
     DEFAULT_SEQUENCE,
     DTYPE_BYTES,
+    MAX_BATCH,
     MOST_BATCH_TOKENS,
     OF_EXPERTS,
     OPTIMIZER_MOMENTS,
@@ -132,7 +134,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         said["set"] = asked.set
         notes += [*_behind_switches(cluster, asked.set), *_past_host_link(cluster, presets.cluster(asked.cluster))]
     notes += [extension] if extension else []
-    sequence, batch = _sequence_and_batch(asked, model.max_sequence, said, notes)
+    sequence, batch = _sequence_and_batch(asked, model, said, notes)
     framework = load_framework(asked.framework)
     said["framework"] = f"{framework.name}{_by_default(asked, 'framework')}"
     precision, recipe = _precision(asked, cluster.gpu, framework, said)
@@ -328,38 +330,64 @@ def _offload(name: str, cluster: ClusterSpec, runtime: RuntimeSpec, said: dict[s
     return offload
 
 
-def _sequence_and_batch(asked: JobOptions, longest: int, said: dict[str, str], notes: list[str]) -> tuple[int, int]:
+def _sequence_and_batch(asked: JobOptions, model: ModelSpec, said: dict[str, str], notes: list[str]) -> tuple[int, int]:
     """Return tokens per sequence and sequences per step."""
+    longest = model.max_sequence
     sequence = asked.seq or min(DEFAULT_SEQUENCE, longest)
     by_default = f" (default: {DEFAULT_SEQUENCE}, or the model's maximum if that is less)"
     said["sequence"] = f"{sequence} tokens{'' if asked.seq else by_default}"
     if sequence > longest:
         notes.append(f"the sequence of {sequence} tokens is longer than the {longest} that the model supports")
     given = sequences_of(asked.gbs, sequence) if isinstance(asked.gbs, str) else asked.gbs
-    batch = given or default_batch(asked.gpus, sequence)
+    batch = given or default_batch(model, asked.gpus, sequence)
     mi_tokens = batch * sequence / 2**20
-    by_default = "" if asked.gbs else " (default: about 4 Mi tokens, beyond 1,024 GPUs times the root of GPUs / 1,024)"
+    by_default = "" if asked.gbs else " (default: by model and GPUs)"
     said["global_batch"] = f"{batch} sequences, {mi_tokens:,.3g} Mi tokens{by_default}"
-    if batch * sequence > LARGE_BATCH_TOKENS:
+    if batch * sequence > LARGE_BATCH_TOKENS * batch_growth(model):
         notes.append(f"a global batch of {mi_tokens:,.0f} Mi tokens is more than most models are trained with")
+    if given and batch < asked.gpus and model_parameters(model).total < SELDOM_SPLIT:
+        notes.append(
+            f"`gbs` of {batch:,} is fewer sequences than {asked.gpus:,} GPUs, which a model of this size hardly needs "
+            "to split: with a larger batch each GPU does more"
+        )
     return sequence, batch
 
 
 LARGE_BATCH_TOKENS = 32 * 2**20
-"""Above this a note says so: the largest published batches are of 16 Mi tokens (Llama 3.1 405B, section 3.4.1)."""
+"""Above this a note says so, of a dense model: the largest published batches are of 16 Mi tokens (Llama 3.1 405B,
+section 3.4.1)."""
+
+SELDOM_SPLIT = 30e9
+"""Parameters below which a node holds a whole copy of the states of Adam, so that data parallelism alone will do."""
+
+SMALL_MODEL = 7e9
+"""Parameters below which models are trained with smaller batches: 0.5 M tokens for 125 M parameters, 1 M for 1.3 B, 2 M
+for 6.7 B (Brown et al. 2020, table 2.1), 4 M for all of Llama 2 from 7 B on (Touvron et al. 2023)."""
 
 
-def default_batch(gpus: int, sequence: int) -> int:
+def batch_growth(model: ModelSpec) -> float:
+    """How many times as many tokens a step has as one of a dense model of 7 B parameters or more.
+
+    Smaller models take less, with the root of their parameters. An expert sees only the tokens that are routed to it,
+    so that mixtures take more: the root of all parameters over those that a token uses, 4 for DeepSeek-V3, which was
+    trained with up to 60 Mi tokens (arXiv 2412.19437, section 4.2).
+    """
+    counted = model_parameters(model)
+    return math.sqrt(min(1.0, counted.total / SMALL_MODEL)) * math.sqrt(counted.total / counted.active)
+
+
+def default_batch(model: ModelSpec, gpus: int, sequence: int) -> int:
     """Return the sequences of a step where nobody says.
 
-    The target is `DEFAULT_BATCH_TOKENS`, times sqrt(GPUs / 1,024) above 1,024 GPUs. Of the multiples of g, the largest
-    divisor of the GPUs that is not above the target, if possible with the odd factor of the GPUs, which TP and PP
-    hardly ever take, the batch is the nearest to it, the larger of two.
+    The target is `DEFAULT_BATCH_TOKENS` times `batch_growth`, times sqrt(GPUs / 1,024) above 1,024 GPUs. Of the
+    multiples by 2^k and 3 x 2^k of g, the largest divisor of the GPUs below twice the target, if possible with the odd
+    factor of the GPUs, which TP and PP hardly ever take, the batch is the nearest to it, the larger of two.
     """
-    target = DEFAULT_BATCH_TOKENS * math.sqrt(max(1.0, gpus / 1024)) / sequence
-    odd = odd_factor(gpus)
-    unit = max((size for size in divisors(gpus).tolist() if size <= target), key=lambda g: (g % odd == 0, g), default=1)
-    return max(1, math.floor(target / unit + 0.5)) * unit
+    target = DEFAULT_BATCH_TOKENS * batch_growth(model) * math.sqrt(max(1.0, gpus / 1024)) / sequence
+    odd, sizes = odd_factor(gpus), divisors(gpus).tolist()
+    unit = max((size for size in sizes if size < 2 * target), key=lambda g: (g % odd == 0, g), default=1)
+    multiples = sorted(factor << k for factor in (1, 3) for k in range(MAX_BATCH.bit_length()))
+    return unit * min(multiples, key=lambda times: (abs(times - target / unit), -times))
 
 
 def _precision(asked: JobOptions, gpu: GpuSpec, framework: FrameworkSpec, said: dict[str, str]) -> tuple[str, str]:
