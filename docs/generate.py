@@ -125,6 +125,7 @@ SAMPLES = [
     ("clusters", "import", str(DATA / "topo_matrix.txt"), "--gpu", "h100"),
     ("frameworks", "list"),
     ("frameworks", "show", "torchtitan"),
+    ("show", "recipes", "deepseek-v3-2048gpu-h800"),
     ("bench", "--model", "llama3.2-1b", "--gpus", "8", "--runs", "1"),
     ("doctor", str(MACHINE / "here")),
     ("skill",),

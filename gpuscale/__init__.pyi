@@ -28,6 +28,7 @@ from gpuscale.launch.subject import LaunchEstimate as LaunchEstimate, Subject as
 from gpuscale.planning.bench import BenchResult as BenchResult, bench as bench
 from gpuscale.planning.calibrating import CalibratedRun as CalibratedRun, save_site as save_site
 from gpuscale.planning.placement import Placement as Placement
+from gpuscale.planning.recipes import Recipe as Recipe, all_recipes as all_recipes, find_recipe as find_recipe
 from gpuscale.presets.hardware import all_clusters as all_clusters, all_gpus as all_gpus, load_cluster as load_cluster, load_gpu as load_gpu
 from gpuscale.presets.models import all_models as all_models, load_model as load_model
 from gpuscale.render.answers import report as report
@@ -54,12 +55,12 @@ __all__ = [
     "Checkup", "ClusterSpec", "CollectiveEstimate", "Estimate", "Explanation", "Export", "Finding", "FleetResult",
     "Goodput", "GpuSpec", "GpuscaleError", "ImportedCluster", "InputError", "LaunchEstimate", "LaunchJob",
     "MemoryBudget", "MemoryTimeline", "ModelSpec", "NoAnswerError", "Placement", "PlanComparison", "PlanResult",
-    "PlanRow", "Roofline", "Schedule", "Siblings", "Size", "Stragglers", "Study", "Subject", "TrafficReport",
-    "TrainTime", "Validation", "advise", "all_clusters", "all_gpus", "all_models", "all_studies", "batch_size", "bench",
-    "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "compare", "estimate", "estimate_file",
-    "estimate_launch", "explain_plan", "export", "fleet", "goodput", "import_cluster", "load_cluster", "load_gpu",
-    "load_model", "load_study", "memory_budget", "memory_timeline", "place_ranks", "plan", "price_collective",
-    "read_launch", "read_results", "read_subject", "report", "roofline", "save_site", "schedule",
+    "PlanRow", "Recipe", "Roofline", "Schedule", "Siblings", "Size", "Stragglers", "Study", "Subject", "TrafficReport",
+    "TrainTime", "Validation", "advise", "all_clusters", "all_gpus", "all_models", "all_recipes", "all_studies",
+    "batch_size", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "compare", "estimate",
+    "estimate_file", "estimate_launch", "explain_plan", "export", "find_recipe", "fleet", "goodput", "import_cluster",
+    "load_cluster", "load_gpu", "load_model", "load_study", "memory_budget", "memory_timeline", "place_ranks", "plan",
+    "price_collective", "read_launch", "read_results", "read_subject", "report", "roofline", "save_site", "schedule",
     "schedule_of_durations", "size", "stragglers", "sweep", "traffic_of", "train_time", "validate",
 ]
 
