@@ -74,6 +74,7 @@ SAMPLES = [
     (*SMALL, "--why", "zero=0,tp=1,pp=1"),
     ("plan", "--model", "mixtral-8x7b", "--gpus", "32", "--cluster", "h200-hgx"),
     (*SMALL, "--robust", "--top", "3"),
+    ("plan", "--recipe", "llama3-8b-8gpu-h100-bf16", "--top", "1"),
     (*SMALL, "--max-step-time", "0.001"),
     (*SMALL[:-1], "4,16", "--gpu-hour-price", "2", "--train-tokens", "1T", "--min-mfu", "45", "--zero", "0,1"),
     (*SMALL, "--framework", "generic", "--schedule", "1f1b,zb-h1", "--pareto", "step_time,memory", "--pp", "2"),

@@ -359,8 +359,8 @@ def place_ranks(
     """
 
 def plan(
-    model: str | Path | ModelSpec, gpus: int | str | Sequence[int], *, pins: Mapping[str, Any] | None = None,
-    presets: Presets | None = None,
+    model: str | Path | ModelSpec | None = None, gpus: int | str | Sequence[int] | None = None, *,
+    pins: Mapping[str, Any] | None = None, presets: Presets | None = None,
     cluster: str | Path | ClusterSpec | Sequence[str | Path | ClusterSpec] = 'dgx-h100-superpod',
     seq: int | str | Sequence[int | str] | None = None, gbs: int | str | Sequence[int | str] | None = None,
     set: str | Sequence[str] | None = None, framework: str | Sequence[str] = 'megatron-lm',
@@ -386,12 +386,13 @@ def plan(
     rate: str | Mapping[str, float] | Sequence[str] | None = None, max_memory: float | str | None = None,
     min_mfu: float | str | None = None, max_step_time: float | str | None = None, max_days: float | str | None = None,
     max_cost: float | str | None = None, top: int | None = None, unfold: bool = False, robust: bool = False,
-    tight: bool = False, why: str | Mapping[str, Any] | None = None,
+    tight: bool = False, why: str | Mapping[str, Any] | None = None, recipe: str | None = None,
 ) -> PlanResult:
     """Find the best ways to train `model` on `gpus` GPUs.
 
     Args:
-        model: name of a preset, path of a model file, or path of a Hugging Face `config.json` or its folder.
+        model: name of a preset, path of a model file, or path of a Hugging Face `config.json` or its folder; a `recipe`
+            has one, and `gpus`.
         gpus: GPUs of the job; a list (`"256,512"`, `[256, 512]`) or a range (`"256..1024"`) compares several.
         pins: `tp`, `pp` and the like in one piece: name -> values that it may take.
         presets: what was read for other questions.

@@ -162,10 +162,9 @@ def precision_of(recipe: Recipe) -> str:
 
 
 def with_recipe(
-    name: str, options: Mapping[str, Any], layout: Mapping[str, Any]
+    found: Recipe, options: Mapping[str, Any], layout: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a recipe's options and layout with some entries replaced, as `with_plan_file` does."""
-    found = find_recipe(name)
     return {**found.job, **options}, replaced(found.layout, layout, gpus="gpus" in options)
 
 
@@ -243,15 +242,3 @@ def _recipe(document: Document, at: KeyPath) -> Recipe:
         raise document.error(at, f"the recipe {name} does not state {missing[0]!r}", hint)
     job, layout = (checked(document, part(merged, kind), kind, places.get, name) for kind in (JobOptions, Layout))
     return Recipe(name, **facts, job=job, layout=layout)
-
-
-def refuse_two(**sources: object) -> None:
-    """Refuse a recipe beside another file that states a job.
-
-    Raises:
-        InputError: two are given.
-    """
-    words = {"plan_file": "a plan file", "launch_files": "launch files"}
-    other = next((words[name] for name, value in sources.items() if value), None)
-    if other:
-        raise InputError(f"a recipe and {other} are two jobs", field="recipe", hint="give one of them")

@@ -12,7 +12,7 @@ from gpuscale.collectives.ideal import allreduce_rates
 from gpuscale.planning.recipes import FACTS, Recipe, gpu_of, precision_of
 from gpuscale.presets.hardware import WAYS
 from gpuscale.ratios import signed
-from gpuscale.render.document import Cell, Code, Document, Table, plain, table
+from gpuscale.render.document import Cell, Document, Spell, Table, plain, table
 from gpuscale.render.output import picked
 from gpuscale.rules.check import cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
@@ -606,15 +606,13 @@ def recipes_document(recipes: Sequence[Recipe]) -> Document:
     return plain("Published recipes", head, table(rows, left=5, optional=("by", "precision")))
 
 
-def recipe_document(recipe: Recipe) -> Document:
+def recipe_document(recipe: Recipe, *, spell: Spell = str) -> Document:
     """Lay out all that is known of a recipe, and how to evaluate it."""
     facts = [(key, value) for key in ("title", *FACTS) if (value := getattr(recipe, key))]
+    facts += [(command, spell(f"gpuscale {command} `recipe={recipe.name}`")) for command in ("estimate", "plan")]
     stated = {**recipe.job, **recipe.layout}
     rows = [{"option": name, "value": _value_text(value)} for name, value in stated.items()]
-    commands = [f"gpuscale {command} --recipe {recipe.name}" for command in ("estimate", "plan")]
-    return plain(
-        "Published recipe", f"{recipe.name}: {recipe.text}", table(rows, left=2), facts, Code("\n".join(commands))
-    )
+    return plain("Published recipe", f"{recipe.name}: {recipe.text}", table(rows, left=2), facts)
 
 
 def recipe_json(recipe: Recipe) -> dict[str, Any]:
