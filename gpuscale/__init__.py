@@ -38,6 +38,7 @@ _NAMES = {
     "planning.calibrating": "CalibratedRun calibrate_run save_site",
     "planning.placement": "Placement place_ranks",
     "planning.plans": "estimate plan",
+    "planning.recipes": "Recipe all_recipes find_recipe",
     "presets.hardware": "all_clusters all_gpus load_cluster load_gpu",
     "presets.models": "all_models load_model",
     "render.answers": "report",

@@ -28,6 +28,7 @@ from gpuscale.launch.subject import LaunchEstimate as LaunchEstimate, Subject as
 from gpuscale.planning.bench import BenchResult as BenchResult, bench as bench
 from gpuscale.planning.calibrating import CalibratedRun as CalibratedRun, save_site as save_site
 from gpuscale.planning.placement import Placement as Placement
+from gpuscale.planning.recipes import Recipe as Recipe, all_recipes as all_recipes, find_recipe as find_recipe
 from gpuscale.presets.hardware import all_clusters as all_clusters, all_gpus as all_gpus, load_cluster as load_cluster, load_gpu as load_gpu
 from gpuscale.presets.models import all_models as all_models, load_model as load_model
 from gpuscale.render.answers import report as report
@@ -54,12 +55,12 @@ __all__ = [
     "Checkup", "ClusterSpec", "CollectiveEstimate", "Estimate", "Explanation", "Export", "Finding", "FleetResult",
     "Goodput", "GpuSpec", "GpuscaleError", "ImportedCluster", "InputError", "LaunchEstimate", "LaunchJob",
     "MemoryBudget", "MemoryTimeline", "ModelSpec", "NoAnswerError", "Placement", "PlanComparison", "PlanResult",
-    "PlanRow", "Roofline", "Schedule", "Siblings", "Size", "Stragglers", "Study", "Subject", "TrafficReport",
-    "TrainTime", "Validation", "advise", "all_clusters", "all_gpus", "all_models", "all_studies", "batch_size", "bench",
-    "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "compare", "estimate", "estimate_file",
-    "estimate_launch", "explain_plan", "export", "fleet", "goodput", "import_cluster", "load_cluster", "load_gpu",
-    "load_model", "load_study", "memory_budget", "memory_timeline", "place_ranks", "plan", "price_collective",
-    "read_launch", "read_results", "read_subject", "report", "roofline", "save_site", "schedule",
+    "PlanRow", "Recipe", "Roofline", "Schedule", "Siblings", "Size", "Stragglers", "Study", "Subject", "TrafficReport",
+    "TrainTime", "Validation", "advise", "all_clusters", "all_gpus", "all_models", "all_recipes", "all_studies",
+    "batch_size", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "compare", "estimate",
+    "estimate_file", "estimate_launch", "explain_plan", "export", "find_recipe", "fleet", "goodput", "import_cluster",
+    "load_cluster", "load_gpu", "load_model", "load_study", "memory_budget", "memory_timeline", "place_ranks", "plan",
+    "price_collective", "read_launch", "read_results", "read_subject", "report", "roofline", "save_site", "schedule",
     "schedule_of_durations", "size", "stragglers", "sweep", "traffic_of", "train_time", "validate",
 ]
 
@@ -358,8 +359,8 @@ def place_ranks(
     """
 
 def plan(
-    model: str | Path | ModelSpec, gpus: int | str | Sequence[int], *, pins: Mapping[str, Any] | None = None,
-    presets: Presets | None = None,
+    model: str | Path | ModelSpec | None = None, gpus: int | str | Sequence[int] | None = None, *,
+    pins: Mapping[str, Any] | None = None, presets: Presets | None = None,
     cluster: str | Path | ClusterSpec | Sequence[str | Path | ClusterSpec] = 'dgx-h100-superpod',
     seq: int | str | Sequence[int | str] | None = None, gbs: int | str | Sequence[int | str] | None = None,
     set: str | Sequence[str] | None = None, framework: str | Sequence[str] = 'megatron-lm',
@@ -385,12 +386,13 @@ def plan(
     rate: str | Mapping[str, float] | Sequence[str] | None = None, max_memory: float | str | None = None,
     min_mfu: float | str | None = None, max_step_time: float | str | None = None, max_days: float | str | None = None,
     max_cost: float | str | None = None, top: int | None = None, unfold: bool = False, robust: bool = False,
-    tight: bool = False, why: str | Mapping[str, Any] | None = None,
+    tight: bool = False, why: str | Mapping[str, Any] | None = None, recipe: str | None = None,
 ) -> PlanResult:
     """Find the best ways to train `model` on `gpus` GPUs.
 
     Args:
-        model: name of a preset, path of a model file, or path of a Hugging Face `config.json` or its folder.
+        model: name of a preset, path of a model file, or path of a Hugging Face `config.json` or its folder; a `recipe`
+            has one, and `gpus`.
         gpus: GPUs of the job; a list (`"256,512"`, `[256, 512]`) or a range (`"256..1024"`) compares several.
         pins: `tp`, `pp` and the like in one piece: name -> values that it may take.
         presets: what was read for other questions.

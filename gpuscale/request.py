@@ -590,8 +590,8 @@ class Layout(Options):
 PINS = tuple(declared(Layout))
 """Options of which `plan` takes a set of values; of those that `COMPARED` names each value is another search."""
 
-SEVERAL_PLANS = ("pareto", "why", "top", "unfold")
-"""Options of a question that ask for more than one plan."""
+SEVERAL_PLANS = ("pareto", "why", "recipe", "top", "unfold")
+"""Options of a question that ask for more than one plan, or for the place of another one."""
 
 
 OF_ONE_PLAN = (*SEVERAL_PLANS, "risk")
@@ -643,6 +643,9 @@ class Question(Options):
     why: Annotated[dict[str, str] | None,
                    Option("Show where a layout such as tp=4,pp=8 ranks, or what rules it out.", "LAYOUT",
                           read=_why, python="str | Mapping[str, Any]")] = None
+    recipe: Annotated[str | None, Option(
+        "Published recipe (`gpuscale show recipes`): its job, and its layout, which `plan` ranks. Options override it.",
+        "NAME")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -165,6 +165,25 @@ class WhyAnswer:
 
 
 @dataclass(frozen=True)
+class RecipeAnswer:
+    """The answer to `recipe`: how the layout of experts stands among the plans of their job."""
+
+    name: str  #: of the recipe
+    by: str  #: who runs it
+    source: str  #: where it is published
+    layout: str  #: its layout in a few words
+    step_time_s: float | None  #: seconds per optimizer step; null where it cannot run
+    memory_gib: float | None  #: GiB per GPU at the fullest stage; null where it cannot run
+    fits: bool  #: `memory_gib` is within the limit
+    #: place in the list of plans, as the table numbers them: 1 and the plans that have a better score; null where it is
+    #: not one of them
+    rank: int | None
+    behind: float | None  #: step time over that of the first plan, less 1; null where it cannot run
+    differs: str  #: in what its layout differs from the first plan: its value -> that of the plan
+    reason: str  #: why it is not one of the plans; empty where it is
+
+
+@dataclass(frozen=True)
 class Standing:
     """How a plan stands to the fastest."""
 
@@ -281,6 +300,7 @@ class PlanResult:
     choice: Choice | None = None  #: why the first plan is the first; left out where plans are ranked by memory
     measured: MeasuredLayout | None = None  #: of one job: the layout that was run for the job nearest to it
     risk: RiskAnswer | None = None  #: with `risk`: what may become of the plans
+    recipe: RecipeAnswer | None = None  #: the answer to `recipe`
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale.plan/1`."""
@@ -303,4 +323,5 @@ class PlanResult:
             if compared.frontier_size:
                 body["frontier_size"] = compared.frontier_size
         parts = {"why": self.why, "choice": self.choice, "measured": self.measured, "risk": self.risk}
+        parts |= {"recipe": self.recipe}
         return body | {name: asdict(part) for name, part in parts.items() if part is not None}

@@ -16,7 +16,7 @@ HOMES = {
     "rich": ("render/",),
     "pydantic": ("presets/", "specs/", "calibration/site_file.py"),
     "yaml": ("importers/slurm.py", "launch/documents.py"),
-    "tomli_w": ("planning/planfile.py", "importers/assemble.py", "calibration/site_file.py"),
+    "tomli_w": ("planning/planfile.py", "planning/recipes.py", "importers/assemble.py", "calibration/site_file.py"),
     "duckdb": ("studies/query.py",),
     "pyarrow": ("studies/result_files.py",),
     "distributed": ("studies/dask_cluster.py",),

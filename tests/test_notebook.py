@@ -37,6 +37,7 @@ def answers(tmp_path_factory):
         gpuscale.size("llama3-8b", tokens="20B", days=1.0), gpuscale.fleet("llama3-8b", str(DATA / "fleet.toml")),
         gpuscale.place_ranks(16, {"tp": 2}), gpuscale.price_collective(cluster, "allreduce", 2**25),
         gpuscale.roofline(model, [cluster]), cluster, model, gpuscale.load_gpu("h100"), gpuscale.load_study("llama3"),
+        gpuscale.find_recipe("llama3-70b-64gpu-h100-bf16"),
         gpuscale.validate(DATA / "published_kernels.csv"), gpuscale.bench("llama3.2-1b", 8, runs=1),
         gpuscale.check_up(DATA / "machine" / "here"),
         gpuscale.calibrate(cluster, [DATA / "example_all_reduce.log"]),

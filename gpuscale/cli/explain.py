@@ -10,6 +10,7 @@ import typer
 
 from gpuscale.cli.answering import Answer, answers
 from gpuscale.cli.options import (
+    OF_RECIPE,
     OUTPUT,
     DespiteRules,
     LaunchFiles,
@@ -17,7 +18,9 @@ from gpuscale.cli.options import (
     Variables,
     arguments,
     asked_plan,
+    of_recipe,
     option,
+    refuse_two,
     takes,
     whole,
 )
@@ -147,6 +150,9 @@ def _asked(context: typer.Context, text: str, *, despite_rules: bool) -> Subject
             return read_subject(path, despite_rules=despite_rules)
         return read_subject(launch_files=[text], despite_rules=despite_rules)
     given = _flags(context, "explain", words)
+    if OF_RECIPE in given:
+        refuse_two(plan_file=given.get("plan_file"), launch_files=given.get("launch_files"))
+        given = of_recipe(given, given.pop(OF_RECIPE))
     despite_rules |= "despite_rules" in given
     return asked_plan(
         given, given.get("plan_file"), given.get("launch_files"), given.get("var"), despite_rules=despite_rules

@@ -181,7 +181,7 @@ def with_launch_files(
 
         single = {name: first_of(name, value) for name, value in part(options, JobOptions).items()}
         options = {**read_launch(launch_files, values, single).options, **options}
-    missing = [flags_of(name)[0] for name in ("model", "gpus") if name not in options]
+    missing = [flags_of(name)[0] for name in ("model", "gpus") if not {name, "recipe"} & options.keys()]
     if missing:
         raise InputError(f"missing option {missing[0]}", hint="`gpuscale plan --help` lists what it takes")
     return options
@@ -265,6 +265,7 @@ def placement(
     hosts: Annotated[Path | None, option("Names of nodes, one per line.", "FILE", "node0001, node0002, ...")] = None,
     launch_files: LaunchFiles = None,
     var: Variables = None,
+    recipe: str | None = None,
     json: bool = False,
 ) -> Answer:
     """Show the ranks of each group, the network levels that they span and the links that they share.
@@ -278,7 +279,7 @@ def placement(
     streamed = False
     for kind, path in wanted.items():
         streamed |= fills_stdout(path, other=json or streamed, field=kind)
-    result = _placed(given, plan_file, launch_files, var, best=best, hosts=hosts)
+    result = _placed(given, plan_file, launch_files, var, best=best, hosts=hosts, recipe=recipe)
     if wanted:
         from gpuscale.planning.placement import export_placement
 
@@ -294,11 +295,12 @@ def _placed(
     *,
     best: bool = False,
     hosts: Path | None = None,
+    recipe: str | None = None,
 ) -> Placement:
     from gpuscale.planning.placement import place_ranks
 
     options, layout = stated_job(given, plan_file, launch_files, var)
-    if launch_files and not best:
+    if (launch_files or recipe) and not best:
         options = {name: one for name, one in options.items() if name in {"gpus", *PLACING}}
     return place_ranks(layout=layout, plan_file=plan_file, best=best, hosts=hosts, **options)
 

@@ -36,6 +36,9 @@ from gpuscale.units import NUMBER
 if TYPE_CHECKING:
     from gpuscale.launch.subject import Subject
 
+OF_RECIPE = "of_recipe"
+"""Parameter of a command whose function takes no recipe, but its options."""
+
 FLAGS = {
     "model": "--model -m",
     "gpus": "--gpus -n",
@@ -45,6 +48,7 @@ FLAGS = {
     "micro_batch_size": "--mbs",
     "unfold": "--all",
     "train_tokens": "--train-tokens --tokens",
+    OF_RECIPE: "--recipe",
 }
 """Flags that are not the option's name with dashes."""
 
@@ -207,13 +211,23 @@ def takes(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of these kinds; it receives those that were given, by name, as its first argument.
 
+    One that reads launch files takes a recipe too, whose options stand among those that were given; where it has a
+    parameter of that name, it is told which.
+
     Args:
         several: options that take several values; those of a layout then take a set of them.
         optional: none is required, as a file may hold them.
         only: the options wanted, and what to say of them where that is not what they are declared with.
     """
     made = [
-        _parameter(name, one, PANELS[kind], several=several, optional=optional, said=(only or {}).get(name, ""))
+        _parameter(
+            name,
+            one,
+            PANELS[JobOptions if name == "recipe" else kind],
+            several=several,
+            optional=optional,
+            said=(only or {}).get(name, ""),
+        )
         for kind in kinds
         for name, one in declared(kind).items()
         if (only is None or name in only)
@@ -221,19 +235,52 @@ def takes(
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
         _, *own = signature(command, eval_str=True).parameters.values()
+        told = any(one.name == "recipe" for one in own)
+        own = [one for one in own if one.name != "recipe"]
+        files = [one.name for one in own if one.name in {"plan_file", "launch_files"}]
+        ranks = any(one.name == "recipe" for one in made)  # and takes the job of a recipe itself
+        recipes = [_recipe()] if "launch_files" in files and not ranks else []
 
         def run(**values: Any) -> None:
             given = {one.name: values.pop(one.name) for one in made}
             absent = [name for name, value in given.items() if value is None or value is False or value == []]
-            command({name: value for name, value in given.items() if name not in absent}, **values)
+            given = {name: value for name, value in given.items() if name not in absent}
+            recipe = values.pop(OF_RECIPE, None) if recipes else given.get("recipe")
+            if recipe:
+                refuse_two(**{name: values[name] for name in files})
+            if recipe and recipes:
+                given = {name: one for name, one in of_recipe(given, recipe).items() if name in {*given, *absent}}
+            command(given, **values, **({"recipe": recipe} if told else {}))
 
-        every = [*made, *(one.replace(kind=Parameter.KEYWORD_ONLY) for one in own)]
+        every = [*made, *recipes, *(one.replace(kind=Parameter.KEYWORD_ONLY) for one in own)]
         run.__signature__ = Signature(every)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in every}
         run.__doc__, run.__name__ = command.__doc__, command.__name__
         return run
 
     return wrap
+
+
+def _recipe() -> Parameter:
+    """Build the parameter of commands that read a job from files too, and take a recipe's in their place."""
+    declaration = declared(Question)["recipe"]
+    return _parameter(OF_RECIPE, declaration, PANELS[JobOptions], several=(), optional=True, said="")
+
+
+def of_recipe(given: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return options with those of a recipe where they are not given."""
+    from gpuscale.planning.recipes import find_recipe, with_recipe
+
+    options, layout = with_recipe(find_recipe(name), part(given, JobOptions), part(given, Layout))
+    return {**given, **options, **layout}
+
+
+def refuse_two(**sources: object) -> None:
+    """Refuse a recipe beside a file that states a job."""
+    words = {"plan_file": "a plan file", "launch_files": "launch files"}
+    other = next((words[name] for name, value in sources.items() if value), None)
+    if other:
+        raise InputError(f"a recipe and {other} are two jobs", field="recipe", hint="give one of them")
 
 
 def _parameter(

@@ -1,4 +1,4 @@
-"""`gpuscale show`: models, GPUs, clusters and frameworks; `calibrate topology`: a cluster that is read."""
+"""`gpuscale show`: models, GPUs, clusters, frameworks and recipes; `calibrate topology`: a cluster that is read."""
 
 from __future__ import annotations
 
@@ -21,12 +21,21 @@ def _print_file(kind: str, name: str, **beside: object) -> None:
     from gpuscale.presets.files import find_preset, read_toml
 
     path = find_preset(kind, name) or Path(name)
+    _refuse_beside(**beside)
+    if path.suffix.lower() != ".toml":
+        raise InputError("not a TOML file", place=name[:300], hint="`toml` prints those of presets, and your own")
+    typer.echo(printable_lines(read_toml(path).text), nl=False)
+
+
+def printable_lines(text: str) -> str:
+    """Return a text of several lines as a terminal may have it."""
+    return re.sub(r"[^\n\t]+", lambda part: printable(part[0]), text)
+
+
+def _refuse_beside(**beside: object) -> None:
     other = next((option for option, value in beside.items() if value), None)
     if other is not None:
         raise InputError(f"`toml` prints the file as it is, without `{other}`", hint="give one of them")
-    if path.suffix.lower() != ".toml":
-        raise InputError("not a TOML file", place=name[:300], hint="`toml` prints those of presets, and your own")
-    typer.echo(re.sub(r"[^\n\t]+", lambda part: printable(part[0]), read_toml(path).text), nl=False)
 
 
 def preset(help_text: str, metavar: str = "NAME") -> Any:
@@ -155,6 +164,35 @@ def frameworks(
         return None
     body = {"frameworks": [{**file, "rules": render.rules_json(file["rule_set"])}]}
     return Answer(render.framework_document(file), lambda: body)
+
+
+@answers("recipes")
+def recipes(
+    name: Annotated[str | None, preset("Name of a recipe")] = None,
+    model: Annotated[str | None, option("List only those of this model.", "NAME", flags=FLAGS["model"])] = None,
+    gpu: Annotated[str | None, option("List only those on this GPU, such as h100.", "NAME")] = None,
+    json: bool = False,
+    toml: Toml = False,
+) -> Answer | None:
+    """List the published recipes, or show one: its job, its layout, its source, and how to estimate it.
+
+    Examples: gpuscale show recipes --model deepseek-v3 --gpu b200; gpuscale show recipes llama3-70b-64gpu-h100-bf16
+    """
+    from gpuscale.planning.recipes import find_recipe, listed_recipes, recipe_table
+    from gpuscale.render import presets as render
+
+    if name is None:
+        _refuse_alone(toml=toml)
+        found = listed_recipes(model and known("models", model), gpu and known("gpus", gpu))
+        return Answer(found, lambda: {"recipes": [render.recipe_json(one) for one in found]})
+    if model or gpu:
+        raise InputError("is for the list of all", field="model" if model else "gpu", hint="leave out the name")
+    recipe = find_recipe(name)
+    if toml:
+        _refuse_beside(json=json)
+        typer.echo(printable_lines(recipe_table(recipe)), nl=False)
+        return None
+    return Answer(recipe, lambda: {"recipes": [render.recipe_json(recipe)]})
 
 
 def _refuse_alone(**given: object) -> None:

@@ -57,6 +57,7 @@ JOBS = {
         Entry("show hardware", "presets:hardware", "List the GPUs, or show one, with sources.", True),
         Entry("show clusters", "presets:clusters", "List the clusters, or show one, level by level.", True),
         Entry("show frameworks", "presets:frameworks", "List the framework profiles, or show one.", True),
+        Entry("show recipes", "presets:recipes", "List the published recipes, or show one, with its source.", True),
         Entry("show skill", "machine:skill", "Print a skill for coding agents.", True),
         Entry("doctor", "machine:doctor", "Show what this machine offers for planning."),
     ),
@@ -86,7 +87,7 @@ GROUPS = (
     ("calibrate", "Calibrate to your own measurements.", "Calibrate predictions to your own measurements."),
     (
         "show",
-        "List models, GPUs, clusters and frameworks.",
+        "List models, GPUs, clusters, frameworks and recipes.",
         "List the presets, or show one with the source of every number.",
     ),
 )

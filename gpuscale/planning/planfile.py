@@ -13,7 +13,7 @@ import tomli_w
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.file_kinds import reads
 from gpuscale.files import is_there, write_text
-from gpuscale.presets.files import Document, read_toml
+from gpuscale.presets.files import Document, KeyPath, read_toml
 from gpuscale.presets.hardware import split_pool
 from gpuscale.request import JobOptions, Layout, Options, declared, read
 from gpuscale.results import PlanRow
@@ -166,12 +166,31 @@ def _table(document: Document, name: str, options: type[Options]) -> dict[str, A
     missing = ", ".join(f"'{name}.{key}'" for key in REQUIRED[name] if key not in table)
     if missing:
         raise document.error((name,), f"missing: {missing}")
+    return checked(document, table, options, lambda key: (name, key), name)
+
+
+def checked(
+    document: Document,
+    values: Mapping[str, Any],
+    options: type[Options],
+    place: Callable[[str], KeyPath | None],
+    said: str,
+) -> dict[str, Any]:
+    """Check options that a file states by their declarations; values must have the type of their option.
+
+    Args:
+        place: from an option to where it stands.
+        said: what the options are of, for the message.
+
+    Raises:
+        InputError: a value that its option does not take; the place says file and line.
+    """
     try:
-        return read(options, table, strict=True).stated()
+        return read(options, values, strict=True).stated()
     except InputError as error:
-        key = next((key for key in table if key == error.field or repr(key) in error.message), "")
-        message = f"{name}.{error.field}: {error.message}" if error.field else error.message
-        raise document.error((name, key), message, error.hint) from None
+        key = next((key for key in values if key == error.field or repr(key) in error.message), "")
+        message = f"{said}.{error.field}: {error.message}" if error.field else error.message
+        raise document.error(place(key) or (), message, error.hint) from None
 
 
 def with_plan_file(

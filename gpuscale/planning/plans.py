@@ -17,30 +17,38 @@ from gpuscale.planning.describe import RISK_NEAR, choose, describe
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, constraints
 from gpuscale.planning.layouts import domain_groups, fixed_layout, no_experts
 from gpuscale.planning.measured import measured_layout
-from gpuscale.planning.planfile import write_plan_file
+from gpuscale.planning.planfile import layout_of, write_plan_file
+from gpuscale.planning.recipes import Recipe, find_recipe, with_recipe
 from gpuscale.planning.remedies import remedies
 from gpuscale.planning.variants import Variant, make_variants
 from gpuscale.planning.why import answer_why, illegal, no_answer, place_of
 from gpuscale.request import COMPARED, PINS, JobOptions, Layout, Question, part, read, taken, with_layout, without
-from gpuscale.results import Estimate, PlanResult
+from gpuscale.results import Estimate, PlanResult, PlanRow, RecipeAnswer
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.rules.rule import Rule
 from gpuscale.search import ties
 from gpuscale.search.enumeration import Task
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.listing import TIMES
-from gpuscale.search.loop import search, search_best
-from gpuscale.units import format_seconds
+from gpuscale.search.loop import SearchResult, search, search_best
+from gpuscale.search.ordering import scored
+from gpuscale.units import GIB, format_seconds
 
 
 @taking(taken(JobOptions, Layout, Question, several=COMPARED, pins=True))
 def plan(
-    model: str, gpus: Any, *, pins: Mapping[str, Any] | None = None, presets: Presets | None = None, **options: Any
+    model: str | None = None,
+    gpus: Any = None,
+    *,
+    pins: Mapping[str, Any] | None = None,
+    presets: Presets | None = None,
+    **options: Any,
 ) -> PlanResult:
     """Find the best ways to train `model` on `gpus` GPUs.
 
     Args:
-        model: name of a preset, path of a model file, or path of a Hugging Face `config.json` or its folder.
+        model: name of a preset, path of a model file, or path of a Hugging Face `config.json` or its folder; a `recipe`
+            has one, and `gpus`.
         gpus: GPUs of the job; a list (`"256,512"`, `[256, 512]`) or a range (`"256..1024"`) compares several.
         pins: `tp`, `pp` and the like in one piece: name -> values that it may take.
         presets: what was read for other questions.
@@ -58,8 +66,20 @@ def plan(
         hint = "ask `why` of a ranking by one `objective`"
         other, hint = ("objective", "a frontier is in the order of its first") if question.objective else ("why", hint)
         raise InputError(f"`pareto` and `{other}` are mutually exclusive", hint=hint)
-    job = {"model": model, "gpus": gpus, **without(given, Question)}
+    job = {name: one for name, one in {"model": model, "gpus": gpus}.items() if one is not None}
+    job, recipe = job | without(given, Question), None
+    if question.recipe:
+        recipe = find_recipe(question.recipe)
+        job, published = with_recipe(recipe, job, {})
+        recipe = replace(recipe, layout=published)
+    missing = next((name for name in ("model", "gpus") if name not in job), None)
+    if missing:
+        raise InputError("is missing", field=missing, hint="give `model` and `gpus`, or a `recipe`")
     variants = make_variants(job, pins, question, presets)
+    if recipe and (question.pareto or len(variants.tried) > 1):
+        what = "a frontier" if question.pareto else f"{len(variants.tried)} jobs"
+        hint = "ask of one job, or leave out the recipe"
+        raise InputError(f"it is ranked among the plans of one job, not {what}", field="recipe", hint=hint)
     if question.risk:  # it ranks by an upper quantile of step times
         if question.pareto or len(variants.tried) > 1:
             what = "a frontier" if question.pareto else f"{len(variants.tried)} jobs"
@@ -74,7 +94,7 @@ def plan(
     if len(variants.tried) > 1:
         return compare(variants, question)
     usual = make_variants(job, pins, question, presets, usual=True)
-    return _plan_one(_settled(variants.tried[0], usual.tried, question), question)
+    return _plan_one(_settled(variants.tried[0], usual.tried, question), question, recipe)
 
 
 def _settled(own: Variant, usual: Sequence[Variant], question: Question) -> Variant:
@@ -107,11 +127,12 @@ def _best_times_s(tried: Sequence[Variant]) -> list[float]:
     return [float(one.leaders.step_time_s[0]) if len(one.leaders.score) else math.inf for one in found]
 
 
-def _plan_one(variant: Variant, question: Question) -> PlanResult:
+def _plan_one(variant: Variant, question: Question, recipe: Recipe | None) -> PlanResult:
     """Rank the plans of one job."""
     job = variant.job
     goal = chosen_goal(question, (variant,))
-    every, near = question.unfold or bool(question.why), RISK_NEAR if question.risk else ties.SAFETY_MAY_COST
+    every = question.unfold or bool(question.why or recipe)
+    near = RISK_NEAR if question.risk else ties.SAFETY_MAY_COST
     found = search(job.spec, variant.pins, goal.basis, constraints=variant.constraints, near=near, every=every)
     if not found.feasible:
         raise no_answer([(variant, found)], question)
@@ -125,8 +146,73 @@ def _plan_one(variant: Variant, question: Question) -> PlanResult:
     more = constraints(question) or variant.economics.usd_per_gpu_hour or question.train_tokens
     if more or question.objective not in {None, *PLAIN_OBJECTIVES}:
         compared = one_compared(variant, question, goal, found, result.plans)
-    measured = measured_layout(job, chosen.estimates[0])
-    return replace(result, why=why, compared=compared, choice=chosen.choice, risk=chosen.risk, measured=measured)
+    ranked = None if recipe is None else ranked_recipe(recipe, variant, chosen.estimates, goal.basis, found)
+    result = replace(result, why=why, compared=compared, choice=chosen.choice, risk=chosen.risk)
+    return replace(result, measured=measured_layout(job, chosen.estimates[0]), recipe=ranked)
+
+
+def ranked_recipe(
+    recipe: Recipe, variant: Variant, plans: Sequence[Estimate], basis: str, found: SearchResult | None = None
+) -> RecipeAnswer:
+    """Return how a recipe's layout stands among the plans of its job.
+
+    Args:
+        plans: those that are shown, the first choice first; none where nothing fits.
+        basis: what `found` is ordered by: `step_time` or `memory`.
+        found: every plan, where the rank is asked for.
+    """
+    job = variant.job
+    said = RecipeAnswer(recipe.name, recipe.by, recipe.source, recipe.text, None, None, False, None, None, "", "")
+    try:
+        named, rows, broken = legal_layout(job, recipe.layout, despite_rules=True)
+    except InputError as error:
+        return replace(said, reason=error.message)
+    own, listed = describe(named, rows, evaluate(rows, job.spec)).plan, scored(rows, job.spec, basis)
+    reasons = [f"breaks a rule: {rule.text} ({rule.code})" for rule in broken]
+    if not listed.fits(job.spec)[0]:
+        limit = min(own.memory_limit_gib, job.spec.plans_limit_bytes / GIB)
+        over = listed.memory_bytes[0] > job.spec.plans_limit_bytes
+        reasons.append(f"{own.memory_gib:.1f} of {limit:.1f} GiB" if over else "host memory does not suffice")
+    first = plans[0].plan if plans else None
+    rank = None
+    if not reasons and found is not None:
+        alike = (one.plan.rank for one in plans if layout_of(one.plan) == layout_of(own))
+        rank = next(alike, 1 + int(found.families.score.searchsorted(float(listed.score[0]))))
+    return replace(
+        said,
+        step_time_s=own.step_time_s,
+        memory_gib=own.memory_gib,
+        fits=own.fits,
+        rank=rank,
+        behind=None if first is None else own.step_time_s / first.step_time_s - 1,
+        differs="" if first is None else layout_differences(own, first),
+        reason="; ".join(reasons),
+    )
+
+
+COMPARED_LAYOUT = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "zero", "shard_size", "micro_batch_size", "recompute")
+"""What two layouts of one job differ in, beside what follows from it."""
+
+
+def layout_differences(own: PlanRow, other: PlanRow) -> str:
+    """Say in what a layout differs from another: `PP 8 -> 4, microbatch 1 -> 2`; nothing where they are alike."""
+    words = {"micro_batch_size": "microbatch", "shard_size": "shard", "zero": "ZeRO", "recompute": "recompute"}
+    pairs = {name: (getattr(own, name), getattr(other, name)) for name in COMPARED_LAYOUT}
+    apart = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    if "zero" in apart or own.zero != MAX_ZERO:  # below ZeRO-3 all ranks share the states
+        apart.pop("shard_size", None)
+    if own.tp == 1 or other.tp == 1:
+        apart.pop("sp", None)
+    switch = {True: "on", False: "off"}
+    texts = (
+        f"{words.get(name, name.upper())} {switch.get(a, a) if name == 'sp' else a} -> "
+        f"{switch.get(b, b) if name == 'sp' else b}"
+        for name, (a, b) in apart.items()
+    )
+    return ", ".join(texts)
+
+
+MAX_ZERO = 3
 
 
 @taking(taken(JobOptions, Layout))

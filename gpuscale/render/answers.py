@@ -44,6 +44,8 @@ DOCUMENTS = {
     "PlanComparison": "comparison.comparison_document",
     "PlanResult": "plan.plan_document",
     "PlanRow": "estimate.row_document",
+    "Recipe": "presets.recipe_document",
+    "Recipes": "presets.recipes_document",
     "Roofline": "collective.roofline_document",
     "Schedule": "schedule.schedule_document",
     "Size": "scaling.size_document",

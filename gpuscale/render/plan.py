@@ -45,7 +45,7 @@ from gpuscale.render.plan_texts import (
     verdict,
     where_it_goes,
 )
-from gpuscale.results import PlanResult, PlanRow, RiskAnswer, WhyAnswer
+from gpuscale.results import PlanResult, PlanRow, RecipeAnswer, RiskAnswer, WhyAnswer
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, by_kind
 from gpuscale.uncertainty import FIRST_CHOICES
 from gpuscale.units import format_count, format_seconds, plural
@@ -124,11 +124,25 @@ def _said_first(result: PlanResult, verbose: bool, width: int) -> str:
     lines = [
         *([compared_verdict(result, compared)] if compared and several else []),
         ("#1: " if several else "") + verdict(result.model, result.gpus, best.plan, width - 4 * several),
+        *([recipe_line(result.recipe, width)] if result.recipe else []),
         *([as_many_as_fit("", worth_parts(result, compared), width)] if compared else []),
         *where_it_goes(best, width),
         *(() if result.why and not verbose else why_first(result, several, width)),
     ]
     return "\n".join(lines)
+
+
+def recipe_line(found: RecipeAnswer, width: int) -> str:
+    """Say where a recipe's layout stands: `recipe of NVIDIA (TP2 PP8 VPP4 EP32): #7, takes 2.1% longer: PP 8 -> 4`."""
+    head = f"recipe of {found.by} ({found.layout}): "
+    if found.behind is None:
+        return f"{head}cannot run: {found.reason}"
+    took = f"takes {in_words(1 + found.behind, TIME, '#1')}"
+    if found.reason:
+        return f"{head}{'' if found.fits else 'does not fit: '}{found.reason}; {took}"
+    if not found.differs:
+        return f"{head}the first choice"
+    return as_many_as_fit(f"{head}#{found.rank:,}, {took}: ", found.differs.split(", "), width)
 
 
 def _plan_facts(result: PlanResult, shown: int | None, *, verbose: bool, spell: Spell) -> Facts:

@@ -9,9 +9,10 @@ from typing import Any
 from gpuscale.architecture.flops import CONVENTIONS, Convention, FlopsPerToken, checked_sequence, forward_flops
 from gpuscale.architecture.parameters import LayerParameters, ModelParameters, model_parameters
 from gpuscale.collectives.ideal import allreduce_rates
+from gpuscale.planning.recipes import FACTS, Recipe, gpu_of, precision_of
 from gpuscale.presets.hardware import WAYS
 from gpuscale.ratios import signed
-from gpuscale.render.document import Document, Table, plain, table
+from gpuscale.render.document import Cell, Document, Spell, Table, plain, table
 from gpuscale.render.output import picked
 from gpuscale.rules.check import cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
@@ -587,6 +588,36 @@ def framework_document(file: Mapping[str, Any]) -> Document:
         f"rules of {file['rule_set']} ({rule_set.title}; {rule_set.basis})",
         *rules,
     )
+
+
+def recipes_document(recipes: Sequence[Recipe]) -> Document:
+    """Lay out one line per recipe."""
+    rows: list[dict[str, Cell]] = [
+        {
+            "name": one.name,
+            "GPUs": (f"{one.job['gpus']:,} x {gpu_of(one)}", one.job["gpus"]),
+            "layout": one.text,
+            "precision": precision_of(one),
+            "by": one.by,
+        }
+        for one in recipes
+    ]
+    head = f"{plural(len(recipes), 'recipe')}; `gpuscale show recipes NAME` shows one with its source"
+    return plain("Published recipes", head, table(rows, left=5, optional=("by", "precision")))
+
+
+def recipe_document(recipe: Recipe, *, spell: Spell = str) -> Document:
+    """Lay out all that is known of a recipe, and how to evaluate it."""
+    facts = [(key, value) for key in ("title", *FACTS) if (value := getattr(recipe, key))]
+    facts += [(command, spell(f"gpuscale {command} `recipe={recipe.name}`")) for command in ("estimate", "plan")]
+    stated = {**recipe.job, **recipe.layout}
+    rows = [{"option": name, "value": _value_text(value)} for name, value in stated.items()]
+    return plain("Published recipe", f"{recipe.name}: {recipe.text}", table(rows, left=2), facts)
+
+
+def recipe_json(recipe: Recipe) -> dict[str, Any]:
+    """Return a recipe as JSON has it."""
+    return {**recipe.to_dict(), "gpu": gpu_of(recipe), "text": recipe.text}
 
 
 def _value_text(value: Any) -> str:

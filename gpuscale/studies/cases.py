@@ -81,7 +81,7 @@ TASKS: dict[str, tuple[type[Options], ...]] = {
 SEARCHING = ("plan", "train-time")
 """Tasks that search: options of the layout are sets of values that it may have."""
 
-NOT_ASKED = {"plan": ("why",), "train-time": SEVERAL_PLANS}
+NOT_ASKED = {"plan": ("why", "recipe"), "train-time": SEVERAL_PLANS}
 """Task -> options of the classes above that it does not take."""
 
 
