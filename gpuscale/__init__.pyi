@@ -385,7 +385,7 @@ def plan(
     train_tokens: float | str | None = None, price_term: str | None = None,
     rate: str | Mapping[str, float] | Sequence[str] | None = None, max_memory: float | str | None = None,
     min_mfu: float | str | None = None, max_step_time: float | str | None = None, max_days: float | str | None = None,
-    max_cost: float | str | None = None, top: int | None = None, unfold: bool = False, robust: bool = False,
+    max_cost: float | str | None = None, top: int | None = None, unfold: bool = False, risk: float | None = None,
     tight: bool = False, why: str | Mapping[str, Any] | None = None, recipe: str | None = None,
 ) -> PlanResult:
     """Find the best ways to train `model` on `gpus` GPUs.
@@ -527,7 +527,7 @@ def train_time(
     train_tokens: float | str | None = None, price_term: str | None = None,
     rate: str | Mapping[str, float] | Sequence[str] | None = None, max_memory: float | str | None = None,
     min_mfu: float | str | None = None, max_step_time: float | str | None = None, max_days: float | str | None = None,
-    max_cost: float | str | None = None, robust: bool = False, tight: bool = False,
+    max_cost: float | str | None = None, risk: float | None = None, tight: bool = False,
     failure_rate: float | str | None = None, checkpoint: str = 'async', checkpoint_interval: float | str | None = None,
     checkpoint_bandwidth: float | str | None = None, detection_time: float | str | None = None,
     restart_time: float | str | None = None, repair_time: float | str | None = None, spares: int | None = None,

@@ -322,6 +322,6 @@ class PlanResult:
             body["variants"] = [asdict(row) for row in compared.variants]
             if compared.frontier_size:
                 body["frontier_size"] = compared.frontier_size
-        parts = {"why": self.why, "choice": self.choice, "measured": self.measured, "risk": self.risk}
-        parts |= {"recipe": self.recipe}
+        names = ("why", "choice", "measured", "risk", "recipe")
+        parts = {name: getattr(self, name) for name in names}
         return body | {name: asdict(part) for name, part in parts.items() if part is not None}

@@ -35,6 +35,8 @@ def measured_layout(job: Job, first: Estimate) -> MeasuredLayout:
     exposed = replace(spec, runtime=replace(spec.runtime, overlap_ep=False))  # what an overlapped exchange forbids
     here = [_here(one, {**layout, "recompute": recompute}) for one in (spec, exposed)]
     said, step_time_s, memory_gib, fits, reasons = next((one for one in here if not one[-1]), here[0])
+    if here[0][-1] and not reasons:
+        said += ", its exchange not overlapped"
     return MeasuredLayout(
         run=run.id,
         name=run.name,
