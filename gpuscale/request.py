@@ -590,7 +590,7 @@ class Layout(Options):
 PINS = tuple(declared(Layout))
 """Options of which `plan` takes a set of values; of those that `COMPARED` names each value is another search."""
 
-SEVERAL_PLANS = ("pareto", "why", "recipe", "top", "unfold")
+SEVERAL_PLANS = ("pareto", "why", "recipe", "find", "top", "unfold")
 """Options of a question that ask for more than one plan, or for the place of another one."""
 
 
@@ -632,6 +632,9 @@ class Question(Options):
                         Option("Maximum training time; needs `train_tokens`.", "DAYS", quantity=DAYS)] = None
     max_cost: Annotated[float | None, Within(LEAST, MAX_USD),
                         Option("Maximum training cost; needs `train_tokens` and a price.", "USD", quantity=USD)] = None
+    find: Annotated[str | None, Option(
+        "Find how far a number goes before nothing fits: longest sequence, largest microbatch, or fewest GPUs up to "
+        "`gpus`.", "NAME", choices=("seq", "mbs", "gpus"))] = None
     top: Annotated[int | None, Within(1, MAX_TOP),
                    Option("Number of plans to show.", default="10; the whole frontier")] = None
     unfold: Annotated[bool, Option("Rank every variant of a layout, not only the best.")] = False

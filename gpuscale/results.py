@@ -127,6 +127,15 @@ class MeasuredLayout:
 
 
 @dataclass(frozen=True)
+class Farthest:
+    """How far one number of the job goes before no layout fits."""
+
+    name: str  #: `seq` (longest), `mbs` (largest) or `gpus` (fewest)
+    value: int  #: the last that fits: tokens, sequences or GPUs
+    beyond: int | None  #: the next that was tried, for which nothing fits; null where there is none
+
+
+@dataclass(frozen=True)
 class SearchSummary:
     """How the search went."""
 
@@ -301,6 +310,7 @@ class PlanResult:
     measured: MeasuredLayout | None = None  #: of one job: the layout that was run for the job nearest to it
     risk: RiskAnswer | None = None  #: with `risk`: what may become of the plans
     recipe: RecipeAnswer | None = None  #: the answer to `recipe`
+    farthest: Farthest | None = None  #: the answer to `find`
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale.plan/1`."""
@@ -322,6 +332,6 @@ class PlanResult:
             body["variants"] = [asdict(row) for row in compared.variants]
             if compared.frontier_size:
                 body["frontier_size"] = compared.frontier_size
-        names = ("why", "choice", "measured", "risk", "recipe")
+        names = ("why", "choice", "measured", "risk", "recipe", "farthest")
         parts = {name: getattr(self, name) for name in names}
         return body | {name: asdict(part) for name, part in parts.items() if part is not None}

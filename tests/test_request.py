@@ -58,7 +58,7 @@ SAMPLES = {
     "train_tokens": "15T", "price_term": "spot", "rate": ["pue=1.3", "host_w=300"], "max_memory": "70GiB",
     "min_mfu": 40, "max_step_time": 9.5, "max_days": 30,
     "max_cost": 1e6, "top": 3, "unfold": True, "risk": 0.9, "tight": True, "why": "tp=4,pp=8",
-    "recipe": "llama3-8b-8gpu-h100-bf16",
+    "recipe": "llama3-8b-8gpu-h100-bf16", "find": "seq",
 }  # fmt: skip
 """A value of every option that is not its default."""
 

@@ -14,6 +14,7 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
 from gpuscale.planning.describe import RISK_NEAR, choose, describe
+from gpuscale.planning.farthest import farthest
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, constraints
 from gpuscale.planning.layouts import domain_groups, fixed_layout, no_experts
 from gpuscale.planning.measured import measured_layout
@@ -75,26 +76,35 @@ def plan(
     missing = next((name for name in ("model", "gpus") if name not in job), None)
     if missing:
         raise InputError("is missing", field=missing, hint="give `model` and `gpus`, or a `recipe`")
+    if question.find:
+        job, pins, found = farthest(job, pins, question, presets)
+        answered = plan(**job, pins=pins, presets=presets, **replace(question, find=None).stated())
+        return replace(answered, farthest=found)
     variants = make_variants(job, pins, question, presets)
-    if recipe and (question.pareto or len(variants.tried) > 1):
-        what = "a frontier" if question.pareto else f"{len(variants.tried)} jobs"
-        hint = "ask of one job, or leave out the recipe"
-        raise InputError(f"it is ranked among the plans of one job, not {what}", field="recipe", hint=hint)
-    if question.risk:  # it ranks by an upper quantile of step times
-        if question.pareto or len(variants.tried) > 1:
-            what = "a frontier" if question.pareto else f"{len(variants.tried)} jobs"
-            hint = "choose the job first, then ask for the `risk` of its plans"
-            raise InputError(f"it ranks the plans of one job, not {what}", field="risk", hint=hint)
-        goal = chosen_goal(question, variants.tried)
-        if goal.basis not in TIMES:
-            message = f"it ranks by step time, not by {goal.name}"
-            raise InputError(message, field="risk", hint="leave out `objective`")
+    _check_one_job(question, variants.tried, recipe)
     if question.pareto:
         return frontier(variants, question)
     if len(variants.tried) > 1:
         return compare(variants, question)
     usual = make_variants(job, pins, question, presets, usual=True)
     return _plan_one(_settled(variants.tried[0], usual.tried, question), question, recipe)
+
+
+def _check_one_job(question: Question, tried: Sequence[Variant], recipe: Recipe | None) -> None:
+    """Refuse several jobs, or a frontier, where the plans of one are ranked in a way of their own."""
+    if recipe and (question.pareto or len(tried) > 1):
+        what = "a frontier" if question.pareto else f"{len(tried)} jobs"
+        hint = "ask of one job, or leave out the recipe"
+        raise InputError(f"it is ranked among the plans of one job, not {what}", field="recipe", hint=hint)
+    if question.risk:  # it ranks by an upper quantile of step times
+        if question.pareto or len(tried) > 1:
+            what = "a frontier" if question.pareto else f"{len(tried)} jobs"
+            hint = "choose the job first, then ask for the `risk` of its plans"
+            raise InputError(f"it ranks the plans of one job, not {what}", field="risk", hint=hint)
+        goal = chosen_goal(question, tried)
+        if goal.basis not in TIMES:
+            message = f"it ranks by step time, not by {goal.name}"
+            raise InputError(message, field="risk", hint="leave out `objective`")
 
 
 def _settled(own: Variant, usual: Sequence[Variant], question: Question) -> Variant:

@@ -45,7 +45,7 @@ from gpuscale.render.plan_texts import (
     verdict,
     where_it_goes,
 )
-from gpuscale.results import PlanResult, PlanRow, RecipeAnswer, RiskAnswer, WhyAnswer
+from gpuscale.results import Farthest, PlanResult, PlanRow, RecipeAnswer, RiskAnswer, WhyAnswer
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, by_kind
 from gpuscale.uncertainty import FIRST_CHOICES
 from gpuscale.units import format_count, format_seconds, plural
@@ -122,6 +122,7 @@ def _said_first(result: PlanResult, verbose: bool, width: int) -> str:
     best, compared = result.estimates[0], result.compared
     several = compared is not None and (len(compared.variants) > 1 or compared.frontier_size > 0)
     lines = [
+        *([farthest_line(result.farthest)] if result.farthest else []),
         *([compared_verdict(result, compared)] if compared and several else []),
         ("#1: " if several else "") + verdict(result.model, result.gpus, best.plan, width - 4 * several),
         *([recipe_line(result.recipe, width)] if result.recipe else []),
@@ -130,6 +131,21 @@ def _said_first(result: PlanResult, verbose: bool, width: int) -> str:
         *(() if result.why and not verbose else why_first(result, several, width)),
     ]
     return "\n".join(lines)
+
+
+FARTHEST = {
+    "seq": ("longest sequence", "tokens"),
+    "mbs": ("largest microbatch", "sequences"),
+    "gpus": ("fewest GPUs", ""),
+}
+"""What was looked for -> what it is called, and its unit."""
+
+
+def farthest_line(found: Farthest) -> str:
+    """Say how far a number goes: `longest sequence that fits: 57,344 tokens (61,440 do not)`."""
+    name, unit = FARTHEST[found.name]
+    beyond = "" if found.beyond is None else f" ({found.beyond:,} do not)"
+    return f"{name} that fit{'' if found.name == 'gpus' else 's'}: {f'{found.value:,} {unit}'.rstrip()}{beyond}"
 
 
 def recipe_line(found: RecipeAnswer, width: int) -> str:
