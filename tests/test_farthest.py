@@ -35,7 +35,7 @@ def test_sequences_are_found_to_a_sixteenth_of_a_doubling():
 
 
 def test_where_nothing_fits_at_all_the_answer_is_that_of_the_easiest():
-    with pytest.raises(NoAnswerError, match="no layout of llama3.1-405b fits"):
+    with pytest.raises(NoAnswerError, match=r"no layout of llama3\.1-405b fits"):
         plan("llama3.1-405b", 8, find="seq")
 
 
