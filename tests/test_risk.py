@@ -158,6 +158,7 @@ def test_without_uncertainty_the_ranking_is_the_plain_one(jobs, monkeypatch):
     plain = plan(*jobs, top=25)
     monkeypatch.setattr(conditions, "KNOBS", QUIET)
     monkeypatch.setattr(conditions, "SAMPLES", 11)  # all the same, as nothing changes
+    monkeypatch.setattr(conditions, "NEW_KIND", 0.0)
     quiet = plan(*jobs, top=25, risk=0.9)
     assert quiet.plans == plain.plans
     assert quiet.choice.standings == plain.choice.standings
@@ -240,7 +241,7 @@ def test_output_has_the_spread_and_where_the_choice_changes(jobs, small, experts
     assert all(len(line) <= 100 for line in done.lines)
     assert not any(line.endswith(" ") for line in done.lines if "─" not in line)
     header = next(line for line in done.lines if " p10 s" in line)
-    for name in ("median", "p90", "fits%", "network", "links", "latency", "kernels", "host", "slow GPU"):
+    for name in ("median", "at 90%", "fits%", "network", "links", "latency", "kernels", "host", "slow GPU"):
         assert name in header
     assert ("experts" in header) == (jobs == EXPERTS)
     text = " ".join(done.out.split())
@@ -255,7 +256,7 @@ def test_json_carries_the_answer(small, monkeypatch):
     answer = json.loads(done.out)
     assert [one["p90_s"] for one in answer["risk"]["plans"]] == [one.p90_s for one in small.risk.plans]
     assert {turn["condition"] for turn in answer["risk"]["turns"]} == {"network", "kernels"}
-    assert answer["choice"]["rule"].startswith("by the step time that nine of ten cases stay within")
+    assert answer["choice"]["rule"].startswith("by the step time that 90% of cases stay within")
 
 
 def test_a_saved_plan_is_the_one_that_is_shown(tmp_path, small, monkeypatch):
@@ -271,14 +272,14 @@ def test_a_tie_and_its_reason_are_told(tmp_path):
     text = " ".join(done.out.split())
     assert re.search(r"takes [\d.]+% longer than TP.* on paper \(a tie within the ", text)
     assert "first because it has fewer model chunks (8, not 32)" in text
-    assert "order within 1% of the fastest, first what keeps TP inside" in text
+    assert "order within 2% of the fastest, first what keeps TP inside" in text
     assert any(line.startswith("1= ") for line in done.lines)
 
 
 def test_only_times_have_a_risk():
     done = gpuscale("plan", "--model", "llama3-8b", "--gpus", "16", "--risk", "0.9", "--objective", "memory")
     assert_one_message(done, "it ranks by step time, not by memory", "leave out --objective")
-    with pytest.raises(InputError, match="is not on or off"):
+    with pytest.raises(InputError, match="is not a number"):
         plan(*SMALL, risk="maybe")
 
 

@@ -9,12 +9,28 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command import gpuscale
 from jobs import job
 
 from gpuscale.steptime.components import COMPONENTS
-from gpuscale.uncertainty import KINDS, PARTS, QUANTILE, RESIDUALS, Features, evidence, read_residuals, spread
+from gpuscale.uncertainty import (
+    JOB_SIZES,
+    KINDS,
+    NEW_KIND,
+    OF_JOB,
+    PARTS,
+    QUANTILE,
+    RESIDUALS,
+    SHARDINGS,
+    Features,
+    evidence,
+    nearest_to_job,
+    new_kinds,
+    read_residuals,
+    spread,
+)  # fmt: skip
 from gpuscale.validation.measurements import read_measurements
 
 ROOT = Path(__file__).parents[1]
@@ -77,10 +93,7 @@ def test_published_runs_are_within_the_limits_of_the_project(now):
 
 def test_a_worse_model_is_noticed():
     before = read_residuals()
-    slower = [
-        type(one)(one.id, one.features, None if one.log_ratio is None else one.log_ratio - 0.1, one.mem_ratio)
-        for one in before
-    ]
+    slower = [one._replace(log_ratio=None if one.log_ratio is None else one.log_ratio - 0.1) for one in before]
     assert any(line.startswith("step_median_abs") for line in UPDATE.worsened(slower, before))
     assert UPDATE.worsened(before[1:], before)
     assert not UPDATE.worsened(before, before)
@@ -127,6 +140,7 @@ def like(**changes):
         "key": "a run of today", "profile": "megatron-lm", "architecture": "hopper", "moe": False,
         "low_precision": False, "tp_across_nodes": False, "offload": False, "vendor": "NVIDIA",
         "network": "infiniband", "log_size": 10.8, "log_gpus": 2.0, "log_vpp": 0.0, "log_sequence": 3.6,
+        "sharding": "distopt", "pipeline": True, "recomputes": "none", "log_ep": 0.0, "log_cp": 0.0,
         "launch": 0.0, "communication": 0.1,
         "bubble": 0.05, "spread": 0.08,
     }  # fmt: skip
@@ -178,7 +192,46 @@ def test_what_no_run_has_is_said_and_widens_the_interval(changes, said):
 
 def test_the_nearest_run_is_named():
     known = next(one for one in read_residuals() if one.id.startswith("hf-"))
-    assert evidence([known.features])[0].nearest == known.id
+    (found,) = evidence([known.features])
+    assert (found.nearest, found.nearest_name) == (known.id, known.name)
+    assert f"{10**known.features.log_gpus:,.0f} " in known.name
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"moe": True, "sharding": "zero3", "log_gpus": math.log10(256)}, None),
+        ({"moe": True, "sharding": "zero3", "log_gpus": math.log10(512)}, "ZeRO-3 on more than 256 GPUs"),
+        ({"sharding": "zero3", "log_gpus": math.log10(512)}, "a dense model with ZeRO-3 on more than 128 GPUs"),
+        ({"sharding": "zero2"}, "a dense model with ZeRO-2"),
+        ({"log_gpus": math.log10(2048)}, None),
+    ],
+)
+def test_a_layout_is_measured_where_its_kind_was_run_on_as_many_gpus(changes, said):
+    """By the kinds of the shipped table: mixtures of experts with ZeRO-3 on at most 256 GPUs."""
+    (found,) = evidence([like(spread=0.08, **changes)])
+    assert [one for one in found.unmeasured if "ZeRO" in one] == ([] if said is None else [found.unmeasured[0]])
+    assert said is None or found.unmeasured[0].endswith(said)
+    half = math.log(found.high)
+    assert (half >= QUANTILE * math.hypot(0.08, NEW_KIND)) == (said is not None)
+
+
+@pytest.mark.parametrize(("model", "gpus"), [("llama3-8b", 64), ("llama3-8b", 512), ("mixtral-8x7b", 2048)])
+def test_kinds_of_many_layouts_are_those_of_each(model, gpus):
+    spec = job(model, gpus)
+    known = evidence([like(moe=spec.model.is_moe, sharding=one, log_gpus=math.log10(gpus)) for one in SHARDINGS])
+    alone = [any("ZeRO" in text for text in one.unmeasured) for one in known]
+    assert new_kinds(spec, np.arange(4)).tolist() == alone
+
+
+def test_the_nearest_job_is_its_own_and_of_equal_jobs_the_fastest():
+    measured = [one for one in read_residuals() if one.tokens_per_s_per_gpu is not None and one.log_ratio is not None]
+    names = (*OF_JOB, *JOB_SIZES)
+    for known in measured:
+        found = nearest_to_job(known.features)
+        assert all(getattr(found.features, name) == getattr(known.features, name) for name in names)
+        alike = [one for one in measured if all(getattr(one.features, n) == getattr(known.features, n) for n in names)]
+        assert found.tokens_per_s_per_gpu == max(one.tokens_per_s_per_gpu for one in alike)
 
 
 def test_a_run_of_the_table_is_judged_without_its_family():

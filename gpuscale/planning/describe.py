@@ -198,7 +198,7 @@ RISK_NEAR, RISK_LEADERS, RISK_FAMILIES = 0.03, 100, 200
 """What is evaluated again under other conditions: leaders within this share of the fastest, this many at most, and the
 best of this many families."""
 
-RISK_RULE = "by the step time that so many cases stay within; "
+RISK_RULE = "by the step time that {:.0%} of cases stay within; "
 
 
 class Chosen(NamedTuple):
@@ -301,7 +301,7 @@ def _choice(
                 reason = f"{spread.risk:.0%} of cases stay within {own}, not {other}"
     standings = zip(*(column.tolist() for column in plans.behind_fastest(order)), strict=True)
     return Choice(
-        rule=("" if spread is None else RISK_RULE) + ties.ORDER_RULE,
+        rule=("" if spread is None else RISK_RULE.format(spread.risk)) + ties.ORDER_RULE,
         reason=reason,
         fastest=fastest,
         standings=tuple(
