@@ -430,7 +430,7 @@ def test_gathered_inputs_are_saved_whole():
 
 
 def test_memory_is_as_uncertain_as_what_varies_of_it():
-    """Activations by 16 %, logits by half, the device's own by 16 %, loops of users by 13 %; added in squares."""
+    """Each part by its share of the total, the rest as a whole; added in squares."""
     spec = under("megatron-lm", job("llama3-8b", 8))
     ours = replace(spec, runtime=replace(spec.runtime, rule_set="megatron-lm"))
     parts = dict.fromkeys(COMPONENTS, 0.0) | {"weights": 50.0, "activations": 30.0, "logits": 20.0}
@@ -439,7 +439,10 @@ def test_memory_is_as_uncertain_as_what_varies_of_it():
     shares = np.hypot(SPREADS["activations"] * 0.3, SPREADS["logits"] * 0.2)
     assert half_width(parts, ours, "reserved") == pytest.approx(np.hypot(LEAST, shares))
     assert half_width(states, ours) == pytest.approx(np.hypot(LEAST, DEVICE))
+    assert half_width(states, ours, "nvidia-smi rank 0") == half_width(states, ours)
     assert half_width(states, spec, "allocated") == pytest.approx(np.hypot(LEAST, OWN_LOOP))
     nanotron = replace(ours, runtime=load_framework("nanotron").runtime)  # its log forgets the passes
     assert half_width(parts, nanotron, "allocated rank 0") == STATES_ALONE < LEAST
+    assert half_width(parts, nanotron, "allocated", said=False) == pytest.approx(np.hypot(STATES_ALONE, UNSAID))
+    assert half_width(parts, nanotron, "reserved") == half_width(parts, ours, "reserved")
     assert half_width(states, ours, "allocated", said=False) == pytest.approx(np.hypot(LEAST, UNSAID))

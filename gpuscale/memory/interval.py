@@ -30,7 +30,6 @@ DEVICE = 0.08
 """The same where memory in use on the whole device counts: context, communicators and blocks that the allocator
 keeps."""
 
-
 UNSAID = 0.12
 """The same where a source does not say what it read: the allocator reserves some 5 to 10 % more than it hands out, and
 the driver's figure holds a GiB or more beside."""
@@ -42,12 +41,12 @@ def half_width(parts: Mapping[str, float], job: JobSpec, basis: str = "nvidia-sm
     Args:
         parts: component -> bytes, as `gpuscale.memory.model.Memory.at_peak`.
         basis: what is measured, one of `gpuscale.memory.model.BASES`.
-        said: whether the source says so.
+        said: whether the source says what it measured; else `basis` is what is taken for it.
     """
-    states_alone = basis.startswith("allocated") and job.runtime.memory.counter_reset
+    unsaid = UNSAID * (not said)
+    if basis.startswith("allocated") and job.runtime.memory.counter_reset:
+        return math.hypot(STATES_ALONE, unsaid)
     total = math.fsum(parts.values())
-    if states_alone:
-        return STATES_ALONE
     shares = [spread * parts[name] / total for name, spread in SPREADS.items()]
     own = OWN_LOOP * (job.runtime.rule_set == "generic")
-    return math.hypot(LEAST, own, UNSAID * (not said), DEVICE * basis.startswith("nvidia-smi"), *shares)
+    return math.hypot(LEAST, own, unsaid, DEVICE * basis.startswith("nvidia-smi"), *shares)
