@@ -1030,12 +1030,28 @@ def test_attention_kernels_are_those_asked_for(model, cluster, asked, kernels):
         ("dgx-a100-superpod", "fa4"),
         ("mi300x", "cudnn"),
         ("mi300x", "fa3"),
+        ("dgx1-v100", "fa2"),
+        ("dgx1-v100", "cudnn"),
     ],
 )
 def test_attention_kernels_of_other_gpus_are_refused(cluster, asked):
     with pytest.raises(InputError, match=f"{asked} does not run on") as found:
         job("llama3-8b", 64, cluster=cluster, attention=asked)
     assert found.value.field == "attention"
+    hinted = found.value.hint.removeprefix("choose ").replace(" or ", ", ").split(", ")
+    assert asked not in hinted
+    for other in hinted:
+        job("llama3-8b", 64, cluster=cluster, attention=other)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_kernels_for_16_bits_are_refused_for_32(precision):
+    for asked in ("fa2", "fa3", "fa4", "cudnn"):
+        with pytest.raises(InputError, match=f"{asked} takes no operands of 32 bits, as {precision} has them") as found:
+            job("llama3-8b", 64, attention=asked, precision=precision)
+        assert found.value.hint == "choose sdpa or eager"
+    kernels = [job("llama3-8b", 64, attention=asked, precision=precision).attention for asked in ("sdpa", "eager")]
+    assert kernels == ["flash1", "unfused"]
 
 
 def test_pytorch_leaves_windows_and_sinks_to_flex_attention():
@@ -1089,6 +1105,27 @@ def test_parallel_blocks_share_what_tensor_parallelism_exchanges(name, sp):
     assert one["gemm"] == two["gemm"]
     parallel, after = (evaluate(layout(job_spec, tp=8, pp=2, sp=sp), job_spec).memory for job_spec in (spec, serial))
     assert parallel.activations.max() < after.activations.max()
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "accelerate"])
+def test_a_loss_of_one_kernel_needs_no_compiler(framework):
+    """Of eager loops `fused` and `linear` are kernels (Liger Kernel), `chunked` and `standard` PyTorch's own code."""
+    moved = {
+        how: bytes_moved(built("llama3-8b", 8, framework=framework, loss=how, gbs=8).spec, "elementwise", zero=2)
+        for how in ("standard", "fused", "chunked", "linear")
+    }
+    logits = 4096 * 128_256
+    assert moved["standard"] == moved["chunked"]
+    assert moved["fused"] == moved["linear"]
+    assert moved["standard"] - moved["fused"] == pytest.approx((38 + 22 - 4 - 4) * logits, rel=1e-6)
+
+
+def test_a_loss_that_is_compiled_is_eager_without_the_compiler():
+    compiled, eager = (
+        built("llama3-8b", 8, framework="torchtitan@2026-01", compile=switch).spec.runtime for switch in ("on", "off")
+    )
+    assert (compiled.loss, compiled.loss_kernels, compiled.loss_peak_bytes) == ("fused", "fused", 4.0)
+    assert (eager.loss, eager.loss_kernels, eager.loss_peak_bytes) == ("fused", "eager", eager.memory.loss_bytes)
 
 
 def test_the_loss_is_one_choice_for_time_and_memory():
