@@ -979,6 +979,7 @@ def test_tensor_parallel_collectives_are_pipelined_only_inside_an_nvlink_domain(
     ("framework", "gpu", "kernels"),
     [
         ("megatron-lm", "h100", "native"), ("megatron-lm", "v100", "unfused"),
+        ("megatron-lm@2025-01", "v100", "unfused"), ("megatron-lm@2024-03", "v100", "unfused"),
         ("megatron-lm@2024-03", "b200", "native"),
         ("megatron-lm@2024-03", "h100", "cudnn8"), ("pytorch", "h100", "native"), ("pytorch", "a100", "flash2"),
         ("pytorch@2025-06", "h100", "flash2"), ("pytorch@2025-06", "v100", "flash1"),
