@@ -910,6 +910,17 @@ def test_the_cross_entropy_takes_its_traffic_per_logit(changes, forward_bytes, b
         assert each["elementwise"][0] == pytest.approx(logits * moved / rate + kernels * gpu.kernels.kernel_overhead_s)
 
 
+def test_every_prediction_module_has_a_head_and_a_loss_of_its_own():
+    spec = job("deepseek-v3", 64)
+    plain = replace(spec, model=replace(spec.model, mtp=None))
+    (forward, backward), one = (lm_head(layout(each, ep=64), each, NOTHING_SENT) for each in (spec, plain))
+    for both, alone in zip((forward, backward), one, strict=True):
+        assert [both[name][0] for name in ("gemm", "elementwise")] == [
+            2 * alone[name][0] for name in ("gemm", "elementwise")
+        ]
+    assert forward["launch"] == one[0]["launch"]  # the CPU waits once
+
+
 def test_tp_ranks_send_their_part_of_a_pipeline_transfer_and_gather_it():
     spec = job("gpt3-6.7b", 64, gbs=64, framework="megatron-lm@2021-12")
     whole = runtime(spec, scatter_pipeline=False)

@@ -14,7 +14,7 @@ from command import gpuscale
 from jobs import job
 
 from gpuscale.steptime.components import COMPONENTS
-from gpuscale.uncertainty import KINDS, PARTS, QUANTILE, RESIDUALS, Features, evidence, read_residuals, spread
+from gpuscale.uncertainty import KINDS, PARTS, QUANTILE, RESIDUALS, Features, evidence, features, read_residuals, spread
 from gpuscale.validation.measurements import read_measurements
 
 ROOT = Path(__file__).parents[1]
@@ -151,6 +151,8 @@ def test_the_spread_of_a_step_by_hand():
     assert spread(experts, mixed) == pytest.approx(math.hypot(0.03, 0.05, 0.04 * 3 / 5, 0.5 / 5))
     own = job("llama3-8b", 8, framework="pytorch", cluster="b200-hgx")
     assert spread(own, seconds | {"launch": 1.0}) == pytest.approx(math.hypot(0.03, 0.08, 0.05, 0.15))
+    hugging_face = job("llama3-8b", 8, framework="deepspeed", cluster="gb300-nvl72")
+    assert spread(hugging_face, seconds | {"launch": 1.0}) == pytest.approx(math.hypot(0.03, 0.08, 0.05, 0.15))
     other = job("llama3-8b", 8, cluster="mi300x")
     assert spread(other, seconds | {"bubble": 1.0}) == pytest.approx(math.hypot(0.03, 0.15, 0.15))
     guessed = job("llama3-8b", 8, cluster="h20-hgx")
@@ -174,6 +176,12 @@ def test_what_no_run_has_is_said_and_widens_the_interval(changes, said):
     assert usual.unmeasured == ()
     assert strange.unmeasured == (() if said is None else (said,))
     assert said is None or (strange.high > 1.02 * usual.high and strange.similar == 0 < usual.similar)
+
+
+@pytest.mark.parametrize(("tp", "across"), [(1, False), (8, False), (16, True)])
+def test_tp_as_wide_as_a_node_stays_inside(tp, across):
+    seconds = dict.fromkeys(COMPONENTS, 1.0)
+    assert features(job("llama3-8b", 16), {"tp": tp, "vpp": 1}, seconds).tp_across_nodes == across
 
 
 def test_the_nearest_run_is_named():
