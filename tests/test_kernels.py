@@ -420,3 +420,11 @@ def test_gemms_back_to_back_keep_more_of_their_clock_than_in_training():
         kernels = load_gpu(name).kernels
         assert kernels.sustained(precision) / IN_TRAINING == pytest.approx(measured, rel=0.05)
         assert kernels.sustained(precision) < 0.95 * measured
+
+
+@pytest.mark.parametrize(("share", "longer"), [(0.8, 1.0), (None, 1.0), (0.4, 2.0)])
+def test_what_stands_between_products_reaches_its_own_share_of_the_bandwidth(share, longer):
+    gpu = load_gpu("b200")
+    kernels = replace(gpu.kernels, hbm_fraction=0.8, stream_fraction=share, kernel_overhead_s=0.0)
+    gpu = replace(gpu, kernels=kernels)
+    assert elementwise_time_s(gpu, 1e9) == pytest.approx(longer * stream_time_s(gpu, 1e9))
