@@ -1,8 +1,10 @@
 """`cuda_graphs`: an option of a job that takes effect by its declaration alone."""
 
+from dataclasses import replace
+
 import pytest
 from command import gpuscale
-from jobs import built
+from jobs import built, job, seconds
 
 import gpuscale as library
 from gpuscale.errors import InputError
@@ -48,3 +50,15 @@ def test_other_names_are_refused():
     assert caught.value.field == "cuda_graphs"
     done = gpuscale("estimate", "-m", "llama3-8b", "-n", 8, "--cuda-graphs", "half")
     assert "--cuda-graphs: unknown value 'half'" in done.err
+
+
+def test_graphs_of_whole_iterations_save_no_random_states():
+    """What a checkpointed layer costs the CPU is replayed with the rest of it."""
+    spec = job("llama3-8b", 8, gbs=8)
+    for graphs, waits in (("full", False), ("none", True)):
+        usual, slow = (
+            replace(spec, runtime=replace(spec.runtime, cuda_graphs=graphs, host_checkpoint_s=one))
+            for one in (0.0, 1.0)
+        )
+        more_s = seconds(slow, recompute="full")["launch"] - seconds(usual, recompute="full")["launch"]
+        assert (more_s > 31) if waits else (more_s == 0), graphs

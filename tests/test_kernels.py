@@ -420,3 +420,31 @@ def test_gemms_back_to_back_keep_more_of_their_clock_than_in_training():
         kernels = load_gpu(name).kernels
         assert kernels.sustained(precision) / IN_TRAINING == pytest.approx(measured, rel=0.05)
         assert kernels.sustained(precision) < 0.95 * measured
+
+
+@pytest.mark.parametrize(("share", "longer"), [(0.8, 1.0), (None, 1.0), (0.4, 2.0)])
+def test_what_stands_between_products_reaches_its_own_share_of_the_bandwidth(share, longer):
+    gpu = load_gpu("b200")
+    kernels = replace(gpu.kernels, hbm_fraction=0.8, stream_fraction=share, kernel_overhead_s=0.0)
+    gpu = replace(gpu, kernels=kernels)
+    assert elementwise_time_s(gpu, 1e9) == pytest.approx(longer * stream_time_s(gpu, 1e9))
+
+
+@pytest.mark.parametrize(
+    ("name", "generation", "slower"),
+    [
+        ("h100", "flash2", 2.0),
+        ("h100", "flash1", 1.0),
+        ("h100", "native", 1.0),
+        ("b200", "flash2", 1.0),
+        ("a100", "flash2", 2.0),
+    ],
+)
+def test_flash_attention_2_follows_the_clock_of_long_runs_where_it_fills_the_chip(name, generation, slower):
+    def time_s(clock):
+        gpu = load_gpu(name)
+        kernels = replace(gpu.kernels, sustained_clock_fraction=clock, exp_per_cycle_per_sm=1024.0)
+        sizes = (8, 32, 65536, 32768, 128, 128)
+        return float(attention_time_s(replace(gpu, kernels=kernels), "bf16", *sizes, False, generation))
+
+    assert time_s(0.4) / time_s(0.8) == pytest.approx(slower, rel=0.02)

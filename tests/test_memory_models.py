@@ -430,7 +430,7 @@ def test_gathered_inputs_are_saved_whole():
 
 
 def test_memory_is_as_uncertain_as_what_varies_of_it():
-    """Activations by 16 %, logits by half, the device's own by 16 %, loops of users by 13 %; added in squares."""
+    """Each part by its share of the total, the rest as a whole; added in squares."""
     spec = under("megatron-lm", job("llama3-8b", 8))
     ours = replace(spec, runtime=replace(spec.runtime, rule_set="megatron-lm"))
     parts = dict.fromkeys(COMPONENTS, 0.0) | {"weights": 50.0, "activations": 30.0, "logits": 20.0}
@@ -439,7 +439,54 @@ def test_memory_is_as_uncertain_as_what_varies_of_it():
     shares = np.hypot(SPREADS["activations"] * 0.3, SPREADS["logits"] * 0.2)
     assert half_width(parts, ours, "reserved") == pytest.approx(np.hypot(LEAST, shares))
     assert half_width(states, ours) == pytest.approx(np.hypot(LEAST, DEVICE))
+    assert half_width(states, ours, "nvidia-smi rank 0") == half_width(states, ours)
     assert half_width(states, spec, "allocated") == pytest.approx(np.hypot(LEAST, OWN_LOOP))
     nanotron = replace(ours, runtime=load_framework("nanotron").runtime)  # its log forgets the passes
     assert half_width(parts, nanotron, "allocated rank 0") == STATES_ALONE < LEAST
+    assert half_width(parts, nanotron, "allocated", said=False) == pytest.approx(np.hypot(STATES_ALONE, UNSAID))
+    assert half_width(parts, nanotron, "reserved") == half_width(parts, ours, "reserved")
     assert half_width(states, ours, "allocated", said=False) == pytest.approx(np.hypot(LEAST, UNSAID))
+
+
+def test_every_prediction_module_has_logits_of_its_own():
+    spec = under("megatron-lm@2024-06", job("deepseek-v3", 64))
+    plain = replace(spec, model=replace(spec.model, mtp=None))
+    assert spec.model.mtp_depth == 1
+    both, one = (memory_of(each, ep=64).logits[LAST, 0] for each in (spec, plain))
+    assert both == 2 * one == 2 * spec.runtime.loss_peak_bytes * spec.sequence * spec.vocabulary_rows(1)
+
+
+def test_a_stage_gathers_the_end_that_it_has():
+    """Embedding and LM head are gathered together on a single stage alone."""
+    spec = under("torchtitan", job("llama3-8b", 16), root_gathered="ends")
+    held = [memory_of(spec, zero=3, pp=pp).gathered_parameters.max() for pp in (1, 2)]
+    assert held[0] - held[1] == 2 * 128_256 * 4096
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_without_a_master_the_16_bit_weight_is_sharded_from_zero_2_on(stage):
+    """FSDP2 shards the parameters that it gives back as those that it keeps gathered, which are counted apart."""
+    spec = job("llama3-8b", 8, framework="accelerate", master_dtype="none")
+    found, whole = memory_of(spec, zero=stage), memory_of(spec, zero=0)
+    assert found.weights.max() == pytest.approx(whole.weights.max() / 8)
+
+
+def test_foreach_kernels_copy_the_moments_of_the_shard():
+    spec = job("llama3-8b", 8, framework="pytorch")
+    one, all_ = (float(memory_of(spec, zero=stage).at_optimizer_step.max()) for stage in (1, 0))
+    held = [memory_of(spec, zero=stage).at_peak(0) for stage in (1, 0)]
+    states = [sum(part[name] for name in ("master_weights", "gradients", "optimizer_state")) for part in held]
+    spared = 8_030_261_248 * (1 - 1 / 8)
+    assert all_ - one - (states[1] - states[0]) == pytest.approx(4 * spared, rel=1e-3)  # beside the states, 4 bytes
+
+
+def test_a_full_allocator_leaves_what_lies_outside_it():
+    """What fragmentation would take beyond the card is given back: a log of reserved memory shows all but contexts and
+    communicators, nvidia-smi all."""
+    spec = under("megatron-deepspeed@2022-06", job("gpt3-6.7b", 8, cluster="dgx-a100-superpod", seq=2048))
+    capacity = spec.cluster.gpu.memory_bytes
+    found = memory_of(spec, tp=4, pp=2)
+    outside = float((found.nccl_buffers + found.framework_reserve).max())
+    full = replace(found, fragmentation=found.fragmentation + capacity - found.by_stage + 2**30)
+    assert full.logged("nvidia-smi", spec)[0] == pytest.approx(capacity)
+    assert full.logged("reserved", spec)[0] == pytest.approx(capacity - outside)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jobs import job, layout, seconds
 
+import gpuscale.memory
 import gpuscale.steptime
 from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS
 from gpuscale.search.evaluation import evaluate
@@ -69,11 +70,28 @@ FUNCTIONS = {
     "gemm_time_s": "gemm",
     "attention_time_s": "attention",
     "stream_time_s": "elementwise",
+    "elementwise_time_s": "elementwise",
     "collective_time_s": "tp_comm",
+    "slowest_of": "waiting",
+    "waiting_for_cpu_s": "launch",
+    "moe_issue_s": "ep_comm",
     "optimizer_time_s": "optimizer",
+    "optimizer_issue_s": "optimizer",
+    "idle_s": "bubble",
     "cpu_optimizer_time_s": "offload",
     "exposed_hops_s": "pp_comm",
     "unhidden_s": "dp_comm",
+}
+
+MEMORY_FUNCTIONS = {
+    # function of the memory package: scenario that must notice it
+    "layer_activation_bytes": "activations",
+    "microbatches_in_flight": "activations",
+    "loss_bytes": "logits",
+    "widest_gradient_bytes": "workspace",
+    "gathered_bytes": "gathered_parameters",
+    "optimizer_step_bytes": "optimizer_step",
+    "compute_weight_bytes": "weights",
 }
 
 
@@ -117,19 +135,27 @@ def test_ten_times_a_component_of_memory_is_noticed(name):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_that_returns_ten_times_as_much_is_noticed(monkeypatch, name):
-    patched = 0
-    for module in modules():
-        original = getattr(module, name, None)
-        if original is not None:
-            monkeypatch.setattr(module, name, ten_times(original))
-            patched += 1
-    assert patched
+    change(monkeypatch, gpuscale.steptime, name)
     found, expected = step_s(FUNCTIONS[name])
     assert not inside(found["total"], expected)
 
 
-def modules():
-    package = gpuscale.steptime
+@pytest.mark.parametrize("name", MEMORY_FUNCTIONS)
+def test_a_function_that_returns_ten_times_as_many_bytes_is_noticed(monkeypatch, name):
+    change(monkeypatch, gpuscale.memory, name)
+    found, expected = memory_gib(MEMORY_FUNCTIONS[name])
+    assert not inside(sum(found.values()), expected)
+
+
+def change(monkeypatch, package, name):
+    """Let a function return ten times as much wherever a package has it."""
+    having = [module for module in modules(package) if hasattr(module, name)]
+    assert having
+    for module in having:
+        monkeypatch.setattr(module, name, ten_times(getattr(module, name)))
+
+
+def modules(package):
     return [
         importlib.import_module(f"{package.__name__}.{item.name}") for item in pkgutil.iter_modules(package.__path__)
     ]

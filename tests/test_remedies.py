@@ -107,6 +107,6 @@ def test_long_sequences_in_a_users_own_loop_fit_with_head_and_loss_in_one_kernel
     first = estimate("qwen3-4b", layout={"zero": 3, "recompute": "full"}, **options).remedies[0]
     assert first.change == {"loss": "linear"}
     assert first.fit == "fits"
-    assert abs(first.slower) < 0.01
+    assert -0.02 < first.slower < 0  # its kernel moves less than eager code does
     megatron = estimate("qwen3-4b", layout={"tp": 1}, **{**options, "framework": "megatron-lm"}).remedies
     assert not any("loss" in one.change for one in megatron)

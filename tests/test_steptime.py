@@ -910,6 +910,17 @@ def test_the_cross_entropy_takes_its_traffic_per_logit(changes, forward_bytes, b
         assert each["elementwise"][0] == pytest.approx(logits * moved / rate + kernels * gpu.kernels.kernel_overhead_s)
 
 
+def test_every_prediction_module_has_a_head_and_a_loss_of_its_own():
+    spec = job("deepseek-v3", 64)
+    plain = replace(spec, model=replace(spec.model, mtp=None))
+    (forward, backward), one = (lm_head(layout(each, ep=64), each, NOTHING_SENT) for each in (spec, plain))
+    for both, alone in zip((forward, backward), one, strict=True):
+        assert [both[name][0] for name in ("gemm", "elementwise")] == [
+            2 * alone[name][0] for name in ("gemm", "elementwise")
+        ]
+    assert forward["launch"] == one[0]["launch"]  # the CPU waits once
+
+
 def test_tp_ranks_send_their_part_of_a_pipeline_transfer_and_gather_it():
     spec = job("gpt3-6.7b", 64, gbs=64, framework="megatron-lm@2021-12")
     whole = runtime(spec, scatter_pipeline=False)
@@ -979,6 +990,7 @@ def test_tensor_parallel_collectives_are_pipelined_only_inside_an_nvlink_domain(
     ("framework", "gpu", "kernels"),
     [
         ("megatron-lm", "h100", "native"), ("megatron-lm", "v100", "unfused"),
+        ("megatron-lm@2025-01", "v100", "unfused"), ("megatron-lm@2024-03", "v100", "unfused"),
         ("megatron-lm@2024-03", "b200", "native"),
         ("megatron-lm@2024-03", "h100", "cudnn8"), ("pytorch", "h100", "native"), ("pytorch", "a100", "flash2"),
         ("pytorch@2025-06", "h100", "flash2"), ("pytorch@2025-06", "v100", "flash1"),
@@ -1030,12 +1042,28 @@ def test_attention_kernels_are_those_asked_for(model, cluster, asked, kernels):
         ("dgx-a100-superpod", "fa4"),
         ("mi300x", "cudnn"),
         ("mi300x", "fa3"),
+        ("dgx1-v100", "fa2"),
+        ("dgx1-v100", "cudnn"),
     ],
 )
 def test_attention_kernels_of_other_gpus_are_refused(cluster, asked):
     with pytest.raises(InputError, match=f"{asked} does not run on") as found:
         job("llama3-8b", 64, cluster=cluster, attention=asked)
     assert found.value.field == "attention"
+    hinted = found.value.hint.removeprefix("choose ").replace(" or ", ", ").split(", ")
+    assert asked not in hinted
+    for other in hinted:
+        job("llama3-8b", 64, cluster=cluster, attention=other)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_kernels_for_16_bits_are_refused_for_32(precision):
+    for asked in ("fa2", "fa3", "fa4", "cudnn"):
+        with pytest.raises(InputError, match=f"{asked} takes no operands of 32 bits, as {precision} has them") as found:
+            job("llama3-8b", 64, attention=asked, precision=precision)
+        assert found.value.hint == "choose sdpa or eager"
+    kernels = [job("llama3-8b", 64, attention=asked, precision=precision).attention for asked in ("sdpa", "eager")]
+    assert kernels == ["flash1", "unfused"]
 
 
 def test_pytorch_leaves_windows_and_sinks_to_flex_attention():
@@ -1089,6 +1117,27 @@ def test_parallel_blocks_share_what_tensor_parallelism_exchanges(name, sp):
     assert one["gemm"] == two["gemm"]
     parallel, after = (evaluate(layout(job_spec, tp=8, pp=2, sp=sp), job_spec).memory for job_spec in (spec, serial))
     assert parallel.activations.max() < after.activations.max()
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "accelerate"])
+def test_a_loss_of_one_kernel_needs_no_compiler(framework):
+    """Of eager loops `fused` and `linear` are kernels (Liger Kernel), `chunked` and `standard` PyTorch's own code."""
+    moved = {
+        how: bytes_moved(built("llama3-8b", 8, framework=framework, loss=how, gbs=8).spec, "elementwise", zero=2)
+        for how in ("standard", "fused", "chunked", "linear")
+    }
+    logits = 4096 * 128_256
+    assert moved["standard"] == moved["chunked"]
+    assert moved["fused"] == moved["linear"]
+    assert moved["standard"] - moved["fused"] == pytest.approx((38 + 22 - 4 - 4) * logits, rel=1e-6)
+
+
+def test_a_loss_that_is_compiled_is_eager_without_the_compiler():
+    compiled, eager = (
+        built("llama3-8b", 8, framework="torchtitan@2026-01", compile=switch).spec.runtime for switch in ("on", "off")
+    )
+    assert (compiled.loss, compiled.loss_kernels, compiled.loss_peak_bytes) == ("fused", "fused", 4.0)
+    assert (eager.loss, eager.loss_kernels, eager.loss_peak_bytes) == ("fused", "eager", eager.memory.loss_bytes)
 
 
 def test_the_loss_is_one_choice_for_time_and_memory():

@@ -10,6 +10,7 @@ from command import assert_one_message, gpuscale
 from gpuscale import read_subject, stragglers
 from gpuscale.errors import InputError
 from gpuscale.explain.traffic import traffic_of
+from gpuscale.layouts.arrays import concatenate
 from gpuscale.search.conditions import perturbed
 from gpuscale.search.evaluation import evaluate
 from gpuscale.steptime.step import gpu_spread, slowest_of, slowest_share
@@ -28,6 +29,20 @@ def test_slowest_of_many_equals_simulation(count):
     draws = np.random.default_rng(1).standard_normal((max(200, 2_000_000 // count), count)).max(axis=1)
     assert slowest_share(count, 1.0) == pytest.approx(draws.mean(), abs=0.025 + 3 * draws.std() / math.sqrt(len(draws)))
     assert slowest_share(1, 1.0) == 0
+
+
+@pytest.mark.parametrize("layout", [{}, {"tp": 2}, {"pp": 2}, {"cp": 2}, {"tp": 2, "pp": 2, "cp": 2}])
+def test_ranks_of_every_axis_are_waited_for(layout):
+    rows = read_subject(options={"model": "llama3-8b", "gpus": 16, "gbs": 64}, layout=layout).rows
+    assert slowest_of(rows, 0.01)[0] == slowest_share(16, 0.01)
+
+
+def test_layouts_of_different_sizes_wait_for_their_own_gpus():
+    sizes = (8, 64, 8, 1)
+    rows = [read_subject(options={"model": "llama3.2-1b", "gpus": gpus}, layout={}).rows for gpus in sizes]
+    found = slowest_of(concatenate(rows), 0.01)
+    assert found.tolist() == [slowest_share(gpus, 0.01) for gpus in sizes]
+    assert found[-1] == 0
 
 
 def test_prediction_waits_for_the_slowest_of_all_gpus(subject):

@@ -171,7 +171,9 @@ def test_measured_time_comes_from_tokens_per_second():
     [
         ({}, 1.0), ({"source_date": "2025-06"}, 0.5), ({"flop_convention": "causal"}, 0.5),
         ({"framework": "megatron-bridge", "source_date": "2025-09"}, 0.5), ({"framework": "nemo"}, 1.0),
-        ({"framework": "torchtitan"}, 1.0),
+        ({"framework": "torchtitan"}, 1.0), ({"source_date": ""}, 0.5), ({"source_date": "2025-05"}, 1.0),
+        ({"framework": "megatron-bridge", "source_date": ""}, 0.5), ({"framework": "nanotron", "source_date": ""}, 1.0),
+        ({"framework": "torchtitan", "flop_convention": "causal"}, 0.5),
     ],
 )  # fmt: skip
 def test_measured_time_comes_from_flops_as_the_framework_counts_them(cells, attention):
@@ -185,11 +187,28 @@ def test_measured_time_comes_from_flops_as_the_framework_counts_them(cells, atte
         assert ("full" if attention == 1 else "causal") in found.reason
 
 
-@pytest.mark.parametrize("cells", [{"framework": "deepspeed"}, {"precision": "fp8", "mfu": "0.4", "tflops_gpu": ""}])
-def test_no_time_comes_from_flops_that_nobody_knows_how_to_count(cells):
+@pytest.mark.parametrize(
+    ("cells", "lacking"),
+    [
+        ({"framework": "deepspeed"}, "without the convention of counting"),
+        ({"precision": "fp8", "mfu": "0.4", "tflops_gpu": ""}, "precision whose peak"),
+        ({"tflops_gpu": "", "hfu": "0.5"}, "recomputation"),
+    ],
+)
+def test_no_time_comes_from_flops_that_nobody_knows_how_to_count(cells, lacking):
     found = score(**{"tflops_gpu": "400", **cells})
     assert found.measured_step_s is None
-    assert "convention" in found.reason
+    assert lacking in found.reason
+
+
+def test_a_rate_counts_before_a_share_of_a_peak():
+    """An MFU beside it may be of another peak."""
+    assert score(tflops_gpu="400", mfu="0.1").measured_step_s == score(tflops_gpu="400").measured_step_s
+    assert score(tflops_gpu="400", precision="fp8").measured_step_s is not None
+
+
+def test_a_share_in_percent_is_refused():
+    assert "mfu '40' is above 1" in score(mfu="40").reason
 
 
 def test_rows_alone_and_in_a_batch_agree():

@@ -20,12 +20,14 @@ from gpuscale.uncertainty import (
     KINDS,
     NEW_KIND,
     OF_JOB,
+    OF_LAYOUT,
     PARTS,
     QUANTILE,
     RESIDUALS,
     SHARDINGS,
     Features,
     evidence,
+    features,
     nearest_to_job,
     new_kinds,
     read_residuals,
@@ -165,6 +167,8 @@ def test_the_spread_of_a_step_by_hand():
     assert spread(experts, mixed) == pytest.approx(math.hypot(0.03, 0.05, 0.04 * 3 / 5, 0.5 / 5))
     own = job("llama3-8b", 8, framework="pytorch", cluster="b200-hgx")
     assert spread(own, seconds | {"launch": 1.0}) == pytest.approx(math.hypot(0.03, 0.08, 0.05, 0.15))
+    hugging_face = job("llama3-8b", 8, framework="deepspeed", cluster="gb300-nvl72")
+    assert spread(hugging_face, seconds | {"launch": 1.0}) == pytest.approx(math.hypot(0.03, 0.08, 0.05, 0.15))
     other = job("llama3-8b", 8, cluster="mi300x")
     assert spread(other, seconds | {"bubble": 1.0}) == pytest.approx(math.hypot(0.03, 0.15, 0.15))
     guessed = job("llama3-8b", 8, cluster="h20-hgx")
@@ -188,6 +192,12 @@ def test_what_no_run_has_is_said_and_widens_the_interval(changes, said):
     assert usual.unmeasured == ()
     assert strange.unmeasured == (() if said is None else (said,))
     assert said is None or (strange.high > 1.02 * usual.high and strange.similar == 0 < usual.similar)
+
+
+@pytest.mark.parametrize(("tp", "across"), [(1, False), (8, False), (16, True)])
+def test_tp_as_wide_as_a_node_stays_inside(tp, across):
+    seconds = dict.fromkeys(COMPONENTS, 1.0)
+    assert features(job("llama3-8b", 16), {**dict.fromkeys(OF_LAYOUT, 1), "tp": tp}, seconds).tp_across_nodes == across
 
 
 def test_the_nearest_run_is_named():

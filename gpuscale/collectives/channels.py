@@ -23,6 +23,10 @@ PEERS_PER_ROUND = 8
 PART_BYTES = 2.0**24
 """enqueue.cc: largest part of a message inside a node that NCCL leaves to one channel while there are more [bytes]."""
 
+SMALLEST_PART_BYTES = 2.0**16
+"""enqueue.cc: smallest part of a message, an eighth of a step of the buffer: up to it a message has one channel
+[bytes]."""
+
 NET_PART_BYTES = 2.0**19
 """enqueue.cc: the same across nodes: one step of the buffer [bytes]."""
 

@@ -245,8 +245,11 @@ def _located(
 
 
 def options(net: Network, operation: str, data: float) -> list[Option]:
-    """Return the ways to run one collective of `data` bytes over one group, fastest first."""
-    found = [
+    """Return the ways to run one collective of `data` bytes over one group, fastest first; those that NCCL would not
+    choose come last."""
+    able = [one for one in nccl.timings(net, operation, np.array([data])) if np.isfinite(one.time_s[0])]
+    able.sort(key=lambda one: (one.chosen is not None and not one.chosen[0], float(one.time_s[0])))
+    return [
         Option(
             name=f"{one.algorithm} {one.protocol}",
             latency_s=float(one.latency_s[0]),
@@ -254,10 +257,8 @@ def options(net: Network, operation: str, data: float) -> list[Option]:
             channels=channels_of(net, one.algorithm, data if operation == "sendrecv" else None),
             channels_s=0.0 if one.channels_s is None else float(one.channels_s[0]),
         )
-        for one in nccl.timings(net, operation, np.array([data]))
-        if np.isfinite(one.time_s[0])
+        for one in able
     ]
-    return sorted(found, key=lambda option: option.time_s)
 
 
 def _choose(case: _Case, algorithm: str | None, protocol: str | None) -> tuple[Option, Option | None]:

@@ -18,10 +18,10 @@ MESSAGES = frozenset({"alltoall", "sendrecv"})
 """Operations of grouped sends; the others run on rings, trees and switches."""
 
 HALF_WIDTHS = {
-    ("links", False): (0.17, 0.19, 0.06), ("links", True): (0.17, 0.19, 0.08),
-    ("xgmi", False): (0.64, 0.37, 0.06), ("xgmi", True): (0.64, 0.37, 0.08),
-    ("pcie", False): (0.12, 0.27, 0.31), ("pcie", True): (0.31, 0.25, 0.21),
-    ("verbs", False): (1.24, 0.42, 0.12), ("verbs", True): (0.20, 0.20, 0.12),
+    ("links", False): (0.10, 0.13, 0.07), ("links", True): (0.15, 0.13, 0.09),
+    ("xgmi", False): (0.64, 0.37, 0.06), ("xgmi", True): (0.64, 0.37, 0.09),
+    ("pcie", False): (0.12, 0.24, 0.31), ("pcie", True): (0.25, 0.24, 0.21),
+    ("verbs", False): (1.20, 0.42, 0.12), ("verbs", True): (0.20, 0.20, 0.12),
     ("plugin", False): (0.18, 0.28, 0.13), ("plugin", True): (0.18, 0.28, 0.16),
 }  # fmt: skip
 """(way, whether grouped sends) -> half width of the interval below `SMALL_BYTES`, between, and from `LARGE_BYTES` on,

@@ -9,18 +9,29 @@ for each protocol (LL, LL128, Simple) that it has, and the least of them counts,
 bandwidth are NCCL's (src/graph/tuning.cc); the rest is the measured excess between 1 MiB and 1 GiB, which NCCL's tuner
 leaves out. Every term rises with the bytes and falls with bandwidth, so the least does too.
 
+NCCL chooses by its tables, not by what calls take. Inside a node, where both are known, rings of a collective on its
+own change their protocol at the sizes of the tables (`Timing.chosen`).
+
 Names in the formulas: n GPUs of the group, S its bytes (`data`). All arrays are (N,): one collective per group.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from gpuscale.arrays import BoolArray, FloatArray, log2, norm
 from gpuscale.collectives import nccl_constants as c
-from gpuscale.collectives.channels import counts_channels, driven, links_bytes_per_s, peer_channels, share_of_channels
+from gpuscale.collectives.channels import (
+    SMALLEST_PART_BYTES,
+    counts_channels,
+    driven,
+    links_bytes_per_s,
+    peer_channels,
+    share_of_channels,
+)
 from gpuscale.collectives.groups import exchanged
 from gpuscale.collectives.ideal import bus_factor
 from gpuscale.collectives.network import Network, slowest
@@ -35,15 +46,43 @@ class Timing(NamedTuple):
     time_s: FloatArray  #: (N,) all of it; inf where the algorithm cannot run [s].
     #: (N,) what its channels alone need for the bytes; 0 where they are no limit; None: nowhere [s].
     channels_s: FloatArray | None = None
+    chosen: BoolArray | None = None  #: (N,) whether NCCL's tuner may take it; None: wherever it is the fastest.
+
+
+def taken_s(found: Sequence[Timing]) -> FloatArray:
+    """Return the time of what NCCL takes out of these, (N,) [s]: the fastest of those that its tuner may choose.
+
+    Where it would choose none of them, as of an algorithm that the user asks for, the fastest of all.
+    """
+    fastest: FloatArray = np.minimum.reduce([one.time_s for one in found])
+    if all(one.chosen is None for one in found):
+        return fastest
+    times = [one.time_s if one.chosen is None else np.where(one.chosen, one.time_s, np.inf) for one in found]
+    left = np.minimum.reduce(times)
+    return np.where(np.isfinite(left), left, fastest)
 
 
 def timings(net: Network, operation: str, data: FloatArray) -> list[Timing]:
     """Return every algorithm and protocol for `operation`, each of `data` bytes, (N,)."""
-    found = _of_operation(net, operation, data)
-    if net.transport.ll128 and (net.generation.ll128_across or not net.alone):
+    found, able = _of_operation(net, operation, data), _writes_ll128(net)
+    if able.all():
         return found
-    absent = np.where(net.nodes > 1, np.inf, 0.0)
+    absent = np.where(able, 0.0, np.inf)
     return [one._replace(time_s=one.time_s + absent) if one.protocol == "LL128" else one for one in found]
+
+
+def _writes_ll128(net: Network) -> BoolArray:
+    """Whether groups have LL128, (N,), which takes stores of 128 bytes that arrive whole.
+
+    Across nodes not where cards write out of order. Inside a node, of a collective on its own, not where PCIe is
+    between its GPUs (tuning.cc: `typeIntra <= PATH_NVB`).
+    """
+    across = net.transport.ll128 and (net.generation.ll128_across or not net.alone)
+    able: BoolArray = np.full(net.nodes.shape, True) if across else net.nodes <= 1
+    if not net.alone:
+        return able
+    slots = [index for index, (row, _) in enumerate(net.links[: net.domain + 1]) if row == "pcie"]
+    return able & ~net.groups.crossed[slots].any(axis=0)
 
 
 def _of_operation(net: Network, operation: str, data: FloatArray) -> list[Timing]:
@@ -57,6 +96,67 @@ def _of_operation(net: Network, operation: str, data: FloatArray) -> list[Timing
 
 
 def ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
+    """Return the ring, alone in a node with the protocol that NCCL's tables say for the size.
+
+    Close to the size at which NCCL leaves a protocol, this one counts no more than the next one takes there: time never
+    falls with bytes.
+
+    Args:
+        passes: around the ring: 1 or 2.
+    """
+    found = _ring(net, data, passes)
+    if not planned_bytes_per_s(net):
+        return found
+    in_node, able = net.nodes <= 1, _writes_ll128(net)
+    ll_end, ll128_end = protocol_ends(net, passes)
+    after_ll, after_ll128 = (_ring(net, end, passes) for end in (ll_end, ll128_end))
+    between = able & (ll128_end > ll_end)
+    simple_s = np.where(between, after_ll128[c.SIMPLE].time_s, after_ll[c.SIMPLE].time_s)
+    next_s = np.minimum(simple_s, np.where(between, after_ll[c.LL128].time_s, np.inf))
+    is_ll = data <= ll_end
+    is_ll128 = between & ~is_ll & (data <= ll128_end)
+    windows = (is_ll, next_s), (is_ll128, simple_s), (~(is_ll | is_ll128), np.full_like(data, np.inf))
+    planned = []
+    for one, (here, most_s) in zip(found, windows, strict=True):
+        time_s = np.where(in_node & here, np.minimum(one.time_s, most_s), one.time_s)
+        planned.append(one._replace(time_s=time_s, chosen=~in_node | here))
+    return planned
+
+
+def planned_bytes_per_s(net: Network) -> float:
+    """Return the bandwidth that NCCL plans rings of a node with; 0 where it is not known, and in a training step."""
+    row = net.links[0][0]
+    mixed = any(other != row for other, _ in net.links[: net.domain + 1])
+    if not net.alone or mixed or net.generation.channels == 0:
+        return 0.0
+    return c.PCIE_GRAPH_BYTES_PER_S if row == "pcie" else net.generation.graph_bytes_per_s
+
+
+def protocol_ends(net: Network, passes: int) -> tuple[FloatArray, FloatArray]:
+    """Return the bytes up to which NCCL plans a ring of one node with LL, and with LL128, (N,) each.
+
+    Its tables are lines, latency + bytes / bandwidth, of which it takes the lowest. It never takes LL128 where the
+    second is not above the first.
+    """
+    n, generation, graph, row = net.groups.size, net.generation, planned_bytes_per_s(net), net.links[0][0]
+    hops = passes * np.maximum(n - 1, 1.0)
+    rates = (
+        min(generation.ll_max_bytes_per_s[0], c.LL_SHARE * graph),
+        min(generation.ring_ll128_bytes_per_s, c.LL128_SHARE * graph),
+        graph,
+    )
+    fixed_s = [base_s + hops * hop_s for base_s, hop_s in zip(c.RING_BASE_S, c.RING_HOP_S[row], strict=True)]
+
+    def crossing(one: int, other: int) -> FloatArray:
+        per_byte_s = hops / n * (1 / rates[one] - 1 / rates[other])
+        found: FloatArray = np.maximum(fixed_s[other] - fixed_s[one], 0.0) / per_byte_s
+        return found
+
+    ll128, simple = crossing(c.LL, c.LL128), crossing(c.LL, c.SIMPLE)
+    return np.where(_writes_ll128(net), np.minimum(ll128, simple), simple), crossing(c.LL128, c.SIMPLE)
+
+
+def _ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
     """Return the ring: n - 1 steps of S/n bytes for AllGather and ReduceScatter, 2 (n - 1) for AllReduce.
 
         time = latency + 2 (n - 1)/n S / bandwidth + S/n / copy rate + overhead of the steps
@@ -83,7 +183,7 @@ def ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
     for index, bandwidth in enumerate(bandwidths):
         latency_s = net.call_s(c.RING_BASE_S[index], passes * net.ring_hops_s(index))
         bytes_s = moved / bandwidth + own_s
-        time_s = bytes_s + messages_s + latency_s
+        time_s = np.maximum(bytes_s, _lines_s(net, data) if index == c.LL else 0.0) + messages_s + latency_s
         if index == c.SIMPLE:
             if passes == 2:
                 latency_s = latency_s * np.where(net.nodes > 1, c.RING_PLATEAU, 1.0)
@@ -92,9 +192,39 @@ def ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
             if net.alone:
                 # Across nodes the cards set the pace: hops between them are under way while the next chunks are sent.
                 # What is left of both is the root of their squares.
-                time_s = np.where(net.nodes > 1, np.hypot(bytes_s, latency_s + messages_s + steps_s), time_s)
+                across_s = np.hypot(bytes_s, latency_s + messages_s + steps_s)
+                time_s = np.where(net.nodes > 1, across_s, _in_node_s(net, bytes_s, latency_s, passes, time_s))
         found.append(Timing("ring", c.PROTOCOLS[index], latency_s, time_s, channels_s[index]))
     return found
+
+
+def _lines_s(net: Network, data: FloatArray) -> FloatArray | float:
+    """Return the least that LL takes for the bytes of a ring in a node, alone [s].
+
+    One channel serves so many bytes as give each of its threads one line per step. Up to there its lines fill up;
+    beyond, NCCL adds channels in proportion (enqueue.cc), which takes no longer until all of them run.
+    """
+    if not net.alone or net.generation.channels == 0:
+        return 0.0
+    n = net.groups.size
+    return np.where(net.nodes > 1, 0.0, c.LL_LINES_S * n * np.minimum(data / (c.LL_CHANNEL_BYTES * n), 1.0))
+
+
+def _in_node_s(
+    net: Network, bytes_s: FloatArray, latency_s: FloatArray, passes: int, added_s: FloatArray
+) -> FloatArray:
+    """Return what a ring with Simple takes in a node, alone [s]: `added_s` where its hops are not hidden.
+
+    From Hopper on all hops but the first are under way while the next chunks are sent. As across nodes, what is left of
+    both is the root of their squares; a hop costs what it does for small messages and all of the step's overhead.
+    """
+    if not net.generation.hides_hops or net.links[0][0] != "nvlink":
+        return added_s
+    steps = passes * net.ring_steps
+    start_s = net.launched_s(np.full_like(bytes_s, c.RING_BASE_S[c.SIMPLE] * net.generation.base_factor))
+    hops_s = latency_s - start_s + c.STEP_OVERHEAD_S * steps
+    first_s = hops_s / np.maximum(steps, 1.0)
+    return start_s + first_s + np.hypot(bytes_s, hops_s - first_s)
 
 
 def _ring_bandwidths(net: Network, bus: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -149,6 +279,8 @@ def tree(net: Network, data: FloatArray) -> list[Timing]:
     bandwidths = np.minimum(c.TREE_LL_SHARE * bus, ll_most), c.TREE_LL128_SHARE * bus, bus
     messages_s, stored_s = _messages_s(net, data, 2 * net.rounds), _stored_s(net, data)
     limited = np.minimum(cap, links) < edge
+    # In a node a tree is a chain: by the tables no faster than the ring with LL, and half as fast beyond.
+    chosen = net.nodes > 1 if planned_bytes_per_s(net) and net.links[0][0] == "nvlink" else None
     found = []
     for index, bandwidth in enumerate(bandwidths):
         inside_s, across_s = net.tree_hops_s(index)
@@ -159,7 +291,7 @@ def tree(net: Network, data: FloatArray) -> list[Timing]:
         steps_s = step_overhead_s(data, 2 * tree_steps(net)) if index == c.SIMPLE else 0.0
         time_s = 2 * data / bandwidth + messages_s + stored_s + steps_s + latency_s
         channels_s = 2 * data / np.where(limited, bandwidth, np.inf)
-        found.append(Timing("tree", c.PROTOCOLS[index], latency_s, time_s, channels_s))
+        found.append(Timing("tree", c.PROTOCOLS[index], latency_s, time_s, channels_s, chosen))
     return found
 
 
@@ -191,7 +323,9 @@ def nvls_allreduce(net: Network, data: FloatArray) -> list[Timing]:
     latency_s = base_s + net.generation.hop_factor * 2 * net.network_hops_s(c.NVLS_TREE_NET_HOP_S)
     time_s = moved / bandwidth + (steps_s + waits_s)
     channels_s = moved / np.where(tree_cap < np.minimum(switch, inter), tree_cap, np.inf)
-    found = [_where(net, even & one_node, Timing("NVLS", "Simple", latency_s, time_s, channels_s))]
+    # By the tables rings are faster where few GPUs head few channels (tuning.cc, nvlsEfficiency).
+    chosen = (n > c.NVLS_BEYOND_GPUS) | ~one_node if planned_bytes_per_s(net) else None
+    found = [_where(net, even & one_node, Timing("NVLS", "Simple", latency_s, time_s, channels_s, chosen))]
     if net.nccl >= c.NVLS_TREE_SINCE:
         found.append(_where(net, even & ~one_node, Timing("NVLS tree", "Simple", latency_s, time_s, channels_s)))
     return found
@@ -231,7 +365,9 @@ def nvls_gather(net: Network, data: FloatArray) -> list[Timing]:
     latency_s = np.full_like(net.nodes, net.generation.nvls_latency_s)
     bandwidth = c.NVLS_GATHER_SHARE * net.wire_bytes_per_s * _heads_share(net)
     time_s = data / bandwidth + step_overhead_s(data, net.local - 1)
-    return [_where(net, possible, Timing("NVLS", "Simple", latency_s, time_s))]
+    # By the tables rings are faster in a node of eight, whatever the size.
+    chosen = net.groups.size > c.NODE_GPUS if planned_bytes_per_s(net) else None
+    return [_where(net, possible, Timing("NVLS", "Simple", latency_s, time_s, chosen=chosen))]
 
 
 def nvls_bus_bytes_per_s(net: Network) -> FloatArray:
@@ -265,7 +401,7 @@ def _heads_bytes_per_s(net: Network) -> FloatArray:
     found = np.zeros_like(g)
     for speed in sorted(net.generation.nvls_speeds_bytes_per_s):
         found = np.where(link >= speed, speed, found)
-    return np.where(g <= 8, g * found, np.inf)
+    return np.where(g <= c.NODE_GPUS, g * found, np.inf)
 
 
 def _has_nvls(net: Network) -> bool:
@@ -301,7 +437,8 @@ def all_to_all(net: Network, data: FloatArray) -> Timing:
     if net.alone and counts_channels(net):  # in a training step DeepEP and its like exchange tokens on their own
         found, imbalance = peer_channels(net), net.tuning.imbalance if net.tuning else 1.0
         rate = np.where(net.local > 1, net.generation.channel_bytes_per_s, np.inf) / imbalance
-        channels_s = np.maximum(found.part_of(data / n) / rate, (n - 1) / n * data / (found.total * rate))
+        part_s = np.maximum(found.part_of(data / n) / rate, smallest_part_s(net, data / n) * imbalance)
+        channels_s = np.maximum(part_s, (n - 1) / n * data / (found.total * rate))
         moved_s, steps = blended_s(levels_s.max(axis=0), channels_s), (n - 1) * c.PEER_STEPS
     else:
         levels_s[0] += data / n / net.copy_bytes_per_s
@@ -311,11 +448,43 @@ def all_to_all(net: Network, data: FloatArray) -> Timing:
         net.call_s(c.RING_BASE_S[c.SIMPLE], np.full_like(n, c.RING_HOP_S[row][protocol] * factor))
         for protocol in (c.LL, c.SIMPLE)
     )
+    if _knows_parts(net):
+        large_s = _local_simple_s(net, small_s, factor)
     local_s = np.where(data <= c.P2P_LL_BYTES * n, small_s, large_s)
     across_s = remote_send_s(net) + (n - net.local) * net.transport.message_s
     latency_s = net.launched_s(np.where(net.nodes > 1, across_s, local_s), n)
     time_s = latency_s + moved_s + (n - net.local) * _sent_s(net, data / n) + step_overhead_s(data, steps)
+    time_s = time_s + _local_lines_s(net, data / n)
     return Timing("point-to-point", "Simple", latency_s, time_s, channels_s)
+
+
+def _knows_parts(net: Network) -> bool:
+    """Whether it is known how NCCL cuts messages in a node, of a collective on its own."""
+    return net.alone and net.links[0][0] != "net" and net.generation.channels > 0
+
+
+def _local_simple_s(net: Network, small_s: FloatArray, factor: float) -> FloatArray:
+    """Return base and hop of messages with Simple in a node, alone [s]: not before the longest with LL is there."""
+    generation, row = net.generation, net.links[0][0]
+    hop_s = c.RING_HOP_S[row][c.SIMPLE] * factor * (generation.simple_hop_factor or generation.hop_factor)
+    start_s = np.full_like(small_s, c.RING_BASE_S[c.SIMPLE] * generation.base_factor + hop_s)
+    return np.maximum(net.launched_s(start_s), small_s + c.P2P_LL_BYTES / c.P2P_LL_BYTES_PER_S)
+
+
+def _local_lines_s(net: Network, message: FloatArray) -> FloatArray | float:
+    """Return what the one channel that a message with LL in a node has takes for its bytes, alone [s]."""
+    if not _knows_parts(net):
+        return 0.0
+    here = (net.nodes <= 1) & (message <= c.P2P_LL_BYTES)
+    return np.where(here, message / c.P2P_LL_BYTES_PER_S, 0.0)
+
+
+def smallest_part_s(net: Network, message: FloatArray) -> FloatArray:
+    """Return what one channel takes for the smallest part that NCCL cuts a message in a node into, alone [s]."""
+    if not net.alone:
+        return np.zeros_like(message)
+    rate = max(net.generation.channel_bytes_per_s, c.PART_BYTES_PER_S)
+    return np.where(net.nodes > 1, 0.0, np.minimum(message, SMALLEST_PART_BYTES) / rate)
 
 
 def send_receive(net: Network, data: FloatArray) -> list[Timing]:
@@ -336,6 +505,7 @@ def send_receive(net: Network, data: FloatArray) -> list[Timing]:
         if counts_channels(net):
             channels = peer_channels(net)
             inside_s = channels.part_of(data) / np.where(one_node, net.generation.channel_bytes_per_s * share, np.inf)
+            inside_s = np.maximum(inside_s, smallest_part_s(net, data) / share)
             card_rate = channels.most * c.NET_CHANNEL_BYTES_PER_S * share
             across_s = data / np.where(one_node, np.inf, card_rate)
             channels_s = np.maximum(inside_s, across_s)

@@ -105,6 +105,14 @@ class Generation(NamedTuple):
     ring_net_hop_s: tuple[float, float, float] = RING_HOP_S["net"]
     #: latency of a network hop per protocol, where the library has a table of its own.
     tree_net_hop_s: tuple[float, float, float] = TREE_HOP_S["net"]
+    #: bandwidth of the rings that search.cc finds in a node of 8 behind NVLink; 0 where it is not known [bytes/s].
+    graph_bytes_per_s: float = 0.0
+    #: cap of LL128 in them (tuning.cc, perChRingLL128 x channels) [bytes/s].
+    ring_ll128_bytes_per_s: float = float("inf")
+    #: measured cost of a hop with Simple over tuning.cc's, of single messages in a node and of rings over PCIe; 0: the
+    #: same as of any hop.
+    simple_hop_factor: float = 0.0
+    hides_hops: bool = False  #: whether rings with Simple in a node send on while their hops are under way.
     ll128_across: bool = True  #: whether LL128 pays across nodes; RCCL plans it there no faster than LL.
 
 
@@ -122,18 +130,29 @@ GENERATIONS = {
     # channels: search.cc's graphs. channel_bytes_per_s: fit, SendRecv on 8 H100 at 32 - 128 MiB (4 and 8 channels) and
     # AllToAll on 2 to 8 A100, H100, B200 and B300 at 512 MiB.
     "volta": Generation(1.1, 1.8, (39e9, 39e9, 20.4e9), (0.92, 0.92, 0.80), channels=6),
-    "ampere": Generation(1.1, 1.8, (87.7e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), channel_bytes_per_s=10.5e9),
-    "ada": Generation(0.65, 1.4, (87.7e9, 22.5e9, 19e9), (0.92, 0.92, 0.92)),
+    # graph_bytes_per_s: channels x 20, 30 and 45 GB/s, search.cc's speeds for 12, 18 and 18 links.
+    # ring_ll128_bytes_per_s: 20, 36.7 and 34.5 GB/s a channel; Blackwell's is that of 2.29, and 40 in 2.30, with which
+    # nothing was measured.
+    # simple_hop_factor: AllToAll of 64 KiB - 1 MiB on 2 to 8 A100, H100, H200, B200, B300, GB200, GB300, L40S and RTX
+    # PRO 6000; of the last two also AllGather and ReduceScatter of 1 - 4 MiB.
+    # hides_hops: AllGather, ReduceScatter and AllReduce of 4 MiB - 1 GiB on 2, 4 and 8 of the same.
+    "ampere": Generation(
+        1.1, 1.8, (87.7e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), channel_bytes_per_s=10.5e9,
+        graph_bytes_per_s=240e9, ring_ll128_bytes_per_s=240e9, simple_hop_factor=0.7,
+    ),
+    "ada": Generation(0.65, 1.4, (87.7e9, 22.5e9, 19e9), (0.92, 0.92, 0.92), simple_hop_factor=0.7),
     "hopper": Generation(
         0.65, 1.4, (141e9, 45e9, 35e9), (0.74, 0.74, 0.64), channel_bytes_per_s=19e9, splits_cards=True,
         nvls_share=1.06, nvls_latency_s=26e-6, nvls_tree_cap=(1.02, 0.81), nvls_speeds_bytes_per_s=_HOPPER_SPEEDS,
+        graph_bytes_per_s=360e9, ring_ll128_bytes_per_s=440e9, hides_hops=True,
     ),
     "blackwell": Generation(
         1.1, 2.1, (282e9, 90e9, 70e9), (0.74, 0.38, 0.213), 16, channel_bytes_per_s=22.5e9, splits_cards=True,
         nvls_share=0.93, nvls_latency_s=38e-6, nvls_tree_cap=(0.92, 0.465), nvls_speeds_bytes_per_s=_BLACKWELL_SPEEDS,
+        graph_bytes_per_s=720e9, ring_ll128_bytes_per_s=552e9, simple_hop_factor=1.1, hides_hops=True,
     ),
     # PCIe cards: measured fixed cost and cost per hop are Ada's; no NVLink, so no NVLS, and PCIe is below every cap.
-    "blackwell-rtx": Generation(0.65, 1.4, (282e9, 90e9, 70e9), (0.92, 0.92, 0.92)),
+    "blackwell-rtx": Generation(0.65, 1.4, (282e9, 90e9, 70e9), (0.92, 0.92, 0.92), simple_hop_factor=0.7),
     # RCCL is a fork of NCCL with Ampere-like tables; fit on one node of MI300X: 13 us at 1 - 128 KiB, 7 in a graph,
     # and 184 GB/s with LL (256 KiB - 2 MiB). Network hops: RCCL, src/graph/tuning.cc, the tables of gfx942, but for
     # trees with LL (there 10.5 us): AllReduce of 1 - 32 KiB on two nodes of MI300X takes 54 - 61 us (RCCL 2.28,
@@ -144,11 +163,16 @@ GENERATIONS = {
     ),
 }  # fmt: skip
 
-FALLBACK = GENERATIONS["ampere"]._replace(channels=0, channel_bytes_per_s=float("inf"))
+FALLBACK = GENERATIONS["ampere"]._replace(
+    channels=0, channel_bytes_per_s=float("inf"), graph_bytes_per_s=0.0, simple_hop_factor=0.0
+)
 """guesstimate: architectures without a row (TPU, say) take Ampere's."""
 
 NET_CHANNEL_BYTES_PER_S = 14e9
 """paths.cc, NCCL_P2P_PER_CHANNEL_NET_BW: what NCCL expects one channel to send over a network card [bytes/s]."""
+
+PCIE_GRAPH_BYTES_PER_S = 20e9
+"""search.cc, topo.h: the fastest of its speeds that PCIe 4.0 carries, which it counts as 24 GB/s [bytes/s]."""
 
 PCIE_CHANNELS = 2
 """guesstimate: rings of a graph over PCIe, whose speed one ring nearly carries."""
@@ -159,6 +183,28 @@ and 8 GPUs of three generations, SendRecv on 8 H100."""
 
 NVLS_GATHER_SHARE = 0.44
 """tuning.cc with search.cc's graphs: NVLS AllGather / ReduceScatter algbw over wire rate (Hopper 0.46, B200 0.40)."""
+
+NODE_GPUS = 8
+"""GPUs of the nodes whose graphs are known (search.cc)."""
+
+NVLS_BEYOND_GPUS = 4
+"""tuning.cc with search.cc's graphs: up to so many GPUs NVLS is never the lowest line of the tables in a node."""
+
+LL_CHANNEL_BYTES = 512 * 8.0
+"""enqueue.cc: bytes per GPU up to which a ring with LL has one channel: 512 threads, one line of 8 bytes each."""
+
+LL_LINES_S = 0.4e-6
+"""fit: what a ring takes more for each of its GPUs once all threads of its channels have a line: AllGather,
+ReduceScatter and AllReduce of 64 - 256 KiB on 2, 4 and 8 A100, H100, H200, B200, B300, GB200 and GB300 take 0.9 to 6 us
+more than of 4 KiB."""
+
+P2P_LL_BYTES_PER_S = 6e9
+"""fit: what one channel with LL moves for a message in a node: AllToAll of 16 KiB per peer on 2 and 4 A100, H100, H200,
+B200, B300 and RTX PRO 6000 takes 2.2 to 4.1 us more than of 512 bytes [bytes/s]."""
+
+PART_BYTES_PER_S = 20e9
+"""fit: what a channel moves at least of a part that is in its slots at once: AllToAll of 64 KiB per peer on 2 to 8 GPUs
+of three generations [bytes/s]."""
 
 STEP_OVERHEAD_S = 6.0e-6
 """fit: what each pipeline step of a Simple-protocol collective costs beyond tuning.cc once chunks are full size [s].

@@ -105,7 +105,12 @@ class Network(NamedTuple):
         return np.maximum(table_s, np.where(self.nodes > 1, c.NET_OVERHEAD_S[protocol], 0.0))
 
     def table_hop_s(self, row: str, protocol: int, *, tree: bool = False) -> float:
-        """Latency of one hop over a kind of link by the library's table [s]; RCCL has its own of the network."""
+        """Latency of one hop over a kind of link by the library's table [s]; RCCL has its own of the network.
+
+        Over PCIe a hop with Simple is known better than by the factor of all hops.
+        """
+        if row == "pcie" and self.alone and protocol == c.SIMPLE and self.generation.simple_hop_factor and not tree:
+            return c.RING_HOP_S[row][protocol] * self.generation.simple_hop_factor / self.generation.hop_factor
         if row == "net" and self.alone:
             return (self.generation.tree_net_hop_s if tree else self.generation.ring_net_hop_s)[protocol]
         return (c.TREE_HOP_S if tree else c.RING_HOP_S)[row][protocol]

@@ -27,7 +27,7 @@ from gpuscale.arrays import FloatArray, IndexArray, IntArray, exp, log
 from gpuscale.collectives import ideal as textbook
 from gpuscale.collectives.channels import check_channels
 from gpuscale.collectives.groups import Groups, place, shared_by
-from gpuscale.collectives.nccl import timings
+from gpuscale.collectives.nccl import taken_s, timings
 from gpuscale.collectives.nccl_constants import Tuning
 from gpuscale.collectives.network import network_of
 from gpuscale.specs.cluster import CalibrationSpec, ClusterSpec
@@ -76,15 +76,13 @@ def collective_time_s(
     curves = [] if ideal else [one for one in cluster.calibration if one.operation == operation]
 
     def model(where: ClusterSpec, sizes: FloatArray, groups: Groups) -> FloatArray:
-        """Return what the fastest algorithm takes without measurements, at least the ideal time, (N,) [s]."""
+        """Return what NCCL takes without measurements, at least the ideal time, (N,) [s]."""
         imbalance = tuning.imbalance if tuning else 1.0
         levels_s = textbook.level_times_s(where, operation, sizes, groups, imbalance=imbalance)
         if ideal:
             return levels_s.max(axis=0)
         net = network_of(where, groups, tuning=tuning)
-        return np.maximum(
-            levels_s.max(axis=0), np.minimum.reduce([one.time_s for one in timings(net, operation, sizes)])
-        )
+        return np.maximum(levels_s.max(axis=0), taken_s(timings(net, operation, sizes)))
 
     for start in range(0, data.size, BLOCK):
         here = slice(start, start + BLOCK)

@@ -40,7 +40,6 @@ DEVICE = 0.08
 """The same where memory in use on the whole device counts: context, communicators and blocks that the allocator
 keeps."""
 
-
 UNSAID = 0.12
 """The same where a source does not say what it read: the allocator reserves some 5 to 10 % more than it hands out, and
 the driver's figure holds a GiB or more beside."""
@@ -54,11 +53,11 @@ def half_width(
     Args:
         parts: component -> bytes at the fullest stage, each (N,).
         basis: what is measured, one of `gpuscale.memory.model.BASES`.
-        said: whether the source says so.
+        said: whether the source says what it measured; else `basis` is what is taken for it.
     """
     total = summed(*parts.values())
     if basis.startswith("allocated") and job.runtime.memory.counter_reset:
-        return np.full_like(total, STATES_ALONE)
+        return np.full_like(total, math.hypot(STATES_ALONE, UNSAID * (not said)))
     own = OWN_LOOP * (job.runtime.rule_set == "generic")
     every = math.hypot(LEAST, own, UNSAID * (not said), DEVICE * basis.startswith("nvidia-smi"))
     shares = [spread * parts[name] / total for name, spread in SPREADS.items()]

@@ -49,7 +49,15 @@ from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Constraint, Economics, Objective
 from gpuscale.specs.cluster import LARGEST_BOX, NETWORKS, ClusterSpec
 from gpuscale.specs.gpu import WIDE, GpuSpec
-from gpuscale.specs.job import ATTENTION_NEEDS, FrameworkSpec, JobSpec, OffloadSpec, RuntimeSpec, StateBytes
+from gpuscale.specs.job import (
+    ATTENTION_NEEDS,
+    LIBRARY_KERNELS,
+    FrameworkSpec,
+    JobSpec,
+    OffloadSpec,
+    RuntimeSpec,
+    StateBytes,
+)
 from gpuscale.specs.model import ModelSpec
 from gpuscale.steptime.kernels import available_recipes
 from gpuscale.steptime.offload import host_of
@@ -150,7 +158,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     said["vocabulary"] = f"padded to a multiple of {multiple} x TP"
     if model.is_moe:
         said["moe_imbalance"] = f"busiest expert rank has {asked.moe_imbalance:g} x the mean tokens"
-    runtime = _runtime(asked, framework.runtime, cluster, said, experts=model.is_moe)
+    runtime = _runtime(asked, framework.runtime, cluster, precision, said, experts=model.is_moe)
     gated = any(block.gated for kind in model.kinds for block in (kind.mlp, kind.moe) if block)
     if asked.swiglu_input_dtype and not gated:
         raise InputError(f"{model.name} has no gated activation", field="swiglu_input_dtype", hint="leave it out")
@@ -218,7 +226,13 @@ def _by_default(asked: JobOptions, name: str) -> str:
 
 
 def _runtime(
-    asked: JobOptions, runtime: RuntimeSpec, cluster: ClusterSpec, said: dict[str, str], *, experts: bool
+    asked: JobOptions,
+    runtime: RuntimeSpec,
+    cluster: ClusterSpec,
+    precision: str,
+    said: dict[str, str],
+    *,
+    experts: bool,
 ) -> RuntimeSpec:
     """Return how the framework runs a step, with what the options of the same names change of it."""
     given = {name: value for name, value in asked.values().items() if value is not None and hasattr(runtime, name)}
@@ -234,7 +248,7 @@ def _runtime(
         said.setdefault("dispatcher", f"{given.get('dispatcher', runtime.dispatcher)} (default)")
     given |= {"compile": asked.compile == "on"} if asked.compile else {}
     if asked.attention:
-        _check_attention(asked.attention, cluster.gpu)
+        _check_attention(asked.attention, cluster.gpu, precision)
     if asked.loss and not (asked.loss == runtime.loss == "standard"):  # one choice for time and memory
         given["eager"] = tuple(name for name in runtime.eager if name != "loss")
     if asked.axis_order is not None:
@@ -254,11 +268,15 @@ def own_dispatcher(runtime: RuntimeSpec, cluster: ClusterSpec) -> str:
     return "hybridep" if in_racks else runtime.dispatcher
 
 
-def _check_attention(name: str, gpu: GpuSpec) -> None:
-    """Refuse attention kernels that are not made for a GPU."""
-    made_for = ATTENTION_NEEDS.get(name, (gpu.architecture,))
-    if (gpu.vendor != "NVIDIA" and name in {*ATTENTION_NEEDS, "cudnn"}) or not gpu.architecture.startswith(made_for):
-        raise InputError(f"{name} does not run on {gpu.title}", field="attention", hint="choose fa2, sdpa or eager")
+def _check_attention(name: str, gpu: GpuSpec, precision: str) -> None:
+    """Refuse attention kernels that are not made for a GPU, or not for operands of so many bits."""
+    made_for, early = ATTENTION_NEEDS.get(name, (gpu.architecture,)), gpu.architecture == "volta"
+    foreign = gpu.vendor != "NVIDIA" and name in {*ATTENTION_NEEDS, "cudnn"}
+    hint = f"choose {'' if early or precision in WIDE else 'fa2, '}sdpa or eager"
+    if foreign or not gpu.architecture.startswith(made_for) or (early and name in LIBRARY_KERNELS):
+        raise InputError(f"{name} does not run on {gpu.title}", field="attention", hint=hint)
+    if precision in WIDE and name in LIBRARY_KERNELS:
+        raise InputError(f"{name} takes no operands of 32 bits, as {precision} has them", field="attention", hint=hint)
 
 
 def _behind_switches(cluster: ClusterSpec, settings: str) -> list[str]:

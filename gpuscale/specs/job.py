@@ -72,6 +72,9 @@ KERNELS_OF = {"fa2": "flash2", "fa3": "flash3", "fa4": "flash4", "cudnn": "nativ
 ATTENTION_NEEDS = {"fa3": ("hopper",), "fa4": ("hopper", "blackwell")}
 """Beginnings of the architectures that kernels are made for (Dao-AILab/flash-attention, README)."""
 
+LIBRARY_KERNELS = frozenset({"fa2", "fa3", "fa4", "cudnn"})
+"""Kernels that take operands of 16 bits alone, on Ampere and later (`JobSpec.attention` has the sources)."""
+
 EAGER = ("norm", "rotary", "activation", "loss", "bias")
 """What runs as operations of its own without torch.compile or kernels of a framework."""
 
@@ -80,6 +83,9 @@ LOSS_PEAK_BYTES = {"fused": 4.0, "chunked": 0.75, "linear": 0.0}
 `--cross-entropy-loss-fusion`); LM head and loss by eighths of the sequence, 2 + 4 bytes in each (torchtitan
 components/loss.py, ChunkedCELoss); or one kernel for LM head and loss (Liger Kernel), see `CHUNK_BYTES`. What a
 `standard` one takes is the framework's (`MemoryProfile.loss_bytes`)."""
+
+COMPILED_LOSSES = frozenset({"torchtitan", "torchtitan-2024"})
+"""Rule sets whose `fused` cross entropy is compiled code rather than a kernel (torchtitan components/loss.py)."""
 
 OWN_LOOPS = frozenset({"generic", "accelerate"})
 """Rule sets of frameworks in which a user's own code says how the loss is worked out."""
@@ -187,9 +193,10 @@ class RuntimeSpec:
     memory: MemoryProfile  #: what the framework keeps in memory.
     #: kernels that the framework asks for: `native` (fused, made for the GPU: cuDNN, FlashAttention-3), `sdpa`
     #: (PyTorch's choice: cuDNN on Hopper and Blackwell, else FlashAttention-2; `sdpa2025`: cuDNN on Blackwell alone),
-    #: `flex` (PyTorch's FlexAttention or varlen attention), `flash3` (on Hopper) or `flash4` (on Blackwell too),
-    #: elsewhere FlashAttention-2, `cudnn9` (before release 9.11), `cudnn8`, `flash2` or `flash1` (fused, of older
-    #: generations), or `unfused` (score matrix in memory, masked half computed too); `JobSpec.attention` is what runs.
+    #: `flex` (PyTorch's FlexAttention or varlen attention), `flash3` (on Hopper) and `flash4` (on Hopper and
+    #: Blackwell), elsewhere FlashAttention-2, `cudnn9` (before release 9.11), `cudnn8`, `flash2` or `flash1` (fused, of
+    #: older generations), `unfused` (score matrix in memory, masked half computed too), or a name that users give
+    #: (`KERNELS_OF`); `JobSpec.attention` is what runs.
     attention: Annotated[str, among(*ATTENTION_KERNELS)]
     #: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than as fused
     #: kernels, compiled or not; with `bias`, gradients of biases are sums of their own rather than by-products of
@@ -305,8 +312,10 @@ class RuntimeSpec:
 
     @property
     def loss_kernels(self) -> str:
-        """How the cross entropy runs: `eager`, `standard` (in place), `compiled`, or `fused`."""
-        if "loss" in self.unfused:
+        """How the cross entropy runs: `eager`, `standard` (in place), `compiled`, or `fused`; a kernel of its own needs
+        no compiler."""
+        kernel = self.loss == "linear" or (self.loss == "fused" and self.rule_set not in COMPILED_LOSSES)
+        if "loss" in (self.eager if kernel else self.unfused):
             return "eager"
         if self.loss == "standard":
             return "compiled" if self.compile else "standard"
@@ -314,11 +323,12 @@ class RuntimeSpec:
 
     @property
     def loss_peak_bytes(self) -> float:
-        """Bytes per logit at the peak of the loss; compiled code keeps no copies between its operations."""
-        if self.loss != "standard":
-            return LOSS_PEAK_BYTES[self.loss]
-        own = self.memory.loss_bytes
-        return min(own, LOSS_PEAK_BYTES["fused"]) if self.loss_kernels == "compiled" else own
+        """Bytes per logit at the peak of the loss; compiled code keeps no copies between its operations, eager code
+        all of them."""
+        kernels, own = self.loss_kernels, self.memory.loss_bytes
+        if self.loss == "standard":
+            return min(own, LOSS_PEAK_BYTES["fused"]) if kernels == "compiled" else own
+        return own if self.loss == "fused" and kernels == "eager" else LOSS_PEAK_BYTES[self.loss]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from gpuscale.collectives.channels import knows_channels
 from gpuscale.collectives.groups import place as groups_on
 from gpuscale.collectives.ideal import operation_named
 from gpuscale.collectives.intervals import LARGE_BYTES, SMALL_BYTES
-from gpuscale.collectives.nccl import timings
+from gpuscale.collectives.nccl import taken_s, timings
 from gpuscale.collectives.nccl_constants import NEWEST, Tuning, parse_version
 from gpuscale.collectives.network import network_of
 from gpuscale.collectives.times import collective_time_s
@@ -64,7 +64,8 @@ def predict_collectives(rows: Sequence[Row]) -> list[tuple[float, float] | str]:
             if algorithms:
                 groups = groups_on(wide, np.full(data.size, gpus), distance)
                 every = timings(network_of(wide, groups, tuning=tuning), operation, data)
-                forced = np.min([one.time_s for one in every if one.algorithm in algorithms] or [times], axis=0)
+                left = [one for one in every if one.algorithm in algorithms]
+                forced = taken_s(left) if left else times
                 times = np.where(np.isfinite(forced), np.maximum(forced, times), times)
         except InputError as error:
             found |= dict.fromkeys((index for index, _ in members), reason_text(error))

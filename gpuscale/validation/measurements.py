@@ -44,7 +44,7 @@ class Column(NamedTuple):
     #: `text`, `whole` (0 or more), `number` (above 0), or the words that it takes.
     kind: str | tuple[str, ...] = "text"
     default: str = ""  #: what an empty cell means, where that is not simply unknown.
-    most: int = 10**15  #: the largest whole number: ten times what was ever trained, or more.
+    most: int = 10**15  #: the largest number: of whole ones ten times what was ever trained, or more.
     required: bool = False  #: a header without it is not one of this kind of file.
 
 
@@ -138,11 +138,11 @@ RUNS = {
     "step_s": Column("measured seconds of a step", "number", "from `tokens_s_gpu`"),
     "tokens_s_gpu": Column("measured tokens per second and GPU", "number"),
     "tflops_gpu": Column("measured model TFLOP/s; a step time follows where none is stated", "number"),
-    "mfu": Column("measured model FLOPs utilisation, likewise", "number"),
+    "mfu": Column("measured model FLOPs utilisation, 0.4 for 40 %, likewise", "number", most=1),
     "flop_convention": Column(
         "how these count attention", CONVENTIONS, "the framework's at the time; of others no step time follows"
     ),
-    "hfu": Column("measured hardware FLOPs utilisation", "number"),
+    "hfu": Column("measured hardware FLOPs utilisation", "number", most=1),
     "mem_gib": Column("measured memory of a GPU [GiB]", "number"),
     "mem_basis": Column(
         "`allocated`, `reserved` or `nvidia-smi`; `rank 0` or `max over ranks`", default="what the framework's log says"
@@ -277,7 +277,8 @@ class Row:
             if kind == "whole":
                 self.whole(name, columns[name].most)
             elif kind == "number":
-                self.number(name)
+                if (self.number(name) or 0.0) > columns[name].most:
+                    raise self.error(name, f"is above {columns[name].most:,}")
             elif isinstance(kind, tuple) and self.text(name) not in {"", *kind}:
                 raise self.error(name, f"is none of {', '.join(kind)}")
 

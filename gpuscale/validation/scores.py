@@ -230,10 +230,15 @@ Megatron-Bridge training/utils/flop_utils.py; AutoModel components/utils/flops_u
 6 N + 12 L h s. None counts recomputation."""
 
 
+TODAY = "9999-01"
+"""Month of a row without a date: after all that ended, before what never does."""
+
+
 def flop_convention(row: Row) -> Convention | None:
-    """How `tflops_gpu` and `mfu` of a row count attention: as it says or as its framework did; None if nobody knows."""
-    until = FULL_ATTENTION_UNTIL.get(row.text("framework"))
-    usual = "" if until is None else "full" if row.text("source_date")[:7] <= until else "causal"
+    """How `tflops_gpu` and `mfu` of a row count attention: as it says or as its framework did, of which no date means
+    today's; None if nobody knows."""
+    until, month = FULL_ATTENTION_UNTIL.get(row.text("framework")), row.text("source_date")[:7] or TODAY
+    usual = "" if until is None else "full" if month <= until else "causal"
     said = row.text("flop_convention") or usual
     return next((one for one in CONVENTIONS if one == said), None)
 
@@ -259,9 +264,13 @@ def measured_step_s(row: Row, job: JobSpec | None = None) -> tuple[float | None,
         what = f"measured step time from {'TFLOP/s' if rate else 'MFU'}, {convention} attention counted"
         return flops / (flops_per_s * job.gpus), [what]
     rates = [name for name in ("tflops_gpu", "mfu", "hfu") if row.raw(name)]
-    if rates:
-        return None, [f"only {', '.join(rates)} measured: no step time without the convention of counting FLOPs"]
-    return None, []
+    if not rates:
+        return None, []
+    if not rate and not mfu:
+        lacking = "what of its FLOPs is recomputation"
+    else:
+        lacking = "the precision whose peak it is a share of" if convention else "the convention of counting FLOPs"
+    return None, [f"only {', '.join(rates)} measured: no step time without {lacking}"]
 
 
 def relative_error(predicted: float, measured: float | None) -> float | None:
