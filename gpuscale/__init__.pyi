@@ -385,8 +385,9 @@ def plan(
     train_tokens: float | str | None = None, price_term: str | None = None,
     rate: str | Mapping[str, float] | Sequence[str] | None = None, max_memory: float | str | None = None,
     min_mfu: float | str | None = None, max_step_time: float | str | None = None, max_days: float | str | None = None,
-    max_cost: float | str | None = None, top: int | None = None, unfold: bool = False, risk: float | None = None,
-    tight: bool = False, why: str | Mapping[str, Any] | None = None, recipe: str | None = None,
+    max_cost: float | str | None = None, find: str | None = None, top: int | None = None, unfold: bool = False,
+    risk: float | None = None, tight: bool = False, why: str | Mapping[str, Any] | None = None,
+    recipe: str | None = None,
 ) -> PlanResult:
     """Find the best ways to train `model` on `gpus` GPUs.
 
