@@ -256,7 +256,7 @@ def test_kinds_of_files_are_told_by_their_header(tmp_path):
     ("text", "place", "message"),
     [
         ("", "x.csv", "is empty"),
-        ("id,gpu\na,b\n", "x.csv:1", "not a file of runs"),
+        ("id,gpu\na,b\n", "x.csv:1", "not a file of runs, recipes"),
         ("id,gpu,gpus,model,gbs,seq\n1,2\n", "x.csv:2", "2 fields, but 6 columns"),
         ("id,gpu,gpus,model,gbs,seq\n,h100,8,m,8,8\n", "x.csv:2", "no id"),
         ("id,gpu,gpus,model,gbs,seq\na,b,1,c,1,1\n\na,b,1,c,1,1\n", "x.csv:4", "is given twice, first on line 2"),
