@@ -136,7 +136,7 @@ def ranked_recipe(
     own, listed = describe(named, rows, evaluate(rows, job.spec)).plan, scored(rows, job.spec, basis)
     reasons = [f"breaks a rule: {rule.text} ({rule.code})" for rule in broken]
     if not listed.fits(job.spec)[0]:
-        limit = min(own.memory_limit_gib, job.spec.plans_limit_bytes / GIB)
+        limit = job.spec.plans_limit_bytes / GIB if own.fits else own.memory_limit_gib
         over = listed.memory_bytes[0] > job.spec.plans_limit_bytes
         needs = f"{'tight: ' * own.fits}{own.memory_gib:.1f} of {limit:.1f} GiB"
         reasons.append(needs if over else "host memory does not suffice")
