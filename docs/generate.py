@@ -133,6 +133,7 @@ SAMPLES = [
     ("calibrate", "gpu", "--protocol", str(DATA / "made_gpu_protocol.jsonl"), "--fit-only"),
     ("validate", str(DATA / "published_runs.csv")),
     ("validate", str(DATA / "published_kernels.csv")),
+    ("validate", str(DATA / "example_recipes.csv")),
 ]
 """Commands that together print every key; each is run with --json."""
 

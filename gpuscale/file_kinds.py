@@ -57,7 +57,7 @@ _STARTS = (
     ("launch", r"#!.*sh\b"),
     ("results", r"key,task,status,"),
     ("answer", r"rank,tp,sp,pp,"),
-    ("measured", r"id,source,"),
+    ("measured", r"id,source,|recipe,source,"),
 )
 """Kind -> how its first line begins."""
 _KEYS = (

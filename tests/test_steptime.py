@@ -1155,3 +1155,16 @@ def test_the_loss_is_one_choice_for_time_and_memory():
         assert (runtime.loss_peak_bytes < 6) == (runtime.loss == "fused"), name
     eager = built("llama3-8b", 8, framework="torchtitan@2025-05", loss="fused", **options).spec.runtime
     assert "loss" not in eager.unfused
+
+
+def test_the_cpu_is_waited_for_in_layers_of_every_kind():
+    """What transfers can hide behind is told from the waiting in dense layers and in those with experts alike."""
+    spec = job("deepseek-v2-lite", 8, gbs=8, seq=512)
+    step = evaluate(layout(spec, ep=8), spec).step
+    by_kind = [
+        float(np.max(count)) * sum(float(np.max(waits)) for waits in layer.waiting_s[:2])
+        for layer, count in zip(step.passes.layers, step.counts, strict=True)
+    ]
+    assert len(by_kind) == 2
+    assert min(by_kind) > 0
+    assert float(step.cover.waiting_s[0]) == pytest.approx(sum(by_kind))

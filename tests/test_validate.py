@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import os
 import tracemalloc
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from command import assert_one_message, gpuscale
 
 from gpuscale.errors import InputError
+from gpuscale.memory.interval import UNSAID
 from gpuscale.planning.jobs import Presets
 from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.hardware import load_gpu
@@ -211,6 +213,26 @@ def test_a_share_in_percent_is_refused():
     assert "mfu '40' is above 1" in score(mfu="40").reason
 
 
+@pytest.mark.parametrize(
+    ("said", "basis", "sure"),
+    [
+        ("reserved", "reserved", True), ("allocated rank 0", "allocated rank 0", True),
+        ("nvidia-smi", "nvidia-smi", True),
+        ("allocated max over ranks", "allocated", True), ("max over ranks", "nvidia-smi", False),
+        ("rank 0", "nvidia-smi rank 0", False), ("", "nvidia-smi", False),
+    ],
+)  # fmt: skip
+def test_memory_is_what_the_row_says_it_counts(said, basis, sure):
+    """Where it does not say, what Megatron-LM's users read; the interval is then wider."""
+    found = score(mem_basis=said, mem_gib="60")
+    assert found.mem_basis == basis
+    half = math.log(found.mem_gib_high / found.predicted_mem_gib)
+    told = score(mem_basis=basis, mem_gib="60")
+    assert told.predicted_mem_gib == found.predicted_mem_gib
+    known = math.log(told.mem_gib_high / told.predicted_mem_gib)
+    assert half == pytest.approx(known if sure else math.hypot(known, UNSAID))
+
+
 def test_rows_alone_and_in_a_batch_agree():
     rows = [row(id=f"r{tp}", tp=str(tp), net_allreduce_busbw_gb_per_s="300") for tp in (1, 2, 4, 8)]
     rows += [row(id=f"g{gpus}", gpus=str(gpus), gbs=str(8 * gpus)) for gpus in (4, 32, 128)]
@@ -256,7 +278,7 @@ def test_kinds_of_files_are_told_by_their_header(tmp_path):
     ("text", "place", "message"),
     [
         ("", "x.csv", "is empty"),
-        ("id,gpu\na,b\n", "x.csv:1", "not a file of runs"),
+        ("id,gpu\na,b\n", "x.csv:1", "not a file of runs, recipes"),
         ("id,gpu,gpus,model,gbs,seq\n1,2\n", "x.csv:2", "2 fields, but 6 columns"),
         ("id,gpu,gpus,model,gbs,seq\n,h100,8,m,8,8\n", "x.csv:2", "no id"),
         ("id,gpu,gpus,model,gbs,seq\na,b,1,c,1,1\n\na,b,1,c,1,1\n", "x.csv:4", "is given twice, first on line 2"),

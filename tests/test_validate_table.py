@@ -34,6 +34,7 @@ from gpuscale.uncertainty import (
     spread,
 )  # fmt: skip
 from gpuscale.validation.measurements import read_measurements
+from gpuscale.validation.scores import validate
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "tests" / "data" / "published_runs.csv"
@@ -256,6 +257,14 @@ def test_intervals_hold_four_of_five_measurements_of_the_table():
     inside, half = UPDATE.interval_figures(read_residuals())
     assert 0.70 <= inside <= 0.91  # wide enough for sources to which nothing was fitted: 79 % of those
     assert half <= 0.22
+
+
+def test_intervals_of_memory_hold_four_of_five_and_are_wide_where_it_is_off():
+    found = validate(TABLE).summary["memory"]["interval"]
+    assert found["n"] >= 50
+    assert 0.70 <= found["inside"] <= 0.93
+    assert found["median_half_width"] < 0.1
+    assert found["rank_correlation"] > 0.4
 
 
 def test_a_gpu_whose_kernels_are_guessed_is_no_measured_one():

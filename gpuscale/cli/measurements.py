@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 @answers("validate", csv=True)
 def validate(
-    file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="Measured runs, kernels or collectives.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.csv", help="Measured runs, kernels or collectives, or recipes.")
+    ],
     by: Annotated[
         str, option("Group runs by family, framework, gpu, model or precision.", "NAME", "family")
     ] = "family",
@@ -41,21 +43,26 @@ def validate(
     csv: bool = False,
     json: bool = False,
 ) -> Answer:
-    """Predict measured runs from their inputs alone, and show the errors.
+    """Predict measured runs from their inputs alone, and show the errors; hold recipes to our own first choices.
 
-    Example: gpuscale validate runs.csv --by gpu
+    Examples: gpuscale validate runs.csv --by gpu; gpuscale validate recipes.csv
 
     The header tells what the file holds (docs/validation.md lists the columns). Exit code 1: no row was predicted.
     """
+    from gpuscale.render.gpubench import progress_bar
+    from gpuscale.validation.scores import NOT_PREDICTED
     from gpuscale.validation.scores import validate as predict
 
     if not 0 <= top <= 10_000:
         raise InputError(f"{top} is out of range", field="top", hint="give 0 to 10000")
     commands = {"spelled": partial(arguments, "estimate")} if json or csv else {}  # tables show none
-    result = predict(file, by, **commands)
+    with progress_bar() as progress:
+        result = predict(file, by, progress=progress, **commands)
+    if plot and result.kind == "recipes":
+        raise InputError("recipes are not measured", field="plot", hint="`top=10` lists those furthest behind")
 
     def refuse_nothing() -> None:
-        if all(row.status == "unsupported" for row in result.rows):
+        if all(row.status in NOT_PREDICTED for row in result.rows):
             hint = next(row.reason for row in result.rows)
             raise NoAnswerError(f"none of the {len(result.rows):,} rows could be predicted", place=str(file), hint=hint)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from gpuscale.arguments import taking
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import Candidates
+from gpuscale.layouts.pins import short_recompute
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
 from gpuscale.planning.describe import RISK_NEAR, choose, describe
 from gpuscale.planning.farthest import farthest
@@ -180,9 +181,10 @@ def ranked_recipe(
     own, listed = describe(named, rows, evaluate(rows, job.spec)).plan, scored(rows, job.spec, basis)
     reasons = [f"breaks a rule: {rule.text} ({rule.code})" for rule in broken]
     if not listed.fits(job.spec)[0]:
-        limit = min(own.memory_limit_gib, job.spec.plans_limit_bytes / GIB)
+        limit = job.spec.plans_limit_bytes / GIB if own.fits else own.memory_limit_gib
         over = listed.memory_bytes[0] > job.spec.plans_limit_bytes
-        reasons.append(f"{own.memory_gib:.1f} of {limit:.1f} GiB" if over else "host memory does not suffice")
+        needs = f"{'tight: ' * own.fits}{own.memory_gib:.1f} of {limit:.1f} GiB"
+        reasons.append(needs if over else "host memory does not suffice")
     first = plans[0].plan if plans else None
     rank = None
     if not reasons and found is not None:
@@ -206,20 +208,18 @@ COMPARED_LAYOUT = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "zero", "shard_si
 
 def layout_differences(own: PlanRow, other: PlanRow) -> str:
     """Say in what a layout differs from another: `PP 8 -> 4, microbatch 1 -> 2`; nothing where they are alike."""
+    apart = [name for name in COMPARED_LAYOUT if getattr(own, name) != getattr(other, name)]
+    if "zero" in apart or own.zero < MAX_ZERO:  # then all ranks share the states
+        apart = [name for name in apart if name != "shard_size"]
+    if 1 in {own.tp, other.tp}:
+        apart = [name for name in apart if name != "sp"]
     words = {"micro_batch_size": "microbatch", "shard_size": "shard", "zero": "ZeRO", "recompute": "recompute"}
-    pairs = {name: (getattr(own, name), getattr(other, name)) for name in COMPARED_LAYOUT}
-    apart = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-    if "zero" in apart or own.zero != MAX_ZERO:  # below ZeRO-3 all ranks share the states
-        apart.pop("shard_size", None)
-    if own.tp == 1 or other.tp == 1:
-        apart.pop("sp", None)
-    switch = {True: "on", False: "off"}
-    texts = (
-        f"{words.get(name, name.upper())} {switch.get(a, a) if name == 'sp' else a} -> "
-        f"{switch.get(b, b) if name == 'sp' else b}"
-        for name, (a, b) in apart.items()
-    )
-    return ", ".join(texts)
+    said: dict[str, Callable[[Any], Any]] = {"sp": {True: "on", False: "off"}.get, "recompute": short_recompute}
+    found = []
+    for name in apart:
+        before, after = (said.get(name, str)(getattr(one, name)) for one in (own, other))
+        found.append(f"{words.get(name, name.upper())} {before} -> {after}")
+    return ", ".join(found)
 
 
 MAX_ZERO = 3

@@ -29,7 +29,8 @@ from gpuscale.render.html.charts import Bar, Line, Points, points, stacked
 from gpuscale.render.plan_texts import first_choices_text
 from gpuscale.render.plots import LABEL, Axis, framed, numbered
 from gpuscale.units import format_seconds, plural
-from gpuscale.validation.scores import LEAST_OF_FAMILY, Validation
+from gpuscale.validation.recipes import RecipeScore
+from gpuscale.validation.scores import LEAST_OF_FAMILY, NEAR_FIRST, Validation
 
 SHOWN_POINTS, SHOWN_ROWS, SHOWN_GROUPS = 4000, 100, 40
 
@@ -37,7 +38,13 @@ PERCENT = Axis("absolute error, %", "{:.1f}".format)
 
 PLOT_ROWS, PLOT_COLUMNS = 24, 72
 
-NOUNS = {"runs": "runs", "oom": "runs that ran out of memory", "kernels": "kernels", "collectives": "collectives"}
+NOUNS = {
+    "runs": "runs",
+    "recipes": "recipes",
+    "oom": "runs that ran out of memory",
+    "kernels": "kernels",
+    "collectives": "collectives",
+}
 
 Pairs = Sequence[tuple[str, float, float]]
 """Name, measured and predicted time [s] of rows."""
@@ -50,6 +57,8 @@ def validation_document(result: Validation, *, top: int = 0, plot: bool = False)
         top: how many of the worst rows a terminal shows.
         plot: draw the scatter in a terminal too.
     """
+    if result.kind == "recipes":
+        return recipes_document(result, top)
     what, summary = "step" if result.kind in {"runs", "oom"} else "time", result.summary
     known = [row for row, counts in zip(result.rows, result.comparable, strict=True) if counts]
     times = [(row.id, getattr(row, f"measured_{what}_s"), getattr(row, f"predicted_{what}_s")) for row in known]
@@ -74,6 +83,68 @@ def validation_document(result: Validation, *, top: int = 0, plot: bool = False)
     )
 
 
+def recipes_document(result: Validation, top: int) -> Document:
+    """Lay out how far layouts of experts are from first choices, by group, row by row, and which of them cannot be."""
+    summary = result.summary
+    rows = [one for one in result.rows if isinstance(one, RecipeScore)]
+    far = sorted((one for one in rows if one.behind is not None), key=lambda one: (-(one.behind or 0.0), one.id))
+    apart = {one.id: one.reason for one in rows if one.status != "unsupported" and one.reason}
+    facts = [*apart.items()]
+    unknown = [(f"{count:6,}", reason) for reason, count in list(summary["unsupported"].items())[:SHOWN_GROUPS]]
+    return Document(
+        f"{result.path.name}: layouts of experts and first choices",
+        verdict(result),
+        [("Recipes", f"{summary['rows']:,}", f"{summary['n']:,} evaluated"),
+         ("Predicted to fit", f"{summary['fits']:,}", ""),
+         ("Median behind", _percent(summary["median_behind"], "+"), "step time over the first choice's"),
+         ("90th percentile", _percent(summary["p90_behind"], "+"), "")],
+        [
+            Section("By group", [_behind_table(label, groups) for label, groups in summary["groups"].items()]),
+            Section("Layouts", [terminal(_layouts(far[:top])), page(_layouts(far))]),
+            Section("Measured", [_measured(summary["step"])]),
+            Section("Not as they are", ["said of recipes" if facts else "", facts[:SHOWN_ROWS]]),
+            Section("Not evaluated", [f"not evaluated: {sum(summary['unsupported'].values()):,}" if unknown else "",
+                                      unknown]),
+        ],
+    )  # fmt: skip
+
+
+def _behind_table(label: str, groups: Mapping[str, Mapping[str, Any]]) -> Table:
+    rows: list[dict[str, Cell]] = [
+        {
+            label: name,
+            "recipes": (f"{one['n']:,}", one["n"]),
+            "fit": (f"{one['fits']:,}", one["fits"]),
+            "first choice": (f"{one['same']:,}", one["same"]),
+            f"within {NEAR_FIRST:.0%}": (f"{one['near']:,}", one["near"]),
+            "median %": _percent(one["median_behind"], "+").removesuffix(" %"),
+            "p90 %": _percent(one["p90_behind"], "+").removesuffix(" %"),
+        }
+        for name, one in list(groups.items())[:SHOWN_GROUPS]
+    ]
+    return table(rows, caption=f"Layouts of experts behind first choices, by {label}")
+
+
+def _layouts(scores: Sequence[RecipeScore]) -> Table:
+    rows: list[dict[str, Cell]] = [
+        {
+            "recipe": one.id,
+            "layout": one.layout,
+            "recipe -> first choice": one.differs or "the same",
+            "s/step": (f"{one.predicted_step_s:.3g}", one.predicted_step_s or 0.0),
+            "behind %": (f"{100 * (one.behind or 0.0):+.1f}", one.behind or 0.0),
+        }
+        for one in scores
+    ]
+    optional = ("layout", "s/step")
+    return table(rows, caption="Every layout, the furthest behind first", left=3, sortable=True, optional=optional)
+
+
+def _measured(step: Mapping[str, Any]) -> str:
+    """How far predictions of the layouts are from what their rows measured."""
+    return f"step time of {step['n']:,} measured: {_off(step)}" if step["predicted"] else ""
+
+
 def _caveats(summary: Mapping[str, Any]) -> Facts:
     """What predictions have to be read with, and how many."""
     found = summary.get("caveats", {}).items()
@@ -84,6 +155,12 @@ def verdict(result: Validation) -> str:
     """The result in one line."""
     summary = result.summary
     head = f"{summary['rows']:,} {NOUNS[result.kind]}"
+    if result.kind == "recipes":
+        head += f", {summary['n']:,} evaluated, {summary['fits']:,} predicted to fit"
+        if summary["median_behind"] is None:
+            return f"{head}: no first choice to compare with"
+        took = f"{_percent(summary['median_behind'], '+')} (median), {_percent(summary['p90_behind'], '+')} (p90)"
+        return f"{head}: {took} of the first choice's step time; {summary['same']:,} are the first choice"
     if result.kind == "oom":
         fits = summary["fits"]
         return f"{head}: {fits['called_out_of_memory']:,} predicted so ({_percent(fits['out_of_memory_right'])})"

@@ -1,8 +1,8 @@
 """Measurement files: what their columns hold, declared once, and the bounded reading of a CSV file.
 
-Reading, checks and the tables of docs/validation.md follow from `RUNS`, `KERNELS` and `COLLECTIVES`. Columns may come
-in any order, and more of them may be there; `notes` are for people. Nothing in a file is trusted: its size, its rows,
-its columns and its fields are bounded.
+Reading, checks and the tables of docs/validation.md follow from `RUNS`, `RECIPES`, `KERNELS` and `COLLECTIVES`.
+Columns may come in any order, and more of them may be there; `notes` are for people. Nothing in a file is trusted: its
+size, its rows, its columns and its fields are bounded.
 """
 
 from __future__ import annotations
@@ -191,8 +191,28 @@ COLLECTIVES = {
 }
 """Columns of a file of collectives."""
 
-FILES = {"collectives": COLLECTIVES, "kernels": KERNELS, "runs": RUNS}
+OF_RECIPES = (
+    "source", "framework", "model", "gpus", "cluster", "gpu", "gpus_per_node", "fabric", "seq", "gbs", "precision",
+    "tp", "pp", "cp", "ep", "etp", "sp", "zero", "shard", "mbs", "recompute", "schedule", "offload", "cuda_graphs",
+    "dispatcher", "overlap_tp", "overlap_dp", "overlap_ep", "moment_dtype", "step_s", "tokens_s_gpu",
+)  # fmt: skip
+"""Columns of a run that say what experts run, and what they measured if they say it."""
+
+RECIPES = {
+    "recipe": Column("name of the row", required=True),
+    **{name: RUNS[name] for name in OF_RECIPES},
+    "gpu": RUNS["gpu"]._replace(required=False, default="that of `cluster`"),
+    "vpp": RUNS["vp"],
+    "fsdp": Column("parameters, gradients and optimizer states sharded", SWITCH, "as `zero` says"),
+    "offloaded_layers": Column("layers whose activations go to host memory", "whole", "as `offload` says", 1 << 12),
+}
+"""Columns of a file of recipes: what is measured is optional."""
+
+FILES = {"recipes": RECIPES, "collectives": COLLECTIVES, "kernels": KERNELS, "runs": RUNS}
 """Kind of file -> its columns, the most special header first."""
+
+NAMED_BY = {"recipes": "recipe"}
+"""Kind of file -> the column that names its rows, where that is not `id`."""
 
 OUTCOMES = ("step_s", "tokens_s_gpu", "tflops_gpu", "mfu", "hfu", "mem_gib")
 """Columns of a run that are measured. A file of runs in which none of them is filled lists runs that failed."""
@@ -347,11 +367,12 @@ def _with_own_ids(found: Iterator[tuple[str, Row]]) -> Iterator[tuple[str, Row]]
     """Pass on rows as long as each has an id of its own."""
     lines: dict[str, str] = {}
     for kind, row in found:
-        name = row.raw("id")
+        column = NAMED_BY.get(kind, "id")
+        name = row.raw(column)
         if not name:
-            raise InputError("the row has no id", place=row.place, hint="give every row a name of its own")
+            raise InputError(f"the row has no {column}", place=row.place, hint="give every row a name of its own")
         if name in lines:
-            raise InputError(f"id {name[:60]!r} is given twice, first on line {lines[name]}", place=row.place)
+            raise InputError(f"{column} {name[:60]!r} is given twice, first on line {lines[name]}", place=row.place)
         lines[name] = row.place.rpartition(":")[2]
         yield kind, row
 
@@ -433,6 +454,8 @@ def _kind(header: Sequence[str], place: str) -> str:
         return kind
     close = {name: nearest(name, header, 1) for name in missing[kind]}
     like = ", ".join(f"{found[0]!r} may be meant as {name}" for name, found in close.items() if found)
-    message = f"not a file of runs, kernels or collectives; nearest to {kind}, without {', '.join(missing[kind])}"
+    message = (
+        f"not a file of runs, recipes, kernels or collectives; nearest to {kind}, without {', '.join(missing[kind])}"
+    )
     hint = like[:300] or f"a file of {kind} has at least the columns {', '.join(required[kind])}"
     raise InputError(message, place=place, hint=hint)

@@ -12,8 +12,8 @@ import re
 import statistics
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from gpuscale.units import TFLOPS
 from gpuscale.validation.collectives import predict_collectives, size_class
 from gpuscale.validation.kernels import PRECISION_OF, predict_kernels
 from gpuscale.validation.measurements import Cells, Row, is_measured, measurements, reason_text
+from gpuscale.validation.recipes import Progress, RecipeScore, predict_recipes
 from gpuscale.validation.runs import Prediction, predict_runs
 
 BY = ("family", "framework", "gpu", "model", "precision")
@@ -91,7 +92,7 @@ class TimeScore:
     time_error: float | None = None  #: error of the time.
 
 
-Score = RunScore | TimeScore
+Score = RunScore | TimeScore | RecipeScore
 Scored = Sequence[tuple[RunScore, Row]]
 Spelling = Callable[[Mapping[str, Any]], tuple[str, ...]]
 
@@ -100,15 +101,19 @@ def _unspelled(_: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
+def _untold(done: int, total: int, what: str) -> None:
+    """Tell nobody how far it is."""
+
+
 @displayed
 @dataclass(frozen=True)
 class Validation:
     """What `validate` found."""
 
     path: Path  #: the file.
-    kind: str  #: `runs`, `oom`, `kernels` or `collectives`.
+    kind: str  #: `runs`, `oom`, `recipes`, `kernels` or `collectives`.
     rows: tuple[Score, ...]  #: in the order of the file.
-    #: of each row, whether it is one that a model can be held to; all kernels and collectives are.
+    #: of each row, whether it is one that a model can be held to; all but some runs are.
     comparable: tuple[bool, ...]
     summary: dict[str, Any]  #: figures over the rows, as docs/validation.md describes them.
 
@@ -118,13 +123,17 @@ class Validation:
 
 
 @public
-def validate(path: str | Path, by: str = "family", *, spelled: Spelling = _unspelled) -> Validation:
+def validate(
+    path: str | Path, by: str = "family", *, spelled: Spelling = _unspelled, progress: Progress = _untold
+) -> Validation:
     """Predict every row of a file of measurements and summarise the errors.
 
     Args:
-        path: a CSV file of runs, of runs that ran out of memory, of kernels or of collectives; its header tells which.
+        path: a CSV file of runs, of runs that ran out of memory, of recipes, of kernels or of collectives; its header
+            tells which.
         by: what runs are grouped by in the summary: `family`, `framework`, `gpu`, `model` or `precision`.
         spelled: from options of `estimate` to the arguments of a command.
+        progress: called with the recipes done and all, and the name of the one that is searched.
 
     Raises:
         InputError: the file cannot be used, or `by` is none of these.
@@ -139,7 +148,66 @@ def validate(path: str | Path, by: str = "family", *, spelled: Spelling = _unspe
     rows = itertools.chain([first], (row for _, row in found))
     if kind == "runs":
         return _validate_runs(path, rows, by, spelled)
+    if kind == "recipes":
+        return _validate_recipes(path, tuple(rows), by, spelled, progress)
     return _validate_times(path, kind, tuple(rows))
+
+
+def _validate_recipes(path: Path, rows: tuple[Row, ...], by: str, spelled: Spelling, progress: Progress) -> Validation:
+    """Hold the layouts of experts to our first choices, and to what they measured where they say it."""
+    scores, labels = [], []
+    for row, (score, moe, gpu) in zip(rows, predict_recipes(rows, spelled, progress), strict=True):
+        predicted = score.predicted_step_s
+        measured = None if predicted is None else measured_step_s(row)[0]
+        error = None if predicted is None else relative_error(predicted, measured)
+        scores.append(replace(score, measured_step_s=measured, step_error=error))
+        own = {} if by in {"family", "gpu"} else {by: _group(row, by)}
+        labels.append({"layers": "mixture of experts" if moe else "dense", "gpu": gpu, **own})
+    summary = {
+        "kind": "recipes",
+        "rows": len(rows),
+        **behind_figures(scores),
+        "groups": {
+            label: _behind_by(scores, [one[label] for one in labels]) for label in (labels[0] if labels else ())
+        },
+        "step": figures([one.step_error for one in scores if one.measured_step_s is not None]),
+        "status": dict(sorted(Counter(one.status for one in scores).items())),
+        "unsupported": _reason_counts(scores, NOT_PREDICTED),
+    }
+    return Validation(path, "recipes", tuple(scores), (True,) * len(scores), summary)
+
+
+NOT_PREDICTED = ("unsupported", "no-start")
+"""What is said of rows that have no prediction."""
+
+NEAR_FIRST = 0.05
+"""Up to which an experts' layout is called as fast as the first choice: about twice what ties are apart."""
+
+
+def behind_figures(scores: Iterable[RecipeScore]) -> Figures:
+    """How far layouts of experts are from first choices: `n` compared, how many `fits`, `same` (the first choice) and
+    `near` it; `median_behind`, `p90_behind` and `worst_behind` of those that fit. None without any."""
+    known = [one for one in scores if one.behind is not None]
+    behind = [one.behind for one in known if one.behind is not None and one.predicted_fits]
+    return {
+        "n": len(known),
+        "fits": sum(bool(one.predicted_fits) for one in known),
+        "same": sum(not one.differs for one in known),
+        "near": sum(one <= NEAR_FIRST for one in behind),
+        "median_behind": statistics.median(behind) if behind else None,
+        "p90_behind": quantile(behind, 0.9) if behind else None,
+        "worst_behind": max(behind, default=None),
+    }
+
+
+def _behind_by(scores: Sequence[RecipeScore], labels: Sequence[str]) -> dict[str, Figures]:
+    """Figures by group, the largest group first; of rows without a prediction no group is known."""
+    members: dict[str, list[RecipeScore]] = defaultdict(list)
+    for score, label in zip(scores, labels, strict=True):
+        if score.behind is not None:
+            members[label].append(score)
+    ordered = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
+    return {label: behind_figures(some) for label, some in ordered}
 
 
 def _validate_runs(path: Path, rows: Iterator[Row], by: str, spelled: Spelling) -> Validation:
@@ -507,8 +575,8 @@ def _labels(kind: str, row: Row) -> dict[str, str]:
     return {"kind": row.text("kind"), "gpu": gpu, "precision": PRECISION_OF.get(dtype, dtype or "not stated")}
 
 
-def _reason_counts(scores: Iterable[Score]) -> dict[str, int]:
+def _reason_counts(scores: Iterable[Score], statuses: Collection[str] = ("unsupported",)) -> dict[str, int]:
     """How often each reason is given, without file and line, most frequent first."""
     place = re.compile(r"^.{0,300}:\d+: ")
-    counts = Counter(place.sub("", score.reason) for score in scores if score.status == "unsupported")
+    counts = Counter(place.sub("", score.reason) for score in scores if score.status in statuses)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
