@@ -998,6 +998,7 @@ def test_tensor_parallel_collectives_are_pipelined_only_inside_an_nvlink_domain(
         ("torchtitan", "b200", "flash2"), ("torchtitan@2025-12", "h100", "native"),
         ("torchtitan@2025-08", "h100", "flash2"), ("torchtitan@2025-08", "b200", "native"),
         ("torchtitan@2025-01", "b200", "flash2"), ("nanotron", "mi300x", "native"),
+        ("prime-rl", "b200", "flash2"), ("prime-rl", "h100", "native"),
     ],
 )  # fmt: skip
 def test_attention_kernels_follow_from_framework_month_and_gpu(framework, gpu, kernels):
