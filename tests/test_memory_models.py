@@ -9,9 +9,10 @@ from jobs import job, layout, legal, sample
 
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL
 from gpuscale.layouts.stages import FIRST, LAST
-from gpuscale.memory.activations import layer_activation_bytes
+from gpuscale.memory.activations import layer_activation_bytes, widest_gradient_bytes
 from gpuscale.memory.interval import DEVICE, LEAST, OWN_LOOP, SPREADS, STATES_ALONE, UNSAID, half_width
 from gpuscale.memory.model import COMPONENTS
+from gpuscale.memory.states import placeholder_bytes
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec
@@ -490,3 +491,20 @@ def test_a_full_allocator_leaves_what_lies_outside_it():
     full = replace(found, fragmentation=found.fragmentation + capacity - found.by_stage + 2**30)
     assert full.logged("nvidia-smi", spec)[0] == pytest.approx(capacity)
     assert full.logged("reserved", spec)[0] == pytest.approx(capacity - outside)
+
+
+@pytest.mark.parametrize("ep", [1, 2, 8])
+def test_experts_share_their_placeholders(ep):
+    """Mixtral: queries, keys and values, their output, the router, two norms; the products of one expert of eight."""
+    spec = job("mixtral-8x7b", 8)
+    dense = 4096 * (4096 + 2 * 1024) + 4096**2 + 4096 * 8 + 2 * 4096
+    found = placeholder_bytes(layout(spec, ep=ep), spec)[0]
+    assert found == pytest.approx(2 * (dense + 3 * 4096 * 14336))
+
+
+def test_outputs_of_experts_are_wide_only_where_they_are_weighted_behind_them():
+    inside, behind = (
+        under("pytorch", job("mixtral-8x7b", 8, cluster="b200-hgx"), expert_outputs=kept) for kept in (False, True)
+    )
+    more = [float(widest_gradient_bytes(layout(spec), spec)[0]) for spec in (inside, behind)]
+    assert more[1] - more[0] == 2 * 4096 * 2 * 4096  # two copies of 4,096 tokens, in 4 bytes rather than 2

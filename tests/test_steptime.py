@@ -35,7 +35,7 @@ from gpuscale.steptime.components import (
     exposed_pipelined,
     total_s,
 )
-from gpuscale.steptime.data_parallel import Cover, Transfers, tied_embedding_s, unhidden_s
+from gpuscale.steptime.data_parallel import Cover, Transfers, tied_embedding, tied_embedding_s, unhidden_s
 from gpuscale.steptime.kernels import BACKWARD_FLOPS_RATIO, stream_time_s
 from gpuscale.steptime.layer import _with_hidden_exchange, lm_head, waiting_for_cpu_s
 from gpuscale.steptime.step import gpu_spread, slowest_share
@@ -585,6 +585,7 @@ def test_sums_are_cleared_and_the_scale_of_fp16_is_taken_out():
         for one, other, stage in ((spec, apart, 0), (spec, apart, 1), (replace(spec, precision="fp16"), spec, 1))
     )
     assert [whole, shared, scaled] == pytest.approx([4 * parameters, 4 * parameters, parameters], rel=0.01)
+    assert bytes_moved(spec, "optimizer", zero=2) == bytes_moved(apart, "optimizer", zero=2)  # only shards are kept
 
 
 @pytest.mark.parametrize(
@@ -997,6 +998,7 @@ def test_tensor_parallel_collectives_are_pipelined_only_inside_an_nvlink_domain(
         ("torchtitan", "b200", "flash2"), ("torchtitan@2025-12", "h100", "native"),
         ("torchtitan@2025-08", "h100", "flash2"), ("torchtitan@2025-08", "b200", "native"),
         ("torchtitan@2025-01", "b200", "flash2"), ("nanotron", "mi300x", "native"),
+        ("prime-rl", "b200", "flash2"), ("prime-rl", "h100", "native"),
     ],
 )  # fmt: skip
 def test_attention_kernels_follow_from_framework_month_and_gpu(framework, gpu, kernels):
@@ -1168,3 +1170,11 @@ def test_the_cpu_is_waited_for_in_layers_of_every_kind():
     assert len(by_kind) == 2
     assert min(by_kind) > 0
     assert float(step.cover.waiting_s[0]) == pytest.approx(sum(by_kind))
+
+
+def test_a_tied_embedding_is_summed_between_the_first_stage_and_the_last():
+    spec = job("gpt3-125m", 8)
+    assert spec.model.tied_embeddings
+    call = tied_embedding(layout(spec, pp=4), spec)
+    assert (int(call.size[0]), int(call.stride[0])) == (2, 3 * 2)  # three stages of two ranks each lie between
+    assert float(tied_embedding(layout(spec), spec).time_s[0]) == 0
