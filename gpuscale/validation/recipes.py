@@ -116,7 +116,7 @@ def _choice(run: Run, library: Library, searched: dict[tuple[Any, ...], Choice])
     if key not in searched:
         question = Question(top=1)
         variant = make_variants(job, {}, question, library.presets).tried[0]
-        near = ties.SIMPLICITY_MAY_COST
+        near = ties.SAFETY_MAY_COST
         try:
             found = search(variant.job.spec, variant.pins, "step_time", near=near)
             feasible = bool(found.feasible)
