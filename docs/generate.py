@@ -61,7 +61,7 @@ UNSEEN = {
     "unmeasured": "string", "layers": "integer", "wide_under": "string", "file": "string", "line": "integer",
     "concurrent": "integer", "minimal_share": "number", "gpus_per_pcie_switch": "integer",
     "nics_per_pcie_switch": "integer", "wan_gbit_per_s": "number", "round_trip_ms": "number",
-    "risk.turns[].plan": "object", "variants[].reason": "string",
+    "risk.turns[].plan": "object", "variants[].reason": "string", "measured.reasons[]": "string",
     "summary.fits.out_of_memory_right": "number", "begins": "string", "skipped": "string",
     "rows[].kwh_per_1e9_tokens": "number", "rows[].kg_co2_per_1e9_tokens": "number",
 }  # fmt: skip
@@ -74,6 +74,7 @@ SAMPLES = [
     (*SMALL, "--why", "zero=0,tp=1,pp=1"),
     ("plan", "--model", "mixtral-8x7b", "--gpus", "32", "--cluster", "h200-hgx"),
     (*SMALL, "--risk", "0.9", "--top", "3"),
+    (*SMALL, "--find", "mbs", "--top", "1"),
     ("plan", "--recipe", "llama3-8b-8gpu-h100-bf16", "--top", "1"),
     (*SMALL, "--max-step-time", "0.001"),
     (*SMALL[:-1], "4,16", "--gpu-hour-price", "2", "--train-tokens", "1T", "--min-mfu", "45", "--zero", "0,1"),

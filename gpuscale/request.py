@@ -639,8 +639,8 @@ class Question(Options):
                    Option("Number of plans to show.", default="10; the whole frontier")] = None
     unfold: Annotated[bool, Option("Rank every variant of a layout, not only the best.")] = False
     risk: Annotated[float | None, Within(0.5, 0.9), Option(
-        "Rank by the step time that this share of cases stays within, 0.5 to 0.9, if network, kernels and so on differ "
-        "from what is predicted.", "SHARE")] = None
+        "Rank by the step time that this share of cases, 0.5 to 0.9, stays within as network, kernels and so on vary.",
+        "SHARE")] = None
     tight: Annotated[bool, Option(
         f"Also rank plans above {1 - MEMORY_HEADROOM:.0%} of the memory limit, which fragmentation may break.")] = False
     why: Annotated[dict[str, str] | None,

@@ -18,7 +18,7 @@ from gpuscale.planning.placement import place_order
 LLAMA = ("--model", "llama3-70b", "--gpus", "640", "--tp", "8", "--pp", "4")
 CASES = {
     "70B": ({"model": "llama3-70b", "gpus": 640}, {"tp": 8, "pp": 4}),
-    "DeepSeek-V3": ({"model": "deepseek-v3", "gpus": 2048}, {"tp": 2, "etp": 1, "pp": 16, "ep": 64}),
+    "DeepSeek-V3": ({"model": "deepseek-v3", "gpus": 2048, "gbs": 1024}, {"tp": 2, "etp": 1, "pp": 16, "ep": 64}),
     "FSDP on EFA": ({"model": "llama3-8b", "gpus": 64, "framework": "torchtitan", "cluster": "aws-p4d"}, {"tp": 2}),
     "long context": ({"model": "llama3-8b", "gpus": 64, "seq": 131072, "gbs": 8}, {"tp": 4, "cp": 4}),
 }

@@ -55,7 +55,9 @@ def test_defaults_complete_a_layout():
 def test_table_shows_every_second_and_every_gib():
     done = gpuscale(*JOB, "--tp", "8", "--pp", "4")
     assert (done.code, done.err) == (0, "")
-    assert re.match(r"llama3-70b on 640 GPUs: TP8\+SP PP4 DP20 ZeRO-1: [0-9.]+ s/step, MFU [0-9.]+%", done.lines[0])
+    assert re.match(
+        r"llama3-70b on 640 GPUs: TP8\+SP PP4 DP20 ZeRO-1: [0-9.]+ s/step of 5.24M tokens, MFU [0-9.]+%", done.lines[0]
+    )
     assert re.match(r"fits: [0-9.]+ of [0-9.]+ GiB at stage \d; bound by ", done.lines[1])
     assert all(len(line) <= 100 for line in done.lines)
     answer = body(*JOB, "--tp", "8", "--pp", "4")

@@ -148,7 +148,7 @@ def test_help_of_no_command_loads_what_answers_take():
     [
         ("gpuscale roof", ["roofline"]),
         ("gpuscale calibrate ", ["nccl", "gpu", "run", "topology"]),
-        ("gpuscale plan --robu", ["--risk", "0.9"]),
+        ("gpuscale plan --ris", ["--risk"]),
         ("gpuscale show models --tom", ["--toml"]),
     ],
 )

@@ -30,12 +30,12 @@ def body(*arguments):
     return json.loads(done.out)
 
 
-@pytest.mark.parametrize("arguments", [LARGE, EXPERTS], ids=["dense", "experts"])
-def test_main_job_prints_a_verdict_a_table_and_the_tally(arguments):
+@pytest.mark.parametrize(("arguments", "most"), [(LARGE, 26), (EXPERTS, 34)], ids=["dense", "experts"])
+def test_main_job_prints_a_verdict_a_table_and_the_tally(arguments, most):
     done = gpuscale(*arguments)
     assert (done.code, done.err) == (0, "")
     first, *_ = done.lines
-    assert re.match(rf"{arguments[2]} on [0-9,]+ GPUs: TP\d+.* DP\d+ .*s/step, MFU \d+\.\d%, ", first)
+    assert re.match(rf"{arguments[2]} on [0-9,]+ GPUs: TP\d+.* DP\d+ .*s/step of [\d.]+M tokens, MFU \d+\.\d%", first)
     assert all(len(line) <= 100 for line in done.lines)
     assert not any(line.endswith(" ") for line in done.lines if "─" not in line)
     header = next(index for index, line in enumerate(done.lines) if line.startswith("#"))
@@ -43,9 +43,10 @@ def test_main_job_prints_a_verdict_a_table_and_the_tally(arguments):
     assert [rank.rstrip("=") for rank in ranks] == [str(rank) for rank in range(1, 11)]
     for name in ("TP", "PP", "DP", "mb", "recompute", "s/step", "MFU%", "GiB", "bound by %", "comm%"):
         assert name in done.lines[header]
-    assert re.search(r"^  searched  [0-9,]+ layouts: [0-9,]+ evaluated, [0-9,]+ fit", done.out, flags=re.MULTILINE)
-    assert len(done.lines) <= 24 + done.out.count("note") + done.out.count("\n  ties ")
-    assert re.search(r"^  evidence  80 % within .*, by [0-9no]+ similar measured runs?,", done.out, flags=re.MULTILINE)
+    assert re.search(r"^  searched +[0-9,]+ layouts: [0-9,]+ evaluated, [0-9,]+ fit", done.out, flags=re.MULTILINE)
+    assert len(done.lines) <= most
+    assert re.search(r"^  evidence +80 % within .*, by [0-9no]+ similar measured runs?;", done.out, flags=re.MULTILINE)
+    assert re.search(r"^  measured +\S+, [0-9,]+ .* tokens/s/GPU,\n", done.out, flags=re.MULTILINE)
     told = gpuscale(*arguments, "--verbose")
     assert re.search(r"^  rejected  +[0-9,]+ [a-z_]+,", told.out, flags=re.MULTILINE)
     assert told.lines[: header + 12] == done.lines[: header + 12]
@@ -53,7 +54,7 @@ def test_main_job_prints_a_verdict_a_table_and_the_tally(arguments):
 
 def test_what_no_run_has_is_said():
     text = " ".join(gpuscale("plan", "--model", "llama3-8b", "--gpus", "4096", "--top", "1").out.split())
-    assert "; NO measured run has more than 2,048 GPUs" in text
+    assert re.search("; NO measured run has (a dense model with ZeRO-[23]|.*) ?o?r? ?more than 2,048 GPUs", text)
     assert "NO measured run" not in gpuscale(*LARGE).out
 
 
@@ -97,9 +98,9 @@ def test_json_has_the_keys_of_the_contract():
         assert 0 < plan["memory_gib"] <= plan["memory_limit_gib"]
         assert plan["tokens_per_s"] == pytest.approx(1280 * 4096 / plan["step_time_s"])
     steps = [plan["step_time_s"] for plan in answer["plans"]]
-    later = [step for step, one in zip(steps, answer["choice"]["standings"], strict=True) if not one["tied"]]
+    later = [step for step in steps if step > answer["choice"]["fastest"]["step_time_s"] * 1.02]
     assert later == sorted(later)
-    assert max(steps[: len(steps) - len(later)]) < later[0]  # ties are ordered by other criteria
+    assert steps[len(steps) - len(later) :] == later  # what is near the fastest is ordered by other criteria
     search = answer["search"]
     assert search["candidates"] >= search["feasible"] > 0
     assert search["generated"] == search["feasible"] + sum(search["rejected"].values())
@@ -316,7 +317,7 @@ def test_the_stages_that_megatron_has_to_be_told_are_printed():
     arguments = ("plan", "--model", "deepseek-v3", "--gpus", "1024", "--cluster", "b200-hgx", "--pp", "16")
     arguments = (*arguments, "--vpp", "1", "--ep", "8", "--top", "2")
     text = "Et*4|(t*4|)*14,tmL (--pipeline-model-parallel-layout of Megatron-LM)"
-    assert f"  pipeline  {text}" in gpuscale(*arguments).lines
+    assert re.search(rf"\n  pipeline +{re.escape(text)}\n", gpuscale(*arguments).out)
     assert re.search(r"\n  pipeline #2 +Et\*4\|", gpuscale(*arguments, "--verbose").out)
     assert ", pipeline Et*4|(t*4|)*14,tmL\n" in gpuscale(*arguments, "--why", "pp=16").out
     other = gpuscale(*arguments, "--framework", "generic", "--json")

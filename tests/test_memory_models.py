@@ -434,8 +434,9 @@ def test_memory_is_as_uncertain_as_what_varies_of_it():
     """Each part by its share of the total, the rest as a whole; added in squares."""
     spec = under("megatron-lm", job("llama3-8b", 8))
     ours = replace(spec, runtime=replace(spec.runtime, rule_set="megatron-lm"))
-    parts = dict.fromkeys(COMPONENTS, 0.0) | {"weights": 50.0, "activations": 30.0, "logits": 20.0}
-    states = parts | {"weights": 100.0, "activations": 0.0, "logits": 0.0}
+    sizes = dict.fromkeys(COMPONENTS, 0.0) | {"weights": 50.0, "activations": 30.0, "logits": 20.0}
+    parts = {name: np.full(1, size) for name, size in sizes.items()}
+    states = parts | {"weights": np.full(1, 100.0), "activations": np.zeros(1), "logits": np.zeros(1)}
     assert half_width(states, ours, "allocated") == LEAST
     shares = np.hypot(SPREADS["activations"] * 0.3, SPREADS["logits"] * 0.2)
     assert half_width(parts, ours, "reserved") == pytest.approx(np.hypot(LEAST, shares))

@@ -76,6 +76,7 @@ def test_a_plan_is_estimated_on_the_same_part_of_the_racks(tmp_path):
     best = found.plans[0]
     names = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "zero", "micro_batch_size", "recompute")
     layout = {name: getattr(best, name) for name in names} | {"shard": best.shard_size}
-    again = estimate("deepseek-v3", 576, layout, cluster="gb200-nvl72")
+    settings = {name: found.job[name] for name in ("cuda_graphs", "overlap", "dispatcher") if name in found.job}
+    again = estimate("deepseek-v3", 576, layout, cluster="gb200-nvl72", **settings)
     assert again.plan.step_time_s == best.step_time_s
     assert job("deepseek-v3", 576, cluster="gb200-nvl72").cluster.node_gpus == 72

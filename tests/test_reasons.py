@@ -103,8 +103,11 @@ def test_what_is_not_worth_it_says_what_estimate_says():
     ("deepseek-v3", 2048, {"cluster": "h800-deepseek"}), ("llama3.1-405b", 1024, {"seq": 8192}),
 ])  # fmt: skip
 def test_the_choice_is_the_first_plan_of_plan(model, gpus, more):
-    first = gpuscale.plan(model, gpus, top=1, **more).plans[0]
-    one = read_subject(None, {"model": model, "gpus": gpus, **more}, {"tp": min(8, gpus)})
+    answer = gpuscale.plan(model, gpus, top=1, **more)
+    first = answer.plans[0]
+    settings = {name: answer.job[name] for name in ("cuda_graphs", "overlap", "dispatcher") if name in answer.job}
+    other = {"ep": 8, "etp": 1} if settings else {"tp": min(8, gpus)}
+    one = read_subject(None, {"model": model, "gpus": gpus, **more, **settings}, other)
     field = field_of(one)
     row = field.rows.row(field.first)
     assert {name: row[name] for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "micro_batch_size")} == {

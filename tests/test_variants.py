@@ -122,7 +122,7 @@ def test_one_value_is_one_job_as_before():
     assert plan("llama3-8b", "16", gbs="64", seq=["4096"], cluster=["dgx-h100-superpod"]).compared is None
     usual, listed = plan("llama3-8b", 16, gbs=64), plan("llama3-8b", [16], gbs=[64, 64], space="default")
     assert replace(usual, search=listed.search) == listed
-    names = {"model", "cluster", "gpus", "plans", "search", "job", "assumptions", "notes", "choice"}
+    names = {"model", "cluster", "gpus", "plans", "search", "job", "assumptions", "notes", "choice", "measured"}
     assert set(usual.to_dict()) == names
     assert not {"variant", "values"} & set(usual.to_dict()["plans"][0])
 
@@ -505,7 +505,7 @@ def test_why_may_name_a_schedule():
     ("gpus", "options", "message"),
     [
         ("8,x", {}, "'x' is not a whole number"),
-        (None, {}, "not a whole number"),
+        (None, {}, "is missing"),
         ([], {}, "0 values"),
         (16, {"cluster": 7}, "not a name"),
         (16, {"cluster": []}, "0 values"),

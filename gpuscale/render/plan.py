@@ -173,8 +173,9 @@ def _plan_facts(result: PlanResult, shown: int | None, *, verbose: bool, spell: 
         notes.append(("bias", first_choices_text(FIRST_CHOICES)))
     told = result.plans[: shown if verbose else 0 if result.why else 1]
     pipelines = [row for plan in told for row in pipeline_row(plan, f" #{plan.rank}" if verbose else "")]
-    said = assumption_rows(result.estimates[0], spell, verbose=verbose) + pipelines
-    measured = [("measured", measured_text(result.measured))] if result.measured else []
+    measured = [("measured", measured_text(result.measured))] if result.measured and not result.why else []
+    nearest = verbose or not measured
+    said = assumption_rows(result.estimates[0], spell, verbose=verbose, nearest=nearest) + pipelines
     notes += [*said[:1], *measured, *said[1:]]
     return notes if verbose or result.why else notes + _searched(result, verbose=False)
 

@@ -111,10 +111,14 @@ USUAL = (
 """What every answer rests on; a line sums it up where not all is asked for."""
 
 
-def assumption_rows(found: Estimate, spell: Spell, *, verbose: bool) -> list[tuple[str, str]]:
-    """What the numbers rest on; first what measurements stand behind the step time."""
+def assumption_rows(found: Estimate, spell: Spell, *, verbose: bool, nearest: bool = True) -> list[tuple[str, str]]:
+    """What the numbers rest on; first what measurements stand behind the step time.
+
+    Args:
+        nearest: name the run that is nearest, which may stand elsewhere.
+    """
     plan, said = found.plan, found.assumptions
-    rows = [("evidence", evidence_text(plan)), *(("note", spell(note)) for note in found.notes)]
+    rows = [("evidence", evidence_text(plan, nearest=nearest)), *(("note", spell(note)) for note in found.notes)]
     if verbose:
         rows += [(name.replace("_", " "), text) for name, text in said.items()]
         return [*rows, ("TFLOP/s, MFU", plan.flop_convention)]
@@ -132,11 +136,11 @@ def pipeline_row(plan: PlanRow, number: str = "") -> list[tuple[str, str]]:
     return [(f"pipeline{number}", told)] if plan.pipeline_layout else []
 
 
-def evidence_text(plan: PlanRow) -> str:
+def evidence_text(plan: PlanRow, *, nearest: bool = True) -> str:
     """How far measurements may be from the predicted step time and memory, by which runs, and what none of them has."""
     low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
     new = f"; NO measured run has {' or '.join(plan.unmeasured)}" if plan.unmeasured else ""
-    runs = f"{similar_text(plan.similar_runs)}, nearest {plan.nearest_run_name}"
+    runs = similar_text(plan.similar_runs) + (f", nearest {plan.nearest_run_name}" if nearest else "")
     return f"80 % within {low} to {high}, {runs}; memory {memory_range(plan)}{new}"
 
 
