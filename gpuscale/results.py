@@ -190,6 +190,7 @@ class RecipeAnswer:
     behind: float | None  #: step time over that of the first plan, less 1; null where it cannot run
     differs: str  #: in what its layout differs from the first plan: its value -> that of the plan
     reason: str  #: why it is not one of the plans; empty where it is
+    asked: bool = True  #: it was asked for; else it is the one published for a job near this one, and has no rank
 
 
 @dataclass(frozen=True)
@@ -309,7 +310,8 @@ class PlanResult:
     choice: Choice | None = None  #: why the first plan is the first; left out where plans are ranked by memory
     measured: MeasuredLayout | None = None  #: of one job: the layout that was run for the job nearest to it
     risk: RiskAnswer | None = None  #: with `risk`: what may become of the plans
-    recipe: RecipeAnswer | None = None  #: the answer to `recipe`
+    #: the answer to `recipe`, or how the layout published for a job near this one stands here
+    recipe: RecipeAnswer | None = None
     farthest: Farthest | None = None  #: the answer to `find`
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 from command import gpuscale
 
 from gpuscale.planning.plans import estimate, plan
+from gpuscale.planning.recipes import find_recipe, recipe_near
 from gpuscale.uncertainty import read_residuals
 
 MIXTRAL = ("mixtral-8x7b", 64)
@@ -102,3 +103,37 @@ def test_probabilities_of_fitting_follow_the_interval_of_memory():
         assert (row.fit_probability >= 0.5) == (row.memory_gib <= row.memory_limit_gib)
     in_order = sorted(rows, key=lambda row: row.fit_probability)
     assert in_order[0].fit_probability < in_order[-1].fit_probability <= 1
+
+
+def test_the_recipe_of_a_job_near_this_one_is_held_to_the_first_choice():
+    answer = plan("qwen3-235b-a22b", 256, top=1)
+    found = answer.recipe
+    assert not found.asked
+    assert found.rank is None
+    recipe = find_recipe(found.name)
+    assert recipe.job["gpus"] == 256
+    settings = {name: answer.job[name] for name in ("cuda_graphs", "overlap", "dispatcher") if name in answer.job}
+    here = estimate("qwen3-235b-a22b", 256, recipe.layout, **settings)
+    assert found.step_time_s == here.plan.step_time_s
+    assert found.behind == pytest.approx(here.plan.step_time_s / answer.plans[0].step_time_s - 1)
+    text = " ".join(gpuscale("plan", "--model", "qwen3-235b-a22b", "--gpus", 256, "--top", 1).out.split())
+    assert f"recipe {found.name} of {recipe.by} ({recipe.text}) here takes" in text
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "gpus", "name"),
+    [
+        ("qwen3-235b-a22b", "h100-sxm-80gb", 256, "qwen3-235b-a22b-256gpu-h100-bf16"),
+        ("qwen3-235b-a22b", "h100-sxm-80gb", 2000, None),
+        ("qwen3-235b-a22b", "l40s", 256, None),
+        ("llama2-7b-of-nobody", "h100-sxm-80gb", 8, None),
+    ],
+)
+def test_a_recipe_near_a_job_has_its_model_its_gpu_and_a_like_number_of_them(model, cluster, gpus, name):
+    found = recipe_near(model, cluster, gpus, "bf16")
+    assert (found and found.name) == name
+
+
+def test_of_equally_near_recipes_the_one_of_the_same_precision_is_taken():
+    names = {precision: recipe_near("llama3-70b", "h100-sxm-80gb", 64, precision).name for precision in ("bf16", "fp8")}
+    assert names["bf16"] != names["fp8"]

@@ -20,7 +20,7 @@ from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, co
 from gpuscale.planning.layouts import domain_groups, fixed_layout, no_experts
 from gpuscale.planning.measured import measured_layout
 from gpuscale.planning.planfile import layout_of, write_plan_file
-from gpuscale.planning.recipes import Recipe, find_recipe, with_recipe
+from gpuscale.planning.recipes import Recipe, find_recipe, recipe_near, with_recipe
 from gpuscale.planning.remedies import remedies
 from gpuscale.planning.variants import Variant, make_variants
 from gpuscale.planning.why import answer_why, illegal, no_answer, place_of
@@ -157,9 +157,22 @@ def _plan_one(variant: Variant, question: Question, recipe: Recipe | None) -> Pl
     more = constraints(question) or variant.economics.usd_per_gpu_hour or question.train_tokens
     if more or question.objective not in {None, *PLAIN_OBJECTIVES}:
         compared = one_compared(variant, question, goal, found, result.plans)
-    ranked = None if recipe is None else ranked_recipe(recipe, variant, chosen.estimates, goal.basis, found)
+    published = recipe or _published(job)
+    ranked = None
+    if published is not None:
+        ranked = ranked_recipe(published, variant, chosen.estimates, goal.basis, found if recipe else None)
+        ranked = replace(ranked, asked=recipe is not None)
     result = replace(result, why=why, compared=compared, choice=chosen.choice, risk=chosen.risk)
     return replace(result, measured=measured_layout(job, chosen.estimates[0]), recipe=ranked)
+
+
+def _published(job: Job) -> Recipe | None:
+    """Return the recipe that is published for a job near this one, with what of its layout follows from the GPUs left
+    out."""
+    spec = job.spec
+    found = recipe_near(spec.model.name, spec.cluster.gpu.name, spec.gpus, str(job.request["precision"]))
+    free = {} if found is None else {name: one for name, one in found.layout.items() if name not in {"dp", "shard"}}
+    return None if found is None else replace(found, layout=free)
 
 
 def ranked_recipe(

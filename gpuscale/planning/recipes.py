@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,7 @@ from gpuscale.display import WithFields, displayed
 from gpuscale.errors import InputError, did_you_mean, unknown_name
 from gpuscale.layouts.pins import short_recompute
 from gpuscale.planning.planfile import checked, replaced
-from gpuscale.presets.files import Document, KeyPath, preset_files, preset_folders, read_unchanged
+from gpuscale.presets.files import Document, KeyPath, find_preset, preset_files, preset_folders, read_unchanged
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
 from gpuscale.presets.settings import with_settings
@@ -102,6 +103,44 @@ def find_recipe(name: str) -> Recipe:
 def _plain(name: str) -> str:
     """Return a name as recipes are compared: `llama3_70b_pretrain_64gpu_h100_bf16_config` is one function's name."""
     return name.strip().lower().replace("_", "-").removesuffix("-config").replace("-pretrain-", "-").replace(".", "")
+
+
+NEAR = 4
+"""Factor in GPUs within which a recipe is one for a job."""
+
+
+def recipe_near(model: str, gpu: str, gpus: int, precision: str) -> Recipe | None:
+    """Return the recipe of a model on a GPU that is nearest in the number of GPUs, then in precision; None without one.
+
+    Args:
+        model, gpu: names of presets.
+    """
+    found = [_recipe(*one) for one in _stated().values() if _of_model(*one) == model]
+
+    def apart(one: Recipe) -> tuple[float, bool, str]:
+        size = one.job["gpus"]
+        return max(size, gpus) / min(size, gpus), precision_of(one) != precision, one.name
+
+    near = (one for one in sorted(found, key=apart) if apart(one)[0] <= NEAR)
+    return next((one for one in near if gpu_of(one) == gpu), None)
+
+
+def _of_model(document: Document, at: KeyPath) -> str:
+    """The name of a recipe's model, as it stands there unchecked; of an alias or a file its own, nothing where there is
+    none."""
+    group = document.data["group"][at[1]]
+    tables = (group["recipes"][at[-1]], group, document.data)
+    return _own_name(next((str(table["model"]) for table in tables if "model" in table), ""))
+
+
+@cache
+def _own_name(name: str) -> str:
+    """The name that a model has as it is loaded; of a preset its file's."""
+    if find_preset("models", name.partition(",")[0]):  # with settings it is a model of its own: `gpt3-175b,heads=128`
+        return name
+    with suppress(InputError):
+        return _model(name)
+    return ""
 
 
 def recipes_for(model: str, gpu: str = "", gpus: int = 0, precision: str = "") -> list[Recipe]:

@@ -125,7 +125,7 @@ def _said_first(result: PlanResult, verbose: bool, width: int) -> str:
         *([farthest_line(result.farthest)] if result.farthest else []),
         *([compared_verdict(result, compared)] if compared and several else []),
         ("#1: " if several else "") + verdict(result.model, result.gpus, best.plan, width - 4 * several),
-        *([recipe_line(result.recipe, width)] if result.recipe else []),
+        *([recipe_line(result.recipe, width)] if result.recipe and result.recipe.asked else []),
         *([as_many_as_fit("", worth_parts(result, compared), width)] if compared else []),
         *where_it_goes(best, width),
         *(() if result.why and not verbose else why_first(result, several, width)),
@@ -161,6 +161,17 @@ def recipe_line(found: RecipeAnswer, width: int) -> str:
     return as_many_as_fit(f"{head}#{found.rank:,}, {took}: ", found.differs.split(", "), width)
 
 
+def published_text(found: RecipeAnswer) -> str:
+    """Say how the layout published for a job near this one stands: `NVIDIA's NAME (TP2 PP8 VPP4 EP32): 4.5% longer`."""
+    head = f"{found.name} of {found.by} ({found.layout})"
+    if found.behind is None:
+        return f"{head} cannot run here: {found.reason}"
+    longer = in_words(1 + found.behind, TIME, "#1")
+    return f"{head} {'the first choice' if not found.differs else f'here takes {longer}'}" + (
+        f"; {found.reason}" if found.reason else ""
+    )
+
+
 def _plan_facts(result: PlanResult, shown: int | None, *, verbose: bool, spell: Spell) -> Facts:
     """Ties, evidence, what was asked for, pipelines, and how many layouts were looked at."""
     notes = jobs_rows(result.compared) if result.compared else []
@@ -175,6 +186,8 @@ def _plan_facts(result: PlanResult, shown: int | None, *, verbose: bool, spell: 
     pipelines = [row for plan in told for row in pipeline_row(plan, f" #{plan.rank}" if verbose else "")]
     measured = [("measured", measured_text(result.measured))] if result.measured and not result.why else []
     nearest = verbose or not measured
+    if result.recipe and not result.recipe.asked and not result.why:
+        measured.append(("recipe", published_text(result.recipe)))
     said = assumption_rows(result.estimates[0], spell, verbose=verbose, nearest=nearest) + pipelines
     notes += [*said[:1], *measured, *said[1:]]
     return notes if verbose or result.why else notes + _searched(result, verbose=False)
