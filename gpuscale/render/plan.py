@@ -166,10 +166,8 @@ def published_text(found: RecipeAnswer) -> str:
     head = f"{found.name} of {found.by} ({found.layout})"
     if found.behind is None:
         return f"{head} cannot run here: {found.reason}"
-    longer = in_words(1 + found.behind, TIME, "#1")
-    return f"{head} {'the first choice' if not found.differs else f'here takes {longer}'}" + (
-        f"; {found.reason}" if found.reason else ""
-    )
+    took = f"here takes {in_words(1 + found.behind, TIME, '#1')}" if found.differs else "is the first choice"
+    return f"{head} {took}{'' if found.fits else ' and does not fit'}{f': {found.reason}' if found.reason else ''}"
 
 
 def _plan_facts(result: PlanResult, shown: int | None, *, verbose: bool, spell: Spell) -> Facts:
