@@ -63,9 +63,10 @@ def verdict(model: str, gpus: int, plan: PlanRow, width: int) -> str:
         f"{format_count(plan.tokens_per_s)} tokens/s",
         f"{plan.tflops_per_gpu:.0f} TFLOP/s/GPU",
     ]
-    step = f"{format_seconds(plan.step_time_s)}/step of {format_count(plan.global_batch_size * plan.sequence)} tokens"
-    head = f"{model} on {plural(gpus, 'GPU')}: {degrees_text(plan)}: {step}, "
-    return as_many_as_fit(head, parts, width).removesuffix(", ")
+    head = f"{model} on {plural(gpus, 'GPU')}: {degrees_text(plan)}: {format_seconds(plan.step_time_s)}/step"
+    tokens = f" of {format_count(plan.global_batch_size * plan.sequence)} tokens"
+    head += tokens if len(head) + len(tokens) <= width else ""
+    return as_many_as_fit(f"{head}, ", parts, width).removesuffix(", ")
 
 
 def fit_text(plan: PlanRow | None) -> str:
