@@ -540,7 +540,7 @@ class JobOptions(Options):
         "NAME", OF_FRAMEWORK, choices=RESHARDS)] = None
     grad_reduce: Annotated[str | None, Option(
         "ZeRO-2, 3: reduce gradients in each microbatch, or in the last, unsharded until then; default: last with PP.",
-        "NAME", OF_FRAMEWORK, choices=GRAD_REDUCES)] = None
+        "NAME", OF_FRAMEWORK, choices=GRAD_REDUCES, label="gradients reduced {}", header="reduce")] = None
     attention: Annotated[str | None, Option(
         "Attention kernels: FlashAttention-2, 3 or 4, cuDNN, FlexAttention, PyTorch's choice, or scores in memory.",
         "NAME", OF_FRAMEWORK, choices=ATTENTIONS, word="attention kernels")] = None
@@ -739,7 +739,7 @@ class Sites(Options):
 
 COMPARED = (
     "cluster", "gpus", "seq", "gbs", "framework", "precision", "offload", "cp_comm", "schedule", "axis_order",
-    "pipeline_split", "overlap", "cuda_graphs", "dispatcher",
+    "pipeline_split", "overlap", "cuda_graphs", "dispatcher", "grad_reduce",
 )  # fmt: skip
 """Options of which `plan` compares several values; combinations are formed in this order, the last one varies first."""
 

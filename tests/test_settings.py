@@ -67,6 +67,16 @@ def test_whole_iterations_are_replayed_on_racks_and_nowhere_else_without_droppin
     assert "graphs_of_dropless_experts" in done.err
 
 
+def test_accelerate_reduces_gradients_in_each_microbatch_where_they_would_fill_the_memory():
+    job = {"framework": "accelerate", "top": 1}
+    chosen, last = plan("llama3-70b", 64, **job), plan("llama3-70b", 64, **job, grad_reduce="last")
+    assert chosen.job["grad_reduce"] == "each"
+    assert "`grad_reduce=each`" in noted(chosen)[0]
+    assert last.plans[0].step_time_s > 1.2 * chosen.plans[0].step_time_s
+    stuffed = estimate("llama3-70b", 64, {"zero": 3, "recompute": "full"}, framework="accelerate")
+    assert {"grad_reduce": "each"} in [dict(one.change) for one in stuffed.remedies]
+
+
 def test_a_saved_plan_has_its_settings(tmp_path):
     done = gpuscale("plan", "--model", MIXTRAL[0], "--gpus", MIXTRAL[1], "-o", tmp_path / "plan.toml", "--json")
     again = gpuscale("estimate", tmp_path / "plan.toml", "--json")

@@ -126,6 +126,7 @@ def _of_job(subject: Subject) -> Iterator[Change]:
     between_s = math.fsum(seconds[name] for name in COMMUNICATION)
     pays = {"offload": False, "axis_order": between_s >= worth_s, "overlap": between_s >= worth_s}
     pays |= {"dispatcher": False, "cuda_graphs": False}  # below, whatever the framework
+    pays |= {"grad_reduce": plan.zero >= 2}
     yield Change(("gbs",), {"gbs": 2 * spec.global_batch_size})
     for name, values in settings_to_try(framework, spec.model, spec.cluster).items():
         if name == "schedule":

@@ -100,6 +100,8 @@ def _of_layout(job: Job, row: Mapping[str, int]) -> Iterator[Change]:
     yield from (Change(("zero",), {}, {"zero": stage}) for stage in range(row["zero"] + 1, 4))
     if row["zero"]:
         yield Change(("shard",), {}, {"shard": row["dp"] * row["cp"]})
+    if row["zero"] >= 2:
+        yield Change(("grad_reduce",), {"grad_reduce": "each"})
     yield Change(("sp",), {}, {"sp": "on"})
     twice = {name: {name: 2 * row[name]} for name in ("tp", "pp", "cp", "ep")}
     yield from (Change((name,), {}, degrees) for name, degrees in twice.items())

@@ -30,7 +30,7 @@ from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.rates import load_rates, price_text
 from gpuscale.search.objectives import Constraints, Economics
 from gpuscale.specs.cluster import ClusterSpec
-from gpuscale.specs.job import FrameworkSpec, RuntimeSpec
+from gpuscale.specs.job import OF_EXPERTS_ALONE, FrameworkSpec, RuntimeSpec
 from gpuscale.specs.model import ModelSpec
 
 MAX_VARIANTS = 2000
@@ -208,7 +208,8 @@ def settings_to_try(
         "dispatcher": space.dispatcher if model.is_moe else (),
     }
     usual = _usual(runtime) | {"precision": own, "dispatcher": own_dispatcher(runtime, cluster)}
-    tried = [one.name for one in fields(space) if one.name != "usual"] if full else space.usual * model.is_moe
+    usually = [name for name in space.usual if model.is_moe or name not in OF_EXPERTS_ALONE]
+    tried = [one.name for one in fields(space) if one.name != "usual"] if full else usually
     found = {
         name: dict.fromkeys((usual.get(name) or getattr(runtime, name), *can.get(name, getattr(space, name))))
         for name in tried

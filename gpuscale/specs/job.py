@@ -331,6 +331,10 @@ class RuntimeSpec:
         return own if self.loss == "fused" and kernels == "eager" else LOSS_PEAK_BYTES[self.loss]
 
 
+OF_EXPERTS_ALONE = ("overlap", "cuda_graphs", "dispatcher")
+"""Options that users set for mixtures of experts: dense models hardly wait for the CPU, and exchange nothing."""
+
+
 @dataclass(frozen=True)
 class SpaceSpec:
     """What a framework can run beside what it does when nothing is said, by the name of the option of a plan."""
@@ -346,8 +350,10 @@ class SpaceSpec:
     overlap: tuple[Annotated[str, among("tp", "dp", "ep")], ...] = ()  #: communication that can run beside computation.
     cuda_graphs: tuple[Annotated[str, among("partial", "full")], ...] = ()  #: what CUDA graphs can replay.
     dispatcher: tuple[Annotated[str, among(*DISPATCHERS)], ...] = ()  #: ways to exchange tokens of experts.
-    #: those of these options that whoever trains mixtures of experts sets where they pay: a plan tries them by itself.
-    usual: tuple[Annotated[str, among("overlap", "cuda_graphs", "dispatcher")], ...] = ()
+    grad_reduce: tuple[Annotated[str, among("each", "last")], ...] = ()  #: when ZeRO-2 and 3 reduce gradients.
+    #: those of these options that its users set where they pay, those of experts for mixtures of experts: a plan tries
+    #: them by itself.
+    usual: tuple[Annotated[str, among(*OF_EXPERTS_ALONE, "grad_reduce")], ...] = ()
 
 
 @dataclass(frozen=True)
