@@ -72,7 +72,7 @@ def _longest(fits: Callable[[int], bool]) -> tuple[int, int | None]:
     """The longest sequence that fits and the next that does not, None where all do."""
     doubled = [SHORTEST << k for k in range((MAX_SEQUENCE // SHORTEST).bit_length())]
     value, beyond = _last(doubled, fits)
-    if beyond is None or not fits(value):
+    if beyond is None:
         return value, beyond
     step = (beyond - value) // STEPS
     return _last(list(range(value, beyond + 1, step)), fits)
