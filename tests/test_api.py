@@ -41,7 +41,7 @@ def test_the_default_batch_grows_with_the_root_of_the_gpus(gpus, sequence, batch
 
 @pytest.mark.parametrize(
     ("model", "gpus", "mi_tokens"),
-    [("gpt3-125m", 64, 0.5), ("gpt3-1.3b", 64, 1.75), ("llama2-7b", 64, 4), ("llama3.1-405b", 64, 4),
+    [("gpt3-125m", 64, 0.5), ("gpt3-1.3b", 64, 1.5), ("llama2-7b", 64, 4), ("llama3.1-405b", 64, 4),
      ("mixtral-8x7b", 64, 8), ("deepseek-v3", 64, 16), ("deepseek-v3", 4, 16)],
 )  # fmt: skip
 def test_the_default_batch_follows_the_model(model, gpus, mi_tokens):
@@ -58,6 +58,8 @@ def test_a_batch_that_starves_gpus_is_noted_where_a_model_needs_no_splitting():
     assert not noted("llama3-8b", gbs=2048)
     assert not noted("llama3-8b")
     assert not noted("llama3.1-405b", gbs=512)
+    assert not noted("llama3.1-8b", gbs=64, seq=131_072)  # 4,096 tokens per GPU, split by CP
+    assert noted("llama3.1-8b", gbs=63, seq=131_072)
 
 
 def test_a_batch_that_nobody_trains_with_is_noted():
