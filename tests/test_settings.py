@@ -81,6 +81,13 @@ def test_whole_iterations_are_replayed_on_racks_and_nowhere_else_without_droppin
     assert "graphs_of_dropless_experts" in done.err
 
 
+def test_what_an_overlapped_exchange_forbids_is_said_of_it():
+    """EP above 1 is not what was asked for: that the exchange is overlapped forbids it."""
+    found = plan(*MIXTRAL, **BATCH, top=1, overlap="tp+dp+ep", why="recompute=full").why
+    assert found.status == "illegal"
+    assert list(found.reasons) == ["recompute_with_ep_overlap"]
+
+
 def test_a_saved_plan_has_its_settings(tmp_path):
     done = gpuscale("plan", "--model", MIXTRAL[0], "--gpus", MIXTRAL[1], "-o", tmp_path / "plan.toml", "--json")
     again = gpuscale("estimate", tmp_path / "plan.toml", "--json")

@@ -197,8 +197,13 @@ def _asked_variant(
     if not broken:
         return scored(rows, job, objective), {}
     shared = {code: text for code, text in broken.items() if code in counted}  # not the fault of a default
-    return None, shared or broken
+    about = {code: text for code, text in counted.items() if not asked.keys().isdisjoint(BY_CODE[code].options)}
+    most = dict(islice(about.items(), MOST_REASONS))
+    return None, {code: text for code, text in shared.items() if code in about} or most or shared or broken
 
+
+MOST_REASONS = 2
+"""Rules that are named where none is broken by whatever has the layout: those that speak of it and reject most."""
 
 TODAY = ("megatron-lm", "torchtitan", "deepspeed", "megatron-deepspeed", "nanotron", "llm-foundry", "generic")
 """Frameworks that a message may point to, by their names."""
