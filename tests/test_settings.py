@@ -1,5 +1,6 @@
 """Settings that a plan of a mixture of experts tries by itself, and the measured layout beside it."""
 
+import html
 import json
 import math
 
@@ -8,6 +9,10 @@ from command import gpuscale
 
 from gpuscale.planning import measured, plans
 from gpuscale.planning.plans import estimate, plan
+from gpuscale.planning.variants import settings_to_try
+from gpuscale.presets.frameworks import load_framework
+from gpuscale.presets.hardware import load_cluster
+from gpuscale.presets.models import load_model
 from gpuscale.uncertainty import read_residuals
 
 MIXTRAL = ("mixtral-8x7b", 64)
@@ -86,6 +91,39 @@ def test_what_an_overlapped_exchange_forbids_is_said_of_it():
     found = plan(*MIXTRAL, **BATCH, top=1, overlap="tp+dp+ep", why="recompute=full").why
     assert found.status == "illegal"
     assert list(found.reasons) == ["recompute_with_ep_overlap"]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "names"),
+    [
+        ("mixtral-8x7b", {}, "`overlap`, `cuda_graphs` and `dispatcher` are"),
+        ("mixtral-8x7b", {"cuda_graphs": "none,partial", "dispatcher": "deepep"}, "`overlap` is"),
+        ("mixtral-8x7b", {"framework": "torchtitan"}, ""),
+        ("llama3-8b", {}, ""),
+    ],
+)
+def test_jobs_that_are_compared_say_that_one_alone_is_planned_with_other_settings(model, options, names):
+    for question in ({"gpus": "32,64"}, {"gpus": 64, "pareto": "tokens_per_s,memory"}):
+        notes = [
+            note for note in plan(model, **question, gbs=1024, top=2, **options).notes if "framework's own" in note
+        ]
+        assert notes == [f"{names} the framework's own: others are tried where one job is ranked by time"] * bool(names)
+
+
+def test_what_is_noted_of_all_jobs_is_printed(tmp_path):
+    asked = ("plan", "--model", "mixtral-8x7b", "--gpus", "32,64", "--top", 2)
+    text = gpuscale(*asked, "--html", tmp_path / "page.html").out
+    said = "--overlap, --cuda-graphs and --dispatcher are the framework's own"
+    assert f"note {said}: others are tried where one job is ranked by time" in " ".join(text.split())
+    assert said in html.unescape((tmp_path / "page.html").read_text(encoding="utf-8"))
+
+
+def test_dense_models_have_no_settings_to_try():
+    megatron, cluster = load_framework("megatron-lm"), load_cluster("dgx-h100-superpod")
+    assert settings_to_try(megatron, load_model("llama3-8b"), cluster, full=False) == {}
+    assert set(settings_to_try(megatron, load_model("mixtral-8x7b"), cluster, full=False)) == set(ALL_CHANGED)
+    assert load_framework("primus").space.usual == ()
+    assert load_framework("megatron-lm@2024-06").space.usual == ()
 
 
 def test_a_saved_plan_has_its_settings(tmp_path):

@@ -108,7 +108,7 @@ def plan_document(
             Section("Other conditions", _risk(result.risk, rank_texts(result)) if result.risk else []),
             Section("Evidence and assumptions", [told]),
             Section("The requested layout", why_parts(result.why, result, spell) if result.why else []),
-            Section("Evidence", [later("plan_page.evidence_parts", result)]),
+            Section("Evidence", [later("plan_page.evidence_parts", result, spell)]),
             Section("Assumptions", [page(assumption_parts(best, spell))]),
             Section("Search", [
                 terminal(_searched(result, verbose=True) if verbose else []), later("plan_page.search_parts", result),
@@ -177,7 +177,8 @@ def _plan_facts(result: PlanResult, shown: int | None, *, verbose: bool, spell: 
     measured = [("measured", spell(measured_text(run)))] if run else []
     nearest = verbose or not measured
     said = assumption_rows(result.estimates[0], spell, verbose=verbose, nearest=nearest) + pipelines
-    notes += [*said[:1], *measured, *said[1:]]
+    of_jobs = [("note", spell(note)) for note in result.notes if note not in result.estimates[0].notes]
+    notes += [*said[:1], *measured, *of_jobs, *said[1:]]
     return notes if verbose or result.why else notes + _searched(result, verbose=False)
 
 
