@@ -4,6 +4,7 @@ import math
 import os
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import gpuscale
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.files import write_text
 from gpuscale.launch.subject import estimate_file, stated_plan
-from gpuscale.planning.jobs import default_batch
+from gpuscale.planning.jobs import default_batch, own_dispatcher
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.planfile import read_plan_file
 from gpuscale.planning.plans import estimate, plan, save_plan
@@ -66,6 +67,21 @@ def test_a_batch_that_nobody_trains_with_is_noted():
     assert built("llama3-8b", 640).notes == ()
     (note,) = (one for one in built("llama3-8b", 1_048_576).notes if "batch" in one)
     assert note == "a global batch of 128 Mi tokens is more than most models are trained with"
+
+
+@pytest.mark.parametrize(("model", "mi_tokens", "is_noted"), [
+    ("gpt3-125m", 4, False), ("gpt3-125m", 8, True), ("llama3-8b", 32, False), ("llama3-8b", 64, True),
+    ("deepseek-v3", 128, False), ("deepseek-v3", 256, True),
+])  # fmt: skip
+def test_how_large_a_batch_is_noted_follows_the_model(model, mi_tokens, is_noted):
+    notes = built(model, 64, seq=2048, gbs=mi_tokens * 512).notes
+    assert any("is more than most models are trained with" in note for note in notes) == is_noted
+
+
+@pytest.mark.parametrize(("peers", "own"), [(8, "deepep"), (16, "deepep"), (72, "hybridep")])
+def test_only_racks_take_hybridep_for_deepep(peers, own):
+    assert own_dispatcher(SimpleNamespace(dispatcher="deepep"), SimpleNamespace(peer_gpus=peers)) == own
+    assert own_dispatcher(SimpleNamespace(dispatcher="alltoall"), SimpleNamespace(peer_gpus=peers)) == "alltoall"
 
 
 def test_a_short_model_gets_its_own_sequence():

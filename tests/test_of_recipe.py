@@ -8,8 +8,10 @@ from command import gpuscale
 
 from gpuscale.errors import InputError
 from gpuscale.planning.planfile import layout_of
-from gpuscale.planning.plans import estimate, layout_differences, plan
+from gpuscale.planning.plans import estimate, layout_differences, plan, ranked_recipe
 from gpuscale.planning.recipes import find_recipe
+from gpuscale.planning.variants import make_variants
+from gpuscale.request import Question
 
 NAME = "llama3-8b-8gpu-h100-bf16"
 RECIPE = find_recipe(NAME)
@@ -121,6 +123,26 @@ def test_a_rule_that_a_recipe_breaks_is_said_in_flags(own_recipe, tmp_path):
     assert rule.startswith("breaks a rule: an overlapped expert exchange (--overlap) needs EP > 1 (")
 
 
+def test_a_tight_layout_is_held_to_what_fragmentation_leaves(own_recipe):
+    job = {"model": "llama3-70b", "gpus": 64, "seq": 4096, "gbs": 1024}
+    row = next(row for row in plan(**job, tight=True, top=50).plans if row.fit == "tight")
+    found = plan(recipe=own_recipe(layout_of(row), **job), top=1).recipe
+    assert found.fits
+    assert found.rank is None
+    assert found.reason == f"tight: {row.memory_gib:.1f} of {0.95 * row.memory_limit_gib:.1f} GiB"
+    ranked = plan(recipe="ours", top=1, tight=True).recipe
+    assert ranked.rank >= 1
+    assert ranked.reason == ""
+
+
+def test_a_layout_that_host_memory_does_not_hold_says_so(own_recipe):
+    job = {"model": "llama3.1-405b", "gpus": 16, "seq": 4096, "gbs": 32, "cluster": "b200-hgx", "offload": "optimizer"}
+    own_recipe({"tp": 8, "zero": 3, "recompute": "full"}, **job)
+    found = ranked_recipe(find_recipe("ours"), make_variants(job, {}, Question()).tried[0], (), "step_time")
+    assert not found.fits
+    assert found.reason == "host memory does not suffice"
+
+
 @pytest.mark.parametrize("name", ["seq", "gpus"])
 def test_what_is_looked_for_is_not_what_a_recipe_states(name):
     found = plan(recipe=NAME, find=name, top=1)
@@ -151,6 +173,8 @@ def test_the_first_choice_itself_is_said_to_be_it():
     assert first.recipe.rank == 1
     assert first.recipe.behind == pytest.approx(0, abs=1e-12)
     assert first.recipe.differs == ""
+    text = gpuscale("plan", "--recipe", "llama3.1-8b-8gpu-h100-fp8-256k-torchtitan", "--top", 1).lines[1]
+    assert text == "recipe of Meta (CP8 recompute full): the first choice"
 
 
 def test_a_layout_that_does_not_fit_has_no_rank_and_says_what_it_needs():

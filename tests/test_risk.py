@@ -15,6 +15,7 @@ from gpuscale.calibration.factors import HOST_TIMES, with_network
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.layouts.pins import Pins
+from gpuscale.planning import describe as gpuscale_describe
 from gpuscale.planning import plans as gpuscale_plans
 from gpuscale.planning.describe import RISK_FAMILIES, RISK_LEADERS
 from gpuscale.planning.plans import plan
@@ -213,6 +214,12 @@ def test_what_is_first_by_risk_alone_says_by_how_much():
     assert float(own) == pytest.approx(risks[0].at_risk_s, rel=1e-3)
     assert float(own) < float(other)
     assert found.risk.predicted.step_time_s == min(row.step_time_s for row in found.plans)
+
+
+def test_what_is_shorter_in_no_shown_digit_is_said_in_per_cent(monkeypatch):
+    monkeypatch.setattr(gpuscale_describe, "format_seconds", lambda _: "6 s")
+    reason = plan("llama3-8b", 64, risk=0.9, top=1).choice.reason
+    assert re.fullmatch(r"what 90% of cases stay within is shorter, by \d\.\d%", reason)
 
 
 @pytest.mark.full

@@ -13,6 +13,7 @@ from gpuscale.planning.variants import settings_to_try
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.models import load_model
+from gpuscale.render.plan_texts import measured_text
 from gpuscale.uncertainty import read_residuals
 
 MIXTRAL = ("mixtral-8x7b", 64)
@@ -197,6 +198,13 @@ def test_what_an_overlapped_exchange_forbids_is_evaluated_without(monkeypatch, e
     assert found.step_time_s == pytest.approx(plain.plan.step_time_s)
     assert end in found.layout
     assert found.reasons == ()
+
+
+def test_a_measured_layout_that_does_not_fit_is_said_not_to():
+    fits, not_fits = plan("llama3-70b", 640, top=1).measured, plan("qwen3-235b-a22b", 256, top=1).measured
+    assert (fits.fits, not_fits.fits) == (True, False)
+    assert "does not fit" not in measured_text(fits)
+    assert f", does not fit ({not_fits.memory_gib:.1f} GiB)" in measured_text(not_fits)
 
 
 def test_a_measured_layout_that_cannot_run_here_says_why():
