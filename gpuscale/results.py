@@ -184,8 +184,8 @@ class RecipeAnswer:
     step_time_s: float | None  #: seconds per optimizer step; null where it cannot run
     memory_gib: float | None  #: GiB per GPU at the fullest stage; null where it cannot run
     fits: bool  #: `memory_gib` is within the limit
-    #: place in the list of plans, as the table numbers them: 1 and the plans that have a better score; null where it is
-    #: not one of them
+    #: place in the list of plans, as `rank` of `why`: 1 and the plans that a table of any length lists before it; null
+    #: where it is not one of them
     rank: int | None
     behind: float | None  #: step time over that of the first plan, less 1; null where it cannot run
     differs: str  #: in what its layout differs from the first plan: its value -> that of the plan

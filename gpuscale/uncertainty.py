@@ -285,6 +285,11 @@ class Features(NamedTuple):
         return {name: int(value) for name, value in _DEGREE.findall(self.key)}
 
     @property
+    def layers(self) -> int:
+        """Layers of the run's model."""
+        return int(self.key.split()[2].partition("x")[0])
+
+    @property
     def software(self) -> str:
         """The software of the profile, whatever its generation."""
         stem, _, year = self.profile.rpartition("-")

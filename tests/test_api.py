@@ -4,6 +4,7 @@ import math
 import os
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import gpuscale
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.files import write_text
 from gpuscale.launch.subject import estimate_file, stated_plan
-from gpuscale.planning.jobs import default_batch
+from gpuscale.planning.jobs import default_batch, own_dispatcher
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.planfile import read_plan_file
 from gpuscale.planning.plans import estimate, plan, save_plan
@@ -41,7 +42,7 @@ def test_the_default_batch_grows_with_the_root_of_the_gpus(gpus, sequence, batch
 
 @pytest.mark.parametrize(
     ("model", "gpus", "mi_tokens"),
-    [("gpt3-125m", 64, 0.5), ("gpt3-1.3b", 64, 1.75), ("llama2-7b", 64, 4), ("llama3.1-405b", 64, 4),
+    [("gpt3-125m", 64, 0.5), ("gpt3-1.3b", 64, 1.5), ("llama2-7b", 64, 4), ("llama3.1-405b", 64, 4),
      ("mixtral-8x7b", 64, 8), ("deepseek-v3", 64, 16), ("deepseek-v3", 4, 16)],
 )  # fmt: skip
 def test_the_default_batch_follows_the_model(model, gpus, mi_tokens):
@@ -58,12 +59,29 @@ def test_a_batch_that_starves_gpus_is_noted_where_a_model_needs_no_splitting():
     assert not noted("llama3-8b", gbs=2048)
     assert not noted("llama3-8b")
     assert not noted("llama3.1-405b", gbs=512)
+    assert not noted("llama3.1-8b", gbs=64, seq=131_072)  # 4,096 tokens per GPU, split by CP
+    assert noted("llama3.1-8b", gbs=63, seq=131_072)
 
 
 def test_a_batch_that_nobody_trains_with_is_noted():
     assert built("llama3-8b", 640).notes == ()
     (note,) = (one for one in built("llama3-8b", 1_048_576).notes if "batch" in one)
     assert note == "a global batch of 128 Mi tokens is more than most models are trained with"
+
+
+@pytest.mark.parametrize(("model", "mi_tokens", "is_noted"), [
+    ("gpt3-125m", 4, False), ("gpt3-125m", 8, True), ("llama3-8b", 32, False), ("llama3-8b", 64, True),
+    ("deepseek-v3", 128, False), ("deepseek-v3", 256, True),
+])  # fmt: skip
+def test_how_large_a_batch_is_noted_follows_the_model(model, mi_tokens, is_noted):
+    notes = built(model, 64, seq=2048, gbs=mi_tokens * 512).notes
+    assert any("is more than most models are trained with" in note for note in notes) == is_noted
+
+
+@pytest.mark.parametrize(("peers", "own"), [(8, "deepep"), (16, "deepep"), (72, "hybridep")])
+def test_only_racks_take_hybridep_for_deepep(peers, own):
+    assert own_dispatcher(SimpleNamespace(dispatcher="deepep"), SimpleNamespace(peer_gpus=peers)) == own
+    assert own_dispatcher(SimpleNamespace(dispatcher="alltoall"), SimpleNamespace(peer_gpus=peers)) == "alltoall"
 
 
 def test_a_short_model_gets_its_own_sequence():

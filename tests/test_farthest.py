@@ -1,6 +1,7 @@
 """`plan --find`: the longest sequence, the largest microbatch and the fewest GPUs that fit."""
 
 import json
+import re
 
 import pytest
 from command import gpuscale
@@ -32,6 +33,36 @@ def test_sequences_are_found_to_a_sixteenth_of_a_doubling():
     lower = 1 << (found.value.bit_length() - 1)
     assert found.beyond - found.value == lower // 16
     assert found.value % (lower // 16) == 0
+
+
+def test_a_batch_of_many_long_sequences_is_not_taken_for_one_of_tokens():
+    """1,024 sequences of 262,144 tokens are more than anybody trains with: they fit as one of them does."""
+    pins = {"cp": 8, "micro_batch_size": 1}
+    one, many = (plan("llama3-8b", 8, find="seq", top=1, gbs=gbs, pins=pins).farthest for gbs in (1, 1024))
+    assert one == many
+    assert many.value > 2**18
+    assert plan("llama3-8b", 8, find="seq", top=1, gbs="1024", pins=pins).farthest == many
+
+
+@pytest.mark.parametrize(("gpus", "value", "beyond"), [(8, 614_400 * 5 // 6, 614_400), (64, 3_072_000, None)])
+def test_of_a_batch_in_tokens_the_sequences_that_divide_it_are_tried(gpus, value, beyond):
+    found = plan("llama3-8b", gpus, find="seq", top=1, gbs="3000ktok").farthest
+    assert (found.value, found.beyond) == (value, beyond)
+
+
+def test_where_the_whole_batch_is_one_microbatch_nothing_is_beyond():
+    found = plan("llama3-8b", 64, find="mbs", top=1, gbs=7).farthest
+    assert (found.value, found.beyond) == (7, None)
+    assert gpuscale("plan", "-m", "llama3-8b", "-n", 64, "--find", "mbs", "--gbs", 7).lines[0] == (
+        "largest microbatch that fits: 7 sequences"
+    )
+
+
+def test_one_gpu_does_not_and_two_do_not():
+    done = gpuscale("plan", "-m", "llama3-8b", "-n", 8, "--find", "gpus", "--gbs", 64, "--top", 1)
+    assert done.lines[0] == "fewest GPUs that fit: 2 (1 does not)"
+    done = gpuscale("plan", "-m", "llama3-70b", "-n", 32, "--find", "gpus", "--gbs", 64, "--top", 1)
+    assert re.fullmatch(r"fewest GPUs that fit: \d+ \(\d+ do not\)", done.lines[0])
 
 
 def test_where_nothing_fits_at_all_the_answer_is_that_of_the_easiest():

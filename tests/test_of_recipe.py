@@ -1,13 +1,17 @@
 """Jobs and layouts of published recipes as commands take them, and where `plan` says that they stand."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from command import gpuscale
 
 from gpuscale.errors import InputError
-from gpuscale.planning.plans import estimate, plan
+from gpuscale.planning.planfile import layout_of
+from gpuscale.planning.plans import estimate, layout_differences, plan, ranked_recipe
 from gpuscale.planning.recipes import find_recipe
+from gpuscale.planning.variants import make_variants
+from gpuscale.request import Question
 
 NAME = "llama3-8b-8gpu-h100-bf16"
 RECIPE = find_recipe(NAME)
@@ -66,12 +70,111 @@ def test_the_place_of_a_recipe_is_that_of_its_step_time():
     assert (found.job["model"], found.gpus) == ("llama3-70b", 64)
 
 
+@pytest.fixture
+def own_recipe(tmp_path, monkeypatch):
+    """Write a recipe of the layout of a plan for a job; its name."""
+    (tmp_path / "recipes").mkdir()
+    monkeypatch.setenv("GPUSCALE_PRESETS", str(tmp_path))
+
+    def write(layout, **job):
+        stated = {"by": "us", "source": "here", "cluster": "dgx-h100-superpod", **job, **layout}
+        said = (f"{name} = {json.dumps(value)}" for name, value in stated.items())
+        text = f"[[group]]\n[group.recipes]\nours = {{ {', '.join(said)} }}\n"
+        (tmp_path / "recipes" / "ours.toml").write_text(text, encoding="utf-8")
+        return "ours"
+
+    return write
+
+
+JOB = {"model": "llama3-8b", "gpus": 64, "seq": 4096, "gbs": 1024}
+
+
+@pytest.mark.parametrize("options", [{}, {"risk": 0.8}, {"unfold": True}])
+def test_the_place_of_a_recipe_is_that_of_why(own_recipe, options):
+    """The fastest plan on paper is not the first choice here, nor the plan of its family that is listed."""
+    layout = layout_of(plan(**JOB).choice.fastest)
+    assert layout != layout_of(plan(**JOB).plans[0])
+    asked = {name: value for name, value in layout.items() if name != "dp"}
+    found = plan(recipe=own_recipe(layout, **JOB), why=asked, **options)
+    assert found.recipe.rank == found.why.rank
+    assert found.recipe.rank > 1
+    assert found.recipe.behind < 0
+
+
+@pytest.mark.parametrize(
+    ("options", "flag"), [({"pp": 4}, "--pp"), ({"max_memory": "60GiB"}, "--max-memory"), ({"find": "mbs"}, "--mbs")]
+)
+def test_a_recipe_that_the_question_excludes_has_no_place(own_recipe, tmp_path, options, flag):
+    own_recipe({"zero": 1}, **JOB)
+    found = plan(recipe="ours", top=1, **options)
+    assert found.recipe.rank is None
+    assert found.recipe.fits
+    done = gpuscale("plan", "--recipe", "ours", *words(**options), presets=str(tmp_path))
+    line = next(one for one in done.lines if "recipe of us" in one)
+    assert f": {flag} excludes it from the plans; takes " in line
+
+
+def test_a_rule_that_a_recipe_breaks_is_said_in_flags(own_recipe, tmp_path):
+    """An overlapped exchange needs EP above 1."""
+    own_recipe({"overlap": "tp+dp+ep"}, model="mixtral-8x7b", gpus=64, seq=4096, gbs=1024)
+    text = " ".join(gpuscale("plan", "--recipe", "ours", "--top", 1, presets=str(tmp_path)).out.split())
+    head, rule = text.split("recipe of us (data parallel): does not fit: ")[1].split("; ")[:2]
+    assert head.endswith(" GiB")
+    assert rule.startswith("breaks a rule: an overlapped expert exchange (--overlap) needs EP > 1 (")
+
+
+def test_a_tight_layout_is_held_to_what_fragmentation_leaves(own_recipe):
+    job = {"model": "llama3-70b", "gpus": 64, "seq": 4096, "gbs": 1024}
+    row = next(row for row in plan(**job, tight=True, top=50).plans if row.fit == "tight")
+    found = plan(recipe=own_recipe(layout_of(row), **job), top=1).recipe
+    assert found.fits
+    assert found.rank is None
+    assert found.reason == f"tight: {row.memory_gib:.1f} of {0.95 * row.memory_limit_gib:.1f} GiB"
+    ranked = plan(recipe="ours", top=1, tight=True).recipe
+    assert ranked.rank >= 1
+    assert ranked.reason == ""
+
+
+def test_a_layout_that_host_memory_does_not_hold_says_so(own_recipe):
+    job = {"model": "llama3.1-405b", "gpus": 16, "seq": 4096, "gbs": 32, "cluster": "b200-hgx", "offload": "optimizer"}
+    own_recipe({"tp": 8, "zero": 3, "recompute": "full"}, **job)
+    found = ranked_recipe(find_recipe("ours"), make_variants(job, {}, Question()).tried[0], (), "step_time")
+    assert not found.fits
+    assert found.reason == "host memory does not suffice"
+
+
+@pytest.mark.parametrize("name", ["seq", "gpus"])
+def test_what_is_looked_for_is_not_what_a_recipe_states(name):
+    found = plan(recipe=NAME, find=name, top=1)
+    assert found.farthest.name == name
+    assert (found.farthest.value > RECIPE.job["seq"]) if name == "seq" else (found.gpus < RECIPE.job["gpus"])
+    with pytest.raises(InputError, match="`seq` is looked for and given"):
+        plan(recipe=NAME, find="seq", seq=4096)
+
+
+def test_layouts_differ_in_what_says_something_of_them():
+    plans = plan(**JOB).plans
+    one = replace(plans[0], tp=1, sp=False, zero=1, shard_size=64)
+    assert layout_differences(one, one) == ""
+    assert layout_differences(one, replace(one, zero=3, shard_size=8)) == "ZeRO 1 -> 3"
+    assert layout_differences(one, replace(one, shard_size=8)) == ""
+    sharded = replace(one, zero=3)
+    assert layout_differences(sharded, replace(sharded, shard_size=8)) == "shard 64 -> 8"
+    assert layout_differences(replace(sharded, shard_size=8), replace(sharded, zero=2)) == "ZeRO 3 -> 2"
+    split = replace(one, tp=4, sp=True)
+    assert layout_differences(one, split) == "TP 1 -> 4"
+    assert layout_differences(split, replace(split, sp=False)) == "SP on -> off"
+    assert layout_differences(one, replace(one, micro_batch_size=2)) == "microbatch 1 -> 2"
+
+
 def test_the_first_choice_itself_is_said_to_be_it():
     first = plan(recipe=NAME, tp=RECIPE.layout.get("tp", 1), recompute=RECIPE.layout.get("recompute", "none"), top=1,
                  **{name: RECIPE.layout.get(name, 1) for name in ("pp", "cp", "micro_batch_size")})  # fmt: skip
     assert first.recipe.rank == 1
     assert first.recipe.behind == pytest.approx(0, abs=1e-12)
     assert first.recipe.differs == ""
+    text = gpuscale("plan", "--recipe", "llama3.1-8b-8gpu-h100-fp8-256k-torchtitan", "--top", 1).lines[1]
+    assert text == "recipe of Meta (CP8 recompute full): the first choice"
 
 
 def test_a_layout_that_does_not_fit_has_no_rank_and_says_what_it_needs():
@@ -102,8 +205,10 @@ def test_the_verdict_names_who_runs_it_and_json_has_its_source():
     }  # fmt: skip
 
 
-def test_a_plan_without_a_recipe_says_nothing_of_one():
-    assert "recipe" not in json.loads(gpuscale("plan", "-m", "llama3-8b", "-n", 8, "--top", 1, "--json").out)
+def test_a_plan_says_how_what_is_published_for_a_job_near_it_stands():
+    found = json.loads(gpuscale("plan", "-m", "llama3-8b", "-n", 8, "--top", 1, "--json").out)["recipe"]
+    assert not found["asked"]
+    assert "recipe" not in json.loads(gpuscale("plan", "-m", "opt-13b", "-n", 8, "--top", 1, "--json").out)
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,29 @@ def test_the_list_is_filtered():
         listed_recipes("bloom-560m")
 
 
+def test_names_of_functions_have_no_dots():
+    dotted = [one.name for one in SHIPPED if "." in one.name]
+    assert dotted
+    for name in dotted:
+        assert find_recipe(name.replace(".", "").replace("-", "_")).name == name
+
+
+def test_what_is_nearer_to_a_recipe_goes_first(own):
+    own(OWN.replace("seq = 4096", 'seq = 4096\nframework = "megatron-lm"').replace("tp = 2", "seq = 2048"))
+    job = find_recipe("ours").job
+    assert (job["framework"], job["seq"]) == ("megatron-lm", 2048)
+
+
+def test_an_unknown_gpu_is_one():
+    done = gpuscale("show", "recipes", "--gpu", "h9")
+    assert (done.code, done.out) == (2, "")
+    assert "unknown GPU 'h9'" in done.err
+
+
+def test_names_in_the_list_can_be_copied():
+    assert {line.split()[0] for line in gpuscale("show", "recipes").lines[4:]} >= {one.name for one in SHIPPED}
+
+
 def test_a_users_recipe_is_one_and_goes_before_a_shipped_one(own):
     own(OWN)
     assert find_recipe("ours").job == {

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from dataclasses import fields, replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from gpuscale.calibration.factors import HOST_TIMES, with_network
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.layouts.pins import Pins
+from gpuscale.planning import describe as gpuscale_describe
 from gpuscale.planning import plans as gpuscale_plans
 from gpuscale.planning.describe import RISK_FAMILIES, RISK_LEADERS
 from gpuscale.planning.plans import plan
@@ -23,6 +25,7 @@ from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import search
 from gpuscale.specs.cluster import CalibrationSpec
 from gpuscale.specs.job import RuntimeSpec
+from gpuscale.uncertainty import NEW_KIND, new_kinds
 
 SMALL = ("llama3-8b", 16)
 EXPERTS = ("mixtral-8x7b", 16)
@@ -146,6 +149,20 @@ def test_deciles_are_in_order_and_worse_conditions_never_help(jobs):
     assert (np.diff(found.fits[np.argsort(used)]) <= 0).all()
 
 
+def test_a_kind_that_was_run_on_fewer_gpus_adds_its_own_error_in_squares():
+    """No dense model was run with ZeRO-2, and none with ZeRO-3 on more than 128 GPUs."""
+    spec, rows = job("llama3-70b", 256), sample(legal("llama3-70b", 256), 60)
+    new = new_kinds(spec, rows.zero)
+    assert (new[rows.zero == 2]).all()
+    assert 0 < new.sum() < len(rows)
+    for risk in (0.5, 0.8, 0.9):
+        found = conditions.spread(rows, spec, conditions.applicable(spec), risk)
+        plain_s = np.sort(found.times_s, axis=0)[int(risk * conditions.SAMPLES)]
+        assert (found.at_risk_s[~new] == plain_s[~new]).all()
+        own, known = NormalDist().inv_cdf(risk) * NEW_KIND, np.log(plain_s / found.median_s)
+        assert np.log(found.at_risk_s / found.median_s)[new] == pytest.approx(np.hypot(known, own)[new])
+
+
 def test_a_plan_alone_has_the_spread_that_it_has_among_others():
     spec, rows, found = spread_of(*SMALL, count=8)
     alone = conditions.spread(rows.take(np.array([3])), spec, conditions.applicable(spec))
@@ -185,6 +202,24 @@ def test_plans_are_ranked_by_their_worst_decile(small):
         assert list(one.losses) == names
         beyond = {name: one.losses[name] - min(p.losses[name] for p in small.risk.plans) for name in names}
         assert beyond[one.most_hurt_by] == max(beyond.values())
+
+
+def test_what_is_first_by_risk_alone_says_by_how_much():
+    """The fastest is of a kind that nobody ran: at half the cases it is first, at nine in ten another is."""
+    found = plan("llama3-8b", 64, risk=0.9)
+    first, risks = found.plans[0], found.risk.plans
+    assert found.choice.fastest.zero == 2
+    assert first.zero == 1
+    own, other = re.fullmatch(r"90% of cases stay within (\S+) s, not (\S+) s", found.choice.reason).groups()
+    assert float(own) == pytest.approx(risks[0].at_risk_s, rel=1e-3)
+    assert float(own) < float(other)
+    assert found.risk.predicted.step_time_s == min(row.step_time_s for row in found.plans)
+
+
+def test_what_is_shorter_in_no_shown_digit_is_said_in_per_cent(monkeypatch):
+    monkeypatch.setattr(gpuscale_describe, "format_seconds", lambda _: "6 s")
+    reason = plan("llama3-8b", 64, risk=0.9, top=1).choice.reason
+    assert re.fullmatch(r"what 90% of cases stay within is shorter, by \d\.\d%", reason)
 
 
 @pytest.mark.full

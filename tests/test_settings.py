@@ -1,13 +1,20 @@
 """Settings that a plan of a mixture of experts tries by itself, and the measured layout beside it."""
 
+import html
 import json
 import math
 
 import pytest
 from command import gpuscale
 
+from gpuscale.planning import measured, plans
 from gpuscale.planning.plans import estimate, plan
 from gpuscale.planning.recipes import find_recipe, recipe_near
+from gpuscale.planning.variants import settings_to_try
+from gpuscale.presets.frameworks import load_framework
+from gpuscale.presets.hardware import load_cluster
+from gpuscale.presets.models import load_model
+from gpuscale.render.plan_texts import measured_text
 from gpuscale.uncertainty import read_residuals
 
 MIXTRAL = ("mixtral-8x7b", 64)
@@ -33,9 +40,23 @@ def test_as_few_settings_are_changed_as_one_per_cent_allows():
     chosen = plan(*MIXTRAL, **BATCH, top=1)
     assert "dispatcher" not in noted(chosen)[0]
     assert "overlap" not in noted(chosen)[0]
-    all_changed = plan(*MIXTRAL, **BATCH, top=1, cuda_graphs="partial", overlap="tp+dp+ep", dispatcher="hybridep")
-    fastest_s = all_changed.choice.fastest.step_time_s
-    assert chosen.choice.fastest.step_time_s <= 1.01 * fastest_s
+    assert ALL_CHANGED["cuda_graphs"] in noted(chosen)[0]
+
+
+ALL_CHANGED = {"cuda_graphs": "partial", "overlap": "tp+dp+ep", "dispatcher": "hybridep"}
+
+
+@pytest.mark.parametrize("batch", [{}, BATCH])
+def test_what_fewer_settings_cost_is_one_per_cent_at_most(batch):
+    chosen, all_changed = plan(*MIXTRAL, **batch, top=1), plan(*MIXTRAL, **batch, top=1, **ALL_CHANGED)
+    assert chosen.choice.fastest.step_time_s <= 1.01 * all_changed.choice.fastest.step_time_s
+
+
+def test_settings_without_which_nothing_fits_are_said_to_be_so(monkeypatch):
+    times_s = [math.inf, *[1.0] * 11]
+    monkeypatch.setattr(plans, "_best_times_s", lambda tried: times_s[: len(tried)])
+    (note,) = noted(plan(*MIXTRAL, **BATCH, top=1))
+    assert note.endswith(": of 12 settings those with the fastest plans, which do not fit without")
 
 
 def test_what_is_given_stays():
@@ -77,6 +98,46 @@ def test_accelerate_reduces_gradients_in_each_microbatch_where_they_would_fill_t
     assert {"grad_reduce": "each"} in [dict(one.change) for one in stuffed.remedies]
 
 
+def test_what_an_overlapped_exchange_forbids_is_said_of_it():
+    """EP above 1 is not what was asked for: that the exchange is overlapped forbids it."""
+    found = plan(*MIXTRAL, **BATCH, top=1, overlap="tp+dp+ep", why="recompute=full").why
+    assert found.status == "illegal"
+    assert list(found.reasons) == ["recompute_with_ep_overlap"]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "names"),
+    [
+        ("mixtral-8x7b", {}, "`overlap`, `cuda_graphs` and `dispatcher` are"),
+        ("mixtral-8x7b", {"cuda_graphs": "none,partial", "dispatcher": "deepep"}, "`overlap` is"),
+        ("mixtral-8x7b", {"framework": "torchtitan"}, ""),
+        ("llama3-8b", {}, ""),
+    ],
+)
+def test_jobs_that_are_compared_say_that_one_alone_is_planned_with_other_settings(model, options, names):
+    for question in ({"gpus": "32,64"}, {"gpus": 64, "pareto": "tokens_per_s,memory"}):
+        notes = [
+            note for note in plan(model, **question, gbs=1024, top=2, **options).notes if "framework's own" in note
+        ]
+        assert notes == [f"{names} the framework's own: others are tried where one job is ranked by time"] * bool(names)
+
+
+def test_what_is_noted_of_all_jobs_is_printed(tmp_path):
+    asked = ("plan", "--model", "mixtral-8x7b", "--gpus", "32,64", "--top", 2)
+    text = gpuscale(*asked, "--html", tmp_path / "page.html").out
+    said = "--overlap, --cuda-graphs and --dispatcher are the framework's own"
+    assert f"note {said}: others are tried where one job is ranked by time" in " ".join(text.split())
+    assert said in html.unescape((tmp_path / "page.html").read_text(encoding="utf-8"))
+
+
+def test_dense_models_have_no_settings_to_try():
+    megatron, cluster = load_framework("megatron-lm"), load_cluster("dgx-h100-superpod")
+    assert settings_to_try(megatron, load_model("llama3-8b"), cluster, full=False) == {}
+    assert set(settings_to_try(megatron, load_model("mixtral-8x7b"), cluster, full=False)) == set(ALL_CHANGED)
+    assert load_framework("primus").space.usual == ()
+    assert load_framework("megatron-lm@2024-06").space.usual == ()
+
+
 def test_a_saved_plan_has_its_settings(tmp_path):
     done = gpuscale("plan", "--model", MIXTRAL[0], "--gpus", MIXTRAL[1], "-o", tmp_path / "plan.toml", "--json")
     again = gpuscale("estimate", tmp_path / "plan.toml", "--json")
@@ -97,6 +158,64 @@ def test_the_measured_layout_is_evaluated_here(model, gpus):
     assert found.step_time_s == pytest.approx(here.plan.step_time_s)
     assert found.slower == pytest.approx(here.plan.step_time_s / answer.plans[0].step_time_s - 1)
     assert found.fits == here.plan.fits
+
+
+def like(run, layout, of="61x7168"):
+    """A measured run with another layout."""
+    names = " ".join(f"{name}{value}" for name, value in {**run.features.layout, **layout}.items())
+    return run._replace(features=run.features._replace(key=f"h100 256 {of} bf16 4096 {names}"))
+
+
+@pytest.mark.parametrize(
+    ("layout", "of", "layers", "said"),
+    [
+        ({"pp": 4, "vpp": 4, "recompute_layers": 2}, "61x7168", 61, "full:4"),  # as many of each of the four chunks
+        ({"pp": 4, "vpp": 4, "recompute_layers": 16}, "61x7168", 61, "full"),
+        ({"pp": 4, "vpp": 4, "recompute_layers": 13}, "61x7168", 61, "full"),
+        ({"pp": 1, "vpp": 1, "recompute_layers": 16}, "32x4096", 32, "full:16"),
+        ({"pp": 1, "vpp": 1, "recompute_layers": 16}, "32x4096", 80, "full:40"),
+        ({"pp": 2, "vpp": 1, "recompute_layers": 5}, "40x4096", 33, "full:5"),
+        ({"pp": 1, "vpp": 1, "recompute_layers": 0, "recompute_modules": 2}, "32x4096", 80, "selective:layernorm"),
+        ({"pp": 1, "vpp": 1, "recompute_layers": 0, "recompute_modules": 0}, "32x4096", 80, "none"),
+    ],
+)
+def test_a_measured_layout_recomputes_the_same_share_of_the_layers(layout, of, layers, said):
+    run = like(read_residuals()[0], layout, of)
+    assert measured._recompute(run.features, layers) == said
+
+
+def test_a_measured_layout_keeps_what_its_run_recomputed(monkeypatch):
+    run = next(one for one in read_residuals() if one.tokens_per_s_per_gpu and one.features.layout["pp"] > 1)
+    own = {"tp": 1, "pp": 2, "vpp": 1, "cp": 1, "ep": 8, "etp": 1, "zero": 1, "micro_batch_size": 1}
+    run = like(run, {**own, "recompute_modules": 0, "recompute_layers": 8}, "32x4096")
+    monkeypatch.setattr(measured, "nearest_to_job", lambda _: run)
+    answer = plan(*MIXTRAL, **BATCH, top=1, **(OWN | {"overlap": "tp+dp"}))
+    here = estimate(*MIXTRAL, {**own, "recompute": "full:8"}, **BATCH, **OWN)
+    assert answer.measured.step_time_s == pytest.approx(here.plan.step_time_s)
+    assert answer.measured.layout.endswith("recompute full:8")
+
+
+@pytest.mark.parametrize(
+    ("ep", "layers", "end"), [(8, 8, "recompute full:8, its exchange not overlapped"), (1, 0, "mb1, its exchange not")]
+)
+def test_what_an_overlapped_exchange_forbids_is_evaluated_without(monkeypatch, ep, layers, end):
+    own = {"tp": 1, "pp": 2, "vpp": 2, "cp": 1, "ep": ep, "etp": 1, "zero": 1, "micro_batch_size": 1}
+    run = like(read_residuals()[0], {**own, "recompute_modules": 0, "recompute_layers": layers}, "32x4096")
+    monkeypatch.setattr(measured, "nearest_to_job", lambda _: run._replace(tokens_per_s_per_gpu=1.0))
+    job = {**OWN, "overlap": "tp+dp+ep"}
+    found = plan(*MIXTRAL, **BATCH, top=1, **job).measured
+    layout = {**own, "recompute": f"full:{layers}" if layers else "none"}
+    plain = estimate(*MIXTRAL, layout, **BATCH, **OWN)
+    assert found.step_time_s == pytest.approx(plain.plan.step_time_s)
+    assert end in found.layout
+    assert found.reasons == ()
+
+
+def test_a_measured_layout_that_does_not_fit_is_said_not_to():
+    fits, not_fits = plan("llama3-70b", 640, top=1).measured, plan("qwen3-235b-a22b", 256, top=1).measured
+    assert (fits.fits, not_fits.fits) == (True, False)
+    assert "does not fit" not in measured_text(fits)
+    assert f", does not fit ({not_fits.memory_gib:.1f} GiB)" in measured_text(not_fits)
 
 
 def test_a_measured_layout_that_cannot_run_here_says_why():

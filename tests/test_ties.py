@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from jobs import job, legal, sample
 
-from gpuscale.layouts.arrays import single
+from gpuscale.layouts.arrays import concatenate, single
 from gpuscale.memory.interval import half_width
-from gpuscale.planning.layouts import make_pins
+from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.planning.plans import plan
 from gpuscale.search import ties
 from gpuscale.search.evaluation import evaluate
@@ -152,6 +152,12 @@ def test_tp_across_nodes_and_what_no_run_is_like_are_marked():
     assert not found.unlike_measured.all()
 
 
+def test_tp_over_pcie_is_outside_a_domain_of_one():
+    spec = job("llama3-8b", 8, cluster="box-l40s-pcie")
+    rows = concatenate([fixed_layout(spec, {"tp": tp, "recompute": "full"}) for tp in (1, 2, 8)])
+    assert ties.traits(rows, evaluate(rows, spec), spec).tp_outside.tolist() == [0, 1, 1]
+
+
 def test_features_are_counted_one_by_one():
     plain = {"tp": 8, "sp": 1, "pp": 4, "vpp": 1, "cp": 1, "ep": 1, "etp": 1, "dp": 2, "zero": 2, "shard": 2}
     plain |= {"micro_batch_size": 1, "num_microbatches": 8, "recompute_modules": 0, "recompute_layers": 0}
@@ -256,6 +262,13 @@ def test_ranking_by_memory_knows_no_ties():
     answer = plan("llama3-8b", 16, objective="memory", top=20)
     assert answer.choice is None
     assert [row.memory_gib for row in answer.plans] == sorted(row.memory_gib for row in answer.plans)
+
+
+@pytest.mark.parametrize(("zero", "count"), [(1, 1), (2, 2), (3, 3)])
+def test_an_optimizer_sharded_over_a_part_is_no_hybrid(zero, count):
+    row = dict.fromkeys(("tp", "sp", "pp", "vpp", "ep", "etp", "micro_batch_size", "num_microbatches"), 1)
+    found = single(**row, cp=2, dp=4, zero=zero, shard=4, recompute_modules=0, recompute_layers=0, schedule=0)
+    assert ties.features(found).tolist() == [count]
 
 
 @pytest.mark.parametrize(("shard", "count"), [(8, 2), (4, 3)])

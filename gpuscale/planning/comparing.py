@@ -15,7 +15,7 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import concatenate
 from gpuscale.planning.describe import describe_all
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, constraints
-from gpuscale.planning.variants import Variant, Variants
+from gpuscale.planning.variants import Variant, Variants, untried_settings
 from gpuscale.planning.why import PlanRank, answer_why, matching, no_answer, reason_of, search_layout
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, Question
 from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, SearchSummary, VariantRow
@@ -26,7 +26,7 @@ from gpuscale.search.listing import TIMES, near_leaders, shortlist
 from gpuscale.search.loop import SearchResult, search, search_best
 from gpuscale.search.objectives import MEMORY, OBJECTIVES, TOTAL_COST, Objective
 from gpuscale.search.ordering import Scored, scored, undominated
-from gpuscale.units import GIB, format_count
+from gpuscale.units import GIB, enumerated, format_count
 
 SHOWN_SKIPPED = 5
 """Combinations that cannot be, of which the notes say why."""
@@ -216,11 +216,16 @@ def _refuse_nothing(parts: Sequence[_Part], question: Question) -> None:
 
 
 def _notes(variants: Variants) -> Iterator[str]:
-    """Where the default batch follows the GPUs, that steps differ in tokens; and combinations that cannot be."""
+    """Where the default batch follows the GPUs, that steps differ in tokens; settings of which one job's plans would
+    try others; and combinations that cannot be."""
     sizes = {variant.job.spec.tokens_per_step for variant in variants.tried}
     if len(sizes) > 1 and not {"gbs", "seq"} & set(variants.tried[0].choice):
         least, most = (format_count(size) for size in (min(sizes), max(sizes)))
         yield f"a step has {least} to {most} tokens; `gbs` sets one batch for all"
+    own = dict.fromkeys(f"`{name}`" for one in variants.tried for name in untried_settings(one.job))
+    if own and not variants.full:
+        own_are = f"{enumerated(list(own), 'and')} {'is' if len(own) == 1 else 'are'} the framework's own"
+        yield f"{own_are}: others are tried where one job is ranked by time"
     yield from (f"not tried: {text}" for text in variants.skipped[:SHOWN_SKIPPED])
     if len(variants.skipped) > SHOWN_SKIPPED:
         yield f"not tried: {len(variants.skipped) - SHOWN_SKIPPED} more combinations"

@@ -10,13 +10,13 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.space import divisors
 from gpuscale.planning.jobs import Presets
 from gpuscale.planning.variants import Variant, gpu_counts, make_variants
-from gpuscale.request import MAX_SEQUENCE, Question, Range
+from gpuscale.request import MAX_SEQUENCE, Question, Range, in_sequences, read_several
 from gpuscale.results import Farthest
 from gpuscale.search.loop import anything_fits
 
 SHORTEST, STEPS = 1024, 16
 """Sequences that are tried: this many tokens, doubled again and again, and 16 equal steps within the doubling in which
-nothing fits any longer."""
+nothing fits any longer; of a batch in tokens those that divide it."""
 
 OPTION = {"seq": "seq", "mbs": "micro_batch_size", "gpus": "gpus"}
 """What is looked for -> the option that sets it."""
@@ -37,7 +37,7 @@ def farthest(
     Raises:
         InputError: several jobs, or a number that is given although it is looked for.
     """
-    name = str(question.find)
+    name, job = str(question.find), {**job, **_one_batch(job)}
     option, own = OPTION[name], replace(question, find=None)
     if name != "gpus" and option in {**job, **pins}:
         raise InputError(f"`{name}` is looked for and given", field="find", hint=f"leave out `{name}`")
@@ -57,8 +57,13 @@ def farthest(
             return False
         return anything_fits(one.job.spec, one.pins)
 
+    if name == "seq" and isinstance(job.get("gbs"), int):  # no number of them is one of tokens, however long they are
+        job = {**job, "gbs": in_sequences(job["gbs"])}
     spec = variant().job.spec
-    if name == "seq":
+    if name == "seq" and str(job.get("gbs", "")).endswith("tok"):
+        lengths = [one for one in divisors(spec.tokens_per_step).tolist() if SHORTEST <= one <= MAX_SEQUENCE]
+        value, beyond = _last(lengths or [spec.sequence], fits)
+    elif name == "seq":
         value, beyond = _longest(fits)
     elif name == "mbs":
         value, beyond = _last([*divisors(spec.global_batch_size).tolist()], fits)
@@ -68,11 +73,17 @@ def farthest(
     return ({**job, option: value}, dict(pins), found) if name != "mbs" else (dict(job), {**pins, option: value}, found)
 
 
+def _one_batch(job: Mapping[str, Any]) -> dict[str, int | str]:
+    """Return the batch of a job as it is spelled everywhere, if it has a single one."""
+    given = read_several("gbs", job["gbs"]) if "gbs" in job else ()
+    return {"gbs": given[0]} if isinstance(given, tuple) and len(given) == 1 else {}
+
+
 def _longest(fits: Callable[[int], bool]) -> tuple[int, int | None]:
     """The longest sequence that fits and the next that does not, None where all do."""
     doubled = [SHORTEST << k for k in range((MAX_SEQUENCE // SHORTEST).bit_length())]
     value, beyond = _last(doubled, fits)
-    if beyond is None or not fits(value):
+    if beyond is None:
         return value, beyond
     step = (beyond - value) // STEPS
     return _last(list(range(value, beyond + 1, step)), fits)

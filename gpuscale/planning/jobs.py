@@ -363,7 +363,8 @@ def _sequence_and_batch(asked: JobOptions, model: ModelSpec, said: dict[str, str
     said["global_batch"] = f"{batch} sequences, {mi_tokens:,.3g} Mi tokens{by_default}"
     if batch * sequence > LARGE_BATCH_TOKENS * batch_growth(model):
         notes.append(f"a global batch of {mi_tokens:,.0f} Mi tokens is more than most models are trained with")
-    if given and batch < asked.gpus and model_parameters(model).total < SELDOM_SPLIT:
+    starved = batch * sequence < asked.gpus * min(sequence, DEFAULT_SEQUENCE)  # longer ones are split by CP
+    if given and starved and model_parameters(model).total < SELDOM_SPLIT:
         notes.append(
             f"`gbs` of {batch:,} is fewer sequences than {asked.gpus:,} GPUs, which a model of this size hardly needs "
             "to split: with a larger batch each GPU does more"

@@ -13,7 +13,7 @@ from gpuscale.results import Estimate, MeasuredLayout
 from gpuscale.rules.check import broken_rules
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import JobSpec
-from gpuscale.uncertainty import features, nearest_to_job
+from gpuscale.uncertainty import Features, features, nearest_to_job
 from gpuscale.units import GIB
 
 TAKEN = ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "micro_batch_size")
@@ -29,9 +29,9 @@ def measured_layout(job: Job, first: Estimate) -> MeasuredLayout:
     spec, plan = job.spec, first.plan
     of_plan = {name: int(getattr(plan, name)) for name in TAKEN} | {"recompute_modules": 0, "recompute_layers": 0}
     run = nearest_to_job(features(spec, of_plan, first.breakdown))
-    rate, known = run.tokens_per_s_per_gpu or math.nan, run.features.layout
+    rate, known = run.tokens_per_s_per_gpu or 0.0, run.features.layout
     layout = {name: known[name] for name in TAKEN}
-    recompute = "full" if known["recompute_layers"] else recompute_text(known["recompute_modules"], 0)
+    recompute = _recompute(run.features, spec.model.layers)
     exposed = replace(spec, runtime=replace(spec.runtime, overlap_ep=False))  # what an overlapped exchange forbids
     here = [_here(one, {**layout, "recompute": recompute}) for one in (spec, exposed)]
     said, step_time_s, memory_gib, fits, reasons = next((one for one in here if not one[-1]), here[0])
@@ -51,6 +51,17 @@ def measured_layout(job: Job, first: Estimate) -> MeasuredLayout:
     )
 
 
+def _recompute(run: Features, layers: int) -> str:
+    """Return what a run recomputes, for a model of so many layers: the same share of a stage's, alike in its chunks."""
+    known = run.layout
+    if not known["recompute_layers"]:
+        return recompute_text(known["recompute_modules"], 0)
+    of_chunk = -(-known["recompute_layers"] * layers // (run.layers * known["vpp"]))
+    own = of_chunk * known["vpp"]
+    every = known["recompute_layers"] * known["pp"] >= run.layers or own * known["pp"] >= layers
+    return "full" if every else recompute_text(0, own)
+
+
 def _here(spec: JobSpec, layout: dict[str, int | str]) -> tuple[str, float | None, float | None, bool, tuple[str, ...]]:
     """Return a layout in words, its step time [s], its memory [GiB], whether it fits, and why it cannot run."""
     try:
@@ -62,5 +73,5 @@ def _here(spec: JobSpec, layout: dict[str, int | str]) -> tuple[str, float | Non
         return said, None, None, False, tuple(rule.text for rule in broken)
     done = evaluate(rows, spec)
     memory_bytes = float(done.memory_bytes[0])
-    fits = memory_bytes <= spec.memory_limit_bytes
+    fits = spec.fit(memory_bytes, float(done.memory.host_bytes[0])) != "no"
     return said, float(done.step.step_time_s[0]), memory_bytes / GIB, fits, ()

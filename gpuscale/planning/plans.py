@@ -15,7 +15,7 @@ from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.pins import short_recompute
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
 from gpuscale.planning.describe import RISK_NEAR, choose, describe
-from gpuscale.planning.farthest import farthest
+from gpuscale.planning.farthest import OPTION, farthest
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, constraints
 from gpuscale.planning.layouts import domain_groups, fixed_layout, no_experts
 from gpuscale.planning.measured import measured_layout
@@ -23,7 +23,7 @@ from gpuscale.planning.planfile import layout_of, write_plan_file
 from gpuscale.planning.recipes import Recipe, find_recipe, recipe_near, with_recipe
 from gpuscale.planning.remedies import remedies
 from gpuscale.planning.variants import Variant, make_variants
-from gpuscale.planning.why import answer_why, illegal, no_answer, place_of
+from gpuscale.planning.why import PlanRank, answer_why, illegal, left_out, no_answer, place_of
 from gpuscale.request import COMPARED, PINS, JobOptions, Layout, Question, part, read, taken, with_layout, without
 from gpuscale.results import Estimate, PlanResult, PlanRow, RecipeAnswer
 from gpuscale.rules.check import FATAL, broken_rules
@@ -32,7 +32,7 @@ from gpuscale.search import ties
 from gpuscale.search.enumeration import Task
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.listing import TIMES
-from gpuscale.search.loop import SearchResult, search, search_best
+from gpuscale.search.loop import search, search_best
 from gpuscale.search.ordering import scored
 from gpuscale.units import GIB, format_seconds
 
@@ -72,7 +72,9 @@ def plan(
     job, recipe = job | without(given, Question), None
     if question.recipe:
         recipe = find_recipe(question.recipe)
-        job, published = with_recipe(recipe, job, {})
+        looked_for = OPTION.get(question.find or "", "gpus")  # `gpus` stay: they are the most that may be taken
+        stated = {name: value for name, value in recipe.job.items() if name == "gpus" or name != looked_for}
+        job, published = with_recipe(replace(recipe, job=stated), job, {})
         recipe = replace(recipe, layout=published)
     missing = next((name for name in ("model", "gpus") if name not in job), None)
     if missing:
@@ -151,7 +153,7 @@ def _plan_one(variant: Variant, question: Question, recipe: Recipe | None) -> Pl
     result = answer(job, chosen.estimates, summary([found], len(found.families.score)))
     why = None
     if question.why:
-        place = partial(place_of, chosen, found, variant, question)
+        place = partial(place_of, chosen, found, variant, question.why, unfold=question.unfold)
         why = answer_why(variant, question.why, goal.basis, chosen.estimates[0], place)
     compared = None
     more = constraints(question) or variant.economics.usd_per_gpu_hour or question.train_tokens
@@ -160,7 +162,8 @@ def _plan_one(variant: Variant, question: Question, recipe: Recipe | None) -> Pl
     published = recipe or _published(job)
     ranked = None
     if published is not None:
-        ranked = ranked_recipe(published, variant, chosen.estimates, goal.basis, found if recipe else None)
+        rank_of = partial(place_of, chosen, found, variant, unfold=question.unfold) if recipe else None
+        ranked = ranked_recipe(published, variant, chosen.estimates, goal.basis, rank_of)
         ranked = replace(ranked, asked=recipe is not None)
     result = replace(result, why=why, compared=compared, choice=chosen.choice, risk=chosen.risk)
     return replace(result, measured=measured_layout(job, chosen.estimates[0]), recipe=ranked)
@@ -176,14 +179,18 @@ def _published(job: Job) -> Recipe | None:
 
 
 def ranked_recipe(
-    recipe: Recipe, variant: Variant, plans: Sequence[Estimate], basis: str, found: SearchResult | None = None
+    recipe: Recipe,
+    variant: Variant,
+    plans: Sequence[Estimate],
+    basis: str,
+    place: Callable[[Mapping[str, str], float], PlanRank] | None = None,
 ) -> RecipeAnswer:
     """Return how a recipe's layout stands among the plans of its job.
 
     Args:
         plans: those that are shown, the first choice first; none where nothing fits.
-        basis: what `found` is ordered by: `step_time` or `memory`.
-        found: every plan, where the rank is asked for.
+        basis: what plans are ordered by: `step_time` or `memory`.
+        place: from a layout and its score to its place among all plans, where that is asked for.
     """
     job = variant.job
     said = RecipeAnswer(recipe.name, recipe.by, recipe.source, recipe.text, None, None, False, None, None, "", "")
@@ -197,12 +204,13 @@ def ranked_recipe(
         limit = job.spec.plans_limit_bytes / GIB if own.fits else own.memory_limit_gib
         over = listed.memory_bytes[0] > job.spec.plans_limit_bytes
         needs = f"{'tight: ' * own.fits}{own.memory_gib:.1f} of {limit:.1f} GiB"
-        reasons.append(needs if over else "host memory does not suffice")
+        reasons.insert(0, needs if over else "host memory does not suffice")
     first = plans[0].plan if plans else None
     rank = None
-    if not reasons and found is not None:
-        alike = (one.plan.rank for one in plans if layout_of(one.plan) == layout_of(own))
-        rank = next(alike, 1 + int(found.families.score.searchsorted(float(listed.score[0]))))
+    if not reasons and place is not None:
+        reasons += left_out(variant, listed, fits=True).values()
+        asked = {name: str(value) for name, value in layout_of(own).items()}
+        rank = None if reasons else place(asked, float(listed.score[0])).rank
     return replace(
         said,
         step_time_s=own.step_time_s,

@@ -22,7 +22,7 @@ from gpuscale.errors import InputError, did_you_mean, unknown_name
 from gpuscale.layouts.pins import short_recompute
 from gpuscale.planning.planfile import checked, replaced
 from gpuscale.presets.files import Document, KeyPath, find_preset, preset_files, preset_folders, read_unchanged
-from gpuscale.presets.hardware import load_cluster
+from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.presets.models import load_model
 from gpuscale.presets.settings import with_settings
 from gpuscale.request import JobOptions, Layout, declared, part
@@ -163,8 +163,9 @@ def listed_recipes(model: str | None = None, gpu: str | None = None) -> list[Rec
     """Return the recipes of a model, on a GPU; all without either, in the order of model, GPU and number of GPUs.
 
     Raises:
-        InputError: there are none.
+        InputError: there are none, or no such model or GPU.
     """
+    gpu = gpu and load_gpu(gpu).name
     found = recipes_for(model) if model else all_recipes()
     found = [one for one in found if gpu in {None, gpu_of(one)}]
     if not found:

@@ -217,6 +217,12 @@ def settings_to_try(
     return {name: tuple(values) for name, values in found.items() if len(values) > 1}
 
 
+def untried_settings(job: Job) -> list[str]:
+    """Name the settings that a plan of this job alone would try other values of."""
+    found = settings_to_try(load_framework(str(job.request["framework"])), job.spec.model, job.spec.cluster, full=False)
+    return [name for name in found if name not in job.request]
+
+
 def _usual(runtime: RuntimeSpec) -> dict[str, str]:
     """Return what a job has of options that are not fields of its runtime, where nothing is said."""
     return {

@@ -73,21 +73,24 @@ class PlanRank(NamedTuple):
     rows: Candidates | None = None  #: the plan that may be shown, of what was asked; None: the one of the best score.
 
 
-def place_of(chosen: Chosen, found: SearchResult, variant: Variant, question: Question, least: float) -> PlanRank:
+def place_of(
+    chosen: Chosen, found: SearchResult, variant: Variant, asked: Mapping[str, str], least: float, *, unfold: bool
+) -> PlanRank:
     """Return where a layout stands among the plans of one job.
 
     Of its variants the first in the order of plans counts. Beyond those near the fastest that is the order of scores.
 
     Args:
         chosen: the plans in order, of those that were found.
+        asked: names of `gpuscale.request.Layout` -> values.
         least: the best score of a plan with this layout.
     """
     plans, families = chosen.plans, found.families.score
-    means = matching(question.why or {}, variant, plans.rows)
+    means = matching(asked, variant, plans.rows)
     row = next((int(one) for one in chosen.every if means[one]), None)
     near = plans.score.min() * (1 + ties.SAFETY_MAY_COST) if chosen.choice else least
     if row is None or (plans.score[row] > max(near, least) and chosen.risk is None):
-        listed = found.scores if question.unfold else families
+        listed = found.scores if unfold else families
         return PlanRank(1 + int(listed.searchsorted(least)), 1 + int(found.scores.searchsorted(least)))
     before = chosen.every[: int(np.flatnonzero(chosen.every == row)[0])]
     rank_of_all = 1 + int(found.scores.searchsorted(plans.score[row]))
@@ -127,14 +130,7 @@ def answer_why(
         reasons = {"tight": f"fragmentation usually leaves {comfortable:.1f} GiB; with `tight` it is ranked"}
     elif over <= 0 and not fits:
         reasons = {OUT_OF_HOST_MEMORY: host_text(job.spec, float(best.host_bytes[0]))}
-    allowed = variant.pins.allowed(rows, job.spec.model.layers)
-    excluded = [f"`{name}`" for name, mask in allowed.items() if not mask[0]]
-    if excluded:
-        reasons[PINNED_OUT] = f"{', '.join(excluded)} exclude{'s' * (len(excluded) == 1)} it from the plans"
-    if variant.constraints is not None and fits:
-        broken: dict[str, int] = {}
-        variant.constraints.keep(best.step_time_s, best.memory_bytes, broken)
-        reasons |= {code: f"`{code}` excludes it from the plans" for code in broken}
+    reasons |= left_out(variant, best._replace(rows=rows), fits=fits)
     return WhyAnswer(
         asked=text,
         status="ranked" if fits else next(iter(reasons)),
@@ -148,6 +144,24 @@ def answer_why(
         plain=None if plain is None else plain.plan,
         remedies=plain.remedies if plain else (),
     )
+
+
+def left_out(variant: Variant, plan: Scored, *, fits: bool) -> dict[str, str]:
+    """Say why a layout that can run is not among the plans of a job: code -> reason; nothing where it may be.
+
+    Args:
+        plan: the layout, in its first row.
+        fits: whether it fits, so that the question's constraints are what keeps it out.
+    """
+    allowed = variant.pins.allowed(plan.rows, variant.job.spec.model.layers)
+    excluded = [f"`{name}`" for name, mask in allowed.items() if not mask[0]]
+    many = f"{', '.join(excluded)} exclude{'s' * (len(excluded) == 1)} it from the plans"
+    reasons = {PINNED_OUT: many} if excluded else {}
+    if variant.constraints is not None and fits:
+        broken: dict[str, int] = {}
+        variant.constraints.keep(plan.step_time_s, plan.memory_bytes, broken)
+        reasons |= {code: f"`{code}` excludes it from the plans" for code in broken}
+    return reasons
 
 
 def _plain(job: Job, asked: Mapping[str, str], schedule: int) -> Estimate | None:
@@ -183,8 +197,13 @@ def _asked_variant(
     if not broken:
         return scored(rows, job, objective), {}
     shared = {code: text for code, text in broken.items() if code in counted}  # not the fault of a default
-    return None, shared or broken
+    about = {code: text for code, text in counted.items() if not asked.keys().isdisjoint(BY_CODE[code].options)}
+    most = dict(islice(about.items(), MOST_REASONS))
+    return None, {code: text for code, text in shared.items() if code in about} or most or shared or broken
 
+
+MOST_REASONS = 2
+"""Rules that are named where none is broken by whatever has the layout: those that speak of it and reject most."""
 
 TODAY = ("megatron-lm", "torchtitan", "deepspeed", "megatron-deepspeed", "nanotron", "llm-foundry", "generic")
 """Frameworks that a message may point to, by their names."""

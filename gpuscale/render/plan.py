@@ -91,7 +91,7 @@ def plan_document(
     told = terminal(_plan_facts(result, shown, verbose=verbose, spell=spell))
     return Document(
         f"{result.model} on {plural(result.gpus, 'GPU')} of {result.cluster}",
-        partial(_said_first, result, verbose),
+        partial(_said_first, result, verbose, spell),
         plan_tiles(best),
         [
             Section("Plans", [
@@ -108,7 +108,7 @@ def plan_document(
             Section("Other conditions", _risk(result.risk, rank_texts(result)) if result.risk else []),
             Section("Evidence and assumptions", [told]),
             Section("The requested layout", why_parts(result.why, result, spell) if result.why else []),
-            Section("Evidence", [later("plan_page.evidence_parts", result)]),
+            Section("Evidence", [later("plan_page.evidence_parts", result, spell)]),
             Section("Assumptions", [page(assumption_parts(best, spell))]),
             Section("Search", [
                 terminal(_searched(result, verbose=True) if verbose else []), later("plan_page.search_parts", result),
@@ -117,7 +117,7 @@ def plan_document(
     )  # fmt: skip
 
 
-def _said_first(result: PlanResult, verbose: bool, width: int) -> str:
+def _said_first(result: PlanResult, verbose: bool, spell: Spell, width: int) -> str:
     """The verdict, where the time goes, and why the first plan is first."""
     best, compared = result.estimates[0], result.compared
     several = compared is not None and (len(compared.variants) > 1 or compared.frontier_size > 0)
@@ -125,7 +125,7 @@ def _said_first(result: PlanResult, verbose: bool, width: int) -> str:
         *([farthest_line(result.farthest)] if result.farthest else []),
         *([compared_verdict(result, compared)] if compared and several else []),
         ("#1: " if several else "") + verdict(result.model, result.gpus, best.plan, width - 4 * several),
-        *([recipe_line(result.recipe, width)] if result.recipe and result.recipe.asked else []),
+        *([recipe_line(result.recipe, width, spell)] if result.recipe and result.recipe.asked else []),
         *([as_many_as_fit("", worth_parts(result, compared), width)] if compared else []),
         *where_it_goes(best, width),
         *(() if result.why and not verbose else why_first(result, several, width)),
@@ -144,18 +144,18 @@ FARTHEST = {
 def farthest_line(found: Farthest) -> str:
     """Say how far a number goes: `longest sequence that fits: 57,344 tokens (61,440 do not)`."""
     name, unit = FARTHEST[found.name]
-    beyond = "" if found.beyond is None else f" ({found.beyond:,} do not)"
+    beyond = "" if found.beyond is None else f" ({found.beyond:,} do{'es' * (found.beyond == 1)} not)"
     return f"{name} that fit{'' if found.name == 'gpus' else 's'}: {f'{found.value:,} {unit}'.rstrip()}{beyond}"
 
 
-def recipe_line(found: RecipeAnswer, width: int) -> str:
+def recipe_line(found: RecipeAnswer, width: int, spell: Spell = str) -> str:
     """Say where a recipe's layout stands: `recipe of NVIDIA (TP2 PP8 VPP4 EP32): #7, takes 2.1% longer: PP 8 -> 4`."""
     head = f"recipe of {found.by} ({found.layout}): "
     if found.behind is None:
-        return f"{head}cannot run: {found.reason}"
+        return f"{head}cannot run: {spell(found.reason)}"
     took = f"takes {in_words(1 + found.behind, TIME, '#1')}"
     if found.reason:
-        return f"{head}{'' if found.fits else 'does not fit: '}{found.reason}; {took}"
+        return f"{head}{'' if found.fits else 'does not fit: '}{spell(found.reason)}; {took}"
     if not found.differs:
         return f"{head}the first choice"
     return as_many_as_fit(f"{head}#{found.rank:,}, {took}: ", found.differs.split(", "), width)
@@ -182,12 +182,14 @@ def _plan_facts(result: PlanResult, shown: int | None, *, verbose: bool, spell: 
         notes.append(("bias", first_choices_text(FIRST_CHOICES)))
     told = result.plans[: shown if verbose else 0 if result.why else 1]
     pipelines = [row for plan in told for row in pipeline_row(plan, f" #{plan.rank}" if verbose else "")]
-    measured = [("measured", measured_text(result.measured))] if result.measured and not result.why else []
+    run = None if result.why else result.measured
+    measured = [("measured", spell(measured_text(run)))] if run else []
     nearest = verbose or not measured
     if result.recipe and not result.recipe.asked and not result.why:
-        measured.append(("recipe", published_text(result.recipe)))
+        measured.append(("recipe", spell(published_text(result.recipe))))
     said = assumption_rows(result.estimates[0], spell, verbose=verbose, nearest=nearest) + pipelines
-    notes += [*said[:1], *measured, *said[1:]]
+    of_jobs = [("note", spell(note)) for note in result.notes if note not in result.estimates[0].notes]
+    notes += [*said[:1], *measured, *of_jobs, *said[1:]]
     return notes if verbose or result.why else notes + _searched(result, verbose=False)
 
 
@@ -357,7 +359,7 @@ def _risk(answer: RiskAnswer, ranks: Sequence[str]) -> list[Part]:
             "p10 s": (three_digits(plan.p10_s), plan.p10_s),
             "median": (three_digits(plan.median_s), plan.median_s),
             f"at {answer.risk:.0%}": (three_digits(plan.at_risk_s), plan.at_risk_s),
-            "fits%": (f"{100 * plan.fits:.0f}", plan.fits),
+            "fits%": (percent_of(plan.fits), plan.fits),
             **{
                 CONDITIONS[one.name][0]: (signed(plan.losses[one.name], same="-").rstrip("%"), plan.losses[one.name])
                 for one in answer.conditions

@@ -10,7 +10,7 @@ from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.planning.planfile import layout_of
 from gpuscale.ratios import TIME, in_words
 from gpuscale.render.compared import SHOWN, compared_verdict, three_digits
-from gpuscale.render.document import Cell, Chart, Part, Table
+from gpuscale.render.document import Cell, Chart, Part, Spell, Table
 from gpuscale.render.html.charts import Bar, Points, points, stacked
 from gpuscale.render.plan import SHOWN_PLANS
 from gpuscale.render.plan_texts import degrees_text, evidence_text, layout_text
@@ -104,10 +104,13 @@ def memory_parts(result: PlanResult) -> list[Part]:
     return [memory_chart("Memory at the fullest stage", said, names, sizes, limits)]
 
 
-def evidence_parts(result: PlanResult) -> list[Part]:
+def evidence_parts(result: PlanResult, spell: Spell = str) -> list[Part]:
     """What measured runs stand behind the step times, and the intervals around them."""
     best = result.estimates[0]
-    rows = [("evidence", evidence_text(best.plan)), *(("note", note) for note in best.notes)]
+    rows = [
+        ("evidence", evidence_text(best.plan)),
+        *(("note", spell(note)) for note in dict.fromkeys((*best.notes, *result.notes))),
+    ]
     shown = result.plans[:DRAWN_PLANS]
     table = Table(
         "Step times that 80 of 100 measurements of such plans would lie within",

@@ -603,7 +603,7 @@ def recipes_document(recipes: Sequence[Recipe]) -> Document:
         for one in recipes
     ]
     head = f"{plural(len(recipes), 'recipe')}; `gpuscale show recipes NAME` shows one with its source"
-    return plain("Published recipes", head, table(rows, left=5, optional=("by", "precision")))
+    return plain("Published recipes", head, table(rows, left=5, optional=("by", "precision", "GPUs")))
 
 
 def recipe_document(recipe: Recipe, *, spell: Spell = str) -> Document:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuscale.arrays import FloatArray, IndexArray
+from gpuscale.arrays import FloatArray, IndexArray, exp, log
 from gpuscale.calibration.factors import with_host, with_kernels, with_network
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.memory.interval import fit_probability
@@ -124,8 +124,10 @@ def spread(rows: Candidates, job: JobSpec, knobs: Sequence[Knob], risk: float = 
     fits = fit_probability(evaluation.memory, job)
     in_order = np.sort(times, axis=0)
     p10_s, median_s, p90_s, at_risk_s = (in_order[int(share * SAMPLES)] for share in (1 - WORST, 0.5, WORST, risk))
-    of_kind = 1.0 + NormalDist().inv_cdf(risk) * NEW_KIND * new_kinds(job, rows.zero)
-    return Spread(tuple(knobs), times, p10_s, median_s, p90_s, risk, at_risk_s * of_kind, losses, fits)
+    known = log(at_risk_s / median_s)
+    of_kind = NormalDist().inv_cdf(risk) * NEW_KIND * new_kinds(job, rows.zero)  # independent of the conditions
+    at_risk_s = at_risk_s * exp(np.hypot(known, of_kind) - known)
+    return Spread(tuple(knobs), times, p10_s, median_s, p90_s, risk, at_risk_s, losses, fits)
 
 
 def perturbed_s(rows: Candidates, job: JobSpec, factors: Mapping[str, float]) -> FloatArray:
