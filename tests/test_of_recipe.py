@@ -202,6 +202,7 @@ def test_the_verdict_names_who_runs_it_and_json_has_its_source():
     assert body["source"] == RECIPE.source
     assert set(body) == {
         "name", "by", "source", "layout", "step_time_s", "memory_gib", "fits", "rank", "behind", "differs", "reason",
+        "asked",
     }  # fmt: skip
 
 
