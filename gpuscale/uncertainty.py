@@ -65,8 +65,8 @@ BEYOND = {"log_gpus": 5.0, "log_vpp": 5.0, "log_sequence": 3.0, "log_size": 3.0}
 """What is added to the distance from every run for what lies above the largest value of any of them: this number times
 the difference."""
 
-KIND = ("moe", "sharding")
-"""What makes a kind of layout: its largest measured run says up to how many GPUs anybody is known to have run it."""
+NEARLY = 1e-3
+"""What sizes, in log10, may be above the largest of the known runs: those in the table are rounded."""
 
 NEW_KIND = 0.1
 """Standard error of the step time of a layout whose kind was measured on fewer GPUs than it takes, or never."""
@@ -206,11 +206,8 @@ SHARDINGS = ("none", "distopt", "zero2", "zero3")
 
 def _new_kind(one: Features, runs: _Known, kept: BoolArray) -> tuple[str, ...]:
     """Say where a layout of this kind was measured on fewer GPUs, or on none; nothing where it was on as many."""
-    same = kept.copy()
-    for name in KIND:
-        same &= np.asarray(runs.columns[name] == getattr(one, name), dtype=np.bool_)
-    most = runs.columns["log_gpus"].astype(np.float64)[same].max(initial=-1.0)
-    if one.log_gpus <= most + 1e-3:
+    most = _most_of_kind(runs, kept, moe=one.moe, sharding=one.sharding)
+    if one.log_gpus <= most + NEARLY:
         return ()
     stage = SHARDINGS.index(one.sharding)
     what = f"a {'mixture of experts' if one.moe else 'dense model'} with {f'ZeRO-{stage}' if stage else 'no ZeRO'}"
@@ -218,11 +215,17 @@ def _new_kind(one: Features, runs: _Known, kept: BoolArray) -> tuple[str, ...]:
 
 
 def new_kinds(job: JobSpec, zero: IntArray) -> BoolArray:
-    """Mark the layouts whose kind (`KIND`) was measured on fewer GPUs than the job has, or never, shape (N,)."""
-    columns = _known_runs().columns
-    gpus = np.where(columns["moe"] == job.model.is_moe, columns["log_gpus"].astype(np.float64), -1.0)
-    most = np.array([gpus[columns["sharding"] == name].max(initial=-1.0) for name in SHARDINGS])
-    return np.asarray(math.log10(job.gpus) > most[zero] + 1e-3, dtype=np.bool_)
+    """Mark the layouts whose kind (model and sharding) was measured on fewer GPUs than here, or never, shape (N,)."""
+    runs = _known_runs()
+    every = np.ones(len(runs.families), dtype=np.bool_)
+    most = np.array([_most_of_kind(runs, every, moe=job.model.is_moe, sharding=name) for name in SHARDINGS])
+    return np.asarray(math.log10(job.gpus) > most[zero] + NEARLY, dtype=np.bool_)
+
+
+def _most_of_kind(runs: _Known, kept: BoolArray, *, moe: bool, sharding: str) -> float:
+    """Return the log10 of the GPUs of the largest run of such a model and sharding; -1 where there is none."""
+    same = kept & (runs.columns["moe"] == moe) & (runs.columns["sharding"] == sharding)
+    return float(runs.columns["log_gpus"].astype(np.float64)[same].max(initial=-1.0))
 
 
 def _unmeasured(one: Features, known: Columns) -> tuple[str, ...]:
@@ -230,7 +233,7 @@ def _unmeasured(one: Features, known: Columns) -> tuple[str, ...]:
     new = {name for name, column in known.items() if column.dtype.kind != "f" and getattr(one, name) not in column}
     if "vendor" in new:
         new.discard("architecture")  # of course
-    above = {name for name in BEYOND if getattr(one, name) > known[name].astype(np.float64).max() + 1e-3}
+    above = {name for name in BEYOND if getattr(one, name) > known[name].astype(np.float64).max() + NEARLY}
     most = {name: f"{round(10 ** known[name].astype(np.float64).max()):,}" for name in BEYOND}
     said = {
         "vendor": f"GPUs of {one.vendor}",

@@ -212,6 +212,17 @@ def test_a_plan_says_how_what_is_published_for_a_job_near_it_stands():
     assert "recipe" not in json.loads(gpuscale("plan", "-m", "opt-13b", "-n", 8, "--top", 1, "--json").out)
 
 
+def test_what_is_published_but_breaks_a_rule_of_the_framework_has_no_time():
+    job = {"gpus": 16384, "top": 1}
+    near, asked = plan("llama3.1-405b", **job).recipe, plan(recipe="llama3.1-405b-16384gpu-h100", **job).recipe
+    assert (near.name, near.behind) == ("llama3.1-405b-16384gpu-h100", None)
+    assert near.reason.endswith("(zero_with_pp)")
+    assert "breaks a rule" not in near.reason
+    assert asked.rank is None
+    text = " ".join(gpuscale("plan", "-m", "llama3.1-405b", "-n", 16384, "--top", 1).out.split())
+    assert f"of Meta ({near.layout}) cannot run here: {near.reason}" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

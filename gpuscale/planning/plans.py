@@ -163,7 +163,7 @@ def _plan_one(variant: Variant, question: Question, recipe: Recipe | None) -> Pl
     ranked = None
     if published is not None:
         rank_of = partial(place_of, chosen, found, variant, unfold=question.unfold) if recipe else None
-        ranked = ranked_recipe(published, variant, chosen.estimates, goal.basis, rank_of)
+        ranked = ranked_recipe(published, variant, chosen.estimates, goal.basis, rank_of, despite_rules=bool(recipe))
         ranked = replace(ranked, asked=recipe is not None)
     result = replace(result, why=why, compared=compared, choice=chosen.choice, risk=chosen.risk)
     return replace(result, measured=measured_layout(job, chosen.estimates[0]), recipe=ranked)
@@ -184,6 +184,8 @@ def ranked_recipe(
     plans: Sequence[Estimate],
     basis: str,
     place: Callable[[Mapping[str, str], float], PlanRank] | None = None,
+    *,
+    despite_rules: bool = True,
 ) -> RecipeAnswer:
     """Return how a recipe's layout stands among the plans of its job.
 
@@ -191,6 +193,7 @@ def ranked_recipe(
         plans: those that are shown, the first choice first; none where nothing fits.
         basis: what plans are ordered by: `step_time` or `memory`.
         place: from a layout and its score to its place among all plans, where that is asked for.
+        despite_rules: say how long it takes although it breaks rules of the framework.
     """
     job = variant.job
     said = RecipeAnswer(recipe.name, recipe.by, recipe.source, recipe.text, None, None, False, None, None, "", "")
@@ -198,8 +201,11 @@ def ranked_recipe(
         named, rows, broken = legal_layout(job, recipe.layout, despite_rules=True)
     except InputError as error:
         return replace(said, reason=error.message)
+    rules = [f"{rule.text} ({rule.code})" for rule in broken]
+    if rules and not despite_rules:
+        return replace(said, reason="; ".join(rules))
+    reasons = [f"breaks a rule: {rule}" for rule in rules]
     own, listed = describe(named, rows, evaluate(rows, job.spec)).plan, scored(rows, job.spec, basis)
-    reasons = [f"breaks a rule: {rule.text} ({rule.code})" for rule in broken]
     if not listed.fits(job.spec)[0]:
         limit = job.spec.plans_limit_bytes / GIB if own.fits else own.memory_limit_gib
         over = listed.memory_bytes[0] > job.spec.plans_limit_bytes

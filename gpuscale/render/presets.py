@@ -438,6 +438,8 @@ def cluster_document(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float
         "without latency, bound by the slowest level up to this one.",
         *_wiring_lines(cluster),
     ]
+    if not any(level.torus_shape or level.global_bytes_per_s for level in cluster.levels):
+        notes.insert(1, "The bisection bandwidth, both directions added as vendors do, is the total.")
     if any(not level.in_network_reduction for level in cluster.levels):
         notes.append("* ReduceScatter then AllGather, 2 (M-1)/M bytes: no switch of the level reduces in-network")
     return plain(
