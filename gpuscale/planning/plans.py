@@ -12,7 +12,7 @@ from typing import Any
 from gpuscale.arguments import taking
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import Candidates
-from gpuscale.layouts.pins import short_recompute
+from gpuscale.layouts.pins import Pin, Pins, short_recompute
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
 from gpuscale.planning.describe import RISK_NEAR, choose, describe
 from gpuscale.planning.farthest import OPTION, farthest
@@ -122,10 +122,9 @@ def _settled(own: Variant, usual: Sequence[Variant], question: Question) -> Vari
     times_s = dict(zip(tried, _best_times_s(list(tried.values())), strict=True))
     changed = min(tried, key=times_s.__getitem__)
     limit_s = times_s[changed] * (1 + ties.SIMPLICITY_MAY_COST)
-    for one in sorted(changed, reverse=True):  # what was beaten was not searched to the end
-        fewer = changed - {one}
-        if changed and fewer in tried and _best_times_s([tried[fewer]])[0] <= limit_s:
-            changed = fewer
+    for one in sorted(changed, reverse=True):
+        if times_s.get(changed - {one}, math.inf) <= limit_s:
+            changed -= {one}
     if not changed or times_s[changed] == math.inf:
         return own
     said = ", ".join(f"`{name}={value}`" for name, value in sorted(changed))
@@ -135,8 +134,16 @@ def _settled(own: Variant, usual: Sequence[Variant], question: Question) -> Vari
 
 
 def _best_times_s(tried: Sequence[Variant]) -> list[float]:
-    """The step time of the best plan of each job, exact for the first and for the best of all; infinity without one."""
-    found = search_best([Task(one.job.spec, one.pins, one.constraints) for one in tried], 1)
+    """The step time of the best plan of each job; infinity without one.
+
+    Beyond the first job plans have the CP of its best: that follows from the lengths of sequences, whatever is set.
+    """
+    own, *others = [Task(one.job.spec, one.pins, one.constraints) for one in tried]
+    found = search_best([own], 1)
+    if found[0].feasible:
+        cp = int(found[0].leaders.rows.cp[0])
+        others = [one._replace(pins=one.pins.narrowed(Pins(degrees={"cp": Pin(((cp, cp),))}))) for one in others]
+    found += search_best(others, len(others))
     return [float(one.leaders.step_time_s[0]) if len(one.leaders.score) else math.inf for one in found]
 
 

@@ -16,7 +16,7 @@ from gpuscale.search.evaluation import lap
 from gpuscale.search.objectives import Constraints
 from gpuscale.specs.job import JobSpec, OffloadSpec
 
-BLOCK_ROWS = 1 << 17
+BLOCK_ROWS = 1 << 15
 """Rows of the search space whose layers are measured at once; bounds what a search keeps in memory."""
 
 ROW_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES)
