@@ -8,7 +8,7 @@ from command import gpuscale
 
 from gpuscale.errors import InputError
 from gpuscale.planning.plans import job_of, legal_layout
-from gpuscale.planning.recipes import FACTS, all_recipes, find_recipe, gpu_of, listed_recipes, recipes_for
+from gpuscale.planning.recipes import FACTS, all_recipes, find_recipe, gpu_of, listed_recipes, recipe_near
 from gpuscale.presets.files import preset_files, read_toml
 from gpuscale.request import JobOptions, Layout, declared
 
@@ -92,13 +92,13 @@ def test_an_unknown_name_is_told_the_nearest():
         find_recipe("llama3-70b-64gpu-h100-bf61")
 
 
-def test_recipes_of_the_same_gpu_come_first_and_then_the_nearest_size():
-    found = recipes_for("llama3.1-405b", "h100-sxm-80gb", 512, "bf16")
-    assert gpu_of(found[0]) == "h100-sxm-80gb"
-    assert found[0].job["gpus"] == 512
-    assert found[0].job.get("precision") is None
-    assert {one.job["model"] for one in found} == {"llama3.1-405b"}
-    assert gpu_of(found[-1]) != "h100-sxm-80gb"
+def test_the_nearest_recipe_is_of_the_same_gpu_and_the_nearest_size():
+    every, found = listed_recipes("llama3.1-405b"), recipe_near("llama3.1-405b", "h100-sxm-80gb", 512, "bf16")
+    assert {one.job["model"] for one in every} == {"llama3.1-405b"}
+    assert {gpu_of(one) for one in every} > {"h100-sxm-80gb"}
+    assert gpu_of(found) == "h100-sxm-80gb"
+    assert found.job["gpus"] == 512
+    assert found.job.get("precision") is None
 
 
 def test_the_list_is_filtered():

@@ -120,9 +120,7 @@ class Memory:
 
     def at_peak(self, row: int) -> dict[str, float]:
         """Return the components of one candidate at its fullest stage (ties: the first)."""
-        by_stage = self.by_stage
-        stage = int(by_stage[:, row].argmax())
-        return {name: float(np.broadcast_to(getattr(self, name), by_stage.shape)[stage, row]) for name in COMPONENTS}
+        return {name: float(size[row]) for name, size in self.at_peaks().items()}
 
     def at_peaks(self) -> dict[str, FloatArray]:
         """Return the components of every candidate at its fullest stage (ties: the first), each (N,)."""

@@ -73,7 +73,8 @@ def describe_all(
     if job.site:
         halves = half_widths(spec, job.site, rows.take(np.array(chosen, dtype=np.intp))).tolist()
         ranges = [narrowed(*pair) for pair in zip(ranges, halves, strict=True)]
-    memory = half_width(evaluation.memory.at_peaks(), spec), fit_probability(evaluation.memory, spec)
+    parts = evaluation.memory.at_peaks()
+    memory = half_width(parts, spec), fit_probability(evaluation.memory, spec)
     for index, row in enumerate(chosen):
         plan = _plan_row(spec, evaluation, row, layouts[index], seconds[index], ranges[index], memory)
         host_bytes = float(evaluation.memory.host_bytes[row])
@@ -86,7 +87,7 @@ def describe_all(
                 gpus=spec.gpus,
                 plan=PlanRow(rank=ranks[index], variants=variants[index], **plan),
                 breakdown=seconds[index],
-                memory={name: size / GIB for name, size in evaluation.memory.at_peak(row).items()},
+                memory={name: float(size[row]) / GIB for name, size in parts.items()},
                 total_dp_comm_s=float(evaluation.step.dp_total_s[row]),
                 stage_memory_gib=(stages[FIRST] / GIB, max(stages[MIDDLE:]) / GIB, stages[LAST] / GIB),
                 logged_memory_gib={basis: float(evaluation.memory.logged(basis, spec)[row]) / GIB for basis in BASES},

@@ -143,22 +143,6 @@ def _own_name(name: str) -> str:
     return ""
 
 
-def recipes_for(model: str, gpu: str = "", gpus: int = 0, precision: str = "") -> list[Recipe]:
-    """Return the recipes of a model, those of the same GPU first, then those of the nearest number and precision.
-
-    Args:
-        model, gpu: names of presets.
-    """
-    own = _model(model)
-    found = [one for one in all_recipes() if _model(one.job["model"]) == own]
-
-    def apart(one: Recipe) -> tuple[bool, float, bool]:
-        size = one.job["gpus"]
-        return gpu_of(one) != gpu, max(size, gpus) / max(1, min(size, gpus)), precision_of(one) != (precision or "bf16")
-
-    return sorted(found, key=apart)
-
-
 def listed_recipes(model: str | None = None, gpu: str | None = None) -> list[Recipe]:
     """Return the recipes of a model, on a GPU; all without either, in the order of model, GPU and number of GPUs.
 
@@ -166,8 +150,8 @@ def listed_recipes(model: str | None = None, gpu: str | None = None) -> list[Rec
         InputError: there are none, or no such model or GPU.
     """
     gpu = gpu and load_gpu(gpu).name
-    found = recipes_for(model) if model else all_recipes()
-    found = [one for one in found if gpu in {None, gpu_of(one)}]
+    own = _model(model) if model else None
+    found = [one for one in all_recipes() if gpu in {None, gpu_of(one)} and own in {None, _model(one.job["model"])}]
     if not found:
         of = " ".join(filter(None, (model and f"of {model}", gpu and f"on {gpu}")))
         raise InputError(f"there is no recipe {of}", hint=f"`{LISTING}` lists all")
