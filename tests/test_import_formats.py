@@ -96,6 +96,27 @@ def test_cards_of_any_name_count():
     assert "is not the name of a GPU or a network card" in refused(text.replace("NIC1", "|", 1)).message
 
 
+@pytest.mark.parametrize("cell", ["NV18", "NV1"])
+def test_a_gpu_without_the_links_of_the_others_is_broken_and_no_node_of_pcie(cell):
+    dark = facts_of(matrix(8, lambda a, b: "NODE" if 2 in {a, b} else cell))
+    well = facts_of(matrix(8, lambda a, b: cell))
+    assert (dark.gpus.value, dark.link_fabric.value, dark.island.value) == (8, "nvlink", 8)
+    assert dark.switched.value == well.switched.value
+    assert "GPU2 has no NVLink where 7 GPUs have" in " ".join(dark.notes)
+    assert "drain the node" in " ".join(dark.notes)
+
+
+@pytest.mark.parametrize("prefix", ["[gpu-node-01] ", "[1,0]<stdout>:", "[1,0]<stdout>: ", "0: ", "gpu-node-01: "])
+def test_what_a_launcher_writes_before_each_line_is_no_matter(tmp_path, prefix):
+    path = tmp_path / "t.txt"
+    lines = matrix(8, lambda a, b: "NV18").split("\n")
+    other = prefix.replace("0", "9", 1)
+    path.write_text("\n".join(f"{head}{line}" for line in lines for head in (prefix, other)))
+    facts = read_facts(read_source(path, "t.txt"))
+    assert (facts.gpus.value, facts.links.value) == (8, 18)
+    assert facts.links.source.startswith("t.txt:3:")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -109,6 +130,50 @@ def test_cards_of_any_name_count():
 )
 def test_a_broken_matrix_is_refused(old, new, message):
     text = matrix(8, lambda a, b: "NV18")
+    assert old in text
+    assert message in refused(text.replace(old, new, 1)).message
+
+
+# rocm-smi --showtopo, amd-smi topology
+
+
+def rocm_tables(gpus=8, cell=lambda a, b: "XGMI", hops=lambda a, b: "1", title="{} between two GPUs", name="GPU{}"):
+    names = [name.format(g) for g in range(gpus)]
+
+    def table(what, of):
+        rows = [f"{names[a]}  " + "  ".join("0" if a == b else of(a, b) for b in range(gpus)) for a in range(gpus)]
+        return "\n".join([f"{'=' * 20} {title.format(what)} {'=' * 20}", "   " + "  ".join(names), *rows, ""])
+
+    return "\n".join([f"{'=' * 10} ROCm System Management Interface {'=' * 10}", table("Hops", hops),
+                      table("Link Type", cell)])  # fmt: skip
+
+
+def test_tables_of_amd_tools_state_the_links_between_gpus():
+    facts = facts_of(rocm_tables())
+    assert (facts.gpus.value, facts.link_fabric.value, facts.links.value, facts.switches.value) == (8, "xgmi", 7, 0)
+    far = facts_of(rocm_tables(hops=lambda a, b: "1" if abs(a - b) == 1 else "2"))
+    assert (far.link_fabric.value, far.links) == ("xgmi", None)
+    assert facts_of(rocm_tables(4, lambda a, b: "PCIE")).link_fabric.value == "pcie"
+    pairs = facts_of(rocm_tables(4, lambda a, b: "XGMI" if a // 2 == b // 2 else "PCIE"))
+    assert pairs.link_fabric.value == "pcie"
+    dark = facts_of(rocm_tables(cell=lambda a, b: "PCIE" if 3 in {a, b} else "XGMI"))
+    assert dark.link_fabric.value == "xgmi"
+    assert "GPU3 has no XGMI links" in " ".join(dark.notes)
+    amd = "LINK TYPE TABLE:\n  0000:0c:00.0 0000:22:00.0\n0000:0c:00.0 SELF XGMI\n0000:22:00.0 XGMI SELF\n\nNUMA\n"
+    assert facts_of(amd).links.value == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("GPU7  XGMI", "GPU9  XGMI", "the row of GPU7 is missing"),
+        ("XGMI  0", "0", "the row of GPU1 has 7 of 8 cells"),
+        ("XGMI", "CXL", "neither XGMI nor PCIE"),
+        ("Link Type", "Weight", "without the kinds of links"),
+    ],
+)
+def test_broken_tables_of_amd_tools_are_refused(old, new, message):
+    text = rocm_tables()
     assert old in text
     assert message in refused(text.replace(old, new, 1)).message
 
@@ -191,6 +256,21 @@ def test_trees_without_a_common_switch_are_separate():
 
 def test_a_chain_of_single_switches_adds_no_level():
     assert tiers("SwitchName=a Switches=b\nSwitchName=b Switches=c\nSwitchName=c Nodes=n[1-4]") == [("leaf", 4)]
+
+
+def test_what_scontrol_prints_of_a_topology_is_read_as_topology_conf():
+    printed = (
+        "SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=gpu[001-016]\n"
+        "SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=gpu[017-032]\n"
+        "SwitchName=spine1 Level=1 LinkSpeed=1 Nodes=gpu[001-032] Switches=leaf[1-2]\n"
+    )
+    assert [(tier.name, tier.nodes) for tier in facts_of(printed).tiers.value] == [("leaf", 16), ("spine", 32)]
+    blocks = (
+        "BlockName=b1 BlockIndex=0 Nodes=n[01-18] BlockSize=18\n"
+        "BlockName=b2 BlockIndex=1 Nodes=n[19-36] BlockSize=18\n"
+        "AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[01-36] BlockSize=36\n"
+    )
+    assert [(tier.name, tier.nodes) for tier in facts_of(blocks).tiers.value] == [("block", 18), ("fabric", 36)]
 
 
 def test_blocks_make_two_levels():

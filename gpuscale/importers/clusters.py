@@ -28,12 +28,11 @@ _FOREIGN = (
     (r"\s*VM_hostname\s", "SuperBench's list of hosts and port GUIDs: it has neither rates nor switches"),
     (r"\| NVIDIA-SMI ", "the overview of `nvidia-smi`: it says nothing of links"),
     (r"\s*Machine \(.*total\)|\s*NUMANode L#", "hwloc's lstopo, which lists no GPU links"),
-    (r"=+ ROCm System Management Interface", "rocm-smi's tables: give RCCL's topology XML instead"),
     (r"\s*NodeName=\S", "Slurm's nodes (slurm.conf, scontrol): give its topology.conf"),
 )
 _HINT = (
-    "it reads NCCL's topology XML, `nvidia-smi topo -m`, `nvidia-smi nvlink -s`, Slurm's topology.conf and "
-    "topology.yaml, `ibstat`, `ibnetdiscover`"
+    "it reads NCCL's topology XML, `nvidia-smi topo -m`, `nvidia-smi nvlink -s`, `rocm-smi --showtopo`, Slurm's "
+    "topology.conf, topology.yaml and `scontrol show topology`, `ibstat`, `ibnetdiscover`"
 )
 
 
@@ -74,8 +73,9 @@ def import_cluster(
     """Read files of one cluster and return the cluster file that they make.
 
     Args:
-        paths: NCCL topology XML, `nvidia-smi topo -m`, `nvidia-smi nvlink -s`, Slurm's topology.conf or topology.yaml,
-            `ibstat`, `ibnetdiscover`; told apart by content, at most one of each kind.
+        paths: NCCL topology XML, `nvidia-smi topo -m`, `nvidia-smi nvlink -s`, `rocm-smi --showtopo`, Slurm's
+            topology.conf or topology.yaml, `scontrol show topology`, `ibstat`, `ibnetdiscover`; told apart by content,
+            at most one of each kind.
         gpu: a GPU's name, alias or file, where the files do not name it (or name it wrongly).
         base: a cluster's name or file, for everything that the files leave open.
         nics: network cards of a node that serve its GPUs.
@@ -121,7 +121,7 @@ def import_cluster(
 
 def _read_facts(source: SourceFile) -> Facts:
     """Return what a file states; its kind shows in a telling line."""
-    from gpuscale.importers import facts, infiniband, nccl_xml, nvidia_smi, slurm  # noqa: PLC0415
+    from gpuscale.importers import facts, infiniband, nccl_xml, nvidia_smi, rocm_smi, slurm  # noqa: PLC0415
 
     start = source.text.lstrip()
     if start.startswith("<"):
@@ -131,6 +131,7 @@ def _read_facts(source: SourceFile) -> Facts:
     telling = {
         facts.TOPO_MATRIX: (nvidia_smi.MATRIX_HEADER, nvidia_smi.parse_matrix),
         facts.NVLINK_STATUS: (nvidia_smi.LISTED_GPU, nvidia_smi.parse_listing),
+        facts.ROCM_TOPOLOGY: (rocm_smi.TITLE, rocm_smi.parse),
         facts.SLURM_CONF: (slurm.CONF_LINE, slurm.parse_conf),
         facts.SLURM_YAML: (slurm.YAML_LINE, slurm.parse_yaml),
         facts.IBSTAT: (infiniband.IBSTAT_CARD, infiniband.parse_ibstat),
@@ -141,6 +142,8 @@ def _read_facts(source: SourceFile) -> Facts:
         for kind, (pattern, _) in telling.items():
             if kind not in found and pattern.match(line):
                 found[kind] = number
+    if any(rocm_smi.TABLES.match(line) for line in source.lines):
+        found.pop(facts.TOPO_MATRIX, None)  # its tables have a header like that of the matrix
     if len(found) > 1:
         (first, line_of_first), (second, line_of_second) = list(found.items())[:2]
         message = f"holds {first} (line {line_of_first}) and {second} (line {line_of_second})"
@@ -148,7 +151,10 @@ def _read_facts(source: SourceFile) -> Facts:
     if found:
         return telling[next(iter(found))][1](source)
     lines = list(enumerate(source.lines[:200], 1))
-    foreign = ((number, what) for pattern, what in _FOREIGN for number, line in lines if re.match(pattern, line))
+    tables = (rocm_smi.TABLES, "tables of an AMD tool without the kinds of links: give `rocm-smi --showtopo`")
+    foreign = (
+        (number, what) for pattern, what in (*_FOREIGN, tables) for number, line in lines if re.match(pattern, line)
+    )
     begin = next((number for number, line in enumerate(source.lines, 1) if line.strip()), 1)
     what = f"not a known kind of file; it begins {facts.shown(start.split(chr(10))[0], 40)!r}"
     raise source.error(*next(foreign, (begin, what)), _HINT)

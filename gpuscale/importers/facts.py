@@ -7,7 +7,8 @@ printable.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,7 @@ MAX_NAME = 64
 NCCL_XML = "an NCCL topology XML"
 TOPO_MATRIX = "the matrix of `nvidia-smi topo -m`"
 NVLINK_STATUS = "the listing of `nvidia-smi nvlink -s`"
+ROCM_TOPOLOGY = "the tables of `rocm-smi --showtopo`"
 IBNETDISCOVER = "the subnet of `ibnetdiscover`"
 IBSTAT = "the ports of `ibstat`"
 SLURM_CONF = "Slurm's topology.conf"
@@ -91,7 +93,27 @@ def read_source(path: Path, name: str) -> SourceFile:
     lines = text.count("\n")
     if lines > MAX_LINES:
         raise InputError(f"{lines:,} lines, at most {MAX_LINES:,}", place=place, hint="give the listing of one fabric")
-    return SourceFile(name, re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]", "", text).replace("\r\n", "\n"))
+    plain = re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]", "", text).replace("\r\n", "\n")
+    return SourceFile(name, "\n".join(without_prefix(plain.split("\n"))))
+
+
+_PREFIX = re.compile(r"(\[[\w.,:-]{1,64}\](?:<std(?:out|err)>)?:?) ?|([A-Za-z0-9][\w.-]{0,63}:)(?: |$)")
+"""What launchers write before each line: `[host]` and `[1,0]<stdout>:` (mpirun), `0:` (srun -l), `host:` (pdsh)."""
+
+
+def without_prefix(lines: Sequence[str]) -> list[str]:
+    """Return lines without what a launcher wrote before each; of several hosts or ranks those of the first.
+
+    Lines of others are empty, so that the rest keep their numbers.
+    """
+    found = [_PREFIX.match(line) for line in lines]
+    heads = Counter(one[0].rstrip() for one in found if one)
+    written = sum(bool(line.strip()) for line in lines)
+    if sum(heads.values()) < written or written < 2 or min(heads.values(), default=0) < 2:
+        return list(lines)
+    first = next(iter(heads))
+    own = [one if one and one[0].rstrip() == first else None for one in found]
+    return [line[one.end() :] if one else "" for one, line in zip(own, lines, strict=True)]
 
 
 def shown(text: str, length: int = 60) -> str:
@@ -106,6 +128,23 @@ def root(owner: dict[str, str], name: str) -> str:
         owner[name] = owner[owner[name]]
         name = owner[name]
     return name
+
+
+def dark(links: Mapping[str, int]) -> list[str]:
+    """Return the GPUs without any link, at most a quarter of a node whose other GPUs mostly have equally many."""
+    usual, count = Counter(links.values()).most_common(1)[0]
+    lost = [name for name, own in links.items() if own == 0]
+    return lost if usual and 2 * count > len(links) >= 4 * len(lost) else []
+
+
+def dark_notes(file: str, links: Mapping[str, int], what: str) -> list[str]:
+    """Say which GPUs lack the links that the others have, and how the node is read; nothing where none does."""
+    lost = dark(links)
+    if not lost:
+        return []
+    names = f"{', '.join(lost)} {'has' if len(lost) == 1 else 'have'} no {what}"
+    others = f"where {len(links) - len(lost)} GPUs have {max(links.values())} each"
+    return [f"{file}: {names} {others}: broken, drain the node; read as if all had them"]
 
 
 class Device(NamedTuple):
@@ -158,8 +197,8 @@ class Facts:
     notes: tuple[str, ...] = field(default=())  #: what was left out, or read in a way worth knowing.
 
 
-_NODE_FIRST = (NCCL_XML, TOPO_MATRIX, NVLINK_STATUS, IBNETDISCOVER, IBSTAT, SLURM_CONF, SLURM_YAML)
-_PORTS_FIRST = (IBSTAT, IBNETDISCOVER, NCCL_XML, TOPO_MATRIX, NVLINK_STATUS, SLURM_CONF, SLURM_YAML)
+_NODE_FIRST = (NCCL_XML, TOPO_MATRIX, NVLINK_STATUS, ROCM_TOPOLOGY, IBNETDISCOVER, IBSTAT, SLURM_CONF, SLURM_YAML)
+_PORTS_FIRST = (IBSTAT, IBNETDISCOVER, NCCL_XML, TOPO_MATRIX, NVLINK_STATUS, ROCM_TOPOLOGY, SLURM_CONF, SLURM_YAML)
 _FIRST = {"nic_gbit_per_s": _PORTS_FIRST, "nic_fabric": _PORTS_FIRST}
 """Whose word goes first. A node's files know which cards are near GPUs; the cards themselves know their rates."""
 

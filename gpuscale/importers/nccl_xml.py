@@ -253,6 +253,9 @@ def _link_facts(source: read_facts.SourceFile, gpus: list[_Element], notes: list
         return {"link_fabric": source.stated(amd[0], "pcie", "<gpu> without <xgmi>")} if amd else {}
     first = linked.links[0]
     name, line = first.tag, first.parent.line if first.parent is not None else first.line
+    lost = read_facts.dark(totals)
+    notes += read_facts.dark_notes(source.name, totals, f"{name} links")
+    totals = Counter({bus: own for bus, own in totals.items() if bus not in lost})
     least, most = min(totals.values()), max(totals.values())
     if least != most:
         notes.append(f"{source.name}: GPUs have {least} to {most} links; the least is taken")
@@ -267,7 +270,7 @@ def _link_facts(source: read_facts.SourceFile, gpus: list[_Element], notes: list
     return {
         "link_fabric": source.stated(line, name, f"<{name}> elements"),
         "links": source.stated(line, least, f"counts of its <{name}> elements add up to {least}"),
-        "island": source.stated(None, sizes[0], f"<{name}> elements join {sizes[0]} GPUs"),
+        "island": source.stated(None, sizes[0] + len(lost), f"<{name}> elements join {sizes[0]} GPUs"),
         "switches": source.stated(None, count, text),
     }
 

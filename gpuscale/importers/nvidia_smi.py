@@ -14,7 +14,17 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from gpuscale.importers.facts import NVLINK_STATUS, TOPO_MATRIX, Device, Facts, SourceFile, root, shown
+from gpuscale.importers.facts import (
+    NVLINK_STATUS,
+    TOPO_MATRIX,
+    Device,
+    Facts,
+    SourceFile,
+    dark,
+    dark_notes,
+    root,
+    shown,
+)
 from gpuscale.importers.gpus import product_preset
 
 MAX_DEVICES = 256
@@ -117,6 +127,14 @@ def _links(source: SourceFile, matrix: _Matrix, notes: list[str]) -> dict[str, A
         return _without_links(source, matrix, notes)
     sums = [sum(row) for row in rows.values()]
     switched = max(sums) > MAX_NVLINKS
+    own = {name: max(row) if switched else sum(row) for name, row in rows.items()}
+    lost = dark(own)
+    if lost:
+        notes += dark_notes(source.name, own, "NVLink")
+        gpus = [name for name in gpus if name not in lost]
+        line = matrix.lines[gpus[0]]
+        rows = {name: [counts.get((name, peer), 0) for peer in gpus if peer != name] for name in gpus}
+        sums = [sum(row) for row in rows.values()]
     links = min(min(row) for row in rows.values()) if switched else min(sums)
     if len(set(sums)) > 1:
         notes.append(f"{source.name}: GPUs have {min(sums)} to {max(sums)} NVLinks; the least is taken")
@@ -125,6 +143,7 @@ def _links(source: SourceFile, matrix: _Matrix, notes: list[str]) -> dict[str, A
         owner[root(owner, name)] = root(owner, peer)
     sizes = Counter(root(owner, name) for name in gpus)
     island = sizes[root(owner, gpus[0])]
+    island = len(matrix.gpus) if lost and island == len(gpus) else island
     if not links or len(set(sizes.values())) > 1:
         notes.append(f"{source.name}: NVLinks do not join all GPUs alike, so PCIe counts, which joins all")
         return {"link_fabric": source.stated(line, "pcie", "NV# between some GPUs only")}

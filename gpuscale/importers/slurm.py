@@ -1,4 +1,4 @@
-"""Slurm's `topology.conf` and `topology.yaml`: a tree of switches, or blocks of nodes.
+"""Slurm's `topology.conf` and `topology.yaml`: a tree of switches, or blocks of nodes; and `scontrol show topology`.
 
 `SwitchName=s Nodes=...`, `SwitchName=s Switches=...` or `BlockName=b Nodes=...`, with host lists such as
 `node[01-04,7]`; in YAML a list of topologies, each with a `tree`, a `block`, or flat. YAML is read with PyYAML's safe
@@ -26,10 +26,12 @@ MAX_YAML_BYTES = 512 * KIB
 MAX_DEPTH = 16
 
 TIER_NAMES = ("leaf", "spine", "core", "tier-4", "tier-5", "tier-6", "tier-7")
-CONF_LINE = re.compile(r"\s*(SwitchName|BlockName|BlockSizes)\s*=", re.IGNORECASE)
+CONF_LINE = re.compile(r"\s*(SwitchName|BlockName|BlockSizes|AggregatedBlock)\s*=", re.IGNORECASE)
 YAML_LINE = re.compile(r"\s*-\s+topology\s*:")
 
 _KEYS = {"switchname", "blockname", "blocksizes", "nodes", "switches", "linkspeed"}
+_PRINTED = {"level", "blockindex", "blocksize", "aggregatedblock"}
+"""What `scontrol show topology` prints beside (Slurm 24.05, src/plugins/topology)."""
 _MAX_BRACKETS = 4
 _SHAPE = "see Slurm's topology.yaml(5): a list of `- topology: NAME` with `tree:` or `block:`"
 
@@ -141,6 +143,10 @@ def parse_conf(source: SourceFile) -> Facts:
                 raise source.error(line, message)
             sizes = source.stated(line, [int(piece) for piece in pieces], "BlockSizes")
             continue
+        if "aggregatedblock" in entries:  # blocks that follow each other, grouped for the scheduler
+            continue
+        if "level" in entries and entries.get("switches"):
+            entries.pop("nodes", None)  # printed of every switch: all nodes below it
         key = "blockname" if "blockname" in entries else "switchname"
         kinds.setdefault(key, line)
         _define(source, switches, used, line, entries[key], entries.get("nodes"), entries.get("switches"))
@@ -169,13 +175,13 @@ def _entries(source: SourceFile, line: int, text: str) -> dict[str, str]:
     entries: dict[str, str] = {}
     for found in re.finditer(r"([A-Za-z]{1,30})\s*=\s*(\S*)\s*|.+", text):
         key = (found[1] or "").lower()
-        if key not in _KEYS:
+        if key not in _KEYS | _PRINTED:
             hint = "topology.conf has SwitchName, Switches, Nodes, LinkSpeed, BlockName, BlockSizes"
             raise source.error(line, f"{shown(found[0], 40)!r} is not an entry of topology.conf", hint)
         if key in entries:
             raise source.error(line, f"{found[1]} is given twice on one line")
         entries[key] = found[2]
-    if not entries.keys() & {"switchname", "blockname", "blocksizes"}:
+    if not entries.keys() & {"switchname", "blockname", "blocksizes", "aggregatedblock"}:
         raise source.error(line, f"{shown(text, 40)!r} belongs to no SwitchName", "a line may be broken in two")
     if "blocksizes" not in entries and not (entries.get("nodes") or entries.get("switches")):
         message = f"{shown(text, MAX_NAME)!r} names neither Nodes nor Switches"
