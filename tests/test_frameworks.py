@@ -265,6 +265,13 @@ def test_later_generations_of_megatron_can_do_more():
         assert later <= earlier
 
 
+@pytest.mark.parametrize(("framework", "runs"), [
+    ("megatron-lm@2024-03", False), ("megatron-lm@2025-10", False), ("megatron-lm@2026-02", True),
+])  # fmt: skip
+def test_key_value_heads_are_replicated_since_core_0_16(framework, runs):
+    assert ("kv_heads_not_replicated" not in codes(under(framework, attention={"kv_heads": 2}), TP8)) is runs
+
+
 # -- measured runs --
 
 FORK = "a fork of Megatron-LM, zero-bubble, deals out 22 layers to 8 stages"

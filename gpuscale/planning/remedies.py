@@ -15,7 +15,11 @@ from gpuscale.request import offload_name, parse_offload
 from gpuscale.results import Remedy
 from gpuscale.specs.job import OWN_LOOPS, JobSpec
 
-LOW_MOMENTS = {"generic": ("bf16", "fp8"), "megatron-lm": ("bf16", "fp8"), "deepspeed": ("bf16",)}
+LOW_MOMENTS = {
+    "generic": ("bf16", "fp8"),
+    **dict.fromkeys(("megatron-lm", "megatron-lm-2025"), ("bf16", "fp8")),
+    "deepspeed": ("bf16",),
+}
 """Rules of a framework -> dtypes below fp32 in which its optimizer keeps moments that ZeRO shards: Megatron-LM
 `--use-precision-aware-optimizer` with `--exp-avg-dtype`, DeepSpeed `bf16_optimizer_states` (both 2025)."""
 

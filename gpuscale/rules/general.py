@@ -182,9 +182,9 @@ _SHAPE = (
         "kv_heads_not_replicated",
         ("tp", "kv_heads"),
         "TP must divide the key/value heads, which are not replicated",
-        "torchtitan models/common/decoder; nanotron models/llama",
+        "torchtitan models/common/decoder; nanotron models/llama; Megatron-LM transformer_config until core 0.15",
         lambda c, job: _kv_heads(c, job, copied=False),
-        FSDP2 | NANOTRON,
+        FSDP2 | NANOTRON | (MEGATRON - {"megatron-lm"}),
     ),
     Rule(
         "hidden_not_divisible",

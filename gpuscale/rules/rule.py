@@ -18,7 +18,7 @@ EVERY = frozenset(RULE_SETS)
 """Rules of arithmetic, which hold for every framework."""
 
 MEGATRON = frozenset(name for name in RULE_SETS if name.startswith("megatron-lm"))
-FOLDED_MEGATRON = frozenset({"megatron-lm", "megatron-lm-2024"})
+FOLDED_MEGATRON = frozenset({"megatron-lm", "megatron-lm-2025", "megatron-lm-2024"})
 """Generations of Megatron-LM with separate expert grids, instances of the distributed optimizer, and FSDP."""
 
 TORCHTITAN = frozenset({"torchtitan", "torchtitan-2024"})

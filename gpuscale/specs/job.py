@@ -169,6 +169,7 @@ class MemoryProfile:
 RULE_SETS = (
     "generic",
     "megatron-lm",
+    "megatron-lm-2025",
     "megatron-lm-2024",
     "megatron-lm-2023",
     "megatron-lm-2022",

@@ -115,7 +115,7 @@ RULES = {
             "CUDA graphs of whole iterations with dropless experts need `dispatcher=hybridep` and Blackwell",
             "Megatron-LM transformer_config",
             lambda c, _: np.ones(len(c), dtype=bool),
-            frozenset({"megatron-lm"}),
+            frozenset({"megatron-lm", "megatron-lm-2025"}),
             _graphs_of_unknown_sizes,
         ),
     ),
@@ -249,6 +249,10 @@ CITED = {
     "sp_unavailable": Cite("Korthikanti et al. 2022: --sequence-parallel came with it"),
     "cp_unavailable": Cite(f"{_A} --context-parallel-size (end of 2023)"),
     "moe_unavailable": Cite(f"{_A} --num-experts (end of 2023)"),
+    "kv_heads_not_replicated": Cite(
+        "core/transformer/transformer_config.py until core 0.15: num_query_groups a multiple of"
+        " tensor_model_parallel_size; NVIDIA/Megatron-LM pull request 2565, in core 0.16 of 2026-02, replicates them"
+    ),
     "gqa_unavailable": Cite(f"{_A} --group-query-attention (August 2023)"),
     "latent_attention_unavailable": Cite(f"{_A} --multi-latent-attention (end of 2024)"),
     "state_space_unavailable": Cite("core/models/mamba (2024)"),
@@ -286,10 +290,12 @@ _TODAY = Framework(
     pipelined_stages=(0, 1),
     recompute_layers="per chunk",
 )
-_2024 = _TODAY._replace(
+_2025 = _TODAY._replace(
+    title="Megatron-LM of the second half of 2025", basis=f"{_BASIS}; what came later: its releases"
+)
+_2024 = _2025._replace(
     title="Megatron-LM of late 2024 to mid-2025",
     overlaps_exchange=False,
-    basis=f"{_BASIS}; what came later: its releases",
     recipes=frozenset({"delayed", "current", "blockwise", "mx"}),
 )
 _2023 = _2024._replace(
@@ -315,6 +321,7 @@ _2021 = _2022._replace(
 
 FRAMEWORKS = {
     "megatron-lm": _TODAY,
+    "megatron-lm-2025": _2025,
     "megatron-lm-2024": _2024,
     "megatron-lm-2023": _2023,
     "megatron-lm-2022": _2022,
