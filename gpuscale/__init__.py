@@ -21,6 +21,7 @@ _NAMES = {
     "explain.advice": "Advice advise",
     "explain.budget": "MemoryBudget memory_budget",
     "explain.comparison": "PlanComparison compare",
+    "explain.decisions": "Decisions decide",
     "explain.explanation": "Explanation explain_plan",
     "explain.schedule": "Schedule schedule schedule_of_durations",
     "explain.timeline": "MemoryTimeline memory_timeline",

@@ -13,6 +13,7 @@ from gpuscale.errors import GpuscaleError as GpuscaleError, InputError as InputE
 from gpuscale.explain.advice import Advice as Advice, advise as advise
 from gpuscale.explain.budget import MemoryBudget as MemoryBudget, memory_budget as memory_budget
 from gpuscale.explain.comparison import PlanComparison as PlanComparison, compare as compare
+from gpuscale.explain.decisions import Decisions as Decisions
 from gpuscale.explain.explanation import Explanation as Explanation
 from gpuscale.explain.schedule import Schedule as Schedule, schedule as schedule, schedule_of_durations as schedule_of_durations
 from gpuscale.explain.timeline import MemoryTimeline as MemoryTimeline, memory_timeline as memory_timeline
@@ -52,16 +53,17 @@ from gpuscale.version import __version__ as __version__
 
 __all__ = [
     "Advice", "Answered", "BatchSize", "BenchResult", "Calibrated", "CalibratedRun", "Calibration", "CheckResult",
-    "Checkup", "ClusterSpec", "CollectiveEstimate", "Estimate", "Explanation", "Export", "Finding", "FleetResult",
-    "Goodput", "GpuSpec", "GpuscaleError", "ImportedCluster", "InputError", "LaunchEstimate", "LaunchJob",
-    "MemoryBudget", "MemoryTimeline", "ModelSpec", "NoAnswerError", "Placement", "PlanComparison", "PlanResult",
-    "PlanRow", "Recipe", "Roofline", "Schedule", "Siblings", "Size", "Stragglers", "Study", "Subject", "TrafficReport",
-    "TrainTime", "Validation", "advise", "all_clusters", "all_gpus", "all_models", "all_recipes", "all_studies",
-    "batch_size", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "compare", "estimate",
-    "estimate_file", "estimate_launch", "explain_plan", "export", "find_recipe", "fleet", "goodput", "import_cluster",
-    "load_cluster", "load_gpu", "load_model", "load_study", "memory_budget", "memory_timeline", "place_ranks", "plan",
-    "price_collective", "read_launch", "read_results", "read_subject", "report", "roofline", "save_site", "schedule",
-    "schedule_of_durations", "size", "stragglers", "sweep", "traffic_of", "train_time", "validate",
+    "Checkup", "ClusterSpec", "CollectiveEstimate", "Decisions", "Estimate", "Explanation", "Export", "Finding",
+    "FleetResult", "Goodput", "GpuSpec", "GpuscaleError", "ImportedCluster", "InputError", "LaunchEstimate",
+    "LaunchJob", "MemoryBudget", "MemoryTimeline", "ModelSpec", "NoAnswerError", "Placement", "PlanComparison",
+    "PlanResult", "PlanRow", "Recipe", "Roofline", "Schedule", "Siblings", "Size", "Stragglers", "Study", "Subject",
+    "TrafficReport", "TrainTime", "Validation", "advise", "all_clusters", "all_gpus", "all_models", "all_recipes",
+    "all_studies", "batch_size", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "compare",
+    "decide", "estimate", "estimate_file", "estimate_launch", "explain_plan", "export", "find_recipe", "fleet",
+    "goodput", "import_cluster", "load_cluster", "load_gpu", "load_model", "load_study", "memory_budget",
+    "memory_timeline", "place_ranks", "plan", "price_collective", "read_launch", "read_results", "read_subject",
+    "report", "roofline", "save_site", "schedule", "schedule_of_durations", "size", "stragglers", "sweep", "traffic_of",
+    "train_time", "validate",
 ]
 
 def batch_size(
@@ -179,6 +181,29 @@ def check(
 
     Raises:
         InputError: a file that cannot be read, or unusable input.
+    """
+
+def decide(
+    *, model: str | Path | ModelSpec | None = None, gpus: int | None = None,
+    cluster: str | Path | ClusterSpec | None = None, seq: int | str | None = None, gbs: int | str | None = None,
+    set: str | Sequence[str] | None = None, framework: str | None = None, precision: str | None = None,
+    optimizer: str | None = None, grad_dtype: str | None = None, master_dtype: str | None = None,
+    moment_dtype: str | None = None, swiglu_input_dtype: str | None = None, loss: str | None = None,
+    vocab_multiple: int | None = None, memory_limit_gib: float | str | None = None, moe_imbalance: float | None = None,
+    gpus_per_node: int | None = None, offload: str | None = None, cp_comm: str | None = None,
+    axis_order: str | None = None, pipeline_split: str | None = None, overlap: str | None = None,
+    cuda_graphs: str | None = None, dispatcher: str | None = None, routing: str | None = None,
+    transport: str | None = None, reshard: str | None = None, grad_reduce: str | None = None,
+    attention: str | None = None, compile: str | None = None, sharp: str | None = None, nvls: str | None = None,
+    calibration: str | Path | None = None,
+) -> Decisions:
+    """Return the tables by which one decides before there is a plan, judged as far as the job is known.
+
+    Args:
+        options: of the job; without a model only its GPUs and cluster.
+
+    Raises:
+        InputError: options of a job without a model, or unusable input.
     """
 
 def estimate(

@@ -9,7 +9,7 @@ docs/rooflines.md derives each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +47,13 @@ class LevelRoofline:
     moe_fsdp_tokens: float | None  #: the same with FSDP, twice that.
     #: data parallelism across this level alone, the level below filled by model parallelism.
     outer_dp_tokens: float | None
+    #: tokens of a step over all GPUs under the level that these come to, in whole tokens per GPU: of data parallelism,
+    #: with reduction in switches ...
+    dp_batch_tokens: int
+    fsdp_batch_tokens: int  #: ... without it, and of FSDP ...
+    moe_dp_batch_tokens: int | None  #: ... and of a mixture of experts, likewise.
+    moe_fsdp_batch_tokens: int | None  #: the same with FSDP.
+    outer_unit_tokens: int | None  #: `outer_dp_tokens` of all GPUs of one unit of the level below.
 
 
 @dataclass(frozen=True)
@@ -125,14 +132,25 @@ def tp_divisor(peak_flops_per_s: float, egress_bytes_per_s: float, gpus: int) ->
 
 @public
 def roofline(
-    model: ModelSpec | str | Path, clusters: Sequence[ClusterSpec | str | Path], precision: str = "bf16"
+    model: ModelSpec | str | Path,
+    clusters: Sequence[ClusterSpec | str | Path],
+    precision: str = "bf16",
+    gpus: int | None = None,
 ) -> Roofline:
     """Compute every threshold for `model` on each cluster.
 
+    Args:
+        gpus: how many GPUs the job has, to which a cluster is extended; all of each without.
+
     Raises:
-        InputError: unknown precision, or one that a GPU lacks; a cluster of one GPU.
+        InputError: unknown precision, or one that a GPU lacks; a cluster of one GPU, or one that cannot be extended.
     """
     model, loaded = load_model(model), [load_cluster(one) for one in clusters]
+    notes = list(model.caveats)
+    if gpus is not None:
+        sized = [one.sized_for(gpus) for one in loaded]
+        notes += [note for _, note in sized if note]
+        loaded = [_first(one, gpus) for one, _ in sized]
     alone = next((one.name for one in loaded if one.gpus < 2), None)
     if alone is not None:
         raise InputError("one GPU exchanges nothing", field="cluster", place=alone, hint="give a cluster of several")
@@ -149,8 +167,14 @@ def roofline(
         experts=experts,
         top_k=top_k,
         clusters=tuple(_cluster(cluster, precision, ffn, experts, top_k) for cluster in loaded),
-        notes=model.caveats,
+        notes=tuple(notes),
     )
+
+
+def _first(cluster: ClusterSpec, gpus: int) -> ClusterSpec:
+    """Return the levels that the first GPUs of a cluster use, of which the outermost has just these."""
+    inner = [level for level in cluster.levels if level.gpus < gpus]
+    return replace(cluster, levels=(*inner, cluster.levels[len(inner)].resized(gpus)))
 
 
 def _cluster(cluster: ClusterSpec, precision: str, ffn: int, experts: int | None, top_k: int | None) -> ClusterRoofline:
@@ -179,17 +203,28 @@ def _level(cluster: ClusterSpec, index: int, peak: float, moe: tuple[int, int, i
     if moe is not None and moe[2] < level.gpus:
         experts, top_k, ep = moe
         moe_tokens = moe_dp_tokens_per_gpu(peak, allreduce_bytes_per_s(cluster, index, ep), experts, top_k)
-    if index and cluster.levels[index - 1].gpus > 1:
-        outer = dp_tokens_per_gpu(peak, allreduce_bytes_per_s(cluster, index, cluster.levels[index - 1].gpus))
+    below = cluster.levels[index - 1].gpus if index else 1
+    if below > 1:
+        outer = dp_tokens_per_gpu(peak, allreduce_bytes_per_s(cluster, index, below))
+    dp_tokens, fsdp_tokens = dp_tokens_per_gpu(peak, reach), fsdp_tokens_per_gpu(peak, reach)
+
+    def of_all(tokens: float, gpus: int = level.gpus) -> int:
+        return round(tokens) * gpus
+
     return LevelRoofline(
         level=level.name,
         gpus=level.gpus,
         allreduce_bytes_per_s=reach,
         adds=bool(cluster.adding(ideal=True)[: index + 1].all()),
-        dp_tokens=dp_tokens_per_gpu(peak, reach),
+        dp_tokens=dp_tokens,
         dp_tokens_without_sharp=dp_tokens_per_gpu(peak, reach, in_network_reduction=False),
-        fsdp_tokens=fsdp_tokens_per_gpu(peak, reach),
+        fsdp_tokens=fsdp_tokens,
         moe_dp_tokens=moe_tokens,
         moe_fsdp_tokens=None if moe_tokens is None else 2 * moe_tokens,
         outer_dp_tokens=outer,
+        dp_batch_tokens=of_all(dp_tokens),
+        fsdp_batch_tokens=of_all(fsdp_tokens),
+        moe_dp_batch_tokens=None if moe_tokens is None else of_all(moe_tokens),
+        moe_fsdp_batch_tokens=None if moe_tokens is None else of_all(2 * moe_tokens),
+        outer_unit_tokens=None if outer is None else of_all(outer, below),
     )

@@ -7,7 +7,7 @@ import shlex
 import pytest
 from command import assert_one_message, gpuscale
 
-from gpuscale import advise, estimate, goodput, load_cluster, price_collective, read_subject
+from gpuscale import advise, decide, estimate, goodput, load_cluster, price_collective, read_subject
 from gpuscale.choices import AXES
 from gpuscale.collectives.estimate import Siblings
 from gpuscale.explain.benchmarks import PROGRAMS, grid_of
@@ -242,3 +242,63 @@ def test_unusable_input_is_one_message():
 def test_only_a_network_with_rdma_can_fall_back_to_tcp(cluster, rdma):
     one = read_subject(None, {"model": "llama3-8b", "gpus": 32, "cluster": cluster}, {"tp": 2, "pp": 2})
     assert any("over TCP" in sign.suspect for sign in signs(one, ())) is rdma
+
+
+# Tables to decide by, without a plan.
+
+HOLDING = {
+    "llama3.2-1b": {"optimizer states fill the memory": False, "much data, and a step fits on one GPU": True},
+    "llama3-8b": {"much data, and a step fits on one GPU": False, "not even the weights fit": False},
+    "llama3-70b": {"not even the weights fit": True, "the layers are too many for one node": True,
+                   "a mixture of many experts": False, "a single layer is too large": False},
+    "llama3-405b": {"a single layer is too large": True},
+    "deepseek-v3": {"a mixture of many experts": True, "a single layer is too large": False},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", HOLDING)
+def test_situations_of_a_model_hold_by_its_memory(model):
+    found = {one.situation: one for one in decide(model=model).situations}
+    assert {name: found[name].holds for name in HOLDING[model]} == HOLDING[model]
+    assert found["training over several nodes"].holds is None
+
+
+def test_what_fits_is_what_estimate_says_of_one_gpu():
+    for model in ("llama3.2-1b", "llama3-8b"):
+        alone = estimate(model, 1, gbs=1).plan
+        (one,) = [one for one in decide(model=model).situations if "fits on one GPU" in one.situation]
+        assert f"{alone.memory_gib:,.1f} of {alone.memory_limit_gib:,.1f} GiB" in one.now
+        assert one.holds == (alone.memory_gib <= alone.memory_limit_gib)
+
+
+def test_long_sequences_and_nodes_are_judged_by_what_is_given():
+    found = {one.situation: one.holds for one in decide(model="llama3-8b", seq=32768).situations}
+    assert (found["sequences are long"], found["activations fill the memory"]) == (True, True)
+    for gpus, holds in ((8, False), (16, True)):
+        (*others, nodes) = decide(gpus=gpus).situations
+        assert (nodes.situation, nodes.holds) == ("training over several nodes", holds)
+        assert {one.holds for one in others} == {None}
+
+
+def test_tables_without_a_job_say_nothing_of_one():
+    found = decide()
+    assert (found.model, found.cluster, found.gpus) == (None, None, None)
+    assert {one.holds for one in found.situations} == {None}
+    assert {one.pressure for one in found.pressures} == {"memory", "network", "batch", "sequence", "experts"}
+    done = gpuscale("advise")
+    assert done.code == 0
+    for word in ("--zero 1", "--cp", "AllToAll"):
+        assert word in done.out
+
+
+def test_the_advice_of_a_plan_has_the_same_tables(advice):
+    for name, (job, _) in CASES.items():
+        same = {one.situation: one for one in decide(**job).situations}
+        assert {one.situation: one for one in advice[name].situations} == same
+        assert {one.name for one in advice[name].pressures} <= {one.pressure for one in decide().pressures}
+    assert {one.splits for one in advice["long context"].strategies} >= {"matrices", "sequences"}
+
+
+def test_the_tables_need_a_model_for_its_options():
+    assert_one_message(gpuscale("advise", "--seq", "8192"), "--seq: has no effect without --model", "add --model")
+    assert_one_message(gpuscale("advise", "--tp", "8"), "--model is missing", "give --model")

@@ -39,9 +39,16 @@ def test_clusters_show_prints_the_level_table():
     assert ["leaf", "infiniband", "256", "8", "12.8", "50", "400", "5", "yes", "0.96"] in rows
     assert ["spine", "infiniband", "1,024", "16", "25.6", "25", "400", "5.5", "yes", "0.96"] in rows
     assert "*" not in out
+    assert "Switches of all units: 512 node + 32 leaf + 16 spine = 560." in out
     out = gpuscale("clusters", "show", "aws-p4d").out
     assert "171.4*" in out
     assert "no switch of the level reduces in-network" in out
+
+
+def test_switches_are_counted_over_all_units():
+    (wide,) = body("clusters", "show", "superpod-2to1", "--gpus", "2048")["clusters"]
+    assert wide["switches"] == {"node": 1024, "leaf": 64, "spine": 32}
+    assert body("clusters", "show", "tpu-v5p-pod")["clusters"][0]["switches"] == {}
 
 
 def test_clusters_show_says_how_it_widened():

@@ -30,7 +30,8 @@ def answers(tmp_path_factory):
     study = {"study": {"task": "estimate", "model": "llama3-8b", "gpus": 8}}
     found = [
         plans, plans.plans[0], plans.estimates[0], subject, check, check.findings[0],
-        gpuscale.advise(subject), gpuscale.explain_plan(path), gpuscale.traffic_of(subject),
+        gpuscale.advise(subject), gpuscale.decide(model="llama3-8b"), gpuscale.explain_plan(path),
+        gpuscale.traffic_of(subject),
         gpuscale.memory_budget(subject), gpuscale.memory_timeline(subject), gpuscale.goodput(subject),
         gpuscale.stragglers(subject), gpuscale.schedule(subject), gpuscale.compare(subject, subject),
         gpuscale.train_time(**job, tokens="1T"), gpuscale.batch_size(**job, tokens="1T"),

@@ -47,6 +47,24 @@ def test_worked_numbers_that_the_book_rounds():
     assert 2 * batch == pytest.approx(20e6, rel=0.02)
 
 
+def test_tokens_of_a_step_are_the_whole_tokens_per_gpu_times_the_gpus():
+    dense = r.roofline("llama3-70b", ["dgx-h100-superpod-2to1"], gpus=2048)
+    *_, leaf, spine = dense.clusters[0].levels
+    assert (spine.gpus, spine.outer_unit_tokens) == (2048, 19_712)  # 77 x 256 of one SU
+    assert spine.fsdp_batch_tokens == 2 * spine.dp_batch_tokens == round(spine.fsdp_tokens) * 2048 == near(5.067e6)
+    assert (leaf.gpus, leaf.outer_unit_tokens, leaf.moe_dp_batch_tokens) == (256, 1237 * 8, None)
+    assert "widened to 2,048" in dense.notes[0]
+    moe = r.roofline("deepseek-v3", ["dgx-h100-superpod-2to1"], gpus=2048).clusters[0].levels[-1]
+    assert (moe.moe_dp_batch_tokens, moe.moe_fsdp_batch_tokens) == (near(10.13e6), near(20.26e6))
+
+
+def test_fewer_gpus_use_the_levels_that_they_need():
+    (found,) = r.roofline("llama3-70b", ["dgx-h100-superpod"], gpus=12).clusters
+    assert [(one.level, one.gpus) for one in found.levels] == [("node", 8), ("leaf", 12)]
+    whole = r.roofline("llama3-70b", ["dgx-h100-superpod"]).clusters[0].levels[1]
+    assert found.levels[1].fsdp_tokens == whole.fsdp_tokens
+
+
 def test_allreduce_column_of_the_reference_table():
     assert [r.allreduce_bytes_per_s(BOOK, level) for level in range(3)] == [450e9, 400e9, 400e9]
     for name in ("dgx-h100-superpod", "dgx-h100-superpod-2to1"):

@@ -179,6 +179,9 @@ def roofline(
             FLAGS["cluster"],
         ),
     ] = None,
+    gpus: Annotated[
+        int | None, whole("GPUs of the job, to which clusters are extended.", "N", "all of each", FLAGS["gpus"])
+    ] = None,
     precision: Annotated[str, option("fp32, tf32, bf16, fp16, fp8 or fp4.", "NAME", "bf16")] = "bf16",
     sharp: Annotated[str, option("In-network reduction across nodes (SHARP): on or off.", "on|off", "on")] = "on",
 ) -> Answer:
@@ -196,4 +199,4 @@ def roofline(
         raise InputError(f"{len(names)} clusters are too many", field="cluster", hint="give at most 32")
     no_sharp = one_of("sharp", sharp, SWITCH) == "off"
     clusters = tuple(_adding(load_cluster(known("clusters", name)), "off" if no_sharp else None) for name in names)
-    return Answer(find_roofline(load_model(known("models", model)), clusters, precision))
+    return Answer(find_roofline(load_model(known("models", model)), clusters, precision, gpus))

@@ -20,7 +20,7 @@ from gpuscale.cli.options import (
     with_flags,
 )
 from gpuscale.errors import InputError
-from gpuscale.request import JobOptions, Layout
+from gpuscale.request import JobOptions, Layout, part
 
 
 @takes(JobOptions, Layout, optional=True)
@@ -65,14 +65,23 @@ def advise(
 ) -> Answer:
     """Print the pre-launch checklist of one plan: benchmarks, settings and signs of trouble.
 
+    Without a plan, a model with its GPUs or launch files: the tables of what answers which pressure, and which
+    strategy which situation; with a model alone, which situations are its own.
+
     Examples: gpuscale explain checklist plan.toml -o advise.md;
     gpuscale explain checklist --model llama3-70b --gpus 640 --tp 8 --pp 4
     """
     from gpuscale.explain.advice import advise as find_advice
+    from gpuscale.explain.decisions import decide
     from gpuscale.render.answers import report
 
     streamed = fills_stdout(output, other=json or markdown)
-    found = find_advice(asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules))
+    stated = plan_file or launch_files or var or part(given, Layout) or {"model", "gpus"} <= given.keys()
+    found: Any = (
+        find_advice(asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules))
+        if stated
+        else decide(**given)
+    )
     if output is not None:
         report(found, output, form="markdown", spell=with_flags)
-    return Answer(found, streamed=streamed)
+    return Answer(found, streamed=streamed, name=None if stated else "decisions")

@@ -1,4 +1,4 @@
-"""What to see to before a launch: the reference's tables and checklist, filled with the numbers of one job."""
+"""What to see to before a launch: the tables of decisions and the checklist, filled with the numbers of one job."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gpuscale.explain.benchmarks import Benchmark, benchmarks
 from gpuscale.explain.budget import MemoryBudget, memory_budget
 from gpuscale.explain.changes import Changes, change_text, changes_of
 from gpuscale.explain.checklist import Item, checklist, tuning
+from gpuscale.explain.decisions import LONG, PRESSURES, STRATEGIES, Situation, situations
 from gpuscale.explain.signs import Sign, signs
 from gpuscale.explain.traffic import AxisTraffic, TrafficReport, traffic_of
 from gpuscale.launch.cluster_files import environment, with_cluster
@@ -55,6 +56,11 @@ class Pressure:
     strategy: str  #: what answers it, with what that would change, evaluated; empty where nothing was found that helps
     change: Mapping[str, str | int | bool]  #: the options of that strategy: option -> value
     step_time_s: float | None  #: seconds per step with it; null without one
+
+    @property
+    def usual(self) -> str:
+        """What usually answers it, whatever the job."""
+        return PRESSURES[self.name].answers
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,7 @@ class Advice:
     pressures: tuple[Pressure, ...]  #: which strategy answers which pressure, the highest first
     #: which property of the network each parallel axis stresses, that which shows most first
     strategies: tuple[Strategy, ...]
+    situations: tuple[Situation, ...]  #: which strategy is for which situation, and which of them hold of the job
     placement: tuple[AxisPlace, ...]  #: where each axis should be and where it is
     order: str  #: whether another order of the axes would be faster
     checklist: tuple[Item, ...]  #: what to check before the launch
@@ -139,6 +146,7 @@ def advise(subject: Subject) -> Advice:
         verdict=_verdict(subject, pressures, to_measure),
         pressures=pressures,
         strategies=tuple(_strategies(subject, found, to_measure)),
+        situations=tuple(situations(spec, spec.cluster, spec.gpus)),
         placement=tuple(_places(subject, placed)),
         order=_order(subject, placed),
         checklist=tuple(checklist(subject, found, placed, to_measure)),
@@ -160,9 +168,6 @@ def _verdict(subject: Subject, pressures: Sequence[Pressure], to_measure: Sequen
 
 HIGH_SHARE, SOME_SHARE = 0.10, 0.03
 """Shares of the step from which what is lost presses much, or some (a choice)."""
-
-LONG = 16384
-"""Sequences from which attention is looked at (a choice)."""
 
 NOTABLE = 0.005
 """Share of the time of a token from which a change is worth naming (a choice)."""
@@ -243,9 +248,10 @@ def _answered(changes: Changes, name: str, now: str, *components: str) -> Pressu
 
 
 SPLITS = {
-    "tp": "matrices", "cp": "sequences", "pp": "layers", "dp": "the batch", "edp": "the batch of the experts",
-    "ep": "experts", "etp": "matrices of experts",
+    **{name: one.splits for name, one in STRATEGIES.items()},
+    "edp": "the batch of the experts", "etp": "matrices of experts",
 }  # fmt: skip
+"""Axis -> what it splits."""
 
 
 def _strategies(subject: Subject, found: TrafficReport, to_measure: Sequence[Benchmark]) -> Iterator[Strategy]:
@@ -286,7 +292,7 @@ def _stresses(axis: str, row: AxisTraffic, to_measure: Sequence[Benchmark]) -> s
     hidden = f"{row.hidden_share:.0%} hidden"
     if latency > 0.5:
         return f"latency: {latency:.0%} of a call; {hidden}"
-    what = "congestion and expert balance: all-to-all" if axis == "ep" else f"bandwidth of the {row.busiest_level}"
+    what = STRATEGIES[axis].stresses if axis == "ep" else f"bandwidth of the {row.busiest_level}"
     busy = f"{row.busiest_link_utilisation:.0%} of its wire rate in use"
     return f"{what}: {busy}, {hidden}" + (f", latency {latency:.0%}" if latency >= 0.05 else "")
 

@@ -1,9 +1,12 @@
-"""What to see to before a launch: the checklist, benchmarks, settings and signs of trouble of one plan."""
+"""What to see to before a launch: tables to decide by, the checklist, benchmarks, settings and signs of trouble."""
 
 from __future__ import annotations
 
-from gpuscale.explain.advice import Advice
+from collections.abc import Sequence
+
+from gpuscale.explain.advice import Advice, Pressure
 from gpuscale.explain.benchmarks import Benchmark
+from gpuscale.explain.decisions import Decisions, Situation
 from gpuscale.files import printable
 from gpuscale.launch.quoting import comment, shell_word
 from gpuscale.planning.placement import axis_name
@@ -15,6 +18,7 @@ from gpuscale.units import format_bytes, format_seconds, plural
 TITLES = {
     "pressures": "Pressures and remedies",
     "strategies": "Network demand by parallel axis",
+    "situations": "Strategies by situation",
     "placement": "Placement",
     "checklist": "Before the launch",
     "benchmarks": "Collectives to measure (nccl-tests or rccl-tests, built with MPI=1)",
@@ -29,10 +33,7 @@ def advice_document(advice: Advice, *, spell: Spell = str) -> Document:
     Args:
         spell: from options in backticks to how they are given.
     """
-    pressures = [
-        (f"{one.name}, {one.state}", one.now + f". Remedy: {spell(one.strategy)}" * bool(one.strategy))
-        for one in advice.pressures
-    ]
+    pressures = [(f"{one.name}, {one.state}", f"{one.now}{_remedy(one, spell)}") for one in advice.pressures]
     checks = [
         (f"{one.name}: {one.now}", [("check", spell(one.check)), ("expect", one.expect)]) for one in advice.checklist
     ]
@@ -44,6 +45,7 @@ def advice_document(advice: Advice, *, spell: Spell = str) -> Document:
     parts: dict[str, list[Part]] = {
         "pressures": [pressures],
         "strategies": [table(_strategies(advice), left=2, optional=("GB sent",))],
+        "situations": [_situations([one for one in advice.situations if one.holds], spell)],
         "placement": [_placed(advice)],
         "checklist": [Checklist(checks)],
         "benchmarks": [terminal(commands), page(*measured)],
@@ -59,6 +61,62 @@ def advice_document(advice: Advice, *, spell: Spell = str) -> Document:
             Section("Notes", [note_facts(advice.notes, spell)]),
         ],
     )
+
+
+def decisions_document(found: Decisions, *, spell: Spell = str) -> Document:
+    """Lay out the tables by which one decides before there is a plan.
+
+    Args:
+        spell: from options in backticks to how they are given.
+    """
+    job = ", ".join(filter(None, (found.model, plural(found.gpus, "GPU") if found.gpus else "")))
+    of = " on ".join(filter(None, (job, found.cluster)))
+    of += ": " if of else ""
+    holding = [one for one in found.situations if one.holds]
+    said = f"{len(holding)} of {len(found.situations)} situations hold" if of else "which strategy for what"
+    next_step = "give `model` and `gpus` for the numbers of a job, or find a plan: `gpuscale plan`"
+    pressures = [(one.pressure, f"{one.shows}. Answers: {spell(one.answers)}") for one in found.pressures]
+    demands = [
+        {
+            "strategy": "ZeRO" if one.strategy == "zero" else axis_name(one.strategy),
+            "splits": one.splits,
+            "sends": one.pattern,
+            "stresses": one.stresses,
+        }
+        for one in found.strategies
+    ]
+    return Document(
+        printable(f"{of}{said}"),
+        f"{printable(of)}{said}\n{spell(next_step)}",
+        sections=[
+            Section("Pressures and what answers them", [pressures], titled=True),
+            Section(TITLES["situations"], [_situations(found.situations, spell)], titled=True),
+            Section("What each strategy asks of the network", [table(demands, left=4)], titled=True),
+            Section("Notes", [note_facts(found.notes, spell)]),
+        ],
+    )
+
+
+HOLDS = {True: "YES", False: "no", None: ""}
+"""Whether a situation holds -> in a word."""
+
+
+def _situations(situations: Sequence[Situation], spell: Spell) -> list[tuple[str, str]]:
+    """Lay out the strategy for each situation, with what says that it holds."""
+    return [
+        (
+            one.situation,
+            f"{spell(one.strategy)}. Network: {one.network}" + (f" [{HOLDS[one.holds]}, {one.now}]" if one.now else ""),
+        )
+        for one in situations
+    ]
+
+
+def _remedy(one: Pressure, spell: Spell) -> str:
+    """Say what helps, as evaluated; where nothing was found of a pressure that is high, what usually does."""
+    if one.strategy:
+        return f". Remedy: {spell(one.strategy)}"
+    return f". Usual answers: {spell(one.usual)}" if one.state == "high" else ""
 
 
 def _head(advice: Advice) -> str:

@@ -28,6 +28,7 @@ DOCUMENTS = {
     "ClusterSpec": "presets.loaded_cluster_document",
     "CollectiveEstimate": "collective.collective_document",
     "CollectiveEstimates": "collective.sweep_document",
+    "Decisions": "advise.decisions_document",
     "Estimate": "estimate.estimate_document",
     "Explanation": "explain.explanation_document",
     "Export": "launch.files_document",

@@ -320,9 +320,14 @@ def roofline_document(result: Roofline) -> Document:
         f"{top.moe_fsdp_tokens or top.fsdp_tokens:,.0f} tokens per GPU with FSDP over {top.gpus:,} GPUs, "
         f"and {f'with TP up to {_degree(first)}' if first.tp_divisor else 'without TP: a GPU has no domain'}"
     )
+    batches = [
+        {"cluster": cluster.cluster if index == 0 else "", **_batch_row(level, result.experts is not None)}
+        for cluster in result.clusters
+        for index, level in enumerate(cluster.levels)
+    ]
     lines = [
         "DP SHARP: C / 2W, reduction in switches (in brackets: a level without). DP without it, FSDP: C / W.",
-        "outside: DP SHARP across this level alone, all below it filled by model parallelism.",
+        "outside: DP SHARP across this level alone, all below it filled by model parallelism; a unit: of that below.",
         "W: AllReduce bandwidth (AR) of the level that binds. C: dense peak. No latency, full wire rate.",
     ]
     if result.experts is not None:
@@ -353,6 +358,8 @@ def roofline_document(result: Roofline) -> Document:
         verdict,
         "Tokens per GPU and step from which the level is compute-bound",
         table(levels, left=2, optional=("outside", "AR GB/s")),
+        "Tokens of a step over all GPUs of the level: whole tokens per GPU x GPUs",
+        table(batches, left=2, optional=("a unit outside",)),
         "Tensor parallelism in the innermost domain",
         table(domains, left=2, optional=("TFLOP/s", "GB/s")),
         "\n".join(lines),
@@ -371,6 +378,21 @@ def _level_row(level: LevelRoofline, experts: bool) -> dict[str, str]:
         "DP SHARP": in_switches if level.adds else f"({in_switches})",
         "DP, FSDP": f"{level.fsdp_tokens:,.0f}",
         **{name: "-" if value is None else f"{value:,.0f}" for name, value in tokens.items()},
+    }
+
+
+def _batch_row(level: LevelRoofline, experts: bool) -> dict[str, str]:
+    of_experts = {"MoE DP": level.moe_dp_batch_tokens, "MoE FSDP": level.moe_fsdp_batch_tokens} if experts else {}
+    tokens = {
+        "DP SHARP": level.dp_batch_tokens,
+        "DP, FSDP": level.fsdp_batch_tokens,
+        "a unit outside": level.outer_unit_tokens,
+        **of_experts,
+    }
+    return {
+        "level": level.level,
+        "GPUs": f"{level.gpus:,}",
+        **{name: "-" if value is None else f"{value:,}" for name, value in tokens.items()},
     }
 
 

@@ -440,6 +440,9 @@ def cluster_document(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float
     ]
     if not any(level.torus_shape or level.global_bytes_per_s for level in cluster.levels):
         notes.insert(1, "The bisection bandwidth, both directions added as vendors do, is the total.")
+    if cluster.switches:
+        counts = " + ".join(f"{count:,} {name}" for name, count in cluster.switches.items())
+        notes.append(f"Switches of all units: {counts} = {sum(cluster.switches.values()):,}.")
     if any(not level.in_network_reduction for level in cluster.levels):
         notes.append("* ReduceScatter then AllGather, 2 (M-1)/M bytes: no switch of the level reduces in-network")
     return plain(
@@ -521,7 +524,7 @@ def cluster_json(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float]) -
         "name": cluster.name,
         "title": cluster.title,
         "gpu": cluster.gpu.name,
-        **picked(cluster, ("gpus", "extendable", "aliases")),
+        **picked(cluster, ("gpus", "extendable", "aliases", "switches")),
         "levels": [
             {
                 **picked(level, ("name", "fabric", "gpus", "switches", "total_tb_per_s")),

@@ -212,6 +212,11 @@ class ClusterSpec:
         return self.levels[0].gpus
 
     @property
+    def switches(self) -> dict[str, int]:
+        """Switches of all units of each level that has any."""
+        return {one.name: ceil(one.switches * self.gpus / one.gpus) for one in self.levels if one.switches}
+
+    @property
     def domain_index(self) -> int:
         """Index of the outermost level inside a box or rack, behind which the network begins; 0 where there is none."""
         index = 0
