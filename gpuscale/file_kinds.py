@@ -65,6 +65,8 @@ _KEYS = (
     ("results", {"key", "task", "status"}),
     ("config", {"model_type"}),
     ("config", {"architectures"}),
+    ("run", {"log_history"}),
+    ("run", {"current_steps", "elapsed_time"}),
     ("launch", {"zero_optimization"}),
     ("launch", {"train_micro_batch_size_per_gpu"}),
 )

@@ -50,6 +50,8 @@ class EvidenceRun(BaseModel):
     memory_basis: Name = "reserved"  #: `allocated`, `reserved` or `nvidia-smi`.
     residual: Log  #: log(measured / predicted step time), with the factors.
     noise: Annotated[float, Field(ge=1e-3, le=20)]  #: standard deviation of its noise.
+    #: standard deviation of the log of what its log says, where that is above `NOISE`: of few iterations.
+    spread: Annotated[float | None, Field(gt=0, le=20)] = None
     weight: Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]  #: in the remainder of other runs.
     sensitivity: dict[Name, Log]  #: derivative of the log of its predicted step time by the log of each factor.
     like: dict[Name, str | float]  #: what its job is like, by `TEXTS` and `NUMBERS`.

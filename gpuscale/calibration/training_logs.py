@@ -1,22 +1,25 @@
 """What a training run's own log says of it: seconds per iteration, throughput, memory, and the framework's timers.
 
-Each framework prints an iteration in its own form and its own units; `FORMATS` says which, with sources. A line that
-opens an iteration is found anywhere in a line, so that launchers' prefixes, colours, notebooks and progress bars do not
-matter. Lines of several ranks, of several runs and of a growing batch are told apart; nothing is judged before all is
-read.
+Each framework prints an iteration in its own form and its own units, of which `log_formats.FORMATS` is the table.
+Lines of several ranks, of several runs and of a growing batch are told apart; nothing is judged before all is read.
+Where a log has one report or two, it counts what they are the mean of, and the interval of what was measured says so.
 """
 
 from __future__ import annotations
 
 import calendar
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from gpuscale.calibration.log_formats import FORMATS, KNOWN, MS, SAME_LINE, SUFFIXES, Format
+from gpuscale.calibration.site import NORMAL_80
 from gpuscale.calibration.tables import COLOURS, open_log
 from gpuscale.errors import InputError
 from gpuscale.units import GIB, MIB, plural
@@ -28,7 +31,14 @@ MAX_ITERATIONS = 200_000
 """Iterations of one log that are kept; what follows is left out, and said."""
 
 LEAST_ITERATIONS = 3
-"""Iterations that a log must report at least, the first of which is warm-up."""
+"""Reports from which on their spread says how well the time of an iteration is known."""
+
+FEW, WARM_UP = 0.05, 10.0
+"""Where a log has fewer: standard deviation of the log of one report (guesstimate), and iterations' time that the first
+one takes more than the others at most: 0.2 to 6 in published logs of Megatron-LM, NeMo and Megatron-Bridge."""
+
+COARSE_S = 20.0
+"""Time between two stamps of whole seconds from which on they say how long iterations took: to 5 % [s]."""
 
 WARM = 1.1
 """Leading iterations that took longer than this many times the median of the second half are warm-up: compilation,
@@ -43,114 +53,6 @@ SAME_MOMENT_S = 60.0
 LONGEST_S, MOST = 1e6, 1e18
 """Longest iteration, and largest number of any other kind, that is believed [s, 1]."""
 
-_NUMBER = r"([0-9][0-9,]{0,20}(?:\.[0-9]{0,20})?(?:[eE][+-]?[0-9]{1,3})?)"
-_ROUNDED = _NUMBER + r"([KMGTP]?)"
-"""A number as nanotron prints it: 4.71K, with powers of 1,000 (nanotron logging `human_format`)."""
-
-_SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-_MS = 1e-3
-
-
-class Quantity(NamedTuple):
-    """How a format prints one quantity."""
-
-    name: str  #: field of `Iteration`, or `batches_per_s`, `samples_per_s`, `tokens_per_s`, `skipped`, `rate`.
-    #: with the number in its first group, and a suffix such as K in its second, if there is one.
-    pattern: re.Pattern[str]
-    unit: float = 1.0  #: what the number is multiplied by.
-
-
-class Format(NamedTuple):
-    """How a framework prints an iteration."""
-
-    framework: str  #: its name in messages.
-    words: tuple[str, ...]  #: of which one is in every line that says something, in lower case.
-    opening: re.Pattern[str]  #: a line that opens an iteration; group `step` has its number, if it is there.
-    quantities: tuple[Quantity, ...]  #: in that line, or in one that follows before the next iteration.
-    hint: str  #: how to have the log say what it lacks.
-
-
-def _said(text: str, name: str, unit: float = 1.0, number: str = _NUMBER) -> Quantity:
-    return Quantity(name, re.compile(text.replace("NUM", number)), unit)
-
-
-FORMATS = (
-    # Megatron-LM training_log() prints means since its last line, times in ms; memory by report_memory() in units of
-    # 2^20 bytes. Megatron-DeepSpeed adds `samples per second` of the whole job and `tokens per gpu per second (tgs)`;
-    # GPT-NeoX `samples/sec` in front; Primus `current/mean` and HIP's memory, 191.98 "GB" of an MI300X: 2^30 bytes.
-    Format("Megatron-LM", ("iteration", "memory (mb)", "tokens/s/gpu", "mem usage"),
-           re.compile(r"\biteration\s+(?P<step>\d{1,12})\s*/\s*\d{1,12} ?\|(?=.*per iteration \(ms\):)"), (
-        _said(r"(?:elapsed )?time per iteration \(ms\): *NUM", "step_s", _MS),
-        _said(r"global batch size: *NUM", "batch"),
-        _said(r"samples(?: per second|/sec): *NUM", "samples_per_s"),
-        _said(r"(?:tokens per gpu per second \(tgs\)|tokens per GPU \(tokens/s/GPU\)): *NUM", "tokens_per_s_per_gpu"),
-        _said(r"actual seqlen: *NUM", "sequence"),
-        _said(r"number of skipped iterations: *NUM", "skipped"),
-        _said(r"max allocated: *NUM", "allocated_bytes", MIB),
-        _said(r"max reserved: *NUM", "reserved_bytes", MIB),
-        _said(r"(?:hip|rocm) mem usage/free/total/usage_ratio: *NUM ?G", "device_bytes", GIB),
-    ), "add `--log-interval 1`"),
-    # Megatron-Bridge train_utils.py
-    Format("Megatron-Bridge", ("step time",), re.compile(r"\bStep Time ?: *(?=[0-9])"), (
-        _said(r"\bStep Time ?: *NUM ?s", "step_s"),
-    ), "its lines say `Step Time : 8.57s`"),
-    # NeMo: Lightning's progress line, its progress bar (which rounds steps: 2e+3) and DLLogger's JSON. The time is a
-    # mean over the last steps as far as `NamedTimer(buffer_size)` holds them.
-    Format("NeMo", ("train_step_timing", "dlll"), re.compile(r"train_step_timing in s\"? ?[:=] ?(?=[0-9])"), (
-        _said(r"train_step_timing in s\"? ?[:=] ?NUM", "step_s"),
-        _said(r"\bglobal_step\"? ?[:=] ?NUM", "step"),
-        _said(r"\bglobal_batch_size\"? ?[:=] ?NUM", "batch"),
-    ), "its lines say `train_step_timing in s`"),
-    # torchtitan components/metrics.py: tokens/s per GPU, torch's max reserved memory in 2^30 bytes, means since the
-    # last line; time per step follows from the time stamps.
-    Format("torchtitan", ("step:",), re.compile(r"\bstep: *(?P<step>\d{1,12}) +loss: "), (
-        _said(r"\b(?:tps|wps): *NUM", "tokens_per_s_per_gpu"),
-        _said(r"\bmemory: *NUM ?GiB", "reserved_bytes", GIB),
-    ), "set `metrics.log_freq=1`, and keep the time stamps"),
-    # nanotron trainer.py train_step_logs(): numbers by human_format, memory in bytes
-    Format("nanotron", ("iteration:",), re.compile(r"\biteration: (?P<step>\d{1,12}) / \d{1,12} \|"), (
-        _said(r"\b(?:elapsed_)?time_per_iteration_ms: NUM", "step_s", _MS, _ROUNDED),
-        _said(r"\btokens_per_sec_per_gpu: NUM", "tokens_per_s_per_gpu", 1.0, _ROUNDED),
-        _said(r"\bglobal_batch_size: NUM", "batch", 1.0, _ROUNDED),
-        _said(r"\bcuda_max_memory_reserved: NUM", "reserved_bytes", 1.0, _ROUNDED),
-    ), "set `iteration_step_info_interval: 1`"),
-    # DeepSpeed utils/timer.py: samples/s of the whole job; "GB" are 2^30 bytes. Its pipeline engine: `iter time (s)`.
-    Format("DeepSpeed", ("global_step=", "iter time (s)", "steps: "),
-           re.compile(r"\bglobal_step=(?P<step>\d{1,12})|\bsteps: (?P<steps>\d{1,12}) loss: "), (
-        _said(r"\biter time \(s\): NUM", "step_s"),
-        _said(r"\bCurrSamplesPerSec=NUM", "samples_per_s"),
-        _said(r"\bMaxMemAllocated=NUM ?GB", "allocated_bytes", GIB),
-    ), "set `steps_per_print: 1`"),
-    # Composer (llm-foundry): SpeedMonitor's means over a window, MemoryMonitor in 1e9 bytes
-    Format("Composer", ("[batch=", "][batch=", "throughput/", "memory/"),
-           re.compile(r"\[batch=(?P<step>\d{1,12})/\d{1,12}\]"), (
-        _said(r"\bthroughput/batches_per_sec: NUM", "batches_per_s"),
-        _said(r"\bthroughput/device/tokens_per_sec: NUM", "tokens_per_s_per_gpu"),
-        _said(r"\bthroughput/samples_per_sec: NUM", "samples_per_s"),
-        _said(r"\bmemory/(?:peak|max)_reserved_mem: NUM", "reserved_bytes", 1e9),
-        _said(r"\bmemory/(?:peak|max)_allocated_mem: NUM", "allocated_bytes", 1e9),
-    ), "add the callbacks speed_monitor and memory_monitor, and log every batch"),
-    # MaxText metric_logger.py
-    Format("MaxText", ("completed step",), re.compile(r"\bcompleted step: (?P<step>\d{1,12}), seconds: "), (
-        _said(r"\bseconds: NUM", "step_s"),
-        _said(r"\bTokens/s/device: NUM", "tokens_per_s_per_gpu"),
-    ), "its lines say `completed step: 3, seconds: 5.1`"),
-    # NeMo Automodel recipes/llm/train_ft.py: memory in 2^30 bytes; time per step follows from the time stamps
-    Format("NeMo Automodel", ("| tps ",), re.compile(r"\bstep (?P<step>\d{1,12}) \| epoch .* \| tps "), (
-        _said(r"\bmem NUM GiB", "allocated_bytes", GIB),
-        _said(r"\btps NUM *\(NUM/gpu\)".replace("NUM", "[0-9.,]+", 1), "tokens_per_s_per_gpu"),
-    ), "keep the time stamps"),
-    # Hugging Face Trainer: the progress bar of tqdm, whose rate is a moving mean; axolotl's memory and tokens/s
-    Format("Hugging Face Trainer", ("it/s", "s/it", "mem_", "tokens_per_second"),
-           re.compile(r"\| *(?P<step>\d{1,12})/(?P<of>\d{1,12}) \[[0-9:]+<[^,\]]{1,20}, *[0-9.]+(?:s/it|it/s)\b"), (
-        _said(r", *NUM ?s/it", "step_s"),
-        _said(r", *NUM ?it/s", "batches_per_s"),
-        _said(r"'?tokens_per_second_per_gpu'?: NUM", "tokens_per_s_per_gpu"),
-        _said(r"memory/(?:max_reserved|device_mem_reserved) ?\(gib\)'?: NUM", "reserved_bytes", GIB),
-    ), "keep the progress bar in the log: disable_tqdm=False"),
-)  # fmt: skip
-"""In the order in which one is preferred where a log has as many iterations of several."""
-
 _FACTS = {
     "gpus": re.compile(r"\b(?:using world size: *|world_size ?\.{3,} ?)(\d{1,7})\b"),
     "sequence": re.compile(r"\b(?:encoder_)?seq_length(?:\"?: *| ?\.{3,} ?)(\d{1,8})\b"),
@@ -160,8 +62,8 @@ _FACTS = {
 parameters of DLLogger."""
 _FACT_WORDS = ("world", "seq_length", "batch_size")
 
-_OVERALL = re.compile(r"'?train_runtime'?['\"]?\s*[:=]")
-"""Hugging Face Trainer's summary, which says the mean over a whole run alone."""
+_STATE = b'"log_history"'
+"""In the head of Hugging Face Trainer's trainer_state.json, which has an item per line."""
 
 _STAMP = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
 _AMERICAN = re.compile(r"\b(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)()")
@@ -194,17 +96,25 @@ class Iteration:
     device_bytes: float | None = None  #: memory as the driver counts it [bytes].
     skipped: float = 0.0  #: of the iterations since the last line, those that did not update the weights.
     moment_s: float | None = None  #: the line's time stamp [s].
-    fine: bool = False  #: whether the time stamp has fractions of a second.
+    fine: bool = False  #: whether the time stamp, or the time since the start, has fractions of a second.
+    numbered: bool = False  #: whether the log has its number; else it was counted.
+    elapsed_s: float | None = None  #: time since the start of the run [s].
+    mean_s: float | None = None  #: mean time of an iteration since then [s].
+    microbatches: float | None = None  #: of this iteration and those before.
+    over: float = 1.0  #: iterations that its time is the mean of.
     timers_s: dict[str, float] = field(default_factory=dict)  #: the framework's own timers [s].
     _samples_per_s: float | None = None
+    _microbatches_s: list[float] = field(default_factory=list)
 
     def put(self, name: str, value: float) -> None:
         """Take one quantity; of several ranks the slowest and fullest counts."""
-        if name == "batches_per_s":
-            name, value = "step_s", 1.0 / value if value > 0 else 0.0
+        if name.startswith("batches_per_s"):
+            name, value = "step_s" if name == "batches_per_s" else "mean_s", 1.0 / value if value > 0 else 0.0
         if name == "samples_per_s":
             self._samples_per_s = value
-        elif name == "step_s" and not 0 < value < LONGEST_S:
+        elif name == "microbatch_s":
+            self._microbatches_s.append(value)
+        elif name.endswith("_s") and not 0 < value < LONGEST_S:
             return
         elif name == "tokens_per_s_per_gpu":
             known = self.tokens_per_s_per_gpu
@@ -213,17 +123,38 @@ class Iteration:
             known = getattr(self, name)
             setattr(self, name, value if known is None else max(known, value))
 
-    def settle(self, batch: float | None, before: Iteration | None) -> None:
-        """Find the time of an iteration that is not printed: by time stamps, or by samples/s and the batch."""
+    @property
+    def says_time(self) -> bool:
+        """Whether anything says how long it took."""
+        known = (self.step_s, self.tokens_per_s_per_gpu, self.moment_s, self.elapsed_s, self.mean_s)
+        return any(one is not None for one in (*known, self._samples_per_s)) or bool(self._microbatches_s)
+
+    def settle(self, batch: float | None, before: Iteration | None) -> bool:
+        """Find the time of an iteration that is not printed; returns whether the next one is counted from this one.
+
+        It follows from the time since an iteration `before`, from that of microbatches, or from samples/s and a batch.
+        """
         if self.step_s is not None:
-            return
+            return True
         steps = self.step - before.step if before and self.step is not None and before.step is not None else 0
-        if before and steps > 0 and self.moment_s is not None and before.moment_s is not None:
-            passed_s = self.moment_s - before.moment_s
-            if passed_s > (0.01 if self.fine and before.fine else 20.0):  # whole seconds: 5 %
-                self.put("step_s", passed_s / steps)
+        apart = self._since(before) if before and steps > 0 else None
+        if before and apart is not None and apart[0] > (0.01 if apart[1] else COARSE_S):
+            self.put("step_s", apart[0] / steps)
+            self.over = float(steps)
+        if self.step_s is None and self._microbatches_s:
+            per_step = round(self.microbatches / self.step) if self.microbatches and self.step else 1
+            self.put("step_s", sum(self._microbatches_s) / len(self._microbatches_s) * max(per_step, 1))
         if self.step_s is None and self._samples_per_s and (self.batch or batch):
             self.put("step_s", (self.batch or batch or 0.0) / self._samples_per_s)
+        return self.step_s is not None or apart is None
+
+    def _since(self, before: Iteration) -> tuple[float, bool] | None:
+        """Return the time between two iterations, and whether it is known to fractions of a second."""
+        if self.elapsed_s is not None and before.elapsed_s is not None:
+            return self.elapsed_s - before.elapsed_s, self.fine or self.mean_s is not None
+        if self.moment_s is not None and before.moment_s is not None:
+            return self.moment_s - before.moment_s, self.fine and before.fine
+        return None
 
 
 @dataclass(slots=True)
@@ -248,6 +179,7 @@ class MeasuredRun:
     step_time_s: float | None  #: median over the iterations; None where the log does not say [s].
     #: their robust relative spread: 1.4826 x the median distance from the median, over the median.
     jitter: float | None
+    spread: float = 0.0  #: standard deviation of the log of the time of an iteration, as the log tells it.
     stragglers: int = 0  #: iterations much slower than the median.
     slowest_s: float | None  #: the slowest of those that count [s].
     tokens_per_s_per_gpu: float | None = None  #: median.
@@ -258,6 +190,17 @@ class MeasuredRun:
     gpus: int | None = None  #: of the job; likewise.
     timers_s: dict[str, float]  #: medians of the framework's own timers [s].
     notes: tuple[str, ...]  #: what a reader should know: other runs of the file, other batches.
+    beside: str = ""  #: what else than training a step holds, which no prediction has.
+
+    @property
+    def step_time_low_s(self) -> float | None:
+        """Lower end of the 80 % interval of the time of an iteration [s]."""
+        return None if self.step_time_s is None else self.step_time_s * math.exp(-NORMAL_80 * self.spread)
+
+    @property
+    def step_time_high_s(self) -> float | None:
+        """Its upper end [s]."""
+        return None if self.step_time_s is None else self.step_time_s * math.exp(NORMAL_80 * self.spread)
 
     @property
     def memory_gib(self) -> float | None:
@@ -276,6 +219,11 @@ class _Reader:
         self.count = 0
         self._counter = 0
 
+    @property
+    def says_time(self) -> bool:
+        """Whether anything says how long an iteration took."""
+        return any(one.says_time for run in self.runs for one in run.iterations)
+
     def feed(self, number: int, text: str, lowered: str) -> None:
         """Take one line."""
         if not any(word in lowered for word in self.format.words):
@@ -287,15 +235,16 @@ class _Reader:
             return
         for one in self.format.quantities:
             found = one.pattern.search(text)
-            if found is not None and (opening is not None or one.name not in {"step", "batch", "step_s"}):
-                suffix = found[2] if one.pattern.groups > 1 else ""
-                value = float(found[1].replace(",", "")) * _SUFFIXES[suffix or ""] * one.unit
+            if found is not None and (opening is not None or self.format.below or one.name not in SAME_LINE):
+                value = _value(found) * one.unit
                 if value <= MOST and one.name != "step":  # which was taken with the opening
                     self.now.put(one.name, value)
+                    self.now.fine |= one.name == "elapsed_s" and not one.pattern.groupindex  # a number, and no clock
 
     def _open(self, number: int, text: str, opening: re.Match[str]) -> None:
         """Begin an iteration, or go on with one that another rank has printed."""
         step, moment = self._step(text, opening), _moment(text)
+        numbered = step is not None
         labelled = _LABEL.match(text)
         label = labelled[1] if labelled else ""
         run = self.runs[-1] if self.runs else None
@@ -310,7 +259,7 @@ class _Reader:
                 run = Run()
                 self.runs.append(run)
             self.count += 1
-            self.now = Iteration(number, step)
+            self.now = Iteration(number, step, numbered=numbered)
             run.iterations.append(self.now)
             run.by_step[step] = self.now
         if moment is not None and self.now.moment_s is None:
@@ -319,8 +268,7 @@ class _Reader:
         run.labels.add((step, label))
 
     def _step(self, text: str, opening: re.Match[str]) -> int | None:
-        named = opening.groupdict()
-        found = named.get("step") or named.get("steps")
+        found = next((one for one in opening.groupdict().values() if one), None)
         if found:
             return int(found)
         own = next((one for one in self.format.quantities if one.name == "step"), None)
@@ -333,6 +281,16 @@ class _Reader:
         """Whether a number that was there before is the same iteration: of another rank, or of a bar drawn again."""
         apart_s = abs(moment[0] - there.moment_s) if moment and there.moment_s is not None else 0.0
         return apart_s <= SAME_MOMENT_S and (there is run.iterations[-1] or (step, label) not in run.labels)
+
+
+def _value(found: re.Match[str]) -> float:
+    """Return the number of a quantity, with the suffix behind it, or the seconds of a clock."""
+    clock = found.groupdict()
+    if clock:
+        days, hours, minutes, seconds = (int(clock[one] or 0) for one in "dhms")
+        return 60.0 * (60.0 * (24.0 * days + hours) + minutes) + seconds
+    suffix = found[2] if found.re.groups > 1 else ""
+    return float(found[1].replace(",", "")) * SUFFIXES[suffix or ""]
 
 
 def _moment(text: str) -> tuple[float, bool] | None:
@@ -370,7 +328,7 @@ class _Timers:
             self._inside = bool(rows)
         for one in into:
             for name, number in rows[: MAX_TIMERS - len(one.timers_s)]:
-                one.timers_s[name.strip().replace(" ", "-")] = float(number) * _MS
+                one.timers_s[name.strip().replace(" ", "-")] = float(number) * MS
 
 
 _TELLING = tuple(
@@ -387,27 +345,51 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     Carriage returns, by which progress bars draw anew, end a line too.
     """
     with open_log(path, "cut the iterations out of it: grep -E 'iteration|step' LOG") as stream:
-        number, rest, cut = 1, b"", False
-        while block := stream.read(MIB):
-            *whole, rest = (rest + block).split(b"\n")
-            for line in whole:
-                for part in line.split(b"\r") if not cut else ():
-                    lowered = part.lower()
-                    if any(word in lowered for word in _TELLING):
-                        yield number, _text(part)
-                number, cut = number + 1, False
-            *drawn, last = rest.split(b"\r")
-            for part in drawn if not cut else ():
-                yield number, _text(part)
-            rest = last
-            if len(rest) > MAX_LINE_BYTES:  # what follows of it is dropped
-                if not cut:
-                    yield number, _text(rest)
-                rest, cut = b"", True
-        if rest:
-            yield number, _text(rest)
-        elif number > 1:
-            yield number - 1, ""
+        yield from (_entries if _is_state(stream) else _plain_lines)(stream)
+
+
+def _plain_lines(stream: BufferedReader) -> Iterator[tuple[int, str]]:
+    number, rest, cut = 1, b"", False
+    while block := stream.read(MIB):
+        *whole, rest = (rest + block).split(b"\n")
+        for line in whole:
+            for part in line.split(b"\r") if not cut else ():
+                lowered = part.lower()
+                if any(word in lowered for word in _TELLING):
+                    yield number, _text(part)
+            number, cut = number + 1, False
+        *drawn, last = rest.split(b"\r")
+        for part in drawn if not cut else ():
+            yield number, _text(part)
+        rest = last
+        if len(rest) > MAX_LINE_BYTES:  # what follows of it is dropped
+            if not cut:
+                yield number, _text(rest)
+            rest, cut = b"", True
+    if rest:
+        yield number, _text(rest)
+    elif number > 1:
+        yield number - 1, ""
+
+
+def _is_state(stream: BufferedReader) -> bool:
+    head = stream.peek()
+    return head.lstrip().startswith(b"{") and _STATE in head
+
+
+def _entries(stream: BufferedReader) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each entry of a trainer_state.json: the lines between its braces."""
+    number, start, entry = 0, 1, ""
+    while raw := stream.readline(MAX_LINE_BYTES):
+        number, text = number + 1, _text(raw).strip()
+        if text.endswith("{"):
+            start, entry = number, ""
+        elif text.startswith("}"):
+            yield start, entry
+            entry = ""
+        elif len(entry) < MAX_LINE_BYTES:
+            entry += f" {text}"
+    yield number, ""
 
 
 def _text(raw: bytes) -> str:
@@ -434,23 +416,51 @@ def read_training_log(path: Path, run: int | None = None) -> MeasuredRun:
     """
     found = _read(path)
     every = _chosen(path, found, run).iterations
-    before: Iteration | None = None
-    for one in every:
-        one.settle(found.facts.get("batch"), before)
-        before = one
+    _settle(every, found)
     counts = Counter(one.batch for one in every if one.batch)
     if len(counts) > 1:  # it grows: the batch that most iterations have, of equals the last
         batch = max(counts, key=lambda size: (counts[size], size))
         found.notes.append(f"the batch changes: taken are the {counts[batch]:,} iterations of {batch:,.0f} sequences")
         every = [one for one in every if one.batch == batch]
     told, value = _timed(path, every, found.reader.format)
-    kept = _settled(told, value, first=told[0] is every[0])
+    kept = _kept(told, value, first=told[0] is every[0])
     return _measured(path, found, every, kept, [float(value(one) or 0.0) for one in kept])
+
+
+def _settle(every: Sequence[Iteration], found: _Found) -> None:
+    """Find the times of iterations that are not printed, and how many iterations each time is the mean of."""
+    _count_from_start(every)
+    before: Iteration | None = None
+    for one in every:
+        steps = (one.step or 0) - (before.step or 0 if before else 0)
+        if found.reader.format.means and one.numbered and steps > 0:
+            one.over = float(steps)
+        if one.settle(found.facts.get("batch"), before):
+            before = one
+    last = every[-1]
+    known = last.step if last.numbered or last.mean_s else None
+    if last.elapsed_s and known and all(one.step_s is None for one in every):  # no two that are apart enough
+        last.put("step_s", last.mean_s or last.elapsed_s / known)
+        last.over = float(known)
+
+
+def _count_from_start(every: Sequence[Iteration]) -> None:
+    """Where a log has means since the start of the run, find the time since then; of a resumed run it is not step 0."""
+    last = every[-1]
+    if last.mean_s is None or last.step is None:
+        return
+    done = last.elapsed_s / last.mean_s if last.elapsed_s else float(last.step)
+    if not last.numbered:  # a summary
+        last.step = round(done)
+    start = last.step - round(done) if abs(last.step - done) > max(2.0, 0.02 * last.step) else 0
+    for one in every:
+        if one.mean_s is not None and one.step is not None and one.step > start:
+            one.elapsed_s, one.step = one.mean_s * (one.step - start), one.step - start
 
 
 def _read(path: Path) -> _Found:
     readers, timers, facts = [_Reader(one) for one in FORMATS], _Timers(), dict[str, int]()
-    overall, last, notes = 0, 1, list[str]()
+    last, notes = 1, list[str]()
     for last, text in _lines(path):
         lowered = text.lower()
         for reader in readers:
@@ -461,21 +471,23 @@ def _read(path: Path) -> _Found:
             for name, pattern in _FACTS.items():
                 if found := pattern.search(text):
                     facts[name] = max(int(found[1]), facts.get(name, 0))
-        overall = overall or (last if _OVERALL.search(text) else 0)
         if any(reader.count > MAX_ITERATIONS for reader in readers):
             notes.append(f"more than {MAX_ITERATIONS:,} iterations: those from line {last:,} on are left out")
             break
-    reader = max(readers, key=lambda one: one.count)
+    reader = max(readers, key=lambda one: (one.says_time, one.count))
     if reader.count:
-        return _Found(reader, facts, notes)
-    place = f"{str(path)[:300]}:{overall or last}"
-    if overall:
-        message = "says the mean over the whole run alone (train_runtime), start-up included"
-        raise InputError(message, place=place, hint=FORMATS[-1].hint)
-    raise InputError("no iteration of a training run found", place=place, hint=f"logs read: {KNOWN}")
-
-
-KNOWN = ", ".join(one.framework for one in FORMATS)
+        note = reader.format.note or (
+            reader.format.beside
+            and f"a step of {reader.format.framework} holds "
+            f"{reader.format.beside} beside training, which are not predicted"
+        )
+        return _Found(reader, facts, [*notes, note] if note else notes)
+    place, message = f"{str(path)[:300]}:{last}", "no iteration of a training run found"
+    with open_log(path, "") as stream:
+        if _is_state(stream):
+            message = "has no time: the state of Hugging Face Trainer says one (train_runtime) when a run has ended"
+            raise InputError(message, place=place, hint="give what was printed, or logging.jsonl, trainer_log.jsonl")
+    raise InputError(message, place=place, hint=f"logs read: {KNOWN}")
 
 
 def _chosen(path: Path, found: _Found, run: int | None) -> Run:
@@ -501,9 +513,6 @@ Value = Callable[[Iteration], float | None]
 def _timed(path: Path, every: Sequence[Iteration], known: Format) -> tuple[list[Iteration], Value]:
     """Return the iterations that say how long they took, and what says it: their time, or what they take per token."""
     place, more = f"{str(path)[:300]}:{every[0].line}", f"for {known.framework}, {known.hint}"
-    if len(every) < LEAST_ITERATIONS:
-        message = f"reports {plural(len(every), 'iteration')}, and the first is warm-up"
-        raise InputError(message, place=place, hint=f"give a log of {LEAST_ITERATIONS} or more; {more}")
     timed = any(one.step_s is not None for one in every)
 
     def value(one: Iteration) -> float | None:
@@ -511,10 +520,12 @@ def _timed(path: Path, every: Sequence[Iteration], known: Format) -> tuple[list[
         return one.step_s if timed else 1.0 / rate if rate else None
 
     told = [one for one in every if value(one) is not None]
-    first = told[:1] == every[:1]  # by time stamps the first iteration has no time
-    if len(told) < LEAST_ITERATIONS - (not first):
-        message = f"says of {len(told)} of {len(every)} iterations how long they took"
-        raise InputError(message, place=place, hint=f"it takes {LEAST_ITERATIONS} or more; {more}")
+    if not told:
+        message = f"says of none of {plural(len(every), 'iteration')} how long it took"
+        raise InputError(message, place=place, hint=more)
+    if len(told) == 1 and told[0].over == 1 and (told[0].step or 0) <= 1 and told[0] is every[0]:
+        message = f"reports {plural(len(every), 'iteration')}, and the first is warm-up"
+        raise InputError(message, place=place, hint=f"give a log of {LEAST_ITERATIONS} or more; {more}")
     return told, value
 
 
@@ -524,6 +535,13 @@ def _measured(
     """Sum up the iterations that count; `times` of them in seconds, or per token of a GPU."""
     timed, middle, jitter = kept[0].step_s is not None, median(times), robust_spread(times)
     limit = middle * (1 + max(STRAGGLER, DEVIATIONS * jitter))
+    spread, notes = _spread(kept, jitter, first=kept[0] is every[0] or kept[0].over == kept[0].step), found.notes
+    if len(kept) < LEAST_ITERATIONS:
+        mean = f", the mean of {kept[-1].over:,.0f}" if kept[-1].over > 1 else ""
+        notes = [
+            *notes,
+            f"{plural(len(kept), 'report')} of an iteration{mean}: known to {math.expm1(NORMAL_80 * spread):.0%}",
+        ]
     rate = _median(one.tokens_per_s_per_gpu for one in kept)
     batch = _median(one.batch for one in kept) or found.facts.get("batch")
     sequence = _median(one.sequence for one in kept) or found.facts.get("sequence")
@@ -540,7 +558,8 @@ def _measured(
         iterations=len(kept),
         discarded=len(every) - len(kept),
         step_time_s=middle if timed else None,
-        jitter=jitter,
+        jitter=jitter if len(kept) > 1 else None,
+        spread=spread,
         stragglers=sum(time > limit for time in times),
         slowest_s=max(times) if timed else None,
         tokens_per_s_per_gpu=rate,
@@ -553,7 +572,8 @@ def _measured(
             for name, count in timers.items()
             if 2 * count >= len(kept)
         },
-        notes=tuple(found.notes),
+        notes=tuple(notes),
+        beside=found.reader.format.beside,
     )
 
 
@@ -568,14 +588,26 @@ def robust_spread(values: Sequence[float]) -> float:
     return 1.4826 * median(abs(value - middle) for value in values) / middle if middle > 0 else 0.0
 
 
-def _settled(told: list[Iteration], value: Value, *, first: bool) -> list[Iteration]:
+def _spread(kept: Sequence[Iteration], jitter: float, *, first: bool) -> float:
+    """Return the standard deviation of the log of an iteration's time, as so many reports tell it.
+
+    Args:
+        first: the first of them has the first iteration in it.
+    """
+    if len(kept) >= LEAST_ITERATIONS:
+        return math.sqrt(math.pi / 2) * jitter / math.sqrt(len(kept))  # of a median
+    spread = FEW / math.sqrt(len(kept))
+    return math.hypot(spread, math.log1p(WARM_UP / kept[0].over) / NORMAL_80) if first else spread
+
+
+def _kept(told: list[Iteration], value: Value, *, first: bool) -> list[Iteration]:
     """Leave out warm-up, and steps whose update was skipped, as far as others are left.
 
     Args:
         first: the first of them is the first that the log reports.
     """
     usual = median(float(value(one) or 0.0) for one in told[len(told) // 2 :])
-    start = 1 if first else 0
+    start = 1 if first and len(told) > 1 else 0
     while start < len(told) // 2 and float(value(told[start]) or 0.0) > WARM * usual:
         start += 1
     updated = [one for one in told[start:] if not one.skipped]

@@ -155,6 +155,7 @@ class _Run(NamedTuple):
     options: Mapping[str, Any]
     layout: Mapping[str, Any]
     parts_s: Mapping[str, float]
+    noise: float = NOISE
 
 
 class _Part(NamedTuple):
@@ -236,7 +237,7 @@ def calibrate_runs(asked: Sequence[AskedRun], *, earlier: str | None = None, nam
         [*(run.step_time_s for run in runs), *(part.measured_s for part in parts)],
         names,
         covariance,
-        noise=[NOISE] * len(runs) + [PARTS_NOISE] * len(parts),
+        noise=[run.noise for run in runs] + [PARTS_NOISE] * len(parts),
     )
     for run, residual in zip(runs, fitted.residual.tolist(), strict=False):  # after the runs come their parts
         if abs(residual) > FARTHEST:
@@ -287,6 +288,9 @@ def _parts(runs: Sequence[_Run]) -> list[_Part]:
 def _run(asked: AskedRun, presets: Presets, notes: list[str]) -> _Run:
     """Build the job of a log, and hold what the log says of it against that."""
     measured = asked.measured
+    if measured.beside:
+        message = f"a step of {measured.framework} holds {measured.beside}, which are not predicted"
+        raise InputError(message, place=measured.file, hint="give a log of supervised training")
     options = {name: value for name, value in asked.options.items() if name != "calibration"}
     job, rows = _job(options, asked.layout, presets)
     spec = job.spec
@@ -315,7 +319,7 @@ def _run(asked: AskedRun, presets: Presets, notes: list[str]) -> _Run:
     memory = (basis, measured.memory[basis]) if basis else None
     layout = read(Layout, asked.layout).stated()
     parts_s = {name: time_s for name, time_s, _ in _timed(measured) if name in FITTED}
-    return _Run(measured.file, step_s, memory, job, rows, job.request, layout, parts_s)
+    return _Run(measured.file, step_s, memory, job, rows, job.request, layout, parts_s, max(measured.spread, NOISE))
 
 
 RULE_SETS_OF = {
@@ -352,7 +356,9 @@ def _earlier_runs(path: str, presets: Presets) -> list[_Run]:
             message = f"the run of {run.file[:100]} cannot be predicted again: {error.message}"
             raise InputError(message, place=path, hint="fit again from its log") from None
         memory = (run.memory_basis, run.memory_gib * GIB) if run.memory_gib else None
-        found.append(_Run(run.file, run.step_time_s, memory, job, rows, options, run.layout, run.parts_s))
+        found.append(
+            _Run(run.file, run.step_time_s, memory, job, rows, options, run.layout, run.parts_s, run.spread or NOISE)
+        )
     return found
 
 
@@ -405,6 +411,7 @@ def _evidence(index: int, run: _Run, fitted: Fitted, known: Known) -> EvidenceRu
         sensitivity=dict(zip(fitted.names, map(_rounded, fitted.sensitivity[index].tolist()), strict=True)),
         like={name: value if isinstance(value, str) else _rounded(value) for name, value in known.like.items()},
         place=dict(zip(AXES, known.layout, strict=True)),
+        spread=_rounded(run.noise) if run.noise > NOISE else None,
         parts_s={part: _rounded(time_s) for part, time_s in run.parts_s.items()},
         job=dict(run.options),
         layout=dict(run.layout),

@@ -149,7 +149,7 @@ def _group(fit: Fit) -> dict[str, Any]:
 def measured_json(found: MeasuredRun) -> dict[str, Any]:
     """Return what a log measured, by the keys that scripts rely on."""
     keys = ("iterations", "discarded", "step_time_s", "jitter", "memory_gib", "tokens_per_s_per_gpu")
-    return picked(found, keys)
+    return picked(found, (*keys, "step_time_low_s", "step_time_high_s"))
 
 
 def measured_document(found: MeasuredRun, spell: Spell) -> Document:
@@ -163,7 +163,7 @@ def measured_document(found: MeasuredRun, spell: Spell) -> Document:
             "iterations",
             f"{found.iterations:,} of {found.reported:,}; {found.discarded:,} left out: warm-up, skipped steps",
         ),
-        ("jitter", f"{found.jitter:.2%} (1.4826 x the median distance from the median)"),
+        ("jitter", _jitter(found)),
         ("stragglers", _stragglers(found)),
         ("memory", "; ".join(f"{basis} {size / GIB:.2f} GiB" for basis, size in found.memory.items()) or "not said"),
         ("the log says", ", ".join(f"{name} {value:,}" for name, value in said.items() if value) or "no configuration"),
@@ -235,6 +235,12 @@ def calibrated_run_document(result: CalibratedRun, spell: Spell = str) -> Docume
 
 
 SHOWN_TIMERS = 12
+
+
+def _jitter(found: MeasuredRun) -> str:
+    if found.jitter is None:
+        return "one report says nothing of it"
+    return f"{found.jitter:.2%} (1.4826 x the median distance from the median)"
 
 
 def _stragglers(found: MeasuredRun) -> str:
