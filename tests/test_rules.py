@@ -92,7 +92,6 @@ BROKEN = [
     ("ep_overlap_without_vpp", free(overlapped(experts())), {**PP4, "ep": 2, "schedule": SCHEDULES["zb-h1"]}),
     ("ep_overlap_without_microbatches", overlapped(experts(global_batch_size=64)), {"ep": 8, "num_microbatches": 1}),
     ("vpp_without_pp", dense(), {"vpp": 2}),
-    ("zero_without_dp", dense(), {"dp": 1, "shard": 1, "num_microbatches": 1024}),
     ("shard_not_divisible", dense(), {"zero": 3, "shard": 48}),
     ("shard_not_divisible", dense(), {"zero": 0, "shard": 2}),
     ("shard_not_divisible", dense(), {"shard": 0}),

@@ -1,18 +1,26 @@
-"""Jobs of the Hugging Face Trainer and of what builds on it, read: under DeepSpeed, FSDP or DDP, as the files say."""
+"""Jobs of the Hugging Face Trainer and of what builds on it, read: under DeepSpeed, FSDP or DDP, as the files say.
+
+What each tool has where nothing is said stands in `presets/tools/`.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import PurePosixPath
 
 from gpuscale.launch import accelerate, deepspeed, trainer
+from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
-from gpuscale.launch.settings import Reading, Source
+from gpuscale.launch.settings import ON, Reading, Source
+from gpuscale.launch.tools import tool_of
 from gpuscale.launch.writing import Target
+from gpuscale.presets.tools import Tool
 
 TRAINER_MARKS = (
     "per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "finetuning_type",
-    "base_model", "deepspeed", "num_train_epochs", "distributed_type", "mixed_precision",
+    "base_model", "deepspeed", "num_train_epochs", "distributed_type", "mixed_precision", "tuner_type", "train_type",
 )  # fmt: skip
 DEEPSPEED_MARKS = (
     "zero_optimization.stage", "deepspeed", "deepspeed.zero_optimization.stage", "deepspeed_config.zero_stage",
@@ -42,35 +50,188 @@ def read(reading: Reading) -> None:
     Raises:
         InputError: it is not one of training a whole decoder, or something that must be known is not said.
     """
+    tool = tool_of(reading.sources, TOOLS)
+    reading.run_by(tool)
     trainer.refuse_partial(reading)
-    read_model(reading)
+    read_model(reading, *(("model",) if tool.name == "ms-swift" else ()))
     take_gpus(reading)
+    _take_configs(reading, tool)
     under_deepspeed = deepspeed.stated(reading)
     recomputed = _read_checkpointing(reading)
-    if reading.flag("activation_offloading", "activation_checkpoint_cpu_offload"):
-        reading.option("offload", "activations", "activation_offloading", "activation_checkpoint_cpu_offload")
-        if not recomputed:
-            reading.option("recompute", "full", "activation_offloading", "activation_checkpoint_cpu_offload")
+    _read_offloaded_activations(reading, recomputed=recomputed)
     if under_deepspeed:
         reading.option("framework", "deepspeed")
         deepspeed.read(reading)
-        if _tool(reading) == "DeepSpeed-Chat" and reading.flag("offload"):
+        if tool.name == "deepspeed-chat" and reading.flag("offload"):
             third = reading.layout["zero"] == 3
             reading.option("offload", "optimizer+parameters" if third else "optimizer", "offload")
     else:
         _read_accelerate(reading)
+    _read_sequence_parallel(reading, tool)
     trainer.read_experts(reading)
-    if reading.flag("tiled_mlp_compute", "use_unsloth", "sequence_tiling"):
-        reading.assume("whole sequences at a time: tiled layers are not modelled", "tiled_mlp_compute", "use_unsloth")
+    if reading.flag("tiled_mlp_compute", "tiled_mlp", "sequence_tiling"):
+        reading.assume("whole sequences at a time: tiled layers are not modelled", "tiled_mlp_compute", "tiled_mlp")
+    read_attention(reading)
     _read_loss(reading, under_deepspeed)
-    usual = {"ArcticTraining": "bf16", "DeepSpeed-Chat": "fp16"}.get(_tool(reading), "fp32")
-    accelerate.read_precision(reading, usual)
-    optimizer = (*deepspeed.OPTIMIZER, "optim", "optimizer.type", "optimizer")
-    trainer.read_optimizer(reading, *optimizer)
+    _read_precision(reading, tool)
+    _read_optimizer(reading, tool)
     if under_deepspeed and reading.first(*deepspeed.OPTIMIZER):
         deepspeed.read_sgd(reading)
+    if not under_deepspeed:
+        _read_held(reading, tool)
     trainer.read_sequence(reading)
-    _read_batch(reading, under_deepspeed)
+    _read_batch(reading, tool, under_deepspeed)
+
+
+TOOLS = ("axolotl", "llama-factory", "ms-swift", "trl", "arctic-training", "deepspeed-chat", "transformers")
+"""Tools around the Trainer; the last one where nothing speaks of another."""
+
+# --- files that come with a tool
+
+_CONFIGS = ("deepspeed", "fsdp", "config_file", "accelerate_config", "deepspeed_config", "deepspeed_config_file")
+"""Settings that name the file, or one that comes with a tool, which says how a job is sharded."""
+
+_OF_CONFIGS = (
+    "zero_optimization", "deepspeed_config", "fsdp_config", "bf16.", "fp16.", "train_micro_batch", "distributed_type",
+    "optimizer.", "num_processes", "mixed_precision", "parallelism_config",
+)  # fmt: skip
+"""Beginnings of settings of such files."""
+
+
+def _take_configs(reading: Reading, tool: Tool) -> None:
+    """Take what the files say that settings name: those of the tool itself by their names, JSON in the setting.
+
+    Raises:
+        InputError: a file is neither here nor one of the tool's.
+    """
+    for name in _CONFIGS:
+        found = reading.get(name)
+        if found is None or found.value is True or str(found.value).strip().lower() in ON:
+            continue
+        text = str(found.value).strip()
+        known = next((tool.configs[key] for key in (text, PurePosixPath(text).name) if key in tool.configs), None)
+        if text.startswith("{"):
+            known = _flat(trainer.dictionary(reading, name))
+        if _here(reading, text) or (known is None and name == "fsdp"):
+            reading.means("says how the job is sharded", name)
+        elif known is not None:
+            for key, value in known.items():
+                text = f"{found.text} ({key}: {str(value).lower()})"
+                reading.settings.setdefault(key, replace(found, name=key, value=value, text=text, span=None))
+            reading.means(f"a file of {tool.title}", name)
+        elif "zero" not in reading.given:
+            hint = "give it too, or add `zero=STAGE` and what else it says"
+            reading.refuse(found, "says how the job is sharded, and is not here", hint)
+
+
+def _here(reading: Reading, text: str) -> bool:
+    """Whether a file that a setting names was read: a document of this name, or one that a script wrote."""
+    documents = [one for one in reading.sources if one.kind in {"json", "yaml", "toml"}]
+    written = {one.file for one in reading.sources if one.kind == "command"}
+    return any(
+        PurePosixPath(one.file).name == PurePosixPath(text).name
+        or (one.file in written and any(name.startswith(_OF_CONFIGS) for name in one.settings))
+        or ("$" in text and any(name.startswith(_OF_CONFIGS) for name in one.settings))
+        for one in documents
+    )
+
+
+def _flat(table: dict[str, object], above: str = "") -> dict[str, object]:
+    """Return a table of tables by dotted names."""
+    found: dict[str, object] = {}
+    for key, value in table.items():
+        found |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value}
+    return found
+
+
+# --- what the tools do otherwise than the Trainer
+
+
+def _read_optimizer(reading: Reading, tool: Tool) -> None:
+    """Read the optimizer: of a switch of its own, of DeepSpeed's file, or of the Trainer's `optim`."""
+    if reading.get("use_muon") and reading.flag("use_muon"):
+        reading.option("optimizer", "muon", "use_muon")
+        return
+    own = reading.text("optimizer") if tool.name == "ms-swift" else None
+    if own in {"default", "multimodal"}:
+        reading.means("the Trainer's `optim`", "optimizer")
+        trainer.read_optimizer(reading, *deepspeed.OPTIMIZER, "optim")
+    else:
+        first = ("optimizer",) if own else ()
+        trainer.read_optimizer(reading, *first, *deepspeed.OPTIMIZER, "optim", "optimizer.type", "optimizer")
+
+
+PURE = ("pure_bf16", "bf16", "bfloat16")
+"""Settings that hold weights, gradients and moments in bf16 without a copy in fp32: LLaMA-Factory's, axolotl's `full`
+and `bfloat16`."""
+
+_LOADED = ("torch_dtype", "dtype", "model.dtype")
+"""Settings that say in what type weights are loaded."""
+
+_IN_16_BITS = ("axolotl", "ms-swift")
+"""Tools that load weights in the type that products have (axolotl utils/config/__init__.py:198; ms-swift
+arguments/base_args/model_args.py)."""
+
+
+def _pure(reading: Reading) -> bool:
+    return reading.flag("pure_bf16") or (reading.text("bf16") or "").lower() == "full" or reading.flag("bfloat16")
+
+
+def _read_precision(reading: Reading, tool: Tool) -> None:
+    """Read the precision of products."""
+    loaded = reading.get(*_LOADED)
+    wide = loaded is not None and trainer.precision_word(loaded) == "fp32"
+    if _pure(reading):
+        reading.option("precision", "bf16", *PURE)
+    elif tool.name == "ms-swift" and wide and not reading.stated("bf16", "fp16"):
+        reading.option("precision", "fp16", *_LOADED)  # arguments/base_args/model_args.py:133
+    else:
+        accelerate.read_precision(reading, "fp32")
+
+
+def _read_held(reading: Reading, tool: Tool) -> None:
+    """Read whether weights that are loaded in bf16 stay so, with gradients and moments in bf16 as they are.
+
+    FSDP with mixed precision casts them to fp32 (accelerate utils/fsdp_utils.py), and autocast over weights in fp32
+    leaves those as they are.
+    """
+    if reading.options.get("precision") != "bf16" or reading.given.get("master_dtype"):
+        return
+    pure, loaded = _pure(reading), reading.get(*_LOADED)
+    word = trainer.precision_word(loaded) if loaded is not None else None
+    mixed = [reading.get(name) for name in ("bf16", "fp16", "mixed_precision", "ACCELERATE_MIXED_PRECISION")]
+    cast = reading.layout.get("zero") and any(one and trainer.precision_word(one) in {"bf16", "fp16"} for one in mixed)
+    if not pure and (cast or not (word == "bf16" or (tool.name in _IN_16_BITS and word != "fp32"))):
+        return
+    of = PURE if pure else _LOADED
+    reading.option("master_dtype", "none", *of)
+    reading.option("grad_dtype", "bf16", *of)
+    if "moment_dtype" not in reading.options:
+        reading.option("moment_dtype", "bf16", *of)
+    reading.assume("weights, gradients and moments are bf16, without a copy in fp32", *of)
+
+
+def _read_sequence_parallel(reading: Reading, tool: Tool) -> None:
+    """Read sequence parallelism of a tool's own: Ulysses in ms-swift, a ring of varlen attention in axolotl."""
+    names = ("sequence_parallel_size", "sequence_parallel_degree")
+    size = reading.integer(*names)
+    if size and size > 1 and reading.layout.get("cp", 1) == 1:
+        reading.option("cp", size, *names)
+        reading.option("cp_comm", "all_gather" if tool.name == "axolotl" else "a2a", *names)
+
+
+def _read_offloaded_activations(reading: Reading, *, recomputed: bool) -> None:
+    """Read whether inputs of checkpointed layers go to host memory, in whichever way."""
+    names = ("activation_offloading", "activation_checkpoint_cpu_offload", "use_unsloth_gc")
+    how = (reading.text(*names) or "").lower()
+    if how in {"legacy", "disk", "hidden_states", "offload_disk"}:
+        disk = ", the disk is not modelled" if "disk" in how else ""
+        reading.assume(f"inputs of checkpointed layers go to host memory{disk}", *names)
+    elif not reading.flag(*names):
+        return
+    reading.option("offload", "activations", *names)
+    if not recomputed:
+        reading.option("recompute", "full", *names)
 
 
 def _read_loss(reading: Reading, under_deepspeed: bool) -> None:
@@ -84,24 +245,15 @@ def _read_loss(reading: Reading, under_deepspeed: bool) -> None:
         reading.option("loss", loss, "use_liger_kernel", "plugins")
 
 
-def _tool(reading: Reading) -> str:
-    """Return which tool has defaults of its own here: `LLaMA-Factory`, `ArcticTraining`, `DeepSpeed-Chat` or none."""
-    if "zero_stage" in reading.settings:
-        return "DeepSpeed-Chat"
-    if reading.get("finetuning_type", "cutoff_len"):
-        return "LLaMA-Factory"
-    return "ArcticTraining" if reading.get("model.name_or_path") and not reading.get("base_model") else ""
-
-
 def _read_checkpointing(reading: Reading) -> bool:
-    """Read whether layers are recomputed, which LLaMA-Factory and ArcticTraining do unless told otherwise."""
+    """Read whether layers are recomputed."""
     off = reading.first("disable_gradient_checkpointing", "model.disable_activation_checkpoint")
-    if off and not reading.given.get("recompute"):
+    own = (*accelerate.names("activation_checkpointing"), "gradient_checkpointing", "activation_checkpointing")
+    if off and not reading.stated(*own) and not reading.given.get("recompute"):
         recomputed = not reading.flag(off)
         reading.option("recompute", "full" if recomputed else "none", off)
         return recomputed
-    names = (*accelerate.names("activation_checkpointing"), "gradient_checkpointing", "activation_checkpointing")
-    return trainer.read_checkpointing(reading, *names, default=_tool(reading) in {"LLaMA-Factory", "ArcticTraining"})
+    return trainer.read_checkpointing(reading, *own)
 
 
 def _read_accelerate(reading: Reading) -> None:
@@ -128,11 +280,14 @@ def _read_accelerate(reading: Reading) -> None:
         reading.option("grad_reduce", "each", "accelerator_config")
 
 
-def _read_batch(reading: Reading, under_deepspeed: bool) -> None:
+def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:
     micro_names = (*trainer.MICRO, *deepspeed.names("train_micro_batch_size_per_gpu"))
     steps_names = (*trainer.ACCUMULATION, *deepspeed.names("gradient_accumulation_steps"))
     total_names = deepspeed.names("train_batch_size") if under_deepspeed else ()
-    micro, steps, total = (trainer.count(reading, *names) for names in (micro_names, steps_names, total_names))
+    micro, steps, total = (
+        trainer.count(reading, *names) if reading.stated(*names) else None
+        for names in (micro_names, steps_names, total_names)
+    )
     if total is not None and under_deepspeed and int(reading.layout.get("tp") or 1) > 1 and micro and steps:
         world = trainer.data_parallel(reading, "the batch") * int(reading.layout["tp"])
         if total != micro * steps * world:
@@ -140,9 +295,12 @@ def _read_batch(reading: Reading, under_deepspeed: bool) -> None:
             found = reading.get(*total_names)
             reading.refuse(found, message, "leave train_batch_size out (runtime/config.py:937)")
         total = None
-    if micro is None and total is None and reading.first("num_train_epochs", "output_dir", "do_train"):
-        micro = trainer.TRAINER_DEFAULT_MICRO
-        reading.assume(f"per_device_train_batch_size is {micro}, the Trainer's default")
+    trained = tool.name != "transformers" or reading.first("num_train_epochs", "output_dir", "do_train")
+    if micro is None and total is None and trained:
+        micro = trainer.count(reading, *micro_names)
+    if tool.name == "ms-swift" and steps is None and micro and not reading.given.get("gbs"):
+        steps = max(1, math.ceil(16 / (micro * trainer.data_parallel(reading, "the accumulation steps"))))
+        reading.assume(f"{steps} accumulation steps: 16 sequences or more, ms-swift's default")
     trainer.read_batch(reading, micro, steps, total, *micro_names, *steps_names, *total_names)
 
 

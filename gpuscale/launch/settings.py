@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, NoReturn
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.files import printable
+from gpuscale.launch.unread import concern, unasked
+from gpuscale.presets.tools import Asked, Tool
 from gpuscale.request import JobOptions, Layout, declared
 from gpuscale.rules.options import Option
 
@@ -47,6 +49,11 @@ class Setting:
     def place(self) -> str:
         """Where it stands, for a message."""
         return printable(f"{self.file}:{self.line}" if self.line else self.file)
+
+    @property
+    def usual(self) -> bool:
+        """Whether no file states it: its tool has it so where nothing is said."""
+        return not self.file
 
 
 DEGREES = frozenset({"tp", "pp", "cp", "ep"})
@@ -144,6 +151,8 @@ class Reading:
         self.settings: dict[str, Setting] = {}
         self.launcher: dict[str, Setting] = {}
         self.environment: dict[str, Setting] = {}
+        self.tool: Tool | None = None
+        self.defaults: dict[str, Setting] = {}
         for source in self.sources:
             self.settings |= source.settings
             self.launcher |= source.launcher
@@ -159,22 +168,42 @@ class Reading:
         self._assumed = [said for source in self.sources for said in source.assumed]
         self._replaced = [said for source in self.sources for said in source.ignored]
 
+    def run_by(self, tool: Tool) -> None:
+        """Take what a tool has where nothing is said, and what it knows of settings that nobody asks for."""
+        self.tool = tool
+        self.defaults = {
+            name: Setting(name, value, "", 0, f"{name}: {str(value).lower() if isinstance(value, bool) else value}")
+            for name, (value, _) in tool.defaults.items()
+        }
+
     # --- asking
 
     def get(self, *names: str) -> Setting | None:
-        """Return the first of these settings that says something, and mark it as read."""
+        """Return the first of these settings that says something, else that its tool has, and mark it as read."""
+        return self._first(names)[1]
+
+    def stated(self, *names: str) -> Setting | None:
+        """Return the first of these settings that says something in a file, and mark it as read."""
+        found = self._first(names)[1]
+        return None if found is None or found.usual else found
+
+    def first(self, *names: str) -> str:
+        """Return the first of these names under which something is said; empty where nothing is."""
+        return self._first(names)[0]
+
+    def _first(self, names: Iterable[str]) -> tuple[str, Setting | None]:
+        usual: tuple[str, Setting | None] = "", None
         for name in names:
             found = self.settings.get(name) or self.launcher.get(name) or self.environment.get(name)
             if found is not None:
                 self._read[id(found)] = found
-                value = found.value
-                if value is not None and not (isinstance(value, str) and value.strip().lower() in NOTHING):
-                    return found
-        return None
-
-    def first(self, *names: str) -> str:
-        """Return the first of these names under which something is said; empty where nothing is."""
-        return next((name for name in names if self.get(name)), "")
+                if says(found.value):
+                    return name, found
+            if usual[1] is None and name in self.defaults:
+                usual = name, self.defaults[name]
+        if usual[1] is not None:
+            self._read[id(usual[1])] = usual[1]
+        return usual
 
     def integer(self, *names: str) -> int | None:
         """Return a whole number; underscores and `1e6` are read as such.
@@ -285,7 +314,7 @@ class Reading:
         assert name in declared(Layout) or name in declared(JobOptions), name
         said = value if not isinstance(value, bool) else "on" if value else "off"
         self.means(f"{name} = {said}", *of)
-        self.state(name, map(self.get, of))
+        self.state(name, self.every(*of))
 
     def take(self, table: Iterable[Option]) -> None:
         """Set what the settings of a framework's table state, or what it has where they state nothing.
@@ -324,11 +353,11 @@ class Reading:
     def model(self, key: str, value: Any, *of: str) -> None:
         """Set a key of the model; `of` are the settings that say so."""
         self.shape[key] = value
-        for found in filter(None, map(self.get, of)):
+        for found in self.every(*of):
             if id(found) in self._of_model or id(found) not in self._meanings:
                 self._of_model.setdefault(id(found), []).append(f"{key} = {value}")
         self.means(f"model: {key} = {value}", *of)
-        self.state(f"model.{key}", map(self.get, of))
+        self.state(f"model.{key}", self.every(*of))
 
     def state(self, name: str, settings: Iterable[Setting | None]) -> None:
         """Say which settings state an option, or after `model.` a key of a model file."""
@@ -337,10 +366,13 @@ class Reading:
 
     def means(self, meaning: str, *of: str) -> None:
         """Say what settings mean, where they stand."""
-        for name in of:
-            found = self.get(name)
-            if found is not None:
-                self.say(found, meaning)
+        for found in self.every(*of):
+            self.say(found, meaning)
+
+    def every(self, *of: str) -> list[Setting]:
+        """Return these settings as far as files state them; where none does, as far as the tool has them."""
+        found = [one for name in of if (one := self.get(name)) is not None]
+        return [one for one in found if not one.usual] or found
 
     def say(self, found: Setting, meaning: str) -> None:
         """Say what a setting means."""
@@ -373,7 +405,32 @@ class Reading:
             InputError: always.
         """
         name = printable(found.name[:80]) if found else None
-        raise InputError(printable(message), field=None, place=f"{found.place}: {name}" if found else None, hint=hint)
+        place = f"{found.place}: {name}" if found else None
+        if found is not None and found.usual and self.tool is not None:
+            message, place = f"{message} ({found.text}, {self.tool.title}'s default)", self.sources[-1].file
+        raise InputError(printable(message), field=None, place=place, hint=hint)
+
+    def _ask(self) -> None:
+        """Refuse settings that nobody asked for and that change memory or time, unless what settles them is given.
+
+        Raises:
+            InputError: there is one.
+        """
+        asked: list[tuple[Setting, Asked]] = []
+        for found in self.settings.values():
+            does = None if id(found) in self._read or self.tool is None else concern(self.tool, found)
+            if does and does.option and self.given.get(does.option) is not None:
+                self.say(found, f"replaced by the {does.option} that is given")
+            elif does:
+                asked.append((found, does))
+        if asked:
+            (first, does), *more = asked
+            also = "".join(f"; {printable(f'{one.text[:60]} ({one.place})')}: {other.why}" for one, other in more[:5])
+            options = " and ".join(dict.fromkeys(f"`{one.option}=...`" for _, one in asked if one.option))
+            hint = (
+                f"add {options}, or take the setting out" if options else "only training of whole models is predicted"
+            )
+            self.refuse(first, f"{does.why}{also}", hint)
 
     # --- the whole
 
@@ -383,13 +440,19 @@ class Reading:
             found = self.environment.get(variable)
             if found is not None and str(found.value).strip() == value:
                 self.option(option, meant, variable)
+        self._ask()
         every = {id(one): one for group in (self.settings, self.launcher) for one in group.values()}
         every |= self._read
+        for one in self.defaults.values():
+            every.pop(id(one), None)
+            if self.tool is not None and id(one) in self._meanings:
+                meaning = f"{self._meanings[id(one)]}: {self.tool.title}'s default"
+                self._assumed.append(Said("", 0, one.text, meaning))
         ordered = sorted(every.items(), key=lambda item: _by_place(item[1]))
         understood = {key: said_of(one, self._meanings[key]) for key, one in ordered if key in self._meanings}
         of_model = {said: tuple(self._of_model[key]) for key, said in understood.items() if key in self._of_model}
         ignored = [
-            said_of(one, "says nothing more" if key in self._read else "changes no prediction, or is unknown")
+            said_of(one, "says nothing more" if key in self._read else unasked(self.tool, one))
             for key, one in ordered
             if key not in self._meanings
         ]
@@ -397,6 +460,11 @@ class Reading:
             target, self.options, self.layout, tuple(understood.values()), (*ignored, *self._replaced),
             tuple(self._assumed), self.environment, self.settings, self._stated, of_model,
         )  # fmt: skip
+
+
+def says(value: Any) -> bool:
+    """Whether a value says anything."""
+    return value is not None and not (isinstance(value, str) and value.strip().lower() in NOTHING)
 
 
 def _by_place(found: Setting) -> tuple[str, int]:

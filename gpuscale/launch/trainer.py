@@ -20,6 +20,7 @@ from gpuscale.launch.quoting import Expansion
 from gpuscale.launch.settings import DTYPES, OFF, ON, Reading, Setting
 from gpuscale.launch.writing import LaunchFile, Writing
 from gpuscale.presets.models import load_model
+from gpuscale.specs.gpu import WIDE
 
 SCRIPT = "run_clm.py"
 BASIS = "transformers 5.23 (examples/pytorch/language-modeling)"
@@ -31,18 +32,17 @@ SEQUENCE = (
 )  # fmt: skip
 MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size")
 ACCUMULATION = ("gradient_accumulation_steps",)
-TRAINER_DEFAULT_MICRO = 8
-"""`per_device_train_batch_size` where nothing is said (transformers TrainingArguments)."""
-
 OPTIMS = {
     **dict.fromkeys((
         "adamw", "adamw_torch", "adamw_torch_fused", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_hf",
         "adamw_apex_fused", "adamw_anyprecision", "stable_adamw", "adamw_torch_8bit", "adamw_torch_4bit", "adamw_8bit",
         "adamw_bnb_8bit", "paged_adamw", "paged_adamw_32bit", "paged_adamw_8bit", "decoupled_adamw", "fusedadam",
-        "fused_adam", "fused_adam_moe", "cpu_adam", "cpuadam",
+        "fused_adam", "fused_adam_moe", "cpu_adam", "cpuadam", "ao_adamw_4bit", "ao_adamw_8bit", "ao_adamw_fp8",
+        "optimi_adamw", "adopt_adamw", "adamc", "adamw8bit", "pagedadamw", "pagedadamw8bit",
     ), "adamw"),
     **dict.fromkeys((
         "lion", "lionw", "lion_32bit", "lion_8bit", "paged_lion_32bit", "paged_lion_8bit", "decoupled_lionw",
+        "lion_pytorch", "decoupled_lionw_8b",
     ), "lion"),
     "adam": "adam", "muon": "muon", "sgd": "sgd",
 }  # fmt: skip
@@ -137,12 +137,11 @@ def refuse_partial(reading: Reading) -> None:
         on = found is not None and str(found.value).strip().lower() not in OFF
         if found is not None and on:
             reading.refuse(found, f"{what} is not modelled: only a part of the model is trained", hint)
-    tuned = reading.text("finetuning_type") or ("lora" if reading.get("cutoff_len") else None)
+    names = ("finetuning_type", "tuner_type", "train_type", "sft_type")
+    tuned = reading.text(*names)
     if tuned and tuned.lower() != "full":
-        reading.refuse(
-            reading.get("finetuning_type", "cutoff_len"), f"{tuned} is not modelled: only a part of it is trained", hint
-        )
-    reading.means("all of the model is trained", "finetuning_type")
+        reading.refuse(reading.get(*names), f"{tuned[:40]} is not modelled: only a part of it is trained", hint)
+    reading.means("all of the model is trained", *names)
     stage = reading.text("stage", "rl")
     if stage and stage.lower() not in {"pt", "sft"}:
         reading.refuse(reading.get("stage", "rl"), f"{stage} trains against other models: not modelled", hint)
@@ -245,11 +244,14 @@ def read_precision(reading: Reading, *beside: str, default: str = "fp32") -> str
     stated = [reading.get(name) for name in names]
     if reading.given.get("precision"):
         return str(reading.given["precision"])
-    words = [_precision_word(one) for one in stated if one is not None]
-    known = [word for word in words if word]
-    if known:
-        chosen = next((word for word in known if word.startswith("fp8") or word == "mxfp8"), known[0])
-        sayings = [name for name in names if (one := reading.get(name)) and _precision_word(one) == chosen]
+    words = [(word, one.usual) for one in stated if one is not None and (word := precision_word(one))]
+    words.sort(
+        key=lambda pair: (pair[0] in WIDE, pair[1])
+    )  # a switch of half precision counts, whatever is wide beside
+    if words:
+        low = next((word for word, _ in words if word.startswith("fp8") or word == "mxfp8"), None)
+        chosen = low or words[0][0]
+        sayings = [name for name in names if (one := reading.get(name)) and precision_word(one) == chosen]
         reading.option("precision", chosen, *sayings)
         return chosen
     reading.option("precision", default)
@@ -257,7 +259,8 @@ def read_precision(reading: Reading, *beside: str, default: str = "fp32") -> str
     return chosen
 
 
-def _precision_word(found: Setting) -> str | None:
+def precision_word(found: Setting) -> str | None:
+    """Return the precision that a setting names or switches on; None where it does neither."""
     value, last = str(found.value).strip().lower(), found.name.removesuffix(".enabled").rpartition(".")[2]
     if last in {"bf16", "fp16", "tf32", "fp8"}:
         on = value in {*ON, "auto", "full"}
@@ -284,7 +287,7 @@ def read_optimizer(reading: Reading, *names: str) -> None:
     if text not in OPTIMS:
         reading.refuse(reading.get(name), f"the optimizer {text[:60]} is not modelled", "add `optimizer`")
     reading.option("optimizer", OPTIMS[text], name)
-    if re.search(r"8bit|4bit", text):
+    if re.search(r"8b|4bit|fp8", text):
         reading.option("moment_dtype", "fp8", name)
         reading.assume("moments take a byte each: 8-bit states with their scales (bitsandbytes, torchao)", name)
     if text.startswith("paged"):

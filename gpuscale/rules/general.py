@@ -411,13 +411,6 @@ _SHARDING = (
         lambda c, job: (c.zero > 0) & (c.shard < c.dp * c.cp) & _missing(c.zero, _own(job).hybrid_stages),
     ),
     Rule(
-        "zero_without_dp",
-        ("zero", "dp"),
-        "ZeRO needs more than one data-parallel rank",
-        "arithmetic: nothing to share",
-        lambda c, _: (c.zero > 0) & (c.dp * c.cp == 1),
-    ),
-    Rule(
         "shard_not_divisible",
         ("shard", "dp", "cp"),
         "the shard size must divide DP x CP",

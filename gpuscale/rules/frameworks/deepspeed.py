@@ -122,7 +122,6 @@ CITED = {
     "ep_with_zero_3": Cite("runtime/engine.py:1889"),
     "ep_with_zero_3_and_cp": Cite("runtime/engine.py:1894"),
     "zero_with_pp": Cite(f"{_PIPE}:76"),
-    "zero_without_dp": Cite("runtime/zero/config.py:95"),
     "hybrid_sharding_unavailable": Cite("runtime/zero/config.py:341 mics_shard_size, ZeRO-3 only"),
     "offloaded_parameters_not_sharded": Cite("runtime/zero/config.py:157 offload_param"),
     "recompute_modules_unavailable": Cite("gradient checkpointing of whole layers; activation_checkpointing"),

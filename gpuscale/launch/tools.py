@@ -1,0 +1,23 @@
+"""Which training tool a job is of: by what starts it, and by settings that only its files have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gpuscale.launch.settings import Source
+from gpuscale.presets.tools import Tool, load_tool
+
+
+def started(source: Source, tool: Tool) -> bool:
+    """Whether a command starts a tool: by one of its programs, or a module below one."""
+    words = [word.rpartition("/")[2] for word in source.program]
+    return any(word == one or word.startswith(f"{one}.") for word in words for one in tool.programs)
+
+
+def tool_of(sources: Sequence[Source], names: Iterable[str]) -> Tool:
+    """Return the first of these tools that a command starts, else whose settings are there, else the last."""
+    tools = [load_tool(name) for name in names]
+    stated = {name for source in sources for name in (*source.settings, *source.launcher)}
+    begun = (tool for tool in tools if any(started(source, tool) for source in sources))
+    marked = (tool for tool in tools if stated.intersection(tool.marks))
+    return next(begun, None) or next(marked, tools[-1])

@@ -1,0 +1,64 @@
+"""Settings that no reader asked for: whether they change memory or time, and which option would settle it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.presets.tools import Asked, Tool
+
+if TYPE_CHECKING:
+    from gpuscale.launch.settings import Setting
+
+CONCERNS = {
+    "optimizer": r"galore|apollo|badam|adam_?mini|muon|lomo|\blisa|grokadam|optim(izer)?(_(type|name|class|cls))?$",
+    "offload": r"offload",
+    "precision": r"quant|fp8|fp4|int8|8_?bit|4_?bit|\bbits\b|dtype|(bf|fp)(16|32)\b|precision",
+    "": r"lora|adapter|freeze|frozen|trainable|peft",
+    "recompute": r"checkpointing|recompute|remat",
+    "zero": r"\bzero|_zero|shard|fsdp|deepspeed|\bddp\b|distributed_type",
+    "cp": r"context_parallel|sequence_parallel|ulysses|ring_attn|\b[cs]p(_size)?$",
+    "tp": r"tensor_(model_)?parallel|tensor_parallel|autotp|\btp(_size|_degree)?$",
+    "pp": r"pipeline|\bpp(_size|_degree)?$",
+    "ep": r"expert_(model_)?parallel|\bep(_size|_degree)?$",
+    "attention": r"attn|attention|flash",
+    "compile": r"compile",
+    "loss": r"liger|cross_entropy|unsloth",
+    "cuda_graphs": r"cuda_?graph",
+    "model": r"moe|expert|mamba|\bssm|hybrid|mixture|num_layers|hidden_size|vocab_size|head_dim|_heads$",
+    "gbs": r"batch_size|accumulat|batch_per",
+    "seq": r"seq(uence)?_?len|max_length|block_size|cutoff",
+}
+"""Option that settles it (none: nothing does) -> what names of settings say that change memory or time."""
+
+_OFF = ("false", "off", "no", "none", "null", "0", "0.0", "", "auto", "default", "disabled", "disable", "~")
+_DEGREES = ("tp", "pp", "cp", "ep", "zero")
+
+
+def concern(tool: Tool, found: Setting) -> Asked | None:
+    """Return what a setting that nobody asked for does to memory or time; None where it does nothing.
+
+    What a tool is not known to have and whose name speaks of what changes them counts as doing so.
+    """
+    name = found.name.lower().replace("-", "_")
+    asked = tool.asks(name)
+    if not _on(found.value) or (asked is None and tool.ignores(name)):
+        return None
+    last = name.rpartition(".")[2]
+    option = next((option for option, words in CONCERNS.items() if re.search(words, last)), None)
+    asked = asked or (None if option is None else Asked(option, "not known here, and may change memory or time"))
+    return None if asked and asked.option in _DEGREES and str(found.value) == "1" else asked
+
+
+def _on(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.strip().lower() not in _OFF
+    return bool(value)
+
+
+def unasked(tool: Tool | None, found: Setting) -> str:
+    """Say why a setting that nobody asked for has no meaning."""
+    if tool is None:
+        return "changes no prediction, or is unknown"
+    known = tool.ignores(found.name) or tool.asks(found.name)
+    return "changes no prediction" if known else "not known here: taken to change no prediction"

@@ -1,0 +1,266 @@
+"""Training tools around Hugging Face models: what each has where its files say nothing, and what is asked about."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from gpuscale.errors import InputError
+from gpuscale.launch.read import read_launch
+from gpuscale.presets.tools import all_tools, load_tool
+from gpuscale.request import JobOptions, Layout, declared
+
+AXOLOTL = {
+    "base_model": "Qwen/Qwen2.5-7B",
+    "sequence_len": 4096,
+    "micro_batch_size": 1,
+    "gradient_checkpointing": "true",
+}
+FACTORY = {
+    "model_name_or_path": "meta-llama/Meta-Llama-3-8B", "stage": "sft", "do_train": "true", "finetuning_type": "full",
+    "bf16": "true", "cutoff_len": 2048, "per_device_train_batch_size": 1,
+}  # fmt: skip
+SWIFT = "swift sft --model Qwen/Qwen2.5-7B --tuner_type full --dataset x --max_length 4096"
+
+
+def job(folder: Path, given=None, **files):
+    """What is read of files given by name (`a__yaml`): a text, or settings of a YAML file."""
+    paths = []
+    for name, text in files.items():
+        path = folder / name.replace("__", ".")
+        path.write_text(text if isinstance(text, str) else "".join(f"{key}: {value}\n" for key, value in text.items()))
+        paths.append(path)
+    return read_launch(paths[-1:], {}, {"gpus": 8} if given is None else given)
+
+
+def states(made) -> dict:
+    """Options and layout of a job in one."""
+    return {**made.options, **made.layout}
+
+
+def assert_has(made, **expected) -> None:
+    """Check some options of a job; None of one that must not be there."""
+    found = states(made)
+    assert {name: found.get(name) for name in expected} == expected
+
+
+# -- the tables
+
+
+def test_every_fact_of_a_tool_has_a_source_and_what_is_asked_for_is_an_option():
+    options = {*declared(JobOptions), *declared(Layout), ""}
+    for tool in all_tools():
+        assert re.search(r"20\d\d", tool.basis), tool.name
+        assert all(default.source.strip() for default in tool.defaults.values()), tool.name
+        assert {asked.option for asked in tool.asked.values()} <= options, tool.name
+        assert all(asked.why for asked in tool.asked.values()), tool.name
+
+
+def test_a_tool_has_what_it_stands_on():
+    assert load_tool("trl").ignores("eval_steps")
+    assert load_tool("llama-factory").asks("optim_target_modules")
+
+
+# -- axolotl
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"bf16": "auto", "tf32": "false"}, {"precision": "bf16", "master_dtype": None}),
+        ({"tf32": "true"}, {"precision": "bf16"}),
+        ({"fp16": "true"}, {"precision": "fp16"}),
+        ({"bf16": "false", "fp16": "false"}, {"precision": "fp32"}),
+        ({"bf16": "full"}, {"precision": "bf16", "master_dtype": "none", "moment_dtype": "bf16"}),
+        ({"bfloat16": "true"}, {"precision": "bf16", "master_dtype": "none", "grad_dtype": "bf16"}),
+        ({"activation_offloading": "legacy"}, {"offload": "activations", "recompute": "full"}),
+        ({"activation_offloading": "disk"}, {"offload": "activations"}),
+        ({"activation_offloading": "hidden_states"}, {"offload": "activations"}),
+        ({"activation_offloading": "false"}, {"offload": None}),
+        ({"attn_implementation": "flash_attention_3"}, {"attention": "fa3"}),
+        ({"flash_attention": "true"}, {"attention": "fa2"}),
+        ({"sdp_attention": "true"}, {"attention": "sdpa"}),
+        ({"flex_attention": "true"}, {"attention": "flex"}),
+        ({"eager_attention": "true"}, {"attention": "eager"}),
+        ({"optimizer": "muon"}, {"optimizer": "muon"}),
+        ({"optimizer": "ao_adamw_8bit"}, {"optimizer": "adamw", "moment_dtype": "fp8"}),
+        ({"gradient_accumulation_steps": 4}, {"gbs": 32, "micro_batch_size": 1}),
+    ],
+)
+def test_axolotl_under_fsdp(more, expected, tmp_path):
+    fsdp = {"fsdp_version": 2, "fsdp_config": "{reshard_after_forward: true, offload_params: false}"}
+    made = job(tmp_path, a__yaml=AXOLOTL | fsdp | more)
+    assert_has(made, zero=3, **expected)
+
+
+def test_axolotl_without_sharding_holds_weights_in_bf16_alone(tmp_path):
+    made = job(tmp_path, a__yaml=AXOLOTL)
+    assert_has(made, zero=0, precision="bf16", master_dtype="none", grad_dtype="bf16", moment_dtype="bf16")
+    assert any(said.text == "bf16: true" and "axolotl's default" in said.meaning for said in made.assumed)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("zero1.json", {"zero": 1, "offload": None}),
+        ("zero2.json", {"zero": 2, "offload": "optimizer"}),
+        ("zero3_bf16.json", {"zero": 3, "offload": None, "precision": "bf16"}),
+        ("zero3_bf16_cpuoffload_params.json", {"zero": 3, "offload": "parameters"}),
+        ("zero3_bf16_cpuoffload_all.json", {"zero": 3, "offload": "optimizer+parameters"}),
+    ],
+)
+def test_axolotl_knows_its_own_files_of_deepspeed(name, expected, tmp_path):
+    made = job(tmp_path, a__yaml=AXOLOTL | {"deepspeed": f"deepspeed_configs/{name}"})
+    assert made.target == "deepspeed"
+    assert_has(made, framework="deepspeed", **expected)
+
+
+# -- LLaMA-Factory
+
+
+@pytest.mark.parametrize("switch", ["use_galore", "use_apollo", "use_badam", "use_adam_mini"])
+def test_every_optimizer_of_llama_factory_that_is_not_modelled_is_asked_about(switch, tmp_path):
+    with pytest.raises(InputError) as caught:
+        job(tmp_path, a__yaml=FACTORY | {switch: "true"})
+    assert switch in caught.value.place
+    assert "`optimizer=...`" in caught.value.hint
+    assert_has(job(tmp_path, {"gpus": 8, "optimizer": "adamw"}, a__yaml=FACTORY | {switch: "true"}), zero=0)
+    assert_has(job(tmp_path, a__yaml=FACTORY | {switch: "false"}), optimizer="adamw")
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, {"precision": "bf16", "master_dtype": None, "recompute": "full", "gbs": 8}),
+        ({"use_muon": "true"}, {"optimizer": "muon"}),
+        (
+            {"bf16": "false", "pure_bf16": "true"},
+            {"master_dtype": "none", "moment_dtype": "bf16", "grad_dtype": "bf16"},
+        ),
+        ({"disable_gradient_checkpointing": "true"}, {"recompute": "none"}),
+        ({"use_unsloth_gc": "true"}, {"offload": "activations"}),
+        ({"flash_attn": "fa2"}, {"attention": "fa2"}),
+        ({"flash_attn": "disabled"}, {"attention": "eager"}),
+        ({"flash_attn": "auto"}, {"attention": None}),
+        ({"enable_liger_kernel": "true"}, {"loss": "linear"}),
+        ({"deepspeed": "examples/deepspeed/ds_z0_config.json"}, {"zero": 0, "framework": "deepspeed"}),
+        ({"deepspeed": "examples/deepspeed/ds_z2_config.json"}, {"zero": 2, "offload": None, "overlap": None}),
+        ({"deepspeed": "examples/deepspeed/ds_z2_offload_config.json"}, {"zero": 2, "offload": "optimizer"}),
+        ({"deepspeed": "examples/deepspeed/ds_z3_config.json"}, {"zero": 3, "offload": None}),
+        (
+            {"deepspeed": "examples/deepspeed/ds_z3_offload_config.json"},
+            {"zero": 3, "offload": "optimizer+parameters", "overlap": "none"},
+        ),
+    ],
+)
+def test_llama_factory(more, expected, tmp_path):
+    assert_has(job(tmp_path, a__yaml=FACTORY | more), **expected)
+
+
+def test_llama_factory_trains_adapters_where_nothing_is_said(tmp_path):
+    without = {name: value for name, value in FACTORY.items() if name != "finetuning_type"}
+    with pytest.raises(InputError, match=r"lora is not modelled.*LLaMA-Factory's default"):
+        job(tmp_path, a__yaml=without)
+
+
+# -- ms-swift
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("zero0", {"zero": 0}),
+        ("zero1", {"zero": 1, "overlap": "none"}),
+        ("zero2", {"zero": 2, "offload": None}),
+        ("zero3", {"zero": 3, "offload": None}),
+        ("zero2_offload", {"zero": 2, "offload": "optimizer"}),
+        ("zero3_offload", {"zero": 3, "offload": "optimizer+parameters"}),
+    ],
+)
+def test_every_named_config_of_ms_swift(name, expected, tmp_path):
+    made = job(tmp_path, {}, train__sh=f"NPROC_PER_NODE=8 {SWIFT} --deepspeed {name}\n")
+    assert_has(made, framework="deepspeed", gpus=8, precision="bf16", recompute="full", master_dtype=None, **expected)
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", {"zero": 0, "master_dtype": "none", "gbs": 16, "micro_batch_size": 1}),
+        ("--per_device_train_batch_size 4", {"gbs": 32, "micro_batch_size": 4}),
+        ("--gradient_accumulation_steps 3", {"gbs": 24}),
+        ("--fsdp fsdp2", {"zero": 3, "recompute": "full", "master_dtype": None}),
+        ("--torch_dtype float32", {"precision": "fp16", "master_dtype": None}),
+        ("--optimizer muon", {"optimizer": "muon"}),
+        ("--attn_impl flash_attention_3", {"attention": "fa3"}),
+        ("--sequence_parallel_size 4", {"cp": 4, "cp_comm": "a2a", "gbs": 16}),
+        ("--gradient_checkpointing false", {"recompute": "none"}),
+    ],
+)
+def test_ms_swift(more, expected, tmp_path):
+    assert_has(job(tmp_path, {}, train__sh=f"NPROC_PER_NODE=8 {SWIFT} {more}\n"), **expected)
+
+
+@pytest.mark.parametrize("more", ["--use_galore true", "--lisa_activated_layers 2", "--freeze_parameters_ratio 0.5"])
+def test_what_ms_swift_trains_otherwise_is_asked_about(more, tmp_path):
+    with pytest.raises(InputError) as caught:
+        job(tmp_path, {}, train__sh=f"NPROC_PER_NODE=8 {SWIFT} {more}\n")
+    assert more.split()[0][2:] in caught.value.place
+
+
+# -- TRL and plain scripts
+
+TRL = "trl sft --model_name_or_path Qwen/Qwen2.5-7B --dataset_name x --per_device_train_batch_size 2"
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", {"seq": 1024, "precision": "bf16", "recompute": "full", "master_dtype": None, "zero": 0}),
+        ("--dtype bfloat16", {"precision": "bf16", "master_dtype": "none"}),
+        ("--fp16", {"precision": "fp16"}),
+        ("--accelerate_config zero2", {"zero": 2, "framework": "deepspeed"}),
+        ("--accelerate_config fsdp2", {"zero": 3, "framework": "accelerate"}),
+        ("--gradient_checkpointing False", {"recompute": "none"}),
+    ],
+)
+def test_trl(more, expected, tmp_path):
+    assert_has(job(tmp_path, {"gpus": 8}, train__sh=f"{TRL} {more}\n"), **expected)
+
+
+SCRIPT = "--model_name_or_path Qwen/Qwen2.5-7B --max_seq_length 2048 --output_dir out --per_device_train_batch_size 1"
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (f"torchrun --nproc_per_node 8 train.py {SCRIPT} --bf16 --deepspeed conf/zero3.json", "deepspeed"),
+        (f"accelerate launch --num_processes 8 --config_file fsdp.yaml train.py {SCRIPT} --bf16", "config_file"),
+    ],
+)
+def test_a_file_that_says_how_a_job_is_sharded_is_asked_for(line, named, tmp_path):
+    with pytest.raises(InputError, match="is not here") as caught:
+        job(tmp_path, {}, run__sh=f"{line}\n")
+    assert named in caught.value.place
+    assert_has(job(tmp_path, {"zero": 2}, run__sh=f"{line}\n"), gpus=8)
+
+
+@pytest.mark.parametrize("setting", ["--optimizer_offload_ratio 0.5", "--my_attention sparse", "--fp4_training True"])
+def test_an_unknown_setting_whose_name_speaks_of_memory_or_time_is_asked_about(setting, tmp_path):
+    with pytest.raises(InputError, match="not known here"):
+        job(tmp_path, {}, run__sh=f"torchrun --nproc_per_node 8 train.py {SCRIPT} --bf16 {setting}\n")
+
+
+def test_settings_are_listed_as_known_to_change_nothing_or_as_unknown(tmp_path):
+    line = f"torchrun --nproc_per_node 8 train.py {SCRIPT} --bf16 --save_steps 100 --favourite_colour blue\n"
+    said = {one.text: one.meaning for one in job(tmp_path, {}, run__sh=line).ignored}
+    assert said["--save_steps 100"] == "changes no prediction"
+    assert said["--favourite_colour blue"] == "not known here: taken to change no prediction"
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_zero_on_one_gpu_runs_and_is_the_way_to_host_memory(stage, tmp_path):
+    config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": stage, "offload_optimizer": {"device": "cpu"}}}
+    (tmp_path / "ds.json").write_text(json.dumps(config))
+    made = job(tmp_path, {}, run__sh=f"deepspeed --num_gpus 1 train.py {SCRIPT} --bf16 --deepspeed ds.json\n")
+    assert_has(made, zero=stage, gpus=1, offload="optimizer")
