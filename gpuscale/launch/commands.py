@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.launch.settings import Said, Setting, Source, Span
-from gpuscale.launch.shell import Shell, State, fields_at, joined, known, split, unset_in
+from gpuscale.launch.shell import Shell, State, fields_at, joined, known, mark, split, unset_in
 from gpuscale.launch.traced import OpenFiles, Traced, untraced
 
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
@@ -53,6 +54,10 @@ SHORT = {
 """Short options of launchers by their long names."""
 
 MAX_DEPTH = 20
+MAX_ARGUMENTS = 99
+
+ALL_ARGUMENTS = "@"
+"""The variable that stands for all arguments of a script: `"dsw 70B"`."""
 
 _OVERRIDE = re.compile(r"[+~]{0,2}@?[A-Za-z_][\w/@-]*(\.[\w/@-]+)*=")
 _DOTTED = re.compile(r"[+~]{0,2}[A-Za-z_]\w*(\.[\w-]+)+=")
@@ -95,6 +100,7 @@ class Commands:
     def script(self, path: Path) -> list[Command]:
         """Return what the commands of a script launch."""
         state = State()
+        state.take(given_arguments(self.given))
         with self._bounded(path):
             self._scheduled(self.files.traced(self.files.read(path)), state)
             self.shell.run_file(path, state)
@@ -103,7 +109,7 @@ class Commands:
     def container(self, path: Path, words: list[Traced], environment: dict[str, Traced]) -> list[Command]:
         """Return what a container with this command launches."""
         state = State()
-        self.shell.path, state.positional = path, ()
+        self.shell.path = path
         state.variables |= environment
         state.exported |= set(environment)
         with self._bounded(path):
@@ -201,7 +207,7 @@ class Commands:
             if "c" in rest[0].text and not rest[0].text.startswith("--"):
                 if len(rest) > 1:
                     inner = state.copy()
-                    inner.positional = tuple(rest[3:])
+                    inner.take(rest[3:])
                     self._text(rest[1], inner, environment)
                 return
             rest = rest[2:] if rest[0].text in {"-o", "--rcfile"} else rest[1:]
@@ -216,7 +222,8 @@ class Commands:
         inner.variables = {name: state.variables[name] for name in sorted(state.exported) if name in state.variables}
         inner.variables.update(environment)
         inner.exported = state.exported | set(environment)
-        inner.unknown, inner.texts, inner.positional = dict(state.unknown), state.texts, tuple(rest[1:])
+        inner.unknown, inner.texts = dict(state.unknown), state.texts
+        inner.take(rest[1:])
         if isinstance(script, Path):
             self._scheduled(self.files.traced(self.files.read(script)), inner)
             self.shell.run_file(script, inner)
@@ -426,6 +433,24 @@ class Commands:
             state.variables.setdefault(name, untraced(text))
 
 
+def given_arguments(given: Mapping[str, str]) -> list[Traced]:
+    """Return the arguments of a script as the user gives them: all in one text, or some by their numbers.
+
+    Raises:
+        InputError: a quotation that does not end.
+    """
+    try:
+        words = shlex.split(given.get(ALL_ARGUMENTS, ""))[:MAX_ARGUMENTS]
+    except ValueError:
+        hint = "give them as they stand behind the script in a shell"
+        raise InputError("a quotation that does not end", field="args", hint=hint) from None
+    found = {at: untraced(word) for at, word in enumerate(words, start=1)}
+    found |= {int(name): untraced(text) for name, text in given.items() if re.fullmatch(r"[1-9]\d?", name)}
+    last = max(found, default=0)
+    whole = [found.get(at) or mark(str(at)) for at in range(1, last + 1)]
+    return whole if ALL_ARGUMENTS in given else [*whole, mark(f"@{last + 1}")]
+
+
 def _base(text: str) -> str:
     return PurePosixPath(text).name if "://" not in text else text
 
@@ -459,9 +484,9 @@ def _present(fields: list[Traced]) -> list[Traced]:
     """Leave out words that are only a variable without a value, as optional arguments are."""
     found: list[Traced] = []
     for field in fields:
-        name = re.fullmatch(r"\$\{(\w+)\}", field.text)
+        name = re.fullmatch(r"\$\{([\w@]+)\}", field.text)
         asked = found and _FLAG.match(found[-1].text) and "=" not in found[-1].text
-        if name and (not asked or _OPTIONAL.search(name[1])):
+        if name and (not asked or name[1].startswith("@") or _OPTIONAL.search(name[1])):
             continue
         found.append(field)
     return found

@@ -39,16 +39,23 @@ MAX_STEPS = 20_000
 MAX_CHARACTERS = 4_000_000
 MAX_DEPTH = 40
 MAX_FIELDS = 20_000
+MAX_CHOICES = 20
 
 Value = Traced | tuple[Traced, ...] | dict[str, Traced]
 
 EMPTY = untraced("")
-_MARK = re.compile(r"\$\{(\w+)\}|\$\([^\s)]*\)?")
+_MARK = re.compile(r"\$\{([\w@#]+)\}|\$\([^\s)]*\)?")
+_REST = re.compile(r"\$\{@(\d{1,9})\}")
+"""What stands for the arguments of the script from this one on, which nobody gave."""
 _FLAG = re.compile(r"--?[A-Za-z]")
 _LITERAL = re.compile(r"[^\\'\"$`]+")
 _IN_QUOTES = re.compile(r"[^\\\"$`]+")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]", re.ASCII)
 _PARAMETER = re.compile(r"(!?)(#?)([A-Za-z_]\w*|\d+|[@*#?!$-])(?:\[([^\]]*)\])?(.*)", re.ASCII | re.DOTALL)
+_CHOICE = re.compile(r"[\w.:+-]{1,60}")
+_ARGUMENTS = (['"$@"'], ["$@"], ["$*"], ['"${@}"'], ["${@}"])
+_PLAIN_PATTERN = re.compile(r"[\w\s^$|/:-]{1,100}")
+"""A regular expression that repeats nothing."""
 _HERE = ("PWD", "OLDPWD", "SLURM_SUBMIT_DIR", "BASH_SOURCE")
 
 
@@ -88,9 +95,10 @@ class State:
         places: name -> where it was set.
         unknown: name -> why its value is not known, though the script sets it.
         exported: names that commands see.
-        positional: `$1`, `$2`, ...; None for those of the script itself, which nobody gave.
+        positional: `$1`, `$2`, ..., as far as they are known.
+        rest: which argument of the script itself follows them, when nobody has given it; 0 where none follows.
         texts: files that the script writes.
-        ended: whether it has come to an `exit` or `return`.
+        ended: what it has come to that leaves the rest out: `exit`, `return`, `break` or `continue`.
     """
 
     def __init__(self) -> None:
@@ -99,7 +107,8 @@ class State:
         self.unknown: dict[str, str] = {}
         self.exported: set[str] = set()
         self.functions: dict[str, tuple[Statement, ...]] = {}
-        self.positional: tuple[Traced, ...] | None = None
+        self.positional: tuple[Traced, ...] = ()
+        self.rest = 0
         self.texts: dict[str, Traced] = {}
         self.ended = ""
 
@@ -109,6 +118,27 @@ class State:
         for name, value in vars(self).items():
             setattr(made, name, value.copy() if isinstance(value, dict | set) else value)
         return made
+
+    def argument(self, number: int) -> Traced:
+        """Return `$1` or another by its number, from 1."""
+        if number <= len(self.positional):
+            return self.positional[number - 1]
+        return mark(str(self.rest + number - len(self.positional) - 1)) if self.rest else EMPTY
+
+    def shift(self, count: int) -> None:
+        """Drop the first arguments."""
+        self.rest += max(0, count - len(self.positional)) if self.rest else 0
+        self.positional = self.positional[count:]
+
+    def take(self, words: Sequence[Traced]) -> None:
+        """Have these arguments, up to what stands for those of the script that nobody gave: `"$@"`."""
+        rests = [_REST.fullmatch(word.text) for word in words]
+        at = next((at for at, one in enumerate(rests) if one), len(words))
+        self.positional, self.rest = tuple(words[:at]), next((int(one[1]) for one in rests if one), 0)
+
+    def arguments(self) -> tuple[Traced, ...]:
+        """Return `"$@"`."""
+        return (*self.positional, mark(f"@{self.rest}")) if self.rest else self.positional
 
     def adopt(self, other: State) -> None:
         """Become another state."""
@@ -126,6 +156,7 @@ class Shell:
         ends: where `exit` was reached.
         followed: scripts, in the order in which they were first met.
         calls: where the functions that are followed now were called.
+        choices: variable without a value -> the texts that conditions compare it with.
     """
 
     def __init__(
@@ -141,6 +172,7 @@ class Shell:
         self.ends: list[int] = []
         self.followed: list[Path] = []
         self.calls: list[int] = []
+        self.choices: dict[str, dict[str, None]] = {}
         self.path = Path()
         self.steps = self.characters = self.depth = 0
         self._unset: set[str] = set()
@@ -265,6 +297,7 @@ class Shell:
     def case(self, one: CaseStatement, state: State) -> None:
         """Follow a `case`: the arm whose pattern fits; where the word is not known, each."""
         word = self.text(one.word, state)
+        self.offer(word.text, (self.text(it, state).text for patterns, _ in one.arms for it in patterns))
         if known(word.text):
             for patterns, body in one.arms:
                 if any(re.fullmatch(translate(self.text(it, state).text), word.text) for it in patterns):
@@ -276,19 +309,50 @@ class Shell:
             self.run(body, way)
         self.merge(state, ways or [state.copy()], one.at)
 
+    def offer(self, text: str, choices: Iterable[str]) -> None:
+        """Keep what a variable without a value is compared with."""
+        found = _MARK.fullmatch(text)
+        if found and found[1] and not found[1].startswith(("@", "#")):
+            listed = self.choices.setdefault(found[1], {})
+            listed.update(dict.fromkeys(it for it in choices if _CHOICE.fullmatch(it) and len(listed) < MAX_CHOICES))
+
     def loop(self, one: Loop, state: State) -> None:
-        """Follow a loop once; what it counts by is not known where it takes several values."""
+        """Follow a loop."""
         if one.kind in {"while", "until"}:
-            value = self.condition(one.condition, state)
-            once = value is (one.kind == "while")
-            self.run(one.body, state if once else state.copy())
-            return
-        if one.kind == "c":
-            values = [EMPTY, EMPTY]
-        elif one.words is None:
-            values = list(state.positional or ())
+            self._while(one, state)
+        elif one.kind == "for" and (one.words is None or [it.text for it in one.words] in _ARGUMENTS):
+            for value in state.positional:
+                state.variables[one.name] = value
+                if not self._turn(one.body, state):
+                    break
         else:
-            values = self.fields(one.words, state)
+            self._for(one, state)
+
+    def _turn(self, body: Sequence[Statement], state: State) -> bool:
+        """Follow the body of a loop and return whether it may go on."""
+        self.run(body, state)
+        goes = state.ended in {"", "continue"}
+        state.ended = "" if state.ended in {"break", "continue"} else state.ended
+        return goes
+
+    def _while(self, one: Loop, state: State) -> None:
+        """Follow a loop once, and again as long as it takes arguments; one that may not run leaves nothing behind."""
+        for _ in range(MAX_STEPS):
+            value, some = self.condition(one.condition, state), bool(state.positional)
+            after = state.copy()
+            goes = self._turn(one.body, after)
+            took = (after.rest, len(after.positional)) != (state.rest, len(state.positional))
+            met = value is (one.kind == "while") or (value is None and took)
+            if not met or (took and state.rest and not some):  # it takes what nobody gave
+                return
+            took |= not _same(after.variables.get("OPTIND"), state.variables.get("OPTIND"))
+            state.adopt(after)
+            if not goes or not took:
+                return
+
+    def _for(self, one: Loop, state: State) -> None:
+        """Follow a loop once; what it counts by is not known where it takes several values."""
+        values = [EMPTY, EMPTY] if one.kind == "c" else self.fields(one.words or (), state)
         spans = [found for value in values if (found := re.fullmatch(r"\{(\d+)\.\.(\d+)\}", value.text))]
         if one.name and (len(values) > 1 or spans):
             state.variables[one.name] = mark(one.name)
@@ -297,7 +361,7 @@ class Shell:
         elif one.name and values:
             state.variables[one.name] = values[0]
         if values:
-            self.run(one.body, state)
+            self._turn(one.body, state)
 
     def merge(self, state: State, ways: list[State], at: int) -> None:
         """Go on after branches of which it is not known which is taken."""
@@ -371,6 +435,8 @@ class Shell:
         name = words[0].text if words else ""
         if name in {"[", "test"}:
             return self.test(words[1:-1] if name == "[" else words[1:], state)
+        if name == "getopts":
+            return self._getopts([it.text for it in self.fields(words[1:], state)], state)
         self.step(one, state)
         return name != "false" if name in {"true", ":", "false"} else otherwise
 
@@ -426,22 +492,19 @@ class Shell:
 
     def value(self, name: str, state: State) -> Value | None:
         """Return a variable; None for one that nobody sets."""
-        if name in self.given:
+        if name in self.given and name.isidentifier():
             return untraced(self.given[name])
         if name in state.variables:
             return state.variables[name]
         if name in _HERE:
             return untraced("." if name != "BASH_SOURCE" else str(self.path))
         if name in {"@", "*"}:
-            return state.positional or ()
-        if name == "#" and state.positional is not None:
+            return state.arguments()
+        if name == "#" and not state.rest:
             return untraced(str(len(state.positional)))
         if name == "0":
             return untraced(str(self.path))
-        if name.isdigit() and state.positional is not None:
-            index = int(name[:4]) - 1
-            return state.positional[index] if index < len(state.positional) else EMPTY
-        return None
+        return state.argument(int(name[:4])) if name.isdigit() else None
 
     def empty(self, value: Value | None, state: State) -> bool:
         """Whether a variable is unset or empty, also through others that nobody sets."""
@@ -564,7 +627,7 @@ class Shell:
     def _parameter(self, body: Traced, state: State) -> tuple[list[Traced], bool]:
         """Expand `${...}`."""
         found = _PARAMETER.fullmatch(body.text)
-        if found is None:
+        if found is None or re.fullmatch(r"@\d+", body.text):
             return [untraced(f"${{{body.text}}}")], False
         indirect, length, name, key, rest = found.groups()
         operation = body.cut(found.start(5))
@@ -750,6 +813,8 @@ class Shell:
             return untraced(str(path.parent if name == "dirname" else path.name))
         if name == "sed":
             return self._sed(rest, state, read)
+        if name == "getopt":
+            return _getopt(rest)
         if name == "echo":
             return joined([joined(words, " "), untraced("\n")])
         if name in {"cat", "tee", "envsubst"} and (name != "cat" or not words):
@@ -798,7 +863,7 @@ class Shell:
             self.calls.append(fields_at(fields))
             self._call(state.functions[name], tuple(rest), state)
             self.calls.pop()
-        elif name in {"exit", "return"}:
+        elif name in {"exit", "return", "break", "continue"}:
             state.ended = name
             self.ends += [fields[0].at[0]] if name == "exit" and fields[0].at else []
         elif name == "eval":
@@ -810,6 +875,8 @@ class Shell:
         elif name == "let":
             for it in rest:
                 self.arithmetic(it, state)
+        elif name == "getopts":
+            self._getopts([it.text for it in rest], state)
         elif name in {"unset", "shift", "set"}:
             _forget(name, rest, state)
         else:
@@ -817,9 +884,10 @@ class Shell:
         return True
 
     def _call(self, body: tuple[Statement, ...], arguments: tuple[Traced, ...], state: State) -> None:
-        before, state.positional = state.positional, arguments
+        before = state.positional, state.rest
+        state.take(arguments)
         self.run(body, state)
-        state.positional = before
+        state.positional, state.rest = before
         state.ended = "" if state.ended == "return" else state.ended
 
     def _source(self, rest: list[Traced], state: State) -> None:
@@ -833,6 +901,25 @@ class Shell:
         elif not re.search(r"activate|bashrc|profile|conda|modules?\b|spack|lmod", name):
             self.missing.append((name, fields_at(rest)))
         state.ended = "" if state.ended == "return" else state.ended
+
+    def _getopts(self, words: list[str], state: State) -> bool | None:
+        """Follow `getopts LETTERS NAME`; return whether there is one more option, None where that is not known."""
+        if len(words) < 2 or (state.rest and not state.positional):
+            return None
+        letters, name = words[:2]
+        index = state.variables.get("OPTIND")
+        at = int(index.text[:4]) if isinstance(index, Traced) and index.text.isdigit() else 1
+        option = state.argument(at) if at <= len(state.positional) else EMPTY
+        letter = option.text[1:2]
+        if not re.fullmatch(r"-[A-Za-z0-9].*", option.text, re.DOTALL) or letter not in letters:
+            return False
+        state.variables[name] = untraced(letter)
+        takes = letters.partition(letter)[2].startswith(":")
+        glued = len(option.text) > 2
+        if takes:
+            state.variables["OPTARG"] = option.cut(2) if glued else state.argument(at + 1)
+        state.variables["OPTIND"] = untraced(str(at + (2 if takes and not glued else 1)))
+        return True
 
     def _read(self, rest: list[Traced], state: State, read: Traced | None) -> None:
         """Follow `IFS=, read -r A B <<< "$X"`."""
@@ -850,17 +937,28 @@ class Shell:
             state.variables[name] = part
 
 
+def _getopt(words: list[Traced]) -> Traced | None:
+    """Return what `getopt -o LETTERS --long NAMES -- ARGUMENTS` prints: the arguments, then `--`."""
+    at = next((at for at, word in enumerate(words) if word.text == "--"), len(words))
+    if at == len(words):
+        return None
+    parts: list[Traced] = []
+    for word in words[at + 1 :]:
+        name, equals, _ = word.text.partition("=")
+        parts += [word.cut(0, len(name)), word.cut(len(name) + 1)] if equals and name.startswith("--") else [word]
+    return joined([*parts, untraced("--")], " ")
+
+
 def _forget(name: str, rest: list[Traced], state: State) -> None:
     """Follow `unset`, `shift` and `set --`."""
     if name == "unset":
         for it in rest:
             state.variables.pop(it.text, None)
             state.unknown.pop(it.text, None)
-    elif name == "shift" and state.positional:
-        count = int(rest[0].text[:6]) if rest and rest[0].text.isdigit() else 1
-        state.positional = state.positional[count:]
+    elif name == "shift":
+        state.shift(int(rest[0].text[:6]) if rest and rest[0].text.isdigit() else 1)
     elif name == "set" and rest and rest[0].text == "--":
-        state.positional = tuple(rest[1:])
+        state.take(rest[1:])
 
 
 class _Expansion:
@@ -938,7 +1036,7 @@ class _Expansion:
 _NOTHING = (
     ":", "true", "false", "[", "test", "cd", "pushd", "popd", "trap", "ulimit", "umask", "wait", "sleep", "alias",
     "module", "ml", "mkdir", "rm", "cp", "mv", "ln", "chmod", "touch", "kill", "shopt", "hostname", "date", "pip",
-    "echo", "printf", "cat", "nvidia-smi", "git", "ls", "export", "set", "unset", "break", "continue", "getopts",
+    "echo", "printf", "cat", "nvidia-smi", "git", "ls", "export", "set", "unset",
 )  # fmt: skip
 """Commands that start no training."""
 
@@ -1011,8 +1109,12 @@ class _Testing:
 
     def _compared(self, left: Traced, operator: str, right: Traced) -> bool | None:
         one, two = (self.shell.operand(word, self.state) for word in (left, right))
-        if one is None or two is None or operator in {"-nt", "-ot", "-ef", "=~", "<", ">"}:
+        if operator in {"=", "==", "!=", "-eq", "-ne"} and two:
+            self.shell.offer(self.shell.text(left, self.state).text, [two])
+        if one is None or two is None or operator in {"-nt", "-ot", "-ef", "<", ">"}:
             return None
+        if operator == "=~":
+            return re.search(two, one[:500]) is not None if _PLAIN_PATTERN.fullmatch(two) else None
         if operator in {"=", "==", "!="}:
             quoted = right.text[:1] in {"'", '"'}
             same = one == two if quoted else re.fullmatch(translate(two), one) is not None
