@@ -6,52 +6,28 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.launch.settings import Said, Setting, Source, Span
 from gpuscale.launch.shell import Shell, State, fields_at, joined, known, mark, split, unset_in
+from gpuscale.launch.starters import (
+    HOST_OPTIONS,
+    LAUNCHERS,
+    MODULES,
+    PROGRAMS,
+    REQUESTS,
+    SCHEDULED,
+    SCRIPT_ENDS,
+    SHELLS,
+    STARTERS,
+    SWITCHES,
+    Starter,
+    starter,
+)
 from gpuscale.launch.traced import OpenFiles, Traced, untraced
-
-SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
-LAUNCHERS = ("torchrun", "deepspeed", "accelerate", "accelerate-launch", "ft_launcher", "colossalai", "composer")
-MODULES = {
-    "torch.distributed.launch": "torchrun",
-    "torch.distributed.run": "torchrun",
-    "torch.distributed.elastic": "torchrun",
-    "accelerate.commands.launch": "accelerate",
-    "deepspeed.launcher.runner": "deepspeed",
-    "composer": "composer",
-}
-STARTERS = ("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "sbatch", "salloc", "jsrun", "aprun", "flux")
-PROGRAMS = (
-    "axolotl", "llamafactory-cli", "flagscale", "megatron", "swift", "tune", "primus-cli", "arctic_training", "nemo",
-    "nemorun", "mcli", "ray", "deepspeed.exe",
-)  # fmt: skip
-"""Programs that have no `.py` in their name."""
-
-SWITCHES = (
-    "standalone", "no_python", "m", "module", "use_env", "no_local_rank", "no_ssh", "no_ssh_check", "force_multi",
-    "multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "use_xpu", "debug", "quiet", "q",
-    "use_parallelism_config", "same_network", "label", "l", "u", "unbuffered", "exclusive", "overlap", "O", "K", "k",
-    "run_path", "no_container_mount_home", "no_container_entrypoint", "no_kill", "pty", "allow_run_as_root",
-    "oversubscribe",
-    "verbose", "v", "report_bindings", "tag_output", "it", "rm", "wait", "parsable", "requeue", "no_requeue",
-    "dynamo_use_dynamic",
-    "container_remap_root", "container_writable", "mixed", "W",
-)  # fmt: skip
-"""Options of launchers that take no value."""
-
-SHORT = {
-    "srun": {"N": "nodes", "n": "ntasks", "G": "gpus", "c": "cpus_per_task"},
-    "sbatch": {"N": "nodes", "n": "ntasks", "G": "gpus", "c": "cpus_per_task"},
-    "salloc": {"N": "nodes", "n": "ntasks", "G": "gpus"},
-    "torchrun": {},
-    "accelerate": {},
-    "mpirun": {"np": "n", "c": "n", "npernode": "ntasks_per_node", "ppn": "ntasks_per_node"},
-}
-"""Short options of launchers by their long names."""
 
 MAX_DEPTH = 20
 MAX_ARGUMENTS = 99
@@ -69,8 +45,6 @@ _COUNTS = re.compile(
     r"(?:TOTAL_|NUM_|N_?)?GPUS?|NUM_GPUS|WORLD_SIZE|(?:NUM_|N_?)?NODES|(?:NUM_)?GPUS_PER_NODE|NPROC_PER_NODE|N_GPUS_PER_NODE"
 )
 """Variables of scripts that count what a job runs on."""
-
-_SCHEDULED = re.compile(r"^\s*#(SBATCH|BSUB|PBS|PJM|FLUX:)\s+(.*)$", re.MULTILINE)
 
 
 class Command(NamedTuple):
@@ -137,7 +111,7 @@ class Commands:
 
     def _started(self, state: State, fields: list[Traced], environment: dict[str, Traced], read: Traced | None) -> None:
         name = _base(fields[0].text) if fields else ""
-        if name in SHELLS or name.endswith((".sh", ".slurm", ".sbatch", ".bash")):
+        if name in SHELLS or name.endswith(SCRIPT_ENDS):
             self._shell(state, fields, environment, read)
         elif re.fullmatch(r"(python|pypy)[\d.]*|\$\{?PYTHON\w*\}?", name, re.IGNORECASE):
             self._python(state, fields, environment)
@@ -172,14 +146,22 @@ class Commands:
     ) -> None:
         """Take `srun`, `mpirun`, `sbatch` with their options, and what they start."""
         name = _base(fields[0].text)
-        fields = self._options(fields, name, state)
-        wrap = self.launcher.pop("wrap", None)
-        if name not in {"sbatch", "salloc"}:
+        own = starter(name)
+        words_of_it = _subcommand(own, [field.text for field in fields[1:7]])
+        if words_of_it is None:
+            return
+        if own.remote is not None:
+            words = _after_hosts(fields[1:], own.remote)
+            self._text(joined(words, " ") if words else read, state, environment)
+            return
+        fields = self._options([fields[0], *fields[1 + words_of_it :]], name, state)
+        text = next((one for key in own.text if (one := self.launcher.pop(key, None)) is not None), None)
+        if text is not None or (own.script and read is not None and not fields):
+            self._text(untraced(str(text.value)) if text else read, state, environment)
+        elif fields and own.script and not _starts(fields[0].text):
+            self._shell(state, fields, environment, read)
+        else:
             self._started(state, fields, environment, read)
-        elif wrap is not None or (read is not None and not fields):
-            self._text(untraced(str(wrap.value)) if wrap else read, state, environment)
-        elif fields and not _base(fields[0].text).endswith(".py"):
-            self._started(state, [untraced("bash"), *fields], environment, read)
 
     def _other(self, state: State, fields: list[Traced], environment: dict[str, Traced], read: Traced | None) -> None:
         """Take a command of no kind that is known: a script, or a program with at least two options."""
@@ -216,7 +198,7 @@ class Commands:
             return
         script = self._script(rest[0].text, state)
         if script is None:
-            self.shell.missing.append((rest[0].text, fields_at(rest)))
+            self._handed_on(state, rest, environment)
             return
         inner = State()  # another process: it sees what is exported
         inner.variables = {name: state.variables[name] for name in sorted(state.exported) if name in state.variables}
@@ -231,13 +213,19 @@ class Commands:
             self._scheduled(script, inner)
             self.shell.run_text(script, inner)
 
+    def _handed_on(self, state: State, fields: list[Traced], environment: dict[str, Traced]) -> None:
+        """Take what a script that is not here is given to start: `./wrap.sh python train.py`."""
+        self.shell.missing.append((fields[0].text, fields_at(fields)))
+        following = next((at for at in range(1, len(fields)) if _starts(fields[at].text)), None)
+        if following is not None:
+            self._started(state, fields[following:], environment, None)
+
     def _script(self, name: str, state: State) -> Path | Traced | None:
         """Return a script that is here, or that the script wrote."""
         text = state.texts.get(str(PurePosixPath(name)))
         if text is not None:
             return text
-        scripts = (".sh", ".slurm", ".sbatch", ".bash")
-        return self.find(name, self.shell.path) if known(name) and name.endswith(scripts) else None
+        return self.find(name, self.shell.path) if known(name) and name.endswith(SCRIPT_ENDS) else None
 
     def _launched(
         self, state: State, fields: list[Traced], environment: dict[str, Traced], *, subcommand: bool = True
@@ -260,7 +248,7 @@ class Commands:
 
     def _options(self, fields: list[Traced], name: str, state: State) -> list[Traced]:
         """Take the options of a launcher and return the words after them."""
-        short = SHORT.get(name, SHORT["mpirun"] if name.startswith(("mpi", "orte")) else {})
+        own = starter(name)
         at = 1
         while at < len(fields):
             text = fields[at].text
@@ -273,7 +261,7 @@ class Commands:
             key = option.replace("-", "_")
             flag, value = fields[at], None
             at += 1
-            if glued and short:
+            if glued and own.counts:
                 key, value = glued[1], flag.cut(glued.start(2))
             elif equals:
                 value = flag.cut(text.index("=") + 1)
@@ -283,12 +271,21 @@ class Commands:
             elif key in {"mca", "x", "genv", "env"} and name.startswith("mpi"):
                 at += 2 if key == "mca" else 1
                 continue
-            elif at < len(fields) and not _FLAG.match(fields[at].text) and _is_value(key, fields[at].text):
+            elif at < len(fields) and (key in own.text or _is_value(key, fields[at].text)):
                 value = fields[at]
                 at += 1
-            key = short.get(key, key)
+            key = own.counts.get(key, key)
             self.launcher[key] = self.setting(key, flag, [value] if value is not None else [], state)
+        self._count_slots(state)
         return fields[at:]
+
+    def _count_slots(self, state: State) -> None:
+        """Count the slots of a hostfile that the script wrote, or that is here: `node1 slots=8`."""
+        named = self.launcher.get("hostfile") or self.launcher.get("machinefile")
+        text = self.shell.written(str(named.value), state) if named else None
+        slots = re.findall(r"^[ \t]*[\w.-]+[ \t]+slots=(\d{1,4})\b", text.text if text else "", re.MULTILINE)
+        if named and slots:
+            self.launcher["slots"] = replace(named, name="slots", value=str(sum(map(int, slots))), span=None)
 
     def _program(self, state: State, before: list[Traced], rest: list[Traced], environment: dict[str, Traced]) -> None:
         """Keep what is launched."""
@@ -310,7 +307,7 @@ class Commands:
         seen = {name: self._variable(name, state, None) for name in sorted(state.exported) if name in state.variables}
         seen |= {name: self._variable(name, state, value) for name, value in environment.items()}
         program = tuple(word.text for word in [*before, *words])
-        launcher = {name: one for name, one in self.launcher.items() if name != "wrap"}
+        launcher = dict(self.launcher)
         counts = {
             name: self._variable(name, state, None) for name in sorted(state.variables) if _COUNTS.fullmatch(name)
         }
@@ -394,18 +391,20 @@ class Commands:
 
     def _scheduled(self, text: Traced, state: State) -> None:
         """Take the options that a script gives its scheduler, and set the variables that follow."""
-        for found in _SCHEDULED.finditer(text.text):
+        for found in SCHEDULED.finditer(text.text):
             words = split(text.cut(found.start(2), found.end(2)))
             comment = next((at for at, word in enumerate(words) if word.text.startswith("#")), len(words))
             words = [word for word in self.shell.fields(words[:comment], state) if not word.text.startswith(("<", ">"))]
-            if found[1] == "PBS":
-                select = re.search(r"select=(\d+)(?:.*?n?gpus=(\d+))?", found[2])
-                for key, value in zip(("nodes", "gpus_per_node"), select.groups() if select else (), strict=False):
-                    if value:
-                        self.launcher[key] = self.setting(key, words[0], [untraced(value)], state)
+            if found[1] in REQUESTS:
+                for pattern in REQUESTS[found[1]]:
+                    asked = re.search(pattern, found[2][:500])
+                    for key, value in asked.groupdict().items() if asked and words else ():
+                        if value:
+                            self.launcher[key] = self.setting(key, words[0], [untraced(value)], state)
                 continue
+            name = "flux" if found[1].lower() == "flux:" else "sbatch"
             while words:
-                words = self._options([untraced("sbatch"), *words], "sbatch", state)[1:]
+                words = self._options([untraced(name), *words], name, state)[1:]
         self._slurm_variables(state)
 
     def _slurm_variables(self, state: State) -> None:
@@ -463,8 +462,25 @@ def _starts(text: str) -> bool:
     return bool(python) or named or (name.endswith((".py", ".sh")) and not text.startswith("-"))
 
 
+def _subcommand(own: Starter, words: Sequence[str]) -> int | None:
+    """Return how many words a subcommand that starts something takes; None where there is none of them."""
+    fitting = (len(one.split()) for one in own.words if list(words[: len(one.split())]) == one.split())
+    taken = next(fitting, None) if own.words else 0
+    return None if taken is None else taken + own.names
+
+
+def _after_hosts(fields: list[Traced], hosts: int) -> list[Traced]:
+    """Return what ssh and its like run on other hosts: the words behind its options and so many names of hosts."""
+    while fields and re.fullmatch(r"-{1,2}[A-Za-z].*", fields[0].text):
+        fields = fields[2 if fields[0].text.lstrip("-") in HOST_OPTIONS else 1 :]
+    named = bool(fields) and " " not in fields[0].text and not _starts(fields[0].text)
+    return fields[hosts if named else 0 :]
+
+
 def _is_value(option: str, text: str) -> bool:
-    """Whether a word is the value of a launcher's option, not the program that it starts."""
+    """Whether a word is the value of a launcher's option, not the next option or the program that it starts."""
+    if _FLAG.match(text):
+        return False
     named = _base(text) in PROGRAMS or option.startswith("container") or option in {"output", "error", "job_name", "o"}
     return named or not _starts(text)
 

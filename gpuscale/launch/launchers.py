@@ -63,7 +63,7 @@ def _launched(reading: Reading) -> Launched | None:
     Raises:
         InputError: they hang on a variable without a value, or are no numbers.
     """
-    for count in (_dumped, _torchrun, _accelerate, _deepspeed, _tasks, _world, _variables):
+    for count in (_dumped, _torchrun, _accelerate, _deepspeed, _resource_sets, _tasks, _world, _slots, _variables):
         found = count(reading)
         if found is not None:
             return found
@@ -88,10 +88,9 @@ def _first(reading: Reading, *names: str) -> Setting | None:
 
 
 def _dumped(reading: Reading) -> Launched | None:
-    """The world size of a program that printed its arguments."""
-    if not any(source.kind == "arguments" for source in reading.sources):
-        return None
-    found = reading.settings.get("world_size") or reading.launcher.get("world_size")
+    """The world size of a program that printed its arguments, or of its launcher (composer)."""
+    printed = any(source.kind == "arguments" for source in reading.sources)
+    found = (reading.settings.get("world_size") if printed else None) or reading.launcher.get("world_size")
     world = _count(reading, found)
     return Launched(world, (found,)) if found is not None and world else None
 
@@ -153,14 +152,29 @@ _OWN_PROCESSES = ("deepspeed", "accelerate", "torchrun")
 """Launchers that start the processes of a node themselves."""
 
 
+def _resource_sets(reading: Reading) -> Launched | None:
+    """Resource sets of jsrun, in all or per host, times the tasks or GPUs of each."""
+    sets, nodes = _first(reading, "resource_sets"), None
+    count = _count(reading, sets) if sets is not None and str(sets.value).isdigit() else None
+    if count is None:  # ALL_HOSTS, or not stated: so many per host
+        sets, nodes = _first(reading, "rs_per_host"), _first(reading, "nodes")
+        count = (_count(reading, sets) or 0) * (_count(reading, nodes) or 0)
+    each = [one for name in ("tasks_per_rs", "gpu_per_rs") if (one := reading.launcher.get(name)) is not None]
+    if not count or not each:
+        return None
+    most, found = max(((_count(reading, one) or 0, one) for one in each), key=lambda pair: pair[0])
+    stated = tuple(one for one in (nodes, sets, found) if one is not None)
+    return Launched(count * most, stated) if most else None
+
+
 def _tasks(reading: Reading) -> Launched | None:
-    """Tasks of srun or mpirun, one for each GPU."""
+    """Tasks of srun or mpirun, one for each GPU, or with so many GPUs each."""
     if any(source.program[:1] and source.program[0] in _OWN_PROCESSES for source in reading.sources):
         return None
-    whole = _first(reading, "n", "np", "ntasks")
-    tasks = _count(reading, whole)
-    if whole is not None and tasks is not None and tasks > 1:
-        return Launched(tasks, (whole,))
+    whole, per_task = _first(reading, "n", "np", "ntasks"), _first(reading, "gpus_per_task")
+    tasks, gpus = _count(reading, whole), _count(reading, per_task) or 1
+    if whole is not None and tasks is not None and tasks * gpus > 1:
+        return Launched(tasks * gpus, (whole, per_task) if per_task is not None and gpus > 1 else (whole,))
     nodes = _first(reading, "nodes", "N", "num_nodes")
     each = [one for name in ("ntasks_per_node", "gpus_per_node") if (one := reading.launcher.get(name)) is not None]
     counts = [(_count(reading, one) or 0, one) for one in each]
@@ -169,6 +183,13 @@ def _tasks(reading: Reading) -> Launched | None:
     most, found = max(counts, key=lambda pair: pair[0])
     total = (_count(reading, nodes) or 0) * most
     return Launched(total, (nodes, found)) if total else None
+
+
+def _slots(reading: Reading) -> Launched | None:
+    """Slots of a hostfile, one for each GPU."""
+    found = reading.launcher.get("slots")
+    slots = _count(reading, found)
+    return Launched(slots, (found,)) if found is not None and slots else None
 
 
 def _world(reading: Reading) -> Launched | None:

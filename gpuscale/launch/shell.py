@@ -754,6 +754,8 @@ class Shell:
             read = below.body if below.quoted else joined(self._expand(below.body, inner, splitting=False, quoted=True))
         string = next((it.target for it in one.redirects if it.operator == "<<<"), None)
         read = self.text(string, inner) if isinstance(string, Traced) else read
+        file = next((it.target for it in one.redirects if it.operator == "<"), None)
+        read = self.written(self.text(file, inner).text, state) if isinstance(file, Traced) else read
         printed = self._printed(fields, inner, read)
         self._write(one.redirects, fields, printed, state, inner)
         if printed is not None or printing:
@@ -819,9 +821,12 @@ class Shell:
             return joined([joined(words, " "), untraced("\n")])
         if name in {"cat", "tee", "envsubst"} and (name != "cat" or not words):
             return read
-        plain = words and words[0].text in {"%s", "%s\\n"}
         simple: Mapping[str, Callable[[], Traced | None]] = {
-            "printf": lambda: joined(words[1:], " ") if plain else None,
+            "printf": lambda: _formatted(words),
+            "tr": lambda: _filtered(name, rest, read),
+            "wc": lambda: _filtered(name, rest, read),
+            "cut": lambda: _filtered(name, rest, read),
+            "awk": lambda: _filtered(name, rest, read),
             "cat": lambda: self.written(words[0].text, state) if len(words) == 1 else None,
             "pwd": lambda: untraced("."),
             "realpath": lambda: words[-1] if words else None,
@@ -935,6 +940,45 @@ class Shell:
             return
         for name, part in zip(names, parts, strict=False):
             state.variables[name] = part
+
+
+def _formatted(words: list[Traced]) -> Traced | None:
+    """Return what `printf FORMAT WORDS` prints, for formats of texts and plain numbers."""
+    if not words or re.search(r"%[^sd%]", words[0].text):
+        return None
+    parts = [_unescaped(part) for part in re.split(r"%[sd]", words[0].text.replace("%%", "%"))]
+    holes, rest = len(parts) - 1, words[1:]
+    if holes and parts in ([untraced(""), untraced("")], [untraced(""), untraced("\n")]):
+        return joined(rest, " ")
+    found: list[Traced] = []
+    for at in range(0, max(1, len(rest) if holes else 1), max(1, holes)):
+        filled = [*rest[at : at + holes], *[EMPTY] * holes][:holes]
+        found += [piece for pair in zip(parts, [*filled, EMPTY], strict=True) for piece in pair]
+    return joined(found)
+
+
+def _unescaped(text: str) -> Traced:
+    return untraced(text.replace("\\n", "\n").replace("\\t", "\t"))
+
+
+def _filtered(name: str, words: list[Traced], read: Traced | None) -> Traced | None:
+    """Return what `tr A B`, `wc -l`, `cut -d, -f2` and `awk -F, '{print NF}'` make of a text that is known."""
+    if read is None or not known(read.text):
+        return None
+    given = " ".join(word.text for word in words)
+    if name == "tr":
+        one, two = [*(_unescaped(word.text).text for word in words), "", ""][:2]
+        return untraced(read.text.replace(one, two)) if len(words) == 2 and len(one) == len(two) == 1 else None
+    if name == "wc":
+        count = {"-l": len(read.text.rstrip("\n").split("\n")), "-w": len(read.text.split())}.get(given)
+        return None if count is None else untraced(str(count))
+    parts = re.fullmatch(r"-d ?(\S) -f ?(\d{1,2})|-F ?(\S) \{ ?print (?:\$(\d{1,2})|NF) ?\}", given)
+    if parts is None:
+        return None
+    found, number = read.text.strip().split(parts[1] or parts[3]), parts[2] or parts[4]
+    if number is None:
+        return untraced(str(len(found)))
+    return untraced(found[int(number) - 1] if 0 < int(number) <= len(found) else "")
 
 
 def _getopt(words: list[Traced]) -> Traced | None:
