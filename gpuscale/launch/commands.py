@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from gpuscale.errors import InputError
+from gpuscale.launch.job_files import Started
 from gpuscale.launch.settings import Said, Setting, Source, Span
 from gpuscale.launch.shell import Shell, State, fields_at, joined, known, mark, split, unset_in
 from gpuscale.launch.starters import (
@@ -80,14 +81,14 @@ class Commands:
             self.shell.run_file(path, state)
         return self.found
 
-    def container(self, path: Path, words: list[Traced], environment: dict[str, Traced]) -> list[Command]:
-        """Return what a container with this command launches."""
+    def container(self, path: Path, started: Started) -> list[Command]:
+        """Return what a job of a cluster launches."""
         state = State()
-        self.shell.path = path
-        state.variables |= environment
-        state.exported |= set(environment)
+        self.shell.path, self.launcher = path, started.launcher
+        state.variables |= started.environment
+        state.exported |= set(started.environment)
         with self._bounded(path):
-            self.command(state, words, environment, None)
+            self.command(state, started.words, started.environment, None)
         return self.found
 
     @contextmanager

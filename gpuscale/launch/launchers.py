@@ -98,7 +98,9 @@ def _dumped(reading: Reading) -> Launched | None:
 def _torchrun(reading: Reading) -> Launched | None:
     """Nodes times processes per node; torchrun takes one where one of them is not given."""
     each = _first(reading, "nproc_per_node") or reading.settings.get("nproc_per_node")
+    each = each or reading.environment.get("PET_NPROC_PER_NODE")  # what torchrun takes for its options
     nodes = _first(reading, "nnodes") or (reading.settings.get("nnodes") if each is not None else None)
+    nodes = nodes or reading.environment.get("PET_NNODES")
     if each is None and nodes is None:
         return None
     allocated = reading.launcher.get("nodes")

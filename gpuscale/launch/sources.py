@@ -13,9 +13,10 @@ from gpuscale.files import is_file, is_folder
 from gpuscale.launch.commands import Command, Commands
 from gpuscale.launch.documents import document, interpolated
 from gpuscale.launch.dumps import dumped_arguments
+from gpuscale.launch.job_files import jobs_in
 from gpuscale.launch.python import python_source
 from gpuscale.launch.settings import UNSET, Said, Setting, Source
-from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles, untraced
+from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles
 
 DOCUMENTS = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json"}
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".zsh", ".job", ".qsub", ".pbs", ".lsf")
@@ -98,27 +99,19 @@ class _Reader:
             return [Launch(str(path), (python_source(self.files.read(path).text, path.name),), (path,))]
         seen: dict[Path, None] = {}
         sources = interpolated(tuple(self._documents(path, seen, "")), self.variables)
-        return list(self._containers(path, sources[-1])) or [Launch(str(path), sources, tuple(seen))]
+        return list(self._jobs(path, sources[-1])) or [Launch(str(path), sources, tuple(seen))]
 
-    def _containers(self, path: Path, source: Source) -> Iterator[Launch]:
-        """Yield what the containers of a Kubernetes manifest start."""
-        if "apiVersion" not in source.settings:
-            return
-        parts = [re.fullmatch(r"(.*[cC]ontainers\.\d+)\.(?:command|args)", name) for name in source.settings]
-        for prefix in dict.fromkeys(part[1] for part in parts if part):
-            values = [source.settings.get(f"{prefix}.{name}") for name in ("command", "args")]
-            words = [one for found in values if found for one in _texts(found.value)]
-            names = {name: one for name, one in source.settings.items() if name.startswith(f"{prefix}.env.")}
-            environment = {
-                str(one.value): untraced(_texts(names[f"{name[:-5]}.value"].value)[0])
-                for name, one in names.items()
-                if name.endswith(".name")
-                and f"{name[:-5]}.value" in names
-                and _texts(names[f"{name[:-5]}.value"].value)
-            }
+    def _jobs(self, path: Path, source: Source) -> Iterator[Launch]:
+        """Yield what a manifest or a job of a cloud starts."""
+        for started in jobs_in(source, self.files, self.files.read(path)):
             reader = Commands(self.files, self.find, self.variables)
-            for command in reader.container(path, [untraced(word) for word in words], environment):
-                yield Launch(str(path), (command.source,), (path,))
+            for command in reader.container(path, started):
+                named = _named(command.source)
+                seen: dict[Path, None] = {}
+                beside = [one for name in named for one in self._beside(name, command, seen, [])]
+                every = (*interpolated(tuple(beside), self.variables), command.source)
+                place = f"{command.source.file}:{command.line}" if command.line else str(path)
+                yield Launch(place, every, (path, *seen))
 
     def _commands(self, path: Path) -> Iterator[Launch]:
         """Yield what the commands of a script launch, each with the files that it names."""
@@ -299,10 +292,6 @@ class _Reader:
         if not found and first is not None:
             raise first
         return found
-
-
-def _texts(value: object) -> list[str]:
-    return [str(one) for one in (value if isinstance(value, list) else [value]) if one is not None]
 
 
 def _named(source: Source) -> list[str]:
