@@ -186,12 +186,47 @@ def test_missing_gpus_are_asked_for_with_the_line_that_nearly_says_them(tmp_path
         ("export WORLD_SIZE=24\npython", 24),
         ("NUM_GPUS=40\npython", 40),
         ("NNODES=2 NPROC_PER_NODE=8 python", 16),
+        ("flux run -N2 -n16 python", 16),
+        ("flux mini run -N 4 --tasks-per-node=4 python", 16),
+        ("#BSUB -nnodes 8\njsrun -n 48 -a 1 -g 1 python", 48),
+        ("#BSUB -nnodes 8\njsrun --nrs ALL_HOSTS -r 6 -a 1 -g 1 python", 48),
+        ("aprun -n 64 -N 4 python", 64),
+        ("mpiexec --ppn 4 -n 32 --hostfile $PBS_NODEFILE python", 32),
+        ("bcprun -p 8 -n 4 python", 32),
+        ("ray job submit --address=http://a --no-wait -- torchrun --nnodes 2 --nproc_per_node 8", 16),
+        ("ssh -o A=b $HOST torchrun --nnodes 2 --nproc_per_node 8", 16),
+        ("pdsh -w node[1-2] torchrun --nnodes 2 --nproc_per_node 8", 16),
+        ("printf 'n1 slots=8\\nn2 slots=8\\n' > hosts\ndeepspeed --hostfile hosts", 16),
+        ("composer --world_size 16 -n 8", 16),
+        ("#PBS -l nodes=4:ppn=32:gpus=8\nmpirun -np 32 python", 32),
+        ("#SBATCH -N 2\n#SBATCH --ntasks-per-node=8\nsrun ./not-here.sh python", 16),
+        ("D=0,1,2,3\ntorchrun --nproc_per_node=$(echo $D | tr ',' '\\n' | wc -l)", 4),
+        ("D=0,1,2,3\ntorchrun --nproc_per_node=$(echo $D | awk -F, '{print NF}')", 4),
     ],
 )
 def test_gpus_follow_from_what_starts_the_program(tmp_path, start, gpus):
     path = script(tmp_path, tp=1)
     path.write_text(path.read_text().replace("torchrun --nproc_per_node 8 --nnodes 1", start))
     assert read_launch([path]).options["gpus"] == gpus
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "bcprun -p 8 -n 4 -c '{}'", "bcprun --nnodes 4 --npernode 8 --cmd '{}'",
+        "sbatch -N 4 --ntasks-per-node 8 --wrap='{}'",
+        "xpk workload create --cluster c --num-nodes=4 --command 'torchrun --nnodes 4 --nproc_per_node 8 {}'",
+        "gcloud compute tpus tpu-vm ssh x --worker=all --command='torchrun --nnodes 4 --nproc_per_node 8 {}'",
+        "ngc batch run --replicas 4 --commandline 'torchrun --nnodes 4 --nproc_per_node 8 {}'",
+        "cat > j.sh <<E\n#SBATCH -N 4\nsrun -n 32 {}\nE\nsbatch < j.sh",
+    ],
+)  # fmt: skip
+def test_a_launcher_that_takes_a_command_as_a_text_is_followed(tmp_path, start):
+    path = script(tmp_path, tp=2)
+    command = path.read_text().partition("--nnodes 1 ")[2].replace("\\\n", " ").strip()
+    path.write_text(start.format(f"python {command}" if "torchrun" not in start else command))
+    job = read_launch([path])
+    assert (job.options["gpus"], job.layout["tp"]) == (32, 2)
 
 
 def test_several_jobs_are_listed_and_a_line_names_one(tmp_path):

@@ -188,6 +188,46 @@ def test_a_variable_without_a_value_stands_by_its_name_with_the_reason(tmp_path,
     assert settings(tmp_path, text, **{name: "a" if name == "1" and "[" in text else "4"})["tp"] in {"4", "8", "1"}
 
 
+OPTIONS = {
+    "a `case` over them": (
+        "while [[ $# -gt 0 ]]; do\ncase $1 in --tp) TP=$2; shift 2;; --pp=*) PP=${1#*=}; shift;; *) shift;; esac\ndone"
+    ),
+    "getopts": "while getopts t:p: o; do case $o in t) TP=$OPTARG;; p) PP=$OPTARG;; esac; done",
+    "getopt": (
+        'A=$(getopt -o x --long tp:,pp: -- "$@")\neval set -- "$A"\n'
+        "while true; do case $1 in --tp) TP=$2; shift 2;; --pp) PP=$2; shift 2;; --) shift; break;; esac; done"
+    ),
+    "a `for` over them": "for a in \"$@\"; do case $a in tp=*) TP=${a#tp=};; pp=*) PP=${a#*=};; esac; done",
+    "a function": 'main() { TP=$1; shift; PP=$1; }\nmain "$@"',
+    "their number": 'if [ $# -ne 2 ]; then exit 1; fi\nTP=$1 PP=${2:-9}; N=$#',
+    "an array": 'A=("$@")\nTP=${A[0]}\nPP=${A[1]}',
+    "another script": "cat > go.sh <<'E'\nexport TP=$1 PP=$2\n. ./in.sh\nE\necho 'python t.py --tp $TP --pp $PP --x 1' > in.sh\nbash go.sh $*",
+}  # fmt: skip
+GIVEN = {
+    "a `case` over them": "--tp 4 --pp=2",
+    "getopts": "-t4 -p 2",
+    "getopt": "--tp=4 --pp 2",
+    "a `for` over them": "pp=2 tp=4",
+}
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_arguments_of_a_script_are_given_in_one_text(tmp_path, kind):
+    text = OPTIONS[kind] + ("" if kind == "another script" else "\npython t.py --tp $TP --pp $PP --x 1")
+    assert settings(tmp_path, text, **{"@": GIVEN.get(kind, "4 2")}) == {"tp": "4", "pp": "2", "x": "1"}
+    (open_,) = commands(tmp_path, text)
+    assert all(open_.settings[name].value is not True and "$" in open_.settings[name].value for name in ("tp", "pp")
+               if kind != "their number" or name == "tp")  # fmt: skip
+
+
+def test_arguments_that_nobody_gave_keep_their_numbers(tmp_path):
+    text = 'f() { shift; python t.py --a $1 --b $2 --c ${3:-7}; }\nshift\nf "$@"'
+    assert settings(tmp_path, text) == {"a": "${3}", "b": "${4}", "c": "7"}
+    assert settings(tmp_path, text, **{"3": "x"}) == {"a": "x", "b": "${4}", "c": "7"}
+    with pytest.raises(InputError, match="quotation"):
+        settings(tmp_path, text, **{"@": "'x"})
+
+
 def test_a_given_variable_holds_whatever_the_script_assigns(tmp_path):
     assert settings(tmp_path, "TP=8\npython t.py --tp $TP --x 1", TP="2")["tp"] == "2"
 

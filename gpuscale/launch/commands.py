@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gpuscale.errors import InputError
 from gpuscale.launch.job_files import Started
 from gpuscale.launch.settings import Said, Setting, Source, Span
-from gpuscale.launch.shell import Shell, State, fields_at, joined, known, mark, split, unset_in
+from gpuscale.launch.shell import REST, Shell, State, fields_at, joined, known, mark, split, unset_in
 from gpuscale.launch.starters import (
     HOST_OPTIONS,
     LAUNCHERS,
@@ -114,7 +114,9 @@ class Commands:
         name = _base(fields[0].text) if fields else ""
         if name in SHELLS or name.endswith(SCRIPT_ENDS):
             self._shell(state, fields, environment, read)
-        elif re.fullmatch(r"(python|pypy)[\d.]*|\$\{?PYTHON\w*\}?", name, re.IGNORECASE):
+            return
+        fields = [field for field in fields if not REST.fullmatch(field.text)]
+        if re.fullmatch(r"(python|pypy)[\d.]*|\$\{?PYTHON\w*\}?", name, re.IGNORECASE):
             self._python(state, fields, environment)
         elif name in LAUNCHERS:
             self._launched(state, fields, environment)
@@ -501,9 +503,9 @@ def _present(fields: list[Traced]) -> list[Traced]:
     """Leave out words that are only a variable without a value, as optional arguments are."""
     found: list[Traced] = []
     for field in fields:
-        name = re.fullmatch(r"\$\{([\w@]+)\}", field.text)
+        name = re.fullmatch(r"\$\{(\w+)\}", field.text)
         asked = found and _FLAG.match(found[-1].text) and "=" not in found[-1].text
-        if name and (not asked or name[1].startswith("@") or _OPTIONAL.search(name[1])):
+        if name and (not asked or _OPTIONAL.search(name[1])):
             continue
         found.append(field)
     return found

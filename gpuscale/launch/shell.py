@@ -45,7 +45,7 @@ Value = Traced | tuple[Traced, ...] | dict[str, Traced]
 
 EMPTY = untraced("")
 _MARK = re.compile(r"\$\{([\w@#]+)\}|\$\([^\s)]*\)?")
-_REST = re.compile(r"\$\{@(\d{1,9})\}")
+REST = re.compile(r"\$\{@(\d{1,9})\}")
 """What stands for the arguments of the script from this one on, which nobody gave."""
 _FLAG = re.compile(r"--?[A-Za-z]")
 _LITERAL = re.compile(r"[^\\'\"$`]+")
@@ -132,7 +132,7 @@ class State:
 
     def take(self, words: Sequence[Traced]) -> None:
         """Have these arguments, up to what stands for those of the script that nobody gave: `"$@"`."""
-        rests = [_REST.fullmatch(word.text) for word in words]
+        rests = [REST.fullmatch(word.text) for word in words]
         at = next((at for at, one in enumerate(rests) if one), len(words))
         self.positional, self.rest = tuple(words[:at]), next((int(one[1]) for one in rests if one), 0)
 
@@ -338,14 +338,15 @@ class Shell:
     def _while(self, one: Loop, state: State) -> None:
         """Follow a loop once, and again as long as it takes arguments; one that may not run leaves nothing behind."""
         for _ in range(MAX_STEPS):
-            value, some = self.condition(one.condition, state), bool(state.positional)
+            index, some = state.variables.get("OPTIND"), bool(state.positional)
+            value = self.condition(one.condition, state)
             after = state.copy()
             goes = self._turn(one.body, after)
             took = (after.rest, len(after.positional)) != (state.rest, len(state.positional))
             met = value is (one.kind == "while") or (value is None and took)
             if not met or (took and state.rest and not some):  # it takes what nobody gave
                 return
-            took |= not _same(after.variables.get("OPTIND"), state.variables.get("OPTIND"))
+            took |= not _same(after.variables.get("OPTIND"), index)
             state.adopt(after)
             if not goes or not took:
                 return
@@ -618,6 +619,9 @@ class Shell:
         if key is not None and not isinstance(value, Traced):
             index = self.text(untraced(key.strip("'\"")), state).text
             table = value if isinstance(value, dict) else {str(i): it for i, it in enumerate(value)}
+            last = REST.fullmatch(value[-1].text) if isinstance(value, tuple) and value else None
+            if last and index.isdigit() and int(index[:4]) >= len(value) - 1:
+                return [mark(str(int(last[1]) + int(index[:4]) - len(value) + 1))], False
             if index not in table and isinstance(value, tuple):
                 number = self.count(index, state)
                 index = str(number if number is None or number >= 0 else number + len(value))
