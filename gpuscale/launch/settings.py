@@ -417,7 +417,10 @@ class Reading:
             InputError: there is one.
         """
         asked: list[tuple[Setting, Asked]] = []
+        models = {source.file for source in self.sources if {"model_type", "architectures"} & source.settings.keys()}
         for found in self.settings.values():
+            if found.file in models:  # a model's config.json, which is read as a model
+                continue
             does = None if id(found) in self._read or self.tool is None else concern(self.tool, found)
             if does and does.option and self.given.get(does.option) is not None:
                 self.say(found, f"replaced by the {does.option} that is given")
