@@ -401,7 +401,7 @@ def test_a_key_given_twice_counts_the_last_time_and_says_so(tmp_path):
         ("a.yaml", "[" * 100, "nested deeper"),
         ("a.json", "[" * 5000, "nested deeper"),
         ("a.toml", "a = [", "not valid TOML"),
-        ("a.py", "print(1)", "a Python program is not executed"),
+        ("a.py", "print(1)", "no configuration of a known framework"),
         ("a.log", "nothing here", "no list of arguments"),
     ],
 )

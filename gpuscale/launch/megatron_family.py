@@ -10,6 +10,15 @@ from gpuscale.launch.cluster_files import job_name, machines
 from gpuscale.launch.huggingface_models import read_model as read_named_model
 from gpuscale.launch.megatron import connections, job_arguments, read_job
 from gpuscale.launch.megatron_models import EXTRA_TOKEN, OF_NUMERICS, Arguments, here, layer_frequency
+from gpuscale.launch.megatron_recipes import (
+    OF_GPUS,
+    Base,
+    machine_of,
+    named_recipe,
+    nearest_recipe,
+    take_hub_model,
+    take_recipe,
+)
 from gpuscale.launch.numerics import name_left
 from gpuscale.launch.quoting import hydra_value, yaml_text
 from gpuscale.launch.settings import ON, TORCH_DTYPES, Reading, Setting, Source
@@ -309,15 +318,31 @@ _NO_TRANSPOSES = "disable_parameter_transpose_cache"
 
 
 def _claims_bridge(source: Source) -> bool:
+    if source.kind == "python":
+        called, names = source.called, source.settings.keys()
+        sections = any(name.startswith("train.") for name in names) or "model" in names
+        return bool(_BRIDGE_RECIPE.search(called)) or (called in _BRIDGE_WHOLE and sections)
     if source.kind == "command":
-        return bool(re.search(r"run_recipe|megatron.bridge", " ".join(source.program))) or "recipe" in source.settings
+        said = " ".join(source.program)
+        return bool(re.search(r"run_recipe|megatron.bridge|scripts/performance", said)) or "recipe" in source.settings
     names = source.settings.keys()
     return {"train.micro_batch_size", "train.global_batch_size"} <= names and any(n.startswith("model.") for n in names)
 
 
+_BRIDGE_RECIPE = re.compile(r"_(pretrain|sft|peft|finetune|lora)(_\w+)?_config$")
+_BRIDGE_WHOLE = ("ConfigContainer", "_pretrain_common", "_sft_common", "_peft_common")
+"""Calls that make a whole configuration: of recipes, by name, and of what they begin with (recipes/common.py)."""
+
+
 def _read_bridge(reading: Reading) -> None:
-    sections = ("model.transformer.", "model.", "train.", "ddp.", "optimizer.", "comm_overlap.", "dist.", "dataset.")
-    _named(reading, (*sections, "tokenizer."), _FIELDS)
+    called = _python_call(reading)
+    if called is not None:
+        _read_bridge_call(reading, called)
+    sections = (
+        "model.transformer.", "model.", "train.", "ddp.", "optimizer.", "mixed_precision.", "comm_overlap.", "dist.",
+        "dataset.", "tokenizer.",
+    )  # fmt: skip
+    _named(reading, sections, _FIELDS)
     for short, name in {
         "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size",
         "ep": "expert_model_parallel_size", "etp": "expert_tensor_parallel_size", "mb": "micro_batch_size",
@@ -329,15 +354,92 @@ def _read_bridge(reading: Reading) -> None:
         found = next(one for name, one in reading.settings.items() if "vision" in name)
         reading.refuse(found, "vision-language models are not modelled", "give a language model: `model=NAME`")
     _precision_recipe(reading, reading.get("mixed_precision"))
-    recipe = reading.get("recipe", "model_recipe_name", "model_family_name")
-    _model_of_recipe(reading, recipe)
+    recipe = reading.get("recipe") or _performance_recipe(reading)
+    recipe = recipe or reading.get("model_recipe_name", "model_family_name")
+    known = recipe is not None and take_recipe(reading, recipe)
+    if recipe is not None and "model" not in reading.options:
+        _model_of_recipe(reading, recipe)
+    take_hub_model(reading)
     if recipe is not None and not reading.get("bf16", "fp16", "fp8_format", "fp4_format"):
         for name in ("bf16", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather"):
             reading.settings.setdefault(name, replace(recipe, value=True))
         reading.assume("bf16, distributed optimizer and its overlap, as recipes have them", recipe.name)
-    performance = reading.flag(_NO_TRANSPOSES)
+    performance = reading.flag(_NO_TRANSPOSES) or known
     reading.means("8-bit weights without a transposed copy, as the performance recipes have them", _NO_TRANSPOSES)
     read_job(reading, MEGATRON_BRIDGE_PERFORMANCE if performance else MEGATRON_BRIDGE)
+
+
+def _python_call(reading: Reading) -> Setting | None:
+    """Return what a Python file calls to make the configuration; None where there is no Python file."""
+    found = reading.settings.pop("", None)
+    return None if found is None else replace(found, name=str(found.value))
+
+
+def _read_bridge_call(reading: Reading, called: Setting) -> None:
+    """Take a recipe that a Python file calls, its keywords, and what the function's name says of the GPUs."""
+    tuned = re.search(r"_(peft|lora)(_\w+)?_config$", str(called.value)) or reading.get("peft")
+    if tuned and str(getattr(reading.get("peft", "peft_scheme"), "value", "")).lower() not in {"none", ""} | OFF_PEFT:
+        found = reading.get("peft", "peft_scheme") or called
+        reading.refuse(found, "only a part of the model is trained", "gpuscale predicts training of whole models")
+    shards = [reading.settings.get(f"{section}.use_distributed_optimizer") for section in ("ddp", "optimizer")]
+    on = next((one for one in shards if one is not None and str(one.value).lower() in ON), None)
+    if on is not None:  # either switches on both (training/config.py)
+        reading.settings["use_distributed_optimizer"] = on
+    for section in ("optimizer", "model.optimizer"):  # the class of a section is no value of it
+        reading.settings.pop(section, None)
+    if called.value not in _BRIDGE_WHOLE:
+        reading.settings["recipe"] = replace(called, name="recipe")
+    for name, argument in _KEYWORDS.items():
+        if name in reading.settings:
+            reading.settings.setdefault(argument, reading.settings[name])
+    function = reading.sources[-1].program[0] if reading.sources else ""
+    gpus = OF_GPUS.search(function)
+    if gpus and "recipe" in reading.settings and not OF_GPUS.search(str(called.value)):
+        reading.settings[_NO_TRANSPOSES] = replace(called, name=_NO_TRANSPOSES, value=True)
+    for name, own in (("gpus", gpus and int(gpus[1])), ("cluster", gpus and machine_of(function))):
+        if own and name not in reading.given:
+            reading.options[name] = own
+            reading.assume(f"{name} {own}, by the name of the function {function}", called)
+
+
+OFF_PEFT = {"false"}
+
+_KEYWORDS = {
+    "tensor_parallelism": "tensor_model_parallel_size", "pipeline_parallelism": "pipeline_model_parallel_size",
+    "virtual_pipeline_parallelism": "virtual_pipeline_model_parallel_size", "sequence_parallelism": "sequence_parallel",
+    "context_parallelism": "context_parallel_size", "expert_parallelism": "expert_model_parallel_size",
+    "expert_tensor_parallelism": "expert_tensor_parallel_size", "precision_config": "mixed_precision",
+}  # fmt: skip
+"""Keyword of recipes' functions until 0.2 -> argument."""
+
+
+def _performance_recipe(reading: Reading) -> Setting | None:
+    """Return the recipe that Bridge's `scripts/performance` runs, with the batch that it scales to the GPUs."""
+    model, gpu = reading.get("model_recipe_name", "mr", "model_size"), reading.get("gpu", "g")
+    gpus, precision = reading.get("num_gpus", "ng"), reading.get("compute_dtype", "c")
+    if model is None or gpu is None or gpus is None:
+        return None
+    dtype = reading.text("compute_dtype", "c") or "bf16"
+    task = (reading.text("task", "t") or "pretrain").lower()
+    count, kind = reading.integer("num_gpus", "ng") or 1, str(gpu.value).lower()
+    reading.means("which recipe", "model_recipe_name", "mr", "gpu", "g", "compute_dtype", "c", "task", "t")
+    found = nearest_recipe(str(model.value), task, count, kind, dtype)
+    if found is None:
+        what = f"no recipe of {model.value} for {kind} in {dtype} ({task}) is known here"
+        reading.refuse(
+            precision or model, what, "`gpuscale show recipes` lists those that are: `recipe=NAME` takes one"
+        )
+    name, own = found
+    if own != count:
+        base = named_recipe(f"{name.replace('-', '_')}_config") or Base({})
+        batch = int(base.options.get("gbs", 0)) * count // own
+        reading.settings.setdefault("gb", replace(gpus, name="gb", value=batch, span=None))
+        reading.assume(
+            f"the recipe is that for {own} GPUs, its batch scaled to {count}, as scripts/performance does", gpus
+        )
+    if "gpus" not in reading.given:
+        reading.option("gpus", count, gpus.name)
+    return replace(model, value=name)
 
 
 _FIELDS = {
@@ -345,14 +447,21 @@ _FIELDS = {
 }  # fmt: skip
 """Field of a configuration -> argument, where the readers of arguments do not know the field."""
 
-_RECIPES = {"delayed": "delayed", "current": "tensorwise", "subchannel": "blockwise", "mxfp8": "mxfp8"}
+_RECIPES = {
+    "delayed": "delayed", "fp8_ds": "delayed", "current": "tensorwise", "fp8_cs": "tensorwise", "mxfp8": "mxfp8",
+    "fp8_mx": "mxfp8", "subchannel": "blockwise", "fp8_sc": "blockwise",
+}  # fmt: skip
 
 
 def _precision_recipe(reading: Reading, found: Setting | None) -> None:
     """Take what a recipe of mixed precision stands for: `bf16_with_fp8_delayed_scaling_mixed`."""
     if found is None:
         return
+    reading.need(found)
     text = str(found.value).lower().replace("-", "_")
+    if text.endswith(("_perf_precision", "get_precision_config")):  # a call, whose argument says it
+        text = f"bf16_{reading.text(f'{found.name}.0', f'{found.name}.compute_dtype')}"
+        reading.settings.setdefault("grad_reduce_in_fp32", replace(found, value=False))
     for wide in ("bf16", "fp16"):
         if text.startswith(wide):
             reading.settings[wide] = replace(found, value=True)
@@ -368,7 +477,7 @@ def _precision_recipe(reading: Reading, found: Setting | None) -> None:
 
 def _model_of_recipe(reading: Reading, found: Setting | None) -> None:
     """Set the model by the name of a recipe, where the shape is not stated."""
-    if found is None or {"num_layers", "hidden_size", "num_attention_heads"} <= reading.settings.keys():
+    if {"num_layers", "hidden_size", "num_attention_heads"} <= reading.settings.keys() or found is None:
         return
     words = re.sub(r"(_pretrain)?(_\d+gpus?)?(_[a-z]*\d+)?(_bf16|_fp8\w*)?(_config)?$", "", str(found.value).lower())
     name = words.replace("_", "-").replace("llama31-", "llama3.1-").replace("llama32-", "llama3.2-")
@@ -456,10 +565,18 @@ def _write_nemo(writing: Writing) -> Program:
 
 
 def _claims_nemo(source: Source) -> bool:
+    names = source.settings.keys()
+    if source.kind == "python":
+        called = source.called.rpartition(".")[2]
+        whole = {"trainer.devices", "trainer.strategy"} & names
+        return called in {"pretrain_recipe", "finetune_recipe"} or bool(called in _NEMO_CALLS and whole)
     if source.kind == "command":
         return "nemo" in source.program or any(name.startswith("trainer.strategy.") for name in source.settings)
-    names = source.settings.keys()
     return "trainer.devices" in names or "training.trainer.devices" in names
+
+
+_NEMO_CALLS = ("pretrain", "train", "finetune")
+"""Functions of `nemo.collections.llm` that train what they are given."""
 
 
 def _read_nemo(reading: Reading) -> None:
@@ -467,23 +584,80 @@ def _read_nemo(reading: Reading) -> None:
     encoder = reading.get("model.encoder.num_layers")
     if encoder:
         reading.refuse(encoder, "encoder-decoder models are not modelled", "give a decoder-only model")
+    called = _python_call(reading)
+    if called is not None:
+        _read_nemo_call(reading, called)
+        legacy = False
     sections = (
         "trainer.strategy.ddp.", "trainer.strategy.", "trainer.plugins.", "model.config.", "data.", "optim.config.",
         "model.optim.", "model.tokenizer.", "model.", "trainer.",
     )  # fmt: skip
     _named(reading, sections, _NEMO)
-    plugin = reading.get("trainer.plugins")
-    _precision_recipe(reading, plugin)
+    _precision_recipe(reading, reading.get("trainer.plugins"))
     nodes, devices = reading.integer("trainer.num_nodes"), reading.integer("trainer.devices")
     if nodes and devices:
         reading.option("gpus", nodes * devices, "trainer.num_nodes", "trainer.devices")
     if legacy:
         _read_legacy_nemo(reading)
-    _model_of_recipe(reading, reading.get("factory", "f"))
+    recipe = reading.get("recipe", "factory", "f")
+    if recipe is not None:
+        take_recipe(reading, replace(recipe, value=_nemo_recipe(str(recipe.value))))
+        if "model" not in reading.options:
+            _model_of_recipe(reading, recipe)
+    take_hub_model(reading)
     modern = reading.flag("mcore_gpt") or reading.flag("transformer_engine")
     read_job(reading, "nemo" if not legacy else "nemo@2024-06" if modern else "nemo@2023-07")
     if legacy and "seq" in reading.options:
         reading.means("as the model has it", "model.data.seq_length")
+
+
+def _nemo_recipe(name: str) -> str:
+    """Return a recipe's name as the library's table has it: `llama3_70b.pretrain_recipe`, of a factory too."""
+    parts = re.sub(r"\(.*", "", name).split(".")
+    return ".".join(parts[-2:]) if parts[-1].endswith("_recipe") else f"{parts[-1]}.pretrain_recipe"
+
+
+def _read_nemo_call(reading: Reading, called: Setting) -> None:
+    """Take a recipe or a call of NeMo that a Python file makes: its keywords, plugins and callbacks."""
+    settings, origin = reading.settings, settings_text(reading, "origin")
+    settings.pop("name", None)  # of the run, not of the optimizer
+    recipe = str(called.value).endswith("_recipe")
+    if recipe:
+        name = str(called.value) if "." in str(called.value) else origin
+        settings["recipe"] = replace(called, name="recipe", value=name)
+    peft = reading.get("peft_scheme", "peft")
+    tuned = peft is not None or (str(called.value).endswith("finetune_recipe") and "peft_scheme" not in settings)
+    if tuned:
+        hint = "`peft_scheme=None` trains the whole model; gpuscale predicts training of whole models"
+        reading.refuse(peft or called, "only a part of the model is trained (LoRA, by default)", hint)
+    for keyword, name in {"num_nodes": "trainer.num_nodes", "num_gpus_per_node": "trainer.devices"}.items():
+        if keyword in settings:
+            settings.setdefault(name, settings[keyword])
+    if reading.flag("performance_mode"):
+        for name, value in (("tp_comm_overlap", True), ("grad_reduce_in_fp32", False)):
+            settings.setdefault(name, replace(settings["performance_mode"], name=name, value=value))
+    _take_plugins(settings)
+
+
+def _take_plugins(settings: dict[str, Setting]) -> None:
+    """Give parts of plugins and callbacks of NeMo's trainer the names that they have without them."""
+    for name, one in [*settings.items()]:
+        part = re.fullmatch(r"trainer\.callbacks\.\d+\.(tp_comm_overlap|overlap_\w+)", name)
+        if part:
+            settings.setdefault(part[1], one)
+        elif name.startswith("trainer.plugins.0"):
+            settings[name.replace("trainer.plugins.0", "trainer.plugins")] = one
+    plugin = settings.get("trainer.plugins.precision")
+    if plugin is not None:
+        settings["trainer.plugins"] = plugin
+    for section in ("optim", "optim.config"):  # the class of a section is no value of it
+        settings.pop(section, None)
+
+
+def settings_text(reading: Reading, name: str) -> str:
+    """Return the text of a setting; empty where there is none."""
+    found = reading.settings.get(name)
+    return "" if found is None else str(found.value)
 
 
 _NEMO = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpuscale.launch.cluster_files import job_name
@@ -166,6 +167,8 @@ def _optimizer(writing: Writing) -> dict[str, Any]:
 def claims(source: Source) -> bool:
     """Whether a source is nanotron's YAML, or the command that runs it."""
     names = source.settings.keys()
+    if source.kind == "python":
+        return source.called.rpartition(".")[2] == "Config" and {"parallelism.tp", "tokens.micro_batch_size"} <= names
     if source.kind == "command":
         return "run_train.py" in " ".join(source.program) and "config_file" in names
     return {"parallelism.tp", "parallelism.dp", "tokens.micro_batch_size"} <= names
@@ -178,6 +181,8 @@ def read(reading: Reading) -> None:
         InputError: a value that makes no sense, a key that is missing, or a model that is not modelled.
     """
     reading.options["framework"] = "nanotron"
+    if reading.settings.pop("", None) is not None:
+        _take_classes(reading)
     reading.take(OPTIONS)
     _read_model(reading)
     _read_ranks(reading)
@@ -201,6 +206,45 @@ def read(reading: Reading) -> None:
             reading.option(option, state, wide)
     else:
         reading.means("gradients, master weights and moments in fp32", wide)
+
+
+CLASSES: Mapping[str, Mapping[str, Any]] = {
+    "LlamaConfig": (_LIKE_LLAMA := {
+        "hidden_size": 4096, "intermediate_size": 11008, "max_position_embeddings": 2048, "num_attention_heads": 32,
+        "num_hidden_layers": 32, "vocab_size": 32000,
+    }),
+    "Qwen2Config": _LIKE_LLAMA,
+    "Starcoder2Config": {
+        "hidden_size": 2048, "max_position_embeddings": 4096, "num_attention_heads": 16, "num_hidden_layers": 24,
+        "vocab_size": 49280,
+    },
+    "MoEConfig": {"num_experts": 8, "top_k": 2},
+}  # fmt: skip
+"""Class of a model -> its defaults (config/models_config.py)."""
+
+ENGINES = {"OneForwardOneBackwardPipelineEngine": "1f1b", "AllForwardAllBackwardPipelineEngine": "afab"}
+"""Class of a pipeline engine -> `pp_engine` (parallel/pipeline_parallel/engine.py)."""
+
+
+def _take_classes(reading: Reading) -> None:
+    """Take a `Config` of Python for the YAML that it saves: constants by their last name, classes by what they mean."""
+    settings = reading.settings
+    for name in ("parallelism.tp_mode", "parallelism.pp_engine", "model.dtype"):
+        found = settings.get(name)
+        if found is not None and isinstance(found.value, str):
+            last = found.value.rpartition(".")[2]
+            settings[name] = replace(found, value=ENGINES.get(last, last))
+    for prefix in (_CONFIG, f"{_CONFIG}.moe_config"):
+        found = settings.get(prefix)
+        kind = str(found.value).rpartition(".")[2] if found is not None else ""
+        if found is None or kind not in CLASSES:
+            continue
+        flag = f"is_{kind.removesuffix('Config').lower()}_config"
+        for key, value in {**CLASSES[kind], flag: True}.items():
+            settings.setdefault(f"{prefix}.{key}", replace(found, name=key, value=value))
+    factory = settings.get("optimizer.optimizer_factory")
+    if factory is not None and str(factory.value).endswith("AdamWOptimizerArgs"):
+        settings.setdefault("optimizer.optimizer_factory.name", replace(factory, value="adamW"))
 
 
 def _read_ranks(reading: Reading) -> None:

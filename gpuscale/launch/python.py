@@ -1,49 +1,46 @@
-"""Configurations that are Python functions, as settings: read from the syntax, never executed.
+"""Configurations that are Python, as settings: worked out from the text, never run.
 
-torchtitan's `config_registry.py` is of this kind: a function returns `Trainer.Config(training=TrainingConfig(...))`,
-or calls another such function and changes some of what it returned. What is not written there in plain (a condition,
-the value of another module) is left out.
+torchtitan's `config_registry.py`, recipes of NeMo and Megatron-Bridge, scripts of OLMo-core, nanotron and xtuner are of
+this kind: a function returns `Trainer.Config(training=TrainingConfig(...))`, or calls another such function and changes
+some of what it returned. What is not written there in plain stands for itself: `${name}` is what must be known first.
 """
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-from gpuscale.errors import InputError
-from gpuscale.launch.settings import Setting, Source
+from gpuscale.launch.python_run import Importer, Program
+from gpuscale.launch.python_values import Function, Imported, Place, Record, Scope, Symbol, Unknown
+from gpuscale.launch.settings import Said, Setting, Source
 
-MAX_DEPTH = 8
-"""Functions of the file that call one another."""
 MAX_SETTINGS = 20_000
-MAX_STEPS = 200_000
-"""Expressions that are looked at."""
-MAX_NUMBER = 10**15
+MAX_NESTED = 16
+"""Records inside one another."""
+MAX_LISTED = 256
+"""Elements of a list whose own parts are settings."""
 
 
-@dataclass
-class Called:
-    """A call that is not followed: of a class or of a function of another module."""
+class Root(NamedTuple):
+    """What a file configures: a variable, what a function returns, or a call that a run of the file ends in."""
 
-    name: str  #: what is called (`Trainer.Config`).
-    line: int  #: where it stands, from 1.
-    #: keyword -> value; positions as `0`, `1`; what is assigned afterwards too.
-    parts: dict[str, Any] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)  #: part -> where it stands.
+    name: str  #: of the variable or function; of a call what is called.
+    value: Record
+    place: Place
+    ran: bool = True  #: whether a run of the file makes it; else a function that nothing in the file calls.
 
 
-@dataclass(frozen=True)
-class Symbol:
-    """A name that is not followed."""
+class Configured(NamedTuple):
+    """What a file configures, as settings without its name."""
 
-    name: str
+    place: Place
+    source: Source
+    ran: bool
 
 
-def python_source(text: str, file: str) -> Source:
-    """Return what the functions of a Python file configure.
+def python_source(text: str, file: str, find: Importer | None = None, given: Mapping[str, Any] | None = None) -> Source:
+    """Return what the functions of a Python file configure, all in one.
 
     Settings are named after the function: `llama3_8b` is what it calls (`Trainer.Config`), `llama3_8b.training.seq_len`
     a value inside. Of a call inside another the name is the value: `llama3_8b.activation_checkpoint` is
@@ -53,177 +50,159 @@ def python_source(text: str, file: str) -> Source:
     Raises:
         InputError: not Python.
     """
-    try:
-        module = ast.parse(text)
-    except SyntaxError as error:
-        raise InputError(f"not Python: {error.msg}", place=f"{file}:{error.lineno or 1}") from None
-    except (ValueError, RecursionError, MemoryError):
-        raise InputError("not Python", place=file) from None
-    lines = text.splitlines()
-    settings: dict[str, Setting] = {}
-    try:
-        for name, value, line in islice(_Module(module).configurations(), MAX_SETTINGS):
-            at = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-            settings[name] = Setting(name, value, file, line, at)
-    except RecursionError:
-        raise InputError("too deeply nested", place=file) from None
-    return Source(file, "python", settings)
+    program = Program(find or _nowhere, given or {})
+    scope = program.module(file, text)
+    found = [*_imports(scope), *_tables(scope)]
+    for root in _roots(program, scope):
+        found += [(root.name, root.value.name, "", root.place), *_inside(root.name, root.value)]
+    return Source(file, "python", _settings(found), assumed=_assumed(program))
 
 
-class _Module:
-    def __init__(self, module: ast.Module) -> None:
-        self.imports = {
-            alias.asname or alias.name: (one.module or "", one.lineno)
-            for one in module.body
-            if isinstance(one, ast.ImportFrom)
-            for alias in one.names
-        }
-        self.functions = {one.name: one for one in module.body if isinstance(one, ast.FunctionDef)}
-        self.values: dict[str, Any] = {}
-        self.steps = 0
-        self.run(module.body, self.values)
+def python_sources(text: str, file: str, find: Importer, given: Mapping[str, Any]) -> list[Configured]:
+    """Return each thing that a Python file configures, as settings without its name, which is the source's program.
 
-    def configurations(self) -> Iterator[tuple[str, Any, int]]:
-        """Yield name, value and line of every setting."""
-        for name, (origin, line) in self.imports.items():
-            yield f"import.{name}", origin, line
-        for name, value in self.values.items():
-            if isinstance(value, Called) and not value.name:  # a dictionary of another module
-                for key, part in value.parts.items():
-                    yield f"{name}.{key}", _plain(part), value.lines.get(key, 0)
-        for name in self.functions:
-            found = self.follow(name, [], {}, 0)
-            if isinstance(found, Called):
-                yield name, found.name, found.line
-                yield from _inside(name, found)
+    `` is what is called (`run.Partial`), `origin` the same with its package.
 
-    def follow(self, name: str, args: list[Any], given: dict[str, Any], depth: int) -> Any:
-        """Return what a function of the file returns."""
-        function = self.functions[name]
-        if depth > MAX_DEPTH:
-            return Symbol(name)
-        own = {one.arg: Symbol(one.arg) for one in (*function.args.args, *function.args.kwonlyargs)}
-        named: dict[str, Any] = {**own, **dict(zip(own, args, strict=False)), **given}
-        return self.run(function.body, named, depth)
-
-    def run(self, body: list[ast.stmt], names: dict[str, Any], depth: int = 0) -> Any:
-        """Go through statements one after the other; return what they return."""
-        for statement in body:
-            if isinstance(statement, ast.Return):
-                return None if statement.value is None else self.value(statement.value, names, depth)
-            if isinstance(statement, ast.For) and isinstance(statement.target, ast.Name):
-                every = self.value(statement.iter, names, depth)
-                if isinstance(every, Called):  # what is set of each is set of all
-                    self.run(statement.body, {**names, statement.target.id: every}, depth)
-            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
-                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-                value = self.value(statement.value, names, depth)
-                for target in targets:
-                    self.assign(target, value, names, depth)
-        return None
-
-    def assign(self, target: ast.expr, value: Any, names: dict[str, Any], depth: int) -> None:
-        if isinstance(target, ast.Name):
-            names[target.id] = value
-            return
-        if isinstance(target, ast.Attribute):
-            whole, key = self.value(target.value, names, depth, make=True), target.attr
-        elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
-            key = str(target.slice.value)
-            if isinstance(target.value, ast.Name):
-                whole = names.setdefault(target.value.id, Called("", target.lineno))
-            else:
-                whole = self.value(target.value, names, depth, make=True)
-        else:
-            return
-        if isinstance(whole, Called):
-            whole.parts[key], whole.lines[key] = value, target.lineno
-        elif isinstance(whole, dict):
-            whole[key] = value
-
-    def value(self, node: ast.expr, names: dict[str, Any], depth: int, make: bool = False) -> Any:
-        """Return what an expression means: plain values, calls, or the name of what is not followed."""
-        self.steps += 1
-        if self.steps > MAX_STEPS:
-            return Symbol("...")
-        found: Any = Symbol("...")
-        if isinstance(node, ast.Constant):
-            found = node.value
-        elif isinstance(node, ast.Name):
-            found = names.get(node.id, self.values.get(node.id, Symbol(node.id)))
-        elif isinstance(node, ast.Attribute):
-            found = self._attribute(node, names, depth, make)
-        elif isinstance(node, ast.Call):
-            found = self._call(node, names, depth)
-        elif isinstance(node, ast.List | ast.Tuple):
-            found = [self.value(one, names, depth) for one in node.elts]
-        elif isinstance(node, ast.Dict):
-            pairs = zip(node.keys, node.values, strict=True)
-            found = {str(k.value): self.value(v, names, depth) for k, v in pairs if isinstance(k, ast.Constant)}
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            number = self.value(node.operand, names, depth)
-            found = -number if _is_number(number) else found
-        elif isinstance(node, ast.BinOp):
-            found = _arithmetic(node.op, self.value(node.left, names, depth), self.value(node.right, names, depth))
-        return found
-
-    def _attribute(self, node: ast.Attribute, names: dict[str, Any], depth: int, make: bool) -> Any:
-        whole = self.value(node.value, names, depth, make)
-        if isinstance(whole, Called):
-            if make and node.attr not in whole.parts:
-                whole.parts[node.attr], whole.lines[node.attr] = Called("", node.lineno), node.lineno
-            return whole.parts.get(node.attr, Symbol(node.attr))
-        return Symbol(f"{whole.name}.{node.attr}"[:200] if isinstance(whole, Symbol) else node.attr)
-
-    def _call(self, node: ast.Call, names: dict[str, Any], depth: int) -> Any:
-        args = [self.value(one, names, depth) for one in node.args]
-        given = {one.arg: self.value(one.value, names, depth) for one in node.keywords if one.arg}
-        called = self.value(node.func, names, depth)
-        name = called.name if isinstance(called, Symbol | Called) else "..."
-        if isinstance(node.func, ast.Name) and name in self.functions:
-            found = self.follow(name, args, given, depth + 1)
-            if isinstance(found, Called):
-                return found
-        parts = {**{str(index): one for index, one in enumerate(args)}, **given}
-        lines = {str(index): one.lineno for index, one in enumerate(node.args)}
-        lines |= {one.arg: one.value.lineno for one in node.keywords if one.arg}
-        return Called(name, node.lineno, parts, lines)
+    Raises:
+        InputError: not Python.
+    """
+    program = Program(find, given)
+    scope = program.module(file, text)
+    found = []
+    for root in _roots(program, scope):
+        _build(program, root)
+        assumed = _assumed(program)
+        every = [("", root.value.name, "", root.place), ("origin", root.value.origin, "", root.place)]
+        settings = _settings([*every, *_inside("", root.value)])
+        source = Source(file, "python", settings, (root.name,), assumed=assumed if root.ran else ())
+        found.append(Configured(root.place, source, root.ran))
+    return found
 
 
-def _arithmetic(operator: ast.operator, left: Any, right: Any) -> Any:
-    if not (_is_number(left) and _is_number(right) and abs(left) < MAX_NUMBER and abs(right) < MAX_NUMBER):
-        return Symbol("...")
-    if isinstance(operator, ast.Add):
-        return left + right
-    if isinstance(operator, ast.Sub):
-        return left - right
-    if isinstance(operator, ast.Mult):
-        return left * right
-    if isinstance(operator, ast.FloorDiv | ast.Div) and right:
-        return left // right if isinstance(operator, ast.FloorDiv) else left / right
-    return Symbol("...")
+def _nowhere(_name: str, _level: int, _importer: str) -> None:
+    return None
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+Found = tuple[str, Any, str, Place]
+"""Name of a setting, its value, why that is not known, and where it stands."""
 
 
-def _plain(value: Any) -> Any:
-    """A value as a setting has it: of a call its name, of names their text."""
-    if isinstance(value, Called | Symbol):
-        return value.name
+def _settings(found: list[Found]) -> dict[str, Setting]:
+    made = {}
+    for name, value, why, (file, line, text) in found[:MAX_SETTINGS]:
+        made[name] = Setting(name, value, file, line, text, why=why)
+    return made
+
+
+def _assumed(program: Program) -> tuple[Said, ...]:
+    return tuple(
+        Said(one.place.file, one.place.line, one.place.text[:120], f"{one.name} is not given: its default counts")
+        for one in program.chosen.values()
+        if isinstance(one.value, int | float) and not isinstance(one.value, bool)
+    )
+
+
+def _imports(scope: Scope) -> Iterator[Found]:
+    for name, value in scope.names.items():
+        if isinstance(value, Imported):
+            yield f"import.{name}", value.symbol.origin.removesuffix(f".{value.name}"), "", Place(scope.file, 0)
+
+
+def _tables(scope: Scope) -> Iterator[Found]:
+    """Yield what a module puts into dictionaries of another."""
+    for name, value in scope.names.items():
+        if isinstance(value, Record) and not value.name:
+            for key, part in value.parts.items():
+                yield f"{name}.{key}", *_plain(part), value.places.get(key, value.place)
+
+
+def _roots(program: Program, scope: Scope) -> Iterator[Root]:
+    """Yield what a file configures, each once."""
+    seen: set[int] = set()
+    ran = set(program.followed)
+    yield from _new(_ends(program.called, ran=True), seen)
+    variables = (one for one in scope.names.items() if isinstance(one[1], Record) and one[1].name)
+    yield from _new((Root(name, value, value.place) for name, value in variables), seen)
+    for one in [*scope.names.values()]:
+        if isinstance(one, Function) and one.scope is scope and one.node not in ran:
+            calls, place = len(program.called), scope.place(one.node)
+            returned = program.follow(one, (), program.chosen_of(one), place)
+            if isinstance(returned, Record):
+                yield from _new([Root(one.name, returned, place, ran=False)], seen)
+            yield from _new(_ends(program.called[calls:], ran=False), seen)
+    plain = {
+        name: value
+        for name, value in scope.names.items()
+        if not isinstance(value, Symbol | Function | Scope | Imported)
+    }
+    whole = Place(scope.file, 0)
+    yield Root("module", Record("module", whole, plain, scope.places, None, "module"), whole)
+
+
+def _ends(calls: list[Record], *, ran: bool) -> Iterator[Root]:
+    """Yield what calls are given and then the calls themselves."""
+    for call in calls:
+        for part in call.parts.values():
+            if isinstance(part, Record) and part.name:
+                yield Root(part.name, part, part.place, ran)
+        yield Root(call.name, call, call.place, ran)
+
+
+def _new(roots: Iterable[Root], seen: set[int]) -> Iterator[Root]:
+    """Yield those that are new, of a configuration that returns itself (`Config(...).merge(x)`) what it began with."""
+    for root in roots:
+        value = root.value
+        while not value.kind and value.name.islower() and isinstance(value.parts.get("of"), Record):
+            value = value.parts["of"]
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield root._replace(value=value)
+
+
+BUILT = {"launch": None, "max_sequence_length": 4096}
+"""What OLMo-core's builders are given where nothing else is said (olmo_core/internal/experiment.py)."""
+
+
+def _build(program: Program, root: Root) -> None:
+    """Put what builders return in their place: functions `..._builder` that are given what is said beside them."""
+    beside = Record("common", root.place, {**BUILT, **root.value.parts})
+    for name, part in root.value.parts.items():
+        if name.endswith("_builder") and isinstance(part, Function):
+            root.value.parts[name] = program.follow(part, (beside,), {}, root.place)
+
+
+def _plain(value: Any) -> tuple[Any, str]:
+    """Return a value as a setting has it, and why it is not known: of a call its name, of names their text."""
+    if isinstance(value, Unknown):
+        name = re.sub(r"[^\w.]", "", value.name)[:80] or "..."
+        return f"${{{name}}}", value.why or "is given no value"
     if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return value if isinstance(value, str | int | float) or value is None else "..."
+        made = [_plain(one) for one in value]
+        return [one for one, _ in made], next((why for _, why in made if why), "")
+    if isinstance(value, dict):
+        return {} if not value else "...", ""
+    return getattr(value, "name", value), ""
 
 
-def _inside(prefix: str, whole: Called) -> Iterator[tuple[str, Any, int]]:
-    for key, value in whole.parts.items():
-        name, line = f"{prefix}.{key}", whole.lines.get(key, whole.line)
-        yield name, _plain(value), line
-        if isinstance(value, Called):
-            yield from _inside(name, value)
+def _inside(prefix: str, whole: Any, depth: int = 0) -> Iterator[Found]:
+    """Yield the parts of a record or a dictionary, those of its parts after each."""
+    parts, places, usual = whole, {}, Place("", 0)
+    if isinstance(whole, Record):
+        parts, places, usual = whole.parts, whole.places, whole.place
+    for key, value in parts.items() if depth < MAX_NESTED else ():
+        name = f"{prefix}.{key}" if prefix else str(key)
+        place = places.get(key, usual)
+        yield name, *_plain(value), place
+        if isinstance(value, Record | dict):
+            yield from _placed(_inside(name, value, depth + 1), place)
         elif isinstance(value, list):
-            for index, one in enumerate(value[:256]):
-                if isinstance(one, Called):
-                    yield from _inside(f"{name}.{index}", one)
+            for index, one in enumerate(value[:MAX_LISTED]):
+                if isinstance(one, Record | dict):
+                    yield f"{name}.{index}", *_plain(one), place
+                    yield from _placed(_inside(f"{name}.{index}", one, depth + 1), place)
+
+
+def _placed(found: Iterator[Found], place: Place) -> Iterator[Found]:
+    """Give what stands nowhere of its own, entries of a dictionary, the place of the whole."""
+    for name, value, why, own in found:
+        yield name, value, why, own if own.file else place

@@ -57,7 +57,8 @@ def read_launch(
             jobs, or a job that is not modelled (LoRA, encoder and decoder, images, inference).
     """
     given = _checked(given or {})
-    found = launches([Path(path) for path in launch_files], variables or {}, texts)
+    known = {"get_world_size": str(given["gpus"])} if given.get("gpus") else {}
+    found = launches([Path(path) for path in launch_files], {**known, **(variables or {})}, texts)
     if not found:
         titles = ", ".join(target.title for target in targets().values())
         place = ", ".join(map(str, launch_files))[:300]
@@ -188,15 +189,22 @@ def _one(claimed: list[tuple[Launch, Target]], found: Sequence[Launch]) -> tuple
         different[content] = (launch, target)
     if len(different) == 1:
         return next(iter(different.values()))
-    jobs = sorted(different.values(), key=lambda one: one[0].place)
+    jobs = sorted(different.values(), key=lambda one: _by_line(one[0].place))
     listed = "; ".join(f"{one.place} ({_differs(one, jobs[0][0])})" for one, _ in jobs[:6])
     more = f" and {len(jobs) - 6} more" if len(jobs) > 6 else ""
     example = jobs[0][0].place
     raise InputError(f"{len(jobs)} jobs are here: {listed}{more}", hint=f"name one: `launch_files={example}`")
 
 
+def _by_line(place: str) -> tuple[str, int]:
+    file, _, line = place.rpartition(":")
+    return (file, int(line)) if line.isdigit() else (place, 0)
+
+
 def _differs(launch: Launch, first: Launch) -> str:
     """Return what of a job is not as in the first, or its program."""
+    if launch.sources[-1].kind == "python":
+        return printable(launch.sources[-1].program[0])
     own, other = launch.sources[-1].settings, first.sources[-1].settings
     names = [name for name in own if name not in other or str(other[name].value) != str(own[name].value)]
     if launch is not first and 0 < len(names) <= 4:
@@ -229,7 +237,7 @@ def _refuse_frozen(reading: Reading) -> None:
         InputError: they do.
     """
     for name in list(reading.settings):
-        frozen = FROZEN.get(name.rpartition(".")[2].lower())
+        frozen = FROZEN.get(".".join(name.lower().split(".")[-2:]), FROZEN.get(name.rpartition(".")[2].lower()))
         if frozen is not None and reading.flag(name, default=not frozen) == frozen:
             reading.refuse(reading.get(name), NOT_TRAINED, TRAINED)
         elif frozen is not None:

@@ -83,6 +83,12 @@ class Source:
     #: variables of a script that count GPUs and nodes, whether the program sees them or not.
     counts: Settings = field(default_factory=dict)
 
+    @property
+    def called(self) -> str:
+        """Of a Python file, what is called to make the configuration; else empty."""
+        found = self.settings.get("")
+        return "" if found is None else str(found.value)
+
 
 @dataclass(frozen=True)
 class Said:

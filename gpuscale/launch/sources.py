@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.files import is_file, is_folder
@@ -14,8 +15,9 @@ from gpuscale.launch.commands import Command, Commands
 from gpuscale.launch.documents import document, interpolated
 from gpuscale.launch.dumps import dumped_arguments
 from gpuscale.launch.job_files import jobs_in
-from gpuscale.launch.python import python_source
+from gpuscale.launch.python import python_source, python_sources
 from gpuscale.launch.settings import UNSET, Said, Setting, Source
+from gpuscale.launch.targets import IN_PYTHON, configured_in, targets
 from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles
 
 DOCUMENTS = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json"}
@@ -59,12 +61,15 @@ def launches(
         if is_folder(path):
             found += reader.folder(path)
         else:
-            named = re.fullmatch(r"(.+):\d{1,9}", str(path))
-            made = reader.file(Path(named[1]) if named and not is_file(path) else path)
-            if named and not is_file(path):
-                made = [one for one in made if one.place == str(path)]
+            named = None if is_file(path) else re.fullmatch(r"(.+):\d{1,9}|(.+\.py):\w{1,200}", str(path))
+            made = reader.file(Path(named[1] or named[2]) if named else path)
+            if named:
+                label = (str(path).rpartition(":")[2],)
+                made = [
+                    one for one in made if str(path) == one.place or (named[2] and label == one.sources[-1].program)
+                ]
                 if not made:
-                    raise InputError("no command starts on this line", place=str(path))
+                    raise InputError("no command starts on this line, or nothing has this name", place=str(path))
             (documents if made and all(one.place == str(path) for one in made) else found).extend(made)
     if not documents:
         return found
@@ -96,7 +101,7 @@ class _Reader:
         if kind == "script":
             return list(self._commands(path))
         if kind == "python":
-            return [Launch(str(path), (python_source(self.files.read(path).text, path.name),), (path,))]
+            return self._configured(path)
         seen: dict[Path, None] = {}
         sources = interpolated(tuple(self._documents(path, seen, "")), self.variables)
         return list(self._jobs(path, sources[-1])) or [Launch(str(path), sources, tuple(seen))]
@@ -142,7 +147,24 @@ class _Reader:
             sources += self._functions(command, seen)
             own = replace(command.source, assumed=(*taken, *chosen))
             every = (*interpolated(tuple(sources), self.variables), own)
-            yield Launch(f"{own.file}:{command.line}", every, tuple(dict.fromkeys((path, *command.followed, *seen))))
+            files = tuple(dict.fromkeys((path, *command.followed, *seen)))
+            programs = [] if _claimed(every) else self._programs(command)
+            for made in programs:
+                rest = {name: one for name, one in own.settings.items() if name == "deepspeed"}
+                whole = (*made.sources, *every[:-1], replace(own, settings=rest))
+                yield Launch(f"{own.file}:{command.line}", whole, (*files, *made.files))
+            if not programs:
+                yield Launch(f"{own.file}:{command.line}", every, files)
+
+    def _programs(self, command: Command) -> list[Launch]:
+        """Return what the Python file that a command runs configures, with the command's arguments; often nothing."""
+        words = [word for word in command.source.program if word.endswith(".py")]
+        path = self.find(words[0], command.path) if words else None
+        if path is None:
+            return []
+        with suppress(InputError):
+            return self._configured(path, {name: one.value for name, one in command.source.settings.items()})
+        return []
 
     def _functions(self, command: Command, seen: dict[Path, None]) -> Iterator[Source]:
         """Yield the Python file whose config function a command names (torchtitan: `--module llama3 --config F`)."""
@@ -154,7 +176,49 @@ class _Reader:
         path = next(filter(None, paths), None)
         if path is not None:
             seen[path] = None
-            yield python_source(self.files.read(path).text, path.name)
+            yield python_source(self.files.read(path).text, path.name, self.module, self.variables)
+
+    def _configured(self, path: Path, given: Mapping[str, Any] | None = None) -> list[Launch]:
+        """Return what a Python file configures, as far as a framework knows it: of what its run makes, else of all."""
+        file, before = self.files.read(path), len(self.files.files)
+        if "Trainer.Config" in file.text:
+            return [Launch(str(path), (python_source(file.text, path.name, self.module, self.variables),), (path,))]
+        every = python_sources(file.text, str(path), self.module, {**self.variables, **(given or {})})
+        files = (path, *(one.path for one in self.files.files[before:] if one.path != path))
+        claimed = [one for one in every if configured_in(one.source)]
+        ran = [one for one in claimed if one.ran] or claimed
+        if not ran:
+            hint = "give what it prints: a log with its arguments, or the command with its options"
+            raise InputError("no configuration of a known framework is in this program", place=str(path), hint=hint)
+        return [
+            Launch(f"{path}:{one.place.line}" if one.place.line else str(path), (one.source,), files) for one in ran
+        ]
+
+    def module(self, name: str, level: int, importer: str) -> tuple[str, str] | None:
+        """Return name and text of the file of a Python module that is here; None of one that is not.
+
+        Args:
+            name: its dotted name, empty for the package itself.
+            level: dots before it: 1 is the package of the file that imports it.
+            importer: the file that imports it.
+        """
+        parts, path = name.split(".") if name else [], Path(importer)
+        ends = ["/".join([*parts[:-1], f"{parts[-1]}.py"])] if parts else []
+        ends.append("/".join([*parts, "__init__.py"]))
+        folders = (
+            path.parents[level - 1 : level]
+            if level
+            else (*path.parents[:MAX_LEVELS], *path.absolute().parents[:MAX_LEVELS])
+        )
+        with suppress(OSError, ValueError):
+            found = [folder / end for folder in folders for end in ends if is_file(folder / end)]
+            tail = "/".join(parts[-2:]) + ".py"
+            found += [
+                one for one in self.paths if f"/{one}".endswith(f"/{tail}") or one.name == tail.rpartition("/")[2]
+            ][:1]
+            if found and found[0] != path:
+                return str(found[0]), self.files.read(found[0]).text
+        return None
 
     def _place(self, at: int) -> tuple[str, int]:
         found = self.files.place(at)
@@ -184,11 +248,8 @@ class _Reader:
         suffix = path.suffix.lower()
         if suffix in DOCUMENTS:
             return DOCUMENTS[suffix]
-        if suffix == ".py" and "Trainer.Config" in self.files.read(path).text:
-            return "python"
         if suffix == ".py":
-            hint = "give what it prints: a log with its arguments, or the command with its options"
-            raise InputError("a Python program is not executed", place=str(path), hint=hint)
+            return "python"
         if suffix in LOGS:
             return "log"
         if suffix in SCRIPTS:
@@ -302,6 +363,12 @@ def _named(source: Source) -> list[str]:
             named = isinstance(value, str) and len(value) < 300 and value.lower().endswith(tuple(DOCUMENTS))
             found += [value] if named and not _NOT_OF_THE_JOB.search(setting.name.lower()) else []
     return list(dict.fromkeys(found))
+
+
+def _claimed(sources: Sequence[Source]) -> bool:
+    """Whether sources state a job by themselves, whatever the program that they run configures in Python."""
+    known = targets()
+    return any(known[name].claims(source) for name in (*IN_PYTHON, "megatron-lm", "primus") for source in sources)
 
 
 def _jobs_of(made: list[Launch]) -> list[Launch]:

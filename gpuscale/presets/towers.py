@@ -19,12 +19,12 @@ KINDS = {"vision": r"vis(ion|ual)|image|img", "audio": r"audio|speech|sound", "s
 
 FROZEN = {
     **dict.fromkeys(("freeze_llm", "freeze_lm", "freeze_language_model", "freeze_language", "freeze_text_model"), True),
-    "freeze_backbone": True,
+    **dict.fromkeys(("freeze_backbone", "llm.freeze", "language_model.freeze"), True),
     **dict.fromkeys(("train_mm_proj_only", "train_mm_projector_only", "train_projector_only"), True),
     **dict.fromkeys(("tune_mm_mlp_adapter", "only_tune_projector"), True),
     **dict.fromkeys(("tune_mm_llm", "tune_llm", "tune_language_model", "train_llm"), False),
 }
-"""Switch, by the last part of its name in lower case -> the value with which the language model is not trained, but a
+"""Switch, by the last part of its name or the last two, in lower case -> the value with which the language model is not trained, but a
 tower or its projector (ms-swift, Megatron-LM's --freeze-LM, LLaMA-Factory, NeMo; LLaVA; Qwen2.5-VL's own scripts)."""
 
 NOT_TRAINED = "the language model is not trained, but towers beside it, which are not modelled"

@@ -1,0 +1,288 @@
+"""Scripts of OLMo-core, read into a job and its layout: an `ExperimentConfig`, or the builders that `main` is given.
+
+Names and defaults: ai2-olmo-core 3.0.0 (PyPI, 2026), olmo_core/train/train_module/transformer/config.py,
+distributed/parallel, internal/experiment.py. It trains by FSDP2 in plain PyTorch.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from gpuscale.launch.launchers import gpus_of, take_gpus
+from gpuscale.launch.settings import Reading, Source
+from gpuscale.launch.shapes import named_shape
+from gpuscale.launch.writing import Target
+from gpuscale.presets.models import load_model
+
+
+class Shape(NamedTuple):
+    """A model of `TransformerConfig`."""
+
+    layers: int
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int = 0  #: 0: as many as heads.
+    head_dim: int = 0  #: 0: hidden over heads.
+    qk_norm: str = "none"
+    experts: int = 0  #: then each has width `ffn`, and 8 are chosen.
+
+
+SHAPES = {
+    "olmo2_1M": Shape(4, 12, 256, 4, 0, 4, "full"),
+    "olmo2_14M": Shape(4, 128, 512, 8, qk_norm="full"),
+    "olmo2_30M": Shape(4, 256, 768, 8, qk_norm="full"),
+    "olmo2_60M": Shape(8, 384, 1536, 8, qk_norm="full"),
+    "olmo2_100M": Shape(12, 512, 2048, 8, qk_norm="full"),
+    "olmo2_190M": Shape(12, 768, 3072, 12, qk_norm="full"),
+    "olmo2_370M": Shape(16, 1024, 4096, 16, qk_norm="full"),
+    "olmo2_600M": Shape(16, 1344, 5376, 16, qk_norm="full"),
+    "olmo2_760M": Shape(16, 1536, 6144, 16, qk_norm="full"),
+    "olmo2_1B": Shape(18, 2048, 8192, 16, qk_norm="full"),
+    "olmo2_1B_v2": Shape(16, 2048, 8192, 16, qk_norm="full"),
+    "olmo2_3B": Shape(16, 3328, 13312, 16, qk_norm="full"),
+    "olmo2_7B": Shape(32, 4096, 11008, 32, qk_norm="full"),
+    "olmo2_13B": Shape(40, 5120, 13824, 40, qk_norm="full"),
+    "olmo2_32B": Shape(64, 5120, 27648, 40, 8, qk_norm="full"),
+    "olmoe_1B_7B": Shape(16, 2048, 1024, 16, qk_norm="full", experts=64),
+    "llama2_271M": Shape(16, 1024, 2816, 8),
+    "llama2_1B": Shape(18, 2048, 5632, 16),
+    "llama2_7B": Shape(32, 4096, 11008, 32),
+    "llama2_13B": Shape(40, 5120, 13824, 40),
+    "llama2_26B": Shape(80, 5120, 13824, 40),
+    "llama2_70B": Shape(80, 8192, 28672, 64, 8),
+    "llama3_1B": Shape(16, 2048, 8192, 32, 8),
+    "llama3_8B": Shape(32, 4096, 14336, 32, 8),
+    "llama3_405B": Shape(126, 16384, 53248, 128, 8),
+    "qwen3_0_6B": Shape(28, 1024, 3072, 16, 8, 128, "head"),
+    "qwen3_1_7B": Shape(28, 2048, 6144, 16, 8, 128, "head"),
+    "qwen3_4B": Shape(36, 2560, 9728, 32, 8, 128, "head"),
+    "qwen3_8B": Shape(36, 4096, 12288, 32, 8, 128, "head"),
+    "qwen3_14B": Shape(48, 5120, 17408, 40, 8, 128, "head"),
+    "qwen3_32B": Shape(64, 5120, 25600, 40, 8, 128, "head"),
+}
+"""Constructor of `TransformerConfig` -> its shape (nn/transformer/config.py)."""
+
+SHAPES |= {
+    f"olmo3_{name[6:]}": shape for name, shape in SHAPES.items() if name.startswith("olmo2_") and name != "olmo2_1B"
+}
+SHAPES |= {"olmo3_600M": Shape(16, 1280, 5120, 16, qk_norm="full"), "olmo3_1B": SHAPES["olmo2_1B_v2"]}
+
+WINDOW = {"window.length": 4096, "window.full_every": 4}
+"""What OLMo 3 has beside: three windowed layers, then one of full attention."""
+
+TOKENIZERS = {"dolma2": 100278, "dolma2_sigdig": 100278, "gpt_neox_olmo_dolma_v1_5": 50280, "gpt2": 50257}
+"""Constructor of `TokenizerConfig` -> its vocabulary (data/tokenizer.py)."""
+
+PADDED = 128
+"""What `padded_vocab_size` is a multiple of."""
+
+MODULES = {"feed_forward": "mlp", "attention": "core_attn", "sequence_mixer": "core_attn"}
+"""Part of a block in `modules` of activation checkpointing -> what is recomputed."""
+
+RINGS = {"zig_zag": "p2p", "llama3": "all_gather", "ulysses": "a2a"}
+"""Constructor of `TransformerContextParallelConfig` -> how CP exchanges."""
+
+SCHEDULES = {"single_1F1B": "1f1b", "interleaved_1F1B": "1f1b", "gpipe": "gpipe", "zbv_zero_bubble": "zb-v"}
+OPTIMIZERS = {"SkipStepAdamWConfig": "adamw", "AdamWConfig": "adamw", "AdamConfig": "adam", "LionConfig": "lion",
+              "SkipStepLionConfig": "lion", "MuonConfig": "muon"}  # fmt: skip
+
+
+def claims(source: Source) -> bool:
+    """Whether a source is a script of OLMo-core."""
+    if source.kind != "python":
+        return False
+    names = source.settings.keys()
+    return "train_module.rank_microbatch_size" in names or "train_module_config_builder.rank_microbatch_size" in names
+
+
+def read(reading: Reading) -> None:
+    """Read an experiment of OLMo-core.
+
+    Raises:
+        InputError: a value that makes no sense, or a model that is not known.
+    """
+    reading.option("framework", "pytorch")
+    for name, one in [*reading.settings.items()]:
+        section, _, rest = name.partition("_config_builder")
+        if rest or name.endswith("_config_builder"):
+            reading.settings.setdefault(f"{section}{rest}", one)
+    reading.options["vocab_multiple"] = 1
+    longest = ("train_module.max_sequence_length", "dataset.sequence_length", "max_sequence_length")
+    sequence = reading.integer(*longest)
+    if sequence is None:
+        sequence = 4096
+        reading.assume("sequences of 4,096 tokens, OLMo-core's default")
+    reading.option("seq", sequence, *longest)
+    take_gpus(reading)
+    nodes = reading.integer("num_nodes")
+    if nodes and "gpus" not in reading.options and "gpus" not in reading.given:
+        reading.option("gpus", nodes * 8, "num_nodes")
+        reading.assume("nodes of 8 GPUs", "num_nodes")
+    _read_model(reading, sequence)
+    _read_batch(reading, sequence)
+    _read_layout(reading)
+    _read_step(reading)
+
+
+def _read_model(reading: Reading, sequence: int) -> None:
+    found = reading.get("model")
+    if reading.given.get("model"):
+        reading.means("replaced by the model that is given", "model")
+        return
+    name = str(found.value).rpartition(".")[2] if found else ""
+    if name not in SHAPES:
+        reading.refuse(found, f"the model {name[:60]} is not known here", "add `model=NAME`")
+    shape = SHAPES[name]
+    keys: dict[str, Any] = {
+        "layers": reading.integer("model.n_layers") or shape.layers,
+        "hidden": reading.integer("model.d_model") or shape.hidden,
+        "heads": reading.integer("model.n_heads") or shape.heads,
+        "kv_heads": reading.integer("model.n_kv_heads") or shape.kv_heads or None,
+        "head_dim": reading.integer("model.head_dim") or shape.head_dim or None,
+        "qk_norm": shape.qk_norm if shape.qk_norm != "none" else None,
+        "vocab": _vocabulary(reading), "sequence": sequence, "tied_embeddings": False,
+    }  # fmt: skip
+    if shape.experts:
+        keys |= {"moe.experts": shape.experts, "moe.top_k": 8, "moe.ffn": shape.ffn}
+    else:
+        keys["ffn"] = shape.ffn
+    keys |= WINDOW if name.startswith("olmo3_") else {}
+    changed = [f"model.{one}" for one in ("n_layers", "d_model", "n_heads", "n_kv_heads", "head_dim")]
+    if reading.get("model.d_model"):
+        reading.refuse(reading.get("model.d_model"), "the width of its MLP does not follow", "add `model=NAME`")
+    reading.option("model", named_shape(keys), "model", "model.vocab_size", *changed)
+
+
+def _vocabulary(reading: Reading) -> int:
+    """Return the vocabulary: a number, or what `padded_vocab_size` of a tokenizer comes to."""
+    stated = reading.settings.get("model.vocab_size")
+    if stated is not None and isinstance(stated.value, int):
+        return reading.integer("model.vocab_size") or 0
+    tokenizer = next(
+        (str(one.value) for name in ("model.vocab_size.of", "tokenizer") if (one := reading.get(name))), "dolma2"
+    ).rpartition(".")[2]
+    size = TOKENIZERS.get(tokenizer)
+    if size is None:
+        reading.refuse(stated, f"the vocabulary of {tokenizer[:60]} is not known here", "add `model=NAME`")
+    if stated is None or str(stated.value).endswith("padded_vocab_size"):
+        size = -(-size // PADDED) * PADDED
+    reading.assume(f"{size:,} tokens, those of the tokenizer {tokenizer}", "model.vocab_size")
+    return size
+
+
+def _read_batch(reading: Reading, sequence: int) -> None:
+    """Set the microbatch and the batch, both stated in tokens."""
+    micro, total = "train_module.rank_microbatch_size", ("data_loader.global_batch_size", "global_batch_size")
+    for option, names in (("micro_batch_size", (micro,)), ("gbs", total)):
+        tokens = reading.integer(*names)
+        if tokens is None:
+            continue
+        if tokens % sequence or tokens <= 0:
+            found = reading.get(*names)
+            reading.refuse(found, f"{tokens:,} tokens do not make whole sequences of {sequence:,}", "give tokens")
+        reading.option(option, tokens // sequence, *names)
+
+
+def _read_layout(reading: Reading) -> None:
+    for axis in ("tp", "pp", "cp", "ep"):
+        name = f"train_module.{axis}_config"
+        degree = reading.integer(f"{name}.degree", f"{name}.0")
+        if degree is not None:
+            reading.option(axis, degree, f"{name}.degree", name)
+    layout = reading.layout
+    if layout.get("cp", 1) > 1:
+        style = (reading.text("train_module.cp_config") or "").rpartition(".")[2]
+        reading.option("cp_comm", RINGS.get(style, "p2p"), "train_module.cp_config")
+    if layout.get("pp", 1) > 1:
+        _read_schedule(reading)
+    kind = (reading.text("train_module.dp_config.name", "train_module.dp_config.0") or "none").rpartition(".")[2]
+    of = ("train_module.dp_config.name", "train_module.dp_config")
+    if kind not in {"fsdp", "hsdp", "ddp", "none"}:
+        reading.refuse(
+            reading.get(*of), f"unknown kind {kind[:40]} of data parallelism", "known are fsdp, hsdp and ddp"
+        )
+    reading.option("zero", 3 if kind in {"fsdp", "hsdp"} else 0, *of)
+    if kind == "hsdp":
+        _read_shard(reading)
+
+
+def _read_schedule(reading: Reading) -> None:
+    name = "train_module.pp_config.schedule"
+    schedule = (reading.text(name) or "interleaved_1F1B").rpartition(".")[2]
+    if schedule not in SCHEDULES:
+        reading.refuse(
+            reading.get(name), f"the schedule {schedule[:40]} is not modelled", f"known: {', '.join(SCHEDULES)}"
+        )
+    reading.option("schedule", SCHEDULES[schedule], name)
+    if schedule.startswith("interleaved"):
+        reading.option("vpp", 2, name)
+        reading.assume("two stages on each pipeline rank, as interleaved schedules have them", name)
+
+
+def _read_shard(reading: Reading) -> None:
+    """Set how many ranks share one copy: stated, or those of a node (distributed/parallel/data_parallel.py)."""
+    prefix = "train_module.dp_config"
+    shard, replicas = reading.integer(f"{prefix}.shard_degree"), reading.integer(f"{prefix}.num_replicas")
+    if shard is None and replicas is not None:
+        ranks = gpus_of(reading, "the size of a shard") or 1
+        ranks //= reading.layout.get("tp", 1) * reading.layout.get("pp", 1) * reading.layout.get("cp", 1)
+        shard = max(ranks // max(replicas, 1), 1)
+    if shard is None:
+        shard = 8
+        reading.assume("parameters are sharded over the 8 GPUs of a node and copied to each, hsdp's default", prefix)
+    reading.option("shard", shard * reading.layout.get("cp", 1), f"{prefix}.shard_degree", f"{prefix}.num_replicas")
+
+
+def _read_step(reading: Reading) -> None:
+    wide = (reading.text("train_module.dp_config.param_dtype") or "").rpartition(".")[2]
+    auto = (reading.text("train_module.autocast_precision") or "").rpartition(".")[2]
+    of = ("train_module.dp_config.param_dtype", "train_module.autocast_precision", "train_module.float8_config")
+    half = "bfloat16" in {wide, auto}
+    eight = reading.get("train_module.float8_config") and reading.flag(
+        "train_module.float8_config.enabled", default=True
+    )
+    reading.option("precision", "fp8-current" if eight else "bf16" if half else "fp32", *of)
+    reading.option(
+        "compile", "on" if reading.flag("train_module.compile_model") else "off", "train_module.compile_model"
+    )
+    name = (reading.text("train_module.optim") or "AdamWConfig").rpartition(".")[2]
+    if name not in OPTIMIZERS:
+        reading.refuse(
+            reading.get("train_module.optim"), f"the optimizer {name[:40]} is not modelled", "add `optimizer`"
+        )
+    reading.option("optimizer", OPTIMIZERS[name], "train_module.optim")
+    _read_checkpointing(reading)
+
+
+def _read_checkpointing(reading: Reading) -> None:
+    config = "train_module.ac_config"
+    if reading.get(config) is None:
+        reading.option("recompute", "none")
+        return
+    mode = (reading.text(f"{config}.mode", f"{config}.0") or "full").rpartition(".")[2]
+    of = (config, f"{config}.mode", f"{config}.0", f"{config}.modules", f"{config}.block_interval")
+    layers = load_model(str(reading.given.get("model") or reading.options["model"])).layers
+    every = reading.integer(f"{config}.block_interval")
+    if mode == "full":
+        recompute = "full"
+    elif mode == "selected_blocks" and every:
+        recompute = f"full:{max(layers // reading.layout.get('pp', 1) // every, 1)}"
+    elif mode == "selected_modules":
+        words = reading.words(f"{config}.modules")
+        parts = [MODULES.get(re.split(r"\W", one)[-1], "") for one in words]
+        if "" in parts:
+            reading.refuse(
+                reading.get(f"{config}.modules"), "recomputing these modules is not modelled", "give `recompute`"
+            )
+        recompute = f"selective:{'+'.join(dict.fromkeys(parts))}"
+    elif mode in {"selected_ops", "budget"}:
+        recompute = "selective"
+        reading.assume(f"{mode} is predicted as selective recomputation", config)
+    else:
+        reading.refuse(reading.get(*of), f"unknown mode {mode[:40]}", "known: full, selected_blocks, selected_modules")
+    reading.option("recompute", recompute, *of)
+
+
+TARGET = Target("olmo-core", "OLMo-core", "ai2-olmo-core 3.0.0 (PyPI)", ("pytorch",), None, claims, read)

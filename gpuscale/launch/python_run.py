@@ -1,0 +1,908 @@
+"""Python worked out without being run: assignments, calls of functions that are here, conditions on what is known.
+
+Calls of what is not here are recorded, not made. Where a condition is not known, what either branch would change is
+unknown afterwards, unless both make the same of it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from gpuscale.errors import InputError
+from gpuscale.launch.python_values import (
+    MAX_ITEMS,
+    MISSING,
+    PURE,
+    TEXT_METHODS,
+    TYPES,
+    Class,
+    Function,
+    Imported,
+    Place,
+    Record,
+    Scope,
+    Symbol,
+    Unknown,
+    first_unknown,
+    formatted,
+    is_plain,
+    operate,
+    plainly,
+    truth,
+)
+
+MAX_DEPTH = 24
+"""Functions that call one another."""
+MAX_STEPS = 400_000
+"""Expressions and statements that are looked at."""
+MAX_MODULES = 60
+
+LEAVES = frozenset({"AutoBridge"})
+"""Names that readers know, and that are not followed where their package is here."""
+
+Importer = Callable[[str, int, str], "tuple[str, str] | None"]
+"""Returns file name and text of a module that is here, from its dotted name, the dots before it and the importer."""
+
+
+class Ended(NamedTuple):
+    """How a block ended before its last statement."""
+
+    how: str  #: `return`, `break`, `continue` or `raise`.
+    value: Any = None
+
+
+class Choice(NamedTuple):
+    """What was taken for what the caller may say otherwise: an environment variable's or an argument's default."""
+
+    name: str
+    value: Any
+    place: Place
+
+
+class Program:
+    """The modules of one program.
+
+    Args:
+        find: finds modules that are here.
+        given: values of variables, of arguments and of anything else that the files leave open, by name.
+    """
+
+    def __init__(self, find: Importer, given: Mapping[str, Any]) -> None:
+        self.find, self.given = find, given
+        self.modules: dict[str, Scope | None] = {}
+        self.called: list[Record] = []  #: calls that are statements of their own and not followed.
+        self.followed: set[ast.AST] = set()  #: functions that were.
+        self.chosen: dict[str, Choice] = {}
+        self.imports: dict[Imported, Any] = {}
+        self.steps = 0
+        self.depth = 0
+        self.doubt: Unknown | None = None
+
+    # --- modules
+
+    def module(self, file: str, text: str, name: str = "__main__") -> Scope:
+        """Go through a module and return its names.
+
+        Raises:
+            InputError: not Python, or too deeply nested.
+        """
+        try:
+            tree = ast.parse(text)
+        except SyntaxError as error:
+            raise InputError(f"not Python: {error.msg}", place=f"{file}:{error.lineno or 1}") from None
+        except (ValueError, RecursionError, MemoryError):
+            raise InputError("not Python", place=file) from None
+        scope = Scope({"__name__": name}, None, file, text.splitlines())
+        self.modules[file] = scope
+        try:
+            self.run(tree.body, scope)
+        except RecursionError:
+            raise InputError("too deeply nested", place=file) from None
+        return scope
+
+    def imported(self, name: str, level: int, importer: str) -> Scope | None:
+        """Return the names of a module that is here; None of one that is not."""
+        found = self.find(name, level, importer) if len(self.modules) < MAX_MODULES else None
+        if found is None:
+            return None
+        file, text = found
+        if file not in self.modules:
+            self.modules[file] = None  # while it is gone through it has no names for those that it imports
+            with self.surely():
+                self.module(file, text, name)
+        return self.modules[file]
+
+    def _run_import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+        for alias in node.names:
+            own = alias.asname or alias.name
+            if isinstance(node, ast.Import):
+                whole = alias.name if alias.asname else alias.name.partition(".")[0]
+                scope.names[own.partition(".")[0]] = Symbol(own.partition(".")[0], whole)
+                continue
+            module, origin = node.module or "", f"{'.' * node.level}{node.module or ''}.{alias.name}"
+            if alias.name == "*":
+                there = self.imported(module, node.level, scope.file)
+                names = {} if there is None else there.names
+                scope.names.update({name: value for name, value in names.items() if not name.startswith("_")})
+            else:
+                scope.names[own] = Imported(Symbol(own, origin), module, alias.name, node.level, scope.file)
+
+    _run_importfrom = _run_import
+
+    def resolved(self, value: Any) -> Any:
+        """Return what a name that is imported means; other values as they are."""
+        for _ in range(MAX_DEPTH):
+            if not isinstance(value, Imported):
+                return value
+            if value.name in LEAVES:
+                return value.symbol
+            if value not in self.imports:
+                self.imports[value] = value.symbol
+                there = self.imported(value.module, value.level, value.importer)
+                found = there.find(value.name) if there is not None else ()
+                below = f"{value.module}.{value.name}".strip(".")
+                inner = None if found else self.imported(below, value.level, value.importer)
+                self.imports[value] = found[0] if found else value.symbol if inner is None else inner
+            value = self.imports[value]
+        return Unknown("...", "is imported in a circle")
+
+    # --- statements
+
+    def run(self, body: Sequence[ast.stmt], scope: Scope) -> Ended | None:
+        """Go through statements one after the other."""
+        for statement in body:
+            self.steps += 1
+            if self.steps > MAX_STEPS:
+                return Ended("raise")
+            run = getattr(self, f"_run_{type(statement).__name__.lower()}", None)
+            ended = run(statement, scope) if run is not None else None
+            if ended is not None:
+                return ended
+        return None
+
+    def _run_assign(self, node: ast.Assign, scope: Scope) -> None:
+        value = self.value(node.value, scope)
+        for target in node.targets:
+            self.assign(target, value, scope)
+
+    def _run_annassign(self, node: ast.AnnAssign, scope: Scope) -> None:
+        if node.value is not None:
+            self.assign(node.target, self.value(node.value, scope), scope)
+
+    def _run_augassign(self, node: ast.AugAssign, scope: Scope) -> None:
+        before = self.value(ast.parse(ast.unparse(node.target), mode="eval").body, scope)
+        self.assign(node.target, operate(node.op, before, self.value(node.value, scope)), scope)
+
+    def _run_expr(self, node: ast.Expr, scope: Scope) -> None:
+        made = self.value(node.value, scope)
+        if isinstance(node.value, ast.Call) and isinstance(made, Record) and made.kind is None:
+            self.called.append(made)
+
+    def _run_return(self, node: ast.Return, scope: Scope) -> Ended:
+        return Ended("return", None if node.value is None else self.value(node.value, scope))
+
+    def _run_raise(self, *_: Any) -> Ended:
+        return Ended("raise")
+
+    def _run_break(self, *_: Any) -> Ended:
+        return Ended("break")
+
+    def _run_continue(self, *_: Any) -> Ended:
+        return Ended("continue")
+
+    def _run_with(self, node: ast.With, scope: Scope) -> Ended | None:
+        for item in node.items:
+            entered = self.value(item.context_expr, scope)
+            if item.optional_vars is not None:
+                self.assign(item.optional_vars, entered, scope)
+        return self.run(node.body, scope)
+
+    def _run_try(self, node: ast.Try, scope: Scope) -> Ended | None:
+        ended = self.run(node.body, scope)
+        return ended if ended and ended.how != "raise" else self.run([*node.orelse, *node.finalbody], scope)
+
+    def _run_functiondef(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
+        scope.names[node.name] = Function(node, scope)
+
+    _run_asyncfunctiondef = _run_functiondef
+
+    def _run_classdef(self, node: ast.ClassDef, scope: Scope) -> None:
+        scope.names[node.name] = self._class(node, scope)
+
+    @contextmanager
+    def doubting(self, why: Unknown) -> Iterator[None]:
+        """Take what is assigned inside as possible only: unknown afterwards where it changes something."""
+        before, self.doubt = self.doubt, self.doubt or why
+        yield
+        self.doubt = before
+
+    @contextmanager
+    def surely(self) -> Iterator[None]:
+        """Take what is assigned inside as certain."""
+        before, self.doubt = self.doubt, None
+        yield
+        self.doubt = before
+
+    def _run_if(self, node: ast.If, scope: Scope) -> Ended | None:
+        holds = truth(self.value(node.test, scope))
+        if isinstance(holds, bool):
+            return self.run(node.body if holds else node.orelse, scope)
+        for branch, other in ((node.body, node.orelse), (node.orelse, node.body)):
+            if branch and isinstance(branch[-1], ast.Raise):  # a job that runs does not come here
+                return self.run(other, scope)
+        return self._either([node.body, node.orelse], _decides(holds, scope.place(node)), scope)
+
+    def _either(self, branches: Sequence[Sequence[ast.stmt]], why: Unknown, scope: Scope) -> Ended | None:
+        """Go through branches of which one is taken, nobody knows which."""
+        with self.doubting(why):
+            ends = [self.run(branch, scope) for branch in branches]
+        returned = [one.value for one in ends if one is not None and one.how == "return"]
+        if not returned:
+            return None
+        if len(returned) == len(ends) and all(operate(ast.Is(), returned[0], one) is True for one in returned[1:]):
+            return Ended("return", returned[0])
+        if len(returned) == len(ends):
+            return Ended("return", why)
+        scope.names.setdefault(_MAYBE, []).append((returned[0], why))
+        return None
+
+    def _run_for(self, node: ast.For, scope: Scope) -> Ended | None:
+        every = self.value(node.iter, scope)
+        if isinstance(every, dict):
+            every = list(every)
+        if isinstance(every, Record):  # what is set of each part of another package is set of all
+            every = [every]
+        if not isinstance(every, list):
+            why = first_unknown(every) or Unknown("...")
+            self.assign(node.target, why, scope)
+            return self._either([node.body, []], _decides(why, scope.place(node)), scope)
+        for one in every:
+            self.assign(node.target, one, scope)
+            ended = self.run(node.body, scope)
+            if ended is not None and ended.how == "break":
+                return None
+            if ended is not None and ended.how != "continue":
+                return ended
+        return self.run(node.orelse, scope)
+
+    def _run_while(self, node: ast.While, scope: Scope) -> Ended | None:
+        while (holds := truth(self.value(node.test, scope))) is True:
+            ended = self.run(node.body, scope)
+            if ended is not None and ended.how == "break":
+                return None
+            if ended is not None and ended.how != "continue":
+                return ended
+        if isinstance(holds, Unknown):
+            return self._either([node.body, []], _decides(holds, scope.place(node)), scope)
+        return None
+
+    def _run_match(self, node: ast.Match, scope: Scope) -> Ended | None:
+        subject = self.value(node.subject, scope)
+        for case in node.cases:
+            holds = self._fits(case.pattern, subject, scope)
+            if holds is True and case.guard is not None:
+                holds = truth(self.value(case.guard, scope))
+            if isinstance(holds, Unknown):
+                bodies = [one.body for one in node.cases if not isinstance(one.body[-1], ast.Raise)]
+                return self._either([*bodies, []], _decides(holds, scope.place(node)), scope)
+            if holds:
+                return self.run(case.body, scope)
+        return None
+
+    def _fits(self, pattern: ast.pattern, subject: Any, scope: Scope) -> bool | Unknown:
+        match pattern:
+            case ast.MatchValue():
+                return truth(operate(ast.Eq(), subject, self.value(pattern.value, scope)))
+            case ast.MatchSingleton():
+                return truth(operate(ast.Is(), subject, pattern.value))
+            case ast.MatchOr():
+                found = [self._fits(one, subject, scope) for one in pattern.patterns]
+                return True if True in found else next((one for one in found if isinstance(one, Unknown)), False)
+            case ast.MatchAs(pattern=None):
+                if pattern.name is not None:
+                    scope.names[pattern.name] = subject
+                return True
+        return first_unknown(subject) or Unknown("...", "is matched in a way that is not followed")
+
+    # --- assignments
+
+    def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
+        """Set a name, an attribute, an element, or several of them."""
+        if isinstance(target, ast.Name):
+            known = scope.names.get(target.id, _NOTHING)
+            scope.names[target.id] = value if known is _NOTHING else self._doubted(known, value)
+            scope.places[target.id] = scope.place(target)
+        elif isinstance(target, ast.Tuple | ast.List):
+            fits = isinstance(value, list) and len(value) == len(target.elts)
+            for index, one in enumerate(target.elts):
+                own = value[index] if fits else first_unknown(value) or Unknown("...")
+                self.assign(one.value if isinstance(one, ast.Starred) else one, own, scope)
+        elif isinstance(target, ast.Attribute):
+            self.put(self.value(target.value, scope, make=True), target.attr, value, scope.place(target))
+        elif isinstance(target, ast.Subscript):
+            key = self.value(target.slice, scope)
+            if isinstance(target.value, ast.Name) and not scope.find(target.value.id):
+                scope.names[target.value.id] = Record("", scope.place(target))
+            whole = self.value(target.value, scope, make=True)
+            if isinstance(whole, Symbol) and isinstance(target.value, ast.Name):  # a dictionary of another module
+                whole = scope.names[target.value.id] = Record("", scope.place(target), origin=whole.origin)
+            self.put(whole, key, value, scope.place(target))
+
+    def put(self, whole: Any, key: Any, value: Any, place: Place) -> None:
+        """Set a part of an object, an entry of a dictionary or an element of a list."""
+        if isinstance(whole, Record):
+            before = whole.parts.get(str(key), MISSING)
+            if before is MISSING and self.doubt is not None and whole.kind is None and whole.name == "":
+                whole.put(str(key), value, place)
+                return
+            whole.put(str(key), self._doubted(before, value), place)
+        elif isinstance(whole, dict) and is_plain(key) and not isinstance(key, list | dict) and len(whole) < MAX_ITEMS:
+            whole[key] = self._doubted(whole.get(key, MISSING), value)
+        elif isinstance(whole, list) and isinstance(key, int) and -len(whole) <= key < len(whole):
+            whole[key] = self._doubted(whole[key], value)
+        elif isinstance(whole, Class):
+            whole.scope.names[str(key)] = value
+        elif isinstance(whole, Scope):
+            whole.names[str(key)] = value
+
+    def _doubted(self, before: Any, value: Any) -> Any:
+        """Return a value, or what decides it where it is only possible and another than that before."""
+        if self.doubt is None or before is value or (is_plain(before) and is_plain(value) and before == value):
+            return value
+        return self.doubt
+
+    # --- expressions
+
+    def value(self, node: ast.expr | None, scope: Scope, *, make: bool = False) -> Any:
+        """Return what an expression comes to; `make`: parts of records that are not there yet are made."""
+        self.steps += 1
+        if node is None or self.steps > MAX_STEPS:
+            return Unknown("...", "is out of bounds")
+        found = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if isinstance(node, ast.Attribute):
+            return self.attribute(self.value(node.value, scope, make=make), node.attr, scope.place(node), make=make)
+        return found(node, scope) if found is not None else Unknown(_kind_of(node), "is not followed")
+
+    def _constant(self, node: ast.Constant, _: Scope) -> Any:
+        value = node.value
+        return value if is_plain(value) and (not isinstance(value, str) or len(value) <= MAX_ITEMS) else Unknown("...")
+
+    def _name(self, node: ast.Name, scope: Scope) -> Any:
+        found = scope.find(node.id)
+        return self.resolved(found[0]) if found else Symbol(node.id, node.id)
+
+    def _namedexpr(self, node: ast.NamedExpr, scope: Scope) -> Any:
+        value = self.value(node.value, scope)
+        self.assign(node.target, value, scope)
+        return value
+
+    def _list(self, node: ast.List | ast.Tuple | ast.Set, scope: Scope) -> Any:
+        found: list[Any] = []
+        for one in node.elts[:MAX_ITEMS]:
+            value = self.value(one.value if isinstance(one, ast.Starred) else one, scope)
+            found += value if isinstance(one, ast.Starred) and isinstance(value, list) else [value]
+        return found
+
+    _tuple = _set = _list
+
+    def _dict(self, node: ast.Dict, scope: Scope) -> Any:
+        found: dict[Any, Any] = {}
+        for key, value in zip(node.keys, node.values, strict=True):
+            own = self.value(value, scope)
+            if key is None:
+                found |= _entries(own)
+                continue
+            name = self.value(key, scope)
+            plain = is_plain(name) and not isinstance(name, list | dict)
+            found[name if plain else getattr(name, "name", "...")] = own
+        return found
+
+    def _unaryop(self, node: ast.UnaryOp, scope: Scope) -> Any:
+        value = self.value(node.operand, scope)
+        if isinstance(node.op, ast.Not):
+            holds = truth(value)
+            return not holds if isinstance(holds, bool) else holds
+        signs = {ast.USub: lambda one: -one, ast.UAdd: lambda one: +one, ast.Invert: lambda one: ~one}
+        return first_unknown(value) or plainly(signs[type(node.op)], value)
+
+    def _binop(self, node: ast.BinOp, scope: Scope) -> Any:
+        one, two = self.value(node.left, scope), self.value(node.right, scope)
+        if isinstance(node.op, ast.Add) and isinstance(one, list) and isinstance(two, list):
+            return [*one, *two][:MAX_ITEMS]
+        if isinstance(node.op, ast.BitOr) and isinstance(one, dict) and isinstance(two, dict):
+            return {**one, **two}
+        return operate(node.op, one, two)
+
+    def _boolop(self, node: ast.BoolOp, scope: Scope) -> Any:
+        wanted, why = isinstance(node.op, ast.Or), None
+        value: Any = None
+        if wanted and len(node.values) == 2:
+            one, two = self.value(node.values[0], scope), self.value(node.values[1], scope)
+            if isinstance(one, Unknown) and not one.why and is_plain(two):
+                self.chosen.setdefault(one.name, Choice(one.name, two, scope.place(node)))
+                return two
+        for one in node.values:
+            value = self.value(one, scope)
+            holds = truth(value)
+            if holds is wanted and why is None:
+                return value
+            if holds is wanted:
+                return wanted
+            why = why or (holds if isinstance(holds, Unknown) else None)
+        return why if why is not None else value
+
+    def _compare(self, node: ast.Compare, scope: Scope) -> Any:
+        one, why = self.value(node.left, scope), None
+        for operator, other in zip(node.ops, node.comparators, strict=True):
+            two = self.value(other, scope)
+            holds = operate(operator, one, two)
+            if holds is False:
+                return False
+            why = why or (holds if isinstance(holds, Unknown) else None)
+            one = two
+        return why if why is not None else True
+
+    def _ifexp(self, node: ast.IfExp, scope: Scope) -> Any:
+        holds = truth(self.value(node.test, scope))
+        if isinstance(holds, bool):
+            return self.value(node.body if holds else node.orelse, scope)
+        one, two = self.value(node.body, scope), self.value(node.orelse, scope)
+        return one if operate(ast.Eq(), one, two) is True else _decides(holds, scope.place(node))
+
+    def _joinedstr(self, node: ast.JoinedStr, scope: Scope) -> Any:
+        parts: list[str] = []
+        for one in node.values:
+            if isinstance(one, ast.Constant):
+                parts.append(str(one.value))
+                continue
+            assert isinstance(one, ast.FormattedValue)
+            value = self.value(one.value, scope)
+            spec = self.value(one.format_spec, scope) if one.format_spec is not None else ""
+            unknown = first_unknown(value, spec)
+            if unknown is not None:
+                return unknown
+            parts.append(str(formatted(value, str(spec))))
+        return "".join(parts)[:MAX_ITEMS]
+
+    def _subscript(self, node: ast.Subscript, scope: Scope) -> Any:
+        whole = self.value(node.value, scope)
+        if isinstance(node.slice, ast.Slice):
+            ends = [None if end is None else self.value(end, scope)
+                    for end in (node.slice.lower, node.slice.upper, node.slice.step)]  # fmt: skip
+            return first_unknown(*ends) or (
+                plainly(lambda: whole[slice(*ends)]) if isinstance(whole, str | list) else Unknown(_kind_of(node))
+            )
+        key = self.value(node.slice, scope)
+        if isinstance(whole, Record):
+            return self.attribute(whole, str(key), scope.place(node))
+        if isinstance(whole, Symbol) and whole.origin == "os.environ" and isinstance(key, str):
+            return self.open(key, MISSING, scope.place(node))
+        if isinstance(whole, Symbol | Class):
+            return whole
+        unknown = whole if isinstance(whole, Unknown) else first_unknown(key)
+        return unknown or plainly(lambda: whole[key])
+
+    def _listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, scope: Scope) -> Any:
+        found = self._comprehended(node.generators, scope, lambda inner: self.value(node.elt, inner))
+        return found if isinstance(found, Unknown) else list(found)[:MAX_ITEMS]
+
+    _setcomp = _generatorexp = _listcomp
+
+    def _dictcomp(self, node: ast.DictComp, scope: Scope) -> Any:
+        pair = self._comprehended(
+            node.generators, scope, lambda inner: (self.value(node.key, inner), self.value(node.value, inner))
+        )
+        return (
+            pair
+            if isinstance(pair, Unknown)
+            else {k: v for k, v in pair if is_plain(k) and not isinstance(k, list | dict)}
+        )
+
+    def _comprehended(
+        self, generators: list[ast.comprehension], scope: Scope, make: Callable[[Scope], Any]
+    ) -> list[Any] | Unknown:
+        """Return what `make` returns for each choice of the loops of a comprehension."""
+        scopes = [Scope({}, scope, scope.file, scope.lines)]
+        for one in generators:
+            chosen: list[Scope] = []
+            for outer in scopes:
+                every = self.value(one.iter, outer)
+                every = list(every) if isinstance(every, dict | str) else every
+                if not isinstance(every, list):
+                    return first_unknown(every) or Unknown("...")
+                for item in every:
+                    inner = Scope(dict(outer.names), scope, scope.file, scope.lines)
+                    self.assign(one.target, item, inner)
+                    holds = [truth(self.value(test, inner)) for test in one.ifs]
+                    unknown = next((what for what in holds if isinstance(what, Unknown)), None)
+                    if unknown is not None:
+                        return unknown
+                    chosen += [inner] if all(holds) else []
+                    if len(chosen) > MAX_ITEMS or self.steps > MAX_STEPS:
+                        return Unknown("...", "is out of bounds")
+            scopes = chosen
+        return [make(inner) for inner in scopes]
+
+    def _lambda(self, node: ast.Lambda, scope: Scope) -> Any:
+        return Function(node, scope)
+
+    def attribute(self, whole: Any, name: str, place: Place, *, make: bool = False) -> Any:
+        """Return an attribute of a value; `make`: of a record one that is not there yet is made."""
+        if isinstance(whole, Record):
+            return self._of_record(whole, name, place, make=make)
+        if isinstance(whole, Symbol):
+            return Symbol(f"{whole.name}.{name}", f"{whole.origin}.{name}")
+        if isinstance(whole, Class):
+            found = whole.find(name)
+            bound = bool(found) and isinstance(found[0], Function) and found[0].decorated("classmethod")
+            own = f"{whole.name}.{name}"
+            return found[0].bound(whole) if bound else found[0] if found else Symbol(own, own)
+        if isinstance(whole, Scope):
+            return self.resolved(whole.names.get(name, Symbol(name, name)))
+        if isinstance(whole, Unknown):
+            return self.open(f"{whole.name}.{name}", MISSING, place, whole.why)
+        if name in {"value", "name"} and isinstance(whole, str | int | float):  # of an enumeration's member
+            return whole
+        return Unknown(name, "is not followed")
+
+    def _of_record(self, whole: Record, name: str, place: Place, *, make: bool) -> Any:
+        if name in whole.parts:
+            return whole.parts[name]
+        own = whole.kind.find(name) if whole.kind else ()
+        if own and isinstance(own[0], Function):
+            bound = own[0] if own[0].decorated("staticmethod") else own[0].bound(whole)
+            return self.call(bound, (), {}, place) if own[0].decorated("property") else bound
+        if own and own[0] is not MISSING:
+            return own[0]
+        if make:
+            whole.put(name, Record("", place), place)
+            return whole.parts[name]
+        return self.open(f"{whole.name}.{name}".strip("."), MISSING, place, "is not stated")
+
+    def open(self, name: str, usual: Any, place: Place, why: str = "") -> Any:
+        """Return what the caller says of a name that files leave open, else its default, else that it is unknown."""
+        last = name.rpartition(".")[2]
+        for key in (name, last, last.replace("_", "-")):
+            if key in self.given:
+                return _literal(self.given[key])
+        if usual is not MISSING:
+            self.chosen.setdefault(name, Choice(name, usual, place))
+        return Unknown(name, why) if usual is MISSING else usual
+
+    # --- calls
+
+    def chosen_of(self, function: Function) -> dict[str, Any]:
+        """Return what the caller says of a function's arguments."""
+        spec = function.node.args
+        names = (one.arg for one in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs))
+        return {name: _literal(self.given[name]) for name in names if name in self.given}
+
+    def _call(self, node: ast.Call, scope: Scope) -> Any:
+        place = scope.place(node)
+        args: list[Any] = []
+        for one in node.args:
+            value = self.value(one.value if isinstance(one, ast.Starred) else one, scope)
+            args += value if isinstance(one, ast.Starred) and isinstance(value, list) else [value]
+        given: dict[str, Any] = {}
+        for word in node.keywords:
+            value = self.value(word.value, scope)
+            given |= {word.arg: value} if word.arg else _entries(value)
+        places = {str(at): scope.place(one) for at, one in enumerate(node.args)}
+        places |= {word.arg: scope.place(word.value) for word in node.keywords if word.arg}
+        if isinstance(node.func, ast.Attribute):
+            whole = self.value(node.func.value, scope)
+            made = self._method(whole, node.func.attr, args, given, place)
+            if made is not _NOTHING:
+                return made
+            called = self.attribute(whole, node.func.attr, place)
+        else:
+            called = self.value(node.func, scope)
+        return self.call(called, args, given, place, ast.unparse(node.func)[:200], places)
+
+    def call(
+        self, called: Any, args: Sequence[Any], given: Mapping[str, Any], place: Place, written: str = "",
+        places: Mapping[str, Place] | None = None,
+    ) -> Any:  # fmt: skip
+        """Return what a call returns, or a record of it where it is not followed."""
+        if isinstance(called, Function):
+            return self.follow(called, args, given, place)
+        if isinstance(called, Class):
+            return self.made(called, args, given, place, places or {})
+        if isinstance(called, Unknown) and called.why != "is not stated":
+            return Unknown(called.name, called.why or "is called")
+        if isinstance(called, Symbol):
+            made = self._known(called, args, given, place)
+            if isinstance(made, Record) and called.origin in WRAPPERS:
+                made.places |= places or {}
+            if made is not _NOTHING:
+                return made
+        parts = {**{str(at): one for at, one in enumerate(args)}, **given}
+        name = called.name if isinstance(called, Symbol | Record) else written
+        origin = called.origin if isinstance(called, Symbol | Record) else written
+        return Record(name, place, parts, dict(places or {}), None, origin)
+
+    def follow(self, function: Function, args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
+        """Return what a function that is here returns."""
+        if self.depth >= MAX_DEPTH:
+            return Unknown(function.name, "calls itself too often")
+        self.followed.add(function.node)
+        spec = function.node.args
+        names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
+        scope = Scope({}, function.scope, function.scope.file, function.scope.lines)
+        every = (*function.args, *args)
+        scope.names.update(zip(names, every, strict=False))
+        words = {**function.given, **given}
+        known = {*names, *(one.arg for one in spec.kwonlyargs)}
+        scope.names.update({name: value for name, value in words.items() if name in known})
+        if spec.vararg:
+            scope.names[spec.vararg.arg] = list(every[len(names) :])
+        if spec.kwarg:
+            scope.names[spec.kwarg.arg] = {name: value for name, value in words.items() if name not in known}
+        usual = dict(zip(names[len(names) - len(spec.defaults) :], spec.defaults, strict=True))
+        usual |= {one.arg: own for one, own in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if own is not None}
+        for name in (*names, *(one.arg for one in spec.kwonlyargs)):
+            if name not in scope.names:
+                default = self.value(usual[name], function.scope) if name in usual else MISSING
+                scope.names[name] = self.open(name, MISSING, place) if default is MISSING else default
+        self.depth += 1
+        try:
+            if isinstance(function.node, ast.Lambda):
+                return self.value(function.node.body, scope)
+            ended = self.run(function.node.body, scope)
+        finally:
+            self.depth -= 1
+        value = ended.value if ended is not None and ended.how == "return" else None
+        for other, why in scope.names.get(_MAYBE, []):
+            if operate(ast.Is(), other, value) is not True and other != value:
+                return why
+        return value
+
+    def made(
+        self, kind: Class, args: Sequence[Any], given: Mapping[str, Any], place: Place, places: Mapping[str, Place]
+    ) -> Any:
+        """Return an object of a class that is here."""
+        record = Record(kind.name, place, kind=kind, origin=kind.name)
+        own = kind.find("__init__")
+        if own:
+            self.follow(own[0].bound(record), args, given, place)
+            return record
+        fields: dict[str, Any] = {}
+        for one in reversed(kind.line()):
+            fields |= one.fields
+            record.places |= {name: one.places[name] for name in one.fields}
+        for name, default in fields.items():
+            if default is not MISSING:
+                record.parts[name] = self._default(default, place)
+        for at, value in enumerate(args):
+            name = list(fields)[at] if at < len(fields) else str(at)
+            record.put(name, value, places.get(str(at), place))
+        for name, value in given.items():
+            record.put(name, value, places.get(name, place))
+        after = kind.find("__post_init__")
+        if after and isinstance(after[0], Function):
+            self.follow(after[0].bound(record), (), {}, place)
+        return record
+
+    def _default(self, default: Any, place: Place) -> Any:
+        """Return a default of a dataclass's field, of `field(...)` what it makes; objects are not shared."""
+        if isinstance(default, Record) and default.name.rpartition(".")[2].lower() == "field":
+            if "default_factory" in default.parts:
+                return self.call(default.parts["default_factory"], (), {}, place)
+            return default.parts.get("default", default.parts.get("0", Unknown("...", "is not stated")))
+        if isinstance(default, Record):
+            return default.copy()
+        return default.copy() if isinstance(default, list | dict) else default
+
+    def _class(self, node: ast.ClassDef, scope: Scope) -> Class:
+        own = Scope({}, scope, scope.file, scope.lines)
+        with self.surely():
+            self.run(node.body, own)
+        fields: dict[str, Any] = {}
+        places: dict[str, Place] = {}
+        for one in node.body:
+            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+                fields[one.target.id] = own.names.get(one.target.id, MISSING)
+                places[one.target.id] = scope.place(one)
+        return Class(node.name, tuple(self.value(base, scope) for base in node.bases), own, fields, places)
+
+    def _method(self, whole: Any, name: str, args: list[Any], given: dict[str, Any], place: Place) -> Any:
+        """Return what a method of a plain value or of a record of a parser returns; `_NOTHING` of others."""
+        if isinstance(whole, str):
+            known = TEXT_METHODS.get(name)
+            return first_unknown(*args) or (plainly(known, whole, *args) if known else Unknown(name, "is not followed"))
+        if isinstance(whole, dict):
+            return self._of_dictionary(whole, name, args, given)
+        if isinstance(whole, list):
+            if name in {"append", "extend"} and len(args) == 1 and len(whole) < MAX_ITEMS:
+                more = args if name == "append" else args[0] if isinstance(args[0], list) else [Unknown("...")]
+                whole += more[: MAX_ITEMS - len(whole)]
+                return None
+            return plainly(getattr(list, name), whole, *args) if name in {"index", "count"} else None
+        if isinstance(whole, Record) and whole.origin.rpartition(".")[2] == "ArgumentParser":
+            return self._of_parser(whole, name, args, given, place)
+        if isinstance(whole, Record) and name not in whole.parts and not (whole.kind and whole.kind.find(name)):
+            parts = {"of": whole, **{str(at): one for at, one in enumerate(args)}, **given}
+            return Record(name, place, parts, {}, None, f"{whole.origin}.{name}")
+        return _NOTHING
+
+    def _of_dictionary(self, whole: dict[Any, Any], name: str, args: list[Any], given: dict[str, Any]) -> Any:
+        key = args[0] if args and is_plain(args[0]) and not isinstance(args[0], list | dict) else None
+        usual = args[1] if len(args) > 1 else None
+        if args and isinstance(args[0], Unknown) and name != "update":
+            return args[0]
+        match name:
+            case "get":
+                return whole.get(key, usual)
+            case "pop":
+                return whole.pop(key, usual)
+            case "setdefault":
+                return whole.setdefault(key, usual)
+            case "update":
+                for own, value in {**(_entries(args[0]) if args else {}), **given}.items():
+                    self.put(whole, own, value, Place("", 0))
+            case "items":
+                return [[own, value] for own, value in whole.items()]
+            case "keys" | "values":
+                return list(getattr(whole, name)())
+            case "copy":
+                return dict(whole)
+        return None
+
+    def _of_parser(self, parser: Record, name: str, args: list[Any], given: dict[str, Any], place: Place) -> Any:
+        """Follow an `argparse` parser: its arguments are what the caller says, else their defaults."""
+        if name == "add_argument":
+            words = [one for one in args if isinstance(one, str)]
+            long = next((one for one in words if one.startswith("--")), words[0] if words else "...")
+            own = str(given.get("dest") or long.lstrip("-").replace("-", "_"))
+            off = {"store_true": False, "store_false": True}.get(str(given.get("action")), MISSING)
+            parser.put(own, given.get("default", off if off is not MISSING else None), place)
+            return parser
+        if name in {"parse_args", "parse_known_args"}:
+            said = Record("args", place, origin="args")
+            for own, usual in parser.parts.items():
+                missing = usual is None or own in {"0", "description"}
+                value = self.open(own, MISSING if missing else usual, parser.places.get(own, place))
+                said.put(own, None if missing and isinstance(value, Unknown) else value, parser.places.get(own, place))
+            return said if name == "parse_args" else [said, []]
+        if name in {"add_argument_group", "add_mutually_exclusive_group"}:
+            return parser
+        if name == "set_defaults":
+            for own, value in given.items():
+                parser.put(own, value, place)
+        return None
+
+    def _known(self, called: Symbol, args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
+        """Return what a function of Python's own returns; `_NOTHING` of others."""
+        origin, last = called.origin, called.origin.rpartition(".")[2]
+        if origin in {"os.environ.get", "os.getenv"} and args and isinstance(args[0], str):
+            return self.open(args[0], args[1] if len(args) > 1 else MISSING, place)
+        if last in {"get_world_size", "device_count"}:
+            return self.open(last, MISSING, place, "is the number of GPUs: `gpus=N` says it")
+        if origin in PURE:
+            return _pure(origin, args, given)
+        if origin in REFLECTING and len(args) >= REFLECTING[origin]:
+            return self._reflected(origin, args, place)
+        match origin:
+            case "dict":
+                return {**(_entries(args[0]) if args else {}), **given}
+            case "print" | "super" | "sys.exit" | "exit":
+                return None
+            case "copy.deepcopy" | "copy.copy" if args:
+                return _copied(args[0], 0)
+            case "dataclasses.replace" if args and isinstance(args[0], Record):
+                made = args[0].copy()
+                for name, value in given.items():
+                    made.put(name, value, place)
+                return made
+        return _wrapped(called, args, given, place)
+
+    def _reflected(self, origin: str, args: Sequence[Any], place: Place) -> Any:
+        """Return what `getattr`, `hasattr`, `setattr` and `isinstance` do."""
+        if origin == "isinstance":
+            return _is_a(args[0], args[1])
+        name = args[1] if isinstance(args[1], str) else "..."
+        if origin == "hasattr":
+            return _has(args[0], name)
+        if origin == "setattr":
+            return self.put(args[0], name, args[2], place)
+        lacking = len(args) > REFLECTING[origin] and _has(args[0], name) is False
+        return args[2] if lacking else self.attribute(args[0], name, place)
+
+
+REFLECTING = {"isinstance": 2, "hasattr": 2, "getattr": 2, "setattr": 3}
+"""Functions that look at objects -> how many arguments they need."""
+
+
+def _pure(origin: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+    """Return what a pure function makes of its arguments; what only deals out elements takes any."""
+    dealt = {"list", "tuple", "enumerate", "zip", "reversed"}
+    if origin in {"list", "sorted"} and args and isinstance(args[0], dict):
+        return list(args[0])
+    if origin in dealt and all(isinstance(one, list | str) for one in args):
+        return plainly(PURE[origin], *args, **given)
+    return first_unknown(*args) or plainly(PURE[origin], *args, **given)
+
+
+_NOTHING = object()
+_MAYBE = " returned"
+"""Name in the scope of a function of what it may have returned; no name of Python has a space."""
+
+WRAPPERS = ("functools.partial", "nemo_run.Partial", "nemo_run.Config", "nemo_run.autoconvert")
+"""Calls that stand for a later call of their first argument."""
+
+
+def _wrapped(called: Symbol, args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
+    """Return the record of the call that `functools.partial` and NeMo-Run's configurations stand for."""
+    if called.origin not in WRAPPERS or not args or not isinstance(args[0], Symbol | Function | Class):
+        return _NOTHING
+    if called.origin == "functools.partial" and isinstance(args[0], Function):
+        return args[0].bound(*args[1:], **given)
+    parts = {**{str(at): one for at, one in enumerate(args[1:])}, **given}
+    origin = args[0].origin if isinstance(args[0], Symbol) else args[0].name
+    return Record(args[0].name, place, parts, {}, None, origin)
+
+
+def _entries(value: Any) -> dict[str, Any]:
+    """Return what `**` makes of a value: entries of a dictionary; of what is not known one that says so."""
+    if isinstance(value, dict):
+        return {str(key): one for key, one in value.items()}
+    if isinstance(value, list) and all(isinstance(one, list) and len(one) == 2 for one in value):
+        return {str(key): one for key, one in value}
+    return {"**": first_unknown(value) or Unknown("...")}
+
+
+def _has(whole: Any, name: str) -> bool | Unknown:
+    if isinstance(whole, Record):
+        if name in whole.parts or (whole.kind and whole.kind.find(name)):
+            return True
+        return Unknown(f"{whole.name}.{name}", "is not stated") if whole.kind is None else False
+    return first_unknown(whole) or False
+
+
+def _is_a(value: Any, kind: Any) -> bool | Unknown:
+    kinds = kind if isinstance(kind, list) else [kind]
+    names = [one.name.rpartition(".")[2] for one in kinds if isinstance(one, Symbol | Class)]
+    if isinstance(value, Record):
+        own = [one.name for one in value.kind.line()] if value.kind else [value.name.rpartition(".")[2]]
+        made = bool(own[0][:1].isupper()) or not (set(names) - TYPES.keys())
+        return bool(set(own) & set(names)) if made else Unknown(value.name, "is of another package")
+    if not is_plain(value) and value is not None:
+        return first_unknown(value) or False
+    return any(isinstance(value, TYPES[name]) for name in names if name in TYPES)
+
+
+def _copied(value: Any, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        return value
+    if isinstance(value, list):
+        return [_copied(one, depth + 1) for one in value]
+    if isinstance(value, dict):
+        return {key: _copied(one, depth + 1) for key, one in value.items()}
+    if isinstance(value, Record):
+        made = value.copy()
+        made.parts = {key: _copied(one, depth + 1) for key, one in made.parts.items()}
+        return made
+    return value
+
+
+def _decides(unknown: Unknown, place: Place) -> Unknown:
+    return Unknown(unknown.name, unknown.why or f"decides at line {place.line} of {place.file}")
+
+
+def _kind_of(node: ast.expr) -> str:
+    return type(node).__name__.lower()
+
+
+def _literal(value: Any) -> Any:
+    """Return a value that is given as text as Python would have it, where it is a plain literal."""
+    if not isinstance(value, str) or len(value) > MAX_ITEMS:
+        return value
+    words = {"true": True, "false": False, "none": None}
+    if value.lower() in words:
+        return words[value.lower()]
+    made = plainly(int, value)
+    made = plainly(float, value) if isinstance(made, Unknown) else made
+    return value if isinstance(made, Unknown) else made

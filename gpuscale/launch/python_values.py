@@ -1,0 +1,287 @@
+"""What expressions of a Python file come to where nothing is run: plain values, records of calls, unknown ones.
+
+Plain values are those of Python (None, truth, numbers, texts, lists, dictionaries), within the bounds given here.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+MAX_NUMBER = 10**15
+MAX_ITEMS = 10_000
+"""Elements of a list or dictionary, and characters of a text, that are worked out."""
+
+
+class Place(NamedTuple):
+    """Where something stands."""
+
+    file: str  #: the file's name as it was given.
+    line: int  #: from 1.
+    text: str = ""  #: the line.
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A value that follows from something which no file says."""
+
+    name: str  #: what decides it, as `variables` names it.
+    why: str = ""  #: why that is not known; empty where it simply has no value.
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A name of another package: a class, a function, a constant."""
+
+    name: str  #: as it is written: `np.prod`.
+    origin: str  #: with the package that it comes from: `numpy.prod`.
+
+
+class Imported(NamedTuple):
+    """A name that a module takes from another, which is gone through when the name is first used."""
+
+    symbol: Symbol  #: what it is where the other module is not here.
+    module: str  #: dotted name of the other module.
+    name: str  #: what it is called there.
+    level: int  #: dots before the module's name.
+    importer: str  #: the file that imports it.
+
+
+@dataclass(eq=False)
+class Record:
+    """A call of what is not followed (a class or function of another package), or an object of a class that is here."""
+
+    name: str  #: what is called, as it is written; empty for what only assignments make.
+    place: Place
+    #: keyword -> value; positions as `0`, `1`; what is assigned afterwards too.
+    parts: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)  #: part -> where it stands.
+    kind: Class | None = None  #: its class, where that is here.
+    origin: str = ""  #: what is called, with the package that it comes from.
+
+    def put(self, key: str, value: Any, place: Place) -> None:
+        """Set a part."""
+        self.parts[key], self.places[key] = value, place
+
+    def copy(self) -> Record:
+        """Return a record whose parts can be changed without changing these."""
+        return Record(self.name, self.place, dict(self.parts), dict(self.places), self.kind, self.origin)
+
+
+@dataclass(eq=False)
+class Scope:
+    """Names of a module, a class or a call of a function."""
+
+    names: dict[str, Any] = field(default_factory=dict)
+    outer: Scope | None = None
+    file: str = ""
+    lines: list[str] = field(default_factory=list)
+    places: dict[str, Place] = field(default_factory=dict)  #: name -> where it was last set.
+
+    def find(self, name: str) -> Any:
+        """Return what a name means here or around, in a tuple; an empty one where it means nothing."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return (scope.names[name],)
+            scope = scope.outer
+        return ()
+
+    def place(self, node: ast.AST) -> Place:
+        """Return where a part of this file stands."""
+        line = getattr(node, "lineno", 0)
+        return Place(self.file, line, self.lines[line - 1].strip() if 0 < line <= len(self.lines) else "")
+
+
+@dataclass(eq=False)
+class Function:
+    """A function of a file, or what is bound to one."""
+
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    scope: Scope  #: the names around it.
+    args: tuple[Any, ...] = ()  #: bound already: the object of a method, arguments of `functools.partial`.
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return getattr(self.node, "name", "lambda")
+
+    def bound(self, *args: Any, **given: Any) -> Function:
+        """Return it with some of its arguments."""
+        return Function(self.node, self.scope, (*self.args, *args), {**self.given, **given})
+
+    def decorated(self, word: str) -> bool:
+        """Whether one of its decorators is of this name."""
+        return any(word in ast.unparse(one) for one in getattr(self.node, "decorator_list", ()))
+
+
+@dataclass(eq=False)
+class Class:
+    """A class of a file."""
+
+    name: str
+    bases: tuple[Any, ...]
+    scope: Scope  #: its names.
+    fields: dict[str, Any]  #: annotated names in their order -> default, `MISSING` where they have none.
+    places: dict[str, Place]
+
+    def find(self, name: str) -> Any:
+        """Return an attribute of the class or of its bases, in a tuple; an empty one where there is none."""
+        for one in self.line():
+            if name in one.scope.names:
+                return (one.scope.names[name],)
+        return ()
+
+    def line(self) -> list[Class]:
+        """Return the class and those of its bases that are here, the nearest first."""
+        found = [self]
+        for base in self.bases:
+            found += base.line() if isinstance(base, Class) else []
+        return found[:20]
+
+
+MISSING = Unknown("")
+"""Default of a field that has none."""
+
+TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "str": str, "int": int, "float": float, "bool": bool, "list": list, "tuple": list, "dict": dict, "set": list,
+}  # fmt: skip
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is one of Python's own."""
+    return value is None or isinstance(value, bool | int | float | str | list | dict)
+
+
+def first_unknown(*values: Any) -> Unknown | None:
+    """Return what makes an operation on these values unknown; None where all are plain."""
+    for value in values:
+        if isinstance(value, Unknown):
+            return value
+        if isinstance(value, Record | Symbol):
+            return Unknown(value.name or "...", "is of another package")
+        if isinstance(value, list) and (inner := first_unknown(*value[:MAX_ITEMS])) is not None:
+            return inner
+        if not is_plain(value):
+            return Unknown(getattr(value, "name", "..."), "is a function or class")
+    return None
+
+
+def truth(value: Any) -> bool | Unknown:
+    """Return whether a value counts as true; objects of other packages do, results of their functions may not."""
+    if isinstance(value, Record):
+        made = value.kind is not None or value.name.rpartition(".")[2][:1].isupper()
+        return True if made else Unknown(value.name or "...", "is of another package")
+    if isinstance(value, Symbol):
+        return Unknown(value.name, "is of another package")
+    return value if isinstance(value, Unknown) else bool(value)
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        too_large = not math.isfinite(value) or abs(value) > MAX_NUMBER
+        return Unknown("...", "is out of bounds") if too_large else value
+    if isinstance(value, str | list | dict) and len(value) > MAX_ITEMS:
+        return Unknown("...", "is out of bounds")
+    return value
+
+
+def _power(one: Any, two: Any) -> Any:
+    return one**two if abs(two) <= 64 and abs(one) <= MAX_NUMBER else math.inf
+
+
+def _times(one: Any, two: Any) -> Any:
+    for whole, count in ((one, two), (two, one)):
+        if isinstance(whole, str | list) and isinstance(count, int) and len(whole) * count > MAX_ITEMS:
+            return math.inf
+    return one * two
+
+
+OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: lambda one, two: one + two, ast.Sub: lambda one, two: one - two, ast.Mult: _times,
+    ast.Div: lambda one, two: one / two, ast.FloorDiv: lambda one, two: one // two,
+    ast.Mod: lambda one, two: one % two if not isinstance(one, str) else math.inf, ast.Pow: _power,
+    ast.LShift: lambda one, two: one << min(two, 64), ast.RShift: lambda one, two: one >> min(two, 64),
+    ast.BitOr: lambda one, two: one | two, ast.BitAnd: lambda one, two: one & two,
+    ast.Eq: lambda one, two: one == two, ast.NotEq: lambda one, two: one != two,
+    ast.Lt: lambda one, two: one < two, ast.LtE: lambda one, two: one <= two,
+    ast.Gt: lambda one, two: one > two, ast.GtE: lambda one, two: one >= two,
+    ast.In: lambda one, two: one in two, ast.NotIn: lambda one, two: one not in two,
+}  # fmt: skip
+
+
+def operate(operator: ast.AST, one: Any, two: Any) -> Any:
+    """Return what an operator makes of two values."""
+    if isinstance(operator, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
+        same = _same(one, two, known=isinstance(operator, ast.Is | ast.IsNot))
+        return not same if isinstance(same, bool) and isinstance(operator, ast.IsNot | ast.NotEq) else same
+    if isinstance(operator, ast.In | ast.NotIn) and isinstance(two, dict | list) and not isinstance(one, Unknown):
+        found = [_same(one, other, known=False) for other in two]
+        inside: Any = True if True in found else next((what for what in found if isinstance(what, Unknown)), False)
+        return not inside if isinstance(inside, bool) and isinstance(operator, ast.NotIn) else inside
+    return first_unknown(one, two) or plainly(OPERATORS.get(type(operator), _power), one, two)
+
+
+def _same(one: Any, two: Any, *, known: bool) -> bool | Unknown:
+    """Whether two values are the same; `known`: objects are compared as such, as `is` does."""
+    for value, other in ((one, two), (two, one)):
+        if isinstance(value, Unknown):
+            return value
+        if other is None and not is_plain(value):
+            return False
+    if isinstance(one, Symbol) and isinstance(two, Symbol):
+        return one.origin == two.origin
+    if is_plain(one) and is_plain(two):
+        return bool(one == two)
+    return one is two if known else first_unknown(one, two) or one is two
+
+
+def plainly(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
+    """Return what a pure function of Python makes of plain values; unknown where it refuses them."""
+    try:
+        return _bounded(function(*args, **given))
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, MemoryError, RecursionError):
+        return Unknown("...", "cannot be worked out")
+
+
+def _replaced(text: str, old: str, new: str, *_: Any) -> str:
+    return text.replace(old, new) if len(text) * max(len(new), 1) < MAX_ITEMS**2 else text
+
+
+TEXT_METHODS: Mapping[str, Callable[..., Any]] = {
+    "lower": str.lower, "upper": str.upper, "strip": str.strip, "lstrip": str.lstrip, "rstrip": str.rstrip,
+    "startswith": str.startswith, "endswith": str.endswith, "replace": _replaced, "split": str.split,
+    "rsplit": str.rsplit, "removeprefix": str.removeprefix, "removesuffix": str.removesuffix, "title": str.title,
+    "join": lambda text, parts: text.join(parts), "isdigit": str.isdigit, "capitalize": str.capitalize,
+    "find": str.find, "count": str.count, "casefold": str.casefold,
+}  # fmt: skip
+
+PURE: Mapping[str, Callable[..., Any]] = {
+    "int": int, "float": float, "str": str, "bool": bool, "abs": abs, "len": len, "min": min, "max": max, "sum": sum,
+    "round": round, "sorted": lambda items, **_: sorted(items), "any": any, "all": all,
+    "range": lambda *args: list(range(*args)) if len(range(*args)) <= MAX_ITEMS else math.inf,
+    "list": lambda items=(): list(items), "tuple": lambda items=(): list(items),
+    "set": lambda items=(): list(dict.fromkeys(items)), "frozenset": lambda items=(): list(dict.fromkeys(items)),
+    "reversed": lambda items: list(reversed(items)),
+    "enumerate": lambda items, start=0: [[at, one] for at, one in enumerate(items, start)],
+    "zip": lambda *items, **_: [list(some) for some in zip(*items, strict=False)],
+    "divmod": lambda one, two: [one // two, one % two],
+    "math.ceil": math.ceil, "math.floor": math.floor, "math.prod": math.prod, "math.sqrt": math.sqrt,
+    "math.log2": math.log2, "math.gcd": math.gcd, "math.lcm": math.lcm, "os.path.join": lambda *parts: "/".join(parts),
+    "os.path.basename": lambda text: text.rpartition("/")[2], "pathlib.Path": lambda *parts: "/".join(parts),
+}  # fmt: skip
+"""Functions of Python that change nothing, by their origin, on plain values."""
+
+
+def formatted(value: Any, spec: str) -> str | Unknown:
+    """Return a value as an f-string writes it."""
+    return plainly(format, value, spec if re.fullmatch(r"[\w,.<>=+ %-]{0,8}", spec) and not _wide(spec) else "")
+
+
+def _wide(spec: str) -> bool:
+    return any(int(number) > 100 for number in re.findall(r"\d+", spec))

@@ -1,0 +1,513 @@
+"""Python files worked out without being run: the evaluator, and what each framework's scripts come to."""
+
+import pytest
+
+from gpuscale.errors import InputError
+from gpuscale.launch.python_run import MAX_STEPS, Program
+from gpuscale.launch.python_values import Record, Unknown
+from gpuscale.launch.read import read_launch
+
+
+def evaluated(text, given=None, modules=None):
+    """Return the names of a module after it was gone through."""
+
+    def find(name, level, importer):
+        del level, importer
+        found = (modules or {}).get(name)
+        return None if found is None else (f"{name}.py", found)
+
+    return Program(find, given or {}).module("own.py", text).names
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = 2 * 3 + 2 ** 4 // 3 - 7 % 4", 8),
+        ("x = [i * 2 for i in range(4) if i != 2]", [0, 2, 6]),
+        ("x = {k: v for k, v in zip(['a', 'b'], [1, 2])}", {"a": 1, "b": 2}),
+        ("x = f'{2 + 3}-{0.5:.2f}-{\"a\"}'", "5-0.50-a"),
+        ("x = 'fp8' if 3 > 2 and not False else 'bf16'", "fp8"),
+        ("x = 1 if 1 < 2 < 3 else 0", 1),
+        ("a, (b, *_) = 1, [2, 3]\nx = a + b", 3),
+        ("def f(a, b=2, *, c=3, **d):\n    return [a, b, c, d]\nx = f(1, c=5, e=6)", [1, 2, 5, {"e": 6}]),
+        ("def f(n):\n    return 1 if n == 0 else n * f(n - 1)\nx = f(5)", 120),
+        ("from functools import partial\ndef f(a, b):\n    return a - b\nx = partial(f, b=1)(5)", 4),
+        ("x = 0\nfor i in range(10):\n    if i == 4:\n        break\n    x += i", 6),
+        ("x = 1\nwhile x < 100:\n    x *= 3", 243),
+        ("d = {'a': 1}\nd.update(b=2)\nd['c'] = d.get('z', 3)\nx = list(d.values())", [1, 2, 3]),
+        (
+        ("match 70:\n    case 8 | 7:\n        x = 1\n    case 70:\n        x = 8\n    case _:\n        x = 0", 8),
+            8,
+        ),
+        ("class A:\n    n = 3\n    @classmethod\n    def of(cls, m):\n        return cls.n * m\nx = A.of(4)", 12),
+        ("import math\nx = math.ceil(7 / 2) + max(1, 5) + int('3')", 12),
+        ("x = (lambda a: a + 1)(2)", 3),
+        ("x = 'Llama-3'.lower().replace('-', '_').split('_')", ["llama", "3"]),
+        ("x = [1, 2, 3][-1] + [4, 5][0:1][0]", 7),
+        ("try:\n    import torch\nexcept ImportError:\n    torch = None\nx = 1", 1),
+        ("if (n := 4) > 3:\n    x = n", 4),
+        ("import os\nx = int(os.environ.get('TP', 8))", 8),
+    ],
+)
+def test_expressions_and_statements(text, expected):
+    assert evaluated(text)["x"] == expected
+
+
+def test_dataclasses_have_their_defaults_and_overrides():
+    text = """
+from dataclasses import dataclass, field, replace
+@dataclass
+class Base:
+    dim: int = 64
+    parts: list = field(default_factory=lambda: [1])
+@dataclass
+class Model(Base):
+    layers: int = 2
+    def __post_init__(self):
+        self.ffn = 4 * self.dim
+    @property
+    def twice(self):
+        return 2 * self.layers
+one, two = Model(128), replace(Model(layers=3), dim=8)
+one.parts.append(5)
+x = [one.dim, one.ffn, one.parts, one.twice, two.dim, two.layers, two.parts]
+"""
+    assert evaluated(text)["x"] == [128, 512, [1, 5], 4, 8, 3, [1]]
+
+
+def test_calls_of_other_packages_are_records_that_take_assignments():
+    found = evaluated("import lib\ncfg = lib.Config(a=1)\ncfg.model.tp = 4\ncfg.model.tp += 4\nname = cfg.model.pp")
+    assert isinstance(found["cfg"], Record)
+    assert found["cfg"].name == "lib.Config"
+    assert found["cfg"].parts["model"].parts["tp"] == 8
+    assert isinstance(found["name"], Unknown)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("x = 1 if flag else 1", 1),
+        ("x = 1\nif flag:\n    x = 1", 1),
+        ("x = 1\nif flag:\n    x = 2", "flag"),
+        ("if flag:\n    x = 2\nelse:\n    x = 2", 2),
+        ("if flag:\n    x = 2\nelse:\n    raise ValueError", 2),
+        ("def f():\n    if flag:\n        return 3\n    return 4\nx = f()", "flag"),
+        ("cfg = Config()\ndef f(c):\n    c.a = 2\nif flag:\n    f(cfg)\nx = cfg.a", "flag"),
+        ("x = 2 * flag + 1", "flag"),
+        ("x = flag and 3", "flag"),
+        ("x = flag or 3", 3),
+    ],
+)
+def test_what_hangs_on_the_unknown_is_unknown_and_nothing_else(body, expected):
+    """`flag` is an argument that nobody gives; `flag or 3` has its usual value."""
+    text = "def outer(flag):\n" + "".join(f"    {line}\n" for line in body.splitlines()) + "    return x\ny = outer"
+    program = Program(lambda *_: None, {})
+    scope = program.module("own.py", text)
+    found = program.follow(scope.names["outer"], (), {}, scope.place(scope.names["outer"].node))
+    assert (found.name if isinstance(found, Unknown) else found) == expected
+
+
+def test_what_is_unknown_may_be_given():
+    text = "import os\ndef f(flag):\n    return 2 if flag else 3\nx = f(os.environ['FLAG'])"
+    assert isinstance(evaluated(text)["x"], Unknown)
+    assert evaluated(text, {"FLAG": "true"})["x"] == 2
+
+
+def test_imports_are_followed_where_the_module_is_here():
+    modules = {"sizes": "from more import SEQ\ndef tp(n):\n    return n * SEQ", "more": "SEQ = 4\nfrom sizes import tp"}
+    assert evaluated("from sizes import tp as degree, SEQ\nx = degree(2) + SEQ", modules=modules)["x"] == 12
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = 10 ** 10 ** 10",
+        "x = [0] * 10 ** 9",
+        "x = 'a' * 10 ** 9",
+        "x = 1\nwhile True:\n    x += 1",
+        "def f():\n    return f()\nx = f()",
+        "def f(n):\n    return [f(n + 1), f(n + 1)]\nx = f(0)",
+        "x = [[i, j] for i in range(9999) for j in range(9999)]",
+        "x = 1 << 10 ** 9",
+        "x = f'{1:999999999d}'",
+        "a = []\na.append(a)\nx = a",
+        "class A(A):\n    pass\nx = A()",
+        "x = open('/etc/passwd').read()",
+        "x = __import__('os').system('true')",
+        "x = ().__class__.__bases__[0].__subclasses__()",
+    ],
+)
+def test_what_has_no_end_or_does_harm_does_neither(text):
+    program = Program(lambda *_: None, {})
+    found = program.module("own.py", text).names.get("x")
+    assert program.steps <= 2 * MAX_STEPS
+    assert not isinstance(found, str | list) or len(found) <= 10_000
+    assert isinstance(found, Unknown | Record | list | int | None) or found == "1"
+
+
+# --- frameworks
+
+
+def read(tmp_path, text, given=None, variables=None, name="own.py"):
+    (tmp_path / name).write_text(text)
+    return read_launch([tmp_path / name], variables or {}, given or {})
+
+
+def stated(job, *names):
+    return {name: {**job.options, **job.layout}.get(name) for name in names}
+
+
+NEMO = """
+import argparse
+import nemo_run as run
+from nemo.collections import llm
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--fp8", action="store_true")
+    return parser.parse_args()
+
+def configure(nodes=1, gpus=8):
+    recipe = llm.llama3_70b.pretrain_recipe(name="mine", num_nodes=nodes, num_gpus_per_node=gpus)
+    recipe.trainer.strategy.tensor_model_parallel_size = 8
+    recipe.data.global_batch_size = 256
+    return recipe
+
+if __name__ == "__main__":
+    given = arguments()
+    recipe = configure(given.nodes)
+    if given.fp8:
+        recipe.trainer.plugins = bf16_with_fp8_current_scaling_mixed()
+    run.run(recipe, executor=run.LocalExecutor(), name="mine")
+"""
+
+
+def test_a_recipe_of_nemo_has_its_defaults_and_what_is_changed(tmp_path):
+    job = read(tmp_path, NEMO)
+    assert stated(job, "model", "gpus", "seq", "gbs", "tp", "pp", "vpp", "cp", "sp", "precision", "optimizer") == {
+        "model": "llama3-70b", "gpus": 32, "seq": 8192, "gbs": 256, "tp": 8, "pp": 4, "vpp": 5, "cp": 2, "sp": True,
+        "precision": "bf16", "optimizer": "adam",
+    }  # fmt: skip
+    assert any("nodes is not given" in one.meaning for one in job.assumed)
+
+
+def test_a_command_gives_the_arguments_of_the_script_that_it_runs(tmp_path):
+    (tmp_path / "own.py").write_text(NEMO)
+    job = read(tmp_path, "torchrun --nnodes 8 --nproc_per_node 8 own.py --nodes 8 --fp8\n", name="run.sh")
+    assert stated(job, "gpus", "precision", "tp") == {"gpus": 64, "precision": "fp8-current", "tp": 8}
+
+
+def test_a_call_of_nemo_states_all_itself(tmp_path):
+    text = """
+from nemo import lightning as nl
+from nemo.collections import llm
+seq_length = 4096
+config = llm.Qwen25Config7B(seq_length=seq_length)
+strategy = nl.MegatronStrategy(tensor_model_parallel_size=2, pipeline_model_parallel_size=2, sequence_parallel=True)
+plugin = nl.MegatronMixedPrecision(precision="bf16-mixed")
+trainer = nl.Trainer(devices=8, num_nodes=2, strategy=strategy, plugins=[plugin])
+optim = nl.MegatronOptimizerModule(config=OptimizerConfig(optimizer="adam", use_distributed_optimizer=True))
+data = llm.MockDataModule(seq_length=seq_length, global_batch_size=64, micro_batch_size=2)
+llm.train(model=llm.Qwen2Model(config), data=data, trainer=trainer, optim=optim)
+"""
+    job = read(tmp_path, text, {"model": "qwen2.5-7b"})
+    assert stated(job, "gpus", "seq", "gbs", "micro_batch_size", "tp", "pp", "sp", "precision", "zero") == {
+        "gpus": 16, "seq": 4096, "gbs": 64, "micro_batch_size": 2, "tp": 2, "pp": 2, "sp": True, "precision": "bf16",
+        "zero": None,
+    }  # fmt: skip
+
+
+def test_fine_tuning_of_nemo_is_of_a_part_unless_it_says_otherwise(tmp_path):
+    text = "from nemo.collections import llm\nrecipe = llm.llama3_8b.finetune_recipe(num_nodes=1{})\n"
+    with pytest.raises(InputError, match="only a part of the model"):
+        read(tmp_path, text.format(""))
+    job = read(tmp_path, text.format(', peft_scheme="none", num_gpus_per_node=8'))
+    assert stated(job, "model", "gpus", "gbs") == {"model": "llama3-8b", "gpus": 8, "gbs": 128}
+
+
+BRIDGE = """
+from megatron.bridge.recipes.llama import llama3_70b_pretrain_config
+from megatron.bridge.training.pretrain import pretrain
+
+def main():
+    cfg = llama3_70b_pretrain_config()
+    cfg.model.virtual_pipeline_model_parallel_size = None
+    cfg.model.tensor_model_parallel_size = 8
+    cfg.train.global_batch_size = 128
+    cfg.model.recompute_granularity = "full"
+    cfg.model.recompute_method = "block"
+    cfg.model.recompute_num_layers = 5
+    cfg.mixed_precision = "bf16_with_fp8_current_scaling_mixed"
+    cfg.optimizer.exp_avg_dtype = torch.bfloat16
+    pretrain(config=cfg, forward_step_func=forward_step)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_recipe_of_megatron_bridge_has_its_defaults_and_what_is_changed(tmp_path):
+    job = read(tmp_path, BRIDGE, {"gpus": 256})
+    assert stated(job, "model", "seq", "gbs", "tp", "pp", "vpp", "cp", "precision", "recompute", "moment_dtype") == {
+        "model": "llama3-70b", "seq": 8192, "gbs": 128, "tp": 8, "pp": 4, "vpp": None, "cp": 2,
+        "precision": "fp8-current", "recompute": "full:5", "moment_dtype": "bf16",
+    }  # fmt: skip
+    assert stated(job, "grad_dtype", "overlap", "zero") == {"grad_dtype": "fp32", "overlap": "tp+dp", "zero": None}
+    place = next(one for one in job.understood if "tp = 8" in one.meaning)
+    assert (place.line, place.text) == (8, "cfg.model.tensor_model_parallel_size = 8")
+
+
+def test_a_recipe_for_a_number_of_gpus_is_that_of_the_published(tmp_path):
+    text = """
+from megatron.bridge.perf_recipes.llama import llama3_70b_pretrain_64gpu_h100_bf16_config
+def mine():
+    cfg = llama3_70b_pretrain_64gpu_h100_bf16_config()
+    cfg.train.micro_batch_size = 2
+    return cfg
+"""
+    job = read(tmp_path, text)
+    names = ("gpus", "cluster", "gbs", "tp", "pp", "vpp", "cp", "micro_batch_size", "grad_dtype", "framework")
+    assert stated(job, *names) == {
+        "gpus": 64, "cluster": "dgx-h100-superpod", "gbs": 256, "tp": 4, "pp": 4, "vpp": 5, "cp": 2,
+        "micro_batch_size": 2, "grad_dtype": "bf16", "framework": "megatron-bridge-perf",
+    }  # fmt: skip
+
+
+FLAT = """
+from bridge_lib import llama3_8b_pretrain_config, _precision, _common
+
+def llama3_8b_pretrain_8gpu_h100_bf16_config():
+    cfg = llama3_8b_pretrain_config()
+    cfg.mixed_precision = _precision("bf16")
+    cfg.model.context_parallel_size = 2
+    cfg.train.global_batch_size = 128
+    cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=False)
+    _common(cfg)
+    return cfg
+
+def llama3_8b_pretrain_16gpu_h100_fp8cs_config():
+    cfg = llama3_8b_pretrain_8gpu_h100_bf16_config()
+    cfg.mixed_precision = _precision("fp8_cs")
+    cfg.train.global_batch_size *= 2
+    return cfg
+"""
+LIBRARY = """
+from megatron.bridge.training.mixed_precision import bf16_mixed, bf16_with_fp8_current_scaling_mixed
+from megatron.bridge.recipes.llama import llama3_8b_pretrain_config
+def _precision(kind):
+    if kind == "bf16":
+        cfg = bf16_mixed()
+    elif kind == "fp8_cs":
+        cfg = bf16_with_fp8_current_scaling_mixed()
+    else:
+        raise ValueError(kind)
+    cfg.grad_reduce_in_fp32 = False
+    return cfg
+def _common(cfg):
+    cfg.ddp.grad_reduce_in_fp32 = False
+    if getattr(cfg.model, "num_moe_experts", None):
+        cfg.model.moe_router_force_load_balancing = True
+"""
+
+
+def test_flat_recipes_of_a_file_are_named_one_by_one(tmp_path):
+    (tmp_path / "bridge_lib.py").write_text(LIBRARY)
+    (tmp_path / "own.py").write_text(FLAT)
+    with pytest.raises(InputError, match=r"2 jobs are here: .*own\.py:4 \(llama3_8b_pretrain_8gpu"):
+        read_launch([tmp_path / "own.py"], {}, {})
+    path = f"{tmp_path / 'own.py'}:llama3_8b_pretrain_16gpu_h100_fp8cs_config"
+    job = read_launch([path], {}, {})
+    names = ("model", "gpus", "cluster", "gbs", "cp", "precision", "grad_dtype", "overlap", "framework")
+    assert stated(job, *names) == {
+        "model": "llama3-8b", "gpus": 16, "cluster": "dgx-h100-superpod", "gbs": 256, "cp": 2,
+        "precision": "fp8-current", "grad_dtype": "bf16", "overlap": "dp", "framework": "megatron-bridge-perf",
+    }  # fmt: skip
+
+
+def test_a_value_that_matters_and_is_unknown_is_asked_for_by_name(tmp_path):
+    text = BRIDGE.replace("size = 8\n", "size = choose(degree)\n").replace("def main():", "def main(degree=DEGREE):")
+    text = text.replace("choose(degree)", "degree").replace("DEGREE", "None").replace("main():\n", "main():\n")
+    text = text.replace("def main(degree=None):", "def main(degree):")
+    text = text.replace('if __name__ == "__main__":\n    main()\n', "")
+    with pytest.raises(InputError, match="the variable degree is given no value") as raised:
+        read(tmp_path, text, {"gpus": 256})
+    assert "own.py:8" in str(raised.value)
+    assert "var=degree=VALUE" in str(raised.value)
+    assert read(tmp_path, text, {"gpus": 256}, {"degree": "2"}).layout["tp"] == 2
+
+
+def test_performance_scripts_run_the_recipe_of_their_gpus(tmp_path):
+    command = "python scripts/performance/setup_experiment.py --model_family_name llama --model_recipe_name llama3_70b "
+    job = read(tmp_path, f"{command} --num_gpus 128 --gpu gb200 --compute_dtype fp8_cs -tp 2\n", name="run.sh")
+    published = {"gpus": 128, "precision": "fp8-current", "framework": "megatron-bridge-perf"}
+    assert stated(job, *published) == published
+    with pytest.raises(InputError, match="no recipe of llama3_70b for gb200 in fp16"):
+        read(tmp_path, f"{command} --num_gpus 64 --gpu gb200 --compute_dtype fp16\n", name="run.sh")
+
+
+def test_nanotron_configured_in_python(tmp_path):
+    text = """
+from nanotron.config import *
+model_config = LlamaConfig(hidden_size=2048, num_hidden_layers=24, num_attention_heads=16, num_key_value_heads=4,
+                           intermediate_size=8192, vocab_size=50272)
+parallelism = ParallelismArgs(dp=4, pp=2, tp=2, pp_engine="1f1b", tp_mode=TensorParallelLinearMode.REDUCE_SCATTER,
+                              tp_linear_async_communication=True)
+config = Config(
+    general=GeneralArgs(project="own", run="own"),
+    parallelism=parallelism,
+    model=ModelArgs(init_method=RandomInit(std=0.02), model_config=model_config, dtype=torch.bfloat16),
+    tokens=TokensArgs(sequence_length=4096, train_steps=10, micro_batch_size=2, batch_accumulation_per_replica=4),
+    optimizer=OptimizerArgs(zero_stage=1, accumulate_grad_in_fp32=True,
+                            optimizer_factory=AdamWOptimizerArgs(adam_eps=1e-8)),
+)
+config.parallelism.recompute_layer = True
+if __name__ == "__main__":
+    config.save_as_yaml("config.yaml")
+"""
+    job = read(tmp_path, text)
+    assert stated(job, "gpus", "tp", "pp", "schedule", "sp", "seq", "gbs", "micro_batch_size", "zero", "recompute") == {
+        "gpus": 16, "tp": 2, "pp": 2, "schedule": "1f1b", "sp": True, "seq": 4096, "gbs": 32, "micro_batch_size": 2,
+        "zero": 1, "recompute": "full",
+    }  # fmt: skip
+    assert stated(job, "precision", "optimizer", "grad_dtype") == {
+        "precision": "bf16", "optimizer": "adamw", "grad_dtype": None,
+    }  # fmt: skip
+    shape = dict(part.split("=") for part in job.options["model"].split(","))
+    assert (shape["layers"], shape["hidden"], shape["kv_heads"], shape["ffn"]) == ("24", "2048", "4", "8192")
+
+
+OLMO = """
+from functools import partial
+from olmo_core.distributed.parallel import DataParallelType
+from olmo_core.internal.experiment import build_config, main
+from olmo_core.nn.transformer import TransformerConfig
+
+SEQUENCE = 8192
+
+def model(common):
+    return TransformerConfig.olmo2_7B(vocab_size=common.tokenizer.padded_vocab_size())
+
+def module(common):
+    micro = 2 * common.max_sequence_length
+    if common.launch is not None:
+        micro *= 2
+    return TransformerTrainModuleConfig(
+        rank_microbatch_size=micro, max_sequence_length=common.max_sequence_length, compile_model=True,
+        optim=SkipStepAdamWConfig(lr=3e-4), tp_config=TransformerTensorParallelConfig(degree=2),
+        cp_config=TransformerContextParallelConfig.llama3(degree=2),
+        dp_config=TransformerDataParallelConfig(
+            name=DataParallelType.hsdp, param_dtype=DType.bfloat16, num_replicas=get_world_size() // 64),
+        ac_config=TransformerActivationCheckpointingConfig(modules=["blocks.*.feed_forward"],
+            mode=TransformerActivationCheckpointingMode.selected_modules),
+        float8_config=Float8Config(enabled=False),
+    )
+
+if __name__ == "__main__":
+    main(config_builder=partial(
+        build_config, global_batch_size=512 * SEQUENCE, max_sequence_length=SEQUENCE,
+        model_config_builder=model, train_module_config_builder=module,
+    ))
+"""
+
+
+def test_builders_of_olmo_core_are_given_what_stands_beside_them(tmp_path):
+    job = read(tmp_path, OLMO, {"gpus": 256})
+    names = (
+        "model",
+        "seq",
+        "gbs",
+        "micro_batch_size",
+        "tp",
+        "cp",
+        "cp_comm",
+        "zero",
+        "shard",
+        "recompute",
+        "precision",
+    )
+    assert stated(job, *names) == {
+        "model": "olmo2-7b", "seq": 8192, "gbs": 512, "micro_batch_size": 2, "tp": 2, "cp": 2, "cp_comm": "all_gather",
+        "zero": 3, "shard": 32, "recompute": "selective:mlp", "precision": "bf16",
+    }  # fmt: skip
+    with pytest.raises(InputError, match="get_world_size is the number of GPUs"):
+        read(tmp_path, OLMO)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("olmo2_32B", "olmo2-32b"), ("llama3_8B", "llama3-8b"), ("qwen3_8B", "qwen3-8b"), ("llama2_70B", "llama2-70b")],
+)
+def test_models_of_olmo_core_have_their_published_shape(tmp_path, name, expected):
+    vocab = {"llama3-8b": 128256, "qwen3-8b": 151936, "llama2-70b": 32000}.get(expected, 100352)
+    text = f"""
+def build_config(opts, overrides):
+    length = opts.sequence_length or 4096
+    return ExperimentConfig(
+        model=TransformerConfig.{name}(vocab_size={vocab}),
+        data_loader=NumpyDataLoaderConfig(global_batch_size=2048 * 4096),
+        train_module=TransformerTrainModuleConfig(
+            rank_microbatch_size=4096, max_sequence_length=length, optim=AdamWConfig(lr=1e-4),
+            dp_config=TransformerDataParallelConfig(name=DataParallelType.fsdp, param_dtype=DType.bfloat16)),
+    ).merge(overrides)
+main(build_config)
+"""
+    job = read(tmp_path, text, {"gpus": 64})
+    assert stated(job, "model", "gbs", "zero", "recompute") == {
+        "model": expected, "gbs": 2048, "zero": 3, "recompute": "none",
+    }  # fmt: skip
+
+
+XTUNER = """
+from torch.optim import AdamW
+pretrained_model_name_or_path = 'meta-llama/Llama-2-70b-hf'
+max_length = 4096
+sequence_parallel_size = 4
+batch_size = 1
+accumulative_counts = 2
+accumulative_counts *= sequence_parallel_size
+optim_type = AdamW
+model = dict(type=SupervisedFinetune, llm=dict(
+    type=AutoModelForCausalLM.from_pretrained, pretrained_model_name_or_path=pretrained_model_name_or_path))
+optim_wrapper = dict(type=AmpOptimWrapper, optimizer=dict(type=optim_type, lr=2e-5),
+                     accumulative_counts=accumulative_counts, dtype='bfloat16')
+"""
+
+
+def test_xtuners_dictionaries(tmp_path):
+    job = read(tmp_path, XTUNER, {"gpus": 32})
+    names = ("model", "seq", "cp", "cp_comm", "gbs", "micro_batch_size", "precision", "zero", "recompute")
+    assert stated(job, *names) == {
+        "model": "meta-llama/Llama-2-70b-hf", "seq": 4096, "cp": 4, "cp_comm": "a2a", "gbs": 64, "micro_batch_size": 1,
+        "precision": "bf16", "zero": 0, "recompute": "full",
+    }  # fmt: skip
+    lora = XTUNER.replace("llm=dict(", "lora=dict(type=LoraConfig, r=16), llm=dict(")
+    with pytest.raises(InputError, match="LoRA is not modelled"):
+        read(tmp_path, lora, {"gpus": 32})
+
+
+def test_xtuners_command_shards_as_deepspeed_does(tmp_path):
+    (tmp_path / "own.py").write_text(XTUNER)
+    command = "torchrun --nnodes 4 --nproc_per_node 8 own.py --deepspeed deepspeed_zero3\n"
+    job = read(tmp_path, command, name="run.sh")
+    assert stated(job, "gpus", "zero", "framework") == {"gpus": 32, "zero": 3, "framework": "deepspeed"}
+
+
+def test_xtuners_classes(tmp_path):
+    text = """
+trainer = TrainerConfig(
+    model_cfg=Qwen3MoE30BA3Config(), optim_cfg=AdamWConfig(lr=6e-5), global_batch_size=64, sp_size=2,
+    dataloader_cfg=DataloaderConfig(pack_max_length=16384),
+    fsdp_cfg=FSDPConfig(ep_size=8, torch_compile=True, cpu_offload=False, recompute_ratio=1.0),
+)
+"""
+    job = read(tmp_path, text, {"gpus": 32})
+    assert stated(job, "model", "seq", "gbs", "ep", "cp", "zero", "compile", "recompute") == {
+        "model": "qwen3-30b-a3b", "seq": 16384, "gbs": 64, "ep": 8, "cp": 2, "zero": 3, "compile": "on",
+        "recompute": "full",
+    }  # fmt: skip
+
+
+def test_a_program_that_configures_nothing_says_so(tmp_path):
+    with pytest.raises(InputError, match="no configuration of a known framework"):
+        read(tmp_path, "import torch\nmodel = torch.nn.Linear(4, 4)\n")
