@@ -24,8 +24,9 @@ FROZEN = {
     **dict.fromkeys(("tune_mm_mlp_adapter", "only_tune_projector"), True),
     **dict.fromkeys(("tune_mm_llm", "tune_llm", "tune_language_model", "train_llm"), False),
 }
-"""Switch, by the last part of its name or the last two, in lower case -> the value with which the language model is not trained, but a
-tower or its projector (ms-swift, Megatron-LM's --freeze-LM, LLaMA-Factory, NeMo; LLaVA; Qwen2.5-VL's own scripts)."""
+"""Switch, by the last part of its name or the last two, in lower case -> the value with which the language model is not
+trained, but a tower or its projector (ms-swift, Megatron-LM's --freeze-LM, LLaMA-Factory, NeMo; LLaVA; Qwen2.5-VL's own
+scripts)."""
 
 NOT_TRAINED = "the language model is not trained, but towers beside it, which are not modelled"
 TRAINED = "gpuscale predicts training of the language model"
