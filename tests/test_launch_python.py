@@ -3,6 +3,7 @@
 import pytest
 
 from gpuscale.errors import InputError
+from gpuscale.launch.check import check
 from gpuscale.launch.python_run import MAX_STEPS, Program
 from gpuscale.launch.python_values import Record, Unknown
 from gpuscale.launch.read import read_launch
@@ -517,3 +518,41 @@ def test_a_frozen_language_model_is_training_of_towers_alone(tmp_path):
     with pytest.raises(InputError) as raised:
         read(tmp_path, text.replace("FROZEN", "false"), name="own.yaml")
     assert "not trained" not in str(raised.value)
+
+
+EXPERTS = """
+from megatron.bridge.recipes.qwen.qwen3_moe import qwen3_235b_a22b_pretrain_config as base
+from elsewhere import tune
+
+def mine():
+    cfg = base()
+    cfg.model.moe_token_dispatcher_type = "flex"
+    cfg.model.moe_flex_dispatcher_backend = "hybridep"
+    cfg.model.expert_tensor_parallel_size = 1
+    cfg.model.expert_model_parallel_size = 16
+    tune(cfg.model)
+    return cfg
+"""
+
+
+def test_experts_of_a_recipe_are_read_and_what_may_change_it_elsewhere_is_said(tmp_path):
+    job = read(tmp_path, EXPERTS, {"gpus": 256})
+    assert stated(job, "model", "tp", "pp", "ep", "etp", "dispatcher") == {
+        "model": "qwen3-235b-a22b", "tp": 4, "pp": 16, "ep": 16, "etp": 1, "dispatcher": "hybridep",
+    }  # fmt: skip
+    assert [one.line for one in job.assumed if "what tune changes is in no file" in one.meaning] == [11]
+
+
+def test_a_recipe_that_nobody_knows_is_asked_for(tmp_path):
+    text = EXPERTS.replace("qwen3_235b_a22b_pretrain_config", "new_235b_pretrain_config")
+    with pytest.raises(InputError, match="what the recipe new_235b_pretrain_config sets is in no file"):
+        read(tmp_path, text, {"gpus": 256})
+
+
+def test_check_says_why_a_recipe_cannot_start(tmp_path):
+    """EP 48 x ETP 1 does not divide the 64 ranks beside PP 4."""
+    text = EXPERTS.replace("parallel_size = 16", "parallel_size = 48").replace("    tune(cfg.model)\n", "")
+    (tmp_path / "own.py").write_text(text)
+    found = check(launch_files=[tmp_path / "own.py"], gpus=256)
+    assert not found.ok
+    assert any("expert" in one.rule or "ep" in one.rule.split("_") for one in found.findings), found.findings

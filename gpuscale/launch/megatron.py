@@ -453,7 +453,8 @@ def _read_kernels(reading: Reading) -> None:
 
 
 def _read_experts(reading: Reading) -> None:
-    if not reading.integer("num_experts", "num_moe_experts"):
+    named = reading.options.get("model") or reading.given.get("model")
+    if not reading.integer("num_experts", "num_moe_experts") and not (named and load_model(str(named)).is_moe):
         return
     tp, etp = reading.layout.get("tp", 1), reading.integer("expert_tensor_parallel_size")
     reading.option("etp", tp if etp is None else etp, "expert_tensor_parallel_size")

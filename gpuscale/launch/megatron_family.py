@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gpuscale.launch.cluster_files import job_name, machines
+from gpuscale.launch.huggingface_models import known_model
 from gpuscale.launch.huggingface_models import read_model as read_named_model
 from gpuscale.launch.megatron import connections, job_arguments, read_job
 from gpuscale.launch.megatron_models import EXTRA_TOKEN, OF_NUMERICS, Arguments, here, layer_frequency
@@ -388,18 +389,34 @@ def _read_bridge_call(reading: Reading, called: Setting) -> None:
     for section in ("optimizer", "model.optimizer"):  # the class of a section is no value of it
         reading.settings.pop(section, None)
     if called.value not in _BRIDGE_WHOLE:
-        reading.settings["recipe"] = replace(called, name="recipe")
+        _take_called_recipe(reading, called)
     for name, argument in _KEYWORDS.items():
         if name in reading.settings:
             reading.settings.setdefault(argument, reading.settings[name])
-    function = reading.sources[-1].program[0] if reading.sources else ""
+    function = next(source.program[0] for source in reading.sources if source.kind == "python")
     gpus = OF_GPUS.search(function)
-    if gpus and "recipe" in reading.settings and not OF_GPUS.search(str(called.value)):
+    if gpus:
         reading.settings[_NO_TRANSPOSES] = replace(called, name=_NO_TRANSPOSES, value=True)
     for name, own in (("gpus", gpus and int(gpus[1])), ("cluster", gpus and machine_of(function))):
         if own and name not in reading.given:
             reading.options[name] = own
             reading.assume(f"{name} {own}, by the name of the function {function}", called)
+
+
+def _take_called_recipe(reading: Reading, called: Setting) -> None:
+    """Take the recipe that a file calls, under its own name where it was imported under another.
+
+    Raises:
+        InputError: nothing is known of it.
+    """
+    name = settings_text(reading, "origin").rpartition(".")[2] or str(called.value)
+    if named_recipe(name) is None:
+        hint = "give the file that defines it too; `gpuscale show recipes` lists those that are known"
+        reading.refuse(called, f"what the recipe {name[:80]} sets is in no file that is here", hint)
+    reading.settings["recipe"] = replace(called, name="recipe", value=name)
+    if "calls._benchmark_common" in reading.settings:  # perf_recipes/_common.py
+        off = reading.settings["calls._benchmark_common"]
+        reading.settings["ddp.grad_reduce_in_fp32"] = replace(off, name="ddp.grad_reduce_in_fp32", value=False)
 
 
 OFF_PEFT = {"false"}
@@ -482,6 +499,8 @@ def _model_of_recipe(reading: Reading, found: Setting | None) -> None:
     words = re.sub(r"(_pretrain)?(_\d+gpus?)?(_[a-z]*\d+)?(_bf16|_fp8\w*)?(_config)?$", "", str(found.value).lower())
     name = words.replace("_", "-").replace("llama31-", "llama3.1-").replace("llama32-", "llama3.2-")
     own, _ = settled("models", name)
+    if known_model(own)[0] is None:
+        reading.refuse(found, f"the model of the recipe {str(found.value)[:80]} is not known here", "add `model=NAME`")
     reading.option("model", own, found.name)
     reading.assume("what the recipe itself sets is not known here: only what is stated beside it counts", found.name)
 
@@ -567,7 +586,7 @@ def _write_nemo(writing: Writing) -> Program:
 def _claims_nemo(source: Source) -> bool:
     names = source.settings.keys()
     if source.kind == "python":
-        called = source.called.rpartition(".")[2]
+        called = source.called
         whole = {"trainer.devices", "trainer.strategy"} & names
         return called in {"pretrain_recipe", "finetune_recipe"} or bool(called in _NEMO_CALLS and whole)
     if source.kind == "command":

@@ -168,7 +168,7 @@ def claims(source: Source) -> bool:
     """Whether a source is nanotron's YAML, or the command that runs it."""
     names = source.settings.keys()
     if source.kind == "python":
-        return source.called.rpartition(".")[2] == "Config" and {"parallelism.tp", "tokens.micro_batch_size"} <= names
+        return source.called == "Config" and {"parallelism.tp", "tokens.micro_batch_size"} <= names
     if source.kind == "command":
         return "run_train.py" in " ".join(source.program) and "config_file" in names
     return {"parallelism.tp", "parallelism.dp", "tokens.micro_batch_size"} <= names

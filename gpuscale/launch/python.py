@@ -22,6 +22,10 @@ MAX_LISTED = 256
 """Elements of a list whose own parts are settings."""
 
 
+Found = tuple[str, Any, str, Place]
+"""Name of a setting, its value, why that is not known, and where it stands."""
+
+
 class Root(NamedTuple):
     """What a file configures: a variable, what a function returns, or a call that a run of the file ends in."""
 
@@ -73,18 +77,36 @@ def python_sources(text: str, file: str, find: Importer, given: Mapping[str, Any
         _build(program, root)
         assumed = _assumed(program)
         every = [("", root.value.name, "", root.place), ("origin", root.value.origin, "", root.place)]
-        settings = _settings([*every, *_inside("", root.value)])
-        source = Source(file, "python", settings, (root.name,), assumed=assumed if root.ran else ())
+        settings = _settings([*every, *_inside("", root.value), *_changes(program, root)])
+        changed = tuple(
+            Said(one.file, one.line, one.text[:120], f"what {one.value} changes is in no file that is here")
+            for name, one in settings.items()
+            if name.startswith("calls.") and name not in KNOWN_CHANGES
+        )
+        source = Source(file, "python", settings, (root.name,), assumed=(*(assumed if root.ran else ()), *changed))
         found.append(Configured(root.place, source, root.ran))
     return found
 
 
+ENDS = re.compile(
+    r"^(.*\.)?(pretrain|finetune|train|fit|main|run|launch|save\w*|dump\w*|validate|print|pprint|info|cli)$"
+)
+"""Calls that take a configuration to run it, or to write it."""
+
+KNOWN_CHANGES = ("calls._benchmark_common", "calls._enable_overlap_param_gather_with_optimizer_step")
+"""Calls of which readers know what they change."""
+
+
+def _changes(program: Program, root: Root) -> Iterator[Found]:
+    """Yield the calls that take a configuration or a part of it, are not followed, and may change it."""
+    own = {id(root.value), *(id(part) for part in root.value.parts.values() if isinstance(part, Record))}
+    for call in program.called:
+        if id(call) not in own and own & {id(part) for part in call.parts.values()} and not ENDS.match(call.name):
+            yield f"calls.{call.name}", call.name, "", call.place
+
+
 def _nowhere(_name: str, _level: int, _importer: str) -> None:
     return None
-
-
-Found = tuple[str, Any, str, Place]
-"""Name of a setting, its value, why that is not known, and where it stands."""
 
 
 def _settings(found: list[Found]) -> dict[str, Setting]:

@@ -85,9 +85,9 @@ class Source:
 
     @property
     def called(self) -> str:
-        """Of a Python file, what is called to make the configuration; else empty."""
-        found = self.settings.get("")
-        return "" if found is None else str(found.value)
+        """Of a Python file, what is called to make the configuration, by its own name; else empty."""
+        found = self.settings.get("origin")
+        return "" if found is None else str(found.value).rpartition(".")[2]
 
 
 @dataclass(frozen=True)

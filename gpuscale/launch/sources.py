@@ -88,6 +88,7 @@ def launches(
 class _Reader:
     def __init__(self, paths: Sequence[Path], variables: Mapping[str, str], files: OpenFiles) -> None:
         self.paths, self.variables, self.files = paths, variables, files
+        self.entry = Path()  #: the Python file that is gone through, which none of its imports means
 
     def file(self, path: Path) -> list[Launch]:
         """Return the jobs of one file."""
@@ -175,12 +176,12 @@ class _Reader:
         paths = (self.find(name, command.path) for name in (f"{stem}.py", f"{stem}/config_registry.py"))
         path = next(filter(None, paths), None)
         if path is not None:
-            seen[path] = None
+            seen[path], self.entry = None, path
             yield python_source(self.files.read(path).text, path.name, self.module, self.variables)
 
     def _configured(self, path: Path, given: Mapping[str, Any] | None = None) -> list[Launch]:
         """Return what a Python file configures, as far as a framework knows it: of what its run makes, else of all."""
-        file, before = self.files.read(path), len(self.files.files)
+        file, before, self.entry = self.files.read(path), len(self.files.files), path
         if "Trainer.Config" in file.text:
             return [Launch(str(path), (python_source(file.text, path.name, self.module, self.variables),), (path,))]
         every = python_sources(file.text, str(path), self.module, {**self.variables, **(given or {})})
@@ -212,10 +213,8 @@ class _Reader:
         )
         with suppress(OSError, ValueError):
             found = [folder / end for folder in folders for end in ends if is_file(folder / end)]
-            tail = "/".join(parts[-2:]) + ".py"
-            found += [
-                one for one in self.paths if f"/{one}".endswith(f"/{tail}") or one.name == tail.rpartition("/")[2]
-            ][:1]
+            name = (parts or [path.parent.name])[-1]
+            found += [one for one in self.paths if one.name == f"{name}.py" and one != self.entry]
             if found and found[0] != path:
                 return str(found[0]), self.files.read(found[0]).text
         return None

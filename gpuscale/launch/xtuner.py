@@ -33,7 +33,7 @@ def claims(source: Source) -> bool:
     names = source.settings.keys()
     if source.called == "module":
         return "pretrained_model_name_or_path" in names and bool({"max_length", "accumulative_counts"} & names)
-    return source.called.rpartition(".")[2] == "TrainerConfig" and {"model_cfg", "fsdp_cfg"} <= names
+    return source.called == "TrainerConfig" and {"model_cfg", "fsdp_cfg"} <= names
 
 
 def read(reading: Reading) -> None:
