@@ -5,8 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
+import round_trips
 
-from gpuscale.errors import InputError
+from gpuscale.errors import InputError, NoAnswerError
+from gpuscale.launch.export import exported, save_export
 from gpuscale.launch.read import read_launch
 from gpuscale.presets.tools import all_tools, load_tool
 from gpuscale.request import JobOptions, Layout, declared
@@ -264,3 +266,136 @@ def test_zero_on_one_gpu_runs_and_is_the_way_to_host_memory(stage, tmp_path):
     (tmp_path / "ds.json").write_text(json.dumps(config))
     made = job(tmp_path, {}, run__sh=f"deepspeed --num_gpus 1 train.py {SCRIPT} --bf16 --deepspeed ds.json\n")
     assert_has(made, zero=stage, gpus=1, offload="optimizer")
+
+
+# -- Megatron-LM and its relatives
+
+MEGATRON_SWIFT = (
+    "megatron sft --model Qwen/Qwen3-30B-A3B-Base --dataset x --expert_model_parallel_size 8 --max_length 4096"
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (
+            "",
+            {
+                "dispatcher": "alltoall",
+                "etp": 1,
+                "recompute": "selective:core_attn",
+                "loss": "fused",
+                "attention": "fa2",
+            },
+        ),
+        (
+            "",
+            {
+                "gbs": 16,
+                "micro_batch_size": 1,
+                "zero": None,
+                "overlap": "none",
+                "precision": "bf16",
+                "grad_dtype": "fp32",
+            },
+        ),
+        ("--recompute_granularity none", {"recompute": "none"}),
+        ("--moe_token_dispatcher_type flex", {"dispatcher": "deepep"}),
+        ("--attention_backend flash_3", {"attention": "fa3"}),
+        ("--cross_entropy_loss_fusion false", {"loss": "standard"}),
+        ("--use_distributed_optimizer false", {"zero": 0}),
+    ],
+)
+def test_ms_swift_on_megatron(more, expected, tmp_path):
+    assert_has(job(tmp_path, {}, train__sh=f"NPROC_PER_NODE=8 {MEGATRON_SWIFT} {more}\n"), **expected)
+
+
+MEGATRON = (
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 16 --hidden-size 2048 --num-attention-heads 16 --swiglu"
+    " --seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000 --micro-batch-size 1 --global-batch-size 64"
+    " --bf16"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "learned"), [("none", False), ("rope", False), ("relative", False), ("learned_absolute", True)]
+)
+def test_positions_of_megatron_lm(kind, learned, tmp_path):
+    made = job(tmp_path, {}, run__sh=f"{MEGATRON} --position-embedding-type {kind}\n")
+    assert ("learned_positions" in made.options["model"]) is learned
+
+
+@pytest.mark.parametrize(
+    ("line", "kernels"),
+    [
+        ("--attention-backend fused", "cudnn"),
+        ("--attention-backend flash", "fa2"),
+        ("--attention-backend unfused", "eager"),
+        ("--attention-backend auto", None),
+    ],
+)
+def test_attention_of_megatron_lm(line, kernels, tmp_path):
+    assert_has(job(tmp_path, {}, run__sh=f"{MEGATRON} {line}\n"), attention=kernels)
+    fused = job(tmp_path, {}, run__sh=f"export NVTE_FUSED_ATTN=0\n{MEGATRON}\n")
+    assert_has(fused, attention="fa2")
+
+
+@pytest.mark.parametrize("kernels", ["fa2", "cudnn", "eager"])
+def test_attention_is_written_for_megatron_lm_and_read_back(kernels, tmp_path):
+    options = {"model": "llama3-8b", "gpus": 16, "gbs": 64, "framework": "megatron-lm", "attention": kernels}
+    save_export(exported(round_trips.predicted(options, {}), "megatron-lm"), tmp_path)
+    assert_has(read_launch([tmp_path / "run.sh"]), attention=kernels)
+
+
+def test_attention_that_no_setting_says_is_refused(tmp_path):
+    options = {"model": "llama3-8b", "gpus": 16, "gbs": 64, "framework": "megatron-lm", "attention": "fa3"}
+    with pytest.raises(NoAnswerError, match="`attention`"):
+        exported(round_trips.predicted(options, {}), "megatron-lm")
+
+
+@pytest.mark.parametrize(
+    "model", ["  mamba_ssm_ngroups: 8", "  hybrid_override_pattern: 'M-M*'", "name: megatron_mamba"]
+)
+def test_mamba_layers_are_not_read_as_attention(model, tmp_path):
+    text = f"""trainer: {{devices: 8, num_nodes: 1, precision: bf16}}
+model:
+  micro_batch_size: 1
+  global_batch_size: 64
+  encoder_seq_length: 4096
+  num_layers: 8
+  hidden_size: 1024
+  num_attention_heads: 16
+  vocab_size: 32000
+{model}
+"""
+    with pytest.raises(InputError, match="Mamba layers"):
+        job(tmp_path, {}, a__yaml=text)
+
+
+BRIDGE = """train: {global_batch_size: 8, micro_batch_size: 1}
+model: {seq_length: 4096, tensor_model_parallel_size: 1%s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", {"precision": "bf16", "zero": None, "overlap": "dp"}),
+        (", fp16: true, bf16: false", {"precision": "fp16"}),
+        (", num_layers: 8, hidden_size: 1024, num_attention_heads: 16", {"precision": "fp32", "zero": 0}),
+    ],
+)
+def test_a_yaml_of_megatron_bridge_overrides_a_recipe(more, expected, tmp_path):
+    made = job(tmp_path, {"gpus": 8, "model": "llama3.2-1b"}, conf__yaml=BRIDGE % more)
+    assert made.target == "megatron-bridge"
+    assert_has(made, **expected)
+
+
+def test_what_has_a_small_effect_is_noted(tmp_path):
+    made = job(tmp_path, {}, run__sh=f"{MEGATRON} --fp8-format hybrid --first-last-layers-bf16\n")
+    assert any(said.meaning == "all layers are predicted in 8 bits" for said in made.assumed)
+
+
+def test_what_no_argument_of_megatron_lm_is_and_speaks_of_memory_is_asked_about(tmp_path):
+    with pytest.raises(InputError, match="not known here"):
+        job(tmp_path, {}, run__sh=f"{MEGATRON} --use-my-offloading\n")

@@ -231,7 +231,7 @@ def _places_in(path: Path) -> Places:
 
 def _places_of(job: LaunchJob) -> Places:
     """Return where settings of launch files stand, by their own names or by the options that they mean."""
-    whole = next((one.file for one in job.settings.values()), None)
+    whole = next((one.file for one in job.settings.values() if not one.usual), None)
 
     def places(*names: str) -> Place:
         for name in names:

@@ -90,7 +90,8 @@ def written(target: Target, writing: Writing) -> Program:
     spec = writing.spec
     for rule in broken_rules(fixed_layout(spec, writing.layout.values()), spec):
         writing.refuse(rule.options[0], f"{rule.text} [{source_in(rule, spec.runtime.rule_set)}]")
-    if kernels := writing.asked("attention"):
+    kernels = writing.asked("attention")
+    if kernels and kernels not in target.attention:
         writing.refuse(
             "attention", f"which kernels run ({kernels}) is chosen where models are built or packages installed"
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from gpuscale.launch.attention import MEGATRON, read_attention
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.megatron_models import Arguments, model_arguments, read_model
 from gpuscale.launch.settings import DTYPES, GROWING_BATCH, OFF, Reading
@@ -156,6 +157,8 @@ def _kernels(writing: Writing) -> Arguments:
         found["tp_comm_overlap"] = True
     if not runtime.dropout:
         found |= {"attention_dropout": 0.0, "hidden_dropout": 0.0}
+    if kernels := writing.asked("attention"):
+        found["attention_backend"] = MEGATRON[kernels]
     graphs = {"partial": ("transformer_engine", ["attn", "moe_router"]), "full": ("full_iteration", [])}
     if runtime.cuda_graphs == "partial" and layout.recompute.startswith("full"):
         writing.refuse(
@@ -284,10 +287,10 @@ def _read_precision(reading: Reading) -> None:
         if recipe == "custom":
             reading.refuse(reading.get("fp8_recipe"), "a recipe of one's own is not modelled", "give `precision`")
         reading.option("precision", PRECISION_OF[recipe], "fp8_format", "fp8", "fp8_recipe", "bf16")
+    elif reading.stated("fp16") and reading.flag("fp16") and not (reading.stated("bf16") and reading.flag("bf16")):
+        reading.option("precision", "fp16", "fp16")
     elif reading.flag("bf16"):
         reading.option("precision", "bf16", "bf16")
-    elif reading.flag("fp16"):
-        reading.option("precision", "fp16", "fp16")
     else:
         reading.options["precision"] = "fp32"
         reading.assume("neither bf16 nor fp16 is stated: predicted in fp32, as Megatron-LM then runs")
@@ -448,11 +451,15 @@ def _read_kernels(reading: Reading) -> None:
     of = ("cuda_graph_impl", "cuda_graph_modules", "cuda_graph_scope", "enable_cuda_graph", "external_cuda_graph")
     reading.option("cuda_graphs", "full" if on and whole else "partial" if on else "none", *of)
     reading.means("as the framework's profile has it", "transformer_impl", "use_flash_attn", "use_mcore_models")
+    read_attention(reading, "attention_backend")
+    if "attention" not in reading.options and reading.text("NVTE_FUSED_ATTN") == "0" != reading.text("NVTE_FLASH_ATTN"):
+        reading.option("attention", "fa2", "NVTE_FUSED_ATTN")
     if reading.number("attention_dropout"):
         reading.assume("dropout is predicted only where the framework's profile has it", "attention_dropout")
 
 
 def _read_experts(reading: Reading) -> None:
+    """Read how tokens reach their experts."""
     named = reading.options.get("model") or reading.given.get("model")
     if not reading.integer("num_experts", "num_moe_experts") and not (named and load_model(str(named)).is_moe):
         return

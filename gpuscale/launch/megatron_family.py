@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from gpuscale.launch.attention import MEGATRON as ATTENTION
 from gpuscale.launch.cluster_files import job_name, machines
 from gpuscale.launch.huggingface_models import known_model
 from gpuscale.launch.huggingface_models import read_model as read_named_model
@@ -26,6 +27,7 @@ from gpuscale.launch.settings import ON, TORCH_DTYPES, Reading, Setting, Source
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.presets.files import settled
 from gpuscale.presets.frameworks import MEGATRON_BRIDGE, MEGATRON_BRIDGE_PERFORMANCE
+from gpuscale.presets.tools import load_tool
 from gpuscale.specs.model import NumericsSpec
 
 PLACEHOLDERS = "data are mock data; the learning rate, the tokenizer and the number of steps are placeholders"
@@ -92,27 +94,26 @@ def _claims_megatron(source: Source) -> bool:
 
 
 def _read_megatron(reading: Reading) -> None:
+    swift = any(source.program[:1] == ("megatron",) for source in reading.sources)
+    reading.run_by(load_tool("ms-swift-megatron" if swift else "megatron-lm"))
     renamed = {"activation_func": "activation", "num_moe_experts": "num_experts"}
     _named(reading, ("MODEL_ARGS.", "language_model.", "model_parallel.", *_FLAGSCALE), renamed)
-    if any(source.program[:1] == ("megatron",) for source in reading.sources):
+    if swift:
         _named_by_swift(reading)
     read_job(reading, _generation(reading))
 
 
 def _named_by_swift(reading: Reading) -> None:
-    """Read what ms-swift (`megatron sft`) calls otherwise, and has otherwise where nothing is said."""
+    """Read what ms-swift (`megatron sft`) calls otherwise."""
     tuned = reading.get("train_type", "tuner_type")
     if tuned is not None and str(tuned.value).lower() != "full":
         hint = "gpuscale predicts training of whole models"
         reading.refuse(tuned, f"{str(tuned.value)[:40]} is not modelled: only a part of the model is trained", hint)
+    reading.means("all of the model is trained", "train_type", "tuner_type")
     if "max_length" in reading.settings:
         reading.settings.setdefault("seq_length", reading.settings["max_length"])
-    found = reading.get("model")
-    if found is not None and "num_layers" not in reading.settings:
+    if reading.get("model") is not None and "num_layers" not in reading.settings:
         read_named_model(reading, "model")
-        for name in ("bf16", "use_distributed_optimizer"):
-            reading.settings.setdefault(name, replace(found, value=True, span=None))
-        reading.assume("bf16 and the distributed optimizer, as ms-swift has them")
 
 
 _SECTIONS = ("system.precision.", "system.", "model.optimizer.", "model.", "data.tokenizer.")
@@ -336,9 +337,13 @@ _BRIDGE_WHOLE = ("ConfigContainer", "_pretrain_common", "_sft_common", "_peft_co
 
 
 def _read_bridge(reading: Reading) -> None:
+    """Read a recipe's name with what overrides it, or a YAML of nothing but overrides."""
     called = _python_call(reading)
     if called is not None:
         _read_bridge_call(reading, called)
+    tool = load_tool("megatron-bridge")
+    whole = {"model.num_layers", "model.hidden_size", "model.num_attention_heads"} <= reading.settings.keys()
+    reading.run_by(replace(tool, defaults={}) if whole and "recipe" not in reading.settings else tool)
     sections = (
         "model.transformer.", "model.", "train.", "ddp.", "optimizer.", "mixed_precision.", "comm_overlap.", "dist.",
         "dataset.", "tokenizer.",
@@ -361,10 +366,6 @@ def _read_bridge(reading: Reading) -> None:
     if recipe is not None and "model" not in reading.options:
         _model_of_recipe(reading, recipe)
     take_hub_model(reading)
-    if recipe is not None and not reading.get("bf16", "fp16", "fp8_format", "fp4_format"):
-        for name in ("bf16", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather"):
-            reading.settings.setdefault(name, replace(recipe, value=True))
-        reading.assume("bf16, distributed optimizer and its overlap, as recipes have them", recipe.name)
     performance = reading.flag(_NO_TRANSPOSES) or known
     reading.means("8-bit weights without a transposed copy, as the performance recipes have them", _NO_TRANSPOSES)
     read_job(reading, MEGATRON_BRIDGE_PERFORMANCE if performance else MEGATRON_BRIDGE)
@@ -599,6 +600,7 @@ _NEMO_CALLS = ("pretrain", "train", "finetune")
 
 
 def _read_nemo(reading: Reading) -> None:
+    reading.run_by(load_tool("nemo"))
     legacy = "trainer.precision" in reading.settings or "model.encoder_seq_length" in reading.settings
     encoder = reading.get("model.encoder.num_layers")
     if encoder:
@@ -712,8 +714,8 @@ def _read_legacy_nemo(reading: Reading) -> None:
 # --- Primus
 
 
-_PRIMUS_ON = ("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")
-"""What Primus' trainer has on where nothing is said (primus/configs/modules/megatron/pre_trainer.yaml)."""
+_ON_IN_PRIMUS = ("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")
+"""What Primus' trainer has on, of what a plan may want off."""
 
 
 def _write_primus(writing: Writing) -> Program:
@@ -725,7 +727,7 @@ def _write_primus(writing: Writing) -> Program:
             overrides[INVERTED[argument]] = not value
         elif value is not None:
             overrides[named.get(argument, argument)] = value
-    overrides = {**dict.fromkeys(_PRIMUS_ON, False), **overrides}
+    overrides = {**dict.fromkeys(_ON_IN_PRIMUS, False), **overrides}
     trainer = {"framework": "megatron", "config": "pre_trainer.yaml", "model": "language_model.yaml"}
     own_names = {"work_group": "gpuscale", "user_name": "gpuscale", "exp_name": job_name(writing)}
     modules = {"pre_trainer": {**trainer, "overrides": overrides}}
@@ -749,13 +751,9 @@ def _claims_primus(source: Source) -> bool:
 
 
 def _read_primus(reading: Reading) -> None:
+    reading.run_by(load_tool("primus"))
     _named(reading, ("modules.pre_trainer.overrides.",), _FIELDS)
     model = reading.get("modules.pre_trainer.model")
-    for name in (*_PRIMUS_ON, "sequence_parallel"):
-        if name not in reading.settings and model is not None:
-            reading.settings[name] = replace(model, value=True)
-    if "bf16" not in reading.settings and "fp16" not in reading.settings and model is not None:
-        reading.settings["bf16"] = replace(model, value=True)  # primus/configs/modules/megatron/trainer_base.yaml
     if model is not None and "num_layers" not in reading.settings:
         name = re.sub(r"\.ya?ml$", "", str(model.value)).lower().replace("_", "-")
         own, _ = settled("models", name)
@@ -776,5 +774,14 @@ TARGETS = (
     Target(MEGATRON_BRIDGE, "Megatron-Bridge", _BRIDGE, _AS_BRIDGE, _write_bridge, _claims_bridge, _read_bridge),
     Target("nemo", "NeMo 2", _NEMO2, ("nemo",), _write_nemo, _claims_nemo, _read_nemo),
     Target("primus", "Primus", _PRIMUS, ("primus",), _write_primus, _claims_primus, _read_primus),
-    Target("megatron-lm", "Megatron-LM", _BASIS, ("megatron-lm",), _write_megatron, _claims_megatron, _read_megatron),
+    Target(
+        "megatron-lm",
+        "Megatron-LM",
+        _BASIS,
+        ("megatron-lm",),
+        _write_megatron,
+        _claims_megatron,
+        _read_megatron,
+        ATTENTION,
+    ),
 )

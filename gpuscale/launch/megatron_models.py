@@ -283,8 +283,16 @@ def _refuse_other_models(reading: Reading) -> None:
         ):
             continue  # Megatron-LM prints its number of layers under both names
         if found:
-            hint = "give the model by name: `model=NAME`"
-            reading.refuse(found, f"{what}: not read from arguments", hint)
+            reading.refuse(found, f"{what}: not read from arguments", BY_NAME)
+    kind = reading.text("name", "model_type") or ""
+    mamba = re.compile(r"(model\.)?mamba_|is_hybrid_model$|hybrid_\w+_ratio$")
+    state_space = [name for name in reading.settings if mamba.match(name)]
+    found = reading.get(*state_space) or (reading.get("name", "model_type") if "mamba" in kind.lower() else None)
+    if found:
+        reading.refuse(found, "Mamba layers: not read from arguments", BY_NAME)
+
+
+BY_NAME = "give the model by name: `model=NAME`"
 
 
 def _read_attention(reading: Reading, hidden: int, heads: int) -> None:
@@ -402,14 +410,15 @@ def layer_frequency(text: str, layers: int) -> list[int] | None:
 
 def _read_positions(reading: Reading) -> None:
     longest = reading.integer("max_position_embeddings") or reading.integer("seq_length", "encoder_seq_length")
-    kind = (reading.text("position_embedding_type") or "learned_absolute").lower()
+    stated = reading.settings.get("position_embedding_type")
+    kind = "learned_absolute" if stated is None or stated.value is None else str(stated.value).lower()
     if reading.flag("use_rotary_position_embeddings"):
         kind = "rope"
     of = ("position_embedding_type", "max_position_embeddings", "use_rotary_position_embeddings")
     if longest:
         reading.shape["sequence"] = longest
         reading.means(f"made for sequences of {longest:,}", "max_position_embeddings")
-    if kind == "learned_absolute" and longest:
+    if kind in {"learned_absolute", "learned_parameters"} and longest:
         reading.model("learned_positions", longest, *of)
     else:
         reading.means("no learned positions", "position_embedding_type", "use_rotary_position_embeddings")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.files import printable
-from gpuscale.launch.unread import concern, unasked
+from gpuscale.launch.unread import concern, is_on, unasked
 from gpuscale.presets.tools import Asked, Tool
 from gpuscale.request import JobOptions, Layout, declared
 from gpuscale.rules.options import Option
@@ -205,7 +205,8 @@ class Reading:
                 self._read[id(found)] = found
                 if says(found.value):
                     return name, found
-            if usual[1] is None and name in self.defaults:
+            left = found is None or str(found.value).strip().lower() == "auto"
+            if left and usual[1] is None and name in self.defaults:
                 usual = name, self.defaults[name]
         if usual[1] is not None:
             self._read[id(usual[1])] = usual[1]
@@ -423,11 +424,16 @@ class Reading:
             InputError: there is one.
         """
         asked: list[tuple[Setting, Asked]] = []
+        # a model's config.json, which is read as a model; what one section repeats of another
         models = {source.file for source in self.sources if {"model_type", "architectures"} & source.settings.keys()}
+        again = {_alike(one) for one in self._read.values()}
+        dumps = {source.file for source in self.sources if source.kind in {"arguments", "python"}}
         for found in self.settings.values():
-            if found.file in models:  # a model's config.json, which is read as a model
+            if found.file in models or id(found) in self._read or self.tool is None or _alike(found) in again:
                 continue
-            does = None if id(found) in self._read or self.tool is None else concern(self.tool, found)
+            if (note := self.tool.notes(found.name)) and is_on(found.value):
+                self.assume(note, found)
+            does = concern(self.tool, found, dumped=found.file in dumps)
             if does and does.option and self.given.get(does.option) is not None:
                 self.say(found, f"replaced by the {does.option} that is given")
             elif does:
@@ -467,13 +473,17 @@ class Reading:
         ]
         return LaunchJob(
             target, self.options, self.layout, tuple(understood.values()), (*ignored, *self._replaced),
-            tuple(self._assumed), self.environment, self.settings, self._stated, of_model,
+            tuple(self._assumed), self.environment, self.defaults | self.settings, self._stated, of_model,
         )  # fmt: skip
 
 
 def says(value: Any) -> bool:
     """Whether a value says anything."""
     return value is not None and not (isinstance(value, str) and value.strip().lower() in NOTHING)
+
+
+def _alike(found: Setting) -> tuple[str, str]:
+    return found.name.rpartition(".")[2], str(found.value).lower()
 
 
 def _by_place(found: Setting) -> tuple[str, int]:

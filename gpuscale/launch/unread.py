@@ -35,22 +35,27 @@ _OFF = ("false", "off", "no", "none", "null", "0", "0.0", "", "auto", "default",
 _DEGREES = ("tp", "pp", "cp", "ep", "zero")
 
 
-def concern(tool: Tool, found: Setting) -> Asked | None:
+def concern(tool: Tool, found: Setting, *, dumped: bool = False) -> Asked | None:
     """Return what a setting that nobody asked for does to memory or time; None where it does nothing.
 
     What a tool is not known to have and whose name speaks of what changes them counts as doing so.
+
+    Args:
+        dumped: it is one of all that a program has, printed whether anybody set it or not.
     """
     name = found.name.lower().replace("-", "_")
     asked = tool.asks(name)
-    if not _on(found.value) or (asked is None and tool.ignores(name)):
+    if not is_on(found.value) or (asked is None and (tool.ignores(name) or tool.notes(name))):
         return None
     last = name.rpartition(".")[2]
-    option = next((option for option, words in CONCERNS.items() if re.search(words, last)), None)
+    guessed = () if dumped else CONCERNS if tool.guessed is None else tool.guessed
+    option = next((option for option, words in CONCERNS.items() if option in guessed and re.search(words, last)), None)
     asked = asked or (None if option is None else Asked(option, "not known here, and may change memory or time"))
     return None if asked and asked.option in _DEGREES and str(found.value) == "1" else asked
 
 
-def _on(value: Any) -> bool:
+def is_on(value: Any) -> bool:
+    """Whether a value switches something on, or is more than nothing."""
     if isinstance(value, str):
         return value.strip().lower() not in _OFF
     return bool(value)

@@ -145,3 +145,4 @@ class Target(NamedTuple):
     write: Callable[[Writing], Program] | None  #: makes the program of a plan; None for what is only read.
     claims: Callable[[Source], bool]  #: whether a source is one of this framework's.
     read: Callable[[Reading], None]  #: reads the sources that are claimed.
+    attention: Mapping[str, str] = {}  #: `attention` -> its own word; what is not there, no setting of it says.

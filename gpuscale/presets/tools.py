@@ -4,7 +4,9 @@
 
     [defaults]   what it takes where its files say nothing: a value and its source
     [asked]      settings that change memory or time in ways that are not modelled: the option that settles it, and why
+    [noted]      settings that change them by so little that they are said and left out: what is predicted instead
     inert        patterns of settings that change neither
+    guessed      options that unlisted names are asked about, by the words in them; all where it is not there
     [configs]    files that come with it, by what its users call them: what they state
 
 A tool may stand on another one (`as`), whose entries count where it has none of its own.
@@ -47,13 +49,18 @@ class Tool:
     marks: tuple[str, ...] = ()  #: settings that only its files have.
     defaults: Mapping[str, Default] = field(default_factory=dict)
     asked: Mapping[str, Asked] = field(default_factory=dict)  #: by patterns of names.
+    noted: Mapping[str, str] = field(default_factory=dict)  #: by patterns of names.
     inert: tuple[str, ...] = ()  #: patterns of names of settings that change no prediction.
+    guessed: tuple[str, ...] | None = None
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: name -> settings.
-    config_names: tuple[str, ...] = ()  #: settings that name one of `configs`.
 
     def asks(self, setting: str) -> Asked | None:
         """Return what a setting does that is not modelled; None where nothing of the kind is known."""
         return next((one for pattern, one in self.asked.items() if _fits(setting, pattern)), None)
+
+    def notes(self, setting: str) -> str | None:
+        """Return what is predicted where a setting changes little; None where nothing of the kind is known."""
+        return next((text for pattern, text in self.noted.items() if _fits(setting, pattern)), None)
 
     def ignores(self, setting: str) -> bool:
         """Whether a setting is known to change no prediction."""
@@ -84,8 +91,8 @@ def load_tool(name: str) -> Tool:
         name, str(data["title"]), str(data["basis"]), tuple(data.get("programs", ())), tuple(data.get("marks", ())),
         {**below.defaults, **{key: Default(*pair) for key, pair in data.get("defaults", {}).items()}},
         {**{key: Asked(*pair) for key, pair in data.get("asked", {}).items()}, **below.asked},
-        (*data.get("inert", ()), *below.inert), {**below.configs, **data.get("configs", {})},
-        tuple(data.get("config_names", below.config_names)),
+        {**data.get("noted", {}), **below.noted}, (*data.get("inert", ()), *below.inert),
+        tuple(data["guessed"]) if "guessed" in data else below.guessed, {**below.configs, **data.get("configs", {})},
     )  # fmt: skip
 
 
