@@ -19,6 +19,7 @@ from unittest import mock
 
 import gpuscale
 from gpuscale.cli.main import commands, flags
+from gpuscale.launch.error_texts import ERRORS
 from gpuscale.memory.model import COMPONENTS as MEMORY
 from gpuscale.memory.model import Memory
 from gpuscale.request import (
@@ -34,7 +35,7 @@ from gpuscale.request import (
     Slow,
     declared,
 )
-from gpuscale.rules.check import ALL_RULES, cited, rules_of
+from gpuscale.rules.check import ALL_RULES, BY_CODE, cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import EVERY
 from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
@@ -64,7 +65,7 @@ UNSEEN = {
     "nics_per_pcie_switch": "integer", "wan_gbit_per_s": "number", "round_trip_ms": "number",
     "risk.turns[].plan": "object", "variants[].reason": "string", "measured.reasons[]": "string",
     "summary.fits.out_of_memory_right": "number", "begins": "string", "skipped": "string",
-    "rows[].kwh_per_1e9_tokens": "number", "rows[].kg_co2_per_1e9_tokens": "number",
+    "closest": "string", "rows[].kwh_per_1e9_tokens": "number", "rows[].kg_co2_per_1e9_tokens": "number",
 }  # fmt: skip
 """Types of what no sample has a value for."""
 
@@ -103,6 +104,9 @@ SAMPLES = [
     ("schedule", "--model", "llama3-8b", "--gpus", "16", "--pp", "2"),
     ("schedule", "--pp", "2", "--microbatches", "2", "--schedule", "zb-h1"),
     ("check", "--model", "llama3-8b", "--gpus", "16", "--tp", "16"),
+    ("check", "--model", "llama3-8b", "--gpus", "48", "--tp", "3"),
+    ("check", "--error", str(DATA / "example_error.txt"), "--model", "llama3-8b", "--gpus", "16", "--tp", "2"),
+    ("check", "--error", str(DATA / "example_error.txt"), "--model", "llama3-8b", "--gpus", "48", "--tp", "12"),
     ("placement", "--gpus", "96", "--tp", "6", "--cp", "2", "--order", "tp-dp-pp-cp", "--pp", "2", "--best"),
     ("placement", "--gpus", "16", "--tp", "2", "--best", "--model", "llama3-8b"),
     ("placement", "--gpus", "64", "--ep", "16", "--pp", "2"),
@@ -443,7 +447,19 @@ def rules_page():
         told = [] if re.search(r"-20\d\d$", name) else [*settings_of(FRAMEWORKS[name].options)]
         if told:
             text += ["What its files say, and what it runs whatever they say:", "", table(("option", "", "what"), told)]
-    return "\n".join(text)
+    return "\n".join([*text, "## Error texts", "", *error_texts()])
+
+
+def error_texts():
+    """Every error that `check --error` knows: whose it is, what it means, and the rules that it is."""
+    rows = [
+        (f"`{one.code}`", one.framework, one.says or BY_CODE[one.rules[0]].text,
+         ", ".join(f"`{rule}`" for rule in one.rules) or one.kind, one.where)
+        for one in ERRORS
+    ]  # fmt: skip
+    yield f"`gpuscale check --error` knows {len(ERRORS)}:"
+    yield ""
+    yield table(("error", "of", "what is wrong", "rules, or what it is a matter of", "where"), rows)
 
 
 def settings_of(options):

@@ -31,6 +31,7 @@ _NAMES = {
     "gpubench.calibrate": "Calibrated calibrate_gpu",
     "importers.clusters": "ImportedCluster import_cluster",
     "launch.check": "CheckResult Finding check",
+    "launch.diagnosis": "Diagnosis diagnose",
     "launch.export": "Export export",
     "launch.read": "read_launch",
     "launch.settings": "LaunchJob",

@@ -22,6 +22,7 @@ from gpuscale.fleets.ways import FleetResult as FleetResult
 from gpuscale.gpubench.calibrate import Calibrated as Calibrated, calibrate_gpu as calibrate_gpu
 from gpuscale.importers.clusters import ImportedCluster as ImportedCluster, import_cluster as import_cluster
 from gpuscale.launch.check import CheckResult as CheckResult, Finding as Finding
+from gpuscale.launch.diagnosis import Diagnosis as Diagnosis
 from gpuscale.launch.export import Export as Export, export as export
 from gpuscale.launch.read import read_launch as read_launch
 from gpuscale.launch.settings import LaunchJob as LaunchJob
@@ -53,14 +54,14 @@ from gpuscale.version import __version__ as __version__
 
 __all__ = [
     "Advice", "Answered", "BatchSize", "BenchResult", "Calibrated", "CalibratedRun", "Calibration", "CheckResult",
-    "Checkup", "ClusterSpec", "CollectiveEstimate", "Decisions", "Estimate", "Explanation", "Export", "Finding",
-    "FleetResult", "Goodput", "GpuSpec", "GpuscaleError", "ImportedCluster", "InputError", "LaunchEstimate",
+    "Checkup", "ClusterSpec", "CollectiveEstimate", "Decisions", "Diagnosis", "Estimate", "Explanation", "Export",
+    "Finding", "FleetResult", "Goodput", "GpuSpec", "GpuscaleError", "ImportedCluster", "InputError", "LaunchEstimate",
     "LaunchJob", "MemoryBudget", "MemoryTimeline", "ModelSpec", "NoAnswerError", "Placement", "PlanComparison",
     "PlanResult", "PlanRow", "Recipe", "Roofline", "Schedule", "Siblings", "Size", "Stragglers", "Study", "Subject",
     "TrafficReport", "TrainTime", "Validation", "advise", "all_clusters", "all_gpus", "all_models", "all_recipes",
     "all_studies", "batch_size", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check", "check_up", "compare",
-    "decide", "estimate", "estimate_file", "estimate_launch", "explain_plan", "export", "find_recipe", "fleet",
-    "goodput", "import_cluster", "load_cluster", "load_gpu", "load_model", "load_study", "memory_budget",
+    "decide", "diagnose", "estimate", "estimate_file", "estimate_launch", "explain_plan", "export", "find_recipe",
+    "fleet", "goodput", "import_cluster", "load_cluster", "load_gpu", "load_model", "load_study", "memory_budget",
     "memory_timeline", "place_ranks", "plan", "price_collective", "read_launch", "read_results", "read_subject",
     "report", "roofline", "save_site", "schedule", "schedule_of_durations", "size", "stragglers", "sweep", "traffic_of",
     "train_time", "validate",
@@ -204,6 +205,38 @@ def decide(
 
     Raises:
         InputError: options of a job without a model, or unusable input.
+    """
+
+def diagnose(
+    text: str, plan_file: str | Path | None = None, *, launch_files: Sequence[str | Path] = (),
+    variables: Mapping[str, str] | None = None, layout: Mapping[str, Any] | None = None,
+    spelled: Callable[[str, Mapping[str, Any]], Sequence[str]] | None = None,
+    model: str | Path | ModelSpec | None = None, gpus: int | None = None,
+    cluster: str | Path | ClusterSpec | None = None, seq: int | str | None = None, gbs: int | str | None = None,
+    set: str | Sequence[str] | None = None, framework: str | None = None, precision: str | None = None,
+    optimizer: str | None = None, grad_dtype: str | None = None, master_dtype: str | None = None,
+    moment_dtype: str | None = None, swiglu_input_dtype: str | None = None, loss: str | None = None,
+    vocab_multiple: int | None = None, memory_limit_gib: float | str | None = None, moe_imbalance: float | None = None,
+    gpus_per_node: int | None = None, offload: str | None = None, cp_comm: str | None = None,
+    axis_order: str | None = None, pipeline_split: str | None = None, overlap: str | None = None,
+    cuda_graphs: str | None = None, dispatcher: str | None = None, routing: str | None = None,
+    transport: str | None = None, reshard: str | None = None, grad_reduce: str | None = None,
+    attention: str | None = None, compile: str | None = None, sharp: str | None = None, nvls: str | None = None,
+    calibration: str | Path | None = None, tp: int | None = None, sp: bool | None = None, pp: int | None = None,
+    vpp: int | None = None, cp: int | None = None, ep: int | None = None, etp: int | None = None, dp: int | None = None,
+    zero: int | None = None, shard: int | None = None, micro_batch_size: int | None = None,
+    recompute: str | None = None, schedule: str | None = None,
+) -> Diagnosis:
+    """Say what an error text of a framework means, and what a job would need so as not to have it.
+
+    Args:
+        text: what was printed, with or without what stands around it; of at most 1 MiB.
+        plan_file, launch_files, variables, layout, options: the job that failed, as `check` takes it; without them
+            only the numbers of the text are known.
+        spelled: from a command and options that change to its arguments for this job; without it no command is said.
+
+    Raises:
+        InputError: a text too long, files that cannot be read, or unusable options.
     """
 
 def estimate(

@@ -43,6 +43,7 @@ FILE = "FILE"
 
 LOG = HERE / "data" / "example_all_reduce.log"
 TOPOLOGY = HERE / "data" / "topo_matrix.txt"
+ERROR = HERE / "data" / "example_error.txt"
 TRAINING_LOG = HERE / "data" / "example_training.log"
 TRACE = HERE / "data" / "example_trace.json"
 SITE = HERE / "data" / "example_site.toml"
@@ -208,6 +209,12 @@ COMMANDS = {
         "estimate --from . --despite-rules",
         "plan --from FILE --gpus 8 --tp 1,8 --pp 1 --cp 1 --mbs 1 --zero 1",
     ),
+    "errors": (
+        "check --error FILE",
+        "check --error FILE --json",
+        "check --error FILE --model llama3-8b --gpus 16 --tp 16",
+        "check --error FILE --model mixtral-8x7b --gpus 32 --ep 8 --json",
+    ),
     "tools": ("doctor", "doctor --json"),
     "hosts": ("placement --gpus 16 --tp 8 --hosts FILE --hostfile out.txt",),
 }
@@ -255,6 +262,7 @@ def seeds():
     protocol = data / "made_gpu_protocol.jsonl"
     files["protocols"] = [(protocol.name, protocol.read_bytes())]
     files["tools"] = [(name, (data / "machine" / name).read_bytes()) for name in ("gpus.csv", "topo.txt")]
+    files["errors"] = [(ERROR.name, ERROR.read_bytes())]
     files["hosts"] = [("hosts.txt", b"".join(b"node-%03d\n" % number for number in range(8)))]
     return files | {"plans": [("plan.toml", _saved_plan(options)) for options in PLANS]}
 

@@ -328,7 +328,9 @@ def test_json_has_the_keys_of_its_contract():
     document = json.loads(done.out)
     assert list(document) == ["schema", "ok", "findings"]
     assert (document["schema"], document["ok"], done.code) == ("gpuscale.check/1", False, 1)
-    assert all(list(one) == ["rule", "severity", "message", "file", "line", "cost_s"] for one in document["findings"])
+    assert all(
+        list(one) == ["rule", "severity", "message", "file", "line", "cost_s", "legal"] for one in document["findings"]
+    )
     assert (
         done.out
         == gpuscale("check", "-m", "llama3-70b", "-n", "640", "--tp", "16", "--min-mfu", "60%", "--format", "json").out

@@ -12,6 +12,7 @@ import pytest
 
 import gpuscale
 from gpuscale.cli.main import flags
+from gpuscale.launch.error_texts import ERRORS
 from gpuscale.layouts.arrays import RECOMPUTE_MODULES
 from gpuscale.layouts.pins import DEGREES
 from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS
@@ -123,6 +124,7 @@ def test_reference_of_options_says_flag_help_and_default_of_each(generate):
 def test_reference_of_rules_and_components_is_whole(generate):
     rules = tables(generate.rules_page())
     assert column(rules["Rules"]) == [*(rule.code for rule in ALL_RULES), OUT_OF_HOST_MEMORY, OUT_OF_MEMORY]
+    assert column(rules.pop("Error texts")) == [one.code for one in ERRORS]
     assert set(rules) - {"Rules"} == set(RULE_SETS) - {"generic"}
     components = tables(generate.components_page())
     assert column(components["Step time"]) == list(COMPONENTS)

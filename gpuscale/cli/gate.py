@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuscale.cli.options import OUTPUT, Json, LaunchFiles, PlanFile, Variables, option, takes, variables, with_flags
+from gpuscale.cli.options import (
+    OUTPUT,
+    Json,
+    LaunchFiles,
+    PlanFile,
+    Variables,
+    arguments,
+    option,
+    takes,
+    variables,
+    with_flags,
+)
 from gpuscale.cli.streams import printed_to
 from gpuscale.errors import InputError, NoAnswerError
+from gpuscale.files import reading, refuse_irregular
 from gpuscale.request import JobOptions, Layout, one_of
+
+if TYPE_CHECKING:
+    from gpuscale.launch.diagnosis import Diagnosis, Spelled
 
 LIMITS = "Limits"
 FORMATS = ("text", "json", "github", "junit", "sarif")
@@ -36,6 +52,9 @@ def check(
         str | None,
         option("Maximum increase of time per token and of memory over the baseline.", "PERCENT", "5%", panel=LIMITS),
     ] = None,
+    error: Annotated[
+        Path | None, option("Explain the error text of a run, of this job if one is given.", "FILE|-", flags="--error")
+    ] = None,
     format: Annotated[
         str | None, option(f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}.", "NAME", "text", panel=OUTPUT)
     ] = None,
@@ -46,9 +65,10 @@ def check(
 ) -> None:
     """Check a job before launch: the framework's rules, memory, your limits, and avoidable costs.
 
-    Examples: gpuscale check --from run.sh --max-memory 90%; gpuscale check --baseline plan.toml --max-regression 5%
+    Examples: gpuscale check --from run.sh --max-memory 90%; gpuscale check --baseline plan.toml --max-regression 5%;
+    gpuscale check --error train.err --from run.sh
 
-    Exit codes: 0 passed, 1 an error or an exceeded limit, 2 unusable input.
+    Exit codes: 0 passed, 1 an error or an exceeded limit, 2 unusable input. With --error: 0 explained, 1 not known.
     """
     from gpuscale.launch.check import check as look
     from gpuscale.render.answers import show
@@ -59,6 +79,16 @@ def check(
     form = one_of("format", format, FORMATS) if format else "json" if json else "text"
     if json and form != "json":
         raise InputError(f"`json` and `format={form}` are two formats of the same findings", hint="give one of them")
+    if error is not None:
+        limits = {"max_memory": max_memory, "min_mfu": min_mfu, "max_step_time": max_step_time, "baseline": baseline,
+                  "max_regression": max_regression}  # fmt: skip
+        refused = next((name for name, value in limits.items() if value is not None), None)
+        if refused or form not in {"text", "json"}:
+            message = f"has no effect with `error={error}`"
+            raise InputError(message, field=refused or "format", hint="check the job without `error`")
+        with printed_to(output):
+            _explain(error, given, plan_file, launch_files, var, form)
+        return
     result = look(
         plan_file,
         launch_files=launch_files or (),
@@ -84,3 +114,73 @@ def check(
         raise NoAnswerError(f"the job fails the check: {worst}")
     if form not in {"text", "json"}:
         typer.echo(check_verdict(result), err=True)
+
+
+def _explain(
+    error: Path,
+    given: dict[str, Any],
+    plan_file: Path | None,
+    launch_files: list[str] | None,
+    var: list[str] | None,
+    form: str,
+) -> None:
+    """Print what an error text means."""
+    from gpuscale.launch.diagnosis import diagnose
+    from gpuscale.render.answers import show
+    from gpuscale.render.diagnosis import closest_lines
+    from gpuscale.render.output import print_json
+
+    found = diagnose(
+        _error_text(error), plan_file, launch_files=launch_files or (), variables=variables(var, launch_files),
+        spelled=_spelled(given, plan_file, launch_files, var), **given,
+    )  # fmt: skip
+    if form == "json":
+        print_json("check-error", _in_flags(found))
+    else:
+        show(found, spell=with_flags)
+    if not found.recognised:
+        near = closest_lines(found)
+        hint = f"closest: {near[0]}" if near else "give the whole message, as the framework printed it"
+        raise NoAnswerError("the text has no error that is known", hint=hint)
+
+
+def _error_text(path: Path) -> str:
+    """Read an error text, `-` from the standard input."""
+    from gpuscale.launch.diagnosis import MAX_TEXT_BYTES
+
+    if str(path) == "-":
+        return sys.stdin.buffer.read(MAX_TEXT_BYTES + 1).decode(errors="replace")
+    refuse_irregular(path, "a text", hint="save the output in a file, or pipe it into `error=-`")
+    with reading(path) as stream:
+        return stream.read(MAX_TEXT_BYTES + 1).decode(errors="replace")
+
+
+def _spelled(
+    given: dict[str, Any], plan_file: Path | None, launch_files: list[str] | None, var: list[str] | None
+) -> Spelled:
+    """Return what writes a command for the job that was given, with options that change."""
+
+    def spell(command: str, change: Mapping[str, Any]) -> tuple[str, ...]:
+        files = [
+            *([str(plan_file)] if plan_file else []),
+            *(one for path in launch_files or () for one in ("--from", path)),
+        ]
+        name, *flags = arguments(command, {**given, **change})
+        return (name, *files, *(one for text in var or () for one in ("--var", text)), *flags)
+
+    return spell
+
+
+def _in_flags(found: Diagnosis) -> Diagnosis:
+    """Write the options that texts speak of as flags."""
+    spell: Callable[[str], str] = with_flags
+    errors = tuple(
+        replace(
+            one,
+            message=spell(one.message),
+            here=None if one.here is None else tuple(map(spell, one.here)),
+            advice=tuple(map(spell, one.advice)),
+        )
+        for one in found.errors
+    )
+    return replace(found, errors=errors)

@@ -45,6 +45,8 @@ class Finding:
     file: str | None = None  #: where it stands; null where no file says it
     line: int | None = None  #: its line, from 1; null where it is of no line
     cost_s: float | None = None  #: seconds per step that it costs, by prediction; null where it is not a matter of time
+    #: option -> its nearest legal values, the nearest first
+    legal: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
 @displayed
@@ -205,7 +207,7 @@ CONTRADICTED = ("precision", "offload", "overlap", "compile", "sharp", "swiglu_i
 def _result(found: Sequence[Remark], places: Places, estimate: Estimate | None = None) -> CheckResult:
     def placed(one: Remark) -> Finding:
         where = NOWHERE if one.settings is None else places(*one.settings)
-        return Finding(one.rule, one.severity, one.message, *where, one.cost_s)
+        return Finding(one.rule, one.severity, one.message, *where, one.cost_s, dict(one.legal))
 
     findings = tuple(map(placed, sorted(found, key=lambda one: SEVERITIES.index(one.severity))))
     return CheckResult(not any(one.severity == "error" for one in findings), findings, estimate)

@@ -37,10 +37,11 @@ def illegal_settings(job: Job, layout: Mapping[str, Any], broken: Sequence[Rule]
             said = f"num_layers {job.spec.model.layers} is not divisible by {what} = {stages}"
         else:
             said = f"{rule.text}: {values}" if values else rule.text
-        ways = "; or ".join(_legal_next(job, layout, row, broken, rule))
+        legal = _legal_next(job, layout, row, broken, rule)
+        for name, near in legal.items():
+            said += f"; legal next to it: {name} {' or '.join(map(_word, sorted(near, key=_order)))}"
         source = source_in(rule, job.spec.runtime.rule_set)
-        said += f"; legal next to it: {ways}" if ways else ""
-        yield Remark(rule.code, "error", f"{said} [{source}]", rule.options)
+        yield Remark(rule.code, "error", f"{said} [{source}]", rule.options, legal=legal)
 
 
 def _values(job: Job, row: Mapping[str, int]) -> dict[str, Any]:
@@ -58,10 +59,10 @@ def _values(job: Job, row: Mapping[str, int]) -> dict[str, Any]:
 
 def _legal_next(
     job: Job, layout: Mapping[str, Any], row: Mapping[str, int], broken: Sequence[Rule], rule: Rule
-) -> Iterator[str]:
-    """Yield changes of one option each that break this rule no more, nor any that the layout did not break before.
+) -> dict[str, tuple[Any, ...]]:
+    """Return the first option with values that break this rule no more, nor any that the layout did not break before.
 
-    Those after which no rule is broken go before the others.
+    Those after which no rule is broken go before the others, then the nearest first.
     """
     before = {one.code for one in broken}
     for name in rule.options:
@@ -72,9 +73,12 @@ def _legal_next(
                 found.append((bool(after), value))
         clean = [value for left, value in found if not left] or [value for _, value in found]
         if clean:
-            values = " or ".join("left out" if one is None else str(one) for one in sorted(clean[:NEAREST], key=_order))
-            yield f"{name} {values}"
-            return
+            return {name: tuple(clean[:NEAREST])}
+    return {}
+
+
+def _word(value: Any) -> str:
+    return "left out" if value is None else str(value)
 
 
 def _order(value: Any) -> tuple[bool, Any]:

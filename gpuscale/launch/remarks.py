@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 SEVERITIES = ("error", "warning", "note")
 
@@ -16,3 +18,5 @@ class Remark(NamedTuple):
     #: options or settings that it speaks of, the first that is stated is its place; None where it is of no file.
     settings: tuple[str, ...] | None = ()
     cost_s: float | None = None  #: seconds per step that it costs; None where it is not a matter of time.
+    #: option -> its nearest legal values, the nearest first; None leaves it out.
+    legal: Mapping[str, tuple[Any, ...]] = MappingProxyType({})

@@ -29,6 +29,7 @@ DOCUMENTS = {
     "CollectiveEstimate": "collective.collective_document",
     "CollectiveEstimates": "collective.sweep_document",
     "Decisions": "advise.decisions_document",
+    "Diagnosis": "diagnosis.diagnosis_document",
     "Estimate": "estimate.estimate_document",
     "Explanation": "explain.explanation_document",
     "Export": "launch.files_document",

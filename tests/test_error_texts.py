@@ -1,0 +1,472 @@
+"""Error texts of frameworks: each is known by its own words, and no two claim the same one."""
+
+import json
+import random
+import time
+
+import pytest
+from command import assert_one_message, gpuscale
+
+from gpuscale import diagnose
+from gpuscale.errors import InputError
+from gpuscale.launch import diagnosis
+from gpuscale.launch.diagnosis import find_errors, nearest_legal
+from gpuscale.launch.error_texts import ERRORS, KINDS, Divides
+from gpuscale.launch.switches import SWITCH_RULES
+from gpuscale.rules.check import BY_CODE
+
+OF_CHECK = {
+    "world_size", "impossible_model", "contradiction", "out_of_memory", "tight_memory", "out_of_host_memory",
+}  # fmt: skip
+"""Rules that `check` finds by itself."""
+
+EXAMPLES = {  # error: a text that it is known by, its numbers
+    "world_size_of_model": (
+        "AssertionError: world size (24) is not divisible by total_model_size (total_model_size=16)",
+        {"gpus": 24, "model_size": 16},
+    ),
+    "world_size_of_degrees": (
+        "world size (24) is not divisible by tensor parallel size (8) times pipeline parallel size (2)",
+        {"gpus": 24, "tp": 8, "pp": 2},
+    ),
+    "world_size_of_groups": ("RuntimeError: world_size (24) is not divisible by 16", {"gpus": 24, "model_size": 16}),
+    "expert_grid": (
+        "RuntimeError: decoder world_size (24) is not divisible by expert_tensor_model_pipeline_parallel size (16)",
+        {"gpus": 24, "expert_size": 16},
+    ),
+    "mesh": (
+        "Invalid parallel dims: dp_replicate(1) * dp_shard(4) * cp(1) * tp(8) * pp(2) != WORLD_SIZE(32)",
+        {"dp_replicate": 1, "dp_shard": 4, "cp": 1, "tp": 8, "pp": 2, "gpus": 32},
+    ),
+    "degree_below_one": ("Parallelism degree should be >= 1, except for dp_shard", {}),
+    "mesh_beyond_world": (
+        "RuntimeError: Mesh should not be bigger than default world size 8, but found 16 ranks!",
+        {"gpus": 8, "model_size": 16},
+    ),
+    "processes": (
+        "ValueError: ParallelismConfig total_size (16) does not match num_processes (8). Please adjust",
+        {"model_size": 16, "gpus": 8},
+    ),
+    "stages_and_world": ("num_stages (3) must divide distributed world size (8)", {"pp": 3, "gpus": 8}),
+    "heads": (
+        "num_attention_heads (40) must be a multiple of tensor_model_parallel_size (16).",
+        {"heads": 40, "tp": 16},
+    ),
+    "kv_heads": (
+        "num_query_groups (8) must be a multiple or divisor of tensor_model_parallel_size (12).",
+        {"kv_heads": 8, "tp": 12},
+    ),
+    "heads_over_sequence": (
+        "ValueError: Attention head count 40 is not divisible by SP size 16",
+        {"heads": 40, "cp": 16},
+    ),
+    "kv_heads_over_sequence": (
+        "ValueError: KV attention head count 8 is not divisible by SP size 12 or vice versa",
+        {"kv_heads": 8, "cp": 12},
+    ),
+    "heads_over_context": ("AssertionError: The number of attention heads needs to be divisible by CP size!", {}),
+    "window_over_context": ("The context parallel running configs cannot support sliding window attention!", {}),
+    "no_attention": ("ValueError: No dot product attention backend is available for the provided inputs.", {}),
+    "sequence_over_context": (
+        "seq-length should be a multiple of 2 * context-parallel-size if context-parallel-size > 1.",
+        {},
+    ),
+    "sequence_over_mesh": (
+        "Sequence length 4100 must be divisible by the product of TP degree\n  (8) and 2 * CP degree (4).",
+        {"seq": 4100, "tp": 8, "cp": 4},
+    ),
+    "sequence_beyond_positions": (
+        "max_position_embeddings (2048) must be greater than or equal to seq_length (4096).",
+        {"positions": 2048, "seq": 4096},
+    ),
+    "sequence_slices": (
+        "AssertionError: First dimension of the tensor should be divisible by tensor parallel size",
+        {},
+    ),
+    "sequence_parallel_alone": ("ValueError: Can not use sequence paralllelism without tensor parallelism", {}),
+    "linear_attention_heads": (
+        "self.linear_num_key_heads=16 must be a multiple of linear_head_parallel_size=32 for x",
+        {"heads": 16, "ranks": 32},
+    ),
+    "state_space_groups": ("AssertionError: ngroups must be evenly divisible by tp_size", {}),
+    "stages": ("AssertionError: Number of layers should be divisible by the pipeline-model-parallel size", {}),
+    "chunks": (
+        "num_layers_per_pipeline_rank 20             should be divisible by vp_size 3",
+        {"stage_layers": 20, "vpp": 3},
+    ),
+    "uneven_ends": ("ValueError: number of layers at middle stage: 50 must be divisible bythe middle pipeline", {}),
+    "layout_of_stages": (
+        "The length of pipeline_model_parallel_layout must be divisible by pipeline_model_parallel_size "
+        "(num_stages=10, args.pipeline_model_parallel_size=4)",
+        {"stages": 10, "pp": 4},
+    ),
+    "chunks_without_pipeline": (
+        "When interleaved schedule is used, pipeline-model-parallel size should be greater than 1",
+        {},
+    ),
+    "ways_to_chunk": ("No more than one of the following arguments can be set at the same time: --num-layers-per-", {}),
+    "interleaving": (
+        "number of microbatches (10) is not divisible by pipeline-model-parallel-size (4) when using "
+        "interleaved schedule",
+        {"microbatches": 10, "pp": 4},
+    ),
+    "batch": (
+        "global batch size (100) is not divisible by micro batch size (2) times data parallel size (8)",
+        {"gbs": 100, "micro_batch_size": 2, "dp": 8},
+    ),
+    "batch_growth": (
+        "expected global batch size interval (100) to be divisible by global batch size increment (32)",
+        {},
+    ),
+    "batch_over_mesh": (
+        "global batch size must be multiple of local batch size times data-parallel degree (100 % (2 * 8) != 0)",
+        {"gbs": 100, "micro_batch_size": 2, "dp": 8},
+    ),
+    "batch_of_config": (
+        "Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+        "gradient_acc_step * world_size 256 != 4 * 8 * 6",
+        {"gbs": 256, "micro_batch_size": 4, "accumulation": 8, "dp": 6},
+    ),
+    "batch_missing": ("AssertionError: Gradient accumulation steps: 0 has to be greater than 0", {}),
+    "batch_of_devices": (
+        "Global batch size 510 is not divisible by 8 as a result, the batch size would be truncated",
+        {"gbs": 510, "dp": 8},
+    ),
+    "batch_of_two_files": (
+        "Please correct the following DeepSpeed config values that mismatch TrainingArguments values:\n"
+        "- ds train_batch_size=64 vs hf train_batch_size (calculated)=32",
+        {"gbs": 64, "calculated": 32},
+    ),
+    "experts": ("AssertionError: Number of experts should be a multiple of expert model parallel_size.", {}),
+    "experts_of_layer": (
+        "Number of experts (60) should be divisible by expert parallel size (8)",
+        {"experts": 60, "ep": 8},
+    ),
+    "no_experts": ("ValueError: num_moe_experts must be non None to use expert-parallel.", {}),
+    "experts_without_sp": (
+        "During training, performance may degrade if MoE and tensor parallelismare enabled without also "
+        "enabling sequence parallelism.",
+        {},
+    ),
+    "experts_in_fp16": ("Expert parallelism is not supported with fp16 training.", {}),
+    "expert_overlap": ("overlap_moe_expert_parallel_comm is only supported with expert model parallelism", {}),
+    "delayed_wgrad": ("Delaying wgrad compute is only supported with transformer_engine implementation", {}),
+    "expert_capacity": ("moe_expert_capacity_factor must be set to use moe_pad_expert_input_to_capacity", {}),
+    "expert_balance": ("moe_expert_capacity_factor only works with aux_loss, seq_aux_loss, none load balancing", {}),
+    "expert_tensor_parallel": ("AssertionError: Currently we only support ETP=TP or ETP=1", {}),
+    "optimizer_instances": ("Data parallel size should be divisible by partial DistOpt shard factor", {}),
+    "gather_without_optimizer": (
+        "--overlap-param-gather only supported with distributed optimizer or megatron fsdp",
+        {},
+    ),
+    "gather_without_reduce": ("Must use --overlap-param-gather with --overlap-grad-reduce", {}),
+    "gather_with_step": (
+        "--overlap-param-gather-with-optimizer-step only supported with interleaved pipeline parallelism",
+        {},
+    ),
+    "fsdp2": ("--use-torch-fsdp2 is not supported with pipeline parallelism", {}),
+    "fsdp_checkpoint": ("Megatron FSDP only supports fsdp_dtensor checkpoint format", {}),
+    "muon_sharded": ("Muon optimizer does not support distributed optimizer for now.", {}),
+    "stages_of_zero": ("AssertionError: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism", {}),
+    "zero_stage": ("DeepSpeedConfig: Maximum supported ZeRO stage is 3", {}),
+    "tensor_parallel_zero3": ("the compatibility between 'autotp' and 'zero_stage = 3' has not been validated", {}),
+    "states_in_bf16": ("bf16_optimizer_states is only supported with ZeRO Stage 1, 2, or 3.", {}),
+    "partial_offload": ("Partial offloading only supported for ZeRO Stage 3.", {}),
+    "untested_optimizer": (
+        'You are using an untested ZeRO Optimizer. Please add <"zero_allow_untested_optimizer": true>',
+        {},
+    ),
+    "zero3_and_device_map": ("DeepSpeed Zero-3 is not compatible with `low_cpu_mem_usage=True`", {}),
+    "device_map": ("a model that has been loaded with `device_map='auto'` in any distributed mode.", {}),
+    "flat_dtypes": ("ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32", {}),
+    "flat_gradients": (
+        "ValueError: Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`",
+        {},
+    ),
+    "hybrid_groups": (
+        "ShardingStrategy.HYBRID_SHARD requires explicit specification of process group or device_mesh.",
+        {},
+    ),
+    "recompute_settings": (
+        "When using recompute_granularity: full recompute_num_layers must be between 1 and "
+        "num_layers_per_pipeline_rank: 20",
+        {"stage_layers": 20},
+    ),
+    "distributed_activations": ("can distribute recomputed activations only across tensor model parallel groups", {}),
+    "recompute_expert_activation": ("moe_act in recompute_modules is only supported with moe_grouped_gemm.", {}),
+    "recompute_projection": ("mla_up_proj in recompute_modules is only supported with multi_latent_attention.", {}),
+    "recompute_modules": ("Invalid choices for recompute_modules: {'attn'}. Allowed modules are: {'mlp'}", {}),
+    "recompute_delayed": ("Delayed scaling does not support moe_act and layernorm recompute for fp8.", {}),
+    "recompute_shared": ("shared_experts recompute cannot work with --moe-shared-expert-overlap.", {}),
+    "offloaded_layers": ("Currently there is no support for Pipeline parallelism with CPU offloading", {}),
+    "offloaded_optimizer": (
+        "The optimizer cpu offload must be used in conjunction with `--use-precision-aware-optimizer`",
+        {},
+    ),
+    "two_offloads": ("fine_grained_activation_offloading cannot be enabled with cpu_offloading.", {}),
+    "two_precisions": ("ValueError: Only one of self.fp16: True and self.bf16 True should be True.", {}),
+    "two_precisions_of_config": ("bfloat16 and fp16 modes cannot be simultaneously enabled", {}),
+    "two_low_precisions": ("--fp4-format and --fp8-format cannot be used simultaneously. Please choose one.", {}),
+    "gathered_in_fp8": ("--fp8-param-gather only supported with distributed optimizer, torch fsdp2", {}),
+    "no_fp8": (
+        "AssertionError: Device compute capability 8.9 or higher required for FP8 execution.",
+        {"capability": "8.9"},
+    ),
+    "no_mxfp8": ("Device compute capability 10.0 or higher required for MXFP8 execution.", {}),
+    "fp8_shapes": ("FP8 execution requires the product of all dimensions except the last to be divisible by 8", {}),
+    "fp8_blocks": ("FP8 block scaled GEMM requires Hopper and CUDA >= 12.9.", {}),
+    "no_bf16": ("ValueError: Your setup doesn't support bf16/gpu.", {}),
+    "attention_dtype": ("RuntimeError: FlashAttention only support fp16 and bf16 data type", {}),
+    "loss_scale": (
+        "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
+        {},
+    ),
+    "tp_overlap": (
+        "Tensor parallel communication/GEMM overlap can happen only when sequence parallelism is enabled",
+        {},
+    ),
+    "one_connection": (
+        "Using tensor model parallelism or context parallelism require setting the environment variable "
+        "CUDA_DEVICE_MAX_CONNECTIONS to 1",
+        {},
+    ),
+    "several_connections": ("FSDP always requires CUDA_DEVICE_MAX_CONNECTIONS value large than one", {}),
+    "hierarchical_context": ("--hierarchical-context-parallel-sizes must be set when a2a+p2p is used in cp comm", {}),
+    "graphs_and_segments": (
+        "expandable_segments:True may not be safe when using CUDA Graphs with some specific settings",
+        {},
+    ),
+    "graphs_and_recompute": ("recompute_granularity must not be full when CUDA Graphs are enabled.", {}),
+    "async_tp": ("RuntimeError: Async TP requires 'model' in --compile.components and --compile.enable", {}),
+    "argument_missing": ("AssertionError: num_layers argument is None", {}),
+    "argument_renamed": ("--batch-size argument is no longer valid, use --micro-batch-size instead", {}),
+    "not_divisible": ("AssertionError: 152064 is not divisible by 20", {"whole": 152064, "part": 20}),
+    "out_of_memory": ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", {}),
+    "out_of_memory_outside": ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate", {}),
+    "out_of_memory_of_jax": ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12884901888 bytes.", {}),
+    "out_of_host_memory": ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0", {}),
+    "device_assert": ("RuntimeError: CUDA error: device-side assert triggered", {}),
+    "illegal_access": ("CUDA error: an illegal memory access was encountered", {}),
+    "ecc": ("CUDA error: uncorrectable ECC error encountered", {}),
+    "no_kernel": ("CUDA error: no kernel image is available for execution on the device", {}),
+    "fabric_manager": ("RuntimeError: Error 802: system not yet initialized", {}),
+    "timeout": (
+        "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, Timeout(ms)=600000)",
+        {"operation": "ALLREDUCE"},
+    ),
+    "heartbeat": ("[PG ID 0 Rank 3] ProcessGroupNCCL's watchdog got stuck for 480 seconds", {}),
+    "remote_error": ("ncclRemoteError: A call failed possibly due to a network error or a remote process exiting", {}),
+    "mismatch": ("Detected mismatch between collectives on ranks. Rank 0 is running collective: ALLREDUCE", {}),
+    "system_error": ("ncclSystemError: System call (e.g. socket, malloc) failed", {}),
+    "cuda_error": ("ncclUnhandledCudaError: Call to CUDA function failed.", {}),
+    "internal_error": ("ncclInternalError: Internal check failed.", {}),
+    "usage": ("ncclInvalidUsage: This usually reflects invalid usage of NCCL library.", {}),
+    "same_gpu": ("Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000", {"rank": 1, "other": 0}),
+    "infiniband": ("NET/IB : Got completion from peer 10.0.0.1<4791> with status=12 opcode=0", {"status": 12}),
+    "registration": ("Call to ibv_reg_mr failed with error Cannot allocate memory", {}),
+    "no_interface": ("Bootstrap : no socket interface found", {}),
+    "connection": ("socketStartConnect: Connect to 10.0.0.1<3000> failed : Connection refused", {}),
+    "shared_memory": ("Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)", {}),
+    "nvls": ("Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152", {}),
+    "rendezvous": ("The client socket has timed out after 1800000ms while trying to connect to (node0, 29500).", {}),
+    "port": ("The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).", {}),
+}
+
+
+def test_every_error_has_an_example_and_a_rule_of_ours():
+    codes = [one.code for one in ERRORS]
+    assert set(codes) == set(EXAMPLES)
+    assert len(codes) == len(set(codes)) >= 60
+    known = {*BY_CODE, *(rule.code for rule in SWITCH_RULES), *OF_CHECK}
+    for one in ERRORS:
+        assert set(one.rules) <= known, one.code
+        assert one.says or one.rules[0] in BY_CODE, one.code
+        assert one.where, one.code
+        assert one.kind in KINDS, one.code
+        assert all(key == key.lower() for key in one.keys), one.code
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_each_error_is_known_by_its_own_words_and_by_no_other(code):
+    text, numbers = EXAMPLES[code]
+    (found,) = find_errors(f'Traceback (most recent call last):\n  File "x.py", line 7\n{text}\n')
+    assert (found.known.code, found.line, found.numbers) == (code, 3, numbers)
+
+
+@pytest.mark.parametrize("one", ERRORS, ids=lambda one: one.code)
+def test_each_of_its_words_is_enough(one):
+    """Where the numbers of a message are needed to know it, the example has them."""
+    example, _ = EXAMPLES[one.code]
+    for key in one.keys:
+        found = [match.known.code for match in find_errors(key)] or [one.code] * (one.pattern is not None)
+        assert one.code in found or example, key
+    assert any(key in " ".join(example.lower().split()) for key in one.keys)
+
+
+@pytest.mark.parametrize("wrap", [
+    "[rank3]: {}", "12: {}", "(TaskRunner pid=77) {}", "\x1b[31m{}\x1b[0m", "E       {}", "   {}\r", "[default7]:{}",
+])  # fmt: skip
+def test_what_launchers_put_before_a_message_does_not_matter(wrap):
+    text = "Sequence length 4100 must be divisible by the product of TP degree\n(8) and 2 * CP degree (4)."
+    (found,) = find_errors("\n".join(wrap.format(line) for line in text.split("\n")))
+    assert (found.known.code, found.numbers["seq"]) == ("sequence_over_mesh", 4100)
+
+
+def test_the_cause_stands_before_what_follows_from_it():
+    text = "\n".join(EXAMPLES[code][0] for code in ("timeout", "remote_error", "out_of_memory", "batch"))
+    assert [one.known.code for one in find_errors(text)] == ["batch", "out_of_memory", "timeout", "remote_error"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "numbers", "near"),
+    [
+        (Divides("heads", ("tp",), "tp"), {"heads": 40, "tp": 16}, {"tp": (20, 10)}),
+        (Divides("gbs", ("mbs", "dp"), "gbs"), {"gbs": 100, "mbs": 2, "dp": 8}, {"gbs": (96, 112)}),
+        (Divides("seq", ("tp", "cp"), "seq", factor=2), {"seq": 4100, "tp": 8, "cp": 4}, {"seq": (4096, 4160)}),
+        (Divides("kv_heads", ("cp",), "cp", either=True), {"kv_heads": 4, "cp": 6}, {"cp": (8, 4)}),
+        (Divides("gpus", ("model_size",), "gpus"), {"gpus": 8, "model_size": 16}, {"gpus": (16,)}),
+        (Divides("heads", ("tp",), "tp"), {"heads": 40}, {}),
+        (Divides("heads", ("tp",), "tp"), {"heads": 40, "tp": 0}, {}),
+        (Divides("heads", ("tp",), "tp"), {"heads": 10**12, "tp": 7}, {}),
+    ],
+)  # fmt: skip
+def test_nearest_legal_values_follow_from_the_numbers_of_the_text(rule, numbers, near):
+    assert nearest_legal(rule, numbers) == near
+
+
+def test_a_job_says_its_own_numbers_and_the_command_to_go_on_with(tmp_path):
+    path = tmp_path / "error.txt"
+    path.write_text(EXAMPLES["heads"][0])
+    job = ("--model", "qwen3-14b", "--gpus", "64", "--tp", "16")
+    done = gpuscale("check", "--error", path, *job, "--json")
+    document = json.loads(done.out)
+    assert (done.code, document["schema"], document["recognised"]) == (0, "gpuscale.check-error/1", True)
+    (error,) = document["errors"]
+    assert (error["rule"], error["numbers"]) == ("heads_not_divisible", {"heads": 40, "tp": 16})
+    assert "tp 16, heads 40" in error["here"][0]
+    assert error["legal"] == {"tp": [8, 4]}
+    assert error["command"] == "gpuscale check --model qwen3-14b --gpus 64 --tp 8"
+    assert gpuscale(*error["command"].split()[1:]).code == 0
+    alone = json.loads(gpuscale("check", "--error", path, "--json").out)["errors"][0]
+    assert (alone["here"], alone["legal"], alone["command"]) == (None, {"tp": [20, 10]}, None)
+    kept = json.loads(gpuscale("check", "--error", path, *job[:-1], "8", "--json").out)["errors"][0]
+    assert kept["here"] == []
+
+
+def test_a_script_says_its_own_numbers(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 "
+        "--seq-length 4096 --max-position-embeddings 4096 --micro-batch-size 2 --global-batch-size 100 --bf16 "
+        "--tensor-model-parallel-size 1 --overlap-param-gather --vocab-size 32000\n"
+    )
+    text = f"{EXAMPLES['batch'][0]}\n{EXAMPLES['gather_without_optimizer'][0]}"
+    found = diagnose(text, launch_files=[script], gpus=8)
+    by_code = {one.error: one for one in found.errors}
+    assert "gbs 100" in by_code["batch"].here[0]
+    assert set(by_code["batch"].legal) == {"gbs"}
+    assert by_code["gather_without_optimizer"].rule == "param_gather_without_distopt"
+    assert "overlap_param_gather needs" in by_code["gather_without_optimizer"].here[0]
+
+
+def test_degrees_that_make_no_job_are_said_where_the_text_is_of_them():
+    text, _ = EXAMPLES["world_size_of_model"]
+    (error,) = diagnose(text, model="llama3-8b", gpus=24, layout={"tp": 16}).errors
+    assert error.here
+    with pytest.raises(InputError):
+        diagnose(EXAMPLES["heads"][0], model="llama3-8b", gpus=24, layout={"tp": 16})
+
+
+FULL = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 1.21 GiB is free."
+    " Including non-PyTorch memory, this process has 70.00 GiB memory in use. Of the allocated memory 60.10 GiB is "
+    "allocated by PyTorch, and 5.30 GiB is reserved by PyTorch but unallocated."
+)  # fmt: skip
+OLD = (
+    "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.65 GiB total capacity; 22.10 GiB already allocated; "
+    "14.69 MiB free; 22.40 GiB reserved in total by PyTorch)"
+)
+
+
+def test_what_was_asked_and_free_is_read_of_new_and_old_wordings():
+    new, old = diagnose(FULL).memory, diagnose(OLD).memory
+    assert (new.asked_gib, new.free_gib, new.total_gib, new.in_use_gib) == (2.0, 1.21, 79.11, 70.0)
+    assert (new.allocated_gib, new.idle_gib) == (60.1, 5.3)
+    assert (old.asked_gib, old.free_gib) == (round(20 / 1024, 3), round(14.69 / 1024, 3))
+    assert (old.total_gib, old.allocated_gib, old.in_use_gib, old.idle_gib) == (23.65, 22.1, 22.4, None)
+    assert diagnose(EXAMPLES["out_of_memory_of_jax"][0]).memory.asked_gib == 12.0
+
+
+def test_a_job_out_of_memory_gets_its_prediction_and_the_cheapest_remedies(tmp_path):
+    job = {"model": "llama3-70b", "gpus": 64, "layout": {"tp": 4}}
+    found = diagnose(FULL, **job)
+    memory = found.memory
+    assert memory.fit == "no"
+    assert memory.predicted_gib > memory.limit_gib
+    assert memory.remedies
+    assert memory.remedies[0].fit == "fits"
+    advice = " ".join(found.errors[0].advice)
+    assert "expandable_segments" in advice
+    assert "other processes hold 7.9 GiB" in advice
+    path = tmp_path / "error.txt"
+    path.write_text(FULL)
+    done = gpuscale("check", "--error", path, "--model", "llama3-70b", "--gpus", "64", "--tp", "4")
+    assert done.code == 0
+    assert "gpuscale estimate --model llama3-70b --gpus 64" in done.out
+    assert all(len(line) <= 100 for line in done.lines if "gpuscale " not in line)
+
+
+def test_a_job_that_breaks_a_rule_has_no_remedies():
+    found = diagnose(FULL, model="llama3-8b", gpus=48, layout={"tp": 12})
+    assert found.memory.remedies == ()
+    assert found.memory.predicted_gib > 0
+
+
+def test_a_text_that_is_not_known_says_what_comes_closest(tmp_path):
+    path = tmp_path / "error.txt"
+    path.write_text("heads must be multiple of tensor_model_parallel_size, somehow")
+    done = gpuscale("check", "--error", path)
+    assert done.code == 1
+    assert "no error that is known" in done.err
+    assert "heads (Megatron-LM)" in done.out
+    path.write_text("it did not work")
+    document = json.loads(gpuscale("check", "--error", path, "--json").out)
+    assert (document["recognised"], document["errors"], document["closest"]) == (False, [], [])
+
+
+def test_unusable_texts_and_limits_are_refused(tmp_path):
+    path = tmp_path / "error.txt"
+    path.write_bytes(b"x" * (2**20 + 1))
+    assert_one_message(gpuscale("check", "--error", path), "larger than 1 MiB", "tail -n 500")
+    assert_one_message(gpuscale("check", "--error", tmp_path / "none.txt"), "no such file", "save the output")
+    path.write_text(FULL)
+    assert_one_message(gpuscale("check", "--error", path, "--min-mfu", "38%"), "has no effect", "without")
+    assert_one_message(gpuscale("check", "--error", path, "--format", "sarif"), "has no effect", "without")
+
+
+def test_nothing_of_a_text_is_printed_raw(tmp_path):
+    path = tmp_path / "error.txt"
+    path.write_bytes(b"\x1b]0;title\x07\x1b[2J rm -rf / $(id) \xff\x00" + FULL.encode() + b"\x1b[2J=cmd()")
+    done = gpuscale("check", "--error", path)
+    assert done.code == 0
+    assert not any(piece in done.out + done.err for piece in ("\x1b", "title", "rm -rf", "cmd()", "$(id)"))
+
+
+def test_no_text_is_slow_or_breaks_the_reader():
+    """Texts of pieces of all messages, mixed, cut and repeated up to the limit."""
+    draw = random.Random(11)
+    keys = [key for one in ERRORS for key in one.keys]
+    for turn in range(60):
+        pieces = draw.choices([*keys, "(", "\x1b[31m", "9" * 30, "\n[rank0]: ", "=", " ", "GiB", "\u0130"], k=200)
+        text = "".join(piece[: draw.randrange(1, len(piece) + 1)] for piece in pieces)
+        assert diagnose(text).recognised in {True, False}, turn
+    start = time.process_time()
+    for piece in (
+        "world_size (",
+        "out of memory tried to allocate 9",
+        "(9) is not divisible by ",
+        "\n" * 9,
+        "[rank0]:",
+    ):
+        diagnose((piece * diagnosis.MAX_TEXT_BYTES)[: diagnosis.MAX_TEXT_BYTES])
+    assert time.process_time() - start < 30
