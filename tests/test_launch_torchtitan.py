@@ -8,7 +8,7 @@ from round_trips import VALUES, predicted, values_of
 
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.export import exported
-from gpuscale.launch.python import python_source
+from gpuscale.launch.python import python_sources
 from gpuscale.launch.read import read_launch
 from gpuscale.render.plan_texts import layout_text
 from gpuscale.request import JobOptions, Layout, declared
@@ -229,20 +229,20 @@ def test_a_model_of_ones_own_has_not_the_converters_of_the_function_that_it_begi
 
 def test_a_python_file_alone_asks_for_the_function(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
-    with pytest.raises(InputError, match="2 config functions") as raised:
+    with pytest.raises(InputError, match=r"2 jobs are here: .*\(base\).*\(long\)"):
         read_launch([tmp_path / "own.py"], {}, {"gpus": 8})
-    assert "base, long" in str(raised.value)
+    assert read_launch([f"{tmp_path / 'own.py'}:long"], {}, {"gpus": 8}).layout["cp"] == 4
 
 
 @pytest.mark.parametrize("text", ["def f(:", "\x00", "(" * 3000, "x = " + "-" * 5000 + "1"])
 def test_what_is_not_python_is_refused(text):
     with pytest.raises(InputError):
-        python_source(text, "own.py")
+        python_sources(text, "own.py", lambda *_: None, {})
 
 
 def test_python_that_calls_itself_ends():
-    source = python_source("def f():\n    return f()\ndef g():\n    return A(g(), g(), x=h(g()))\n", "own.py")
-    assert source.settings
+    text = "def f():\n    return f()\ndef g():\n    return A(g(), g(), x=h(g()))\n"
+    assert python_sources(text, "own.py", lambda *_: None, {})[-1].source.program == ("module",)
 
 
 def test_a_config_function_that_is_not_here_is_refused(tmp_path):
@@ -414,3 +414,21 @@ def test_a_model_whose_positions_turn_otherwise_is_no_model_of_the_registry(mode
     options = {**BASE, "model": model, "gpus": 1024, "gbs": 1024, "seq": 4096}
     text = _text(options, {"tp": 1, "ep": 32 if model in {"qwen3-235b-a22b", "kimi-k2"} else 1, "recompute": "full"})
     assert rope in text
+
+
+def test_converters_count_where_the_registry_lies_beside_the_function(tmp_path):
+    """The registry would take the converters into what it returns: it is known by name, and not followed."""
+    registry = "def model_registry(flavor, converters=()):\n    return ModelSpec(flavor=flavor)\n"
+    (tmp_path / "llama3").mkdir()
+    (tmp_path / "llama3" / "__init__.py").write_text(registry)
+    own = """
+from . import model_registry
+def mine():
+    spec = model_registry("70B", converters=[Float8LinearConverter.Config()])
+    return Trainer.Config(model_spec=spec, training=TrainingConfig(seq_len=4096))
+"""
+    (tmp_path / "llama3" / "config_registry.py").write_text(own)
+    job = read(tmp_path, COMMAND.format("llama3", "mine", ""))
+    assert stated(job, "model", "precision", "seq") == {
+        "model": "llama3.1-70b", "precision": "fp8-current", "seq": 4096,
+    }  # fmt: skip

@@ -43,41 +43,26 @@ class Configured(NamedTuple):
     ran: bool
 
 
-def python_source(text: str, file: str, find: Importer | None = None, given: Mapping[str, Any] | None = None) -> Source:
-    """Return what the functions of a Python file configure, all in one.
-
-    Settings are named after the function: `llama3_8b` is what it calls (`Trainer.Config`), `llama3_8b.training.seq_len`
-    a value inside. Of a call inside another the name is the value: `llama3_8b.activation_checkpoint` is
-    `SelectiveAC.Config`. What a module puts into a dictionary has the dictionary's name: `llama3_configs.8B`; where a
-    name comes from is `import.model_registry`.
-
-    Raises:
-        InputError: not Python.
-    """
-    program = Program(find or _nowhere, given or {})
-    scope = program.module(file, text)
-    found = [*_imports(scope), *_tables(scope)]
-    for root in _roots(program, scope):
-        found += [(root.name, root.value.name, "", root.place), *_inside(root.name, root.value)]
-    return Source(file, "python", _settings(found), assumed=_assumed(program))
-
-
 def python_sources(text: str, file: str, find: Importer, given: Mapping[str, Any]) -> list[Configured]:
     """Return each thing that a Python file configures, as settings without its name, which is the source's program.
 
-    `` is what is called (`run.Partial`), `origin` the same with its package.
+    Of a call inside another the name is the value: `activation_checkpoint` is `SelectiveAC.Config`. `` is what is
+    called itself, `origin` the same with its package, as `model_spec.origin` is of a part. What a module puts into a
+    dictionary of another has the dictionary's name: `llama3_configs.8B`, of a function what it returns.
 
     Raises:
         InputError: not Python.
     """
     program = Program(find, given)
     scope = program.module(file, text)
-    found = []
+    found, tables = [], [*_tables(program, scope)]
     for root in _roots(program, scope):
         _build(program, root)
         assumed = _assumed(program)
         every = [("", root.value.name, "", root.place), ("origin", root.value.origin, "", root.place)]
-        settings = _settings([*every, *_inside("", root.value), *_changes(program, root)])
+        inner = ((key, one) for key, one in root.value.parts.items() if isinstance(one, Record))
+        origins = [(f"{key}.origin", one.origin, "", one.place) for key, one in inner if one.origin != one.name]
+        settings = _settings([*tables, *every, *_inside("", root.value), *origins, *_changes(program, root)])
         changed = tuple(
             Said(one.file, one.line, one.text[:120], f"what {one.value} changes is in no file that is here")
             for name, one in settings.items()
@@ -105,10 +90,6 @@ def _changes(program: Program, root: Root) -> Iterator[Found]:
             yield f"calls.{call.name}", call.name, "", call.place
 
 
-def _nowhere(_name: str, _level: int, _importer: str) -> None:
-    return None
-
-
 def _settings(found: list[Found]) -> dict[str, Setting]:
     made = {}
     for name, value, why, (file, line, text) in found[:MAX_SETTINGS]:
@@ -124,18 +105,16 @@ def _assumed(program: Program) -> tuple[Said, ...]:
     )
 
 
-def _imports(scope: Scope) -> Iterator[Found]:
+def _tables(program: Program, scope: Scope) -> Iterator[Found]:
+    """Yield what a module puts into dictionaries of another, of functions what they return."""
     for name, value in scope.names.items():
-        if isinstance(value, Imported):
-            yield f"import.{name}", value.symbol.origin.removesuffix(f".{value.name}"), "", Place(scope.file, 0)
-
-
-def _tables(scope: Scope) -> Iterator[Found]:
-    """Yield what a module puts into dictionaries of another."""
-    for name, value in scope.names.items():
-        if isinstance(value, Record) and not value.name:
-            for key, part in value.parts.items():
-                yield f"{name}.{key}", *_plain(part), value.places.get(key, value.place)
+        if not isinstance(value, Record) or value.name:
+            continue
+        for key, part in value.parts.items():
+            place = value.places.get(key, value.place)
+            made = program.follow(part, (), {}, place) if isinstance(part, Function) else part
+            yield f"{name}.{key}", *_plain(made), place
+            yield from _inside(f"{name}.{key}", made) if isinstance(made, Record) else ()
 
 
 def _roots(program: Program, scope: Scope) -> Iterator[Root]:

@@ -40,7 +40,7 @@ MAX_STEPS = 400_000
 """Expressions and statements that are looked at."""
 MAX_MODULES = 60
 
-LEAVES = frozenset({"AutoBridge"})
+LEAVES = frozenset({"AutoBridge", "model_registry"})
 """Names that readers know, and that are not followed where their package is here."""
 
 Importer = Callable[[str, int, str], "tuple[str, str] | None"]
@@ -697,7 +697,9 @@ class Program:
         return default.copy() if isinstance(default, list | dict) else default
 
     def _class(self, node: ast.ClassDef, scope: Scope) -> Class:
-        own = Scope({}, scope, scope.file, scope.lines)
+        outer = scope.names.get("__qualname__")
+        name = f"{outer}.{node.name}" if outer else node.name
+        own = Scope({"__qualname__": name}, scope, scope.file, scope.lines)
         with self.surely():
             self.run(node.body, own)
         fields: dict[str, Any] = {}
@@ -706,7 +708,7 @@ class Program:
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
                 fields[one.target.id] = own.names.get(one.target.id, MISSING)
                 places[one.target.id] = scope.place(one)
-        return Class(node.name, tuple(self.value(base, scope) for base in node.bases), own, fields, places)
+        return Class(name, tuple(self.value(base, scope) for base in node.bases), own, fields, places)
 
     def _method(self, whole: Any, name: str, args: list[Any], given: dict[str, Any], place: Place) -> Any:
         """Return what a method of a plain value or of a record of a parser returns; `_NOTHING` of others."""

@@ -135,6 +135,9 @@ NOTHING = ("", "none", "null", "auto", "~")
 _NCCL = (("NCCL_NVLS_ENABLE", "0", "nvls", "off"), ("NCCL_COLLNET_ENABLE", "1", "sharp", "on"))
 """Variable, its value, and the option that it sets."""
 
+_ORIGIN = re.compile(r"|(.*\.)?origin")
+"""Names of settings that say where a Python file takes something from, and state nothing."""
+
 _NUMBER = re.compile(r"[+-]?\d*\.?\d+(?:[eE][+-]?\d{1,2})?|\d+\.", re.ASCII)
 ON, OFF = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 """Texts that switch something on or off, in lower case."""
@@ -456,7 +459,8 @@ class Reading:
             if found is not None and str(found.value).strip() == value:
                 self.option(option, meant, variable)
         self._ask()
-        every = {id(one): one for group in (self.settings, self.launcher) for one in group.values()}
+        groups = (self.settings, self.launcher)
+        every = {id(one): one for group in groups for name, one in group.items() if not _ORIGIN.fullmatch(name)}
         every |= self._read
         for one in self.defaults.values():
             every.pop(id(one), None)

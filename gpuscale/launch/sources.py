@@ -15,7 +15,7 @@ from gpuscale.launch.commands import Command, Commands
 from gpuscale.launch.documents import document, interpolated
 from gpuscale.launch.dumps import dumped_arguments
 from gpuscale.launch.job_files import jobs_in
-from gpuscale.launch.python import python_source, python_sources
+from gpuscale.launch.python import Configured, python_sources
 from gpuscale.launch.settings import UNSET, Said, Setting, Source
 from gpuscale.launch.targets import IN_PYTHON, configured_in, targets
 from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles
@@ -71,6 +71,8 @@ def launches(
                 if not made:
                     raise InputError("no command starts on this line, or nothing has this name", place=str(path))
             (documents if made and all(one.place == str(path) for one in made) else found).extend(made)
+    taken = {path for one in found for path in one.files[1:]}
+    found = [one for one in found if one.sources[-1].kind != "python" or one.files[0] not in taken]
     if not documents:
         return found
     together = Launch(
@@ -176,15 +178,18 @@ class _Reader:
         paths = (self.find(name, command.path) for name in (f"{stem}.py", f"{stem}/config_registry.py"))
         path = next(filter(None, paths), None)
         if path is not None:
-            seen[path], self.entry = None, path
-            yield python_source(self.files.read(path).text, path.name, self.module, self.variables)
+            seen[path] = None
+            chosen = str(command.source.settings["config"].value)
+            yield from (one.source for one in self._python(path, {}) if one.source.program == (chosen,))
+
+    def _python(self, path: Path, given: Mapping[str, Any]) -> list[Configured]:
+        self.entry = path
+        return python_sources(self.files.read(path).text, str(path), self.module, {**self.variables, **given})
 
     def _configured(self, path: Path, given: Mapping[str, Any] | None = None) -> list[Launch]:
         """Return what a Python file configures, as far as a framework knows it: of what its run makes, else of all."""
-        file, before, self.entry = self.files.read(path), len(self.files.files), path
-        if "Trainer.Config" in file.text:
-            return [Launch(str(path), (python_source(file.text, path.name, self.module, self.variables),), (path,))]
-        every = python_sources(file.text, str(path), self.module, {**self.variables, **(given or {})})
+        before = len(self.files.files)
+        every = self._python(path, given or {})
         files = (path, *(one.path for one in self.files.files[before:] if one.path != path))
         claimed = [one for one in every if configured_in(one.source)]
         ran = [one for one in claimed if one.ran] or claimed

@@ -11,7 +11,6 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from gpuscale.errors import InputError
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.numerics import name_left
 from gpuscale.launch.quoting import comment
@@ -286,7 +285,8 @@ def claims(source: Source) -> bool:
         said = " ".join(source.program)
         return "torchtitan" in said or ("train.py" in said and bool(NAMES & set(source.settings)))
     if source.kind == "python":
-        return any(one.value == "Trainer.Config" or "torchtitan" in one.text for one in source.settings.values())
+        called = str(source.settings[""].value)
+        return called == "Trainer.Config" or called in STOCK
     primus = source.settings.get(f"{PRIMUS}.framework")
     if primus is not None:
         return str(primus.value) == "torchtitan"
@@ -304,7 +304,6 @@ def read(reading: Reading) -> None:
     current = reading.get("module", "config") is not None or any(one.kind == "python" for one in reading.sources)
     if current:
         _take_function(reading)
-        _leave_others(reading)
     _read_generation(reading, current)
     _read_model(reading)
     _read_degrees(reading)
@@ -364,19 +363,11 @@ def _is_subcommand(text: str) -> bool:
 
 
 def _take_function(reading: Reading) -> None:
-    """Set what a config function says, where options do not."""
-    name = reading.text("config") or _only_function(reading)
+    """Set what the config function of torchtitan's own sets that is named, or that a Python file begins with."""
+    place = reading.settings.pop("", None) or reading.get("config")
     reading.means("the config function", "config", "module")
-    chain = [name]
-    while len(chain) < MAX_CHAIN and chain[-1] in reading.settings:
-        chain.append(str(reading.settings[chain[-1]].value).rpartition(".")[2])
-    for one in chain:
-        for key, setting in [*reading.settings.items()]:
-            if key.startswith(f"{one}."):
-                reading.settings.setdefault(key.removeprefix(f"{one}."), setting)
-    known = next((one for one in chain if one in STOCK and one not in reading.settings), None)
-    place = reading.settings.get("config") or reading.settings.get(name)
-    if known is not None and place is not None:
+    known = str(place.value) if place is not None else ""
+    if known in STOCK and place is not None:
         own = "model_spec" in reading.settings  # then the model is not that of the function
         for key, value in STOCK[known].items():
             if own and key.startswith("model."):
@@ -385,35 +376,6 @@ def _take_function(reading: Reading) -> None:
     elif "model_spec" not in reading.settings:
         hint = "give its config_registry.py too, or a function of torchtitan's own"
         reading.refuse(place, "this config function is in no file that was given", hint)
-
-
-def _leave_others(reading: Reading) -> None:
-    """Leave out functions of a Python file that the job does not come from."""
-    files = {source.file for source in reading.sources if source.kind == "python"}
-    flavor = reading.get("model_spec.0", "model_spec.flavor")
-    shape = reading.get(*(f"{registry}.{flavor.value}" for registry in REGISTRIES.values())) if flavor else None
-    kept = {"import.model_registry", *REGISTRIES.values()} | ({str(shape.value)} if shape else set())
-    spoken = {id(one) for name, one in reading.settings.items() if name.partition(".")[0] in SECTIONS}
-    for name, one in [*reading.settings.items()]:
-        if one.file in files and id(one) not in spoken and not {name, name.partition(".")[0]} & kept:
-            del reading.settings[name]
-
-
-SECTIONS = (
-    "model_spec", "training", "parallelism", "activation_checkpoint", "compile", "optimizer", "loss", "debug", "comm",
-)  # fmt: skip
-"""Parts of a configuration that a prediction may follow from."""
-
-MAX_CHAIN = 8
-"""Config functions that begin with one another."""
-
-
-def _only_function(reading: Reading) -> str:
-    every = sorted(name for name in reading.settings if "." not in name and f"{name}.model_spec" in reading.settings)
-    if len(every) != 1:
-        message = f"{len(every)} config functions, of which none is chosen"
-        raise InputError(message, hint=f"give --config, one of {', '.join(every[:12])}" if every else "give --config")
-    return every[0]
 
 
 def _of_function(module: str, flavor: str, mode: str = "selective", **training: Any) -> dict[str, Any]:
@@ -459,17 +421,15 @@ def _read_model(reading: Reading) -> None:
     module = reading.text("model.name") or ""
     flavor = reading.get("model_spec.0", "model_spec.flavor") if spec else reading.get("model.flavor")
     if spec is not None:
-        origin = (
-            f"{reading.text('import.model_registry') or ''}.{spec.value}.{spec.file}.{reading.text('module') or ''}"
-        )
+        origin = f"{reading.text('model_spec.origin') or ''}.{spec.value}.{spec.file}.{reading.text('module') or ''}"
         module = next((one for one in BASES if one in origin), origin.strip("."))
     if flavor is None:
         reading.refuse(None, "no model is stated: neither `model.flavor` nor a config function", "give `model`")
     names = ("model_spec.0", "model_spec.flavor", "model_spec", "model.flavor", "model.name")
-    own = reading.get(*(f"{registry}.{flavor.value}" for registry in REGISTRIES.values()))
-    if own is not None:
-        read_shape(reading, str(own.value))
-        reading.option("model", reading.options["model"], str(own.value), *names[:3])
+    own = reading.first(*(f"{registry}.{flavor.value}" for registry in REGISTRIES.values()))
+    if own:
+        read_shape(reading, own)
+        reading.option("model", reading.options["model"], own, *names[:3])
     elif "@" in reading.options["framework"] and f"{module} {flavor.value}" in OLD_DEBUG:
         reading.option("model", OLD_DEBUG[f"{module} {flavor.value}"], *names)
     elif not read_flavor(reading, module, str(flavor.value), *names):
