@@ -39,7 +39,7 @@ OUTSIDE_ALLOCATOR = ("nccl_buffers", "framework_reserve")
 """Components that PyTorch's allocator does not see."""
 
 COPIED_LAYERS = 2
-"""Layers whose offloaded activations are still on the device: one on its way out or back, one in use."""
+"""Layers whose offloaded activations are on the device during a pass: one on its way out or back, one in use."""
 
 RARE_FRAGMENTATION = 1.5
 """Multiple of the usual fragmentation (`MemoryProfile.fragmentation`) that hardly any run exceeds (fitted to whole
@@ -186,9 +186,8 @@ def evaluate_memory(
     activations = microbatch * microbatches_in_flight(c, stages.positions(stage_row))
     host_bytes = _host_bytes(c, job, parameters, activations)
     if job.offload.activations:
-        layers = np.maximum(sum(stages.layers(stage_row)), 1)
-        on_device = activations * (1 - job.offload.activations)
-        activations = np.minimum(activations, on_device + job.offload.activations * COPIED_LAYERS * microbatch / layers)
+        layer = microbatch / np.maximum(sum(stages.layers(stage_row)), 1)
+        activations = _on_device(c, job.offload.activations, activations, layer)
     logits, beyond = passes_bytes(c, job, parameters, microbatch, sizes)
     if job.transient_factor != 1:
         activations, logits, beyond = (size * job.transient_factor for size in (activations, logits, beyond))
@@ -221,6 +220,18 @@ def evaluate_memory(
         return found
     room = job.cluster.gpu.memory_bytes - found.by_stage + found.fragmentation
     return replace(found, fragmentation=np.clip(room, comes_and_goes * LEAST_FRAGMENTATION, found.fragmentation))
+
+
+def _on_device(c: Candidates, share: float, activations: FloatArray, layer: FloatArray) -> FloatArray:
+    """Activations that stay on the device where a share of them is offloaded, shape (P, N).
+
+    Of a single stage the first layers are offloaded, and the copies are spread over the forward pass so that the last
+    one ends with it (Transformer Engine, cpu_offload.py, layer_window_map): at the loss the other layers are there, and
+    nothing on its way. Under a pipeline one microbatch is copied while others are held.
+    """
+    kept, passing = activations * (1 - share), COPIED_LAYERS * layer
+    left = np.where(c.pp > 1, kept + share * passing, np.maximum(kept, passing))
+    return np.minimum(activations, left)
 
 
 def _gradients_to_come(
