@@ -375,7 +375,7 @@ def test_aliases_name_the_same_profile():
             assert load_framework(alias).name == name
             assert load_framework(alias.upper()).runtime == load_framework(name).runtime
     assert framework_file("Megatron-LM") == framework_file("megatron-lm")
-    names = ("megatron-bridge-perf", "NeMo")
+    names = ("nemo", "NeMo")
     plans = [gpuscale("plan", "-m", "llama3-8b", "-n", "8", "--framework", name, "--csv") for name in names]
     assert plans[0].out == plans[1].out
     done = gpuscale("plan", "-m", "llama3-8b", "-n", "8", "--framework", "megatron-ml")

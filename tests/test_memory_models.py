@@ -202,6 +202,20 @@ def test_fragmentation_gives_way_where_memory_is_short():
             assert one.logged(basis, spec)[0] <= max(capacity, one.allocated_by_stage.max() * 1.2)
 
 
+@pytest.mark.parametrize(
+    ("seq", "share", "fits"), [(4096, 0.05, True), (7424, 0.0355, True), (7552, 0.02, False), (8192, 0.02, False)]
+)
+def test_expandable_segments_give_back_what_the_card_asks_for(seq, share, fits):
+    """Of what comes and goes a twentieth is lost, close to the limit what is left, but not below a fiftieth."""
+    spec = job("llama3-8b", 8, cluster="gb200-nvl72", framework="megatron-bridge-perf", seq=seq, gbs=128)
+    found = memory_of(spec, micro_batch_size=4)
+    passing = found.activations + found.logits + found.workspace
+    assert (found.fragmentation / passing)[FIRST, 0] == pytest.approx(share, rel=0.01)
+    assert bool(found.peak_bytes[0] <= spec.memory_limit_bytes) is fits
+    fixed = under("megatron-bridge-perf", spec, expandable_segments=False)
+    assert memory_of(fixed, micro_batch_size=4).fragmentation[FIRST, 0] >= found.fragmentation[FIRST, 0]
+
+
 @pytest.mark.parametrize(("month", "gib"), [("2022-06", 4.8), ("2024-06", 1.75)])
 def test_kernels_are_loaded_lazily_since_pytorch_2(month, gib):
     """Context and five to six communicators of Megatron-DeepSpeed, outside the allocator."""

@@ -49,6 +49,10 @@ LEAST_FRAGMENTATION = 0.25
 """Share of what comes and goes that stays unusable at most when the allocator, short of memory, has given back its
 free blocks: what tells apart the runs of nanotron that fit and those that do not (docs/memory.md)."""
 
+LEAST_IN_PAGES = 0.02
+"""The same where segments are expandable, which give back every free page of 20 MiB rather than whole segments
+(PyTorch, c10/cuda/CUDACachingAllocator.cpp, ExpandableSegment): guesstimate, a page beside tensors of 1 GiB."""
+
 LIBRARY_BYTES = 64 * 2**20
 """Workspaces of cuBLAS and cuBLASLt, inside PyTorch's allocator: 32 MiB each on Hopper (PyTorch, CUDA semantics,
 "cuBLAS workspaces")."""
@@ -216,10 +220,11 @@ def evaluate_memory(
         gradients_to_come=_gradients_to_come(c, job, held[1], activations + logits, passes - step),
         host_bytes=host_bytes,
     )
-    if profile.fragmentation <= LEAST_FRAGMENTATION:
+    least = LEAST_IN_PAGES if profile.expandable_segments else LEAST_FRAGMENTATION
+    if profile.fragmentation <= least:
         return found
     room = job.cluster.gpu.memory_bytes - found.by_stage + found.fragmentation
-    return replace(found, fragmentation=np.clip(room, comes_and_goes * LEAST_FRAGMENTATION, found.fragmentation))
+    return replace(found, fragmentation=np.clip(room, comes_and_goes * least, found.fragmentation))
 
 
 def _on_device(c: Candidates, share: float, activations: FloatArray, layer: FloatArray) -> FloatArray:

@@ -151,6 +151,9 @@ class MemoryProfile:
     #: the allocator's peak counter is reset before the optimizer step, so that an allocated peak in the log is that of
     #: the optimizer step.
     counter_reset: bool
+    #: PyTorch's allocator extends and shrinks its segments (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), so that,
+    #: short of memory, it gives back nearly all that is free.
+    expandable_segments: bool = False
     #: buffer out of which FSDP reduces the gradients of a layer, per parameter of it [bytes].
     reduce_input_bytes: Annotated[float, Field(ge=0, le=8)] = 0.0
     #: gradients are freed behind the optimizer step rather than kept in a buffer (`zero_grad` sets them to None).
