@@ -19,7 +19,7 @@ from gpuscale.memory.activations import (
     microbatches_in_flight,
 )
 from gpuscale.memory.model import COMPONENTS
-from gpuscale.memory.states import dense_parameters, expert_parameters, whole_gradients
+from gpuscale.memory.states import dense_parameters, expert_parameters, held_whole
 from gpuscale.search.evaluation import placed
 
 STATES = {"weights": 3, "gradients": 2, "master_weights": 1, "optimizer_state": 1}
@@ -49,7 +49,7 @@ def _stage(subject: Subject, place: int, index: int, total: float) -> Node:
     for name, size in held.items():
         made_of, in_flight = list[Node](), None
         if name in STATES:
-            kept_whole = name == "gradients" and bool(np.any(whole_gradients(c, subject.spec)))
+            kept_whole = name == "gradients" and bool(np.any(held_whole(c, subject.spec)))
             made_of = _parameters(subject, place, sharded=int(c.zero[0]) >= STATES[name] and not kept_whole)
         elif name == "activations":
             made_of = _activations(subject, place)

@@ -29,9 +29,10 @@ from gpuscale.memory.states import (
     StageParameters,
     compute_weight_bytes,
     gathered_bytes,
+    held_whole,
     largest_layer,
     placeholder_bytes,
-    whole_gradients,
+    reduced_in_turn,
 )
 from gpuscale.specs.job import CHUNK_BYTES, JobSpec
 
@@ -289,7 +290,7 @@ def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[F
         stored, from_zero = states.master or states.gradient, 2
         held = 0.0 if states.master else states.weight
     stored = dict(profile.stored_gradient_bytes).get(job.precision, stored)
-    whole = whole_gradients(c, job)  # in the precision in which they are reduced
+    whole = held_whole(c, job)  # in the precision in which they are reduced
     gradient = np.where(whole, states.gradient, stored)
     sharded = parameters.per_gpu(c.zero >= 1) * float(not job.offload.optimizer)
     reduced = (c.zero >= 2) & ~whole
@@ -390,7 +391,7 @@ def passes_bytes(
     holds head and embedding as one group, which is reduced behind the last layer. Or it is the 16-bit weight gradients
     that exist when a microbatch's activations are gone again: the embedding's is made last and is not fused into the
     fp32 buffer; nanotron adds up those of all parameters after the whole backward pass
-    (optim/gradient_accumulator.py, backward).
+    (optim/gradient_accumulator.py, backward); a chunk that reduces by itself holds its own whole.
 
     Args:
         microbatch: activations of one microbatch on each stage.
@@ -412,7 +413,13 @@ def passes_bytes(
     else:
         embedding = job.activation_bytes * job.vocabulary_rows(c.tp) * job.model.hidden
         at_end = np.where((place == FIRST) | one_stage, embedding, 0.0)
-    return loss, np.maximum(np.maximum(within, at_end - microbatch) - loss, 0.0)
+    behind = at_end - microbatch
+    in_turn = reduced_in_turn(c, job)
+    if in_turn.any():
+        behind = np.where(
+            in_turn, np.maximum(behind, (job.states.gradient * parameters.whole - microbatch) / c.vpp), behind
+        )
+    return loss, np.maximum(np.maximum(within, behind) - loss, 0.0)
 
 
 def optimizer_step_bytes(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:

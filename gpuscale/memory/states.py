@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuscale.architecture.parameters import dense_linears, expert_linears, model_parameters, vector_parameters
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
-from gpuscale.layouts.arrays import Candidates, unique_rows
+from gpuscale.layouts.arrays import ONE_F_ONE_B, Candidates, unique_rows
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, share_of_end
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
@@ -112,9 +112,28 @@ def whole_gradients(c: Candidates, job: JobSpec) -> BoolArray:
     return (c.zero >= 2) & (c.num_microbatches > 1) & ((c.pp > 1) | (when == "last"))
 
 
+def held_whole(c: Candidates, job: JobSpec) -> BoolArray:
+    """Mark those of `whole_gradients` whose gradients are whole in all chunks of the model at once, shape (N,)."""
+    return whole_gradients(c, job) & ~reduced_in_turn(c, job)
+
+
+def reduced_in_turn(c: Candidates, job: JobSpec) -> BoolArray:
+    """Mark those of `whole_gradients` whose gradients are whole in one chunk of the model at a time, shape (N,).
+
+    A chunk reduces in its own last backward pass. Where no more microbatches are interleaved than there are stages, its
+    backward passes run in a row, and only then the next chunk makes gradients (Megatron-LM schedules; each stage of
+    torch.distributed.pipelining has its own `last_backward`).
+    """
+    interleaved = (c.vpp > 1) & (c.schedule == ONE_F_ONE_B)
+    return whole_gradients(c, job) & interleaved & (c.num_microbatches <= c.pp)
+
+
 def compute_weight_bytes(job: JobSpec) -> float:
     """Bytes per parameter of the weights that the matrix products read, 8-bit copies included."""
-    return job.runtime.memory.fp8_weight_bytes if job.precision in {"fp8", "fp4"} else job.states.weight
+    profile = job.runtime.memory
+    if job.precision not in {"fp8", "fp4"}:
+        return job.states.weight
+    return dict(profile.recipe_weight_bytes).get(job.recipe, profile.fp8_weight_bytes)
 
 
 def gathered_bytes(c: Candidates, job: JobSpec, largest_layer: FloatArray, whole: FloatArray) -> FloatArray:

@@ -151,6 +151,10 @@ class MemoryProfile:
     #: the allocator's peak counter is reset before the optimizer step, so that an allocated peak in the log is that of
     #: the optimizer step.
     counter_reset: bool
+    #: recipe of fp8 and fp4 -> the same where it differs from `fp8_weight_bytes` [bytes].
+    recipe_weight_bytes: Mapping[
+        Annotated[str, among("delayed", "current", "blockwise", "mx", "nvfp4")], Annotated[float, Field(ge=0, le=8)]
+    ] = field(default_factory=dict, hash=False)
     #: PyTorch's allocator extends and shrinks its segments (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), so that,
     #: short of memory, it gives back nearly all that is free.
     expandable_segments: bool = False
