@@ -8,10 +8,10 @@ import pytest
 from jobs import job, layout, legal, sample
 
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL
-from gpuscale.layouts.stages import FIRST, LAST
+from gpuscale.layouts.stages import FIRST, LAST, MIDDLE
 from gpuscale.memory.activations import layer_activation_bytes, widest_gradient_bytes
 from gpuscale.memory.interval import DEVICE, LEAST, OWN_LOOP, SPREADS, STATES_ALONE, UNSAID, half_width
-from gpuscale.memory.model import COMPONENTS
+from gpuscale.memory.model import COMPONENTS, LIBRARY_BYTES
 from gpuscale.memory.states import placeholder_bytes
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.search.evaluation import evaluate
@@ -418,6 +418,15 @@ def test_eight_bit_inputs_halve_what_products_save():
     assert wide - narrow == 4096 * (2 * 4096 + 14336)  # both norms' outputs and the activation's
 
 
+def test_mxfp8_weights_are_kept_along_rows_and_columns():
+    """A byte each way with a scale for 32 of them, where tensor-wise scaling needs one copy on Blackwell."""
+    tensor, block = (
+        memory_of(job("llama3-8b", 8, cluster="b200-hgx", framework="megatron-bridge-perf", precision=name))
+        for name in ("fp8-current", "mxfp8")
+    )
+    assert block.weights[FIRST, 0] / tensor.weights[FIRST, 0] == 2 * (1 + 1 / 32)
+
+
 def test_deepseek_v3_fits_its_gpus_as_published():
     """arXiv 2412.19437, sections 3.2 and 3.3: EP 64, PP 16, ZeRO-1, DualPipe; RMSNorm, latent up-projections and
     SwiGLU recomputed, SwiGLU's inputs kept in 8 bits, moments in bf16."""
@@ -430,6 +439,22 @@ def test_deepseek_v3_fits_its_gpus_as_published():
     saved = memory_of(spec, **values).activations - memory_of(published, **values).activations
     per_layer = 17 * 4096 * (8 + 1) * 2 * 2048  # 17 microbatches; eight chosen experts and the shared one
     assert saved.max() == pytest.approx(4 * per_layer, rel=1e-12)
+
+
+def test_a_chunk_holds_its_gradients_whole_at_a_time():
+    """Llama 3 405B on 16,384 H100: 16 microbatches over 16 stages; on half of the GPUs 32, by turns on all chunks."""
+    turns, mixed = (
+        job("llama3.1-405b", gpus, framework="generic", seq=8192, gbs=2048, grad_reduce="last")
+        for gpus in (16384, 8192)
+    )
+    values = {"tp": 8, "pp": 16, "vpp": 8, "zero": 2}
+    found, whole = memory_of(turns, **values), memory_of(mixed, **values)
+    layers = found.weights[MIDDLE:].max() / 2  # parameters of eight layers
+    assert whole.gradients[MIDDLE:].max() == 4 * layers
+    assert found.gradients[MIDDLE:].max() == pytest.approx(4 * layers / 128)
+    chunk = (4 * layers - found.activations[MIDDLE:].max() / 16) / 8  # of one layer, less its activations
+    assert found.workspace[MIDDLE:].max() == pytest.approx(chunk + LIBRARY_BYTES)
+    assert found.peak_bytes[0] < turns.memory_limit_bytes < whole.peak_bytes[0]
 
 
 def test_rings_keep_the_attention_output_twice():
