@@ -178,7 +178,7 @@ def test_the_first_choice_itself_is_said_to_be_it():
 
 
 def test_a_layout_that_does_not_fit_has_no_rank_and_says_what_it_needs():
-    found = plan(recipe="llama3.1-405b-16384gpu-h100", top=1, max_memory="70GiB", cluster="dgx-a100-superpod")
+    found = plan(recipe="llama3.1-405b-8192gpu-h100", top=1, max_memory="70GiB", cluster="dgx-a100-superpod")
     own = found.recipe
     assert not own.fits
     assert own.rank is None

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from command import gpuscale
 
+from gpuscale import estimate
 from gpuscale.errors import InputError
 from gpuscale.planning.plans import job_of, legal_layout
 from gpuscale.planning.recipes import FACTS, all_recipes, find_recipe, gpu_of, listed_recipes, recipe_near
@@ -75,6 +76,8 @@ def test_files_hold_facts_and_options_and_no_results():
 def test_famous_jobs_are_as_their_papers_have_them():
     long = find_recipe("llama3.1-405b-16384gpu-h100-128k")
     assert (long.layout["tp"], long.layout["cp"], long.layout["pp"], long.job["seq"]) == (8, 16, 16, 131072)
+    for llama in (find_recipe("llama3.1-405b-16384gpu-h100"), long):
+        assert estimate(**llama.job, layout=llama.layout).plan.fits
     deepseek = find_recipe("deepseek-v3-2048gpu-h800")
     assert (deepseek.layout["ep"], deepseek.layout["pp"], deepseek.layout["schedule"]) == (64, 16, "dualpipe")
     assert gpu_of(find_recipe("gpt-neox-20b-96gpu-a100")) == "a100-sxm-40gb"
