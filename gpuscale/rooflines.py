@@ -146,7 +146,7 @@ def roofline(
         InputError: unknown precision, or one that a GPU lacks; a cluster of one GPU, or one that cannot be extended.
     """
     model, loaded = load_model(model), [load_cluster(one) for one in clusters]
-    notes = list(model.caveats)
+    notes = [*model.caveats, *dict.fromkeys(note for one in loaded for note in one.caveats)]
     if gpus is not None:
         sized = [one.sized_for(gpus) for one in loaded]
         notes += [note for _, note in sized if note]

@@ -340,7 +340,7 @@ def similar_to_measured(job: JobSpec, rows: Candidates, seconds: Mapping[str, Fl
 
 def _guessed(gpu: GpuSpec) -> bool:
     """Whether how fast matrix products run on a GPU is a guesstimate."""
-    return gpu.sources["kernels.gemm_fraction"].startswith("guesstimate")
+    return bool(gpu.announced) or gpu.sources["kernels.gemm_fraction"].startswith("guesstimate")
 
 
 def spread(job: JobSpec, seconds: Mapping[str, float]) -> float:

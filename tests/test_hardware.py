@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
+from command import gpuscale
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscale import estimate
 from gpuscale.choices import MAX_GPUS
 from gpuscale.collectives.ideal import allreduce_rates
 from gpuscale.errors import InputError
 from gpuscale.presets.files import find_preset, preset_names
-from gpuscale.presets.guards import GUARDS
+from gpuscale.presets.guards import FLOPS_PER_SM_PER_CYCLE, GUARDS
 from gpuscale.presets.hardware import (
     CLUSTER,
     CURVE,
@@ -131,8 +134,9 @@ def test_every_gpu_is_consistent(name: str) -> None:
     assert gpu.name == name
     for precision, half in (("fp8", "bf16"), ("bf16", "fp16")):
         if {precision, half} <= set(gpu.peak_flops_per_s):
-            factor = 2 if precision == "fp8" else 1
-            assert gpu.peak(precision) == pytest.approx(factor * gpu.peak(half), rel=0.03)
+            known = FLOPS_PER_SM_PER_CYCLE[gpu.architecture]
+            factor, slack = known[precision] / known[half], 0.1 if gpu.announced else 0.03
+            assert gpu.peak(precision) == pytest.approx(factor * gpu.peak(half), rel=slack)
     assert set(gpu.peak_flops_per_s) <= set(gpu.kernels.gemm_fraction)
     assert all(len(text) >= 8 for text in gpu.sources.values())
     assert "memory_driver_mib" in gpu.sources
@@ -350,10 +354,10 @@ def test_guards_accept_lets_a_number_through(tmp_path: Path) -> None:
 
 
 def test_an_architecture_of_ones_own_is_possible(tmp_path: Path) -> None:
-    path = edited("gpus", "h100-sxm-80gb", tmp_path, ('architecture = "hopper"', 'architecture = "rubin"'))
-    assert load_gpu(str(path)).architecture == "rubin"
+    path = edited("gpus", "h100-sxm-80gb", tmp_path, ('architecture = "hopper"', 'architecture = "feynman"'))
+    assert load_gpu(str(path)).architecture == "feynman"
     path = edited(
-        "gpus", "h100-sxm-80gb", tmp_path, ('"hopper"', '"rubin"'), ("_bf16_tflops = 989.4", "_bf16_tflops = 989400")
+        "gpus", "h100-sxm-80gb", tmp_path, ('"hopper"', '"feynman"'), ("_bf16_tflops = 989.4", "_bf16_tflops = 989400")
     )
     with pytest.raises(InputError, match="FLOPs per SM and cycle"):
         load_gpu(str(path))
@@ -416,3 +420,55 @@ def test_the_example_of_the_guide_loads(tmp_path: Path) -> None:
     cluster = load_cluster(str(path))
     assert cluster.levels[1].egress_bytes_per_s == 6.25e9
     assert cluster.sized_for(64)[0].gpus == 64
+
+
+def test_l2_bandwidth_and_tensor_memory_are_shown_where_they_are_published():
+    h100, b200, l40s = (load_gpu(name) for name in ("h100", "b200", "l40s"))
+    assert (h100.l2_bytes_per_s, h100.tmem_per_sm_bytes) == (5.5e12, 0)
+    assert (b200.l2_bytes_per_s, b200.tmem_per_sm_bytes) == (0.0, 256 * 1024)
+    assert (l40s.l2_bytes_per_s, l40s.tmem_per_sm_bytes) == (0.0, 0)
+    for name, said, absent in (("h100", "50 MiB at 5,500 GB/s", "tensor memory"), ("b200", "tensor memory", "MiB at")):
+        out = gpuscale("hardware", "show", name).out
+        assert said in out
+        assert absent not in out
+    (document,) = json.loads(gpuscale("hardware", "show", "b200", "--json").out)["gpus"]
+    assert (document["tmem_per_sm_bytes"], document["l2_gb_per_s"]) == (262144, None)
+
+
+def test_l2_is_faster_than_the_memory_behind_it():
+    for gpu in all_gpus():
+        if gpu.l2_bytes_per_s:
+            assert 1.1 < gpu.l2_bytes_per_s / gpu.memory_bandwidth_bytes_per_s < 10
+            assert gpu.sources["l2_gb_per_s"].startswith(("measured: ", "width: "))
+
+
+ANNOUNCED = "announced, not measured"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("plan", "--model", "llama3-8b", "--gpus", 8, "--top", 1), ("estimate", "--model", "llama3-8b", "--gpus", 8),
+        ("collective", "allreduce", "--bytes", "1GB", "--gpus", 8), ("roofline",), ("show", "clusters", "vr200"),
+        ("size", "batch", "--model", "llama3-8b", "--gpus", 8, "--tokens", "1T"), ("placement", "--gpus", 8),
+        ("explain", "checklist", "--model", "llama3-8b"),
+    ],
+)  # fmt: skip
+def test_answers_about_an_announced_gpu_say_so(command):
+    cluster = () if command[:2] == ("show", "clusters") else ("--cluster", "vr200-nvl72")
+    assert ANNOUNCED in " ".join(gpuscale(*command, *cluster).out.split())
+    other = ("show", "clusters", "gb300") if not cluster else (*command, "--cluster", "gb300-nvl72")
+    assert ANNOUNCED not in " ".join(gpuscale(*other).out.split())
+
+
+def test_rubin_is_as_announced_and_its_interval_is_wider_than_blackwells():
+    rubin, rack = load_gpu("r100"), load_cluster("vrnvl72")
+    assert (rubin.name, rubin.sm_count, rack.levels[0].gpus) == ("vr200", 224, 72)
+    assert rack.levels[0].egress_bytes_per_s == rubin.link_egress_bytes_per_s == 1.8e12
+    assert all("announced" in rubin.sources[key] for key in ("peak_bf16_tflops", "peak_fp8_tflops", "sm_count"))
+    half = {}
+    for name in ("vr200-nvl72", "gb300-nvl72"):
+        plan = estimate("llama3-8b", 8, cluster=name, framework="megatron-bridge-perf", precision="mxfp8").plan
+        half[name] = plan.step_time_high_s / plan.step_time_low_s
+        assert ("GPUs of the generation rubin" in " ".join(plan.unmeasured)) == (name == "vr200-nvl72")
+    assert half["vr200-nvl72"] > 1.1 * half["gb300-nvl72"]

@@ -121,6 +121,7 @@ def collective(
     note = chosen.mixture_note(reach or chosen.gpus)
     if reach > chosen.gpus and level in {None, chosen.levels[-1].name}:
         chosen, note = chosen.sized_for(reach)
+    note = "; ".join(filter(None, (note, *chosen.caveats))) or None
     tuning = Tuning(channels, NEWEST if nccl is None else parse_version(nccl), launch, imbalance)
     if against is not None:
         if ideal or any((level, stride, concurrent, algorithm, protocol, experts_per_token, nodes_per_token)):

@@ -130,7 +130,8 @@ def clusters(
         raise InputError("a drawing is for people", field="draw", hint="leave out the other format")
     own = known("clusters", name)
     cluster = load_cluster(own)
-    sized, note = cluster.sized_for(cluster.gpus if gpus is None else gpus)
+    sized, wider = cluster.sized_for(cluster.gpus if gpus is None else gpus)
+    note = "; ".join(filter(None, (wider, *sized.caveats))) or None
     rates = allreduce_rates(sized)
     if toml:
         _print_file("clusters", own, json=json, gpus=gpus)

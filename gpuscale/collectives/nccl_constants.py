@@ -163,6 +163,11 @@ GENERATIONS = {
     ),
 }  # fmt: skip
 
+GENERATIONS["rubin"] = GENERATIONS["blackwell"]._replace(
+    channel_bytes_per_s=45e9, graph_bytes_per_s=1440e9, ring_ll128_bytes_per_s=1104e9
+)
+"""guesstimate: as Blackwell, over links twice as fast; tables of its own came with NCCL 2.32."""
+
 FALLBACK = GENERATIONS["ampere"]._replace(
     channels=0, channel_bytes_per_s=float("inf"), graph_bytes_per_s=0.0, simple_hop_factor=0.0
 )

@@ -233,6 +233,6 @@ def _result(made: Fleet, ways: list[FleetPlan], left_out: dict[str, str]) -> Fle
         left_out=left_out,
         sites=None,
         assumptions=used,
-        notes=(*spec.model.caveats, IDLE, *dict.fromkeys(note for pool in made.pools for note in pool.price_notes)),
+        notes=(*spec.caveats, IDLE, *dict.fromkeys(note for pool in made.pools for note in pool.price_notes)),
         job=made.whole.job.request,
     )

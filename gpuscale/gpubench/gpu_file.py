@@ -31,6 +31,7 @@ def gpu_file_text(fit: GpuFit, protocol: Protocol, base: str, output: Path) -> s
     title = str(document["title"]).partition(", kernels as measured")[0]
     document["title"] = f"{title}, kernels as measured on {fit.device}"[:200]
     document.pop("aliases", None)
+    document.pop("announced", None)
     if protocol.machine.power_limit_w and protocol.machine.power_limit_w < fit.gpu.power_w:
         document["power_w"] = protocol.machine.power_limit_w
         document["sources"]["power_w"] = "the power limit that was set when it was measured"

@@ -45,7 +45,7 @@ _USUAL = {
 LINK = "link_gb_per_s_per_gpu_per_direction"
 _SWITCH = "switch_gb_per_s_per_direction"
 _BEHIND, _CARDS_BEHIND = "gpus_per_pcie_switch", "nics_per_pcie_switch"
-_REDUCING = ("hopper", "blackwell", "blackwell-ultra")
+_REDUCING = ("hopper", "blackwell", "blackwell-ultra", "rubin")
 _ANOTHER_GPU = "name the GPU that it is: `gpu=NAME`"
 
 Values = dict[str, Stated[Any]]

@@ -183,7 +183,7 @@ def checked(
     broken = broken_rules(rows, job.spec)
     findings = [*illegal_settings(job, layout, broken)]
     fatal = any(rule.code in FATAL for rule in broken)
-    findings += [Remark("not_modelled", "note", one, ("model",)) for one in job.spec.model.caveats]
+    findings += [Remark("not_modelled", "note", one, ("model",)) for one in job.spec.caveats]
     estimate = None if fatal else estimate_layout(job, layout, despite_rules=True)
     stated = known.launch and Stated(known.launch, job, rows.row(0), estimate.plan.fit if estimate else "")
     findings += switch_findings(stated) if stated else ()

@@ -131,8 +131,8 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     presets = presets or Presets()
     asked, notes = settle(asked, presets)
     model = presets.model(asked.model)
-    notes += model.caveats
     cluster, extension = presets.sized_for(asked, groups)
+    notes += [*model.caveats, *cluster.caveats]
     part = gpus_per_node_text(asked, presets.whole(asked), cluster)
     said = {"gpus_per_node": part} if part else {}
     if asked.sharp == "on" or asked.nvls == "off":

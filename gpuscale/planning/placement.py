@@ -200,7 +200,7 @@ def place_ranks(
     names = host_names(-(-sizes.ranks // cluster.host_gpus), hosts)
     job = build_job(asked, groups=groups) if best and asked.model else None
     found = best_order(cluster, sizes, placed, job, degrees) if best else None
-    said = job.notes if job else ()
+    said = job.notes if job else cluster.caveats
     return Placement(cluster, sizes, placed, names, found, tuple(dict.fromkeys((*taken, *notes, *said))))
 
 

@@ -26,6 +26,7 @@ FLOPS_PER_SM_PER_CYCLE: dict[str, dict[str, int]] = {
     "hopper": {"fp32": 256, "tf32": 2048, "bf16": 4096, "fp16": 4096, "fp8": 8192},
     "blackwell": {"fp32": 256, "tf32": 4096, "bf16": 8192, "fp16": 8192, "fp8": 16384, "fp4": 32768},
     "blackwell-ultra": {"fp32": 256, "tf32": 4096, "bf16": 8192, "fp16": 8192, "fp8": 16384, "fp4": 49152},
+    "rubin": {"fp32": 256, "tf32": 4096, "bf16": 8192, "fp16": 8192, "fp8": 32768, "fp4": 65536},
     "blackwell-rtx": {"fp32": 256, "tf32": 512, "bf16": 1024, "fp16": 1024, "fp8": 2048, "fp4": 4096},
     "cdna2": {"fp32": 128, "bf16": 1024, "fp16": 1024},
     "cdna3": {"fp32": 256, "tf32": 1024, "bf16": 2048, "fp16": 2048, "fp8": 4096},
@@ -35,7 +36,8 @@ FLOPS_PER_SM_PER_CYCLE: dict[str, dict[str, int]] = {
 """Dense FLOPs of one SM (CU, TensorCore) per cycle, by architecture and precision.
 
 Sources: NVIDIA Tesla V100, A100, Ada and H100 architecture whitepapers (tensor core tables; dense); Blackwell:
-datasheet rate / (148 SMs x 1.86 GHz); Blackwell RTX (GB202): RTX Blackwell PRO architecture whitepaper; AMD CDNA 2, 3
+datasheet rate / (148 SMs x 1.86 GHz); Rubin: announced rates / 224 SMs / about
+2.2 to 2.4 GHz; Blackwell RTX (GB202): RTX Blackwell PRO architecture whitepaper; AMD CDNA 2, 3
 and 4 whitepapers (matrix core tables); TPU v5p: four 128 x 128 systolic arrays per TensorCore.
 """
 
@@ -43,7 +45,7 @@ PEAK_RATIO = (0.6, 1.1)
 """Datasheet peaks are quoted at a clock between base and maximum, so they reach 0.75-1.0 of SMs x FLOPs x maximum
 clock; sparsity (2x), fp8 for bf16 (2x) and units (1000x) fall outside."""
 
-NVLINK_GB_PER_S = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}
+NVLINK_GB_PER_S = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0, 6: 100.0}
 """GB/s per link, one direction (NVIDIA NVLink and NVSwitch product page; NVLink 1: P100 whitepaper)."""
 
 XGMI_GB_PER_S = {3: 50.0, 4: 64.0, 5: 76.8}

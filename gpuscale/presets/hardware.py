@@ -93,8 +93,9 @@ WAYS = {
 }  # fmt: skip
 """`path` of a level -> the way it names, with the numbers that it stands for."""
 
-NVLINK_EFFICIENCY = {"hopper": 0.824, "blackwell": 0.802, "blackwell-ultra": 0.802}
-"""NCCL 2.30 src/graph/topo.h: 20.6 of 25 GB/s per NVLink on SM90, 40.1 of 50 on SM100; 20 of 25 (0.8) before."""
+NVLINK_EFFICIENCY = {"hopper": 0.824, "blackwell": 0.802, "blackwell-ultra": 0.802, "rubin": 0.802}
+"""NCCL 2.30 src/graph/topo.h: 20.6 of 25 GB/s per NVLink on SM90, 40.1 of 50 on SM100; 20 of 25 (0.8) before.
+Rubin as Blackwell (guesstimate)."""
 
 FABRIC_DEFAULTS = {"xgmi": (1.0, 0.72), "ici": (1.0, 0.9), "roce": (5.5, 0.93), "efa": (12.5, 0.88),
                    "slingshot": (4.5, 0.93)}  # fmt: skip

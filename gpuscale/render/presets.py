@@ -332,9 +332,10 @@ def gpu_document(gpu: GpuSpec) -> Document:
         ("memory, share of bandwidth", f"{kernels.hbm_fraction:g}"),
         ("launch gap", f"{kernels.launch_s * 1e6:g} us"),
     ]
+    announced = f"\nnote: {gpu.announced}" if gpu.announced else ""
     return plain(
         gpu.title,
-        f"{gpu.name}: {rate}{memory}, {links}\n{_names(gpu.title, gpu.aliases)}",
+        f"{gpu.name}: {rate}{memory}, {links}\n{_names(gpu.title, gpu.aliases)}{announced}",
         _gpu_facts(gpu),
         table(rows),
         constants,
@@ -351,8 +352,9 @@ def _gpu_facts(gpu: GpuSpec) -> list[tuple[str, str]]:
     )
     in_sms = [
         f"{size / KIB:g} KiB per SM, {size * gpu.sm_count / MIB:.4g} MiB in total"
-        for size in (gpu.smem_per_sm_bytes, gpu.registers_per_sm_bytes)
+        for size in (gpu.smem_per_sm_bytes, gpu.registers_per_sm_bytes, gpu.tmem_per_sm_bytes)
     ]
+    l2_rate = f" at {gpu.l2_bytes_per_s / GB:,.5g} GB/s" if gpu.l2_bytes_per_s else ""
     clocks = [f"{hertz / 1e6:g}" for hertz in (gpu.clock_base_hz, gpu.clock_boost_hz, gpu.clock_max_hz)]
     vector = [f"{vector_flops_per_s(gpu, hertz) / TB:.1f}" for hertz in (gpu.clock_base_hz, gpu.clock_max_hz)]
     return [
@@ -362,7 +364,8 @@ def _gpu_facts(gpu: GpuSpec) -> list[tuple[str, str]]:
         ("fp32 vector, no FMA", f"{' / '.join(vector)} TFLOP/s at base / max clock, twice that with FMA"),
         ("SMEM", in_sms[0]),
         ("registers", in_sms[1]),
-        ("L2", f"{gpu.l2_bytes / MIB:g} MiB"),
+        *([("tensor memory", in_sms[2])] if gpu.tmem_per_sm_bytes else []),
+        ("L2", f"{gpu.l2_bytes / MIB:g} MiB{l2_rate}"),
         ("memory", f"{gpu.memory_type or 'type not stated'}, {gpu.memory_datasheet_bytes / GB:g} GB by the datasheet"),
         ("memory the driver reports", f"{gpu.memory_bytes / MIB:,.0f} MiB = {gpu.memory_bytes / GIB:.1f} GiB"),
         ("memory bandwidth", f"{gpu.memory_bandwidth_bytes_per_s / GB:,.5g} GB/s"),
@@ -385,6 +388,7 @@ def gpu_json(gpu: GpuSpec) -> dict[str, Any]:
         "fp32_cores": gpu.sm_count * gpu.cores_per_sm,
         **picked(gpu, ("clock_base_mhz", "clock_boost_mhz", "clock_max_mhz", "smem_per_sm_bytes")),
         **picked(gpu, ("registers_per_sm_bytes", "l2_bytes", "memory_type", "memory_datasheet_gb", "memory_gib")),
+        **{key: value or None for key, value in picked(gpu, ("l2_gb_per_s", "tmem_per_sm_bytes", "announced")).items()},
         **picked(gpu, ("memory_bandwidth_gb_per_s",)),
         "peak_dense_tflops": {name: gpu.peak_flops_per_s[name] / TB for name in has},
         "critical_intensity_flops_per_byte": {name: gpu.critical_intensity(name) for name in has},

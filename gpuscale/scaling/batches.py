@@ -167,7 +167,7 @@ def batch_size(
         cheapest=min(range(len(rows)), key=lambda at: found[at].billed_gpu_hours),
         skipped=tuple(skipped),
         assumptions={name: rate for name, rate in best.assumptions.items() if name == "gpu_hour_price"},
-        notes=(*spec.caveats, *_notes(said, source)),
+        notes=(*spec.caveats, *presets.whole(base).caveats, *_notes(said, source)),
         job=best.job,
     )
 

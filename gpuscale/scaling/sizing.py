@@ -203,6 +203,7 @@ def _model(asked: _Asked, days: float | None, usd: float | None) -> Size:
     notes: list[str] = []
     gpus, wall_days = _paid_for(asked, days, usd, notes)
     spec = _first_job(asked, gpus).spec
+    notes += spec.cluster.caveats
     flops_per_s = spec.cluster.gpu.peak(spec.precision) * FIRST_MFU * FIRST_RATIO
     asked = asked._replace(product_per_gpu_s=flops_per_s / FLOPS_PER_PARAMETER_TOKEN)
     guess = math.sqrt(asked.product_per_gpu_s * gpus * wall_days * DAY_S / USUAL_RATIO)
@@ -440,7 +441,7 @@ def _fewest_gpus(asked: _Asked, days: float) -> Size:
     found = {count: one for count, one in sorted(tried.items()) if not isinstance(one, NoAnswerError)}
     shown = [count for count in found if best / 2 <= count <= 2 * best]
     chosen = found[best]
-    notes = [*spec.model.caveats]
+    notes = [*spec.caveats]
     notes += [f"{plural(count, 'GPU')}: {one.message}" for count, one in sorted(tried.items())
              if isinstance(one, NoAnswerError) and best / 2 <= count]  # fmt: skip
     if chosen.row.wall_high_s > days * DAY_S:

@@ -212,6 +212,12 @@ class ClusterSpec:
         return self.levels[0].gpus
 
     @property
+    def caveats(self) -> tuple[str, ...]:
+        """What an answer about the cluster should say of its GPUs: that they are announced and not measured."""
+        gpus = [pool.cluster.gpu for pool in self.pools] or [self.gpu]
+        return tuple(dict.fromkeys(gpu.announced for gpu in gpus if gpu.announced))
+
+    @property
     def switches(self) -> dict[str, int]:
         """Switches of all units of each level that has any."""
         return {one.name: ceil(one.switches * self.gpus / one.gpus) for one in self.levels if one.switches}

@@ -16,7 +16,9 @@ WIDE = frozenset({"fp32", "tf32"})
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
 
-BLACKWELL = frozenset({"blackwell", "blackwell-ultra"})
+BLACKWELL = frozenset({"blackwell", "blackwell-ultra", "rubin"})
+"""Generations with tensor memory, whose tensor cores work asynchronously; Rubin's SM107 has the instructions of SM103
+(NVIDIA cuBLASDx 0.8 release notes, 2026)."""
 
 Precision = Annotated[str, among(*PRECISIONS)]
 Fraction = Annotated[float, Field(ge=1e-6, le=1)]
@@ -116,6 +118,11 @@ class GpuSpec:
     kernels: KernelSpec  #: what its kernels reach of all this.
     sources: Sources  #: key of the GPU's file -> source of the number.
     aliases: Annotated[tuple[Name, ...], Field(max_length=16)] = ()  #: other names.
+    #: bandwidth of reads that hit the L2 cache, measured or of its width; 0 where neither is published [bytes/s].
+    l2_bytes_per_s: Annotated[float, Field(alias="l2_gb_per_s", ge=GB, le=1e6 * GB)] = 0.0
+    #: tensor memory of one SM, from which its tensor cores take operands; 0 without [bytes].
+    tmem_per_sm_bytes: Annotated[int, Field(alias="tmem_per_sm_kib", gt=0, le=GIB)] = 0
+    announced: Text = ""  #: what of it is announced and not measured; empty where kernels and runs are published.
 
     @property
     def link_egress_bytes_per_s(self) -> float:

@@ -69,7 +69,7 @@ ATTENTION_KERNELS = (
 KERNELS_OF = {"fa2": "flash2", "fa3": "flash3", "fa4": "flash4", "cudnn": "native", "eager": "unfused"}
 """What users call attention kernels otherwise than profiles do (`gpuscale.choices.ATTENTIONS`) -> what profiles say."""
 
-ATTENTION_NEEDS = {"fa3": ("hopper",), "fa4": ("hopper", "blackwell")}
+ATTENTION_NEEDS = {"fa3": ("hopper",), "fa4": ("hopper", "blackwell", "rubin")}
 """Beginnings of the architectures that kernels are made for (Dao-AILab/flash-attention, README)."""
 
 LIBRARY_KERNELS = frozenset({"fa2", "fa3", "fa4", "cudnn"})
@@ -443,6 +443,11 @@ class JobSpec:
     def host_limit_bytes(self) -> float:
         """Host memory that offloading may fill on one host."""
         return self.cluster.host.memory_bytes * HOST_USABLE if self.cluster.host else 0.0
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What an answer should say of the model that is not modelled, and of GPUs that nobody measured."""
+        return (*self.model.caveats, *self.cluster.caveats)
 
     @property
     def network(self) -> LevelSpec | None:

@@ -238,7 +238,7 @@ TRANSPOSED_COPY_BYTES = 4
 """Extra traffic of the second copy on Hopper, whose fp8 products take both operands row-major: the copy is transposed,
 and transposing kernels reach about half of the bandwidth (Transformer Engine, common/transpose; half: guesstimate)."""
 
-SCALED_IN_HARDWARE = {"mx": ("blackwell", "cdna4"), "nvfp4": ("blackwell",)}
+SCALED_IN_HARDWARE = {"mx": ("blackwell", "rubin", "cdna4"), "nvfp4": ("blackwell", "rubin")}
 """Recipes whose block scales the matrix units apply themselves -> beginnings of the architectures that do."""
 
 

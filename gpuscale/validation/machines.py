@@ -70,6 +70,7 @@ BY_GPU = {
     "gh200": "gh200", "gh200-96gb": "gh200", "gh200-144gb": "gh200",
     "b100": "b200-hgx", "b200": "b200-hgx", "b200-sxm-180gb": "b200-hgx", "b200-power-limited": "b200-hgx",
     "b300": "b300-hgx", "b300-sxm-270gb": "b300-hgx", "gb200": "gb200-nvl72", "gb300": "gb300-nvl72",
+    "vr200": "vr200-nvl72",
     "mi250x": "mi250x", "mi300x": "mi300x", "mi325x": "mi325x", "mi350x": "mi350x", "mi355x": "mi355x",
     "tpu-v5p": "tpu-v5p-pod",
     "l40s": "box-l40s-pcie", "rtx-pro-6000": "box-rtx-pro-6000", "rtx-pro-6000-server": "box-rtx-pro-6000",

@@ -286,7 +286,7 @@ def _score(row: Row, prediction: Prediction | str, known: Evidence | None, spell
         predicted_device_gib=prediction.device_gib,
         mem_basis=prediction.mem_basis,
         command=tuple(map(sys.intern, spelled(prediction.run.options))),
-        caveats="; ".join(prediction.run.job.model.caveats),
+        caveats="; ".join(prediction.run.job.caveats),
     )
 
 
