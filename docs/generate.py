@@ -106,7 +106,7 @@ SAMPLES = [
     ("check", "--model", "llama3-8b", "--gpus", "16", "--tp", "16"),
     ("check", "--model", "llama3-8b", "--gpus", "48", "--tp", "3"),
     ("check", "--error", str(DATA / "example_error.txt"), "--model", "llama3-8b", "--gpus", "16", "--tp", "2"),
-    ("check", "--error", str(DATA / "example_error.txt"), "--model", "llama3-8b", "--gpus", "48", "--tp", "12"),
+    ("check", "--error", str(DATA / "example_error.txt"), "--model", "gemma3-27b", "--gpus", "48", "--tp", "12"),
     ("placement", "--gpus", "96", "--tp", "6", "--cp", "2", "--order", "tp-dp-pp-cp", "--pp", "2", "--best"),
     ("placement", "--gpus", "16", "--tp", "2", "--best", "--model", "llama3-8b"),
     ("placement", "--gpus", "64", "--ep", "16", "--pp", "2"),

@@ -416,6 +416,12 @@ def test_a_job_out_of_memory_gets_its_prediction_and_the_cheapest_remedies(tmp_p
     assert all(len(line) <= 100 for line in done.lines if "gpuscale " not in line)
 
 
+def test_what_the_prediction_leaves_out_is_said():
+    found = diagnose(FULL, model="gemma3-27b", gpus=64, layout={"tp": 4})
+    assert "vision tower" in found.notes[0]
+    assert diagnose(FULL).notes == ()
+
+
 def test_a_job_that_breaks_a_rule_has_no_remedies():
     found = diagnose(FULL, model="llama3-8b", gpus=48, layout={"tp": 12})
     assert found.memory.remedies == ()

@@ -106,6 +106,7 @@ class Diagnosis:
     errors: tuple[FoundError, ...]  #: the likeliest cause first
     memory: MemoryOfError | None = None  #: where memory ran out
     closest: tuple[str, ...] = ()  #: names of known errors that come closest, where none is in it
+    notes: tuple[str, ...] = ()  #: what the prediction of the job leaves out
     checked: CheckResult | None = field(default=None, repr=False)  #: the job, where one was given
 
     def to_dict(self) -> dict[str, Any]:
@@ -159,7 +160,9 @@ def diagnose(
             refused = error.message
     memory = _memory(text, checked) if any(one.known.kind == "memory" for one in found) else None
     errors = tuple(_explained(one, checked, refused, memory, given, spelled) for one in found)
-    return Diagnosis(bool(errors), errors, memory, () if errors else tuple(one.code for one in closest(text)), checked)
+    near = () if errors else tuple(one.code for one in closest(text))
+    notes = tuple(one.message for one in checked.findings if one.rule == "not_modelled") if checked else ()
+    return Diagnosis(bool(errors), errors, memory, near, notes, checked)
 
 
 @dataclass(frozen=True)

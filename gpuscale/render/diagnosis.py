@@ -30,7 +30,8 @@ def diagnosis_document(found: Diagnosis, spell: Spell = str) -> Document:
     rest = [(one.kind, f"{one.framework}: {spell(one.message)} (line {one.line:,})") for one in others]
     return plain(
         "An error text", verdict, list(_facts(first, found.memory, spell)), table(remedies, left=1),
-        *([rest] if rest else []), *([f"next: {printable(first.command)}"] if first.command else []),
+        *([rest] if rest else []), "\n".join(f"note: {note}" for note in found.notes),
+        *([f"next: {printable(first.command)}"] if first.command else []),
     )  # fmt: skip
 
 
