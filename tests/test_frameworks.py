@@ -106,6 +106,7 @@ CASES = {
     "tp_without_sp": (under("torchtitan@2025-05"), {**TP8, "zero": 3}, None, {**TP8, "zero": 3, "sp": 1}),
     "vpp_unavailable": (under("nanotron"), {**PP4, "vpp": 2}, None, PP4),
     "ep_unavailable": (under("nanotron", MIXTRAL), {"ep": 2}, None, {}),
+    "etp_unavailable": (under("nanotron", MIXTRAL), {**TP2, "sp": 1, "etp": 2}, None, {**TP2, "sp": 1}),
     "schedule_unavailable": (under("megatron-lm"), {**PP4, "schedule": GPIPE}, None, {**PP4, "schedule": ZB_H1}),
     "ep_without_sp": (under("megatron-lm", MIXTRAL), TP2, None, {**TP2, "sp": 1}),
     "experts_not_folded": (under("megatron-lm@2024-09", MIXTRAL), {**TP2, "sp": 1}, None, {**TP2, "sp": 1, "etp": 2}),

@@ -55,6 +55,17 @@ OPTIONS = (
 )  # fmt: skip
 
 RULES = {
+    "layout": (
+        Rule(
+            "etp_unavailable",
+            ("etp",),
+            "experts are whole on every rank: no key splits them by TP",
+            "nanotron nn/moe",
+            lambda c, _: c.etp > 1,
+            NANOTRON,
+            lambda job: job.model.is_moe,
+        ),
+    ),
     "sharding": (
         Rule(
             "cp_with_zero",
@@ -86,6 +97,7 @@ CITED = {
     "ep_unavailable": Cite(
         "parallel/context.py:62: ranks are laid out without EP", "expert_parallel_size > 1 passes the configuration"
     ),
+    "etp_unavailable": Cite("nn/moe.py GroupedMLP: of all local experts whole, beside any TP"),
     "ep_overlap_unavailable": Cite(f"{_PARALLEL}: no option"),
     "schedule_unavailable": Cite(f"{_PARALLEL}:16 pp_engine"),
     "latent_attention_unavailable": Cite("config/models_config.py:36 models: llama, qwen2, starcoder2"),
