@@ -556,3 +556,15 @@ def test_check_says_why_a_recipe_cannot_start(tmp_path):
     found = check(launch_files=[tmp_path / "own.py"], gpus=256)
     assert not found.ok
     assert any("expert" in one.rule or "ep" in one.rule.split("_") for one in found.findings), found.findings
+
+
+def test_the_launcher_says_how_large_the_world_is(tmp_path):
+    (tmp_path / "own.py").write_text(OLMO)
+    job = read(tmp_path, "torchrun --nnodes 16 --nproc_per_node 8 own.py\n", name="run.sh")
+    assert stated(job, "gpus", "shard") == {"gpus": 128, "shard": 32}
+
+
+def test_what_takes_too_long_is_refused_and_not_read_in_part(tmp_path):
+    text = BRIDGE.replace("    pretrain(", "    while True:\n        x = 1\n    pretrain(")
+    with pytest.raises(InputError, match="more than 200,000 steps"):
+        read(tmp_path, text, {"gpus": 256})

@@ -241,7 +241,7 @@ def test_what_is_not_python_is_refused(text):
 
 
 def test_python_that_calls_itself_ends():
-    text = "def f():\n    return f()\ndef g():\n    return A(g(), g(), x=h(g()))\n"
+    text = "def f():\n    return f()\ndef g():\n    return A(g(), x=h(f()))\n"
     assert python_sources(text, "own.py", lambda *_: None, {})[-1].source.program == ("module",)
 
 

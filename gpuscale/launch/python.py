@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
-from gpuscale.launch.python_run import Importer, Program
+from gpuscale.errors import InputError
+from gpuscale.launch.python_run import MAX_STEPS, Choice, Importer, Program
 from gpuscale.launch.python_values import Function, Imported, Place, Record, Scope, Symbol, Unknown
 from gpuscale.launch.settings import Said, Setting, Source
 
 MAX_SETTINGS = 20_000
 MAX_NESTED = 16
 """Records inside one another."""
+MAX_ROOTS = 2000
+"""Configurations of one file."""
 MAX_LISTED = 256
 """Elements of a list whose own parts are settings."""
 
@@ -51,25 +55,29 @@ def python_sources(text: str, file: str, find: Importer, given: Mapping[str, Any
     dictionary of another has the dictionary's name: `llama3_configs.8B`, of a function what it returns.
 
     Raises:
-        InputError: not Python.
+        InputError: not Python, or too much of it to work out.
     """
     program = Program(find, given)
     scope = program.module(file, text)
-    found, tables = [], [*_tables(program, scope)]
-    for root in _roots(program, scope):
+    takers = _Takers(program.called)
+    found, tables, before = [], [*_tables(program, scope)], set[str]()
+    for root in islice(_roots(program, scope), MAX_ROOTS):
         _build(program, root)
-        assumed = _assumed(program)
+        chosen = {name: one for name, one in program.chosen.items() if root.ran or name not in before}
+        before |= chosen.keys()
         every = [("", root.value.name, "", root.place), ("origin", root.value.origin, "", root.place)]
         inner = ((key, one) for key, one in root.value.parts.items() if isinstance(one, Record))
         origins = [(f"{key}.origin", one.origin, "", one.place) for key, one in inner if one.origin != one.name]
-        settings = _settings([*tables, *every, *_inside("", root.value), *origins, *_changes(program, root)])
+        settings = _settings([*tables, *every, *_inside("", root.value), *origins, *takers.changes(root)])
         changed = tuple(
             Said(one.file, one.line, one.text[:120], f"what {one.value} changes is in no file that is here")
             for name, one in settings.items()
             if name.startswith("calls.") and name not in KNOWN_CHANGES
         )
-        source = Source(file, "python", settings, (root.name,), assumed=(*(assumed if root.ran else ()), *changed))
+        source = Source(file, "python", settings, (root.name,), assumed=(*_assumed(chosen.values()), *changed))
         found.append(Configured(root.place, source, root.ran))
+    if program.steps > MAX_STEPS:
+        raise InputError(f"more than {MAX_STEPS:,} steps to work out", place=file, hint="give what it configures alone")
     return found
 
 
@@ -82,12 +90,24 @@ KNOWN_CHANGES = ("calls._benchmark_common", "calls._enable_overlap_param_gather_
 """Calls of which readers know what they change."""
 
 
-def _changes(program: Program, root: Root) -> Iterator[Found]:
-    """Yield the calls that take a configuration or a part of it, are not followed, and may change it."""
-    own = {id(root.value), *(id(part) for part in root.value.parts.values() if isinstance(part, Record))}
-    for call in program.called:
-        if id(call) not in own and own & {id(part) for part in call.parts.values()} and not ENDS.match(call.name):
-            yield f"calls.{call.name}", call.name, "", call.place
+class _Takers:
+    """The calls that are not followed, by what they take."""
+
+    def __init__(self, called: list[Record]) -> None:
+        self.called, self.seen = called, 0
+        self.of: dict[int, list[Record]] = {}
+
+    def changes(self, root: Root) -> Iterator[Found]:
+        """Yield the calls that take a configuration or a part of it, and may change it."""
+        for call in self.called[self.seen :]:
+            for part in call.parts.values():
+                self.of.setdefault(id(part), []).append(call)
+        self.seen = len(self.called)
+        whole = root.value
+        for part in (whole, *(one for one in whole.parts.values() if isinstance(one, Record))):
+            for call in self.of.get(id(part), ()):
+                if call is not whole and not ENDS.match(call.name):
+                    yield f"calls.{call.name}", call.name, "", call.place
 
 
 def _settings(found: list[Found]) -> dict[str, Setting]:
@@ -97,12 +117,11 @@ def _settings(found: list[Found]) -> dict[str, Setting]:
     return made
 
 
-def _assumed(program: Program) -> tuple[Said, ...]:
-    return tuple(
-        Said(one.place.file, one.place.line, one.place.text[:120], f"{one.name} is not given: its default counts")
-        for one in program.chosen.values()
-        if isinstance(one.value, int | float) and not isinstance(one.value, bool)
-    )
+def _assumed(chosen: Iterable[Choice]) -> Iterator[Said]:
+    for one in chosen:
+        if isinstance(one.value, int | float) and not isinstance(one.value, bool):
+            meaning = f"{one.name} is not given: its default {one.value} counts"
+            yield Said(one.place.file, one.place.line, one.place.text[:120], meaning)
 
 
 def _tables(program: Program, scope: Scope) -> Iterator[Found]:

@@ -36,7 +36,7 @@ from gpuscale.launch.python_values import (
 
 MAX_DEPTH = 24
 """Functions that call one another."""
-MAX_STEPS = 400_000
+MAX_STEPS = 200_000
 """Expressions and statements that are looked at."""
 MAX_MODULES = 60
 
@@ -600,10 +600,10 @@ class Program:
             called = self.attribute(whole, node.func.attr, place)
         else:
             called = self.value(node.func, scope)
-        return self.call(called, args, given, place, ast.unparse(node.func)[:200], places)
+        return self.call(called, args, given, place, node.func, places)
 
     def call(
-        self, called: Any, args: Sequence[Any], given: Mapping[str, Any], place: Place, written: str = "",
+        self, called: Any, args: Sequence[Any], given: Mapping[str, Any], place: Place, written: ast.expr | None = None,
         places: Mapping[str, Place] | None = None,
     ) -> Any:  # fmt: skip
         """Return what a call returns, or a record of it where it is not followed."""
@@ -620,9 +620,10 @@ class Program:
             if made is not _NOTHING:
                 return made
         parts = {**{str(at): one for at, one in enumerate(args)}, **given}
-        name = called.name if isinstance(called, Symbol | Record) else written
-        origin = called.origin if isinstance(called, Symbol | Record) else written
-        return Record(name, place, parts, dict(places or {}), None, origin)
+        if isinstance(called, Symbol | Record):
+            return Record(called.name, place, parts, dict(places or {}), None, called.origin)
+        name = ast.unparse(written)[:200] if written is not None else "..."
+        return Record(name, place, parts, dict(places or {}), None, name)
 
     def follow(self, function: Function, args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
         """Return what a function that is here returns."""

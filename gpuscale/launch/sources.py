@@ -15,8 +15,9 @@ from gpuscale.launch.commands import Command, Commands
 from gpuscale.launch.documents import document, interpolated
 from gpuscale.launch.dumps import dumped_arguments
 from gpuscale.launch.job_files import jobs_in
+from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.python import Configured, python_sources
-from gpuscale.launch.settings import UNSET, Said, Setting, Source
+from gpuscale.launch.settings import UNSET, Reading, Said, Setting, Source
 from gpuscale.launch.targets import IN_PYTHON, configured_in, targets
 from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles
 
@@ -166,7 +167,9 @@ class _Reader:
         if path is None:
             return []
         with suppress(InputError):
-            return self._configured(path, {name: one.value for name, one in command.source.settings.items()})
+            gpus = gpus_of(Reading([command.source]))
+            known = {"get_world_size": gpus} if gpus else {}
+            return self._configured(path, known | {name: one.value for name, one in command.source.settings.items()})
         return []
 
     def _functions(self, command: Command, seen: dict[Path, None]) -> Iterator[Source]:
