@@ -62,7 +62,8 @@ def read_attention(reading: Reading, *names: str) -> None:
     if reading.given.get("attention"):
         reading.means("replaced by the attention that is given", *(names or (*NAMES, *SWITCHES)))
         return
-    for name in names or NAMES:
+    known = names or NAMES
+    for name in [one for one in known if reading.stated(one)] or known:
         found = reading.get(name)
         word = "" if found is None else str(found.value).strip().lower().replace("-", "_")
         if found is None or word in {*ON, *OFF}:

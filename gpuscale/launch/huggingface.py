@@ -55,7 +55,7 @@ def read(reading: Reading) -> None:
     trainer.refuse_partial(reading)
     read_model(reading, *(("model",) if tool.name == "ms-swift" else ()))
     take_gpus(reading)
-    _take_configs(reading, tool)
+    take_configs(reading, tool)
     under_deepspeed = deepspeed.stated(reading)
     recomputed = _read_checkpointing(reading)
     _read_offloaded_activations(reading, recomputed=recomputed)
@@ -98,13 +98,16 @@ _OF_CONFIGS = (
 """Beginnings of settings of such files."""
 
 
-def _take_configs(reading: Reading, tool: Tool) -> None:
+def take_configs(reading: Reading, tool: Tool, *names: str) -> None:
     """Take what the files say that settings name: those of the tool itself by their names, JSON in the setting.
+
+    Args:
+        names: these settings, if not those of the Trainer and its launchers.
 
     Raises:
         InputError: a file is neither here nor one of the tool's.
     """
-    for name in _CONFIGS:
+    for name in names or _CONFIGS:
         found = reading.get(name)
         if found is None or found.value is True or str(found.value).strip().lower() in ON:
             continue

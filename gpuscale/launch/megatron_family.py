@@ -93,9 +93,18 @@ def _claims_megatron(source: Source) -> bool:
     return any(re.match(r"MODEL_ARGS\.|language_model\.|(train\.)?system\.", name) for name in names)
 
 
+ACTOR_ALONE = "the actor's optimizer steps are predicted: rollout, rewards, critic and reference model are not"
+"""What is predicted of reinforcement learning."""
+
+
 def _read_megatron(reading: Reading) -> None:
     swift = any(source.program[:1] == ("megatron",) for source in reading.sources)
-    reading.run_by(load_tool("ms-swift-megatron" if swift else "megatron-lm"))
+    rollouts = {"actor_num_nodes", "actor_num_gpus_per_node"} & reading.settings.keys()
+    reading.run_by(load_tool("ms-swift-megatron" if swift else "slime" if rollouts else "megatron-lm"))
+    if rollouts:
+        each = reading.integer("actor_num_gpus_per_node") or 8
+        reading.option("gpus", (reading.integer("actor_num_nodes") or 1) * each, *sorted(rollouts))
+        reading.assume(ACTOR_ALONE)
     renamed = {"activation_func": "activation", "num_moe_experts": "num_experts"}
     _named(reading, ("MODEL_ARGS.", "language_model.", "model_parallel.", *_FLAGSCALE), renamed)
     if swift:

@@ -13,10 +13,12 @@ from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.launch import accelerate, trainer
+from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model, shaped_model
 from gpuscale.launch.launchers import gpus_of, take_gpus
 from gpuscale.launch.settings import DTYPES, Reading, Setting, Source
 from gpuscale.launch.writing import Target
+from gpuscale.presets.tools import load_tool
 
 SHAPE = {
     "layers": ("num_layers", "n_layers", "num-layers"),
@@ -192,6 +194,7 @@ def _claims_llm_foundry(source: Source) -> bool:
 def _read_llm_foundry(reading: Reading) -> None:
     """Read a configuration of llm-foundry."""
     table = _tables(reading.settings)
+    reading.run_by(load_tool("llm-foundry"))
     reading.option("framework", "llm-foundry")
     gpus = reading.integer("compute.gpus")
     take_gpus(reading)
@@ -217,7 +220,17 @@ def _read_llm_foundry(reading: Reading) -> None:
         reading.option("offload", "activations", f"{table}fsdp_config.activation_cpu_offload")
     trainer.read_precision(reading, f"{table}precision", default="bf16")
     trainer.read_optimizer(reading, f"{table}optimizer.name")
+    _read_foundry_attention(reading, f"{table}model.")
     _read_microbatches(reading, f"{table}device_train_microbatch_size", f"{table}global_train_batch_size")
+
+
+def _read_foundry_attention(reading: Reading, table: str) -> None:
+    """Read the kernels of attention: Triton's are FlashAttention of the first generation, which the profile has."""
+    switch, name = f"{table}use_flash_attention_2", f"{table}attn_config.attn_impl"
+    if reading.flag(switch):
+        reading.option("attention", "fa2", switch)
+    elif (reading.text(name) or "triton").lower() != "triton":
+        read_attention(reading, name)
 
 
 def _read_microbatches(reading: Reading, micro: str, total: str) -> None:
@@ -247,15 +260,59 @@ def _read_mpt(reading: Reading, table: str) -> None:
     alibi, rope = reading.flag(f"{table}attn_config.alibi"), reading.flag(f"{table}attn_config.rope")
     biased = not reading.flag(f"{table}no_bias")
     learned = reading.flag(f"{table}learned_pos_emb", default=not (alibi or rope))
-    gated = (reading.text(f"{table}ffn_config.ffn_type") or "mptmlp") == "mptglu"
+    kind = (reading.text(f"{table}ffn_config.ffn_type") or "mptmlp").lower()
+    if kind not in FFNS:
+        reading.refuse(
+            reading.get(f"{table}ffn_config.ffn_type"), f"the MLP {kind[:40]} is not known here", "add `model`"
+        )
+    experts = FFNS[kind]
+    gated = kind == "mptglu" or (experts and (reading.text(f"{table}ffn_config.mlp_type") or "mlp").lower() == "glu")
+    if (reading.text(f"{table}attn_config.attn_type") or "").lower() == "multiquery_attention":
+        keys["kv_heads"] = 1
     shape = {
         **keys, "ffn": int(keys.get("ffn") or width), "vocab": reading.integer(f"{table}vocab_size") or 50368,
         "sequence": longest, "gated": gated, "learned_positions": longest if learned else None,
         "tied_embeddings": reading.flag(f"{table}tie_word_embeddings", default=True),
-        "mlp_bias": biased, "qkv_bias": biased, "output_bias": biased, "norm_bias": biased,
+        "mlp_bias": biased and not experts, "qkv_bias": biased, "output_bias": biased, "norm_bias": biased,
+        "qk_norm": "full" if reading.flag(f"{table}attn_config.qk_ln") else None,
     }  # fmt: skip
+    window = reading.integer(f"{table}attn_config.sliding_window_size") or -1
+    if window > 0:
+        shape["window.length"] = window
+    if experts:
+        shape |= _mpt_experts(reading, f"{table}ffn_config.", shape["ffn"], dropping=kind == "mb_moe", biased=biased)
     names = ("expansion_ratio", "max_seq_len", "vocab_size", "no_bias", "attn_config.alibi", "learned_pos_emb", "name")
     shaped_model(reading, shape, *of, *(f"{table}{name}" for name in names))
+
+
+FFNS = {
+    **dict.fromkeys(("mptmlp", "mptglu", "te_ln_mlp"), False),
+    **dict.fromkeys(("mb_moe", "mb_dmoe", "torch_dmoe"), True),
+}
+"""`ffn_type` -> whether it has experts (models/layers/ffn.py)."""
+
+
+def _mpt_experts(reading: Reading, table: str, width: int, *, dropping: bool, biased: bool) -> dict[str, Any]:
+    """Read experts of MegaBlocks, or of llm-foundry's own: keys of a model file.
+
+    Raises:
+        InputError: how many there are, or how many a token takes, is not stated; they have no default.
+    """
+    counts = {key: reading.integer(f"{table}{name}") for key, name in _EXPERTS.items()}
+    lacking = next((name for key, name in _EXPERTS.items() if counts[key] is None), None)
+    if lacking and not reading.given.get("model"):
+        found = reading.get(f"{table}ffn_type")
+        reading.refuse(found, f"experts without `{lacking}`", "add `model=NAME`")
+    world = reading.integer(f"{table}moe_world_size") or 1
+    if world > 1:
+        reading.option("ep", world, f"{table}moe_world_size")
+    reading.option("routing", "dropping" if dropping else "dropless", f"{table}ffn_type")
+    reading.means("shape of the model", *(f"{table}{name}" for name in (*_EXPERTS.values(), "mlp_type", "ffn_type")))
+    own = {f"moe.{key}": count for key, count in counts.items() if count}
+    return {**own, "moe.ffn": reading.integer(f"{table}ffn_hidden_size") or width, "moe.expert_bias": biased or None}
+
+
+_EXPERTS = {"experts": "moe_num_experts", "top_k": "moe_top_k"}
 
 
 # --- MaxText
@@ -320,22 +377,33 @@ def _read_maxtext(reading: Reading) -> None:
         trainer.read_optimizer(reading, f"{table}opt_type")
 
 
+def _degree(reading: Reading, table: str, prefix: str, name: str) -> int:
+    """Return a degree of a mesh; -1 means what is left.
+
+    Raises:
+        InputError: it is neither.
+    """
+    where = f"{table}{prefix}_{name}_parallelism"
+    size = reading.integer(where)
+    size = size if size is not None else {"ici_fsdp": -1, "dcn_data": -1}.get(f"{prefix}_{name}", 1)  # base.yml
+    if size == 0 or size < -1:
+        reading.refuse(reading.get(where), f"{size} is not a degree", "give 1, or -1 for what is left")
+    return size
+
+
 def _mesh(reading: Reading, table: str) -> tuple[dict[str, int], dict[str, list[str]]]:
     """Return the product of the degrees of each axis inside and between slices, and the settings that say so."""
     sizes = dict.fromkeys(("dp", "fsdp", "tp", "cp", "ep", "pp"), 1)
     of: dict[str, list[str]] = {axis: [] for axis in sizes}
     rest: list[str] = []
+    inside = 1
     for prefix in ("ici", "dcn"):
         for name, axis in AXES.items():
-            where = f"{table}{prefix}_{name}_parallelism"
-            size = reading.integer(where)
-            size = size if size is not None else {"ici_fsdp": -1, "dcn_data": -1}.get(f"{prefix}_{name}", 1)
-            of[axis].append(where)
-            if size == 0 or size < -1:
-                reading.refuse(reading.get(where), f"{size} is not a degree", "give 1, or -1 for what is left")
-            if size < 0:
-                rest.append(axis)
+            size = _degree(reading, table, prefix, name)
+            of[axis].append(f"{table}{prefix}_{name}_parallelism")
+            rest += [axis] if size < 0 else []
             sizes[axis] *= abs(size)
+            inside *= abs(size) if prefix == "ici" else 1
     product = math.prod(sizes.values())
     stated = reading.get(f"{table}ici_fsdp_parallelism", f"{table}ici_data_parallelism")
     known = reading.given.get("gpus") or reading.options.get("gpus")
@@ -344,7 +412,12 @@ def _mesh(reading: Reading, table: str) -> tuple[dict[str, int], dict[str, list[
     gpus = int(known or product)
     if gpus % product:
         raise InputError(f"{gpus} GPUs do not divide by the degrees, {product}", field="gpus", hint="give a multiple")
-    if rest:
+    if len(rest) == 2:
+        node = min(int(reading.given.get("gpus_per_node") or 8), gpus)  # a slice of GPUs is what NVLink joins
+        sizes[rest[0]] *= max(1, node // inside)
+        sizes[rest[1]] *= gpus // product // max(1, node // inside)
+        reading.assume(f"slices of {node} GPUs: degrees of -1 take what is left inside and between them", *of[rest[0]])
+    elif rest:
         sizes[rest[-1]] *= gpus // product
         reading.assume(f"degrees of -1 take what is left of {gpus} GPUs", *of[rest[-1]])
     elif gpus != product:

@@ -8,7 +8,16 @@ from gpuscale.launch.writing import Target
 
 def targets() -> dict[str, Target]:
     """Return every target by name, in the order in which they are asked whether a source is theirs."""
-    from gpuscale.launch import huggingface, megatron_family, nanotron, olmo_core, others, torchtitan, xtuner  # noqa: PLC0415 - most need none
+    from gpuscale.launch import (  # noqa: PLC0415 - most need none
+        huggingface,
+        megatron_family,
+        nanotron,
+        olmo_core,
+        others,
+        posttraining,
+        torchtitan,
+        xtuner,
+    )  # fmt: skip
 
     found = [
         *megatron_family.TARGETS,
@@ -17,6 +26,7 @@ def targets() -> dict[str, Target]:
         olmo_core.TARGET,
         xtuner.TARGET,
         *others.TARGETS,
+        *posttraining.TARGETS,
         *huggingface.TARGETS,
     ]
     return {target.name: target for target in found}

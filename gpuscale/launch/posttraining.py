@@ -1,0 +1,469 @@
+"""Tools of post-training that are read and not written: LLaMA-Factory v1, OpenRLHF, verl, torchtune, and fms-fsdp.
+
+Of reinforcement learning the optimizer steps of the actor are predicted, and nothing else of a round. What a tool has
+where nothing is said stands in `presets/tools/`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from gpuscale.launch import deepspeed, trainer
+from gpuscale.launch.attention import read_attention
+from gpuscale.launch.huggingface import take_configs
+from gpuscale.launch.huggingface_models import known_model, read_model
+from gpuscale.launch.launchers import take_gpus
+from gpuscale.launch.megatron import read_job
+from gpuscale.launch.megatron_family import ACTOR_ALONE
+from gpuscale.launch.settings import Reading, Setting, Source
+from gpuscale.launch.writing import Target
+from gpuscale.presets.tools import load_tool
+
+
+def _gpus(reading: Reading, nodes: str, each: str) -> None:
+    """Set the GPUs of nodes and GPUs of each, where nobody gives them beside."""
+    per_node = reading.integer(each)
+    if per_node and not reading.given.get("gpus"):
+        reading.option("gpus", (reading.integer(nodes) or 1) * per_node, nodes, each)
+
+
+def _recompute(reading: Reading, *names: str) -> None:
+    reading.option("recompute", "full" if reading.flag(*names) else "none", *names)
+
+
+def _context(reading: Reading, kind: str, *names: str) -> None:
+    size = reading.integer(*names)
+    if size and size > 1:
+        reading.option("cp", size, *names)
+        reading.option("cp_comm", kind, *names)
+
+
+def _batch(reading: Reading, micro: int | None, total: int | None, *of: str) -> None:
+    """Set both batches; where no total is stated it is one microbatch of each replica."""
+    if total is None and micro is not None and not reading.given.get("gbs"):
+        trainer.read_batch(reading, micro, 1, None, *of)
+    else:
+        trainer.read_batch(reading, micro, None, total, *of)
+
+
+# --- LLaMA-Factory v1
+
+
+def _claims_factory(source: Source) -> bool:
+    names = source.settings.keys()
+    return "model" in names and "model_name_or_path" not in names and bool(
+        {"model_class", "dist_config.name", "train_dataset"} & names
+    )  # fmt: skip
+
+
+def _read_factory(reading: Reading) -> None:
+    """Read a YAML of LLaMA-Factory v1."""
+    tool = load_tool("llama-factory-v1")
+    reading.run_by(tool)
+    reading.means("all of the model is trained", "finetuning_type")
+    read_model(reading, "model")
+    take_gpus(reading)
+    kind = reading.text("dist_config.name", known=("fsdp2", "fsdpturbo", "deepspeed", "ddp"))
+    _context(reading, "p2p" if reading.text("dist_config.cp_mode", "cp_mode") == "ring" else "a2a",
+             "dist_config.cp_size", "cp_size")  # fmt: skip
+    experts = reading.integer("dist_config.ep_size") or 1
+    if kind == "deepspeed":
+        take_configs(reading, tool, "dist_config.config_file")
+        reading.option("framework", "deepspeed")
+        deepspeed.read(reading)
+    else:
+        reading.option("framework", "pytorch" if experts > 1 else "accelerate")
+        kept = reading.flag("dist_config.reshard_after_forward")
+        reading.option(
+            "zero", (3 if kept else 2) if kind else 0, "dist_config.name", "dist_config.reshard_after_forward"
+        )
+        reading.option("grad_dtype", "fp32", "dist_config.name")
+        if reading.flag("dist_config.offload_params"):
+            reading.option("offload", "optimizer+parameters", "dist_config.offload_params")
+    if experts > 1:
+        reading.option("ep", experts, "dist_config.ep_size")
+    _recompute(reading, "enable_activation_checkpointing")
+    reading.option("precision", "bf16" if reading.flag("bf16") else "fp32", "bf16")
+    trainer.read_optimizer(reading, "optim_config.name")
+    read_attention(reading)
+    trainer.read_sequence(reading, "cutoff_len")
+    micro, total = trainer.count(reading, "micro_batch_size"), trainer.count(reading, "global_batch_size")
+    _batch(reading, micro, total, "micro_batch_size", "global_batch_size")
+
+
+# --- OpenRLHF
+
+_CLI = re.compile(r"openrlhf\.cli\.(train_\w+)")
+
+
+def _claims_openrlhf(source: Source) -> bool:
+    return bool(_CLI.search(" ".join(source.program)))
+
+
+def _names(*names: str) -> tuple[str, ...]:
+    """Return an argument of OpenRLHF as releases from 0.10 on call it, and as those before did."""
+    return (*names, *(name.rpartition(".")[2] for name in names if "." in name))
+
+
+def _read_openrlhf(reading: Reading) -> None:
+    """Read arguments of OpenRLHF, whose trainers run under DeepSpeed.
+
+    Raises:
+        InputError: what it trains is no language model by itself.
+    """
+    reading.run_by(load_tool("openrlhf"))
+    script = next(found[1] for one in reading.sources if (found := _CLI.search(" ".join(one.program))))
+    rl = script.startswith(("train_ppo", "train_grpo", "train_reinforce"))
+    if not rl and script != "train_sft":
+        reading.refuse(None, f"{script} trains against other models: not modelled", "gpuscale predicts whole models")
+    trainer.refuse_partial(reading)
+    for name in _names("ds.lora.rank", "ds.load_in_4bit"):
+        if reading.integer(name) if name.endswith("rank") else reading.flag(name):
+            reading.refuse(reading.get(name), "only a part of the model is trained", "gpuscale predicts whole models")
+    read_model(reading, *_names("model.model_name_or_path", "actor.model_name_or_path"), "pretrain")
+    if rl:
+        _gpus(reading, *_openrlhf_actors(reading))
+        reading.assume(ACTOR_ALONE)
+    take_gpus(reading)
+    reading.option("framework", "deepspeed")
+    stage = _names("ds.zero_stage")
+    reading.option("zero", reading.integer(*stage) or 0, *stage)
+    tp = _names("ds.tensor_parallel_size", "ds_tensor_parallel_size")
+    reading.option("tp", reading.integer(*tp) or 1, *tp)
+    _context(reading, "p2p", *_names("ds.ring_attn_size"))
+    if reading.flag(*_names("ds.adam_offload")):
+        reading.option("offload", "optimizer", *_names("ds.adam_offload"))
+    if not reading.flag(*_names("ds.overlap_comm")):
+        reading.option("overlap", "none", *_names("ds.overlap_comm"))
+    gradients = reading.text(*_names("ds.grad_accum_dtype"))
+    if gradients:
+        reading.option("grad_dtype", gradients, *_names("ds.grad_accum_dtype"))
+    _recompute(
+        reading,
+        "gradient_checkpointing",
+        *_names("model.gradient_checkpointing_enable", "actor.gradient_checkpointing_enable"),
+    )
+    trainer.read_precision(reading, *_names("ds.param_dtype"))
+    trainer.read_optimizer(reading, "optim", "optimizer")
+    reading.option(
+        "loss", "linear" if reading.flag(*_names("ds.use_liger_kernel")) else "standard", *_names("ds.use_liger_kernel")
+    )
+    read_attention(reading, *_names("ds.attn_implementation"))
+    if "attention" not in reading.options:
+        read_attention(reading)
+    _openrlhf_sequence(reading)
+    micro, total = (
+        trainer.count(reading, *_names(new), old)
+        for new, old in (("train.micro_batch_size", "micro_train_batch_size"), ("train.batch_size", "train_batch_size"))
+    )
+    of = ("train.micro_batch_size", "micro_train_batch_size", "train.batch_size", "train_batch_size")
+    _batch(reading, micro, total, *of)
+    reading.means("packed sequences are full", *_names("ds.packing_samples"))
+
+
+def _openrlhf_actors(reading: Reading) -> tuple[str, str]:
+    new = "actor.num_gpus_per_node" in reading.settings or "actor_num_gpus_per_node" not in reading.settings
+    return ("actor.num_nodes", "actor.num_gpus_per_node") if new else ("actor_num_nodes", "actor_num_gpus_per_node")
+
+
+def _openrlhf_sequence(reading: Reading) -> None:
+    parts = [reading.integer(name) for name in ("prompt_max_len", "generate_max_len")]
+    if all(parts) and not reading.given.get("seq"):
+        reading.option("seq", sum(one or 0 for one in parts), "prompt_max_len", "generate_max_len")
+    else:
+        trainer.read_sequence(reading, *_names("data.max_len"))
+
+
+# --- verl
+
+_ACTOR = "actor_rollout_ref.actor."
+_ROLES = "actor_rollout_ref.model."
+
+
+def _claims_verl(source: Source) -> bool:
+    program = " ".join(source.program)
+    return bool(re.search(r"\bverl\.(trainer|recipe)|main_ppo", program)) or f"{_ROLES}path" in source.settings
+
+
+def _read_verl(reading: Reading) -> None:
+    """Read overrides of verl: reinforcement learning under FSDP or Megatron core, supervised training under FSDP.
+
+    Raises:
+        InputError: LoRA, or no microbatch.
+    """
+    if f"{_ROLES}path" not in reading.settings:
+        _read_verl_sft(reading)
+        return
+    megatron = "megatron" in f"{reading.text('config_name')} {reading.text(f'{_ACTOR}strategy', 'model_engine')}"
+    megatron |= any(name.startswith(f"{_ACTOR}megatron.") for name in reading.settings)
+    reading.run_by(load_tool("verl-megatron" if megatron else "verl"))
+    _refuse_lora(reading, f"{_ROLES}lora_rank", f"{_ROLES}lora.rank")
+    reading.assume(ACTOR_ALONE)
+    _gpus(reading, "trainer.nnodes", "trainer.n_gpus_per_node")
+    parts = ("data.max_prompt_length", "data.max_response_length")
+    lengths = [reading.integer(name) or 0 for name in parts]
+    sequence = int(reading.given.get("seq") or sum(lengths))
+    if not reading.given.get("seq"):
+        reading.option("seq", sequence, *parts)
+    if megatron:
+        _verl_megatron(reading)
+    else:
+        read_model(reading, f"{_ROLES}path")
+        _verl_fsdp(reading, f"{_ACTOR}fsdp_config.", _ROLES, _ACTOR)
+    _verl_batch(reading, sequence)
+
+
+def _refuse_lora(reading: Reading, *names: str) -> None:
+    for name in names:
+        if reading.integer(name):
+            reading.refuse(reading.get(name), "only a part of the model is trained", "gpuscale predicts whole models")
+
+
+def _verl_fsdp(reading: Reading, table: str, model: str, own: str) -> None:
+    """Read FSDP: weights in fp32 are sharded, gathered in bf16, and gradients reduced in fp32."""
+    reading.option("framework", "accelerate")
+    reading.option("zero", 3 if reading.flag(f"{table}reshard_after_forward") else 2, f"{table}reshard_after_forward")
+    shard = reading.integer(f"{table}fsdp_size")
+    if shard and shard > 0:
+        reading.option("shard", shard, f"{table}fsdp_size")
+    trainer.read_precision(reading, f"{table}dtype")
+    reading.option("grad_dtype", "fp32", f"{table}dtype")
+    held = reading.get(f"{table}model_dtype")
+    if held is not None and trainer.precision_word(held) == "bf16":
+        for name, value in (("master_dtype", "none"), ("moment_dtype", "bf16")):
+            reading.option(name, value, f"{table}model_dtype")
+    if reading.flag(f"{table}offload_policy", f"{table}cpu_offload"):
+        reading.option("offload", "optimizer+parameters", f"{table}offload_policy", f"{table}cpu_offload")
+    reading.means("on the GPU during the step", f"{table}param_offload", f"{table}optimizer_offload")
+    _context(reading, "a2a", f"{own}ulysses_sequence_parallel_size", f"{table}ulysses_sequence_parallel_size")
+    _recompute(reading, f"{model}enable_gradient_checkpointing")
+    if reading.flag(f"{model}enable_activation_offload"):
+        reading.option("offload", "activations", f"{model}enable_activation_offload")
+    if reading.flag(f"{model}use_fused_kernels") or reading.flag(f"{model}use_liger"):
+        reading.option("loss", "linear", f"{model}use_fused_kernels", f"{model}use_liger")
+    read_attention(reading, f"{model}override_config.attn_implementation")
+    trainer.read_optimizer(reading, f"{own}optim.optimizer", "optim.optimizer")
+
+
+def _verl_megatron(reading: Reading) -> None:
+    """Read Megatron core's settings, by their own names below those of the actor."""
+    table = f"{_ACTOR}megatron."
+    read_model(reading, f"{_ROLES}path")
+    below = ("override_transformer_config.", "override_ddp_config.", "")
+    for inner in below:
+        for name, found in list(reading.settings.items()):
+            if name.startswith(f"{table}{inner}"):
+                reading.settings.setdefault(name.removeprefix(f"{table}{inner}"), found)
+    for name, found in list(reading.settings.items()):
+        if name.startswith(f"{_ACTOR}optim."):
+            reading.settings.setdefault(name.removeprefix(f"{_ACTOR}optim."), found)
+    reading.means(
+        "on the GPU during the step", f"{table}param_offload", f"{table}optimizer_offload", f"{table}grad_offload"
+    )
+    read_job(reading, "megatron-lm")
+
+
+def _verl_batch(reading: Reading, sequence: int) -> None:
+    """Read the batch of one optimizer step: a mini-batch of prompts with all responses of each."""
+    mini, whole = f"{_ACTOR}ppo_mini_batch_size", "data.train_batch_size"
+    prompts = trainer.count(reading, mini) or 0
+    if not reading.stated(mini):
+        prompts = min(prompts, trainer.count(reading, whole) or prompts)
+        reading.assume(f"optimizer steps of {prompts} prompts", mini, whole)
+    responses = trainer.count(reading, "actor_rollout_ref.rollout.n") or 1
+    names = (f"{_ACTOR}ppo_micro_batch_size_per_gpu",)
+    micro = trainer.count(reading, *names)
+    most = f"{_ACTOR}ppo_max_token_len_per_gpu"
+    if reading.flag(f"{_ACTOR}use_dynamic_bsz"):
+        micro = max(1, (trainer.count(reading, most) or sequence) // sequence)
+        reading.assume(f"microbatches of {micro} sequences of {sequence:,} tokens: they are packed by tokens", most)
+    elif micro is None and not reading.given.get("micro_batch_size"):
+        micro = 1
+        reading.assume("microbatches of 1 sequence: ppo_micro_batch_size_per_gpu is not stated, and verl wants it")
+    reading.means(f"optimizer steps of {prompts} prompts", whole)
+    _batch(reading, micro, prompts * responses, mini, "actor_rollout_ref.rollout.n", *names)
+
+
+def _read_verl_sft(reading: Reading) -> None:
+    reading.run_by(load_tool("verl-sft"))
+    _refuse_lora(reading, "model.lora_rank")
+    read_model(reading, "model.partial_pretrain", "model.path")
+    take_gpus(reading)
+    if "gpus" not in reading.options:
+        _gpus(reading, "trainer.nnodes", "trainer.n_gpus_per_node")
+    table = "engine." if any(name.startswith("engine.") for name in reading.settings) else "model.fsdp_config."
+    if reading.text("engine.strategy") == "megatron" or "megatron" in (reading.text("engine") or ""):
+        reading.refuse(
+            reading.get("engine.strategy", "engine"),
+            "Megatron core of verl's SFT is not read",
+            "give `tp` and the like",
+        )
+    _verl_fsdp(reading, table, "model.", "")
+    trainer.read_sequence(reading, "data.max_length")
+    micro, total = (
+        trainer.count(reading, "data.micro_batch_size_per_gpu"),
+        trainer.count(reading, "data.train_batch_size"),
+    )
+    _batch(reading, micro, total, "data.micro_batch_size_per_gpu", "data.train_batch_size")
+
+
+# --- torchtune
+
+
+def _claims_torchtune(source: Source) -> bool:
+    component = source.settings.get("model._component_")
+    tuned = source.program[:1] == ("tune",) and "config" in source.settings
+    return tuned or (component is not None and str(component.value).startswith("torchtune."))
+
+
+def _read_torchtune(reading: Reading) -> None:
+    """Read a YAML of torchtune, whose weights, gradients and moments have one type, `dtype`."""
+    tool = load_tool("torchtune")
+    reading.run_by(tool)
+    recipe = _torchtune_command(reading)
+    take_configs(reading, tool, "config")
+    component = reading.get("model._component_")
+    named = str(component.value).rpartition(".")[2] if component is not None else ""
+    words = f"{recipe} {reading.text('config') or ''}"
+    if component is not None and (re.search(r"lora|qat|dpo|ppo|knowledge|distill", f"{named} {words}")):
+        reading.refuse(
+            component, "only training of the whole model by itself is modelled", "use a full_finetune recipe"
+        )
+    _torchtune_model(reading, component, named)
+    take_gpus(reading)
+    reading.option("framework", "pytorch")
+    single = "single_device" in words
+    tp = reading.integer("tensor_parallel_dim") or 1
+    reading.option("tp", tp, "tensor_parallel_dim")
+    names = ("fsdp_reshard_after_forward",)
+    reading.option("zero", 0 if single else 3 if reading.flag(*names) else 2, *names)
+    _context(reading, "all_gather", "context_parallel_dim")
+    kind = trainer.read_precision(reading, "dtype")
+    if kind == "bf16":
+        for name, value in (("master_dtype", "none"), ("grad_dtype", "bf16"), ("moment_dtype", "bf16")):
+            reading.option(name, value, "dtype")
+    _recompute(reading, "enable_activation_checkpointing")
+    parts = ["optimizer", "parameters"] if reading.flag("fsdp_cpu_offload") else []
+    parts += ["activations"] if reading.flag("enable_activation_offloading") else []
+    if parts:
+        reading.option("offload", "+".join(parts), "fsdp_cpu_offload", "enable_activation_offloading")
+    if reading.flag("optimizer_in_bwd"):
+        reading.assume(
+            "gradients are held until the step: updates within the backward pass are not modelled", "optimizer_in_bwd"
+        )
+    reading.option("compile", "on" if reading.flag("compile") else "off", "compile")
+    _torchtune_optimizer(reading)
+    loss = (reading.text("loss._component_") or "").lower()
+    reading.option("loss", "chunked" if "chunk" in loss or "linear" in loss else "standard", "loss._component_")
+    trainer.read_sequence(reading, "tokenizer.max_seq_len", "max_seq_len", "dataset.max_seq_len")
+    trainer.read_batch(
+        reading, trainer.count(reading, "batch_size"), trainer.count(reading, "gradient_accumulation_steps"), None,
+        "batch_size", "gradient_accumulation_steps",
+    )  # fmt: skip
+
+
+def _torchtune_command(reading: Reading) -> str:
+    """Take apart `tune run --nproc_per_node 8 RECIPE --config NAME key=value`; return the recipe's name."""
+    recipe = " ".join(word for source in reading.sources for word in source.program[2:])
+    for name, found in list(reading.settings.items()):
+        if not isinstance(found.value, list) or not found.text.startswith("-"):
+            continue
+        first, *more = map(str, found.value)
+        reading.settings[name] = replace(found, value=first, span=None)
+        for word in more:
+            key, equals, value = word.partition("=")
+            if equals:
+                reading.settings[key] = replace(found, name=key, value=value, text=word, span=None)
+            else:
+                recipe = f"{recipe} {word}"
+    return recipe
+
+
+def _torchtune_model(reading: Reading, component: Setting | None, named: str) -> None:
+    """Set the model by the name of its builder: `torchtune.models.llama3_1.llama3_1_8b`."""
+    if reading.given.get("model"):
+        reading.means("replaced by the model that is given", "model._component_")
+        return
+    words = re.sub(r"_(instruct|base|reasoning)$", "", named)
+    words = re.sub(r"(?<=\d)_(?=\d(_|$))", ".", words).replace("_", "-")  # llama3_1_8b: 3.1; mini names stay
+    known, _ = known_model(words)
+    if component is None or known is None:
+        reading.refuse(component, f"the model {named[:60]!r} is not known here", "add `model=NAME`")
+    reading.option("model", known, "model._component_")
+
+
+def _torchtune_optimizer(reading: Reading) -> None:
+    """Read the optimizer by the name of its class: `torch.optim.AdamW`, `bitsandbytes.optim.PagedAdamW8bit`."""
+    found = reading.get("optimizer._component_")
+    if found is not None:
+        reading.settings["optimizer"] = replace(found, value=str(found.value).rpartition(".")[2])
+    trainer.read_optimizer(reading, "optimizer")
+    reading.means("the optimizer", "optimizer._component_")
+
+
+# --- fms-fsdp
+
+
+def _claims_fms(source: Source) -> bool:
+    names = source.settings.keys()
+    return any(word.endswith("main_training_llama.py") for word in source.program) or {
+        "model_variant", "fsdp_activation_checkpointing"
+    } <= names  # fmt: skip
+
+
+def _read_fms(reading: Reading) -> None:
+    """Read arguments of fms-fsdp, a loop of plain PyTorch."""
+    reading.run_by(load_tool("fms-fsdp"))
+    _fms_model(reading)
+    take_gpus(reading)
+    reading.option("framework", "pytorch")
+    tp = reading.integer("tp_size") or 1
+    reading.option("tp", tp, "tp_size")
+    kind = reading.text("sharding_strategy", known=("fsdp", "hsdp", "ddp", "tp"))
+    reading.option("zero", 0 if kind == "ddp" else 3, "sharding_strategy")
+    if kind == "hsdp":
+        each = reading.integer("nproc_per_node", "gpus_per_node") or 8
+        gpus = int(reading.given.get("gpus") or reading.options.get("gpus") or each)
+        if gpus > each:
+            reading.option("shard", each, "sharding_strategy")
+            reading.assume(f"each node of {each} GPUs holds a copy of the shards: hsdp", "sharding_strategy")
+    on, share = reading.flag("fsdp_activation_checkpointing"), reading.text("selective_checkpointing") or "1"
+    reading.option("recompute", "full" if on else "none", "fsdp_activation_checkpointing", "selective_checkpointing")
+    if on and share not in {"1", "1.0"}:
+        reading.assume(f"every layer is recomputed, not {share} of them", "selective_checkpointing")
+    reading.option("precision", "bf16" if reading.flag("mixed_precision") else "fp32", "mixed_precision")
+    reading.option("compile", "on" if reading.flag("use_torch_compile") else "off", "use_torch_compile")
+    trainer.read_optimizer(reading, "optimizer")
+    trainer.read_sequence(reading, "seq_length")
+    trainer.read_batch(reading, trainer.count(reading, "batch_size"), 1, None, "batch_size")
+
+
+FMS_MODELS = {"llama2_70b": "llama2-70b", "llama2_13b": "llama2-13b", "llama2_7b": "llama2-7b", "7b": "llama2-7b",
+              "llama3_8b": "llama3-8b", "llama3_70b": "llama3-70b"}  # fmt: skip
+"""`model_variant` -> preset (fms_fsdp/utils/config_utils.py, get_model_config)."""
+
+
+def _fms_model(reading: Reading) -> None:
+    found = reading.get("model_variant")
+    if reading.given.get("model"):
+        reading.means("replaced by the model that is given", "model_variant")
+    elif found is None or str(found.value) not in FMS_MODELS:
+        reading.refuse(
+            found, f"the variant {str(getattr(found, 'value', ''))[:40]} is not known here", "add `model=NAME`"
+        )
+    else:
+        reading.option("model", FMS_MODELS[str(found.value)], "model_variant")
+
+
+TARGETS = tuple(
+    Target(name, title, load_tool(name).basis, frameworks, None, claims, read)
+    for name, title, frameworks, claims, read in (
+        ("llama-factory-v1", "LLaMA-Factory v1", ("accelerate", "deepspeed"), _claims_factory, _read_factory),
+        ("openrlhf", "OpenRLHF", ("deepspeed",), _claims_openrlhf, _read_openrlhf),
+        ("verl", "verl", ("accelerate", "megatron-lm"), _claims_verl, _read_verl),
+        ("torchtune", "torchtune", ("pytorch",), _claims_torchtune, _read_torchtune),
+        ("fms-fsdp", "fms-fsdp", ("pytorch",), _claims_fms, _read_fms),
+    )
+)
+"""Read only; asked before those of the Hugging Face Trainer."""
