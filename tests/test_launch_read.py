@@ -43,6 +43,7 @@ def test_a_script_is_a_job():
         ("table_of_sizes", 32, {"gbs": 512}, {"tp": 1, "pp": 1, "micro_batch_size": 16, "recompute": "full"}),
         ("deepspeed_moe", 64, {"gbs": 512}, {"tp": 1, "ep": 64, "micro_batch_size": 8, "zero": 0}),
         ("long_context.sbatch", 1024, {"seq": 65536}, {"tp": 4, "pp": 8, "vpp": 5, "cp": 8, "sp": True}),
+        ("megatron_deepspeed.slurm", 64, {"seq": 2048}, {"tp": 2, "zero": 1}),
         ("bridge_slurm.sh", 32, {"model": "qwen3-30b-a3b"}, {"tp": 1, "pp": 4, "cp": 2, "ep": 8}),
         ("swift_moe.sh", 8, {"seq": 8192, "gbs": 16, "precision": "bf16"}, {"pp": 2, "ep": 4, "recompute": "full"}),
         ("recipes", 8, {"seq": 2048, "gbs": 128}, {"micro_batch_size": 16, "zero": 3, "recompute": "full"}),
@@ -56,13 +57,9 @@ def test_scripts_in_the_manner_of_real_ones_are_read(name, gpus, options, layout
     assert estimate_launch([DATA / name], despite_rules=True).estimate.plan.step_time_s > 0
 
 
-DEEPSPEED = "layers=40,hidden=5120,heads=32,ffn=20480,gated=false,vocab=50257"
-
-
 @pytest.mark.parametrize(
     ("name", "message", "given", "variables", "layout"),
     [
-        ("megatron_deepspeed.slurm", "vocabulary is not stated", {"model": DEEPSPEED}, {}, {"tp": 2, "zero": 1}),
         ("fsdp_heredoc.sh", "'your_own_num_nodes' is not a number", {"gpus": 64}, {}, {"ep": 8, "zero": 3}),
         ("fsdp_heredoc.sh", "'your_own_num_nodes' is not a number", {}, {"NNODES": "8"}, {"ep": 8, "zero": 3}),
         ("positional.sh", "the variable 2 decides on HEADS, HIDDEN_SIZE, NUM_LAYERS", {},
@@ -158,7 +155,8 @@ def test_missing_gpus_are_asked_for_with_the_line_that_nearly_says_them(tmp_path
     path = script(tmp_path, before="# for 16 nodes of H100\n", nodes="$NODES", each="$EACH")
     with pytest.raises(InputError, match="the variable NODES is given no value") as caught:
         read_launch([path])
-    assert "`var=NODES=VALUE`" in caught.value.hint
+    assert "`var=NODES=16` (line 1 of run.sh says: # for 16 nodes of H100)" in caught.value.hint
+    assert "`var=EACH=8`" in caught.value.hint
     job = read_launch([path], {"NODES": "16", "EACH": "8"})
     assert job.options["gpus"] == 128
     path.write_text(path.read_text().replace("torchrun --nproc_per_node $EACH --nnodes $NODES", "python"))
@@ -166,7 +164,48 @@ def test_missing_gpus_are_asked_for_with_the_line_that_nearly_says_them(tmp_path
         read_launch([path])
     assert "a multiple of 8" in caught.value.hint
     assert "line 1 of run.sh says: # for 16 nodes of H100" in caught.value.hint
+    assert "`assume` takes `gpus=128`" in caught.value.hint
     assert read_launch([path], {}, {"gpus": 64}).layout["tp"] == 8
+    job = read_launch([path], {"*": "suggested"})
+    assert job.options["gpus"] == 128
+    assert [one.meaning for one in job.assumed if one.text == "gpus=128"] == [
+        "suggested: line 1 of run.sh says: # for 16 nodes of H100, 8 GPUs each"
+    ]
+
+
+def test_all_that_is_missing_is_asked_for_at_once_and_taken_when_assumed():
+    path = DATA / "positional.sh"
+    with pytest.raises(InputError) as caught:
+        read_launch([path], {"1": "dlc"})
+    names = ("2", "3", "4", "5", "10", "WORLD_SIZE")
+    assert all(f"the variable {name} " in caught.value.message for name in names)
+    assert "`var=2=8B` (the first choice; or 70B)" in caught.value.hint
+    assert "`var=10=fp16` (the first choice; or bf16)" in caught.value.hint
+    answered = gpuscale("estimate", "--from", path, "--arg", "1=dlc", "--assume", "--json")
+    assumed = {one["text"]: one["meaning"] for one in json.loads(answered.out)["assumed"]}
+    assert assumed["2=8B"] == "suggested: the first choice"
+    assert {name.partition("=")[0] for name in assumed} >= set(names)
+    given = gpuscale(
+        "estimate", "--from", path, "--args", "dlc 70B 1 128 8 a b c d bf16", "--var", "WORLD_SIZE=2", "--json"
+    )
+    plan = json.loads(given.out)
+    assert (plan["plan"]["tp"], plan["job"]["gpus"]) == (8, 16)
+    with pytest.raises(InputError, match="no value of"):
+        read_launch([path], {"*": "yes"})
+
+
+def test_options_are_asked_for_with_the_variables_in_one_message(tmp_path):
+    path = tmp_path / "llama3_8b_4nodes.sh"
+    path.write_text(
+        "deepspeed train.py --model_name_or_path $MODEL --per_device_train_batch_size $MBS --bf16 --deepspeed ds.json\n"
+    )
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": "auto"}')
+    with pytest.raises(InputError) as caught:
+        read_launch([path])
+    assert "`gpus=32` (the file's name says 4nodes, 8 GPUs each)" in caught.value.hint
+    assert "`seq=4096`" in caught.value.hint
+    job = read_launch([path], {"MODEL": "llama3-8b", "MBS": "2", "*": "suggested"})
+    assert (job.options["gpus"], job.options["seq"], job.options["gbs"]) == (32, 4096, 64)
 
 
 @pytest.mark.parametrize(

@@ -201,8 +201,10 @@ OPTIONS = {
     "a function": 'main() { TP=$1; shift; PP=$1; }\nmain "$@"',
     "their number": 'if [ $# -ne 2 ]; then exit 1; fi\nTP=$1 PP=${2:-9}; N=$#',
     "an array": 'A=("$@")\nTP=${A[0]}\nPP=${A[1]}',
-    "another script": "cat > go.sh <<'E'\nexport TP=$1 PP=$2\n. ./in.sh\nE\n"
-    "echo 'python t.py --tp $TP --pp $PP --x 1' > in.sh\nbash go.sh $*",
+    "another script": (
+        "cat > go.sh <<'E'\nexport TP=$1 PP=$2\n. ./in.sh\nE\n"
+        "echo 'python t.py --tp $TP --pp $PP --x 1' > in.sh\nbash go.sh $*"
+    ),
 }  # fmt: skip
 GIVEN = {
     "a `case` over them": "--tp 4 --pp=2",

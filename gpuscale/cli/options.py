@@ -83,8 +83,8 @@ LaunchFiles = Annotated[
 Variables = Annotated[
     list[str] | None,
     typer.Option(
-        "--var",
-        help="With --from: value of a variable that the script does not set; repeatable.",
+        "--var", "--arg",
+        help="With --from: value of a variable that the script does not set, or of its first argument (1); repeatable.",
         metavar="NAME=VALUE", rich_help_panel=PANELS[JobOptions], show_default=False,
     ),
 ]  # fmt: skip
@@ -99,7 +99,7 @@ def variables(given: list[str] | None, launch_files: list[str] | None) -> dict[s
     found: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
-        if not equals or not re.fullmatch(r"\w{1,100}", name, re.ASCII):
+        if not equals or not re.fullmatch(r"\w{1,100}|[@*]", name, re.ASCII):
             raise InputError(f"{shown(text)} is not NAME=VALUE", field="var", hint="write `var=NODES=16`")
         if name in found:
             raise InputError(f"{name} is given twice", field="var", hint="give each variable once")
@@ -240,25 +240,54 @@ def takes(
         files = [one.name for one in own if one.name in {"plan_file", "launch_files"}]
         ranks = any(one.name == "recipe" for one in made)  # and takes the job of a recipe itself
         recipes = [_recipe()] if "launch_files" in files and not ranks else []
+        beside = _BESIDE if "launch_files" in files else []
 
         def run(**values: Any) -> None:
             given = {one.name: values.pop(one.name) for one in made}
             absent = [name for name, value in given.items() if value is None or value is False or value == []]
             given = {name: value for name, value in given.items() if name not in absent}
             recipe = values.pop(OF_RECIPE, None) if recipes else given.get("recipe")
+            if beside:
+                values["var"] = _with_beside(values)
             if recipe:
                 refuse_two(**{name: values[name] for name in files})
             if recipe and recipes:
                 given = {name: one for name, one in of_recipe(given, recipe).items() if name in {*given, *absent}}
             command(given, **values, **({"recipe": recipe} if told else {}))
 
-        every = [*made, *recipes, *(one.replace(kind=Parameter.KEYWORD_ONLY) for one in own)]
+        every = [*made, *recipes, *beside, *(one.replace(kind=Parameter.KEYWORD_ONLY) for one in own)]
         run.__signature__ = Signature(every)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in every}
         run.__doc__, run.__name__ = command.__doc__, command.__name__
         return run
 
     return wrap
+
+
+_BESIDE = [
+    Parameter(
+        "args", Parameter.KEYWORD_ONLY, default=None,
+        annotation=Annotated[str | None, typer.Option(
+            "--args", help='With --from: the arguments of the script, as they stand behind it: "dsw 70B".',
+            metavar="TEXT", rich_help_panel=PANELS[JobOptions], show_default=False,
+        )],
+    ),
+    Parameter(
+        "assume", Parameter.KEYWORD_ONLY, default=False,
+        annotation=Annotated[bool, typer.Option(
+            "--assume", help="With --from: take what the files suggest for what they do not state.",
+            rich_help_panel=PANELS[JobOptions], show_default=False,
+        )],
+    ),
+]  # fmt: skip
+"""Parameters of commands that read launch files, which say more of variables."""
+
+
+def _with_beside(values: dict[str, Any]) -> list[str] | None:
+    """Return what is given for variables, with all arguments of a script and whether suggestions are taken."""
+    arguments, assume = values.pop("args", None), values.pop("assume", False)
+    more = [*([f"@={arguments}"] if arguments is not None else []), *(["*=suggested"] if assume else [])]
+    return [*(values.get("var") or ()), *more] or None
 
 
 def _recipe() -> Parameter:

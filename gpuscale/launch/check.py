@@ -17,7 +17,7 @@ from gpuscale.launch.footguns import Plan, footgun_findings
 from gpuscale.launch.legality import illegal_settings
 from gpuscale.launch.read import StatedError
 from gpuscale.launch.remarks import SEVERITIES, Remark
-from gpuscale.launch.settings import LaunchJob
+from gpuscale.launch.settings import LackingError, LaunchJob
 from gpuscale.launch.subject import StatedPlan, stated_plan
 from gpuscale.launch.switches import Stated, switch_findings
 from gpuscale.planning.jobs import Presets, build_job
@@ -153,6 +153,11 @@ def _read_or_found(
     """Read a job; a world or a model that cannot be is a finding where launch files alone say so."""
     try:
         return stated_plan(plan_file, options, layout, launch_files, variables)
+    except LackingError as error:
+        if error.setting is None:
+            raise
+        file, line = printable(error.setting.file), error.setting.line or None
+        return Finding("contradiction", "error", f"{error.message}; {error.hint}", file, line)
     except StatedError as error:
         if error.rule == "world_size" and ("gpus" in options or layout):
             raise

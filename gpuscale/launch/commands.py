@@ -362,7 +362,9 @@ class Commands:
             stands = one[0] if one and len(values) == 1 else stands
             if stands.startswith(flag.text[:3]) and "$" in stands:
                 text = f"{stands} ({' '.join(texts)})" if known(spoken) else stands
-        return Setting(name, value, file, line, text, self._span(values), self.why(texts, state))
+        unset = next(iter(unset_in(texts)), "")
+        choices = tuple(self.shell.choices.get(unset, ()))
+        return Setting(name, value, file, line, text, self._span(values), self.why(texts, state), choices)
 
     def _span(self, values: Sequence[Traced]) -> Span | None:
         return self.files.span(values[0]) if len(values) == 1 else None

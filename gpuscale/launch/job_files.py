@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, NamedTuple
 
+from gpuscale.launch.hardware import stated_hardware
 from gpuscale.launch.settings import Setting, Settings, Source
 from gpuscale.launch.shell import joined
 from gpuscale.launch.traced import OpenFile, OpenFiles, Traced, untraced
@@ -89,6 +90,7 @@ def _job(kind: JobFile, settings: Settings, found: Setting, files: OpenFiles, fi
         launcher["nodes"] = nodes or replace(launcher["gpus_per_node"], value="1")
     if world is not None:
         launcher["world_size"] = world
+    launcher |= _hardware(settings)
     count = {"nodes": _number(launcher.get("nodes")), "gpus": _number(launcher.get("gpus_per_node"))}
     count["world"] = prod(count.values())
     environment = _environment(settings, kind.environment)
@@ -112,6 +114,11 @@ def _gpus(found: Setting) -> int:
     parts = str(value)[:100].split(":")
     counts = [int(one[1]) for part in parts if (one := re.fullmatch(r"\s*(\d{1,6})(?:\.\.\d*)?\s*", part))]
     return counts[-1] if counts else int(bool(re.fullmatch(r"[A-Za-z][\w-]*", parts[0])))
+
+
+def _hardware(settings: Settings) -> dict[str, Setting]:
+    found = stated_hardware(settings)
+    return {"hardware": found} if found is not None else {}
 
 
 def _number(found: Setting | None) -> int:
@@ -138,7 +145,7 @@ def _environment(settings: Settings, prefix: str) -> dict[str, Traced]:
 
 def _manifest(settings: Settings, files: OpenFiles, file: OpenFile) -> Iterator[Started]:
     """Yield what the containers of a manifest start, with the pods and GPUs of the whole job."""
-    launcher = _pods(settings)
+    launcher = _pods(settings) | _hardware(settings)
     pods, gpus = (_number(launcher.get(name)) for name in ("nodes", "gpus_per_node"))
     own: dict[str, Traced] = {}
     if any(".pytorchReplicaSpecs." in name or name.startswith("spec.trainer.") for name in settings):

@@ -6,11 +6,15 @@ import re
 from typing import NamedTuple
 
 from gpuscale.errors import InputError, shown
-from gpuscale.launch.settings import Reading, Setting, Settings
+from gpuscale.launch.settings import LackingError, Reading, Setting, Settings
 
-
-class NoGpusError(InputError):
-    """The number of GPUs is needed, and no file states it."""
+MISSING = {
+    "model": "no file states which model is trained",
+    "gpus": "no file states on how many GPUs it runs",
+    "seq": "no file states how long sequences are",
+    "gbs": "no file states how large the global batch is",
+}
+"""What no default can stand for -> how it is said that it is missing."""
 
 
 class Launched(NamedTuple):
@@ -35,7 +39,8 @@ def gpus_of(reading: Reading, needed: str = "") -> int | None:
         return int(reading.given["gpus"])
     found = _launched(reading)
     if found is None and needed:
-        raise NoGpusError(f"{needed} follows from the number of GPUs, which no file states", field="gpus")
+        message = f"{needed} follows from the number of GPUs, which no file states"
+        raise LackingError(message, "gpus")
     return found.gpus if found else None
 
 
@@ -79,8 +84,18 @@ def _count(reading: Reading, found: Setting | None) -> int | None:
         return int(typed[1])
     try:
         return int(reading.number_of(found))
+    except LackingError:
+        raise
     except InputError as error:
         raise InputError(error.message, place=error.place, hint=error.hint or "add `gpus=N`") from None
+
+
+def gpus_per_node(reading: Reading) -> int:
+    """Return how many GPUs of a node the launcher asks for; 0 where it does not say."""
+    names = ("gpus_per_node", "gres", "nproc_per_node", "ntasks_per_node", "num_gpus")
+    texts = [str(one.value) for name in names if (one := reading.launcher.get(name)) is not None]
+    found = (re.search(r"(?:^|:)(\d{1,3})$", text) for text in texts)
+    return max((int(one[1]) for one in found if one), default=0)
 
 
 def _first(reading: Reading, *names: str) -> Setting | None:

@@ -7,15 +7,18 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from gpuscale.errors import InputError
-from gpuscale.launch.settings import Reading
+from gpuscale.launch.settings import LackingError, Reading
 from gpuscale.launch.shapes import model_line, named_shape, shape_but_vocabulary
+from gpuscale.launch.tokenizers import vocabulary_of
 from gpuscale.launch.writing import Writing
 from gpuscale.specs.model import MAX_LAYERS, AttentionSpec, LayerSpec, ModelSpec, MoeSpec, NumericsSpec
 
 EXTRA_TOKEN = 1
 """What Megatron-LM's NullTokenizer adds to `--vocab-size`, the end of a document
 (core/tokenizers/text/libraries/null_tokenizer.py)."""
+
+USUAL_VOCABULARY = 32000
+"""Of Llama's tokenizer, and of most that were made after its model."""
 
 VOCABULARIES = {"GPT2BPETokenizer": 50257, "megatron": 50257}
 """Tokenizers that have one vocabulary."""
@@ -438,13 +441,37 @@ def _read_vocabulary(reading: Reading) -> None:
     elif padded is not None:
         reading.model("vocab", padded, "padded_vocab_size")
     else:
-        likely = shape_but_vocabulary(reading.shape)
-        if likely is None:
-            where = reading.get("tokenizer_model", "tokenizer.model", "tokenizer_name_or_path", "num_layers")
-            hint = f"give the model: `model={model_line(reading.shape)},vocab=N`"
-            raise InputError(
-                "the size of the vocabulary is not stated", place=where.place if where else None, hint=hint
-            )
+        _read_tokenizer(reading)
+    reading.options["model"] = named_shape(reading.shape)
+
+
+_TOKENIZERS = (
+    "tokenizer_model", "tokenizer.model", "tokenizer.tokenizer_model", "tokenizer_name_or_path", "tokenizer_path",
+    "patch_tokenizer_type", "vocab_file", "tokenizer_type", "tokenizer.type",
+)  # fmt: skip
+"""Arguments that name a tokenizer; the first that is known counts."""
+
+
+def _read_tokenizer(reading: Reading) -> None:
+    """Set the vocabulary by the name of the tokenizer, else of the model that has this shape.
+
+    Raises:
+        LackingError: neither is known.
+    """
+    for argument in _TOKENIZERS:
+        found = reading.get(argument)
+        size = vocabulary_of(str(found.value)) if found is not None and isinstance(found.value, str) else None
+        if found is not None and size is not None:
+            reading.model("vocab", size, argument)
+            reading.assume(f"vocabulary of {size:,}, by the tokenizer's name", argument)
+            return
+    likely = shape_but_vocabulary(reading.shape)
+    if likely is not None:
         reading.assume(f"vocabulary of {likely.vocab:,}, as {likely.name} has it", "tokenizer_model")
         reading.shape["vocab"] = likely.vocab
-    reading.options["model"] = named_shape(reading.shape)
+        return
+    where, line = reading.get(*_TOKENIZERS, "num_layers"), model_line(reading.shape)
+    raise LackingError(
+        "the size of the vocabulary is not stated", "model", place=where.place if where else None,
+        hint=f"give the model: `model={line},vocab=N`", likely=(f"{line},vocab={USUAL_VOCABULARY}",),
+    )  # fmt: skip

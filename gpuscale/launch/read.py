@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -12,12 +12,13 @@ from typing import Any
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, shown
 from gpuscale.file_kinds import reads
-from gpuscale.files import printable, read_text
-from gpuscale.launch.launchers import NoGpusError, take_gpus
-from gpuscale.launch.settings import GROWING_BATCH, LaunchJob, Reading, Said, Setting, said_of
+from gpuscale.files import printable
+from gpuscale.launch.asking import GPUS_SAID, MAX_LACKS, MODEL_SAID, Lack, asked_for, lacking, nearly, suggestion, typed
+from gpuscale.launch.hardware import take_hardware
+from gpuscale.launch.launchers import MISSING, gpus_of, take_gpus
+from gpuscale.launch.settings import GROWING_BATCH, LackingError, LaunchJob, Reading, Said, Setting, said_of
 from gpuscale.launch.sources import Launch, launches
 from gpuscale.launch.targets import targets
-from gpuscale.launch.traced import MAX_LOG_BYTES
 from gpuscale.launch.writing import Target
 from gpuscale.planning.planfile import replaced
 from gpuscale.presets.towers import FROZEN, NOT_TRAINED, TRAINED
@@ -48,7 +49,8 @@ def read_launch(
 
     Args:
         launch_files: scripts, YAML, TOML, JSON, logs with arguments, folders of them; `run.sh:12` is one command.
-        variables: values of variables that the files leave open.
+        variables: values of variables that the files leave open; arguments of a script are `1`, `2`, or all of them in
+            one text, `@`; `*` with the value `suggested` takes for all else that is missing what the files suggest.
         given: options of the job that are given beside the files and need not stand there.
         texts: what files are taken to hold instead of what they do, by name.
 
@@ -56,20 +58,85 @@ def read_launch(
         InputError: a file that cannot be read or is of no framework that is known, a variable without a value, several
             jobs, or a job that is not modelled (LoRA, encoder and decoder, images, inference).
     """
-    given = _checked(given or {})
-    known = {"get_world_size": str(given["gpus"])} if given.get("gpus") else {}
-    found = launches([Path(path) for path in launch_files], {**known, **(variables or {})}, texts)
-    if not found:
-        titles = ", ".join(target.title for target in targets().values())
-        place = ", ".join(map(str, launch_files))[:300]
-        raise InputError("it contains no training command", place=place, hint=f"supported: {titles}")
-    launch, target = _one(list(_claimed(found)), found)
-    reading = Reading(launch.sources, given)
+    given, values = _checked(given or {}), dict(variables or {})
+    assume = values.pop(ANY, None)
+    if assume not in {None, SUGGESTED}:
+        raise InputError(f"{shown(assume)} is no value of `{ANY}`", field="variables", hint=f"it may be {SUGGESTED!r}")
+    lacks: list[Lack] = []
+    while True:
+        more = typed(lacks)
+        try:
+            job = _read(launch_files, {**values, **more[0]}, {**given, **more[1]}, texts, more[1].keys())
+        except LackingError as error:
+            if len(lacks) >= MAX_LACKS or any(lack.error.name == error.name for lack in lacks):
+                raise asked_for(lacks) from None
+            lacks.append(Lack(error, error.suggested))
+            continue
+        except InputError:
+            if not lacks:
+                raise
+            if assume and all(lack.suggested for lack in lacks):
+                raise
+            raise asked_for(lacks) from None
+        if lacks and not (assume and all(lack.suggested for lack in lacks)):
+            raise asked_for(lacks)
+        said = tuple(lack.said() for lack in lacks)
+        return replace(job, options={**job.options, **more[1]}, assumed=(*job.assumed, *said)) if lacks else job
+
+
+ANY, SUGGESTED = "*", "suggested"
+"""Every variable and option that is missing, and its value: what the files suggest for it."""
+
+
+def _read(
+    launch_files: Sequence[str | Path],
+    variables: Mapping[str, str],
+    given: Mapping[str, Any],
+    texts: Mapping[str, str] | None,
+    guessed: Collection[str],
+) -> LaunchJob:
+    """Read launch files; options that are `guessed` speak for nothing.
+
+    Raises:
+        LackingError: something is missing.
+        InputError: as `read_launch`.
+    """
+    launch, reading = None, None
+    try:
+        known = {"get_world_size": str(given["gpus"])} if given.get("gpus") else {}
+        found = launches([Path(path) for path in launch_files], {**known, **variables}, texts)
+        if not found:
+            titles = ", ".join(target.title for target in targets().values())
+            place = ", ".join(map(str, launch_files))[:300]
+            raise InputError("it contains no training command", place=place, hint=f"supported: {titles}")
+        launch, target = _one(list(_claimed(found)), found)
+        reading = Reading(launch.sources, given)
+        return _job(launch, target, reading)
+    except LackingError as caught:
+        error = caught
+        if error.name == "gbs" and launch is not None and reading is not None and gpus_of(reading) is None:
+            error = lacking("gpus", launch.place, _hint_gpus(launch, reading.layout))  # from which the batch may follow
+        error.suggested = suggestion(error, launch, reading, guessed)
+        if error.place is None and launch is not None:
+            error.place = launch.place
+        raise error from None
+
+
+def _job(launch: Launch, target: Target, reading: Reading) -> LaunchJob:
+    """Read one job.
+
+    Raises:
+        LackingError: something is missing.
+        InputError: as `read_launch`.
+    """
     try:
         _refuse_frozen(reading)
         target.read(reading)
-    except NoGpusError as error:
-        raise InputError(error.message, place=launch.place, hint=_hint_gpus(launch, reading.layout)) from None
+    except LackingError as error:
+        if error.name != "gpus":
+            raise
+        way = _hint_gpus(launch, reading.layout)
+        raise LackingError(error.message, "gpus", place=launch.place, hint=way) from None
     except InputError as error:
         if error.place == STATED_MODEL:
             said = reading.setting_of_shape(error.message)
@@ -78,13 +145,14 @@ def read_launch(
             raise StatedError("impossible_model", error.message, said, **where) from None
         if error.place is not None or error.field not in MISSING:
             raise
-        hint = f"add `model=NAME`{_nearly(launch, _MODEL)}" if error.field == "model" else error.hint
-        raise InputError(error.message, place=launch.place, hint=hint) from None
+        hint = f"add `model=NAME`{nearly(launch, MODEL_SAID)}" if error.field == "model" else error.hint
+        raise LackingError(error.message, str(error.field), place=launch.place, hint=hint) from None
     take_gpus(reading)
     reading.options.setdefault("framework", target.frameworks[0])
+    take_hardware(reading, launch.files)
     job = reading.result(target.name)
     matters = tuple(one for one in job.assumed if not (one.file and _NOISE.search(one.text.partition("=")[0])))
-    _need(job, launch, given)
+    _need(job, launch, reading.given)
     return replace(job, assumed=matters)
 
 
@@ -255,53 +323,18 @@ def _need(job: LaunchJob, launch: Launch, given: Mapping[str, Any]) -> None:
     """
     grows = [name for name in GROWING_BATCH if name in job.settings]
     hints: Mapping[str, Callable[[], str]] = {
-        "model": lambda: f"add `model=NAME`{_nearly(launch, _MODEL)}",
+        "model": lambda: f"add `model=NAME`{nearly(launch, MODEL_SAID)}",
         "gpus": lambda: _hint_gpus(launch, job.layout),
         "seq": lambda: "add `seq=4096`, or what is meant",
         "gbs": lambda: "add `gbs=N`" + "".join(f"; {said_of(job.settings[one], '').text}" for one in grows[:1]),
     }
     for name, hint in hints.items():
         if name not in job.options and name not in given:
-            raise InputError(MISSING[name], place=launch.place, hint=hint())
-
-
-MISSING = {
-    "model": "no file states which model is trained",
-    "gpus": "no file states on how many GPUs it runs",
-    "seq": "no file states how long sequences are",
-    "gbs": "no file states how large the global batch is",
-}
-"""What no default can stand for -> how it is said that it is missing."""
+            raise lacking(name, launch.place, hint())
 
 
 def _hint_gpus(launch: Launch, layout: Mapping[str, Any]) -> str:
     """Say how to give the GPUs, what they are a multiple of, and what nearly says them."""
     ways = prod(int(layout.get(name) or 1) for name in ("tp", "pp", "cp"))
     multiple = f", a multiple of {ways:,}" if ways > 1 else ""
-    return f"add `gpus=N`{multiple}{_nearly(launch, _GPUS)}"
-
-
-_GPUS = re.compile(
-    r"\b\d{1,6}\s*x\s*\d{0,3}x?\s*(?:\d+\s*GB\s+)?[ABHGV]\d{2,3}\w*\b"
-    r"|\b\d{1,6}[ -]?x?[ -]?(?:\d+GB )?(?:GPU|node|[ABH]\d00)s?\b"
-    r"|(?<![A-Za-z0-9])\d{1,5}N\b",
-    re.IGNORECASE,
-)
-_MODEL = re.compile(
-    r"\b(?:llama|qwen|mixtral|mistral|deepseek|gpt|gemma|olmo|falcon|bloom|opt|phi|dbrx|mpt)[\w.-]{0,12}?\d[\w.]*",
-    re.IGNORECASE,
-)
-
-
-def _nearly(launch: Launch, pattern: re.Pattern[str]) -> str:
-    """Return the name or line of a file that nearly says what is missing; it is never used."""
-    for path in launch.files:
-        found = pattern.search(path.name.replace("_", " ").replace("-", " ")) or pattern.search(path.name)
-        if found:
-            return f"; the file's name says {printable(found[0].strip())}"
-    for path in launch.files:
-        text = read_text(path, MAX_LOG_BYTES, "a launch file")
-        for number, line in enumerate(text.split("\n")[:5000], start=1):
-            if len(line) < 400 and pattern.search(line):
-                return f"; line {number} of {path.name} says: {printable(line.strip())[:100]}"
-    return ""
+    return f"add `gpus=N`{multiple}{nearly(launch, GPUS_SAID)}"

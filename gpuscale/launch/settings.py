@@ -44,6 +44,7 @@ class Setting:
     #: where its value stands in one piece, which may be where a variable is assigned; None where it does not.
     span: Span | None = None
     why: str = ""  #: why its value is not known, where it holds a variable without one: `${NAME}`.
+    choices: tuple[str, ...] = ()  #: texts that conditions of the script compare that variable with.
 
     @property
     def place(self) -> str:
@@ -124,6 +125,28 @@ class LaunchJob:
         found = (one for key, settings in self.stated.items() if key == name or key.endswith(f".{name}")
                  for one in settings if one.line)  # fmt: skip
         return min(found, key=_by_place, default=None)
+
+
+class LackingError(InputError):
+    """Something is needed that no file states.
+
+    Attributes:
+        name: the option that gives it, or the variable.
+        variable: whether it is a variable of a file.
+        likely: values that the files themselves speak of, the likeliest first.
+        of: the setting that hangs on the variable.
+        suggested: a value with what speaks for it, once it was looked for.
+        setting: what cannot be as long as it is missing, if anything.
+    """
+
+    suggested: Any = None
+    setting: Setting | None = None
+
+    def __init__(
+        self, message: str, name: str, *, variable: bool = False, likely: Iterable[str] = (), of: str = "", **where: Any
+    ) -> None:
+        super().__init__(message, **where)
+        self.name, self.variable, self.likely, self.of = name, variable, tuple(likely), of
 
 
 UNSET = re.compile(r"\$\{\s*(?:(?:oc\.)?env:\s*)?([\w.]+)[^${}]*\}|\$(\w+)|\$\([^)]*\)?")
@@ -307,8 +330,13 @@ class Reading:
             if re.match(r"\$\{\s*\w+\.[\w.]+:(?<!\.env:)", unset[0]):
                 self.refuse(found, f"the resolver in {unset[0][:60]} is not known", "write the value that it gives")
             why = found.why or "is given no value"
-            hint = f"`var={name}=VALUE` gives it one" if name else "give the option itself, or the script's variable"
-            self.refuse(found, f"the variable {name} {why}" if name else f"its value {why}", hint)
+            if not name:
+                self.refuse(found, f"its value {why}", "give the option itself, or the script's variable")
+            listed = f": {', '.join(found.choices)}" if found.choices else ""
+            raise LackingError(
+                printable(f"the variable {name} {why}"), name, variable=True, likely=found.choices, of=found.name,
+                place=f"{found.place}: {printable(found.name[:80])}", hint=f"`var={name}=VALUE` gives it one{listed}",
+            )  # fmt: skip
 
     # --- saying what it means
 
@@ -399,6 +427,10 @@ class Reading:
         else:
             self._assumed.append(said_of(found, meaning))
             self._meanings.setdefault(id(found), meaning)
+
+    def stated_by(self, option: str) -> Setting | None:
+        """Return the first setting that states an option."""
+        return next(iter(self._stated.get(option, ())), None)
 
     def setting_of_shape(self, message: str) -> Setting | None:
         """Return what states the first key of the model that a message speaks of."""

@@ -10,14 +10,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.files import is_file, is_folder
+from gpuscale.files import is_file, is_folder, printable
 from gpuscale.launch.commands import Command, Commands
 from gpuscale.launch.documents import document, interpolated
 from gpuscale.launch.dumps import dumped_arguments
 from gpuscale.launch.job_files import jobs_in
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.python import Configured, python_sources
-from gpuscale.launch.settings import UNSET, Reading, Said, Setting, Source
+from gpuscale.launch.settings import UNSET, LackingError, Reading, Said, Setting, Source
+from gpuscale.launch.shell import Shell
 from gpuscale.launch.targets import IN_PYTHON, configured_in, targets
 from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles
 
@@ -127,13 +128,8 @@ class _Reader:
         reader = Commands(self.files, self.find, self.variables)
         commands = reader.script(path)
         shell = reader.shell
-        if not commands and shell.ends:
-            hint = f"give what it depends on: {', '.join(f'`var={name}=...`' for name in shell.asked()[:3])}"
-            raise InputError(
-                "ends here before any command that trains",
-                place=shell.place(shell.ends[-1]),
-                hint=hint if shell.asked() else None,
-            )
+        if not commands:
+            _refuse_nothing(shell)
         taken = tuple(
             Said(
                 *self._place(at),
@@ -360,6 +356,27 @@ class _Reader:
         if not found and first is not None:
             raise first
         return found
+
+
+def _refuse_nothing(shell: Shell) -> None:
+    """Say why a script that was followed starts nothing, where that is known.
+
+    Raises:
+        LackingError: it ends by a variable that nobody sets.
+        InputError: it ends, or hands over to a script that is not here.
+    """
+    if shell.ends:
+        message, place = "ends here before any command that trains", shell.place(shell.ends[-1])
+        asked = sorted(shell.asked(), key=lambda name: name not in shell.choices)
+        if not asked:
+            raise InputError(message, place=place, hint="give the arguments that it wants: `args=TEXT`")
+        hint = f"give what it depends on: {', '.join(f'`var={name}=...`' for name in asked[:3])}"
+        choices = tuple(shell.choices.get(asked[0], ()))
+        raise LackingError(message, asked[0], variable=True, likely=choices, place=place, hint=hint)
+    if shell.missing:
+        name, at = shell.missing[-1]
+        hint = f"give it too: `launch_files={printable(name)[:100]}`"
+        raise InputError(f"hands over to {printable(name)[:100]}, which is not here", place=shell.place(at), hint=hint)
 
 
 def _named(source: Source) -> list[str]:

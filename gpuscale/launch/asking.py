@@ -1,0 +1,247 @@
+"""What launch files leave open: asked for at once, each with what the files suggest for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import lcm, prod
+from typing import Any, NamedTuple
+
+from gpuscale.errors import InputError
+from gpuscale.files import printable, read_text
+from gpuscale.launch.launchers import MISSING, gpus_per_node
+from gpuscale.launch.settings import GROWING_BATCH, LackingError, Reading, Said
+from gpuscale.launch.sources import Launch
+from gpuscale.launch.traced import MAX_LOG_BYTES
+from gpuscale.presets.models import load_model
+
+MAX_LACKS = 30
+USUAL_NODE = 8
+"""GPUs of a node where nobody says (DGX, HGX, p5.48xlarge, a3-highgpu-8g, ND96: all have 8)."""
+USUAL_SEQUENCE = 4096
+MAX_LINES = 5000
+
+GPUS_SAID = re.compile(
+    r"\b\d{1,6}\s*x\s*\d{0,3}x?\s*(?:\d+\s*GB\s+)?[ABHGV]\d{2,3}\w*\b"
+    r"|\b\d{1,6}[ -]?x?[ -]?(?:\d+GB )?(?:GPU|node|[ABH]\d00)s?\b"
+    r"|(?<![A-Za-z0-9])\d{1,5}N\b",
+    re.IGNORECASE,
+)
+MODEL_SAID = re.compile(
+    r"\b(?:llama|qwen|mixtral|mistral|deepseek|gpt|gemma|olmo|falcon|bloom|opt|phi|dbrx|mpt)[\w.-]{0,12}?\d[\w.]*",
+    re.IGNORECASE,
+)
+_NODES = re.compile(r"(\d{1,5})(?:[ _-]*nodes?|N)\b", re.IGNORECASE)
+_GPUS = re.compile(r"(\d{1,6})[ _-]?x?[ _-]?(?:\d+GB )?(?:GPUs?|[ABH]\d00s?)\b", re.IGNORECASE)
+_GRID = re.compile(r"\b(\d{1,5})\s*x\s*(\d{1,2})(?:\s*x)?\s*(?:GPUs?|[ABHGV]\d{2,3})", re.IGNORECASE)
+
+USUAL = (
+    (r"n_?proc_?per_?node|gpus?_?(per|on)_?node|ntasks_per_node|devices_per_node|^gpu_?num$|num_gpus?$|^n?gpus?$",
+     str(USUAL_NODE), "as most nodes have"),
+    (r"nnodes|(num|n|slurm)_?(of_)?nodes|node_?(num|count|cnt)|job_num_nodes|(^|_)nodes?$|world_size|num_workers", "1",
+     "one node"),
+    (r"(^|_)([tpce]|et|vp)p(_|$)|parallel|virtual", "1", "nothing split"),
+    (r"micro_?batch|(^|_)mbs|per_(device|gpu)|train_batch_size_per", "1", "one sequence"),
+    (r"seq_?(uence)?_?len|max_?len|block_size|(^|_)seq|pad_len", str(USUAL_SEQUENCE), "usual"),
+    (r"global_?batch|(^|_)gbs|(^|_)batch_?size", "256", "usual"),
+    (r"accum", "1", "none"),
+    (r"precision|dtype|^pr$", "bf16", "usual"),
+)  # fmt: skip
+"""Names of variables and of what hangs on them -> a value that is usual, and why."""
+
+
+class Suggestion(NamedTuple):
+    """A value for something that is missing, and what speaks for it."""
+
+    value: str
+    why: str
+
+
+class Lack(NamedTuple):
+    """Something that is missing, with what the files suggest for it."""
+
+    error: LackingError
+    suggested: Suggestion | None
+
+    @property
+    def name(self) -> str:
+        """The option, or the variable as the option that gives it has it: `var=2`."""
+        return f"var={self.error.name}" if self.error.variable else self.error.name
+
+    @property
+    def probe(self) -> str:
+        """A value with which reading may go on, to find what else is missing."""
+        return self.suggested.value if self.suggested else {"model": "llama3-8b"}.get(self.error.name, "1")
+
+    @property
+    def way(self) -> str:
+        """How to give it."""
+        open_value = "VALUE" if self.error.variable else "NAME" if self.error.name == "model" else "N"
+        value = self.suggested.value if self.suggested else open_value
+        others = [one for one in self.error.likely if one != value]
+        why = "; ".join(
+            filter(None, [self.suggested.why if self.suggested else "", f"or {', '.join(others)}" if others else ""])
+        )
+        return f"`{self.name}={value}`" + (f" ({printable(why)})" if why else "")
+
+    def said(self) -> Said:
+        """Say that its suggestion was taken."""
+        assert self.suggested is not None
+        return Said(
+            "", 0, f"{self.name.removeprefix('var=')}={self.suggested.value}", f"suggested: {self.suggested.why}"
+        )
+
+
+def typed(lacks: Sequence[Lack]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return values with which reading may go on: of variables, and of options."""
+    values = {lack.error.name: lack.probe for lack in lacks if lack.error.variable}
+    options = {lack.error.name: lack.probe for lack in lacks if not lack.error.variable}
+    return values, {name: int(value) if value.isdigit() else value for name, value in options.items()}
+
+
+def asked_for(lacks: Sequence[Lack]) -> LackingError:
+    """Build the error that asks for all that is missing."""
+    lacks = sorted(
+        lacks, key=lambda lack: (lack.error.variable, int(lack.error.name) if lack.error.name.isdigit() else 0)
+    )
+    first, *more = (lack.error for lack in lacks)
+    whole = all(lack.suggested for lack in lacks)
+    if not more:
+        suggested = lacks[0].suggested
+        hint = f"{first.hint or ''}" + (f"; `assume` takes {lacks[0].way}" if suggested else "")
+        made = LackingError(first.message, first.name, place=first.place, hint=hint.removeprefix("; ") or None)
+        made.setting = first.setting
+        return made
+    said = "no file states "
+    texts = [lack.error.message for lack in lacks]
+    stated = [text.removeprefix(said) for text in texts if text.startswith(said)]
+    others = [text for text in texts if not text.startswith(said)]
+    message = "; ".join([*([said + ", ".join(stated)] if stated else []), *others])
+    hint = f"give {', '.join(lack.way for lack in lacks)}" + ("; `assume` takes what is suggested" if whole else "")
+    return LackingError(message, first.name, place=first.place, hint=hint)
+
+
+# --- what the files suggest
+
+
+def suggestion(
+    error: LackingError, launch: Launch | None, reading: Reading | None, guessed: Collection[str]
+) -> Suggestion | None:
+    """Return what the files suggest for something that is missing, if anything does; what is `guessed` does not."""
+    if error.variable:
+        return _for_variable(error, launch)
+    layout = reading.layout if reading is not None else {}
+    if error.name == "gpus" and launch is not None:
+        return _for_gpus(launch, layout, gpus_per_node(reading) if reading is not None else 0)
+    if error.name == "seq":
+        return _for_sequence(reading if "model" not in guessed else None)
+    if error.name == "gbs" and reading is not None:
+        return _for_batch(reading)
+    if error.name == "model" and launch is not None and not error.likely:
+        return _for_model(launch)
+    return Suggestion(error.likely[0], "the only one that is likely") if error.likely else None
+
+
+def ways_of(layout: Mapping[str, Any]) -> int:
+    """Return what the number of GPUs is a multiple of, by the degrees that are stated."""
+    tp, pp, cp, ep, etp = (int(layout.get(name) or 1) for name in ("tp", "pp", "cp", "ep", "etp"))
+    return lcm(tp * pp * cp, pp * ep * (etp if "etp" in layout else 1)) * int(layout.get("dp") or 1)
+
+
+def nearly(launch: Launch, pattern: re.Pattern[str]) -> str:
+    """Return the name or line of a file that nearly says what is missing."""
+    found = next(_mentions(launch, pattern), None)
+    return f"; {found[1]}" if found else ""
+
+
+def _mentions(launch: Launch, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """Yield what names and lines of files say that a pattern finds, each with its place in words."""
+    for path in launch.files:
+        found = pattern.search(path.name.replace("_", " ").replace("-", " ")) or pattern.search(path.name)
+        if found:
+            yield found[0], f"the file's name says {printable(found[0].strip())}"
+    for path in launch.files:
+        text = read_text(path, MAX_LOG_BYTES, "a launch file")
+        for number, line in enumerate(text.split("\n")[:MAX_LINES], start=1):
+            if len(line) < 400 and (found := pattern.search(line)):
+                yield found[0], f"line {number} of {path.name} says: {printable(line.strip())[:100]}"
+
+
+def _for_gpus(launch: Launch, layout: Mapping[str, Any], each: int) -> Suggestion:
+    ways, node = ways_of(layout), each or USUAL_NODE
+    for text, where in _mentions(launch, GPUS_SAID):
+        grid, nodes, gpus = (pattern.search(text) for pattern in (_GRID, _NODES, _GPUS))
+        count = (
+            prod(map(int, grid.groups())) if grid else int(nodes[1]) * node if nodes else int(gpus[1]) if gpus else 0
+        )
+        if count and count % ways == 0:
+            return Suggestion(str(count), f"{where}{f', {node} GPUs each' if nodes and not grid else ''}")
+    least = lcm(ways, node) if lcm(ways, node) <= 4 * max(ways, node) else ways
+    return Suggestion(
+        str(least), f"the fewest nodes of {node} that {ways} ways fill" if ways > 1 else f"one node of {node}"
+    )
+
+
+def _for_sequence(reading: Reading | None) -> Suggestion:
+    name = reading.options.get("model") or reading.given.get("model") if reading is not None else None
+    try:
+        longest = load_model(str(name)).max_sequence if name else 0
+    except InputError:
+        longest = 0
+    length = min(longest, USUAL_SEQUENCE) if longest else USUAL_SEQUENCE
+    return Suggestion(str(length), f"the model is made for {longest:,}" if longest else "usual")
+
+
+def _for_batch(reading: Reading) -> Suggestion | None:
+    grows = next((one for name in GROWING_BATCH if (one := reading.settings.get(name)) is not None), None)
+    if grows is not None:
+        last = re.findall(r"\d+", str(grows.value))
+        return Suggestion(last[-1], f"where {grows.name} ends") if last and grows.name != "rampup_batch_size" else None
+    gpus = reading.given.get("gpus") or reading.options.get("gpus")
+    if not gpus:
+        return None
+    degrees = prod(int(reading.layout.get(name) or 1) for name in ("tp", "pp", "cp"))
+    replicas = max(1, int(gpus) // degrees)
+    mbs, pp = int(reading.layout.get("micro_batch_size") or 1), int(reading.layout.get("pp") or 1)
+    microbatches = 4 * pp if pp > 1 else 1
+    fills = f", {microbatches} microbatches to fill the pipeline" if pp > 1 else ""
+    why = f"{replicas} replica{'s' * (replicas > 1)} of {mbs}{fills}"
+    return Suggestion(str(replicas * mbs * microbatches), why)
+
+
+def _for_model(launch: Launch) -> Suggestion | None:
+    for text, where in _mentions(launch, MODEL_SAID):
+        for name in (text, text.replace("_", "-"), re.sub(r"[ _]", "-", text.lower())):
+            try:
+                return Suggestion(load_model(name.strip()).name, where)
+            except InputError:
+                continue
+    return None
+
+
+def _for_variable(error: LackingError, launch: Launch | None) -> Suggestion | None:
+    if error.likely:
+        names = " ".join(path.name for path in launch.files).lower() if launch else ""
+        named = [
+            one
+            for one in error.likely
+            if len(one) > 1 and re.search(rf"(?<![a-z0-9]){re.escape(one.lower())}(?![a-z0-9])", names)
+        ]
+        return (
+            Suggestion(named[0], "the file's name says so")
+            if named
+            else Suggestion(error.likely[0], "the first choice")
+        )
+    for name in (error.name, error.of):
+        found = next(((value, why) for words, value, why in USUAL if re.search(words, name.lower())), None)
+        if found is not None and found[1] == "one node" and launch is not None:
+            said = next(((_NODES.search(text), where) for text, where in _mentions(launch, _NODES)), None)
+            return Suggestion(said[0][1], said[1]) if said and said[0] else Suggestion(*found)
+        if found is not None:
+            return Suggestion(*found)
+    return None
+
+
+def lacking(name: str, place: str, hint: str) -> LackingError:
+    """Build the error for an option without which nothing can be predicted."""
+    return LackingError(MISSING[name], name, place=place, hint=hint)

@@ -1,0 +1,202 @@
+"""The GPUs that launch files name, and the cluster that is predicted for them where nobody says which.
+
+Sources of names: Slurm's gres.conf; GKE accelerator types and machine types (cloud.google.com/compute/docs/gpus, 2026);
+labels of NVIDIA's GPU feature discovery; EC2, Azure and OCI instance types (their pages, 2026); NGC Base Command
+instances; SkyPilot's accelerator names; the folders of Primus (examples/megatron/configs/MI325X).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuscale.files import printable
+from gpuscale.importers.gpus import product_preset
+from gpuscale.launch.launchers import gpus_per_node
+from gpuscale.launch.settings import LackingError, Reading, Setting, Settings, Source
+from gpuscale.planning.jobs import precision_runs
+from gpuscale.presets.frameworks import load_framework
+from gpuscale.presets.hardware import load_cluster
+from gpuscale.request import JobOptions, declared
+
+CLUSTER_OF = {
+    "v100-sxm-16gb": "dgx1-v100", "v100-sxm-32gb": "dgx1-v100", "a100-sxm-40gb": "azure-ndv4",
+    "a100-sxm-80gb": "dgx-a100-superpod", "a100-pcie-80gb": "box-a100-pcie", "a800-sxm-80gb": "a800-hgx",
+    "h100-sxm-80gb": "dgx-h100-superpod", "h100-pcie-80gb": "box-h100-pcie", "h200-sxm-141gb": "h200-hgx",
+    "h800-sxm-80gb": "h800-deepseek", "h20-sxm-96gb": "h20-hgx", "gh200-96gb": "gh200", "gh200-144gb": "gh200",
+    "b200": "b200-hgx", "b300": "b300-hgx", "gb200": "gb200-nvl72", "gb300": "gb300-nvl72", "l40s": "aws-g6e",
+    "rtx-pro-6000": "box-rtx-pro-6000", "mi250x": "mi250x", "mi300x": "mi300x", "mi325x": "mi325x", "mi350x": "mi350x",
+    "mi355x": "mi355x", "tpu-v5p": "tpu-v5p-pod",
+}  # fmt: skip
+"""GPU -> the cluster that is usual for it."""
+
+INSTANCES: tuple[tuple[str, str], ...] = (
+    (r"p3dn\.|dgx1v|\bbm\.gpu3", "dgx1-v100"), (r"p4d\.", "aws-p4d"), (r"p5en\.|p5e\.", "aws-p5en"),
+    (r"p5\.", "aws-p5"), (r"p6e-gb200\.|a4x-highgpu|gb200_v6|bm\.gpu\.gb200", "gb200-nvl72"),
+    (r"p4de\.|a2-ultragpu|dgxa100\.80g|bm\.gpu\.a100-v2|a100-80gb", "dgx-a100-superpod"), (r"g6e\.", "aws-g6e"),
+    (r"p6-b200\.|a4-highgpu|bm\.gpu\.b200", "b200-hgx"),
+    (r"p6-b300\.", "b300-hgx"), (r"a3-highgpu|\bnvidia-h100-80gb$", "gcp-a3-high"),
+    (r"a3-megagpu|h100-mega-80gb", "gcp-a3-mega"), (r"a3-ultragpu|h200_v5|bm\.gpu\.h200", "h200-hgx"),
+    (r"a2-highgpu|a2-megagpu|nd96asr_v4|dgxa100\.40g|bm\.gpu4|nvidia-tesla-a100", "azure-ndv4"),
+    (r"nd96amsr_a100_v4", "azure-ndmv4"), (r"nd96isr_h100_v5", "azure-ndv5"), (r"mi300x_v5", "mi300x"),
+    (r"\bbm\.gpu\.h100", "dgx-h100-superpod"), (r"tpu-?v5p|\bv5p-", "tpu-v5p-pod"),
+)  # fmt: skip
+"""Part of an instance's or accelerator's name -> the cluster of such nodes."""
+
+_SHORT = re.compile(
+    r"(?<![a-z0-9])(gb200|gb300|gh200|a100|a800|h100|h200|h800|h20|b200|b300|v100|l40s|mi250x?|mi300x|mi325x|mi350x|mi355x)"
+    r"(?![0-9a-z]|_v\d)",
+    re.IGNORECASE,
+)
+_LONG = {
+    "a100": "a100-sxm-80gb", "a800": "a800-sxm-80gb", "h100": "h100-sxm-80gb", "h200": "h200-sxm-141gb",
+    "h800": "h800-sxm-80gb", "h20": "h20-sxm-96gb", "v100": "v100-sxm-32gb", "gh200": "gh200-96gb", "mi250": "mi250x",
+}  # fmt: skip
+_SPECIAL = (("a100", r"40\s?gb|_40", "a100-sxm-40gb"), ("a100", "pcie", "a100-pcie-80gb"),
+            ("h100", "pcie", "h100-pcie-80gb"), ("v100", r"16\s?gb", "v100-sxm-16gb"))  # fmt: skip
+"""GPU, what its name holds then, and the preset."""
+_WITHOUT_PRESET = re.compile(
+    r"\b(rtx[ _-]?\w+|t4|l4|l40|a10g?|a30|a40|a6000|p100|mi100|mi210|gaudi\d?|ascend\w*|910b|tpu-?v\d\w*)\b",
+    re.IGNORECASE,
+)
+
+_STATING = (
+    "hardware", "gres", "gpus_per_node", "gpus_per_task", "gpus", "constraint", "instance", "instance_type",
+    "device_type", "tpu_type", "accelerators",
+)  # fmt: skip
+"""Options of launchers that may name GPUs; `hardware` is what a job file of a cluster or cloud says."""
+_SUGGESTING = ("partition", "p", "queue", "q", "qos")
+_LABELS = re.compile(
+    r"(?:cloud\.google\.com/gke-accelerator|nvidia\.com/gpu\.product|amd\.com/gpu\.product-name|gpu\.product"
+    r"|(?:node|beta)\.kubernetes\.io/instance-type|node\.kubernetes\.io/instance|karpenter\.k8s\.aws/instance-gpu-name"
+    r"|karpenter\.k8s\.aws/instance-family|cloud\.google\.com/gke-tpu-accelerator|gpu\.nvidia\.com/(?:class|model))$"
+)
+_KEYS = re.compile(
+    r"^(?:resources\.)?(?:any_of\.\d+\.)?(?:accelerators|instance_type|gpu|gpu\.name)(?:\.[A-Za-z][\w-]*)?$"
+    r"|^compute\.(?:gpu_type|instance_type)$"
+)
+"""Settings of a job file that name GPUs."""
+
+
+class Named(NamedTuple):
+    """GPUs that a setting names; the cluster is empty where there is no preset of them."""
+
+    setting: Setting
+    what: str
+    cluster: str
+
+
+def stated_hardware(settings: Settings) -> Setting | None:
+    """Return the setting of a job file that names GPUs: a node selector, an affinity, an accelerator, an instance."""
+    for name, one in settings.items():
+        if isinstance(one.value, str) and _LABELS.search(name):
+            return one
+        key = one.value if isinstance(one.value, str) and name.endswith(".key") else ""
+        values = settings.get(f"{name.removesuffix('.key')}.values") if key and _LABELS.search(key) else None
+        if values is not None:
+            return values
+    found = ((name, one) for name, one in settings.items() if _KEYS.fullmatch(name))
+    for name, one in found:
+        last = name.rpartition(".")[2]
+        text = f"{last}:{one.value}" if last not in {"accelerators", "gpu", "name", "gpu_type"} else str(one.value)
+        if gpus_in(text):
+            return Setting(one.name, text, one.file, one.line, one.text)
+    return None
+
+
+def gpus_in(text: str) -> list[tuple[str, str]]:
+    """Return the GPUs that a text names, each with the usual cluster of it (empty: there is no preset)."""
+    text = text[:200].lower()
+    instance = next((cluster for pattern, cluster in INSTANCES if re.search(pattern, text)), "")
+    if instance:
+        return [(load_cluster(instance).gpu.name, instance)]
+    product = product_preset(text.replace("nvidia-", "").replace("-", " ")) if "hbm" in text or "pcie" in text else None
+    presets = [product] if product else [_preset(one[1], text) for one in _SHORT.finditer(text)]
+    found = [(preset, CLUSTER_OF.get(preset, "")) for preset in dict.fromkeys(presets)]
+    other = _WITHOUT_PRESET.search(text)
+    return found or ([(other[1], "")] if other else [])
+
+
+def _preset(short: str, text: str) -> str:
+    special = (preset for gpu, pattern, preset in _SPECIAL if gpu == short and re.search(pattern, text))
+    return next(special, _LONG.get(short, short))
+
+
+def take_hardware(reading: Reading, files: Sequence[Path]) -> None:
+    """Set the cluster by the GPUs that the files name, where neither they nor the user say which.
+
+    Raises:
+        LackingError: nobody names a GPU, and the usual one does not run the precision that is stated.
+    """
+    if reading.given.get("cluster") is not None or "cluster" in reading.options:
+        return
+    found = next(_named(reading.launcher, reading.sources), None)
+    if found is not None and found.cluster:
+        reading.options["cluster"] = found.cluster
+        gpu = load_cluster(found.cluster).gpu.title
+        said = f"it names {found.what}: cluster = {found.cluster} ({gpu})"
+        reading.say(found.setting, said)
+        reading.assume(f"{said}; `cluster` names another{_other_nodes(reading, found.cluster)}", found.setting)
+        reading.state("cluster", (found.setting,))
+        return
+    if found is not None:
+        reading.assume(f"it names {found.what}, of which there is no preset: the usual GPU is predicted", found.setting)
+    else:
+        _suggest(reading, files)
+    _need_units(reading)
+
+
+def _named(launcher: Settings, sources: Sequence[Source]) -> Iterator[Named]:
+    for name in _STATING:
+        one = launcher.get(name)
+        found = gpus_in(str(one.value)) if one is not None else []
+        if one is not None and len({gpu for gpu, _ in found}) == 1:
+            yield Named(one, *found[0])
+    for source in sources:
+        path = Path(source.file)
+        folder = next((part for part in reversed(path.parts[:-1]) if re.fullmatch(r"MI\d{3}X", part)), "")
+        if folder and source.kind == "yaml":  # Primus keeps its configurations by GPU
+            yield Named(Setting("folder", folder, source.file, 0, folder), *gpus_in(folder)[0])
+
+
+def _other_nodes(reading: Reading, cluster: str) -> str:
+    each, own = gpus_per_node(reading), load_cluster(cluster).levels[0].gpus
+    return f"; its nodes have {own} GPUs, these {each}" if each and each not in {own, 1} and own < 64 else ""
+
+
+def _suggest(reading: Reading, files: Sequence[Path]) -> None:
+    """Say what a partition's or a file's name suggests; it is not used."""
+    texts: list[tuple[Setting | None, str]] = [
+        (one, str(one.value)) for name in _SUGGESTING if (one := reading.launcher.get(name)) is not None
+    ]
+    texts += [(None, part) for path in files for part in (path.name, path.parent.name)]
+    for one, text in texts:
+        found = gpus_in(re.sub(r"[_.]", " ", text))
+        if len(found) == 1 and found[0][1] not in {"", declared(JobOptions)["cluster"].default}:
+            name = f"{printable(text)[:60]} suggests {found[0][0]}"
+            said = f"{name}, which no file states: `cluster={found[0][1]}` predicts it"
+            reading.assume(said, *([one] if one is not None else []))
+            return
+
+
+def _need_units(reading: Reading) -> None:
+    """Ask for the GPU where the usual one does not run the precision that the files state."""
+    precision, usual = reading.options.get("precision"), declared(JobOptions)["cluster"].default
+    framework = str(reading.given.get("framework") or reading.options.get("framework", ""))
+    if precision is None or reading.given.get("precision") is not None or not framework:
+        return
+    recipe = load_framework(framework).runtime.fp8_recipe
+    if precision_runs(precision, load_cluster(usual).gpu, recipe):
+        return
+    able = [name for name in ("b200-hgx", "b300-hgx", "gb200-nvl72", "mi355x", "dgx-a100-superpod")
+            if precision_runs(precision, load_cluster(name).gpu, recipe)]  # fmt: skip
+    stated = reading.stated_by("precision")
+    gpu = load_cluster(able[0]).gpu.title if able else ""
+    message = f"no file names the GPU, and the usual one has no units for {precision}: it means a GPU like {gpu}"
+    hint = f"add `cluster={able[0]}`, or {', '.join(able[1:3])}" if able else "give `cluster` or another `precision`"
+    place = f"{stated.place}: {printable(stated.name)}" if stated else None
+    error = LackingError(message, "cluster", place=place, hint=hint, likely=able[:1])
+    error.setting = stated
+    raise error
