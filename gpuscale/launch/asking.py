@@ -42,7 +42,7 @@ USUAL = (
      "one node"),
     (r"(^|_)([tpce]|et|vp)p(_|$)|parallel|virtual", "1", "nothing split"),
     (r"micro_?batch|(^|_)mbs|per_(device|gpu)|train_batch_size_per", "1", "one sequence"),
-    (r"seq_?(uence)?_?len|max_?len|block_size|(^|_)seq|pad_len", str(USUAL_SEQUENCE), "usual"),
+    (r"seq_?(uence)?_?len|max_?len|block_size|(^|_)seq|pad_len|position_emb", str(USUAL_SEQUENCE), "usual"),
     (r"global_?batch|(^|_)gbs|(^|_)batch_?size", "256", "usual"),
     (r"accum", "1", "none"),
     (r"precision|dtype|^pr$", "bf16", "usual"),

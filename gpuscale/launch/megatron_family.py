@@ -600,7 +600,8 @@ def _claims_nemo(source: Source) -> bool:
         whole = {"trainer.devices", "trainer.strategy"} & names
         return called in {"pretrain_recipe", "finetune_recipe"} or bool(called in _NEMO_CALLS and whole)
     if source.kind == "command":
-        return "nemo" in source.program or any(name.startswith("trainer.strategy.") for name in source.settings)
+        started = "nemo" in source.program or any(one.endswith("megatron_gpt_pretraining.py") for one in source.program)
+        return started or any(name.startswith("trainer.strategy.") for name in names)
     return "trainer.devices" in names or "training.trainer.devices" in names
 
 

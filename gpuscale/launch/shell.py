@@ -52,7 +52,7 @@ _LITERAL = re.compile(r"[^\\'\"$`]+")
 _IN_QUOTES = re.compile(r"[^\\\"$`]+")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]", re.ASCII)
 _PARAMETER = re.compile(r"(!?)(#?)([A-Za-z_]\w*|\d+|[@*#?!$-])(?:\[([^\]]*)\])?(.*)", re.ASCII | re.DOTALL)
-_CHOICE = re.compile(r"[\w.:+-]{1,60}")
+_CHOICE = re.compile(r"\w[\w.:+-]{0,59}")
 _ARGUMENTS = (['"$@"'], ["$@"], ["$*"], ['"${@}"'], ["${@}"])
 _PLAIN_PATTERN = re.compile(r"[\w\s^$|/:-]{1,100}")
 """A regular expression that repeats nothing."""
@@ -282,7 +282,8 @@ class Shell:
         before, self._unset = self._unset, set()
         value = self.condition(condition, state) if condition else True
         unset, self._unset = self._unset, before
-        if value:
+        argument = any(name.isdigit() for name in unset)
+        if value and not (argument and self._ends(body, state)):  # else it asks for an argument that may not matter
             self.run(body, state)
             return
         other = state.copy()
@@ -293,6 +294,13 @@ class Shell:
             self.merge(state, [inner, other], one.at)
         else:
             state.adopt(other)
+
+    def _ends(self, body: Sequence[Statement], state: State) -> bool:
+        """Whether a branch leaves the script; nothing of it counts."""
+        ends, inner = len(self.ends), state.copy()
+        self.run(body, inner)
+        del self.ends[ends:]
+        return inner.ended == "exit"
 
     def case(self, one: CaseStatement, state: State) -> None:
         """Follow a `case`: the arm whose pattern fits; where the word is not known, each."""
@@ -454,9 +462,17 @@ class Shell:
         """Return whether what stands in `[ ... ]` holds."""
         return _Testing(self, list(words), state).whole()
 
-    def operand(self, word: Traced, state: State) -> str | None:
-        """Return a word of a condition; None where it is not known. A variable that nobody sets is empty."""
+    def operand(self, word: Traced, state: State, *, emptiness: bool = False) -> str | None:
+        """Return a word of a condition; None where it is not known.
+
+        A variable that nobody sets is empty; an argument that nobody gave only where a condition asks for `emptiness`.
+        """
         text = self.text(word, state).text
+        argument = re.fullmatch(r"\$\{(\d+)\}", text) if emptiness else None
+        if argument:
+            self._unset.add(argument[1])
+            self.defaults.setdefault(argument[1], ("", fields_at([word])))
+            return ""
 
         def emptied(found: re.Match[str]) -> str:
             name = found[1]
@@ -614,7 +630,9 @@ class Shell:
             return [untraced("0")], False
         if value is None:
             return [mark(name)], False
-        if key in {"@", "*"} or name in {"@", "*"}:
+        if "*" in {key, name}:
+            return [joined(_listed(value), " ")], False
+        if "@" in {key, name}:
             return _listed(value), True
         if key is not None and not isinstance(value, Traced):
             index = self.text(untraced(key.strip("'\"")), state).text
@@ -1149,14 +1167,15 @@ class _Testing:
             self.at += 2
             if first == "-v":
                 return not self.shell.is_unset(word.text, self.state)
-            text = self.shell.operand(word, self.state)
+            text = self.shell.operand(word, self.state, emptiness=True)
             return None if text is None or first not in {"-z", "-n"} else (text == "") is (first == "-z")
         self.at += 1
         text = self.shell.operand(self.words[self.at - 1], self.state)
         return None if text is None else text != ""
 
     def _compared(self, left: Traced, operator: str, right: Traced) -> bool | None:
-        one, two = (self.shell.operand(word, self.state) for word in (left, right))
+        empty = operator in {"=", "==", "!="} and right.text in {'""', "''"}
+        one, two = (self.shell.operand(word, self.state, emptiness=empty) for word in (left, right))
         if operator in {"=", "==", "!=", "-eq", "-ne"} and two:
             self.shell.offer(self.shell.text(left, self.state).text, [two])
         if one is None or two is None or operator in {"-nt", "-ot", "-ef", "<", ">"}:

@@ -202,6 +202,9 @@ class Parser:
                 self.at = stop + 1
             self.at = min(self.at, len(self.text))
             one.body = self.traced.cut(start, body if body >= 0 else self.at)
+            if one.strip:
+                tabs = {at for found in re.finditer(r"(?m)^\t+", one.body.text) for at in range(*found.span())}
+                one.body = one.body.pick([at for at in range(len(one.body.text)) if at not in tabs])
         self.heredocs.clear()
 
     def keyword(self) -> str:
@@ -360,6 +363,7 @@ class Parser:
             if self.at >= len(self.text) or self.text[self.at] in "\n;|":
                 continue
             if self.text[self.at] in "()&<>":  # process substitution, a placeholder
+                self.at += self.text.startswith((">(", "<("), self.at)
                 self.at = passed(self.text, self.at)
                 continue
             target = self.word()

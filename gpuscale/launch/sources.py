@@ -131,13 +131,9 @@ class _Reader:
         if not commands:
             _refuse_nothing(shell)
         taken = tuple(
-            Said(
-                *self._place(at),
-                f"{name}={text}",
-                f"{'$' * name.isdigit()}{name} is not given: its default {text} is taken",
-            )
+            Said(*self._place(at), f"{name}={text}", _default(name, text))
             for name, (text, at) in shell.defaults.items()
-            if re.fullmatch(r"[\d_]+", text)
+            if re.fullmatch(r"[\d_]*", text)
         )
         for command in commands:
             seen: dict[Path, None] = {}
@@ -356,6 +352,11 @@ class _Reader:
         if not found and first is not None:
             raise first
         return found
+
+
+def _default(name: str, text: str) -> str:
+    """Say that a variable or an argument is taken as the script takes it when it is not given."""
+    return f"{'$' * name.isdigit()}{name} is not given: {f'its default {text}' if text else 'what holds then'} is taken"
 
 
 def _refuse_nothing(shell: Shell) -> None:

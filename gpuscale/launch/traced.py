@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -56,6 +56,10 @@ class Traced:
     def cut(self, start: int, end: int | None = None) -> Traced:
         """Return a part of it."""
         return Traced(self.text[start:end], self.at[start:end])
+
+    def pick(self, places: Sequence[int]) -> Traced:
+        """Return some of its characters."""
+        return Traced("".join(self.text[at] for at in places), array("q", (self.at[at] for at in places)))
 
 
 def untraced(text: str) -> Traced:

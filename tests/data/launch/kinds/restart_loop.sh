@@ -1,0 +1,9 @@
+#!/bin/bash
+n=0
+while true; do
+  torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --max-position-embeddings 2048 --vocab-size 32000 --micro-batch-size 1 --global-batch-size 64 --bf16 --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 && break
+  n=$((n+1))
+  [ $n -ge 3 ] && exit 1
+  sleep 60
+done
+for f in logs/*.txt; do continue; done
