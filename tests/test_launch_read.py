@@ -268,6 +268,68 @@ def test_a_launcher_that_takes_a_command_as_a_text_is_followed(tmp_path, start):
     assert (job.options["gpus"], job.layout["tp"]) == (32, 2)
 
 
+@pytest.mark.parametrize(
+    ("before", "cluster"),
+    [
+        ("#SBATCH --gres=gpu:a100:4\n", "dgx-a100-superpod"),
+        ("#SBATCH --gres=gpu:tesla_v100-sxm2-32gb:8\n", "dgx1-v100"),
+        ("#SBATCH --constraint=a100_40gb\n", "azure-ndv4"), ("#SBATCH -C h200&ib\n", "h200-hgx"),
+        ("#SBATCH --gpus-per-node=nvidia_h100_80gb_hbm3:8\n", "dgx-h100-superpod"),
+        ("#SBATCH --gpus=gh200:8\n", "gh200"), ("#SBATCH --constraint=a100|h100\n", None),
+        ("#SBATCH --gres=gpu:8\n", None),
+        ("#SBATCH --partition=a100\n", None), ("#SBATCH --gres=gpu:rtx3090:8\n", None),
+    ],
+)  # fmt: skip
+def test_gpus_that_a_file_names_choose_the_cluster(tmp_path, before, cluster):
+    path = script(tmp_path, before=before)
+    job = read_launch([path])
+    assert job.options.get("cluster") == cluster
+    said = " ".join(one.meaning for one in job.assumed)
+    assert ("it names" in said) is (cluster is not None or "rtx3090" in before)
+    assert ("suggests a100-sxm-80gb" in said) is ("partition" in before)
+    assert read_launch([path], {}, {"cluster": "b200-hgx"}).options.get("cluster") is None
+
+
+def test_a_precision_that_our_usual_gpu_lacks_asks_for_the_gpu(tmp_path):
+    path = script(tmp_path, more="--bf16 --fp8-format e4m3 --fp8-recipe mxfp8")
+    ran = gpuscale("estimate", "--from", path)
+    assert ran.code == 2
+    assert "no file names the GPU" in ran.err
+    assert "--cluster b200-hgx" in ran.err
+    assert json.loads(gpuscale("estimate", "--from", path, "--assume", "--json").out)["job"]["cluster"] == "b200-hgx"
+    (found,) = json.loads(gpuscale("check", "--from", path, "--json").out)["findings"]
+    assert (found["rule"], found["file"]) == ("contradiction", str(path))
+    graphs = (
+        "--num-experts 8 --expert-model-parallel-size 8 --cuda-graph-impl full_iteration --bf16 --disable-bias-linear"
+    )
+    ran = gpuscale("estimate", "--from", script(tmp_path, tp=1, more=graphs))
+    assert "the usual one was taken: --cluster NAME names yours" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "vocab"),
+    [
+        ("--tokenizer-type HuggingFaceTokenizer --tokenizer-model meta-llama/Llama-3.1-8B", 128256),
+        ("--tokenizer-type Llama2Tokenizer --tokenizer-model /data/tokenizer.model", 32000),
+        ("--tokenizer-model /mnt/Qwen2.5-0.5B", 151936), ("--tokenizer-name-or-path EleutherAI/gpt-neox-20b", 50432),
+        ("--vocab-file gpt2-vocab.json", 50257), ("--patch-tokenizer-type DeepSeekV2Tokenizer", 102400),
+        ("--tokenizer-model google/gemma-3-4b-it", 262208), ("--tokenizer-model bigscience/bloom", 250880),
+        ("--tokenizer-model /data/mine.model", None), ("--tokenizer-type GPTSentencePieceTokenizer", None),
+    ],
+)  # fmt: skip
+def test_the_name_of_a_tokenizer_gives_its_vocabulary(tmp_path, tokenizer, vocab):
+    path = script(tmp_path)
+    text = path.read_text().replace("--tokenizer-type NullTokenizer --vocab-size 50303", tokenizer)
+    path.write_text(re.sub(r"--num-layers \d+", "--num-layers 29", text))  # a shape that no preset has
+    if vocab is None:
+        with pytest.raises(InputError, match="size of the vocabulary is not stated") as caught:
+            read_launch([path])
+        assert "vocab=32000" in caught.value.hint
+        assert "vocab=32000" in read_launch([path], {"*": "suggested"}).options["model"]
+    else:
+        assert f"vocab={vocab}" in read_launch([path]).options["model"]
+
+
 def test_several_jobs_are_listed_and_a_line_names_one(tmp_path):
     path = script(tmp_path)
     path.write_text(path.read_text() + GPT.format(each=8, nodes=1, mbs=2, tp=4, more=""))

@@ -446,6 +446,9 @@ def _performance_recipe(reading: Reading) -> Setting | None:
     gpus, precision = reading.get("num_gpus", "ng"), reading.get("compute_dtype", "c")
     if model is None or gpu is None or gpus is None:
         return None
+    for one in (model, gpu, precision):
+        if one is not None:
+            reading.need(one)
     dtype = reading.text("compute_dtype", "c") or "bf16"
     task = (reading.text("task", "t") or "pretrain").lower()
     count, kind = reading.integer("num_gpus", "ng") or 1, str(gpu.value).lower()

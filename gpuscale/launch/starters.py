@@ -48,7 +48,9 @@ class Starter:
     remote: int | None = None
 
 
-_SLURM = {"N": "nodes", "n": "ntasks", "G": "gpus", "c": "cpus_per_task"}
+_SLURM = {
+    "N": "nodes", "n": "ntasks", "G": "gpus", "c": "cpus_per_task", "C": "constraint", "p": "partition",
+}  # fmt: skip
 _MPI = Starter(
     {
         "np": "n", "c": "n", "npernode": "ntasks_per_node", "ppn": "ntasks_per_node", "perhost": "ntasks_per_node",

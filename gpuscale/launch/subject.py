@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ from gpuscale.results import Estimate
 from gpuscale.search.evaluation import Evaluation, evaluate
 from gpuscale.specs.job import JobSpec
 
+_OF_A_GPU = re.compile(r"Blackwell|Hopper|does not run|has no \w+ arithmetic")
+"""What errors say that another GPU would not raise."""
+
 
 class StatedPlan(NamedTuple):
     """A plan as a plan file, launch files or arguments state it."""
@@ -34,12 +38,15 @@ class StatedPlan(NamedTuple):
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """Name the plan file in an error about its layout."""
+        """Name the plan file in an error about its layout; say where the GPU in an error is nobody's choice."""
         try:
             yield
         except InputError as error:
             if self.layout_file and error.place == "layout":
                 error.place = f"{self.layout_file}: layout"
+            if self.launch and "cluster" not in self.options and _OF_A_GPU.search(error.message):
+                ours = "no file names the GPU, and the usual one was taken: `cluster=NAME` names yours"
+                error.hint = f"{error.hint}; {ours}" if error.hint else ours
             raise
 
     def estimate(self, *, despite_rules: bool = False) -> Estimate:
