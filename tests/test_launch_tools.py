@@ -399,3 +399,46 @@ def test_what_has_a_small_effect_is_noted(tmp_path):
 def test_what_no_argument_of_megatron_lm_is_and_speaks_of_memory_is_asked_about(tmp_path):
     with pytest.raises(InputError, match="not known here"):
         job(tmp_path, {}, run__sh=f"{MEGATRON} --use-my-offloading\n")
+
+
+PRIMUS = """modules:
+  post_trainer:
+    framework: megatron_bridge
+    config: post_trainer.yaml
+    model: qwen3_32b.yaml
+    overrides:
+      tensor_model_parallel_size: 4
+      pipeline_model_parallel_size: 1
+      peft: "%s"
+      global_batch_size: 128
+      micro_batch_size: 1
+      seq_length: 2048
+      precision_config: bf16_mixed
+      recompute_granularity: full
+      recompute_method: uniform
+      recompute_num_layers: 1
+"""
+
+
+def test_primus_for_megatron_bridge(tmp_path):
+    made = job(tmp_path, a__yaml=PRIMUS % "none")
+    assert made.target == "primus"
+    expected = {
+        "model": "qwen3-32b",
+        "tp": 4,
+        "gbs": 128,
+        "precision": "bf16",
+        "recompute": "full",
+        "sp": False,
+        "zero": None,
+    }
+    assert_has(made, cluster=None, **expected)
+    with pytest.raises(InputError, match="part of the model"):
+        job(tmp_path, a__yaml=PRIMUS % "lora")
+
+
+def test_the_folder_of_a_primus_file_names_the_gpu(tmp_path):
+    folder = tmp_path / "configs" / "MI325X"
+    folder.mkdir(parents=True)
+    assert_has(job(folder, a__yaml=PRIMUS % "none"), cluster="mi325x")
+    assert_has(job(folder, {"gpus": 8, "cluster": "mi300x"}, a__yaml=PRIMUS % "none"), cluster=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import PurePath
 
 from gpuscale.launch.attention import MEGATRON as ATTENTION
 from gpuscale.launch.cluster_files import job_name, machines
@@ -25,7 +26,7 @@ from gpuscale.launch.numerics import name_left
 from gpuscale.launch.quoting import hydra_value, yaml_text
 from gpuscale.launch.settings import ON, TORCH_DTYPES, Reading, Setting, Source
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
-from gpuscale.presets.files import settled
+from gpuscale.presets.files import find_preset, settled
 from gpuscale.presets.frameworks import MEGATRON_BRIDGE, MEGATRON_BRIDGE_PERFORMANCE
 from gpuscale.presets.tools import load_tool
 from gpuscale.specs.model import NumericsSpec
@@ -758,24 +759,46 @@ def _write_primus(writing: Writing) -> Program:
     return Program("primus-cli direct", arguments_, (LaunchFile("plan.yaml", text),), environment, launcher=None)
 
 
+_PRIMUS_MODULES = ("modules.pre_trainer", "modules.post_trainer")
+
+
 def _claims_primus(source: Source) -> bool:
-    kind = source.settings.get("modules.pre_trainer.framework")
-    return kind is not None and str(kind.value) == "megatron"
+    kinds = (source.settings.get(f"{module}.framework") for module in _PRIMUS_MODULES)
+    return any(kind is not None and str(kind.value) in {"megatron", "megatron_bridge"} for kind in kinds)
 
 
 def _read_primus(reading: Reading) -> None:
-    reading.run_by(load_tool("primus"))
-    _named(reading, ("modules.pre_trainer.overrides.",), _FIELDS)
-    model = reading.get("modules.pre_trainer.model")
-    if model is not None and "num_layers" not in reading.settings:
+    """Read a YAML of Primus for Megatron-LM, or for Megatron-Bridge."""
+    module = next(one for one in _PRIMUS_MODULES if reading.get(f"{one}.framework"))
+    bridge = reading.text(f"{module}.framework") == "megatron_bridge"
+    reading.run_by(load_tool("primus-bridge" if bridge else "primus"))
+    _named(reading, (f"{module}.overrides.",), _FIELDS)
+    tuned = reading.get("peft")
+    if tuned is not None and str(tuned.value).lower() not in OFF_PEFT:
+        reading.refuse(tuned, "only a part of the model is trained", "gpuscale predicts training of whole models")
+    _precision_recipe(reading, reading.get("precision_config"))
+    model = reading.get(f"{module}.model")
+    if model is not None and "num_layers" not in reading.settings and not reading.given.get("model"):
         name = re.sub(r"\.ya?ml$", "", str(model.value)).lower().replace("_", "-")
         own, _ = settled("models", name)
         reading.option("model", own, model.name)
-    reading.means("Megatron-LM under Primus", "modules.pre_trainer.framework")
+    reading.means(f"Megatron-{'Bridge' if bridge else 'LM'} under Primus", f"{module}.framework")
     nodes, per_node = reading.integer("NNODES"), reading.integer("GPUS_PER_NODE")
     if per_node:
         reading.option("gpus", (nodes or 1) * per_node, "NNODES", "GPUS_PER_NODE")
+    _take_primus_gpu(reading)
     read_job(reading, "primus")
+
+
+def _take_primus_gpu(reading: Reading) -> None:
+    """Take the GPU that the folder of a configuration is called by: `configs/MI325X/llama2_7B.yaml`."""
+    folders = (part.lower() for source in reading.sources for part in PurePath(source.file).parts[:-1])
+    machine = next(
+        (part for part in folders if re.fullmatch(r"mi\d{3}x", part) and find_preset("clusters", part)), None
+    )
+    if machine and "cluster" not in reading.options and not reading.given.get("cluster"):
+        reading.options["cluster"] = machine
+        reading.assume(f"the cluster is {machine}, as the folder of the file is called")
 
 
 _BASIS = "NVIDIA/Megatron-LM at d98e8a64ddf3 (2026-08-22)"
