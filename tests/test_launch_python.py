@@ -4,9 +4,12 @@ import pytest
 
 from gpuscale.errors import InputError
 from gpuscale.launch.check import check
+from gpuscale.launch.megatron_recipes import library, named_recipe
 from gpuscale.launch.python_run import MAX_STEPS, Program
 from gpuscale.launch.python_values import Record, Unknown
 from gpuscale.launch.read import read_launch
+from gpuscale.presets.models import load_model
+from gpuscale.request import JobOptions, Layout, declared
 
 
 def evaluated(text, given=None, modules=None):
@@ -568,3 +571,28 @@ def test_what_takes_too_long_is_refused_and_not_read_in_part(tmp_path):
     text = BRIDGE.replace("    pretrain(", "    while True:\n        x = 1\n    pretrain(")
     with pytest.raises(InputError, match="more than 200,000 steps"):
         read(tmp_path, text, {"gpus": 256})
+
+
+def test_texts_and_lists_that_hang_on_the_unknown_are_asked_for_too(tmp_path):
+    text = EXPERTS.replace("def mine():", "def mine(backend, **more):").replace('"hybridep"', "backend")
+    with pytest.raises(InputError, match="the variable backend is given no value"):
+        read(tmp_path, text, {"gpus": 256})
+    given = {"backend": "deepep"}
+    assert read(tmp_path, text, {"gpus": 256}, given).options["dispatcher"] == "deepep"
+    keywords = text.replace("cfg = base()", "cfg = base(**elsewhere())")
+    job = read(tmp_path, keywords, {"gpus": 256}, given)
+    assert any("gives as keywords is in no file" in one.meaning for one in job.assumed)
+
+
+def test_recipes_of_the_libraries_are_jobs_that_can_be():
+    """Each row states options of a job or a layout, and its degrees divide its model."""
+    known = {**declared(JobOptions), **declared(Layout)}
+    rows = {name: base.options for name in library() if (base := named_recipe(name))}
+    assert len(rows) > 150
+    for name, row in rows.items():
+        assert not row.keys() - known.keys(), name
+        model = load_model(row["model"])
+        chunks = row.get("pp", 1) * row.get("vpp", 1)
+        assert all(one.heads % row.get("tp", 1) == 0 for one in model.attentions), name
+        assert chunks <= model.layers, name
+        assert {"seq", "gbs"} <= row.keys(), name

@@ -42,12 +42,12 @@ def named_recipe(name: str) -> Base | None:
         with suppress(InputError):
             found = find_recipe(plain)
             return Base({**found.job, **found.layout}, performance=True)
-    own = _library().get(name)
+    own = library().get(name)
     return Base(own) if own is not None else None
 
 
 @cache
-def _library() -> Mapping[str, Mapping[str, Any]]:
+def library() -> Mapping[str, Mapping[str, Any]]:
     """Return the recipes of the frameworks' libraries by the names of their functions."""
     found: dict[str, Mapping[str, Any]] = {}
     for path in preset_files("library").values():

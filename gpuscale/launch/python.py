@@ -70,9 +70,10 @@ def python_sources(text: str, file: str, find: Importer, given: Mapping[str, Any
         origins = [(f"{key}.origin", one.origin, "", one.place) for key, one in inner if one.origin != one.name]
         settings = _settings([*tables, *every, *_inside("", root.value), *origins, *takers.changes(root)])
         changed = tuple(
-            Said(one.file, one.line, one.text[:120], f"what {one.value} changes is in no file that is here")
+            Said(one.file, one.line, one.text[:120], f"what {one.value} {does} is in no file that is here")
             for name, one in settings.items()
-            if name.startswith("calls.") and name not in KNOWN_CHANGES
+            for does in [_beyond(name)]
+            if does and name not in KNOWN_CHANGES
         )
         source = Source(file, "python", settings, (root.name,), assumed=(*_assumed(chosen.values()), *changed))
         found.append(Configured(root.place, source, root.ran))
@@ -88,6 +89,11 @@ ENDS = re.compile(
 
 KNOWN_CHANGES = ("calls._benchmark_common", "calls._enable_overlap_param_gather_with_optimizer_step")
 """Calls of which readers know what they change."""
+
+
+def _beyond(name: str) -> str:
+    """Say what a call or keywords from elsewhere (`**more`) do to a configuration; empty of other settings."""
+    return "changes" if name.startswith("calls.") else "gives as keywords" if name.rpartition(".")[2] == "**" else ""
 
 
 class _Takers:

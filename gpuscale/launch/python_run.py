@@ -7,6 +7,7 @@ unknown afterwards, unless both make the same of it.
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -90,7 +91,9 @@ class Program:
             InputError: not Python, or too deeply nested.
         """
         try:
-            tree = ast.parse(text)
+            with warnings.catch_warnings():  # of the file's own mistakes, as `1if x`
+                warnings.simplefilter("ignore")
+                tree = ast.parse(text)
         except SyntaxError as error:
             raise InputError(f"not Python: {error.msg}", place=f"{file}:{error.lineno or 1}") from None
         except (ValueError, RecursionError, MemoryError):

@@ -56,6 +56,11 @@ class Setting:
         """Whether no file states it: its tool has it so where nothing is said."""
         return not self.file
 
+    @property
+    def undecided(self) -> bool:
+        """Whether it is of a Python file and hangs on what nobody gives."""
+        return bool(self.why) and self.file.endswith(".py")
+
 
 DEGREES = frozenset({"tp", "pp", "cp", "ep"})
 """Options of a layout that count GPUs, and divide them."""
@@ -299,7 +304,7 @@ class Reading:
         if found is None:
             return None
         text, choices = str(found.value).strip(), tuple(known)
-        if choices:
+        if choices or found.undecided:
             self.need(found)
         if choices and text.lower() not in choices:
             self.refuse(found, f"unknown value {shown(text)}", did_you_mean(text, choices, "known are"))
@@ -310,6 +315,8 @@ class Reading:
         found = self.get(*names)
         if found is None:
             return []
+        if found.undecided:
+            self.need(found)
         values = (
             found.value
             if isinstance(found.value, list | tuple)
