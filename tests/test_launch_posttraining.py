@@ -4,6 +4,7 @@ import pytest
 from test_launch_tools import assert_has, job
 
 from gpuscale.errors import InputError
+from gpuscale.launch.shapes import same_shape
 from gpuscale.launch.subject import estimate_launch
 from gpuscale.presets.models import load_model
 from gpuscale.presets.tools import load_tool
@@ -329,3 +330,40 @@ MAXTEXT = {"model_name": "llama3.1-70b", "per_device_batch_size": 1, "max_target
 )
 def test_meshes_of_maxtext_fill_what_is_left_inside_nodes_and_between_them(more, expected, tmp_path):
     assert_has(job(tmp_path, {"gpus": 32}, a__yaml=MAXTEXT | more), **expected)
+
+
+MODEL = """# a model of MaxText, alone
+base_emb_dim: 4096
+base_num_query_heads: 32
+base_num_kv_heads: 8
+base_mlp_dim: 14336
+base_num_decoder_layers: 32
+head_dim: 128
+mlp_activations: ["silu","linear"]
+vocab_size: 128256
+logits_via_embedding: False
+decoder_block: "llama2"
+"""
+
+
+def test_a_model_file_of_maxtext_is_a_model(tmp_path):
+    path = tmp_path / "mine.yml"
+    path.write_text(MODEL)
+    assert same_shape(load_model(str(path)), load_model("llama3-8b"))
+    path.write_text(MODEL.replace("llama2", "mixtral") + "num_experts: 8\nnum_experts_per_tok: 2\n")
+    assert load_model(str(path)).kinds[0].moe.experts == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (MODEL.replace("llama2", "gemma3"), "layers of gemma3"),
+        ("a: 1\n", "not a model"),
+        (MODEL + "attention_type: mla\n", "mla"),
+    ],
+)
+def test_what_is_no_model_of_maxtext_that_is_known_is_refused(text, message, tmp_path):
+    path = tmp_path / "mine.yml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_model(str(path))

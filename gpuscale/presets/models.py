@@ -16,6 +16,7 @@ from gpuscale.file_kinds import reads
 from gpuscale.files import is_file
 from gpuscale.presets.files import Document, find_preset, named_preset, preset_files, read_toml, remembered, settled
 from gpuscale.presets.hub import cached_config, is_id
+from gpuscale.presets.maxtext import maxtext_keys
 from gpuscale.presets.tables import Table, made, stated_value
 from gpuscale.specs import model as specs
 
@@ -68,9 +69,9 @@ def load_model(name_or_path: str | Path | specs.ModelSpec) -> specs.ModelSpec:
     Args:
         name_or_path: a preset's name (`llama3-70b`), one of its aliases (`meta-llama/Meta-Llama-3-70B`) or what can
             only mean one (`llama405b`); the id of a model in the cache of the Hugging Face hub (`org/name`); the path
-            of a model file (`my.toml`), of a Hugging Face `config.json`, or of a folder that holds one; or keys of a
-            model file, `layers=24,hidden=2048,heads=16`, after a preset's name where they change it:
-            `llama3-70b,layers=40`.
+            of a model file (`my.toml`), of a model's YAML of MaxText, of a Hugging Face `config.json`, or of a folder
+            that holds one; or keys of a model file, `layers=24,hidden=2048,heads=16`, after a preset's name where they
+            change it: `llama3-70b,layers=40`.
 
     Raises:
         InputError: unknown name (with the nearest names; of an id where it was looked for), or a file that cannot be
@@ -81,6 +82,8 @@ def load_model(name_or_path: str | Path | specs.ModelSpec) -> specs.ModelSpec:
     name = str(name_or_path)
     if (preset := find_preset("models", name)) is not None:
         model = _from_toml(preset)
+    elif is_path(name) and Path(name).suffix.lower() in {".yml", ".yaml"}:
+        model = replace(_from_document(_of_keys(maxtext_keys(Path(name))), Path(name).stem), title=Path(name).stem)
     elif is_path(name):
         model = _from_toml(Path(name)) if Path(name).suffix.lower() == ".toml" else _from_config(Path(name))
     elif "=" in name:
@@ -92,6 +95,11 @@ def load_model(name_or_path: str | Path | specs.ModelSpec) -> specs.ModelSpec:
     else:
         model = _from_toml(named_preset("models", name))
     return remembered(name, model)
+
+
+def _of_keys(keys: dict[str, Any]) -> Document:
+    """Return the model file that keys stand for, as those of a model in a line."""
+    return _stated(",".join(f"{key}={str(value).lower()}" for key, value in keys.items()))
 
 
 MAX_STATED = 64
@@ -163,7 +171,11 @@ def models_of_family(family: str | None) -> list[specs.ModelSpec]:
 
 def is_path(text: str) -> bool:
     """Tell a path from a name: it looks like a path, or it is a file or a folder with a config.json."""
-    if text.lower().endswith((".toml", ".json")) or text.startswith(("/", "./", "../", "~")) or text in (".", ".."):
+    if (
+        text.lower().endswith((".toml", ".json", ".yml", ".yaml"))
+        or text.startswith(("/", "./", "../", "~"))
+        or text in (".", "..")
+    ):
         return True
     return bool(text) and (is_file(Path(text)) or is_file(Path(text) / "config.json"))
 
