@@ -64,7 +64,8 @@ UNSEEN = {
     "concurrent": "integer", "minimal_share": "number", "gpus_per_pcie_switch": "integer",
     "nics_per_pcie_switch": "integer", "wan_gbit_per_s": "number", "round_trip_ms": "number",
     "risk.turns[].plan": "object", "variants[].reason": "string", "measured.reasons[]": "string",
-    "summary.fits.out_of_memory_right": "number", "begins": "string", "skipped": "string",
+    "summary.fits.out_of_memory_right": "number", "begins": "string", "skipped": "string", "rank": "integer",
+    "beside": "object",
     "closest": "string", "rows[].kwh_per_1e9_tokens": "number", "rows[].kg_co2_per_1e9_tokens": "number",
 }  # fmt: skip
 """Types of what no sample has a value for."""

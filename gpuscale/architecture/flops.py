@@ -18,10 +18,10 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from gpuscale.architecture.parameters import dense_linears, expert_linears
+from gpuscale.architecture.parameters import beside_linears, dense_linears, expert_linears
 from gpuscale.arrays import FloatArray, added_up
 from gpuscale.errors import InputError
-from gpuscale.specs.model import MAX_SEQUENCE, LayerSpec, ModelSpec
+from gpuscale.specs.model import MAX_SEQUENCE, AttentionSpec, LayerSpec, ModelSpec
 
 Number: TypeAlias = FloatArray | float
 Convention: TypeAlias = Literal["causal", "full"]
@@ -41,6 +41,7 @@ class FlopsPerToken(NamedTuple):
     routed_experts: Number  #: the `top_k` experts that a token visits.
     shared_experts: Number  #: the experts that every token visits.
     expert_latent: Number  #: projections into and out of the latent width of the routed experts.
+    beside: Number  #: small products beside the blocks of a layer, the embedding and the LM head.
     lm_head: Number = 0.0  #: logits.
     mtp: Number = 0.0  #: multi-token-prediction modules that training runs have, with their logits.
 
@@ -92,7 +93,9 @@ def forward_flops(model: ModelSpec, sequence: Number, convention: Convention) ->
     counts, items = model.layer_counts, zip(*kinds, strict=True)
     sums = (added_up(count * one for count, one in zip(counts, item, strict=True)) for item in items)
     mtp = mtp_forward_flops(model, sequence, convention) if model.mtp_depth else 0.0
-    return FlopsPerToken(*sums)._replace(lm_head=2.0 * model.hidden * model.vocab, mtp=mtp)
+    found = FlopsPerToken(*sums)
+    ends = 2.0 * sum(one.weights for one in beside_linears((*model.at_embedding, *model.at_head)))
+    return found._replace(lm_head=2.0 * model.hidden * model.vocab, mtp=mtp, beside=found.beside + ends)
 
 
 def mtp_forward_flops(model: ModelSpec, sequence: Number, convention: Convention) -> Number:
@@ -114,12 +117,12 @@ def layer_forward_flops(layer: LayerSpec, hidden: int, sequence: Number, convent
     def products(module: str) -> float:
         return 2.0 * sum(linear.weights for linear in linears if linear.module == module)
 
-    output = 2.0 * attention.output_width * hidden if attention else 0.0
+    output = 2.0 * sum(linear.weights for linear in linears if linear.name in {"out_down", "out_proj"})
     gate = 2.0 * sum(linear.weights for linear in linears if linear.name == "shared_gate")
     core: Number = 0.0
     indexer: Number = 0.0
     if attention:
-        keys = average_keys(sequence, attention.reach, convention, chunked=attention.chunked)
+        keys = attended_keys(sequence, attention, convention)
         core = 2.0 * attention.heads * (attention.head_dim + attention.value_head_dim) * keys
         if attention.indexer and not attention.indexer.shared:  # and the scores of all earlier tokens
             scores = 2.0 * attention.indexer.heads * attention.indexer.head_dim
@@ -137,11 +140,28 @@ def layer_forward_flops(layer: LayerSpec, hidden: int, sequence: Number, convent
         routed_experts=2.0 * moe.top_k * sum(one.weights for one in expert_linears(hidden, moe)) if moe else 0.0,
         shared_experts=products("shared_experts") - gate,
         expert_latent=products("expert_latent"),
+        beside=products("beside"),
     )
 
 
-STATE_FLOPS = {"mamba2": 7.0, "gdn": 8.0, "kda": 8.0}
-"""FLOPs per element of the state and token, as Megatron-LM counts them (`num_floating_point_operations`)."""
+STATE_FLOPS = {
+    "mamba2": 7.0, "gdn": 8.0, "kda": 8.0,
+    "mamba1": 9.0, "conv": 2.0, "rglru": 8.0, "rwkv4": 12.0, "mlstm": 6.0, "lightning": 6.0,
+}  # fmt: skip
+"""FLOPs per element of the state and token. mamba2, gdn, kda: as Megatron-LM counts them
+(`num_floating_point_operations`). mamba1: 9 (state-spaces/mamba issue 110: decay 3, input 3, state 2, output 1).
+Lightning attention and the mLSTM: decay, outer product and read-out, 2 each. Where the state is one number per channel:
+operations of the step as published (conv: two gates; RG-LRU: De et al. 2024, eq. 1 to 4; RWKV-4: Peng et al. 2023,
+eq. 16)."""
+
+
+def attended_keys(sequence: Number, attention: AttentionSpec, convention: Convention) -> Number:
+    """Keys per query of one attention, averaged over the sequence: those of its window, and compressed ones."""
+    if not attention.compression:
+        return average_keys(sequence, attention.reach, convention, chunked=attention.chunked)
+    near = average_keys(sequence, attention.window, convention)
+    blocks = np.maximum(np.asarray(sequence, dtype=np.float64) / attention.compression, 1.0)
+    return near + average_keys(blocks, attention.indexer.top_k if attention.indexer else None, convention)
 
 
 def average_keys(sequence: Number, window: int | None, convention: Convention, *, chunked: bool = False) -> Number:

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gpuscale.arrays import IntArray
-from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec, StateSpaceSpec
+from gpuscale.specs.model import AttentionSpec, BesideSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec, StateSpaceSpec
 
 Split = Literal["column", "row", "replicated"]
 
@@ -26,7 +26,8 @@ class Linear:
     """One weight matrix (or one of `count` equal ones) of a layer."""
 
     name: str
-    #: `attention`, `indexer`, `state_space`, `mlp`, `router`, `experts`, `shared_experts`, `expert_latent` or `mtp`.
+    #: `attention`, `indexer`, `state_space`, `mlp`, `router`, `experts`, `shared_experts`, `expert_latent`, `beside` or
+    #: `mtp`.
     module: str
     inputs: int  #: width of the input.
     outputs: int  #: width of the output, without the key and value heads below.
@@ -66,23 +67,32 @@ class Linear:
 
 def attention_linears(hidden: int, attention: AttentionSpec) -> tuple[Linear, ...]:
     """Projections of an attention block: fused QKV (and output gate), or the five of latent attention, and the output
-    projection."""
+    projection, with those that compress its input or the queries."""
     out = Linear("out_proj", "attention", attention.output_width, hidden, "row", bias=attention.output_bias)
-    latent = attention.latent
+    latent, width = attention.latent, attention.input_width or hidden
+    outs: tuple[Linear, ...] = (out,)
+    if attention.output_rank:  # each group of heads is compressed apart: a block-diagonal matrix
+        rank = attention.output_groups * attention.output_rank
+        down = Linear("out_down", "attention", attention.output_width // attention.output_groups, rank, "column")
+        outs = (down, Linear("out_proj", "attention", rank, hidden, "row", bias=attention.output_bias))
     if latent is None:
         queries = attention.query_width * (2 if attention.output_gate else 1)
-        width = attention.head_dim + attention.value_head_dim
-        qkv = Linear("qkv", "attention", hidden, queries, "column", attention.kv_heads, width, attention.qkv_bias)
-        return (qkv, out)
+        heads, pair = attention.projected_kv
+        if not attention.query_rank:
+            return (Linear("qkv", "attention", width, queries, "column", heads, pair, attention.qkv_bias), *outs)
+        down = Linear("q_down", "attention", width, attention.query_rank, "replicated")
+        up = Linear("q_up", "attention", attention.query_rank, queries, "column")
+        return (down, up, Linear("kv", "attention", width, heads * pair, "replicated"), *outs)
     if latent.query_rank is None:
-        query: tuple[Linear, ...] = (Linear("q_proj", "attention", hidden, attention.query_width, "column"),)
+        query: tuple[Linear, ...] = (Linear("q_proj", "attention", width, attention.query_width, "column"),)
     else:
         query = (
-            Linear("q_down", "attention", hidden, latent.query_rank, "replicated"),
+            Linear("q_down", "attention", width, latent.query_rank, "replicated", bias=attention.qkv_bias),
             Linear("q_up", "attention", latent.query_rank, attention.query_width, "column"),
         )
     kv_width = attention.heads * (latent.nope_dim + attention.value_head_dim)
-    kv_down = Linear("kv_down", "attention", hidden, latent.kv_rank + latent.rope_dim, "replicated")
+    compressed = latent.kv_rank + latent.rope_dim
+    kv_down = Linear("kv_down", "attention", width, compressed, "replicated", bias=attention.qkv_bias)
     kv_up = Linear("kv_up", "attention", latent.kv_rank, kv_width, "column")
     return (*query, kv_down, kv_up, out)
 
@@ -96,41 +106,89 @@ def indexer_linears(hidden: int, attention: AttentionSpec) -> tuple[Linear, ...]
     if indexer is None or indexer.shared:
         return ()
     inputs = (attention.latent.query_rank if attention.latent else None) or hidden
-    return (
-        Linear("index_q", "indexer", inputs, indexer.heads * indexer.head_dim, "replicated"),
-        Linear("index_k", "indexer", hidden, indexer.head_dim, "replicated"),
-        Linear("index_weights", "indexer", hidden, indexer.heads, "replicated"),
-    )
+    queries = Linear("index_q", "indexer", inputs, indexer.heads * indexer.head_dim, "replicated")
+    keys = Linear("index_k", "indexer", hidden, indexer.head_dim, "replicated")
+    weights = Linear("index_weights", "indexer", hidden, indexer.heads, "replicated")
+    return (queries, keys, weights) if indexer.weighted else (queries, keys)
 
 
 def state_space_linears(hidden: int, spec: StateSpaceSpec) -> tuple[Linear, ...]:
-    """Projections around a recurrence: fused input, low-rank gates of Kimi delta attention, and output.
+    """Projections around a recurrence: fused input, what is made of a low rank, and output.
 
-    Heads are cut over TP, and so are groups while there are enough of them (Megatron-LM `MambaMixer`).
+    Heads are cut over TP, and so are groups while there are enough of them (Megatron-LM `MambaMixer`). What the fused
+    input holds beside the values: their gate; B and C (queries and keys); per head a step size (mamba2), decay and
+    learning rate (gdn), learning rate (kda) or two gates (mlstm, which have biases of their own).
     """
-    per_head = {"mamba2": 1, "gdn": 2, "kda": 1}[spec.kind]  # step size; decay and learning rate; learning rate
-    gate = 0 if spec.kind == "kda" else spec.width
-    width = gate + spec.width + per_head * spec.heads
-    inputs = Linear("state_in", "state_space", hidden, width, "column", kv_heads=spec.groups, kv_width=2 * spec.state)
-    out = Linear("state_out", "state_space", spec.width, hidden, "row")
+    gates = 0 if spec.kind in ("kda", "lightning") else 1
+    per_head = {"mamba2": 1, "gdn": 2, "kda": 1, "mlstm": 2}.get(spec.kind, 0)
+    maps = spec.kind in ("mamba2", "gdn", "kda", "mlstm", "lightning", "conv", "rwkv4")
+    width = (gates + 1) * spec.width + per_head * spec.heads
+    groups, pair = (spec.groups, 2 * spec.state) if maps else (0, 0)
+    if spec.kind in ("conv", "rwkv4"):  # input and output gates, or keys and receptances, beside the values
+        groups, pair = 0, 0
+        width = 3 * spec.width
+    inputs = Linear("state_in", "state_space", hidden, width, "column", groups, pair, spec.bias)
+    out = Linear("state_out", "state_space", spec.width, hidden, "row", bias=spec.bias)
+    return (inputs, *_from_low_rank(hidden, spec), out)
+
+
+def _from_low_rank(hidden: int, spec: StateSpaceSpec) -> tuple[Linear, ...]:
+    """What a state space makes of its input besides the fused projection: step size, decay, gates."""
+    keys = spec.groups * spec.state
+    if spec.kind == "mamba1":
+        rank = spec.rank or -(-hidden // 16)
+        maps = Linear("step_down", "state_space", spec.width, rank + 2 * spec.state, "row")
+        return (maps, Linear("step_up", "state_space", rank, spec.width, "column", bias=True))
+    if spec.kind == "rglru":  # an input and a recurrence gate, each block-diagonal over the heads
+        return (Linear("gates", "state_space", spec.head_dim, 2 * spec.width, "column", bias=True),)
+    if spec.kind == "lightning":
+        return (Linear("output_gate", "state_space", hidden, spec.width, "column"),)
     if spec.kind != "kda":
-        return (inputs, out)
-    rank = spec.head_dim  # of the decay and of the output gate
+        return ()
+    rank = spec.head_dim if spec.rank is None else spec.rank  # of the decay and of the output gate
+    if not rank:
+        return (Linear("gates", "state_space", hidden, keys + spec.width, "column"),)
     down = Linear("gates_down", "state_space", hidden, 2 * rank, "replicated")
-    decay = Linear("decay_up", "state_space", rank, spec.groups * spec.state, "column")
-    output_gate = Linear("gate_up", "state_space", rank, spec.width, "column")
-    return (inputs, down, decay, output_gate, out)
+    decay = Linear("decay_up", "state_space", rank, keys, "column")
+    return (down, decay, Linear("gate_up", "state_space", rank, spec.width, "column"))
 
 
-def state_space_vectors(spec: StateSpaceSpec, tp: IntArray) -> IntArray:
-    """Convolution, decays, step sizes, skip and norm of a state-space block on one rank."""
+def state_space_vectors(spec: StateSpaceSpec, tp: IntArray, hidden: int = 0) -> IntArray:
+    """Convolution, decays, step sizes, skip and norm of a state-space block on one rank.
+
+    Args:
+        hidden: width of the residual stream, which the token shift of RWKV mixes with.
+    """
     heads, groups = -(-spec.heads // tp), -(-spec.groups // tp)
     width, key_width = heads * spec.head_dim, groups * spec.state
-    conv = (width + 2 * key_width) * (spec.conv + (1 if spec.conv_bias else 0))
+    taps = spec.conv + (1 if spec.conv_bias else 0)
+    conv = (width + 2 * key_width) * taps
     if spec.kind == "mamba2":
-        return conv + 3 * heads + width  # step bias, decay, skip; norm as wide as the heads
-    steps = key_width if spec.kind == "kda" else heads
-    return conv + steps + heads + spec.head_dim  # step bias, decay; one norm for all heads
+        return conv + 3 * heads + spec.norm * width  # step bias, decay, skip; norm as wide as the heads
+    if spec.kind in ("gdn", "kda"):
+        steps = key_width if spec.kind == "kda" else heads
+        return conv + steps + heads + spec.norm * spec.head_dim  # step bias, decay; one norm for all heads
+    if spec.kind == "mamba1":  # decays, skip, and norms of step size, B and C
+        return width * (taps + spec.state + 1) + spec.norm * ((spec.rank or -(-hidden // 16)) + 2 * spec.state)
+    own = {
+        "conv": width * taps,
+        "rglru": width * (taps + 1),  # and the decay
+        "rwkv4": 2 * width + 3 * hidden,  # decay and bonus; shifts of keys, values and receptances
+        "mlstm": 2 * heads + width,  # biases of both gates; norm
+        "lightning": width,  # norm
+    }
+    return np.asarray(own[spec.kind], dtype=np.int64)
+
+
+def beside_linears(beside: tuple[BesideSpec, ...]) -> tuple[Linear, ...]:
+    """Products beside the usual blocks; TP leaves them whole."""
+    products = [one for one in beside if one.is_product]
+    return tuple(Linear(one.name, "beside", one.inputs, one.outputs, "replicated", bias=one.bias) for one in products)
+
+
+def beside_vectors(beside: tuple[BesideSpec, ...]) -> int:
+    """Weights beside the usual blocks that are no products."""
+    return sum(one.parameters for one in beside if not one.is_product)
 
 
 def joint_linears(hidden: int) -> tuple[Linear, ...]:
@@ -191,14 +249,15 @@ def dense_linears(hidden: int, layer: LayerSpec) -> tuple[Linear, ...]:
         *(state_space_linears(hidden, state_space) if state_space else ()),
         *(mlp_linears(hidden, layer.mlp) if layer.mlp else ()),
         *(moe_dense_linears(hidden, layer.moe) if layer.moe else ()),
+        *beside_linears(layer.beside),
     )
 
 
 def vector_parameters(hidden: int, layer: LayerSpec, tp: IntArray) -> IntArray:
     """Norm weights, attention sinks and the small parameters of a state space of one layer on one rank."""
-    total = np.full_like(tp, layer.norms * _norm(hidden, layer))
+    total = np.full_like(tp, layer.norms * _norm(hidden, layer) + beside_vectors(layer.beside))
     if layer.state_space is not None:
-        total = total + state_space_vectors(layer.state_space, tp)
+        total = total + state_space_vectors(layer.state_space, tp, hidden)
     if layer.attention is not None:
         sinks = layer.attention.sinks * (layer.attention.heads // tp)
         total = total + qk_norm_parameters(layer.attention, tp) + sinks + _indexer_norm(layer.attention)
@@ -209,9 +268,11 @@ def qk_norm_parameters(attention: AttentionSpec, tp: IntArray) -> IntArray:
     """Norm weights on queries and keys, or on the two compressed vectors of latent attention, on one rank."""
     if attention.latent is not None:
         return np.full_like(tp, (attention.latent.query_rank or 0) + attention.latent.kv_rank)
+    own_keys = attention.keys != "shared"
     if attention.qk_norm == "full":
-        return attention.query_width // tp + attention.key_width // tp
-    return np.full_like(tp, 2 * attention.head_dim if attention.qk_norm == "head" else 0)
+        return attention.query_width // tp + own_keys * (attention.key_width // tp)
+    head = (1 + own_keys) * attention.head_dim if attention.qk_norm == "head" else 0
+    return np.full_like(tp, attention.query_rank + head)
 
 
 def _norm(hidden: int, layer: LayerSpec) -> int:
@@ -219,7 +280,7 @@ def _norm(hidden: int, layer: LayerSpec) -> int:
 
 
 def _indexer_norm(attention: AttentionSpec) -> int:
-    """Weight and bias of the LayerNorm on the indexer's key."""
+    """Weight and bias of the LayerNorm on the indexer's key, or weights of the norms of its queries and its key."""
     indexer = attention.indexer
     return 0 if indexer is None or indexer.shared else 2 * indexer.head_dim
 
@@ -236,12 +297,13 @@ class LayerParameters(NamedTuple):
     routed_experts: int  #: all routed experts with their biases.
     shared_experts: int  #: experts that every token visits.
     expert_latent: int  #: projections into and out of the latent width of the routed experts.
+    beside: int  #: small products, vectors and tables beside the blocks.
     joint: int  #: projection at the entry of a multi-token-prediction module.
     norms: int  #: norm weights of width `hidden`, with their biases.
     biases: int  #: biases of the attention and dense MLP projections, attention sinks.
     routed_experts_per_token: int  #: the part of `routed_experts` that one token uses.
     #: the part of `dense_params` that tensor parallelism leaves whole on every rank: norms, router, output biases, the
-    #: compressions of latent attention, indexer and latent projections (as Megatron-LM does).
+    #: compressions of latent attention, indexer and latent projections (as Megatron-LM does), and what stands beside.
     tp_replicated: int
 
     @property
@@ -249,7 +311,7 @@ class LayerParameters(NamedTuple):
         """Everything but the routed experts: split by tensor parallelism, the same on all expert-parallel ranks."""
         mixer = self.attention + self.indexer + self.state_space + self.qk_norm
         feed_forward = self.mlp + self.router + self.shared_experts + self.expert_latent
-        return mixer + feed_forward + self.joint + self.norms + self.biases
+        return mixer + feed_forward + self.beside + self.joint + self.norms + self.biases
 
     @property
     def total(self) -> int:
@@ -269,6 +331,7 @@ class ModelParameters(NamedTuple):
     positions: int  #: the learned position embedding; 0 with rotary positions.
     kinds: tuple[LayerParameters, ...]  #: one entry per layer kind, in the order of `ModelSpec.kinds`.
     counts: tuple[int, ...]  #: layers of each kind.
+    at_ends: int  #: what stands beside the embedding and the LM head.
     final_norm: int  #: norm after the last layer.
     lm_head: int  #: output matrix and bias; the matrix counts 0 when tied to the embedding.
     mtp: int  #: all multi-token-prediction modules, without the embedding and head they share; not part of `total`.
@@ -281,7 +344,7 @@ class ModelParameters(NamedTuple):
     @property
     def total(self) -> int:
         """All parameters of the model, multi-token prediction apart."""
-        return self.embedding + self.positions + self.layers + self.final_norm + self.lm_head
+        return self.embedding + self.positions + self.at_ends + self.layers + self.final_norm + self.lm_head
 
     @property
     def active(self) -> int:
@@ -312,14 +375,17 @@ def model_parameters(model: ModelSpec) -> ModelParameters:
         positions=model.learned_positions * model.hidden,
         kinds=tuple(layer_parameters(kind, model.hidden) for kind in model.kinds),
         counts=model.layer_counts,
-        final_norm=_norm(model.hidden, model.kinds[model.pattern[-1]]),
+        at_ends=sum(one.parameters for one in (*model.at_embedding, *model.at_head)),
+        final_norm=model.final_norm * _norm(model.hidden, model.kinds[model.pattern[-1]]),
         lm_head=(0 if model.tied_embeddings else model.vocab * model.hidden) + model.head_bias * model.vocab,
         mtp=mtp * model.mtp.copies if model.mtp else 0,
     )
 
 
 def layer_parameters(layer: LayerSpec, hidden: int) -> LayerParameters:
-    """Count the parameters of one layer of width `hidden`."""
+    """Count the parameters of one layer of width `hidden`; those of an earlier one count there."""
+    if layer.reused:
+        return LayerParameters(*[0] * len(LayerParameters._fields))
     attention, moe, whole = layer.attention, layer.moe, np.ones(1, dtype=np.int64)
     linears = dense_linears(hidden, layer)
 
@@ -335,7 +401,9 @@ def layer_parameters(layer: LayerSpec, hidden: int) -> LayerParameters:
     norms = layer.norms * _norm(hidden, layer)
     qk_norm = int(qk_norm_parameters(attention, whole)[0]) if attention else 0
     indexer = weights("indexer") + _indexer_norm(attention) if attention else 0
-    state_space = int(state_space_vectors(layer.state_space, whole)[0]) if layer.state_space else 0
+    beside = sum(one.parameters for one in layer.beside)
+    state_space = sum(one.biases for one in linears if one.module == "state_space")
+    state_space += int(state_space_vectors(layer.state_space, whole, hidden)[0]) if layer.state_space else 0
     compressions = sum(one.weights for one in linears if (one.module, one.split) == ("attention", "replicated"))
     output_biases = sum(one.biases for one in linears if one.split == "row")
     return LayerParameters(
@@ -348,9 +416,17 @@ def layer_parameters(layer: LayerSpec, hidden: int) -> LayerParameters:
         routed_experts=moe.experts * expert if moe else 0,
         shared_experts=weights("shared_experts") - gate,
         expert_latent=weights("expert_latent"),
+        beside=beside,
         joint=weights("mtp"),
         norms=norms,
         biases=biases("attention") + biases("mlp") + (attention.sinks * attention.heads if attention else 0),
         routed_experts_per_token=moe.top_k * expert if moe else 0,
-        tp_replicated=norms + router + output_biases + weights("expert_latent") + compressions + qk_norm + indexer,
+        tp_replicated=norms
+        + router
+        + output_biases
+        + weights("expert_latent")
+        + compressions
+        + qk_norm
+        + indexer
+        + beside,
     )

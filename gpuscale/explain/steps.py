@@ -221,8 +221,10 @@ def _described(kind: LayerSpec) -> tuple[str, str, str]:
     """Return what a layer is: token mixer, feed-forward block, and whether it predicts further tokens."""
     mixer = kind.state_space.kind if kind.state_space else ""
     if kind.attention is not None:
-        reach = kind.attention.reach
-        mixer = f"window {reach:,}" if reach else "sparse" if kind.attention.indexer else "full attention"
+        reach, keys = kind.attention.reach, kind.attention.compression
+        seen = f"window {reach:,}" if reach else "sparse" if kind.attention.indexer else "full attention"
+        seen += f", keys of {keys}" if keys else ""
+        mixer = f"{seen} and {mixer}" if mixer else seen
     block = "MoE" if kind.moe else "dense" if kind.mlp else ""
     return mixer, block, "prediction" if kind.joins_embedding else ""
 

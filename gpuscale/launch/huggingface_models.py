@@ -15,7 +15,8 @@ from gpuscale.launch.quoting import Expansion, json_text
 from gpuscale.launch.settings import LackingError, Reading
 from gpuscale.launch.shapes import all_models_once, named_shape, same_shape
 from gpuscale.launch.writing import LaunchFile, Writing
-from gpuscale.presets.huggingface import Config, read_config
+from gpuscale.presets.huggingface import read_config
+from gpuscale.presets.huggingface_config import Config
 from gpuscale.presets.huggingface_numerics import KEYS
 from gpuscale.presets.models import load_model
 from gpuscale.specs.model import MAX_SEQUENCE, LayerSpec, ModelSpec, NumericsSpec

@@ -198,6 +198,7 @@ def _unavailable(model: ModelSpec) -> list[str]:
     whole = {(True, True, True), (False, False, False), (True, False, False)}
     odd_bias = any(one[:3] not in whole or one[3] not in {None, one[1]} for one in biases)
     wrong = {
+        model.uncommon: bool(model.uncommon),
         "layers without attention": None in attentions or any(kind.state_space for kind in kinds),
         "norms, MLPs or experts that differ between layers": len({kind.norm_bias for kind in kinds}) > 1
         or any(len({getattr(kind, block) for kind in model.kinds} - {None}) > 1 for block in ("mlp", "moe"))

@@ -113,6 +113,8 @@ def _lacking(model: ModelSpec) -> str:
     """Name what nanotron's models do not have; empty where they have all of it."""
     kind = model.kinds[0]
     attention, block, moe = kind.attention, kind.mlp or kind.moe, kind.moe
+    if model.uncommon:
+        return model.uncommon
     if attention is None or block is None or len(model.kinds) > 1:
         return "layers of different kinds"
     checks = {

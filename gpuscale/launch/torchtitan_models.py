@@ -208,7 +208,7 @@ def _mtp(writing: Writing, module: str) -> int:
 
 def _lacking(model: ModelSpec) -> str:
     """Name what the builders do not make; empty where they make all of it."""
-    found = next(filter(None, map(_lacking_in, model.kinds)), "")
+    found = model.uncommon or next(filter(None, map(_lacking_in, model.kinds)), "")
     if found:
         return found
     experts = [kind.moe for kind in model.kinds if kind.moe]

@@ -63,6 +63,8 @@ def block_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> dict
         blocks["feed-forward"] = _mlp_bytes(kind.mlp, c, job)
     if kind.moe is not None:
         blocks["experts"] = _moe_bytes(kind.moe, c, job)
+    if width := sum(one.outputs for one in kind.beside if one.is_product):  # what each product gives is used once more
+        blocks["beside"] = tokens(c, job) / c.sequence_split * (job.activation_bytes * width)
     return blocks
 
 
@@ -140,7 +142,8 @@ def _state_space_bytes(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Flo
 
     The fused kernel of Mamba-2 recomputes convolution and states (state-spaces/mamba, ssd_combined.py).
     """
-    width = (3 * spec.width + spec.conv_width + spec.heads) / c.tp
+    own_maps = 0 if spec.conv_width > spec.width else 2 * spec.key_width
+    width = (3 * spec.width + spec.conv_width + spec.heads + own_maps) / c.tp
     return np.asarray(tokens(c, job) * job.activation_bytes * width + _norm_output_bytes(c, job), dtype=np.float64)
 
 

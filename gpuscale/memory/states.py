@@ -56,6 +56,8 @@ class StageParameters:
 
 def dense_parameters(kind: LayerSpec, hidden: int, tp: IntArray) -> FloatArray:
     """Parameters of one layer on one GPU, routed experts left out; shape of `tp`."""
+    if kind.reused:
+        return np.zeros(len(tp))
     total = vector_parameters(hidden, kind, tp)
     for linear in dense_linears(hidden, kind):
         total = total + linear.local_parameters(tp)
@@ -64,7 +66,7 @@ def dense_parameters(kind: LayerSpec, hidden: int, tp: IntArray) -> FloatArray:
 
 def expert_parameters(kind: LayerSpec, hidden: int, ep: IntArray, etp: IntArray) -> FloatArray:
     """Parameters of one layer's routed experts on one GPU; shape of `ep`."""
-    if kind.moe is None:
+    if kind.moe is None or kind.reused:
         return np.zeros(len(ep))
     local_experts = kind.moe.experts // ep
     each = sum(linear.local_parameters(etp) for linear in expert_linears(hidden, kind.moe))
@@ -81,8 +83,9 @@ def stage_parameters(c: Candidates, job: JobSpec, stages: StageTable, stage_row:
         if kind.moe is not None:
             expert = expert + held * expert_parameters(kind, model.hidden, cuts.ep, cuts.etp)[index]
     rows = job.vocabulary_rows(c.tp)
-    embedding = (rows + model.learned_positions) * model.hidden
-    vectors = model_parameters(model).final_norm + model.head_bias * rows
+    at_embedding, at_head = (sum(one.parameters for one in end) for end in (model.at_embedding, model.at_head))
+    embedding = (rows + model.learned_positions) * model.hidden + at_embedding
+    vectors = model_parameters(model).final_norm + model.head_bias * rows + at_head
     for place in (FIRST, LAST):  # a tied head on a stage without the embedding, and prediction, hold a copy of it
         embeds, heads = (share_of_end(c, end, place) > 0 for end in (FIRST, LAST))
         untied = not model.tied_embeddings

@@ -82,6 +82,11 @@ def skill_text() -> str:
     return (packed if packed.is_file() else _shipped().parent / "docs" / "SKILL.md").read_text(encoding="utf-8")
 
 
+def family_file(name: str) -> Path:
+    """Return a shipped file of facts about families of models."""
+    return _shipped() / "families" / name
+
+
 def preset_files(kind: str) -> dict[str, Path]:
     """Return the file of every preset of `kind` by its name (the file's stem), sorted; the user's goes first."""
     found: dict[str, Path] = {}

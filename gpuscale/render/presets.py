@@ -18,7 +18,7 @@ from gpuscale.rules.check import cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
-from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+from gpuscale.specs.model import STATE_SPACES, AttentionSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec, StateSpaceSpec
 from gpuscale.units import GB, GIB, KIB, MIB, TB, format_count, format_rate, plural
 
 
@@ -40,6 +40,8 @@ ITEM_TEXT = {
     "qk_norm": "query/key norms",
     "mlp": "dense MLP",
     "expert_latent": "latent of experts",
+    "beside": "beside the blocks",
+    "at_ends": "beside embedding and LM head",
     "norms": "layer norms",
     "biases": "biases, sinks",
     "lm_head": "LM head",
@@ -51,7 +53,6 @@ ITEM_TEXT = {
 NO_ITEMS = {"joint", "routed_experts_per_token", "tp_replicated"}
 """Parameters of a layer that are part of other items, or of multi-token prediction."""
 
-STATE_SPACES = {"mamba2": "Mamba-2", "gdn": "gated delta net", "kda": "Kimi delta attention"}
 
 Counted = Sequence[tuple[ModelSpec, ModelParameters]]
 Flops = Mapping[Convention, FlopsPerToken]
@@ -156,7 +157,8 @@ def parameter_items(params: ModelParameters) -> dict[str, int]:
     layers = [(kind._asdict(), count) for kind, count in zip(params.kinds, params.counts, strict=True)]
     names = [name for name in LayerParameters._fields if name not in NO_ITEMS]
     items = {name: sum(count * kind[name] for kind, count in layers) for name in names}
-    return {**picked(params, ("embedding", "positions")), **items, **picked(params, ("final_norm", "lm_head"))}
+    ends = picked(params, ("at_ends", "final_norm", "lm_head"))
+    return {**picked(params, ("embedding", "positions")), **items, **ends}
 
 
 def loaded_model_document(model: ModelSpec) -> Document:
@@ -208,12 +210,20 @@ def model_document(model: ModelSpec, params: ModelParameters, sequence: int, flo
 
 
 def _mixer_text(kind: LayerSpec) -> str:
-    attention, state_space = kind.attention, kind.state_space
-    if state_space is not None:
-        heads = f"{state_space.heads} heads of {state_space.head_dim}"
-        return f"{STATE_SPACES[state_space.kind]}, {heads}, state {state_space.state}"
-    if attention is None:
-        return "none"
+    texts = [
+        kind.attention and _attention_text(kind.attention),
+        kind.state_space and _state_space_text(kind.state_space),
+    ]
+    again = ", weights of an earlier layer" if kind.reused else ""
+    return (" beside ".join(text for text in texts if text) or "none") + again
+
+
+def _state_space_text(spec: StateSpaceSpec) -> str:
+    heads = f"{spec.heads} channels" if spec.head_dim == 1 else f"{spec.heads} heads of {spec.head_dim}"
+    return f"{STATE_SPACES[spec.kind]}, {heads}, state {spec.state}"
+
+
+def _attention_text(attention: AttentionSpec) -> str:
     heads = f"{attention.heads} heads of {attention.head_dim}"
     if attention.latent:
         rank = attention.latent.query_rank
@@ -222,17 +232,19 @@ def _mixer_text(kind: LayerSpec) -> str:
         return f"{heads}, latent, {ranks}{keys}"
     reach = "chunk" if attention.chunked else "window"
     window = f", {reach} {attention.window}" if attention.window else ""
-    return f"{heads}, {attention.kv_heads} kv{window}"
+    compressed = f", keys of {attention.compression} tokens" if attention.compression else ""
+    shared = ", keys of an earlier layer" if attention.keys == "shared" else ""
+    return f"{heads}, {attention.kv_heads} kv{window}{compressed}{shared}"
 
 
 def _block_text(kind: LayerSpec) -> str:
-    if kind.mlp:
-        return f"MLP {kind.mlp.ffn}{' gated' if kind.mlp.gated else ''}"
+    dense = f"MLP {kind.mlp.ffn}{' gated' if kind.mlp.gated else ''}" if kind.mlp else ""
     if kind.moe is None:
-        return "none"
+        return dense or "none"
+    dense = f"{dense} beside " if dense else ""
     shared = f" + {kind.moe.shared_ffn}" if kind.moe.shared_ffn else ""
     shared += f" in {kind.moe.latent}" if kind.moe.latent else ""
-    return f"{kind.moe.experts} experts of {kind.moe.ffn}{shared}, top {kind.moe.top_k}"
+    return f"{dense}{kind.moe.experts} experts of {kind.moe.ffn}{shared}, top {kind.moe.top_k}"
 
 
 def _parameter_table(model: ModelSpec, params: ModelParameters) -> Table:

@@ -45,6 +45,15 @@ class IndexerSpec:
     head_dim: HeadDim  #: width of one of them.
     top_k: Tokens  #: keys that the main attention then sees.
     shared: bool = False  #: the layer reuses the choice of an earlier one and has no indexer of its own (GLM-5.2).
+    weighted: bool = True  #: every token weighs the heads; else their scores are added up (MiniMax-M3).
+
+
+KEYS = {
+    "own": "the layer projects its keys and its values",
+    "shared": "they are those of an earlier layer (Gemma 3n)",
+    "values": "one projection gives both (DeepSeek-V4, Gemma 4)",
+}
+"""Where an attention has its keys and values from."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,17 @@ class AttentionSpec:
     sinks: bool = False  #: one learned logit per head (gpt-oss).
     output_gate: bool = False  #: a second query-wide projection gates the attention output (Qwen3-Next).
     indexer: IndexerSpec | None = None  #: DeepSeek sparse attention; None attends to all keys inside the window.
+    keys: Annotated[str, among("own", "shared", "values")] = "own"  #: one of `KEYS`.
+    #: width of what the projections read; 0 for that of the residual stream (Zamba joins the embedding to it).
+    input_width: Annotated[int, Field(ge=0, le=2 * MAX_HIDDEN)] = 0
+    #: rank of a compression of the queries outside latent attention; 0 projects them directly (DeepSeek-V4).
+    query_rank: Annotated[int, Field(ge=0, le=MAX_HIDDEN)] = 0
+    #: rank to which each of `output_groups` groups of heads is brought before the output projection; 0 without.
+    output_rank: Annotated[int, Field(ge=0, le=MAX_HIDDEN)] = 0
+    output_groups: Heads = 1  #: groups of heads that are compressed apart.
+    #: tokens that make one compressed key, of which a query attends to all, or to those that the indexer chooses,
+    #: beside the keys of its window; 0 without (DeepSeek-V4).
+    compression: Annotated[int, Field(ge=0, le=65536)] = 0
 
     @property
     def reach(self) -> int | None:
@@ -89,25 +109,57 @@ class AttentionSpec:
         return self.kv_heads * self.value_head_dim
 
     @property
+    def projected_kv(self) -> tuple[int, int]:
+        """Key and value heads whose keys or values the layer projects, and the width of one pair of them."""
+        width = {"own": self.head_dim + self.value_head_dim, "values": self.head_dim, "shared": 0}[self.keys]
+        return (self.kv_heads if width else 0), width
+
+    @property
     def output_width(self) -> int:
         """Width of the concatenated heads that enter the output projection."""
         return self.heads * self.value_head_dim
+
+
+STATE_SPACES = {
+    "mamba2": "Mamba-2",
+    "mamba1": "Mamba",
+    "gdn": "gated delta net",
+    "kda": "Kimi delta attention",
+    "conv": "gated short convolution",
+    "rglru": "RG-LRU",
+    "rwkv4": "RWKV-4",
+    "mlstm": "mLSTM",
+    "lightning": "lightning attention",
+}
+"""Token mixers that take the place of attention in linear time -> their names. Mamba-2 (Dao & Gu 2024, arXiv
+2405.21060), Mamba (Gu & Dao 2023, arXiv 2312.00752: a decay per channel and state, from the input), gated delta nets
+(Yang et al. 2024, arXiv 2412.06464) and Kimi's (arXiv 2510.26692: a decay per channel), the convolution of LFM2
+(arXiv 2511.23404), the RG-LRU (De et al. 2024, arXiv 2402.19427), RWKV-4 (Peng et al. 2023, arXiv 2305.13048), the
+mLSTM (Beck et al. 2024, arXiv 2405.04517) and lightning attention (Qin et al. 2024, arXiv 2401.04658)."""
+
+TIMED_STATE_SPACES = ("mamba2", "gdn", "kda")
+"""Those whose kernels the time is added up of; that of the others is an estimate from their FLOPs and bytes."""
 
 
 @dataclass(frozen=True)
 class StateSpaceSpec:
     """A linear-time token mixer in the place of attention: a recurrent state of `state` x `head_dim` per head."""
 
-    #: `mamba2` (Dao & Gu 2024, arXiv 2405.21060), `gdn` (gated delta net, Yang et al. 2024, arXiv 2412.06464) or `kda`
-    #: (Kimi delta attention, arXiv 2510.26692: a decay per channel from low-rank projections).
-    kind: Annotated[str, among("mamba2", "gdn", "kda")]
-    heads: Heads  #: heads (of the values, in delta nets).
+    kind: Annotated[str, among(*STATE_SPACES)]  #: one of `STATE_SPACES`.
+    #: heads (of the values, in delta nets); channels where each goes its own way (`mamba1`, `conv`, `rwkv4`).
+    heads: Annotated[int, Field(ge=1, le=MAX_HIDDEN)]
     head_dim: HeadDim  #: width of one of them.
-    groups: Heads  #: sets of input and output maps (B and C) shared by heads; heads of queries and keys in delta nets.
+    #: sets of input and output maps (B and C) shared by heads; heads of queries and keys in delta nets.
+    groups: Annotated[int, Field(ge=1, le=MAX_HIDDEN)]
     state: HeadDim  #: size of the state per channel of a head; width of one query and key head in delta nets.
     conv: Annotated[int, Field(ge=1, le=64)] = 4  #: length of the causal convolution before the recurrence.
     chunk: Annotated[int, Field(ge=1, le=65536)] = 128  #: tokens that the training kernel works on at a time.
     conv_bias: bool = False  #: the convolution has a bias.
+    #: rank of what the step size (`mamba1`), or decay and output gate (`kda`: 0 projects them directly), are made of;
+    #: None for the usual one, the width of a head in `kda`.
+    rank: Annotated[int | None, Field(ge=0, le=MAX_HIDDEN)] = None
+    norm: bool = True  #: the usual norms: of the output, or (`mamba1`) of step size, B and C (Jamba).
+    bias: bool = False  #: biases of the input and output projections.
 
     @property
     def width(self) -> int:
@@ -121,8 +173,10 @@ class StateSpaceSpec:
 
     @property
     def conv_width(self) -> int:
-        """Channels of the convolution: the values and both maps."""
-        return self.width + 2 * self.key_width
+        """Channels of the convolution: the values and, where it takes them, both maps; 0 without a convolution."""
+        if self.kind in ("mamba2", "gdn", "kda"):
+            return self.width + 2 * self.key_width
+        return 0 if self.kind in ("rwkv4", "mlstm", "lightning") else self.width
 
 
 @dataclass(frozen=True)
@@ -171,9 +225,33 @@ class MoeSpec:
 
 
 @dataclass(frozen=True)
+class BesideSpec:
+    """Weights beside the usual blocks: a small product on every token, a vector, or a table that is looked up.
+
+    Low-rank residuals, gates of heads, embeddings per layer, hyper-connections, scales of residuals.
+    """
+
+    name: str  #: what it is, for people.
+    outputs: Annotated[int, Field(ge=1, le=MAX_PARAMS)]  #: width of the output; weights of a vector.
+    inputs: Annotated[int, Field(ge=0, le=MAX_FFN)] = 0  #: width of the input, rows of a table; 0 for a vector.
+    bias: bool = False  #: the product has a bias.
+    lookup: bool = False  #: it is a table of which each token takes a row.
+
+    @property
+    def parameters(self) -> int:
+        """Its weights and biases."""
+        return max(self.inputs, 1) * self.outputs + self.bias * self.outputs
+
+    @property
+    def is_product(self) -> bool:
+        """Whether every token is multiplied with it."""
+        return self.inputs > 0 and not self.lookup
+
+
+@dataclass(frozen=True)
 class LayerSpec:
-    """One kind of layer: a token mixer (attention or a state space) or none, then a feed-forward block (a dense MLP
-    or a mixture of experts) or none; at least one of the two.
+    """One kind of layer: a token mixer (attention or a state space, or both side by side) or none, then a feed-forward
+    block (a dense MLP or a mixture of experts, or both side by side) or none; at least one of the two.
     """
 
     attention: AttentionSpec | None  #: the attention, or None.
@@ -192,6 +270,8 @@ class LayerSpec:
     #: GPT-NeoX, PaLM, Falcon): tensor parallelism gathers and reduces once for both.
     parallel_blocks: bool = False
     wide_under: tuple[str, ...] = ()  #: precisions below 16 bits under which the layer stays in 16 bits all the same.
+    beside: tuple[BesideSpec, ...] = ()  #: what it has beside its blocks.
+    reused: bool = False  #: its weights are those of an earlier layer (Zamba, and models that loop over their layers).
 
     @property
     def blocks(self) -> int:
@@ -306,13 +386,44 @@ class ModelSpec:
     #: what a reader of this model's shape has to know.
     notes: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
     towers: tuple[TowerSpec, ...] = ()  #: what the model has beside its layers and is not modelled.
+    final_norm: bool = True  #: a norm with weights stands after the last layer.
+    at_embedding: tuple[BesideSpec, ...] = ()  #: what it has beside the embedding.
+    at_head: tuple[BesideSpec, ...] = ()  #: what it has beside the LM head.
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """What every number of this model has to be read with; answers carry it among their notes."""
-        if not self.towers:
-            return ()
-        return (f"text only: {', and '.join(map(str, self.towers))} are not in these numbers",)
+        estimated = dict.fromkeys(
+            STATE_SPACES[kind.state_space.kind]
+            for kind in self.trained_kinds
+            if kind.state_space is not None and kind.state_space.kind not in TIMED_STATE_SPACES
+        )
+        found = [f"time of {name} is estimated from its FLOPs and bytes, not from kernels" for name in estimated]
+        if self.towers:
+            found.insert(0, f"text only: {', and '.join(map(str, self.towers))} are not in these numbers")
+        return tuple(found)
+
+    @cached_property
+    def uncommon(self) -> str:
+        """A part that no framework describes in its own configuration; empty where there is none."""
+        attentions = [kind.attention for kind in self.trained_kinds if kind.attention is not None]
+        states = [kind.state_space for kind in self.trained_kinds if kind.state_space is not None]
+        beside = (*self.at_embedding, *self.at_head, *(one for kind in self.trained_kinds for one in kind.beside))
+        parts = {
+            beside[0].name if beside else "": bool(beside),
+            "weights that several layers use": any(kind.reused for kind in self.trained_kinds),
+            "attention and a state space side by side": any(kind.attention and kind.state_space for kind in self.kinds),
+            "a dense block beside experts": any(kind.mlp and kind.moe for kind in self.kinds),
+            "keys of other layers, compressed keys or keys as values": any(
+                one.keys != "own" or one.compression or one.query_rank or one.input_width for one in attentions
+            ),
+            "an indexer without weights": any(one.indexer and not one.indexer.weighted for one in attentions),
+            "state spaces of such a kind": any(
+                one.kind not in TIMED_STATE_SPACES or one.rank == 0 or one.bias or not one.norm for one in states
+            ),
+            "no norm behind the last layer": not self.final_norm,
+        }
+        return next((part for part, there in parts.items() if there), "")
 
     @property
     def layers(self) -> int:

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuscale.architecture.flops import average_keys
+from gpuscale.architecture.flops import STATE_FLOPS, attended_keys, average_keys
 from gpuscale.architecture.parameters import (
     Linear,
     attention_linears,
+    beside_linears,
     expert_linears,
     indexer_linears,
     latent_linears,
@@ -27,7 +28,7 @@ from gpuscale.layouts.arrays import CORE_ATTN, DUALPIPE, MLA_UP_PROJ, MLP, MOE, 
 from gpuscale.layouts.ranks import context_split, strides
 from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
-from gpuscale.specs.model import AttentionSpec, MlpSpec, MoeSpec, StateSpaceSpec
+from gpuscale.specs.model import TIMED_STATE_SPACES, AttentionSpec, BesideSpec, MlpSpec, MoeSpec, StateSpaceSpec
 from gpuscale.steptime.calls import GroupCall, Sent, collective, sent_s
 from gpuscale.steptime.components import Segment, contention, exposed_beside
 from gpuscale.steptime.kernels import RECIPES, attention_time_s, gemm_flops_per_s, gemm_time_s
@@ -142,7 +143,7 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segmen
 
     Partial outputs of the blocks are merged in fp32 (Liu et al. 2023, Ring Attention, arXiv 2310.01889).
     """
-    keys = average_keys(job.sequence, attention.reach, "causal", chunked=attention.chunked)
+    keys = attended_keys(job.sequence, attention, "causal")
     split = context_split(c, job)
     heads = attention.heads / c.tp / split.heads
     queries = job.sequence / split.queries
@@ -284,6 +285,26 @@ def indexer_segments(attention: AttentionSpec, c: Candidates, job: JobSpec) -> l
     ]
 
 
+def beside_segments(beside: tuple[BesideSpec, ...], c: Candidates, job: JobSpec) -> list[Segment]:
+    """Time the small products beside the blocks of a layer, on the tokens of one rank, each with an element-wise use of
+    its output; vectors go with the kernels that are there anyway."""
+    linears = beside_linears(beside)
+    if not linears:
+        return []
+    times = [linear_times(linear, c, job) for linear in linears]
+    width = sum(linear.outputs for linear in linears)
+    used_s = stream(job, tokens(c, job) / c.sequence_split * width * 3 * job.activation_bytes, len(linears))
+    return [
+        Segment(
+            gemm_breakdown(times, "forward", used_s),
+            gemm_breakdown(times, "backward", 2 * used_s),
+            2 * len(linears),
+            name="beside the blocks",
+            products=tuple((linear.name, time) for linear, time in zip(linears, times, strict=True)),
+        )
+    ]
+
+
 # -- state spaces: projections, convolution, recurrence in chunks, gated norm --
 #
 # The recurrence runs as a chain of kernels, each of which reads its operands from memory and writes its result there,
@@ -293,6 +314,12 @@ FORWARD = {
     "mamba2": {"conv": 4, "value": 12, "key": 8, "state": 12, "score": 8, "kernels": 8},
     "gdn": {"conv": 4, "value": 18, "key": 22, "state": 4, "score": 12, "kernels": 11},
     "kda": {"conv": 4, "value": 18, "key": 34, "state": 4, "score": 12, "kernels": 13},
+    "mamba1": {"conv": 4, "value": 8, "key": 4, "state": 4, "score": 0, "kernels": 3},
+    "conv": {"conv": 4, "value": 10, "key": 0, "state": 0, "score": 0, "kernels": 3},
+    "rglru": {"conv": 4, "value": 14, "key": 0, "state": 0, "score": 0, "kernels": 6},
+    "rwkv4": {"conv": 0, "value": 22, "key": 0, "state": 0, "score": 0, "kernels": 8},
+    "mlstm": {"conv": 0, "value": 12, "key": 4, "state": 8, "score": 0, "kernels": 6},
+    "lightning": {"conv": 0, "value": 12, "key": 4, "state": 8, "score": 0, "kernels": 6},
 }
 """Bytes that the kernels of the forward pass move per token, and how many kernels there are.
 
@@ -305,13 +332,22 @@ Added up over the operands of the training kernels: for Mamba-2 convolution, chu
 scan and gated norm (github.com/state-spaces/mamba, ops/triton/ssd_combined.py; scores and new states in fp32), for
 delta nets convolution, norms of queries and keys, scores, triangular inverse, its two products, states, outputs and
 gated norm (github.com/fla-org/flash-linear-attention, ops/gated_delta_rule and ops/kda, chunk.py).
+
+The others (all but `TIMED_STATE_SPACES`) are estimates: every operand read and every result written once, in 16 bits,
+states kept per chunk in 32, and two passes of each gate, norm and token shift that stands by itself.
 """
 
-BACKWARD = {
+BACKWARD_TRAFFIC = 2
+"""Traffic of the backward pass over the forward pass where it is an estimate: operands and gradients."""
+
+BACKWARD: dict[str, dict[str, int]] = {
     "mamba2": {"conv": 10, "value": 34, "key": 30, "state": 30, "score": 24, "kernels": 18},
     "gdn": {"conv": 6, "value": 50, "key": 40, "state": 10, "score": 20, "kernels": 22},
     "kda": {"conv": 6, "value": 50, "key": 64, "state": 10, "score": 20, "kernels": 26},
-}
+} | {
+    kind: {what: BACKWARD_TRAFFIC * moved for what, moved in FORWARD[kind].items()}
+    for kind in FORWARD.keys() - set(TIMED_STATE_SPACES)
+}  # fmt: skip
 """Backward pass of the same kernels, which recompute convolution (Mamba-2), states and products first."""
 
 BACKWARD_ARITHMETIC = 3.5
@@ -343,8 +379,7 @@ def _recurrence(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Segment:
         for purpose, width in (("state-space inputs", into), ("state-space outputs", out))
     )
     exchange = sent_s(sent, "forward")
-    flops_per_s = ARITHMETIC_FRACTION * gemm_flops_per_s(job.cluster.gpu, job.attention_precision)
-    arithmetic_s = _chunk_flops(spec, c, job) / flops_per_s
+    arithmetic_s = _arithmetic_s(spec, c, job)
     forward_s = _traffic_s(spec, FORWARD[spec.kind], c, job) + arithmetic_s
     backward_s = _traffic_s(spec, BACKWARD[spec.kind], c, job) + BACKWARD_ARITHMETIC * arithmetic_s
     return Segment(
@@ -357,10 +392,24 @@ def _recurrence(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Segment:
     )
 
 
+ELEMENTWISE = ("mamba1", "conv", "rglru", "rwkv4")
+"""State spaces that are scanned channel by channel, without matrix products."""
+
+
+def _arithmetic_s(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    """Arithmetic of a recurrence in the forward pass [s]: short products, or a scan at the rate of fp32."""
+    gpu = job.cluster.gpu
+    if spec.kind in ELEMENTWISE:
+        flops = tokens(c, job) * STATE_FLOPS[spec.kind] * spec.width * spec.state / c.tp
+        return np.asarray(flops / gemm_flops_per_s(gpu, "fp32"), dtype=np.float64)
+    return _chunk_flops(spec, c, job) / (ARITHMETIC_FRACTION * gemm_flops_per_s(gpu, job.attention_precision))
+
+
 def _traffic_s(spec: StateSpaceSpec, moved: Mapping[str, int], c: Candidates, job: JobSpec) -> FloatArray:
     heads, sets = _local_heads(spec, c)
     width, key = heads * spec.head_dim, sets * spec.state
-    conv = width + 2 * np.maximum(spec.groups / c.tp, 1.0) * spec.state
+    maps = 2 * np.maximum(spec.groups / c.tp, 1.0) * spec.state if spec.kind in TIMED_STATE_SPACES else 0.0
+    conv = width + maps
     per_token = moved["conv"] * conv + moved["value"] * width + moved["key"] * key
     per_token = per_token + moved["state"] * width * spec.state / spec.chunk + moved["score"] * sets * spec.chunk
     return stream(job, tokens(c, job) * per_token, moved["kernels"])
@@ -369,7 +418,7 @@ def _traffic_s(spec: StateSpaceSpec, moved: Mapping[str, int], c: Candidates, jo
 def _local_heads(spec: StateSpaceSpec, c: Candidates) -> tuple[FloatArray, FloatArray]:
     """Heads of one rank, and sets of maps that its kernels work with: groups, or one per head in delta nets."""
     heads = spec.heads / c.tp
-    return heads, np.maximum(spec.groups / c.tp, 1.0) if spec.kind == "mamba2" else heads
+    return heads, heads if spec.kind in ("gdn", "kda") else np.maximum(spec.groups / c.tp, 1.0)
 
 
 def _chunk_flops(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -380,7 +429,7 @@ def _chunk_flops(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArra
     """
     heads, sets = _local_heads(spec, c)
     state, dim, chunk = spec.state, spec.head_dim, spec.chunk
-    if spec.kind == "mamba2":
+    if spec.kind not in ("gdn", "kda"):
         per_token = 2 * chunk * state * sets + (chunk * dim + 4 * state * dim) * heads
     else:
         per_token = (6 * chunk * state + 4 * chunk * dim + 6 * state * dim) * heads

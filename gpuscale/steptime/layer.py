@@ -19,10 +19,11 @@ from gpuscale.layouts.arrays import LAYERNORM, MLP, MOE, Candidates, summed
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.job import JobSpec
-from gpuscale.specs.model import LayerSpec, MoeSpec
+from gpuscale.specs.model import BesideSpec, LayerSpec, MoeSpec
 from gpuscale.steptime.blocks import (
     attention_segments,
     beside_another_microbatch,
+    beside_segments,
     indexer_segments,
     mlp_segments,
     moe_segments,
@@ -159,7 +160,7 @@ def _segments_by_kind(
             out += [without_tp(segment) for segment in dense] if kind.parallel_blocks else dense
         if kind.moe is not None:
             out += [*routed(kind.moe), *shared(shared_experts, kind.moe)]
-        return out
+        return out + shared(beside_segments, kind.beside)
 
     return segments
 
@@ -404,7 +405,15 @@ def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Brea
     moved = job.activation_bytes
     forward_s, backward_s = stream(job, rows * 2 * moved, 2), stream(job, rows * (moved + 8), 2)
     forward, backward = (sent_s(sent, way) for way in WAYS)
-    return {"elementwise": forward_s, "tp_comm": forward}, {"elementwise": backward_s, "tp_comm": backward}
+    return (
+        added({"elementwise": forward_s, "tp_comm": forward}, *_beside(job.model.at_embedding, "forward", c, job)),
+        added({"elementwise": backward_s, "tp_comm": backward}, *_beside(job.model.at_embedding, "backward", c, job)),
+    )
+
+
+def _beside(beside: tuple[BesideSpec, ...], way: str, c: Candidates, job: JobSpec) -> list[Breakdown]:
+    """Break down what stands beside the embedding or the LM head, in one of `WAYS`."""
+    return [getattr(segment, way) for segment in beside_segments(beside, c, job)]
 
 
 def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
@@ -425,7 +434,7 @@ def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakd
     waiting = np.full(len(c), job.runtime.host_microbatch_s)
     loss_s, loss_back_s = stream(job, logits * loss_forward, 4), stream(job, logits * loss_backward, 2)
     heads = 1 + job.model.mtp_depth  # one set of logits per multi-token-prediction module
-    return (
-        scaled({"gemm": forward, "elementwise": loss_s, "tp_comm": sent}, heads) | {"launch": waiting},
-        scaled({"gemm": dgrad + wgrad, "elementwise": loss_back_s, "tp_comm": sent_back}, heads),
-    )
+    there = scaled({"gemm": forward, "elementwise": loss_s, "tp_comm": sent}, heads) | {"launch": waiting}
+    back = scaled({"gemm": dgrad + wgrad, "elementwise": loss_back_s, "tp_comm": sent_back}, heads)
+    beside = job.model.at_head
+    return added(there, *_beside(beside, "forward", c, job)), added(back, *_beside(beside, "backward", c, job))

@@ -1,0 +1,208 @@
+"""A Hugging Face `config.json`, read key by key with checks.
+
+A key that is written `null` has no value; one that is missing has the default of the model type's class in the
+transformers library (`presets/families/transformers.json`, made by tests/update_transformers.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from gpuscale.errors import InputError
+from gpuscale.presets.files import family_file, short
+from gpuscale.specs import model as specs
+
+_LARGEST = {
+    specs.MAX_EXPERTS: (
+        "num_experts", "num_experts_per_tok", "n_shared_experts", "n_group", "topk_group", "zero_expert_num"),
+    specs.MAX_HEADS: (
+        "num_attention_heads", "num_key_value_heads", "linear_num_heads", "linear_num_key_heads",
+        "linear_num_value_heads", "index_n_heads", "mamba_num_heads", "n_groups", "o_groups"),
+    specs.MAX_HEAD_DIM: (
+        "head_dim", "v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim", "mamba_head_dim", "ssm_state_size",
+        "linear_head_dim", "linear_key_head_dim", "linear_value_head_dim", "index_head_dim"),
+    specs.MAX_HIDDEN: (
+        "hidden_size", "q_lora_rank", "kv_lora_rank", "o_lora_rank", "moe_latent_size", "mamba_dt_rank", "lru_width",
+        "gated_norm_rank", "laurel_rank"),
+    specs.MAX_LAYERS: ("num_hidden_layers",),
+    specs.MAX_MTP: ("num_nextn_predict_layers", "mtp_num_hidden_layers"),
+    specs.MAX_SEQUENCE: ("max_position_embeddings", "sliding_window", "attention_chunk_size", "index_topk"),
+    specs.MAX_VOCAB: ("vocab_size",),
+    64: ("conv_kernel", "linear_conv_kernel_dim", "conv_L_cache", "expand", "hc_mult", "altup_num_inputs"),
+}  # fmt: skip
+LIMITS = {key: largest for largest, keys in _LARGEST.items() for key in keys}
+"""Largest value of each key; widths of MLPs and experts, and everything else, at most MAX_FFN."""
+
+SYNONYMS = {
+    "hidden_size": ("n_embd", "d_model"),
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
+    "num_attention_heads": ("n_head", "n_heads"),
+    "num_key_value_heads": ("num_kv_heads", "n_head_kv"),
+    "intermediate_size": ("n_inner", "ffn_hidden_size"),
+    "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length", "model_max_length"),
+    "vocab_size": ("padded_vocab_size",),
+    "head_dim": ("kv_channels", "attention_head_dim"),
+    "num_experts": ("num_local_experts", "n_routed_experts"),
+    "n_shared_experts": ("num_shared_experts",),
+    "num_experts_per_tok": ("num_experts_per_token",),
+    "layer_types": ("layers_block_type",),
+    "n_group": ("num_expert_group",),
+    "tie_word_embeddings": ("tie_embedding",),
+}
+"""Other spellings of a key, as older or sibling model types have them."""
+
+STATED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+"""Keys that a top-level config must state itself."""
+
+_MISSING: Any = object()
+
+
+NO_SHAPE = frozenset({
+    "n_ctx", "context_window_size", "sliding_window_size", "prefill_chunk_size", "attention_sink_size", "rotary_dim",
+    "qk_head_dim", "chunk_size", "time_step_rank", "num_hash_layers",
+    "num_query_groups", "attention_hidden_size", "index_block_size", "per_layer_config",
+})  # fmt: skip
+"""Keys that name a size and change none, or that follow from others that are read."""
+
+SIZE = re.compile(r"(_size|_dim|_rank|_heads|_layers|_experts|_groups|_width|^dim|^d_\w+|^n_\w+)$")
+
+
+class Config(NamedTuple):
+    """A config.json, or its nested text config, read key by key with checks."""
+
+    place: str  #: the file, for messages.
+    data: Mapping[str, Any]  #: the JSON object.
+    defaults: Mapping[str, Any]  #: values of keys that are missing.
+    prefix: str = ""  #: `text_config.` inside a multimodal config.
+    names: Mapping[str, str] = {}  #: what the model type calls a key that is called otherwise here.
+    layer: int | None = None  #: the layer that is read: of a list of all layers' values its own counts.
+
+    def error(self, key: str, message: str, hint: str | None = None) -> InputError:
+        """Build the error for something wrong at `key`."""
+        own = self.names.get(key)
+        names = (own,) if own else (key, *SYNONYMS.get(key, ()))
+        name = next((one for one in names if one in self.data), names[0])
+        return InputError(f"{self.prefix}{name} {message}", place=self.place, hint=hint)
+
+    def value(self, key: str, default: Any = _MISSING) -> Any:
+        """Return the value of `key`, or of its name in this model type, or of a synonym; one that is null has none.
+
+        Raises:
+            InputError: missing, and there is no default.
+        """
+        own = self.names.get(key)
+        names = (own,) if own else (key, *SYNONYMS.get(key, ()))
+        for name in names:
+            if (found := _at(self.data, name)) is not None:
+                return found
+        written = any(name in self.data for name in names)
+        if not written and (self.prefix or key not in STATED):
+            known = [_at(self.defaults, name) for name in names if _at(self.defaults, name) is not None]
+            if known or any(name in self.defaults for name in names):
+                return known[0] if known else None
+        if default is not _MISSING:
+            return default
+        raise self.needed(key)
+
+    def at(self, layer: int) -> Config:
+        """Return the config of one layer, with what `per_layer_config` says of it."""
+        own = self.value("per_layer_config", None)
+        own = own if isinstance(own, dict) else {}
+        found: Any = next((one for key, one in own.items() if str(key).isdigit() and int(key) == layer), {})
+        return self._replace(data={**self.data, **found} if isinstance(found, dict) else self.data, layer=layer)
+
+    def optional(self, key: str, low: int = 1) -> int | None:
+        """Return an integer from `low` to the key's limit, or None where it is missing and has no default."""
+        return None if self.value(key, None) is None else self.integer(key, low=low)
+
+    def integer(self, key: str, default: Any = _MISSING, low: int = 1) -> int:
+        """Return an integer from `low` to the key's limit.
+
+        Raises:
+            InputError: missing, not an integer, or out of range.
+        """
+        found = self.value(key, default)
+        if found is None:
+            raise self.needed(key)
+        if isinstance(found, list) and self.layer is not None and self.layer < len(found):
+            found = found[self.layer]
+        high = LIMITS.get(key, specs.MAX_FFN)
+        if not isinstance(found, int) or isinstance(found, bool):
+            raise self.error(key, f"is {short(found)}, not a whole number")
+        if not low <= found <= high:
+            raise self.error(key, f"is {short(found)}, out of range", f"{key} goes from {low} to {high:,}")
+        return found
+
+    def number(self, key: str, default: float) -> float:
+        """Return a positive number below 1000."""
+        found = self.value(key, default)
+        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < 1000:
+            raise self.error(key, f"is {short(found)}, not a number above 0 and below 1000")
+        return float(found)
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """Return a boolean; missing and without a class default it is `default`."""
+        found = self.value(key, default)
+        if not isinstance(found, bool):
+            raise self.error(key, f"is {short(found)}, not true or false")
+        return found
+
+    def setting(self, setting: bool | str) -> bool:
+        """Return a family's constant, or the flag that it names, turned round after an exclamation mark."""
+        if not isinstance(setting, str):
+            return setting
+        return self.flag(setting.removeprefix("!")) is not setting.startswith("!")
+
+    def items(self, key: str, layers: int | None, of: type) -> list[Any] | None:
+        """Return a list of `of` (with one entry per layer where `layers` is given), or None where it is missing."""
+        found = self.value(key, None)
+        if found is None:
+            return None
+        good = isinstance(found, list) and all(isinstance(item, of) and not isinstance(item, bool) for item in found)
+        if not good:
+            raise self.error(key, f"is {short(found)}, not a list of {'words' if of is str else 'whole numbers'}")
+        if layers is not None and len(found) != layers:
+            raise self.error(key, f"has {len(found)} entries for {layers} layers")
+        return list(found)
+
+    def words(self, key: str, layers: int | None, known: Sequence[str]) -> list[str] | None:
+        """Return a list of `known` words, one per layer where `layers` is given, or None where it is missing."""
+        found = self.items(key, layers, str)
+        strange = next((word for word in found or () if word not in known), None)
+        if strange is not None:
+            raise self.error(key, f"holds {short(strange)}, not {' or '.join(known)}: not supported")
+        return found
+
+    def needed(self, key: str) -> InputError:
+        """Build the error for a key that is missing and has no default."""
+        return self.error(key, "is missing", f"a config of this model type needs {key}")
+
+    def table(self, key: str) -> Config:
+        """Return a nested object as a config of its own (empty where it is missing)."""
+        found = self.value(key, {})
+        if not isinstance(found, dict):
+            raise self.error(key, f"is {short(found)}, not an object")
+        return Config(self.place, found, {}, f"{self.prefix}{key}.")
+
+    def having(self, **values: Any) -> Config:
+        """Return the config with the given keys set."""
+        return self._replace(data={**self.data, **values})
+
+
+def _at(data: Mapping[str, Any], name: str) -> Any:
+    """Return the value at a key, or at a path of keys with dots."""
+    found: Any = data
+    for key in name.split("."):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+@cache
+def class_defaults() -> Mapping[str, Mapping[str, Any]]:
+    """Return what the classes of the transformers library have for the keys of each model type."""
+    found: Mapping[str, Mapping[str, Any]] = json.loads(family_file("transformers.json").read_text(encoding="utf-8"))
+    return found
