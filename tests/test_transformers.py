@@ -10,14 +10,14 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5.24")
 
-from transformers_judge import MODEL_TYPES, Shape, shapes  # noqa: E402 - only where transformers is
-from update_transformers import TABLE, written  # noqa: E402
+from transformers_judge import MODEL_TYPES, Shape, shapes
+from update_transformers import TABLE, written
 
-from gpuscale.architecture.parameters import model_parameters  # noqa: E402
-from gpuscale.errors import InputError  # noqa: E402
-from gpuscale.presets.huggingface import read_config  # noqa: E402
-from gpuscale.presets.huggingface_config import STATED, SYNONYMS, Config  # noqa: E402
-from gpuscale.presets.huggingface_families import FAMILIES, TEXT_TYPES  # noqa: E402
+from gpuscale.architecture.parameters import model_parameters
+from gpuscale.errors import InputError
+from gpuscale.presets.huggingface import read_config
+from gpuscale.presets.huggingface_config import STATED, SYNONYMS, Config
+from gpuscale.presets.huggingface_families import FAMILIES, TEXT_TYPES
 
 READ = [name for name in MODEL_TYPES if name in FAMILIES]
 AT_LEAST = 120
