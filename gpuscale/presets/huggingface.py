@@ -78,6 +78,8 @@ def read_config(config: Config, name: str) -> specs.ModelSpec:
     model_type = config.value("model_type")
     if not isinstance(model_type, str):
         raise config.error("model_type", f"is {short(model_type)}, not a word")
+    if any(model_type in types for types in UNSUPPORTED.values()):
+        _family(config, model_type)
     notes: list[str] = []
     config, model_type, towers = _language_model(config, model_type)
     if towers:

@@ -635,7 +635,8 @@ FAMILIES: dict[str, Family] = {
               "n_groups": "mamba_ngroups",
               "ssm_state_size": "mamba_d_state", "conv_kernel": "mamba_d_conv"},
         state="mamba2", repeats="zamba", layers=Pattern((LINEAR_,)),
-        refused=("use_shared_attention_adapter", "add_bias_linear", "!tie_word_embeddings"),
+        refused=("use_shared_attention_adapter", "add_bias_linear", "!tie_word_embeddings", "!use_conv_bias"),
+        fixed={"num_mem_blocks": 1},
     ),
 }  # fmt: skip
 
@@ -673,6 +674,7 @@ UNSUPPORTED = {
     "attention that is a mixture of experts": ("jetmoe",),
     "prompts and segments of its own": ("cpmant",),
     "convolutions inside its attention and a router of several layers": ("zaya",),
+    "images cut up by an embedding of its own": ("fuyu",),
     "embeddings of n-grams": ("qwen4_exp", "qwen4_exp_text"),
     "no text of its own to learn, because it drafts for another": ("gemma4_assistant", "gemma4_unified_assistant"),
     "a tower for images or sounds alone, and no language model": (

@@ -554,6 +554,9 @@ def _shared_block(config: Config, layers: Sequence[specs.LayerSpec], words: Sequ
     seen = 0
     for layer, word in zip(layers, words, strict=True):
         mamba = replace(layer, attention=None, mlp=None, norms=1, beside=())
+        if mamba.state_space and mamba.state_space.width % hidden:
+            width = mamba.state_space.width
+            raise config.error("mamba_num_heads", f"does not divide the width: {width} is no multiple of {hidden}")
         if word != "hybrid":
             yield mamba
             continue
