@@ -554,9 +554,9 @@ def _shared_block(config: Config, layers: Sequence[specs.LayerSpec], words: Sequ
     seen = 0
     for layer, word in zip(layers, words, strict=True):
         mamba = replace(layer, attention=None, mlp=None, norms=1, beside=())
-        if mamba.state_space and mamba.state_space.width % hidden:
-            width = mamba.state_space.width
-            raise config.error("mamba_num_heads", f"does not divide the width: {width} is no multiple of {hidden}")
+        width = config.integer("mamba_expand", 2) * hidden
+        if mamba.state_space and mamba.state_space.width != width:
+            raise config.error("mamba_num_heads", f"of such a width do not make up {width}")
         if word != "hybrid":
             yield mamba
             continue
