@@ -27,7 +27,7 @@ CLUSTERS = {"dgx-h100-superpod": "h100-sxm-80gb", "dgx-a100-superpod": "a100-sxm
 FAMILY = ("tp", "pp", "cp", "ep", "zero")
 
 FACTORS = (0.99, 1.01)
-RATES = {"peaks": "peak_(?:bf16|fp16|fp8)_tflops", "hbm": "memory_bandwidth_gb_per_s"}
+RATES = {"peaks": "peak_(?:bf16|fp16|fp8)_tflops", "hbm": "memory_bandwidth_gb_per_s", "memory": "memory_driver_mib"}
 """What of a GPU is changed -> its keys in a preset."""
 
 
@@ -44,12 +44,11 @@ def scaled(preset: str, keys: str, factor: float) -> str:
     return pattern.sub(lambda one: f"{one[1]} = {float(one[2]) * factor:g}", preset)
 
 
-def changes(gpu: str, limit_gib: float, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def changes(gpu: str, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what is changed, and the options that change it."""
     preset = (ROOT / "presets" / "gpus" / f"{gpu}.toml").read_text(encoding="utf-8")
     for factor in FACTORS:
         yield f"network x{factor}", {"set": [f"network=x{factor}"]}
-        yield f"memory x{factor}", {"memory_limit_gib": limit_gib * factor}
         for name, keys in RATES.items():
             path = folder / f"{gpu}-{name}-{factor}.toml"
             path.write_text(scaled(preset, keys, factor), encoding="utf-8")
@@ -64,7 +63,7 @@ def main() -> None:
         for model, cluster, gpus in jobs:
             usual = plan(model, gpus, cluster=cluster, top=1)
             before, moved = family(usual), []
-            for name, options in changes(CLUSTERS[cluster], usual.plans[0].memory_limit_gib, Path(folder)):
+            for name, options in changes(CLUSTERS[cluster], Path(folder)):
                 after = family(plan(model, gpus, cluster=cluster, top=1, **options))
                 tried += 1
                 same += after == before

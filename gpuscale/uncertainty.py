@@ -126,7 +126,7 @@ def evidence(
         own = runs.family_by_key.get(one.key) if cross_validate else None
         kept = np.ones(len(row), dtype=np.bool_) if own is None else runs.families != own
         new_kind = _new_kind(one, runs, kept)
-        half = QUANTILE * math.hypot(one.spread, SLOPE * float(row[kept].min()), NEW_KIND * bool(new_kind))
+        half = float(_half_width(np.array(one.spread), row[kept].min(), np.array(bool(new_kind))))
         nearest = int(np.where(kept, row, np.inf).argmin())
         similar = int((row[kept] <= SIMILAR).sum())
         beyond = _unmeasured(one, runs.columns)
@@ -223,8 +223,12 @@ def new_kinds(job: JobSpec, zero: IntArray) -> BoolArray:
 
 
 def _most_of_kind(runs: _Known, kept: BoolArray, *, moe: bool, sharding: str) -> float:
-    """Return the log10 of the GPUs of the largest run of such a model and sharding; -1 where there is none."""
-    same = kept & (runs.columns["moe"] == moe) & (runs.columns["sharding"] == sharding)
+    """Return the log10 of the GPUs of the largest run of such a model and sharding; -1 where there is none.
+
+    A run of ZeRO-3 stands for ZeRO-2 too, which does the same but keeps the parameters.
+    """
+    shardings = ["zero2", "zero3"] if sharding == "zero2" else [sharding]
+    same = kept & (runs.columns["moe"] == moe) & np.isin(runs.columns["sharding"], shardings)
     return float(runs.columns["log_gpus"].astype(np.float64)[same].max(initial=-1.0))
 
 
@@ -324,8 +328,9 @@ OF_LAYOUT = ("tp", "pp", "vpp", "cp", "ep", "zero", "recompute_modules", "recomp
 """What `features` look at of a layout."""
 
 
-def similar_to_measured(job: JobSpec, rows: Candidates, seconds: Mapping[str, FloatArray]) -> BoolArray:
-    """Mark the evaluated layouts for which there is a similar run, shape (N,).
+def known_of_times(job: JobSpec, rows: Candidates, seconds: Mapping[str, FloatArray]) -> tuple[FloatArray, BoolArray]:
+    """Half-widths of the 80 % intervals of evaluated layouts, in log(step time), and whether there is a similar run,
+    each of shape (N,).
 
     Args:
         seconds: component -> seconds of the predicted steps, each (N,).
@@ -333,9 +338,15 @@ def similar_to_measured(job: JobSpec, rows: Candidates, seconds: Mapping[str, Fl
     columns = {name: getattr(rows, name).tolist() for name in OF_LAYOUT}
     layouts = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     steps = [dict(zip(seconds, column, strict=True)) for column in np.array(list(seconds.values())).T.tolist()]
-    wanted = _columns([features(job, *pair) for pair in zip(layouts, steps, strict=True)])
-    similar: BoolArray = _distances(wanted, _known_runs().columns).min(axis=1) <= SIMILAR
-    return similar
+    wanted = [features(job, *pair) for pair in zip(layouts, steps, strict=True)]
+    apart = _distances(_columns(wanted), _known_runs().columns).min(axis=1)
+    half = _half_width(np.array([one.spread for one in wanted]), apart, new_kinds(job, rows.zero))
+    return half, np.asarray(apart <= SIMILAR, dtype=np.bool_)
+
+
+def _half_width(spread: FloatArray, distance: FloatArray, new_kind: BoolArray) -> FloatArray:
+    """Half-width of the 80 % interval by the parts of a step, the distance of the nearest run and its kind."""
+    return QUANTILE * np.hypot(np.hypot(spread, SLOPE * distance), NEW_KIND * new_kind)
 
 
 def _guessed(gpu: GpuSpec) -> bool:

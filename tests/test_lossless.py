@@ -15,7 +15,7 @@ from gpuscale.search import enumeration, loop
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, search
 from gpuscale.search.ordering import FAMILY, SAVES_MEMORY, TIE_ORDER
-from gpuscale.search.ties import SAFETY_MAY_COST
+from gpuscale.search.ties import NEAR
 
 MODELS = (
     "llama3.2-1b",  # tied embeddings
@@ -111,7 +111,7 @@ def compare(found, spec, rows, evaluation, objective, *, every=False):
     assert found.rejected.get(OUT_OF_MEMORY, 0) == np.count_nonzero(~on_gpu)
     assert found.rejected.get(OUT_OF_HOST_MEMORY, 0) == np.count_nonzero(on_gpu & ~on_host)
     assert (found.scores == np.sort(score[fits] if every else [])).all()
-    leaders = order[:2000] if every else [row for row in order if score[row] <= score[order[0]] * (1 + SAFETY_MAY_COST)]
+    leaders = order[:2000] if every else [row for row in order if score[row] <= score[order[0]] * (1 + NEAR)]
     for group, expected in ((found.leaders, leaders), (found.families, leading)):
         assert tuples(group.rows) == tuples(rows.take(np.array(expected, dtype=np.intp)))
         assert (group.step_time_s == time_s[expected]).all()

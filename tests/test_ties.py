@@ -13,7 +13,7 @@ from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.planning.plans import plan
 from gpuscale.search import ties
 from gpuscale.search.evaluation import evaluate
-from gpuscale.search.listing import near_leaders, shortlist
+from gpuscale.search.listing import MOST_FAMILIES, near_leaders, shortlist
 from gpuscale.search.loop import search
 from gpuscale.search.ordering import FAMILY, SAVES_MEMORY, family_of
 from gpuscale.steptime.components import COMPONENTS
@@ -27,8 +27,47 @@ def random_plans(seed):
     shares = rng.dirichlet(np.full(len(COMPONENTS), 4.0), size=COUNT).T
     switches = rng.integers(0, 2, (3, COUNT))
     chunks, used = rng.integers(1, 4, COUNT), rng.integers(0, 5, COUNT)
-    traits = ties.Traits(*switches, chunks, rng.uniform(0, 0.3, COUNT), used)
-    return np.exp(rng.uniform(0, 0.1, COUNT)), shares, traits
+    ranges = rng.uniform(1.0, 1.1, (2, COUNT))
+    traits = ties.Traits(shares.T, *ranges, *switches, chunks, rng.uniform(0, 0.3, COUNT), used)
+    return np.exp(rng.uniform(0, 0.3, COUNT)), shares, traits
+
+
+def gap(times, shares, one, other):
+    """log(step time of one plan / of another) in standard errors of their comparison."""
+    unlike = float(np.abs(shares[:, one] - shares[:, other]).sum()) / 2
+    error = math.hypot(ties.COMPARISON_FLOOR, ties.COMPARISON_PER_SHARE * unlike)
+    return math.log(times[one] / times[other]) / error
+
+
+def deviations(odds):
+    """Standard errors at which a comparison has such odds."""
+    return NormalDist().inv_cdf(odds / (1 + odds))
+
+
+def choice_by_hand(times, shares, traits):
+    """The first choice as the rule says it, plan by plan: the safest possible, its ties by wager, then simplicity."""
+    rows = range(len(times))
+    fastest = min(rows, key=lambda row: times[row])
+    possible = [row for row in rows if gap(times, shares, row, fastest) <= deviations(ties.BET_ODDS)]
+    safety = {row: tuple(int(getattr(traits, name)[row]) for name in ties.SAFETY) for row in rows}
+    cost = times * traits.retry
+    best = min(possible, key=lambda row: (int(traits.new_kind[row]), cost[row]))
+    near = [row for row in possible if traits.new_kind[row] == traits.new_kind[best]]
+    safest = min(
+        (row for row in near if cost[row] <= cost[best] * (1 + ties.AS_GOOD)), key=lambda row: (safety[row], cost[row])
+    )
+    tied = [row for row in possible if safety[row] == safety[safest]]
+    tied = [row for row in tied if abs(gap(times, shares, row, safest)) <= deviations(ties.TIE_ODDS)]
+    wagers = {row: times[row] * traits.high[row] * traits.retry[row] for row in tied}
+    simple = [row for row in tied if wagers[row] <= min(wagers.values()) * (1 + ties.SIMPLICITY_MAY_COST)]
+    least = min(traits.exposed[row] for row in simple)
+
+    def simplicity(row):
+        exposed = math.floor((traits.exposed[row] - least) / ties.EXPOSED_STEP)
+        return int(traits.chunks[row]), exposed, int(traits.features[row]), wagers[row]
+
+    simple = sorted(simple, key=simplicity)
+    return simple, sorted((row for row in tied if row not in simple), key=lambda row: wagers[row])
 
 
 # -- ties --
@@ -76,61 +115,71 @@ CRITERIA = (*ties.SAFETY, *ties.SIMPLICITY)
 WORSE = dict(zip(CRITERIA, (1, 1, 1, 1, 0.051, 1), strict=True))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_only_plans_near_the_fastest_leave_the_order_of_their_times(seed):
-    times, _, traits = random_plans(seed)
-    order = ties.arranged(times, traits)
-    assert sorted(order.tolist()) == list(range(COUNT))
-    near = times <= times.min() * (1 + ties.SAFETY_MAY_COST)
-    count = int(near.sum())
-    assert near[order[:count]].all()
-    assert (np.diff(times[order[count:]]) >= 0).all()
-    shuffle = np.random.default_rng(seed).permutation(COUNT)
-    moved = ties.Traits(*(getattr(traits, name)[shuffle] for name in ties.Traits._fields))
-    assert (shuffle[ties.arranged(times[shuffle], moved)] == order).all()
-
-
 @pytest.mark.parametrize("seed", range(20))
-def test_what_goes_first_is_the_safest_near_the_fastest_and_the_simplest_near_the_fastest_of_these(seed):
-    times, _, traits = random_plans(seed)
-    order, rows = ties.arranged(times, traits), range(COUNT)
-    near = [row for row in rows if times[row] <= times.min() * (1 + ties.SAFETY_MAY_COST)]
-    safety = {row: tuple(int(getattr(traits, name)[row]) for name in ties.SAFETY) for row in near}
-    safest = [row for row in near if safety[row] == min(safety.values())]
-    fastest_s = min(times[row] for row in safest)
-    simple = [row for row in safest if times[row] <= fastest_s * (1 + ties.SIMPLICITY_MAY_COST)]
-    least = min(traits.exposed[row] for row in simple)
+def test_the_order_is_that_of_the_rule_plan_by_plan(seed):
+    times, shares, traits = random_plans(seed)
+    order = ties.arranged(times, traits)
+    simple, tied = choice_by_hand(times, shares, traits)
+    first = [*simple, *tied]
+    assert order[: len(first)].tolist() == first
+    assert sorted(order.tolist()) == list(range(COUNT))
+    assert (np.diff(times[order[len(first) :]]) >= 0).all()
+    shuffle = np.random.default_rng(seed).permutation(COUNT)
+    assert (shuffle[ties.arranged(times[shuffle], traits.take(shuffle))] == order).all()
 
-    def simplicity(row):
-        exposed = math.floor((traits.exposed[row] - least) / ties.EXPOSED_STEP)
-        return int(traits.chunks[row]), exposed, int(traits.features[row]), times[row]
 
-    assert order[: len(simple)].tolist() == sorted(simple, key=simplicity)
+def alike(count, **columns):
+    """Traits of plans that differ in the given ones alone."""
+    plain = {name: np.zeros(count) for name in ties.Traits._fields}
+    plain |= {"shares": np.full((count, len(COMPONENTS)), 1 / len(COMPONENTS))}
+    return ties.Traits(**plain | {"high": np.ones(count), "retry": np.ones(count)} | columns)
 
 
 def test_among_equal_traits_the_faster_and_then_the_earlier_goes_first():
-    alike = ties.Traits(*np.ones((4, 4), dtype=int), np.full(4, 0.1), np.ones(4, dtype=int))
-    assert ties.arranged(np.array([1.005, 1.0, 2.0, 1.005]), alike).tolist() == [1, 0, 3, 2]
-    assert ties.arranged(np.zeros(0), ties.Traits(*(np.zeros(0, dtype=int) for _ in CRITERIA))).tolist() == []
+    assert ties.arranged(np.array([1.005, 1.0, 2.0, 1.005]), alike(4)).tolist() == [1, 0, 3, 2]
+    assert ties.arranged(np.zeros(0), alike(0)).tolist() == []
 
 
 @pytest.mark.parametrize(("worse", "criterion"), [*((WORSE[name], name) for name in WORSE), (0.049, None)])
 def test_the_criteria_count_in_their_order(worse, criterion):
-    columns = [np.array([worse if name == (criterion or "exposed") else 0, 0]) for name in CRITERIA]
-    traits = ties.Traits(*columns)
-    most = ties.SAFETY_MAY_COST if criterion in ties.SAFETY else ties.SIMPLICITY_MAY_COST
+    columns = {criterion or "exposed": np.array([worse, 0.0])}
+    bet = math.exp(deviations(ties.BET_ODDS) * ties.COMPARISON_FLOOR) - 1
+    most = ties.AS_GOOD if criterion in ties.SAFETY else ties.SIMPLICITY_MAY_COST
+    most = bet if criterion == "new_kind" else most
     score = np.array([1.0, 1.0 + most - 0.001])  # the slower by less than the criterion may cost
+    traits = alike(2, **columns)
     order = ties.arranged(score, traits)
     assert order.tolist() == ([0, 1] if criterion is None else [1, 0])
-    assert ties.deciding(score, traits, int(order[0]), int(order[1])) == criterion
+    assert ties.deciding(score, traits, int(order[0]), int(order[1])) == (criterion or "wager")
     before = 0 if criterion is None else CRITERIA.index(criterion)
-    for index, value in enumerate(list(WORSE.values())[:before]):  # what counts for more decides, whatever follows
-        earlier = [column.astype(float) for column in columns]
-        earlier[index] = np.array([0.0, value])
-        assert ties.arranged(score, ties.Traits(*earlier)).tolist() == [0, 1]
+    for name in CRITERIA[:before]:  # what counts for more decides, whatever follows
+        earlier = alike(2, **columns | {name: np.array([0.0, WORSE[name]])})
+        assert ties.arranged(score, earlier).tolist() == [0, 1]
     far = np.array([1.0, 1.0 + most + 0.001])
     assert ties.arranged(far, traits).tolist() == [0, 1]
-    assert ties.deciding(far, traits, 0, 1) is None
+
+
+def test_a_tie_of_less_risk_goes_before_a_faster_plan_and_a_plan_beyond_the_tie_does_not():
+    score = np.array([1.0, 1.008, 1.02])
+    wide = alike(3, high=np.array([1.2, 1.1, 1.05]))
+    assert ties.arranged(score, wide).tolist() == [1, 0, 2]
+    assert ties.deciding(score, wide, 1, 0) == "wager"
+    assert ties.arranged(score, wide, wager=score).tolist() == [0, 1, 2]
+    assert ties.arranged(score, alike(3, retry=np.array([1.1, 1.0, 1.0]))).tolist() == [1, 0, 2]
+
+
+def test_odds_decide_whether_a_plan_of_a_measured_kind_goes_first():
+    """The more of the step the two spend on other things, the less is known of their order."""
+    unlike = np.linspace(0, 0.5, 6)
+    for apart in unlike.tolist():
+        shares = np.zeros((2, len(COMPONENTS)))
+        shares[0, 0], shares[1, :2] = 1.0, (1 - apart, apart)
+        limit = math.exp(
+            deviations(ties.BET_ODDS) * math.hypot(ties.COMPARISON_FLOOR, ties.COMPARISON_PER_SHARE * apart)
+        )
+        for factor, first in ((0.999, 1), (1.001, 0)):
+            traits = alike(2, shares=shares, new_kind=np.array([1, 0]))
+            assert ties.arranged(np.array([1.0, limit * factor]), traits)[0] == first
 
 
 def test_chunks_that_cannot_be_equal_go_after_those_that_can():
@@ -174,8 +223,11 @@ def test_traits_are_those_of_the_plan():
     evaluation = evaluate(rows, spec)
     found = ties.traits(rows, evaluation, spec)
     upper_bytes = evaluation.memory.peak_bytes * np.exp(half_width(evaluation.memory.at_peaks(), spec))
-    assert (found.may_not_fit == (upper_bytes > spec.memory_limit_bytes)).all()
-    assert 0 < found.may_not_fit.sum() < len(rows)
+    tight = upper_bytes > spec.memory_limit_bytes  # beyond the 80 % interval is one case of ten
+    assert (found.retry[tight] > 1 + 0.1 * ties.RETRY).all()
+    assert (found.retry[~tight] <= 1 + 0.1 * ties.RETRY).all()
+    assert 0 < tight.sum() < len(rows)
+    assert found.retry.max() <= 1 + ties.RETRY
     seconds = evaluation.step.components
     exposed = sum(seconds[index] for index, name in enumerate(COMPONENTS) if name.endswith("_comm"))
     assert found.exposed == pytest.approx(exposed / evaluation.step.step_time_s)
@@ -223,8 +275,8 @@ def test_near_copies_do_not_fill_the_table():
 def test_a_listing_holds_the_best_whatever_the_pool(unfold):
     spec = job("llama3-8b", 48)
     found = search(spec, make_pins({}), every=True)
-    near = near_leaders(found, ties.SAFETY_MAY_COST)
-    few, pool = shortlist(spec, found, max(near, 8), 8), shortlist(spec, found, 300, 100)
+    near = near_leaders(found)
+    few, pool = shortlist(spec, found, max(near, 8), MOST_FAMILIES), shortlist(spec, found, 300, 3 * MOST_FAMILIES)
     small, large = (one.order("step_time", 8, unfold=unfold) for one in (few, pool))
     assert few.rows.take(small).row(0) == pool.rows.take(large).row(0)
     assert few.variants[small].tolist() == pool.variants[large].tolist()
@@ -232,7 +284,7 @@ def test_a_listing_holds_the_best_whatever_the_pool(unfold):
         assert one == pytest.approx(other)
     assert (pool.behind_fastest(large)[0] >= 0).all()
     times = pool.evaluation.step.step_time_s
-    assert times[large[0]] <= times.min() * (1 + ties.SAFETY_MAY_COST)
+    assert times[large[0]] <= times.min() * 1.1
     assert len(set(zip(*(getattr(pool.rows, name).tolist() for name in ("tp", "sp", "pp")), strict=True))) > 1
     assert len({tuple(row) for row in np.stack([getattr(pool.rows, n) for n in pool.rows.row(0)]).T.tolist()}) == len(
         pool.rows
@@ -246,9 +298,9 @@ PROMOTED = ("llama3-8b", 8)
 def test_the_first_choice_may_be_safer_than_the_fastest_and_says_so():
     answer = plan(*PROMOTED)
     choice, first = answer.choice, answer.plans[0]
-    assert 1 < first.step_time_s / choice.fastest.step_time_s <= 1 + ties.SAFETY_MAY_COST
+    assert 1 < first.step_time_s / choice.fastest.step_time_s < 1.03
     assert choice.standings[0].behind == pytest.approx(first.step_time_s / choice.fastest.step_time_s - 1)
-    assert choice.fastest.fit_probability < ties.SURE_TO_FIT <= first.fit_probability
+    assert choice.fastest.fit_probability < 0.9 <= first.fit_probability
     assert choice.reason == (
         f"it is surer to fit ({first.fit_probability:.0%} likely, not {choice.fastest.fit_probability:.0%})"
     )

@@ -93,6 +93,14 @@ class Field(NamedTuple):
         return int(self.order[0])
 
     @property
+    def allowed(self) -> float:
+        """Step time of the fastest plan of the choice's family over that of the fastest of all up to which the choice
+        holds: as it is, and as much more as is as good."""
+        own = self.family[self.order] == self.family[self.first]
+        score = self.score[self.order]
+        return (1 + ties.AS_GOOD) * float(score[own].min() / score.min())
+
+    @property
     def fits(self) -> BoolArray:
         """Mark the plans that fit."""
         return self.memory_bytes <= self.job.plans_limit_bytes
@@ -131,7 +139,7 @@ def _near(found: SearchResult) -> int:
     """How many of the first plans to compare: all that may be the choice, and some more that are near."""
     if not len(found.leaders.score):
         return 0
-    near, more = (near_leaders(found, share) for share in (ties.SAFETY_MAY_COST, VARIANTS_NEAR))
+    near, more = (near_leaders(found, share) for share in (ties.AS_GOOD, VARIANTS_NEAR))
     return max(near, min(more, MOST_VARIANTS))
 
 
@@ -151,7 +159,7 @@ def standing(subject: Subject, field: Field) -> Position:
     other = next((int(row) for row in field.order if field.family[row] != field.family[first]), None)
     theirs = None if other is None else field.components[:, other]
     return Position(
-        is_best=abs(behind) <= ties.SAFETY_MAY_COST and subject.estimate.plan.fit != "no",
+        is_best=abs(behind) <= ties.AS_GOOD and subject.estimate.plan.fit != "no",
         best=layout_text(field.rows.row(first)),
         best_step_time_s=best_s,
         behind=behind,
@@ -190,7 +198,8 @@ class Lever(NamedTuple):
 def flips(field: Field) -> tuple[Flip, ...]:
     """Find which single numbers make a plan of another family the choice, the smallest changes first.
 
-    The choice holds as long as a plan of its family is at most 2 % slower than the fastest, as for `risk`.
+    The choice holds as long as a plan of its family is at most 2 % further behind the fastest than it is, as
+    for `risk`.
     """
     found = [*_memory_flips(field)]
     for lever in _levers(field.job):
@@ -255,9 +264,10 @@ def _at(field: Field, lever: Lever, factor: float) -> FloatArray:
 
 
 def _ahead(field: Field, times_s: FloatArray) -> tuple[int | None, float]:
-    """The fastest plan, if no plan of the choice's family is near it; and by how much the family is ahead, in log."""
+    """The fastest plan, if the choice's family is further behind it than allowed; and by how much it is within that, in
+    log."""
     own, fastest = field.family == field.family[field.first], int(times_s.argmin())
-    limit = times_s[fastest] * (1 + ties.SAFETY_MAY_COST)
+    limit = times_s[fastest] * field.allowed
     mine = float(times_s[own].min())
     if not math.isfinite(limit):
         return None, 0.0

@@ -22,7 +22,7 @@ from gpuscale.results import Choice, Condition, Estimate, PlanRow, RiskAnswer, R
 from gpuscale.rules.rule import MEGATRON
 from gpuscale.search import ties
 from gpuscale.search.evaluation import Evaluation
-from gpuscale.search.listing import TIMES, Shortlist, near_leaders, shortlist
+from gpuscale.search.listing import MOST_FAMILIES, TIMES, Shortlist, near_leaders, shortlist
 from gpuscale.search.loop import SearchResult
 from gpuscale.search.objectives import model_flops_per_token
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
@@ -216,10 +216,12 @@ class Chosen(NamedTuple):
 def choose(job: Job, found: SearchResult, objective: str, question: Question) -> Chosen:
     """Choose and order the plans to show; say why the first is the first and, if asked, what may become of them."""
     top, unfold, timed = question.top or DEFAULT_TOP, question.unfold, objective in TIMES
-    near, families, spread = near_leaders(found, ties.SAFETY_MAY_COST) if timed else 0, top, None
+    near, families, spread = 0, top, None
+    if timed:
+        near, families = near_leaders(found), max(top, MOST_FAMILIES)
     if question.risk:
         near, families = min(near_leaders(found, RISK_NEAR), RISK_LEADERS), max(top, RISK_FAMILIES)
-    plans = shortlist(job.spec, found, max(near, top * unfold), 0 if unfold else families)
+    plans = shortlist(job.spec, found, max(near, top * unfold), families * (timed or not unfold))
     if question.risk:
         from gpuscale.search import conditions  # noqa: PLC0415 - most plans are made without it
 
@@ -246,7 +248,7 @@ def _risk_answer(
     names = [knob.name for knob in spread.knobs]
     losses = spread.losses[:, order]
     beyond = losses - losses.min(axis=1, keepdims=True)
-    turns = conditions.turning_points(plans.rows, job.spec, plans.family, predicted, ties.SAFETY_MAY_COST)
+    turns = conditions.turning_points(plans.rows, job.spec, plans.family, predicted, ties.AS_GOOD)
     return RiskAnswer(
         risk=spread.risk,
         samples=conditions.SAMPLES,
@@ -288,15 +290,14 @@ def _choice(
 ) -> Choice:
     fastest, first, reason = _row(job, plans, order, plans.fastest, estimates), int(order[0]), ""
     if first != plans.fastest:
-        by = plans.score if spread is None else spread.at_risk_s
-        because = ties.deciding(by, plans.traits, first, plans.fastest)
-        if because:
-            reason = _reason(because, estimates[0].plan, fastest)
-        elif spread is not None:
-            own_s, other_s = (float(spread.at_risk_s[row]) for row in (first, plans.fastest))
+        by = None if spread is None else spread.at_risk_s
+        because = ties.deciding(plans.score if by is None else by, plans.traits, first, plans.fastest, by)
+        own_s, other_s = (0.0, 0.0) if by is None else (float(by[row]) for row in (first, plans.fastest))
+        reason = _reason(because, estimates[0].plan, fastest)
+        if spread is not None and because == "wager" and own_s < other_s:
             own, other = format_seconds(own_s), format_seconds(other_s)
-            less = in_words(own_s / other_s, TIME)
-            shorter = "under 0.1%" if less == TIME.same else less.split()[0]
+            shorter = in_words(own_s / other_s, TIME)
+            shorter = "under 0.1%" if shorter == TIME.same else shorter.split()[0]
             reason = f"what {spread.risk:.0%} of cases stay within is shorter, by {shorter}"
             if own != other:
                 reason = f"{spread.risk:.0%} of cases stay within {own}, not {other}"
@@ -321,14 +322,19 @@ def _reason(because: str, first: PlanRow, fastest: PlanRow) -> str:
     """Say what the first plan has over the fastest by the criterion that decided."""
     if because == "tp_outside":
         return "it keeps TP inside the NVLink domain"
+    if because == "new_kind":
+        return "its kind was measured on as many GPUs"
     if because == "unlike_measured":
         return "measured runs are similar"
+    if because == "wager":
+        if first.step_time_high_s < fastest.step_time_high_s:
+            own, other = format_seconds(first.step_time_high_s), format_seconds(fastest.step_time_high_s)
+            return f"the upper end of its interval is less{_instead(own, other)}"
+        own, other = f"{first.fit_probability:.0%}", f"{fastest.fit_probability:.0%}"
+        return f"it is surer to fit{_instead(own, other, ' likely')}"
     if because == "chunks":
         few, many = first.pp * first.vpp, fastest.pp * fastest.vpp
         return f"it has fewer model chunks ({few}, not {many})" if few < many else "its model chunks can be balanced"
-    if because == "may_not_fit":
-        chances = _instead(f"{first.fit_probability:.0%}", f"{fastest.fit_probability:.0%}", " likely")
-        return f"it is surer to fit{chances}"
     if because == "exposed":
         own, other = first.exposed_comm_fraction, fastest.exposed_comm_fraction
         return f"it exposes less communication{_instead(f'{own:.0%}', f'{other:.0%}', ' of the step')}"

@@ -14,7 +14,7 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.pins import Pin, Pins, short_recompute
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
-from gpuscale.planning.describe import RISK_NEAR, choose, describe
+from gpuscale.planning.describe import choose, describe
 from gpuscale.planning.farthest import OPTION, farthest
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, constraints
 from gpuscale.planning.layouts import domain_groups, fixed_layout, no_experts
@@ -152,8 +152,7 @@ def _plan_one(variant: Variant, question: Question, recipe: Recipe | None) -> Pl
     job = variant.job
     goal = chosen_goal(question, (variant,))
     every = question.unfold or bool(question.why or recipe)
-    near = RISK_NEAR if question.risk else ties.SAFETY_MAY_COST
-    found = search(job.spec, variant.pins, goal.basis, constraints=variant.constraints, near=near, every=every)
+    found = search(job.spec, variant.pins, goal.basis, constraints=variant.constraints, every=every)
     if not found.feasible:
         raise no_answer([(variant, found)], question)
     chosen = choose(job, found, goal.basis, question)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuscale.arrays import BoolArray
+from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError
 from gpuscale.layouts.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.layouts.pins import Pin, Pins
@@ -88,13 +88,20 @@ def place_of(
     plans, families = chosen.plans, found.families.score
     means = matching(asked, variant, plans.rows)
     row = next((int(one) for one in chosen.every if means[one]), None)
-    near = plans.score.min() * (1 + ties.SAFETY_MAY_COST) if chosen.choice else least
+    near = plans.score.min() * (1 + ties.NEAR) if chosen.choice else least
     if row is None or (plans.score[row] > max(near, least) and chosen.risk is None):
         listed = found.scores if unfold else families
-        return PlanRank(1 + int(listed.searchsorted(least)), 1 + int(found.scores.searchsorted(least)))
+        rank = int(listed.searchsorted(least)) + _moved_ahead(plans.score[chosen.listed], least)
+        return PlanRank(1 + rank, 1 + int(found.scores.searchsorted(least)))
     before = chosen.every[: int(np.flatnonzero(chosen.every == row)[0])]
     rank_of_all = 1 + int(found.scores.searchsorted(plans.score[row]))
     return PlanRank(1 + int(np.isin(chosen.listed, before).sum()), rank_of_all, plans.rows.take(np.array([row])))
+
+
+def _moved_ahead(scores: FloatArray, least: float) -> int:
+    """Count the plans that go before one of this score although theirs are worse: they go before better ones."""
+    later = np.minimum.accumulate(scores[::-1])[::-1]
+    return int(np.count_nonzero((scores[:-1] > least) & (scores[:-1] > later[1:])))
 
 
 def answer_why(

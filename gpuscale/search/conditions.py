@@ -158,8 +158,9 @@ def turning_points(
 ) -> list[tuple[Knob, float, int | None]]:
     """Find how far each condition of `BANDS` must change before the first choice is no longer near the fastest.
 
-    The choice holds as long as a plan of its family is at most `allowance` slower than the fastest. Looked at are the
-    ends of the band, the middles (of the log) of its two sides, and between these the halvings.
+    The choice holds as long as a plan of its family is at most `allowance` further behind the fastest than where
+    nothing changes. Looked at are the ends of the band, the middles (of the log) of its two sides, and between these
+    the halvings.
 
     Args:
         family: of each plan.
@@ -170,12 +171,14 @@ def turning_points(
         choice holds throughout, the end of the band and None.
     """
     own = family == family[first]
+    unchanged_s = perturbed_s(rows, job, {})
+    allowed = (1 + allowance) * unchanged_s[own].min() / unchanged_s.min()
 
     def ahead(knob: Knob, factor: float) -> int | None:
         """The fastest plan, if the first choice and its variants are farther behind than allowed."""
         times = perturbed_s(rows, job, {knob.name: factor})
         fastest = int(times.argmin())
-        return fastest if times[own].min() > times[fastest] * (1 + allowance) else None
+        return fastest if times[own].min() > times[fastest] * allowed else None
 
     bands = [(knob, end) for knob in applicable(job) for end in BANDS.get(knob.name, ())]
     return [(knob, *_turning_point(end, partial(ahead, knob))) for knob, end in bands]

@@ -19,6 +19,10 @@ TIMES = ("step_time", "tokens_per_s", "mfu")
 score."""
 
 
+MOST_LEADERS, MOST_FAMILIES = 400, 100
+"""Leaders near the fastest, and families with their best plan, among which the first choice is looked for."""
+
+
 class Shortlist(NamedTuple):
     """P plans that may be shown: those close to the fastest, and the best of the leading families."""
 
@@ -41,7 +45,7 @@ class Shortlist(NamedTuple):
             score: what to order by instead of the own score, shape (P,).
         """
         by = self.score if score is None else score
-        return np.argsort(by, kind="stable") if objective not in TIMES else ties.arranged(by, self.traits)
+        return np.argsort(by, kind="stable") if objective not in TIMES else ties.arranged(by, self.traits, score)
 
     def listed(self, in_order: IndexArray, *, unfold: bool) -> IndexArray:
         """Return of all plans in order those that are listed: the first of each family, or (`unfold`) each."""
@@ -70,7 +74,7 @@ def shortlist(job: JobSpec, found: SearchResult, leaders: int, best: int) -> Sho
     return Shortlist(plans.rows, plans.score, evaluation, traits, family, found.family_variants[family])
 
 
-def near_leaders(found: SearchResult, share: float) -> int:
-    """Number of leaders whose score is at most `share` above the best."""
+def near_leaders(found: SearchResult, share: float = ties.NEAR) -> int:
+    """Number of leaders whose score is at most `share` above the best, at most `MOST_LEADERS`."""
     scores = found.leaders.score
-    return int(np.searchsorted(scores, scores[0] * (1 + share), side="right"))
+    return min(int(np.searchsorted(scores, scores[0] * (1 + share), side="right")), MOST_LEADERS)

@@ -40,7 +40,7 @@ from gpuscale.search.ordering import (
     rank_order,
     staircase,
 )
-from gpuscale.search.ties import SAFETY_MAY_COST
+from gpuscale.search.ties import NEAR
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.step import step_time
 
@@ -93,7 +93,7 @@ def search(
     basis: str = STEP_TIME,
     *,
     constraints: Constraints | None = None,
-    near: float = SAFETY_MAY_COST,
+    near: float = NEAR,
     every: bool = False,
     frontier: bool = False,
 ) -> SearchResult:

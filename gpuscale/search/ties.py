@@ -9,10 +9,12 @@ precision and software), both predicted within 25 % of the fastest, the order wa
 of log(step time) says, where `unlike` is the share of the step spent elsewhere. Two plans are a tie where by that the
 odds of their order are below `TIE_ODDS` to 1.
 
-The prediction stays the best guess of which is faster, so ties keep the order of their step times, with two exceptions
-(`arranged`): among plans within `SAFETY_MAY_COST` of the fastest those that one would rather bet a cluster on go first,
-and of the best of these, within `SIMPLICITY_MAY_COST` of the fastest of them, the simpler. All functions are pure and
-work on arrays of N plans.
+The prediction is the best guess of which is faster, but not of what one would bet a cluster on. The first choice
+(`arranged`) is of a kind that was measured on as many GPUs, unless the odds that another is faster reach `BET_ODDS`;
+what it would cost should memory not suffice counts too (`RETRY`). Among plans that are as good (`AS_GOOD`) safer ones
+(`SAFETY`) go first, equally safe ties by the upper end of the interval of their step time, and within
+`SIMPLICITY_MAY_COST` of the least the simpler. All others keep the order of their step times. All functions are pure
+and work on arrays of N plans.
 """
 
 from __future__ import annotations
@@ -23,34 +25,43 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.arrays import BoolArray, FloatArray, IndexArray
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray, exp, log
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.interval import fit_probability
 from gpuscale.search.evaluation import Evaluation
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
-from gpuscale.uncertainty import similar_to_measured
+from gpuscale.uncertainty import known_of_times, new_kinds
 
-COMPARISON_FLOOR, COMPARISON_PER_SHARE = 0.035, 0.5
+COMPARISON_FLOOR, COMPARISON_PER_SHARE = 0.025, 0.85
 """Standard error of log(step time of one layout / step time of another): at least, and per share of the step spent
-elsewhere. Maximum likelihood of which was faster in 2,019 pairs of measured layouts, each group of them counting alike;
-either half of the groups gives 0.03-0.05 and 0.35-0.55. `python benchmarks/fit_ties.py runs.csv`, 2026-07."""
+elsewhere. Maximum likelihood of which was faster in 2,142 pairs of measured layouts, each group of them counting alike;
+either half of the groups gives 0.015-0.035 and 0.8-0.9. `python benchmarks/fit_ties.py runs.csv`, 2026-11."""
 
 TIE_ODDS = 2.0
 """Odds that the order of two plans is right, below which they are a tie. By a fit to one half of the groups, the order
-was right in 51-60 % of the other half's ties and in 90-91 % of its other pairs."""
+was right in 55-64 % of the other half's ties and in 84-89 % of its other pairs."""
 
-SAFETY_MAY_COST = 0.02
-"""Share of the fastest step time that a safer plan may take longer and still go first: a choice, less than the model is
-off by. A run that is lost for want of memory, or a layout that nobody has run, costs more."""
+BET_ODDS = 4.0
+"""Odds that a plan of a kind that nobody ran is faster, from which on it goes before one of a measured kind: a choice,
+as the interval shown holds 80 %."""
+
+NEAR = 0.05
+"""Plans within this share of the fastest step time are compared with all their variants; of others the best of a
+family."""
+
+AS_GOOD = 0.02
+"""Share by which a plan may be slower than the fastest and still be as good: a choice, less than the model is off by. A
+layout that nobody has run costs more."""
+
+RETRY = 1 / 3
+"""Share of a step that a plan takes longer where memory turns out not to suffice: all is recomputed, a forward pass
+more on three."""
 
 SIMPLICITY_MAY_COST = 0.01
-"""The same of a simpler plan: a choice, well inside every tie. No more, because the faster on paper is still faster on
-average."""
-
-SURE_TO_FIT = 0.9
-"""Probability of fitting from which on a plan is safe: the upper end of the 80 % interval of its memory fits."""
+"""Share by which a simpler plan may be above the least upper end: a choice, well inside every tie. No more, because the
+faster on paper is still faster on average."""
 
 EXPOSED_STEP = 0.05
 """Exposed communication counts in steps of this share of the step time over the least among the plans compared: less
@@ -60,24 +71,29 @@ UNEVEN = 1_000_000
 """More model chunks than any layout has: unequal ones go after all equal ones."""
 
 ORDER_RULE = (
-    f"within {SAFETY_MAY_COST:.0%} of the fastest, first what keeps TP inside the NVLink domain, then what is like "
-    f"measured runs, then what fits with a probability of {SURE_TO_FIT:.0%} or more; of these, within "
-    f"{SIMPLICITY_MAY_COST:.0%} of their fastest, first what has fewer and equal model chunks, then what exposes less "
+    "first what is of a kind that was measured on as many GPUs, unless the odds that another plan is faster are "
+    f"{BET_ODDS:.0f} to 1 or more; of these the fastest, a step by {RETRY:.0%} longer for the chance that it does not "
+    f"fit; within {AS_GOOD:.0%} of that, first what keeps TP inside the NVLink domain, then what is like measured "
+    "runs; of its ties what has the least upper end of its interval, and within "
+    f"{SIMPLICITY_MAY_COST:.0%} of that, first what has fewer and equal model chunks, then what exposes less "
     f"communication (by {EXPOSED_STEP:.0%} of the step and more), then what uses fewer features (interleaving, context "
-    "parallelism, ZeRO-3, HSDP, recomputation), then the faster; the rest by step time"
+    "parallelism, ZeRO-3, HSDP, recomputation); the rest by step time"
 )
 """The rule of `arranged` in words."""
 
-SAFETY, SIMPLICITY = ("tp_outside", "unlike_measured", "may_not_fit"), ("chunks", "exposed", "features")
+SAFETY, SIMPLICITY = ("new_kind", "tp_outside", "unlike_measured"), ("chunks", "exposed", "features")
 """Fields of `Traits` in the order in which they count; less goes first, of `exposed` in steps of `EXPOSED_STEP`."""
 
 
 class Traits(NamedTuple):
     """What makes one of two equally fast plans the better choice; each of shape (N,)."""
 
+    shares: FloatArray  #: of the step by component, shape (N, components).
+    high: FloatArray  #: upper end of the 80 % interval of measured / predicted step time.
+    retry: FloatArray  #: what the chance that it does not fit costs, as a factor of the step time.
+    new_kind: npt.NDArray[np.int64]  #: 1 where its kind was measured on fewer GPUs, or never, else 0.
     tp_outside: npt.NDArray[np.int64]  #: 1 where tensor parallelism leaves the domain of NVLink or its like, else 0.
     unlike_measured: npt.NDArray[np.int64]  #: 1 where no measured run is similar, else 0.
-    may_not_fit: npt.NDArray[np.int64]  #: 1 where it fits with a probability below `SURE_TO_FIT`, else 0.
     chunks: npt.NDArray[np.int64]  #: model chunks of the whole pipeline, and `UNEVEN` more where they cannot be equal.
     exposed: FloatArray  #: exposed communication as a share of the step time.
     #: how many of interleaving, context parallelism, ZeRO-3, HSDP and recomputation it uses: what needs tuning and can
@@ -95,12 +111,16 @@ def traits(rows: Candidates, evaluation: Evaluation, job: JobSpec) -> Traits:
     layers, slots = job.model.layers, rows.pp * rows.vpp
     uneven = (layers % slots > 0) & ((layers + 2) % slots > 0)  # embedding and loss may stand for a layer each
     seconds = dict(zip(COMPONENTS, evaluation.step.components, strict=True))
+    shares, (half, similar) = step_shares(evaluation), known_of_times(job, rows, seconds)
     return Traits(
+        shares=shares.T,
+        high=exp(half),
+        retry=1 + RETRY * (1 - fit_probability(evaluation.memory, job)),
+        new_kind=new_kinds(job, rows.zero).astype(np.int64),
         tp_outside=(rows.tp * strides(rows, job).tp > job.cluster.peer_gpus).astype(np.int64),
-        unlike_measured=(~similar_to_measured(job, rows, seconds)).astype(np.int64),
-        may_not_fit=(fit_probability(evaluation.memory, job) < SURE_TO_FIT).astype(np.int64),
+        unlike_measured=(~similar).astype(np.int64),
         chunks=slots + UNEVEN * uneven,
-        exposed=step_shares(evaluation)[communication].sum(axis=0),
+        exposed=shares[communication].sum(axis=0),
         features=features(rows),
     )
 
@@ -128,47 +148,69 @@ def unlike(shares: FloatArray, other: FloatArray) -> FloatArray:
     return np.abs(shares - other).sum(axis=0) / 2
 
 
-def tie_window(distance: FloatArray) -> FloatArray:
-    """Largest log(slower / faster step time) at which two plans are a tie, by the share of the step spent elsewhere."""
+def tie_window(distance: FloatArray, odds: float = TIE_ODDS) -> FloatArray:
+    """Largest log(slower / faster step time) at which the odds that the order of two plans is right are below `odds`
+    (a tie), by the share of the step spent elsewhere."""
     error = np.hypot(COMPARISON_FLOOR, COMPARISON_PER_SHARE * distance)
-    return NormalDist().inv_cdf(TIE_ODDS / (1 + TIE_ODDS)) * error
+    return NormalDist().inv_cdf(odds / (1 + odds)) * error
 
 
-def arranged(score: FloatArray, traits: Traits) -> IndexArray:
+class Order(NamedTuple):
+    """How `arranged` sees plans, each of shape (N,)."""
+
+    tied: BoolArray  #: as safe as the first choice, and the model cannot tell them from the fastest of these.
+    wager: FloatArray  #: what those go by [s].
+    simple: BoolArray  #: of these within `SIMPLICITY_MAY_COST` of the least.
+    keys: list[npt.NDArray[np.int64]]  #: criteria of simplicity as whole numbers, 0 where they do not count.
+
+
+def arranged(score: FloatArray, traits: Traits, wager: FloatArray | None = None) -> IndexArray:
     """Order plans by `ORDER_RULE`.
 
     Args:
         score: seconds, shape (N,); equal ones keep their order.
         traits: of the same plans.
+        wager: what ties go by instead of the upper end of their intervals, shape (N,) [s].
 
     Returns:
         Indices of all plans, the first choice first.
     """
     if not len(score):
         return np.zeros(0, dtype=np.intp)
-    near, _, keys = _keys(score, traits)
-    return np.lexsort([score, *reversed(keys), ~near])
+    seen = _order(score, traits, wager)
+    by = np.where(seen.tied, seen.wager, score)
+    return np.lexsort([by, *reversed(seen.keys), ~seen.simple, ~seen.tied])
 
 
-def _keys(score: FloatArray, traits: Traits) -> tuple[BoolArray, BoolArray, list[npt.NDArray[np.int64]]]:
-    """Return which plans are near the fastest, which of these compare by simplicity, and the criteria as whole numbers
-    in the order in which they count, 0 where they do not: those of safety, whether a plan is of the simple, and those
-    of simplicity."""
-    near = score <= score.min() * (1 + SAFETY_MAY_COST)
-    safety = [np.where(near, getattr(traits, name), 0) for name in SAFETY]
-    best = np.lexsort([*reversed(safety), ~near])[0]
-    safest = near & np.logical_and.reduce([column == column[best] for column in safety])
-    simple = safest & (score <= score[safest].min() * (1 + SIMPLICITY_MAY_COST))
+def _order(score: FloatArray, traits: Traits, wager: FloatArray | None) -> Order:
+    safety = [getattr(traits, name) for name in SAFETY]
+    fastest = int(score.argmin())
+    possible = log(score / score[fastest]) <= _window(fastest, traits, BET_ODDS)
+    by = score * traits.retry
+    best = int(np.lexsort([by, traits.new_kind, ~possible])[0])
+    near = possible & (traits.new_kind == traits.new_kind[best]) & (by <= by[best] * (1 + AS_GOOD))
+    safest = int(np.lexsort([by, *reversed(safety), ~near])[0])
+    tied = np.logical_and.reduce([column == column[safest] for column in safety])
+    tied &= possible & (np.abs(log(score / score[safest])) <= _window(safest, traits, TIE_ODDS))
+    bets = (score * traits.high if wager is None else wager) * traits.retry
+    simple = tied & (bets <= bets[tied].min() * (1 + SIMPLICITY_MAY_COST))
     above = np.maximum(traits.exposed - traits.exposed[simple].min(), 0.0)
     columns = traits.chunks, np.floor(above / EXPOSED_STEP).astype(np.int64), traits.features
-    return near, simple, [*safety, (safest & ~simple).astype(np.int64), *(np.where(simple, one, 0) for one in columns)]
+    return Order(tied, bets, simple, [np.where(simple, one, 0) for one in columns])
 
 
-def deciding(score: FloatArray, traits: Traits, first: int, other: int) -> str | None:
-    """Name the criterion by which plan `first` goes before plan `other`; None where it is the score."""
-    near, simple, keys = _keys(score, traits)
-    if not near[[first, other]].all():
-        return None
-    names = [*SAFETY, None, *(SIMPLICITY if simple[[first, other]].all() else ())]
-    columns = zip(names, keys, strict=False)
-    return next((name for name, column in columns if column[first] != column[other]), None)
+def _window(row: int, traits: Traits, odds: float) -> FloatArray:
+    """Largest log(slower / faster step time) at which the odds are below `odds` that the order of a plan and each of
+    the others is right, shape (N,)."""
+    return tie_window(unlike(traits.shares.T, traits.shares[[row]].T), odds)
+
+
+def deciding(score: FloatArray, traits: Traits, first: int, other: int, wager: FloatArray | None = None) -> str:
+    """Name by what plan `first`, the first choice, goes before another: of `SAFETY`, of `SIMPLICITY`, or `wager`."""
+    safety = (name for name in SAFETY if getattr(traits, name)[first] != getattr(traits, name)[other])
+    found = next(safety, None)
+    seen = _order(score, traits, wager)
+    if found is None and seen.simple[other]:
+        columns = zip(SIMPLICITY, seen.keys, strict=True)
+        found = next((name for name, column in columns if column[first] != column[other]), None)
+    return found or "wager"

@@ -13,7 +13,6 @@ from gpuscale.planning.recipes import Recipe, recipe_text
 from gpuscale.planning.variants import Variant, make_variants
 from gpuscale.request import JobOptions, Layout, Question, part
 from gpuscale.results import Estimate, RecipeAnswer
-from gpuscale.search import ties
 from gpuscale.search.loop import search
 from gpuscale.validation.machines import Library, row_cluster
 from gpuscale.validation.measurements import RECIPES, Cells, Row, reason_text
@@ -116,9 +115,8 @@ def _choice(run: Run, library: Library, searched: dict[tuple[Any, ...], Choice])
     if key not in searched:
         question = Question(top=1)
         variant = make_variants(job, {}, question, library.presets).tried[0]
-        near = ties.SAFETY_MAY_COST
         try:
-            found = search(variant.job.spec, variant.pins, "step_time", near=near)
+            found = search(variant.job.spec, variant.pins, "step_time")
             feasible = bool(found.feasible)
         except GpuscaleError:
             feasible = False
