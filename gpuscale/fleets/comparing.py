@@ -17,7 +17,7 @@ from gpuscale.fleets.stages import MOST_POOLS, stages
 from gpuscale.fleets.ways import Fleet, FleetPlan, FleetResult, Pool
 from gpuscale.planning.jobs import Job
 from gpuscale.planning.plans import plan
-from gpuscale.planning.variants import Variant, make_variants
+from gpuscale.planning.variants import Variant, make_variants, untried_settings
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.rates import USUAL_TERM, Rate, given, load_rates, months, one_term
 from gpuscale.request import (
@@ -222,6 +222,7 @@ def _result(made: Fleet, ways: list[FleetPlan], left_out: dict[str, str]) -> Fle
     for name, stated in (*STATED.items(), ("pue", "")):
         own = stated if stated in rates else name
         used[own] = rates[own]
+    of_prices = (note for pool in made.pools for note in pool.price_notes)
     return FleetResult(
         model=spec.model.name,
         cluster=spec.cluster.name,
@@ -233,6 +234,6 @@ def _result(made: Fleet, ways: list[FleetPlan], left_out: dict[str, str]) -> Fle
         left_out=left_out,
         sites=None,
         assumptions=used,
-        notes=(*spec.caveats, IDLE, *dict.fromkeys(note for pool in made.pools for note in pool.price_notes)),
+        notes=(*spec.caveats, IDLE, *untried_settings([made.whole.job]), *dict.fromkeys(of_prices)),
         job=made.whole.job.request,
     )

@@ -25,7 +25,7 @@ from gpuscale.search.listing import MOST_FAMILIES, TIMES, near_leaders, shortlis
 from gpuscale.search.loop import SearchResult, search, search_best
 from gpuscale.search.objectives import MEMORY, OBJECTIVES, TOTAL_COST, Objective
 from gpuscale.search.ordering import Scored, scored, undominated
-from gpuscale.units import GIB, enumerated, format_count
+from gpuscale.units import GIB, format_count
 
 SHOWN_SKIPPED = 5
 """Combinations that cannot be, of which the notes say why."""
@@ -221,10 +221,8 @@ def _notes(variants: Variants) -> Iterator[str]:
     if len(sizes) > 1 and not {"gbs", "seq"} & set(variants.tried[0].choice):
         least, most = (format_count(size) for size in (min(sizes), max(sizes)))
         yield f"a step has {least} to {most} tokens; `gbs` sets one batch for all"
-    own = dict.fromkeys(f"`{name}`" for one in variants.tried for name in untried_settings(one.job))
-    if own and not variants.full:
-        own_are = f"{enumerated(list(own), 'and')} {'is' if len(own) == 1 else 'are'} the framework's own"
-        yield f"{own_are}: others are tried where one job is ranked by time"
+    if not variants.full:
+        yield from untried_settings(one.job for one in variants.tried)
     yield from (f"not tried: {text}" for text in variants.skipped[:SHOWN_SKIPPED])
     if len(variants.skipped) > SHOWN_SKIPPED:
         yield f"not tried: {len(variants.skipped) - SHOWN_SKIPPED} more combinations"

@@ -296,8 +296,8 @@ def _choice(
         reason = _reason(because, estimates[0].plan, fastest)
         if spread is not None and because == "wager" and own_s < other_s:
             own, other = format_seconds(own_s), format_seconds(other_s)
-            shorter = in_words(own_s / other_s, TIME)
-            shorter = "under 0.1%" if shorter == TIME.same else shorter.split()[0]
+            less = in_words(own_s / other_s, TIME)
+            shorter = "under 0.1%" if less == TIME.same else less.split()[0]
             reason = f"what {spread.risk:.0%} of cases stay within is shorter, by {shorter}"
             if own != other:
                 reason = f"{spread.risk:.0%} of cases stay within {own}, not {other}"
@@ -336,8 +336,8 @@ def _reason(because: str, first: PlanRow, fastest: PlanRow) -> str:
         few, many = first.pp * first.vpp, fastest.pp * fastest.vpp
         return f"it has fewer model chunks ({few}, not {many})" if few < many else "its model chunks can be balanced"
     if because == "exposed":
-        own, other = first.exposed_comm_fraction, fastest.exposed_comm_fraction
-        return f"it exposes less communication{_instead(f'{own:.0%}', f'{other:.0%}', ' of the step')}"
+        own, other = (f"{one.exposed_comm_fraction:.0%}" for one in (first, fastest))
+        return f"it exposes less communication{_instead(own, other, ' of the step')}"
     fewer = [name for name in _features(fastest) if name not in _features(first)]
     return "it uses fewer features" + (f" (no {', no '.join(fewer)})" if fewer else "")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import islice, product
 from typing import Any, NamedTuple
@@ -32,6 +32,7 @@ from gpuscale.search.objectives import Constraints, Economics
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import OF_EXPERTS_ALONE, FrameworkSpec, RuntimeSpec
 from gpuscale.specs.model import ModelSpec
+from gpuscale.units import enumerated
 
 MAX_VARIANTS = 2000
 """Jobs that one question may compare: at half a second each, minutes."""
@@ -217,10 +218,16 @@ def settings_to_try(
     return {name: tuple(values) for name, values in found.items() if len(values) > 1}
 
 
-def untried_settings(job: Job) -> list[str]:
-    """Name the settings that a plan of this job alone would try other values of."""
-    found = settings_to_try(load_framework(str(job.request["framework"])), job.spec.model, job.spec.cluster, full=False)
-    return [name for name in found if name not in job.request]
+def untried_settings(jobs: Iterable[Job]) -> Iterator[str]:
+    """Say which settings are the framework's own where a plan of one job alone would try others."""
+    names: dict[str, None] = {}
+    for job in jobs:
+        framework, spec = load_framework(str(job.request["framework"])), job.spec
+        found = settings_to_try(framework, spec.model, spec.cluster, full=False)
+        names |= dict.fromkeys(f"`{name}`" for name in found if name not in job.request)
+    if names:
+        own = f"{enumerated(list(names), 'and')} {'is' if len(names) == 1 else 'are'} the framework's own"
+        yield f"{own}: others are tried where one job is ranked by time"
 
 
 def _usual(runtime: RuntimeSpec) -> dict[str, str]:
