@@ -368,6 +368,14 @@ def test_without_a_common_term_there_is_no_money_and_old_prices_are_told_apart(m
     assert "prices are of 2024-01 to 2026-09" in dated.notes
 
 
+def test_settings_that_a_plan_alone_would_try_are_named(made):
+    path = made(H100, A100)
+    notes = fleet("mixtral-8x7b", path, framework="megatron-lm").notes
+    text = "`overlap`, `cuda_graphs` and `dispatcher` are the framework's own: others are tried where one job is ranked"
+    assert any(note.startswith(text) for note in notes)
+    assert not any("the framework's own" in note for note in fleet("llama3-8b", path).notes)
+
+
 def test_no_measured_run_is_of_unlike_nodes(found):
     for way in found[0].ways:
         unlike = any("different GPUs" in text for text in way.unmeasured)
