@@ -51,8 +51,8 @@ def choice_by_hand(times, shares, traits):
     possible = [row for row in rows if gap(times, shares, row, fastest) <= deviations(ties.BET_ODDS)]
     safety = {row: tuple(int(getattr(traits, name)[row]) for name in ties.SAFETY) for row in rows}
     cost = times * traits.retry
-    best = min(possible, key=lambda row: (int(traits.new_kind[row]), cost[row]))
-    near = [row for row in possible if traits.new_kind[row] == traits.new_kind[best]]
+    best = min(possible, key=lambda row: (int(traits.unproven[row]), cost[row]))
+    near = [row for row in possible if traits.unproven[row] == traits.unproven[best]]
     safest = min(
         (row for row in near if cost[row] <= cost[best] * (1 + ties.AS_GOOD)), key=lambda row: (safety[row], cost[row])
     )
@@ -145,7 +145,7 @@ def test_the_criteria_count_in_their_order(worse, criterion):
     columns = {criterion or "exposed": np.array([worse, 0.0])}
     bet = math.exp(deviations(ties.BET_ODDS) * ties.COMPARISON_FLOOR) - 1
     most = ties.AS_GOOD if criterion in ties.SAFETY else ties.SIMPLICITY_MAY_COST
-    most = bet if criterion == "new_kind" else most
+    most = bet if criterion == "unproven" else most
     score = np.array([1.0, 1.0 + most - 0.001])  # the slower by less than the criterion may cost
     traits = alike(2, **columns)
     order = ties.arranged(score, traits)
@@ -178,7 +178,7 @@ def test_odds_decide_whether_a_plan_of_a_measured_kind_goes_first():
             deviations(ties.BET_ODDS) * math.hypot(ties.COMPARISON_FLOOR, ties.COMPARISON_PER_SHARE * apart)
         )
         for factor, first in ((0.999, 1), (1.001, 0)):
-            traits = alike(2, shares=shares, new_kind=np.array([1, 0]))
+            traits = alike(2, shares=shares, unproven=np.array([1, 0]))
             assert ties.arranged(np.array([1.0, limit * factor]), traits)[0] == first
 
 

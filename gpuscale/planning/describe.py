@@ -322,9 +322,7 @@ def _reason(because: str, first: PlanRow, fastest: PlanRow) -> str:
     """Say what the first plan has over the fastest by the criterion that decided."""
     if because == "tp_outside":
         return "it keeps TP inside the NVLink domain"
-    if because == "new_kind":
-        return "its kind was measured on as many GPUs"
-    if because == "unlike_measured":
+    if because in {"unproven", "unlike_measured"}:
         return "measured runs are similar"
     if because == "wager":
         if first.step_time_high_s < fastest.step_time_high_s:

@@ -32,7 +32,7 @@ from gpuscale.search import ties
 from gpuscale.search.enumeration import Task
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.listing import TIMES
-from gpuscale.search.loop import search, search_best
+from gpuscale.search.loop import anything_fits, search, search_best
 from gpuscale.search.ordering import scored
 from gpuscale.units import GIB, format_seconds
 
@@ -133,12 +133,22 @@ def _settled(own: Variant, usual: Sequence[Variant], question: Question) -> Vari
     return tried[changed]._replace(job=tried[changed].job._replace(notes=(*tried[changed].job.notes, note)), choice={})
 
 
+DISTRIBUTED = Pins({"zero": Pin(((0, 1),))})
+"""Nothing is sharded but the states of the optimizer."""
+
+
 def _best_times_s(tried: Sequence[Variant]) -> list[float]:
     """The step time of the best plan of each job; infinity without one.
 
-    Beyond the first job plans have the CP of its best: that follows from the lengths of sequences, whatever is set.
+    Experts are compared with the distributed optimizer, with which nearly all of them are run (all but a handful of
+    `presets/recipes`), if there is such a plan. Beyond the first job plans have the CP of its best: that follows from
+    the lengths of sequences, whatever is set.
     """
     own, *others = [Task(one.job.spec, one.pins, one.constraints) for one in tried]
+    if own.job.model.is_moe and "zero" not in own.pins.degrees:
+        known = [one._replace(pins=one.pins.narrowed(DISTRIBUTED)) for one in (own, *others)]
+        if anything_fits(own.job, known[0].pins):
+            own, *others = known
     found = search_best([own], 1)
     if found[0].feasible:
         cp = int(found[0].leaders.rows.cp[0])

@@ -10,7 +10,7 @@ of log(step time) says, where `unlike` is the share of the step spent elsewhere.
 odds of their order are below `TIE_ODDS` to 1.
 
 The prediction is the best guess of which is faster, but not of what one would bet a cluster on. The first choice
-(`arranged`) is of a kind that was measured on as many GPUs, unless the odds that another is faster reach `BET_ODDS`;
+(`arranged`) is of a proven kind (`Traits.unproven`), unless the odds that another is faster reach `BET_ODDS`;
 what it would cost should memory not suffice counts too (`RETRY`). Among plans that are as good (`AS_GOOD`) safer ones
 (`SAFETY`) go first, equally safe ties by the upper end of the interval of their step time, and within
 `SIMPLICITY_MAY_COST` of the least the simpler. All others keep the order of their step times. All functions are pure
@@ -44,8 +44,8 @@ TIE_ODDS = 2.0
 was right in 55-64 % of the other half's ties and in 84-89 % of its other pairs."""
 
 BET_ODDS = 4.0
-"""Odds that a plan of a kind that nobody ran is faster, from which on it goes before one of a measured kind: a choice,
-as the interval shown holds 80 %."""
+"""Odds that a plan of an unproven kind is faster, from which on it goes before one of a proven kind: a choice, as the
+interval shown holds 80 %."""
 
 NEAR = 0.05
 """Plans within this share of the fastest step time are compared with all their variants; of others the best of a
@@ -71,17 +71,17 @@ UNEVEN = 1_000_000
 """More model chunks than any layout has: unequal ones go after all equal ones."""
 
 ORDER_RULE = (
-    "first what is of a kind that was measured on as many GPUs, unless the odds that another plan is faster are "
-    f"{BET_ODDS:.0f} to 1 or more; of these the fastest, a step by {RETRY:.0%} longer for the chance that it does not "
-    f"fit; within {AS_GOOD:.0%} of that, first what keeps TP inside the NVLink domain, then what is like measured "
-    "runs; of its ties what has the least upper end of its interval, and within "
-    f"{SIMPLICITY_MAY_COST:.0%} of that, first what has fewer and equal model chunks, then what exposes less "
-    f"communication (by {EXPOSED_STEP:.0%} of the step and more), then what uses fewer features (interleaving, context "
-    "parallelism, ZeRO-3, HSDP, recomputation); the rest by step time"
+    "first what is of a kind that was measured on as many GPUs, and like measured runs where gradients or parameters "
+    f"of experts are sharded, unless the odds that another plan is faster are {BET_ODDS:.0f} to 1 or more; of these "
+    f"the fastest, a step by {RETRY:.0%} longer for the chance that it does not fit; within {AS_GOOD:.0%} of that, first "
+    "what keeps TP inside the NVLink domain, then what is like measured runs; of its ties what has the least upper end "
+    f"of its interval, and within {SIMPLICITY_MAY_COST:.0%} of that, first what has fewer and equal model chunks, then "
+    f"what exposes less communication (by {EXPOSED_STEP:.0%} of the step and more), then what uses fewer features "
+    "(interleaving, context parallelism, ZeRO-3, HSDP, recomputation); the rest by step time"
 )
 """The rule of `arranged` in words."""
 
-SAFETY, SIMPLICITY = ("new_kind", "tp_outside", "unlike_measured"), ("chunks", "exposed", "features")
+SAFETY, SIMPLICITY = ("unproven", "tp_outside", "unlike_measured"), ("chunks", "exposed", "features")
 """Fields of `Traits` in the order in which they count; less goes first, of `exposed` in steps of `EXPOSED_STEP`."""
 
 
@@ -91,7 +91,9 @@ class Traits(NamedTuple):
     shares: FloatArray  #: of the step by component, shape (N, components).
     high: FloatArray  #: upper end of the 80 % interval of measured / predicted step time.
     retry: FloatArray  #: what the chance that it does not fit costs, as a factor of the step time.
-    new_kind: npt.NDArray[np.int64]  #: 1 where its kind was measured on fewer GPUs, or never, else 0.
+    #: 1 where its kind was measured on fewer GPUs, or never, or shards gradients or parameters of experts and has no
+    #: similar run, else 0. Nearly all experts were run with the distributed optimizer.
+    unproven: npt.NDArray[np.int64]
     tp_outside: npt.NDArray[np.int64]  #: 1 where tensor parallelism leaves the domain of NVLink or its like, else 0.
     unlike_measured: npt.NDArray[np.int64]  #: 1 where no measured run is similar, else 0.
     chunks: npt.NDArray[np.int64]  #: model chunks of the whole pipeline, and `UNEVEN` more where they cannot be equal.
@@ -116,7 +118,7 @@ def traits(rows: Candidates, evaluation: Evaluation, job: JobSpec) -> Traits:
         shares=shares.T,
         high=exp(half),
         retry=1 + RETRY * (1 - fit_probability(evaluation.memory, job)),
-        new_kind=new_kinds(job, rows.zero).astype(np.int64),
+        unproven=(new_kinds(job, rows.zero) | (~similar & job.model.is_moe & (rows.zero > 1))).astype(np.int64),
         tp_outside=(rows.tp * strides(rows, job).tp > job.cluster.peer_gpus).astype(np.int64),
         unlike_measured=(~similar).astype(np.int64),
         chunks=slots + UNEVEN * uneven,
@@ -187,8 +189,8 @@ def _order(score: FloatArray, traits: Traits, wager: FloatArray | None) -> Order
     fastest = int(score.argmin())
     possible = log(score / score[fastest]) <= _window(fastest, traits, BET_ODDS)
     by = score * traits.retry
-    best = int(np.lexsort([by, traits.new_kind, ~possible])[0])
-    near = possible & (traits.new_kind == traits.new_kind[best]) & (by <= by[best] * (1 + AS_GOOD))
+    best = int(np.lexsort([by, traits.unproven, ~possible])[0])
+    near = possible & (traits.unproven == traits.unproven[best]) & (by <= by[best] * (1 + AS_GOOD))
     safest = int(np.lexsort([by, *reversed(safety), ~near])[0])
     tied = np.logical_and.reduce([column == column[safest] for column in safety])
     tied &= possible & (np.abs(log(score / score[safest])) <= _window(safest, traits, TIE_ODDS))
