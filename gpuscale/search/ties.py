@@ -73,10 +73,10 @@ UNEVEN = 1_000_000
 ORDER_RULE = (
     "first what is of a kind that was measured on as many GPUs, and like measured runs where gradients or parameters "
     f"of experts are sharded, unless the odds that another plan is faster are {BET_ODDS:.0f} to 1 or more; of these "
-    f"the fastest, a step by {RETRY:.0%} longer for the chance that it does not fit; within {AS_GOOD:.0%} of that, first "
-    "what keeps TP inside the NVLink domain, then what is like measured runs; of its ties what has the least upper end "
-    f"of its interval, and within {SIMPLICITY_MAY_COST:.0%} of that, first what has fewer and equal model chunks, then "
-    f"what exposes less communication (by {EXPOSED_STEP:.0%} of the step and more), then what uses fewer features "
+    f"the fastest, a step by {RETRY:.0%} longer for the chance that it does not fit; within {AS_GOOD:.0%} of that, "
+    "first what keeps TP inside the NVLink domain, then what is like measured runs; of its ties what has the least "
+    f"upper end of its interval, and within {SIMPLICITY_MAY_COST:.0%} of that, first what has fewer and equal model "
+    f"chunks, then what exposes less communication (by {EXPOSED_STEP:.0%} of the step and more), then what uses fewer features "
     "(interleaving, context parallelism, ZeRO-3, HSDP, recomputation); the rest by step time"
 )
 """The rule of `arranged` in words."""
