@@ -76,8 +76,8 @@ ORDER_RULE = (
     f"the fastest, a step by {RETRY:.0%} longer for the chance that it does not fit; within {AS_GOOD:.0%} of that, "
     "first what keeps TP inside the NVLink domain, then what is like measured runs; of its ties what has the least "
     f"upper end of its interval, and within {SIMPLICITY_MAY_COST:.0%} of that, first what has fewer and equal model "
-    f"chunks, then what exposes less communication (by {EXPOSED_STEP:.0%} of the step and more), then what uses fewer features "
-    "(interleaving, context parallelism, ZeRO-3, HSDP, recomputation); the rest by step time"
+    f"chunks, then what exposes less communication (by {EXPOSED_STEP:.0%} of the step and more), then what uses fewer "
+    "features (interleaving, context parallelism, ZeRO-3, HSDP, recomputation); the rest by step time"
 )
 """The rule of `arranged` in words."""
 
