@@ -45,7 +45,8 @@ def test_main_job_prints_a_verdict_a_table_and_the_tally(arguments, most):
         assert name in done.lines[header]
     assert re.search(r"^  searched +[0-9,]+ layouts: [0-9,]+ evaluated, [0-9,]+ fit", done.out, flags=re.MULTILINE)
     assert len(done.lines) <= most
-    assert re.search(r"^  evidence +80 % within .*, by [0-9no]+ similar measured runs?;", done.out, flags=re.MULTILINE)
+    similar = r"by [0-9]+ similar measured runs?;|no similar measured run"
+    assert re.search(rf"^  evidence +80 % within .*, ({similar})", done.out, flags=re.MULTILINE)
     assert re.search(r"^  measured +\S+, [0-9,]+ .* tokens/s/GPU,\n", done.out, flags=re.MULTILINE)
     told = gpuscale(*arguments, "--verbose")
     assert re.search(r"^  rejected  +[0-9,]+ [a-z_]+,", told.out, flags=re.MULTILINE)
@@ -98,9 +99,9 @@ def test_json_has_the_keys_of_the_contract():
         assert 0 < plan["memory_gib"] <= plan["memory_limit_gib"]
         assert plan["tokens_per_s"] == pytest.approx(1280 * 4096 / plan["step_time_s"])
     steps = [plan["step_time_s"] for plan in answer["plans"]]
-    later = [step for step in steps if step > answer["choice"]["fastest"]["step_time_s"] * 1.02]
-    assert later == sorted(later)
-    assert steps[len(steps) - len(later) :] == later  # what is near the fastest is ordered by other criteria
+    early = [step for at, step in enumerate(steps[:-1]) if step > min(steps[at + 1 :])]  # before faster ones
+    assert steps[len(early) :] == sorted(steps[len(early) :])
+    assert all(step < answer["choice"]["fastest"]["step_time_s"] * 1.03 for step in early)
     search = answer["search"]
     assert search["candidates"] >= search["feasible"] > 0
     assert search["generated"] == search["feasible"] + sum(search["rejected"].values())

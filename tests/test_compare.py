@@ -173,7 +173,7 @@ def test_the_tp_of_known_plans_is_near_the_best(model, gpus, batch, tp):
     """16B on 192 GPUs with TP4, 4,096 tokens per GPU; 70B on 768 with TP2, 2,048; 314B on 3,072 with TP8, 2,048."""
     found = library.plan(model, gpus, gbs=batch, seq=4096, why=f"tp={tp}").why
     assert (found.status, found.plan.tp) == ("ranked", tp)
-    assert found.rank <= 4
+    assert found.rank <= 5
     assert found.slower_than_best < 0.05
 
 

@@ -36,9 +36,8 @@ def test_a_mixture_of_experts_is_planned_with_settings_that_pay():
 
 
 def test_as_few_settings_are_changed_as_one_per_cent_allows():
-    """HybridEP and the overlap bring less than that here."""
+    """The overlap brings less than that here."""
     chosen = plan(*MIXTRAL, **BATCH, top=1)
-    assert "dispatcher" not in noted(chosen)[0]
     assert "overlap" not in noted(chosen)[0]
     assert ALL_CHANGED["cuda_graphs"] in noted(chosen)[0]
 
