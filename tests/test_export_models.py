@@ -14,7 +14,7 @@ from gpuscale.launch.writing import Writing
 from gpuscale.planning.jobs import build_job
 from gpuscale.presets.models import load_model
 from gpuscale.request import JobOptions, read
-from gpuscale.specs.model import IndexerSpec, MtpSpec, NumericsSpec, TowerSpec, mtp_module
+from gpuscale.specs.model import BesideSpec, IndexerSpec, MtpSpec, NumericsSpec, TowerSpec, mtp_module
 
 WRITERS = [name for name, one in targets().items() if one.write]
 MODELS = ("llama3-8b", "gpt3-13b", "mixtral-8x7b", "deepseek-v2-lite")
@@ -27,10 +27,13 @@ NO_SHAPE = {
 }  # fmt: skip
 """What says nothing of a model in 16 bits by itself, is made of other fields, or goes with another one."""
 
-NEEDS = {"top_groups": "groups", "shared_gate": "shared_ffn"}
+NEEDS = {"top_groups": "groups", "shared_gate": "shared_ffn", "output_groups": "output_rank"}
 """Field -> another without which it means nothing."""
 
-OTHERWISE = {"qk_norm": {"none": "head", "head": "none", "full": "none"}, "mtp": None}
+OTHERWISE = {
+    "qk_norm": {"none": "head", "head": "none", "full": "none"}, "keys": {"own": "shared", "shared": "own"},
+    "mtp": None,
+}  # fmt: skip
 """Other values of fields whose value is no number and no switch."""
 
 NUMBERS = {
@@ -70,6 +73,8 @@ def other(name, value):
         return OTHERWISE[name][value]
     if isinstance(value, bool):
         return not value
+    if isinstance(value, tuple):
+        return (*value, BesideSpec("a product made for this test", outputs=8, inputs=8))
     if name == "kv_heads":
         return value // 2
     if isinstance(value, int):

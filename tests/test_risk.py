@@ -17,11 +17,11 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.pins import Pins
 from gpuscale.planning import describe as gpuscale_describe
 from gpuscale.planning import plans as gpuscale_plans
-from gpuscale.planning.describe import RISK_FAMILIES, RISK_LEADERS
 from gpuscale.planning.plans import plan
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.search import conditions, ties
 from gpuscale.search.evaluation import evaluate
+from gpuscale.search.listing import MOST_FAMILIES, MOST_LEADERS
 from gpuscale.search.loop import search
 from gpuscale.specs.cluster import CalibrationSpec
 from gpuscale.specs.job import RuntimeSpec
@@ -196,7 +196,7 @@ def test_plans_are_ranked_by_their_worst_decile(small):
     assert worst[len(near) :] == sorted(worst[len(near) :])
     assert [one.rank for one in small.risk.plans] == [row.rank for row in small.plans] == list(range(1, 11))
     assert small.risk.samples == conditions.SAMPLES
-    assert 10 <= small.risk.scored <= RISK_LEADERS + RISK_FAMILIES
+    assert 10 <= small.risk.scored <= MOST_LEADERS + MOST_FAMILIES
     names = [one.name for one in small.risk.conditions]
     for one in small.risk.plans:
         assert list(one.losses) == names
@@ -204,7 +204,7 @@ def test_plans_are_ranked_by_their_worst_decile(small):
         assert beyond[one.most_hurt_by] == max(beyond.values())
 
 
-UNEVEN = ("mixtral-8x7b", 64, "dgx-a100-superpod")
+UNEVEN = ("deepseek-v3", 512, "h800-deepseek")
 """A job whose fastest plan suffers more when tokens are uneven than another."""
 
 

@@ -164,7 +164,6 @@ def test_a_tie_of_less_risk_goes_before_a_faster_plan_and_a_plan_beyond_the_tie_
     wide = alike(3, high=np.array([1.2, 1.1, 1.05]))
     assert ties.arranged(score, wide).tolist() == [1, 0, 2]
     assert ties.deciding(score, wide, 1, 0) == "wager"
-    assert ties.arranged(score, wide, wager=score).tolist() == [0, 1, 2]
     assert ties.arranged(score, alike(3, retry=np.array([1.1, 1.0, 1.0]))).tolist() == [1, 0, 2]
 
 

@@ -214,7 +214,8 @@ def test_the_nearest_run_is_named():
         ({"moe": True, "sharding": "zero3", "log_gpus": math.log10(256)}, None),
         ({"moe": True, "sharding": "zero3", "log_gpus": math.log10(512)}, "ZeRO-3 on more than 256 GPUs"),
         ({"sharding": "zero3", "log_gpus": math.log10(512)}, "a dense model with ZeRO-3 on more than 128 GPUs"),
-        ({"sharding": "zero2"}, "a dense model with ZeRO-2"),
+        ({"sharding": "zero2", "log_gpus": math.log10(128)}, None),  # ZeRO-3 stands for it
+        ({"sharding": "zero2", "log_gpus": math.log10(512)}, "a dense model with ZeRO-2 on more than 128 GPUs"),
         ({"log_gpus": math.log10(2048)}, None),
     ],
 )

@@ -63,11 +63,11 @@ def test_a_number_is_said_as_the_table_has_it(name):
 
 
 def test_the_first_choice_says_by_which_rule_it_is_ahead_of_what_is_faster():
-    done = command("plan", "--model", "llama3-70b", "--gpus", 64, "--why", "tp=4,pp=4,vpp=2")
+    done = command("plan", "--model", "llama3-70b", "--gpus", 640, "--why", "tp=4,pp=4,vpp=5")
     text = " ".join(done.out.split())
-    assert re.search(r"tp=4,pp=4,vpp=2: #1, the first choice; by step time alone [2-9] of", text)
+    assert re.search(r"tp=4,pp=4,vpp=5: #1, the first choice; by step time alone [0-9,]+ of", text)
     assert re.search(
-        r"why first takes [\d.]+% longer than TP4.* on paper .*first because it has fewer model chunks", text
+        r"why first takes [\d.]+% longer than TP4.* on paper.*first because measured runs are similar", text
     )
 
 

@@ -79,7 +79,7 @@ PRESSURES = {
             "`zero=3`; `recompute=full`, a third more FLOPs; `offload=optimizer`",
         ),
         UsualAnswer(
-            "network", "communication shows in the step",
+            "network", "communication is exposed in the step",
             "the busiest groups into the fastest domain: TP in a node, PP on a rail; overlap; more tokens per GPU and "
             "step; a lower ZeRO stage; gradients of 16 bits (`grad_dtype=bf16`)",
         ),

@@ -72,6 +72,7 @@ def _physics(model: ModelSpec) -> tuple[Any, ...]:
     modules = model.mtp if model.mtp_depth else None
     return (
         model.hidden, model.vocab, layers, model.tied_embeddings, model.learned_positions, modules, model.head_bias,
+        model.final_norm, model.at_embedding, model.at_head,
     )  # fmt: skip
 
 

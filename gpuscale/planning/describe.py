@@ -195,10 +195,6 @@ def short_name(component: str) -> str:
 if TYPE_CHECKING:
     from gpuscale.search.conditions import Spread
 
-RISK_NEAR, RISK_LEADERS, RISK_FAMILIES = 0.03, 100, 200
-"""What is evaluated again under other conditions: leaders within this share of the fastest, this many at most, and the
-best of this many families."""
-
 RISK_RULE = "by the step time that {:.0%} of cases stay within; "
 
 
@@ -219,8 +215,6 @@ def choose(job: Job, found: SearchResult, objective: str, question: Question) ->
     near, families, spread = 0, top, None
     if timed:
         near, families = near_leaders(found), max(top, MOST_FAMILIES)
-    if question.risk:
-        near, families = min(near_leaders(found, RISK_NEAR), RISK_LEADERS), max(top, RISK_FAMILIES)
     plans = shortlist(job.spec, found, max(near, top * unfold), families * (timed or not unfold))
     if question.risk:
         from gpuscale.search import conditions  # noqa: PLC0415 - most plans are made without it
@@ -290,11 +284,10 @@ def _choice(
 ) -> Choice:
     fastest, first, reason = _row(job, plans, order, plans.fastest, estimates), int(order[0]), ""
     if first != plans.fastest:
-        by = None if spread is None else spread.at_risk_s
-        because = ties.deciding(plans.score if by is None else by, plans.traits, first, plans.fastest, by)
-        own_s, other_s = (0.0, 0.0) if by is None else (float(by[row]) for row in (first, plans.fastest))
-        reason = _reason(because, estimates[0].plan, fastest)
-        if spread is not None and because == "wager" and own_s < other_s:
+        by = plans.score if spread is None else spread.at_risk_s
+        reason = _reason(ties.deciding(by, plans.traits, first, plans.fastest), estimates[0].plan, fastest)
+        own_s, other_s = float(by[first]), float(by[plans.fastest])
+        if spread is not None and own_s < other_s:
             own, other = format_seconds(own_s), format_seconds(other_s)
             less = in_words(own_s / other_s, TIME)
             shorter = "under 0.1%" if less == TIME.same else less.split()[0]

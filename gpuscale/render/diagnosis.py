@@ -55,9 +55,7 @@ def _facts(one: FoundError, memory: MemoryOfError | None, spell: Spell) -> Itera
     if one.here is None and one.kind in {"job", "memory"} and (memory is None or memory.predicted_gib is None):
         yield (
             "with the job",
-            "give it too (`--from run.sh`, or `--model`, `--gpus`, `--tp`): then its own numbers are said".replace(
-                "`", ""
-            ),
+            "give its files or options too, as `check` alone takes them: then its own numbers are said",
         )
 
 

@@ -45,7 +45,7 @@ class Shortlist(NamedTuple):
             score: what to order by instead of the own score, shape (P,).
         """
         by = self.score if score is None else score
-        return np.argsort(by, kind="stable") if objective not in TIMES else ties.arranged(by, self.traits, score)
+        return np.argsort(by, kind="stable") if objective not in TIMES else ties.arranged(by, self.traits)
 
     def listed(self, in_order: IndexArray, *, unfold: bool) -> IndexArray:
         """Return of all plans in order those that are listed: the first of each family, or (`unfold`) each."""

@@ -73,11 +73,11 @@ UNEVEN = 1_000_000
 ORDER_RULE = (
     "first what is of a kind that was measured on as many GPUs, and like measured runs where gradients or parameters "
     f"of experts are sharded, unless the odds that another plan is faster are {BET_ODDS:.0f} to 1 or more; of these "
-    f"the fastest, a step by {RETRY:.0%} longer for the chance that it does not fit; within {AS_GOOD:.0%} of that, "
-    "first what keeps TP inside the NVLink domain, then what is like measured runs; of its ties what has the least "
-    f"upper end of its interval, and within {SIMPLICITY_MAY_COST:.0%} of that, first what has fewer and equal model "
-    f"chunks, then what exposes less communication (by {EXPOSED_STEP:.0%} of the step and more), then what uses fewer "
-    "features (interleaving, context parallelism, ZeRO-3, HSDP, recomputation); the rest by step time"
+    f"the fastest, a step taking {RETRY:.0%} more time for the chance that it does not fit; within {AS_GOOD:.0%} of "
+    "that, first what keeps TP inside the NVLink domain, then what is like measured runs; of its ties what has the "
+    f"least upper end of its interval, and within {SIMPLICITY_MAY_COST:.0%} of that, first what has fewer and equal "
+    f"model chunks, then what exposes less communication (by {EXPOSED_STEP:.0%} of the step and more), then what uses "
+    "fewer features (interleaving, context parallelism, ZeRO-3, HSDP, recomputation); the rest by step time"
 )
 """The rule of `arranged` in words."""
 
@@ -166,25 +166,24 @@ class Order(NamedTuple):
     keys: list[npt.NDArray[np.int64]]  #: criteria of simplicity as whole numbers, 0 where they do not count.
 
 
-def arranged(score: FloatArray, traits: Traits, wager: FloatArray | None = None) -> IndexArray:
+def arranged(score: FloatArray, traits: Traits) -> IndexArray:
     """Order plans by `ORDER_RULE`.
 
     Args:
         score: seconds, shape (N,); equal ones keep their order.
         traits: of the same plans.
-        wager: what ties go by instead of the upper end of their intervals, shape (N,) [s].
 
     Returns:
         Indices of all plans, the first choice first.
     """
     if not len(score):
         return np.zeros(0, dtype=np.intp)
-    seen = _order(score, traits, wager)
+    seen = _order(score, traits)
     by = np.where(seen.tied, seen.wager, score)
     return np.lexsort([by, *reversed(seen.keys), ~seen.simple, ~seen.tied])
 
 
-def _order(score: FloatArray, traits: Traits, wager: FloatArray | None) -> Order:
+def _order(score: FloatArray, traits: Traits) -> Order:
     safety = [getattr(traits, name) for name in SAFETY]
     fastest = int(score.argmin())
     possible = log(score / score[fastest]) <= _window(fastest, traits, BET_ODDS)
@@ -194,7 +193,7 @@ def _order(score: FloatArray, traits: Traits, wager: FloatArray | None) -> Order
     safest = int(np.lexsort([by, *reversed(safety), ~near])[0])
     tied = np.logical_and.reduce([column == column[safest] for column in safety])
     tied &= possible & (np.abs(log(score / score[safest])) <= _window(safest, traits, TIE_ODDS))
-    bets = (score * traits.high if wager is None else wager) * traits.retry
+    bets = score * traits.high * traits.retry
     simple = tied & (bets <= bets[tied].min() * (1 + SIMPLICITY_MAY_COST))
     above = np.maximum(traits.exposed - traits.exposed[simple].min(), 0.0)
     columns = traits.chunks, np.floor(above / EXPOSED_STEP).astype(np.int64), traits.features
@@ -207,11 +206,11 @@ def _window(row: int, traits: Traits, odds: float) -> FloatArray:
     return tie_window(unlike(traits.shares.T, traits.shares[[row]].T), odds)
 
 
-def deciding(score: FloatArray, traits: Traits, first: int, other: int, wager: FloatArray | None = None) -> str:
+def deciding(score: FloatArray, traits: Traits, first: int, other: int) -> str:
     """Name by what plan `first`, the first choice, goes before another: of `SAFETY`, of `SIMPLICITY`, or `wager`."""
     safety = (name for name in SAFETY if getattr(traits, name)[first] != getattr(traits, name)[other])
     found = next(safety, None)
-    seen = _order(score, traits, wager)
+    seen = _order(score, traits)
     if found is None and seen.simple[other]:
         columns = zip(SIMPLICITY, seen.keys, strict=True)
         found = next((name for name, column in columns if column[first] != column[other]), None)

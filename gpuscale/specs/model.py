@@ -415,7 +415,8 @@ class ModelSpec:
             "attention and a state space side by side": any(kind.attention and kind.state_space for kind in self.kinds),
             "a dense block beside experts": any(kind.mlp and kind.moe for kind in self.kinds),
             "keys of other layers, compressed keys or keys as values": any(
-                one.keys != "own" or one.compression or one.query_rank or one.input_width for one in attentions
+                one.keys != "own" or one.compression or one.query_rank or one.output_rank or one.input_width
+                for one in attentions
             ),
             "an indexer without weights": any(one.indexer and not one.indexer.weighted for one in attentions),
             "state spaces of such a kind": any(
