@@ -32,7 +32,7 @@ from gpuscale.search import ties
 from gpuscale.search.enumeration import Task
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.listing import TIMES
-from gpuscale.search.loop import anything_fits, search, search_best
+from gpuscale.search.loop import search, search_best
 from gpuscale.search.ordering import scored
 from gpuscale.units import GIB, format_seconds
 
@@ -144,12 +144,14 @@ def _best_times_s(tried: Sequence[Variant]) -> list[float]:
     `presets/recipes`), if there is such a plan. Beyond the first job plans have the CP of its best: that follows from
     the lengths of sequences, whatever is set.
     """
-    own, *others = [Task(one.job.spec, one.pins, one.constraints) for one in tried]
-    if own.job.model.is_moe and "zero" not in own.pins.degrees:
-        known = [one._replace(pins=one.pins.narrowed(DISTRIBUTED)) for one in (own, *others)]
-        if anything_fits(own.job, known[0].pins):
-            own, *others = known
-    found = search_best([own], 1)
+    every = [Task(one.job.spec, one.pins, one.constraints) for one in tried]
+    usual = every
+    if every[0].job.model.is_moe and "zero" not in every[0].pins.degrees:
+        usual = [one._replace(pins=one.pins.narrowed(DISTRIBUTED)) for one in every]
+    found = search_best(usual[:1], 1)
+    if not found[0].feasible and usual is not every:
+        usual, found = every, search_best(every[:1], 1)
+    others = usual[1:]
     if found[0].feasible:
         cp = int(found[0].leaders.rows.cp[0])
         others = [one._replace(pins=one.pins.narrowed(Pins(degrees={"cp": Pin(((cp, cp),))}))) for one in others]
