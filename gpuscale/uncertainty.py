@@ -328,9 +328,11 @@ OF_LAYOUT = ("tp", "pp", "vpp", "cp", "ep", "zero", "recompute_modules", "recomp
 """What `features` look at of a layout."""
 
 
-def known_of_times(job: JobSpec, rows: Candidates, seconds: Mapping[str, FloatArray]) -> tuple[FloatArray, BoolArray]:
-    """Half-widths of the 80 % intervals of evaluated layouts, in log(step time), and whether there is a similar run,
-    each of shape (N,).
+def known_of_times(
+    job: JobSpec, rows: Candidates, seconds: Mapping[str, FloatArray]
+) -> tuple[FloatArray, BoolArray, BoolArray]:
+    """Half-widths of the 80 % intervals of evaluated layouts, in log(step time), whether there is a similar run, and
+    whether their kind was measured on fewer GPUs, or never (`new_kinds`); each of shape (N,).
 
     Args:
         seconds: component -> seconds of the predicted steps, each (N,).
@@ -340,8 +342,8 @@ def known_of_times(job: JobSpec, rows: Candidates, seconds: Mapping[str, FloatAr
     steps = [dict(zip(seconds, column, strict=True)) for column in np.array(list(seconds.values())).T.tolist()]
     wanted = [features(job, *pair) for pair in zip(layouts, steps, strict=True)]
     apart = _distances(_columns(wanted), _known_runs().columns).min(axis=1)
-    half = _half_width(np.array([one.spread for one in wanted]), apart, new_kinds(job, rows.zero))
-    return half, np.asarray(apart <= SIMILAR, dtype=np.bool_)
+    new = new_kinds(job, rows.zero)
+    return _half_width(np.array([one.spread for one in wanted]), apart, new), np.asarray(apart <= SIMILAR), new
 
 
 def _half_width(spread: FloatArray, distance: FloatArray, new_kind: BoolArray) -> FloatArray:

@@ -21,7 +21,7 @@ from gpuscale.planning.plans import plan
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.search import conditions, ties
 from gpuscale.search.evaluation import evaluate
-from gpuscale.search.listing import MOST_FAMILIES, MOST_LEADERS
+from gpuscale.search.listing import COMPARED_FAMILIES, COMPARED_LEADERS
 from gpuscale.search.loop import search
 from gpuscale.specs.cluster import CalibrationSpec
 from gpuscale.specs.job import RuntimeSpec
@@ -196,7 +196,7 @@ def test_plans_are_ranked_by_their_worst_decile(small):
     assert worst[len(near) :] == sorted(worst[len(near) :])
     assert [one.rank for one in small.risk.plans] == [row.rank for row in small.plans] == list(range(1, 11))
     assert small.risk.samples == conditions.SAMPLES
-    assert 10 <= small.risk.scored <= MOST_LEADERS + MOST_FAMILIES
+    assert 10 <= small.risk.scored <= COMPARED_LEADERS + COMPARED_FAMILIES
     names = [one.name for one in small.risk.conditions]
     for one in small.risk.plans:
         assert list(one.losses) == names

@@ -13,7 +13,7 @@ from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.planning.plans import plan
 from gpuscale.search import ties
 from gpuscale.search.evaluation import evaluate
-from gpuscale.search.listing import MOST_FAMILIES, near_leaders, shortlist
+from gpuscale.search.listing import COMPARED_FAMILIES, near_leaders, shortlist
 from gpuscale.search.loop import search
 from gpuscale.search.ordering import FAMILY, SAVES_MEMORY, family_of
 from gpuscale.steptime.components import COMPONENTS
@@ -275,7 +275,10 @@ def test_a_listing_holds_the_best_whatever_the_pool(unfold):
     spec = job("llama3-8b", 48)
     found = search(spec, make_pins({}), every=True)
     near = near_leaders(found)
-    few, pool = shortlist(spec, found, max(near, 8), MOST_FAMILIES), shortlist(spec, found, 300, 3 * MOST_FAMILIES)
+    few, pool = (
+        shortlist(spec, found, max(near, 8), COMPARED_FAMILIES),
+        shortlist(spec, found, 300, 3 * COMPARED_FAMILIES),
+    )
     small, large = (one.order("step_time", 8, unfold=unfold) for one in (few, pool))
     assert few.rows.take(small).row(0) == pool.rows.take(large).row(0)
     assert few.variants[small].tolist() == pool.variants[large].tolist()

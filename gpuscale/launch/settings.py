@@ -475,7 +475,7 @@ class Reading:
                 continue
             if (note := self.tool.notes(found.name)) and is_on(found.value):
                 self.assume(note, found)
-            does = concern(self.tool, found, dumped=found.file in dumps)
+            does = concern(self.tool, found.name, found.value, dumped=found.file in dumps)
             if does and does.option and self.given.get(does.option) is not None:
                 self.say(found, f"replaced by the {does.option} that is given")
             elif does:
@@ -510,7 +510,7 @@ class Reading:
         understood = {key: said_of(one, self._meanings[key]) for key, one in ordered if key in self._meanings}
         of_model = {said: tuple(self._of_model[key]) for key, said in understood.items() if key in self._of_model}
         ignored = [
-            said_of(one, "says nothing more" if key in self._read else unasked(self.tool, one))
+            said_of(one, "says nothing more" if key in self._read else unasked(self.tool, one.name))
             for key, one in ordered
             if key not in self._meanings
         ]

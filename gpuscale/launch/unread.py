@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.presets.tools import Asked, Tool
-
-if TYPE_CHECKING:
-    from gpuscale.launch.settings import Setting
 
 CONCERNS = {
     "optimizer": r"galore|apollo|badam|adam_?mini|muon|lomo|\blisa|grokadam|optim(izer)?(_(type|name|class|cls))?$",
@@ -35,23 +32,24 @@ _OFF = ("false", "off", "no", "none", "null", "0", "0.0", "", "auto", "default",
 _DEGREES = ("tp", "pp", "cp", "ep", "zero")
 
 
-def concern(tool: Tool, found: Setting, *, dumped: bool = False) -> Asked | None:
+def concern(tool: Tool, setting: str, value: Any, *, dumped: bool = False) -> Asked | None:
     """Return what a setting that nobody asked for does to memory or time; None where it does nothing.
 
     What a tool is not known to have and whose name speaks of what changes them counts as doing so.
 
     Args:
+        setting: its name.
         dumped: it is one of all that a program has, printed whether anybody set it or not.
     """
-    name = found.name.lower().replace("-", "_")
+    name = setting.lower().replace("-", "_")
     asked = tool.asks(name)
-    if not is_on(found.value) or (asked is None and (tool.ignores(name) or tool.notes(name))):
+    if not is_on(value) or (asked is None and (tool.ignores(name) or tool.notes(name))):
         return None
     last = name.rpartition(".")[2]
     guessed = () if dumped else CONCERNS if tool.guessed is None else tool.guessed
     option = next((option for option, words in CONCERNS.items() if option in guessed and re.search(words, last)), None)
     asked = asked or (None if option is None else Asked(option, "not known here, and may change memory or time"))
-    return None if asked and asked.option in _DEGREES and str(found.value) == "1" else asked
+    return None if asked and asked.option in _DEGREES and str(value) == "1" else asked
 
 
 def is_on(value: Any) -> bool:
@@ -61,9 +59,9 @@ def is_on(value: Any) -> bool:
     return bool(value)
 
 
-def unasked(tool: Tool | None, found: Setting) -> str:
-    """Say why a setting that nobody asked for has no meaning."""
+def unasked(tool: Tool | None, setting: str) -> str:
+    """Say why a setting of this name, that nobody asked for, has no meaning."""
     if tool is None:
         return "changes no prediction, or is unknown"
-    known = tool.ignores(found.name) or tool.asks(found.name)
+    known = tool.ignores(setting) or tool.asks(setting)
     return "changes no prediction" if known else "not known here: taken to change no prediction"

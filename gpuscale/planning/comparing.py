@@ -21,7 +21,7 @@ from gpuscale.request import DEFAULT_TOP, MAX_TOP, Question
 from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, SearchSummary, VariantRow
 from gpuscale.search.enumeration import Task
 from gpuscale.search.evaluation import evaluate
-from gpuscale.search.listing import MOST_FAMILIES, TIMES, near_leaders, shortlist
+from gpuscale.search.listing import COMPARED_FAMILIES, TIMES, near_leaders, shortlist
 from gpuscale.search.loop import SearchResult, search, search_best
 from gpuscale.search.objectives import MEMORY, OBJECTIVES, TOTAL_COST, Objective
 from gpuscale.search.ordering import Scored, scored, undominated
@@ -196,7 +196,7 @@ def _search(variant: Variant, question: Question, goal: Objective, asked_score: 
     shown = np.arange(min(question.top or DEFAULT_TOP, len(found.leaders.score)))
     part = _part(variant, found, found.leaders.take(shown) if question.unfold else None)
     if goal.basis in TIMES and found.feasible and not (question.unfold or full):
-        plans = shortlist(spec, found, near_leaders(found), MOST_FAMILIES)
+        plans = shortlist(spec, found, near_leaders(found), COMPARED_FAMILIES)
         part = part._replace(best=scored(plans.rows.take(plans.order(goal.basis, 1, unfold=False)), spec, goal.basis))
     if asked_score is None:
         return part

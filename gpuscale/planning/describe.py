@@ -22,7 +22,7 @@ from gpuscale.results import Choice, Condition, Estimate, PlanRow, RiskAnswer, R
 from gpuscale.rules.rule import MEGATRON
 from gpuscale.search import ties
 from gpuscale.search.evaluation import Evaluation
-from gpuscale.search.listing import MOST_FAMILIES, TIMES, Shortlist, near_leaders, shortlist
+from gpuscale.search.listing import COMPARED_FAMILIES, TIMES, Shortlist, near_leaders, shortlist
 from gpuscale.search.loop import SearchResult
 from gpuscale.search.objectives import model_flops_per_token
 from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
@@ -214,7 +214,7 @@ def choose(job: Job, found: SearchResult, objective: str, question: Question) ->
     top, unfold, timed = question.top or DEFAULT_TOP, question.unfold, objective in TIMES
     near, families, spread = 0, top, None
     if timed:
-        near, families = near_leaders(found), max(top, MOST_FAMILIES)
+        near, families = near_leaders(found), max(top, COMPARED_FAMILIES)
     plans = shortlist(job.spec, found, max(near, top * unfold), families * (timed or not unfold))
     if question.risk:
         from gpuscale.search import conditions  # noqa: PLC0415 - most plans are made without it

@@ -19,7 +19,7 @@ TIMES = ("step_time", "tokens_per_s", "mfu")
 score."""
 
 
-MOST_LEADERS, MOST_FAMILIES = 400, 100
+COMPARED_LEADERS, COMPARED_FAMILIES = 400, 100
 """Leaders near the fastest, and families with their best plan, among which the first choice is looked for."""
 
 
@@ -75,6 +75,6 @@ def shortlist(job: JobSpec, found: SearchResult, leaders: int, best: int) -> Sho
 
 
 def near_leaders(found: SearchResult, share: float = ties.NEAR) -> int:
-    """Number of leaders whose score is at most `share` above the best, at most `MOST_LEADERS`."""
+    """Number of leaders whose score is at most `share` above the best, at most `COMPARED_LEADERS`."""
     scores = found.leaders.score
-    return min(int(np.searchsorted(scores, scores[0] * (1 + share), side="right")), MOST_LEADERS)
+    return min(int(np.searchsorted(scores, scores[0] * (1 + share), side="right")), COMPARED_LEADERS)

@@ -32,7 +32,7 @@ from gpuscale.memory.interval import fit_probability
 from gpuscale.search.evaluation import Evaluation
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
-from gpuscale.uncertainty import known_of_times, new_kinds
+from gpuscale.uncertainty import known_of_times
 
 COMPARISON_FLOOR, COMPARISON_PER_SHARE = 0.025, 0.85
 """Standard error of log(step time of one layout / step time of another): at least, and per share of the step spent
@@ -86,9 +86,9 @@ SAFETY, SIMPLICITY = ("unproven", "tp_outside", "unlike_measured"), ("chunks", "
 
 
 class Traits(NamedTuple):
-    """What makes one of two equally fast plans the better choice; each of shape (N,)."""
+    """What makes one of two plans the better choice; each of shape (N,), but for the first."""
 
-    shares: FloatArray  #: of the step by component, shape (N, components).
+    shares: FloatArray  #: of the step by component, shape (N, components): what two plans have in common.
     high: FloatArray  #: upper end of the 80 % interval of measured / predicted step time.
     retry: FloatArray  #: what the chance that it does not fit costs, as a factor of the step time.
     #: 1 where its kind was measured on fewer GPUs, or never, or shards gradients or parameters of experts and has no
@@ -113,12 +113,12 @@ def traits(rows: Candidates, evaluation: Evaluation, job: JobSpec) -> Traits:
     layers, slots = job.model.layers, rows.pp * rows.vpp
     uneven = (layers % slots > 0) & ((layers + 2) % slots > 0)  # embedding and loss may stand for a layer each
     seconds = dict(zip(COMPONENTS, evaluation.step.components, strict=True))
-    shares, (half, similar) = step_shares(evaluation), known_of_times(job, rows, seconds)
+    shares, (half, similar, new_kind) = step_shares(evaluation), known_of_times(job, rows, seconds)
     return Traits(
         shares=shares.T,
         high=exp(half),
         retry=1 + RETRY * (1 - fit_probability(evaluation.memory, job)),
-        unproven=(new_kinds(job, rows.zero) | (~similar & job.model.is_moe & (rows.zero > 1))).astype(np.int64),
+        unproven=(new_kind | (~similar & job.model.is_moe & (rows.zero > 1))).astype(np.int64),
         tp_outside=(rows.tp * strides(rows, job).tp > job.cluster.peer_gpus).astype(np.int64),
         unlike_measured=(~similar).astype(np.int64),
         chunks=slots + UNEVEN * uneven,
