@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gpuscale.errors import InputError
 from gpuscale.files import printable, read_text
 from gpuscale.launch.launchers import MISSING, gpus_per_node
-from gpuscale.launch.settings import GROWING_BATCH, LackingError, Reading, Said
+from gpuscale.launch.settings import GROWING_BATCH, OPEN_VALUES, LackingError, Reading, Said
 from gpuscale.launch.sources import Launch
 from gpuscale.launch.traced import MAX_LOG_BYTES
 from gpuscale.presets.models import load_model
@@ -50,6 +50,10 @@ USUAL = (
 """Names of variables and of what hangs on them -> a value that is usual, and why."""
 
 
+PROBES = {"model": "llama3-8b", "precision": "bf16", "optimizer": "adamw", "recompute": "none", "offload": "none"}
+"""Option -> a value with which reading goes on where nothing is suggested; 1 for others."""
+
+
 class Suggestion(NamedTuple):
     """A value for something that is missing, and what speaks for it."""
 
@@ -71,12 +75,12 @@ class Lack(NamedTuple):
     @property
     def probe(self) -> str:
         """A value with which reading may go on, to find what else is missing."""
-        return self.suggested.value if self.suggested else {"model": "llama3-8b"}.get(self.error.name, "1")
+        return self.suggested.value if self.suggested else PROBES.get(self.error.name, "1")
 
     @property
     def way(self) -> str:
         """How to give it."""
-        open_value = "VALUE" if self.error.variable else "NAME" if self.error.name == "model" else "N"
+        open_value = "VALUE" if self.error.variable else OPEN_VALUES.get(self.error.name, "...")
         value = self.suggested.value if self.suggested else open_value
         others = [one for one in self.error.likely if one != value]
         why = "; ".join(
@@ -112,13 +116,18 @@ def asked_for(lacks: Sequence[Lack]) -> LackingError:
         made = LackingError(first.message, first.name, place=first.place, hint=hint.removeprefix("; ") or None)
         made.setting = first.setting
         return made
-    said = "no file states "
-    texts = [lack.error.message for lack in lacks]
-    stated = [text.removeprefix(said) for text in texts if text.startswith(said)]
-    others = [text for text in texts if not text.startswith(said)]
-    message = "; ".join([*([said + ", ".join(stated)] if stated else []), *others])
+    said, message = "no file states ", first.message
+    for error in more:
+        again = error.message.startswith(said) and said in message.rpartition("; ")[2]
+        message += f", {error.message.removeprefix(said)}" if again else f"; {_placed(error)}"
     hint = f"give {', '.join(lack.way for lack in lacks)}" + ("; `assume` takes what is suggested" if whole else "")
     return LackingError(message, first.name, place=first.place, hint=hint)
+
+
+def _placed(error: LackingError) -> str:
+    """Return a message with the setting that it is of, if it is of one."""
+    of_setting = not error.variable and error.place is not None and ": " in error.place
+    return f"{error.place}: {error.message}" if of_setting else error.message
 
 
 # --- what the files suggest
@@ -139,7 +148,8 @@ def suggestion(
         return _for_batch(reading)
     if error.name == "model" and launch is not None and not error.likely:
         return _for_model(launch)
-    return Suggestion(error.likely[0], "the only one that is likely") if error.likely else None
+    why = "the file's name says so" if error.name == "zero" else "the only one that is likely"
+    return Suggestion(error.likely[0], why) if error.likely else None
 
 
 def ways_of(layout: Mapping[str, Any]) -> int:

@@ -70,7 +70,7 @@ def read_attention(reading: Reading, *names: str) -> None:
             continue
         if word not in WORDS:
             reading.need(found)
-            reading.refuse(found, f"attention of {word[:60]} is not modelled", "add `attention`")
+            reading.refuse(found, f"attention of {word[:60]} is not modelled", settles="attention")
         reading.option("attention", WORDS[word], name)
         return
     for name, ours in SWITCHES.items() if not names else ():

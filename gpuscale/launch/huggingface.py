@@ -6,6 +6,7 @@ What each tool has where nothing is said stands in `presets/tools/`.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -124,7 +125,15 @@ def take_configs(reading: Reading, tool: Tool, *names: str) -> None:
             reading.means(f"a file of {tool.title}", name)
         elif "zero" not in reading.given:
             hint = "give it too, or add `zero=STAGE` and what else it says"
-            reading.refuse(found, "says how the job is sharded, and is not here", hint)
+            message = "says how the job is sharded, and is not here"
+            reading.refuse(found, message, hint, settles="zero", likely=_stages(text))
+
+
+def _stages(text: str) -> tuple[str, ...]:
+    """Return the stage of ZeRO that the name of a file speaks of (`ds_zero2_no_offload.json`), if it says no more."""
+    name = PurePosixPath(text).name.lower()
+    stage = re.search(r"(?:z(?:ero)?|stage)_?(?:stage)?_?-?([0-3])(?!\d)", name)
+    return (stage[1],) if stage and not re.search(r"(?<!no_)(?<!no-)offload(?!ing_none)", name) else ()
 
 
 def _here(reading: Reading, text: str) -> bool:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.files import is_file, printable
+from gpuscale.files import is_file
 from gpuscale.launch.numerics import LABELS, agree, name_left, stated
 from gpuscale.launch.quoting import Expansion, json_text
-from gpuscale.launch.settings import LackingError, Reading
+from gpuscale.launch.settings import Reading
 from gpuscale.launch.shapes import all_models_once, named_shape, same_shape
 from gpuscale.launch.writing import LaunchFile, Writing
 from gpuscale.presets.huggingface import read_config
@@ -196,11 +196,11 @@ def read_model(reading: Reading, *names: str) -> None:
     if known is None:
         other = next((what for what, words in OTHER.items() if re.search(words, value.lower())), None)
         if other:
-            reading.refuse(found, f"the model {value[:120]!r} {other}: not modelled", "add `model=NAME` of a decoder")
+            message = f"the model {value[:120]!r} {other}: not modelled"
+            reading.refuse(found, message, "add `model=NAME` of a decoder", settles="model")
         hint = "add `model=NAME`; a config.json and a shape in a line do as well"
         reading.need(found)
-        message, place = f"the model {value[:120]!r} is not known here", f"{found.place}: {printable(found.name[:80])}"
-        raise LackingError(printable(message), "model", place=place, hint=hint)
+        reading.refuse(found, f"the model {value[:120]!r} is not known here", hint, settles="model")
     if note:
         reading.assume(f"the model is {known}, by its name", name)
     layers = reading.integer("model.hf_config_kwargs.num_hidden_layers")

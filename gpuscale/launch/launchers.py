@@ -143,7 +143,7 @@ def _nodes(reading: Reading, found: Setting) -> int:
     if colon and least.isdigit() and least == most:
         return int(least[:9])
     if colon:
-        reading.refuse(found, f"{shown(found.value)} nodes are any number of them", "give `gpus`")
+        reading.refuse(found, f"{shown(found.value)} nodes are any number of them", settles="gpus")
     return _count(reading, found) or 1
 
 

@@ -279,13 +279,13 @@ def _read_sharding(reading: Reading) -> None:
 
 def _read_precision(reading: Reading) -> None:
     recipe = reading.text("fp8_recipe", known=(*PRECISION_OF, "custom")) or "delayed"
-    fp8, fp4 = reading.get("fp8_format", "fp8"), reading.get("fp4_format", "fp4")
+    fp8, fp4 = reading.needed("fp8_format", "fp8"), reading.needed("fp4_format", "fp4")
     on = fp8 is not None and str(fp8.value).lower() not in OFF
     if fp4 is not None and str(fp4.value).lower() not in OFF:
         reading.option("precision", "nvfp4", "fp4_format", "fp4", "fp4_recipe", "bf16")
     elif on:
         if recipe == "custom":
-            reading.refuse(reading.get("fp8_recipe"), "a recipe of one's own is not modelled", "give `precision`")
+            reading.refuse(reading.get("fp8_recipe"), "a recipe of one's own is not modelled", settles="precision")
         reading.option("precision", PRECISION_OF[recipe], "fp8_format", "fp8", "fp8_recipe", "bf16")
     elif reading.stated("fp16") and reading.flag("fp16") and not (reading.stated("bf16") and reading.flag("bf16")):
         reading.option("precision", "fp16", "fp16")
@@ -507,5 +507,5 @@ def _read_context(reading: Reading) -> None:
     kinds = reading.words("cp_comm_type") or ["p2p"]
     kind = kinds[0].replace("allgather", "all_gather")
     if kind not in {"p2p", "all_gather", "a2a", "a2a+p2p"} or len(set(kinds)) > 1:
-        reading.refuse(reading.get("cp_comm_type"), f"unknown exchange {' '.join(kinds)[:40]!r}", "give `cp_comm`")
+        reading.refuse(reading.get("cp_comm_type"), f"unknown exchange {' '.join(kinds)[:40]!r}", settles="cp_comm")
     reading.option("cp_comm", kind, "cp_comm_type", "hierarchical_context_parallel_sizes")

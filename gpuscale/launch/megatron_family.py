@@ -514,7 +514,7 @@ def _model_of_recipe(reading: Reading, found: Setting | None) -> None:
     name = words.replace("_", "-").replace("llama31-", "llama3.1-").replace("llama32-", "llama3.2-")
     own, _ = settled("models", name)
     if known_model(own)[0] is None:
-        reading.refuse(found, f"the model of the recipe {str(found.value)[:80]} is not known here", "add `model=NAME`")
+        reading.refuse(found, f"the model of the recipe {str(found.value)[:80]} is not known here", settles="model")
     reading.option("model", own, found.name)
     reading.assume("what the recipe itself sets is not known here: only what is stated beside it counts", found.name)
 

@@ -337,7 +337,7 @@ LATENT = {
 
 
 def _read_window(reading: Reading) -> None:
-    found = reading.get("window_size")
+    found = reading.needed("window_size")
     if found is None:
         return
     numbers = re.findall(r"-?\d+", str(found.value))[:2]
@@ -375,7 +375,7 @@ def _read_experts(reading: Reading, layers: int) -> None:
 
 def _read_expert_layers(reading: Reading, layers: int) -> None:
     """Set which layers have experts."""
-    found, layers = reading.get("moe_layer_freq"), min(layers, MAX_LAYERS)  # a model of more is refused
+    found, layers = reading.needed("moe_layer_freq"), min(layers, MAX_LAYERS)  # a model of more is refused
     has = [1] * layers if found is None else layer_frequency(str(found.value), layers)
     if has is None or not any(has):
         reading.refuse(found, f"not a list of {layers} zeros and ones", "write 1, or ([0]*3+[1]*58)")
@@ -415,6 +415,8 @@ def layer_frequency(text: str, layers: int) -> list[int] | None:
 def _read_positions(reading: Reading) -> None:
     longest = reading.integer("max_position_embeddings") or reading.integer("seq_length", "encoder_seq_length")
     stated = reading.settings.get("position_embedding_type")
+    if stated is not None:
+        reading.need(stated)
     kind = "learned_absolute" if stated is None or stated.value is None else str(stated.value).lower()
     if reading.flag("use_rotary_position_embeddings"):
         kind = "rope"

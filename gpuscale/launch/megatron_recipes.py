@@ -185,7 +185,7 @@ def take_hub_model(reading: Reading) -> None:
             continue
         known, guessed = known_model(str(found.value))
         if known is None:
-            reading.refuse(found, f"the model {str(found.value)[:120]!r} is not known here", "add `model=NAME`")
+            reading.refuse(found, f"the model {str(found.value)[:120]!r} is not known here", settles="model")
         if guessed:
             reading.assume(f"the model is {known}, by its name", name)
         take_model(reading, str(known), name)

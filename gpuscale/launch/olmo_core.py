@@ -133,7 +133,7 @@ def _read_model(reading: Reading, sequence: int) -> None:
         return
     name = str(found.value).rpartition(".")[2] if found else ""
     if name not in SHAPES:
-        reading.refuse(found, f"the model {name[:60]} is not known here", "add `model=NAME`")
+        reading.refuse(found, f"the model {name[:60]} is not known here", settles="model")
     shape = SHAPES[name]
     keys: dict[str, Any] = {
         "layers": reading.integer("model.n_layers") or shape.layers,
@@ -151,7 +151,7 @@ def _read_model(reading: Reading, sequence: int) -> None:
     keys |= WINDOW if name.startswith("olmo3_") else {}
     changed = [f"model.{one}" for one in ("n_layers", "d_model", "n_heads", "n_kv_heads", "head_dim")]
     if reading.get("model.d_model"):
-        reading.refuse(reading.get("model.d_model"), "the width of its MLP does not follow", "add `model=NAME`")
+        reading.refuse(reading.get("model.d_model"), "the width of its MLP does not follow", settles="model")
     reading.option("model", named_shape(keys), "model", "model.vocab_size", *changed)
 
 
@@ -165,7 +165,7 @@ def _vocabulary(reading: Reading) -> int:
     ).rpartition(".")[2]
     size = TOKENIZERS.get(tokenizer)
     if size is None:
-        reading.refuse(stated, f"the vocabulary of {tokenizer[:60]} is not known here", "add `model=NAME`")
+        reading.refuse(stated, f"the vocabulary of {tokenizer[:60]} is not known here", settles="model")
     if stated is None or str(stated.value).endswith("padded_vocab_size"):
         size = -(-size // PADDED) * PADDED
     reading.assume(f"{size:,} tokens, those of the tokenizer {tokenizer}", "model.vocab_size")
@@ -250,7 +250,7 @@ def _read_step(reading: Reading) -> None:
     name = (reading.text("train_module.optim") or "AdamWConfig").rpartition(".")[2]
     if name not in OPTIMIZERS:
         reading.refuse(
-            reading.get("train_module.optim"), f"the optimizer {name[:40]} is not modelled", "add `optimizer`"
+            reading.get("train_module.optim"), f"the optimizer {name[:40]} is not modelled", settles="optimizer"
         )
     reading.option("optimizer", OPTIMIZERS[name], "train_module.optim")
     _read_checkpointing(reading)

@@ -263,7 +263,7 @@ def _read_mpt(reading: Reading, table: str) -> None:
     kind = (reading.text(f"{table}ffn_config.ffn_type") or "mptmlp").lower()
     if kind not in FFNS:
         reading.refuse(
-            reading.get(f"{table}ffn_config.ffn_type"), f"the MLP {kind[:40]} is not known here", "add `model`"
+            reading.get(f"{table}ffn_config.ffn_type"), f"the MLP {kind[:40]} is not known here", settles="model"
         )
     experts = FFNS[kind]
     gated = kind == "mptglu" or (experts and (reading.text(f"{table}ffn_config.mlp_type") or "mlp").lower() == "glu")
@@ -302,7 +302,7 @@ def _mpt_experts(reading: Reading, table: str, width: int, *, dropping: bool, bi
     lacking = next((name for key, name in _EXPERTS.items() if counts[key] is None), None)
     if lacking and not reading.given.get("model"):
         found = reading.get(f"{table}ffn_type")
-        reading.refuse(found, f"experts without `{lacking}`", "add `model=NAME`")
+        reading.refuse(found, f"experts without `{lacking}`", settles="model")
     world = reading.integer(f"{table}moe_world_size") or 1
     if world > 1:
         reading.option("ep", world, f"{table}moe_world_size")
@@ -366,7 +366,7 @@ def _read_maxtext(reading: Reading) -> None:
     if "fp8" in quantised:
         reading.option("precision", "fp8", f"{table}quantization")
     elif quantised:
-        reading.refuse(reading.get(f"{table}quantization"), f"{quantised[:40]} is not modelled", "add `precision`")
+        reading.refuse(reading.get(f"{table}quantization"), f"{quantised[:40]} is not modelled", settles="precision")
     else:
         word = reading.text(f"{table}dtype") or "bfloat16"
         reading.option("precision", DTYPES.get(word, "fp32"), f"{table}dtype")

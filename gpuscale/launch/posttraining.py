@@ -389,7 +389,7 @@ def _torchtune_model(reading: Reading, component: Setting | None, named: str) ->
     words = re.sub(r"(?<=\d)_(?=\d(_|$))", ".", words).replace("_", "-")  # llama3_1_8b: 3.1; mini names stay
     known, _ = known_model(words)
     if component is None or known is None:
-        reading.refuse(component, f"the model {named[:60]!r} is not known here", "add `model=NAME`")
+        reading.refuse(component, f"the model {named[:60]!r} is not known here", settles="model")
     reading.option("model", known, "model._component_")
 
 
@@ -449,9 +449,7 @@ def _fms_model(reading: Reading) -> None:
     if reading.given.get("model"):
         reading.means("replaced by the model that is given", "model_variant")
     elif found is None or str(found.value) not in FMS_MODELS:
-        reading.refuse(
-            found, f"the variant {str(getattr(found, 'value', ''))[:40]} is not known here", "add `model=NAME`"
-        )
+        reading.refuse(found, f"the variant {str(getattr(found, 'value', ''))[:40]} is not known here", settles="model")
     else:
         reading.option("model", FMS_MODELS[str(found.value)], "model_variant")
 

@@ -63,14 +63,21 @@ def read_launch(
     if assume not in {None, SUGGESTED}:
         raise InputError(f"{shown(assume)} is no value of `{ANY}`", field="variables", hint=f"it may be {SUGGESTED!r}")
     lacks: list[Lack] = []
+    followed: dict[tuple[tuple[str, str], ...], list[Launch]] = {}
     while True:
         more = typed(lacks)
+        options = {**given, **more[1]}
+        known = {"get_world_size": str(options["gpus"])} if options.get("gpus") else {}
+        known |= {**values, **more[0]}
         try:
-            job = _read(launch_files, {**values, **more[0]}, {**given, **more[1]}, texts, more[1].keys())
+            key = tuple(sorted(known.items()))
+            if key not in followed:
+                followed[key] = launches([Path(path) for path in launch_files], known, texts)
+            job = _read(launch_files, followed[key], options, more[1].keys())
         except LackingError as error:
             if len(lacks) >= MAX_LACKS or any(lack.error.name == error.name for lack in lacks):
                 raise asked_for(lacks) from None
-            lacks.append(Lack(error, error.suggested))
+            lacks.append(Lack(error, error.suggested or suggestion(error, None, None, more[1].keys())))
             continue
         except InputError:
             if not lacks:
@@ -89,13 +96,9 @@ ANY, SUGGESTED = "*", "suggested"
 
 
 def _read(
-    launch_files: Sequence[str | Path],
-    variables: Mapping[str, str],
-    given: Mapping[str, Any],
-    texts: Mapping[str, str] | None,
-    guessed: Collection[str],
+    launch_files: Sequence[str | Path], found: Sequence[Launch], given: Mapping[str, Any], guessed: Collection[str]
 ) -> LaunchJob:
-    """Read launch files; options that are `guessed` speak for nothing.
+    """Read what launch files launch; options that are `guessed` speak for nothing.
 
     Raises:
         LackingError: something is missing.
@@ -103,13 +106,13 @@ def _read(
     """
     launch, reading = None, None
     try:
-        known = {"get_world_size": str(given["gpus"])} if given.get("gpus") else {}
-        found = launches([Path(path) for path in launch_files], {**known, **variables}, texts)
         if not found:
             titles = ", ".join(target.title for target in targets().values())
             place = ", ".join(map(str, launch_files))[:300]
             raise InputError("it contains no training command", place=place, hint=f"supported: {titles}")
         launch, target = _one(list(_claimed(found)), found)
+        if target.name not in KNOWN_CONFIGURATIONS:
+            _refuse_missing([launch])
         reading = Reading(launch.sources, given)
         return _job(launch, target, reading)
     except LackingError as caught:
@@ -248,6 +251,7 @@ def _one(claimed: list[tuple[Launch, Target]], found: Sequence[Launch]) -> tuple
         InputError: none, or several that differ.
     """
     if not claimed:
+        _refuse_missing(found)
         raise _unknown(found)
     trainings = [one for one in claimed if not NOT_A_TRAINING.search(" ".join(one[0].sources[-1].program).lower())]
     different: dict[tuple[Any, ...], tuple[Launch, Target]] = {}
@@ -262,6 +266,23 @@ def _one(claimed: list[tuple[Launch, Target]], found: Sequence[Launch]) -> tuple
     more = f" and {len(jobs) - 6} more" if len(jobs) > 6 else ""
     example = jobs[0][0].place
     raise InputError(f"{len(jobs)} jobs are here: {listed}{more}", hint=f"name one: `launch_files={example}`")
+
+
+KNOWN_CONFIGURATIONS = ("maxtext",)
+"""Targets whose files repeat what is known of the framework (MaxText's base.yml)."""
+
+
+def _refuse_missing(found: Sequence[Launch]) -> None:
+    """Refuse a command whose configuration is a file that is not here.
+
+    Raises:
+        InputError: it is; the message names the file.
+    """
+    said = next((launch.missing for launch in found if launch.missing is not None), None)
+    if said is not None:
+        message = f"the job is configured in {printable(said.text)}, which is not here"
+        hint = f"give it too: `launch_files={printable(said.text)}`"
+        raise InputError(message, place=printable(f"{said.file}:{said.line}"), hint=hint)
 
 
 def _by_line(place: str) -> tuple[str, int]:

@@ -157,6 +157,9 @@ class LackingError(InputError):
 UNSET = re.compile(r"\$\{\s*(?:(?:oc\.)?env:\s*)?([\w.]+)[^${}]*\}|\$(\w+)|\$\([^)]*\)?")
 """A variable without a value in a text (`${X}`, `${oc.env:X}`, of nested ones the innermost); a command's output."""
 
+OPEN_VALUES = {"model": "NAME", "gpus": "N", "seq": "N", "gbs": "N", "zero": "STAGE"}
+"""How a value that is asked for is called; others are `...`."""
+
 NOTHING = ("", "none", "null", "auto", "~")
 """Texts that mean that nothing is said."""
 
@@ -218,6 +221,17 @@ class Reading:
     def get(self, *names: str) -> Setting | None:
         """Return the first of these settings that says something, else that its tool has, and mark it as read."""
         return self._first(names)[1]
+
+    def needed(self, *names: str) -> Setting | None:
+        """Return the first of these settings that says something, with a value that is known.
+
+        Raises:
+            InputError: it hangs on a variable that is given none.
+        """
+        found = self.get(*names)
+        if found is not None:
+            self.need(found)
+        return found
 
     def stated(self, *names: str) -> Setting | None:
         """Return the first of these settings that says something in a file, and mark it as read."""
@@ -447,8 +461,24 @@ class Reading:
                 return settings[0]
         return None
 
-    def refuse(self, found: Setting | None, message: str, hint: str | None = None) -> NoReturn:
+    def refuse(
+        self,
+        found: Setting | None,
+        message: str,
+        hint: str | None = None,
+        *,
+        settles: str = "",
+        likely: Iterable[str] = (),
+    ) -> NoReturn:
         """Refuse a setting.
+
+        Args:
+            found: the setting.
+            message: what is wrong with it.
+            hint: what may be done.
+            settles: the option that settles it where it is given beside the files; it is asked for with all else that
+                is missing.
+            likely: its values of which the files speak.
 
         Raises:
             InputError: always.
@@ -457,6 +487,9 @@ class Reading:
         place = f"{found.place}: {name}" if found else None
         if found is not None and found.usual and self.tool is not None:
             message, place = f"{message} ({found.text}, {self.tool.title}'s default)", self.sources[-1].file
+        if settles:
+            hint = hint or f"add `{settles}={OPEN_VALUES.get(settles, '...')}`"
+            raise LackingError(printable(message), settles, likely=likely, place=place, hint=hint)
         raise InputError(printable(message), field=None, place=place, hint=hint)
 
     def _ask(self) -> None:
@@ -465,7 +498,7 @@ class Reading:
         Raises:
             InputError: there is one.
         """
-        asked: list[tuple[Setting, Asked]] = []
+        asked: dict[str, list[tuple[Setting, Asked]]] = {}
         # a model's config.json, which is read as a model; what one section repeats of another
         models = {source.file for source in self.sources if {"model_type", "architectures"} & source.settings.keys()}
         again = {_alike(one) for one in self._read.values()}
@@ -479,15 +512,14 @@ class Reading:
             if does and does.option and self.given.get(does.option) is not None:
                 self.say(found, f"replaced by the {does.option} that is given")
             elif does:
-                asked.append((found, does))
-        if asked:
-            (first, does), *more = asked
+                self.need(found)
+                asked.setdefault(does.option, []).append((found, does))
+        for option in sorted(asked):  # what no option settles comes first
+            (first, does), *more = asked[option]
             also = "".join(f"; {printable(f'{one.text[:60]} ({one.place})')}: {other.why}" for one, other in more[:5])
-            options = " and ".join(dict.fromkeys(f"`{one.option}=...`" for _, one in asked if one.option))
-            hint = (
-                f"add {options}, or take the setting out" if options else "only training of whole models is predicted"
-            )
-            self.refuse(first, f"{does.why}{also}", hint)
+            out = f"add `{option}={OPEN_VALUES.get(option, '...')}`, or take the setting out"
+            hint = out if option else "only training of whole models is predicted"
+            self.refuse(first, f"{does.why}{also}", hint, settles=option)
 
     # --- the whole
 

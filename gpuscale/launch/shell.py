@@ -157,6 +157,8 @@ class Shell:
         followed: scripts, in the order in which they were first met.
         calls: where the functions that are followed now were called.
         choices: variable without a value -> the texts that conditions compare it with.
+        computed: variables that expressions of unknown value are assigned to: what they are compared with is no value
+            of what the expressions hang on.
     """
 
     def __init__(
@@ -173,6 +175,7 @@ class Shell:
         self.followed: list[Path] = []
         self.calls: list[int] = []
         self.choices: dict[str, dict[str, None]] = {}
+        self.computed: set[str] = set()
         self.path = Path()
         self.steps = self.characters = self.depth = 0
         self._unset: set[str] = set()
@@ -554,6 +557,7 @@ class Shell:
                 before = joined(before[:1])
             value = joined([before, value]) if one.append and isinstance(before, Traced) else value
             found = _MARK.fullmatch(value.text)
+            (self.computed.add if found and "$((" in one.value.text else self.computed.discard)(name)
             if found and not found[1]:
                 state.unknown[name] = f"is the output of a command ({self.place(one.at)})"
                 value = mark(name)
@@ -1176,7 +1180,8 @@ class _Testing:
     def _compared(self, left: Traced, operator: str, right: Traced) -> bool | None:
         empty = operator in {"=", "==", "!="} and right.text in {'""', "''"}
         one, two = (self.shell.operand(word, self.state, emptiness=empty) for word in (left, right))
-        if operator in {"=", "==", "!=", "-eq", "-ne"} and two:
+        own = re.fullmatch(r'"?\$\{?(\w+)\}?"?', left.text)
+        if operator in {"=", "==", "!=", "-eq", "-ne"} and two and own and own[1] not in self.shell.computed:
             self.shell.offer(self.shell.text(left, self.state).text, [two])
         if one is None or two is None or operator in {"-nt", "-ot", "-ef", "<", ">"}:
             return None

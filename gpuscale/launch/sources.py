@@ -41,6 +41,8 @@ class Launch:
     place: str  #: its file, or file and line of its command.
     sources: tuple[Source, ...]  #: what it states, in the order in which later ones replace earlier ones.
     files: tuple[Path, ...]  #: the files that it takes from, its own first.
+    #: the document that its command names as the job's configuration and that is not here, with why; else None.
+    missing: Said | None = None
 
 
 def launches(
@@ -138,9 +140,10 @@ class _Reader:
         for command in commands:
             seen: dict[Path, None] = {}
             chosen: list[Said] = []
-            named = _named(command.source)
-            sources = [source for name in named for source in self._beside(name, command, seen, chosen)]
+            beside = {name: self._beside(name, command, seen, chosen) for name in _named(command.source)}
+            sources = [source for found in beside.values() for source in found]
             sources += self._functions(command, seen)
+            lost = next((one for one in _configurations(command) if not beside.get(one.text)), None)
             own = replace(command.source, assumed=(*taken, *chosen))
             every = (*interpolated(tuple(sources), self.variables), own)
             files = tuple(dict.fromkeys((path, *command.followed, *seen)))
@@ -150,7 +153,7 @@ class _Reader:
                 whole = (*made.sources, *every[:-1], replace(own, settings=rest))
                 yield Launch(f"{own.file}:{command.line}", whole, (*files, *made.files))
             if not programs:
-                yield Launch(f"{own.file}:{command.line}", every, files)
+                yield Launch(f"{own.file}:{command.line}", every, files, lost)
 
     def _programs(self, command: Command) -> list[Launch]:
         """Return what the Python file that a command runs configures, with the command's arguments; often nothing."""
@@ -380,12 +383,29 @@ def _refuse_nothing(shell: Shell) -> None:
         raise InputError(f"hands over to {printable(name)[:100]}, which is not here", place=shell.place(at), hint=hint)
 
 
+_CONFIGURATION = re.compile(r"(?:yaml_)?(?:config|cfg)(?:_file|_path|_yaml)?")
+"""Last parts of names of settings that say where the whole job is configured."""
+
+
+def _configurations(command: Command) -> list[Said]:
+    """Return the documents that a command names as the job's configuration: a word before its options, `--config X`."""
+    source = command.source
+    found = [Said(source.file, command.line, word, "") for word in source.program]
+    found += [Said(one.file, one.line, str(one.value), "") for name, one in source.settings.items()
+              if _CONFIGURATION.fullmatch(name.rpartition(".")[2])]  # fmt: skip
+    return [one for one in found if one.text.lower().endswith(tuple(DOCUMENTS)) and len(one.text) < MAX_NAME]
+
+
+MAX_NAME = 300
+"""Characters of a document's name."""
+
+
 def _named(source: Source) -> list[str]:
     """Return the documents that a command names."""
     found = [word for word in source.program if word.lower().endswith(tuple(DOCUMENTS))]
     for setting in (*source.launcher.values(), *source.settings.values()):
         for value in setting.value if isinstance(setting.value, list) else [setting.value]:
-            named = isinstance(value, str) and len(value) < 300 and value.lower().endswith(tuple(DOCUMENTS))
+            named = isinstance(value, str) and len(value) < MAX_NAME and value.lower().endswith(tuple(DOCUMENTS))
             found += [value] if named and not _NOT_OF_THE_JOB.search(setting.name.lower()) else []
     return list(dict.fromkeys(found))
 

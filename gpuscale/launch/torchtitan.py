@@ -424,7 +424,7 @@ def _read_model(reading: Reading) -> None:
         origin = f"{reading.text('model_spec.origin') or ''}.{spec.value}.{spec.file}.{reading.text('module') or ''}"
         module = next((one for one in BASES if one in origin), origin.strip("."))
     if flavor is None:
-        reading.refuse(None, "no model is stated: neither `model.flavor` nor a config function", "give `model`")
+        reading.refuse(None, "no model is stated: neither `model.flavor` nor a config function", settles="model")
     names = ("model_spec.0", "model_spec.flavor", "model_spec", "model.flavor", "model.name")
     own = reading.first(*(f"{registry}.{flavor.value}" for registry in REGISTRIES.values()))
     if own:

@@ -387,7 +387,7 @@ def read_shape(reading: Reading, prefix: str) -> None:
     bare = f"{inner}.attention.qk_norm" in reading.settings  # set to None
     if builder is None or reading.get(f"{inner}.n_layers") is None:
         found = reading.get(prefix)
-        reading.refuse(found, "the model is not built by a function of torchtitan's own", "give `model`")
+        reading.refuse(found, "the model is not built by a function of torchtitan's own", settles="model")
     for word, key in KEYS.items():
         number = _width(reading, inner) if word == "hidden_dim" else reading.integer(f"{inner}.{word}")
         if number is not None:

@@ -133,7 +133,7 @@ def refuse_partial(reading: Reading) -> None:
     """
     hint = "gpuscale predicts training of whole models"
     for name, what in PARTIAL.items():
-        found = reading.get(name)
+        found = reading.needed(name)
         on = found is not None and str(found.value).strip().lower() not in OFF
         if found is not None and on:
             reading.refuse(found, f"{what} is not modelled: only a part of the model is trained", hint)
@@ -241,9 +241,9 @@ def read_precision(reading: Reading, *beside: str, default: str = "fp32") -> str
         default: where nobody says it.
     """
     chosen, names = default, ("bf16", "fp16", "tf32", *beside, "dtype", "torch_dtype", "model.dtype", "precision")
-    stated = [reading.get(name) for name in names]
     if reading.given.get("precision"):
         return str(reading.given["precision"])
+    stated = [reading.needed(name) for name in names]
     words = [(word, one.usual) for one in stated if one is not None and (word := precision_word(one))]
     words.sort(
         key=lambda pair: (pair[0] in WIDE, pair[1])
@@ -280,12 +280,12 @@ def read_optimizer(reading: Reading, *names: str) -> None:
         reading.assume("the optimizer is AdamW, the Trainer's default")
         reading.option("optimizer", "adamw")
         return
-    text = str(reading.text(name)).lower()
     if reading.given.get("optimizer"):
         reading.means("replaced by the optimizer that is given", name)
         return
+    text = str(getattr(reading.needed(name), "value", "")).strip().lower()
     if text not in OPTIMS:
-        reading.refuse(reading.get(name), f"the optimizer {text[:60]} is not modelled", "add `optimizer`")
+        reading.refuse(reading.get(name), f"the optimizer {text[:60]} is not modelled", settles="optimizer")
     reading.option("optimizer", OPTIMS[text], name)
     if re.search(r"8b|4bit|fp8", text):
         reading.option("moment_dtype", "fp8", name)
@@ -302,7 +302,7 @@ def read_checkpointing(reading: Reading, *names: str, default: bool = False) -> 
     found = reading.first(*names)
     on = default
     if found:
-        value = str(reading.text(found)).strip().lower()
+        value = str(getattr(reading.needed(found), "value", "")).strip().lower()
         on = value not in OFF
         if value == "offload":
             reading.option("offload", "activations", found)

@@ -77,7 +77,7 @@ def _read_dictionaries(reading: Reading) -> None:
     name = (reading.text("optim_wrapper.optimizer.type", "optim_type") or "AdamW").rpartition(".")[2].lower()
     if name not in trainer.OPTIMS:
         found = reading.get("optim_wrapper.optimizer.type", "optim_type")
-        reading.refuse(found, f"the optimizer {name[:40]} is not modelled", "add `optimizer=adamw`")
+        reading.refuse(found, f"the optimizer {name[:40]} is not modelled", settles="optimizer")
     reading.option("optimizer", trainer.OPTIMS[name], "optim_wrapper.optimizer.type", "optim_type")
 
 
@@ -86,7 +86,7 @@ def _read_strategy(reading: Reading) -> None:
     found = reading.get("deepspeed", "strategy.config.zero_optimization.stage")
     stage = re.search(r"(?:zero|^)(\d)", str(found.value)) if found is not None else None
     if found is not None and stage is None:
-        reading.refuse(found, "not one of deepspeed_zero1, zero2, zero3", "give `zero`")
+        reading.refuse(found, "not one of deepspeed_zero1, zero2, zero3", settles="zero")
     if stage is not None and found is not None:
         reading.option("framework", "deepspeed", found.name)
         reading.option("zero", int(stage[1]), found.name)
@@ -122,7 +122,7 @@ def _read_classes(reading: Reading) -> None:
     reading.option("precision", "fp8-current" if eight else "bf16", "model_cfg.float8_cfg", f"{PREFIX}param_dtype")
     name = (reading.text("optim_cfg") or "AdamWConfig").rpartition(".")[2].removesuffix("Config").lower()
     if name not in {"adamw", "muon"}:
-        reading.refuse(reading.get("optim_cfg"), f"the optimizer {name[:40]} is not modelled", "add `optimizer=adamw`")
+        reading.refuse(reading.get("optim_cfg"), f"the optimizer {name[:40]} is not modelled", settles="optimizer")
     reading.option("optimizer", name, "optim_cfg")
 
 
@@ -135,7 +135,7 @@ def _read_class_model(reading: Reading) -> None:
     name = str(found.value).rpartition(".")[2]
     parts = re.fullmatch(r"([A-Za-z]+\d*)(?:Dense|MoE)?(\d\w*?)Config", name)
     if parts is None:
-        reading.refuse(found, f"the model {name[:60]} is not known here", "add `model=NAME`")
+        reading.refuse(found, f"the model {name[:60]} is not known here", settles="model")
     size = re.sub(r"(\d)p(\d)", r"\1.\2", re.sub(r"ba(\d+)$", r"b-a\1b", parts[2].lower()))
     reading.settings["model_cfg"] = replace(found, value=f"{parts[1]}-{size}".lower())
     read_model(reading, "model_cfg")
