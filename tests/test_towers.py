@@ -6,17 +6,19 @@ the transformers library) less those of their language models.
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from command import assert_one_message, gpuscale
 from test_cli_general import WALKED
 
+from gpuscale.architecture.parameters import model_parameters
 from gpuscale.errors import InputError
 from gpuscale.launch.export import export
 from gpuscale.presets.huggingface import Config, read_config
 from gpuscale.presets.models import load_model
-from gpuscale.presets.towers import FROZEN
+from gpuscale.presets.towers import FROZEN, sums
 
 DATA = Path(__file__).parent / "data"
 TEXT = {
@@ -24,10 +26,17 @@ TEXT = {
     "intermediate_size": 8192, "vocab_size": 32000, "max_position_embeddings": 4096,
 }  # fmt: skip
 CLIP = {"num_hidden_layers": 24, "hidden_size": 1024, "intermediate_size": 4096, "patch_size": 14, "image_size": 336}
-SIGLIP = {"num_hidden_layers": 27, "hidden_size": 1152, "intermediate_size": 4304, "patch_size": 14, "image_size": 896}
+SIGLIP = {
+    "num_hidden_layers": 27,
+    "hidden_size": 1152,
+    "intermediate_size": 4304,
+    "patch_size": 14,
+    "image_size": 896,
+    "vision_use_head": False,
+}
 LLAMA4 = {
     **CLIP, "num_hidden_layers": 34, "hidden_size": 1408, "intermediate_size": 5632, "projector_input_dim": 4096,
-    "projector_output_dim": 4096,
+    "projector_output_dim": 4096, "vision_output_dim": 4096,
 }  # fmt: skip
 QWEN2 = {"depth": 32, "embed_dim": 1280, "hidden_size": 3584, "mlp_ratio": 4, "patch_size": 14}
 QWEN2_5 = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "out_hidden_size": 3584, "patch_size": 14}
@@ -42,6 +51,14 @@ KIMI = {
 WHISPER = {
     "encoder_layers": 32, "d_model": 1280, "encoder_ffn_dim": 5120, "num_mel_bins": 128, "max_source_positions": 1500,
 }  # fmt: skip
+MOONVIT = {
+    "model_type": "moonvit", "num_hidden_layers": 27, "hidden_size": 1152, "intermediate_size": 4304, "patch_size": 14,
+    "init_pos_emb_height": 64, "init_pos_emb_width": 64, "merge_kernel_size": [2, 2],
+}  # fmt: skip
+INTERN = {
+    **CLIP, "image_size": 448, "qkv_bias": True, "qk_normalization": False, "norm_type": "layer_norm",
+    "model_type": "intern_vit_6b",
+}  # fmt: skip
 COUNTED = {
     "gemma3": ("gemma3_text", 5376, "vision", SIGLIP, 27_432_406_640 - 27_009_346_304),
     "llama4": ("llama4_text", 5120, "vision", LLAMA4, 108_641_793_536 - 107_769_861_120),
@@ -50,15 +67,35 @@ COUNTED = {
     "qwen2_vl": ("qwen2", 3584, "vision", QWEN2, 8_291_375_616 - 7_615_616_512),
     "qwen2_5_vl": ("qwen2", 3584, "vision", QWEN2_5, 8_292_166_656 - 7_615_616_512),
     "qwen3_vl": ("qwen3", 2048, "vision", QWEN3, 2_127_532_032 - 1_720_574_976),
+    "kimi_vl": ("llama", 7168, "vision", MOONVIT, 471_143_920),
     "kimi_k25": ("llama", 7168, "vision", KIMI, 471_143_920),
     "qwen2_audio": ("qwen2", 4096, "audio", WHISPER, 8_397_094_912 - 7_754_878_976),
-    "internvl_chat": ("internlm2", 4096, "vision", CLIP | {"image_size": 448}, 8_075_365_376 - 7_737_782_272),
+    "internvl_chat": ("internlm2", 4096, "vision", INTERN, 8_075_365_376 - 7_737_782_272),
 }
 """Model type -> that of its language model, whose width, the tower, its config, and the published parameters."""
 
 
 def read(config):
     return read_config(Config("config.json", config, {}), "test")
+
+
+def test_every_model_type_whose_towers_are_counted_is_in_the_manual():
+    manual = (DATA.parents[1] / "docs" / "models.md").read_text(encoding="utf-8")
+    counted_types = manual.partition("are counted with what")[2].partition("`presets/families/towers.toml`")[0]
+    assert {*re.findall(r"\w+", counted_types)} >= {*sums()["models"]}
+
+
+def counted(config):
+    """Parameters of a language model and its towers; fails where a tower is not counted."""
+    model = read(config)
+    return model_parameters(model).total + sum(one.parameters for one in model.towers)
+
+
+@pytest.mark.parametrize(
+    "case", json.loads((DATA / "tower_counts.json").read_text("utf-8")), ids=lambda case: case["config"]["model_type"]
+)
+def test_towers_and_language_model_are_all_that_the_class_has(case):
+    assert counted(case["config"]) == case["params"]
 
 
 @pytest.mark.parametrize("model_type", COUNTED)

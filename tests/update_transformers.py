@@ -2,8 +2,9 @@
 installed (extra `frameworks`).
 
 `presets/families/transformers.json` gets the defaults that the config classes declare, of every model type that is
-read; those that a class derives from others are derived in the reader. With `--shapes` also small shapes of model types
-that have none go to `tests/data/transformers_counts.json`, with the parameters of their classes.
+read and every tower that is counted; those that a class derives from others are derived in the reader. With `--shapes`
+also small shapes of model types that have none go to `tests/data/transformers_counts.json`, and of every multimodal one
+whose towers are counted to `tests/data/tower_counts.json`, with the parameters of their classes.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from gpuscale.errors import InputError
 from gpuscale.presets.huggingface import Config, read_config
 from gpuscale.presets.huggingface_families import FAMILIES
+from gpuscale.presets.towers import sums
 
 TABLE = Path(__file__).parents[1] / "presets" / "families" / "transformers.json"
+SUMS = TABLE.with_name("towers.toml")
 
 NO_SHAPE = re.compile(
     r"_ids?$|dropout|pdrop|drop_?p|_eps(ilon)?$|^eps$|loss|jitter|cache$|^output_|_std$|scal(e|ing)|multiplier|softcap"
@@ -42,7 +45,8 @@ KEPT = {
 
 def config_class(model_type: str) -> type | None:
     """The class of a model type in transformers, or None."""
-    if FAMILIES[model_type].class_of or model_type not in CONFIG_MAPPING:
+    other = model_type in FAMILIES and FAMILIES[model_type].class_of not in {"", model_type}
+    if other or model_type not in CONFIG_MAPPING:
         return None
     return CONFIG_MAPPING[model_type]
 
@@ -50,18 +54,25 @@ def config_class(model_type: str) -> type | None:
 def class_values(model_type: str) -> dict[str, Any]:
     """Defaults of the fields that a class declares, before it derives others from them."""
     values: dict[str, Any] = {}
+    of_towers = {*re.findall(r"\w+", SUMS.read_text(encoding="utf-8"))} if model_type not in FAMILIES else set()
     for one in dataclasses.fields(config_class(model_type)):
         made = one.default_factory is not dataclasses.MISSING
         value = one.default_factory() if made else one.default
-        plain = isinstance(value, bool | int | float | str | list | type(None))
-        if plain and (one.name in KEPT or not NO_SHAPE.search(one.name)):
+        if of_towers:
+            value = list(value) if isinstance(value, tuple) else value
+            shape = one.name in of_towers and value is not None
+        else:
+            shape = one.name in KEPT or not NO_SHAPE.search(one.name)
+        if shape and isinstance(value, bool | int | float | str | list | type(None)):
             values[one.name] = value
     return dict(sorted(values.items()))
 
 
 def table() -> dict[str, dict[str, Any]]:
     """What the file holds: defaults by model type."""
-    return {name: class_values(name) for name in sorted(FAMILIES) if config_class(name) is not None}
+    names = {*FAMILIES, *sums()["towers"], *sums()["models"]}
+    found = {name: class_values(name) for name in sorted(names) if config_class(name) is not None}
+    return {name: values for name, values in found.items() if values}
 
 
 def written() -> str:
@@ -71,6 +82,7 @@ def written() -> str:
 
 
 COUNTS = Path(__file__).parent / "data" / "transformers_counts.json"
+TOWER_COUNTS = COUNTS.with_name("tower_counts.json")
 
 SMALL = {
     "hidden_size": 128, "n_embd": 128, "d_model": 128, "intermediate_size": 96, "n_inner": 96, "ffn_dim": 96, "dff": 96,
@@ -114,8 +126,16 @@ def small_shapes() -> list[dict[str, Any]]:
     return known
 
 
+def small_multimodal() -> list[dict[str, Any]]:
+    """A small shape of every multimodal model type whose towers are counted."""
+    from transformers_judge import MULTIMODAL, small_whole, whole  # noqa: PLC0415 - it takes NO_SHAPE from here
+
+    return [{"params": whole(shape := small_whole(name)).params, "config": shape} for name in MULTIMODAL]
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["--shapes"]:
-        COUNTS.write_text("[\n" + ",\n".join(json.dumps(one) for one in small_shapes()) + "\n]\n", encoding="utf-8")
+        for path, cases in ((COUNTS, small_shapes()), (TOWER_COUNTS, small_multimodal())):
+            path.write_text("[\n" + ",\n".join(json.dumps(one) for one in cases) + "\n]\n", encoding="utf-8")
     TABLE.write_text(written(), encoding="utf-8")
     print(f"{TABLE.name}: {len(table())} model types of transformers {transformers.__version__}")  # noqa: T201

@@ -81,9 +81,7 @@ def read_config(config: Config, name: str) -> specs.ModelSpec:
     if any(model_type in types for types in UNSUPPORTED.values()):
         _family(config, model_type)
     notes: list[str] = []
-    config, model_type, towers = _language_model(config, model_type)
-    if towers:
-        notes.append(f"the text backbone ({model_type}) of a multimodal model")
+    config, model_type, towers_at = _language_model(config, model_type)
     family = _family(config, model_type)
     of_class = class_defaults().get(family.class_of or model_type, {})
     config = config._replace(defaults={**of_class, **family.defaults}, names=family.keys)
@@ -96,6 +94,8 @@ def read_config(config: Config, name: str) -> specs.ModelSpec:
     layers, mtp = layers_of(config, family)
     kinds = tuple(dict.fromkeys(layers))
     sequence, hidden = config.integer("max_position_embeddings"), config.integer("hidden_size")
+    if towers := towers_at(hidden):
+        notes.insert(0, f"the text backbone ({model_type}) of a multimodal model")
     return specs.ModelSpec(
         name=name,
         title=name,
@@ -188,8 +188,10 @@ CANONICAL: dict[str, Callable[[Config], Config]] = {
 """Model type -> what says in usual keys what its config says in others."""
 
 
-def _language_model(config: Config, model_type: str) -> tuple[Config, str, tuple[specs.TowerSpec, ...]]:
-    """Return the config of the language model inside one, its model type, and the towers beside it."""
+def _language_model(
+    config: Config, model_type: str
+) -> tuple[Config, str, Callable[[int], tuple[specs.TowerSpec, ...]]]:
+    """Return the config of the language model inside one, its model type, and the towers beside it by its width."""
     whole, whole_type, beside = config, model_type, dict(config.data)
     for keys in (("thinker_config",), ("text_config", "llm_config", "language_config")):
         key = next((key for key in keys if isinstance(config.data.get(key), dict)), None)
@@ -205,9 +207,8 @@ def _language_model(config: Config, model_type: str) -> tuple[Config, str, tuple
             raise whole.error(key, f"is {str(frozen).lower()}: {NOT_TRAINED}", TRAINED)
     multimodal = config is not whole or model_type in TEXT_TYPES
     model_type = TEXT_TYPES.get(model_type, model_type)
-    towers = towers_of(beside, whole_type, config.value("hidden_size", None))
-    unknown = specs.TowerSpec("vision" if whole_type in TEXT_TYPES else "multimodal")
-    return config, model_type, towers or ((unknown,) if multimodal else ())
+    unknown = specs.TowerSpec("vision" if whole_type in TEXT_TYPES else "multimodal", None, whole_type)
+    return config, model_type, lambda width: towers_of(beside, whole_type, width) or ((unknown,) if multimodal else ())
 
 
 def _refuse_unread(config: Config, model_type: str) -> None:

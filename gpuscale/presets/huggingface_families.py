@@ -375,6 +375,8 @@ FAMILIES: dict[str, Family] = {
     "glm4": _GLM4,
     "glm4_moe": _GLM4_MOE,
     "glm4_moe_lite": _DEEPSEEK_V3.like("glm4.7", experts=_KIMI_EXPERTS),
+    "glm4v_moe_text": _GLM4_MOE.like("glm4.5v", qk_norm="none"),
+    "glm4v_text": _GLM4.like("glm4.1v", qkv_bias=True),
     "glm_moe_dsa": _DEEPSEEK_V3.like("glm5", layers=INDEXED),
     "gpt-sw3": _GPT2.like("gpt2", class_of="gpt2"),
     "gpt2": _GPT2,
@@ -555,6 +557,7 @@ FAMILIES: dict[str, Family] = {
         final_norm="do_layer_norm_before", equal={"word_embed_proj_dim": "hidden_size"},
         refused=("_remove_final_layer_norm",),
     ),
+    "paddleocr_vl_text": _ERNIE,
     "persimmon": _PERSIMMON,
     "phi": _PHI,
     "phi-msft": _PHI.like("phi", {"intermediate_size": None}, class_of="phi"),
@@ -647,7 +650,8 @@ TEXT_TYPES = {
     "minimax_m3_vl": "minimax_m3_vl_text", "mistral3": "mistral",
     "qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text", "qwen3_vl": "qwen3_vl_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text", "kimi_k25": "deepseek_v3", "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text",
+    "qwen3_5_moe": "qwen3_5_moe_text", "glm4v": "glm4v_text", "glm46v": "glm4v_text", "glm4v_moe": "glm4v_moe_text",
+    "paddleocr_vl": "paddleocr_vl_text", "paligemma": "gemma", "idefics3": "llama", "smolvlm": "llama",
 }  # fmt: skip
 """Multimodal model type -> model type of its text backbone, where the nested text config does not say."""
 

@@ -351,9 +351,11 @@ class TowerSpec:
 
     kind: str  #: `vision`, `audio`, `speech` (what speaks), or `multimodal` where the model does not say
     parameters: int | None = None  #: its own and of what joins it to the language model; None where not known
+    of: str = ""  #: model type of the config that has it
 
     def __str__(self) -> str:
-        count = f" ({self.parameters / 1e6:,.0f} M parameters)" if self.parameters else ""
+        unknown = f" (parameters of {self.of} are not counted)" if self.of else ""
+        count = f" ({self.parameters / 1e6:,.0f} M parameters)" if self.parameters else unknown
         return f"the {self.kind} tower{count} and its {INPUTS.get(self.kind, 'inputs')}"
 
 
