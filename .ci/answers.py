@@ -27,7 +27,7 @@ gpt3-175b 1024 dgx-a100-superpod
 llama2-70b 128 mi300x
 bloom-176b 384 dgx-a100-superpod
 gemma3-27b 64 aws-g6e
-llama3-8b 8 box-l40s-pcie
+llama3-8b 8 box-l40s
 palm-540b 2048 tpu-v5p-pod
 megatron-8.67b 512 dgx2-v100
 gpt-oss-120b 64 mi355x

@@ -28,9 +28,9 @@ from gpuscale.files import printable
 from gpuscale.importers import nvidia_smi
 from gpuscale.importers.facts import Facts, SourceFile, nic_fabric
 from gpuscale.importers.gpus import TOOLS, Gpu
-from gpuscale.presets.files import KINDS, find_preset, preset_folders, preset_names, read_toml
+from gpuscale.presets.files import KINDS, preset_folders, preset_names, read_toml
 from gpuscale.presets.frameworks import framework_file
-from gpuscale.presets.hardware import load_cluster, load_gpu
+from gpuscale.presets.hardware import clusters_with, load_cluster, load_gpu
 from gpuscale.presets.hub import cache_folder, cached_models
 from gpuscale.presets.models import load_model
 from gpuscale.specs.cluster import NETWORKS, ClusterSpec
@@ -280,11 +280,9 @@ def _clusters(gpus: list[Gpu], topology: Topology | None) -> list[Match]:
     if preset is None:
         return []
     matches = []
-    for name in preset_names("clusters"):
-        path = find_preset("clusters", name)
-        with suppress(InputError):  # one of the user's own, of which there is a note
-            if path and str(read_toml(path).data.get("gpu")) == preset:
-                matches.append(_match(load_cluster(name), len(gpus), topology))
+    for name in dict.fromkeys((*clusters_with(preset), f"box-{preset}")):
+        with suppress(InputError):  # one of the user's own, of which there is a note; no card
+            matches.append(_match(load_cluster(name), len(gpus), topology))
     return sorted(matches, key=lambda one: (len(one.differs), -len(one.agrees), one.name))
 
 

@@ -471,8 +471,8 @@ class JobOptions(Options):
                                   python="str | Path | ModelSpec")]
     gpus: Annotated[int, Within(1, MAX_GPUS),
                     Option("Number of GPUs.", label="{:,} GPUs", header="GPUs", example=(256, 1024))]
-    cluster: Annotated[str, Option("Preset name or cluster TOML file.", "NAME|PATH", label="{}",
-                                    python="str | Path | ClusterSpec")] = "dgx-h100-superpod"
+    cluster: Annotated[str, Option("Preset name, cluster TOML file, or a card (rtx-4090): a box of 8.", "NAME|PATH",
+                                    label="{}", python="str | Path | ClusterSpec")] = "dgx-h100-superpod"
     seq: Annotated[int | None, Within(1, MAX_SEQUENCE),
                    Option("Sequence length in tokens; 128k is 131,072.", default=str(DEFAULT_SEQUENCE),
                           label="seq {:,}", normal=lambda text: parse_whole(text, "seq"))] = None

@@ -227,7 +227,7 @@ def test_the_batch_is_held_against_the_reference(options, layout, least):
 
 
 def test_paths_are_those_of_the_fabric():
-    box = {"model": "llama3-8b", "gpus": 8, "cluster": "box-h100-pcie"}
+    box = {"model": "llama3-8b", "gpus": 8, "cluster": "box-h100-pcie-80gb"}
     found = advise(read_subject(options=box))
     assert next(one for one in found.checklist if one.name == "topology").expect.startswith("PIX or PXB")
     assert "NVLink" not in {one.name for one in found.checklist}

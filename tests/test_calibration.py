@@ -232,7 +232,7 @@ def test_hosts_that_the_cluster_does_not_have_are_refused(count, per_host, messa
 
 def test_a_box_takes_no_measurement_across_nodes():
     with pytest.raises(InputError, match="cannot be extended") as caught:
-        group_of(load_cluster("box-l40s-pcie"), measured(count=16, per_host=8))
+        group_of(load_cluster("box-l40s"), measured(count=16, per_host=8))
     assert caught.value.place == "x.log:1"
 
 
@@ -318,9 +318,9 @@ def test_command_fits_writes_and_is_used(log, tmp_path):
 
 def test_the_wrong_cluster_is_noticed(tmp_path):
     fast = logs.write(tmp_path / "fast.log", [*logs.log(count=8), *logs.log("all_gather", count=8)])
-    notes = [" ".join(note.split()) for note in run(fast, cluster="box-l40s-pcie").out.split("note: ")[1:]]
-    assert notes[0] == ("fast.log:2 and 1 more tables: measured on NVIDIA H100 80GB HBM3, but box-l40s-pcie has l40s")
-    assert all("times as fast as box-l40s-pcie could be without any loss" in note for note in notes[1:])
+    notes = [" ".join(note.split()) for note in run(fast, cluster="box-l40s").out.split("note: ")[1:]]
+    assert notes[0] == ("fast.log:2 and 1 more tables: measured on NVIDIA H100 80GB HBM3, but box-l40s has l40s")
+    assert all("times as fast as box-l40s could be without any loss" in note for note in notes[1:])
     assert len(notes) == 3
 
 

@@ -97,7 +97,7 @@ def test_json_of_clusters():
         (("clusters", "show", "superpod", "--gpus", "0"), "give 1 to"),
         (("clusters", "show", "superpod", "--gpus", "-8"), "give 1 to"),
         (("clusters", "show", "superpod", "--gpus", "99999999999999999999"), "is out of range"),
-        (("clusters", "show", "box-l40s-pcie", "--gpus", "9"), "cannot be extended"),
+        (("clusters", "show", "box-l40s", "--gpus", "9"), "cannot be extended"),
         (("hardware", "show", "/none.toml"), "no such file"),
         (("hardware", "show", "x" * 5000), "unknown GPU"),
         (("hardware", "show", "../../none"), "no such file"),

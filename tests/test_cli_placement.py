@@ -37,7 +37,7 @@ RACKS = ("--gpus", "576", "--tp", "4", "--cluster", "gb200-nvl72")
     ("arguments", "verdict"),
     [
         (("--gpus", "1"), "one GPU: there are no groups"),
-        (("--gpus", "8", "--tp", "4", "--cluster", "box-l40s-pcie"), "TP 4: its collectives run over PCIe, and"),
+        (("--gpus", "8", "--tp", "4", "--cluster", "box-l40s"), "TP 4: its collectives run over PCIe, and"),
         (("--gpus", "64", "--tp", "8", "--pp", "4", "--order", "tp-pp"), "PP between neighbouring nodes: nothing"),
         (("--gpus", "64", "--tp", "4", "--pp", "4", "--order", "tp-pp"), "PP within nodes and between neighbouring"),
         (("--gpus", "24", "--tp", "6"), "2 of 4 TP groups straddle nodes (2 + 4 GPUs)"),
@@ -177,7 +177,7 @@ def test_exports(tmp_path):
         ),
         (["--gpus", "16", "--gbs", "64", "--best"], "--gbs: only the search for a better order", "--model"),
         (["--gpus", "64", "--tp", "64", "--best", "--model", "llama3-8b"], "TP must divide", "leave --model out"),
-        (["--gpus", "16", "--cluster", "box-l40s-pcie"], "has 8 GPUs and cannot be extended to 16", "at most 8"),
+        (["--gpus", "16", "--cluster", "box-l40s"], "has 8 GPUs and cannot be extended to 16", "at most 8"),
         (["--gpus", "16", "--gpus-per-node", "3"], "3 GPUs per node do not divide the 8", "divisor of 8"),
         (
             ["--gpus", "2", "-c", "box-a100-pcie-pairs", "--gpus-per-node", "2"],

@@ -261,11 +261,7 @@ def test_nothing_fits_names_the_nearest_miss_and_a_way_out():
         (["--model", "llama3-8b", "--gpus", "0"], "--gpus: 0 is out of range", "give 1 to"),
         (["--model", "llama3-8b", "--gpus", "-1"], "--gpus: -1 is out of range", "give 1 to"),
         (["--model", "llama3-8b", "--gpus", str(10**9)], "--gpus: 1000000000 is out of range", "give 1 to"),
-        (
-            ["--model", "llama3-8b", "--gpus", "16", "--cluster", "box-l40s-pcie"],
-            "box-l40s-pcie has 8 GPUs",
-            "at most 8",
-        ),
+        (["--model", "llama3-8b", "--gpus", "16", "--cluster", "box-l40s"], "box-l40s has 8 GPUs", "at most 8"),
         (["--model", "llama3-8b", "--gpus", "8", "--tp", "8x"], "--tp: '8x' is not a set of values", "4..8"),
         (["--model", "llama3-8b", "--gpus", "8", "--tp", "8..4"], "--tp: '8..4' allows nothing", "values go from"),
         (["--model", "llama3-8b", "--gpus", "8", "--tp", "9" * 40], "--tp: '9999", "4..8"),

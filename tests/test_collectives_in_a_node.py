@@ -84,7 +84,7 @@ def test_of_what_nccl_would_choose_nothing_of_the_fastest_counts():
     ("cluster", "gpus", "has"),
     [
         ("b200-hgx", 8, True),
-        ("box-l40s-pcie", 8, False),
+        ("box-l40s", 8, False),
         ("box-a100-pcie-pairs", 2, True),
         ("box-a100-pcie-pairs", 4, False),
     ],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -372,10 +374,23 @@ def test_a_cluster_may_name_a_gpu_file_beside_it(tmp_path: Path) -> None:
     assert load_cluster(str(path)).gpu.name == "own"
 
 
-def test_kernels_are_given_once(tmp_path: Path) -> None:
-    path = edited("gpus", "h100-sxm-80gb", tmp_path, ("vendor =", 'kernels_like = "a100"\nvendor ='))
-    with pytest.raises(InputError, match="either a"):
-        load_gpu(str(path))
+def test_own_kernels_go_before_those_of_another_gpu(tmp_path: Path) -> None:
+    own = '[kernels]\nlaunch_us = 9\n[kernels.sources]\nlaunch_us = "our own traces"\n'
+    path = edited("gpus", "vr200", tmp_path, ("[sources]", f"{own}[sources]"))
+    mine, other = load_gpu(str(path)).kernels, load_gpu("gb300").kernels
+    assert mine == replace(other, launch_s=9e-6)
+    sources = load_gpu(str(path)).sources
+    assert (sources["kernels.launch_us"], sources["kernels.tile_m"][:10]) == ("our own traces", "as gb300: ")
+
+
+def test_kernels_are_given_and_lent_once(tmp_path: Path) -> None:
+    for old, new, message in (
+        ('kernels_like = "gb300"', "", "key 'kernels_like' (or kernels) is missing"),
+        ("gb300", "rtx-4090", "borrows its kernels itself"),
+        ("[sources]", "[kernels]\nlaunch_us = 9\n[sources]", "launch_us has no source"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=re.escape(message)):
+            load_gpu(str(edited("gpus", "vr200", tmp_path, (old, new))))
 
 
 @pytest.mark.parametrize("kind", ["gpus", "clusters"])

@@ -257,7 +257,7 @@ def test_an_own_gpu_file_is_named_from_the_output(tmp_path, monkeypatch):
         ({"topo": H100X8}, {"gpu": "h100", "nodes": 1_000_000}, "at most 1,048,576"),
         ({"topo": H100X8, "tree": TREE}, {"gpu": "h100", "nodes": 4}, "a file states the network"),
         ({"topo": matrix(8, lambda a, b: "SYS")}, {"gpu": "l40s", "nodes": 4}, "4 nodes without a network"),
-        ({"tree": TREE}, {"base": "box-l40s-pcie"}, "nothing says which cards a node has"),
+        ({"tree": TREE}, {"base": "box-l40s"}, "nothing says which cards a node has"),
         ({"topo": matrix(8, lambda a, b: "SYS"), "tree": TREE}, {"gpu": "l40s"}, "nothing says which cards"),
         ({"topo": H100X8, "tree": TREE}, {"gpu": "h100", "nics": 0}, "`nics=0` leaves the nodes without cards"),
         ({"topo": H100X8, "again": H100X8}, {"gpu": "h100"}, "a second file of the same kind"),

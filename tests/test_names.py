@@ -56,7 +56,7 @@ def test_names_spelled_otherwise(kind, name, stem):
         ("models", "llama 8b", "llama3.1-8b", "; also: llama3-8b"),
         ("models", "gemma-27b", "gemma3-27b", "; also: gemma2-27b"), ("models", "llama405b", "llama3.1-405b", ""),
         ("models", "qwen3-235b", "qwen3-235b-a22b", ""), ("models", "nemotron 340b", "nemotron-4-340b", ""),
-        ("gpus", "h100-sxm5", "h100-sxm-80gb", ""), ("clusters", "h100 pcie", "box-h100-pcie", ""),
+        ("gpus", "h100-sxm5", "h100-sxm-80gb", ""), ("clusters", "rtx pro", "box-rtx-pro-6000", ""),
     ],
 )  # fmt: skip
 def test_short_names_are_taken_with_a_note(kind, name, stem, others):
@@ -110,8 +110,8 @@ def test_answers_say_what_a_short_name_is_taken_as():
     assert (job.request["model"], job.request["cluster"]) == ("llama3.1-70b", "Azure NDv5")
     done = gpuscale("estimate", "-m", "llama70b", "-n", 64, "--tp", 8, "--pp", 2, "--json")
     assert json.loads(done.out)["notes"] == [note]
-    done = gpuscale("placement", "-n", 8, "--tp", 8, "-c", "h100 pcie", "--json")
-    assert json.loads(done.out)["notes"] == ["h100 pcie is taken as box-h100-pcie"]
+    done = gpuscale("placement", "-n", 8, "--tp", 8, "-c", "rtx pro", "--json")
+    assert json.loads(done.out)["notes"] == ["rtx pro is taken as box-rtx-pro-6000"]
     for arguments in (("models", "show", "llama70b"), ("roofline", "-m", "llama70b")):
         done = gpuscale(*arguments)
         assert (done.code, done.err) == (0, f"note: {note}\n")

@@ -31,7 +31,7 @@ def test_hopper_pays_for_a_transposed_copy(recipe):
     assert quantising_bytes(recipe, load_gpu("h100")) == (quantising_bytes(recipe, load_gpu("b200"))[0], 4)
 
 
-@pytest.mark.parametrize("cluster", ["dgx-h100-superpod", "box-l40s-pcie", "mi300x"])
+@pytest.mark.parametrize("cluster", ["dgx-h100-superpod", "box-l40s", "mi300x"])
 def test_mx_needs_units_that_apply_its_scales(cluster):
     with pytest.raises(InputError, match="mx recipe") as caught:
         job("llama3-8b", 8, precision="mxfp8", cluster=cluster)

@@ -59,7 +59,7 @@ def test_gpu_counts_of_a_range():
     assert gpu_counts(Range(250, 260), DGX) == (256,)
     trays = load_cluster("gb200-nvl72")
     assert gpu_counts(Range(64, 288), trays) == (64, 96, 128, 192, 256, 288)  # trays of 4
-    assert gpu_counts(Range(1, 64), load_cluster("box-l40s-pcie")) == (1, 2, 4, 8)  # one box, which cannot grow
+    assert gpu_counts(Range(1, 64), load_cluster("box-l40s")) == (1, 2, 4, 8)  # one box, which cannot grow
     for low, high in ((601, 607), (2**20 + 1, 2**21), (0, 0)):
         with pytest.raises(InputError, match="no GPU count"):
             gpu_counts(Range(low, high), DGX)

@@ -341,7 +341,7 @@ def test_a_batch_that_is_given_stays():
         (("--budget", "1e17"), "out of range", "1e+15 USD", 2),
         (("--budget", 5), "less than one GPU", "fewer days", 1),
         (("--gpus", 8, "--days", 0.0001), "are enough for", "70.0M", 1),
-        (("--budget", "1M", "--cluster", "box-l40s-pcie", "--set", "gpu=mi325x"), "no price", "", 2),
+        (("--budget", "1M", "--cluster", "box-l40s", "--set", "gpu=mi325x"), "no price", "", 2),
         (("--gpus", 8, "--days", 3, "--seq", "4096,8192"), "takes one value", "plan", 2),
         (("--model", "llama3-70b", "--tokens", "15T", "--days", 0.01), "no number of GPUs meets", "more days", 1),
     ],

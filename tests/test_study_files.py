@@ -166,7 +166,7 @@ REFUSED = [
     (f"{JOB}{CLUSTER}net = 2", 7, "unknown key 'net'"),
     (f"{JOB}{CLUSTER.replace('x', 'nvl72')}network = 2", 5, "'nvl72' is the name of a preset"),
     (f"{JOB}{CLUSTER}network = 2\nnvlink_domain = 12", 8, "no whole hosts of 8"),
-    (f"{JOB}{CLUSTER.replace('h100', 'box-l40s-pcie')}network = 2", 7, "no level between nodes"),
+    (f"{JOB}{CLUSTER.replace('h100', 'box-l40s')}network = 2", 7, "no level between nodes"),
     (
         f"[study]\nmodel = 'llama3-8b'\ngpus = {list(range(1, 2002))}\ngbs = {list(range(1, 501))}",
         1,
@@ -220,7 +220,7 @@ def test_any_clusters_and_questions_are_read_or_refused(table, listed, named):
 
 
 @given(
-    st.sampled_from(["h100", "nvl72", "mi300x", "tpu-v5p-pod", "box-l40s-pcie", "aws-p5", "leonardo"]),
+    st.sampled_from(["h100", "nvl72", "mi300x", "tpu-v5p-pod", "box-l40s", "aws-p5", "leonardo"]),
     st.lists(
         st.builds(
             "{}={}{}".format,

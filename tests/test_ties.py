@@ -201,7 +201,7 @@ def test_tp_across_nodes_and_what_no_run_is_like_are_marked():
 
 
 def test_tp_over_pcie_is_outside_a_domain_of_one():
-    spec = job("llama3-8b", 8, cluster="box-l40s-pcie")
+    spec = job("llama3-8b", 8, cluster="box-l40s")
     rows = concatenate([fixed_layout(spec, {"tp": tp, "recompute": "full"}) for tp in (1, 2, 8)])
     assert ties.traits(rows, evaluate(rows, spec), spec).tp_outside.tolist() == [0, 1, 1]
 

@@ -347,7 +347,7 @@ def test_a_busy_hgx_h100_draws_what_was_measured():
 def test_ports_of_the_network():
     """One 400 Gbit/s port of a leaf down and one up, and one of the spine."""
     assert ports_gbit_per_s(load_cluster("dgx-h100-superpod")) == pytest.approx(1200)
-    assert ports_gbit_per_s(load_cluster("box-l40s-pcie")) == 0
+    assert ports_gbit_per_s(load_cluster("box-l40s")) == 0
 
 
 def test_energy_and_carbon_as_objectives_and_axes():

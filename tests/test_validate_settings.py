@@ -148,7 +148,7 @@ LOOP = {
 
 def test_cards_are_not_modules():
     cards = {"gpu": "a100-pcie-80gb"}
-    assert run(LOOP, **cards).job.cluster.name == "box-a100-pcie"
+    assert run(LOOP, **cards).job.cluster.name == "box-a100-pcie-80gb"
     bridged = run(LOOP, fabric="PCIe, NVLink bridges", **cards).job.cluster
     assert (bridged.name, bridged.gpu.name) == ("box-a100-pcie-pairs", "a100-pcie-80gb")
     assert predicted(LOOP, fabric="NVLink bridges", **cards).step_s > 1.5 * predicted(LOOP).step_s  # TP 4 leaves a pair

@@ -363,7 +363,7 @@ FLEET_REFUSED = [
     ({'cluster = "dgx-a100-superpod"\n': 'gpu = "a100"\n'}, "pool a100 needs a cluster, or a gpu", "cluster ="),
     ({'cluster = "dgx-a100-superpod"': 'cluster = "fleet.toml"'}, "fleet.toml has pools itself", "do not nest"),
     ({'cluster = "dgx-a100-superpod"': 'cluster = "dgx-b100"'}, "unknown cluster 'dgx-b100'", "did you mean"),
-    ({'cluster = "dgx-a100-superpod"': 'cluster = "box-l40s-pcie"'}, "cannot be extended to 512", "at most 8"),
+    ({'cluster = "dgx-a100-superpod"': 'cluster = "box-l40s"'}, "cannot be extended to 512", "at most 8"),
     ({'{ gpus = "our inventory, 2026" }\n\n[[levels]]': "{}\n[[levels]]"}, "gpus has no source", ""),
     ({"[[levels]]": SECOND + "[[levels]]"}, "2 levels join the pools", "[[pools.levels]]"),
 ]  # fmt: skip

@@ -28,7 +28,7 @@ from gpuscale.collectives.nccl_constants import AUTOMATIC
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
-from gpuscale.presets.files import MAX_FILE_BYTES, preset_names, read_toml
+from gpuscale.presets.files import MAX_FILE_BYTES, Document, preset_names
 from gpuscale.presets.hardware import load_cluster, parse_cluster
 from gpuscale.specs.cluster import MAX_CURVES, MAX_POINTS, CalibrationSpec, ClusterSpec
 from gpuscale.units import KIB, MIB
@@ -354,22 +354,22 @@ def error_rows(residuals: Sequence[Residual]) -> list[ErrorRow]:
     return found
 
 
-def cluster_file_text(result: Calibration, path: Path, output: Path) -> str:
-    """Return the text of the cluster file `path` with the curves of `result`, as it is to stand at `output`.
+def cluster_file_text(result: Calibration, source: Document, output: Path) -> str:
+    """Return the text of a cluster file with the curves of `result`, as it is to stand at `output`.
 
     All other lines stay as they stand, with their comments.
 
     Args:
         result: what the logs say; what is known of new curves is shown as comments.
-        path: the cluster file that was calibrated.
-        output: where the text will stand; the path of a GPU file beside `path` is rewritten to be found from there.
+        source: the cluster file that was calibrated.
+        output: where the text will stand; the path of a GPU file beside it is rewritten to be found from there.
 
     Raises:
         InputError: the file would get too large or otherwise unusable.
     """
     import tomlkit  # noqa: PLC0415 - only where a file is written
 
-    document = tomlkit.parse(read_toml(path).text)
+    document, path = tomlkit.parse(source.text), source.path
     gpu = str(document.get("gpu", ""))
     if gpu.lower().endswith(".toml") and path.resolve().parent != output.resolve().parent:
         document["gpu"] = os.path.relpath(path.resolve().parent / gpu, output.resolve().parent)

@@ -42,7 +42,7 @@ OF_RECIPE = "of_recipe"
 FLAGS = {
     "model": "--model -m",
     "gpus": "--gpus -n",
-    "cluster": "--cluster -c",
+    "cluster": "--cluster -c --gpu",
     "memory_limit_gib": "--memory-limit",
     "axis_order": "--order",
     "micro_batch_size": "--mbs",

@@ -19,9 +19,13 @@ from gpuscale.units import GIGABITS, parse_whole
 def _print_file(kind: str, name: str, **beside: object) -> None:
     """Print the file of a preset or of a user as it is."""
     from gpuscale.presets.files import find_preset, read_toml
+    from gpuscale.presets.hardware import cluster_file
 
     path = find_preset(kind, name) or Path(name)
     _refuse_beside(**beside)
+    if kind == "clusters":
+        typer.echo(printable_lines(cluster_file(name).text), nl=False)
+        return
     if path.suffix.lower() != ".toml":
         raise InputError("not a TOML file", place=name[:300], hint="`toml` prints those of presets, and your own")
     typer.echo(printable_lines(read_toml(path).text), nl=False)

@@ -163,6 +163,9 @@ GENERATIONS = {
     ),
 }  # fmt: skip
 
+# NCCL's tables know Volta, Ampere (of any chip), Hopper and Blackwell: compute capability 7.5 takes the first's row.
+GENERATIONS |= {"turing": GENERATIONS["volta"], "ampere-rtx": GENERATIONS["ampere"]._replace(graph_bytes_per_s=0.0)}
+
 GENERATIONS["rubin"] = GENERATIONS["blackwell"]._replace(
     channel_bytes_per_s=45e9, graph_bytes_per_s=1440e9, ring_ll128_bytes_per_s=1104e9
 )

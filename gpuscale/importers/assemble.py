@@ -31,8 +31,8 @@ ASSUMED = ("assumed:", "guesstimate:")
 SISTERS = (
     "dgx-h100-superpod", "azure-ndv5", "aws-p5", "dgx-a100-superpod", "azure-ndv4", "azure-ndmv4", "aws-p4d",
     "h200-hgx", "aws-p5en", "b200-hgx", "b300-hgx", "gb200-nvl72", "gb300-nvl72", "h800-deepseek", "dgx1-v100",
-    "mi250x", "mi300x", "mi325x", "mi355x", "gh200", "gh200-quad", "polaris", "box-a100-pcie", "box-h100-pcie",
-    "box-l40s-pcie", "aws-g6e", "box-rtx-pro-6000",
+    "mi250x", "mi300x", "mi325x", "mi355x", "gh200", "gh200-quad", "polaris", "box-a100-pcie-80gb",
+    "box-h100-pcie-80gb", "box-l40s", "aws-g6e", "box-rtx-pro-6000",
 )  # fmt: skip
 """Presets to borrow from when no base is given; of equally like ones the first."""
 

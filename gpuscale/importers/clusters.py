@@ -14,8 +14,8 @@ from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.file_kinds import reads
 from gpuscale.files import write_text
-from gpuscale.presets.files import preset_name, read_toml, resolve_preset
-from gpuscale.presets.hardware import load_cluster, load_gpu, parse_cluster
+from gpuscale.presets.files import preset_name
+from gpuscale.presets.hardware import cluster_file, load_cluster, load_gpu, parse_cluster
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 
@@ -180,8 +180,8 @@ def _gpu(facts: Facts, given: str | None, base: str | None, cluster: ClusterSpec
             assumed = f"assumed for {stated.value.label} ({stated.source}); the option gpu names another"
             return gpu, name, f"{name}, {assumed}"
     if cluster is not None and base is not None:
-        path = resolve_preset("clusters", base)
-        reference = str(read_toml(path).data.get("gpu", cluster.gpu.name))
+        file = cluster_file(base)
+        path, reference = file.path, str(file.data.get("gpu", cluster.gpu.name))
         called = str(path.parent / reference) if _is_path(reference) else cluster.gpu.name
         return cluster.gpu, called, f"{cluster.gpu.name}, as the base {cluster.name}"
     if facts.gpus is None and facts.links is None:  # a network alone: `assemble` says what is missing

@@ -9,28 +9,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.importers.gpus import product_preset
 from gpuscale.launch.launchers import gpus_per_node
 from gpuscale.launch.settings import LackingError, Reading, Setting, Settings, Source
 from gpuscale.planning.jobs import precision_runs
+from gpuscale.presets.files import settled
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.request import JobOptions, declared
 
 CLUSTER_OF = {
     "v100-sxm-16gb": "dgx1-v100", "v100-sxm-32gb": "dgx1-v100", "a100-sxm-40gb": "azure-ndv4",
-    "a100-sxm-80gb": "dgx-a100-superpod", "a100-pcie-80gb": "box-a100-pcie", "a800-sxm-80gb": "a800-hgx",
-    "h100-sxm-80gb": "dgx-h100-superpod", "h100-pcie-80gb": "box-h100-pcie", "h200-sxm-141gb": "h200-hgx",
+    "a100-sxm-80gb": "dgx-a100-superpod", "a800-sxm-80gb": "a800-hgx",
+    "h100-sxm-80gb": "dgx-h100-superpod", "h200-sxm-141gb": "h200-hgx",
     "h800-sxm-80gb": "h800-deepseek", "h20-sxm-96gb": "h20-hgx", "gh200-96gb": "gh200", "gh200-144gb": "gh200",
     "b200": "b200-hgx", "b300": "b300-hgx", "gb200": "gb200-nvl72", "gb300": "gb300-nvl72", "l40s": "aws-g6e",
-    "rtx-pro-6000": "box-rtx-pro-6000", "mi250x": "mi250x", "mi300x": "mi300x", "mi325x": "mi325x", "mi350x": "mi350x",
+    "mi250x": "mi250x", "mi300x": "mi300x", "mi325x": "mi325x", "mi350x": "mi350x",
     "mi355x": "mi355x", "tpu-v5p": "tpu-v5p-pod",
 }  # fmt: skip
-"""GPU -> the cluster that is usual for it."""
+"""GPU -> the cluster that is usual for it, where that is no box of cards."""
 
 INSTANCES: tuple[tuple[str, str], ...] = (
     (r"p3dn\.|dgx1v|\bbm\.gpu3", "dgx1-v100"), (r"p4d\.", "aws-p4d"), (r"p5en\.|p5e\.", "aws-p5en"),
@@ -41,6 +44,7 @@ INSTANCES: tuple[tuple[str, str], ...] = (
     (r"a3-megagpu|h100-mega-80gb", "gcp-a3-mega"), (r"a3-ultragpu|h200_v5|bm\.gpu\.h200", "h200-hgx"),
     (r"a2-highgpu|a2-megagpu|nd96asr_v4|dgxa100\.40g|bm\.gpu4|nvidia-tesla-a100", "azure-ndv4"),
     (r"nd96amsr_a100_v4", "azure-ndmv4"), (r"nd96isr_h100_v5", "azure-ndv5"), (r"mi300x_v5", "mi300x"),
+    (r"\bg5\.", "box-a10g"), (r"\bg4dn\.", "box-t4"), (r"\bg6\.|\bg2-standard", "box-l4"),
     (r"\bbm\.gpu\.h100", "dgx-h100-superpod"), (r"tpu-?v5p|\bv5p-", "tpu-v5p-pod"),
 )  # fmt: skip
 """Part of an instance's or accelerator's name -> the cluster of such nodes."""
@@ -57,8 +61,9 @@ _LONG = {
 _SPECIAL = (("a100", r"40\s?gb|_40", "a100-sxm-40gb"), ("a100", "pcie", "a100-pcie-80gb"),
             ("h100", "pcie", "h100-pcie-80gb"), ("v100", r"16\s?gb", "v100-sxm-16gb"))  # fmt: skip
 """GPU, what its name holds then, and the preset."""
-_WITHOUT_PRESET = re.compile(
-    r"\b(rtx[ _-]?\w+|t4|l4|l40|a10g?|a30|a40|a6000|p100|mi100|mi210|gaudi\d?|ascend\w*|910b|tpu-?v\d\w*)\b",
+_OTHERS = re.compile(
+    r"\b(rtx[ _-]?(?:pro[ _-])?\w+(?:[ -]ada)?|t4|l4|l40|a10g?|a30|a40|a6000|p100|mi100|mi210|gaudi\d?|ascend\w*|910b"
+    r"|tpu-?v\d\w*)\b",
     re.IGNORECASE,
 )
 
@@ -114,9 +119,16 @@ def gpus_in(text: str) -> list[tuple[str, str]]:
         return [(load_cluster(instance).gpu.name, instance)]
     product = product_preset(text.replace("nvidia-", "").replace("-", " ")) if "hbm" in text or "pcie" in text else None
     presets = [product] if product else [_preset(one[1], text) for one in _SHORT.finditer(text)]
-    found = [(preset, CLUSTER_OF.get(preset, "")) for preset in dict.fromkeys(presets)]
-    other = _WITHOUT_PRESET.search(text)
-    return found or ([(other[1], "")] if other else [])
+    found = [(preset, CLUSTER_OF.get(preset) or _box(preset)) for preset in dict.fromkeys(presets)]
+    other = _OTHERS.search(text)
+    return found or ([(other[1], _box(other[1]))] if other else [])
+
+
+def _box(name: str) -> str:
+    """Return the box that a card's own name means; empty where there is no preset of it."""
+    with suppress(InputError):
+        return load_cluster(f"box-{settled('gpus', name.replace('_', '-'))[0]}").name
+    return ""
 
 
 def _preset(short: str, text: str) -> str:

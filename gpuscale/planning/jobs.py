@@ -48,7 +48,7 @@ from gpuscale.request import (
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Constraint, Economics, Objective
 from gpuscale.specs.cluster import LARGEST_BOX, NETWORKS, ClusterSpec
-from gpuscale.specs.gpu import WIDE, GpuSpec
+from gpuscale.specs.gpu import PRE_AMPERE, WIDE, GpuSpec
 from gpuscale.specs.job import (
     ATTENTION_NEEDS,
     LIBRARY_KERNELS,
@@ -270,7 +270,7 @@ def own_dispatcher(runtime: RuntimeSpec, cluster: ClusterSpec) -> str:
 
 def _check_attention(name: str, gpu: GpuSpec, precision: str) -> None:
     """Refuse attention kernels that are not made for a GPU, or not for operands of so many bits."""
-    made_for, early = ATTENTION_NEEDS.get(name, (gpu.architecture,)), gpu.architecture == "volta"
+    made_for, early = ATTENTION_NEEDS.get(name, (gpu.architecture,)), gpu.architecture in PRE_AMPERE
     foreign = gpu.vendor != "NVIDIA" and name in {*ATTENTION_NEEDS, "cudnn"}
     hint = f"choose {'' if early or precision in WIDE else 'fa2, '}sdpa or eager"
     if foreign or not gpu.architecture.startswith(made_for) or (early and name in LIBRARY_KERNELS):

@@ -165,7 +165,8 @@ def _meant(kind: str, name: str) -> tuple[Path, str]:
     """Return the preset that a name means, and a note where it is only short for it.
 
     Exact names go before aliases, and these before the same words spelled otherwise. What is shorter must leave one
-    preset, or with a size (`llama70b`) generations of one name, of which the newest is taken.
+    preset, or with a size (`llama70b`) generations of one name, of which the newest is taken. The name of a GPU is
+    short for no cluster.
     """
     found = find_preset(kind, name)
     aliases = {} if found else preset_aliases(kind)
@@ -177,11 +178,14 @@ def _meant(kind: str, name: str) -> tuple[Path, str]:
     called += [(alias.rpartition("/")[2], stem) for alias, stem in called if "/" in alias]
     wanted = names.spelled(name) if len(name) <= 100 else ""
     same = [(known, stem) for known, stem in called if wanted and names.spelled(known) == wanted]
-    fitting = same or [(known, stem) for known, stem in called if wanted and names.is_short_for(wanted, known)]
+    fitting = same
+    if not same and not (kind == "clusters" and card_named(name)):
+        fitting = [(known, stem) for known, stem in called if wanted and names.is_short_for(wanted, known)]
     meant = sorted({stem for _, stem in fitting})
     label, listing = KINDS[kind]
     if not meant:
-        raise unknown_name(label, name, [*files, *aliases], listing)
+        cards = preset_names("gpus") if kind == "clusters" else ()  # which mean boxes of them
+        raise unknown_name(label, name, [*files, *aliases, *cards], listing)
     if len(meant) > 1:
         some = f"{', '.join(meant[:12])}{', ...' if len(meant) > 12 else ''}"
         meant = names.newest_first(fitting) if names.has_size(name) else []
@@ -190,6 +194,14 @@ def _meant(kind: str, name: str) -> tuple[Path, str]:
     newest, *others = meant
     also = f"; also: {', '.join(others)}" if others else ""
     return files[newest], "" if same and not others else f"{name} is taken as {newest}{also}"
+
+
+def card_named(name: str) -> Path | None:
+    """Return the file of the GPU of which a name means a box: `rtx-4090`, `box-rtx-4090`, `rtx-3090-pairs`."""
+    with suppress(InputError):
+        path, note = _meant("gpus", name.lower().removeprefix("box-").removesuffix("-pairs"))
+        return None if note else path
+    return None
 
 
 Spec = TypeVar("Spec", "GpuSpec", "ClusterSpec", "ModelSpec")

@@ -21,7 +21,9 @@ Slip = tuple[str, str, str]
 
 FLOPS_PER_SM_PER_CYCLE: dict[str, dict[str, int]] = {
     "volta": {"fp32": 128, "fp16": 1024},
+    "turing": {"fp32": 128, "fp16": 1024},
     "ampere": {"fp32": 128, "tf32": 1024, "bf16": 2048, "fp16": 2048},
+    "ampere-rtx": {"fp32": 256, "tf32": 512, "bf16": 1024, "fp16": 1024},
     "ada": {"fp32": 256, "tf32": 512, "bf16": 1024, "fp16": 1024, "fp8": 2048},
     "hopper": {"fp32": 256, "tf32": 2048, "bf16": 4096, "fp16": 4096, "fp8": 8192},
     "blackwell": {"fp32": 256, "tf32": 4096, "bf16": 8192, "fp16": 8192, "fp8": 16384, "fp4": 32768},
@@ -35,7 +37,8 @@ FLOPS_PER_SM_PER_CYCLE: dict[str, dict[str, int]] = {
 }
 """Dense FLOPs of one SM (CU, TensorCore) per cycle, by architecture and precision.
 
-Sources: NVIDIA Tesla V100, A100, Ada and H100 architecture whitepapers (tensor core tables; dense); Blackwell:
+Sources: NVIDIA Tesla V100, Turing, A100, GA102, Ada and H100 architecture whitepapers (tensor core tables; dense;
+`GpuSpec.fp32_accumulate_rate` halves some); Blackwell:
 datasheet rate / (148 SMs x 1.86 GHz); Rubin: announced rates / 224 SMs / about
 2.2 to 2.4 GHz; Blackwell RTX (GB202): RTX Blackwell PRO architecture whitepaper; AMD CDNA 2, 3
 and 4 whitepapers (matrix core tables); TPU v5p: four 128 x 128 systolic arrays per TensorCore.
@@ -48,6 +51,9 @@ clock; sparsity (2x), fp8 for bf16 (2x) and units (1000x) fall outside."""
 NVLINK_GB_PER_S = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0, 6: 100.0}
 """GB/s per link, one direction (NVIDIA NVLink and NVSwitch product page; NVLink 1: P100 whitepaper)."""
 
+GA102_NVLINK_GB_PER_S = 14.0625
+"""The same of NVLink 3 on GA102, whose four links have x4 lanes (NVIDIA Ampere GA102 architecture whitepaper)."""
+
 XGMI_GB_PER_S = {3: 50.0, 4: 64.0, 5: 76.8}
 """GB/s per Infinity Fabric link, one direction: MI250X, MI300X, MI355X (AMD Instinct datasheets, half of the sums)."""
 
@@ -58,8 +64,9 @@ MOST_HOST_GB_PER_S = 1100
 """Most DRAM bandwidth of a host per GPU: two sockets of twelve DDR5-6400 channels, 1.2 TB/s, serve two GPUs or more."""
 
 MEMORY_GB_PER_S = {
-    "gddr6": (150, 1200), "gddr7": (300, 2500), "hbm2": (250, 1700), "hbm2e": (800, 3400),
+    "gddr6": (150, 1200), "gddr6x": (400, 1300), "gddr7": (300, 2500), "hbm2": (250, 1700), "hbm2e": (800, 3400),
     "hbm3": (1500, 5600), "hbm3e": (2400, 8600), "hbm4": (6000, 26000), "lpddr5": (50, 1200),
+    "lpddr5x": (50, 1200),
 }  # fmt: skip
 """Bandwidth of the accelerators shipped with each memory type, with some room."""
 
@@ -97,8 +104,17 @@ def gpu_slips(gpu: GpuSpec) -> Iterator[Slip]:
         yield "clock_boost_mhz", f"clocks of {said} are out of order", "base <= boost <= max"
 
 
-def _peak_slips(gpu: GpuSpec) -> Iterator[Slip]:
+def flops_per_sm_per_cycle(gpu: GpuSpec) -> dict[str, float] | None:
+    """Return precision -> dense FLOPs of one SM per cycle that are added up in fp32; None of other architectures."""
     known = FLOPS_PER_SM_PER_CYCLE.get(gpu.architecture)
+    if known is None:
+        return None
+    added = dict.fromkeys(("tf32", "bf16", "fp16", "fp8"), gpu.fp32_accumulate_rate)
+    return {name: flops * added.get(name, 1.0) for name, flops in known.items()}
+
+
+def _peak_slips(gpu: GpuSpec) -> Iterator[Slip]:
+    known = flops_per_sm_per_cycle(gpu)
     for precision, peak in gpu.peak_flops_per_s.items():
         key, tflops = f"peak_{precision}_tflops", peak / TFLOPS
         per_cycle = peak / (gpu.sm_count * gpu.clock_max_hz)
@@ -120,7 +136,7 @@ def _peak_slips(gpu: GpuSpec) -> Iterator[Slip]:
     yield from _precision_ratio_slips(gpu, known or {})
 
 
-def _precision_ratio_slips(gpu: GpuSpec, known: dict[str, int]) -> Iterator[Slip]:
+def _precision_ratio_slips(gpu: GpuSpec, known: dict[str, float]) -> Iterator[Slip]:
     """Tensor-core rates of one GPU stand in fixed ratios (fp8 = 2 x bf16), whatever its clock."""
     peaks = {name: peak / TFLOPS for name, peak in gpu.peak_flops_per_s.items()}
     base = next((name for name in ("bf16", "fp16") if name in peaks), "")
@@ -156,7 +172,7 @@ def _link_slips(gpu: GpuSpec) -> Iterator[Slip]:
             yield key, f"{value:g} GB/s without links", "write 0, or the number of links in `links`"
         return
     table = {"nvlink": NVLINK_GB_PER_S, "xgmi": XGMI_GB_PER_S}.get(gpu.link_name, {})
-    expected = table.get(gpu.link_generation)
+    expected = GA102_NVLINK_GB_PER_S if gpu.architecture == "ampere-rtx" else table.get(gpu.link_generation)
     if expected is None:
         if not 1 <= value <= 400:
             yield key, f"{value:g} GB/s per link is not possible", "1 to 400 GB/s per link and direction are"

@@ -7,6 +7,7 @@ the file gives none.
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -20,11 +21,14 @@ from gpuscale.choices import MAX_GPUS
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.file_kinds import reads
 from gpuscale.files import is_there
+from gpuscale.presets.boxes import box_text, is_card
 from gpuscale.presets.files import (
     Document,
     KeyPath,
+    card_named,
     find_preset,
     parse_toml,
+    preset_files,
     preset_names,
     read_toml,
     remembered,
@@ -336,7 +340,6 @@ GPU = Table(
     GpuSpec,
     without=("name", "peak_flops_per_s"),
     unless={"kernels_like": ("kernels",)},
-    inner={"kernels": KERNELS},
     guards=(dict[str, Any], None),
     kernels=(dict[str, Any], None),
     kernels_like=(Text, None),
@@ -415,7 +418,8 @@ def _gpu(document: Document) -> GpuSpec:
 def load_cluster(name_or_path: str | Path | specs.ClusterSpec) -> specs.ClusterSpec:
     """Return the cluster that a preset's name, an alias or the path of a TOML file means; a cluster as it is.
 
-    `fleet.toml:h100` is the pool `h100` of a cluster of unlike nodes.
+    `fleet.toml:h100` is the pool `h100` of a cluster of unlike nodes; a GPU that is a card (`rtx-4090`, or a GPU file)
+    is a box of eight of it, `rtx-3090-pairs` one with NVLink bridges.
 
     Raises:
         InputError: as `load_gpu`, for the cluster's file or for that of its GPU; no such pool.
@@ -423,7 +427,7 @@ def load_cluster(name_or_path: str | Path | specs.ClusterSpec) -> specs.ClusterS
     if isinstance(name_or_path, specs.ClusterSpec):
         return name_or_path
     name, pool = split_pool(str(name_or_path))
-    cluster = _cluster(read_toml(resolve_preset("clusters", name)))
+    cluster = _cluster(_cluster_document(name))
     pools = {one.name: one.cluster for one in cluster.pools}
     if pool is None or pool in pools:
         return remembered(str(name_or_path), cluster if pool is None else pools[pool])
@@ -439,8 +443,8 @@ def split_pool(text: str) -> tuple[str, str | None]:
     return found[1], found[2].lower()
 
 
-def cluster_file(name_or_path: str) -> Path:
-    """Return the file of the cluster that a preset's name, an alias or a path means, to be read or copied.
+def cluster_file(name_or_path: str) -> Document:
+    """Return the file of the cluster that a preset's name, an alias, a path or a card means, to be read or copied.
 
     Raises:
         InputError: unknown name, or one pool of a file, which has no file of its own.
@@ -449,7 +453,30 @@ def cluster_file(name_or_path: str) -> Path:
     if pool is not None:
         message = f"{name_or_path[:200]} is one pool of a cluster file"
         raise InputError(message, field="cluster", hint="name the cluster file that the pool is made of")
-    return resolve_preset("clusters", name)
+    return _cluster_document(name)
+
+
+def _cluster_document(name: str) -> Document:
+    """Return the file of a cluster, or of a GPU, where no cluster has that name, the file of a box of it."""
+    try:
+        path = resolve_preset("clusters", name)
+    except InputError:
+        card = card_named(name)
+        if card is None:
+            raise
+        path = card
+    document = read_toml(path)
+    if "sm_count" not in document.data:
+        return document
+    gpu = _gpu(document)
+    if not is_card(gpu):
+        others = ", ".join(clusters_with(gpu.name))
+        hint = f"name the machine: {others}" if others else "write a cluster file (docs/hardware.md)"
+        raise InputError(f"{gpu.name} is no card for a PCIe slot, so that its name means no box", hint=hint)
+    reference = gpu.name if find_preset("gpus", gpu.name) == path else path.name
+    pairs = name.lower().endswith("-pairs")
+    text = box_text(gpu, reference, pairs=pairs)
+    return parse_toml(path.parent / f"box-{gpu.name}{'-pairs' if pairs else ''}.toml", text)
 
 
 def parse_cluster(text: str, path: Path) -> specs.ClusterSpec:
@@ -459,6 +486,16 @@ def parse_cluster(text: str, path: Path) -> specs.ClusterSpec:
         InputError: as `load_cluster`.
     """
     return _cluster(parse_toml(path, text))
+
+
+def clusters_with(gpu: str) -> list[str]:
+    """Return the clusters of the presets that have a GPU, by its preset's name; files that cannot be read have none."""
+    found = []
+    for name, path in preset_files("clusters").items():
+        with suppress(InputError):
+            if str(read_toml(path).data.get("gpu")) == gpu:
+                found.append(name)
+    return found
 
 
 @public
@@ -474,22 +511,27 @@ def all_clusters() -> list[specs.ClusterSpec]:
 
 
 def _kernels(document: Document, stated: dict[str, Any]) -> tuple[KernelSpec, dict[str, str]]:
-    """Return the kernel constants and their sources: the file's own `[kernels]`, or those of `kernels_like`."""
-    if ("kernels" in stated) == ("kernels_like" in stated):
-        hint = 'such as kernels_like = "h100-sxm-80gb"'
-        raise document.error(("kernels",), "needs either a [kernels] table or kernels_like", hint)
-    table, note = document, ""
-    if "kernels_like" in stated:
-        like = stated["kernels_like"]
-        table = read_toml(resolve_preset("gpus", like))
-        note = f"as {table.path.stem}: "
-        if "kernels" not in table.data:
+    """Return the kernel constants and their sources: a file's own `[kernels]`, on top of those of `kernels_like`."""
+    constants: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    if like := stated.get("kernels_like"):
+        other = read_toml(resolve_preset("gpus", like))
+        if "kernels" not in other.data or "kernels_like" in other.data:
             hint = "name a GPU whose file has its own [kernels]"
             raise document.error(("kernels_like",), f"{like} borrows its kernels itself", hint)
-    found = KERNELS.read(table, ("kernels",))
-    given = found.pop("sources")
-    sources = sources_of(table, ("kernels",), given, KERNELS.keys(found))
-    return KernelSpec(**found), {f"kernels.{key}": note + source for key, source in sources.items()}
+        constants = dict(other.data["kernels"])
+        KERNELS.read(other, ("kernels",))
+        sources = _kernel_sources(other, constants, f"as {other.path.stem}: ")
+    own = stated.get("kernels", {})
+    found = KERNELS.read(Document(document.path, {"kernels": {**constants, **own}}, document.text), ("kernels",))
+    del found["sources"]
+    return KernelSpec(**found), sources | _kernel_sources(document, own)
+
+
+def _kernel_sources(document: Document, table: Mapping[str, Any], note: str = "") -> dict[str, str]:
+    keys = [key for key in table if key != "sources"]
+    sources = sources_of(document, ("kernels",), table.get("sources", {}), keys)
+    return {f"kernels.{key}": note + source for key, source in sources.items()}
 
 
 def _cluster(document: Document) -> specs.ClusterSpec:
@@ -581,7 +623,7 @@ def _pool(document: Document, place: KeyPath, table: dict[str, Any]) -> specs.Po
     if "cluster" in table:
         if "host" in table:
             raise document.error((*place, "host"), "the host of a pool is that of its cluster", "leave it out")
-        other = read_toml(resolve_preset("clusters", _beside(document.path, table["cluster"])))
+        other = _cluster_document(_beside(document.path, table["cluster"]))
         if "pools" in other.data:
             raise document.error((*place, "cluster"), f"{other.path.name} has pools itself", "pools do not nest")
         inner = _cluster(other)

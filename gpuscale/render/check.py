@@ -31,8 +31,9 @@ def _verdict(result: CheckResult, width: int) -> str:
     if found is not None:
         fit = f"{FIT[found.plan.fit]}: {found.plan.memory_gib:.1f} of {found.plan.memory_limit_gib:.1f} GiB"
         lines += [
-            verdict(found.model, found.gpus, found.plan, width), f"{fit} at stage {found.plan.peak_stage}",
-        ]  # fmt: skip
+            verdict(found.model, found.gpus, found.cluster, found.plan, width),
+            f"{fit} at stage {found.plan.peak_stage}",
+        ]
     return "\n".join(lines)
 
 

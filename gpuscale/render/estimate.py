@@ -59,7 +59,7 @@ def estimate_document(
     peak = (f"peak, stage {plan.peak_stage}", plan.memory_gib)
     return Document(
         f"{layout_text(plan)}: {result.model} on {plural(result.gpus, 'GPU')}",
-        lambda width: f"{verdict(result.model, result.gpus, plan, width)}\n{fits}",
+        lambda width: f"{verdict(result.model, result.gpus, result.cluster, plan, width)}\n{fits}",
         plan_tiles(result),
         [
             Section("Step time", [

@@ -60,7 +60,7 @@ def explanation_document(
     of = (lambda: subject) if subject else None
     return Document(
         f"{layout_text(found.plan)}: {found.model} on {plural(found.gpus, 'GPU')}",
-        lambda width: f"{verdict(found.model, found.gpus, found.plan, width)}{fit_text(found.plan)}",
+        lambda width: f"{verdict(found.model, found.gpus, found.cluster, found.plan, width)}{fit_text(found.plan)}",
         plan_tiles(estimate) if estimate else (),
         [
             Section("Why", [sentences_block(found)]),

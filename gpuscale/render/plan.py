@@ -124,7 +124,8 @@ def _said_first(result: PlanResult, verbose: bool, spell: Spell, width: int) -> 
     lines = [
         *([farthest_line(result.farthest)] if result.farthest else []),
         *([compared_verdict(result, compared)] if compared and several else []),
-        ("#1: " if several else "") + verdict(result.model, result.gpus, best.plan, width - 4 * several),
+        ("#1: " if several else "")
+        + verdict(result.model, result.gpus, result.cluster, best.plan, width - 4 * several),
         *([recipe_line(result.recipe, width, spell)] if result.recipe and result.recipe.asked else []),
         *([as_many_as_fit("", worth_parts(result, compared), width)] if compared else []),
         *where_it_goes(best, width),

@@ -56,14 +56,19 @@ def layout_text(plan: PlanRow) -> str:
     return " ".join([degrees_text(plan), f"mb{plan.micro_batch_size}", *recompute])
 
 
-def verdict(model: str, gpus: int, plan: PlanRow, width: int) -> str:
-    """The result in one line: the layout, its step time, and as many other numbers as fit."""
+FEW_GPUS = 8
+"""GPUs up to which the first line names the cluster: the usual one is hardly what a job of a box or less means."""
+
+
+def verdict(model: str, gpus: int, cluster: str, plan: PlanRow, width: int) -> str:
+    """The result in one line: the layout, its step time, and as many other numbers as fit; of few GPUs on what."""
     parts = [
         f"MFU {plan.mfu:.1%}",
         f"{format_count(plan.tokens_per_s)} tokens/s",
         f"{plan.tflops_per_gpu:.0f} TFLOP/s/GPU",
     ]
-    head = f"{model} on {plural(gpus, 'GPU')}: {degrees_text(plan)}: {format_seconds(plan.step_time_s)}/step"
+    where = f" of {cluster}" if gpus <= FEW_GPUS else ""
+    head = f"{model} on {plural(gpus, 'GPU')}{where}: {degrees_text(plan)}: {format_seconds(plan.step_time_s)}/step"
     tokens = f" of {format_count(plan.global_batch_size * plan.sequence)} tokens"
     head += tokens if len(head) + len(tokens) <= width else ""
     return as_many_as_fit(f"{head}, ", parts, width).removesuffix(", ")

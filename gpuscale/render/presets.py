@@ -369,11 +369,15 @@ def _gpu_facts(gpu: GpuSpec) -> list[tuple[str, str]]:
     l2_rate = f" at {gpu.l2_bytes_per_s / GB:,.5g} GB/s" if gpu.l2_bytes_per_s else ""
     clocks = [f"{hertz / 1e6:g}" for hertz in (gpu.clock_base_hz, gpu.clock_boost_hz, gpu.clock_max_hz)]
     vector = [f"{vector_flops_per_s(gpu, hertz) / TB:.1f}" for hertz in (gpu.clock_base_hz, gpu.clock_max_hz)]
+    bridged = f"; a bridge joins {gpu.bridged_gpus} cards" if gpu.bridged_gpus else ""
+    no_peers = "" if gpu.pcie_peers else "; no peer-to-peer: data between cards takes the memory of the host"
+    half = [("tensor cores", f"{gpu.fp32_accumulate_rate:g} of their rate where products are added up in fp32")]
     return [
         ("vendor, architecture", f"{gpu.vendor}, {gpu.architecture}"),
         ("SMs x cores", f"{gpu.sm_count} x {gpu.cores_per_sm} = {gpu.sm_count * gpu.cores_per_sm:,} fp32 cores"),
         ("clock base / boost / max", f"{' / '.join(clocks)} MHz"),
         ("fp32 vector, no FMA", f"{' / '.join(vector)} TFLOP/s at base / max clock, twice that with FMA"),
+        *(half if gpu.fp32_accumulate_rate < 1 else []),
         ("SMEM", in_sms[0]),
         ("registers", in_sms[1]),
         *([("tensor memory", in_sms[2])] if gpu.tmem_per_sm_bytes else []),
@@ -381,8 +385,8 @@ def _gpu_facts(gpu: GpuSpec) -> list[tuple[str, str]]:
         ("memory", f"{gpu.memory_type or 'type not stated'}, {gpu.memory_datasheet_bytes / GB:g} GB by the datasheet"),
         ("memory the driver reports", f"{gpu.memory_bytes / MIB:,.0f} MiB = {gpu.memory_bytes / GIB:.1f} GiB"),
         ("memory bandwidth", f"{gpu.memory_bandwidth_bytes_per_s / GB:,.5g} GB/s"),
-        ("links", links),
-        ("host link", f"{gpu.host_link_bytes_per_s / GB:g} GB/s per direction"),
+        ("links", f"{links}{bridged}"),
+        ("host link", f"{gpu.host_link_bytes_per_s / GB:g} GB/s per direction{no_peers}"),
         ("power", f"{gpu.power_w:g} W"),
     ]
 
@@ -400,12 +404,16 @@ def gpu_json(gpu: GpuSpec) -> dict[str, Any]:
         "fp32_cores": gpu.sm_count * gpu.cores_per_sm,
         **picked(gpu, ("clock_base_mhz", "clock_boost_mhz", "clock_max_mhz", "smem_per_sm_bytes")),
         **picked(gpu, ("registers_per_sm_bytes", "l2_bytes", "memory_type", "memory_datasheet_gb", "memory_gib")),
-        **{key: value or None for key, value in picked(gpu, ("l2_gb_per_s", "tmem_per_sm_bytes", "announced")).items()},
+        **{
+            key: value or None
+            for key, value in picked(gpu, ("l2_gb_per_s", "tmem_per_sm_bytes", "announced", "bridged_gpus")).items()
+        },
         **picked(gpu, ("memory_bandwidth_gb_per_s",)),
         "peak_dense_tflops": {name: gpu.peak_flops_per_s[name] / TB for name in has},
         "critical_intensity_flops_per_byte": {name: gpu.critical_intensity(name) for name in has},
         **picked(gpu, ("link_name", "link_generation", "links", "link_gb_per_s_per_direction")),
         **picked(gpu, ("link_egress_gb_per_s_per_direction", "host_link_gb_per_s_per_direction", "power_w")),
+        **picked(gpu, ("fp32_accumulate_rate", "pcie_peers")),
     }
 
 

@@ -36,7 +36,9 @@ def train_time_document(result: TrainTime, *, verbose: bool = False, spell: Spel
     money = "not known" if result.cost_usd is None else f"{format_count(result.cost_usd)} USD"
     return Document(
         f"Training of {result.model} on {plural(result.gpus, 'GPU')} of {result.cluster}",
-        lambda width: f"{said}\n{verdict(result.model, result.gpus, result.plan, width)}{fit_text(result.plan)}",
+        lambda width: (
+            f"{said}\n{verdict(result.model, result.gpus, result.cluster, result.plan, width)}{fit_text(result.plan)}"
+        ),
         [
             ("Wall time", format_duration(result.wall_s), f"{result.effective_ratio:.1%} goodput"),
             ("GPU-hours of steps", format_count(result.gpu_hours), f"{format_count(result.billed_gpu_hours)} paid for"),

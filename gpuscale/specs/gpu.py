@@ -20,6 +20,9 @@ BLACKWELL = frozenset({"blackwell", "blackwell-ultra", "rubin"})
 """Generations with tensor memory, whose tensor cores work asynchronously; Rubin's SM107 has the instructions of SM103
 (NVIDIA cuBLASDx 0.8 release notes, 2026)."""
 
+PRE_AMPERE = frozenset({"volta", "turing"})
+"""Generations without bf16, for which flash-attn and Transformer Engine have no fused attention kernels."""
+
 Precision = Annotated[str, among(*PRECISIONS)]
 Fraction = Annotated[float, Field(ge=1e-6, le=1)]
 AchievedFraction = Annotated[float, Field(ge=1e-6, le=1.1)]
@@ -122,6 +125,12 @@ class GpuSpec:
     l2_bytes_per_s: Annotated[float, Field(alias="l2_gb_per_s", ge=GB, le=1e6 * GB)] = 0.0
     #: tensor memory of one SM, from which its tensor cores take operands; 0 without [bytes].
     tmem_per_sm_bytes: Annotated[int, Field(alias="tmem_per_sm_kib", gt=0, le=GIB)] = 0
+    #: share of the tensor cores' rate at which products of 8 to 32 bits are added up in fp32: 0.5 on GeForce cards.
+    fp32_accumulate_rate: Annotated[float, Field(ge=0.25, le=1)] = 1.0
+    #: cards that an NVLink bridge joins; 0 where links go to switches or a board, or there are none.
+    bridged_gpus: Annotated[int, Field(ge=2, le=4)] = 0
+    #: the driver lets such cards read each other's memory over PCIe; otherwise data takes the memory of the host.
+    pcie_peers: bool = True
     announced: Text = ""  #: what of it is announced and not measured; empty where kernels and runs are published.
 
     @property

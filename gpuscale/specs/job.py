@@ -23,7 +23,7 @@ from gpuscale.choices import (
 )
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 from gpuscale.specs.fields import Text, among
-from gpuscale.specs.gpu import BLACKWELL, WIDE
+from gpuscale.specs.gpu import BLACKWELL, PRE_AMPERE, WIDE
 from gpuscale.specs.model import AttentionSpec, LayerSpec, ModelSpec
 from gpuscale.specs.site import SiteSpec
 from gpuscale.units import GIB
@@ -496,7 +496,7 @@ class JobSpec:
         asked = KERNELS_OF.get(asked, asked)
         if asked == "unfused":
             return asked
-        if architecture == "volta" or self.precision in WIDE:
+        if architecture in PRE_AMPERE or self.precision in WIDE:
             return "unfused" if asked in {"native", "cudnn9", "cudnn8"} else "flash1"
         if self.cluster.gpu.vendor != "NVIDIA":
             return "native"

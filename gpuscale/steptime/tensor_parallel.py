@@ -14,6 +14,7 @@ from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
+from gpuscale.specs.gpu import PRE_AMPERE
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.calls import GroupCall, Sent, collective
 from gpuscale.steptime.components import Breakdown, contention, exposed_beside, exposed_pipelined
@@ -33,7 +34,7 @@ LINE_BYTES, LOAD_BYTES = 128, 16
 """A line of the caches, and what a thread loads at once: rows of operands that are multiples of a line run at full
 speed (NVIDIA, "Matrix Multiplication Background User's Guide", section 2.2, tensor core requirements on A100)."""
 
-THREADS_LOAD = frozenset({"volta", "ampere", "ada"})
+THREADS_LOAD = frozenset({*PRE_AMPERE, "ampere", "ampere-rtx", "ada"})
 """NVIDIA generations without a tensor memory accelerator."""
 
 MISALIGNED_SLOWDOWN = 1.45

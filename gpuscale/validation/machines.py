@@ -52,7 +52,8 @@ class Library:
 
 def _spellings(kind: str) -> dict[str, str]:
     found = {_bare(alias): path.stem for alias, path in preset_aliases(kind).items()}
-    return found | {_bare(stem): stem for stem in preset_names(kind)}
+    boxes = {f"box{name}": f"box-{stem}" for name, stem in _spellings("gpus").items()} if kind == "clusters" else {}
+    return boxes | found | {_bare(stem): stem for stem in preset_names(kind)}
 
 
 def _bare(name: str) -> str:
@@ -62,9 +63,7 @@ def _bare(name: str) -> str:
 BY_GPU = {
     "v100": "dgx2-v100", "v100-sxm-32gb": "dgx2-v100", "v100-sxm-16gb": "dgx1-v100",
     "a100-sxm-40gb": "dgx-a100-superpod", "a100-sxm-80gb": "dgx-a100-superpod",
-    "a100-pcie-40gb": "box-a100-pcie", "a100-pcie-80gb": "box-a100-pcie",
     "h100-sxm-80gb": "dgx-h100-superpod", "h100-hbm2e-96gb-500w": "dgx-h100-superpod",
-    "h100-pcie-80gb": "box-h100-pcie", "h100-nvl-94gb": "box-h100-pcie",
     "h200-sxm-141gb": "h200-hgx", "h800-sxm-80gb": "h800-deepseek", "a800-sxm-80gb": "a800-hgx",
     "h20": "h20-hgx", "h20-sxm-96gb": "h20-hgx", "h20-sxm-141gb": "h20-hgx", "a800": "a800-hgx",
     "gh200": "gh200", "gh200-96gb": "gh200", "gh200-144gb": "gh200",
@@ -73,10 +72,9 @@ BY_GPU = {
     "vr200": "vr200-nvl72",
     "mi250x": "mi250x", "mi300x": "mi300x", "mi325x": "mi325x", "mi350x": "mi350x", "mi355x": "mi355x",
     "tpu-v5p": "tpu-v5p-pod",
-    "l40s": "box-l40s-pcie", "rtx-pro-6000": "box-rtx-pro-6000", "rtx-pro-6000-server": "box-rtx-pro-6000",
 }  # fmt: skip
-"""GPU slug, or name of its preset -> the cluster where the row says nothing more; where that has a sister model, the
-row's own GPU goes into it."""
+"""GPU slug, or name of its preset -> the cluster where the row says nothing more, but for cards, which mean boxes of
+them; where that has a sister model, the row's own GPU goes into it."""
 
 BY_NODE = {
     ("gh200", 4): "gh200-quad", ("gh200-96gb", 4): "gh200-quad", ("gh200-144gb", 4): "gh200-quad",
@@ -145,7 +143,7 @@ def described_cluster(row: Row, library: Library) -> tuple[str, dict[str, str]]:
         or BY_NODE.get((slug, per_node))
         or next((name for own, words, name in FABRICS if own == slug and re.search(words, fabric)), None)
         or BY_GPU.get(slug)
-        or (BY_GPU.get(gpu.name) if gpu else None)
+        or (BY_GPU.get(gpu.name, f"box-{gpu.name}") if gpu else None)
     )
     cluster: ClusterSpec | None = library.find("clusters", name) if name else None
     if cluster is None:
