@@ -340,6 +340,7 @@ GPU = Table(
     GpuSpec,
     without=("name", "peak_flops_per_s"),
     unless={"kernels_like": ("kernels",)},
+    inner={"kernels": KERNELS},
     guards=(dict[str, Any], None),
     kernels=(dict[str, Any], None),
     kernels_like=(Text, None),
@@ -398,17 +399,20 @@ def parse_gpu(text: str, path: Path) -> GpuSpec:
 
 
 def _gpu(document: Document) -> GpuSpec:
-    stated = GPU.read(document)
+    whole, kernel_sources = _with_borrowed(document)
+    stated = GPU.read(whole)
     peaks = {name: stated[key] for name in PRECISIONS if (key := f"peak_{name}_tflops") in stated}
     numbers = GPU.keys(name for name, value in stated.items() if isinstance(value, int | float))
-    sources = sources_of(document, (), stated.pop("sources"), numbers)
-    kernels, kernel_sources = _kernels(document, stated)
-    sources |= kernel_sources
+    sources = sources_of(document, (), stated.pop("sources"), numbers) | kernel_sources
+    constants = KERNELS.read(whole, ("kernels",))
+    del constants["sources"]
+    kernels = KernelSpec(**constants)
+    sources |= _kernel_sources(document, document.data.get("kernels", {}))
     gpu = made(GpuSpec, stated, name=document.path.stem, peak_flops_per_s=peaks, kernels=kernels, sources=sources)
     refuse(document, (), gpu_slips(gpu))
     missing = [name for name in peaks if name not in kernels.gemm_fraction]
     if missing:
-        place = ("kernels", "gemm_fraction") if "kernels" in stated else ("kernels_like",)
+        place = ("kernels", "gemm_fraction") if "kernels" in document.data else ("kernels_like",)
         raise document.error(place, f"gemm_fraction lacks {', '.join(missing)}", "each precision with a peak needs one")
     return gpu
 
@@ -510,26 +514,23 @@ def all_clusters() -> list[specs.ClusterSpec]:
     return [load_cluster(name) for name in preset_names("clusters")]
 
 
-def _kernels(document: Document, stated: dict[str, Any]) -> tuple[KernelSpec, dict[str, str]]:
-    """Return the kernel constants and their sources: a file's own `[kernels]`, on top of those of `kernels_like`."""
-    constants: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-    if like := stated.get("kernels_like"):
-        other = read_toml(resolve_preset("gpus", like))
-        if "kernels" not in other.data or "kernels_like" in other.data:
-            hint = "name a GPU whose file has its own [kernels]"
-            raise document.error(("kernels_like",), f"{like} borrows its kernels itself", hint)
-        constants = dict(other.data["kernels"])
-        KERNELS.read(other, ("kernels",))
-        sources = _kernel_sources(other, constants, f"as {other.path.stem}: ")
-    own = stated.get("kernels", {})
-    found = KERNELS.read(Document(document.path, {"kernels": {**constants, **own}}, document.text), ("kernels",))
-    del found["sources"]
-    return KernelSpec(**found), sources | _kernel_sources(document, own)
+def _with_borrowed(document: Document) -> tuple[Document, dict[str, str]]:
+    """Return a GPU file with the kernel constants of `kernels_like`, before which its own go, and their sources."""
+    like, own = document.data.get("kernels_like"), document.data.get("kernels", {})
+    if not isinstance(like, str) or not isinstance(own, dict):
+        return document, {}
+    other = read_toml(resolve_preset("gpus", like))
+    if "kernels" not in other.data or "kernels_like" in other.data:
+        hint = "name a GPU whose file has its own [kernels]"
+        raise document.error(("kernels_like",), f"{like} borrows its kernels itself", hint)
+    KERNELS.read(other, ("kernels",))
+    constants = other.data["kernels"]
+    sources = _kernel_sources(other, constants, f"as {other.path.stem}: ")
+    return Document(document.path, {**document.data, "kernels": {**constants, **own}}, document.text), sources
 
 
 def _kernel_sources(document: Document, table: Mapping[str, Any], note: str = "") -> dict[str, str]:
-    keys = [key for key in table if key != "sources"]
+    keys = [key for key in KERNELS.columns if key in table and key != "sources"]
     sources = sources_of(document, ("kernels",), table.get("sources", {}), keys)
     return {f"kernels.{key}": note + source for key, source in sources.items()}
 
