@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from gpuscale import InputError, read_launch
+from gpuscale.architecture.parameters import model_parameters
+from gpuscale.presets.models import load_model
 
 MEGATRON = (
     "torchrun --nnodes 1 --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096"
@@ -108,3 +110,120 @@ def test_a_configuration_that_is_given_too_is_read(script):
     with pytest.raises(InputError) as error:
         read_launch([*files, "7b.yaml"])
     assert "not here" not in error.value.message
+
+
+# --- names of releases and forks
+
+
+HF = "torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-2-7b-hf --bf16 True" \
+     " --per_device_train_batch_size 2 --gradient_accumulation_steps 4 --max_seq_length 2048"  # fmt: skip
+
+
+def test_a_stage_given_for_a_missing_file_is_that_of_deepspeed(script):
+    job = read_launch(script(f"{HF} --deepspeed ds.json"), {}, {"zero": 3})
+    assert (job.options["framework"], job.layout["zero"]) == ("deepspeed", 3)
+    assert not any("DDP" in said.meaning for said in job.assumed)
+
+
+def test_a_stage_given_for_a_missing_file_of_accelerate_is_fsdp_unless_it_says_otherwise(script):
+    run = "accelerate launch --config_file {} --num_processes 8 train.py" + HF.partition("train.py")[2]
+    job = read_launch(script(run.format("fsdp.yaml")), {}, {"zero": 2})
+    assert (job.options["framework"], job.layout["zero"]) == ("accelerate", 2)
+    job = read_launch(script(run.format("deepspeed.yaml")), {}, {"zero": 2})
+    assert (job.options["framework"], job.layout["zero"]) == ("deepspeed", 2)
+
+
+@pytest.mark.parametrize("switch", ["--grad_checkpoint True", "--use_gradient_checkpointing True"])
+def test_scripts_around_the_trainer_call_recomputation_otherwise(script, switch):
+    assert read_launch(script(f"{HF} {switch}")).layout["recompute"] == "full"
+    assert read_launch(script(HF)).layout["recompute"] == "none"
+
+
+def test_a_backbone_is_a_tower_where_the_language_model_has_a_switch_of_its_own(script):
+    job = read_launch(script(f"{HF} --freeze_llm False --freeze_backbone True"))
+    assert job.options["gbs"] == 64
+    for frozen in ("--freeze_backbone True", "--freeze_llm True --freeze_backbone False"):
+        with pytest.raises(InputError, match="not trained"):
+            read_launch(script(f"{HF} {frozen}"))
+
+
+PPO = "ray job submit -- python3 {} --actor_num_nodes 1 --actor_num_gpus_per_node 4 --pretrain llama2-7b" \
+      " --prompt_max_len 1024 --generate_max_len 1024 --zero_stage 2 --bf16 --flash_attn {}"  # fmt: skip
+
+
+def test_the_microbatch_of_openrlhf_is_that_of_its_trainer(script):
+    job = read_launch(script(PPO.format("-m openrlhf.cli.train_ppo_ray", "")))
+    assert (job.layout["micro_batch_size"], job.options["gbs"]) == (1, 128)
+    sft = "deepspeed --num_gpus 8 --module openrlhf.cli.train_sft --pretrain meta-llama/Llama-2-7b-hf --max_len 2048"
+    assert read_launch(script(sft)).layout["micro_batch_size"] == 8
+
+
+def test_scripts_of_openrlhfs_examples_are_its_own(script):
+    job = read_launch(script(PPO.format("examples/train_ppo_ray.py", "--micro_train_batch_size 4")))
+    assert (job.target, job.layout["micro_batch_size"], job.options["attention"]) == ("openrlhf", 4, "fa2")
+
+
+def test_ms_swift_2_has_other_names(script):
+    job = read_launch(script(
+        "NPROC_PER_NODE=4 swift sft --model_id_or_path Qwen/Qwen2-7B --sft_type full --batch_size 4 --dtype bf16"
+        " --gradient_accumulation_steps 8 --max_length 4096 --deepspeed default-zero3"
+    ))  # fmt: skip
+    assert (job.layout["micro_batch_size"], job.layout["zero"], job.options["gbs"]) == (4, 3, 4 * 8 * 4)
+    with pytest.raises(InputError, match="only a part"):
+        read_launch(script("NPROC_PER_NODE=4 swift sft --model_id_or_path Qwen/Qwen2-7B --sft_type lora"))
+
+
+def test_a_shape_of_gpt2_may_be_overridden(script):
+    job = read_launch(script(
+        "torchrun --nproc_per_node 8 run_clm.py --model_type gpt2 --tokenizer_name gpt2 --fp16 --block_size 1024"
+        " --config_overrides n_embd=1024,n_layer=24,n_head=16,gradient_checkpointing=true,use_cache=False"
+        " --per_device_train_batch_size 4"
+    ))  # fmt: skip
+    assert "layers=24,hidden=1024,heads=16" in job.options["model"]
+    assert job.layout["recompute"] == "full"
+
+
+def test_gpt2_is_known_by_its_names_on_the_hub(script):
+    job = read_launch(script(HF.replace("meta-llama/Llama-2-7b-hf", "openai-community/gpt2-xl")))
+    assert model_parameters(load_model(job.options["model"])).total == 1_557_611_200
+
+
+def test_key_value_heads_of_megatron_deepspeed(script):
+    job = read_launch(script(f"{MEGATRON} --fp16 --num-key-value-heads 8 --deepspeed --zero-stage 1"))
+    assert "kv_heads=8" in job.options["model"]
+
+
+def test_a_shape_that_the_checkpoint_says_is_asked_for(script):
+    files = script(f"{MEGATRON} --bf16 --use-checkpoint-args --load ck")
+    with pytest.raises(InputError, match="checkpoint says"):
+        read_launch(files)
+    assert read_launch(files, {}, {"model": "llama2-70b"}).options["gbs"] == 128
+
+
+def test_open_instructs_starter_multiplies_processes_by_its_nodes(script):
+    run = "accelerate launch --num_processes 8 train.py" + HF.partition("train.py")[2]
+    files = script(f"python mason.py --cluster here --num_nodes 4 --gpus 8 -- {run}")
+    assert read_launch(files).options["gpus"] == 32
+
+
+def test_nodes_that_grid_engine_gives_are_counted(script):
+    run = MEGATRON.replace(
+        "torchrun --nnodes 1 --nproc_per_node 8", "mpirun -np $N -x CUDA_DEVICE_MAX_CONNECTIONS=1 python"
+    )
+    job = read_launch(script(f'#!/bin/bash\n#$ -l rt_AF=4\n[[ "$SGE_RESOURCE_TYPE" == "rt_AF" ]] && E=8 || E=4\n'
+                             f"N=$((NHOSTS * E))\n{run} --bf16"))  # fmt: skip
+    assert job.options["gpus"] == 32
+    assert job.environment["CUDA_DEVICE_MAX_CONNECTIONS"].value == "1"
+
+
+def test_settings_like_axolotls_in_a_command_are_not_axolotls(script):
+    job = read_launch(script("torchrun --nproc_per_node 8 train.py --base-model llama2-7b --seq-length 2048"
+                             " --micro-batch-size 2 --global-batch-size 64 --bf16"))  # fmt: skip
+    assert "master_dtype" not in job.options  # axolotl holds weights in bf16
+    assert (job.options["seq"], job.options["gbs"]) == (2048, 64)
+
+
+def test_a_name_that_goes_on_is_no_model_of_its_beginning(script):
+    with pytest.raises(InputError) as error:
+        read_launch(script(HF.replace("meta-llama/Llama-2-7b-hf", "me/DeepSeek-R1-Distill-Foo-14B")))
+    assert asked(error.value).get("model") in {None, "NAME"}

@@ -28,9 +28,12 @@ GPUS_SAID = re.compile(
     re.IGNORECASE,
 )
 MODEL_SAID = re.compile(
-    r"\b(?:llama|qwen|mixtral|mistral|deepseek|gpt|gemma|olmo|falcon|bloom|opt|phi|dbrx|mpt)[\w.-]{0,12}?\d[\w.]*",
+    r"\b(?<!distill-)(?:llama|qwen|mixtral|mistral|deepseek|gpt|gemma|olmo|falcon|bloom|opt|phi|dbrx|mpt)"
+    r"[\w.-]{0,12}?\d[\w.]*(?![\w.]*[-_][\w.-]*(?:distill|\d[bm]\b))",
     re.IGNORECASE,
 )
+"""Names of models, not of which another one is said further on (DeepSeek-R1-Distill-Qwen-14B)."""
+
 _NODES = re.compile(r"(\d{1,5})(?:[ _-]*nodes?|N)\b", re.IGNORECASE)
 _GPUS = re.compile(r"(\d{1,6})[ _-]?x?[ _-]?(?:\d+GB )?(?:GPUs?|[ABH]\d00s?)\b", re.IGNORECASE)
 _GRID = re.compile(r"\b(\d{1,5})\s*x\s*(\d{1,2})(?:\s*x)?\s*(?:GPUs?|[ABHGV]\d{2,3})", re.IGNORECASE)
@@ -140,6 +143,8 @@ def suggestion(
     if error.variable:
         return _for_variable(error, launch)
     layout = reading.layout if reading is not None else {}
+    if error.name in {"seq", "gbs"} and error.likely:
+        return Suggestion(error.likely[0], "as it says")
     if error.name == "gpus" and launch is not None:
         return _for_gpus(launch, layout, gpus_per_node(reading) if reading is not None else 0)
     if error.name == "seq":

@@ -141,6 +141,8 @@ class Commands:
         if module in MODULES:
             name = MODULES[module]
             self._launched(state, [untraced(name), *rest[2:]], environment, subcommand=False)
+        elif rest and _base(rest[0].text) in STARTERS:
+            self._scheduler(state, rest, environment, None)
         elif rest and rest[0].text != "-c":
             self._program(state, fields[:1], rest, environment)
 
@@ -272,7 +274,7 @@ class Commands:
                 if key in {"m", "module"}:
                     return [untraced("-m"), *fields[at:]]
             elif key in {"mca", "x", "genv", "env"} and name.startswith("mpi"):
-                at += 2 if key == "mca" else 1
+                at += self._hand_on(key, fields[at : at + 2], state)
                 continue
             elif at < len(fields) and (key in own.text or _is_value(key, fields[at].text)):
                 value = fields[at]
@@ -281,6 +283,16 @@ class Commands:
             self.launcher[key] = self.setting(key, flag, [value] if value is not None else [], state)
         self._count_slots(state)
         return fields[at:]
+
+    def _hand_on(self, option: str, words: list[Traced], state: State) -> int:
+        """Set a variable that mpirun hands on (`-x A=1`, `-x A`, `-genv A 1`); return how many words say so."""
+        name, equals, _ = words[0].text.partition("=") if words else ("", "", "")
+        count = 1 if option == "x" or equals else 2
+        if option != "mca" and name.isidentifier():
+            state.exported.add(name)
+            if equals or len(words) == count == 2:
+                state.variables[name] = words[0].cut(len(name) + 1) if equals else words[1]
+        return count
 
     def _count_slots(self, state: State) -> None:
         """Count the slots of a hostfile that the script wrote, or that is here: `node1 slots=8`."""
@@ -424,7 +436,7 @@ class Commands:
             self.launcher["gpus_per_node"] = Setting("gpus_per_node", gpus[1], gres.file, gres.line, gres.text)
         values = {
             "SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_NTASKS": tasks, "SLURM_NPROCS": tasks,
-            "SLURM_NTASKS_PER_NODE": per_node,
+            "SLURM_NTASKS_PER_NODE": per_node, "NHOSTS": nodes, "SGE_RESOURCE_TYPE": known_value("resource_type"),
         }  # fmt: skip
         texts = {name: str(one.value) for name, one in values.items() if one is not None}
         if gpus:

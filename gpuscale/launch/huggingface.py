@@ -14,7 +14,7 @@ from gpuscale.launch import accelerate, deepspeed, trainer
 from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
-from gpuscale.launch.settings import ON, Reading, Source
+from gpuscale.launch.settings import ON, Reading, Setting, Source
 from gpuscale.launch.tools import tool_of
 from gpuscale.launch.writing import Target
 from gpuscale.presets.tools import Tool
@@ -22,6 +22,7 @@ from gpuscale.presets.tools import Tool
 TRAINER_MARKS = (
     "per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "finetuning_type",
     "base_model", "deepspeed", "num_train_epochs", "distributed_type", "mixed_precision", "tuner_type", "train_type",
+    "sft_type",
 )  # fmt: skip
 DEEPSPEED_MARKS = (
     "zero_optimization.stage", "deepspeed", "deepspeed.zero_optimization.stage", "deepspeed_config.zero_stage",
@@ -53,6 +54,8 @@ def read(reading: Reading) -> None:
     """
     tool = tool_of(reading.sources, TOOLS)
     reading.run_by(tool)
+    if tool.name == "ms-swift":
+        _named_by_swift_2(reading)
     trainer.refuse_partial(reading)
     read_model(reading, *(("model",) if tool.name == "ms-swift" else ()))
     take_gpus(reading)
@@ -82,6 +85,22 @@ def read(reading: Reading) -> None:
         _read_held(reading, tool)
     trainer.read_sequence(reading)
     _read_batch(reading, tool, under_deepspeed)
+
+
+_SWIFT_2 = {
+    "model_id_or_path": "model", "sft_type": "train_type", "batch_size": "per_device_train_batch_size",
+    "dtype": "torch_dtype",
+}  # fmt: skip
+"""Arguments of ms-swift until release 2 -> as later ones call them; the first two are of it alone."""
+
+
+def _named_by_swift_2(reading: Reading) -> None:
+    """Read arguments of ms-swift 2 by the names of later releases."""
+    if not reading.settings.keys() & list(_SWIFT_2)[:2]:
+        return
+    for old, new in _SWIFT_2.items():
+        if old in reading.settings:
+            reading.settings.setdefault(new, reading.settings.pop(old))
 
 
 TOOLS = ("axolotl", "llama-factory", "ms-swift", "trl", "arctic-training", "deepspeed-chat", "transformers")
@@ -123,10 +142,24 @@ def take_configs(reading: Reading, tool: Tool, *names: str) -> None:
                 text = f"{found.text} ({key}: {str(value).lower()})"
                 reading.settings.setdefault(key, replace(found, name=key, value=value, text=text, span=None))
             reading.means(f"a file of {tool.title}", name)
-        elif "zero" not in reading.given:
+        elif "zero" in reading.given:
+            _take_given(reading, found)
+        else:
             hint = "give it too, or add `zero=STAGE` and what else it says"
             message = "says how the job is sharded, and is not here"
             reading.refuse(found, message, hint, settles="zero", likely=_stages(text))
+
+
+def _take_given(reading: Reading, found: Setting) -> None:
+    """Take the stage that is given instead of a file that is not here: as DeepSpeed's, or FSDP's where that may be."""
+    stage, text = int(reading.given["zero"]), str(found.value).lower()
+    deepspeed_is_named = found.name.startswith("deepspeed") or re.search(r"deepspeed|zero|(?:^|[/_-])ds[_-]", text)
+    if deepspeed_is_named or stage == 1:
+        name, value = "zero_optimization.stage", str(stage)
+    else:
+        name, value = "fsdp", {3: "full_shard", 2: "shard_grad_op"}.get(stage, "no_shard")
+    reading.settings.setdefault(name, replace(found, name=name, value=value, span=None))
+    reading.means(f"a file that is not here: ZeRO {stage} is given instead", found.name)
 
 
 def _stages(text: str) -> tuple[str, ...]:
@@ -172,6 +205,12 @@ def _read_optimizer(reading: Reading, tool: Tool) -> None:
         first = ("optimizer",) if own else ()
         trainer.read_optimizer(reading, *first, *deepspeed.OPTIMIZER, "optim", "optimizer.type", "optimizer")
 
+
+CHECKPOINTING = (
+    "gradient_checkpointing", "activation_checkpointing", "use_gradient_checkpointing", "grad_checkpoint",
+    "enable_gradient_checkpointing", "use_grad_checkpoint",
+)  # fmt: skip
+"""Switches of recomputation: the Trainer's, axolotl's, and those of scripts around it (TRL's examples, InternVL)."""
 
 PURE = ("pure_bf16", "bf16", "bfloat16")
 """Settings that hold weights, gradients and moments in bf16 without a copy in fp32: LLaMA-Factory's, axolotl's `full`
@@ -260,7 +299,7 @@ def _read_loss(reading: Reading, under_deepspeed: bool) -> None:
 def _read_checkpointing(reading: Reading) -> bool:
     """Read whether layers are recomputed."""
     off = reading.first("disable_gradient_checkpointing", "model.disable_activation_checkpoint")
-    own = (*accelerate.names("activation_checkpointing"), "gradient_checkpointing", "activation_checkpointing")
+    own = (*accelerate.names("activation_checkpointing"), *CHECKPOINTING)
     if off and not reading.stated(*own) and not reading.given.get("recompute"):
         recomputed = not reading.flag(off)
         reading.option("recompute", "full" if recomputed else "none", off)
@@ -282,8 +321,8 @@ def _read_accelerate(reading: Reading) -> None:
     if accelerate.sharded(reading):
         accelerate.read_fsdp(reading, degrees)
     else:
-        reading.option("zero", 0, "distributed_type")
-        if not reading.get("distributed_type"):
+        reading.option("zero", int(reading.given.get("zero") or 0), "distributed_type")
+        if "zero" not in reading.given and not reading.get("distributed_type"):
             reading.assume("replicas without sharding (DDP): neither DeepSpeed nor FSDP is asked for")
     if reading.flag("torch_compile", "dynamo_config.dynamo_backend", default=False):
         reading.option("compile", "on", "torch_compile")
@@ -295,7 +334,7 @@ def _read_accelerate(reading: Reading) -> None:
 def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:
     micro_names = (*trainer.MICRO, *deepspeed.names("train_micro_batch_size_per_gpu"))
     steps_names = (*trainer.ACCUMULATION, *deepspeed.names("gradient_accumulation_steps"))
-    total_names = deepspeed.names("train_batch_size") if under_deepspeed else ()
+    total_names = deepspeed.names("train_batch_size") if under_deepspeed else ("global_batch_size",)
     micro, steps, total = (
         trainer.count(reading, *names) if reading.stated(*names) else None
         for names in (micro_names, steps_names, total_names)

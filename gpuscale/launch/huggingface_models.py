@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,8 @@ def read_model(reading: Reading, *names: str) -> None:
         return
     name = reading.first(*(names or MODEL_NAMES))
     found = reading.get(name)
+    if found is None and _read_overrides(reading):
+        return
     if found is None:
         raise InputError("no file states which model is trained", field="model", hint="add `model=NAME`")
     value = str(found.value).strip().rstrip("/")
@@ -209,8 +212,48 @@ def read_model(reading: Reading, *names: str) -> None:
     reading.option("model", known, name, "model.hf_config_kwargs.num_hidden_layers")
 
 
+def _read_overrides(reading: Reading) -> bool:
+    """Read `--model_type gpt2 --config_overrides n_embd=1024,n_layer=24` of run_clm.py; whether it is a model."""
+    kind, changed = reading.text("model_type"), reading.needed("config_overrides")
+    if changed is None:
+        return False
+    pairs = (pair.partition("=") for pair in str(changed.value).strip("'\"").split(","))
+    keys = {key.strip(): value.strip() for key, _, value in pairs}
+    if keys.get("gradient_checkpointing", "").lower() == "true":
+        found = replace(changed, name="gradient_checkpointing", value=True, span=None)
+        reading.settings.setdefault("gradient_checkpointing", found)
+    if kind != "gpt2" or not all(keys.get(key, "1").isdigit() for key in _GPT2_KEYS):
+        return False
+    numbers = {key: int(keys.get(key, usual)) for key, usual in _GPT2_KEYS.items()}
+    shaped_model(reading, _gpt2_shape(**numbers), "model_type", "config_overrides")
+    return True
+
+
+_GPT2_KEYS = {"n_layer": "12", "n_embd": "768", "n_head": "12", "n_positions": "1024"}
+"""Keys of GPT2Config and its defaults (transformers, models/gpt2)."""
+
+GPT2_SIZES = {
+    "gpt2": (12, 768, 12),
+    "gpt2-medium": (24, 1024, 16),
+    "gpt2-large": (36, 1280, 20),
+    "gpt2-xl": (48, 1600, 25),
+}
+"""Names on the hub -> layers, width and heads (Radford et al. 2019; config.json of openai-community)."""
+
+
+def _gpt2_shape(n_layer: int, n_embd: int, n_head: int, n_positions: int = 1024) -> dict[str, Any]:
+    biases = dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias", "norm_bias"), True)
+    return {
+        "layers": n_layer, "hidden": n_embd, "heads": n_head, "ffn": 4 * n_embd, "gated": False, **biases,
+        "tied_embeddings": True, "sequence": n_positions, "learned_positions": n_positions, "vocab": 50257,
+    }  # fmt: skip
+
+
 def known_model(name: str) -> tuple[str | None, bool]:
     """Return what gpuscale knows a model by, and whether that is guessed from a part of its name."""
+    size = GPT2_SIZES.get(name.rstrip("/").rpartition("/")[2])
+    if size is not None:
+        return named_shape(_gpt2_shape(*size)), False
     for guess in _guesses(name):
         made = _loaded(guess)
         if made is not None:
@@ -219,7 +262,8 @@ def known_model(name: str) -> tuple[str | None, bool]:
 
 
 _SUFFIX = re.compile(
-    r"[-_.](instruct|chat|base|hf|it|dequantized|bf16|fp8|nf4|bnb|4bit|8bit|sft|dpo|v\d[\d.]*|\d{4})$", re.IGNORECASE
+    r"[-_.](instruct|chat|base|hf|it|thinking|dequantized|bf16|fp8|nf4|bnb|4bit|8bit|sft|dpo|v\d[\d.]*|\d{4})$",
+    re.IGNORECASE,
 )
 
 

@@ -150,8 +150,10 @@ def _nodes(reading: Reading, found: Setting) -> int:
 def _accelerate(reading: Reading) -> Launched | None:
     """Processes in all; an option of the launcher replaces that of its file."""
     found = reading.launcher.get("num_processes") or reading.settings.get("num_processes")
-    processes = _count(reading, found)
-    return Launched(processes, (found,)) if found is not None and processes else None
+    processes, copies = _count(reading, found), reading.launcher.get("replicas")
+    if found is None or not processes:
+        return None
+    return Launched(processes * (_count(reading, copies) or 1), (found, copies) if copies is not None else (found,))
 
 
 def _deepspeed(reading: Reading) -> Launched | None:

@@ -154,7 +154,10 @@ def _deepspeed_states(reading: Reading) -> None:
     device = "zero_optimization.offload_optimizer.device"
     if reading.text(device, "cpu_optimizer"):
         reading.option("offload", "optimizer", device, "cpu_optimizer")
-    for name, own in {"expert_model_parallel_size": "moe_expert_parallel_size", "moe_router_topk": "topk"}.items():
+    for name, own in {
+        "expert_model_parallel_size": "moe_expert_parallel_size", "moe_router_topk": "topk",
+        "num_query_groups": "num_key_value_heads",
+    }.items():  # fmt: skip
         if own in reading.settings:
             reading.settings.setdefault(name, reading.settings[own])
     experts = reading.get("num_experts")

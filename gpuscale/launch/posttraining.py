@@ -94,11 +94,19 @@ def _read_factory(reading: Reading) -> None:
 
 # --- OpenRLHF
 
-_CLI = re.compile(r"openrlhf\.cli\.(train_\w+)")
+_CLI = re.compile(r"openrlhf\.cli\.(train_\w+)|(?:^|[\s/])(train_(?:ppo|ppo_ray|sft))\.py\b")
+"""What starts a trainer; before release 0.3 they were files of its examples."""
+
+
+def _openrlhf_script(source: Source) -> str:
+    """Return the trainer that a command starts, by its name; empty where it is none of OpenRLHF's."""
+    found = _CLI.search(" ".join(source.program))
+    own = found is not None and (found[1] or "micro_train_batch_size" in source.settings)
+    return (found[1] or found[2]) if found is not None and own else ""
 
 
 def _claims_openrlhf(source: Source) -> bool:
-    return bool(_CLI.search(" ".join(source.program)))
+    return bool(_openrlhf_script(source))
 
 
 def _names(*names: str) -> tuple[str, ...]:
@@ -112,9 +120,9 @@ def _read_openrlhf(reading: Reading) -> None:
     Raises:
         InputError: what it trains is no language model by itself.
     """
-    reading.run_by(load_tool("openrlhf"))
-    script = next(found[1] for one in reading.sources if (found := _CLI.search(" ".join(one.program))))
+    script = next(filter(None, map(_openrlhf_script, reading.sources)))
     rl = script.startswith(("train_ppo", "train_grpo", "train_reinforce"))
+    reading.run_by(load_tool("openrlhf-ppo" if rl else "openrlhf"))
     if not rl and script != "train_sft":
         reading.refuse(None, f"{script} trains against other models: not modelled", "gpuscale predicts whole models")
     trainer.refuse_partial(reading)
@@ -152,6 +160,7 @@ def _read_openrlhf(reading: Reading) -> None:
     read_attention(reading, *_names("ds.attn_implementation"))
     if "attention" not in reading.options:
         read_attention(reading)
+    reading.means("FlashAttention 2, which later releases have by default", "flash_attn")
     _openrlhf_sequence(reading)
     micro, total = (
         trainer.count(reading, *_names(new), old)

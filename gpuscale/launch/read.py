@@ -21,7 +21,7 @@ from gpuscale.launch.sources import Launch, launches
 from gpuscale.launch.targets import targets
 from gpuscale.launch.writing import Target
 from gpuscale.planning.planfile import replaced
-from gpuscale.presets.towers import FROZEN, NOT_TRAINED, TRAINED
+from gpuscale.presets.towers import BACKBONE, FROZEN, LANGUAGE, NOT_TRAINED, TRAINED
 from gpuscale.request import JobOptions, Layout, declared, read
 
 NOT_A_TRAINING = re.compile(
@@ -153,9 +153,9 @@ def _job(launch: Launch, target: Target, reading: Reading) -> LaunchJob:
     take_gpus(reading)
     reading.options.setdefault("framework", target.frameworks[0])
     take_hardware(reading, launch.files)
+    _need(reading, launch)
     job = reading.result(target.name)
     matters = tuple(one for one in job.assumed if not (one.file and _NOISE.search(one.text.partition("=")[0])))
-    _need(job, launch, reading.given)
     return replace(job, assumed=matters)
 
 
@@ -325,8 +325,12 @@ def _refuse_frozen(reading: Reading) -> None:
     Raises:
         InputError: they do.
     """
+    own = any(name.rpartition(".")[2].lower() in LANGUAGE for name in reading.settings)
     for name in list(reading.settings):
         frozen = FROZEN.get(".".join(name.lower().split(".")[-2:]), FROZEN.get(name.rpartition(".")[2].lower()))
+        if own and name.rpartition(".")[2].lower() == BACKBONE:
+            reading.means("of the tower for images, which is not modelled", name)
+            continue
         if frozen is not None and reading.flag(name, default=not frozen) == frozen:
             reading.refuse(reading.get(name), NOT_TRAINED, TRAINED)
         elif frozen is not None:
@@ -336,21 +340,21 @@ def _refuse_frozen(reading: Reading) -> None:
 # --- what is missing
 
 
-def _need(job: LaunchJob, launch: Launch, given: Mapping[str, Any]) -> None:
+def _need(reading: Reading, launch: Launch) -> None:
     """Refuse a job of which nobody says what no default can stand for.
 
     Raises:
         InputError: it is missing; the hint says which option to add, and what nearly says it.
     """
-    grows = [name for name in GROWING_BATCH if name in job.settings]
+    grows = [name for name in GROWING_BATCH if name in reading.settings]
     hints: Mapping[str, Callable[[], str]] = {
         "model": lambda: f"add `model=NAME`{nearly(launch, MODEL_SAID)}",
-        "gpus": lambda: _hint_gpus(launch, job.layout),
+        "gpus": lambda: _hint_gpus(launch, reading.layout),
         "seq": lambda: "add `seq=4096`, or what is meant",
-        "gbs": lambda: "add `gbs=N`" + "".join(f"; {said_of(job.settings[one], '').text}" for one in grows[:1]),
+        "gbs": lambda: "add `gbs=N`" + "".join(f"; {said_of(reading.settings[one], '').text}" for one in grows[:1]),
     }
     for name, hint in hints.items():
-        if name not in job.options and name not in given:
+        if name not in reading.options and name not in reading.given:
             raise lacking(name, launch.place, hint())
 
 

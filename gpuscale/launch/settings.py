@@ -519,7 +519,9 @@ class Reading:
             also = "".join(f"; {printable(f'{one.text[:60]} ({one.place})')}: {other.why}" for one, other in more[:5])
             out = f"add `{option}={OPEN_VALUES.get(option, '...')}`, or take the setting out"
             hint = out if option else "only training of whole models is predicted"
-            self.refuse(first, f"{does.why}{also}", hint, settles=option)
+            whole = option in {"seq", "gbs"} and re.fullmatch(r"(seq|global_?batch)\w*", first.name.rpartition(".")[2])
+            likely = (str(first.value),) if whole and str(first.value).isdigit() else ()
+            self.refuse(first, f"{does.why}{also}", hint, settles=option, likely=likely)
 
     # --- the whole
 

@@ -2,7 +2,8 @@
 
 Sources: the manual pages of Slurm 24.05 (srun, sbatch), Open MPI 5, MPICH and PALS (mpiexec), IBM Job Step Manager
 (jsrun), Cray ALPS (aprun), flux-core 0.60 (flux-run), LSF 10.1 (bsub), OpenSSH, pdsh 2.34; NVIDIA Base Command 2.x
-(`bcprun --help`, `ngc batch run`); xpk 0.6; Ray 2.9 (`ray job submit`).
+(`bcprun --help`, `ngc batch run`); xpk 0.6; Ray 2.9 (`ray job submit`); open-instruct's mason.py, which multiplies the
+processes of `accelerate launch` by its nodes.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ STARTERS: Mapping[str, Starter] = {
     ),
     "composer": Starter({"n": "nproc_per_node", "nproc": "nproc_per_node"}),
     "ray": Starter(words=("job submit",)),
+    "mason.py": Starter({"num_nodes": "replicas", "gpus": "gpus_per_node"}),
     "ssh": Starter(remote=1),
     "pdsh": Starter(remote=0),
     "clush": Starter(remote=0),
@@ -122,7 +124,10 @@ REQUESTS = {
     "PJM": (r"node=(?P<nodes>\d+)", r"gpu=(?P<gpus_per_node>\d+)"),
     "COBALT": (r"-n\s*(?P<nodes>\d+)",),
     "OAR": (r"(?:host|nodes)=(?P<nodes>\d+)(?:.*?gpu=(?P<gpus_per_node>\d+))?",),
-    "$": (r"(?:-l\s+|,)(?:gpu|ngpus)=(?P<gpus_per_node>\d+)",),
+    "$": (
+        r"(?:-l\s+|,)(?:gpu|ngpus)=(?P<gpus_per_node>\d+)",
+        r"(?:-l\s+|,)(?P<resource_type>(?:rt|node)_\w+)=(?P<nodes>\d+)",  # ABCI and TSUBAME: nodes of a type
+    ),
 }
 """Scheduler -> what its lines ask for, where they are no options of the kind that launchers have."""
 

@@ -17,7 +17,8 @@ def started(source: Source, tool: Tool) -> bool:
 def tool_of(sources: Sequence[Source], names: Iterable[str]) -> Tool:
     """Return the first of these tools that a command starts, else whose settings are there, else the last."""
     tools = [load_tool(name) for name in names]
+    written = {name for source in sources if source.kind != "command" for name in source.settings}
     stated = {name for source in sources for name in (*source.settings, *source.launcher)}
     begun = (tool for tool in tools if any(started(source, tool) for source in sources))
-    marked = (tool for tool in tools if stated.intersection(tool.marks))
+    marked = (tool for tool in tools if (written if tool.documents else stated).intersection(tool.marks))
     return next(begun, None) or next(marked, tools[-1])

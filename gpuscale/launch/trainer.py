@@ -28,7 +28,7 @@ BASIS = "transformers 5.23 (examples/pytorch/language-modeling)"
 
 SEQUENCE = (
     "block_size", "max_seq_length", "max_seq_len", "cutoff_len", "sequence_len", "max_length", "model_max_length",
-    "data.max_length", "sft_config.max_length",
+    "seq_length", "data.max_length", "sft_config.max_length",
 )  # fmt: skip
 MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size")
 ACCUMULATION = ("gradient_accumulation_steps",)

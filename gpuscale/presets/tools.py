@@ -47,6 +47,7 @@ class Tool:
     basis: str  #: the release or commit, with its date, that its facts were taken from.
     programs: tuple[str, ...] = ()  #: words of a command line that start it, beginnings of modules among them.
     marks: tuple[str, ...] = ()  #: settings that only its files have.
+    documents: bool = False  #: its marks are of documents alone, not of commands.
     defaults: Mapping[str, Default] = field(default_factory=dict)
     asked: Mapping[str, Asked] = field(default_factory=dict)  #: by patterns of names.
     noted: Mapping[str, str] = field(default_factory=dict)  #: by patterns of names.
@@ -89,6 +90,7 @@ def load_tool(name: str) -> Tool:
     below = load_tool(str(data["as"])) if "as" in data else Tool("", "", "")
     return Tool(
         name, str(data["title"]), str(data["basis"]), tuple(data.get("programs", ())), tuple(data.get("marks", ())),
+        bool(data.get("documents")),
         {**below.defaults, **{key: Default(*pair) for key, pair in data.get("defaults", {}).items()}},
         {**{key: Asked(*pair) for key, pair in data.get("asked", {}).items()}, **below.asked},
         {**data.get("noted", {}), **below.noted}, (*data.get("inert", ()), *below.inert),

@@ -22,9 +22,14 @@ from gpuscale.specs.model import MAX_FFN, MAX_PARAMS, TowerSpec
 KINDS = {"vision": r"vis(ion|ual)|image|img", "audio": r"audio|speech|sound", "speech": r"talker|wav|vocoder"}
 """Kind of tower -> what the key of its config contains."""
 
+LANGUAGE = ("freeze_llm", "freeze_lm", "freeze_language_model", "freeze_language", "freeze_text_model")
+"""Switches that freeze the language model, by the last part of their names."""
+
+BACKBONE = "freeze_backbone"
+"""Freezes the language model in LLaVA; in InternVL, which has `freeze_llm` beside it, the tower for images."""
+
 FROZEN = {
-    **dict.fromkeys(("freeze_llm", "freeze_lm", "freeze_language_model", "freeze_language", "freeze_text_model"), True),
-    **dict.fromkeys(("freeze_backbone", "llm.freeze", "language_model.freeze"), True),
+    **dict.fromkeys((*LANGUAGE, BACKBONE, "llm.freeze", "language_model.freeze"), True),
     **dict.fromkeys(("train_mm_proj_only", "train_mm_projector_only", "train_projector_only"), True),
     **dict.fromkeys(("tune_mm_mlp_adapter", "only_tune_projector"), True),
     **dict.fromkeys(("tune_mm_llm", "tune_llm", "tune_language_model", "train_llm"), False),
