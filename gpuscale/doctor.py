@@ -289,7 +289,8 @@ def _clusters(gpus: list[Gpu], topology: Topology | None) -> list[Match]:
 def _match(cluster: ClusterSpec, count: int, topology: Topology | None) -> Match:
     """Compare a cluster with this machine."""
     host = cluster.host_gpus
-    same = {plural(host, "GPU") + " per host": host == count}
+    empty = count < host and cluster.levels[-1].fabric == "pcie"  # a box of cards has empty slots
+    same = {f"{count} of " * empty + plural(host, "GPU") + " per host": empty or host == count}
     network = next((level for level in cluster.levels if level.fabric in NETWORKS), None)
     if topology is not None and topology.fabric is not None:
         same[cluster.levels[0].fabric] = cluster.levels[0].fabric == topology.fabric

@@ -203,3 +203,13 @@ def test_pci_ids_mean_presets_that_there_are():
 )  # fmt: skip
 def test_launch_files_name_cards(text, cluster):
     assert [found for _, found in gpus_in(text)] == [cluster]
+
+
+def test_doctor_says_of_which_box_a_card_is(tmp_path, monkeypatch):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text('#!/bin/sh\n[ "$1" = topo ] || echo "0, NVIDIA GeForce RTX 4090, 24564, 550.54, 450.00, [N/A]"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    done = gpuscale("doctor", tmp_path)
+    assert done.lines[0] == "1 x NVIDIA GeForce RTX 4090: the GPU rtx-4090, as in box-rtx-4090"
+    assert "gpuscale plan --model llama3-8b --gpus 1 --cluster box-rtx-4090" in done.out

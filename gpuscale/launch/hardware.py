@@ -31,7 +31,7 @@ CLUSTER_OF = {
     "h800-sxm-80gb": "h800-deepseek", "h20-sxm-96gb": "h20-hgx", "gh200-96gb": "gh200", "gh200-144gb": "gh200",
     "b200": "b200-hgx", "b300": "b300-hgx", "gb200": "gb200-nvl72", "gb300": "gb300-nvl72", "l40s": "aws-g6e",
     "mi250x": "mi250x", "mi300x": "mi300x", "mi325x": "mi325x", "mi350x": "mi350x",
-    "mi355x": "mi355x", "tpu-v5p": "tpu-v5p-pod",
+    "mi355x": "mi355x", "tpu-v5p": "tpu-v5p-pod", "gb10": "dgx-spark",
 }  # fmt: skip
 """GPU -> the cluster that is usual for it, where that is no box of cards."""
 
@@ -50,7 +50,7 @@ INSTANCES: tuple[tuple[str, str], ...] = (
 """Part of an instance's or accelerator's name -> the cluster of such nodes."""
 
 _SHORT = re.compile(
-    r"(?<![a-z0-9])(gb200|gb300|gh200|a100|a800|h100|h200|h800|h20|b200|b300|v100|l40s|mi250x?|mi300x|mi325x|mi350x|mi355x)"
+    r"(?<![a-z0-9])(gb10|gb200|gb300|gh200|a100|a800|h100|h200|h800|h20|b200|b300|v100|l40s|mi250x?|mi300x|mi325x|mi350x|mi355x)"
     r"(?![0-9a-z]|_v\d)",
     re.IGNORECASE,
 )

@@ -71,7 +71,7 @@ BY_GPU = {
     "b300": "b300-hgx", "b300-sxm-270gb": "b300-hgx", "gb200": "gb200-nvl72", "gb300": "gb300-nvl72",
     "vr200": "vr200-nvl72",
     "mi250x": "mi250x", "mi300x": "mi300x", "mi325x": "mi325x", "mi350x": "mi350x", "mi355x": "mi355x",
-    "tpu-v5p": "tpu-v5p-pod",
+    "tpu-v5p": "tpu-v5p-pod", "gb10": "dgx-spark",
 }  # fmt: skip
 """GPU slug, or name of its preset -> the cluster where the row says nothing more, but for cards, which mean boxes of
 them; where that has a sister model, the row's own GPU goes into it."""
