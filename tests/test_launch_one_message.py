@@ -227,3 +227,56 @@ def test_a_name_that_goes_on_is_no_model_of_its_beginning(script):
     with pytest.raises(InputError) as error:
         read_launch(script(HF.replace("meta-llama/Llama-2-7b-hf", "me/DeepSeek-R1-Distill-Foo-14B")))
     assert asked(error.value).get("model") in {None, "NAME"}
+
+
+VERL = (
+    "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen2.5-7B data.max_prompt_length=1024"
+    " data.max_response_length=3072 data.train_batch_size=64 actor_rollout_ref.actor.ppo_mini_batch_size=64"
+    " actor_rollout_ref.rollout.n=8 trainer.n_gpus_per_node=8 trainer.nnodes=2"
+)
+
+
+def test_tokens_of_a_microbatch_of_verl_are_those_of_all_gpus_that_split_sequences(script):
+    dynamic = " actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_max_token_len_per_gpu=8192"
+    assert read_launch(script(VERL + dynamic)).layout["micro_batch_size"] == 2
+    split = dynamic + " actor_rollout_ref.actor.ulysses_sequence_parallel_size=4"
+    job = read_launch(script(VERL + split))
+    assert (job.layout["cp"], job.layout["micro_batch_size"], job.options["gbs"]) == (4, 8, 512)
+    assert job.options["grad_reduce"] == "each"
+
+
+def test_programs_for_files_start_nothing(script):
+    job = read_launch(
+        script(f"sed -i -e 's/a/b/' pretrain_gpt.py\ncp {MEGATRON.split()[5]} x.py --a --b\n{MEGATRON} --bf16")
+    )
+    assert job.options["gbs"] == 128
+
+
+def test_a_script_that_ends_without_its_arguments_asks_for_them(script):
+    text = (
+        'while [[ $# -gt 0 ]]; do case $1 in --m) M="$2"; shift 2;; *) exit 1;; esac; done\n[[ -z "$M" ]] && exit 1\n'
+    )
+    with pytest.raises(InputError) as error:
+        read_launch(script(f"M=''\n{text}{MEGATRON} --bf16"))
+    assert "args=" in str(error.value.hint)
+    assert read_launch(script(f"M=''\n{text}{MEGATRON} --bf16"), {"@": "--m x"}).options["gbs"] == 128
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["colossalai run --nproc_per_node 8 train.py --zero_stage 1 --pp_size 2 --batch_size 1",
+     "torchrun --nproc_per_node 8 train.py config/gpt2.py --batch_size=12 --gradient_accumulation_steps=5"],
+)  # fmt: skip
+def test_frameworks_that_are_not_known_are_said_to_be(script, command):
+    with pytest.raises(InputError, match="nothing here is of a known framework"):
+        read_launch(script(command))
+
+
+def test_xtuners_configuration_is_named_where_it_is_not_here(script):
+    with pytest.raises(InputError, match=r"confs/a\.py, which is not here"):
+        read_launch(script("NPROC_PER_NODE=8 xtuner train confs/a.py --deepspeed deepspeed_zero2"))
+
+
+def test_folders_of_modelscope_name_their_models(script):
+    job = read_launch(script(HF.replace("meta-llama/Llama-2-7b-hf", "/data/Qwen/Qwen2___5-7B-Instruct")))
+    assert job.options["model"] == "qwen2.5-7b"

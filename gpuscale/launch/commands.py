@@ -15,6 +15,7 @@ from gpuscale.launch.job_files import Started
 from gpuscale.launch.settings import Said, Setting, Source, Span
 from gpuscale.launch.shell import REST, Shell, State, fields_at, joined, known, mark, split, unset_in
 from gpuscale.launch.starters import (
+    FILE_TOOLS,
     HOST_OPTIONS,
     LAUNCHERS,
     MODULES,
@@ -105,7 +106,7 @@ class Commands:
         fields = [part for field in fields for part in (split(field) if _glued(field.text) else [field])]
         self.depth += 1
         before = dict(self.launcher)
-        if self.depth <= MAX_DEPTH and fields:
+        if self.depth <= MAX_DEPTH and fields and _base(fields[0].text) not in FILE_TOOLS:
             self._started(state, _present(fields), environment, read)
         self.launcher = before
         self.depth -= 1

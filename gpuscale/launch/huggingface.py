@@ -36,6 +36,7 @@ def _claims_deepspeed(source: Source) -> bool:
     accelerated = kind is not None and str(kind.value).upper() == "DEEPSPEED"
     pipelined = any(name in source.settings for name in ("pipe_parallel_size", "model_parallel_size", "num_layers"))
     launched = "use_deepspeed" in source.launcher or "zero_stage" in source.launcher
+    pipelined |= source.program[:1] == ("colossalai",)
     return not pipelined and (accelerated or launched or any(name in source.settings for name in DEEPSPEED_MARKS))
 
 
@@ -43,7 +44,11 @@ def _claims_accelerate(source: Source) -> bool:
     """Whether a source is accelerate's, or a Trainer's."""
     tables = ("fsdp_config.", "parallelism_config.")
     launched = any(name in source.launcher for name in ("use_fsdp", "mixed_precision"))
-    return launched or any(name in TRAINER_MARKS or name.startswith(tables) for name in source.settings)
+    marked = [name for name in source.settings if name in TRAINER_MARKS or name.startswith(tables)]
+    other = source.kind == "command" and (
+        marked == ["gradient_accumulation_steps"] or source.program[:1] == ("colossalai",)
+    )
+    return launched or (bool(marked) and not other)
 
 
 def read(reading: Reading) -> None:

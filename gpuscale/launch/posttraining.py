@@ -242,6 +242,7 @@ def _verl_fsdp(reading: Reading, table: str, model: str, own: str) -> None:
     if held is not None and trainer.precision_word(held) == "bf16":
         for name, value in (("master_dtype", "none"), ("moment_dtype", "bf16")):
             reading.option(name, value, f"{table}model_dtype")
+    reading.option("grad_reduce", "each")  # backward passes stand in no `no_sync` (workers/actor/dp_actor.py)
     if reading.flag(f"{table}offload_policy", f"{table}cpu_offload"):
         reading.option("offload", "optimizer+parameters", f"{table}offload_policy", f"{table}cpu_offload")
     reading.means("on the GPU during the step", f"{table}param_offload", f"{table}optimizer_offload")
@@ -285,7 +286,8 @@ def _verl_batch(reading: Reading, sequence: int) -> None:
     micro = trainer.count(reading, *names)
     most = f"{_ACTOR}ppo_max_token_len_per_gpu"
     if reading.flag(f"{_ACTOR}use_dynamic_bsz"):
-        micro = max(1, (trainer.count(reading, most) or sequence) // sequence)
+        tokens = (trainer.count(reading, most) or sequence) * int(reading.layout.get("cp") or 1)
+        micro = max(1, tokens // sequence)  # tokens of a GPU times the GPUs that split sequences (dp_actor.py)
         reading.assume(f"microbatches of {micro} sequences of {sequence:,} tokens: they are packed by tokens", most)
     elif micro is None and not reading.given.get("micro_batch_size"):
         micro = 1

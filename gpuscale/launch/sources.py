@@ -118,12 +118,12 @@ class _Reader:
         for started in jobs_in(source, self.files, self.files.read(path)):
             reader = Commands(self.files, self.find, self.variables)
             for command in reader.container(path, started):
-                named = _named(command.source)
                 seen: dict[Path, None] = {}
-                beside = [one for name in named for one in self._beside(name, command, seen, [])]
-                every = (*interpolated(tuple(beside), self.variables), command.source)
+                beside = {name: self._beside(name, command, seen, []) for name in _named(command.source)}
+                sources = tuple(source for found in beside.values() for source in found)
+                every = (*interpolated(sources, self.variables), command.source)
                 place = f"{command.source.file}:{command.line}" if command.line else str(path)
-                yield Launch(place, every, (path, *seen))
+                yield Launch(place, every, (path, *seen), _missing(command, beside))
 
     def _commands(self, path: Path) -> Iterator[Launch]:
         """Yield what the commands of a script launch, each with the files that it names."""
@@ -143,7 +143,7 @@ class _Reader:
             beside = {name: self._beside(name, command, seen, chosen) for name in _named(command.source)}
             sources = [source for found in beside.values() for source in found]
             sources += self._functions(command, seen)
-            lost = next((one for one in _configurations(command) if not beside.get(one.text)), None)
+            lost = _missing(command, beside)
             own = replace(command.source, assumed=(*taken, *chosen))
             every = (*interpolated(tuple(sources), self.variables), own)
             files = tuple(dict.fromkeys((path, *command.followed, *seen)))
@@ -153,7 +153,7 @@ class _Reader:
                 whole = (*made.sources, *every[:-1], replace(own, settings=rest))
                 yield Launch(f"{own.file}:{command.line}", whole, (*files, *made.files))
             if not programs:
-                yield Launch(f"{own.file}:{command.line}", every, files, lost)
+                yield Launch(f"{own.file}:{command.line}", every, files, lost or self._lost_program(command))
 
     def _programs(self, command: Command) -> list[Launch]:
         """Return what the Python file that a command runs configures, with the command's arguments; often nothing."""
@@ -166,6 +166,14 @@ class _Reader:
             known = {"get_world_size": gpus} if gpus else {}
             return self._configured(path, known | {name: one.value for name, one in command.source.settings.items()})
         return []
+
+    def _lost_program(self, command: Command) -> Said | None:
+        """Return the Python file that configures a job of xtuner, if it is not here."""
+        source = command.source
+        words = [one for one in source.program if one.endswith(".py")] if source.program[:1] == ("xtuner",) else []
+        return (
+            Said(source.file, command.line, words[0], "") if words and not self.find(words[0], command.path) else None
+        )
 
     def _functions(self, command: Command, seen: dict[Path, None]) -> Iterator[Source]:
         """Yield the Python file whose config function a command names (torchtitan: `--module llama3 --config F`)."""
@@ -374,6 +382,8 @@ def _refuse_nothing(shell: Shell) -> None:
         asked = sorted(shell.asked(), key=lambda name: name not in shell.choices)
         if not asked:
             raise InputError(message, place=place, hint="give the arguments that it wants: `args=TEXT`")
+        if not asked[0].isidentifier():  # `$#`, `$@`: what hangs on all arguments
+            raise InputError(message, place=place, hint="give the arguments that it wants: `args=TEXT`")
         hint = f"give what it depends on: {', '.join(f'`var={name}=...`' for name in asked[:3])}"
         choices = tuple(shell.choices.get(asked[0], ()))
         raise LackingError(message, asked[0], variable=True, likely=choices, place=place, hint=hint)
@@ -385,6 +395,11 @@ def _refuse_nothing(shell: Shell) -> None:
 
 _CONFIGURATION = re.compile(r"(?:yaml_)?(?:config|cfg)(?:_file|_path|_yaml)?")
 """Last parts of names of settings that say where the whole job is configured."""
+
+
+def _missing(command: Command, beside: Mapping[str, Sequence[Source]]) -> Said | None:
+    """Return the document that configures a job and is not among those that were found beside its command."""
+    return next((one for one in _configurations(command) if not beside.get(one.text)), None)
 
 
 def _configurations(command: Command) -> list[Said]:

@@ -23,10 +23,16 @@ MODULES = {
     "composer": "composer",
 }
 PROGRAMS = (
-    "axolotl", "llamafactory-cli", "flagscale", "megatron", "swift", "tune", "primus-cli", "arctic_training", "nemo",
-    "nemorun", "mcli", "deepspeed.exe",
+    "axolotl", "xtuner", "llamafactory-cli", "flagscale", "megatron", "swift", "tune", "primus-cli", "arctic_training",
+    "nemo", "nemorun", "mcli", "deepspeed.exe",
 )  # fmt: skip
 """Programs that have no `.py` in their name."""
+
+FILE_TOOLS = frozenset((
+    "sed", "awk", "grep", "cat", "cp", "mv", "rm", "ls", "mkdir", "touch", "chmod", "head", "tail", "tee", "diff",
+    "find", "rsync", "scp", "tar", "unzip", "wget", "curl", "git", "pip", "pip3", "vi", "vim", "nano", "echo", "printf",
+))  # fmt: skip
+"""Programs that may name scripts and start none of them."""
 
 SCRIPT_ENDS = (".sh", ".slurm", ".sbatch", ".bash", ".pbs", ".lsf", ".job")
 
