@@ -27,6 +27,21 @@ LOSSES = ("standard", "fused", "chunked", "linear")
 """How the cross entropy works: on a copy of the logits in fp32, in one kernel each way, by chunks together with the LM
 head, or in one kernel with it."""
 
+TUNES = ("full", "lora", "qlora")
+"""What is trained: all weights, or adapters of a low rank beside frozen ones, which qlora stores in 4 bits."""
+
+TRAINED = ("embeddings", "head", "norms")
+"""What can be trained whole beside adapters."""
+
+BASE_DTYPES = {
+    "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5 + 2.5 / 128, "nf4": 0.5 + 1 / 64 + 4 / (64 * 256),
+    "nf4-single": 0.5 + 4 / 64,
+}  # fmt: skip
+"""How frozen matrices are stored -> bytes per weight with their scales. int4: 16-bit scale and 4-bit zero point per
+group of 128 (GPTQ, AutoGPTQ's default). nf4: an 8-bit scale per block of 64, which have a 32-bit one per 256 of them
+(double quantisation, Dettmers et al. 2023, arXiv 2305.14314, section 3); single: a 32-bit scale per block of 64.
+fp8, int8: a scale per row or tensor, next to nothing."""
+
 ATTENTIONS = ("fa2", "fa3", "fa4", "cudnn", "flex", "sdpa", "eager")
 """Attention kernels: FlashAttention-2, -3 and -4, cuDNN, FlexAttention, PyTorch's choice, scores in memory."""
 

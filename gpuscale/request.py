@@ -19,6 +19,7 @@ from gpuscale.arguments import ALIASES, Taken, refuse_unknown
 from gpuscale.choices import (
     ATTENTIONS,
     AXES,
+    BASE_DTYPES,
     CP_COMMS,
     DISPATCHERS,
     GRAD_REDUCES,
@@ -32,7 +33,9 @@ from gpuscale.choices import (
     RESHARDS,
     ROUTINGS,
     TERMS,
+    TRAINED,
     TRANSPORTS,
+    TUNES,
 )
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.units import (
@@ -72,7 +75,24 @@ MOST_BATCH_TOKENS = 2**28
 
 PRECISIONS = ("bf16", "fp16", *LOW_PRECISIONS, "tf32", "fp32")
 DTYPE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "none": 0.0}
-OPTIMIZER_MOMENTS = {"adam": 2, "adamw": 2, "lion": 1, "muon": 1, "sgd-momentum": 1, "sgd": 0}
+
+class Moments(NamedTuple):
+    """What an optimizer keeps per parameter."""
+
+    number: int  #: moments.
+    each_bytes: float | None = None  #: of one; None: of the data type that is asked for.
+
+
+IN_8_BITS = 1 + 4 / 256
+OPTIMIZERS = {
+    "adam": Moments(2), "adamw": Moments(2), "adamw-8bit": Moments(2, IN_8_BITS),
+    "paged-adamw": Moments(2), "paged-adamw-8bit": Moments(2, IN_8_BITS), "lion": Moments(1),
+    "lion-8bit": Moments(1, IN_8_BITS), "muon": Moments(1), "adafactor": Moments(1, 0.0), "sgd-momentum": Moments(1),
+    "sgd": Moments(0),
+}  # fmt: skip
+"""8 bits: a byte, and a 32-bit scale per block of 256 (Dettmers et al. 2022, arXiv 2110.02861; bitsandbytes
+optim/optimizer.py). Paged ones lie in unified memory and leave the GPU only when it is full: counted as if they stayed.
+Adafactor keeps a row and a column of each matrix (Shazeer and Stern 2018, arXiv 1804.04235)."""
 
 MAX_AXES = 3
 """Objectives of a Pareto frontier, at most."""
@@ -316,6 +336,17 @@ def _recompute(text: str) -> str:
     return text.strip().lower()
 
 
+def _targets(text: str) -> str:
+    """Return names of matrices in their usual spelling (`gpuscale.specs.tuning`)."""
+    from gpuscale.specs.tuning import read_targets  # noqa: PLC0415
+
+    return ",".join(sorted(read_targets(text)))
+
+
+def _trained(text: str) -> str:
+    return ",".join(split_parts("train", text, (*TRAINED, "none"), ",+"))
+
+
 def _order(text: str) -> str:
     from gpuscale.placement.groups import parse_order  # noqa: PLC0415
 
@@ -487,7 +518,22 @@ class JobOptions(Options):
                                      "NAME[@YYYY-MM]", label="{}")] = "megatron-lm"
     precision: Annotated[str | None, Option("Precision of matrix multiplications, with its recipe.", "NAME", "bf16",
                                             choices=PRECISIONS, label="{}")] = None
-    optimizer: Annotated[str, Option("The optimizer.", "NAME", choices=tuple(OPTIMIZER_MOMENTS))] = "adam"
+    tune: Annotated[str, Option(
+        "Fine-tuning: all weights, or adapters (LoRA) beside frozen ones, in 4 bits under qlora.", "NAME",
+        choices=TUNES)] = "full"
+    lora_rank: Annotated[int | None, Within(1, 4096), Option("Rank of the adapters.", default="16")] = None
+    lora_targets: Annotated[str | None, Option(
+        "Matrices with adapters: all, attention, mlp, or names such as q,v,o,gate,up,down.", "NAMES", "all",
+        repeatable=True, normal=_targets)] = None
+    lora_experts: Annotated[bool | None, Option(
+        "Adapters in routed experts too.", "on|off", "off")] = None
+    lora_dropout: Annotated[bool | None, Option("Dropout before the adapters.", "on|off", "off")] = None
+    train: Annotated[str | None, Option(
+        f"Trained whole beside adapters: {', '.join(TRAINED)}.", "NAMES", "none", repeatable=True,
+        normal=_trained)] = None
+    base_dtype: Annotated[str | None, Option(
+        "Data type of frozen matrices.", "DTYPE", "16 bits; nf4 under qlora", choices=tuple(BASE_DTYPES))] = None
+    optimizer: Annotated[str, Option("The optimizer.", "NAME", choices=tuple(OPTIMIZERS))] = "adam"
     grad_dtype: Annotated[str | None, Option("Data type of gradients.", "DTYPE", OF_FRAMEWORK,
                                              choices=("fp32", "bf16", "fp16"), word="gradients")] = None
     master_dtype: Annotated[str, Option("Data type of master weights.", "DTYPE",

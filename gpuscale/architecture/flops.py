@@ -18,10 +18,12 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
+from gpuscale.architecture.adapters import count_adapters
 from gpuscale.architecture.parameters import beside_linears, dense_linears, expert_linears
 from gpuscale.arrays import FloatArray, added_up
 from gpuscale.errors import InputError
 from gpuscale.specs.model import MAX_SEQUENCE, AttentionSpec, LayerSpec, ModelSpec
+from gpuscale.specs.tuning import TuningSpec
 
 Number: TypeAlias = FloatArray | float
 Convention: TypeAlias = Literal["causal", "full"]
@@ -73,10 +75,17 @@ def checked_sequence(model: ModelSpec, sequence: int | None) -> int:
     return sequence
 
 
-def training_flops_per_token(model: ModelSpec, sequence: Number, convention: Convention) -> Number:
+def training_flops_per_token(
+    model: ModelSpec, sequence: Number, convention: Convention, tuning: TuningSpec | None = None
+) -> Number:
     """Model FLOPs of forward and backward per token [FLOP/token], for an MFU: trained multi-token-prediction modules
-    included, recomputation not."""
-    return 3.0 * forward_flops(model, sequence, convention).total
+    included, recomputation not; of frozen weights without their gradients, with those of adapters."""
+    forward = forward_flops(model, sequence, convention)
+    if tuning is None:
+        return 3.0 * forward.total
+    scores = forward.attention_core + forward.indexer + forward.state_space
+    weights = forward.total - scores - forward.lm_head * ("head" in tuning.trained)
+    return 3.0 * forward.total - weights + 6.0 * count_adapters(model, tuning).active
 
 
 def forward_flops(model: ModelSpec, sequence: Number, convention: Convention) -> FlopsPerToken:

@@ -10,7 +10,7 @@ shared by embedding and LM head counts once. Multi-token-prediction modules are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -38,6 +38,7 @@ class Linear:
     kv_width: int = 0  #: width of one key head plus one value head.
     bias: bool = False  #: whether there is a bias as wide as the output.
     count: int = 1
+    fused: int = 1  #: equal matrices that `outputs` are fused of: 2 of a gated block, else 1.
 
     @property
     def weights(self) -> int:
@@ -200,7 +201,7 @@ def joint_linears(hidden: int) -> tuple[Linear, ...]:
 def mlp_linears(hidden: int, mlp: MlpSpec) -> tuple[Linear, ...]:
     """The input projection(s), fused, and the output projection of a dense feed-forward block."""
     return (
-        Linear("fc1", "mlp", hidden, mlp.input_matrices * mlp.ffn, "column", bias=mlp.bias),
+        Linear("fc1", "mlp", hidden, mlp.input_matrices * mlp.ffn, "column", bias=mlp.bias, fused=mlp.input_matrices),
         Linear("fc2", "mlp", mlp.ffn, hidden, "row", bias=mlp.bias),
     )
 
@@ -212,9 +213,12 @@ def moe_dense_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
     """
     router = Linear("router", "router", hidden, moe.experts, "replicated", bias=moe.router_bias)
     shared: tuple[Linear, ...] = ()
+    inputs = moe.input_matrices
     if moe.shared_ffn:
         shared = (
-            Linear("shared_fc1", "shared_experts", hidden, moe.input_matrices * moe.shared_ffn, "column"),
+            Linear(
+                "shared_fc1", "shared_experts", hidden, inputs * moe.shared_ffn, "column", fused=inputs
+            ),
             Linear("shared_fc2", "shared_experts", moe.shared_ffn, hidden, "row"),
             *([Linear("shared_gate", "shared_experts", hidden, 1, "replicated")] if moe.shared_gate else []),
         )
@@ -233,11 +237,10 @@ def latent_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
 
 def expert_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
     """The two grouped projections of the routed experts; cut by expert tensor parallelism, `count` = experts."""
-    fc1_outputs, width = moe.input_matrices * moe.ffn, moe.expert_width(hidden)
-    return (
-        Linear("expert_fc1", "experts", width, fc1_outputs, "column", bias=moe.expert_bias, count=moe.experts),
-        Linear("expert_fc2", "experts", moe.ffn, width, "row", bias=moe.expert_bias, count=moe.experts),
-    )
+    inputs, width = moe.input_matrices, moe.expert_width(hidden)
+    first = Linear("expert_fc1", "experts", width, inputs * moe.ffn, "column", bias=moe.expert_bias, fused=inputs)
+    second = Linear("expert_fc2", "experts", moe.ffn, width, "row", bias=moe.expert_bias)
+    return replace(first, count=moe.experts), replace(second, count=moe.experts)
 
 
 def dense_linears(hidden: int, layer: LayerSpec) -> tuple[Linear, ...]:

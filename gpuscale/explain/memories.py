@@ -19,7 +19,7 @@ from gpuscale.memory.activations import (
     microbatches_in_flight,
 )
 from gpuscale.memory.model import COMPONENTS
-from gpuscale.memory.states import dense_parameters, expert_parameters, held_whole
+from gpuscale.memory.states import dense_held, expert_held, held_whole
 from gpuscale.search.evaluation import placed
 
 STATES = {"weights": 3, "gradients": 2, "master_weights": 1, "optimizer_state": 1}
@@ -73,8 +73,8 @@ def _parameters(subject: Subject, place: int, *, sharded: bool) -> list[Node]:
     layers = []
     for kind, name, held in zip(job.model.trained_kinds, layer_names(job.model), stages.held(row), strict=True):
         number = float(held[place, 0])
-        own = number * float(dense_parameters(kind, job.model.hidden, c.tp)[0])
-        routed = number * float(expert_parameters(kind, job.model.hidden, c.ep, c.etp)[0])
+        own = number * float(dense_held(kind, job, c.tp).trained[0])
+        routed = number * float(expert_held(kind, job, c.ep, c.etp).trained[0])
         dense -= own
         own, routed = own / shards[0], routed / shards[1]
         blocks = (Node("routed experts", routed), Node("other", own)) if routed else ()

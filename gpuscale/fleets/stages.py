@@ -585,7 +585,7 @@ def evaluated(fleet: Fleet, pipeline: Pipeline) -> Evaluated:
         memory.append(float(bytes_.max()))
         fits &= memory[-1] <= job.plans_limit_bytes
         at_own = columns[mine]
-        own = replace(parameters, dense=parameters.dense[at_own], expert=parameters.expert[at_own])
+        own = parameters.at(at_own)
         slow = mine[(forward + backward)[mine].argmax()]
         cover = covered(row, [one[columns[slow]] for one in counts], passes, forward[[slow]], backward[[slow]])
         _, exposed, optimizer, offload = data_parallel_time(row, job, own, cover)

@@ -8,15 +8,19 @@ lies outside the tensor-parallel region (section 4.2.2). What frameworks do diff
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 
+from gpuscale.architecture.adapters import adapters
+from gpuscale.architecture.parameters import Linear, attention_linears, expert_linears, mlp_linears
 from gpuscale.arrays import FloatArray
 from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, MoeSpec, StateSpaceSpec
+from gpuscale.specs.tuning import MATRICES
 
 STATISTICS_BYTES = 4
 """Per row and head, the log-sum-exp that fused attention saves (Dao 2023, FlashAttention-2, section 3.1)."""
@@ -86,6 +90,23 @@ def _leaving_bytes(moe: MoeSpec, job: JobSpec) -> float:
     return moe.expert_width(job.model.hidden) * float(WEIGHTED_BYTES if eager else job.activation_bytes)
 
 
+def _weights_learn(job: JobSpec, *operators: str) -> bool:
+    """Whether inputs of operators wait for gradients of weights: theirs, or those of adapters beside them."""
+    targets = None if job.tuning is None else job.tuning.targets
+    return targets is None or any(not targets.isdisjoint(MATRICES[name]) for name in operators)
+
+
+def _adapter_bytes(linears: Sequence[Linear], rows: FloatArray, c: Candidates, job: JobSpec) -> FloatArray | float:
+    """What adapters beside some operators save of `rows` tokens: inputs of their second product, and with dropout what
+    each of them reads, with a mask."""
+    if job.tuning is None:
+        return 0.0
+    dropped = (job.activation_bytes + 1.0) * job.tuning.dropout
+    split = c.etp if linears[0].module == "experts" else c.tp
+    found = (one for linear in linears for one in adapters(linear, job.tuning, split))
+    return rows * sum(job.activation_bytes * one.rank + dropped * one.inputs for one in found)
+
+
 def _norm_output_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """The output of a norm, which a column-parallel product saves as its input: a shard, or whole as gathered."""
     split = 1 if job.runtime.memory.saves_gathered_inputs else c.sequence_split
@@ -124,17 +145,22 @@ def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> F
     per_token = job.activation_bytes * width + output * (job.activation_bytes + ring) + core
     if attention.output_gate:
         per_token = per_token + 2 * job.activation_bytes * output
-    total = tokens(c, job) * per_token + _norm_output_bytes(c, job) + _dropout_bytes(c, job)
-    return np.asarray(total, dtype=np.float64)
+    total = tokens(c, job) * per_token + _dropout_bytes(c, job)
+    if _weights_learn(job, "qkv", "q_down", "kv_down"):
+        total = total + _norm_output_bytes(c, job)
+    linears = attention_linears(job.model.hidden, attention)
+    return np.asarray(total + _adapter_bytes(linears, tokens(c, job), c, job), dtype=np.float64)
 
 
 def _mlp_bytes(mlp: MlpSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Norm output, inputs of the activation function, its output (the last product's input), dropout mask."""
-    wide = _inner_bytes(mlp, job) + _narrow(job)
+    wide = _inner_bytes(mlp, job) + _narrow(job) * _weights_learn(job, "fc2")
     if mlp.gated and "activation" in job.runtime.unfused:
         wide += job.activation_bytes  # the activated gate, before the product with the other half
     inner = np.where(c.recompute_modules & arrays.MLP, 0.0, tokens(c, job) * wide * mlp.ffn / c.tp)
-    return np.asarray(inner + _norm_output_bytes(c, job) + _dropout_bytes(c, job), dtype=np.float64)
+    read = _norm_output_bytes(c, job) if _weights_learn(job, "fc1") else 0.0
+    beside = _adapter_bytes(mlp_linears(job.model.hidden, mlp), tokens(c, job), c, job)
+    return np.asarray(inner + read + beside + _dropout_bytes(c, job), dtype=np.float64)
 
 
 def _state_space_bytes(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -151,13 +177,15 @@ def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Norm output, routed tokens as they enter the experts, inner activations, shared experts, router logits."""
     modules = c.recompute_modules
     routed = routed_tokens(moe, c, job)
-    entering = moe.expert_width(job.model.hidden) * _narrow(job)
-    inner = _inner_bytes(moe, job) + np.where(modules & arrays.MOE_ACT, 0.0, _narrow(job))
+    learn = job.tuning is None or job.tuning.experts
+    entering = moe.expert_width(job.model.hidden) * _narrow(job) * learn
+    inner = _inner_bytes(moe, job) + np.where(modules & arrays.MOE_ACT, 0.0, _narrow(job) * learn)
     if moe.gated and "activation" in job.runtime.unfused:
         # the activated gate; in gpt-oss the clamped gate, its sigmoid and the other half clamped as well
         inner = inner + job.activation_bytes * (4 if moe.expert_bias else 1)
     entering += _leaving_bytes(moe, job) * job.runtime.memory.expert_outputs
     experts = routed * (entering + inner * moe.ffn / c.etp)
+    experts = experts + _adapter_bytes(expert_linears(job.model.hidden, moe), routed, c, job)
     token_count = tokens(c, job)
     wide = _inner_bytes(moe, job) + _narrow(job)
     shared = np.where(modules & arrays.SHARED_EXPERTS, 0.0, token_count * wide * moe.shared_ffn / c.tp)

@@ -198,7 +198,7 @@ def evaluate_memory(
         activations, logits, beyond = (size * job.transient_factor for size in (activations, logits, beyond))
     groups = sum((degree > 1).astype(np.float64) for degree in (c.tp, c.pp, c.cp, c.ep, c.dp * c.cp))
     communicators = np.asarray(groups + profile.extra_communicators)  # one per parallel dimension in use, and more
-    gathered = gathered_bytes(c, job, sizes.cut.of(sizes.largest), parameters.whole)
+    gathered = gathered_bytes(c, job, sizes.cut.of(sizes.gathered), parameters.whole)
     fixed = sizes.cut.of(sizes.placeholders) + LIBRARY_BYTES
     passes = summed(activations, logits, beyond, gathered)
     step = optimizer_step_bytes(c, job, parameters)
@@ -295,8 +295,13 @@ def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[F
     sharded = parameters.per_gpu(c.zero >= 1) * float(not job.offload.optimizer)
     reduced = (c.zero >= 2) & ~whole
     weight = np.where((c.zero >= 3) & job.offload.parameters, 0.0, held)
+    weights = parameters.per_gpu(c.zero >= from_zero) * weight
+    if parameters.frozen is not None:
+        weights = weights + np.where(
+            (c.zero >= 3) & job.offload.parameters, 0.0, parameters.frozen.per_gpu(c.zero >= 3)
+        )
     return (
-        parameters.per_gpu(c.zero >= from_zero) * weight,
+        weights,
         parameters.per_gpu(reduced) * np.where(reduced & job.offload.optimizer, 0.0, gradient),
         sharded * states.master,
         sharded * states.moments,
@@ -322,7 +327,8 @@ class LayerSizes(NamedTuple):
     saved: tuple[FloatArray, ...]
     whole: FloatArray  #: the largest layer, saved whole.
     gradients: FloatArray  #: gradients at the widest point of a layer's backward pass.
-    largest: FloatArray  #: parameters of the largest layer on one GPU (a number, not bytes).
+    largest: FloatArray  #: trained parameters of the largest layer on one GPU (a number, not bytes).
+    gathered: FloatArray  #: all of the largest layer's weights as ZeRO-3 gathers them.
     placeholders: FloatArray  #: placeholders of weight gradients that are kept for good.
 
 
@@ -331,12 +337,14 @@ def measure_layers(cuts: Candidates, cut: Cases, job: JobSpec) -> LayerSizes:
     kept = replace(cuts, recompute_modules=np.zeros(1, dtype=np.int64))
     kinds = job.model.trained_kinds
     few, of_cut = unique_rows(cuts, ("tp", "ep", "etp"))
+    largest = largest_layer(few, job)
     return LayerSizes(
         cut=cut,
         saved=tuple(layer_activation_bytes(kind, cuts, job) for kind in kinds),
         whole=functools.reduce(np.maximum, (layer_activation_bytes(kind, kept, job) for kind in kinds)),
         gradients=widest_gradient_bytes(cuts, job) + hidden_bytes(cuts, job),
-        largest=largest_layer(few, job)[of_cut],
+        largest=largest.trained[of_cut],
+        gathered=(job.activation_bytes * largest.trained + largest.frozen)[of_cut],
         placeholders=placeholder_bytes(few, job)[of_cut],
     )
 
@@ -377,7 +385,8 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     gradient = min(job.activation_bytes, per_logit) * logits  # less where head and loss work by chunks
     if job.runtime.loss == "linear":
         gradient = CHUNK_BYTES / job.activation_bytes * hidden_bytes(c, job)
-    head = gradient + job.activation_bytes * rows * job.model.hidden + 2 * hidden_bytes(c, job)
+    weights = job.activation_bytes * rows * job.model.hidden if job.trains("head") else 0
+    head = gradient + weights + 2 * hidden_bytes(c, job)
     return np.asarray(np.maximum((1 + job.model.mtp_depth) * logits * per_logit, head), dtype=np.float64)
 
 
@@ -405,13 +414,13 @@ def passes_bytes(
     if (c.zero >= 2).any():
         reduced = np.where(c.zero == 3, job.activation_bytes, 0.0) + job.runtime.memory.reduce_input_bytes
         within = within + np.where(c.zero >= 2, reduced, 0.0) * sizes.cut.of(sizes.largest)
-        if job.runtime.memory.root_gathered == "ends" and job.runtime.memory.master_is_weight:
+        if job.runtime.memory.root_gathered == "ends" and job.runtime.memory.master_is_weight and job.trains("head"):
             head = job.activation_bytes * job.vocabulary_rows(c.tp) * job.model.hidden
             within = within + np.where((c.zero >= 2) & (share_of_end(c, LAST, place) > 0), head, 0.0)
     if job.runtime.memory.transient_gradients:
         at_end = job.activation_bytes * parameters.whole
     else:
-        embedding = job.activation_bytes * job.vocabulary_rows(c.tp) * job.model.hidden
+        embedding = job.activation_bytes * job.vocabulary_rows(c.tp) * job.model.hidden * job.trains("embeddings")
         at_end = np.where((place == FIRST) | one_stage, embedding, 0.0)
     behind = at_end - microbatch
     in_turn = reduced_in_turn(c, job)

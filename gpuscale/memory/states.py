@@ -6,12 +6,21 @@ ranks (Rajbhandari et al. 2020, arXiv 1910.02054, section 3).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from gpuscale.architecture.parameters import dense_linears, expert_linears, model_parameters, vector_parameters
+from gpuscale.architecture.adapters import adapter_parameters, frozen_bytes
+from gpuscale.architecture.parameters import (
+    Linear,
+    dense_linears,
+    expert_linears,
+    model_parameters,
+    vector_parameters,
+)
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import ONE_F_ONE_B, Candidates, unique_rows
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, share_of_end
@@ -21,12 +30,14 @@ from gpuscale.specs.model import LayerSpec
 
 @dataclass(frozen=True)
 class StageParameters:
-    """Parameters on one GPU of each stage before ZeRO."""
+    """Parameters that are trained, on one GPU of each stage before ZeRO."""
 
     dense: FloatArray  #: shape (P, N): all but routed experts; replicated over dp * cp ranks.
     expert: FloatArray  #: shape (P, N): routed experts; replicated over `Candidates.expert_dp` ranks.
     shard: FloatArray  #: shape (N,): ranks that share the dense states.
     expert_shard: FloatArray  #: shape (N,): ranks that share the expert states.
+    #: what is frozen beside them, in bytes rather than parameters; None where all is trained.
+    frozen: StageParameters | None = None
 
     def per_gpu(self, sharded: BoolArray) -> FloatArray:
         """Parameters of one GPU when the states of the candidates marked in `sharded` (N,) are sharded; (P, N)."""
@@ -51,48 +62,94 @@ class StageParameters:
     def take(self, index: IndexArray | BoolArray | slice) -> StageParameters:
         """Return those of the rows chosen by an index array, a mask or a slice."""
         columns = (self.dense, self.expert, self.shard, self.expert_shard)
-        return StageParameters(*(column[..., index] for column in columns))
+        return StageParameters(*(column[..., index] for column in columns), self.frozen and self.frozen.take(index))
+
+    def at(self, stages: IndexArray) -> StageParameters:
+        """Return those of the stages chosen by an index array."""
+        frozen = self.frozen and self.frozen.at(stages)
+        return replace(self, dense=self.dense[stages], expert=self.expert[stages], frozen=frozen)
 
 
-def dense_parameters(kind: LayerSpec, hidden: int, tp: IntArray) -> FloatArray:
-    """Parameters of one layer on one GPU, routed experts left out; shape of `tp`."""
+class Held(NamedTuple):
+    """What one GPU holds of some weights, each (N,)."""
+
+    trained: FloatArray  #: parameters.
+    frozen: FloatArray  #: bytes.
+
+
+FROZEN_BYTES = 2.0
+"""Per parameter, of what is frozen and not quantised: embeddings, LM head, norms."""
+
+
+def dense_held(kind: LayerSpec, job: JobSpec, tp: IntArray) -> Held:
+    """What one GPU holds of one layer, routed experts left out; shape of `tp`."""
+    nothing = np.zeros(len(tp))
     if kind.reused:
-        return np.zeros(len(tp))
-    total = vector_parameters(hidden, kind, tp)
-    for linear in dense_linears(hidden, kind):
-        total = total + linear.local_parameters(tp)
-    return total.astype(np.float64)
+        return Held(nothing, nothing)
+    vectors, linears = vector_parameters(job.model.hidden, kind, tp), dense_linears(job.model.hidden, kind)
+    held = _held(linears, job, tp)
+    if job.trains("norms"):
+        return held._replace(trained=held.trained + vectors)
+    return held._replace(frozen=held.frozen + FROZEN_BYTES * vectors)
 
 
-def expert_parameters(kind: LayerSpec, hidden: int, ep: IntArray, etp: IntArray) -> FloatArray:
-    """Parameters of one layer's routed experts on one GPU; shape of `ep`."""
+def expert_held(kind: LayerSpec, job: JobSpec, ep: IntArray, etp: IntArray) -> Held:
+    """What one GPU holds of one layer's routed experts; shape of `ep`."""
     if kind.moe is None or kind.reused:
-        return np.zeros(len(ep))
-    local_experts = kind.moe.experts // ep
-    each = sum(linear.local_parameters(etp) for linear in expert_linears(hidden, kind.moe))
-    return np.asarray(local_experts * each, dtype=np.float64)
+        return Held(np.zeros(len(ep)), np.zeros(len(ep)))
+    each = _held(expert_linears(job.model.hidden, kind.moe), job, etp)
+    return Held(*(kind.moe.experts // ep * one for one in each))
+
+
+def _held(linears: Sequence[Linear], job: JobSpec, split: IntArray) -> Held:
+    """What one GPU holds of some matrices, which `split` ranks cut."""
+    tuning, nothing = job.tuning, np.zeros(len(split))
+    if tuning is None:
+        return Held(sum((one.local_parameters(split) for one in linears), nothing), nothing)
+    return Held(
+        sum((adapter_parameters(one, tuning, split) for one in linears), nothing),
+        sum((frozen_bytes(one, tuning, split) for one in linears), nothing),
+    )
 
 
 def stage_parameters(c: Candidates, job: JobSpec, stages: StageTable, stage_row: IndexArray) -> StageParameters:
-    """Parameters on one GPU of each of the P evaluated stages."""
-    model = job.model
+    """Parameters on one GPU of each of the P evaluated stages, with what is frozen."""
     cuts, index = unique_rows(c, ("tp", "ep", "etp"))
-    dense, expert = np.zeros((1, 1)), np.zeros((1, 1))
-    for kind, held in zip(model.trained_kinds, stages.held(stage_row), strict=True):
-        dense = dense + held * dense_parameters(kind, model.hidden, cuts.tp)[index]
+    dense, expert, kept, kept_experts = (np.zeros((1, 1)) for _ in range(4))
+    for kind, number in zip(job.model.trained_kinds, stages.held(stage_row), strict=True):
+        trained, frozen = dense_held(kind, job, cuts.tp)
+        dense, kept = dense + number * trained[index], kept + number * frozen[index]
         if kind.moe is not None:
-            expert = expert + held * expert_parameters(kind, model.hidden, cuts.ep, cuts.etp)[index]
+            trained, frozen = expert_held(kind, job, cuts.ep, cuts.etp)
+            expert, kept_experts = expert + number * trained[index], kept_experts + number * frozen[index]
+    dense, kept = _with_ends(dense, kept, c, job)
+    found = with_shards(dense, np.broadcast_to(expert, dense.shape), c)
+    if job.tuning is None:
+        return found
+    return replace(found, frozen=with_shards(kept, np.broadcast_to(kept_experts, kept.shape), c))
+
+
+def _with_ends(
+    trained: FloatArray, frozen: FloatArray, c: Candidates, job: JobSpec
+) -> tuple[FloatArray, FloatArray]:
+    """Add embedding, LM head and final norm to trained parameters and frozen bytes, each (P, N)."""
+    model = job.model
     rows = job.vocabulary_rows(c.tp)
     at_embedding, at_head = (sum(one.parameters for one in end) for end in (model.at_embedding, model.at_head))
     embedding = (rows + model.learned_positions) * model.hidden + at_embedding
     vectors = model_parameters(model).final_norm + model.head_bias * rows + at_head
+    untied = not model.tied_embeddings
     for place in (FIRST, LAST):  # a tied head on a stage without the embedding, and prediction, hold a copy of it
         embeds, heads = (share_of_end(c, end, place) > 0 for end in (FIRST, LAST))
-        untied = not model.tied_embeddings
         copies = np.where(embeds, untied, 1 + (model.mtp_depth > 0 and untied))
-        dense[place] += embedding * embeds + (copies * rows * model.hidden + vectors) * heads
-    dense = np.where(c.pp == 1, dense[FIRST], dense)  # one stage: all columns are the same GPU
-    return with_shards(dense, np.broadcast_to(expert, dense.shape), c)
+        matrix = copies * rows * model.hidden
+        for part, size in (("embeddings", embedding * embeds), ("head", matrix * heads), ("norms", vectors * heads)):
+            if job.trains(part):
+                trained[place] += size
+            else:
+                frozen[place] += FROZEN_BYTES * size
+    # one stage: all columns are the same GPU
+    return np.where(c.pp == 1, trained[FIRST], trained), np.where(c.pp == 1, frozen[FIRST], frozen)
 
 
 def with_shards(dense: FloatArray, expert: FloatArray, c: Candidates) -> StageParameters:
@@ -139,7 +196,7 @@ def compute_weight_bytes(job: JobSpec) -> float:
     return dict(profile.recipe_weight_bytes).get(job.recipe, profile.fp8_weight_bytes)
 
 
-def gathered_bytes(c: Candidates, job: JobSpec, largest_layer: FloatArray, whole: FloatArray) -> FloatArray:
+def gathered_bytes(c: Candidates, job: JobSpec, largest_bytes: FloatArray, whole: FloatArray) -> FloatArray:
     """Parameters that the passes hold gathered or cast, shape (N,) or (P, N).
 
     ZeRO-3: the layer in use and the prefetched one, embedding and LM head. FSDP2 gathers one module ahead; what belongs
@@ -149,7 +206,7 @@ def gathered_bytes(c: Candidates, job: JobSpec, largest_layer: FloatArray, whole
     backward pass is over.
 
     Args:
-        largest_layer: parameters of the largest layer on one GPU, shape (N,).
+        largest_bytes: of the largest layer's parameters as they are gathered on one GPU, shape (N,).
         whole: parameters of one GPU before ZeRO, shape (P, N).
     """
     profile, copies = job.runtime.memory, np.zeros(())
@@ -158,22 +215,24 @@ def gathered_bytes(c: Candidates, job: JobSpec, largest_layer: FloatArray, whole
         copies = np.where(kept, compute_weight_bytes(job) * whole, 0.0)
     if not (c.zero == 3).any():
         return copies
-    held = 2 * largest_layer
+    held = 2 * largest_bytes
     if profile.gathered_parameters:
-        held = np.maximum(held, profile.gathered_parameters)
+        held = np.maximum(held, job.activation_bytes * profile.gathered_parameters)
     if profile.root_gathered != "none":
         both = profile.root_gathered == "ends" and not job.model.tied_embeddings
-        held = held + job.vocabulary_rows(c.tp) * job.model.hidden * np.where(c.pp == 1, 1 + both, 1)
-    return np.where(c.zero == 3, job.activation_bytes * held, copies)
+        ends = job.vocabulary_rows(c.tp) * job.model.hidden * np.where(c.pp == 1, 1 + both, 1)
+        held = held + job.activation_bytes * ends
+    return np.where(c.zero == 3, held, copies)
 
 
-def largest_layer(cuts: Candidates, job: JobSpec) -> FloatArray:
-    """Parameters of the largest layer on one GPU, shape (N,)."""
-    largest = np.zeros(len(cuts))
+def largest_layer(cuts: Candidates, job: JobSpec) -> Held:
+    """What one GPU holds of the layer that has most trained parameters, and of the one that has most frozen bytes."""
+    trained, frozen = np.zeros(len(cuts)), np.zeros(len(cuts))
     for kind in job.model.trained_kinds:
-        size = dense_parameters(kind, job.model.hidden, cuts.tp)
-        largest = np.maximum(largest, size + expert_parameters(kind, job.model.hidden, cuts.ep, cuts.etp))
-    return largest
+        dense, expert = dense_held(kind, job, cuts.tp), expert_held(kind, job, cuts.ep, cuts.etp)
+        trained = np.maximum(trained, dense.trained + expert.trained)
+        frozen = np.maximum(frozen, dense.frozen + expert.frozen)
+    return Held(trained, frozen)
 
 
 def placeholder_bytes(cuts: Candidates, job: JobSpec) -> FloatArray:
@@ -185,7 +244,7 @@ def placeholder_bytes(cuts: Candidates, job: JobSpec) -> FloatArray:
     if not job.runtime.memory.weight_placeholders:
         return total
     for kind in job.model.trained_kinds:
-        total = total + dense_parameters(kind, job.model.hidden, cuts.tp)
+        total = total + dense_held(kind, job, cuts.tp).trained
         if kind.moe is not None:
-            total = total + expert_parameters(kind, job.model.hidden, cuts.ep, cuts.etp) * cuts.ep / kind.moe.experts
+            total = total + expert_held(kind, job, cuts.ep, cuts.etp).trained * cuts.ep / kind.moe.experts
     return 2 * total

@@ -10,9 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpuscale.architecture.adapters import count_adapters
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.calibration.site_file import Site, read_site
-from gpuscale.choices import LOW_PRECISIONS, MEMORY_HEADROOM
+from gpuscale.choices import LOW_PRECISIONS, MEMORY_HEADROOM, TRAINED
 from gpuscale.collectives.alltoall import writes_remotely
 from gpuscale.energy import power_of
 from gpuscale.errors import InputError, did_you_mean
@@ -33,7 +34,7 @@ from gpuscale.request import (
     MAX_BATCH,
     MOST_BATCH_TOKENS,
     OF_EXPERTS,
-    OPTIMIZER_MOMENTS,
+    OPTIMIZERS,
     OPTIONS,
     PRECISIONS,
     JobOptions,
@@ -59,9 +60,10 @@ from gpuscale.specs.job import (
     StateBytes,
 )
 from gpuscale.specs.model import ModelSpec
+from gpuscale.specs.tuning import SIXTEEN, TuningSpec, read_targets
 from gpuscale.steptime.kernels import available_recipes
 from gpuscale.steptime.offload import host_of
-from gpuscale.units import DAY_S, GB, GIB
+from gpuscale.units import DAY_S, GB, GIB, format_count
 
 
 class Job(NamedTuple):
@@ -154,6 +156,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     by_default = " (default: what the driver reports)" if asked.memory_limit_gib is None else ""
     usual = f"fragmentation usually leaves {limit_bytes * (1 - MEMORY_HEADROOM) / GIB:.1f}"
     said["memory_limit"] = f"{limit_bytes / GIB:.1f} GiB per GPU{by_default}; {usual}"
+    tuning = _tuning(asked, model, precision, said)
     multiple = framework.vocab_multiple if asked.vocab_multiple is None else asked.vocab_multiple
     said["vocabulary"] = f"padded to a multiple of {multiple} x TP"
     if model.is_moe:
@@ -180,6 +183,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         moe_imbalance=asked.moe_imbalance,
         offload=offload,
         recipe=recipe,
+        tuning=tuning,
         axis_order=JobSpec.axis_order if asked.axis_order is None else parse_order(asked.axis_order),
     )
     chosen = {
@@ -444,18 +448,68 @@ def precision_runs(name: str, gpu: GpuSpec, usual_recipe: str) -> bool:
 
 def _states(asked: JobOptions, gradients: str, wide: bool, said: dict[str, str]) -> StateBytes:
     master = "none" if wide else asked.master_dtype  # weights of 32 bits are their own
+    number, own = OPTIMIZERS[asked.optimizer]
+    each = DTYPE_BYTES[asked.moment_dtype] if own is None else own
     states = StateBytes(
         weight=4.0 if wide else 2.0,
         gradient=DTYPE_BYTES[gradients],
         master=DTYPE_BYTES[master],
-        moments=OPTIMIZER_MOMENTS[asked.optimizer] * DTYPE_BYTES[asked.moment_dtype],
-        second_moment=(OPTIMIZER_MOMENTS[asked.optimizer] == 2) * DTYPE_BYTES[asked.moment_dtype],
+        moments=number * each,
+        second_moment=(number == 2) * each,
     )
+    kept = f"{asked.moment_dtype} moments" if own is None else f"moments of {own:.3g} bytes"
     said["optimizer"] = (
         f"{asked.optimizer}: {32 if wide else 16}-bit weights, {gradients} gradients, {master} master weights, "
-        f"{asked.moment_dtype} moments: {states.total:g} bytes per parameter before sharding"
+        f"{kept}: {states.total:g} bytes per trained parameter before sharding"
     )
     return states
+
+
+OF_TUNING = ("lora_rank", "lora_targets", "lora_experts", "lora_dropout", "train", "base_dtype")
+"""Options that say something of adapters and of what is frozen beside them."""
+
+USUAL_RANK = 16
+"""Of adapters, where none is given: between PEFT's 8 and the 64 of Dettmers et al. 2023."""
+
+
+def _tuning(asked: JobOptions, model: ModelSpec, precision: str, said: dict[str, str]) -> TuningSpec | None:
+    """Return what is trained of a model that is fine-tuned by adapters; None where all of it is.
+
+    Raises:
+        InputError: what is said of adapters where there are none, or of a matrix or an expert that the model lacks.
+    """
+    if asked.tune == "full":
+        stray = next((name for name in OF_TUNING if getattr(asked, name) is not None), None)
+        if stray:
+            raise InputError("says something of adapters", field=stray, hint="add `tune=lora` or `tune=qlora`")
+        return None
+    wide = "fp16" if precision == "fp16" else "bf16"
+    base = asked.base_dtype or ("nf4" if asked.tune == "qlora" else wide)
+    if asked.tune == "qlora" and base in SIXTEEN:
+        raise InputError(f"qlora stores frozen weights in fewer bits than {base}", field="base_dtype",
+                         hint="leave it out, or ask for `tune=lora`")  # fmt: skip
+    if asked.lora_experts and not model.is_moe:
+        raise InputError(f"{model.name} has no experts", field="lora_experts", hint="leave it out")
+    targets = asked.lora_targets or "all"
+    tuning = TuningSpec(
+        rank=asked.lora_rank or USUAL_RANK,
+        targets=read_targets(targets),
+        base=base,
+        experts=bool(asked.lora_experts),
+        trained=frozenset((asked.train or "").split(",")) & frozenset(TRAINED),
+        dropout=bool(asked.lora_dropout),
+    )
+    adapters = count_adapters(model, tuning).total
+    if not adapters:
+        raise InputError(f"{model.name} has no matrix of these outside its experts", field="lora_targets",
+                         hint="give all, attention or mlp, or add `lora_experts`")  # fmt: skip
+    beside = f" and {asked.train.replace(',', ', ')}" if tuning.trained and asked.train else ""
+    share = adapters / model_parameters(model).total
+    said["tuning"] = (
+        f"adapters of rank {tuning.rank}{'' if asked.lora_rank else ' (default)'}, {format_count(adapters)} parameters "
+        f"({share:.2%} of the model's){beside} are trained; the rest is frozen, its matrices in {base}"
+    )
+    return tuning
 
 
 PLAIN_OBJECTIVES = ("step_time", "tokens_per_s", "mfu", "memory")

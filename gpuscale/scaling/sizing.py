@@ -412,7 +412,7 @@ def _fewest_gpus(asked: _Asked, days: float) -> Size:
     base = read(JobOptions, {**_job_options(asked), "gpus": 1, "gbs": None})
     counts = _all_counts(presets.cluster_of(base))
     spec = build_job(base, presets).spec
-    flops = training_flops_per_token(spec.model, spec.sequence, "causal") * tokens
+    flops = training_flops_per_token(spec.model, spec.sequence, "causal", spec.tuning) * tokens
     needed = flops / (spec.cluster.gpu.peak(spec.precision) * FIRST_MFU * FIRST_RATIO * days * DAY_S)
     tried: dict[int, _Found | NoAnswerError] = {}
 

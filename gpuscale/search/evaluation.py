@@ -71,8 +71,13 @@ def placed(c: Candidates, job: JobSpec, *, every: bool = False) -> tuple[StageTa
     stages = stage_table(job.model, names, job.runtime.pipeline_split, pairs.schedule.tolist(), every=every)
     axes = [1] * (len(c.shape) - 1)  # of the choices in a grid
     whole = stage_parameters(c, job, stages, row)
-    dense, expert = (part.reshape(len(part), *axes, len(c)) for part in (whole.dense, whole.expert))
-    return stages, row.reshape(*axes, len(c)), with_shards(dense, expert, c)
+
+    def on_grid(found: StageParameters) -> StageParameters:
+        dense, expert = (part.reshape(len(part), *axes, len(c)) for part in (found.dense, found.expert))
+        return with_shards(dense, expert, c)
+
+    frozen = None if whole.frozen is None else on_grid(whole.frozen)
+    return stages, row.reshape(*axes, len(c)), replace(on_grid(whole), frozen=frozen)
 
 
 class LayerCache(NamedTuple):

@@ -26,6 +26,7 @@ from gpuscale.specs.fields import Text, among
 from gpuscale.specs.gpu import BLACKWELL, PRE_AMPERE, WIDE
 from gpuscale.specs.model import AttentionSpec, LayerSpec, ModelSpec
 from gpuscale.specs.site import SiteSpec
+from gpuscale.specs.tuning import TuningSpec
 from gpuscale.units import GIB
 
 FLOP_CONVENTION = (
@@ -421,7 +422,12 @@ class JobSpec:
     tight: bool = False  #: plans may take all of the memory, not only what the usual fragmentation leaves.
     #: bytes of activations, logits and what else comes and goes, over what is predicted of them.
     transient_factor: float = 1.0
+    tuning: TuningSpec | None = None  #: what is trained of a model whose other weights are frozen; None: all of it.
     site: SiteSpec | None = None  #: what measured runs add to the step time; None where there are none.
+
+    def trains(self, part: str) -> bool:
+        """Whether a part of the model, one of `gpuscale.specs.tuning.TRAINED`, is trained whole."""
+        return self.tuning is None or part in self.tuning.trained
 
     @property
     def comfortable_bytes(self) -> float:

@@ -35,6 +35,7 @@ from gpuscale.steptime.kernels import RECIPES, attention_time_s, gemm_flops_per_
 from gpuscale.steptime.tensor_parallel import (
     TensorParallelTime,
     gemm_breakdown,
+    launched,
     linear_times,
     stream,
     tp_block,
@@ -59,7 +60,7 @@ def _products(
     return Segment(
         gemm_breakdown(times, "forward", beside[0], tp_comm=tp_forward),
         gemm_breakdown(times, "backward", beside[1], tp_comm=tp_backward),
-        kernels,
+        kernels + launched(times) - len(times),
         tp_collectives(c),
         modules,
         gemm_breakdown(times[-1:], "forward"),
@@ -115,7 +116,7 @@ def attention_segments(attention: AttentionSpec, c: Candidates, job: JobSpec, tp
     projections = Segment(
         gemm_breakdown(others, "forward", rotary, tp_comm=tp_forward),
         gemm_breakdown(others, "backward", rotary, tp_comm=tp_backward),
-        len(others) + 2,
+        launched(others) + 2,
         tp_collectives(c),
         tail=gemm_breakdown([times["out_proj"]], "forward"),
         name="attention projections",
@@ -123,7 +124,7 @@ def attention_segments(attention: AttentionSpec, c: Candidates, job: JobSpec, tp
         sent=sent,
     )
     up_forward, up_backward = gemm_breakdown(ups, "forward"), gemm_breakdown(ups, "backward")
-    latent = Segment(up_forward, up_backward, len(ups), modules=MLA_UP_PROJ, name="latent up-projections")
+    latent = Segment(up_forward, up_backward, launched(ups), modules=MLA_UP_PROJ, name="latent up-projections")
     up_projections = [latent._replace(products=tuple(of_ups.items()))] if ups else []
     core = _unfused_core if job.attention == "unfused" else _fused_core
     return [projections, *up_projections, core(attention, c, job)]
@@ -278,7 +279,7 @@ def indexer_segments(attention: AttentionSpec, c: Candidates, job: JobSpec) -> l
         Segment(
             gemm_breakdown(times, "forward", choice_s, attention=scores_s),
             gemm_breakdown(times, "backward", choice_s, attention=2 * scores_s),
-            len(times) + 4,
+            launched(times) + 4,
             name="indexer",
             products=tuple((linear.name, time) for linear, time in zip(linears, times, strict=True)),
         )
@@ -561,7 +562,7 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
     experts = Segment(
         gemm_breakdown(times, "forward", moved_forward, launch=waiting, ep_comm=exchange),
         gemm_breakdown(times, "backward", moved_backward, launch=waiting * both, ep_comm=exchange_back),
-        ROUTING_KERNELS,
+        ROUTING_KERNELS + launched(times) - len(times),
         2.0 * (c.ep > 1),
         MOE,
         gemm_breakdown(times[-1:], "forward", moved_forward / 2, ep_comm=exchange_back / 2),

@@ -36,7 +36,8 @@ class Transfers(NamedTuple):
     replica_s: FloatArray  #: one AllReduce of the shards over their replicas.
     tied_s: FloatArray  #: one AllReduce of a tied embedding's gradients between first and last stage.
     norm_s: FloatArray  #: AllReduces of the gradient norm over all GPUs.
-    parameters: FloatArray  #: parameters on the GPUs that have the most (a number, not seconds).
+    parameters: FloatArray  #: trained parameters on the GPUs that have the most (a number, not seconds).
+    frozen_bytes: FloatArray  #: what ZeRO-3 gathers beside them (bytes, not seconds).
 
 
 class Cover(NamedTuple):
@@ -78,7 +79,8 @@ def data_parallel_time(
         sharded = (c.zero > 0) & (c.shard > 1)
         exposed = exposed + np.where(sharded, tensors * c.shard * job.runtime.host_shard_s, 0.0)
     if job.runtime.shard_copy_bytes:  # into and out of ZeRO-3's buffers in all microbatches, beside the computation
-        copied = np.where(c.zero == 3, transfers.parameters * job.runtime.shard_copy_bytes, 0.0)
+        copied = transfers.parameters * job.runtime.shard_copy_bytes + FROZEN_COPIES * transfers.frozen_bytes
+        copied = np.where(c.zero == 3, copied, 0.0)
         exposed = exposed + c.num_microbatches * stream_time_s(job.cluster.gpu, copied, 3)
     if not job.offload.any:
         return total, exposed, transfers.norm_s + optimizer_time_s(c, job, parameters), np.zeros(())
@@ -93,6 +95,10 @@ def data_parallel_time(
     if not job.offload.parameters:
         on_cpu = on_cpu + offload.weight_copy_s(c, job, parameters)
     return total, exposed, np.zeros(()), waiting + on_cpu
+
+
+FROZEN_COPIES = 4
+"""How often a frozen weight is read or written as it is copied out of the buffer of a gathering, in both passes."""
 
 
 def reductions(c: Candidates, job: JobSpec) -> IntArray:
@@ -142,6 +148,7 @@ class Shards(NamedTuple):
     """Who holds what of some parameters of a stage, each (N,)."""
 
     held: FloatArray  #: parameters on one GPU, before ZeRO.
+    gathered_bytes: FloatArray  #: what one gathering of them all brings together, frozen ones under ZeRO-3 included.
     ranks: IntArray  #: GPUs that share a copy.
     replicas: IntArray  #: copies.
     stride: IntArray  #: ranks between members.
@@ -153,13 +160,17 @@ def shards(c: Candidates, job: JobSpec, parameters: StageParameters) -> dict[str
     """Return who shares the states on the stage with the most parameters, `edp` those of experts, `dp` all others."""
     heaviest = parameters.whole.argmax(axis=0)
     dense, expert = at_place(parameters.dense, heaviest), at_place(parameters.expert, heaviest)
+    gathered = [one * job.states.weight for one in (dense, expert)]
+    if parameters.frozen is not None:
+        frozen = (at_place(one, heaviest) for one in (parameters.frozen.dense, parameters.frozen.expert))
+        gathered = [one + kept * (c.zero == 3) for one, kept in zip(gathered, frozen, strict=True)]
     group, apart = c.dp * c.cp, strides(c, job)
     shard = np.where(c.zero > 0, c.shard, group)
     expert_shard = np.maximum(c.expert_dp * shard // group, 1)
     tensors = np.maximum(_per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind))), 1.0)
     return {
-        "dp": Shards(dense, shard, group // shard, apart.dp_cp, c.zero > 0, tensors),
-        "edp": Shards(expert, expert_shard, c.expert_dp // expert_shard, apart.edp, c.zero > 0, tensors),
+        "dp": Shards(dense, gathered[0], shard, group // shard, apart.dp_cp, c.zero > 0, tensors),
+        "edp": Shards(expert, gathered[1], expert_shard, c.expert_dp // expert_shard, apart.edp, c.zero > 0, tensors),
     }
 
 
@@ -175,22 +186,22 @@ class StateCalls(NamedTuple):
 def state_calls(job: JobSpec, one: Shards) -> StateCalls:
     """Return what ranks that share parameters call. ZeRO 0 AllReduces gradients; else they are reduced to their shards
     and parameters are gathered; replicas of the shards AllReduce a shard (Rajbhandari et al. 2020, section 7)."""
-    reduced, single = job.reduced_gradient_bytes, np.ones(())
+    gradients, single = one.held * job.reduced_gradient_bytes, np.ones(())
 
-    def moved(operation: str, bytes_per_parameter: float, used: BoolArray) -> tuple[GroupCall, FloatArray]:
-        size, calls = one.held * used, single
+    def moved(operation: str, size_bytes: FloatArray, used: BoolArray) -> tuple[GroupCall, FloatArray]:
+        calls = single
         if operation == "allreduce" and job.runtime.ddp_without_zero:  # the tensor that fills a bucket closes it
-            weights = size * job.states.weight
+            weights = one.held * used * job.states.weight
             calls = np.maximum(weights / (DDP_BUCKET_BYTES + weights / one.tensors), 1.0)
-        found = collective(job, operation, size * bytes_per_parameter / calls, one.ranks, one.stride)
+        found = collective(job, operation, size_bytes * used / calls, one.ranks, one.stride)
         least_s = one.ranks * job.cluster.rank_overhead_s * (found.time_s > 0)
         return found._replace(time_s=np.maximum(found.time_s, least_s)), calls
 
-    shard_bytes = one.held * reduced / one.ranks
+    shard_bytes = gradients / one.ranks
     return StateCalls(
-        moved("allreduce" if job.precision in job.runtime.reduced_whole else "reducescatter", reduced, one.sharded),
-        moved("allgather", job.states.weight, one.sharded),
-        moved("allreduce", reduced, ~one.sharded),
+        moved("allreduce" if job.precision in job.runtime.reduced_whole else "reducescatter", gradients, one.sharded),
+        moved("allgather", one.gathered_bytes, one.sharded),
+        moved("allreduce", gradients, ~one.sharded),
         (collective(job, "allreduce", shard_bytes, one.replicas, one.stride * one.ranks), single),
     )
 
@@ -211,7 +222,8 @@ def state_transfers(candidates: Candidates, job: JobSpec, parameters: StageParam
     times = ((calls * one.time_s)[index].reshape(columns[0].shape) for one, calls in each)
     norm_s = (1 + job.model.is_moe) * gradient_norm(c, job).time_s
     whole = states[0].held + states[1].held
-    of_cases = *(summed(*time_s) for time_s in times), tied_embedding_s(c, job), norm_s, whole
+    frozen = states[0].gathered_bytes + states[1].gathered_bytes - whole * job.states.weight
+    of_cases = *(summed(*time_s) for time_s in times), tied_embedding_s(c, job), norm_s, whole, frozen
     return Transfers(*(spread(values, case) for values in of_cases))
 
 

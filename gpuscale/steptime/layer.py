@@ -404,6 +404,7 @@ def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Brea
     rows = tokens(c, job) / c.sequence_split * job.model.hidden
     moved = job.activation_bytes
     forward_s, backward_s = stream(job, rows * 2 * moved, 2), stream(job, rows * (moved + 8), 2)
+    backward_s = backward_s * job.trains("embeddings")
     forward, backward = (sent_s(sent, way) for way in WAYS)
     return (
         added({"elementwise": forward_s, "tp_comm": forward}, *_beside(job.model.at_embedding, "forward", c, job)),
@@ -424,7 +425,7 @@ def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakd
     hidden = job.model.hidden
     forward = gemm_time_s(gpu, precision, rows, vocabulary, hidden)
     dgrad = gemm_time_s(gpu, precision, rows, hidden, vocabulary)
-    wgrad = gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, wgrad_output_bytes(job))
+    wgrad = gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, wgrad_output_bytes(job)) * job.trains("head")
     sent, sent_back = (
         sent_s(lm_head_sent(c, job, tp), "forward"),
         beside_products(c, job, tp.wide_gather, tp, dgrad, wgrad),

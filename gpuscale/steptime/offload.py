@@ -58,7 +58,9 @@ def cpu_optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameter
 
 def least_cpu_optimizer_time_s(job: JobSpec) -> float:
     """Lower bound of `cpu_optimizer_time_s`: the share of some GPU is at least that of an even split [s]."""
-    return model_parameters(job.model).total / job.gpus * _cpu_s_per_parameter(job) if job.offload.optimizer else 0.0
+    if not job.offload.optimizer or job.tuning is not None:
+        return 0.0
+    return model_parameters(job.model).total / job.gpus * _cpu_s_per_parameter(job)
 
 
 def _cpu_s_per_parameter(job: JobSpec) -> float:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from gpuscale.architecture.adapters import adapters
 from gpuscale.architecture.parameters import Linear
-from gpuscale.arrays import BoolArray, FloatArray
+from gpuscale.arrays import BoolArray, FloatArray, IntArray
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
 from gpuscale.specs.gpu import PRE_AMPERE
 from gpuscale.specs.job import JobSpec
+from gpuscale.specs.tuning import TuningSpec
 from gpuscale.steptime.calls import GroupCall, Sent, collective
 from gpuscale.steptime.components import Breakdown, contention, exposed_beside, exposed_pipelined
 from gpuscale.steptime.kernels import (
@@ -67,7 +69,8 @@ def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:
 
 
 class GemmTimes(NamedTuple):
-    """Forward, input-gradient and weight-gradient time of one linear operator, and its casts, each (N,) [s].
+    """Forward, input-gradient and weight-gradient time of one linear operator, and its casts, each (N,) [s]; with those
+    of its adapters.
 
     `slow` is how much longer its products take because of the widths of their rows (`misalignment`).
     """
@@ -78,6 +81,7 @@ class GemmTimes(NamedTuple):
     stream_forward: FloatArray
     stream_backward: FloatArray
     slow: FloatArray
+    kernels: int = 1  #: that it launches in the forward pass, casts left out.
 
     @property
     def backward(self) -> FloatArray:
@@ -129,7 +133,7 @@ def linear_times(
         added, summed = _bias_s(linear, rows * outputs * job.activation_bytes, c, job)
         cast_forward, cast_backward = cast_forward + added, cast_backward + summed
     slow = misalignment(job, inputs, outputs)
-    return GemmTimes(
+    whole = GemmTimes(
         slow * gemm_time_s(gpu, precision, rows, outputs, inputs, groups),
         slow * gemm_time_s(gpu, precision, rows, inputs, outputs, groups),
         slow * gemm_time_s(gpu, precision, inputs, outputs, rows, groups, wgrad_output_bytes(job)),
@@ -137,6 +141,63 @@ def linear_times(
         cast_backward,
         slow,
     )
+    return whole if job.tuning is None else _tuned(whole, linear, split, job, job.tuning, rows, count)
+
+
+ADAPTER_KERNELS = 4
+"""Kernels of one adapter in the forward pass: two products, the scaling of their result, and its sum with the frozen
+product (PEFT, tuners/lora/layer.py, `Linear.forward`)."""
+
+SCALED_BYTES, ADDED_BYTES, DROPPED_BYTES = 4, 6, 5
+"""Traffic of an adapter's element-wise kernels in 16 bits, per element: read and write; read two and write one; read
+and write, and a byte of the mask of dropout."""
+
+
+def _tuned(
+    whole: GemmTimes,
+    linear: Linear,
+    split: IntArray,
+    job: JobSpec,
+    tuning: TuningSpec,
+    rows: FloatArray,
+    groups: FloatArray,
+) -> GemmTimes:
+    """Time a frozen operator with its adapters: no weight gradient of its own, but those of two narrow matrices; a
+    quantised matrix is made 16-bit before its product, in every pass (bitsandbytes, autograd/_functions.py,
+    MatMul4Bit).
+
+    Backward, the gradient of the scaled result and of the adapter's input are kernels of their own, the latter added
+    to that of the frozen product. Compiled, what is element-wise is one kernel each way.
+    """
+    gpu, wide = job.cluster.gpu, job.activation_bytes / 2
+    forward, dgrad, wgrad = whole.forward, whole.dgrad, np.zeros(())
+    streams, streams_back, kernels = whole.stream_forward, whole.stream_backward, whole.kernels
+    if tuning.dequantises and linear.module != "router":
+        weights = linear.local_inputs(split) * linear.local_outputs(split) * groups
+        dequantised_s = stream_time_s(gpu, weights * (tuning.base_bytes + job.activation_bytes))
+        streams, streams_back, kernels = streams + dequantised_s, streams_back + dequantised_s, kernels + 1
+    scaled = 0 if job.runtime.compile else SCALED_BYTES
+    dropped = DROPPED_BYTES * tuning.dropout
+    for one in adapters(linear, tuning, split):
+        sizes = (one.inputs, one.outputs)
+        forward = forward + _narrow_s(job, rows, sizes, one.rank, groups)
+        dgrad = dgrad + _narrow_s(job, rows, sizes, one.rank, groups)
+        for width in sizes:
+            wgrad = wgrad + gemm_time_s(gpu, job.attention_precision, width, one.rank, rows, groups)
+        through, out = rows * groups * wide * one.inputs, rows * groups * wide * one.outputs
+        streams = streams + stream(job, out * (scaled + ADDED_BYTES) + through * dropped, ADAPTER_KERNELS - 2)
+        streams_back = streams_back + stream(job, out * scaled + through * (ADDED_BYTES + dropped), 2)
+        kernels += ADAPTER_KERNELS + tuning.dropout
+    return GemmTimes(forward, dgrad, wgrad, streams, streams_back, whole.slow, kernels)
+
+
+def _narrow_s(
+    job: JobSpec, rows: FloatArray, widths: tuple[IntArray, IntArray], rank: int, groups: FloatArray
+) -> FloatArray:
+    """Time the two products of an adapter: into its rank and out of it; backward the other way round [s]."""
+    gpu, precision = job.cluster.gpu, job.attention_precision
+    into = gemm_time_s(gpu, precision, rows, rank, widths[0], groups)
+    return into + gemm_time_s(gpu, precision, rows, widths[1], rank, groups)
 
 
 def _bias_s(linear: Linear, output_bytes: FloatArray, c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
@@ -169,6 +230,11 @@ def misalignment(job: JobSpec, inputs: npt.NDArray[Any] | float, outputs: npt.ND
 def total(times: Sequence[GemmTimes], name: str) -> FloatArray:
     """Sum one attribute over several operators; a scalar 0 for none."""
     return functools.reduce(np.add, (getattr(item, name) for item in times)) if times else np.zeros(())
+
+
+def launched(times: Iterable[GemmTimes]) -> int:
+    """Count the kernels that several operators launch in the forward pass, casts left out."""
+    return sum(item.kernels for item in times)
 
 
 def gemm_breakdown(

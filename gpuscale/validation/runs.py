@@ -164,7 +164,25 @@ def _options(row: Row, cluster: ClusterSpec, assumed: list[str]) -> dict[str, An
         "transport": "" if row.text("transport") == "nccl" else row.text("transport"),
         "attention": row.text("attention"), "routing": "dropping" if row.text("routing") == "dropping" else "",
     }  # fmt: skip
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in (said | _tuning(row)).items() if value}
+
+
+STORED = {"nf4": "nf4", "int4": "int4", "gptq": "int4", "int8": "int8", "fp8": "fp8"}
+"""Word in the storage of frozen weights -> data type of a job."""
+
+
+def _tuning(row: Row) -> dict[str, Any]:
+    """Return what the row says of adapters; nothing where all weights are trained."""
+    if not row.text("lora_rank"):
+        return {}
+    stored, targets = row.text("base_quantization"), row.text("lora_targets").partition("(")[0]
+    base = next((name for word, name in STORED.items() if word in stored), "")
+    targets, _, whole = targets.partition(" + ")
+    trained = ["embeddings", "head"] if "trained" in whole else []
+    return {
+        "tune": "qlora" if base else "lora", "lora_rank": row.whole("lora_rank"), "base_dtype": base,
+        "lora_targets": "all" if "all" in targets else targets.strip(), "train": ",".join(trained),
+    }  # fmt: skip
 
 
 def _overlap(row: Row, runtime: RuntimeSpec) -> dict[str, str]:

@@ -328,7 +328,7 @@ def measured_step_s(row: Row, job: JobSpec | None = None) -> tuple[float | None,
     rate, mfu, convention = row.number("tflops_gpu"), row.number("mfu"), flop_convention(row)
     if job is not None and convention is not None and (rate or (mfu and job.precision not in {"fp8", "fp4"})):
         flops_per_s = rate * TFLOPS if rate else (mfu or 0.0) * job.cluster.gpu.peak(job.precision)
-        flops = job.tokens_per_step * float(training_flops_per_token(job.model, job.sequence, convention))
+        flops = job.tokens_per_step * float(training_flops_per_token(job.model, job.sequence, convention, job.tuning))
         what = f"measured step time from {'TFLOP/s' if rate else 'MFU'}, {convention} attention counted"
         return flops / (flops_per_s * job.gpus), [what]
     rates = [name for name in ("tflops_gpu", "mfu", "hfu") if row.raw(name)]

@@ -1,0 +1,94 @@
+"""Fine-tuning: which weights of a model are trained, by adapters of a low rank or themselves, and how the others are
+stored."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gpuscale.choices import BASE_DTYPES
+from gpuscale.errors import InputError, did_you_mean
+
+MATRICES = {
+    "qkv": ("q", "k", "v"), "kv": ("k", "v"), "q_proj": ("q",), "out_proj": ("o",),
+    "q_down": ("q_down",), "q_up": ("q_up",), "kv_down": ("kv_down",), "kv_up": ("kv_up",),
+    "fc1": ("gate", "up"), "fc2": ("down",), "shared_fc1": ("gate", "up"), "shared_fc2": ("down",),
+    "expert_fc1": ("gate", "up"), "expert_fc2": ("down",), "state_in": ("in",), "state_out": ("out",),
+}  # fmt: skip
+"""Operator of a layer (`gpuscale.architecture.parameters.Linear`) -> the matrices that are fused in it, by the names
+that users give them; without gates `fc1` is `up` alone."""
+
+ATTENTION = frozenset(
+    part for name in ("qkv", "out_proj", "q_down", "q_up", "kv_down", "kv_up") for part in MATRICES[name]
+)
+MLP = frozenset(part for name in ("fc1", "fc2") for part in MATRICES[name])
+TARGETS = {
+    "all": frozenset(part for parts in MATRICES.values() for part in parts), "attention": ATTENTION, "mlp": MLP,
+}  # fmt: skip
+"""What names of several matrices stand for."""
+
+SPELLINGS = {
+    "all-linear": "all", "attn": "attention", "self_attn": "attention", "feed_forward": "mlp",
+    "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "o", "gate_proj": "gate", "up_proj": "up",
+    "down_proj": "down", "query": "q", "key": "k", "value": "v", "wq": "q", "wk": "k", "wv": "v", "wo": "o",
+    "output_proj": "o", "w1": "gate", "w2": "down", "w3": "up", "q_a_proj": "q_down", "q_b_proj": "q_up",
+    "kv_a_proj_with_mqa": "kv_down", "kv_b_proj": "kv_up", "linear_proj": "o", "linear_fc2": "down", "fc2": "down",
+    "dense_4h_to_h": "down", "c_attn": "q,k,v", "qkv_proj": "q,k,v", "query_key_value": "q,k,v", "wqkv": "q,k,v",
+    "qkv": "q,k,v", "linear_qkv": "q,k,v", "gate_up_proj": "gate,up", "linear_fc1": "gate,up", "fc1": "gate,up",
+    "dense_h_to_4h": "gate,up", "c_fc": "gate,up", "c_proj": "o,down", "dense": "o", "in_proj": "in",
+    "out_proj": "o,out", "x_proj": "in", "dt_proj": "in",
+}  # fmt: skip
+"""Names of modules in frameworks -> the matrices that they are: PEFT and Hugging Face models, torchtune, Megatron."""
+
+SIXTEEN = frozenset({"bf16", "fp16"})
+
+
+@dataclass(frozen=True)
+class TuningSpec:
+    """What is trained of a model that is not trained whole.
+
+    Adapters: beside a frozen matrix W of shape (outputs, inputs) stand A (rank, inputs) and B (outputs, rank), so that
+    y = W x + s B A x (Hu et al. 2021, LoRA, arXiv 2106.09685, section 4.1); under QLoRA W is stored in 4 bits and made
+    16-bit again for each product (Dettmers et al. 2023, arXiv 2305.14314, section 3).
+    """
+
+    rank: int  #: of the adapters.
+    targets: frozenset[str]  #: matrices with adapters, of `MATRICES`.
+    base: str = "bf16"  #: how frozen matrices are stored, of `BASE_DTYPES`.
+    experts: bool = False  #: routed experts have adapters too.
+    trained: frozenset[str] = frozenset()  #: what is trained whole, of `TRAINED`.
+    dropout: bool = False  #: inputs of adapters go through dropout.
+
+    @property
+    def base_bytes(self) -> float:
+        """Bytes per weight of a frozen matrix, with its scales [bytes]."""
+        return BASE_DTYPES[self.base]
+
+    @property
+    def dequantises(self) -> bool:
+        """Whether frozen matrices are made 16-bit for each product."""
+        return self.base not in SIXTEEN
+
+
+def read_targets(text: str) -> frozenset[str]:
+    """Return the matrices that names joined by commas, `+` or spaces stand for.
+
+    Raises:
+        InputError: an unknown name.
+    """
+    found: set[str] = set()
+    waiting = [name for name in re.split(r"[,+\s]+", text[:1000].strip().lower()) if name]
+    while waiting:
+        name = waiting.pop()
+        if name in SPELLINGS:
+            waiting += SPELLINGS[name].split(",")
+        elif name in TARGETS:
+            found |= TARGETS[name]
+        elif name in TARGETS["all"]:
+            found.add(name)
+        else:
+            hint = did_you_mean(name, (*TARGETS, *sorted(TARGETS["all"])), "names are", 12)
+            raise InputError(f"unknown matrix {name[:40]!r}", field="lora_targets", hint=hint)
+    if not found:
+        raise InputError("names no matrix", field="lora_targets", hint="give all, attention, mlp or q,v")
+    return frozenset(found)
