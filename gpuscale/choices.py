@@ -34,7 +34,7 @@ TRAINED = ("embeddings", "head", "norms")
 """What can be trained whole beside adapters."""
 
 BASE_DTYPES = {
-    "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5 + 2.5 / 128, "nf4": 0.5 + 1 / 64 + 4 / (64 * 256),
+    "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5 + 2.5 / 128, "nf4": 0.5 + 1 / 64 + 4 / (64 * 256),
     "nf4-single": 0.5 + 4 / 64,
 }  # fmt: skip
 """How frozen matrices are stored -> bytes per weight with their scales. int4: 16-bit scale and 4-bit zero point per

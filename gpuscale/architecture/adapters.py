@@ -55,8 +55,8 @@ def frozen_bytes(linear: Linear, tuning: TuningSpec, split: IntArray) -> FloatAr
     """Bytes that a frozen matrix takes on one rank, shape (N,): quantised are products of a layer but the router's
     (bitsandbytes and GPTQ replace `nn.Linear`; 16-bit biases stay)."""
     weights = linear.local_inputs(split) * linear.local_outputs(split)
-    each = 2.0 if linear.module == "router" else tuning.base_bytes
-    return weights * each + 2.0 * (linear.local_parameters(split) - weights)
+    each = tuning.beside_bytes if linear.module == "router" else tuning.base_bytes
+    return weights * each + tuning.beside_bytes * (linear.local_parameters(split) - weights)
 
 
 class AdapterCount(NamedTuple):

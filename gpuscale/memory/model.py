@@ -54,6 +54,9 @@ LEAST_IN_PAGES = 0.02
 """The same where segments are expandable, which give back every free page of 20 MiB rather than whole segments
 (PyTorch, c10/cuda/CUDACachingAllocator.cpp, ExpandableSegment): guesstimate, a page beside tensors of 1 GiB."""
 
+LAYERS_DONE = 2
+"""Layers whose input gradients FSDP1 does not keep at the peak: the one at work, and the first to be done."""
+
 LIBRARY_BYTES = 64 * 2**20
 """Workspaces of cuBLAS and cuBLASLt, inside PyTorch's allocator: 32 MiB each on Hopper (PyTorch, CUDA semantics,
 "cuBLAS workspaces")."""
@@ -369,6 +372,8 @@ def microbatch_bytes(
     whole = np.minimum(np.where(by_operator, 0.0, c.recompute_layers), layers)
     share = whole / np.maximum(layers, 1)
     inputs = hidden_bytes(c, job) / c.sequence_split
+    if job.widens:
+        inputs = inputs * np.where(c.zero < 3, 2.0, 1.0)
     return np.asarray(stage_bytes * (1 - share) + inputs * whole, dtype=np.float64)
 
 
@@ -411,6 +416,9 @@ def passes_bytes(
     again = (c.recompute_layers > 0) | (c.recompute_modules & EVERY_OTHER_MATMUL > 0)
     if again.any():
         within = within + np.where(again, sizes.cut.of(sizes.whole), 0.0)
+    if job.tuning is not None and job.runtime.memory.keeps_input_gradients:
+        kept = np.minimum(c.recompute_layers, job.model.layers / c.pp) - LAYERS_DONE
+        within = within + np.where(c.zero == 3, np.maximum(kept, 0.0), 0.0) * hidden_bytes(c, job) / c.sequence_split
     if (c.zero >= 2).any():
         reduced = np.where(c.zero == 3, job.activation_bytes, 0.0) + job.runtime.memory.reduce_input_bytes
         within = within + np.where(c.zero >= 2, reduced, 0.0) * sizes.cut.of(sizes.largest)

@@ -77,10 +77,6 @@ class Held(NamedTuple):
     frozen: FloatArray  #: bytes.
 
 
-FROZEN_BYTES = 2.0
-"""Per parameter, of what is frozen and not quantised: embeddings, LM head, norms."""
-
-
 def dense_held(kind: LayerSpec, job: JobSpec, tp: IntArray) -> Held:
     """What one GPU holds of one layer, routed experts left out; shape of `tp`."""
     nothing = np.zeros(len(tp))
@@ -88,9 +84,9 @@ def dense_held(kind: LayerSpec, job: JobSpec, tp: IntArray) -> Held:
         return Held(nothing, nothing)
     vectors, linears = vector_parameters(job.model.hidden, kind, tp), dense_linears(job.model.hidden, kind)
     held = _held(linears, job, tp)
-    if job.trains("norms"):
+    if job.tuning is None or job.trains("norms"):
         return held._replace(trained=held.trained + vectors)
-    return held._replace(frozen=held.frozen + FROZEN_BYTES * vectors)
+    return held._replace(frozen=held.frozen + job.tuning.beside_bytes * vectors)
 
 
 def expert_held(kind: LayerSpec, job: JobSpec, ep: IntArray, etp: IntArray) -> Held:
@@ -133,7 +129,8 @@ def _with_ends(
     trained: FloatArray, frozen: FloatArray, c: Candidates, job: JobSpec
 ) -> tuple[FloatArray, FloatArray]:
     """Add embedding, LM head and final norm to trained parameters and frozen bytes, each (P, N)."""
-    model = job.model
+    model, tuning = job.model, job.tuning
+    originals = job.runtime.memory.keeps_originals
     rows = job.vocabulary_rows(c.tp)
     at_embedding, at_head = (sum(one.parameters for one in end) for end in (model.at_embedding, model.at_head))
     embedding = (rows + model.learned_positions) * model.hidden + at_embedding
@@ -146,8 +143,8 @@ def _with_ends(
         for part, size in (("embeddings", embedding * embeds), ("head", matrix * heads), ("norms", vectors * heads)):
             if job.trains(part):
                 trained[place] += size
-            else:
-                frozen[place] += FROZEN_BYTES * size
+            if tuning is not None and (originals or not job.trains(part)):
+                frozen[place] += tuning.beside_bytes * size
     # one stage: all columns are the same GPU
     return np.where(c.pp == 1, trained[FIRST], trained), np.where(c.pp == 1, frozen[FIRST], frozen)
 
@@ -196,6 +193,10 @@ def compute_weight_bytes(job: JobSpec) -> float:
     return dict(profile.recipe_weight_bytes).get(job.recipe, profile.fp8_weight_bytes)
 
 
+WIDENED_BYTES = 2.0
+"""By how much a weight in 32 bits is longer than one in 16."""
+
+
 def gathered_bytes(c: Candidates, job: JobSpec, largest_bytes: FloatArray, whole: FloatArray) -> FloatArray:
     """Parameters that the passes hold gathered or cast, shape (N,) or (P, N).
 
@@ -210,18 +211,20 @@ def gathered_bytes(c: Candidates, job: JobSpec, largest_bytes: FloatArray, whole
         whole: parameters of one GPU before ZeRO, shape (P, N).
     """
     profile, copies = job.runtime.memory, np.zeros(())
+    ends = job.vocabulary_rows(c.tp) * job.model.hidden
+    both = np.where(c.pp == 1, 2 - job.model.tied_embeddings, 1)
     if profile.master_is_weight and (c.zero < 3).any():
         kept = (c.zero == 2) | ((c.zero < 2) & (job.states.master > 0))
         copies = np.where(kept, compute_weight_bytes(job) * whole, 0.0)
+    if job.widens:
+        copies = copies + np.where(c.zero < 3, WIDENED_BYTES * ends * both, 0.0)
     if not (c.zero == 3).any():
         return copies
     held = 2 * largest_bytes
     if profile.gathered_parameters:
         held = np.maximum(held, job.activation_bytes * profile.gathered_parameters)
     if profile.root_gathered != "none":
-        both = profile.root_gathered == "ends" and not job.model.tied_embeddings
-        ends = job.vocabulary_rows(c.tp) * job.model.hidden * np.where(c.pp == 1, 1 + both, 1)
-        held = held + job.activation_bytes * ends
+        held = held + job.activation_bytes * ends * (both if profile.root_gathered == "ends" else 1)
     return np.where(c.zero == 3, held, copies)
 
 

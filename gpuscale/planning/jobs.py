@@ -60,7 +60,7 @@ from gpuscale.specs.job import (
     StateBytes,
 )
 from gpuscale.specs.model import ModelSpec
-from gpuscale.specs.tuning import SIXTEEN, TuningSpec, read_targets
+from gpuscale.specs.tuning import PLAIN, TuningSpec, read_targets
 from gpuscale.steptime.kernels import available_recipes
 from gpuscale.steptime.offload import host_of
 from gpuscale.units import DAY_S, GB, GIB, format_count
@@ -151,12 +151,14 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     wide = precision in WIDE
     own = "fp32" if wide or framework.states.gradient == DTYPE_BYTES["fp32"] else "bf16"
     gradients = asked.grad_dtype or own
+    if asked.tune != "full" and framework.runtime.trains_in_16_bits:
+        gradients, asked = "bf16", replace(asked, master_dtype="none", moment_dtype="bf16")
     states = _states(asked, gradients, wide, said)
     limit_bytes = cluster.gpu.memory_bytes if asked.memory_limit_gib is None else asked.memory_limit_gib * GIB
     by_default = " (default: what the driver reports)" if asked.memory_limit_gib is None else ""
     usual = f"fragmentation usually leaves {limit_bytes * (1 - MEMORY_HEADROOM) / GIB:.1f}"
     said["memory_limit"] = f"{limit_bytes / GIB:.1f} GiB per GPU{by_default}; {usual}"
-    tuning = _tuning(asked, model, precision, said)
+    tuning = _tuning(asked, model, framework.runtime, precision, said)
     multiple = framework.vocab_multiple if asked.vocab_multiple is None else asked.vocab_multiple
     said["vocabulary"] = f"padded to a multiple of {multiple} x TP"
     if model.is_moe:
@@ -472,7 +474,9 @@ USUAL_RANK = 16
 """Of adapters, where none is given: between PEFT's 8 and the 64 of Dettmers et al. 2023."""
 
 
-def _tuning(asked: JobOptions, model: ModelSpec, precision: str, said: dict[str, str]) -> TuningSpec | None:
+def _tuning(
+    asked: JobOptions, model: ModelSpec, runtime: RuntimeSpec, precision: str, said: dict[str, str]
+) -> TuningSpec | None:
     """Return what is trained of a model that is fine-tuned by adapters; None where all of it is.
 
     Raises:
@@ -484,8 +488,9 @@ def _tuning(asked: JobOptions, model: ModelSpec, precision: str, said: dict[str,
             raise InputError("says something of adapters", field=stray, hint="add `tune=lora` or `tune=qlora`")
         return None
     wide = "fp16" if precision == "fp16" else "bf16"
+    wide = "fp32" if runtime.frozen_dtype == "fp32" or precision in WIDE else wide
     base = asked.base_dtype or ("nf4" if asked.tune == "qlora" else wide)
-    if asked.tune == "qlora" and base in SIXTEEN:
+    if asked.tune == "qlora" and base in PLAIN:
         raise InputError(f"qlora stores frozen weights in fewer bits than {base}", field="base_dtype",
                          hint="leave it out, or ask for `tune=lora`")  # fmt: skip
     if asked.lora_experts and not model.is_moe:

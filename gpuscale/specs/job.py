@@ -163,6 +163,13 @@ class MemoryProfile:
     reduce_input_bytes: Annotated[float, Field(ge=0, le=8)] = 0.0
     #: gradients are freed behind the optimizer step rather than kept in a buffer (`zero_grad` sets them to None).
     frees_gradients: bool = False
+    #: beside adapters, what is trained whole is a copy, whose original stays (PEFT).
+    keeps_originals: bool = False
+    #: beside quantised matrices, other frozen weights and the residual stream are made 32-bit unless ZeRO-3 shards them
+    #: (PEFT, `prepare_model_for_kbit_training`).
+    widens_beside_quantised: bool = False
+    #: beside frozen weights ZeRO-3 keeps the gradient of each recomputed layer's input until the backward pass is over.
+    keeps_input_gradients: bool = False
     #: copies of the second moment that Adam's step makes on all parameters at once (PyTorch's `foreach` kernels: the
     #: denominator of the update); fused kernels make none.
     foreach_copies: Annotated[float, Field(ge=0, le=4)] = 0.0
@@ -303,6 +310,17 @@ class RuntimeSpec:
     #: grouped products read the sizes of their groups from GPU memory (torch._grouped_mm), so that the CPU waits for
     #: them only where an exchange does.
     sizes_on_gpu: bool = False
+    #: data type of frozen weights -> memory traffic per weight of making it 16-bit, where that is more than one reading
+    #: and one writing [bytes].
+    unpacked_bytes: Mapping[
+        Annotated[str, among("int4", "int8", "nf4")], Annotated[float, Field(gt=0, le=256)]
+    ] = field(default_factory=dict, hash=False)
+    #: how adapters run: `plain` operations, those of `peft`, with casts to fp32 and back, or `fused` kernels.
+    adapters: Annotated[str, among("plain", "peft", "fused")] = "plain"
+    #: beside frozen weights, what is trained is 16-bit, with its gradients and moments.
+    trains_in_16_bits: bool = False
+    #: data type in which frozen weights are stored when nothing is said.
+    frozen_dtype: Annotated[str, among("16-bit", "fp32")] = "16-bit"
     #: whether a layer that is recomputed stops once all is there that gradients need, before its last product: `no`,
     #: `yes` (PyTorch's non-reentrant checkpoints, JAX) or `compiled` (where compiled).
     recompute_stops_early: Annotated[str, among("no", "compiled", "yes")] = "no"
@@ -428,6 +446,12 @@ class JobSpec:
     def trains(self, part: str) -> bool:
         """Whether a part of the model, one of `gpuscale.specs.tuning.TRAINED`, is trained whole."""
         return self.tuning is None or part in self.tuning.trained
+
+    @property
+    def widens(self) -> bool:
+        """Whether frozen weights that are not quantised, and with them the residual stream, are made 32-bit."""
+        quantised = self.tuning is not None and self.tuning.quantised
+        return quantised and self.runtime.memory.widens_beside_quantised
 
     @property
     def comfortable_bytes(self) -> float:

@@ -40,7 +40,8 @@ SPELLINGS = {
 }  # fmt: skip
 """Names of modules in frameworks -> the matrices that they are: PEFT and Hugging Face models, torchtune, Megatron."""
 
-SIXTEEN = frozenset({"bf16", "fp16"})
+PLAIN = frozenset({"fp32", "bf16", "fp16"})
+"""Data types of frozen weights that are not quantised."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,14 @@ class TuningSpec:
         return BASE_DTYPES[self.base]
 
     @property
-    def dequantises(self) -> bool:
-        """Whether frozen matrices are made 16-bit for each product."""
-        return self.base not in SIXTEEN
+    def beside_bytes(self) -> float:
+        """Bytes per weight of what is frozen and never quantised: embeddings, LM head, norms, router [bytes]."""
+        return BASE_DTYPES[self.base] if self.base in PLAIN else BASE_DTYPES["bf16"]
+
+    @property
+    def quantised(self) -> bool:
+        """Whether frozen matrices are stored in fewer than 16 bits, and made 16-bit for each product."""
+        return self.base not in PLAIN
 
 
 def read_targets(text: str) -> frozenset[str]:

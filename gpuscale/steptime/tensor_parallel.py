@@ -144,13 +144,27 @@ def linear_times(
     return whole if job.tuning is None else _tuned(whole, linear, split, job, job.tuning, rows, count)
 
 
-ADAPTER_KERNELS = 4
-"""Kernels of one adapter in the forward pass: two products, the scaling of their result, and its sum with the frozen
-product (PEFT, tuners/lora/layer.py, `Linear.forward`)."""
+class AdapterTraffic(NamedTuple):
+    """Element-wise work of one adapter, forward and backward [bytes per element], and the kernels that it launches."""
 
-SCALED_BYTES, ADDED_BYTES, DROPPED_BYTES = 4, 6, 5
-"""Traffic of an adapter's element-wise kernels in 16 bits, per element: read and write; read two and write one; read
-and write, and a byte of the mask of dropout."""
+    inputs: tuple[float, float]  #: per element of the input.
+    dropout: float  #: more of it each way, with dropout.
+    outputs: tuple[float, float]  #: per element of the output.
+    kernels: int  #: of the forward pass, both products included.
+
+
+ADAPTER_TRAFFIC = {
+    "plain": AdapterTraffic((0, 6), 5, (10, 4), 4),
+    "peft": AdapterTraffic((12, 18), 9, (10, 4), 6),
+    "compiled": AdapterTraffic((0, 6), 0, (6, 0), 3),
+    "fused": AdapterTraffic((0, 0), 0, (0, 0), 2),
+}
+"""By `RuntimeSpec.adapters`. plain: the adapter's result is scaled (read 2, write 2) and added to the frozen product
+(6); backward the gradient is scaled (4) and that of the input added to the frozen product's (6); dropout reads, writes
+and keeps a byte of mask (5). peft: adapters are fp32, so that their inputs are made 32-bit (6), dropped there (9), and
+16-bit again by autocast (6); backward the same (peft tuners/lora/layer.py, `Linear.forward` and `_cast_input_dtype`).
+compiled: one kernel each way. fused: kernels that do all of it beside the products (unsloth, fms-acceleration `foak`,
+NeMo AutoModel's Triton LoRA)."""
 
 
 def _tuned(
@@ -166,28 +180,31 @@ def _tuned(
     quantised matrix is made 16-bit before its product, in every pass (bitsandbytes, autograd/_functions.py,
     MatMul4Bit).
 
-    Backward, the gradient of the scaled result and of the adapter's input are kernels of their own, the latter added
-    to that of the frozen product. Compiled, what is element-wise is one kernel each way.
+    The gradient of the adapter's input is added to that of the frozen product (`ADAPTER_TRAFFIC`).
     """
     gpu, wide = job.cluster.gpu, job.activation_bytes / 2
     forward, dgrad, wgrad = whole.forward, whole.dgrad, np.zeros(())
     streams, streams_back, kernels = whole.stream_forward, whole.stream_backward, whole.kernels
-    if tuning.dequantises and linear.module != "router":
+    if tuning.quantised and linear.module != "router":
         weights = linear.local_inputs(split) * linear.local_outputs(split) * groups
-        dequantised_s = stream_time_s(gpu, weights * (tuning.base_bytes + job.activation_bytes))
+        once = tuning.base_bytes + job.activation_bytes
+        dequantised_s = stream_time_s(gpu, weights * dict(job.runtime.unpacked_bytes).get(tuning.base, once))
         streams, streams_back, kernels = streams + dequantised_s, streams_back + dequantised_s, kernels + 1
-    scaled = 0 if job.runtime.compile else SCALED_BYTES
-    dropped = DROPPED_BYTES * tuning.dropout
+    how = ADAPTER_TRAFFIC["compiled" if job.runtime.compile else job.runtime.adapters]
     for one in adapters(linear, tuning, split):
         sizes = (one.inputs, one.outputs)
         forward = forward + _narrow_s(job, rows, sizes, one.rank, groups)
         dgrad = dgrad + _narrow_s(job, rows, sizes, one.rank, groups)
         for width in sizes:
             wgrad = wgrad + gemm_time_s(gpu, job.attention_precision, width, one.rank, rows, groups)
-        through, out = rows * groups * wide * one.inputs, rows * groups * wide * one.outputs
-        streams = streams + stream(job, out * (scaled + ADDED_BYTES) + through * dropped, ADAPTER_KERNELS - 2)
-        streams_back = streams_back + stream(job, out * scaled + through * (ADDED_BYTES + dropped), 2)
-        kernels += ADAPTER_KERNELS + tuning.dropout
+        into, out = (rows * groups * wide * width for width in sizes)
+        moved, moved_back = (
+            into * (each_in + how.dropout * tuning.dropout) + out * each_out
+            for each_in, each_out in zip(how.inputs, how.outputs, strict=True)
+        )
+        streams = streams + stream(job, moved, how.kernels - 2)
+        streams_back = streams_back + stream(job, moved_back, how.kernels - 2)
+        kernels += how.kernels + (tuning.dropout and how.dropout > 0)
     return GemmTimes(forward, dgrad, wgrad, streams, streams_back, whole.slow, kernels)
 
 

@@ -39,8 +39,10 @@ HUGGING_FACE_ON_DEEPSPEED = "2023-08"
 NVIDIA_RECIPES = frozenset({"nemo", MEGATRON_BRIDGE_PERFORMANCE})
 """Frameworks whose published figures come from performance recipes, since Megatron-LM of 2023."""
 
-LOOPS = {"primeintellect-ai/prime-rl": "prime-rl"}
-"""Beginning of a source -> the profile of its training loop, which rows call `pytorch`."""
+LOOPS = {
+    "primeintellect-ai/prime-rl": "prime-rl", "foundation-model-stack/fms-acceleration": "fms-acceleration",
+}  # fmt: skip
+"""Beginning of a source -> the profile of its training loop, which rows call `pytorch` or `accelerate`."""
 
 
 def framework_name(row: Row, library: Library) -> str:
@@ -50,7 +52,7 @@ def framework_name(row: Row, library: Library) -> str:
         name = "megatron-deepspeed"
     if name == MEGATRON_BRIDGE and row.text("source").startswith("nvidia"):
         name = MEGATRON_BRIDGE_PERFORMANCE
-    if name == "pytorch":
+    if name in {"pytorch", "accelerate"}:
         name = next((own for start, own in LOOPS.items() if row.text("source").startswith(start)), name)
     known = library.once("frameworks", lambda: {*preset_names("frameworks"), *preset_aliases("frameworks")})
     if name not in known:
@@ -173,15 +175,18 @@ STORED = {"nf4": "nf4", "int4": "int4", "gptq": "int4", "int8": "int8", "fp8": "
 
 def _tuning(row: Row) -> dict[str, Any]:
     """Return what the row says of adapters; nothing where all weights are trained."""
-    if not row.text("lora_rank"):
+    if not any(row.text(name) for name in ("lora_rank", "lora_targets", "base_quantization")):
         return {}
-    stored, targets = row.text("base_quantization"), row.text("lora_targets").partition("(")[0]
+    stored, (targets, _, whole) = row.text("base_quantization"), row.text("lora_targets").partition(" + ")
     base = next((name for word, name in STORED.items() if word in stored), "")
-    targets, _, whole = targets.partition(" + ")
-    trained = ["embeddings", "head"] if "trained" in whole else []
+    words = [word for word in re.split(r"[+,\s]+", targets.partition("(")[0]) if word]
+    every = not words or any(word in ("all", "default", "*_proj") for word in words)
+    experts = "experts" in words
+    names = ["mlp" if word == "experts" else word for word in words]
     return {
         "tune": "qlora" if base else "lora", "lora_rank": row.whole("lora_rank"), "base_dtype": base,
-        "lora_targets": "all" if "all" in targets else targets.strip(), "train": ",".join(trained),
+        "lora_targets": "all" if every else ",".join(names), "lora_experts": experts,
+        "train": "embeddings,head" if "trained" in whole else "",
     }  # fmt: skip
 
 
