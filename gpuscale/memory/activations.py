@@ -28,6 +28,11 @@ STATISTICS_BYTES = 4
 WEIGHTED_BYTES = 4
 """Outputs of experts are weighted in fp32 where that is an operation of its own (torchtitan, models/common/moe)."""
 
+WIDE_NORM_READS = {False: 2, True: 3}
+"""What a chain of operations for an RMSNorm saves, in hidden states of 16 bits, by whether its weight is trained: its
+input in 32 bits, and for the weight's gradient what it multiplies (transformers, LlamaRMSNorm; PyTorch's composite
+rms_norm)."""
+
 LAYER_KEY = ("tp", "sp", "cp", "ep", "etp", "micro_batch_size", "recompute_modules")
 """Fields of a candidate on which the activations of one layer depend."""
 
@@ -56,6 +61,8 @@ def block_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> dict
     Parallel blocks read one hidden state, and one norm's output where they share it.
     """
     read = hidden_bytes(c, job) / c.sequence_split * (1 if kind.parallel_blocks else kind.blocks)
+    if job.runtime.memory.wide_norms and "norm" in job.runtime.unfused and not kind.norm_bias:
+        read = read * WIDE_NORM_READS[job.trains("norms")]
     if kind.parallel_blocks and kind.norms == 1:
         read = read - _norm_output_bytes(c, job)
     blocks = {"inputs of norms": read}

@@ -163,6 +163,8 @@ class MemoryProfile:
     reduce_input_bytes: Annotated[float, Field(ge=0, le=8)] = 0.0
     #: gradients are freed behind the optimizer step rather than kept in a buffer (`zero_grad` sets them to None).
     frees_gradients: bool = False
+    #: RMSNorms that are chains of operations work in fp32 (transformers, torch.nn.RMSNorm where no kernel fuses it).
+    wide_norms: bool = False
     #: beside adapters, what is trained whole is a copy, whose original stays (PEFT).
     keeps_originals: bool = False
     #: beside quantised matrices, other frozen weights and the residual stream are made 32-bit unless ZeRO-3 shards them
