@@ -30,9 +30,12 @@ TABLE = ROOT / "tests" / "data" / "published_runs.csv"
 PAGES = (ROOT / "docs" / "validation.md", ROOT / "README.md")
 
 FAMILIES = {
+    "automodellora": "NVIDIA NeMo AutoModel, LoRA",
     "aws": "AWS samples, torchtitan",
     "bloom": "BigScience BLOOM, Megatron-DeepSpeed",
     "dgxc": "NVIDIA DGX Cloud recipes 24.11-25.05, NeMo",
+    "fmsacc": "fms-acceleration, LoRA and QLoRA",
+    "fsdpqlora": "Answer.AI, QLoRA under FSDP",
     "hf": "Ultra-Scale Playbook, nanotron",
     "korthikanti22": "Korthikanti et al. 2022, Megatron-LM",
     "mcoremoe": "Megatron-Core MoE paper",
@@ -45,6 +48,8 @@ FAMILIES = {
     "nvidia-mlm": "NVIDIA Megatron-LM READMEs",
     "nvidia-nemo": "NVIDIA NeMo performance summaries",
     "nvidia-nfl": "NVIDIA NeMo Framework Launcher",
+    "primerlrl": "prime-rl's trainer, LoRA",
+    "qwen1": "Qwen 1, LoRA and QLoRA",
     "simumax": "SimuMax, Megatron-LM on one node",
     "torchao": "PyTorch torchao float8",
     "tt": "PyTorch torchtitan",

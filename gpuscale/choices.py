@@ -34,8 +34,8 @@ TRAINED = ("embeddings", "head", "norms")
 """What can be trained whole beside adapters."""
 
 BASE_DTYPES = {
-    "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5 + 2.5 / 128, "nf4": 0.5 + 1 / 64 + 4 / (64 * 256),
-    "nf4-single": 0.5 + 4 / 64,
+    "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5 + 2.5 / 128,
+    "nf4": 0.5 + 1 / 64 + 4 / (64 * 256), "nf4-single": 0.5 + 4 / 64,
 }  # fmt: skip
 """How frozen matrices are stored -> bytes per weight with their scales. int4: 16-bit scale and 4-bit zero point per
 group of 128 (GPTQ, AutoGPTQ's default). nf4: an 8-bit scale per block of 64, which have a 32-bit one per 256 of them

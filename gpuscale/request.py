@@ -76,6 +76,7 @@ MOST_BATCH_TOKENS = 2**28
 PRECISIONS = ("bf16", "fp16", *LOW_PRECISIONS, "tf32", "fp32")
 DTYPE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "none": 0.0}
 
+
 class Moments(NamedTuple):
     """What an optimizer keeps per parameter."""
 

@@ -51,7 +51,7 @@ SIMILAR = 1.5
 """Distance up to which a run is called similar."""
 
 DISTANCES = {
-    "profile": 0.75, "software": 0.75, "architecture": 0.5, "moe": 1.0, "low_precision": 0.7, "tp_across_nodes": 1.0,
+    "profile": 0.75, "software": 0.75, "architecture": 0.5, "moe": 1.0, "tuning": 1.0, "low_precision": 0.7, "tp_across_nodes": 1.0,
     "log_size": 0.5, "launch": 4.0, "communication": 3.0, "bubble": 2.0, "vendor": 4.0, "offload": 2.0,
     "network": 0.2, "log_gpus": 0.3, "log_vpp": 0.3, "log_sequence": 0.3, "sharding": 0.75, "pipeline": 0.3,
     "recomputes": 0.3, "log_ep": 0.3, "log_cp": 0.5,
@@ -136,7 +136,7 @@ def evidence(
     return found
 
 
-OF_JOB = ("profile", "software", "architecture", "moe", "low_precision", "vendor", "network", "log_sequence")
+OF_JOB = ("profile", "software", "architecture", "moe", "tuning", "low_precision", "vendor", "network", "log_sequence")
 """Features in which jobs differ, whatever their layouts, beside their sizes."""
 
 JOB_SIZES = {"log_size": 3.0, "log_gpus": 1.0}
@@ -244,6 +244,7 @@ def _unmeasured(one: Features, known: Columns) -> tuple[str, ...]:
         "architecture": f"GPUs of the generation {one.architecture}",
         "software": f"{one.software} as the framework",
         "network": f"{one.network} as the network",
+        "tuning": f"tune={one.tuning}",
         "tp_across_nodes": "TP across nodes",
         "offload": "states or activations in host memory",
         "log_gpus": f"more than {most['log_gpus']} GPUs",
@@ -267,6 +268,7 @@ class Features(NamedTuple):
     profile: str  #: rule set of the framework.
     architecture: str  #: of the GPU; one whose GEMMs are a guesstimate is not like those of its generation.
     moe: bool
+    tuning: str  #: what is trained: `full`, adapters (`lora`) or adapters beside quantised weights (`qlora`).
     low_precision: bool  #: GEMMs below 16 bits.
     tp_across_nodes: bool  #: tensor parallelism reaches beyond the node.
     offload: bool  #: states or activations are kept in host memory.
@@ -391,6 +393,7 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
         profile=job.runtime.rule_set,
         architecture=f"{gpu.architecture}{guessed}",
         moe=model.is_moe,
+        tuning="full" if job.tuning is None else "qlora" if job.tuning.quantised else "lora",
         low_precision=job.precision in {"fp8", "fp4"},
         tp_across_nodes=layout["tp"] > job.cluster.node_gpus,
         offload=job.offload.any,

@@ -216,9 +216,7 @@ def moe_dense_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
     inputs = moe.input_matrices
     if moe.shared_ffn:
         shared = (
-            Linear(
-                "shared_fc1", "shared_experts", hidden, inputs * moe.shared_ffn, "column", fused=inputs
-            ),
+            Linear("shared_fc1", "shared_experts", hidden, inputs * moe.shared_ffn, "column", fused=inputs),
             Linear("shared_fc2", "shared_experts", moe.shared_ffn, hidden, "row"),
             *([Linear("shared_gate", "shared_experts", hidden, 1, "replicated")] if moe.shared_gate else []),
         )

@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, permutations
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -585,7 +586,7 @@ def evaluated(fleet: Fleet, pipeline: Pipeline) -> Evaluated:
         memory.append(float(bytes_.max()))
         fits &= memory[-1] <= job.plans_limit_bytes
         at_own = columns[mine]
-        own = parameters.at(at_own)
+        own = parameters.each(itemgetter(at_own))
         slow = mine[(forward + backward)[mine].argmax()]
         cover = covered(row, [one[columns[slow]] for one in counts], passes, forward[[slow]], backward[[slow]])
         _, exposed, optimizer, offload = data_parallel_time(row, job, own, cover)

@@ -6,7 +6,7 @@ ranks (Rajbhandari et al. 2020, arXiv 1910.02054, section 3).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -14,13 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.architecture.adapters import adapter_parameters, frozen_bytes
-from gpuscale.architecture.parameters import (
-    Linear,
-    dense_linears,
-    expert_linears,
-    model_parameters,
-    vector_parameters,
-)
+from gpuscale.architecture.parameters import Linear, dense_linears, expert_linears, model_parameters, vector_parameters
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import ONE_F_ONE_B, Candidates, unique_rows
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, share_of_end
@@ -61,13 +55,22 @@ class StageParameters:
 
     def take(self, index: IndexArray | BoolArray | slice) -> StageParameters:
         """Return those of the rows chosen by an index array, a mask or a slice."""
-        columns = (self.dense, self.expert, self.shard, self.expert_shard)
-        return StageParameters(*(column[..., index] for column in columns), self.frozen and self.frozen.take(index))
+        dense, expert, shard, expert_shard = (
+            column[..., index] for column in (self.dense, self.expert, self.shard, self.expert_shard)
+        )
+        return StageParameters(dense, expert, shard, expert_shard, self.frozen and self.frozen.take(index))
 
-    def at(self, stages: IndexArray) -> StageParameters:
-        """Return those of the stages chosen by an index array."""
-        frozen = self.frozen and self.frozen.at(stages)
-        return replace(self, dense=self.dense[stages], expert=self.expert[stages], frozen=frozen)
+    def each(self, chosen: Callable[[FloatArray], FloatArray]) -> StageParameters:
+        """Return them with a function applied to every array of shape (P, N)."""
+        frozen = self.frozen and self.frozen.each(chosen)
+        return replace(self, dense=chosen(self.dense), expert=chosen(self.expert), frozen=frozen)
+
+    def shared_by(self, c: Candidates) -> StageParameters:
+        """Return them as the ranks of candidates share their states."""
+        group = (c.dp * c.cp).astype(np.float64)
+        shard = np.maximum(c.shard, 1).astype(np.float64)
+        expert_shard = np.maximum(c.expert_dp * shard / group, 1.0)
+        return replace(self, shard=shard, expert_shard=expert_shard, frozen=self.frozen and self.frozen.shared_by(c))
 
 
 class Held(NamedTuple):
@@ -93,15 +96,16 @@ def expert_held(kind: LayerSpec, job: JobSpec, ep: IntArray, etp: IntArray) -> H
     """What one GPU holds of one layer's routed experts; shape of `ep`."""
     if kind.moe is None or kind.reused:
         return Held(np.zeros(len(ep)), np.zeros(len(ep)))
-    each = _held(expert_linears(job.model.hidden, kind.moe), job, etp)
-    return Held(*(kind.moe.experts // ep * one for one in each))
+    trained, frozen = _held(expert_linears(job.model.hidden, kind.moe), job, etp)
+    here = (kind.moe.experts // ep).astype(np.float64)
+    return Held(here * trained, here * frozen)
 
 
 def _held(linears: Sequence[Linear], job: JobSpec, split: IntArray) -> Held:
     """What one GPU holds of some matrices, which `split` ranks cut."""
     tuning, nothing = job.tuning, np.zeros(len(split))
     if tuning is None:
-        return Held(sum((one.local_parameters(split) for one in linears), nothing), nothing)
+        return Held(sum((one.local_parameters(split).astype(np.float64) for one in linears), nothing), nothing)
     return Held(
         sum((adapter_parameters(one, tuning, split) for one in linears), nothing),
         sum((frozen_bytes(one, tuning, split) for one in linears), nothing),
@@ -119,15 +123,12 @@ def stage_parameters(c: Candidates, job: JobSpec, stages: StageTable, stage_row:
             trained, frozen = expert_held(kind, job, cuts.ep, cuts.etp)
             expert, kept_experts = expert + number * trained[index], kept_experts + number * frozen[index]
     dense, kept = _with_ends(dense, kept, c, job)
-    found = with_shards(dense, np.broadcast_to(expert, dense.shape), c)
-    if job.tuning is None:
-        return found
-    return replace(found, frozen=with_shards(kept, np.broadcast_to(kept_experts, kept.shape), c))
+    alone = np.ones(1)
+    beside = StageParameters(kept, np.broadcast_to(kept_experts, kept.shape), alone, alone) if job.tuning else None
+    return StageParameters(dense, np.broadcast_to(expert, dense.shape), alone, alone, beside).shared_by(c)
 
 
-def _with_ends(
-    trained: FloatArray, frozen: FloatArray, c: Candidates, job: JobSpec
-) -> tuple[FloatArray, FloatArray]:
+def _with_ends(trained: FloatArray, frozen: FloatArray, c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
     """Add embedding, LM head and final norm to trained parameters and frozen bytes, each (P, N)."""
     model, tuning = job.model, job.tuning
     originals = job.runtime.memory.keeps_originals
@@ -147,13 +148,6 @@ def _with_ends(
                 frozen[place] += tuning.beside_bytes * size
     # one stage: all columns are the same GPU
     return np.where(c.pp == 1, trained[FIRST], trained), np.where(c.pp == 1, frozen[FIRST], frozen)
-
-
-def with_shards(dense: FloatArray, expert: FloatArray, c: Candidates) -> StageParameters:
-    """Add the ranks that share the states of candidates to the parameters on their stages, each (P, N)."""
-    group = (c.dp * c.cp).astype(np.float64)
-    shard = np.maximum(c.shard, 1).astype(np.float64)
-    return StageParameters(dense, expert, shard, np.maximum(c.expert_dp * shard / group, 1.0))
 
 
 def whole_gradients(c: Candidates, job: JobSpec) -> BoolArray:

@@ -459,10 +459,11 @@ def _states(asked: JobOptions, gradients: str, wide: bool, said: dict[str, str])
         moments=number * each,
         second_moment=(number == 2) * each,
     )
+    what = "parameter" if asked.tune == "full" else "trained parameter"
     kept = f"{asked.moment_dtype} moments" if own is None else f"moments of {own:.3g} bytes"
     said["optimizer"] = (
         f"{asked.optimizer}: {32 if wide else 16}-bit weights, {gradients} gradients, {master} master weights, "
-        f"{kept}: {states.total:g} bytes per trained parameter before sharding"
+        f"{kept}: {states.total:g} bytes per {what} before sharding"
     )
     return states
 

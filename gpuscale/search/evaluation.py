@@ -19,7 +19,7 @@ from gpuscale.arrays import FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import GPIPE, ONE_F_ONE_B, Candidates, Cases, summed, unique_rows
 from gpuscale.layouts.stages import StageTable, stage_table
 from gpuscale.memory.model import LayerSizes, Memory, evaluate_memory, measure_layers
-from gpuscale.memory.states import StageParameters, stage_parameters, with_shards
+from gpuscale.memory.states import StageParameters, stage_parameters
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.offload import least_cpu_optimizer_time_s
 from gpuscale.steptime.step import Passes, StepTime, cut_key, evaluate_passes, gpu_spread, slowest_of, step_time
@@ -71,13 +71,8 @@ def placed(c: Candidates, job: JobSpec, *, every: bool = False) -> tuple[StageTa
     stages = stage_table(job.model, names, job.runtime.pipeline_split, pairs.schedule.tolist(), every=every)
     axes = [1] * (len(c.shape) - 1)  # of the choices in a grid
     whole = stage_parameters(c, job, stages, row)
-
-    def on_grid(found: StageParameters) -> StageParameters:
-        dense, expert = (part.reshape(len(part), *axes, len(c)) for part in (found.dense, found.expert))
-        return with_shards(dense, expert, c)
-
-    frozen = None if whole.frozen is None else on_grid(whole.frozen)
-    return stages, row.reshape(*axes, len(c)), replace(on_grid(whole), frozen=frozen)
+    on_grid = whole.each(lambda part: part.reshape(len(part), *axes, len(c)))
+    return stages, row.reshape(*axes, len(c)), on_grid.shared_by(c)
 
 
 class LayerCache(NamedTuple):

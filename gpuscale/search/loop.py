@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,6 @@ from gpuscale.layouts.pins import Pins
 from gpuscale.layouts.space import modules_tried, recomputed, ways_to_recompute, without_zero
 from gpuscale.layouts.stages import at_place
 from gpuscale.memory.model import evaluate_memory, states_bytes
-from gpuscale.memory.states import with_shards
 from gpuscale.rules.check import RECOMPUTE_RULES, mark
 from gpuscale.rules.rule import Rule
 from gpuscale.search.enumeration import JobGroup, Task, job_groups, legal_rows, rules_beyond
@@ -287,8 +287,8 @@ class _JobSearch:
         tried = mark(RECOMPUTE_RULES, recomputed(job, self.task.pins, some), job, self.rejected)
         lap("rules")
         fullest = held.whole.argmax(axis=0)
-        dense, expert = (at_place(part, fullest)[None, None, None] for part in (held.dense, held.expert))
-        states = states_bytes(some, job, with_shards(dense, expert, some))  # part of the memory, whatever is recomputed
+        there = held.each(lambda part: at_place(part, fullest)[None, None, None]).shared_by(some)
+        states = states_bytes(some, job, there)  # part of the memory, whatever is recomputed
         legal = tried.legal & (states <= min(self._memory_limit_bytes, np.inf if timing else limit))
         self._reject(OUT_OF_MEMORY, int(np.count_nonzero(tried.legal)) - int(np.count_nonzero(legal)))
         if timing and limit < np.inf:
@@ -299,8 +299,8 @@ class _JobSearch:
         for c, rows in _chunks(replace(tried, legal=legal)):
             own, row = of_block[rows], all_row[None, None, rows]
             stages = all_stages.narrowed(all_stages.width(row))
-            dense, expert = (part[: stages.counts.shape[1], None, None, rows] for part in (held.dense, held.expert))
-            used = evaluate_memory(c, job, stages, row, with_shards(dense, expert, c), layers.of(own, c)[0])
+            mine = held.each(itemgetter(np.s_[: stages.counts.shape[1], None, None, rows])).shared_by(c)
+            used = evaluate_memory(c, job, stages, row, mine, layers.of(own, c)[0])
             fits = on_gpu = c.legal & (used.peak_bytes <= self._memory_limit_bytes)
             if job.offload.any:
                 fits = on_gpu & (used.host_bytes <= self._host_limit_bytes)

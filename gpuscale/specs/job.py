@@ -314,9 +314,9 @@ class RuntimeSpec:
     sizes_on_gpu: bool = False
     #: data type of frozen weights -> memory traffic per weight of making it 16-bit, where that is more than one reading
     #: and one writing [bytes].
-    unpacked_bytes: Mapping[
-        Annotated[str, among("int4", "int8", "nf4")], Annotated[float, Field(gt=0, le=256)]
-    ] = field(default_factory=dict, hash=False)
+    unpacked_bytes: Mapping[Annotated[str, among("int4", "int8", "nf4")], Annotated[float, Field(gt=0, le=256)]] = (
+        field(default_factory=dict, hash=False)
+    )
     #: how adapters run: `plain` operations, those of `peft`, with casts to fp32 and back, or `fused` kernels.
     adapters: Annotated[str, among("plain", "peft", "fused")] = "plain"
     #: beside frozen weights, what is trained is 16-bit, with its gradients and moments.
