@@ -65,7 +65,7 @@ UNSEEN = {
     "nics_per_pcie_switch": "integer", "wan_gbit_per_s": "number", "round_trip_ms": "number",
     "risk.turns[].plan": "object", "variants[].reason": "string", "measured.reasons[]": "string",
     "summary.fits.out_of_memory_right": "number", "begins": "string", "skipped": "string", "rank": "integer",
-    "beside": "object",
+    "beside": "object", "unpacked_bytes": "object",
     "closest": "string", "rows[].kwh_per_1e9_tokens": "number", "rows[].kg_co2_per_1e9_tokens": "number",
 }  # fmt: skip
 """Types of what no sample has a value for."""

@@ -12,7 +12,7 @@ from gpuscale.layouts.arrays import RECOMPUTE_MODULES
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, chunk_counts
 from gpuscale.memory.activations import microbatches_in_flight, tokens
 from gpuscale.memory.model import COMPONENTS
-from gpuscale.memory.states import dense_parameters, expert_parameters, stage_parameters
+from gpuscale.memory.states import dense_held, expert_held, stage_parameters
 from gpuscale.presets.models import load_model
 from gpuscale.search.evaluation import evaluate, placed
 
@@ -36,7 +36,7 @@ def test_what_all_ranks_hold_is_the_layer_once_plus_what_is_replicated(name, tp)
     counted = model_parameters(model)
     for kind, itemised in zip(model.kinds, counted.kinds, strict=True):
         assert kind.attention.latent is not None or kind.attention.kv_heads % tp == 0
-        held = tp * dense_parameters(kind, model.hidden, ranks(tp))[0]
+        held = tp * dense_held(kind, job(name, 8), ranks(tp)).trained[0]
         assert held - (tp - 1) * itemised.tp_replicated == itemised.dense_params
 
 
@@ -45,7 +45,7 @@ def test_what_all_ranks_hold_is_the_layer_once_plus_what_is_replicated(name, tp)
 def test_what_all_expert_ranks_hold_is_every_expert_once(name, ep, etp):
     model = load_model(name)
     for kind, itemised in zip(model.kinds, model_parameters(model).kinds, strict=True):
-        held = ep * etp * expert_parameters(kind, model.hidden, ranks(ep), ranks(etp))[0]
+        held = ep * etp * expert_held(kind, job(name, 8), ranks(ep), ranks(etp)).trained[0]
         output_biases = kind.moe.experts * model.hidden * kind.moe.expert_bias if kind.moe else 0
         assert held - (etp - 1) * output_biases == itemised.routed_experts
 
