@@ -51,7 +51,8 @@ SIMILAR = 1.5
 """Distance up to which a run is called similar."""
 
 DISTANCES = {
-    "profile": 0.75, "software": 0.75, "architecture": 0.5, "moe": 1.0, "tuning": 1.0, "low_precision": 0.7, "tp_across_nodes": 1.0,
+    "profile": 0.75, "software": 0.75, "architecture": 0.5, "moe": 1.0, "tuning": 1.0, "low_precision": 0.7,
+    "tp_across_nodes": 1.0,
     "log_size": 0.5, "launch": 4.0, "communication": 3.0, "bubble": 2.0, "vendor": 4.0, "offload": 2.0,
     "network": 0.2, "log_gpus": 0.3, "log_vpp": 0.3, "log_sequence": 0.3, "sharding": 0.75, "pipeline": 0.3,
     "recomputes": 0.3, "log_ep": 0.3, "log_cp": 0.5,

@@ -134,7 +134,7 @@ RUNS = {
     "compile": Column("torch.compile, where nothing else fuses kernels", SWITCH, "the framework's at the time"),
     "attention": Column("attention kernels", ATTENTIONS, "the framework's at the time"),
     "lora_rank": Column("rank of adapters beside frozen weights", "whole", "all weights are trained", 1 << 12),
-    "lora_targets": Column("matrices with adapters, by the names of the model or as the option of that name", default="all"),
+    "lora_targets": Column("matrices with adapters, by their names in the model or in the option", default="all"),
     "base_quantization": Column("how frozen matrices are stored: `none`, `nf4`, `nf4-single`, `int4 (GPTQ)`, ..."),
     "moment_dtype": Column("of the optimizer's moments", DTYPES, "fp32"),
     "state_dtype": Column("of gradients, master weights and moments", DTYPES[:3], "the framework's"),
