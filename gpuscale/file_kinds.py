@@ -77,10 +77,13 @@ _LINES = (
     ("failures", r"\[interruptions[.\]]"),
     ("framework", r"(?:rule_set|as)[ \t]*="),
     ("gpu", r"sm_count[ \t]*="),
-    ("model", r"published_params[ \t]*=|tied_embeddings[ \t]*="),
+    ("model", r"published_params[ \t]*=|tied_embeddings[ \t]*=|base_emb_dim[ \t]*:"),
     ("collectives", r"#?.{0,300}\balgbw[ \t]+busbw"),
     ("run", r".{0,300}\biteration:?[ \t]+[0-9]+[ \t/]|.{0,300}\bstep:?[ \t]+[0-9]+.{0,300}\bloss"),
-    ("launch", r"\[(?:parallelism|training)\]|#SBATCH|(?:trainer|parallelism|modules|recipe):"),
+    (
+        "launch",
+        r"\[(?:parallelism|training|optim|trainer|orchestrator)\]|#SBATCH|(?:trainer|parallelism|modules|recipe):",
+    ),
     ("launch", r"[^#\n]*\b(?:torchrun|deepspeed|srun|accelerate launch)[ \t]"),
     ("topology", r"[ \t]*GPU0[ \t]+GPU1|SwitchName=|CA '|vendid=|GPU 0: .*UUID"),
     ("rates", r"source[ \t]*=.*\ndate[ \t]*="),
@@ -108,7 +111,7 @@ def kind_of(path: Path) -> str | None:
     by_keys = (kind for kind, needed in _KEYS if needed <= keys)
     by_start = (kind for kind, start in _STARTS if re.match(start, text))
     by_line = (kind for kind, line in _LINES if not keys and re.search(rf"^(?:{line})", text, re.MULTILINE))
-    by_name = ("launch" for suffix in (".sh", ".sbatch", ".slurm") if path.suffix == suffix)
+    by_name = ("launch" for suffix in (".sh", ".sbatch", ".slurm", ".yaml", ".yml") if path.suffix == suffix)
     return next(chain(by_keys, by_start, by_line, by_name), None)
 
 

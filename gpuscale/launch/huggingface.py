@@ -14,7 +14,7 @@ from gpuscale.launch import accelerate, deepspeed, trainer
 from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
-from gpuscale.launch.settings import ON, Reading, Setting, Source
+from gpuscale.launch.settings import OFF, ON, Reading, Setting, Source
 from gpuscale.launch.tools import tool_of
 from gpuscale.launch.writing import Target
 from gpuscale.presets.tools import Tool
@@ -108,7 +108,9 @@ def _named_by_swift_2(reading: Reading) -> None:
             reading.settings.setdefault(new, reading.settings.pop(old))
 
 
-TOOLS = ("axolotl", "llama-factory", "ms-swift", "trl", "arctic-training", "deepspeed-chat", "transformers")
+TOOLS = (
+    "axolotl", "llama-factory", "ms-swift", "open-instruct", "trl", "arctic-training", "deepspeed-chat", "transformers",
+)  # fmt: skip
 """Tools around the Trainer; the last one where nothing speaks of another."""
 
 # --- files that come with a tool
@@ -309,7 +311,8 @@ def _read_checkpointing(reading: Reading) -> bool:
         recomputed = not reading.flag(off)
         reading.option("recompute", "full" if recomputed else "none", off)
         return recomputed
-    return trainer.read_checkpointing(reading, *own)
+    on = [name for name in own if (one := reading.get(name)) and str(one.value).strip().lower() not in OFF]
+    return trainer.read_checkpointing(reading, *(on or own))  # FSDP's way and the Trainer's: either one recomputes
 
 
 def _read_accelerate(reading: Reading) -> None:

@@ -626,9 +626,10 @@ def _read_nemo(reading: Reading) -> None:
     if called is not None:
         _read_nemo_call(reading, called)
         legacy = False
+    tuned = legacy and any(name.startswith(_TUNED) for name in reading.settings)
     sections = (
-        "trainer.strategy.ddp.", "trainer.strategy.", "trainer.plugins.", "model.config.", "data.", "optim.config.",
-        "model.optim.", "model.tokenizer.", "model.", "trainer.",
+        *([_TUNED] if tuned else []), "trainer.strategy.ddp.", "trainer.strategy.", "trainer.plugins.", "model.config.",
+        "data.", "optim.config.", "model.optim.", "model.tokenizer.", "model.", "trainer.",
     )  # fmt: skip
     _named(reading, sections, _NEMO)
     _precision_recipe(reading, reading.get("trainer.plugins"))
@@ -643,10 +644,14 @@ def _read_nemo(reading: Reading) -> None:
         if "model" not in reading.options:
             _model_of_recipe(reading, recipe)
     take_hub_model(reading)
-    modern = reading.flag("mcore_gpt") or reading.flag("transformer_engine")
+    modern = tuned or reading.flag("mcore_gpt") or reading.flag("transformer_engine")
     read_job(reading, "nemo" if not legacy else "nemo@2024-06" if modern else "nemo@2023-07")
     if legacy and "seq" in reading.options:
         reading.means("as the model has it", "model.data.seq_length")
+
+
+_TUNED = "model.data.train_ds."
+"""Section of the data of a finetuning in YAML of NeMo and NeMo-Aligner of 2023 and 2024, which ran on Megatron core."""
 
 
 def _nemo_recipe(name: str) -> str:
@@ -710,6 +715,8 @@ def _read_legacy_nemo(reading: Reading) -> None:
     for name in ("encoder_seq_length", "share_embeddings_and_output_weights", "activation"):
         if f"model.{name}" in settings:  # the model's, not those of its data or tokenizer
             settings[{"encoder_seq_length": "seq_length"}.get(name, name)] = settings[f"model.{name}"]
+    if f"{_TUNED}max_seq_length" in settings:
+        settings["seq_length"] = settings[f"{_TUNED}max_seq_length"]
     precision, fp8 = settings.get("trainer.precision"), settings.get("model.fp8")
     if precision is not None:  # bf16, 16, bf16-mixed
         text = str(precision.value)

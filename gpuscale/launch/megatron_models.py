@@ -246,6 +246,10 @@ def read_model(reading: Reading) -> None:
     gated = reading.flag("swiglu", "gated_linear_unit") or (reading.text("activation") or "").endswith("glu")
     gated |= bool(re.fullmatch(r"(fast-)?(swiglu|geglu|reglu)", reading.text("activation") or ""))
     usual = int((4 * hidden * 2 / 3) / 64) * 64 if gated else 4 * hidden  # arguments.py
+    multiple = reading.integer("multiple_of")
+    if gated and multiple:  # FlagScale: as Llama's own, rounded up
+        usual = multiple * -(-int(8 * hidden / 3 * (reading.number("hidden_dim_multiplier") or 1)) // multiple)
+        reading.means("rounds the MLP's width", "multiple_of", "hidden_dim_multiplier")
     ffn = reading.integer("ffn_hidden_size") or usual
     reading.model("ffn", ffn, "ffn_hidden_size")
     reading.model("gated", gated, "swiglu", "gated_linear_unit", "activation", "bias_gelu_fusion", "squared_relu")

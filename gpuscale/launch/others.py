@@ -68,6 +68,10 @@ GPT_NEOX_VOCABULARY = {"20B_tokenizer": 50277, "gpt2": 50257, "pythia": 50277, "
 """Part of a tokenizer's file name -> its tokens."""
 
 
+GATED_MLPS = ("llama", "gated")
+"""`mlp_type` of a gated MLP: GPT-NeoX's, and that of Stability AI's branch (StableLM)."""
+
+
 def _claims_neox(source: Source) -> bool:
     """Whether a source is a configuration of GPT-NeoX."""
     names = {name.replace("-", "_") for name in source.settings}
@@ -87,10 +91,10 @@ def _read_neox(reading: Reading) -> None:
     keys, of = _shape(reading)
     activation = reading.text("activation") or "gelu"
     kind = reading.text("mlp_type") or ""
-    gated = activation in {"swiglu", "geglu", "reglu", "bilinear", "glu"} or kind == "llama"
+    gated = activation in {"swiglu", "geglu", "reglu", "bilinear", "glu"} or kind in GATED_MLPS
     width = keys.get("ffn") or 4 * keys.get("hidden", 0)
     if "ffn" not in keys and gated:
-        multiple = 256
+        multiple = reading.integer("mlp_multiple_of") or 256
         width = multiple * math.ceil(8 * keys["hidden"] / 3 / multiple)
         reading.assume(f"MLP of {width}: two thirds of 4 x hidden, as gated ones have it")
     positions = reading.text("pos_emb") or "learned"
@@ -215,6 +219,11 @@ def _read_llm_foundry(reading: Reading) -> None:
     if chosen not in accelerate.FSDP1:
         reading.refuse(reading.get(f"{table}fsdp_config.sharding_strategy"), f"unknown strategy {chosen[:40]}")
     reading.option("zero", accelerate.FSDP1[chosen] if sharded else 0, f"{table}fsdp_config.sharding_strategy")
+    mesh = reading.words(f"{table}fsdp_config.device_mesh")
+    if sharded and (len(mesh) == 2 or "HYBRID" in chosen):
+        size = int(mesh[1]) if len(mesh) == 2 and mesh[1].isdigit() else 8
+        reading.option("shard", size, f"{table}fsdp_config.device_mesh", f"{table}fsdp_config.sharding_strategy")
+        reading.assume(f"shards over {size} GPUs, copies beside", f"{table}fsdp_config.device_mesh")
     trainer.read_checkpointing(reading, f"{table}fsdp_config.activation_checkpointing")
     if reading.flag(f"{table}fsdp_config.activation_cpu_offload"):
         reading.option("offload", "activations", f"{table}fsdp_config.activation_cpu_offload")
@@ -324,6 +333,17 @@ AXES = {
 """Mesh axis of MaxText -> what it is here; fsdp shards among the data-parallel ranks, as does expert."""
 
 
+REMAT = {
+    "full": "full", "save_qkv_proj": "full", "save_out_proj": "full", "qkv_proj_offloaded": "full",
+    **dict.fromkeys((
+        "save_dot_with_context_except_mlp", "save_dot_except_mlp", "save_dot_except_mlpwi",
+    ), "selective:layernorm+mlp"),
+    **dict.fromkeys(("minimal", "minimal_flash", "minimal_with_context"), "selective:layernorm"),
+}  # fmt: skip
+"""`remat_policy` -> what comes nearest: products that it saves are not made again, those of an MLP are, or all but one
+(MaxText layers/decoders.py, get_remat_policy)."""
+
+
 def _maxtext_table(names: Mapping[str, Setting]) -> str:
     found = names.get("modules.pre_trainer.framework")
     return "modules.pre_trainer.overrides." if found and str(found.value) == "maxtext" else ""
@@ -357,11 +377,10 @@ def _read_maxtext(reading: Reading) -> None:
         reading.option("shard", sizes["fsdp"] * sizes["ep"] * sizes["cp"], *of["fsdp"])
     _maxtext_batch(reading, table, gpus, replicas)
     policy = reading.text(f"{table}remat_policy") or "full"
-    reading.option("recompute", "full" if policy == "full" else "none", f"{table}remat_policy")
+    recomputed = REMAT.get(policy, "none")
+    reading.option("recompute", recomputed, f"{table}remat_policy")
     if policy not in {"full", "none"}:
-        reading.assume(
-            f"nothing is recomputed: what remat_policy {policy} saves is not modelled", f"{table}remat_policy"
-        )
+        reading.assume(f"remat_policy {policy} is predicted as recompute {recomputed}", f"{table}remat_policy")
     quantised = (reading.text(f"{table}quantization") or "").lower()
     if "fp8" in quantised:
         reading.option("precision", "fp8", f"{table}quantization")

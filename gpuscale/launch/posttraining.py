@@ -191,8 +191,9 @@ _ROLES = "actor_rollout_ref.model."
 
 
 def _claims_verl(source: Source) -> bool:
-    program = " ".join(source.program)
-    return bool(re.search(r"\bverl\.(trainer|recipe)|main_ppo", program)) or f"{_ROLES}path" in source.settings
+    program, names = " ".join(source.program), source.settings.keys()
+    supervised = {"data.train_batch_size", "data.micro_batch_size_per_gpu", "trainer.n_gpus_per_node"} <= names
+    return bool(re.search(r"\bverl\.(trainer|recipe)|main_ppo", program)) or f"{_ROLES}path" in names or supervised
 
 
 def _read_verl(reading: Reading) -> None:

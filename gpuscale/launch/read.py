@@ -191,10 +191,11 @@ def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, 
     if "cluster" not in job.options and "cluster" not in options:
         usual = declared(JobOptions)["cluster"].default
         assumed.append(Said("", 0, f"cluster={usual}", "no file states on what it runs: the usual cluster"))
+    kept = {"shard": job.layout["shard"]} if "shard" in job.layout and not layout else {}  # read with the given GPUs
     made = replace(
         job,
         options={**job.options, **options},
-        layout=replaced(job.layout, layout, gpus="gpus" in options),
+        layout={**replaced(job.layout, layout, gpus="gpus" in options), **kept},
         assumed=(*job.assumed, *assumed),
     )
     _check_degrees(made, given)

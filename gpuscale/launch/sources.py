@@ -346,7 +346,7 @@ class _Reader:
         documents = [path for path in every if path.suffix.lower() in DOCUMENTS]
         logs = [path for path in every if path.suffix.lower() in LOGS]
         for kind in (scripts, documents, logs):
-            found = _jobs_of(self._quietly(kind))
+            found = _with_accelerate(_jobs_of(self._quietly(kind)))
             if found:
                 return found
         hint = "launch scripts, YAML, TOML, JSON, or logs with their arguments"
@@ -436,6 +436,15 @@ def _jobs_of(made: list[Launch]) -> list[Launch]:
     taken = {path.resolve() for one in made for path in one.files[1:]}
     beside = {path.parent for path in taken} - {one.files[0].resolve().parent for one in made if one.files[1:]}
     return [one for one in made if one.files[0].resolve() not in taken and one.files[0].resolve().parent not in beside]
+
+
+def _with_accelerate(made: list[Launch]) -> list[Launch]:
+    """Give every job the one file of accelerate that lies among them, which says how jobs run and none by itself."""
+    own = [one for one in made if "compute_environment" in one.sources[-1].settings and len(one.sources) == 1]
+    jobs = [one for one in made if one not in own]
+    if len(own) != 1 or not jobs:
+        return made
+    return [replace(one, sources=(*own[0].sources, *one.sources), files=(*one.files, *own[0].files)) for one in jobs]
 
 
 def walk(folder: Path) -> list[Path]:

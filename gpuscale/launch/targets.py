@@ -15,11 +15,13 @@ def targets() -> dict[str, Target]:
         olmo_core,
         others,
         posttraining,
+        tabled,
         torchtitan,
         xtuner,
     )  # fmt: skip
 
     found = [
+        *tabled.tabled_targets(),
         *megatron_family.TARGETS,
         torchtitan.TARGET,
         nanotron.TARGET,

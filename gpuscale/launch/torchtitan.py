@@ -34,6 +34,7 @@ from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.layouts.stages import stage_sizes
 from gpuscale.presets.files import settled
 from gpuscale.presets.models import load_model
+from gpuscale.presets.tools import load_tool
 from gpuscale.rules.frameworks.torchtitan import OPTIONS
 
 RELEASE = "0.3.0"
@@ -330,9 +331,7 @@ def _take_primus(reading: Reading) -> None:
     stem = re.sub(r"(-pretrain|-fp8|-bf16)*\.ya?ml$", "", str(model.value).lower())
     own, _ = settled("models", stem.replace("_", "-"))
     reading.option("model", f"{own},mtp_layers=0" if own == "deepseek-v3" else own, f"{PRIMUS}.model")
-    for key in ("training.seq_len", "training.local_batch_size"):
-        if key not in reading.settings:
-            reading.assume(f"{key} is in {model.value} of Primus, which is not here: torchtitan's default counts")
+    reading.run_by(load_tool("primus-torchtitan"))
 
 
 MODE = "activation_checkpoint.mode"
@@ -711,7 +710,7 @@ def _read_precision(reading: Reading) -> None:
 def _read_kernels(reading: Reading, current: bool) -> None:
     of = ("compile.enable", "training.compile", "compile.no_enable")
     compiled = reading.flag(*of[:2]) and not reading.flag(of[2])
-    if not any(name in reading.settings for name in of):
+    if reading.get(*of) is None:
         reading.assume("nothing is compiled, torchtitan's default")
     parts = reading.words("compile.components")
     if compiled and parts and "model" not in parts:

@@ -62,6 +62,15 @@ PARTIAL = {
 }  # fmt: skip
 """Settings that train a small part of a model; all that gpuscale predicts is training of the whole."""
 
+AGAINST = (
+    "max_prompt_length", "max_completion_length", "num_generations", "reward_funcs", "reward_model_path", "ref_model",
+    "ref_model_name_or_path", "gamma_beta_ratio", "simpo_gamma", "dpo_beta", "dpo_alpha", "cpo_alpha", "rpo_alpha",
+    "beta", "desirable_weight", "undesirable_weight", "num_ppo_epochs", "precompute_ref_log_probs",
+    "teacher_model_name_or_path", "center_rewards_coefficient",
+)  # fmt: skip
+"""Settings that only trainers of pairs, rewards and teachers have (trl 1.16: DPO, ORPO, CPO, KTO, GRPO, RLOO, PPO, GKD;
+alignment-handbook; SimPO; open-instruct)."""
+
 
 # --- written
 
@@ -146,6 +155,9 @@ def refuse_partial(reading: Reading) -> None:
     if stage and stage.lower() not in {"pt", "sft"}:
         reading.refuse(reading.get("stage", "rl"), f"{stage} trains against other models: not modelled", hint)
     reading.means("one model is trained", "stage")
+    other = next((one for name in AGAINST if (one := reading.stated(name)) and str(one.value).lower() not in OFF), None)
+    if other is not None:
+        reading.refuse(other, "training by pairs, rewards or another model is not modelled", hint)
 
 
 def read_sequence(reading: Reading, *names: str) -> int | None:

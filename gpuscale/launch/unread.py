@@ -49,7 +49,8 @@ def concern(tool: Tool, setting: str, value: Any, *, dumped: bool = False) -> As
     guessed = () if dumped else CONCERNS if tool.guessed is None else tool.guessed
     option = next((option for option, words in CONCERNS.items() if option in guessed and re.search(words, last)), None)
     asked = asked or (None if option is None else Asked(option, "not known here, and may change memory or time"))
-    return None if asked and asked.option in _DEGREES and str(value) == "1" else asked
+    one_is_none = asked is not None and (asked.option in _DEGREES or "expert" in last)
+    return None if one_is_none and str(value) == "1" else asked
 
 
 def is_on(value: Any) -> bool:

@@ -8,6 +8,7 @@
     inert        patterns of settings that change neither
     guessed      options that unlisted names are asked about, by the words in them; all where it is not there
     [configs]    files that come with it, by what its users call them: what they state
+    [job]        how its files state a job, for tools that one reader reads all alike (`gpuscale.launch.tabled`)
 
 A tool may stand on another one (`as`), whose entries count where it has none of its own.
 """
@@ -39,6 +40,77 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True)
+class ToolOption:
+    """How the files of a tool state an option, or a key of a model."""
+
+    of: tuple[str, ...]  #: the settings, of which the first that says something counts.
+    #: what it says, in lower case -> the option's value, empty where that is the usual one; nothing said is an empty
+    #: word, `*` all others. Where there are no words it says a number.
+    words: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JobTable:
+    """How the files of a tool state a job; what is empty is not stated by any setting of it."""
+
+    framework: str  #: the framework that it is predicted as.
+    claims: tuple[
+        str, ...
+    ]  #: settings that its files have, all of them: `name`, `name=beginning of its value`, `table.*`.
+    model: tuple[str, ...] = ()  #: settings that name the model.
+    twists: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  #: key of a model -> what changes it beside the name.
+    shape: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: key of a model -> settings that state it.
+    switches: Mapping[str, ToolOption] = field(default_factory=dict)  #: key of a model -> words that state it.
+    kind: tuple[str, ...] = ()  #: settings that say which of `kinds` a model is.
+    kinds: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  #: kind -> keys of a model that it has by itself.
+    width_factor: tuple[str, ...] = ()  #: what a Llama's MLP is widened by.
+    width_multiple: tuple[str, ...] = ()  #: what its width is rounded up to a multiple of.
+    tokenizer: tuple[str, ...] = ()  #: settings whose value means a vocabulary.
+    gpus: tuple[tuple[str, ...], ...] = ()  #: settings whose product is the GPUs, the first group that says so.
+    options: Mapping[str, tuple[ToolOption, ...]] = field(default_factory=dict)  #: later rows replace earlier ones.
+    trains: ToolOption | None = None  #: what says what is trained, with the words that mean a whole model by itself.
+    fixed: Mapping[str, Any] = field(default_factory=dict)  #: options that are always so.
+    cp_comm: str = ""  #: how context parallelism communicates.
+    replicas: tuple[str, ...] = ()  #: settings that say how many copies of the shards there are.
+    precision: tuple[str, ...] = ()
+    optimizer: tuple[str, ...] = ()
+    attention: tuple[str, ...] = ()
+    sequence: tuple[str, ...] = ()
+    micro: tuple[str, ...] = ()
+    accumulation: tuple[str, ...] = ()
+    total: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()  #: what is predicted otherwise than it runs.
+
+
+def _job_table(data: Mapping[str, Any]) -> JobTable:
+    """Return what the `[job]` table of a tool says."""
+
+    def row(table: Mapping[str, Any]) -> ToolOption:
+        return ToolOption(tuple(table["of"]), table.get("words", {}))
+
+    made: dict[str, Any] = {}
+    for key, value in data.items():
+        if key == "options":
+            rows = {name: one if isinstance(one, list) else [one] for name, one in value.items()}
+            made[key] = {name: tuple(map(row, several)) for name, several in rows.items()}
+        elif key == "switches":
+            made[key] = {name: row(one) for name, one in value.items()}
+        elif key in {"twists", "shape"}:
+            made[key] = {name: tuple(one) for name, one in value.items()}
+        elif key == "trains":
+            made[key] = row(value)
+        elif isinstance(value, list):
+            made[key] = tuple(tuple(one) if isinstance(one, list) else one for one in value)
+        else:
+            made[key] = value
+    return JobTable(**made)
+
+
+@dataclass(frozen=True)
 class Tool:
     """A training tool, at one release."""
 
@@ -54,6 +126,7 @@ class Tool:
     inert: tuple[str, ...] = ()  #: patterns of names of settings that change no prediction.
     guessed: tuple[str, ...] | None = None
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: name -> settings.
+    job: JobTable | None = None  #: how its files state a job, where one reader reads them.
 
     def asks(self, setting: str) -> Asked | None:
         """Return what a setting does that is not modelled; None where nothing of the kind is known."""
@@ -95,6 +168,7 @@ def load_tool(name: str) -> Tool:
         {**{key: Asked(*pair) for key, pair in data.get("asked", {}).items()}, **below.asked},
         {**data.get("noted", {}), **below.noted}, (*data.get("inert", ()), *below.inert),
         tuple(data["guessed"]) if "guessed" in data else below.guessed, {**below.configs, **data.get("configs", {})},
+        _job_table(data["job"]) if "job" in data else None,
     )  # fmt: skip
 
 

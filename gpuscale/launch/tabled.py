@@ -1,0 +1,237 @@
+"""Tools whose files a table describes: which setting states which option (`[job]` of `presets/tools`); read only.
+
+One reader serves them all: picotron, litgpt, Levanter, lingua, prime-rl, VeOmni, NeMo AutoModel, NeMo RL, Oumi and
+verl's supervised training have no code of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from gpuscale.errors import did_you_mean, shown
+from gpuscale.launch import trainer
+from gpuscale.launch.attention import read_attention
+from gpuscale.launch.huggingface_models import read_model, shaped_model
+from gpuscale.launch.launchers import take_gpus
+from gpuscale.launch.settings import LackingError, Reading, Source, says
+from gpuscale.launch.tokenizers import vocabulary_of
+from gpuscale.launch.writing import Target
+from gpuscale.presets.models import load_model
+from gpuscale.presets.tools import JobTable, Tool, ToolOption, all_tools
+
+
+def claims(job: JobTable, source: Source) -> bool:
+    """Whether a document has all settings that a tool is known by, with the values that it wants of them."""
+    if source.kind in {"command", "arguments", "python"}:
+        return False
+    return all(_has(source, *claim.partition("=")[::2]) for claim in job.claims)
+
+
+def _has(source: Source, name: str, wanted: str) -> bool:
+    if name.endswith(".*"):
+        return any(one.startswith(name[:-1]) for one in source.settings)
+    found = source.settings.get(name)
+    return found is not None and (not wanted or str(found.value).lower().startswith(wanted))
+
+
+def read(reading: Reading, tool: Tool) -> None:
+    """Read a job of a tool by its table.
+
+    Raises:
+        InputError: it is not one of training a whole decoder, or something that must be known is not said.
+    """
+    job = tool.job
+    assert job is not None
+    reading.run_by(tool)
+    _refuse_other(reading, job)
+    reading.option("framework", job.framework)
+    for text in job.assumed:
+        reading.assume(text)
+    if job.shape and (reading.first(*job.shape["layers"]) or not reading.first(*job.model)):
+        _read_shape(reading, job)
+    else:
+        read_model(reading, *job.model)
+        _twist(reading, job)
+    _read_gpus(reading, job)
+    for name, row in ((name, row) for name, rows in job.options.items() for row in rows):
+        _read_option(reading, name, row)
+    for name, value in job.fixed.items():
+        reading.option(name, value)
+    if int(reading.layout.get("cp") or 1) > 1 and job.cp_comm:
+        reading.option("cp_comm", job.cp_comm)
+    _read_replicas(reading, job)
+    _read_states(reading, job)
+    trainer.read_sequence(reading, *(name for name in job.sequence if _positive(reading, name)))
+    micro, steps, total = (_positive(reading, *names) for names in (job.micro, job.accumulation, job.total))
+    if steps is None and (micro is None) != (total is None):
+        steps = 1
+    trainer.read_batch(reading, micro, steps, total, *job.micro, *job.accumulation, *job.total)
+
+
+def _refuse_other(reading: Reading, job: JobTable) -> None:
+    """Refuse what is not training of one whole model.
+
+    Raises:
+        InputError: the setting that says what is trained says something else.
+    """
+    if job.trains is None:
+        return
+    text = (reading.text(*job.trains.of) or "").lower()
+    if text not in job.trains.words:
+        message = f"{shown(text)} is not modelled: only training of a whole model by itself is"
+        reading.refuse(reading.get(*job.trains.of), message, "gpuscale predicts training of whole models")
+    reading.means("a whole model is trained by itself", *job.trains.of)
+
+
+def _positive(reading: Reading, *names: str) -> int | None:
+    """Return a whole number; None where nothing is said, and where 0 or -1 means that nothing is."""
+    found = reading.integer(*names)
+    return found if found and found > 0 else None
+
+
+def _read_option(reading: Reading, name: str, row: ToolOption) -> None:
+    """Set an option by the setting that states it: a number as it stands, or what its words mean."""
+    if not row.words:
+        size = _positive(reading, *row.of)
+        if size is not None:
+            reading.option(name, size, *row.of)
+        return
+    text = (reading.text(*row.of) or "").lower()
+    value = row.words.get(text, row.words.get("*") if text else "")
+    if value is None:
+        reading.refuse(reading.get(*row.of), f"unknown value {shown(text)}", did_you_mean(text, row.words, "known are"))
+    if value == "":
+        reading.means("as usual", *row.of)
+    else:
+        reading.option(name, value, *row.of)
+
+
+def _read_states(reading: Reading, job: JobTable) -> None:
+    """Read precision, optimizer and attention, where no row of options has."""
+    if job.precision:
+        trainer.read_precision(reading, *job.precision, default="bf16")
+    if "optimizer" not in reading.options:
+        _read_optimizer(reading, job)
+    if job.attention:
+        read_attention(reading, *job.attention)
+
+
+def _read_optimizer(reading: Reading, job: JobTable) -> None:
+    """Read the optimizer, which may be a class: `torch.optim.AdamW`."""
+    name = reading.first(*job.optimizer)
+    if not name and reading.tool is not None and not reading.given.get("optimizer"):
+        reading.option("optimizer", "adamw")
+        reading.assume(f"the optimizer is AdamW, {reading.tool.title}'s default")
+        return
+    if name and "." in str(reading.text(name)):
+        found = reading.settings[name]
+        reading.settings[name] = replace(found, value=str(found.value).rpartition(".")[2])
+    trainer.read_optimizer(reading, *job.optimizer)
+
+
+def _read_gpus(reading: Reading, job: JobTable) -> None:
+    """Set the GPUs: the product of the first group of settings whose last one is a number."""
+    for group in job.gpus:
+        found = reading.get(group[-1])
+        if found is None or not says(found.value) or not str(found.value).isdigit() or reading.given.get("gpus"):
+            continue
+        reading.option("gpus", math.prod(max(reading.integer(name) or 1, 1) for name in group), *group)
+        return
+    take_gpus(reading)
+
+
+def _read_replicas(reading: Reading, job: JobTable) -> None:
+    """Set over how many ranks shards lie, where a setting says how many copies of them there are."""
+    copies = reading.integer(*job.replicas) if job.replicas else None
+    if copies and copies > 1 and reading.layout.get("zero") and not reading.given.get("shard"):
+        ranks = trainer.data_parallel(reading, "the shards") * int(reading.layout.get("cp") or 1)
+        reading.option("shard", ranks // copies, *job.replicas)
+
+
+# --- models by their shape
+
+
+def _twist(reading: Reading, job: JobTable) -> None:
+    """Change a named model by what stands beside its name: `num_hidden_layers` of picotron."""
+    model = str(reading.options.get("model") or "")
+    keys = {key: reading.integer(*names) for key, names in job.twists.items()}
+    said = ",".join(f"{key}={value}" for key, value in keys.items() if value)
+    if said and model and not model.endswith(".json"):
+        reading.option(
+            "model", f"{load_model(model).name},{said}", *(name for names in job.twists.values() for name in names)
+        )
+
+
+def _read_shape(reading: Reading, job: JobTable) -> None:
+    """Set the model by its plain sizes, with what its kind has where nothing is said.
+
+    Raises:
+        InputError: a kind that is not known, or a vocabulary that nobody says.
+    """
+    kind = (reading.text(*job.kind) or "").lower() if job.kind else ""
+    if job.kind and kind not in job.kinds and not reading.given.get("model"):
+        found = reading.get(*job.kind)
+        message = f"the kind of model {shown(kind)} is not known here" if found else "no file states the kind of model"
+        raise LackingError(message, "model", place=found.place if found else None, hint="add `model=NAME`")
+    keys: dict[str, Any] = dict(job.kinds.get(kind, {}))
+    scale = keys.pop("ffn_of_hidden", None)
+    for key, names in job.shape.items():
+        value = reading.integer(*names)
+        if value is not None and value > 0:
+            keys[key] = value
+    for key, row in job.switches.items():
+        text = (reading.text(*row.of) or "").lower()
+        keys |= {key: row.words[text]} if text in row.words else {}
+    of = [name for names in (*job.shape.values(), job.kind) for name in names]
+    of += [name for row in job.switches.values() for name in row.of]
+    if not reading.given.get("model"):
+        lacking = next((key for key in ("layers", "hidden", "heads") if key not in keys), None)
+        if lacking:
+            raise LackingError("no file states which model is trained", "model", hint="add `model=NAME`")
+        if "ffn" not in keys:
+            keys["ffn"] = int(keys["hidden"] * scale) if scale else _llama_width(reading, job, keys["hidden"])
+        keys["vocab"] = keys.get("vocab") or _vocabulary(reading, job, keys)
+    keys["sequence"] = keys.get("sequence") or 4096
+    shaped_model(reading, keys, *of)
+
+
+def _llama_width(reading: Reading, job: JobTable, hidden: int) -> int:
+    """Return two thirds of 4 x hidden, times a factor, rounded up: as Llama's FeedForward has it (llama/model.py)."""
+    width = int(2 * 4 * hidden / 3)
+    factor = reading.number(*job.width_factor) if job.width_factor else None
+    multiple = (reading.integer(*job.width_multiple) if job.width_multiple else None) or 256
+    return multiple * math.ceil(int(width * (factor or 1)) / multiple)
+
+
+def _vocabulary(reading: Reading, job: JobTable, keys: dict[str, Any]) -> int:
+    """Return the vocabulary that the name of a tokenizer means.
+
+    Raises:
+        LackingError: it means none that is known.
+    """
+    for name in job.tokenizer:
+        found = reading.get(name)
+        size = vocabulary_of(str(found.value)) if found is not None and isinstance(found.value, str) else None
+        if size:
+            reading.assume(f"vocabulary of {size:,}, by the tokenizer's name", name)
+            return size
+    line = ",".join(f"{key}={value}" for key, value in keys.items() if value is not None)
+    hint = f"give the model: `model={line.lower()},vocab=N`"
+    raise LackingError("the size of the vocabulary is not stated", "model", hint=hint)
+
+
+def _target(tool: Tool, job: JobTable) -> Target:
+    return Target(
+        tool.name, tool.title, tool.basis, (job.framework.partition("@")[0],), None,
+        partial(claims, job), partial(read, tool=tool),
+    )  # fmt: skip
+
+
+def tabled_targets() -> tuple[Target, ...]:
+    """Return every tool that has a table; those that want more settings are asked first."""
+    found = [(tool, tool.job) for tool in all_tools() if tool.job is not None]
+    found.sort(key=lambda pair: -len(pair[1].claims))
+    return tuple(_target(tool, job) for tool, job in found)
