@@ -244,7 +244,7 @@ def test_what_is_no_training_of_a_whole_model_by_itself_is_refused(name, old, ne
 def test_a_kind_of_model_that_is_not_known_is_asked_for_with_the_rest(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text(FILES["levanter"].replace("type: llama", "type: mamba"))
-    with pytest.raises(InputError, match=r"GPUs it runs; the kind of model 'mamba' is not known"):
+    with pytest.raises(InputError, match=r"kind of model 'mamba' is not known here; .* GPUs"):
         read_launch([path])
 
 
@@ -257,7 +257,7 @@ def test_shards_that_a_file_states_stay_with_the_gpus_that_are_given(tmp_path):
 
 # -- other kinds of files beside
 
-SFT = """model_name_or_path: Qwen/Qwen2.5-Coder-7B-Instruct
+SFT = """model_name_or_path: Qwen/Qwen2.5-7B
 max_length: 2048
 per_device_train_batch_size: 2
 bf16: true
@@ -275,7 +275,7 @@ def test_the_file_of_accelerate_in_a_folder_belongs_to_the_training(tmp_path):
     (tmp_path / "fsdp.yaml").write_text(ACCELERATE)
     (tmp_path / "sft.yaml").write_text(SFT + "gradient_checkpointing: true\n")
     made = read_launch([tmp_path])
-    assert_has(made, gpus=8, zero=3, gbs=16, recompute="full", model="qwen2.5-7b")
+    assert_has(made, gpus=8, zero=3, gbs=16, recompute="full", model="Qwen/Qwen2.5-7B")
 
 
 def test_a_switch_of_fsdp_that_is_off_leaves_the_trainers_own(tmp_path):
@@ -311,7 +311,7 @@ trainer: {nnodes: 1, n_gpus_per_node: 8}
 """
     made = job(tmp_path, {}, a__yaml=text)
     assert made.target == "verl"
-    assert_has(made, model="gemma-7b", gpus=8, gbs=256, micro_batch_size=4, recompute="none")
+    assert_has(made, model="google/gemma-1.1-7b-it", gpus=8, gbs=256, micro_batch_size=4, recompute="none")
 
 
 def test_finetuning_of_nemo_aligner_takes_the_batch_of_its_data(tmp_path):

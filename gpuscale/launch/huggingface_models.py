@@ -267,14 +267,6 @@ _SUFFIX = re.compile(
 )
 
 
-_TWINS = (
-    (r"^(qwen2\.5)-(?:coder|math)-", r"\1-"), (r"^deepseek-r1-distill-qwen-", "qwen2.5-"),
-    (r"^deepseek-r1-distill-llama-", "llama3.1-"), (r"^llama-3\.1-tulu-3(?:\.1)?-", "llama3.1-"),
-    (r"^llama-?3\.3-", "llama3.1-"), (r"^gemma-1\.1-", "gemma-"),
-)  # fmt: skip
-"""Names of models that were tuned from another, of its very shape (their config.json on Hugging Face) -> its name."""
-
-
 def _guesses(name: str) -> Iterator[str]:
     """Yield a model's name, then without organisation and without what only says how it was tuned or stored."""
     yield name.removesuffix(".yaml")
@@ -284,9 +276,6 @@ def _guesses(name: str) -> Iterator[str]:
     while last != shorter:
         yield last
         shorter, last = last, _SUFFIX.sub("", last)
-    twin = next((re.sub(tuned, own, last.lower()) for tuned, own in _TWINS if re.search(tuned, last.lower())), None)
-    if twin:
-        yield twin
     if last.lower().startswith("meta-"):
         yield last[5:]
 
