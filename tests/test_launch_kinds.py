@@ -45,7 +45,7 @@ gcloud_ssh.sh                             |   16  2  - - - 1   64 2048 bf16 0
 getopt.sh @=--tp=4 --pp 2 -n 4 -- mbs=2 gbs=128 | 32 4 2 - - 2 128 2048 bf16 0
 getopts.sh @=-m large -n 4 -t8            |   32  8  - - - 1  256 2048 bf16 0
 gpus_of_the_scheduler.slurm               |   16  8  - - - 1   64 2048 bf16 0 h200-hgx
-hydra.sbatch                              |  128  4  4 - - 2 1024 2048 bf16 -
+hydra.sbatch                              |  128  4  4 - - 2 1024 2048 bf16 1
 jobset.yaml                               |   64  8  - - - 1   64 2048 bf16 0 gcp-a3-mega
 launch_module.sh                          |   32  2  2 - - 4   64 1024 fp16 0
 leaderworkerset.yaml                      |   32  -  4 - - 1   64 2048 bf16 0

@@ -7,6 +7,7 @@ import pytest
 
 from gpuscale import InputError, read_launch
 from gpuscale.architecture.parameters import model_parameters
+from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.models import load_model
 
 MEGATRON = (
@@ -280,3 +281,51 @@ def test_xtuners_configuration_is_named_where_it_is_not_here(script):
 def test_folders_of_modelscope_name_their_models(script):
     job = read_launch(script(HF.replace("meta-llama/Llama-2-7b-hf", "/data/Qwen/Qwen2___5-7B-Instruct")))
     assert job.options["model"] == "qwen2.5-7b"
+
+
+NEMO_1 = "python /opt/NeMo/examples/nlp/language_modeling/megatron_gpt_pretraining.py"
+NEMO_YAML = """\
+trainer: {devices: 8, num_nodes: 2, precision: bf16}
+model:
+  global_batch_size: 256
+  tensor_model_parallel_size: 2
+  encoder_seq_length: 2048
+  max_position_embeddings: 2048
+  num_layers: 24
+  hidden_size: 1024
+  num_attention_heads: 16
+  optim: {name: distributed_fused_adam}
+  tokenizer: {library: megatron, type: GPT2BPETokenizer}
+"""
+
+
+def test_hydras_configuration_is_found_or_named(script, tmp_path):
+    path = script(f"{NEMO_1} --config-path=conf --config-name=small model.micro_batch_size=2")
+    with pytest.raises(InputError, match=r"the job is configured in conf/small\.yaml, which is not here"):
+        read_launch(path)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/small.yaml").write_text(NEMO_YAML)
+    job = read_launch(path)
+    assert job.options["gpus"] == 16
+    assert job.layout["tp"] == 2
+    assert job.layout["micro_batch_size"] == 2
+    with pytest.raises(InputError, match=r"conf/megatron_gpt_config\.yaml, which is not here"):
+        read_launch(script(f"torchrun --nproc_per_node 8 {NEMO_1.split()[1]} model.tensor_model_parallel_size=2"))
+
+
+@pytest.mark.parametrize("generation", ["--DDP-impl local", "--use-mcore-models"])
+def test_a_distributed_optimizer_is_one_in_each_generation(script, generation):
+    shape = (
+        "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048"
+    )
+    job = read_launch(script(
+        f"torchrun --nproc_per_node 8 pretrain_gpt.py {shape} --tensor-model-parallel-size 2 --sequence-parallel --bf16"
+        f" --micro-batch-size 2 --global-batch-size 64 --vocab-size 50257 --use-distributed-optimizer {generation}"
+    ))  # fmt: skip
+    own = load_framework(job.options["framework"]).runtime.zero_stage
+    assert job.layout.get("zero", own) == 1
+
+
+def test_torchtunes_configuration_is_named_where_it_is_not_here(script):
+    with pytest.raises(InputError, match=r"the job is configured in mine\.yaml, which is not here"):
+        read_launch(script("tune run --nproc_per_node 3 full_finetune_distributed --config mine.yaml epochs=1"))

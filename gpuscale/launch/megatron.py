@@ -16,6 +16,7 @@ from gpuscale.launch.settings import DTYPES, GROWING_BATCH, OFF, Reading
 from gpuscale.launch.shapes import nearest_split
 from gpuscale.launch.writing import Writing
 from gpuscale.layouts.arrays import RECOMPUTE_MODULES
+from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.models import load_model
 from gpuscale.request import overlap_name
 from gpuscale.rules.frameworks.megatron import OPTIONS
@@ -258,6 +259,8 @@ def _read_sharding(reading: Reading) -> None:
     elif not distributed and reading.text("optimizer") != "dist_muon":
         if "zero" not in reading.layout:  # DeepSpeed shards by its own stage
             reading.option("zero", 0, *of)
+    elif distributed and "zero" not in reading.layout and not _shards_by_default(reading):
+        reading.option("zero", 1, *of)
     else:
         reading.means("ZeRO-1", *of)
     replicas = reading.integer("num_distributed_optimizer_instances") or 1
@@ -275,6 +278,11 @@ def _read_sharding(reading: Reading) -> None:
         "overlap", overlap_name(parts), "overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap",
         "overlap_moe_expert_parallel_comm",
     )  # fmt: skip
+
+
+def _shards_by_default(reading: Reading) -> bool:
+    """Whether the job's framework shards optimizer states where nothing is said: not before 2024."""
+    return load_framework(reading.options["framework"]).runtime.zero_stage == 1
 
 
 def _read_precision(reading: Reading) -> None:

@@ -405,10 +405,42 @@ def _missing(command: Command, beside: Mapping[str, Sequence[Source]]) -> Said |
 def _configurations(command: Command) -> list[Said]:
     """Return the documents that a command names as the job's configuration: a word before its options, `--config X`."""
     source = command.source
-    found = [Said(source.file, command.line, word, "") for word in source.program]
-    found += [Said(one.file, one.line, str(one.value), "") for name, one in source.settings.items()
+    words = (*source.program, *_composed(source, needed=True))
+    found = [Said(source.file, command.line, word, "") for word in words]
+    found += [Said(one.file, one.line, str(_first(one)), "") for name, one in source.settings.items()
               if _CONFIGURATION.fullmatch(name.rpartition(".")[2])]  # fmt: skip
     return [one for one in found if one.text.lower().endswith(tuple(DOCUMENTS)) and len(one.text) < MAX_NAME]
+
+
+def _first(setting: Setting) -> Any:
+    return setting.value[0] if isinstance(setting.value, list) and setting.value else setting.value
+
+
+_IN_NEMO = re.compile(r"(?:^|/)megatron_gpt_pretraining\.py$")
+"""The program of NeMo 1 that trains from a YAML file of Hydra, its own if none is named."""
+_WHOLE_IN_NEMO = {
+    "model.num_layers", "model.hidden_size", "model.encoder_seq_length", "trainer.precision", "model.optim.name",
+}  # fmt: skip
+"""Settings that together say what else the YAML file would."""
+
+
+def _composed(source: Source, needed: bool = False) -> list[str]:
+    """Return the YAML file that a program of Hydra takes: `--config-path DIR --config-name NAME`.
+
+    Args:
+        needed: only one that the job is nothing without; files of a framework's own say what is known.
+    """
+    settings = source.settings
+    if _IN_NEMO.search(source.program[-1] if source.program else ""):
+        folder, name = "conf", "megatron_gpt_config"
+        wanted = not settings.keys() >= _WHOLE_IN_NEMO
+    else:  # options of transformers have the same names, but are never beside `name=value`
+        folder, name = "", ""
+        wanted = not needed and any(one.text and not one.text.startswith("-") for one in settings.values())
+    said = [settings[key].value if key in settings else own
+            for key, own in (("config_path", folder), ("config_name", name))]  # fmt: skip
+    path = PurePosixPath(*map(str, said))
+    return [str(path if path.suffix in DOCUMENTS else f"{path}.yaml")] if wanted and said[1] else []
 
 
 MAX_NAME = 300
@@ -417,7 +449,7 @@ MAX_NAME = 300
 
 def _named(source: Source) -> list[str]:
     """Return the documents that a command names."""
-    found = [word for word in source.program if word.lower().endswith(tuple(DOCUMENTS))]
+    found = [word for word in source.program if word.lower().endswith(tuple(DOCUMENTS))] + _composed(source)
     for setting in (*source.launcher.values(), *source.settings.values()):
         for value in setting.value if isinstance(setting.value, list) else [setting.value]:
             named = isinstance(value, str) and len(value) < MAX_NAME and value.lower().endswith(tuple(DOCUMENTS))
