@@ -45,6 +45,9 @@ fp8, int8: a scale per row or tensor, next to nothing."""
 ATTENTIONS = ("fa2", "fa3", "fa4", "cudnn", "flex", "sdpa", "eager")
 """Attention kernels: FlashAttention-2, -3 and -4, cuDNN, FlexAttention, PyTorch's choice, scores in memory."""
 
+TOWERS = ("trained", "frozen", "none")
+"""Towers beside a language model: trained like it, held as weights alone, or left out."""
+
 CP_COMMS = ("p2p", "all_gather", "a2a", "a2a+p2p")
 """Ways in which context-parallel ranks exchange, by their names in Megatron-LM."""
 

@@ -33,6 +33,7 @@ from gpuscale.choices import (
     RESHARDS,
     ROUTINGS,
     TERMS,
+    TOWERS,
     TRAINED,
     TRANSPORTS,
     TUNES,
@@ -593,6 +594,9 @@ class JobOptions(Options):
         "NAME", OF_FRAMEWORK, choices=ATTENTIONS, word="attention kernels")] = None
     compile: Annotated[str | None, Option("torch.compile, where no other kernel fusion applies.", "NAME", OF_FRAMEWORK,
                                           choices=SWITCH)] = None
+    tower: Annotated[str | None, Option(
+        "Towers for images and sounds: trained, frozen (weights alone), or none. Their memory counts, not their time.",
+        "NAME", "trained, frozen beside adapters", choices=TOWERS, word="towers")] = None
     sharp: Annotated[str, Option(
         "In-network reduction across nodes (SHARP); needs its NCCL plugin and NCCL_COLLNET_ENABLE.", "NAME",
         choices=SWITCH, word="SHARP")] = "off"

@@ -138,7 +138,7 @@ def _random_plan(dice, framework):
     usual = {"offload": space.offload, "overlap": overlaps, "cp_comm": space.cp_comm}
     usual |= {"axis_order": space.axis_order, "pipeline_split": space.pipeline_split}
     for name in declared(JobOptions):
-        if (name in OF_EXPERTS and not moe) or name == "calibration":
+        if (name in OF_EXPERTS and not moe) or name in {"calibration", "tower"}:
             continue
         values = (*values_of(name), *usual.get(name, ()))
         if values and name not in options and dice.random() < SELDOM:

@@ -147,7 +147,9 @@ def test_an_export_writes_over_nothing_unless_told(tmp_path):
 
 # --- nothing is dropped
 
-ELSEWHERE = {"calibration", "model", "gpus", "cluster", "set", "memory_limit_gib", "moe_imbalance", "framework"}
+ELSEWHERE = {
+    "calibration", "model", "gpus", "cluster", "set", "memory_limit_gib", "moe_imbalance", "framework", "tower",
+}  # fmt: skip
 """What no launch file holds, or what is another plan altogether."""
 
 VALUES = {

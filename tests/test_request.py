@@ -53,7 +53,7 @@ SAMPLES = {
     "pipeline_split": "cost", "overlap": "tp+dp", "cuda_graphs": "full",
     "set": "node.hop_latency_us=2.0", "dispatcher": "alltoall", "reshard": "never", "compile": "off",
     "sharp": "on", "nvls": "off", "transport": "uccl", "grad_reduce": "last", "routing": "dropping", "attention": "fa2",
-    "calibration": str(Path(__file__).parent / "data" / "example_site.toml"),
+    "tower": "frozen", "calibration": str(Path(__file__).parent / "data" / "example_site.toml"),
     "tp": 2, "sp": True, "pp": 2, "vpp": 2, "cp": 2, "ep": 2, "etp": 2, "dp": 4, "zero": 2, "shard": 2,
     "micro_batch_size": 2, "recompute": "selective:mlp", "schedule": "zb-h1",
     "space": "full", "objective": "cost", "pareto": "step_time,memory", "gpu_hour_price": ["2.5", "b200-hgx=4"],
@@ -114,6 +114,8 @@ def test_the_echoed_job_and_its_plan_file_make_the_same_job_again(name, tmp_path
         usual["framework"] = "torchtitan"
     if name in OF_TUNING:
         usual |= {"tune": "lora", "model": "deepseek-v2-lite" if name == "lora_experts" else usual["model"]}
+    if name == "tower":
+        usual["model"] = "gemma3-4b"
     made = built(**{**usual, name: SAMPLES[name]})
     assert made.request[name] == SAMPLES[name]
     assert build_job(read(JobOptions, made.request)).spec == made.spec

@@ -9,16 +9,23 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command import assert_one_message, gpuscale
+from jobs import job
 from test_cli_general import WALKED
 
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.errors import InputError
 from gpuscale.launch.export import export
+from gpuscale.layouts.stages import FIRST, LAST
+from gpuscale.planning.layouts import fixed_layout
 from gpuscale.presets.huggingface import Config, read_config
 from gpuscale.presets.models import load_model
 from gpuscale.presets.towers import FROZEN, sums
+from gpuscale.request import JobOptions, declared
+from gpuscale.search.evaluation import memory_of, time_of
+from gpuscale.training.checkpoints import checkpoint_of
 
 DATA = Path(__file__).parent / "data"
 TEXT = {
@@ -145,7 +152,11 @@ def test_presets_of_multimodal_models_have_their_towers_also_when_they_are_chang
 
 
 CONFIG = {"model_type": "qwen2_vl", **TEXT, "vision_config": QWEN2 | {"hidden_size": 2048}}
-NOTE = "text only: the vision tower (668 M parameters) and its images are not in these numbers"
+NOTE = (
+    "the vision tower (668 M parameters): in memory as trained, on the first stage and whole on each TP rank; time and "
+    "activations of images are not in these numbers"
+)
+TEXT_ONLY = "text only: the vision tower (668 M parameters) and its images are not in these numbers"
 JOB = ("--model", "MODEL", "--gpus", "16")
 STUDY = '[study]\ntask = "estimate"\n[[questions]]\nmodel = ["{}"]\ngpus = [16]\ntp = [2]\n'
 RUNS = "id,framework,gpu,gpus,model,precision,gbs,seq,tp,step_s\na-1,megatron-lm,h100-sxm-80gb,16,{},bf16,64,4096,2,9\n"
@@ -173,6 +184,9 @@ ANSWERS = {
     "calibrate run": ("calibrate", "run", "LOG", *JOB, "--gbs", "128"),
     "show models": ("show", "models", "MODEL"),
 }
+OF_TEXT = {"roofline", "show models", "validate"}
+"""Commands whose numbers are of no memory, or of runs on text."""
+
 OF_NO_MODEL = {
     "collective", "doctor", "calibrate", "calibrate nccl", "show", "bench",  # of how fast plans are found
 }  # fmt: skip
@@ -208,7 +222,8 @@ def test_every_command_is_of_a_model_or_of_none():
 @pytest.mark.parametrize("command", ANSWERS)
 def test_every_answer_says_what_is_not_in_it(command, form, named):
     done = told([*ANSWERS[command], *(["--json"] if form == "json" else [])], named)
-    note = NOTE.replace("668", "420") if command == "validate" else NOTE
+    note = TEXT_ONLY if command in OF_TEXT else NOTE
+    note = note.replace("668", "420") if command == "validate" else note
     assert done.code in {0, 1}, done.err
     assert note in " ".join(done.out.split())
     if form == "json":
@@ -221,7 +236,7 @@ def test_every_answer_says_what_is_not_in_it(command, form, named):
 def test_every_page_says_so_too(command, named, tmp_path):
     page = tmp_path / "page.html"
     assert told([*ANSWERS[command], "--html", str(page)], named).code == 0
-    assert "text only: the vision tower" in page.read_text(encoding="utf-8")
+    assert (TEXT_ONLY[:27] if command in OF_TEXT else NOTE[:40]) in page.read_text(encoding="utf-8")
 
 
 def test_scripts_checks_and_markdown_say_so_too(named, tmp_path):
@@ -231,9 +246,10 @@ def test_scripts_checks_and_markdown_say_so_too(named, tmp_path):
     for form in ("github", "junit", "sarif"):
         assert NOTE in told([*ANSWERS["check"], "--format", form], named).out
     assert NOTE in told([*ANSWERS["explain checklist"], "--markdown"], named).out
-    assert NOTE in told([*ANSWERS["explain"], "--traffic"], named).out
-    assert NOTE in told([*ANSWERS["memory"], "--timeline"], named).out
+    assert NOTE in " ".join(told([*ANSWERS["explain"], "--traffic"], named).out.split())
+    assert NOTE in " ".join(told([*ANSWERS["memory"], "--timeline"], named).out.split())
     assert f"note: {NOTE}" in told([*ANSWERS["plan"], "--csv"], named).err
+    assert "these files build the language model alone" in export(named["PLAN"], "megatron-lm").warnings[1]
 
 
 @pytest.mark.parametrize("kind", ["siglip_vision_model", "clip_vision_model", "intern_vit_6b", "qwen2_5_vl_vision"])
@@ -309,3 +325,107 @@ def test_a_file_of_llama_factory_that_freezes_the_language_model_is_refused(tmp_
     assert_one_message(done, "the language model is not trained", "")
     file.write_text(job.format("true", "true", "false"), encoding="utf-8")
     assert gpuscale("estimate", "--from", file, "--gpus", 8).code == 0
+
+
+# --- what towers take
+
+TOWER = 419_816_304
+"""Parameters of gemma3-4b's, as its preset has them."""
+STATES = {"weights": 2, "gradients": 4, "master_weights": 4, "optimizer_state": 8}
+
+
+def memory(tower, framework="megatron-lm", **options):
+    """Bytes by component of the states on the first and the last stage, and the job."""
+    own = {name: value for name, value in options.items() if name in declared(JobOptions)}
+    layout = {name: value for name, value in options.items() if name not in own}
+    spec = job("gemma3-4b", 16, framework=framework, tower=tower, **own)
+    found = memory_of(fixed_layout(spec, layout), spec)
+    shape = found.by_stage.shape
+    return {name: np.broadcast_to(getattr(found, name), shape)[[FIRST, LAST], 0] for name in STATES}
+
+
+def beyond(tower, **options):
+    """By how much states take more than without a tower, per parameter of the tower."""
+    one, other = memory(tower, **options), memory("none", **options)
+    return {name: pytest.approx(((one[name] - other[name]) / TOWER).tolist(), abs=1e-6) for name in STATES}
+
+
+@pytest.mark.parametrize(("layout", "shards"), [
+    ({"zero": 0}, (1, 1, 1, 1)), ({"zero": 1}, (1, 1, 16, 16)), ({"zero": 1, "tp": 4}, (1, 1, 4, 4)),
+    ({"zero": 1, "pp": 2, "tp": 2}, (1, 1, 4, 4)), ({"zero": 2, "framework": "deepspeed"}, (1, 16, 16, 16)),
+    ({"zero": 3, "framework": "deepspeed"}, (16, 16, 16, 16)),
+])  # fmt: skip
+def test_a_trained_tower_has_all_states_whole_on_the_tp_ranks_of_the_first_stage(layout, shards):
+    last = layout.get("pp", 1) == 1
+    states = dict(zip(STATES, shards, strict=True))
+    own = STATES if layout.get("framework") != "deepspeed" else {**STATES, "gradients": 2}
+    assert beyond("trained", **layout) == {
+        name: [size / states[name], last * size / states[name]] for name, size in own.items()
+    }
+
+
+@pytest.mark.parametrize(("layout", "bytes_each"), [
+    ({"zero": 0}, 2), ({"zero": 1, "tp": 4}, 2), ({"zero": 2, "framework": "deepspeed"}, 2),
+    ({"zero": 3, "framework": "deepspeed"}, 2 / 16), ({"zero": 3, "framework": "torchtitan"}, 4 / 16),
+    ({"zero": 3, "framework": "deepspeed", "offload": "optimizer+parameters"}, 0), ({"zero": 1, "pp": 2}, 2),
+])  # fmt: skip
+def test_a_frozen_tower_has_its_weights_alone(layout, bytes_each):
+    last = layout.get("pp", 1) == 1
+    assert beyond("frozen", **layout) == {
+        name: [bytes_each, last * bytes_each] if name == "weights" else [0, 0] for name in STATES
+    }
+
+
+@pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan", "deepspeed"])
+def test_frozen_is_between_none_and_trained(framework):
+    made = {}
+    for tower in ("none", "frozen", "trained"):
+        spec = job("gemma3-4b", 16, framework=framework, tower=tower)
+        rows = fixed_layout(spec, {"pp": 1})
+        made[tower] = (float(memory_of(rows, spec).peak_bytes[0]), float(time_of(rows, spec).step_time_s[0]))
+    assert made["none"][0] < made["frozen"][0] < made["trained"][0]
+    assert made["none"][1] <= made["frozen"][1] <= made["trained"][1]
+
+
+@pytest.mark.parametrize("tower", ["trained", "frozen"])
+def test_the_tree_of_the_memory_has_the_tower_and_adds_up(tower):
+    arguments = ("explain", "--model", "gemma3-4b", "--gpus", 16, "--tp", 2, "--pp", 2, "--tower", tower, "--json")
+    found = json.loads(gpuscale(*arguments).out)
+    trees = found["memory"]
+    assert max(tree["value"] for tree in trees) == pytest.approx(found["plan"]["memory_gib"] * 2**30)
+    assert "towers for images and sounds" in json.dumps(trees[0])
+    assert "towers for images and sounds" not in json.dumps(trees[1])
+
+
+def test_a_checkpoint_has_the_states_of_a_trained_tower():
+    specs = [job("gemma3-4b", 16, tower=tower) for tower in ("none", "frozen", "trained")]
+    none, frozen, trained = (checkpoint_of("sync", fixed_layout(spec, {}), spec, 1e9).bytes for spec in specs)
+    assert (frozen - none, trained - none) == (0, 14 * TOWER)
+
+
+@pytest.mark.parametrize(("model", "message"), [
+    ("llama3-8b", "llama3-8b has no tower"), ("own.json", "own has no tower whose parameters are counted"),
+])  # fmt: skip
+def test_a_tower_that_there_is_not_or_that_is_not_counted_is_refused_by_name(model, message, tmp_path):
+    config = {"model_type": "molmo9", "text_config": {**TEXT, "model_type": "llama"}, "vision_config": {"depth": 2}}
+    (tmp_path / "own.json").write_text(json.dumps(config), encoding="utf-8")
+    named = tmp_path / model if model.endswith("json") else model
+    done = gpuscale("estimate", "--model", named, "--gpus", 8, "--tower", "frozen")
+    assert_one_message(done, message, "leave it out" if named == model else "state them in a model file")
+    assert gpuscale("estimate", "--model", named, "--gpus", 8, "--tower", "none").code == 0
+    if named != model:
+        said = " ".join(gpuscale("estimate", "--model", named, "--gpus", 8).out.split())
+        assert "text only: the vision tower (parameters of molmo9 are not counted) and its images are not" in said
+
+
+@pytest.mark.parametrize(("line", "tower"), [
+    ("", "frozen"), ("freeze_vision_tower: false", "trained"), ("freeze_vision_tower: true", "frozen"),
+])  # fmt: skip
+def test_a_file_of_llama_factory_says_whether_towers_are_trained(line, tower, tmp_path):
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}')
+    (tmp_path / "sft.yaml").write_text(
+        "model_name_or_path: gemma3-4b\nstage: sft\ndo_train: true\nfinetuning_type: full\ndeepspeed: ds.json\n"
+        f"cutoff_len: 4096\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 4\nbf16: true\n{line}\n"
+    )
+    done = gpuscale("estimate", "--from", tmp_path / "sft.yaml", "--gpus", 8, "--json")
+    assert json.loads(done.out)["job"]["tower"] == tower

@@ -11,7 +11,7 @@ from gpuscale.explain.nodes import Node, branch, settled
 from gpuscale.explain.steps import layer_names
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL
-from gpuscale.layouts.stages import FIRST, LAST, MIDDLE
+from gpuscale.layouts.stages import FIRST, LAST, MIDDLE, share_of_end
 from gpuscale.memory.activations import (
     block_activation_bytes,
     hidden_bytes,
@@ -25,6 +25,8 @@ from gpuscale.search.evaluation import placed
 STATES = {"weights": 3, "gradients": 2, "master_weights": 1, "optimizer_state": 1}
 """Component -> ZeRO stage from which on it is sharded."""
 
+TOWER = "towers for images and sounds"
+
 SOURCES = {"nccl_buffers": "framework profile", "framework_reserve": "framework profile", "fragmentation": "fit"}
 """Where the bytes of a component come from, if not from counting tensors."""
 
@@ -37,7 +39,7 @@ def memory_trees(subject: Subject) -> tuple[Node, ...]:
     by_stage = subject.evaluation.memory.by_stage[:, 0]
     middle = MIDDLE + int(by_stage[MIDDLE:].argmax())
     position = subject.evaluation.stages.position[subject.evaluation.stage_row[0]]
-    places = {int(position[place]): place for place in (FIRST, middle, LAST)}
+    places = {int(position[place]): place for place in (middle, LAST, FIRST)}  # of few stages the middle is a filler
     return tuple(_stage(subject, place, index, float(by_stage[place])) for index, place in sorted(places.items()))
 
 
@@ -55,9 +57,22 @@ def _stage(subject: Subject, place: int, index: int, total: float) -> Node:
             made_of = _activations(subject, place)
             in_flight = float(microbatches_in_flight(c, done.stages.positions(done.stage_row))[place, 0])
         whole = branch(name, made_of)
-        node = whole.times(size / whole.value, ("value",)) if size and whole.value else Node(name, size)
+        frozen = _frozen_tower(subject, place) if name == "weights" else 0.0
+        rest = size - frozen
+        node = whole.times(rest / whole.value, ("value",)) if rest and whole.value else Node(name, size)
+        if frozen:
+            node = replace(node, children=(*node.children, Node(f"{TOWER}, frozen", frozen)))
         parts.append(_counted_as(replace(node, name=name.replace("_", " "), value=size, count=in_flight), name))
     return settled(branch(f"stage {index}", parts), total)
+
+
+def _frozen_tower(subject: Subject, place: int) -> float:
+    """Return what frozen towers take of the weights at a stage, where all else is trained [bytes]."""
+    c, job = subject.rows, subject.spec
+    held = placed(c, job)[2].frozen
+    if held is None or job.tuning is not None or (job.offload.parameters and int(c.zero[0]) == 3):
+        return 0.0
+    return float(held.per_gpu(c.zero >= 3)[place, 0])
 
 
 def _counted_as(node: Node, component: str) -> Node:
@@ -79,8 +94,10 @@ def _parameters(subject: Subject, place: int, *, sharded: bool) -> list[Node]:
         own, routed = own / shards[0], routed / shards[1]
         blocks = (Node("routed experts", routed), Node("other", own)) if routed else ()
         layers.append(Node(name, own + routed, children=blocks, count=number))
+    tower = job.trained_tower * float(share_of_end(c, FIRST, place)[0] > 0)
+    dense -= tower
     ends = Node("embedding and LM head", dense / shards[0] if dense > 0.5 else 0.0)
-    return [*layers, ends]
+    return [*layers, ends, *([Node(TOWER, tower / shards[0])] if tower else ())]
 
 
 def _activations(subject: Subject, place: int) -> list[Node]:

@@ -139,7 +139,8 @@ def site_ways(
 
     def shared() -> Shared:
         if not made:
-            cluster, parameters = fleet.spec.cluster, float(model_parameters(fleet.spec.model).total)
+            cluster, spec = fleet.spec.cluster, fleet.spec
+            parameters = float(model_parameters(spec.model).total + spec.trained_tower)
             fragments = asked.fragments or max(math.ceil(fleet.spec.model.layers / LAYERS_PER_FRAGMENT), 1)
             gradients, sent = parameters * fleet.spec.reduced_gradient_bytes, parameters * asked.outer_bits / 8
             one = Shared(

@@ -68,11 +68,19 @@ def exported(estimate: Estimate, target: str) -> Export:
     chosen = writable(target)
     job = job_of(estimate.job, layout_of(estimate.plan))
     writing = Writing(job, estimate.plan)
-    for one in writing.model.caveats:
+    for one in left_out(writing):
         writing.warn(one)
     program = with_cluster(written(chosen, writing), writing)
     files = (*program.files, run_script(program, writing), *cluster_files(writing, program))
     return Export(chosen.name, files, tuple(writing.warnings))
+
+
+def left_out(writing: Writing) -> tuple[str, ...]:
+    """Return what is to be known of the model of a plan, and of files that launch it."""
+    job = writing.spec
+    counted = job.trained_tower or job.frozen_tower
+    alone = "these files build the language model alone; the plan counts its towers too (`tower=none` plans without)"
+    return (*writing.model.caveats_with(job.tower), *([alone] if counted else []))
 
 
 def written(target: Target, writing: Writing) -> Program:
@@ -113,7 +121,7 @@ def run_script(program: Program, writing: Writing) -> LaunchFile:
     """Return the shell script that starts a program on each node."""
     nodes, per_node = machines(writing)
     each = f"run on each of {nodes} nodes" if nodes > 1 else "run on one node"
-    head = [f"{writing.model.title:.100} on {writing.spec.gpus:,} GPUs: {each}.", *writing.model.caveats]
+    head = [f"{writing.model.title:.100} on {writing.spec.gpus:,} GPUs: {each}.", *left_out(writing)]
     if writing.left:
         head += ["Not set by this script:", *(f"  {one}" for one in writing.left)]
         writing.warn("run.sh lists what it leaves to you and to the framework's defaults")

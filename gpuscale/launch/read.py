@@ -21,7 +21,8 @@ from gpuscale.launch.sources import Launch, launches
 from gpuscale.launch.targets import targets
 from gpuscale.launch.writing import Target
 from gpuscale.planning.planfile import replaced
-from gpuscale.presets.towers import BACKBONE, FROZEN, LANGUAGE, NOT_TRAINED, TRAINED
+from gpuscale.presets.models import load_model
+from gpuscale.presets.towers import BACKBONE, FROZEN, FROZEN_TOWERS, LANGUAGE, NOT_TRAINED, TRAINED
 from gpuscale.request import JobOptions, Layout, declared, read
 
 NOT_A_TRAINING = re.compile(
@@ -150,6 +151,7 @@ def _job(launch: Launch, target: Target, reading: Reading) -> LaunchJob:
             raise
         hint = f"add `model=NAME`{nearly(launch, MODEL_SAID)}" if error.field == "model" else error.hint
         raise LackingError(error.message, str(error.field), place=launch.place, hint=hint) from None
+    _take_towers(reading)
     take_gpus(reading)
     reading.options.setdefault("framework", target.frameworks[0])
     take_hardware(reading, launch.files)
@@ -336,6 +338,17 @@ def _refuse_frozen(reading: Reading) -> None:
             reading.refuse(reading.get(name), NOT_TRAINED, TRAINED)
         elif frozen is not None:
             reading.means("the language model is trained", name)
+
+
+def _take_towers(reading: Reading) -> None:
+    """Say whether towers are trained where the model has some that are counted and a switch, or its default, says."""
+    model = reading.options.get("model")
+    if not model or reading.given.get("model") or not load_model(model).counted_tower:
+        return
+    named = [name for name in reading.settings if name.rpartition(".")[2].lower() in FROZEN_TOWERS]
+    name = reading.first(*named, *FROZEN_TOWERS)
+    if name:
+        reading.option("tower", "frozen" if reading.flag(name) else "trained", name)
 
 
 # --- what is missing

@@ -124,12 +124,15 @@ def stage_parameters(c: Candidates, job: JobSpec, stages: StageTable, stage_row:
             expert, kept_experts = expert + number * trained[index], kept_experts + number * frozen[index]
     dense, kept = _with_ends(dense, kept, c, job)
     alone = np.ones(1)
-    beside = StageParameters(kept, np.broadcast_to(kept_experts, kept.shape), alone, alone) if job.tuning else None
+    beside = None
+    if job.tuning or job.frozen_tower:
+        beside = StageParameters(kept, np.broadcast_to(kept_experts, kept.shape), alone, alone)
     return StageParameters(dense, np.broadcast_to(expert, dense.shape), alone, alone, beside).shared_by(c)
 
 
 def _with_ends(trained: FloatArray, frozen: FloatArray, c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
-    """Add embedding, LM head and final norm to trained parameters and frozen bytes, each (P, N)."""
+    """Add embedding, LM head, final norm and towers, which stand on the stage of the embedding whole on each TP rank,
+    to trained parameters and frozen bytes, each (P, N)."""
     model, tuning = job.model, job.tuning
     originals = job.runtime.memory.keeps_originals
     rows = job.vocabulary_rows(c.tp)
@@ -146,6 +149,8 @@ def _with_ends(trained: FloatArray, frozen: FloatArray, c: Candidates, job: JobS
                 trained[place] += size
             if tuning is not None and (originals or not job.trains(part)):
                 frozen[place] += tuning.beside_bytes * size
+        trained[place] += job.trained_tower * embeds
+        frozen[place] += job.frozen_tower_bytes * embeds
     # one stage: all columns are the same GPU
     return np.where(c.pp == 1, trained[FIRST], trained), np.where(c.pp == 1, frozen[FIRST], frozen)
 

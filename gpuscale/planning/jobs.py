@@ -134,9 +134,12 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     asked, notes = settle(asked, presets)
     model = presets.model(asked.model)
     cluster, extension = presets.sized_for(asked, groups)
-    notes += [*model.caveats, *cluster.caveats]
+    tower = tower_of(asked, model)
+    notes += [*model.caveats_with(tower), *cluster.caveats]
     part = gpus_per_node_text(asked, presets.whole(asked), cluster)
     said = {"gpus_per_node": part} if part else {}
+    if model.counted_tower:
+        said["tower"] = f"{tower}{_by_default(asked, 'tower')}"
     if asked.sharp == "on" or asked.nvls == "off":
         cluster = cluster.adding_up(sharp=asked.sharp == "on", nvls=asked.nvls == "on")
         said |= {"sharp": asked.sharp, "nvls": asked.nvls}
@@ -186,6 +189,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         offload=offload,
         recipe=recipe,
         tuning=tuning,
+        tower=tower,
         axis_order=JobSpec.axis_order if asked.axis_order is None else parse_order(asked.axis_order),
     )
     chosen = {
@@ -201,6 +205,21 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         notes += more
     request = {name: value for name, value in {**asked.values(), **chosen}.items() if value is not None}
     return Job(spec, said, tuple(notes), request, site, cluster)
+
+
+def tower_of(asked: JobOptions, model: ModelSpec) -> str:
+    """Return what is counted of towers: by default they are trained where all weights are, as by the Trainer of
+    transformers and recipes of Megatron-Bridge (`freeze_vision_model`); LLaMA-Factory and ms-swift freeze them.
+
+    Raises:
+        InputError: it is said of towers that there are not, or whose parameters are not known.
+    """
+    if asked.tower not in {None, "none"} and not model.counted_tower:
+        unknown = " whose parameters are counted" if model.towers else ""
+        hint = "leave it out" if not model.towers else "state them in a model file, [towers] (docs/models.md)"
+        raise InputError(f"{model.name} has no tower{unknown}", field="tower", hint=hint)
+    usual = "trained" if asked.tune == "full" else "frozen"
+    return (asked.tower or usual) if model.counted_tower else "none"
 
 
 def gpus_per_node_text(asked: JobOptions, whole: ClusterSpec, taken: ClusterSpec) -> str:

@@ -38,6 +38,13 @@ FROZEN = {
 trained, but a tower or its projector (ms-swift, Megatron-LM's --freeze-LM, LLaMA-Factory, NeMo; LLaVA; Qwen2.5-VL's own
 scripts)."""
 
+FROZEN_TOWERS = (
+    "freeze_vision_tower", "freeze_vit", "freeze_vision_model", "freeze_vision_encoder", "freeze_visual_encoder",
+    "freeze_vision", "freeze_audio_tower",
+)  # fmt: skip
+"""Switches, in lower case, that hold the weights of towers as they are (LLaMA-Factory; ms-swift and Megatron-LM;
+Megatron-Bridge; NeMo; XTuner)."""
+
 NOT_TRAINED = "the language model is not trained, but towers beside it, which are not modelled"
 TRAINED = "gpuscale predicts training of the language model"
 """What is said of them, and the hint."""

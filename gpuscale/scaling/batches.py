@@ -12,7 +12,7 @@ from gpuscale.arguments import taking
 from gpuscale.display import WithFields, displayed
 from gpuscale.errors import InputError, NoAnswerError, shown
 from gpuscale.layouts.space import odd_factor
-from gpuscale.planning.jobs import Presets
+from gpuscale.planning.jobs import Presets, tower_of
 from gpuscale.planning.variants import batch_sizes, gpu_counts
 from gpuscale.presets.rates import Rate
 from gpuscale.request import (
@@ -167,7 +167,7 @@ def batch_size(
         cheapest=min(range(len(rows)), key=lambda at: found[at].billed_gpu_hours),
         skipped=tuple(skipped),
         assumptions={name: rate for name, rate in best.assumptions.items() if name == "gpu_hour_price"},
-        notes=(*spec.caveats, *presets.whole(base).caveats, *_notes(said, source)),
+        notes=(*spec.caveats_with(tower_of(base, spec)), *presets.whole(base).caveats, *_notes(said, source)),
         job=best.job,
     )
 

@@ -19,6 +19,7 @@ from gpuscale.choices import (
     PIPELINE_SPLITS,
     RESHARDS,
     ROUTINGS,
+    TOWERS,
     TRANSPORTS,
 )
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
@@ -439,6 +440,8 @@ class JobSpec:
     recipe: str = "delayed"
     #: parallel axes of `AXES`, from neighbouring ranks outwards (`gpuscale.layouts.ranks`).
     axis_order: tuple[str, ...] = AXES
+    #: what is counted of towers beside the language model, one of `TOWERS`; parameters alone, whatever passes them.
+    tower: Annotated[str, among(*TOWERS)] = "none"
     tight: bool = False  #: plans may take all of the memory, not only what the usual fragmentation leaves.
     #: bytes of activations, logits and what else comes and goes, over what is predicted of them.
     transient_factor: float = 1.0
@@ -479,7 +482,23 @@ class JobSpec:
     @property
     def caveats(self) -> tuple[str, ...]:
         """What an answer should say of the model that is not modelled, and of GPUs that nobody measured."""
-        return (*self.model.caveats, *self.cluster.caveats)
+        return (*self.model.caveats_with(self.tower), *self.cluster.caveats)
+
+    @property
+    def trained_tower(self) -> int:
+        """Parameters of towers that are trained."""
+        return self.model.counted_tower if self.tower == "trained" else 0
+
+    @property
+    def frozen_tower(self) -> int:
+        """Parameters of towers whose weights are held and not trained."""
+        return self.model.counted_tower if self.tower == "frozen" else 0
+
+    @property
+    def frozen_tower_bytes(self) -> float:
+        """Bytes of their weights before sharding: of the type of frozen weights beside them, or of trained ones."""
+        each = self.states.master or self.states.weight if self.runtime.memory.master_is_weight else self.states.weight
+        return self.frozen_tower * (self.tuning.beside_bytes if self.tuning else each)
 
     @property
     def network(self) -> LevelSpec | None:

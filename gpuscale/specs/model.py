@@ -347,16 +347,21 @@ INPUTS = {"vision": "images", "audio": "sounds", "speech": "speech"}
 
 @dataclass(frozen=True)
 class TowerSpec:
-    """Part of a multimodal model beside its language model, which is not modelled: no number counts it."""
+    """Part of a multimodal model beside its language model: what passes it is not modelled."""
 
     kind: str  #: `vision`, `audio`, `speech` (what speaks), or `multimodal` where the model does not say
     parameters: int | None = None  #: its own and of what joins it to the language model; None where not known
     of: str = ""  #: model type of the config that has it
 
+    @property
+    def inputs(self) -> str:
+        """What passes it, in a word."""
+        return INPUTS.get(self.kind, "inputs")
+
     def __str__(self) -> str:
         unknown = f" (parameters of {self.of} are not counted)" if self.of else ""
         count = f" ({self.parameters / 1e6:,.0f} M parameters)" if self.parameters else unknown
-        return f"the {self.kind} tower{count} and its {INPUTS.get(self.kind, 'inputs')}"
+        return f"the {self.kind} tower{count}"
 
 
 @displayed
@@ -387,22 +392,44 @@ class ModelSpec:
     aliases: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=120)], ...], Field(max_length=50)] = ()
     #: what a reader of this model's shape has to know.
     notes: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
-    towers: tuple[TowerSpec, ...] = ()  #: what the model has beside its layers and is not modelled.
+    towers: tuple[TowerSpec, ...] = ()  #: what the model has beside its layers; no passes of theirs are modelled.
     final_norm: bool = True  #: a norm with weights stands after the last layer.
     at_embedding: tuple[BesideSpec, ...] = ()  #: what it has beside the embedding.
     at_head: tuple[BesideSpec, ...] = ()  #: what it has beside the LM head.
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What every number of this model has to be read with; answers carry it among their notes."""
+        """What every number of this model has to be read with where no tower is counted."""
+        return self.caveats_with("none")
+
+    @property
+    def counted_tower(self) -> int:
+        """Parameters of its towers, and of what joins them to the language model, where they are known."""
+        return sum(one.parameters or 0 for one in self.towers)
+
+    def caveats_with(self, tower: str) -> tuple[str, ...]:
+        """Return what every number has to be read with; answers carry it among their notes.
+
+        Args:
+            tower: what is counted of towers, as `JobSpec.tower`.
+        """
         estimated = dict.fromkeys(
             STATE_SPACES[kind.state_space.kind]
             for kind in self.trained_kinds
             if kind.state_space is not None and kind.state_space.kind not in TIMED_STATE_SPACES
         )
         found = [f"time of {name} is estimated from its FLOPs and bytes, not from kernels" for name in estimated]
-        if self.towers:
-            found.insert(0, f"text only: {', and '.join(map(str, self.towers))} are not in these numbers")
+        counted = [one for one in self.towers if one.parameters and tower != "none"]
+        left_out = [f"{one} and its {one.inputs}" for one in self.towers if one not in counted]
+        if left_out:
+            found.insert(0, f"text only: {', and '.join(left_out)} are not in these numbers")
+        if counted:
+            inputs = " and ".join(one.inputs for one in counted)
+            found.insert(
+                0,
+                f"{', and '.join(map(str, counted))}: in memory as {tower}, on the first stage and whole on each TP "
+                f"rank; time and activations of {inputs} are not in these numbers",
+            )
         return tuple(found)
 
     @cached_property

@@ -162,7 +162,8 @@ def shards(c: Candidates, job: JobSpec, parameters: StageParameters) -> dict[str
     dense, expert = at_place(parameters.dense, heaviest), at_place(parameters.expert, heaviest)
     gathered = [one * job.states.weight for one in (dense, expert)]
     if parameters.frozen is not None:
-        frozen = (at_place(one, heaviest) for one in (parameters.frozen.dense, parameters.frozen.expert))
+        share = 1.0 if job.tuning else job.states.weight * job.frozen_tower / job.frozen_tower_bytes  # cast, then sent
+        frozen = (share * at_place(one, heaviest) for one in (parameters.frozen.dense, parameters.frozen.expert))
         gathered = [one + kept * (c.zero == 3) for one, kept in zip(gathered, frozen, strict=True)]
     group, apart = c.dp * c.cp, strides(c, job)
     shard = np.where(c.zero > 0, c.shard, group)

@@ -60,7 +60,8 @@ def least_cpu_optimizer_time_s(job: JobSpec) -> float:
     """Lower bound of `cpu_optimizer_time_s`: the share of some GPU is at least that of an even split [s]."""
     if not job.offload.optimizer or job.tuning is not None:
         return 0.0
-    return model_parameters(job.model).total / job.gpus * _cpu_s_per_parameter(job)
+    parameters = (model_parameters(job.model).total + job.trained_tower) / job.gpus
+    return parameters * _cpu_s_per_parameter(job)
 
 
 def _cpu_s_per_parameter(job: JobSpec) -> float:
