@@ -429,3 +429,15 @@ def test_a_file_of_llama_factory_says_whether_towers_are_trained(line, tower, tm
     )
     done = gpuscale("estimate", "--from", tmp_path / "sft.yaml", "--gpus", 8, "--json")
     assert json.loads(done.out)["job"]["tower"] == tower
+
+
+@pytest.mark.parametrize("framework", ["accelerate", "megatron-lm"])
+def test_beside_adapters_towers_are_frozen_unless_told(framework):
+    usual, frozen, trained = (
+        job("gemma3-4b", 8, framework=framework, tune="lora", **own)
+        for own in ({}, {"tower": "frozen"}, {"tower": "trained"})
+    )
+    assert usual == frozen
+    held = [memory_of(fixed_layout(spec, {}), spec) for spec in (usual, trained)]
+    moments = [float(np.broadcast_to(one.optimizer_state, one.by_stage.shape)[FIRST, 0]) for one in held]
+    assert moments[1] - moments[0] > 0.9 * TOWER
