@@ -201,6 +201,8 @@ def test_every_table_has_a_file_here_and_states_options():
 @pytest.mark.parametrize(
     ("name", "old", "new", "expected"),
     [
+        ("picotron", "1f1b", "afab", {"schedule": "gpipe"}),
+        ("picotron", "1f1b", "1f1b", {"schedule": None}),
         ("lingua", "full_shard", "no_shard", {"zero": 0}),
         ("lingua", "compile: true", "selective_activation_checkpointing: true", {"recompute": "selective:layernorm"}),
         ("veomni", "fsdp2", "ddp", {"zero": 0, "shard": None}),

@@ -103,7 +103,7 @@ def _read_option(reading: Reading, name: str, row: ToolOption) -> None:
     value = row.words.get(text, row.words.get("*") if text else "")
     if value is None:
         reading.refuse(reading.get(*row.of), f"unknown value {shown(text)}", did_you_mean(text, row.words, "known are"))
-    if value == "":
+    if value == "" or (name == "schedule" and int(reading.layout.get("pp") or 1) == 1):
         reading.means("as usual", *row.of)
     else:
         reading.option(name, value, *row.of)

@@ -173,9 +173,17 @@ def read_sequence(reading: Reading, *names: str) -> int | None:
     if found is None:
         raise InputError("no file states how long sequences are", field="seq", hint="add `seq=4096`")
     reading.option("seq", found, *names)
-    if reading.first("packing", "sample_packing", "data.pack_samples"):
-        reading.means("sequences are full", "packing", "sample_packing", "data.pack_samples")
+    packed = next((one for name in PACKED if (one := reading.get(name)) and str(one.value).lower() not in OFF), None)
+    if packed is not None:
+        reading.means("sequences are full", packed.name)
+    elif set(names) & {"max_length", "cutoff_len"} and not reading.first("block_size"):
+        reading.means("sequences are predicted full", *PACKED)
+        reading.assume(f"sequences of {found:,} tokens: without packing they are as long as the data is, at most this")
     return found
+
+
+PACKED = ("packing", "sample_packing", "neat_packing", "data.pack_samples")
+"""Switches that put samples together until sequences are full."""
 
 
 def count(reading: Reading, *names: str) -> int | None:
