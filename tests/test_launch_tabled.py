@@ -6,6 +6,7 @@ from test_launch_tools import assert_has, job
 from gpuscale.errors import InputError
 from gpuscale.launch.read import read_launch, with_given
 from gpuscale.launch.tabled import tabled_targets
+from gpuscale.presets.models import load_model
 from gpuscale.presets.tools import all_tools
 from gpuscale.request import JobOptions, Layout, declared
 
@@ -205,6 +206,12 @@ def test_every_table_has_a_file_here_and_states_options():
         ("picotron", "1f1b", "1f1b", {"schedule": None}),
         ("lingua", "full_shard", "no_shard", {"zero": 0}),
         ("lingua", "compile: true", "selective_activation_checkpointing: true", {"recompute": "selective:layernorm"}),
+        (
+            "veomni",
+            "micro_batch_size: 2,",
+            "enable_mixed_precision: false,",
+            {"grad_dtype": "bf16", "master_dtype": "none"},
+        ),
         ("veomni", "fsdp2", "ddp", {"zero": 0, "shard": None}),
         ("veomni", "micro_batch_size: 2,", "micro_batch_size: 2, enable_full_shard: false,", {"zero": 2}),
         (
@@ -365,3 +372,53 @@ device_train_microbatch_size: 4
 fsdp_config: {sharding_strategy: FULL_SHARD, device_mesh: [2, 4]}
 """
     assert_has(job(tmp_path, a__yaml=text), zero=3, shard=4)
+
+
+@pytest.mark.parametrize(("gpus", "micro"), [(8, 6), (4, 4), (6, 8)])
+def test_composer_cuts_the_batch_of_a_gpu_into_pieces_of_at_most_a_microbatch(gpus, micro, tmp_path):
+    text = """
+max_seq_len: 2048
+model: {name: hf_causal_lm, pretrained_model_name_or_path: mosaicml/mpt-7b}
+global_train_batch_size: 48
+device_train_microbatch_size: 8
+fsdp_config: {sharding_strategy: FULL_SHARD}
+"""
+    assert_has(job(tmp_path, {"gpus": gpus}, a__yaml=text), micro_batch_size=micro, gbs=48)
+
+
+NEOX = """
+num_layers: 32
+hidden_size: 4096
+num_attention_heads: 32
+seq_length: 4096
+pipe_parallel_size: 1
+norm: rmsnorm
+pos_emb: rotary
+train_micro_batch_size_per_gpu: 1
+bf16: {enabled: true}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "width"),
+    [
+        ("activation: swiglu\nintermediate_size: 32768\nmlp_multiple_of: 256\n", 11008),
+        ("activation: swiglu\nmlp_multiple_of: 256\n", 5632),
+        ("activation: silu\nmlp_type: llama\n", 11008),
+        ("activation: silu\nmlp_type: gated\nmlp_multiple_of: 512\n", 11264),
+        ("activation: gelu\n", 16384),
+    ],
+)
+def test_the_width_of_a_gated_mlp_of_gpt_neox(more, width, tmp_path):
+    assert load_model(job(tmp_path, a__yaml=NEOX + more).options["model"]).kinds[0].mlp.ffn == width
+
+
+def test_dpo_of_torchtune_is_known_by_its_loss(tmp_path):
+    text = """
+model: {_component_: torchtune.models.llama3_2.llama3_2_3b}
+tokenizer: {max_seq_len: 8192}
+batch_size: 1
+loss: {_component_: torchtune.rlhf.loss.DPOLoss}
+"""
+    with pytest.raises(InputError, match="whole model by itself"):
+        job(tmp_path, a__yaml=text)

@@ -93,8 +93,13 @@ def _read_neox(reading: Reading) -> None:
     kind = reading.text("mlp_type") or ""
     gated = activation in {"swiglu", "geglu", "reglu", "bilinear", "glu"} or kind in GATED_MLPS
     width = keys.get("ffn") or 4 * keys.get("hidden", 0)
-    if "ffn" not in keys and gated:
-        multiple = reading.integer("mlp_multiple_of") or 256
+    multiple = reading.integer("mlp_multiple_of")
+    if gated and kind not in GATED_MLPS:  # both products together have two thirds (model/transformer.py, ParallelMLP)
+        multiple = multiple or 1
+        width = multiple * math.ceil((int(width * 2 / 3) // 2) / multiple)
+        reading.assume(f"MLP of {width}: a third of {keys.get('ffn') or '4 x hidden'}, as GPT-NeoX scales gated ones")
+    elif "ffn" not in keys and gated:
+        multiple = multiple or 256
         width = multiple * math.ceil(8 * keys["hidden"] / 3 / multiple)
         reading.assume(f"MLP of {width}: two thirds of 4 x hidden, as gated ones have it")
     positions = reading.text("pos_emb") or "learned"
@@ -252,9 +257,10 @@ def _read_microbatches(reading: Reading, micro: str, total: str) -> None:
         replicas = trainer.data_parallel(reading, "the number of microbatches")
         if batch % replicas:
             reading.refuse(reading.get(total), f"a batch of {batch} does not divide by {replicas} GPUs")
-        fitting = math.gcd(size, batch // replicas) if (batch // replicas) % size else size
+        share = batch // replicas
+        fitting = share if share < size else math.gcd(size, share)  # a batch is cut into pieces of at most this
         if fitting != size:
-            reading.assume(f"microbatches of {fitting}: {size} does not divide the {batch // replicas} of a GPU", micro)
+            reading.assume(f"microbatches of {fitting}: {size} does not divide the {share} of a GPU", micro)
         size = fitting
     if size is not None and not reading.given.get("micro_batch_size"):
         reading.option("micro_batch_size", size, micro)

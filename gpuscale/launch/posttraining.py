@@ -338,7 +338,9 @@ def _read_torchtune(reading: Reading) -> None:
     component = reading.get("model._component_")
     named = str(component.value).rpartition(".")[2] if component is not None else ""
     words = f"{recipe} {reading.text('config') or ''}"
-    if component is not None and (re.search(r"lora|qat|dpo|ppo|knowledge|distill", f"{named} {words}")):
+    loss = " ".join(reading.text(name) or "" for name in ("loss._component_", "ref_checkpointer._component_"))
+    against = "rlhf" in loss or "ref_checkpointer._component_" in reading.settings
+    if component is not None and (against or re.search(r"lora|qat|dpo|ppo|knowledge|distill", f"{named} {words}")):
         reading.refuse(
             component, "only training of the whole model by itself is modelled", "use a full_finetune recipe"
         )
