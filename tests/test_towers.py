@@ -367,6 +367,7 @@ def test_a_trained_tower_has_all_states_whole_on_the_tp_ranks_of_the_first_stage
 @pytest.mark.parametrize(("layout", "bytes_each"), [
     ({"zero": 0}, 2), ({"zero": 1, "tp": 4}, 2), ({"zero": 2, "framework": "deepspeed"}, 2),
     ({"zero": 3, "framework": "deepspeed"}, 2 / 16), ({"zero": 3, "framework": "torchtitan"}, 4 / 16),
+    ({"zero": 2, "framework": "torchtitan"}, 4 / 16), ({"zero": 0, "framework": "torchtitan"}, 4),
     ({"zero": 3, "framework": "deepspeed", "offload": "optimizer+parameters"}, 0), ({"zero": 1, "pp": 2}, 2),
 ])  # fmt: skip
 def test_a_frozen_tower_has_its_weights_alone(layout, bytes_each):
@@ -376,12 +377,15 @@ def test_a_frozen_tower_has_its_weights_alone(layout, bytes_each):
     }
 
 
-@pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan", "deepspeed"])
-def test_frozen_is_between_none_and_trained(framework):
+@pytest.mark.parametrize(("framework", "zero"), [
+    ("megatron-lm", 0), ("megatron-lm", 1), ("torchtitan", 0), ("torchtitan", 2), ("torchtitan", 3), ("accelerate", 0),
+    ("accelerate", 2), ("accelerate", 3), ("deepspeed", 1), ("deepspeed", 2), ("deepspeed", 3),
+])  # fmt: skip
+def test_frozen_is_between_none_and_trained(framework, zero):
     made = {}
     for tower in ("none", "frozen", "trained"):
         spec = job("gemma3-4b", 16, framework=framework, tower=tower)
-        rows = fixed_layout(spec, {"pp": 1})
+        rows = fixed_layout(spec, {"zero": zero})
         made[tower] = (float(memory_of(rows, spec).peak_bytes[0]), float(time_of(rows, spec).step_time_s[0]))
     assert made["none"][0] < made["frozen"][0] < made["trained"][0]
     assert made["none"][1] <= made["frozen"][1] <= made["trained"][1]

@@ -72,7 +72,7 @@ def _frozen_tower(subject: Subject, place: int) -> float:
     held = placed(c, job)[2].frozen
     if held is None or job.tuning is not None or (job.offload.parameters and int(c.zero[0]) == 3):
         return 0.0
-    return float(held.per_gpu(c.zero >= 3)[place, 0])
+    return float(held.per_gpu(c.zero >= (2 if job.runtime.memory.master_is_weight else 3))[place, 0])
 
 
 def _counted_as(node: Node, component: str) -> Node:

@@ -201,7 +201,10 @@ def evaluate_memory(
         activations, logits, beyond = (size * job.transient_factor for size in (activations, logits, beyond))
     groups = sum((degree > 1).astype(np.float64) for degree in (c.tp, c.pp, c.cp, c.ep, c.dp * c.cp))
     communicators = np.asarray(groups + profile.extra_communicators)  # one per parallel dimension in use, and more
-    gathered = gathered_bytes(c, job, sizes.cut.of(sizes.gathered), parameters.whole)
+    cast = parameters.whole
+    if parameters.frozen is not None and job.tuning is None:  # towers, cast for use as the trained parameters are
+        cast = cast + parameters.frozen.whole * (job.frozen_tower / job.frozen_tower_bytes)
+    gathered = gathered_bytes(c, job, sizes.cut.of(sizes.gathered), cast)
     fixed = sizes.cut.of(sizes.placeholders) + LIBRARY_BYTES
     passes = summed(activations, logits, beyond, gathered)
     step = optimizer_step_bytes(c, job, parameters)
@@ -300,9 +303,8 @@ def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[F
     weight = np.where((c.zero >= 3) & job.offload.parameters, 0.0, held)
     weights = parameters.per_gpu(c.zero >= from_zero) * weight
     if parameters.frozen is not None:
-        weights = weights + np.where(
-            (c.zero >= 3) & job.offload.parameters, 0.0, parameters.frozen.per_gpu(c.zero >= 3)
-        )
+        kept = parameters.frozen.per_gpu(c.zero >= (3 if job.tuning else from_zero))
+        weights = weights + np.where((c.zero >= 3) & job.offload.parameters, 0.0, kept)
     return (
         weights,
         parameters.per_gpu(reduced) * np.where(reduced & job.offload.optimizer, 0.0, gradient),
