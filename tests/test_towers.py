@@ -431,8 +431,12 @@ def test_a_file_of_llama_factory_says_whether_towers_are_trained(line, tower, tm
         "model_name_or_path: gemma3-4b\nstage: sft\ndo_train: true\nfinetuning_type: full\ndeepspeed: ds.json\n"
         f"cutoff_len: 4096\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 4\nbf16: true\n{line}\n"
     )
-    done = gpuscale("estimate", "--from", tmp_path / "sft.yaml", "--gpus", 8, "--json")
-    assert json.loads(done.out)["job"]["tower"] == tower
+    cases = [((), "gemma3-4b", tower), (("--model", "gemma3-12b"), "gemma3-12b", tower)]
+    cases += [(("--tower", "none"), "gemma3-4b", "none"), (("--model", "llama3-8b"), "llama3-8b", None)]
+    for more, model, expected in cases:
+        done = gpuscale("estimate", "--from", tmp_path / "sft.yaml", "--gpus", 8, "--json", *more)
+        found = json.loads(done.out)["job"]
+        assert (found["model"], found.get("tower")) == (model, expected)
 
 
 @pytest.mark.parametrize("framework", ["accelerate", "megatron-lm"])

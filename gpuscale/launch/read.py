@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -342,8 +343,10 @@ def _refuse_frozen(reading: Reading) -> None:
 
 def _take_towers(reading: Reading) -> None:
     """Say whether towers are trained where the model has some that are counted and a switch, or its default, says."""
-    model = reading.options.get("model")
-    if not model or reading.given.get("model") or not load_model(model).counted_tower:
+    counted = 0
+    with suppress(InputError):  # refused where the job is built
+        counted = load_model(reading.given.get("model") or reading.options.get("model", "")).counted_tower
+    if not counted:
         return
     named = [name for name in reading.settings if name.rpartition(".")[2].lower() in FROZEN_TOWERS]
     name = reading.first(*named, *FROZEN_TOWERS)
