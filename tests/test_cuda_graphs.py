@@ -20,7 +20,15 @@ def test_full_graphs_take_the_launches_out_of_a_step():
     racks = {"cluster": "gb200-nvl72", "gpus_per_node": 64}
     none, full = (estimate(cuda_graphs=name, **racks) for name in ("none", "full"))
     assert none.breakdown["launch"] > 10 * full.breakdown["launch"]
+    none, full = (library.estimate("llama3-8b", 64, cuda_graphs=name, **racks) for name in ("none", "full"))
     assert none.breakdown["gemm"] == full.breakdown["gemm"]
+
+
+def test_products_of_experts_in_a_graph_do_not_wait_to_be_issued_one_by_one():
+    racks = {"cluster": "gb200-nvl72", "gpus_per_node": 64}
+    modes = ("none", "partial", "full")
+    none, partial, full = (estimate(cuda_graphs=name, **racks).breakdown["gemm"] for name in modes)
+    assert none == partial > 1.1 * full
 
 
 def test_graphs_cut_what_an_overlapped_exchange_costs_the_cpu():

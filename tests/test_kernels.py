@@ -23,6 +23,7 @@ from gpuscale.presets.hardware import all_gpus, load_gpu
 from gpuscale.specs.gpu import GpuSpec, KernelSpec
 from gpuscale.steptime.kernels import (
     GENERATION_SHARE,
+    GROUP_ISSUE_S,
     attention_time_s,
     elementwise_time_s,
     gemm_flops_per_s,
@@ -125,6 +126,17 @@ def test_arrays_broadcast_and_agree_with_single_calls() -> None:
     assert together[1, 2] == gemm_time_s(gpu, "fp8", 4096, 16384, 4096)
     attention_s = attention_time_s(gpu, "bf16", m[:, :1], n, 4096, 2048, 128, 128, True)
     assert attention_s[0, 1] == attention_time_s(gpu, "bf16", 512, 3000, 4096, 2048, 128, 128, True)
+
+
+def test_the_host_delays_short_products_that_it_issues_singly() -> None:
+    gpu = load_gpu("b200")
+    short, long = (
+        [gemm_time_s(gpu, "bf16", rows, 1536, 2048, 32, issued_singly=singly) for singly in (True, False)]
+        for rows in (64, 65536)
+    )
+    assert short[0] == pytest.approx(np.hypot(32 * GROUP_ISSUE_S, short[1]), rel=0.02)
+    assert long[0] == pytest.approx(long[1], rel=0.01)
+    assert gemm_time_s(gpu, "bf16", 64, 1536, 2048) == gemm_time_s(gpu, "bf16", 64, 1536, 2048, issued_singly=False)
 
 
 def test_a_precision_that_the_gpu_lacks_is_refused() -> None:

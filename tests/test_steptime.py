@@ -429,6 +429,17 @@ def test_gradients_are_added_up_after_the_first_microbatch():
     assert 0 < shards < whole / 8
 
 
+def test_weight_gradients_are_added_onto_sums_of_their_own_width():
+    """Few tokens: the products are bound by memory, and read and write a sum of 4 or of 2 bytes per parameter."""
+    wide, narrow = (job("llama3-8b", 64, gbs=64, seq=128, grad_dtype=name) for name in ("fp32", "bf16"))
+    assert (wide.states.gradient, narrow.states.gradient) == (4, 2)
+    fewer_s = seconds(wide)["gemm"] - seconds(narrow)["gemm"]
+    gpu = wide.cluster.gpu
+    embedding = 128256 * 4096  # looked up rather than multiplied
+    bytes_ = 4 * (model_parameters(wide.model).total - embedding)
+    assert fewer_s == pytest.approx(bytes_ / (gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction), rel=0.3)
+
+
 def test_without_fusion_the_head_leaves_its_gradient_to_the_kernel_that_adds_up_all():
     spec = job("llama3-8b", 64, gbs=64, seq=128)  # few tokens: the product is bound by memory
     fused, apart = (
@@ -698,6 +709,16 @@ def test_only_an_alltoall_sorts_the_copies_of_tokens_that_leave():
     assert rows[1, "alltoall"] == rows[1, "deepep"]
 
 
+def test_copies_for_a_rank_s_only_expert_arrive_in_order():
+    """They are sorted where they leave, by 8 bytes each way, and not once more behind the AllToAll."""
+    spec = with_runtime(job("mixtral-8x7b", 64), dispatcher="alltoall")
+    one, two = (seconds(spec, ep=ep)["elementwise"] for ep in (8, 4))
+    copies = 32 * spec.global_batch_size / 64 * spec.sequence * 2 * 4096  # layers, sequences of a GPU, top 2, hidden
+    gpu = spec.cluster.gpu
+    sorting_s = copies * (8 + 8) / (gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction)
+    assert two - one == pytest.approx(sorting_s, rel=0.01)
+
+
 @pytest.mark.parametrize(("precision", "kernels"), [("bf16", 1), ("mxfp8", 3), ("nvfp4", 4)])
 def test_partial_graphs_leave_the_products_and_casts_of_each_expert_to_the_cpu(precision, kernels):
     """One product, below 16 bits with its casts, for each of two inputs of an expert; many experts cost more."""
@@ -741,6 +762,24 @@ def test_biases_of_experts_move_a_hundred_bytes_per_element():
     gpu = spec.cluster.gpu
     bytes_per_s = gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction
     assert more * bytes_per_s / elements == pytest.approx(28 + 40 + 16 + 20, rel=0.05)
+
+
+def test_what_router_exchange_and_shared_experts_send_back_to_their_input_is_summed(monkeypatch):
+    """Two sums of three passes backward and one of outputs forward; without shared experts one; none compiled."""
+
+    def sums_s(spec):
+        with_sums = seconds(spec, ep=8, micro_batch_size=8)["elementwise"]
+        with monkeypatch.context() as none:
+            none.setattr(blocks, "SUM_PASSES", 0)
+            return with_sums - seconds(spec, ep=8, micro_batch_size=8)["elementwise"]
+
+    for model, layers, hidden, passes in (("deepseek-v2-lite", 26, 2048, 9), ("qwen3-30b-a3b", 48, 2048, 3)):
+        spec = job(model, 8, gbs=64)
+        elements = layers * 64 / 8 * spec.sequence * hidden
+        gpu = spec.cluster.gpu
+        bytes_per_s = gpu.memory_bandwidth_bytes_per_s * gpu.kernels.hbm_fraction
+        assert sums_s(spec) * bytes_per_s / elements == pytest.approx(2 * passes, rel=0.05)
+        assert sums_s(with_runtime(spec, compile=True)) == 0
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,8 @@ class RuntimeSpec:
     #: weight gradients (Transformer Engine, epilogue BGRADB of cuBLASLt).
     eager: tuple[Annotated[str, among(*EAGER)], ...]
     dropout: bool  #: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
-    #: weight gradients are added onto the fp32 buffer inside the GEMM; otherwise by a kernel of its own.
+    #: weight gradients are added onto their sums, of `StateBytes.gradient`, inside the GEMM; otherwise by a kernel of
+    #: its own.
     wgrad_fusion: bool
     #: cross entropy `standard` (in place, fp32), `fused` (one kernel each way, on 16-bit logits), or with the LM head
     #: `chunked` or `linear` (one kernel).

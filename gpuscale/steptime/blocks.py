@@ -459,6 +459,12 @@ DEEPEP_SMS = 20
 Hybrid-EP_Implementation.md)."""
 
 
+SUM_PASSES = 3
+"""Reads and writes of adding two tensors up, where no compiler sees both: the outputs of routed and shared experts, and
+the gradients of their common input, which the router, the exchange and the shared experts each have (Megatron-LM
+core/transformer/moe/moe_layer.py; PyTorch's autograd sums the gradients of a tensor that is used more than once)."""
+
+
 class ExpertTraffic(NamedTuple):
     """What the element-wise work of routed experts moves, forward and backward [bytes]."""
 
@@ -547,14 +553,20 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
     of_all |= {one.name: linear_times(one, c, job, each, local_experts) for one in expert_linears(hidden, moe)}
     times = list(of_all.values())
     sorted_first = _by_nccl(c, job) | (c.ep == 1)  # DeepEP and HybridEP pick tokens as they lie
-    leaving = np.where(sorted_first, tokens(c, job) / c.sequence_split * moe.top_k, 0.0)
-    copies = (leaving + routed) * moe.expert_width(hidden)
+    own = tokens(c, job) / c.sequence_split
+    leaving = np.where(sorted_first, own * moe.top_k, 0.0)
+    arriving = np.where(sorted_first & (local_experts == 1), 0.0, routed)  # those of one expert are in order
+    copies = (leaving + arriving) * moe.expert_width(hidden)
     traffic, wide = EXPERT_TRAFFIC[job.runtime.compile], job.activation_bytes / 2
     biased = routed * moe.expert_width(hidden) * moe.expert_bias
     moved_forward, moved_backward = (
         stream(job, copies * wide * permuted, 4) + stream(job, biased * bias, 4)
         for permuted, bias in zip(traffic.permute, traffic.bias, strict=True)
     )
+    if not job.runtime.compile:
+        shared, summed = int(moe.shared_ffn > 0), SUM_PASSES * job.activation_bytes * own * hidden
+        moved_forward = moved_forward + stream(job, shared * summed, shared)
+        moved_backward = moved_backward + stream(job, (1 + shared) * summed, 1 + shared)
     issue_s = moe_issue_s(moe, c, job)
     sent, waiting = _expert_exchange(moe, c, job), _without_lead_s(issue_s, c, job)
     exchange, exchange_back = sent_s(sent, "forward"), sent_s(sent, "backward")

@@ -35,7 +35,7 @@ GROUP_ISSUE_S = 9e-6
 Engine, which loops over the experts; docs/kernels.md)."""
 
 GENERATION_SHARE = {
-    "flash1": ((0.417, 0.304), (0.235, 0.172)),
+    "flash1": ((0.417, 0.304), (0.230, 0.168)),
     "flash2": ((0.705, 0.529), (0.374, 0.303)),
     "cudnn8": ((1.0, 1.0), (0.485, 0.364)),
 }
@@ -67,13 +67,14 @@ def gemm_time_s(
     k: ArrayLike,
     groups: ArrayLike = 1,
     output_bytes_per_element: ArrayLike | None = None,
+    issued_singly: bool = True,
 ) -> FloatArray:
     """Time of `groups` products of m x k by k x n in one launch [s].
 
     Arithmetic: output tiles go over the SMs in waves, an incomplete last wave costs `wave_loss_fraction` of what it
     leaves idle, and every tile has a fill and an epilogue; of four tile shapes the fastest is taken. Memory: each
-    operand is read and the output written once. Grouped products are also issued one after the other by the host,
-    which adds in quadrature: it shows where the products are short.
+    operand is read and the output written once. Grouped products that are also issued one after the other by the host
+    take longer where they are short: its time adds in quadrature.
 
     Args:
         precision: of the operands, one of `gpuscale.specs.gpu.PRECISIONS` that the GPU has.
@@ -81,6 +82,7 @@ def gemm_time_s(
         groups: products in the launch; of unequal ones, m is the mean.
         output_bytes_per_element: traffic of the output: 2 = written in 16 bits, 8 = added onto 32-bit gradients; None:
             written once, in 16 bits or in 32 where the operands have so many.
+        issued_singly: the host issues one product of a group after the other, rather than one launch or a CUDA graph.
 
     Raises:
         InputError: the GPU lacks the precision.
@@ -96,7 +98,7 @@ def gemm_time_s(
     memory_s = moved_bytes / _hbm_bytes_per_s(gpu)
     accumulated_bytes = groups * np.maximum(np.asarray(output_bytes_per_element) - 2.0, 0.0) * m * n
     math_s = math_s + EXPOSED_ACCUMULATION * accumulated_bytes / _hbm_bytes_per_s(gpu)
-    issue_s = np.where(groups > 1, groups * GROUP_ISSUE_S, 0.0)
+    issue_s = np.where((groups > 1) & issued_singly, groups * GROUP_ISSUE_S, 0.0)
     time_s = np.hypot(np.maximum(math_s, memory_s), issue_s) + gpu.kernels.kernel_overhead_s
     return np.where(groups * m * n * k > 0, time_s, 0.0)
 

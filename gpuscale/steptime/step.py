@@ -34,7 +34,7 @@ from gpuscale.steptime.tensor_parallel import linear_times, tensor_parallel_time
 THROTTLED_SPREAD = 0.05
 """Standard deviation of the time that GPUs of one kind take for the same work, as a share of what the power limit takes
 of their clocks: chips that need more power for a clock are slowed more, those that hold their clock are alike. At the
-clocks of H100 (0.79 of a short run's) 1 % of the time. Guesstimate from Sinha et al. 2022 (arXiv 2208.11035): 8 %
+clocks of H100 (0.78 of a short run's) 1 % of the time. Guesstimate from Sinha et al. 2022 (arXiv 2208.11035): 8 %
 between the GPUs of a large machine, on average of five, a range of five to six deviations; less, as jobs are not given
 the worst."""
 

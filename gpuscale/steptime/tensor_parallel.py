@@ -29,9 +29,6 @@ from gpuscale.steptime.kernels import (
     stream_time_s,
 )
 
-SUMMED_BYTES = 8
-"""Traffic per element of a weight gradient that a GEMM adds onto an fp32 buffer: read 4, write 4."""
-
 LINE_BYTES, LOAD_BYTES = 128, 16
 """A line of the caches, and what a thread loads at once: rows of operands that are multiples of a line run at full
 speed (NVIDIA, "Matrix Multiplication Background User's Guide", section 2.2, tensor core requirements on A100)."""
@@ -116,7 +113,7 @@ def linear_times(
     precision = job.attention_precision if linear.module == "router" else job.precision
     inputs, outputs = linear.local_inputs(split), linear.local_outputs(split)
     count = np.asarray(groups, dtype=np.float64)
-    by_one = not job.runtime.sizes_on_gpu and job.runtime.cuda_graphs != "full"
+    by_one = issued_singly(job)
     cast_forward = cast_backward = np.zeros(())
     if precision in {"fp8", "fp4"}:
         (quantise, transpose), kernels = quantising_bytes(job.recipe, gpu), RECIPES[job.recipe][2] * count**by_one
@@ -133,10 +130,11 @@ def linear_times(
         added, summed = _bias_s(linear, rows * outputs * job.activation_bytes, c, job)
         cast_forward, cast_backward = cast_forward + added, cast_backward + summed
     slow = misalignment(job, inputs, outputs)
+    product_s = functools.partial(gemm_time_s, gpu, precision, groups=groups, issued_singly=by_one)
     whole = GemmTimes(
-        slow * gemm_time_s(gpu, precision, rows, outputs, inputs, groups),
-        slow * gemm_time_s(gpu, precision, rows, inputs, outputs, groups),
-        slow * gemm_time_s(gpu, precision, inputs, outputs, rows, groups, wgrad_output_bytes(job)),
+        slow * product_s(rows, outputs, inputs),
+        slow * product_s(rows, inputs, outputs),
+        slow * product_s(inputs, outputs, rows, output_bytes_per_element=wgrad_output_bytes(job)),
         cast_forward,
         cast_backward,
         slow,
@@ -196,7 +194,9 @@ def _tuned(
         forward = forward + _narrow_s(job, rows, sizes, one.rank, groups)
         dgrad = dgrad + _narrow_s(job, rows, sizes, one.rank, groups)
         for width in sizes:
-            wgrad = wgrad + gemm_time_s(gpu, job.attention_precision, width, one.rank, rows, groups)
+            wgrad = wgrad + gemm_time_s(
+                gpu, job.attention_precision, width, one.rank, rows, groups, issued_singly=issued_singly(job)
+            )
         into, out = (rows * groups * wide * width for width in sizes)
         moved, moved_back = (
             into * (each_in + how.dropout * tuning.dropout) + out * each_out
@@ -212,9 +212,10 @@ def _narrow_s(
     job: JobSpec, rows: FloatArray, widths: tuple[IntArray, IntArray], rank: int, groups: FloatArray
 ) -> FloatArray:
     """Time the two products of an adapter: into its rank and out of it; backward the other way round [s]."""
-    gpu, precision = job.cluster.gpu, job.attention_precision
-    into = gemm_time_s(gpu, precision, rows, rank, widths[0], groups)
-    return into + gemm_time_s(gpu, precision, rows, widths[1], rank, groups)
+    product_s = functools.partial(
+        gemm_time_s, job.cluster.gpu, job.attention_precision, groups=groups, issued_singly=issued_singly(job)
+    )
+    return product_s(rows, rank, widths[0]) + product_s(rows, widths[1], rank)
 
 
 def _bias_s(linear: Linear, output_bytes: FloatArray, c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
@@ -230,9 +231,16 @@ def _bias_s(linear: Linear, output_bytes: FloatArray, c: Candidates, job: JobSpe
     return stream(job, 2 * seen * alone, 1), stream(job, seen, 1)
 
 
-def wgrad_output_bytes(job: JobSpec) -> int:
-    """Traffic per element of a weight gradient that a product adds onto the sums, or leaves to `gradient_sums_s`."""
-    return SUMMED_BYTES if job.runtime.wgrad_fusion else job.activation_bytes
+def issued_singly(job: JobSpec) -> bool:
+    """Whether the host issues the products of experts, and what quantises their inputs, one expert after the other."""
+    return not job.runtime.sizes_on_gpu and job.runtime.cuda_graphs != "full"
+
+
+def wgrad_output_bytes(job: JobSpec) -> float:
+    """Traffic per element of a weight gradient that a product adds onto the sums (read and written as gradients are
+    kept: Megatron-LM's `main_grad` has the weights' 16 bits without `grad_reduce_in_fp32`,
+    core/distributed/distributed_data_parallel.py), or leaves to `gradient_sums_s`."""
+    return 2 * job.states.gradient if job.runtime.wgrad_fusion else job.activation_bytes
 
 
 def misalignment(job: JobSpec, inputs: npt.NDArray[Any] | float, outputs: npt.NDArray[Any] | float) -> FloatArray:
