@@ -220,6 +220,7 @@ def test_every_table_has_a_file_here_and_states_options():
             "micro_batch_size: 2, ulysses_parallel_size: 2,",
             {"cp": 2, "cp_comm": "a2a"},
         ),
+        ("oumi", "model_max_length: 2048,", "model_max_length: 2048, enable_liger_kernel: true,", {"loss": "linear"}),
         ("oumi", "enable_fsdp: true", "enable_fsdp: false", {"zero": 0}),
         ("litgpt", "bf16-true", "bf16-mixed", {"master_dtype": None, "precision": "bf16"}),
         ("prime-rl", "ac: {freq: 1}, ", "", {"recompute": "none"}),
@@ -407,6 +408,7 @@ bf16: {enabled: true}
         ("activation: silu\nmlp_type: llama\n", 11008),
         ("activation: silu\nmlp_type: gated\nmlp_multiple_of: 512\n", 11264),
         ("activation: gelu\n", 16384),
+        ("activation: gelu\nexpansion_factor: 8\n", 32768),
     ],
 )
 def test_the_width_of_a_gated_mlp_of_gpt_neox(more, width, tmp_path):
@@ -422,3 +424,22 @@ loss: {_component_: torchtune.rlhf.loss.DPOLoss}
 """
     with pytest.raises(InputError, match="whole model by itself"):
         job(tmp_path, a__yaml=text)
+
+
+def test_bytes_have_a_vocabulary_of_their_own_whatever_lies_beside(tmp_path):
+    text = FILES["lingua"].replace("name: sp", "name: bytes").replace("llama2/tokenizer.model", "Llama-3.2-3B")
+    assert load_model(job(tmp_path, a__yaml=text).options["model"]).vocab == 258
+
+
+@pytest.mark.parametrize(
+    ("model", "suggested"),
+    [("mine/Seed-9b", None), ("Qwen3-30B-A3B-merged", "qwen3-30b-a3b"), ("micro-llama-300M", None)],
+)
+def test_no_other_line_suggests_a_model_where_one_is_named(model, suggested, tmp_path):
+    path = tmp_path / "a.yaml"
+    text = FILES["veomni"].replace("Qwen/Qwen3-8B", model)
+    path.write_text(f"{text}tokenizer: meta-llama/Llama-2-7b-hf\nname: llama3-8b\n")
+    with pytest.raises(InputError) as caught:
+        read_launch([path])
+    hint = str(caught.value.hint)
+    assert "model=NAME" in hint if suggested is None else f"model={suggested}" in hint

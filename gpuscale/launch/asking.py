@@ -152,7 +152,7 @@ def suggestion(
     if error.name == "gbs" and reading is not None:
         return _for_batch(reading)
     if error.name == "model" and launch is not None and not error.likely:
-        return _for_model(launch)
+        return _for_model(launch, error.message)
     why = "the file's name says so" if error.name == "zero" else "the only one that is likely"
     return Suggestion(error.likely[0], why) if error.likely else None
 
@@ -226,8 +226,12 @@ def _for_batch(reading: Reading) -> Suggestion | None:
     return Suggestion(str(replicas * mbs * microbatches), why)
 
 
-def _for_model(launch: Launch) -> Suggestion | None:
+def _for_model(launch: Launch, message: str) -> Suggestion | None:
+    """Return a model by what files mention: where one is named that is not known, by its own name alone."""
+    named = re.match(r"the model '([^']*)'", message)
     for text, where in _mentions(launch, MODEL_SAID):
+        if (named is not None and text not in named[1]) or "tokenizer" in where.lower():
+            continue
         for name in (text, text.replace("_", "-"), re.sub(r"[ _]", "-", text.lower())):
             try:
                 return Suggestion(load_model(name.strip()).name, where)

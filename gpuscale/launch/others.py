@@ -92,7 +92,7 @@ def _read_neox(reading: Reading) -> None:
     activation = reading.text("activation") or "gelu"
     kind = reading.text("mlp_type") or ""
     gated = activation in {"swiglu", "geglu", "reglu", "bilinear", "glu"} or kind in GATED_MLPS
-    width = keys.get("ffn") or 4 * keys.get("hidden", 0)
+    width = keys.get("ffn") or int((reading.number("expansion_factor") or 4) * keys.get("hidden", 0))
     multiple = reading.integer("mlp_multiple_of")
     if gated and kind not in GATED_MLPS:  # both products together have two thirds (model/transformer.py, ParallelMLP)
         multiple = multiple or 1
