@@ -123,7 +123,7 @@ def test_parts_of_an_exchange_that_overlap_are_not_added_up():
 
 
 def test_recomputation_of_nothing_is_not_said():
-    assert not re.search(r"\b0% of the step", gpuscale("explain", *DENSE, "--recompute", "selective:layernorm").out)
+    assert not re.search(r"[^.\d]0% of the step", gpuscale("explain", *DENSE, "--recompute", "selective:layernorm").out)
 
 
 @pytest.mark.parametrize("text", ["", "--model llama3-8b", "--model llama3-8b --gpus 0"])
@@ -220,3 +220,13 @@ def test_links_behind_switches_are_not_set_in_vain():
     assert said in " ".join(gpuscale("estimate", *DENSE, *faster).out.split())
     assert said not in " ".join(gpuscale("estimate", *DENSE, *faster, "--set", "leaf.switch_gb_per_s=3200").out.split())
     assert "switches" not in gpuscale("estimate", *DENSE, "--set", "leaf.link_gb_per_s=40").out
+
+
+def test_explain_has_the_first_choice_of_a_plan_where_that_is_not_the_fastest():
+    """Both compare all plans within 5 % of the fastest: here one that is 3 % slower and of a measured kind."""
+    job = ("-m", "mixtral-8x7b", "-c", "dgx-h100-superpod", "--gpus", 32, "--cuda-graphs", "none", "--overlap", "tp+dp")
+    job += ("--dispatcher", "deepep")
+    first = json.loads(gpuscale("plan", *job, "--json").out)["plans"][0]
+    told = " ".join(gpuscale("explain", *job).out.split())
+    assert f"PP{first['pp']} " in re.findall(r"first choice, (TP.*?) \(", told)[0]
+    assert f"({first['step_time_s']:.1f} s)" in told

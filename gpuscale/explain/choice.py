@@ -24,7 +24,7 @@ from gpuscale.search import ties
 from gpuscale.search.conditions import perturbed
 from gpuscale.search.evaluation import evaluate, time_of
 from gpuscale.search.listing import near_leaders
-from gpuscale.search.loop import SearchResult, search, search_near
+from gpuscale.search.loop import search, search_near
 from gpuscale.search.ordering import FAMILY, ROW_FAMILY
 from gpuscale.specs.cluster import INSIDE
 from gpuscale.specs.job import JobSpec
@@ -38,9 +38,9 @@ BANDWIDTH, KERNELS, LATENCY, TOKENS, MORE_MEMORY = 4.0, 2.0, 1.5, 2.0, 2.0
 """Factors up to which another choice is looked for, either way: a network, kernels, latencies (beyond which the model
 would take InfiniBand for another network), batch and sequence, memory."""
 
-VARIANTS_NEAR, MOST_VARIANTS, MOST_FAMILIES = 0.03, 30, 3
-"""Variants of the leading families that are compared too: this near the best, and so many beyond those that may be the
-choice; and of so many families that may be the choice all that are on their frontier of step time and memory."""
+MOST_FAMILIES = 3
+"""Of so many families that may be the choice all variants on their frontier of step time and memory are compared too,
+beside those among which a plan's first choice is looked for (`near_leaders`)."""
 
 REFINEMENTS = 1
 """Factors that are tried between one at which the choice holds and one at which it does not."""
@@ -112,8 +112,8 @@ def field_of(subject: Subject) -> Field | None:
     roomy = replace(job, memory_limit_bytes=MORE_MEMORY * job.memory_limit_bytes)
     pins = [Pins(schedule=code) for code in dict.fromkeys((ONE_F_ONE_B, own))]
     found = [search_near(job, pin, NEAR, MORE_MEMORY) for pin in pins]
-    parts = [part for one, _ in found for part in (one.families, one.leaders.take(slice(_near(one))))]
-    leaders = concatenate([one.leaders.rows.take(slice(_near(one))) for one, _ in found])
+    parts = [part for one, _ in found for part in (one.families, one.leaders.take(slice(near_leaders(one))))]
+    leaders = concatenate([one.leaders.rows.take(slice(near_leaders(one))) for one, _ in found])
     parts += [faster.families for _, faster in found]
     parts += [search(roomy, pin, frontier=True).frontier for pin in _families(leaders)]
     able = [] if broken_rules(subject.rows, job) else [subject.rows]
@@ -133,14 +133,6 @@ def field_of(subject: Subject) -> Field | None:
     order = ties.arranged(score[fits], traits)
     _, family = distinct(combined_key(rows, FAMILY))
     return Field(job, rows, score, done.step.components, done.memory_bytes, family, fits[order])
-
-
-def _near(found: SearchResult) -> int:
-    """How many of the first plans to compare: all that may be the choice, and some more that are near."""
-    if not len(found.leaders.score):
-        return 0
-    near, more = (near_leaders(found, share) for share in (ties.AS_GOOD, VARIANTS_NEAR))
-    return max(near, min(more, MOST_VARIANTS))
 
 
 def _families(leaders: Candidates) -> Iterator[Pins]:

@@ -74,7 +74,8 @@ def shortlist(job: JobSpec, found: SearchResult, leaders: int, best: int) -> Sho
     return Shortlist(plans.rows, plans.score, evaluation, traits, family, found.family_variants[family])
 
 
-def near_leaders(found: SearchResult, share: float = ties.NEAR) -> int:
-    """Number of leaders whose score is at most `share` above the best, at most `COMPARED_LEADERS`."""
+def near_leaders(found: SearchResult) -> int:
+    """Number of leaders whose score is at most `ties.NEAR` above the best, at most `COMPARED_LEADERS`."""
     scores = found.leaders.score
-    return min(int(np.searchsorted(scores, scores[0] * (1 + share), side="right")), COMPARED_LEADERS)
+    near = scores[:1] * (1 + ties.NEAR)  # none where nothing fits
+    return min(int(np.searchsorted(scores, near, side="right").sum()), COMPARED_LEADERS)
