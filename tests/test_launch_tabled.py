@@ -38,10 +38,10 @@ model: {dim: 2048, n_layers: 24, n_heads: 16}
 data: {batch_size: 4, seq_len: 4096, tokenizer: {name: sp, path: llama2/tokenizer.model}}
 """,
     "prime-rl": """
-max_steps: 10
-model: {name: Qwen/Qwen3-0.6B, cp: 2, ac: {freq: 1}, optimization_dtype: bfloat16}
-data: {name: mine, seq_len: 4096, batch_size: 32}
-optim: {lr: 0.00001}
+max_steps = 10
+model = { name = "Qwen/Qwen3-0.6B", cp = 2, ac = { freq = 1 }, optimization_dtype = "bfloat16" }
+data = { name = "mine", seq_len = 4096, batch_size = 32 }
+optim = { lr = 0.00001 }
 """,
     "veomni": """
 model: {model_path: Qwen/Qwen3-8B}
@@ -182,10 +182,14 @@ EXPECTED = {
 }
 
 
+def _file(name: str) -> str:
+    return "a__toml" if name == "prime-rl" else "a__yaml"
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_every_tool_by_its_table(name, tmp_path):
     given = {} if "gpus" in EXPECTED[name] else None
-    made = job(tmp_path, given, a__yaml=FILES[name])
+    made = job(tmp_path, given, **{_file(name): FILES[name]})
     assert made.target == name
     assert_has(made, **EXPECTED[name])
 
@@ -223,14 +227,14 @@ def test_every_table_has_a_file_here_and_states_options():
         ("oumi", "model_max_length: 2048,", "model_max_length: 2048, enable_liger_kernel: true,", {"loss": "linear"}),
         ("oumi", "enable_fsdp: true", "enable_fsdp: false", {"zero": 0}),
         ("litgpt", "bf16-true", "bf16-mixed", {"master_dtype": None, "precision": "bf16"}),
-        ("prime-rl", "ac: {freq: 1}, ", "", {"recompute": "none"}),
+        ("prime-rl", "ac = { freq = 1 }, ", "", {"recompute": "none"}),
         ("automodel", "lr: 0.00001", "master_weights: true", {"master_dtype": "fp32", "moment_dtype": "fp32"}),
         ("levanter", "per_device_parallelism: 4", "per_device_parallelism: -1", {"micro_batch_size": 32, "gbs": 256}),
     ],
 )
 def test_words_of_a_setting(name, old, new, expected, tmp_path):
     assert old in FILES[name]
-    assert_has(job(tmp_path, a__yaml=FILES[name].replace(old, new)), **expected)
+    assert_has(job(tmp_path, **{_file(name): FILES[name].replace(old, new)}), **expected)
 
 
 @pytest.mark.parametrize(
@@ -242,13 +246,13 @@ def test_words_of_a_setting(name, old, new, expected, tmp_path):
         ("automodel", "optimizer:", "peft: {dim: 8}\noptimizer:", "part of the model"),
         ("nemo-rl", "policy:", "dpo: {reference_policy_kl_penalty: 0.1}\npolicy:", "reference model"),
         ("levanter", "p=f32,c=bfloat16", "p=f8", "unknown value"),
-        ("prime-rl", "cp: 2", "lora: {rank: 8}", "part of the model"),
+        ("prime-rl", "cp = 2", "lora = { rank = 8 }", "part of the model"),
     ],
 )
 def test_what_is_no_training_of_a_whole_model_by_itself_is_refused(name, old, new, message, tmp_path):
     assert old in FILES[name]
     with pytest.raises(InputError, match=message):
-        job(tmp_path, a__yaml=FILES[name].replace(old, new))
+        job(tmp_path, **{_file(name): FILES[name].replace(old, new)})
 
 
 def test_a_kind_of_model_that_is_not_known_is_asked_for_with_the_rest(tmp_path):
@@ -443,3 +447,15 @@ def test_no_other_line_suggests_a_model_where_one_is_named(model, suggested, tmp
         read_launch([path])
     hint = str(caught.value.hint)
     assert "model=NAME" in hint if suggested is None else f"model={suggested}" in hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model: {name: Qwen/Qwen3-0.6B}\ndata: {seq_len: 2048, batch_size: 8}\n",
+        "model: {name: Qwen/Qwen3-0.6B}\ntrain: {micro_batch_size: 1, global_batch_size: 8}\n",
+    ],
+)
+def test_yaml_of_nobody_known_is_nobodys(text, tmp_path):
+    with pytest.raises(InputError, match="of a known framework"):
+        job(tmp_path, a__yaml=text)

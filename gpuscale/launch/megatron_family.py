@@ -341,7 +341,15 @@ def _claims_bridge(source: Source) -> bool:
         said = " ".join(source.program)
         return bool(re.search(r"run_recipe|megatron.bridge|scripts/performance", said)) or "recipe" in source.settings
     names = source.settings.keys()
-    return {"train.micro_batch_size", "train.global_batch_size"} <= names and any(n.startswith("model.") for n in names)
+    batches = {"train.micro_batch_size", "train.global_batch_size"} <= names
+    return batches and any(name.startswith(_OF_BRIDGE) for name in names)
+
+
+_OF_BRIDGE = (
+    "model.tensor_model", "model.pipeline_model", "model.expert_model", "model.context_parallel", "model.seq_length",
+    "model.num_layers", "model.recompute", "model._target_", "train.train_iters", "ddp.", "comm_overlap", "optimizer.",
+)  # fmt: skip
+"""Beginnings of settings of Megatron-Bridge, one of which stands beside the batches in its YAML and not in others'."""
 
 
 _BRIDGE_RECIPE = re.compile(r"_(pretrain|sft|peft|finetune|lora)(_\w+)?_config$")

@@ -31,6 +31,8 @@ def claims(job: JobTable, source: Source) -> bool:
 
 
 def _has(source: Source, name: str, wanted: str) -> bool:
+    if name.startswith("."):
+        return source.kind == name[1:]
     if name.endswith(".*"):
         return any(one.startswith(name[:-1]) for one in source.settings)
     found = source.settings.get(name)

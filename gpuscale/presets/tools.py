@@ -54,19 +54,14 @@ class JobTable:
     """How the files of a tool state a job; what is empty is not stated by any setting of it."""
 
     framework: str  #: the framework that it is predicted as.
-    claims: tuple[
-        str, ...
-    ]  #: settings that its files have, all of them: `name`, `name=beginning of its value`, `table.*`.
+    #: what its files have, all of it: settings (`name`, `name=beginning of its value`, `table.*`), a kind (`.toml`).
+    claims: tuple[str, ...]
     model: tuple[str, ...] = ()  #: settings that name the model.
-    twists: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  #: key of a model -> what changes it beside the name.
+    twists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: key of a model -> what changes it by itself.
     shape: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: key of a model -> settings that state it.
     switches: Mapping[str, ToolOption] = field(default_factory=dict)  #: key of a model -> words that state it.
     kind: tuple[str, ...] = ()  #: settings that say which of `kinds` a model is.
-    kinds: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  #: kind -> keys of a model that it has by itself.
+    kinds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: kind -> keys of a model that it has.
     width_factor: tuple[str, ...] = ()  #: what a Llama's MLP is widened by.
     width_multiple: tuple[str, ...] = ()  #: what its width is rounded up to a multiple of.
     tokenizer: tuple[str, ...] = ()  #: settings whose value means a vocabulary.
