@@ -10,7 +10,7 @@ from gpuscale.launch.settings import Reading
 from gpuscale.launch.sources import launches
 from gpuscale.launch.subject import subject_of
 from gpuscale.launch.targets import targets
-from gpuscale.planning.jobs import Presets, build_job
+from gpuscale.planning.jobs import OF_TUNING, Presets, build_job
 from gpuscale.planning.layouts import domain_groups, fixed_layout
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.request import OF_EXPERTS, OVERLAPS, JobOptions, declared, overlap_name, overlap_of, read
@@ -46,11 +46,20 @@ VALUES = {
     "set": ("gpu.power_w=600",),
     "seq": (8192,),
     "gbs": (512,),
+    "lora_rank": (8, 64),
+    "lora_targets": ("all", "attention", "q,v", "q,k,v,o,gate,up,down"),
+    "lora_experts": (True,),
+    "lora_dropout": (True,),
+    "train": ("embeddings,head", "norms"),
 }
 """Other values of options of a job that list no choices; of those that do, all are tried."""
 
 SELDOM = 0.02
 """Share of plans in which an option is not as the framework has it, for each option."""
+
+
+TUNED = 0.15
+"""Share of plans that train adapters."""
 
 
 def values_of(name):
@@ -137,8 +146,12 @@ def _random_plan(dice, framework):
     overlaps = tuple(overlap_name([part for part in OVERLAPS if part in {*beside, more}]) for more in space.overlap)
     usual = {"offload": space.offload, "overlap": overlaps, "cp_comm": space.cp_comm}
     usual |= {"axis_order": space.axis_order, "pipeline_split": space.pipeline_split}
+    if dice.random() < TUNED:
+        of = [name for name in OF_TUNING if name != "lora_experts" or moe]
+        options |= {"tune": dice.choice(("lora", "qlora"))}
+        options |= {name: dice.choice(values_of(name)) for name in of if dice.random() < 0.3}
     for name in declared(JobOptions):
-        if (name in OF_EXPERTS and not moe) or name in {"calibration", "tower"}:
+        if (name in OF_EXPERTS and not moe) or name in {"calibration", "tower", "tune", *OF_TUNING}:
             continue
         values = (*values_of(name), *usual.get(name, ()))
         if values and name not in options and dice.random() < SELDOM:

@@ -279,9 +279,11 @@ def test_plain_ddp_and_fsdp_of_the_first_generation():
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("--use_peft True --lora_r 8", "LoRA is not modelled"),
-        ("--load_in_4bit True", "4-bit frozen weights"),
-        ("--optim adafactor", "adafactor is not modelled"),
+        ("--use_peft True --lora_r 8 --lora_target_modules wq_a", "'wq_a' are not known here"),
+        ("--load_in_4bit True", "frozen weights in nf4-single"),
+        ("--optim galore_adamw", "galore_adamw is not modelled"),
+        ("--use_peft True --lora_r 0", "0 is out of range"),
+        ("--use_peft True --lora_r 8 --lora_modules_to_save v_head", "'v_head' trained whole is not modelled"),
         ("--stage dpo", "dpo trains against other models"),
         ("--finetuning_type freeze", "freeze is not modelled"),
     ],

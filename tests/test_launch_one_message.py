@@ -170,8 +170,10 @@ def test_ms_swift_2_has_other_names(script):
         " --gradient_accumulation_steps 8 --max_length 4096 --deepspeed default-zero3"
     ))  # fmt: skip
     assert (job.layout["micro_batch_size"], job.layout["zero"], job.options["gbs"]) == (4, 3, 4 * 8 * 4)
+    lora = "NPROC_PER_NODE=4 swift sft --model_id_or_path Qwen/Qwen2-7B --sft_type lora --max_length 2048"
+    assert read_launch(script(f"{lora} --lora_rank 64 --quantization_bit 4")).options["base_dtype"] == "nf4"
     with pytest.raises(InputError, match="only a part"):
-        read_launch(script("NPROC_PER_NODE=4 swift sft --model_id_or_path Qwen/Qwen2-7B --sft_type lora"))
+        read_launch(script(lora.replace("sft_type lora", "sft_type ia3")))
 
 
 def test_a_shape_of_gpt2_may_be_overridden(script):

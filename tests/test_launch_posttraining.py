@@ -48,9 +48,12 @@ def test_llama_factory_v1(more, expected, tmp_path):
     assert_has(made, **expected)
 
 
-def test_adapters_of_llama_factory_v1_are_refused(tmp_path):
-    with pytest.raises(InputError, match="part of the model"):
-        job(tmp_path, a__yaml=V1 | {"peft_config": "{name: lora, r: 16}"})
+def test_adapters_of_llama_factory_v1(tmp_path):
+    quantised = {"quant_config": "{name: bnb, quantization_bit: 4}"}
+    made = job(tmp_path, a__yaml=V1 | {"peft_config": "{name: lora, r: 16}"} | quantised)
+    assert_has(made, tune="qlora", base_dtype="nf4", lora_rank=16, lora_targets="all", lora_dropout=True)
+    with pytest.raises(InputError, match="freeze is not modelled"):
+        job(tmp_path, a__yaml=V1 | {"peft_config": "{name: freeze}"})
 
 
 # -- OpenRLHF

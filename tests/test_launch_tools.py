@@ -86,7 +86,7 @@ def test_a_tool_has_what_it_stands_on():
         ({"flex_attention": "true"}, {"attention": "flex"}),
         ({"eager_attention": "true"}, {"attention": "eager"}),
         ({"optimizer": "muon"}, {"optimizer": "muon"}),
-        ({"optimizer": "ao_adamw_8bit"}, {"optimizer": "adamw", "moment_dtype": "fp8"}),
+        ({"optimizer": "ao_adamw_8bit"}, {"optimizer": "adamw-8bit"}),
         ({"gradient_accumulation_steps": 4}, {"gbs": 32, "micro_batch_size": 1}),
     ],
 )
@@ -162,8 +162,10 @@ def test_llama_factory(more, expected, tmp_path):
 
 def test_llama_factory_trains_adapters_where_nothing_is_said(tmp_path):
     without = {name: value for name, value in FACTORY.items() if name != "finetuning_type"}
-    with pytest.raises(InputError, match=r"lora is not modelled.*LLaMA-Factory's default"):
-        job(tmp_path, a__yaml=without)
+    made = job(tmp_path, a__yaml=without)
+    assert_has(made, tune="lora", lora_rank=8, lora_targets="all", lora_dropout=False, base_dtype=None)
+    assert any(said.text == "finetuning_type: lora" and "LLaMA-Factory's default" in said.meaning
+               for said in made.assumed)  # fmt: skip
 
 
 # -- ms-swift

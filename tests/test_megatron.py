@@ -20,7 +20,7 @@ from gpuscale.launch.read import read_launch
 from gpuscale.launch.settings import Reading, Setting, Source
 from gpuscale.launch.shapes import same_shape
 from gpuscale.launch.writing import Writing
-from gpuscale.planning.jobs import build_job
+from gpuscale.planning.jobs import OF_TUNING, build_job
 from gpuscale.presets.files import preset_names
 from gpuscale.presets.models import load_model
 from gpuscale.request import JobOptions, declared, read
@@ -147,9 +147,8 @@ def test_an_export_writes_over_nothing_unless_told(tmp_path):
 
 # --- nothing is dropped
 
-ELSEWHERE = {
-    "calibration", "model", "gpus", "cluster", "set", "memory_limit_gib", "moe_imbalance", "framework", "tower",
-}  # fmt: skip
+ELSEWHERE = {"calibration", "model", "gpus", "cluster", "set", "memory_limit_gib", "moe_imbalance", "framework",
+             "tower", *OF_TUNING}  # fmt: skip
 """What no launch file holds, or what is another plan altogether."""
 
 VALUES = {
@@ -161,7 +160,7 @@ VALUES = {
     "overlap": ("none", "dp"), "cuda_graphs": ("none", "full"), "dispatcher": ("alltoall", "deepep"),
     "routing": ("dropless", "dropping"), "transport": ("nvshmem", "uccl"), "reshard": (None, "always"),
     "grad_reduce": (None, "last"), "compile": (None, "on"), "attention": (None, "fa2"),
-    "sharp": ("off", "on"), "nvls": ("on", "off"),
+    "sharp": ("off", "on"), "nvls": ("on", "off"), "tune": ("full", "lora"),
 }  # fmt: skip
 """Option -> two values of it that mean something else to the job below."""
 

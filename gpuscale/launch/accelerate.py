@@ -30,13 +30,6 @@ FP8 = {
 CP_STRATEGIES = {"all_gather": "allgather", "p2p": "alltoall"}
 """`cp_comm` -> how `torch.distributed.tensor.experimental` rotates keys and values: all at once, or rank by rank."""
 
-OPTIMS = {
-    ("adam", "fp32"): "adamw_torch_fused", ("adamw", "fp32"): "adamw_torch_fused", ("lion", "fp32"): "lion_32bit",
-    ("sgd", "fp32"): "sgd", ("adam", "fp8"): "adamw_bnb_8bit", ("adamw", "fp8"): "adamw_bnb_8bit",
-    ("lion", "fp8"): "lion_8bit",
-}  # fmt: skip
-"""Optimizer and type of its moments -> the Trainer's `optim`, which knows Adam as AdamW alone."""
-
 
 def _loss(writing: Writing, asked: str) -> list[tuple[str, ...]]:
     if asked in {"standard", "chunked"}:
@@ -51,14 +44,7 @@ def write(writing: Writing) -> Program:
     trainer.refuse_beyond(writing)
     told, files = trainer.arguments(writing)
     request = writing.job.request
-    optim = OPTIMS.get((str(request["optimizer"]), str(request["moment_dtype"])))
-    if optim is None:
-        known = ", ".join(f"{name} with {moments} moments" for name, moments in OPTIMS)
-        said = f"{request['optimizer']} with {request['moment_dtype']} moments"
-        field = "moment_dtype" if (str(request["optimizer"]), "fp32") in OPTIMS else "optimizer"
-        writing.refuse(field, f"the Trainer has {known} ({said})")
-    else:
-        told.append(("--optim", optim))
+    told += trainer.optimizer(writing)
     if request["master_dtype"] != "fp32" and writing.spec.precision not in WIDE:
         writing.refuse("master_dtype", "accelerate makes the parameters fp32 that it shards (utils/fsdp_utils.py)")
     if request["grad_dtype"] == "fp32" and writing.spec.precision not in WIDE:
@@ -77,10 +63,9 @@ def write(writing: Writing) -> Program:
         each = json.dumps({"gradient_accumulation_kwargs": {"sync_each_batch": True}})
         told.append(("--accelerator_config", each))
     config = _config(writing)
-    if not config.get("fsdp_config") and trainer.full(writing):
-        told.append(("--gradient_checkpointing", "True"))
+    told += trainer.checkpointing(writing, elsewhere="fsdp_config" in config)
     files.append(LaunchFile(FILE, yaml_text(config)))
-    return Program(trainer.SCRIPT, tuple(told), tuple(files), launcher="accelerate")
+    return Program(trainer.script(writing), tuple(told), tuple(files), launcher="accelerate")
 
 
 def _config(writing: Writing) -> dict[str, Any]:

@@ -27,9 +27,6 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
 """`optimizer` -> `optimizer.type` and what of `optimizer.params` sets it apart (runtime/engine.py). Adam is AdamW, as
 DeepSpeed's own `Adam` is where nothing is said (`adam_w_mode`), and as in every other framework."""
 
-EIGHT_BIT = {"adam": "adamw_bnb_8bit", "adamw": "adamw_bnb_8bit", "lion": "lion_8bit"}
-"""`optimizer` with moments of 8 bits -> the Trainer's `optim`."""
-
 BUCKET = 500_000_000
 """Elements of a bucket: `reduce_bucket_size` by default (runtime/zero/config.py)."""
 
@@ -41,15 +38,13 @@ def write(writing: Writing) -> Program:
     """Write a plan as DeepSpeed's JSON and the command of a Trainer that reads it."""
     trainer.refuse_beyond(writing)
     told, files = trainer.arguments(writing)
-    if trainer.full(writing):
-        told.append(("--gradient_checkpointing", "True"))
+    told += trainer.checkpointing(writing)
     if writing.asked("loss") in {None, "linear"}:
         told.append(("--use_liger_kernel", "True"))
     elif writing.asked("loss") != "standard":
         writing.refuse("loss", "no command line turns Liger's cross entropy on without its fused LM head")
     optimizer, optim = _optimizer(writing)
-    if optim:
-        told.append(("--optim", optim))
+    told += optim
     told.append(("--deepspeed", FILE))
     config = {  # not `train_batch_size`: it is held against the world, which AutoTP does not divide
         "train_micro_batch_size_per_gpu": writing.plan.micro_batch_size,
@@ -61,7 +56,7 @@ def write(writing: Writing) -> Program:
         **_groups(writing),
     }
     files.append(LaunchFile(FILE, json_text(config)))
-    return Program(trainer.SCRIPT, tuple(told), tuple(files), _environment(writing))
+    return Program(trainer.script(writing), tuple(told), tuple(files), _environment(writing))
 
 
 def _precision(writing: Writing) -> dict[str, Any]:
@@ -83,7 +78,7 @@ def _precision(writing: Writing) -> dict[str, Any]:
         own[f"{half}_master_weights_and_grads"] = True
     if moment == "bf16" == master == half:
         own["bf16_optimizer_states"] = True
-    elif moment not in {"fp32", "fp8"}:
+    elif moment != "fp32":
         writing.refuse("moment_dtype", "bf16_optimizer_states goes with bf16_master_weights_and_grads alone")
     gradient = _gradients(writing, half)
     config = {half: own} if half else {}
@@ -100,21 +95,17 @@ def _gradients(writing: Writing, half: str) -> str:
     return "fp32" if asked == "fp32" else half or "bf16"
 
 
-def _optimizer(writing: Writing) -> tuple[dict[str, Any], str | None]:
+def _optimizer(writing: Writing) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
     """Return the JSON's optimizer, or the Trainer's where DeepSpeed has none of that kind."""
-    name, moment = str(writing.job.request["optimizer"]), writing.job.request["moment_dtype"]
-    if moment != "fp8":
+    name = str(writing.asked("optimizer"))
+    if name in OPTIMIZERS:
         kind, own = OPTIMIZERS[name]
         params = {"lr": "auto", "weight_decay": "auto", **own}
         untested = {"zero_allow_untested_optimizer": True} if name.startswith("sgd") else {}
-        return {"optimizer": {"type": kind, "params": params}, **untested}, None
-    if name not in EIGHT_BIT:
-        writing.refuse(
-            "moment_dtype", f"bitsandbytes has 8-bit moments of {' and '.join(EIGHT_BIT)} (optimizer = {name})"
-        )
+        return {"optimizer": {"type": kind, "params": params}, **untested}, []
     if writing.spec.offload.optimizer:
-        writing.refuse("moment_dtype", "optimizers in host memory are DeepSpeed's own, with moments of 32 bits")
-    return {"zero_allow_untested_optimizer": True}, EIGHT_BIT.get(name)
+        writing.refuse("optimizer", "optimizers in host memory are DeepSpeed's own, with moments of 32 bits")
+    return {"zero_allow_untested_optimizer": True}, trainer.optimizer(writing)
 
 
 def _zero(writing: Writing) -> dict[str, Any]:

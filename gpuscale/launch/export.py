@@ -98,6 +98,10 @@ def written(target: Target, writing: Writing) -> Program:
     spec = writing.spec
     for rule in broken_rules(fixed_layout(spec, writing.layout.values()), spec):
         writing.refuse(rule.options[0], f"{rule.text} [{source_in(rule, spec.runtime.rule_set)}]")
+    if spec.tuning is not None and not target.adapters:
+        able = ", ".join(one.name for one in targets().values() if one.adapters)
+        why = f"{target.title}'s files are written for training of whole models (tune = {writing.asked('tune')})"
+        writing.refuse("tune", f"{why}; {able} can say it")
     kernels = writing.asked("attention")
     if kernels and kernels not in target.attention:
         writing.refuse(

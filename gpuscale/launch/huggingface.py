@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from gpuscale.launch import accelerate, deepspeed, trainer
+from gpuscale.launch.adapters import LOADED
 from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
@@ -61,8 +62,8 @@ def read(reading: Reading) -> None:
     reading.run_by(tool)
     if tool.name == "ms-swift":
         _named_by_swift_2(reading)
-    trainer.refuse_partial(reading)
     read_model(reading, *(("model",) if tool.name == "ms-swift" else ()))
+    tuned = trainer.read_tuning(reading)
     take_gpus(reading)
     take_configs(reading, tool)
     under_deepspeed = deepspeed.stated(reading)
@@ -86,8 +87,10 @@ def read(reading: Reading) -> None:
     _read_optimizer(reading, tool)
     if under_deepspeed and reading.first(*deepspeed.OPTIMIZER):
         deepspeed.read_sgd(reading)
-    if not under_deepspeed:
+    if not under_deepspeed and (not tuned or _pure(reading)):
         _read_held(reading, tool)
+    if tuned:
+        _read_adapters_held(reading, tool)
     trainer.read_sequence(reading)
     _read_batch(reading, tool, under_deepspeed)
 
@@ -223,9 +226,6 @@ PURE = ("pure_bf16", "bf16", "bfloat16")
 """Settings that hold weights, gradients and moments in bf16 without a copy in fp32: LLaMA-Factory's, axolotl's `full`
 and `bfloat16`."""
 
-_LOADED = ("torch_dtype", "dtype", "model.dtype")
-"""Settings that say in what type weights are loaded."""
-
 _IN_16_BITS = ("axolotl", "ms-swift")
 """Tools that load weights in the type that products have (axolotl utils/config/__init__.py:198; ms-swift
 arguments/base_args/model_args.py)."""
@@ -237,12 +237,12 @@ def _pure(reading: Reading) -> bool:
 
 def _read_precision(reading: Reading, tool: Tool) -> None:
     """Read the precision of products."""
-    loaded = reading.get(*_LOADED)
+    loaded = reading.get(*LOADED)
     wide = loaded is not None and trainer.precision_word(loaded) == "fp32"
     if _pure(reading):
         reading.option("precision", "bf16", *PURE)
     elif tool.name == "ms-swift" and wide and not reading.stated("bf16", "fp16"):
-        reading.option("precision", "fp16", *_LOADED)  # arguments/base_args/model_args.py:133
+        reading.option("precision", "fp16", *LOADED)  # arguments/base_args/model_args.py:133
     else:
         accelerate.read_precision(reading, "fp32")
 
@@ -255,18 +255,33 @@ def _read_held(reading: Reading, tool: Tool) -> None:
     """
     if reading.options.get("precision") != "bf16" or reading.given.get("master_dtype"):
         return
-    pure, loaded = _pure(reading), reading.get(*_LOADED)
+    pure, loaded = _pure(reading), reading.get(*LOADED)
     word = trainer.precision_word(loaded) if loaded is not None else None
     mixed = [reading.get(name) for name in ("bf16", "fp16", "mixed_precision", "ACCELERATE_MIXED_PRECISION")]
     cast = reading.layout.get("zero") and any(one and trainer.precision_word(one) in {"bf16", "fp16"} for one in mixed)
     if not pure and (cast or not (word == "bf16" or (tool.name in _IN_16_BITS and word != "fp32"))):
         return
-    of = PURE if pure else _LOADED
+    of = PURE if pure else LOADED
     reading.option("master_dtype", "none", *of)
     reading.option("grad_dtype", "bf16", *of)
     if "moment_dtype" not in reading.options:
         reading.option("moment_dtype", "bf16", *of)
     reading.assume("weights, gradients and moments are bf16, without a copy in fp32", *of)
+
+
+def _read_adapters_held(reading: Reading, tool: Tool) -> None:
+    """Read that adapters beside quantised weights are bf16 with their gradients and moments, as TRL casts them.
+
+    PEFT makes adapters fp32, and only TRL casts them back (trl trainer/sft_trainer.py: as QLoRA's authors had them).
+    """
+    if tool.name != "trl" or reading.options.get("base_dtype") not in {"nf4", "nf4-single", "int8"}:
+        return
+    held = {"master_dtype": "none", "grad_dtype": "bf16"}
+    if reading.options.get("optimizer") in {"adam", "adamw"}:
+        held["moment_dtype"] = "bf16"
+    for name, value in held.items():
+        reading.options.setdefault(name, value)
+    reading.assume("adapters are bf16, without a copy in fp32: TRL casts them beside quantised weights")
 
 
 def _read_sequence_parallel(reading: Reading, tool: Tool) -> None:
@@ -363,7 +378,16 @@ def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:
     trainer.read_batch(reading, micro, steps, total, *micro_names, *steps_names, *total_names)
 
 
-DEEPSPEED = Target("deepspeed", "DeepSpeed", deepspeed.BASIS, ("deepspeed",), deepspeed.write, _claims_deepspeed, read)
+DEEPSPEED = Target(
+    "deepspeed",
+    "DeepSpeed",
+    deepspeed.BASIS,
+    ("deepspeed",),
+    deepspeed.write,
+    _claims_deepspeed,
+    read,
+    adapters=True,
+)
 ACCELERATE = Target(
     "accelerate",
     "Hugging Face accelerate",
@@ -372,5 +396,6 @@ ACCELERATE = Target(
     accelerate.write,
     _claims_accelerate,
     read,
+    adapters=True,
 )
 TARGETS = (DEEPSPEED, ACCELERATE)

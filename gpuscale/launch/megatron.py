@@ -104,7 +104,9 @@ def _states(writing: Writing) -> Arguments:
     asked = writing.asked
     gradients, master, moments = asked("grad_dtype"), asked("master_dtype"), asked("moment_dtype")
     optimizer = str(asked("optimizer"))
-    found: Arguments = {"optimizer": OPTIMIZERS[optimizer]}
+    if optimizer not in OPTIMIZERS:
+        writing.refuse("optimizer", f"--optimizer is one for {', '.join(OPTIMIZERS)} (optimizer = {optimizer})")
+    found: Arguments = {"optimizer": OPTIMIZERS.get(optimizer, "adam")}
     if optimizer == "muon" and not writing.layout.zero:
         found["optimizer"] = "muon"
     found |= {"sgd_momentum": 0.0} if optimizer == "sgd" else {}
@@ -121,9 +123,9 @@ def _states(writing: Writing) -> Arguments:
     aware |= {"main_params_dtype": master} if master != "fp32" else {}
     aware |= {"exp_avg_dtype": moments, "exp_avg_sq_dtype": moments} if moments != "fp32" else {}
     for name in ("master_dtype", "moment_dtype"):
-        if asked(name) != "fp32" and (not writing.layout.zero or OPTIMIZERS[optimizer] != "adam"):
+        if asked(name) != "fp32" and (not writing.layout.zero or found["optimizer"] != "adam"):
             writing.refuse(name, "--use-precision-aware-optimizer is for Adam and the distributed optimizer")
-    if writing.layout.zero and OPTIMIZERS[optimizer] == "adam":
+    if writing.layout.zero and found["optimizer"] == "adam":
         aware |= {"main_grads_dtype": "bf16"} if gradients == "bf16" else {}
         aware |= {"use_precision_aware_optimizer": True} if aware or writing.spec.offload.optimizer else {}
     fp8 = {"activation_func_fp8_input_store": True} if writing.spec.runtime.swiglu_input_dtype == "fp8" else {}
@@ -150,8 +152,8 @@ def _kernels(writing: Writing) -> Arguments:
     found: Arguments = {"transformer_impl": "transformer_engine", "use_mcore_models": True, "use_flash_attn": True}
     if runtime.loss in {"chunked", "linear"}:
         writing.refuse("loss", "the cross entropy works on the logits of a whole microbatch")
-    if runtime.loss == "fused":
-        found |= {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"}
+    found["cross_entropy_loss_fusion"] = runtime.loss == "fused"  # recipes have it on
+    found |= {"cross_entropy_fusion_impl": "native"} if runtime.loss == "fused" else {}
     if not runtime.wgrad_fusion:
         found["no_gradient_accumulation_fusion"] = True
     if runtime.overlap_tp and layout.tp > 1 and layout.sp:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from gpuscale.launch import deepspeed, trainer
+from gpuscale.launch import adapters, deepspeed, trainer
 from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface import take_configs
 from gpuscale.launch.huggingface_models import known_model, read_model
@@ -61,8 +61,8 @@ def _read_factory(reading: Reading) -> None:
     """Read a YAML of LLaMA-Factory v1."""
     tool = load_tool("llama-factory-v1")
     reading.run_by(tool)
-    reading.means("all of the model is trained", "finetuning_type")
     read_model(reading, "model")
+    _factory_adapters(reading)
     take_gpus(reading)
     kind = reading.text("dist_config.name", known=("fsdp2", "fsdpturbo", "deepspeed", "ddp"))
     _context(reading, "p2p" if reading.text("dist_config.cp_mode", "cp_mode") == "ring" else "a2a",
@@ -90,6 +90,18 @@ def _read_factory(reading: Reading) -> None:
     trainer.read_sequence(reading, "cutoff_len")
     micro, total = trainer.count(reading, "micro_batch_size"), trainer.count(reading, "global_batch_size")
     _batch(reading, micro, total, "micro_batch_size", "global_batch_size")
+
+
+def _factory_adapters(reading: Reading) -> None:
+    kind, quantised = reading.text("peft_config.name"), "quant_config.quantization_bit"
+    if kind is None or reading.given.get("tune") == "full":
+        reading.means("all of the model is trained", "finetuning_type")
+        return
+    if kind.lower() != "lora":
+        reading.refuse(reading.get("peft_config.name"), f"{kind[:40]} is not modelled: a part of the model is trained")
+    nested = reading.flag("quant_config.double_quantization")
+    base = {4: "nf4" if nested else "nf4-single", 8: "int8"}.get(reading.integer(quantised) or 0)
+    adapters.take(reading, adapters.CONFIG, "peft_config.name", base=base, by=(quantised, "quant_config.name"))
 
 
 # --- OpenRLHF
@@ -125,11 +137,10 @@ def _read_openrlhf(reading: Reading) -> None:
     reading.run_by(load_tool("openrlhf-ppo" if rl else "openrlhf"))
     if not rl and script != "train_sft":
         reading.refuse(None, f"{script} trains against other models: not modelled", "gpuscale predicts whole models")
-    trainer.refuse_partial(reading)
-    for name in _names("ds.lora.rank", "ds.load_in_4bit"):
-        if reading.integer(name) if name.endswith("rank") else reading.flag(name):
-            reading.refuse(reading.get(name), "only a part of the model is trained", "gpuscale predicts whole models")
     read_model(reading, *_names("model.model_name_or_path", "actor.model_name_or_path"), "pretrain")
+    if rl:
+        _refuse_lora(reading, *_OPENRLHF_LORA.rank)
+    trainer.read_tuning(reading, _OPENRLHF_LORA)
     if rl:
         _gpus(reading, *_openrlhf_actors(reading))
         reading.assume(ACTOR_ALONE)
@@ -169,6 +180,11 @@ def _read_openrlhf(reading: Reading) -> None:
     of = ("train.micro_batch_size", "micro_train_batch_size", "train.batch_size", "train_batch_size")
     _batch(reading, micro, total, *of)
     reading.means("packed sequences are full", *_names("ds.packing_samples"))
+
+
+_OPENRLHF_LORA = adapters.Names(
+    (*_names("ds.lora.rank"), "lora_rank"), _names("ds.lora.target_modules"), (*_names("ds.lora.dropout"), "lora_dropout")
+)
 
 
 def _openrlhf_actors(reading: Reading) -> tuple[str, str]:
@@ -227,7 +243,8 @@ def _read_verl(reading: Reading) -> None:
 def _refuse_lora(reading: Reading, *names: str) -> None:
     for name in names:
         if reading.integer(name):
-            reading.refuse(reading.get(name), "only a part of the model is trained", "gpuscale predicts whole models")
+            message = "adapters of reinforcement learning are not modelled"
+            reading.refuse(reading.get(name), message, "gpuscale predicts whole models there")
 
 
 def _verl_fsdp(reading: Reading, table: str, model: str, own: str) -> None:
@@ -299,8 +316,11 @@ def _verl_batch(reading: Reading, sequence: int) -> None:
 
 def _read_verl_sft(reading: Reading) -> None:
     reading.run_by(load_tool("verl-sft"))
-    _refuse_lora(reading, "model.lora_rank")
     read_model(reading, "model.partial_pretrain", "model.path")
+    if reading.integer("model.lora_rank"):
+        adapters.take(
+            reading, adapters.Names(("model.lora_rank",), ("model.target_modules",), ()), "model.lora_rank"
+        )
     take_gpus(reading)
     if "gpus" not in reading.options:
         _gpus(reading, "trainer.nnodes", "trainer.n_gpus_per_node")
@@ -340,14 +360,15 @@ def _read_torchtune(reading: Reading) -> None:
     words = f"{recipe} {reading.text('config') or ''}"
     loss = " ".join(reading.text(name) or "" for name in ("loss._component_", "ref_checkpointer._component_"))
     against = "rlhf" in loss or "ref_checkpointer._component_" in reading.settings
-    if component is not None and (against or re.search(r"lora|qat|dpo|ppo|knowledge|distill", f"{named} {words}")):
+    if component is not None and (against or re.search(r"qat|dpo|ppo|knowledge|distill", f"{named} {words}")):
         reading.refuse(
-            component, "only training of the whole model by itself is modelled", "use a full_finetune recipe"
+            component, "only training of one model by itself is modelled", "use a full_finetune or LoRA recipe"
         )
-    _torchtune_model(reading, component, named)
+    _torchtune_model(reading, component, re.sub(r"^(lora|qlora|dora|qdora)_", "", named))
+    _torchtune_adapters(reading, named)
     take_gpus(reading)
     reading.option("framework", "pytorch")
-    single = "single_device" in words
+    single = "single_device" in words or (reading.given.get("gpus") or reading.options.get("gpus")) == 1
     tp = reading.integer("tensor_parallel_dim") or 1
     reading.option("tp", tp, "tensor_parallel_dim")
     names = ("fsdp_reshard_after_forward",)
@@ -375,6 +396,25 @@ def _read_torchtune(reading: Reading) -> None:
         reading, trainer.count(reading, "batch_size"), trainer.count(reading, "gradient_accumulation_steps"), None,
         "batch_size", "gradient_accumulation_steps",
     )  # fmt: skip
+
+
+def _torchtune_adapters(reading: Reading, named: str) -> None:
+    """Read adapters: builders `lora_...`, and `qlora_...` with weights in torchao's NF4, whose scales are quantised."""
+    kind = re.match(r"(q?)(lora|dora)_", named)
+    if kind is None or reading.given.get("tune") == "full":
+        return
+    mlp, base = "model.apply_lora_to_mlp", "model.quantize_base"
+    found = reading.get("model.lora_attn_modules")
+    if found is not None and reading.flag(mlp):
+        reading.settings[found.name] = replace(found, value=[*reading.words(found.name), "mlp"])
+        reading.means("the MLP has adapters", mlp)
+    if reading.flag("model.apply_lora_to_output"):
+        reading.assume("without adapters of the LM head, which take little", "model.apply_lora_to_output")
+    if kind[2] == "dora" or reading.flag("model.use_dora"):
+        reading.assume("magnitudes of columns, which DoRA trains beside LoRA, and their norms are left out")
+    names = adapters.Names(("model.lora_rank",), ("model.lora_attn_modules",), ("model.lora_dropout",))
+    held = "nf4" if kind[1] or reading.flag(base) else None
+    adapters.take(reading, names, "model._component_", base=held, by=(base, "model._component_"))
 
 
 def _torchtune_command(reading: Reading) -> str:

@@ -518,7 +518,7 @@ class Reading:
             (first, does), *more = asked[option]
             also = "".join(f"; {printable(f'{one.text[:60]} ({one.place})')}: {other.why}" for one, other in more[:5])
             out = f"add `{option}={OPEN_VALUES.get(option, '...')}`, or take the setting out"
-            hint = out if option else "only training of whole models is predicted"
+            hint = out if option else "training of whole models and of LoRA adapters is predicted"
             whole = option in {"seq", "gbs"} and re.fullmatch(r"(seq|global_?batch)\w*", first.name.rpartition(".")[2])
             likely = (str(first.value),) if whole and str(first.value).isdigit() else ()
             self.refuse(first, f"{does.why}{also}", hint, settles=option, likely=likely)

@@ -14,6 +14,7 @@ from typing import Any
 
 from gpuscale.choices import AXES
 from gpuscale.errors import InputError
+from gpuscale.launch import adapters
 from gpuscale.launch.huggingface_models import written_model
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.quoting import Expansion
@@ -35,32 +36,33 @@ ACCUMULATION = ("gradient_accumulation_steps",)
 OPTIMS = {
     **dict.fromkeys((
         "adamw", "adamw_torch", "adamw_torch_fused", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_hf",
-        "adamw_apex_fused", "adamw_anyprecision", "stable_adamw", "adamw_torch_8bit", "adamw_torch_4bit", "adamw_8bit",
-        "adamw_bnb_8bit", "paged_adamw", "paged_adamw_32bit", "paged_adamw_8bit", "decoupled_adamw", "fusedadam",
-        "fused_adam", "fused_adam_moe", "cpu_adam", "cpuadam", "ao_adamw_4bit", "ao_adamw_8bit", "ao_adamw_fp8",
-        "optimi_adamw", "adopt_adamw", "adamc", "adamw8bit", "pagedadamw", "pagedadamw8bit",
+        "adamw_apex_fused", "adamw_anyprecision", "stable_adamw", "decoupled_adamw", "fusedadam", "fused_adam",
+        "fused_adam_moe", "cpu_adam", "cpuadam", "optimi_adamw", "adopt_adamw", "adamc",
     ), "adamw"),
     **dict.fromkeys((
-        "lion", "lionw", "lion_32bit", "lion_8bit", "paged_lion_32bit", "paged_lion_8bit", "decoupled_lionw",
-        "lion_pytorch", "decoupled_lionw_8b",
-    ), "lion"),
-    "adam": "adam", "muon": "muon", "sgd": "sgd",
+        "adamw_torch_8bit", "adamw_torch_4bit", "adamw_8bit", "adamw_bnb_8bit", "ao_adamw_4bit", "ao_adamw_8bit",
+        "ao_adamw_fp8", "adamw8bit",
+    ), "adamw-8bit"),
+    **dict.fromkeys(("paged_adamw", "paged_adamw_32bit", "pagedadamw", "pagedadamw32bit"), "paged-adamw"),
+    **dict.fromkeys(("paged_adamw_8bit", "pagedadamw8bit"), "paged-adamw-8bit"),
+    **dict.fromkeys(("lion", "lionw", "lion_32bit", "paged_lion_32bit", "decoupled_lionw", "lion_pytorch"), "lion"),
+    **dict.fromkeys(("lion_8bit", "paged_lion_8bit", "decoupled_lionw_8b"), "lion-8bit"),
+    "adam": "adam", "muon": "muon", "sgd": "sgd", "adafactor": "adafactor",
 }  # fmt: skip
 """Names of optimizers in lower case -> the optimizer that gpuscale has for them."""
+
+OPTIM_OF = {
+    "adam": "adamw_torch_fused", "adamw": "adamw_torch_fused", "lion": "lion_32bit", "sgd": "sgd",
+    "adamw-8bit": "adamw_bnb_8bit", "paged-adamw": "paged_adamw_32bit", "paged-adamw-8bit": "paged_adamw_8bit",
+    "lion-8bit": "lion_8bit", "adafactor": "adafactor",
+}  # fmt: skip
+"""Optimizer -> the Trainer's `optim`, which knows Adam as AdamW alone."""
 
 LIGER = {
     "standard": {"cross_entropy": False, "fused_linear_cross_entropy": False},
     "fused": {"cross_entropy": True, "fused_linear_cross_entropy": False},
 }
 """`loss` -> how `liger_kernel_config` asks for it; no command line can (HfArgumentParser takes no table for it)."""
-
-PARTIAL = {
-    "use_peft": "LoRA", "lora_r": "LoRA", "lora_rank": "LoRA", "lora_target": "LoRA", "adapter": "an adapter",
-    "load_in_4bit": "4-bit frozen weights", "load_in_8bit": "8-bit frozen weights",
-    "quantization_bit": "frozen weights", "peft_config.r": "LoRA", "model.peft_config.peft_type": "LoRA",
-    "use_qlora": "QLoRA", "use_lora": "LoRA",
-}  # fmt: skip
-"""Settings that train a small part of a model; all that gpuscale predicts is training of the whole."""
 
 AGAINST = (
     "max_prompt_length", "max_completion_length", "num_generations", "reward_funcs", "reward_model_path", "ref_model",
@@ -108,19 +110,51 @@ def full(writing: Writing) -> bool:
     return writing.plan.recompute.startswith("full")
 
 
+def script(writing: Writing) -> str:
+    """Return what trains: run_clm.py, or LLaMA-Factory's program of adapters."""
+    return SCRIPT if writing.spec.tuning is None else adapters.PROGRAM
+
+
+def checkpointing(writing: Writing, *, elsewhere: bool = False) -> list[tuple[str, ...]]:
+    """Return what says whether the model's own checkpoints are on; LLaMA-Factory has them on by default.
+
+    Args:
+        elsewhere: layers are recomputed by another setting.
+    """
+    if full(writing) and not elsewhere:
+        return [("--gradient_checkpointing", "True")]
+    return [] if writing.spec.tuning is None else [("--disable_gradient_checkpointing", "True")]
+
+
+def optimizer(writing: Writing) -> list[tuple[str, ...]]:
+    """Return the Trainer's optimizer."""
+    name, moments = str(writing.asked("optimizer")), str(writing.asked("moment_dtype"))
+    if name not in OPTIM_OF:
+        writing.refuse("optimizer", f"the Trainer has {', '.join(OPTIM_OF)} (optimizer = {name})")
+    elif moments != "fp32":
+        why = "the Trainer's optimizers keep moments in fp32, or in 8 bits as adamw-8bit has them"
+        writing.refuse("moment_dtype", f"{why} (moment_dtype = {moments})")
+    return [("--optim", OPTIM_OF.get(name, ""))]
+
+
 def arguments(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchFile]]:
-    """Return what every run_clm.py is told, whatever it runs under, and the files that this names."""
-    plan, precision = writing.plan, writing.spec.precision
-    model, files = written_model(writing)
-    writing.warn(f"{SCRIPT} is that of {BASIS}: data and learning rate are yours to say")
+    """Return what a script is told, whatever it runs under, and the files that this names.
+
+    Whole models are trained by run_clm.py, adapters by LLaMA-Factory, which makes them fp32 beside weights in 16 bits
+    or fewer.
+    """
+    plan, precision, tuning = writing.plan, writing.spec.precision, writing.spec.tuning
+    model, files = written_model(writing) if tuning is None else (adapters.written(writing), [])
+    writing.warn(f"{script(writing)} is that of {BASIS if tuning is None else adapters.BASIS}: data and learning rate"
+                 " are yours to say")  # fmt: skip
     writing.leave("learning rate, its schedule, weight decay, Adam's betas, clipping, number of epochs: the Trainer's")
     if str(writing.asked("optimizer")) in {"adam", "adamw"}:
         writing.leave("weight decay: decoupled from the gradient, since Adam is AdamW here")
+    data: list[tuple[str, ...]] = [("--train_file", Expansion("${TRAIN_FILE:?a text file}")), ("--do_train",)]
     told: list[tuple[str, ...]] = [
-        *model,
-        ("--train_file", Expansion("${TRAIN_FILE:?a text file}")), ("--do_train",),
+        *model, *(data if tuning is None else ()),
         ("--output_dir", Expansion("${OUTPUT_DIR:-output}")),
-        ("--block_size", str(plan.sequence)),
+        ("--block_size" if tuning is None else "--cutoff_len", str(plan.sequence)),
         ("--per_device_train_batch_size", str(plan.micro_batch_size)),
         ("--gradient_accumulation_steps", str(plan.num_microbatches)),
     ]  # fmt: skip
@@ -134,30 +168,21 @@ def arguments(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchFile]
 # --- read
 
 
-def refuse_partial(reading: Reading) -> None:
-    """Refuse jobs that do not train a whole decoder in its own precision.
+def read_tuning(reading: Reading, names: adapters.Names = adapters.ARGUMENTS) -> bool:
+    """Read what is trained of the model, which must be known; whether it is adapters.
 
     Raises:
-        InputError: they do not.
+        InputError: another part of it, or it is trained against other models.
     """
-    hint = "gpuscale predicts training of whole models"
-    for name, what in PARTIAL.items():
-        found = reading.needed(name)
-        on = found is not None and str(found.value).strip().lower() not in OFF
-        if found is not None and on:
-            reading.refuse(found, f"{what} is not modelled: only a part of the model is trained", hint)
-    names = ("finetuning_type", "tuner_type", "train_type", "sft_type")
-    tuned = reading.text(*names)
-    if tuned and tuned.lower() != "full":
-        reading.refuse(reading.get(*names), f"{tuned[:40]} is not modelled: only a part of it is trained", hint)
-    reading.means("all of the model is trained", *names)
     stage = reading.text("stage", "rl")
     if stage and stage.lower() not in {"pt", "sft"}:
+        hint = "gpuscale predicts training of one model by itself"
         reading.refuse(reading.get("stage", "rl"), f"{stage} trains against other models: not modelled", hint)
     reading.means("one model is trained", "stage")
     other = next((one for name in AGAINST if (one := reading.stated(name)) and str(one.value).lower() not in OFF), None)
     if other is not None:
         reading.refuse(other, "training by pairs, rewards or another model is not modelled", hint)
+    return adapters.read(reading, names)
 
 
 def read_sequence(reading: Reading, *names: str) -> int | None:
@@ -307,9 +332,8 @@ def read_optimizer(reading: Reading, *names: str) -> None:
     if text not in OPTIMS:
         reading.refuse(reading.get(name), f"the optimizer {text[:60]} is not modelled", settles="optimizer")
     reading.option("optimizer", OPTIMS[text], name)
-    if re.search(r"8b|4bit|fp8", text):
-        reading.option("moment_dtype", "fp8", name)
-        reading.assume("moments take a byte each: 8-bit states with their scales (bitsandbytes, torchao)", name)
+    if re.search(r"4bit|fp8", text):
+        reading.assume("moments take a byte each: those of 4 bits and in fp8 count as 8-bit ones", name)
     if text.startswith("paged"):
         reading.assume("moments stay in GPU memory: paged optimizers move them only where it runs out", name)
 

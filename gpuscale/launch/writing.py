@@ -146,3 +146,4 @@ class Target(NamedTuple):
     claims: Callable[[Source], bool]  #: whether a source is one of this framework's.
     read: Callable[[Reading], None]  #: reads the sources that are claimed.
     attention: Mapping[str, str] = {}  #: `attention` -> its own word; what is not there, no setting of it says.
+    adapters: bool = False  #: whether its files can say that adapters are trained, and what is frozen beside them.

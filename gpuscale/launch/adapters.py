@@ -1,0 +1,370 @@
+"""Fine-tuning in launch files: adapters (LoRA) and quantised frozen weights, by the names of PEFT and of tools around
+it.
+
+What a tool takes where nothing is said stands in `presets/tools/`. Adapters of matrices that a model fuses (`qkv_proj`
+of Phi-3, Megatron's `linear_fc1`) are counted as one for each of the matrices, as models that do not fuse them have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gpuscale.errors import InputError
+from gpuscale.launch.huggingface_models import hub_id
+from gpuscale.launch.quoting import Expansion
+from gpuscale.launch.settings import DTYPES, OFF, Reading, Setting, says
+from gpuscale.launch.writing import Writing
+from gpuscale.presets.models import load_model
+from gpuscale.request import JobOptions, declared
+from gpuscale.specs.gpu import WIDE
+from gpuscale.specs.tuning import MLP, PLAIN, SPELLINGS, TARGETS, TuningSpec, read_targets
+
+
+class Names(NamedTuple):
+    """Settings that say what adapters are like, as some tool calls them."""
+
+    rank: tuple[str, ...]
+    targets: tuple[str, ...]
+    dropout: tuple[str, ...]
+    saved: tuple[str, ...] = ()  #: modules that are trained whole.
+    parameters: tuple[str, ...] = ()  #: parameters of fused experts with adapters.
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.rank, *self.targets, *self.dropout, *self.saved, *self.parameters)
+
+
+def names_below(table: str, rank: str = "r", dropout: str = "lora_dropout") -> Names:
+    """Return the settings of a `LoraConfig`, or of a class like it, that stands in a table."""
+    return Names((f"{table}{rank}",), (f"{table}target_modules",), (f"{table}{dropout}",), (f"{table}modules_to_save",),
+                 (f"{table}target_parameters",))  # fmt: skip
+
+
+CONFIG = names_below("peft_config.")
+"""A `LoraConfig` of PEFT as a Python script or a table of a file has it."""
+
+ARGUMENTS = Names(
+    ("lora_r", "lora_rank"), ("lora_target_modules", "lora_target", "target_modules", "lora_modules"),
+    ("lora_dropout", "lora_dropout_p"), ("lora_modules_to_save", "additional_target", "modules_to_save"),
+    ("lora_target_parameters", "target_parameters"),
+)  # fmt: skip
+"""Arguments of TRL, axolotl, LLaMA-Factory and ms-swift."""
+
+ALL_LINEAR = ("lora_target_linear",)
+"""Switches for adapters of every linear layer."""
+
+KINDS = ("finetuning_type", "tuner_type", "train_type", "sft_type", "adapter")
+SWITCHES = ("use_peft", "use_lora", "use_qlora", "q_lora", "lora_enable", "peft_config.peft_type",
+            "model.peft_config.peft_type", "peft_config")  # fmt: skip
+"""Settings that ask for adapters where no kind of tuning is named."""
+
+IN_4_BITS = ("load_in_4bit", "use_qlora", "q_lora", "quantization_config.load_in_4bit", "ds.load_in_4bit",
+             "model.load_in_4bit")  # fmt: skip
+IN_8_BITS = ("load_in_8bit", "quantization_config.load_in_8bit", "model.load_in_8bit")
+BITS = ("quantization_bit", "quant_bits", "bits")
+METHOD = ("quantization_method", "quant_method")
+TYPE_4_BITS = ("bnb_4bit_quant_type", "quantization_type", "quantization_config.bnb_4bit_quant_type",
+               "bnb_config_kwargs.bnb_4bit_quant_type", "quant_type")  # fmt: skip
+NESTED = ("bnb_4bit_use_double_quant", "use_bnb_nested_quant", "double_quantization", "use_nested_quant",
+          "quantization_config.bnb_4bit_use_double_quant", "bnb_config_kwargs.bnb_4bit_use_double_quant",
+          "double_quant")  # fmt: skip
+"""Whether scales are quantised again."""
+
+STORED = {("hqq", 4): "int4", ("gptq", 4): "int4", ("awq", 4): "int4", ("bnb", 8): "int8", ("hqq", 8): "int8",
+          ("eetq", 8): "int8", ("gptq", 8): "int8", ("fp8", 8): "fp8", ("quanto", 8): "int8",
+          ("quanto", 4): "int4", ("torchao", 4): "int4"}  # fmt: skip
+"""Method and bits of a quantised checkpoint or of quantising it -> how gpuscale has it; bitsandbytes' 4 bits apart."""
+
+QUANTISED = re.compile(r"(gptq|awq)(?:.*?int(\d))?|(bnb[-_]4bit)|(?<![a-z0-9])(fp8)(?![a-z0-9])", re.IGNORECASE)
+"""What the name of a checkpoint says of how it is quantised."""
+
+PARTS = {
+    "embeddings": re.compile(r"embed_?tokens?|wte|(word|tok)_embeddings|embed_in|embedding"),
+    "head": re.compile(r"lm_head|embed_out|output(_layer)?"),
+    "norms": re.compile(r".*norm\d?|ln_\w+"),
+}
+"""Part of a model, of `TRAINED` -> names of its modules."""
+
+ROUTERS = re.compile(r"gate|router|wg|(shared_expert_)?gate\.weight|shared_expert_gate")
+"""Modules of Hugging Face models that are small beside any adapter: routers."""
+
+
+def asked(reading: Reading, names: Names = ARGUMENTS) -> tuple[str, ...]:
+    """Return the settings by which adapters are trained; none where the whole model is.
+
+    Raises:
+        InputError: some other part of the model is trained.
+    """
+    if reading.given.get("tune") == "full":
+        for name in (*KINDS, *SWITCHES, *names.every, *CONFIG.every, *IN_4_BITS, *IN_8_BITS, *BITS):
+            reading.means("replaced by the tune that is given", name)
+        return ()
+    kind = reading.first(*KINDS)
+    if kind:
+        text = str(getattr(reading.needed(kind), "value", "")).strip().lower()
+        if text in {"lora", "qlora", "longlora"}:
+            return (kind,)
+        if text != "full":
+            reading.refuse(reading.get(kind), f"{text[:40]} is not modelled: only a part of the model is trained",
+                           "gpuscale predicts training of whole models, and of LoRA adapters")  # fmt: skip
+        reading.means("all of the model is trained", kind)
+        return ()
+    for name in SWITCHES:
+        found = reading.needed(name)
+        if found is not None and says(found.value) and str(found.value).lower() not in OFF:
+            return (name,)
+        if found is not None:
+            reading.means("all of the model is trained", name)
+            return ()
+    if reading.tool is not None and reading.tool.name == "axolotl":
+        return ()
+    of_rank = reading.stated(*names.rank, *CONFIG.rank)
+    return (of_rank.name,) if of_rank is not None and reading.number_of(of_rank) > 0 else ()
+
+
+def read(reading: Reading, names: Names = ARGUMENTS) -> bool:
+    """Read what is trained; whether it is adapters. The model must be known.
+
+    Raises:
+        InputError: another part of the model is trained, or something of adapters is not known here.
+    """
+    of = asked(reading, names)
+    base, by = quantised(reading, *of)
+    if not of:
+        if base is not None and reading.given.get("tune") != "full":
+            found = next(one for name in by if (one := reading.get(name)))
+            reading.refuse(found, f"frozen weights in {base} are those beside adapters", "add `tune=qlora`",
+                           settles="tune")  # fmt: skip
+        return False
+    if any(name.startswith("peft_config.") for name in reading.settings):
+        names = CONFIG
+    if base is None:
+        base, by = _plain(reading)
+    take(reading, names, *of, base=base, by=by)
+    return True
+
+
+def take(reading: Reading, names: Names, *of: str, base: str | None = None, by: Iterable[str] = ()) -> None:
+    """Set the options of adapters.
+
+    Args:
+        of: settings that ask for them.
+        base: how frozen matrices are stored; None: as the framework has them.
+        by: settings that say so.
+
+    Raises:
+        InputError: nobody says of which rank or where, or a module is not known here.
+    """
+    reading.option("tune", "qlora" if base in {"nf4", "nf4-single", "int4"} else "lora", *of)
+    if base is not None:
+        reading.option("base_dtype", base, *by)
+    rank = reading.integer(*names.rank)
+    if rank is None and not reading.given.get("lora_rank"):
+        reading.refuse(reading.get(*of), "no file states the rank of adapters", settles="lora_rank")
+    if rank is not None:
+        low, high = declared(JobOptions)["lora_rank"].limits
+        if not low <= rank <= high:
+            reading.refuse(reading.get(*names.rank), f"{rank} is out of range", f"give {low:g} to {high:g}")
+        reading.option("lora_rank", rank, *names.rank)
+    _read_targets(reading, names)
+    if reading.get(*names.dropout) is not None:
+        reading.option("lora_dropout", (reading.number(*names.dropout) or 0) > 0, *names.dropout)
+    _read_saved(reading, names)
+
+
+def quantised(reading: Reading, *of: str) -> tuple[str | None, tuple[str, ...]]:
+    """Return how frozen matrices are quantised, None where they are not, and the settings that say so."""
+    kind = str(getattr(reading.get(*of), "value", "")).lower() if of else ""
+    bits, method = reading.integer(*BITS), (reading.text(*METHOD) or "bnb").lower()
+    by = (*BITS, *METHOD) if reading.get(*BITS) else ()
+    if kind == "qlora" or any(_on(reading, name) for name in IN_4_BITS):
+        bits, method, by = 4, "bnb", IN_4_BITS if reading.get(*IN_4_BITS) else of
+    elif any(_on(reading, name) for name in IN_8_BITS):
+        bits, method, by = 8, "bnb", IN_8_BITS
+    elif _on(reading, "gptq"):
+        bits, method, by = 4, "gptq", ("gptq",)
+    elif bits is None and of and not reading.given.get("model"):
+        bits, method, by = _of_checkpoint(reading)
+    if bits is None or bits >= 16:  # noqa: PLR2004 - bits of weights that are not quantised
+        return None, ()
+    if (method, bits) == ("bnb", 4):
+        if (reading.text(*TYPE_4_BITS) or "nf4").lower() == "fp4":
+            reading.assume("weights in fp4 take as much as in nf4", *TYPE_4_BITS)
+        return ("nf4" if reading.flag(*NESTED) else "nf4-single"), (*by, *TYPE_4_BITS, *NESTED)
+    if (method, bits) not in STORED:
+        reading.refuse(reading.get(*by), f"weights in {bits} bits by {method[:40]} are not modelled",
+                       settles="base_dtype")  # fmt: skip
+    return STORED[method, bits], by
+
+
+def _on(reading: Reading, name: str) -> bool:
+    return reading.get(name) is not None and reading.flag(name)
+
+
+def _of_checkpoint(reading: Reading) -> tuple[int | None, str, tuple[str, ...]]:
+    """Return bits and method that a checkpoint's name speaks of."""
+    found = reading.stated_by("model")
+    said = QUANTISED.search(str(found.value)) if found is not None else None
+    if found is None or said is None:
+        return None, "bnb", ()
+    if said[3]:
+        reading.settings.setdefault(NESTED[0], Setting(NESTED[0], True, found.file, found.line, found.text))
+        return 4, "bnb", (found.name,)
+    return (8, "fp8", (found.name,)) if said[4] else (int(said[2] or 4), said[1].lower(), (found.name,))
+
+
+LOADED = ("torch_dtype", "dtype", "model.torch_dtype", "model.dtype")
+"""Settings that say in what type weights are loaded."""
+
+
+def _plain(reading: Reading) -> tuple[str | None, tuple[str, ...]]:
+    """Return the type of frozen weights that are not quantised, if anything says it."""
+    if reading.tool is not None and reading.tool.name in IN_TYPE_OF_PRODUCTS:
+        return None, ()
+    stated = next((one for name in LOADED if (one := reading.settings.get(name)) is not None), None)
+    found = stated or reading.get(*LOADED)
+    word = str(found.value).strip().lower().removeprefix("torch.") if found is not None else ""
+    kind = DTYPES.get(word, word)
+    return (kind, LOADED) if kind in {"fp32", "bf16", "fp16"} else (None, ())
+
+
+IN_TYPE_OF_PRODUCTS = ("axolotl", "ms-swift", "llama-factory")
+"""Tools that load weights in the type that products have (axolotl utils/config/__init__.py:198; ms-swift
+arguments/base_args/model_args.py; LLaMA-Factory hparams/parser.py, compute_dtype)."""
+
+
+def _read_targets(reading: Reading, names: Names) -> None:
+    """Set which matrices have adapters, those of experts among them."""
+    if reading.given.get("lora_targets"):
+        reading.means("replaced by the matrices that are given", *names.targets, *ALL_LINEAR)
+        return
+    where, experts = (*names.targets, *names.parameters), bool(reading.words(*names.parameters))
+    found: set[str] = set()
+    if _on(reading, ALL_LINEAR[0]):
+        found, where = set(TARGETS["all"]), (*ALL_LINEAR, *where)
+    for word in (*reading.words(*names.targets), *reading.words(*names.parameters)):
+        found |= _matrices(reading, word, names)
+    named = found & MLP and (found != TARGETS["all"] or (reading.tool and reading.tool.name not in FINDS_LINEAR))
+    if not found and not reading.given.get("lora_targets"):
+        reading.refuse(reading.get(*names.rank, *names.targets), "no file states which matrices have adapters",
+                       settles="lora_targets")  # fmt: skip
+    reading.option("lora_targets", "all" if found == TARGETS["all"] else ",".join(sorted(found)), *where)
+    if load_model(str(reading.given.get("model") or reading.options["model"])).is_moe and found & MLP:
+        on = bool(experts or named)
+        reading.option("lora_experts", on, *where)
+        why = "named modules are theirs too" if on else "from transformers 5 on they are no linear layers"
+        reading.assume(f"experts have {'' if on else 'no '}adapters: {why}", *where)
+
+
+FINDS_LINEAR = ("axolotl", "llama-factory", "ms-swift")
+"""Tools that look for linear layers themselves; `all-linear` of PEFT from 0.21 on has fused experts too (peft
+utils/transformers_weight_conversion.py)."""
+
+
+def _matrices(reading: Reading, word: str, names: Names) -> set[str]:
+    """Return the matrices that a name of modules, a path or a regular expression of them means."""
+    found: set[str] = set()
+    for name in _modules(word):
+        part = next((part for part, words in PARTS.items() if words.fullmatch(name)), None)
+        if name in {"experts", "mlp", "self_attn"} and "." in word:
+            continue
+        if part is not None and reading.tool is not None and reading.tool.name == "unsloth":
+            before = str(reading.options.get("train", "")).split(",")
+            reading.option("train", ",".join(filter(None, (*before, part))), *names.targets)
+        elif part is not None or ROUTERS.fullmatch(name):
+            reading.assume(f"without adapters of {name}, which take little", *names.targets)
+        else:
+            try:
+                found |= read_targets(name)
+            except InputError:
+                reading.refuse(reading.get(*names.targets, *names.parameters),
+                               f"adapters of {name[:60]!r} are not known here", settles="lora_targets")  # fmt: skip
+    return found
+
+
+def _modules(word: str) -> list[str]:
+    """Return the last parts of names of modules in a path or a regular expression: `.*(q|v)_proj` has two."""
+    word = word[:400].lower()
+    if not re.search(r"[\\|*+?^$()\[\]]", word):
+        return [word.rpartition(".")[2]] if word else []
+    whole = [f"{part}{end}" for parts, end in re.findall(r"\(([\w|]+)\)(_proj)", word) for part in parts.split("|")]
+    rest = re.sub(r"\([\w|]+\)_proj", " ", word)
+    plain = re.findall(r"[a-z]\w*_proj\w*|\bw[123]\b|linear_\w+|query_key_value|\bdense\w*|wqkv|\bc_\w+|\bfc[12]\b", rest)
+    return [*whole, *plain] or [re.sub(r"\W+", "", word.rpartition(".")[2]) or word]
+
+
+def _read_saved(reading: Reading, names: Names) -> None:
+    """Set what is trained whole beside adapters."""
+    parts = []
+    for word in reading.words(*names.saved):
+        name = word.lower().rpartition(".")[2]
+        part = next((part for part, words in PARTS.items() if words.fullmatch(name)), None)
+        if part is None:
+            reading.refuse(reading.get(*names.saved), f"{name[:60]!r} trained whole is not modelled", settles="train")
+        parts.append(part)
+    if parts:
+        reading.option("train", ",".join(dict.fromkeys(parts)), *names.saved)
+
+
+# --- written
+
+PROGRAM = "-m llamafactory.launcher"
+BASIS = "llamafactory 0.9.5 (hparams)"
+"""What the arguments were taken from."""
+
+MODULES = {SPELLINGS[name]: name for name in reversed(SPELLINGS) if name.endswith(("_proj", "_mqa"))}
+"""Matrix -> the module of a Hugging Face model that it is."""
+
+MIXTRAL = {"gate": "w1", "down": "w2", "up": "w3"}
+FUSED = re.compile(r"phi-?[34]|falcon|gpt|dbrx|mpt|bloom|internlm2|glm|baichuan|starcoder|nemotron|opt-", re.IGNORECASE)
+"""Models whose modules are called, or fused, otherwise than Llama's."""
+
+WHOLE = {"embeddings": "embed_tokens", "head": "lm_head"}
+QUANTISED_BITS = {"nf4": ("4", "True"), "nf4-single": ("4", "False"), "int8": ("8", "False")}
+"""How frozen matrices are stored -> `quantization_bit`, `double_quantization`."""
+
+
+def written(writing: Writing) -> list[tuple[str, ...]]:
+    """Return LLaMA-Factory's arguments for the adapters of a plan, the model whose they are, and its data."""
+    tuning, plan, spec = writing.spec.tuning, writing.plan, writing.spec
+    assert tuning is not None
+    name = hub_id(writing.model)
+    if name is None:
+        writing.refuse("model", f"adapters stand beside weights of the hub, which has none of {writing.model.name}")
+    for axis in ("tp", "cp", "ep"):
+        if getattr(plan, axis) > 1:
+            writing.refuse(axis, f"adapters of PEFT are trained by data parallelism alone ({axis} = {getattr(plan, axis)})")
+    bits = QUANTISED_BITS.get(tuning.base)
+    own = "fp32" if spec.precision in WIDE else spec.precision if spec.precision in PLAIN else "bf16"
+    if bits is None and tuning.base != own:
+        why = f"LLaMA-Factory loads weights in {own} here, or quantises them to {', '.join(QUANTISED_BITS)}"
+        writing.refuse("base_dtype", f"{why} (base_dtype = {tuning.base})")
+    if "norms" in tuning.trained:
+        writing.refuse("train", "modules of norms are called otherwise in each model (train = norms)")
+    told = [("--stage", "sft"), ("--do_train",), ("--model_name_or_path", name or ""),
+            ("--dataset", Expansion("${DATASET:?a dataset of data/dataset_info.json}")),
+            ("--template", Expansion("${TEMPLATE:-default}")), ("--packing", "True"), ("--finetuning_type", "lora"),
+            ("--lora_rank", str(tuning.rank)), ("--lora_target", _targets(writing, tuning, name or "")),
+            ("--lora_dropout", "0.05" if tuning.dropout else "0.0")]  # fmt: skip
+    saved = ",".join(WHOLE[part] for part in WHOLE if part in tuning.trained)
+    told += [("--additional_target", saved)] if saved else []
+    told += [("--quantization_bit", bits[0]), ("--double_quantization", bits[1])] if bits else []
+    writing.leave("scaling of adapters (lora_alpha), 0.05 for any dropout: yours to say")
+    return told
+
+
+def _targets(writing: Writing, tuning: TuningSpec, name: str) -> str:
+    """Return `lora_target`; experts have adapters where modules are named, and none where all are looked for."""
+    experts = writing.model.is_moe and tuning.experts
+    if tuning.targets == TARGETS["all"] and not experts:
+        return "all"
+    modules = {**MODULES, **(MIXTRAL if "mixtral" in name.lower() else {})}
+    if FUSED.search(name) or not all(kind.mlp is None or kind.mlp.gated for kind in writing.model.kinds):
+        option = "lora_experts" if experts else "lora_targets"
+        writing.refuse(option, f"modules of {writing.model.name} are called otherwise than Llama's: all can be said")
+    if writing.model.is_moe and not experts and tuning.targets & MLP:
+        writing.refuse("lora_experts", "where modules are named, those of experts are among them")
+    return ",".join(sorted(modules[one] for one in tuning.targets if one in modules))
