@@ -241,9 +241,7 @@ def test_words_of_a_setting(name, old, new, expected, tmp_path):
     ("name", "old", "new", "message"),
     [
         ("oumi", "TRL_SFT", "TRL_DPO", "trl_dpo"),
-        ("oumi", "trainer_type: TRL_SFT,", "trainer_type: TRL_SFT, use_peft: true,", "part of the model"),
         ("veomni", "micro_batch_size: 2,", "micro_batch_size: 2, train_architecture: lora,", "lora"),
-        ("automodel", "optimizer:", "peft: {dim: 8}\noptimizer:", "part of the model"),
         ("nemo-rl", "policy:", "dpo: {reference_policy_kl_penalty: 0.1}\npolicy:", "reference model"),
         ("levanter", "p=f32,c=bfloat16", "p=f8", "unknown value"),
         ("prime-rl", "cp = 2", "lora = { rank = 8 }", "part of the model"),

@@ -53,7 +53,7 @@ ARGUMENTS = Names(
 )  # fmt: skip
 """Arguments of TRL, axolotl, LLaMA-Factory and ms-swift."""
 
-ALL_LINEAR = ("lora_target_linear",)
+ALL_LINEAR = ("lora_target_linear", "peft.match_all_linear")
 """Switches for adapters of every linear layer."""
 
 KINDS = ("finetuning_type", "tuner_type", "train_type", "sft_type", "adapter")
@@ -62,15 +62,15 @@ SWITCHES = ("use_peft", "use_lora", "use_qlora", "q_lora", "lora_enable", "peft_
 """Settings that ask for adapters where no kind of tuning is named."""
 
 IN_4_BITS = ("load_in_4bit", "use_qlora", "q_lora", "quantization_config.load_in_4bit", "ds.load_in_4bit",
-             "model.load_in_4bit")  # fmt: skip
-IN_8_BITS = ("load_in_8bit", "quantization_config.load_in_8bit", "model.load_in_8bit")
+             "model.load_in_4bit", "quantization.load_in_4bit", "peft.q_lora")  # fmt: skip
+IN_8_BITS = ("load_in_8bit", "quantization_config.load_in_8bit", "model.load_in_8bit", "quantization.load_in_8bit")
 BITS = ("quantization_bit", "quant_bits", "bits")
 METHOD = ("quantization_method", "quant_method")
 TYPE_4_BITS = ("bnb_4bit_quant_type", "quantization_type", "quantization_config.bnb_4bit_quant_type",
                "bnb_config_kwargs.bnb_4bit_quant_type", "quant_type")  # fmt: skip
 NESTED = ("bnb_4bit_use_double_quant", "use_bnb_nested_quant", "double_quantization", "use_nested_quant",
           "quantization_config.bnb_4bit_use_double_quant", "bnb_config_kwargs.bnb_4bit_use_double_quant",
-          "double_quant")  # fmt: skip
+          "double_quant", "quantization.bnb_4bit_use_double_quant", "peft.use_bnb_nested_quant")  # fmt: skip
 """Whether scales are quantised again."""
 
 STORED = {("hqq", 4): "int4", ("gptq", 4): "int4", ("awq", 4): "int4", ("bnb", 8): "int8", ("hqq", 8): "int8",
@@ -179,7 +179,7 @@ def quantised(reading: Reading, *of: str) -> tuple[str | None, tuple[str, ...]]:
     """Return how frozen matrices are quantised, None where they are not, and the settings that say so."""
     kind = str(getattr(reading.get(*of), "value", "")).lower() if of else ""
     bits, method = reading.integer(*BITS), (reading.text(*METHOD) or "bnb").lower()
-    by = (*BITS, *METHOD) if reading.get(*BITS) else ()
+    by: tuple[str, ...] = (*BITS, *METHOD) if reading.get(*BITS) else ()
     if kind == "qlora" or any(_on(reading, name) for name in IN_4_BITS):
         bits, method, by = 4, "bnb", IN_4_BITS if reading.get(*IN_4_BITS) else of
     elif any(_on(reading, name) for name in IN_8_BITS):
@@ -188,7 +188,7 @@ def quantised(reading: Reading, *of: str) -> tuple[str | None, tuple[str, ...]]:
         bits, method, by = 4, "gptq", ("gptq",)
     elif bits is None and of and not reading.given.get("model"):
         bits, method, by = _of_checkpoint(reading)
-    if bits is None or bits >= 16:  # noqa: PLR2004 - bits of weights that are not quantised
+    if bits is None or bits >= 16:
         return None, ()
     if (method, bits) == ("bnb", 4):
         if (reading.text(*TYPE_4_BITS) or "nf4").lower() == "fp4":
@@ -243,7 +243,7 @@ def _read_targets(reading: Reading, names: Names) -> None:
         return
     where, experts = (*names.targets, *names.parameters), bool(reading.words(*names.parameters))
     found: set[str] = set()
-    if _on(reading, ALL_LINEAR[0]):
+    if any(_on(reading, name) for name in ALL_LINEAR):
         found, where = set(TARGETS["all"]), (*ALL_LINEAR, *where)
     for word in (*reading.words(*names.targets), *reading.words(*names.parameters)):
         found |= _matrices(reading, word, names)
@@ -285,14 +285,20 @@ def _matrices(reading: Reading, word: str, names: Names) -> set[str]:
     return found
 
 
+PLAIN_MODULE = re.compile(r"[a-z]\w*_proj\w*|\bw[123]\b|linear_\w+|query_key_value|\bdense\w*|wqkv|\bc_\w+|\bfc[12]\b")
+"""A module's name inside a regular expression."""
+
+
 def _modules(word: str) -> list[str]:
     """Return the last parts of names of modules in a path or a regular expression: `.*(q|v)_proj` has two."""
     word = word[:400].lower()
+    if word in {"*_proj", "*.proj", "*"}:
+        return ["all"]
     if not re.search(r"[\\|*+?^$()\[\]]", word):
         return [word.rpartition(".")[2]] if word else []
     whole = [f"{part}{end}" for parts, end in re.findall(r"\(([\w|]+)\)(_proj)", word) for part in parts.split("|")]
     rest = re.sub(r"\([\w|]+\)_proj", " ", word)
-    plain = re.findall(r"[a-z]\w*_proj\w*|\bw[123]\b|linear_\w+|query_key_value|\bdense\w*|wqkv|\bc_\w+|\bfc[12]\b", rest)
+    plain = re.findall(PLAIN_MODULE, rest)
     return [*whole, *plain] or [re.sub(r"\W+", "", word.rpartition(".")[2]) or word]
 
 
@@ -334,9 +340,9 @@ def written(writing: Writing) -> list[tuple[str, ...]]:
     name = hub_id(writing.model)
     if name is None:
         writing.refuse("model", f"adapters stand beside weights of the hub, which has none of {writing.model.name}")
-    for axis in ("tp", "cp", "ep"):
-        if getattr(plan, axis) > 1:
-            writing.refuse(axis, f"adapters of PEFT are trained by data parallelism alone ({axis} = {getattr(plan, axis)})")
+    for axis, size in (("tp", plan.tp), ("cp", plan.cp), ("ep", plan.ep)):
+        if size > 1:
+            writing.refuse(axis, f"adapters of PEFT are trained by data parallelism alone ({axis} = {size})")
     bits = QUANTISED_BITS.get(tuning.base)
     own = "fp32" if spec.precision in WIDE else spec.precision if spec.precision in PLAIN else "bf16"
     if bits is None and tuning.base != own:

@@ -16,14 +16,14 @@ from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.settings import OFF, ON, Reading, Setting, Source
-from gpuscale.launch.tools import tool_of
+from gpuscale.launch.tools import started, tool_of
 from gpuscale.launch.writing import Target
-from gpuscale.presets.tools import Tool
+from gpuscale.presets.tools import Tool, load_tool
 
 TRAINER_MARKS = (
     "per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "finetuning_type",
     "base_model", "deepspeed", "num_train_epochs", "distributed_type", "mixed_precision", "tuner_type", "train_type",
-    "sft_type",
+    "sft_type", "use_peft", "lora_r", "lora_rank",
 )  # fmt: skip
 DEEPSPEED_MARKS = (
     "zero_optimization.stage", "deepspeed", "deepspeed.zero_optimization.stage", "deepspeed_config.zero_stage",
@@ -45,6 +45,9 @@ def _claims_accelerate(source: Source) -> bool:
     """Whether a source is accelerate's, or a Trainer's."""
     tables = ("fsdp_config.", "parallelism_config.")
     launched = any(name in source.launcher for name in ("use_fsdp", "mixed_precision"))
+    launched |= bool({"sft", "pt", "train"}.intersection(source.program)) and any(
+        started(source, load_tool(name)) for name in TOOLS
+    )
     marked = [name for name in source.settings if name in TRAINER_MARKS or name.startswith(tables)]
     other = source.kind == "command" and (
         marked == ["gradient_accumulation_steps"] or source.program[:1] == ("colossalai",)
@@ -379,14 +382,7 @@ def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:
 
 
 DEEPSPEED = Target(
-    "deepspeed",
-    "DeepSpeed",
-    deepspeed.BASIS,
-    ("deepspeed",),
-    deepspeed.write,
-    _claims_deepspeed,
-    read,
-    adapters=True,
+    "deepspeed", "DeepSpeed", deepspeed.BASIS, ("deepspeed",), deepspeed.write, _claims_deepspeed, read, adapters=True
 )
 ACCELERATE = Target(
     "accelerate",

@@ -262,7 +262,7 @@ def known_model(name: str) -> tuple[str | None, bool]:
 
 
 _SUFFIX = re.compile(
-    r"[-_.](instruct|chat|base|hf|it|thinking|dequantized|bf16|fp8|nf4|bnb|4bit|8bit|sft|dpo|v\d[\d.]*|\d{4})$",
+    r"[-_.](instruct|chat|base|hf|it|thinking|dequantized|bf16|fp8|nf4|bnb|4bit|8bit|gptq|awq|int4|int8|unsloth|sft|dpo|v\d[\d.]*|\d{4})$",
     re.IGNORECASE,
 )
 

@@ -183,7 +183,9 @@ def _read_openrlhf(reading: Reading) -> None:
 
 
 _OPENRLHF_LORA = adapters.Names(
-    (*_names("ds.lora.rank"), "lora_rank"), _names("ds.lora.target_modules"), (*_names("ds.lora.dropout"), "lora_dropout")
+    (*_names("ds.lora.rank"), "lora_rank"),
+    _names("ds.lora.target_modules"),
+    (*_names("ds.lora.dropout"), "lora_dropout"),
 )
 
 
@@ -318,9 +320,7 @@ def _read_verl_sft(reading: Reading) -> None:
     reading.run_by(load_tool("verl-sft"))
     read_model(reading, "model.partial_pretrain", "model.path")
     if reading.integer("model.lora_rank"):
-        adapters.take(
-            reading, adapters.Names(("model.lora_rank",), ("model.target_modules",), ()), "model.lora_rank"
-        )
+        adapters.take(reading, adapters.Names(("model.lora_rank",), ("model.target_modules",), ()), "model.lora_rank")
     take_gpus(reading)
     if "gpus" not in reading.options:
         _gpus(reading, "trainer.nnodes", "trainer.n_gpus_per_node")
@@ -362,7 +362,7 @@ def _read_torchtune(reading: Reading) -> None:
     against = "rlhf" in loss or "ref_checkpointer._component_" in reading.settings
     if component is not None and (against or re.search(r"qat|dpo|ppo|knowledge|distill", f"{named} {words}")):
         reading.refuse(
-            component, "only training of one model by itself is modelled", "use a full_finetune or LoRA recipe"
+            component, "only training of a whole model by itself, or of its adapters, is modelled", "use a full_finetune or LoRA recipe"
         )
     _torchtune_model(reading, component, re.sub(r"^(lora|qlora|dora|qdora)_", "", named))
     _torchtune_adapters(reading, named)

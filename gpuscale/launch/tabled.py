@@ -12,15 +12,15 @@ from functools import partial
 from typing import Any
 
 from gpuscale.errors import did_you_mean, shown
-from gpuscale.launch import trainer
+from gpuscale.launch import adapters, trainer
 from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model, shaped_model
 from gpuscale.launch.launchers import take_gpus
-from gpuscale.launch.settings import LackingError, Reading, Source, says
+from gpuscale.launch.settings import OFF, LackingError, Reading, Source, says
 from gpuscale.launch.tokenizers import vocabulary_of
 from gpuscale.launch.writing import Target
 from gpuscale.presets.models import load_model
-from gpuscale.presets.tools import JobTable, Tool, ToolOption, all_tools
+from gpuscale.presets.tools import AdapterTable, JobTable, Tool, ToolOption, all_tools
 
 
 def claims(job: JobTable, source: Source) -> bool:
@@ -58,6 +58,7 @@ def read(reading: Reading, tool: Tool) -> None:
         read_model(reading, *job.model)
         _twist(reading, job)
     _read_gpus(reading, job)
+    _read_adapters(reading, job.adapters)
     for name, row in ((name, row) for name, rows in job.options.items() for row in rows):
         _read_option(reading, name, row)
     for name, value in job.fixed.items():
@@ -86,6 +87,25 @@ def _refuse_other(reading: Reading, job: JobTable) -> None:
         message = f"{shown(text)} is not modelled: only training of a whole model by itself is"
         reading.refuse(reading.get(*job.trains.of), message, "gpuscale predicts training of whole models")
     reading.means("a whole model is trained by itself", *job.trains.of)
+
+
+def _read_adapters(reading: Reading, table: AdapterTable | None) -> None:
+    """Read adapters, where the tool trains some and its files ask for them."""
+    found = reading.stated(*table.asked) if table is not None else None
+    if table is None or found is None or str(found.value).lower() in {*OFF, "none"}:
+        return
+    if reading.given.get("tune") == "full":
+        reading.means("replaced by the tune that is given", *table.asked)
+        return
+    if table.parts:
+        on = [part for name, part in table.parts.items() if reading.get(name) is not None and reading.flag(name)]
+        reading.means(f"adapters of {', '.join(on)}", *table.parts)
+        reading.settings[table.targets[0]] = replace(found, name=table.targets[0], value=on)
+    base, by = adapters.quantised(reading, found.name)
+    if table.base is not None:
+        base, by = table.base.words.get((reading.text(*table.base.of) or "").lower(), base), table.base.of
+    names = adapters.Names(table.rank, table.targets, table.dropout, table.saved)
+    adapters.take(reading, names, found.name, base=base, by=by)
 
 
 def _positive(reading: Reading, *names: str) -> int | None:

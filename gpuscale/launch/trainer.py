@@ -174,9 +174,8 @@ def read_tuning(reading: Reading, names: adapters.Names = adapters.ARGUMENTS) ->
     Raises:
         InputError: another part of it, or it is trained against other models.
     """
-    stage = reading.text("stage", "rl")
+    hint, stage = "gpuscale predicts training of one model by itself", reading.text("stage", "rl")
     if stage and stage.lower() not in {"pt", "sft"}:
-        hint = "gpuscale predicts training of one model by itself"
         reading.refuse(reading.get("stage", "rl"), f"{stage} trains against other models: not modelled", hint)
     reading.means("one model is trained", "stage")
     other = next((one for name in AGAINST if (one := reading.stated(name)) and str(one.value).lower() not in OFF), None)

@@ -50,6 +50,19 @@ class ToolOption:
 
 
 @dataclass(frozen=True)
+class AdapterTable:
+    """How the files of a tool say that adapters are trained, and which."""
+
+    asked: tuple[str, ...]  #: settings that ask for them where they are on, or above 0.
+    rank: tuple[str, ...]
+    targets: tuple[str, ...] = ()
+    dropout: tuple[str, ...] = ()
+    saved: tuple[str, ...] = ()  #: what is trained whole beside them.
+    parts: Mapping[str, str] = field(default_factory=dict)  #: switch -> the matrices that it gives adapters to.
+    base: ToolOption | None = None  #: how frozen matrices are stored, where a setting of the tool's own says it.
+
+
+@dataclass(frozen=True)
 class JobTable:
     """How the files of a tool state a job; what is empty is not stated by any setting of it."""
 
@@ -79,6 +92,7 @@ class JobTable:
     accumulation: tuple[str, ...] = ()
     total: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()  #: what is predicted otherwise than it runs.
+    adapters: AdapterTable | None = None
 
 
 def _job_table(data: Mapping[str, Any]) -> JobTable:
@@ -98,6 +112,11 @@ def _job_table(data: Mapping[str, Any]) -> JobTable:
             made[key] = {name: tuple(one) for name, one in value.items()}
         elif key == "trains":
             made[key] = row(value)
+        elif key == "adapters":
+            own: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in value.items()}
+            if "base" in own:
+                own["base"] = row(own["base"])
+            made[key] = AdapterTable(**own)
         elif isinstance(value, list):
             made[key] = tuple(tuple(one) if isinstance(one, list) else one for one in value)
         else:
