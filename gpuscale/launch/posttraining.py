@@ -362,7 +362,9 @@ def _read_torchtune(reading: Reading) -> None:
     against = "rlhf" in loss or "ref_checkpointer._component_" in reading.settings
     if component is not None and (against or re.search(r"qat|dpo|ppo|knowledge|distill", f"{named} {words}")):
         reading.refuse(
-            component, "only training of a whole model by itself, or of its adapters, is modelled", "use a full_finetune or LoRA recipe"
+            component,
+            "only training of a whole model by itself, or of its adapters, is modelled",
+            "use a full_finetune or LoRA recipe",
         )
     _torchtune_model(reading, component, re.sub(r"^(lora|qlora|dora|qdora)_", "", named))
     _torchtune_adapters(reading, named)
