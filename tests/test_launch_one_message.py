@@ -7,6 +7,7 @@ import pytest
 
 from gpuscale import InputError, read_launch
 from gpuscale.architecture.parameters import model_parameters
+from gpuscale.launch.check import check
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.models import load_model
 
@@ -331,3 +332,73 @@ def test_a_distributed_optimizer_is_one_in_each_generation(script, generation):
 def test_torchtunes_configuration_is_named_where_it_is_not_here(script):
     with pytest.raises(InputError, match=r"the job is configured in mine\.yaml, which is not here"):
         read_launch(script("tune run --nproc_per_node 3 full_finetune_distributed --config mine.yaml epochs=1"))
+
+
+def test_all_missing_configurations_are_named_at_once(script):
+    line = "accelerate launch --config_file conf/fsdp.yaml src/train.py conf/full_dpo.yaml"
+    with pytest.raises(InputError, match=r"conf/full_dpo\.yaml and conf/fsdp\.yaml, which are not here"):
+        read_launch(script(f"CUDA_VISIBLE_DEVICES=1,3 {line}"))
+
+
+def test_visible_devices_are_the_gpus_of_a_launcher_that_takes_all(script):
+    command = HF[HF.index("train.py") :]
+    for options, gpus in (("", 3), ("--num_gpus 2 ", 2)):
+        path = script(f"CUDA_VISIBLE_DEVICES=0,2,3 deepspeed {options}{command} --deepspeed z.json")
+        assert read_launch(path, given={"zero": 2}).options["gpus"] == gpus
+
+
+SLIME = r"""
+ray job submit \
+  --runtime-env-json="{\"env_vars\": {\"CUDA_DEVICE_MAX_CONNECTIONS\": \"1\", \"A\": \"$LINKS\"}}" \
+  -- python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --tensor-model-parallel-size 2 \
+  --sequence-parallel --global-batch-size 64 --rollout-batch-size 8 --rollout-max-response-len 2048 \
+  --use-dynamic-batch-size --max-tokens-per-gpu 8192
+"""
+
+
+def test_slimes_sequences_are_as_long_as_its_responses(script):
+    job = read_launch(script(SLIME), given={"model": "qwen3-4b"})
+    assert (job.options["seq"], job.layout["micro_batch_size"]) == (2048, 4)
+    longer = SLIME.replace("--rollout-max", "--seq-length 4096 --rollout-max")
+    job = read_launch(script(longer), given={"model": "qwen3-4b"})
+    assert (job.options["seq"], job.layout["micro_batch_size"]) == (4096, 2)
+
+
+def test_variables_of_rays_jobs_are_seen(script):
+    for text, warned in ((SLIME, False), (SLIME.replace("CUDA_DEVICE_MAX_CONNECTIONS", "OTHER"), True)):
+        found = check(None, launch_files=script(text), model="qwen3-4b").findings
+        assert ("cuda_connections" in {one.rule for one in found}) == warned
+
+
+@pytest.mark.parametrize(
+    ("batch", "micro"), [("data.micro_batch_size=16", 2), ("data.micro_batch_size_per_gpu=16", 16), ("", 4)]
+)
+def test_verls_first_releases_state_microbatches_of_all_ranks(script, batch, micro):
+    job = read_launch(script(
+        "torchrun --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer model.partial_pretrain=Qwen/Qwen2.5-7B"
+        f" data.train_batch_size=256 data.max_length=1024 {batch}"
+    ))  # fmt: skip
+    assert job.layout["micro_batch_size"] == micro
+
+
+def test_mosaicmls_runs_name_their_gpus_and_configuration(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "name: mine\nimage: pytorch:latest\ngpu_num: 16\ncluster: r1\n"
+        "command: |\n  cd scripts\n  composer train/train.py train/yamls/mine.yaml max_duration=10ba\n"
+    )
+    with pytest.raises(InputError, match=r"train/yamls/mine\.yaml, which is not here"):
+        read_launch([path])
+    (tmp_path / "train/yamls").mkdir(parents=True)
+    (tmp_path / "train/yamls/mine.yaml").write_text(
+        "model: {name: mpt_causal_lm, d_model: 768, n_heads: 12, n_layers: 12, vocab_size: 50368}\nmax_seq_len: 2048\n"
+        "optimizer: {name: decoupled_adamw}\nglobal_train_batch_size: 256\ndevice_train_microbatch_size: 8\n"
+        "precision: amp_bf16\nfsdp_config: {sharding_strategy: FULL_SHARD}\n"
+    )
+    assert read_launch([path]).options["gpus"] == 16
+
+
+def test_tiled_layers_are_said_and_not_asked_about(script):
+    line = "NPROC_PER_NODE=2 swift sft --model Qwen/Qwen3-4B --train_type full --max_length 2048 --deepspeed zero3"
+    job = read_launch(script(f"{line} --use_tiled_mlp true --tiled_mlp_num_shards 4"))
+    assert any("tiled" in one.meaning for one in job.assumed)

@@ -47,6 +47,8 @@ _COUNTS = re.compile(
     r"(?:TOTAL_|NUM_|N_?)?GPUS?|NUM_GPUS|WORLD_SIZE|(?:NUM_|N_?)?NODES|(?:NUM_)?GPUS_PER_NODE|NPROC_PER_NODE|N_GPUS_PER_NODE"
 )
 """Variables of scripts that count what a job runs on."""
+_VARIABLE = re.compile(r'"([A-Z][A-Z0-9_]{0,99})" *: *"([^"{}]{0,200})"')
+"""A variable in the JSON of an environment."""
 
 
 class Command(NamedTuple):
@@ -161,6 +163,10 @@ class Commands:
             self._text(joined(words, " ") if words else read, state, environment)
             return
         fields = self._options([fields[0], *fields[1 + words_of_it :]], name, state)
+        for variable, value in _VARIABLE.findall(str(getattr(self.launcher.get("runtime_env_json"), "value", ""))):
+            if known(value):  # of `ray job submit`
+                state.variables[variable] = untraced(value)
+                state.exported.add(variable)
         text = next((one for key in own.text if (one := self.launcher.pop(key, None)) is not None), None)
         if text is not None or (own.script and read is not None and not fields):
             self._text(untraced(str(text.value)) if text else read, state, environment)

@@ -82,8 +82,10 @@ def read(reading: Reading) -> None:
         _read_accelerate(reading)
     _read_sequence_parallel(reading, tool)
     trainer.read_experts(reading)
-    if reading.flag("tiled_mlp_compute", "tiled_mlp", "sequence_tiling"):
-        reading.assume("whole sequences at a time: tiled layers are not modelled", "tiled_mlp_compute", "tiled_mlp")
+    tiled = ("tiled_mlp_compute", "tiled_mlp", "use_tiled_mlp", "sequence_tiling")
+    if reading.flag(*tiled):
+        reading.assume("whole sequences at a time: tiled layers are not modelled", *tiled)
+        reading.means("tiled layers are not modelled", "tiled_mlp_num_shards", "tiled_mlp_compute_shards")
     read_attention(reading)
     _read_loss(reading, under_deepspeed)
     _read_precision(reading, tool)

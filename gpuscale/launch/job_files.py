@@ -1,9 +1,10 @@
 """Jobs of clusters and clouds that are YAML around a command: Kubernetes manifests, SkyPilot, dstack, Azure ML,
-Determined.
+Determined, MosaicML.
 
 Sources: Kubernetes batch/v1 (Job), JobSet v1alpha2, LeaderWorkerSet v1, Kubeflow PyTorchJob and MPIJob
 (training-operator 1.8) and TrainJob (trainer 2.0), Volcano batch v1alpha1, KubeRay v1 (RayJob); SkyPilot 0.10 task
-YAML; dstack 0.19 task configuration; Azure ML commandJob schema; Determined 0.38 experiment configuration.
+YAML; dstack 0.19 task configuration; Azure ML commandJob schema; Determined 0.38 experiment configuration; mcli's run
+configuration (`gpu_num`, later `compute.gpus`).
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class JobFile:
     environment: str = ""  #: what the names of its variables begin with.
     #: variable that the command sees -> `nodes`, `gpus` (of a node) or `world`.
     variables: Mapping[str, str] = field(default_factory=dict)
+    itself: str = ""  #: how settings of a job begin that are in the file itself, whatever its command.
 
 
 JOB_FILES = (
@@ -65,6 +67,10 @@ JOB_FILES = (
         ("entrypoint", "resources.slots_per_trial"), "entrypoint", world="resources.slots_per_trial",
         environment="environment.environment_variables.",
     ),
+    JobFile(("command", "image", "gpu_num"), "command", world="gpu_num", environment="env_variables.",
+            itself="parameters."),
+    JobFile(("command", "image", "compute.gpus"), "command", world="compute.gpus", environment="env_variables.",
+            itself="parameters."),
 )  # fmt: skip
 
 
@@ -76,7 +82,8 @@ def jobs_in(source: Source, files: OpenFiles, file: OpenFile) -> Iterator[Starte
     for kind in JOB_FILES:
         found = source.settings.get(kind.text)
         there = all(any(name.startswith(mark) for name in source.settings) for mark in kind.marks)
-        if there and found is not None and isinstance(found.value, str | list):
+        whole = kind.itself and any(name.startswith(kind.itself) for name in source.settings)
+        if there and not whole and found is not None and isinstance(found.value, str | list):
             yield _job(kind, source.settings, found, files, file)
             return
 

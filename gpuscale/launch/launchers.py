@@ -68,7 +68,9 @@ def _launched(reading: Reading) -> Launched | None:
     Raises:
         InputError: they hang on a variable without a value, or are no numbers.
     """
-    for count in (_dumped, _torchrun, _accelerate, _deepspeed, _resource_sets, _tasks, _world, _slots, _variables):
+    for count in (
+        _dumped, _torchrun, _accelerate, _deepspeed, _resource_sets, _tasks, _world, _slots, _visible, _variables,
+    ):  # fmt: skip
         found = count(reading)
         if found is not None:
             return found
@@ -221,6 +223,20 @@ def _world(reading: Reading) -> Launched | None:
     if per_node is not None and each:
         return Launched(each * (nodes or 1), tuple(one for one in (count, per_node) if one is not None))
     return None
+
+
+_ALL_DEVICES = ("deepspeed", "accelerate", "torchrun", "llamafactory-cli", "axolotl")
+"""Launchers that start one process for each device that they see, unless told how many."""
+
+
+def _visible(reading: Reading) -> Launched | None:
+    """The devices that a launcher of all devices is left."""
+    found, nodes = reading.environment.get("CUDA_VISIBLE_DEVICES"), _first(reading, "num_nodes", "nodes", "nnodes")
+    if found is None or not any(source.program[:1] and source.program[0] in _ALL_DEVICES for source in reading.sources):
+        return None
+    devices = [one for one in str(found.value).split(",") if one.strip().isdigit()]
+    stated = tuple(one for one in (nodes, found) if one is not None)
+    return Launched(len(devices) * (_count(reading, nodes) or 1), stated) if devices else None
 
 
 def _variables(reading: Reading) -> Launched | None:

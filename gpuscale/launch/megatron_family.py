@@ -106,11 +106,27 @@ def _read_megatron(reading: Reading) -> None:
         each = reading.integer("actor_num_gpus_per_node") or 8
         reading.option("gpus", (reading.integer("actor_num_nodes") or 1) * each, *sorted(rollouts))
         reading.assume(ACTOR_ALONE)
+        _packed_responses(reading)
     renamed = {"activation_func": "activation", "num_moe_experts": "num_experts"}
     _named(reading, ("MODEL_ARGS.", "language_model.", "model_parallel.", *_FLAGSCALE), renamed)
     if swift:
         _named_by_swift(reading)
     read_job(reading, _generation(reading))
+
+
+def _packed_responses(reading: Reading) -> None:
+    """Take the longest response of slime's rollouts as the sequence, and as many as a microbatch of tokens holds."""
+    longest, tokens = reading.get("rollout_max_response_len"), reading.get("max_tokens_per_gpu")
+    if longest is not None and not reading.stated("seq_length"):
+        length = sum(reading.integer(name) or 0 for name in ("rollout_max_response_len", "rollout_max_prompt_len"))
+        reading.settings["seq_length"] = replace(longest, value=length)
+        reading.assume(f"sequences of {length:,} tokens, the longest that rollouts give", longest.name)
+    sequence = reading.integer("seq_length")
+    if tokens is not None and sequence and reading.flag("use_dynamic_batch_size"):
+        ranks = reading.integer("context_parallel_size") or 1
+        micro = max(1, (reading.integer("max_tokens_per_gpu") or 0) * ranks // sequence)
+        reading.settings["micro_batch_size"] = replace(tokens, value=micro)
+        reading.assume(f"sequences in a microbatch: {micro}; slime packs them by tokens", "use_dynamic_batch_size")
 
 
 def _named_by_swift(reading: Reading) -> None:

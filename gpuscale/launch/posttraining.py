@@ -303,7 +303,7 @@ def _verl_batch(reading: Reading, sequence: int) -> None:
         reading.assume(f"optimizer steps of {prompts} prompts", mini, whole)
     responses = trainer.count(reading, "actor_rollout_ref.rollout.n") or 1
     names = (f"{_ACTOR}ppo_micro_batch_size_per_gpu",)
-    micro = trainer.count(reading, *names)
+    micro = trainer.count(reading, *names) or _shared(reading, f"{_ACTOR}ppo_micro_batch_size")
     most = f"{_ACTOR}ppo_max_token_len_per_gpu"
     if reading.flag(f"{_ACTOR}use_dynamic_bsz"):
         tokens = (trainer.count(reading, most) or sequence) * int(reading.layout.get("cp") or 1)
@@ -314,6 +314,16 @@ def _verl_batch(reading: Reading, sequence: int) -> None:
         reading.assume("microbatches of 1 sequence: ppo_micro_batch_size_per_gpu is not stated, and verl wants it")
     reading.means(f"optimizer steps of {prompts} prompts", whole)
     _batch(reading, micro, prompts * responses, mini, "actor_rollout_ref.rollout.n", *names)
+
+
+def _shared(reading: Reading, name: str) -> int | None:
+    """Return the microbatch of a rank where verl's first releases state that of all ranks together."""
+    whole, gpus = trainer.count(reading, name), reading.options.get("gpus") or reading.given.get("gpus")
+    if whole is None or not gpus:
+        return None
+    ranks = max(1, int(gpus) // int(reading.layout.get("tp") or 1) // int(reading.layout.get("cp") or 1))
+    reading.assume(f"microbatches of {max(1, whole // ranks)}: {whole} of all {ranks} ranks together", name)
+    return max(1, whole // ranks)
 
 
 def _read_verl_sft(reading: Reading) -> None:
@@ -333,10 +343,9 @@ def _read_verl_sft(reading: Reading) -> None:
         )
     _verl_fsdp(reading, table, "model.", "")
     trainer.read_sequence(reading, "data.max_length")
-    micro, total = (
-        trainer.count(reading, "data.micro_batch_size_per_gpu"),
-        trainer.count(reading, "data.train_batch_size"),
-    )
+    each = "data.micro_batch_size_per_gpu"
+    micro = None if reading.stated(each) else _shared(reading, "data.micro_batch_size")
+    micro, total = micro or trainer.count(reading, each), trainer.count(reading, "data.train_batch_size")
     _batch(reading, micro, total, "data.micro_batch_size_per_gpu", "data.train_batch_size")
 
 

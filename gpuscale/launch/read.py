@@ -282,11 +282,12 @@ def _refuse_missing(found: Sequence[Launch]) -> None:
     Raises:
         InputError: it is; the message names the file.
     """
-    said = next((launch.missing for launch in found if launch.missing is not None), None)
-    if said is not None:
-        message = f"the job is configured in {printable(said.text)}, which is not here"
-        hint = f"give it too: `launch_files={printable(said.text)}`"
-        raise InputError(message, place=printable(f"{said.file}:{said.line}"), hint=hint)
+    lost = next((launch.missing for launch in found if launch.missing), ())
+    if lost:
+        names, verb = [printable(said.text) for said in lost], "is" if len(lost) == 1 else "are"
+        message = f"the job is configured in {' and '.join(names)}, which {verb} not here"
+        hint = f"give {'it' if len(lost) == 1 else 'them'} too: {', '.join(f'`launch_files={name}`' for name in names)}"
+        raise InputError(message, place=printable(f"{lost[0].file}:{lost[0].line}"), hint=hint)
 
 
 def _by_line(place: str) -> tuple[str, int]:

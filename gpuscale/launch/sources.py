@@ -41,8 +41,8 @@ class Launch:
     place: str  #: its file, or file and line of its command.
     sources: tuple[Source, ...]  #: what it states, in the order in which later ones replace earlier ones.
     files: tuple[Path, ...]  #: the files that it takes from, its own first.
-    #: the document that its command names as the job's configuration and that is not here, with why; else None.
-    missing: Said | None = None
+    #: documents that its command names as the job's configuration and that are not here.
+    missing: tuple[Said, ...] = ()
 
 
 def launches(
@@ -167,13 +167,12 @@ class _Reader:
             return self._configured(path, known | {name: one.value for name, one in command.source.settings.items()})
         return []
 
-    def _lost_program(self, command: Command) -> Said | None:
+    def _lost_program(self, command: Command) -> tuple[Said, ...]:
         """Return the Python file that configures a job of xtuner, if it is not here."""
         source = command.source
         words = [one for one in source.program if one.endswith(".py")] if source.program[:1] == ("xtuner",) else []
-        return (
-            Said(source.file, command.line, words[0], "") if words and not self.find(words[0], command.path) else None
-        )
+        lost = bool(words) and not self.find(words[0], command.path)
+        return (Said(source.file, command.line, words[0], ""),) if lost else ()
 
     def _functions(self, command: Command, seen: dict[Path, None]) -> Iterator[Source]:
         """Yield the Python file whose config function a command names (torchtitan: `--module llama3 --config F`)."""
@@ -389,17 +388,23 @@ def _refuse_nothing(shell: Shell) -> None:
         raise LackingError(message, asked[0], variable=True, likely=choices, place=place, hint=hint)
     if shell.missing:
         name, at = shell.missing[-1]
-        hint = f"give it too: `launch_files={printable(name)[:100]}`"
-        raise InputError(f"hands over to {printable(name)[:100]}, which is not here", place=shell.place(at), hint=hint)
+        hint = f"give it too: `launch_files={printable(name)[:MAX_NAME]}`"
+        raise InputError(
+            f"hands over to {printable(name)[:MAX_NAME]}, which is not here", place=shell.place(at), hint=hint
+        )
 
 
 _CONFIGURATION = re.compile(r"(?:yaml_)?(?:config|cfg)(?:_file|_path|_yaml)?")
 """Last parts of names of settings that say where the whole job is configured."""
 
 
-def _missing(command: Command, beside: Mapping[str, Sequence[Source]]) -> Said | None:
-    """Return the document that configures a job and is not among those that were found beside its command."""
-    return next((one for one in _configurations(command) if not beside.get(one.text)), None)
+def _missing(command: Command, beside: Mapping[str, Sequence[Source]]) -> tuple[Said, ...]:
+    """Return the documents that configure a job and are not among those that were found beside its command."""
+    lost = [one for one in _configurations(command) if not beside.get(one.text)]
+    launcher = command.source.launcher.get("config_file")
+    if lost and launcher is not None and not beside.get(str(launcher.value)):
+        lost.append(Said(launcher.file, launcher.line, str(launcher.value), ""))
+    return tuple({one.text: one for one in lost}.values())
 
 
 def _configurations(command: Command) -> list[Said]:
