@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, islice
 
+from gpuscale.choices import TUNES
 from gpuscale.layouts.space import divisors
 from gpuscale.planning.jobs import Job
 from gpuscale.planning.neighbours import Change, Neighbour, Values, apart, both, jobs_near, legal_neighbours, recomputed
@@ -22,6 +23,9 @@ LOW_MOMENTS = {
 }
 """Rules of a framework -> dtypes below fp32 in which its optimizer keeps moments that ZeRO shards: Megatron-LM
 `--use-precision-aware-optimizer` with `--exp-avg-dtype`, DeepSpeed `bf16_optimizer_states` (both 2025)."""
+
+FINE_TUNES = 16
+"""GPUs up to which training fewer weights is proposed: two nodes, as fine-tuners have them (a choice)."""
 
 DEAR = 0.2
 """Cost of the cheapest single change, as a share of the step, from which pairs are tried (a choice)."""
@@ -90,6 +94,11 @@ def _of_job(job: Job) -> Iterator[Change]:
     yield from (Change(("moments",), {"moment_dtype": dtype}) for dtype in LOW_MOMENTS.get(spec.runtime.rule_set, ()))
     if spec.runtime.rule_set in OWN_LOOPS:
         yield Change(("loss",), {"loss": "linear"})
+        if job.request["optimizer"] in {"adam", "adamw"}:
+            yield Change(("optimizer",), {"optimizer": "adamw-8bit"})
+    if spec.gpus <= FINE_TUNES:
+        less = TUNES[TUNES.index(str(job.request["tune"])) + 1 :]
+        yield from (Change(("tune", tune), {"tune": tune}) for tune in less if job.request.get("base_dtype") is None)
     now = spec.offload
     for part in map(parse_offload, load_framework(str(job.request["framework"])).space.offload):
         more = replace(now, optimizer=now.optimizer or part.optimizer, parameters=now.parameters or part.parameters)
