@@ -12,6 +12,7 @@ from gpuscale.render.plan_texts import (
     assumption_rows,
     component_text,
     evidence_text,
+    fine_tuning_lines,
     layout_text,
     pipeline_row,
     plan_tiles,
@@ -48,6 +49,7 @@ def estimate_document(
         f"{fit}: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}; "
         f"bound by {bound_text(plan)}" + (f"; {beside}" if beside else "")
     )
+    asked = fine_tuning_lines(plan, result.job)
     schedule = "" if plan.schedule == "none" else f", {plan.schedule}"
     stages = ", ".join(f"{gib:.1f}" for gib in result.stage_memory_gib)
     counted = plural(plan.num_microbatches, "microbatch")
@@ -59,7 +61,9 @@ def estimate_document(
     peak = (f"peak, stage {plan.peak_stage}", plan.memory_gib)
     return Document(
         f"{layout_text(plan)}: {result.model} on {plural(result.gpus, 'GPU')}",
-        lambda width: f"{verdict(result.model, result.gpus, result.cluster, plan, width)}\n{fits}",
+        lambda width: "\n".join([
+            *asked, verdict(result.model, result.gpus, result.cluster, plan, width), fits,
+        ]),
         plan_tiles(result),
         [
             Section("Step time", [

@@ -35,6 +35,7 @@ from gpuscale.render.plan_texts import (
     assumption_rows,
     degrees_text,
     differences_text,
+    fine_tuning_lines,
     first_choices_text,
     layout_text,
     measured_text,
@@ -124,6 +125,7 @@ def _said_first(result: PlanResult, verbose: bool, spell: Spell, width: int) -> 
     lines = [
         *([farthest_line(result.farthest)] if result.farthest else []),
         *([compared_verdict(result, compared)] if compared and several else []),
+        *fine_tuning_lines(best.plan, best.job),
         ("#1: " if several else "")
         + verdict(result.model, result.gpus, result.cluster, best.plan, width - 4 * several),
         *([recipe_line(result.recipe, width, spell)] if result.recipe and result.recipe.asked else []),

@@ -14,7 +14,7 @@ from gpuscale.render.document import Part, Section, Spell, later
 from gpuscale.results import Estimate, MeasuredLayout, PlanRow, Remedy
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import MANY_LAYOUTS
-from gpuscale.units import format_count, format_seconds, plural
+from gpuscale.units import format_count, format_duration, format_seconds, plural
 
 if TYPE_CHECKING:
     from gpuscale.launch.subject import Subject
@@ -72,6 +72,20 @@ def verdict(model: str, gpus: int, cluster: str, plan: PlanRow, width: int) -> s
     tokens = f" of {format_count(plan.global_batch_size * plan.sequence)} tokens"
     head += tokens if len(head) + len(tokens) <= width else ""
     return as_many_as_fit(f"{head}, ", parts, width).removesuffix(", ")
+
+
+SAMPLES = 10_000
+"""Samples of which the first line of a fine-tuning says how long they take: a usual data set of instructions."""
+
+
+def fine_tuning_lines(plan: PlanRow, job: Mapping[str, Any]) -> list[str]:
+    """What a fine-tuner asks first: `fits: 16.6 of 24.0 GiB (99%), 3.1 h for 10k samples of 2,048`; else nothing."""
+    if job.get("tune", "full") == "full":
+        return []
+    likely = f" ({plan.fit_probability:.0%})" if plan.fits else ""
+    took = format_duration(SAMPLES / plan.global_batch_size * plan.step_time_s)
+    memory = f"{FIT[plan.fit]}: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB{likely}"
+    return [f"{memory}, {took} for {format_count(SAMPLES)} samples of {plan.sequence:,} tokens"]
 
 
 def fit_text(plan: PlanRow | None) -> str:
