@@ -17,8 +17,9 @@ from gpuscale.layouts.arrays import LAYERNORM, MLA_UP_PROJ, MLP, MOE_ACT
 from gpuscale.layouts.pins import recompute_text, short_recompute
 from gpuscale.planning.neighbours import Change, Neighbour, neighbours, of_layout
 from gpuscale.planning.plans import zero_contradicts
+from gpuscale.planning.remedies import ladder
 from gpuscale.ratios import signed
-from gpuscale.results import PlanRow
+from gpuscale.results import PlanRow, Remedy
 from gpuscale.rules.check import broken_rules
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import GIB
@@ -104,6 +105,8 @@ class MemoryBudget:
     rows: tuple[BudgetRow, ...]
     refused: tuple[Refused, ...]  #: combinations that it does not run
     facts: tuple[str, ...]  #: what the rows say, in words, the most telling first
+    #: of a job of few GPUs, what it can give up to need less memory, the cheapest in time first
+    ladder: tuple[Remedy, ...] = ()
     timeline: MemoryTimeline | None = None  #: memory over one step; null where it was not asked for
     notes: tuple[str, ...] = ()  #: as in `gpuscale.plan/1`
 
@@ -137,6 +140,7 @@ def memory_budget(subject: Subject, timeline: MemoryTimeline | None = None) -> M
         rows=rows,
         refused=refused,
         facts=(),
+        ladder=ladder(subject.job, subject.layout),
         timeline=timeline,
         notes=estimate.notes,
     )

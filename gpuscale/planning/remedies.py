@@ -27,6 +27,9 @@ LOW_MOMENTS = {
 FINE_TUNES = 16
 """GPUs up to which training fewer weights is proposed: two nodes, as fine-tuners have them (a choice)."""
 
+LEAST_SAVED, ZERO_3 = 0.005, 3
+"""Share of the memory that a rung of a ladder saves at least; the stage that shards all."""
+
 DEAR = 0.2
 """Cost of the cheapest single change, as a share of the step, from which pairs are tried (a choice)."""
 
@@ -68,10 +71,36 @@ def remedies(job: Job, layout: Values) -> tuple[Remedy, ...]:
         found += pairs
         chosen += [one for one in enough(pairs) if (one.fit == "fits" or not chosen) and one.step_time_s < limit]
     nearest = [min(found, key=lambda one: one.memory_gib)] if found else []
-    return tuple(
-        Remedy(one.options, one.memory_gib, one.fit, one.step_time_s, one.step_time_s / was.step_time_s - 1)
-        for one in sorted(chosen or nearest, key=order)
-    )
+    return tuple(_remedy(one, was) for one in sorted(chosen or nearest, key=order))
+
+
+def _remedy(one: Neighbour, was: Neighbour) -> Remedy:
+    slower = one.step_time_s / was.step_time_s - 1
+    return Remedy(one.options, one.memory_gib, one.fit, one.step_time_s, slower)
+
+
+def ladder(job: Job, layout: Values) -> tuple[Remedy, ...]:
+    """Return what a job of few GPUs can give up, each by itself, that saves memory, the cheapest in time first.
+
+    Beside what `remedies` tries: half the sequence, whose step is compared for as many tokens.
+    """
+    if job.spec.gpus > FINE_TUNES:
+        return ()
+    half = Change(("seq",), {"seq": job.spec.sequence // 2, "gbs": 2 * job.spec.global_batch_size})
+    changes = [Change(()), *_of_job(job), half, *_given_up(job, layout)]
+    was, *found = legal_neighbours(job, layout, changes)
+    less = {tuple(one.options.items()): one for one in found if one.memory_gib < was.memory_gib * (1 - LEAST_SAVED)}
+    return tuple(_remedy(one, was) for one in sorted(less.values(), key=lambda one: one.step_time_s))
+
+
+def _given_up(job: Job, layout: Values) -> Iterator[Change]:
+    """Yield changes of a layout that a ladder has: all layers recomputed, a microbatch of one sequence."""
+    if layout.get("recompute") != "full":
+        yield Change(("recompute",), {}, {"recompute": "full"})
+    if int(layout.get("micro_batch_size") or 1) > 1:
+        yield Change(("microbatch",), {}, {"micro_batch_size": 1})
+    if job.spec.gpus > 1 and int(layout.get("zero") or 0) < ZERO_3:
+        yield Change(("zero",), {}, {"zero": ZERO_3})
 
 
 def other_jobs(job: Job) -> Iterator[tuple[Values, JobSpec]]:
@@ -96,6 +125,9 @@ def _of_job(job: Job) -> Iterator[Change]:
         yield Change(("loss",), {"loss": "linear"})
         if job.request["optimizer"] in {"adam", "adamw"}:
             yield Change(("optimizer",), {"optimizer": "adamw-8bit"})
+        states = {"grad_dtype": sixteen, "master_dtype": "none", "moment_dtype": sixteen}
+        if spec.gpus <= FINE_TUNES and spec.states.master:
+            yield Change(("states",), states)
     if spec.gpus <= FINE_TUNES:
         less = TUNES[TUNES.index(str(job.request["tune"])) + 1 :]
         yield from (Change(("tune", tune), {"tune": tune}) for tune in less if job.request.get("base_dtype") is None)

@@ -14,7 +14,7 @@ from gpuscale.layouts.pins import short_recompute
 from gpuscale.ratios import signed
 from gpuscale.render.console import LEAST_WIDTH
 from gpuscale.render.document import WIDTH, Document, Part, Section, Spell, Table, note_facts, plain, table
-from gpuscale.render.plan_texts import FIT, layout_text, memory_range
+from gpuscale.render.plan_texts import FIT, change_text, layout_text, memory_range
 from gpuscale.render.plots import LABEL, framed, numbered, plot_columns
 from gpuscale.units import format_seconds, plural
 
@@ -50,6 +50,7 @@ def memory_document(budget: MemoryBudget, *, spell: Spell = str) -> Document:
         sections=[
             Section("One change", [_parts_table(rows, names), partial(_bars, rows, names), _legend()]),
             Section("All combinations", _combinations(budget)),
+            Section("What can be given up", _ladder(budget, spell)),
             Section("Notes", [[("interval", memory_range(budget.plan)), *note_facts(budget.notes, spell)]]),
         ],
     )
@@ -120,6 +121,21 @@ def _bar(parts: Mapping[str, float], most: float, columns: int) -> str:
         total += size
         drawn += MARKS[name] * (round(total / most * columns) - len(drawn))
     return drawn if len(drawn) <= columns else drawn[: columns - 1] + ">"
+
+
+def _ladder(budget: MemoryBudget, spell: Spell) -> list[Part]:
+    """Tabulate what can be given up, each by itself."""
+    rows = [
+        {
+            "give up, each by itself": change_text(one.change, spell),
+            "GiB": f"{one.memory_gib:.1f}",
+            "fit": one.fit,
+            "step": format_seconds(one.step_time_s),
+            "time": signed(one.slower),
+        }
+        for one in budget.ladder
+    ]
+    return [table(rows, left=1)] if rows else []
 
 
 def _combinations(budget: MemoryBudget) -> list[Part]:

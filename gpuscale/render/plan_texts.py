@@ -30,12 +30,17 @@ def remedy_rows(remedies: Sequence[Remedy], spell: Spell) -> list[tuple[str, str
     """What makes a layout fit, what it then needs and what that costs; or what comes nearest."""
     rows: list[tuple[str, str]] = []
     for remedy in remedies[:REMEDIES]:
-        change = spell(" ".join(f"`{name}={value}`" for name, value in remedy.change.items()))
+        change = change_text(remedy.change, spell)
         if remedy.fit == "no":
             return [("to fit", f"no single change or pair of changes is enough; nearest: {change}: {_size(remedy)}")]
         cost = f"{format_seconds(remedy.step_time_s)}/step ({signed(remedy.slower)})"
         rows.append(("or" if rows else "to fit", f"{change}: {_size(remedy)}, {remedy.fit}, {cost}"))
     return rows
+
+
+def change_text(change: Mapping[str, Any], spell: Spell) -> str:
+    """Say which options are changed to what."""
+    return spell(" ".join(f"`{name}={value}`" for name, value in change.items()))
 
 
 def _size(remedy: Remedy) -> str:
