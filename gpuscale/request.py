@@ -28,6 +28,7 @@ from gpuscale.choices import (
     MAX_DEGREE,
     MAX_GPUS,
     MEMORY_HEADROOM,
+    METHODS,
     PIPELINE_SPLITS,
     RANKED_BY,
     RESHARDS,
@@ -523,6 +524,9 @@ class JobOptions(Options):
     tune: Annotated[str, Option(
         "Fine-tuning: all weights, or adapters (LoRA) beside frozen ones, in 4 bits under qlora.", "NAME",
         choices=TUNES)] = "full"
+    method: Annotated[str, Option(
+        "What is learned from: next tokens, preferences (a batch counts samples: pairs), or rewards.", "NAME",
+        choices=METHODS)] = "sft"
     lora_rank: Annotated[int | None, Within(1, 4096), Option("Rank of the adapters.", default="16")] = None
     lora_targets: Annotated[str | None, Option(
         "Matrices with adapters: all, attention, mlp, or names such as q,v,o,gate,up,down.", "NAMES", "all",

@@ -44,7 +44,8 @@ KINDS = (JobOptions, Layout, Question)
 FIELDS = {name: field for kind in KINDS for name, field in declared(kind).items()}
 SAMPLES = {
     "model": "llama3-8b", "gpus": 16, "cluster": "b200-hgx", "seq": 8192, "gbs": 64, "framework": "generic",
-    "tune": "lora", "lora_rank": 8, "lora_targets": "gate,up", "lora_experts": True, "lora_dropout": True,
+    "tune": "lora", "method": "kto", "lora_rank": 8, "lora_targets": "gate,up",
+    "lora_experts": True, "lora_dropout": True,
     "train": "head,norms", "base_dtype": "fp8",
     "precision": "fp8-current", "optimizer": "lion", "grad_dtype": "bf16", "master_dtype": "none",
     "moment_dtype": "fp8", "swiglu_input_dtype": "fp8", "loss": "fused",

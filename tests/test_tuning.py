@@ -11,12 +11,14 @@ from gpuscale.architecture.flops import forward_flops, training_flops_per_token
 from gpuscale.architecture.parameters import dense_linears, model_parameters
 from gpuscale.choices import BASE_DTYPES
 from gpuscale.errors import InputError
+from gpuscale.layouts.stages import FIRST, LAST
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.plans import job_of
 from gpuscale.presets.models import load_model
 from gpuscale.request import OPTIMIZERS
 from gpuscale.search.evaluation import evaluate, memory_of
 from gpuscale.specs.tuning import TuningSpec, read_targets
+from gpuscale.steptime.step import gpu_spread, slowest_of
 from gpuscale.validation.scores import validate
 
 RUNS = Path(__file__).parents[2] / "shared" / "validation" / "finetune.csv"
@@ -174,6 +176,71 @@ def test_dropout_saves_what_each_adapter_reads():
         for dropout in (False, True)
     )
     assert on - off == pytest.approx(32 * 2048 * 2 * 3 * 4096, rel=1e-12)
+
+
+# -- preferences --
+
+
+@pytest.mark.parametrize(
+    ("method", "sequences", "forwards"), [("dpo", 2, 1), ("kto", 1, 3), ("orpo", 2, 0), ("grpo", 1, 1)]
+)
+def test_methods_run_more_sequences_and_forward_passes(method, sequences, forwards):
+    """Against the step of next tokens on as many sequences: microbatches and their forward passes by hand."""
+    plain = done({"micro_batch_size": 2}, gbs=8 * sequences, overlap="none").step
+    asked = done({"micro_batch_size": 2}, gbs=8, method=method, overlap="none").step
+    (layer,), ends = plain.passes.layers, plain.passes.ends_s
+    once = 32 * layer.forward_s + ends[FIRST][0] + ends[LAST][0]
+    expected = plain.step_time_s + 4 * sequences * forwards * once * (
+        1 + slowest_of(plain.candidates, gpu_spread(job().cluster.gpu))
+    )
+    assert asked.step_time_s[0] == pytest.approx(expected[0], rel=1e-9)
+
+
+def test_a_reference_model_is_held_in_16_bits_unless_adapters_can_be_switched_off():
+    total = model_parameters(load_model("llama3-8b")).total
+
+    def weights(zero=0, **options):
+        return done({"micro_batch_size": 2, "zero": zero}, gpus=8, **options).memory.weights[0, 0]
+
+    assert weights(method="dpo") - weights(method="orpo") == 2 * total
+    assert weights(3, method="dpo") - weights(3, method="orpo") == pytest.approx(2 * total / 8)
+    assert weights(method="dpo", tune="lora") == weights(tune="lora")
+
+
+def test_zero_3_gathers_the_reference_once_more():
+    sent = {
+        name: done({"zero": 3, "micro_batch_size": 2}, gpus=8, method=name).step.dp_total_s[0]
+        for name in ("orpo", "dpo")
+    }
+    reduced = done({"zero": 2, "micro_batch_size": 2}, gpus=8, method="orpo", framework="accelerate").step
+    assert 1.2 < sent["dpo"] / sent["orpo"] < 1.5  # three gathers and a reduction, not two and one
+    assert reduced.dp_total_s[0] < sent["orpo"]
+
+
+def test_a_pair_stays_in_one_microbatch():
+    with pytest.raises(InputError, match="whole pairs"):
+        gpuscale.estimate(model="llama3-8b", gpus=1, method="dpo", micro_batch_size=3, gbs=3)
+    found = gpuscale.plan(model="llama3-8b", gpus=8, method="dpo", gbs=32, framework="accelerate", seq=2048)
+    assert {plan.micro_batch_size % 2 for plan in found.plans} == {0}
+    assert found.plans[0].global_batch_size == 64
+
+
+@pytest.mark.parametrize("method", ["dpo", "kto"])
+def test_explanations_of_methods_add_up(method):
+    options = {"model": "llama3-8b", "gpus": 8, "method": method, "gbs": 32, "framework": "accelerate", "zero": 3}
+    found = gpuscale.explain_plan(**options, tp=2, seq=2048)
+    assert found.step.value == found.plan.step_time_s
+    assert gpuscale.traffic_of(gpuscale.read_subject(**options, tp=2, seq=2048))
+
+
+def test_what_can_be_given_up_saves_memory():
+    subject = gpuscale.read_subject(model="llama3-8b", gpus=1, framework="accelerate", gbs=16, seq=2048)
+    found = gpuscale.memory_budget(subject)
+    changes = [dict(one.change) for one in found.ladder]
+    assert {"tune": "qlora"} in changes
+    assert {"optimizer": "adamw-8bit"} in changes
+    assert all(one.memory_gib < found.asked.memory_gib for one in found.ladder)
+    assert [one.step_time_s for one in found.ladder] == sorted(one.step_time_s for one in found.ladder)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -146,7 +146,8 @@ def _sent_calls(plan: StagePlan, one: Sent, count: float, block: Segment, *, sto
     whole = 0.0 if stops and one.last else plan.recomputed
     again = forward * (whole + bool(plan.recompute_modules & block.modules))
     longest = int(np.argmax([only(part.time_s) for part in one.parts]))
-    counted = [(one.purpose, "forward", forward), (one.again or one.purpose, "backward", backward + again)]
+    ahead = forward * (1 + plan.job.method.forwards)
+    counted = [(one.purpose, "forward", ahead), (one.again or one.purpose, "backward", backward + again)]
     for purpose, phase, calls in counted:
         for index, part in enumerate(one.parts):
             times = count * calls * plan.num_microbatches
@@ -163,6 +164,7 @@ def _end_calls(plan: StagePlan, tp: TensorParallelTime) -> Iterator[Call]:
     for one, count in due:
         for phase, calls in (("forward", one.forward), ("backward", one.backward)):
             times = float(calls) * count * plan.num_microbatches
+            times *= 1 + plan.job.method.forwards * (phase == "forward")
             yield _call(one.axis, one.purpose, one.parts[0], phase, times, one.component, ends=True)
 
 
@@ -193,7 +195,8 @@ def state_calls_of(plan: StagePlan) -> Iterator[Call]:
     for axis, one in shards(plan.rows, plan.job, parameters).items():
         calls = state_calls(plan.job, one)
         repeats = only(reductions(plan.rows, plan.job))
-        gathers = [("update", 1.0)] if plan.zero < 3 else [(due, float(plan.num_microbatches)) for due in PHASES[:2]]
+        passes = zip(PHASES[:2], (1 + plan.job.method.forwards, 1), strict=True)
+        gathers = [("update", 1.0)] if plan.zero < 3 else [(due, float(n * plan.num_microbatches)) for due, n in passes]
         for purpose, (sent, pieces), due in (
             ("gradients", calls.reduce, [("synchronisation", repeats)]),
             ("gradients", calls.all_reduce, [("synchronisation", repeats)]),

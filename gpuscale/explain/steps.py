@@ -22,7 +22,7 @@ from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, ModelSpec
 from gpuscale.steptime.blocks import ARITHMETIC_FRACTION
 from gpuscale.steptime.calls import sent_s
-from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, Breakdown, Segment
+from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, Breakdown, Segment, scaled
 from gpuscale.steptime.data_parallel import optimizer_issue_s, optimizer_time_s, state_transfers
 from gpuscale.steptime.layer import NOT_RECOMPUTE, LayerTime, stops_before
 from gpuscale.steptime.step import exposed_hops_s, hop_times, recomputed_share
@@ -189,7 +189,8 @@ def _microbatches(subject: Subject, scope: Scope) -> Node:
     names = layer_names(job.model)
     for kind, (name, count, time) in enumerate(zip(names, counts, step.passes.layers, strict=True)):
         segments = [Clocked(*parts) for parts in zip(*(clock.layers[kind] for clock in clocks), strict=True)]
-        layer = _Layer(scope, segments, time, int(c.recompute_modules[0]), share)
+        once = time._replace(forward=scaled(time.forward, 1 / (1 + job.method.forwards)))
+        layer = _Layer(scope, segments, once, int(c.recompute_modules[0]), share)
         for way, nodes in layer.passes().items():
             passes[way].append(branch(name, nodes, count=1.0).times(count, REPEATED))
     for end, name in ENDS.items():
@@ -198,6 +199,7 @@ def _microbatches(subject: Subject, scope: Scope) -> Node:
             parts = Clocked(*(clock.ends[end][index] for clock in clocks))
             passes[way].append(branch(name, _end(scope, end, parts, way), count=1.0).times(mine, REPEATED))
     ways = [branch(way, nodes, count=1.0) for way, nodes in passes.items()]
+    ways[0] = ways[0].times(float(1 + job.method.forwards), REPEATED)
     return branch("microbatches", ways, count=1.0).times(float(c.num_microbatches[0]), REPEATED)
 
 

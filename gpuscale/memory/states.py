@@ -88,7 +88,7 @@ def dense_held(kind: LayerSpec, job: JobSpec, tp: IntArray) -> Held:
     vectors, linears = vector_parameters(job.model.hidden, kind, tp), dense_linears(job.model.hidden, kind)
     held = _held(linears, job, tp)
     if job.tuning is None or job.trains("norms"):
-        return held._replace(trained=held.trained + vectors)
+        return Held(held.trained + vectors, held.frozen + job.reference_bytes * vectors)
     return held._replace(frozen=held.frozen + job.tuning.beside_bytes * vectors)
 
 
@@ -105,7 +105,8 @@ def _held(linears: Sequence[Linear], job: JobSpec, split: IntArray) -> Held:
     """What one GPU holds of some matrices, which `split` ranks cut."""
     tuning, nothing = job.tuning, np.zeros(len(split))
     if tuning is None:
-        return Held(sum((one.local_parameters(split).astype(np.float64) for one in linears), nothing), nothing)
+        whole = sum((one.local_parameters(split).astype(np.float64) for one in linears), nothing)
+        return Held(whole, job.reference_bytes * whole)
     return Held(
         sum((adapter_parameters(one, tuning, split) for one in linears), nothing),
         sum((frozen_bytes(one, tuning, split) for one in linears), nothing),
@@ -125,7 +126,7 @@ def stage_parameters(c: Candidates, job: JobSpec, stages: StageTable, stage_row:
     dense, kept = _with_ends(dense, kept, c, job)
     alone = np.ones(1)
     beside = None
-    if job.tuning or job.frozen_tower:
+    if job.tuning or job.frozen_tower or job.reference_bytes:
         beside = StageParameters(kept, np.broadcast_to(kept_experts, kept.shape), alone, alone)
     return StageParameters(dense, np.broadcast_to(expert, dense.shape), alone, alone, beside).shared_by(c)
 
@@ -149,6 +150,7 @@ def _with_ends(trained: FloatArray, frozen: FloatArray, c: Candidates, job: JobS
                 trained[place] += size
             if tuning is not None and (originals or not job.trains(part)):
                 frozen[place] += tuning.beside_bytes * size
+            frozen[place] += job.reference_bytes * size
         trained[place] += job.trained_tower * embeds
         frozen[place] += job.frozen_tower_bytes * embeds
     # one stage: all columns are the same GPU

@@ -60,10 +60,10 @@ from gpuscale.specs.job import (
     StateBytes,
 )
 from gpuscale.specs.model import ModelSpec
-from gpuscale.specs.tuning import PLAIN, TuningSpec, read_targets
+from gpuscale.specs.tuning import METHOD_SPECS, PLAIN, MethodSpec, TuningSpec, read_targets
 from gpuscale.steptime.kernels import available_recipes
 from gpuscale.steptime.offload import host_of
-from gpuscale.units import DAY_S, GB, GIB, format_count
+from gpuscale.units import DAY_S, GB, GIB, format_count, plural
 
 
 class Job(NamedTuple):
@@ -147,7 +147,8 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         said["set"] = asked.set
         notes += [*_behind_switches(cluster, asked.set), *_past_host_link(cluster, presets.cluster(asked.cluster))]
     notes += [extension] if extension else []
-    sequence, batch = _sequence_and_batch(asked, model, said, notes)
+    method = METHOD_SPECS[asked.method]
+    sequence, batch = _sequence_and_batch(asked, model, method, said, notes)
     framework = load_framework(asked.framework)
     said["framework"] = f"{framework.name}{_by_default(asked, 'framework')}"
     precision, recipe = _precision(asked, cluster.gpu, framework, said)
@@ -190,10 +191,12 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         recipe=recipe,
         tuning=tuning,
         tower=tower,
+        method=method,
         axis_order=JobSpec.axis_order if asked.axis_order is None else parse_order(asked.axis_order),
     )
+    samples = batch // method.sequences
     chosen = {
-        "seq": sequence, "gbs": batch if batch * sequence <= MOST_BATCH_TOKENS else in_sequences(batch),
+        "seq": sequence, "gbs": samples if batch * sequence <= MOST_BATCH_TOKENS else in_sequences(samples),
         "framework": runtime.name, "vocab_multiple": multiple, "grad_dtype": gradients,
         "precision": next((name for name, pair in LOW_PRECISIONS.items() if pair == (precision, recipe)), precision),
         "offload": asked.offload if offload.any else None,
@@ -373,8 +376,10 @@ def _offload(name: str, cluster: ClusterSpec, runtime: RuntimeSpec, said: dict[s
     return offload
 
 
-def _sequence_and_batch(asked: JobOptions, model: ModelSpec, said: dict[str, str], notes: list[str]) -> tuple[int, int]:
-    """Return tokens per sequence and sequences per step."""
+def _sequence_and_batch(
+    asked: JobOptions, model: ModelSpec, method: MethodSpec, said: dict[str, str], notes: list[str]
+) -> tuple[int, int]:
+    """Return tokens per sequence and sequences per step; of pairs a batch counts the pairs."""
     longest = model.max_sequence
     sequence = asked.seq or min(DEFAULT_SEQUENCE, longest)
     by_default = f" (default: {DEFAULT_SEQUENCE}, or the model's maximum if that is less)"
@@ -382,7 +387,10 @@ def _sequence_and_batch(asked: JobOptions, model: ModelSpec, said: dict[str, str
     if sequence > longest:
         notes.append(f"the sequence of {sequence} tokens is longer than the {longest} that the model supports")
     given = sequences_of(asked.gbs, sequence) if isinstance(asked.gbs, str) else asked.gbs
-    batch = given or default_batch(model, asked.gpus, sequence)
+    batch = (given or default_batch(model, asked.gpus, sequence)) * method.sequences
+    if asked.method != "sft":
+        passes = f", {plural(method.forwards, 'forward pass')} without gradients" if method.forwards else ""
+        said["method"] = f"{method.title}: {plural(method.sequences, 'sequence')} per sample{passes}"
     mi_tokens = batch * sequence / 2**20
     by_default = "" if asked.gbs else " (default: by model and GPUs)"
     said["global_batch"] = f"{batch} sequences, {mi_tokens:,.3g} Mi tokens{by_default}"

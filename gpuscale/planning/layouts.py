@@ -71,6 +71,7 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, Any]) -> Candidates:
         recompute = parse_recompute(given.recompute)
         modules, layers = recompute.modules, recompute.layers_of(per_stage)
     schedule = parse_schedule(given.schedule, pp)
+    microbatch = given.micro_batch_size if "micro_batch_size" in given.given else job.method.sequences
     return single(
         tp=tp,
         sp=int(tp > 1 and job.runtime.sequence_parallel if given.sp is None else given.sp),
@@ -82,8 +83,8 @@ def fixed_layout(job: JobSpec, layout: Mapping[str, Any]) -> Candidates:
         dp=dp,
         zero=zero,
         shard=given.shard or (dp * cp if zero else 1),
-        micro_batch_size=given.micro_batch_size,
-        num_microbatches=job.global_batch_size // (dp * given.micro_batch_size),
+        micro_batch_size=microbatch,
+        num_microbatches=job.global_batch_size // (dp * microbatch),
         recompute_modules=modules,
         recompute_layers=layers,
         schedule=schedule,

@@ -86,7 +86,8 @@ def ladder(job: Job, layout: Values) -> tuple[Remedy, ...]:
     """
     if job.spec.gpus > FINE_TUNES:
         return ()
-    half = Change(("seq",), {"seq": job.spec.sequence // 2, "gbs": 2 * job.spec.global_batch_size})
+    samples = job.spec.global_batch_size // job.spec.method.sequences
+    half = Change(("seq",), {"seq": job.spec.sequence // 2, "gbs": 2 * samples})
     changes = [Change(()), *_of_job(job), half, *_given_up(job, layout)]
     was, *found = legal_neighbours(job, layout, changes)
     less = {tuple(one.options.items()): one for one in found if one.memory_gib < was.memory_gib * (1 - LEAST_SAVED)}
@@ -97,8 +98,9 @@ def _given_up(job: Job, layout: Values) -> Iterator[Change]:
     """Yield changes of a layout that a ladder has: all layers recomputed, a microbatch of one sequence."""
     if layout.get("recompute") != "full":
         yield Change(("recompute",), {}, {"recompute": "full"})
-    if int(layout.get("micro_batch_size") or 1) > 1:
-        yield Change(("microbatch",), {}, {"micro_batch_size": 1})
+    least = job.spec.method.sequences
+    if int(layout.get("micro_batch_size") or least) > least:
+        yield Change(("microbatch",), {}, {"micro_batch_size": least})
     if job.spec.gpus > 1 and int(layout.get("zero") or 0) < ZERO_3:
         yield Change(("zero",), {}, {"zero": ZERO_3})
 

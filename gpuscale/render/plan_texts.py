@@ -12,6 +12,7 @@ from gpuscale.ratios import TIME, in_words, signed
 from gpuscale.render.console import as_many_as_fit
 from gpuscale.render.document import Part, Section, Spell, later
 from gpuscale.results import Estimate, MeasuredLayout, PlanRow, Remedy
+from gpuscale.specs.tuning import METHOD_SPECS, SFT
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import MANY_LAYOUTS
 from gpuscale.units import format_count, format_duration, format_seconds, plural
@@ -85,12 +86,14 @@ SAMPLES = 10_000
 
 def fine_tuning_lines(plan: PlanRow, job: Mapping[str, Any]) -> list[str]:
     """What a fine-tuner asks first: `fits: 16.6 of 24.0 GiB (99%), 3.1 h for 10k samples of 2,048`; else nothing."""
-    if job.get("tune", "full") == "full":
+    method = METHOD_SPECS[str(job.get("method", "sft"))]
+    if job.get("tune", "full") == "full" and method == SFT:
         return []
     likely = f" ({plan.fit_probability:.0%})" if plan.fits else ""
-    took = format_duration(SAMPLES / plan.global_batch_size * plan.step_time_s)
+    took = format_duration(SAMPLES * method.sequences / plan.global_batch_size * plan.step_time_s)
     memory = f"{FIT[plan.fit]}: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB{likely}"
-    return [f"{memory}, {took} for {format_count(SAMPLES)} samples of {plan.sequence:,} tokens"]
+    size = f"{method.sequences} x {plan.sequence:,}" if method.sequences > 1 else f"{plan.sequence:,}"
+    return [f"{memory}, {took} for {SAMPLES:,} samples of {size} tokens"]
 
 
 def fit_text(plan: PlanRow | None) -> str:

@@ -436,6 +436,14 @@ _MICROBATCH = (
         lambda c, job: c.dp * c.micro_batch_size * c.num_microbatches != job.global_batch_size,
     ),
     Rule(
+        "pair_over_microbatches",
+        ("micro_batch_size",),
+        "a microbatch holds whole pairs of answers",
+        "arithmetic: a pair's loss compares both",
+        lambda c, job: c.micro_batch_size % job.method.sequences != 0,
+        concerns=lambda job: job.method.sequences > 1,
+    ),
+    Rule(
         "ep_overlap_without_microbatches",
         ("overlap", "gbs", "micro_batch_size"),
         "an overlapped expert exchange needs another microbatch beside it",

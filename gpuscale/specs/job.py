@@ -27,7 +27,7 @@ from gpuscale.specs.fields import Text, among
 from gpuscale.specs.gpu import BLACKWELL, PRE_AMPERE, WIDE
 from gpuscale.specs.model import AttentionSpec, LayerSpec, ModelSpec
 from gpuscale.specs.site import SiteSpec
-from gpuscale.specs.tuning import TuningSpec
+from gpuscale.specs.tuning import SFT, MethodSpec, TuningSpec
 from gpuscale.units import GIB
 
 FLOP_CONVENTION = (
@@ -447,11 +447,17 @@ class JobSpec:
     #: bytes of activations, logits and what else comes and goes, over what is predicted of them.
     transient_factor: float = 1.0
     tuning: TuningSpec | None = None  #: what is trained of a model whose other weights are frozen; None: all of it.
+    method: MethodSpec = SFT  #: what a step runs beside the forward and backward pass over its sequences.
     site: SiteSpec | None = None  #: what measured runs add to the step time; None where there are none.
 
     def trains(self, part: str) -> bool:
         """Whether a part of the model, one of `gpuscale.specs.tuning.TRAINED`, is trained whole."""
         return self.tuning is None or part in self.tuning.trained
+
+    @property
+    def reference_bytes(self) -> float:
+        """Bytes per parameter of a reference model that is held beside the trained one; 0 without."""
+        return 2.0 if self.method.reference and self.tuning is None else 0.0
 
     @property
     def widens(self) -> bool:

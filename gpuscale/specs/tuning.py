@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuscale.choices import BASE_DTYPES
 from gpuscale.errors import InputError, did_you_mean
@@ -26,6 +27,30 @@ TARGETS = {
     "all": frozenset(part for parts in MATRICES.values() for part in parts), "attention": ATTENTION, "mlp": MLP,
 }  # fmt: skip
 """What names of several matrices stand for."""
+
+
+class MethodSpec(NamedTuple):
+    """What a step of a training method runs beside the forward and backward pass over its sequences."""
+
+    title: str  #: name for people.
+    sequences: int = 1  #: sequences of one sample: 2 of a preferred and a rejected answer.
+    forwards: int = 0  #: forward passes without gradients over as many tokens.
+    reference: bool = False  #: a frozen copy of the model runs some of these, where no adapters can be switched off.
+
+
+SFT = MethodSpec("next tokens")
+METHOD_SPECS = {
+    "sft": SFT,
+    "dpo": MethodSpec("DPO, pairs of answers and a reference model", 2, 1, True),
+    "kto": MethodSpec("KTO, answers and a reference model", 1, 3, True),
+    "orpo": MethodSpec("ORPO, pairs of answers", 2),
+    "reward": MethodSpec("a reward model, pairs of answers", 2),
+    "grpo": MethodSpec("the training step of GRPO, without its rollout", 1, 1),
+}
+"""Method of `gpuscale.choices.METHODS` -> what it is (trl: trainer/dpo_trainer.py, concatenated_forward and
+compute_ref_log_probs; kto_trainer.py, forward and _compute_kl_logps: mismatched answers by the model, and both by the
+reference; orpo_trainer.py; reward_trainer.py; grpo_trainer.py: log-probabilities before the first update, no reference
+as beta is 0). With adapters the reference is the model without them (trl, null_ref_context)."""
 
 SPELLINGS = {
     "all-linear": "all", "attn": "attention", "self_attn": "attention", "feed_forward": "mlp",

@@ -66,7 +66,7 @@ def data_parallel_time(
     """
     transfers = state_transfers(c, job, parameters)
     repeats = reductions(c, job)
-    gathers = np.select([c.zero == 0, c.zero == 3], [0, 2 * c.num_microbatches], 1)
+    gathers = np.select([c.zero == 0, c.zero == 3], [0, (2 + job.method.forwards) * c.num_microbatches], 1)
     total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
     total = total + transfers.replica_s
     shown, waited = unhidden_s(c, job, transfers, cover)
@@ -161,7 +161,7 @@ def shards(c: Candidates, job: JobSpec, parameters: StageParameters) -> dict[str
     heaviest = parameters.whole.argmax(axis=0)
     dense, expert = at_place(parameters.dense, heaviest), at_place(parameters.expert, heaviest)
     gathered = [one * job.states.weight for one in (dense, expert)]
-    if parameters.frozen is not None:
+    if parameters.frozen is not None and not job.reference_bytes:  # a reference is gathered in its own pass
         share = 1.0 if job.tuning else job.states.weight * job.frozen_tower / job.frozen_tower_bytes  # cast, then sent
         frozen = (share * at_place(one, heaviest) for one in (parameters.frozen.dense, parameters.frozen.expert))
         gathered = [one + kept * (c.zero == 3) for one, kept in zip(gathered, frozen, strict=True)]
@@ -259,7 +259,7 @@ def unhidden_s(c: Candidates, job: JobSpec, t: Transfers, cover: Cover) -> tuple
             after_s = np.maximum(cover.backward_s, sent_s) - before_s
             replica, replica_late = beside(t.replica_s, after_s, reduces, share)
         if stage == 3:
-            ahead, ahead_late = beside(t.gather_s, cover.forward_s, gathers)
+            ahead, ahead_late = beside(t.gather_s * (1 + job.method.forwards), cover.forward_s, gathers)
             alone, alone_late = beside(t.gather_s, cover.backward_s, reduces)
             both, both_late = beside(sent_s, cover.backward_s, reduces)
             both, both_late = both + ahead, both_late + ahead_late

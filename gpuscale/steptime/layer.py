@@ -101,6 +101,17 @@ class LayerTime(NamedTuple):
     #: what of each of the three the GPU waits for the CPU, beyond the gaps between kernels [s].
     waiting_s: tuple[FloatArray, FloatArray, FloatArray]
 
+    def with_forwards(self, more: int) -> LayerTime:
+        """Return it with more forward passes, whose gradients nobody needs."""
+        if not more:
+            return self
+        ahead_s, back_s, again_s = self.waiting_s
+        return self._replace(
+            forward=scaled(self.forward, 1 + more),
+            forward_s=self.forward_s * (1 + more),
+            waiting_s=(ahead_s * (1 + more), back_s, again_s),
+        )
+
     @property
     def weight_waiting_s(self) -> FloatArray:
         """What of it falls to weight gradients [s]: their products are half of those of the backward pass."""
@@ -111,7 +122,8 @@ def layer_times(
     c: Candidates, job: JobSpec, rows: Candidates, index: IndexArray, tp: TensorParallelTime
 ) -> tuple[LayerTime, ...]:
     """Time one layer of each kind of the model for each candidate; arguments as those of `layer_segments`."""
-    return tuple(_layer_time(segments, c, job) for segments in layer_segments(c, job, rows, index, tp))
+    times = (_layer_time(segments, c, job) for segments in layer_segments(c, job, rows, index, tp))
+    return tuple(one.with_forwards(job.method.forwards) for one in times)
 
 
 def layer_segments(

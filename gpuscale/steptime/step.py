@@ -64,7 +64,11 @@ def evaluate_passes(cuts: Candidates, cut: Cases, job: JobSpec) -> Passes:
     tp = tensor_parallel_time(rows, job)
     layers = layer_times(cuts, job, rows, row, tp)
     passes = {FIRST: embedding(rows, job, tp), LAST: lm_head(rows, job, tp)}
-    ends = {place: (taken(forward, row), taken(backward, row)) for place, (forward, backward) in passes.items()}
+    more = 1 + job.method.forwards
+    ends = {
+        place: (taken(scaled(forward, more) if more > 1 else forward, row), taken(backward, row))
+        for place, (forward, backward) in passes.items()
+    }
     return Passes(
         cut=cut,
         layers=layers,
