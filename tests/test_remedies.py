@@ -98,7 +98,7 @@ def test_why_stays_within_24_lines():
 def test_where_nothing_fits_another_job_is_named_that_does():
     done = gpuscale("plan", "--model", "llama3-70b", "--gpus", "8")
     assert done.code == 1
-    assert "it would fit with --offload optimizer, or " in done.err
+    assert "it would fit with --offload optimizer, or --tune lora, or " in done.err
 
 
 def test_long_sequences_in_a_users_own_loop_fit_with_head_and_loss_in_one_kernel():

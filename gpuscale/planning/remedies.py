@@ -63,6 +63,8 @@ def remedies(job: Job, layout: Values) -> tuple[Remedy, ...]:
     row = was.row
     unsharded = row["zero"] == 0 and row["dp"] * row["cp"] > 1
     single = [one for one in _of_job(job) if not (unsharded and one.kind == ("moments",))]
+    if job.spec.runtime.rule_set in OWN_LOOPS:  # which fine-tune: elsewhere it is not what is asked for
+        single += _of_tuning(job)
     found = smaller([*single, *_of_layout(job, row)])
     chosen = enough(found)
     limit = min((one.step_time_s for one in chosen if one.fit == "fits"), default=math.inf)
@@ -88,7 +90,7 @@ def ladder(job: Job, layout: Values) -> tuple[Remedy, ...]:
         return ()
     samples = job.spec.global_batch_size // job.spec.method.sequences
     half = Change(("seq",), {"seq": job.spec.sequence // 2, "gbs": 2 * samples})
-    changes = [Change(()), *_of_job(job), half, *_given_up(job, layout)]
+    changes = [Change(()), *_of_job(job), *_of_tuning(job), half, *_given_up(job, layout)]
     was, *found = legal_neighbours(job, layout, changes)
     less = {tuple(one.options.items()): one for one in found if one.memory_gib < was.memory_gib * (1 - LEAST_SAVED)}
     return tuple(_remedy(one, was) for one in sorted(less.values(), key=lambda one: one.step_time_s))
@@ -105,12 +107,12 @@ def _given_up(job: Job, layout: Values) -> Iterator[Change]:
         yield Change(("zero",), {}, {"zero": ZERO_3})
 
 
-def other_jobs(job: Job) -> Iterator[tuple[Values, JobSpec]]:
-    """Yield the jobs that need less memory beside their layout, with what is changed: one option, then two."""
+def other_jobs(job: Job) -> tuple[Iterator[tuple[Values, JobSpec]], ...]:
+    """Return the jobs that need less memory beside their layout, with what is changed: one option, then two; and those
+    that train fewer weights."""
     single = list(_of_job(job))
-    for change, spec in jobs_near(job, (*single, *_pairs(single))):
-        if spec != job.spec:
-            yield change.job, spec
+    near = (jobs_near(job, changes) for changes in ((*single, *_pairs(single)), _of_tuning(job)))
+    return tuple(((change.job, spec) for change, spec in found if spec != job.spec) for found in near)
 
 
 def _pairs(changes: Sequence[Change]) -> Iterator[Change]:
@@ -130,13 +132,17 @@ def _of_job(job: Job) -> Iterator[Change]:
         states = {"grad_dtype": sixteen, "master_dtype": "none", "moment_dtype": sixteen}
         if spec.gpus <= FINE_TUNES and spec.states.master:
             yield Change(("states",), states)
-    if spec.gpus <= FINE_TUNES:
-        less = TUNES[TUNES.index(str(job.request["tune"])) + 1 :]
-        yield from (Change(("tune", tune), {"tune": tune}) for tune in less if job.request.get("base_dtype") is None)
     now = spec.offload
     for part in map(parse_offload, load_framework(str(job.request["framework"])).space.offload):
         more = replace(now, optimizer=now.optimizer or part.optimizer, parameters=now.parameters or part.parameters)
         yield Change(("offload",), {"offload": offload_name(more)})
+
+
+def _of_tuning(job: Job) -> Iterator[Change]:
+    """Yield ways to train fewer weights of a job of few GPUs."""
+    if job.spec.gpus <= FINE_TUNES and job.request.get("base_dtype") is None:
+        less = TUNES[TUNES.index(str(job.request["tune"])) + 1 :]
+        yield from (Change(("tune", tune), {"tune": tune}) for tune in less)
 
 
 def _of_layout(job: Job, row: Mapping[str, int]) -> Iterator[Change]:

@@ -342,9 +342,10 @@ def _would_fit(job: Job, pins: Pins, closest: PlanRow) -> Iterator[str]:
 
 
 def _other_that_fits(job: Job, pins: Pins) -> Iterator[str]:
-    """Yield an option of the job that lets a plan fit, and how many GPUs do."""
-    others = (change for change, other in other_jobs(job) if anything_fits(other, pins))
-    yield from (" ".join(f"`{name}={value}`" for name, value in change.items()) for change in islice(others, 1))
+    """Yield an option of the job that lets a plan fit, a way to train fewer weights that does, and how many GPUs do."""
+    for kind in other_jobs(job):
+        fitting = (change for change, other in kind if anything_fits(other, pins))
+        yield from (" ".join(f"`{name}={value}`" for name, value in change.items()) for change in islice(fitting, 1))
     gpus = _smallest_fitting(job, pins)
     if gpus is not None:
         yield f"{plural(gpus, 'GPU')} (the global batch kept a multiple of them)"
