@@ -21,6 +21,7 @@ from gpuscale.memory.activations import (
 from gpuscale.memory.model import COMPONENTS
 from gpuscale.memory.states import dense_held, expert_held, held_whole
 from gpuscale.search.evaluation import placed
+from gpuscale.specs.job import JobSpec
 
 STATES = {"weights": 3, "gradients": 2, "master_weights": 1, "optimizer_state": 1}
 """Component -> ZeRO stage from which on it is sharded."""
@@ -57,17 +58,22 @@ def _stage(subject: Subject, place: int, index: int, total: float) -> Node:
             made_of = _activations(subject, place)
             in_flight = float(microbatches_in_flight(c, done.stages.positions(done.stage_row))[place, 0])
         whole = branch(name, made_of)
-        frozen = _frozen_tower(subject, place) if name == "weights" else 0.0
+        frozen = _frozen(subject, place) if name == "weights" else 0.0
         rest = size - frozen
         node = whole.times(rest / whole.value, ("value",)) if rest and whole.value else Node(name, size)
         if frozen:
-            node = replace(node, children=(*node.children, Node(f"{TOWER}, frozen", frozen)))
+            node = replace(node, children=(*node.children, Node(_frozen_name(subject.spec), frozen)))
         parts.append(_counted_as(replace(node, name=name.replace("_", " "), value=size, count=in_flight), name))
     return settled(branch(f"stage {index}", parts), total)
 
 
-def _frozen_tower(subject: Subject, place: int) -> float:
-    """Return what frozen towers take of the weights at a stage, where all else is trained [bytes]."""
+def _frozen_name(job: JobSpec) -> str:
+    towers = [f"{TOWER}, frozen"] if job.frozen_tower else []
+    return " and ".join([*towers, "reference model"] if job.reference_bytes else towers)
+
+
+def _frozen(subject: Subject, place: int) -> float:
+    """Return what frozen towers and a reference model take of the weights at a stage, where all else is trained."""
     c, job = subject.rows, subject.spec
     held = placed(c, job)[2].frozen
     if held is None or job.tuning is not None or (job.offload.parameters and int(c.zero[0]) == 3):

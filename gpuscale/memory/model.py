@@ -202,7 +202,7 @@ def evaluate_memory(
     groups = sum((degree > 1).astype(np.float64) for degree in (c.tp, c.pp, c.cp, c.ep, c.dp * c.cp))
     communicators = np.asarray(groups + profile.extra_communicators)  # one per parallel dimension in use, and more
     cast = parameters.whole
-    if parameters.frozen is not None and job.tuning is None:  # towers, cast for use as the trained parameters are
+    if parameters.frozen is not None and job.frozen_is_tower:  # cast for use as the trained parameters are
         cast = cast + parameters.frozen.whole * (job.frozen_tower / job.frozen_tower_bytes)
     gathered = gathered_bytes(c, job, sizes.cut.of(sizes.gathered), cast)
     fixed = sizes.cut.of(sizes.placeholders) + LIBRARY_BYTES

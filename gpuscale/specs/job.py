@@ -455,6 +455,11 @@ class JobSpec:
         return self.tuning is None or part in self.tuning.trained
 
     @property
+    def frozen_is_tower(self) -> bool:
+        """Whether what is frozen is towers alone."""
+        return self.frozen_tower > 0 and self.tuning is None and not self.reference_bytes
+
+    @property
     def reference_bytes(self) -> float:
         """Bytes per parameter of a reference model that is held beside the trained one; 0 without."""
         return 2.0 if self.method.reference and self.tuning is None else 0.0

@@ -161,7 +161,7 @@ def shards(c: Candidates, job: JobSpec, parameters: StageParameters) -> dict[str
     heaviest = parameters.whole.argmax(axis=0)
     dense, expert = at_place(parameters.dense, heaviest), at_place(parameters.expert, heaviest)
     gathered = [one * job.states.weight for one in (dense, expert)]
-    if parameters.frozen is not None and not job.reference_bytes:  # a reference is gathered in its own pass
+    if parameters.frozen is not None and (job.tuning or job.frozen_is_tower):  # a reference has a pass of its own
         share = 1.0 if job.tuning else job.states.weight * job.frozen_tower / job.frozen_tower_bytes  # cast, then sent
         frozen = (share * at_place(one, heaviest) for one in (parameters.frozen.dense, parameters.frozen.expert))
         gathered = [one + kept * (c.zero == 3) for one, kept in zip(gathered, frozen, strict=True)]
