@@ -178,7 +178,7 @@ SAME = {
     "optimizer": ("adamw",), "nvls": ("on",), "sharp": ("off",), "routing": ("dropless",), "precision": ("bf16",),
     "grad_dtype": ("fp32",), "master_dtype": ("fp32",), "moment_dtype": ("fp32",), "pipeline_split": ("cost",),
     "cuda_graphs": ("none",), "cp_comm": ("p2p",), "dispatcher": ("alltoall",), "overlap": ("none",),
-    "swiglu_input_dtype": ("bf16",), "vocab_multiple": (128,), "tune": ("full",), "axis_order": (),
+    "swiglu_input_dtype": ("bf16",), "vocab_multiple": (128,), "tune": ("full",), "method": ("sft",), "axis_order": (),
 }  # fmt: skip
 """Values that are what nanotron does anyway."""
 

@@ -334,7 +334,7 @@ SAME = {
     "pipeline_split": ("even",), "cuda_graphs": ("none",), "reshard": ("default", "always", "never"),
     "grad_reduce": ("default", "each", "last"), "compile": ("on",), "cp_comm": ("all_gather",),
     "dispatcher": ("deepep",), "loss": ("chunked",),
-    "tune": ("full",), "overlap": ("dp",), "swiglu_input_dtype": ("bf16",), "axis_order": (),
+    "tune": ("full",), "method": ("sft",), "overlap": ("dp",), "swiglu_input_dtype": ("bf16",), "axis_order": (),
 }  # fmt: skip
 """Values that are what torchtitan does anyway, or that other options say too."""
 

@@ -160,7 +160,7 @@ VALUES = {
     "overlap": ("none", "dp"), "cuda_graphs": ("none", "full"), "dispatcher": ("alltoall", "deepep"),
     "routing": ("dropless", "dropping"), "transport": ("nvshmem", "uccl"), "reshard": (None, "always"),
     "grad_reduce": (None, "last"), "compile": (None, "on"), "attention": (None, "fa2"),
-    "sharp": ("off", "on"), "nvls": ("on", "off"), "tune": ("full", "lora"),
+    "sharp": ("off", "on"), "nvls": ("on", "off"), "tune": ("full", "lora"), "method": ("sft", "dpo"),
 }  # fmt: skip
 """Option -> two values of it that mean something else to the job below."""
 

@@ -22,6 +22,7 @@ from gpuscale.planning.plans import job_of
 from gpuscale.request import one_of
 from gpuscale.results import Estimate
 from gpuscale.rules.check import broken_rules, source_in
+from gpuscale.specs.tuning import SFT
 
 
 @displayed
@@ -102,6 +103,8 @@ def written(target: Target, writing: Writing) -> Program:
         able = ", ".join(one.name for one in targets().values() if one.adapters)
         why = f"{target.title}'s files are written for training of whole models (tune = {writing.asked('tune')})"
         writing.refuse("tune", f"{why}; {able} can say it")
+    if spec.method != SFT:
+        writing.refuse("method", f"its files train on next tokens, not {spec.method.title}")
     kernels = writing.asked("attention")
     if kernels and kernels not in target.attention:
         writing.refuse(
