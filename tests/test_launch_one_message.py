@@ -402,3 +402,18 @@ def test_tiled_layers_are_said_and_not_asked_about(script):
     line = "NPROC_PER_NODE=2 swift sft --model Qwen/Qwen3-4B --train_type full --max_length 2048 --deepspeed zero3"
     job = read_launch(script(f"{line} --use_tiled_mlp true --tiled_mlp_num_shards 4"))
     assert any("tiled" in one.meaning for one in job.assumed)
+
+
+def test_rewards_are_no_matter_of_openrlhfs_actor(script):
+    job = read_launch(script(
+        "ray job submit -- python3 examples/train_ppo_ray.py --actor_num_nodes 1 --actor_num_gpus_per_node 4"
+        " --pretrain meta-llama/Llama-2-7b-hf --reward_model_path /models/reward.pt --zero_stage 2 --bf16"
+        " --train_batch_size 64 --micro_train_batch_size 2 --prompt_max_len 1024 --generate_max_len 1024"
+    ))  # fmt: skip
+    assert (job.options["gpus"], job.layout["micro_batch_size"]) == (4, 2)
+
+
+def test_a_part_of_the_model_is_refused_before_more_is_asked(script):
+    line = "deepspeed --include localhost:0,1 run.py --deepspeed ds_zero2.json --model_name_or_path mine/model"
+    with pytest.raises(InputError, match="use_lora is not modelled"):
+        read_launch(script(f"{line} --train_type use_lora --bf16 true --per_device_train_batch_size 2"))

@@ -10,8 +10,7 @@ import re
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from gpuscale.launch import accelerate, deepspeed, trainer
-from gpuscale.launch.adapters import LOADED
+from gpuscale.launch import accelerate, adapters, deepspeed, trainer
 from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
@@ -65,6 +64,7 @@ def read(reading: Reading) -> None:
     reading.run_by(tool)
     if tool.name == "ms-swift":
         _named_by_swift_2(reading)
+    adapters.asked(reading)  # another part of the model is refused before more is asked
     read_model(reading, *(("model",) if tool.name == "ms-swift" else ()))
     tuned = trainer.read_tuning(reading)
     take_gpus(reading)
@@ -242,12 +242,12 @@ def _pure(reading: Reading) -> bool:
 
 def _read_precision(reading: Reading, tool: Tool) -> None:
     """Read the precision of products."""
-    loaded = reading.get(*LOADED)
+    loaded = reading.get(*adapters.LOADED)
     wide = loaded is not None and trainer.precision_word(loaded) == "fp32"
     if _pure(reading):
         reading.option("precision", "bf16", *PURE)
     elif tool.name == "ms-swift" and wide and not reading.stated("bf16", "fp16"):
-        reading.option("precision", "fp16", *LOADED)  # arguments/base_args/model_args.py:133
+        reading.option("precision", "fp16", *adapters.LOADED)  # arguments/base_args/model_args.py:133
     else:
         accelerate.read_precision(reading, "fp32")
 
@@ -260,13 +260,13 @@ def _read_held(reading: Reading, tool: Tool) -> None:
     """
     if reading.options.get("precision") != "bf16" or reading.given.get("master_dtype"):
         return
-    pure, loaded = _pure(reading), reading.get(*LOADED)
+    pure, loaded = _pure(reading), reading.get(*adapters.LOADED)
     word = trainer.precision_word(loaded) if loaded is not None else None
     mixed = [reading.get(name) for name in ("bf16", "fp16", "mixed_precision", "ACCELERATE_MIXED_PRECISION")]
     cast = reading.layout.get("zero") and any(one and trainer.precision_word(one) in {"bf16", "fp16"} for one in mixed)
     if not pure and (cast or not (word == "bf16" or (tool.name in _IN_16_BITS and word != "fp32"))):
         return
-    of = PURE if pure else LOADED
+    of = PURE if pure else adapters.LOADED
     reading.option("master_dtype", "none", *of)
     reading.option("grad_dtype", "bf16", *of)
     if "moment_dtype" not in reading.options:

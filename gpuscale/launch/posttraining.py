@@ -140,10 +140,11 @@ def _read_openrlhf(reading: Reading) -> None:
     read_model(reading, *_names("model.model_name_or_path", "actor.model_name_or_path"), "pretrain")
     if rl:
         _refuse_lora(reading, *_OPENRLHF_LORA.rank)
-    trainer.read_tuning(reading, _OPENRLHF_LORA)
-    if rl:
+        adapters.read(reading, _OPENRLHF_LORA)  # the actor alone, whatever rewards it
         _gpus(reading, *_openrlhf_actors(reading))
         reading.assume(ACTOR_ALONE)
+    else:
+        trainer.read_tuning(reading, _OPENRLHF_LORA)
     take_gpus(reading)
     reading.option("framework", "deepspeed")
     stage = _names("ds.zero_stage")
