@@ -512,13 +512,15 @@ class JobOptions(Options):
                           label="seq {:,}", normal=lambda text: parse_whole(text, "seq"))] = None
     gbs: Annotated[int | str | None, Within(1, MAX_BATCH),
                    Option("Global batch size in sequences, or in tokens: 16Mtok is 16 x 2^20.", "N|Ntok",
-                          "by model and GPUs, 4 Mi tokens for 7B to 70B", label="gbs {:,}", example=(1024, 4096),
+                          "by model and GPUs, 4 Mi tokens for 7B to 70B; 64 samples of fine-tuning",
+                          label="gbs {:,}", example=(1024, 4096),
                           normal=parse_batch)] = None
     set: Annotated[str | None, Option(
         "Override the cluster: leaf.link_gb_per_s=40 (or x2), network=x2, domain=72, gpu=NAME; repeatable.",
         "LEVEL.KEY=VALUE", repeatable=True)] = None
-    framework: Annotated[str, Option("Framework profile (`gpuscale show frameworks`), as of a month if given.",
-                                     "NAME[@YYYY-MM]", label="{}")] = "megatron-lm"
+    framework: Annotated[str, Option(
+        "Framework profile (`gpuscale show frameworks`), as of a month if given; accelerate for adapters.",
+        "NAME[@YYYY-MM]", label="{}")] = "megatron-lm"
     precision: Annotated[str | None, Option("Precision of matrix multiplications, with its recipe.", "NAME", "bf16",
                                             choices=PRECISIONS, label="{}")] = None
     tune: Annotated[str, Option(

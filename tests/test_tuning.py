@@ -290,3 +290,19 @@ def test_measured_runs_of_fine_tuning():
     assert time["fmsacc"]["median_abs"] < 0.06
     assert memory["fmsacc"]["median_abs"] < 0.04
     assert memory["primerlrl"]["median_abs"] < 0.12
+
+
+# -- what is taken where nothing is said --
+
+
+@pytest.mark.parametrize(("options", "framework", "batch"), [
+    ({"tune": "lora"}, "accelerate", 64),
+    ({"method": "dpo", "gpus": 8}, "accelerate", 128),
+    ({"tune": "lora", "gpus": 128}, "accelerate", 128),
+    ({"tune": "qlora", "framework": "generic"}, "generic", 64),
+    ({"tune": "full"}, "megatron-lm", None),
+])  # fmt: skip
+def test_fine_tuning_is_of_the_framework_and_the_batch_that_it_usually_has(options, framework, batch):
+    spec = job_of({"model": "llama3-8b", "gpus": 1, **options}, {}).spec
+    assert spec.runtime.name == framework
+    assert batch is None or spec.global_batch_size == batch

@@ -112,8 +112,20 @@ class Presets:
         return per_node, asked.cluster, asked.set or ""
 
 
+FINE_TUNES_WITH = "accelerate"
+"""Framework of adapters and preferences where none is given: that of PEFT and TRL."""
+
+
+def fine_tunes(asked: JobOptions) -> bool:
+    """Whether a job trains adapters, or learns from preferences or rewards."""
+    return asked.tune != "full" or asked.method != "sft"
+
+
 def settle(asked: JobOptions, presets: Presets) -> tuple[JobOptions, list[str]]:
-    """Return the options with the own names of the presets for which theirs are short, and notes that say so."""
+    """Return the options with the own names of the presets for which theirs are short, and notes that say so; and with
+    the framework that fine-tunes, where none is given."""
+    if fine_tunes(asked) and "framework" not in asked.given:
+        asked = replace(asked, framework=FINE_TUNES_WITH)
     fields = ("model", "cluster", "framework")
     named = {field: presets.named(f"{field}s", getattr(asked, field)) for field in fields}
     own: dict[str, Any] = {field: name for field, (name, note) in named.items() if note}
@@ -387,12 +399,15 @@ def _sequence_and_batch(
     if sequence > longest:
         notes.append(f"the sequence of {sequence} tokens is longer than the {longest} that the model supports")
     given = sequences_of(asked.gbs, sequence) if isinstance(asked.gbs, str) else asked.gbs
-    batch = (given or default_batch(model, asked.gpus, sequence)) * method.sequences
+    usual = -(-FINE_TUNING_BATCH // asked.gpus) * asked.gpus
+    by_itself = usual if fine_tunes(asked) else default_batch(model, asked.gpus, sequence)
+    batch = (given or by_itself) * method.sequences
     if asked.method != "sft":
         passes = f", {plural(method.forwards, 'forward pass')} without gradients" if method.forwards else ""
         said["method"] = f"{method.title}: {plural(method.sequences, 'sequence')} per sample{passes}"
     mi_tokens = batch * sequence / 2**20
-    by_default = "" if asked.gbs else " (default: by model and GPUs)"
+    by_rule = f"{FINE_TUNING_BATCH} samples, or one per GPU" if fine_tunes(asked) else "by model and GPUs"
+    by_default = "" if asked.gbs else f" (default: {by_rule})"
     said["global_batch"] = f"{batch} sequences, {mi_tokens:,.3g} Mi tokens{by_default}"
     if batch * sequence > LARGE_BATCH_TOKENS * batch_growth(model):
         notes.append(f"a global batch of {mi_tokens:,.0f} Mi tokens is more than most models are trained with")
@@ -404,6 +419,10 @@ def _sequence_and_batch(
         )
     return sequence, batch
 
+
+FINE_TUNING_BATCH = 64
+"""Samples of a step of fine-tuning where nobody says: between the 16 of QLoRA (Dettmers et al. 2023, table 9) and the
+128 of Alpaca and Tulu 3."""
 
 LARGE_BATCH_TOKENS = 32 * 2**20
 """Above this a note says so, of a dense model: the largest published batches are of 16 Mi tokens (Llama 3.1 405B,
