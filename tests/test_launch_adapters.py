@@ -210,3 +210,85 @@ def test_every_optimizer_is_written_and_read_back_or_refused(target, optimizer, 
     options = {"framework": targets()[target].frameworks[0], **PLAN, "optimizer": optimizer}
     differs = round_trips.round_trip(target, options, {}, tmp_path)
     assert not differs or "`optimizer`: " in differs
+
+
+# -- Python
+
+
+UNSLOTH = """
+from unsloth import FastLanguageModel, is_bfloat16_supported
+from trl import SFTTrainer
+from transformers import TrainingArguments
+length = 2048
+model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name="unsloth/Meta-Llama-3.1-8B-bnb-4bit", max_seq_length=length, dtype=None, load_in_4bit=True)
+model = FastLanguageModel.get_peft_model(
+    model, r=32, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"], lora_alpha=16, lora_dropout=0,
+    use_gradient_checkpointing="unsloth")
+trainer = SFTTrainer(model=model, tokenizer=tokenizer, max_seq_length=length, args=TrainingArguments(
+    per_device_train_batch_size=2, gradient_accumulation_steps=4, fp16=not is_bfloat16_supported(),
+    bf16=is_bfloat16_supported(), optim="adamw_8bit"))
+trainer.train()
+"""
+SCRIPT = """
+import torch
+from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+from trl import SFTConfig, SFTTrainer
+
+def main():
+    stored = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True)
+    model = AutoModelForCausalLM.from_pretrained("mistralai/Mistral-7B-v0.1", quantization_config=stored)
+    model = prepare_model_for_kbit_training(model)
+    config = LoraConfig(r=64, lora_dropout=0.1, target_modules="all-linear", modules_to_save=["lm_head"])
+    args = SFTConfig(per_device_train_batch_size=4, gradient_accumulation_steps=2, max_length=1024, bf16=True)
+    SFTTrainer(model=model, train_dataset=data, peft_config=config, args=args).train()
+
+main()
+"""
+
+
+def test_a_script_of_unsloth(tmp_path):
+    made = job(tmp_path, {}, a__py=UNSLOTH)
+    assert_has(
+        made, model="llama3.1-8b", gpus=1, tune="qlora", base_dtype="nf4", lora_rank=32, lora_targets="k,o,q,v",
+        optimizer="adamw-8bit", precision="bf16", recompute="full", offload="activations", seq=2048, gbs=8,
+        micro_batch_size=2,
+    )  # fmt: skip
+    assert any("Unsloth" in said.meaning for said in made.assumed)
+
+
+def test_a_script_of_trl_and_peft(tmp_path):
+    made = job(tmp_path, {"gpus": 2}, a__py=SCRIPT)
+    assert_has(
+        made, model="mistralai/Mistral-7B-v0.1", tune="qlora", base_dtype="nf4", lora_rank=64, lora_targets="all", lora_dropout=True,
+        train="head", gbs=16, seq=1024, recompute="full",
+    )  # fmt: skip
+    whole = SCRIPT.replace("peft_config=config, ", "").replace(", quantization_config=stored", "")
+    assert_has(job(tmp_path, {"gpus": 2}, a__py=whole.replace("prepare_model_for_kbit_training", "get_peft_model")
+                   .replace("get_peft_model(model)", "model")), tune=None)  # fmt: skip
+    with pytest.raises(InputError, match="DPOTrainer trains against other models"):
+        job(tmp_path, {"gpus": 2}, a__py=SCRIPT.replace("SFTTrainer", "DPOTrainer"))
+
+
+BRIDGE = """
+from megatron.bridge.recipes.llama import llama3_8b_peft_config
+from megatron.bridge.peft.lora import LoRA
+from megatron.bridge.training.finetune import finetune
+cfg = llama3_8b_peft_config()
+{}
+finetune(config=cfg, forward_step_func=forward_step)
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", {"tune": "lora", "lora_rank": 8, "lora_targets": "down,gate,k,o,q,up,v"}),
+        ("cfg.peft.dim = 32", {"lora_rank": 32}),
+        ("cfg.peft = LoRA(dim=16, target_modules=['linear_qkv'], dropout=0.1)",
+         {"lora_rank": 16, "lora_targets": "k,q,v", "lora_dropout": True}),
+    ],
+)  # fmt: skip
+def test_recipes_of_megatron_bridge(more, expected, tmp_path):
+    assert_has(job(tmp_path, {"gpus": 8}, a__py=BRIDGE.format(more)), model="llama3-8b", gbs=8, seq=4096, **expected)

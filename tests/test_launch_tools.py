@@ -435,8 +435,9 @@ def test_primus_for_megatron_bridge(tmp_path):
         "zero": None,
     }
     assert_has(made, cluster=None, **expected)
+    assert_has(job(tmp_path, a__yaml=PRIMUS % "lora"), tune="lora", lora_rank=32, lora_targets="down,gate,k,o,q,up,v")
     with pytest.raises(InputError, match="part of the model"):
-        job(tmp_path, a__yaml=PRIMUS % "lora")
+        job(tmp_path, a__yaml=PRIMUS % "prefix")
 
 
 def test_the_folder_of_a_primus_file_names_the_gpu(tmp_path):

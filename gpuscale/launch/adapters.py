@@ -216,6 +216,9 @@ def _of_checkpoint(reading: Reading) -> tuple[int | None, str, tuple[str, ...]]:
     return (8, "fp8", (found.name,)) if said[4] else (int(said[2] or 4), said[1].lower(), (found.name,))
 
 
+WITHOUT_MAGNITUDES = "magnitudes of columns, which DoRA trains beside LoRA, and their norms are left out"
+"""What is predicted of DoRA."""
+
 LOADED = ("torch_dtype", "dtype", "model.torch_dtype", "model.dtype")
 """Settings that say in what type weights are loaded."""
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from gpuscale.launch import accelerate, adapters, deepspeed, trainer
+from gpuscale.launch import accelerate, adapters, deepspeed, trainer, trainer_scripts
 from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
@@ -51,7 +51,7 @@ def _claims_accelerate(source: Source) -> bool:
     other = source.kind == "command" and (
         marked == ["gradient_accumulation_steps"] or source.program[:1] == ("colossalai",)
     )
-    return launched or (bool(marked) and not other)
+    return launched or (bool(marked) and not other) or trainer_scripts.claims(source)
 
 
 def read(reading: Reading) -> None:
@@ -60,7 +60,7 @@ def read(reading: Reading) -> None:
     Raises:
         InputError: it is not one of training a whole decoder, or something that must be known is not said.
     """
-    tool = tool_of(reading.sources, TOOLS)
+    tool = trainer_scripts.take(reading) or tool_of(reading.sources, TOOLS)
     reading.run_by(tool)
     if tool.name == "ms-swift":
         _named_by_swift_2(reading)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 
+from gpuscale.launch import adapters
 from gpuscale.launch.attention import MEGATRON as ATTENTION
 from gpuscale.launch.cluster_files import job_name, machines
 from gpuscale.launch.huggingface_models import known_model
@@ -131,15 +132,12 @@ def _packed_responses(reading: Reading) -> None:
 
 def _named_by_swift(reading: Reading) -> None:
     """Read what ms-swift (`megatron sft`) calls otherwise."""
-    tuned = reading.get("train_type", "tuner_type")
-    if tuned is not None and str(tuned.value).lower() != "full":
-        hint = "gpuscale predicts training of whole models"
-        reading.refuse(tuned, f"{str(tuned.value)[:40]} is not modelled: only a part of the model is trained", hint)
-    reading.means("all of the model is trained", "train_type", "tuner_type")
     if "max_length" in reading.settings:
         reading.settings.setdefault("seq_length", reading.settings["max_length"])
     if reading.get("model") is not None and "num_layers" not in reading.settings:
         read_named_model(reading, "model")
+    if reading.given.get("model") or "model" in reading.options:
+        adapters.read(reading)
 
 
 _SECTIONS = ("system.precision.", "system.", "model.optimizer.", "model.", "data.tokenizer.")
@@ -406,6 +404,32 @@ def _read_bridge(reading: Reading) -> None:
     performance = reading.flag(_NO_TRANSPOSES) or known
     reading.means("8-bit weights without a transposed copy, as the performance recipes have them", _NO_TRANSPOSES)
     read_job(reading, MEGATRON_BRIDGE_PERFORMANCE if performance else MEGATRON_BRIDGE)
+    _read_adapters(reading, str(recipe.value) if recipe is not None else "")
+
+
+_PEFT = adapters.Names(("peft.dim",), ("peft.target_modules",), ("peft.dropout",))
+"""Fields of LoRA and CanonicalLoRA (megatron/bridge/peft/lora.py; nemo/collections/llm/peft/lora.py)."""
+
+
+def _read_adapters(reading: Reading, recipe: str = "") -> None:
+    """Read adapters of Megatron-Bridge and NeMo: a scheme, or a class with its fields; the model must be known.
+
+    Raises:
+        InputError: a scheme that is not one of LoRA.
+    """
+    found = reading.get("peft_scheme", "peft")
+    kind = str(found.value).rpartition(".")[2].lower() if found is not None else ""
+    if kind in {"", "none"} | OFF_PEFT and not (found is None and re.search(r"_(peft|lora)(_\w+)?_config$", recipe)):
+        return
+    if reading.given.get("tune") == "full":
+        reading.means("replaced by the tune that is given", "peft_scheme", "peft")
+        return
+    if kind not in {"", "lora", "canonicallora", "dora"}:
+        reading.refuse(found, f"{kind[:40]} is not modelled: only a part of the model is trained",
+                       "gpuscale predicts training of whole models, and of LoRA adapters")  # fmt: skip
+    if kind == "dora":
+        reading.assume(adapters.WITHOUT_MAGNITUDES, found or "")
+    adapters.take(reading, _PEFT, *([found.name] if found is not None else ["recipe"]))
 
 
 def _python_call(reading: Reading) -> Setting | None:
@@ -416,10 +440,6 @@ def _python_call(reading: Reading) -> Setting | None:
 
 def _read_bridge_call(reading: Reading, called: Setting) -> None:
     """Take a recipe that a Python file calls, its keywords, and what the function's name says of the GPUs."""
-    tuned = re.search(r"_(peft|lora)(_\w+)?_config$", str(called.value)) or reading.get("peft")
-    if tuned and str(getattr(reading.get("peft", "peft_scheme"), "value", "")).lower() not in {"none", ""} | OFF_PEFT:
-        found = reading.get("peft", "peft_scheme") or called
-        reading.refuse(found, "only a part of the model is trained", "gpuscale predicts training of whole models")
     shards = [reading.settings.get(f"{section}.use_distributed_optimizer") for section in ("ddp", "optimizer")]
     on = next((one for one in shards if one is not None and str(one.value).lower() in ON), None)
     if on is not None:  # either switches on both (training/config.py)
@@ -670,6 +690,8 @@ def _read_nemo(reading: Reading) -> None:
     take_hub_model(reading)
     modern = tuned or reading.flag("mcore_gpt") or reading.flag("transformer_engine")
     read_job(reading, "nemo" if not legacy else "nemo@2024-06" if modern else "nemo@2023-07")
+    if not legacy:
+        _read_adapters(reading)
     if legacy and "seq" in reading.options:
         reading.means("as the model has it", "model.data.seq_length")
 
@@ -693,10 +715,11 @@ def _read_nemo_call(reading: Reading, called: Setting) -> None:
         name = str(called.value) if "." in str(called.value) else origin
         settings["recipe"] = replace(called, name="recipe", value=name)
     peft = reading.get("peft_scheme", "peft")
-    tuned = peft is not None or (str(called.value).endswith("finetune_recipe") and "peft_scheme" not in settings)
-    if tuned:
-        hint = "`peft_scheme=None` trains the whole model; gpuscale predicts training of whole models"
-        reading.refuse(peft or called, "only a part of the model is trained (LoRA, by default)", hint)
+    tuned = peft is not None or "peft_scheme" not in settings
+    if str(called.value).endswith("finetune_recipe") and tuned and reading.given.get("tune") != "full":
+        hint = "`peft_scheme=None` trains the whole model; a call of `llm.finetune` that states all is read"
+        what = "only a part of the model is trained (LoRA, by default), and what the recipe then sets is not known here"
+        reading.refuse(peft or called, what, hint)
     for keyword, name in {"num_nodes": "trainer.num_nodes", "num_gpus_per_node": "trainer.devices"}.items():
         if keyword in settings:
             settings.setdefault(name, settings[keyword])
@@ -807,9 +830,6 @@ def _read_primus(reading: Reading) -> None:
     bridge = reading.text(f"{module}.framework") == "megatron_bridge"
     reading.run_by(load_tool("primus-bridge" if bridge else "primus"))
     _named(reading, (f"{module}.overrides.",), _FIELDS)
-    tuned = reading.get("peft")
-    if tuned is not None and str(tuned.value).lower() not in OFF_PEFT:
-        reading.refuse(tuned, "only a part of the model is trained", "gpuscale predicts training of whole models")
     _precision_recipe(reading, reading.get("precision_config"))
     model = reading.get(f"{module}.model")
     if model is not None and "num_layers" not in reading.settings and not reading.given.get("model"):
@@ -822,6 +842,7 @@ def _read_primus(reading: Reading) -> None:
         reading.option("gpus", (nodes or 1) * per_node, "NNODES", "GPUS_PER_NODE")
     _take_primus_gpu(reading)
     read_job(reading, "primus")
+    _read_adapters(reading)
 
 
 def _take_primus_gpu(reading: Reading) -> None:

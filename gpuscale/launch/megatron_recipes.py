@@ -69,7 +69,10 @@ def recipe_arguments(base: Base) -> Arguments:
     found |= {"overlap_grad_reduce": "dp" in parts, "overlap_param_gather": "dp" in parts}
     found |= {"tp_comm_overlap": "tp" in parts, "overlap_moe_expert_parallel_comm": "ep" in parts}
     found |= {"grad_reduce_in_bf16": True} if base.performance else {"accumulate_allreduce_grads_in_fp32": True}
-    found |= {"cross_entropy_loss_fusion": True, "cuda_graph_impl": _GRAPHS[own.get("cuda_graphs", "none")]}
+    if "tune" in own:
+        found |= {"peft": own["tune"], "peft.dim": own.get("lora_rank")}
+    found["cross_entropy_loss_fusion"] = own.get("loss") != "standard"
+    found["cuda_graph_impl"] = _GRAPHS[own.get("cuda_graphs", "none")]
     dispatcher = own.get("dispatcher", "alltoall")
     if dispatcher == "alltoall":
         found["moe_token_dispatcher_type"] = dispatcher

@@ -52,7 +52,7 @@ def _batch(reading: Reading, micro: int | None, total: int | None, *of: str) -> 
 
 def _claims_factory(source: Source) -> bool:
     names = source.settings.keys()
-    return "model" in names and "model_name_or_path" not in names and bool(
+    return source.kind != "python" and "model" in names and "model_name_or_path" not in names and bool(
         {"model_class", "dist_config.name", "train_dataset"} & names
     )  # fmt: skip
 
@@ -423,7 +423,7 @@ def _torchtune_adapters(reading: Reading, named: str) -> None:
     if reading.flag("model.apply_lora_to_output"):
         reading.assume("without adapters of the LM head, which take little", "model.apply_lora_to_output")
     if kind[2] == "dora" or reading.flag("model.use_dora"):
-        reading.assume("magnitudes of columns, which DoRA trains beside LoRA, and their norms are left out")
+        reading.assume(adapters.WITHOUT_MAGNITUDES)
     names = adapters.Names(("model.lora_rank",), ("model.lora_attn_modules",), ("model.lora_dropout",))
     held = "nf4" if kind[1] or reading.flag(base) else None
     adapters.take(reading, names, "model._component_", base=held, by=(base, "model._component_"))

@@ -87,7 +87,10 @@ ENDS = re.compile(
 )
 """Calls that take a configuration to run it, or to write it."""
 
-KNOWN_CHANGES = ("calls._benchmark_common", "calls._enable_overlap_param_gather_with_optimizer_step")
+KNOWN_CHANGES = (
+    "calls._benchmark_common", "calls._enable_overlap_param_gather_with_optimizer_step",
+    "calls.gradient_checkpointing_enable", "calls.enable_input_require_grads", "calls.print_trainable_parameters",
+)  # fmt: skip
 """Calls of which readers know what they change."""
 
 

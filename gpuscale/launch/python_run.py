@@ -322,6 +322,7 @@ class Program:
             fits = isinstance(value, list) and len(value) == len(target.elts)
             for index, one in enumerate(target.elts):
                 own = value[index] if fits else first_unknown(value) or Unknown("...")
+                own = value if isinstance(value, Record) else own  # `model, tokenizer = load(...)`: all of the call
                 self.assign(one.value if isinstance(one, ast.Starred) else one, own, scope)
         elif isinstance(target, ast.Attribute):
             self.put(self.value(target.value, scope, make=True), target.attr, value, scope.place(target))

@@ -262,6 +262,8 @@ TEXT_METHODS: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 PURE: Mapping[str, Callable[..., Any]] = {
+    "torch.cuda.is_bf16_supported": lambda: True, "unsloth.is_bfloat16_supported": lambda: True,
+    "unsloth.is_bf16_supported": lambda: True,
     "int": int, "float": float, "str": str, "bool": bool, "abs": abs, "len": len, "min": min, "max": max, "sum": sum,
     "round": round, "sorted": lambda items, **_: sorted(items), "any": any, "all": all,
     "range": lambda *args: list(range(*args)) if len(range(*args)) <= MAX_ITEMS else math.inf,

@@ -41,4 +41,4 @@ IN_PYTHON = ("megatron-bridge", "nemo", "torchtitan", "nanotron", "olmo-core", "
 def configured_in(source: Source) -> bool:
     """Whether what a Python file configures is known to a target that reads such."""
     known = targets()
-    return any(known[name].claims(source) for name in IN_PYTHON)
+    return any(known[name].claims(source) for name in (*IN_PYTHON, "accelerate"))

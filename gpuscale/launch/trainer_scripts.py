@@ -1,0 +1,112 @@
+"""Python scripts that train by the Hugging Face Trainer or TRL's, with PEFT or Unsloth: what they call, as settings.
+
+A script is never run (`gpuscale.launch.python`): what `SFTTrainer(model=..., args=SFTConfig(...), peft_config=...)` is
+given gets the names that command lines and YAML have for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gpuscale.launch.settings import Reading, Source
+from gpuscale.presets.tools import Tool, load_tool
+
+TRAINERS = ("Trainer", "SFTTrainer", "Seq2SeqTrainer", "UnslothTrainer")
+"""Classes that train one model by itself."""
+
+AROUND = ("train_on_responses_only",)
+"""Calls that return the trainer that they are given (Unsloth)."""
+
+LOADERS = ("from_pretrained",)
+NAMES = ("model_name", "pretrained_model_name_or_path", "0")
+"""How a loader is told the model's name."""
+
+
+def claims(source: Source) -> bool:
+    """Whether a Python file makes a trainer with arguments."""
+    if source.kind != "python":
+        return False
+    prefix = "0." if source.called in AROUND else ""
+    made = source.settings.get("0") if prefix else None
+    called = str(made.value) if made is not None else source.called
+    args = source.settings.get(f"{prefix}args")
+    return called.endswith("Trainer") and args is not None and str(args.value).endswith(("Arguments", "Config"))
+
+
+def take(reading: Reading) -> Tool | None:
+    """Give what a script calls the names of arguments; return the tool that it is of, None where it is no script.
+
+    Raises:
+        InputError: a trainer that trains against other models.
+    """
+    source = next((one for one in reading.sources if claims(one)), None)
+    if source is None:
+        return None
+    settings = reading.settings
+    if source.called in AROUND:
+        _give(reading, "0.", "")
+    called = str(settings["0"].value if source.called in AROUND else source.called).rpartition(".")[2]
+    if called not in TRAINERS:
+        hint = "gpuscale predicts training of one model by itself"
+        reading.refuse(settings.get("args"), f"{called} trains against other models: not modelled", hint)
+    _give(reading, "args.", "")
+    loaded, unsloth = _take_model(reading), any("unsloth" in str(one.value) for name, one in settings.items()
+                                                if name.endswith("origin"))  # fmt: skip
+    if "calls.gradient_checkpointing_enable" in settings:
+        _set(reading, "calls.gradient_checkpointing_enable", "gradient_checkpointing", True)
+    if unsloth:
+        _take_unsloth(reading)
+        return load_tool("unsloth")
+    if loaded and not {"torch_dtype", "dtype"} & settings.keys():
+        _set(reading, "args", "torch_dtype", "bfloat16")
+        reading.assume("weights are loaded as checkpoints have them, in bf16: from_pretrained of transformers 5")
+    return load_tool("trl" if str(settings["args"].value).endswith("SFTConfig") else "transformers")
+
+
+def _give(reading: Reading, prefix: str, to: str) -> None:
+    """Give settings below a prefix the names that they have without it."""
+    for name, one in list(reading.settings.items()):
+        if name.startswith(prefix):
+            own = f"{to}{name.removeprefix(prefix)}"
+            reading.settings.setdefault(own, replace(one, name=own))
+
+
+def _set(reading: Reading, of: str, name: str, value: Any) -> None:
+    """Say what another setting means, by a name that readers know."""
+    reading.settings.setdefault(name, replace(reading.settings[of], name=name, value=value))
+
+
+def _take_model(reading: Reading) -> bool:
+    """Follow the model back to what loads it, through what makes adapters; whether a call loads it."""
+    settings, table = reading.settings, "model" if "model" in reading.settings else "0"
+    while table in settings:
+        last = str(settings[table].value).rpartition(".")[2]
+        if last == "get_peft_model":
+            config = next((one for one in (f"{table}.1", f"{table}.peft_config") if one in settings), table)
+            _give(reading, f"{config}.", "peft_config.")
+        elif last in LOADERS:
+            name = next((one for one in NAMES if f"{table}.{one}" in settings), None)
+            if name is not None:
+                _set(reading, f"{table}.{name}", "model_name_or_path", settings[f"{table}.{name}"].value)
+            _give(reading, f"{table}.", "")
+            return True
+        elif last != "prepare_model_for_kbit_training":
+            _set(reading, table, "model_name_or_path", settings[table].value)
+            return False
+        table = next((one for one in (f"{table}.0", f"{table}.model") if one in settings), "")
+    return False
+
+
+def _take_unsloth(reading: Reading) -> None:
+    """Take what Unsloth does: checkpoints in host memory unless told, one GPU."""
+    kept = reading.settings.get("peft_config.use_gradient_checkpointing")
+    if kept is None or str(kept.value) == "unsloth":
+        _set(reading, "args", "use_unsloth_gc", True)
+        _set(reading, "args", "gradient_checkpointing", True)
+    else:
+        reading.settings["gradient_checkpointing"] = replace(kept, name="gradient_checkpointing")
+    reading.assume("kernels of transformers and PEFT: those of Unsloth are faster, and are not modelled")
+    if not reading.given.get("gpus"):
+        reading.option("gpus", 1)
+        reading.assume("one GPU, as Unsloth runs where nothing else is said")
