@@ -47,6 +47,11 @@ def done(layout, **options):
         ("llama2-7b", 64, "all-linear", 159_907_840),
         ("mistral-7b", 16, "q_proj k_proj v_proj o_proj", 13_631_488),
         ("llama2-70b", 16, "all", 207_093_760),
+        # peft 0.21 over classes of transformers 5.24 on the meta device
+        ("qwen2.5-7b", 16, "all-linear", 40_370_176),
+        ("gemma2-9b", 16, "all-linear", 54_018_048),
+        ("mistral-7b", 16, "q,v", 6_815_744),
+        ("qwen3-30b-a3b", 16, "q,v", 6_684_672),
     ],
 )
 def test_weights_of_adapters_are_what_peft_prints(model, rank, targets, printed):
