@@ -482,9 +482,10 @@ def test_xtuners_dictionaries(tmp_path):
         "model": "meta-llama/Llama-2-70b-hf", "seq": 4096, "cp": 4, "cp_comm": "a2a", "gbs": 64, "micro_batch_size": 1,
         "precision": "bf16", "zero": 0, "recompute": "full",
     }  # fmt: skip
-    lora = XTUNER.replace("llm=dict(", "lora=dict(type=LoraConfig, r=16), llm=dict(")
-    with pytest.raises(InputError, match="LoRA is not modelled"):
-        read(tmp_path, lora, {"gpus": 32})
+    stored = "quantization_config=dict(load_in_4bit=True, bnb_4bit_use_double_quant=True), "
+    lora = XTUNER.replace("llm=dict(", f"lora=dict(type=LoraConfig, r=16), llm=dict({stored}")
+    found = stated(read(tmp_path, lora, {"gpus": 32}), "tune", "base_dtype", "lora_rank", "lora_targets")
+    assert found == {"tune": "qlora", "base_dtype": "nf4", "lora_rank": 16, "lora_targets": "all"}
 
 
 def test_xtuners_command_shards_as_deepspeed_does(tmp_path):

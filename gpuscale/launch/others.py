@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.launch import accelerate, trainer
+from gpuscale.launch import accelerate, adapters, trainer
 from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model, shaped_model
 from gpuscale.launch.launchers import gpus_of, take_gpus
@@ -209,15 +209,15 @@ def _read_llm_foundry(reading: Reading) -> None:
     take_gpus(reading)
     if gpus and "gpus" not in reading.options:
         reading.option("gpus", gpus, "compute.gpus")
-    mark = next((name for name in reading.settings if name.startswith(f"{table}model.peft_config")), None)
-    if mark:
-        reading.refuse(reading.get(mark), "LoRA is not modelled: only a part of the model is trained")
     trainer.read_sequence(reading, f"{table}max_seq_len")
     kind = reading.text(f"{table}model.name")
     if kind == "mpt_causal_lm":
         _read_mpt(reading, f"{table}model.")
     else:
         read_model(reading, f"{table}model.pretrained_model_name_or_path", f"{table}model.name")
+    mark = next((name for name in reading.settings if name.startswith(f"{table}model.peft_config.")), None)
+    if mark and reading.given.get("tune") != "full":
+        adapters.take(reading, adapters.names_below(f"{table}model.peft_config."), mark)
     strategy = reading.text(f"{table}fsdp_config.sharding_strategy")
     sharded = any(name.startswith(f"{table}fsdp_config.") for name in reading.settings)
     chosen = (strategy or "FULL_SHARD").upper()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from gpuscale.launch import trainer
+from gpuscale.launch import adapters, trainer
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.settings import DTYPES, Reading, Source
@@ -17,13 +17,6 @@ from gpuscale.launch.writing import Target
 
 LLM = "model.llm"
 HUB = (f"{LLM}.pretrained_model_name_or_path", "pretrained_model_name_or_path")
-PARTIAL = {
-    "model.lora": "LoRA", f"{LLM}.quantization_config": "4-bit frozen weights",
-    f"{LLM}.load_in_8bit": "8-bit frozen weights", "model.freeze_llm": "frozen weights",
-}  # fmt: skip
-"""Settings with which a part of the model is trained."""
-
-FULL = "gpuscale predicts training of whole models"
 
 
 def claims(source: Source) -> bool:
@@ -50,11 +43,8 @@ def read(reading: Reading) -> None:
 
 
 def _read_dictionaries(reading: Reading) -> None:
-    for name, what in PARTIAL.items():
-        found = reading.get(name)
-        if found is not None and str(found.value).lower() != "false":
-            reading.refuse(found, f"{what} is not modelled: only a part of the model is trained", FULL)
     read_model(reading, *HUB)
+    _read_adapters(reading)
     trainer.read_sequence(reading, "max_length")
     ways = reading.integer("sequence_parallel_size") or 1
     if ways > 1:
@@ -79,6 +69,21 @@ def _read_dictionaries(reading: Reading) -> None:
         found = reading.get("optim_wrapper.optimizer.type", "optim_type")
         reading.refuse(found, f"the optimizer {name[:40]} is not modelled", settles="optimizer")
     reading.option("optimizer", trainer.OPTIMS[name], "optim_wrapper.optimizer.type", "optim_type")
+
+
+def _read_adapters(reading: Reading) -> None:
+    """Read adapters: a `LoraConfig` of PEFT beside an LLM that is loaded in 4 bits, or in 16."""
+    prefix, lora = f"{LLM}.", reading.get("model.lora")
+    if lora is None or reading.given.get("tune") == "full":
+        return
+    for name, found in list(reading.settings.items()):
+        if name.startswith((f"{prefix}quantization_config.", f"{prefix}load_in_")):
+            reading.settings.setdefault(name.removeprefix(prefix), found)
+    for name, usual in (("r", 8), ("target_modules", "all-linear")):  # of PEFT; model/utils.py, find_all_linear_names
+        whole = f"model.lora.{name}"
+        reading.settings.setdefault(whole, replace(lora, name=whole, value=usual))
+    base, by = adapters.quantised(reading, "model.lora")
+    adapters.take(reading, adapters.names_below("model.lora."), "model.lora", base=base, by=by)
 
 
 def _read_strategy(reading: Reading) -> None:
