@@ -547,6 +547,17 @@ def test_experts_of_a_recipe_are_read_and_what_may_change_it_elsewhere_is_said(t
     assert [one.line for one in job.assumed if "what tune changes is in no file" in one.meaning] == [11]
 
 
+@pytest.mark.parametrize(("said", "dispatcher"), [
+    ("", "deepep"),
+    ('moe_flex_dispatcher_backend = "hybridep"', "hybridep"),
+    ('moe_token_dispatcher_type = "alltoall"', "alltoall"),
+])  # fmt: skip
+def test_a_recipe_that_switches_to_the_flex_dispatcher_leaves_it_switched(said, dispatcher, tmp_path):
+    kept = [line for line in EXPERTS.splitlines() if "dispatcher" not in line and "tune" not in line]
+    kept[-1:] = [f"    cfg.model.{said}"] * bool(said) + kept[-1:]
+    assert stated(read(tmp_path, "\n".join(kept), {"gpus": 256}), "dispatcher") == {"dispatcher": dispatcher}
+
+
 def test_a_recipe_that_nobody_knows_is_asked_for(tmp_path):
     text = EXPERTS.replace("qwen3_235b_a22b_pretrain_config", "new_235b_pretrain_config")
     with pytest.raises(InputError, match="what the recipe new_235b_pretrain_config sets is in no file"):

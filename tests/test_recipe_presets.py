@@ -83,6 +83,22 @@ def test_famous_jobs_are_as_their_papers_have_them():
     assert gpu_of(find_recipe("gpt-neox-20b-96gpu-a100")) == "a100-sxm-40gb"
 
 
+def test_recipes_of_deepseek_v3_have_the_dispatcher_that_their_base_switches_to():
+    """Read on a machine without a GPU they seem to stay with alltoall; Kimi K2's, whose base does not switch, do."""
+    kimi, deepseek = (
+        {
+            one.name: one.job["dispatcher"]
+            for one in listed_recipes(model)
+            if one.job["framework"] == "megatron-bridge-perf"
+        }
+        for model in ("kimi-k2", "deepseek-v3")
+    )
+    assert set(kimi.values()) == {"alltoall"}
+    deepep = {name for name, dispatcher in deepseek.items() if dispatcher == "deepep"}
+    assert deepep == {"deepseek-v3-256gpu-b200-fp8mx", "deepseek-v3-256gpu-b200-nvfp4"}
+    assert set(deepseek.values()) == {"deepep", "hybridep"}
+
+
 @pytest.mark.parametrize(
     "name", ["llama3_70b_pretrain_64gpu_h100_bf16_config", "LLAMA3-70B-64GPU-H100-BF16", " llama3-70b-64gpu-h100-bf16 "]
 )
