@@ -347,7 +347,7 @@ def _targets(text: str) -> str:
 
 
 def _trained(text: str) -> str:
-    return ",".join(split_parts("train", text, (*TRAINED, "none"), ",+"))
+    return ",".join(split_parts("train", text, (*TRAINED, "none"), ",+")) or "none"
 
 
 def _order(text: str) -> str:

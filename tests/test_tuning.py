@@ -18,7 +18,9 @@ from gpuscale.presets.models import load_model
 from gpuscale.request import OPTIMIZERS
 from gpuscale.search.evaluation import evaluate, memory_of
 from gpuscale.specs.tuning import TuningSpec, read_targets
-from gpuscale.steptime.step import gpu_spread, slowest_of
+from gpuscale.steptime.data_parallel import tied_embedding_s
+from gpuscale.steptime.offload import host_link_bytes_per_s
+from gpuscale.steptime.step import gpu_spread, slowest_of, weight_gradients_by_layer
 from gpuscale.validation.scores import validate
 
 RUNS = Path(__file__).parents[2] / "shared" / "validation" / "finetune.csv"
@@ -311,3 +313,119 @@ def test_fine_tuning_is_of_the_framework_and_the_batch_that_it_usually_has(optio
     spec = job_of({"model": "llama3-8b", "gpus": 1, **options}, {}).spec
     assert spec.runtime.name == framework
     assert batch is None or spec.global_batch_size == batch
+
+
+# -- what must hold whatever is tuned --
+
+MODELS = ("llama3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt-oss-20b", "nemotron-h-8b", "gemma2-2b")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_memory_and_time_grow_with_the_rank_and_stay_below_full_training(model):
+    ranks = [done({"micro_batch_size": 2}, model=model, tune="lora", lora_rank=rank) for rank in (4, 64, 512)]
+    whole = done({"micro_batch_size": 2}, model=model, tune="full", framework="accelerate")
+    memory, time = [one.memory.peak_bytes[0] for one in ranks], [one.step.step_time_s[0] for one in ranks]
+    assert memory == sorted(memory)
+    assert time == sorted(time)
+    assert memory[0] < 0.7 * whole.memory.peak_bytes[0]
+    assert ranks[0].step.seconds()["gemm"] < whole.step.seconds()["gemm"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_fewer_bits_of_frozen_weights_are_less_memory_of_weights(model):
+    bases = ("fp32", "bf16", "int8", "nf4-single", "nf4")
+    held = [done({}, model=model, tune="lora", base_dtype=base).memory.weights[0, 0] for base in bases]
+    assert held == sorted(held, reverse=True)
+    assert len(set(held)) == len(bases)
+
+
+@pytest.mark.parametrize(("model", "experts"), [("llama3-8b", None), ("mixtral-8x7b", True), ("qwen3-30b-a3b", True)])
+def test_adapters_of_all_ranks_add_up(model, experts):
+    """Over stages and expert-parallel ranks; TP repeats one side of each adapter, so that it holds more."""
+    more = {"framework": "generic", "tune": "lora", "lora_experts": experts, "model": model, "gpus": 8}
+    counted = count_adapters(load_model(model), job(**more).tuning).total
+
+    def moments(layout):
+        return done({"zero": 0, **layout}, **more).memory.optimizer_state
+
+    assert moments({})[0, 0] == 8 * counted
+    assert moments({"pp": 2})[[FIRST, LAST], 0].sum() == 8 * counted
+    assert counted * 8 / 8 < moments({"tp": 8})[0, 0] < counted * 8
+    if experts:
+        alone = count_adapters(load_model(model), tuning(16, "all")).total
+        assert moments({"ep": 8})[0, 0] == 8 * (alone + (counted - alone) / 8)
+
+
+# -- what is offloaded, tied or beside dense layers --
+
+
+def test_frozen_weights_are_offloaded_too():
+    options = {"gpus": 8, "tune": "lora", "framework": "deepspeed", "model": "llama3-70b", "seq": 128}
+    on_gpu, on_host = (done({"zero": 3}, **options, offload=offload) for offload in (None, "parameters"))
+    held = on_gpu.memory.weights[0, 0]
+    assert on_host.memory.weights[0, 0] == 0
+    assert on_host.memory.host_bytes[0] == pytest.approx(8 * held, rel=1e-12)
+    link = host_link_bytes_per_s(job(**options, offload="parameters"))
+    gap = on_host.step.seconds()["offload"] + on_host.step.dp_total_s[0] - on_gpu.step.dp_total_s[0]
+    assert 0.8 < gap / (2 * held / link) < 1.3  # there in the forward and the backward pass
+
+
+@pytest.mark.parametrize(("train", "sent"), [(None, False), ("head", False), ("embeddings,head", True)])
+def test_a_frozen_tied_embedding_has_no_gradients_to_add_up(train, sent):
+    options = {"model": "llama3.2-1b", "gpus": 2, "tune": "lora", "train": train, "framework": "megatron-lm"}
+    spec = job(**options)
+    rows = fixed_layout(spec, {"pp": 2})
+    assert (tied_embedding_s(rows, spec) > 0).all() == sent
+    subject = gpuscale.read_subject(**options, pp=2, seq=2048, gbs=8)
+    assert any(one.axis == "embedding" for one in gpuscale.traffic_of(subject).traffic) == sent
+
+
+@pytest.mark.parametrize(("train", "matrices"), [("head", 1), ("embeddings", 1), ("embeddings,head", 2)])
+def test_what_peft_trains_of_a_tied_matrix_is_a_copy(train, matrices):
+    plain, whole = (done({}, model="llama3.2-1b", tune="lora", **more).memory for more in ({}, {"train": train}))
+    assert whole.optimizer_state[0, 0] - plain.optimizer_state[0, 0] == 8 * matrices * 128_256 * 2048
+    assert whole.weights[0, 0] == plain.weights[0, 0]
+
+
+def test_zero_bubbles_are_not_filled_with_gradients_of_a_frozen_head():
+    rows = {
+        train: weight_gradients_by_layer(fixed_layout(spec, {"pp": 2}), spec)
+        for train in (None, "head")
+        for spec in [job(gpus=2, tune="lora", train=train, framework="megatron-lm")]
+    }
+    assert rows[None][1][0] == 0 < rows["head"][1][0]
+
+
+def test_adapters_of_state_spaces_are_as_wide_as_their_fused_input():
+    """Mamba-2's in_proj: gate, values, B and C of eight groups, and a step size per head."""
+    outputs = 2 * 8192 + 2 * 8 * 128 + 128
+    assert count_adapters(load_model("nemotron-h-8b"), tuning(16, "in_proj")).total == 24 * 16 * (4096 + outputs)
+
+
+@pytest.mark.parametrize(
+    ("model", "targets", "inputs"),
+    [("nemotron-h-8b", "in", 24 * 4096), ("deepseek-v2-lite", "mlp", 27 * 2 * 2048 + 26 * 2816 + 10_944)],
+)
+def test_dropout_saves_what_adapters_beside_state_spaces_and_shared_experts_read(model, targets, inputs):
+    off, on = (
+        done({}, model=model, tune="lora", lora_targets=targets, framework="megatron-lm", lora_dropout=dropout)
+        for dropout in (False, True)
+    )
+    assert on.memory.activations[0, 0] - off.memory.activations[0, 0] == 2048 * 3 * inputs
+
+
+def test_a_batch_in_tokens_counts_those_of_both_answers_of_a_pair():
+    for method in ("sft", "dpo"):
+        spec = job(method=method, gbs="1Mtok", seq=2048)
+        assert spec.global_batch_size * spec.sequence == 2**20
+
+
+def test_plans_try_the_settings_of_the_framework_that_fine_tunes():
+    found = gpuscale.plan(model="qwen3-30b-a3b", gpus=8, tune="lora", seq=2048)
+    assert not {"cuda_graphs", "overlap"} & found.assumptions.keys()
+
+
+def test_training_nothing_whole_can_be_said_again():
+    options = {"model": "llama3.2-1b", "gpus": 1, "tune": "lora"}
+    asked = gpuscale.train_time(**options, train="none", train_tokens="1G")
+    assert asked.plan == gpuscale.train_time(**options, train_tokens="1G").plan

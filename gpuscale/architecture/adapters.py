@@ -39,7 +39,7 @@ def adapters(linear: Linear, tuning: TuningSpec, split: IntArray) -> list[Adapte
         return []
     names = MATRICES.get(linear.name, ())
     names = names[-1:] if linear.name.endswith("fc1") and linear.fused == 1 else names
-    pairs = -(-linear.kv_heads // split) * linear.kv_width if linear.split == "column" else split * 0
+    pairs = -(-linear.kv_heads // split) * linear.kv_width if linear.name == "qkv" else split * 0
     first = (linear.local_outputs(split) - pairs) // (2 if linear.name == "kv" else linear.fused)
     inputs = linear.local_inputs(split)
     widths = {name: pairs // 2 if name in {"k", "v"} and linear.kv_heads else first for name in names}

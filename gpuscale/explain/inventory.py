@@ -211,7 +211,7 @@ def gradient_calls(plan: StagePlan) -> Iterator[Call]:
     """The gradients of a tied embedding, of which first and last stage hold a copy each, and the norm of all gradients,
     that of the experts' apart; on CPUs where the optimizer runs there."""
     model = plan.job.model
-    if model.tied_embeddings:
+    if plan.job.trains_tied_embedding:
         tied = tied_embedding(plan.rows, plan.job)
         yield _call("embedding", "tied embedding", tied, "synchronisation", 1.0, "dp_comm")
     if not plan.job.offload.optimizer:

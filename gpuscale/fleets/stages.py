@@ -602,7 +602,7 @@ def evaluated(fleet: Fleet, pipeline: Pipeline) -> Evaluated:
     hops_s = 2 * (count * beside[slowest] + math.fsum(hops))
     waiting = float(slowest_of(row, max(gpu_spread(one.cluster.gpu) for one in jobs))[0])
     parts = [busy_s, busy_s * waiting, both_s.sum() - both_s[slowest], hops_s, max(after)]
-    if jobs[0].model.tied_embeddings:  # what its gradients take longer between pools than inside one
+    if jobs[0].trains_tied_embedding:  # what its gradients take longer between pools than inside one
         inside_s = max(float(tied_embedding_s(row, job)[0]) for job in jobs)
         parts.append(max(0.0, float(tied_embedding_s(*_over_the_join(fleet, jobs, row))[0]) - inside_s))
     factor = float(site_factor(row, jobs[0].site)[0]) if jobs[0].site else 1.0

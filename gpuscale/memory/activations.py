@@ -13,7 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpuscale.architecture.adapters import adapters
-from gpuscale.architecture.parameters import Linear, attention_linears, expert_linears, mlp_linears
+from gpuscale.architecture.parameters import (
+    Linear,
+    attention_linears,
+    expert_linears,
+    mlp_linears,
+    moe_dense_linears,
+    state_space_linears,
+)
 from gpuscale.arrays import FloatArray
 from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
@@ -177,7 +184,9 @@ def _state_space_bytes(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Flo
     """
     own_maps = 0 if spec.conv_width > spec.width else 2 * spec.key_width
     width = (3 * spec.width + spec.conv_width + spec.heads + own_maps) / c.tp
-    return np.asarray(tokens(c, job) * job.activation_bytes * width + _norm_output_bytes(c, job), dtype=np.float64)
+    beside = _adapter_bytes(state_space_linears(job.model.hidden, spec), tokens(c, job), c, job)
+    read = _norm_output_bytes(c, job) if _weights_learn(job, "state_in") else 0.0
+    return np.asarray(tokens(c, job) * job.activation_bytes * width + beside + read, dtype=np.float64)
 
 
 def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -194,11 +203,13 @@ def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     experts = routed * (entering + inner * moe.ffn / c.etp)
     experts = experts + _adapter_bytes(expert_linears(job.model.hidden, moe), routed, c, job)
     token_count = tokens(c, job)
-    wide = _inner_bytes(moe, job) + _narrow(job)
-    shared = np.where(modules & arrays.SHARED_EXPERTS, 0.0, token_count * wide * moe.shared_ffn / c.tp)
+    wide = _inner_bytes(moe, job) + _narrow(job) * _weights_learn(job, "shared_fc2")
+    beside = _adapter_bytes(moe_dense_linears(job.model.hidden, moe), token_count, c, job)
+    shared = np.where(modules & arrays.SHARED_EXPERTS, 0.0, token_count * wide * moe.shared_ffn / c.tp + beside)
     router = token_count / c.sequence_split * STATISTICS_BYTES * moe.experts
     kept = np.where(modules & arrays.MOE, 0.0, experts + shared + router)
-    return np.asarray(kept + _norm_output_bytes(c, job), dtype=np.float64)
+    learns = learn or (moe.shared_ffn > 0 and _weights_learn(job, "shared_fc1"))
+    return np.asarray(kept + (_norm_output_bytes(c, job) if learns else 0.0), dtype=np.float64)
 
 
 def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:

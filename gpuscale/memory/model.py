@@ -279,6 +279,8 @@ def _host_bytes(c: Candidates, job: JobSpec, parameters: StageParameters, activa
         held = held + parameters.per_gpu(c.zero >= 1) * (states.optimizer + HOST_GRADIENT_BYTES)
     if job.offload.parameters:
         held = held + parameters.per_gpu(c.zero >= 3) * states.weight
+        if parameters.frozen is not None:
+            held = held + parameters.frozen.per_gpu(c.zero >= 3)
     return np.asarray(held.max(axis=0) * min(job.cluster.host.gpus, job.gpus), dtype=np.float64)
 
 

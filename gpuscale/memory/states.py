@@ -141,13 +141,16 @@ def _with_ends(trained: FloatArray, frozen: FloatArray, c: Candidates, job: JobS
     embedding = (rows + model.learned_positions) * model.hidden + at_embedding
     vectors = model_parameters(model).final_norm + model.head_bias * rows + at_head
     untied = not model.tied_embeddings
+    # what PEFT trains of a tied matrix is no longer tied: each of its two modules is a copy of its own
+    apart = tuning is not None and (originals or not job.trains("embeddings"))
     for place in (FIRST, LAST):  # a tied head on a stage without the embedding, and prediction, hold a copy of it
         embeds, heads = (share_of_end(c, end, place) > 0 for end in (FIRST, LAST))
         copies = np.where(embeds, untied, 1 + (model.mtp_depth > 0 and untied))
-        matrix = copies * rows * model.hidden
-        for part, size in (("embeddings", embedding * embeds), ("head", matrix * heads), ("norms", vectors * heads)):
+        matrix = rows * model.hidden * heads
+        parts = (("embeddings", embedding * embeds), ("head", copies * matrix), ("norms", vectors * heads))
+        for part, size in parts:
             if job.trains(part):
-                trained[place] += size
+                trained[place] += np.maximum(copies, 1) * matrix if part == "head" and apart else size
             if tuning is not None and (originals or not job.trains(part)):
                 frozen[place] += tuning.beside_bytes * size
             frozen[place] += job.reference_bytes * size

@@ -121,11 +121,15 @@ def fine_tunes(asked: JobOptions) -> bool:
     return asked.tune != "full" or asked.method != "sft"
 
 
+def usual_framework(asked: JobOptions) -> str:
+    """The framework of a job: the one that fine-tunes, where none is given and that is what is asked for."""
+    return FINE_TUNES_WITH if fine_tunes(asked) and "framework" not in asked.given else asked.framework
+
+
 def settle(asked: JobOptions, presets: Presets) -> tuple[JobOptions, list[str]]:
     """Return the options with the own names of the presets for which theirs are short, and notes that say so; and with
     the framework that fine-tunes, where none is given."""
-    if fine_tunes(asked) and "framework" not in asked.given:
-        asked = replace(asked, framework=FINE_TUNES_WITH)
+    asked = replace(asked, framework=usual_framework(asked))
     fields = ("model", "cluster", "framework")
     named = {field: presets.named(f"{field}s", getattr(asked, field)) for field in fields}
     own: dict[str, Any] = {field: name for field, (name, note) in named.items() if note}
@@ -398,7 +402,8 @@ def _sequence_and_batch(
     said["sequence"] = f"{sequence} tokens{'' if asked.seq else by_default}"
     if sequence > longest:
         notes.append(f"the sequence of {sequence} tokens is longer than the {longest} that the model supports")
-    given = sequences_of(asked.gbs, sequence) if isinstance(asked.gbs, str) else asked.gbs
+    each = sequence if asked.gbs is None or str(asked.gbs).endswith("seq") else sequence * method.sequences
+    given = sequences_of(asked.gbs, each) if isinstance(asked.gbs, str) else asked.gbs
     usual = -(-FINE_TUNING_BATCH // asked.gpus) * asked.gpus
     by_itself = usual if fine_tunes(asked) else default_batch(model, asked.gpus, sequence)
     batch = (given or by_itself) * method.sequences
@@ -414,8 +419,8 @@ def _sequence_and_batch(
     starved = batch * sequence < asked.gpus * min(sequence, DEFAULT_SEQUENCE)  # longer ones are split by CP
     if given and starved and model_parameters(model).total < SELDOM_SPLIT:
         notes.append(
-            f"`gbs` of {batch:,} is fewer sequences than {asked.gpus:,} GPUs, which a model of this size hardly needs "
-            "to split: with a larger batch each GPU does more"
+            f"a batch of {batch:,} is fewer sequences than {asked.gpus:,} GPUs, which a model of this size hardly "
+            "needs to split: with a larger batch each GPU does more"
         )
     return sequence, batch
 

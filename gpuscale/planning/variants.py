@@ -24,6 +24,7 @@ from gpuscale.planning.jobs import (
     economics,
     own_dispatcher,
     precision_runs,
+    usual_framework,
 )
 from gpuscale.planning.layouts import domain_groups, make_pins
 from gpuscale.presets.frameworks import load_framework
@@ -175,7 +176,7 @@ def _combinations(
                 if isinstance(found, request.Range):
                     found = batch_sizes(found, gpus) if name == "gbs" else sequence_lengths(found)
                 lists |= {name: found} if found else {}
-            for framework in names.get("framework", (base.framework,)):
+            for framework in names.get("framework", (usual_framework(base),)):
                 own: dict[str, tuple[Value, ...]] = {"framework": (framework,)} if "framework" in names else {}
                 if full or usual:
                     own |= settings_to_try(load_framework(framework), presets.model(base.model), whole, full=full)

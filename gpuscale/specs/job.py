@@ -455,6 +455,11 @@ class JobSpec:
         return self.tuning is None or part in self.tuning.trained
 
     @property
+    def trains_tied_embedding(self) -> bool:
+        """Whether input embedding and LM head are one matrix that is trained: beside adapters, if both are."""
+        return self.model.tied_embeddings and self.trains("embeddings") and self.trains("head")
+
+    @property
     def frozen_is_tower(self) -> bool:
         """Whether what is frozen is towers alone."""
         return self.frozen_tower > 0 and self.tuning is None and not self.reference_bytes

@@ -117,13 +117,13 @@ def _through_host(t: Transfers, c: Candidates, job: JobSpec, parameters: StagePa
         copies_s = offload.gradient_copies_s(c, job, parameters)
         reduce_s, all_reduce_s = np.maximum(reduce_s, copies_s), np.maximum(all_reduce_s, copies_s)
     if job.offload.parameters:
-        gather_s = gather_s + offload.weight_copy_s(c, job, parameters)
+        gather_s = gather_s + offload.weight_copy_s(c, job, parameters, frozen=True)
     return t._replace(reduce_s=reduce_s, gather_s=gather_s, all_reduce_s=all_reduce_s)
 
 
 def tied_embedding_s(c: Candidates, job: JobSpec) -> FloatArray:
     """Time what `tied_embedding` sends [s]."""
-    return tied_embedding(c, job).time_s if job.model.tied_embeddings else np.zeros(())
+    return tied_embedding(c, job).time_s if job.trains_tied_embedding else np.zeros(())
 
 
 def tied_embedding(c: Candidates, job: JobSpec) -> GroupCall:

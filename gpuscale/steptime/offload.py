@@ -82,6 +82,13 @@ def gradient_copies_s(c: Candidates, job: JobSpec, parameters: StageParameters) 
     return np.asarray(once_s * trips, dtype=np.float64)
 
 
-def weight_copy_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
-    """Copy of the GPU's share of the 16-bit weights from the host; shape (N,) [s]."""
-    return parameters.updated(c) * job.states.weight / host_link_bytes_per_s(job)
+def weight_copy_s(c: Candidates, job: JobSpec, parameters: StageParameters, *, frozen: bool = False) -> FloatArray:
+    """Copy of the GPU's share of the 16-bit weights to or from the host; shape (N,) [s].
+
+    Args:
+        frozen: with the frozen weights beside adapters, which come from the host and never go back.
+    """
+    held = parameters.per_gpu(c.zero >= 1) * job.states.weight
+    if frozen and job.tuning is not None and parameters.frozen is not None:
+        held = held + parameters.frozen.per_gpu(c.zero >= 1)
+    return np.asarray(held.max(axis=0), dtype=np.float64) / host_link_bytes_per_s(job)

@@ -428,7 +428,8 @@ def weight_gradients_by_layer(rows: Candidates, job: JobSpec) -> tuple[list[Floa
         of_layers.append(layer_s)
     vocabulary = job.vocabulary_rows(rows.tp)
     sizes = (model.hidden, vocabulary, tokens(rows, job))
-    return of_layers, gemm_time_s(job.cluster.gpu, job.attention_precision, *sizes, 1, wgrad_output_bytes(job))
+    head_s = gemm_time_s(job.cluster.gpu, job.attention_precision, *sizes, 1, wgrad_output_bytes(job))
+    return of_layers, head_s * job.trains("head")
 
 
 HOP_KEY = ("tp", "sp", "cp", "dp", "pp", "micro_batch_size")
