@@ -429,3 +429,13 @@ def test_training_nothing_whole_can_be_said_again():
     options = {"model": "llama3.2-1b", "gpus": 1, "tune": "lora"}
     asked = gpuscale.train_time(**options, train="none", train_tokens="1G")
     assert asked.plan == gpuscale.train_time(**options, train_tokens="1G").plan
+
+
+def test_one_gpu_is_not_told_to_shard():
+    options = {"tune": "qlora", "cluster": "rtx-4090"}
+    budget = gpuscale.memory_budget(gpuscale.read_subject(options={"model": "llama3-8b", "gpus": 1, **options}))
+    remedies = gpuscale.estimate("llama3-8b", 1, **options).remedies
+    assert budget.asked.fit == "no"
+    assert remedies
+    assert {row.zero for row in budget.rows} == {0}
+    assert not [one for one in (*budget.ladder, *remedies) if "zero" in one.change]

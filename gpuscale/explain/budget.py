@@ -163,8 +163,9 @@ def _changes(subject: Subject) -> Iterator[Change]:
     now, split = _named(own), own["etp"] == own["tp"]  # experts are split as the rest is
     degrees = [one for one in (own["tp"] // 2, own["tp"], 2 * own["tp"]) if one]
     tensor = [(tp, sp) for tp in degrees for sp in ((False, True) if tp > 1 else (False,))]
+    stages = range(4) if spec.gpus > 1 else (own["zero"],)  # one GPU shares with nobody
     yield of_layout()
-    for (tp, sp), way, zero in product(tensor, _ways(spec, own), range(4)):
+    for (tp, sp), way, zero in product(tensor, _ways(spec, own), stages):
         wanted = {"zero": zero, "recompute": way, "tp": tp, "sp": sp}
         change = {name: value for name, value in wanted.items() if value != now[name]}
         if "tp" in change:

@@ -150,7 +150,8 @@ def _of_layout(job: Job, row: Mapping[str, int]) -> Iterator[Change]:
     yield from (change for change, _ in islice(recomputed(job.spec, row), 1, None))
     for size in divisors(row["micro_batch_size"])[:-1].tolist():
         yield Change(("microbatch",), {}, {"micro_batch_size": size})
-    yield from (Change(("zero",), {}, {"zero": stage}) for stage in range(row["zero"] + 1, 4))
+    if row["dp"] * row["cp"] > 1:
+        yield from (Change(("zero",), {}, {"zero": stage}) for stage in range(row["zero"] + 1, 4))
     if row["zero"]:
         yield Change(("shard",), {}, {"shard": row["dp"] * row["cp"]})
     if row["zero"] >= 2:
