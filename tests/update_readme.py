@@ -19,7 +19,8 @@ from command import gpuscale
 
 README = Path(__file__).parents[1] / "README.md"
 DOCS = README.parent / "docs"
-PAGES = (README, *(DOCS / f"{name}.md" for name in ("tour", "planning", "hardware", "fleet", "tasks/fill-memory")))
+NAMES = ("tour", "planning", "hardware", "fleet", "tasks/fill-memory", "tasks/fine-tune")
+PAGES = (README, *(DOCS / f"{name}.md" for name in NAMES))
 """Pages whose examples are run."""
 
 FILES = {"tests": README.parent / "tests", "fleet.toml": README.parent / "tests" / "data" / "fleet.toml"}
