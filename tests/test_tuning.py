@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import gpuscale
-from gpuscale.architecture.adapters import adapter_parameters, count_adapters
+from gpuscale.architecture.adapters import adapter_parameters, adapters, count_adapters, trained_parameters
 from gpuscale.architecture.flops import forward_flops, training_flops_per_token
-from gpuscale.architecture.parameters import dense_linears, model_parameters
+from gpuscale.architecture.parameters import Linear, dense_linears, model_parameters
 from gpuscale.choices import BASE_DTYPES
 from gpuscale.errors import InputError
 from gpuscale.layouts.stages import FIRST, LAST
@@ -21,6 +21,7 @@ from gpuscale.specs.tuning import TuningSpec, read_targets
 from gpuscale.steptime.data_parallel import tied_embedding_s
 from gpuscale.steptime.offload import host_link_bytes_per_s
 from gpuscale.steptime.step import gpu_spread, slowest_of, weight_gradients_by_layer
+from gpuscale.training.checkpoints import checkpoint_of
 from gpuscale.validation.scores import validate
 
 RUNS = Path(__file__).parents[2] / "shared" / "validation" / "finetune.csv"
@@ -439,3 +440,52 @@ def test_one_gpu_is_not_told_to_shard():
     assert remedies
     assert {row.zero for row in budget.rows} == {0}
     assert not [one for one in (*budget.ladder, *remedies) if "zero" in one.change]
+
+
+def test_the_convention_of_mfu_says_what_is_counted_of_frozen_weights_and_more_passes():
+    found = gpuscale.estimate(model="llama3-8b", gpus=1, tune="lora", method="dpo", micro_batch_size=2)
+    assert "of frozen weights 2 x" in found.plan.flop_convention
+    assert "passes without gradients not counted" in found.plan.flop_convention
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("train", ["none", "embeddings", "head", "norms", "embeddings,head,norms"])
+def test_what_is_trained_is_counted_as_its_states_are(model, train):
+    """Two routes: by layers of a stage, and over the whole model; a checkpoint holds that, not what is frozen."""
+    options = {"model": model, "tune": "lora", "train": train, "lora_experts": None}
+    spec = job(**options)
+    trained = trained_parameters(spec.model, spec.tuning)
+    assert done({}, **options).memory.optimizer_state[0, 0] == pytest.approx(8 * trained, rel=1e-12)
+    written = checkpoint_of("sync", fixed_layout(spec, {}), spec, 1e9)
+    assert written.bytes == pytest.approx(written.bytes_per_gpu, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("model", "matrices"),
+    [
+        ("qwen2.5-1.5b", 28 * (1536 * (1536 + 512) + 1536 * 1536 + 3 * 1536 * 8960)),
+        ("mixtral-8x7b", 32 * (4096 * (4096 + 2048) + 4096 * 4096 + 8 * 3 * 4096 * 14336)),
+    ],
+)
+def test_routers_and_biases_are_not_quantised(model, matrices):
+    spec = job(model=model, tune="qlora", framework="generic", vocab_multiple=1, lora_targets="attention")
+    others = model_parameters(spec.model).total - matrices
+    trained = count_adapters(spec.model, spec.tuning).total
+    weights = memory_of(fixed_layout(spec, {}), spec).weights[0, 0]
+    assert weights == pytest.approx(matrices * BASE_DTYPES["nf4"] + 2 * (others + trained), rel=1e-9)
+
+
+def test_adapters_of_plain_and_of_separate_matrices():
+    assert count_adapters(load_model("pythia-1b"), tuning(16, "mlp")).total == 16 * 16 * 2 * (2048 + 8192)
+    both = Linear("kv", "attention", 1024, 2 * 256, "replicated")
+    assert [one.outputs.tolist() for one in adapters(both, tuning(8, "k,v"), np.array([1]))] == [[256], [256]]
+
+
+@pytest.mark.parametrize("model", ["mixtral-8x7b", "nemotron-h-8b", "deepseek-v3.2"])
+def test_scores_have_both_gradients_and_adapters_count_where_they_are_used(model):
+    spec, found = load_model(model), forward_flops(load_model(model), 4096, "causal")
+    of_experts = tuning(16, "all", experts=spec.is_moe)
+    scores = found.attention_core + found.indexer + found.state_space
+    expected = 2 * found.total + scores + 6 * count_adapters(spec, of_experts).active
+    assert training_flops_per_token(spec, 4096, "causal", of_experts) == pytest.approx(expected, rel=1e-12)
+    assert count_adapters(spec, of_experts).active < count_adapters(spec, of_experts).total or not spec.is_moe

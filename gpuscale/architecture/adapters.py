@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuscale.architecture.parameters import Linear, dense_linears, expert_linears
+from gpuscale.architecture.parameters import Linear, dense_linears, expert_linears, model_parameters, vector_parameters
 from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.specs.model import ModelSpec
 from gpuscale.specs.tuning import MATRICES, TuningSpec
@@ -78,3 +78,19 @@ def count_adapters(model: ModelSpec, tuning: TuningSpec) -> AdapterCount:
             each = sum(float(adapter_parameters(linear, tuning, one)[0]) for linear in linears)
             total, active = total + number * kind.moe.experts * each, active + number * kind.moe.top_k * each
     return AdapterCount(total, active)
+
+
+def trained_parameters(model: ModelSpec, tuning: TuningSpec | None) -> float:
+    """Count what is trained of a model: all of it, or adapters and what is trained whole beside them."""
+    counted = model_parameters(model)
+    if tuning is None:
+        return float(counted.total)
+    one, layers = np.ones(1, dtype=np.int64), zip(model.trained_kinds, model.trained_counts, strict=True)
+    vectors = sum(number * int(vector_parameters(model.hidden, kind, one)[0]) for kind, number in layers)
+    at_embedding, at_head = (sum(one.parameters for one in end) for end in (model.at_embedding, model.at_head))
+    whole = {
+        "embeddings": counted.embedding + counted.positions + at_embedding,
+        "head": counted.embedding,  # as wide as the embedding, tied or not
+        "norms": vectors + counted.final_norm + model.head_bias * model.vocab + at_head,
+    }
+    return count_adapters(model, tuning).total + sum(whole[part] for part in tuning.trained)

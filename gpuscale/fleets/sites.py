@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuscale.architecture.parameters import model_parameters
+from gpuscale.architecture.adapters import trained_parameters
 from gpuscale.choices import AXES
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError, NoAnswerError
@@ -140,7 +140,7 @@ def site_ways(
     def shared() -> Shared:
         if not made:
             cluster, spec = fleet.spec.cluster, fleet.spec
-            parameters = float(model_parameters(spec.model).total + spec.trained_tower)
+            parameters = trained_parameters(spec.model, spec.tuning) + spec.trained_tower
             fragments = asked.fragments or max(math.ceil(fleet.spec.model.layers / LAYERS_PER_FRAGMENT), 1)
             gradients, sent = parameters * fleet.spec.reduced_gradient_bytes, parameters * asked.outer_bits / 8
             one = Shared(

@@ -25,7 +25,7 @@ from gpuscale.search.evaluation import Evaluation
 from gpuscale.search.listing import COMPARED_FAMILIES, TIMES, Shortlist, near_leaders, shortlist
 from gpuscale.search.loop import SearchResult
 from gpuscale.search.objectives import model_flops_per_token
-from gpuscale.specs.job import FLOP_CONVENTION, JobSpec
+from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS, by_kind
 from gpuscale.uncertainty import UNLIKE_NODES, Evidence, evidence, features, narrowed
 from gpuscale.units import GIB, format_seconds
@@ -157,7 +157,7 @@ def _plan_row(
         "bound_fraction": bound_s / step_time_s,
         "exposed_comm_fraction": math.fsum(seconds[name] for name in COMMUNICATION) / step_time_s,
         "bubble_fraction": seconds["bubble"] / step_time_s,
-        "flop_convention": FLOP_CONVENTION,
+        "flop_convention": spec.flop_convention,
     }
 
 

@@ -34,7 +34,7 @@ FLOP_CONVENTION = (
     "model FLOPs = 3 x forward matmuls (1 multiply-add = 2 FLOPs) incl. LM head, attention causal "
     "(lower triangle only), recomputation not counted; peak = dense peak of the GEMM precision"
 )
-"""Stated beside every FLOP/s and MFU."""
+"""Stated beside every FLOP/s and MFU; of frozen weights and of methods with `JobSpec.flop_convention`."""
 
 
 @dataclass(frozen=True)
@@ -453,6 +453,15 @@ class JobSpec:
     def trains(self, part: str) -> bool:
         """Whether a part of the model, one of `gpuscale.specs.tuning.TRAINED`, is trained whole."""
         return self.tuning is None or part in self.tuning.trained
+
+    @property
+    def flop_convention(self) -> str:
+        """Which FLOPs are counted, and against which peak."""
+        text = FLOP_CONVENTION
+        if self.tuning is not None:
+            text = text.replace("incl. LM head", "incl. LM head and adapters (of frozen weights 2 x)")
+        passes = "recomputation and passes without gradients not counted"
+        return text.replace("recomputation not counted", passes) if self.method.forwards else text
 
     @property
     def trains_tied_embedding(self) -> bool:

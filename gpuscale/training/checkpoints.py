@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuscale.architecture.parameters import model_parameters
+from gpuscale.architecture.adapters import trained_parameters
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.search.evaluation import placed
@@ -57,7 +57,7 @@ def checkpoint_of(
         InputError: copies do not fit into host memory, or there is no other node for one.
     """
     per_parameter = job.states.weight + job.states.optimizer
-    whole = (model_parameters(job.model).total + job.trained_tower) * per_parameter
+    whole = (trained_parameters(job.model, job.tuning) + job.trained_tower) * per_parameter
     held = placed(c, job)[2]
     each = held.dense / (c.dp * c.cp) + held.expert / c.expert_dp
     per_gpu = float(each.max()) * per_parameter
