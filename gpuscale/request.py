@@ -194,7 +194,7 @@ def split_parts(field: str, text: str, known: Sequence[str], separators: str = "
     names = [part.partition(":")[0] for part in parts]
     for name in names:
         if name not in known or name == "none":
-            hint = did_you_mean(name, known, "join by + any of")
+            hint = did_you_mean(name, [one for one in known if one != "none"], "join by + any of")
             message = "none cannot be combined" if name == "none" else f"unknown part {name[:40]!r}"
             raise InputError(message, field=field, hint=f"{hint}, or give none")
         if names.count(name) > 1:

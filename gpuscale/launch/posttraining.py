@@ -136,7 +136,7 @@ def _read_openrlhf(reading: Reading) -> None:
     rl = script.startswith(("train_ppo", "train_grpo", "train_reinforce"))
     reading.run_by(load_tool("openrlhf-ppo" if rl else "openrlhf"))
     if not rl and script != "train_sft":
-        reading.refuse(None, f"{script} trains against other models: not modelled", "gpuscale predicts whole models")
+        reading.refuse(None, f"{script} trains against other models: not read of files", trainer.OTHERWISE)
     read_model(reading, *_names("model.model_name_or_path", "actor.model_name_or_path"), "pretrain")
     if rl:
         _refuse_lora(reading, *_OPENRLHF_LORA.rank)

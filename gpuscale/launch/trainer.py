@@ -168,19 +168,23 @@ def arguments(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchFile]
 # --- read
 
 
+OTHERWISE = "options say such a job: `method=dpo`, kto, orpo, reward, or the training step of grpo"
+"""What to do about files of preference training and of reinforcement learning."""
+
+
 def read_tuning(reading: Reading, names: adapters.Names = adapters.ARGUMENTS) -> bool:
     """Read what is trained of the model, which must be known; whether it is adapters.
 
     Raises:
         InputError: another part of it, or it is trained against other models.
     """
-    hint, stage = "gpuscale predicts training of one model by itself", reading.text("stage", "rl")
+    stage = reading.text("stage", "rl")
     if stage and stage.lower() not in {"pt", "sft"}:
-        reading.refuse(reading.get("stage", "rl"), f"{stage} trains against other models: not modelled", hint)
+        reading.refuse(reading.get("stage", "rl"), f"{stage} trains against other models: not read of files", OTHERWISE)
     reading.means("one model is trained", "stage")
     other = next((one for name in AGAINST if (one := reading.stated(name)) and str(one.value).lower() not in OFF), None)
     if other is not None:
-        reading.refuse(other, "training by pairs, rewards or another model is not modelled", hint)
+        reading.refuse(other, "files of training by pairs, rewards or another model are not read", OTHERWISE)
     return adapters.read(reading, names)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuscale.launch.settings import Reading, Source
+from gpuscale.launch.trainer import OTHERWISE
 from gpuscale.presets.tools import Tool, load_tool
 
 TRAINERS = ("Trainer", "SFTTrainer", "Seq2SeqTrainer", "UnslothTrainer")
@@ -48,8 +49,7 @@ def take(reading: Reading) -> Tool | None:
         _give(reading, "0.", "")
     called = str(settings["0"].value if source.called in AROUND else source.called).rpartition(".")[2]
     if called not in TRAINERS:
-        hint = "gpuscale predicts training of one model by itself"
-        reading.refuse(settings.get("args"), f"{called} trains against other models: not modelled", hint)
+        reading.refuse(settings.get("args"), f"{called} trains against other models: not read of files", OTHERWISE)
     _give(reading, "args.", "")
     loaded, unsloth = _take_model(reading), any("unsloth" in str(one.value) for name, one in settings.items()
                                                 if name.endswith("origin"))  # fmt: skip
