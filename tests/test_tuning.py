@@ -8,20 +8,24 @@ import pytest
 import gpuscale
 from gpuscale.architecture.adapters import adapter_parameters, adapters, count_adapters, trained_parameters
 from gpuscale.architecture.flops import forward_flops, training_flops_per_token
-from gpuscale.architecture.parameters import Linear, dense_linears, model_parameters
+from gpuscale.architecture.parameters import Linear, dense_linears, expert_linears, model_parameters
 from gpuscale.choices import BASE_DTYPES
 from gpuscale.errors import InputError
 from gpuscale.layouts.stages import FIRST, LAST
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.plans import job_of
 from gpuscale.presets.models import load_model
+from gpuscale.render.plan_texts import fine_tuning_lines
 from gpuscale.request import OPTIMIZERS
 from gpuscale.search.evaluation import evaluate, memory_of
 from gpuscale.specs.tuning import TuningSpec, read_targets
 from gpuscale.steptime.data_parallel import tied_embedding_s
+from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.offload import host_link_bytes_per_s
 from gpuscale.steptime.step import gpu_spread, slowest_of, weight_gradients_by_layer
+from gpuscale.steptime.tensor_parallel import linear_times, stream
 from gpuscale.training.checkpoints import checkpoint_of
+from gpuscale.units import format_duration
 from gpuscale.validation.scores import validate
 
 RUNS = Path(__file__).parents[2] / "shared" / "validation" / "finetune.csv"
@@ -489,3 +493,159 @@ def test_scores_have_both_gradients_and_adapters_count_where_they_are_used(model
     expected = 2 * found.total + scores + 6 * count_adapters(spec, of_experts).active
     assert training_flops_per_token(spec, 4096, "causal", of_experts) == pytest.approx(expected, rel=1e-12)
     assert count_adapters(spec, of_experts).active < count_adapters(spec, of_experts).total or not spec.is_moe
+
+
+# -- beside quantised and frozen weights --
+
+
+def test_what_is_not_quantised_is_widened_unless_it_is_sharded():
+    layout, ends = {"micro_batch_size": 1, "recompute": "full"}, 2 * 128_256 * 4096
+    lora, qlora = (done(layout, tune=tune).memory for tune in ("lora", "qlora"))
+    assert qlora.gathered_parameters[0] - lora.gathered_parameters[0] == 2 * ends
+    inputs = 32 * 2048 * 4096 * 2
+    assert qlora.activations[0, 0] - lora.activations[0, 0] == inputs
+    sharded = [done({**layout, "zero": 3}, gpus=8, tune=tune).memory.activations[0, 0] for tune in ("lora", "qlora")]
+    assert sharded == [inputs, inputs]
+
+
+def test_zero_3_gathers_frozen_layers_as_they_are_stored():
+    held = {
+        base: done({"zero": 3}, gpus=8, tune="lora", base_dtype=base).memory.gathered_parameters
+        for base in ("bf16", "fp32")
+    }
+    layer = 4096 * (4096 + 2048) + 4096 * 4096 + 3 * 4096 * 14336 + 2 * 4096
+    assert (held["fp32"] - held["bf16"]).max() == 2 * 2 * layer
+
+
+@pytest.mark.parametrize("train", ["embeddings", "head"])
+def test_frozen_ends_have_no_gradients(train):
+    plain, whole = (
+        done({"zero": 3}, gpus=8, seq=16, loss="linear", tune="lora", train=part).memory for part in ("none", train)
+    )
+    used = [(one.logits + one.workspace).max() for one in (plain, whole)]
+    assert used[0] < 0.5 * 2 * 128_256 * 4096 < used[1]
+
+
+def test_a_frozen_norm_keeps_one_copy_of_its_input_less():
+    kept = [done({}, tune="lora", train=part).memory.activations[0, 0] for part in ("none", "norms")]
+    assert kept[1] - kept[0] == 32 * 2 * 2 * 2048 * 4096
+
+
+def test_experts_keep_what_gradients_of_their_adapters_need():
+    """Of two tokens each: inputs of both products, what three adapters make of them; and once the norm's output."""
+    off, on = (
+        done({}, model="mixtral-8x7b", framework="megatron-lm", tune="lora", lora_experts=experts).memory.activations
+        for experts in (False, True)
+    )
+    each = 2 * (2 * (4096 + 14336) + 3 * 2 * 16) + 2 * 4096
+    assert on[0, 0] - off[0, 0] == 32 * 2048 * each
+
+
+def test_shared_experts_keep_what_gradients_of_their_adapters_need():
+    options = {"model": "deepseek-v2-lite", "framework": "megatron-lm", "tune": "lora"}
+    first, both = (done({}, **options, lora_targets=targets).memory.activations for targets in ("gate,up", "mlp"))
+    assert both[0, 0] - first[0, 0] == 2048 * 2 * (26 * 2816 + 10_944 + 27 * 16)
+
+
+def times_of(name, options=None, groups=1, **more):
+    """Times of one operator of a model on 2,048 tokens, and the rows and the job of it."""
+    spec = job(**{"tune": "lora", **(options or {}), **more})
+    kind = spec.model.kinds[-1]
+    linears = (
+        *dense_linears(spec.model.hidden, kind),
+        *(expert_linears(spec.model.hidden, kind.moe) if kind.moe else ()),
+    )
+    linear = next(one for one in linears if one.name == name)
+    rows = np.array([2048.0])
+    return linear_times(linear, fixed_layout(spec, {}), spec, rows, np.array([groups])), spec
+
+
+@pytest.mark.parametrize(
+    ("options", "forward", "backward", "kernels"),  # products left out, and dropout
+    [
+        ({"framework": "accelerate"}, 12 + 10, 18 + 4, 4),
+        ({"framework": "accelerate", "lora_dropout": True}, 12 + 9 + 10, 18 + 9 + 4, 4),
+        ({"framework": "accelerate", "compile": "on"}, 6, 6, 1),
+        ({"framework": "accelerate@2024-04"}, 10, 6 + 4, 2),
+        ({"framework": "accelerate@2024-04", "lora_dropout": True}, 5 + 10, 5 + 6 + 4, 2),
+    ],
+)
+def test_element_wise_work_of_an_adapter(options, forward, backward, kernels):
+    """Bytes per element of input and output, which are equally wide, by `ADAPTER_TRAFFIC`'s sources."""
+    found, spec = times_of("out_proj", options)
+    frozen, _ = times_of("out_proj", options, lora_targets="q")
+    element = 2048.0 * 4096
+    for way, moved in (("stream_forward", forward), ("stream_backward", backward)):
+        extra = (getattr(found, way) - getattr(frozen, way)).item()
+        assert extra == pytest.approx(stream(spec, element * moved, kernels))
+    assert found.kernels - frozen.kernels == kernels + 2 + options.get("lora_dropout", False)
+
+
+def test_an_adapter_adds_two_narrow_products_each_way_and_two_weight_gradients():
+    found, spec = times_of("out_proj", lora_rank=64)
+    frozen, _ = times_of("out_proj", lora_targets="q")
+    gpu = spec.cluster.gpu
+    once = gemm_time_s(gpu, "bf16", 2048.0, 64, 4096) + gemm_time_s(gpu, "bf16", 2048.0, 4096, 64)
+    assert found.forward - frozen.forward == pytest.approx(once)
+    assert found.dgrad - frozen.dgrad == pytest.approx(once)
+    assert frozen.wgrad == 0
+    assert found.wgrad == pytest.approx(2 * gemm_time_s(gpu, "bf16", 4096, 64, 2048.0))
+
+
+def test_unpacking_takes_each_experts_weights_and_no_router():
+    options = {"model": "mixtral-8x7b", "lora_targets": "q"}
+
+    def unpacked(name, groups=1, **more):
+        stored, plain = (times_of(name, options, groups, base_dtype=base, **more)[0] for base in ("int4", "bf16"))
+        return (stored.stream_forward - plain.stream_forward).item()
+
+    assert unpacked("router") == 0
+    assert unpacked("expert_fc2", 8) == pytest.approx(8 * unpacked("expert_fc2"), rel=0.1)
+    early = unpacked("expert_fc2", framework="accelerate@2024-02") / unpacked("expert_fc2")
+    assert early == pytest.approx(16.5 / (BASE_DTYPES["int4"] + 2), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "base"),
+    [
+        ({}, "bf16"),
+        ({"cluster": "t4"}, "fp16"),
+        ({"precision": "fp32"}, "fp32"),
+        ({"framework": "prime-rl"}, "fp32"),
+        ({"tune": "qlora"}, "nf4"),
+    ],
+)
+def test_frozen_weights_are_stored_as_frameworks_and_precisions_have_them(options, base):
+    assert job(**{"tune": "lora", **options}).tuning.base == base
+
+
+def test_adapters_had_16_bits_before_peft_made_them_fp32():
+    for tune, master in (("lora", 0), ("full", 4)):
+        assert job(tune=tune, framework="accelerate@2024-04").states.master == master
+    assert job(tune="lora").states.master == 4
+
+
+@pytest.mark.parametrize(("tune", "tower"), [("full", "trained"), ("lora", "frozen")])
+def test_towers_are_frozen_beside_adapters(tune, tower):
+    assert job(model="gemma3-4b", tune=tune).tower == tower
+
+
+def test_a_ladder_halves_sequences_keeps_tokens_and_pairs_and_is_for_few_gpus():
+    options = {"model": "llama3-8b", "framework": "accelerate", "gbs": 32, "seq": 2048, "method": "dpo"}
+    ladder = gpuscale.memory_budget(gpuscale.read_subject(**options, gpus=2, micro_batch_size=4)).ladder
+    changes = [dict(one.change) for one in ladder]
+    assert {"seq": 1024, "gbs": 64} in changes
+    assert {"micro_batch_size": 2} in changes
+    assert gpuscale.memory_budget(gpuscale.read_subject(**options, gpus=32, micro_batch_size=2)).ladder == ()
+
+
+def test_the_first_line_counts_pairs_and_says_how_likely_only_what_fits():
+    options = {"tune": "qlora", "method": "orpo", "gbs": 10_000, "seq": 512}
+    plan = gpuscale.estimate("llama3-8b", 1, **options, micro_batch_size=2).plan
+    assert fine_tuning_lines(plan, options) == [
+        f"fits: {plan.memory_gib:.1f} of 79.6 GiB ({plan.fit_probability:.0%}), {format_duration(plan.step_time_s)} "
+        "for 10,000 samples of 2 x 512 tokens"
+    ]
+    (too_large,) = fine_tuning_lines(gpuscale.estimate("llama3-70b", 1, tune="lora").plan, {"tune": "lora"})
+    assert too_large.startswith("DOES NOT FIT")
+    assert "%" not in too_large
