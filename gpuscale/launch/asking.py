@@ -23,7 +23,7 @@ MAX_LINES = 5000
 
 GPUS_SAID = re.compile(
     r"\b\d{1,6}\s*x\s*\d{0,3}x?\s*(?:\d+\s*GB\s+)?[ABHGV]\d{2,3}\w*\b"
-    r"|\b\d{1,6}[ -]?x?[ -]?(?:\d+GB )?(?:GPU|node|[ABH]\d00)s?\b"
+    r"|\b(?:\d{1,3},\d{3}|\d{1,6})[ -]?x?[ -]?(?:\d+GB )?(?:GPU|node|[ABH]\d00)s?\b"
     r"|(?<![A-Za-z0-9])\d{1,5}N\b",
     re.IGNORECASE,
 )
@@ -185,7 +185,7 @@ def _mentions(launch: Launch, pattern: re.Pattern[str]) -> Iterator[tuple[str, s
 def _for_gpus(launch: Launch, layout: Mapping[str, Any], each: int) -> Suggestion:
     ways, node = ways_of(layout), each or USUAL_NODE
     for text, where in _mentions(launch, GPUS_SAID):
-        grid, nodes, gpus = (pattern.search(text) for pattern in (_GRID, _NODES, _GPUS))
+        grid, nodes, gpus = (pattern.search(text.replace(",", "")) for pattern in (_GRID, _NODES, _GPUS))
         count = (
             prod(map(int, grid.groups())) if grid else int(nodes[1]) * node if nodes else int(gpus[1]) if gpus else 0
         )

@@ -232,9 +232,12 @@ _ALL_DEVICES = ("deepspeed", "accelerate", "torchrun", "llamafactory-cli", "axol
 def _visible(reading: Reading) -> Launched | None:
     """The devices that a launcher of all devices is left."""
     found, nodes = reading.environment.get("CUDA_VISIBLE_DEVICES"), _first(reading, "num_nodes", "nodes", "nnodes")
-    if found is None or not any(source.program[:1] and source.program[0] in _ALL_DEVICES for source in reading.sources):
+    if found is None:
         return None
     devices = [one for one in str(found.value).split(",") if one.strip().isdigit()]
+    every = any(source.program[:1] and source.program[0] in _ALL_DEVICES for source in reading.sources)
+    if len(devices) != 1 and not every:  # whatever is left one device alone runs on that one
+        return None
     stated = tuple(one for one in (nodes, found) if one is not None)
     return Launched(len(devices) * (_count(reading, nodes) or 1), stated) if devices else None
 

@@ -9,6 +9,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -611,6 +612,8 @@ class Shell:
         if text.startswith("${", at):
             values, several = self._parameter(word.cut(at + 2, end - 1), state)
             return values, several, end
+        if text.startswith('$"', at):  # a text that may be translated
+            return [EMPTY], False, at + 1
         if text.startswith("$'", at):
             return [word.cut(at + 2, end - 1)], False, end
         found = _NAME.match(text, at + 1)
@@ -622,6 +625,8 @@ class Shell:
     def _lacking(self, text: Traced, state: State) -> str:
         """Return what stands for an expression whose value is not known: the first variable that it lacks."""
         whole = self.text(text, state).text
+        if "$(" in whole:  # a command, not variables by the words of it
+            return _open(whole)
         for name in re.findall(r"(?<![\w{])[A-Za-z_]\w*", whole):
             value = self.value(name, state)
             if value is None or (isinstance(value, Traced) and not known(value.text)):
@@ -851,6 +856,7 @@ class Shell:
             "printf": lambda: _formatted(words),
             "tr": lambda: _filtered(name, rest, read),
             "wc": lambda: _filtered(name, rest, read),
+            "grep": lambda: _filtered(name, rest, read),
             "cut": lambda: _filtered(name, rest, read),
             "awk": lambda: _filtered(name, rest, read),
             "cat": lambda: self.written(words[0].text, state) if len(words) == 1 else None,
@@ -954,7 +960,11 @@ class Shell:
 
     def _read(self, rest: list[Traced], state: State, read: Traced | None) -> None:
         """Follow `IFS=, read -r A B <<< "$X"`."""
-        names = [it.text for it in rest if not it.text.startswith("-")]
+        names = [it.text for it in rest if it.text and not it.text.startswith("-")]
+        whole = any(re.fullmatch(r"-\w*d", one.text) and not two.text for one, two in pairwise(rest))
+        if whole and read is not None and len(names) == 1:
+            state.variables[names[0]] = read  # `read -r -d '' ARGS <<EOF` takes all of it
+            return
         if read is None:
             for name in names:
                 state.variables[name] = mark(name)
@@ -988,15 +998,19 @@ def _unescaped(text: str) -> Traced:
 
 
 def _filtered(name: str, words: list[Traced], read: Traced | None) -> Traced | None:
-    """Return what `tr A B`, `wc -l`, `cut -d, -f2` and `awk -F, '{print NF}'` make of a text that is known."""
+    """Return what `tr A B`, `wc -l`, `grep -o ,`, `cut -d, -f2` and `awk -F, '{print NF}'` make of a known text."""
     if read is None or not known(read.text):
         return None
     given = " ".join(word.text for word in words)
     if name == "tr":
         one, two = [*(_unescaped(word.text).text for word in words), "", ""][:2]
         return untraced(read.text.replace(one, two)) if len(words) == 2 and len(one) == len(two) == 1 else None
+    if name == "grep":
+        plain = re.fullmatch(r"-o ([\w,:]+)", given)
+        return untraced(f"{plain[1]}\n" * read.text.count(plain[1])) if plain else None
     if name == "wc":
-        count = {"-l": len(read.text.rstrip("\n").split("\n")), "-w": len(read.text.split())}.get(given)
+        lines = read.text.rstrip("\n")
+        count = {"-l": len(lines.split("\n")) if lines else 0, "-w": len(read.text.split())}.get(given)
         return None if count is None else untraced(str(count))
     parts = re.fullmatch(r"-d ?(\S) -f ?(\d{1,2})|-F ?(\S) \{ ?print (?:\$(\d{1,2})|NF) ?\}", given)
     if parts is None:
