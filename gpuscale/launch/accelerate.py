@@ -192,8 +192,9 @@ def read_fsdp(reading: Reading, degrees: Mapping[str, int]) -> None:
     replicas = degrees.get("dp_replicate", 1)
     if replicas > 1 and degrees.get("dp_shard", 1) > 1:
         reading.option("shard", degrees["dp_shard"] * degrees.get("cp", 1), *_degree_names("dp_shard_size"))
-    parts = ["optimizer", "parameters"] if reading.flag(*names("offload_params")) else []
-    where = [*names("offload_params"), *names("activation_checkpointing_offload")]
+    words = " ".join(reading.words("fsdp")).lower().split() if reading.get("fsdp") else []  # of the Trainer's `fsdp`
+    parts = ["optimizer", "parameters"] if reading.flag(*names("offload_params")) or "offload" in words else []
+    where = [*names("offload_params"), *names("activation_checkpointing_offload"), "fsdp"]
     if reading.flag(*names("activation_checkpointing_offload")) or reading.options.get("offload") == "activations":
         parts.append("activations")
     if parts:

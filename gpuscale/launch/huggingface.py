@@ -42,6 +42,8 @@ def _claims_deepspeed(source: Source) -> bool:
 
 def _claims_accelerate(source: Source) -> bool:
     """Whether a source is accelerate's, or a Trainer's."""
+    if source.kind == "python" and source.called != "module":
+        return trainer_scripts.claims(source)  # arguments and a parser of them are parts of what a script trains
     tables = ("fsdp_config.", "parallelism_config.")
     launched = any(name in source.launcher for name in ("use_fsdp", "mixed_precision"))
     launched |= bool({"sft", "pt", "train"}.intersection(source.program)) and any(
@@ -51,7 +53,7 @@ def _claims_accelerate(source: Source) -> bool:
     other = source.kind == "command" and (
         marked == ["gradient_accumulation_steps"] or source.program[:1] == ("colossalai",)
     )
-    return launched or (bool(marked) and not other) or trainer_scripts.claims(source)
+    return launched or (bool(marked) and not other)
 
 
 def read(reading: Reading) -> None:
@@ -64,6 +66,10 @@ def read(reading: Reading) -> None:
     reading.run_by(tool)
     if tool.name == "ms-swift":
         _named_by_swift_2(reading)
+        task = reading.text("task_type") or "causal_lm"
+        if task.lower() != "causal_lm":  # classes, or groups of documents: no cross entropy over tokens
+            reading.refuse(reading.get("task_type"), f"{task[:40]} is no language model in training",
+                           "gpuscale predicts training of causal language models")  # fmt: skip
     adapters.asked(reading)  # another part of the model is refused before more is asked
     read_model(reading, *(("model",) if tool.name == "ms-swift" else ()))
     tuned = trainer.read_tuning(reading)
@@ -117,7 +123,8 @@ def _named_by_swift_2(reading: Reading) -> None:
 
 
 TOOLS = (
-    "axolotl", "llama-factory", "ms-swift", "open-instruct", "trl", "arctic-training", "deepspeed-chat", "transformers",
+    "axolotl", "alpaca-lora", "llama-factory", "ms-swift", "open-instruct", "trl", "arctic-training", "deepspeed-chat",
+    "transformers",
 )  # fmt: skip
 """Tools around the Trainer; the last one where nothing speaks of another."""
 
@@ -279,7 +286,8 @@ def _read_adapters_held(reading: Reading, tool: Tool) -> None:
 
     PEFT makes adapters fp32, and only TRL casts them back (trl trainer/sft_trainer.py: as QLoRA's authors had them).
     """
-    if tool.name != "trl" or reading.options.get("base_dtype") not in {"nf4", "nf4-single", "int8"}:
+    quantised = reading.options.get("base_dtype") in {"nf4", "nf4-single", "int8"}
+    if tool.name != "trl" or not quantised or reading.options.get("precision") != "bf16":  # scaled gradients are fp32
         return
     held = {"master_dtype": "none", "grad_dtype": "bf16"}
     if reading.options.get("optimizer") in {"adam", "adamw"}:
@@ -380,6 +388,10 @@ def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:
     if tool.name == "ms-swift" and steps is None and micro and not reading.given.get("gbs"):
         steps = max(1, math.ceil(16 / (micro * trainer.data_parallel(reading, "the accumulation steps"))))
         reading.assume(f"{steps} accumulation steps: 16 sequences or more, ms-swift's default")
+    if tool.name == "alpaca-lora" and micro and not reading.given.get("gbs"):
+        replicas = trainer.data_parallel(reading, "the accumulation steps")
+        steps = max(1, (trainer.count(reading, "batch_size") or micro) // micro // replicas)
+        reading.means(f"{steps} accumulation steps: that many sequences of all replicas", "batch_size")
     trainer.read_batch(reading, micro, steps, total, *micro_names, *steps_names, *total_names)
 
 

@@ -92,7 +92,8 @@ def _claims_megatron(source: Source) -> bool:
         return (
             swift or "tensor_model_parallel_size" in names or {"num_layers", "hidden_size", "micro_batch_size"} <= names
         )
-    return any(re.match(r"MODEL_ARGS\.|language_model\.|(train\.)?system\.", name) for name in names)
+    flat = {"tensor_model_parallel_size", "pipeline_model_parallel_size"} & names and "num_layers" in names
+    return bool(flat) or any(re.match(r"MODEL_ARGS\.|language_model\.|(train\.)?system\.", name) for name in names)
 
 
 ACTOR_ALONE = "the actor's optimizer steps are predicted: rollout, rewards, critic and reference model are not"

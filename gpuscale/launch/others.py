@@ -80,6 +80,7 @@ def _claims_neox(source: Source) -> bool:
         source.kind not in {"command", "arguments"}
         and {"num_layers", "num_attention_heads"} <= names
         and bool(marks & names)
+        and not {"tensor_model_parallel_size", "pipeline_model_parallel_size"} & names  # Megatron-LM's own arguments
     )
 
 

@@ -651,6 +651,9 @@ def _read_recompute(reading: Reading, current: bool) -> None:
         reading.assume("a memory budget is predicted as selective checkpointing by operator", name)
         mode = "selective"
     every = reading.text(option)
+    if mode == "selective" and every is None and not current and whole is None:
+        every = "2"
+        reading.assume("every second layer is recomputed: selective_ac_option is 2 by torchtitan's default", name)
     if mode == "selective" and every is not None and every.isdigit() and int(every) > 0 and not current:
         layers = -(-load_model(str(reading.options["model"])).layers // reading.layout.get("pp", 1))
         if "" < str(reading.options["framework"]).partition("@")[2] < "2025-06":

@@ -393,7 +393,11 @@ def read_loss(reading: Reading) -> str | None:
         asked = dictionary(reading, "liger_kernel_config")
         reading.means("kernels of Liger", own, "liger_kernel_config")
         return next((name for name, config in LIGER.items() if asked and config.items() <= asked.items()), "linear")
-    if "cutcrossentropy" in words or "liger" in words or model == "liger":
+    if "liger" in words and "cutcrossentropy" not in words:  # axolotl's plugin does what its switches say
+        of = ("liger_fused_linear_cross_entropy", "liger_cross_entropy")
+        reading.means("what Liger's kernels do of the cross entropy", "plugins", *of)
+        return "linear" if reading.flag(of[0]) else "fused" if reading.flag(of[1]) else None
+    if "cutcrossentropy" in words or model == "liger":
         reading.means("cross entropy without whole logits", "plugins", "model.type")
         return "linear"
     return None

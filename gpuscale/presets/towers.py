@@ -40,10 +40,10 @@ scripts)."""
 
 FROZEN_TOWERS = (
     "freeze_vision_tower", "freeze_vit", "freeze_vision_model", "freeze_vision_encoder", "freeze_visual_encoder",
-    "freeze_vision", "freeze_audio_tower",
+    "freeze_vision", "freeze_audio_tower", "freeze_mm_modules",
 )  # fmt: skip
 """Switches, in lower case, that hold the weights of towers as they are (LLaMA-Factory; ms-swift and Megatron-LM;
-Megatron-Bridge; NeMo; XTuner)."""
+Megatron-Bridge; NeMo; XTuner; axolotl)."""
 
 NOT_TRAINED = "the language model is not trained, but towers beside it, which are not modelled"
 TRAINED = "gpuscale predicts training of the language model"
