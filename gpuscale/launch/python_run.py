@@ -765,14 +765,17 @@ class Program:
             long = next((one for one in words if one.startswith("--")), words[0] if words else "...")
             own = str(given.get("dest") or long.lstrip("-").replace("-", "_"))
             off = {"store_true": False, "store_false": True}.get(str(given.get("action")), MISSING)
-            parser.put(own, given.get("default", off if off is not MISSING else None), place)
+            needed = given.get("required") is True or (not long.startswith("-") and "nargs" not in given)
+            usual = Unknown(own, "is given no value") if needed and long != "..." else None
+            parser.put(own, given.get("default", off if off is not MISSING else usual), place)
             return parser
         if name in {"parse_args", "parse_known_args"}:
             said = Record("args", place, origin="args")
             for own, usual in parser.parts.items():
+                needed, at = isinstance(usual, Unknown), parser.places.get(own, place)
                 missing = usual is None or own in {"0", "description"}
-                value = self.open(own, MISSING if missing else usual, parser.places.get(own, place))
-                said.put(own, None if missing and isinstance(value, Unknown) else value, parser.places.get(own, place))
+                value = self.open(own, MISSING if missing or needed else usual, at)
+                said.put(own, None if missing and isinstance(value, Unknown) else value, at)
             return said if name == "parse_args" else [said, []]
         if name in {"add_argument_group", "add_mutually_exclusive_group"}:
             return parser

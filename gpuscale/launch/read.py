@@ -14,6 +14,7 @@ from gpuscale.arguments import public
 from gpuscale.errors import InputError, shown
 from gpuscale.file_kinds import reads
 from gpuscale.files import printable
+from gpuscale.launch import trainer_scripts
 from gpuscale.launch.asking import GPUS_SAID, MAX_LACKS, MODEL_SAID, Lack, asked_for, lacking, nearly, suggestion, typed
 from gpuscale.launch.hardware import take_hardware
 from gpuscale.launch.launchers import MISSING, gpus_of, take_gpus
@@ -248,6 +249,10 @@ def _claimed(found: Sequence[Launch]) -> Iterator[tuple[Launch, Target]]:
             yield launch, target
 
 
+_OF_DATA = re.compile(r"dataset|(output|logging)_dir|run_name")
+"""Settings of a script in which runs of a loop over data differ, which are one job."""
+
+
 def _one(claimed: list[tuple[Launch, Target]], found: Sequence[Launch]) -> tuple[Launch, Target]:
     """Return the one job that is there.
 
@@ -258,10 +263,16 @@ def _one(claimed: list[tuple[Launch, Target]], found: Sequence[Launch]) -> tuple
         _refuse_missing(found)
         raise _unknown(found)
     trainings = [one for one in claimed if not NOT_A_TRAINING.search(" ".join(one[0].sources[-1].program).lower())]
+    scripts = [one for one in trainings if any(map(trainer_scripts.claims, one[0].sources))]
     different: dict[tuple[Any, ...], tuple[Launch, Target]] = {}
-    for launch, target in reversed(trainings or claimed):
+    for launch, target in reversed(scripts or trainings or claimed):
         groups = (group for source in launch.sources for group in (source.settings, source.launcher))
-        content = tuple((name, str(one.value)) for group in groups for name, one in sorted(group.items()))
+        content = tuple(
+            (name, str(one.value))
+            for group in groups
+            for name, one in sorted(group.items())
+            if not (scripts and _OF_DATA.search(name))
+        )
         different[content] = (launch, target)
     if len(different) == 1:
         return next(iter(different.values()))

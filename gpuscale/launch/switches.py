@@ -335,7 +335,7 @@ NAMED: Mapping[str, Callable[[Stated], Any]] = {
     "fp8_format": lambda one: "fp8_format" in one,
     "fp4_format": lambda one: "fp4_format" in one,
     "num_layers_per_virtual_pipeline_stage": lambda one: "num_layers_per_virtual_pipeline_stage" in one,
-    "bf16": lambda one: one.on("bf16") or one.on("bf16.enabled"),
+    "bf16": lambda one: (one.on("bf16") and not one.launch.settings["bf16"].usual) or one.on("bf16.enabled"),
     "fp16": lambda one: one.on("fp16") or one.on("fp16.enabled"),
     "asynchronous tensor parallelism": lambda one: any(map(one.on, ASYNC_TP)),
     "torch.compile": lambda one: one.on("compile.enable") or one.on("training.compile"),

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpuscale.launch.settings import Reading, Source
+from gpuscale.launch.adapters import IN_4_BITS, IN_8_BITS, QUANTISED
+from gpuscale.launch.settings import OFF, Reading, Source
 from gpuscale.launch.trainer import OTHERWISE
 from gpuscale.presets.tools import Tool, load_tool
 
@@ -19,6 +20,7 @@ TRAINERS = ("Trainer", "SFTTrainer", "Seq2SeqTrainer", "UnslothTrainer")
 AROUND = ("train_on_responses_only",)
 """Calls that return the trainer that they are given (Unsloth)."""
 
+PREPARING = "prepare_model_for_kbit_training"
 LOADERS = ("from_pretrained",)
 NAMES = ("model_name", "pretrained_model_name_or_path", "0")
 """How a loader is told the model's name."""
@@ -53,6 +55,7 @@ def take(reading: Reading) -> Tool | None:
     _give(reading, "args.", "")
     loaded, unsloth = _take_model(reading), any("unsloth" in str(one.value) for name, one in settings.items()
                                                 if name.endswith("origin"))  # fmt: skip
+    _take_prepared(reading)
     if "calls.gradient_checkpointing_enable" in settings:
         _set(reading, "calls.gradient_checkpointing_enable", "gradient_checkpointing", True)
     if unsloth:
@@ -91,11 +94,28 @@ def _take_model(reading: Reading) -> bool:
                 _set(reading, f"{table}.{name}", "model_name_or_path", settings[f"{table}.{name}"].value)
             _give(reading, f"{table}.", "")
             return True
-        elif last != "prepare_model_for_kbit_training":
+        elif last != PREPARING:
             _set(reading, table, "model_name_or_path", settings[table].value)
             return False
         table = next((one for one in (f"{table}.0", f"{table}.model") if one in settings), "")
     return False
+
+
+def _take_prepared(reading: Reading) -> None:
+    """Take what `prepare_model_for_kbit_training` does (peft utils/other.py): layers are recomputed, whatever the
+    Trainer's arguments say, where weights are quantised; where they are not, they become fp32."""
+    settings = reading.settings
+    of = next((name for name, one in settings.items() if str(one.value).endswith(PREPARING)), "")
+    if not of:
+        return
+    name = settings.get("model_name_or_path")
+    flags = (settings[name] for name in (*IN_4_BITS, *IN_8_BITS) if name in settings)
+    quantised = any(str(one.value).lower() not in OFF for one in flags)
+    if not quantised and not (name and QUANTISED.search(str(name.value))):
+        settings["torch_dtype"] = replace(settings[of], name="torch_dtype", value="float32")
+        reading.assume("frozen weights are fp32: prepare_model_for_kbit_training casts those that are not quantised")
+    elif str(getattr(settings.get(f"{of}.use_gradient_checkpointing"), "value", True)) != "False":
+        settings["gradient_checkpointing"] = replace(settings[of], name="gradient_checkpointing", value=True)
 
 
 def _take_unsloth(reading: Reading) -> None:
