@@ -346,6 +346,13 @@ def _targets(text: str) -> str:
     return ",".join(sorted(read_targets(text)))
 
 
+def _lengths(text: str) -> str:
+    """Return quantiles of lengths (`gpuscale.specs.lengths`)."""
+    from gpuscale.specs.lengths import read_lengths  # noqa: PLC0415
+
+    return read_lengths(text)
+
+
 def _trained(text: str) -> str:
     return ",".join(split_parts("train", text, (*TRAINED, "none"), ",+")) or "none"
 
@@ -529,6 +536,11 @@ class JobOptions(Options):
     method: Annotated[str, Option(
         "What is learned from: next tokens, preferences (a batch counts samples: pairs), or rewards.", "NAME",
         choices=METHODS)] = "sft"
+    lengths: Annotated[str | None, Option(
+        "Lengths of samples in tokens: a file of numbers, a list, or lognormal:MEDIAN:SIGMA.", "WHAT",
+        "all as long as the sequence", normal=_lengths)] = None
+    packing: Annotated[bool | None, Option(
+        "Samples of `lengths` are packed into sequences rather than padded.", "on|off", "off")] = None
     lora_rank: Annotated[int | None, Within(1, 4096), Option("Rank of the adapters.", default="16")] = None
     lora_targets: Annotated[str | None, Option(
         "Matrices with adapters: all, attention, mlp, or names such as q,v,o,gate,up,down.", "NAMES", "all",

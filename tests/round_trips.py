@@ -51,6 +51,8 @@ VALUES = {
     "lora_experts": (True,),
     "lora_dropout": (True,),
     "train": ("embeddings,head", "norms"),
+    "lengths": (",".join(["512"] * 33),),
+    "packing": (True,),
 }
 """Other values of options of a job that list no choices; of those that do, all are tried."""
 
@@ -151,7 +153,7 @@ def _random_plan(dice, framework):
         options |= {"tune": dice.choice(("lora", "qlora"))}
         options |= {name: dice.choice(values_of(name)) for name in of if dice.random() < 0.3}
     for name in declared(JobOptions):
-        if (name in OF_EXPERTS and not moe) or name in {"calibration", "tower", "tune", *OF_TUNING}:
+        if (name in OF_EXPERTS and not moe) or name in {"calibration", "tower", "tune", "packing", *OF_TUNING}:
             continue
         values = (*values_of(name), *usual.get(name, ()))
         if values and name not in options and dice.random() < SELDOM:

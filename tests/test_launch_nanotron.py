@@ -173,7 +173,16 @@ def test_starcoder2(tmp_path):
     )
 
 
-HELD_BESIDE = {"cluster", "set", "gpus_per_node", "memory_limit_gib", "moe_imbalance", "calibration", "tower"}
+HELD_BESIDE = {
+    "cluster",
+    "set",
+    "gpus_per_node",
+    "memory_limit_gib",
+    "moe_imbalance",
+    "calibration",
+    "tower",
+    "packing",
+}
 SAME = {
     "optimizer": ("adamw",), "nvls": ("on",), "sharp": ("off",), "routing": ("dropless",), "precision": ("bf16",),
     "grad_dtype": ("fp32",), "master_dtype": ("fp32",), "moment_dtype": ("fp32",), "pipeline_split": ("cost",),

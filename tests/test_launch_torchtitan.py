@@ -325,7 +325,16 @@ BASE = {"model": "llama3-8b", "gpus": 32, "framework": "torchtitan", "seq": 4096
 EXPERTS = {**BASE, "model": "qwen3-30b-a3b"}
 LAYOUT = {"tp": 2, "pp": 2, "cp": 2, "micro_batch_size": 2, "recompute": "full"}
 
-HELD_BESIDE = {"cluster", "set", "gpus_per_node", "memory_limit_gib", "moe_imbalance", "calibration", "tower"}
+HELD_BESIDE = {
+    "cluster",
+    "set",
+    "gpus_per_node",
+    "memory_limit_gib",
+    "moe_imbalance",
+    "calibration",
+    "tower",
+    "packing",
+}
 """No launch file holds them, but for the number of processes per node."""
 
 SAME = {

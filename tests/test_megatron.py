@@ -148,7 +148,7 @@ def test_an_export_writes_over_nothing_unless_told(tmp_path):
 # --- nothing is dropped
 
 ELSEWHERE = {"calibration", "model", "gpus", "cluster", "set", "memory_limit_gib", "moe_imbalance", "framework",
-             "tower", *OF_TUNING}  # fmt: skip
+             "tower", "packing", *OF_TUNING}  # fmt: skip
 """What no launch file holds, or what is another plan altogether."""
 
 VALUES = {
@@ -161,6 +161,7 @@ VALUES = {
     "routing": ("dropless", "dropping"), "transport": ("nvshmem", "uccl"), "reshard": (None, "always"),
     "grad_reduce": (None, "last"), "compile": (None, "on"), "attention": (None, "fa2"),
     "sharp": ("off", "on"), "nvls": ("on", "off"), "tune": ("full", "lora"), "method": ("sft", "dpo"),
+    "lengths": (None, "512"),
 }  # fmt: skip
 """Option -> two values of it that mean something else to the job below."""
 

@@ -105,6 +105,8 @@ def written(target: Target, writing: Writing) -> Program:
         writing.refuse("tune", f"{why}; {able} can say it")
     if spec.method != SFT:
         writing.refuse("method", f"its files train on next tokens, not {spec.method.title}")
+    if spec.lengths is not None:
+        writing.refuse("lengths", "its files do not say how long samples are")
     kernels = writing.asked("attention")
     if kernels and kernels not in target.attention:
         writing.refuse(

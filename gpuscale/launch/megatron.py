@@ -312,7 +312,7 @@ def _read_states(reading: Reading) -> None:
     half = reading.options["precision"] == "fp16"
     reduced, wide = reading.flag("grad_reduce_in_bf16"), reading.flag("accumulate_allreduce_grads_in_fp32")
     gradients = "bf16" if reduced else "fp16" if half and not wide else "fp32"
-    main = reading.text("main_grads_dtype")
+    main = reading.text("main_grads_dtype") if reading.flag("use_precision_aware_optimizer") else ""
     of = ("grad_reduce_in_bf16", "accumulate_allreduce_grads_in_fp32", "main_grads_dtype")
     reading.option("grad_dtype", _short(main) if main and reduced else gradients, *of)
     kind = reading.text("optimizer", "name") or "adam"

@@ -59,6 +59,7 @@ from gpuscale.specs.job import (
     RuntimeSpec,
     StateBytes,
 )
+from gpuscale.specs.lengths import LengthsSpec, lengths_of
 from gpuscale.specs.model import ModelSpec
 from gpuscale.specs.tuning import METHOD_SPECS, PLAIN, MethodSpec, TuningSpec, read_targets
 from gpuscale.steptime.kernels import available_recipes
@@ -208,6 +209,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         tuning=tuning,
         tower=tower,
         method=method,
+        lengths=_lengths(asked, sequence, said),
         axis_order=JobSpec.axis_order if asked.axis_order is None else parse_order(asked.axis_order),
     )
     samples = batch // method.sequences
@@ -517,6 +519,18 @@ def _states(asked: JobOptions, gradients: str, wide: bool, said: dict[str, str])
         f"{kept}: {states.total:g} bytes per {what} before sharding"
     )
     return states
+
+
+def _lengths(asked: JobOptions, sequence: int, said: dict[str, str]) -> LengthsSpec | None:
+    """Return how long samples are, where something is said of it."""
+    if asked.lengths is None:
+        if asked.packing is not None:
+            raise InputError("says how samples of other lengths fill sequences", field="packing", hint="add `lengths`")
+        return None
+    found = lengths_of(asked.lengths, sequence, packed=bool(asked.packing))
+    how = f"packed {sequence / found.mean:.3g} to a sequence" if found.packed else "padded, in time to their microbatch"
+    said["lengths"] = f"{found.tokens[0]:,} to {found.tokens[-1]:,} tokens, {found.mean:,.0f} on average, {how}"
+    return found
 
 
 OF_TUNING = ("lora_rank", "lora_targets", "lora_experts", "lora_dropout", "train", "base_dtype")

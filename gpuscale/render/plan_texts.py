@@ -12,6 +12,7 @@ from gpuscale.ratios import TIME, in_words, signed
 from gpuscale.render.console import as_many_as_fit
 from gpuscale.render.document import Part, Section, Spell, later
 from gpuscale.results import Estimate, MeasuredLayout, PlanRow, Remedy
+from gpuscale.specs.lengths import lengths_of
 from gpuscale.specs.tuning import METHOD_SPECS, SFT
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import MANY_LAYOUTS
@@ -86,14 +87,20 @@ SAMPLES = 10_000
 
 def fine_tuning_lines(plan: PlanRow, job: Mapping[str, Any]) -> list[str]:
     """What a fine-tuner asks first: `fits: 16.6 of 24.0 GiB (99%), 3.1 h for 10k samples of 2,048`; else nothing."""
-    method = METHOD_SPECS[str(job.get("method", "sft"))]
-    if job.get("tune", "full") == "full" and method == SFT:
+    method, lengths = METHOD_SPECS[str(job.get("method", "sft"))], job.get("lengths")
+    if job.get("tune", "full") == "full" and method == SFT and lengths is None:
         return []
     likely = f" ({plan.fit_probability:.0%})" if plan.fits else ""
-    took = format_duration(SAMPLES * method.sequences / plan.global_batch_size * plan.step_time_s)
+    share, size = 1.0, f"{plan.sequence:,} tokens"
+    if lengths is not None:  # of a sequence that a sample takes
+        known = lengths_of(str(lengths), plan.sequence, packed=bool(job.get("packing")))
+        tokens = known.mean if known.packed else known.longest_of(plan.micro_batch_size)
+        share = tokens / plan.sequence
+        size = f"{known.mean:,.0f} tokens, {'packed' if known.packed else f'padded to {tokens:,.0f}'}"
+    took = format_duration(SAMPLES * method.sequences * share / plan.global_batch_size * plan.step_time_s)
     memory = f"{FIT[plan.fit]}: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB{likely}"
-    size = f"{method.sequences} x {plan.sequence:,}" if method.sequences > 1 else f"{plan.sequence:,}"
-    return [f"{memory}, {took} for {SAMPLES:,} samples of {size} tokens"]
+    pairs = f"{method.sequences} x " if method.sequences > 1 else ""
+    return [f"{memory}, {took} for {SAMPLES:,} samples of {pairs}{size}"]
 
 
 def fit_text(plan: PlanRow | None) -> str:

@@ -56,7 +56,7 @@ class Objective(NamedTuple):
 
 def model_flops_per_token(job: JobSpec) -> float:
     """FLOPs of forward and backward pass per token, by `FLOP_CONVENTION`."""
-    return float(training_flops_per_token(job.model, job.sequence, "causal", job.tuning))
+    return float(training_flops_per_token(job.model, job.attended_sequence, "causal", job.tuning))
 
 
 def _mfu(step_time_s: FloatArray, job: JobSpec, _: Economics) -> FloatArray:

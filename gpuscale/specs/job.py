@@ -25,6 +25,7 @@ from gpuscale.choices import (
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 from gpuscale.specs.fields import Text, among
 from gpuscale.specs.gpu import BLACKWELL, PRE_AMPERE, WIDE
+from gpuscale.specs.lengths import LengthsSpec
 from gpuscale.specs.model import AttentionSpec, LayerSpec, ModelSpec
 from gpuscale.specs.site import SiteSpec
 from gpuscale.specs.tuning import SFT, MethodSpec, TuningSpec
@@ -447,6 +448,7 @@ class JobSpec:
     #: bytes of activations, logits and what else comes and goes, over what is predicted of them.
     transient_factor: float = 1.0
     tuning: TuningSpec | None = None  #: what is trained of a model whose other weights are frozen; None: all of it.
+    lengths: LengthsSpec | None = None  #: of the samples; None where all are as long as the sequence.
     method: MethodSpec = SFT  #: what a step runs beside the forward and backward pass over its sequences.
     site: SiteSpec | None = None  #: what measured runs add to the step time; None where there are none.
 
@@ -467,6 +469,12 @@ class JobSpec:
     def trains_tied_embedding(self) -> bool:
         """Whether input embedding and LM head are one matrix that is trained: beside adapters, if both are."""
         return self.model.tied_embeddings and self.trains("embeddings") and self.trains("head")
+
+    @property
+    def attended_sequence(self) -> float:
+        """Length of a sequence with as many keys per token as its packed samples have [tokens]."""
+        packed = self.lengths is not None and self.lengths.packed
+        return min(self.lengths.attended, self.sequence) if packed and self.lengths else self.sequence
 
     @property
     def frozen_is_tower(self) -> bool:

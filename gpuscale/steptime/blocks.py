@@ -144,7 +144,7 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segmen
 
     Partial outputs of the blocks are merged in fp32 (Liu et al. 2023, Ring Attention, arXiv 2310.01889).
     """
-    keys = attended_keys(job.sequence, attention, "causal")
+    keys = attended_keys(job.attended_sequence, attention, "causal")
     split = context_split(c, job)
     heads = attention.heads / c.tp / split.heads
     queries = job.sequence / split.queries
