@@ -195,7 +195,7 @@ def test_1f1b_fills_a_stage_with_as_many_microbatches_as_follow_it():
 def test_a_timeline_is_drawn():
     done = gpuscale("memory", *LLAMA, "--timeline")
     assert (done.code, done.err) == (0, "")
-    assert done.lines[0].startswith("stage 0: 27.4 of 79.6 GiB at its peak, in the backward pass 395 ms into a step")
+    assert done.lines[0].startswith("stage 0: 27.4 of 79.6 GiB at its peak, in the backward pass 399 ms into a step")
     assert max(map(len, done.lines)) <= 100
     runs = next(line for line in done.lines if line.lstrip().startswith("runs |"))
     assert re.fullmatch(r" +runs \|F+\.+[FB]+~[FB.]+g+o?", runs)
