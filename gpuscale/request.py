@@ -89,12 +89,13 @@ class Moments(NamedTuple):
 IN_8_BITS = 1 + 4 / 256
 OPTIMIZERS = {
     "adam": Moments(2), "adamw": Moments(2), "adamw-8bit": Moments(2, IN_8_BITS),
-    "paged-adamw": Moments(2), "paged-adamw-8bit": Moments(2, IN_8_BITS), "lion": Moments(1),
+    "paged-adamw": Moments(2, 4.0), "paged-adamw-8bit": Moments(2, IN_8_BITS), "lion": Moments(1),
     "lion-8bit": Moments(1, IN_8_BITS), "muon": Moments(1), "adafactor": Moments(1, 0.0), "sgd-momentum": Moments(1),
     "sgd": Moments(0),
 }  # fmt: skip
 """8 bits: a byte, and a 32-bit scale per block of 256 (Dettmers et al. 2022, arXiv 2110.02861; bitsandbytes
-optim/optimizer.py). Paged ones lie in unified memory and leave the GPU only when it is full: counted as if they stayed.
+optim/optimizer.py). Paged ones lie in unified memory and leave the GPU only when it is full: counted as if they stayed;
+bitsandbytes keeps 32-bit ones in fp32 beside weights in bf16 too (init_state).
 Adafactor keeps a row and a column of each matrix (Shazeer and Stern 2018, arXiv 1804.04235)."""
 
 MAX_AXES = 3

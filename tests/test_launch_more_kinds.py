@@ -3,7 +3,7 @@
 import pytest
 from test_launch_tools import assert_has, job
 
-from gpuscale import read_launch
+from gpuscale import estimate_launch, read_launch
 from gpuscale.errors import InputError
 from gpuscale.launch.check import check
 from gpuscale.launch.sources import launches
@@ -184,3 +184,14 @@ def test_what_shells_print_and_read(tmp_path, text):
 def test_gpus_with_commas_in_a_comment(tmp_path):
     with pytest.raises(InputError, match="gpus=1024"):
         job(tmp_path, {}, a__yaml=f"# on 1,024 H100s\n{MEGATRON}")
+
+
+def test_paged_adamw_keeps_moments_in_fp32(tmp_path):
+    text = "tokenizer: {max_seq_len: 2048}\nbatch_size: 2\ngradient_accumulation_steps: 1\ndtype: bf16\n"
+    text += "model: {_component_: torchtune.models.llama2.llama2_7b}\n"
+    text += "optimizer: {_component_: bitsandbytes.optim.%s, lr: 1e-5}\n"
+    moments = {}
+    for name in ("PagedAdamW", "PagedAdamW8bit"):
+        (tmp_path / "a.yaml").write_text(text % name)
+        moments[name] = estimate_launch([tmp_path / "a.yaml"], gpus=8).estimate.memory["optimizer_state"]
+    assert moments["PagedAdamW"] / moments["PagedAdamW8bit"] == pytest.approx(4 / (1 + 4 / 256), rel=0.02)
