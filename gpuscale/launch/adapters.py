@@ -159,7 +159,9 @@ def take(reading: Reading, names: Names, *of: str, base: str | None = None, by: 
         InputError: nobody says of which rank or where, or a module is not known here.
     """
     reading.option("tune", "qlora" if base in {"nf4", "nf4-single", "int4"} else "lora", *of)
-    if base is not None:
+    if base is not None and "tune" in reading.given and "base_dtype" not in reading.given:
+        reading.means("replaced by the tune that is given", *by)
+    elif base is not None:
         reading.option("base_dtype", base, *by)
     rank = reading.integer(*names.rank)
     if rank is None and not reading.given.get("lora_rank"):

@@ -23,6 +23,7 @@ from gpuscale.request import one_of
 from gpuscale.results import Estimate
 from gpuscale.rules.check import broken_rules, source_in
 from gpuscale.specs.tuning import SFT
+from gpuscale.units import plural
 
 
 @displayed
@@ -130,7 +131,7 @@ def run_script(program: Program, writing: Writing) -> LaunchFile:
     """Return the shell script that starts a program on each node."""
     nodes, per_node = machines(writing)
     each = f"run on each of {nodes} nodes" if nodes > 1 else "run on one node"
-    head = [f"{writing.model.title:.100} on {writing.spec.gpus:,} GPUs: {each}.", *left_out(writing)]
+    head = [f"{writing.model.title:.100} on {plural(writing.spec.gpus, 'GPU')}: {each}.", *left_out(writing)]
     if writing.left:
         head += ["Not set by this script:", *(f"  {one}" for one in writing.left)]
         writing.warn("run.sh lists what it leaves to you and to the framework's defaults")

@@ -43,13 +43,14 @@ def estimate_document(
         more: what to show after it.
     """
     plan, fit = result.plan, FIT[result.plan.fit]
+    asked = fine_tuning_lines(plan, result.job)
     lost = {"exposed comm": plan.exposed_comm_fraction, "bubble": plan.bubble_fraction}
     beside = ", ".join(f"{name} {share_text(part)}" for name, part in lost.items() if part)
     fits = (
-        f"{fit}: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}; "
+        ("" if asked else f"{fit}: ")
+        + f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}; "
         f"bound by {bound_text(plan)}" + (f"; {beside}" if beside else "")
     )
-    asked = fine_tuning_lines(plan, result.job)
     schedule = "" if plan.schedule == "none" else f", {plan.schedule}"
     stages = ", ".join(f"{gib:.1f}" for gib in result.stage_memory_gib)
     counted = plural(plan.num_microbatches, "microbatch")

@@ -90,7 +90,10 @@ def fine_tuning_lines(plan: PlanRow, job: Mapping[str, Any]) -> list[str]:
     method, lengths = METHOD_SPECS[str(job.get("method", "sft"))], job.get("lengths")
     if job.get("tune", "full") == "full" and method == SFT and lengths is None:
         return []
-    likely = f" ({plan.fit_probability:.0%})" if plan.fits else ""
+    memory = f"{FIT[plan.fit]}: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
+    if not plan.fits:
+        return [memory]
+    likely = f" ({plan.fit_probability:.0%})"
     share, size = 1.0, f"{plan.sequence:,} tokens"
     if lengths is not None:  # of a sequence that a sample takes
         known = lengths_of(str(lengths), plan.sequence, packed=bool(job.get("packing")))
@@ -98,9 +101,8 @@ def fine_tuning_lines(plan: PlanRow, job: Mapping[str, Any]) -> list[str]:
         share = tokens / plan.sequence
         size = f"{known.mean:,.0f} tokens, {'packed' if known.packed else f'padded to {tokens:,.0f}'}"
     took = format_duration(SAMPLES * method.sequences * share / plan.global_batch_size * plan.step_time_s)
-    memory = f"{FIT[plan.fit]}: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB{likely}"
     pairs = f"{method.sequences} x " if method.sequences > 1 else ""
-    return [f"{memory}, {took} for {SAMPLES:,} samples of {pairs}{size}"]
+    return [f"{memory}{likely}, {took} for {SAMPLES:,} samples of {pairs}{size}"]
 
 
 def fit_text(plan: PlanRow | None) -> str:

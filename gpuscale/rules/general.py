@@ -115,6 +115,20 @@ def _too_few_layers(c: Candidates, job: JobSpec) -> BoolArray:
 
 
 _SHAPE = (
+    _unavailable(
+        "adapters_unavailable",
+        ("tune", "framework"),
+        "the framework trains no adapters",
+        frozenset({"torchtitan", "torchtitan-2024", "nanotron", "megatron-deepspeed"}),
+        concerns=lambda job: job.tuning is not None,
+    ),
+    _unavailable(
+        "quantised_base_unavailable",
+        ("tune", "base_dtype", "framework"),
+        "the framework keeps frozen weights in 16 bits",
+        MEGATRON,
+        concerns=lambda job: job.tuning is not None and job.tuning.quantised,
+    ),
     _absent_layer("moe_unavailable", ("model", "framework"), "experts", "moe", lambda job: job.model.is_moe),
     _absent_layer(
         "gqa_unavailable",
