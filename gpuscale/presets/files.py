@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
@@ -85,6 +85,11 @@ def skill_text() -> str:
 def family_file(name: str) -> Path:
     """Return a shipped file of facts about families of models."""
     return _shipped() / "families" / name
+
+
+def family_table(name: str) -> Mapping[str, Any]:
+    """Read a TOML file of families that is shipped."""
+    return tomllib.loads(family_file(name).read_text(encoding="utf-8"))
 
 
 def preset_files(kind: str) -> dict[str, Path]:

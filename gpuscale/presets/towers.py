@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 import operator
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from gpuscale.presets.files import family_file
+from gpuscale.presets.files import family_table
 from gpuscale.presets.huggingface_config import SIZE, class_defaults
 from gpuscale.specs.model import MAX_FFN, MAX_PARAMS, TowerSpec
 
@@ -71,7 +70,7 @@ def towers_of(data: Mapping[str, Any], model_type: str, text: int) -> tuple[Towe
 @cache
 def sums() -> Mapping[str, Mapping[str, Any]]:
     """Return `presets/families/towers.toml`: parts, types of towers, and model types."""
-    return tomllib.loads(family_file("towers.toml").read_text(encoding="utf-8"))
+    return family_table("towers.toml")
 
 
 def _count(model_type: str, kind: str, own: Mapping[str, Any], whole: Mapping[str, Any], text: int) -> int | None:
