@@ -649,3 +649,22 @@ def test_the_first_line_counts_pairs_and_says_how_likely_only_what_fits():
     (too_large,) = fine_tuning_lines(gpuscale.estimate("llama3-70b", 1, tune="lora").plan, {"tune": "lora"})
     assert too_large.startswith("DOES NOT FIT")
     assert "%" not in too_large
+
+
+def test_frozen_ends_take_no_time_for_gradients():
+    ends = {train: done({}, tune="lora", train=train, gbs=1).step.passes.ends for train in ("none", "embeddings,head")}
+    (_, frozen), (_, trained) = (one[FIRST] for one in ends.values())
+    assert frozen["elementwise"][0] == 0 < trained["elementwise"][0]
+    weight_s = ends["embeddings,head"][LAST][1]["gemm"] - ends["none"][LAST][1]["gemm"]
+    assert weight_s.item() == pytest.approx(gemm_time_s(job().cluster.gpu, "bf16", 4096, 128_256, 2048.0).item())
+
+
+def test_zero_3_copies_frozen_weights_and_gathers_a_reference_in_sight():
+    layout, options = {"zero": 3, "micro_batch_size": 2}, {"gpus": 8, "overlap": "none"}
+    lora = done({"zero": 3}, tune="lora", **options).step
+    frozen = done({"zero": 0}, tune="lora", gpus=8).memory.weights[0, 0]
+    copied_s = 4 * frozen / job().cluster.gpu.memory_bandwidth_bytes_per_s
+    assert lora.seconds()["dp_comm"] - lora.dp_total_s[0] > 0.9 * copied_s
+    orpo, dpo = (done(layout, method=method, **options).step for method in ("orpo", "dpo"))
+    more_s = dpo.dp_total_s[0] - orpo.dp_total_s[0]
+    assert dpo.seconds()["dp_comm"] - orpo.seconds()["dp_comm"] == pytest.approx(more_s, rel=1e-6)
