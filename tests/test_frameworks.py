@@ -180,6 +180,10 @@ CASES = {
         under("megatron-lm", MIXTRAL, runtime={"overlap_ep": True}), {"ep": 8, "recompute_layers": 32}, None,
         {"ep": 8, "recompute_modules": LAYERNORM},
     ),
+    "recompute_with_partial_graphs": (
+        under("megatron-lm", runtime={"cuda_graphs": "partial"}), {"recompute_layers": 32}, None,
+        {"recompute_modules": LAYERNORM},
+    ),
     "graphs_of_dropless_experts": (
         under("megatron-lm", MIXTRAL, runtime={"cuda_graphs": "full"}), {"ep": 8},
         under("megatron-lm", MIXTRAL, runtime={"cuda_graphs": "full", "routing": "dropping"}), {"ep": 8},

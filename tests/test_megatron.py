@@ -227,6 +227,20 @@ def test_arguments_have_the_names_types_and_choices_of_megatron_lm():
         assert not row["choices"] or set(text.split()) <= set(row["choices"].split()), (name, text)
 
 
+@pytest.mark.parametrize(
+    ("model", "recompute", "modules"),
+    [
+        ("deepseek-v2-lite", "none", "attn moe_router"),
+        ("deepseek-v2-lite", "selective:moe", "attn"),  # moe may not be recomputed around a router in a graph
+        ("llama3-8b", "none", "attn"),  # nor may a graph hold a router that there is not
+    ],
+)
+def test_graphs_hold_no_router_that_is_recomputed_or_absent(model, recompute, modules):
+    options = {**JOB, "model": model, "framework": "megatron-lm", "cuda_graphs": "partial"}
+    made = predicted(options, {"tp": 2, "pp": 2, "recompute": recompute})
+    assert arguments_of(exported(made, "megatron-lm").files[0].text)["cuda-graph-modules"] == modules
+
+
 # --- the frameworks' own classes
 
 

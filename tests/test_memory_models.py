@@ -389,6 +389,41 @@ def test_peaks_rise_along(profile, chain):
     assert all(later > earlier for earlier, later in pairwise(peaks)), peaks
 
 
+def norms_recomputed(spec, kind, **values):
+    """How many hidden states of one layer recomputing norms drops."""
+    kept, dropped = (
+        layer_activation_bytes(kind, layout(spec, recompute=each, **values), spec)[0]
+        for each in (values.pop("recompute", "none"), "selective:" + "+".join(["layernorm", *values.pop("also", ())]))
+    )
+    return (kept - dropped) / (values["micro_batch_size"] * spec.sequence * 2 * spec.model.hidden)
+
+
+@pytest.mark.parametrize(
+    ("graphs", "dispatcher", "dropped"),
+    [("none", "hybridep", 2), ("partial", "alltoall", 2), ("partial", "hybridep", 1), ("partial", "deepep", 1)],
+)
+def test_what_leaves_a_cuda_graph_at_the_router_stays(graphs, dispatcher, dropped):
+    spec = job("mixtral-8x7b", 32)
+    spec = replace(spec, runtime=replace(spec.runtime, cuda_graphs=graphs, dispatcher=dispatcher))
+    kind = next(one for one in spec.model.kinds if one.moe is not None)
+    assert norms_recomputed(spec, kind, ep=8, micro_batch_size=2) == pytest.approx(dropped)
+
+
+def test_experts_recomputed_whole_have_their_router_outside_of_graphs():
+    spec = job("mixtral-8x7b", 32)
+    spec = replace(spec, runtime=replace(spec.runtime, cuda_graphs="partial", dispatcher="hybridep"))
+    kind, values = spec.model.kinds[0], {"ep": 8, "micro_batch_size": 2, "recompute": "selective:moe", "also": ["moe"]}
+    assert norms_recomputed(spec, kind, **values) == pytest.approx(2)
+
+
+def test_layers_of_a_state_space_alone_recompute_no_norm():
+    """MambaLayer has no recomputation: of Nemotron 3 Nano's 52 layers 29 drop their norms, 1.2 GiB in 16 bits, where a
+    published pair of runs (Megatron-Bridge, selective:moe and selective:moe,layernorm) saves 1.0 GiB."""
+    spec = job("nemotron-3-nano", 8)
+    dropped = {one.state_space is None: norms_recomputed(spec, one, micro_batch_size=1) for one in spec.model.kinds}
+    assert dropped == {True: pytest.approx(1), False: 0}
+
+
 def test_a_row_alone_equals_its_row_in_a_batch():
     rows = sample(legal("mixtral-8x7b", 32), 60)
     spec = job("mixtral-8x7b", 32)

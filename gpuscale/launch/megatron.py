@@ -162,14 +162,14 @@ def _kernels(writing: Writing) -> Arguments:
         found |= {"attention_dropout": 0.0, "hidden_dropout": 0.0}
     if kernels := writing.asked("attention"):
         found["attention_backend"] = MEGATRON[kernels]
-    graphs = {"partial": ("transformer_engine", ["attn", "moe_router"]), "full": ("full_iteration", [])}
-    if runtime.cuda_graphs == "partial" and layout.recompute.startswith("full"):
-        writing.refuse(
-            "cuda_graphs", "with full recomputation only whole iterations are captured (transformer_config.py)"
-        )
-    if runtime.cuda_graphs != "none":
-        found["cuda_graph_impl"], modules = graphs[runtime.cuda_graphs]
-        found |= {"cuda_graph_modules": modules} if modules else {}
+    if runtime.cuda_graphs == "full":
+        found["cuda_graph_impl"] = "full_iteration"
+    elif runtime.cuda_graphs == "partial":
+        whole = "moe" in layout.recompute.partition(":")[2].split(
+            "+"
+        )  # recomputed with their router, outside of graphs
+        routers = ["moe_router"] * (writing.model.is_moe and not whole)
+        found |= {"cuda_graph_impl": "transformer_engine", "cuda_graph_modules": ["attn", *routers]}
     return found
 
 

@@ -21,7 +21,7 @@ from gpuscale.architecture.parameters import (
     moe_dense_linears,
     state_space_linears,
 )
-from gpuscale.arrays import FloatArray
+from gpuscale.arrays import BoolArray, FloatArray
 from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split
@@ -76,7 +76,8 @@ def block_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> dict
     if kind.attention is not None:
         blocks["attention"] = _attention_bytes(kind.attention, c, job)
     if kind.state_space is not None:
-        blocks["state space"] = _state_space_bytes(kind.state_space, c, job)
+        alone = kind.blocks == 1  # a MambaLayer of Megatron-LM, which recomputes nothing
+        blocks["state space"] = _state_space_bytes(kind.state_space, c, job, norm_stays=alone)
     if kind.mlp is not None:
         blocks["feed-forward"] = _mlp_bytes(kind.mlp, c, job)
     if kind.moe is not None:
@@ -121,11 +122,20 @@ def _adapter_bytes(linears: Sequence[Linear], rows: FloatArray, c: Candidates, j
     return rows * sum(job.activation_bytes * one.rank + dropped * one.inputs for one in found)
 
 
-def _norm_output_bytes(c: Candidates, job: JobSpec) -> FloatArray:
-    """The output of a norm, which a column-parallel product saves as its input: a shard, or whole as gathered."""
+def _norm_output_bytes(c: Candidates, job: JobSpec, *, stays: BoolArray | bool = False) -> FloatArray:
+    """The output of a norm, which a column-parallel product saves as its input: a shard, or whole as gathered; whether
+    it stays though norms are recomputed."""
     split = 1 if job.runtime.memory.saves_gathered_inputs else c.sequence_split
     kept = hidden_bytes(c, job) / split * (_narrow(job) / job.activation_bytes)
-    return np.where(c.recompute_modules & arrays.LAYERNORM, 0.0, kept)
+    return np.where(((c.recompute_modules & arrays.LAYERNORM) > 0) & ~np.asarray(stays), 0.0, kept)
+
+
+def _leaves_a_graph(moe: MoeSpec, c: Candidates, job: JobSpec) -> BoolArray:
+    """Whether the output of the norm before experts is one of a CUDA graph's, whose buffer stays: where graphs end at
+    the router, all but alltoall and latent experts take it as it is (Megatron-LM, transformer_layer,
+    can_recompute_pre_mlp_layernorm_for_cudagraph). Experts recomputed whole have theirs outside of graphs."""
+    takes = job.runtime.cuda_graphs == "partial" and job.runtime.dispatcher != "alltoall" and not moe.latent
+    return np.asarray(takes & ((c.recompute_modules & arrays.MOE) == 0))
 
 
 def _dropout_bytes(c: Candidates, job: JobSpec) -> FloatArray:
@@ -177,7 +187,7 @@ def _mlp_bytes(mlp: MlpSpec, c: Candidates, job: JobSpec) -> FloatArray:
     return np.asarray(inner + read + beside + _dropout_bytes(c, job), dtype=np.float64)
 
 
-def _state_space_bytes(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArray:
+def _state_space_bytes(spec: StateSpaceSpec, c: Candidates, job: JobSpec, *, norm_stays: bool) -> FloatArray:
     """Norm output, input projection, output of the recurrence and the gated norm behind it.
 
     The fused kernel of Mamba-2 recomputes convolution and states (state-spaces/mamba, ssd_combined.py).
@@ -185,7 +195,7 @@ def _state_space_bytes(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Flo
     own_maps = 0 if spec.conv_width > spec.width else 2 * spec.key_width
     width = (3 * spec.width + spec.conv_width + spec.heads + own_maps) / c.tp
     beside = _adapter_bytes(state_space_linears(job.model.hidden, spec), tokens(c, job), c, job)
-    read = _norm_output_bytes(c, job) if _weights_learn(job, "state_in") else 0.0
+    read = _norm_output_bytes(c, job, stays=norm_stays) if _weights_learn(job, "state_in") else 0.0
     return np.asarray(tokens(c, job) * job.activation_bytes * width + beside + read, dtype=np.float64)
 
 
@@ -209,7 +219,8 @@ def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     router = token_count / c.sequence_split * STATISTICS_BYTES * moe.experts
     kept = np.where(modules & arrays.MOE, 0.0, experts + shared + router)
     learns = learn or (moe.shared_ffn > 0 and _weights_learn(job, "shared_fc1"))
-    return np.asarray(kept + (_norm_output_bytes(c, job) if learns else 0.0), dtype=np.float64)
+    read = _norm_output_bytes(c, job, stays=_leaves_a_graph(moe, c, job)) if learns else 0.0
+    return np.asarray(kept + read, dtype=np.float64)
 
 
 def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:

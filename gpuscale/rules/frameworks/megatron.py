@@ -157,6 +157,14 @@ RULES = {
             lambda c, _: (c.ep > 1) & ((c.recompute_layers > 0) | ((c.recompute_modules & arrays.MOE) > 0)),
             concerns=lambda job: job.runtime.overlap_ep and job.model.is_moe,
         ),
+        _rule(
+            "recompute_with_partial_graphs",
+            ("recompute", "cuda_graphs"),
+            "recomputing whole layers needs CUDA graphs of whole iterations, or none",
+            "Megatron-LM transformer_config",
+            lambda c, _: c.recompute_layers > 0,
+            concerns=lambda job: job.runtime.cuda_graphs == "partial",
+        ),
         Rule(
             "offloaded_activations_with_pp",
             ("offload", "pp", "recompute"),
@@ -242,6 +250,7 @@ CITED = {
         f"{_TC} --moe-paged-stash, --moe-expert-rank-capacity-factor, --moe-flex-dispatcher-backend hybridep (2026)"
     ),
     "recompute_with_ep_overlap": Cite(f"{_TC}:3002"),
+    "recompute_with_partial_graphs": Cite(f"{_TC} --cuda-graph-impl transformer_engine, --recompute-granularity full"),
     "offloaded_activations_with_pp": Cite(
         f"{_TC}:1884 --cpu-offloading-num-layers; a share of every layer by forks: kwai/Megatron-Kwai,"
         " core/pipeline_parallel/offload.py"
