@@ -39,8 +39,12 @@ HUGGING_FACE_ON_DEEPSPEED = "2023-08"
 NVIDIA_RECIPES = frozenset({"nemo", MEGATRON_BRIDGE_PERFORMANCE})
 """Frameworks whose published figures come from performance recipes, since Megatron-LM of 2023."""
 
+RECOMPUTES = frozenset({"torchtune"})
+"""Profiles whose recipes recompute all layers where nothing is said: torchtune's `enable_activation_checkpointing`."""
+
 LOOPS = {
     "primeintellect-ai/prime-rl": "prime-rl", "foundation-model-stack/fms-acceleration": "fms-acceleration",
+    "pytorch/torchtune": "torchtune",
 }  # fmt: skip
 """Beginning of a source -> the profile of its training loop, which rows call `pytorch` or `accelerate`."""
 
@@ -116,7 +120,12 @@ def read_run(row: Row, library: Library | None = None) -> Run:
         options["offload"] = offload_name(replace(job.offload, activations=round(share, 6)))
         job = _job(options, library, asked)
         broken = broken_rules(layout, job)
-    if not row.text("recompute"):
+    if not row.text("recompute") and job.runtime.name.partition("@")[0] in RECOMPUTES:
+        asked["recompute"] = "full"
+        layout = fixed_layout(job, asked)
+        broken = broken_rules(layout, job)
+        assumed.append("all layers recomputed, as its recipes do")
+    elif not row.text("recompute"):
         layers = _layers_to_recompute(job, asked)
         assumed.append(f"{layers} layers per stage recomputed, as memory asks for" if layers else "no recomputation")
         if layers:
