@@ -20,6 +20,7 @@ from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import EVERY
 from gpuscale.search.loop import search
 from gpuscale.specs.job import RULE_SETS, OffloadSpec
+from gpuscale.specs.tuning import TuningSpec, read_targets
 from gpuscale.validation.machines import Library
 from gpuscale.validation.measurements import read_measurements
 from gpuscale.validation.runs import read_run
@@ -58,8 +59,14 @@ MIXTRAL = "mixtral-8x7b"
 MULTI_HEAD = {"kv_heads": 32}
 OPTIMIZER = {"offload": OffloadSpec(optimizer=True)}
 
+LORA = TuningSpec(16, read_targets("all"))
+
 CASES = {
     # code: (job, the layout that breaks it alone, job or None for the same, the layout that keeps it)
+    "adapters_unavailable": (under("nanotron", tuning=LORA), {}, under("nanotron"), {}),
+    "quantised_base_unavailable": (
+        under("megatron-lm", tuning=replace(LORA, base="nf4")), {}, under("megatron-lm", tuning=LORA), {},
+    ),
     "moe_unavailable": (
         under("megatron-lm@2023-12", MIXTRAL, MULTI_HEAD), {}, under("megatron-lm@2023-12", attention=MULTI_HEAD), {},
     ),

@@ -14,7 +14,7 @@ from gpuscale.rules.check import ALL_RULES, SHAPE_RULES, broken_rules, restrict
 from gpuscale.rules.rule import EVERY
 from gpuscale.search.loop import search
 from gpuscale.specs.job import OffloadSpec
-from gpuscale.specs.tuning import METHOD_SPECS, TuningSpec, read_targets
+from gpuscale.specs.tuning import METHOD_SPECS
 
 BASE = {
     "tp": 1, "sp": 0, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "etp": 1, "dp": 64, "zero": 1, "shard": 64,
@@ -65,12 +65,8 @@ def overlapped(spec):
     return replace(spec, runtime=replace(spec.runtime, overlap_ep=True))
 
 
-LORA = TuningSpec(16, read_targets("all"))
-
 BROKEN = [
     ("heads_not_divisible", dense(heads=36, kv_heads=4), TP8),
-    ("adapters_unavailable", replace(dense(), tuning=LORA, runtime=replace(dense().runtime, rule_set="nanotron")), {}),
-    ("quantised_base_unavailable", replace(dense(), tuning=replace(LORA, base="nf4")), {}),
     ("pair_over_microbatches", replace(dense(), method=METHOD_SPECS["dpo"]), {}),
     ("kv_heads_not_divisible", dense(heads=48, kv_heads=12), TP8),
     ("hidden_not_divisible", dense(hidden=4100), TP8),
