@@ -179,7 +179,7 @@ def test_text_markdown_and_json_say_the_same(tmp_path):
     assert path.read_text() == page
     assert page.count("- [ ] **") == len(answer["checklist"])
     assert page.count("mpirun") == len(answer["benchmarks"])
-    assert "**9.57 s (+14.5%)**: TP communication does not overlap" in page
+    assert "**9.66 s (+14.4%)**: TP communication does not overlap" in page
     flat = " ".join(text.out.split())
     for item in answer["checklist"]:
         assert " ".join(f"{item['name']}: {item['now']}".split()) in flat

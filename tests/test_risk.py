@@ -204,7 +204,7 @@ def test_plans_are_ranked_by_their_worst_decile(small):
         assert beyond[one.most_hurt_by] == max(beyond.values())
 
 
-UNEVEN = ("deepseek-v3", 512, "h800-deepseek")
+UNEVEN = ("mixtral-8x7b", 64, "dgx-h100-superpod")
 """A job whose fastest plan suffers more when tokens are uneven than another."""
 
 
@@ -242,7 +242,8 @@ def test_an_uneven_router_takes_the_choice_from_wide_expert_parallelism(experts)
     loss = {one.rank: one.losses["imbalance"] for one in safe.risk.plans}
     widest = max(safe.plans, key=lambda row: row.ep)
     narrowest = min(safe.plans, key=lambda row: row.ep)
-    assert loss[widest.rank] > loss[narrowest.rank] == pytest.approx(0.0, abs=1e-3)
+    assert widest.ep > narrowest.ep
+    assert loss[widest.rank] > loss[narrowest.rank]
 
 
 @pytest.mark.parametrize(("model", "gpus"), [("llama3-70b", 256), ("mixtral-8x7b", 64)])

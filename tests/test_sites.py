@@ -429,9 +429,9 @@ def test_the_outer_optimizer_takes_memory(asked):
 
 
 def test_the_outer_optimizer_is_with_the_hosts_where_gpus_have_no_room(tmp_path):
-    result = fleet("llama3-70b", write(tmp_path), gbs=512, seq=4096, memory_limit_gib=60)
+    result = fleet("llama3-70b", write(tmp_path), gbs=512, seq=4096, memory_limit_gib=59)
     plain, outer = way(result, "synchronous").parts[0], way(result, "diloco").parts[0]
-    assert plain.memory_gib + result.sites.outer_gib_per_gpu > 60
+    assert plain.memory_gib + result.sites.outer_gib_per_gpu > 59
     assert outer.memory_gib == plain.memory_gib
     host_gib = 8 * 70.55e9 * 8 / 64 / 2**30
     assert f"{host_gib:.3g} GiB on each host of east" in " ".join(way(result, "diloco").notes)
