@@ -213,7 +213,7 @@ def test_what_is_first_by_risk_alone_says_by_how_much():
     first, risks = found.plans[0], found.risk.plans
     assert first.step_time_s > found.choice.fastest.step_time_s
     own, other = re.fullmatch(r"90% of cases stay within (\S+) s, not (\S+) s", found.choice.reason).groups()
-    assert float(own) == pytest.approx(risks[0].at_risk_s, rel=1e-3)
+    assert float(own) == pytest.approx(risks[0].at_risk_s, rel=2e-3)
     assert float(own) < float(other)
     assert found.risk.predicted.step_time_s == min(row.step_time_s for row in found.plans)
 
