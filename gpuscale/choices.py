@@ -6,6 +6,9 @@ MAX_GPUS = 1_048_576
 MAX_DEGREE = 2**20
 """Largest parallel degree, or microbatch, accepted."""
 
+MAX_SEQUENCE = 2**24
+"""Longest sequence, or sample, of a job accepted [tokens]."""
+
 AXES = ("tp", "cp", "ep", "dp", "pp")
 """The parallel axes in the order in which ranks are dealt out, neighbours first (Megatron-LM's default)."""
 

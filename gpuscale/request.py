@@ -27,6 +27,7 @@ from gpuscale.choices import (
     LOW_PRECISIONS,
     MAX_DEGREE,
     MAX_GPUS,
+    MAX_SEQUENCE,
     MEMORY_HEADROOM,
     METHODS,
     PIPELINE_SPLITS,
@@ -70,7 +71,6 @@ DEFAULT_BATCH_TOKENS = 4 * 2**20
 """Tokens of a global batch up to 1,024 GPUs; beyond, it grows with their square root."""
 
 
-MAX_SEQUENCE = 2**24
 MAX_BATCH = 2**24
 MOST_BATCH_TOKENS = 2**28
 """Four times the largest published batch, the 63 million tokens of DeepSeek-V3; more must be said with its word."""

@@ -56,6 +56,11 @@ VALUES = {
 }
 """Other values of options of a job that list no choices; of those that do, all are tried."""
 
+HELD_BESIDE = {
+    "cluster", "set", "gpus_per_node", "memory_limit_gib", "moe_imbalance", "calibration", "tower", "packing",
+}  # fmt: skip
+"""Options that no launch file holds, but for the number of processes per node."""
+
 SELDOM = 0.02
 """Share of plans in which an option is not as the framework has it, for each option."""
 

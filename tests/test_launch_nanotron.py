@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from round_trips import VALUES, predicted, values_of
+from round_trips import HELD_BESIDE, VALUES, predicted, values_of
 
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.export import exported
@@ -173,16 +173,6 @@ def test_starcoder2(tmp_path):
     )
 
 
-HELD_BESIDE = {
-    "cluster",
-    "set",
-    "gpus_per_node",
-    "memory_limit_gib",
-    "moe_imbalance",
-    "calibration",
-    "tower",
-    "packing",
-}
 SAME = {
     "optimizer": ("adamw",), "nvls": ("on",), "sharp": ("off",), "routing": ("dropless",), "precision": ("bf16",),
     "grad_dtype": ("fp32",), "master_dtype": ("fp32",), "moment_dtype": ("fp32",), "pipeline_split": ("cost",),

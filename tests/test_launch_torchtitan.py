@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from round_trips import VALUES, predicted, values_of
+from round_trips import HELD_BESIDE, VALUES, predicted, values_of
 
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.export import exported
@@ -324,18 +324,6 @@ def test_names_of_2024(tmp_path):
 BASE = {"model": "llama3-8b", "gpus": 32, "framework": "torchtitan", "seq": 4096, "gbs": 64, "cluster": "b200-hgx"}
 EXPERTS = {**BASE, "model": "qwen3-30b-a3b"}
 LAYOUT = {"tp": 2, "pp": 2, "cp": 2, "micro_batch_size": 2, "recompute": "full"}
-
-HELD_BESIDE = {
-    "cluster",
-    "set",
-    "gpus_per_node",
-    "memory_limit_gib",
-    "moe_imbalance",
-    "calibration",
-    "tower",
-    "packing",
-}
-"""No launch file holds them, but for the number of processes per node."""
 
 SAME = {
     "optimizer": ("adamw",), "nvls": ("on",), "sharp": ("off",), "transport": ("nvshmem",), "routing": ("dropless",),

@@ -9,7 +9,7 @@ import gpuscale
 from gpuscale.architecture.adapters import adapter_parameters, adapters, count_adapters, trained_parameters
 from gpuscale.architecture.flops import forward_flops, training_flops_per_token
 from gpuscale.architecture.parameters import Linear, dense_linears, expert_linears, model_parameters
-from gpuscale.choices import BASE_DTYPES
+from gpuscale.choices import BASE_DTYPES, METHODS
 from gpuscale.errors import InputError
 from gpuscale.layouts.stages import FIRST, LAST
 from gpuscale.planning.layouts import fixed_layout
@@ -18,7 +18,7 @@ from gpuscale.presets.models import load_model
 from gpuscale.render.plan_texts import fine_tuning_lines
 from gpuscale.request import OPTIMIZERS
 from gpuscale.search.evaluation import evaluate, memory_of
-from gpuscale.specs.tuning import TuningSpec, read_targets
+from gpuscale.specs.tuning import METHOD_SPECS, TuningSpec, read_targets
 from gpuscale.steptime.data_parallel import tied_embedding_s
 from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.offload import host_link_bytes_per_s
@@ -191,6 +191,10 @@ def test_dropout_saves_what_each_adapter_reads():
 
 
 # -- preferences --
+
+
+def test_every_method_that_may_be_asked_for_is_described():
+    assert tuple(METHOD_SPECS) == METHODS
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import typer
 
 from gpuscale.cli.options import OUTPUT, Json, fills_stdout, flags_of, with_flags
 from gpuscale.errors import InputError
-from gpuscale.files import printable, same_file, write_text
+from gpuscale.files import printable, refuse_output, same_file, write_text
 from gpuscale.render.output import print_csv, print_json
 
 FORMATS = {
@@ -68,6 +68,8 @@ def answers(name: str, *, csv: bool = False) -> Callable[[Callable[..., Answer |
                 one, other = formats[0], formats[-1]
                 raise InputError(f"`{other}` and `{one}` are two formats of the same answer", hint="give one of them")
             streamed = html is not None and fills_stdout(html, other=bool(formats), field="html")
+            if html is not None:
+                refuse_output(html)  # before the command writes files of its own
             made = command(*given, **{key: value for key, value in values.items() if key in own})
             if made is None:
                 return

@@ -273,7 +273,7 @@ def _matrices(reading: Reading, word: str, names: Names) -> set[str]:
     """Return the matrices that a name of modules, a path or a regular expression of them means."""
     found: set[str] = set()
     for name in _modules(word):
-        part = next((part for part, words in PARTS.items() if words.fullmatch(name)), None)
+        part = _part(name)
         if name in {"experts", "mlp", "self_attn"} and "." in word:
             continue
         if part is not None and reading.tool is not None and reading.tool.name == "unsloth":
@@ -288,6 +288,11 @@ def _matrices(reading: Reading, word: str, names: Names) -> set[str]:
                 reading.refuse(reading.get(*names.targets, *names.parameters),
                                f"adapters of {name[:60]!r} are not known here", settles="lora_targets")  # fmt: skip
     return found
+
+
+def _part(name: str) -> str | None:
+    """Return the part of a model that a module is, of `TRAINED`; None where it is none."""
+    return next((part for part, words in PARTS.items() if words.fullmatch(name)), None)
 
 
 PLAIN_MODULE = re.compile(r"[a-z]\w*_proj\w*|\bw[123]\b|linear_\w+|query_key_value|\bdense\w*|wqkv|\bc_\w+|\bfc[12]\b")
@@ -312,7 +317,7 @@ def _read_saved(reading: Reading, names: Names) -> None:
     parts = []
     for word in reading.words(*names.saved):
         name = word.lower().rpartition(".")[2]
-        part = next((part for part, words in PARTS.items() if words.fullmatch(name)), None)
+        part = _part(name)
         if part is None:
             reading.refuse(reading.get(*names.saved), f"{name[:60]!r} trained whole is not modelled", settles="train")
         parts.append(part)

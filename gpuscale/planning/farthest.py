@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpuscale.choices import MAX_SEQUENCE
 from gpuscale.errors import InputError
 from gpuscale.layouts.space import divisors
 from gpuscale.planning.jobs import Presets
 from gpuscale.planning.variants import Variant, gpu_counts, make_variants
-from gpuscale.request import MAX_SEQUENCE, Question, Range, in_sequences, read_several
+from gpuscale.request import Question, Range, in_sequences, read_several
 from gpuscale.results import Farthest
 from gpuscale.search.loop import anything_fits
 

@@ -24,11 +24,11 @@ LOW_MOMENTS = {
 """Rules of a framework -> dtypes below fp32 in which its optimizer keeps moments that ZeRO shards: Megatron-LM
 `--use-precision-aware-optimizer` with `--exp-avg-dtype`, DeepSpeed `bf16_optimizer_states` (both 2025)."""
 
-FINE_TUNES = 16
+FEW_TO_TUNE_ON = 16
 """GPUs up to which training fewer weights is proposed: two nodes, as fine-tuners have them (a choice)."""
 
-LEAST_SAVED, ZERO_3 = 0.005, 3
-"""Share of the memory that a rung of a ladder saves at least; the stage that shards all."""
+LEAST_SAVED = 0.005
+"""Share of the memory that a rung of a ladder saves at least."""
 
 DEAR = 0.2
 """Cost of the cheapest single change, as a share of the step, from which pairs are tried (a choice)."""
@@ -86,7 +86,7 @@ def ladder(job: Job, layout: Values) -> tuple[Remedy, ...]:
 
     Beside what `remedies` tries: half the sequence, whose step is compared for as many tokens.
     """
-    if job.spec.gpus > FINE_TUNES:
+    if job.spec.gpus > FEW_TO_TUNE_ON:
         return ()
     samples = job.spec.global_batch_size // job.spec.method.sequences
     half = Change(("seq",), {"seq": job.spec.sequence // 2, "gbs": 2 * samples})
@@ -103,8 +103,8 @@ def _given_up(job: Job, layout: Values) -> Iterator[Change]:
     least = job.spec.method.sequences
     if int(layout.get("micro_batch_size") or least) > least:
         yield Change(("microbatch",), {}, {"micro_batch_size": least})
-    if job.spec.gpus > 1 and int(layout.get("zero") or 0) < ZERO_3:
-        yield Change(("zero",), {}, {"zero": ZERO_3})
+    if job.spec.gpus > 1 and int(layout.get("zero") or 0) < 3:
+        yield Change(("zero",), {}, {"zero": 3})
 
 
 def other_jobs(job: Job) -> tuple[Iterator[tuple[Values, JobSpec]], ...]:
@@ -130,7 +130,7 @@ def _of_job(job: Job) -> Iterator[Change]:
         if job.request["optimizer"] in {"adam", "adamw"}:
             yield Change(("optimizer",), {"optimizer": "adamw-8bit"})
         states = {"grad_dtype": sixteen, "master_dtype": "none", "moment_dtype": sixteen}
-        if spec.gpus <= FINE_TUNES and spec.states.master:
+        if spec.gpus <= FEW_TO_TUNE_ON and spec.states.master:
             yield Change(("states",), states)
     now = spec.offload
     for part in map(parse_offload, load_framework(str(job.request["framework"])).space.offload):
@@ -140,7 +140,7 @@ def _of_job(job: Job) -> Iterator[Change]:
 
 def _of_tuning(job: Job) -> Iterator[Change]:
     """Yield ways to train fewer weights of a job of few GPUs."""
-    if job.spec.gpus <= FINE_TUNES and job.request.get("base_dtype") is None:
+    if job.spec.gpus <= FEW_TO_TUNE_ON and job.request.get("base_dtype") is None:
         less = TUNES[TUNES.index(str(job.request["tune"])) + 1 :]
         yield from (Change(("tune", tune), {"tune": tune}) for tune in less)
 

@@ -97,7 +97,7 @@ def fine_tuning_lines(plan: PlanRow, job: Mapping[str, Any]) -> list[str]:
     share, size = 1.0, f"{plan.sequence:,} tokens"
     if lengths is not None:  # of a sequence that a sample takes
         known = lengths_of(str(lengths), plan.sequence, packed=bool(job.get("packing")))
-        tokens = known.mean if known.packed else known.longest_of(plan.micro_batch_size)
+        tokens = known.taken(plan.micro_batch_size)
         share = tokens / plan.sequence
         size = f"{known.mean:,.0f} tokens, {'packed' if known.packed else f'padded to {tokens:,.0f}'}"
     took = format_duration(SAMPLES * method.sequences * share / plan.global_batch_size * plan.step_time_s)

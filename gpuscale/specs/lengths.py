@@ -8,11 +8,9 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import NamedTuple
 
+from gpuscale.choices import MAX_SEQUENCE
 from gpuscale.errors import InputError
 from gpuscale.files import read_text
-
-MAX_TOKENS = 2**24
-"""Of a sample, as of a sequence."""
 
 QUANTILES = 33
 """Lengths that stand for a distribution: those at the middles of as many equal shares of it."""
@@ -43,6 +41,10 @@ class LengthsSpec(NamedTuple):
         shares = [((at + 1) / len(self.tokens)) ** samples for at in range(len(self.tokens))]
         before = [0.0, *shares[:-1]]
         return sum(one * (upto - below) for one, upto, below in zip(self.tokens, shares, before, strict=True))
+
+    def taken(self, samples: int) -> float:
+        """Tokens of a sequence that a sample takes, of which so many are in a microbatch."""
+        return self.mean if self.packed else self.longest_of(samples)
 
 
 def lengths_of(text: str, sequence: int, *, packed: bool) -> LengthsSpec:
@@ -75,7 +77,7 @@ def _lognormal(text: str) -> list[int]:
     middle, spread = math.log(int(match[1])), float(match[2])
     normal = NormalDist()
     shares = ((2 * share + 1) / (2 * QUANTILES) for share in range(QUANTILES))
-    sizes = (math.exp(min(middle + spread * normal.inv_cdf(one), math.log(MAX_TOKENS))) for one in shares)
+    sizes = (math.exp(min(middle + spread * normal.inv_cdf(one), math.log(MAX_SEQUENCE))) for one in shares)
     return [max(1, round(one)) for one in sizes]
 
 
@@ -88,7 +90,7 @@ def _numbers(text: str) -> list[int]:
         place = None if listed else text[:80]
         raise InputError(what, field=FIELD, place=place, hint="give one whole number per sample")
     found = [int(word) for word in words]
-    if min(found) < 1 or max(found) > MAX_TOKENS:
+    if min(found) < 1 or max(found) > MAX_SEQUENCE:
         message = f"a sample of {min(found) or max(found):,} tokens is out of range"
-        raise InputError(message, field=FIELD, hint=f"give 1 to {MAX_TOKENS:,}")
+        raise InputError(message, field=FIELD, hint=f"give 1 to {MAX_SEQUENCE:,}")
     return found

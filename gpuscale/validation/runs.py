@@ -120,16 +120,11 @@ def read_run(row: Row, library: Library | None = None) -> Run:
         options["offload"] = offload_name(replace(job.offload, activations=round(share, 6)))
         job = _job(options, library, asked)
         broken = broken_rules(layout, job)
-    if not row.text("recompute") and job.runtime.name.partition("@")[0] in RECOMPUTES:
-        asked["recompute"] = "full"
-        layout = fixed_layout(job, asked)
-        broken = broken_rules(layout, job)
-        assumed.append("all layers recomputed, as its recipes do")
-    elif not row.text("recompute"):
-        layers = _layers_to_recompute(job, asked)
-        assumed.append(f"{layers} layers per stage recomputed, as memory asks for" if layers else "no recomputation")
-        if layers:
-            asked["recompute"] = f"full:{layers}"
+    if not row.text("recompute"):
+        how, text = _usual_recomputation(job, asked)
+        assumed.append(text)
+        if how:
+            asked["recompute"] = how
             layout = fixed_layout(job, asked)
             broken = broken_rules(layout, job)
     if job.runtime.rule_set in OWN_LOOPS and not _fits(layout, job):  # a run that ran had a loss that fits
@@ -143,6 +138,16 @@ def read_run(row: Row, library: Library | None = None) -> Run:
 
 def _fits(layout: Candidates, job: JobSpec) -> bool:
     return bool(memory_of(layout, job).peak_bytes[0] <= job.memory_limit_bytes)
+
+
+def _usual_recomputation(job: JobSpec, asked: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what a run that says nothing of it recomputes, empty where nothing, and that in words."""
+    if job.runtime.name.partition("@")[0] in RECOMPUTES:
+        return "full", "all layers recomputed, as its recipes do"
+    layers = _layers_to_recompute(job, asked)
+    if not layers:
+        return "", "no recomputation"
+    return f"full:{layers}", f"{layers} layers per stage recomputed, as memory asks for"
 
 
 def _layers_to_recompute(job: JobSpec, asked: Mapping[str, Any]) -> int:
