@@ -287,8 +287,8 @@ def test_key_value_heads_are_replicated_since_core_0_16(framework, runs):
 # -- measured runs --
 
 FORK = ("zerobubble-", "a fork of Megatron-LM, zero-bubble, deals out 22 layers to 8 stages")
-SHAPE = ("alps-1p5b-n4-tp2", "the row's 25 heads are those of the run without TP: Megatron core refuses them under TP 2 in every "
-         "release (TransformerConfig.__post_init__), so this run had others, which its page does not state")  # fmt: skip
+SHAPE = ("alps-1p5b-n4-tp2", "Megatron core refuses its 25 heads under TP 2 in every release (TransformerConfig, "
+         "__post_init__): they are those of the run without TP beside it, and its own are not on its page")  # fmt: skip
 KNOWN = {"uneven_stages": FORK, "uneven_chunks": FORK, "heads_not_divisible": SHAPE, "kv_heads_not_divisible": SHAPE,
          "vpp_without_pp": ("", "the row states virtual stages without a pipeline")}  # fmt: skip
 """Rule -> what ids of runs that break it begin with, and why that is no fault of the rule."""

@@ -137,7 +137,7 @@ def test_experts_have_adapters_where_their_modules_are_named(model, linear, name
         ({"adapter": "llama-adapter"}, "only a part of the model"),
         (QLORA | {"peft_layers_to_transform": "[0, 1]"}, "some layers alone"),
         (QLORA | {"optimizer": "galore_adamw"}, "galore_adamw is not modelled"),
-        (QLORA | {"rl": "dpo"}, "dpo"),
+        (QLORA | {"rl": "ebft"}, "ebft trains against other models"),
     ],
 )
 def test_what_is_not_modelled_of_adapters_is_refused_or_asked_for(more, message, tmp_path):
@@ -267,8 +267,8 @@ def test_a_script_of_trl_and_peft(tmp_path):
     whole = SCRIPT.replace("peft_config=config, ", "").replace(", quantization_config=stored", "")
     assert_has(job(tmp_path, {"gpus": 2}, a__py=whole.replace("prepare_model_for_kbit_training", "get_peft_model")
                    .replace("get_peft_model(model)", "model")), tune=None)  # fmt: skip
-    with pytest.raises(InputError, match="DPOTrainer trains against other models"):
-        job(tmp_path, {"gpus": 2}, a__py=SCRIPT.replace("SFTTrainer", "DPOTrainer"))
+    with pytest.raises(InputError, match="teachertrainer trains against other models"):
+        job(tmp_path, {"gpus": 2}, a__py=SCRIPT.replace("SFTTrainer", "TeacherTrainer"))
 
 
 BRIDGE = """

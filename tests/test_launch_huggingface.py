@@ -284,7 +284,7 @@ def test_plain_ddp_and_fsdp_of_the_first_generation():
         ("--optim galore_adamw", "galore_adamw is not modelled"),
         ("--use_peft True --lora_r 0", "0 is out of range"),
         ("--use_peft True --lora_r 8 --lora_modules_to_save v_head", "'v_head' trained whole is not modelled"),
-        ("--stage dpo", "dpo trains against other models"),
+        ("--stage ppo --finetuning_type full", "ppo trains against other models"),
         ("--finetuning_type freeze", "freeze is not modelled"),
     ],
 )

@@ -95,12 +95,6 @@ def test_openrlhf_predicts_the_actor_alone(tmp_path):
     assert_has(made, gpus=16, seq=4096, gbs=128, micro_batch_size=4, zero=3)
 
 
-@pytest.mark.parametrize("script", ["train_dpo", "train_rm", "train_kto"])
-def test_what_openrlhf_trains_against_other_models_is_refused(script, tmp_path):
-    with pytest.raises(InputError, match="trains against other models"):
-        job(tmp_path, {}, run__sh=f"deepspeed --module openrlhf.cli.{script} {OLD}\n")
-
-
 # -- verl
 
 ACTOR = "actor_rollout_ref.actor"

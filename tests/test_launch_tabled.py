@@ -240,9 +240,8 @@ def test_words_of_a_setting(name, old, new, expected, tmp_path):
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
-        ("oumi", "TRL_SFT", "TRL_DPO", "trl_dpo"),
+        ("oumi", "TRL_SFT", "TRL_GKD", "trl_gkd"),
         ("veomni", "micro_batch_size: 2,", "micro_batch_size: 2, train_architecture: lora,", "lora"),
-        ("nemo-rl", "policy:", "dpo: {reference_policy_kl_penalty: 0.1}\npolicy:", "reference model"),
         ("levanter", "p=f32,c=bfloat16", "p=f8", "unknown value"),
         ("prime-rl", "cp = 2", "lora = { rank = 8 }", "part of the model"),
     ],
@@ -296,15 +295,6 @@ def test_a_switch_of_fsdp_that_is_off_leaves_the_trainers_own(tmp_path):
         (tmp_path / "fsdp.yaml").write_text(ACCELERATE)
         made = read_launch([tmp_path / "fsdp.yaml", tmp_path / "sft.yaml"])
         assert_has(made, recompute=expected)
-
-
-@pytest.mark.parametrize(
-    "more", ["beta: 0.1", "max_prompt_length: 512", "num_generations: 8", "simpo_gamma: 0.5", "gamma_beta_ratio: 0.5"]
-)
-def test_training_by_pairs_and_rewards_is_refused_at_once(more, tmp_path):
-    (tmp_path / "a.yaml").write_text(f"{SFT}{more}\n")
-    with pytest.raises(InputError, match="by pairs, rewards"):
-        read_launch([tmp_path / "a.yaml"])
 
 
 def test_open_instruct_loads_weights_in_bf16(tmp_path):
@@ -415,17 +405,6 @@ bf16: {enabled: true}
 )
 def test_the_width_of_a_gated_mlp_of_gpt_neox(more, width, tmp_path):
     assert load_model(job(tmp_path, a__yaml=NEOX + more).options["model"]).kinds[0].mlp.ffn == width
-
-
-def test_dpo_of_torchtune_is_known_by_its_loss(tmp_path):
-    text = """
-model: {_component_: torchtune.models.llama3_2.llama3_2_3b}
-tokenizer: {max_seq_len: 8192}
-batch_size: 1
-loss: {_component_: torchtune.rlhf.loss.DPOLoss}
-"""
-    with pytest.raises(InputError, match="whole model by itself"):
-        job(tmp_path, a__yaml=text)
 
 
 def test_bytes_have_a_vocabulary_of_their_own_whatever_lies_beside(tmp_path):

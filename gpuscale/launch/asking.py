@@ -53,7 +53,14 @@ USUAL = (
 """Names of variables and of what hangs on them -> a value that is usual, and why."""
 
 
-PROBES = {"model": "llama3-8b", "precision": "bf16", "optimizer": "adamw", "recompute": "none", "offload": "none"}
+PROBES = {
+    "method": "dpo",
+    "model": "llama3-8b",
+    "precision": "bf16",
+    "optimizer": "adamw",
+    "recompute": "none",
+    "offload": "none",
+}
 """Option -> a value with which reading goes on where nothing is suggested; 1 for others."""
 
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from gpuscale.launch import accelerate, adapters, deepspeed, trainer, trainer_scripts
+from gpuscale.launch import accelerate, adapters, deepspeed, preferences, trainer, trainer_scripts
 from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
@@ -18,6 +18,7 @@ from gpuscale.launch.settings import OFF, ON, Reading, Setting, Source
 from gpuscale.launch.tools import started, tool_of
 from gpuscale.launch.writing import Target
 from gpuscale.presets.tools import Tool, load_tool
+from gpuscale.specs.tuning import SFT
 
 TRAINER_MARKS = (
     "per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "finetuning_type",
@@ -72,7 +73,7 @@ def read(reading: Reading) -> None:
                            "gpuscale predicts training of causal language models")  # fmt: skip
     adapters.asked(reading)  # another part of the model is refused before more is asked
     read_model(reading, *(("model",) if tool.name == "ms-swift" else ()))
-    tuned = trainer.read_tuning(reading)
+    tuned = trainer.read_tuning(reading, beta=_BETA.get(tool.name, 0.0))
     take_gpus(reading)
     take_configs(reading, tool)
     under_deepspeed = deepspeed.stated(reading)
@@ -102,9 +103,14 @@ def read(reading: Reading) -> None:
         _read_held(reading, tool)
     if tuned:
         _read_adapters_held(reading, tool)
+    elif not under_deepspeed and preferences.spec(reading).reference and _wide(reading):
+        reading.assume("the reference model counts in 16 bits; it is loaded in fp32 as the model is")
     trainer.read_sequence(reading)
     _read_batch(reading, tool, under_deepspeed)
 
+
+_BETA = {"ms-swift": 0.04}
+"""Weight of the divergence of GRPO where nothing is said (ms-swift arguments/rlhf_args.py); TRL has 0."""
 
 _SWIFT_2 = {
     "model_id_or_path": "model", "sft_type": "train_type", "batch_size": "per_device_train_batch_size",
@@ -247,13 +253,17 @@ def _pure(reading: Reading) -> bool:
     return reading.flag("pure_bf16") or (reading.text("bf16") or "").lower() == "full" or reading.flag("bfloat16")
 
 
+def _wide(reading: Reading) -> bool:
+    """Whether weights are loaded in fp32."""
+    loaded = reading.get(*adapters.LOADED)
+    return loaded is not None and trainer.precision_word(loaded) == "fp32"
+
+
 def _read_precision(reading: Reading, tool: Tool) -> None:
     """Read the precision of products."""
-    loaded = reading.get(*adapters.LOADED)
-    wide = loaded is not None and trainer.precision_word(loaded) == "fp32"
     if _pure(reading):
         reading.option("precision", "bf16", *PURE)
-    elif tool.name == "ms-swift" and wide and not reading.stated("bf16", "fp16"):
+    elif tool.name == "ms-swift" and _wide(reading) and not reading.stated("bf16", "fp16"):
         reading.option("precision", "fp16", *adapters.LOADED)  # arguments/base_args/model_args.py:133
     else:
         accelerate.read_precision(reading, "fp32")
@@ -323,6 +333,8 @@ def _read_offloaded_activations(reading: Reading, *, recomputed: bool) -> None:
 def _read_loss(reading: Reading, under_deepspeed: bool) -> None:
     """Read the cross entropy: Liger's under DeepSpeed, and none of it under FSDP, are what the profiles have."""
     loss = trainer.read_loss(reading)
+    if preferences.spec(reading) is not SFT:  # log-probabilities are made of logits, or of Liger's loss for them
+        loss = "linear" if reading.flag("use_liger_loss") else None if loss == "linear" else loss
     if under_deepspeed and loss != "linear":
         reading.option("loss", loss or "standard", "liger_kernel_config")
         if loss is None:

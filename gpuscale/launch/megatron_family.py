@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 
-from gpuscale.launch import adapters
+from gpuscale.launch import adapters, preferences, trainer
 from gpuscale.launch.attention import MEGATRON as ATTENTION
 from gpuscale.launch.cluster_files import job_name, machines
 from gpuscale.launch.huggingface_models import known_model
@@ -138,7 +138,12 @@ def _named_by_swift(reading: Reading) -> None:
     if reading.get("model") is not None and "num_layers" not in reading.settings:
         read_named_model(reading, "model")
     if reading.given.get("model") or "model" in reading.options:
-        adapters.read(reading)
+        trainer.read_tuning(reading)
+    else:
+        preferences.read(reading)
+    pairs, found = preferences.spec(reading).sequences, reading.get("micro_batch_size")
+    if pairs > 1 and found is not None:
+        reading.settings[found.name] = replace(found, value=pairs * (reading.integer(found.name) or 1))
 
 
 _SECTIONS = ("system.precision.", "system.", "model.optimizer.", "model.", "data.tokenizer.")

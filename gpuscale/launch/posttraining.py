@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from gpuscale.launch import adapters, deepspeed, trainer
+from gpuscale.launch import adapters, deepspeed, preferences, trainer
 from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface import take_configs
 from gpuscale.launch.huggingface_models import known_model, read_model
@@ -106,7 +106,7 @@ def _factory_adapters(reading: Reading) -> None:
 
 # --- OpenRLHF
 
-_CLI = re.compile(r"openrlhf\.cli\.(train_\w+)|(?:^|[\s/])(train_(?:ppo|ppo_ray|sft))\.py\b")
+_CLI = re.compile(r"openrlhf\.cli\.(train_\w+)|(?:^|[\s/])(train_(?:ppo|ppo_ray|sft|dpo|rm|kto))\.py\b")
 """What starts a trainer; before release 0.3 they were files of its examples."""
 
 
@@ -134,9 +134,8 @@ def _read_openrlhf(reading: Reading) -> None:
     """
     script = next(filter(None, map(_openrlhf_script, reading.sources)))
     rl = script.startswith(("train_ppo", "train_grpo", "train_reinforce"))
-    reading.run_by(load_tool("openrlhf-ppo" if rl else "openrlhf"))
-    if not rl and script != "train_sft":
-        reading.refuse(None, f"{script} trains against other models: not read of files", trainer.OTHERWISE)
+    tools = {"train_sft": "openrlhf", "train_rm": "openrlhf-rm"}
+    reading.run_by(load_tool("openrlhf-ppo" if rl else tools.get(script, "openrlhf-dpo")))
     read_model(reading, *_names("model.model_name_or_path", "actor.model_name_or_path"), "pretrain")
     if rl:
         _refuse_lora(reading, *_OPENRLHF_LORA.rank)
@@ -144,7 +143,7 @@ def _read_openrlhf(reading: Reading) -> None:
         _gpus(reading, *_openrlhf_actors(reading))
         reading.assume(ACTOR_ALONE)
     else:
-        trainer.read_tuning(reading, _OPENRLHF_LORA)
+        trainer.read_tuning(reading, _OPENRLHF_LORA, beside=True)
     take_gpus(reading)
     reading.option("framework", "deepspeed")
     stage = _names("ds.zero_stage")
@@ -368,15 +367,14 @@ def _read_torchtune(reading: Reading) -> None:
     component = reading.get("model._component_")
     named = str(component.value).rpartition(".")[2] if component is not None else ""
     words = f"{recipe} {reading.text('config') or ''}"
-    loss = " ".join(reading.text(name) or "" for name in ("loss._component_", "ref_checkpointer._component_"))
-    against = "rlhf" in loss or "ref_checkpointer._component_" in reading.settings
-    if component is not None and (against or re.search(r"qat|dpo|ppo|knowledge|distill", f"{named} {words}")):
+    if component is not None and re.search(r"qat|ppo|knowledge|distill", f"{named} {words}"):
         reading.refuse(
             component,
             "only training of a whole model by itself, or of its adapters, is modelled",
             "use a full_finetune or LoRA recipe",
         )
     _torchtune_model(reading, component, re.sub(r"^(lora|qlora|dora|qdora)_", "", named))
+    preferences.read(reading)
     _torchtune_adapters(reading, named)
     take_gpus(reading)
     reading.option("framework", "pytorch")

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from gpuscale.errors import did_you_mean, shown
-from gpuscale.launch import adapters, trainer
+from gpuscale.launch import adapters, preferences, trainer
 from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model, shaped_model
 from gpuscale.launch.launchers import take_gpus
@@ -58,6 +58,7 @@ def read(reading: Reading, tool: Tool) -> None:
         read_model(reading, *job.model)
         _twist(reading, job)
     _read_gpus(reading, job)
+    preferences.read(reading)
     _read_adapters(reading, job.adapters)
     for name, row in ((name, row) for name, rows in job.options.items() for row in rows):
         _read_option(reading, name, row)

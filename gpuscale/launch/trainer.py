@@ -14,7 +14,7 @@ from typing import Any
 
 from gpuscale.choices import AXES
 from gpuscale.errors import InputError
-from gpuscale.launch import adapters
+from gpuscale.launch import adapters, preferences
 from gpuscale.launch.huggingface_models import written_model
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.quoting import Expansion
@@ -63,15 +63,6 @@ LIGER = {
     "fused": {"cross_entropy": True, "fused_linear_cross_entropy": False},
 }
 """`loss` -> how `liger_kernel_config` asks for it; no command line can (HfArgumentParser takes no table for it)."""
-
-AGAINST = (
-    "max_prompt_length", "max_completion_length", "num_generations", "reward_funcs", "reward_model_path", "ref_model",
-    "ref_model_name_or_path", "gamma_beta_ratio", "simpo_gamma", "dpo_beta", "dpo_alpha", "cpo_alpha", "rpo_alpha",
-    "beta", "desirable_weight", "undesirable_weight", "num_ppo_epochs", "precompute_ref_log_probs",
-    "teacher_model_name_or_path", "center_rewards_coefficient",
-)  # fmt: skip
-"""Settings that only trainers of pairs, rewards and teachers have (trl 1.16: DPO, ORPO, CPO, KTO, GRPO, RLOO, PPO, GKD;
-alignment-handbook; SimPO; open-instruct)."""
 
 
 # --- written
@@ -168,24 +159,19 @@ def arguments(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchFile]
 # --- read
 
 
-OTHERWISE = "options say such a job: `method=dpo`, kto, orpo, reward, or the training step of grpo"
-"""What to do about files of preference training and of reinforcement learning."""
+def read_tuning(reading: Reading, names: adapters.Names = adapters.ARGUMENTS, **held: Any) -> bool:
+    """Read what is trained of the model, which must be known, and by which method; whether it is adapters.
 
-
-def read_tuning(reading: Reading, names: adapters.Names = adapters.ARGUMENTS) -> bool:
-    """Read what is trained of the model, which must be known; whether it is adapters.
+    Args:
+        held: of the reference model, for `preferences.check_reference`.
 
     Raises:
         InputError: another part of it, or it is trained against other models.
     """
-    stage = reading.text("stage", "rl")
-    if stage and stage.lower() not in {"pt", "sft"}:
-        reading.refuse(reading.get("stage", "rl"), f"{stage} trains against other models: not read of files", OTHERWISE)
-    reading.means("one model is trained", "stage")
-    other = next((one for name in AGAINST if (one := reading.stated(name)) and str(one.value).lower() not in OFF), None)
-    if other is not None:
-        reading.refuse(other, "files of training by pairs, rewards or another model are not read", OTHERWISE)
-    return adapters.read(reading, names)
+    preferences.read(reading)
+    tuned = adapters.read(reading, names)
+    preferences.check_reference(reading, tuned=tuned, **held)
+    return tuned
 
 
 def read_sequence(reading: Reading, *names: str) -> int | None:
@@ -197,6 +183,12 @@ def read_sequence(reading: Reading, *names: str) -> int | None:
     names = names or SEQUENCE
     if reading.given.get("seq"):
         return None
+    if reading.options.get("method") == "grpo" and reading.stated(*COMPLETION):
+        prompt, answer = (reading.integer(*some) or 0 for some in (PROMPT, COMPLETION))
+        if not prompt:
+            reading.refuse(reading.get(*COMPLETION), "no file states how long prompts are", settles="seq")
+        reading.option("seq", prompt + answer, *PROMPT, *COMPLETION)
+        return prompt + answer
     found = reading.integer(*names)
     if found is None:
         raise InputError("no file states how long sequences are", field="seq", hint="add `seq=4096`")
@@ -209,6 +201,9 @@ def read_sequence(reading: Reading, *names: str) -> int | None:
         reading.assume(f"sequences of {found:,} tokens: without packing they are as long as the data is, at most this")
     return found
 
+
+PROMPT, COMPLETION = ("max_prompt_length", "max_length"), ("max_completion_length", "trl.max_completion_length")
+"""Tokens of a prompt (ms-swift: `max_length`) and of an answer to it, in files of GRPO."""
 
 PACKED = ("packing", "sample_packing", "neat_packing", "data.pack_samples")
 """Switches that put samples together until sequences are full."""
@@ -262,8 +257,9 @@ def read_batch(reading: Reading, micro: int | None, accumulation: int | None, to
 
 
 def _batch(reading: Reading, beside: set[str], micro: int, total: int, *of: str) -> None:
+    """Set both; files count samples, a microbatch the sequences of them."""
     if "micro_batch_size" not in beside:
-        reading.option("micro_batch_size", micro, *of)
+        reading.option("micro_batch_size", micro * preferences.spec(reading).sequences, *of)
     if "gbs" not in beside:
         reading.option("gbs", total, *of)
 

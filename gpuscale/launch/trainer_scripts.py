@@ -11,11 +11,7 @@ from typing import Any
 
 from gpuscale.launch.adapters import IN_4_BITS, IN_8_BITS, QUANTISED
 from gpuscale.launch.settings import OFF, Reading, Source
-from gpuscale.launch.trainer import OTHERWISE
 from gpuscale.presets.tools import Tool, load_tool
-
-TRAINERS = ("Trainer", "SFTTrainer", "Seq2SeqTrainer", "UnslothTrainer")
-"""Classes that train one model by itself."""
 
 AROUND = ("train_on_responses_only",)
 """Calls that return the trainer that they are given (Unsloth)."""
@@ -40,8 +36,7 @@ def claims(source: Source) -> bool:
 def take(reading: Reading) -> Tool | None:
     """Give what a script calls the names of arguments; return the tool that it is of, None where it is no script.
 
-    Raises:
-        InputError: a trainer that trains against other models.
+    What the trainer's class learns from is read by `gpuscale.launch.preferences`, as the setting `trainer_class`.
     """
     source = next((one for one in reading.sources if claims(one)), None)
     if source is None:
@@ -50,8 +45,7 @@ def take(reading: Reading) -> Tool | None:
     if source.called in AROUND:
         _give(reading, "0.", "")
     called = str(settings["0"].value if source.called in AROUND else source.called).rpartition(".")[2]
-    if called not in TRAINERS:
-        reading.refuse(settings.get("args"), f"{called} trains against other models: not read of files", OTHERWISE)
+    _set(reading, "args", "trainer_class", called)
     _give(reading, "args.", "")
     loaded, unsloth = _take_model(reading), any("unsloth" in str(one.value) for name, one in settings.items()
                                                 if name.endswith("origin"))  # fmt: skip

@@ -8,6 +8,8 @@
     inert        patterns of settings that change neither
     guessed      options that unlisted names are asked about, by the words in them; all where it is not there
     [configs]    files that come with it, by what its users call them: what they state
+    method       what its files learn from: rows of settings, of which later ones count where none before says `sft`
+    [started]    words in names of its programs -> what they learn from, `other` where that is not modelled
     [job]        how its files state a job, for tools that one reader reads all alike (`gpuscale.launch.tabled`)
 
 A tool may stand on another one (`as`), whose entries count where it has none of its own.
@@ -95,27 +97,27 @@ class JobTable:
     adapters: AdapterTable | None = None
 
 
+def _row(table: Mapping[str, Any]) -> ToolOption:
+    return ToolOption(tuple(table["of"]), table.get("words", {}))
+
+
 def _job_table(data: Mapping[str, Any]) -> JobTable:
     """Return what the `[job]` table of a tool says."""
-
-    def row(table: Mapping[str, Any]) -> ToolOption:
-        return ToolOption(tuple(table["of"]), table.get("words", {}))
-
     made: dict[str, Any] = {}
     for key, value in data.items():
         if key == "options":
             rows = {name: one if isinstance(one, list) else [one] for name, one in value.items()}
-            made[key] = {name: tuple(map(row, several)) for name, several in rows.items()}
+            made[key] = {name: tuple(map(_row, several)) for name, several in rows.items()}
         elif key == "switches":
-            made[key] = {name: row(one) for name, one in value.items()}
+            made[key] = {name: _row(one) for name, one in value.items()}
         elif key in {"twists", "shape"}:
             made[key] = {name: tuple(one) for name, one in value.items()}
         elif key == "trains":
-            made[key] = row(value)
+            made[key] = _row(value)
         elif key == "adapters":
             own: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in value.items()}
             if "base" in own:
-                own["base"] = row(own["base"])
+                own["base"] = _row(own["base"])
             made[key] = AdapterTable(**own)
         elif isinstance(value, list):
             made[key] = tuple(tuple(one) if isinstance(one, list) else one for one in value)
@@ -141,6 +143,8 @@ class Tool:
     guessed: tuple[str, ...] | None = None
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: name -> settings.
     job: JobTable | None = None  #: how its files state a job, where one reader reads them.
+    method: tuple[ToolOption, ...] = ()  #: how its files say what is learned from.
+    started: Mapping[str, str] = field(default_factory=dict)  #: word of a program's name -> what is learned from.
 
     def asks(self, setting: str) -> Asked | None:
         """Return what a setting does that is not modelled; None where nothing of the kind is known."""
@@ -183,6 +187,8 @@ def load_tool(name: str) -> Tool:
         {**data.get("noted", {}), **below.noted}, (*data.get("inert", ()), *below.inert),
         tuple(data["guessed"]) if "guessed" in data else below.guessed, {**below.configs, **data.get("configs", {})},
         _job_table(data["job"]) if "job" in data else None,
+        tuple(map(_row, data["method"])) if "method" in data else below.method,
+        {**below.started, **data.get("started", {})},
     )  # fmt: skip
 
 

@@ -1,0 +1,134 @@
+"""Training by preferences and rewards in launch files: the method that a tool's settings name, and its reference model.
+
+Which words mean which method stands with each tool in `presets/tools/` (`method`, and `started` for names of programs).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+from gpuscale.launch.settings import OFF, Reading
+from gpuscale.specs.tuning import METHOD_SPECS, MethodSpec
+
+AGAINST = (
+    "max_prompt_length", "max_completion_length", "num_generations", "reward_funcs", "reward_model_path", "ref_model",
+    "ref_model_name_or_path", "gamma_beta_ratio", "simpo_gamma", "dpo_beta", "dpo_alpha", "cpo_alpha", "rpo_alpha",
+    "beta", "desirable_weight", "undesirable_weight", "num_ppo_epochs", "precompute_ref_log_probs",
+    "teacher_model_name_or_path", "center_rewards_coefficient",
+)  # fmt: skip
+"""Settings that only trainers of pairs, rewards and teachers have (trl 1.16: DPO, ORPO, CPO, KTO, GRPO, RLOO, PPO, GKD;
+alignment-handbook; SimPO; open-instruct)."""
+
+OWN_REFERENCE = (
+    "ref_model",
+    "ref_model_name_or_path",
+    "ref.model_name_or_path",
+    "ref_pretrain",
+    "rl_adapter_ref_model",
+)
+"""Settings that load a reference model by itself, beside adapters too."""
+
+BEFORE = ("precompute_ref_log_probs", "reference_free")
+"""Switches by which no reference model is there while the model is trained (trl 1.16 trainer/dpo_trainer.py)."""
+
+OTHERWISE = "options say what is predicted: `method=dpo`, kto, orpo, reward, or the training step of grpo"
+"""What to do about files of a method that is not known."""
+
+
+def read(reading: Reading) -> str:
+    """Set what a job learns from, and return it: one of `METHODS`.
+
+    Raises:
+        InputError: it learns from another model, or nobody says from what.
+    """
+    method, of = _said(reading)
+    if method == "sft":
+        return method
+    if method == "dpo" and any(_on(reading, name) for name in BEFORE):
+        method, of = "orpo", (*of, *BEFORE)
+        reading.assume("log-probabilities of the reference are there before training: pairs without a reference model",
+                       *BEFORE)  # fmt: skip
+    reading.option("method", method, *of)
+    reading.means(f"of the loss of {METHOD_SPECS[method].title}", *AGAINST)
+    if method == "reward":
+        reading.assume("the head of one score counts as an LM head with its logits, which is more than it has")
+    if method == "grpo":
+        reading.assume("the training step alone is predicted: rollout and rewards are not")
+    return method
+
+
+def _said(reading: Reading) -> tuple[str, tuple[str, ...]]:
+    """Return the method, and the settings that say it: what is given, the tool's settings, the program's name."""
+    rows = reading.tool.method if reading.tool is not None else ()
+    if "method" in reading.given:
+        for row in rows:
+            reading.means("replaced by the method that is given", *row.of)
+        return str(reading.given["method"]), AGAINST
+    method, of = "", tuple[str, ...]()
+    for row in rows:
+        text = (reading.text(*row.of) or "").lower()
+        found = row.words.get(text, row.words.get("*")) if text else ""
+        if found is None:
+            reading.refuse(reading.get(*row.of), f"{text[:40]} trains against other models", OTHERWISE)
+        method, of = (found, (*of, *row.of)) if found else (method, of)
+        if text:
+            reading.means("as usual", *row.of)
+        if method == "sft":
+            break
+    method = method or _started(reading)
+    other = next((one for name in AGAINST if (one := reading.stated(name)) and str(one.value).lower() not in OFF), None)
+    if not method and other is not None:
+        reading.refuse(other, "it is of training by pairs, rewards or another model, and no file says by which method",
+                       "add `method=dpo`, kto, orpo (SimPO and CPO too), reward or grpo", settles="method")  # fmt: skip
+    return method or "sft", of
+
+
+def _started(reading: Reading) -> str:
+    """Return the method that the name of a program speaks of: `run_dpo.py`, `trl dpo`; empty where none is."""
+    words = [part for source in reading.sources for word in source.program
+             for part in re.split(r"[^a-z0-9]+", PurePosixPath(word).name.lower())]  # fmt: skip
+    names = reading.tool.started if reading.tool is not None else {}
+    found = next((names[word] for word in words if word in names), "")
+    if found == "other":
+        reading.refuse(None, f"{' '.join(reading.sources[-1].program)[:60]} trains against other models", OTHERWISE)
+    return "" if "sft" in words else found
+
+
+def _on(reading: Reading, name: str) -> bool:
+    return reading.get(name) is not None and reading.flag(name)
+
+
+def spec(reading: Reading) -> MethodSpec:
+    """Return the method that was read."""
+    return METHOD_SPECS[str(reading.options.get("method") or "sft")]
+
+
+def check_reference(reading: Reading, *, tuned: bool, beside: bool = False, beta: float = 0.0) -> None:
+    """Refuse reference models that are held where none is modelled: beside adapters, and in GRPO.
+
+    Args:
+        tuned: adapters are trained.
+        beside: the tool holds a reference model beside adapters too.
+        beta: the weight of the divergence in GRPO where nothing is said.
+
+    Raises:
+        InputError: there is such a one, and no method is given beside the files.
+    """
+    method = spec(reading)
+    said = [one for name in OWN_REFERENCE if (one := reading.stated(name)) and str(one.value).lower() not in OFF]
+    own = said[0] if said and method.reference else None
+    if own is not None and not tuned:
+        reading.means("the reference model counts as one of the same size", own.name)
+    elif "method" in reading.given:
+        return
+    elif method.reference and tuned and (own is not None or beside):
+        message = "a reference model of its own beside adapters is not modelled"
+        hint = f"`method={reading.options['method']}` beside the file predicts it with the model itself as reference"
+        reading.refuse(own, message, hint, settles="method")
+    elif reading.options.get("method") == "grpo" and (reading.number("beta", "trl.beta", "rl_beta") or beta):
+        if not tuned:
+            message = "GRPO with a weight of the divergence (beta) holds a reference model, which is not modelled"
+            reading.refuse(reading.get("beta", "trl.beta", "rl_beta"), message,
+                           "`method=grpo` beside the file predicts it without one", settles="method")  # fmt: skip
+        reading.assume("without the forward pass of the reference, which is the model without adapters", "beta")
