@@ -268,6 +268,11 @@ class RuntimeSpec:
     host_moe_s: Annotated[float, Field(alias="host_moe_us", ge=0, le=1)]
     #: time of one microbatch on the last stage that nothing hides: loss, data, synchronisation [s].
     host_microbatch_s: Annotated[float, Field(alias="host_microbatch_us", ge=0, le=1)]
+    #: CPU time per token of a microbatch that nothing hides: a loop over tokens that asks the GPU for each [s].
+    host_token_s: Annotated[float, Field(alias="host_token_us", ge=0, le=1)] = 0.0
+    #: a `linear` loss keeps no gradients: its backward pass works out the logits anew, chunk by chunk, in eager
+    #: operations, and the gradient of the LM head's weights whether these are trained or not.
+    logits_again: bool = False
     #: which of `RULE_SETS` says what the framework can run; without one it is held to arithmetic alone.
     rule_set: Annotated[str, among(*RULE_SETS)] = "generic"
     #: without ZeRO the model runs under PyTorch's DistributedDataParallel, which reduces gradients under the backward
@@ -344,8 +349,10 @@ class RuntimeSpec:
 
     @property
     def loss_kernels(self) -> str:
-        """How the cross entropy runs: `eager`, `standard` (in place), `compiled`, or `fused`; a kernel of its own needs
-        no compiler."""
+        """How the cross entropy runs: `eager`, `standard` (in place), `compiled`, `fused`, or `again` (`logits_again`);
+        a kernel of its own needs no compiler."""
+        if self.loss == "linear" and self.logits_again:
+            return "again"
         kernel = self.loss == "linear" or (self.loss == "fused" and self.rule_set not in COMPILED_LOSSES)
         if "loss" in (self.eager if kernel else self.unfused):
             return "eager"

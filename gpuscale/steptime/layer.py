@@ -74,12 +74,15 @@ MASK_BYTES = 1
 """Mask of the dropout of a block's output, per element: the residual add writes it; the backward pass reads it and the
 gradient and writes the gradient of the block (Megatron-LM, fused bias-dropout-add)."""
 
-LOSS_BYTES = {"standard": (38, 14), "compiled": (14, 10), "fused": (4, 4), "eager": (38, 22)}
+LOSS_BYTES = {"standard": (38, 14), "compiled": (14, 10), "fused": (4, 4), "eager": (38, 22), "again": (54, 58)}
 """Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place;
 core/tensor_parallel/cross_entropy.py): cast 6, maximum 4, subtraction 8, exponential 8, sum 4, division 8; backward
 product with the loss's gradient 8 and cast 6. compiled (standard in frameworks that compile): cast with maximum 6,
 exponential with sum 8; backward 10. fused: one kernel each way on 16-bit logits. eager (every step its own tensor): as
-standard; backward 8, 8 and 6."""
+standard; backward 8, 8 and 6. again (eager, by chunks of the vocabulary, the logarithm of the probability and the
+entropy; prime-rl trainer/models/layers/lm_head.py): cast 6, temperature 8, maximum 4, subtraction 8, exponential 8, sum
+4, product with the logits 12, sum 4; backward the first two, subtraction, exponential, product with the loss's gradient
+and temperature 8 each, and a cast for each of two products 6."""
 
 LOSS_SUMS = 3
 """AllReduces over TP, of one fp32 number per token, in the loss of a vocabulary cut over TP: largest logit, logit of
@@ -437,17 +440,19 @@ def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakd
     hidden = job.model.hidden
     forward = gemm_time_s(gpu, precision, rows, vocabulary, hidden)
     dgrad = gemm_time_s(gpu, precision, rows, hidden, vocabulary)
-    wgrad = gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, wgrad_output_bytes(job)) * job.trains("head")
+    again = job.runtime.loss_kernels == "again"
+    wgrad = gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, wgrad_output_bytes(job))
+    wgrad = wgrad * (again or job.trains("head"))
     sent, sent_back = (
         sent_s(lm_head_sent(c, job, tp), "forward"),
         beside_products(c, job, tp.wide_gather, tp, dgrad, wgrad),
     )
     logits = rows * vocabulary
     loss_forward, loss_backward = LOSS_BYTES[job.runtime.loss_kernels]
-    waiting = np.full(len(c), job.runtime.host_microbatch_s)
+    waiting = job.runtime.host_microbatch_s + rows * job.runtime.host_token_s
     loss_s, loss_back_s = stream(job, logits * loss_forward, 4), stream(job, logits * loss_backward, 2)
     heads = 1 + job.model.mtp_depth  # one set of logits per multi-token-prediction module
     there = scaled({"gemm": forward, "elementwise": loss_s, "tp_comm": sent}, heads) | {"launch": waiting}
-    back = scaled({"gemm": dgrad + wgrad, "elementwise": loss_back_s, "tp_comm": sent_back}, heads)
+    back = scaled({"gemm": dgrad + wgrad + forward * again, "elementwise": loss_back_s, "tp_comm": sent_back}, heads)
     beside = job.model.at_head
     return added(there, *_beside(beside, "forward", c, job)), added(back, *_beside(beside, "backward", c, job))
