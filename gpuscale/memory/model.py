@@ -201,7 +201,7 @@ def evaluate_memory(
         activations, logits, beyond = (size * job.transient_factor for size in (activations, logits, beyond))
     groups = sum((degree > 1).astype(np.float64) for degree in (c.tp, c.pp, c.cp, c.ep, c.dp * c.cp))
     communicators = np.asarray(groups + profile.extra_communicators)  # one per parallel dimension in use, and more
-    cast = parameters.whole
+    cast = parameters.whole if job.states.master else parameters.shared
     if parameters.frozen is not None and job.frozen_is_tower:  # cast for use as the trained parameters are
         cast = cast + parameters.frozen.whole * (job.frozen_tower / job.frozen_tower_bytes)
     gathered = gathered_bytes(c, job, sizes.cut.of(sizes.gathered), cast)

@@ -49,6 +49,11 @@ class StageParameters:
         return self.dense + self.expert
 
     @cached_property
+    def shared(self) -> FloatArray:
+        """Those of them that several ranks can share, which is what a gather makes a copy of; shape (P, N)."""
+        return self.dense * (self.shard > 1) + self.expert * (self.expert_shard > 1)
+
+    @cached_property
     def split(self) -> FloatArray:
         """What is left of them where they are sharded, shape (P, N)."""
         return self.dense / self.shard + self.expert / self.expert_shard
@@ -212,7 +217,8 @@ def gathered_bytes(c: Candidates, job: JobSpec, largest_bytes: FloatArray, whole
 
     Args:
         largest_bytes: of the largest layer's parameters as they are gathered on one GPU, shape (N,).
-        whole: parameters of one GPU before ZeRO, shape (P, N).
+        whole: parameters of one GPU before ZeRO, or where they need no cast those of them that ranks share, shape
+            (P, N).
     """
     profile, copies = job.runtime.memory, np.zeros(())
     ends = job.vocabulary_rows(c.tp) * job.model.hidden

@@ -317,6 +317,8 @@ class RuntimeSpec:
     swiglu_input_dtype: Annotated[str, among("bf16", "fp8")] = "bf16"
     #: whether torch.compile fuses what `eager` does not name; None where kernels of the framework do.
     compile: bool | None = None
+    #: which of `EAGER` have kernels of the framework's own, compiled or not.
+    kernels: tuple[Annotated[str, among(*EAGER)], ...] = ()
     #: grouped products read the sizes of their groups from GPU memory (torch._grouped_mm), so that the CPU waits for
     #: them only where an exchange does.
     sizes_on_gpu: bool = False
@@ -344,8 +346,8 @@ class RuntimeSpec:
 
     @property
     def unfused(self) -> tuple[str, ...]:
-        """What runs as chains of eager operations: `eager`, or all where nothing is compiled."""
-        return EAGER if self.compile is False else self.eager
+        """What runs as chains of eager operations: `eager`, or all but `kernels` where nothing is compiled."""
+        return tuple(name for name in EAGER if name not in self.kernels) if self.compile is False else self.eager
 
     @property
     def loss_kernels(self) -> str:

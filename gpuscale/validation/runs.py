@@ -44,9 +44,9 @@ RECOMPUTES = frozenset({"torchtune"})
 
 LOOPS = {
     "primeintellect-ai/prime-rl": "prime-rl", "foundation-model-stack/fms-acceleration": "fms-acceleration",
-    "pytorch/torchtune": "torchtune",
+    "pytorch/torchtune": "torchtune", "halo trainer": "halo",
 }  # fmt: skip
-"""Beginning of a source -> the profile of its training loop, which rows call `pytorch` or `accelerate`."""
+"""Part of a source -> the profile of its training loop, which rows call `pytorch` or `accelerate`."""
 
 
 def framework_name(row: Row, library: Library) -> str:
@@ -57,7 +57,7 @@ def framework_name(row: Row, library: Library) -> str:
     if name == MEGATRON_BRIDGE and row.text("source").startswith("nvidia"):
         name = MEGATRON_BRIDGE_PERFORMANCE
     if name in {"pytorch", "accelerate"}:
-        name = next((own for start, own in LOOPS.items() if row.text("source").startswith(start)), name)
+        name = next((own for part, own in LOOPS.items() if part in row.text("source")), name)
     known = library.once("frameworks", lambda: {*preset_names("frameworks"), *preset_aliases("frameworks")})
     if name not in known:
         name = "generic"
