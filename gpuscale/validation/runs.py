@@ -397,7 +397,8 @@ def _predict(pairs: Sequence[tuple[Row, Run]]) -> list[Prediction | str]:
     for index, (row, run) in enumerate(pairs):
         step_s, device_gib = float(result.step.step_time_s[index]), float(result.memory.peak_bytes[index]) / GIB
         what = row.text("mem_basis").partition(" ")[0]
-        basis = what if what in BASES else MEMORY_COLUMN[job.runtime.memory.reported]
+        unsaid = "nvidia-smi" if job.runtime.rule_set in OWN_LOOPS else MEMORY_COLUMN[job.runtime.memory.reported]
+        basis = what if what in BASES else unsaid
         basis += " rank 0" if "rank 0" in row.text("mem_basis") else ""
         memory_gib = float(result.memory.logged(basis, job)[index]) / GIB
         if math.isfinite(step_s) and step_s > 0 and math.isfinite(device_gib):
