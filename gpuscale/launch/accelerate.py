@@ -139,8 +139,8 @@ def sharded(reading: Reading) -> bool:
     kind = (reading.text("distributed_type") or "").upper()
     if kind:
         return kind == "FSDP"
-    marks = (*names("version", "offload_params", "sharding_strategy", "reshard_after_forward"), "fsdp", "use_fsdp")
-    return bool(reading.first(*marks))
+    marks = names("version", "offload_params", "sharding_strategy", "reshard_after_forward")
+    return bool(reading.first(*marks, "fsdp")) or reading.flag("use_fsdp")
 
 
 def read_degrees(reading: Reading) -> dict[str, int]:

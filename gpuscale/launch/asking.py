@@ -24,7 +24,8 @@ MAX_LINES = 5000
 GPUS_SAID = re.compile(
     r"\b\d{1,6}\s*x\s*\d{0,3}x?\s*(?:\d+\s*GB\s+)?[ABHGV]\d{2,3}\w*\b"
     r"|\b(?:\d{1,3},\d{3}|\d{1,6})[ -]?x?[ -]?(?:\d+GB )?(?:GPU|node|[ABH]\d00)s?\b"
-    r"|(?<![A-Za-z0-9])\d{1,5}N\b",
+    r"|(?<![A-Za-z0-9])\d{1,5}N\b"
+    r"|\b\d{2,6} devices\b|\btune run \w+_single_device\b",
     re.IGNORECASE,
 )
 MODEL_SAID = re.compile(
@@ -35,7 +36,8 @@ MODEL_SAID = re.compile(
 """Names of models, not of which another one is said further on (DeepSeek-R1-Distill-Qwen-14B)."""
 
 _NODES = re.compile(r"(\d{1,5})(?:[ _-]*nodes?|N)\b", re.IGNORECASE)
-_GPUS = re.compile(r"(\d{1,6})[ _-]?x?[ _-]?(?:\d+GB )?(?:GPUs?|[ABH]\d00s?)\b", re.IGNORECASE)
+_GPUS = re.compile(r"(\d{1,6})[ _-]?x?[ _-]?(?:\d+GB )?(?:GPUs?|[ABH]\d00s?|devices)\b", re.IGNORECASE)
+_ONE = re.compile(r"single_device\b")
 _GRID = re.compile(r"\b(\d{1,5})\s*x\s*(\d{1,2})(?:\s*x)?\s*(?:GPUs?|[ABHGV]\d{2,3})", re.IGNORECASE)
 
 USUAL = (
@@ -166,8 +168,9 @@ def suggestion(
 
 def ways_of(layout: Mapping[str, Any]) -> int:
     """Return what the number of GPUs is a multiple of, by the degrees that are stated."""
-    tp, pp, cp, ep, etp = (int(layout.get(name) or 1) for name in ("tp", "pp", "cp", "ep", "etp"))
-    return lcm(tp * pp * cp, pp * ep * (etp if "etp" in layout else 1)) * int(layout.get("dp") or 1)
+    tp, pp, cp, ep, etp, shard = (int(layout.get(name) or 1) for name in ("tp", "pp", "cp", "ep", "etp", "shard"))
+    ways = lcm(tp * pp * cp, pp * ep * (etp if "etp" in layout else 1)) * int(layout.get("dp") or 1)
+    return lcm(ways, tp * pp * shard)
 
 
 def nearly(launch: Launch, pattern: re.Pattern[str]) -> str:
@@ -194,8 +197,9 @@ def _for_gpus(launch: Launch, layout: Mapping[str, Any], each: int) -> Suggestio
     for text, where in _mentions(launch, GPUS_SAID):
         grid, nodes, gpus = (pattern.search(text.replace(",", "")) for pattern in (_GRID, _NODES, _GPUS))
         count = (
-            prod(map(int, grid.groups())) if grid else int(nodes[1]) * node if nodes else int(gpus[1]) if gpus else 0
-        )
+            prod(map(int, grid.groups())) if grid else int(nodes[1]) * node if nodes else int(gpus[1]) if gpus
+            else int(bool(_ONE.search(text)))
+        )  # fmt: skip
         if count and count % ways == 0:
             return Suggestion(str(count), f"{where}{f', {node} GPUs each' if nodes and not grid else ''}")
     least = lcm(ways, node) if lcm(ways, node) <= 4 * max(ways, node) else ways

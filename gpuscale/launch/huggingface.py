@@ -160,6 +160,10 @@ def take_configs(reading: Reading, tool: Tool, *names: str) -> None:
         if found is None or found.value is True or str(found.value).strip().lower() in ON:
             continue
         text = str(found.value).strip()
+        if text.lower() in OFF:  # `fsdp: false`: as if it were not there
+            reading.means("switched off", name)
+            del reading.settings[name]
+            continue
         known = next((tool.configs[key] for key in (text, PurePosixPath(text).name) if key in tool.configs), None)
         if text.startswith("{"):
             known = _flat(trainer.dictionary(reading, name))

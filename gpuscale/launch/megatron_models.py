@@ -237,7 +237,7 @@ def read_model(reading: Reading) -> None:
         reading.means("replaced by the model that is given", "num_layers", "hidden_size", "num_attention_heads")
         reading.shape |= {"layers": layers} if layers else {}
         return
-    if layers is None or hidden is None or heads is None:
+    if "model" in reading.options or layers is None or hidden is None or heads is None:  # a recipe's, and what changes
         return
     _refuse_other_models(reading)
     reading.model("layers", layers, "num_layers", "decoder_num_layers")

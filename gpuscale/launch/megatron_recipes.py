@@ -145,17 +145,25 @@ SHAPE = {
 
 def take_model(reading: Reading, model: str, *of: str) -> None:
     """Set the model by name, with what settings change of its shape."""
-    if reading.given.get("model") or {"num_layers", "hidden_size", "num_attention_heads"} <= reading.settings.keys():
+    if reading.given.get("model") or _whole_model(reading):
         return
-    changed = {key: reading.integer(name) for name, key in SHAPE.items() if f"model.{name}" in reading.settings}
+    sections = ("model.", "model.config.")
+    stated = [name for name in SHAPE if any(f"{one}{name}" in reading.settings for one in sections)]
+    changed = {SHAPE[name]: reading.integer(name, *(f"{one}{name}" for one in sections)) for name in stated}
     own = load_model(model)
     if changed.get("vocab") == own.vocab:
         changed.pop("vocab")
     parts = [f"{key}={value}" for key, value in changed.items() if value is not None]
-    reading.option(
-        "model", ",".join([model, *parts]), *of, *(name for name in SHAPE if f"model.{name}" in reading.settings)
-    )
+    reading.option("model", ",".join([model, *parts]), *of, *stated)
     reading.shape["layers"] = changed.get("layers") or own.layers
+
+
+def _whole_model(reading: Reading) -> bool:
+    """Whether a script states a model of its own (`GPTConfig(num_layers=...)`), and not what it changes of another."""
+    classes = [str(one.value) for name in ("model.config", "model") if (one := reading.settings.get(name)) is not None]
+    own = [one for one in classes if re.search(r"Config|Provider", one)]
+    whole = {"num_layers", "hidden_size", "num_attention_heads"} <= reading.settings.keys()
+    return whole and bool(own) and not any(map(model_of_class, own))
 
 
 FAMILIES = {

@@ -109,7 +109,7 @@ def read(reading: Reading) -> None:
         if rest or name.endswith("_config_builder"):
             reading.settings.setdefault(f"{section}{rest}", one)
     reading.options["vocab_multiple"] = 1
-    longest = ("train_module.max_sequence_length", "dataset.sequence_length", "max_sequence_length")
+    longest = ("train_module.max_sequence_length", "dataset.sequence_length", "max_sequence_length", "sequence_length")
     sequence = reading.integer(*longest)
     if sequence is None:
         sequence = 4096
@@ -148,11 +148,52 @@ def _read_model(reading: Reading, sequence: int) -> None:
         keys |= {"moe.experts": shape.experts, "moe.top_k": 8, "moe.ffn": shape.ffn}
     else:
         keys["ffn"] = shape.ffn
-    keys |= WINDOW if name.startswith("olmo3_") else {}
+    keys |= _windows(reading, WINDOW if name.startswith("olmo3_") else {})
     changed = [f"model.{one}" for one in ("n_layers", "d_model", "n_heads", "n_kv_heads", "head_dim")]
     if reading.get("model.d_model"):
         reading.refuse(reading.get("model.d_model"), "the width of its MLP does not follow", settles="model")
+    _refuse_blocks(reading, {*changed, "model.vocab_size"})
     reading.option("model", named_shape(keys), "model", "model.vocab_size", *changed)
+    if (reading.text("model.lm_head.loss_implementation") or "").endswith("fused_linear"):
+        reading.option("loss", "linear", "model.lm_head.loss_implementation")
+
+
+INERT = re.compile(
+    r"model\.(origin|init_\w+|dtype|freeze_params.*|lm_head.*|vocab_size.*|"
+    r"block\.(attention|sequence_mixer)\.(use_flash|backend|name|rope.*|sliding_window.*))"
+)
+"""What a script sets of a model without changing what it costs, or what is read elsewhere."""
+
+
+def _refuse_blocks(reading: Reading, known: set[str]) -> None:
+    """Refuse what a script changes of a model's blocks and that is not read: other mixers, patterns, norms.
+
+    Raises:
+        InputError: a setting of the model that is not known here.
+    """
+    for name, found in reading.settings.items():
+        whole = name.startswith("model.") and name not in known and not INERT.fullmatch(name)
+        if whole and found.value != "":  # `config.block` alone, on the way to what is set of it
+            what = name.removeprefix("model.")
+            reading.refuse(found, f"{what} changes the blocks of the model, which is not read", settles="model")
+
+
+def _windows(reading: Reading, usual: dict[str, int]) -> dict[str, int]:
+    """Return keys of a model file for windows of attention: a pattern of lengths, -1 for all that came before.
+
+    Raises:
+        InputError: a pattern other than windows of one length with full attention last.
+    """
+    names = [f"model.block.{part}.sliding_window.pattern" for part in ("attention", "sequence_mixer")]
+    found = reading.get(*names)
+    if found is None:
+        return usual
+    pattern = found.value if isinstance(found.value, list) else []
+    windows, full = {one for one in pattern if one != -1}, [at for at, one in enumerate(pattern) if one == -1]
+    if not all(isinstance(one, int) for one in pattern) or len(windows) > 1 or full not in ([], [len(pattern) - 1]):
+        reading.refuse(found, f"windows of {pattern} are not modelled", settles="model")
+    reading.means("windows of attention", *names)
+    return {"window.length": min(windows), **({"window.full_every": len(pattern)} if full else {})} if windows else {}
 
 
 def _vocabulary(reading: Reading) -> int:

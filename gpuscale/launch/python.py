@@ -188,13 +188,15 @@ def _new(roots: Iterable[Root], seen: set[int]) -> Iterator[Root]:
             yield root._replace(value=value)
 
 
-BUILT = {"launch": None, "max_sequence_length": 4096}
-"""What OLMo-core's builders are given where nothing else is said (olmo_core/internal/experiment.py)."""
-
-
 def _build(program: Program, root: Root) -> None:
-    """Put what builders return in their place: functions `..._builder` that are given what is said beside them."""
-    beside = Record("common", root.place, {**BUILT, **root.value.parts})
+    """Put what builders return in their place: functions `..._builder` that are given what is said beside them.
+
+    OLMo-core's have samples of 4,096 tokens where nothing else is said (olmo_core/internal/experiment.py).
+    """
+    own = root.value.parts
+    length = own.get("max_sequence_length", own.get("sequence_length", 4096))
+    data = Record("dataset", root.place, {"sequence_length": length, "effective_sequence_length": length})
+    beside = Record("common", root.place, {"launch": None, "dataset": data, **own, "max_sequence_length": length})
     for name, part in root.value.parts.items():
         if name.endswith("_builder") and isinstance(part, Function):
             root.value.parts[name] = program.follow(part, (beside,), {}, root.place)

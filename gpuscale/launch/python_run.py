@@ -339,9 +339,6 @@ class Program:
         """Set a part of an object, an entry of a dictionary or an element of a list."""
         if isinstance(whole, Record):
             before = whole.parts.get(str(key), MISSING)
-            if before is MISSING and self.doubt is not None and whole.kind is None and whole.name == "":
-                whole.put(str(key), value, place)
-                return
             whole.put(str(key), self._doubted(before, value), place)
         elif isinstance(whole, dict) and is_plain(key) and not isinstance(key, list | dict) and len(whole) < MAX_ITEMS:
             whole[key] = self._doubted(whole.get(key, MISSING), value)
@@ -728,6 +725,8 @@ class Program:
                 whole += more[: MAX_ITEMS - len(whole)]
                 return None
             return plainly(getattr(list, name), whole, *args) if name in {"index", "count"} else None
+        if isinstance(whole, Unknown) and name in TEXT_METHODS:  # `args.dtype.lower()`: who knows the text knows it
+            return whole
         if isinstance(whole, Record) and whole.origin.rpartition(".")[2] == "ArgumentParser":
             return self._of_parser(whole, name, args, given, place)
         if isinstance(whole, Record) and name not in whole.parts and not (whole.kind and whole.kind.find(name)):

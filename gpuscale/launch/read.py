@@ -15,7 +15,18 @@ from gpuscale.errors import InputError, shown
 from gpuscale.file_kinds import reads
 from gpuscale.files import printable
 from gpuscale.launch import trainer_scripts
-from gpuscale.launch.asking import GPUS_SAID, MAX_LACKS, MODEL_SAID, Lack, asked_for, lacking, nearly, suggestion, typed
+from gpuscale.launch.asking import (
+    GPUS_SAID,
+    MAX_LACKS,
+    MODEL_SAID,
+    Lack,
+    asked_for,
+    lacking,
+    nearly,
+    suggestion,
+    typed,
+    ways_of,
+)
 from gpuscale.launch.hardware import take_hardware
 from gpuscale.launch.launchers import MISSING, gpus_of, take_gpus
 from gpuscale.launch.settings import GROWING_BATCH, LackingError, LaunchJob, Reading, Said, Setting, said_of
@@ -82,9 +93,9 @@ def read_launch(
                 raise asked_for(lacks) from None
             lacks.append(Lack(error, error.suggested or suggestion(error, None, None, more[1].keys())))
             continue
-        except InputError:
+        except InputError as error:
             if not lacks:
-                raise
+                raise _wanting(error, variables, given, texts) from None
             if assume and all(lack.suggested for lack in lacks):
                 raise
             raise asked_for(lacks) from None
@@ -92,6 +103,27 @@ def read_launch(
             raise asked_for(lacks)
         said = tuple(lack.said() for lack in lacks)
         return replace(job, options={**job.options, **more[1]}, assumed=(*job.assumed, *said)) if lacks else job
+
+
+class SeveralJobsError(InputError):
+    """Files hold several jobs that differ; `first` is where the first stands."""
+
+    first: str
+
+
+def _wanting(
+    error: InputError, variables: Mapping[str, str] | None, given: Mapping[str, Any],
+    texts: Mapping[str, str] | None,
+) -> InputError:  # fmt: skip
+    """Say beside a choice among several jobs what the first lacks, so that the answer to both is one command."""
+    if isinstance(error, SeveralJobsError):
+        try:
+            read_launch([error.first], variables, given, texts=texts)
+        except LackingError as more:
+            return InputError(error.message, hint=f"{error.hint}, and with it {more.hint}")
+        except InputError:
+            pass  # said when it is named
+    return error
 
 
 ANY, SUGGESTED = "*", "suggested"
@@ -262,7 +294,7 @@ def _one(claimed: list[tuple[Launch, Target]], found: Sequence[Launch]) -> tuple
     if not claimed:
         _refuse_missing(found)
         raise _unknown(found)
-    trainings = [one for one in claimed if not NOT_A_TRAINING.search(" ".join(one[0].sources[-1].program).lower())]
+    trainings = [one for one in claimed if _trains(one[0])]
     scripts = [one for one in trainings if any(map(trainer_scripts.claims, one[0].sources))]
     different: dict[tuple[Any, ...], tuple[Launch, Target]] = {}
     for launch, target in reversed(scripts or trainings or claimed):
@@ -280,7 +312,16 @@ def _one(claimed: list[tuple[Launch, Target]], found: Sequence[Launch]) -> tuple
     listed = "; ".join(f"{one.place} ({_differs(one, jobs[0][0])})" for one, _ in jobs[:6])
     more = f" and {len(jobs) - 6} more" if len(jobs) > 6 else ""
     example = jobs[0][0].place
-    raise InputError(f"{len(jobs)} jobs are here: {listed}{more}", hint=f"name one: `launch_files={example}`")
+    error = SeveralJobsError(f"{len(jobs)} jobs are here: {listed}{more}", hint=f"name one: `launch_files={example}`")
+    error.first = example
+    raise error
+
+
+def _trains(launch: Launch) -> bool:
+    """Whether a command trains: not by its program's name, nor where the Trainer is only told to predict."""
+    last = launch.sources[-1]
+    only = {"do_predict", "do_eval"} & last.settings.keys() and "do_train" not in last.settings
+    return not only and not NOT_A_TRAINING.search(" ".join(last.program).lower())
 
 
 KNOWN_CONFIGURATIONS = ("maxtext",)
@@ -389,6 +430,6 @@ def _need(reading: Reading, launch: Launch) -> None:
 
 def _hint_gpus(launch: Launch, layout: Mapping[str, Any]) -> str:
     """Say how to give the GPUs, what they are a multiple of, and what nearly says them."""
-    ways = prod(int(layout.get(name) or 1) for name in ("tp", "pp", "cp"))
+    ways = ways_of(layout)
     multiple = f", a multiple of {ways:,}" if ways > 1 else ""
     return f"add `gpus=N`{multiple}{nearly(launch, GPUS_SAID)}"
