@@ -128,3 +128,26 @@ def test_several_jobs_say_at_once_what_the_first_of_them_lacks(tmp_path):
         job(tmp_path, {}, a__sh=f"{one.format(8)}\n{one.format(16)}\n")
     assert "launch_files=" in str(caught.value)
     assert "`model=NAME`" in str(caught.value)
+
+
+MAXTEXT = """python3 -m MaxText.train MaxText/configs/base.yml model_name=mixtral-8x7b max_target_length=4096 \\
+  per_device_batch_size=1 remat_policy=full """
+
+
+@pytest.mark.parametrize(("said", "expected"), [
+    ("ici_expert_parallelism=8 ici_fsdp_parallelism=1", {"ep": 8, "zero": 3, "routing": None, "master_dtype": None}),
+    ("ici_fsdp_parallelism=8 weight_dtype=bfloat16", {"master_dtype": "none", "moment_dtype": "bf16", "grad_dtype": "bf16"}),
+    ("ici_fsdp_parallelism=8 grad_dtype=bfloat16", {"grad_dtype": "bf16", "master_dtype": None}),
+    ("ici_fsdp_parallelism=8 sparse_matmul=False capacity_factor=1.25", {"routing": "dropping"}),
+    ("ici_fsdp_parallelism=8 optimizer_memory_host_offload=True", {"offload": "optimizer"}),
+    ("ici_fsdp_parallelism=1 ici_data_parallelism=8 shard_optimizer_over_data=True", {"zero": 1}),
+    ("ici_fsdp_parallelism=8 quantization=fp8 dtype=bfloat16", {"precision": "fp8"}),
+])  # fmt: skip
+def test_what_maxtext_says_of_states_shards_and_experts(tmp_path, said, expected):
+    assert_has(job(tmp_path, {"gpus": 8}, a__sh=MAXTEXT + said), **expected)
+
+
+@pytest.mark.parametrize("said", ["sparse_matmul=False", "use_dpo=True", "expert_shard_attention_option=context"])
+def test_what_maxtext_says_and_nobody_models_is_asked_for(tmp_path, said):
+    with pytest.raises(InputError, match=said.partition("=")[0]):
+        job(tmp_path, {"gpus": 8}, a__sh=f"{MAXTEXT} ici_fsdp_parallelism=8 {said}")

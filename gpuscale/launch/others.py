@@ -367,6 +367,7 @@ def _claims_maxtext(source: Source) -> bool:
 def _read_maxtext(reading: Reading) -> None:
     """Read a configuration of MaxText."""
     table = _maxtext_table(reading.settings)
+    reading.run_by(load_tool("maxtext"))
     reading.option("framework", "maxtext")
     read_model(reading, f"{table}model_name", "modules.pre_trainer.model")
     trainer.read_sequence(reading, f"{table}max_target_length")
@@ -377,11 +378,13 @@ def _read_maxtext(reading: Reading) -> None:
         if sizes[axis] > 1:
             reading.option(axis, sizes[axis], *of[axis])
     replicas = sizes["dp"] * sizes["fsdp"] * sizes["ep"]
-    sharded = sizes["fsdp"] > 1
-    reading.option("zero", 3 if sharded else 0, *of["fsdp"])
+    shards = sizes["fsdp"] * sizes["ep"] * sizes["cp"]  # base.yml, logical_axis_rules: `embed` is split by all of these
+    optimizer = f"{table}shard_optimizer_over_data"
+    of_optimizer = shards == 1 and reading.flag(optimizer)
+    reading.option("zero", 3 if shards > 1 else int(of_optimizer), *of["fsdp"], *([optimizer] if of_optimizer else []))
     reading.means(f"{sizes['dp']} copies", *of["dp"])
-    if sharded and sizes["dp"] > 1:
-        reading.option("shard", sizes["fsdp"] * sizes["ep"] * sizes["cp"], *of["fsdp"])
+    if shards > 1 and sizes["dp"] > 1:
+        reading.option("shard", shards, *of["fsdp"])
     _maxtext_batch(reading, table, gpus, replicas)
     policy = reading.text(f"{table}remat_policy") or "full"
     recomputed = REMAT.get(policy, "none")
@@ -390,17 +393,51 @@ def _read_maxtext(reading: Reading) -> None:
         reading.assume(f"remat_policy {policy} is predicted as recompute {recomputed}", f"{table}remat_policy")
     quantised = (reading.text(f"{table}quantization") or "").lower()
     if "fp8" in quantised:
-        reading.option("precision", "fp8", f"{table}quantization")
+        reading.option("precision", "fp8", f"{table}quantization", f"{table}dtype")
     elif quantised:
         reading.refuse(reading.get(f"{table}quantization"), f"{quantised[:40]} is not modelled", settles="precision")
     else:
         word = reading.text(f"{table}dtype") or "bfloat16"
         reading.option("precision", DTYPES.get(word, "fp32"), f"{table}dtype")
+    _maxtext_states(reading, table)
+    _maxtext_experts(reading, table)
     if not reading.get(f"{table}opt_type"):
         reading.option("optimizer", "adamw")
         reading.assume("the optimizer is AdamW, MaxText's default")
     else:
         trainer.read_optimizer(reading, f"{table}opt_type")
+
+
+def _maxtext_states(reading: Reading, table: str) -> None:
+    """Read the types of weights, gradients and moments, and what of them is in host memory."""
+    weights, gradients = f"{table}weight_dtype", f"{table}grad_dtype"
+    if DTYPES.get(reading.text(weights) or "float32") == "bf16":
+        for option, value in (("master_dtype", "none"), ("moment_dtype", "bf16"), ("grad_dtype", "bf16")):
+            reading.option(option, value, weights)
+        reading.assume("weights, gradients and moments are bf16, without a copy in fp32", weights)
+    elif reading.text(gradients) is not None:
+        reading.option("grad_dtype", DTYPES.get(reading.text(gradients) or "", "fp32"), gradients)
+    hosts = {
+        "optimizer": f"{table}optimizer_memory_host_offload",
+        "parameters": f"{table}parameter_memory_host_offload",
+    }
+    parts = [part for part, name in hosts.items() if reading.flag(name)]
+    if parts:
+        reading.option("offload", "+".join(parts), *hosts.values())
+
+
+def _maxtext_experts(reading: Reading, table: str) -> None:
+    """Read whether experts drop tokens: with a capacity factor above 0 they do."""
+    name = f"{table}capacity_factor"
+    factor = reading.number(name)
+    if factor is None or factor <= 0:
+        found = reading.get(f"{table}sparse_matmul")
+        if found is not None and not reading.flag(found.name) and "routing" not in reading.given:
+            reading.refuse(found, "every expert works on every token, which is not modelled", settles="routing")
+        return
+    reading.option("routing", "dropping", name, f"{table}sparse_matmul")
+    if factor != 1:
+        reading.assume("experts are predicted at a capacity factor of 1", name)
 
 
 def _degree(reading: Reading, table: str, prefix: str, name: str) -> int:
