@@ -158,12 +158,20 @@ def take_model(reading: Reading, model: str, *of: str) -> None:
     reading.shape["layers"] = changed.get("layers") or own.layers
 
 
+KINDS = frozenset({
+    "gated_linear_unit", "swiglu", "activation_func", "normalization", "position_embedding_type", "add_bias_linear",
+    "multi_latent_attention", "share_embeddings_and_output_weights",
+})  # fmt: skip
+"""What a script says of the kind of layers: beside a shape it makes a model of its own, and not another size of one."""
+
+
 def _whole_model(reading: Reading) -> bool:
-    """Whether a script states a model of its own (`GPTConfig(num_layers=...)`), and not what it changes of another."""
+    """Whether a script states a whole model, of a class or by its arguments, and not what it changes of another."""
+    if not {"num_layers", "hidden_size", "num_attention_heads"} <= reading.settings.keys():
+        return False
     classes = [str(one.value) for name in ("model.config", "model") if (one := reading.settings.get(name)) is not None]
     own = [one for one in classes if re.search(r"Config|Provider", one)]
-    whole = {"num_layers", "hidden_size", "num_attention_heads"} <= reading.settings.keys()
-    return whole and bool(own) and not any(map(model_of_class, own))
+    return bool(KINDS & reading.settings.keys()) or (bool(own) and not any(map(model_of_class, own)))
 
 
 FAMILIES = {
