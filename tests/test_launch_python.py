@@ -219,12 +219,47 @@ llm.train(model=llm.Qwen2Model(config), data=data, trainer=trainer, optim=optim)
     }  # fmt: skip
 
 
-def test_fine_tuning_of_nemo_is_of_a_part_unless_it_says_otherwise(tmp_path):
-    text = "from nemo.collections import llm\nrecipe = llm.llama3_8b.finetune_recipe(num_nodes=1{})\n"
-    with pytest.raises(InputError, match="only a part of the model"):
-        read(tmp_path, text.format(""))
-    job = read(tmp_path, text.format(', peft_scheme="none", num_gpus_per_node=8'))
-    assert stated(job, "model", "gpus", "gbs") == {"model": "llama3-8b", "gpus": 8, "gbs": 128}
+TUNED = "from nemo.collections import llm\nrecipe = llm.{}.finetune_recipe(num_nodes=1, num_gpus_per_node=8{})\n"
+OF_8B = {"model": "llama3-8b", "seq": 2048, "gbs": 128}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "more", "expected"),
+    [
+        ("llama3_8b", "", OF_8B | {"tune": "lora", "lora_rank": 8, "lora_targets": "down,gate,k,o,q,up,v", "zero": 0}),
+        ("llama3_8b", ', peft_scheme="dora", packed_sequence=True', {"tune": "lora", "seq": 4096, "gbs": 8}),
+        ("llama3_8b", ", peft_scheme=None", OF_8B | {"tune": None, "tp": 2, "sp": False}),
+        ("llama3_8b", ', peft_scheme="none", packed_sequence=True', {"seq": 4096, "gbs": 8}),
+        ("llama31_70b", ', peft_scheme="lora"', {"tp": 8, "lora_rank": 16, "loss": "standard"}),
+        ("qwen3_30b_a3b", "", {"tp": 4, "ep": 4, "sp": True, "lora_rank": 32, "lora_targets": "k,o,q,v"}),
+        ("qwen2_7b", ")\nrecipe.trainer.strategy.tensor_model_parallel_size = 2\nprint(", {"tp": 2, "lora_rank": 32}),
+    ],
+)  # fmt: skip
+def test_recipes_of_fine_tuning_of_nemo(recipe, more, expected, tmp_path):
+    job = read(tmp_path, TUNED.format(recipe, more))
+    assert stated(job, "gpus", *expected) == {"gpus": 8, **expected}
+
+
+def test_commands_of_fine_tuning_of_nemo_take_recipes_of_it(tmp_path):
+    for more, tune in (("", "lora"), (" peft_scheme=none", None)):
+        path = tmp_path / "a.sh"
+        path.write_text(f"nemo llm finetune --factory llama3_8b{more} trainer.num_nodes=1 trainer.devices=8\n")
+        assert stated(read_launch([path]), "tune", *OF_8B) == {"tune": tune, **OF_8B}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "more", "message"),
+    [("llama3_8b", ", performance_mode=True", "fine-tuning is not read"), ("t5_3b", "", "its adapters")],
+)
+def test_recipes_of_fine_tuning_that_are_not_known_are_refused(recipe, more, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, TUNED.format(recipe, more))
+
+
+def test_a_recipe_without_model_and_nodes_asks_for_both_at_once(tmp_path):
+    with pytest.raises(InputError, match="model of the recipe .* GPUs") as caught:
+        read(tmp_path, "from nemo.collections import llm\nrecipe = llm.mine_9b.pretrain_recipe()\n")
+    assert "gpus" in caught.value.hint
 
 
 BRIDGE = """

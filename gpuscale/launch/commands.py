@@ -361,6 +361,8 @@ class Commands:
             while at < len(fields) and not equals and not _FLAG.match(fields[at].text):
                 if _DOTTED.match(fields[at].text):
                     break
+                if values and "=" not in values[0].text and _OVERRIDE.match(fields[at].text):
+                    break
                 values.append(fields[at])
                 at += 1
             yield self.setting(option.replace("-", "_"), flag, values, state)

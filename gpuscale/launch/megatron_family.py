@@ -17,9 +17,11 @@ from gpuscale.launch.megatron_models import EXTRA_TOKEN, OF_NUMERICS, Arguments,
 from gpuscale.launch.megatron_recipes import (
     OF_GPUS,
     Base,
+    library,
     machine_of,
     named_recipe,
     nearest_recipe,
+    packed_batch,
     take_hub_model,
     take_recipe,
 )
@@ -561,7 +563,11 @@ def _precision_recipe(reading: Reading, found: Setting | None) -> None:
 
 def _model_of_recipe(reading: Reading, found: Setting | None) -> None:
     """Set the model by the name of a recipe, where the shape is not stated."""
-    if {"num_layers", "hidden_size", "num_attention_heads"} <= reading.settings.keys() or found is None:
+    if (
+        {"num_layers", "hidden_size", "num_attention_heads"} <= reading.settings.keys()
+        or found is None
+        or reading.given.get("model")
+    ):
         return
     words = re.sub(r"(_pretrain)?(_\d+gpus?)?(_[a-z]*\d+)?(_bf16|_fp8\w*)?(_config)?$", "", str(found.value).lower())
     name = words.replace("_", "-").replace("llama31-", "llama3.1-").replace("llama32-", "llama3.2-")
@@ -690,7 +696,12 @@ def _read_nemo(reading: Reading) -> None:
         _read_legacy_nemo(reading)
     recipe = reading.get("recipe", "factory", "f")
     if recipe is not None:
-        take_recipe(reading, replace(recipe, value=_nemo_recipe(str(recipe.value))))
+        name = _nemo_recipe(reading, recipe)
+        packed = packed_batch(name) if reading.flag("packed_sequence") else {}
+        for setting, value in packed.items():
+            found = reading.settings["packed_sequence"]
+            reading.settings.setdefault(setting, replace(found, name=setting, value=value, span=None))
+        take_recipe(reading, replace(recipe, value=name))
         if "model" not in reading.options:
             _model_of_recipe(reading, recipe)
     take_hub_model(reading)
@@ -706,10 +717,31 @@ _TUNED = "model.data.train_ds."
 """Section of the data of a finetuning in YAML of NeMo and NeMo-Aligner of 2023 and 2024, which ran on Megatron core."""
 
 
-def _nemo_recipe(name: str) -> str:
-    """Return a recipe's name as the library's table has it: `llama3_70b.pretrain_recipe`, of a factory too."""
-    parts = re.sub(r"\(.*", "", name).split(".")
-    return ".".join(parts[-2:]) if parts[-1].endswith("_recipe") else f"{parts[-1]}.pretrain_recipe"
+def _nemo_recipe(reading: Reading, found: Setting) -> str:
+    """Return a recipe's name as the library's table has it: `llama3_70b.pretrain_recipe`, `...finetune_recipe:lora`.
+
+    Raises:
+        InputError: what it sets for its adapters is not known here, or a mode that changes more than is said.
+    """
+    parts = re.sub(r"\(.*", "", str(found.value)).split(".")
+    tunes = any("finetune" in source.program for source in reading.sources)
+    named = parts[-1].endswith("_recipe")
+    name = ".".join(parts[-2:]) if named else f"{parts[-1]}.{'finetune' if tunes else 'pretrain'}_recipe"
+    if not name.endswith("finetune_recipe"):
+        return name
+    if reading.flag("performance_mode"):
+        reading.refuse(reading.get("performance_mode"), "what it changes of a recipe of fine-tuning is not read",
+                       "leave it out, and give what it sets: `recipe.trainer.strategy...`")  # fmt: skip
+    said = re.search(r"peft_scheme\s*=\s*['\"]?(\w+)", str(found.value))
+    scheme = reading.get("peft_scheme")
+    kind = said[1] if said else str(scheme.value) if scheme is not None else "lora"
+    kind = "none" if "peft_scheme" in reading.settings and scheme is None else kind.lower()
+    if kind in {"none"} | OFF_PEFT or reading.given.get("tune") == "full":
+        return name
+    if f"{name}:lora" not in library():
+        hint = "`peft_scheme=None` trains the whole model; a call of `llm.finetune` that states all is read"
+        reading.refuse(found, "what this recipe sets for its adapters (LoRA, by default) is not known here", hint)
+    return f"{name}:lora"
 
 
 def _read_nemo_call(reading: Reading, called: Setting) -> None:
@@ -720,12 +752,6 @@ def _read_nemo_call(reading: Reading, called: Setting) -> None:
     if recipe:
         name = str(called.value) if "." in str(called.value) else origin
         settings["recipe"] = replace(called, name="recipe", value=name)
-    peft = reading.get("peft_scheme", "peft")
-    tuned = peft is not None or "peft_scheme" not in settings
-    if str(called.value).endswith("finetune_recipe") and tuned and reading.given.get("tune") != "full":
-        hint = "`peft_scheme=None` trains the whole model; a call of `llm.finetune` that states all is read"
-        what = "only a part of the model is trained (LoRA, by default), and what the recipe then sets is not known here"
-        reading.refuse(peft or called, what, hint)
     for keyword, name in {"num_nodes": "trainer.num_nodes", "num_gpus_per_node": "trainer.devices"}.items():
         if keyword in settings:
             settings.setdefault(name, settings[keyword])

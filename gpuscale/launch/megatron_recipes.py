@@ -56,6 +56,16 @@ def library() -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
+def packed_batch(name: str) -> dict[str, int]:
+    """Return the batch that a recipe of NeMo has of packed data, as arguments; empty where it packs none."""
+    data = read_unchanged(preset_files("library")["nemo"]).data
+    own, packed = data["recipes"].get(name), data["packed"]
+    if own is None or "finetune" not in name:
+        return {}
+    length = packed.get(name.partition(":")[0], own["seq"])
+    return {"seq_length": length, "global_batch_size": min(packed["gbs"], own["gbs"])}
+
+
 def recipe_arguments(base: Base) -> Arguments:
     """Return what a recipe sets as Megatron-LM's arguments."""
     own = base.options
@@ -70,7 +80,8 @@ def recipe_arguments(base: Base) -> Arguments:
     found |= {"tp_comm_overlap": "tp" in parts, "overlap_moe_expert_parallel_comm": "ep" in parts}
     found |= {"grad_reduce_in_bf16": True} if base.performance else {"accumulate_allreduce_grads_in_fp32": True}
     if "tune" in own:
-        found |= {"peft": own["tune"], "peft.dim": own.get("lora_rank")}
+        found["peft"] = own["tune"]
+        found |= {name: own[ours] for ours, name in _OF_ADAPTERS.items() if ours in own}
     found["cross_entropy_loss_fusion"] = own.get("loss") != "standard"
     found["cuda_graph_impl"] = _GRAPHS[own.get("cuda_graphs", "none")]
     dispatcher = own.get("dispatcher", "alltoall")
@@ -83,6 +94,7 @@ def recipe_arguments(base: Base) -> Arguments:
 
 _BESIDE = {"vpp": "virtual_pipeline_model_parallel_size", "etp": "expert_tensor_parallel_size",
            "moment_dtype": "exp_avg_dtype"}  # fmt: skip
+_OF_ADAPTERS = {"lora_rank": "peft.dim", "lora_targets": "peft.target_modules"}
 _GRAPHS = {"none": "none", "partial": "transformer_engine", "full": "full_iteration"}
 
 

@@ -428,19 +428,14 @@ def _torchtune_adapters(reading: Reading, named: str) -> None:
 
 
 def _torchtune_command(reading: Reading) -> str:
-    """Take apart `tune run --nproc_per_node 8 RECIPE --config NAME key=value`; return the recipe's name."""
+    """Take apart `tune run --nproc_per_node 8 RECIPE --config NAME`; return the recipe's name."""
     recipe = " ".join(word for source in reading.sources for word in source.program[2:])
     for name, found in list(reading.settings.items()):
         if not isinstance(found.value, list) or not found.text.startswith("-"):
             continue
         first, *more = map(str, found.value)
         reading.settings[name] = replace(found, value=first, span=None)
-        for word in more:
-            key, equals, value = word.partition("=")
-            if equals:
-                reading.settings[key] = replace(found, name=key, value=value, text=word, span=None)
-            else:
-                recipe = f"{recipe} {word}"
+        recipe = " ".join([recipe, *more])
     return recipe
 
 
