@@ -257,7 +257,7 @@ def test_recipes_of_fine_tuning_that_are_not_known_are_refused(recipe, more, mes
 
 
 def test_a_recipe_without_model_and_nodes_asks_for_both_at_once(tmp_path):
-    with pytest.raises(InputError, match="model of the recipe .* GPUs") as caught:
+    with pytest.raises(InputError, match=r"model of the recipe .* GPUs") as caught:
         read(tmp_path, "from nemo.collections import llm\nrecipe = llm.mine_9b.pretrain_recipe()\n")
     assert "gpus" in caught.value.hint
 
