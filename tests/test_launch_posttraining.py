@@ -223,7 +223,7 @@ def test_every_recipe_of_torchtune_has_a_model_that_is_known_or_is_asked_for(tmp
             continue
         load_model(made.options["model"])
         known += 1
-    assert known > 95
+    assert known > 110
 
 
 @pytest.mark.parametrize("config", ["llama3/8B_mine", "/tmp/mine.yaml"])

@@ -445,8 +445,9 @@ def _torchtune_model(reading: Reading, component: Setting | None, named: str) ->
         reading.means("replaced by the model that is given", "model._component_")
         return
     words = re.sub(r"_(instruct|base|reasoning)$", "", named)
-    words = re.sub(r"(?<=\d)_(?=\d(_|$))", ".", words).replace("_", "-")  # llama3_1_8b: 3.1; mini names stay
-    known, _ = known_model(words)
+    of_release = re.sub(r"(?<=\d)_(?=\d(_|$))", ".", words).replace("_", "-")  # llama3_1_8b: 3.1; mini names stay
+    of_size = re.sub(r"(?<=\d)_(?=\d-)", ".", re.sub(r"_(\d)_(\d+b)", r"-\1.\2", words))  # qwen2_0_5b: 0.5B
+    known = known_model(of_release)[0] or known_model(of_size)[0]
     if component is None or known is None:
         reading.refuse(component, f"the model {named[:60]!r} is not known here", settles="model")
     reading.option("model", known, "model._component_")
