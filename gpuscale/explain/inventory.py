@@ -30,7 +30,14 @@ from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime.calls import GroupCall, Sent
 from gpuscale.steptime.components import IN_LAYERS, Segment
-from gpuscale.steptime.data_parallel import gradient_norm, reductions, shards, state_calls, tied_embedding
+from gpuscale.steptime.data_parallel import (
+    gathered_again,
+    gradient_norm,
+    reductions,
+    shards,
+    state_calls,
+    tied_embedding,
+)  # fmt: skip
 from gpuscale.steptime.layer import embedding_sent, layer_segments, lm_head_sent, stops_before
 from gpuscale.steptime.step import filling_hops, hop
 from gpuscale.steptime.tensor_parallel import TensorParallelTime, tensor_parallel_time
@@ -195,7 +202,8 @@ def state_calls_of(plan: StagePlan) -> Iterator[Call]:
     for axis, one in shards(plan.rows, plan.job, parameters).items():
         calls = state_calls(plan.job, one)
         repeats = only(reductions(plan.rows, plan.job))
-        passes = zip(PHASES[:2], (1 + plan.job.method.forwards, 1), strict=True)
+        again = only(gathered_again(plan.rows, plan.job))
+        passes = zip(PHASES[:2], (1 + plan.job.method.forwards, 1 + again), strict=True)
         gathers = [("update", 1.0)] if plan.zero < 3 else [(due, float(n * plan.num_microbatches)) for due, n in passes]
         for purpose, (sent, pieces), due in (
             ("gradients", calls.reduce, [("synchronisation", repeats)]),

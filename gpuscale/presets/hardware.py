@@ -560,15 +560,17 @@ def _body(
     """Return the levels and the host of a file or of a pool, and the sources of their numbers."""
     levels: list[specs.LevelSpec] = []
     sources: dict[str, str] = {}
+    stated = HOST.read(document, (*place, "host")) if "host" in table else {}
+    uplink = stated.get("uplink_bytes_per_s") or gpu.host_link_bytes_per_s
+    behind = replace(gpu, host_link_bytes_per_s=min(gpu.host_link_bytes_per_s, uplink))
     for index in range(len(table["levels"])):
-        sources |= add_level(document, (*place, "levels", index), levels, gpu)
-    if "host" not in table:
+        sources |= add_level(document, (*place, "levels", index), levels, behind)
+    if not stated:
         return tuple(levels), None, sources
     place = (*place, "host")
-    stated = HOST.read(document, place)
     given = stated.pop("sources")
-    behind = next((level.gpus_per_pcie_switch for level in levels if level.gpus_per_pcie_switch), 1)
-    shared = behind if stated["gpus"] % behind == 0 else 1  # GPUs behind one PCIe switch share its uplink
+    switched = next((level.gpus_per_pcie_switch for level in levels if level.gpus_per_pcie_switch), 1)
+    shared = switched if stated["gpus"] % switched == 0 else 1  # GPUs behind one PCIe switch share its uplink
     host = specs.HostSpec(**{"gpus_per_uplink": shared, **stated})
     refuse(document, place, host_slips(host, levels), prefix="host.")
     found = sources_of(document, place, given, HOST.keys(stated))

@@ -10,6 +10,7 @@ network=x2                 all that levels between nodes carry: links, switches,
 nics=2                     network cards of a GPU, each as fast as before, and as many more switches
 oversubscription=2         what the links of the outermost level carry over what its switches do
 domain=576                 GPUs of an NVLink domain
+host.threads_per_gpu=1     a key of the host; or x1.5
 rank_overhead_us=300       what collectives over several nodes wait for each of their ranks
 """
 
@@ -41,6 +42,8 @@ SETTABLE = Table(
 )  # fmt: skip
 """Keys of a level that a user may set beside the cluster's file."""
 
+_HOST = Table(HostSpec, without=("gpus", "gpus_per_uplink"), optional=("memory_bytes", "memory_bytes_per_s"))
+
 RANK_OVERHEAD, GPU_POWER = "rank_overhead_us", "gpu.power_w"
 
 _ALONE = Table(rank_overhead_us=(Annotated[float, Field(ge=0, le=0.1)], 0.0),
@@ -68,6 +71,8 @@ def with_settings(cluster: ClusterSpec, settings: str) -> ClusterSpec:
         path, equals, text = (part.strip() for part in item.partition("="))
         if path == "gpu" and text:
             changed = replace(changed, gpu=load_gpu(text))
+        elif path.startswith("host.") and text:
+            changed = _with_host(changed, path, text)
         elif path in CHANGES and text:
             changed = CHANGES[path](changed, path, text)
         else:
@@ -93,6 +98,18 @@ def _with_level(cluster: ClusterSpec, path: str, text: str | None, item: str) ->
         value = _number(path, text, getattr(level, SETTABLE.columns[key][0]), unit_of(key)[1]) / unit_of(key)[1]
     stated = SETTABLE.read(Document(Path("set"), {name: {key: value}}), (name,))
     return _with_levels(cluster, index, replace(level, **stated))
+
+
+def _with_host(cluster: ClusterSpec, path: str, text: str) -> ClusterSpec:
+    """Set one key of the host."""
+    if cluster.host is None:
+        raise InputError(f"{cluster.name} has no [host] table, of which {path} would be one", field="set")
+    _, _, key = path.partition(".")
+    value = stated_value(text)
+    if _TIMES.fullmatch(text) and key in _HOST.columns:
+        value = _number(path, text, getattr(cluster.host, _HOST.columns[key][0]), unit_of(key)[1]) / unit_of(key)[1]
+    stated = _HOST.read(Document(Path("set"), {"host": {key: value}}), ("host",))
+    return replace(cluster, host=replace(cluster.host, **{_HOST.columns[key][0]: stated[_HOST.columns[key][0]]}))
 
 
 _TIMES = re.compile(r"x([0-9.eE+-]{1,20})", re.ASCII)
@@ -274,7 +291,10 @@ def _host_of(host: HostSpec, level: LevelSpec, gpus: int) -> HostSpec:
         hint = f"give a divisor of {host.gpus}, or a multiple"
         raise InputError(f"{level.name} of {gpus:,} GPUs has no whole hosts of {host.gpus}", field="set", hint=hint)
     part = gpus / host.gpus
-    return HostSpec(gpus, min(host.gpus_per_uplink, gpus), host.memory_bytes * part, host.memory_bytes_per_s * part)
+    return replace(
+        host, gpus=gpus, gpus_per_uplink=min(host.gpus_per_uplink, gpus), memory_bytes=host.memory_bytes * part,
+        memory_bytes_per_s=host.memory_bytes_per_s * part,
+    )  # fmt: skip
 
 
 CHANGES: dict[str, Callable[[ClusterSpec, str, str], ClusterSpec]] = {

@@ -71,6 +71,11 @@ class HostSpec:
     memory_bytes: Annotated[float, Field(alias="memory_gib", ge=GIB, le=1e6 * GIB)]  #: DRAM of one host [bytes].
     #: peak bandwidth of that DRAM, all sockets together [bytes/s].
     memory_bytes_per_s: Annotated[float, Field(alias="memory_gb_per_s", ge=5 * GB, le=1e5 * GB)]
+    #: what one such link carries, one direction, where the CPUs or a switch are slower than the GPU's own end of it; 0:
+    #: as much as that [bytes/s].
+    uplink_bytes_per_s: Annotated[float, Field(alias="uplink_gb_per_s", ge=0, le=1e5 * GB), nothing_or(MB / GB)] = 0.0
+    #: CPU threads that the offloaded optimizer of one GPU has (OMP_NUM_THREADS); 0: as many as feed on the memory.
+    threads_per_gpu: Annotated[int, Field(ge=0, le=1024)] = 0
 
 
 @dataclass(frozen=True)
@@ -547,6 +552,8 @@ def _host(hosts: Sequence[HostSpec | None]) -> HostSpec | None:
         gpus_per_uplink=max(host.gpus_per_uplink for host in known),
         memory_bytes=min(host.memory_bytes for host in known),
         memory_bytes_per_s=min(host.memory_bytes_per_s for host in known),
+        uplink_bytes_per_s=min((host.uplink_bytes_per_s for host in known if host.uplink_bytes_per_s), default=0.0),
+        threads_per_gpu=min((host.threads_per_gpu for host in known if host.threads_per_gpu), default=0),
     )
 
 

@@ -291,6 +291,9 @@ class RuntimeSpec:
     #: memory traffic per parameter of copying into and out of the buffers of ZeRO-3's collectives, per microbatch
     #: [bytes].
     shard_copy_bytes: Annotated[float, Field(ge=0, le=64)] = 0.0
+    #: under ZeRO-3 with recomputation, parameters in use until a module's next use within which it keeps its own, as
+    #: DeepSpeed's `stage3_max_reuse_distance`; 0: they are kept from recomputation to the backward pass.
+    reuse_parameters: Annotated[float, Field(ge=0, le=1e12)] = 0.0
     #: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron) [s].
     host_shard_s: Annotated[float, Field(alias="host_shard_us", ge=0, le=1)] = 0.0
     #: CPU time per parameter tensor in every optimizer step, while the GPU waits: norm of its gradient, update, copy of

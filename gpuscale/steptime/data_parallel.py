@@ -8,6 +8,7 @@ shard over its replicas, at the end of the step.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -38,6 +39,8 @@ class Transfers(NamedTuple):
     norm_s: FloatArray  #: AllReduces of the gradient norm over all GPUs.
     parameters: FloatArray  #: trained parameters on the GPUs that have the most (a number, not seconds).
     frozen_bytes: FloatArray  #: what ZeRO-3 gathers beside them (bytes, not seconds).
+    #: under ZeRO-3 gathers and reductions of a backward pass beside one another, where the host link is in their way.
+    backward_s: FloatArray | None = None
 
 
 class Cover(NamedTuple):
@@ -66,7 +69,8 @@ def data_parallel_time(
     """
     transfers = state_transfers(c, job, parameters)
     repeats = reductions(c, job)
-    gathers = np.select([c.zero == 0, c.zero == 3], [0, (2 + job.method.forwards) * c.num_microbatches], 1)
+    passes = 2 + job.method.forwards + gathered_again(c, job)
+    gathers = np.select([c.zero == 0, c.zero == 3], [0, passes * c.num_microbatches], 1)
     total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
     total = total + transfers.replica_s
     shown, waited = unhidden_s(c, job, transfers, cover)
@@ -93,7 +97,7 @@ def data_parallel_time(
         return total, exposed, transfers.norm_s + optimizer_time_s(c, job, parameters), waiting
     on_cpu = offload.cpu_optimizer_time_s(c, job, parameters)
     if not job.offload.parameters:
-        on_cpu = on_cpu + offload.weight_copy_s(c, job, parameters)
+        on_cpu = on_cpu + offload.weights_return_s(c, job, parameters)
     return total, exposed, np.zeros(()), waiting + on_cpu
 
 
@@ -106,19 +110,47 @@ def reductions(c: Candidates, job: JobSpec) -> IntArray:
     return np.where((c.zero >= 2) & ~whole_gradients(c, job), c.num_microbatches, 1)
 
 
+def gathered_again(c: Candidates, job: JobSpec) -> FloatArray:
+    """Share of the parameters that ZeRO-3 gathers for recomputation and once more for the backward pass, shape (N,).
+
+    A module lets go of its own behind its forward pass unless it is used again within `reuse_parameters`: behind it
+    come the forward passes of the later modules of its layer, then their backward passes (DeepSpeed,
+    runtime/zero/partitioned_param_coordinator.py, `__params_to_release`).
+    """
+    if not job.runtime.reuse_parameters or not c.recompute_layers.any():
+        return np.zeros(len(c))
+    again, whole = np.zeros(len(c)), 0.0
+    for kind, count in zip(job.model.trained_kinds, job.model.trained_counts, strict=True):
+        later, hidden = 0.0, job.model.hidden
+        for one in reversed((*dense_linears(hidden, kind), *(expert_linears(hidden, kind.moe) if kind.moe else ()))):
+            held = float(one.weights * one.count)
+            again += count * held * (2 * later / c.tp >= job.runtime.reuse_parameters)
+            later += held
+        whole += count * later
+    recomputed = np.minimum(c.recompute_layers * c.pp / job.model.layers, 1.0)
+    return np.asarray(again / whole * recomputed, dtype=np.float64)
+
+
 def _through_host(t: Transfers, c: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
     """The same transfers where one end is in host memory.
 
-    Reduced gradients leave while the next bucket is reduced: the slower of both counts. Gathered parameters come from
-    the host first, in the same stream (DeepSpeed, runtime/zero/partition_parameters.py).
+    One stream reduces a bucket of gradients, then copies it, then reduces the next; another brings parameters from the
+    host, then gathers them (DeepSpeed, runtime/zero/stage3.py, `reduce_and_partition_stream`; partition_parameters.py,
+    `all_gather_coalesced`). In the backward pass each waits only for itself, the network and each way of the host link.
     """
-    reduce_s, gather_s, all_reduce_s = t.reduce_s, t.gather_s, t.all_reduce_s
+    grads, weights_s = offload.GradientCopies(np.zeros(()), np.zeros(())), np.zeros(())
     if job.offload.optimizer:
-        copies_s = offload.gradient_copies_s(c, job, parameters)
-        reduce_s, all_reduce_s = np.maximum(reduce_s, copies_s), np.maximum(all_reduce_s, copies_s)
+        grads = offload.gradient_copies(c, job, parameters)
     if job.offload.parameters:
-        gather_s = gather_s + offload.weight_copy_s(c, job, parameters, frozen=True)
-    return t._replace(reduce_s=reduce_s, gather_s=gather_s, all_reduce_s=all_reduce_s)
+        weights_s = offload.weight_copy_s(c, job, parameters, frozen=True)
+    copies_s, gather_s = grads.out_s + grads.back_s, t.gather_s + weights_s
+    reduce_s, gathers = t.reduce_s + copies_s, 1 + gathered_again(c, job)
+    link_s = np.maximum(gathers * weights_s + grads.back_s, grads.out_s)
+    needed_s = (gathers * gather_s, reduce_s, gathers * t.gather_s + t.reduce_s, link_s)
+    return t._replace(
+        reduce_s=reduce_s, gather_s=gather_s, all_reduce_s=t.all_reduce_s + copies_s,
+        backward_s=functools.reduce(np.maximum, needed_s),
+    )  # fmt: skip
 
 
 def tied_embedding_s(c: Candidates, job: JobSpec) -> FloatArray:
@@ -239,7 +271,7 @@ def unhidden_s(c: Candidates, job: JobSpec, t: Transfers, cover: Cover) -> tuple
     """
     runtime, repeats, waits = job.runtime, reductions(c, job).astype(np.float64), cover.waiting_s
     share = 1.0 / np.maximum(job.model.layers / c.pp, 1.0)  # of one layer: the last to be reduced, the first gathered
-    reduces, gathers = runtime.overlap_grad_reduce, runtime.overlap_param_gather
+    reduces, gathers, again = runtime.overlap_grad_reduce, runtime.overlap_param_gather, gathered_again(c, job)
 
     def beside(
         transfer_s: FloatArray, pass_s: FloatArray, overlaps: BoolArray | bool, last: FloatArray | float = 0.0
@@ -252,7 +284,10 @@ def unhidden_s(c: Candidates, job: JobSpec, t: Transfers, cover: Cover) -> tuple
         if stage == 0:
             shown, late = beside(t.all_reduce_s, cover.backward_s, reduces or runtime.ddp_without_zero, share)
             return shown, np.minimum(late, waits)
-        sent_s = t.gather_s + t.reduce_s if stage == 3 else t.reduce_s
+        gather_s = t.gather_s * (1 + again)  # of the backward pass
+        sent_s = t.reduce_s
+        if stage == 3:
+            sent_s = gather_s + t.reduce_s if t.backward_s is None else t.backward_s
         replica = replica_late = np.zeros(())
         if t.replica_s.any():
             before_s = sent_s * np.where(c.shard * c.tp <= job.cluster.node_gpus, share, 1.0)
@@ -260,7 +295,7 @@ def unhidden_s(c: Candidates, job: JobSpec, t: Transfers, cover: Cover) -> tuple
             replica, replica_late = beside(t.replica_s, after_s, reduces, share)
         if stage == 3:
             ahead, ahead_late = beside(t.gather_s * (1 + job.method.forwards), cover.forward_s, gathers)
-            alone, alone_late = beside(t.gather_s, cover.backward_s, reduces)
+            alone, alone_late = beside(gather_s, cover.backward_s, reduces)
             both, both_late = beside(sent_s, cover.backward_s, reduces)
             both, both_late = both + ahead, both_late + ahead_late
             plain = c.num_microbatches - repeats  # microbatches that reduce nothing

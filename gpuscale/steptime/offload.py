@@ -6,6 +6,9 @@ section 4; Rajbhandari et al. 2021, arXiv 2104.07857, section 5) and Megatron-LM
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 
 from gpuscale.architecture.parameters import model_parameters
@@ -24,8 +27,20 @@ HOST_MEMORY_FRACTION = 0.45
 """Share of the host's DRAM bandwidth that a vectorised Adam on all cores reaches: about 0.24 s for 1e9 parameters,
 28 bytes each, on two Xeon 8168 with 256 GB/s (Ren et al. 2021, arXiv 2101.06840, table 4)."""
 
+THREAD_BYTES_PER_S = 12e9
+"""DRAM traffic of one thread that streams, on Intel's Xeons (AnandTech 2017: STREAM Triad with one thread on Skylake-SP
+with DDR4-2666). Guesstimate for others: AMD's EPYC 7763 has 31 GB/s."""
+
+PAGEABLE_BYTES_PER_S = THREAD_BYTES_PER_S / 2
+"""Rate of copies between a GPU and memory that is not pinned: a thread of the driver reads and writes every byte on its
+way through a pinned buffer (Harris, NVIDIA 2012, "How to optimize data transfers in CUDA C/C++", has 5.4 GB/s)."""
+
 FP32 = 4
-"""Bytes of the fp32 copy of a gradient that the CPU keeps, unscales and clips."""
+"""Bytes of the fp32 copy of a gradient that the CPU keeps and clips."""
+
+OVERFLOW_BYTES = 12
+"""Traffic per 16-bit gradient of looking for infinities and NaN under fp16 (DeepSpeed, runtime/zero/stage3.py,
+`has_overflow`): `isinf` writes magnitudes and compares them, `isnan` compares; the results are then read."""
 
 
 def host_of(cluster: ClusterSpec) -> HostSpec:
@@ -42,16 +57,18 @@ def host_of(cluster: ClusterSpec) -> HostSpec:
 
 def host_link_bytes_per_s(job: JobSpec) -> float:
     """Rate at which each GPU copies to or from host memory while all of the job's GPUs do [bytes/s]."""
-    host = host_of(job.cluster)
+    host, own = host_of(job.cluster), job.cluster.gpu.host_link_bytes_per_s
     sharing = min(host.gpus_per_uplink, host.gpus, job.gpus)
-    return job.cluster.gpu.host_link_bytes_per_s * HOST_LINK_FRACTION / sharing
+    return min(own, (host.uplink_bytes_per_s or own) / sharing) * HOST_LINK_FRACTION
 
 
 def cpu_optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """Optimizer step on the CPUs of one host, which share its memory's bandwidth; shape (N,) [s].
 
-    Per parameter: the fp32 gradient is written as it arrives, read for its norm, read and written to be clipped, read
-    again; master weight and moments are read and written; the 16-bit weight is written.
+    Per parameter (DeepSpeed, runtime/zero/stage3.py, `step`; the norm is taken on the GPU as gradients leave): the fp32
+    gradient is read and written to be clipped, and read again; master weight and moments are read and written; the
+    master is read once more to be cast, and of the 16-bit weight lines are fetched and written. Fewer threads than feed
+    on that bandwidth reach what each of them can.
     """
     return parameters.updated(c) * _cpu_s_per_parameter(job)
 
@@ -67,19 +84,48 @@ def least_cpu_optimizer_time_s(job: JobSpec) -> float:
 def _cpu_s_per_parameter(job: JobSpec) -> float:
     """Seconds per parameter that a GPU updates, while all GPUs of its host do."""
     states, host = job.states, host_of(job.cluster)
-    traffic = 5 * FP32 + 2 * states.optimizer + states.weight
-    return min(host.gpus, job.gpus) * traffic / (host.memory_bytes_per_s * HOST_MEMORY_FRACTION)
+    traffic = 3 * FP32 + 2 * states.optimizer + states.master + 2 * states.weight
+    traffic += OVERFLOW_BYTES * (job.precision == "fp16")
+    shared = host.memory_bytes_per_s * HOST_MEMORY_FRACTION / min(host.gpus, job.gpus)
+    return traffic / min(shared, (host.threads_per_gpu or math.inf) * THREAD_BYTES_PER_S)
 
 
-def gradient_copies_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
-    """Copy of the GPU's share of the gradients to the host, per reduction; shape (N,) [s].
+class GradientCopies(NamedTuple):
+    """Copies of a GPU's share of the gradients, per reduction, each (N,) [s]."""
 
-    Under ZeRO-2 and 3 gradients accumulate on the host: after the first microbatch they come back, are added to on the
-    GPU and go out again (DeepSpeed, runtime/zero/stage3.py, partition_grads).
+    out_s: FloatArray  #: to the host.
+    back_s: FloatArray  #: from it.
+
+
+def gradient_copies(c: Candidates, job: JobSpec, parameters: StageParameters) -> GradientCopies:
+    """Time the copies of gradients that accumulate on the host.
+
+    Under ZeRO-3 each microbatch's go out and come back, to be added to on the GPU or, of the first, for their norm; at
+    last fp32 copies go out. Under ZeRO-2 those of the first microbatch do not come back at once, nor those of the last
+    go out in 16 bits (DeepSpeed, runtime/zero/stage3.py, `partition_grads`; stage_1_and_2.py,
+    `async_accumulate_grad_in_cpu_via_gpu`). Without either, and under FSDP, whose CPU adds up, all go out once.
     """
     once_s = parameters.updated(c) * job.states.gradient / host_link_bytes_per_s(job)
-    trips = np.where(c.zero >= 2, 2.0 - 1.0 / c.num_microbatches, 1.0)
-    return np.asarray(once_s * trips, dtype=np.float64)
+    accumulates = (c.zero >= 2) & (not job.runtime.memory.master_is_weight)
+    trips = np.where(c.zero == 3, 1.0, 1.0 - 1.0 / c.num_microbatches)
+    wide = FP32 / job.states.gradient / c.num_microbatches
+    return GradientCopies(
+        np.asarray(once_s * np.where(accumulates, trips + wide, 1.0), dtype=np.float64),
+        np.asarray(once_s * np.where(accumulates, trips, 0.0), dtype=np.float64),
+    )
+
+
+def weights_return_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
+    """Copy of the updated weights to the GPU, shape (N,) [s].
+
+    ZeRO-3 has PyTorch cast them on the CPU into memory that is not pinned (DeepSpeed, runtime/zero/stage3.py,
+    `_reassign_or_swap_out_partitioned_parameters`; PyTorch, aten/src/ATen/native/cuda/Copy.cu); the others copy fp32
+    and cast on the GPU (stage_1_and_2.py, `step`; Megatron-LM, cpu_offloading/hybrid_optimizer.py).
+    """
+    pageable = (c.zero == 3) & (not job.runtime.memory.master_is_weight)
+    link = host_link_bytes_per_s(job)
+    rate = np.where(pageable, job.states.weight / min(PAGEABLE_BYTES_PER_S, link), FP32 / link)
+    return np.asarray(parameters.updated(c) * rate, dtype=np.float64)
 
 
 def weight_copy_s(c: Candidates, job: JobSpec, parameters: StageParameters, *, frozen: bool = False) -> FloatArray:
