@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 from jobs import job, layout, seconds
 
+import gpuscale
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
+from gpuscale.launch.export import exported
 from gpuscale.layouts.stages import FIRST, stage_table
 from gpuscale.memory.states import stage_parameters
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.presets.hardware import load_cluster
+from gpuscale.presets.settings import with_settings
 from gpuscale.request import offload_name, parse_offload
 from gpuscale.rules.check import broken_rules
 from gpuscale.search.evaluation import evaluate
@@ -153,6 +156,40 @@ def test_parameters_stay_without_zero_3():
     assert "offloaded_parameters_not_sharded" in [
         rule.code for rule in broken_rules(fixed_layout(spec, {"zero": 1}), spec)
     ]
+
+
+def test_keys_of_the_host_are_set():
+    p5 = load_cluster("aws-p5")
+    made = with_settings(
+        p5, "host.threads_per_gpu=4,host.threads_per_gpu=x2,host.memory_gib=x0.5,host.uplink_gb_per_s=63"
+    )
+    changed = {"threads_per_gpu": 8, "memory_bytes": p5.host.memory_bytes / 2, "uplink_bytes_per_s": 63e9}
+    assert made.host == replace(p5.host, **changed)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "text", "says"),
+    [
+        ("aws-p5", "host.threads_per_gpu=1.5", "whole number"),
+        ("aws-p5", "host.threads_per_gpu=x2", "nothing to multiply"),
+        ("aws-p5", "host.threads_per_gpu=-1", "at least 0"),
+        ("aws-p5", "host.gpus=4", "unknown key"),
+        ("aws-p5", "host.memory_gib=x1e9", "out of range"),
+        ("tpu-v5p-pod", "host.threads_per_gpu=1", "no \\[host\\]"),
+    ],
+)
+def test_what_a_host_cannot_have_is_refused(cluster, text, says):
+    with pytest.raises(InputError, match=says) as caught:
+        with_settings(load_cluster(cluster), text)
+    assert caught.value.field == "set" or "set" in str(caught.value.place)
+
+
+@pytest.mark.parametrize("what", ["none", "optimizer"])
+def test_scripts_share_the_cores_out(what):
+    """A launcher gives each of several processes one thread; what the user has set stays."""
+    made = exported(gpuscale.estimate("llama3-8b", 8, framework="deepspeed", offload=what, zero=3), "deepspeed")
+    text = next(one.text for one in made.files if one.path == "run.sh")
+    assert ('OMP_NUM_THREADS="${OMP_NUM_THREADS:-$(($(nproc) / 8))}"' in text) == (what == "optimizer")
 
 
 @pytest.mark.parametrize("text", ["disk", "optimizer:0.5", "activations:0", "activations:nan", "activations:2"])

@@ -141,6 +141,9 @@ def run_script(program: Program, writing: Writing) -> LaunchFile:
         writing.warn(f"set {CODE_DIR} to the folder that has {program.file}, or start run.sh in it")
     for name, (value, why) in program.environment.items():
         lines += [comment(why), f"export {name}={shell_word(value)}"]
+    if writing.spec.offload.optimizer and per_node > 1:
+        lines.append(comment("the optimizer on the CPU: of several processes the launcher gives each one thread"))
+        lines.append(f'export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-$(($(nproc) / {per_node}))}}"')
     start = {
         "torchrun": f"torchrun --nnodes={nodes} --nproc-per-node={per_node} --node-rank={NODE_RANK}"
         f" --master-addr={MASTER_ADDR} --master-port={MASTER_PORT} ",

@@ -21,6 +21,8 @@ from gpuscale.layouts.stages import pipeline_layout
 from gpuscale.planning.jobs import Job
 from gpuscale.specs.cluster import IBVERBS, INSIDE
 from gpuscale.specs.gpu import BLACKWELL
+from gpuscale.steptime.offload import least_cpu_optimizer_time_s
+from gpuscale.units import format_seconds
 
 MEGATRON_FAMILY = ("megatron-lm", "primus", "nemo", "megatron-bridge")
 ARGUMENTS = ("megatron-lm", "primus")
@@ -315,6 +317,25 @@ def _slow(name: str, value: str, why: str) -> Callable[[Stated], str]:
     return lambda one: f"{name}={value}: {why}" if one.variable(name) == value else ""
 
 
+def _few_threads(*, unset: bool) -> Callable[[Stated], str]:
+    """Say what an optimizer on the CPU loses where each process of a machine has one thread (torch/distributed/run.py;
+    accelerate commands/launch.py)."""
+
+    def said(one: Stated) -> str:
+        job, stated = one.job.spec, one.variable(THREADS)
+        missing = stated is None and one.scripted and min(job.gpus, job.cluster.node_gpus) > 1
+        if not job.offload.optimizer or not (missing if unset else stated == "1"):
+            return ""
+        text = "is not set, and torchrun and accelerate then take 1" if unset else "is 1"
+        all_s, one_s = (least_cpu_optimizer_time_s(job, threads) for threads in (0, 1))
+        if one_s <= all_s:
+            return ""
+        took = f"{format_seconds(one_s)} rather than {format_seconds(all_s)} a step"
+        return f"{THREADS} {text}: the optimizer on the CPU takes {took}; set cores over GPUs"
+
+    return said
+
+
 def _no_ib(one: Stated) -> str:
     if one.variable("NCCL_IB_DISABLE") != "1" or not one.several_nodes or not one.networks & set(IBVERBS):
         return ""
@@ -378,6 +399,7 @@ CP_SIZE, SP_SIZE, SHARD_SIZE = (
     f"parallelism_config.parallelism_config_{axis}_size" for axis in ("cp", "sp", "dp_shard")
 )
 OFFLOAD_RATIO = "zero_optimization.offload_optimizer.ratio"
+THREADS = "OMP_NUM_THREADS"
 CONNECTIONS = ("CUDA_DEVICE_MAX_CONNECTIONS",)
 SWITCH_RULES = (
     SwitchRule("uneven_layers", _uneven, ("num_layers", "pipeline_model_parallel_size"), "A:968, 972, 997"),
@@ -477,6 +499,8 @@ SWITCH_RULES = (
             ("p2p_disabled", "NCCL_P2P_DISABLE", "GPUs of a node exchange through host memory, not NVLink"),
         )
     ),
+    SwitchRule("one_optimizer_thread", _few_threads(unset=False), (THREADS,), "", _EVERY, "warning"),
+    SwitchRule("one_optimizer_thread", _few_threads(unset=True), (THREADS,), "", _EVERY, "note"),
     SwitchRule("ib_disabled", _no_ib, ("NCCL_IB_DISABLE",), "", _EVERY, "warning"),
 )  # fmt: skip
 

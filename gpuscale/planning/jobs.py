@@ -387,9 +387,11 @@ def _offload(name: str, cluster: ClusterSpec, runtime: RuntimeSpec, said: dict[s
         raise InputError(f"{runtime.name} offloads optimizer and parameters together", field="offload", hint=hint)
     if offload.any:
         host, link = host_of(cluster), cluster.gpu.host_link_bytes_per_s / 1e9
+        link = min(link, host.uplink_bytes_per_s / 1e9 or link)
         said["offload"] = (
             f"{name} in host memory: {host.gpus} GPU{'s' * (host.gpus > 1)} of a host have "
             f"{host.memory_bytes / GIB:,.0f} GiB at {host.memory_bytes_per_s / 1e9:g} GB/s, {link:g} GB/s to it"
+            + (f", {plural(host.threads_per_gpu, 'CPU thread')} each" if host.threads_per_gpu else "")
         )
     return offload
 

@@ -86,7 +86,9 @@ def _with_level(cluster: ClusterSpec, path: str, text: str | None, item: str) ->
     index = next((at for at, level in enumerate(cluster.levels) if level.name == name), None)
     if text is None or index is None:
         levels = ", ".join(level.name for level in cluster.levels)
-        hint = f"write LEVEL.KEY=VALUE; the levels of {cluster.name} are {levels}; or set {', '.join(CHANGES)}"
+        hint = (
+            f"write LEVEL.KEY=VALUE; the levels of {cluster.name} are {levels}; or set host.KEY, {', '.join(CHANGES)}"
+        )
         raise InputError(f"{item[:60]!r} sets nothing of a level", field="set", hint=hint)
     level = cluster.levels[index]
     if key == "gpus":
@@ -104,12 +106,15 @@ def _with_host(cluster: ClusterSpec, path: str, text: str) -> ClusterSpec:
     """Set one key of the host."""
     if cluster.host is None:
         raise InputError(f"{cluster.name} has no [host] table, of which {path} would be one", field="set")
-    _, _, key = path.partition(".")
-    value = stated_value(text)
-    if _TIMES.fullmatch(text) and key in _HOST.columns:
-        value = _number(path, text, getattr(cluster.host, _HOST.columns[key][0]), unit_of(key)[1]) / unit_of(key)[1]
+    key, value = path.removeprefix("host."), stated_value(text)
+    name = _HOST.columns[key][0] if key in _HOST.columns else ""
+    if name and _TIMES.fullmatch(text):
+        now = getattr(cluster.host, name)
+        if not now:
+            raise InputError(f"{path} is not stated, which leaves nothing to multiply", field="set")
+        value = _whole(path, text, now) if isinstance(now, int) else _number(path, text, now) / unit_of(key)[1]
     stated = _HOST.read(Document(Path("set"), {"host": {key: value}}), ("host",))
-    return replace(cluster, host=replace(cluster.host, **{_HOST.columns[key][0]: stated[_HOST.columns[key][0]]}))
+    return replace(cluster, host=replace(cluster.host, **{name: stated[name]}))
 
 
 _TIMES = re.compile(r"x([0-9.eE+-]{1,20})", re.ASCII)

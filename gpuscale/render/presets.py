@@ -499,6 +499,10 @@ def _wiring_lines(cluster: ClusterSpec) -> Iterator[str]:
     """Yield a line for the host, and one for each level of which more is known than sizes and rates."""
     if host := cluster.host:
         shared = f", {host.gpus_per_uplink} GPUs on each link to it" if host.gpus_per_uplink > 1 else ""
+        if host.uplink_bytes_per_s:
+            shared += f", {host.uplink_bytes_per_s / GB:g} GB/s on each link"
+        if host.threads_per_gpu:
+            shared += f", {plural(host.threads_per_gpu, 'CPU thread')} per GPU"
         memory = f"{host.memory_bytes / GIB:,.0f} GiB of host memory at {host.memory_bytes_per_s / GB:g} GB/s"
         yield f"Host: {plural(host.gpus, 'GPU')} with {memory}{shared}."
     for index, level in enumerate(cluster.levels):
@@ -563,7 +567,11 @@ def cluster_json(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float]) -
             }
             for level, rate in zip(cluster.levels, allreduce_bytes_per_s, strict=True)
         ],
-        "host": cluster.host and picked(cluster.host, ("gpus", "gpus_per_uplink", "memory_gib", "memory_gb_per_s")),
+        "host": cluster.host
+        and picked(
+            cluster.host,
+            ("gpus", "gpus_per_uplink", "uplink_gb_per_s", "memory_gib", "memory_gb_per_s", "threads_per_gpu"),
+        ),
         "pools": [
             {
                 "name": pool.name,

@@ -73,21 +73,26 @@ def cpu_optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameter
     return parameters.updated(c) * _cpu_s_per_parameter(job)
 
 
-def least_cpu_optimizer_time_s(job: JobSpec) -> float:
-    """Lower bound of `cpu_optimizer_time_s`: the share of some GPU is at least that of an even split [s]."""
+def least_cpu_optimizer_time_s(job: JobSpec, threads: int | None = None) -> float:
+    """Lower bound of `cpu_optimizer_time_s`: the share of some GPU is at least that of an even split [s].
+
+    Args:
+        threads: of each GPU, 0 for as many as feed on the memory; as the host says where nothing is said.
+    """
     if not job.offload.optimizer or job.tuning is not None:
         return 0.0
     parameters = (model_parameters(job.model).total + job.trained_tower) / job.gpus
-    return parameters * _cpu_s_per_parameter(job)
+    return parameters * _cpu_s_per_parameter(job, threads)
 
 
-def _cpu_s_per_parameter(job: JobSpec) -> float:
+def _cpu_s_per_parameter(job: JobSpec, threads: int | None = None) -> float:
     """Seconds per parameter that a GPU updates, while all GPUs of its host do."""
     states, host = job.states, host_of(job.cluster)
     traffic = 3 * FP32 + 2 * states.optimizer + states.master + 2 * states.weight
     traffic += OVERFLOW_BYTES * (job.precision == "fp16")
     shared = host.memory_bytes_per_s * HOST_MEMORY_FRACTION / min(host.gpus, job.gpus)
-    return traffic / min(shared, (host.threads_per_gpu or math.inf) * THREAD_BYTES_PER_S)
+    threads = host.threads_per_gpu if threads is None else threads
+    return traffic / min(shared, (threads or math.inf) * THREAD_BYTES_PER_S)
 
 
 class GradientCopies(NamedTuple):
