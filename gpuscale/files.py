@@ -28,6 +28,33 @@ _read: set[Path] | None = None
 """Files that the command has read; None where no command runs, as in a notebook, which may save over what it loaded."""
 
 
+_folders: tuple[Path, ...] = ()
+"""Folders that files of users must lie in; anywhere where there are none."""
+
+
+def confine(*folders: Path) -> None:
+    """From now on take no file from elsewhere, also behind a symbolic link, and tell nothing of what is there."""
+    global _folders  # noqa: PLW0603 - of the process
+    _folders = tuple(folder.resolve() for folder in folders)
+
+
+def _is_outside(path: Path) -> bool:
+    """Whether a path leads out of the folders that the process is confined to."""
+    if not _folders or not isinstance(path, Path):  # a preset in a zip file
+        return False
+    try:
+        whole = path.resolve()
+    except (OSError, ValueError, RuntimeError):  # not a path: who opens it says so
+        return False
+    return not any(whole.is_relative_to(folder) for folder in _folders)
+
+
+def _refuse_outside(path: Path) -> None:
+    if _is_outside(path):
+        hint = f"copy it below {_folders[0]}"
+        raise InputError("lies outside the folder that may be read", place=repr(str(path)[:300]), hint=hint)
+
+
 def begin_command() -> None:
     """From now on remember what is read, and let no writer replace it."""
     global _read  # noqa: PLW0603 - of the process, as its files are
@@ -43,6 +70,7 @@ def refuse_irregular(path: Path, kind: str, hint: str | None = None) -> None:
     Raises:
         InputError: missing, a folder, or not a regular file.
     """
+    _refuse_outside(path)
     try:
         exists, folder, regular = path.exists(), path.is_dir(), path.is_file()
     except (OSError, ValueError):  # too long a name, a NUL byte: who opens it says which
@@ -55,14 +83,14 @@ def refuse_irregular(path: Path, kind: str, hint: str | None = None) -> None:
 def is_file(path: Path) -> bool:
     """Whether a path means a file; one that the system cannot take (too long, a NUL byte) does not."""
     with suppress(OSError, ValueError):
-        return path.is_file()
+        return not _is_outside(path) and path.is_file()
     return False
 
 
 def is_folder(path: Path) -> bool:
     """Whether a path means a folder, as `is_file` for files."""
     with suppress(OSError, ValueError):
-        return path.is_dir()
+        return not _is_outside(path) and path.is_dir()
     return False
 
 
@@ -74,6 +102,7 @@ def reading(path: Path) -> Iterator[BufferedReader]:
         InputError: it cannot be opened or read.
     """
     place = repr(str(path)[:300])
+    _refuse_outside(path)
     try:
         stream = path.open("rb")
     except (OSError, ValueError) as error:
@@ -239,7 +268,7 @@ def _naming(path: Path) -> Iterator[None]:
 def is_there(path: Path) -> bool:
     """Whether a path is of something; not where it cannot be one, such as a name of 300 characters."""
     with suppress(OSError, ValueError):
-        return path.exists()
+        return not _is_outside(path) and path.exists()
     return False
 
 

@@ -1,5 +1,6 @@
 """What the README and the pages say holds: their commands run, outputs look as they do now, every command is named."""
 
+import json
 import os
 import re
 import shlex
@@ -79,6 +80,8 @@ def test_every_block_is_checked_or_named(page, language, block):
         assert page in PAGES or page.stem in NOT_RUN
     elif language == "toml":
         tomllib.loads(block)
+    elif language == "json":
+        json.loads(block)
     elif language == "yaml":
         assert list(yaml.safe_load_all(block))
     elif language == "python":

@@ -60,6 +60,7 @@ JOBS = {
         Entry("show recipes", "presets:recipes", "List the published recipes, or show one, with its source.", True),
         Entry("show skill", "machine:skill", "Print a skill for coding agents.", True),
         Entry("doctor", "machine:doctor", "Show what this machine offers for planning."),
+        Entry("mcp", "agents:mcp", "Serve these commands as tools to coding agents."),
     ),
 }
 """What one comes for -> its commands."""
