@@ -45,7 +45,9 @@ MAX_FILES = 500
 MAX_LISTED_MODELS = 50
 
 LIBRARIES = ("numpy", "pydantic", "rich", "typer", "tomlkit", "tomli-w")
-EXTRAS = {"yaml": ("pyyaml",), "sweep": ("pyarrow", "duckdb"), "dask": ("distributed",), "gpu": ("torch",)}
+EXTRAS = {
+    "yaml": ("pyyaml",), "sweep": ("pyarrow", "duckdb"), "dask": ("distributed",), "mcp": ("mcp",), "gpu": ("torch",)
+}  # fmt: skip
 """Extra of the package -> what it installs."""
 
 
