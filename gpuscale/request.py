@@ -559,8 +559,9 @@ class JobOptions(Options):
                                              choices=("fp32", "bf16", "fp16"), word="gradients")] = None
     master_dtype: Annotated[str, Option("Data type of master weights.", "DTYPE",
                                         choices=("fp32", "bf16", "fp16", "none"))] = "fp32"
-    moment_dtype: Annotated[str, Option("Data type of optimizer moments.", "DTYPE",
-                                        choices=("fp32", "bf16", "fp16", "fp8"))] = "fp32"
+    moment_dtype: Annotated[str, Option(
+        "Data type of optimizer moments.", "DTYPE", choices=("fp32", "bf16", "fp16", "fp8"), label="{} moments",
+        header="moments")] = "fp32"
     swiglu_input_dtype: Annotated[str | None, Option(
         "Data type of the saved inputs of gated activation functions.", "DTYPE", OF_FRAMEWORK,
         choices=("bf16", "fp8"))] = None
@@ -808,8 +809,8 @@ class Sites(Options):
 
 
 COMPARED = (
-    "cluster", "gpus", "seq", "gbs", "framework", "precision", "offload", "cp_comm", "schedule", "axis_order",
-    "pipeline_split", "overlap", "cuda_graphs", "dispatcher", "grad_reduce",
+    "cluster", "gpus", "seq", "gbs", "framework", "precision", "moment_dtype", "offload", "cp_comm", "schedule",
+    "axis_order", "pipeline_split", "overlap", "cuda_graphs", "dispatcher", "grad_reduce",
 )  # fmt: skip
 """Options of which `plan` compares several values; combinations are formed in this order, the last one varies first."""
 

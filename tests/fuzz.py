@@ -137,7 +137,7 @@ def _contents(folder):
 def _limited():
     """Raise `TooLong` in what runs for more than `MAX_SECONDS` of the processor's time."""
 
-    def stop(*_):
+    def stop(*_, **__):
         raise TooLong
 
     handler = signal.signal(signal.SIGPROF, stop)

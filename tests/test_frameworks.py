@@ -19,7 +19,7 @@ from gpuscale.rules.check import ALL_RULES, broken_rules, cited, rules_of
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import EVERY
 from gpuscale.search.loop import search
-from gpuscale.specs.job import RULE_SETS, OffloadSpec
+from gpuscale.specs.job import RULE_SETS, OffloadSpec, StateBytes
 from gpuscale.specs.tuning import TuningSpec, read_targets
 from gpuscale.validation.machines import Library
 from gpuscale.validation.measurements import read_measurements
@@ -136,6 +136,9 @@ CASES = {
         under("megatron-lm", MIXTRAL), {"zero": 3, "shard": 4, "ep": 8}, None, {"zero": 3, "shard": 8, "ep": 8},
     ),
     "offloaded_optimizer_not_sharded": (under("megatron-lm", **OPTIMIZER), {"zero": 0, "shard": 1}, None, {}),
+    "low_moments_not_sharded": (
+        under("megatron-lm", states=StateBytes(moments=4.0, second_moment=2.0)), {"zero": 0, "shard": 1}, None, {},
+    ),
     "ddp_with_model_parallel": (
         under("torchtitan"), {**TP8, "zero": 0, "shard": 1}, None, {"zero": 0, "shard": 1},
     ),

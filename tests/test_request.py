@@ -265,7 +265,7 @@ NEAR = st.sampled_from(
 def no_search(monkeypatch):
     """Questions are read and jobs are built; nothing is searched."""
 
-    def stop(*_):
+    def stop(*_, **__):
         raise NoAnswerError("not searched")
 
     for name in ("_plan_one", "compare", "frontier"):

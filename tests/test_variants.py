@@ -399,7 +399,7 @@ def test_the_full_space_of_a_framework_can_be_built(framework, cluster):
 
 def test_the_full_space_holds_the_default_and_what_was_said_stays():
     usual = plan("llama3-8b", 16, top=1, pins={"tp": "1,2", "zero": 1})
-    full = plan("llama3-8b", 16, top=100, pins={"tp": "1,2", "zero": 1}, space="full")
+    full = plan("llama3-8b", 16, top=1000, pins={"tp": "1,2", "zero": 1}, space="full")
     assert full.plans[0].tokens_per_s >= usual.plans[0].tokens_per_s
     first = full.compared.variants[0]
     assert first.best["step_time_s"] == usual.choice.fastest.step_time_s
@@ -543,7 +543,7 @@ def test_why_may_name_a_schedule():
         ("1..1000000", {}, "1..1000000 is 37 searches on dgx-h100-superpod, at most 24"),
         (
             "8..2048",
-            {"seq": "1024..65536", "gbs": "1..1000000"},
+            {"seq": "1..65536", "gbs": "1..1000000"},
             f"more than {MAX_VARIANTS} combinations of `gpus`, `seq`, `gbs`",
         ),
         (

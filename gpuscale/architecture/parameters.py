@@ -11,6 +11,7 @@ shared by embedding and LM head counts once. Multi-token-prediction modules are 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -364,6 +365,7 @@ class ModelParameters(NamedTuple):
         return sum(count * kind.routed_experts for count, kind in zip(self.counts, self.kinds, strict=True))
 
 
+@lru_cache(maxsize=64)
 def model_parameters(model: ModelSpec) -> ModelParameters:
     """Count the parameters of `model`.
 

@@ -126,7 +126,7 @@ def _of_job(subject: Subject) -> Iterator[Change]:
     between_s = math.fsum(seconds[name] for name in COMMUNICATION)
     pays = {"offload": False, "axis_order": between_s >= worth_s, "overlap": between_s >= worth_s}
     pays |= {"dispatcher": False, "cuda_graphs": False}  # below, whatever the framework
-    pays |= {"grad_reduce": plan.zero >= 2}
+    pays |= {"grad_reduce": plan.zero >= 2, "moment_dtype": plan.zero > 0 and seconds["optimizer"] >= worth_s}
     yield Change(("gbs",), {"gbs": 2 * spec.global_batch_size})
     for name, values in settings_to_try(framework, spec.model, spec.cluster).items():
         if name == "schedule":
@@ -273,12 +273,14 @@ def _value(one: Neighbour, name: str) -> str:
         return "on" if row["sp"] else "off"
     if name in row:
         return str(row[name])
+    moment = spec.states.second_moment or spec.states.moments
     own: dict[str, Any] = {
         "gbs": spec.global_batch_size,
         "precision": f"{spec.precision}" + (f" ({spec.recipe})" if spec.precision in {"fp8", "fp4"} else ""),
         "overlap": overlap_name(overlap_of(spec.runtime)),
         "axis_order": "-".join(spec.axis_order),
         "grad_dtype": {4.0: "fp32", 2.0: "16 bits"}.get(spec.states.gradient, f"{spec.states.gradient:g} bytes"),
+        "moment_dtype": {4.0: "fp32", 2.0: "16 bits", 1.0: "fp8"}.get(moment, f"{moment:g} bytes"),
         "sharp": "on" if spec.cluster.sharp else "off",
         "nvls": "on" if spec.cluster.nvls else "off",
         "compile": "on" if spec.runtime.compile else "off",

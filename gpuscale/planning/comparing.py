@@ -17,6 +17,7 @@ from gpuscale.planning.describe import describe_all
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, constraints
 from gpuscale.planning.variants import Variant, Variants, untried_settings
 from gpuscale.planning.why import PlanRank, answer_why, matching, no_answer, reason_of, search_layout
+from gpuscale.ratios import TIME, in_words
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, Question
 from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, SearchSummary, VariantRow
 from gpuscale.search.enumeration import Task
@@ -25,6 +26,7 @@ from gpuscale.search.listing import COMPARED_FAMILIES, TIMES, near_leaders, shor
 from gpuscale.search.loop import SearchResult, search, search_best
 from gpuscale.search.objectives import MEMORY, OBJECTIVES, TOTAL_COST, Objective
 from gpuscale.search.ordering import Scored, scored, undominated
+from gpuscale.search.ties import SIMPLICITY_MAY_COST
 from gpuscale.units import GIB, format_count
 
 SHOWN_SKIPPED = 5
@@ -84,11 +86,16 @@ def compare(variants: Variants, question: Question) -> PlanResult:
     else:
         parts = [_search(variant, question, goal, asked_score, full=variants.full) for variant in variants.tried]
     _refuse_nothing(parts, question)
+    plain = _fewest_changed(variants, parts, goal, question)
     memory = np.concatenate([part.best.memory_bytes for part in parts])
     each_s = np.concatenate([part.best.step_time_s / part.variant.job.spec.tokens_per_step for part in parts])
     score = np.concatenate([_scores(part.variant, goal, part.best) for part in parts])
     every = np.lexsort([memory, each_s, score])  # equal ones stay in order
+    if plain is not None:
+        first = sum(len(part.best.score) for part in parts[: plain.at])
+        every = np.concatenate([[first], every[every != first]])
     result = _result(variants, question, (goal,), parts, every[: question.top or DEFAULT_TOP])
+    result = replace(result, notes=(*result.notes, *(plain.notes if plain else ())))
     if question.why is None or asked is None:
         return result
     best, place = result.estimates[0], _place(parts, every, score, (asked, asked_score), question)
@@ -96,6 +103,59 @@ def compare(variants: Variants, question: Question) -> PlanResult:
     if why.plan is not None:
         why = replace(why, slower_than_best=best.plan.tokens_per_s / why.plan.tokens_per_s - 1)
     return replace(result, why=why)
+
+
+class _Plain(NamedTuple):
+    """The job that a full space puts first."""
+
+    at: int  #: its number.
+    notes: tuple[str, ...]  #: what its settings take in the precision that was not changed.
+
+
+PRECISIONS = ("precision", "moment_dtype")
+"""Options that change what is learned, not only how fast."""
+
+
+def _fewest_changed(variants: Variants, parts: list[_Part], goal: Objective, question: Question) -> _Plain | None:
+    """Choose among jobs of a full space the one that goes first, and put the plan that it puts first into its part.
+
+    It is the fastest, with each setting brought back to what the framework does by itself, or to what comes before it
+    in the list of values, where that costs no more than `SIMPLICITY_MAY_COST` of the step.
+    """
+    if not _one_step(variants, goal, question) or question.why is not None:
+        return None
+    tried = variants.tried
+    values = {name: list(dict.fromkeys(one.choice[name] for one in tried)) for name in tried[0].choice}
+    numbers = {tuple(one.choice.values()): at for at, one in enumerate(tried)}
+    known = {at: _best_s(part) for at, part in enumerate(parts) if not part.found.beaten}
+
+    def time_s(choice: Mapping[str, int | str]) -> float:
+        at = numbers.get(tuple(choice.values()))
+        if at is None:
+            return math.inf
+        if at not in known:
+            one = tried[at]
+            known[at] = _best_s(_part(one, search_best([Task(one.job.spec, one.pins, one.constraints)], 1)[0]))
+        return known[at]
+
+    fastest = min(known, key=known.__getitem__)
+    choice, limit_s = dict(tried[fastest].choice), known[fastest] * (1 + SIMPLICITY_MAY_COST)
+    for name, several in values.items():
+        before = ({**choice, name: one} for one in several[: several.index(choice[name])])
+        choice = next((one for one in before if time_s(one) <= limit_s), choice)
+    at = numbers[tuple(choice.values())]
+    parts[at] = _search(tried[at], question, goal, None, full=False)
+    usual = {name: several[0] for name, several in values.items() if name in PRECISIONS}
+    if all(choice[name] == one for name, one in usual.items()):
+        return _Plain(at, ())
+    other_s, said = time_s({**choice, **usual}), ", ".join(f"`{name}={one}`" for name, one in usual.items())
+    took = "do not fit" if other_s == math.inf else f"take {in_words(other_s / _best_s(parts[at]), TIME, '#1')}"
+    return _Plain(at, (f"the settings of #1 with {said} {took}",))
+
+
+def _best_s(part: _Part) -> float:
+    """The step time of the best plan of a job; infinity without one."""
+    return float(part.best.step_time_s[0]) if len(part.best.score) else math.inf
 
 
 def _place(
@@ -174,11 +234,13 @@ def _check_comparable(goal: Objective, field: str, tried: Sequence[Variant]) -> 
 
 
 def _cuts(variants: Variants, goal: Objective, question: Question) -> bool:
-    """Whether what cannot be among the plans to show is not evaluated.
+    """Whether what cannot be among the plans to show is not evaluated."""
+    return question.why is None and _one_step(variants, goal, question)
 
-    Only in the full space, where jobs differ in what their plans may use, and only where they compare by step time.
-    """
-    if not variants.full or question.unfold or question.why is not None or goal.basis == MEMORY or goal.name == "mfu":
+
+def _one_step(variants: Variants, goal: Objective, question: Question) -> bool:
+    """Whether jobs are those of a full space, which differ in what their plans may use, and compare by step time."""
+    if not variants.full or question.unfold or goal.basis == MEMORY or goal.name == "mfu":
         return False
     first, *others = [(one.job.spec.gpus, one.job.spec.tokens_per_step, one.economics) for one in variants.tried]
     cluster = variants.tried[0].job.spec.cluster

@@ -420,8 +420,7 @@ def _sequence_and_batch(
     said["global_batch"] = f"{batch} sequences, {mi_tokens:,.3g} Mi tokens{by_default}"
     if batch * sequence > LARGE_BATCH_TOKENS * batch_growth(model):
         notes.append(f"a global batch of {mi_tokens:,.0f} Mi tokens is more than most models are trained with")
-    starved = batch * sequence < asked.gpus * min(sequence, DEFAULT_SEQUENCE)  # longer ones are split by CP
-    if given and starved and model_parameters(model).total < SELDOM_SPLIT:
+    elif batch < _one_for_each(model, asked.gpus, sequence):
         notes.append(
             f"a batch of {batch:,} is fewer sequences than {asked.gpus:,} GPUs, which a model of this size hardly "
             "needs to split: with a larger batch each GPU does more"
@@ -456,14 +455,25 @@ def batch_growth(model: ModelSpec) -> float:
     return math.sqrt(min(1.0, counted.total / SMALL_MODEL)) * math.sqrt(counted.total / counted.active)
 
 
+def _one_for_each(model: ModelSpec, gpus: int, sequence: int) -> int:
+    """Return the sequences of a step without which GPUs starve that need one each: of a model of which a node holds a
+    whole copy, and of long sequences as many tokens, since context parallelism splits these."""
+    if model_parameters(model).total >= SELDOM_SPLIT:
+        return 0
+    return -(-gpus * min(sequence, DEFAULT_SEQUENCE) // sequence)
+
+
 def default_batch(model: ModelSpec, gpus: int, sequence: int) -> int:
     """Return the sequences of a step where nobody says.
 
     The target is `DEFAULT_BATCH_TOKENS` times `batch_growth`, times sqrt(GPUs / 1,024) above 1,024 GPUs. Of the
     multiples by 2^k and 3 x 2^k of g, the largest divisor of the GPUs below twice the target, if possible with the odd
-    factor of the GPUs, which TP and PP hardly ever take, the batch is the nearest to it, the larger of two.
+    factor of the GPUs, which TP and PP hardly ever take, the batch is the nearest to it, the larger of two. The target
+    leaves no GPU without a sequence that needs one (`_one_for_each`), short of what most models are trained with.
     """
-    target = DEFAULT_BATCH_TOKENS * batch_growth(model) * math.sqrt(max(1.0, gpus / 1024)) / sequence
+    growth = batch_growth(model)
+    usual = DEFAULT_BATCH_TOKENS * growth * math.sqrt(max(1.0, gpus / 1024)) / sequence
+    target = max(usual, min(_one_for_each(model, gpus, sequence), LARGE_BATCH_TOKENS * growth / sequence))
     odd, sizes = odd_factor(gpus), divisors(gpus).tolist()
     unit = max((size for size in sizes if size < 2 * target), key=lambda g: (g % odd == 0, g), default=1)
     multiples = sorted(factor << k for factor in (1, 3) for k in range(MAX_BATCH.bit_length()))

@@ -20,6 +20,15 @@ TAKEN = ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "micro_batch_size")
 """What is taken of a layout; DP follows from this job's GPUs, and states are sharded over all of it."""
 
 
+NOT_OVERLAPPED = "its exchange not overlapped"
+"""What is said of a layout that runs without the overlapped exchange of experts, which takes virtual stages."""
+
+
+def exchange_shown(job: Job) -> Job:
+    """Return a job without the overlapped exchange of experts, which some layouts cannot have."""
+    return job._replace(spec=replace(job.spec, runtime=replace(job.spec.runtime, overlap_ep=False)))
+
+
 def measured_layout(job: Job, first: Estimate) -> MeasuredLayout:
     """Evaluate the layout of the run nearest to a job.
 
@@ -32,11 +41,10 @@ def measured_layout(job: Job, first: Estimate) -> MeasuredLayout:
     rate, known = run.tokens_per_s_per_gpu or 0.0, run.features.layout
     layout = {name: known[name] for name in TAKEN}
     recompute = _recompute(run.features, spec.model.layers)
-    exposed = replace(spec, runtime=replace(spec.runtime, overlap_ep=False))  # what an overlapped exchange forbids
-    here = [_here(one, {**layout, "recompute": recompute}) for one in (spec, exposed)]
+    here = [_here(one, {**layout, "recompute": recompute}) for one in (spec, exchange_shown(job).spec)]
     said, step_time_s, memory_gib, fits, reasons = next((one for one in here if not one[-1]), here[0])
     if here[0][-1] and not reasons:
-        said += ", its exchange not overlapped"
+        said += f", {NOT_OVERLAPPED}"
     return MeasuredLayout(
         run=run.id,
         name=run.name,

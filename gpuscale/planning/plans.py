@@ -18,7 +18,7 @@ from gpuscale.planning.describe import choose, describe
 from gpuscale.planning.farthest import OPTION, farthest
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, constraints
 from gpuscale.planning.layouts import domain_groups, fixed_layout, no_experts
-from gpuscale.planning.measured import measured_layout
+from gpuscale.planning.measured import NOT_OVERLAPPED, exchange_shown, measured_layout
 from gpuscale.planning.planfile import layout_of, write_plan_file
 from gpuscale.planning.recipes import Recipe, find_recipe, recipe_near, with_recipe
 from gpuscale.planning.remedies import remedies
@@ -89,8 +89,10 @@ def plan(
         return frontier(variants, question)
     if len(variants.tried) > 1:
         return compare(variants, question)
-    usual = make_variants(job, pins, question, presets, usual=True)
-    return _plan_one(_settled(variants.tried[0], usual.tried, question), question, recipe)
+    own, usual = variants.tried[0], make_variants(job, pins, question, presets, usual=True)
+    settled = _settled(own, usual.tried, question)
+    overlaps = settled.job.spec.runtime.overlap_ep and not own.job.spec.runtime.overlap_ep
+    return _plan_one(settled, question, recipe, overlaps=overlaps)
 
 
 def _check_one_job(question: Question, tried: Sequence[Variant], recipe: Recipe | None) -> None:
@@ -159,8 +161,12 @@ def _best_times_s(tried: Sequence[Variant]) -> list[float]:
     return [float(one.leaders.step_time_s[0]) if len(one.leaders.score) else math.inf for one in found]
 
 
-def _plan_one(variant: Variant, question: Question, recipe: Recipe | None) -> PlanResult:
-    """Rank the plans of one job."""
+def _plan_one(variant: Variant, question: Question, recipe: Recipe | None, *, overlaps: bool) -> PlanResult:
+    """Rank the plans of one job.
+
+    Args:
+        overlaps: its exchange of experts is overlapped because that pays, not because it was asked for.
+    """
     job = variant.job
     goal = chosen_goal(question, (variant,))
     every = question.unfold or bool(question.why or recipe)
@@ -181,7 +187,9 @@ def _plan_one(variant: Variant, question: Question, recipe: Recipe | None) -> Pl
     ranked = None
     if published is not None:
         rank_of = partial(place_of, chosen, found, variant, unfold=question.unfold) if recipe else None
-        ranked = ranked_recipe(published, variant, chosen.estimates, goal.basis, rank_of, despite_rules=bool(recipe))
+        ranked = ranked_recipe(
+            published, variant, chosen.estimates, goal.basis, rank_of, despite_rules=bool(recipe), overlaps=overlaps
+        )
         ranked = replace(ranked, asked=recipe is not None)
     result = replace(result, why=why, compared=compared, choice=chosen.choice, risk=chosen.risk)
     return replace(result, measured=measured_layout(job, chosen.estimates[0]), recipe=ranked)
@@ -204,6 +212,7 @@ def ranked_recipe(
     place: Callable[[Mapping[str, str], float], PlanRank] | None = None,
     *,
     despite_rules: bool = True,
+    overlaps: bool = False,
 ) -> RecipeAnswer:
     """Return how a recipe's layout stands among the plans of its job.
 
@@ -212,17 +221,22 @@ def ranked_recipe(
         basis: what plans are ordered by: `step_time` or `memory`.
         place: from a layout and its score to its place among all plans, where that is asked for.
         despite_rules: say how long it takes although it breaks rules of the framework.
+        overlaps: an overlapped exchange of experts was not asked for, and is given up where the recipe cannot have it.
     """
     job = variant.job
     said = RecipeAnswer(recipe.name, recipe.by, recipe.source, recipe.text, None, None, False, None, None, "", "")
     try:
         named, rows, broken = legal_layout(job, recipe.layout, despite_rules=True)
+        reasons = []
+        if broken and overlaps and not broken_rules(rows, exchange_shown(job).spec):
+            job, reasons = exchange_shown(job), [NOT_OVERLAPPED]
+            named, rows, broken = legal_layout(job, recipe.layout)
     except InputError as error:
         return replace(said, reason=error.message)
     rules = [f"{rule.text} ({rule.code})" for rule in broken]
     if rules and not despite_rules:
         return replace(said, reason="; ".join(rules))
-    reasons = [f"breaks a rule: {rule}" for rule in rules]
+    reasons += [f"breaks a rule: {rule}" for rule in rules]
     own, listed = describe(named, rows, evaluate(rows, job.spec)).plan, scored(rows, job.spec, basis)
     if not listed.fits(job.spec)[0]:
         limit = job.spec.plans_limit_bytes / GIB if own.fits else own.memory_limit_gib

@@ -16,14 +16,6 @@ from gpuscale.request import offload_name, parse_offload
 from gpuscale.results import Remedy
 from gpuscale.specs.job import OWN_LOOPS, JobSpec
 
-LOW_MOMENTS = {
-    "generic": ("bf16", "fp8"),
-    **dict.fromkeys(("megatron-lm", "megatron-lm-2025"), ("bf16", "fp8")),
-    "deepspeed": ("bf16",),
-}
-"""Rules of a framework -> dtypes below fp32 in which its optimizer keeps moments that ZeRO shards: Megatron-LM
-`--use-precision-aware-optimizer` with `--exp-avg-dtype`, DeepSpeed `bf16_optimizer_states` (both 2025)."""
-
 FEW_TO_TUNE_ON = 16
 """GPUs up to which training fewer weights is proposed: two nodes, as fine-tuners have them (a choice)."""
 
@@ -61,8 +53,7 @@ def remedies(job: Job, layout: Values) -> tuple[Remedy, ...]:
         return int(one.options.get("tp", 1)) > job.spec.cluster.node_gpus, one.step_time_s, len(one.options)
 
     row = was.row
-    unsharded = row["zero"] == 0 and row["dp"] * row["cp"] > 1
-    single = [one for one in _of_job(job) if not (unsharded and one.kind == ("moments",))]
+    single = list(_of_job(job))
     if job.spec.runtime.rule_set in OWN_LOOPS:  # which fine-tune: elsewhere it is not what is asked for
         single += _of_tuning(job)
     found = smaller([*single, *_of_layout(job, row)])
@@ -122,9 +113,10 @@ def _pairs(changes: Sequence[Change]) -> Iterator[Change]:
 def _of_job(job: Job) -> Iterator[Change]:
     """Yield changes of states and of what is offloaded, also such as change nothing."""
     spec, sixteen = job.spec, "fp16" if job.spec.precision == "fp16" else "bf16"
+    space = load_framework(str(job.request["framework"])).space
     if not spec.runtime.memory.master_is_weight:
         yield Change(("gradients",), {"grad_dtype": sixteen})
-    yield from (Change(("moments",), {"moment_dtype": dtype}) for dtype in LOW_MOMENTS.get(spec.runtime.rule_set, ()))
+    yield from (Change(("moments",), {"moment_dtype": dtype}) for dtype in space.moment_dtype)
     if spec.runtime.rule_set in OWN_LOOPS:
         yield Change(("loss",), {"loss": "linear"})
         if job.request["optimizer"] in {"adam", "adamw"}:
@@ -133,7 +125,7 @@ def _of_job(job: Job) -> Iterator[Change]:
         if spec.gpus <= FEW_TO_TUNE_ON and spec.states.master:
             yield Change(("states",), states)
     now = spec.offload
-    for part in map(parse_offload, load_framework(str(job.request["framework"])).space.offload):
+    for part in map(parse_offload, space.offload):
         more = replace(now, optimizer=now.optimizer or part.optimizer, parameters=now.parameters or part.parameters)
         yield Change(("offload",), {"offload": offload_name(more)})
 

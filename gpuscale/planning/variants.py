@@ -35,7 +35,7 @@ from gpuscale.specs.job import OF_EXPERTS_ALONE, FrameworkSpec, RuntimeSpec
 from gpuscale.specs.model import ModelSpec
 from gpuscale.units import enumerated
 
-MAX_VARIANTS = 2000
+MAX_VARIANTS = 5000
 """Jobs that one question may compare: at half a second each, minutes."""
 
 MAX_COUNTS = 24
@@ -124,9 +124,14 @@ def make_variants(
 
 def _distinct(jobs: list[tuple[Combination, Job]]) -> list[tuple[Combination, Job]]:
     """Drop what is another spelling of a job before it: a batch in tokens, an alias, a month of the same generation."""
+    alike: dict[object, list[tuple[Combination, Job]]] = {}  # whole jobs compare slowly, thousands with each other
     found: list[tuple[Combination, Job]] = []
     for own, job in jobs:
-        if all(job.spec != one.spec or _of_layout(own) != _of_layout(other) for other, one in found):
+        spec, layout = job.spec, _of_layout(own)
+        few = (spec.gpus, spec.sequence, spec.global_batch_size, spec.precision, spec.states, spec.offload)
+        known = alike.setdefault((*few, spec.axis_order, spec.runtime), [])
+        if all(spec != one.spec or layout != _of_layout(other) for other, one in known):
+            known.append((own, job))
             found.append((own, job))
     return found
 
@@ -235,6 +240,7 @@ def _usual(runtime: RuntimeSpec) -> dict[str, str]:
     """Return what a job has of options that are not fields of its runtime, where nothing is said."""
     return {
         "offload": "none",
+        "moment_dtype": request.declared(request.JobOptions)["moment_dtype"].default,
         "schedule": request.schedule_text(ONE_F_ONE_B),
         "axis_order": "-".join(AXES),
         "overlap": request.overlap_name(request.overlap_of(runtime)),

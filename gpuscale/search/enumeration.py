@@ -89,7 +89,8 @@ def job_groups(tasks: Sequence[Task]) -> list[JobGroup]:
         usual = (*inside, "dp", "pp") if {"tp", "cp", "ep"} == set(inside) else job.axis_order
         layers = replace(job, offload=OffloadSpec(), axis_order=usual)
         sharded = tuple(pins.degrees.get(name) for name in SHARDING)
-        alike = replace(layers, runtime=replace(job.runtime, pipeline_split=""))
+        states = replace(job.states, moments=0.0, second_moment=0.0)  # no part of a layer
+        alike = replace(layers, states=states, runtime=replace(job.runtime, pipeline_split=""))
         # what differs often comes first: whole jobs compare slowly
         key = (job.precision, pins.schedule, pins.recompute, pins.cp_elsewhere, sharded, alike)
         group = next((group for other, group in groups if other == key), None)

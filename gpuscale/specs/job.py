@@ -386,6 +386,8 @@ class SpaceSpec:
     #: precisions of the layers' GEMMs.
     precision: tuple[Annotated[str, among("bf16", "fp16", "fp8", "nvfp4")], ...] = ()
     offload: tuple[Text, ...] = ()  #: what is kept in host memory.
+    #: data types below fp32 in which the optimizer keeps moments that ZeRO shards.
+    moment_dtype: tuple[Annotated[str, among("bf16", "fp16", "fp8")], ...] = ()
     cp_comm: tuple[CpComm, ...] = ()  #: exchanges of context parallelism.
     #: pipeline schedules.
     schedule: tuple[Annotated[str, among("gpipe", "zb-h1", "zb-2p", "zb-v", "dualpipe")], ...] = ()

@@ -138,6 +138,15 @@ RULES = {
             FOLDED_MEGATRON,
             lambda job: job.offload.optimizer,
         ),
+        Rule(
+            "low_moments_not_sharded",
+            ("moment_dtype", "zero"),
+            "moments below fp32 need the distributed optimizer",
+            "Megatron-LM arguments",
+            lambda c, _: (c.zero == 0) & (c.dp * c.cp > 1),
+            FOLDED_MEGATRON,
+            lambda job: job.states.second_moment in {1.0, 2.0} and job.states.master > 0,
+        ),
     ),
     "recompute": (
         Rule(
@@ -236,6 +245,7 @@ CITED = {
     "hybrid_sharding_unavailable": Cite(f"{_A} --num-distributed-optimizer-instances (2025)"),
     "expert_replicas_not_divisible": Cite(f"{_PS}:1447", "passes validate_args, fails in initialize_model_parallel"),
     "offloaded_optimizer_not_sharded": Cite(f"{_A}:1884 --use-precision-aware-optimizer"),
+    "low_moments_not_sharded": Cite(f"{_A} --use-precision-aware-optimizer, --exp-avg-dtype"),
     "interleaving_needs_microbatches": Cite(
         "core/pipeline_parallel/schedules.py:1160, --microbatch-group-size-per-vp-stage at its default, PP", _FIRST_STEP
     ),
