@@ -41,12 +41,15 @@ SPLITS = 6
 class Runs:
     """Published runs: what they measured, and what is predicted of them under factors."""
 
-    def __init__(self, path):
+    def __init__(self, path, ran_out=None):
+        """Read runs, and with them those that ran out of memory, whose step time is NaN."""
         self.measured, self.families, self.jobs, self.known, self.ids = [], [], [], [], []
         library, shared = Library(), {}
-        for _, row in measurements(path):
+        every = [(row, False) for _, row in measurements(path)]
+        every += [(row, True) for _, row in (measurements(ran_out) if ran_out else ())]
+        for row, failed in every:
             try:
-                step_s, _ = measured_step_s(row)
+                step_s = np.nan if failed else measured_step_s(row)[0]
                 if not step_s or not comparable(row):
                     continue
                 run = read_run(row, library)

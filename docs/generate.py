@@ -56,6 +56,8 @@ MEMORY_RULES = (
     (OUT_OF_MEMORY, "the fullest stage needs more than the usable memory"),
 )
 UNSEEN = {
+    "trials[].step_time_s": "number", "trials[].memory_gib": "number", "best": "integer", "chance": "number",
+    "calibration": "string",
     "pipeline_layout": "string",
     "nic_fabric": "string", "own_presets.<name>": "array",
     "notes": "string", "output": "string", "left_out": "string", "aliases": "string", "pools": "object",
@@ -137,6 +139,7 @@ SAMPLES = [
     ("frameworks", "show", "torchtitan"),
     ("show", "recipes", "deepseek-v3-2048gpu-h800"),
     ("bench", "--model", "llama3.2-1b", "--gpus", "8", "--runs", "1"),
+    ("tune", str(DATA / "example_trials.toml")),
     ("doctor", str(MACHINE / "here")),
     ("skill",),
     ("calibrate", "gpu", "--protocol", str(DATA / "made_gpu_protocol.jsonl"), "--fit-only"),

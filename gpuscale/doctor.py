@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import shutil
-import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from pathlib import Path
 from gpuscale.arguments import public
 from gpuscale.calibration.site_file import FORMAT as CALIBRATION
 from gpuscale.calibration.site_file import read_site
+from gpuscale.children import end
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import printable
@@ -170,7 +170,7 @@ def _output_of(tool: str, *arguments: str) -> str:
         code = process.wait(MAX_TOOL_SECONDS) if ended and len(printed[0]) <= MAX_TOOL_BYTES else 0
     except subprocess.TimeoutExpired:
         ended = False
-    _end(process)
+    end(process)
     reader.join(MAX_TOOL_SECONDS)
     if not ended or not printed:
         raise InputError(f"{tool} takes more than {MAX_TOOL_SECONDS:g} s")
@@ -187,16 +187,6 @@ def _beginning(process: subprocess.Popen[bytes]) -> bytes:
     """Read what a process prints, up to one byte more than it may."""
     with process.stdout or nullcontext() as stream:
         return stream.read(MAX_TOOL_BYTES + 1) if stream else b""
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and what it has started."""
-    with suppress(OSError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-    process.wait()
 
 
 def list_gpus(notes: list[str]) -> tuple[str | None, list[Gpu]]:

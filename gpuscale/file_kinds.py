@@ -31,6 +31,7 @@ KINDS = {
     "plan": Kind("a plan file", "`gpuscale estimate FILE` reads it"),
     "training": Kind("a training of several phases", "`gpuscale train-time FILE` reads it"),
     "study": Kind("a study", "`gpuscale sweep FILE -o results.parquet` answers it"),
+    "trials": Kind("a study of trials", "`gpuscale tune FILE` proposes the next layout to try"),
     "results": Kind("the results of a study", "`gpuscale sweep show FILE` shows them"),
     "answer": Kind("the answer of a command", "`gpuscale plan -o plan.toml` saves a plan that other commands read"),
     "cluster": Kind("a cluster file", "give it as `cluster=FILE`"),
@@ -51,7 +52,13 @@ KINDS = {
 }
 """Kinds of files by name."""
 
-_OWN = {"planfile": "plan", "training": "training", "calibration": "calibration", "gpu-protocol": "protocol"}
+_OWN = {
+    "planfile": "plan",
+    "training": "training",
+    "calibration": "calibration",
+    "gpu-protocol": "protocol",
+    "trials": "trials",
+}
 _STARTS = (
     ("topology", r"\s*<\?xml|\s*<system"),
     ("launch", r"#!.*sh\b"),

@@ -265,6 +265,18 @@ def _naming(path: Path) -> Iterator[None]:
         raise _unwritable(path, error) from None
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it; what is there stays.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be made: {reason(error)}", place=repr(str(path)[:300])) from None
+
+
 def is_there(path: Path) -> bool:
     """Whether a path is of something; not where it cannot be one, such as a name of 300 characters."""
     with suppress(OSError, ValueError):

@@ -44,6 +44,7 @@ def answers(tmp_path_factory):
         gpuscale.calibrate(cluster, [DATA / "example_all_reduce.log"]),
         gpuscale.calibrate_gpu(DATA / "made_gpu_protocol.jsonl", fit_only=True),
         gpuscale.calibrate_run([DATA / "example_training.log"], "llama3-8b", 16, {"tp": 4}, gbs=128),
+        gpuscale.tune(DATA / "example_trials.toml"),
         gpuscale.diagnose("the text of no error"),
         gpuscale.read_launch([SCRIPT]), gpuscale.estimate_launch([SCRIPT]), gpuscale.export(path, "megatron-lm"),
         gpuscale.import_cluster([DATA / "topo_matrix.txt"], gpu="h100"), *gpuscale.sweep(study),

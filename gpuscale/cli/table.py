@@ -27,6 +27,7 @@ JOBS = {
     "Launch it": (
         Entry("check", "gate:check", "Check a job before launch: a gate for CI."),
         Entry("export", "jobs:export", "Write the launch files of a plan."),
+        Entry("tune", "trials:tune", "Propose the next layout to try, by what was measured so far."),
     ),
     "Plan a whole training run": (
         Entry("train-time", "training:train_time", "Estimate time, cost and energy of a training run."),

@@ -55,6 +55,7 @@ DOCUMENTS = {
     "Subject": "launch.subject_document",
     "Summary": "studies.study_document",
     "TrafficReport": "traffic.traffic_document",
+    "Tuning": "trials.tuning_document",
     "TrainTime": "training.train_time_document",
     "Validation": "validation.validation_document",
 }
