@@ -26,6 +26,7 @@ from gpuscale.studies.query import Results
 from gpuscale.studies.study import read_study
 from gpuscale.training.failures import load_study
 from gpuscale.training.phases import is_training
+from gpuscale.trials.files import read_study as read_trial_study
 from gpuscale.validation.measurements import read_measurements
 
 DATA = Path(__file__).parent / "data"
@@ -33,6 +34,7 @@ PRESETS = Path(__file__).parents[1] / "presets"
 SMALL = ("--model", "llama3-8b", "--gpus", "16")
 FILES = {
     "training": DATA / "example_phases.toml", "study": DATA / "example_study.toml",
+    "trials": DATA / "example_trials.toml",
     "results": DATA / "studies" / "results.csv", "cluster": DATA / "fleet.toml",
     "gpu": PRESETS / "gpus" / "h100-sxm-80gb.toml", "model": PRESETS / "models" / "llama3-8b.toml",
     "framework": PRESETS / "frameworks" / "generic.toml", "rates": PRESETS / "rates" / "power.toml",
@@ -63,6 +65,7 @@ READERS = {
     "plan": (read_plan_file, "plan"),
     "training": (is_training, "training plan"),
     "study": (read_study, "study"),
+    "trials": (read_trial_study, "trials"),
     "results": (Results, "results"),
     "cluster": (lambda path: load_cluster(str(path)), "cluster"),
     "gpu": (lambda path: load_gpu(str(path)), "gpu"),
