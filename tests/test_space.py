@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from command import gpuscale
 from jobs import built
 
-from gpuscale import plan
+from gpuscale import estimate, plan
+from gpuscale.layouts.arrays import concatenate
 from gpuscale.planning.jobs import default_batch
 from gpuscale.planning.layouts import fixed_layout
+from gpuscale.planning.planfile import layout_of
+from gpuscale.planning.recipes import all_recipes
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.models import load_model
 from gpuscale.rules.check import broken_rules
-from gpuscale.search.ties import SIMPLICITY_MAY_COST
+from gpuscale.search import ties
+from gpuscale.search.evaluation import evaluate
+from gpuscale.search.ties import SHORT_SEQUENCE, SIMPLICITY_MAY_COST
 
 SMALL = {"pins": {"tp": "1,2", "cp": 1, "ep": 1}, "gbs": 64, "space": "full"}
 
@@ -75,3 +83,52 @@ def test_a_recipe_without_virtual_stages_is_timed_with_its_exchange_shown():
     assert found.behind > 0
     asked = plan(**job, overlap="tp+dp+ep").recipe
     assert "needs virtual stages" in asked.reason
+
+
+def test_context_parallelism_of_short_sequences_goes_last_and_is_said():
+    few = {"framework": "deepspeed", "top": 1}
+    found = plan("llama3-70b", 128, **few)
+    assert found.plans[0].cp == 2
+    (note,) = (one for one in found.notes if "as few do" in one)
+    best = plan("llama3-70b", 128, pins={"cp": 1}, **few).choice.fastest.step_time_s
+    longer = best / found.plans[0].step_time_s - 1
+    assert note == f"CP 2 splits sequences of 4,096 tokens, as few do: without it, {longer:.1%} longer than #1"
+    for options in ({"pins": {"cp": 2}}, {"seq": 8192}):  # it was asked for; sequences that are split for their length
+        assert not any("as few do" in one for one in plan("llama3-70b", 128, **few, **options).notes)
+
+
+def test_no_published_recipe_splits_sequences_as_short():
+    lengths = [one.job.get("seq", 4096) for one in all_recipes() if int(one.layout.get("cp", 1)) > 1]
+    assert len(lengths) >= 20
+    assert min(lengths) > SHORT_SEQUENCE
+
+
+def test_of_plans_as_good_the_one_with_whole_sequences_goes_first():
+    spec = built("llama3-8b", 16, gbs=64).spec
+    rows = concatenate([fixed_layout(spec, {"cp": cp}) for cp in (2, 1)])
+    traits = ties.traits(rows, evaluate(rows, spec), spec)
+    assert traits.cp_short.tolist() == [1, 0]
+    sure = traits._replace(retry=np.ones(2))
+    assert ties.arranged(np.array([1.0, 1.015]), sure).tolist() == [1, 0]
+    longer = replace(spec, sequence=8192)
+    assert not ties.traits(rows, evaluate(rows, longer), longer).cp_short.any()
+
+
+@pytest.mark.parametrize(("model", "pays"), [("smollm2-135m", False), ("llama3-8b", True)])
+def test_low_precision_that_slows_a_plan_down_is_said(model, pays):
+    options = {"gbs": 64, "top": 1, "pins": {"tp": 1, "pp": 1, "cp": 1, "zero": 1}}
+    found = plan(model, 8, precision="fp8", **options)
+    notes = [one for one in found.notes if "does not pay" in one]
+    wide = estimate(model, 8, {**layout_of(found.plans[0])}, gbs=64, precision="bf16")
+    less = 1 - wide.plan.step_time_s / found.plans[0].step_time_s
+    assert notes == ([] if pays else [f"`precision=fp8-delayed` does not pay: in bf16 #1 takes {less:.1%} less time"])
+    assert not any("does not pay" in one for one in plan(model, 8, **options).notes)
+
+
+def test_the_schedule_of_a_recipe_is_searched_unless_another_is_asked_for():
+    job = {"recipe": "deepseek-v3-2048gpu-h800", "top": 1, "pins": {"tp": 1, "ep": 64, "pp": 16}}
+    own, other = plan(**job), plan(**{**job, "pins": {**job["pins"], "schedule": "1f1b"}})
+    assert own.plans[0].schedule == "dualpipe"
+    assert own.recipe.rank is not None
+    assert other.plans[0].schedule != "dualpipe"
+    assert "`schedule` excludes it" in other.recipe.reason

@@ -25,7 +25,7 @@ def random_plans(seed):
     """Step times close to one another, with breakdowns of any kind and traits."""
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet(np.full(len(COMPONENTS), 4.0), size=COUNT).T
-    switches = rng.integers(0, 2, (3, COUNT))
+    switches = rng.integers(0, 2, (4, COUNT))
     chunks, used = rng.integers(1, 4, COUNT), rng.integers(0, 5, COUNT)
     ranges = rng.uniform(1.0, 1.1, (2, COUNT))
     traits = ties.Traits(shares.T, *ranges, *switches, chunks, rng.uniform(0, 0.3, COUNT), used)
@@ -112,7 +112,7 @@ def test_what_simplicity_may_cost_is_a_tie_of_any_two_plans():
 # -- order --
 
 CRITERIA = (*ties.SAFETY, *ties.SIMPLICITY)
-WORSE = dict(zip(CRITERIA, (1, 1, 1, 1, 0.051, 1), strict=True))
+WORSE = dict(zip(CRITERIA, (1, 1, 1, 1, 1, 0.051, 1), strict=True))
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpuscale.arrays import FloatArray, IndexArray
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray
 from gpuscale.layouts.arrays import ZB_V, Candidates, schedule_name
-from gpuscale.layouts.pins import recompute_text
+from gpuscale.layouts.pins import Pins, recompute_text
 from gpuscale.layouts.stages import FIRST, LAST, MIDDLE, pipeline_layout
 from gpuscale.memory.interval import fit_probability, half_width
 from gpuscale.memory.model import BASES
@@ -233,6 +233,23 @@ def choose(job: Job, found: SearchResult, objective: str, question: Question) ->
     return Chosen(estimates, choice, answer, plans, every, listed)
 
 
+def seldom_run(job: Job, pins: Pins, chosen: Chosen, found: SearchResult) -> Iterator[str]:
+    """Say what the first plan does that hardly anybody does or asked for, and what the best plan without it takes."""
+    spec, families = job.spec, found.families
+    first = chosen.plans.rows.take(chosen.listed[:1])
+    domain, tokens = f"{spec.cluster.peer_gpus:,} GPUs of an NVLink domain", f"{spec.sequence:,} tokens"
+    ways: dict[str, tuple[str, Callable[[Candidates, JobSpec], BoolArray]]] = {
+        "tp": (f"TP {first.tp[0]} reaches beyond the {domain}, as few do", ties.tp_outside),
+        "cp": (f"CP {first.cp[0]} splits sequences of {tokens}, as few do", ties.cp_short),
+    }
+    for name, (said, does) in ways.items():
+        if name not in pins.degrees and does(first, spec)[0]:
+            others = families.step_time_s[~does(families.rows, spec)]
+            least_s = float(others.min(initial=math.inf))
+            took = in_words(least_s / chosen.estimates[0].plan.step_time_s, TIME, "#1")
+            yield f"{said}: " + ("no plan that does not fits" if least_s == math.inf else f"without it, {took}")
+
+
 def _risk_answer(
     job: Job, plans: Shortlist, order: IndexArray, estimates: tuple[Estimate, ...], spread: Spread, predicted: int
 ) -> RiskAnswer:
@@ -315,6 +332,8 @@ def _reason(because: str, first: PlanRow, fastest: PlanRow) -> str:
     """Say what the first plan has over the fastest by the criterion that decided."""
     if because == "tp_outside":
         return "it keeps TP inside the NVLink domain"
+    if because == "cp_short":
+        return f"it does not split sequences of {first.sequence:,} tokens"
     if because in {"unproven", "unlike_measured"}:
         return "measured runs are similar"
     if because == "wager":

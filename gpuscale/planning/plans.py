@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,9 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.pins import Pin, Pins, short_recompute
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
-from gpuscale.planning.describe import choose, describe
+from gpuscale.planning.describe import Chosen, choose, describe, seldom_run
 from gpuscale.planning.farthest import OPTION, farthest
-from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, constraints
+from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, changed_job, constraints
 from gpuscale.planning.layouts import domain_groups, fixed_layout, no_experts
 from gpuscale.planning.measured import NOT_OVERLAPPED, exchange_shown, measured_layout
 from gpuscale.planning.planfile import layout_of, write_plan_file
@@ -24,6 +24,7 @@ from gpuscale.planning.recipes import Recipe, find_recipe, recipe_near, with_rec
 from gpuscale.planning.remedies import remedies
 from gpuscale.planning.variants import Variant, make_variants
 from gpuscale.planning.why import PlanRank, answer_why, illegal, left_out, no_answer, place_of
+from gpuscale.ratios import TIME, in_words
 from gpuscale.request import COMPARED, PINS, JobOptions, Layout, Question, part, read, taken, with_layout, without
 from gpuscale.results import Estimate, PlanResult, PlanRow, RecipeAnswer
 from gpuscale.rules.check import FATAL, broken_rules
@@ -76,6 +77,7 @@ def plan(
         stated = {name: value for name, value in recipe.job.items() if name == "gpus" or name != looked_for}
         job, published = with_recipe(replace(recipe, job=stated), job, {})
         recipe = replace(recipe, layout=published)
+        pins = {name: one for name, one in published.items() if name == "schedule"} | dict(pins)
     missing = next((name for name in ("model", "gpus") if name not in job), None)
     if missing:
         raise InputError("is missing", field=missing, hint="give `model` and `gpus`, or a `recipe`")
@@ -175,6 +177,8 @@ def _plan_one(variant: Variant, question: Question, recipe: Recipe | None, *, ov
         raise no_answer([(variant, found)], question)
     chosen = choose(job, found, goal.basis, question)
     result = answer(job, chosen.estimates, summary([found], len(found.families.score)))
+    notes = (*seldom_run(job, variant.pins, chosen, found), *_better_wide(job, chosen))
+    result = replace(result, notes=(*result.notes, *notes))
     why = None
     if question.why:
         place = partial(place_of, chosen, found, variant, question.why, unfold=question.unfold)
@@ -193,6 +197,18 @@ def _plan_one(variant: Variant, question: Question, recipe: Recipe | None, *, ov
         ranked = replace(ranked, asked=recipe is not None)
     result = replace(result, why=why, compared=compared, choice=chosen.choice, risk=chosen.risk)
     return replace(result, measured=measured_layout(job, chosen.estimates[0]), recipe=ranked)
+
+
+def _better_wide(job: Job, chosen: Chosen) -> Iterator[str]:
+    """Say where operands of few bits slow the first plan down, as quantising them does where products are small."""
+    if job.spec.precision not in {"fp8", "fp4"}:
+        return
+    rows, wide = chosen.plans.rows.take(chosen.listed[:1]), changed_job(job, {"precision": "bf16"})
+    done = evaluate(rows, wide)
+    fits = wide.fit(float(done.memory_bytes[0]), float(done.memory.host_bytes[0])) == "fits"
+    ratio = float(done.step.step_time_s[0]) / chosen.estimates[0].plan.step_time_s
+    if fits and ratio < 1 and not broken_rules(rows, wide):
+        yield f"`precision={job.request['precision']}` does not pay: in bf16 #1 takes {in_words(ratio, TIME)}"
 
 
 def _published(job: Job) -> Recipe | None:

@@ -161,7 +161,7 @@ def recipe_line(found: RecipeAnswer, width: int, spell: Spell = str) -> str:
         return f"{head}{'' if found.fits else 'does not fit: '}{spell(found.reason)}; {took}"
     if not found.differs:
         return f"{head}the first choice"
-    return as_many_as_fit(f"{head}#{found.rank:,}, {took}: ", found.differs.split(", "), width)
+    return as_many_as_fit(f"{head}#{found.rank:,}, {took}: ", found.differs.split(", "), width).removesuffix(": ")
 
 
 def published_text(found: RecipeAnswer) -> str:

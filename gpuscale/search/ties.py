@@ -67,6 +67,10 @@ EXPOSED_STEP = 0.05
 """Exposed communication counts in steps of this share of the step time over the least among the plans compared: less
 is within its error."""
 
+SHORT_SEQUENCE = 4096
+"""Tokens up to which splitting sequences (CP) is a way to save memory that hardly anybody takes: none of the recipes in
+`presets/recipes` does, while from 8,192 tokens on 27 of 333 do."""
+
 UNEVEN = 1_000_000
 """More model chunks than any layout has: unequal ones go after all equal ones."""
 
@@ -74,14 +78,15 @@ ORDER_RULE = (
     "first what is of a kind that was measured on as many GPUs, and like measured runs where gradients or parameters "
     f"of experts are sharded, unless the odds that another plan is faster are {BET_ODDS:.0f} to 1 or more; of these "
     f"the fastest, a step taking {RETRY:.0%} more time for the chance that it does not fit; within {AS_GOOD:.0%} of "
-    "that, first what keeps TP inside the NVLink domain, then what is like measured runs; of its ties what has the "
+    "that, first what keeps TP inside the NVLink domain, then what splits no sequences of "
+    f"{SHORT_SEQUENCE:,} tokens or fewer, then what is like measured runs; of its ties what has the "
     f"least upper end of its interval, and within {SIMPLICITY_MAY_COST:.0%} of that, first what has fewer and equal "
     f"model chunks, then what exposes less communication (by {EXPOSED_STEP:.0%} of the step and more), then what uses "
     "fewer features (interleaving, context parallelism, ZeRO-3, HSDP, recomputation); the rest by step time"
 )
 """The rule of `arranged` in words."""
 
-SAFETY, SIMPLICITY = ("unproven", "tp_outside", "unlike_measured"), ("chunks", "exposed", "features")
+SAFETY, SIMPLICITY = ("unproven", "tp_outside", "cp_short", "unlike_measured"), ("chunks", "exposed", "features")
 """Fields of `Traits` in the order in which they count; less goes first, of `exposed` in steps of `EXPOSED_STEP`."""
 
 
@@ -95,6 +100,7 @@ class Traits(NamedTuple):
     #: similar run, else 0. Nearly all experts were run with the distributed optimizer.
     unproven: npt.NDArray[np.int64]
     tp_outside: npt.NDArray[np.int64]  #: 1 where tensor parallelism leaves the domain of NVLink or its like, else 0.
+    cp_short: npt.NDArray[np.int64]  #: 1 where sequences of `SHORT_SEQUENCE` or fewer tokens are split, else 0.
     unlike_measured: npt.NDArray[np.int64]  #: 1 where no measured run is similar, else 0.
     chunks: npt.NDArray[np.int64]  #: model chunks of the whole pipeline, and `UNEVEN` more where they cannot be equal.
     exposed: FloatArray  #: exposed communication as a share of the step time.
@@ -119,12 +125,23 @@ def traits(rows: Candidates, evaluation: Evaluation, job: JobSpec) -> Traits:
         high=exp(half),
         retry=1 + RETRY * (1 - fit_probability(evaluation.memory, job)),
         unproven=(new_kind | (~similar & job.model.is_moe & (rows.zero > 1))).astype(np.int64),
-        tp_outside=(rows.tp * strides(rows, job).tp > job.cluster.peer_gpus).astype(np.int64),
+        tp_outside=tp_outside(rows, job).astype(np.int64),
+        cp_short=cp_short(rows, job).astype(np.int64),
         unlike_measured=(~similar).astype(np.int64),
         chunks=slots + UNEVEN * uneven,
         exposed=shares[communication].sum(axis=0),
         features=features(rows),
     )
+
+
+def tp_outside(rows: Candidates, job: JobSpec) -> BoolArray:
+    """Whether tensor parallelism of each plan leaves the domain of NVLink or its like, shape (N,)."""
+    return rows.tp * strides(rows, job).tp > job.cluster.peer_gpus
+
+
+def cp_short(rows: Candidates, job: JobSpec) -> BoolArray:
+    """Whether each plan splits sequences that nobody splits for their length (`SHORT_SEQUENCE`), shape (N,)."""
+    return (rows.cp > 1) & (job.sequence <= SHORT_SEQUENCE)
 
 
 def features(rows: Candidates) -> npt.NDArray[np.int64]:
