@@ -94,8 +94,8 @@ OPTIMIZERS = {
     "sgd": Moments(0),
 }  # fmt: skip
 """8 bits: a byte, and a 32-bit scale per block of 256 (Dettmers et al. 2022, arXiv 2110.02861; bitsandbytes
-optim/optimizer.py). Paged ones lie in unified memory and leave the GPU only when it is full: counted as if they stayed;
-bitsandbytes keeps 32-bit ones in fp32 beside weights in bf16 too (init_state).
+optim/optimizer.py). Paged ones lie in unified memory and leave the GPU where it is full (Dettmers et al. 2023, arXiv
+2305.14314, section 3); bitsandbytes keeps 32-bit ones in fp32 beside weights in bf16 too (init_state).
 Adafactor keeps a row and a column of each matrix (Shazeer and Stern 2018, arXiv 1804.04235)."""
 
 MAX_AXES = 3

@@ -334,7 +334,7 @@ def read_optimizer(reading: Reading, *names: str) -> None:
     if re.search(r"4bit|fp8", text):
         reading.assume("moments take a byte each: those of 4 bits and in fp8 count as 8-bit ones", name)
     if text.startswith("paged"):
-        reading.assume("moments stay in GPU memory: paged optimizers move them only where it runs out", name)
+        reading.assume("paged moments leave the GPU where it is full, and what moving them takes is not counted", name)
 
 
 def read_checkpointing(reading: Reading, *names: str, default: bool = False) -> bool:

@@ -32,6 +32,8 @@ from gpuscale.specs.tuning import MATRICES
 STATISTICS_BYTES = 4
 """Per row and head, the log-sum-exp that fused attention saves (Dao 2023, FlashAttention-2, section 3.1)."""
 
+FP32 = 4
+
 WEIGHTED_BYTES = 4
 """Outputs of experts are weighted in fp32 where that is an operation of its own (torchtitan, models/common/moe)."""
 
@@ -68,7 +70,7 @@ def block_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> dict
     Parallel blocks read one hidden state, and one norm's output where they share it.
     """
     read = hidden_bytes(c, job) / c.sequence_split * (1 if kind.parallel_blocks else kind.blocks)
-    if job.runtime.memory.wide_norms and "norm" in job.runtime.unfused and not kind.norm_bias:
+    if job.runtime.memory.wide_chains and "norm" in job.runtime.unfused and not kind.norm_bias:
         read = read * WIDE_NORM_READS[job.trains("norms")]
     if kind.parallel_blocks and kind.norms == 1:
         read = read - _norm_output_bytes(c, job)
@@ -161,10 +163,12 @@ def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> F
     # ring attention keeps its own layout of the output, besides what the projection reads
     ring = (context_split(c, job).blocks > 1) * job.activation_bytes
     # what core attention saves per head: statistics, or a row of scores where it is not fused; per score the softmax
-    # takes 2 bytes, with dropout its mask 1 and its output 2 (Korthikanti et al. 2022, eq. 1)
+    # takes 2 bytes, with dropout its mask 1 and its output 2 (Korthikanti et al. 2022, eq. 1), and where it works in
+    # fp32 its result in that too (transformers, eager_attention_forward: softmax with dtype float32, cast back)
     row: FloatArray | float = STATISTICS_BYTES
     if job.attention == "unfused":
-        row = job.sequence / c.cp * (job.activation_bytes * (1 + job.runtime.dropout) + job.runtime.dropout)
+        wide = FP32 * job.runtime.memory.wide_chains
+        row = job.sequence / c.cp * (job.activation_bytes * (1 + job.runtime.dropout) + job.runtime.dropout + wide)
     core = heads * np.where(c.recompute_modules & arrays.CORE_ATTN, 0.0, row)
     per_token = job.activation_bytes * width + output * (job.activation_bytes + ring) + core
     if attention.output_gate:

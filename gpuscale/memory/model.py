@@ -208,6 +208,9 @@ def evaluate_memory(
     fixed = sizes.cut.of(sizes.placeholders) + LIBRARY_BYTES
     passes = summed(activations, logits, beyond, gathered)
     step = optimizer_step_bytes(c, job, parameters)
+    if (reduced := held_whole(c, job)).any():  # gradients that were whole are shards by then
+        shards = parameters.per_gpu(reduced) * _stored_gradient_bytes(job)
+        step = step - np.where(reduced, held[1] - shards, 0.0)
     comes_and_goes = np.maximum(passes, step) if step.ndim else passes
     found = Memory(
         weights=held[0],
@@ -228,10 +231,13 @@ def evaluate_memory(
         host_bytes=host_bytes,
     )
     least = LEAST_IN_PAGES if profile.expandable_segments else LEAST_FRAGMENTATION
-    if profile.fragmentation <= least:
+    if profile.fragmentation > least:
+        room = job.cluster.gpu.memory_bytes - found.by_stage + found.fragmentation
+        found = replace(found, fragmentation=np.clip(room, comes_and_goes * least, found.fragmentation))
+    if not job.states.paged:
         return found
-    room = job.cluster.gpu.memory_bytes - found.by_stage + found.fragmentation
-    return replace(found, fragmentation=np.clip(room, comes_and_goes * least, found.fragmentation))
+    room = min(job.cluster.gpu.memory_bytes, job.memory_limit_bytes) - found.by_stage + found.optimizer_state
+    return replace(found, optimizer_state=np.clip(room, 0.0, found.optimizer_state))
 
 
 def _on_device(c: Candidates, share: float, activations: FloatArray, layer: FloatArray) -> FloatArray:
@@ -286,20 +292,27 @@ def _host_bytes(c: Candidates, job: JobSpec, parameters: StageParameters, activa
 
 def states_bytes(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """Weights, gradients and optimizer state at the stage that has the most of them, shape (N,): a lower bound of the
-    memory."""
-    return np.asarray(summed(*_states(c, job, parameters)).max(axis=0), dtype=np.float64)
+    memory, without what may leave the GPU."""
+    kept = _states(c, job, parameters)[: 3 if job.states.paged else None]
+    return np.asarray(summed(*kept).max(axis=0), dtype=np.float64)
+
+
+def _stored_gradient_bytes(job: JobSpec) -> float:
+    """Bytes per parameter of gradients as they wait for the optimizer; of the type of their parameter where that is the
+    master weight (autograd, FSDP)."""
+    states, profile = job.states, job.runtime.memory
+    stored = states.master or states.gradient if profile.master_is_weight else states.gradient
+    return dict(profile.stored_gradient_bytes).get(job.precision, stored)
 
 
 def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[FloatArray, ...]:
     """Weights, gradients, master weights and optimizer state, each (P, N)."""
     states, profile = job.states, job.runtime.memory
-    held, stored, from_zero = compute_weight_bytes(job), states.gradient, 3
-    if profile.master_is_weight:  # gradients are of the type of their parameter (autograd, FSDP)
-        stored, from_zero = states.master or states.gradient, 2
-        held = 0.0 if states.master else states.weight
-    stored = dict(profile.stored_gradient_bytes).get(job.precision, stored)
+    held, from_zero = compute_weight_bytes(job), 3
+    if profile.master_is_weight:
+        held, from_zero = 0.0 if states.master else states.weight, 2
     whole = held_whole(c, job)  # in the precision in which they are reduced
-    gradient = np.where(whole, states.gradient, stored)
+    gradient = np.where(whole, states.gradient, _stored_gradient_bytes(job))
     sharded = parameters.per_gpu(c.zero >= 1) * float(not job.offload.optimizer)
     reduced = (c.zero >= 2) & ~whole
     weight = np.where((c.zero >= 3) & job.offload.parameters, 0.0, held)
@@ -447,8 +460,8 @@ def optimizer_step_bytes(c: Candidates, job: JobSpec, parameters: StageParameter
     """What the optimizer step needs besides the states, shape (P, N), or one 0 where that is nothing; see
     `MemoryProfile`."""
     profile = job.runtime.memory
-    foreach = profile.foreach_copies * job.states.second_moment
-    if job.offload.optimizer or not (profile.step_whole_bytes or profile.step_shard_bytes or foreach):
+    foreach = profile.foreach_copies * job.states.second_moment * ((c.zero < 2) | (not profile.flat_parameters))
+    if job.offload.optimizer or not (profile.step_whole_bytes or profile.step_shard_bytes or foreach.any()):
         return np.zeros(())
     sharded = (c.zero >= 1) & (c.shard > 1)
     whole = profile.step_whole_bytes * parameters.whole

@@ -15,7 +15,7 @@ from gpuscale.request import Question, Range, in_sequences, read_several
 from gpuscale.results import Farthest
 from gpuscale.search.loop import anything_fits
 
-SHORTEST, STEPS = 1024, 16
+SHORTEST, STEPS = 128, 16
 """Sequences that are tried: this many tokens, doubled again and again, and 16 equal steps within the doubling in which
 nothing fits any longer; of a batch in tokens those that divide it."""
 

@@ -522,7 +522,8 @@ def _states(asked: JobOptions, gradients: str, wide: bool, said: dict[str, str])
         gradient=DTYPE_BYTES[gradients],
         master=DTYPE_BYTES[master],
         moments=number * each,
-        second_moment=(number == 2) * each,
+        second_moment=(number == 2 and own is None) * each,
+        paged=asked.optimizer.startswith("paged"),
     )
     what = "parameter" if asked.tune == "full" else "trained parameter"
     kept = f"{asked.moment_dtype} moments" if own is None else f"moments of {own:.3g} bytes"

@@ -21,7 +21,7 @@ PROFILE = Table(
     FrameworkSpec,
     RuntimeSpec,
     StateBytes,
-    without=("name", "weight", "master", "moments", "second_moment"),
+    without=("name", "weight", "master", "moments", "second_moment", "paged"),
     required=("gradient",),
     inner={"memory": MEMORY, "space": SPACE},
     memory=(dict[str, Any], ...),

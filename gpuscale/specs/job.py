@@ -51,7 +51,8 @@ class StateBytes:
     gradient: Annotated[float, Field(alias="gradient_bytes", ge=1, le=8)] = 4.0
     master: float = 4.0  #: master weights; 0 without [bytes].
     moments: float = 8.0  #: all moments of the optimizer together [bytes].
-    second_moment: float = 4.0  #: the second of them, in Adam; 0 where there is none [bytes].
+    second_moment: float = 4.0  #: the second of them, in PyTorch's Adam; 0 in other optimizers [bytes].
+    paged: bool = False  #: moments lie in unified memory and leave the GPU where it is full.
 
     @property
     def optimizer(self) -> float:
@@ -165,8 +166,9 @@ class MemoryProfile:
     reduce_input_bytes: Annotated[float, Field(ge=0, le=8)] = 0.0
     #: gradients are freed behind the optimizer step rather than kept in a buffer (`zero_grad` sets them to None).
     frees_gradients: bool = False
-    #: RMSNorms that are chains of operations work in fp32 (transformers, torch.nn.RMSNorm where no kernel fuses it).
-    wide_norms: bool = False
+    #: RMSNorms and softmax of attention that are chains of operations work in fp32 (transformers; torch.nn.RMSNorm
+    #: where no kernel fuses it).
+    wide_chains: bool = False
     #: beside adapters, what is trained whole is a copy, whose original stays (PEFT).
     keeps_originals: bool = False
     #: beside quantised matrices, other frozen weights and the residual stream are made 32-bit unless ZeRO-3 shards them
@@ -177,6 +179,9 @@ class MemoryProfile:
     #: copies of the second moment that Adam's step makes on all parameters at once (PyTorch's `foreach` kernels: the
     #: denominator of the update); fused kernels make none.
     foreach_copies: Annotated[float, Field(ge=0, le=4)] = 0.0
+    #: ZeRO-2 and 3 flatten the parameters of each unit into one of a type of its own, for which `foreach` kernels are
+    #: not taken.
+    flat_parameters: bool = False
     #: outputs of experts are saved, because they are weighted behind the experts rather than inside.
     expert_outputs: bool = False
     #: precision -> what gradients take under it per parameter, where that differs from `StateBytes.gradient` [bytes].
