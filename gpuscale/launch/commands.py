@@ -237,7 +237,7 @@ class Commands:
         text = state.texts.get(str(PurePosixPath(name)))
         if text is not None:
             return text
-        return self.find(name, self.shell.path) if known(name) and name.endswith(SCRIPT_ENDS) else None
+        return self.find(name, self.shell.where(state)) if known(name) and name.endswith(SCRIPT_ENDS) else None
 
     def _launched(
         self, state: State, fields: list[Traced], environment: dict[str, Traced], *, subcommand: bool = True
@@ -334,7 +334,7 @@ class Commands:
             name: self._variable(name, state, None) for name in sorted(state.variables) if _COUNTS.fullmatch(name)
         }
         source = Source(file, "command", settings, program, launcher, seen, (), tuple(ignored), counts)
-        self.found.append(Command(source, line, dict(state.texts), self.shell.path, tuple(self.shell.followed)))
+        self.found.append(Command(source, line, dict(state.texts), self.shell.where(state), tuple(self.shell.followed)))
 
     def settings(self, fields: Sequence[Traced], state: State) -> Iterator[Setting]:
         """Yield the options of a program: `--a 1`, `--a=1`, `--a 1 2`, `--a`, `-a 1` and `a.b=c`.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -87,7 +88,11 @@ ENDS = re.compile(
 )
 """Calls that take a configuration to run it, or to write it."""
 
+ADAPTERS = "calls.add_adapter"
+"""A call that gives a model of transformers adapters of PEFT, whose configuration are settings too."""
+
 KNOWN_CHANGES = (
+    ADAPTERS,
     "calls._benchmark_common", "calls._enable_overlap_param_gather_with_optimizer_step",
     "calls.gradient_checkpointing_enable", "calls.enable_input_require_grads", "calls.print_trainable_parameters",
 )  # fmt: skip
@@ -117,6 +122,9 @@ class _Takers:
             for call in self.of.get(id(part), ()):
                 if call is not whole and not ENDS.match(call.name):
                     yield f"calls.{call.name}", call.name, "", call.place
+                    if f"calls.{call.name}" == ADAPTERS:
+                        given = {key: one for key, one in call.parts.items() if key != "of"}
+                        yield from _inside(ADAPTERS, replace(call, parts=given))
 
 
 def _settings(found: list[Found]) -> dict[str, Setting]:

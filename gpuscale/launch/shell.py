@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import translate
 from itertools import pairwise
+from os.path import normpath
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gpuscale.errors import InputError
+from gpuscale.files import is_folder
 from gpuscale.launch.shell_arithmetic import whole_number
 from gpuscale.launch.shell_syntax import (
     Assignment,
@@ -36,6 +39,8 @@ from gpuscale.launch.shell_syntax import (
 )
 from gpuscale.launch.traced import NOWHERE, OpenFiles, Traced, untraced
 
+MAX_LEVELS = 6
+"""Folders below a folder, and above a file, in which what it names is looked for."""
 MAX_STEPS = 20_000
 MAX_CHARACTERS = 4_000_000
 MAX_DEPTH = 40
@@ -99,6 +104,7 @@ class State:
         positional: `$1`, `$2`, ..., as far as they are known.
         rest: which argument of the script itself follows them, when nobody has given it; 0 where none follows.
         texts: files that the script writes.
+        folder: where it has gone (`cd`), of the folders that are here; None where it is where it began.
         ended: what it has come to that leaves the rest out: `exit`, `return`, `break` or `continue`.
     """
 
@@ -111,6 +117,7 @@ class State:
         self.positional: tuple[Traced, ...] = ()
         self.rest = 0
         self.texts: dict[str, Traced] = {}
+        self.folder: Path | None = None
         self.ended = ""
 
     def copy(self) -> State:
@@ -870,7 +877,7 @@ class Shell:
         """Return what the script wrote into a file, or what the file holds."""
         text = state.texts.get(str(PurePosixPath(name)))
         if text is None and known(name):
-            path = self.find(name, self.path)
+            path = self.find(name, self.where(state))
             text = self.files.traced(self.files.read(path)) if path else None
         return text
 
@@ -916,9 +923,28 @@ class Shell:
             self._getopts([it.text for it in rest], state)
         elif name in {"unset", "shift", "set"}:
             _forget(name, rest, state)
+        elif name in {"cd", "pushd", "popd"}:
+            state.folder = self._gone(rest[-1].text if rest else "", state)
         else:
             return name in _NOTHING
         return True
+
+    def where(self, state: State) -> Path:
+        """Return what files that a script names are looked for beside: the script, or its name where it has gone."""
+        return self.path if state.folder is None else state.folder / self.path.name
+
+    def _gone(self, name: str, state: State) -> Path | None:
+        """Return the folder that `cd NAME` goes to, below a folder of the script; None where it is none of these."""
+        if not known(name) or not name or name.startswith(("-", "/", "~")):
+            return None
+        bases = [state.folder] if state.folder else self.path.parents[:MAX_LEVELS]
+        with suppress(OSError, ValueError):
+            root = self.path.absolute().parents[:MAX_LEVELS][-1]
+            for base in bases:
+                path = Path(normpath(base / name))
+                if is_folder(path) and path.absolute().is_relative_to(root):
+                    return path
+        return None
 
     def _call(self, body: tuple[Statement, ...], arguments: tuple[Traced, ...], state: State) -> None:
         before = state.positional, state.rest
@@ -930,7 +956,7 @@ class Shell:
     def _source(self, rest: list[Traced], state: State) -> None:
         name = rest[0].text
         text = state.texts.get(str(PurePosixPath(name)))
-        path = self.find(name, self.path) if text is None and known(name) else None
+        path = self.find(name, self.where(state)) if text is None and known(name) else None
         if path is not None:
             self.run_file(path, state)
         elif text is not None:
@@ -1118,7 +1144,7 @@ class _Expansion:
 
 
 _NOTHING = (
-    ":", "true", "false", "[", "test", "cd", "pushd", "popd", "trap", "ulimit", "umask", "wait", "sleep", "alias",
+    ":", "true", "false", "[", "test", "trap", "ulimit", "umask", "wait", "sleep", "alias",
     "module", "ml", "mkdir", "rm", "cp", "mv", "ln", "chmod", "touch", "kill", "shopt", "hostname", "date", "pip",
     "echo", "printf", "cat", "nvidia-smi", "git", "ls", "export", "set", "unset",
 )  # fmt: skip

@@ -18,7 +18,7 @@ from gpuscale.launch.job_files import jobs_in
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.python import Configured, python_sources
 from gpuscale.launch.settings import UNSET, LackingError, Reading, Said, Setting, Source
-from gpuscale.launch.shell import Shell
+from gpuscale.launch.shell import MAX_LEVELS, Shell
 from gpuscale.launch.targets import IN_PYTHON, configured_in, targets
 from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles
 
@@ -28,8 +28,6 @@ MAX_FILES = 60
 """Files that belong to one job, at most."""
 MAX_ENTRIES = 4000
 """Files that a folder is searched through for."""
-MAX_LEVELS = 6
-"""Folders below a folder, and above a file, in which what it names is looked for."""
 
 _NOT_OF_THE_JOB = re.compile(r"vocab|token|merge|data|checkpoint|save|load|log|output|template|cache|result|profile")
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuscale.launch.adapters import IN_4_BITS, IN_8_BITS, QUANTISED
+from gpuscale.launch.python import ADAPTERS
 from gpuscale.launch.settings import OFF, Reading, Source
 from gpuscale.presets.tools import Tool, load_tool
 
@@ -49,6 +50,10 @@ def take(reading: Reading) -> Tool | None:
     _give(reading, "args.", "")
     loaded, unsloth = _take_model(reading), any("unsloth" in str(one.value) for name, one in settings.items()
                                                 if name.endswith("origin"))  # fmt: skip
+    for name in ("0", "adapter_config"):
+        _give(reading, f"{ADAPTERS}.{name}.", "peft_config.")
+    if ADAPTERS in settings:
+        _set(reading, ADAPTERS, "peft_config", "LoraConfig")
     _take_prepared(reading)
     if "calls.gradient_checkpointing_enable" in settings:
         _set(reading, "calls.gradient_checkpointing_enable", "gradient_checkpointing", True)

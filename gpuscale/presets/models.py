@@ -53,7 +53,6 @@ MODEL = Table(
         "joins_embedding",
         "wide_under",
         "reused",
-        "final_norm",
         "keys",
         "input_width",
         "query_rank",

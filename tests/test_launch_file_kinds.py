@@ -1,0 +1,92 @@
+"""Kinds of launch files that people have: folders that a script goes to, adapters of a model, first releases of models."""
+
+import pytest
+from test_launch_tools import assert_has, job
+
+from gpuscale.errors import InputError
+from gpuscale.launch.read import read_launch
+from gpuscale.presets.models import load_model
+
+# -- where a script goes
+
+TRAIN = "deepspeed --num_gpus 8 train.py --model_name_or_path Qwen/Qwen2.5-7B --max_seq_length 2048 --deepspeed ds.json"
+SIZES = " --per_device_train_batch_size 1 --bf16 true\n"
+STAGE = '{"zero_optimization": {"stage": %d}, "bf16": {"enabled": true}}'
+
+
+def _repository(folder):
+    for name, stage in (("", 1), ("a", 2), ("a/b", 3)):
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "ds.json").write_text(STAGE % stage)
+    (folder / "a" / "run.sh").write_text(f"#!/bin/bash\n{TRAIN}{SIZES}")
+
+
+@pytest.mark.parametrize(
+    ("script", "zero"),
+    [
+        (f"{TRAIN}{SIZES}", 1),
+        (f"cd a\n{TRAIN}{SIZES}", 2),
+        (f"cd a/b && {TRAIN}{SIZES}", 3),
+        (f"cd a\ncd b\n{TRAIN}{SIZES}", 3),
+        (f"cd a/b; cd ..\n{TRAIN}{SIZES}", 2),
+        (f"(cd a/b)\n{TRAIN}{SIZES}", 1),
+        (f"pushd a/b\npopd\n{TRAIN}{SIZES}", 1),
+        (f"cd $HOME/elsewhere\n{TRAIN}{SIZES}", 1),
+        (f"cd /tmp\n{TRAIN}{SIZES}", 1),
+        ("cd a\nbash run.sh\n", 2),
+        ("cd a\nsource ./run.sh\n", 2),
+    ],
+)
+def test_relative_names_follow_where_a_script_goes(script, zero, tmp_path):
+    _repository(tmp_path)
+    path = tmp_path / "start.sh"
+    path.write_text(f"#!/bin/bash\n{script}")
+    assert_has(read_launch([path]), zero=zero, gpus=8)
+
+
+def test_a_script_that_leaves_its_files_does_not_find_them(tmp_path):
+    _repository(tmp_path)
+    (tmp_path / "start.sh").write_text(f"cd ..\n{TRAIN}{SIZES}")
+    with pytest.raises(InputError, match="is not here"):
+        read_launch([tmp_path / "start.sh"])
+
+
+# -- Python scripts that give a model adapters
+
+SCRIPT = """
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, Trainer, TrainingArguments
+from peft import LoraConfig
+held = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-7B", quantization_config=held)
+config = LoraConfig(r=16, target_modules=["q_proj", "v_proj"], lora_dropout=0.05)
+model.add_adapter(config)
+args = TrainingArguments(output_dir="x", per_device_train_batch_size=2, bf16=True)
+Trainer(model=model, args=args, train_dataset=data).train()
+"""
+
+
+def test_adapters_that_a_script_adds_to_a_model(tmp_path):
+    given = {"gpus": 2, "seq": 2048}
+    adapters = {"lora_rank": 16, "lora_targets": "q,v", "lora_dropout": True}
+    assert_has(job(tmp_path, given, a__py=SCRIPT), tune="qlora", base_dtype="nf4-single", **adapters)
+    named = SCRIPT.replace("quantization_config=held", "").replace("(config)", "(adapter_config=config)")
+    assert_has(job(tmp_path, given, a__py=named), tune="lora", **adapters)
+    assert_has(job(tmp_path, given, a__py=named.replace("model.add_adapter(adapter_config=config)", "")), tune=None)
+
+
+# -- first releases of models
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "parameters"),
+    [
+        ("allenai/OLMo-7B-hf", "olmo-7b", 6_888_095_744),
+        ("allenai/OLMo-7B-Instruct-hf", "olmo-7b", 6_888_095_744),
+        ("allenai/OLMo-1B-0724-hf", "olmo-1b", 1_176_764_416),
+        ("allenai/OLMo-2-1124-7B", "olmo2-7b", 7_298_617_344),
+    ],
+)
+def test_olmo_is_not_its_second_release(name, known, parameters, tmp_path):
+    made = job(tmp_path, a__yaml={"model_name_or_path": name, "per_device_train_batch_size": 1, "max_length": 2048})
+    model = load_model(made.options["model"])
+    assert (model.name, model.published_params) == (known, parameters)
