@@ -1,4 +1,4 @@
-"""Kinds of launch files that people have: folders that a script goes to, adapters of a model, first releases of models."""
+"""Kinds of launch files that people have: folders that scripts go to, adapters of a model, first releases of models."""
 
 import pytest
 from test_launch_tools import assert_has, job

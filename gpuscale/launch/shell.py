@@ -921,10 +921,9 @@ class Shell:
                 self.arithmetic(it, state)
         elif name == "getopts":
             self._getopts([it.text for it in rest], state)
-        elif name in {"unset", "shift", "set"}:
+        elif name in {"unset", "shift", "set", *_GOING}:
+            state.folder = self._gone(name, rest, state)
             _forget(name, rest, state)
-        elif name in {"cd", "pushd", "popd"}:
-            state.folder = self._gone(rest[-1].text if rest else "", state)
         else:
             return name in _NOTHING
         return True
@@ -933,8 +932,11 @@ class Shell:
         """Return what files that a script names are looked for beside: the script, or its name where it has gone."""
         return self.path if state.folder is None else state.folder / self.path.name
 
-    def _gone(self, name: str, state: State) -> Path | None:
-        """Return the folder that `cd NAME` goes to, below a folder of the script; None where it is none of these."""
+    def _gone(self, command: str, words: list[Traced], state: State) -> Path | None:
+        """Return where a script is after a command; of `cd NAME` None where it is no folder that is here."""
+        name = words[-1].text if words else ""
+        if command not in _GOING:
+            return state.folder
         if not known(name) or not name or name.startswith(("-", "/", "~")):
             return None
         bases = [state.folder] if state.folder else self.path.parents[:MAX_LEVELS]
@@ -1143,6 +1145,7 @@ class _Expansion:
             self.fresh |= value.text[-1:].isspace()
 
 
+_GOING = ("cd", "pushd", "popd")
 _NOTHING = (
     ":", "true", "false", "[", "test", "trap", "ulimit", "umask", "wait", "sleep", "alias",
     "module", "ml", "mkdir", "rm", "cp", "mv", "ln", "chmod", "touch", "kill", "shopt", "hostname", "date", "pip",
