@@ -132,3 +132,17 @@ def test_the_schedule_of_a_recipe_is_searched_unless_another_is_asked_for():
     assert own.recipe.rank is not None
     assert other.plans[0].schedule != "dualpipe"
     assert "`schedule` excludes it" in other.recipe.reason
+
+
+def test_an_overlapped_exchange_is_written_with_the_delayed_weight_gradients_that_it_counts(tmp_path):
+    saved, folder = str(tmp_path / "plan.toml"), tmp_path / "launch"
+    done = gpuscale("plan", "--model", "qwen3-30b-a3b", "--gpus", "16", "--gbs", "128", "--ep", "8", "--tp", "1",
+                    "--overlap", "tp+dp+ep", "--top", "1", "-o", saved)  # fmt: skip
+    assert done.code == 0, done.err
+    assert gpuscale("export", saved, "--to", "megatron-lm", "-o", str(folder)).code == 0
+    script = folder / "run.sh"
+    text, assumed = script.read_text(), "weight gradients are predicted as delayed, too"
+    assert "--delay-wgrad-compute" in text
+    assert assumed not in " ".join(gpuscale("estimate", "--from", str(script)).out.split())
+    script.write_text(text.replace("  --delay-wgrad-compute \\\n", ""))
+    assert assumed in " ".join(gpuscale("estimate", "--from", str(script)).out.split())

@@ -185,7 +185,7 @@ def _experts(writing: Writing) -> Arguments:
     if runtime.routing == "dropping":
         found |= {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}
     if runtime.overlap_ep:
-        found["overlap_moe_expert_parallel_comm"] = True
+        found |= {"overlap_moe_expert_parallel_comm": True, "delay_wgrad_compute": True}  # as `overlap_ep` counts it
     return found
 
 
@@ -275,10 +275,13 @@ def _read_sharding(reading: Reading) -> None:
     if gradients and sharded and not parameters:
         reading.assume("parameters are predicted as gathered under the forward pass too", "overlap_grad_reduce")
     parts = [name for name, on in (("tp", reading.flag("tp_comm_overlap")), ("dp", gradients)) if on]
-    parts += ["ep"] if reading.flag("overlap_moe_expert_parallel_comm") else []
+    exchanges = reading.flag("overlap_moe_expert_parallel_comm")
+    parts += ["ep"] if exchanges else []
+    if exchanges and not reading.flag("delay_wgrad_compute"):
+        reading.assume("weight gradients are predicted as delayed, too", "overlap_moe_expert_parallel_comm")
     reading.option(
         "overlap", overlap_name(parts), "overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap",
-        "overlap_moe_expert_parallel_comm",
+        "overlap_moe_expert_parallel_comm", "delay_wgrad_compute",
     )  # fmt: skip
 
 
