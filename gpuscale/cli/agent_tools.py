@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from gpuscale.arguments import ALIASES, refuse_unknown
 from gpuscale.cli.main import named
+from gpuscale.cli.options import OF_RECIPE
 from gpuscale.cli.table import COMMANDS, COMMON
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.request import (
@@ -66,7 +67,7 @@ OF_PEOPLE = {
 }  # fmt: skip
 """Parameters of commands that files, terminals and pipelines have, and tools do not."""
 
-WORDED = COMMON | {"budget"}
+WORDED = COMMON | {"budget", "recipe"}
 """Options that the schema explains; of the others it has type and limits, and `list` the words."""
 
 KINDS = {int: "integer", float: "number", str: "string", bool: "boolean"}
@@ -100,7 +101,7 @@ def _commands(tool: str) -> list[str]:
 def parameters(tool: str) -> Mapping[str, Any]:
     """Return the parameters of a tool's command by name, as Click has them."""
     found = [one for command in _commands(tool) for one in named()[command].params]
-    return {one.name: one for one in found if one.name not in OF_PEOPLE}
+    return {"recipe" if one.name == OF_RECIPE else one.name: one for one in found if one.name not in OF_PEOPLE}
 
 
 @cache
@@ -124,13 +125,13 @@ def _types(tool: str) -> Mapping[str, str]:
 def schema(tool: str) -> dict[str, Any]:
     """Return the JSON schema of a tool's arguments."""
     known = parameters(tool)
-    properties = {name: _property(tool, one) | _words(one) for name, one in known.items()}
+    properties = {name: _property(tool, name, one) | _words(name, one) for name, one in known.items()}
     required = [name for name, one in known.items() if one.required]
     if tool == "list":
         kinds = {"type": "string", "enum": [*LISTS, "options"], "description": "What is looked up."}
         properties, required = {"what": kinds, **properties}, ["what"]
     if tool == "compare":
-        plan = {name: _property("estimate", one) for name, one in parameters("estimate").items()}
+        plan = {name: _property("estimate", name, one) for name, one in parameters("estimate").items()}
         properties["a"] = {"type": "object", "description": "Arguments of `estimate`.", "properties": plan}
         properties["b"] = {"type": "object", "description": "As `a`."}
     if tool == "check":
@@ -139,20 +140,20 @@ def schema(tool: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties | OWN, **more}
 
 
-def _words(one: Any) -> dict[str, str]:
+def _words(name: str, one: Any) -> dict[str, str]:
     """Return the description of a parameter, options by their names."""
-    if one.name in OPTIONS and one.name not in WORDED:
+    if name in OPTIONS and name not in WORDED:
         return {}
     flags = {"--from": "`launch_files`"}
     spelled = re.sub(r"--\w+(?:-\w+)*", lambda flag: flags.get(flag[0], f"`{flag[0][2:].replace('-', '_')}`"), one.help)
     return {"description": spelled}
 
 
-def _property(tool: str, one: Any) -> dict[str, Any]:
+def _property(tool: str, name: str, one: Any) -> dict[str, Any]:
     """Return the type and the limits of a parameter: of an option by its declaration, else as the command takes it."""
-    declaration, lists = _declared().get(one.name), ["array"] if one.multiple else []
+    declaration, lists = _declared().get(name), ["array"] if one.multiple else []
     if declaration is None:
-        return {"type": [_types(tool)[one.name], *lists] if lists else _types(tool)[one.name]}
+        return {"type": [_types(tool)[name], *lists] if lists else _types(tool)[name]}
     said, several = declaration.option, "LIST" in one.metavar or one.metavar == "SET" if one.metavar else False
     found = [text for kind, text in KINDS.items() if kind in declaration.kinds]
     texts = several or said.quantity is not NUMBER or said.normal or said.read
