@@ -325,6 +325,18 @@ def test_what_is_outside_is_not_told_from_what_is_not_there(desk, folder):
     assert f"copy it below {folder}" in there.text
 
 
+def test_a_cache_of_models_outside_is_as_none(confined, folder, monkeypatch):
+    snapshot = folder.parent / "hub" / "models--some--model" / "snapshots" / "c0ffee"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text((folder / "config.json").read_text())
+    said = []
+    for name in ("hub", "none"):
+        monkeypatch.setenv("HF_HUB_CACHE", str(folder.parent / name))
+        said.append(confined("plan", "--model", "some/model", "--gpus", "8").err.replace(f"/{name}/", "/"))
+    assert said[0] == said[1]
+    assert "unknown model 'some/model'" in said[0]
+
+
 def test_a_launch_file_reads_nothing_outside(desk):
     """Its `source` of a file below the folder is followed, of one outside it is as of one that is not there."""
     inside, outside = (desk.call("estimate", {"launch_files": name, "gpus": 8}) for name in ("run.sh", "out.sh"))
@@ -470,7 +482,7 @@ def asked_by_client(root, ask, *, mode="auto"):
     )  # fmt: skip
 
     async def run():
-        async with mcp.Client(server, mode=mode) as client:
+        async with mcp.Client(mcp.stdio_client(server), mode=mode) as client:
             return await ask(client)
 
     return asyncio.run(asyncio.wait_for(run(), 120))
@@ -507,6 +519,19 @@ def test_calls_at_the_same_time_are_answered_each(folder):
     answered = asked_by_client(folder, ask)
     for text, tp in zip(answered, ("TP1", "TP2", "TP4", "TP8", "--tp"), strict=True):
         assert tp in text
+
+
+def test_a_call_that_nobody_waits_for_is_ended(folder):
+    async def ask(client):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.call_tool("plan", {"model": "deepseek-v3", "gpus": 2048}), 0.2)
+        begun = time.monotonic()
+        done = await client.call_tool("estimate", PLAN)
+        return done.is_error, time.monotonic() - begun
+
+    failed, taken_s = asked_by_client(folder, ask)
+    assert not failed
+    assert taken_s < 20  # the plan alone takes a minute of a busy machine
 
 
 def test_what_is_no_message_ends_nothing(folder):

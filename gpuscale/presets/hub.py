@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.files import printable, read_text
+from gpuscale.files import is_file, is_folder, printable, read_text
 from gpuscale.presets.files import preset_aliases
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}"
@@ -56,7 +56,7 @@ def cached_config(model_id: str) -> Path:
     """
     found, folder = _find(model_folder(model_id)), model_folder(model_id)
     if found is None:
-        there = "no config.json below" if folder.is_dir() else "nothing at"
+        there = "no config.json below" if is_folder(folder) else "nothing at"
         looked = f"no preset has that name, and the Hugging Face cache has {there} {printable(str(folder))[:300]}"
         similar = did_you_mean(model_id, preset_aliases("models"), count=3)
         fetch = f"`hf download {model_id} config.json` fetches it there, or give a config.json: `model=./config.json`"
@@ -68,14 +68,14 @@ def cached_config(model_id: str) -> Path:
 def _find(folder: Path) -> Path | None:
     main, commit = folder / "refs" / "main", ""  # the commit of the branch `main`, if it is known
     with suppress(OSError, ValueError, InputError):
-        commit = read_text(main, 1024, "a commit").strip() if main.is_file() else ""
+        commit = read_text(main, 1024, "a commit").strip() if is_file(main) else ""
     with suppress(OSError, ValueError):
         configs = [folder / "snapshots" / commit / "config.json"] if _COMMIT.fullmatch(commit) else []
-        if not any(one.is_file() for one in configs):
+        if not any(map(is_file, configs)):
             snapshots = [one for one in islice((folder / "snapshots").iterdir(), MAX_SNAPSHOTS) if one.is_dir()]
             snapshots.sort(key=lambda one: (one.stat().st_mtime_ns, one.name), reverse=True)
             configs = [one / "config.json" for one in snapshots]
-        return next((one for one in configs if one.is_file()), None)
+        return next(filter(is_file, configs), None)
     return None
 
 
