@@ -4,7 +4,7 @@ import random
 from functools import cache, lru_cache
 
 from gpuscale.errors import GpuscaleError, NoAnswerError
-from gpuscale.launch.export import exported, save_export
+from gpuscale.launch.export import BESIDE, exported, save_export
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.sources import launches
@@ -27,9 +27,6 @@ MODELS = (
 )  # fmt: skip
 SEQUENCES = (2048, 4096, 8192, 32768, 131072)
 CLUSTERS = ("dgx-h100-superpod", "aws-p5", "dgx-a100-superpod", "b200-hgx", "gb200-nvl72", "mi300x")
-
-BESIDE = ("cluster", "set", "gpus_per_node", "memory_limit_gib", "moe_imbalance", "calibration")
-"""What no launch file holds: given as flags beside it."""
 
 VALUES = {
     "optimizer": ("adamw", "sgd", "muon"),
@@ -56,17 +53,15 @@ VALUES = {
 }
 """Other values of options of a job that list no choices; of those that do, all are tried."""
 
-HELD_BESIDE = {
-    "cluster", "set", "gpus_per_node", "memory_limit_gib", "moe_imbalance", "calibration", "tower", "packing",
-}  # fmt: skip
+HELD_BESIDE = {*BESIDE, "tower", "packing"}
 """Options that no launch file holds, but for the number of processes per node."""
 
 SELDOM = 0.02
 """Share of plans in which an option is not as the framework has it, for each option."""
 
 
-TUNED = 0.15
-"""Share of plans that train adapters."""
+TUNED = {"torchtune": 0.8, "automodel": 0.4, "megatron-bridge": 0.3}
+"""Share of plans that train adapters, by framework; of others every seventh."""
 
 
 def values_of(name):
@@ -153,7 +148,7 @@ def _random_plan(dice, framework):
     overlaps = tuple(overlap_name([part for part in OVERLAPS if part in {*beside, more}]) for more in space.overlap)
     usual = {"offload": space.offload, "overlap": overlaps, "cp_comm": space.cp_comm}
     usual |= {"axis_order": space.axis_order, "pipeline_split": space.pipeline_split}
-    if dice.random() < TUNED:
+    if dice.random() < TUNED.get(framework, 0.15):
         of = [name for name in OF_TUNING if name != "lora_experts" or moe]
         options |= {"tune": dice.choice(("lora", "qlora"))}
         options |= {name: dice.choice(values_of(name)) for name in of if dice.random() < 0.3}
@@ -165,8 +160,15 @@ def _random_plan(dice, framework):
             options[name] = dice.choice(values)
         elif usual.get(name) and dice.random() < 0.15:
             options[name] = dice.choice(usual[name])
+    layout |= {name: dice.choice(values) for name, values in RUN_BY_EXPORTS.get(framework, {}).items()}
     return _given(options), _given(layout)
 
+
+RUN_BY_EXPORTS = {
+    "torchtune": {"zero": (2, 3)},
+    "automodel": {"zero": (3,), "vpp": (None,), "sp": (None,), "etp": (1,), "recompute": ("none", "full")},
+}
+"""What exports of frameworks run, of what their rules allow more of."""
 
 _DP = (1, 2, 2, 3, 4, 4, 8, 8, 16, 32, 64)
 _RECOMPUTE = (

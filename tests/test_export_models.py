@@ -116,6 +116,10 @@ def test_every_field_of_the_shape_is_written_or_refused(target, name):
         assert export_of(target, name, new) != usual or "cannot express" in usual, path
 
 
+BY_ID = ("axolotl", "llama-factory", "ms-swift", "trl", "torchtune", "automodel")
+"""Targets that begin with weights of the hub, by name."""
+
+
 @pytest.mark.parametrize("target", WRITERS)
 @pytest.mark.parametrize("name", [*MODELS, *RELATIVES])
 def test_every_number_beside_the_shape_is_written_or_named(target, name):
@@ -123,7 +127,7 @@ def test_every_number_beside_the_shape_is_written_or_named(target, name):
     usual = export_of(target, name, replace(model, numerics=NumericsSpec()))
     if "cannot express" in usual:
         return
-    by_id = "--config_name config.json" not in usual and target in {"deepspeed", "accelerate"}
+    by_id = "--config_name config.json" not in usual and target in {"deepspeed", "accelerate", *BY_ID}
     for field, value in NUMBERS.items():
         rotary, router = field.startswith("rotary"), field.startswith("router")
         if (rotary and model.learned_positions) or (router and not model.is_moe):

@@ -31,41 +31,47 @@ CP_STRATEGIES = {"all_gather": "allgather", "p2p": "alltoall"}
 """`cp_comm` -> how `torch.distributed.tensor.experimental` rotates keys and values: all at once, or rank by rank."""
 
 
-def _loss(writing: Writing, asked: str) -> list[tuple[str, ...]]:
-    if asked in {"standard", "chunked"}:
-        writing.refuse("loss", "transformers copies whole logits in fp32 (loss/loss_utils.py), or has Liger's kernel")
-    if asked == "fused":
-        writing.warn("the loss: Liger's kernel is fused with the LM head, and takes less than is predicted")
-    return [("--use_liger_kernel", "True")]
-
-
 def write(writing: Writing) -> Program:
-    """Write a plan as accelerate's YAML and the command of a Trainer that runs under it."""
+    """Write a plan as accelerate's YAML and the command of run_clm.py that runs under it."""
     trainer.refuse_beyond(writing)
     told, files = trainer.arguments(writing)
-    request = writing.job.request
-    told += trainer.optimizer(writing)
-    if request["master_dtype"] != "fp32" and writing.spec.precision not in WIDE:
+    told.append(("--optim", trainer.optimizer(writing)))
+    if writing.asked("master_dtype") != "fp32" and writing.spec.precision not in WIDE:
         writing.refuse("master_dtype", "accelerate makes the parameters fp32 that it shards (utils/fsdp_utils.py)")
-    if request["grad_dtype"] == "fp32" and writing.spec.precision not in WIDE:
+    if (moments := writing.asked("moment_dtype")) != "fp32":
+        why = "the Trainer's optimizers keep moments in fp32, or in 8 bits as adamw-8bit has them"
+        writing.refuse("moment_dtype", f"{why} (moment_dtype = {moments})")
+    if loss := writing.asked("loss"):
+        if loss in {"standard", "chunked"}:
+            why = "transformers copies whole logits in fp32 (loss/loss_utils.py), or has Liger's kernel"
+            writing.refuse("loss", why)
+        if loss == "fused":
+            writing.warn("the loss: Liger's kernel is fused with the LM head, and takes less than is predicted")
+        told.append(("--use_liger_kernel", "True"))
+    made, beside = config(writing)
+    told += ((f"--{name}", str(value)) for name, value in beside.items())
+    if trainer.full(writing) and "fsdp_config" not in made:
+        told.append(("--gradient_checkpointing", "True"))
+    files.append(LaunchFile(FILE, yaml_text(made)))
+    return Program(trainer.SCRIPT, tuple(told), tuple(files), launcher="accelerate")
+
+
+def config(writing: Writing) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return accelerate's YAML for a plan, and the Trainer's settings that go with it."""
+    runtime, beside = writing.spec.runtime, dict[str, Any]()
+    if writing.asked("grad_dtype") == "fp32" and writing.spec.precision not in WIDE:
         writing.refuse(
             "grad_dtype", "gradients are reduced as mixed_precision has it (utils/dataclasses.py, reduce_dtype)"
         )
-    if loss := writing.asked("loss"):
-        told += _loss(writing, loss)
-    if writing.spec.runtime.compile:
-        told.append(("--torch_compile", "True"))
     if writing.asked("overlap") not in {None, "dp"}:
         writing.refuse(
             "overlap", f"FSDP2 and DDP overlap the data-parallel exchange (overlap = {writing.asked('overlap')})"
         )
-    if writing.spec.runtime.grad_reduce != "last" and writing.plan.num_microbatches > 1:
-        each = json.dumps({"gradient_accumulation_kwargs": {"sync_each_batch": True}})
-        told.append(("--accelerator_config", each))
-    config = _config(writing)
-    told += trainer.checkpointing(writing, elsewhere="fsdp_config" in config)
-    files.append(LaunchFile(FILE, yaml_text(config)))
-    return Program(trainer.script(writing), tuple(told), tuple(files), launcher="accelerate")
+    if runtime.compile:
+        beside["torch_compile"] = True
+    if runtime.grad_reduce != "last" and writing.plan.num_microbatches > 1:
+        beside["accelerator_config"] = json.dumps({"gradient_accumulation_kwargs": {"sync_each_batch": True}})
+    return _config(writing), beside
 
 
 def _config(writing: Writing) -> dict[str, Any]:

@@ -12,14 +12,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpuscale.errors import InputError
-from gpuscale.launch.huggingface_models import hub_id
-from gpuscale.launch.quoting import Expansion
 from gpuscale.launch.settings import DTYPES, OFF, Reading, Setting, says
-from gpuscale.launch.writing import Writing
 from gpuscale.presets.models import load_model
 from gpuscale.request import JobOptions, declared
-from gpuscale.specs.gpu import WIDE
-from gpuscale.specs.tuning import MLP, PLAIN, SPELLINGS, TARGETS, TuningSpec, read_targets
+from gpuscale.specs.tuning import MLP, SPELLINGS, TARGETS, read_targets
 
 
 class Names(NamedTuple):
@@ -82,11 +78,14 @@ QUANTISED = re.compile(r"(gptq|awq)(?:.*?int(\d))?|(bnb[-_]4bit)|(?<![a-z0-9])(f
 """What the name of a checkpoint says of how it is quantised."""
 
 PARTS = {
-    "embeddings": re.compile(r"embed_?tokens?|wte|(word|tok)_embeddings|embed_in|embedding"),
-    "head": re.compile(r"lm_head|embed_out|output(_layer)?"),
-    "norms": re.compile(r".*norm\d?|ln_\w+"),
+    "embeddings": ("embed_tokens", re.compile(r"embed_?tokens?|wte|(word|tok)_embeddings|embed_in|embedding")),
+    "head": ("lm_head", re.compile(r"lm_head|embed_out|output(_layer)?")),
+    "norms": ("", re.compile(r".*norm\d?|ln_\w+")),
 }
-"""Part of a model, of `TRAINED` -> names of its modules."""
+"""Part of a model, of `TRAINED` -> its module in models of Hugging Face, where all call it alike, and all its names."""
+
+MODULES = {SPELLINGS[name]: name for name in reversed(SPELLINGS) if name.endswith(("_proj", "_mqa"))}
+"""Matrix -> the module of a Hugging Face model that it is."""
 
 ROUTERS = re.compile(r"gate|router|wg|(shared_expert_)?gate\.weight|shared_expert_gate")
 """Modules of Hugging Face models that are small beside any adapter: routers."""
@@ -292,7 +291,7 @@ def _matrices(reading: Reading, word: str, names: Names) -> set[str]:
 
 def _part(name: str) -> str | None:
     """Return the part of a model that a module is, of `TRAINED`; None where it is none."""
-    return next((part for part, words in PARTS.items() if words.fullmatch(name)), None)
+    return next((part for part, (_, words) in PARTS.items() if words.fullmatch(name)), None)
 
 
 PLAIN_MODULE = re.compile(r"[a-z]\w*_proj\w*|\bw[123]\b|linear_\w+|query_key_value|\bdense\w*|wqkv|\bc_\w+|\bfc[12]\b")
@@ -323,64 +322,3 @@ def _read_saved(reading: Reading, names: Names) -> None:
         parts.append(part)
     if parts:
         reading.option("train", ",".join(dict.fromkeys(parts)), *names.saved)
-
-
-# --- written
-
-PROGRAM = "-m llamafactory.launcher"
-BASIS = "llamafactory 0.9.5 (hparams)"
-"""What the arguments were taken from."""
-
-MODULES = {SPELLINGS[name]: name for name in reversed(SPELLINGS) if name.endswith(("_proj", "_mqa"))}
-"""Matrix -> the module of a Hugging Face model that it is."""
-
-MIXTRAL = {"gate": "w1", "down": "w2", "up": "w3"}
-FUSED = re.compile(r"phi-?[34]|falcon|gpt|dbrx|mpt|bloom|internlm2|glm|baichuan|starcoder|nemotron|opt-", re.IGNORECASE)
-"""Models whose modules are called, or fused, otherwise than Llama's."""
-
-WHOLE = {"embeddings": "embed_tokens", "head": "lm_head"}
-QUANTISED_BITS = {"nf4": ("4", "True"), "nf4-single": ("4", "False"), "int8": ("8", "False")}
-"""How frozen matrices are stored -> `quantization_bit`, `double_quantization`."""
-
-
-def written(writing: Writing) -> list[tuple[str, ...]]:
-    """Return LLaMA-Factory's arguments for the adapters of a plan, the model whose they are, and its data."""
-    tuning, plan, spec = writing.spec.tuning, writing.plan, writing.spec
-    assert tuning is not None
-    name = hub_id(writing.model)
-    if name is None:
-        writing.refuse("model", f"adapters stand beside weights of the hub, which has none of {writing.model.name}")
-    for axis, size in (("tp", plan.tp), ("cp", plan.cp), ("ep", plan.ep)):
-        if size > 1:
-            writing.refuse(axis, f"adapters of PEFT are trained by data parallelism alone ({axis} = {size})")
-    bits = QUANTISED_BITS.get(tuning.base)
-    own = "fp32" if spec.precision in WIDE else spec.precision if spec.precision in PLAIN else "bf16"
-    if bits is None and tuning.base != own:
-        why = f"LLaMA-Factory loads weights in {own} here, or quantises them to {', '.join(QUANTISED_BITS)}"
-        writing.refuse("base_dtype", f"{why} (base_dtype = {tuning.base})")
-    if "norms" in tuning.trained:
-        writing.refuse("train", "modules of norms are called otherwise in each model (train = norms)")
-    told = [("--stage", "sft"), ("--do_train",), ("--model_name_or_path", name or ""),
-            ("--dataset", Expansion("${DATASET:?a dataset of data/dataset_info.json}")),
-            ("--template", Expansion("${TEMPLATE:-default}")), ("--packing", "True"), ("--finetuning_type", "lora"),
-            ("--lora_rank", str(tuning.rank)), ("--lora_target", _targets(writing, tuning, name or "")),
-            ("--lora_dropout", "0.05" if tuning.dropout else "0.0")]  # fmt: skip
-    saved = ",".join(WHOLE[part] for part in WHOLE if part in tuning.trained)
-    told += [("--additional_target", saved)] if saved else []
-    told += [("--quantization_bit", bits[0]), ("--double_quantization", bits[1])] if bits else []
-    writing.leave("scaling of adapters (lora_alpha), 0.05 for any dropout: yours to say")
-    return told
-
-
-def _targets(writing: Writing, tuning: TuningSpec, name: str) -> str:
-    """Return `lora_target`; experts have adapters where modules are named, and none where all are looked for."""
-    experts = writing.model.is_moe and tuning.experts
-    if tuning.targets == TARGETS["all"] and not experts:
-        return "all"
-    modules = {**MODULES, **(MIXTRAL if "mixtral" in name.lower() else {})}
-    if FUSED.search(name) or not all(kind.mlp is None or kind.mlp.gated for kind in writing.model.kinds):
-        option = "lora_experts" if experts else "lora_targets"
-        writing.refuse(option, f"modules of {writing.model.name} are called otherwise than Llama's: all can be said")
-    if writing.model.is_moe and not experts and tuning.targets & MLP:
-        writing.refuse("lora_experts", "where modules are named, those of experts are among them")
-    return ",".join(sorted(modules[one] for one in tuning.targets if one in modules))

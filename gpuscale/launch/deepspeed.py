@@ -35,18 +35,26 @@ LIVE_PARAMETERS = 1_000_000_000
 
 
 def write(writing: Writing) -> Program:
-    """Write a plan as DeepSpeed's JSON and the command of a Trainer that reads it."""
+    """Write a plan as DeepSpeed's JSON and the command of run_clm.py that reads it."""
     trainer.refuse_beyond(writing)
     told, files = trainer.arguments(writing)
-    told += trainer.checkpointing(writing)
+    if trainer.full(writing):
+        told.append(("--gradient_checkpointing", "True"))
     if writing.asked("loss") in {None, "linear"}:
         told.append(("--use_liger_kernel", "True"))
     elif writing.asked("loss") != "standard":
         writing.refuse("loss", "no command line turns Liger's cross entropy on without its fused LM head")
-    optimizer, optim = _optimizer(writing)
-    told += optim
+    made, optim = config(writing)
+    told += [("--optim", optim)] if optim else []
     told.append(("--deepspeed", FILE))
-    config = {  # not `train_batch_size`: it is held against the world, which AutoTP does not divide
+    files.append(LaunchFile(FILE, json_text(made)))
+    return Program(trainer.SCRIPT, tuple(told), tuple(files), environment(writing))
+
+
+def config(writing: Writing) -> tuple[dict[str, Any], str]:
+    """Return DeepSpeed's JSON for a plan, and the Trainer's `optim` where DeepSpeed has no such optimizer."""
+    optimizer, optim = _optimizer(writing)
+    made = {  # not `train_batch_size`: it is held against the world, which AutoTP does not divide
         "train_micro_batch_size_per_gpu": writing.plan.micro_batch_size,
         "gradient_accumulation_steps": writing.plan.num_microbatches,
         "gradient_clipping": "auto",
@@ -55,8 +63,7 @@ def write(writing: Writing) -> Program:
         "zero_optimization": _zero(writing),
         **_groups(writing),
     }
-    files.append(LaunchFile(FILE, json_text(config)))
-    return Program(trainer.script(writing), tuple(told), tuple(files), _environment(writing))
+    return made, optim
 
 
 def _precision(writing: Writing) -> dict[str, Any]:
@@ -95,14 +102,14 @@ def _gradients(writing: Writing, half: str) -> str:
     return "fp32" if asked == "fp32" else half or "bf16"
 
 
-def _optimizer(writing: Writing) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
+def _optimizer(writing: Writing) -> tuple[dict[str, Any], str]:
     """Return the JSON's optimizer, or the Trainer's where DeepSpeed has none of that kind."""
     name = str(writing.asked("optimizer"))
     if name in OPTIMIZERS:
         kind, own = OPTIMIZERS[name]
         params = {"lr": "auto", "weight_decay": "auto", **own}
         untested = {"zero_allow_untested_optimizer": True} if name.startswith("sgd") else {}
-        return {"optimizer": {"type": kind, "params": params}, **untested}, []
+        return {"optimizer": {"type": kind, "params": params}, **untested}, ""
     if writing.spec.offload.optimizer:
         writing.refuse("optimizer", "optimizers in host memory are DeepSpeed's own, with moments of 32 bits")
     return {"zero_allow_untested_optimizer": True}, trainer.optimizer(writing)
@@ -158,7 +165,8 @@ def _groups(writing: Writing) -> dict[str, Any]:
     return config
 
 
-def _environment(writing: Writing) -> dict[str, tuple[str, str]]:
+def environment(writing: Writing) -> dict[str, tuple[str, str]]:
+    """Return the variables of a Trainer under DeepSpeed, each with the reason for it."""
     told: dict[str, tuple[str, str]] = {}
     if writing.plan.cp > 1:
         told["ACCELERATE_USE_PARALLELISM_CONFIG"] = (

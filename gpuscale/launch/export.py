@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from gpuscale.arguments import public
@@ -13,13 +15,13 @@ from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.files import is_there, reason, write_texts
 from gpuscale.launch.cluster_files import CODE_DIR, cluster_files, machines, with_cluster
 from gpuscale.launch.quoting import Expansion, comment, shell_word
-from gpuscale.launch.subject import estimate_file
+from gpuscale.launch.subject import estimate_file, stated_plan
 from gpuscale.launch.targets import targets
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.planfile import layout_of
 from gpuscale.planning.plans import job_of
-from gpuscale.request import one_of
+from gpuscale.request import JobOptions, Layout, declared, one_of
 from gpuscale.results import Estimate
 from gpuscale.rules.check import broken_rules, source_in
 from gpuscale.specs.tuning import SFT
@@ -73,8 +75,64 @@ def exported(estimate: Estimate, target: str) -> Export:
     for one in left_out(writing):
         writing.warn(one)
     program = with_cluster(written(chosen, writing), writing)
-    files = (*program.files, run_script(program, writing), *cluster_files(writing, program))
-    return Export(chosen.name, files, tuple(writing.warnings))
+    files = (*program.files, run_script(program, writing))
+    if chosen.reads_again or writing.spec.tuning is not None:
+        _refuse_what_reads_otherwise(chosen, estimate, files)
+    return Export(chosen.name, (*files, *cluster_files(writing, program)), tuple(writing.warnings))
+
+
+BESIDE = ("cluster", "set", "gpus_per_node", "memory_limit_gib", "moe_imbalance", "calibration")
+"""Options that no launch file holds."""
+
+
+def _refuse_what_reads_otherwise(target: Target, estimate: Estimate, files: tuple[LaunchFile, ...]) -> None:
+    """Read files as a user would, and hold what they run against the plan.
+
+    Raises:
+        NoAnswerError: they run something else; the message names each option.
+    """
+    beside = {name: estimate.job[name] for name in BESIDE if estimate.job.get(name) is not None}
+    with TemporaryDirectory() as name:
+        write_texts([(Path(name) / one.path, one.text) for one in files])
+        try:
+            again = stated_plan(None, beside, {}, [Path(name) / files[-1].path]).estimate()
+        except InputError as error:
+            raise _inexpressible(target, {error.field or "framework": error.message}) from None
+    if not _differs(estimate, again):
+        return
+    layouts = [{**one.plan.to_dict(), "shard": one.plan.shard_size} for one in (estimate, again)]
+    pairs = {name: tuple(one[name] for one in layouts) for name in declared(Layout)}
+    pairs = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    for name in declared(JobOptions):
+        mine, theirs = estimate.job.get(name), again.job.get(name)
+        with suppress(InputError):
+            if mine == theirs or not _differs(estimate, _with(estimate, name, theirs)):
+                continue
+        pairs[name] = (mine, theirs)
+    raise _inexpressible(
+        target,
+        {name: f"{target.title} runs {theirs} by these files, not {mine}" for name, (mine, theirs) in pairs.items()},
+    )
+
+
+def _differs(one: Estimate, other: Estimate) -> bool:
+    return any(one != other for one, other in zip(*map(_predictions, (one, other)), strict=True))
+
+
+def _predictions(one: Estimate) -> tuple[dict[str, Any], ...]:
+    return one.plan.to_dict(), dict(one.breakdown), dict(one.memory)
+
+
+def _with(estimate: Estimate, name: str, value: Any) -> Estimate:
+    """Return a plan with one option of its job as something else has it."""
+    job = {key: one for key, one in {**estimate.job, name: value}.items() if one is not None}
+    return stated_plan(None, job, layout_of(estimate.plan)).estimate()
+
+
+def _inexpressible(target: Target, refused: Mapping[str, str]) -> NoAnswerError:
+    listed = "; ".join(f"`{name}`: {why}" for name, why in refused.items())
+    hint = "`gpuscale plan` with these pinned otherwise, or another target"
+    return NoAnswerError(f"{target.title} cannot express the plan: {listed}", field="to", hint=hint)
 
 
 def left_out(writing: Writing) -> tuple[str, ...]:
@@ -115,9 +173,7 @@ def written(target: Target, writing: Writing) -> Program:
         )
     program = None if writing.refused else target.write(writing)
     if program is None or writing.refused:
-        listed = "; ".join(f"`{name}`: {why}" for name, why in writing.refused.items())
-        hint = "`gpuscale plan` with these pinned otherwise, or another target"
-        raise NoAnswerError(f"{target.title} cannot express the plan: {listed}", field="to", hint=hint)
+        raise _inexpressible(target, writing.refused)
     return program
 
 

@@ -1,4 +1,4 @@
-"""Jobs of the Hugging Face Trainer and of what builds on it, read: under DeepSpeed, FSDP or DDP, as the files say.
+"""Jobs of the Hugging Face Trainer and of what builds on it: under DeepSpeed, FSDP or DDP, as the files say.
 
 What each tool has where nothing is said stands in `presets/tools/`.
 """
@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import PurePosixPath
 
-from gpuscale.launch import accelerate, adapters, deepspeed, preferences, trainer, trainer_scripts
+from gpuscale.launch import accelerate, adapters, deepspeed, finetuning, preferences, trainer, trainer_scripts
 from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.settings import OFF, ON, Reading, Setting, Source
 from gpuscale.launch.tools import started, tool_of
-from gpuscale.launch.writing import Target
+from gpuscale.launch.writing import Program, Target, Writing
 from gpuscale.presets.tools import Tool, load_tool
 from gpuscale.specs.tuning import SFT
 
@@ -411,17 +413,29 @@ def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:
     trainer.read_batch(reading, micro, steps, total, *micro_names, *steps_names, *total_names)
 
 
+def _write(writing: Writing, whole: Callable[[Writing], Program]) -> Program:
+    """Write whole models for run_clm.py, and adapters for LLaMA-Factory."""
+    tuned = writing.spec.tuning is not None
+    return finetuning.write(writing, load_tool("llama-factory")) if tuned else whole(writing)
+
+
 DEEPSPEED = Target(
-    "deepspeed", "DeepSpeed", deepspeed.BASIS, ("deepspeed",), deepspeed.write, _claims_deepspeed, read, adapters=True
-)
+    "deepspeed", "DeepSpeed", deepspeed.BASIS, ("deepspeed",), partial(_write, whole=deepspeed.write),
+    _claims_deepspeed, read, adapters=True,
+)  # fmt: skip
 ACCELERATE = Target(
-    "accelerate",
-    "Hugging Face accelerate",
-    accelerate.BASIS,
-    ("accelerate",),
-    accelerate.write,
-    _claims_accelerate,
-    read,
-    adapters=True,
-)
-TARGETS = (DEEPSPEED, ACCELERATE)
+    "accelerate", "Hugging Face accelerate", accelerate.BASIS, ("accelerate",), partial(_write, whole=accelerate.write),
+    _claims_accelerate, read, adapters=True,
+)  # fmt: skip
+
+
+def _tuner(tool: Tool) -> Target:
+    """Return the target of a tool around the Trainer; its files are read as those of accelerate or DeepSpeed."""
+    assert tool.written is not None
+    return Target(
+        tool.name, tool.title, tool.basis, ("accelerate", "deepspeed"), partial(finetuning.write, tool=tool),
+        _claims_accelerate, read, dict.fromkeys(tool.written.words["attention"], ""), adapters=True, reads_again=True,
+    )  # fmt: skip
+
+
+TARGETS = (DEEPSPEED, ACCELERATE, *(_tuner(tool) for tool in map(load_tool, TOOLS) if tool.written is not None))

@@ -10,10 +10,11 @@ from pathlib import PurePath
 from gpuscale.launch import adapters, preferences, trainer
 from gpuscale.launch.attention import MEGATRON as ATTENTION
 from gpuscale.launch.cluster_files import job_name, machines
-from gpuscale.launch.huggingface_models import known_model
+from gpuscale.launch.finetuning import own_targets
+from gpuscale.launch.huggingface_models import hub_id, known_model
 from gpuscale.launch.huggingface_models import read_model as read_named_model
 from gpuscale.launch.megatron import connections, job_arguments, read_job
-from gpuscale.launch.megatron_models import EXTRA_TOKEN, OF_NUMERICS, Arguments, here, layer_frequency
+from gpuscale.launch.megatron_models import EXTRA_TOKEN, OF_NUMERICS, Arguments, here, layer_frequency, model_arguments
 from gpuscale.launch.megatron_recipes import (
     OF_GPUS,
     Base,
@@ -33,6 +34,7 @@ from gpuscale.presets.files import find_preset, settled
 from gpuscale.presets.frameworks import MEGATRON_BRIDGE, MEGATRON_BRIDGE_PERFORMANCE
 from gpuscale.presets.tools import load_tool
 from gpuscale.specs.model import NumericsSpec
+from gpuscale.specs.tuning import TuningSpec, read_targets
 
 PLACEHOLDERS = "data are mock data; the learning rate, the tokenizer and the number of steps are placeholders"
 
@@ -318,12 +320,17 @@ _BRIDGE_LATENT: Arguments = {
 def _write_bridge(writing: Writing) -> Program:
     arguments = job_arguments(writing)
     _refuse_learned_positions(writing, arguments)
+    tuning = writing.spec.tuning
+    if tuning is not None:  # its recipe names the model, with tokenizer and checkpoint of the hub
+        own = model_arguments(writing)
+        arguments = {name: value for name, value in arguments.items() if name not in own or name == "seq_length"}
     wide, latent = _wide(arguments), bool(arguments.get("multi_latent_attention"))
     recipe = "deepseek_v3_pretrain_config" if latent else "vanilla_gpt_pretrain_config"
     found = (_BRIDGE_LATENT if latent else {}) | _core_overrides(arguments, "model.")
     found |= {f"train.{name}": arguments[name] for name in _TRAINING}
     found |= {"dataset.seq_length": arguments["seq_length"]}
-    found |= {"tokenizer.tokenizer_type": "NullTokenizer", "tokenizer.vocab_size": arguments.get("vocab_size")}
+    if tuning is None:
+        found |= {"tokenizer.tokenizer_type": "NullTokenizer", "tokenizer.vocab_size": arguments.get("vocab_size")}
     found |= _ddp_overrides(arguments, "ddp.") | _optimizer_overrides(arguments, "optimizer.")
     found |= {"dist.use_tp_pp_dp_mapping": True} if arguments.get("use_tp_pp_dp_mapping") else {}
     found |= {"dist.use_megatron_fsdp": True} if arguments.get("use_megatron_fsdp") else {}
@@ -345,10 +352,35 @@ def _write_bridge(writing: Writing) -> Program:
     )
     writing.warn(training)
     said = (name for name in arguments if _CORE.get(name, name))
-    _name_left(writing, said, _OF_DEEPSEEK if latent else here(writing.model), "in the recipe", training)
-    head = (("--recipe", recipe), ("--mode", "pretrain"))
+    usual = writing.model.numerics if tuning else _OF_DEEPSEEK if latent else here(writing.model)
+    _name_left(writing, said, usual, "in the recipe", training)
+    head: tuple[tuple[str, ...], ...] = (("--recipe", recipe), ("--mode", "pretrain"))
+    if tuning is not None:
+        recipe, more = _bridge_adapters(writing, tuning)
+        head, found = (("--recipe", recipe), ("--mode", "finetune"), ("--peft_scheme", "lora")), found | more
     script = "scripts/training/run_recipe.py"
     return Program(script, (*head, *_words(found)), environment=connections(writing))
+
+
+def _bridge_adapters(writing: Writing, tuning: TuningSpec) -> tuple[str, Arguments]:
+    """Return the recipe of adapters for a model, and what is overridden of its adapters."""
+    recipes = {str(own["model"]): name for name, own in library().items() if own.get("tune") == "lora"}
+    if writing.model.name not in recipes or hub_id(writing.model) is None:
+        why = f"recipes of adapters that are known are for {', '.join(recipes)}"
+        writing.refuse("model", f"{why} (model = {writing.model.name})")
+    modules = [module for module in _LORA_MODULES if read_targets(module) <= own_targets(writing, tuning)]
+    if not modules:
+        writing.refuse("lora_targets", f"adapters stand beside whole {', '.join(_LORA_MODULES)}")
+    dropout = 0.05 if tuning.dropout else 0.0
+    writing.leave("scaling of adapters (peft.alpha), 0.05 for any dropout: yours to say")
+    return recipes.get(writing.model.name, ""), {
+        "peft.dim": tuning.rank, "peft.target_modules": modules, "peft.dropout": dropout,
+        "checkpoint.pretrained_checkpoint": "CHECKPOINT",
+    }  # fmt: skip
+
+
+_LORA_MODULES = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+"""Modules of Megatron core beside which adapters stand (megatron/bridge/peft/lora.py)."""
 
 
 _NO_TRANSPOSES = "disable_parameter_transpose_cache"
@@ -437,7 +469,7 @@ def _read_adapters(reading: Reading, recipe: str = "") -> None:
                        "gpuscale predicts training of whole models, and of LoRA adapters")  # fmt: skip
     if kind == "dora":
         reading.assume(adapters.WITHOUT_MAGNITUDES, found or "")
-    adapters.take(reading, _PEFT, *([found.name] if found is not None else ["recipe"]))
+    adapters.take(reading, _PEFT, *(name for name in ("peft_scheme", "peft", "recipe") if reading.get(name)))
 
 
 def _python_call(reading: Reading) -> Setting | None:
@@ -894,7 +926,16 @@ _NEMO2, _PRIMUS = "NVIDIA/NeMo at 8cfedd720346 (2025-09-20)", "AMD-AGI/Primus at
 _AS_BRIDGE = (MEGATRON_BRIDGE, MEGATRON_BRIDGE_PERFORMANCE)
 
 TARGETS = (
-    Target(MEGATRON_BRIDGE, "Megatron-Bridge", _BRIDGE, _AS_BRIDGE, _write_bridge, _claims_bridge, _read_bridge),
+    Target(
+        MEGATRON_BRIDGE,
+        "Megatron-Bridge",
+        _BRIDGE,
+        _AS_BRIDGE,
+        _write_bridge,
+        _claims_bridge,
+        _read_bridge,
+        adapters=True,
+    ),
     Target("nemo", "NeMo 2", _NEMO2, ("nemo",), _write_nemo, _claims_nemo, _read_nemo),
     Target("primus", "Primus", _PRIMUS, ("primus",), _write_primus, _claims_primus, _read_primus),
     Target(

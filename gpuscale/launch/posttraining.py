@@ -1,4 +1,4 @@
-"""Tools of post-training that are read and not written: LLaMA-Factory v1, OpenRLHF, verl, torchtune, and fms-fsdp.
+"""Tools of post-training that are read and not written: LLaMA-Factory v1, OpenRLHF, verl, and fms-fsdp.
 
 Of reinforcement learning the optimizer steps of the actor are predicted, and nothing else of a round. What a tool has
 where nothing is said stands in `presets/tools/`.
@@ -7,16 +7,15 @@ where nothing is said stands in `presets/tools/`.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
-from gpuscale.launch import adapters, deepspeed, preferences, trainer
+from gpuscale.launch import adapters, deepspeed, trainer
 from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface import take_configs
-from gpuscale.launch.huggingface_models import known_model, read_model
+from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.megatron import read_job
 from gpuscale.launch.megatron_family import ACTOR_ALONE
-from gpuscale.launch.settings import Reading, Setting, Source
+from gpuscale.launch.settings import Reading, Source
 from gpuscale.launch.writing import Target
 from gpuscale.presets.tools import load_tool
 
@@ -349,119 +348,6 @@ def _read_verl_sft(reading: Reading) -> None:
     _batch(reading, micro, total, "data.micro_batch_size_per_gpu", "data.train_batch_size")
 
 
-# --- torchtune
-
-
-def _claims_torchtune(source: Source) -> bool:
-    component = source.settings.get("model._component_")
-    tuned = source.program[:1] == ("tune",) and "config" in source.settings
-    return tuned or (component is not None and str(component.value).startswith("torchtune."))
-
-
-def _read_torchtune(reading: Reading) -> None:
-    """Read a YAML of torchtune, whose weights, gradients and moments have one type, `dtype`."""
-    tool = load_tool("torchtune")
-    reading.run_by(tool)
-    recipe = _torchtune_command(reading)
-    take_configs(reading, tool, "config")
-    component = reading.get("model._component_")
-    named = str(component.value).rpartition(".")[2] if component is not None else ""
-    words = f"{recipe} {reading.text('config') or ''}"
-    if component is not None and re.search(r"qat|ppo|knowledge|distill", f"{named} {words}"):
-        reading.refuse(
-            component,
-            "only training of a whole model by itself, or of its adapters, is modelled",
-            "use a full_finetune or LoRA recipe",
-        )
-    _torchtune_model(reading, component, re.sub(r"^(lora|qlora|dora|qdora)_", "", named))
-    preferences.read(reading)
-    _torchtune_adapters(reading, named)
-    take_gpus(reading)
-    reading.option("framework", "pytorch")
-    single = "single_device" in words or (reading.given.get("gpus") or reading.options.get("gpus")) == 1
-    tp = reading.integer("tensor_parallel_dim") or 1
-    reading.option("tp", tp, "tensor_parallel_dim")
-    names = ("fsdp_reshard_after_forward",)
-    reading.option("zero", 0 if single else 3 if reading.flag(*names) else 2, *names)
-    _context(reading, "all_gather", "context_parallel_dim")
-    kind = trainer.read_precision(reading, "dtype")
-    if kind == "bf16":
-        for name, value in (("master_dtype", "none"), ("grad_dtype", "bf16"), ("moment_dtype", "bf16")):
-            reading.option(name, value, "dtype")
-    _recompute(reading, "enable_activation_checkpointing")
-    parts = ["optimizer", "parameters"] if reading.flag("fsdp_cpu_offload") else []
-    parts += ["activations"] if reading.flag("enable_activation_offloading") else []
-    if parts:
-        reading.option("offload", "+".join(parts), "fsdp_cpu_offload", "enable_activation_offloading")
-    if reading.flag("optimizer_in_bwd"):
-        reading.assume(
-            "gradients are held until the step: updates within the backward pass are not modelled", "optimizer_in_bwd"
-        )
-    reading.option("compile", "on" if reading.flag("compile") else "off", "compile")
-    _torchtune_optimizer(reading)
-    loss = (reading.text("loss._component_") or "").lower()
-    reading.option("loss", "chunked" if "chunk" in loss or "linear" in loss else "standard", "loss._component_")
-    trainer.read_sequence(reading, "tokenizer.max_seq_len", "max_seq_len", "dataset.max_seq_len")
-    trainer.read_batch(
-        reading, trainer.count(reading, "batch_size"), trainer.count(reading, "gradient_accumulation_steps"), None,
-        "batch_size", "gradient_accumulation_steps",
-    )  # fmt: skip
-
-
-def _torchtune_adapters(reading: Reading, named: str) -> None:
-    """Read adapters: builders `lora_...`, and `qlora_...` with weights in torchao's NF4, whose scales are quantised."""
-    kind = re.match(r"(q?)(lora|dora)_", named)
-    if kind is None or reading.given.get("tune") == "full":
-        return
-    mlp, base = "model.apply_lora_to_mlp", "model.quantize_base"
-    found = reading.get("model.lora_attn_modules")
-    if found is not None and reading.flag(mlp):
-        reading.settings[found.name] = replace(found, value=[*reading.words(found.name), "mlp"])
-        reading.means("the MLP has adapters", mlp)
-    if reading.flag("model.apply_lora_to_output"):
-        reading.assume("without adapters of the LM head, which take little", "model.apply_lora_to_output")
-    if kind[2] == "dora" or reading.flag("model.use_dora"):
-        reading.assume(adapters.WITHOUT_MAGNITUDES)
-    names = adapters.Names(("model.lora_rank",), ("model.lora_attn_modules",), ("model.lora_dropout",))
-    held = "nf4" if kind[1] or reading.flag(base) else None
-    adapters.take(reading, names, "model._component_", base=held, by=(base, "model._component_"))
-
-
-def _torchtune_command(reading: Reading) -> str:
-    """Take apart `tune run --nproc_per_node 8 RECIPE --config NAME`; return the recipe's name."""
-    recipe = " ".join(word for source in reading.sources for word in source.program[2:])
-    for name, found in list(reading.settings.items()):
-        if not isinstance(found.value, list) or not found.text.startswith("-"):
-            continue
-        first, *more = map(str, found.value)
-        reading.settings[name] = replace(found, value=first, span=None)
-        recipe = " ".join([recipe, *more])
-    return recipe
-
-
-def _torchtune_model(reading: Reading, component: Setting | None, named: str) -> None:
-    """Set the model by the name of its builder: `torchtune.models.llama3_1.llama3_1_8b`."""
-    if reading.given.get("model"):
-        reading.means("replaced by the model that is given", "model._component_")
-        return
-    words = re.sub(r"_(instruct|base|reasoning)$", "", named)
-    of_release = re.sub(r"(?<=\d)_(?=\d(_|$))", ".", words).replace("_", "-")  # llama3_1_8b: 3.1; mini names stay
-    of_size = re.sub(r"(?<=\d)_(?=\d-)", ".", re.sub(r"_(\d)_(\d+b)", r"-\1.\2", words))  # qwen2_0_5b: 0.5B
-    known = known_model(of_release)[0] or known_model(of_size)[0]
-    if component is None or known is None:
-        reading.refuse(component, f"the model {named[:60]!r} is not known here", settles="model")
-    reading.option("model", known, "model._component_")
-
-
-def _torchtune_optimizer(reading: Reading) -> None:
-    """Read the optimizer by the name of its class: `torch.optim.AdamW`, `bitsandbytes.optim.PagedAdamW8bit`."""
-    found = reading.get("optimizer._component_")
-    if found is not None:
-        reading.settings["optimizer"] = replace(found, value=str(found.value).rpartition(".")[2])
-    trainer.read_optimizer(reading, "optimizer")
-    reading.means("the optimizer", "optimizer._component_")
-
-
 # --- fms-fsdp
 
 
@@ -520,7 +406,6 @@ TARGETS = tuple(
         ("llama-factory-v1", "LLaMA-Factory v1", ("accelerate", "deepspeed"), _claims_factory, _read_factory),
         ("openrlhf", "OpenRLHF", ("deepspeed",), _claims_openrlhf, _read_openrlhf),
         ("verl", "verl", ("accelerate", "megatron-lm"), _claims_verl, _read_verl),
-        ("torchtune", "torchtune", ("pytorch",), _claims_torchtune, _read_torchtune),
         ("fms-fsdp", "fms-fsdp", ("pytorch",), _claims_fms, _read_fms),
     )
 )

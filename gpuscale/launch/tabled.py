@@ -1,4 +1,5 @@
-"""Tools whose files a table describes: which setting states which option (`[job]` of `presets/tools`); read only.
+"""Tools whose files a table describes: which setting states which option (`[job]` of `presets/tools`); those that
+have a table of what is written too (`[written]`) both ways.
 
 One reader serves them all: picotron, litgpt, Levanter, lingua, prime-rl, VeOmni, NeMo AutoModel, NeMo RL, Oumi and
 verl's supervised training have no code of their own.
@@ -7,6 +8,7 @@ verl's supervised training have no code of their own.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,11 +16,13 @@ from typing import Any
 from gpuscale.errors import did_you_mean, shown
 from gpuscale.launch import adapters, preferences, trainer
 from gpuscale.launch.attention import read_attention
-from gpuscale.launch.huggingface_models import read_model, shaped_model
+from gpuscale.launch.finetuning import adapter_settings, said
+from gpuscale.launch.huggingface_models import hub_id, read_model, shaped_model
 from gpuscale.launch.launchers import take_gpus
+from gpuscale.launch.quoting import yaml_text
 from gpuscale.launch.settings import OFF, LackingError, Reading, Source, says
 from gpuscale.launch.tokenizers import vocabulary_of
-from gpuscale.launch.writing import Target
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.presets.models import load_model
 from gpuscale.presets.tools import AdapterTable, JobTable, Tool, ToolOption, all_tools
 
@@ -246,10 +250,72 @@ def _vocabulary(reading: Reading, job: JobTable, keys: dict[str, Any]) -> int:
     raise LackingError("the size of the vocabulary is not stated", "model", hint=hint)
 
 
+# --- written
+
+
+def write(writing: Writing, tool: Tool) -> Program:
+    """Write a plan as a document of a tool: its table of options the other way round, and what `[written]` says.
+
+    The export is read again (`gpuscale.launch.export`): what no row says is refused there by name.
+    """
+    job, table, plan = tool.job, tool.written, writing.plan
+    assert job is not None
+    assert table is not None
+    model, optimizer = hub_id(writing.model), str(writing.asked("optimizer"))
+    if model is None:
+        writing.refuse("model", f"training begins with weights of the hub, which has none of {writing.model.name}")
+    if optimizer not in table.words["optimizer"]:
+        writing.refuse("optimizer", f"known are {', '.join(table.words['optimizer'])} (optimizer = {optimizer})")
+    settings = {
+        **table.always, job.model[0]: model or "", job.sequence[0]: plan.sequence, job.micro[0]: plan.micro_batch_size,
+        job.total[0]: plan.global_batch_size, **said(table, "optimizer", optimizer),
+        **said(table, "attention", writing.asked("attention")),
+    }  # fmt: skip
+    for name, row in ((name, row) for name, rows in job.options.items() for row in rows):
+        settings |= _setting(writing, name, row)
+    if job.replicas and plan.shard_size < plan.dp * plan.cp:
+        settings[job.replicas[0]] = plan.dp * plan.cp // plan.shard_size
+    if writing.spec.tuning is not None:
+        settings |= {**table.tuned} | adapter_settings(writing, table, writing.spec.tuning, model or "")
+    writing.warn(
+        f"{table.document} is that of {tool.basis.partition(' (')[0]}: data and learning rate are yours to say"
+    )
+    trainer.leave_training(writing)
+    files = (LaunchFile(table.document, yaml_text(_nested(settings))),)
+    return Program(f"--no-python {table.script}", (), files)
+
+
+def _setting(writing: Writing, name: str, row: ToolOption) -> dict[str, Any]:
+    """Return the setting that states an option; nothing where it has no word for the value."""
+    value = writing.value(name)
+    value = ("off", "on")[value] if isinstance(value, bool) else value
+    if not row.words:
+        return {row.of[0]: value}
+    switches = {"true": True, "false": False} if len(row.of) == 1 else {}  # of several settings the last is no switch
+    words = [word for word, one in row.words.items() if one == value]
+    words = [word for word in words if word in switches or word not in {"", "*", "true", "false"}]
+    return {row.of[-1]: switches.get(words[0], words[0])} if words else {}
+
+
+def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of dotted names as tables in tables."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        *tables, last = name.split(".")
+        inner = found
+        for one in tables:
+            inner = inner.setdefault(one, {})
+        inner[last] = value
+    return found
+
+
 def _target(tool: Tool, job: JobTable) -> Target:
+    table = tool.written
     return Target(
-        tool.name, tool.title, tool.basis, (job.framework.partition("@")[0],), None,
-        partial(claims, job), partial(read, tool=tool),
+        tool.name, tool.title, tool.basis, (job.framework.partition("@")[0],),
+        partial(write, tool=tool) if table else None,
+        partial(claims, job), partial(read, tool=tool), dict.fromkeys(table.words["attention"] if table else (), ""),
+        adapters=table is not None and job.adapters is not None, reads_again=True,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ def targets() -> dict[str, Target]:
         posttraining,
         tabled,
         torchtitan,
+        torchtune,
         xtuner,
     )  # fmt: skip
 
@@ -29,6 +30,7 @@ def targets() -> dict[str, Target]:
         xtuner.TARGET,
         *others.TARGETS,
         *posttraining.TARGETS,
+        torchtune.TARGET,
         *huggingface.TARGETS,
     ]
     return {target.name: target for target in found}

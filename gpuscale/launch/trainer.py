@@ -101,59 +101,38 @@ def full(writing: Writing) -> bool:
     return writing.plan.recompute.startswith("full")
 
 
-def script(writing: Writing) -> str:
-    """Return what trains: run_clm.py, or LLaMA-Factory's program of adapters."""
-    return SCRIPT if writing.spec.tuning is None else adapters.PROGRAM
-
-
-def checkpointing(writing: Writing, *, elsewhere: bool = False) -> list[tuple[str, ...]]:
-    """Return what says whether the model's own checkpoints are on; LLaMA-Factory has them on by default.
-
-    Args:
-        elsewhere: layers are recomputed by another setting.
-    """
-    if full(writing) and not elsewhere:
-        return [("--gradient_checkpointing", "True")]
-    return [] if writing.spec.tuning is None else [("--disable_gradient_checkpointing", "True")]
-
-
-def optimizer(writing: Writing) -> list[tuple[str, ...]]:
-    """Return the Trainer's optimizer."""
-    name, moments = str(writing.asked("optimizer")), str(writing.asked("moment_dtype"))
+def optimizer(writing: Writing) -> str:
+    """Return the Trainer's `optim`."""
+    name = str(writing.asked("optimizer"))
     if name not in OPTIM_OF:
         writing.refuse("optimizer", f"the Trainer has {', '.join(OPTIM_OF)} (optimizer = {name})")
-    elif moments != "fp32":
-        why = "the Trainer's optimizers keep moments in fp32, or in 8 bits as adamw-8bit has them"
-        writing.refuse("moment_dtype", f"{why} (moment_dtype = {moments})")
-    return [("--optim", OPTIM_OF.get(name, ""))]
+    return OPTIM_OF.get(name, "")
 
 
 def arguments(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchFile]]:
-    """Return what a script is told, whatever it runs under, and the files that this names.
-
-    Whole models are trained by run_clm.py, adapters by LLaMA-Factory, which makes them fp32 beside weights in 16 bits
-    or fewer.
-    """
-    plan, precision, tuning = writing.plan, writing.spec.precision, writing.spec.tuning
-    model, files = written_model(writing) if tuning is None else (adapters.written(writing), [])
-    writing.warn(f"{script(writing)} is that of {BASIS if tuning is None else adapters.BASIS}: data and learning rate"
-                 " are yours to say")  # fmt: skip
-    writing.leave("learning rate, its schedule, weight decay, Adam's betas, clipping, number of epochs: the Trainer's")
-    if str(writing.asked("optimizer")) in {"adam", "adamw"}:
-        writing.leave("weight decay: decoupled from the gradient, since Adam is AdamW here")
-    data: list[tuple[str, ...]] = [("--train_file", Expansion("${TRAIN_FILE:?a text file}")), ("--do_train",)]
+    """Return what run_clm.py is told, whatever it runs under, and the files that this names."""
+    plan, precision = writing.plan, writing.spec.precision
+    model, files = written_model(writing)
+    writing.warn(f"{SCRIPT} is that of {BASIS}: data and learning rate are yours to say")
+    leave_training(writing)
     told: list[tuple[str, ...]] = [
-        *model, *(data if tuning is None else ()),
-        ("--output_dir", Expansion("${OUTPUT_DIR:-output}")),
-        ("--block_size" if tuning is None else "--cutoff_len", str(plan.sequence)),
+        *model, ("--train_file", Expansion("${TRAIN_FILE:?a text file}")), ("--do_train",),
+        ("--output_dir", Expansion("${OUTPUT_DIR:-output}")), ("--block_size", str(plan.sequence)),
         ("--per_device_train_batch_size", str(plan.micro_batch_size)),
         ("--gradient_accumulation_steps", str(plan.num_microbatches)),
     ]  # fmt: skip
     if precision in {"bf16", "fp16"}:
         told.append((f"--{precision}", "True"))
-    if precision in {"tf32", "fp32"}:
+    if precision in WIDE:
         told.append(("--tf32", str(precision == "tf32")))
     return told, files
+
+
+def leave_training(writing: Writing) -> None:
+    """Name in the script what of the training is left to the Trainer."""
+    writing.leave("learning rate, its schedule, weight decay, Adam's betas, clipping, number of epochs: the Trainer's")
+    if str(writing.asked("optimizer")) in {"adam", "adamw"}:
+        writing.leave("weight decay: decoupled from the gradient, since Adam is AdamW here")
 
 
 # --- read

@@ -34,11 +34,12 @@ class Program:
     environment: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     #: what starts it: `torchrun`, `deepspeed` or `accelerate`; None where the target's file is all.
     launcher: str | None = "torchrun"
+    installed: bool = False  #: whether its script is a command that comes with its package.
 
     @property
     def file(self) -> str:
         """The script where it is a file of the framework's repository, which need not be where the export is."""
-        return "" if self.script.startswith("-") else self.script.partition(" ")[0]
+        return "" if self.installed or self.script.startswith("-") else self.script.partition(" ")[0]
 
 
 class Writing:
@@ -147,3 +148,5 @@ class Target(NamedTuple):
     read: Callable[[Reading], None]  #: reads the sources that are claimed.
     attention: Mapping[str, str] = {}  #: `attention` -> its own word; what is not there, no setting of it says.
     adapters: bool = False  #: whether its files can say that adapters are trained, and what is frozen beside them.
+    #: whether each export is read again, and refused where it runs something else than the plan.
+    reads_again: bool = False

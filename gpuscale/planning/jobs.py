@@ -172,8 +172,10 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
     wide = precision in WIDE
     own = "fp32" if wide or framework.states.gradient == DTYPE_BYTES["fp32"] else "bf16"
     gradients = asked.grad_dtype or own
-    if asked.tune != "full" and framework.runtime.trains_in_16_bits:
-        gradients, asked = "bf16", replace(asked, master_dtype="none", moment_dtype="bf16")
+    if asked.tune != "full" and framework.runtime.trains_in_16_bits and not wide:
+        own_types: dict[str, Any] = {"master_dtype": "none", "moment_dtype": "bf16"}
+        asked = replace(asked, **{name: one for name, one in own_types.items() if name not in asked.given})
+        gradients = asked.grad_dtype or "bf16"
     states = _states(asked, gradients, wide, said)
     limit_bytes = cluster.gpu.memory_bytes if asked.memory_limit_gib is None else asked.memory_limit_gib * GIB
     by_default = " (default: what the driver reports)" if asked.memory_limit_gib is None else ""

@@ -11,6 +11,7 @@
     method       what its files learn from: rows of settings, of which later ones count where none before says `sft`
     [started]    words in names of its programs -> what they learn from, `other` where that is not modelled
     [job]        how its files state a job, for tools that one reader reads all alike (`gpuscale.launch.tabled`)
+    [written]    how a job of fine-tuning is told to it (`gpuscale.launch.finetuning`)
 
 A tool may stand on another one (`as`), whose entries count where it has none of its own.
 """
@@ -101,6 +102,24 @@ def _row(table: Mapping[str, Any]) -> ToolOption:
     return ToolOption(tuple(table["of"]), table.get("words", {}))
 
 
+@dataclass(frozen=True)
+class WrittenTable:
+    """How a job of fine-tuning is told to a tool: settings, as arguments or in a document."""
+
+    script: str  #: what starts it.
+    #: setting of a number or a text that a job says: `model`, `rank`, `targets`, `dropout`, `saved`, `seq`, `micro`,
+    #: `steps`, `optimizer`, `dtype` (the type in which weights are loaded).
+    names: Mapping[str, str]
+    document: str = ""  #: the YAML that holds the settings; empty where they are arguments.
+    joined: bool = False  #: lists are one word with commas.
+    always: Mapping[str, Any] = field(default_factory=dict)  #: settings of every job.
+    tuned: Mapping[str, Any] = field(default_factory=dict)  #: settings of adapters.
+    whole: Mapping[str, Any] = field(default_factory=dict)  #: settings of training of whole models.
+    all: Mapping[str, Any] = field(default_factory=dict)  #: settings that ask for adapters of every linear layer.
+    #: option -> its value -> the settings that say it.
+    words: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+
+
 def _job_table(data: Mapping[str, Any]) -> JobTable:
     """Return what the `[job]` table of a tool says."""
     made: dict[str, Any] = {}
@@ -145,6 +164,7 @@ class Tool:
     job: JobTable | None = None  #: how its files state a job, where one reader reads them.
     method: tuple[ToolOption, ...] = ()  #: how its files say what is learned from.
     started: Mapping[str, str] = field(default_factory=dict)  #: word of a program's name -> what is learned from.
+    written: WrittenTable | None = None  #: how a job of fine-tuning is told to it.
 
     def asks(self, setting: str) -> Asked | None:
         """Return what a setting does that is not modelled; None where nothing of the kind is known."""
@@ -189,6 +209,7 @@ def load_tool(name: str) -> Tool:
         _job_table(data["job"]) if "job" in data else None,
         tuple(map(_row, data["method"])) if "method" in data else below.method,
         {**below.started, **data.get("started", {})},
+        WrittenTable(**data["written"]) if "written" in data else None,
     )  # fmt: skip
 
 

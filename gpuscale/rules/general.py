@@ -14,7 +14,7 @@ from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split, stages_torn, strides
 from gpuscale.layouts.space import dualpipe_microbatches, wrong_chunks
-from gpuscale.rules.frameworks import accelerate, deepspeed, llm_foundry, megatron, nanotron, torchtitan
+from gpuscale.rules.frameworks import accelerate, deepspeed, llm_foundry, megatron, nanotron, torchtitan, torchtune
 from gpuscale.rules.rule import DEEPSPEED, FSDP2, MEGATRON, NANOTRON, Framework, Rule, any_of
 from gpuscale.specs.job import JobSpec
 
@@ -27,6 +27,7 @@ FRAMEWORKS: dict[str, Framework] = {
     **deepspeed.FRAMEWORKS,
     **nanotron.FRAMEWORKS,
     **llm_foundry.FRAMEWORKS,
+    **torchtune.FRAMEWORKS,
     **accelerate.FRAMEWORKS,
 }
 """Name of `gpuscale.specs.job.RULE_SETS` -> what that framework can run."""

@@ -204,6 +204,7 @@ RULE_SETS = (
     "megatron-deepspeed",
     "nanotron",
     "llm-foundry",
+    "torchtune",
     "accelerate",
 )
 """Frameworks, and generations of them, that differ in what they can run (`gpuscale.rules`); docs/frameworks.md has the
