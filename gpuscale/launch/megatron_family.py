@@ -364,7 +364,8 @@ def _write_bridge(writing: Writing) -> Program:
 
 def _bridge_adapters(writing: Writing, tuning: TuningSpec) -> tuple[str, Arguments]:
     """Return the recipe of adapters for a model, and what is overridden of its adapters."""
-    recipes = {str(own["model"]): name for name, own in library().items() if own.get("tune") == "lora"}
+    known = ((name, own) for name, own in library().items() if name.endswith("_peft_config"))
+    recipes = {str(own["model"]): name for name, own in known if own.get("tune") == "lora"}
     if writing.model.name not in recipes or hub_id(writing.model) is None:
         why = f"recipes of adapters that are known are for {', '.join(recipes)}"
         writing.refuse("model", f"{why} (model = {writing.model.name})")
