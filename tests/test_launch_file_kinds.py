@@ -90,3 +90,73 @@ def test_olmo_is_not_its_second_release(name, known, parameters, tmp_path):
     made = job(tmp_path, a__yaml={"model_name_or_path": name, "per_device_train_batch_size": 1, "max_length": 2048})
     model = load_model(made.options["model"])
     assert (model.name, model.published_params) == (known, parameters)
+
+
+# -- reinforcement learning: the trainer's part
+
+PRIME = """seq_len = 16384
+[model]
+name = "Qwen/Qwen3-30B-A3B"
+[deployment]
+type = "multi_node"
+num_train_nodes = 2
+num_infer_nodes = 4
+[trainer.model]
+attn = "flash_attention_3"
+ep = 8
+[trainer.model.ac]
+freq = 1
+[trainer.optim]
+type = "muon"
+[orchestrator]
+batch_size = 512
+[inference.parallel]
+tp = 8
+"""
+
+
+def test_the_trainer_of_prime_rl(tmp_path):
+    made = job(tmp_path, {}, a__toml=PRIME)
+    assert_has(made, gpus=16, seq=16384, gbs=512, micro_batch_size=1, ep=8, tp=None, recompute="full", optimizer="muon")
+    assert any("rollout, rewards and orchestrator are not" in said.meaning for said in made.assumed)
+    one = PRIME.replace('type = "multi_node"\nnum_train_nodes = 2', "num_train_gpus = 4")
+    assert_has(job(tmp_path, {}, a__toml=one.replace("ep = 8", "ep = 4")), gpus=4, ep=4)
+
+
+AREAL = """
+allocation_mode: %s
+gconfig: {n_samples: 4, max_new_tokens: 1024}
+actor:
+  path: Qwen/Qwen3-30B-A3B
+  gradient_checkpointing: true
+  mb_spec: {max_tokens_per_mb: 10240}
+  optimizer: {type: adam, lr: 1.0e-5}
+  ppo_n_minibatches: 2
+ref: {path: Qwen/Qwen3-30B-A3B}
+train_dataset: {batch_size: 256, max_length: 1024}
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("sglang:d4p1t1+d8p1t1", {"gpus": 8, "framework": "accelerate", "zero": 3, "tp": 1, "master_dtype": "none"}),
+        ("sglang.d4+fsdp:d4t2c2", {"gpus": 16, "tp": 2, "cp": 2, "cp_comm": "a2a", "zero": 3}),
+        ("vllm:d4+megatron:d2p2t2e4", {"gpus": 8, "framework": "megatron-lm", "pp": 2, "tp": 2, "ep": 4, "etp": 1}),
+        ("sglang:d4+d8e4", {"gpus": 8, "framework": "megatron-lm", "ep": 4, "master_dtype": None}),
+        ("sglang:d4+megatron:(attn:d1p4t2c2|ffn:d1p4t1e4)", {"gpus": 16, "pp": 4, "tp": 2, "cp": 2, "ep": 4}),
+    ],
+)
+def test_the_actor_of_areal(mode, expected, tmp_path):
+    made = job(tmp_path, {}, a__yaml=AREAL % mode)
+    assert_has(made, seq=2048, gbs=512, recompute="full", **expected)
+    each = 512 // (expected["gpus"] // expected.get("tp", 1) // expected.get("pp", 1) // expected.get("cp", 1))
+    assert each % made.layout["micro_batch_size"] == 0
+    assert made.layout["micro_batch_size"] * 2048 <= 10240
+    assert any("rollout, rewards, critic" in said.meaning for said in made.assumed)
+
+
+def test_ways_of_areal_that_are_not_known_are_refused(tmp_path):
+    for mode in ("sglang:d4+x3", "sglang:d4+fsdp[a]:d4+fsdp[c]:d4", "sglang:d4"):
+        with pytest.raises(InputError, match="how the actor is split"):
+            job(tmp_path, {}, a__yaml=AREAL % mode)

@@ -1,4 +1,4 @@
-"""Tools of post-training that are read and not written: LLaMA-Factory v1, OpenRLHF, verl, and fms-fsdp.
+"""Tools of post-training that are read and not written: LLaMA-Factory v1, OpenRLHF, verl, AReaL and fms-fsdp.
 
 Of reinforcement learning the optimizer steps of the actor are predicted, and nothing else of a round. What a tool has
 where nothing is said stands in `presets/tools/`.
@@ -6,6 +6,7 @@ where nothing is said stands in `presets/tools/`.
 
 from __future__ import annotations
 
+import math
 import re
 
 from gpuscale.launch import adapters, deepspeed, trainer
@@ -15,7 +16,7 @@ from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.megatron import read_job
 from gpuscale.launch.megatron_family import ACTOR_ALONE
-from gpuscale.launch.settings import Reading, Source
+from gpuscale.launch.settings import DTYPES, Reading, Source
 from gpuscale.launch.writing import Target
 from gpuscale.presets.tools import load_tool
 
@@ -31,8 +32,8 @@ def _recompute(reading: Reading, *names: str) -> None:
     reading.option("recompute", "full" if reading.flag(*names) else "none", *names)
 
 
-def _context(reading: Reading, kind: str, *names: str) -> None:
-    size = reading.integer(*names)
+def _context(reading: Reading, kind: str, *names: str, size: int | None = None) -> None:
+    size = size or reading.integer(*names)
     if size and size > 1:
         reading.option("cp", size, *names)
         reading.option("cp_comm", kind, *names)
@@ -348,6 +349,92 @@ def _read_verl_sft(reading: Reading) -> None:
     _batch(reading, micro, total, "data.micro_batch_size_per_gpu", "data.train_batch_size")
 
 
+# --- AReaL
+
+_AREAL_DEGREES = {"d": "dp", "t": "tp", "p": "pp", "c": "cp", "e": "ep"}
+
+
+def _claims_areal(source: Source) -> bool:
+    names = source.settings.keys()
+    return source.kind == "yaml" and "actor.path" in names and bool({"allocation_mode", "actor.backend"} & names)
+
+
+def _read_areal(reading: Reading) -> None:
+    """Read the actor of AReaL's reinforcement learning: by FSDP2, or by Megatron core under pipelines and experts.
+
+    Raises:
+        InputError: adapters, or no way of splitting the actor that is known.
+    """
+    reading.run_by(load_tool("areal"))
+    if reading.get("actor.use_lora") is not None and reading.flag("actor.use_lora"):
+        _refuse_lora(reading, "actor.lora_rank")
+    reading.assume(ACTOR_ALONE)
+    read_model(reading, "actor.path")
+    degrees, core = _areal_degrees(reading)
+    of = ("actor.backend", "allocation_mode")
+    if not reading.given.get("gpus"):
+        reading.option("gpus", math.prod(degrees.get(name, 1) for name in "dtpc"), *of)
+    for letter in "tpe":
+        reading.option(_AREAL_DEGREES[letter], degrees.get(letter, 1), *of)
+    _context(reading, "p2p" if core else "a2a", *of, size=degrees.get("c", 1))
+    _recompute(reading, "actor.gradient_checkpointing")
+    trainer.read_precision(reading, "actor.dtype")
+    reduced = "actor.grad_reduce_dtype"
+    reading.option("grad_dtype", DTYPES[reading.text(reduced, known=DTYPES) or "float32"], reduced)
+    if core:
+        reading.option("framework", "megatron-lm")
+        reading.option("zero", 1)
+        if degrees["e"] > 1:
+            reading.option("etp", degrees["et"], *of)
+    else:
+        reading.option("framework", "accelerate")
+        reading.option("zero", 3)
+        if reading.options["precision"] == "bf16":  # weights are loaded in it (engine/base_hf_engine.py)
+            for name, value in (("master_dtype", "none"), ("moment_dtype", "bf16")):
+                reading.option(name, value, "actor.dtype")
+    if reading.get("actor.fsdp.offload_params") is not None and reading.flag("actor.fsdp.offload_params"):
+        reading.option("offload", "optimizer+parameters", "actor.fsdp.offload_params")
+    read_attention(reading, "actor.attn_impl")
+    trainer.read_optimizer(reading, "actor.optimizer.type")
+    _areal_batch(reading, degrees.get("d", 1))
+
+
+def _areal_degrees(reading: Reading) -> tuple[dict[str, int], bool]:
+    """Return the actor's degrees by their letters, and whether Megatron core runs it (api/alloc_mode.py)."""
+    found = reading.needed("actor.backend", "allocation_mode")
+    text = str(found.value).replace(" ", "") if found is not None else ""
+    parts = [one for one in re.split(r"[+]", text) if not re.match(r"(sglang|vllm)", one)]
+    attention = re.fullmatch(r"(?:(fsdp|megatron|archon)[\[(]?\w*[\])]?:)?(?:\(attn:)?((?:[dtpce]\d+)+)"
+                             r"(?:\|ffn:((?:[dtpce]\d+)+)\))?", parts[-1]) if len(parts) == 1 else None  # fmt: skip
+    if attention is None:
+        reading.refuse(found, f"how the actor is split is not read of {text[:60]!r}", "give `gpus`, `tp` and the like")
+    degrees = {letter: int(size) for letter, size in re.findall(r"([dtpce])(\d+)", attention[2])}
+    of_experts = {letter: int(size) for letter, size in re.findall(r"([te])(\d+)", attention[3] or "")}
+    degrees |= {"e": of_experts.get("e", degrees.get("e", 1)), "et": of_experts.get("t", 1)}
+    split = degrees.get("p", 1) > 1 or degrees.get("e", 1) > 1
+    return degrees, attention[1] == "megatron" or (attention[1] is None and split)
+
+
+def _areal_batch(reading: Reading, replicas: int) -> None:
+    """Read the batch of one optimizer step, and sequences as long as prompts and answers may be."""
+    lengths = ("train_dataset.max_length", "gconfig.max_new_tokens")
+    if not reading.given.get("seq"):
+        if reading.integer(lengths[0]) is None:
+            reading.refuse(None, "no file states how long prompts are", settles="seq")
+        reading.option("seq", sum(reading.integer(name) or 0 for name in lengths), *lengths)
+    sequence = int(reading.given.get("seq") or reading.options["seq"])
+    answers = (trainer.count(reading, "train_dataset.batch_size") or 1) * (reading.integer("gconfig.n_samples") or 1)
+    total = max(1, answers // (reading.integer("actor.ppo_n_minibatches") or 1))
+    most = reading.integer("actor.mb_spec.max_tokens_per_mb")
+    each = max(1, total // replicas)
+    least = (reading.integer("actor.mb_spec.n_mbs") or 1) if not most else -(-each * sequence // most)
+    micro = next((each // parts for parts in range(max(1, least), each + 1) if each % parts == 0), 1)
+    reading.assume(f"microbatches of {micro} sequences of {sequence:,} tokens: they are packed by tokens",
+                   "actor.mb_spec.max_tokens_per_mb")  # fmt: skip
+    of = ("train_dataset.batch_size", "gconfig.n_samples", "actor.ppo_n_minibatches", "actor.mb_spec.max_tokens_per_mb")
+    _batch(reading, micro, total, *of)
+
+
 # --- fms-fsdp
 
 
@@ -406,6 +493,7 @@ TARGETS = tuple(
         ("llama-factory-v1", "LLaMA-Factory v1", ("accelerate", "deepspeed"), _claims_factory, _read_factory),
         ("openrlhf", "OpenRLHF", ("deepspeed",), _claims_openrlhf, _read_openrlhf),
         ("verl", "verl", ("accelerate", "megatron-lm"), _claims_verl, _read_verl),
+        ("areal", "AReaL", ("accelerate", "megatron-lm"), _claims_areal, _read_areal),
         ("fms-fsdp", "fms-fsdp", ("pytorch",), _claims_fms, _read_fms),
     )
 )

@@ -31,7 +31,7 @@ def claims(job: JobTable, source: Source) -> bool:
     """Whether a document has all settings that a tool is known by, with the values that it wants of them."""
     if source.kind in {"command", "arguments", "python"}:
         return False
-    return all(_has(source, *claim.partition("=")[::2]) for claim in job.claims)
+    return all(any(_has(source, *one.partition("=")[::2]) for one in claim.split("|")) for claim in job.claims)
 
 
 def _has(source: Source, name: str, wanted: str) -> bool:
@@ -56,6 +56,9 @@ def read(reading: Reading, tool: Tool) -> None:
     reading.option("framework", job.framework)
     for text in job.assumed:
         reading.assume(text)
+    for name, text in job.beside.items():
+        if reading.get(name) is not None:
+            reading.assume(text, name)
     if job.shape and (reading.first(*job.shape["layers"]) or not reading.first(*job.model)):
         _read_shape(reading, job)
     else:

@@ -70,7 +70,8 @@ class JobTable:
     """How the files of a tool state a job; what is empty is not stated by any setting of it."""
 
     framework: str  #: the framework that it is predicted as.
-    #: what its files have, all of it: settings (`name`, `name=beginning of its value`, `table.*`), a kind (`.toml`).
+    #: what its files have, all of it: settings (`name`, `name=beginning of its value`, `table.*`, one or
+    #: the other: `a|b`), a kind (`.toml`).
     claims: tuple[str, ...]
     model: tuple[str, ...] = ()  #: settings that name the model.
     twists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: key of a model -> what changes it by itself.
@@ -95,6 +96,7 @@ class JobTable:
     accumulation: tuple[str, ...] = ()
     total: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()  #: what is predicted otherwise than it runs.
+    beside: Mapping[str, str] = field(default_factory=dict)  #: setting -> the same, where that setting is there.
     adapters: AdapterTable | None = None
 
 
