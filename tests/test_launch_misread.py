@@ -4,6 +4,7 @@ import pytest
 from test_launch_tools import assert_has, job
 
 from gpuscale.errors import InputError
+from gpuscale.launch.check import check
 
 AXOLOTL = """
 base_model: NousResearch/Meta-Llama-3.1-8B
@@ -153,3 +154,149 @@ def test_what_maxtext_says_of_states_shards_and_experts(tmp_path, said, expected
 def test_what_maxtext_says_and_nobody_models_is_asked_for(tmp_path, said):
     with pytest.raises(InputError, match=said.partition("=")[0]):
         job(tmp_path, {"gpus": 8}, a__sh=f"{MAXTEXT} ici_fsdp_parallelism=8 {said}")
+
+
+SLIME = """ray job submit -- python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --colocate \\
+  --tensor-model-parallel-size 2 --sequence-parallel --context-parallel-size 2 --num-layers 36 --hidden-size 2560 \\
+  --num-attention-heads 32 --swiglu --vocab-size 151936 --rollout-batch-size 64 --n-samples-per-prompt 8 \\
+  --rollout-max-response-len 4096 --num-steps-per-rollout 2"""
+
+
+def test_batch_of_slime_is_a_rollout_over_its_optimizer_steps(tmp_path):
+    assert_has(job(tmp_path, {}, a__sh=SLIME), gbs=256, gpus=8, tp=2, cp=2)
+    assert_has(job(tmp_path, {}, a__sh=f"{SLIME} --global-batch-size 128"), gbs=128)
+
+
+def test_gpus_that_a_reader_counts_are_not_asked_for_beside_the_batch(tmp_path):
+    with pytest.raises(InputError, match="how large the global batch is") as caught:
+        job(tmp_path, {}, a__sh=SLIME.replace("--num-steps-per-rollout 2", ""))
+    assert "`gpus=" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [("bfloat16", "bf16"), ("float16", "fp16")])
+def test_type_of_weights_in_megatron_swift_is_the_precision(tmp_path, dtype, precision):
+    text = f"NPROC_PER_NODE=2 megatron sft --model Qwen/Qwen3-8B --torch_dtype {dtype} --max_length 2048"
+    assert_has(job(tmp_path, {}, a__sh=text), precision=precision, gbs=16)
+
+
+TORCHTITAN = """
+from torchtitan.components.optimizer import OptimizersContainer
+from torchtitan.config import ActivationCheckpointConfig, TrainingConfig
+from torchtitan.models.common import FeedForward, GQAttention, RoPE, compute_ffn_hidden_dim
+from torchtitan.models.llama3 import Llama3Model, Llama3TransformerBlock
+from torchtitan.protocols.model_spec import ModelSpec
+from torchtitan.trainer import Trainer
+
+def own():
+    layer = Llama3TransformerBlock.Config(
+        feed_forward=FeedForward.Config(hidden_dim=compute_ffn_hidden_dim(1024, multiple_of=256)),
+        attention=GQAttention.Config(n_heads=16, n_kv_heads=8),
+    )
+    model = Llama3Model.Config(dim=1024, n_layers=8, vocab_size=32000, layer=layer, rope=RoPE.Config(max_seq_len=4096))
+    return Trainer.Config(
+        model_spec=ModelSpec(name="llama3", flavor="own", model=model), training=TrainingConfig(
+            local_batch_size=4, seq_len=2048, dtype="bfloat16"),
+        optimizer=OptimizersContainer.Config(name="AdamW", lr=1e-4),
+        activation_checkpoint=ActivationCheckpointConfig(mode="full"),
+    )
+"""
+
+
+def test_shape_in_a_model_spec_of_torchtitan(tmp_path):
+    made = job(tmp_path, {"gpus": 8}, a__py=TORCHTITAN)
+    assert "layers=8,hidden=1024,vocab=32000,heads=16,kv_heads=8,sequence=4096,ffn=2816" in made.options["model"]
+    assert_has(made, gbs=32, seq=2048, recompute="full", master_dtype="none")
+
+
+def test_model_that_torchtitan_does_not_know_is_taken_from_outside(tmp_path):
+    text = '[job]\nx = 1\n[model]\nname = "own"\nflavor = "small"\n[training]\nlocal_batch_size = 2\nseq_len = 2048\n'
+    with pytest.raises(InputError, match="'own small' is not known here") as caught:
+        job(tmp_path, {}, a__toml=text + "[parallelism]\ntensor_parallel_degree = 2\n")
+    assert "`model=NAME`, `gpus=" in str(caught.value)
+    made = job(tmp_path, {"gpus": 8, "model": "llama3-8b"}, a__toml=text)
+    assert_has(made, gbs=16, model=None)
+
+
+TORCHTUNE = """
+model:
+  _component_: torchtune.models.llama3_2.lora_llama3_2_1b
+  lora_attn_modules: ['q_proj', 'v_proj']
+  lora_rank: 8
+tokenizer: {max_seq_len: 2048}
+batch_size: 2
+gradient_accumulation_steps: 4
+dtype: bf16
+"""
+
+
+def test_a_device_that_is_no_gpu_is_no_h100(tmp_path):
+    with pytest.raises(InputError, match="without a GPU") as caught:
+        job(tmp_path, {"gpus": 1}, a__yaml=f"{TORCHTUNE}device: mps\n")
+    assert "cluster=NAME" in str(caught.value)
+    assert_has(job(tmp_path, {"gpus": 1}, a__yaml=f"{TORCHTUNE}device: cuda\n"), gbs=8)
+    assert_has(job(tmp_path, {"gpus": 1, "cluster": "a100-hgx"}, a__yaml=f"{TORCHTUNE}device: mps\n"), gbs=8)
+
+
+def test_one_device_is_suggested_where_a_comment_says_so(tmp_path):
+    with pytest.raises(InputError, match="`gpus=1`"):
+        job(tmp_path, {}, a__yaml=f"# tune run lora_finetune_single_device --config ours\n{TORCHTUNE}")
+
+
+SCRIPT = """
+from ours import load
+from peft import LoraConfig, prepare_model_for_kbit_training
+from trl import SFTConfig, SFTTrainer
+
+def main():
+    model, tokenizer = load("nf4")
+    model = prepare_model_for_kbit_training(model)
+    trainer = SFTTrainer(
+        model=model, args=SFTConfig(per_device_train_batch_size=2, max_length=512, bf16=True),
+        peft_config=LoraConfig(r=8, target_modules=["q_proj"], lora_dropout=0.0),
+    )
+    result = trainer.train()
+
+main()
+"""
+
+
+def test_storage_of_weights_that_something_else_loads_is_asked_for(tmp_path):
+    with pytest.raises(InputError, match="how its frozen weights are stored") as caught:
+        job(tmp_path, {"gpus": 1, "model": "qwen3-4b"}, a__py=SCRIPT)
+    assert "`tune=qlora`" in str(caught.value)
+    made = job(tmp_path, {"gpus": 1, "model": "qwen3-4b", "tune": "qlora"}, a__py=SCRIPT)
+    assert_has(made, base_dtype=None, recompute="full", gbs=2)
+
+
+def test_a_model_that_a_variable_names_is_asked_for_once(tmp_path):
+    text = SCRIPT.replace("from ours import load", "import os\nfrom transformers import AutoModelForCausalLM")
+    text = text.replace('model, tokenizer = load("nf4")',
+                        'model = AutoModelForCausalLM.from_pretrained(os.getenv("BASE"))')  # fmt: skip
+    text = text.replace('("BASE"))', '("BASE"), load_in_4bit=True)')
+    with pytest.raises(InputError, match="BASE is given no value") as caught:
+        job(tmp_path, {"gpus": 1}, a__py=text)
+    assert "not known here" not in str(caught.value)
+
+
+def test_tasks_of_srun_are_said_to_be_ranks(tmp_path):
+    head = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --ntasks-per-node=4\n"
+    text = "python run_clm.py --model_type gpt2 --tokenizer_name gpt2 --block_size 1024 --per_device_train_batch_size 8"
+    made = job(tmp_path, {}, a__sh=f"{head}srun {text}\n")
+    assert_has(made, model="gpt2", gbs=32)
+    assert any("LOCAL_RANK" in said.meaning for said in made.assumed)
+
+
+def test_full_recomputation_of_megatron_deepspeed_has_units_of_one_layer(tmp_path):
+    text = """torchrun --nproc_per_node 4 pretrain_gpt.py --tensor-model-parallel-size 2 --num-layers 8
+    --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024
+    --micro-batch-size 1 --bf16 --global-batch-size 8 --vocab-size 50000
+    --recompute-granularity full --recompute-method uniform"""
+    fork = "--deepspeed --deepspeed_config ds.json --zero-stage 1"
+    (tmp_path / "ds.json").write_text('{"train_batch_size": 8, "zero_optimization": {"stage": 1}}')
+    (tmp_path / "a.sh").write_text(" \\\n".join(text.split("\n")) + f" {fork}\n")
+    (tmp_path / "b.sh").write_text(" \\\n".join(text.split("\n")) + "\n")
+    broken = {
+        name: [one.rule for one in check(None, launch_files=[tmp_path / name]).findings] for name in ("a.sh", "b.sh")
+    }
+    assert "recompute_settings" not in broken["a.sh"]
+    assert "recompute_settings" in broken["b.sh"]

@@ -183,7 +183,7 @@ def test_a_shape_of_gpt2_may_be_overridden(script):
         " --config_overrides n_embd=1024,n_layer=24,n_head=16,gradient_checkpointing=true,use_cache=False"
         " --per_device_train_batch_size 4"
     ))  # fmt: skip
-    assert "layers=24,hidden=1024,heads=16" in job.options["model"]
+    assert job.options["model"] == "gpt2-medium"
     assert job.layout["recompute"] == "full"
 
 

@@ -87,7 +87,8 @@ class Lack(NamedTuple):
     @property
     def probe(self) -> str:
         """A value with which reading may go on, to find what else is missing."""
-        return self.suggested.value if self.suggested else PROBES.get(self.error.name, "1")
+        name = "model" if self.error.variable and "model" in self.error.of else self.error.name
+        return self.suggested.value if self.suggested else PROBES.get(name, "1")
 
     @property
     def way(self) -> str:

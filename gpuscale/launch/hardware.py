@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuscale.errors import InputError
+from gpuscale.errors import InputError, shown
 from gpuscale.files import printable
 from gpuscale.importers.gpus import product_preset
 from gpuscale.launch.launchers import gpus_per_node
@@ -144,6 +144,7 @@ def take_hardware(reading: Reading, files: Sequence[Path]) -> None:
     """
     if reading.given.get("cluster") is not None or "cluster" in reading.options:
         return
+    _refuse_no_gpu(reading)
     found = next(_named(reading.launcher, reading.sources), None)
     if found is not None and found.cluster:
         reading.options["cluster"] = found.cluster
@@ -158,6 +159,25 @@ def take_hardware(reading: Reading, files: Sequence[Path]) -> None:
     else:
         _suggest(reading, files)
     _need_units(reading)
+
+
+_NO_GPU = ("cpu", "mps")
+_SWITCHES = ("use_cpu", "no_cuda", "use_mps_device")
+
+
+def _refuse_no_gpu(reading: Reading) -> None:
+    """Refuse a job on processors or on Apple's chips as long as nobody names a GPU.
+
+    Raises:
+        LackingError: a setting says so.
+    """
+    for name in ("device", "trainer.accelerator", *_SWITCHES):
+        found = reading.get(name)
+        if found is None:
+            continue
+        off = reading.flag(name) if name in _SWITCHES else str(found.value).partition(":")[0].lower() in _NO_GPU
+        if off:
+            reading.refuse(found, f"it runs without a GPU: {shown(found.value)}", settles="cluster")
 
 
 def _named(launcher: Settings, sources: Sequence[Source]) -> Iterator[Named]:

@@ -77,6 +77,7 @@ def read(reading: Reading) -> None:
     read_model(reading, *(("model",) if tool.name == "ms-swift" else ()))
     tuned = trainer.read_tuning(reading, beta=_BETA.get(tool.name, 0.0))
     take_gpus(reading)
+    _say_tasks(reading)
     take_configs(reading, tool)
     under_deepspeed = deepspeed.stated(reading)
     recomputed = _read_checkpointing(reading)
@@ -135,6 +136,16 @@ TOOLS = (
     "transformers",
 )  # fmt: skip
 """Tools around the Trainer; the last one where nothing speaks of another."""
+
+
+def _say_tasks(reading: Reading) -> None:
+    """Say that tasks of srun are ranks only where something sets LOCAL_RANK, which accelerate's state.py goes by."""
+    plain = any(source.program[:1] and source.program[0].startswith("python") for source in reading.sources)
+    tasks = next((name for name in ("ntasks_per_node", "ntasks", "n") if name in reading.launcher), "")
+    if plain and tasks and int(reading.options.get("gpus") or 1) > 1 and "LOCAL_RANK" not in reading.environment:
+        said = "tasks are taken as the ranks of one job: without LOCAL_RANK, which srun does not set, each trains alone"
+        reading.assume(said, tasks)
+
 
 # --- files that come with a tool
 

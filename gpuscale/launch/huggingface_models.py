@@ -215,8 +215,10 @@ def read_model(reading: Reading, *names: str) -> None:
 def _read_overrides(reading: Reading) -> bool:
     """Read `--model_type gpt2 --config_overrides n_embd=1024,n_layer=24` of run_clm.py; whether it is a model."""
     kind, changed = reading.text("model_type"), reading.needed("config_overrides")
+    if changed is None and kind == "gpt2":
+        reading.option("model", "gpt2", "model_type")
     if changed is None:
-        return False
+        return kind == "gpt2"
     pairs = (pair.partition("=") for pair in str(changed.value).strip("'\"").split(","))
     keys = {key.strip(): value.strip() for key, _, value in pairs}
     if keys.get("gradient_checkpointing", "").lower() == "true":
@@ -232,14 +234,6 @@ def _read_overrides(reading: Reading) -> bool:
 _GPT2_KEYS = {"n_layer": "12", "n_embd": "768", "n_head": "12", "n_positions": "1024"}
 """Keys of GPT2Config and its defaults (transformers, models/gpt2)."""
 
-GPT2_SIZES = {
-    "gpt2": (12, 768, 12),
-    "gpt2-medium": (24, 1024, 16),
-    "gpt2-large": (36, 1280, 20),
-    "gpt2-xl": (48, 1600, 25),
-}
-"""Names on the hub -> layers, width and heads (Radford et al. 2019; config.json of openai-community)."""
-
 
 def _gpt2_shape(n_layer: int, n_embd: int, n_head: int, n_positions: int = 1024) -> dict[str, Any]:
     biases = dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias", "norm_bias"), True)
@@ -251,9 +245,6 @@ def _gpt2_shape(n_layer: int, n_embd: int, n_head: int, n_positions: int = 1024)
 
 def known_model(name: str) -> tuple[str | None, bool]:
     """Return what gpuscale knows a model by, and whether that is guessed from a part of its name."""
-    size = GPT2_SIZES.get(name.rstrip("/").rpartition("/")[2])
-    if size is not None:
-        return named_shape(_gpt2_shape(*size)), False
     for guess in _guesses(name):
         made = _loaded(guess)
         if made is not None:

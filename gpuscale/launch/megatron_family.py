@@ -28,7 +28,7 @@ from gpuscale.launch.megatron_recipes import (
 )
 from gpuscale.launch.numerics import name_left
 from gpuscale.launch.quoting import hydra_value, yaml_text
-from gpuscale.launch.settings import ON, TORCH_DTYPES, Reading, Setting, Source
+from gpuscale.launch.settings import DTYPES, ON, TORCH_DTYPES, Reading, Setting, Source
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.presets.files import find_preset, settled
 from gpuscale.presets.frameworks import MEGATRON_BRIDGE, MEGATRON_BRIDGE_PERFORMANCE
@@ -113,6 +113,7 @@ def _read_megatron(reading: Reading) -> None:
         reading.option("gpus", (reading.integer("actor_num_nodes") or 1) * each, *sorted(rollouts))
         reading.assume(ACTOR_ALONE)
         _packed_responses(reading)
+        _split_rollouts(reading)
     renamed = {"activation_func": "activation", "num_moe_experts": "num_experts"}
     _named(reading, ("MODEL_ARGS.", "language_model.", "model_parallel.", *_FLAGSCALE), renamed)
     if swift:
@@ -135,10 +136,25 @@ def _packed_responses(reading: Reading) -> None:
         reading.assume(f"sequences in a microbatch: {micro}; slime packs them by tokens", "use_dynamic_batch_size")
 
 
+def _split_rollouts(reading: Reading) -> None:
+    """Take samples of a rollout over its optimizer steps as the batch, where none is stated (slime's arguments.py)."""
+    names = ("rollout_batch_size", "n_samples_per_prompt", "num_steps_per_rollout")
+    prompts, samples, steps = (reading.integer(name) for name in names)
+    if steps and prompts and not reading.stated("global_batch_size"):
+        batch = prompts * (samples or 1) // steps
+        reading.settings["global_batch_size"] = replace(reading.settings[names[0]], value=batch)
+        reading.assume(f"{batch:,} sequences per optimizer step: {prompts} x {samples or 1} over {steps}", *names)
+
+
 def _named_by_swift(reading: Reading) -> None:
     """Read what ms-swift (`megatron sft`) calls otherwise."""
     if "max_length" in reading.settings:
         reading.settings.setdefault("seq_length", reading.settings["max_length"])
+    half = reading.get("torch_dtype")
+    if half is not None:
+        precision = DTYPES.get(str(half.value).removeprefix("torch."))
+        for name in ("bf16", "fp16"):
+            reading.settings.setdefault(name, replace(half, value=precision == name))
     if reading.get("model") is not None and "num_layers" not in reading.settings:
         read_named_model(reading, "model")
     if reading.given.get("model") or "model" in reading.options:

@@ -44,6 +44,9 @@ MAX_MODULES = 60
 LEAVES = frozenset({"AutoBridge", "model_registry"})
 """Names that readers know, and that are not followed where their package is here."""
 
+STARTS = ("train", "fit")
+"""Methods that start a training, whatever is made of what they return."""
+
 Importer = Callable[[str, int, str], "tuple[str, str] | None"]
 """Returns file name and text of a module that is here, from its dotted name, the dots before it and the importer."""
 
@@ -168,6 +171,8 @@ class Program:
 
     def _run_assign(self, node: ast.Assign, scope: Scope) -> None:
         value = self.value(node.value, scope)
+        if isinstance(node.value, ast.Call) and isinstance(value, Record) and value.name in STARTS:
+            self.called.append(value)  # `result = trainer.train()`
         for target in node.targets:
             self.assign(target, value, scope)
 

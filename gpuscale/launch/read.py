@@ -152,7 +152,8 @@ def _read(
         return _job(launch, target, reading)
     except LackingError as caught:
         error = caught
-        if error.name == "gbs" and launch is not None and reading is not None and gpus_of(reading) is None:
+        lone = error.name == "gbs" and reading is not None and "gpus" not in reading.options
+        if lone and launch is not None and reading is not None and gpus_of(reading) is None:
             error = lacking("gpus", launch.place, _hint_gpus(launch, reading.layout))  # from which the batch may follow
         error.suggested = suggestion(error, launch, reading, guessed)
         if error.place is None and launch is not None:

@@ -157,7 +157,7 @@ class LackingError(InputError):
 UNSET = re.compile(r"\$\{\s*(?:(?:oc\.)?env:\s*)?([\w.]+)[^${}]*\}|\$(\w+)|\$\([^)]*\)?")
 """A variable without a value in a text (`${X}`, `${oc.env:X}`, of nested ones the innermost); a command's output."""
 
-OPEN_VALUES = {"model": "NAME", "gpus": "N", "seq": "N", "gbs": "N", "zero": "STAGE"}
+OPEN_VALUES = {"model": "NAME", "cluster": "NAME", "gpus": "N", "seq": "N", "gbs": "N", "zero": "STAGE"}
 """How a value that is asked for is called; others are `...`."""
 
 NOTHING = ("", "none", "null", "auto", "~")

@@ -173,7 +173,8 @@ def _chunks(one: Stated) -> bool:
 def _full_recompute(one: Stated) -> str:
     kind = one.text("recompute_granularity")
     parts = [name for name in ("recompute_method", "recompute_num_layers") if name in one]
-    if kind == "full" and len(parts) < 2:
+    one_layer = "deepspeed_config" in one  # the fork of 2022 has 1 where --recompute-num-layers is not given
+    if kind == "full" and len(parts) + one_layer < 2:
         return "full recomputation needs recompute_method and recompute_num_layers"
     return f"selective recomputation takes no {' or '.join(parts)}" if kind == "selective" and parts else ""
 

@@ -18,7 +18,6 @@ from gpuscale.launch.settings import Reading, Setting, Source
 from gpuscale.launch.shapes import nearest_split
 from gpuscale.launch.torchtitan_models import (
     BASES,
-    FLAVORS,
     OLD_DEBUG,
     REGISTRIES,
     Built,
@@ -26,6 +25,7 @@ from gpuscale.launch.torchtitan_models import (
     here,
     model_function,
     read_flavor,
+    read_llama,
     read_shape,
     with_mtp,
     written,
@@ -36,6 +36,7 @@ from gpuscale.presets.files import settled
 from gpuscale.presets.models import load_model
 from gpuscale.presets.tools import load_tool
 from gpuscale.rules.frameworks.torchtitan import OPTIONS
+from gpuscale.specs.model import ModelSpec
 
 RELEASE = "0.3.0"
 OWN_MODULE, OWN_FUNCTION = "plan_config", "plan"
@@ -416,6 +417,9 @@ STOCK: dict[str, dict[str, Any]] = {
 def _read_model(reading: Reading) -> None:
     if "model" in reading.options:
         return
+    if reading.given.get("model"):
+        reading.means("replaced by the model that is given", "model_spec", "model.flavor", "model.name")
+        return
     spec = reading.get("model_spec")
     module = reading.text("model.name") or ""
     flavor = reading.get("model_spec.0", "model_spec.flavor") if spec else reading.get("model.flavor")
@@ -426,17 +430,22 @@ def _read_model(reading: Reading) -> None:
         reading.refuse(None, "no model is stated: neither `model.flavor` nor a config function", settles="model")
     names = ("model_spec.0", "model_spec.flavor", "model_spec", "model.flavor", "model.name")
     own = reading.first(*(f"{registry}.{flavor.value}" for registry in REGISTRIES.values()))
-    if own:
+    if reading.text("model_spec.model") == "Llama3Model.Config":
+        read_llama(reading, "model_spec.model", *names[:3])
+    elif own:
         read_shape(reading, own)
         reading.option("model", reading.options["model"], own, *names[:3])
     elif "@" in reading.options["framework"] and f"{module} {flavor.value}" in OLD_DEBUG:
         reading.option("model", OLD_DEBUG[f"{module} {flavor.value}"], *names)
     elif not read_flavor(reading, module, str(flavor.value), *names):
-        known = ", ".join(f"{one} {name}" for one, name in FLAVORS)
-        reading.refuse(flavor, f"unknown model {module} {flavor.value}", f"give `model`; known are {known}"[:400])
+        reading.refuse(flavor, f"the model {f'{module} {flavor.value}'[:100]!r} is not known here", settles="model")
     depth = reading.integer("model_spec.num_mtp_layers")
     if depth:
         reading.option("model", with_mtp(reading.options["model"], depth), "model_spec.num_mtp_layers")
+
+
+def _model_of(reading: Reading) -> ModelSpec:
+    return load_model(str(reading.given.get("model") or reading.options["model"]))
 
 
 def _read_generation(reading: Reading, current: bool) -> None:
@@ -591,7 +600,7 @@ def _read_pipeline(reading: Reading) -> None:
         reading.refuse(reading.get(name), f"unknown schedule {said}", f"known are {', '.join(READ_SCHEDULES)}")
     reading.option("schedule", READ_SCHEDULES[said], name)
     single = said in {"1f1b", "gpipe"}
-    layers = load_model(str(reading.options["model"])).layers
+    layers = _model_of(reading).layers
     parts, each = "parallelism.module_fqns_per_model_part", _first(reading, "pipeline_parallel_layers_per_stage")
     points = "experimental.pipeline_parallel_split_points"
     less = [f"parallelism.pipeline_parallel_{end}_stage_less_layers" for end in ("first", "last")]
@@ -628,7 +637,7 @@ def _read_pipeline(reading: Reading) -> None:
 
 def _match_split(reading: Reading, sizes: list[int], pp: int, vpp: int, *of: str) -> None:
     """Set the way to deal out layers that gives these stages, or comes nearest."""
-    split, dealt, off = nearest_split(load_model(str(reading.options["model"])), sizes, pp, vpp)
+    split, dealt, off = nearest_split(_model_of(reading), sizes, pp, vpp)
     if split != "even":
         reading.option("pipeline_split", split, *of)
     if off:
@@ -654,8 +663,8 @@ def _read_recompute(reading: Reading, current: bool) -> None:
     if mode == "selective" and every is None and not current and whole is None:
         every = "2"
         reading.assume("every second layer is recomputed: selective_ac_option is 2 by torchtitan's default", name)
-    if mode == "selective" and every is not None and every.isdigit() and int(every) > 0 and not current:
-        layers = -(-load_model(str(reading.options["model"])).layers // reading.layout.get("pp", 1))
+    if mode == "selective" and every is not None and every.isdigit() and int(every) > 0:
+        layers = -(-_model_of(reading).layers // reading.layout.get("pp", 1))
         if "" < str(reading.options["framework"]).partition("@")[2] < "2025-06":
             reading.option("recompute", f"full:{-(-layers // int(every))}", option, name)
             return
@@ -678,7 +687,7 @@ def _low_precision(reading: Reading) -> tuple[str, tuple[str, ...]]:
     if any(reading.get(name) and str(reading.text(name)).lower() not in {"false", ""} for name in old):
         kind = kind or "float8"
     if reading.flag(turbo) and not kind:
-        wide = load_model(str(reading.options["model"])).is_moe and not reading.flag("primus_turbo.use_moe_fp8")
+        wide = _model_of(reading).is_moe and not reading.flag("primus_turbo.use_moe_fp8")
         kind = "" if wide else "float8"
         if wide:
             reading.assume("linear layers in fp8 beside experts in 16 bits are predicted in 16 bits", turbo)
@@ -747,7 +756,7 @@ def _read_kernels(reading: Reading, current: bool) -> None:
 
 def _read_experts(reading: Reading) -> None:
     layout = reading.layout
-    if not load_model(str(reading.options["model"])).is_moe:
+    if not _model_of(reading).is_moe:
         if layout.pop("ep", 1) > 1:
             reading.assume("expert_parallel_degree has no effect: the model has no experts", DEGREES["ep"])
         return

@@ -412,6 +412,30 @@ def read_shape(reading: Reading, prefix: str) -> None:
     reading.option("model", named_shape(shape), prefix)
 
 
+def read_llama(reading: Reading, prefix: str, *of: str) -> None:
+    """Take the shape that `Llama3Model.Config` states: `n_layers` times one `layer` (torchtitan of early 2026).
+
+    Raises:
+        InputError: the MLP's width is no plain number.
+    """
+    attention, mlp = f"{prefix}.layer.attention", f"{prefix}.layer.feed_forward"
+    keys = {
+        "layers": f"{prefix}.n_layers", "hidden": f"{prefix}.dim", "vocab": f"{prefix}.vocab_size",
+        "heads": f"{attention}.n_heads", "kv_heads": f"{attention}.n_kv_heads", "head_dim": f"{attention}.head_dim",
+        "sequence": f"{prefix}.rope.max_seq_len",
+    }  # fmt: skip
+    for key, name in keys.items():
+        number = reading.integer(name)
+        if number is not None:
+            reading.model(key, number, name)
+    width = _width(reading, mlp)
+    if width is None:
+        reading.refuse(reading.get(prefix), "the width of its MLP is not stated", settles="model")
+    reading.model("ffn", width, f"{mlp}.hidden_dim")
+    reading.model("tied_embeddings", False, prefix)
+    reading.option("model", named_shape(reading.shape), prefix, *of)
+
+
 def _width(reading: Reading, prefix: str) -> int | None:
     """Return the width of the MLP, also where `compute_ffn_hidden_dim` says it (models/common/feed_forward.py)."""
     name = f"{prefix}.hidden_dim"

@@ -54,7 +54,7 @@ def take(reading: Reading) -> Tool | None:
         _give(reading, f"{ADAPTERS}.{name}.", "peft_config.")
     if ADAPTERS in settings:
         _set(reading, ADAPTERS, "peft_config", "LoraConfig")
-    _take_prepared(reading)
+    _take_prepared(reading, loaded)
     if "calls.gradient_checkpointing_enable" in settings:
         _set(reading, "calls.gradient_checkpointing_enable", "gradient_checkpointing", True)
     if unsloth:
@@ -100,9 +100,13 @@ def _take_model(reading: Reading) -> bool:
     return False
 
 
-def _take_prepared(reading: Reading) -> None:
+def _take_prepared(reading: Reading, loaded: bool) -> None:
     """Take what `prepare_model_for_kbit_training` does (peft utils/other.py): layers are recomputed, whatever the
-    Trainer's arguments say, where weights are quantised; where they are not, they become fp32."""
+    Trainer's arguments say, where weights are quantised; where they are not, they become fp32.
+
+    Raises:
+        InputError: what loads the model is not here, and so whether its weights are quantised.
+    """
     settings = reading.settings
     of = next((name for name, one in settings.items() if str(one.value).endswith(PREPARING)), "")
     if not of:
@@ -110,6 +114,12 @@ def _take_prepared(reading: Reading) -> None:
     name = settings.get("model_name_or_path")
     flags = (settings[name] for name in (*IN_4_BITS, *IN_8_BITS) if name in settings)
     quantised = any(str(one.value).lower() not in OFF for one in flags)
+    if not loaded and not quantised:
+        tune = str(reading.given.get("tune") or "")
+        if not tune:
+            what = "what loads the model is not here: how its frozen weights are stored is not known"
+            reading.refuse(settings[of], what, settles="tune", likely=("qlora",))
+        quantised = tune == "qlora"
     if not quantised and not (name and QUANTISED.search(str(name.value))):
         settings["torch_dtype"] = replace(settings[of], name="torch_dtype", value="float32")
         reading.assume("frozen weights are fp32: prepare_model_for_kbit_training casts those that are not quantised")
