@@ -18,7 +18,7 @@ from gpuscale.memory.activations import (
     layer_activation_bytes,
     microbatches_in_flight,
 )
-from gpuscale.memory.model import COMPONENTS
+from gpuscale.memory.model import COMPONENTS, weight_stage
 from gpuscale.memory.states import dense_held, expert_held, held_whole
 from gpuscale.search.evaluation import placed
 from gpuscale.specs.job import JobSpec
@@ -78,7 +78,7 @@ def _frozen(subject: Subject, place: int) -> float:
     held = placed(c, job)[2].frozen
     if held is None or job.tuning is not None or (job.offload.parameters and int(c.zero[0]) == 3):
         return 0.0
-    return float(held.per_gpu(c.zero >= (2 if job.runtime.memory.master_is_weight else 3))[place, 0])
+    return float(held.per_gpu(c.zero >= weight_stage(job))[place, 0])
 
 
 def _counted_as(node: Node, component: str) -> Node:

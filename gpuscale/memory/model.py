@@ -305,12 +305,17 @@ def _stored_gradient_bytes(job: JobSpec) -> float:
     return dict(profile.stored_gradient_bytes).get(job.precision, stored)
 
 
+def weight_stage(job: JobSpec) -> int:
+    """The ZeRO stage from which on weights are sharded: that of gradients where shards are the master weights."""
+    return 2 if job.runtime.memory.master_is_weight else 3
+
+
 def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[FloatArray, ...]:
     """Weights, gradients, master weights and optimizer state, each (P, N)."""
     states, profile = job.states, job.runtime.memory
-    held, from_zero = compute_weight_bytes(job), 3
+    held, from_zero = compute_weight_bytes(job), weight_stage(job)
     if profile.master_is_weight:
-        held, from_zero = 0.0 if states.master else states.weight, 2
+        held = 0.0 if states.master else states.weight
     whole = held_whole(c, job)  # in the precision in which they are reduced
     gradient = np.where(whole, states.gradient, _stored_gradient_bytes(job))
     sharded = parameters.per_gpu(c.zero >= 1) * float(not job.offload.optimizer)

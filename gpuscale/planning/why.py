@@ -21,6 +21,8 @@ from gpuscale.planning.layouts import fixed_layout, impossible, layout_text, lis
 from gpuscale.planning.neighbours import Change, jobs_near, of_job
 from gpuscale.planning.remedies import other_jobs, remedies
 from gpuscale.planning.variants import Variant
+from gpuscale.presets.files import preset_files
+from gpuscale.presets.hardware import load_gpu
 from gpuscale.request import Question, choice_text, schedule_text
 from gpuscale.results import NOTHING_LEGAL, Estimate, PlanRow, WhyAnswer
 from gpuscale.rules.check import BY_CODE, broken_rules, source_in
@@ -333,12 +335,14 @@ def _would_fit(job: Job, pins: Pins, closest: PlanRow) -> Iterator[str]:
     spec = job.spec
     if closest.fit == "tight":
         yield "`tight`"
-    yield from _other_that_fits(job, pins)
+    others = [*_other_that_fits(job, pins)]
     free = replace(pins, degrees={}, recompute=None)
     if free != pins and anything_fits(spec, free):
-        yield "fewer pinned values"
+        others.append("fewer pinned values")
+    yield from others
     needed = closest.memory_gib * GIB * spec.memory_limit_bytes / spec.plans_limit_bytes
-    yield f"GPUs of {math.ceil(needed / GIB):,} GiB"
+    if not others or needed <= max(load_gpu(name).memory_bytes for name in preset_files("gpus")):
+        yield f"GPUs of {math.ceil(needed / GIB):,} GiB"
 
 
 def _other_that_fits(job: Job, pins: Pins) -> Iterator[str]:
