@@ -183,6 +183,12 @@ CASES = {
         under("megatron-lm"), {**PP4, "vpp": 2, "recompute_layers": 3}, None,
         {**PP4, "vpp": 2, "recompute_layers": 4},
     ),
+    "exchange_queue_too_short": (
+        under("megatron-lm", MIXTRAL, moe={"experts": 16}, runtime={"dispatcher": "hybridep"}),
+        {"ep": 16, "micro_batch_size": 8, "num_microbatches": 2},
+        under("megatron-lm", MIXTRAL, moe={"experts": 16}, runtime={"dispatcher": "hybridep"}, sequence=21_840 // 4),
+        {"ep": 16, "micro_batch_size": 4, "num_microbatches": 4},
+    ),
     "recompute_with_delayed_scaling": (
         under("megatron-lm", precision="fp8"), {"recompute_modules": LAYERNORM}, None, {"recompute_modules": MLP},
     ),

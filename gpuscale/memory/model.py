@@ -25,6 +25,7 @@ from gpuscale.memory.activations import (
     tokens,
     widest_gradient_bytes,
 )
+from gpuscale.memory.exchange import exchange_buffer_bytes
 from gpuscale.memory.states import (
     StageParameters,
     compute_weight_bytes,
@@ -82,7 +83,7 @@ class Memory:
     optimizer_step: FloatArray  #: what the optimizer step needs beyond the passes.
     communication_buffers: FloatArray  #: gradient buckets and gather buffers.
     fragmentation: FloatArray  #: what the caching allocator holds beyond the tensors that come and go.
-    nccl_buffers: FloatArray  #: buffers of the communicators.
+    nccl_buffers: FloatArray  #: buffers of the communicators, those of the dispatcher of experts among them.
     framework_reserve: FloatArray  #: CUDA context and loaded kernels.
     #: not a component: what PyTorch's allocator has given out at the peak of the optimizer step.
     at_optimizer_step: FloatArray
@@ -224,7 +225,7 @@ def evaluate_memory(
         optimizer_step=comes_and_goes - passes if step.ndim else step,
         communication_buffers=buffers,
         fragmentation=comes_and_goes * profile.fragmentation if profile.fragmentation else np.zeros(()),
-        nccl_buffers=communicators * float(profile.communicator_bytes),
+        nccl_buffers=communicators * float(profile.communicator_bytes) + exchange_buffer_bytes(c, job),
         framework_reserve=np.asarray(profile.context_bytes, dtype=np.float64),
         at_optimizer_step=sum(held) + buffers + fixed + step,
         gradients_to_come=_gradients_to_come(c, job, held[1], activations + logits, passes - step),

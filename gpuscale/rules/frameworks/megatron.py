@@ -7,9 +7,10 @@ from functools import partial
 import numpy as np
 
 from gpuscale.arrays import BoolArray
+from gpuscale.collectives.alltoall import units
 from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
-from gpuscale.layouts.ranks import context_split
+from gpuscale.layouts.ranks import context_split, strides
 from gpuscale.rules.options import Option, same
 from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Cite, Framework, Rule, any_of
 from gpuscale.specs.gpu import BLACKWELL, WIDE
@@ -52,6 +53,17 @@ def _graphs_of_unknown_sizes(job: JobSpec) -> bool:
     if not job.model.is_moe or runtime.cuda_graphs != "full" or runtime.routing == "dropping":
         return False
     return runtime.dispatcher != "hybridep" or job.cluster.gpu.architecture not in BLACKWELL
+
+
+QUEUE_TOKENS = 21_840
+"""Tokens of a microbatch that a rank may send to other NVLink domains by HybridEP: three entries each and one more, in
+an InfiniBand queue of 65,535, by multiples of 16 (Megatron-LM core/transformer/moe/fused_a2a.py; DeepEP, branch
+hybrid-ep, internode_doca.cu: setup_qp_init_attr)."""
+
+
+def _queue_too_short(c: Candidates, job: JobSpec) -> BoolArray:
+    _, domains = units(job.cluster, c.ep, strides(c, job).ep)
+    return (domains > 1) & (c.micro_batch_size * job.sequence > QUEUE_TOKENS * c.cp * c.sequence_split)
 
 
 _rule = partial(Rule, frameworks=MEGATRON)
@@ -146,6 +158,16 @@ RULES = {
             lambda c, _: (c.zero == 0) & (c.dp * c.cp > 1),
             FOLDED_MEGATRON,
             lambda job: job.states.second_moment in {1.0, 2.0} and job.states.master > 0,
+        ),
+    ),
+    "microbatch": (
+        _rule(
+            "exchange_queue_too_short",
+            ("micro_batch_size", "seq", "dispatcher"),
+            f"HybridEP sends at most {QUEUE_TOKENS:,} tokens of a rank and microbatch beyond its NVLink domain",
+            "Megatron-LM fused_a2a",
+            _queue_too_short,
+            concerns=lambda job: job.model.is_moe and job.runtime.dispatcher == "hybridep",
         ),
     ),
     "recompute": (
@@ -255,6 +277,9 @@ CITED = {
     "recompute_uneven_over_chunks": Cite(
         "core/transformer/transformer_block.py, --recompute-method block",
         "not an error: so many layers of every chunk are recomputed",
+    ),
+    "exchange_queue_too_short": Cite(
+        "core/transformer/moe/fused_a2a.py --moe-flex-dispatcher-backend hybridep (2026)", _FIRST_STEP
     ),
     "recompute_with_delayed_scaling": Cite(f"{_TC}:2001"),
     "graphs_of_dropless_experts": Cite(
