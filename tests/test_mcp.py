@@ -148,6 +148,9 @@ def test_a_call_means_a_command_line(tool, arguments, line):
         ("plan", {"model": "x" * (MAX_TEXT + 1)}, "65,537 characters, at most 65,536", "what matters"),
         ("plan", {"tight": "perhaps"}, "'perhaps' is not true or false", ""),
         ("plan", {"offset": -1}, "-1 is not a place", "the page before"),
+        ("plan", {"offset": 1.5}, "1.5 is not a place", "the page before"),
+        ("plan", {"offset": float("nan")}, "nan is not a place", ""),
+        ("plan", {"offset": "7"}, "'7' is not a place", ""),
         ("plan", {"key": 3}, "3 is no part of an answer", "plans[0]"),
         ("compare", {"a": {"no": 1}}, "unknown option 'no'", "name=estimate"),
         ("compare", {"a": []}, "is no plan", "arguments of `estimate`"),
@@ -226,6 +229,13 @@ def test_pages_of_any_text_are_short_and_move_on(text, offset):
     page = page_of(text, offset)
     assert len(page.encode("utf-8", "surrogatepass")) <= LIMIT_BYTES
     assert page == text[offset:] or int(page.split("`offset`: ")[-1].split()[0]) > offset
+
+
+def test_a_page_is_full_also_of_long_lines():
+    assert read_call("list", {"what": "models", "offset": 1e3}).offset == 1000
+    first = page_of("short\n" + "x" * 20_000, 0)
+    assert 7_000 < len(first) <= LIMIT_BYTES
+    assert page_of("y\n" * 4_000, 0).split("\n[")[0].endswith("y")
 
 
 def test_a_part_of_the_json_is_an_answer(desk):

@@ -178,21 +178,21 @@ def read_call(tool: str, given: Mapping[str, Any]) -> Asked:
     key, offset = rest.pop("key", None), rest.pop("offset", 0)
     if key is not None and (not isinstance(key, str) or len(key) > 300):
         raise InputError(f"{shown(key)} is no part of an answer", field="key", hint="write plans[0].step_time_s")
-    if type(offset) is not int or not 0 <= offset < 2**53:
+    if isinstance(offset, bool | str | list | dict) or not (0 <= offset < 2**53 and offset == int(offset)):
         raise InputError(f"{shown(offset)} is not a place", field="offset", hint="give what the page before says")
     command = tool
     if tool == "list":
         what = one_of("what", rest.pop("what", ""), (*LISTS, "options"))
         if what == "options":
             asked = one_of("name", rest.pop("name", ""), tuple(TOOLS))
-            return Asked((*_commands(asked)[0].split(), "--help-all"), "", None, offset)
+            return Asked((*_commands(asked)[0].split(), "--help-all"), "", None, int(offset))
         command = f"show {what}"
     if tool == "check" and isinstance(rest.get("error"), str):
         stdin, rest["error"] = _bounded("error", rest["error"]), "-"
     if tool == "compare":
         rest |= {name: _plan_text(name, rest[name]) for name in ("a", "b") if name in rest}
     words = command_line(rest, parameters(tool), tool)
-    return Asked((*command.split(), *(["--json"] if key is not None else []), *words), stdin, key, offset)
+    return Asked((*command.split(), *(["--json"] if key is not None else []), *words), stdin, key, int(offset))
 
 
 def _plan_text(name: str, plan: Any) -> str:
@@ -307,6 +307,7 @@ def page_of(text: str, offset: int) -> str:
     page = rest.encode()[:MAX_PAGE_BYTES].decode(errors="ignore")
     if len(page) == len(rest):
         return rest
-    page = page[: page.rfind("\n") + 1] or page
+    whole_lines = page.rfind("\n") + 1
+    page = page[:whole_lines] if whole_lines > len(page) // 2 else page
     end = offset + len(page)
     return f"{page.rstrip()}\n[characters {offset:,} to {end:,} of {len(text):,}; `offset`: {end} goes on]"
