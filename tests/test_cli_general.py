@@ -31,7 +31,7 @@ def test_the_commands_are_listed_with_what_they_do():
     listed = [line for _, body in sections[1:] for line in body.splitlines()]
     shown = [name for name, one in commands().commands.items() if not one.hidden]
     assert [line.split("  ")[1] for line in listed] == shown
-    assert len({name.split()[0] for name in shown}) == 21
+    assert len({name.split()[0] for name in shown}) == 22
     assert all(len(line.split()) > 3 for line in listed)
 
 
