@@ -160,3 +160,33 @@ def test_ways_of_areal_that_are_not_known_are_refused(tmp_path):
     for mode in ("sglang:d4+x3", "sglang:d4+fsdp[a]:d4+fsdp[c]:d4", "sglang:d4"):
         with pytest.raises(InputError, match="how the actor is split"):
             job(tmp_path, {}, a__yaml=AREAL % mode)
+
+
+# -- GPT-NeoX: what it has where nothing is said
+
+NEOX = {"num_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "seq_length": 2048, "train_iters": 10,
+        "train_micro_batch_size_per_gpu": 4, "vocab_file": "20B_tokenizer.json"}  # fmt: skip
+
+
+def test_defaults_of_gpt_neox_are_said(tmp_path):
+    made = job(tmp_path, a__yaml=NEOX)
+    model = load_model(made.options["model"])
+    assert (model.tied_embeddings, model.learned_positions, model.vocab, model.kinds[0].mlp.gated) == (
+        True, 2048, 50304, False)  # fmt: skip
+    assert_has(made, tp=1, pp=1, recompute="none", gbs=32)
+    said = {one.text for one in made.assumed if one.meaning.endswith("GPT-NeoX's default")}
+    assert {"activation: gelu", "pos_emb: learned", "norm: layernorm", "model_parallel_size: 1"} <= said
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"attention_config": '[[["mamba"], 12]]'}, "layers of kind mamba"),
+        ({"attention_config": '[[["global", "local"], 6]]'}, "layers of kind local"),
+        ({"num_unique_layers": 2}, "share their weights"),
+        ({"soft_prompt_tuning": "{enabled: true, num_tokens: 10}"}, "soft prompt"),
+    ],
+)
+def test_what_is_not_modelled_of_gpt_neox_is_refused(more, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        job(tmp_path, a__yaml=NEOX | more)

@@ -8,6 +8,7 @@ default is set to that default.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -86,11 +87,12 @@ def _claims_neox(source: Source) -> bool:
 
 def _read_neox(reading: Reading) -> None:
     """Read a GPT-NeoX configuration, which runs as Megatron-DeepSpeed does."""
+    reading.run_by(load_tool("gpt-neox"))
     for name, one in list(reading.settings.items()):  # GPT-NeoX takes `pipe-parallel-size` too
         reading.settings.setdefault(name.replace("-", "_"), one)
     reading.option("framework", "megatron-deepspeed")
     keys, of = _shape(reading)
-    activation = reading.text("activation") or "gelu"
+    activation = reading.text("activation")
     kind = reading.text("mlp_type") or ""
     gated = activation in {"swiglu", "geglu", "reglu", "bilinear", "glu"} or kind in GATED_MLPS
     width = keys.get("ffn") or int((reading.number("expansion_factor") or 4) * keys.get("hidden", 0))
@@ -103,8 +105,8 @@ def _read_neox(reading: Reading) -> None:
         multiple = multiple or 256
         width = multiple * math.ceil(8 * keys["hidden"] / 3 / multiple)
         reading.assume(f"MLP of {width}: two thirds of 4 x hidden, as gated ones have it")
-    positions = reading.text("pos_emb") or "learned"
-    norm = reading.text("norm") or "layernorm"
+    positions = reading.text("pos_emb")
+    norm = reading.text("norm")
     sequence = trainer.read_sequence(reading, "seq_length")
     longest = reading.integer("max_position_embeddings") or sequence or 2048
     biased = reading.flag("use_bias_in_mlp", default=True)
@@ -143,7 +145,7 @@ def _gpt_neox_vocabulary(reading: Reading) -> int:
         return stated
     name = " ".join(reading.text(one) or "" for one in ("vocab_file", "tokenizer_type"))
     found = next((size for part, size in GPT_NEOX_VOCABULARY.items() if part.lower() in name.lower()), 50257)
-    multiple = trainer.count(reading, "make_vocab_size_divisible_by") or 128
+    multiple = trainer.count(reading, "make_vocab_size_divisible_by") or 1
     tp = max(reading.integer("model_parallel_size") or 1, 1)
     padded = math.ceil(found / (multiple * tp)) * multiple * tp
     reading.assume(f"the vocabulary has {found} tokens, padded to {padded}", "vocab_file", "tokenizer_type")
@@ -173,6 +175,12 @@ def _gpt_neox_degrees(reading: Reading, experts: int) -> None:
     if device in {"cpu", "nvme"}:
         reading.option("offload", "optimizer", "zero_optimization.offload_optimizer.device")
     mark = next((name for name in reading.settings if name.startswith("attention_config")), None)
+    kinds = str([one.value for name, one in reading.settings.items() if name.startswith("attention_config")])
+    other = re.search(r"mamba|rwkv|[ag]mlp|local|sparse\w*|bigbird|bslongformer", kinds)
+    if mark and other:
+        reading.refuse(
+            reading.get(mark), f"layers of kind {other[0]} are not read of GPT-NeoX's files", settles="model"
+        )
     if mark:
         reading.assume("attention with its scores in memory: flash attention is predicted no faster here", mark)
 
