@@ -5,6 +5,7 @@ from test_launch_tools import assert_has, job
 
 from gpuscale.errors import InputError
 from gpuscale.launch.check import check
+from gpuscale.presets.models import load_model
 
 AXOLOTL = """
 base_model: NousResearch/Meta-Llama-3.1-8B
@@ -300,3 +301,45 @@ def test_full_recomputation_of_megatron_deepspeed_has_units_of_one_layer(tmp_pat
     }
     assert "recompute_settings" not in broken["a.sh"]
     assert "recompute_settings" in broken["b.sh"]
+
+
+FROZEN = """
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-7B")
+for name, weight in model.named_parameters():
+    if "layers" in name:
+        weight.requires_grad = False
+trainer = Trainer(model=model, args=TrainingArguments(per_device_train_batch_size=2, bf16=True))
+trainer.train()
+"""
+
+
+def test_weights_that_a_script_freezes_itself_are_asked_about(tmp_path):
+    given = {"gpus": 2, "seq": 1024}
+    with pytest.raises(InputError, match="frozen by the script itself") as caught:
+        job(tmp_path, given, a__py=FROZEN)
+    assert "`assume`" not in str(caught.value)
+    assert_has(job(tmp_path, given, a__py=FROZEN.replace("False", "True")), gbs=4, tune=None)
+
+
+def test_a_frozen_language_model_of_tinyllava_is_no_training(tmp_path):
+    text = "deepspeed --num_gpus 2 train.py --model_name_or_path Qwen/Qwen2.5-7B --model_max_length 2048 --bf16 True"
+    text += " --per_device_train_batch_size 2 --tune_type_llm "
+    with pytest.raises(InputError, match="the language model is not trained"):
+        job(tmp_path, {}, a__sh=f"{text} frozen")
+    assert_has(job(tmp_path, {}, a__sh=f"{text} full"), gbs=4)
+
+
+def test_layers_of_ones_own_are_asked_for_by_the_model(tmp_path):
+    text = f"{SLIME} --spec ours.spec --q-lora-rank 512 --kv-lora-rank 64"
+    with pytest.raises(InputError, match="layers of a module of one's own") as caught:
+        job(tmp_path, {}, a__sh=text)
+    assert "model=NAME" in str(caught.value)
+    assert_has(job(tmp_path, {"model": "qwen3-4b"}, a__sh=text), gbs=256)
+
+
+def test_mistral_small_of_2024_is_no_24b(tmp_path):
+    text = AXOLOTL.replace("NousResearch/Meta-Llama-3.1-8B", "mistralai/Mistral-Small-Instruct-2409")
+    made = job(tmp_path, {"gpus": 1}, a__yml=text)
+    assert load_model(made.options["model"]).layers == 56

@@ -291,13 +291,13 @@ def _refuse_other_models(reading: Reading) -> None:
         ):
             continue  # Megatron-LM prints its number of layers under both names
         if found:
-            reading.refuse(found, f"{what}: not read from arguments", BY_NAME)
+            reading.refuse(found, f"{what}: not read from arguments", BY_NAME, settles="model")
     kind = reading.text("name", "model_type") or ""
     mamba = re.compile(r"(model\.)?mamba_|is_hybrid_model$|hybrid_\w+_ratio$")
     state_space = [name for name in reading.settings if mamba.match(name)]
     found = reading.get(*state_space) or (reading.get("name", "model_type") if "mamba" in kind.lower() else None)
     if found:
-        reading.refuse(found, "Mamba layers: not read from arguments", BY_NAME)
+        reading.refuse(found, "Mamba layers: not read from arguments", BY_NAME, settles="model")
 
 
 BY_NAME = "give the model by name: `model=NAME`"

@@ -19,7 +19,7 @@ from gpuscale.launch.megatron import FP8_RECIPES, FULL_SHARDING, PRECISION_OF
 from gpuscale.launch.megatron_models import Arguments
 from gpuscale.launch.settings import Reading, Setting
 from gpuscale.planning.recipes import all_recipes, find_recipe
-from gpuscale.presets.files import preset_files, read_unchanged, settled
+from gpuscale.presets.files import preset_files, read_unchanged
 from gpuscale.presets.models import load_model
 from gpuscale.rules.frameworks.megatron import OPTIONS
 
@@ -204,7 +204,7 @@ def model_of_class(name: str) -> str | None:
     size = re.sub(r"(\d)p(\d)", r"\1.\2", parts[2].lower().replace("_", "-"))
     size = re.sub(r"^(\d)00m$", r"0.\1b", size)
     with suppress(InputError):
-        return settled("models", "-".join(filter(None, (FAMILIES[parts[1]], size))))[0]
+        return load_model("-".join(filter(None, (FAMILIES[parts[1]], size)))).name
     return None
 
 

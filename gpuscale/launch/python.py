@@ -69,7 +69,9 @@ def python_sources(text: str, file: str, find: Importer, given: Mapping[str, Any
         every = [("", root.value.name, "", root.place), ("origin", root.value.origin, "", root.place)]
         inner = ((key, one) for key, one in root.value.parts.items() if isinstance(one, Record))
         origins = [(f"{key}.origin", one.origin, "", one.place) for key, one in inner if one.origin != one.name]
-        settings = _settings([*tables, *every, *_inside("", root.value), *origins, *takers.changes(root)])
+        frozen = [("requires_grad", False, "", place) for place in program.frozen[:1]]
+        changes = [*takers.changes(root), *frozen]
+        settings = _settings([*tables, *every, *_inside("", root.value), *origins, *changes])
         changed = tuple(
             Said(one.file, one.line, one.text[:120], f"what {one.value} {does} is in no file that is here")
             for name, one in settings.items()

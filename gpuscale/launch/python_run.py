@@ -79,6 +79,7 @@ class Program:
         self.modules: dict[str, Scope | None] = {}
         self.called: list[Record] = []  #: calls that are statements of their own and not followed.
         self.followed: set[ast.AST] = set()  #: functions that were.
+        self.frozen: list[Place] = []  #: where `requires_grad` of something is set to False.
         self.chosen: dict[str, Choice] = {}
         self.imports: dict[Imported, Any] = {}
         self.steps = 0
@@ -330,6 +331,8 @@ class Program:
                 own = value if isinstance(value, Record) else own  # `model, tokenizer = load(...)`: all of the call
                 self.assign(one.value if isinstance(one, ast.Starred) else one, own, scope)
         elif isinstance(target, ast.Attribute):
+            if target.attr == "requires_grad" and value is False:
+                self.frozen.append(scope.place(target))
             self.put(self.value(target.value, scope, make=True), target.attr, value, scope.place(target))
         elif isinstance(target, ast.Subscript):
             key = self.value(target.slice, scope)

@@ -39,7 +39,7 @@ from gpuscale.presets.towers import BACKBONE, FROZEN, FROZEN_TOWERS, LANGUAGE, N
 from gpuscale.request import JobOptions, Layout, declared, read
 
 NOT_A_TRAINING = re.compile(
-    r"eval|test|convert|preproc|generat|infer|export|tokeni|download|prepare|setup|install|serve"
+    r"eval|test|convert|preproc|generat|filter|infer|export|tokeni|download|prepare|setup|install|serve"
 )
 
 _NOISE = re.compile(r"MASTER|PORT|ADDR|RANK|CUDA|NCCL|SEED|ITER|STEP|INTERVAL|WORKERS|THREADS|EPOCH|DIR|PATH")
@@ -383,6 +383,11 @@ def _refuse_frozen(reading: Reading) -> None:
     Raises:
         InputError: they do.
     """
+    typed = reading.get(TUNE_TYPE)
+    if typed is not None and str(typed.value).lower() != "full":
+        reading.refuse(
+            typed, NOT_TRAINED if str(typed.value).lower() == "frozen" else "adapters that are not read", TRAINED
+        )
     own = any(name.rpartition(".")[2].lower() in LANGUAGE for name in reading.settings)
     for name in list(reading.settings):
         frozen = FROZEN.get(".".join(name.lower().split(".")[-2:]), FROZEN.get(name.rpartition(".")[2].lower()))
@@ -393,6 +398,10 @@ def _refuse_frozen(reading: Reading) -> None:
             reading.refuse(reading.get(name), NOT_TRAINED, TRAINED)
         elif frozen is not None:
             reading.means("the language model is trained", name)
+
+
+TUNE_TYPE = "tune_type_llm"
+"""What TinyLLaVA does to the language model: `frozen`, `lora` or `full` (tinyllava/utils/arguments.py)."""
 
 
 def _take_towers(reading: Reading) -> None:

@@ -54,6 +54,9 @@ def take(reading: Reading) -> Tool | None:
         _give(reading, f"{ADAPTERS}.{name}.", "peft_config.")
     if ADAPTERS in settings:
         _set(reading, ADAPTERS, "peft_config", "LoraConfig")
+    frozen = reading.get("requires_grad")
+    if frozen is not None and "peft_config" not in settings and not _adapted(reading) and not reading.given.get("tune"):
+        reading.refuse(frozen, PARTLY, "`tune=full` predicts training of all weights", settles="tune")
     _take_prepared(reading, loaded)
     if "calls.gradient_checkpointing_enable" in settings:
         _set(reading, "calls.gradient_checkpointing_enable", "gradient_checkpointing", True)
@@ -64,6 +67,16 @@ def take(reading: Reading) -> Tool | None:
         _set(reading, "args", "torch_dtype", "bfloat16")
         reading.assume("weights are loaded as checkpoints have them, in bf16: from_pretrained of transformers 5")
     return load_tool("trl" if str(settings["args"].value).endswith("SFTConfig") else "transformers")
+
+
+PARTLY = "weights are frozen by the script itself, and which of them is not read"
+
+
+def _adapted(reading: Reading) -> bool:
+    """Whether something makes adapters: the rest of the model is frozen then in any case."""
+    return any(
+        str(one.value).rpartition(".")[2] in {"get_peft_model", "LoraConfig"} for one in reading.settings.values()
+    )
 
 
 def _give(reading: Reading, prefix: str, to: str) -> None:

@@ -11,7 +11,7 @@ CONCERNS = {
     "optimizer": r"galore|apollo|badam|adam_?mini|muon|lomo|\blisa|grokadam|optim(izer)?(_(type|name|class|cls))?$",
     "offload": r"offload",
     "precision": r"quant|fp8|fp4|int8|8_?bit|4_?bit|\bbits\b|dtype|(bf|fp)(16|32)\b|precision",
-    "": r"lora|adapter|freeze|frozen|trainable|peft",
+    "": r"(?<!q_)(?<!kv_)lora|adapter|freeze|frozen|trainable|peft",
     "recompute": r"checkpointing|grad(ient)?_checkpoint|recompute|remat",
     "zero": r"\bzero|_zero|shard|fsdp|deepspeed|\bddp\b|distributed_type",
     "cp": r"context_parallel|sequence_parallel|ulysses|ring_attn|\b[cs]p(_size)?$",
