@@ -410,12 +410,17 @@ def _rates(value: str | Sequence[str] | Mapping[str, float]) -> dict[str, float]
     return found
 
 
+OF_ANSWER = ("measured", "recipe")
+"""Lines of an answer whose layout `why` takes by their name."""
+
+
 def _why(value: str | Mapping[str, Any]) -> dict[str, str]:
     if isinstance(value, Mapping):
         value = ",".join(f"{name}={one}" for name, one in value.items())
     if not isinstance(value, str):
         raise _not_text("why", value)
-    return parse_layout(value, "why")
+    line = value.strip().lower().removeprefix("line=")
+    return {"line": line} if line in OF_ANSWER else parse_layout(value, "why")
 
 
 def _failure_rate(value: float | str) -> float | str:
@@ -715,7 +720,8 @@ class Question(Options):
     tight: Annotated[bool, Option(
         f"Also rank plans above {1 - MEMORY_HEADROOM:.0%} of the memory limit, which fragmentation may break.")] = False
     why: Annotated[dict[str, str] | None,
-                   Option("Show where a layout such as tp=4,pp=8 ranks, or what rules it out.", "LAYOUT",
+                   Option("Show where a layout such as tp=4,pp=8 or \"TP4 PP8 mb1\" ranks, or what rules it out; "
+                          "`measured` and `recipe` are those that the answer names.", "LAYOUT",
                           read=_why, python="str | Mapping[str, Any]")] = None
     recipe: Annotated[str | None, Option(
         "Published recipe (`gpuscale show recipes`): its job, and its layout, which `plan` ranks. Options override it.",
@@ -1094,19 +1100,40 @@ def _read_range(name: str, value: str, hint: str) -> Range:
     return Range(max(low, 1), high, tokens[0])
 
 
+_PRINTED = re.compile(
+    r"(?<![\w=])(?:(?P<recompute>recompute\s+[a-z][\w:+]*(?:\s+\d+(?![\w=]))?)"
+    r"|(?P<name>tp|pp|vpp|cp|ep|etp|dp|zero-|hsdp-|mb|over\s)\s*(?P<value>\d+)(?P<sp>\+sp)?)(?![\w=+])",
+    re.ASCII | re.IGNORECASE,
+)
+_PRINTED_NAMES = {"zero-": "zero", "hsdp-": "shard", "mb": "micro_batch_size", "over": "shard"}
+"""What answers print before a number -> name of `Layout`, where that is another."""
+
+
+def _as_stated(printed: re.Match[str]) -> str:
+    """Return a part of a layout as answers print it, `TP8+SP` or `recompute full 8`, as it is given: `tp=8,sp=on`."""
+    if printed["recompute"]:
+        _, way, *layers = printed["recompute"].split()
+        return f"recompute={':'.join([way, *layers])}"
+    name = printed["name"].strip().lower()
+    return f"{_PRINTED_NAMES.get(name, name)}={printed['value']}{',sp=on' if printed['sp'] else ''}"
+
+
 def parse_layout(text: str, field: str) -> dict[str, str]:
-    """Parse `tp=4,pp=8,recompute=full` into names of `Layout` and values as text.
+    """Parse `tp=4,pp=8,recompute=full`, or `TP4 PP8 recompute full` as answers print it, into names of `Layout` and
+    values as text.
 
     Raises:
         InputError: not of this form, an unknown name, or one given twice.
     """
     out: dict[str, str] = {}
-    for item in filter(None, (part.strip() for part in text[:500].replace(" ", ",").split(","))):
+    hint = f"write tp=4,pp=8, or TP4 PP8 ZeRO-1 mb1, or {' or '.join(OF_ANSWER)}"
+    stated = _PRINTED.sub(_as_stated, text[:500])
+    for item in filter(None, (part.strip() for part in stated.replace(" ", ",").split(","))):
         name, equals, value = item.partition("=")
         name = name.lower().replace("-", "_")
         name = ALIASES.get(name, name)
         if not equals or not value:
-            raise InputError(f"{item[:40]!r} is not name=value", field=field, hint="write tp=4,pp=8")
+            raise InputError(f"{item[:40]!r} is not name=value", field=field, hint=hint)
         if name not in declared(Layout):
             hint = did_you_mean(name, declared(Layout), "names are", 3)
             raise InputError(f"unknown name {name[:40]!r}", field=field, hint=hint)
@@ -1114,7 +1141,7 @@ def parse_layout(text: str, field: str) -> dict[str, str]:
             raise InputError(f"{name} is given twice", field=field, hint="give each name once")
         out[name] = value
     if not out:
-        raise InputError("no layout is given", field=field, hint="write tp=4,pp=8")
+        raise InputError("no layout is given", field=field, hint=hint)
     return out
 
 

@@ -13,7 +13,7 @@ from gpuscale.results import Estimate, MeasuredLayout
 from gpuscale.rules.check import broken_rules
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import JobSpec
-from gpuscale.uncertainty import Features, features, nearest_to_job
+from gpuscale.uncertainty import Features, Residual, features, nearest_to_job
 from gpuscale.units import GIB
 
 TAKEN = ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "micro_batch_size")
@@ -29,19 +29,23 @@ def exchange_shown(job: Job) -> Job:
     return job._replace(spec=replace(job.spec, runtime=replace(job.spec.runtime, overlap_ep=False)))
 
 
+def nearest_layout(job: Job, first: Estimate) -> tuple[Residual, dict[str, int | str]]:
+    """Return the run nearest to a job, and what is taken of its layout for this job."""
+    of_plan = {name: int(getattr(first.plan, name)) for name in TAKEN} | {"recompute_modules": 0, "recompute_layers": 0}
+    run = nearest_to_job(features(job.spec, of_plan, first.breakdown))
+    known = run.features.layout
+    return run, {name: known[name] for name in TAKEN} | {"recompute": _recompute(run.features, job.spec.model.layers)}
+
+
 def measured_layout(job: Job, first: Estimate) -> MeasuredLayout:
     """Evaluate the layout of the run nearest to a job.
 
     Args:
         first: the plan that it is compared with.
     """
-    spec, plan = job.spec, first.plan
-    of_plan = {name: int(getattr(plan, name)) for name in TAKEN} | {"recompute_modules": 0, "recompute_layers": 0}
-    run = nearest_to_job(features(spec, of_plan, first.breakdown))
-    rate, known = run.tokens_per_s_per_gpu or 0.0, run.features.layout
-    layout = {name: known[name] for name in TAKEN}
-    recompute = _recompute(run.features, spec.model.layers)
-    here = [_here(one, {**layout, "recompute": recompute}) for one in (spec, exchange_shown(job).spec)]
+    run, layout = nearest_layout(job, first)
+    rate = run.tokens_per_s_per_gpu or 0.0
+    here = [_here(one.spec, layout) for one in (job, exchange_shown(job))]
     said, step_time_s, memory_gib, fits, reasons = next((one for one in here if not one[-1]), here[0])
     if here[0][-1] and not reasons:
         said += f", {NOT_OVERLAPPED}"
@@ -52,7 +56,7 @@ def measured_layout(job: Job, first: Estimate) -> MeasuredLayout:
         predicted_tokens_per_s_per_gpu=rate * math.exp(run.log_ratio or 0.0),
         layout=said,
         step_time_s=step_time_s,
-        slower=None if step_time_s is None else step_time_s / plan.step_time_s - 1,
+        slower=None if step_time_s is None else step_time_s / first.plan.step_time_s - 1,
         memory_gib=memory_gib,
         fits=fits,
         reasons=reasons,

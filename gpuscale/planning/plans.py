@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuscale.arguments import taking
 from gpuscale.errors import InputError
@@ -17,10 +18,10 @@ from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, 
 from gpuscale.planning.describe import Chosen, choose, describe, seldom_run
 from gpuscale.planning.farthest import OPTION, farthest
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, changed_job, constraints
-from gpuscale.planning.layouts import domain_groups, fixed_layout, no_experts
-from gpuscale.planning.measured import NOT_OVERLAPPED, exchange_shown, measured_layout
+from gpuscale.planning.layouts import domain_groups, fixed_layout, layout_text, no_experts
+from gpuscale.planning.measured import NOT_OVERLAPPED, exchange_shown, measured_layout, nearest_layout
 from gpuscale.planning.planfile import layout_of, write_plan_file
-from gpuscale.planning.recipes import Recipe, find_recipe, recipe_near, with_recipe
+from gpuscale.planning.recipes import LISTING, Recipe, find_recipe, recipe_near, recipe_text, with_recipe
 from gpuscale.planning.remedies import remedies
 from gpuscale.planning.variants import Variant, make_variants
 from gpuscale.planning.why import PlanRank, answer_why, illegal, left_out, no_answer, place_of
@@ -103,6 +104,9 @@ def _check_one_job(question: Question, tried: Sequence[Variant], recipe: Recipe 
         what = "a frontier" if question.pareto else f"{len(tried)} jobs"
         hint = "ask of one job, or leave out the recipe"
         raise InputError(f"it is ranked among the plans of one job, not {what}", field="recipe", hint=hint)
+    if len(tried) > 1 and "line" in (question.why or {}):
+        hint = "ask of one job, or give the layout: tp=8,pp=4"
+        raise InputError(f"it is of the answer for one job, not {len(tried)} jobs", field="why", hint=hint)
     if question.risk:  # it ranks by an upper quantile of step times
         if question.pareto or len(tried) > 1:
             what = "a frontier" if question.pareto else f"{len(tried)} jobs"
@@ -179,15 +183,18 @@ def _plan_one(variant: Variant, question: Question, recipe: Recipe | None, *, ov
     result = answer(job, chosen.estimates, summary([found], len(found.families.score)))
     notes = (*seldom_run(job, variant.pins, chosen, found), *_better_wide(job, chosen))
     result = replace(result, notes=(*result.notes, *notes))
+    published = recipe or _published(job)
     why = None
     if question.why:
-        place = partial(place_of, chosen, found, variant, question.why, unfold=question.unfold)
-        why = answer_why(variant, question.why, goal.basis, chosen.estimates[0], place)
+        asked = _asked(question.why, variant, chosen.estimates[0], published)
+        place = partial(place_of, chosen, found, variant, asked.layout, unfold=question.unfold)
+        why = answer_why(asked.variant, asked.layout, goal.basis, chosen.estimates[0], place, asked.called)
+        if asked.variant is not variant:
+            why = replace(why, reasons={**why.reasons, "not_overlapped": NOT_OVERLAPPED})
     compared = None
     more = constraints(question) or variant.economics.usd_per_gpu_hour or question.train_tokens
     if more or question.objective not in {None, *PLAIN_OBJECTIVES}:
         compared = one_compared(variant, question, goal, found, result.plans)
-    published = recipe or _published(job)
     ranked = None
     if published is not None:
         rank_of = partial(place_of, chosen, found, variant, unfold=question.unfold) if recipe else None
@@ -197,6 +204,43 @@ def _plan_one(variant: Variant, question: Question, recipe: Recipe | None, *, ov
         ranked = replace(ranked, asked=recipe is not None)
     result = replace(result, why=why, compared=compared, choice=chosen.choice, risk=chosen.risk)
     return replace(result, measured=measured_layout(job, chosen.estimates[0]), recipe=ranked)
+
+
+class _Asked(NamedTuple):
+    """A layout whose place among the plans is asked for."""
+
+    layout: Mapping[str, str]  #: names of `Layout` -> values.
+    variant: Variant  #: its job, in which it can run.
+    called: str = ""  #: where it is from; empty where it was given.
+
+
+def _asked(why: Mapping[str, str], variant: Variant, first: Estimate, published: Recipe | None) -> _Asked:
+    """Return the layout that `why` means: of the nearest measured run, of the recipe, in full, or as it is given.
+
+    Raises:
+        InputError: the answer names no recipe.
+    """
+    if "line" not in why:
+        return _Asked(why, variant)
+    job = variant.job
+    if why["line"] == "measured":
+        run, layout = nearest_layout(job, first)
+        called = f"measured, {run.name}"
+    elif published:
+        layout, called = dict(published.layout), f"recipe {published.name}"
+    else:
+        near = f"of {job.spec.model.name} on about {job.spec.gpus:,} {job.spec.cluster.gpu.title}"
+        raise InputError(f"no recipe {near} is known", field="why", hint=f"`{LISTING}` lists all; or give a layout")
+    for one in (job, exchange_shown(job)):
+        with suppress(InputError):
+            named, rows, _ = legal_layout(one, layout)
+            plan = describe(named, rows, evaluate(rows, one.spec)).plan
+            full = {name: str(value) for name, value in layout_of(plan).items()}
+            return _Asked(
+                full, variant if one is job else variant._replace(job=one), f"{called}: {layout_text(rows.row(0))}"
+            )
+    stated = {name: str(value) for name, value in layout.items()}
+    return _Asked(stated, variant, f"{called}: {recipe_text(layout)}")
 
 
 def _better_wide(job: Job, chosen: Chosen) -> Iterator[str]:

@@ -107,17 +107,23 @@ def _moved_ahead(scores: FloatArray, least: float) -> int:
 
 
 def answer_why(
-    variant: Variant, asked: Mapping[str, str], objective: str, first: Estimate, place: Callable[[float], PlanRank]
+    variant: Variant,
+    asked: Mapping[str, str],
+    objective: str,
+    first: Estimate,
+    place: Callable[[float], PlanRank],
+    called: str = "",
 ) -> WhyAnswer:
     """Account for a layout: its rank and numbers, how much it lacks, or the rules that reject it.
 
     Args:
         asked: names of `gpuscale.request.Layout` -> values.
+        called: what it is called; by these names and values if not given.
         first: the plan that it is compared with, the first of those shown.
         place: from the best score of the layout to where it stands.
     """
     job = variant.job
-    text = ",".join(f"{name}={value}" for name, value in asked.items())
+    text = called or ",".join(f"{name}={value}" for name, value in asked.items())
     searches = (search_layout(variant, asked, objective, listed=listed) for listed in (True, False))
     inside = next(found for found in searches if found is not None)
     best_time = first.plan.step_time_s
