@@ -22,6 +22,7 @@ from gpuscale.cli.main import commands, flags
 from gpuscale.launch.error_texts import ERRORS
 from gpuscale.memory.model import COMPONENTS as MEMORY
 from gpuscale.memory.model import Memory
+from gpuscale.render.html.opening import opening_page
 from gpuscale.request import (
     COMPARED,
     JobOptions,
@@ -162,6 +163,7 @@ def on_files(files, config):
         "reference/components.md": components_page(),
         "contributing.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("(docs/", "("),
     }
+    pages["open.html"] = opening_page()
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files

@@ -136,6 +136,7 @@ FILES = {
     "all_reduce.log": "example_all_reduce.log", "training.log": "example_training.log", "fleet.toml": "fleet.toml",
     "topo_matrix.txt": "topo_matrix.txt", "results.csv": "studies/results.csv", "runs.csv": "compared_collectives.csv",
     "gpu_protocol.jsonl": "made_gpu_protocol.jsonl", "run.sh": "launch/megatron_arrays.sh",
+    "trials.toml": "example_trials.toml",
 }  # fmt: skip
 """What the examples in Python read: its name there and in the data of the tests."""
 PLAN = ("plan", "--model", "llama3-8b", "--gpus", "16", "--pp", "2")

@@ -13,7 +13,7 @@ import typer
 from gpuscale.cli.options import OUTPUT, Json, fills_stdout, flags_of, with_flags
 from gpuscale.errors import InputError
 from gpuscale.files import printable, refuse_output, same_file, write_text
-from gpuscale.render.output import print_csv, print_json
+from gpuscale.render.output import json_type, print_csv, print_json
 
 FORMATS = {
     "html": Annotated[
@@ -25,12 +25,16 @@ FORMATS = {
     ],
     "csv": Annotated[bool, typer.Option("--csv", help="Print CSV.", rich_help_panel=OUTPUT)],
     "markdown": Annotated[bool, typer.Option("--markdown", help="Print Markdown.", rich_help_panel=OUTPUT)],
+    "link": Annotated[
+        bool, typer.Option("--link", help="Print an address that holds the answer (docs/reports.md).",
+                           rich_help_panel=OUTPUT)
+    ],
     "json": Json,
     "verbose": Annotated[
         bool, typer.Option("--verbose", "-v", help="Also print every assumption and rule.", rich_help_panel=OUTPUT)
     ],
 }  # fmt: skip
-"""Options of the output; a command has all of them but `csv` and `verbose`, which it asks for."""
+"""Options of the output; a command has all of them but `csv`, `link` and `verbose`, which it asks for."""
 
 
 class Answer(NamedTuple):
@@ -46,7 +50,9 @@ class Answer(NamedTuple):
     streamed: bool = False  #: a file that the command wrote was standard output, which then holds nothing else.
 
 
-def answers(name: str, *, csv: bool = False) -> Callable[[Callable[..., Answer | None]], Callable[..., None]]:
+def answers(
+    name: str, *, csv: bool = False, link: bool = False
+) -> Callable[[Callable[..., Answer | None]], Callable[..., None]]:
     """Give a command that returns its answer the options of the output, and print the answer as they say.
 
     A command that has a parameter of the name of such an option receives it too.
@@ -54,8 +60,9 @@ def answers(name: str, *, csv: bool = False) -> Callable[[Callable[..., Answer |
     Args:
         name: of the schema of its JSON.
         csv: it has rows.
+        link: it fits into an address.
     """
-    wanted = [*(["csv"] if csv else []), "html", "markdown", "json"]
+    wanted = [*(["csv"] if csv else []), "html", "markdown", *(["link"] if link else []), "json"]
 
     def wrap(command: Callable[..., Answer | None]) -> Callable[..., None]:
         own = signature(command, eval_str=True).parameters
@@ -101,6 +108,11 @@ def _print(made: Answer, name: str, form: str) -> None:
         print_json(made.name or name, made.found if made.body is None else made.body(), **made.more)
     elif form == "csv":
         print_csv(made.rows())
+    elif form == "link":
+        from gpuscale.render.html.opening import link
+
+        body = made.found if made.body is None else made.body()
+        sys.stdout.write(link(f"gpuscale.{made.name or name}/1", json_type(body)) + "\n")
     elif form:
         sys.stdout.write(_written(made, form))
     else:

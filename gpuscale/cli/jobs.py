@@ -45,7 +45,7 @@ WHY_TOP = 3
 
 
 @takes(JobOptions, Layout, Question, several=COMPARED, optional=True)
-@answers("plan", csv=True)
+@answers("plan", csv=True, link=True)
 def plan(
     given: dict[str, Any],
     launch_files: LaunchFiles = None,
@@ -188,7 +188,7 @@ def with_launch_files(
 
 
 @takes(JobOptions, Layout, optional=True)
-@answers("estimate")
+@answers("estimate", link=True)
 def estimate(
     given: dict[str, Any],
     plan_file: PlanFile = None,

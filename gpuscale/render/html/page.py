@@ -29,11 +29,6 @@ COLUMNS = 120
 
 def html(page: Document) -> str:
     """Return the page of a document: the same bytes for the same page, no date, nothing fetched from anywhere."""
-    script = resource("page.js")
-    digest = b64encode(sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; " + (
-        "base-uri 'none'; form-action 'none'"
-    )
     sections = [(one, parts) for one in page.sections if (parts := _parts(one))]
     names = [_anchor(one.title) for one, _ in sections]
     links = (
@@ -45,20 +40,32 @@ def html(page: Document) -> str:
         + f"{parts}</section>\n"
         for name, (one, parts) in zip(names, sections, strict=True)
     )
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<title>{text(page.title)}</title>\n<link rel="icon" href="data:,">\n'
-        f"<style>\n{resource('charts.css')}{resource('page.css')}</style>\n</head>\n<body>\n"
+    return framed(
+        page.title,
         '<a class="skip" href="#main">Skip to the content</a>\n'
         f'<header>\n<h1>{text(page.title)}</h1>\n<p class="verdict">{text(verdict)}</p>\n'
         f"{''.join(f'<p>{text(line)}</p>' for line in about)}</header>\n"
         f'<nav aria-label="Sections">\n<ul>\n{"".join(links)}\n</ul>\n</nav>\n'
         f'<main id="main">\n{_tiles(page.tiles)}{"".join(body)}</main>\n'
         f"<footer><p>Made by gpuscale {text(__version__)}. This file needs no network.</p></footer>\n"
-        '<div id="said" class="heard" role="status"></div>\n'
-        f"<script>{script}</script>\n</body>\n</html>\n"
+        '<div id="said" class="heard" role="status"></div>\n',
+        resource("page.js"),
+    )
+
+
+def framed(title: str, body: str, script: str) -> str:
+    """Return a page of a body and a script: it may fetch nothing, and run nothing else."""
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; " + (
+        "base-uri 'none'; form-action 'none'"
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<title>{text(title)}</title>\n<link rel="icon" href="data:,">\n'
+        f"<style>\n{resource('charts.css')}{resource('page.css')}</style>\n</head>\n<body>\n"
+        f"{body}<script>{script}</script>\n</body>\n</html>\n"
     )
 
 

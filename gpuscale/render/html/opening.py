@@ -1,0 +1,66 @@
+"""A page that shows answers in JSON, dropped on it or packed into its address, and such addresses."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from gpuscale.render.html.page import framed, resource
+
+PAGE = "https://gpuscale.github.io/gpuscale/open.html"
+MOST_CHARACTERS = 2000
+"""Of an address: what mail and chat leave whole."""
+
+KEPT = (
+    "rank", "tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard_size", "micro_batch_size", "recompute",
+    "step_time_s", "step_time_low_s", "step_time_high_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "memory_gib",
+    "memory_limit_gib", "fit_probability", "bound_by", "bound_fraction", "exposed_comm_fraction", "bubble_fraction",
+    "nearest_run_name", "unmeasured",
+)  # fmt: skip
+"""Keys of a plan that the page reads."""
+
+DIGITS = 6
+"""Digits of its numbers: more than a page shows, so that none is rounded twice."""
+
+
+def opening_page() -> str:
+    """Return the page; it needs no network, and nothing of an answer leaves it."""
+    body = (
+        '<main id="main">\n<h1>Open an answer</h1>\n<p>Drop a file here that <code>gpuscale plan --json</code> or '
+        "<code>gpuscale estimate --json</code> printed, or choose it. It stays in this browser.</p>\n</main>\n"
+        '<p><label>Answer in JSON <input id="file" type="file" accept=".json,application/json"></label></p>\n'
+        '<p id="said" role="alert"></p>\n'
+    )
+    return framed("Open an answer of gpuscale", body, resource("open.js"))
+
+
+def link(schema: str, answer: Mapping[str, Any]) -> str:
+    """Return the address of the page with an answer in it: with as many plans as `MOST_CHARACTERS` have room for.
+
+    Args:
+        schema: of the answer's JSON: `gpuscale.plan/1` or `gpuscale.estimate/1`.
+        answer: its body.
+    """
+    plans = [_kept(one) for one in answer["plans"]] if "plans" in answer else []
+    same = {"schema": schema, **{name: answer[name] for name in ("model", "cluster", "gpus", "job")}}
+    if not plans:
+        return _address({**same, "plan": _kept(answer["plan"])})
+    links = (_address({**same, "plans": plans[:count]}) for count in range(len(plans), 0, -1))
+    return next((one for one in links if len(one) <= MOST_CHARACTERS), _address({**same, "plans": plans[:1]}))
+
+
+def _kept(plan: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _rounded(plan[name]) for name in KEPT}
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def _address(answer: Mapping[str, Any]) -> str:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    packed = packer.compress(json.dumps(answer, separators=(",", ":")).encode()) + packer.flush()
+    return f"{PAGE}#{urlsafe_b64encode(packed).decode()}"
