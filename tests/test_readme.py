@@ -66,6 +66,7 @@ NOT_RUN = {
     "three-studies": "takes long: benchmarks/three_studies.py runs them and writes the page",
     "models": "has no output, and a checkpoint of the reader",
     "launch": "reads a plan of the reader; tests of exports know the message",
+    "tune": "writes into the folder of a study; tests of trials know the message",
 }
 """Pages whose examples have their options checked alone -> why."""
 
