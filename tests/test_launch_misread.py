@@ -343,3 +343,25 @@ def test_mistral_small_of_2024_is_no_24b(tmp_path):
     text = AXOLOTL.replace("NousResearch/Meta-Llama-3.1-8B", "mistralai/Mistral-Small-Instruct-2409")
     made = job(tmp_path, {"gpus": 1}, a__yml=text)
     assert load_model(made.options["model"]).layers == 56
+
+
+OTHER_RECIPE = """
+from nemo.collections import llm
+from nemo.collections.llm.recipes import ours_22b
+
+recipe = ours_22b.pretrain_recipe(name="x", num_nodes=4, num_gpus_per_node=8)
+recipe.trainer = ours_22b.trainer(
+    tensor_parallelism=4, pipeline_parallelism=2, virtual_pipeline_parallelism=2, context_parallelism=2,
+    sequence_parallelism=True, num_nodes=4, num_gpus_per_node=8,
+)
+recipe.data.seq_length = 4096
+recipe.data.global_batch_size = 64
+if recipe.comm is not None:
+    recipe.comm.tp_comm_overlap = False
+llm.run(recipe)
+"""
+
+
+def test_degrees_that_a_trainer_of_an_unknown_recipe_is_given(tmp_path):
+    made = job(tmp_path, {"model": "llama2-13b"}, a__py=OTHER_RECIPE)
+    assert_has(made, gpus=32, tp=4, pp=2, vpp=2, cp=2, sp=True, precision="bf16", gbs=64, seq=4096)

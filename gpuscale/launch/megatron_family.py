@@ -25,6 +25,7 @@ from gpuscale.launch.megatron_recipes import (
     packed_batch,
     take_hub_model,
     take_recipe,
+    take_usual,
 )
 from gpuscale.launch.numerics import name_left
 from gpuscale.launch.quoting import hydra_value, yaml_text
@@ -721,6 +722,20 @@ _NEMO_CALLS = ("pretrain", "train", "finetune")
 """Functions of `nemo.collections.llm` that train what they are given."""
 
 
+def _take_nemo_recipe(reading: Reading, recipe: Setting) -> None:
+    """Take what a recipe of the library sets; of one that is not known what all of them set."""
+    name = _nemo_recipe(reading, recipe)
+    packed = packed_batch(name) if reading.flag("packed_sequence") else {}
+    for setting, value in packed.items():
+        found = reading.settings["packed_sequence"]
+        reading.settings.setdefault(setting, replace(found, name=setting, value=value, span=None))
+    take_recipe(reading, replace(recipe, value=name))
+    if "model" not in reading.options and not reading.given.get("model"):
+        _model_of_recipe(reading, recipe)
+    if named_recipe(name) is None:
+        take_usual(reading, recipe)
+
+
 def _read_nemo(reading: Reading) -> None:
     reading.run_by(load_tool("nemo"))
     legacy = "trainer.precision" in reading.settings or "model.encoder_seq_length" in reading.settings
@@ -745,14 +760,7 @@ def _read_nemo(reading: Reading) -> None:
         _read_legacy_nemo(reading)
     recipe = reading.get("recipe", "factory", "f")
     if recipe is not None:
-        name = _nemo_recipe(reading, recipe)
-        packed = packed_batch(name) if reading.flag("packed_sequence") else {}
-        for setting, value in packed.items():
-            found = reading.settings["packed_sequence"]
-            reading.settings.setdefault(setting, replace(found, name=setting, value=value, span=None))
-        take_recipe(reading, replace(recipe, value=name))
-        if "model" not in reading.options:
-            _model_of_recipe(reading, recipe)
+        _take_nemo_recipe(reading, recipe)
     take_hub_model(reading)
     modern = tuned or reading.flag("mcore_gpt") or reading.flag("transformer_engine")
     read_job(reading, "nemo" if not legacy else "nemo@2024-06" if modern else "nemo@2023-07")
@@ -834,6 +842,9 @@ def settings_text(reading: Reading, name: str) -> str:
 _NEMO = {
     **_FIELDS, "type": "tokenizer_type", "ub_tp_comm_overlap": "tp_comm_overlap", "name": "optimizer",
     "overlap_grad_sync": "overlap_grad_reduce", "overlap_param_sync": "overlap_param_gather",
+    "tensor_parallelism": "tensor_model_parallel_size", "pipeline_parallelism": "pipeline_model_parallel_size",
+    "virtual_pipeline_parallelism": "virtual_pipeline_model_parallel_size",
+    "context_parallelism": "context_parallel_size", "sequence_parallelism": "sequence_parallel",
 }  # fmt: skip
 
 

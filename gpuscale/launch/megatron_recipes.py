@@ -147,6 +147,13 @@ def take_recipe(reading: Reading, found: Setting) -> bool:
     return base.performance
 
 
+def take_usual(reading: Reading, found: Setting) -> None:
+    """Set what every recipe of a library sets, where one is named that is not known here."""
+    for name, value in recipe_arguments(Base({})).items():
+        reading.settings.setdefault(name, replace(found, name=name, value=value, span=None, why=""))
+    reading.assume("bf16, the distributed optimizer and overlap, as all recipes of the library have them", found.name)
+
+
 SHAPE = {
     "num_layers": "layers", "hidden_size": "hidden", "ffn_hidden_size": "ffn", "num_attention_heads": "heads",
     "num_query_groups": "kv_heads", "kv_channels": "head_dim", "vocab_size": "vocab", "num_moe_experts": "moe.experts",

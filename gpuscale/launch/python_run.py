@@ -239,6 +239,8 @@ class Program:
         holds = truth(self.value(node.test, scope))
         if isinstance(holds, bool):
             return self.run(node.body if holds else node.orelse, scope)
+        if _guards(node):
+            return self.run(node.body, scope)
         for branch, other in ((node.body, node.orelse), (node.orelse, node.body)):
             if branch and isinstance(branch[-1], ast.Raise):  # a job that runs does not come here
                 return self.run(other, scope)
@@ -841,6 +843,17 @@ def _pure(origin: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
     if origin in dealt and all(isinstance(one, list | str) for one in args):
         return plainly(PURE[origin], *args, **given)
     return first_unknown(*args) or plainly(PURE[origin], *args, **given)
+
+
+def _guards(node: ast.If) -> bool:
+    """Whether a condition only asks if something is there before its parts are set: `if a.b is not None: a.b.c = 1`."""
+    test = node.test
+    asks = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.IsNot)
+    if not asks or not isinstance(test, ast.Compare) or ast.unparse(test.comparators[0]) != "None" or node.orelse:
+        return False
+    start = f"{ast.unparse(test.left)}."
+    sets = [one.targets for one in node.body if isinstance(one, ast.Assign)]
+    return len(sets) == len(node.body) and all(ast.unparse(one).startswith(start) for each in sets for one in each)
 
 
 _NOTHING = object()
