@@ -211,7 +211,9 @@ RECIPES = {
 }
 """Columns of a file of recipes: what is measured is optional."""
 
-FILES = {"recipes": RECIPES, "collectives": COLLECTIVES, "kernels": KERNELS, "runs": RUNS}
+Kinds = Mapping[str, Mapping[str, Column]]
+
+FILES: Kinds = {"recipes": RECIPES, "collectives": COLLECTIVES, "kernels": KERNELS, "runs": RUNS}
 """Kind of file -> its columns, the most special header first."""
 
 NAMED_BY = {"recipes": "recipe"}
@@ -347,10 +349,13 @@ def is_measured(row: Row) -> bool:
     return any(row.raw(name) for name in OUTCOMES)
 
 
-def measurements(path: Path) -> Iterator[tuple[str, Row]]:
+def measurements(path: Path, kinds: Kinds = FILES) -> Iterator[tuple[str, Row]]:
     """Yield the kind of a CSV file with a header, and each of its rows: the columns of that kind, equal texts once.
 
     A file is read to its end before its first row is yielded, a stream as it comes.
+
+    Args:
+        kinds: kinds of files that it may be, with their columns.
 
     Raises:
         InputError: not readable, not UTF-8, too large, no known kind of header, no rows, a row of the wrong length, an
@@ -358,12 +363,12 @@ def measurements(path: Path) -> Iterator[tuple[str, Row]]:
     """
     with reading(path) as stream:
         if not stream.seekable():
-            yield from _with_own_ids(_measurements(path, stream))
+            yield from _with_own_ids(_measurements(path, stream, kinds))
             return
-        for _ in _with_own_ids(_measurements(path, stream)):
+        for _ in _with_own_ids(_measurements(path, stream, kinds)):
             pass
         stream.seek(0)
-        yield from _measurements(path, stream)
+        yield from _measurements(path, stream, kinds)
 
 
 def _with_own_ids(found: Iterator[tuple[str, Row]]) -> Iterator[tuple[str, Row]]:
@@ -380,15 +385,15 @@ def _with_own_ids(found: Iterator[tuple[str, Row]]) -> Iterator[tuple[str, Row]]
         yield kind, row
 
 
-def _measurements(path: Path, stream: BinaryIO) -> Iterator[tuple[str, Row]]:
+def _measurements(path: Path, stream: BinaryIO, kinds: Kinds) -> Iterator[tuple[str, Row]]:
     records = _records(path, _lines(path, stream))
     line, names = next(records, (0, []))
     if not names:
         raise InputError("is empty", place=str(path), hint="the first line names the columns")
     header = tuple(name.strip().lower() for name in names)
-    kind = _kind(header, f"{path}:{line}")
-    columns = [name for name in header if name in FILES[kind]]
-    at, kept = dict(zip(columns, range(len(columns)), strict=True)), [name in FILES[kind] for name in header]
+    kind = _kind(header, f"{path}:{line}", kinds)
+    columns = [name for name in header if name in kinds[kind]]
+    at, kept = dict(zip(columns, range(len(columns)), strict=True)), [name in kinds[kind] for name in header]
     texts: dict[str, str] = {}
     line = 0
     for line, fields in records:
@@ -446,19 +451,18 @@ def _records(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]
         raise InputError(f"not valid CSV: {error}", place=f"{path}:{reader.line_num}") from None
 
 
-def _kind(header: Sequence[str], place: str) -> str:
+def _kind(header: Sequence[str], place: str, kinds: Kinds) -> str:
     twice = next((name for name in header if name and header.count(name) > 1), None)
     if twice:
         raise InputError(f"column {twice[:40]!r} is given twice", place=place)
-    required = {kind: [name for name in columns if columns[name].required] for kind, columns in FILES.items()}
+    required = {kind: [name for name in columns if columns[name].required] for kind, columns in kinds.items()}
     missing = {kind: [name for name in names if name not in header] for kind, names in required.items()}
     kind = min(missing, key=lambda kind: len(missing[kind]))
     if not missing[kind]:
         return kind
     close = {name: nearest(name, header, 1) for name in missing[kind]}
     like = ", ".join(f"{found[0]!r} may be meant as {name}" for name, found in close.items() if found)
-    message = (
-        f"not a file of runs, recipes, kernels or collectives; nearest to {kind}, without {', '.join(missing[kind])}"
-    )
+    any_of = "runs, recipes, kernels or collectives; nearest to " if len(kinds) > 1 else ""
+    message = f"not a file of {any_of}{kind}, without {', '.join(missing[kind])}"
     hint = like[:300] or f"a file of {kind} has at least the columns {', '.join(required[kind])}"
     raise InputError(message, place=place, hint=hint)

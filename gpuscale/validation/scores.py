@@ -506,21 +506,31 @@ class FirstChoice(NamedTuple):
     inside: bool  #: whether its measured time lies inside its interval.
 
 
-def first_choices(scored: Scored) -> list[FirstChoice]:
-    """The first choice of every sweep."""
+def first_choices(scored: Scored, *, share_ties: bool = False) -> list[FirstChoice]:
+    """The first choice of every sweep; the fastest measured may be a run without a prediction.
+
+    Args:
+        share_ties: where several runs are predicted to be the fastest, the loss is their mean rather than that of the
+            first by name.
+    """
     sweeps: dict[tuple[str, ...], list[tuple[float, str, float, bool, Row]]] = defaultdict(list)
+    fastest_s: dict[tuple[str, ...], float] = {}
     for one, row in scored:
-        if comparable(row) and one.measured_step_s and one.predicted_step_s and one.step_s_low and one.step_s_high:
-            inside = one.step_s_low <= one.measured_step_s <= one.step_s_high
+        if comparable(row) and one.measured_step_s:
+            job = alternatives(row)
+            fastest_s[job] = min(fastest_s.get(job, math.inf), one.measured_step_s)
+        if comparable(row) and one.measured_step_s and one.predicted_step_s:
+            inside = (one.step_s_low or math.inf) <= one.measured_step_s <= (one.step_s_high or 0.0)
             sweeps[alternatives(row)].append((one.predicted_step_s, one.id, one.measured_step_s, inside, row))
     found = []
-    for (family, *_), runs in sweeps.items():
+    for job, runs in sweeps.items():
         if len(runs) > 1:
             predicted_s, _, measured_s, inside, row = min(runs, key=lambda run: run[:2])
             where = "one node" if (row.whole("gpus") or 0) <= (row.whole("gpus_per_node") or 8) else "several nodes"
             usual = statistics.median(run[2] / run[0] for run in runs)
-            loss = measured_s / min(run[2] for run in runs)
-            found.append(FirstChoice(family, where, len(runs), loss, measured_s / predicted_s, usual, inside))
+            chosen_s = [run[2] for run in runs if run[0] == predicted_s] if share_ties else [measured_s]
+            loss = statistics.fmean(chosen_s) / fastest_s[job]
+            found.append(FirstChoice(job[0], where, len(runs), loss, measured_s / predicted_s, usual, inside))
     return found
 
 
