@@ -111,6 +111,17 @@ class Estimate(WithFields):
 
 
 @dataclass(frozen=True)
+class SoftwareThen:
+    """What a measured run's layout and the first plan's are predicted to take here with the software of the run."""
+
+    framework: str  #: the generation of the job's framework, by its last month
+    step_time_s: float | None  #: seconds per step of the run's layout; null where that cannot run
+    first_step_time_s: float  #: of the first plan's layout
+    first_memory_gib: float  #: what that needs
+    first_fits: bool  #: whether that is within the limit
+
+
+@dataclass(frozen=True)
 class MeasuredLayout:
     """The layout of the measured run whose job is the most like this one."""
 
@@ -124,6 +135,7 @@ class MeasuredLayout:
     memory_gib: float | None  #: GiB per GPU; null where it cannot run
     fits: bool  #: whether that is within the limit
     reasons: tuple[str, ...]  #: why it cannot run here
+    then: SoftwareThen | None = None  #: with its software, where that is an earlier generation of the job's; else null
 
 
 @dataclass(frozen=True)

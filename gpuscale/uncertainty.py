@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -253,7 +253,31 @@ def _unmeasured(one: Features, known: Columns) -> tuple[str, ...]:
         "log_sequence": f"sequences above {most['log_sequence']} tokens",
         "log_size": "a model of this size",
     }
-    return tuple(text for name, text in said.items() if name in new | above)
+    found = [text for name, text in said.items() if name in new | above]
+    return (*found, *_older_alone(one, known)) if not new & {"software", "architecture"} else tuple(found)
+
+
+MANY_GENERATIONS = 2
+"""Measured generations of a framework that are newer than any measured on an architecture, from which on it is said."""
+
+
+def _older_alone(one: Features, known: Columns) -> Iterator[str]:
+    """Say where a framework was measured on GPUs of an architecture in much older generations alone."""
+    same = known["software"] == one.software
+    here = same & (known["architecture"] == one.architecture)
+    every, these = ({_generation(one) for one in known["profile"][rows].tolist()} for rows in (same, here))
+    last = max(these, default=NEWEST)
+    if sum(last < year <= _generation(one.profile) for year in every) >= MANY_GENERATIONS:
+        yield f"{one.software} newer than of {last} on GPUs of the generation {one.architecture}"
+
+
+NEWEST = 9999
+"""Year of a profile that names none."""
+
+
+def _generation(profile: str) -> int:
+    year = profile.rpartition("-")[2]
+    return int(year) if year.isdecimal() else NEWEST
 
 
 RESIDUALS = cast(Path, resources.files("gpuscale") / "residuals.csv")
@@ -302,8 +326,7 @@ class Features(NamedTuple):
     @property
     def software(self) -> str:
         """The software of the profile, whatever its generation."""
-        stem, _, year = self.profile.rpartition("-")
-        return stem if year.isdecimal() else self.profile
+        return self.profile.rpartition("-")[0] if _generation(self.profile) < NEWEST else self.profile
 
 
 TYPES = get_type_hints(Features)

@@ -20,7 +20,7 @@ from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.models import load_model
 from gpuscale.request import overlap_name
 from gpuscale.rules.frameworks.megatron import OPTIONS
-from gpuscale.specs.gpu import BLACKWELL
+from gpuscale.specs.gpu import BEFORE_HOPPER, BLACKWELL
 
 FP8_RECIPES = {"delayed": "delayed", "current": "tensorwise", "blockwise": "blockwise", "mx": "mxfp8"}
 PRECISION_OF = {argument: "mxfp8" if own == "mx" else f"fp8-{own}" for own, argument in FP8_RECIPES.items()}
@@ -156,7 +156,7 @@ def _kernels(writing: Writing) -> Arguments:
     found |= {"cross_entropy_fusion_impl": "native"} if runtime.loss == "fused" else {}
     if not runtime.wgrad_fusion:
         found["no_gradient_accumulation_fusion"] = True
-    if runtime.overlap_tp and layout.tp > 1 and layout.sp:
+    if _overlaps_tp(writing):
         found["tp_comm_overlap"] = True
     if not runtime.dropout:
         found |= {"attention_dropout": 0.0, "hidden_dropout": 0.0}
@@ -223,7 +223,20 @@ def connections(writing: Writing) -> dict[str, tuple[str, str]]:
     if (layout.zero or 0) > 1 or gpu.architecture in BLACKWELL or layout.tp * layout.cp == 1:
         return {}
     why = "before Blackwell TP and CP need it: collectives start in the order they are issued (arguments.py:1453)"
-    return {"CUDA_DEVICE_MAX_CONNECTIONS": ("1", why)}
+    found = {"CUDA_DEVICE_MAX_CONNECTIONS": ("1", why)}
+    if gpu.architecture in BEFORE_HOPPER and _overlaps_tp(writing):
+        found["UB_SKIPMC"] = ("1", NO_MULTICAST)
+    return found
+
+
+NO_MULTICAST = (
+    "without multicast, before Hopper, tp_comm_overlap stops; with this it maps peers' memory, which is slower "
+    "(Transformer Engine, examples/pytorch/comm_gemm_overlap)"
+)
+
+
+def _overlaps_tp(writing: Writing) -> bool:
+    return bool(writing.spec.runtime.overlap_tp and writing.layout.tp > 1 and writing.layout.sp)
 
 
 # --- reading

@@ -20,7 +20,7 @@ from gpuscale.launch.settings import NOTHING, ON, LaunchJob
 from gpuscale.layouts.stages import pipeline_layout
 from gpuscale.planning.jobs import Job
 from gpuscale.specs.cluster import IBVERBS, INSIDE
-from gpuscale.specs.gpu import BLACKWELL
+from gpuscale.specs.gpu import BEFORE_HOPPER, BLACKWELL
 from gpuscale.steptime.offload import least_cpu_optimizer_time_s
 from gpuscale.units import format_seconds
 
@@ -265,6 +265,13 @@ def _no_connections(one: Stated) -> str:
     return "CUDA_DEVICE_MAX_CONNECTIONS is not set here; before Blackwell TP and CP need 1, or Megatron-LM stops"
 
 
+def _no_multicast(one: Stated) -> str:
+    early = one.job.spec.cluster.gpu.architecture in BEFORE_HOPPER
+    if not (early and one.scripted and one.on("tp_comm_overlap") and one.row["tp"] > 1) or one.variable("UB_SKIPMC"):
+        return ""
+    return "UB_SKIPMC=1 is not set here; before Hopper tp_comm_overlap needs it, or Transformer Engine stops"
+
+
 def _under_fsdp(one: Stated) -> bool:
     return one.on("use_megatron_fsdp") or one.on("use_torch_fsdp2")
 
@@ -465,6 +472,10 @@ SWITCH_RULES = (
     SwitchRule("balance_settings", _balance, ("moe_router_load_balancing_type", "moe_aux_loss_coeff"), "TC"),
     SwitchRule("cuda_connections", _connections, CONNECTIONS, "A:1453-1481, 1048"),
     SwitchRule("cuda_connections", _no_connections, CONNECTIONS, "A:1453-1481", ("megatron-lm",), "warning"),
+    SwitchRule(
+        "tp_overlap_without_multicast", _no_multicast, ("UB_SKIPMC", "tp_comm_overlap"),
+        "Transformer Engine, module/base.py, initialize_ub", ("megatron-lm",), "warning",
+    ),
     excludes(
         "deepspeed_precisions", "bf16", "fp16", "DeepSpeed runtime/config.py:827", OF_ZERO, ("fp16.enabled",)
     ),

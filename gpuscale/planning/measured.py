@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.layouts.pins import recompute_text
-from gpuscale.planning.jobs import Job
+from gpuscale.planning.jobs import Job, changed_job
 from gpuscale.planning.layouts import fixed_layout, layout_text
-from gpuscale.results import Estimate, MeasuredLayout
+from gpuscale.planning.planfile import layout_of
+from gpuscale.presets.frameworks import generations, load_framework
+from gpuscale.results import Estimate, MeasuredLayout, SoftwareThen
 from gpuscale.rules.check import broken_rules
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import JobSpec
@@ -60,7 +65,25 @@ def measured_layout(job: Job, first: Estimate) -> MeasuredLayout:
         memory_gib=memory_gib,
         fits=fits,
         reasons=reasons,
+        then=_then(job, run, layout, first),
     )
+
+
+def _then(job: Job, run: Residual, layout: Mapping[str, Any], first: Estimate) -> SoftwareThen | None:
+    """Evaluate the run's layout and the first plan's with the generation of the job's framework that the run had; None
+    where that is the job's own or a later one, or another framework, or cannot run the first plan's layout."""
+    with suppress(InputError):
+        every = generations(str(job.request["framework"]))
+        rule_sets = [load_framework(one).runtime.rule_set for one in every]
+        if run.features.profile not in rule_sets[rule_sets.index(job.spec.runtime.rule_set) + 1 :]:
+            return None
+        framework = every[rule_sets.index(run.features.profile)]
+        spec = changed_job(job, {"framework": framework})
+        _, first_step_time_s, first_memory_gib, fits, _ = _here(spec, layout_of(first.plan))
+        if first_step_time_s is not None and first_memory_gib is not None:
+            then_s = _here(spec, layout)[1]
+            return SoftwareThen(framework, then_s, first_step_time_s, first_memory_gib, fits)
+    return None
 
 
 def _recompute(run: Features, layers: int) -> str:
@@ -74,7 +97,7 @@ def _recompute(run: Features, layers: int) -> str:
     return "full" if every else recompute_text(0, own)
 
 
-def _here(spec: JobSpec, layout: dict[str, int | str]) -> tuple[str, float | None, float | None, bool, tuple[str, ...]]:
+def _here(spec: JobSpec, layout: Mapping[str, Any]) -> tuple[str, float | None, float | None, bool, tuple[str, ...]]:
     """Return a layout in words, its step time [s], its memory [GiB], whether it fits, and why it cannot run."""
     try:
         rows = fixed_layout(spec, layout)

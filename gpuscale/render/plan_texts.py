@@ -192,7 +192,25 @@ def measured_text(found: MeasuredLayout) -> str:
         here = (
             f"here {found.layout} takes {format_seconds(found.step_time_s)}, {in_words(1 + found.slower, TIME)}{size}"
         )
-    return f"{found.name}: {ran} tokens/s/GPU, predicted {predicted}; {here}"
+    return f"{found.name}: {ran} tokens/s/GPU, predicted {predicted}; {here}{_then(found)}"
+
+
+SOFTWARE_GAINED = 0.05
+"""Share of the step that newer software than a measured run's has to save, for an answer to say so."""
+
+
+def _then(found: MeasuredLayout) -> str:
+    """What the software of a measured run makes of its layout and of the first plan's."""
+    then = found.then
+    if then is None or found.step_time_s is None or found.slower is None:
+        return ""
+    first_s = found.step_time_s / (1 + found.slower)
+    if then.first_step_time_s < first_s * (1 + SOFTWARE_GAINED):
+        return ""
+    own = "" if then.step_time_s is None else f"that takes {format_seconds(then.step_time_s)}, and "
+    size = "" if then.first_fits else f" and does not fit ({then.first_memory_gib:.1f} GiB)"
+    longer = in_words(then.first_step_time_s / first_s, TIME)
+    return f"; with its software ({then.framework}) {own}#1 {format_seconds(then.first_step_time_s)}, {longer}{size}"
 
 
 def memory_range(plan: PlanRow) -> str:

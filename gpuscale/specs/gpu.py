@@ -23,6 +23,10 @@ BLACKWELL = frozenset({"blackwell", "blackwell-ultra", "rubin"})
 PRE_AMPERE = frozenset({"volta", "turing"})
 """Generations without bf16, for which flash-attn and Transformer Engine have no fused attention kernels."""
 
+BEFORE_HOPPER = frozenset({*PRE_AMPERE, "ampere", "ampere-rtx", "ada"})
+"""NVIDIA generations below compute capability 9.0: without a tensor memory accelerator, and without multicast to peers
+(CUDA C++ Programming Guide, compute capabilities)."""
+
 Precision = Annotated[str, among(*PRECISIONS)]
 Fraction = Annotated[float, Field(ge=1e-6, le=1)]
 AchievedFraction = Annotated[float, Field(ge=1e-6, le=1.1)]

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from gpuscale.arrays import FloatArray
 from gpuscale.errors import InputError
-from gpuscale.specs.gpu import BLACKWELL, PRE_AMPERE, WIDE, GpuSpec
+from gpuscale.specs.gpu import BEFORE_HOPPER, BLACKWELL, WIDE, GpuSpec
 
 OPERAND_BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5625}
 """Bytes per operand element; fp4 carries one fp8 scale per 16 elements (NVIDIA cuDNN documentation, NVFP4)."""
@@ -52,7 +52,7 @@ SYNCHRONOUS_ON_BLACKWELL = 0.5
 ones are not. FlashAttention-2 on B200 then reaches 371 and 325 TFLOP/s; measured are 361 (forward, heads of 128;
 github.com/meta-pytorch/tritonbench pull request 171) and 334 (backward, 64; Dao-AILab/flash-attention issue 1589)."""
 
-SYNCHRONOUS = frozenset({*PRE_AMPERE, "ampere", "ampere-rtx", "ada", "blackwell-rtx"})
+SYNCHRONOUS = frozenset({*BEFORE_HOPPER, "blackwell-rtx"})
 """NVIDIA architectures without asynchronous tensor cores, whose own attention kernels are FlashAttention-2's."""
 
 ATTENTION_QUERY_TILE = 128

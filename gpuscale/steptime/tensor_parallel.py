@@ -15,7 +15,7 @@ from gpuscale.arrays import BoolArray, FloatArray, IntArray
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.activations import tokens
-from gpuscale.specs.gpu import PRE_AMPERE
+from gpuscale.specs.gpu import BEFORE_HOPPER
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.tuning import TuningSpec
 from gpuscale.steptime.calls import GroupCall, Sent, collective
@@ -32,9 +32,6 @@ from gpuscale.steptime.kernels import (
 LINE_BYTES, LOAD_BYTES = 128, 16
 """A line of the caches, and what a thread loads at once: rows of operands that are multiples of a line run at full
 speed (NVIDIA, "Matrix Multiplication Background User's Guide", section 2.2, tensor core requirements on A100)."""
-
-THREADS_LOAD = frozenset({*PRE_AMPERE, "ampere", "ampere-rtx", "ada"})
-"""NVIDIA generations without a tensor memory accelerator."""
 
 MISALIGNED_SLOWDOWN = 1.45
 """What GEMMs take longer where threads load the operands and rows are odd multiples of 16 bytes: of 8 rows, 7 begin
@@ -245,7 +242,7 @@ def wgrad_output_bytes(job: JobSpec) -> float:
 
 def misalignment(job: JobSpec, inputs: npt.NDArray[Any] | float, outputs: npt.NDArray[Any] | float) -> FloatArray:
     """Slowdown of an operator's GEMMs by the widths of its rows on this GPU."""
-    if job.cluster.gpu.architecture not in THREADS_LOAD or job.precision in {"fp8", "fp4"}:
+    if job.cluster.gpu.architecture not in BEFORE_HOPPER or job.precision in {"fp8", "fp4"}:
         return np.ones(())
     widths = np.stack(np.broadcast_arrays(inputs, outputs)).astype(np.int64) * job.activation_bytes
     begins = np.maximum(np.gcd(widths, LINE_BYTES).min(axis=0), LOAD_BYTES)  # rows begin at multiples of this
