@@ -210,6 +210,18 @@ def test_the_command_ends_with_2_and_one_message(tmp_path):
     assert not done.stdout
 
 
+def test_a_planner_has_a_name_of_its_own_and_files_are_not_written_over_what_was_read(tmp_path):
+    runs = written(tmp_path / "runs.csv", [row("a-0", 1, 10)])
+    mine = written(tmp_path / "gpuscale.csv", [{"id": "a-0", "step_s": 11}], ("id", "step_s"))
+    done = run("--runs", str(runs), "--", str(mine))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "another planner is called gpuscale" in done.stderr
+    done = run("--runs", str(runs), "--facts", str(runs))
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert runs.read_text(encoding="utf-8").startswith("id,")
+
+
 def test_the_command_prints_a_table_and_says_what_it_could_not_ask(tmp_path):
     runs = written(tmp_path / "runs.csv", [row("a-0", 1, 10), row("a-1", 2, 12)])
     mine = written(tmp_path / "mine.csv", [{"id": "a-0", "step_s": 11}], ("id", "step_s"))

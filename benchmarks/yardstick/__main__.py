@@ -20,6 +20,7 @@ import sys
 import venv
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from update_validation import TABLE, replaced
 from worker import answers
 
 from gpuscale.errors import InputError
+from gpuscale.files import write_text
+from gpuscale.validation.measurements import Row
 from gpuscale.validation.runs import Run
 from gpuscale.validation.scores import score_runs
 
@@ -103,15 +106,21 @@ def guesses_of(found: Iterable[Mapping[str, Any]]) -> dict[str, Guess]:
     }
 
 
-def own_guesses(runs: Sequence[Measured]) -> dict[str, Guess]:
+def own_guesses(rows: Sequence[Row]) -> dict[str, Guess]:
     """What gpuscale itself says; the interval of each run is made without it."""
-    found = {}
-    for score, _ in score_runs([one.row for one in runs]):
-        if score.status != "unsupported":
-            found[score.id] = Guess(
-                score.predicted_step_s, score.predicted_mem_gib, score.predicted_fits, score.step_s_low,
-                score.step_s_high,
-            )  # fmt: skip
+    fields = attrgetter("predicted_step_s", "predicted_mem_gib", "predicted_fits", "step_s_low", "step_s_high")
+    return {one.id: Guess(*fields(one)) for one, _ in score_runs(rows) if one.status != "unsupported"}
+
+
+def given_guesses(paths: Iterable[Path], rows: Sequence[Row]) -> dict[str, dict[str, Guess]]:
+    """Predictions of files, by the files' names."""
+    found: dict[str, dict[str, Guess]] = {}
+    for path in paths:
+        if path.stem in {OWN, *ADAPTERS, *found}:
+            raise InputError(
+                f"another planner is called {path.stem}", place=str(path), hint="give the file another name"
+            )
+        found[path.stem] = read_predictions(path, (row.raw("id") for row in rows))
     return found
 
 
@@ -166,10 +175,7 @@ def drawn(records: Sequence[dict[str, Any]]) -> str:
     return "\n\n".join([*parts, "**Step time by family, median**", markdown(head, cells)])
 
 
-def said(
-    runs: Sequence[Measured], skipped: Mapping[str, str],
-    reasons: Mapping[str, Mapping[str, str]],
-) -> str:  # fmt: skip
+def said(runs: Sequence[Measured], skipped: Mapping[str, str], reasons: Mapping[str, Mapping[str, str]]) -> str:
     """What was scored, what could not be asked, and why rows are lost."""
     times, memories = (sum(getattr(one, name) is not None for one in runs) for name in ("step_s", "mem_gib"))
     unread = sum(isinstance(one.run, str) for one in runs)
@@ -194,7 +200,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--install", action="store_true", help="make the environments, and score nothing")
     parser.add_argument("--facts", type=Path, metavar="FILE", help="write what is known of each run, and score nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures as JSON too")
-    parser.add_argument("--write", metavar="NAME", help="put the tables between the markers NAME of docs/yardstick.md")
+    parser.add_argument("--write", choices=("public", "larger"), help="put the tables into docs/yardstick.md")
     return parser.parse_args()
 
 
@@ -208,11 +214,10 @@ def main() -> None:
     runs = measured(rows, read_runs(rows))
     cases = [facts_of(one.row, one.run) for one in runs if isinstance(one.run, Run)]
     if given.facts:
-        given.facts.write_text("".join(json.dumps(case) + "\n" for case in cases), encoding="utf-8")
+        write_text(given.facts, "".join(json.dumps(case) + "\n" for case in cases))
         return
-    tools, skipped, reasons = {OWN: own_guesses(runs)}, {}, {}
-    for path in given.predictions:
-        tools[path.stem] = read_predictions(path, (row.raw("id") for row in rows))
+    read = given_guesses(given.predictions, rows)
+    tools, skipped, reasons = {OWN: own_guesses(rows), **read}, {}, {}
     for name in given.tools:
         found = asked(name, cases, given.environments)
         if isinstance(found, str):
@@ -223,7 +228,7 @@ def main() -> None:
     records = table(runs, tools, OWN)
     answer = f"{said(runs, skipped, reasons)}\n\n{drawn(records)}"
     if given.json:
-        given.json.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+        write_text(given.json, json.dumps(records, indent=1) + "\n")
     if given.write:
         PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), {given.write: answer}), encoding="utf-8")
     print(answer)

@@ -59,6 +59,7 @@ def facts_of(row: Row, run: Run) -> Facts:
         "node_bytes_per_s": levels[0].link_bytes_per_s, "network_bytes_per_s": levels[-1].link_bytes_per_s,
         "precision": job.precision, "model": row.text("model"), "layers": model.layers, "hidden": model.hidden,
         "heads": attention.heads if attention else 0, "kv_heads": attention.kv_heads if attention else 0,
+        "head_dim": attention.head_dim if attention else 0,
         "latent_attention": bool(attention and attention.latent), "ffn": block.ffn if block else 0,
         "gated": bool(block and block.gated), "vocab": model.vocab, "tied_embeddings": model.tied_embeddings,
         "experts": moe.experts if moe else 0, "topk": moe.top_k if moe else 0,

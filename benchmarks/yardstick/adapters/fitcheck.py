@@ -17,7 +17,7 @@ def predict(case: dict[str, Any]) -> dict[str, Any]:
     model = ModelConfig(
         name=case["model"], num_params=case["parameters"], hidden_size=case["hidden"], num_layers=case["layers"],
         num_attention_heads=case["heads"], num_kv_heads=case["kv_heads"], intermediate_size=case["ffn"],
-        vocab_size=case["vocab"], head_dim=case["hidden"] // case["heads"], tie_word_embeddings=case["tied_embeddings"],
+        vocab_size=case["vocab"], head_dim=case["head_dim"], tie_word_embeddings=case["tied_embeddings"],
     )  # fmt: skip
     training = TrainingConfig(
         precision="fp32" if case["precision"] == "fp32" else "bf16",
