@@ -35,7 +35,7 @@ from update_validation import TABLE, replaced
 from worker import answers
 
 from gpuscale.errors import InputError
-from gpuscale.files import write_text
+from gpuscale.files import begin_command, write_text
 from gpuscale.validation.measurements import Row
 from gpuscale.validation.runs import Run
 from gpuscale.validation.scores import score_runs
@@ -207,6 +207,7 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     """Ask, score, print."""
     given = parsed()
+    begin_command()  # what is read is not written over
     if given.install:
         install(given.tools, given.environments)
         return
