@@ -33,8 +33,8 @@ head, or in one kernel with it."""
 TUNES = ("full", "lora", "qlora")
 """What is trained: all weights, or adapters of a low rank beside frozen ones, which qlora stores in 4 bits."""
 
-METHODS = ("sft", "dpo", "kto", "orpo", "reward", "grpo")
-"""What a step learns from: next tokens (also of pre-training), preferences, or rewards of answers."""
+METHODS = ("sft", "dpo", "kto", "orpo", "reward", "grpo", "distill")
+"""What a step learns from: next tokens (also of pre-training), preferences, rewards of answers, or another model."""
 
 TRAINED = ("embeddings", "head", "norms")
 """What can be trained whole beside adapters."""

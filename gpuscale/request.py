@@ -540,8 +540,10 @@ class JobOptions(Options):
         "Fine-tuning: all weights, or adapters (LoRA) beside frozen ones, in 4 bits under qlora.", "NAME",
         choices=TUNES)] = "full"
     method: Annotated[str, Option(
-        "What is learned from: next tokens, preferences (a batch counts samples: pairs), or rewards.", "NAME",
+        "What is learned from: next tokens, preferences (a batch counts samples: pairs), rewards, a teacher.", "NAME",
         choices=METHODS)] = "sft"
+    teacher: Annotated[str | None, Option(
+        "Frozen model from which `distill` learns: dense, with the same vocabulary.", "NAME|PATH", "none")] = None
     lengths: Annotated[str | None, Option(
         "Lengths of samples in tokens: a file of numbers, a list, or lognormal:MEDIAN:SIGMA.", "WHAT",
         "all as long as the sequence", normal=_lengths)] = None

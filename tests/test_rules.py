@@ -68,6 +68,8 @@ def overlapped(spec):
 BROKEN = [
     ("heads_not_divisible", dense(heads=36, kv_heads=4), TP8),
     ("pair_over_microbatches", replace(dense(), method=METHOD_SPECS["dpo"]), {}),
+    ("teacher_split_over_layers", replace(dense(), teacher=dense().model), PP4),
+    ("teacher_heads_not_divisible", replace(dense(), teacher=dense(heads=36, kv_heads=4).model), TP8),
     ("kv_heads_not_divisible", dense(heads=48, kv_heads=12), TP8),
     ("hidden_not_divisible", dense(hidden=4100), TP8),
     ("ffn_not_divisible", dense(ffn=14340), TP8),

@@ -19,7 +19,7 @@ from gpuscale.errors import InputError
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.pins import recompute_text
 from gpuscale.layouts.space import divisors
-from gpuscale.planning.jobs import Presets, build_job
+from gpuscale.planning.jobs import Presets, build_job, models_of
 from gpuscale.planning.neighbours import Change, Neighbour, neighbours, recomputed
 from gpuscale.planning.planfile import replaced
 from gpuscale.planning.plans import zero_contradicts
@@ -309,7 +309,7 @@ def all_options(subject: Subject, one: Neighbour | None = None) -> dict[str, Any
 
 def _request(subject: Subject, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options in full that some options stand for."""
-    presets = Presets(lambda _: subject.spec.model)
+    presets = Presets(models_of(subject.spec, options))
     try:
         return build_job(read(JobOptions, options), presets).request
     except InputError:

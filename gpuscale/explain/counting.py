@@ -17,7 +17,7 @@ from gpuscale.layouts.stages import FIRST, LAST
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import Breakdown, Segment
-from gpuscale.steptime.layer import embedding, layer_segments, lm_head
+from gpuscale.steptime.layer import embedding, layer_segments, lm_head, teacher_forward
 from gpuscale.steptime.tensor_parallel import tensor_parallel_time
 
 FINE_TILE = 2.0**-10
@@ -76,10 +76,11 @@ class Microbatch(NamedTuple):
     layers: tuple[list[Segment], ...]  #: by kind, the segments of one layer.
     #: place -> forward and backward pass of the embedding and of the LM head.
     ends: dict[int, tuple[Breakdown, Breakdown]]
+    teacher: Breakdown  #: the forward pass of a teacher.
 
 
 def microbatch(c: Candidates, job: JobSpec) -> Microbatch:
     """Time the parts of one microbatch: in seconds, FLOPs or bytes, by the GPU of the job."""
     tp = tensor_parallel_time(c, job)
     layers = layer_segments(c, job, c, np.arange(len(c)), tp)
-    return Microbatch(layers, {FIRST: embedding(c, job, tp), LAST: lm_head(c, job, tp)})
+    return Microbatch(layers, {FIRST: embedding(c, job, tp), LAST: lm_head(c, job, tp)}, teacher_forward(c, job))

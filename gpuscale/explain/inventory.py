@@ -36,6 +36,7 @@ from gpuscale.steptime.data_parallel import (
     reductions,
     shards,
     state_calls,
+    teacher_gather,
     tied_embedding,
 )  # fmt: skip
 from gpuscale.steptime.layer import embedding_sent, layer_segments, lm_head_sent, stops_before
@@ -141,6 +142,10 @@ def layer_calls(plan: StagePlan) -> Iterator[Call]:
                 yield from sorted(calls, key=lambda one: PHASES.index(one.phase)) if component == "tp_comm" else calls
         if component == "tp_comm":
             yield from _end_calls(plan, tp)
+    if (own := plan.job.teaching) is not None:
+        layers_of = zip(own.model.trained_kinds, own.model.trained_counts, strict=True)
+        taught = layer_calls(replace(plan, job=own, layers=tuple((kind, float(count)) for kind, count in layers_of)))
+        yield from (replace(one, purpose=f"{one.purpose}, teacher") for one in taught if one.phase == "forward")
 
 
 def _sent_calls(plan: StagePlan, one: Sent, count: float, block: Segment, *, stops: bool) -> Iterator[Call]:
@@ -213,6 +218,9 @@ def state_calls_of(plan: StagePlan) -> Iterator[Call]:
         ):
             for phase, times in due:
                 yield _call(axis, purpose, sent, phase, times * only(pieces), "dp_comm")
+    if plan.job.teacher is not None and plan.zero == 3:
+        taught = teacher_gather(plan.rows, plan.job)
+        yield _call("dp", "parameters", taught, "forward", float(plan.num_microbatches), "dp_comm")
 
 
 def gradient_calls(plan: StagePlan) -> Iterator[Call]:

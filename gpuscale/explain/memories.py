@@ -19,7 +19,7 @@ from gpuscale.memory.activations import (
     microbatches_in_flight,
 )
 from gpuscale.memory.model import COMPONENTS, weight_stage
-from gpuscale.memory.states import dense_held, expert_held, held_whole
+from gpuscale.memory.states import dense_held, expert_held, held_whole, teacher_bytes
 from gpuscale.search.evaluation import placed
 from gpuscale.specs.job import JobSpec
 
@@ -69,16 +69,18 @@ def _stage(subject: Subject, place: int, index: int, total: float) -> Node:
 
 def _frozen_name(job: JobSpec) -> str:
     towers = [f"{TOWER}, frozen"] if job.frozen_tower else []
-    return " and ".join([*towers, "reference model"] if job.reference_bytes else towers)
+    beside = ["reference model"] * (job.reference_bytes > 0) + ["teacher"] * (job.teacher is not None)
+    return " and ".join([*towers, *beside])
 
 
 def _frozen(subject: Subject, place: int) -> float:
-    """Return what frozen towers and a reference model take of the weights at a stage, where all else is trained."""
+    """Return what frozen towers, a reference model and a teacher take of the weights at a stage."""
     c, job = subject.rows, subject.spec
-    held = placed(c, job)[2].frozen
+    parameters = placed(c, job)[2]
+    held, taught = parameters.frozen, float((teacher_bytes(c, job) / np.where(c.zero >= 3, parameters.shard, 1.0))[0])
     if held is None or job.tuning is not None or (job.offload.parameters and int(c.zero[0]) == 3):
-        return 0.0
-    return float(held.per_gpu(c.zero >= weight_stage(job))[place, 0])
+        return taught
+    return taught + float(held.per_gpu(c.zero >= weight_stage(job))[place, 0])
 
 
 def _counted_as(node: Node, component: str) -> Node:

@@ -42,6 +42,9 @@ BESIDE = {
 
 ENDS = {FIRST: "embedding", LAST: "LM head and loss"}
 
+TEACHER = -1
+"""Stands for a teacher where an end of the model may stand."""
+
 GRADIENTS = {"dgrad": "input gradient", "wgrad": "weight gradient"}
 
 HARDWARE = {"hbm": "memory", "communication": "network", "recompute": "compute"}
@@ -198,6 +201,9 @@ def _microbatches(subject: Subject, scope: Scope) -> Node:
         for index, way in enumerate(("forward", "backward")):
             parts = Clocked(*(clock.ends[end][index] for clock in clocks))
             passes[way].append(branch(name, _end(scope, end, parts, way), count=1.0).times(mine, REPEATED))
+    if job.teacher is not None:
+        parts = Clocked(*(clock.teacher for clock in clocks))
+        passes["forward"].append(branch("teacher", _end(scope, TEACHER, parts, "forward"), count=1.0))
     ways = [branch(way, nodes, count=1.0) for way, nodes in passes.items()]
     ways[0] = ways[0].times(float(1 + job.method.forwards), REPEATED)
     return branch("microbatches", ways, count=1.0).times(float(c.num_microbatches[0]), REPEATED)
@@ -357,9 +363,11 @@ def _collectives(scope: Scope, segment: Segment, way: str, exposed: float) -> It
 
 
 def _end(scope: Scope, end: int, parts: Clocked, way: str) -> list[Node]:
-    """Return the operators of the embedding or of the LM head in one pass."""
+    """Return the operators of the embedding, of the LM head or of a teacher in one pass."""
     gemm, elementwise = "logits" if way == "forward" else "gradients", "look-up" if end == FIRST else "loss"
     names = {"gemm": gemm, "elementwise": elementwise}
+    if end == TEACHER:
+        names = {name: COMPONENTS[name].text for name in ("gemm", "attention", "elementwise", "launch")}
     nodes = []
     for component, seconds in parts.seconds.items():
         work = (part[component] if component in names else 0.0 for part in parts[1:])

@@ -27,6 +27,7 @@ from gpuscale.memory.activations import (
 )
 from gpuscale.memory.exchange import exchange_buffer_bytes
 from gpuscale.memory.states import (
+    TEACHER_BYTES,
     StageParameters,
     compute_weight_bytes,
     gathered_bytes,
@@ -34,6 +35,7 @@ from gpuscale.memory.states import (
     largest_layer,
     placeholder_bytes,
     reduced_in_turn,
+    teacher_bytes,
 )
 from gpuscale.specs.job import CHUNK_BYTES, JobSpec
 
@@ -326,6 +328,8 @@ def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[F
     if parameters.frozen is not None:
         kept = parameters.frozen.per_gpu(c.zero >= (3 if job.tuning else from_zero))
         weights = weights + np.where((c.zero >= 3) & job.offload.parameters, 0.0, kept)
+    if job.teacher is not None:
+        weights = weights + teacher_bytes(c, job) / np.where(c.zero >= 3, parameters.shard, 1.0)
     return (
         weights,
         parameters.per_gpu(reduced) * np.where(reduced & job.offload.optimizer, 0.0, gradient),
@@ -364,13 +368,14 @@ def measure_layers(cuts: Candidates, cut: Cases, job: JobSpec) -> LayerSizes:
     kinds = job.model.trained_kinds
     few, of_cut = unique_rows(cuts, ("tp", "ep", "etp"))
     largest = largest_layer(few, job)
+    taught = TEACHER_BYTES * largest_layer(few, job.teaching).trained if job.teaching else 0.0
     return LayerSizes(
         cut=cut,
         saved=tuple(layer_activation_bytes(kind, cuts, job) for kind in kinds),
         whole=functools.reduce(np.maximum, (layer_activation_bytes(kind, kept, job) for kind in kinds)),
         gradients=widest_gradient_bytes(cuts, job) + hidden_bytes(cuts, job),
         largest=largest.trained[of_cut],
-        gathered=(job.activation_bytes * largest.trained + largest.frozen)[of_cut],
+        gathered=np.maximum(job.activation_bytes * largest.trained + largest.frozen, taught)[of_cut],
         placeholders=placeholder_bytes(few, job)[of_cut],
     )
 
@@ -409,13 +414,16 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """
     rows = job.vocabulary_rows(c.tp)
     logits = tokens(c, job) * rows
-    per_logit = job.runtime.loss_peak_bytes
+    by_chunks = job.runtime.loss in {"chunked", "linear"}
+    per_logit = max(job.runtime.loss_peak_bytes, 0.0 if by_chunks else job.method.logit_bytes)
     gradient = min(job.activation_bytes, per_logit) * logits  # less where head and loss work by chunks
     if job.runtime.loss == "linear":
         gradient = CHUNK_BYTES / job.activation_bytes * hidden_bytes(c, job)
     weights = job.activation_bytes * rows * job.model.hidden if job.trains("head") else 0
     head = gradient + weights + 2 * hidden_bytes(c, job)
-    return np.asarray(np.maximum((1 + job.model.mtp_depth) * logits * per_logit, head), dtype=np.float64)
+    peak = np.maximum((1 + job.model.mtp_depth) * logits * per_logit, head)
+    taught = logits * job.activation_bytes if by_chunks and job.teacher else 0.0  # the teacher's are there whole
+    return np.asarray(peak + taught, dtype=np.float64)
 
 
 def passes_bytes(

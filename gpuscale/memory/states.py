@@ -16,7 +16,7 @@ import numpy as np
 from gpuscale.architecture.adapters import adapter_parameters, frozen_bytes
 from gpuscale.architecture.parameters import Linear, dense_linears, expert_linears, model_parameters, vector_parameters
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
-from gpuscale.layouts.arrays import ONE_F_ONE_B, Candidates, unique_rows
+from gpuscale.layouts.arrays import ONE_F_ONE_B, Candidates, summed, unique_rows
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, share_of_end
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
@@ -163,6 +163,20 @@ def _with_ends(trained: FloatArray, frozen: FloatArray, c: Candidates, job: JobS
         frozen[place] += job.frozen_tower_bytes * embeds
     # one stage: all columns are the same GPU
     return np.where(c.pp == 1, trained[FIRST], trained), np.where(c.pp == 1, frozen[FIRST], frozen)
+
+
+TEACHER_BYTES = 2.0
+"""Bytes per parameter of a frozen teacher, as of a reference model."""
+
+
+def teacher_bytes(c: Candidates, job: JobSpec) -> FloatArray:
+    """Weights of a frozen teacher on one GPU before ZeRO, shape (N,) [bytes]; 0 without."""
+    own, nothing = job.teaching, np.zeros((LAST + 1, len(c)))
+    if own is None:
+        return nothing[FIRST]
+    layers = zip(own.model.trained_kinds, own.model.trained_counts, strict=True)
+    each = summed(*(count * dense_held(kind, own, c.tp).trained for kind, count in layers))
+    return np.asarray(TEACHER_BYTES * _with_ends(nothing + each, nothing.copy(), c, own)[0][FIRST], dtype=np.float64)
 
 
 def whole_gradients(c: Candidates, job: JobSpec) -> BoolArray:

@@ -131,6 +131,8 @@ def settle(asked: JobOptions, presets: Presets) -> tuple[JobOptions, list[str]]:
     """Return the options with the own names of the presets for which theirs are short, and notes that say so; and with
     the framework that fine-tunes, where none is given."""
     asked = replace(asked, framework=usual_framework(asked))
+    if asked.teacher is not None:
+        asked = replace(asked, teacher=presets.named("models", asked.teacher)[0])
     fields = ("model", "cluster", "framework")
     named = {field: presets.named(f"{field}s", getattr(asked, field)) for field in fields}
     own: dict[str, Any] = {field: name for field, (name, note) in named.items() if note}
@@ -165,6 +167,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         notes += [*_behind_switches(cluster, asked.set), *_past_host_link(cluster, presets.cluster(asked.cluster))]
     notes += [extension] if extension else []
     method = METHOD_SPECS[asked.method]
+    teacher = _teacher(asked, model, presets, said)
     sequence, batch = _sequence_and_batch(asked, model, method, said, notes)
     framework = load_framework(asked.framework)
     said["framework"] = f"{framework.name}{_by_default(asked, 'framework')}"
@@ -211,6 +214,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         tuning=tuning,
         tower=tower,
         method=method,
+        teacher=teacher,
         lengths=_lengths(asked, sequence, said),
         axis_order=JobSpec.axis_order if asked.axis_order is None else parse_order(asked.axis_order),
     )
@@ -265,8 +269,40 @@ def changed_job(job: Job, options: Mapping[str, Any]) -> JobSpec:
     asked = {name: value for name, value in job.request.items() if name != "set"}
     options = {**options, "gbs": in_sequences(options["gbs"])} if isinstance(options.get("gbs"), int) else options
     asked["gpus_per_node"] = cluster.levels[cluster.domain_index].gpus
-    presets = Presets(lambda _: job.spec.model, lambda _: cluster)
+    presets = Presets(models_of(job.spec, asked), lambda _: cluster)
     return replace(build_job(read(JobOptions, {**asked, **options}), presets).spec, tight=job.spec.tight)
+
+
+def models_of(job: JobSpec, asked: Mapping[str, Any]) -> Callable[[str], ModelSpec]:
+    """Return what knows the models of a job by what its options call them: its own, and its teacher."""
+    taught = {str(asked["teacher"]): job.teacher} if job.teacher is not None and "teacher" in asked else {}
+    return lambda name: taught.get(name, job.model)
+
+
+def _teacher(asked: JobOptions, model: ModelSpec, presets: Presets, said: dict[str, str]) -> ModelSpec | None:
+    """Return the model that a job learns from; None where it learns from none.
+
+    Raises:
+        InputError: there is none and must be one, or it is of a kind that is not modelled.
+    """
+    if asked.method != "distill":
+        if asked.teacher is not None:
+            raise InputError("only distillation has a teacher", field="teacher", hint="add `method=distill`")
+        return None
+    if asked.teacher is None:
+        raise InputError("distillation learns from a teacher", field="teacher", hint="name its model: `teacher=NAME`")
+    teacher = presets.model(asked.teacher)
+    if teacher.vocab != model.vocab:
+        message = f"{teacher.name} has a vocabulary of {teacher.vocab:,}, {model.name} one of {model.vocab:,}"
+        raise InputError(message, field="teacher", hint="logits are compared one by one: choose one of its family")
+    if teacher.is_moe:
+        message = f"{teacher.name} has experts, and only dense teachers are modelled"
+        raise InputError(message, field="teacher", hint="choose a dense model")
+    if parse_offload(asked.offload or "none").parameters:
+        raise InputError("where a teacher's weights are kept is not modelled beside parameters in host memory",
+                         field="offload", hint="leave out parameters")  # fmt: skip
+    said["teacher"] = f"{teacher.name}: {format_count(model_parameters(teacher).total)} frozen parameters in 16 bits"
+    return teacher
 
 
 def _by_default(asked: JobOptions, name: str) -> str:

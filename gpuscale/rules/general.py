@@ -451,6 +451,22 @@ _MICROBATCH = (
         lambda c, job: c.dp * c.micro_batch_size * c.num_microbatches != job.global_batch_size,
     ),
     Rule(
+        "teacher_split_over_layers",
+        ("teacher", "pp"),
+        "a teacher is not split by layers: its forward pass is modelled without PP",
+        "docs/tasks/fine-tune.md",
+        lambda c, _: c.pp > 1,
+        concerns=lambda job: job.teacher is not None,
+    ),
+    Rule(
+        "teacher_heads_not_divisible",
+        ("teacher", "tp"),
+        "TP must divide the attention heads and the feed-forward width of the teacher, CP x TP its heads",
+        "arithmetic: whole heads",
+        lambda c, job: any_of(c, (one(c, job.teaching or job) for one in (_heads, _feed_forward, _heads_over_context))),
+        concerns=lambda job: job.teacher is not None,
+    ),
+    Rule(
         "pair_over_microbatches",
         ("micro_batch_size",),
         "a microbatch holds whole pairs of answers",

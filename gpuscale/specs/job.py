@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Self
 
 import numpy as np
@@ -28,7 +29,7 @@ from gpuscale.specs.gpu import BLACKWELL, PRE_AMPERE, WIDE
 from gpuscale.specs.lengths import LengthsSpec
 from gpuscale.specs.model import AttentionSpec, LayerSpec, ModelSpec
 from gpuscale.specs.site import SiteSpec
-from gpuscale.specs.tuning import SFT, MethodSpec, TuningSpec
+from gpuscale.specs.tuning import SFT, TEACHING, MethodSpec, TuningSpec
 from gpuscale.units import GIB
 
 FLOP_CONVENTION = (
@@ -470,6 +471,7 @@ class JobSpec:
     tuning: TuningSpec | None = None  #: what is trained of a model whose other weights are frozen; None: all of it.
     lengths: LengthsSpec | None = None  #: of the samples; None where all are as long as the sequence.
     method: MethodSpec = SFT  #: what a step runs beside the forward and backward pass over its sequences.
+    teacher: ModelSpec | None = None  #: frozen model whose forward pass gives the logits to learn from.
     site: SiteSpec | None = None  #: what measured runs add to the step time; None where there are none.
 
     def trains(self, part: str) -> bool:
@@ -483,7 +485,23 @@ class JobSpec:
         if self.tuning is not None:
             text = text.replace("incl. LM head", "incl. LM head and adapters (of frozen weights 2 x)")
         passes = "recomputation and passes without gradients not counted"
-        return text.replace("recomputation not counted", passes) if self.method.forwards else text
+        more = self.method.forwards or self.teacher is not None
+        return text.replace("recomputation not counted", passes) if more else text
+
+    @cached_property
+    def teaching(self) -> Self | None:
+        """The job as the teacher sees it: its forward pass beside the student's, in 16 bits; None without a teacher.
+
+        It predicts no further tokens, and the CPU's work per microbatch is the student's.
+        """
+        if self.teacher is None:
+            return None
+        mtp = self.teacher.mtp and replace(self.teacher.mtp, trained=False)
+        runtime = replace(self.runtime, host_microbatch_s=0.0, host_token_s=0.0)
+        return replace(
+            self, model=replace(self.teacher, mtp=mtp), teacher=None, method=TEACHING, tuning=None, tower="none",
+            precision=self.attention_precision, runtime=runtime,
+        )  # fmt: skip
 
     @property
     def trains_tied_embedding(self) -> bool:

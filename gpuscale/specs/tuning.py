@@ -36,6 +36,9 @@ class MethodSpec(NamedTuple):
     sequences: int = 1  #: sequences of one sample: 2 of a preferred and a rejected answer.
     forwards: int = 0  #: forward passes without gradients over as many tokens.
     reference: bool = False  #: a frozen copy of the model runs some of these, where no adapters can be switched off.
+    #: memory traffic of the loss per logit, forward and backward; None where it is the cross entropy [bytes].
+    loss_bytes: tuple[float, float] | None = None
+    logit_bytes: float = 0.0  #: a logit at the loss's peak, where that is not the cross entropy's [bytes].
 
 
 SFT = MethodSpec("next tokens")
@@ -46,11 +49,19 @@ METHOD_SPECS = {
     "orpo": MethodSpec("ORPO, pairs of answers", 2),
     "reward": MethodSpec("a reward model, pairs of answers", 2),
     "grpo": MethodSpec("the training step of GRPO, without its rollout", 1, 1),
+    "distill": MethodSpec("distillation from the logits of a teacher", loss_bytes=(64, 34), logit_bytes=24),
 }
 """Method of `gpuscale.choices.METHODS` -> what it is (trl: trainer/dpo_trainer.py, concatenated_forward and
 compute_ref_log_probs; kto_trainer.py, forward and _compute_kl_logps: mismatched answers by the model, and both by the
 reference; orpo_trainer.py; reward_trainer.py; grpo_trainer.py: log-probabilities before the first update, no reference
-as beta is 0). With adapters the reference is the model without them (trl, null_ref_context)."""
+as beta is 0). With adapters the reference is the model without them (trl, null_ref_context). distill: KL divergence of
+all logits in eager operations (trl: trainer/gkd_trainer.py, generalized_jsd_loss at beta 0; PyTorch,
+aten/src/ATen/native/Loss.cpp, kl_div with log_target): log-softmax of both in fp32 14 each, exponential 8, difference
+12, product 12, sum 4; backward product 8, sign 8, log-softmax 12, cast 6. At its peak there are the logits of both in
+16 bits, the logarithms of both, exponential, difference and product in 32."""
+
+TEACHING = MethodSpec("the forward pass of a teacher", loss_bytes=(0, 0))
+"""What a step is for the teacher: there is no loss of its own."""
 
 SPELLINGS = {
     "all-linear": "all", "attn": "attention", "self_attn": "attention", "feed_forward": "mlp",

@@ -19,7 +19,7 @@ from gpuscale.arrays import BoolArray, FloatArray, IntArray
 from gpuscale.layouts.arrays import Candidates, combined_key, distinct, number_combinations, spread, summed
 from gpuscale.layouts.ranks import strides
 from gpuscale.layouts.stages import at_place
-from gpuscale.memory.states import StageParameters, whole_gradients
+from gpuscale.memory.states import StageParameters, teacher_bytes, whole_gradients
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.steptime import offload
@@ -39,6 +39,7 @@ class Transfers(NamedTuple):
     norm_s: FloatArray  #: AllReduces of the gradient norm over all GPUs.
     parameters: FloatArray  #: trained parameters on the GPUs that have the most (a number, not seconds).
     frozen_bytes: FloatArray  #: what ZeRO-3 gathers beside them (bytes, not seconds).
+    teacher_s: FloatArray  #: one gathering of a teacher's shards.
     #: under ZeRO-3 gathers and reductions of a backward pass beside one another, where the host link is in their way.
     backward_s: FloatArray | None = None
 
@@ -72,7 +73,7 @@ def data_parallel_time(
     passes = 2 + job.method.forwards + gathered_again(c, job)
     gathers = np.select([c.zero == 0, c.zero == 3], [0, passes * c.num_microbatches], 1)
     total = np.where(c.zero == 0, transfers.all_reduce_s, transfers.reduce_s * repeats + transfers.gather_s * gathers)
-    total = total + transfers.replica_s
+    total = total + transfers.replica_s + transfers.teacher_s * c.num_microbatches
     shown, waited = unhidden_s(c, job, transfers, cover)
     unhidden = shown - waited
     exposed = unhidden + contention(np.maximum(total - shown, 0.0), job.cluster.gpu.sm_count)
@@ -170,6 +171,12 @@ def tied_embedding(c: Candidates, job: JobSpec) -> GroupCall:
     return collective(job, "allreduce", size, np.minimum(c.pp, 2), distance)
 
 
+def teacher_gather(c: Candidates, job: JobSpec) -> GroupCall:
+    """AllGather of a frozen teacher's weights, which ZeRO-3 shards: once in a microbatch, for its forward pass."""
+    size = teacher_bytes(c, job) * (c.zero == 3)
+    return collective(job, "allgather", size, np.where(c.zero > 0, c.shard, c.dp * c.cp), strides(c, job).dp_cp)
+
+
 def gradient_norm(c: Candidates, job: JobSpec) -> GroupCall:
     """AllReduce of the norm of all gradients; that of the experts is apart, as other ranks share them (Megatron-LM)."""
     world = c.tp * c.pp * c.dp * c.cp
@@ -257,6 +264,7 @@ def state_transfers(candidates: Candidates, job: JobSpec, parameters: StageParam
     whole = states[0].held + states[1].held
     frozen = states[0].gathered_bytes + states[1].gathered_bytes - whole * job.states.weight
     of_cases = *(summed(*time_s) for time_s in times), tied_embedding_s(c, job), norm_s, whole, frozen
+    of_cases = *of_cases, teacher_gather(c, job).time_s if job.teacher else np.zeros(())
     return Transfers(*(spread(values, case) for values in of_cases))
 
 
@@ -294,7 +302,7 @@ def unhidden_s(c: Candidates, job: JobSpec, t: Transfers, cover: Cover) -> tuple
             after_s = np.maximum(cover.backward_s, sent_s) - before_s
             replica, replica_late = beside(t.replica_s, after_s, reduces, share)
         if stage == 3:
-            ahead, ahead_late = beside(t.gather_s * (1 + job.method.forwards), cover.forward_s, gathers)
+            ahead, ahead_late = beside(t.gather_s * (1 + job.method.forwards) + t.teacher_s, cover.forward_s, gathers)
             alone, alone_late = beside(gather_s, cover.backward_s, reduces)
             both, both_late = beside(sent_s, cover.backward_s, reduces)
             both, both_late = both + ahead, both_late + ahead_late

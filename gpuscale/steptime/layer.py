@@ -48,6 +48,7 @@ from gpuscale.steptime.tensor_parallel import (
     gemm_breakdown,
     linear_times,
     stream,
+    tensor_parallel_time,
     wgrad_output_bytes,
 )
 
@@ -448,7 +449,7 @@ def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakd
         beside_products(c, job, tp.wide_gather, tp, dgrad, wgrad),
     )
     logits = rows * vocabulary
-    loss_forward, loss_backward = LOSS_BYTES[job.runtime.loss_kernels]
+    loss_forward, loss_backward = job.method.loss_bytes or LOSS_BYTES[job.runtime.loss_kernels]
     waiting = job.runtime.host_microbatch_s + rows * job.runtime.host_token_s
     loss_s, loss_back_s = stream(job, logits * loss_forward, 4), stream(job, logits * loss_backward, 2)
     heads = 1 + job.model.mtp_depth  # one set of logits per multi-token-prediction module
@@ -456,3 +457,14 @@ def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakd
     back = scaled({"gemm": dgrad + wgrad + forward * again, "elementwise": loss_back_s, "tp_comm": sent_back}, heads)
     beside = job.model.at_head
     return added(there, *_beside(beside, "forward", c, job)), added(back, *_beside(beside, "backward", c, job))
+
+
+def teacher_forward(c: Candidates, job: JobSpec) -> Breakdown:
+    """Forward pass of one microbatch through the whole teacher, whose logits the loss compares; nothing without one."""
+    own = job.teaching
+    if own is None:
+        return {}
+    tp = tensor_parallel_time(c, own)
+    layers = zip(layer_times(c, own, c, np.arange(len(c)), tp), own.model.trained_counts, strict=True)
+    parts = (scaled(layer.forward, count) for layer, count in layers)
+    return added(embedding(c, own, tp)[0], *parts, lm_head(c, own, tp)[0])

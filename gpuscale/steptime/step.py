@@ -26,7 +26,7 @@ from gpuscale.steptime.calls import GroupCall, collective
 from gpuscale.steptime.components import COMPONENTS, INDEX, Breakdown, added, exposed_beside, scaled, taken, total_s
 from gpuscale.steptime.data_parallel import Cover, data_parallel_time, gradient_sums_s, optimizer_issue_s
 from gpuscale.steptime.kernels import gemm_time_s
-from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_times, lm_head
+from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_times, lm_head, teacher_forward
 from gpuscale.steptime.offload import host_link_bytes_per_s
 from gpuscale.steptime.site import site_factor
 from gpuscale.steptime.tensor_parallel import linear_times, tensor_parallel_time, wgrad_output_bytes
@@ -46,7 +46,7 @@ class Passes(NamedTuple):
     layers: tuple[LayerTime, ...]  #: by kind, one layer and one microbatch, for each way.
     #: by kind, forward and backward pass of all its layers, and their recomputation.
     whole_s: tuple[tuple[FloatArray, FloatArray], ...]
-    #: place -> forward and backward pass of embedding (first stage) and LM head with loss (last stage).
+    #: place -> forward and backward pass of embedding (first stage), and LM head with loss and teacher (last stage).
     ends: dict[int, tuple[Breakdown, Breakdown]]
     ends_s: dict[int, tuple[FloatArray, FloatArray]]  #: place -> their sums.
 
@@ -63,7 +63,8 @@ def evaluate_passes(cuts: Candidates, cut: Cases, job: JobSpec) -> Passes:
     rows, row = unique_rows(cuts, (*SHARED_KEY, *stride_fields(job)))
     tp = tensor_parallel_time(rows, job)
     layers = layer_times(cuts, job, rows, row, tp)
-    passes = {FIRST: embedding(rows, job, tp), LAST: lm_head(rows, job, tp)}
+    head, head_back = lm_head(rows, job, tp)
+    passes = {FIRST: embedding(rows, job, tp), LAST: (added(head, teacher_forward(rows, job)), head_back)}
     more = 1 + job.method.forwards
     ends = {
         place: (taken(scaled(forward, more) if more > 1 else forward, row), taken(backward, row))
