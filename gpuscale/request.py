@@ -543,7 +543,7 @@ class JobOptions(Options):
         "What is learned from: next tokens, preferences (a batch counts samples: pairs), rewards, a teacher.", "NAME",
         choices=METHODS)] = "sft"
     teacher: Annotated[str | None, Option(
-        "Frozen model from which `distill` learns: dense, with the same vocabulary.", "NAME|PATH", "none")] = None
+        "Frozen model that `method=distill` learns from: dense, with the same vocabulary.", "NAME|PATH", "none")] = None
     lengths: Annotated[str | None, Option(
         "Lengths of samples in tokens: a file of numbers, a list, or lognormal:MEDIAN:SIGMA.", "WHAT",
         "all as long as the sequence", normal=_lengths)] = None

@@ -6,6 +6,7 @@ import pytest
 import gpuscale
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.errors import InputError, NoAnswerError
+from gpuscale.launch.read import read_launch
 from gpuscale.layouts.stages import FIRST, LAST
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.plans import job_of
@@ -125,3 +126,21 @@ def test_layouts_that_the_teacher_cannot_have_are_refused(layout, says):
         options, layout = {**options, "gpus": 64, "model": "llama3.1-405b", "framework": "megatron-lm"}, {"tp": 64}
     with pytest.raises((InputError, NoAnswerError), match=says):
         gpuscale.estimate(**options, **layout)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "accelerate launch gkd.py --per_device_train_batch_size 2 --teacher_model_name_or_path",
+        "swift rlhf --rlhf_type gkd --tuner_type full --teacher_model",
+    ],
+)
+def test_launch_files_name_the_teacher(line, tmp_path):
+    head, _, name = line.rpartition(" ")
+    text = f"{head} --model_name_or_path Qwen/Qwen2.5-7B --model Qwen/Qwen2.5-7B --bf16 true {name}"
+    (tmp_path / "run.sh").write_text(f"{text} Qwen/Qwen2.5-72B-Instruct\n")
+    made = read_launch([tmp_path / "run.sh"], {}, {"gpus": 8, "seq": 2048})
+    assert (made.options["method"], made.options["teacher"]) == ("distill", "Qwen/Qwen2.5-72B-Instruct")
+    (tmp_path / "run.sh").write_text(f"{text} some/one\n")
+    with pytest.raises(InputError, match="some/one is not known here"):
+        read_launch([tmp_path / "run.sh"], {}, {"gpus": 8, "seq": 2048})

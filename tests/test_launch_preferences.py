@@ -170,7 +170,7 @@ def test_a_method_that_no_file_names_is_asked_for(more, tmp_path):
     assert_has(made, micro_batch_size=4, gbs=64)
 
 
-@pytest.mark.parametrize("line", ["trl rloo", "python train_ppo.py", "swift rlhf --rlhf_type gkd"])
+@pytest.mark.parametrize("line", ["trl rloo", "python train_ppo.py", "swift rlhf --rlhf_type ppo"])
 def test_other_methods_are_refused(line, tmp_path):
     with pytest.raises(InputError, match="trains against other models"):
         job(tmp_path, {"gpus": 8}, run__sh=f"{line} --model_name_or_path Qwen/Qwen2.5-7B {SWIFT} --bf16 true\n")

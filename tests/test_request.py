@@ -44,7 +44,7 @@ KINDS = (JobOptions, Layout, Question)
 FIELDS = {name: field for kind in KINDS for name, field in declared(kind).items()}
 SAMPLES = {
     "model": "llama3-8b", "gpus": 16, "cluster": "b200-hgx", "seq": 8192, "gbs": 64, "framework": "generic",
-    "tune": "lora", "method": "kto", "lengths": ",".join(["512"] * 33), "packing": True,
+    "tune": "lora", "method": "distill", "teacher": "llama3-70b", "lengths": ",".join(["512"] * 33), "packing": True,
     "lora_rank": 8, "lora_targets": "gate,up",
     "lora_experts": True, "lora_dropout": True,
     "train": "head,norms", "base_dtype": "fp8",
@@ -118,6 +118,8 @@ def test_the_echoed_job_and_its_plan_file_make_the_same_job_again(name, tmp_path
         usual["lengths"] = SAMPLES["lengths"]
     if name in OF_TUNING:
         usual |= {"tune": "lora", "model": "deepseek-v2-lite" if name == "lora_experts" else usual["model"]}
+    if name in {"method", "teacher"}:
+        usual |= {"method": SAMPLES["method"], "teacher": SAMPLES["teacher"]}
     if name == "tower":
         usual["model"] = "gemma3-4b"
     made = built(**{**usual, name: SAMPLES[name]})

@@ -8,14 +8,18 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
+from gpuscale.launch.huggingface_models import known_model
 from gpuscale.launch.settings import OFF, Reading
 from gpuscale.specs.tuning import METHOD_SPECS, MethodSpec
+
+TEACHER = ("teacher_model_name_or_path", "teacher_model")
+"""Settings that name the model to learn from (trl 1.16 experimental/gkd; ms-swift arguments/rlhf_args.py)."""
 
 AGAINST = (
     "max_prompt_length", "max_completion_length", "num_generations", "reward_funcs", "reward_model_path", "ref_model",
     "ref_model_name_or_path", "gamma_beta_ratio", "simpo_gamma", "dpo_beta", "dpo_alpha", "cpo_alpha", "rpo_alpha",
     "beta", "desirable_weight", "undesirable_weight", "num_ppo_epochs", "precompute_ref_log_probs",
-    "teacher_model_name_or_path", "center_rewards_coefficient",
+    "center_rewards_coefficient", *TEACHER,
 )  # fmt: skip
 """Settings that only trainers of pairs, rewards and teachers have (trl 1.16: DPO, ORPO, CPO, KTO, GRPO, RLOO, PPO, GKD;
 alignment-handbook; SimPO; open-instruct)."""
@@ -53,9 +57,28 @@ def read(reading: Reading) -> str:
     reading.means(f"of the loss of {METHOD_SPECS[method].title}", *AGAINST)
     if method == "reward":
         reading.assume("the head of one score counts as an LM head with its logits, which is more than it has")
+    if method == "distill":
+        _read_teacher(reading)
     if method == "grpo":
         reading.assume("the training step alone is predicted: rollout and rewards are not")
     return method
+
+
+def _read_teacher(reading: Reading) -> None:
+    """Read which model is learned from, unless it is given.
+
+    Raises:
+        InputError: no setting names it, or what it names is not known here.
+    """
+    reading.assume("each step learns from answers that are there, rather than generates some (lmbda)")
+    if reading.given.get("teacher"):
+        return
+    found = reading.get(*TEACHER)
+    known = known_model(str(found.value))[0] if found is not None else None
+    if known is None:
+        named = "it learns from a model that no file names" if found is None else f"{found.value} is not known here"
+        reading.refuse(found, named, "add `teacher=NAME`", settles="teacher")
+    reading.option("teacher", known, *TEACHER)
 
 
 def _said(reading: Reading) -> tuple[str, tuple[str, ...]]:
@@ -80,7 +103,7 @@ def _said(reading: Reading) -> tuple[str, tuple[str, ...]]:
     other = next((one for name in AGAINST if (one := reading.stated(name)) and str(one.value).lower() not in OFF), None)
     if not method and other is not None:
         reading.refuse(other, "it is of training by pairs, rewards or another model, and no file says by which method",
-                       "add `method=dpo`, kto, orpo (SimPO and CPO too), reward or grpo", settles="method")  # fmt: skip
+                       "add `method=dpo`, kto, orpo (SimPO), reward, grpo or distill", settles="method")  # fmt: skip
     return method or "sft", of
 
 
