@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.launch.python_run import MAX_STEPS, Choice, Importer, Program
-from gpuscale.launch.python_values import Function, Imported, Place, Record, Scope, Symbol, Unknown
+from gpuscale.launch.python_values import Function, Imported, Place, Record, Scope, Symbol, Unknown, owners
 from gpuscale.launch.settings import Said, Setting, Source
+from gpuscale.launch.unread import speaks_of
 
 MAX_SETTINGS = 20_000
 MAX_NESTED = 16
@@ -70,7 +71,8 @@ def python_sources(text: str, file: str, find: Importer, given: Mapping[str, Any
         inner = ((key, one) for key, one in root.value.parts.items() if isinstance(one, Record))
         origins = [(f"{key}.origin", one.origin, "", one.place) for key, one in inner if one.origin != one.name]
         frozen = [("requires_grad", False, "", place) for place in program.frozen[:1]]
-        changes = [*takers.changes(root), *frozen]
+        touches = _touches(root, program)
+        changes = [*takers.changes(root), *frozen, *touches]
         settings = _settings([*tables, *every, *_inside("", root.value), *origins, *changes])
         changed = tuple(
             Said(one.file, one.line, one.text[:120], f"what {one.value} {does} is in no file that is here")
@@ -127,6 +129,40 @@ class _Takers:
                     if f"calls.{call.name}" == ADAPTERS:
                         given = {key: one for key, one in call.parts.items() if key != "of"}
                         yield from _inside(ADAPTERS, replace(call, parts=given))
+
+
+def _touches(root: Root, program: Program) -> Iterator[Found]:
+    """Yield what is done to the model that something trains by calls that are not followed and by assignments.
+
+    The model is what the trainer is given, and all that it is made from: `get_peft_model(from_pretrained(...), ...)`.
+    """
+    trainer = root.value if root.value.name.endswith("Trainer") else root.value.parts.get("0")
+    if not isinstance(trainer, Record) or not trainer.name.endswith("Trainer"):
+        return
+    own, table = set[int](), trainer.parts.get("model", trainer.parts.get("0"))
+    while isinstance(table, Record) and id(table) not in own:
+        own.add(id(table))
+        table = next((table.parts[key] for key in MADE_FROM if isinstance(table.parts.get(key), Record)), None)
+    for call in program.called if own else ():
+        parts = [*call.parts.values(), call.within]
+        name = call.name.rpartition(".")[2]
+        of_nothing = not any(isinstance(one, Record | Unknown) for one in parts)
+        if id(call) not in own and (
+            any(id(one) in own for part in parts for one in owners(part))
+            or (of_nothing and speaks_of(name) is not None)  # `apply_liger_kernel_to_llama()`
+        ):
+            yield f"{TOUCHES}{name}", *_plain(call.parts.get("0", name)), call.place
+    for whole, name, place in program.assigned if own else ():
+        if any(id(one) in own for one in owners(whole)):
+            yield f"{TOUCHES}{name}", ASSIGNED, "", place
+
+
+ASSIGNED = "is set"
+TOUCHES = "touches."
+"""Start of the names of settings that say what a script does to its model: `touches.freeze`, `touches.use_cache`."""
+
+MADE_FROM = ("of", "0", "model")
+"""What a call that returns a model is given one as."""
 
 
 def _settings(found: list[Found]) -> dict[str, Setting]:

@@ -10,6 +10,7 @@ import ast
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
@@ -79,7 +80,8 @@ class Program:
         self.modules: dict[str, Scope | None] = {}
         self.called: list[Record] = []  #: calls that are statements of their own and not followed.
         self.followed: set[ast.AST] = set()  #: functions that were.
-        self.frozen: list[Place] = []  #: where `requires_grad` of something is set to False.
+        self.frozen: list[Place] = []  #: where `requires_grad` of something is set to what is not True.
+        self.assigned: list[tuple[Any, str, Place]] = []  #: whole, name and place of attributes that are set.
         self.chosen: dict[str, Choice] = {}
         self.imports: dict[Imported, Any] = {}
         self.steps = 0
@@ -189,6 +191,8 @@ class Program:
         made = self.value(node.value, scope)
         if isinstance(node.value, ast.Call) and isinstance(made, Record) and made.kind is None:
             self.called.append(made)
+            if made.name.endswith("requires_grad_") and made.parts.get("0", True) is not True:
+                self.frozen.append(made.place)
 
     def _run_return(self, node: ast.Return, scope: Scope) -> Ended:
         return Ended("return", None if node.value is None else self.value(node.value, scope))
@@ -333,9 +337,11 @@ class Program:
                 own = value if isinstance(value, Record) else own  # `model, tokenizer = load(...)`: all of the call
                 self.assign(one.value if isinstance(one, ast.Starred) else one, own, scope)
         elif isinstance(target, ast.Attribute):
-            if target.attr == "requires_grad" and value is False:
-                self.frozen.append(scope.place(target))
-            self.put(self.value(target.value, scope, make=True), target.attr, value, scope.place(target))
+            whole, place = self.value(target.value, scope, make=True), scope.place(target)
+            if target.attr == "requires_grad" and value is not True:
+                self.frozen.append(place)
+            self.assigned.append((whole, target.attr, place))
+            self.put(whole, target.attr, value, place)
         elif isinstance(target, ast.Subscript):
             key = self.value(target.slice, scope)
             if isinstance(target.value, ast.Name) and not scope.find(target.value.id):
@@ -480,7 +486,7 @@ class Program:
 
     def _subscript(self, node: ast.Subscript, scope: Scope) -> Any:
         whole = self.value(node.value, scope)
-        if isinstance(node.slice, ast.Slice):
+        if isinstance(node.slice, ast.Slice) and not isinstance(whole, Unknown):
             ends = [None if end is None else self.value(end, scope)
                     for end in (node.slice.lower, node.slice.upper, node.slice.step)]  # fmt: skip
             return first_unknown(*ends) or (
@@ -554,7 +560,7 @@ class Program:
         if isinstance(whole, Scope):
             return self.resolved(whole.names.get(name, Symbol(name, name)))
         if isinstance(whole, Unknown):
-            return self.open(f"{whole.name}.{name}", MISSING, place, whole.why)
+            return _part(self.open(f"{whole.name}.{name}", MISSING, place, whole.why), whole)
         if name in {"value", "name"} and isinstance(whole, str | int | float):  # of an enumeration's member
             return whole
         return Unknown(name, "is not followed")
@@ -569,9 +575,9 @@ class Program:
         if own and own[0] is not MISSING:
             return own[0]
         if make:
-            whole.put(name, Record("", place), place)
+            whole.put(name, Record("", place, within=whole), place)
             return whole.parts[name]
-        return self.open(f"{whole.name}.{name}".strip("."), MISSING, place, "is not stated")
+        return _part(self.open(f"{whole.name}.{name}".strip("."), MISSING, place, "is not stated"), whole)
 
     def open(self, name: str, usual: Any, place: Place, why: str = "") -> Any:
         """Return what the caller says of a name that files leave open, else its default, else that it is unknown."""
@@ -634,7 +640,7 @@ class Program:
         if isinstance(called, Symbol | Record):
             return Record(called.name, place, parts, dict(places or {}), None, called.origin)
         name = ast.unparse(written)[:200] if written is not None else "..."
-        return Record(name, place, parts, dict(places or {}), None, name)
+        return Record(name, place, parts, dict(places or {}), None, name, called)
 
     def follow(self, function: Function, args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
         """Return what a function that is here returns."""
@@ -826,6 +832,7 @@ class Program:
         if origin == "hasattr":
             return _has(args[0], name)
         if origin == "setattr":
+            self.assigned.append((args[0], name, place))
             return self.put(args[0], name, args[2], place)
         lacking = len(args) > REFLECTING[origin] and _has(args[0], name) is False
         return args[2] if lacking else self.attribute(args[0], name, place)
@@ -916,6 +923,11 @@ def _copied(value: Any, depth: int) -> Any:
         made.parts = {key: _copied(one, depth + 1) for key, one in made.parts.items()}
         return made
     return value
+
+
+def _part(value: Any, whole: Any) -> Any:
+    """Return what a part of something is, with what it is a part of where it is not known."""
+    return replace(value, of=whole) if isinstance(value, Unknown) else value
 
 
 def _decides(unknown: Unknown, place: Place) -> Unknown:

@@ -8,13 +8,17 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 MAX_NUMBER = 10**15
 MAX_ITEMS = 10_000
 """Elements of a list or dictionary, and characters of a text, that are worked out."""
+
+
+MAX_OWNERS = 24
+"""Parts of parts that are followed up to what they are parts of."""
 
 
 class Place(NamedTuple):
@@ -31,6 +35,7 @@ class Unknown:
 
     name: str  #: what decides it, as `variables` names it.
     why: str = ""  #: why that is not known; empty where it simply has no value.
+    of: Any = field(default=None, compare=False)  #: the record or unknown value that it is a part of.
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class Record:
     places: dict[str, Place] = field(default_factory=dict)  #: part -> where it stands.
     kind: Class | None = None  #: its class, where that is here.
     origin: str = ""  #: what is called, with the package that it comes from.
+    within: Any = None  #: what it is a part of, where only an assignment or a call of a method says so.
 
     def put(self, key: str, value: Any, place: Place) -> None:
         """Set a part."""
@@ -156,6 +162,18 @@ TYPES: Mapping[str, type | tuple[type, ...]] = {
 def is_plain(value: Any) -> bool:
     """Whether a value is one of Python's own."""
     return value is None or isinstance(value, bool | int | float | str | list | dict)
+
+
+def owners(value: Any) -> Iterator[Record]:
+    """Yield the records that a value is, is a part of, or comes from by calls of methods, the nearest first."""
+    for _ in range(MAX_OWNERS):
+        if isinstance(value, Record):
+            yield value
+            value = value.parts.get("of") if value.within is None else value.within
+        elif isinstance(value, Unknown):
+            value = value.of
+        else:
+            return
 
 
 def first_unknown(*values: Any) -> Unknown | None:

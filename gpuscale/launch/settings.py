@@ -192,6 +192,7 @@ class Reading:
         self.launcher: dict[str, Setting] = {}
         self.environment: dict[str, Setting] = {}
         self.tool: Tool | None = None
+        self.script = False  #: whether a Python script gives the arguments of a Trainer.
         self.defaults: dict[str, Setting] = {}
         for source in self.sources:
             self.settings |= source.settings
@@ -508,7 +509,7 @@ class Reading:
                 continue
             if (note := self.tool.notes(found.name)) and is_on(found.value):
                 self.assume(note, found)
-            does = concern(self.tool, found.name, found.value, dumped=found.file in dumps)
+            does = concern(self.tool, found.name, found.value, dumped=found.file in dumps and not self._written(found))
             if does and does.option and self.given.get(does.option) is not None:
                 self.say(found, f"replaced by the {does.option} that is given")
             elif does:
@@ -522,6 +523,10 @@ class Reading:
             whole = option in {"seq", "gbs"} and re.fullmatch(r"(seq|global_?batch)\w*", first.name.rpartition(".")[2])
             likely = (str(first.value),) if whole and str(first.value).isdigit() else ()
             self.refuse(first, f"{does.why}{also}", hint, settles=option, likely=likely)
+
+    def _written(self, found: Setting) -> bool:
+        """Whether a script says a setting itself: what it gives by names without a dot is its Trainer's arguments."""
+        return self.script and "." not in found.name and bool(_PLAIN.fullmatch(str(found.value)))
 
     # --- the whole
 
@@ -557,6 +562,10 @@ class Reading:
 def says(value: Any) -> bool:
     """Whether a value says anything."""
     return value is not None and not (isinstance(value, str) and value.strip().lower() in NOTHING)
+
+
+_PLAIN = re.compile(r"True|False|[\d.e+-]+|[a-z0-9_ ]+")
+"""Values that are switches, numbers or words, and not what a call makes."""
 
 
 def _alike(found: Setting) -> tuple[str, str]:

@@ -6,12 +6,14 @@ given gets the names that command lines and YAML have for it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 from gpuscale.launch.adapters import IN_4_BITS, IN_8_BITS, QUANTISED
-from gpuscale.launch.python import ADAPTERS
+from gpuscale.launch.python import ADAPTERS, ASSIGNED, ENDS, MADE_FROM, TOUCHES
 from gpuscale.launch.settings import OFF, Reading, Source
+from gpuscale.launch.unread import speaks_of
 from gpuscale.presets.tools import Tool, load_tool
 
 AROUND = ("train_on_responses_only",)
@@ -42,7 +44,7 @@ def take(reading: Reading) -> Tool | None:
     source = next((one for one in reading.sources if claims(one)), None)
     if source is None:
         return None
-    settings = reading.settings
+    settings, reading.script = reading.settings, True
     if source.called in AROUND:
         _give(reading, "0.", "")
     called = str(settings["0"].value if source.called in AROUND else source.called).rpartition(".")[2]
@@ -57,6 +59,7 @@ def take(reading: Reading) -> Tool | None:
     frozen = reading.get("requires_grad")
     if frozen is not None and "peft_config" not in settings and not _adapted(reading) and not reading.given.get("tune"):
         reading.refuse(frozen, PARTLY, "`tune=full` predicts training of all weights", settles="tune")
+    _refuse_touched(reading)
     _take_prepared(reading, loaded)
     if "calls.gradient_checkpointing_enable" in settings:
         _set(reading, "calls.gradient_checkpointing_enable", "gradient_checkpointing", True)
@@ -77,6 +80,56 @@ def _adapted(reading: Reading) -> bool:
     return any(
         str(one.value).rpartition(".")[2] in {"get_peft_model", "LoraConfig"} for one in reading.settings.values()
     )
+
+
+HARMLESS = frozenset({
+    "_set_static_graph", "add_adapter", "add_callback", "add_special_tokens", "bos_token_id", "clear",
+    "clear_device_cache", "convert_tokens_to_ids", "cpu", "create_optimizer_and_scheduler", "cuda", "do_sample",
+    "enable_flash_sdp", "enable_input_require_grads", "eos_token_id", "eval", "for_inference", "for_training",
+    "generate", "generation_config", "get_chat_template", "get_memory_footprint", "gradient_checkpointing_enable",
+    "id2label", "is_parallelizable", "keep_in_memory", "label2id", "load_adapter", "load_state_dict", "log",
+    "log_metrics", "max_length", "model_parallel", "name_or_path", "num_parameters", "pad_token_id",
+    "padding_side", "parameters", "pretraining_tp", "print_trainable_parameters", "push_to_hub",
+    "push_to_hub_merged", "requires_grad", "requires_grad_", "resize_token_embeddings", "set_adapter",
+    "setup_chat_format", "temperature", "tie_weights", "to_json_string", "top_p", "unwrap_model", "use_cache",
+    "warnings_issued", "watch",
+})  # fmt: skip
+"""Calls that are given the model, methods and attributes of it, that change neither memory nor time, or are read."""
+
+CASTS = {"half": "float16", "bfloat16": "bfloat16", "float": "float32"}
+"""Methods that give weights another type -> the type."""
+
+
+def _refuse_touched(reading: Reading) -> None:
+    """Read what is done to the model after it is loaded; ask for what is not known.
+
+    Raises:
+        InputError: a call or an assignment may change which weights are trained, their type or the layers.
+    """
+    for name, one in list(reading.settings.items()):
+        if name.startswith(TOUCHES):
+            _touched(reading, name, name.removeprefix(TOUCHES), str(one.value))
+
+
+def _touched(reading: Reading, name: str, does: str, given: str) -> None:
+    """Read one thing that is done to the model, by its name and its first argument.
+
+    Raises:
+        InputError: what it changes is not known, and no option that is given beside the files says it.
+    """
+    cast = CASTS.get(does) or (re.search(r"b?float(16|32)$", given) if does == "to" else None)
+    if cast:
+        kind = cast if isinstance(cast, str) else cast[0]
+        reading.settings["torch_dtype"] = replace(reading.settings[name], name="torch_dtype", value=kind)
+    elif does.startswith("apply_liger_kernel"):
+        _set(reading, name, "use_liger_kernel", True)
+    elif does == "compile":
+        _set(reading, name, "torch_compile", True)
+    elif does not in HARMLESS and does != "to" and not ENDS.match(does):
+        settles = speaks_of(does) or ("model" if given == ASSIGNED else "tune")
+        if not reading.given.get(settles):
+            what = f"what {does[:80]} changes of the model is not known here"
+            reading.refuse(replace(reading.settings[name], name=does), what, settles=settles)
 
 
 def _give(reading: Reading, prefix: str, to: str) -> None:
@@ -106,11 +159,19 @@ def _take_model(reading: Reading) -> bool:
                 _set(reading, f"{table}.{name}", "model_name_or_path", settings[f"{table}.{name}"].value)
             _give(reading, f"{table}.", "")
             return True
+        elif last != PREPARING and _made_from(reading, table):
+            _touched(reading, table, last, str(getattr(settings.get(f"{table}.0"), "value", "")))
         elif last != PREPARING:
             _set(reading, table, "model_name_or_path", settings[table].value)
             return False
-        table = next((one for one in (f"{table}.0", f"{table}.model") if one in settings), "")
+        table = next((f"{table}.{key}" for key in MADE_FROM if f"{table}.{key}" in settings), "")
     return False
+
+
+def _made_from(reading: Reading, table: str) -> bool:
+    """Whether a call makes a model of what another call returned."""
+    starts = tuple(f"{table}.{key}." for key in MADE_FROM)
+    return any(name.startswith(starts) for name in reading.settings)
 
 
 def _take_prepared(reading: Reading, loaded: bool) -> None:

@@ -13,7 +13,7 @@ CONCERNS = {
     "precision": r"quant|fp8|fp4|int8|8_?bit|4_?bit|\bbits\b|dtype|(bf|fp)(16|32)\b|precision",
     "": r"(?<!q_)(?<!kv_)lora|adapter|freeze|frozen|trainable|peft",
     "recompute": r"checkpointing|grad(ient)?_checkpoint|recompute|remat",
-    "zero": r"\bzero|_zero|shard|fsdp|deepspeed|\bddp\b|distributed_type",
+    "zero": r"\bzero|_zero|shard|fsdp|deepspeed|\bddp\b|dataparallel|distributed_type",
     "cp": r"context_parallel|sequence_parallel|ulysses|ring_attn|\b[cs]p(_size)?$",
     "tp": r"tensor_(model_)?parallel|tensor_parallel|autotp|\btp(_size|_degree)?$",
     "pp": r"pipeline|\bpp(_size|_degree)?$",
@@ -27,6 +27,12 @@ CONCERNS = {
     "seq": r"seq(uence)?_?len|max_length|block_size|cutoff",
 }
 """Option that settles it (none: nothing does) -> what names of settings say that change memory or time."""
+
+
+def speaks_of(name: str) -> str | None:
+    """Return the option that the words of a name speak of, `` where none settles it; None where of nothing."""
+    return next((option for option, words in CONCERNS.items() if re.search(words, name.lower())), None)
+
 
 _OFF = ("false", "off", "no", "none", "null", "0", "0.0", "", "auto", "default", "disabled", "disable", "~")
 _DEGREES = ("tp", "pp", "cp", "ep", "zero")
