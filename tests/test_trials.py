@@ -12,8 +12,9 @@ from command import assert_one_message
 from command import gpuscale as command
 
 import gpuscale
-from gpuscale.trials.choosing import LIKELY, MATTERS, Believed, fitting, prospects
-from gpuscale.trials.files import read_study, read_trials
+from gpuscale.trials import tuning
+from gpuscale.trials.choosing import LEAST_TRIALS, LIKELY, MATTERS, Believed, fitting, prospects
+from gpuscale.trials.files import Trial, read_study, read_trials
 from gpuscale.trials.tuning import run_trials, tune
 
 JOB = '[job]\nmodel = "llama3-8b"\ngpus = 16\ngbs = 128\nframework = "megatron-lm"\n'
@@ -104,6 +105,31 @@ def test_what_ran_shows_that_what_needs_less_fits():
 def test_contradicting_evidence_leaves_what_needs_less_than_what_ran_out():
     after = fitting(np.array([0.6, 0.8, 0.9]), np.array([0.8]), np.array([0.6]))
     assert after.tolist() == [0.0, 0.0, 0.9]
+
+
+def test_one_that_ran_out_where_another_ran_contradicts_it():
+    assert fitting(np.array([0.6, 0.8, 0.9]), np.array([0.8]), np.array([0.8])).tolist() == [0.0, 0.0, 0.9]
+
+
+def test_trials_do_not_end_before_some_ran(study):
+    """One tells how fast the machine is; whether the order of the others holds is not known yet."""
+    asked, left = read_study(study()), np.array([True, True])
+    seen = prospects(believed([1.3, 1.2], half=0.05), 1.0, left)
+    for count in range(1, LEAST_TRIALS):
+        trials = [Trial(number, {}, {}, Path(), "ran") for number in range(1, count + 1)]
+        assert tuning._next(asked, trials, left, left, seen) == (1, "")
+    trials = [Trial(number, {}, {}, Path(), "ran") for number in range(LEAST_TRIALS)]
+    pick, stopped = tuning._next(asked, trials, left, left, seen)
+    assert pick is None
+    assert "no other layout" in stopped
+    trials[0] = Trial(0, {}, {}, Path(), "failed")
+    assert tuning._next(asked, trials, left, left, seen) == (1, "")
+
+
+def test_before_any_ran_what_probably_fits_is_tried_first(study):
+    asked, left = read_study(study()), np.array([True, True])
+    assert tuning._next(asked, [], np.array([False, True]), left, None) == (1, "")
+    assert tuning._next(asked, [], np.array([False, False]), left, None) == (0, "")
 
 
 def test_the_command_refuses_what_it_cannot_run(study):
@@ -212,7 +238,7 @@ def test_trials_of_another_job_are_refused(study):
     [
         ('[trials]\ncommand = "run {tp}"\n', "trials.command"),
         ('[trials]\ncommand = ["run", "{tpp}"]\n', "tpp"),
-        ('[trials]\nlog = "{log}"\n', "log"),
+        ('[trials]\nlog = "{log}"\n', "no {log} is known"),
         ("[trials]\nmost = 0\n", "trials.most"),
         ("[trials]\nmost = true\n", "trials.most"),
         ("[trials]\ntimeout_s = 1e12\n", "trials.timeout_s"),
@@ -221,6 +247,7 @@ def test_trials_of_another_job_are_refused(study):
         ("[layouts]\ntp = 3\n", "layouts"),
         ("zero_stage = 3\n", "zero_stage"),
         ("seq = -1\n", "seq"),
+        ("tp = 2\n", "[layout]"),
     ],
 )
 def test_what_a_study_cannot_say_is_refused_with_its_line(study, text, said):
@@ -239,3 +266,41 @@ def test_the_command_says_what_to_do_and_json_has_it(study):
     assert told["schema"] == "gpuscale.tune/1"
     assert told["arguments"][:2] == ["bash", "my train.sh"]
     assert shlex.join(told["arguments"]).startswith("bash 'my train.sh'")
+
+
+def test_trials_begin_with_the_calibration_that_the_study_gives(study, tmp_path):
+    first = tune(study())
+    Path(first.log).write_text(log_of(1.4 * first.plan.step_time_s))
+    tune(study())
+    (tmp_path / "study" / "site.toml").rename(tmp_path / "earlier.toml")
+    for path in sorted((tmp_path / "study").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    state = tune(study(job=JOB + 'calibration = "earlier.toml"\n'))
+    assert state.calibration is None  # by its own trials
+    assert state.plan.step_time_s > 1.1 * first.plan.step_time_s
+    assert state.trials[0].plan.step_time_s == state.plan.step_time_s
+    Path(state.log).write_text(log_of(state.plan.step_time_s))
+    assert tune(study(job=JOB + 'calibration = "earlier.toml"\n')).trials[0].plan.step_time_s == pytest.approx(
+        state.plan.step_time_s, rel=0.05
+    )
+
+
+def test_a_log_that_is_there_before_its_trial_is_refused(study, tmp_path):
+    """A log that trials share would count as a measurement of each."""
+    (tmp_path / "shared.log").write_text(log_of(3.0))
+    with pytest.raises(gpuscale.InputError, match="before trial 1 ran"):
+        tune(study(f'[trials]\nlog = "{tmp_path}/shared.log"\n'))
+    assert not (tmp_path / "study").exists()
+
+
+def test_what_the_search_refuses_is_said_with_the_study(study):
+    for text, said in (("[layout]\ntp = 99\n", "layout.tp"), ('cluster = "nowhere"\n', "unknown cluster")):
+        with pytest.raises(gpuscale.InputError, match=said) as refused:
+            tune(study(text))
+        assert "study.toml" in str(refused.value)
+
+
+def test_a_study_has_an_ending_for_the_folder_of_its_trials(study):
+    path = study()
+    plain = path.rename(path.with_suffix(""))
+    assert_one_message(command("tune", plain), "no ending", "NAME.toml")

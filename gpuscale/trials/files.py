@@ -101,6 +101,9 @@ def read_study(path: Path) -> Study:
             line. Options of the job and the layout are checked where they are asked.
     """
     document, known = read_toml(path, "`gpuscale tune --help` says what is in it"), ("format", *TABLES)
+    if not path.suffix:
+        raise InputError("has no ending: trials go into the folder of its name without it", place=str(path),
+                         hint="call it NAME.toml")  # fmt: skip
     for name in document.data:
         if name not in known:
             raise document.error((name,), f"unknown key {name[:80]!r}", did_you_mean(name, known, "keys are"))
@@ -112,7 +115,12 @@ def read_study(path: Path) -> Study:
             raise document.error(("layout", name), f"layout.{name}: unknown key", did_you_mean(name, PINS, "keys are"))
     missing = next((name for name in ("model", "gpus") if name not in job), None)
     if missing:
-        raise document.error(("job",), f"job.{missing} is missing", "[job] has the options of `plan`: model, gpus, ...")
+        raise document.error(
+            ("job",), f"job.{missing} is missing", "[job] has the options of `gpuscale plan`: model, gpus, ..."
+        )
+    pinned = next((name for name in job if name in PINS), None)
+    if pinned:
+        raise document.error(("job", pinned), f"job.{pinned} is of the layout", "write it below [layout]")
     job = checked(document, job, JobOptions, lambda key: ("job", key), "job")
     return Study(path, from_folder(job, path.parent), layout, **_running(document, trials))
 
@@ -138,12 +146,11 @@ def _running(document: Document, table: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(log, str) or "\0" in log:
         raise document.error(("trials", "log"), "trials.log: not a text", '"{folder}/train.log"')
     for key, said in (("command", command), ("log", [log])):
-        unknown = {one for text in said for one in re.findall(r"\{(\w+)\}", text)} - {*PINS, *OWN}
-        if key == "log":
-            unknown |= set(re.findall(r"\{(log)\}", log))
+        names = [*PINS, *(one for one in OWN if one != key)]  # a log is not named after itself
+        unknown = {one for text in said for one in re.findall(r"\{(\w+)\}", text)} - {*names}
         if unknown:
             name = min(unknown)
-            hint = did_you_mean(name, (*PINS, *OWN), "names are")
+            hint = did_you_mean(name, names, "names are")
             raise document.error(("trials", key), f"trials.{key}: no {{{name}}} is known", hint)
     return {
         "command": tuple(command), "log": log,

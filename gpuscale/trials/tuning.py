@@ -15,7 +15,7 @@ from gpuscale.arrays import BoolArray, log
 from gpuscale.children import end
 from gpuscale.display import WithFields, displayed
 from gpuscale.errors import InputError
-from gpuscale.files import begin_command, make_folder, reason
+from gpuscale.files import begin_command, is_there, make_folder, reason
 from gpuscale.planning.calibrating import AskedRun, calibrate_runs, save_site
 from gpuscale.planning.planfile import layout_of, write_plan_file
 from gpuscale.planning.plans import estimate, plan
@@ -169,7 +169,8 @@ class _Pool:
 def _state(study: Study) -> Tuning:
     trials = read_trials(study)
     site = _calibrated(study, trials)
-    result = plan(**study.job, pins=study.pins, top=CANDIDATES, unfold=True, calibration=site)
+    used = site or study.job.get("calibration")
+    result = _planned(study, used)
     _refuse_other_jobs(study, trials, result.estimates[0].job)
     pool = _Pool(result)
     believed = pool.after(trials)
@@ -183,7 +184,7 @@ def _state(study: Study) -> Tuning:
         pick, stopped = _next(study, trials, left & (believed.fit_probability >= LEAST_LIKELY), left, seen)
         trial = _proposed(study, len(trials) + 1, pool.estimates[pick]) if pick is not None else None
         trials += [trial] if trial else []
-    rows = tuple(_row(one, site) for one in trials)
+    rows = tuple(_row(one, used) for one in trials)
     at = pool.index(trial.layout) if trial else None
     return Tuning(
         study=str(study.path), model=result.model, cluster=result.cluster, gpus=result.gpus,
@@ -196,6 +197,18 @@ def _state(study: Study) -> Tuning:
         chance=float(seen.faster[at]) if seen is not None and at is not None else None,
         stopped=stopped, candidates=int(left.sum()), rule=STOP_RULE, calibration=site,
     )  # fmt: skip
+
+
+def _planned(study: Study, site: str | None) -> PlanResult:
+    """Search the layouts of a study; what it asks for and cannot have is refused with its file."""
+    try:
+        return plan(**{**study.job, "calibration": site}, pins=study.pins, top=CANDIDATES, unfold=True)
+    except InputError as error:
+        if error.place is None:
+            error.place = str(study.path)
+            if error.field:
+                error.field = f"{'layout' if error.field in study.pins else 'job'}.{error.field}"
+        raise
 
 
 def _next(
@@ -220,10 +233,14 @@ def _next(
 def _proposed(study: Study, number: int, estimate: Estimate) -> Trial:
     """Write the plan of a new trial."""
     folder, layout = study.folder(number), layout_of(estimate.plan)
+    log = study.log_of(number, layout)
+    if is_there(log):
+        hint = 'give each trial a log of its own, "{folder}/train.log", or remove what is there'
+        raise InputError(f"{log} is there before trial {number} ran", place=f"{study.path}: trials.log", hint=hint)
     make_folder(folder)
     job = {name: value for name, value in estimate.job.items() if name != "calibration"}
     write_plan_file(folder / PLAN, job, estimate.plan)
-    return Trial(number, job, layout, study.log_of(number, layout), "waiting")
+    return Trial(number, job, layout, log, "waiting")
 
 
 def _calibrated(study: Study, trials: Sequence[Trial]) -> str | None:
