@@ -180,3 +180,10 @@ def test_ligers_loss_over_logits_is_none_of_pairs(tmp_path):
     text = f"{FACTORY}stage: dpo\nenable_liger_kernel: true\ndeepspeed: examples/deepspeed/ds_z3_config.json\n"
     assert_has(job(tmp_path, {"gpus": 8}, a__yaml=text), loss="standard")
     assert_has(job(tmp_path, {"gpus": 8}, a__yaml=text.replace("stage: dpo\n", "")), loss=None)  # the profile's: linear
+
+
+def test_a_recipe_of_ppo_is_refused_whatever_is_given(tmp_path):
+    """Its configuration is not among the named ones: nothing else says that the recipe holds other models."""
+    line = "tune run ppo_full_finetune_single_device --config mistral/7B_full_ppo_low_memory\n"
+    with pytest.raises(InputError, match="only training of a whole model"):
+        job(tmp_path, {"gpus": 1, "model": "mistral-7b", "zero": 0}, run__sh=line)

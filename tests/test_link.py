@@ -88,6 +88,31 @@ def test_the_page_draws_what_the_answers_own_page_has(tmp_path):
 
 
 @needs_node
+@pytest.mark.parametrize("form", ["--json", "--link"])
+def test_plans_of_several_jobs_say_of_which_they_are(form):
+    asked = ("plan", "--model", "llama3-8b", "--gpus", "16,32", "--framework", "megatron-lm,torchtitan", "--top", 3)
+    text = gpuscale(*asked, form).out.strip()
+    table = drawn(text if form == "--json" else text.partition("#")[2])["tables"][0]
+    told = json.loads(gpuscale(*asked, "--json").out)
+    at = [table["header"].index(name) for name in ("gpus", "framework")]
+    for plan, row in zip(told["plans"], table["rows"], strict=True):
+        choice = told["variants"][plan["variant"]]["choice"]
+        assert [row[one] for one in at] == [str(choice["gpus"]), choice["framework"]]
+
+
+@needs_node
+def test_the_page_writes_what_is_sharded_over_a_part_and_rates_of_all_gpus():
+    asked = ("estimate", "--model", "llama3-8b", "--gpus", 16, "--zero", 3, "--shard", 8)
+    plan, seen = json.loads(gpuscale(*asked, "--json").out)["plan"], drawn(address(*asked).partition("#")[2])
+    table, tiles = seen["tables"][0], {name: (number, said) for name, number, said in seen["tiles"]}
+    assert table["rows"][0][table["header"].index("ZeRO")] == "3/8"
+    assert " HSDP-8: " in seen["verdict"]
+    assert tiles["Step time"][1] == f"80 % within {plan['step_time_low_s']:.1f} s to {plan['step_time_high_s']:.1f} s"
+    said = re.fullmatch(r"(\d+)k tokens/s", tiles["Throughput"][0])
+    assert float(said[1]) == pytest.approx(16 * plan["tokens_per_s_per_gpu"] / 1e3, rel=5e-3)
+
+
+@needs_node
 def test_the_page_reads_files_of_json():
     estimate = gpuscale("estimate", "--model", "llama3-8b", "--gpus", 16, "--tp", 2, "--json").out
     assert drawn(estimate)["verdict"].startswith("llama3-8b on 16 GPUs: TP2+SP PP1 DP8 ZeRO-1: ")

@@ -3,6 +3,7 @@
 import json
 import math
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from command import assert_one_message
 from command import gpuscale as command
 
 import gpuscale
+from gpuscale.calibration.training_logs import MeasuredRun
 from gpuscale.trials import tuning
 from gpuscale.trials.choosing import LEAST_TRIALS, LIKELY, MATTERS, Believed, fitting, prospects
-from gpuscale.trials.files import Trial, read_study, read_trials
+from gpuscale.trials.files import TAIL_BYTES, Trial, read_study, read_trials
 from gpuscale.trials.tuning import run_trials, tune
 
 JOB = '[job]\nmodel = "llama3-8b"\ngpus = 16\ngbs = 128\nframework = "megatron-lm"\n'
@@ -304,3 +306,77 @@ def test_a_study_has_an_ending_for_the_folder_of_its_trials(study):
     path = study()
     plain = path.rename(path.with_suffix(""))
     assert_one_message(command("tune", plain), "no ending", "NAME.toml")
+
+
+def test_a_log_of_rates_alone_gives_the_step_time():
+    """torchtitan prints tokens per second of a GPU: 16 GPUs at 8,192 a second take 4 s for 128 sequences of 4,096."""
+    measured = MeasuredRun(
+        file="", framework="torchtitan", reported=9, iterations=9, step_time_s=None, jitter=None, slowest_s=None,
+        tokens_per_s_per_gpu=8192.0, timers_s={}, notes=(),
+    )  # fmt: skip
+    trial = Trial(1, {"gbs": 128, "seq": 4096, "gpus": 16}, {}, Path(), "ran", measured)
+    assert tuning._step_time_s(trial) == 4.0
+
+
+def test_a_command_that_leaves_no_log_is_an_error(study, tmp_path):
+    path = study(f'[trials]\ncommand = ["{sys.executable}", "-c", "print(1)"]\nlog = "{{folder}}/train.log"\n')
+    with pytest.raises(gpuscale.InputError, match=r"trial 1 left no .*train\.log"):
+        run_trials(path, lambda _: None)
+
+
+def test_what_is_interrupted_leaves_no_log_that_would_count(study, monkeypatch):
+    path = study('[trials]\ncommand = ["train"]\n')
+
+    class Interrupted:
+        def __init__(self, *_, stdout, **__):
+            stdout.write(log_of(3.0).encode())
+
+        def wait(self, *_):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    monkeypatch.setattr(tuning, "end", lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        run_trials(path, lambda _: None)
+    assert [one.outcome for one in read_trials(read_study(path))] == ["waiting"]
+
+
+def test_what_a_trial_is_told_is_what_frameworks_read(study):
+    path = study('[trials]\ncommand = ["run", "{sp}", "{folder}"]\n')
+    asked = read_study(path)
+    folder = str(path.with_suffix("") / "03")
+    assert asked.arguments(3, {"sp": True}) == ["run", "true", folder]
+    assert asked.arguments(3, {"sp": False}) == ["run", "false", folder]
+
+
+def test_the_end_of_a_long_log_says_what_ended_the_run(study):
+    """What was printed long before is of a run that went on: a full memory that the launcher survived, for example."""
+    first = tune(study())
+    Path(first.log).write_text(FULL + "x\n" * TAIL_BYTES + log_of(3.0))
+    assert tune(study()).trials[0].outcome == "ran"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4 bytes.\n",
+        "torch.AcceleratorError: CUDA error: out of memory\n",
+    ],
+)
+def test_full_memory_in_other_words_is_evidence_too(study, line):
+    Path(tune(study()).log).write_text(line)
+    assert tune(study()).trials[0].outcome == "out of memory"
+
+
+def test_trials_on_other_gpus_or_lengths_are_refused_too(study):
+    tune(study())
+    for other, said in ((JOB.replace("16", "32"), "gpus=16"), (JOB + "seq = 2048\n", "seq=4096")):
+        with pytest.raises(gpuscale.InputError, match=said):
+            tune(study(job=other))
+
+
+def test_a_log_of_another_batch_is_not_compared(study):
+    path = study()
+    Path(tune(path).log).write_text(log_of(1.0).replace("size:   128", "size:    64"))
+    with pytest.raises(gpuscale.InputError, match="64"):
+        tune(path)

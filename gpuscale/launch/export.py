@@ -111,8 +111,16 @@ def _refuse_what_reads_otherwise(target: Target, estimate: Estimate, files: tupl
         pairs[name] = (mine, theirs)
     raise _inexpressible(
         target,
-        {name: f"{target.title} runs {theirs} by these files, not {mine}" for name, (mine, theirs) in pairs.items()},
+        {
+            name: f"{target.title} runs {_word(theirs)} by these files, not {_word(mine)}"
+            for name, (mine, theirs) in pairs.items()
+        },
     )
+
+
+def _word(value: Any) -> str:
+    """Return a value as the option of a plan takes it."""
+    return "its default" if value is None else ("off", "on")[value] if isinstance(value, bool) else str(value)
 
 
 def _differs(one: Estimate, other: Estimate) -> bool:

@@ -141,9 +141,9 @@ def read(reading: Reading) -> None:
     component = reading.get("model._component_")
     named = str(component.value).rpartition(".")[2] if component is not None else ""
     words = f"{recipe} {reading.text('config') or ''}"
-    if component is not None and re.search(r"qat|ppo|knowledge|distill", f"{named} {words}"):
+    if re.search(r"qat|ppo|knowledge|distill", f"{named} {words}"):
         reading.refuse(
-            component,
+            component or reading.get("config"),
             "only training of a whole model by itself, or of its adapters, is modelled",
             "use a full_finetune or LoRA recipe",
         )

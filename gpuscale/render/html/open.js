@@ -12,7 +12,8 @@ const seconds = (value) => {
   return `${three(value / 1e-9)} ns`;
 };
 const bound = (plan) => `${plan.bound_by} ${(100 * plan.bound_fraction).toFixed(0)}%`;
-const zero = (plan) => (plan.zero === 3 && plan.shard_size < plan.dp * plan.cp ? `HSDP-${plan.shard_size}` : `ZeRO-${plan.zero}`);
+const zero = (plan) => (plan.sharding === "hsdp" ? `HSDP-${plan.shard_size}` : `ZeRO-${plan.zero}`);
+const stage = (plan) => (plan.sharding === "hsdp" ? `3/${plan.shard_size}` : plan.zero); // as a cell has it
 const degrees = (plan) => [
   `TP${plan.tp}${plan.sp ? "+SP" : ""}`, `PP${plan.pp}`,
   ...["vpp", "cp", "ep", "etp"].filter((name) => plan[name] > 1).map((name) => name.toUpperCase() + plan[name]),
@@ -27,11 +28,14 @@ function laidOut(answer) {
   if (!plans.length) throw new Error(String(answer.message || "no plan"));
   const best = plans[0], where = `${answer.model} on ${answer.gpus.toLocaleString("en")} GPU${answer.gpus > 1 ? "s" : ""}`;
   const used = ["vpp", "cp", "ep", "etp"].filter((name) => plans.some((plan) => plan[name] > 1));
-  const header = ["#", "TP", "PP", ...used.map((name) => name.toUpperCase()), "DP", "ZeRO", "mb", "recompute", "s/step", "MFU%", "GiB",
+  const jobs = answer.variants || [], choice = (plan) => plan.choice || (jobs[plan.variant] || {}).choice || {};
+  const chosen = Object.keys(choice(best)); // what sets jobs apart that are compared
+  const header = ["#", ...chosen, "TP", "PP", ...used.map((name) => name.toUpperCase()), "DP", "ZeRO", "mb", "recompute", "s/step", "MFU%", "GiB",
     "fits%", "bound by", "comm%", "idle%"];
   const rows = plans.map((plan) => [
-    plan.rank, `${plan.tp}${plan.sp ? "+SP" : ""}`, plan.pp, ...used.map((name) => plan[name]), plan.dp, zero(plan).slice(5), plan.micro_batch_size,
-    plan.recompute, three(plan.step_time_s), (100 * plan.mfu).toFixed(1), plan.memory_gib.toFixed(1), (100 * plan.fit_probability).toFixed(0),
+    plan.rank, ...chosen.map((name) => choice(plan)[name] ?? "-"), `${plan.tp}${plan.sp ? "+SP" : ""}`, plan.pp,
+    ...used.map((name) => plan[name]), plan.dp, stage(plan), plan.micro_batch_size, plan.recompute,
+    three(plan.step_time_s), (100 * plan.mfu).toFixed(1), plan.memory_gib.toFixed(1), (100 * plan.fit_probability).toFixed(0),
     bound(plan), (100 * plan.exposed_comm_fraction).toFixed(1), (100 * plan.bubble_fraction).toFixed(1),
   ].map(String));
   const job = Object.entries(answer.job || {}).map(([name, value]) => [name, String(value)]);

@@ -10,15 +10,17 @@ from typing import Any
 
 from gpuscale.render.html.page import framed, resource
 
-PAGE = "https://gpuscale.github.io/gpuscale/open.html"
+PAGE = "https://gpuscale.github.io/gpuscale/latest/open.html"
+"""Where the docs of the newest release have the page: each release has a folder (.github/workflows/release.yml)."""
+
 MOST_CHARACTERS = 2000
 """Of an address: what mail and chat leave whole."""
 
 KEPT = (
-    "rank", "tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard_size", "micro_batch_size", "recompute",
-    "step_time_s", "step_time_low_s", "step_time_high_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "memory_gib",
-    "memory_limit_gib", "fit_probability", "bound_by", "bound_fraction", "exposed_comm_fraction", "bubble_fraction",
-    "nearest_run_name", "unmeasured",
+    "rank", "tp", "sp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "sharding", "shard_size", "micro_batch_size",
+    "recompute", "step_time_s", "step_time_low_s", "step_time_high_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu",
+    "memory_gib", "memory_limit_gib", "fit_probability", "bound_by", "bound_fraction", "exposed_comm_fraction",
+    "bubble_fraction", "nearest_run_name", "unmeasured",
 )  # fmt: skip
 """Keys of a plan that the page reads."""
 
@@ -44,10 +46,13 @@ def link(schema: str, answer: Mapping[str, Any]) -> str:
         schema: of the answer's JSON: `gpuscale.plan/1` or `gpuscale.estimate/1`.
         answer: its body.
     """
-    plans = [_kept(one) for one in answer["plans"]] if "plans" in answer else []
     same = {"schema": schema, **{name: answer[name] for name in ("model", "cluster", "gpus", "job")}}
-    if not plans:
+    if "plan" in answer:
         return _address({**same, "plan": _kept(answer["plan"])})
+    plans = [_kept(one) for one in answer["plans"]]
+    for kept, plan in zip(plans, answer["plans"], strict=True):
+        if "variant" in plan:  # of several jobs
+            kept["choice"] = answer["variants"][plan["variant"]]["choice"]
     links = (_address({**same, "plans": plans[:count]}) for count in range(len(plans), 0, -1))
     return next((one for one in links if len(one) <= MOST_CHARACTERS), _address({**same, "plans": plans[:1]}))
 
