@@ -166,6 +166,7 @@ class _Known(NamedTuple):
     names: list[str]  #: what they were, in words.
     family_by_key: dict[str, str]  #: family of the run with a key.
     columns: Columns  #: what the runs are like.
+    stages: npt.NDArray[np.int64]  #: pipeline stages of each run, shape (K,).
 
 
 @cache
@@ -179,6 +180,7 @@ def _known_runs(table: tuple[Residual, ...] | None = None) -> _Known:
         [one.name for one in known],
         dict(zip(keys, families, strict=True)),
         _columns([one.features for one in known]),
+        np.array([one.features.layout["pp"] for one in known], dtype=np.int64),
     )
 
 
@@ -201,26 +203,42 @@ def _distances(wanted: Columns, known: Columns, factors: Mapping[str, float] = D
     return total
 
 
+DEEPEST = {"megatron-lm": 64, "nanotron": 32, "torchtitan": 16}
+"""Stages of the deepest pipeline that was run with a framework, where no run of the table has as many: a trillion
+parameters (Narayanan et al. 2021, table 1), the sweep of "The Ultra-Scale Playbook" (2025), Llama 3.1 405B on 512 H100
+(Liang et al. 2024, arXiv 2410.06511)."""
+
 SHARDINGS = ("none", "distopt", "zero2", "zero3")
 """What is sharded over the data-parallel ranks, by ZeRO stage."""
 
 
 def _new_kind(one: Features, runs: _Known, kept: BoolArray) -> tuple[str, ...]:
     """Say where a layout of this kind was measured on fewer GPUs, or on none; nothing where it was on as many."""
+    deepest = _deepest(runs, kept, one.software)
+    deeper = (f"a pipeline of more than {deepest} stages under {one.software}",) * (one.layout["pp"] > deepest)
     most = _most_of_kind(runs, kept, moe=one.moe, sharding=one.sharding)
     if one.log_gpus <= most + NEARLY:
-        return ()
+        return deeper
     stage = SHARDINGS.index(one.sharding)
     what = f"a {'mixture of experts' if one.moe else 'dense model'} with {f'ZeRO-{stage}' if stage else 'no ZeRO'}"
-    return (what if most < 0 else f"{what} on more than {round(10**most):,} GPUs",)
+    return (what if most < 0 else f"{what} on more than {round(10**most):,} GPUs", *deeper)
 
 
-def new_kinds(job: JobSpec, zero: IntArray) -> BoolArray:
-    """Mark the layouts whose kind (model and sharding) was measured on fewer GPUs than here, or never, shape (N,)."""
+def new_kinds(job: JobSpec, zero: IntArray, pp: IntArray) -> BoolArray:
+    """Mark the layouts whose kind (model and sharding) was measured on fewer GPUs than here, or never, or whose
+    pipeline is deeper than any that was run with the framework, shape (N,)."""
     runs = _known_runs()
     every = np.ones(len(runs.families), dtype=np.bool_)
     most = np.array([_most_of_kind(runs, every, moe=job.model.is_moe, sharding=name) for name in SHARDINGS])
-    return np.asarray(math.log10(job.gpus) > most[zero] + NEARLY, dtype=np.bool_)
+    deeper = pp > _deepest(runs, every, software_of(job.runtime.rule_set))
+    return np.asarray(deeper | (math.log10(job.gpus) > most[zero] + NEARLY), dtype=np.bool_)
+
+
+def _deepest(runs: _Known, kept: BoolArray, software: str) -> int:
+    """Return the stages of the deepest pipeline that was run with a framework; where none was, with any."""
+    same = kept & (runs.columns["software"] == software)
+    own = max(int(runs.stages[same].max(initial=1)), DEEPEST.get(software, 1))
+    return own if own > 1 else int(runs.stages.max(initial=1))
 
 
 def _most_of_kind(runs: _Known, kept: BoolArray, *, moe: bool, sharding: str) -> float:
@@ -275,6 +293,11 @@ NEWEST = 9999
 """Year of a profile that names none."""
 
 
+def software_of(profile: str) -> str:
+    """Return the software of a profile, whatever its generation: `megatron-lm` of `megatron-lm-2022`."""
+    return profile.rpartition("-")[0] if _generation(profile) < NEWEST else profile
+
+
 def _generation(profile: str) -> int:
     year = profile.rpartition("-")[2]
     return int(year) if year.isdecimal() else NEWEST
@@ -326,7 +349,7 @@ class Features(NamedTuple):
     @property
     def software(self) -> str:
         """The software of the profile, whatever its generation."""
-        return self.profile.rpartition("-")[0] if _generation(self.profile) < NEWEST else self.profile
+        return software_of(self.profile)
 
 
 TYPES = get_type_hints(Features)
@@ -368,7 +391,7 @@ def known_of_times(
     steps = [dict(zip(seconds, column, strict=True)) for column in np.array(list(seconds.values())).T.tolist()]
     wanted = [features(job, *pair) for pair in zip(layouts, steps, strict=True)]
     apart = _distances(_columns(wanted), _known_runs().columns).min(axis=1)
-    new = new_kinds(job, rows.zero)
+    new = new_kinds(job, rows.zero, rows.pp)
     return _half_width(np.array([one.spread for one in wanted]), apart, new), np.asarray(apart <= SIMILAR), new
 
 

@@ -152,7 +152,7 @@ def test_deciles_are_in_order_and_worse_conditions_never_help(jobs):
 def test_a_kind_that_was_run_on_fewer_gpus_adds_its_own_error_in_squares():
     """No dense model was run with ZeRO-2, and none with ZeRO-3 on more than 128 GPUs."""
     spec, rows = job("llama3-70b", 256), sample(legal("llama3-70b", 256), 60)
-    new = new_kinds(spec, rows.zero)
+    new = new_kinds(spec, rows.zero, rows.pp)
     assert (new[rows.zero == 2]).all()
     assert 0 < new.sum() < len(rows)
     for risk in (0.5, 0.8, 0.9):

@@ -233,7 +233,7 @@ def test_kinds_of_many_layouts_are_those_of_each(model, gpus):
     spec = job(model, gpus)
     known = evidence([like(moe=spec.model.is_moe, sharding=one, log_gpus=math.log10(gpus)) for one in SHARDINGS])
     alone = [any("ZeRO" in text for text in one.unmeasured) for one in known]
-    assert new_kinds(spec, np.arange(4)).tolist() == alone
+    assert new_kinds(spec, np.arange(4), np.ones(4, dtype=np.int64)).tolist() == alone
 
 
 def test_the_nearest_job_is_its_own_and_of_equal_jobs_the_fastest():

@@ -334,6 +334,9 @@ def _reason(because: str, first: PlanRow, fastest: PlanRow) -> str:
         return "it keeps TP inside the NVLink domain"
     if because == "cp_short":
         return f"it does not split sequences of {first.sequence:,} tokens"
+    new = [one for one in fastest.unmeasured if one not in first.unmeasured]
+    if because == "unproven" and new:
+        return f"no measured run has {new[0]}"
     if because in {"unproven", "unlike_measured"}:
         return "measured runs are similar"
     if because == "wager":

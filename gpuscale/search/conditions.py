@@ -125,7 +125,8 @@ def spread(rows: Candidates, job: JobSpec, knobs: Sequence[Knob], risk: float = 
     in_order = np.sort(times, axis=0)
     p10_s, median_s, p90_s, at_risk_s = (in_order[int(share * SAMPLES)] for share in (1 - WORST, 0.5, WORST, risk))
     known = log(at_risk_s / median_s)
-    of_kind = NormalDist().inv_cdf(risk) * NEW_KIND * new_kinds(job, rows.zero)  # independent of the conditions
+    new = new_kinds(job, rows.zero, rows.pp)  # independent of the conditions
+    of_kind = NormalDist().inv_cdf(risk) * NEW_KIND * new
     at_risk_s = at_risk_s * exp(np.hypot(known, of_kind) - known)
     return Spread(tuple(knobs), times, p10_s, median_s, p90_s, risk, at_risk_s, losses, fits)
 

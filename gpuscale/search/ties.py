@@ -75,8 +75,9 @@ UNEVEN = 1_000_000
 """More model chunks than any layout has: unequal ones go after all equal ones."""
 
 ORDER_RULE = (
-    "first what is of a kind that was measured on as many GPUs, and like measured runs where gradients or parameters "
-    f"of experts are sharded, unless the odds that another plan is faster are {BET_ODDS:.0f} to 1 or more; of these "
+    "first what is of a kind that was measured on as many GPUs, with a pipeline no deeper than was run with the "
+    "framework, and like measured runs where gradients or parameters of experts are sharded, unless "
+    f" the odds that another plan is faster are {BET_ODDS:.0f} to 1 or more; of these "
     f"the fastest, a step taking {RETRY:.0%} more time for the chance that it does not fit; within {AS_GOOD:.0%} of "
     "that, first what keeps TP inside the NVLink domain, then what splits no sequences of "
     f"{SHORT_SEQUENCE:,} tokens or fewer, then what is like measured runs; of its ties what has the "
@@ -96,8 +97,9 @@ class Traits(NamedTuple):
     shares: FloatArray  #: of the step by component, shape (N, components): what two plans have in common.
     high: FloatArray  #: upper end of the 80 % interval of measured / predicted step time.
     retry: FloatArray  #: what the chance that it does not fit costs, as a factor of the step time.
-    #: 1 where its kind was measured on fewer GPUs, or never, or shards gradients or parameters of experts and has no
-    #: similar run, else 0. Nearly all experts were run with the distributed optimizer.
+    #: 1 where its kind was measured on fewer GPUs, or never, its pipeline is deeper than any that the framework ran, or
+    #: it shards gradients or parameters of experts and has no similar run, else 0. Nearly all experts were run with the
+    #: distributed optimizer.
     unproven: npt.NDArray[np.int64]
     tp_outside: npt.NDArray[np.int64]  #: 1 where tensor parallelism leaves the domain of NVLink or its like, else 0.
     cp_short: npt.NDArray[np.int64]  #: 1 where sequences of `SHORT_SEQUENCE` or fewer tokens are split, else 0.
