@@ -140,7 +140,7 @@ def test_what_is_left_out_of_the_table_is_not_known():
 
 def like(**changes):
     usual = {
-        "key": "a run of today", "profile": "megatron-lm", "architecture": "hopper", "moe": False,
+        "key": "a run of today pp1", "profile": "megatron-lm", "architecture": "hopper", "moe": False,
         "tuning": "full", "low_precision": False, "tp_across_nodes": False, "offload": False, "vendor": "NVIDIA",
         "network": "infiniband", "log_size": 10.8, "log_gpus": 2.0, "log_vpp": 0.0, "log_sequence": 3.6,
         "sharding": "distopt", "pipeline": True, "recomputes": "none", "log_ep": 0.0, "log_cp": 0.0,
@@ -250,7 +250,7 @@ def test_a_run_of_the_table_is_judged_without_its_family():
     known = next(one for one in read_residuals() if one.id.startswith("hf-"))
     open_, blind = (evidence([known.features], cross_validate=flag)[0] for flag in (False, True))
     assert open_ != blind
-    other = like(key="not in the table")
+    other = like(key="not in the table pp1")
     assert evidence([other], cross_validate=True) == evidence([other])
 
 
