@@ -84,6 +84,7 @@ class Moments(NamedTuple):
 
     number: int  #: moments.
     each_bytes: float | None = None  #: of one; None: of the data type that is asked for.
+    projected: str = ""  #: what gradients of matrices are projected to a low rank by: `svd` or `random`.
 
 
 IN_8_BITS = 1 + 4 / 256
@@ -91,12 +92,14 @@ OPTIMIZERS = {
     "adam": Moments(2), "adamw": Moments(2), "adamw-8bit": Moments(2, IN_8_BITS),
     "paged-adamw": Moments(2, 4.0), "paged-adamw-8bit": Moments(2, IN_8_BITS), "lion": Moments(1),
     "lion-8bit": Moments(1, IN_8_BITS), "muon": Moments(1), "adafactor": Moments(1, 0.0), "sgd-momentum": Moments(1),
-    "sgd": Moments(0),
+    "sgd": Moments(0), "galore": Moments(2, None, "svd"), "galore-8bit": Moments(2, IN_8_BITS, "svd"),
+    "apollo": Moments(2, None, "random"),
 }  # fmt: skip
 """8 bits: a byte, and a 32-bit scale per block of 256 (Dettmers et al. 2022, arXiv 2110.02861; bitsandbytes
 optim/optimizer.py). Paged ones lie in unified memory and leave the GPU where it is full (Dettmers et al. 2023, arXiv
 2305.14314, section 3); bitsandbytes keeps 32-bit ones in fp32 beside weights in bf16 too (init_state).
-Adafactor keeps a row and a column of each matrix (Shazeer and Stern 2018, arXiv 1804.04235)."""
+Adafactor keeps a row and a column of each matrix (Shazeer and Stern 2018, arXiv 1804.04235). GaLore and APOLLO keep
+moments of gradients of a low rank (`gpuscale.specs.tuning.ProjectionSpec`)."""
 
 MAX_AXES = 3
 """Objectives of a Pareto frontier, at most."""
@@ -562,6 +565,8 @@ class JobOptions(Options):
     base_dtype: Annotated[str | None, Option(
         "Data type of frozen matrices.", "DTYPE", "16 bits; nf4 under qlora", choices=tuple(BASE_DTYPES))] = None
     optimizer: Annotated[str, Option("The optimizer.", "NAME", choices=tuple(OPTIMIZERS))] = "adam"
+    optimizer_rank: Annotated[int | None, Within(1, 65536), Option(
+        "Rank of gradients under galore and apollo.", default="128")] = None
     grad_dtype: Annotated[str | None, Option("Data type of gradients.", "DTYPE", OF_FRAMEWORK,
                                              choices=("fp32", "bf16", "fp16"), word="gradients")] = None
     master_dtype: Annotated[str, Option("Data type of master weights.", "DTYPE",

@@ -204,7 +204,7 @@ def test_what_llama_factory_cannot_say_is_refused(more, option):
         text_of("accelerate", {"tune": "lora", **more})
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", [name for name, one in OPTIMIZERS.items() if not one.projected])
 @pytest.mark.parametrize("target", [name for name, one in targets().items() if one.write])
 def test_every_optimizer_is_written_and_read_back_or_refused(target, optimizer, tmp_path):
     options = {"framework": targets()[target].frameworks[0], **PLAN, "optimizer": optimizer}

@@ -121,7 +121,7 @@ def test_axolotl_knows_its_own_files_of_deepspeed(name, expected, tmp_path):
 # -- LLaMA-Factory
 
 
-@pytest.mark.parametrize("switch", ["use_galore", "use_apollo", "use_badam", "use_adam_mini"])
+@pytest.mark.parametrize("switch", ["use_badam", "use_adam_mini"])
 def test_every_optimizer_of_llama_factory_that_is_not_modelled_is_asked_about(switch, tmp_path):
     with pytest.raises(InputError) as caught:
         job(tmp_path, a__yaml=FACTORY | {switch: "true"})

@@ -48,7 +48,7 @@ SAMPLES = {
     "lora_rank": 8, "lora_targets": "gate,up",
     "lora_experts": True, "lora_dropout": True,
     "train": "head,norms", "base_dtype": "fp8",
-    "precision": "fp8-current", "optimizer": "lion", "grad_dtype": "bf16", "master_dtype": "none",
+    "precision": "fp8-current", "optimizer": "lion", "optimizer_rank": 64, "grad_dtype": "bf16", "master_dtype": "none",
     "moment_dtype": "fp8", "swiglu_input_dtype": "fp8", "loss": "fused",
     "vocab_multiple": 64, "memory_limit_gib": 99.5, "moe_imbalance": 1.25, "gpus_per_node": 4,
     "offload": "optimizer+activations:0.5", "cp_comm": "all_gather", "axis_order": "tp-cp-ep-pp-dp",
@@ -118,6 +118,8 @@ def test_the_echoed_job_and_its_plan_file_make_the_same_job_again(name, tmp_path
         usual["lengths"] = SAMPLES["lengths"]
     if name in OF_TUNING:
         usual |= {"tune": "lora", "model": "deepseek-v2-lite" if name == "lora_experts" else usual["model"]}
+    if name == "optimizer_rank":
+        usual |= {"optimizer": "galore", "framework": "accelerate"}
     if name in {"method", "teacher"}:
         usual |= {"method": SAMPLES["method"], "teacher": SAMPLES["teacher"]}
     if name == "tower":

@@ -14,7 +14,7 @@ from gpuscale.rules.check import ALL_RULES, SHAPE_RULES, broken_rules, restrict
 from gpuscale.rules.rule import EVERY
 from gpuscale.search.loop import search
 from gpuscale.specs.job import OffloadSpec
-from gpuscale.specs.tuning import METHOD_SPECS
+from gpuscale.specs.tuning import METHOD_SPECS, ProjectionSpec
 
 BASE = {
     "tp": 1, "sp": 0, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "etp": 1, "dp": 64, "zero": 1, "shard": 64,
@@ -68,6 +68,11 @@ def overlapped(spec):
 BROKEN = [
     ("heads_not_divisible", dense(heads=36, kv_heads=4), TP8),
     ("pair_over_microbatches", replace(dense(), method=METHOD_SPECS["dpo"]), {}),
+    (
+        "projection_needs_whole_matrices",
+        dense(projection=ProjectionSpec(8, svd=True), runtime=replace(dense().runtime, rule_set="generic")),
+        {},
+    ),
     ("teacher_split_over_layers", replace(dense(), teacher=dense().model), PP4),
     ("teacher_heads_not_divisible", replace(dense(), teacher=dense(heads=36, kv_heads=4).model), TP8),
     ("kv_heads_not_divisible", dense(heads=48, kv_heads=12), TP8),

@@ -259,9 +259,9 @@ def test_what_can_be_given_up_saves_memory():
     assert [one.step_time_s for one in found.ladder] == sorted(one.step_time_s for one in found.ladder)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", [name for name, one in OPTIMIZERS.items() if not one.projected])
 def test_states_of_optimizers(name):
-    number, own = OPTIMIZERS[name]
+    number, own, _ = OPTIMIZERS[name]
     memory = done({}, tune="full", optimizer=name, gbs=1, cluster="b300-hgx").memory  # paged ones have room
     total = model_parameters(load_model("llama3-8b")).total
     assert memory.optimizer_state[0, 0] == pytest.approx(total * number * (4 if own is None else own), rel=1e-12)

@@ -9,7 +9,7 @@ import numpy as np
 from gpuscale.architecture.parameters import Linear, dense_linears, expert_linears, model_parameters, vector_parameters
 from gpuscale.arrays import FloatArray, IntArray
 from gpuscale.specs.model import ModelSpec
-from gpuscale.specs.tuning import MATRICES, TuningSpec
+from gpuscale.specs.tuning import MATRICES, TARGETS, TuningSpec
 
 
 class Adapter(NamedTuple):
@@ -57,6 +57,20 @@ def frozen_bytes(linear: Linear, tuning: TuningSpec, split: IntArray) -> FloatAr
     weights = linear.local_inputs(split) * linear.local_outputs(split)
     each = tuning.beside_bytes if linear.module == "router" else tuning.base_bytes
     return weights * each + tuning.beside_bytes * (linear.local_parameters(split) - weights)
+
+
+def matrices_of(model: ModelSpec) -> list[tuple[float, int, int]]:
+    """Return the matrices of all layers but routed experts, apart where operators are fused: how many, and their
+    larger and smaller side."""
+    one, every = np.ones(1, dtype=np.int64), TuningSpec(1, TARGETS["all"])
+    return [
+        (float(number), max(sides), min(sides))
+        for kind, number in zip(model.trained_kinds, model.trained_counts, strict=True)
+        if not kind.reused
+        for linear in dense_linears(model.hidden, kind)
+        for matrix in adapters(linear, every, one)
+        for sides in [(int(matrix.inputs[0]), int(matrix.outputs[0]))]
+    ]
 
 
 class AdapterCount(NamedTuple):

@@ -242,6 +242,11 @@ def _read_optimizer(reading: Reading, tool: Tool) -> None:
     if reading.get("use_muon") and reading.flag("use_muon"):
         reading.option("optimizer", "muon", "use_muon")
         return
+    for kind in ("galore", "apollo") if tool.name == "llama-factory" else ():  # hparams/finetuning_args.py: of rank 16
+        if reading.get(f"use_{kind}") and reading.flag(f"use_{kind}"):
+            reading.option("optimizer", kind, f"use_{kind}", "optim")
+            reading.option("optimizer_rank", reading.integer(f"{kind}_rank") or 16, f"{kind}_rank")
+            return
     own = reading.text("optimizer") if tool.name == "ms-swift" else None
     if own in {"default", "multimodal"}:
         reading.means("the Trainer's `optim`", "optimizer")

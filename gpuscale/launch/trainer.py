@@ -21,6 +21,7 @@ from gpuscale.launch.quoting import Expansion
 from gpuscale.launch.settings import DTYPES, OFF, ON, Reading, Setting
 from gpuscale.launch.writing import LaunchFile, Writing
 from gpuscale.presets.models import load_model
+from gpuscale.request import OPTIMIZERS
 from gpuscale.specs.gpu import WIDE
 
 SCRIPT = "run_clm.py"
@@ -47,6 +48,7 @@ OPTIMS = {
     **dict.fromkeys(("paged_adamw_8bit", "pagedadamw8bit"), "paged-adamw-8bit"),
     **dict.fromkeys(("lion", "lionw", "lion_32bit", "paged_lion_32bit", "decoupled_lionw", "lion_pytorch"), "lion"),
     **dict.fromkeys(("lion_8bit", "paged_lion_8bit", "decoupled_lionw_8b"), "lion-8bit"),
+    "galore_adamw": "galore", "galore_adamw_8bit": "galore-8bit", "apollo_adamw": "apollo",
     "adam": "adam", "muon": "muon", "sgd": "sgd", "adafactor": "adafactor",
 }  # fmt: skip
 """Names of optimizers in lower case -> the optimizer that gpuscale has for them."""
@@ -310,10 +312,22 @@ def read_optimizer(reading: Reading, *names: str) -> None:
     if text not in OPTIMS:
         reading.refuse(reading.get(name), f"the optimizer {text[:60]} is not modelled", settles="optimizer")
     reading.option("optimizer", OPTIMS[text], name)
+    if OPTIMIZERS[OPTIMS[text]].projected:
+        _read_projection(reading)
     if re.search(r"4bit|fp8", text):
         reading.assume("moments take a byte each: those of 4 bits and in fp8 count as 8-bit ones", name)
     if text.startswith("paged"):
         reading.assume("paged moments leave the GPU where it is full, and what moving them takes is not counted", name)
+
+
+def _read_projection(reading: Reading) -> None:
+    """Read the rank of gradients that the optimizer projects, and which are (trainer_optimizer.py of transformers)."""
+    if rank := re.search(r"\brank=(\d+)", reading.text("optim_args") or ""):
+        reading.option("optimizer_rank", int(rank[1]), "optim_args")
+    said = reading.get("optim_target_modules")
+    targets = set(re.findall(r"[a-z]+", str(said.value).lower())) if said else set()
+    if targets >= {"all", "linear"} or targets >= {"attn", "mlp"}:
+        reading.means("all matrices of layers are projected", "optim_target_modules")
 
 
 def read_checkpointing(reading: Reading, *names: str, default: bool = False) -> bool:

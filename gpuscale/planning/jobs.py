@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuscale.architecture.adapters import count_adapters
+from gpuscale.architecture.adapters import count_adapters, matrices_of
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.calibration.site_file import Site, read_site
 from gpuscale.choices import LOW_PRECISIONS, MEMORY_HEADROOM, TRAINED
@@ -61,7 +61,15 @@ from gpuscale.specs.job import (
 )
 from gpuscale.specs.lengths import LengthsSpec, lengths_of
 from gpuscale.specs.model import ModelSpec
-from gpuscale.specs.tuning import METHOD_SPECS, PLAIN, MethodSpec, TuningSpec, read_targets
+from gpuscale.specs.tuning import (
+    METHOD_SPECS,
+    PLAIN,
+    PROJECTION_RANK,
+    MethodSpec,
+    ProjectionSpec,
+    TuningSpec,
+    read_targets,
+)
 from gpuscale.steptime.kernels import available_recipes
 from gpuscale.steptime.offload import host_of
 from gpuscale.units import DAY_S, GB, GIB, format_count, plural
@@ -179,7 +187,9 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         own_types: dict[str, Any] = {"master_dtype": "none", "moment_dtype": "bf16"}
         asked = replace(asked, **{name: one for name, one in own_types.items() if name not in asked.given})
         gradients = asked.grad_dtype or "bf16"
-    states = _states(asked, gradients, wide, said)
+    projection = _projection(asked, model)
+    trained = model_parameters(model).total + model.counted_tower * (tower == "trained")
+    states = _states(asked, gradients, wide, said, _kept_share(asked, model, projection, gradients, trained))
     limit_bytes = cluster.gpu.memory_bytes if asked.memory_limit_gib is None else asked.memory_limit_gib * GIB
     by_default = " (default: what the driver reports)" if asked.memory_limit_gib is None else ""
     usual = f"fragmentation usually leaves {limit_bytes * (1 - MEMORY_HEADROOM) / GIB:.1f}"
@@ -215,6 +225,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
         tower=tower,
         method=method,
         teacher=teacher,
+        projection=projection,
         lengths=_lengths(asked, sequence, said),
         axis_order=JobSpec.axis_order if asked.axis_order is None else parse_order(asked.axis_order),
     )
@@ -551,23 +562,61 @@ def precision_runs(name: str, gpu: GpuSpec, usual_recipe: str) -> bool:
     return has and (name not in LOW_PRECISIONS or (recipe or usual_recipe) in available_recipes(gpu))
 
 
-def _states(asked: JobOptions, gradients: str, wide: bool, said: dict[str, str]) -> StateBytes:
+def _projection(asked: JobOptions, model: ModelSpec) -> ProjectionSpec | None:
+    """Return how the optimizer projects gradients; None where it does not.
+
+    Raises:
+        InputError: it does not and a rank is given, or it would have to project what is not modelled.
+    """
+    by = OPTIMIZERS[asked.optimizer].projected
+    if not by:
+        if asked.optimizer_rank is not None:
+            raise InputError(f"{asked.optimizer} projects no gradients", field="optimizer_rank",
+                             hint="leave it out, or choose `optimizer=galore` or apollo")  # fmt: skip
+        return None
+    for field, other in (("tune", asked.tune != "full"), ("model", model.is_moe), ("offload", asked.offload)):
+        if other:
+            what = {"tune": "beside adapters", "model": "of experts", "offload": "in host memory"}[field]
+            message = f"{asked.optimizer} is not modelled {what}"
+            raise InputError(message, field=field, hint="choose `optimizer=adamw-8bit`")
+    return ProjectionSpec(asked.optimizer_rank or PROJECTION_RANK, by == "svd")
+
+
+def _kept_share(
+    asked: JobOptions, model: ModelSpec, projection: ProjectionSpec | None, gradients: str, trained: float
+) -> float | None:
+    """Return what a projecting optimizer keeps of moments and projections, per trained parameter [bytes]."""
+    if projection is None:
+        return None
+    number, own, _ = OPTIMIZERS[asked.optimizer]
+    each = number * (DTYPE_BYTES[asked.moment_dtype] if own is None else own)
+    matrices = matrices_of(model)
+    projected = sum(count * larger * smaller for count, larger, smaller in matrices)
+    kept = sum(one[0] * projection.state_bytes(one[1], one[2], each, DTYPE_BYTES[gradients]) for one in matrices)
+    return (kept + (trained - projected) * each) / trained
+
+
+def _states(
+    asked: JobOptions, gradients: str, wide: bool, said: dict[str, str], kept_share: float | None
+) -> StateBytes:
     master = "none" if wide else asked.master_dtype  # weights of 32 bits are their own
-    number, own = OPTIMIZERS[asked.optimizer]
+    number, own, _ = OPTIMIZERS[asked.optimizer]
     each = DTYPE_BYTES[asked.moment_dtype] if own is None else own
     states = StateBytes(
         weight=4.0 if wide else 2.0,
         gradient=DTYPE_BYTES[gradients],
         master=DTYPE_BYTES[master],
-        moments=number * each,
-        second_moment=(number == 2 and own is None) * each,
+        moments=number * each if kept_share is None else kept_share,
+        second_moment=(number == 2 and own is None and kept_share is None) * each,
         paged=asked.optimizer.startswith("paged"),
     )
     what = "parameter" if asked.tune == "full" else "trained parameter"
     kept = f"{asked.moment_dtype} moments" if own is None else f"moments of {own:.3g} bytes"
+    if kept_share is not None:
+        kept += f" of gradients of rank {asked.optimizer_rank or PROJECTION_RANK}"
     said["optimizer"] = (
         f"{asked.optimizer}: {32 if wide else 16}-bit weights, {gradients} gradients, {master} master weights, "
-        f"{kept}: {states.total:g} bytes per {what} before sharding"
+        f"{kept}: {states.total:.4g} bytes per {what} before sharding"
     )
     return states
 

@@ -450,6 +450,21 @@ _MICROBATCH = (
         "arithmetic: equal batches",
         lambda c, job: c.dp * c.micro_batch_size * c.num_microbatches != job.global_batch_size,
     ),
+    _unavailable(
+        "projection_unavailable",
+        ("optimizer", "framework"),
+        "the framework has neither GaLore nor APOLLO",
+        frozenset(FRAMEWORKS) - {"generic", *accelerate.FRAMEWORKS},
+        concerns=lambda job: job.projection is not None,
+    ),
+    Rule(
+        "projection_needs_whole_matrices",
+        ("optimizer", "zero", "tp", "pp"),
+        "galore and apollo project whole gradients: without ZeRO, TP or PP",
+        "LLaMA-Factory hparams/parser.py: incompatible with DeepSpeed",
+        lambda c, _: (c.tp > 1) | (c.pp > 1) | ((c.zero > 0) & (c.shard > 1)),
+        concerns=lambda job: job.projection is not None,
+    ),
     Rule(
         "teacher_split_over_layers",
         ("teacher", "pp"),

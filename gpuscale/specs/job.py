@@ -29,7 +29,7 @@ from gpuscale.specs.gpu import BLACKWELL, PRE_AMPERE, WIDE
 from gpuscale.specs.lengths import LengthsSpec
 from gpuscale.specs.model import AttentionSpec, LayerSpec, ModelSpec
 from gpuscale.specs.site import SiteSpec
-from gpuscale.specs.tuning import SFT, TEACHING, MethodSpec, TuningSpec
+from gpuscale.specs.tuning import SFT, TEACHING, MethodSpec, ProjectionSpec, TuningSpec
 from gpuscale.units import GIB
 
 FLOP_CONVENTION = (
@@ -472,6 +472,7 @@ class JobSpec:
     lengths: LengthsSpec | None = None  #: of the samples; None where all are as long as the sequence.
     method: MethodSpec = SFT  #: what a step runs beside the forward and backward pass over its sequences.
     teacher: ModelSpec | None = None  #: frozen model whose forward pass gives the logits to learn from.
+    projection: ProjectionSpec | None = None  #: how gradients are projected before the optimizer; None: they are not.
     site: SiteSpec | None = None  #: what measured runs add to the step time; None where there are none.
 
     def trains(self, part: str) -> bool:

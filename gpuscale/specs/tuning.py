@@ -63,6 +63,28 @@ aten/src/ATen/native/Loss.cpp, kl_div with log_target): log-softmax of both in f
 TEACHING = MethodSpec("the forward pass of a teacher", loss_bytes=(0, 0))
 """What a step is for the teacher: there is no loss of its own."""
 
+
+class ProjectionSpec(NamedTuple):
+    """An optimizer that keeps moments of gradients projected to a low rank, of the matrices of layers.
+
+    Of a matrix of n x m weights, n the larger, moments have n rows of the rank. GaLore keeps the projection too, of m
+    columns, made anew every 200 steps by a singular value decomposition, and projects the update back (Zhao et al.
+    2024, arXiv 2403.03507, table 1 and section 4); APOLLO's is random, made of a seed, and moments only scale the
+    gradient by channels (Zhu et al. 2024, arXiv 2412.05270, table 1).
+    """
+
+    rank: int
+    svd: bool  #: GaLore's; else APOLLO's.
+
+    def state_bytes(self, larger: int, smaller: int, moments: float, gradient: float) -> float:
+        """Bytes kept for one matrix, with moments and a projection of so many bytes per element [bytes]."""
+        rank = min(self.rank, smaller)
+        return rank * (larger * moments + smaller * gradient * self.svd)
+
+
+PROJECTION_RANK, PROJECTION_STEPS = 128, 200
+"""Rank, and steps for which a projection is kept, where nothing is said (transformers 5.23, trainer_optimizer.py)."""
+
 SPELLINGS = {
     "all-linear": "all", "attn": "attention", "self_attn": "attention", "feed_forward": "mlp",
     "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "o", "gate_proj": "gate", "up_proj": "up",

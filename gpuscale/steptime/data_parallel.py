@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpuscale.architecture.adapters import matrices_of
 from gpuscale.architecture.parameters import dense_linears, expert_linears
 from gpuscale.arrays import BoolArray, FloatArray, IntArray
 from gpuscale.layouts.arrays import Candidates, combined_key, distinct, number_combinations, spread, summed
@@ -22,10 +23,11 @@ from gpuscale.layouts.stages import at_place
 from gpuscale.memory.states import StageParameters, teacher_bytes, whole_gradients
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
+from gpuscale.specs.tuning import PROJECTION_STEPS
 from gpuscale.steptime import offload
 from gpuscale.steptime.calls import GroupCall, collective
 from gpuscale.steptime.components import contention, exposed_buckets
-from gpuscale.steptime.kernels import stream_time_s
+from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
 
 
 class Transfers(NamedTuple):
@@ -101,6 +103,8 @@ def data_parallel_time(
         on_cpu = on_cpu + offload.weights_return_s(c, job, parameters)
     return total, exposed, np.zeros(()), waiting + on_cpu
 
+
+FP32_BYTES = 4.0
 
 FROZEN_COPIES = 4
 """How often a frozen weight is read or written as it is copied out of the buffer of a gathering, in both passes."""
@@ -383,4 +387,26 @@ def optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -
     unscaled = 2 * states.gradient * (job.precision == "fp16")
     traffic = unscaled + 4 * states.gradient + 2 * states.optimizer + states.master + states.weight
     cleared = parameters.whole.max(axis=0) * states.gradient * (c.zero <= 1) * job.runtime.wgrad_fusion
-    return stream_time_s(job.cluster.gpu, parameters.updated(c) * traffic + cleared, 6)
+    return stream_time_s(job.cluster.gpu, parameters.updated(c) * traffic + cleared, 6) + projection_time_s(job)
+
+
+SVD_BYTES = 42
+"""Memory traffic that takes as long as the singular value decomposition of an n x m matrix, n the larger, per n m^2
+[bytes]: 10 minutes for all matrices of LLaMA-7B (Zhang et al. 2024, Q-GaLore, arXiv 2407.08296, section 1, which names
+no GPU; guesstimate for the bandwidth of an A100, since half of a reduction to two diagonals multiplies vectors)."""
+
+
+def projection_time_s(job: JobSpec) -> float:
+    """Time in a step of projecting the gradients of whole matrices to a low rank, updates back, and of what makes the
+    projections, spread over the steps that use them [s]."""
+    own, gpu, total = job.projection, job.cluster.gpu, 0.0
+    if own is None:
+        return total
+    precision = "fp32" if job.states.gradient == FP32_BYTES else job.attention_precision
+    for count, larger, smaller in matrices_of(job.model):
+        rank = min(own.rank, smaller)
+        each = gemm_time_s(gpu, precision, larger, rank, smaller)
+        each = each + own.svd * gemm_time_s(gpu, precision, larger, smaller, rank)
+        each = each + own.svd * stream_time_s(gpu, SVD_BYTES * larger * float(smaller) ** 2) / PROJECTION_STEPS
+        total += count * float(each + stream_time_s(gpu, 2.0 * job.states.gradient * larger * smaller))
+    return total
