@@ -71,3 +71,53 @@ def test_arguments_that_are_not_known_are_asked_for(tmp_path):
     with pytest.raises(InputError) as caught:
         _read(tmp_path, given=", fancy_offload=True", loader=", quant_thing=True")
     assert "offload=" in str(caught.value) and "precision=" in str(caught.value)
+
+
+def test_configurations_of_trl_have_its_defaults_whatever_the_trainer(tmp_path):
+    given = "from trl import DPOConfig, DPOTrainer\nTrainingArguments, Trainer = DPOConfig, DPOTrainer"
+    job = _read(tmp_path, between=given, seq=512)
+    assert job.layout["recompute"] == "full" and job.options["method"] == "dpo"
+
+
+def test_names_that_other_modules_have_can_be_given(tmp_path):
+    file = tmp_path / "a.py"
+    script = SCRIPT.replace("per_device_train_batch_size=2", "per_device_train_batch_size=N")
+    file.write_text(script.format(between="from here import N", after="", given="", loader=""))
+    assert read_launch([file], {"N": "3"}, {"gpus": 1, "seq": 512}).options["gbs"] == 12
+
+
+def test_models_with_encoders_are_said_by_their_class(tmp_path):
+    with pytest.raises(InputError, match="has an encoder"):
+        _read(tmp_path, between="from transformers import RobertaForMaskedLM\nmodel = RobertaForMaskedLM()")
+
+
+def test_a_torchtune_recipe_without_its_configuration_is_never_answered(tmp_path):
+    file = tmp_path / "a.sh"
+    file.write_text("tune run --nproc_per_node 3 lora_finetune_distributed --config configs/mine.yaml\n")
+    for options in ({}, {"zero": 2, "model": "llama3-8b", "seq": 4096, "gbs": 6}):
+        with pytest.raises(InputError, match="not here"):
+            read_launch([file], {}, options)
+
+
+def test_a_file_that_a_script_writes_and_copies_is_the_job_s_configuration(tmp_path):
+    file = tmp_path / "a.sh"
+    config = 'base_config: "base.yml"\nmodel_name: "llama3.1-8b"\nper_device_batch_size: 4\nmax_target_length: 2048'
+    file.write_text(
+        f"echo '{config}' > $HOME/out/mine.yml\ncp $HOME/out/mine.yml MaxText/configs/.\n"
+        "python MaxText/train.py MaxText/configs/mine.yml ici_fsdp_parallelism=8\n"
+    )
+    job = read_launch([file], {}, {"gpus": 8})
+    assert (job.options["seq"], job.layout["micro_batch_size"]) == (2048, 4)
+
+
+def test_what_helpers_decide_is_asked_for_at_once(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text(
+        "from trl import SFTConfig, SFTTrainer\nfrom common import load, adapters\n"
+        "args = SFTConfig(per_device_train_batch_size=1)\n"
+        "trainer = SFTTrainer(model=load('x'), args=args, peft_config=adapters(4))\n"
+        "trainer.train()\n"
+    )
+    with pytest.raises(InputError) as caught:
+        read_launch([file], {}, {})
+    assert all(f"{name}=" in str(caught.value) for name in ("model", "gpus", "lora_rank", "lora_targets", "base_dtype"))

@@ -169,7 +169,8 @@ MODEL_NAMES = (
 
 
 OTHER = {
-    "has an encoder": r"(^|[-/_])(m?t5|flan|ul2|m?bart|whisper|(ro|de)?bert[ao]?)($|[-_])",
+    "has an encoder": r"(^|[-/_])(m?t5|flan|ul2|m?bart|whisper|(ro|de)?bert[ao]?)($|[-_])"
+    r"|for(maskedlm|sequenceclass|tokenclass|conditionalgen)",
     "sees images": r"(^|[-/_\d])(vl|vlm|vision|llava|pixtral|clip(?!_ratio))($|[-_])",
 }
 """What names say of models that are not decoders of text -> words in lower case that say it."""

@@ -154,7 +154,9 @@ class Program:
                 found = there.find(value.name) if there is not None else ()
                 below = f"{value.module}.{value.name}".strip(".")
                 inner = None if found else self.imported(below, value.level, value.importer)
-                self.imports[value] = found[0] if found else value.symbol if inner is None else inner
+                self.imports[value] = found[0] if found else inner
+                if inner is None and not found:
+                    self.imports[value] = _literal(self.given.get(value.name, value.symbol))
             value = self.imports[value]
         return Unknown("...", "is imported in a circle")
 

@@ -796,6 +796,7 @@ class Shell:
         read = self.written(self.text(file, inner).text, state) if isinstance(file, Traced) else read
         printed = self._printed(fields, inner, read)
         self._write(one.redirects, fields, printed, state, inner)
+        self._copy([it.text for it in fields], state)
         if printed is not None or printing:
             return printed
         environment = {it.name: self._as_text(inner.variables.get(it.name)) for it in one.assignments}
@@ -880,6 +881,16 @@ class Shell:
             path = self.find(name, self.where(state))
             text = self.files.traced(self.files.read(path)) if path else None
         return text
+
+    def _copy(self, fields: list[str], state: State) -> None:
+        """Keep a copy of a file that the script wrote, also where its folder is named alone: `cp a.yml configs/.`."""
+        if fields[0] not in {"cp", "mv"} or len(fields) < 3:
+            return
+        name, to = fields[-2:]
+        text, target = state.texts.get(str(PurePosixPath(name))), PurePosixPath(to)
+        if text is not None:
+            folder = to.endswith(("/", "/.")) or not target.suffix
+            state.texts[str(target / PurePosixPath(name).name if folder else target)] = text
 
     def _sed(self, words: list[Traced], state: State, read: Traced | None) -> Traced | None:
         """Return what `sed s/A/B/` makes of a text, for plain texts A."""

@@ -60,6 +60,7 @@ def take(reading: Reading) -> Tool | None:
     if frozen is not None and "peft_config" not in settings and not _adapted(reading) and not reading.given.get("tune"):
         reading.refuse(frozen, PARTLY, "`tune=full` predicts training of all weights", settles="tune")
     _refuse_touched(reading)
+    _refuse_helpers(reading, loaded)
     _take_prepared(reading, loaded)
     if "calls.gradient_checkpointing_enable" in settings:
         _set(reading, "calls.gradient_checkpointing_enable", "gradient_checkpointing", True)
@@ -69,7 +70,7 @@ def take(reading: Reading) -> Tool | None:
     if loaded and not {"torch_dtype", "dtype"} & settings.keys():
         _set(reading, "args", "torch_dtype", "bfloat16")
         reading.assume("weights are loaded as checkpoints have them, in bf16: from_pretrained of transformers 5")
-    return load_tool("trl" if str(settings["args"].value).endswith("SFTConfig") else "transformers")
+    return load_tool("trl" if str(settings["args"].value).endswith("Config") else "transformers")
 
 
 PARTLY = "weights are frozen by the script itself, and which of them is not read"
@@ -89,7 +90,7 @@ HARMLESS = frozenset({
     "generate", "generation_config", "get_chat_template", "get_memory_footprint", "gradient_checkpointing_enable",
     "id2label", "is_parallelizable", "keep_in_memory", "label2id", "load_adapter", "load_state_dict", "log",
     "log_metrics", "max_length", "model_parallel", "name_or_path", "num_parameters", "pad_token_id",
-    "padding_side", "parameters", "pretraining_tp", "print_trainable_parameters", "push_to_hub",
+    "padding_side", "pipeline", "parameters", "pretraining_tp", "print_trainable_parameters", "push_to_hub",
     "push_to_hub_merged", "requires_grad", "requires_grad_", "resize_token_embeddings", "set_adapter",
     "setup_chat_format", "temperature", "tie_weights", "to_json_string", "top_p", "unwrap_model", "use_cache",
     "warnings_issued", "watch",
@@ -109,6 +110,26 @@ def _refuse_touched(reading: Reading) -> None:
     for name, one in list(reading.settings.items()):
         if name.startswith(TOUCHES):
             _touched(reading, name, name.removeprefix(TOUCHES), str(one.value))
+
+
+def _refuse_helpers(reading: Reading, loaded: bool) -> None:
+    """Ask for what functions that are not here decide: which adapters there are, how weights are stored.
+
+    Raises:
+        InputError: one does, and what it decides is not given beside the files.
+    """
+    adapters, given = reading.settings.get("peft_config"), reading.given
+    made = "" if adapters is None else str(adapters.value).rpartition(".")[2]
+    if made[:1].islower() and given.get("tune") != "full":
+        for option in ("lora_rank", "lora_targets"):
+            if not given.get(option):
+                reading.refuse(adapters, f"what {made[:80]} returns is in no file that is here", settles=option)
+    table = next((one for one in ("model", "0") if one in reading.settings), "")
+    model = reading.settings.get(table)
+    helped = model is not None and f"{table}.0" in reading.settings and str(model.value).islower()
+    if model is not None and helped and not loaded and made and not (given.get("base_dtype") or given.get("tune")):
+        what = f"what {str(model.value)[:80]} loads is in no file that is here: how its frozen weights are stored"
+        reading.refuse(model, f"{what} is not known", settles="base_dtype", likely=("bf16", "fp32", "nf4"))
 
 
 def _touched(reading: Reading, name: str, does: str, given: str) -> None:
