@@ -24,13 +24,14 @@ from gpuscale.cli.agent_tools import (
     OWN,
     TOOLS,
     WORDED,
+    Asked,
     page_of,
     parameters,
     part_of,
     read_call,
     schema,
 )
-from gpuscale.cli.agent_worker import PROGRAM, Desk, _refuse
+from gpuscale.cli.agent_worker import KEPT, PROGRAM, Desk, _refuse
 from gpuscale.errors import InputError
 from gpuscale.presets.files import preset_folders, skill_text
 from gpuscale.request import JobOptions, declared
@@ -148,6 +149,7 @@ def test_a_call_means_a_command_line(tool, arguments, line):
         ("plan", {"model": "x" * (MAX_TEXT + 1)}, "65,537 characters, at most 65,536", "what matters"),
         ("plan", {"tight": "perhaps"}, "'perhaps' is not true or false", ""),
         ("plan", {"offset": -1}, "-1 is not a place", "the page before"),
+        ("plan", {"offset": True}, "True is not a place", "the page before"),
         ("plan", {"offset": 1.5}, "1.5 is not a place", "the page before"),
         ("plan", {"offset": float("nan")}, "nan is not a place", ""),
         ("plan", {"offset": "7"}, "'7' is not a place", ""),
@@ -229,6 +231,17 @@ def test_pages_of_any_text_are_short_and_move_on(text, offset):
     page = page_of(text, offset)
     assert len(page.encode("utf-8", "surrogatepass")) <= LIMIT_BYTES
     assert page == text[offset:] or int(page.split("`offset`: ")[-1].split()[0]) > offset
+
+
+def test_a_page_ends_between_characters():
+    assert "\ufffd" not in page_of("a" + "€" * 9000, 0)
+
+
+def test_a_desk_keeps_few_answers(desk):
+    for number in range(3 * KEPT):
+        desk._kept[Asked((str(number),), "", None, 0)] = "text"
+    assert not desk.call("list", {"what": "clusters"}).failed
+    assert len(desk._kept) == KEPT
 
 
 def test_a_page_is_full_also_of_long_lines():
@@ -356,7 +369,7 @@ def test_a_launch_file_reads_nothing_outside(desk):
 
 def test_confined_processes_write_nothing_call_nothing_and_run_nothing(folder):
     attempts = ("open('made.txt', 'w')", "os.open('made.txt', os.O_CREAT | os.O_RDWR)", "os.mkdir('made')",
-                "os.remove('run.sh')", "__import__('socket').socket()", "os.system('true')",
+                "os.open('run.sh', os.O_TRUNC)", "os.remove('run.sh')", "__import__('socket').socket()", "os.system('true')",
                 "__import__('subprocess').run(['true'])")  # fmt: skip
     program = (
         PROGRAM.removesuffix("main()")

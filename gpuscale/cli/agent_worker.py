@@ -167,6 +167,7 @@ def receive() -> None:
 
 def _refuse(event: str, about: tuple[Any, ...]) -> None:
     """Refuse what no answer needs."""
-    writes = event == "open" and (set(str(about[1])) & set("wax+") or about[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+    changing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+    writes = event == "open" and (set(str(about[1])) & set("wax+") or about[2] & changing)
     if writes or event.startswith(REFUSED):
         raise PermissionError(f"{event} is refused here")
