@@ -187,3 +187,16 @@ def test_a_recipe_of_ppo_is_refused_whatever_is_given(tmp_path):
     line = "tune run ppo_full_finetune_single_device --config mistral/7B_full_ppo_low_memory\n"
     with pytest.raises(InputError, match="only training of a whole model"):
         job(tmp_path, {"gpus": 1, "model": "mistral-7b", "zero": 0}, run__sh=line)
+
+
+def test_log_probabilities_made_before_are_of_dpo_alone(tmp_path):
+    """Without its reference KTO is no other method that is known; DPO is one of pairs alone."""
+    text = f"{AXOLOTL}rl: {{}}\nprecompute_ref_log_probs: true\n"
+    assert [job(tmp_path, a__yaml=text.format(rl)).options["method"] for rl in ("dpo", "kto")] == ["orpo", "kto"]
+
+
+@pytest.mark.parametrize(("script", "method"), [("sft_after_dpo.py", None), ("after_dpo.py", "dpo")])
+def test_a_program_of_supervised_training_is_one_whatever_else_its_name_says(script, method, tmp_path):
+    sizes = "--per_device_train_batch_size 2 --max_length 2048 --bf16 true"
+    line = f"accelerate launch --num_processes 8 {script} --model_name_or_path meta-llama/Llama-3.1-8B {sizes}\n"
+    assert_has(job(tmp_path, {}, run__sh=line), method=method)

@@ -369,8 +369,8 @@ def test_a_launch_file_reads_nothing_outside(desk):
 
 def test_confined_processes_write_nothing_call_nothing_and_run_nothing(folder):
     attempts = ("open('made.txt', 'w')", "os.open('made.txt', os.O_CREAT | os.O_RDWR)", "os.mkdir('made')",
-                "os.open('run.sh', os.O_TRUNC)", "os.remove('run.sh')", "__import__('socket').socket()", "os.system('true')",
-                "__import__('subprocess').run(['true'])")  # fmt: skip
+                "os.open('run.sh', os.O_TRUNC)", "os.remove('run.sh')", "__import__('socket').socket()",
+                "os.system('true')", "__import__('subprocess').run(['true'])")  # fmt: skip
     program = (
         PROGRAM.removesuffix("main()")
         + "import os\n"

@@ -22,6 +22,7 @@ from gpuscale.planning.plans import estimate, plan
 from gpuscale.results import Estimate, PlanResult, PlanRow
 from gpuscale.trials.choosing import LEAST_TRIALS, LIKELY, MATTERS, Believed, Next, fitting, prospects
 from gpuscale.trials.files import OUTPUT, PLAN, Study, Trial, read_study, read_trials
+from gpuscale.units import plural
 
 CANDIDATES = 200
 """Plans of the search, all variants, from which the next trial is chosen."""
@@ -222,7 +223,7 @@ def _next(
     if not left.any():
         return None, "every layout that may fit was tried"
     if len(trials) >= study.most:
-        return None, f"{study.most} trials were made, as many as `most` allows"
+        return None, f"{plural(study.most, 'trial')} so far, as many as `most` allows"
     if seen is None:
         return int((likely if likely.any() else left).argmax()), ""  # the first in the order of `plan`
     if seen.best is None and sum(one.outcome == "ran" for one in trials) >= LEAST_TRIALS:
