@@ -107,3 +107,31 @@ def test_what_is_written_for_a_tool_has_words_for_options_alone():
     for tool in all_tools():
         if tool.written is not None:
             assert set(tool.written.words) <= known, tool.name
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "layout", "has", "lacks"),
+    [
+        # who shards layers recomputes them too: told to both, a layer would be run three times
+        ("trl", LORA, {"zero": 3, "recompute": "full"},
+         ("fsdp_activation_checkpointing: true", "--gradient_checkpointing False"), "--gradient_checkpointing True"),
+        ("trl", LORA, {"zero": 0, "recompute": "full"}, ("--gradient_checkpointing True",), "fsdp_"),
+        # `all-linear` would leave experts out of what a plan with adapters in them trains
+        ("trl", {**LORA, "model": "mixtral-8x7b", "lora_experts": True}, FSDP,
+         ("--lora_target_modules k_proj o_proj q_proj v_proj w1 w2 w3",), "all-linear"),
+        ("trl", {**LORA, "base_dtype": "fp32"}, FSDP, ("--dtype float32",), "--dtype bfloat16"),
+        ("torchtune", {**LORA, "lora_targets": "q,v"}, FSDP, ("apply_lora_to_mlp: false",), '"k_proj"'),
+        ("torchtune", LORA, {"zero": 2}, ("fsdp_reshard_after_forward: false",), "zero"),
+        ("automodel", LORA, {"zero": 3, "shard": 4}, ("dp_replicate_size: 2",), "zero"),
+    ],
+)  # fmt: skip
+def test_settings_say_what_the_plan_has_and_nothing_else(target, more, layout, has, lacks):
+    text = text_of(target, more, layout)
+    assert [part for part in has if part not in text] == []
+    assert lacks not in text.partition("jobset")[0]
+
+
+def test_modules_of_experts_that_have_no_adapters_cannot_be_left_out_by_name():
+    more = {**LORA, "model": "mixtral-8x7b", "lora_targets": "q,gate,up,down"}
+    with pytest.raises(NoAnswerError, match="where modules are named, those of experts are among them"):
+        text_of("trl", more, FSDP)
