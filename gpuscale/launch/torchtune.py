@@ -139,9 +139,6 @@ def read(reading: Reading) -> None:
     recipe = _take_command(reading)
     take_configs(reading, tool, "config")
     component = reading.get("model._component_")
-    if component is None:
-        hint = "give it too; what the recipe trains, its adapters and types stand there"
-        reading.refuse(reading.get("config"), "the recipe's configuration is not here, or names no model", hint)
     named = str(component.value).rpartition(".")[2] if component is not None else ""
     words = f"{recipe} {reading.text('config') or ''}"
     if re.search(r"qat|ppo|knowledge|distill", f"{named} {words}"):
@@ -150,6 +147,9 @@ def read(reading: Reading) -> None:
             "only training of a whole model by itself, or of its adapters, is modelled",
             "use a full_finetune or LoRA recipe",
         )
+    if component is None:
+        hint = "give it too; what the recipe trains, its adapters and types stand there"
+        reading.refuse(reading.get("config"), "the recipe's configuration is not here, or names no model", hint)
     _read_model(reading, component, re.sub(r"^(lora|qlora|dora|qdora)_", "", named))
     preferences.read(reading)
     _read_adapters(reading, named)
