@@ -136,7 +136,7 @@ def test_experts_have_adapters_where_their_modules_are_named(model, linear, name
         ({"adapter": "lora", "lora_r": 8}, "which matrices"),
         ({"adapter": "llama-adapter"}, "only a part of the model"),
         (QLORA | {"peft_layers_to_transform": "[0, 1]"}, "some layers alone"),
-        (QLORA | {"optimizer": "galore_adamw"}, "galore_adamw is not modelled"),
+        (QLORA | {"optimizer": "lomo"}, "lomo is not modelled"),
         (QLORA | {"rl": "ebft"}, "ebft trains against other models"),
     ],
 )

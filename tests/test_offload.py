@@ -87,6 +87,8 @@ def test_gpus_behind_one_uplink_share_it():
     assert offload.host_link_bytes_per_s(p4d) == pytest.approx(15.75e9 * 0.8 / 2)
     alone = job("llama3-8b", 8, cluster="aws-p4d", gpus_per_node=1)
     assert offload.host_link_bytes_per_s(alone) == pytest.approx(15.75e9 * 0.8)
+    one = job("llama3-8b", 1, cluster="aws-p4d")  # the other GPU of its uplink has no job
+    assert offload.host_link_bytes_per_s(one) == pytest.approx(15.75e9 * 0.8)
     wide = job("llama3-8b", 8, cluster="aws-p4d", gpus_per_node=1, set="host.uplink_gb_per_s=100")
     assert offload.host_link_bytes_per_s(wide) == pytest.approx(31.5e9 * 0.8)
 
