@@ -520,7 +520,8 @@ class JobOptions(Options):
     model: Annotated[str, Option("Preset name, TOML file, Hugging Face config.json, or cached model id.", "NAME|PATH",
                                   python="str | Path | ModelSpec")]
     gpus: Annotated[int, Within(1, MAX_GPUS),
-                    Option("Number of GPUs.", label="{:,} GPUs", header="GPUs", example=(256, 1024))]
+                    Option("Number of GPUs; 1 where the cluster is a card.", label="{:,} GPUs", header="GPUs",
+                           example=(256, 1024))]
     cluster: Annotated[str, Option("Preset name, cluster TOML file, or a card (rtx-4090): a box of 8.", "NAME|PATH",
                                     label="{}", python="str | Path | ClusterSpec")] = "dgx-h100-superpod"
     seq: Annotated[int | None, Within(1, MAX_SEQUENCE),

@@ -1,5 +1,6 @@
 """Fine-tuning by adapters: their weights against what PEFT prints, memory and time against sums by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -672,3 +673,19 @@ def test_zero_3_copies_frozen_weights_and_gathers_a_reference_in_sight():
     orpo, dpo = (done(layout, method=method, **options).step for method in ("orpo", "dpo"))
     more_s = dpo.dp_total_s[0] - orpo.dp_total_s[0]
     assert dpo.seconds()["dp_comm"] - orpo.seconds()["dp_comm"] == pytest.approx(more_s, rel=1e-6)
+
+
+def test_experts_keep_no_inputs_for_adapters_that_they_do_not_have():
+    options = {"model": "mixtral-8x7b", "tune": "lora", "lora_targets": "q,v", "gpus": 8, "framework": "accelerate"}
+    kept = [done({}, **options, lora_experts=on).memory.activations[0, 0] for on in (False, True)]
+    assert kept[0] == kept[1]
+
+
+def test_fused_adapters_stay_fused_under_a_compiler():
+    spec = job(tune="lora", framework="torchtitan", compile="on")
+    spec = replace(spec, runtime=replace(spec.runtime, rule_set="generic"))
+    times = {}
+    for how in ("plain", "fused"):
+        one = replace(spec, runtime=replace(spec.runtime, adapters=how))
+        times[how] = evaluate(fixed_layout(one, {}), one).step.seconds()["elementwise"]
+    assert times["fused"] < times["plain"]

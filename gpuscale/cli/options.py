@@ -253,6 +253,9 @@ def takes(
                 refuse_two(**{name: values[name] for name in files})
             if recipe and recipes:
                 given = {name: one for name, one in of_recipe(given, recipe).items() if name in {*given, *absent}}
+            stated = recipe or any(values.get(name) for name in files) or given.get("find") == "gpus"
+            if only is None and "gpus" in absent and not stated and _is_card(given.get("cluster")):
+                given["gpus"] = 1
             command(given, **values, **({"recipe": recipe} if told else {}))
 
         every = [*made, *recipes, *beside, *(one.replace(kind=Parameter.KEYWORD_ONLY) for one in own)]
@@ -262,6 +265,16 @@ def takes(
         return run
 
     return wrap
+
+
+def _is_card(cluster: Any) -> bool:
+    """Whether a cluster is named by a card, of which its users have one unless they say how many."""
+    names = cluster if isinstance(cluster, list) else [cluster]
+    if len(names) != 1 or not isinstance(names[0], str) or names[0].startswith("box-"):
+        return False
+    from gpuscale.presets.files import card_named
+
+    return card_named(names[0]) is not None
 
 
 _BESIDE = [

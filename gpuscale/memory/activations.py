@@ -207,9 +207,10 @@ def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Norm output, routed tokens as they enter the experts, inner activations, shared experts, router logits."""
     modules = c.recompute_modules
     routed = routed_tokens(moe, c, job)
-    learn = job.tuning is None or job.tuning.experts
-    entering = moe.expert_width(job.model.hidden) * _narrow(job) * learn
-    inner = _inner_bytes(moe, job) + np.where(modules & arrays.MOE_ACT, 0.0, _narrow(job) * learn)
+    adapted = job.tuning is None or job.tuning.experts
+    into, out = (adapted and _weights_learn(job, name) for name in ("expert_fc1", "expert_fc2"))
+    entering = moe.expert_width(job.model.hidden) * _narrow(job) * into
+    inner = _inner_bytes(moe, job) + np.where(modules & arrays.MOE_ACT, 0.0, _narrow(job) * out)
     if moe.gated and "activation" in job.runtime.unfused:
         # the activated gate; in gpt-oss the clamped gate, its sigmoid and the other half clamped as well
         inner = inner + job.activation_bytes * (4 if moe.expert_bias else 1)
@@ -222,7 +223,7 @@ def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     shared = np.where(modules & arrays.SHARED_EXPERTS, 0.0, token_count * wide * moe.shared_ffn / c.tp + beside)
     router = token_count / c.sequence_split * STATISTICS_BYTES * moe.experts
     kept = np.where(modules & arrays.MOE, 0.0, experts + shared + router)
-    learns = learn or (moe.shared_ffn > 0 and _weights_learn(job, "shared_fc1"))
+    learns = into or (moe.shared_ffn > 0 and _weights_learn(job, "shared_fc1"))
     read = _norm_output_bytes(c, job, stays=_leaves_a_graph(moe, c, job)) if learns else 0.0
     return np.asarray(kept + read, dtype=np.float64)
 

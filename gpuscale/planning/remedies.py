@@ -99,10 +99,11 @@ def _given_up(job: Job, layout: Values) -> Iterator[Change]:
 
 
 def other_jobs(job: Job) -> tuple[Iterator[tuple[Values, JobSpec]], ...]:
-    """Return the jobs that need less memory beside their layout, with what is changed: one option, then two; and those
-    that train fewer weights."""
+    """Return the jobs that need less memory beside their layout, with what is changed: one option, then two; those that
+    offload alone; and those that train fewer weights."""
     single = list(_of_job(job))
-    near = (jobs_near(job, changes) for changes in ((*single, *_pairs(single)), _of_tuning(job)))
+    offloaded = [change for change in single if "offload" in change.job]
+    near = (jobs_near(job, changes) for changes in ((*single, *_pairs(single)), offloaded, _of_tuning(job)))
     return tuple(((change.job, spec) for change, spec in found if spec != job.spec) for found in near)
 
 

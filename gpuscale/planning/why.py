@@ -353,9 +353,11 @@ def _would_fit(job: Job, pins: Pins, closest: PlanRow) -> Iterator[str]:
 
 def _other_that_fits(job: Job, pins: Pins) -> Iterator[str]:
     """Yield an option of the job that lets a plan fit, a way to train fewer weights that does, and how many GPUs do."""
+    found = []
     for kind in other_jobs(job):
         fitting = (change for change, other in kind if anything_fits(other, pins))
-        yield from (" ".join(f"`{name}={value}`" for name, value in change.items()) for change in islice(fitting, 1))
+        found += [" ".join(f"`{name}={value}`" for name, value in change.items()) for change in islice(fitting, 1)]
+    yield from dict.fromkeys(found)
     gpus = _smallest_fitting(job, pins)
     if gpus is not None:
         yield f"{plural(gpus, 'GPU')} (the global batch kept a multiple of them)"

@@ -185,7 +185,8 @@ def _tuned(
         once = tuning.base_bytes + job.activation_bytes
         dequantised_s = stream_time_s(gpu, weights * dict(job.runtime.unpacked_bytes).get(tuning.base, once))
         streams, streams_back, kernels = streams + dequantised_s, streams_back + dequantised_s, kernels + 1
-    how = ADAPTER_TRAFFIC["compiled" if job.runtime.compile else job.runtime.adapters]
+    own = job.runtime.adapters  # fused kernels are none of the compiler's
+    how = ADAPTER_TRAFFIC["compiled" if job.runtime.compile and own != "fused" else own]
     for one in adapters(linear, tuning, split):
         sizes = (one.inputs, one.outputs)
         forward = forward + _narrow_s(job, rows, sizes, one.rank, groups)
