@@ -121,3 +121,16 @@ def test_what_helpers_decide_is_asked_for_at_once(tmp_path):
     with pytest.raises(InputError) as caught:
         read_launch([file], {}, {})
     assert all(f"{name}=" in str(caught.value) for name in ("model", "gpus", "lora_rank", "lora_targets", "base_dtype"))
+
+
+def test_adapters_of_a_tower_are_no_training_of_it(tmp_path):
+    file = tmp_path / "a.sh"
+    line = (
+        "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen3-VL-4B-Instruct --train_type {} --freeze_vit false "
+        "--per_device_train_batch_size 8 --max_length 8192 --deepspeed zero2\n"
+    )
+    towers = []
+    for kind in ("lora", "full"):
+        file.write_text(line.format(kind))
+        towers.append(read_launch([file], {}, {}).options["tower"])
+    assert towers == ["frozen", "trained"]

@@ -400,6 +400,7 @@ def _refuse_frozen(reading: Reading) -> None:
             reading.means("the language model is trained", name)
 
 
+ADAPTED = ("lora", "qlora")
 TUNE_TYPE = "tune_type_llm"
 """What TinyLLaVA does to the language model: `frozen`, `lora` or `full` (tinyllava/utils/arguments.py)."""
 
@@ -413,7 +414,10 @@ def _take_towers(reading: Reading) -> None:
         return
     named = [name for name in reading.settings if name.rpartition(".")[2].lower() in FROZEN_TOWERS]
     name = reading.first(*named, *FROZEN_TOWERS)
-    if name:
+    if name and not reading.flag(name) and (reading.given.get("tune") or reading.options.get("tune")) in ADAPTED:
+        reading.option("tower", "frozen", name)
+        reading.assume("adapters of the vision tower are not counted: they take little", name)
+    elif name:
         reading.option("tower", "frozen" if reading.flag(name) else "trained", name)
 
 
