@@ -78,6 +78,10 @@ def test_what_is_not_modelled_is_refused(options, field):
     assert caught.value.field == field
 
 
+def test_accelerate_runs_it_where_no_framework_is_named():
+    assert gpuscale.plan(model="llama3.2-1b", gpus=1, optimizer="galore", seq=2048).job["framework"] == "accelerate"
+
+
 def test_frameworks_without_it_are_refused():
     with pytest.raises((InputError, NoAnswerError), match="neither GaLore nor APOLLO"):
         gpuscale.estimate(model="llama2-7b", gpus=1, optimizer="galore", framework="megatron-lm")

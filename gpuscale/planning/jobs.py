@@ -126,8 +126,8 @@ FINE_TUNES_WITH = "accelerate"
 
 
 def fine_tunes(asked: JobOptions) -> bool:
-    """Whether a job trains adapters, or learns from preferences or rewards."""
-    return asked.tune != "full" or asked.method != "sft"
+    """Whether a job trains adapters, learns from preferences, rewards or a teacher, or projects gradients."""
+    return asked.tune != "full" or asked.method != "sft" or bool(OPTIMIZERS[asked.optimizer].projected)
 
 
 def usual_framework(asked: JobOptions) -> str:
