@@ -123,6 +123,7 @@ def test_what_is_written_for_a_tool_has_words_for_options_alone():
         ("torchtune", {**LORA, "lora_targets": "q,v"}, FSDP, ("apply_lora_to_mlp: false",), '"k_proj"'),
         ("torchtune", LORA, {"zero": 2}, ("fsdp_reshard_after_forward: false",), "zero"),
         ("automodel", LORA, {"zero": 3, "shard": 4}, ("dp_replicate_size: 2",), "zero"),
+        ("automodel", {}, {"zero": 3, "shard": 4, "cp": 2}, ("dp_replicate_size: 2",), "zero"),  # over CP too
     ],
 )  # fmt: skip
 def test_settings_say_what_the_plan_has_and_nothing_else(target, more, layout, has, lacks):
