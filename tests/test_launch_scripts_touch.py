@@ -134,3 +134,24 @@ def test_adapters_of_a_tower_are_no_training_of_it(tmp_path):
         file.write_text(line.format(kind))
         towers.append(read_launch([file], {}, {}).options["tower"])
     assert towers == ["frozen", "trained"]
+
+
+def test_what_a_script_reads_first_and_is_not_here_is_said(tmp_path):
+    file = tmp_path / "a.sh"
+    file.write_text(
+        "source configs/70m.sh\n"
+        "torchrun --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size 1 --micro-batch-size 1 "
+        "--global-batch-size 8 --seq-length 2048 --bf16\n"
+    )
+    said = [one.meaning for one in read_launch([file], {}, {"model": "llama3.2-1b"}).assumed]
+    assert any("configs/70m.sh is not here" in one for one in said)
+
+
+def test_a_configuration_that_another_package_returns_is_named(tmp_path):
+    file = tmp_path / "config_registry.py"
+    file.write_text(
+        "def mine():\n    from torchtitan.models.kimi_k3.config_registry import kimi_debug\n"
+        "    config = kimi_debug()\n    config.parallelism.data_parallel_shard_degree = 2\n    return config\n"
+    )
+    with pytest.raises(InputError, match="kimi_debug returns is in no file that is here"):
+        read_launch([file], {}, {})

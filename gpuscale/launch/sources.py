@@ -135,6 +135,10 @@ class _Reader:
             for name, (text, at) in shell.defaults.items()
             if re.fullmatch(r"[\d_]*", text)
         )
+        unread = tuple(
+            Said(*self._place(at), f"source {name}", f"{printable(name)[:MAX_NAME]} is not here: without what it sets")
+            for name, at in shell.missing
+        )
         for command in commands:
             seen: dict[Path, None] = {}
             chosen: list[Said] = []
@@ -142,7 +146,7 @@ class _Reader:
             sources = [source for found in beside.values() for source in found]
             sources += self._functions(command, seen)
             lost = _missing(command, beside)
-            own = replace(command.source, assumed=(*taken, *chosen))
+            own = replace(command.source, assumed=(*taken, *chosen, *unread))
             every = (*interpolated(tuple(sources), self.variables), own)
             files = tuple(dict.fromkeys((path, *command.followed, *seen)))
             programs = [] if _claimed(every) else self._programs(command)
@@ -198,7 +202,13 @@ class _Reader:
         ran = [one for one in claimed if one.ran] or claimed
         if not ran:
             hint = "give what it prints: a log with its arguments, or the command with its options"
-            raise InputError("no configuration of a known framework is in this program", place=str(path), hint=hint)
+            message = "no configuration of a known framework is in this program"
+            origins = (str(one.source.settings["origin"].value) for one in every)
+            elsewhere = next((one for one in origins if re.search(r"\.\w*config\w*\.\w+$", one)), "")
+            if elsewhere:
+                message = f"what {printable(elsewhere)[:MAX_NAME]} returns is in no file that is here"
+                hint = f"give the folder of that package too, or {hint.removeprefix('give ')}"
+            raise InputError(message, place=str(path), hint=hint)
         return [
             Launch(f"{path}:{one.place.line}" if one.place.line else str(path), (one.source,), files) for one in ran
         ]
