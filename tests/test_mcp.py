@@ -244,6 +244,19 @@ def test_a_desk_keeps_few_answers(desk):
     assert len(desk._kept) == KEPT
 
 
+def test_a_first_page_is_worked_out_anew_and_the_next_is_of_the_same_answer(desk):
+    """Files may have changed since; what a page goes on from may not."""
+    asked = {"what": "clusters"}
+    desk._kept[read_call("list", asked)] = "an answer of before"
+    assert desk.call("list", asked | {"offset": 3}).text == "answer of before"
+    assert "of before" not in desk.call("list", asked).text
+
+
+def test_a_file_whose_name_begins_as_flags_do_stays_a_file():
+    asked = read_call("compare", {"a": {"plan_file": "-x.toml"}, "b": {"plan_file": "y.toml"}})
+    assert asked.arguments[-2:] == ("-- -x.toml", "y.toml")
+
+
 def test_a_page_is_full_also_of_long_lines():
     assert read_call("list", {"what": "models", "offset": 1e3}).offset == 1000
     first = page_of("short\n" + "x" * 20_000, 0)
