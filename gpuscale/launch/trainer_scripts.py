@@ -19,6 +19,9 @@ from gpuscale.presets.tools import Tool, load_tool
 AROUND = ("train_on_responses_only",)
 """Calls that return the trainer that they are given (Unsloth)."""
 
+HELPERS = re.compile(r"(load|get|build|create|make|init)_")
+"""Names of a script's own functions that return a model, of whatever they are given: a configuration, a name."""
+
 PREPARING = "prepare_model_for_kbit_training"
 LOADERS = ("from_pretrained",)
 NAMES = ("model_name", "pretrained_model_name_or_path", "0")
@@ -127,6 +130,7 @@ def _refuse_helpers(reading: Reading, loaded: bool) -> None:
     table = next((one for one in ("model", "0") if one in reading.settings), "")
     model = reading.settings.get(table)
     helped = model is not None and f"{table}.0" in reading.settings and str(model.value).islower()
+    helped = helped and not str(model.value if model else "").endswith(PREPARING)  # `_take_prepared` asks for more
     if model is not None and helped and not loaded and made and not (given.get("base_dtype") or given.get("tune")):
         what = f"what {str(model.value)[:80]} loads is in no file that is here: how its frozen weights are stored"
         reading.refuse(model, f"{what} is not known", settles="base_dtype", likely=("bf16", "fp32", "nf4"))
@@ -180,7 +184,7 @@ def _take_model(reading: Reading) -> bool:
                 _set(reading, f"{table}.{name}", "model_name_or_path", settings[f"{table}.{name}"].value)
             _give(reading, f"{table}.", "")
             return True
-        elif last != PREPARING and _made_from(reading, table):
+        elif last != PREPARING and not HELPERS.match(last) and _made_from(reading, table):
             _touched(reading, table, last, str(getattr(settings.get(f"{table}.0"), "value", "")))
         elif last != PREPARING:
             _set(reading, table, "model_name_or_path", settings[table].value)
