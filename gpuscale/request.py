@@ -728,8 +728,8 @@ class Question(Options):
     tight: Annotated[bool, Option(
         f"Also rank plans above {1 - MEMORY_HEADROOM:.0%} of the memory limit, which fragmentation may break.")] = False
     why: Annotated[dict[str, str] | None,
-                   Option("Show where a layout such as tp=4,pp=8 or \"TP4 PP8 mb1\" ranks, or what rules it out; "
-                          "`measured` and `recipe` are those that the answer names.", "LAYOUT",
+                   Option("Show where a layout ranks, or what rules it out: tp=4,pp=8, TP4 PP8 mb1, measured or recipe.",
+                          "LAYOUT",
                           read=_why, python="str | Mapping[str, Any]")] = None
     recipe: Annotated[str | None, Option(
         "Published recipe (`gpuscale show recipes`): its job, and its layout, which `plan` ranks. Options override it.",

@@ -306,7 +306,8 @@ def test_a_saved_plan_is_the_one_that_is_shown(tmp_path, small, monkeypatch):
 
 
 def test_a_tie_and_its_reason_are_told(tmp_path):
-    done = gpuscale("plan", "--model", "deepseek-v3", "--gpus", "256", "--cluster", "gb200-nvl72", "--verbose")
+    job = ("--model", "deepseek-v3", "--gpus", "256", "--cluster", "gb200-nvl72")
+    done = gpuscale("plan", *job, "--framework", "megatron-bridge-perf", "--verbose")
     text = " ".join(done.out.split())
     assert re.search(r"takes [\d.]+% longer than TP.* on paper \(a tie within the ", text)
     assert re.search(r"first because it is surer to fit \(\d+% likely, not \d+%\)", text)

@@ -381,4 +381,4 @@ def test_tables_fit(arguments):
 @pytest.mark.parametrize("gpus", [256, 1024, 4096, 16384])
 def test_the_usual_batch_is_that_of_a_plan(gpus):
     usual, *_ = batch_laws.usual_batches(gpus, 4096, 1e16)
-    assert usual == job("llama3-8b", gpus).global_batch_size
+    assert usual == job("llama3-70b", gpus).global_batch_size

@@ -189,6 +189,7 @@ OF_TEXT = {"roofline", "show models", "validate"}
 
 OF_NO_MODEL = {
     "collective", "doctor", "calibrate", "calibrate nccl", "show", "bench",  # of how fast plans are found
+    "mcp", "tune",  # whose answers are those of other commands; a table of trials
 }  # fmt: skip
 
 

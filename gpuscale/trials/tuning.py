@@ -35,8 +35,8 @@ LEAST_LIKELY = 0.9
 """Probability that it fits which a layout has at least that is tried before any other ran, if one has it."""
 
 STOP_RULE = (
-    f"trials end where {LEAST_TRIALS} layouts ran and no other has a chance of {LIKELY:.0%} to be {MATTERS:.0%} faster "
-    "than the fastest of them, or where there are no more trials"
+    f"trials end where {LEAST_TRIALS} layouts ran and no other has a chance of {LIKELY:.0%} to take {MATTERS:.0%} less "
+    "time than the fastest of them, or where there are no more trials"
 )
 """The rule in words."""
 
@@ -227,7 +227,7 @@ def _next(
     if seen is None:
         return int((likely if likely.any() else left).argmax()), ""  # the first in the order of `plan`
     if seen.best is None and sum(one.outcome == "ran" for one in trials) >= LEAST_TRIALS:
-        return None, f"no other layout has a chance of {LIKELY:.0%} to be {MATTERS:.0%} faster"
+        return None, f"no other layout has a chance of {LIKELY:.0%} to take {MATTERS:.0%} less time"
     return seen.best if seen.best is not None else int(np.where(left, seen.gain, -1.0).argmax()), ""
 
 

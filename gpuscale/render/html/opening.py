@@ -31,8 +31,8 @@ DIGITS = 6
 def opening_page() -> str:
     """Return the page; it needs no network, and nothing of an answer leaves it."""
     body = (
-        '<main id="main">\n<h1>Open an answer</h1>\n<p>Drop a file here that <code>gpuscale plan --json</code> or '
-        "<code>gpuscale estimate --json</code> printed, or choose it. It stays in this browser.</p>\n</main>\n"
+        '<main id="main">\n<h1>Open an answer</h1>\n<p>Drop a file here that <code>gpuscale plan</code> or '
+        "<code>gpuscale estimate</code> printed as JSON, or choose it. It stays in this browser.</p>\n</main>\n"
         '<p><label>Answer in JSON <input id="file" type="file" accept=".json,application/json"></label></p>\n'
         '<p id="said" role="alert"></p>\n'
     )
