@@ -728,7 +728,7 @@ class Question(Options):
     tight: Annotated[bool, Option(
         f"Also rank plans above {1 - MEMORY_HEADROOM:.0%} of the memory limit, which fragmentation may break.")] = False
     why: Annotated[dict[str, str] | None,
-                   Option("Show where a layout ranks, or what rules it out: tp=4,pp=8, TP4 PP8 mb1, measured or recipe.",
+                   Option("Show where a layout ranks, or what rules it out: tp=4,pp=8, TP4 PP8, measured or recipe.",
                           "LAYOUT",
                           read=_why, python="str | Mapping[str, Any]")] = None
     recipe: Annotated[str | None, Option(

@@ -203,6 +203,16 @@ def test_trials_are_run_until_they_end_and_go_on_where_they_were(study, tmp_path
     assert len(run_trials(path, told.append).trials) == 5
 
 
+def test_what_fails_twice_in_a_row_ends_the_trials_without_an_answer(study):
+    failing = f'["{sys.executable}", "-c", "import sys; sys.exit(7)"]'
+    done = command("tune", study(f"[trials]\ncommand = {failing}\n"), "--run")
+    assert done.code == 1
+    assert "2 trials in a row failed" in done.out
+    assert "no layout ran" in done.out
+    assert "exit code 7" in (study().with_suffix("") / "02" / "output.log").read_text()
+    assert not (study().with_suffix("") / "03").exists()
+
+
 def test_arguments_stay_apart_whatever_is_put_into_them(study):
     path = study('[trials]\ncommand = ["run", "{recompute}; {tp}", "{plan}", "{unknown_brace", "$HOME"]\n')
     state = tune(path)

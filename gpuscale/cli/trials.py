@@ -32,7 +32,12 @@ def tune(
     from gpuscale.trials.tuning import run_trials
     from gpuscale.trials.tuning import tune as propose
 
-    return Answer(run_trials(study, _tell) if run else propose(study))
+    state = run_trials(study, _tell) if run else propose(study)
+    return Answer(state, then=_none_ran if state.stopped and state.best is None else None)
+
+
+def _none_ran() -> None:
+    raise typer.Exit(1)
 
 
 def _tell(state: Tuning) -> None:

@@ -34,6 +34,9 @@ SAME_JOB = ("gpus", "seq", "gbs", "framework", "precision", "tune", "method")
 LEAST_LIKELY = 0.9
 """Probability that it fits which a layout has at least that is tried before any other ran, if one has it."""
 
+FAILURES = 2
+"""Trials in a row that failed for another reason than memory, after which something else is wrong than the layout."""
+
 STOP_RULE = (
     f"trials end where {LEAST_TRIALS} layouts ran and no other has a chance of {LIKELY:.0%} to take {MATTERS:.0%} less "
     "time than the fastest of them, or where there are no more trials"
@@ -126,6 +129,8 @@ def _run(study: Study, state: Tuning) -> None:
                 stream.write(f"\ngpuscale: ended after {study.timeout_s:g} s\n".encode())
             finally:
                 end(process)
+            if process.returncode:
+                stream.write(f"\ngpuscale: ended with exit code {process.returncode}\n".encode())
     except (OSError, ValueError) as error:
         output.unlink(missing_ok=True)
         raise InputError(f"{state.arguments[0]!r} cannot be run: {reason(error)}", place=place) from None
@@ -220,6 +225,9 @@ def _next(
     Args:
         likely: which are left and probably fit.
     """
+    last = trials[-FAILURES:]
+    if len(last) == FAILURES and all(one.outcome == "failed" for one in last):
+        return None, f"{FAILURES} trials in a row failed: {last[-1].reason}; remove their folders to go on"
     if not left.any():
         return None, "every layout that may fit was tried"
     if len(trials) >= study.most:
