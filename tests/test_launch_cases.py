@@ -19,6 +19,7 @@ READ = {
     "07-swift-deepspeed-zero3": ({}, {"zero": 3, "offload": None}),
     "08-swift-deepspeed-zero3_offload": ({}, {"zero": 3, "offload": "optimizer+parameters"}),
     "10-lf-pure-bf16": ({"gpus": 1}, {"precision": "bf16", "master_dtype": "none", "moment_dtype": "bf16"}),
+    "12-lf-use-apollo": ({"gpus": 8}, {"optimizer": "apollo"}),
     "14-lf-use-muon": ({"gpus": 8}, {"optimizer": "muon"}),
     "18-foundry-mb-dmoe-as-dense": ({"gpus": 8}, {"routing": "dropless"}),
     "21-bridge-yaml-override-fp32": ({"gpus": 8, "model": "llama3.2-1b"}, {"precision": "bf16", "zero": None}),
@@ -53,7 +54,6 @@ def test_a_case_is_read(case):
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("12-lf-use-apollo", "APOLLO"),
         ("15-lf-use-adam-mini", "Adam-mini"),
         ("19-nemo-mamba-as-transformer", "Mamba layers"),
     ],

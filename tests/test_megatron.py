@@ -161,7 +161,7 @@ VALUES = {
     "routing": ("dropless", "dropping"), "transport": ("nvshmem", "uccl"), "reshard": (None, "always"),
     "grad_reduce": (None, "last"), "compile": (None, "on"), "attention": (None, "fa2"),
     "sharp": ("off", "on"), "nvls": ("on", "off"), "tune": ("full", "lora"), "method": ("sft", "dpo"),
-    "lengths": (None, "512"),
+    "lengths": (None, "512"), "optimizer_rank": (None, 64), "teacher": (None, "llama3-8b"),
 }  # fmt: skip
 """Option -> two values of it that mean something else to the job below."""
 
