@@ -50,6 +50,8 @@ VALUES = {
     "train": ("embeddings,head", "norms"),
     "lengths": (",".join(["512"] * 33),),
     "packing": (True,),
+    "teacher": ("llama3-70b",),
+    "optimizer_rank": (64,),
 }
 """Other values of options of a job that list no choices; of those that do, all are tried."""
 
@@ -129,7 +131,7 @@ def _random_plan(dice, framework):
         "etp": dice.choice((1, tp)) if moe else 1,
         "sp": dice.choice((None, None, tp > 1, False)),
         "vpp": dice.choice((None, 2, 4)) if pp > 1 else None,
-        "zero": dice.choice((None, None, 0, 1, 2, 3)),
+        "zero": dice.choice((None, None, 0, 1, 2, 3)) if dp * cp > 1 else None,  # no file tells shards of one rank
         "shard": dice.choice((None, None, None, max(dp * cp // 2, 1))),
         "micro_batch_size": micro,
         "recompute": dice.choice(_RECOMPUTE),

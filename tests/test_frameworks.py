@@ -20,7 +20,7 @@ from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import EVERY
 from gpuscale.search.loop import search
 from gpuscale.specs.job import RULE_SETS, OffloadSpec, StateBytes
-from gpuscale.specs.tuning import TuningSpec, read_targets
+from gpuscale.specs.tuning import ProjectionSpec, TuningSpec, read_targets
 from gpuscale.validation.machines import Library
 from gpuscale.validation.measurements import read_measurements
 from gpuscale.validation.runs import read_run
@@ -59,6 +59,9 @@ MIXTRAL = "mixtral-8x7b"
 MULTI_HEAD = {"kv_heads": 32}
 OPTIMIZER = {"offload": OffloadSpec(optimizer=True)}
 
+PROJECTED = ProjectionSpec(128, svd=True)
+WHOLE = {"zero": 0, "shard": 1}
+
 LORA = TuningSpec(16, read_targets("all"))
 
 CASES = {
@@ -67,6 +70,7 @@ CASES = {
     "quantised_base_unavailable": (
         under("megatron-lm", tuning=replace(LORA, base="nf4")), {}, under("megatron-lm", tuning=LORA), {},
     ),
+    "projection_unavailable": (under("nanotron", projection=PROJECTED), WHOLE, under("nanotron"), WHOLE),
     "moe_unavailable": (
         under("megatron-lm@2023-12", MIXTRAL, MULTI_HEAD), {}, under("megatron-lm@2023-12", attention=MULTI_HEAD), {},
     ),

@@ -52,11 +52,7 @@ def test_a_case_is_read(case):
 
 
 @pytest.mark.parametrize(
-    ("case", "message"),
-    [
-        ("15-lf-use-adam-mini", "Adam-mini"),
-        ("19-nemo-mamba-as-transformer", "Mamba layers"),
-    ],
+    ("case", "message"), [("15-lf-use-adam-mini", "Adam-mini"), ("19-nemo-mamba-as-transformer", "Mamba layers")]
 )
 def test_a_case_is_refused(case, message):
     with pytest.raises(InputError, match=message):

@@ -281,7 +281,7 @@ def test_plain_ddp_and_fsdp_of_the_first_generation():
     [
         ("--use_peft True --lora_r 8 --lora_target_modules wq_a", "'wq_a' are not known here"),
         ("--load_in_4bit True", "frozen weights in nf4-single"),
-        ("--optim galore_adamw", "galore_adamw is not modelled"),
+        ("--optim galore_adamw_layerwise", "galore_adamw_layerwise is not modelled"),
         ("--use_peft True --lora_r 0", "0 is out of range"),
         ("--use_peft True --lora_r 8 --lora_modules_to_save v_head", "'v_head' trained whole is not modelled"),
         ("--stage ppo --finetuning_type full", "ppo trains against other models"),

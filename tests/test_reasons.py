@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 from command import gpuscale as command
@@ -139,7 +140,7 @@ def test_where_a_batch_sequence_or_memory_flips_the_choice_a_search_agrees(asked
             continue
         name = job or "memory_limit_bytes"
         value = getattr(field.job, name) * flip.factor
-        changed = JobSpec(**{**vars(field.job), name: int(value) if job else value})
+        changed = replace(field.job, **{name: int(value) if job else value})
         own = {key: getattr(field.rows, key)[field.first] for key in ("tp", "pp", "cp", "ep", "etp")}
         found = search(changed, Pins())
         best = found.families.score[0]

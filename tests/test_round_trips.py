@@ -45,7 +45,7 @@ def test_five_hundred_exports_read_back_predict_the_same(target, tmp_path):
 def _went_round(target, count, tmp_path):
     """What differs after so many round trips; plans that the target refuses are not among them."""
     found = []
-    for number, (options, layout) in enumerate(plans(target, 6 * count)):
+    for number, (options, layout) in enumerate(plans(target, 20 * count)):
         differs = round_trip(target, options, layout, tmp_path / str(number))
         if isinstance(differs, str):
             assert "cannot express the plan: `" in differs
@@ -53,4 +53,4 @@ def _went_round(target, count, tmp_path):
         found.append(f"{options} {layout}: {differs}" if differs else "")
         if len(found) == count:
             return found
-    raise AssertionError(f"of {6 * count} plans {target} takes only {len(found)}")
+    raise AssertionError(f"of {20 * count} plans {target} takes only {len(found)}")

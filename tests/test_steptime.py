@@ -488,7 +488,7 @@ def test_replicas_are_reduced_beside_the_shards_inside_the_node(shard, shown):
     reduced over NVLink; where both need the network, one comes after the other."""
     spec = job("llama3-8b", 64, gbs=64)
     nothing, second = np.zeros(1), np.ones(1)
-    transfers = Transfers(second, nothing, nothing, second, nothing, nothing, nothing, nothing)
+    transfers = Transfers(second, nothing, nothing, second, nothing, nothing, nothing, nothing, nothing)
     rows = layout(spec, zero=1, shard=shard)
     exposed, waited = unhidden_s(rows, spec, transfers, Cover(second, 1.1 * second, nothing))
     assert exposed[0] == pytest.approx(1 / 32 + shown, rel=1e-9)
@@ -500,7 +500,7 @@ def test_late_transfers_take_no_more_than_what_the_gpu_waits_in_any_case(zero):
     """In each microbatch; what shows of them does not depend on the waiting."""
     spec = job("llama3-8b", 64, gbs=256)
     rows, each = layout(spec, zero=zero), np.ones(1)
-    transfers = Transfers(3 * each, 2 * each, 5 * each, each, 0 * each, 0 * each, each, 0 * each)
+    transfers = Transfers(3 * each, 2 * each, 5 * each, each, 0 * each, 0 * each, each, 0 * each, 0 * each)
     shown = set()
     for wait_s in (0.0, 0.01, 0.5, 100.0):
         exposed, waited = unhidden_s(rows, spec, transfers, Cover(0.5 * each, 1.1 * each, wait_s * each))

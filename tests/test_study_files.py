@@ -83,7 +83,8 @@ def test_every_option_of_plan_may_be_a_list(option):
     values = {"model": "llama3-8b", "gpus": 8, "cluster": "h100", "framework": "nemo", "set": "network=x2",
               "rate": "pue=1.2", "pareto": "mfu,memory", "offload": "optimizer", "axis_order": "tp-cp-dp-pp",
               "overlap": "tp", "recompute": "full", "schedule": "zb-h1", "train_tokens": "1T", "max_memory": 70,
-              "gpu_hour_price": 2, "risk": 0.9, "lengths": "512", "lora_targets": "all", "train": "head"}  # fmt: skip
+              "gpu_hour_price": 2, "risk": 0.9, "lengths": "512", "lora_targets": "all", "train": "head",
+              "teacher": "llama3-70b"}  # fmt: skip
     said = field.option
     value = values.get(option, said.choices[0] if said.choices else True if bool in field.kinds else 2)
     if option == "calibration":

@@ -90,6 +90,7 @@ RULES = {
 _PIPE = "runtime/pipe/engine.py"
 
 CITED = {
+    "projection_unavailable": Cite("none in deepspeed/ops, nor in runtime/config.py"),
     "adapters_unavailable": Cite("Megatron-DeepSpeed: none in megatron/model"),
     "pp_unavailable": Cite(f"{_PIPE}: needs the model as a PipelineModule, which Hugging Face models are not"),
     "vpp_unavailable": Cite("runtime/pipe/schedule.py: TrainSchedule is plain 1F1B"),

@@ -9,6 +9,7 @@ _MODEL = "models/mpt/modeling_mpt.py"
 _STRATEGY = "Composer distributed/dist_strategy.py, fsdp_config.sharding_strategy"
 
 CITED = {
+    "projection_unavailable": Cite("none in llmfoundry/optim"),
     "tp_unavailable": Cite("llm-foundry issue 1743: FSDP alone"),
     "pp_unavailable": Cite("llm-foundry issue 1743: FSDP alone"),
     "cp_unavailable": Cite("llm-foundry issue 1743: FSDP alone"),

@@ -212,6 +212,7 @@ _A, _TC, _PS = "training/arguments.py", "core/transformer/transformer_config.py"
 _FIRST_STEP = "passes validate_args, fails in the first step"
 
 CITED = {
+    "projection_unavailable": Cite("none in megatron/core/optimizer"),
     "quantised_base_unavailable": Cite("Megatron-Bridge, peft/lora.py: adapters beside matrices of the model's type"),
     "schedule_unavailable": Cite(
         "core/pipeline_parallel/schedules.py; zero bubble by forks: sail-sg/zero-bubble, Primus (pp_algorithm)"

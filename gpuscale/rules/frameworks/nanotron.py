@@ -93,6 +93,7 @@ _CONFIG, _PARALLEL = "config/config.py", "config/parallelism_config.py"
 _FIRST_STEP = "passes the checks of the configuration, fails in the first step"
 
 CITED = {
+    "projection_unavailable": Cite("none in src/nanotron/optim"),
     "adapters_unavailable": Cite("none in src/nanotron/nn, nor in config/models_config.py"),
     "vpp_unavailable": Cite(f"{_PARALLEL}:16 pp_engine: 1f1b or afab"),
     "ep_unavailable": Cite(

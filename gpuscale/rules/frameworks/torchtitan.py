@@ -99,6 +99,7 @@ _SCHEDULES = "PyTorch, torch/distributed/pipelining/schedules.py"
 _PASSES = "passes the checks of the configuration, fails when the schedule is built"
 
 CITED = {
+    "projection_unavailable": Cite("none in torchtitan/components/optimizer.py"),
     "adapters_unavailable": Cite("none among its models, nor in torchtitan/components"),
     "schedule_unavailable": Cite(
         f"{_SCHEDULES}, get_schedule_class; its DualPipeV folds the stages into a V and holds weights once"

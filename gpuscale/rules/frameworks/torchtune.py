@@ -9,6 +9,7 @@ from gpuscale.specs.gpu import WIDE
 _RECIPE, _LORA = "recipes/full_finetune_distributed.py", "recipes/lora_finetune_distributed.py"
 
 CITED = {
+    "projection_unavailable": Cite("in none of its recipes or configs"),
     "tp_unavailable": Cite(f"{_RECIPE}: tensor_parallel_plan, which Llama 3 alone has; {_LORA}: none"),
     "pp_unavailable": Cite(f"{_RECIPE}: no pipelines"),
     "vpp_unavailable": Cite(f"{_RECIPE}: no pipelines"),
