@@ -18,11 +18,9 @@ from gpuscale.calibration.site import HELD_80, fit, product, remainder_covarianc
 from gpuscale.memory.interval import fit_probability
 from gpuscale.search.evaluation import evaluate
 from gpuscale.trials.choosing import LEAST_TRIALS, MATTERS, Believed, fitting, prospects
+from gpuscale.trials.tuning import LEAST_LIKELY
 from gpuscale.validation.measurements import read_measurements
 from gpuscale.validation.scores import alternatives
-
-LEAST_LIKELY = 0.9
-"""Probability that a first choice of `plan` fits, at least."""
 
 LEAST = 8
 """Layouts of a sweep, distinct ones."""

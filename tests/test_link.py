@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 import zlib
 from html import unescape
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from command import assert_one_message, gpuscale
 
-from gpuscale.render.html.opening import KEPT, MOST_CHARACTERS, link, opening_page
+from gpuscale.render.html.opening import KEPT, MOST_CHARACTERS, PAGE, link, opening_page
 
 SCRIPT = Path(__file__).parents[1] / "gpuscale" / "render" / "html" / "open.js"
 NODE = shutil.which("node")
@@ -143,6 +144,13 @@ def test_the_page_fetches_nothing_and_makes_no_markup_of_an_answer():
     assert "default-src 'none'" in page
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(|XMLHttp|https?://", script)
     assert not re.search(r'(?:src|href)="https?:', page)
+
+
+def test_the_page_is_one_of_the_docs():
+    root = Path(__file__).parents[1]
+    docs = tomllib.loads((root / "pyproject.toml").read_text())["project"]["urls"]["Documentation"]
+    assert f"site_url: {docs}\n" in (root / "mkdocs.yml").read_text()
+    assert f"{docs}latest/open.html" == PAGE  # of the newest release, as the docs have a folder for each
 
 
 def test_an_address_is_one_format():

@@ -202,6 +202,12 @@ class MeasuredRun:
         """Its upper end [s]."""
         return None if self.step_time_s is None else self.step_time_s * math.exp(NORMAL_80 * self.spread)
 
+    def step_of(self, tokens: float, gpus: float) -> float:
+        """Return the time of a step of so many tokens [s]; from the rate where the log says no time."""
+        if self.step_time_s is not None:
+            return self.step_time_s
+        return tokens / ((self.tokens_per_s_per_gpu or math.inf) * gpus)
+
     @property
     def memory_gib(self) -> float | None:
         """What comes nearest to all of the device's use: as the driver counts it, else reserved, else allocated."""

@@ -302,10 +302,12 @@ def _run(asked: AskedRun, presets: Presets, notes: list[str]) -> _Run:
         if said and said != ours:
             message = f"the log has {what.format(said)}, the job {ours:,}"
             raise InputError(message, place=measured.file, hint=f"give `{field}={said}`, or the log of this job")
-    step_s, rate = measured.step_time_s, measured.tokens_per_s_per_gpu
-    if step_s is None:
-        step_s = spec.tokens_per_step / ((rate or math.inf) * spec.gpus)
-    elif rate and abs(spec.tokens_per_step / (step_s * rate * spec.gpus) - 1) > DISAGREE:
+    step_s, rate = measured.step_of(spec.tokens_per_step, spec.gpus), measured.tokens_per_s_per_gpu
+    if (
+        rate
+        and measured.step_time_s is not None
+        and abs(spec.tokens_per_step / (step_s * rate * spec.gpus) - 1) > DISAGREE
+    ):
         tokens = step_s * rate * spec.gpus
         message = (
             f"tokens/s and seconds of the log make a step of {tokens:,.0f} tokens, the job has {spec.tokens_per_step:,}"

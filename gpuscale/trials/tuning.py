@@ -275,12 +275,9 @@ def _refuse_other_jobs(study: Study, trials: Sequence[Trial], job: Mapping[str, 
 
 def _step_time_s(trial: Trial) -> float:
     """Return the measured step time of a trial that ran [s]."""
-    measured, options = trial.measured, trial.options
-    assert measured is not None
-    if measured.step_time_s is not None:
-        return measured.step_time_s
-    tokens = float(options["gbs"]) * float(options["seq"])
-    return tokens / ((measured.tokens_per_s_per_gpu or 1.0) * float(options["gpus"]))
+    assert trial.measured is not None
+    batch, sequence, gpus = (float(trial.options[name]) for name in ("gbs", "seq", "gpus"))
+    return trial.measured.step_of(batch * sequence, gpus)
 
 
 def _key(layout: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
