@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpuscale.errors import InputError
 from gpuscale.files import read_text, refuse_irregular
+from gpuscale.presets.files import known_table
 from gpuscale.units import MIB
 
 MAX_FILE_BYTES = 8 * MIB
@@ -258,113 +259,19 @@ def _device(parts: Sequence[Facts]) -> Stated[Device] | None:
 
 AMAZON, CRAY = "1d0f", "17db"
 
-PCI_GPUS: dict[str, tuple[str, str | None]] = {
-    "10de:1db1": ("Tesla V100 SXM2 16 GB", "v100-sxm-16gb"),
-    "10de:1db5": ("Tesla V100 SXM2 32 GB", "v100-sxm-32gb"),
-    "10de:1db8": ("Tesla V100 SXM3 32 GB", "v100-sxm-32gb"),
-    "10de:1db4": ("Tesla V100 PCIe 16 GB", None),
-    "10de:1db6": ("Tesla V100 PCIe 32 GB", None),
-    "10de:1eb8": ("Tesla T4", "t4"),
-    "10de:20b0": ("A100 SXM4 40 GB", "a100-sxm-40gb"),
-    "10de:20b2": ("A100 SXM4 80 GB", "a100-sxm-80gb"),
-    "10de:20b1": ("A100 PCIe 40 GB", "a100-pcie-40gb"),
-    "10de:20f1": ("A100 PCIe 40 GB", "a100-pcie-40gb"),
-    "10de:20b5": ("A100 PCIe 80 GB", "a100-pcie-80gb"),
-    "10de:20b7": ("A30 PCIe", "a30"),
-    "10de:20f3": ("A800 SXM4 80 GB", "a800-sxm-80gb"),
-    "10de:20f5": ("A800 PCIe 80 GB", None),
-    "10de:20f6": ("A800 PCIe 40 GB", None),
-    "10de:2204": ("GeForce RTX 3090", "rtx-3090"),
-    "10de:2230": ("RTX A6000", "rtx-a6000"),
-    "10de:2235": ("A40", "a40"),
-    "10de:2236": ("A10", "a10"),
-    "10de:2237": ("A10G", "a10g"),
-    "10de:2321": ("H100 NVL 94 GB", "h100-nvl-94gb"),
-    "10de:2322": ("H800 PCIe", None),
-    "10de:2324": ("H800 SXM5", "h800-sxm-80gb"),
-    "10de:2329": ("H20", "h20-sxm-96gb"),
-    "10de:2330": ("H100 SXM5 80 GB", "h100-sxm-80gb"),
-    "10de:2331": ("H100 PCIe 80 GB", "h100-pcie-80gb"),
-    "10de:2335": ("H200 SXM 141 GB", "h200-sxm-141gb"),
-    "10de:233b": ("H200 NVL", None),
-    "10de:2342": ("GH200 96 GB", "gh200-96gb"),
-    "10de:2348": ("GH200 144 GB", "gh200-144gb"),
-    "10de:26b1": ("RTX 6000 Ada Generation", "rtx-6000-ada"),
-    "10de:26b5": ("L40", "l40"),
-    "10de:26b9": ("L40S", "l40s"),
-    "10de:27b8": ("L4", "l4"),
-    "10de:2684": ("GeForce RTX 4090", "rtx-4090"),
-    "10de:2b85": ("GeForce RTX 5090", "rtx-5090"),
-    "10de:2bb5": ("RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"),
-    "10de:2901": ("B200", "b200"),
-    "10de:2941": ("GB200", "gb200"),
-    "10de:3182": ("B300", "b300"),
-    "10de:31c2": ("GB300", "gb300"),
-    "1002:66a1": ("Instinct MI50", None),
-    "1002:738c": ("Instinct MI100", None),
-    "1002:7408": ("Instinct MI250X", "mi250x"),
-    "1002:740c": ("Instinct MI250X or MI250", "mi250x"),
-    "1002:740f": ("Instinct MI210", None),
-    "1002:74a0": ("Instinct MI300A", None),
-    "1002:74a1": ("Instinct MI300X", "mi300x"),
-    "1002:74a5": ("Instinct MI325X", "mi325x"),
-    "1002:75a3": ("Instinct MI355X", "mi355x"),
-}
+_DEVICES = known_table("devices")
+PCI_GPUS: dict[str, tuple[str, str | None]] = {key: (name, own or None) for key, (name, own) in _DEVICES["pci"].items()}
 """PCI vendor:device -> model, and its preset where gpuscale has one."""
 
-SM_GPUS: dict[int, str] = {70: "v100-sxm-32gb", 75: "t4", 80: "a100-sxm-80gb", 89: "l40s", 90: "h100-sxm-80gb",
-                           100: "b200", 103: "b300", 120: "rtx-pro-6000", 121: "gb10"}  # fmt: skip
-"""Compute capability -> the preset assumed where a file says no more."""
+SM_GPUS: dict[int, str] = {int(key): own for key, own in _DEVICES["compute_capability"].items()}
+GFX_GPUS: dict[str, str] = _DEVICES["gfx"]
+"""Compute capability, or architecture of AMD -> the preset assumed where a file says no more."""
 
-GFX_GPUS: dict[str, str] = {"gfx90a": "mi250x", "gfx942": "mi300x", "gfx950": "mi355x"}
-"""AMD architecture -> the preset assumed where a file says no more."""
+PRODUCTS: dict[str, str] = _DEVICES["products"]
+"""Product name as the driver prints it (a part of it) -> preset, empty where gpuscale has none."""
 
-PRODUCTS: tuple[tuple[str, str | None], ...] = (
-    (r"V100-SXM[23]-16GB", "v100-sxm-16gb"),
-    (r"V100-SXM[23]-32GB", "v100-sxm-32gb"),
-    (r"A100-SXM4?-40GB", "a100-sxm-40gb"),
-    (r"A100-SXM4?-80GB", "a100-sxm-80gb"),
-    (r"A100-PCIE-40GB|A100 PCIe 40GB", "a100-pcie-40gb"),
-    (r"A100[ -]PCIE?-?\s?80GB|A100 80GB PCIe", "a100-pcie-80gb"),
-    (r"H100 80GB HBM3", "h100-sxm-80gb"),
-    (r"H100 PCIe", "h100-pcie-80gb"),
-    (r"H100 NVL", "h100-nvl-94gb"),
-    (r"A800-SXM4?-80GB", "a800-sxm-80gb"),
-    (r"\bH20\b", "h20-sxm-96gb"),
-    (r"H200 NVL", None),
-    (r"\bH200\b", "h200-sxm-141gb"),
-    (r"H800 PCIe", None),
-    (r"\bH800\b", "h800-sxm-80gb"),
-    (r"GH200 144G", "gh200-144gb"),
-    (r"GH200", "gh200-96gb"),
-    (r"GB300", "gb300"),
-    (r"GB200", "gb200"),
-    (r"\bB300\b", "b300"),
-    (r"\bB200\b", "b200"),
-    (r"\bB100\b", "b100"),
-    (r"\bL40S\b", "l40s"),
-    (r"RTX PRO 6000 Blackwell Server", "rtx-pro-6000"),
-    (r"RTX [345]090 (Ti|D|Laptop)", None),
-    (r"RTX 3090\b", "rtx-3090"),
-    (r"RTX 4090\b", "rtx-4090"),
-    (r"RTX 5090\b", "rtx-5090"),
-    (r"RTX 6000 Ada", "rtx-6000-ada"),
-    (r"RTX A6000\b", "rtx-a6000"),
-    (r"\bA10G\b", "a10g"),
-    (r"\bA10\b", "a10"),
-    (r"\bA30\b", "a30"),
-    (r"\bA40\b", "a40"),
-    (r"\bL40\b", "l40"),
-    (r"\bL4\b", "l4"),
-    (r"\bT4\b", "t4"),
-    (r"\bGB10\b", "gb10"),
-    (r"MI250X", "mi250x"),
-    (r"MI300X", "mi300x"),
-    (r"MI325X", "mi325x"),
-    (r"MI355X", "mi355x"),
-    (r"MI350X", "mi350x"),
-)
-"""Product name as the driver prints it (a part of it) -> preset."""
+NIC_GBIT_PER_S: dict[str, int] = _DEVICES["nic_gbit_per_s"]
+"""Rates of cards that come in one rate only."""
 
 
 def gfx_gpu(gcn: str, sm_count: int) -> Device:
@@ -386,7 +293,3 @@ def nic_fabric(vendor: str, pci_class: str, name: str) -> str | None:
     if pci_class.startswith("0x0200"):
         return "roce"
     return None
-
-
-NIC_GBIT_PER_S = {"1d0f:efa0": 100, "1d0f:efa1": 100, "1d0f:efa2": 200}
-"""Rates of cards that come in one rate only (AWS EC2: EFA of p4d, p5 and p5en)."""

@@ -31,7 +31,7 @@ class Gpu:
 
 def product_preset(name: str) -> str | None:
     """Return the GPU preset that a product name means, None where gpuscale has none of it."""
-    return next((preset for pattern, preset in PRODUCTS if re.search(pattern, name, re.IGNORECASE)), None)
+    return next((own for part, own in PRODUCTS.items() if re.search(part, name, re.IGNORECASE)), "") or None
 
 
 NVIDIA_QUERY = ("--query-gpu=index,name,memory.total,driver_version,power.limit,mig.mode.current",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from gpuscale.launch.writing import LaunchFile, Program, Writing
 from gpuscale.layouts.space import divisors
 from gpuscale.placement.groups import parse_order
 from gpuscale.planning.placement import Placement, degrees_of, host_names, place_order
+from gpuscale.presets.files import known_table
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 from gpuscale.units import GIB
@@ -49,14 +49,18 @@ def machines(writing: Writing) -> tuple[int, int]:
 
 def environment(writing: Writing) -> Environment:
     """Return the variables of NCCL, its plugins and the allocator that a plan asks for on its cluster."""
-    fabric, gpu, found = writing.spec.network, writing.spec.cluster.gpu, Environment()
-    if gpu.vendor == "AMD":
-        found |= AMD
+    fabric, gpu, cluster = writing.spec.network, writing.spec.cluster.gpu, writing.spec.cluster.name
+    known = known_table("variables")
+
+    def asked_for(kind: str, name: str) -> Environment:
+        return {variable: (value, why) for variable, (value, why) in known[kind].get(name, {}).items()}
+
+    found = asked_for("gpus", gpu.vendor)
     if writing.asked("nvls") == "off":
         found["NCCL_NVLS_ENABLE"] = "0", "the plan is predicted without in-switch reduction (NVLS)"
     if fabric is not None:
-        own = CLOUDS.get(writing.spec.cluster.name, {})
-        found |= NETWORKS.get(fabric.fabric, {})
+        own = asked_for("clouds", cluster)
+        found |= asked_for("networks", fabric.fabric)
         if own and fabric.fabric == "ethernet":  # a cloud with a plugin of its own
             found.pop("NCCL_NET", None)
         found |= own
@@ -74,80 +78,6 @@ def with_cluster(program: Program, writing: Writing) -> Program:
     if "PYTORCH_ALLOC_CONF" in program.environment:  # the name since PyTorch 2.9, under which frameworks may set it
         found.pop("PYTORCH_CUDA_ALLOC_CONF", None)
     return replace(program, environment={**found, **program.environment})
-
-
-AMD: Environment = {
-    "HSA_NO_SCRATCH_RECLAIM": ("1", "scratch memory stays allocated, or RCCL slows down (ROCm, RCCL usage tips)")
-}
-
-_BOOTSTRAP = "NCCL's processes find each other over any interface but these"
-
-NETWORKS: Mapping[str, Environment] = {
-    "infiniband": {
-        "NCCL_IB_HCA": ("mlx5", "cards of the fabric; with others for storage list them: =mlx5_0,mlx5_1 (ibstat)"),
-        "NCCL_SOCKET_IFNAME": ("^lo,docker", _BOOTSTRAP),
-    },
-    "roce": {
-        "NCCL_IB_GID_INDEX": ("3", "RoCE v2 by IPv4, on most systems (show_gids)"),
-        "NCCL_SOCKET_IFNAME": ("^lo,docker", _BOOTSTRAP),
-    },
-    "efa": {
-        "FI_PROVIDER": ("efa", "libfabric sends by EFA rather than by TCP; needs the aws-ofi-nccl plugin"),
-        "FI_EFA_USE_DEVICE_RDMA": ("1", "cards read GPU memory directly; libfabric before 1.18 has it off"),
-        "NCCL_SOCKET_IFNAME": ("^lo,docker", _BOOTSTRAP),
-    },
-    "eni": {
-        "NCCL_NET": ("Socket", "the plan is predicted over TCP, without EFA"),
-        "NCCL_SOCKET_IFNAME": ("^lo,docker", _BOOTSTRAP),
-    },
-    "ethernet": {
-        "NCCL_NET": ("Socket", "the plan is predicted over TCP"),
-        "NCCL_SOCKET_IFNAME": ("^lo,docker", _BOOTSTRAP),
-    },
-    "slingshot": {
-        "FI_PROVIDER": ("cxi", "libfabric's provider of Slingshot; needs the aws-ofi-nccl plugin (HPE, NERSC)"),
-        "NCCL_NET": ("AWS Libfabric", "fail rather than fall back to TCP where the plugin is not found"),
-        "NCCL_NET_GDR_LEVEL": ("PHB", "network cards read GPU memory directly also across a PCIe host bridge"),
-        "NCCL_CROSS_NIC": ("1", "rings may change cards between nodes: all share one fabric"),
-        "FI_CXI_DISABLE_HOST_REGISTER": ("1", "host memory registered by the provider deadlocks with CUDA"),
-        "FI_MR_CACHE_MONITOR": ("userfaultfd", "the usual monitor of registered memory deadlocks with NCCL"),
-        "FI_CXI_DEFAULT_CQ_SIZE": ("131072", "completion queues for as many messages as large jobs have in flight"),
-        "NCCL_SOCKET_IFNAME": ("hsn", "NCCL's processes find each other over Slingshot too"),
-    },
-}  # fmt: skip
-"""Fabric -> what NCCL needs to know of it."""
-
-
-def _azure(topology: str) -> Environment:
-    return {
-        "NCCL_IB_PCI_RELAXED_ORDERING": ("1", "without it virtual machines write to GPU memory in order (Azure HPC)"),
-        "NCCL_TOPO_FILE": (topology, "virtual machines hide what shares a PCIe switch (Azure HPC images)"),
-    }
-
-
-CLOUDS: Mapping[str, Environment] = {
-    "azure-ndv4": _azure("/opt/microsoft/ndv4-topo.xml"),
-    "azure-ndmv4": _azure("/opt/microsoft/ndv4-topo.xml"),
-    "azure-ndv5": _azure("/opt/microsoft/ndv5-topo.xml"),
-    "gcp-a3-high": {
-        "NCCL_NET": ("GPUDirectTCPX_v7", "GPUDirect-TCPX; needs Google's plugin and its receive daemon on each node"),
-        "NCCL_SOCKET_IFNAME": ("eth0", "NCCL's processes find each other over the host's own interface"),
-        "NCCL_GPUDIRECTTCPX_CTRL_DEV": ("eth0", "control messages of TCPX"),
-        "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": ("eth1,eth2,eth3,eth4", "the four cards beside the GPUs"),
-        "NCCL_CROSS_NIC": ("0", "each card is on a network of its own"),
-        "NCCL_NSOCKS_PERTHREAD": ("4", "TCP flows of a connection (Google Cloud, A3 High)"),
-        "NCCL_SOCKET_NTHREADS": ("1", "threads of a connection (Google Cloud, A3 High)"),
-    },
-    "gcp-a3-mega": {
-        "NCCL_FASTRAK_CTRL_DEV": ("eth0", "control messages of TCPXO; needs Google's plugin and its receive daemon"),
-        "NCCL_FASTRAK_IFNAME": ("eth1,eth2,eth3,eth4,eth5,eth6,eth7,eth8", "the eight cards beside the GPUs"),
-        "NCCL_SOCKET_IFNAME": ("eth0", "NCCL's processes find each other over the host's own interface"),
-        "NCCL_CROSS_NIC": ("0", "each card is on a network of its own"),
-        "NCCL_FASTRAK_USE_SNAP": ("1", "GPUDirect-TCPXO rather than TCP of the kernel"),
-        "NCCL_NET_GDR_LEVEL": ("PIX", "only the card on a GPU's own PCIe switch reads its memory"),
-    },
-}  # fmt: skip
-"""Preset of a cloud's cluster -> what its own documentation asks for; it goes before what its fabric asks for."""
 
 
 def cluster_files(writing: Writing, program: Program) -> tuple[LaunchFile, ...]:

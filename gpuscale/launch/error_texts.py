@@ -1,10 +1,10 @@
 """Errors that frameworks stop with, as people paste them: how a text is known, and the rule of gpuscale that it breaks.
 
-They are the tables of `presets/errors`. Of each message as few words are kept as tell it from the others; its numbers
-are read by the name of the option that they are. What a message means stands with the rule that it corresponds to,
-where there is one. Messages were read in the frameworks' sources as they stood in August to November 2026 (Megatron-LM
-core 0.16 and 0.17, DeepSpeed 0.18, PyTorch 2.9, NCCL 2.28, Transformer Engine 2.9, transformers 5), older wordings in
-their earlier releases.
+They are the tables of `presets/known/errors.toml`. Of each message as few words are kept as tell it from the others;
+its numbers are read by the name of the option that they are. What a message means stands with the rule that it
+corresponds to, where there is one. Messages were read in the frameworks' sources as they stood in August to November
+2026 (Megatron-LM core 0.16 and 0.17, DeepSpeed 0.18, PyTorch 2.9, NCCL 2.28, Transformer Engine 2.9, transformers 5),
+older wordings in their earlier releases.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from gpuscale.presets.files import preset_folders, read_unchanged
+from gpuscale.presets.files import known_table
 
 KINDS = ("job", "memory", "software", "machine", "network", "consequence")
 """What an error is a matter of, that which is likelier the cause of the others first."""
@@ -54,14 +54,13 @@ class KnownError(NamedTuple):
 
 def _known(code: str, row: dict[str, Any]) -> KnownError:
     """Return a row of the table."""
-    found = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    found: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
     divides = row.get("divides", {})
     found["divides"] = Divides(**{**divides, "parts": tuple(divides["parts"])}) if divides else None
     return KnownError(code, **{**found, "numbers": "".join(row.get("numbers", ""))})
 
 
-_TABLE = preset_folders("errors")[-1] / "frameworks.toml"
-ERRORS = tuple(_known(code, row) for code, row in read_unchanged(_TABLE).data.items())
+ERRORS = tuple(_known(code, row) for code, row in known_table("errors").items())
 """In the order in which answers name them."""
 
 _SIZE = r"[0-9]{1,15}(?:\.[0-9]{1,6})? ?(?:[KMGT]iB|bytes?)"

@@ -331,6 +331,11 @@ def read_unchanged(path: Path) -> Document:
     return _parsed(path, read_text(path, MAX_FILE_BYTES, "a preset").replace("\r\n", "\n"))
 
 
+def known_table(name: str) -> dict[str, Any]:
+    """Return what the package knows of other software, `presets/known/NAME.toml`; users have no such files."""
+    return read_unchanged(preset_folders("known")[-1] / f"{name}.toml").data
+
+
 def parse_toml(path: Path, text: str) -> Document:
     """Parse what a TOML file at `path` holds or is about to hold.
 
