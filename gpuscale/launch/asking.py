@@ -163,6 +163,8 @@ def suggestion(
         return _for_batch(reading)
     if error.name == "model" and launch is not None and not error.likely:
         return _for_model(launch, error.message)
+    if error.name == "model" and len(error.likely) > 1:
+        return _among(error.likely, launch)
     why = "the file's name says so" if error.name == "zero" else "the only one that is likely"
     return Suggestion(error.likely[0], why) if error.likely else None
 
@@ -238,11 +240,15 @@ def _for_batch(reading: Reading) -> Suggestion | None:
     return Suggestion(str(replicas * mbs * microbatches), why)
 
 
+_OF_DATA = re.compile(r" says: (?:export |--)?[\w-]*(?:data|corpus|vocab|merge|token)[\w-]*[= ]", re.IGNORECASE)
+"""A line that names data or a tokenizer, which are of other models too."""
+
+
 def _for_model(launch: Launch, message: str) -> Suggestion | None:
     """Return a model by what files mention: where one is named that is not known, by its own name alone."""
     named = re.match(r"the model '([^']*)'", message)
     for text, where in _mentions(launch, MODEL_SAID):
-        if (named is not None and text not in named[1]) or "tokenizer" in where.lower():
+        if (named is not None and text not in named[1]) or "tokenizer" in where.lower() or _OF_DATA.search(where):
             continue
         for name in (text, text.replace("_", "-"), re.sub(r"[ _]", "-", text.lower())):
             try:
@@ -250,6 +256,17 @@ def _for_model(launch: Launch, message: str) -> Suggestion | None:
             except InputError:
                 continue
     return None
+
+
+def _among(models: Sequence[str], launch: Launch | None) -> Suggestion | None:
+    """Return the first of several models whose family the files speak of, if they speak of no other."""
+    families = dict.fromkeys(re.split(r"[^a-z]", one)[0] for one in models)
+    said = {name: found for name in families if launch
+            and (found := next(_mentions(launch, re.compile(name, re.IGNORECASE)), None))}  # fmt: skip
+    if len(said) != 1:
+        return None
+    ((family, (_, where)),) = said.items()
+    return Suggestion(next(one for one in models if one.startswith(family)), where)
 
 
 def _for_variable(error: LackingError, launch: Launch | None) -> Suggestion | None:

@@ -526,9 +526,24 @@ def _read_offload(reading: Reading) -> None:
         reading.assume("offloading by modules is not modelled", "fine_grained_activation_offloading", "offload_modules")
 
 
+CP_ALGORITHMS = {
+    "megatron_cp_algo": "p2p", "ulysses_cp_algo": "a2a", "hybrid_cp_algo": "", "adaptive_cp_algo": "",
+    "hybrid_adaptive_cp_algo": "", "kvallgather_cp_algo": "all_gather",
+}  # fmt: skip
+"""`--context-parallel-algo` of MindSpeed (features_manager/context_parallel) -> how ranks exchange, if it is one way
+that we have."""
+
+
 def _read_context(reading: Reading) -> None:
     if reading.layout.get("cp", 1) == 1:
         reading.means("nothing to exchange: CP is 1", "cp_comm_type", "hierarchical_context_parallel_sizes")
+        return
+    algorithm = reading.text("context_parallel_algo", known=CP_ALGORITHMS)  # MindSpeed's name for it
+    if algorithm:
+        kind = "" if reading.flag("kv_head_repeat_before_uly_alltoall") else CP_ALGORITHMS[algorithm]
+        reading.option("cp_comm", kind or "p2p", "context_parallel_algo", "ulysses_degree_in_cp")
+        if not kind:
+            reading.assume(f"{algorithm} is predicted as a ring of all context ranks", "context_parallel_algo")
         return
     kinds = reading.words("cp_comm_type") or ["p2p"]
     kind = kinds[0].replace("allgather", "all_gather")

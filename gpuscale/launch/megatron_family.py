@@ -179,8 +179,12 @@ def _generation(reading: Reading) -> str:
         _deepspeed_states(reading)
         return "megatron-deepspeed@2022-12" if reading.get("checkpoint_activations") else "megatron-deepspeed"
     if reading.get("DDP_impl", "checkpoint_activations") and not reading.get("use_mcore_models", "recompute_method"):
-        return "megatron-lm@2021-12" if "sequence_parallel" not in reading.settings else "megatron-lm@2023-12"
+        return "megatron-lm@2023-12" if _SINCE_2022 & reading.settings.keys() else "megatron-lm@2021-12"
     return "megatron-lm"
+
+
+_SINCE_2022 = frozenset({"sequence_parallel", "recompute_activations", "recompute_granularity"})
+"""Arguments that came with selective recomputation, in May 2022 (NVIDIA/Megatron-LM, megatron/arguments.py)."""
 
 
 def _deepspeed_states(reading: Reading) -> None:

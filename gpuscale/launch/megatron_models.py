@@ -20,6 +20,9 @@ EXTRA_TOKEN = 1
 USUAL_VOCABULARY = 32000
 """Of Llama's tokenizer, and of most that were made after its model."""
 
+ALIKE = 1.05
+"""Ratio of vocabularies up to which it does not matter which of them a model has: of one tokenizer, padded or not."""
+
 VOCABULARIES = {"GPT2BPETokenizer": 50257, "megatron": 50257}
 """Tokenizers that have one vocabulary."""
 
@@ -291,7 +294,8 @@ def _refuse_other_models(reading: Reading) -> None:
         ):
             continue  # Megatron-LM prints its number of layers under both names
         if found:
-            reading.refuse(found, f"{what}: not read from arguments", BY_NAME, settles="model")
+            are = "Mamba layers" if "mamba" in str(found.value) else what
+            reading.refuse(found, f"{are}: not read from arguments", BY_NAME, settles="model")
     kind = reading.text("name", "model_type") or ""
     mamba = re.compile(r"(model\.)?mamba_|is_hybrid_model$|hybrid_\w+_ratio$")
     state_space = [name for name in reading.settings if mamba.match(name)]
@@ -323,6 +327,8 @@ def _read_attention(reading: Reading, hidden: int, heads: int) -> None:
 
 def _read_heads(reading: Reading, hidden: int, heads: int) -> None:
     groups = reading.integer("num_query_groups")
+    if (reading.text("attention_head_type") or "") == "multiquery":  # BigCode's fork (megatron/arguments.py)
+        reading.model("kv_heads", 1, "attention_head_type")
     asked = reading.flag("group_query_attention", default=groups is not None)
     if groups and asked and groups != heads:
         reading.model("kv_heads", groups, "num_query_groups", "group_query_attention")
@@ -341,6 +347,10 @@ LATENT = {
 
 
 def _read_window(reading: Reading) -> None:
+    own = reading.integer("sliding_window")  # MindSpeed-LLM's, of so many tokens
+    if own:
+        reading.model("window.length", own, "sliding_window")
+        return
     found = reading.needed("window_size")
     if found is None:
         return
@@ -472,13 +482,17 @@ def _read_tokenizer(reading: Reading) -> None:
             reading.model("vocab", size, argument)
             reading.assume(f"vocabulary of {size:,}, by the tokenizer's name", argument)
             return
-    likely = shape_but_vocabulary(reading.shape)
-    if likely is not None:
-        reading.assume(f"vocabulary of {likely.vocab:,}, as {likely.name} has it", "tokenizer_model")
-        reading.shape["vocab"] = likely.vocab
-        return
     where, line = reading.get(*_TOKENIZERS, "num_layers"), model_line(reading.shape)
+    likely = shape_but_vocabulary(reading.shape)
+    sizes = [one.vocab for one in likely]
+    if sizes and max(sizes) <= ALIKE * min(sizes):
+        first = likely[0]
+        reading.assume(f"vocabulary of {first.vocab:,}, as {first.name} has it", "tokenizer_model")
+        reading.shape["vocab"] = first.vocab
+        return
+    names = tuple(one.name for one in likely)
+    said = f": {', '.join(names)} have this shape" if names else ""
     raise LackingError(
-        "the size of the vocabulary is not stated", "model", place=where.place if where else None,
-        hint=f"give the model: `model={line},vocab=N`", likely=(f"{line},vocab={USUAL_VOCABULARY}",),
+        f"the size of the vocabulary is not stated{said}", "model", place=where.place if where else None,
+        hint=f"give the model: `model={line},vocab=N`", likely=names or (f"{line},vocab={USUAL_VOCABULARY}",),
     )  # fmt: skip

@@ -39,15 +39,16 @@ def named_shape(keys: Mapping[str, Any]) -> str:
     return found[0].name if found else line
 
 
-def shape_but_vocabulary(keys: Mapping[str, Any]) -> ModelSpec | None:
-    """Return the preset that has a shape whose vocabulary is not known, if there is one.
+def shape_but_vocabulary(keys: Mapping[str, Any]) -> list[ModelSpec]:
+    """Return the presets that have a shape whose vocabulary is not known, one of each vocabulary, likeliest first.
 
     Raises:
         InputError: the keys make no model.
     """
     made = load_model(model_line({**keys, "vocab": 1}))
     found = [one for one in all_models_once() if same_shape(replace(one, vocab=1), made)]
-    return min(found, key=lambda one: (one.max_sequence != made.max_sequence, one.name), default=None)
+    found.sort(key=lambda one: (one.max_sequence != made.max_sequence, one.name))
+    return list({one.vocab: one for one in reversed(found)}.values())[::-1]
 
 
 def nearest_split(model: ModelSpec, sizes: Sequence[int], pp: int, vpp: int) -> tuple[str, tuple[int, ...], int]:

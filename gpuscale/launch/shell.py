@@ -187,6 +187,7 @@ class Shell:
         self.path = Path()
         self.steps = self.characters = self.depth = 0
         self._unset: set[str] = set()
+        self._defaulting = False
         self._asked: set[str] = set()
 
     def grow(self, characters: int) -> None:
@@ -290,9 +291,9 @@ class Shell:
         if index >= len(one.arms):
             return
         condition, body = one.arms[index]
-        before, self._unset = self._unset, set()
+        before, self._unset, self._defaulting = self._unset, set(), self._has_default(one, state)
         value = self.condition(condition, state) if condition else True
-        unset, self._unset = self._unset, before
+        unset, self._unset, self._defaulting = self._unset, before, False
         argument = any(name.isdigit() for name in unset)
         if value and not (argument and self._ends(body, state)):  # else it asks for an argument that may not matter
             self.run(body, state)
@@ -305,6 +306,14 @@ class Shell:
             self.merge(state, [inner, other], one.at)
         else:
             state.adopt(other)
+
+    def _has_default(self, one: Branches, state: State) -> bool:
+        """Whether an `if` ends in an `else` that goes on: what runs without arguments."""
+        condition, body = one.arms[-1]
+        names = [
+            it.words[0].text for it in body if isinstance(it, Simple) and it.words and isinstance(it.words[0], Traced)
+        ]
+        return not condition and not {"exit", "return", *state.functions} & set(names)
 
     def _ends(self, body: Sequence[Statement], state: State) -> bool:
         """Whether a branch leaves the script; nothing of it counts."""
@@ -472,6 +481,10 @@ class Shell:
     def test(self, words: Sequence[Traced], state: State) -> bool | None:
         """Return whether what stands in `[ ... ]` holds."""
         return _Testing(self, list(words), state).whole()
+
+    def defaults_on(self, word: Traced) -> bool:
+        """Whether a condition asks which argument is given (`"$1"`), and an `else` says what runs without one."""
+        return self._defaulting and re.fullmatch(r'"\$\{?\d+\}?"', word.text) is not None
 
     def operand(self, word: Traced, state: State, *, emptiness: bool = False) -> str | None:
         """Return a word of a condition; None where it is not known.
@@ -1233,6 +1246,7 @@ class _Testing:
 
     def _compared(self, left: Traced, operator: str, right: Traced) -> bool | None:
         empty = operator in {"=", "==", "!="} and right.text in {'""', "''"}
+        empty |= operator in {"=", "=="} and self.shell.defaults_on(left)
         one, two = (self.shell.operand(word, self.state, emptiness=empty) for word in (left, right))
         own = re.fullmatch(r'"?\$\{?(\w+)\}?"?', left.text)
         if operator in {"=", "==", "!=", "-eq", "-ne"} and two and own and own[1] not in self.shell.computed:
