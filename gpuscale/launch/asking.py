@@ -132,7 +132,8 @@ def asked_for(lacks: Sequence[Lack]) -> LackingError:
     said, message = "no file states ", first.message
     for error in more:
         again = error.message.startswith(said) and said in message.rpartition("; ")[2]
-        message += f", {error.message.removeprefix(said)}" if again else f"; {_placed(error)}"
+        more_said = f", {error.message.removeprefix(said)}" if again else f"; {_placed(error)}"
+        message += more_said if _placed(error) not in {_placed(first), *message.split("; ")} else ""
     hint = f"give {', '.join(lack.way for lack in lacks)}" + ("; `assume` takes what is suggested" if whole else "")
     return LackingError(message, first.name, place=first.place, hint=hint)
 
@@ -270,6 +271,8 @@ def _among(models: Sequence[str], launch: Launch | None) -> Suggestion | None:
 
 
 def _for_variable(error: LackingError, launch: Launch | None) -> Suggestion | None:
+    if error.likely == ("{}",):  # keywords from elsewhere
+        return Suggestion("{}", "nothing that matters")
     if error.likely:
         names = " ".join(path.name for path in launch.files).lower() if launch else ""
         named = [

@@ -180,7 +180,8 @@ def take_configs(reading: Reading, tool: Tool, *names: str) -> None:
         known = next((tool.configs[key] for key in (text, PurePosixPath(text).name) if key in tool.configs), None)
         if text.startswith("{"):
             known = _flat(trainer.dictionary(reading, name))
-        if _here(reading, text) or (known is None and name == "fsdp"):
+        table = text == "..." and any(one.startswith(f"{name}.") for one in reading.settings)  # of a Python script
+        if table or _here(reading, text) or (known is None and name == "fsdp"):
             reading.means("says how the job is sharded", name)
         elif known is not None:
             for key, value in known.items():

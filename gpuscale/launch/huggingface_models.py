@@ -14,10 +14,10 @@ from gpuscale.files import is_file
 from gpuscale.launch.numerics import LABELS, agree, name_left, stated
 from gpuscale.launch.quoting import Expansion, json_text
 from gpuscale.launch.settings import Reading
-from gpuscale.launch.shapes import all_models_once, named_shape, same_shape
+from gpuscale.launch.shapes import all_models_once, model_line, named_shape, named_spec, same_shape
 from gpuscale.launch.writing import LaunchFile, Writing
 from gpuscale.presets.huggingface import read_config
-from gpuscale.presets.huggingface_config import Config
+from gpuscale.presets.huggingface_config import STATED, SYNONYMS, Config, class_defaults
 from gpuscale.presets.huggingface_numerics import KEYS
 from gpuscale.presets.models import load_model
 from gpuscale.specs.model import MAX_SEQUENCE, LayerSpec, ModelSpec, NumericsSpec
@@ -278,6 +278,45 @@ def _loaded(name: str) -> ModelSpec | None:
         return load_model(name)
     except InputError:
         return None
+
+
+OURS = {
+    "vocab_size": "vocab", "hidden_size": "hidden", "num_hidden_layers": "layers", "num_attention_heads": "heads",
+    "num_key_value_heads": "kv_heads", "intermediate_size": "ffn", "head_dim": "head_dim",
+}  # fmt: skip
+"""Key of a config.json -> that of a model file."""
+
+SHAPE_KEYS = {name: own for key, own in OURS.items() for name in (key, *SYNONYMS.get(key, ()))}
+"""The same with other spellings of those keys."""
+
+
+def changed_model(name: str, changes: Mapping[str, Any]) -> str:
+    """Return a model of which a script changes keys of the configuration, as `model` takes it.
+
+    Args:
+        changes: key as in a config.json -> its value; those that are no shape are left out.
+    """
+    own = {SHAPE_KEYS[key]: value for key, value in changes.items() if key in SHAPE_KEYS}
+    known, _ = known_model(name)
+    return ",".join([known or name, model_line(own)]) if own else name
+
+
+def configured_model(called: str, keys: Mapping[str, Any], place: str) -> str | None:
+    """Return the model that a class of transformers builds from keywords (`LlamaConfig(hidden_size=...)`), as `model`
+    takes it; None where there is no model type of that name.
+
+    Raises:
+        InputError: it is not modelled, or its shape is more than a line says.
+    """
+    word = called.removesuffix("Config").lower()
+    model_type = next((one for one in class_defaults() if one.replace("_", "") == word), None)
+    if model_type is None:
+        return None
+    usual = class_defaults()[model_type]
+    stated = {name: usual[name] for key in STATED
+              for name in (key, *SYNONYMS.get(key, ()))
+              if name in usual and not {key, *SYNONYMS.get(key, ())} & keys.keys()}  # fmt: skip
+    return named_spec(read_config(Config(place, {"model_type": model_type, **stated, **keys}, {}), "model"))
 
 
 def shaped_model(reading: Reading, keys: Mapping[str, Any], *of: str) -> None:

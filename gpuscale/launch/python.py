@@ -7,6 +7,7 @@ some of what it returned. What is not written there in plain stands for itself: 
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -14,8 +15,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
-from gpuscale.launch.python_run import MAX_STEPS, Choice, Importer, Program
-from gpuscale.launch.python_values import Function, Imported, Place, Record, Scope, Symbol, Unknown, owners
+from gpuscale.launch.python_run import MAX_STEPS, Assigned, Choice, Importer, Program
+from gpuscale.launch.python_values import Function, Imported, Place, Record, Scope, Symbol, Unknown, is_plain, owners
 from gpuscale.launch.settings import Said, Setting, Source
 from gpuscale.launch.unread import speaks_of
 
@@ -132,32 +133,113 @@ class _Takers:
 
 
 def _touches(root: Root, program: Program) -> Iterator[Found]:
-    """Yield what is done to the model that something trains by calls that are not followed and by assignments.
+    """Yield what is done to the model that something trains before its training starts.
 
     The model is what the trainer is given, and all that it is made from: `get_peft_model(from_pretrained(...), ...)`.
     """
-    trainer = root.value if root.value.name.endswith("Trainer") else root.value.parts.get("0")
-    if not isinstance(trainer, Record) or not trainer.name.endswith("Trainer"):
+    trainer = root.value if _trains(root.value) else root.value.parts.get("0")
+    if not isinstance(trainer, Record) or not _trains(trainer):
         return
-    own, table = set[int](), trainer.parts.get("model", trainer.parts.get("0"))
-    while isinstance(table, Record) and id(table) not in own:
-        own.add(id(table))
-        table = next((table.parts[key] for key in MADE_FROM if isinstance(table.parts.get(key), Record)), None)
-    for call in program.called if own else ():
-        parts = [*call.parts.values(), call.within]
+    own = {id(one) for one in _made_from(trainer)}
+    starts = [program.started[id(one)] for one in (root.value, trainer) if id(one) in program.started]
+    calls, sets = starts[0] if starts else (None, None)
+    if own:
+        yield from _done_by_calls(trainer, program, own, calls)
+        yield from _done_by_setting(program.assigned[:sets], own)
+        yield from _overridden(trainer)
+
+
+def _done_by_calls(trainer: Record, program: Program, own: set[int], until: int | None) -> Iterator[Found]:
+    """Yield calls that are not followed and take the model or a part of it, or whose name speaks of what matters."""
+    stated = {id(one) for one in program.called}
+    read = own | {id(one.value) for one in program.assigned} | {*map(id, _elements(trainer.parts.get("optimizers")))}
+    for call in program.unfollowed[:until]:
         name = call.name.rpartition(".")[2]
-        of_nothing = not any(isinstance(one, Record | Unknown) for one in parts)
-        if id(call) not in own and (
-            any(id(one) in own for part in parts for one in owners(part))
-            or (of_nothing and speaks_of(name) is not None)  # `apply_liger_kernel_to_llama()`
-        ):
+        if id(call) in read or _trains(call) or (call.name in BUILTIN and "of" not in call.parts):
+            continue
+        parts = [*call.parts.values(), call.within]
+        given = any(id(one) in own for part in parts for held in _elements(part) for one in owners(held))
+        of_part = call.within is not None or ("of" in call.parts and id(call.parts["of"]) not in own)
+        if given and not (of_part and id(call) not in stated and not name.endswith("_")):  # a value of a part
+            yield f"{TOUCHES}{PART * of_part}{name}", *_plain(call.parts.get("0", name)), call.place
+            continue
+        speaks = speaks_of(name) is not None or PATCHING.search(name)  # `apply_liger_kernel_to_llama()`
+        if speaks and id(call) in stated and not any(isinstance(one, Record | Unknown) for one in parts):
             yield f"{TOUCHES}{name}", *_plain(call.parts.get("0", name)), call.place
-    for whole, name, place in program.assigned if own else ():
-        if any(id(one) in own for one in owners(whole)):
+
+
+def _done_by_setting(assigned: list[Assigned], own: set[int]) -> Iterator[Found]:
+    """Yield attributes and elements of the model that are set or deleted, and code of other packages that is."""
+    for whole, name, place, value in assigned:
+        if not isinstance(whole, Symbol):
+            if any(id(one) in own for one in owners(whole)):
+                yield f"{TOUCHES}{name}", ASSIGNED, "", place
+        elif name == "allow_tf32" and value is True and "matmul" in whole.origin:
+            yield f"{TOUCHES}{name}", True, "", place
+        elif not is_plain(value) and not UNTOUCHED.match(whole.origin):
+            yield f"{TOUCHES}{whole.name.rpartition('.')[2]}.{name}", ASSIGNED, "", place
+
+
+def _overridden(trainer: Record) -> Iterator[Found]:
+    """Yield methods that say what a step does and that a class of the script has of its own."""
+    for kind in trainer.kind.line() if trainer.kind else ():
+        for name in sorted(OVERRIDDEN & kind.scope.names.keys()):
+            method = kind.scope.names[name]
+            place = kind.scope.place(method.node) if isinstance(method, Function) else trainer.place
             yield f"{TOUCHES}{name}", ASSIGNED, "", place
 
 
+def _trains(value: Record) -> bool:
+    """Whether a call makes a trainer, of another package or of a class that is made from one."""
+    return value.name.endswith("Trainer") or value.origin.endswith("Trainer")
+
+
+def _made_from(trainer: Record) -> Iterator[Record]:
+    """Yield a trainer's model and what it is made from, configurations of it among that."""
+    seen, table = set[int](), trainer.parts.get("model", trainer.parts.get("0"))
+    while isinstance(table, Record) and id(table) not in seen and not table.name.endswith("Config"):
+        seen.add(id(table))
+        yield table
+        config = table.parts.get("config")
+        if isinstance(config, Record) and table.name.endswith("from_pretrained"):
+            yield config
+        whole = table
+        table = next(
+            (whole.parts[key] for key in made_from(whole.name) if isinstance(whole.parts.get(key), Record)), None
+        )
+
+
+def made_from(called: str) -> tuple[str, ...]:
+    """Return the parts of a call that returns a model in which it may be given one, the likeliest first."""
+    return ("0", "model") if called.rpartition(".")[2] == "prepare" else MADE_FROM
+
+
+def _elements(value: Any) -> Iterator[Any]:
+    """Yield a value, or what a list or dictionary of values holds."""
+    inner = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else [value]
+    yield from inner[:MAX_LISTED]
+
+
+PATCHING = re.compile(r"patch|hijack|inject|replace|override|^exec$", re.IGNORECASE)
+"""Words of functions that put other code into a model."""
+
+BUILTIN = frozenset(dir(builtins)) - {"map", "filter", "exec", "eval", "setattr", "delattr"}
+
+UNTOUCHED = re.compile(
+    r"(datasets|logging|sys|os|tqdm|wandb|json|warnings|builtins|random|numpy|evaluate|huggingface_hub|tokenizers|signal"
+    r"|tokenizer|tok|transformers\.(utils\.)?logging|torch\.(load|save|serialization|backends))\b"
+)
+"""Packages, and names of other things, whose code has no part in a step of training."""
+
+OVERRIDDEN = frozenset({
+    "compute_loss", "training_step", "create_optimizer", "create_optimizer_and_scheduler", "_wrap_model",
+    "get_optimizer_cls_and_kwargs", "concatenated_forward", "get_batch_loss_metrics",
+})  # fmt: skip
+"""Methods of trainers that say what a step does."""
+
 ASSIGNED = "is set"
+PART = "part."
+"""Before the name of a method that is called of a part of the model."""
 TOUCHES = "touches."
 """Start of the names of settings that say what a script does to its model: `touches.freeze`, `touches.use_cache`."""
 
@@ -243,6 +325,12 @@ def _build(program: Program, root: Root) -> None:
     length = own.get("max_sequence_length", own.get("sequence_length", 4096))
     data = Record("dataset", root.place, {"sequence_length": length, "effective_sequence_length": length})
     beside = Record("common", root.place, {"launch": None, "dataset": data, **own, "max_sequence_length": length})
+    make = own.get("model_init")
+    if isinstance(make, Function) and own.get("model") is None:  # of the Trainer
+        program.started.pop(id(root.value), None)
+        root.value.put(
+            "model", program.follow(make, (), {}, root.place), root.value.places.get("model_init", root.place)
+        )
     for name, part in root.value.parts.items():
         if name.endswith("_builder") and isinstance(part, Function):
             root.value.parts[name] = program.follow(part, (beside,), {}, root.place)

@@ -7,9 +7,10 @@ unknown afterwards, unless both make the same of it.
 from __future__ import annotations
 
 import ast
+import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -67,6 +68,15 @@ class Choice(NamedTuple):
     place: Place
 
 
+class Assigned(NamedTuple):
+    """An attribute or an element that is set, or deleted."""
+
+    whole: Any
+    name: str  #: of the attribute; of an element that of what it is an element of.
+    place: Place
+    value: Any = None
+
+
 class Program:
     """The modules of one program.
 
@@ -79,9 +89,12 @@ class Program:
         self.find, self.given = find, given
         self.modules: dict[str, Scope | None] = {}
         self.called: list[Record] = []  #: calls that are statements of their own and not followed.
+        self.unfollowed: list[Record] = []  #: all calls that are not followed, whatever is made of what they return.
         self.followed: set[ast.AST] = set()  #: functions that were.
         self.frozen: list[Place] = []  #: where `requires_grad` of something is set to what is not True.
-        self.assigned: list[tuple[Any, str, Place]] = []  #: whole, name and place of attributes that are set.
+        self.assigned: list[Assigned] = []
+        #: object whose training is started -> how many calls and assignments came before that.
+        self.started: dict[int, tuple[int, int]] = {}
         self.chosen: dict[str, Choice] = {}
         self.imports: dict[Imported, Any] = {}
         self.steps = 0
@@ -188,6 +201,19 @@ class Program:
     def _run_augassign(self, node: ast.AugAssign, scope: Scope) -> None:
         before = self.value(ast.parse(ast.unparse(node.target), mode="eval").body, scope)
         self.assign(node.target, operate(node.op, before, self.value(node.value, scope)), scope)
+
+    def _run_delete(self, node: ast.Delete, scope: Scope) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Attribute | ast.Subscript):
+                self._touched(target, self.value(target.value, scope), None, scope)
+
+    def _touched(self, target: ast.Attribute | ast.Subscript, whole: Any, value: Any, scope: Scope) -> None:
+        """Keep that an attribute or an element is set or deleted."""
+        if isinstance(target, ast.Attribute):
+            self.assigned.append(Assigned(whole, target.attr, scope.place(target), value))
+        elif value is None or not isinstance(target.slice, ast.Slice | ast.Tuple):  # else values of a tensor
+            name = ast.unparse(target.value).rpartition(".")[2][:80]
+            self.assigned.append(Assigned(whole, name, scope.place(target), value))
 
     def _run_expr(self, node: ast.Expr, scope: Scope) -> None:
         made = self.value(node.value, scope)
@@ -342,7 +368,7 @@ class Program:
             whole, place = self.value(target.value, scope, make=True), scope.place(target)
             if target.attr == "requires_grad" and value is not True:
                 self.frozen.append(place)
-            self.assigned.append((whole, target.attr, place))
+            self._touched(target, whole, value, scope)
             self.put(whole, target.attr, value, place)
         elif isinstance(target, ast.Subscript):
             key = self.value(target.slice, scope)
@@ -351,6 +377,7 @@ class Program:
             whole = self.value(target.value, scope, make=True)
             if isinstance(whole, Symbol) and isinstance(target.value, ast.Name):  # a dictionary of another module
                 whole = scope.names[target.value.id] = Record("", scope.place(target), origin=whole.origin)
+            self._touched(target, whole, value, scope)
             self.put(whole, key, value, scope.place(target))
 
     def put(self, whole: Any, key: Any, value: Any, place: Place) -> None:
@@ -499,7 +526,9 @@ class Program:
             return self.attribute(whole, str(key), scope.place(node))
         if isinstance(whole, Symbol) and whole.origin == "os.environ" and isinstance(key, str):
             return self.open(key, MISSING, scope.place(node))
-        if isinstance(whole, Symbol | Class):
+        if isinstance(whole, Symbol) and (isinstance(key, Unknown) or is_plain(key)) and not isinstance(key, list):
+            return Symbol(f"{whole.name}[{key!r}]" if is_plain(key) else f"{whole.name}[...]", f"{whole.origin}[...]")
+        if isinstance(whole, Symbol | Class):  # `Sequence[int]`
             return whole
         unknown = whole if isinstance(whole, Unknown) else first_unknown(key)
         return unknown or plainly(lambda: whole[key])
@@ -530,8 +559,12 @@ class Program:
             for outer in scopes:
                 every = self.value(one.iter, outer)
                 every = list(every) if isinstance(every, dict | str) else every
-                if not isinstance(every, list):
-                    return first_unknown(every) or Unknown("...")
+                if not isinstance(every, list):  # once, for what it does: `[freeze(layer) for layer in model.layers]`
+                    why = _part(first_unknown(every) or Unknown("..."), every)
+                    inner = Scope(dict(outer.names), scope, scope.file, scope.lines)
+                    self.assign(one.target, every if isinstance(every, Record) else why, inner)
+                    make(inner)
+                    return why
                 for item in every:
                     inner = Scope(dict(outer.names), scope, scope.file, scope.lines)
                     self.assign(one.target, item, inner)
@@ -608,10 +641,12 @@ class Program:
         given: dict[str, Any] = {}
         for word in node.keywords:
             value = self.value(word.value, scope)
-            given |= {word.arg: value} if word.arg else _entries(value)
+            given |= {word.arg: value} if word.arg else self._keywords(value, word.value)
         places = {str(at): scope.place(one) for at, one in enumerate(node.args)}
         places |= {word.arg: scope.place(word.value) for word in node.keywords if word.arg}
         if isinstance(node.func, ast.Attribute):
+            if ast.unparse(node.func.value).startswith("super("):
+                return self._of_bases(node.func.attr, args, given, places, scope)
             whole = self.value(node.func.value, scope)
             made = self._method(whole, node.func.attr, args, given, place)
             if made is not _NOTHING:
@@ -620,6 +655,35 @@ class Program:
         else:
             called = self.value(node.func, scope)
         return self.call(called, args, given, place, node.func, places)
+
+    def _keywords(self, value: Any, node: ast.expr) -> dict[str, Any]:
+        """Return what `**` gives: where no file says it, what the caller says of its name (`{"bf16": True}`)."""
+        found = _entries(value)
+        if "**" not in found:
+            return found
+        name = ast.unparse(node.func if isinstance(node, ast.Call) else node)[:80]
+        said = _literal(self.given.get(name))
+        return said if isinstance(said, dict) else {"**": Unknown(name, "is of no file that is here")}
+
+    def _of_bases(
+        self, name: str, args: list[Any], given: dict[str, Any], places: Mapping[str, Place], scope: Scope
+    ) -> Any:
+        """Call a method of the bases of the class whose method this is: `super().__init__(...)`.
+
+        Of a class of another package the arguments of `__init__` are parts of the object, as where it is called itself.
+        """
+        here, record = scope.find(_CLASS), next(iter(scope.names.values()), None)
+        if not here or not isinstance(record, Record):
+            return None
+        line = record.kind.line() if record.kind else []
+        later = line[line.index(here[0]) + 1 :] if here[0] in line else []
+        own = next((one.scope.names[name] for one in later if name in one.scope.names), None)
+        if isinstance(own, Function):
+            return self.follow(own.bound(record), args, given, record.place)
+        if name == "__init__":
+            for key, value in {**{str(at): one for at, one in enumerate(args)}, **given}.items():
+                record.put(key, value, places.get(key, record.places.get(key, record.place)))
+        return None
 
     def call(
         self, called: Any, args: Sequence[Any], given: Mapping[str, Any], place: Place, written: ast.expr | None = None,
@@ -639,10 +703,12 @@ class Program:
             if made is not _NOTHING:
                 return made
         parts = {**{str(at): one for at, one in enumerate(args)}, **given}
-        if isinstance(called, Symbol | Record):
-            return Record(called.name, place, parts, dict(places or {}), None, called.origin)
-        name = ast.unparse(written)[:200] if written is not None else "..."
-        return Record(name, place, parts, dict(places or {}), None, name, called)
+        own = isinstance(called, Symbol | Record)
+        name = called.name if own else ast.unparse(written)[:200] if written is not None else "..."
+        origin = called.origin if own else name
+        made = Record(name, place, parts, dict(places or {}), None, origin, None if own else called)
+        self.unfollowed.append(made)
+        return made
 
     def follow(self, function: Function, args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
         """Return what a function that is here returns."""
@@ -684,7 +750,7 @@ class Program:
         self, kind: Class, args: Sequence[Any], given: Mapping[str, Any], place: Place, places: Mapping[str, Place]
     ) -> Any:
         """Return an object of a class that is here."""
-        record = Record(kind.name, place, kind=kind, origin=kind.name)
+        record = Record(kind.name, place, kind=kind, origin=kind.origin)
         own = kind.find("__init__")
         if own:
             self.follow(own[0].bound(record), args, given, place)
@@ -728,7 +794,9 @@ class Program:
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
                 fields[one.target.id] = own.names.get(one.target.id, MISSING)
                 places[one.target.id] = scope.place(one)
-        return Class(name, tuple(self.value(base, scope) for base in node.bases), own, fields, places)
+        made = Class(name, tuple(self.value(base, scope) for base in node.bases), own, fields, places)
+        own.names[_CLASS] = made
+        return made
 
     def _method(self, whole: Any, name: str, args: list[Any], given: dict[str, Any], place: Place) -> Any:
         """Return what a method of a plain value or of a record of a parser returns; `_NOTHING` of others."""
@@ -749,7 +817,10 @@ class Program:
             return self._of_parser(whole, name, args, given, place)
         if isinstance(whole, Record) and name not in whole.parts and not (whole.kind and whole.kind.find(name)):
             parts = {"of": whole, **{str(at): one for at, one in enumerate(args)}, **given}
-            return Record(name, place, parts, {}, None, f"{whole.origin}.{name}")
+            if name in STARTS:
+                self.started.setdefault(id(whole), (len(self.unfollowed), len(self.assigned)))
+            self.unfollowed.append(Record(name, place, parts, {}, None, f"{whole.origin}.{name}"))
+            return self.unfollowed[-1]
         return _NOTHING
 
     def _of_dictionary(self, whole: dict[Any, Any], name: str, args: list[Any], given: dict[str, Any]) -> Any:
@@ -813,10 +884,10 @@ class Program:
         if origin in REFLECTING and len(args) >= REFLECTING[origin]:
             return self._reflected(origin, args, place)
         match origin:
+            case "print" | "sys.exit" | "exit":
+                return None
             case "dict":
                 return {**(_entries(args[0]) if args else {}), **given}
-            case "print" | "super" | "sys.exit" | "exit":
-                return None
             case "copy.deepcopy" | "copy.copy" if args:
                 return _copied(args[0], 0)
             case "dataclasses.replace" if args and isinstance(args[0], Record):
@@ -826,22 +897,30 @@ class Program:
                 return made
         return _wrapped(called, args, given, place)
 
+    def _mapped(self, origin: str, function: Any, items: Any, place: Place) -> Any:
+        """Call a function once for each item; what is no list counts as one item."""
+        every = items if isinstance(items, list) else [items]
+        found = [self.call(function, (one,), {}, place) for one in every[:MAX_ITEMS]]
+        return found if origin == "map" and isinstance(items, list) else Unknown(origin, "is not followed")
+
     def _reflected(self, origin: str, args: Sequence[Any], place: Place) -> Any:
-        """Return what `getattr`, `hasattr`, `setattr` and `isinstance` do."""
+        """Return what `getattr`, `hasattr`, `setattr`, `isinstance`, `map` and `filter` do."""
         if origin == "isinstance":
             return _is_a(args[0], args[1])
+        if origin in {"map", "filter"}:
+            return self._mapped(origin, args[0], args[1], place)
         name = args[1] if isinstance(args[1], str) else "..."
         if origin == "hasattr":
             return _has(args[0], name)
         if origin == "setattr":
-            self.assigned.append((args[0], name, place))
+            self.assigned.append(Assigned(args[0], name, place, args[2]))
             return self.put(args[0], name, args[2], place)
         lacking = len(args) > REFLECTING[origin] and _has(args[0], name) is False
         return args[2] if lacking else self.attribute(args[0], name, place)
 
 
-REFLECTING = {"isinstance": 2, "hasattr": 2, "getattr": 2, "setattr": 3}
-"""Functions that look at objects -> how many arguments they need."""
+REFLECTING = {"isinstance": 2, "hasattr": 2, "getattr": 2, "setattr": 3, "map": 2, "filter": 2}
+"""Functions that look at objects, or go through them -> how many arguments they need."""
 
 
 def _pure(origin: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
@@ -868,6 +947,8 @@ def _guards(node: ast.If) -> bool:
 _NOTHING = object()
 _MAYBE = " returned"
 """Name in the scope of a function of what it may have returned; no name of Python has a space."""
+_CLASS = " class"
+"""Name in the scope of a class of the class itself."""
 
 WRAPPERS = ("functools.partial", "nemo_run.Partial", "nemo_run.Config", "nemo_run.autoconvert")
 """Calls that stand for a later call of their first argument."""
@@ -949,4 +1030,16 @@ def _literal(value: Any) -> Any:
         return words[value.lower()]
     made = plainly(int, value)
     made = plainly(float, value) if isinstance(made, Unknown) else made
+    if isinstance(made, Unknown) and value[:1] == "{":
+        made = _dictionary(value)
     return value if isinstance(made, Unknown) else made
+
+
+def _dictionary(text: str) -> Any:
+    """Return a dictionary of plain values that is given as text, as Python or JSON have it; else the text."""
+    with suppress(ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        made = ast.literal_eval(text)
+        return made if isinstance(made, dict) and all(isinstance(key, str) for key in made) else text
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    return text

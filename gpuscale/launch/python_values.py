@@ -143,6 +143,12 @@ class Class:
                 return (one.scope.names[name],)
         return ()
 
+    @property
+    def origin(self) -> str:
+        """The class of another package that it is made from, by its package and name; else its own name."""
+        every = (base for one in self.line() for base in one.bases if isinstance(base, Symbol) and "." in base.origin)
+        return next((base.origin for base in every), self.name)
+
     def line(self) -> list[Class]:
         """Return the class and those of its bases that are here, the nearest first."""
         found = [self]
@@ -164,12 +170,21 @@ def is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str | list | dict)
 
 
+HANDING_OUT = frozenset({
+    "parameters", "named_parameters", "modules", "named_modules", "children", "named_children", "get_submodule",
+    "get_input_embeddings", "get_output_embeddings", "get_decoder", "get_base_model", "items", "values", "buffers",
+    "named_buffers", "__getitem__", "state_dict",
+})  # fmt: skip
+"""Methods of modules of torch and transformers that return parts of them."""
+
+
 def owners(value: Any) -> Iterator[Record]:
-    """Yield the records that a value is, is a part of, or comes from by calls of methods, the nearest first."""
+    """Yield the records that a value is, is a part of, or is handed out by, the nearest first."""
     for _ in range(MAX_OWNERS):
         if isinstance(value, Record):
             yield value
-            value = value.parts.get("of") if value.within is None else value.within
+            handed = value.parts.get("of") if value.name in HANDING_OUT else None
+            value = handed if value.within is None else value.within
         elif isinstance(value, Unknown):
             value = value.of
         else:
@@ -280,8 +295,8 @@ TEXT_METHODS: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 PURE: Mapping[str, Callable[..., Any]] = {
-    "torch.cuda.is_bf16_supported": lambda: True, "unsloth.is_bfloat16_supported": lambda: True,
-    "unsloth.is_bf16_supported": lambda: True,
+    **dict.fromkeys(("torch.cuda.is_available", "torch.cuda.is_bf16_supported"), lambda: True),
+    **dict.fromkeys(("unsloth.is_bfloat16_supported", "unsloth.is_bf16_supported"), lambda: True),
     "int": int, "float": float, "str": str, "bool": bool, "abs": abs, "len": len, "min": min, "max": max, "sum": sum,
     "round": round, "sorted": lambda items, **_: sorted(items), "any": any, "all": all,
     "range": lambda *args: list(range(*args)) if len(range(*args)) <= MAX_ITEMS else math.inf,

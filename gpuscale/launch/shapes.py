@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from gpuscale.choices import PIPELINE_SPLITS
-from gpuscale.errors import GpuscaleError
+from gpuscale.errors import GpuscaleError, InputError
 from gpuscale.layouts.stages import stage_sizes
 from gpuscale.presets.models import all_models, load_model
 from gpuscale.specs.model import ModelSpec
@@ -37,6 +37,37 @@ def named_shape(keys: Mapping[str, Any]) -> str:
     found = [one for one in all_models_once() if same_shape(one, made)]
     found.sort(key=lambda one: (one.max_sequence != made.max_sequence, one.name))
     return found[0].name if found else line
+
+
+def named_spec(spec: ModelSpec) -> str:
+    """Return a model as `model` takes it: the preset that has its shape, else the model in a line.
+
+    Raises:
+        InputError: no line says all of it.
+    """
+    attention, kind = spec.attentions[0], spec.kinds[spec.pattern[-1]]
+    experts, mlp = kind.moe, next((one.mlp for one in spec.kinds if one.mlp), None)
+    block = mlp or experts
+    keys: dict[str, Any] = {
+        "layers": spec.layers, "hidden": spec.hidden, "heads": attention.heads, "kv_heads": attention.kv_heads,
+        "head_dim": attention.head_dim, "ffn": mlp.ffn if mlp else None, "vocab": spec.vocab,
+        "sequence": spec.max_sequence, "tied_embeddings": spec.tied_embeddings,
+        "gated": None if block is None or block.gated else False, "learned_positions": spec.learned_positions or None,
+        "qkv_bias": attention.qkv_bias or None, "output_bias": attention.output_bias or None,
+        "mlp_bias": bool(mlp and mlp.bias) or None, "norm_bias": kind.norm_bias or None,
+        "head_bias": spec.head_bias or None, "parallel_blocks": kind.parallel_blocks or None,
+        "qk_norm": None if attention.qk_norm == "none" else attention.qk_norm, "window.length": attention.window,
+    }  # fmt: skip
+    if experts is not None:
+        dense = [spec.kinds[index].moe is None for index in spec.pattern].count(True)
+        keys |= {
+            "moe.experts": experts.experts, "moe.top_k": experts.top_k, "moe.ffn": experts.ffn,
+            "moe.shared_ffn": experts.shared_ffn or None, "moe.dense_layers": dense or None,
+        }  # fmt: skip
+    found = named_shape(keys)
+    if not same_shape(load_model(found), spec):
+        raise InputError("this shape is more than a line says", hint="give `model=NAME`, or a config.json of it")
+    return found
 
 
 def shape_but_vocabulary(keys: Mapping[str, Any]) -> list[ModelSpec]:

@@ -42,12 +42,12 @@ OPTIMS = {
     ), "adamw"),
     **dict.fromkeys((
         "adamw_torch_8bit", "adamw_torch_4bit", "adamw_8bit", "adamw_bnb_8bit", "ao_adamw_4bit", "ao_adamw_8bit",
-        "ao_adamw_fp8", "adamw8bit",
+        "ao_adamw_fp8", "adamw8bit", "adam8bit",
     ), "adamw-8bit"),
-    **dict.fromkeys(("paged_adamw", "paged_adamw_32bit", "pagedadamw", "pagedadamw32bit"), "paged-adamw"),
-    **dict.fromkeys(("paged_adamw_8bit", "pagedadamw8bit"), "paged-adamw-8bit"),
+    **dict.fromkeys(("paged_adamw", "paged_adamw_32bit", "pagedadamw", "pagedadamw32bit", "pagedadam"), "paged-adamw"),
+    **dict.fromkeys(("paged_adamw_8bit", "pagedadamw8bit", "pagedadam8bit"), "paged-adamw-8bit"),
     **dict.fromkeys(("lion", "lionw", "lion_32bit", "paged_lion_32bit", "decoupled_lionw", "lion_pytorch"), "lion"),
-    **dict.fromkeys(("lion_8bit", "paged_lion_8bit", "decoupled_lionw_8b"), "lion-8bit"),
+    **dict.fromkeys(("lion_8bit", "paged_lion_8bit", "decoupled_lionw_8b", "lion8bit"), "lion-8bit"),
     "galore_adamw": "galore", "galore_adamw_8bit": "galore-8bit", "apollo_adamw": "apollo",
     "adam": "adam", "muon": "muon", "sgd": "sgd", "adafactor": "adafactor",
 }  # fmt: skip

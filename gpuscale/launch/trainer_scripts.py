@@ -10,14 +10,17 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from gpuscale.launch.adapters import IN_4_BITS, IN_8_BITS, QUANTISED
-from gpuscale.launch.python import ADAPTERS, ASSIGNED, ENDS, MADE_FROM, TOUCHES
-from gpuscale.launch.settings import OFF, Reading, Source
+from gpuscale.errors import InputError
+from gpuscale.launch.adapters import IN_4_BITS, IN_8_BITS, LOADED, QUANTISED
+from gpuscale.launch.huggingface_models import SHAPE_KEYS, changed_model, configured_model
+from gpuscale.launch.python import ADAPTERS, ASSIGNED, ENDS, OVERRIDDEN, PART, PATCHING, TOUCHES, made_from
+from gpuscale.launch.python_values import HANDING_OUT, TEXT_METHODS
+from gpuscale.launch.settings import OFF, LackingError, Reading, Setting, Settings, Source, says
 from gpuscale.launch.unread import speaks_of
 from gpuscale.presets.tools import Tool, load_tool
 
 AROUND = ("train_on_responses_only",)
-"""Calls that return the trainer that they are given (Unsloth)."""
+"""Calls that return the trainer that they are given, as it is (Unsloth)."""
 
 HELPERS = re.compile(r"(load|get|build|create|make|init)_")
 """Names of a script's own functions that return a model, of whatever they are given: a configuration, a name."""
@@ -32,11 +35,22 @@ def claims(source: Source) -> bool:
     """Whether a Python file makes a trainer with arguments."""
     if source.kind != "python":
         return False
-    prefix = "0." if source.called in AROUND else ""
-    made = source.settings.get("0") if prefix else None
-    called = str(made.value) if made is not None else source.called
-    args = source.settings.get(f"{prefix}args")
-    return called.endswith("Trainer") and args is not None and str(args.value).endswith(("Arguments", "Config"))
+    prefix, called = _trainer(source.settings)
+    args = _class(source.settings, f"{prefix}args")
+    return called.endswith("Trainer") and args.endswith(("Arguments", "Config"))
+
+
+def _trainer(settings: Settings) -> tuple[str, str]:
+    """Return what stands before the names of a trainer's parts, and its class: a call may take it and return it."""
+    called = _class(settings, "")
+    around = "args" not in settings and "0.args" in settings
+    return ("0.", _class(settings, "0")) if around else ("", called)
+
+
+def _class(settings: Settings, name: str) -> str:
+    """Return the class or function that a part is made by; of one of the script's own that which it is made from."""
+    found = settings.get(f"{name}.origin".lstrip("."), settings.get(name))
+    return "" if found is None else str(found.value).rpartition(".")[2]
 
 
 def take(reading: Reading) -> Tool | None:
@@ -48,11 +62,14 @@ def take(reading: Reading) -> Tool | None:
     if source is None:
         return None
     settings, reading.script = reading.settings, True
-    if source.called in AROUND:
-        _give(reading, "0.", "")
-    called = str(settings["0"].value if source.called in AROUND else source.called).rpartition(".")[2]
+    prefix, called = _trainer(settings)
+    around = _class(settings, "") if prefix else ""
+    if around and around not in AROUND and not reading.given.get("tune"):
+        reading.refuse(settings[""], f"what {around[:80]} does to the trainer is not known here", settles="tune")
+    _give(reading, prefix, "")
     _set(reading, "args", "trainer_class", called)
     _give(reading, "args.", "")
+    _take_optimizer(reading)
     loaded, unsloth = _take_model(reading), any("unsloth" in str(one.value) for name, one in settings.items()
                                                 if name.endswith("origin"))  # fmt: skip
     for name in ("0", "adapter_config"):
@@ -62,6 +79,7 @@ def take(reading: Reading) -> Tool | None:
     frozen = reading.get("requires_grad")
     if frozen is not None and "peft_config" not in settings and not _adapted(reading) and not reading.given.get("tune"):
         reading.refuse(frozen, PARTLY, "`tune=full` predicts training of all weights", settles="tune")
+    _refuse_keywords(reading)
     _refuse_touched(reading)
     _refuse_helpers(reading, loaded)
     _take_prepared(reading, loaded)
@@ -87,21 +105,67 @@ def _adapted(reading: Reading) -> bool:
 
 
 HARMLESS = frozenset({
-    "_set_static_graph", "add_adapter", "add_callback", "add_special_tokens", "bos_token_id", "clear",
-    "clear_device_cache", "convert_tokens_to_ids", "cpu", "create_optimizer_and_scheduler", "cuda", "do_sample",
-    "enable_flash_sdp", "enable_input_require_grads", "eos_token_id", "eval", "for_inference", "for_training",
-    "generate", "generation_config", "get_chat_template", "get_memory_footprint", "gradient_checkpointing_enable",
-    "id2label", "is_parallelizable", "keep_in_memory", "label2id", "load_adapter", "load_state_dict", "log",
-    "log_metrics", "max_length", "model_parallel", "name_or_path", "num_parameters", "pad_token_id",
-    "padding_side", "pipeline", "parameters", "pretraining_tp", "print_trainable_parameters", "push_to_hub",
-    "push_to_hub_merged", "requires_grad", "requires_grad_", "resize_token_embeddings", "set_adapter",
-    "setup_chat_format", "temperature", "tie_weights", "to_json_string", "top_p", "unwrap_model", "use_cache",
-    "warnings_issued", "watch",
+    "_set_static_graph", "add_adapter", "add_callback", "add_special_tokens", "clear", "clear_device_cache",
+    "convert_tokens_to_ids", "cpu", "create_optimizer_and_scheduler", "create_reference_model", "cuda", "detach", "dim",
+    "element_size", "enable_flash_sdp", "enable_input_require_grads", "eval", "forward", "for_inference",
+    "for_training", "from_pretrained", "generate", "get_chat_template", "get_memory_footprint",
+    "get_nb_trainable_parameters", "get_peft_model_state_dict", "gradient_checkpointing_enable", "item", "load_adapter",
+    "load_state_dict", "numel", "pipeline", "prepare", "push_to_hub", "push_to_hub_merged", "requires_grad_",
+    "resize_token_embeddings", "set_adapter", "setup_chat_format", "size", "tie_weights", "to", "to_dict",
+    "to_json_string", "unwrap_model", "wait_for_everyone", "watch", *HANDING_OUT, *TEXT_METHODS,
 })  # fmt: skip
-"""Calls that are given the model, methods and attributes of it, that change neither memory nor time, or are read."""
+"""Calls that are given the model, and methods of it, that change neither memory nor time, or are read."""
+
+SET = frozenset({
+    "_name_or_path", "bos_token_id", "do_sample", "eos_token_id", "generation_config", "id2label", "is_parallelizable",
+    "keep_in_memory", "label2id", "max_length", "model_parallel", "name_or_path", "pad_token", "pad_token_id",
+    "padding_side", "pretraining_tp", "requires_grad", "temperature", "top_p", "use_cache", "warnings_issued",
+})  # fmt: skip
+"""Attributes of a model, its configuration and its tokenizer that change neither memory nor time, or are read."""
+
+LOOKING = re.compile(
+    r"(count|print|show|log|report|check|is_|has_|num_|get_num|find_(all_)?(linear|target)|get_target|estimate|eval"
+    r"|test|infer|predict|generate|chat|plot|summar|save|export|upload|push)|DataCollator|\w+Callback$"
+    r"|(Paged|Fused|CPU)?(AdamW?|SGD|Lion|Adafactor)(8bit|32bit)?$|(copy|fill|mul|add|sub|div|clamp|zero|zeros|ones|(trunc_)?normal|uniform|xavier\w*|kaiming\w*)_$"
+)
+"""Beginnings of names of functions that look at a model, of classes that do, of optimizers, which are read where the
+trainer is given one, and of what fills weights in place (torch.nn.init)."""
 
 CASTS = {"half": "float16", "bfloat16": "bfloat16", "float": "float32"}
 """Methods that give weights another type -> the type."""
+
+
+def _take_optimizer(reading: Reading) -> None:
+    """Take the class of an optimizer that the trainer is given for the name of one: `optimizers=(SGD(...), None)`."""
+    for name in ("optimizers", "optimizer_cls_and_kwargs"):
+        found = reading.settings.get(name)
+        if found is None:
+            continue
+        first = found.value[0] if isinstance(found.value, list) and found.value else found.value
+        if first is not None and first != "None":
+            made = str(first).rpartition(".")[2].strip("${}")
+            reading.settings["optim"] = replace(found, name="optim", value=made, why="")
+
+
+def _refuse_keywords(reading: Reading) -> None:
+    """Ask for what keywords from elsewhere (`**more`) say to the trainer, its arguments, its model or its adapters.
+
+    Raises:
+        LackingError: there are some.
+    """
+    for name, one in reading.settings.items():
+        table, _, last = name.rpartition(".")
+        if last == "**" and not DATA.search(table):
+            given = str(one.value).strip("${}")
+            what = f"what {given} gives as keywords is in no file that is here"
+            raise LackingError(
+                what, given, variable=True, likely=("{}",), of=name, place=f"{one.place}: {table or 'trainer'}",
+                hint=f"`var={given}={{}}` says that it gives nothing that matters, or name it: `{{\"bf16\": true}}`",
+            )  # fmt: skip
+
+
+DATA = re.compile(r"dataset|collator|tokeniz|processing|processor|callback|metric|reward|scheduler|generation|\d\.\d")
+"""Parts of a trainer that are no part of its step."""
 
 
 def _refuse_touched(reading: Reading) -> None:
@@ -119,11 +183,13 @@ def _refuse_helpers(reading: Reading, loaded: bool) -> None:
     """Ask for what functions that are not here decide: which adapters there are, how weights are stored.
 
     Raises:
-        InputError: one does, and what it decides is not given beside the files.
+        InputError: one does, and what it decides is not given beside the files; adapters are of another kind than LoRA.
     """
     adapters, given = reading.settings.get("peft_config"), reading.given
-    made = "" if adapters is None else str(adapters.value).rpartition(".")[2]
-    if made[:1].islower() and given.get("tune") != "full":
+    made = "" if adapters is None or not says(adapters.value) else _class(reading.settings, "peft_config")
+    if made in OTHER_ADAPTERS and given.get("tune") != "full":
+        reading.refuse(adapters, f"adapters of {made} are not modelled", settles="tune")
+    if made and not made.endswith("LoraConfig") and given.get("tune") != "full":
         for option in ("lora_rank", "lora_targets"):
             if not given.get(option):
                 reading.refuse(adapters, f"what {made[:80]} returns is in no file that is here", settles=option)
@@ -136,12 +202,22 @@ def _refuse_helpers(reading: Reading, loaded: bool) -> None:
         reading.refuse(model, f"{what} is not known", settles="base_dtype", likely=("bf16", "fp32", "nf4"))
 
 
+OTHER_ADAPTERS = frozenset({
+    "AdaLoraConfig", "AdaptionPromptConfig", "BOFTConfig", "BoneConfig", "C3AConfig", "FourierFTConfig", "HRAConfig",
+    "IA3Config", "LNTuningConfig", "LoHaConfig", "LoKrConfig", "MissConfig", "MultitaskPromptTuningConfig", "OFTConfig",
+    "PolyConfig", "PrefixTuningConfig", "PromptEncoderConfig", "PromptTuningConfig", "RandLoraConfig", "VBLoRAConfig",
+    "VeraConfig", "XLoraConfig",
+})  # fmt: skip
+"""Configurations of PEFT whose adapters are no LoRA (peft/__init__.py)."""
+
+
 def _touched(reading: Reading, name: str, does: str, given: str) -> None:
     """Read one thing that is done to the model, by its name and its first argument.
 
     Raises:
         InputError: what it changes is not known, and no option that is given beside the files says it.
     """
+    last = does.rpartition(".")[2]
     cast = CASTS.get(does) or (re.search(r"b?float(16|32)$", given) if does == "to" else None)
     if cast:
         kind = cast if isinstance(cast, str) else cast[0]
@@ -150,11 +226,41 @@ def _touched(reading: Reading, name: str, does: str, given: str) -> None:
         _set(reading, name, "use_liger_kernel", True)
     elif does == "compile":
         _set(reading, name, "torch_compile", True)
-    elif does not in HARMLESS and does != "to" and not ENDS.match(does):
-        settles = speaks_of(does) or ("model" if given == ASSIGNED else "tune")
-        if not reading.given.get(settles):
-            what = f"what {does[:80]} changes of the model is not known here"
-            reading.refuse(replace(reading.settings[name], name=does), what, settles=settles)
+    elif does == "allow_tf32" or (does == "set_float32_matmul_precision" and given in {"high", "medium"}):
+        _set(reading, name, "tf32", True)
+    elif does.startswith(PART) and (last in CASTS or (last == "to" and re.search(r"float(16|32)$", given))):
+        what = "a part of the model is cast to another type, and which is not read"
+        if not reading.given.get("precision"):
+            reading.refuse(replace(reading.settings[name], name=last), what, settles="precision")
+    elif does not in SET if given == ASSIGNED else not (last in HARMLESS or ENDS.match(last) or LOOKING.match(last)):
+        _refuse_change(reading, replace(reading.settings[name], name=does.removeprefix(PART)), given)
+
+
+def _refuse_change(reading: Reading, found: Setting, given: str) -> None:
+    """Ask for what something that is done to the model changes, by its name.
+
+    Raises:
+        InputError: no option that is given beside the files says it.
+    """
+    does, last = found.name, found.name.rpartition(".")[2]
+    of_config = (one for one in reading.settings if re.search(r"^(model|0)(\.\w+)*\.(config|0)$", one))
+    if does in SHAPE_KEYS and any(_is_config(reading.settings, one) for one in of_config):  # `_take_config` reads it
+        return
+    changed = given == ASSIGNED or PATCHING.search(does) is not None
+    settles = SETTLED.get(last) or speaks_of(does) or ("model" if changed else "tune")
+    if reading.given.get(settles):
+        return
+    of_trainer = f"what the trainer does in {does[:80]} of its own is not read"
+    what = of_trainer if last in OVERRIDDEN else f"what {does[:80]} changes of the model is not known here"
+    reading.refuse(found, what, settles=settles)
+
+
+SETTLED = {
+    "compute_loss": "method", "training_step": "method", "concatenated_forward": "method",
+    "get_batch_loss_metrics": "method", "create_optimizer": "optimizer", "create_optimizer_and_scheduler": "optimizer",
+    "get_optimizer_cls_and_kwargs": "optimizer", "_wrap_model": "zero", "data": "precision",
+}  # fmt: skip
+"""Method of a trainer that a class has of its own, or attribute of a weight -> the option that says what it does."""
 
 
 def _give(reading: Reading, prefix: str, to: str) -> None:
@@ -171,31 +277,98 @@ def _set(reading: Reading, of: str, name: str, value: Any) -> None:
 
 
 def _take_model(reading: Reading) -> bool:
-    """Follow the model back to what loads it, through what makes adapters; whether a call loads it."""
-    settings, table = reading.settings, "model" if "model" in reading.settings else "0"
+    """Follow the model back to what loads or makes it, through what makes adapters; whether a call does."""
+    settings, table, merged = reading.settings, "model" if "model" in reading.settings else "0", False
     while table in settings:
         last = str(settings[table].value).rpartition(".")[2]
         if last == "get_peft_model":
-            config = next((one for one in (f"{table}.1", f"{table}.peft_config") if one in settings), table)
-            _give(reading, f"{config}.", "peft_config.")
-        elif last in LOADERS:
-            name = next((one for one in NAMES if f"{table}.{one}" in settings), None)
-            if name is not None:
-                _set(reading, f"{table}.{name}", "model_name_or_path", settings[f"{table}.{name}"].value)
-            _give(reading, f"{table}.", "")
+            _take_adapters(reading, table)
+        elif last in LOADERS and "Peft" in str(settings[table].value):
+            if not merged:
+                _set(reading, table, "peft_config", f"the checkpoint of {settings[table].value}"[:80])
+        elif _take_made(reading, table, last):
             return True
+        elif last == "merge_and_unload":
+            merged = True
         elif last != PREPARING and not HELPERS.match(last) and _made_from(reading, table):
             _touched(reading, table, last, str(getattr(settings.get(f"{table}.0"), "value", "")))
         elif last != PREPARING:
             _set(reading, table, "model_name_or_path", settings[table].value)
             return False
-        table = next((f"{table}.{key}" for key in MADE_FROM if f"{table}.{key}" in settings), "")
+        table = next((f"{table}.{key}" for key in made_from(last) if f"{table}.{key}" in settings), "")
     return False
+
+
+def _take_adapters(reading: Reading, table: str) -> None:
+    """Take the adapters that `get_peft_model` puts in: of a configuration, or of keywords (Unsloth)."""
+    settings = reading.settings
+    adapters = next((one for one in (f"{table}.1", f"{table}.peft_config") if one in settings), table)
+    _give(reading, f"{adapters}.", "peft_config.")
+    if adapters != table:
+        _set(reading, adapters, "peft_config", _class(settings, adapters))
+
+
+def _take_made(reading: Reading, table: str, last: str) -> bool:
+    """Take the model that a call loads, or makes of a configuration; whether it does."""
+    settings = reading.settings
+    config = next((one for one in (f"{table}.config", f"{table}.0") if _is_config(settings, one)), "")
+    loads, makes = last in LOADERS, bool(config) and (last == "from_config" or DECODERS.search(last) is not None)
+    name = next((one for one in NAMES if f"{table}.{one}" in settings), None)
+    if loads and name is not None:
+        _set(reading, f"{table}.{name}", "model_name_or_path", settings[f"{table}.{name}"].value)
+    if config and (loads or makes):
+        _take_config(reading, config)
+    if loads or makes:
+        _give(reading, f"{table}.", "")
+    if makes and not set(LOADED) & settings.keys():
+        _set(reading, table, "torch_dtype", "float32")
+    return loads or makes
+
+
+DECODERS = re.compile(r"(ForCausalLM|LMHeadModel)$")
+"""Classes of transformers that are made of a configuration, with weights in fp32."""
+
+
+def _is_config(settings: Settings, name: str) -> bool:
+    """Whether a part is a configuration of a model: of a class, or loaded."""
+    found = str(settings[name].value) if name in settings else ""
+    return found.endswith("Config") or bool(re.search(r"Config\.from_pretrained$", found))
+
+
+def _take_config(reading: Reading, table: str) -> None:
+    """Take a model from its configuration: keywords of a class, or those by which one that is loaded is changed.
+
+    Raises:
+        InputError: what it says hangs on what nobody gives, or is not modelled.
+    """
+    settings, called = reading.settings, _class(reading.settings, table)
+    if reading.given.get("model"):
+        return
+    keys: dict[str, Any] = {}
+    for name, one in settings.items():
+        key = name.removeprefix(f"{table}.")
+        if key != name and "." not in key and not key.isdigit() and key not in {"origin", "of", "**"}:
+            shapes = key in SHAPE_KEYS or called != "from_pretrained"
+            if shapes and one.undecided and "${" in str(one.value):
+                reading.refuse(one, f"the model's {key} is {one.value}, which no file says", settles="model")
+            if shapes:
+                reading.means("shape of the model", name)
+            keys[key] = one.value
+    loaded = next((one for one in NAMES if f"{table}.{one}" in settings), None)
+    if called == "from_pretrained" and loaded is not None:
+        reading.need(settings[f"{table}.{loaded}"])
+        model = changed_model(str(settings[f"{table}.{loaded}"].value), keys)
+    else:
+        try:
+            model = configured_model(called, keys, settings[table].place) or called
+        except InputError as error:
+            reading.refuse(settings[table], error.message, error.hint, settles="model")
+    settings["model_name_or_path"] = replace(settings[table], name="model_name_or_path", value=model)
 
 
 def _made_from(reading: Reading, table: str) -> bool:
     """Whether a call makes a model of what another call returned."""
-    starts = tuple(f"{table}.{key}." for key in MADE_FROM)
+    starts = tuple(f"{table}.{key}." for key in made_from(table))
     return any(name.startswith(starts) for name in reading.settings)
 
 
