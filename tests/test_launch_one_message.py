@@ -222,7 +222,7 @@ def test_nodes_that_grid_engine_gives_are_counted(script):
 
 def test_settings_like_axolotls_in_a_command_are_not_axolotls(script):
     job = read_launch(script("torchrun --nproc_per_node 8 train.py --base-model llama2-7b --seq-length 2048"
-                             " --micro-batch-size 2 --global-batch-size 64 --bf16"))  # fmt: skip
+                             " --micro-batch-size 2 --global-batch-size 64 --bf16"), {}, {"zero": 0})  # fmt: skip
     assert "master_dtype" not in job.options  # axolotl holds weights in bf16
     assert (job.options["seq"], job.options["gbs"]) == (2048, 64)
 

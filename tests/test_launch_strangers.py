@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuscale import read_launch
+from gpuscale.errors import InputError
 from gpuscale.launch.settings import LackingError
 
 MEGATRON = """torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers {layers} --hidden-size {hidden} \\
@@ -107,3 +108,78 @@ fi
     with pytest.raises(LackingError) as caught:
         read_launch([script(tmp_path, text)])
     assert caught.value.name == "1"
+
+
+OWN = "torchrun --standalone --nproc_per_node 8 scripts/train.py --model Qwen/Qwen2.5-7B --max-len 2048 --epochs 2"
+
+
+def asked(error: LackingError) -> str:
+    return str(error.hint)
+
+
+def test_what_a_program_of_ones_own_may_have_otherwise_is_asked_for_in_one_message(tmp_path: Path) -> None:
+    path = script(tmp_path, f"{OWN} --batch-size 2 --grad-accum 4\n")
+    with pytest.raises(LackingError, match="whether 2 is the batch of each GPU or of all") as caught:
+        read_launch([path])
+    for way in ("`precision=bf16`", "`zero=0`", "`gbs=64`"):
+        assert way in asked(caught.value)
+    job = read_launch([path], {}, {"precision": "bf16", "zero": 2, "gbs": 64})
+    assert (job.options["seq"], job.layout["micro_batch_size"], job.options["gpus"]) == (2048, 2, 8)
+    assert (job.layout.get("zero", 2), job.options["framework"]) == (2, "accelerate")
+
+
+def test_a_batch_of_all_gpus_makes_smaller_microbatches(tmp_path: Path) -> None:
+    path = script(tmp_path, f"{OWN} --batch-size 64 --grad-accum 4 --bf16\n")
+    assert read_launch([path], {}, {"zero": 0, "gbs": 64}).layout["micro_batch_size"] == 2
+
+
+def test_of_one_gpu_a_batch_is_of_all(tmp_path: Path) -> None:
+    job = read_launch([script(tmp_path, f"{OWN} --bs 4 --grad-accum 8 --bf16\n".replace("node 8", "node 1"))])
+    assert (job.layout["micro_batch_size"], job.options["gbs"]) == (4, 32)
+
+
+@pytest.mark.parametrize("name", ["--per_device_batch_size", "--micro-bsz", "--train.micro_batch_size", "-mbs"])
+def test_names_of_a_microbatch(tmp_path: Path, name: str) -> None:
+    job = read_launch([script(tmp_path, f"{OWN} {name} 2 --gradient_accumulation 4 --bf16\n")], {}, {"zero": 0})
+    assert (job.layout["micro_batch_size"], job.options["gbs"]) == (2, 64)
+
+
+def test_a_program_under_deepspeed_is_asked_for_its_stage(tmp_path: Path) -> None:
+    path = script(
+        tmp_path, "deepspeed --include localhost:0,1 train.py --model_path /m/Llama-2-7b-chat-hf --epochs 3\n"
+    )
+    with pytest.raises(LackingError, match="how DeepSpeed shards") as caught:
+        read_launch([path])
+    for way in ("`zero=STAGE`", "`precision=bf16`", "`seq=4096`", "`gbs=2`", "`micro_batch_size=1`"):
+        assert way in asked(caught.value)
+    given = {"zero": 2, "precision": "bf16", "seq": 1024, "gbs": 16, "micro_batch_size": 4}
+    job = read_launch([path], {}, given)
+    assert (job.options["framework"], job.layout["zero"], job.options["gpus"]) == ("deepspeed", 2, 2)
+
+
+def test_stages_are_read_and_no_default_of_the_trainer_is_taken(tmp_path: Path) -> None:
+    options = "--model_name llama2-7b --bf16 -m_bsz 1 -bsz 64 --stage 1 -max_len 1024 --deepspeed true"
+    path = script(tmp_path, f"deepspeed --num_gpus 4 bench.py {options}")
+    with pytest.raises(LackingError, match="whether 64 is the batch") as caught:
+        read_launch([path])
+    assert "gbs=64" in asked(caught.value)
+    job = read_launch([path], {}, {"gbs": 64})
+    assert (job.layout["zero"], job.layout["micro_batch_size"], job.options["seq"]) == (1, 1, 1024)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torchrun --nproc_per_node 8 train.py --arch resnet50 --batch-size 64",
+        "torchrun --nproc_per_node 8 train.py --model vit_base --image_size 224 --batch-size 64",
+        "torchrun --nproc_per_node 8 serve.py --model llama2-7b --max_len 2048",
+    ],
+)
+def test_programs_of_other_models_are_not_taken_for_language_models(tmp_path: Path, line: str) -> None:
+    with pytest.raises(InputError, match="nothing here is of a known framework"):
+        read_launch([script(tmp_path, line)])
+
+
+def test_tensorflow_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="trains with TensorFlow"):
+        read_launch([script(tmp_path, "python3 examples/tensorflow/run_clm.py --model_type gpt2 --output_dir o\n")])

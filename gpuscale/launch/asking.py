@@ -158,6 +158,8 @@ def suggestion(
         return Suggestion(error.likely[0], "as it says")
     if error.name == "gpus" and launch is not None:
         return _for_gpus(launch, layout, gpus_per_node(reading) if reading is not None else 0)
+    if error.name in {"seq", "gbs"} and reading is not None and error.name in reading.options:
+        return Suggestion(str(reading.options[error.name]), "as the rest says")
     if error.name == "seq":
         return _for_sequence(reading if "model" not in guessed else None)
     if error.name == "gbs" and reading is not None:
@@ -166,7 +168,8 @@ def suggestion(
         return _for_model(launch, error.message)
     if error.name == "model" and len(error.likely) > 1:
         return _among(error.likely, launch)
-    why = "the file's name says so" if error.name == "zero" else "the only one that is likely"
+    named = "the file's name says so" if error.name == "zero" else "the only one that is likely"
+    why = named if error.place else "usual"
     return Suggestion(error.likely[0], why) if error.likely else None
 
 

@@ -12,7 +12,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
 
-from gpuscale.launch import accelerate, adapters, deepspeed, finetuning, preferences, trainer, trainer_scripts
+from gpuscale.launch import (
+    accelerate,
+    adapters,
+    deepspeed,
+    finetuning,
+    own_programs,
+    preferences,
+    trainer,
+    trainer_scripts,
+)
 from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
@@ -65,7 +74,7 @@ def read(reading: Reading) -> None:
     Raises:
         InputError: it is not one of training a whole decoder, or something that must be known is not said.
     """
-    tool = trainer_scripts.take(reading) or tool_of(reading.sources, TOOLS)
+    tool = trainer_scripts.take(reading) or own_programs.take(reading, tool_of(reading.sources, TOOLS))
     reading.run_by(tool)
     if tool.name == "ms-swift":
         _named_by_swift_2(reading)
@@ -393,7 +402,8 @@ def _read_accelerate(reading: Reading) -> None:
         accelerate.read_fsdp(reading, degrees)
     else:
         reading.option("zero", int(reading.given.get("zero") or 0), "distributed_type")
-        if "zero" not in reading.given and not reading.get("distributed_type"):
+        own = reading.tool is not None and reading.tool.name == own_programs.NAME
+        if "zero" not in reading.given and not reading.get("distributed_type") and not own:
             reading.assume("replicas without sharding (DDP): neither DeepSpeed nor FSDP is asked for")
     if reading.flag("torch_compile", "dynamo_config.dynamo_backend", default=False):
         reading.option("compile", "on", "torch_compile")
@@ -403,6 +413,10 @@ def _read_accelerate(reading: Reading) -> None:
 
 
 def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:
+    if tool.name == own_programs.NAME:
+        own_programs.need(reading)
+        own_programs.read_batch(reading)
+        return
     micro_names = (*trainer.MICRO, *deepspeed.names("train_micro_batch_size_per_gpu"))
     steps_names = (*trainer.ACCUMULATION, *deepspeed.names("gradient_accumulation_steps"))
     total_names = deepspeed.names("train_batch_size") if under_deepspeed else ("global_batch_size",)

@@ -93,7 +93,9 @@ def _said(reading: Reading) -> tuple[str, tuple[str, ...]]:
         text = (reading.text(*row.of) or "").lower()
         found = row.words.get(text, row.words.get("*")) if text else ""
         if found is None:
-            reading.refuse(reading.get(*row.of), f"{text[:40]} trains against other models", OTHERWISE)
+            reading.refuse(
+                reading.get(*row.of), f"{text[:40]} trains against other models", OTHERWISE, settles="method"
+            )
         method, of = (found, (*of, *row.of)) if found else (method, of)
         if text:
             reading.means("as usual", *row.of)
@@ -114,7 +116,8 @@ def _started(reading: Reading) -> str:
     names = reading.tool.started if reading.tool is not None else {}
     found = next((names[word] for word in words if word in names), "")
     if found == "other":
-        reading.refuse(None, f"{' '.join(reading.sources[-1].program)[:60]} trains against other models", OTHERWISE)
+        program = " ".join(reading.sources[-1].program)[:60]
+        reading.refuse(None, f"{program} trains against other models", OTHERWISE, settles="method")
     return "" if "sft" in words else found
 
 

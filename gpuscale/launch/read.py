@@ -14,7 +14,7 @@ from gpuscale.arguments import public
 from gpuscale.errors import InputError, shown
 from gpuscale.file_kinds import reads
 from gpuscale.files import printable
-from gpuscale.launch import trainer_scripts
+from gpuscale.launch import own_programs, trainer_scripts
 from gpuscale.launch.asking import (
     GPUS_SAID,
     MAX_LACKS,
@@ -275,11 +275,15 @@ def _check_degrees(job: LaunchJob, given: Mapping[str, Any]) -> None:
 
 def _claimed(found: Sequence[Launch]) -> Iterator[tuple[Launch, Target]]:
     """Yield what a framework recognises as its own, with that framework."""
-    known = targets().values()
+    known, some = targets(), False
     for launch in found:
-        target = next((one for one in known for source in launch.sources if one.claims(source)), None)
+        target = next((one for one in known.values() for source in launch.sources if one.claims(source)), None)
         if target is not None:
+            some = True
             yield launch, target
+    for launch in () if some else found:
+        if not launch.missing and _trains(launch) and own_programs.claims(launch.sources[-1]):
+            yield launch, known["deepspeed" if launch.sources[-1].program[0] == "deepspeed" else "accelerate"]
 
 
 _OF_DATA = re.compile(r"dataset|(output|logging)_dir|run_name")
@@ -363,6 +367,9 @@ def _differs(launch: Launch, first: Launch) -> str:
 def _unknown(found: Sequence[Launch]) -> InputError:
     """Say what was recognised in files of no framework that is known."""
     titles = ", ".join(target.title for target in targets().values())
+    words = " ".join(word for launch in found for word in launch.sources[-1].program)
+    if "tensorflow" in words:
+        return InputError("it trains with TensorFlow", place=found[0].place, hint=f"PyTorch and JAX are read: {titles}")
     parts = []
     for launch in found[:4]:
         last = launch.sources[-1]

@@ -302,7 +302,8 @@ def read_optimizer(reading: Reading, *names: str) -> None:
     """
     name = reading.first(*names)
     if not name:
-        reading.assume("the optimizer is AdamW, the Trainer's default")
+        trainers = reading.tool is None or bool(reading.tool.defaults)
+        reading.assume("the optimizer is AdamW, " + ("the Trainer's default" if trainers else "as in most programs"))
         reading.option("optimizer", "adamw")
         return
     if reading.given.get("optimizer"):

@@ -12,14 +12,16 @@
     [started]    words in names of its programs -> what they learn from, `other` where that is not modelled
     [job]        how its files state a job, for tools that one reader reads all alike (`gpuscale.launch.tabled`)
     [written]    how a job of fine-tuning is told to it (`gpuscale.launch.finetuning`)
+    [names]      what programs of one's own call a setting (`gpuscale.launch.own_programs`)
 
-A tool may stand on another one (`as`), whose entries count where it has none of its own.
+A tool may stand on another one (`as`), whose entries count where it has none of its own; where it is `bare`, all but
+the defaults.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -167,6 +169,8 @@ class Tool:
     method: tuple[ToolOption, ...] = ()  #: how its files say what is learned from.
     started: Mapping[str, str] = field(default_factory=dict)  #: word of a program's name -> what is learned from.
     written: WrittenTable | None = None  #: how a job of fine-tuning is told to it.
+    #: name of a setting -> what programs of one's own call it, the likeliest first.
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def asks(self, setting: str) -> Asked | None:
         """Return what a setting does that is not modelled; None where nothing of the kind is known."""
@@ -201,6 +205,7 @@ def load_tool(name: str) -> Tool:
     """
     data = read_toml(_files()[name]).data
     below = load_tool(str(data["as"])) if "as" in data else Tool("", "", "")
+    below = replace(below, defaults={}) if data.get("bare") else below
     return Tool(
         name, str(data["title"]), str(data["basis"]), tuple(data.get("programs", ())), tuple(data.get("marks", ())),
         bool(data.get("documents")),
@@ -212,6 +217,7 @@ def load_tool(name: str) -> Tool:
         tuple(map(_row, data["method"])) if "method" in data else below.method,
         {**below.started, **data.get("started", {})},
         WrittenTable(**data["written"]) if "written" in data else None,
+        {name: tuple(listed) for name, listed in data.get("names", {}).items()},
     )  # fmt: skip
 
 

@@ -1,0 +1,147 @@
+"""Programs of one's own: what a launcher starts and no framework claims, by names that options of many such share.
+
+Nothing is known of what such a program has where nothing is said, nor how it counts its batch: this is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from gpuscale.launch import trainer
+from gpuscale.launch.settings import OFF, Reading, Setting, Source
+from gpuscale.presets.tools import Tool, load_tool
+
+NAME = "own"
+
+OF_TRAINER = frozenset({
+    "per_device_train_batch_size", "per_device_eval_batch_size", "num_train_epochs", "lr_scheduler_type",
+    "evaluation_strategy", "eval_strategy", "save_strategy", "logging_strategy", "finetuning_type", "sft_type",
+    "tuner_type", "train_type", "distributed_type", "fsdp_config",
+})  # fmt: skip
+"""Arguments by which a program is one of the Trainer, whose defaults are known."""
+
+OF_DEEPSPEED = ("train_micro_batch_size_per_gpu",)
+"""Settings of DeepSpeed's configuration by which its engine counts the batch, whatever runs it."""
+
+STARTERS = ("torchrun", "deepspeed", "accelerate")
+TRAINING = re.compile(r"train|tun(e|ing)|sft|dpo|grpo|ppo|clm|lora|distil", re.IGNORECASE)
+ELSEWHERE = re.compile(
+    r"image|img|pixel|video|audio|speech|resolution|num_class|diffusion|unet|\bvae|arch$|tensorflow|dit_|gan|zero_stage|pp_size"
+)
+"""What programs of other models have in their options, and those of other frameworks."""
+
+_TABLES = ("train", "training", "trainer", "model", "data", "optim", "optimizer", "args", "sft", "config")
+_ESSENTIAL = ("model_name_or_path", "max_length", "per_device_train_batch_size", "batch_size", "global_batch_size")
+
+
+def claims(source: Source) -> bool:
+    """Whether a command that nothing else claims starts a program of one's own that may train a language model."""
+    words = source.program
+    started = words[:1] and (words[0] in STARTERS or bool(TRAINING.search(" ".join(words[1:]))))
+    configured = any(re.search(r"\.(ya?ml|json|toml|py)$", word) for word in words[2:])
+    named = _named(source.settings)
+    return bool(started) and source.kind == "command" and not configured and _is_own(source) and any(
+        one in named for one in _ESSENTIAL
+    ) and not any(ELSEWHERE.search(name) for name in source.settings)  # fmt: skip
+
+
+def take(reading: Reading, tool: Tool) -> Tool:
+    """Give the options of a program of one's own the Trainer's names; return the tool that the job is of.
+
+    Args:
+        tool: what it is of if it is no program of one's own: then nothing is done.
+
+    Raises:
+        InputError: DeepSpeed starts it and nobody says how it shards.
+    """
+    source = reading.sources[-1]
+    others = any(OF_TRAINER & one.settings.keys() for one in reading.sources)
+    counted = any(str(getattr(reading.settings.get(name), "value", "")).isdigit() for name in OF_DEEPSPEED)
+    if tool.name != "transformers" or source.kind != "command" or others or counted or not _is_own(source):
+        return tool
+    for name, own in _named(reading.settings).items():
+        one = reading.settings.pop(own)
+        reading.settings.setdefault(name, one)
+    stage = reading.settings.get("zero_stage")
+    if stage is not None and not re.fullmatch("[0-3]", str(stage.value)):  # `--stage sft`
+        reading.settings.pop("zero_stage")
+    if source.program[0] == "deepspeed":
+        _take_stage(reading, source)
+    reading.assume(
+        "a program of one's own: its options are read by the names that many have, and the rest is asked for"
+    )
+    return load_tool(NAME)
+
+
+def _is_own(source: Source) -> bool:
+    return len(source.program) > 1 and not OF_TRAINER & source.settings.keys()
+
+
+def _named(settings: Any) -> dict[str, str]:
+    """Return the Trainer's name of what options say -> the option."""
+    lasts: dict[str, str] = {}
+    for name in settings:
+        table, _, last = name.lower().rpartition(".")
+        if not table or table in _TABLES:
+            lasts.setdefault(last, name)
+    names = load_tool(NAME).names
+    found = {ours: next((lasts[one] for one in (ours, *theirs) if one in lasts), "") for ours, theirs in names.items()}
+    return {ours: own for ours, own in found.items() if own}
+
+
+def _take_stage(reading: Reading, source: Source) -> None:
+    """Take the stage of ZeRO of a program that DeepSpeed starts, whose configuration may be in it."""
+    named = reading.settings.get("deepspeed") or reading.settings.get("deepspeed_config")
+    filed = named is not None and named.value is not True and str(named.value).lower() not in {"true", *OFF}
+    if "zero_stage" in reading.settings or filed:
+        return
+    if "zero" not in reading.given:
+        reading.refuse(None, "no file states how DeepSpeed shards", settles="zero")
+    stage = str(reading.given["zero"])
+    reading.settings["zero_stage"] = Setting("zero_stage", stage, source.file, 0, f"zero={stage}")
+
+
+def need(reading: Reading) -> None:
+    """Ask for what a program of one's own may have otherwise than the Trainer: precision and, of replicas, shards.
+
+    Raises:
+        InputError: nobody says it.
+    """
+    if not reading.given.get("precision") and reading.stated_by("precision") is None:
+        reading.refuse(None, "no file states in which precision it trains", settles="precision", likely=("bf16",))
+    several = int(reading.given.get("gpus") or reading.options.get("gpus") or 1) > 1
+    if several and "zero" not in reading.given and reading.stated_by("zero") is None:
+        reading.refuse(None, "no file states how the job is sharded", settles="zero", likely=("0",))
+    if not reading.given.get("recompute") and reading.stated_by("recompute") is None:
+        reading.assume("no layer is recomputed: no option speaks of it")
+
+
+def read_batch(reading: Reading) -> None:
+    """Read the batch: of a plain `batch_size` nobody knows whether it is of each GPU or of all.
+
+    Raises:
+        InputError: it is not known, or nobody says it.
+    """
+    names = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size", "batch_size")
+    micro, steps, total, plain = (trainer.count(reading, name) for name in names)
+    given = int(reading.given.get("gbs") or 0)
+    if total is None and plain is not None:
+        replicas = trainer.data_parallel(reading, "the global batch")
+        each = (micro or plain) * (steps or 1) * replicas
+        if replicas == 1 and micro is None:
+            micro = plain
+        elif given:
+            reading.means("replaced by the gbs that is given", "batch_size")
+            share = given // (replicas * (steps or 1))
+            micro = micro or (share if share * replicas * (steps or 1) == given else None)
+        else:
+            likely = (plain, plain * replicas) if micro else (each, plain)
+            message = f"no file states whether {plain} is the batch of each GPU or of all"
+            reading.refuse(reading.get("batch_size"), message, settles="gbs", likely=map(str, dict.fromkeys(likely)))
+    if micro is None and total is None and not given:
+        reading.refuse(None, "no file states how large batches are", "add `gbs=N`", settles="gbs")
+    if micro is None and (total is None or steps is None) and not reading.given.get("micro_batch_size"):
+        message = "no file states how many sequences a GPU takes at a time"
+        reading.refuse(None, message, settles="micro_batch_size", likely=("1",))
+    trainer.read_batch(reading, micro, steps, total, *names)
