@@ -36,6 +36,7 @@ from gpuscale.memory.states import (
     placeholder_bytes,
     reduced_in_turn,
     teacher_bytes,
+    trained_ends,
 )
 from gpuscale.specs.job import CHUNK_BYTES, JobSpec
 
@@ -205,6 +206,8 @@ def evaluate_memory(
     groups = sum((degree > 1).astype(np.float64) for degree in (c.tp, c.pp, c.cp, c.ep, c.dp * c.cp))
     communicators = np.asarray(groups + profile.extra_communicators)  # one per parallel dimension in use, and more
     cast = parameters.whole if job.states.master else parameters.shared
+    if job.whole_share < 1 and job.tuning and job.tuning.trained:  # of 16 bits as they are
+        cast = cast - trained_ends(c, job, len(cast))
     if parameters.frozen is not None and job.frozen_is_tower:  # cast for use as the trained parameters are
         cast = cast + parameters.frozen.whole * (job.frozen_tower / job.frozen_tower_bytes)
     gathered = gathered_bytes(c, job, sizes.cut.of(sizes.gathered), cast)

@@ -155,7 +155,8 @@ def _with_ends(trained: FloatArray, frozen: FloatArray, c: Candidates, job: JobS
         parts = (("embeddings", embedding * embeds), ("head", copies * matrix), ("norms", vectors * heads))
         for part, size in parts:
             if job.trains(part):
-                trained[place] += np.maximum(copies, 1) * matrix if part == "head" and apart else size
+                whole = np.maximum(copies, 1) * matrix if part == "head" and apart else size
+                trained[place] += job.whole_share * whole
             if tuning is not None and (originals or not job.trains(part)):
                 frozen[place] += tuning.beside_bytes * size
             frozen[place] += job.reference_bytes * size
@@ -163,6 +164,13 @@ def _with_ends(trained: FloatArray, frozen: FloatArray, c: Candidates, job: JobS
         frozen[place] += job.frozen_tower_bytes * embeds
     # one stage: all columns are the same GPU
     return np.where(c.pp == 1, trained[FIRST], trained), np.where(c.pp == 1, frozen[FIRST], frozen)
+
+
+def trained_ends(c: Candidates, job: JobSpec, stages: int) -> FloatArray:
+    """Parameters that are trained of embedding, LM head, final norm and towers, as `StageParameters` counts them; shape
+    (stages, N)."""
+    nothing = np.zeros((stages, len(c)))
+    return _with_ends(nothing, nothing.copy(), c, job)[0]
 
 
 TEACHER_BYTES = 2.0

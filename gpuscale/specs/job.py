@@ -170,7 +170,7 @@ class MemoryProfile:
     #: RMSNorms and softmax of attention that are chains of operations work in fp32 (transformers; torch.nn.RMSNorm
     #: where no kernel fuses it).
     wide_chains: bool = False
-    #: beside adapters, what is trained whole is a copy, whose original stays (PEFT).
+    #: beside adapters, what is trained whole is a copy of the type of its original, which stays (PEFT).
     keeps_originals: bool = False
     #: beside quantised matrices, other frozen weights and the residual stream are made 32-bit unless ZeRO-3 shards them
     #: (PEFT, `prepare_model_for_kbit_training`).
@@ -527,9 +527,18 @@ class JobSpec:
 
     @property
     def widens(self) -> bool:
-        """Whether frozen weights that are not quantised, and with them the residual stream, are made 32-bit."""
-        quantised = self.tuning is not None and self.tuning.quantised
+        """Whether frozen weights that are not quantised, and with them the residual stream, are made 32-bit; beside
+        GPTQ's they stay (peft, `is_gptq_quantized`)."""
+        quantised = self.tuning is not None and self.tuning.quantised and self.tuning.base != "int4"
         return quantised and self.runtime.memory.widens_beside_quantised
+
+    @property
+    def whole_share(self) -> float:
+        """States of what is trained whole beside adapters over those of adapters, per parameter: half, where these are
+        32-bit and it is a copy of a 16-bit module (`MemoryProfile.keeps_originals`)."""
+        copied = self.tuning is not None and self.runtime.memory.keeps_originals
+        wide = self.widens or self.precision in WIDE or not self.states.master
+        return 0.5 if copied and not wide else 1.0
 
     @property
     def comfortable_bytes(self) -> float:
