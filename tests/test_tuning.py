@@ -99,14 +99,18 @@ def test_weights_are_frozen_bytes_and_adapters(base):
     assert held.gradients[0, 0] == 4 * adapters
 
 
-def test_what_is_trained_whole_has_states_and_peft_keeps_its_original():
+def test_what_is_trained_whole_has_states_of_16_bits_and_peft_keeps_its_original():
+    """peft, ModulesToSaveWrapper: a deep copy of the module, of which autocast_adapter_dtype makes nothing wider."""
     plain, whole = (done({}, tune="lora", **more).memory for more in ({}, {"train": "embeddings,head"}))
     ends = 2 * 128_256 * 4096
-    assert whole.optimizer_state[0, 0] - plain.optimizer_state[0, 0] == 8 * ends
-    assert whole.weights[0, 0] == plain.weights[0, 0]  # the original; the copy is the master weight
-    assert whole.master_weights[0, 0] - plain.master_weights[0, 0] == 4 * ends
+    assert whole.optimizer_state[0, 0] - plain.optimizer_state[0, 0] == 4 * ends
+    assert whole.weights[0, 0] == plain.weights[0, 0]  # the original; the copy is counted where adapters' masters are
+    assert whole.master_weights[0, 0] - plain.master_weights[0, 0] == 2 * ends
+    assert whole.gathered_parameters[0, 0] == plain.gathered_parameters[0, 0]  # autocast copies adapters alone
     norms = done({}, tune="lora", train="norms").memory
-    assert norms.optimizer_state[0, 0] - plain.optimizer_state[0, 0] == 8 * 65 * 4096
+    assert norms.optimizer_state[0, 0] - plain.optimizer_state[0, 0] == 4 * 65 * 4096
+    widened, wide = (done({}, tune="qlora", **more).memory for more in ({}, {"train": "head"}))
+    assert wide.optimizer_state[0, 0] - widened.optimizer_state[0, 0] == 8 * ends / 2  # fp32 before it is copied
 
 
 def test_zero_3_shards_frozen_weights_and_zero_2_does_not():
@@ -393,7 +397,7 @@ def test_a_frozen_tied_embedding_has_no_gradients_to_add_up(train, sent):
 @pytest.mark.parametrize(("train", "matrices"), [("head", 1), ("embeddings", 1), ("embeddings,head", 2)])
 def test_what_peft_trains_of_a_tied_matrix_is_a_copy(train, matrices):
     plain, whole = (done({}, model="llama3.2-1b", tune="lora", **more).memory for more in ({}, {"train": train}))
-    assert whole.optimizer_state[0, 0] - plain.optimizer_state[0, 0] == 8 * matrices * 128_256 * 2048
+    assert whole.optimizer_state[0, 0] - plain.optimizer_state[0, 0] == 4 * matrices * 128_256 * 2048
     assert whole.weights[0, 0] == plain.weights[0, 0]
 
 
@@ -463,7 +467,7 @@ def test_what_is_trained_is_counted_as_its_states_are(model, train):
     """Two routes: by layers of a stage, and over the whole model; a checkpoint holds that, not what is frozen."""
     options = {"model": model, "tune": "lora", "train": train, "lora_experts": None}
     spec = job(**options)
-    trained = trained_parameters(spec.model, spec.tuning)
+    trained = trained_parameters(spec.model, spec.tuning, spec.whole_share)
     assert done({}, **options).memory.optimizer_state[0, 0] == pytest.approx(8 * trained, rel=1e-12)
     written = checkpoint_of("sync", fixed_layout(spec, {}), spec, 1e9)
     assert written.bytes == pytest.approx(written.bytes_per_gpu, rel=1e-12)
@@ -509,6 +513,8 @@ def test_what_is_not_quantised_is_widened_unless_it_is_sharded():
     assert qlora.gathered_parameters[0] - lora.gathered_parameters[0] == 2 * ends
     inputs = 32 * 2048 * 4096 * 2
     assert qlora.activations[0, 0] - lora.activations[0, 0] == inputs
+    gptq = done(layout, tune="qlora", base_dtype="int4").memory
+    assert gptq.gathered_parameters[0] == lora.gathered_parameters[0]  # peft, is_gptq_quantized
     sharded = [done({**layout, "zero": 3}, gpus=8, tune=tune).memory.activations[0, 0] for tune in ("lora", "qlora")]
     assert sharded == [inputs, inputs]
 
@@ -627,6 +633,7 @@ def test_frozen_weights_are_stored_as_frameworks_and_precisions_have_them(option
 def test_adapters_had_16_bits_before_peft_made_them_fp32():
     for tune, master in (("lora", 0), ("full", 4)):
         assert job(tune=tune, framework="accelerate@2024-04").states.master == master
+    assert job(tune="lora", framework="accelerate@2023-12").states.master == 4  # PEFT 0.6: new modules of 32 bits
     assert job(tune="lora").states.master == 4
 
 

@@ -94,8 +94,12 @@ def count_adapters(model: ModelSpec, tuning: TuningSpec) -> AdapterCount:
     return AdapterCount(total, active)
 
 
-def trained_parameters(model: ModelSpec, tuning: TuningSpec | None) -> float:
-    """Count what is trained of a model: all of it, or adapters and what is trained whole beside them."""
+def trained_parameters(model: ModelSpec, tuning: TuningSpec | None, whole_share: float = 1.0) -> float:
+    """Count what is trained of a model: all of it, or adapters and what is trained whole beside them.
+
+    Args:
+        whole_share: what the latter counts for (`JobSpec.whole_share`).
+    """
     counted = model_parameters(model)
     if tuning is None:
         return float(counted.total)
@@ -107,4 +111,4 @@ def trained_parameters(model: ModelSpec, tuning: TuningSpec | None) -> float:
         "head": counted.embedding,  # as wide as the embedding, tied or not
         "norms": vectors + counted.final_norm + model.head_bias * model.vocab + at_head,
     }
-    return count_adapters(model, tuning).total + sum(whole[part] for part in tuning.trained)
+    return count_adapters(model, tuning).total + whole_share * sum(whole[part] for part in tuning.trained)

@@ -140,7 +140,7 @@ def site_ways(
     def shared() -> Shared:
         if not made:
             cluster, spec = fleet.spec.cluster, fleet.spec
-            parameters = trained_parameters(spec.model, spec.tuning) + spec.trained_tower
+            parameters = trained_parameters(spec.model, spec.tuning, spec.whole_share) + spec.trained_tower
             fragments = asked.fragments or max(math.ceil(fleet.spec.model.layers / LAYERS_PER_FRAGMENT), 1)
             gradients, sent = parameters * fleet.spec.reduced_gradient_bytes, parameters * asked.outer_bits / 8
             one = Shared(

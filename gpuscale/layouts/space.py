@@ -118,7 +118,7 @@ def dualpipe_microbatches(c: Candidates) -> BoolArray:
 def sharded(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
     """Try for each layout ZeRO 0; 1, 2, 3 over all data-parallel ranks; 3 inside one network level (HSDP).
 
-    On one rank ZeRO shards nothing, and is left to who states a layout.
+    On one rank ZeRO shards nothing, and is left to who states a layout, or to the framework (`zero_alone`).
 
     Fields `zero` and `shard` have the axes (choices, 1, rows).
     """
@@ -128,7 +128,8 @@ def sharded(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
     zero = np.array([0, 1, 2, 3, *[3] * len(levels)])[:, None, None]
     hybrid = (np.arange(len(zero)) > 3)[:, None, None]
     inside = (shard > 1) & (shard < full) & (full % np.maximum(shard, 1) == 0)
-    offered = np.where(hybrid, inside, (zero == 0) | (full > 1))
+    alone = job.runtime.zero_stage * job.runtime.zero_alone
+    offered = np.where(hybrid, inside, (zero == alone) | (full > 1))
     allowed = pins.allows("zero", zero) & pins.allows("shard", shard)
     return replace(table, zero=zero, shard=shard, legal=offered & allowed)
 

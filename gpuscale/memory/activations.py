@@ -8,7 +8,7 @@ lies outside the tensor-parallel region (section 4.2.2). What frameworks do diff
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -16,12 +16,13 @@ from gpuscale.architecture.adapters import adapters
 from gpuscale.architecture.parameters import (
     Linear,
     attention_linears,
+    dense_linears,
     expert_linears,
     mlp_linears,
     moe_dense_linears,
     state_space_linears,
 )
-from gpuscale.arrays import BoolArray, FloatArray
+from gpuscale.arrays import BoolArray, FloatArray, IntArray
 from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split
@@ -84,9 +85,24 @@ def block_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> dict
         blocks["feed-forward"] = _mlp_bytes(kind.mlp, c, job)
     if kind.moe is not None:
         blocks["experts"] = _moe_bytes(kind.moe, c, job)
+    if job.tuning is not None and job.tuning.base in job.runtime.unpacked_bytes:
+        blocks["weights made 16-bit"] = _unpacked_weights(kind, c, job) * job.activation_bytes
     if width := sum(one.outputs for one in kind.beside if one.is_product):  # what each product gives is used once more
         blocks["beside"] = tokens(c, job) / c.sequence_split * (job.activation_bytes * width)
     return blocks
+
+
+def _unpacked_weights(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
+    """Weights that operations of PyTorch make 16-bit before their product, which keeps them for its backward pass."""
+
+    def weights(linears: Iterable[Linear], split: IntArray) -> FloatArray:
+        kept = (one for one in linears if one.module != "router")
+        return np.zeros(len(c)) + sum(one.local_inputs(split) * one.local_outputs(split) for one in kept)
+
+    dense = weights(dense_linears(job.model.hidden, kind), c.tp)
+    if kind.moe is None:
+        return dense
+    return dense + kind.moe.experts / c.ep * weights(expert_linears(job.model.hidden, kind.moe), c.etp)
 
 
 def _narrow(job: JobSpec) -> float:

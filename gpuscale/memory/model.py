@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuscale.arrays import FloatArray, IndexArray
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, Candidates, Cases, summed, unique_rows
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, places, share_of_end
 from gpuscale.memory.activations import (
@@ -213,11 +213,12 @@ def evaluate_memory(
     gathered = gathered_bytes(c, job, sizes.cut.of(sizes.gathered), cast)
     fixed = sizes.cut.of(sizes.placeholders) + LIBRARY_BYTES
     passes = summed(activations, logits, beyond, gathered)
-    step = optimizer_step_bytes(c, job, parameters)
+    step = made = optimizer_step_bytes(c, job, parameters)
     if (reduced := held_whole(c, job)).any():  # gradients that were whole are shards by then
         shards = parameters.per_gpu(reduced) * _stored_gradient_bytes(job)
         step = step - np.where(reduced, held[1] - shards, 0.0)
     comes_and_goes = np.maximum(passes, step) if step.ndim else passes
+    unusable = comes_and_goes * profile.fragmentation if profile.fragmentation else np.zeros(())
     found = Memory(
         weights=held[0],
         gradients=held[1],
@@ -229,7 +230,7 @@ def evaluate_memory(
         gathered_parameters=gathered,
         optimizer_step=comes_and_goes - passes if step.ndim else step,
         communication_buffers=buffers,
-        fragmentation=comes_and_goes * profile.fragmentation if profile.fragmentation else np.zeros(()),
+        fragmentation=unusable,
         nccl_buffers=communicators * float(profile.communicator_bytes) + exchange_buffer_bytes(c, job),
         framework_reserve=np.asarray(profile.context_bytes, dtype=np.float64),
         at_optimizer_step=sum(held) + buffers + fixed + step,
@@ -240,10 +241,24 @@ def evaluate_memory(
     if profile.fragmentation > least:
         room = job.cluster.gpu.memory_bytes - found.by_stage + found.fragmentation
         found = replace(found, fragmentation=np.clip(room, comes_and_goes * least, found.fragmentation))
+    limit = min(job.cluster.gpu.memory_bytes, job.memory_limit_bytes)
+    if job.tuning is not None and made.ndim:
+        left = np.minimum(made, passes) * adapter_share(c, job, parameters)
+        left = np.clip(job.comfortable_bytes - found.by_stage, 0.0, left)  # where short, segments are given back
+        found = replace(found, fragmentation=found.fragmentation + left)
     if not job.states.paged:
         return found
-    room = min(job.cluster.gpu.memory_bytes, job.memory_limit_bytes) - found.by_stage + found.optimizer_state
+    room = limit - found.by_stage + found.optimizer_state
     return replace(found, optimizer_state=np.clip(room, 0.0, found.optimizer_state))
+
+
+def adapter_share(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
+    """Share of adapters in what is trained, shape (P, N).
+
+    Their tensors are of 1 to 10 MiB, which the allocator cuts out of segments of 20 MiB (PyTorch, c10/cuda/
+    CUDACachingAllocator.cpp, kLargeBuffer): what the optimizer step leaves of such is of no use to activations.
+    """
+    return 1.0 - trained_ends(c, job, len(parameters.whole)) / np.maximum(parameters.whole, 1.0)
 
 
 def _on_device(c: Candidates, share: float, activations: FloatArray, layer: FloatArray) -> FloatArray:
@@ -341,12 +356,17 @@ def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[F
     )
 
 
+def _at_work(c: Candidates, job: JobSpec) -> BoolArray:
+    """Mark candidates whose states ZeRO shards, or goes about as if it did."""
+    return (c.zero > 0) & ((c.shard > 1) | job.runtime.zero_alone)
+
+
 def _communication_buffers(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """Buffers for the gathers of tensor parallelism and for the reduction of sharded gradients, and gradient buckets of
     plain data parallelism (PyTorch DDP); shape (P, N)."""
     profile = job.runtime.memory
     gathers = profile.gather_buffers * (c.sequence_split > 1)
-    bucket = profile.reduce_bucket_bytes * (c.shard > 1)
+    bucket = profile.reduce_bucket_bytes * _at_work(c, job)
     plain = (c.zero == 0) & (c.dp * c.cp > 1)
     buckets = np.where(plain, profile.replica_bucket_bytes * parameters.whole, 0.0)
     return np.asarray(gathers * hidden_bytes(c, job) + bucket, dtype=np.float64) + buckets
@@ -422,7 +442,7 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     gradient = min(job.activation_bytes, per_logit) * logits  # less where head and loss work by chunks
     if job.runtime.loss == "linear":
         gradient = CHUNK_BYTES / job.activation_bytes * hidden_bytes(c, job)
-    weights = job.activation_bytes * rows * job.model.hidden if job.trains("head") else 0
+    weights = job.activation_bytes * rows * job.model.hidden if job.trains("head") or job.runtime.logits_again else 0
     head = gradient + weights + 2 * hidden_bytes(c, job)
     peak = np.maximum((1 + job.model.mtp_depth) * logits * per_logit, head)
     taught = logits * job.activation_bytes if by_chunks and job.teacher else 0.0  # the teacher's are there whole
@@ -480,7 +500,7 @@ def optimizer_step_bytes(c: Candidates, job: JobSpec, parameters: StageParameter
     foreach = profile.foreach_copies * job.states.second_moment * ((c.zero < 2) | (not profile.flat_parameters))
     if job.offload.optimizer or not (profile.step_whole_bytes or profile.step_shard_bytes or foreach.any()):
         return np.zeros(())
-    sharded = (c.zero >= 1) & (c.shard > 1)
+    sharded = _at_work(c, job)
     whole = profile.step_whole_bytes * parameters.whole
     shard = profile.step_shard_bytes * parameters.per_gpu(np.ones(1, dtype=bool))
     return np.where(sharded, whole + shard, 0.0) + foreach * parameters.per_gpu(c.zero >= 1)

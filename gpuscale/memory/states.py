@@ -93,7 +93,7 @@ def dense_held(kind: LayerSpec, job: JobSpec, tp: IntArray) -> Held:
     vectors, linears = vector_parameters(job.model.hidden, kind, tp), dense_linears(job.model.hidden, kind)
     held = _held(linears, job, tp)
     if job.tuning is None or job.trains("norms"):
-        return Held(held.trained + vectors, held.frozen + job.reference_bytes * vectors)
+        return Held(held.trained + job.whole_share * vectors, held.frozen + job.reference_bytes * vectors)
     return held._replace(frozen=held.frozen + job.tuning.beside_bytes * vectors)
 
 
@@ -169,8 +169,8 @@ def _with_ends(trained: FloatArray, frozen: FloatArray, c: Candidates, job: JobS
 def trained_ends(c: Candidates, job: JobSpec, stages: int) -> FloatArray:
     """Parameters that are trained of embedding, LM head, final norm and towers, as `StageParameters` counts them; shape
     (stages, N)."""
-    nothing = np.zeros((stages, len(c)))
-    return _with_ends(nothing, nothing.copy(), c, job)[0]
+    nothing = np.zeros((max(stages, LAST + 1), len(c)))
+    return _with_ends(nothing, nothing.copy(), c, job)[0][:stages]
 
 
 TEACHER_BYTES = 2.0

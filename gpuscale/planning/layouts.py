@@ -101,9 +101,10 @@ def usual_etp(job: JobSpec, tp: int, ep: int) -> int:
 
 def usual_zero(job: JobSpec, pp: int, ranks: int) -> int:
     """Return the ZeRO stage where none is asked for: the framework's, where anything can be sharded."""
+    alone = ranks == 1 and not job.runtime.zero_alone
     return (
         0
-        if ranks == 1 or job.projection is not None
+        if alone or job.projection is not None
         else fully_sharded(job, pp)
         if job.runtime.zero_stage == 3
         else job.runtime.zero_stage

@@ -316,6 +316,8 @@ class RuntimeSpec:
     #: ZeRO-1 and 2 gather updated parameters behind the optimizer step, and nothing hides it; not meant is FSDP, which
     #: gathers them layer by layer.
     gathers_after_step: bool = False
+    #: ZeRO does on one GPU what it does on several: FSDP2 gathers layer by layer, DeepSpeed fills its buckets.
+    zero_alone: bool = False
     #: when ZeRO-3 gives gathered parameters back after the forward pass, if no stage is asked for; where it does not,
     #: it is ZeRO-2.
     reshard: Annotated[str, among(*RESHARDS)] = "always"

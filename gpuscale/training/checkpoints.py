@@ -57,7 +57,7 @@ def checkpoint_of(
         InputError: copies do not fit into host memory, or there is no other node for one.
     """
     per_parameter = job.states.weight + job.states.optimizer
-    whole = (trained_parameters(job.model, job.tuning) + job.trained_tower) * per_parameter
+    whole = (trained_parameters(job.model, job.tuning, job.whole_share) + job.trained_tower) * per_parameter
     held = placed(c, job)[2]
     each = held.dense / (c.dp * c.cp) + held.expert / c.expert_dp
     per_gpu = float(each.max()) * per_parameter

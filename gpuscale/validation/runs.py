@@ -49,6 +49,10 @@ LOOPS = {
 """Part of a source -> the profile of its training loop, which rows call `pytorch` or `accelerate`."""
 
 
+QUANTISED_LOOPS = {"QwenLM/Qwen": "qwen"}
+"""The same for runs beside quantised weights alone."""
+
+
 def framework_name(row: Row, library: Library) -> str:
     """Name the framework of a row as it was when its source was published; `generic` if it has no profile."""
     name, month = row.text("framework"), row.text("source_date")[:7]
@@ -57,7 +61,8 @@ def framework_name(row: Row, library: Library) -> str:
     if name == MEGATRON_BRIDGE and row.text("source").startswith("nvidia"):
         name = MEGATRON_BRIDGE_PERFORMANCE
     if name in {"pytorch", "accelerate"}:
-        name = next((own for part, own in LOOPS.items() if part in row.text("source")), name)
+        loops = (LOOPS | QUANTISED_LOOPS) if stored(row) else LOOPS
+        name = next((own for part, own in loops.items() if part.lower() in row.text("source")), name)
     known = library.once("frameworks", lambda: {*preset_names("frameworks"), *preset_aliases("frameworks")})
     if name not in known:
         name = "generic"
@@ -188,12 +193,16 @@ STORED = {"nf4": "nf4", "int4": "int4", "gptq": "int4", "int8": "int8", "fp8": "
 """Word in the storage of frozen weights -> data type of a job."""
 
 
+def stored(row: Row) -> str:
+    """Return how the row says that frozen weights are quantised; empty where they are not."""
+    return next((name for word, name in STORED.items() if word in row.text("base_quantization")), "")
+
+
 def _tuning(row: Row) -> dict[str, Any]:
     """Return what the row says of adapters; nothing where all weights are trained."""
     if not any(row.text(name) for name in ("lora_rank", "lora_targets", "base_quantization")):
         return {}
-    stored, (targets, _, whole) = row.text("base_quantization"), row.text("lora_targets").partition(" + ")
-    base = next((name for word, name in STORED.items() if word in stored), "")
+    base, (targets, _, whole) = stored(row), row.text("lora_targets").partition(" + ")
     words = [word for word in re.split(r"[+,\s]+", targets.partition("(")[0]) if word]
     every = not words or any(word in ("all", "default", "*_proj") for word in words)
     experts = "experts" in words
@@ -269,7 +278,7 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
     out["sp"] = out["tp"] > 1 and (runtime.sequence_parallel if sp is None else sp)
     usual = usual_zero(job, out["pp"], ranks)
     stages = ZERO_STAGES | dict.fromkeys(("fsdp", "hsdp"), fully_sharded(job, out["pp"]))
-    out["zero"] = stages.get(zero, usual) if ranks > 1 else 0
+    out["zero"] = stages.get(zero, usual) if ranks > 1 else usual
     if out["zero"]:
         out["shard"] = row.whole("shard")
     if zero == "hsdp" and not row.whole("shard"):  # the ranks of a node, as far as these divide all

@@ -1,0 +1,66 @@
+"""Memory of fine-tuning by sums by hand: what frameworks do on one GPU, GPTQ by operations of PyTorch, Qwen's loop."""
+
+from dataclasses import replace
+
+import pytest
+from jobs import job, layout
+
+import gpuscale
+from gpuscale.search.evaluation import memory_of
+
+ALONE = {"gpus": 1, "gbs": 2, "seq": 4096, "cluster": "dgx-h100-superpod", "tune": "lora"}
+LAYER = 4096 * (4096 + 2048) + 4096 * 4096 + 3 * 4096 * 14336  # matrices of a layer of Llama-3-8B
+
+
+def held(spec, **values):
+    return memory_of(layout(spec, **{"micro_batch_size": 1, "recompute": "full"} | values), spec)
+
+
+def test_fsdp2_gathers_on_one_gpu_where_the_trainer_always_wraps():
+    """prime-rl: two fp32 layers and both ends in 16 bits; a loop without fully_shard has none of it."""
+    spec = job("llama3-8b", **ALONE, framework="prime-rl")
+    plan = gpuscale.plan("llama3-8b", **ALONE, framework="prime-rl").plans[0]
+    assert plan.zero == 3
+    ends = 2 * 2 * 128_256 * 4096
+    gathered = float(held(spec, zero=3).gathered_parameters[0])
+    assert gathered == pytest.approx(2 * 4 * LAYER + ends, rel=0.01)
+    assert float(held(job("llama3-8b", **ALONE, framework="pytorch")).gathered_parameters[0, 0]) < 1e8
+
+
+def test_a_loss_that_makes_logits_again_makes_gradients_of_frozen_heads():
+    spec = job("llama3-8b", **ALONE | {"seq": 128}, framework="prime-rl")
+    other = replace(spec, runtime=replace(spec.runtime, logits_again=False))
+    more = [float(held(one, zero=3).logits[0, 0]) for one in (spec, other)]
+    assert more[0] - more[1] == 2 * 128_256 * 4096
+
+
+def test_weights_that_operations_of_pytorch_unpack_wait_for_the_backward_pass():
+    """AutoGPTQ before its kernels: x @ (scales * (q - zeros)) keeps its second factor, a layer's if recomputed."""
+    options = {**ALONE, "tune": "qlora", "base_dtype": "int4", "seq": 128, "loss": "linear"}
+    then, now = (job("llama3-8b", **options, framework=f"accelerate@{month}") for month in ("2024-02", "2024-03"))
+    layers = [float((held(one).workspace + held(one).logits)[0, 0]) for one in (then, now)]
+    assert layers[0] - layers[1] == 2 * LAYER
+    every = [float(held(one, recompute="none").activations[0, 0]) for one in (then, now)]
+    assert every[0] - every[1] == 32 * 2 * LAYER
+
+
+def test_what_the_optimizer_step_leaves_of_adapters_is_of_no_use_to_passes():
+    """foreach kernels of adapters: two fp32 copies of the second moment stay reserved beside the loss."""
+    spec = job("llama3-8b", **ALONE, framework="accelerate@2023-12")
+    none = replace(spec, runtime=replace(spec.runtime, memory=replace(spec.runtime.memory, foreach_copies=0.0)))
+    both, without = (held(one) for one in (spec, none))
+    adapters = float(both.optimizer_state[0, 0]) / 8
+    assert float(both.fragmentation[0, 0] - without.fragmentation[0, 0]) == pytest.approx(2 * 4 * adapters)
+    assert both.logged("allocated", spec) == without.logged("allocated", none)
+
+
+def test_q_lora_of_qwen_runs_under_deepspeed_on_one_gpu():
+    """Two buckets of 2e8 fp16 gradients, logits three times in 16 bits, 4 + 4 + 8 bytes beside each fp16 adapter."""
+    options = ALONE | {"tune": "qlora", "base_dtype": "int4", "precision": "fp16", "framework": "qwen"}
+    spec = job("llama3-8b", **options)
+    found = held(spec, zero=2)
+    adapters = float(found.optimizer_state[0, 0]) / 8
+    assert found.communication_buffers[0, 0] == 2 * 2e8 * 2
+    assert found.logits[0, 0] == 6 * 4096 * 128_256
+    assert [float(part[0, 0]) / adapters for part in (found.gradients, found.master_weights)] == [4, 4]
+    assert gpuscale.plan("llama3-8b", **options).plans[0].zero == 2
