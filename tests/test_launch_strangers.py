@@ -183,3 +183,21 @@ def test_programs_of_other_models_are_not_taken_for_language_models(tmp_path: Pa
 def test_tensorflow_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="trains with TensorFlow"):
         read_launch([script(tmp_path, "python3 examples/tensorflow/run_clm.py --model_type gpt2 --output_dir o\n")])
+
+
+SOURCING = """source configs/small.sh
+exec "$PYTHON_BIN" -m torch.distributed.run --standalone --nproc-per-node="${GPUS:-8}" pretrain_gpt.py "${shape[@]}" \\
+  --tensor-model-parallel-size 1 --seq-length 2048 --max-position-embeddings 2048 --vocab-size 32000 --bf16
+"""
+
+
+def test_a_file_that_is_read_first_and_not_here_is_named_and_answers_when_it_is_given(tmp_path: Path) -> None:
+    path = script(tmp_path, SOURCING)
+    with pytest.raises(LackingError, match="sequences a GPU takes at a time") as caught:
+        read_launch([path])
+    assert "`launch_files=configs/small.sh`" in asked(caught.value)
+    assert "gpus=" not in asked(caught.value)  # $PYTHON_BIN starts torchrun's module
+    shape = "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --micro-batch-size 2 --global-batch-size 64"
+    given = script(tmp_path, f"shape=({shape})\n", "small.sh")
+    job = read_launch([path, given])
+    assert (job.options["gpus"], job.options["gbs"], job.layout["micro_batch_size"]) == (8, 64, 2)

@@ -116,8 +116,8 @@ def typed(lacks: Sequence[Lack]) -> tuple[dict[str, str], dict[str, Any]]:
     return values, {name: int(value) if value.isdigit() else value for name, value in options.items()}
 
 
-def asked_for(lacks: Sequence[Lack]) -> LackingError:
-    """Build the error that asks for all that is missing."""
+def asked_for(lacks: Sequence[Lack], unread: Sequence[str] = ()) -> LackingError:
+    """Build the error that asks for all that is missing, which files that are `unread` may say as well."""
     lacks = sorted(
         lacks, key=lambda lack: (lack.error.variable, int(lack.error.name) if lack.error.name.isdigit() else 0)
     )
@@ -126,6 +126,7 @@ def asked_for(lacks: Sequence[Lack]) -> LackingError:
     if not more:
         suggested = lacks[0].suggested
         hint = f"{first.hint or ''}" + (f"; `assume` takes {lacks[0].way}" if suggested else "")
+        hint = hint.removeprefix("; ") + _or_files(unread)
         made = LackingError(first.message, first.name, place=first.place, hint=hint.removeprefix("; ") or None)
         made.setting = first.setting
         return made
@@ -135,7 +136,13 @@ def asked_for(lacks: Sequence[Lack]) -> LackingError:
         more_said = f", {error.message.removeprefix(said)}" if again else f"; {_placed(error)}"
         message += more_said if _placed(error) not in {_placed(first), *message.split("; ")} else ""
     hint = f"give {', '.join(lack.way for lack in lacks)}" + ("; `assume` takes what is suggested" if whole else "")
-    return LackingError(message, first.name, place=first.place, hint=hint)
+    return LackingError(message, first.name, place=first.place, hint=hint + _or_files(unread))
+
+
+def _or_files(unread: Sequence[str]) -> str:
+    """Say which files the script reads first that are not here, and may say what is missing."""
+    ways = ", ".join(f"`launch_files={printable(name)[:100]}`" for name in unread[:3])
+    return f"; or what is read first, may say it, and is not here: {ways}" if unread else ""
 
 
 def _placed(error: LackingError) -> str:

@@ -43,6 +43,8 @@ _SUBCOMMAND = re.compile(r"[a-z][\w-]*:[a-z][\w-]*")
 _FLAG = re.compile(r"--?[A-Za-z]")
 _ENDS = re.compile(r"\s+--?[A-Za-z]|\s*\\?\r?\n|\s*\\?$|[\"')]|\s+[;&|]")
 _OPTIONAL = re.compile(r"(ARGS?|OPTS?|OPTIONS?|FLAGS?|EXTRA\w*|OVERRIDES?|CMD|PREFIX|PARAMS?)$", re.IGNORECASE)
+_PYTHON = re.compile(r"(python|pypy)[\d.]*|\$\{?\w*PYTHON\w*\}?", re.IGNORECASE)
+"""What starts Python, among it variables that say which: `$PYTHON_BIN`."""
 _COUNTS = re.compile(
     r"(?:TOTAL_|NUM_|N_?)?GPUS?|NUM_GPUS|WORLD_SIZE|(?:NUM_|N_?)?NODES|(?:NUM_)?GPUS_PER_NODE|NPROC_PER_NODE|N_GPUS_PER_NODE"
 )
@@ -119,7 +121,7 @@ class Commands:
             self._shell(state, fields, environment, read)
             return
         fields = [field for field in fields if not REST.fullmatch(field.text)]
-        if re.fullmatch(r"(python|pypy)[\d.]*|\$\{?PYTHON\w*\}?", name, re.IGNORECASE):
+        if _PYTHON.fullmatch(name):
             self._python(state, fields, environment)
         elif name in LAUNCHERS:
             self._launched(state, fields, environment)
@@ -483,7 +485,7 @@ def _base(text: str) -> str:
 def _starts(text: str) -> bool:
     """Whether a word is a program that may launch a training."""
     name = _base(text)
-    python = re.fullmatch(r"python[\d.]*", name)
+    python = _PYTHON.fullmatch(name)
     named = name in SHELLS or name in LAUNCHERS or name in STARTERS or name in PROGRAMS
     return bool(python) or named or (name.endswith((".py", ".sh")) and not text.startswith("-"))
 
@@ -528,7 +530,7 @@ def _present(fields: list[Traced]) -> list[Traced]:
     for field in fields:
         name = re.fullmatch(r"\$\{(\w+)\}", field.text)
         asked = found and _FLAG.match(found[-1].text) and "=" not in found[-1].text
-        if name and (not asked or _OPTIONAL.search(name[1])):
+        if name and (not asked or _OPTIONAL.search(name[1])) and not _PYTHON.fullmatch(field.text):
             continue
         found.append(field)
     return found

@@ -120,6 +120,10 @@ def _read_megatron(reading: Reading) -> None:
     if swift:
         _named_by_swift(reading)
     read_job(reading, _generation(reading))
+    plain = reading.sources[-1].kind == "command" and not swift and not rollouts
+    if plain and not {"micro_batch_size"} & (reading.layout.keys() | reading.given.keys()):
+        message = "no file states how many sequences a GPU takes at a time"  # which arguments.py insists on
+        reading.refuse(None, message, settles="micro_batch_size", likely=("1",))
 
 
 def _packed_responses(reading: Reading) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
@@ -90,7 +90,7 @@ def read_launch(
             job = _read(launch_files, followed[key], options, more[1].keys())
         except LackingError as error:
             if len(lacks) >= MAX_LACKS or any(lack.error.name == error.name for lack in lacks):
-                raise asked_for(lacks) from None
+                raise _asked(lacks, followed.values()) from None
             lacks.append(Lack(error, error.suggested or suggestion(error, None, None, more[1].keys())))
             continue
         except InputError as error:
@@ -98,11 +98,16 @@ def read_launch(
                 raise _wanting(error, variables, given, texts) from None
             if assume and all(lack.suggested for lack in lacks):
                 raise
-            raise asked_for(lacks) from None
+            raise _asked(lacks, followed.values()) from None
         if lacks and not (assume and all(lack.suggested for lack in lacks)):
-            raise asked_for(lacks)
+            raise _asked(lacks, followed.values())
         said = tuple(lack.said() for lack in lacks)
         return replace(job, options={**job.options, **more[1]}, assumed=(*job.assumed, *said)) if lacks else job
+
+
+def _asked(lacks: Sequence[Lack], followed: Iterable[Sequence[Launch]]) -> LackingError:
+    """Build the error that asks for all that is missing, and for files that may say it."""
+    return asked_for(lacks, list({name: None for found in followed for launch in found for name in launch.unread}))
 
 
 class SeveralJobsError(InputError):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from os.path import normpath
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,7 +19,7 @@ from gpuscale.launch.job_files import jobs_in
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.python import Configured, python_sources
 from gpuscale.launch.settings import UNSET, LackingError, Reading, Said, Setting, Source
-from gpuscale.launch.shell import MAX_LEVELS, Shell
+from gpuscale.launch.shell import MAX_LEVELS, Shell, known
 from gpuscale.launch.targets import IN_PYTHON, configured_in, targets
 from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles
 
@@ -41,6 +42,7 @@ class Launch:
     files: tuple[Path, ...]  #: the files that it takes from, its own first.
     #: documents that its command names as the job's configuration and that are not here.
     missing: tuple[Said, ...] = ()
+    unread: tuple[str, ...] = ()  #: files of its own folder that its script reads first and that are not here.
 
 
 def launches(
@@ -139,6 +141,7 @@ class _Reader:
             Said(*self._place(at), f"source {name}", f"{printable(name)[:MAX_NAME]} is not here: without what it sets")
             for name, at in shell.missing
         )
+        absent = dict.fromkeys(name for name, _ in shell.missing if known(name) and not name.startswith(("/", "~")))
         for command in commands:
             seen: dict[Path, None] = {}
             chosen: list[Said] = []
@@ -155,7 +158,8 @@ class _Reader:
                 whole = (*made.sources, *every[:-1], replace(own, settings=rest))
                 yield Launch(f"{own.file}:{command.line}", whole, (*files, *made.files))
             if not programs:
-                yield Launch(f"{own.file}:{command.line}", every, files, lost or self._lost_program(command))
+                lost = lost or self._lost_program(command)
+                yield Launch(f"{own.file}:{command.line}", every, files, lost, tuple(map(normpath, absent)))
 
     def _programs(self, command: Command) -> list[Launch]:
         """Return what the Python file that a command runs configures, with the command's arguments; often nothing."""
