@@ -7,67 +7,14 @@ distributed/parallel, internal/experiment.py. It trains by FSDP2 in plain PyTorc
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpuscale.launch.launchers import gpus_of, take_gpus
 from gpuscale.launch.settings import Reading, Source
 from gpuscale.launch.shapes import named_shape
 from gpuscale.launch.writing import Target
+from gpuscale.presets.files import known_table
 from gpuscale.presets.models import load_model
-
-
-class Shape(NamedTuple):
-    """A model of `TransformerConfig`."""
-
-    layers: int
-    hidden: int
-    ffn: int
-    heads: int
-    kv_heads: int = 0  #: 0: as many as heads.
-    head_dim: int = 0  #: 0: hidden over heads.
-    qk_norm: str = "none"
-    experts: int = 0  #: then each has width `ffn`, and 8 are chosen.
-
-
-SHAPES = {
-    "olmo2_1M": Shape(4, 12, 256, 4, 0, 4, "full"),
-    "olmo2_14M": Shape(4, 128, 512, 8, qk_norm="full"),
-    "olmo2_30M": Shape(4, 256, 768, 8, qk_norm="full"),
-    "olmo2_60M": Shape(8, 384, 1536, 8, qk_norm="full"),
-    "olmo2_100M": Shape(12, 512, 2048, 8, qk_norm="full"),
-    "olmo2_190M": Shape(12, 768, 3072, 12, qk_norm="full"),
-    "olmo2_370M": Shape(16, 1024, 4096, 16, qk_norm="full"),
-    "olmo2_600M": Shape(16, 1344, 5376, 16, qk_norm="full"),
-    "olmo2_760M": Shape(16, 1536, 6144, 16, qk_norm="full"),
-    "olmo2_1B": Shape(18, 2048, 8192, 16, qk_norm="full"),
-    "olmo2_1B_v2": Shape(16, 2048, 8192, 16, qk_norm="full"),
-    "olmo2_3B": Shape(16, 3328, 13312, 16, qk_norm="full"),
-    "olmo2_7B": Shape(32, 4096, 11008, 32, qk_norm="full"),
-    "olmo2_13B": Shape(40, 5120, 13824, 40, qk_norm="full"),
-    "olmo2_32B": Shape(64, 5120, 27648, 40, 8, qk_norm="full"),
-    "olmoe_1B_7B": Shape(16, 2048, 1024, 16, qk_norm="full", experts=64),
-    "llama2_271M": Shape(16, 1024, 2816, 8),
-    "llama2_1B": Shape(18, 2048, 5632, 16),
-    "llama2_7B": Shape(32, 4096, 11008, 32),
-    "llama2_13B": Shape(40, 5120, 13824, 40),
-    "llama2_26B": Shape(80, 5120, 13824, 40),
-    "llama2_70B": Shape(80, 8192, 28672, 64, 8),
-    "llama3_1B": Shape(16, 2048, 8192, 32, 8),
-    "llama3_8B": Shape(32, 4096, 14336, 32, 8),
-    "llama3_405B": Shape(126, 16384, 53248, 128, 8),
-    "qwen3_0_6B": Shape(28, 1024, 3072, 16, 8, 128, "head"),
-    "qwen3_1_7B": Shape(28, 2048, 6144, 16, 8, 128, "head"),
-    "qwen3_4B": Shape(36, 2560, 9728, 32, 8, 128, "head"),
-    "qwen3_8B": Shape(36, 4096, 12288, 32, 8, 128, "head"),
-    "qwen3_14B": Shape(48, 5120, 17408, 40, 8, 128, "head"),
-    "qwen3_32B": Shape(64, 5120, 25600, 40, 8, 128, "head"),
-}
-"""Constructor of `TransformerConfig` -> its shape (nn/transformer/config.py)."""
-
-SHAPES |= {
-    f"olmo3_{name[6:]}": shape for name, shape in SHAPES.items() if name.startswith("olmo2_") and name != "olmo2_1B"
-}
-SHAPES |= {"olmo3_600M": Shape(16, 1280, 5120, 16, qk_norm="full"), "olmo3_1B": SHAPES["olmo2_1B_v2"]}
 
 WINDOW = {"window.length": 4096, "window.full_every": 4}
 """What OLMo 3 has beside: three windowed layers, then one of full attention."""
@@ -132,30 +79,34 @@ def _read_model(reading: Reading, sequence: int) -> None:
         reading.means("replaced by the model that is given", "model")
         return
     name = str(found.value).rpartition(".")[2] if found else ""
-    if name not in SHAPES:
+    shape = _shape(name)
+    if shape is None:
         reading.refuse(found, f"the model {name[:60]} is not known here", settles="model")
-    shape = SHAPES[name]
     keys: dict[str, Any] = {
-        "layers": reading.integer("model.n_layers") or shape.layers,
-        "hidden": reading.integer("model.d_model") or shape.hidden,
-        "heads": reading.integer("model.n_heads") or shape.heads,
-        "kv_heads": reading.integer("model.n_kv_heads") or shape.kv_heads or None,
-        "head_dim": reading.integer("model.head_dim") or shape.head_dim or None,
-        "qk_norm": shape.qk_norm if shape.qk_norm != "none" else None,
-        "vocab": _vocabulary(reading), "sequence": sequence, "tied_embeddings": False,
-    }  # fmt: skip
-    if shape.experts:
-        keys |= {"moe.experts": shape.experts, "moe.top_k": 8, "moe.ffn": shape.ffn}
-    else:
-        keys["ffn"] = shape.ffn
+        key: reading.integer(f"model.{setting}") or shape.get(key) for key, setting in _SIZES.items()
+    }
+    keys |= {"qk_norm": shape.get("qk_norm"), "vocab": _vocabulary(reading), "sequence": sequence}
+    keys |= {"tied_embeddings": False, **{key: value for key, value in shape.items() if key not in keys}}
     keys |= _windows(reading, WINDOW if name.startswith("olmo3_") else {})
-    changed = [f"model.{one}" for one in ("n_layers", "d_model", "n_heads", "n_kv_heads", "head_dim")]
+    changed = [f"model.{setting}" for setting in _SIZES.values()]
     if reading.get("model.d_model"):
         reading.refuse(reading.get("model.d_model"), "the width of its MLP does not follow", settles="model")
     _refuse_blocks(reading, {*changed, "model.vocab_size"})
     reading.option("model", named_shape(keys), "model", "model.vocab_size", *changed)
     if (reading.text("model.lm_head.loss_implementation") or "").endswith("fused_linear"):
         reading.option("loss", "linear", "model.lm_head.loss_implementation")
+
+
+_SIZES = {
+    "layers": "n_layers", "hidden": "d_model", "heads": "n_heads", "kv_heads": "n_kv_heads", "head_dim": "head_dim",
+}  # fmt: skip
+"""Key of a model file -> field of `TransformerConfig`."""
+
+
+def _shape(name: str) -> dict[str, Any] | None:
+    """Return the model of a constructor; of OLMo 3 that of OLMo 2 where it has none of its own; None if unknown."""
+    known: dict[str, dict[str, Any]] = known_table("shapes")["olmo-core"]
+    return known.get(name) or known.get(name.replace("olmo3_", "olmo2_"))
 
 
 INERT = re.compile(

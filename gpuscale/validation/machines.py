@@ -12,7 +12,7 @@ from gpuscale.collectives.nccl_constants import TRANSPORTS
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError
 from gpuscale.planning.jobs import Presets
-from gpuscale.presets.files import preset_aliases, preset_names
+from gpuscale.presets.files import known_table, preset_aliases, preset_names
 from gpuscale.presets.hardware import FABRIC_DEFAULTS, WAYS, load_gpu
 from gpuscale.presets.settings import GPU_POWER, RANK_OVERHEAD, with_settings
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
@@ -60,52 +60,13 @@ def _bare(name: str) -> str:
     return re.sub(r"[-_ ]", "", name.lower())
 
 
-BY_GPU = {
-    "v100": "dgx2-v100", "v100-sxm-32gb": "dgx2-v100", "v100-sxm-16gb": "dgx1-v100",
-    "a100-sxm-40gb": "dgx-a100-superpod", "a100-sxm-80gb": "dgx-a100-superpod",
-    "h100-sxm-80gb": "dgx-h100-superpod", "h100-hbm2e-96gb-500w": "dgx-h100-superpod",
-    "h200-sxm-141gb": "h200-hgx", "h800-sxm-80gb": "h800-deepseek", "a800-sxm-80gb": "a800-hgx",
-    "h20": "h20-hgx", "h20-sxm-96gb": "h20-hgx", "h20-sxm-141gb": "h20-hgx", "a800": "a800-hgx",
-    "gh200": "gh200", "gh200-96gb": "gh200", "gh200-144gb": "gh200",
-    "b100": "b200-hgx", "b200": "b200-hgx", "b200-sxm-180gb": "b200-hgx", "b200-power-limited": "b200-hgx",
-    "b300": "b300-hgx", "b300-sxm-270gb": "b300-hgx", "gb200": "gb200-nvl72", "gb300": "gb300-nvl72",
-    "vr200": "vr200-nvl72",
-    "mi250x": "mi250x", "mi300x": "mi300x", "mi325x": "mi325x", "mi350x": "mi350x", "mi355x": "mi355x",
-    "tpu-v5p": "tpu-v5p-pod", "gb10": "dgx-spark",
-}  # fmt: skip
-"""GPU slug, or name of its preset -> the cluster where the row says nothing more, but for cards, which mean boxes of
-them; where that has a sister model, the row's own GPU goes into it."""
-
-BY_NODE = {
-    ("gh200", 4): "gh200-quad", ("gh200-96gb", 4): "gh200-quad", ("gh200-144gb", 4): "gh200-quad",
-    ("v100", 8): "dgx1-v100",
-}  # fmt: skip
-"""GPU slug and GPUs per node -> cluster, where another node of the same GPU is usual too."""
+MACHINES = known_table("machines")
+"""What of a row means which cluster."""
 
 BY_PRINT = {("a100-80gb", 4): "box-a100-pcie-pairs"}
 """GPU as the source prints it and GPUs per node -> cluster, where the name leaves the form open and no fabric is
 stated. `A100-80GB` is printed for modules and for cards; boxes of four, of which nothing else is said, are taken to
 hold cards, joined in pairs (guesstimate: systems of four modules are parts of machines whose fabric is stated)."""
-
-AWS = {"h100-sxm-80gb": "aws-p5", "a100-sxm-40gb": "aws-p4d", "h200-sxm-141gb": "aws-p5en", "l40s": "aws-g6e"}
-"""GPU slug -> the AWS cluster with it."""
-
-FABRICS = (
-    *((slug, r"\b(eni|tcp|sockets)\b", f"{name}-eni") for slug, name in AWS.items()),
-    *((slug, "efa", name) for slug, name in AWS.items()),
-    ("a100-sxm-80gb", "efa", "aws-p4d"),
-    ("h100-sxm-80gb", "tcpxo", "gcp-a3-mega"),
-    ("h100-sxm-80gb", "tcpx", "gcp-a3-high"),
-    ("h100-sxm-80gb", "8x400g|nic per gpu", "azure-ndv5"),
-    ("a100-sxm-80gb", "omni-path", "jean-zay-a100"),
-    ("a100-sxm-40gb", "slingshot", "polaris"),
-    ("a100-sxm-40gb", "roce", "azure-ndv4"),
-    ("a100-pcie-80gb", "nvlink", "box-a100-pcie-pairs"),
-    ("gh200", "slingshot|all-to-all", "gh200-quad"),
-    ("v100-sxm2", "hybrid mesh", "dgx1-v100"),
-    ("l40s", "pcie4", "box-l40s-sockets"),
-)
-"""GPU slug, what its fabric says, cluster preset; the first that fits."""
 
 STAGED = WAYS["net"]
 """guesstimate: NCCL over Omni-Path 100, whose cards have the host send and receive (PIO, PSM2): copies at both ends."""
@@ -140,10 +101,10 @@ def described_cluster(row: Row, library: Library) -> tuple[str, dict[str, str]]:
     name = (
         asked
         or printed
-        or BY_NODE.get((slug, per_node))
-        or next((name for own, words, name in FABRICS if own == slug and re.search(words, fabric)), None)
-        or BY_GPU.get(slug)
-        or (BY_GPU.get(gpu.name, f"box-{gpu.name}") if gpu else None)
+        or MACHINES["node"].get(f"{slug} x {per_node}")
+        or next((name for own, words, name in MACHINES["fabric"] if own == slug and re.search(words, fabric)), None)
+        or MACHINES["gpu"].get(slug)
+        or (MACHINES["gpu"].get(gpu.name, f"box-{gpu.name}") if gpu else None)
     )
     cluster: ClusterSpec | None = library.find("clusters", name) if name else None
     if cluster is None:
