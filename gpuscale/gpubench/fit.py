@@ -13,6 +13,7 @@ import numpy as np
 
 from gpuscale.arrays import FloatArray, added_up, log
 from gpuscale.calibration.gpu_protocol import Measurement, Protocol, label
+from gpuscale.calibration.site import solve
 from gpuscale.errors import InputError
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.steptime.kernels import attention_time_s, gemm_time_s, stream_time_s
@@ -382,19 +383,19 @@ class _Problem:
         pulls = np.where(sizes < KNEE, sizes * sizes, 2 * KNEE * sizes - KNEE * KNEE).tolist()
         return float(added_up(pulls) + added_up(one * one for one in self.away(point)))
 
-    def curvature(self, point: list[float], errors: FloatArray) -> tuple[list[list[float]], list[float]]:
-        """Return the products of the derivatives by every two constants, and the gradient."""
+    def curvature(self, point: list[float], errors: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the products of the derivatives by every two of P constants, (P, P), and the gradient, (P, 1)."""
         step = 1e-5
         slopes = [
             (self.errors([one + step * (other == index) for other, one in enumerate(point)]) - errors) / step
             for index in range(len(point))
         ]
         weights = np.minimum(1.0, KNEE / np.maximum(np.abs(errors), 1e-12))
-        products = [[added_up((one * other * weights).tolist()) for other in slopes] for one in slopes]
-        gradient = [added_up((one * errors * weights).tolist()) for one in slopes]
-        for index, away in enumerate(self.away(point)):
-            products[index][index] += (NOISE / PRIOR) ** 2
-            gradient[index] += away * NOISE / PRIOR
+        products = np.diag(np.full(len(point), (NOISE / PRIOR) ** 2))
+        gradient = np.array(self.away(point)).reshape(-1, 1) * NOISE / PRIOR
+        for row, one in enumerate(slopes):
+            gradient[row] += added_up((one * errors * weights).tolist())
+            products[row] += [added_up((one * other * weights).tolist()) for other in slopes]
         return products, gradient
 
 
@@ -414,11 +415,9 @@ def _least_squares(
         products, gradient = problem.curvature(point, errors)
         loss, moved = problem.loss(errors, point), 0.0
         while not moved and damping <= 1e8:
-            damped = [[*line] for line in products]
-            for index, line in enumerate(damped):
-                line[index] *= 1 + damping
-            further = [one - by for one, by in zip(point, _solved(damped, gradient), strict=True)]
-            trial = problem.point(problem.values(further))
+            damped = products + np.diag(damping * np.diagonal(products))
+            further = np.array(point) - solve(damped, gradient)[:, 0]
+            trial = problem.point(problem.values(further.tolist()))
             trial_errors = problem.errors(trial)
             if problem.loss(trial_errors, trial) < loss:
                 moved = max(abs(one - other) for one, other in zip(point, trial, strict=True))
@@ -427,20 +426,5 @@ def _least_squares(
                 damping *= 4
     products, _ = problem.curvature(point, errors)
     typical = max(NOISE, 1.5 * median(np.abs(errors).tolist()))
-    units = [[float(row == column) for row in range(len(point))] for column in range(len(point))]
-    spreads = [typical * math.sqrt(max(0.0, _solved(products, unit)[index])) for index, unit in enumerate(units)]
-    return Best(problem.loss(errors, point), problem.values(point), dict(zip(prior, spreads, strict=True)))
-
-
-def _solved(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
-    """Solve a small symmetric positive system by elimination, with the same digits everywhere."""
-    rows = [[*line, value] for line, value in zip(matrix, right, strict=True)]
-    for index, row in enumerate(rows):
-        for below in rows[index + 1 :]:
-            share = below[index] / row[index]
-            below[index:] = [one - share * other for one, other in zip(below[index:], row[index:], strict=True)]
-    found: list[float] = []
-    for index, row in reversed(list(enumerate(rows))):
-        known = added_up(one * other for one, other in zip(row[index + 1 : -1], reversed(found), strict=True))
-        found.append((row[-1] - known) / row[index])
-    return found[::-1]
+    spreads = typical * np.sqrt(np.diagonal(solve(products, np.eye(len(point)))))
+    return Best(problem.loss(errors, point), problem.values(point), dict(zip(prior, spreads.tolist(), strict=True)))
