@@ -171,17 +171,6 @@ def _without_sp(plan: Plan) -> str:
     return f"TP {plan.tp} without sequence parallelism" if plan.tp > 1 and not plan.sp and own else ""
 
 
-def _not_overlapped(part: str, matters: Callable[[Plan], bool], what: str) -> Callable[[Plan], str]:
-    def found(plan: Plan) -> str:
-        return what if part not in plan.overlaps and matters(plan) and plan.can_overlap(part) else ""
-
-    return found
-
-
-def _overlapped(part: str) -> Callable[[Plan], Iterable[Change]]:
-    return lambda plan: (of_job(overlap=overlap_name([*plan.overlaps, part])),)
-
-
 def _replicated(plan: Plan) -> str:
     ranks, own = plan.dp * plan.cp, FRAMEWORKS[plan.job.spec.runtime.rule_set]
     if plan.zero or ranks == 1 or 1 not in own.zero_stages:
@@ -199,80 +188,40 @@ def _wide_gradients(plan: Plan) -> str:
     return "gradients are reduced in fp32" if wide and plan.dp * plan.cp > 1 else ""
 
 
+def _overlap_off(part: str, text: str, what: str, matters: Callable[[Plan], bool], most: str = "warning") -> Footgun:
+    """Return the foot-gun of what a framework can overlap, and a job that it matters to does not."""
+    return Footgun(
+        f"{part}_overlap_off", text, ("overlap",),
+        lambda plan: what if part not in plan.overlaps and matters(plan) and plan.can_overlap(part) else "",
+        lambda plan: (of_job(overlap=overlap_name([*plan.overlaps, part])),), most=most,
+    )  # fmt: skip
+
+
+_BATCH = ("gbs", "micro_batch_size", "pp")
 FOOTGUNS = (
     Footgun("tp_across_nodes", "TP spans several NVLink domains", ("tp",), _tp_outside, _tp_inside),
     Footgun("zero3_with_pp", "ZeRO-3 under a pipeline", ("zero", "pp"), _sharded_pipeline, lambda _: OTHER_SHARDING),
-    Footgun(
-        "few_microbatches",
-        "fewer microbatches than pipeline stages",
-        ("gbs", "micro_batch_size", "pp"),
-        _few_microbatches,
-        _shorter_bubble,
-    ),
-    Footgun(
-        "long_bubble",
-        f"a pipeline idles more than {LONG_BUBBLE:.0%} of the step",
-        ("gbs", "micro_batch_size", "pp", "vpp"),
-        _long_bubble,
-        _shorter_bubble,
-    ),
+    Footgun("few_microbatches", "fewer microbatches than pipeline stages", _BATCH, _few_microbatches, _shorter_bubble),
+    Footgun("long_bubble", f"a pipeline idles more than {LONG_BUBBLE:.0%} of the step", (*_BATCH, "vpp"), _long_bubble,
+            _shorter_bubble),
     Footgun("ep_over_slow_links", "EP spans several NVLink domains", ("ep",), _experts_outside, _experts_inside),
-    Footgun(
-        "needless_recompute",
-        "whole layers are recomputed with memory to spare",
-        ("recompute",),
-        _recomputed,
-        _less_recomputed,
-    ),
-    Footgun(
-        "unpadded_vocabulary",
-        f"the vocabulary of a TP rank is not a multiple of {VOCABULARY_UNIT}",
-        ("vocab_multiple", "vocab"),
-        _unpadded,
-        lambda _: (of_job(vocab_multiple=VOCABULARY_UNIT),),
-        least="note",
-    ),
-    Footgun(
-        "tp_without_sp",
-        "TP without sequence parallelism",
-        ("sp", "tp"),
-        _without_sp,
-        lambda _: (of_layout(sp="on"),),
-        "note",
-    ),
-    Footgun(
-        "dp_overlap_off",
-        "gradient and parameter communication is fully exposed",
-        ("overlap",),
-        _not_overlapped("dp", lambda plan: plan.dp * plan.cp > 1, "data-parallel communication is not overlapped"),
-        _overlapped("dp"),
-    ),
-    Footgun(
-        "tp_overlap_off",
-        "TP collectives are not overlapped with their GEMMs",
-        ("overlap",),
-        _not_overlapped("tp", lambda plan: plan.tp > 1 and bool(plan.sp), "TP communication is not overlapped"),
-        _overlapped("tp"),
-        most="note",  # it takes buffers of Transformer Engine or a compiler, which not every system has
-    ),
-    Footgun(
-        "replicated_optimizer",
-        "DP without ZeRO or a distributed optimizer",
-        ("zero",),
-        _replicated,
-        lambda _: (of_layout(zero=1),),
-        least="note",
-    ),
+    Footgun("needless_recompute", "whole layers are recomputed with memory to spare", ("recompute",), _recomputed,
+            _less_recomputed),
+    Footgun("unpadded_vocabulary", f"the vocabulary of a TP rank is not a multiple of {VOCABULARY_UNIT}",
+            ("vocab_multiple", "vocab"), _unpadded, lambda _: (of_job(vocab_multiple=VOCABULARY_UNIT),), "note"),
+    Footgun("tp_without_sp", "TP without sequence parallelism", ("sp", "tp"), _without_sp,
+            lambda _: (of_layout(sp="on"),), "note"),
+    _overlap_off("dp", "gradient and parameter communication is fully exposed",
+                 "data-parallel communication is not overlapped", lambda plan: plan.dp * plan.cp > 1),
+    _overlap_off("tp", "TP collectives are not overlapped with their GEMMs", "TP communication is not overlapped",
+                 lambda plan: plan.tp > 1 and bool(plan.sp),
+                 "note"),  # it takes buffers of Transformer Engine or a compiler, which not every system has
+    Footgun("replicated_optimizer", "DP without ZeRO or a distributed optimizer", ("zero",), _replicated,
+            lambda _: (of_layout(zero=1),), "note"),
     Footgun("nvls_off", "NVLS is switched off", ("nvls",), _nvls_off, lambda _: (of_job(nvls="on"),), "note"),
-    Footgun(
-        "fp32_gradients",
-        "gradients are reduced in fp32",
-        ("grad_dtype",),
-        _wide_gradients,
-        lambda _: (of_job(grad_dtype="bf16"),),
-        most="note",
-    ),
-)
+    Footgun("fp32_gradients", "gradients are reduced in fp32", ("grad_dtype",), _wide_gradients,
+            lambda _: (of_job(grad_dtype="bf16"),), most="note"),
+)  # fmt: skip
 
 
 def footgun_findings(plan: Plan) -> Iterator[Remark]:

@@ -25,6 +25,11 @@ class Launched(NamedTuple):
     beside: str = ""
 
 
+def _said(gpus: int | None, *stated: Setting | None, beside: str = "") -> Launched | None:
+    """Return so many GPUs, with those settings that there are; None where they are none."""
+    return Launched(gpus, tuple(one for one in stated if one is not None), beside) if gpus else None
+
+
 def gpus_of(reading: Reading, needed: str = "") -> int | None:
     """Return the GPUs of the job: as given beside the files, or nodes times processes of the launcher's options.
 
@@ -108,8 +113,7 @@ def _dumped(reading: Reading) -> Launched | None:
     """The world size of a program that printed its arguments, or of its launcher (composer)."""
     printed = any(source.kind == "arguments" for source in reading.sources)
     found = (reading.settings.get("world_size") if printed else None) or reading.launcher.get("world_size")
-    world = _count(reading, found)
-    return Launched(world, (found,)) if found is not None and world else None
+    return _said(_count(reading, found), found)
 
 
 def _torchrun(reading: Reading) -> Launched | None:
@@ -130,13 +134,9 @@ def _torchrun(reading: Reading) -> Launched | None:
         processes = _count(reading, each)
         if processes is None:
             return None
-    stated = tuple(one for one in (nodes, each) if one is not None)
-    beside = ""
-    if allocated is not None and allocated is not nodes and str(allocated.value).isdigit():
-        beside = (
-            f"{allocated.value} nodes are allocated, {count} launched" if str(allocated.value) != str(count) else ""
-        )
-    return Launched(count * (processes or 1), stated, beside)
+    held = "" if allocated is None or allocated is nodes else str(allocated.value)
+    beside = f"{held} nodes are allocated, {count} launched" if held.isdigit() and held != str(count) else ""
+    return _said(count * (processes or 1), nodes, each, beside=beside)
 
 
 def _nodes(reading: Reading, found: Setting) -> int:
@@ -153,20 +153,17 @@ def _accelerate(reading: Reading) -> Launched | None:
     """Processes in all; an option of the launcher replaces that of its file."""
     found = reading.launcher.get("num_processes") or reading.settings.get("num_processes")
     processes, copies = _count(reading, found), reading.launcher.get("replicas")
-    if found is None or not processes:
-        return None
-    return Launched(processes * (_count(reading, copies) or 1), (found, copies) if copies is not None else (found,))
+    return _said(processes and processes * (_count(reading, copies) or 1), found, copies)
 
 
 def _deepspeed(reading: Reading) -> Launched | None:
     listed = _first(reading, "include", "i")
     parts = str(listed.value).split("@") if listed is not None else []
     if listed is not None and all(":" in part for part in parts):
-        return Launched(sum(len(part.partition(":")[2].split(",")) for part in parts), (listed,))
+        return _said(sum(len(part.partition(":")[2].split(",")) for part in parts), listed)
     each, nodes = reading.launcher.get("num_gpus"), reading.launcher.get("num_nodes")
     gpus = _count(reading, each)
-    stated = tuple(one for one in (nodes, each) if one is not None)
-    return Launched(gpus * (_count(reading, nodes) or 1), stated) if gpus else None
+    return _said(gpus and gpus * (_count(reading, nodes) or 1), nodes, each)
 
 
 _OWN_PROCESSES = ("deepspeed", "accelerate", "torchrun")
@@ -184,8 +181,7 @@ def _resource_sets(reading: Reading) -> Launched | None:
     if not count or not each:
         return None
     most, found = max(((_count(reading, one) or 0, one) for one in each), key=lambda pair: pair[0])
-    stated = tuple(one for one in (nodes, sets, found) if one is not None)
-    return Launched(count * most, stated) if most else None
+    return _said(count * most, nodes, sets, found)
 
 
 def _tasks(reading: Reading) -> Launched | None:
@@ -194,35 +190,31 @@ def _tasks(reading: Reading) -> Launched | None:
         return None
     whole, per_task = _first(reading, "n", "np", "ntasks"), _first(reading, "gpus_per_task")
     tasks, gpus = _count(reading, whole), _count(reading, per_task) or 1
-    if whole is not None and tasks is not None and tasks * gpus > 1:
-        return Launched(tasks * gpus, (whole, per_task) if per_task is not None and gpus > 1 else (whole,))
+    if tasks is not None and tasks * gpus > 1:
+        return _said(tasks * gpus, whole, per_task if gpus > 1 else None)
     nodes = _first(reading, "nodes", "N", "num_nodes")
     each = [one for name in ("ntasks_per_node", "gpus_per_node") if (one := reading.launcher.get(name)) is not None]
     counts = [(_count(reading, one) or 0, one) for one in each]
     if nodes is None or not counts:
         return None
     most, found = max(counts, key=lambda pair: pair[0])
-    total = (_count(reading, nodes) or 0) * most
-    return Launched(total, (nodes, found)) if total else None
+    return _said((_count(reading, nodes) or 0) * most, nodes, found)
 
 
 def _slots(reading: Reading) -> Launched | None:
     """Slots of a hostfile, one for each GPU."""
     found = reading.launcher.get("slots")
-    slots = _count(reading, found)
-    return Launched(slots, (found,)) if found is not None and slots else None
+    return _said(_count(reading, found), found)
 
 
 def _world(reading: Reading) -> Launched | None:
     """Variables that the program sees: the world size, or nodes and processes of each."""
     world, found = _known(reading.environment, "WORLD_SIZE")
-    if found is not None and world > 1:
-        return Launched(world, (found,))
+    if world > 1:
+        return _said(world, found)
     each, per_node = _known(reading.environment, "NPROC_PER_NODE")
     nodes, count = _known(reading.environment, "NNODES")
-    if per_node is not None and each:
-        return Launched(each * (nodes or 1), tuple(one for one in (count, per_node) if one is not None))
-    return None
+    return _said(each * (nodes or 1), count, per_node)
 
 
 _ALL_DEVICES = ("deepspeed", "accelerate", "torchrun", "llamafactory-cli", "axolotl")
@@ -238,8 +230,7 @@ def _visible(reading: Reading) -> Launched | None:
     every = any(source.program[:1] and source.program[0] in _ALL_DEVICES for source in reading.sources)
     if len(devices) != 1 and not every:  # whatever is left one device alone runs on that one
         return None
-    stated = tuple(one for one in (nodes, found) if one is not None)
-    return Launched(len(devices) * (_count(reading, nodes) or 1), stated) if devices else None
+    return _said(len(devices) * (_count(reading, nodes) or 1), nodes, found)
 
 
 def _variables(reading: Reading) -> Launched | None:
@@ -247,8 +238,8 @@ def _variables(reading: Reading) -> Launched | None:
     counts = {name: one for source in reading.sources for name, one in source.counts.items()}
     for name in ("NUM_GPUS", "TOTAL_GPUS", "N_GPUS", "NGPUS", "WORLD_SIZE"):
         gpus, found = _known(counts, name)
-        if found is not None and gpus:
-            return Launched(gpus, (found,), f"the GPUs are those of the variable {name}, which no launcher is given")
+        if gpus:
+            return _said(gpus, found, beside=f"the GPUs are those of the variable {name}, which no launcher is given")
     return None
 
 

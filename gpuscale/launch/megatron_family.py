@@ -586,9 +586,7 @@ def _performance_recipe(reading: Reading) -> Setting | None:
     return replace(model, value=name)
 
 
-_FIELDS = {
-    "fp8": "fp8_format", "fp4": "fp4_format", "fp8_param": "fp8_param_gather",
-}  # fmt: skip
+_FIELDS = {"fp8": "fp8_format", "fp4": "fp4_format", "fp8_param": "fp8_param_gather"}
 """Field of a configuration -> argument, where the readers of arguments do not know the field."""
 
 _RECIPES = {
@@ -962,26 +960,10 @@ _NEMO2, _PRIMUS = "NVIDIA/NeMo at 8cfedd720346 (2025-09-20)", "AMD-AGI/Primus at
 _AS_BRIDGE = (MEGATRON_BRIDGE, MEGATRON_BRIDGE_PERFORMANCE)
 
 TARGETS = (
-    Target(
-        MEGATRON_BRIDGE,
-        "Megatron-Bridge",
-        _BRIDGE,
-        _AS_BRIDGE,
-        _write_bridge,
-        _claims_bridge,
-        _read_bridge,
-        adapters=True,
-    ),
+    Target(MEGATRON_BRIDGE, "Megatron-Bridge", _BRIDGE, _AS_BRIDGE, _write_bridge, _claims_bridge, _read_bridge,
+           adapters=True),
     Target("nemo", "NeMo 2", _NEMO2, ("nemo",), _write_nemo, _claims_nemo, _read_nemo),
     Target("primus", "Primus", _PRIMUS, ("primus",), _write_primus, _claims_primus, _read_primus),
-    Target(
-        "megatron-lm",
-        "Megatron-LM",
-        _BASIS,
-        ("megatron-lm",),
-        _write_megatron,
-        _claims_megatron,
-        _read_megatron,
-        ATTENTION,
-    ),
-)
+    Target("megatron-lm", "Megatron-LM", _BASIS, ("megatron-lm",), _write_megatron, _claims_megatron, _read_megatron,
+           ATTENTION),
+)  # fmt: skip
