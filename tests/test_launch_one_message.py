@@ -42,7 +42,7 @@ def test_a_missing_file_of_the_sharding_is_asked_for_with_all_else(script):
     with pytest.raises(InputError) as error:
         read_launch(files)
     found = asked(error.value)
-    assert found.keys() == {"model", "zero", "seq", "gpus", "attention"}
+    assert found.keys() == {"model", "zero", "seq", "gpus", "var=ignored"}
     assert found["zero"] == "3"  # by the file's name
     assert "ds_zero3.json" not in error.value.message
     given = {"model": "llama3-8b", "zero": 3, "seq": 2048, "gpus": 16, "attention": "fa2"}

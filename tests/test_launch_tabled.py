@@ -331,7 +331,9 @@ model:
     assert made.target == "nemo"
     assert_has(made, gpus=16, tp=4, seq=2048, gbs=128, micro_batch_size=2)
     with pytest.raises(InputError, match="part of the model"):
-        job(tmp_path, {"model": "llama3-8b"}, a__yaml=text.replace('"none"', "lora"))
+        job(tmp_path, {"model": "llama3-8b"}, a__yaml=text.replace('"none"', "ptuning"))
+    lora = job(tmp_path, {"model": "llama3-8b"}, a__yaml=text.replace('"none"', "lora"))
+    assert_has(lora, tune="lora", lora_rank=32, lora_targets="k,q,v", base_dtype="fp32")
 
 
 def test_primus_torchtitan_has_defaults_of_its_own(tmp_path):

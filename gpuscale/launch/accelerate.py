@@ -134,7 +134,7 @@ def names(*keys: str) -> tuple[str, ...]:
     return tuple(f"{table}{key}" for key in keys for table in ("fsdp_config.fsdp_", "fsdp_config.", "fsdp_"))
 
 
-def _degree_names(*keys: str) -> tuple[str, ...]:
+def degree_names(*keys: str) -> tuple[str, ...]:
     """Return keys of parallel degrees as accelerate, its command line and axolotl have them."""
     tables = ("parallelism_config.parallelism_config_", "parallelism_config.", "parallelism_config_", "")
     return tuple(f"{table}{key}" for key in keys for table in tables)
@@ -153,8 +153,8 @@ def read_degrees(reading: Reading) -> dict[str, int]:
     """Read the parallel degrees of `parallelism_config`; those that nothing says are not in the answer."""
     found: dict[str, int] = {}
     every = {
-        "tp": _degree_names("tp_size", "tensor_parallel_size"), "cp": _degree_names("cp_size", "context_parallel_size"),
-        "dp_shard": _degree_names("dp_shard_size"), "dp_replicate": _degree_names("dp_replicate_size"),
+        "tp": degree_names("tp_size", "tensor_parallel_size"), "cp": degree_names("cp_size", "context_parallel_size"),
+        "dp_shard": degree_names("dp_shard_size"), "dp_replicate": degree_names("dp_replicate_size"),
         "ep": ("expert_parallel_size",),
     }  # fmt: skip
     for axis, where in every.items():
@@ -166,7 +166,7 @@ def read_degrees(reading: Reading) -> dict[str, int]:
             else:
                 reading.means(f"{axis.replace('_', ' ')} {size}", *where)
     strategies = {one: name for name, one in CP_STRATEGIES.items()}
-    where = _degree_names("cp_comm_strategy")
+    where = degree_names("cp_comm_strategy")
     if found.get("cp", 1) > 1:
         chosen = reading.text(*where, known=strategies) or "allgather"
         reading.option("cp_comm", strategies[chosen], *where)
@@ -197,7 +197,7 @@ def read_fsdp(reading: Reading, degrees: Mapping[str, int]) -> None:
         reading.option("zero", 2 if off else 3, *names("reshard_after_forward"))
     replicas = degrees.get("dp_replicate", 1)
     if replicas > 1 and degrees.get("dp_shard", 1) > 1:
-        reading.option("shard", degrees["dp_shard"] * degrees.get("cp", 1), *_degree_names("dp_shard_size"))
+        reading.option("shard", degrees["dp_shard"] * degrees.get("cp", 1), *degree_names("dp_shard_size"))
     words = " ".join(reading.words("fsdp")).lower().split() if reading.get("fsdp") else []  # of the Trainer's `fsdp`
     parts = ["optimizer", "parameters"] if reading.flag(*names("offload_params")) or "offload" in words else []
     where = [*names("offload_params"), *names("activation_checkpointing_offload"), "fsdp"]

@@ -118,7 +118,7 @@ def asked(reading: Reading, names: Names = ARGUMENTS) -> tuple[str, ...]:
         if found is not None:
             reading.means("all of the model is trained", name)
             return ()
-    if reading.tool is not None and reading.tool.name == "axolotl":
+    if reading.tool.name == "axolotl":
         return ()
     of_rank = reading.stated(*names.rank, *CONFIG.rank)
     return (of_rank.name,) if of_rank is not None and reading.number_of(of_rank) > 0 else ()
@@ -226,7 +226,7 @@ LOADED = ("torch_dtype", "dtype", "model.torch_dtype", "model.dtype")
 
 def _plain(reading: Reading) -> tuple[str | None, tuple[str, ...]]:
     """Return the type of frozen weights that are not quantised, if anything says it."""
-    if reading.tool is not None and reading.tool.name in IN_TYPE_OF_PRODUCTS:
+    if reading.tool.name in IN_TYPE_OF_PRODUCTS:
         return None, ()
     stated = next((one for name in LOADED if (one := reading.settings.get(name)) is not None), None)
     found = stated or reading.get(*LOADED)
@@ -251,7 +251,7 @@ def _read_targets(reading: Reading, names: Names) -> None:
         found, where = set(TARGETS["all"]), (*ALL_LINEAR, *where)
     for word in (*reading.words(*names.targets), *reading.words(*names.parameters)):
         found |= _matrices(reading, word, names)
-    named = found & MLP and (found != TARGETS["all"] or (reading.tool and reading.tool.name not in FINDS_LINEAR))
+    named = found & MLP and (found != TARGETS["all"] or reading.tool.name not in FINDS_LINEAR)
     if not found and not reading.given.get("lora_targets"):
         reading.refuse(reading.get(*names.rank, *names.targets), "no file states which matrices have adapters",
                        settles="lora_targets")  # fmt: skip
@@ -275,7 +275,7 @@ def _matrices(reading: Reading, word: str, names: Names) -> set[str]:
         part = _part(name)
         if name in {"experts", "mlp", "self_attn"} and "." in word:
             continue
-        if part is not None and reading.tool is not None and reading.tool.name == "unsloth":
+        if part is not None and reading.tool.name == "unsloth":
             before = str(reading.options.get("train", "")).split(",")
             reading.option("train", ",".join(filter(None, (*before, part))), *names.targets)
         elif part is not None or ROUTERS.fullmatch(name):

@@ -87,13 +87,15 @@ class Lack(NamedTuple):
     @property
     def probe(self) -> str:
         """A value with which reading may go on, to find what else is missing."""
+        if self.error.answer:
+            return self.error.answer
         name = "model" if self.error.variable and "model" in self.error.of else self.error.name
         return self.suggested.value if self.suggested else PROBES.get(name, "1")
 
     @property
     def way(self) -> str:
         """How to give it."""
-        open_value = "VALUE" if self.error.variable else OPEN_VALUES.get(self.error.name, "...")
+        open_value = self.error.answer or "VALUE" if self.error.variable else OPEN_VALUES.get(self.error.name, "...")
         value = self.suggested.value if self.suggested else open_value
         others = [one for one in self.error.likely if one != value]
         why = "; ".join(
@@ -147,7 +149,7 @@ def _or_files(unread: Sequence[str]) -> str:
 
 def _placed(error: LackingError) -> str:
     """Return a message with the setting that it is of, if it is of one."""
-    of_setting = not error.variable and error.place is not None and ": " in error.place
+    of_setting = (not error.variable or error.answer) and error.place is not None and ": " in error.place
     return f"{error.place}: {error.message}" if of_setting else error.message
 
 
@@ -159,7 +161,7 @@ def suggestion(
 ) -> Suggestion | None:
     """Return what the files suggest for something that is missing, if anything does; what is `guessed` does not."""
     if error.variable:
-        return _for_variable(error, launch)
+        return None if error.answer else _for_variable(error, launch)
     layout = reading.layout if reading is not None else {}
     if error.name in {"seq", "gbs"} and error.likely:
         return Suggestion(error.likely[0], "as it says")

@@ -25,7 +25,7 @@ from gpuscale.launch import (
 from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
-from gpuscale.launch.settings import OFF, ON, Reading, Setting, Source
+from gpuscale.launch.settings import OFF, ON, Reading, Setting, Source, precision_word
 from gpuscale.launch.tools import started, tool_of
 from gpuscale.launch.writing import Program, Target, Writing
 from gpuscale.presets.tools import Tool, load_tool
@@ -288,7 +288,7 @@ def _pure(reading: Reading) -> bool:
 def _wide(reading: Reading) -> bool:
     """Whether weights are loaded in fp32."""
     loaded = reading.get(*adapters.LOADED)
-    return loaded is not None and trainer.precision_word(loaded) == "fp32"
+    return loaded is not None and precision_word(loaded) == "fp32"
 
 
 def _read_precision(reading: Reading, tool: Tool) -> None:
@@ -310,9 +310,9 @@ def _read_held(reading: Reading, tool: Tool) -> None:
     if reading.options.get("precision") != "bf16" or reading.given.get("master_dtype"):
         return
     pure, loaded = _pure(reading), reading.get(*adapters.LOADED)
-    word = trainer.precision_word(loaded) if loaded is not None else None
+    word = precision_word(loaded) if loaded is not None else None
     mixed = [reading.get(name) for name in ("bf16", "fp16", "mixed_precision", "ACCELERATE_MIXED_PRECISION")]
-    cast = reading.layout.get("zero") and any(one and trainer.precision_word(one) in {"bf16", "fp16"} for one in mixed)
+    cast = reading.layout.get("zero") and any(one and precision_word(one) in {"bf16", "fp16"} for one in mixed)
     if not pure and (cast or not (word == "bf16" or (tool.name in _IN_16_BITS and word != "fp32"))):
         return
     of = PURE if pure else adapters.LOADED
@@ -340,12 +340,14 @@ def _read_adapters_held(reading: Reading, tool: Tool) -> None:
 
 
 def _read_sequence_parallel(reading: Reading, tool: Tool) -> None:
-    """Read sequence parallelism of a tool's own: Ulysses in ms-swift, a ring of varlen attention in axolotl."""
-    names = ("sequence_parallel_size", "sequence_parallel_degree")
+    """Read sequence parallelism: Ulysses of accelerate and ms-swift, a ring of varlen attention in axolotl."""
+    names = ("sequence_parallel_size", "sequence_parallel_degree", *accelerate.degree_names("sp_size"))
     size = reading.integer(*names)
     if size and size > 1 and reading.layout.get("cp", 1) == 1:
         reading.option("cp", size, *names)
         reading.option("cp_comm", "all_gather" if tool.name == "axolotl" else "a2a", *names)
+    elif size and size > 1:
+        reading.means("sequences are split by context parallelism already", *names)
 
 
 def _read_offloaded_activations(reading: Reading, *, recomputed: bool) -> None:

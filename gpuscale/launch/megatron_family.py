@@ -768,16 +768,51 @@ def _read_nemo(reading: Reading) -> None:
     if recipe is not None:
         _take_nemo_recipe(reading, recipe)
     take_hub_model(reading)
+    if tuned and "num_layers" not in reading.settings and "model" not in reading.options:
+        _take_checkpoint(reading)
     modern = tuned or reading.flag("mcore_gpt") or reading.flag("transformer_engine")
     read_job(reading, "nemo" if not legacy else "nemo@2024-06" if modern else "nemo@2023-07")
     if not legacy:
         _read_adapters(reading)
+    elif tuned:
+        _read_legacy_adapters(reading)
     if legacy and "seq" in reading.options:
         reading.means("as the model has it", "model.data.seq_length")
 
 
 _TUNED = "model.data.train_ds."
 """Section of the data of a finetuning in YAML of NeMo and NeMo-Aligner of 2023 and 2024, which ran on Megatron core."""
+
+
+def _take_checkpoint(reading: Reading) -> None:
+    """Take the model by the name of the `.nemo` file that a finetuning begins with."""
+    found = reading.get("model.restore_from_path", "model.pretrained_checkpoint.restore_from_path")
+    if found is not None:
+        value = str(found.value).rstrip("/").removesuffix(".nemo")
+        reading.settings[found.name] = replace(found, value=value)
+    read_named_model(reading, *([found.name] if found is not None else []))
+
+
+def _read_legacy_adapters(reading: Reading) -> None:
+    """Read the adapters of NeMo's YAML of 2023 and 2024 (examples/nlp/language_modeling/tuning/conf).
+
+    Raises:
+        InputError: a scheme that is not LoRA.
+    """
+    table = "model.peft."
+    found = reading.get(f"{table}peft_scheme")
+    kind = str(found.value).lower() if found is not None else ""
+    if kind in {"", "none"} | OFF_PEFT or reading.given.get("tune") == "full":
+        reading.means("the whole model is trained", f"{table}peft_scheme")
+        return
+    if kind != "lora":
+        reading.refuse(found, f"{kind[:40]} is not modelled: only a part of the model is trained",
+                       "gpuscale predicts training of whole models, and of LoRA adapters")  # fmt: skip
+    own = f"{table}lora_tuning."
+    names = adapters.Names((f"{own}adapter_dim",), (f"{own}target_modules",), (f"{own}adapter_dropout",))
+    wide = "model.megatron_amp_O2"  # off by default: weights stay in fp32, frozen ones too
+    base = None if reading.get(wide) is not None and reading.flag(wide) else "fp32"
+    adapters.take(reading, names, f"{table}peft_scheme", base=base, by=(wide,))
 
 
 def _nemo_recipe(reading: Reading, found: Setting) -> str:
@@ -867,14 +902,20 @@ def _read_legacy_nemo(reading: Reading) -> None:
         text = str(precision.value)
         for name, said in (("bf16", "bf16" in text), ("fp16", text.startswith(("16", "fp16")))):
             settings[name] = replace(precision, value=said)
+    eight = fp8 is not None and str(fp8.value).lower() in ON
     if fp8 is not None:
-        on = str(fp8.value).lower() in ON
-        settings["fp8_format"] = replace(fp8, value="hybrid" if on else None)
+        settings["fp8_format"] = replace(fp8, value="hybrid" if eight else None)
     optimizer = settings.get("model.optim.name")
     if optimizer is not None:
         settings["use_distributed_optimizer"] = replace(optimizer, value="distributed" in str(optimizer.value))
         adam = re.search("adam|optim", str(optimizer.value))
         settings["optimizer"] = replace(optimizer, value="adam" if adam else optimizer.value)
+    half = "16" in settings_text(reading, "trainer.precision")
+    whole = settings.get("model.megatron_amp_O2")  # models/language_modeling/megatron_base_model.py: off by default
+    if precision is not None and half and (whole is None or str(whole.value).lower() not in ON) and not eight:
+        reading.assume("weights in fp32, cast for each product, take as much as those in 16 bits beside fp32 copies",
+                       *([whole] if whole is not None else []))  # fmt: skip
+        settings["accumulate_allreduce_grads_in_fp32"] = replace(precision, value=True)
     sync = settings.get("model.optim.grad_sync_dtype")
     if sync is not None and "bf16" in str(sync.value):
         settings["grad_reduce_in_bf16"] = replace(sync, value=True)

@@ -15,6 +15,7 @@ from gpuscale.launch.settings import Reading, Source
 from gpuscale.launch.shapes import named_shape
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing, section
 from gpuscale.presets.models import load_model
+from gpuscale.presets.tools import load_tool
 from gpuscale.rules.frameworks.nanotron import OPTIONS
 from gpuscale.specs.model import ModelSpec, NumericsSpec
 
@@ -182,6 +183,7 @@ def read(reading: Reading) -> None:
     Raises:
         InputError: a value that makes no sense, a key that is missing, or a model that is not modelled.
     """
+    reading.run_by(load_tool("nanotron"))
     reading.options["framework"] = "nanotron"
     if reading.settings.pop("", None) is not None:
         _take_classes(reading)

@@ -527,6 +527,7 @@ def _claims_olmo(source: Source) -> bool:
 
 def _read_olmo(reading: Reading) -> None:
     """Read a configuration of OLMo, which runs as a loop of plain PyTorch."""
+    reading.run_by(load_tool("olmo"))
     reading.option("framework", "pytorch")
     reading.option("vocab_multiple", 1)
     keys, of = _shape(reading, "model.")

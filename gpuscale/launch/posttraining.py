@@ -16,7 +16,7 @@ from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.megatron import read_job
 from gpuscale.launch.megatron_family import ACTOR_ALONE
-from gpuscale.launch.settings import DTYPES, Reading, Source
+from gpuscale.launch.settings import DTYPES, Reading, Source, precision_word
 from gpuscale.launch.writing import Target
 from gpuscale.presets.tools import load_tool
 
@@ -259,7 +259,7 @@ def _verl_fsdp(reading: Reading, table: str, model: str, own: str) -> None:
     trainer.read_precision(reading, f"{table}dtype")
     reading.option("grad_dtype", "fp32", f"{table}dtype")
     held = reading.get(f"{table}model_dtype")
-    if held is not None and trainer.precision_word(held) == "bf16":
+    if held is not None and precision_word(held) == "bf16":
         for name, value in (("master_dtype", "none"), ("moment_dtype", "bf16")):
             reading.option(name, value, f"{table}model_dtype")
     reading.option("grad_reduce", "each")  # backward passes stand in no `no_sync` (workers/actor/dp_actor.py)

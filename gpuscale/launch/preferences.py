@@ -83,7 +83,7 @@ def _read_teacher(reading: Reading) -> None:
 
 def _said(reading: Reading) -> tuple[str, tuple[str, ...]]:
     """Return the method, and the settings that say it: what is given, the tool's settings, the program's name."""
-    rows = reading.tool.method if reading.tool is not None else ()
+    rows = reading.tool.method
     if "method" in reading.given:
         for row in rows:
             reading.means("replaced by the method that is given", *row.of)
@@ -113,7 +113,7 @@ def _started(reading: Reading) -> str:
     """Return the method that the name of a program speaks of: `run_dpo.py`, `trl dpo`; empty where none is."""
     words = [part for source in reading.sources for word in source.program
              for part in re.split(r"[^a-z0-9]+", PurePosixPath(word).name.lower())]  # fmt: skip
-    names = reading.tool.started if reading.tool is not None else {}
+    names = reading.tool.started
     found = next((names[word] for word in words if word in names), "")
     if found == "other":
         program = " ".join(reading.sources[-1].program)[:60]

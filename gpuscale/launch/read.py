@@ -32,6 +32,7 @@ from gpuscale.launch.launchers import MISSING, gpus_of, take_gpus
 from gpuscale.launch.settings import GROWING_BATCH, LackingError, LaunchJob, Reading, Said, Setting, said_of
 from gpuscale.launch.sources import Launch, launches
 from gpuscale.launch.targets import targets
+from gpuscale.launch.unread import IGNORED
 from gpuscale.launch.writing import Target
 from gpuscale.planning.planfile import replaced
 from gpuscale.presets.models import load_model
@@ -87,7 +88,7 @@ def read_launch(
             key = tuple(sorted(known.items()))
             if key not in followed:
                 followed[key] = launches([Path(path) for path in launch_files], known, texts)
-            job = _read(launch_files, followed[key], options, more[1].keys())
+            job = _read(launch_files, followed[key], options, more[1].keys(), known.get(IGNORED, ""))
         except LackingError as error:
             if len(lacks) >= MAX_LACKS or any(lack.error.name == error.name for lack in lacks):
                 raise _asked(lacks, followed.values()) from None
@@ -136,9 +137,10 @@ ANY, SUGGESTED = "*", "suggested"
 
 
 def _read(
-    launch_files: Sequence[str | Path], found: Sequence[Launch], given: Mapping[str, Any], guessed: Collection[str]
-) -> LaunchJob:
-    """Read what launch files launch; options that are `guessed` speak for nothing.
+    launch_files: Sequence[str | Path], found: Sequence[Launch], given: Mapping[str, Any], guessed: Collection[str],
+    ignored: str,
+) -> LaunchJob:  # fmt: skip
+    """Read what launch files launch; options that are `guessed` speak for nothing, `ignored` settings change nothing.
 
     Raises:
         LackingError: something is missing.
@@ -153,7 +155,7 @@ def _read(
         launch, target = _one(list(_claimed(found)), found)
         if target.name not in KNOWN_CONFIGURATIONS:
             _refuse_missing([launch])
-        reading = Reading(launch.sources, given)
+        reading = Reading(launch.sources, given, ignored)
         return _job(launch, target, reading)
     except LackingError as caught:
         error = caught

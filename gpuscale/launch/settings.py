@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.files import printable
-from gpuscale.launch.unread import concern, is_on, unasked
-from gpuscale.presets.tools import Asked, Tool
+from gpuscale.launch.unread import IGNORED, concern, ignores, is_on, tables_of, unasked
+from gpuscale.presets.tools import COMMON, Asked, Tool, load_tool
 from gpuscale.request import JobOptions, Layout, declared
 from gpuscale.rules.options import Option
 
@@ -139,6 +139,7 @@ class LackingError(InputError):
         name: the option that gives it, or the variable.
         variable: whether it is a variable of a file.
         likely: values that the files themselves speak of, the likeliest first.
+        answer: the value that settles it, where there is one and nothing speaks for it.
         of: the setting that hangs on the variable.
         suggested: a value with what speaks for it, once it was looked for.
         setting: what cannot be as long as it is missing, if anything.
@@ -146,6 +147,7 @@ class LackingError(InputError):
 
     suggested: Any = None
     setting: Setting | None = None
+    answer = ""
 
     def __init__(
         self, message: str, name: str, *, variable: bool = False, likely: Iterable[str] = (), of: str = "", **where: Any
@@ -185,13 +187,18 @@ class Reading:
     mean (`option`, `model`, `nothing`, `assume`). What nobody asks for is ignored and listed as such.
     """
 
-    def __init__(self, sources: Iterable[Source], given: Mapping[str, Any] | None = None) -> None:
-        """Begin with what files state, and with options that are given beside them: `gpus` where no file says."""
+    def __init__(self, sources: Iterable[Source], given: Mapping[str, Any] | None = None, ignored: str = "") -> None:
+        """Begin with what files state, and with options that are given beside them: `gpus` where no file says.
+
+        Args:
+            ignored: names of settings, with commas between them, that are given as changing neither memory nor time.
+        """
         self.sources, self.given = tuple(sources), dict(given or {})
+        self.ignored = tuple(filter(None, map(str.strip, ignored.split(","))))
         self.settings: dict[str, Setting] = {}
         self.launcher: dict[str, Setting] = {}
         self.environment: dict[str, Setting] = {}
-        self.tool: Tool | None = None
+        self.tool = load_tool(COMMON)
         self.script = False  #: whether a Python script gives the arguments of a Trainer.
         self.defaults: dict[str, Setting] = {}
         for source in self.sources:
@@ -486,7 +493,7 @@ class Reading:
         """
         name = printable(found.name[:80]) if found else None
         place = f"{found.place}: {name}" if found else None
-        if found is not None and found.usual and self.tool is not None:
+        if found is not None and found.usual:
             message, place = f"{message} ({found.text}, {self.tool.title}'s default)", self.sources[-1].file
         if settles:
             hint = hint or f"add `{settles}={OPEN_VALUES.get(settles, '...')}`"
@@ -500,29 +507,68 @@ class Reading:
             InputError: there is one.
         """
         asked: dict[str, list[tuple[Setting, Asked]]] = {}
-        # a model's config.json, which is read as a model; what one section repeats of another
-        models = {source.file for source in self.sources if {"model_type", "architectures"} & source.settings.keys()}
-        again = {_alike(one) for one in self._read.values()}
-        dumps = {source.file for source in self.sources if source.kind in {"arguments", "python"}}
-        for found in self.settings.values():
-            if found.file in models or id(found) in self._read or self.tool is None or _alike(found) in again:
-                continue
-            if (note := self.tool.notes(found.name)) and is_on(found.value):
-                self.assume(note, found)
-            does = concern(self.tool, found.name, found.value, dumped=found.file in dumps and not self._written(found))
-            if does and does.option and self.given.get(does.option) is not None:
+        guessed: dict[str, tuple[Setting, Asked]] = {}
+        for found, does in self._unread():
+            if does.option and self.given.get(does.option) is not None:
                 self.say(found, f"replaced by the {does.option} that is given")
-            elif does:
+            elif _OF_PRODUCTS.search(found.name) and precision_word(found) == self.options.get("precision"):
+                self.say(found, "as the precision that is read")
+            elif does.of:
+                self.need(found)
+                guessed.setdefault(does.of, (found, does))
+            else:
                 self.need(found)
                 asked.setdefault(does.option, []).append((found, does))
         for option in sorted(asked):  # what no option settles comes first
             (first, does), *more = asked[option]
-            also = "".join(f"; {printable(f'{one.text[:60]} ({one.place})')}: {other.why}" for one, other in more[:5])
+            also = "".join(f"; {_line_of(one)}: {other.why}" for one, other in more[:5])
             out = f"add `{option}={OPEN_VALUES.get(option, '...')}`, or take the setting out"
             hint = out if option else "training of whole models and of LoRA adapters is predicted"
             whole = option in {"seq", "gbs"} and re.fullmatch(r"(seq|global_?batch)\w*", first.name.rpartition(".")[2])
             likely = (str(first.value),) if whole and str(first.value).isdigit() else ()
             self.refuse(first, f"{does.why}{also}", hint, settles=option, likely=likely)
+        if guessed:
+            self._ask_about(guessed)
+
+    def _unread(self) -> Iterator[tuple[Setting, Asked]]:
+        """Yield settings that nobody asked for and that change memory or time; say those that are left out."""
+        # a model's config.json, which is read as a model; what one section repeats of another
+        models = {source.file for source in self.sources if {"model_type", "architectures"} & source.settings.keys()}
+        again = {_alike(one) for one in self._read.values()}
+        dumps = {source.file for source in self.sources if source.kind in {"arguments", "python"}}
+        touched = {table for one in self._read.values() for table in tables_of(one.name)}
+        for found in list(self.settings.values()):
+            known = id(found) in self._read or _alike(found) in again
+            if known or found.file in models or _ORIGIN.fullmatch(found.name):
+                continue
+            if ignores(self.ignored, found.name):
+                self.assume("taken to change neither memory nor time, as given", found)
+                continue
+            if (note := self.tool.notes(found.name)) and is_on(found.value):
+                self.assume(note, found)
+            dumped = (found.file in dumps or found.file.endswith(".py")) and not self._written(found)
+            does = concern(self.tool, found.name, found.value, dumped=dumped, touched=touched)
+            if does:
+                yield found, does
+
+    def _ask_about(self, guessed: Mapping[str, tuple[Setting, Asked]]) -> NoReturn:
+        """Ask at once for all settings that are not known and whose names speak of memory or time.
+
+        Raises:
+            LackingError: always.
+        """
+        (first, does), *more = guessed.values()
+        also = "".join(f"; so is {_line_of(one)}" for one, _ in more)
+        options = dict.fromkeys(other.option for _, other in guessed.values() if other.option)
+        settle = "".join(f", or `{option}={OPEN_VALUES.get(option, '...')}`" for option in options)
+        names = ",".join([*self.ignored, *guessed])
+        hint = f"`var={IGNORED}={names}` takes {'them' if more else 'it'} to change neither{settle}"
+        error = LackingError(
+            printable(f"{does.why}{also}"), IGNORED, variable=True, of=first.name,
+            place=f"{first.place}: {printable(first.name[:80])}", hint=printable(hint),
+        )  # fmt: skip
+        error.answer = names
+        raise error
 
     def _written(self, found: Setting) -> bool:
         """Whether a script says a setting itself: what it gives by names without a dot is its Trainer's arguments."""
@@ -542,14 +588,14 @@ class Reading:
         every |= self._read
         for one in self.defaults.values():
             every.pop(id(one), None)
-            if self.tool is not None and id(one) in self._meanings:
+            if id(one) in self._meanings:
                 meaning = f"{self._meanings[id(one)]}: {self.tool.title}'s default"
                 self._assumed.append(Said("", 0, one.text, meaning))
         ordered = sorted(every.items(), key=lambda item: _by_place(item[1]))
         understood = {key: said_of(one, self._meanings[key]) for key, one in ordered if key in self._meanings}
         of_model = {said: tuple(self._of_model[key]) for key, said in understood.items() if key in self._of_model}
         ignored = [
-            said_of(one, "says nothing more" if key in self._read else unasked(self.tool, one.name))
+            said_of(one, "says nothing more" if key in self._read else unasked(self.tool, one.name, one.value))
             for key, one in ordered
             if key not in self._meanings
         ]
@@ -559,6 +605,20 @@ class Reading:
         )  # fmt: skip
 
 
+def precision_word(found: Setting) -> str | None:
+    """Return the precision that a setting names or switches on; None where it does neither."""
+    value, last = str(found.value).strip().lower(), found.name.removesuffix(".enabled").rpartition(".")[2]
+    if last in {"bf16", "fp16", "tf32", "fp8"}:
+        on = value in {*ON, "auto", "full"}
+        return last if on else "fp32" if last == "tf32" else None
+    word = value.removeprefix("torch.").removeprefix("amp_")
+    return {**DTYPES, "half": "fp16"}.get(word, word if word in {"bf16", "fp16", "fp32", "fp8"} else None)
+
+
+_OF_PRODUCTS = re.compile(r"(^|\.)(bf16|fp16|fp8)(\.enabled)?$|(^|\.)((torch_)?dtype|(mixed_)?precision)$")
+"""Settings that name the type in which products are computed."""
+
+
 def says(value: Any) -> bool:
     """Whether a value says anything."""
     return value is not None and not (isinstance(value, str) and value.strip().lower() in NOTHING)
@@ -566,6 +626,10 @@ def says(value: Any) -> bool:
 
 _PLAIN = re.compile(r"True|False|[\d.e+-]+|[a-z0-9_ ]+")
 """Values that are switches, numbers or words, and not what a call makes."""
+
+
+def _line_of(found: Setting) -> str:
+    return printable(f"{found.text[:60]} ({found.place})")
 
 
 def _alike(found: Setting) -> tuple[str, str]:

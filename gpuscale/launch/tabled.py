@@ -152,7 +152,7 @@ def _read_states(reading: Reading, job: JobTable) -> None:
 def _read_optimizer(reading: Reading, job: JobTable) -> None:
     """Read the optimizer, which may be a class: `torch.optim.AdamW`."""
     name = reading.first(*job.optimizer)
-    if not name and reading.tool is not None and not reading.given.get("optimizer"):
+    if not name and not reading.given.get("optimizer"):
         reading.option("optimizer", "adamw")
         reading.assume(f"the optimizer is AdamW, {reading.tool.title}'s default")
         return

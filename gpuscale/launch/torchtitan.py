@@ -301,6 +301,7 @@ def read(reading: Reading) -> None:
     Raises:
         InputError: a value that makes no sense, a model that is not known, or what the GPUs must be known for.
     """
+    reading.run_by(load_tool("torchtitan"))
     _take_primus(reading)
     _take_subcommands(reading)
     current = reading.get("module", "config") is not None or any(one.kind == "python" for one in reading.sources)
@@ -326,9 +327,10 @@ def _take_primus(reading: Reading) -> None:
     if model is None:
         return
     reading.means("torchtitan under Primus", f"{PRIMUS}.framework")
-    for name, one in [*reading.settings.items()]:
+    for name in [*reading.settings]:
         if name.startswith(f"{PRIMUS}.overrides."):
-            reading.settings.setdefault(name.removeprefix(f"{PRIMUS}.overrides."), one)
+            own = name.removeprefix(f"{PRIMUS}.overrides.")
+            reading.settings.setdefault(own, replace(reading.settings.pop(name), name=own))
     stem = re.sub(r"(-pretrain|-fp8|-bf16)*\.ya?ml$", "", str(model.value).lower())
     own, _ = settled("models", stem.replace("_", "-"))
     reading.option("model", f"{own},mtp_layers=0" if own == "deepseek-v3" else own, f"{PRIMUS}.model")

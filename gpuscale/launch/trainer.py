@@ -18,7 +18,7 @@ from gpuscale.launch import adapters, preferences
 from gpuscale.launch.huggingface_models import written_model
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.quoting import Expansion
-from gpuscale.launch.settings import DTYPES, OFF, ON, Reading, Setting
+from gpuscale.launch.settings import OFF, Reading, precision_word
 from gpuscale.launch.writing import LaunchFile, Writing
 from gpuscale.presets.models import load_model
 from gpuscale.request import OPTIMIZERS
@@ -282,16 +282,6 @@ def read_precision(reading: Reading, *beside: str, default: str = "fp32") -> str
     reading.option("precision", default)
     reading.assume(f"precision is {default}: nothing else is said")
     return chosen
-
-
-def precision_word(found: Setting) -> str | None:
-    """Return the precision that a setting names or switches on; None where it does neither."""
-    value, last = str(found.value).strip().lower(), found.name.removesuffix(".enabled").rpartition(".")[2]
-    if last in {"bf16", "fp16", "tf32", "fp8"}:
-        on = value in {*ON, "auto", "full"}
-        return last if on else "fp32" if last == "tf32" else None
-    word = value.removeprefix("torch.").removeprefix("amp_")
-    return {**DTYPES, "half": "fp16"}.get(word, word if word in {"bf16", "fp16", "fp32", "fp8"} else None)
 
 
 def read_optimizer(reading: Reading, *names: str) -> None:

@@ -3,60 +3,76 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator
+from fnmatch import fnmatchcase
 from typing import Any
 
-from gpuscale.presets.tools import Asked, Tool
+from gpuscale.presets.tools import Asked, Tool, plain, words
 
-CONCERNS = {
-    "optimizer": r"galore|apollo|badam|adam_?mini|muon|lomo|\blisa|grokadam|optim(izer)?(_(type|name|class|cls))?$",
-    "offload": r"offload",
-    "precision": r"quant|fp8|fp4|int8|8_?bit|4_?bit|\bbits\b|dtype|(bf|fp)(16|32)\b|precision",
-    "": r"(?<!q_)(?<!kv_)lora|adapter|freeze|frozen|trainable|peft",
-    "recompute": r"checkpointing|grad(ient)?_checkpoint|recompute|remat",
-    "zero": r"\bzero|_zero|shard|fsdp|deepspeed|\bddp\b|dataparallel|distributed_type",
-    "cp": r"context_parallel|sequence_parallel|ulysses|ring_attn|\b[cs]p(_size)?$",
-    "tp": r"tensor_(model_)?parallel|tensor_parallel|autotp|\btp(_size|_degree)?$",
-    "pp": r"pipeline|\bpp(_size|_degree)?$",
-    "ep": r"expert_(model_)?parallel|\bep(_size|_degree)?$",
-    "attention": r"attn|attention|flash",
-    "compile": r"compile",
-    "loss": r"liger|cross_entropy|unsloth",
-    "cuda_graphs": r"cuda_?graph",
-    "model": r"moe|expert|mamba|\bssm|hybrid|mixture|num_layers|hidden_size|vocab_size|head_dim|_heads$",
-    "gbs": r"batch_size|accumulat|batch_per",
-    "seq": r"seq(uence)?_?len|max_length|block_size|cutoff",
-}
-"""Option that settles it (none: nothing does) -> what names of settings say that change memory or time."""
+IGNORED = "ignored"
+"""Variable whose value names settings, with commas between them, that change neither memory nor time."""
 
-
-def speaks_of(name: str) -> str | None:
-    """Return the option that the words of a name speak of, `` where none settles it; None where of nothing."""
-    return next((option for option, words in CONCERNS.items() if re.search(words, name.lower())), None)
-
+UNKNOWN = "not known here: taken to change no prediction"
+"""What is said of settings that no table lists and whose names speak of nothing that is known."""
 
 _OFF = ("false", "off", "no", "none", "null", "0", "0.0", "", "auto", "default", "disabled", "disable", "~")
 _DEGREES = ("tp", "pp", "cp", "ep", "zero")
 
 
-def concern(tool: Tool, setting: str, value: Any, *, dumped: bool = False) -> Asked | None:
+def speaks_of(name: str) -> str | None:
+    """Return the option that the words of a name speak of, `` where none settles it; None where of nothing."""
+    return words().concern(name.lower())
+
+
+def concern(
+    tool: Tool, setting: str, value: Any, *, dumped: bool = False, touched: Collection[str] = ()
+) -> Asked | None:
     """Return what a setting that nobody asked for does to memory or time; None where it does nothing.
 
-    What a tool is not known to have and whose name speaks of what changes them counts as doing so.
+    What a tool is not known to have and whose name speaks of what changes them counts as doing so. The innermost key
+    is asked first, then the tables around it of which no reader took anything.
 
     Args:
         setting: its name.
         dumped: it is one of all that a program has, printed whether anybody set it or not.
+        touched: tables of which a reader took something, and so knows what is in them.
     """
-    name = setting.lower().replace("-", "_")
+    name = plain(setting)
     asked = tool.asks(name)
     if not is_on(value) or (asked is None and (tool.ignores(name) or tool.notes(name))):
         return None
-    last = name.rpartition(".")[2]
-    guessed = () if dumped else CONCERNS if tool.guessed is None else tool.guessed
-    option = next((option for option, words in CONCERNS.items() if option in guessed and re.search(words, last)), None)
-    asked = asked or (None if option is None else Asked(option, "not known here, and may change memory or time"))
-    one_is_none = asked is not None and (asked.option in _DEGREES or "expert" in last)
+    if asked is None and not dumped:
+        asked = _guess(tool, name, touched)
+    one_is_none = asked is not None and (asked.option in _DEGREES or re.search(r"expert|parallel", asked.of or name))
     return None if one_is_none and str(value) == "1" else asked
+
+
+def _guess(tool: Tool, name: str, touched: Collection[str]) -> Asked | None:
+    """Return what the innermost key of a name that says anything says of memory or time; None where it is harmless."""
+    known, parts = words(), name.split(".")
+    if any(known.closed.search(table) for table in parts[:-1]):
+        return None
+    for depth in range(len(parts), 0, -1):
+        key, table = parts[depth - 1], ".".join(parts[:depth])
+        if any(pattern.search(key) for pattern in known.harmless):
+            return None
+        option = None if depth < len(parts) and table in touched else known.concern(key)
+        if option is not None and (tool.guessed is None or option in tool.guessed):
+            of = name if depth == len(parts) else f"{table}.*"
+            return Asked(option, "not known here, and may change memory or time", of)
+    return None
+
+
+def tables_of(setting: str) -> Iterator[str]:
+    """Yield the tables that a setting stands in: `a` and `a.b` of `a.b.c`."""
+    parts = plain(setting).split(".")
+    yield from (".".join(parts[:depth]) for depth in range(1, len(parts)))
+
+
+def ignores(patterns: Collection[str], setting: str) -> bool:
+    """Whether a setting is among those that are given as changing nothing: by its name or a table (`quantize.*`)."""
+    name = plain(setting)
+    return any(fnmatchcase(name, plain(one)) for one in patterns)
 
 
 def is_on(value: Any) -> bool:
@@ -66,9 +82,11 @@ def is_on(value: Any) -> bool:
     return bool(value)
 
 
-def unasked(tool: Tool | None, setting: str) -> str:
+def unasked(tool: Tool, setting: str, value: Any) -> str:
     """Say why a setting of this name, that nobody asked for, has no meaning."""
-    if tool is None:
-        return "changes no prediction, or is unknown"
-    known = tool.ignores(setting) or tool.asks(setting)
-    return "changes no prediction" if known else "not known here: taken to change no prediction"
+    name, known = plain(setting), words()
+    parts = name.split(".")
+    closed = any(known.closed.search(table) for table in parts[:-1])
+    harmless = any(pattern.search(key) for pattern in (*known.harmless, *known.labels) for key in parts)
+    listed = tool.ignores(name) or tool.asks(name)
+    return "changes no prediction" if listed or closed or harmless or not is_on(value) else UNKNOWN

@@ -15,11 +15,13 @@
     [names]      what programs of one's own call a setting (`gpuscale.launch.own_programs`)
 
 A tool may stand on another one (`as`), whose entries count where it has none of its own; where it is `bare`, all but
-the defaults.
+the defaults. `common.toml` is what stands below all of them: what the words in a name say, for settings that no table
+lists.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -42,6 +44,7 @@ class Asked(NamedTuple):
 
     option: str  #: the option that settles it where it is given beside the files; empty where none can.
     why: str
+    of: str = ""  #: where it is a guess by words in a name: the setting, or the table (`quantize.*`), that has them.
 
 
 @dataclass(frozen=True)
@@ -185,8 +188,13 @@ class Tool:
         return any(_fits(setting, pattern) for pattern in self.inert)
 
 
+def plain(setting: str) -> str:
+    """Return the name of a setting as patterns have it: `--Moe-Router-Dtype` is `moe_router_dtype`."""
+    return setting.lower().replace("--", "").replace("-", "_")
+
+
 def _fits(setting: str, pattern: str) -> bool:
-    name = setting.lower().replace("-", "_")
+    name = plain(setting)
     return fnmatchcase(name, pattern) or fnmatchcase(name.rpartition(".")[2], pattern)
 
 
@@ -194,6 +202,33 @@ def _fits(setting: str, pattern: str) -> bool:
 def _files() -> dict[str, Path]:
     """Return the file of each tool by its name: those that come with the package alone, unlike presets of users."""
     return {path.stem: path for path in sorted(preset_folders("tools")[-1].iterdir()) if path.suffix == ".toml"}
+
+
+COMMON = "common"
+"""What is known of settings whatever the tool."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the words in the name of a setting say of it, under any tool."""
+
+    closed: re.Pattern[str]  #: names of tables of which nothing matters, whatever stands in them.
+    concerns: tuple[tuple[str, re.Pattern[str]], ...]  #: option that settles it -> what changes memory or time.
+    harmless: tuple[re.Pattern[str], ...]  #: what changes neither.
+    labels: tuple[re.Pattern[str], ...]  #: what changes neither where nothing around it does.
+
+    def concern(self, name: str) -> str | None:
+        """Return the option that a name speaks of, `` where none settles it; None where of nothing."""
+        return next((option for option, pattern in self.concerns if pattern.search(name)), None)
+
+
+@cache
+def words() -> Words:
+    """Return what words in names of settings say."""
+    data = read_toml(_files()[COMMON]).data
+    concerns = tuple((option, re.compile(pattern)) for option, pattern in data["concerns"])
+    harmless, labels = (tuple(map(re.compile, data[key].values())) for key in ("harmless", "labels"))
+    return Words(re.compile(data["closed"]), concerns, harmless, labels)
 
 
 @cache
@@ -204,7 +239,7 @@ def load_tool(name: str) -> Tool:
         KeyError: no tool has the name.
     """
     data = read_toml(_files()[name]).data
-    below = load_tool(str(data["as"])) if "as" in data else Tool("", "", "")
+    below = load_tool(str(data.get("as", COMMON))) if name != COMMON else Tool("", "", "")
     below = replace(below, defaults={}) if data.get("bare") else below
     return Tool(
         name, str(data["title"]), str(data["basis"]), tuple(data.get("programs", ())), tuple(data.get("marks", ())),

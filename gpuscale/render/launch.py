@@ -12,6 +12,7 @@ from gpuscale.launch.export import Export
 from gpuscale.launch.improve import Improvement
 from gpuscale.launch.settings import LaunchJob, Said
 from gpuscale.launch.subject import LaunchEstimate, Subject
+from gpuscale.launch.unread import UNKNOWN
 from gpuscale.ratios import TIME, in_words
 from gpuscale.render.console import draw
 from gpuscale.render.document import Document, Part, Spell, plain, table
@@ -22,6 +23,9 @@ from gpuscale.units import format_seconds, plural
 
 FEW = 12
 """Settings that the short answer lists in full."""
+
+MAX_NAME = 40
+"""Characters of a setting that is not known in the short answer."""
 
 
 def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Part, ...]:
@@ -40,9 +44,19 @@ def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Part, ...]:
     if verbose:
         blocks.append(_table(job.ignored, "ignored"))
     elif job.ignored:
-        told = "settings are unknown or have no effect on the prediction: `-v` lists them"
-        blocks.append(f"{len(job.ignored)} {told}.")
+        blocks.append(_left_out(job.ignored))
     return tuple(block for block in blocks if block)
+
+
+def _left_out(ignored: Sequence[Said]) -> str:
+    """Say how many settings have no effect, and name the first of those that are not known."""
+    unknown = [one for one in ignored if one.meaning == UNKNOWN]
+    names = ", ".join(f"{one.text[:MAX_NAME]} (line {one.line})" for one in unknown[:FEW])
+    more = ", ..." if len(unknown) > FEW else ""
+    several = plural(len(ignored) - len(unknown), "setting")
+    told = f"Not known, and taken to change nothing: {names}{more}. " if unknown else ""
+    verb = "has" if len(ignored) - len(unknown) == 1 else "have"
+    return f"{told}{several} {verb} no effect on the prediction: `-v` lists them."
 
 
 def _table(said: Sequence[Said], title: str) -> Part:

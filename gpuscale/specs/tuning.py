@@ -94,6 +94,7 @@ SPELLINGS = {
     "dense_4h_to_h": "down", "c_attn": "q,k,v", "qkv_proj": "q,k,v", "query_key_value": "q,k,v", "wqkv": "q,k,v",
     "qkv": "q,k,v", "linear_qkv": "q,k,v", "gate_up_proj": "gate,up", "linear_fc1": "gate,up", "fc1": "gate,up",
     "dense_h_to_4h": "gate,up", "c_fc": "gate,up", "c_proj": "o,down", "dense": "o", "in_proj": "in",
+    "attention_qkv": "q,k,v", "attention_dense": "o", "mlp_fc1": "gate,up", "mlp_fc2": "down",
     "out_proj": "o,out", "x_proj": "in", "dt_proj": "in",
 }  # fmt: skip
 """Names of modules in frameworks -> the matrices that they are: PEFT and Hugging Face models, torchtune, Megatron."""
