@@ -404,7 +404,7 @@ def _read_accelerate(reading: Reading) -> None:
         accelerate.read_fsdp(reading, degrees)
     else:
         reading.option("zero", int(reading.given.get("zero") or 0), "distributed_type")
-        own = reading.tool is not None and reading.tool.name == own_programs.NAME
+        own = reading.tool.name == own_programs.NAME
         if "zero" not in reading.given and not reading.get("distributed_type") and not own:
             reading.assume("replicas without sharding (DDP): neither DeepSpeed nor FSDP is asked for")
     if reading.flag("torch_compile", "dynamo_config.dynamo_backend", default=False):

@@ -292,7 +292,7 @@ def read_optimizer(reading: Reading, *names: str) -> None:
     """
     name = reading.first(*names)
     if not name:
-        trainers = reading.tool is None or bool(reading.tool.defaults)
+        trainers = bool(reading.tool.defaults)
         reading.assume("the optimizer is AdamW, " + ("the Trainer's default" if trainers else "as in most programs"))
         reading.option("optimizer", "adamw")
         return
