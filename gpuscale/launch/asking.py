@@ -62,6 +62,7 @@ PROBES = {
     "optimizer": "adamw",
     "recompute": "none",
     "offload": "none",
+    "lora_targets": "all-linear",
 }
 """Option -> a value with which reading goes on where nothing is suggested; 1 for others."""
 
@@ -90,6 +91,7 @@ class Lack(NamedTuple):
         if self.error.answer:
             return self.error.answer
         name = "model" if self.error.variable and "model" in self.error.of else self.error.name
+        name = "lora_targets" if self.error.of.endswith("target_modules") else name
         return self.suggested.value if self.suggested else PROBES.get(name, "1")
 
     @property

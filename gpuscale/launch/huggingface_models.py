@@ -187,7 +187,7 @@ def read_model(reading: Reading, *names: str) -> None:
             reading.means("replaced by the model that is given", name)
         return
     name = reading.first(*(names or MODEL_NAMES))
-    found = reading.get(name)
+    found = reading.get(name) if name else None
     if found is None and _read_overrides(reading):
         return
     if found is None:

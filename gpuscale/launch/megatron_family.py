@@ -847,7 +847,9 @@ def _read_nemo_call(reading: Reading, called: Setting) -> None:
     settings, origin = reading.settings, settings_text(reading, "origin")
     settings.pop("name", None)  # of the run, not of the optimizer
     recipe = str(called.value).endswith("_recipe")
-    if recipe:
+    if recipe and {"trainer.devices", "model", "data"} <= settings.keys():
+        reading.assume(f"{called.value} is given all of a job: read as a call that trains it", called)
+    elif recipe:
         name = str(called.value) if "." in str(called.value) else origin
         settings["recipe"] = replace(called, name="recipe", value=name)
     for keyword, name in {"num_nodes": "trainer.num_nodes", "num_gpus_per_node": "trainer.devices"}.items():

@@ -72,8 +72,7 @@ def python_sources(text: str, file: str, find: Importer, given: Mapping[str, Any
         inner = ((key, one) for key, one in root.value.parts.items() if isinstance(one, Record))
         origins = [(f"{key}.origin", one.origin, "", one.place) for key, one in inner if one.origin != one.name]
         frozen = [("requires_grad", False, "", place) for place in program.frozen[:1]]
-        touches = _touches(root, program)
-        changes = [*takers.changes(root), *frozen, *touches]
+        changes = [*takers.changes(root), *frozen, *_touches(root, program), *_lengths(root, program)]
         settings = _settings([*tables, *every, *_inside("", root.value), *origins, *changes])
         changed = tuple(
             Said(one.file, one.line, one.text[:120], f"what {one.value} {does} is in no file that is here")
@@ -81,7 +80,9 @@ def python_sources(text: str, file: str, find: Importer, given: Mapping[str, Any
             for does in [_beyond(name)]
             if does and name not in KNOWN_CHANGES
         )
-        source = Source(file, "python", settings, (root.name,), assumed=(*_assumed(chosen.values()), *changed))
+        said = (*_assumed(chosen.values()), *changed)
+        variables = _settings([(key, *_plain(one), place) for key, (one, place) in program.environment.items()])
+        source = Source(file, "python", settings, (root.name,), environment=variables, assumed=said)
         found.append(Configured(root.place, source, root.ran))
     if program.steps > MAX_STEPS:
         raise InputError(f"more than {MAX_STEPS:,} steps to work out", place=file, hint="give what it configures alone")
@@ -187,6 +188,18 @@ def _overridden(trainer: Record) -> Iterator[Found]:
             method = kind.scope.names[name]
             place = kind.scope.place(method.node) if isinstance(method, Function) else trainer.place
             yield f"{TOUCHES}{name}", ASSIGNED, "", place
+
+
+TOKENIZED = ("tokenized.padded", "tokenized.cut")
+"""Tokens that samples are padded or cut to where a script makes tokens of its texts itself."""
+
+
+def _lengths(root: Root, program: Program) -> Iterator[Found]:
+    """Yield the lengths to which tokenizers pad or cut samples: `tokenizer(text, max_length=256, padding=...)`."""
+    for call in program.unfollowed if _trains(root.value) else ():
+        length, whole = call.parts.get("max_length"), call.parts.get("padding") == "max_length"
+        if length is not None and ("truncation" in call.parts or whole) and "of" not in call.parts:
+            yield TOKENIZED[not whole], *_plain(length), call.places.get("max_length", call.place)
 
 
 def _trains(value: Record) -> bool:
@@ -341,12 +354,21 @@ def _plain(value: Any) -> tuple[Any, str]:
     if isinstance(value, Unknown):
         name = re.sub(r"[^\w.]", "", value.name)[:80] or "..."
         return f"${{{name}}}", value.why or "is given no value"
+    if isinstance(value, Symbol) and (module := _module_of(value)):
+        return f"${{{value.name}}}", f"is of {module}, which is not here"
     if isinstance(value, list):
         made = [_plain(one) for one in value]
         return [one for one, _ in made], next((why for _, why in made if why), "")
     if isinstance(value, dict):
         return {} if not value else "...", ""
     return getattr(value, "name", value), ""
+
+
+def _module_of(value: Symbol) -> str:
+    """Return the file of a constant that a script imports by itself from a module that is not here; else nothing."""
+    module, _, last = value.origin.rpartition(".")
+    constant = last == value.name and re.fullmatch(r"[A-Z][A-Z0-9_]+", last) is not None
+    return f"{module.strip('.').replace('.', '/')}.py" if constant and module.strip(".") else ""
 
 
 def _inside(prefix: str, whole: Any, depth: int = 0) -> Iterator[Found]:

@@ -96,6 +96,7 @@ class Program:
         #: object whose training is started -> how many calls and assignments came before that.
         self.started: dict[int, tuple[int, int]] = {}
         self.chosen: dict[str, Choice] = {}
+        self.environment: dict[str, tuple[Any, Place]] = {}  #: variables that `os.environ[...] = ...` sets.
         self.imports: dict[Imported, Any] = {}
         self.steps = 0
         self.depth = 0
@@ -378,6 +379,8 @@ class Program:
             if isinstance(whole, Symbol) and isinstance(target.value, ast.Name):  # a dictionary of another module
                 whole = scope.names[target.value.id] = Record("", scope.place(target), origin=whole.origin)
             self._touched(target, whole, value, scope)
+            if isinstance(whole, Symbol) and whole.origin == "os.environ" and isinstance(key, str):
+                self.environment[key] = (value, scope.place(target))
             self.put(whole, key, value, scope.place(target))
 
     def put(self, whole: Any, key: Any, value: Any, place: Place) -> None:
@@ -496,6 +499,10 @@ class Program:
         if isinstance(holds, bool):
             return self.value(node.body if holds else node.orelse, scope)
         one, two = self.value(node.body, scope), self.value(node.orelse, scope)
+        if isinstance(one, dict) and isinstance(two, dict):  # what either has is there perhaps
+            why = _decides(holds, scope.place(node))
+            same = {key for key in one.keys() & two.keys() if operate(ast.Eq(), one[key], two[key]) is True}
+            return {key: one[key] if key in same else why for key in (*one, *(two.keys() - one.keys()))}
         return one if operate(ast.Eq(), one, two) is True else _decides(holds, scope.place(node))
 
     def _joinedstr(self, node: ast.JoinedStr, scope: Scope) -> Any:
@@ -817,6 +824,9 @@ class Program:
             return self._of_parser(whole, name, args, given, place)
         if isinstance(whole, Record) and name not in whole.parts and not (whole.kind and whole.kind.find(name)):
             parts = {"of": whole, **{str(at): one for at, one in enumerate(args)}, **given}
+            if name == "map" and args and isinstance(args[0], Function) and not args[0].args:  # of samples
+                with self.doubting(Unknown("sample")):
+                    self.follow(args[0], (Unknown("sample"),), {}, place)
             if name in STARTS:
                 self.started.setdefault(id(whole), (len(self.unfollowed), len(self.assigned)))
             self.unfollowed.append(Record(name, place, parts, {}, None, f"{whole.origin}.{name}"))

@@ -30,7 +30,7 @@ from gpuscale.launch.asking import (
 from gpuscale.launch.hardware import take_hardware
 from gpuscale.launch.launchers import MISSING, gpus_of, take_gpus
 from gpuscale.launch.settings import GROWING_BATCH, LackingError, LaunchJob, Reading, Said, Setting, said_of
-from gpuscale.launch.sources import Launch, launches
+from gpuscale.launch.sources import Launch, launches, missing_configuration
 from gpuscale.launch.targets import targets
 from gpuscale.launch.unread import IGNORED
 from gpuscale.launch.writing import Target
@@ -348,10 +348,7 @@ def _refuse_missing(found: Sequence[Launch]) -> None:
     """
     lost = next((launch.missing for launch in found if launch.missing), ())
     if lost:
-        names, verb = [printable(said.text) for said in lost], "is" if len(lost) == 1 else "are"
-        message = f"the job is configured in {' and '.join(names)}, which {verb} not here"
-        hint = f"give {'it' if len(lost) == 1 else 'them'} too: {', '.join(f'`launch_files={name}`' for name in names)}"
-        raise InputError(message, place=printable(f"{lost[0].file}:{lost[0].line}"), hint=hint)
+        raise missing_configuration(lost)
 
 
 def _by_line(place: str) -> tuple[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from os.path import normpath
@@ -15,13 +15,13 @@ from gpuscale.files import is_file, is_folder, printable
 from gpuscale.launch.commands import Command, Commands
 from gpuscale.launch.documents import document, interpolated
 from gpuscale.launch.dumps import dumped_arguments
-from gpuscale.launch.job_files import jobs_in
+from gpuscale.launch.job_files import Started, jobs_in
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.python import Configured, python_sources
 from gpuscale.launch.settings import UNSET, LackingError, Reading, Said, Setting, Source
 from gpuscale.launch.shell import MAX_LEVELS, Shell, known
 from gpuscale.launch.targets import IN_PYTHON, configured_in, targets
-from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles
+from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles, untraced
 
 DOCUMENTS = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json"}
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".zsh", ".job", ".qsub", ".pbs", ".lsf")
@@ -61,9 +61,15 @@ def launches(
     reader = _Reader(paths, variables, OpenFiles(texts))
     found: list[Launch] = []
     documents: list[Launch] = []
+    failed: dict[Path, InputError] = {}
     for path in paths:
         if is_folder(path):
             found += reader.folder(path)
+        elif len(paths) > 1 and path.suffix == ".py" and is_file(path):  # perhaps a part of another
+            try:
+                found += reader.file(path)
+            except InputError as error:
+                failed[path] = error
         else:
             named = None if is_file(path) else re.fullmatch(r"(.+):\d{1,9}|(.+\.py):\w{1,200}", str(path))
             made = reader.file(Path(named[1] or named[2]) if named else path)
@@ -76,6 +82,9 @@ def launches(
                     raise InputError("no command starts on this line, or nothing has this name", place=str(path))
             (documents if made and all(one.place == str(path) for one in made) else found).extend(made)
     taken = {path for one in found for path in one.files[1:]}
+    alone = next((error for path, error in failed.items() if path not in taken), None)
+    if alone is not None:
+        raise alone
     found = [one for one in found if one.sources[-1].kind != "python" or one.files[0] not in taken]
     if not documents:
         return found
@@ -91,10 +100,34 @@ def launches(
     ]
 
 
+_HYDRA = re.compile(r"^@(?:hydra\.main|hydra_runner|\w+\.hydra_runner)\(([^()]*)\)", re.MULTILINE)
+"""What says which document a program of Hydra begins with."""
+
+_SHELLS = re.compile(r"subprocess\.(run|call|check_call|check_output|Popen)|os\.system")
+
+
+def _command_of(source: Source) -> Started | None:
+    """Return the command that a call of a Python file gives to a shell, or starts itself."""
+    found = source.settings.get("0")
+    if found is None or found.why or not _SHELLS.fullmatch(str(source.settings["origin"].value)):
+        return None
+    words = found.value if isinstance(found.value, list) else ["bash", "-c", str(found.value)]
+    return Started([untraced(str(word)) for word in words], {}, {})
+
+
+def missing_configuration(lost: Sequence[Said]) -> InputError:
+    """Say that a job is configured in files that are not here: their names, and where they are named."""
+    names, verb = [printable(said.text) for said in lost], "is" if len(lost) == 1 else "are"
+    message = f"the job is configured in {' and '.join(names)}, which {verb} not here"
+    hint = f"give {'it' if len(lost) == 1 else 'them'} too: {', '.join(f'`launch_files={name}`' for name in names)}"
+    return InputError(message, place=printable(f"{lost[0].file}:{lost[0].line}"), hint=hint)
+
+
 class _Reader:
     def __init__(self, paths: Sequence[Path], variables: Mapping[str, str], files: OpenFiles) -> None:
         self.paths, self.variables, self.files = paths, variables, files
         self.entry = Path()  #: the Python file that is gone through, which none of its imports means
+        self.imported: dict[Path, None] = {}  #: the files of those imports.
 
     def file(self, path: Path) -> list[Launch]:
         """Return the jobs of one file."""
@@ -111,11 +144,12 @@ class _Reader:
             return self._configured(path)
         seen: dict[Path, None] = {}
         sources = interpolated(tuple(self._documents(path, seen, "")), self.variables)
-        return list(self._jobs(path, sources[-1])) or [Launch(str(path), sources, tuple(seen))]
+        jobs = self._jobs(path, jobs_in(sources[-1], self.files, self.files.read(path)))
+        return list(jobs) or [Launch(str(path), sources, tuple(seen))]
 
-    def _jobs(self, path: Path, source: Source) -> Iterator[Launch]:
-        """Yield what a manifest or a job of a cloud starts."""
-        for started in jobs_in(source, self.files, self.files.read(path)):
+    def _jobs(self, path: Path, jobs: Iterable[Started]) -> Iterator[Launch]:
+        """Yield what a manifest, a job of a cloud or a Python file starts."""
+        for started in jobs:
             reader = Commands(self.files, self.find, self.variables)
             for command in reader.container(path, started):
                 seen: dict[Path, None] = {}
@@ -194,28 +228,55 @@ class _Reader:
             yield from (one.source for one in self._python(path, {}) if one.source.program == (chosen,))
 
     def _python(self, path: Path, given: Mapping[str, Any]) -> list[Configured]:
-        self.entry = path
+        self.entry, self.imported = path, {}
         return python_sources(self.files.read(path).text, str(path), self.module, {**self.variables, **given})
 
     def _configured(self, path: Path, given: Mapping[str, Any] | None = None) -> list[Launch]:
         """Return what a Python file configures, as far as a framework knows it: of what its run makes, else of all."""
-        before = len(self.files.files)
         every = self._python(path, given or {})
-        files = (path, *(one.path for one in self.files.files[before:] if one.path != path))
+        files = (path, *(one for one in self.imported if one != path))
         claimed = [one for one in every if configured_in(one.source)]
         ran = [one for one in claimed if one.ran] or claimed
+        ran = [one for one in ran if not one.source.program[0].startswith("_")] or ran  # helpers of the others
         if not ran:
-            hint = "give what it prints: a log with its arguments, or the command with its options"
-            message = "no configuration of a known framework is in this program"
-            origins = (str(one.source.settings["origin"].value) for one in every)
-            elsewhere = next((one for one in origins if re.search(r"\.\w*config\w*\.\w+$", one)), "")
-            if elsewhere:
-                message = f"what {printable(elsewhere)[:MAX_NAME]} returns is in no file that is here"
-                hint = f"give the folder of that package too, or {hint.removeprefix('give ')}"
-            raise InputError(message, place=str(path), hint=hint)
+            return self._begun(path, [one.source for one in every])
         return [
             Launch(f"{path}:{one.place.line}" if one.place.line else str(path), (one.source,), files) for one in ran
         ]
+
+    def _begun(self, path: Path, every: list[Source]) -> list[Launch]:
+        """Return what a Python file starts that configures nothing itself: commands, what Hydra reads for it.
+
+        Raises:
+            InputError: nothing that is known here.
+        """
+        commands = [command for one in every if (command := _command_of(one))]
+        known = targets().values()
+        jobs = [
+            job
+            for job in self._jobs(path, commands)
+            if any(target.claims(source) for target in known for source in job.sources)
+        ]
+        if jobs:
+            return jobs
+        named = _HYDRA.search(self.files.read(path).text)
+        if named:
+            said = dict(re.findall(r"(config_\w+)\s*=\s*[\"']([^\"']+)[\"']", named[0]))
+            folder, name = said.get("config_path", "."), said.get("config_name", "config").removesuffix(".yaml")
+            likely = [path.parent / folder / f"{name}.yaml", *(one for one in self.paths if one.name == f"{name}.yaml")]
+            document = next(filter(is_file, likely), None)
+            if document is not None:
+                return [replace(one, files=(path, *one.files)) for one in self.file(document)]
+            line = self.files.read(path).text[: named.start()].count("\n") + 1
+            raise missing_configuration([Said(str(path), line, str(PurePosixPath(folder) / f"{name}.yaml"), "")])
+        hint = "give what it prints: a log with its arguments, or the command with its options"
+        message = "no configuration of a known framework is in this program"
+        origins = (str(one.settings["origin"].value) for one in every)
+        elsewhere = next((one for one in origins if re.search(r"\.\w*config\w*\.\w+$", one)), "")
+        if elsewhere:
+            message = f"what {printable(elsewhere)[:MAX_NAME]} returns is in no file that is here"
+            hint = f"give the folder of that package too, or {hint.removeprefix('give ')}"
+        raise InputError(message, place=str(path), hint=hint)
 
     def module(self, name: str, level: int, importer: str) -> tuple[str, str] | None:
         """Return name and text of the file of a Python module that is here; None of one that is not.
@@ -238,6 +299,7 @@ class _Reader:
             name = (parts or [path.parent.name])[-1]
             found += [one for one in self.paths if one.name == f"{name}.py" and one != self.entry]
             if found and found[0] != path:
+                self.imported[found[0]] = None
                 return str(found[0]), self.files.read(found[0]).text
         return None
 

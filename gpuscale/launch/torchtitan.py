@@ -316,6 +316,16 @@ def read(reading: Reading) -> None:
     _read_precision(reading)
     _read_kernels(reading, current)
     _read_experts(reading)
+    _say_replicas(reading)
+
+
+def _say_replicas(reading: Reading) -> None:
+    """Say that a launch is one of several replicas of torchft, which average their gradients."""
+    names = ("fault_tolerance.enable", "fault_tolerance.group_size")
+    replicas = reading.integer(names[1]) or 1
+    if reading.get(names[0]) and reading.flag(names[0]) and replicas > 1:
+        what = f"one of {replicas} replicas of fault tolerance is predicted, without their averaging"
+        reading.assume(f"{what}: the job has {replicas} times these GPUs and this batch", *names)
 
 
 PRIMUS = "modules.pre_trainer"

@@ -13,9 +13,11 @@ from typing import Any
 from gpuscale.errors import InputError
 from gpuscale.launch.adapters import IN_4_BITS, IN_8_BITS, LOADED, QUANTISED
 from gpuscale.launch.huggingface_models import SHAPE_KEYS, changed_model, configured_model
-from gpuscale.launch.python import ADAPTERS, ASSIGNED, ENDS, OVERRIDDEN, PART, PATCHING, TOUCHES, made_from
+from gpuscale.launch.launchers import gpus_of
+from gpuscale.launch.python import ADAPTERS, ASSIGNED, ENDS, OVERRIDDEN, PART, PATCHING, TOKENIZED, TOUCHES, made_from
 from gpuscale.launch.python_values import HANDING_OUT, TEXT_METHODS
 from gpuscale.launch.settings import OFF, LackingError, Reading, Setting, Settings, Source, says
+from gpuscale.launch.trainer import SEQUENCE
 from gpuscale.launch.unread import speaks_of
 from gpuscale.presets.tools import Tool, load_tool
 
@@ -83,8 +85,9 @@ def take(reading: Reading) -> Tool | None:
     _refuse_touched(reading)
     _refuse_helpers(reading, loaded)
     _take_prepared(reading, loaded)
-    if "calls.gradient_checkpointing_enable" in settings:
-        _set(reading, "calls.gradient_checkpointing_enable", "gradient_checkpointing", True)
+    _take_checkpointing(reading)
+    _take_lengths(reading)
+    _take_device(reading)
     if unsloth:
         _take_unsloth(reading)
         return load_tool("unsloth")
@@ -109,7 +112,8 @@ HARMLESS = frozenset({
     "convert_tokens_to_ids", "cpu", "create_optimizer_and_scheduler", "create_reference_model", "cuda", "detach", "dim",
     "element_size", "enable_flash_sdp", "enable_input_require_grads", "eval", "forward", "for_inference",
     "for_training", "from_pretrained", "generate", "get_chat_template", "get_memory_footprint",
-    "get_nb_trainable_parameters", "get_peft_model_state_dict", "gradient_checkpointing_enable", "item", "load_adapter",
+    "get_nb_trainable_parameters", "get_peft_model_state_dict", "gradient_checkpointing_disable",
+    "gradient_checkpointing_enable", "item", "load_adapter",
     "load_state_dict", "numel", "pipeline", "prepare", "push_to_hub", "push_to_hub_merged", "requires_grad_",
     "resize_token_embeddings", "set_adapter", "setup_chat_format", "size", "tie_weights", "to", "to_dict",
     "to_json_string", "unwrap_model", "wait_for_everyone", "watch", *HANDING_OUT, *TEXT_METHODS,
@@ -133,6 +137,43 @@ trainer is given one, and of what fills weights in place (torch.nn.init)."""
 
 CASTS = {"half": "float16", "bfloat16": "bfloat16", "float": "float32"}
 """Methods that give weights another type -> the type."""
+
+
+def _take_device(reading: Reading) -> None:
+    """Take one GPU where the script puts the whole model on a certain one: `device_map={"": 0}`."""
+    placed = next((one for name, one in reading.settings.items() if re.search(r"(^|\.)device_map(\.\Z)?$", name)
+                   and re.fullmatch(r"0|cuda(:\d)?", str(one.value))), None)  # fmt: skip
+    if placed is not None and not reading.given.get("gpus") and gpus_of(reading) is None:
+        reading.option("gpus", 1)
+        reading.assume("one GPU: device_map puts all of the model on it", placed)
+
+
+def _take_checkpointing(reading: Reading) -> None:
+    """Take that the model itself is told to recompute layers; what the Trainer is told comes after it, and only adds.
+
+    Raises:
+        InputError: it is told both, and which comes last is not read.
+    """
+    settings = reading.settings
+    told = {word: [one for part in ("", PART) if (one := f"{TOUCHES}{part}gradient_checkpointing_{word}") in settings]
+            for word in ("enable", "disable")}  # fmt: skip
+    stated = settings.get("gradient_checkpointing")
+    if stated is not None and str(stated.value).lower() not in OFF:
+        return
+    if all(told.values()) and not reading.given.get("recompute"):
+        found = settings[told["disable"][0]]
+        reading.refuse(found, "layers are told to be recomputed and not to be", settles="recompute")
+    elif told["enable"] and not told["disable"]:
+        found = settings[told["enable"][0]]
+        settings["gradient_checkpointing"] = replace(found, name="gradient_checkpointing", value=True)
+
+
+def _take_lengths(reading: Reading) -> None:
+    """Take the length to which the script itself pads or cuts samples where the trainer is told none."""
+    found = next((one for name in TOKENIZED if (one := reading.settings.get(name))), None)
+    if found is not None and not set(SEQUENCE) & reading.settings.keys():
+        name = "block_size" if found.name == TOKENIZED[0] else "max_length"
+        reading.settings[name] = replace(found, name=name)
 
 
 def _take_optimizer(reading: Reading) -> None:
