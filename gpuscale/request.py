@@ -559,7 +559,8 @@ class JobOptions(Options):
         repeatable=True, normal=_targets)] = None
     lora_experts: Annotated[bool | None, Option(
         "Adapters in routed experts too.", "on|off", "off")] = None
-    lora_dropout: Annotated[bool | None, Option("Dropout before the adapters.", "on|off", "off")] = None
+    lora_dropout: Annotated[bool | None, Option(
+        "Dropout before the adapters.", "on|off", "the framework's, mostly off")] = None
     train: Annotated[str | None, Option(
         f"Trained whole beside adapters: {', '.join(TRAINED)}.", "NAMES", "none", repeatable=True,
         normal=_trained)] = None

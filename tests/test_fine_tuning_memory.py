@@ -54,6 +54,43 @@ def test_what_the_optimizer_step_leaves_of_adapters_is_of_no_use_to_passes():
     assert both.logged("allocated", spec) == without.logged("allocated", none)
 
 
+def test_bitsandbytes_kept_inputs_of_frozen_products_until_july_2024():
+    """Of the MLP behind adapters of queries and values alone: what its first two products read, and its last."""
+    options = {**ALONE, "lora_targets": "q,v", "framework": "pytorch"}
+    none = {"recompute": "none"}
+    saved = {
+        (tune, month): float(
+            held(job("llama3-8b", **options | {"tune": tune, "framework": f"pytorch@{month}"}), **none).activations[
+                0, 0
+            ]
+        )
+        for tune in ("lora", "qlora")
+        for month in ("2024-07", "2024-08")
+    }
+    assert saved["qlora", "2024-07"] - saved["qlora", "2024-08"] == 32 * 4096 * 2 * (4096 + 14336)
+    assert saved["lora", "2024-07"] == saved["lora", "2024-08"]
+
+
+def test_litgpt_loads_all_on_each_gpu_and_has_gradients_of_frozen_weights():
+    options = {**ALONE, "gpus": 4, "gbs": 4, "lora_rank": 8, "lora_targets": "q,v", "framework": "litgpt"}
+    spec, added = job("llama3-8b", **options), job("llama3-8b", **options | {"gbs": 16})
+    assert spec.tuning.dropout
+    weights = 2 * 8.03e9
+    found, more = held(spec, zero=3), held(added, zero=3)
+    assert float(found.gradients[0, 0]) == pytest.approx(weights / 4, rel=0.01)
+    assert float(more.gradients[0, 0]) == pytest.approx(weights, rel=0.01)  # until the last microbatch
+    tiny = held(job("llama3-8b", **options | {"seq": 64}), zero=3)
+    assert float(tiny.allocated_by_stage[0, 0]) == pytest.approx(weights * 5 / 4, rel=0.02)  # a copy beside shards
+    wide, narrow = (replace(spec.runtime.memory, expands_kv=value) for value in (True, False))
+    kept = [
+        float(
+            held(replace(spec, runtime=replace(spec.runtime, memory=one)), zero=3, recompute="none").activations[0, 0]
+        )
+        for one in (wide, narrow)
+    ]
+    assert kept[0] - kept[1] == 32 * 4096 * 2 * 2 * (32 - 8) * 128
+
+
 def test_q_lora_of_qwen_runs_under_deepspeed_on_one_gpu():
     """Two buckets of 2e8 fp16 gradients, logits three times in 16 bits, 4 + 4 + 8 bytes beside each fp16 adapter."""
     options = ALONE | {"tune": "qlora", "base_dtype": "int4", "precision": "fp16", "framework": "qwen"}

@@ -28,7 +28,7 @@ from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import AttentionSpec, LayerSpec, MlpSpec, MoeSpec, StateSpaceSpec
-from gpuscale.specs.tuning import MATRICES
+from gpuscale.specs.tuning import BITSANDBYTES, MATRICES
 
 STATISTICS_BYTES = 4
 """Per row and head, the log-sum-exp that fused attention saves (Dao 2023, FlashAttention-2, section 3.1)."""
@@ -126,6 +126,8 @@ def _leaving_bytes(moe: MoeSpec, job: JobSpec) -> float:
 def _weights_learn(job: JobSpec, *operators: str) -> bool:
     """Whether inputs of operators wait for gradients of weights: theirs, or those of adapters beside them."""
     targets = None if job.tuning is None else job.tuning.targets
+    if job.tuning and job.tuning.base in BITSANDBYTES and job.runtime.keeps_quantised_inputs:
+        return True
     return targets is None or any(not targets.isdisjoint(MATRICES[name]) for name in operators)
 
 
@@ -165,6 +167,8 @@ def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> F
     """Norm output, queries, keys, values (and compressed ones), core attention, its output, dropout mask."""
     heads = attention.heads / c.tp
     kv_heads = np.maximum(attention.kv_heads / c.tp, 1.0)
+    if job.runtime.memory.expands_kv:
+        kv_heads = heads
     multi_head = attention.heads == attention.kv_heads
     copies = 1 + job.runtime.memory.saved_kv_copies * multi_head
     width = attention.query_width / c.tp

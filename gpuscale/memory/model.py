@@ -83,7 +83,7 @@ class Memory:
     #: placeholders of weight gradients, library workspaces, and what the backward pass briefly needs beyond the loss.
     workspace: FloatArray
     gathered_parameters: FloatArray  #: parameters gathered for use under ZeRO-3.
-    optimizer_step: FloatArray  #: what the optimizer step needs beyond the passes.
+    optimizer_step: FloatArray  #: what the optimizer step, or loading the model, needs beyond the passes.
     communication_buffers: FloatArray  #: gradient buckets and gather buffers.
     fragmentation: FloatArray  #: what the caching allocator holds beyond the tensors that come and go.
     nccl_buffers: FloatArray  #: buffers of the communicators, those of the dispatcher of experts among them.
@@ -217,6 +217,8 @@ def evaluate_memory(
     if (reduced := held_whole(c, job)).any():  # gradients that were whole are shards by then
         shards = parameters.per_gpu(reduced) * _stored_gradient_bytes(job)
         step = step - np.where(reduced, held[1] - shards, 0.0)
+    if profile.loads_whole:
+        step = np.maximum(step, np.where(c.zero == 3, loaded_bytes(job, parameters) - sum(held[1:]), 0.0))
     comes_and_goes = np.maximum(passes, step) if step.ndim else passes
     unusable = comes_and_goes * profile.fragmentation if profile.fragmentation else np.zeros(())
     found = Memory(
@@ -348,17 +350,22 @@ def _states(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[F
         weights = weights + np.where((c.zero >= 3) & job.offload.parameters, 0.0, kept)
     if job.teacher is not None:
         weights = weights + teacher_bytes(c, job) / np.where(c.zero >= 3, parameters.shard, 1.0)
-    return (
-        weights,
-        parameters.per_gpu(reduced) * np.where(reduced & job.offload.optimizer, 0.0, gradient),
-        sharded * states.master,
-        sharded * states.moments,
-    )
+    gradients = parameters.per_gpu(reduced) * np.where(reduced & job.offload.optimizer, 0.0, gradient)
+    if profile.frozen_gradients and job.tuning and parameters.frozen is not None:
+        gradients = gradients + np.where(c.zero >= 3, parameters.frozen.per_gpu(reduced), 0.0)
+    return (weights, gradients, sharded * states.master, sharded * states.moments)
 
 
 def _at_work(c: Candidates, job: JobSpec) -> BoolArray:
     """Mark candidates whose states ZeRO shards, or goes about as if it did."""
     return (c.zero > 0) & ((c.shard > 1) | job.runtime.zero_alone)
+
+
+def loaded_bytes(job: JobSpec, parameters: StageParameters) -> FloatArray:
+    """The whole model as one GPU holds it while a state dict is loaded, beside its shards; shape (P, N)."""
+    each = job.states.master or job.states.weight if job.runtime.memory.master_is_weight else job.states.weight
+    frozen = 0.0 if parameters.frozen is None else parameters.frozen.whole
+    return np.asarray(each * parameters.whole + frozen, dtype=np.float64)
 
 
 def _communication_buffers(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:

@@ -668,7 +668,7 @@ def _tuning(
         base=base,
         experts=bool(asked.lora_experts),
         trained=frozenset((asked.train or "").split(",")) & frozenset(TRAINED),
-        dropout=bool(asked.lora_dropout),
+        dropout=runtime.lora_dropout if asked.lora_dropout is None else asked.lora_dropout,
     )
     adapters = count_adapters(model, tuning).total
     if not adapters:

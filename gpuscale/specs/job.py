@@ -177,6 +177,12 @@ class MemoryProfile:
     widens_beside_quantised: bool = False
     #: beside frozen weights ZeRO-3 keeps the gradient of each recomputed layer's input until the backward pass is over.
     keeps_input_gradients: bool = False
+    #: keys and values of grouped queries are copied to all heads before attention.
+    expands_kv: bool = False
+    #: under ZeRO-3 frozen weights have gradients too, which come with those of the unit of FSDP1 that they are in.
+    frozen_gradients: bool = False
+    #: under ZeRO-3 each GPU gathers the whole model to load it.
+    loads_whole: bool = False
     #: copies of the second moment that Adam's step makes on all parameters at once (PyTorch's `foreach` kernels: the
     #: denominator of the update); fused kernels make none.
     foreach_copies: Annotated[float, Field(ge=0, le=4)] = 0.0
@@ -341,6 +347,10 @@ class RuntimeSpec:
     )
     #: how adapters run: `plain` operations, those of `peft`, with casts to fp32 and back, or `fused` kernels.
     adapters: Annotated[str, among("plain", "peft", "fused")] = "plain"
+    #: inputs of adapters go through dropout when nothing is said.
+    lora_dropout: bool = False
+    #: products with matrices that bitsandbytes quantised keep their inputs, though no gradient needs them.
+    keeps_quantised_inputs: bool = False
     #: beside frozen weights, what is trained is 16-bit, with its gradients and moments.
     trains_in_16_bits: bool = False
     #: data type in which frozen weights are stored when nothing is said.

@@ -99,6 +99,9 @@ SPELLINGS = {
 }  # fmt: skip
 """Names of modules in frameworks -> the matrices that they are: PEFT and Hugging Face models, torchtune, Megatron."""
 
+BITSANDBYTES = frozenset({"nf4", "int8"})
+"""Data types of frozen weights that bitsandbytes quantises to."""
+
 PLAIN = frozenset({"fp32", "bf16", "fp16"})
 """Data types of frozen weights that are not quantised."""
 

@@ -39,12 +39,13 @@ HUGGING_FACE_ON_DEEPSPEED = "2023-08"
 NVIDIA_RECIPES = frozenset({"nemo", MEGATRON_BRIDGE_PERFORMANCE})
 """Frameworks whose published figures come from performance recipes, since Megatron-LM of 2023."""
 
-RECOMPUTES = frozenset({"torchtune"})
-"""Profiles whose recipes recompute all layers where nothing is said: torchtune's `enable_activation_checkpointing`."""
+RECOMPUTES = frozenset({"torchtune", "litgpt"})
+"""Profiles whose recipes recompute all layers where nothing is said: torchtune's `enable_activation_checkpointing`,
+LitGPT's `activation_checkpointing_policy` of FSDP."""
 
 LOOPS = {
     "primeintellect-ai/prime-rl": "prime-rl", "foundation-model-stack/fms-acceleration": "fms-acceleration",
-    "pytorch/torchtune": "torchtune", "halo trainer": "halo",
+    "pytorch/torchtune": "torchtune", "halo trainer": "halo", "lightning-ai/litgpt": "litgpt",
 }  # fmt: skip
 """Part of a source -> the profile of its training loop, which rows call `pytorch` or `accelerate`."""
 
