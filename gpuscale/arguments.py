@@ -127,11 +127,8 @@ def _written(annotation: Any) -> str:
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str], listing: str = "") -> None:
-    """Refuse names that are none of the known ones: the hint says which is meant or near, and where all are.
-
-    Args:
-        listing: where all are listed; they themselves where nothing is said.
-    """
+    """Refuse names that are none of the known ones: the hint says which is meant or near, and where (`listing`) all
+    are."""
     for name in given:
         if name not in known:
             meant = ALIASES.get(str(name).lower().replace("-", "_"))
@@ -156,11 +153,7 @@ def plain(value: Any) -> Any:
 
 
 def _fitted(value: Any, kind: Any) -> Any:
-    """Return a plain value as an annotation wants it.
-
-    Raises:
-        _OtherError: it is something else; with what is wanted in words.
-    """
+    """Return a plain value as an annotation wants it; an `_OtherError` says what is wanted in words."""
     origin, parts = get_origin(kind), get_args(kind)
     if kind is Any or origin is Callable or kind is object:
         return value

@@ -104,11 +104,7 @@ class Checkup:
 
 @public
 def check_up(folder: Path = Path()) -> Checkup:
-    """Look at this machine.
-
-    Args:
-        folder: the working directory, in which calibrations are looked for.
-    """
+    """Look at this machine; calibrations are looked for in `folder`."""
     notes: list[str] = []
     tool, gpus = list_gpus(notes)
     topology = _topology(tool, notes)

@@ -130,11 +130,8 @@ def use_of(kind: str, path: Path) -> str:
 
 @contextmanager
 def expecting(path: Any, *kinds: str) -> Iterator[None]:
-    """Where a file, or one of several, cannot be used and is of another kind than these, say that instead.
-
-    Raises:
-        InputError: as what is done within, or for a file of another kind.
-    """
+    """Where a file, or one of several, cannot be used (an `InputError`) and is of another kind than these, say that
+    instead."""
     try:
         yield
     except InputError:

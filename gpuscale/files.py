@@ -62,10 +62,7 @@ def begin_command() -> None:
 
 
 def refuse_irregular(path: Path, kind: str, hint: str | None = None) -> None:
-    """Refuse what is no file before it is opened: a pipe would wait, a device never end.
-
-    Args:
-        kind: what is wanted, with its article, for messages: `a TOML file`.
+    """Refuse what is no file before it is opened (`kind`: `a TOML file`): a pipe would wait, a device never end.
 
     Raises:
         InputError: missing, a folder, or not a regular file.
@@ -328,11 +325,8 @@ def _unwritable(path: Path, error: Exception) -> InputError:
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all of it, waiting where a pipe that does not block is full.
-
-    Raises:
-        OSError: not all of it could be written.
-    """
+    """Write all of it, waiting where a pipe that does not block is full; an `OSError` if not all of it could be
+    written."""
     rest = memoryview(data)
     while rest:
         try:

@@ -35,12 +35,8 @@ NUMBER = Words("more", "fewer", "as many")
 
 
 def in_words(ratio: float, words: Words, other: str = "") -> str:
-    """Say how a quantity compares with another: `50.0% faster than #2`, `3.97x as fast as #2`, `as fast as #2`.
-
-    Args:
-        ratio: this quantity over the other, above 0.
-        other: what it is compared with, where that is to be said.
-    """
+    """Say how a quantity compares with another one, which may be named: `50.0% faster than #2`, `3.97x as fast as #2`,
+    `as fast as #2`. The `ratio` is this quantity over the other, above 0."""
     percent, times = f"{abs(ratio - 1):.1%}", f"{ratio:,.0f}x " if ratio >= 99.95 else f"{ratio:#.3g}x "
     if 0.5 < ratio < 2 and percent != "0.0%":
         return f"{percent} {words.more if ratio > 1 else words.less}{f' than {other}' if other else ''}"

@@ -847,14 +847,8 @@ def taken(
     pins: bool = False,
     beside_files: bool = False,
 ) -> dict[str, Taken]:
-    """Return the options of these kinds as a Python function takes them.
-
-    Args:
-        without: those that it does not take.
-        several: those of which it takes several values.
-        pins: those of a layout are sets of values, all where none is given.
-        beside_files: what is not given may stand in a file.
-    """
+    """Return the options of these kinds as a Python function takes them: with `several` values, layouts as sets of them
+    (`pins`), or None where they may stand in a file."""
     found = {}
     for kind in kinds:
         sets = pins and kind is Layout
@@ -1052,11 +1046,8 @@ def read_several(name: str, value: Any) -> tuple[Any, ...] | Range:
 
 
 def first_of(name: str, value: Any) -> Any:
-    """Return the first of the values of an option of `COMPARED`, the value itself of others.
-
-    Raises:
-        InputError: as `read_several`.
-    """
+    """Return the first of the values of an option of `COMPARED` (an `InputError` as of `read_several`), the value
+    itself of others."""
     if name not in COMPARED:
         return value
     several = read_several(name, value)

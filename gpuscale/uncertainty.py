@@ -406,11 +406,8 @@ def _guessed(gpu: GpuSpec) -> bool:
 
 
 def spread(job: JobSpec, seconds: Mapping[str, float]) -> float:
-    """Return the standard error of a step time by what it is made of, as a share of it.
-
-    Args:
-        seconds: component -> seconds of the predicted step.
-    """
+    """Return the standard error of a step time by what it is made of (component -> `seconds` of the predicted step), as
+    a share of it."""
     gpu, step_s = job.cluster.gpu, math.fsum(seconds.values())
     is_so = {
         "any": True,
@@ -425,12 +422,8 @@ def spread(job: JobSpec, seconds: Mapping[str, float]) -> float:
 
 
 def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, float]) -> Features:
-    """Describe an evaluated layout.
-
-    Args:
-        layout: one row of `gpuscale.layouts.arrays.Candidates`, by name.
-        seconds: component -> seconds of the predicted step.
-    """
+    """Describe an evaluated layout: one row of `gpuscale.layouts.arrays.Candidates`, by name, and component ->
+    `seconds` of its predicted step."""
     model, gpu, outermost = job.model, job.cluster.gpu, job.cluster.level_of_group(job.gpus, 1)
     step_s = math.fsum(seconds.values())
     guessed = " with guessed kernels" if _guessed(gpu) else ""

@@ -206,12 +206,7 @@ def _plan_text(name: str, plan: Any) -> str:
 
 
 def command_line(given: Mapping[str, Any], known: Mapping[str, Any], tool: str) -> list[str]:
-    """Return arguments by name as those of a command.
-
-    Args:
-        given: values by the names of parameters, by flags or by what frameworks call them.
-        known: the parameters of the command.
-        tool: whose arguments these are, for the message.
+    """Return arguments, given by names of parameters, by flags or by what frameworks call them, as those of a command.
 
     Raises:
         InputError: an unknown name, or a value that is neither a number, a text, a switch, nor a list of these.
@@ -292,10 +287,7 @@ def part_of(document: Any, key: str) -> str:
 
 
 def page_of(text: str, offset: int) -> str:
-    """Return what fits on a page from a place on, and where the next page begins.
-
-    Args:
-        offset: where the page begins [characters].
+    """Return what fits on a page from a place on [characters], and where the next page begins.
 
     Raises:
         InputError: the text ends before that.

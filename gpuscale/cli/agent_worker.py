@@ -45,12 +45,8 @@ class Said(NamedTuple):
 
 
 class Desk:
-    """Answers calls of tools, each in a process of its own, of which one is always ready.
-
-    Args:
-        root: the folder that files must lie below.
-        limit_s: seconds that an answer may take.
-    """
+    """Answers calls of tools within `limit_s`, each in a process of its own, of which one is always ready; files must
+    lie below `root`."""
 
     def __init__(self, root: Path, limit_s: float) -> None:
         self.root, self.limit_s = root.resolve(), limit_s
@@ -73,11 +69,8 @@ class Desk:
                                 errors="replace", env=os.environ | set_here, process_group=0)  # fmt: skip
 
     def call(self, tool: str, arguments: Mapping[str, Any], started: list[subprocess.Popen[str]] | None = None) -> Said:
-        """Answer a call; what is wrong with it is said as the command line would.
-
-        Args:
-            started: where to put the process, for who may end it.
-        """
+        """Answer a call; what is wrong with it is said as the command line would. `started` gets the process, for who
+        may end it."""
         try:
             asked = read_call(tool, arguments)
             whole = asked._replace(offset=0)

@@ -125,11 +125,8 @@ def asked_plan(
 def stated_job(
     given: Mapping[str, Any], plan_file: Path | None, launch_files: list[str] | None, var: list[str] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options of a job and its layout: those that are given, then those of launch files.
-
-    Args:
-        plan_file: a plan, beside which launch files are refused.
-    """
+    """Return the options of a job and its layout: those that are given, then those of launch files, which a plan file
+    refuses."""
     options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
     if not launch_files:
         return options, layout
@@ -140,12 +137,8 @@ def stated_job(
 
 
 def fills_stdout(output: Path | None, *, other: bool, field: str = "output") -> bool:
-    """Whether the file that a command writes is its standard output, which then is empty else.
-
-    Args:
-        other: the command was asked for another document, which goes there.
-        field: the option that names the file.
-    """
+    """Whether the file that a command writes (`field`) is its standard output, which then is empty else: `other`
+    documents go there."""
     if not is_stdout(output):
         return False
     if other:
@@ -372,11 +365,8 @@ def flags_of(name: str) -> list[str]:
 
 
 def with_flags(text: str, flags: Mapping[str, str] | None = None) -> str:
-    """Write options as flags: `seq` as --seq, `grad_dtype=bf16` as --grad-dtype bf16; other words keep their quotes.
-
-    Args:
-        flags: option -> flag; those of jobs, layouts and questions where none are given.
-    """
+    """Write options as flags, of jobs, layouts and questions if no others are given: `seq` as --seq, `grad_dtype=bf16`
+    as --grad-dtype bf16; other words keep their quotes."""
 
     spelling = {name: flags_of(name)[0] for name in OPTIONS} if flags is None else flags
 

@@ -83,11 +83,8 @@ def sweep(
 
 
 def _run(study: Study, output: Path, jobs: int, scheduler: str | None, *, kept: bool, force: bool) -> tuple[str, int]:
-    """Answer the questions of a study; return what was done, and how many questions failed.
-
-    Args:
-        kept: the results stay where they are written.
-    """
+    """Answer the questions of a study; return what was done, and how many questions failed. Where `kept`, results stay
+    where they are written."""
     from gpuscale.render.gpubench import progress_bar
     from gpuscale.studies.answers import ANSWERED, FAILED
     from gpuscale.studies.run import sweep as ask

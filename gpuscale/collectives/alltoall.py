@@ -83,12 +83,12 @@ def units(cluster: ClusterSpec, size: ArrayLike, stride: ArrayLike) -> tuple[NDA
 def hierarchical_s(
     cluster: ClusterSpec, bytes_: FloatArray, size: ArrayLike, stride: ArrayLike, *, tuning: Tuning | None = None
 ) -> Phases:
-    """Return the two phases of a hierarchical exchange; they follow each other.
+    """Return the two phases of a hierarchical exchange, which follow each other; an uneven last node takes as long as a
+    full one.
 
     Args:
         bytes_: (N,) send buffer of one GPU.
-        size: (N,) GPUs of the group; an uneven last node takes as long as a full one.
-        stride: (N,) distance between members.
+        size, stride: (N,) GPUs of the group, and the distance between members.
         tuning: how NCCL runs the two.
     """
     inside, nodes = units(cluster, size, stride)
@@ -110,14 +110,12 @@ def deduplicated_s(
     sms: int | None = None,
     transport: str = "nvshmem",
 ) -> Phases:
-    """Return the phases of an exchange that sends a token once to every node and every GPU with one of its experts.
-
-    Both run at the same time.
+    """Return the phases of an exchange that sends a token once to every node and every GPU with one of its experts;
+    both run at the same time.
 
     Args:
         copy_bytes: (N,) one copy of each token of a GPU.
-        size: (N,) GPUs of the group.
-        stride: (N,) distance between members.
+        size, stride: (N,) GPUs of the group, and the distance between members.
         ideal: bytes over bandwidth only.
         sms: SMs that copy over NVLink; None for as many as it takes.
         transport: `nvshmem` or `uccl`: who posts messages where the GPU cannot, on other networks than InfiniBand and

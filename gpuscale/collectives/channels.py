@@ -32,11 +32,7 @@ NET_PART_BYTES = 2.0**19
 
 
 def check_channels(cluster: ClusterSpec, tuning: c.Tuning | None) -> None:
-    """Refuse channels on GPUs for which NCCL's own number of them is not known.
-
-    Raises:
-        InputError: such GPUs.
-    """
+    """Refuse, by an `InputError`, channels on GPUs for which NCCL's own number of them is not known."""
     if tuning is not None and tuning.channels is not None and not knows_channels(cluster):
         hint = "the model has NCCL's numbers, for NVIDIA GPUs"
         raise InputError(f"how many channels {cluster.gpu.title} takes is not known", field="channels", hint=hint)

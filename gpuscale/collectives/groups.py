@@ -147,13 +147,8 @@ def shared_by(cluster: ClusterSpec, gpus: int, stride: int, concurrent: int) -> 
 
 
 def cards_reached(cluster: ClusterSpec, level: LevelSpec, busy: FloatArray) -> FloatArray:
-    """Return the network cards that a GPU has to itself over those of `level.nics_per_gpu`, shaped as `busy`, >= 1.
-
-    Args:
-        cluster: with all of its groups.
-        level: where the cards are.
-        busy: GPUs of the innermost level that send.
-    """
+    """Return the network cards that a GPU has to itself over those of `level.nics_per_gpu`, shaped as `busy`, >= 1: of
+    a cluster with all of its groups, whose `busy` GPUs of the innermost level send."""
     if level.fabric in INSIDE or level.nics_per_gpu >= 1:
         return np.ones_like(busy)
     return np.minimum(cluster.node_gpus / busy, 1 / level.nics_per_gpu)

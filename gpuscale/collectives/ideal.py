@@ -52,7 +52,7 @@ def operation_named(text: str) -> str:
     """Return the operation that `text` names: `all-reduce`, `AllReduce` and `all_reduce` are `allreduce`.
 
     Raises:
-        InputError: no such operation; the hint lists them, nearest first when one looks alike.
+        InputError: no such operation; the hint lists them, nearest first.
     """
     key = "".join(character for character in text[:100].lower() if character not in "-_ ")
     key = _ALSO.get(key, key)

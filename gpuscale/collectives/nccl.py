@@ -96,13 +96,10 @@ def _of_operation(net: Network, operation: str, data: FloatArray) -> list[Timing
 
 
 def ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
-    """Return the ring, alone in a node with the protocol that NCCL's tables say for the size.
+    """Return the ring (of 1 or 2 `passes`), alone in a node with the protocol that NCCL's tables say for the size.
 
     Close to the size at which NCCL leaves a protocol, this one counts no more than the next one takes there: time never
     falls with bytes.
-
-    Args:
-        passes: around the ring: 1 or 2.
     """
     found = _ring(net, data, passes)
     if not planned_bytes_per_s(net):
@@ -157,12 +154,9 @@ def protocol_ends(net: Network, passes: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
-    """Return the ring: n - 1 steps of S/n bytes for AllGather and ReduceScatter, 2 (n - 1) for AllReduce.
+    """Return the ring: n - 1 steps of S/n bytes for AllGather and ReduceScatter, 2 (n - 1) for AllReduce (2 `passes`).
 
-        time = latency + 2 (n - 1)/n S / bandwidth + S/n / copy rate + overhead of the steps
-
-    Args:
-        passes: around the ring: 1 or 2.
+    time = latency + 2 (n - 1)/n S / bandwidth + S/n / copy rate + overhead of the steps
     """
     n = net.groups.size
     moved = passes * (n - 1) / n * data

@@ -66,13 +66,8 @@ class Network(NamedTuple):
         return np.where(self.nodes <= 1, one, np.where(self.nodes <= 2, two, more))
 
     def call_s(self, base_s: float, hops_s: FloatArray, across_s: FloatArray | None = None) -> FloatArray:
-        """Fixed cost of a call and its hops, as measured on this generation [s].
-
-        Args:
-            base_s: NCCL's table value.
-            hops_s: all hops one after the other, by NCCL's table.
-            across_s: network hops whose cost does not depend on the GPU, of trees with LL.
-        """
+        """Fixed cost of a call and its hops, as measured on this generation [s]: NCCL's table value `base_s` and all
+        hops one after the other (`hops_s`); of trees with LL the network hops `across_s` do not depend on the GPU."""
         latency_s = base_s * self.generation.base_factor + hops_s * self.generation.hop_factor
         if across_s is not None:
             latency_s = latency_s + across_s * self.transport.hop_factor

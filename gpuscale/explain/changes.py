@@ -203,11 +203,8 @@ def suggestions(changes: Changes, spelled: Spelling) -> tuple[Suggestion, ...]:
 
 
 def rejected(changes: Changes, names: Sequence[str]) -> tuple[Rejected, ...]:
-    """Say of the changes of some options, of each the one that comes nearest, why they are not worth making.
-
-    Args:
-        names: kinds of changes: `tp`, `pp`, `zero`, `microbatch`, ...
-    """
+    """Say of the kinds of changes in `names` (`tp`, `zero`, `microbatch`, ...), of each the one that comes nearest, why
+    they are not worth making."""
 
     def order(one: Neighbour) -> tuple[bool, bool, float]:
         return bool(one.broken), not changes.may_run(one), -changes.gain(one) if not one.broken else 0.0

@@ -239,12 +239,8 @@ SITUATIONS: tuple[tuple[str, str, str, Callable[[Footing], Judged] | None], ...]
 
 
 def situations(job: JobSpec | None, cluster: ClusterSpec | None = None, gpus: int | None = None) -> Iterator[Situation]:
-    """Yield every situation, judged where enough is known.
-
-    Args:
-        job: of which model, precision and sequence count; None where no model is known.
-        cluster, gpus: what the job runs on, if that is known.
-    """
+    """Yield every situation, judged where enough is known: of the job's model, precision and sequence count, and of
+    what it runs on."""
     alone = None if job is None else footing(job)
     for situation, strategy, network, judge in SITUATIONS:
         holds, now = None, ""

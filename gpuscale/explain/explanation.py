@@ -87,12 +87,8 @@ def explain_plan(
 
 
 def explain_subject(subject: Subject, spelled: Spelling = unspelled, *, traffic: bool = True) -> Explanation:
-    """Explain a plan that is evaluated.
-
-    Args:
-        traffic: say what travels where too.
-        spelled: from options of `estimate` to the arguments of a command.
-    """
+    """Explain a plan that is evaluated; `traffic`: say what travels where too, `spelled`: options of `estimate` as a
+    command takes them."""
     found = subject.estimate
     return Explanation(
         model=found.model,

@@ -149,11 +149,8 @@ def layer_calls(plan: StagePlan) -> Iterator[Call]:
 
 
 def _sent_calls(plan: StagePlan, one: Sent, count: float, block: Segment, *, stops: bool) -> Iterator[Call]:
-    """Calls of both passes; the backward pass makes those of the forward pass again, as often as it does the block.
-
-    Args:
-        stops: a forward pass that is done again stops before what follows the last product of the block.
-    """
+    """Calls of both passes; the backward pass makes those of the forward pass again, as often as it does the block, and
+    if it `stops` not those that follow its last product."""
     forward, backward = only(one.forward), only(one.backward)
     whole = 0.0 if stops and one.last else plan.recomputed
     again = forward * (whole + bool(plan.recompute_modules & block.modules))

@@ -75,12 +75,10 @@ def branch(name: str, children: Sequence[Node], **said: Any) -> Node:
 
 
 def settled(root: Node, total: float | None = None) -> Node:
-    """Return a tree of parts that are not negative, with shares, whose values add up exactly to `total`.
+    """Return a tree of parts that are not negative, with shares, whose values add up exactly to `total`, by default the
+    root's.
 
     Sums of floats that are formed in another order differ in their last digits: the largest children take that up.
-
-    Args:
-        total: of the root; its own value by default.
 
     Raises:
         ValueError: the parts add up to something else.

@@ -31,11 +31,8 @@ class Reasons:
 
 
 def reasons(subject: Subject, spelled: Spelling = unspelled) -> Reasons:
-    """Say of a plan what binds it, what would change it, and how it stands to others.
-
-    Args:
-        spelled: from options of `estimate` to the arguments of a command.
-    """
+    """Say of a plan what binds it, what would change it, with `spelled` options as those of a command, and how it
+    stands to others."""
     changes, field, limits = changes_of(subject), field_of(subject), thresholds(subject)
     against = rejected(changes, NEIGHBOURS)
     turns = () if field is None else flips(field)

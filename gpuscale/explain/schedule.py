@@ -311,11 +311,8 @@ def _loads(timeline: Timeline, pp: int) -> tuple[float, float, list[tuple[float,
 def _compared(
     pipeline: Pipeline, durations: Durations, closed: Mapping[str, float], timeline: Timeline | None
 ) -> tuple[SimulationCheck, ...]:
-    """Hold the simulation, with and without transfers, against the closed forms.
-
-    Args:
-        timeline: the simulation, where it is at hand without jitter.
-    """
+    """Hold the simulation (`timeline`, where it is at hand without jitter), with and without transfers, against the
+    closed forms."""
     step_s, waits_s, _ = _loads(timeline or simulate(pipeline, durations), pipeline.pp)
     alone_s = step_s
     if durations.transfer_s:

@@ -76,11 +76,8 @@ class Scope(NamedTuple):
     def leaf(
         self, name: str, component: str, value: Any, flops: Any = 0, moved: Any = 0, *, wide: bool = False
     ) -> Node:
-        """Return one operator, once: what it counts as, what binds it and what its datasheet allows.
-
-        Args:
-            wide: it runs in 16 bits whatever the job's precision.
-        """
+        """Return one operator, once: what it counts as, what binds it and what its datasheet allows; a `wide` one runs
+        in 16 bits whatever the job's precision."""
         seconds, work, traffic = only(value), only(flops), only(moved)
         gpu, limit = self.job.cluster.gpu, None
         kind = COMPONENTS[component].limit
@@ -303,11 +300,8 @@ def _named(component: str, segments: Sequence[Clocked], way: str) -> float:
 
 
 def _operators(scope: Scope, one: Clocked, way: str, exposed: float) -> Iterator[Node]:
-    """Yield the operators and collectives of a block in one pass.
-
-    Args:
-        exposed: share of the expert exchange that is not hidden.
-    """
+    """Yield the operators and collectives of a block in one pass, of the expert exchange the share that is
+    `exposed`."""
     name, parts = one.seconds.name, Clocked(*(getattr(segment, way) for segment in one))
     casts = 0.0, 0.0
     for products in zip(*(segment.products for segment in one), strict=True):

@@ -321,11 +321,8 @@ def _timed_group(call: Call) -> tuple[int, int]:
 
 
 def wire_bytes(cluster: ClusterSpec, call: Call, chunks: int = 1) -> list[float]:
-    """Return what one GPU sends in a call across each level and none above, the mean of its group [bytes].
-
-    Args:
-        chunks: of the model on each GPU of a pipeline, from the last of which to the first the chain goes on.
-    """
+    """Return what one GPU sends in a call across each level and none above, the mean of its group [bytes]; a chain of
+    model `chunks` on each GPU goes on from the last to the first."""
     if call.collective != "alltoall":
         groups = place(cluster, [call.group_size], [call.stride])
         units = groups.instances[:, 0]  # that the group spans: GPUs, then instances of each level

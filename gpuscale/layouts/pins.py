@@ -54,11 +54,8 @@ class Pin(NamedTuple):
 def parse_pin(text: str, field: str, hint: str = "") -> Pin:
     """Parse `8`, `4..8`, `..8`, `4..`, `1,2,4` and, with a leading `!`, the same as exclusions.
 
-    Args:
-        hint: what else to hint at where this is not understood.
-
     Raises:
-        InputError: not of this form, or a range that is empty or beyond `MAX_DEGREE`.
+        InputError: not of this form, or a range that is empty or beyond `MAX_DEGREE`; `hint` is added.
     """
     refuse_grouped(text, field)
     ranges: list[tuple[int, int]] = []

@@ -145,13 +145,10 @@ def largest_place(by_stage: FloatArray) -> npt.NDArray[np.intp]:
 
 
 def cost_balanced_sizes(costs: tuple[int, ...], pp: int) -> npt.NDArray[np.int64]:
-    """Layers of each stage when the cost of the LM head counts, as nanotron deals them out.
+    """Layers of each stage when the cost of the LM head, the last of `costs`, counts, as nanotron deals them out.
 
     In order; a stage is closed by the first layer that takes the running total beyond its share (nanotron
     models/base.py, build_model). The last stages may get no layer.
-
-    Args:
-        costs: of each layer, and of the LM head at the end.
     """
     sizes = np.zeros(pp, dtype=np.int64)
     stage, running = 0, 0
@@ -299,12 +296,8 @@ def stage_table(
 
 
 def _weightless(model: ModelSpec, held: FloatArray, runs_last: BoolArray) -> FloatArray:
-    """Layers of multi-token-prediction modules that run with the weights of an earlier module, shaped like `held`.
-
-    Args:
-        held: layers by kind, as if each had its own weights.
-        runs_last: which of the columns run the last layers.
-    """
+    """Layers of multi-token-prediction modules that run with the weights of an earlier module, shaped like `held`:
+    layers by kind, as if each had its own weights. `runs_last`: which of the columns run the last layers."""
     out = np.zeros_like(held)
     if model.mtp is not None and model.mtp.shared and model.mtp_depth:
         for kind in model.mtp.layers:

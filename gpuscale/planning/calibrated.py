@@ -65,11 +65,8 @@ def calibrated(job: JobSpec, site: Site) -> tuple[JobSpec, str, list[str]]:
 
 
 def half_widths(job: JobSpec, site: Site, rows: Candidates) -> FloatArray:
-    """Half the width of the 80 % interval of log(measured / predicted step time) of layouts, shape (N,).
-
-    Args:
-        job: on the calibrated site.
-    """
+    """Half the width of the 80 % interval of log(measured / predicted step time) of layouts of a job on the calibrated
+    site, shape (N,)."""
     plain, like = replace(job, site=None), likeness(job)
     names = tuple(dict.fromkeys([*names_for(job), *(name for run in site.runs for name in run.sensitivity)]))
 

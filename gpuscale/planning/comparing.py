@@ -165,12 +165,8 @@ def _place(
     asked: tuple[Variant, float | None],
     question: Question,
 ) -> PlanRank:
-    """Return where the best plan of a layout stands among those of all jobs, and which of those listed it is.
-
-    Args:
-        every: the plans of all parts in order, each with its `score`.
-        asked: the job in which the layout is best, and its score there.
-    """
+    """Return where the best plan of a layout stands among those of all jobs (`every`, in order, each with its `score`),
+    and which of those listed it is; `asked`: the job in which the layout is best, and its score there."""
     variant, least = asked
     ahead, rows = sum(part.ahead for part in parts), concatenate([part.best.rows for part in parts])
     if least is None:

@@ -41,11 +41,7 @@ def describe(
     variants: int = 1,
     unseen: Sequence[str] = (),
 ) -> Estimate:
-    """Return candidate `row` with its breakdown of step time and memory.
-
-    Args:
-        unseen: as in `describe_all`.
-    """
+    """Return candidate `row` with its breakdown of step time and memory; `unseen` as in `describe_all`."""
     return describe_all(job, rows, evaluation, [row], [rank], [variants], unseen)[0]
 
 

@@ -105,11 +105,8 @@ class Presets:
         return self._set(asked.cluster, asked.set or "")
 
     def cluster_of(self, asked: JobOptions, groups: Sequence[int] = ()) -> ClusterSpec:
-        """Return the cluster of a job with what is set of it and the GPUs that the job takes of each node.
-
-        Args:
-            groups: as `ClusterSpec.usual_gpus_per_node` has them.
-        """
+        """Return the cluster of a job with what is set of it and the GPUs that the job takes of each node, by the sizes
+        of its `groups` (`ClusterSpec.usual_gpus_per_node`)."""
         return self._taken(*self._part(asked, groups))
 
     def sized_for(self, asked: JobOptions, groups: Sequence[int] = ()) -> tuple[ClusterSpec, str | None]:
@@ -733,11 +730,7 @@ _NEEDED = {"usd_per_gpu_hour": ("gpu_hour_price", "2.5"), "train_tokens": ("trai
 
 
 def check_prices(question: Question, clusters: Sequence[str]) -> None:
-    """Refuse a price of a cluster that is not compared.
-
-    Args:
-        clusters: every name that one of them goes by.
-    """
+    """Refuse a price of a cluster that is not compared: of one that goes by none of these names."""
     for name in question.gpu_hour_price:
         if name != ALL_CLUSTERS and name not in clusters:
             hint = did_you_mean(name, dict.fromkeys(clusters), "clusters are")

@@ -43,11 +43,7 @@ def nearest_layout(job: Job, first: Estimate) -> tuple[Residual, dict[str, int |
 
 
 def measured_layout(job: Job, first: Estimate) -> MeasuredLayout:
-    """Evaluate the layout of the run nearest to a job.
-
-    Args:
-        first: the plan that it is compared with.
-    """
+    """Evaluate the layout of the run nearest to a job, and compare it with its `first` plan."""
     run, layout = nearest_layout(job, first)
     rate = run.tokens_per_s_per_gpu or 0.0
     here = [_here(one.spec, layout) for one in (job, exchange_shown(job))]

@@ -109,12 +109,8 @@ def legal_neighbours(job: Job, layout: Values, changes: Iterable[Change]) -> lis
 
 
 def neighbours(job: Job, layout: Values, changes: Iterable[Change], forgiven: Collection[Rule] = ()) -> list[Neighbour]:
-    """Evaluate changes, each by itself, those of one job together; what cannot be asked for is left out.
-
-    Args:
-        layout: values of `gpuscale.request.Layout` by name, as a user gave them.
-        forgiven: rules that may be broken.
-    """
+    """Evaluate changes of a layout as a user gave it, by the names of `gpuscale.request.Layout`: each by itself, those
+    of one job together. What cannot be asked for is left out; `forgiven` rules may be broken."""
     by_options: dict[tuple[tuple[str, Any], ...], list[Change]] = {}
     for change in changes:
         by_options.setdefault(tuple(sorted(change.job.items())), []).append(change)

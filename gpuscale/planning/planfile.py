@@ -49,11 +49,8 @@ def write_plan_file(path: Path, request: Mapping[str, str | int | float], plan: 
 
 
 def plan_file_text(folder: Path, request: Mapping[str, str | int | float], plan: PlanRow) -> str:
-    """Return a plan file that is to stand in a folder, from which the paths of its model and cluster are given.
-
-    Args:
-        request: the options that make the job again (`Job.request`).
-    """
+    """Return a plan file that is to stand in a folder, from which the paths of its model and cluster are given;
+    `request` makes the job again (`Job.request`)."""
     values, layout = plan.to_dict(), layout_of(plan)
     predicted = {"gpuscale": __version__, **{name: values[name] for name in PREDICTED}}
     tables = {"job": in_folder(request, folder), "layout": layout, "predicted": predicted}
@@ -202,11 +199,8 @@ def with_plan_file(
 
 
 def replaced(stored: Mapping[str, Any], layout: Mapping[str, Any], *, gpus: bool = False) -> dict[str, Any]:
-    """Return a layout with some entries replaced, without those that follow from them: DP, shard and SP.
-
-    Args:
-        gpus: the number of GPUs is another one too.
-    """
+    """Return a layout with some entries replaced, without those that follow from them, of which another number of GPUs
+    (`gpus`) is one cause: DP, shard and SP."""
     gone: set[str] = set()
     if {"tp", "pp", "cp"} & set(layout) or gpus:
         gone |= {"dp", "shard"}

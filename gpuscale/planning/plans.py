@@ -168,11 +168,8 @@ def _best_times_s(tried: Sequence[Variant]) -> list[float]:
 
 
 def _plan_one(variant: Variant, question: Question, recipe: Recipe | None, *, overlaps: bool) -> PlanResult:
-    """Rank the plans of one job.
-
-    Args:
-        overlaps: its exchange of experts is overlapped because that pays, not because it was asked for.
-    """
+    """Rank the plans of one job; `overlaps`: its exchange of experts is overlapped because that pays, not because it
+    was asked for."""
     job = variant.job
     goal = chosen_goal(question, (variant,))
     every = question.unfold or bool(question.why or recipe)

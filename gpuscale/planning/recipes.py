@@ -110,11 +110,8 @@ NEAR = 4
 
 
 def recipe_near(model: str, gpu: str, gpus: int, precision: str) -> Recipe | None:
-    """Return the recipe of a model on a GPU that is nearest in the number of GPUs, then in precision; None without one.
-
-    Args:
-        model, gpu: names of presets.
-    """
+    """Return the recipe of a model on a GPU (names of presets) that is nearest in the number of GPUs, then in
+    precision; None without one."""
     found = [_recipe(*one) for one in _stated().values() if _of_model(*one) == model]
 
     def apart(one: Recipe) -> tuple[float, bool, str]:

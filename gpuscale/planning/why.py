@@ -52,11 +52,8 @@ def matching(asked: Mapping[str, str], variant: Variant, rows: Candidates) -> Bo
 
 
 def search_layout(variant: Variant, asked: Mapping[str, str], objective: str, *, listed: bool) -> SearchResult | None:
-    """Search for the variants of a layout.
-
-    Args:
-        listed: only among the plans of the job (None where it is not among these); else whatever is pinned or limited.
-    """
+    """Search for the variants of a layout: only among the plans of the job if `listed` (None where it is not among
+    these), else whatever is pinned or limited."""
     pins = _pins_of(asked, variant)
     if not listed:
         return search(variant.job.spec, pins, objective)

@@ -222,11 +222,8 @@ def remembered(name: str, spec: Spec) -> Spec:
 
 
 def preset_name(given: str | Path | Spec | None, load: Callable[[str], Spec], field: str | None = None) -> str | None:
-    """Return the name that means a preset, also where the preset itself is given; None of nothing.
-
-    Args:
-        load: what loads presets of its kind.
-        field: the option that it is given for.
+    """Return the name that means a preset, given for an option (`field`), also where the preset itself is given, which
+    `load` would load; None of nothing.
 
     Raises:
         InputError: it was changed or made in Python, and no name means it.
@@ -310,10 +307,7 @@ def _numbered(parts: KeyPath, counts: dict[KeyPath, int], *, array: bool) -> Key
 
 
 def read_toml(path: Path, hint: str = "give a preset's name or the path of a TOML file") -> Document:
-    """Read and parse a TOML file of at most 1 MiB.
-
-    Args:
-        hint: what to do where there is no such file.
+    """Read and parse a TOML file of at most 1 MiB; the `hint` says what to do where there is none.
 
     Raises:
         InputError: missing, a folder, too large, not UTF-8, not TOML, or nested too deep.

@@ -28,11 +28,7 @@ TITLES = {
 
 
 def advice_document(advice: Advice, *, spell: Spell = str) -> Document:
-    """Lay out pressures, strategies, placement, the checklist, benchmarks, settings and signs of trouble.
-
-    Args:
-        spell: from options in backticks to how they are given.
-    """
+    """Lay out pressures, strategies, placement, the checklist, benchmarks, settings and signs of trouble."""
     pressures = [(f"{one.name}, {one.state}", f"{one.now}{_remedy(one, spell)}") for one in advice.pressures]
     checks = [
         (f"{one.name}: {one.now}", [("check", spell(one.check)), ("expect", one.expect)]) for one in advice.checklist
@@ -64,11 +60,7 @@ def advice_document(advice: Advice, *, spell: Spell = str) -> Document:
 
 
 def decisions_document(found: Decisions, *, spell: Spell = str) -> Document:
-    """Lay out the tables by which one decides before there is a plan.
-
-    Args:
-        spell: from options in backticks to how they are given.
-    """
+    """Lay out the tables by which one decides before there is a plan."""
     job = ", ".join(filter(None, (found.model, plural(found.gpus, "GPU") if found.gpus else "")))
     of = " on ".join(filter(None, (job, found.cluster)))
     of += ": " if of else ""

@@ -63,10 +63,8 @@ DOCUMENTS = {
 
 
 def document(found: Any, **view: Any) -> Document:
-    """Return what an answer shows; a document is its own.
-
-    Args:
-        view: how to show it, such as `verbose`, `depth` or `spell`, where that answer knows it.
+    """Return what an answer shows; a document is its own. Of the `view` (`verbose`, `depth`, `spell`, ...) it gets what
+    it knows.
 
     Raises:
         InputError: it is no answer.

@@ -170,12 +170,8 @@ BYTES = Axis("size", format_bytes, log=True, of_bytes=True)
 
 
 def sweep_document(rows: Sequence[CollectiveEstimate], *, note: str | None = None, plot: bool = False) -> Document:
-    """Lay out a sweep over sizes: time and bandwidth, a row per size, and the levels of the cluster.
-
-    Args:
-        note: what to know of the cluster.
-        plot: draw the bandwidth in a terminal too.
-    """
+    """Lay out a sweep over sizes: time and bandwidth (a `plot` in a terminal too), a row per size, and the levels of
+    the cluster."""
     first, last, best = rows[0], rows[-1], max(rows, key=lambda row: row.busbw_bytes_per_s)
     half = next(row for row in rows if row.busbw_bytes_per_s >= best.busbw_bytes_per_s / 2)
     drawn = terminal(partial(bandwidth_plot, rows)) if plot and len(rows) > 1 else ""

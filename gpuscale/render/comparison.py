@@ -66,13 +66,8 @@ class _Totals(NamedTuple):
 def comparison_document(
     found: PlanComparison, *, depth: int | None = None, verbose: bool = False, spell: Spell = str
 ) -> Document:
-    """Lay out both plans beside each other, and where time and memory went.
-
-    Args:
-        depth: levels of the tree below its root.
-        verbose: show every node that differs.
-        spell: from options in backticks to how they are given.
-    """
+    """Lay out both plans beside each other, and where time and memory went: so many levels of the tree, if `verbose`
+    every node."""
     a, b = found.a, found.b
     levels = depth if depth is not None else 99 if verbose else DEPTH
     of_time = "" if found.basis == "step" else f" [{found.unit}]"

@@ -27,11 +27,8 @@ ASCII_HEAD = Box("    \n    \n -- \n" + "    \n" * 5, ascii=True)
 
 
 def console(columns: int | None = None, *, stderr: bool = False) -> Console:
-    """Return a console on stdout (or stderr) that honours NO_COLOR, COLUMNS and pipes.
-
-    Args:
-        columns: of what is not a terminal's.
-    """
+    """Return a console on stdout (or stderr) that honours NO_COLOR, COLUMNS and pipes; `columns` are those of what is
+    no terminal."""
     stream, wanted = sys.stderr if stderr else sys.stdout, os.environ.get("COLUMNS", "")
     width = columns or (None if stream.isatty() else WIDTH)
     if columns is None and wanted.isdigit() and int(wanted) > 0:

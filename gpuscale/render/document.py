@@ -170,9 +170,5 @@ def shown(parts: Sequence[Part], medium: Medium) -> Iterator[Shown]:
 
 
 def note_facts(notes: Sequence[str], spell: Spell = str) -> Facts:
-    """Return the notes of an answer as names beside texts.
-
-    Args:
-        spell: from options in backticks to how they are given.
-    """
+    """Return the notes of an answer as names beside texts."""
     return [("note", spell(note)) for note in notes]

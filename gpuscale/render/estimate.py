@@ -35,13 +35,8 @@ def row_document(plan: PlanRow) -> Document:
 def estimate_document(
     result: Estimate, *, verbose: bool = False, spell: Spell = str, more: Iterable[Part] = ()
 ) -> Document:
-    """Lay out the breakdown of step time and of memory, evidence and what was asked for.
-
-    Args:
-        verbose: tell all assumptions too.
-        spell: as in `plan_document`.
-        more: what to show after it.
-    """
+    """Lay out the breakdown of step time and of memory, evidence (if `verbose`, all assumptions), what was asked for,
+    and `more`."""
     plan, fit = result.plan, FIT[result.plan.fit]
     asked = fine_tuning_lines(plan, result.job)
     lost = {"exposed comm": plan.exposed_comm_fraction, "bubble": plan.bubble_fraction}

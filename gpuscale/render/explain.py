@@ -50,7 +50,6 @@ def explanation_document(
         subject: the plan, of which a page then shows charts too.
         depth: levels of the trees below their roots, in a terminal.
         verbose: fold nothing, and show every stage.
-        spell: from options in backticks, such as `grad_dtype=bf16`, to how they are given.
     """
     levels = depth if depth is not None else EVERYTHING if verbose else DEPTH
     least = 0.0 if verbose else FOLDED

@@ -29,11 +29,8 @@ MAX_NAME = 40
 
 
 def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Part, ...]:
-    """Return what was understood, assumed and ignored of launch files.
-
-    Args:
-        verbose: every setting, also those that change nothing.
-    """
+    """Return what was understood, assumed and ignored of launch files; if `verbose`, every setting, also those that
+    change nothing."""
     understood = list(job.understood)
     if not verbose and len(understood) > FEW and len(job.of_model) > 1:
         first = next(iter(job.of_model))
@@ -79,12 +76,8 @@ def launch_estimate_document(found: LaunchEstimate) -> Document:
 
 
 def subject_document(found: Subject, *, whole: bool = False, spell: Spell = str) -> Document:
-    """Lay out what is predicted of the plan that questions are asked about.
-
-    Args:
-        whole: explain it, with all that a page shows of a plan.
-        spell: from options in backticks to how they are given.
-    """
+    """Lay out what is predicted of the plan that questions are asked about; the `whole` explains it, with all that a
+    page shows of a plan."""
     if whole:
         return explanation_document(explain_subject(found), subject=found, spell=spell)
     return estimate_document(found.estimate, spell=spell)

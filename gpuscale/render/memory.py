@@ -34,11 +34,7 @@ BEYOND = 1.6
 
 def memory_document(budget: MemoryBudget, *, spell: Spell = str) -> Document:
     """Lay out the budget of single changes as a table and as bars, and the sizes of all combinations; or the memory of
-    a stage over a step, where that was asked for.
-
-    Args:
-        spell: from options in backticks to how they are given.
-    """
+    a stage over a step, where that was asked for."""
     if budget.timeline is not None:
         return _timeline(budget, budget.timeline, spell)
     asked = budget.asked

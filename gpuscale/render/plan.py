@@ -84,7 +84,6 @@ def plan_document(
     Args:
         verbose: tell all assumptions, the rules of ties and order, and why layouts were rejected too.
         shown: plans in a terminal's table; all of the result if not given.
-        spell: from options in backticks, such as `grad_dtype=bf16`, to how they are given.
     """
     best, compared = result.estimates[0], result.compared
     frontier = compared is not None and compared.frontier_size > 1
@@ -309,11 +308,7 @@ def _is_printed(why: WhyAnswer, result: PlanResult) -> bool:
 
 
 def why_parts(why: WhyAnswer, result: PlanResult, spell: Spell, width: int = WIDTH) -> tuple[str, Facts]:
-    """Where the layout asked for stands, or why it is not there.
-
-    Args:
-        width: columns of a list of differences.
-    """
+    """Where the layout asked for stands, or why it is not there; a list of differences has `width` columns."""
     plan = why.plan
     if plan is None or why.slower_than_best is None:
         return f"{why.asked}: cannot run", [(code, spell(reason)) for code, reason in why.reasons.items()]

@@ -149,11 +149,8 @@ USUAL = (
 
 
 def assumption_rows(found: Estimate, spell: Spell, *, verbose: bool, nearest: bool = True) -> list[tuple[str, str]]:
-    """What the numbers rest on; first what measurements stand behind the step time.
-
-    Args:
-        nearest: name the run that is nearest, which may stand elsewhere.
-    """
+    """What the numbers rest on; first what measurements stand behind the step time, with the `nearest` run unless it
+    stands elsewhere."""
     plan, said = found.plan, found.assumptions
     rows = [("evidence", evidence_text(plan, nearest=nearest)), *(("note", spell(note)) for note in found.notes)]
     if verbose:
@@ -260,12 +257,8 @@ def plan_tiles(found: Estimate) -> list[tuple[str, str, str]]:
 
 
 def plan_sections(of: Callable[[], Subject], *of_memory: Part) -> list[Section]:
-    """The sections that a page has of the memory, the pipeline, the traffic and the placement of one plan.
-
-    Args:
-        of: makes the plan, once a page is wanted.
-        of_memory: what else it shows of the memory.
-    """
+    """The sections that a page has of the memory (`of_memory` first), the pipeline, the traffic and the placement of
+    one plan, made once a page is wanted."""
     return [
         Section("Memory", [*of_memory, later("subject.memory_parts", of)]),
         Section("Pipeline", [later("subject.pipeline_parts", of)]),

@@ -30,13 +30,8 @@ LEAST = 1e-4
 def goodput_document(
     result: Goodput, *, plan: PlanRow | None = None, verbose: bool = False, spell: Spell = str
 ) -> Document:
-    """Lay out the share that counts, where the rest goes, and its curve over the checkpoint interval.
-
-    Args:
-        plan: what it is about.
-        verbose: say sources in full.
-        spell: from options in backticks to how they are given.
-    """
+    """Lay out the share that counts, where the rest goes, and its curve over the checkpoint interval; if `verbose`,
+    sources in full."""
     low, high = result.effective_ratio_low, result.effective_ratio_high
     steps = plural(result.checkpoint_interval_steps, "step")
     return Document(
@@ -129,13 +124,7 @@ def _curve(result: Goodput) -> Chart:
 def stragglers_document(
     result: Stragglers, *, plan: PlanRow | None = None, verbose: bool = False, spell: Spell = str
 ) -> Document:
-    """Lay out what slow parts cost, and what other spreads of like parts would.
-
-    Args:
-        plan: what it is about.
-        verbose: say sources in full.
-        spell: from options in backticks to how they are given.
-    """
+    """Lay out what slow parts cost, and what other spreads of like parts would; if `verbose`, sources in full."""
     first = result.parts[0]
     return plain(
         f"Slow parts of {result.model} on {plural(result.gpus, 'GPU')}",

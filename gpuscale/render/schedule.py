@@ -53,11 +53,7 @@ GAP = " ~ "
 
 
 def schedule_document(found: Schedule, *, spell: Spell = str) -> Document:
-    """Lay out the picture, what each rank does, and the closed forms beside the simulation.
-
-    Args:
-        spell: from options in backticks to how they are given.
-    """
+    """Lay out the picture, what each rank does, and the closed forms beside the simulation."""
     return Document(
         f"Schedule: {schedule_verdict(found).partition(':')[0]}",
         "\n".join(filter(None, (schedule_verdict(found), of_what(found)))),

@@ -31,12 +31,8 @@ class _Row(NamedTuple):
 
 
 def topology_document(cluster: ClusterSpec, *, note: str | None = None) -> Document:
-    """Lay out a cluster as a tree, its top level first.
-
-    Args:
-        cluster: already sized.
-        note: how the preset was extended, if it was.
-    """
+    """Lay out a cluster, already sized, as a tree, its top level first; the `note` says how the preset was extended, if
+    it was."""
     head = f"{cluster.name}: {cluster.title}"
     mixture = f"\n{cluster.mixture}" if cluster.mixture else ""
     said = f"{head}\nnote: {note}{mixture}" if note else head + mixture

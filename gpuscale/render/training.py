@@ -26,12 +26,7 @@ DAYS = Axis("days", three_digits)
 
 
 def train_time_document(result: TrainTime, *, verbose: bool = False, spell: Spell = str) -> Document:
-    """Lay out time, money and energy, and what they stand on with source and date.
-
-    Args:
-        verbose: say sources in full.
-        spell: from options in backticks to how they are given.
-    """
+    """Lay out time, money and energy, and what they stand on with source and date; if `verbose`, sources in full."""
     said = train_verdict(result)
     money = "not known" if result.cost_usd is None else f"{format_count(result.cost_usd)} USD"
     return Document(

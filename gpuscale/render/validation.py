@@ -51,12 +51,8 @@ Pairs = Sequence[tuple[str, float, float]]
 
 
 def validation_document(result: Validation, *, top: int = 0, plot: bool = False) -> Document:
-    """Lay out the error tables, what else the file tells, the worst rows and the scatter.
-
-    Args:
-        top: how many of the worst rows a terminal shows.
-        plot: draw the scatter in a terminal too.
-    """
+    """Lay out the error tables, what else the file tells, the worst rows (in a terminal the `top` ones) and the
+    scatter, which a terminal draws if `plot`."""
     if result.kind == "recipes":
         return recipes_document(result, top)
     what, summary = "step" if result.kind in {"runs", "oom"} else "time", result.summary

@@ -473,11 +473,8 @@ def _all_counts(whole: ClusterSpec) -> tuple[int, ...]:
 
 
 def _first_true(holds: Callable[[int], bool], count: int, guess: int) -> int | None:
-    """Return the first place from which on something holds, looking outward from a guess; None if nowhere.
-
-    Args:
-        holds: false up to some place and true from there on.
-    """
+    """Return the first place from which on something holds, which is false up to there and true from there on, looking
+    outward from a guess; None if nowhere."""
     low, high, step = -1, min(max(guess, 0), count - 1), 1
     while not holds(high):
         low = high

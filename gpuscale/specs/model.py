@@ -408,11 +408,8 @@ class ModelSpec:
         return sum(one.parameters or 0 for one in self.towers)
 
     def caveats_with(self, tower: str) -> tuple[str, ...]:
-        """Return what every number has to be read with; answers carry it among their notes.
-
-        Args:
-            tower: what is counted of towers, as `JobSpec.tower`.
-        """
+        """Return what every number has to be read with, by what is counted of towers (`JobSpec.tower`); answers carry
+        it among their notes."""
         estimated = dict.fromkeys(
             STATE_SPACES[kind.state_space.kind]
             for kind in self.trained_kinds

@@ -108,11 +108,7 @@ def expected(conditions: Conditions, interval_s: float) -> dict[str, float]:
 
 def waiting_share(conditions: Conditions, exposed: float = 1.0) -> float:
     """Return which share of its time a job waits for nodes; of an elastic one which share of its replicas is missing on
-    average, as more nodes are in repair than there are spares.
-
-    Args:
-        exposed: share of the time in which it may fail.
-    """
+    average, as more nodes are in repair than there are spares. It may fail in the `exposed` share of the time."""
     offered = conditions.in_repair * exposed
     if not conditions.replicas:
         return erlang_loss(conditions.spares + 1, offered)
@@ -136,11 +132,8 @@ def erlang_loss(servers: int, offered: float) -> float:
 
 
 def worthwhile_spares(conditions: Conditions, nodes: int) -> int:
-    """Return the number of spare nodes that makes least of all nodes' time idle: each saves more waiting than it costs.
-
-    Args:
-        nodes: of the job.
-    """
+    """Return the number of spares for a job's `nodes` that makes least of all nodes' time idle: each saves more waiting
+    than it costs."""
     offered, waiting = conditions.in_repair, erlang_loss(1, conditions.in_repair)
     for spares in range(MOST_SPARES):
         less = offered * waiting / (spares + 2 + offered * waiting)

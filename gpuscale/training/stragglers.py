@@ -171,13 +171,11 @@ def loss_window(job: JobSpec) -> float:
 
 
 def go_back_n_share(loss: float, window: float) -> float:
-    """Return which share of its bandwidth a link keeps that loses packets.
+    """Return which share of its bandwidth a link keeps that loses packets, each with a `window` (`loss_window`) to be
+    sent again.
 
     With W packets sent again for each that is lost (1 - p) / (1 + p (W - 1)) (go-back-N: Bertsekas and Gallager 1992,
     Data Networks, section 2.4), which is 1 - p where it is that one alone.
-
-    Args:
-        window: packets that are sent again for each that is lost, as `loss_window` counts them.
     """
     return (1 - loss) / (1 + loss * (window - 1))
 

@@ -267,11 +267,8 @@ def _by_phases(
 def read_asked(
     model: str | None, gpus: Any, tokens: Any, layout: Mapping[str, Any] | None, options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], Question, Recovery]:
-    """Return the options that are given, what the layout may have, and the question and recovery, checked.
-
-    Args:
-        tokens: `train_tokens`, which may also be among the options.
-    """
+    """Return the options that are given, what the layout may have, and the question and recovery, checked; the `tokens`
+    may also be among the options, as `train_tokens`."""
     if tokens is not None and options.get("train_tokens") is not None:
         raise InputError("is given twice", field="train_tokens", hint="`tokens` is the same: give one of them")
     given = {name: value for name, value in options.items() if value is not None}
@@ -286,13 +283,8 @@ def best_plan(asked: Mapping[str, Any], pins: Mapping[str, Any]) -> Subject:
 
 
 def best_plans(asked: Mapping[str, Any], pins: Mapping[str, Any], presets: Presets | None = None) -> list[Subject]:
-    """Search for the best plan; where several numbers of GPUs are asked for, for that of each, the best one first.
-
-    Args:
-        asked: options of `plan`.
-        pins: values that the layout may have.
-        presets: what was read for other searches.
-    """
+    """Search for the best plan by options of `plan` and values that the layout may have; where several numbers of GPUs
+    are asked for, for that of each, the best one first. `presets`: what was read for other searches."""
     missing = next((name for name in ("model", "gpus") if name not in asked), None)
     if missing:
         raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, or a plan file")
@@ -351,11 +343,7 @@ class _Counted(NamedTuple):
 def totals(
     stretches: Sequence[Stretch], question: Question, recovery: Recovery, start: datetime.date | None = None
 ) -> TrainTime:
-    """Add up the parts of a training.
-
-    Args:
-        start: the day on which it begins, if that is known.
-    """
+    """Add up the parts of a training, which begins on the day `start`, if that is known."""
     counted: list[_Counted] = []
     begins_s = 0.0
     for one in stretches:

@@ -269,12 +269,8 @@ def heat_map(
     values: Sequence[Sequence[float | None]],
     axis: Axis,
 ) -> Chart:
-    """Draw values over two lists of names; a cell without one stays empty.
-
-    Args:
-        names: of the rows and of the columns.
-        axis: of the values.
-    """
+    """Draw values along an axis over two lists of names, with `names` of their own; a cell without a value stays
+    empty."""
     known = [one for row in values for one in row if one is not None]
     least, span = min(known, default=0.0), (max(known, default=0.0) - min(known, default=0.0)) or 1.0
     marks = [
@@ -422,11 +418,7 @@ def points(
     *,
     rows: int = 40,
 ) -> Chart:
-    """Draw points, and lines for comparison behind them.
-
-    Args:
-        rows: of the table at most, the first ones.
-    """
+    """Draw points, and lines for comparison behind them; the table has the first `rows` of them."""
     every = [(said, x, y) for one in groups for said, x, y in zip(one.said, one.across, one.up, strict=True)]
     full = [
         one._replace(said=[f"{said}\n{across.title}: {across.text(x)}\n{up.title}: {up.text(y)}"

@@ -91,11 +91,7 @@ def _parts(section: Section) -> str:
 
 
 def part_html(part: Shown, title: str) -> str:
-    """Return a part as HTML.
-
-    Args:
-        title: of a table without a caption.
-    """
+    """Return a part as HTML; a table without a caption has the `title`."""
     if isinstance(part, Table):
         table = _table(part, part.caption or title)
         return f"<details><summary>{text(part.caption)}</summary>\n{table}\n</details>" if part.folded else table
