@@ -27,7 +27,6 @@ NO_BREAK = "\u00a0"
 _read: set[Path] | None = None
 """Files that the command has read; None where no command runs, as in a notebook, which may save over what it loaded."""
 
-
 _folders: tuple[Path, ...] = ()
 """Folders that files of users must lie in; anywhere where there are none."""
 

@@ -70,7 +70,6 @@ DEFAULT_SEQUENCE = 4096
 DEFAULT_BATCH_TOKENS = 4 * 2**20
 """Tokens of a global batch up to 1,024 GPUs; beyond, it grows with their square root."""
 
-
 MAX_BATCH = 2**24
 MOST_BATCH_TOKENS = 2**28
 """Four times the largest published batch, the 63 million tokens of DeepSeek-V3; more must be said with its word."""
@@ -677,7 +676,6 @@ PINS = tuple(declared(Layout))
 
 SEVERAL_PLANS = ("pareto", "why", "recipe", "find", "top", "unfold")
 """Options of a question that ask for more than one plan, or for the place of another one."""
-
 
 OF_ONE_PLAN = (*SEVERAL_PLANS, "risk")
 """Options of a question that are left out where many plans are compared: how one stands noise is for `plan` to say."""

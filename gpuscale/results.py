@@ -9,7 +9,6 @@ from gpuscale.display import WithFields, displayed
 NOTHING_LEGAL = "no legal layout"
 """Reason of a job in which every layout breaks a rule, or pins leave none."""
 
-
 BEATEN = "no plan among the best"
 """Reason of a job that was given up because enough others are better."""
 

@@ -88,7 +88,6 @@ underestimated."""
 
 Columns = dict[str, npt.NDArray[np.generic]]
 
-
 UNLIKE_NODES = "nodes of different GPUs"
 """No measured run has them."""
 
@@ -304,7 +303,6 @@ def _generation(profile: str) -> int:
 
 
 RESIDUALS = cast(Path, resources.files("gpuscale") / "residuals.csv")
-
 
 _DEGREE = re.compile(r" ([a-z_]+)(\d+)(?= |$)")
 

@@ -171,7 +171,6 @@ RATE = Quantity("a bandwidth", "200GB/s, 1600Gbit/s or 200", _RATES, "GB/s")
 GIGABITS = replace(RATE, example="400Gbit/s, 50GB/s or 400", bare="Gbit/s")
 WATTS = Quantity("a power", "600W, 0.6kW or 600", {"W": 1.0, "w": 1.0, "kw": 1e3}, "W")
 
-
 _WHOLE = r"(-?[0-9]{1,30}(?:_[0-9]{1,30})*(?:\.[0-9]{1,6})?(?:e\+?[0-9]{1,2})?)\s*(?:([km])i?)?"
 
 

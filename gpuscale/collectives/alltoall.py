@@ -28,7 +28,6 @@ from gpuscale.specs.cluster import IBVERBS, ClusterSpec, LevelSpec
 SORT_PASSES = 4
 """Passes over the send buffer in memory between the two phases: each of two sorts reads and writes it."""
 
-
 SM_BYTES_PER_S = 15.5e9
 """fit: what one SM copies over NVLink; DeepEP's normal kernels with 20 SMs on 4 and 8 H100, H200, B200, B300, GB200 and
 GB300 all move 280-300 GB/s (AIConfigurator's kernel database)."""

@@ -226,7 +226,6 @@ NETWORK_CHECKS = {
 """Fabric -> what shows the rate, what measures a card, what shows MTU and flow control, what these must say, and
 counters to watch."""
 
-
 FLOW = ("loss", "congestion")
 """Faults of `gpuscale.explain.traffic` that flow control is there for."""
 
@@ -357,7 +356,6 @@ LINES: tuple[Callable[[Prelaunch], Iterator[Item]], ...] = (
     _topology, _links, _nccl, _memory, _groups, _sharding, _batch, _network, _rails, _measured, _overlap,
     _variance, _bubble, _experts, _checkpoint,
 )  # fmt: skip
-
 
 MORE_CONNECTIONS = (("NCCL_MIN_CTAS", "24"), ("NCCL_IB_QPS_PER_CONNECTION", "2"))
 """With which 64 H100 on 8 x 400 Gbit/s took 43.2 rather than 52.7 ms for an AllReduce of 8 GiB (NVIDIA/nccl-tests,

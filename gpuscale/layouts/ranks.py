@@ -31,7 +31,6 @@ DENSE_GRID = {"tp": "tp", "cp": "cp", "dp": "dp", "pp": "pp"}
 EXPERT_GRID = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
 """Name in the order -> axis, for the routed experts."""
 
-
 Size = TypeVar("Size", int, IntArray)
 
 

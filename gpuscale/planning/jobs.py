@@ -683,7 +683,6 @@ def _tuning(
 PLAIN_OBJECTIVES = ("step_time", "tokens_per_s", "mfu", "memory")
 """Objectives that need no more than what every plan says."""
 
-
 CONSTRAINTS = {
     "max_memory": (OBJECTIVES["memory"], 1.0, "GiB", "GiB"),
     "min_mfu": (OBJECTIVES["mfu"], 0.01, "% MFU", "%"),

@@ -24,7 +24,6 @@ from gpuscale.units import GIB
 TAKEN = ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "micro_batch_size")
 """What is taken of a layout; DP follows from this job's GPUs, and states are sharded over all of it."""
 
-
 NOT_OVERLAPPED = "its exchange not overlapped"
 """What is said of a layout that runs without the overlapped exchange of experts, which takes virtual stages."""
 

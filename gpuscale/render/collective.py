@@ -175,10 +175,9 @@ def sweep_document(rows: Sequence[CollectiveEstimate], *, note: str | None = Non
     first, last, best = rows[0], rows[-1], max(rows, key=lambda row: row.busbw_bytes_per_s)
     half = next(row for row in rows if row.busbw_bytes_per_s >= best.busbw_bytes_per_s / 2)
     drawn = terminal(partial(bandwidth_plot, rows)) if plot and len(rows) > 1 else ""
-    groups = "all that fit" if first.concurrent is None else f"{first.concurrent:,}"
     assumed = [
         ("model", f"{first.model}{f', NCCL {first.nccl}' if first.nccl else ''}"),
-        ("groups at once", groups),
+        ("groups at once", "all that fit" if first.concurrent is None else f"{first.concurrent:,}"),
         ("group", f"{first.gpus:,} GPUs, {first.stride} apart, in one {first.level} of {first.cluster}"),
     ]
     return Document(
@@ -316,11 +315,14 @@ def roofline_document(result: Roofline) -> Document:
         f"{top.moe_fsdp_tokens or top.fsdp_tokens:,.0f} tokens per GPU with FSDP over {top.gpus:,} GPUs, "
         f"and {f'with TP up to {_degree(first)}' if first.tp_divisor else 'without TP: a GPU has no domain'}"
     )
-    batches = [
-        {"cluster": cluster.cluster if index == 0 else "", **_batch_row(level, result.experts is not None)}
-        for cluster in result.clusters
-        for index, level in enumerate(cluster.levels)
-    ]
+    levels, batches = (
+        [
+            {"cluster": cluster.cluster if index == 0 else "", **row(level, result.experts is not None)}
+            for cluster in result.clusters
+            for index, level in enumerate(cluster.levels)
+        ]
+        for row in (_level_row, _batch_row)
+    )
     lines = [
         "DP SHARP: C / 2W, reduction in switches (in brackets: a level without). DP without it, FSDP: C / W.",
         "outside: DP SHARP across this level alone, all below it filled by model parallelism; a unit: of that below.",
@@ -332,11 +334,6 @@ def roofline_document(result: Roofline) -> Document:
             f"MoE: E C / (2 k W), W of an array split EP ways; E = {result.experts}, k = {result.top_k}. "
             f"EP = {first.ep} spans this many domains: {spans}."
         )
-    levels = [
-        {"cluster": cluster.cluster if index == 0 else "", **_level_row(level, result.experts is not None)}
-        for cluster in result.clusters
-        for index, level in enumerate(cluster.levels)
-    ]
     domains = [
         {
             "cluster": one.cluster,
@@ -379,17 +376,10 @@ def _level_row(level: LevelRoofline, experts: bool) -> dict[str, str]:
 
 def _batch_row(level: LevelRoofline, experts: bool) -> dict[str, str]:
     of_experts = {"MoE DP": level.moe_dp_batch_tokens, "MoE FSDP": level.moe_fsdp_batch_tokens} if experts else {}
-    tokens = {
-        "DP SHARP": level.dp_batch_tokens,
-        "DP, FSDP": level.fsdp_batch_tokens,
-        "a unit outside": level.outer_unit_tokens,
-        **of_experts,
-    }
-    return {
-        "level": level.level,
-        "GPUs": f"{level.gpus:,}",
-        **{name: "-" if value is None else f"{value:,}" for name, value in tokens.items()},
-    }
+    of_all = {"DP SHARP": level.dp_batch_tokens, "DP, FSDP": level.fsdp_batch_tokens}
+    tokens = {**of_all, "a unit outside": level.outer_unit_tokens, **of_experts}
+    cells = {name: "-" if value is None else f"{value:,}" for name, value in tokens.items()}
+    return {"level": level.level, "GPUs": f"{level.gpus:,}", **cells}
 
 
 def _degree(one: ClusterRoofline) -> str:

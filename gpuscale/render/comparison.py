@@ -78,17 +78,13 @@ def comparison_document(
     sizes = _Totals("memory per GPU", (size_a, size_b), found.memory_waterfall, GIB, gib)
     jobs = [f"{side.model} on {plural(side.gpus, 'GPU')} of {side.cluster}" for side in (a, b)]
     both = [{"": name, "A": one, "B": other} for name, one, other in both_rows(found)]
-    least = 0.0 if verbose else FOLDED
+    least, slower = 0.0 if verbose else FOLDED, signed(b.value / a.value - 1)
     return Document(
         f"Two plans of {jobs[0]}" if jobs[0] == jobs[1] else f"{jobs[0]}, and {jobs[1]}",
         found.verdict,
         [
             (f"Time of A{of_time}", format_seconds(a.value), degrees_text(a.plan)),
-            (
-                f"Time of B{of_time}",
-                format_seconds(b.value),
-                f"{signed(b.value / a.value - 1)}: {degrees_text(b.plan)}",
-            ),
+            (f"Time of B{of_time}", format_seconds(b.value), f"{slower}: {degrees_text(b.plan)}"),
             ("Memory of A", f"{size_a:.1f} GiB", f"of {limit_a:.1f} GiB"),
             ("Memory of B", f"{size_b:.1f} GiB", f"of {limit_b:.1f} GiB"),
         ],
@@ -105,34 +101,25 @@ def comparison_document(
 def both_rows(found: PlanComparison) -> list[tuple[str, str, str]]:
     """What both plans are and reach; of jobs only what sets them apart."""
     a, b = found.a, found.b
-    rows = [(name, str(one), str(other)) for name, one, other in _jobs(a, b) if one != other]
-    texts = [(_facts(a)[index], _facts(b)[index]) for index in range(len(FACTS))]
-    return rows + [(name, *pair) for name, pair in zip(FACTS, texts, strict=True)]
+    jobs = [(name, str(a.job.get(name, "-")), str(b.job.get(name, "-"))) for name in dict.fromkeys((*a.job, *b.job))]
+    one, other = _facts(a), _facts(b)
+    return [row for row in jobs if row[1] != row[2]] + [(name, one[name], other[name]) for name in one]
 
 
-def _jobs(a: ComparedPlan, b: ComparedPlan) -> Iterator[tuple[str, object, object]]:
-    """Yield the options of both jobs; what is not given is `-`."""
-    for name in dict.fromkeys((*a.job, *b.job)):
-        yield name, a.job.get(name, "-"), b.job.get(name, "-")
-
-
-FACTS = ("layout", "microbatches", "step", "80 % interval", "MFU", "tokens/s", "memory", "bound by", "bubble, comm")
-
-
-def _facts(side: ComparedPlan) -> tuple[str, ...]:
+def _facts(side: ComparedPlan) -> dict[str, str]:
     plan = side.plan
     fit = {"fits": "", "tight": ", tight", "no": ", DOES NOT FIT"}[plan.fit]
-    return (
-        layout_text(plan),
-        f"{plan.num_microbatches:,}" + (f", {plan.schedule}" if plan.schedule != "none" else ""),
-        format_seconds(plan.step_time_s),
-        f"{format_seconds(plan.step_time_low_s)} to {format_seconds(plan.step_time_high_s)}",
-        f"{plan.mfu:.1%}",
-        f"{format_count(plan.tokens_per_s)}, {plan.tokens_per_s_per_gpu:,.0f} per GPU",
-        f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}{fit}",
-        bound_text(plan),
-        f"{plan.bubble_fraction:.1%} idle, {plan.exposed_comm_fraction:.1%} exposed",
-    )
+    return {
+        "layout": layout_text(plan),
+        "microbatches": f"{plan.num_microbatches:,}" + (f", {plan.schedule}" if plan.schedule != "none" else ""),
+        "step": format_seconds(plan.step_time_s),
+        "80 % interval": f"{format_seconds(plan.step_time_low_s)} to {format_seconds(plan.step_time_high_s)}",
+        "MFU": f"{plan.mfu:.1%}",
+        "tokens/s": f"{format_count(plan.tokens_per_s)}, {plan.tokens_per_s_per_gpu:,.0f} per GPU",
+        "memory": f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}{fit}",
+        "bound by": bound_text(plan),
+        "bubble, comm": f"{plan.bubble_fraction:.1%} idle, {plan.exposed_comm_fraction:.1%} exposed",
+    }
 
 
 def _apart(found: PlanComparison, both: _Totals, limits: Mapping[str, float]) -> list[Part]:
@@ -146,10 +133,8 @@ def _apart(found: PlanComparison, both: _Totals, limits: Mapping[str, float]) ->
     ]
     same = [total - math.fsum(bar.values[index] for bar in bars) for index, total in enumerate(both.values)]
     bars.append(Bar("the same in both", 9, [max(value, 0.0) for value in same]))
-    said = (
-        f"A: {both.axis.text(both.values[0])}; B: {both.axis.text(both.values[1])}; the parts that differ most come "
-        "first."
-    )
+    first, second = map(both.axis.text, both.values)
+    said = f"A: {first}; B: {second}; the parts that differ most come first."
     return [*falls, page(stacked(f"The {both.name} of both", said, names, bars, both.axis, limits))]
 
 
@@ -195,7 +180,7 @@ def _whole_tree(both: _Totals, root: Node) -> Table:
     whole = both.values[0] * both.unit
     rows: list[list[Cell]] = [
         [
-            "\u00a0\u00a0" * (len(one.names) - 1) + one.node.name,
+            one.indented,
             (both.signed(one.node.value / both.unit), one.node.value),
             (signed(one.node.value / whole, same="-"), one.node.value),
         ]

@@ -42,10 +42,8 @@ def _facts(one: FoundError, memory: MemoryOfError | None, spell: Spell) -> Itera
     if memory is not None and one.kind == "memory":
         yield from _memory_facts(memory)
     elif one.here is not None:
-        yield (
-            "in this job",
-            "; ".join(map(spell, one.here)) or "the job that was given keeps this rule: is it the one that failed?",
-        )
+        kept = "the job that was given keeps this rule: is it the one that failed?"
+        yield "in this job", "; ".join(map(spell, one.here)) or kept
     for name, near in one.legal.items():
         values = " or ".join("left out" if value is None else str(value) for value in near)
         if values and not one.here:

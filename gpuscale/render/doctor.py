@@ -46,7 +46,7 @@ def _gpus(found: Checkup) -> Part:
         }
         for gpu in found.gpus[: 2 * SHOWN]
     ]
-    return table(rows, left=4) if rows else ""
+    return table(rows, left=4)
 
 
 def _clusters(found: Checkup) -> Part:
@@ -54,7 +54,7 @@ def _clusters(found: Checkup) -> Part:
         {"cluster preset": one.name, "agrees": ", ".join(one.agrees), "differs": ", ".join(one.differs) or "-"}
         for one in found.clusters[:SHOWN]
     ]
-    return table(rows, left=3) if rows else ""
+    return table(rows, left=3)
 
 
 def _facts(found: Checkup) -> list[tuple[str, str]]:

@@ -37,15 +37,13 @@ def estimate_document(
 ) -> Document:
     """Lay out the breakdown of step time and of memory, evidence (if `verbose`, all assumptions), what was asked for,
     and `more`."""
-    plan, fit = result.plan, FIT[result.plan.fit]
+    plan = result.plan
     asked = fine_tuning_lines(plan, result.job)
     lost = {"exposed comm": plan.exposed_comm_fraction, "bubble": plan.bubble_fraction}
     beside = ", ".join(f"{name} {share_text(part)}" for name, part in lost.items() if part)
-    fits = (
-        ("" if asked else f"{fit}: ")
-        + f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}; "
-        f"bound by {bound_text(plan)}" + (f"; {beside}" if beside else "")
-    )
+    size = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}"
+    fits = "; ".join(filter(None, (size, f"bound by {bound_text(plan)}", beside)))
+    fits = fits if asked else f"{FIT[plan.fit]}: {fits}"
     schedule = "" if plan.schedule == "none" else f", {plan.schedule}"
     stages = ", ".join(f"{gib:.1f}" for gib in result.stage_memory_gib)
     counted = plural(plan.num_microbatches, "microbatch")

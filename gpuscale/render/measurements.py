@@ -28,8 +28,6 @@ from gpuscale.render.presets import cluster_json, loaded_cluster_document
 from gpuscale.results import PlanResult
 from gpuscale.units import GIB, format_count, format_rate, format_seconds, plural
 
-"""Rows of a table; what is beyond is counted in the line below it."""
-
 MEANING = {
     "presets": "read model, cluster, GPU and framework",
     "enumerate": "form layouts and their choices",
@@ -163,7 +161,7 @@ def measured_document(found: MeasuredRun, spell: Spell) -> Document:
             "iterations",
             f"{found.iterations:,} of {found.reported:,}; {found.discarded:,} left out: warm-up, skipped steps",
         ),
-        ("jitter", _jitter(found)),
+        ("jitter", f"{found.jitter:.2%} {SCATTER}" if found.jitter is not None else "one report says nothing of it"),
         ("stragglers", _stragglers(found)),
         ("memory", "; ".join(f"{basis} {size / GIB:.2f} GiB" for basis, size in found.memory.items()) or "not said"),
         ("the log says", ", ".join(f"{name} {value:,}" for name, value in said.items() if value) or "no configuration"),
@@ -185,7 +183,6 @@ def measured_document(found: MeasuredRun, spell: Spell) -> Document:
 def calibrated_run_document(result: CalibratedRun, spell: Spell = str) -> Document:
     """Lay out the verdict, the factors, the runs before and after, timers beside components, and the notes."""
     before, after = result.before, result.after
-    meanings = ((name, factor_of(name)) for name in result.site.factors)
     factors = [
         {
             "factor": name,
@@ -194,9 +191,8 @@ def calibrated_run_document(result: CalibratedRun, spell: Spell = str) -> Docume
             "80 % within": f"{value.low:.3f} to {value.high:.3f}",
             "known": f"{max(0, 1 - math.log(value.high / value.low) / (2 * NORMAL_80 * declared.prior)):.0%}",
         }
-        for (name, declared) in meanings
-        if declared is not None
-        for value in [result.site.factors[name]]
+        for name, value in result.site.factors.items()
+        if (declared := factor_of(name)) is not None
     ]
     runs = [
         {
@@ -235,12 +231,7 @@ def calibrated_run_document(result: CalibratedRun, spell: Spell = str) -> Docume
 
 
 SHOWN_TIMERS = 12
-
-
-def _jitter(found: MeasuredRun) -> str:
-    if found.jitter is None:
-        return "one report says nothing of it"
-    return f"{found.jitter:.2%} (1.4826 x the median distance from the median)"
+SCATTER = "(1.4826 x the median distance from the median)"
 
 
 def _stragglers(found: MeasuredRun) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -131,7 +132,7 @@ def _ladder(budget: MemoryBudget, spell: Spell) -> list[Part]:
         }
         for one in budget.ladder
     ]
-    return [table(rows, left=1)] if rows else []
+    return [table(rows)]
 
 
 def _combinations(budget: MemoryBudget) -> list[Part]:
@@ -155,12 +156,9 @@ def _combinations(budget: MemoryBudget) -> list[Part]:
 
 def _refusals(budget: MemoryBudget) -> list[tuple[str, str]]:
     """Say which rule refuses what."""
-    reasons: dict[str, str] = {}
-    counts: dict[str, int] = {}
-    for one in budget.refused:
-        reasons.setdefault(one.rule, one.reason)
-        counts[one.rule] = counts.get(one.rule, 0) + 1
-    return [(f"{counts[code]} refused", f"{reason} ({code})") for code, reason in reasons.items()]
+    counts = Counter(one.rule for one in budget.refused)
+    reasons = {one.rule: one.reason for one in reversed(budget.refused)}
+    return [(f"{count} refused", f"{reasons[code]} ({code})") for code, count in counts.items()]
 
 
 TIMELINE_ROWS = 18

@@ -22,12 +22,10 @@ SHOWN_AXES = 4
 SHOWN_RANGES = 2
 MEGATRON_FLAG = (("tp", "cp", "ep", "pp", "dp"), "--use-tp-pp-dp-mapping")
 REFUSED = "refuses {}: without pp last it wants as many expert-DP as DP ranks (a dense model's CP counts as the former)"
+RATE = "GB/s of the worst placed group at wire rate: bus bandwidth of a ring; for EP of an alltoall, for PP of a send"
 LEGEND = (
     ("unit/link", "groups that cross the busiest level from one unit below it, and from one network card or GPU link"),
-    (
-        "rate",
-        "GB/s of the worst placed group at wire rate: bus bandwidth of a ring; for EP of an alltoall, for PP of a send",
-    ),
+    ("rate", RATE),
 )
 
 
@@ -55,8 +53,8 @@ def placement_document(result: Placement) -> Document:
     return plain(
         f"Placement on {plural(result.degrees.ranks, 'GPU')} of {result.cluster.name}",
         head,
-        table(groups, optional=("ranks", "stride", "GPU GB/s", "unit/link")) if groups else "",
-        fabric_table(result) or "",
+        table(groups, optional=("ranks", "stride", "GPU GB/s", "unit/link")),
+        fabric_table(result),
         lambda width: "\n".join(drawing(result, width)),
         _order_table(best) if best is not None and len(best.orders) > 1 else "",
         _facts(result),
@@ -113,11 +111,11 @@ def drawing(result: Placement, width: int) -> Iterator[str]:
             yield f"{'' if start else result.hosts[node]:{label}}{text}"
 
 
-def fabric_table(result: Placement) -> Table | None:
-    """Draw the nodes under each leaf, and which groups have how many members there; None with one leaf or none."""
+def fabric_table(result: Placement) -> Table:
+    """Draw the nodes under each leaf, and which groups have how many members there; empty with one leaf or none."""
     found, index = result.holdings, network_level(result.cluster)
     if index is None or len(found) < 2 or not result.placed.spans:
-        return None
+        return table([])
     shown = found if len(found) <= SHOWN_LEAVES else [*found[: SHOWN_LEAVES - 1], found[-1]]
     axes = [axis for axis in result.placed.spans if axis != "dp_cp"][:SHOWN_AXES]
     level = result.cluster.levels[index].name
@@ -175,8 +173,7 @@ def _facts(result: Placement) -> list[tuple[str, str]]:
     per_gpu = ", ".join(f"{level.name} {level.egress_bytes_per_s / 1e9:.3g} GB/s" for level in cluster.levels)
     rows.append(("cluster", f"{cluster.name}; per GPU {per_gpu}"))
     rows.append(("nodes", f"{len(result.hosts):,} of {plural(result.gpus_per_host, 'GPU')}; rank r runs on GPU r"))
-    if spans:
-        rows += LEGEND
+    rows += LEGEND if spans else ()
     if best is not None:
         rows.append(("orders by", best.rule))
         if best.better and best.best.order == MEGATRON_FLAG[0]:

@@ -56,21 +56,16 @@ SHOWN_PLANS = 300
 
 BOUND = "bound by %"
 
-
 LEAST_NEEDED = ("TF/s", "tok/s", "idle%", "comm%", BOUND, "fits%", "GiB", "recompute", "mb", "ZeRO")
 """Columns that a narrow terminal goes without, in this order."""
 
-
 MEMORY = AMOUNT.of(" memory")
-
 
 TIE_MARK = "="
 """After the rank of a plan that cannot be told from the fastest."""
 
-
 TIE_TEXT = f"{TIE_MARK} ties with the fastest within the model's resolution, which is finer for plans that are alike"
 """What the mark says, and why it may skip a rank: errors that plans share cancel."""
-
 
 TIE_ODDS = "; of measured pairs this close and this alike, the predicted order was right for fewer than two in three"
 

@@ -10,7 +10,7 @@ from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.planning.planfile import layout_of
 from gpuscale.ratios import TIME, in_words
 from gpuscale.render.compared import SHOWN, compared_verdict, three_digits
-from gpuscale.render.document import Cell, Chart, Part, Spell, Table
+from gpuscale.render.document import Cell, Chart, Part, Spell, Table, table
 from gpuscale.render.html.charts import Bar, Points, points, stacked
 from gpuscale.render.plan import SHOWN_PLANS
 from gpuscale.render.plan_texts import degrees_text, evidence_text, layout_text
@@ -39,33 +39,22 @@ def choice(result: PlanResult) -> list[Part]:
         better = plan.memory_gib < least
         (front if better else rest).append(plan)
         least = min(least, plan.memory_gib)
-    groups = [
-        Points(
-            name,
-            index,
-            [one.memory_gib for one in some],
-            [one.step_time_s for one in some],
-            [f"#{one.rank} {layout_text(one)}" for one in some],
-            joined=not index,
-            ring=bool(index),
-            marks=[f"#{one.rank}" for one in some],
-        )
-        for index, (name, some) in enumerate((("none is both faster and smaller", front), ("other plans", rest)))
-        if some
-    ]
-    ends = f"from {front[0].memory_gib:.1f} GiB and {format_seconds(front[0].step_time_s)} (#{front[0].rank})"
-    ends += f" to {front[-1].memory_gib:.1f} GiB and {format_seconds(front[-1].step_time_s)} (#{front[-1].rank})"
-    said = f"Of {len(plans)} plans {len(front)} are on the Pareto front of step time and memory, {ends}."
-    if len(front) == 1:
-        said = f"#{front[0].rank} is both the fastest and the smallest of these {len(plans)} plans."
-    chart = points(
-        "Step time over memory",
-        said,
-        groups,
-        Axis("GiB per GPU", "{:.1f}".format),
-        Axis("seconds per step", three_digits),
+    groups = []
+    for index, (name, some) in enumerate((("none is both faster and smaller", front), ("other plans", rest))):
+        sizes, times = [one.memory_gib for one in some], [one.step_time_s for one in some]
+        said, marks = [f"#{one.rank} {layout_text(one)}" for one in some], [f"#{one.rank}" for one in some]
+        if some:
+            groups.append(Points(name, index, sizes, times, said, joined=not index, ring=bool(index), marks=marks))
+    first, last = (
+        f"{one.memory_gib:.1f} GiB and {format_seconds(one.step_time_s)} (#{one.rank})" for one in (front[0], front[-1])
     )
-    return [chart]
+    summary = (
+        f"Of {len(plans)} plans {len(front)} are on the Pareto front of step time and memory, from {first} to {last}."
+    )
+    if len(front) == 1:
+        summary = f"#{front[0].rank} is both the fastest and the smallest of these {len(plans)} plans."
+    axes = Axis("GiB per GPU", "{:.1f}".format), Axis("seconds per step", three_digits)
+    return [points("Step time over memory", summary, groups, *axes)]
 
 
 def bound_bars(breakdowns: Sequence[Estimate]) -> list[Bar]:
@@ -96,9 +85,8 @@ def memory_parts(result: PlanResult) -> list[Part]:
     shown = result.estimates[:DRAWN_PLANS]
     plan = shown[0].plan
     limits = {f"limit {one.plan.memory_limit_gib:.1f} GiB": one.plan.memory_limit_gib for one in shown}
-    said = (
-        f"#1 needs {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at its fullest stage ({plan.peak_stage})."
-    )
+    size = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
+    said = f"#1 needs {size} at its fullest stage ({plan.peak_stage})."
     names = [f"#{one.rank} {degrees_text(one)}" for one in result.plans[: len(shown)]]
     sizes = [{name.replace("_", " "): gib for name, gib in one.memory.items()} for one in shown]
     return [memory_chart("Memory at the fullest stage", said, names, sizes, limits)]
@@ -111,24 +99,19 @@ def evidence_parts(result: PlanResult, spell: Spell = str) -> list[Part]:
         ("evidence", evidence_text(best.plan)),
         *(("note", spell(note)) for note in dict.fromkeys((*best.notes, *result.notes))),
     ]
-    shown = result.plans[:DRAWN_PLANS]
-    table = Table(
-        "Step times that 80 of 100 measurements of such plans would lie within",
-        ("plan", "predicted", "from", "to", "similar measured runs", "nearest measured run", "never measured"),
-        [
-            [
-                f"#{plan.rank} {degrees_text(plan)}",
-                (format_seconds(plan.step_time_s), plan.step_time_s),
-                (format_seconds(plan.step_time_low_s), plan.step_time_low_s),
-                (format_seconds(plan.step_time_high_s), plan.step_time_high_s),
-                (f"{plan.similar_runs:,}", plan.similar_runs),
-                plan.nearest_run_name,
-                " and ".join(plan.unmeasured) or "nothing",
-            ]
-            for plan in shown
-        ],
-    )
-    return [rows, table]
+    plans: list[dict[str, Cell]] = [
+        {
+            "plan": f"#{plan.rank} {degrees_text(plan)}",
+            "predicted": (format_seconds(plan.step_time_s), plan.step_time_s),
+            "from": (format_seconds(plan.step_time_low_s), plan.step_time_low_s),
+            "to": (format_seconds(plan.step_time_high_s), plan.step_time_high_s),
+            "similar measured runs": (f"{plan.similar_runs:,}", plan.similar_runs),
+            "nearest measured run": plan.nearest_run_name,
+            "never measured": " and ".join(plan.unmeasured) or "nothing",
+        }
+        for plan in result.plans[:DRAWN_PLANS]
+    ]
+    return [rows, table(plans, caption="Step times that 80 of 100 measurements of such plans would lie within")]
 
 
 def search_parts(result: PlanResult) -> list[Part]:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 FIT = {"fits": "fits", "tight": "TIGHT", "no": "DOES NOT FIT"}
 
-
 REMEDIES = 4
 """Remedies that the text answer lists."""
 
@@ -32,21 +31,17 @@ def remedy_rows(remedies: Sequence[Remedy], spell: Spell) -> list[tuple[str, str
     """What makes a layout fit, what it then needs and what that costs; or what comes nearest."""
     rows: list[tuple[str, str]] = []
     for remedy in remedies[:REMEDIES]:
-        change = change_text(remedy.change, spell)
+        change = f"{change_text(remedy.change, spell)}: {remedy.memory_gib:.1f} GiB"
         if remedy.fit == "no":
-            return [("to fit", f"no single change or pair of changes is enough; nearest: {change}: {_size(remedy)}")]
+            return [("to fit", f"no single change or pair of changes is enough; nearest: {change}")]
         cost = f"{format_seconds(remedy.step_time_s)}/step ({signed(remedy.slower)})"
-        rows.append(("or" if rows else "to fit", f"{change}: {_size(remedy)}, {remedy.fit}, {cost}"))
+        rows.append(("or" if rows else "to fit", f"{change}, {remedy.fit}, {cost}"))
     return rows
 
 
 def change_text(change: Mapping[str, Any], spell: Spell) -> str:
     """Say which options are changed to what."""
     return spell(" ".join(f"`{name}={value}`" for name, value in change.items()))
-
-
-def _size(remedy: Remedy) -> str:
-    return f"{remedy.memory_gib:.1f} GiB"
 
 
 def degrees_text(plan: PlanRow) -> str:
@@ -121,14 +116,14 @@ def where_it_goes(estimate: Estimate, width: int) -> Iterator[str]:
     """What binds the step and what else takes it, by kind of work; then the largest components of its memory."""
     plan = estimate.plan
     yield as_many_as_fit("bound by ", bound_parts(estimate.breakdown), width)
-    parts = [f"{name.replace('_', ' ')} {gib:.1f}" for name, gib in _largest(estimate.memory, 0.05)]
+    largest = sorted(estimate.memory.items(), key=lambda item: (-item[1], item[0]))
+    parts = [f"{name.replace('_', ' ')} {gib:.1f}" for name, gib in largest if gib >= LEAST_GIB]
     head = f"memory {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}: "
     yield as_many_as_fit(head, parts, width)
 
 
-def _largest(parts: Mapping[str, float], least: float) -> list[tuple[str, float]]:
-    ordered = sorted(parts.items(), key=lambda item: (-item[1], item[0]))
-    return [(name, value) for name, value in ordered if value >= least]
+LEAST_GIB = 0.05
+"""Component of memory from which on a line of the largest names it."""
 
 
 def differences_text(one: Mapping[str, float], other: Mapping[str, float]) -> list[str]:

@@ -53,7 +53,6 @@ ITEM_TEXT = {
 NO_ITEMS = {"joint", "routed_experts_per_token", "tp_replicated"}
 """Parameters of a layer that are part of other items, or of multi-token prediction."""
 
-
 Counted = Sequence[tuple[ModelSpec, ModelParameters]]
 Flops = Mapping[Convention, FlopsPerToken]
 

@@ -39,10 +39,13 @@ def short_source(source: str) -> str:
 
 
 def _table(rates: Mapping[str, Rate]) -> Table:
-    rows = []
-    for name, rate in rates.items():
-        date = f"{rate.date}{OLD_MARK if rate.old else ''}"
-        rows.append(
-            {"based on": name, "value": f"{rate.value:.4g}", "as of": date, "source": short_source(rate.source)}
-        )
+    rows = [
+        {
+            "based on": name,
+            "value": f"{rate.value:.4g}",
+            "as of": f"{rate.date}{OLD_MARK if rate.old else ''}",
+            "source": short_source(rate.source),
+        }
+        for name, rate in rates.items()
+    ]
     return table(rows, left=4)

@@ -53,7 +53,7 @@ def _thresholds(found: Explanation) -> Part:
         }
         for one in found.thresholds
     ]
-    return table(rows) if rows else ""
+    return table(rows)
 
 
 def _flips(found: Explanation, *, verbose: bool) -> Part:

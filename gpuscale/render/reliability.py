@@ -22,7 +22,6 @@ LOST = {
 }
 ELASTIC = {"waiting": "replicas missing"}
 
-
 LEAST = 1e-4
 """Shares below which a loss is not drawn."""
 

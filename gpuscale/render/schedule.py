@@ -165,21 +165,18 @@ def _scale(found: Schedule, part: IntArray, step_s: float) -> str:
 
 
 def _ranks(found: Schedule) -> Part:
-    rows = []
-    for index in _shown_ranks(found.pipeline.pp):
-        load = found.ranks[index]
-        row = {
+    sending = any(load.sending_s for load in found.ranks)
+    rows = [
+        {
             "rank": str(load.rank),
             "computes": time_text(found, load.busy_s),
-            "sends": time_text(found, load.sending_s),
+            **({"sends": time_text(found, load.sending_s)} if sending else {}),
             "waits": time_text(found, load.idle_s) if load.idle_s else "-",
             "waits%": f"{load.idle_s / found.step_s:.1%}",
             "in flight": f"{load.in_flight:.4g}",
         }
-        rows.append(row)
-    if not any(load.sending_s for load in found.ranks):
-        for row in rows:
-            del row["sends"]
+        for load in (found.ranks[index] for index in _shown_ranks(found.pipeline.pp))
+    ]
     return table(rows)
 
 

@@ -119,14 +119,7 @@ def _bounds(found: Schedule) -> list[tuple[int, int, str]]:
 
 def _event(pid: int, span: Span) -> dict[str, Any]:
     start, end, name, tid, facts = span
-    event: dict[str, Any] = {
-        "ph": "X",
-        "pid": pid,
-        "tid": tid,
-        "ts": start / 1e3,
-        "dur": (end - start) / 1e3,
-        "name": name,
-    }
+    event = {"ph": "X", "pid": pid, "tid": tid, "ts": start / 1e3, "dur": (end - start) / 1e3, "name": name}
     return event | ({"args": facts} if facts else {})
 
 

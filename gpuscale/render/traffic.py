@@ -344,24 +344,22 @@ def _by_collective(report: TrafficReport) -> Chart:
 
 
 def _calls(report: TrafficReport) -> Table:
-    header = ("axis", "collective", "phase", "what", "level", "GPUs", "message", "calls per step", "GB sent", "time",
-              "exposed", "busiest link")  # fmt: skip
-    rows: list[list[Cell]] = [
-        [
-            STRATEGIES[one.axis],
-            TITLES[one.collective],
-            one.phase,
-            one.purpose,
-            one.level,
-            (f"{one.group_size:,}", one.group_size),
-            (format_bytes(one.bytes_per_call), one.bytes_per_call),
-            (f"{one.calls_per_step:,.0f}", one.calls_per_step),
-            (gb_text(one.sent_bytes_per_step / GB), one.sent_bytes_per_step),
-            (format_seconds(one.time_s), one.time_s),
-            (format_seconds(one.exposed_s), one.exposed_s),
-            (f"{one.busiest_link_utilisation:.0%}", one.busiest_link_utilisation),
-        ]
+    rows: list[dict[str, Cell]] = [
+        {
+            "axis": STRATEGIES[one.axis],
+            "collective": TITLES[one.collective],
+            "phase": one.phase,
+            "what": one.purpose,
+            "level": one.level,
+            "GPUs": (f"{one.group_size:,}", one.group_size),
+            "message": (format_bytes(one.bytes_per_call), one.bytes_per_call),
+            "calls per step": (f"{one.calls_per_step:,.0f}", one.calls_per_step),
+            "GB sent": (gb_text(one.sent_bytes_per_step / GB), one.sent_bytes_per_step),
+            "time": (format_seconds(one.time_s), one.time_s),
+            "exposed": (format_seconds(one.exposed_s), one.exposed_s),
+            "busiest link": (f"{one.busiest_link_utilisation:.0%}", one.busiest_link_utilisation),
+        }
         for one in report.traffic
     ]
     said = "Every collective of a GPU on the slowest stage in a step; a column's header sorts by it"
-    return Table(said, header, rows, sortable=True)
+    return table(rows, caption=said, sortable=True)

@@ -82,8 +82,7 @@ def _times(result: TrainTime) -> dict[str, str]:
         "training": format_duration(result.wall_s * result.effective_ratio),
         "goodput": ratio,
         "wall time": format_duration(result.wall_s),
-        "80 % interval, from measured runs": f"{format_duration(result.wall_low_s)} to "
-        f"{format_duration(result.wall_high_s)}",
+        "80 % interval, from measured runs": " to ".join(map(format_duration, (result.wall_low_s, result.wall_high_s))),
     }
     if result.checkpoint_interval_s is not None:
         rows["a checkpoint every"] = format_duration(result.checkpoint_interval_s)
@@ -221,10 +220,12 @@ def _money(result: TrainTime) -> list[Part]:
 
 def _energy(result: TrainTime) -> list[Part]:
     whole = result.energy_mwh or 1.0
-    rows = [(name, energy_text(mwh), f"{mwh / whole:.0%}") for name, mwh in result.energy.items()]
-    rows.append((f"site, {result.power_mw:.3g} MW", energy_text(result.energy_mwh), "100%"))
-    rows.append(("carbon dioxide", f"{three_digits(result.carbon_t)} t", ""))
-    rows.append(("power of one GPU", f"{result.gpu_power_w:.0f} W", ""))
+    rows = [
+        *((name, energy_text(mwh), f"{mwh / whole:.0%}") for name, mwh in result.energy.items()),
+        (f"site, {result.power_mw:.3g} MW", energy_text(result.energy_mwh), "100%"),
+        ("carbon dioxide", f"{three_digits(result.carbon_t)} t", ""),
+        ("power of one GPU", f"{result.gpu_power_w:.0f} W", ""),
+    ]
     bars = [Bar(name, index, (mwh,)) for index, (name, mwh) in enumerate(result.energy.items())]
     said = f"The site draws {result.power_mw:.3g} MW while it trains, a GPU {result.gpu_power_w:.0f} W."
     return [

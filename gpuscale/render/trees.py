@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gpuscale.explain.nodes import Node
 from gpuscale.explain.steps import BOUNDS
 from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS
-from gpuscale.render.document import Cell, Chart, Part, Table
+from gpuscale.render.document import Cell, Chart, Part, Table, table
 from gpuscale.render.html.charts import Bar, Line, Mark, Points, colour, in_rows, points, scale, stacked
 from gpuscale.render.plots import Axis
 from gpuscale.specs.gpu import GpuSpec
@@ -37,6 +37,11 @@ class Path(NamedTuple):
     def text(self) -> str:
         """The names that lead to it, without the root's."""
         return " / ".join(self.names[1:]) or self.names[0]
+
+    @property
+    def indented(self) -> str:
+        """Its name, in a table of a page as far in as it is deep."""
+        return "\u00a0\u00a0" * (len(self.names) - 1) + self.node.name
 
 
 def paths(node: Node, above: tuple[str, ...] = ()) -> Iterator[Path]:
@@ -79,45 +84,31 @@ def _flames(title: str, summary: str, step: Node, numbers: Table) -> Chart:
 
 
 def _tree_table(every: Sequence[Path]) -> Table:
-    header = (
-        "part",
-        "time",
-        "share",
-        "FLOPs",
-        "bytes",
-        "achieved",
-        "of its limit",
-        "bound by",
-        "level",
-        "hidden",
-        "from",
-    )
-    rows: list[list[Cell]] = []
-    for one in every:
-        node, achieved = one.node, _rate(one.node)
-        rows.append(
-            [
-                "\u00a0\u00a0" * (len(one.names) - 1) + node.name,
-                (format_seconds(node.value), node.value),
-                (f"{node.share:.1%}", node.share),
-                (f"{node.flops:.3g}", node.flops) if node.flops else "",
-                (format_bytes(node.bytes), node.bytes) if node.bytes else "",
-                (achieved, node.rate or 0.0) if achieved else "",
-                (f"{node.rate / node.limit:.0%}", node.rate / node.limit) if node.rate and node.limit else "",
-                node.bound or "",
-                node.level or "",
-                (format_seconds(node.hidden_s), node.hidden_s) if node.hidden_s else "",
-                node.source or "",
-            ]
-        )
-    return Table("A step of one GPU on the slowest stage, part by part", header, rows)
+    rows: list[dict[str, Cell]] = [
+        {
+            "part": one.indented,
+            "time": (format_seconds(node.value), node.value),
+            "share": (f"{node.share:.1%}", node.share),
+            "FLOPs": (f"{node.flops:.3g}", node.flops) if node.flops else "",
+            "bytes": (format_bytes(node.bytes), node.bytes) if node.bytes else "",
+            "achieved": (_rate(node), node.rate) if node.rate else "",
+            "of its limit": (f"{node.rate / node.limit:.0%}", node.rate / node.limit)
+            if node.rate and node.limit
+            else "",
+            "bound by": node.bound or "",
+            "level": node.level or "",
+            "hidden": (format_seconds(node.hidden_s), node.hidden_s) if node.hidden_s else "",
+            "from": node.source or "",
+        }
+        for one in every
+        for node in [one.node]
+    ]
+    return table(rows, caption="A step of one GPU on the slowest stage, part by part")
 
 
 def _rate(node: Node) -> str:
-    if not node.rate:
-        return ""
-    of_bytes = node.bound in {"memory", "network"} and not node.children
-    return f"{node.rate / 1e9:,.0f} GB/s" if of_bytes else f"{node.rate / 1e12:,.0f} TFLOP/s"
+    rate, of_bytes = node.rate or 0.0, node.bound in {"memory", "network"} and not node.children
+    return f"{rate / 1e9:,.0f} GB/s" if of_bytes else f"{rate / 1e12:,.0f} TFLOP/s"
 
 
 def roofline_parts(step: Node, gpu: GpuSpec, precision: str) -> list[Part]:
@@ -152,11 +143,9 @@ def _roofline(operators: Sequence[Path], gpu: GpuSpec, precision: str) -> Chart:
         f"The ridge is at {ridge:.0f} FLOPs per byte: {share:.0%} of the time of these {len(operators)} operators lies "
         "right of it, where arithmetic binds."
     )
-    axes = (
-        Axis("FLOPs per byte of memory traffic", "{:.0f}".format, log=True),
-        Axis("TFLOP/s", "{:.0f}".format, log=True),
-    )
-    return points(f"Roofline of {gpu.title}", said, groups, *axes, lines, rows=len(operators))
+    titles = ("FLOPs per byte of memory traffic", "TFLOP/s")
+    across, up = (Axis(title, "{:.0f}".format, log=True) for title in titles)
+    return points(f"Roofline of {gpu.title}", said, groups, across, up, lines, rows=len(operators))
 
 
 def _reached(rated: Sequence[Path]) -> Chart:
@@ -171,14 +160,8 @@ def _reached(rated: Sequence[Path]) -> Chart:
             shown, shares, strict=True)])
         for name in BOUNDS
     ]  # fmt: skip
-    return stacked(
-        "What operators reach of their limits",
-        said,
-        names,
-        bars,
-        Axis("% of the datasheet's", "{:.0f}".format),
-        {"": 100.0},
-    )
+    axis = Axis("% of the datasheet's", "{:.0f}".format)
+    return stacked("What operators reach of their limits", said, names, bars, axis, {"": 100.0})
 
 
 def _operator_name(one: Path) -> str:
@@ -210,15 +193,15 @@ def stages_chart(trees: Sequence[Node], limit_gib: float) -> Chart:
     )
     limits = {f"limit {limit_gib:.1f} GiB": limit_gib}
     stages = [tree.name for tree in trees]
-    every = [one for tree in trees for one in paths(tree)]
-    rows: list[list[Cell]] = [
-        [
-            "\u00a0\u00a0" * (len(one.names) - 1) + one.node.name,
-            (f"{one.node.value / GIB:.2f}", one.node.value),
-            (f"{one.node.share:.1%}", one.node.share),
-            one.node.source or "",
-        ]
-        for one in every
+    rows: list[dict[str, Cell]] = [
+        {
+            "part": one.indented,
+            "GiB": (f"{one.node.value / GIB:.2f}", one.node.value),
+            "share": (f"{one.node.share:.1%}", one.node.share),
+            "from": one.node.source or "",
+        }
+        for tree in trees
+        for one in paths(tree)
     ]
-    numbers = Table("Memory of one GPU of each stage, part by part", ("part", "GiB", "share", "from"), rows)
+    numbers = table(rows, caption="Memory of one GPU of each stage, part by part")
     return memory_chart("Memory by pipeline stage", said, stages, sizes, limits)._replace(numbers=numbers)

@@ -401,7 +401,6 @@ _LAYOUT = (
     ),
 )
 
-
 _SHARDING = (
     _absent(
         "zero_stage_unavailable",

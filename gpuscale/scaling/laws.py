@@ -91,7 +91,6 @@ HOFFMANN = LossLaw(1.6934, 406.4, 410.7, 0.3392, 0.2849, (4.4e7, 1.6e10), (5e9, 
 
 BESIROGLU = LossLaw(1.8172, 482.01, 2085.43, 0.3478, 0.3658, (5.7e7, 1.6e10), (2.5e8, 3.2e11))
 
-
 LAWS = {
     law.name: law
     for law in (

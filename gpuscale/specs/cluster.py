@@ -56,7 +56,6 @@ MAX_CURVES, MAX_POINTS = 256, 64
 
 Gpus = Annotated[int, Field(ge=1, le=MAX_GPUS)]
 
-
 LARGEST_BOX = 16
 """Most GPUs in one box (NVIDIA DGX-2); a larger NVLink domain is a rack of several."""
 

@@ -273,7 +273,6 @@ PARTS = {
 }
 """Option -> part, and how it is said."""
 
-
 LEAST_SLOWDOWN = 1e-3
 """Slowdown below which nobody need do anything."""
 

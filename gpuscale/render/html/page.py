@@ -150,7 +150,6 @@ def _table(table: Table, caption: str) -> str:
 
 SORTED = ' aria-sort="ascending"'
 
-
 LONG_TEXT = 40
 """Characters from which on a cell's column is wide."""
 
