@@ -33,21 +33,9 @@ CITED = {
 }
 
 FRAMEWORKS = {
-    "accelerate": Framework(
-        "accelerate",
-        "huggingface/accelerate 1.15.0, 2026, under transformers 5",
-        CITED,
-        sequence_parallel="never",
-        pipelines=False,
-        interleaving=False,
-        expert_parallel=False,
-        schedules=frozenset({ONE_F_ONE_B}),
-        precisions=frozenset({"bf16", "fp16", "fp8"}) | WIDE,
-        recipes=frozenset({"delayed", "current", "mx"}),
-        zero_stages=(0, 2, 3),
-        hybrid_stages=(2, 3),
-        recompute_modules=0,
-        recompute_layers="all",
-        overlaps_exchange=False,
-    )
-}
+    "accelerate": Framework("accelerate", "huggingface/accelerate 1.15.0, 2026, under transformers 5", CITED,
+                            sequence_parallel="never", pipelines=False, interleaving=False, expert_parallel=False,
+                            schedules=frozenset({ONE_F_ONE_B}), precisions=frozenset({"bf16", "fp16", "fp8"}) | WIDE,
+                            recipes=frozenset({"delayed", "current", "mx"}), zero_stages=(0, 2, 3),
+                            hybrid_stages=(2, 3), recompute_modules=0, recompute_layers="all", overlaps_exchange=False)
+}  # fmt: skip

@@ -20,72 +20,33 @@ def _kv_heads_over_context(c: Candidates, job: JobSpec) -> BoolArray:
 
 RULES = {
     "shape": (
-        Rule(
-            "ulysses_with_model_parallel",
-            ("cp", "tp", "pp"),
-            "DeepSpeed's sequence parallelism (CP) combines with data parallelism only",
-            "DeepSpeed runtime/sequence_parallel; Megatron-DeepSpeed core/parallel_state",
-            lambda c, _: (c.cp > 1) & ((c.tp > 1) | (c.pp > 1)),
-            DEEPSPEED,
-        ),
-        Rule(
-            "kv_heads_against_cp",
-            ("cp", "kv_heads"),
-            "where CP exchanges heads, the ranks that do and the key/value heads must divide one another",
-            "DeepSpeed runtime/sequence_parallel/ulysses_sp",
-            _kv_heads_over_context,
-            DEEPSPEED,
-        ),
+        Rule("ulysses_with_model_parallel", ("cp", "tp", "pp"),
+             "DeepSpeed's sequence parallelism (CP) combines with data parallelism only",
+             "DeepSpeed runtime/sequence_parallel; Megatron-DeepSpeed core/parallel_state",
+             lambda c, _: (c.cp > 1) & ((c.tp > 1) | (c.pp > 1)), DEEPSPEED),
+        Rule("kv_heads_against_cp", ("cp", "kv_heads"),
+             "where CP exchanges heads, the ranks that do and the key/value heads must divide one another",
+             "DeepSpeed runtime/sequence_parallel/ulysses_sp", _kv_heads_over_context, DEEPSPEED),
     ),
     "layout": (
-        Rule(
-            "etp_with_autoep",
-            ("etp", "ep"),
-            "under EP an expert is not split: ETP 1",
-            "DeepSpeed module_inject/auto_ep_config",
-            lambda c, _: (c.ep > 1) & (c.etp > 1),
-            HUGGING_FACE,
-            lambda job: job.model.is_moe,
-        ),
-        Rule(
-            "offload_with_autoep_and_tp",
-            ("offload", "ep", "tp"),
-            "EP with TP excludes offloading",
-            "DeepSpeed module_inject/auto_ep_folding",
-            lambda c, _: (c.ep > 1) & (c.tp > 1),
-            HUGGING_FACE,
-            lambda job: job.offload.any and job.model.is_moe,
-        ),
+        Rule("etp_with_autoep", ("etp", "ep"), "under EP an expert is not split: ETP 1",
+             "DeepSpeed module_inject/auto_ep_config", lambda c, _: (c.ep > 1) & (c.etp > 1), HUGGING_FACE,
+             lambda job: job.model.is_moe),
+        Rule("offload_with_autoep_and_tp", ("offload", "ep", "tp"), "EP with TP excludes offloading",
+             "DeepSpeed module_inject/auto_ep_folding", lambda c, _: (c.ep > 1) & (c.tp > 1), HUGGING_FACE,
+             lambda job: job.offload.any and job.model.is_moe),
     ),
     "sharding": (
-        Rule(
-            "tp_with_zero_3",
-            ("zero", "tp"),
-            "AutoTP goes with ZeRO 0 to 2",
-            "DeepSpeed runtime/engine",
-            lambda c, _: (c.tp > 1) & (c.zero == 3),
-            HUGGING_FACE,
-        ),
-        Rule(
-            "ep_with_zero_3",
-            ("zero", "ep"),
-            "DeepSpeed's own experts do not go with ZeRO-3",
-            "DeepSpeed runtime/engine",
-            lambda c, _: (c.ep > 1) & (c.zero == 3),
-            frozenset({"megatron-deepspeed"}),
-            lambda job: job.model.is_moe,
-        ),
-        Rule(
-            "ep_with_zero_3_and_cp",
-            ("zero", "cp", "ep"),
-            "EP under ZeRO-3 excludes sequence parallelism (CP)",
-            "DeepSpeed runtime/engine",
-            lambda c, _: (c.ep > 1) & (c.zero == 3) & (c.cp > 1),
-            HUGGING_FACE,
-            lambda job: job.model.is_moe,
-        ),
+        Rule("tp_with_zero_3", ("zero", "tp"), "AutoTP goes with ZeRO 0 to 2", "DeepSpeed runtime/engine",
+             lambda c, _: (c.tp > 1) & (c.zero == 3), HUGGING_FACE),
+        Rule("ep_with_zero_3", ("zero", "ep"), "DeepSpeed's own experts do not go with ZeRO-3",
+             "DeepSpeed runtime/engine", lambda c, _: (c.ep > 1) & (c.zero == 3), frozenset({"megatron-deepspeed"}),
+             lambda job: job.model.is_moe),
+        Rule("ep_with_zero_3_and_cp", ("zero", "cp", "ep"), "EP under ZeRO-3 excludes sequence parallelism (CP)",
+             "DeepSpeed runtime/engine", lambda c, _: (c.ep > 1) & (c.zero == 3) & (c.cp > 1), HUGGING_FACE,
+             lambda job: job.model.is_moe),
     ),
-}
+}  # fmt: skip
 
 _PIPE = "runtime/pipe/engine.py"
 
@@ -101,9 +62,8 @@ CITED = {
     "latent_attention_unavailable": Cite("Megatron-DeepSpeed megatron/model/transformer.py"),
     "state_space_unavailable": Cite("Megatron-DeepSpeed megatron/model/transformer.py"),
     "heads_not_divisible": Cite("module_inject/auto_tp.py; Megatron-DeepSpeed arguments"),
-    "kv_heads_not_divisible": Cite(
-        "runtime/engine.py:760", "a warning only: ranks beyond the key/value heads idle in attention"
-    ),
+    "kv_heads_not_divisible": Cite("runtime/engine.py:760",
+                                   "a warning only: ranks beyond the key/value heads idle in attention"),
     "sequence_slices_uneven": Cite("runtime/sequence_parallel/ulysses_sp.py:697"),
     "heads_not_divisible_by_cp": Cite("runtime/sequence_parallel/ulysses_sp.py:145"),
     "kv_heads_against_cp": Cite("runtime/sequence_parallel/ulysses_sp.py:150"),
@@ -128,37 +88,17 @@ CITED = {
     "offloaded_parameters_not_sharded": Cite("runtime/zero/config.py:157 offload_param"),
     "recompute_modules_unavailable": Cite("gradient checkpointing of whole layers; activation_checkpointing"),
     "recompute_layers_partial": Cite("gradient checkpointing of every layer; pipeline.activation_checkpoint_interval"),
-}
+}  # fmt: skip
 
 _BASIS = "deepspeedai/DeepSpeed at edaa72212672, 2026-08"
 
 FRAMEWORKS = {
-    "deepspeed": Framework(
-        "DeepSpeed",
-        _BASIS,
-        CITED,
-        sequence_parallel="never",
-        pipelines=False,
-        interleaving=False,
-        schedules=frozenset({ONE_F_ONE_B}),
-        hybrid_stages=(3,),
-        pipelined_stages=(0, 1),
-        recompute_modules=0,
-        recompute_layers="all",
-        overlaps_exchange=False,
-    ),
-    "megatron-deepspeed": Framework(
-        "Megatron-DeepSpeed",
-        f"{_BASIS}; deepspeedai/Megatron-DeepSpeed",
-        CITED,
-        interleaving=False,
-        schedules=frozenset({ONE_F_ONE_B}),
-        layers=frozenset({"moe", "gqa"}),
-        precisions=frozenset({"bf16", "fp16"}) | WIDE,
-        hybrid_stages=(3,),
-        pipelined_stages=(0, 1),
-        recompute_modules=CORE_ATTN,
-        recompute_layers="all",
-        overlaps_exchange=False,
-    ),
-}
+    "deepspeed": Framework("DeepSpeed", _BASIS, CITED, sequence_parallel="never", pipelines=False, interleaving=False,
+                           schedules=frozenset({ONE_F_ONE_B}), hybrid_stages=(3,), pipelined_stages=(0, 1),
+                           recompute_modules=0, recompute_layers="all", overlaps_exchange=False),
+    "megatron-deepspeed": Framework("Megatron-DeepSpeed", f"{_BASIS}; deepspeedai/Megatron-DeepSpeed", CITED,
+                                    interleaving=False, schedules=frozenset({ONE_F_ONE_B}),
+                                    layers=frozenset({"moe", "gqa"}), precisions=frozenset({"bf16", "fp16"}) | WIDE,
+                                    hybrid_stages=(3,), pipelined_stages=(0, 1), recompute_modules=CORE_ATTN,
+                                    recompute_layers="all", overlaps_exchange=False),
+}  # fmt: skip

@@ -28,20 +28,9 @@ CITED = {
 }
 
 FRAMEWORKS = {
-    "llm-foundry": Framework(
-        "llm-foundry",
-        "mosaicml/llm-foundry 0.1 to 0.15, 2023 to 2025",
-        CITED,
-        tensor_parallel=False,
-        sequence_parallel="never",
-        pipelines=False,
-        interleaving=False,
-        context_parallel=False,
-        schedules=frozenset({ONE_F_ONE_B}),
-        offload=frozenset({"activations"}),
-        zero_stages=(0, 2, 3),
-        hybrid_stages=(2, 3),
-        recompute_modules=LAYERNORM | MLP,
-        overlaps_exchange=False,
-    )
-}
+    "llm-foundry": Framework("llm-foundry", "mosaicml/llm-foundry 0.1 to 0.15, 2023 to 2025", CITED,
+                             tensor_parallel=False, sequence_parallel="never", pipelines=False, interleaving=False,
+                             context_parallel=False, schedules=frozenset({ONE_F_ONE_B}),
+                             offload=frozenset({"activations"}), zero_stages=(0, 2, 3), hybrid_stages=(2, 3),
+                             recompute_modules=LAYERNORM | MLP, overlaps_exchange=False)
+}  # fmt: skip

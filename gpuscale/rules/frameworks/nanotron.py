@@ -56,15 +56,8 @@ OPTIONS = (
 
 RULES = {
     "layout": (
-        Rule(
-            "etp_unavailable",
-            ("etp",),
-            "experts are whole on every rank: no key splits them by TP",
-            "nanotron nn/moe",
-            lambda c, _: c.etp > 1,
-            NANOTRON,
-            lambda job: job.model.is_moe,
-        ),
+        Rule("etp_unavailable", ("etp",), "experts are whole on every rank: no key splits them by TP",
+             "nanotron nn/moe", lambda c, _: c.etp > 1, NANOTRON, lambda job: job.model.is_moe),
     ),
     "sharding": (
         Rule(
@@ -78,16 +71,11 @@ RULES = {
         ),
     ),
     "microbatch": (
-        Rule(
-            "too_few_microbatches_for_1f1b",
-            ("gbs", "micro_batch_size", "pp"),
-            "1F1B needs at least PP - 1 microbatches",
-            "nanotron parallel/pipeline_parallel/engine",
-            lambda c, _: (c.schedule == ONE_F_ONE_B) & (c.num_microbatches < c.pp - 1),
-            NANOTRON,
-        ),
+        Rule("too_few_microbatches_for_1f1b", ("gbs", "micro_batch_size", "pp"),
+             "1F1B needs at least PP - 1 microbatches", "nanotron parallel/pipeline_parallel/engine",
+             lambda c, _: (c.schedule == ONE_F_ONE_B) & (c.num_microbatches < c.pp - 1), NANOTRON),
     ),
-}
+}  # fmt: skip
 
 _CONFIG, _PARALLEL = "config/config.py", "config/parallelism_config.py"
 _FIRST_STEP = "passes the checks of the configuration, fails in the first step"
@@ -96,9 +84,8 @@ CITED = {
     "projection_unavailable": Cite("none in src/nanotron/optim"),
     "adapters_unavailable": Cite("none in src/nanotron/nn, nor in config/models_config.py"),
     "vpp_unavailable": Cite(f"{_PARALLEL}:16 pp_engine: 1f1b or afab"),
-    "ep_unavailable": Cite(
-        "parallel/context.py:62: ranks are laid out without EP", "expert_parallel_size > 1 passes the configuration"
-    ),
+    "ep_unavailable": Cite("parallel/context.py:62: ranks are laid out without EP",
+                           "expert_parallel_size > 1 passes the configuration"),
     "etp_unavailable": Cite("nn/moe.py GroupedMLP: of all local experts whole, beside any TP"),
     "ep_overlap_unavailable": Cite(f"{_PARALLEL}: no option"),
     "schedule_unavailable": Cite(f"{_PARALLEL}:16 pp_engine"),
@@ -108,9 +95,8 @@ CITED = {
     "offload_unavailable": Cite(f"{_CONFIG}: no option"),
     "heads_not_divisible": Cite(f"{_CONFIG}:536"),
     "kv_heads_not_replicated": Cite("models/llama.py:352", "fails when the model is built"),
-    "sequence_not_divisible_by_cp": Cite(
-        "data/dataloader.py:129, models/qwen.py:777 llama3_ring_attention", "twice CP: fails in the first step"
-    ),
+    "sequence_not_divisible_by_cp": Cite("data/dataloader.py:129, models/qwen.py:777 llama3_ring_attention",
+                                         "twice CP: fails in the first step"),
     "batch_not_divisible": Cite(f"{_CONFIG}:557 batch_accumulation_per_replica"),
     "batch_not_divisible_by_dp": Cite(f"{_CONFIG}:557 batch_accumulation_per_replica"),
     "zero_stage_unavailable": Cite(f"{_CONFIG}:405 optimizer.zero_stage: 0 or 1"),
@@ -119,24 +105,12 @@ CITED = {
     "too_few_microbatches_for_1f1b": Cite("parallel/pipeline_parallel/engine.py", _FIRST_STEP),
     "recompute_modules_unavailable": Cite(f"{_PARALLEL}:16 recompute_layer: on or off"),
     "recompute_layers_partial": Cite(f"{_PARALLEL}:16 recompute_layer: on or off"),
-}
+}  # fmt: skip
 
 FRAMEWORKS = {
-    "nanotron": Framework(
-        "nanotron",
-        "huggingface/nanotron at 2411b022a75f, 2026-04",
-        CITED,
-        OPTIONS,
-        interleaving=False,
-        expert_parallel=False,
-        layers=frozenset({"moe", "gqa"}),
-        schedules=frozenset({ONE_F_ONE_B, GPIPE}),
-        precisions=frozenset({"bf16", "fp16"}) | WIDE,
-        offload=frozenset(),
-        zero_stages=(0, 1),
-        hybrid_stages=(),
-        recompute_modules=0,
-        recompute_layers="all",
-        overlaps_exchange=False,
-    )
-}
+    "nanotron": Framework("nanotron", "huggingface/nanotron at 2411b022a75f, 2026-04", CITED, OPTIONS,
+                          interleaving=False, expert_parallel=False, layers=frozenset({"moe", "gqa"}),
+                          schedules=frozenset({ONE_F_ONE_B, GPIPE}), precisions=frozenset({"bf16", "fp16"}) | WIDE,
+                          offload=frozenset(), zero_stages=(0, 1), hybrid_stages=(), recompute_modules=0,
+                          recompute_layers="all", overlaps_exchange=False)
+}  # fmt: skip

@@ -23,76 +23,43 @@ _rule = partial(Rule, frameworks=TORCHTITAN)
 
 RULES = {
     "shape": (
-        _rule(
-            "tied_embeddings_with_pp",
-            ("pp",),
-            "tied embeddings exclude pipelines",
-            "torchtitan models/common/decoder",
-            lambda c, _: c.pp > 1,
-            concerns=lambda job: job.model.tied_embeddings,
-        ),
+        _rule("tied_embeddings_with_pp", ("pp",), "tied embeddings exclude pipelines",
+              "torchtitan models/common/decoder", lambda c, _: c.pp > 1,
+              concerns=lambda job: job.model.tied_embeddings),
     ),
     "layout": (
-        _rule(
-            "experts_split_otherwise",
-            ("etp", "ep", "tp"),
-            "experts are split by EP alone, or with EP 1 by TP alone (ETP = TP)",
-            "torchtitan distributed/parallel_dims",
-            lambda c, _: np.where(c.ep > 1, c.etp != 1, c.etp != c.tp),
-            frameworks=FSDP2,
-            concerns=lambda job: job.model.is_moe,
-        ),
+        _rule("experts_split_otherwise", ("etp", "ep", "tp"),
+              "experts are split by EP alone, or with EP 1 by TP alone (ETP = TP)",
+              "torchtitan distributed/parallel_dims", lambda c, _: np.where(c.ep > 1, c.etp != 1, c.etp != c.tp),
+              frameworks=FSDP2, concerns=lambda job: job.model.is_moe),
     ),
     "sharding": (
-        _rule(
-            "ddp_with_model_parallel",
-            ("zero", "tp", "pp"),
-            "replicas without sharding (DDP) combine with no other parallelism",
-            "torchtitan models/llama3/parallelize",
-            lambda c, _: (c.zero == 0) & (c.dp * c.cp > 1) & ((c.tp > 1) | (c.pp > 1) | (c.cp > 1)),
-            frameworks=FSDP2,
-        ),
-        _rule(
-            "shard_splits_cp",
-            ("shard", "cp"),
-            "the ranks of one sequence share one copy of the states: CP must divide the shard size",
-            "torchtitan distributed/parallel_dims",
-            lambda c, _: (c.zero > 0) & (c.shard % c.cp != 0),
-            frameworks=FSDP2,
-        ),
-        _rule(
-            "experts_beyond_shard",
-            ("ep", "etp", "shard"),
-            "EP x ETP must divide TP x the shard size",
-            "torchtitan distributed/parallel_dims",
-            lambda c, _: (np.maximum(c.shard, c.cp) * c.tp) % (c.ep * c.etp) != 0,
-            concerns=lambda job: job.model.is_moe,
-        ),
+        _rule("ddp_with_model_parallel", ("zero", "tp", "pp"),
+              "replicas without sharding (DDP) combine with no other parallelism",
+              "torchtitan models/llama3/parallelize",
+              lambda c, _: (c.zero == 0) & (c.dp * c.cp > 1) & ((c.tp > 1) | (c.pp > 1) | (c.cp > 1)),
+              frameworks=FSDP2),
+        _rule("shard_splits_cp", ("shard", "cp"),
+              "the ranks of one sequence share one copy of the states: CP must divide the shard size",
+              "torchtitan distributed/parallel_dims", lambda c, _: (c.zero > 0) & (c.shard % c.cp != 0),
+              frameworks=FSDP2),
+        _rule("experts_beyond_shard", ("ep", "etp", "shard"), "EP x ETP must divide TP x the shard size",
+              "torchtitan distributed/parallel_dims",
+              lambda c, _: (np.maximum(c.shard, c.cp) * c.tp) % (c.ep * c.etp) != 0,
+              concerns=lambda job: job.model.is_moe),
     ),
     "microbatch": (
-        _rule(
-            "tokens_not_divisible",
-            ("seq", "tp", "cp"),
-            "TP (with SP) x 2 CP (with CP) must divide the tokens of a microbatch",
-            "torchtitan trainer",
-            lambda c, job: job.sequence * c.micro_batch_size % (c.sequence_split * c.cp * (1 + (c.cp > 1))) != 0,
-        ),
-        _rule(
-            "too_few_microbatches",
-            ("gbs", "micro_batch_size", "pp"),
-            "a pipeline needs as many microbatches as stages",
-            "PyTorch distributed/pipelining/schedules",
-            lambda c, _: (c.pp > 1) & (c.vpp == 1) & (c.num_microbatches < c.pp),
-        ),
-        _rule(
-            "interleaving_rounds",
-            ("gbs", "micro_batch_size", "pp"),
-            "with interleaved stages the rounds (microbatches / PP, rounded down) must divide the microbatches",
-            "PyTorch distributed/pipelining/schedules",
-            _rounds,
-        ),
+        _rule("tokens_not_divisible", ("seq", "tp", "cp"),
+              "TP (with SP) x 2 CP (with CP) must divide the tokens of a microbatch", "torchtitan trainer",
+              lambda c, job: job.sequence * c.micro_batch_size % (c.sequence_split * c.cp * (1 + (c.cp > 1))) != 0),
+        _rule("too_few_microbatches", ("gbs", "micro_batch_size", "pp"),
+              "a pipeline needs as many microbatches as stages", "PyTorch distributed/pipelining/schedules",
+              lambda c, _: (c.pp > 1) & (c.vpp == 1) & (c.num_microbatches < c.pp)),
+        _rule("interleaving_rounds", ("gbs", "micro_batch_size", "pp"),
+              "with interleaved stages the rounds (microbatches / PP, rounded down) must divide the microbatches",
+              "PyTorch distributed/pipelining/schedules", _rounds),
     ),
-}
+}  # fmt: skip
 
 _DECODER, _DIMS = "models/common/decoder.py", "distributed/parallel_dims.py"
 _SCHEDULES = "PyTorch, torch/distributed/pipelining/schedules.py"
@@ -164,20 +131,11 @@ OPTIONS = (
     Option("routing", words=same("dropless"), why="tokens are dropped by no option"),
 )  # fmt: skip
 
-_TODAY = Framework(
-    "torchtitan",
-    "pytorch/torchtitan at b5bcd76c66d0, 2026-08",
-    CITED,
-    OPTIONS,
-    schedules=frozenset({ONE_F_ONE_B, GPIPE, ZB_V}),
-    precisions=frozenset({"bf16", "fp8", "fp4"}) | WIDE,
-    recipes=frozenset({"current", "mx", "nvfp4"}),
-    offload=frozenset({"optimizer", "parameters"}),
-    zero_stages=(0, 2, 3),
-    recompute_modules=EVERY_OTHER_MATMUL,
-    recompute_layers="all",
-    overlaps_exchange=False,
-)
+_TODAY = Framework("torchtitan", "pytorch/torchtitan at b5bcd76c66d0, 2026-08", CITED, OPTIONS,
+                   schedules=frozenset({ONE_F_ONE_B, GPIPE, ZB_V}), precisions=frozenset({"bf16", "fp8", "fp4"}) | WIDE,
+                   recipes=frozenset({"current", "mx", "nvfp4"}), offload=frozenset({"optimizer", "parameters"}),
+                   zero_stages=(0, 2, 3), recompute_modules=EVERY_OTHER_MATMUL, recompute_layers="all",
+                   overlaps_exchange=False)  # fmt: skip
 
 FRAMEWORKS = {
     "torchtitan": _TODAY,
