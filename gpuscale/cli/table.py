@@ -48,12 +48,8 @@ JOBS = {
         Entry("calibrate nccl", "measurements:calibrate_nccl", "Fit a cluster's collectives to nccl-tests logs.", True),
         Entry("calibrate gpu", "gpu:calibrate_gpu", "Measure a GPU's kernels, and fit its constants.", True),
         Entry("calibrate run", "measurements:calibrate_run", "Fit predictions to your training runs.", True),
-        Entry(
-            "calibrate topology",
-            "presets:import_cluster_files",
-            "Make a cluster file from what other tools report.",
-            True,
-        ),
+        Entry("calibrate topology", "presets:import_cluster_files", "Make a cluster file from what other tools report.",
+              True),
         Entry("show models", "presets:models", "List the models, or show one: shape, parameters, FLOPs.", True),
         Entry("show hardware", "presets:hardware", "List the GPUs, or show one, with sources.", True),
         Entry("show clusters", "presets:clusters", "List the clusters, or show one, level by level.", True),
@@ -63,7 +59,7 @@ JOBS = {
         Entry("doctor", "machine:doctor", "Show what this machine offers for planning."),
         Entry("mcp", "agents:mcp", "Serve these commands as tools to coding agents."),
     ),
-}
+}  # fmt: skip
 """What one comes for -> its commands."""
 
 COMMON = {
@@ -87,12 +83,9 @@ COMMANDS = (*(entry for entries in JOBS.values() for entry in entries), *HIDDEN)
 
 GROUPS = (
     ("calibrate", "Calibrate to your own measurements.", "Calibrate predictions to your own measurements."),
-    (
-        "show",
-        "List models, GPUs, clusters, frameworks and recipes.",
-        "List the presets, or show one with the source of every number.",
-    ),
-)
+    ("show", "List models, GPUs, clusters, frameworks and recipes.",
+     "List the presets, or show one with the source of every number."),
+)  # fmt: skip
 """First words of names that are no command: what all commands' help says of it, and its own."""
 
 ALIASES = {

@@ -101,9 +101,8 @@ class Generation(NamedTuple):
     nvls_tree_cap: tuple[float, float] = (0.0, 0.0)  #: the same for the tree of NVLink domains on 2 nodes, on more.
     #: speeds of a channel among which search.cc chooses for NVLS [bytes/s].
     nvls_speeds_bytes_per_s: tuple[float, ...] = ()
-    #: latency of a network hop per protocol, where the library has a table of its own.
+    #: latency of a network hop per protocol, where the library has a table of its own: of rings, and of trees.
     ring_net_hop_s: tuple[float, float, float] = RING_HOP_S["net"]
-    #: latency of a network hop per protocol, where the library has a table of its own.
     tree_net_hop_s: tuple[float, float, float] = TREE_HOP_S["net"]
     #: bandwidth of the rings that search.cc finds in a node of 8 behind NVLink; 0 where it is not known [bytes/s].
     graph_bytes_per_s: float = 0.0
@@ -264,12 +263,9 @@ class Transport(NamedTuple):
     #: what it takes more on each card of a GPU where the CPU also posts and completes its parts, of large messages [s].
     posted_s: float = 0.0
     posted_half_bytes: float = 1.0e6  #: message of which that is half.
-    #: messages up to so many bytes the CPU copies out of GPU memory into the command of the card, which takes it that
-    #: long [s].
+    #: messages up to so many bytes the CPU copies out of GPU memory into the command of the card.
     inlined_bytes: float = 0.0
-    #: messages up to so many bytes the CPU copies out of GPU memory into the command of the card, which takes it that
-    #: long [s].
-    inlined_s: float = 0.0
+    inlined_s: float = 0.0  #: how long that takes [s].
     p2p_share: float = 1.0  #: share of the bandwidth of collectives that grouped point-to-point messages reach.
     step_p2p_share: float = 1.0  #: the same in a training step.
     hop_factor: float = 1.25  #: measured cost of a network hop of a tree with LL over tuning.cc's.
@@ -302,48 +298,22 @@ TRANSPORTS = {
     # C_MAX_IDC_PAYLOAD_UNR of the card, cxip_send_eager_idc of libfabric.
     # Rings: AllGather on 2 to 540 nodes of Polaris takes 9 us per node in small blocks, 30 - 40 of 1 to 8 KiB, 80 - 90
     # of 16 to 128 KiB, 100 - 140 of 256 KiB to 1 MiB.
-    "slingshot": Transport(
-        rendezvous_s=5.0e-6,
-        stored_s=300e-6,
-        stored_half_bytes=45e6,
-        message_s=10e-6,
-        inlined_bytes=192,
-        inlined_s=12e-6,
-        p2p_share=0.6,
-        step_p2p_share=0.6,
-        block_s=8e-6,
-    ),
+    "slingshot": Transport(rendezvous_s=5.0e-6, stored_s=300e-6, stored_half_bytes=45e6, message_s=10e-6,
+                           inlined_bytes=192, inlined_s=12e-6, p2p_share=0.6, step_p2p_share=0.6, block_s=8e-6),
     # fit: the same plugin; 21 us more at 64 KiB on two p5. Steps of rings: 30 us over the four cards of a GPU (TP on
     # 2 and 4 p5 nodes in the nanotron sweep), half of it over two (AllGather on two nodes of p6-b300). Messages:
     # AllToAll of 32 MiB to 2 GiB on 2 to 32 p5 nodes reaches the wire at last, and a message of 128 KiB takes 4 us,
     # of 1 MiB 11 (github.com/crazyguitar/aws-gpu-communication-benchmark; its AllReduces say how long trees wait
     # beyond two nodes). In training steps messages stay at 0.4 of the wire
     # (docs/model.md#constants-fitted-to-whole-training-runs).
-    "efa": Transport(
-        rendezvous_s=5.0e-6,
-        hop_factor=1.8,
-        tree_of_two=True,
-        posted_s=4.5e-6,
-        stored_s=60e-6,
-        stored_half_bytes=10e6,
-        step_p2p_share=0.4,
-        step_s=7.5e-6,
-        step_half_bytes=256e3,
-        striped=True,
-    ),
+    "efa": Transport(rendezvous_s=5.0e-6, hop_factor=1.8, tree_of_two=True, posted_s=4.5e-6, stored_s=60e-6,
+                     stored_half_bytes=10e6, step_p2p_share=0.4, step_s=7.5e-6, step_half_bytes=256e3, striped=True),
     # fit: TCPXO, AllReduce of 32 MiB to 1 GiB on two nodes takes 29 us for each of 30 steps.
     # guesstimate: a message takes the CPU what it takes over Slingshot, here and over TCP; in training steps messages
     # reach the share of the wire that they reach over EFA, as a proxy on the CPU posts them there too.
-    "ethernet": Transport(
-        stored_s=24e-6,
-        hop_factor=1.5,
-        message_s=10e-6,
-        step_p2p_share=0.4,
-        step_s=29e-6,
-        step_half_bytes=16e3,
-        ll128=False,
-    ),
-}
+    "ethernet": Transport(stored_s=24e-6, hop_factor=1.5, message_s=10e-6, step_p2p_share=0.4, step_s=29e-6,
+                          step_half_bytes=16e3, ll128=False),
+}  # fmt: skip
 """Networks that NCCL reaches through plugins, by the fabric of the level."""
 
 SOCKETS = Transport(stored_s=24e-6, hop_factor=1.5, message_s=10e-6, step_s=60e-6, step_half_bytes=16e3, ll128=False)
