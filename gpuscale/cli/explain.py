@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,12 +13,9 @@ from gpuscale.cli.answering import Answer, answers
 from gpuscale.cli.options import (
     OF_RECIPE,
     OUTPUT,
+    AskedPlan,
     DespiteRules,
-    LaunchFiles,
-    PlanFile,
-    Variables,
     arguments,
-    asked_plan,
     of_recipe,
     option,
     refuse_two,
@@ -31,35 +29,20 @@ if TYPE_CHECKING:
     from gpuscale.launch.subject import Subject
 
 
-VIEWS = "Views"
+view = partial(option, metavar="", panel="Views")
+"""Declare a switch that shows one side of a plan."""
 
 
 @takes(JobOptions, Layout, optional=True)
 @answers("explain")
 def explain(
-    given: dict[str, Any],
-    plan_file: PlanFile = None,
-    despite_rules: DespiteRules = False,
-    launch_files: LaunchFiles = None,
-    var: Variables = None,
+    asked: AskedPlan,
     traffic: Annotated[
-        bool,
-        option(
-            "Traffic by parallel axis and network level, and the bandwidth it needs.",
-            "",
-            panel=VIEWS,
-            flags="--traffic",
-        ),
+        bool, view("Traffic by parallel axis and network level, and the bandwidth it needs.", flags="--traffic")
     ] = False,
-    memory: Annotated[
-        bool, option("What `gpuscale memory` shows of the plan.", "", flags="--memory", panel=VIEWS)
-    ] = False,
-    pipeline: Annotated[
-        bool, option("What `gpuscale schedule` draws of the plan.", "", flags="--pipeline", panel=VIEWS)
-    ] = False,
-    placement: Annotated[
-        bool, option("What `gpuscale placement` shows of the plan.", "", flags="--placement", panel=VIEWS)
-    ] = False,
+    memory: Annotated[bool, view("What `gpuscale memory` shows of the plan.", flags="--memory")] = False,
+    pipeline: Annotated[bool, view("What `gpuscale schedule` draws of the plan.", flags="--pipeline")] = False,
+    placement: Annotated[bool, view("What `gpuscale placement` shows of the plan.", flags="--placement")] = False,
     depth: Annotated[int | None, whole("Depth of the trees.", default="4", panel=OUTPUT)] = None,
     json: bool = False,
     verbose: bool = False,
@@ -75,14 +58,14 @@ def explain(
 
     _check_depth(depth)
     views = {"traffic": traffic, "memory": memory, "pipeline": pipeline, "placement": placement}
-    wanted = [name for name, asked in views.items() if asked]
+    wanted = [name for name, shown in views.items() if shown]
     if len(wanted) > 1:
         raise InputError(f"`{wanted[0]}` and `{wanted[1]}` are two views of a plan", hint="give one of them")
     if placement:
         from gpuscale.cli.jobs import placement_of
 
-        return placement_of(given, plan_file, launch_files, var)
-    subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
+        return placement_of(asked)
+    subject = asked.subject()
     if memory:
         from gpuscale.explain.budget import memory_budget
 
@@ -154,9 +137,9 @@ def _asked(context: typer.Context, text: str, *, despite_rules: bool) -> Subject
         refuse_two(plan_file=given.get("plan_file"), launch_files=given.get("launch_files"))
         given = of_recipe(given, given.pop(OF_RECIPE))
     despite_rules |= "despite_rules" in given
-    return asked_plan(
-        given, given.get("plan_file"), given.get("launch_files"), given.get("var"), despite_rules=despite_rules
-    )
+    return AskedPlan(
+        given, given.get("plan_file"), given.get("launch_files"), given.get("var"), despite_rules
+    ).subject()
 
 
 def _flags(context: typer.Context, command: str, text: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import typer
 from gpuscale.cli.answering import Answer, answers, apart
 from gpuscale.cli.options import (
     OUTPUT,
-    DespiteRules,
+    AskedPlan,
     Json,
     LaunchFiles,
     PlanFile,
@@ -190,14 +190,10 @@ def with_launch_files(
 @takes(JobOptions, Layout, optional=True)
 @answers("estimate", link=True)
 def estimate(
-    given: dict[str, Any],
-    plan_file: PlanFile = None,
-    despite_rules: DespiteRules = False,
+    asked: AskedPlan,
     require_fit: Annotated[
         bool, option("Exit with 1 if the layout does not fit.", "", flags="--require-fit", panel=OUTPUT)
     ] = False,
-    launch_files: LaunchFiles = None,
-    var: Variables = None,
     improve: Annotated[
         bool, option("With --from: faster plans nearby, as changes to these files.", "", flags="--improve")
     ] = False,
@@ -213,6 +209,7 @@ def estimate(
     """
     from gpuscale.launch.subject import LaunchEstimate, stated_plan
 
+    given, plan_file, launch_files, var, despite_rules = asked
     options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
     if improve and not launch_files:
         raise InputError("changes launch files, and none is given", field="improve", hint="add `launch_files=PATH`")
@@ -305,13 +302,12 @@ def _placed(
     return place_ranks(layout=layout, plan_file=plan_file, best=best, hosts=hosts, **options)
 
 
-def placement_of(
-    given: dict[str, Any], plan_file: Path | None, launch_files: list[str] | None, var: list[str] | None
-) -> Answer:
+def placement_of(asked: AskedPlan) -> Answer:
     """Return what `placement` answers of a plan whose other options say nothing of where ranks run."""
     from gpuscale.render.placement import placement_json
 
-    found = _placed({name: one for name, one in given.items() if name in PLACED_BY}, plan_file, launch_files, var)
+    given = {name: one for name, one in asked.given.items() if name in PLACED_BY}
+    found = _placed(given, asked.plan_file, asked.launch_files, asked.var)
     return Answer(found, body=lambda: placement_json(found), name="placement")
 
 

@@ -35,9 +35,8 @@ class Grouped(TyperCommand):
         """Write arguments, then each group of options under its own title."""
         groups: dict[str, list[tuple[str, str]]] = {}
         declared = {param.name for param in self.params if param.param_type_name == "option"}
-        left_out = (
-            set() if self.whole_help or len(declared) < MANY else declared - COMMON_OF.get(str(self.name), COMMON)
-        )
+        few = self.whole_help or len(declared) < MANY
+        left_out = set() if few else declared - COMMON_OF.get(str(self.name), COMMON)
         for param in self.get_params(ctx):
             lines = param.get_help_record(ctx)
             if lines is not None and param.name not in left_out:
@@ -228,11 +227,8 @@ def _report_defect(error: Exception) -> int:
     *_, last = traceback.extract_tb(error.__traceback__)
     at = f"{'/'.join(Path(last.filename).parts[-3:])}:{last.lineno}"
     hint = "this is a bug in gpuscale, not in the input: please report it with the command and its files;"
-    return _report(
-        f"{type(error).__name__} at {at}: {str(error)[:300]}",
-        CRASHED,
-        hint=f"{hint} GPUSCALE_DEBUG=1 shows the traceback",
-    )
+    what = f"{type(error).__name__} at {at}: {str(error)[:300]}"
+    return _report(what, CRASHED, hint=f"{hint} GPUSCALE_DEBUG=1 shows the traceback")
 
 
 def _report_error(error: GpuscaleError) -> int:

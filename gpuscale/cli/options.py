@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -107,19 +107,21 @@ def variables(given: list[str] | None, launch_files: list[str] | None) -> dict[s
     return found
 
 
-def asked_plan(
-    given: Mapping[str, Any],
-    plan_file: Path | None,
-    launch_files: list[str] | None,
-    var: list[str] | None,
-    *,
-    despite_rules: bool,
-) -> Subject:
-    """Read the plan that a command is about: of a file, of launch files or of flags."""
-    from gpuscale.launch.subject import read_subject
+class AskedPlan(NamedTuple):
+    """The plan that a command is about: of a file, of launch files or of flags."""
 
-    job, values = (part(given, JobOptions), part(given, Layout)), variables(var, launch_files)
-    return read_subject(plan_file, *job, launch_files, values, despite_rules=despite_rules)
+    given: Mapping[str, Any]  #: options of the job and its layout, and others of the command.
+    plan_file: Path | None
+    launch_files: list[str] | None
+    var: list[str] | None
+    despite_rules: bool
+
+    def subject(self) -> Subject:
+        """Read it."""
+        from gpuscale.launch.subject import read_subject
+
+        job, values = (part(self.given, JobOptions), part(self.given, Layout)), variables(self.var, self.launch_files)
+        return read_subject(self.plan_file, *job, self.launch_files, values, despite_rules=self.despite_rules)
 
 
 def stated_job(
@@ -190,19 +192,25 @@ whole, number = (partial(option, parser=plain(kind)) for kind in (int, float))
 """Declare an option of one command that takes a number without a unit."""
 
 DespiteRules = Annotated[
-    bool,
-    option(
-        "Evaluate the layout even if the framework's rules refuse it, as a fork may allow it.",
-        "",
-        flags="--despite-rules",
-    ),
-]
+    bool, option("Evaluate the layout even if the framework's rules refuse it, as a fork may allow it.", "",
+                 flags="--despite-rules"),
+]  # fmt: skip
+
+_OF_PLAN = [
+    Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+    for name, kind, default in (
+        ("plan_file", PlanFile, None), ("despite_rules", DespiteRules, False), ("launch_files", LaunchFiles, None),
+        ("var", Variables, None),
+    )
+]  # fmt: skip
+"""Parameters of a command that is about one plan."""
 
 
 def takes(
     *kinds: type[Options], several: Collection[str] = (), optional: bool = False, only: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of these kinds; it receives those that were given, by name, as its first argument.
+    """Give a command the options of these kinds; it receives those that were given, by name, as its first argument, or
+    where that is an `AskedPlan`, with the options that say of which plan.
 
     One that reads launch files takes a recipe too, whose options stand among those that were given; where it has a
     parameter of that name, it is told which.
@@ -212,22 +220,18 @@ def takes(
         optional: none is required, as a file may hold them.
         only: the options wanted, and what to say of them where that is not what they are declared with.
     """
+    build = partial(_parameter, several=several, optional=optional)
     made = [
-        _parameter(
-            name,
-            one,
-            PANELS[JobOptions if name == "recipe" else kind],
-            several=several,
-            optional=optional,
-            said=(only or {}).get(name, ""),
-        )
+        build(name, one, PANELS[JobOptions if name == "recipe" else kind], said=(only or {}).get(name, ""))
         for kind in kinds
         for name, one in declared(kind).items()
         if (only is None or name in only)
     ]
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
-        _, *own = signature(command, eval_str=True).parameters.values()
+        first, *own = signature(command, eval_str=True).parameters.values()
+        of_plan = _OF_PLAN if first.annotation is AskedPlan else []
+        own = [*of_plan, *own]
         told = any(one.name == "recipe" for one in own)
         own = [one for one in own if one.name != "recipe"]
         files = [one.name for one in own if one.name in {"plan_file", "launch_files"}]
@@ -249,7 +253,8 @@ def takes(
             stated = recipe or any(values.get(name) for name in files) or given.get("find") == "gpus"
             if only is None and "gpus" in absent and not stated and _is_card(given.get("cluster")):
                 given["gpus"] = 1
-            command(given, **values, **({"recipe": recipe} if told else {}))
+            asked = AskedPlan(given, **{one.name: values.pop(one.name) for one in of_plan}) if of_plan else given
+            command(asked, **values, **({"recipe": recipe} if told else {}))
 
         every = [*made, *recipes, *beside, *(one.replace(kind=Parameter.KEYWORD_ONLY) for one in own)]
         run.__signature__ = Signature(every)  # type: ignore[attr-defined]

@@ -6,19 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from gpuscale.cli.answering import Answer, answers
-from gpuscale.cli.options import (
-    OUTPUT,
-    DespiteRules,
-    LaunchFiles,
-    PlanFile,
-    Variables,
-    asked_plan,
-    fills_stdout,
-    option,
-    takes,
-    whole,
-    with_flags,
-)
+from gpuscale.cli.options import OUTPUT, AskedPlan, fills_stdout, option, takes, whole, with_flags
 from gpuscale.errors import InputError
 from gpuscale.request import JobOptions, Layout, part
 
@@ -26,11 +14,7 @@ from gpuscale.request import JobOptions, Layout, part
 @takes(JobOptions, Layout, optional=True)
 @answers("memory")
 def memory(
-    given: dict[str, Any],
-    plan_file: PlanFile = None,
-    despite_rules: DespiteRules = False,
-    launch_files: LaunchFiles = None,
-    var: Variables = None,
+    asked: AskedPlan,
     timeline: Annotated[
         bool, option("Show the memory of one stage over a step instead.", "", flags="--timeline")
     ] = False,
@@ -44,7 +28,7 @@ def memory(
     from gpuscale.explain.budget import memory_budget
     from gpuscale.explain.timeline import memory_timeline
 
-    subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
+    subject = asked.subject()
     if stage is not None and not timeline:
         raise InputError("has no effect without `timeline`", field="stage", hint="add `timeline`")
     followed = memory_timeline(subject, stage) if timeline else None
@@ -54,11 +38,7 @@ def memory(
 @takes(JobOptions, Layout, optional=True)
 @answers("advise")
 def advise(
-    given: dict[str, Any],
-    plan_file: PlanFile = None,
-    despite_rules: DespiteRules = False,
-    launch_files: LaunchFiles = None,
-    var: Variables = None,
+    asked: AskedPlan,
     output: Annotated[Path | None, option("Write it as Markdown.", "FILE", flags="--output -o", panel=OUTPUT)] = None,
     markdown: bool = False,
     json: bool = False,
@@ -76,12 +56,10 @@ def advise(
     from gpuscale.render.answers import report
 
     streamed = fills_stdout(output, other=json or markdown)
-    stated = plan_file or launch_files or var or part(given, Layout) or {"model", "gpus"} <= given.keys()
-    found: Any = (
-        find_advice(asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules))
-        if stated
-        else decide(**given)
-    )
+    given = asked.given
+    files = asked.plan_file or asked.launch_files or asked.var
+    stated = files or part(given, Layout) or {"model", "gpus"} <= given.keys()
+    found: Any = find_advice(asked.subject()) if stated else decide(**given)
     if output is not None:
         report(found, output, form="markdown", spell=with_flags)
     return Answer(found, streamed=streamed, name=None if stated else "decisions")

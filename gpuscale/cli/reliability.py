@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gpuscale.cli.answering import Answer, answers
-from gpuscale.cli.options import DespiteRules, LaunchFiles, PlanFile, Variables, asked_plan, takes
+from gpuscale.cli.options import AskedPlan, takes
 from gpuscale.request import JobOptions, Layout, Length, Question, Recovery, Slow, declared, part, read
 
 JOB = dict.fromkeys((*declared(JobOptions), *declared(Layout)), "")
@@ -17,14 +15,7 @@ SLOW = JOB | dict.fromkeys((*declared(Slow), "restart_time"), "")
 
 @takes(JobOptions, Layout, Question, Length, Recovery, optional=True, only=RELIABILITY)
 @answers("goodput")
-def goodput(
-    given: dict[str, Any],
-    plan_file: PlanFile = None,
-    despite_rules: DespiteRules = False,
-    launch_files: LaunchFiles = None,
-    var: Variables = None,
-    verbose: bool = False,
-) -> Answer:
+def goodput(asked: AskedPlan, verbose: bool = False) -> Answer:
     """Estimate goodput and the best checkpoint interval, from failures, restarts and repairs.
 
     Examples: gpuscale reliability plan.toml;
@@ -32,7 +23,7 @@ def goodput(
     """
     from gpuscale.training.goodput import goodput as find
 
-    subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
+    subject, given = asked.subject(), asked.given
     rates = read(Question, part(given, Question)).rate
     result = find(subject, run_days=given.get("days"), rates=rates, **part(given, Recovery))
     return Answer(result, view={"plan": subject.estimate.plan, "verbose": verbose})
@@ -40,20 +31,13 @@ def goodput(
 
 @takes(JobOptions, Layout, Slow, Recovery, optional=True, only=SLOW)
 @answers("stragglers")
-def stragglers(
-    given: dict[str, Any],
-    plan_file: PlanFile = None,
-    despite_rules: DespiteRules = False,
-    launch_files: LaunchFiles = None,
-    var: Variables = None,
-    verbose: bool = False,
-) -> Answer:
+def stragglers(asked: AskedPlan, verbose: bool = False) -> Answer:
     """Estimate what a slow GPU, node, host or link costs a job, and whether to leave it out.
 
     Examples: gpuscale reliability stragglers plan.toml; gpuscale reliability stragglers plan.toml --slow-node 0.9
     """
     from gpuscale.training.stragglers import stragglers as find
 
-    subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
-    result = find(subject, restart_time=given.get("restart_time"), **part(given, Slow))
+    subject = asked.subject()
+    result = find(subject, restart_time=asked.given.get("restart_time"), **part(asked.given, Slow))
     return Answer(result, view={"plan": subject.estimate.plan, "verbose": verbose})

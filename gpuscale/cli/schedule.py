@@ -6,18 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from gpuscale.cli.answering import Answer, answers
-from gpuscale.cli.options import (
-    OUTPUT,
-    DespiteRules,
-    LaunchFiles,
-    PlanFile,
-    Variables,
-    asked_plan,
-    fills_stdout,
-    option,
-    takes,
-    whole,
-)
+from gpuscale.cli.options import OUTPUT, AskedPlan, fills_stdout, option, takes, whole
 from gpuscale.errors import InputError
 from gpuscale.request import JobOptions, Layout, part
 
@@ -27,11 +16,7 @@ GIVEN = "Durations, without a model"
 @takes(JobOptions, Layout, optional=True)
 @answers("schedule")
 def schedule(
-    given: dict[str, Any],
-    plan_file: PlanFile = None,
-    launch_files: LaunchFiles = None,
-    var: Variables = None,
-    despite_rules: DespiteRules = False,
+    asked: AskedPlan,
     microbatches: Annotated[
         int | None, whole("Number of microbatches, without a model: only with --pp, --vpp, --schedule.", panel=GIVEN)
     ] = None,
@@ -76,16 +61,15 @@ def schedule(
         own = next((name for name, value in durations.items() if value is not None), None)
         if own:
             raise InputError("a plan has its own durations", field=own, hint="add `microbatches=8`")
-        if not (plan_file or launch_files or "model" in given):
+        if not (asked.plan_file or asked.launch_files or "model" in asked.given):
             hint = "give `model` and `gpus`, or a plan file, or `microbatches=8` for a pipeline without a model"
             raise InputError("nothing to simulate", hint=hint)
-        subject = asked_plan(given, plan_file, launch_files, var, despite_rules=despite_rules)
-        found = schedule_of_plan(subject, **noise)
-    elif plan_file or launch_files or var or part(given, JobOptions):
+        found = schedule_of_plan(asked.subject(), **noise)
+    elif asked.plan_file or asked.launch_files or asked.var or part(asked.given, JobOptions):
         hint = "leave it out; or give `pp`, `vpp` and `schedule` alone"
         raise InputError("the batch of a plan says how many", field="microbatches", hint=hint)
     else:
-        found = schedule_of_durations(part(given, Layout), microbatches, durations, **noise)
+        found = schedule_of_durations(part(asked.given, Layout), microbatches, durations, **noise)
     if wanted:
         from gpuscale.render.schedule_files import WRITERS
 
