@@ -147,6 +147,11 @@ def _escaped(character: str) -> str:
     return short.get(character) or (f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}")
 
 
+def printable_lines(text: str) -> str:
+    """Return a text of several lines, and of columns with tabs between them, as a terminal may have it."""
+    return re.sub(r"[^\n\t]+", lambda part: printable(part[0]), text)
+
+
 def csv_cell(value: Any) -> Any:
     """Return a value as a cell of CSV: on one line, and never what a spreadsheet would run as a formula."""
     if isinstance(value, tuple | list):

@@ -20,21 +20,13 @@ if TYPE_CHECKING:
 
 @answers("collective", csv=True)
 def collective(
-    operation: Annotated[
-        str,
-        typer.Argument(
-            metavar="OP",
-            help="allreduce, allgather, reducescatter, alltoall, broadcast, reduce or sendrecv.",
-            show_default=False,
-        ),
-    ],
-    bytes: Annotated[
-        str | None,
-        option(
-            "Size of the whole (gathered, pre-scatter) tensor; for alltoall, one GPU's send buffer. 32MB or 32MiB.",
-            "SIZE",
-        ),
-    ] = None,
+    operation: Annotated[str, typer.Argument(
+        metavar="OP", help="allreduce, allgather, reducescatter, alltoall, broadcast, reduce or sendrecv.",
+        show_default=False,
+    )],
+    bytes: Annotated[str | None, option(
+        "Size of the whole (gathered, pre-scatter) tensor; for alltoall, one GPU's send buffer. 32MB or 32MiB.", "SIZE",
+    )] = None,
     sweep: Annotated[
         str | None, option("A range of sizes, such as 8B..8GB, counted as in nccl-tests.", "FROM..TO")
     ] = None,
@@ -66,15 +58,10 @@ def collective(
     no_sharp: Annotated[bool, option("Neither SHARP nor NVLS.", "", flags="--no-sharp")] = False,
     ideal: Annotated[bool, option("Bandwidth bound only: no latency, full wire rate.", "", flags="--ideal")] = False,
     no_plot: Annotated[bool, option("Omit the plot of a sweep.", "", flags="--no-plot")] = False,
-    algorithm: Annotated[
-        str | None,
-        option(
-            "Force ring, tree, nvls, nvls-tree, collnet, pat or pairwise; for alltoall also hierarchical or deepep.",
-            "NAME",
-            "the fastest, as NCCL",
-            flags="--algo",
-        ),
-    ] = None,
+    algorithm: Annotated[str | None, option(
+        "Force ring, tree, nvls, nvls-tree, collnet, pat or pairwise; for alltoall also hierarchical or deepep.",
+        "NAME", "the fastest, as NCCL", flags="--algo",
+    )] = None,
     protocol: Annotated[
         str | None, option("Force ll, ll128 or simple.", "NAME", "the fastest, as NCCL", flags="--proto")
     ] = None,
@@ -92,7 +79,7 @@ def collective(
     ] = None,
     nodes_per_token: Annotated[int | None, whole("For deepep: nodes that a token is sent to.", default="any")] = None,
     csv: bool = False,
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Evaluate one collective, or a sweep of sizes: time, bandwidth, and what binds.
 
     Example: gpuscale collective allreduce --bytes 32MB --level leaf
@@ -122,6 +109,7 @@ def collective(
     if reach > chosen.gpus and level in {None, chosen.levels[-1].name}:
         chosen, note = chosen.sized_for(reach)
     note = "; ".join(filter(None, (note, *chosen.caveats))) or None
+    more = {"notes": [note] if note else []}
     tuning = Tuning(channels, NEWEST if nccl is None else parse_version(nccl), launch, imbalance)
     if against is not None:
         if ideal or any((level, stride, concurrent, algorithm, protocol, experts_per_token, nodes_per_token)):
@@ -133,27 +121,17 @@ def collective(
             rows=lambda: [row for one in found for row in render.against_rows(one)], name="against",
         )  # fmt: skip
     evaluate = partial(
-        price_collective,
-        chosen,
-        operation,
-        level=level,
-        gpus=gpus,
-        ideal=ideal,
-        siblings=Siblings(stride, concurrent),
-        algorithm=algorithm,
-        protocol=protocol,
-        tuning=tuning,
-        experts_per_token=experts_per_token,
+        price_collective, chosen, operation, level=level, gpus=gpus, ideal=ideal, siblings=Siblings(stride, concurrent),
+        algorithm=algorithm, protocol=protocol, tuning=tuning, experts_per_token=experts_per_token,
         nodes_per_token=nodes_per_token,
-    )
+    )  # fmt: skip
     if sweep is not None:
         rows = [evaluate(one) for one in sweep_sizes(sweep, factor)]
         return Answer(
-            rows, body=lambda: render.sweep_json(rows), more={"notes": [note] if note else []},
+            rows, body=lambda: render.sweep_json(rows), more=more,
             rows=lambda: render.sweep_rows(rows), name="collective-sweep", view={"note": note, "plot": not no_plot},
         )  # fmt: skip
     estimate = evaluate(parse_bytes(bytes or ""))
-    more = {"notes": [note] if note else []}
     return Answer(estimate, body=lambda: render.collective_json(estimate), more=more, view={"note": note})
 
 
@@ -171,21 +149,16 @@ def roofline(
         str,
         option("A model preset, a TOML file or a Hugging Face config.json.", "NAME|PATH", "llama3-70b", FLAGS["model"]),
     ] = "llama3-70b",
-    cluster: Annotated[
-        list[str] | None,
-        option(
-            "A cluster preset or a TOML file; may be repeated.",
-            "NAME|PATH",
-            "an H100, a B200 and an NVL72 cluster",
-            FLAGS["cluster"],
-        ),
-    ] = None,
+    cluster: Annotated[list[str] | None, option(
+        "A cluster preset or a TOML file; may be repeated.", "NAME|PATH", "an H100, a B200 and an NVL72 cluster",
+        FLAGS["cluster"],
+    )] = None,
     gpus: Annotated[
         int | None, whole("GPUs of the job, to which clusters are extended.", "N", "all of each", FLAGS["gpus"])
     ] = None,
     precision: Annotated[str, option("fp32, tf32, bf16, fp16, fp8 or fp4.", "NAME", "bf16")] = "bf16",
     sharp: Annotated[str, option("In-network reduction across nodes (SHARP): on or off.", "on|off", "on")] = "on",
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Show from which batch size, and up to which degree, training is bound by compute.
 
     Example: gpuscale roofline --model deepseek-v3 --cluster dgx-h100-superpod

@@ -24,7 +24,7 @@ from gpuscale.cli.options import (
 )
 from gpuscale.cli.streams import printed_to
 from gpuscale.errors import InputError, NoAnswerError
-from gpuscale.files import reading, refuse_irregular
+from gpuscale.files import printable_lines, reading, refuse_irregular
 from gpuscale.request import JobOptions, Layout, one_of
 
 if TYPE_CHECKING:
@@ -73,33 +73,25 @@ def check(
     from gpuscale.launch.check import check as look
     from gpuscale.render.answers import show
     from gpuscale.render.check import FORMATS as WRITERS
-    from gpuscale.render.check import check_verdict, for_terminal
+    from gpuscale.render.check import check_verdict
     from gpuscale.render.output import print_json
 
     form = one_of("format", format, FORMATS) if format else "json" if json else "text"
     if json and form != "json":
         raise InputError(f"`json` and `format={form}` are two formats of the same findings", hint="give one of them")
+    files: dict[str, Any] = {"launch_files": launch_files or (), "variables": variables(var, launch_files)}
+    limits: dict[str, Any] = {"max_memory": max_memory, "min_mfu": min_mfu, "max_step_time": max_step_time,
+                              "baseline": baseline, "max_regression": max_regression}  # fmt: skip
     if error is not None:
-        limits = {"max_memory": max_memory, "min_mfu": min_mfu, "max_step_time": max_step_time, "baseline": baseline,
-                  "max_regression": max_regression}  # fmt: skip
         refused = next((name for name, value in limits.items() if value is not None), None)
         if refused or form not in {"text", "json"}:
             message = f"has no effect with `error={error}`"
             raise InputError(message, field=refused or "format", hint="check the job without `error`")
+        files |= {"spelled": _spelled(given, plan_file, launch_files, var)}
         with printed_to(output):
-            _explain(error, given, plan_file, launch_files, var, form)
+            _explain(_error_text(error), form, plan_file=plan_file, **files, **given)
         return
-    result = look(
-        plan_file,
-        launch_files=launch_files or (),
-        variables=variables(var, launch_files),
-        baseline=baseline,
-        max_memory=max_memory,
-        min_mfu=min_mfu,
-        max_step_time=max_step_time,
-        max_regression=max_regression,
-        **given,
-    )
+    result = look(plan_file, **files, **limits, **given)
     spelled = tuple(replace(one, message=with_flags(one.message)) for one in result.findings)
     result = replace(result, findings=spelled)
     with printed_to(output):
@@ -108,7 +100,7 @@ def check(
         elif form == "text":
             show(result)
         else:
-            sys.stdout.write(for_terminal(WRITERS[form](result)))
+            sys.stdout.write(printable_lines(WRITERS[form](result)))
     if not result.ok:
         worst = ", ".join(dict.fromkeys(one.rule for one in result.findings if one.severity == "error"))
         raise NoAnswerError(f"the job fails the check: {worst}")
@@ -116,24 +108,14 @@ def check(
         typer.echo(check_verdict(result), err=True)
 
 
-def _explain(
-    error: Path,
-    given: dict[str, Any],
-    plan_file: Path | None,
-    launch_files: list[str] | None,
-    var: list[str] | None,
-    form: str,
-) -> None:
+def _explain(text: str, form: str, **asked: Any) -> None:
     """Print what an error text means."""
     from gpuscale.launch.diagnosis import diagnose
     from gpuscale.render.answers import show
     from gpuscale.render.diagnosis import closest_lines
     from gpuscale.render.output import print_json
 
-    found = diagnose(
-        _error_text(error), plan_file, launch_files=launch_files or (), variables=variables(var, launch_files),
-        spelled=_spelled(given, plan_file, launch_files, var), **given,
-    )  # fmt: skip
+    found = diagnose(text, **asked)
     if form == "json":
         print_json("check-error", _in_flags(found))
     else:

@@ -14,15 +14,10 @@ from gpuscale.files import write_text
 
 @answers("calibrate-gpu")
 def calibrate_gpu(
-    recorded: Annotated[
-        Path,
-        option(
-            "Measurement log, one per line; an interrupted run resumes from it, and without torch it is only fitted.",
-            "FILE",
-            "gpu-protocol.jsonl",
-            flags="--protocol",
-        ),
-    ] = Path("gpu-protocol.jsonl"),
+    recorded: Annotated[Path, option(
+        "Measurement log, one per line; an interrupted run resumes from it, and without torch it is only fitted.",
+        "FILE", "gpu-protocol.jsonl", flags="--protocol",
+    )] = Path("gpu-protocol.jsonl"),
     gpu: Annotated[str | None, option("GPU preset to start from.", "NAME|PATH", "by its product name")] = None,
     device: Annotated[int, whole("Index of the GPU to measure.", default="0")] = 0,
     fit_only: Annotated[bool, option("Measure nothing; fit to the existing protocol.", "", flags="--fit-only")] = False,
@@ -31,7 +26,7 @@ def calibrate_gpu(
     ] = None,
     verbose: bool = False,
     json: bool = False,
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Measure a GPU's kernels in minutes, and fit the constants that predictions use.
 
     Example: gpuscale calibrate gpu -o gpu.toml, then gpuscale plan --model llama3-8b --gpus 8 --set gpu=gpu.toml

@@ -137,18 +137,15 @@ def _plan_export(given: dict[str, Any], target: str, output: Path | None, rank: 
 
 def export(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="A plan saved by `gpuscale plan -o`.")],
-    to: Annotated[
-        str,
-        option(
-            "Target: megatron-lm, megatron-bridge, nemo, primus, torchtitan, nanotron, deepspeed, accelerate.", "TARGET"
-        ),
-    ],
+    to: Annotated[str, option(
+        "Target: megatron-lm, megatron-bridge, nemo, primus, torchtitan, nanotron, deepspeed, accelerate.", "TARGET",
+    )],
     output: Annotated[
         Path | None, option("Write the files into a folder.", "DIR", flags="--output -o", panel=OUTPUT)
     ] = None,
     force: Annotated[bool, option("Overwrite existing files.", "", flags="--force", panel=OUTPUT)] = False,
     json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Write what a framework launches for a plan: its options, a script, the cluster's files.
 
     Example: gpuscale export plan.toml --to megatron-lm -o launch

@@ -71,14 +71,10 @@ def validate(
 
 @answers("calibrate")
 def calibrate_nccl(
-    logs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="LOG",
-            help="Output of nccl-tests, rccl-tests, nccom-test or torch all_reduce_bench, unedited.",
-            show_default=False,
-        ),
-    ],
+    logs: Annotated[list[Path], typer.Argument(
+        metavar="LOG", help="Output of nccl-tests, rccl-tests, nccom-test or torch all_reduce_bench, unedited.",
+        show_default=False,
+    )],
     cluster: Annotated[str, option("The cluster that was measured.", "NAME|PATH", flags=FLAGS["cluster"])],
     output: Annotated[
         Path | None, option("Write the cluster with the fitted curves to a TOML file.", "FILE", flags="--output -o")
@@ -91,7 +87,7 @@ def calibrate_nccl(
         option("Also cross-validate: fit every second size, show the errors of the others.", "", flags="--holdout"),
     ] = False,
     json: bool = False,
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Fit latency and bandwidth of a cluster's collectives to logs of nccl-tests.
 
     Example: gpuscale calibrate nccl all_reduce.log --cluster aws-p5 -o my-cluster.toml
@@ -119,14 +115,10 @@ def calibrate_nccl(
 @answers("calibrate-run")
 def calibrate_run(
     given: dict[str, Any],
-    logs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="LOG",
-            help="Log of a training run as the framework printed it, or a trace of PyTorch's profiler.",
-            show_default=False,
-        ),
-    ],
+    logs: Annotated[list[Path], typer.Argument(
+        metavar="LOG", help="Log of a training run as the framework printed it, or a trace of PyTorch's profiler.",
+        show_default=False,
+    )],
     plan: Annotated[
         list[Path] | None,
         option("The plan that ran, as `gpuscale plan -o` writes it: one for all logs, or one for each.", "FILE"),
@@ -141,7 +133,7 @@ def calibrate_run(
         Path | None, option("Write the calibration to a TOML file.", "FILE", flags="--output -o", panel=OUTPUT)
     ] = None,
     json: bool = False,
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Fit predictions to your training runs: factors of your site with their uncertainty, from logs and plans.
 
     Examples: gpuscale calibrate run train.log --from run.sh -o site.toml;

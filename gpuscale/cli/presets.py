@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 from gpuscale.cli.answering import Answer, answers
 from gpuscale.cli.options import FLAGS, Json, Toml, fills_stdout, known, option, plain, whole
 from gpuscale.errors import InputError
-from gpuscale.files import printable
+from gpuscale.files import printable_lines
 from gpuscale.render.output import print_json
 from gpuscale.units import GIGABITS, parse_whole
 
@@ -29,11 +28,6 @@ def _print_file(kind: str, name: str, **beside: object) -> None:
     if path.suffix.lower() != ".toml":
         raise InputError("not a TOML file", place=name[:300], hint="`toml` prints those of presets, and your own")
     typer.echo(printable_lines(read_toml(path).text), nl=False)
-
-
-def printable_lines(text: str) -> str:
-    """Return a text of several lines as a terminal may have it."""
-    return re.sub(r"[^\n\t]+", lambda part: printable(part[0]), text)
 
 
 def _refuse_beside(**beside: object) -> None:
@@ -208,26 +202,18 @@ def _refuse_alone(**given: object) -> None:
 
 
 def import_cluster_files(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILE...",
-            help="Files of one cluster: NCCL topology XML, `nvidia-smi topo -m`, `nvidia-smi nvlink -s`, Slurm "
-            "topology.conf or topology.yaml, `ibstat`, `ibnetdiscover`; recognised by content.",
-        ),
-    ],
+    files: Annotated[list[Path], typer.Argument(
+        metavar="FILE...",
+        help="Files of one cluster: NCCL topology XML, `nvidia-smi topo -m`, `nvidia-smi nvlink -s`, Slurm "
+        "topology.conf or topology.yaml, `ibstat`, `ibnetdiscover`; recognised by content.",
+    )],
     gpu: Annotated[str | None, option("The GPU: a name, alias or TOML file.", "NAME")] = None,
     nics: Annotated[
         int | None, option("Network cards per node that serve its GPUs.", parser=plain(int, 0, 1024))
     ] = None,
-    nic_gbit_per_s: Annotated[
-        float | None,
-        option(
-            "Rate of one network card [Gbit/s].",
-            "RATE",
-            parser=lambda given: GIGABITS.read(given, "nic_gbit", 1, 10_000),
-        ),
-    ] = None,
+    nic_gbit_per_s: Annotated[float | None, option(
+        "Rate of one network card [Gbit/s].", "RATE", parser=lambda given: GIGABITS.read(given, "nic_gbit", 1, 10_000),
+    )] = None,
     nodes: Annotated[
         int | None, option("Number of nodes, where no file describes the network.", parser=plain(int, 1, 1_000_000))
     ] = None,
@@ -237,7 +223,7 @@ def import_cluster_files(
         Path | None, option("Write the cluster file here instead of stdout.", "FILE", flags="--output -o")
     ] = None,
     json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Make a cluster file of what other tools say of a fabric; what no file says is assumed and marked so.
 
     Example: gpuscale calibrate topology topo.xml topology.conf ibstat.txt -o cluster.toml, then

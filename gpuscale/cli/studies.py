@@ -17,7 +17,7 @@ from gpuscale.render.output import print_rows_csv, print_rows_json
 from gpuscale.request import COMPARED, PINS, JobOptions, Layout, Question, Recovery, declared
 from gpuscale.units import plural
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # fmt: skip
     from gpuscale.studies.study import Study
 
 PANEL = "Running"
@@ -36,13 +36,10 @@ def sweep(
     task: Annotated[
         str | None, option("Question: plan, estimate, train-time or collective.", "NAME", "plan", panel="Question")
     ] = None,
-    output: Annotated[
-        Path | None,
-        option(
-            "Write the rows: .parquet, .csv or .jsonl. The same command resumes where it stopped.", "FILE",
-            flags="--output -o", panel=OUTPUT,
-        ),
-    ] = None,
+    output: Annotated[Path | None, option(
+        "Write the rows: .parquet, .csv or .jsonl. The same command resumes where it stopped.", "FILE",
+        flags="--output -o", panel=OUTPUT,
+    )] = None,
     jobs: Annotated[int, whole("Worker processes on this machine.", default="1", panel=PANEL)] = 1,
     scheduler: Annotated[str | None, option("Use a Dask cluster instead.", "ADDRESS", panel=PANEL)] = None,
     force: Annotated[bool, option("Overwrite a file that is not a result file.", "", panel=OUTPUT)] = False,
@@ -119,14 +116,10 @@ def show(
         str | None, option("Only rows that satisfy this SQL condition: gpus <= 1024.", "CONDITION")
     ] = None,
     best_by: Annotated[str | None, option("The best row per group: model, or model,gpus.", "COLUMN,...")] = None,
-    by: Annotated[
-        str | None,
-        option(
-            "Column that decides which row is best: the lowest; -COLUMN: the highest.",
-            "COLUMN",
-            "the study's objective, or cost, or speed",
-        ),
-    ] = None,
+    by: Annotated[str | None, option(
+        "Column that decides which row is best: the lowest; -COLUMN: the highest.", "COLUMN",
+        "the study's objective, or cost, or speed",
+    )] = None,
     columns: Annotated[
         str | None, option("Columns to show.", "COLUMN,...", "those that vary, and the main results")
     ] = None,
@@ -138,7 +131,7 @@ def show(
     frontier: Annotated[str | None, option("Pareto frontier of two columns.", "COLUMN,COLUMN")] = None,
     json: bool = False,
     csv: bool = False,
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Show the results of a study: the best, why questions have no answer, heat maps, frontiers.
 
     Example: gpuscale sweep show results.parquet --where "gpus<=1024" --best-by model

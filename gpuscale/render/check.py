@@ -10,7 +10,6 @@ from pathlib import Path, PurePath
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
-from gpuscale.files import printable
 from gpuscale.launch.check import CheckResult, Finding
 from gpuscale.launch.remarks import SEVERITIES
 from gpuscale.render.document import Document, plain
@@ -137,8 +136,3 @@ def _uri(file: str) -> str:
 
 FORMATS: dict[str, Callable[[CheckResult], str]] = {"github": github, "junit": junit, "sarif": sarif}
 """Formats of other tools -> what writes them."""
-
-
-def for_terminal(text: str) -> str:
-    """Return lines that a terminal may have."""
-    return "".join(f"{printable(line)}\n" for line in text.split("\n")[:-1])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from gpuscale.explain.explanation import explain_subject
-from gpuscale.files import printable
+from gpuscale.files import printable, printable_lines
 from gpuscale.launch.export import Export
 from gpuscale.launch.improve import Improvement
 from gpuscale.launch.settings import LaunchJob, Said
@@ -101,8 +101,7 @@ def draw_improvements(found: Sequence[Improvement], now: Estimate, *, spell: Spe
         less = in_words(1 - one.gain, TIME) + (", but it fits" if one.gain <= 0 else "")
         time = format_seconds(one.step_time_s)
         draw(f"\n{changed} (now {before}): {time}/step, {less}; {one.memory_gib:.1f} GiB")
-        lines = ("\t".join(map(printable, line.split("\t"))) for line in one.diff.split("\n"))
-        sys.stdout.write("\n".join(lines))
+        sys.stdout.write(printable_lines(one.diff))
 
 
 def files_document(made: Export) -> Document:
