@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import zipapp
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,12 @@ COMMANDS = [
 def archive(tmp_path_factory):
     """The package in a zip file, with its presets as a wheel has them."""
     folder = tmp_path_factory.mktemp("packed")
-    left_out = shutil.ignore_patterns("__pycache__")
+    left_out = shutil.ignore_patterns("__pycache__", "_presets.zip")
     shutil.copytree(ROOT / "gpuscale", folder / "app" / "gpuscale", ignore=left_out)
-    shutil.copytree(ROOT / "presets", folder / "app" / "gpuscale" / "_presets")
-    shutil.copy(ROOT / "docs" / "SKILL.md", folder / "app" / "gpuscale" / "_presets" / "SKILL.md")
+    with zipfile.ZipFile(folder / "app" / "gpuscale" / "_presets.zip", "w") as packed:
+        for path in (ROOT / "presets").rglob("*.*"):
+            packed.write(path, path.relative_to(ROOT / "presets"))
+        packed.write(ROOT / "docs" / "SKILL.md", "SKILL.md")
     zipapp.create_archive(folder / "app", folder / "gpuscale.pyz", main="gpuscale.__main__:main")
     return folder / "gpuscale.pyz"
 
@@ -58,7 +61,9 @@ def test_a_profiler_sees_the_whole_run(tmp_path):
 
 
 def test_without_its_presets_the_package_says_so(tmp_path):
-    shutil.copytree(ROOT / "gpuscale", tmp_path / "gpuscale", ignore=shutil.ignore_patterns("__pycache__", "_presets"))
+    shutil.copytree(
+        ROOT / "gpuscale", tmp_path / "gpuscale", ignore=shutil.ignore_patterns("__pycache__", "_presets.zip")
+    )
     command = [sys.executable, "-m", "gpuscale", "models", "list"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

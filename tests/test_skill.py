@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -83,8 +82,3 @@ def test_it_is_printed_as_it_stands_with_its_front_matter():
     found = json.loads(gpuscale("skill", "--json").out)
     assert (found["name"], found["markdown"].splitlines()[0]) == ("gpuscale", "# gpuscale for coding agents")
     assert found["description"] in TEXT
-
-
-def test_a_wheel_has_it():
-    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert built["force-include"]["docs/SKILL.md"] == "gpuscale/_presets/SKILL.md"

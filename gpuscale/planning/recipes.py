@@ -205,7 +205,7 @@ def _stated() -> dict[str, Stated]:
 def _files() -> Iterator[Path]:
     """Yield the files of recipes, the user's first."""
     own, shipped = preset_files("recipes"), preset_folders("recipes")[-1]
-    yield from sorted(own.values(), key=lambda path: path.parent == shipped)
+    yield from sorted(own.values(), key=lambda path: str(path.parent) == str(shipped))
 
 
 def _of_file(document: Document) -> Iterator[tuple[str, Stated]]:

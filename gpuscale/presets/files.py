@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from importlib import resources
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakValueDictionary
@@ -68,12 +70,16 @@ def preset_folders(kind: str) -> list[Path]:
 
 @cache
 def _shipped() -> Path:
-    """Return the folder of the presets that come with the package: in it, in a zip file, or beside it in a checkout."""
-    packed = cast(Path, resources.files("gpuscale") / "_presets")  # a zipfile.Path has all of a Path that is used here
+    """Return the folder of the presets that come with the package: packed into it, or beside it in a checkout."""
+    packed = resources.files("gpuscale") / "_presets.zip"
     beside = Path(__file__).resolve().parents[2] / "presets"
-    if not packed.is_dir() and not beside.is_dir():
+    if packed.is_file():
+        content = BytesIO(packed.read_bytes())  # no open file, whose position processes would share
+        content.name = str(packed)  # by which messages call it
+        return cast(Path, zipfile.Path(zipfile.ZipFile(content)))  # which has all of a Path that is used here
+    if not beside.is_dir():
         raise InputError("its presets are missing", place="gpuscale", hint="the installation is incomplete: repeat it")
-    return packed if packed.is_dir() else beside
+    return beside
 
 
 def skill_text() -> str:
@@ -95,11 +101,15 @@ def family_table(name: str) -> Mapping[str, Any]:
 def preset_files(kind: str) -> dict[str, Path]:
     """Return the file of every preset of `kind` by its name (the file's stem), sorted; the user's goes first."""
     found: dict[str, Path] = {}
-    for folder in preset_folders(kind):
+    for folder in reversed(preset_folders(kind)):
         with suppress(OSError):  # a folder of the user's that cannot be read
-            for path in folder.iterdir():
-                if path.suffix == ".toml" and path.is_file():
-                    found.setdefault(path.stem, path)
+            found |= files_in(folder)
+    return dict(sorted(found.items()))
+
+
+def files_in(folder: Path) -> dict[str, Path]:
+    """Return the TOML files of a folder by their stems, sorted."""
+    found = {path.stem: path for path in folder.iterdir() if path.suffix == ".toml" and path.is_file()}
     return dict(sorted(found.items()))
 
 
@@ -118,6 +128,11 @@ def find_preset(kind: str, name: str) -> Path | None:
         if path.is_file():
             return path
     return None
+
+
+def means_preset(kind: str, path: Path) -> bool:
+    """Whether a file is the one that its stem means as a preset; paths in an archive do not compare by themselves."""
+    return str(find_preset(kind, path.stem)) == str(path)
 
 
 def preset_aliases(kind: str) -> dict[str, Path]:

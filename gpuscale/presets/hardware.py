@@ -26,7 +26,7 @@ from gpuscale.presets.files import (
     Document,
     KeyPath,
     card_named,
-    find_preset,
+    means_preset,
     parse_toml,
     preset_files,
     preset_names,
@@ -477,7 +477,7 @@ def _cluster_document(name: str) -> Document:
         others = ", ".join(clusters_with(gpu.name))
         hint = f"name the machine: {others}" if others else "write a cluster file (docs/hardware.md)"
         raise InputError(f"{gpu.name} is no card for a PCIe slot, so that its name means no box", hint=hint)
-    reference = gpu.name if find_preset("gpus", gpu.name) == path else path.name
+    reference = gpu.name if means_preset("gpus", path) else path.name
     pairs = name.lower().endswith("-pairs")
     text = box_text(gpu, reference, pairs=pairs)
     return parse_toml(path.parent / f"box-{gpu.name}{'-pairs' if pairs else ''}.toml", text)
@@ -617,9 +617,8 @@ def _check_mixture(document: Document, stated: dict[str, Any]) -> None:
 
 
 def _pool(document: Document, place: KeyPath, table: dict[str, Any]) -> specs.PoolSpec:
-    shipped = str(find_preset("clusters", document.path.stem)) == str(document.path)
-    title = table["name"]
-    name = f"{document.path.stem if shipped else document.path.name}:{title}"  # by which it is loaded again
+    path, title = document.path, table["name"]
+    name = f"{path.stem if means_preset('clusters', path) else path.name}:{title}"  # by which it is loaded again
     if ("cluster" in table) == ("gpu" in table) or ("gpu" in table) != bool(table.get("levels")):
         hint = 'cluster = "dgx-h100-superpod", or gpu = "..." with [[pools.levels]]'
         raise document.error(place, f"pool {title} needs a cluster, or a gpu and levels of its own", hint)

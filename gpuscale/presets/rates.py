@@ -14,7 +14,7 @@ from typing import Any
 
 from gpuscale.choices import TERMS
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.presets.files import Document, preset_folders, read_unchanged
+from gpuscale.presets.files import Document, files_in, preset_folders, read_unchanged
 from gpuscale.version import RELEASED
 
 USUAL_TERM = "reserved"
@@ -69,8 +69,7 @@ def given(value: float) -> Rate:
 def _documents() -> tuple[Document, ...]:
     """Return the files of rates, the user's after those that they replace."""
     folders: list[Path] = list(reversed(preset_folders("rates")))
-    paths = [path for folder in folders for path in sorted(folder.iterdir()) if path.suffix == ".toml"]
-    return tuple(map(read_unchanged, paths))
+    return tuple(read_unchanged(path) for folder in folders for path in files_in(folder).values())
 
 
 def load_rates(values: Mapping[str, float] | None = None) -> dict[str, Rate]:

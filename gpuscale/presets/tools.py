@@ -29,7 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuscale.presets.files import preset_folders, read_toml
+from gpuscale.presets.files import files_in, preset_folders, read_toml
 
 
 class Default(NamedTuple):
@@ -201,7 +201,7 @@ def _fits(setting: str, pattern: str) -> bool:
 @cache
 def _files() -> dict[str, Path]:
     """Return the file of each tool by its name: those that come with the package alone, unlike presets of users."""
-    return {path.stem: path for path in sorted(preset_folders("tools")[-1].iterdir()) if path.suffix == ".toml"}
+    return files_in(preset_folders("tools")[-1])
 
 
 COMMON = "common"
