@@ -20,6 +20,8 @@ COMMANDS = [
     LISTED["skill"],
     (*LISTED["collective-sweep"], "--html", "-"),  # style and script of pages
     LISTED["plan-bad-name"],  # looks through all names
+    ("plan", "--model", "llama3-8b", "--gpus", "1", "--cluster", "rtx-4090", "--tune", "qlora"),  # a box made of a GPU
+    ("train-time", "--model", "llama3-8b", "--gpus", "64", "--tokens", "1T"),  # rates
 ]
 
 
@@ -37,7 +39,7 @@ def archive(tmp_path_factory):
     return folder / "gpuscale.pyz"
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
+@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: "-".join(arguments[:4]))
 def test_a_zip_file_answers_as_the_package_does(archive, arguments, tmp_path):
     environment = {**os.environ, "COLUMNS": "100", "PYTHONPATH": ""}
     done = subprocess.run(
