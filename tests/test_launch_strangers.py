@@ -201,3 +201,61 @@ def test_a_file_that_is_read_first_and_not_here_is_named_and_answers_when_it_is_
     given = script(tmp_path, f"shape=({shape})\n", "small.sh")
     job = read_launch([path, given])
     assert (job.options["gpus"], job.options["gbs"], job.layout["micro_batch_size"]) == (8, 64, 2)
+
+
+def test_a_line_that_is_named_still_says_which_file_is_not_here(tmp_path: Path) -> None:
+    text = """one() {
+  deepspeed --num_gpus=4 train_cpt.py --config configs/cpt.yaml --deepspeed configs/ds_zero3.json
+}
+two() {
+  deepspeed --num_gpus=4 train_sft.py --config configs/sft.yaml --deepspeed configs/ds_zero3.json
+}
+case "${1:-both}" in first) one;; both) one; two;; esac
+"""
+    path = script(tmp_path, text)
+    with pytest.raises(InputError, match=r"run\.sh:2 .*run\.sh:5 "):
+        read_launch([path])
+    with pytest.raises(InputError, match=r"configured in configs/cpt\.yaml, which is not here"):
+        read_launch([f"{path}:2"])
+
+
+def test_a_program_that_is_told_nothing_is_named_and_read_when_it_is_given(tmp_path: Path) -> None:
+    path = script(tmp_path, "deepspeed --num_gpus 4 src/train_ner.py\n")
+    with pytest.raises(InputError, match=r"no option says what src/train_ner\.py trains") as caught:
+        read_launch([path])
+    assert caught.value.hint == "give it too: `launch_files=src/train_ner.py`"
+
+
+def test_gpus_that_a_command_counts_are_asked_for_beside_the_rest(tmp_path: Path) -> None:
+    text = "torchrun --nproc_per_node=$(nvidia-smi -L | wc -l) train.py --model_name_or_path meta-llama/Llama-3.1-8B"
+    more = "--bf16 True --num_train_epochs 1 --per_device_train_batch_size 4 --model_max_length 2048"
+    path = script(tmp_path, f"{text} {more} --deepspeed conf/zero3.json\n")
+    with pytest.raises(LackingError) as caught:
+        read_launch([path])
+    assert "`gpus=8`" in asked(caught.value)
+    assert "`zero=3`" in asked(caught.value)
+    assert read_launch([path], {}, {"gpus": 4, "zero": 3}).options["gbs"] == 16
+
+
+def test_python_alone_starts_one_process(tmp_path: Path) -> None:
+    path = script(tmp_path, "python train.py --model gpt2 --batch_size 8 --max_length 512 --fp16\n")
+    with pytest.raises(LackingError) as caught:
+        read_launch([path])
+    assert "`gpus=1` (python starts one process)" in asked(caught.value)
+
+
+def test_settings_of_a_tool_in_another_program_are_not_that_tools(tmp_path: Path) -> None:
+    text = "torchrun --nproc_per_node 2 sft.py --base_model llama2-7b --bsz 8 --cutoff_len 512 --zero_stage 2\n"
+    with pytest.raises(LackingError) as caught:
+        read_launch([script(tmp_path, text)])
+    for way in ("`precision=bf16`", "`gbs=16`"):
+        assert way in asked(caught.value)
+
+
+def test_shards_of_fsdp_are_proposed_where_a_switch_speaks_of_them(tmp_path: Path) -> None:
+    text = "torchrun --nproc_per_node 4 finetuning.py --enable_fsdp --model_name llama2-7b --batch_size_training 2"
+    path = script(tmp_path, f"{text} --context_length 4096 --bf16\n")
+    with pytest.raises(LackingError) as caught:
+        read_launch([path])
+    assert "`zero=3`" in asked(caught.value)
+    assert read_launch([path], {}, {"zero": 3}).layout["micro_batch_size"] == 2

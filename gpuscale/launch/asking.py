@@ -220,6 +220,9 @@ def _for_gpus(launch: Launch, layout: Mapping[str, Any], each: int) -> Suggestio
         )  # fmt: skip
         if count and count % ways == 0:
             return Suggestion(str(count), f"{where}{f', {node} GPUs each' if nodes and not grid else ''}")
+    own = launch.sources[-1]
+    if ways == 1 and not each and own.kind == "command" and own.program[0].startswith("python") and not own.launcher:
+        return Suggestion("1", "python starts one process")
     least = lcm(ways, node) if lcm(ways, node) <= 4 * max(ways, node) else ways
     return Suggestion(
         str(least), f"the fewest nodes of {node} that {ways} ways fill" if ways > 1 else f"one node of {node}"

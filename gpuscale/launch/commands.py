@@ -61,6 +61,7 @@ class Command(NamedTuple):
     texts: Mapping[str, Traced]
     path: Path
     followed: tuple[Path, ...]
+    own_line: int = 0  #: where its words stand, where `line` is that of a call of the function that they are in.
 
 
 class Commands:
@@ -325,8 +326,9 @@ class Commands:
                 before_it = settings[one.name]
                 ignored.append(Said(before_it.file, before_it.line, before_it.text, again))
             settings[one.name] = one
-        at = next(iter(self.shell.calls), fields_at([*words, *before, *rest]))
-        place = self.files.place(at)
+        own_at = fields_at([*words, *before, *rest])
+        at = next(iter(self.shell.calls), own_at)
+        place, stands = self.files.place(at), self.files.place(own_at)
         file, line = (place[0].name, place[1]) if place else (str(self.shell.path), 0)
         seen = {name: self._variable(name, state, None) for name in sorted(state.exported) if name in state.variables}
         seen |= {name: self._variable(name, state, value) for name, value in environment.items()}
@@ -336,7 +338,9 @@ class Commands:
             name: self._variable(name, state, None) for name in sorted(state.variables) if _COUNTS.fullmatch(name)
         }
         source = Source(file, "command", settings, program, launcher, seen, (), tuple(ignored), counts)
-        self.found.append(Command(source, line, dict(state.texts), self.shell.where(state), tuple(self.shell.followed)))
+        texts, where = dict(state.texts), self.shell.where(state)
+        own_line = stands[1] if stands and place and stands[0] is place[0] else line
+        self.found.append(Command(source, line, texts, where, tuple(self.shell.followed), own_line))
 
     def settings(self, fields: Sequence[Traced], state: State) -> Iterator[Setting]:
         """Yield the options of a program: `--a 1`, `--a=1`, `--a 1 2`, `--a`, `-a 1` and `a.b=c`.

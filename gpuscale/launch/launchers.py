@@ -94,6 +94,8 @@ def _count(reading: Reading, found: Setting | None) -> int | None:
     except LackingError:
         raise
     except InputError as error:
+        if found.why:  # what a command counts, where it runs
+            raise LackingError(error.message, "gpus", place=error.place, hint="add `gpus=N`") from None
         raise InputError(error.message, place=error.place, hint=error.hint or "add `gpus=N`") from None
 
 

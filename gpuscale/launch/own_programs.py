@@ -6,10 +6,16 @@ Nothing is known of what such a program has where nothing is said, nor how it co
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from gpuscale.errors import InputError
+from gpuscale.files import printable
 from gpuscale.launch import trainer
 from gpuscale.launch.settings import OFF, Reading, Setting, Source
+from gpuscale.launch.tools import started
+from gpuscale.launch.unread import is_on
 from gpuscale.presets.tools import Tool, load_tool
 
 NAME = "own"
@@ -46,6 +52,20 @@ def claims(source: Source) -> bool:
     ) and not any(ELSEWHERE.search(name) for name in source.settings)  # fmt: skip
 
 
+def refuse_silent(place: str, source: Source, files: Iterable[Path]) -> None:
+    """Refuse a command none of whose options says what is trained, and whose program is not here.
+
+    Raises:
+        InputError: it is such a one; the message names the file.
+    """
+    starts = source.kind == "command" and source.program[:1] and source.program[0] in STARTERS
+    script = next((word for word in source.program if word.endswith(".py")), "") if starts else ""
+    if script and not any(ELSEWHERE.search(name) for name in source.settings) and not _named(source.settings).keys() & {
+        *_ESSENTIAL} and Path(script).name not in {path.name for path in files}:  # fmt: skip
+        message = f"no option says what {printable(script)[:100]} trains, and it is not here"
+        raise InputError(message, place=place, hint=f"give it too: `launch_files={printable(script)[:100]}`")
+
+
 def take(reading: Reading, tool: Tool) -> Tool:
     """Give the options of a program of one's own the Trainer's names; return the tool that the job is of.
 
@@ -58,7 +78,10 @@ def take(reading: Reading, tool: Tool) -> Tool:
     source = reading.sources[-1]
     others = any(OF_TRAINER & one.settings.keys() for one in reading.sources)
     counted = any(str(getattr(reading.settings.get(name), "value", "")).isdigit() for name in OF_DEEPSPEED)
-    if tool.name != "transformers" or source.kind != "command" or others or counted or not _is_own(source):
+    inside = any(tool.name in re.split(r"[/.]", word) for word in source.program)  # `trl/scripts/sft.py`
+    inside |= tool.name == "alpaca-lora" or (tool.name == "trl" and "model_name_or_path" in source.settings)
+    known = inside or any(started(one, tool) for one in reading.sources)
+    if known or source.kind != "command" or others or counted or not _is_own(source):
         return tool
     for name, own in _named(reading.settings).items():
         one = reading.settings.pop(own)
@@ -112,7 +135,8 @@ def need(reading: Reading) -> None:
         reading.refuse(None, "no file states in which precision it trains", settles="precision", likely=("bf16",))
     several = int(reading.given.get("gpus") or reading.options.get("gpus") or 1) > 1
     if several and "zero" not in reading.given and reading.stated_by("zero") is None:
-        reading.refuse(None, "no file states how the job is sharded", settles="zero", likely=("0",))
+        fsdp = any("fsdp" in name and is_on(one.value) for name, one in reading.settings.items())
+        reading.refuse(None, "no file states how the job is sharded", settles="zero", likely=("3" if fsdp else "0",))
     if not reading.given.get("recompute") and reading.stated_by("recompute") is None:
         reading.assume("no layer is recomputed: no option speaks of it")
 

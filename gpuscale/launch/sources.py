@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -80,7 +81,8 @@ def launches(
                 ]
                 if not made:
                     raise InputError("no command starts on this line, or nothing has this name", place=str(path))
-            (documents if made and all(one.place == str(path) for one in made) else found).extend(made)
+            whole = not named and bool(made) and all(one.place == str(path) for one in made)
+            (documents if whole else found).extend(made)
     taken = {path for one in found for path in one.files[1:]}
     alone = next((error for path, error in failed.items() if path not in taken), None)
     if alone is not None:
@@ -162,7 +164,7 @@ class _Reader:
     def _commands(self, path: Path) -> Iterator[Launch]:
         """Yield what the commands of a script launch, each with the files that it names."""
         reader = Commands(self.files, self.find, self.variables)
-        commands = reader.script(path)
+        commands = _told_apart(reader.script(path))
         shell = reader.shell
         if not commands:
             _refuse_nothing(shell)
@@ -466,6 +468,12 @@ def _refuse_nothing(shell: Shell) -> None:
         raise InputError(
             f"hands over to {printable(name)[:MAX_NAME]}, which is not here", place=shell.place(at), hint=hint
         )
+
+
+def _told_apart(commands: Sequence[Command]) -> list[Command]:
+    """Return commands with lines of their own where one line calls the functions that several are in."""
+    lines = Counter(one.line for one in commands)
+    return [one._replace(line=one.own_line) if lines[one.line] > 1 else one for one in commands]
 
 
 _CONFIGURATION = re.compile(r"(?:yaml_)?(?:config|cfg)(?:_file|_path|_yaml)?")
