@@ -259,3 +259,33 @@ def test_shards_of_fsdp_are_proposed_where_a_switch_speaks_of_them(tmp_path: Pat
         read_launch([path])
     assert "`zero=3`" in asked(caught.value)
     assert read_launch([path], {}, {"zero": 3}).layout["micro_batch_size"] == 2
+
+
+WHOLE = (
+    "torchrun --nproc_per_node 8 train.py --model_name_or_path {model} --bf16 True --per_device_train_batch_size 1"
+    " --gradient_accumulation_steps 4 --num_train_epochs 1 --model_max_length 2048"
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'tmux new-session -d -s job "{0}"',
+        'tmux send-keys -t job "cd /work && {0}" C-m',
+        'script -q -c "{0}" log.txt',
+        'bsub -q gpu -W 24:00 -gpu "num=8" "{0}"',
+        "rlaunch --cpu=32 --gpu=8 -P 4 -- {0}",
+    ],
+)
+def test_commands_in_a_text_that_something_else_starts(tmp_path: Path, line: str) -> None:
+    job = read_launch([script(tmp_path, line.format(WHOLE.format(model="Qwen/Qwen2.5-7B")) + "\n")])
+    assert (job.options["gpus"], job.options["gbs"]) == (8, 32)
+
+
+def test_an_element_of_a_list_that_the_scheduler_chooses_is_asked_for(tmp_path: Path) -> None:
+    text = "ALL=(Qwen/Qwen2.5-7B Qwen/Qwen2.5-14B)\n" + WHOLE.format(model="${ALL[$SLURM_ARRAY_TASK_ID]}")
+    path = script(tmp_path, text)
+    with pytest.raises(LackingError) as caught:
+        read_launch([path])
+    assert "var=SLURM_ARRAY_TASK_ID=" in asked(caught.value)
+    assert read_launch([path], {"SLURM_ARRAY_TASK_ID": "1"}).options["model"] == "Qwen/Qwen2.5-14B"

@@ -221,7 +221,7 @@ def _for_gpus(launch: Launch, layout: Mapping[str, Any], each: int) -> Suggestio
         if count and count % ways == 0:
             return Suggestion(str(count), f"{where}{f', {node} GPUs each' if nodes and not grid else ''}")
     own = launch.sources[-1]
-    if ways == 1 and not each and own.kind == "command" and own.program[0].startswith("python") and not own.launcher:
+    if ways == 1 and not each and "".join(own.program[:1]).startswith("python") and not own.launcher:
         return Suggestion("1", "python starts one process")
     least = lcm(ways, node) if lcm(ways, node) <= 4 * max(ways, node) else ways
     return Suggestion(

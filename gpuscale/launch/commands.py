@@ -45,6 +45,10 @@ _ENDS = re.compile(r"\s+--?[A-Za-z]|\s*\\?\r?\n|\s*\\?$|[\"')]|\s+[;&|]")
 _OPTIONAL = re.compile(r"(ARGS?|OPTS?|OPTIONS?|FLAGS?|EXTRA\w*|OVERRIDES?|CMD|PREFIX|PARAMS?)$", re.IGNORECASE)
 _PYTHON = re.compile(r"(python|pypy)[\d.]*|\$\{?\w*PYTHON\w*\}?", re.IGNORECASE)
 """What starts Python, among it variables that say which: `$PYTHON_BIN`."""
+_LAUNCHING = re.compile(
+    r"\s*(?:\w+=\S+\s+)*(?:(?:cd|source|export|conda|\.)\s[^\n]*?(?:&&|;)\s*)*(?:torchrun|deepspeed|accelerate|python[\d.]*|srun)\s"
+)
+"""A text that is a command which launches something."""
 _COUNTS = re.compile(
     r"(?:TOTAL_|NUM_|N_?)?GPUS?|NUM_GPUS|WORLD_SIZE|(?:NUM_|N_?)?NODES|(?:NUM_)?GPUS_PER_NODE|NPROC_PER_NODE|N_GPUS_PER_NODE"
 )
@@ -173,6 +177,8 @@ class Commands:
         text = next((one for key in own.text if (one := self.launcher.pop(key, None)) is not None), None)
         if text is not None or (own.script and read is not None and not fields):
             self._text(untraced(str(text.value)) if text else read, state, environment)
+        elif fields and own.script and " " in fields[0].text:
+            self._text(fields[0], state, environment)
         elif fields and own.script and not _starts(fields[0].text):
             self._shell(state, fields, environment, read)
         else:
@@ -181,8 +187,11 @@ class Commands:
     def _other(self, state: State, fields: list[Traced], environment: dict[str, Traced], read: Traced | None) -> None:
         """Take a command of no kind that is known: a script, or a program with at least two options."""
         script = self._script(fields[0].text, state)
+        text = next((field for field in fields[1:] if _LAUNCHING.match(field.text)), None)
         if script is not None:
             self._shell(state, [untraced("bash"), *fields], environment, read)
+        elif text is not None:  # `tmux send-keys -t job "torchrun ..." C-m`
+            self._text(text, state, environment)
         elif read is not None and re.search(r"\b(torchrun|python3?|deepspeed|srun)\b", read.text):
             self._text(read, state, environment)
         elif sum(bool(_FLAG.match(field.text) or _DOTTED.match(field.text)) for field in fields) >= 2:
@@ -280,7 +289,7 @@ class Commands:
                 key, value = glued[1], flag.cut(glued.start(2))
             elif equals:
                 value = flag.cut(text.index("=") + 1)
-            elif key in SWITCHES:
+            elif key in SWITCHES and key not in own.valued:
                 if key in {"m", "module"}:
                     return [untraced("-m"), *fields[at:]]
             elif key in {"mca", "x", "genv", "env"} and name.startswith("mpi"):

@@ -58,10 +58,10 @@ def refuse_silent(place: str, source: Source, files: Iterable[Path]) -> None:
     Raises:
         InputError: it is such a one; the message names the file.
     """
-    starts = source.kind == "command" and source.program[:1] and source.program[0] in STARTERS
-    script = next((word for word in source.program if word.endswith(".py")), "") if starts else ""
-    if script and not any(ELSEWHERE.search(name) for name in source.settings) and not _named(source.settings).keys() & {
-        *_ESSENTIAL} and Path(script).name not in {path.name for path in files}:  # fmt: skip
+    script = next((word for word in source.program if word.endswith(".py")), "") if source.kind == "command" else ""
+    trains = source.program[:1] and (source.program[0] in STARTERS or TRAINING.search(Path(script).name))
+    told = _named(source.settings).keys() & set(_ESSENTIAL) or any(map(ELSEWHERE.search, source.settings))
+    if script and trains and not told and Path(script).name not in {path.name for path in files}:
         message = f"no option says what {printable(script)[:100]} trains, and it is not here"
         raise InputError(message, place=place, hint=f"give it too: `launch_files={printable(script)[:100]}`")
 

@@ -370,12 +370,12 @@ def _differs(launch: Launch, first: Launch) -> str:
 
 def _unknown(found: Sequence[Launch]) -> InputError:
     """Say what was recognised in files of no framework that is known."""
-    for launch in found:
-        own_programs.refuse_silent(launch.place, launch.sources[-1], launch.files)
     titles = ", ".join(target.title for target in targets().values())
     words = " ".join(word for launch in found for word in launch.sources[-1].program)
     if "tensorflow" in words:
         return InputError("it trains with TensorFlow", place=found[0].place, hint=f"PyTorch and JAX are read: {titles}")
+    for launch in (one for one in found if len(one.sources) == 1):
+        own_programs.refuse_silent(launch.place, launch.sources[-1], launch.files)
     parts = []
     for launch in found[:4]:
         last = launch.sources[-1]

@@ -669,10 +669,13 @@ class Shell:
             last = REST.fullmatch(value[-1].text) if isinstance(value, tuple) and value else None
             if last and index.isdigit() and int(index[:4]) >= len(value) - 1:
                 return [mark(str(int(last[1]) + int(index[:4]) - len(value) + 1))], False
+            if not known(index):  # of which element nobody says: `$SLURM_ARRAY_TASK_ID`
+                self.offer(index, table)
+                return [untraced(_open(index))], False
             if index not in table and isinstance(value, tuple):
                 number = self.count(index, state)
                 index = str(number if number is None or number >= 0 else number + len(value))
-            return [table.get(index, EMPTY) if known(index) else untraced(_open(index))], False
+            return [table.get(index, EMPTY)], False
         return [value if isinstance(value, Traced) else (_listed(value) or [EMPTY])[0]], False
 
     def _parameter(self, body: Traced, state: State) -> tuple[list[Traced], bool]:

@@ -51,6 +51,8 @@ class Starter:
     script: bool = False
     #: names between its subcommand and its options.
     names: int = 0
+    #: options with a value of which others have switches: queues, limits.
+    valued: tuple[str, ...] = ()
     #: the words after its options are a text for a shell on another host, behind so many words.
     remote: int | None = None
 
@@ -67,7 +69,7 @@ _MPI = Starter(
 
 STARTERS: Mapping[str, Starter] = {
     "srun": Starter(_SLURM),
-    "sbatch": Starter(_SLURM, text=("wrap",), script=True),
+    "sbatch": Starter(_SLURM, text=("wrap",), script=True, valued=("q",)),
     "salloc": Starter(_SLURM, script=True),
     **dict.fromkeys(("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"), _MPI),
     "jsrun": Starter(
@@ -81,8 +83,8 @@ STARTERS: Mapping[str, Starter] = {
         {"N": "nodes", "n": "ntasks", "g": "gpus_per_task", "c": "cpus_per_task", "tasks_per_node": "ntasks_per_node"},
         words=("run", "submit", "batch", "alloc", "mini run", "mini submit", "mini batch", "mini alloc"),
     ),
-    "bsub": Starter({"nnodes": "nodes"}, script=True),
-    "qsub": Starter(script=True),
+    "bsub": Starter({"nnodes": "nodes"}, script=True, valued=("q", "W", "u")),
+    "qsub": Starter(script=True, valued=("q", "W", "l")),
     "bcprun": Starter(
         {"n": "nodes", "nnodes": "nodes", "p": "ntasks_per_node", "npernode": "ntasks_per_node"}, text=("c", "cmd")
     ),
