@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuscale.launch.settings import OFF, ON, Reading, says
+from gpuscale.presets.files import known_table
 
 TRANSFORMERS = {
     "fa2": "flash_attention_2", "fa3": "flash_attention_3", "fa4": "flash_attention_4", "flex": "flex_attention",
@@ -14,40 +15,15 @@ MEGATRON = {"fa2": "flash", "cudnn": "fused", "eager": "unfused"}
 """`attention` -> `--attention-backend` (Megatron core transformer/enums.py, AttnBackend): `flash` is the flash-attn
 that is installed, 2 where nobody installs another."""
 
-WORDS = {
-    **{word: ours for table in (TRANSFORMERS, MEGATRON) for ours, word in table.items()},
-    **dict.fromkeys((
-        "flash_attn", "flash_attention", "flash_attn_2", "fa2", "flash_2", "flash2", "kernels_community/flash_attn",
-        "kernels_community/flash_attn2",
-    ), "fa2"),
-    **dict.fromkeys((
-        "flash_attn_3", "fa3", "flash_3", "flash3", "kernels_community/flash_attn3",
-        "kernels_community/vllm_flash_attn3",
-    ), "fa3"),
-    **dict.fromkeys(("flash_attn_4", "fa4", "flash_4"), "fa4"),
-    **dict.fromkeys(("sdp", "flash_attention_torch"), "sdpa"),
-    **dict.fromkeys(("torch", "disabled", "local", "dot_product"), "eager"), "flex": "flex",
-    **dict.fromkeys(("cudnn", "cudnn_flash_te", "cudnn_flash_jax"), "cudnn"),
-}  # fmt: skip
-"""What kernels are called, in lower case with underscores -> `attention`."""
-
-SWITCHES = {
-    **dict.fromkeys((
-        "use_flash_attention_2", "use_flash_attention", "flash_attention", "use_flash_attn", "flash_attn",
-        "flash_attn_2",
-    ), "fa2"),
-    "use_flash_attention_3": "fa3", "sdp_attention": "sdpa", "flex_attention": "flex", "eager_attention": "eager",
-}  # fmt: skip
-"""Switch -> `attention` where it is on."""
+WORDS, SWITCHES = (
+    {word: ours for ours, words in known_table("words")[kind].items() for word in words}
+    for kind in ("attention", "attention_switches")
+)
+"""What kernels are called, in lower case with underscores, and what switches them on -> `attention`."""
 
 NAMES = (
-    "attn_implementation",
-    "attn_impl",
-    "model.attn_implementation",
-    "model.attn_impl",
-    "flash_attn",
-    "attention_type",
-)
+    "attn_implementation", "attn_impl", "model.attn_implementation", "model.attn_impl", "flash_attn", "attention_type",
+)  # fmt: skip
 
 
 def read_attention(reading: Reading, *names: str) -> None:

@@ -1,8 +1,7 @@
 """The GPUs that launch files name, and the cluster that is predicted for them where nobody says which.
 
-Sources of names: Slurm's gres.conf; GKE accelerator types and machine types (cloud.google.com/compute/docs/gpus, 2026);
-labels of NVIDIA's GPU feature discovery; EC2, Azure and OCI instance types (their pages, 2026); NGC Base Command
-instances; SkyPilot's accelerator names; the folders of Primus (examples/megatron/configs/MI325X).
+Sources of names: Slurm's gres.conf; labels of NVIDIA's GPU feature discovery; SkyPilot's accelerator names; the folders
+of Primus (examples/megatron/configs/MI325X); those of clouds stand in `presets/known/machines.toml`.
 """
 
 from __future__ import annotations
@@ -19,45 +18,16 @@ from gpuscale.importers.gpus import product_preset
 from gpuscale.launch.launchers import gpus_per_node
 from gpuscale.launch.settings import LackingError, Reading, Setting, Settings, Source
 from gpuscale.planning.jobs import precision_runs
-from gpuscale.presets.files import settled
+from gpuscale.presets.files import known_table, settled
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.request import JobOptions, declared
-
-CLUSTER_OF = {
-    "v100-sxm-16gb": "dgx1-v100", "v100-sxm-32gb": "dgx1-v100", "a100-sxm-40gb": "azure-ndv4",
-    "a100-sxm-80gb": "dgx-a100-superpod", "a800-sxm-80gb": "a800-hgx",
-    "h100-sxm-80gb": "dgx-h100-superpod", "h200-sxm-141gb": "h200-hgx",
-    "h800-sxm-80gb": "h800-deepseek", "h20-sxm-96gb": "h20-hgx", "gh200-96gb": "gh200", "gh200-144gb": "gh200",
-    "b200": "b200-hgx", "b300": "b300-hgx", "gb200": "gb200-nvl72", "gb300": "gb300-nvl72", "l40s": "aws-g6e",
-    "mi250x": "mi250x", "mi300x": "mi300x", "mi325x": "mi325x", "mi350x": "mi350x",
-    "mi355x": "mi355x", "tpu-v5p": "tpu-v5p-pod", "gb10": "dgx-spark",
-}  # fmt: skip
-"""GPU -> the cluster that is usual for it, where that is no box of cards."""
-
-INSTANCES: tuple[tuple[str, str], ...] = (
-    (r"p3dn\.|dgx1v|\bbm\.gpu3", "dgx1-v100"), (r"p4d\.", "aws-p4d"), (r"p5en\.|p5e\.", "aws-p5en"),
-    (r"p5\.", "aws-p5"), (r"p6e-gb200\.|a4x-highgpu|gb200_v6|bm\.gpu\.gb200", "gb200-nvl72"),
-    (r"p4de\.|a2-ultragpu|dgxa100\.80g|bm\.gpu\.a100-v2|a100-80gb", "dgx-a100-superpod"), (r"g6e\.", "aws-g6e"),
-    (r"p6-b200\.|a4-highgpu|bm\.gpu\.b200", "b200-hgx"),
-    (r"p6-b300\.", "b300-hgx"), (r"a3-highgpu|\bnvidia-h100-80gb$", "gcp-a3-high"),
-    (r"a3-megagpu|h100-mega-80gb", "gcp-a3-mega"), (r"a3-ultragpu|h200_v5|bm\.gpu\.h200", "h200-hgx"),
-    (r"a2-highgpu|a2-megagpu|nd96asr_v4|dgxa100\.40g|bm\.gpu4|nvidia-tesla-a100", "azure-ndv4"),
-    (r"nd96amsr_a100_v4", "azure-ndmv4"), (r"nd96isr_h100_v5", "azure-ndv5"), (r"mi300x_v5", "mi300x"),
-    (r"\bg5\.", "box-a10g"), (r"\bg4dn\.", "box-t4"), (r"\bg6\.|\bg2-standard", "box-l4"),
-    (r"\bbm\.gpu\.h100", "dgx-h100-superpod"), (r"tpu-?v5p|\bv5p-", "tpu-v5p-pod"),
-)  # fmt: skip
-"""Part of an instance's or accelerator's name -> the cluster of such nodes."""
 
 _SHORT = re.compile(
     r"(?<![a-z0-9])(gb10|gb200|gb300|gh200|a100|a800|h100|h200|h800|h20|b200|b300|v100|l40s|mi250x?|mi300x|mi325x|mi350x|mi355x)"
     r"(?![0-9a-z]|_v\d)",
     re.IGNORECASE,
 )
-_LONG = {
-    "a100": "a100-sxm-80gb", "a800": "a800-sxm-80gb", "h100": "h100-sxm-80gb", "h200": "h200-sxm-141gb",
-    "h800": "h800-sxm-80gb", "h20": "h20-sxm-96gb", "v100": "v100-sxm-32gb", "gh200": "gh200-96gb", "mi250": "mi250x",
-}  # fmt: skip
 _SPECIAL = (("a100", r"40\s?gb|_40", "a100-sxm-40gb"), ("a100", "pcie", "a100-pcie-80gb"),
             ("h100", "pcie", "h100-pcie-80gb"), ("v100", r"16\s?gb", "v100-sxm-16gb"))  # fmt: skip
 """GPU, what its name holds then, and the preset."""
@@ -113,13 +83,13 @@ def stated_hardware(settings: Settings) -> Setting | None:
 
 def gpus_in(text: str) -> list[tuple[str, str]]:
     """Return the GPUs that a text names, each with the usual cluster of it (empty: there is no preset)."""
-    text = text[:200].lower()
-    instance = next((cluster for pattern, cluster in INSTANCES if re.search(pattern, text)), "")
+    text, clusters = text[:200].lower(), known_table("machines")
+    instance = next((own for pattern, own in clusters["instances"].items() if re.search(pattern, text)), "")
     if instance:
         return [(load_cluster(instance).gpu.name, instance)]
     product = product_preset(text.replace("nvidia-", "").replace("-", " ")) if "hbm" in text or "pcie" in text else None
     presets = [product] if product else [_preset(one[1], text) for one in _SHORT.finditer(text)]
-    found = [(preset, CLUSTER_OF.get(preset) or _box(preset)) for preset in dict.fromkeys(presets)]
+    found = [(preset, clusters["usual"].get(preset) or _box(preset)) for preset in dict.fromkeys(presets)]
     other = _OTHERS.search(text)
     return found or ([(other[1], _box(other[1]))] if other else [])
 
@@ -133,7 +103,7 @@ def _box(name: str) -> str:
 
 def _preset(short: str, text: str) -> str:
     special = (preset for gpu, pattern, preset in _SPECIAL if gpu == short and re.search(pattern, text))
-    return next(special, _LONG.get(short, short))
+    return str(next(special, known_table("devices")["short"].get(short, short)))
 
 
 def take_hardware(reading: Reading, files: Sequence[Path]) -> None:

@@ -20,6 +20,7 @@ from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.quoting import Expansion
 from gpuscale.launch.settings import OFF, Reading, precision_word
 from gpuscale.launch.writing import LaunchFile, Writing
+from gpuscale.presets.files import known_table
 from gpuscale.presets.models import load_model
 from gpuscale.request import OPTIMIZERS
 from gpuscale.specs.gpu import WIDE
@@ -34,23 +35,7 @@ SEQUENCE = (
 )  # fmt: skip
 MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size")
 ACCUMULATION = ("gradient_accumulation_steps",)
-OPTIMS = {
-    **dict.fromkeys((
-        "adamw", "adamw_torch", "adamw_torch_fused", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_hf",
-        "adamw_apex_fused", "adamw_anyprecision", "stable_adamw", "decoupled_adamw", "fusedadam", "fused_adam",
-        "fused_adam_moe", "cpu_adam", "cpuadam", "optimi_adamw", "adopt_adamw", "adamc",
-    ), "adamw"),
-    **dict.fromkeys((
-        "adamw_torch_8bit", "adamw_torch_4bit", "adamw_8bit", "adamw_bnb_8bit", "ao_adamw_4bit", "ao_adamw_8bit",
-        "ao_adamw_fp8", "adamw8bit", "adam8bit",
-    ), "adamw-8bit"),
-    **dict.fromkeys(("paged_adamw", "paged_adamw_32bit", "pagedadamw", "pagedadamw32bit", "pagedadam"), "paged-adamw"),
-    **dict.fromkeys(("paged_adamw_8bit", "pagedadamw8bit", "pagedadam8bit"), "paged-adamw-8bit"),
-    **dict.fromkeys(("lion", "lionw", "lion_32bit", "paged_lion_32bit", "decoupled_lionw", "lion_pytorch"), "lion"),
-    **dict.fromkeys(("lion_8bit", "paged_lion_8bit", "decoupled_lionw_8b", "lion8bit"), "lion-8bit"),
-    "galore_adamw": "galore", "galore_adamw_8bit": "galore-8bit", "apollo_adamw": "apollo",
-    "adam": "adam", "muon": "muon", "sgd": "sgd", "adafactor": "adafactor",
-}  # fmt: skip
+OPTIMS = {word: ours for ours, words in known_table("words")["optimizer"].items() for word in words}
 """Names of optimizers in lower case -> the optimizer that gpuscale has for them."""
 
 OPTIM_OF = {
