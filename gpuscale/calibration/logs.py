@@ -207,7 +207,6 @@ def _factor(table: Table) -> Span | None:
 
 
 def _expected_factor(name: str, ranks: int) -> float:
-    """Return nccl-tests' f of the test called `name`."""
     if name in _FACTOR_ONE:
         return 1.0
     share = (ranks - 1) / ranks
@@ -249,7 +248,6 @@ def _operation(file: str, place: str, table: Table, op: str | None, ranks: int |
 
 
 def _candidates(table: Table, ranks: int | None, span: Span | None) -> list[str]:
-    """Return the tests whose columns and factor are those of the table."""
     found = [name for name in _ALL if _columns_fit(table, name)]
     if span is None:
         return found

@@ -56,29 +56,21 @@ def likeness(job: JobSpec) -> dict[str, str | float]:
     low = job.precision in {"fp8", "fp4"}
     stem, _, year = runtime.rule_set.rpartition("-")
     return {
-        "vendor": gpu.vendor,
-        "architecture": gpu.architecture,
-        "gpu": gpu.name,
-        "cluster": job.cluster.name,
+        "vendor": gpu.vendor, "architecture": gpu.architecture, "gpu": gpu.name, "cluster": job.cluster.name,
         "network": job.cluster.level_of_group(job.gpus, 1).fabric,
-        "model": model.name,
-        "moe": "yes" if model.is_moe else "no",
-        "precision": f"{job.precision} {job.recipe}" if low else job.precision,
-        "low_precision": "yes" if low else "no",
+        "model": model.name, "moe": "yes" if model.is_moe else "no",
+        "precision": f"{job.precision} {job.recipe}" if low else job.precision, "low_precision": "yes" if low else "no",
         "offload": "yes" if job.offload.any else "no",
-        "software": stem if year.isdecimal() else runtime.rule_set,
-        "profile": runtime.rule_set,
+        "software": stem if year.isdecimal() else runtime.rule_set, "profile": runtime.rule_set,
         "framework": runtime.name,
         "dispatcher": f"{runtime.dispatcher} {runtime.transport}" if model.is_moe else "",
         "compile": str(runtime.compile),
-        "log_size": math.log10(12 * model.hidden**2 * model.layers),
-        "log_gpus": math.log10(job.gpus),
+        "log_size": math.log10(12 * model.hidden**2 * model.layers), "log_gpus": math.log10(job.gpus),
         "log_sequence": math.log10(job.sequence),
-    }
+    }  # fmt: skip
 
 
 def _jobs_apart(one: Like, other: Like) -> float:
-    """Distance of two jobs."""
     texts = math.fsum(factor for name, factor in TEXTS.items() if one[name] != other[name])
     return texts + math.fsum(factor * abs(float(one[name]) - float(other[name])) for name, factor in NUMBERS.items())
 

@@ -240,7 +240,6 @@ class _Tables:
             self._on_words(number, text)
 
     def _on_words(self, number: int, text: str) -> None:
-        """Take a line that is no row."""
         if _START.search(text):
             self._next(number)
             self._now = Table(line=number, named=self._now.named)

@@ -115,7 +115,6 @@ def read_trace(path: Path) -> MeasuredRun:
 
 
 def _union(intervals: Intervals) -> Intervals:
-    """Join intervals that touch."""
     joined: Intervals = []
     for start, end in sorted(intervals):
         if joined and start <= joined[-1][1]:

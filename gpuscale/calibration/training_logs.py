@@ -497,7 +497,6 @@ def _read(path: Path) -> _Found:
 
 
 def _chosen(path: Path, found: _Found, run: int | None) -> Run:
-    """Return the run that was asked for, or the longest one."""
     runs = found.reader.runs
     places = [f"{one.iterations[0].line:,}" for one in runs]
     lines = ", ".join(places[:8]) + (", ..." if len(runs) > len(places[:8]) else "")

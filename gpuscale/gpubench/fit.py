@@ -152,23 +152,23 @@ def fit_gpu(protocol: Protocol, gpu: GpuSpec) -> GpuFit:
 def constants_of(gpu: GpuSpec) -> dict[str, float]:
     """Return the constants of a GPU that a protocol can say something of, by the keys of its file, in their units."""
     kernels = gpu.kernels
-    return {
-        **{f"gemm_fraction.{name}": value for name, value in kernels.gemm_fraction.items()},
+    fractions = {f"gemm_fraction.{name}": value for name, value in kernels.gemm_fraction.items()}
+    clocks = {
         "sustained_clock_fraction": kernels.sustained_clock_fraction,
         "sustained_16bit_fraction": kernels.sustained("bf16"),
-        "tile_m": kernels.tile_m,
-        "tile_n": kernels.tile_n,
-        "tile_overhead_us": _rounded(kernels.tile_overhead_s * 1e6),
-        "wave_loss_fraction": kernels.wave_loss_fraction,
-        "kernel_overhead_us": _rounded(kernels.kernel_overhead_s * 1e6),
-        "hbm_fraction": kernels.hbm_fraction,
-        "attention_forward_fraction": kernels.attention_forward_fraction,
-        "attention_backward_fraction": kernels.attention_backward_fraction,
-        "attention_ramp_keys": kernels.attention_ramp_keys,
-        "attention_tail_tiles": kernels.attention_tail_tiles,
-        "exp_per_cycle_per_sm": kernels.exp_per_cycle_per_sm,
-        "launch_us": _rounded(kernels.launch_s * 1e6),
     }
+    others = {
+        name: _rounded(getattr(kernels, f"{name[:-3]}_s") * 1e6) if name.endswith("_us") else getattr(kernels, name)
+        for name in _OTHERS
+    }
+    return {**fractions, **clocks, **others}
+
+
+_OTHERS = (
+    "tile_m", "tile_n", "tile_overhead_us", "wave_loss_fraction", "kernel_overhead_us", "hbm_fraction",
+    "attention_forward_fraction", "attention_backward_fraction", "attention_ramp_keys", "attention_tail_tiles",
+    "exp_per_cycle_per_sm", "launch_us",
+)  # fmt: skip
 
 
 def _rounded(value: float) -> float:

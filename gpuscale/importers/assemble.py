@@ -130,7 +130,6 @@ def _like_level(cluster: ClusterSpec, fabric: str, index: int) -> LevelSpec | No
 
 
 def _networks(cluster: ClusterSpec) -> list[LevelSpec]:
-    """Return the network levels of a cluster, innermost first."""
     return [level for level in cluster.levels if level.fabric in NETWORKS]
 
 
@@ -208,7 +207,6 @@ def _in_domain(draft: Draft, facts: Facts) -> Facts:
 
 
 def _add_node(draft: Draft, facts: Facts) -> None:
-    """Add the level that links join, that which PCIe joins, or both."""
     inner, gpu = draft.like.levels[0], draft.gpu
     gpus = facts.gpus or draft.borrow(inner.gpus, f"{inner.name}.gpus")
     if facts.link_fabric is not None:

@@ -156,7 +156,6 @@ def _read(source: read_facts.SourceFile) -> list[_Element]:
 
 
 def _check(source: read_facts.SourceFile, element: _Element, before: int, depth: int) -> None:
-    """Refuse an element that no topology has."""
     line = element.line
     if before >= MAX_ELEMENTS:
         raise source.error(line, f"more than {MAX_ELEMENTS:,} elements, the limit", "give one node")
@@ -298,7 +297,6 @@ class _Nic(NamedTuple):
 
 
 def _nics(source: read_facts.SourceFile, elements: list[_Element]) -> list[_Nic]:
-    """Return all network ports, those of the PCI devices first."""
     found: list[_Nic] = []
     devices = [one for one in elements if one.tag == "pci"]
     for element in (*devices, *(one for one in elements if one.tag not in {"pci", "nic"})):

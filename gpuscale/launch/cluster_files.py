@@ -148,6 +148,7 @@ def hostfile(writing: Writing) -> str:
 GPU_RESOURCE = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}
 """Vendor -> what its device plugin calls a GPU."""
 
+NODE_RANK = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 EFA_RESOURCE, RDMA_RESOURCE = "vpc.amazonaws.com/efa", "rdma/rdma_shared_device_a"
 
 
@@ -156,6 +157,7 @@ def jobset(writing: Writing, program: Program) -> str:
     nodes, per_host = machines(writing)
     name, cluster = job_name(writing), writing.spec.cluster
     fabric = writing.spec.network
+    given = {**program.environment, **_open(program)}
     container = {
         "name": "train",
         "# image": "that has the framework and your data",
@@ -165,68 +167,42 @@ def jobset(writing: Writing, program: Program) -> str:
         "env": [
             {"name": "MASTER_ADDR", "value": f"{name}-node-0-0.{name}"},
             {"name": "MASTER_PORT", "value": str(PORT)},
-            {
-                "name": "NODE_RANK",
-                "valueFrom": {
-                    "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
-                },
-            },
-            *(
-                {"# why": why, "name": variable, "value": value}
-                for variable, (value, why) in program.environment.items()
-            ),
-            *(
-                {"# why": f"{why}: to be filled in", "name": variable, "value": ""}
-                for variable, why in _open(program).items()
-            ),
+            {"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": NODE_RANK}}},
+            *({"# why": why, "name": variable, "value": value} for variable, (value, why) in given.items()),
         ],
         "resources": {"limits": _devices(writing, per_host, fabric)},
         "securityContext": {"# why": "memory that network cards read is locked", "capabilities": {"add": ["IPC_LOCK"]}},
         "volumeMounts": [{"name": "launch", "mountPath": "/launch"}, {"name": "shm", "mountPath": "/dev/shm"}],
     }
+    taints = (GPU_RESOURCE[cluster.gpu.vendor], *([EFA_RESOURCE] if _is(fabric, "efa") else []))
+    why = "data loaders and processes of a node share it; Kubernetes gives 64 MiB"
+    memory = {"medium": "Memory", "sizeLimit": SHARED_MEMORY}
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
         **_where(cluster, fabric, name),
-        "tolerations": [
-            {"key": key, "operator": "Exists", "effect": "NoSchedule"}
-            for key in (GPU_RESOURCE[cluster.gpu.vendor], *([EFA_RESOURCE] if _is(fabric, "efa") else []))
-        ],
+        "tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in taints],
         "containers": [container],
         "volumes": [
-            {"name": "launch", "configMap": {"name": name}},
-            {
-                "# why": "data loaders and processes of a node share it; Kubernetes gives 64 MiB",
-                "name": "shm",
-                "emptyDir": {"medium": "Memory", "sizeLimit": SHARED_MEMORY},
-            },
+            {"name": "launch", "configMap": {"name": name}}, {"# why": why, "name": "shm", "emptyDir": memory},
         ],
+    }  # fmt: skip
+    job = {"parallelism": nodes, "completions": nodes, "backoffLimit": 0, "template": {"spec": pod}}
+    spec = {
+        "# why": "one pod that fails ends the job",
+        "failurePolicy": {"maxRestarts": 0},
+        "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": job}}],
     }
-    jobs = {
-        "name": "node",
-        "replicas": 1,
-        "template": {
-            "spec": {"parallelism": nodes, "completions": nodes, "backoffLimit": 0, "template": {"spec": pod}}
-        },
-    }
-    document = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {
-            "# why": "one pod that fails ends the job",
-            "failurePolicy": {"maxRestarts": 0},
-            "replicatedJobs": [jobs],
-        },
-    }
+    kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": name}}
     head = comment(f"kubectl create configmap {name} --from-file=. && kubectl apply -f jobset.yaml")
-    return f"{head}\n{yaml_text(document)}"
+    return f"{head}\n{yaml_text({**kind, 'spec': spec})}"
 
 
-def _open(program: Program) -> dict[str, str]:
+def _open(program: Program) -> Environment:
     """Return the variables that a script cannot go without, and what they are: `${TRAIN_FILE:?a text file}`."""
     words = " ".join(word for line in program.arguments for word in line if isinstance(word, Expansion))
     code = {CODE_DIR: f"folder of the image that has {program.file}"} if program.file else {}
-    return code | dict(re.findall(r"\$\{(\w+):\?([^}]*)\}", words))
+    needed = code | dict(re.findall(r"\$\{(\w+):\?([^}]*)\}", words))
+    return {variable: ("", f"{what}: to be filled in") for variable, what in needed.items()}
 
 
 def _is(fabric: LevelSpec | None, *names: str) -> bool:

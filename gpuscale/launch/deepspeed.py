@@ -220,7 +220,6 @@ def read(reading: Reading) -> None:
 
 
 def _read_groups(reading: Reading) -> None:
-    """Read the parallel degrees."""
     tp = (*names("tensor_parallel.autotp_size", "tensor_parallel.tp_size"),)
     if (size := reading.integer(*tp)) and size > 1:
         reading.option("tp", size, *tp)

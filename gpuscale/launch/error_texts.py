@@ -53,7 +53,6 @@ class KnownError(NamedTuple):
 
 
 def _known(code: str, row: dict[str, Any]) -> KnownError:
-    """Return a row of the table."""
     found: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
     divides = row.get("divides", {})
     found["divides"] = Divides(**{**divides, "parts": tuple(divides["parts"])}) if divides else None

@@ -119,7 +119,6 @@ def _refuse_what_reads_otherwise(target: Target, estimate: Estimate, files: tupl
 
 
 def _word(value: Any) -> str:
-    """Return a value as the option of a plan takes it."""
     return "its default" if value is None else ("off", "on")[value] if isinstance(value, bool) else str(value)
 
 
@@ -132,7 +131,6 @@ def _predictions(one: Estimate) -> tuple[dict[str, Any], ...]:
 
 
 def _with(estimate: Estimate, name: str, value: Any) -> Estimate:
-    """Return a plan with one option of its job as something else has it."""
     job = {key: one for key, one in {**estimate.job, name: value}.items() if one is not None}
     return stated_plan(None, job, layout_of(estimate.plan)).estimate()
 

@@ -147,7 +147,6 @@ def _inside(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _argument(table: WrittenTable, name: str, value: Any) -> tuple[str, ...]:
-    """Return a setting as an argument of a command line."""
     values = value if isinstance(value, list) else [value]
     words = [Expansion(one) if isinstance(one, str) and one.startswith("${") else str(one) for one in values]
     return (f"--{name}", *([",".join(words)] if table.joined and len(words) > 1 else words))

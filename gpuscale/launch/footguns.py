@@ -44,7 +44,6 @@ class Plan:
         """GPUs of one box or rack."""
 
     def __getattr__(self, name: str) -> int:
-        """Return a value of the layout."""
         try:
             return int(self.__dict__["row"][name])
         except KeyError:

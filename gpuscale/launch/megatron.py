@@ -485,7 +485,6 @@ def _read_kernels(reading: Reading) -> None:
 
 
 def _read_experts(reading: Reading) -> None:
-    """Read how tokens reach their experts."""
     named = reading.options.get("model") or reading.given.get("model")
     if not reading.integer("num_experts", "num_moe_experts") and not (named and load_model(str(named)).is_moe):
         return

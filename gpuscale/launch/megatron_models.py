@@ -388,7 +388,6 @@ def _read_experts(reading: Reading, layers: int) -> None:
 
 
 def _read_expert_layers(reading: Reading, layers: int) -> None:
-    """Set which layers have experts."""
     found, layers = reading.needed("moe_layer_freq"), min(layers, MAX_LAYERS)  # a model of more is refused
     has = [1] * layers if found is None else layer_frequency(str(found.value), layers)
     if has is None or not any(has):

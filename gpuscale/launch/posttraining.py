@@ -58,7 +58,6 @@ def _claims_factory(source: Source) -> bool:
 
 
 def _read_factory(reading: Reading) -> None:
-    """Read a YAML of LLaMA-Factory v1."""
     tool = load_tool("llama-factory-v1")
     reading.run_by(tool)
     read_model(reading, "model")
@@ -446,7 +445,6 @@ def _claims_fms(source: Source) -> bool:
 
 
 def _read_fms(reading: Reading) -> None:
-    """Read arguments of fms-fsdp, a loop of plain PyTorch."""
     reading.run_by(load_tool("fms-fsdp"))
     _fms_model(reading)
     take_gpus(reading)

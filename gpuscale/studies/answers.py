@@ -90,7 +90,6 @@ def rows_of(case: Case) -> list[Row]:
 
 
 def _asked(case: Case, status: str, reason: str | None) -> Row:
-    """Return the columns of what was asked."""
     options = without(case.options, Layout)
     layout = "; ".join(f"{name}={value}" for name, value in case.options.items() if name in declared(Layout))
     said = {LAYOUT: layout} if layout else {}
@@ -99,7 +98,6 @@ def _asked(case: Case, status: str, reason: str | None) -> Row:
 
 @lru_cache(maxsize=256)
 def _presets(digest: str) -> Presets:  # noqa: ARG001 - other presets have another digest
-    """Return the presets that questions of the same digest share."""
     return Presets()
 
 
@@ -160,7 +158,6 @@ _ANSWERS: dict[str, Callable[[Case, dict[str, Any]], Iterator[Row]]] = {
 
 
 def _without(options: dict[str, Any], taken: Callable[[str], bool]) -> dict[str, Any]:
-    """Take options away from others, and return them."""
     return {name: options.pop(name) for name in tuple(options) if taken(name)}
 
 

@@ -146,7 +146,6 @@ def _said(error: BaseException) -> str:
 
 
 def _check_versions(client: Client, address: str) -> None:
-    """Refuse a cluster with another Dask, Python or gpuscale."""
     try:
         every = client.get_versions()
         found = client.run(resolve_name, "gpuscale.version:__version__", on_error="return")
@@ -207,7 +206,6 @@ class _Tasks:
             self._ask(cases)
 
     def _ask(self, cases: Iterator[Case]) -> None:
-        """Submit tasks until the cluster has enough."""
         size = min(MAX_PER_TASK, max(1, int(TASK_S / self._each_s)))  # questions of the next task
         tasks = min(TASKS_PER_THREAD * max(self._threads, 1), MAX_ASKED // size)
         while len(self._asked) < tasks:

@@ -109,7 +109,6 @@ class _Workers:
 
 
 def _told(process: subprocess.Popen[bytes], case: Case | None) -> tuple[Row, ...]:
-    """Return what a worker answers to a question."""
     assert process.stdin is not None
     assert process.stdout is not None
     pickle.dump(case, process.stdin)

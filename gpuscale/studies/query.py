@@ -404,7 +404,6 @@ def _is_no_text(text: str) -> bool:
 
 
 def _of_duckdb(kind: str) -> str:
-    """Return the type of the table for one of DuckDB's."""
     if re.fullmatch(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?", kind):
         return "BIGINT"
     if kind in {"FLOAT", "DOUBLE"} or kind.startswith("DECIMAL"):

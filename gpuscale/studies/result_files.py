@@ -107,7 +107,6 @@ def needs(library: str, what: str) -> None:
 
 
 def _fitted(value: Any, kind: type) -> Any:
-    """Return a value as its column has it."""
     if value is None or kind in {bool, int}:
         return value
     if kind is float:

@@ -128,7 +128,6 @@ class Carried:
         return content
 
     def _follow(self, path: Path, content: bytes) -> None:
-        """Take along the files that a TOML file names."""
         try:
             data = parse_toml(path, content.decode("utf-8-sig")).data
         except (GpuscaleError, UnicodeDecodeError):  # which is the answer

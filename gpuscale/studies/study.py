@@ -248,7 +248,6 @@ class _Reader(NamedTuple):
                      for name, values in found.items()})  # fmt: skip
 
     def _error(self, stated: _Stated, error: GpuscaleError) -> InputError:
-        """Return what is wrong with an option, with its place in the file."""
         if not stated.place:
             return InputError(error.message, field=stated.name, place=error.place, hint=error.hint)
         where = f"{error.place}: " if error.place else ""
@@ -263,7 +262,6 @@ class _Reader(NamedTuple):
             raise self._error(stated, error) from None
 
     def _values(self, stated: _Stated) -> tuple[Any, ...]:
-        """Return the values of an option, each checked by itself."""
         if stated.name == "gpu_hour_price":  # whose names are those of clusters
             return ()
         with self._about(stated):

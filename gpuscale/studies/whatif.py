@@ -132,7 +132,6 @@ def _number(document: Document, place: KeyPath, value: Any) -> float:
 
 
 def _values(document: Document, place: KeyPath, given: Any) -> tuple[str | float, ...]:
-    """Return the values of a change: one, or several in a list."""
     key = str(place[-1])
     values = given if isinstance(given, list | tuple) else [given]
     if not values:

@@ -133,7 +133,6 @@ def _table(document: Document, name: str) -> dict[str, Any]:
 
 
 def _running(document: Document, table: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the entries of `[trials]`."""
     known = ("command", "log", "most", "timeout_s")
     for name in table:
         if name not in known:

@@ -240,7 +240,6 @@ def _next(
 
 
 def _proposed(study: Study, number: int, estimate: Estimate) -> Trial:
-    """Write the plan of a new trial."""
     folder, layout = study.folder(number), layout_of(estimate.plan)
     log = study.log_of(number, layout)
     if is_there(log):
@@ -264,7 +263,6 @@ def _calibrated(study: Study, trials: Sequence[Trial]) -> str | None:
 
 
 def _refuse_other_jobs(study: Study, trials: Sequence[Trial], job: Mapping[str, Any]) -> None:
-    """Refuse trials of another job than the study's."""
     for trial in trials:
         for name in SAME_JOB:
             if trial.options.get(name) != job.get(name):

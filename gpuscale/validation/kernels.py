@@ -97,7 +97,6 @@ def _record(row: Row, library: Library) -> tuple[tuple[str, str, str, str], dict
 
 
 def _sizes(row: Row, **texts: str | None) -> dict[str, float]:
-    """Sizes given as text, each a number from 1 to 2^40."""
     found = {}
     for name, text in texts.items():
         try:

@@ -109,7 +109,6 @@ def _compared(
 
 
 def _choice(run: Run, library: Library, searched: dict[tuple[Any, ...], Choice]) -> Choice:
-    """Search the job of a run, with its switches, for the first choice of `plan`."""
     job = part(run.options, JobOptions)
     key = tuple(sorted(job.items()))
     if key not in searched:

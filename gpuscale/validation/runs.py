@@ -170,12 +170,10 @@ def _layers_to_recompute(job: JobSpec, asked: Mapping[str, Any]) -> int:
 
 
 def _job(options: Mapping[str, Any], library: Library, layout: Mapping[str, Any]) -> JobSpec:
-    """Build the job as `estimate` does."""
     return job_of(options, layout, library.presets).spec
 
 
 def _options(row: Row, cluster: ClusterSpec, assumed: list[str]) -> dict[str, Any]:
-    """Return the options of the job that the row's own cells say."""
     states, offload = row.text("state_dtype"), row.text("offload")
     if offload not in {"", "none"} and cluster.host is None:
         assumed.append(f"offload of {row.raw('offload')[:40]} left out: {cluster.name} has no [host]")
@@ -327,7 +325,6 @@ BATCHES_BY_STAGES = "2025-05"
 
 
 def _usual_microbatch(row: Row, job: JobSpec, layout: dict[str, Any], dp: int) -> int:
-    """Sequences of a microbatch where the row states none."""
     if row.text("framework") != "torchtitan" or not "" < row.text("source_date")[:7] < BATCHES_BY_STAGES:
         return 1
     chunks = row.whole("vp") or _recipe_chunks(row, job, layout | {"micro_batch_size": 1}, dp)

@@ -163,13 +163,13 @@ def _validate_recipes(path: Path, rows: tuple[Row, ...], by: str, spelled: Spell
         scores.append(replace(score, measured_step_s=measured, step_error=error))
         own = {} if by in {"family", "gpu"} else {by: _group(row, by)}
         labels.append({"layers": "mixture of experts" if moe else "dense", "gpu": gpu, **own})
+    known = [pair for pair in zip(scores, labels, strict=True) if pair[0].behind is not None]  # others have no group
+    groups = {label: grouped(((own[label], one) for one, own in known), behind_figures) for label in labels[0]}
     summary = {
         "kind": "recipes",
         "rows": len(rows),
         **behind_figures(scores),
-        "groups": {
-            label: _behind_by(scores, [one[label] for one in labels]) for label in (labels[0] if labels else ())
-        },
+        "groups": groups,
         "step": figures([one.step_error for one in scores if one.measured_step_s is not None]),
         "status": dict(sorted(Counter(one.status for one in scores).items())),
         "unsupported": _reason_counts(scores, NOT_PREDICTED),
@@ -198,16 +198,6 @@ def behind_figures(scores: Iterable[RecipeScore]) -> Figures:
         "p90_behind": quantile(behind, 0.9) if behind else None,
         "worst_behind": max(behind, default=None),
     }
-
-
-def _behind_by(scores: Sequence[RecipeScore], labels: Sequence[str]) -> dict[str, Figures]:
-    """Figures by group, the largest group first; of rows without a prediction no group is known."""
-    members: dict[str, list[RecipeScore]] = defaultdict(list)
-    for score, label in zip(scores, labels, strict=True):
-        if score.behind is not None:
-            members[label].append(score)
-    ordered = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
-    return {label: behind_figures(some) for label, some in ordered}
 
 
 def _validate_runs(path: Path, rows: Iterator[Row], by: str, spelled: Spelling) -> Validation:
@@ -383,13 +373,13 @@ def quantile(values: Iterable[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def grouped(errors: Iterable[tuple[str, float | None]]) -> dict[str, Figures]:
+def grouped(pairs: Iterable[tuple[str, Any]], of: Callable[[list[Any]], Figures] = figures) -> dict[str, Figures]:
     """Figures by group, the largest group first."""
-    members: dict[str, list[float | None]] = defaultdict(list)
-    for group, error in errors:
-        members[group].append(error)
+    members: dict[str, list[Any]] = defaultdict(list)
+    for group, one in pairs:
+        members[group].append(one)
     ordered = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
-    return {group: figures(values) for group, values in ordered}
+    return {group: of(some) for group, some in ordered}
 
 
 def balanced(families: Mapping[str, Figures]) -> Figures:
@@ -577,7 +567,6 @@ def all_choices(scored: Scored) -> list[dict[str, Any]]:
 
 
 def _labels(kind: str, row: Row) -> dict[str, str]:
-    """What a kernel or collective is grouped by."""
     gpu = _group(row, "gpu")
     if kind == "collectives":
         return {"size": size_class(row), "collective": row.text("collective"), "gpu": gpu}
