@@ -17,13 +17,9 @@ from gpuscale.specs.gpu import WIDE
 FILE = "ds_config.json"
 BASIS = f"DeepSpeed 0.19.8, under {trainer.BASIS}"
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "adam": ("AdamW", {}),
-    "adamw": ("AdamW", {}),
-    "lion": ("Lion", {}),
-    "muon": ("Muon", {}),
-    "sgd": ("SGD", {"momentum": 0.0}),
-    "sgd-momentum": ("SGD", {"momentum": 0.9}),
-}
+    "adam": ("AdamW", {}), "adamw": ("AdamW", {}), "lion": ("Lion", {}), "muon": ("Muon", {}),
+    "sgd": ("SGD", {"momentum": 0.0}), "sgd-momentum": ("SGD", {"momentum": 0.9}),
+}  # fmt: skip
 """`optimizer` -> `optimizer.type` and what of `optimizer.params` sets it apart (runtime/engine.py). Adam is AdamW, as
 DeepSpeed's own `Adam` is where nothing is said (`adam_w_mode`), and as in every other framework."""
 
@@ -220,25 +216,14 @@ def read(reading: Reading) -> None:
 
 
 def _read_groups(reading: Reading) -> None:
-    tp = (*names("tensor_parallel.autotp_size", "tensor_parallel.tp_size"),)
-    if (size := reading.integer(*tp)) and size > 1:
-        reading.option("tp", size, *tp)
-    cp = (
-        "PARALLELISM_CONFIG_SP_SIZE",
-        *names("sequence_parallel_size"),
-        "parallelism_config.parallelism_config_sp_size",
-        "sp_size",
-    )
-    if (size := reading.integer(*cp)) and size > 1:
-        reading.option("cp", size, *cp)
+    reading.number_from(2, "tp", *names("tensor_parallel.autotp_size", "tensor_parallel.tp_size"))
+    own, accelerates = names("sequence_parallel_size"), "parallelism_config.parallelism_config_sp_size"
+    cp = ("PARALLELISM_CONFIG_SP_SIZE", *own, accelerates, "sp_size")
+    if reading.number_from(2, "cp", *cp):
         reading.option("cp_comm", "a2a", *cp)
-    ep = (*names("expert_parallel.autoep_size"), "expert_parallel_size", "ep_size")
-    if (size := reading.integer(*ep)) and size > 1:
-        reading.option("ep", size, *ep)
-        backend = reading.text(*names("expert_parallel.comm_backend")) or "comm"
-        reading.option(
-            "dispatcher", "deepep" if backend == "deepep" else "alltoall", *names("expert_parallel.comm_backend")
-        )
+    if reading.number_from(2, "ep", *names("expert_parallel.autoep_size"), "expert_parallel_size", "ep_size"):
+        where = names("expert_parallel.comm_backend")
+        reading.option("dispatcher", "deepep" if reading.text(*where) == "deepep" else "alltoall", *where)
     reading.means("degrees of accelerate", "ACCELERATE_USE_PARALLELISM_CONFIG", "PARALLELISM_CONFIG_SP_BACKEND")
 
 
@@ -276,12 +261,8 @@ def _read_states(reading: Reading) -> None:
     if kind in {"fp32", "bf16", "fp16"}:
         reading.option("grad_dtype", "fp32" if kind == "fp32" else "bf16", *gradient)
     for half in ("bf16", "fp16"):
-        where = names(f"{half}.{half}_master_weights_and_grads")
-        if reading.flag(*where):
-            reading.option("master_dtype", half, *where)
-    where = names("bf16.bf16_optimizer_states")
-    if reading.flag(*where):
-        reading.option("moment_dtype", "bf16", *where)
+        reading.switch("master_dtype", half, None, *names(f"{half}.{half}_master_weights_and_grads"))
+    reading.switch("moment_dtype", "bf16", None, *names("bf16.bf16_optimizer_states"))
 
 
 OPTIMIZER = names("optimizer.type")

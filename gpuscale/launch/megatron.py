@@ -343,8 +343,7 @@ def _read_states(reading: Reading) -> None:
         value = reading.text(name)
         if value:
             reading.option(option, _short(value), name, "use_precision_aware_optimizer", "exp_avg_sq_dtype")
-    if reading.flag("activation_func_fp8_input_store"):
-        reading.option("swiglu_input_dtype", "fp8", "activation_func_fp8_input_store")
+    reading.switch("swiglu_input_dtype", "fp8", None, "activation_func_fp8_input_store")
 
 
 def _short(dtype: str) -> str:
@@ -379,8 +378,7 @@ def _read_pipeline(reading: Reading) -> None:
         if off:
             said = ", ".join(map(str, dealt[:16])) + " layers" + (", ..." if len(sizes) > 16 else "")
             reading.assume(f"stages are predicted with {said}", *LAYOUTS)
-    if reading.flag("use_tp_pp_dp_mapping"):
-        reading.option("axis_order", "tp-cp-ep-pp-dp", "use_tp_pp_dp_mapping")
+    reading.switch("axis_order", "tp-cp-ep-pp-dp", None, "use_tp_pp_dp_mapping")
 
 
 LAYOUTS = (

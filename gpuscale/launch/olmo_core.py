@@ -236,9 +236,7 @@ def _read_step(reading: Reading) -> None:
         "train_module.float8_config.enabled", default=True
     )
     reading.option("precision", "fp8-current" if eight else "bf16" if half else "fp32", *of)
-    reading.option(
-        "compile", "on" if reading.flag("train_module.compile_model") else "off", "train_module.compile_model"
-    )
+    reading.switch("compile", "on", "off", "train_module.compile_model")
     name = (reading.text("train_module.optim") or "AdamWConfig").rpartition(".")[2]
     if name not in OPTIMIZERS:
         reading.refuse(

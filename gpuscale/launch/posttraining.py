@@ -28,10 +28,6 @@ def _gpus(reading: Reading, nodes: str, each: str) -> None:
         reading.option("gpus", (reading.integer(nodes) or 1) * per_node, nodes, each)
 
 
-def _recompute(reading: Reading, *names: str) -> None:
-    reading.option("recompute", "full" if reading.flag(*names) else "none", *names)
-
-
 def _context(reading: Reading, kind: str, *names: str, size: int | None = None) -> None:
     size = size or reading.integer(*names)
     if size and size > 1:
@@ -78,12 +74,11 @@ def _read_factory(reading: Reading) -> None:
             "zero", (3 if kept else 2) if kind else 0, "dist_config.name", "dist_config.reshard_after_forward"
         )
         reading.option("grad_dtype", "fp32", "dist_config.name")
-        if reading.flag("dist_config.offload_params"):
-            reading.option("offload", "optimizer+parameters", "dist_config.offload_params")
+        reading.switch("offload", "optimizer+parameters", None, "dist_config.offload_params")
     if experts > 1:
         reading.option("ep", experts, "dist_config.ep_size")
-    _recompute(reading, "enable_activation_checkpointing")
-    reading.option("precision", "bf16" if reading.flag("bf16") else "fp32", "bf16")
+    reading.switch("recompute", "full", "none", "enable_activation_checkpointing")
+    reading.switch("precision", "bf16", "fp32", "bf16")
     trainer.read_optimizer(reading, "optim_config.name")
     read_attention(reading)
     trainer.read_sequence(reading, "cutoff_len")
@@ -150,23 +145,16 @@ def _read_openrlhf(reading: Reading) -> None:
     tp = _names("ds.tensor_parallel_size", "ds_tensor_parallel_size")
     reading.option("tp", reading.integer(*tp) or 1, *tp)
     _context(reading, "p2p", *_names("ds.ring_attn_size"))
-    if reading.flag(*_names("ds.adam_offload")):
-        reading.option("offload", "optimizer", *_names("ds.adam_offload"))
-    if not reading.flag(*_names("ds.overlap_comm")):
-        reading.option("overlap", "none", *_names("ds.overlap_comm"))
+    reading.switch("offload", "optimizer", None, *_names("ds.adam_offload"))
+    reading.switch("overlap", None, "none", *_names("ds.overlap_comm"))
     gradients = reading.text(*_names("ds.grad_accum_dtype"))
     if gradients:
         reading.option("grad_dtype", gradients, *_names("ds.grad_accum_dtype"))
-    _recompute(
-        reading,
-        "gradient_checkpointing",
-        *_names("model.gradient_checkpointing_enable", "actor.gradient_checkpointing_enable"),
-    )
+    checkpointing = _names("model.gradient_checkpointing_enable", "actor.gradient_checkpointing_enable")
+    reading.switch("recompute", "full", "none", "gradient_checkpointing", *checkpointing)
     trainer.read_precision(reading, *_names("ds.param_dtype"))
     trainer.read_optimizer(reading, "optim", "optimizer")
-    reading.option(
-        "loss", "linear" if reading.flag(*_names("ds.use_liger_kernel")) else "standard", *_names("ds.use_liger_kernel")
-    )
+    reading.switch("loss", "linear", "standard", *_names("ds.use_liger_kernel"))
     read_attention(reading, *_names("ds.attn_implementation"))
     if "attention" not in reading.options:
         read_attention(reading)
@@ -251,10 +239,8 @@ def _refuse_lora(reading: Reading, *names: str) -> None:
 def _verl_fsdp(reading: Reading, table: str, model: str, own: str) -> None:
     """Read FSDP: weights in fp32 are sharded, gathered in bf16, and gradients reduced in fp32."""
     reading.option("framework", "accelerate")
-    reading.option("zero", 3 if reading.flag(f"{table}reshard_after_forward") else 2, f"{table}reshard_after_forward")
-    shard = reading.integer(f"{table}fsdp_size")
-    if shard and shard > 0:
-        reading.option("shard", shard, f"{table}fsdp_size")
+    reading.switch("zero", 3, 2, f"{table}reshard_after_forward")
+    reading.number_from(1, "shard", f"{table}fsdp_size")
     trainer.read_precision(reading, f"{table}dtype")
     reading.option("grad_dtype", "fp32", f"{table}dtype")
     held = reading.get(f"{table}model_dtype")
@@ -262,13 +248,11 @@ def _verl_fsdp(reading: Reading, table: str, model: str, own: str) -> None:
         for name, value in (("master_dtype", "none"), ("moment_dtype", "bf16")):
             reading.option(name, value, f"{table}model_dtype")
     reading.option("grad_reduce", "each")  # backward passes stand in no `no_sync` (workers/actor/dp_actor.py)
-    if reading.flag(f"{table}offload_policy", f"{table}cpu_offload"):
-        reading.option("offload", "optimizer+parameters", f"{table}offload_policy", f"{table}cpu_offload")
+    reading.switch("offload", "optimizer+parameters", None, f"{table}offload_policy", f"{table}cpu_offload")
     reading.means("on the GPU during the step", f"{table}param_offload", f"{table}optimizer_offload")
     _context(reading, "a2a", f"{own}ulysses_sequence_parallel_size", f"{table}ulysses_sequence_parallel_size")
-    _recompute(reading, f"{model}enable_gradient_checkpointing")
-    if reading.flag(f"{model}enable_activation_offload"):
-        reading.option("offload", "activations", f"{model}enable_activation_offload")
+    reading.switch("recompute", "full", "none", f"{model}enable_gradient_checkpointing")
+    reading.switch("offload", "activations", None, f"{model}enable_activation_offload")
     if reading.flag(f"{model}use_fused_kernels") or reading.flag(f"{model}use_liger"):
         reading.option("loss", "linear", f"{model}use_fused_kernels", f"{model}use_liger")
     read_attention(reading, f"{model}override_config.attn_implementation")
@@ -365,7 +349,7 @@ def _read_areal(reading: Reading) -> None:
         InputError: adapters, or no way of splitting the actor that is known.
     """
     reading.run_by(load_tool("areal"))
-    if reading.get("actor.use_lora") is not None and reading.flag("actor.use_lora"):
+    if reading.flag("actor.use_lora"):
         _refuse_lora(reading, "actor.lora_rank")
     reading.assume(ACTOR_ALONE)
     read_model(reading, "actor.path")
@@ -376,7 +360,7 @@ def _read_areal(reading: Reading) -> None:
     for letter in "tpe":
         reading.option(_AREAL_DEGREES[letter], degrees.get(letter, 1), *of)
     _context(reading, "p2p" if core else "a2a", *of, size=degrees.get("c", 1))
-    _recompute(reading, "actor.gradient_checkpointing")
+    reading.switch("recompute", "full", "none", "actor.gradient_checkpointing")
     trainer.read_precision(reading, "actor.dtype")
     reduced = "actor.grad_reduce_dtype"
     reading.option("grad_dtype", DTYPES[reading.text(reduced, known=DTYPES) or "float32"], reduced)
@@ -391,8 +375,7 @@ def _read_areal(reading: Reading) -> None:
         if reading.options["precision"] == "bf16":  # weights are loaded in it (engine/base_hf_engine.py)
             for name, value in (("master_dtype", "none"), ("moment_dtype", "bf16")):
                 reading.option(name, value, "actor.dtype")
-    if reading.get("actor.fsdp.offload_params") is not None and reading.flag("actor.fsdp.offload_params"):
-        reading.option("offload", "optimizer+parameters", "actor.fsdp.offload_params")
+    reading.switch("offload", "optimizer+parameters", None, "actor.fsdp.offload_params")
     read_attention(reading, "actor.attn_impl")
     trainer.read_optimizer(reading, "actor.optimizer.type")
     _areal_batch(reading, degrees.get("d", 1))
@@ -463,8 +446,8 @@ def _read_fms(reading: Reading) -> None:
     reading.option("recompute", "full" if on else "none", "fsdp_activation_checkpointing", "selective_checkpointing")
     if on and share not in {"1", "1.0"}:
         reading.assume(f"every layer is recomputed, not {share} of them", "selective_checkpointing")
-    reading.option("precision", "bf16" if reading.flag("mixed_precision") else "fp32", "mixed_precision")
-    reading.option("compile", "on" if reading.flag("use_torch_compile") else "off", "use_torch_compile")
+    reading.switch("precision", "bf16", "fp32", "mixed_precision")
+    reading.switch("compile", "on", "off", "use_torch_compile")
     trainer.read_optimizer(reading, "optimizer")
     trainer.read_sequence(reading, "seq_length")
     trainer.read_batch(reading, trainer.count(reading, "batch_size"), 1, None, "batch_size")

@@ -383,6 +383,28 @@ class Reading:
         self.means(f"{name} = {said}", *of)
         self.state(name, self.every(*of))
 
+    def switch(self, name: str, on: Any, off: Any, *of: str) -> None:
+        """Set an option by a switch; None leaves it as it is.
+
+        Raises:
+            InputError: the setting is neither on nor off.
+        """
+        value = on if self.flag(*of) else off
+        if value is not None:
+            self.option(name, value, *of)
+
+    def number_from(self, least: int, name: str, *of: str) -> bool:
+        """Set an option by a whole number where one is stated, from `least` on; whether there is one.
+
+        Raises:
+            InputError: the setting is no whole number.
+        """
+        value = self.integer(*of)
+        if value is None or value < least:
+            return False
+        self.option(name, value, *of)
+        return True
+
     def take(self, table: Iterable[Option]) -> None:
         """Set what the settings of a framework's table state, or what it has where they state nothing.
 

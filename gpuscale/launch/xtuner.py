@@ -112,13 +112,11 @@ def _read_classes(reading: Reading) -> None:
     _read_class_model(reading)
     trainer.read_sequence(reading, "dataloader_cfg.pack_max_length", "sequence_length", "pack_max_length")
     for axis, name in (("tp", f"{PREFIX}tp_size"), ("ep", f"{PREFIX}ep_size"), ("cp", "sp_size")):
-        size = reading.integer(name)
-        if size is not None:
+        if (size := reading.integer(name)) is not None:
             reading.option(axis, size, name)
     if reading.layout.get("cp", 1) > 1:
         reading.option("cp_comm", "a2a", "sp_size")
-    batch = reading.integer("global_batch_size")
-    if batch:
+    if batch := reading.integer("global_batch_size"):
         reading.option("gbs", batch, "global_batch_size")
     reading.option("micro_batch_size", 1)
     reading.assume("one packed sequence per microbatch")
@@ -149,16 +147,14 @@ def _read_class_model(reading: Reading) -> None:
 def _read_fsdp(reading: Reading) -> None:
     """Read `FSDPConfig`: sharding, recomputation, offload, compilation."""
     reading.option("zero", 3 if reading.flag(f"{PREFIX}reshard_after_forward", default=True) else 2, "fsdp_cfg")
-    shard = reading.integer(f"{PREFIX}hsdp_sharding_size")
-    if shard:
+    if shard := reading.integer(f"{PREFIX}hsdp_sharding_size"):
         reading.option("shard", shard, f"{PREFIX}hsdp_sharding_size")
     ratio = reading.number(f"{PREFIX}recompute_ratio")
     if ratio is not None and 0 < ratio < 1:
         reading.assume("all layers are predicted as recomputed", f"{PREFIX}recompute_ratio")
     reading.option("recompute", "none" if ratio == 0 else "full", f"{PREFIX}recompute_ratio")
-    if reading.flag(f"{PREFIX}cpu_offload"):
-        reading.option("offload", "optimizer+parameters", f"{PREFIX}cpu_offload")
-    reading.option("compile", "on" if reading.flag(f"{PREFIX}torch_compile") else "off", f"{PREFIX}torch_compile")
+    reading.switch("offload", "optimizer+parameters", None, f"{PREFIX}cpu_offload")
+    reading.switch("compile", "on", "off", f"{PREFIX}torch_compile")
 
 
 TARGET = Target(
