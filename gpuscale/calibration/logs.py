@@ -26,13 +26,8 @@ DISAGREE = 0.1
 """Largest difference of size / time from the printed algbw; nccom-test's GB are 2^30 bytes, which is 7 %."""
 
 OPERATIONS = {
-    "all_reduce": "allreduce",
-    "all_gather": "allgather",
-    "reduce_scatter": "reducescatter",
-    "alltoall": "alltoall",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "sendrecv": "sendrecv",
+    name: name.replace("_", "")
+    for name in ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce", "sendrecv")
 }
 """nccl-tests' name of an operation -> gpuscale's."""
 

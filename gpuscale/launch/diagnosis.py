@@ -7,7 +7,7 @@ import re
 import shlex
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,15 +111,9 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the body of `gpuscale.check-error/1`."""
-        return {name.name: _plain(getattr(self, name.name)) for name in fields(self) if name.name != "checked"}
-
-
-def _plain(value: Any) -> Any:
-    several = isinstance(value, tuple)
-    plain = [
-        asdict(one) if isinstance(one, FoundError | MemoryOfError) else one for one in (value if several else [value])
-    ]
-    return plain if several else plain[0]
+        body = asdict(replace(self, checked=None))
+        del body["checked"]
+        return body
 
 
 @taking(taken(JobOptions, Layout, beside_files=True))

@@ -98,7 +98,7 @@ def _refuse_what_reads_otherwise(target: Target, estimate: Estimate, files: tupl
             again = stated_plan(None, beside, {}, [Path(name) / files[-1].path]).estimate()
         except InputError as error:
             raise _inexpressible(target, {error.field or "framework": error.message}) from None
-    if not _differs(estimate, again):
+    if _predictions(estimate) == _predictions(again):
         return
     layouts = [{**one.plan.to_dict(), "shard": one.plan.shard_size} for one in (estimate, again)]
     pairs = {name: tuple(one[name] for one in layouts) for name in declared(Layout)}
@@ -106,24 +106,16 @@ def _refuse_what_reads_otherwise(target: Target, estimate: Estimate, files: tupl
     for name in declared(JobOptions):
         mine, theirs = estimate.job.get(name), again.job.get(name)
         with suppress(InputError):
-            if mine == theirs or not _differs(estimate, _with(estimate, name, theirs)):
+            if mine == theirs or _predictions(estimate) == _predictions(_with(estimate, name, theirs)):
                 continue
         pairs[name] = (mine, theirs)
-    raise _inexpressible(
-        target,
-        {
-            name: f"{target.title} runs {_word(theirs)} by these files, not {_word(mine)}"
-            for name, (mine, theirs) in pairs.items()
-        },
-    )
+    runs = f"{target.title} runs {{}} by these files, not {{}}"
+    refused = {name: runs.format(_word(theirs), _word(mine)) for name, (mine, theirs) in pairs.items()}
+    raise _inexpressible(target, refused)
 
 
 def _word(value: Any) -> str:
     return "its default" if value is None else ("off", "on")[value] if isinstance(value, bool) else str(value)
-
-
-def _differs(one: Estimate, other: Estimate) -> bool:
-    return any(one != other for one, other in zip(*map(_predictions, (one, other)), strict=True))
 
 
 def _predictions(one: Estimate) -> tuple[dict[str, Any], ...]:
@@ -174,9 +166,8 @@ def written(target: Target, writing: Writing) -> Program:
         writing.refuse("lengths", "its files do not say how long samples are")
     kernels = writing.asked("attention")
     if kernels and kernels not in target.attention:
-        writing.refuse(
-            "attention", f"which kernels run ({kernels}) is chosen where models are built or packages installed"
-        )
+        why = f"which kernels run ({kernels}) is chosen where models are built or packages installed"
+        writing.refuse("attention", why)
     program = None if writing.refused else target.write(writing)
     if program is None or writing.refused:
         raise _inexpressible(target, writing.refused)

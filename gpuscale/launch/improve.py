@@ -128,9 +128,7 @@ def _made(found: LaunchEstimate, row: PlanRow, read: Read) -> Improvement | None
         made = read(after)
         if made is None or any(made.job.options.get(name) != found.job.options.get(name) for name in KEPT):
             continue
-        if any(
-            getattr(made.estimate.plan, name) != getattr(row, name) for name in (*CHANGED, "global_batch_size", "dp")
-        ):
+        if _differ(made.estimate.plan, row, (*CHANGED, "global_batch_size", "dp")):
             continue
         after, legal = _without_what_it_excludes(found, made, after, read)
         if legal is not None:
@@ -139,6 +137,10 @@ def _made(found: LaunchEstimate, row: PlanRow, read: Read) -> Improvement | None
             diff = "".join(_diff(name, before[name], after[name]) for name in sorted(before))
             return Improvement(changes, plan_read.step_time_s, plan_read.memory_gib, gain, diff)
     return None
+
+
+def _differ(one: PlanRow, other: PlanRow, names: Sequence[str]) -> bool:
+    return any(getattr(one, name) != getattr(other, name) for name in names)
 
 
 def _without_what_it_excludes(
@@ -159,9 +161,7 @@ def _without_what_it_excludes(
             if setting is not None and setting.file in texts:
                 texts[setting.file] = _without(texts[setting.file], setting)
         again = read(texts)
-        if again is None or any(
-            getattr(again.estimate.plan, name) != getattr(made.estimate.plan, name) for name in KEPT_OF_PLAN
-        ):
+        if again is None or _differ(again.estimate.plan, made.estimate.plan, KEPT_OF_PLAN):
             break
         made = again
     return texts, None

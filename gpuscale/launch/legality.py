@@ -107,14 +107,9 @@ def _near(spec: JobSpec, row: Mapping[str, int], name: str) -> Iterable[Any]:
         steps += [now // finer * finer, now // finer * finer + finer] if name == "gbs" else []
         return [value for value in sorted(dict.fromkeys(steps), key=lambda one: abs(one - now)) if 0 < value != now]
     texts = {
-        "sp": ("on", "off"),
-        "recompute": ("selective", "full", "none"),
-        "schedule": ("1f1b",),
-        "offload": (None,),
-        "overlap": (None,),
-        "precision": (None,),
-        "cp_comm": ("all_gather", "a2a", "p2p"),
-    }
+        "sp": ("on", "off"), "recompute": ("selective", "full", "none"), "schedule": ("1f1b",),
+        "cp_comm": ("all_gather", "a2a", "p2p"), **dict.fromkeys(("offload", "overlap", "precision"), (None,)),
+    }  # fmt: skip
     if name in texts:
         return texts[name]
     if name == "zero":

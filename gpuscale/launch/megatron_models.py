@@ -66,17 +66,12 @@ def model_arguments(writing: Writing) -> Arguments:
 
 
 OF_NUMERICS = {
-    "rotary_base": ("rotary_base",),
-    "rotary_share": ("rotary_percent",),
-    "rotary_scaling": ("use_rope_scaling", "rotary_scaling_factor", "rope_type"),
-    "norm_epsilon": ("norm_epsilon",),
-    "init_std": ("init_method_std",),
-    "activation": ("squared_relu",),
-    "router_score": ("moe_router_score_function",),
-    "router_normalised": ("moe_router_pre_softmax",),
-    "router_scale": ("moe_router_topk_scaling_factor",),
+    "rotary_base": ("rotary_base",), "rotary_share": ("rotary_percent",),
+    "rotary_scaling": ("use_rope_scaling", "rotary_scaling_factor", "rope_type"), "norm_epsilon": ("norm_epsilon",),
+    "init_std": ("init_method_std",), "activation": ("squared_relu",), "router_score": ("moe_router_score_function",),
+    "router_normalised": ("moe_router_pre_softmax",), "router_scale": ("moe_router_topk_scaling_factor",),
     "router_aux_loss": ("moe_aux_loss_coeff",),
-}
+}  # fmt: skip
 """Field of `NumericsSpec` -> arguments of which one states it."""
 
 LLAMA_SCALING = (1.0, 4.0, 8192)
@@ -137,14 +132,10 @@ def _attention_arguments(attention: AttentionSpec, layer: LayerSpec) -> Argument
     if attention.latent:
         latent = attention.latent
         found |= {
-            "multi_latent_attention": True,
-            "q_lora_rank": latent.query_rank,
-            "kv_lora_rank": latent.kv_rank,
-            "qk_head_dim": latent.nope_dim,
-            "qk_pos_emb_head_dim": latent.rope_dim,
-            "v_head_dim": attention.value_head_dim,
-            "qk_layernorm": True,
-        }
+            "multi_latent_attention": True, "q_lora_rank": latent.query_rank, "kv_lora_rank": latent.kv_rank,
+            "qk_head_dim": latent.nope_dim, "qk_pos_emb_head_dim": latent.rope_dim,
+            "v_head_dim": attention.value_head_dim, "qk_layernorm": True,
+        }  # fmt: skip
     else:
         found["kv_channels"] = attention.head_dim
         if attention.kv_heads < attention.heads:

@@ -26,17 +26,10 @@ from gpuscale.presets.settings import with_settings
 from gpuscale.request import LEAST, MAX_PRICE
 
 CHANGES = {
-    "gpu": "gpu={}",
-    "nvlink_domain": "domain={}",
-    "network": "network=x{}",
-    "nics": "nics={}",
-    "oversubscription": "oversubscription={}",
-    "memory": "gpu.memory_gib=x{}",
-    "memory_bandwidth": "gpu.memory_gb_per_s=x{}",
-    "flops": "gpu.flops=x{}",
-    "power_w": "gpu.power_w={}",
-    "set": "{}",
-}
+    "gpu": "gpu={}", "nvlink_domain": "domain={}", "network": "network=x{}", "nics": "nics={}",
+    "oversubscription": "oversubscription={}", "memory": "gpu.memory_gib=x{}",
+    "memory_bandwidth": "gpu.memory_gb_per_s=x{}", "flops": "gpu.flops=x{}", "power_w": "gpu.power_w={}", "set": "{}",
+}  # fmt: skip
 """Key of `[[clusters]]` -> the setting that it stands for, in the order in which they are made."""
 
 TEXTS = ("gpu", "set")

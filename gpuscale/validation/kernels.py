@@ -36,15 +36,11 @@ BENCHMARKS = {"aic": "short", "simumax": "sustained", "mamf": "best-shape"}
 """Beginning of a row's id -> its benchmark: short runs see no power limit. Others are taken as sustained."""
 
 QUANTISE = {
-    ("ada", "fp8"): (2.5, 3e-6),
-    ("hopper", "fp8"): (7.5, 9e-6),
-    ("blackwell", "fp8"): (8.0, 13e-6),
-    ("blackwell", "fp4"): (4.9, 6.4e-6),
-    ("blackwell-ultra", "fp8"): (8.0, 12e-6),
-    ("blackwell-ultra", "fp4"): (4.2, 11e-6),
-    ("blackwell-rtx", "fp8"): (3.0, 7.3e-6),
+    ("ada", "fp8"): (2.5, 3e-6), ("hopper", "fp8"): (7.5, 9e-6), ("blackwell", "fp8"): (8.0, 13e-6),
+    ("blackwell", "fp4"): (4.9, 6.4e-6), ("blackwell-ultra", "fp8"): (8.0, 12e-6),
+    ("blackwell-ultra", "fp4"): (4.2, 11e-6), ("blackwell-rtx", "fp8"): (3.0, 7.3e-6),
     ("blackwell-rtx", "fp4"): (2.0, 1e-6),
-}
+}  # fmt: skip
 """What AIConfigurator's rows contain beside the GEMM: kernels that quantise m x k activations, as bytes moved per
 element and a fixed time [s]. Fitted along, no part of the presets: the step-time model counts casts as streams."""
 
