@@ -18,7 +18,7 @@ from gpuscale.rules.frameworks import accelerate, deepspeed, llm_foundry, megatr
 from gpuscale.rules.rule import DEEPSPEED, FSDP2, MEGATRON, NANOTRON, Framework, Rule, any_of
 from gpuscale.specs.job import JobSpec
 
-_ANY = Framework("no framework in particular", "arithmetic alone", {})
+_ANY = Framework("no framework in particular", "arithmetic alone")
 
 FRAMEWORKS: dict[str, Framework] = {
     "generic": _ANY,

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import SCHEDULES, Candidates
+from gpuscale.presets.files import known_table
 from gpuscale.rules.options import Option
 from gpuscale.specs.gpu import WIDE
 from gpuscale.specs.job import RULE_SETS, JobSpec
@@ -65,12 +66,18 @@ class Cite(NamedTuple):
     missed: str = ""  #: what the framework's own check of its options does not see: how such a layout fails instead.
 
 
+@functools.cache
+def _cites(name: str) -> Mapping[str, Cite]:
+    rows = known_table("citations")[name] if name else {}
+    return {code: Cite(*([row] if isinstance(row, str) else row)) for code, row in rows.items()}
+
+
 class Framework(NamedTuple):
     """What one framework can run; the defaults are those of a framework that can do everything."""
 
     title: str  #: the framework's name, for people.
     basis: str  #: what was read: the commit, or releases and documentation of that time.
-    cited: Mapping[str, Cite]  #: code of a rule -> where this framework states it.
+    citations: str = ""  #: its table in `presets/known/citations.toml`; empty where it has none.
     options: tuple[Option, ...] = ()  #: how it is told what it runs; empty where no files of it are read or written.
     tensor_parallel: bool = True  #: whether it has the axis.
     sequence_parallel: str = "optional"  #: whether tensor parallelism comes with it `always`, `optional`ly or `never`.
@@ -97,3 +104,8 @@ class Framework(NamedTuple):
     #: whether the exchange of one microbatch's experts can run beside another microbatch.
     overlaps_exchange: bool = True
     even_chunks: bool = False  #: whether layers must divide evenly over stages and chunks.
+
+    @property
+    def cited(self) -> Mapping[str, Cite]:
+        """Code of a rule -> where this framework states it."""
+        return _cites(self.citations)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import CORE_ATTN, ONE_F_ONE_B, Candidates
 from gpuscale.layouts.ranks import context_split
-from gpuscale.rules.rule import DEEPSPEED, Cite, Framework, Rule, any_of
+from gpuscale.rules.rule import DEEPSPEED, Framework, Rule, any_of
 from gpuscale.specs.gpu import WIDE
 from gpuscale.specs.job import JobSpec
 
@@ -48,55 +48,15 @@ RULES = {
     ),
 }  # fmt: skip
 
-_PIPE = "runtime/pipe/engine.py"
-
-CITED = {
-    "projection_unavailable": Cite("none in deepspeed/ops, nor in runtime/config.py"),
-    "adapters_unavailable": Cite("Megatron-DeepSpeed: none in megatron/model"),
-    "pp_unavailable": Cite(f"{_PIPE}: needs the model as a PipelineModule, which Hugging Face models are not"),
-    "vpp_unavailable": Cite("runtime/pipe/schedule.py: TrainSchedule is plain 1F1B"),
-    "schedule_unavailable": Cite("runtime/pipe/schedule.py TrainSchedule"),
-    "sp_unavailable": Cite("runtime/tensor_parallel/config.py: no Megatron-style sequence parallelism"),
-    "ep_overlap_unavailable": Cite("moe/sharded_moe.py, module_inject/auto_ep.py: no option"),
-    "precision_unavailable": Cite("Megatron-DeepSpeed arguments: --fp16, --bf16"),
-    "latent_attention_unavailable": Cite("Megatron-DeepSpeed megatron/model/transformer.py"),
-    "state_space_unavailable": Cite("Megatron-DeepSpeed megatron/model/transformer.py"),
-    "heads_not_divisible": Cite("module_inject/auto_tp.py; Megatron-DeepSpeed arguments"),
-    "kv_heads_not_divisible": Cite("runtime/engine.py:760",
-                                   "a warning only: ranks beyond the key/value heads idle in attention"),
-    "sequence_slices_uneven": Cite("runtime/sequence_parallel/ulysses_sp.py:697"),
-    "heads_not_divisible_by_cp": Cite("runtime/sequence_parallel/ulysses_sp.py:145"),
-    "kv_heads_against_cp": Cite("runtime/sequence_parallel/ulysses_sp.py:150"),
-    "ulysses_with_model_parallel": Cite(
-        "runtime/sequence_parallel/parallel_state_sp.py; Megatron-DeepSpeed megatron/core/parallel_state.py",
-        "AutoTP beside sequence_parallel_size is not refused: it has no groups for both",
-    ),
-    "batch_not_divisible": Cite(
-        "runtime/config.py:937 train_batch_size",
-        "AutoTP does not divide the world: give micro and accumulation steps, leave train_batch_size out",
-    ),
-    "batch_not_divisible_by_dp": Cite("runtime/config.py:937 train_batch_size"),
-    "experts_not_divisible": Cite("moe/layer.py:59, module_inject/auto_ep_config.py:276"),
-    "expert_grid": Cite("module_inject/auto_ep_folding.py:100"),
-    "etp_with_autoep": Cite("module_inject/auto_ep_config.py:290 expert_tensor_parallel_size"),
-    "offload_with_autoep_and_tp": Cite("module_inject/auto_ep_folding.py:203"),
-    "tp_with_zero_3": Cite("runtime/engine.py, _configure_tensor_parallel"),
-    "ep_with_zero_3": Cite("runtime/engine.py:1889"),
-    "ep_with_zero_3_and_cp": Cite("runtime/engine.py:1894"),
-    "zero_with_pp": Cite(f"{_PIPE}:76"),
-    "hybrid_sharding_unavailable": Cite("runtime/zero/config.py:341 mics_shard_size, ZeRO-3 only"),
-    "offloaded_parameters_not_sharded": Cite("runtime/zero/config.py:157 offload_param"),
-    "recompute_modules_unavailable": Cite("gradient checkpointing of whole layers; activation_checkpointing"),
-    "recompute_layers_partial": Cite("gradient checkpointing of every layer; pipeline.activation_checkpoint_interval"),
-}  # fmt: skip
 
 _BASIS = "deepspeedai/DeepSpeed at edaa72212672, 2026-08"
 
 FRAMEWORKS = {
-    "deepspeed": Framework("DeepSpeed", _BASIS, CITED, sequence_parallel="never", pipelines=False, interleaving=False,
+    "deepspeed": Framework("DeepSpeed", _BASIS, "deepspeed", sequence_parallel="never", pipelines=False,
+                           interleaving=False,
                            schedules=frozenset({ONE_F_ONE_B}), hybrid_stages=(3,), pipelined_stages=(0, 1),
                            recompute_modules=0, recompute_layers="all", overlaps_exchange=False),
-    "megatron-deepspeed": Framework("Megatron-DeepSpeed", f"{_BASIS}; deepspeedai/Megatron-DeepSpeed", CITED,
+    "megatron-deepspeed": Framework("Megatron-DeepSpeed", f"{_BASIS}; deepspeedai/Megatron-DeepSpeed", "deepspeed",
                                     interleaving=False, schedules=frozenset({ONE_F_ONE_B}),
                                     layers=frozenset({"moe", "gqa"}), precisions=frozenset({"bf16", "fp16"}) | WIDE,
                                     hybrid_stages=(3,), pipelined_stages=(0, 1), recompute_modules=CORE_ATTN,

@@ -12,7 +12,7 @@ from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split, strides
 from gpuscale.rules.options import Option, same
-from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Cite, Framework, Rule, any_of
+from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Framework, Rule, any_of
 from gpuscale.specs.gpu import BLACKWELL, WIDE
 from gpuscale.specs.job import JobSpec
 
@@ -141,97 +141,6 @@ RULES = {
     ),
 }  # fmt: skip
 
-_A, _TC, _PS = "training/arguments.py", "core/transformer/transformer_config.py", "core/parallel_state.py"
-_FIRST_STEP = "passes validate_args, fails in the first step"
-
-CITED = {
-    "projection_unavailable": Cite("none in megatron/core/optimizer"),
-    "quantised_base_unavailable": Cite("Megatron-Bridge, peft/lora.py: adapters beside matrices of the model's type"),
-    "schedule_unavailable": Cite(
-        "core/pipeline_parallel/schedules.py; zero bubble by forks: sail-sg/zero-bubble, Primus (pp_algorithm)"
-    ),
-    "offload_unavailable": Cite(f"{_A}:2918 --optimizer-cpu-offload, core/model_parallel_config.py:461; no parameters"),
-    "heads_not_divisible": Cite(f"{_TC}:1446"),
-    "kv_heads_not_divisible": Cite(f"{_TC}:1461; replicated beyond, core/transformer/attention.py:353"),
-    "hidden_not_divisible": Cite("core/tensor_parallel/layers.py"),
-    "ffn_not_divisible": Cite("core/tensor_parallel/layers.py"),
-    "sequence_not_divisible_by_cp": Cite(f"{_A}:1335"),
-    "heads_not_divisible_by_cp": Cite("Transformer Engine, context_parallel.py, --cp-comm-type a2a", _FIRST_STEP),
-    "window_in_ring": Cite("Transformer Engine, context_parallel.py, attn_forward_func_with_cp", _FIRST_STEP),
-    "kv_heads_not_divisible_by_cp": Cite("Transformer Engine, context_parallel.py, --cp-comm-type a2a", _FIRST_STEP),
-    "state_space_groups_not_divisible": Cite(
-        "core/ssm/mamba_mixer.py, mamba_context_parallel.py; delta nets are held to the same",
-        "passes validate_args, fails when the layers are built",
-    ),
-    "too_few_layers": Cite(f"{_TC}:2248 --pipeline-model-parallel-layout"),
-    "too_few_layers_for_chunks": Cite(
-        f"{_TC}:2248 --pipeline-model-parallel-layout; core/transformer/transformer_block.py:175",
-        "--num-virtual-stages-per-pipeline-rank passes validate_args, fails when the layers are built",
-    ),
-    "batch_not_divisible_by_dp": Cite("core/num_microbatches_calculator.py:382",
-                                      "passes validate_args, fails when the calculator is made"),
-    "batch_not_divisible": Cite("core/num_microbatches_calculator.py:382",
-                                "passes validate_args, fails when the calculator is made"),
-    "sp_without_tp": Cite("core/model_parallel_config.py:502",
-                          f"switched off with a warning by the command line ({_A}:1433)"),
-    "sequence_slice_not_divisible": Cite("core/tensor_parallel/mappings.py:72", _FIRST_STEP),
-    "experts_not_divisible": Cite(f"{_A}:1657", "Megatron-Bridge does not check it"),
-    "expert_grid": Cite(f"{_PS}:881", "passes validate_args, fails in initialize_model_parallel"),
-    "ep_without_sp": Cite(
-        "core/transformer/moe/moe_layer.py:636",
-        "passes validate_args with a warning (core/model_parallel_config.py:560), dies in MoELayer.forward",
-    ),
-    "etp_with_expert_bias": Cite(f"{_TC}:2612"),
-    "experts_not_folded": Cite(f"{_PS}, before expert_tensor_parallel_size (early 2025)"),
-    "ep_overlap_unavailable": Cite("core/models/common/model_chunk_schedule_plan.py (mid-2025)"),
-    "ep_overlap_without_ep": Cite(f"{_TC}:3002 --overlap-moe-expert-parallel-comm"),
-    "ep_overlap_without_vpp": Cite(f"{_TC}:3002 --overlap-moe-expert-parallel-comm"),
-    "vpp_without_pp": Cite(f"{_A}:1000, {_PS}:828"),
-    "uneven_stages": Cite(f"{_A}, num_layers % pipeline_model_parallel_size"),
-    "uneven_chunks": Cite(f"{_A}, --num-layers-per-virtual-pipeline-stage"),
-    "shard_not_divisible": Cite(f"{_PS}:922 --num-distributed-optimizer-instances"),
-    "zero_with_pp": Cite(
-        f"{_A}:1031 torch FSDP2 needs PP 1; docs/user-guide/parallelism-guide.md names TP, CP and EP for Megatron-FSDP",
-        "Megatron-FSDP with PP > 1 passes validate_args; nothing says that it runs",
-    ),
-    "zero_stage_unavailable": Cite(f"{_A} --use-distributed-optimizer (2022), --use-megatron-fsdp (2025)"),
-    "hybrid_sharding_unavailable": Cite(f"{_A} --num-distributed-optimizer-instances (2025)"),
-    "expert_replicas_not_divisible": Cite(f"{_PS}:1447", "passes validate_args, fails in initialize_model_parallel"),
-    "offloaded_optimizer_not_sharded": Cite(f"{_A}:1884 --use-precision-aware-optimizer"),
-    "low_moments_not_sharded": Cite(f"{_A} --use-precision-aware-optimizer, --exp-avg-dtype"),
-    "interleaving_needs_microbatches": Cite(
-        "core/pipeline_parallel/schedules.py:1160, --microbatch-group-size-per-vp-stage at its default, PP", _FIRST_STEP
-    ),
-    "recompute_modules_unavailable": Cite(f"{_TC}:560 --recompute-modules (2025); core_attn alone before"),
-    "recompute_module_absent": Cite(f"{_TC}:1964 --recompute-modules"),
-    "recompute_layers_too_many": Cite(f"{_TC}:1899 --recompute-num-layers"),
-    "recompute_uneven_over_chunks": Cite("core/transformer/transformer_block.py, --recompute-method block",
-                                         "not an error: so many layers of every chunk are recomputed"),
-    "exchange_queue_too_short": Cite("core/transformer/moe/fused_a2a.py --moe-flex-dispatcher-backend hybridep (2026)",
-                                     _FIRST_STEP),
-    "recompute_with_delayed_scaling": Cite(f"{_TC}:2001"),
-    "graphs_of_dropless_experts": Cite(
-        f"{_TC} --moe-paged-stash, --moe-expert-rank-capacity-factor, --moe-flex-dispatcher-backend hybridep (2026)"
-    ),
-    "recompute_with_ep_overlap": Cite(f"{_TC}:3002"),
-    "recompute_with_partial_graphs": Cite(f"{_TC} --cuda-graph-impl transformer_engine, --recompute-granularity full"),
-    "offloaded_activations_with_pp": Cite(
-        f"{_TC}:1884 --cpu-offloading-num-layers; a share of every layer by forks: kwai/Megatron-Kwai,"
-        " core/pipeline_parallel/offload.py"
-    ),
-    "sp_unavailable": Cite("Korthikanti et al. 2022: --sequence-parallel came with it"),
-    "cp_unavailable": Cite(f"{_A} --context-parallel-size (end of 2023)"),
-    "moe_unavailable": Cite(f"{_A} --num-experts (end of 2023)"),
-    "kv_heads_not_replicated": Cite(
-        "core/transformer/transformer_config.py until core 0.15: num_query_groups a multiple of"
-        " tensor_model_parallel_size; NVIDIA/Megatron-LM pull request 2565, in core 0.16 of 2026-02, replicates them"
-    ),
-    "gqa_unavailable": Cite(f"{_A} --group-query-attention (August 2023)"),
-    "latent_attention_unavailable": Cite(f"{_A} --multi-latent-attention (end of 2024)"),
-    "state_space_unavailable": Cite("core/models/mamba (2024)"),
-    "precision_unavailable": Cite(f"{_A} --fp8-format (2023)"),
-    "fp8_recipe_unavailable": Cite(f"{_A} --fp8-recipe (2025); delayed scaling alone before"),
-}  # fmt: skip
 
 OPTIONS = (
     Option("seq", "seq_length"),
@@ -255,7 +164,7 @@ _BASIS = "NVIDIA/Megatron-LM at d98e8a64ddf3, 2026-08"
 _TODAY = Framework(
     "Megatron-LM",
     _BASIS,
-    CITED,
+    "megatron-lm",
     OPTIONS,
     # zero bubble by forks (sail-sg/zero-bubble-pipeline-parallelism, Primus)
     schedules=frozenset({arrays.ONE_F_ONE_B, arrays.ZB_H1, arrays.ZB_2P, arrays.ZB_V}),

@@ -9,7 +9,7 @@ import numpy as np
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, GPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.rules.options import Option, same
-from gpuscale.rules.rule import FSDP2, TORCHTITAN, Cite, Framework, Rule
+from gpuscale.rules.rule import FSDP2, TORCHTITAN, Framework, Rule
 from gpuscale.specs.gpu import WIDE
 from gpuscale.specs.job import JobSpec
 
@@ -61,51 +61,6 @@ RULES = {
     ),
 }  # fmt: skip
 
-_DECODER, _DIMS = "models/common/decoder.py", "distributed/parallel_dims.py"
-_SCHEDULES = "PyTorch, torch/distributed/pipelining/schedules.py"
-_PASSES = "passes the checks of the configuration, fails when the schedule is built"
-
-CITED = {
-    "projection_unavailable": Cite("none in torchtitan/components/optimizer.py"),
-    "adapters_unavailable": Cite("none among its models, nor in torchtitan/components"),
-    "schedule_unavailable": Cite(
-        f"{_SCHEDULES}, get_schedule_class; its DualPipeV folds the stages into a V and holds weights once"
-    ),
-    "precision_unavailable": Cite("config/configs.py:94 training.mixed_precision_param"),
-    "fp8_recipe_unavailable": Cite("components/quantization/float8.py:53, mx.py:50"),
-    "offload_unavailable": Cite("config/configs.py:70 training.enable_cpu_offload: parameters with the optimizer"),
-    "heads_not_divisible": Cite(f"{_DECODER}:186"),
-    "kv_heads_not_replicated": Cite(f"{_DECODER}:186"),
-    "sequence_not_divisible_by_cp": Cite("trainer.py:299"),
-    "sequence_slice_not_divisible": Cite("trainer.py:299"),
-    "tied_embeddings_with_pp": Cite(f"{_DECODER}:168"),
-    "tp_without_sp": Cite("models/llama3/parallelize.py, SequenceParallel(), until enable_sequence_parallel (2026)"),
-    "experts_not_divisible": Cite(f"{_DECODER}:204"),
-    "ep_overlap_unavailable": Cite("distributed/dual_pipe_v.py (pull request 1721, December 2025): DualPipeV alone"),
-    "experts_split_otherwise": Cite(f"{_DIMS}:188; pull request 3167 removed expert_tensor_parallel_degree"),
-    "ep_unavailable": Cite("pull request 1324 (July 2025) added expert_parallel_degree"),
-    "too_few_layers": Cite("distributed/pipeline_parallel.py:221 module_fqns_per_model_part"),
-    "too_few_layers_for_chunks": Cite(
-        "distributed/pipeline_parallel.py:221 module_fqns_per_model_part",
-        "pipeline_parallel_layers_per_stage reaches few splits while pipeline_parallel_first_stage_less_layers and "
-        "last are 1, their default: give module_fqns_per_model_part",
-    ),
-    "zero_stage_unavailable": Cite(
-        "config/configs.py:145 parallelism.fsdp_reshard_after_forward: never is ZeRO-2, always ZeRO-3"
-    ),
-    "ddp_with_model_parallel": Cite("models/llama3/parallelize.py", "fails when the model is parallelised"),
-    "shard_not_divisible": Cite(f"{_DIMS}:182 data_parallel_replicate_degree x data_parallel_shard_degree"),
-    "shard_splits_cp": Cite(f"{_DIMS}:182 data_parallel_shard_degree x context_parallel_degree"),
-    "experts_beyond_shard": Cite(f"{_DIMS}:188"),
-    "batch_not_divisible": Cite("trainer.py:418"),
-    "batch_not_divisible_by_dp": Cite("trainer.py:418"),
-    "tokens_not_divisible": Cite("trainer.py:299"),
-    "too_few_microbatches": Cite(f"{_SCHEDULES}, PipelineScheduleSingle", _PASSES),
-    "interleaving_rounds": Cite(f"{_SCHEDULES}, ScheduleInterleaved1F1B", _PASSES),
-    "recompute_modules_unavailable": Cite("distributed/activation_checkpoint.py:332 by operator, or whole layers"),
-    "recompute_layers_partial": Cite("distributed/activation_checkpoint.py:332 activation-checkpoint:full"),
-    "recompute_layers_every_nth": Cite("distributed/activation_checkpoint.py, selective_ac_option"),
-}
 
 OPTIONS = (
     Option("tp", "parallelism.tensor_parallel_degree"),
@@ -131,7 +86,7 @@ OPTIONS = (
     Option("routing", words=same("dropless"), why="tokens are dropped by no option"),
 )  # fmt: skip
 
-_TODAY = Framework("torchtitan", "pytorch/torchtitan at b5bcd76c66d0, 2026-08", CITED, OPTIONS,
+_TODAY = Framework("torchtitan", "pytorch/torchtitan at b5bcd76c66d0, 2026-08", "torchtitan", OPTIONS,
                    schedules=frozenset({ONE_F_ONE_B, GPIPE, ZB_V}), precisions=frozenset({"bf16", "fp8", "fp4"}) | WIDE,
                    recipes=frozenset({"current", "mx", "nvfp4"}), offload=frozenset({"optimizer", "parameters"}),
                    zero_stages=(0, 2, 3), recompute_modules=EVERY_OTHER_MATMUL, recompute_layers="all",
