@@ -310,12 +310,17 @@ def widest_gradient_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """Gradients at the widest point inside a layer's backward pass, besides that of the hidden state; (N,).
 
     Those of the activation function's inputs (eager gating holds those of each of its operations), or of the scores.
+    An adapter beside the former, but for fused kernels, has that of its output once more, scaled, and one of its input
+    besides the frozen product's (y = W x + s B A x).
     """
     widest, eager = np.zeros(len(c)), 2 if "activation" in job.runtime.unfused else 0
     for kind in job.model.trained_kinds:
         if kind.mlp is not None:
             matrices = kind.mlp.input_matrices + (eager if kind.mlp.gated else 0)
-            widest = np.maximum(widest, tokens(c, job) * (job.activation_bytes * matrices) * kind.mlp.ffn / c.tp)
+            width = matrices * kind.mlp.ffn / c.tp
+            if job.tuning and job.runtime.adapters != "fused" and job.tuning.targets & {"gate", "up"}:
+                width = width + kind.mlp.ffn / c.tp + job.model.hidden
+            widest = np.maximum(widest, tokens(c, job) * job.activation_bytes * width)
         elif kind.moe is not None:
             matrices = kind.moe.input_matrices + (eager if kind.moe.gated else 0)
             width = job.activation_bytes * matrices * kind.moe.ffn / c.etp + _leaving_bytes(kind.moe, job)
