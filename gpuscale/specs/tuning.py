@@ -146,6 +146,8 @@ def read_targets(text: str) -> frozenset[str]:
     """
     found: set[str] = set()
     waiting = [name for name in re.split(r"[,+\s]+", text[:1000].strip().lower()) if name]
+    if "c_proj" in waiting:  # Qwen 1: w1 and w2 lead into the MLP, c_proj out of it (modeling_qwen.py, QWenMLP)
+        waiting = ["up" if name == "w2" else name for name in waiting]
     while waiting:
         name = waiting.pop()
         if name in SPELLINGS:
