@@ -343,10 +343,15 @@ def _recompute(text: str) -> str:
 
 
 def _targets(text: str) -> str:
-    """Return names of matrices in their usual spelling (`gpuscale.specs.tuning`)."""
-    from gpuscale.specs.tuning import read_targets  # noqa: PLC0415
+    """Return names of matrices in their usual spelling (`gpuscale.specs.tuning`), fused ones as one."""
+    from gpuscale.specs.tuning import JOINED, read_joined, read_targets  # noqa: PLC0415
 
-    return ",".join(sorted(read_targets(text)))
+    names, joined = read_targets(text), read_joined(text)
+    for matrices, operators in JOINED.items():
+        if joined.intersection(operators):
+            parts = matrices.split(",")
+            names = names.difference(parts) | {"qkv" if "q" in parts else "gate_up"}
+    return ",".join(sorted(names))
 
 
 def _lengths(text: str) -> str:

@@ -71,6 +71,15 @@ def test_bitsandbytes_kept_inputs_of_frozen_products_until_july_2024():
     assert saved["lora", "2024-07"] == saved["lora", "2024-08"]
 
 
+def test_adapters_scale_their_gradient_at_the_widest_point():
+    """A gradient of the gate's width and one of the hidden state more, unless kernels do it beside the products."""
+    options = {**ALONE, "framework": "pytorch", "loss": "linear", "seq": 65536}
+    wide, narrow = (
+        held(job("llama3-8b", **options, lora_targets=names)).workspace[0, 0] for names in ("gate,down", "q,down")
+    )
+    assert float(wide - narrow) == pytest.approx(2 * 65536 * (14336 + 4096), rel=0.03)
+
+
 def test_litgpt_loads_all_on_each_gpu_and_has_gradients_of_frozen_weights():
     options = {**ALONE, "gpus": 4, "gbs": 4, "lora_rank": 8, "lora_targets": "q,v", "framework": "litgpt"}
     spec, added = job("llama3-8b", **options), job("llama3-8b", **options | {"gbs": 16})

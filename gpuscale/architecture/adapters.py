@@ -43,6 +43,8 @@ def adapters(linear: Linear, tuning: TuningSpec, split: IntArray) -> list[Adapte
     first = (linear.local_outputs(split) - pairs) // (2 if linear.name == "kv" else linear.fused)
     inputs = linear.local_inputs(split)
     widths = {name: pairs // 2 if name in {"k", "v"} and linear.kv_heads else first for name in names}
+    if linear.name in tuning.joined and len(names) > 1:
+        return [Adapter(tuning.rank, inputs, linear.local_outputs(split))]
     return [Adapter(tuning.rank, inputs, widths[name]) for name in names if name in tuning.targets]
 
 

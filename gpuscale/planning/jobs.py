@@ -68,6 +68,7 @@ from gpuscale.specs.tuning import (
     MethodSpec,
     ProjectionSpec,
     TuningSpec,
+    read_joined,
     read_targets,
 )
 from gpuscale.steptime.kernels import available_recipes
@@ -662,6 +663,7 @@ def _tuning(
     tuning = TuningSpec(
         rank=asked.lora_rank or USUAL_RANK,
         targets=read_targets(targets),
+        joined=read_joined(targets),
         base=base,
         experts=bool(asked.lora_experts),
         trained=frozenset((asked.train or "").split(",")) & frozenset(TRAINED),

@@ -92,12 +92,15 @@ SPELLINGS = {
     "output_proj": "o", "w1": "gate", "w2": "down", "w3": "up", "q_a_proj": "q_down", "q_b_proj": "q_up",
     "kv_a_proj_with_mqa": "kv_down", "kv_b_proj": "kv_up", "linear_proj": "o", "linear_fc2": "down", "fc2": "down",
     "dense_4h_to_h": "down", "c_attn": "q,k,v", "qkv_proj": "q,k,v", "query_key_value": "q,k,v", "wqkv": "q,k,v",
-    "qkv": "q,k,v", "linear_qkv": "q,k,v", "gate_up_proj": "gate,up", "linear_fc1": "gate,up", "fc1": "gate,up",
+    "qkv": "q,k,v", "linear_qkv": "q,k,v", "gate_up_proj": "gate,up", "gate_up": "gate,up", "linear_fc1": "gate,up", "fc1": "gate,up",
     "dense_h_to_4h": "gate,up", "c_fc": "gate,up", "c_proj": "o,down", "dense": "o", "in_proj": "in",
     "attention_qkv": "q,k,v", "attention_dense": "o", "mlp_fc1": "gate,up", "mlp_fc2": "down",
     "out_proj": "o,out", "x_proj": "in", "dt_proj": "in",
 }  # fmt: skip
 """Names of modules in frameworks -> the matrices that they are: PEFT and Hugging Face models, torchtune, Megatron."""
+
+JOINED = {"q,k,v": ("qkv",), "gate,up": ("fc1", "shared_fc1", "expert_fc1")}
+"""What names of fused modules stand for -> operators, which have one adapter for all of their matrices then."""
 
 BITSANDBYTES = frozenset({"nf4", "int8"})
 """Data types of frozen weights that bitsandbytes quantises to."""
@@ -121,6 +124,7 @@ class TuningSpec:
     experts: bool = False  #: routed experts have adapters too.
     trained: frozenset[str] = frozenset()  #: what is trained whole, of `TRAINED`.
     dropout: bool = False  #: inputs of adapters go through dropout.
+    joined: frozenset[str] = frozenset()  #: operators with one adapter for all matrices that are fused in them.
 
     @property
     def base_bytes(self) -> float:
@@ -138,6 +142,18 @@ class TuningSpec:
         return self.base not in PLAIN
 
 
+def _words(text: str) -> list[str]:
+    return [name for name in re.split(r"[,+\s]+", text[:1000].strip().lower()) if name]
+
+
+def read_joined(text: str) -> frozenset[str]:
+    """Return the operators that names of fused modules stand for: PEFT puts one adapter beside a `c_attn`. Where single
+    matrices of theirs are named too, the names are those of several models, and it is left open which are fused."""
+    found = [SPELLINGS.get(name, name) for name in _words(text)]
+    single = {name for name in found if name not in JOINED}
+    return frozenset(one for name in found if single.isdisjoint(name.split(",")) for one in JOINED.get(name, ()))
+
+
 def read_targets(text: str) -> frozenset[str]:
     """Return the matrices that names joined by commas, `+` or spaces stand for.
 
@@ -145,7 +161,7 @@ def read_targets(text: str) -> frozenset[str]:
         InputError: an unknown name.
     """
     found: set[str] = set()
-    waiting = [name for name in re.split(r"[,+\s]+", text[:1000].strip().lower()) if name]
+    waiting = _words(text)
     if "c_proj" in waiting:  # Qwen 1: w1 and w2 lead into the MLP, c_proj out of it (modeling_qwen.py, QWenMLP)
         waiting = ["up" if name == "w2" else name for name in waiting]
     while waiting:

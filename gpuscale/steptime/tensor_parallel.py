@@ -150,14 +150,15 @@ class AdapterTraffic(NamedTuple):
 
 ADAPTER_TRAFFIC = {
     "plain": AdapterTraffic((0, 6), 5, (10, 4), 4),
-    "peft": AdapterTraffic((12, 18), 9, (10, 4), 6),
+    "peft": AdapterTraffic((12, 18), 9, (10, 4), 8),
     "compiled": AdapterTraffic((0, 6), 0, (6, 0), 3),
     "fused": AdapterTraffic((0, 0), 0, (0, 0), 2),
 }
 """By `RuntimeSpec.adapters`. plain: the adapter's result is scaled (read 2, write 2) and added to the frozen product
 (6); backward the gradient is scaled (4) and that of the input added to the frozen product's (6); dropout reads, writes
 and keeps a byte of mask (5). peft: adapters are fp32, so that their inputs are made 32-bit (6), dropped there (9), and
-16-bit again by autocast (6); backward the same (peft tuners/lora/layer.py, `Linear.forward` and `_cast_input_dtype`).
+16-bit again by autocast (6), which casts both weights too; backward the same (peft tuners/lora/layer.py,
+`Linear.forward` and `_cast_input_dtype`).
 compiled: one kernel each way. fused: kernels that do all of it beside the products (unsloth, fms-acceleration `foak`,
 NeMo AutoModel's Triton LoRA)."""
 
