@@ -92,10 +92,10 @@ SPELLINGS = {
     "output_proj": "o", "w1": "gate", "w2": "down", "w3": "up", "q_a_proj": "q_down", "q_b_proj": "q_up",
     "kv_a_proj_with_mqa": "kv_down", "kv_b_proj": "kv_up", "linear_proj": "o", "linear_fc2": "down", "fc2": "down",
     "dense_4h_to_h": "down", "c_attn": "q,k,v", "qkv_proj": "q,k,v", "query_key_value": "q,k,v", "wqkv": "q,k,v",
-    "qkv": "q,k,v", "linear_qkv": "q,k,v", "gate_up_proj": "gate,up", "gate_up": "gate,up", "linear_fc1": "gate,up", "fc1": "gate,up",
+    "qkv": "q,k,v", "linear_qkv": "q,k,v", "gate_up_proj": "gate,up", "linear_fc1": "gate,up", "fc1": "gate,up",
     "dense_h_to_4h": "gate,up", "c_fc": "gate,up", "c_proj": "o,down", "dense": "o", "in_proj": "in",
     "attention_qkv": "q,k,v", "attention_dense": "o", "mlp_fc1": "gate,up", "mlp_fc2": "down",
-    "out_proj": "o,out", "x_proj": "in", "dt_proj": "in",
+    "out_proj": "o,out", "x_proj": "in", "dt_proj": "in", "gate_up": "gate,up",
 }  # fmt: skip
 """Names of modules in frameworks -> the matrices that they are: PEFT and Hugging Face models, torchtune, Megatron."""
 
