@@ -159,7 +159,7 @@ def test_torchtitan_asks_about_what_it_does_not_know(more, named, tmp_path):
 def test_torchtitan_says_what_it_leaves_out(tmp_path):
     more = '[metrics]\nenable_wandb = true\n[float8]\nenable_fsdp_float8_all_gather = true\n[fancy]\ncolour = "blue"'
     made = job(tmp_path, TITAN.format(more), "a.toml")
-    assert unknown(made) == {'colour = "blue"'}
+    assert unknown(made) == {'fancy.colour: colour = "blue"'}
     assert any("gathered in 16 bits" in said.meaning for said in made.assumed)
 
 
@@ -270,3 +270,95 @@ def test_fsdp_of_nemos_yaml_is_asked_about(tmp_path):
     (tmp_path / "a.yaml").write_text((NEMO % ("true", "null")).replace("  answer_only", "  fsdp: true\n  answer_only"))
     with pytest.raises(InputError, match="FSDP of PyTorch"):
         read_launch([tmp_path / "a.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("more", "named"), [("kd_trainer: true\n", "kd_trainer"), ("my_quantizer: {bits: 4}\n", "my_quantizer.bits")]
+)
+def test_a_key_of_models_makes_no_configuration_a_models(more, named, tmp_path):
+    text = f"base_model: Qwen/Qwen2.5-7B\nmodel_type: AutoModelForCausalLM\nmicro_batch_size: 1\n{more}"
+    with pytest.raises(LackingError, match="not known here") as caught:
+        job(tmp_path, text)
+    assert f"ignored={named}" in str(caught.value.hint)
+
+
+def test_switches_of_different_tables_do_not_stand_for_one_another(tmp_path):
+    config = {"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}, "weight_quantization": {"enabled": True}}
+    (tmp_path / "ds.json").write_text(json.dumps(config))
+    line = "--model_name_or_path Qwen/Qwen2.5-7B --max_seq_length 2048 --output_dir o --per_device_train_batch_size 1"
+    (tmp_path / "run.sh").write_text(f"deepspeed --num_gpus 8 train.py {line} --bf16 --deepspeed ds.json\n")
+    with pytest.raises(LackingError) as caught:
+        read_launch([tmp_path / "run.sh"])
+    assert "ignored=weight_quantization" in str(caught.value.hint)
+
+
+def test_deepspeeds_optimizer_replaces_that_of_the_trainer(tmp_path):
+    text = (
+        "base_model: Qwen/Qwen2.5-7B\nmicro_batch_size: 1\noptimizer: adamw_bnb_8bit\n"
+        "deepspeed: deepspeed_configs/zero1.json\n"
+    )
+    made = job(tmp_path, text)
+    assert made.options["optimizer"] == "adamw"
+    assert any("DeepSpeed's configuration" in said.meaning for said in made.understood)
+
+
+def test_what_a_policy_of_maxtext_recomputes_is_asked_where_it_is_the_files_own(tmp_path):
+    text = (
+        "base_config: base.yml\nmodel_name: llama3-8b\nhardware: gpu\nper_device_batch_size: 1\n"
+        "max_target_length: 4096\nici_fsdp_parallelism: 8\nremat_policy: custom\nmlpwi: offload\n"
+    )
+    with pytest.raises(LackingError, match="what custom recomputes"):
+        job(tmp_path, text)
+    assert job(tmp_path, text, recompute="full").options["framework"] == "maxtext"
+
+
+@pytest.mark.parametrize(("reduced", "expected"), [("float32", None), ("bfloat16", "bf16")])
+def test_torchtitan_reduces_gradients_in_the_type_that_is_stated(reduced, expected, tmp_path):
+    text = TITAN.format("").replace("steps = 10", f'steps = 10\nmixed_precision_reduce = "{reduced}"')
+    assert job(tmp_path, text, "a.toml").options.get("grad_dtype") == expected
+
+
+def test_gpt_neox_splits_sequences_beside_its_matrices(tmp_path):
+    text = NEOX.replace('"model-parallel-size": 1', '"model-parallel-size": 2')
+    text = text.replace('"fp16": {', '"sequence_parallel": true, "data_types": {"grad_accum_dtype": "fp32"}, "fp16": {')
+    made = job(tmp_path, text)
+    assert (made.layout["sp"], made.options["grad_dtype"]) == (True, "fp32")
+
+
+TUNE = """
+model: {_component_: torchtune.models.llama3_1.llama3_1_8b}
+tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 4096}
+optimizer: {_component_: torch.optim.AdamW, lr: 2e-5}
+data_parallel_shard_dim: -1
+data_parallel_replicate_dim: 2
+batch_size: 2
+dtype: bf16
+"""
+
+
+def test_copies_of_torchtune_lie_beside_shards(tmp_path):
+    assert job(tmp_path, TUNE).layout["shard"] == 4
+
+
+def test_copies_of_lingua_lie_beside_shards(tmp_path):
+    text = (
+        "distributed: {fsdp_type: full_shard, dp_shard: 4, dp_replicate: 2, tp_size: 1}\n"
+        "model: {dim: 1024, n_layers: 8, n_heads: 8, vocab_size: 32000}\n"
+        "data: {seq_len: 2048, batch_size: 2}\n"
+    )
+    (tmp_path / "a.yaml").write_text(text)
+    made = read_launch([tmp_path / "a.yaml"])
+    assert (made.options["gpus"], made.layout["shard"], made.options["gbs"]) == (8, 4, 16)
+
+
+def test_rewards_suggest_grpo(tmp_path):
+    text = (
+        "model_name_or_path: Qwen/Qwen2.5-7B\nreward_funcs: [accuracy]\nnum_generations: 8\nbf16: true\n"
+        "max_prompt_length: 512\nmax_completion_length: 1024\nper_device_train_batch_size: 8\n"
+    )
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(LackingError, match="by which method") as caught:
+        read_launch([tmp_path / "a.yaml"])
+    assert "`method=grpo`" in str(caught.value.hint)
+    made = job(tmp_path, text, method="grpo")
+    assert (made.options["method"], made.options["seq"]) == ("grpo", 1536)

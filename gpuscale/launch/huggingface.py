@@ -17,6 +17,7 @@ from gpuscale.launch import (
     adapters,
     deepspeed,
     finetuning,
+    own_files,
     own_programs,
     preferences,
     trainer,
@@ -65,7 +66,7 @@ def _claims_accelerate(source: Source) -> bool:
     other = source.kind == "command" and (
         marked == ["gradient_accumulation_steps"] or source.program[:1] == ("colossalai",)
     )
-    return launched or (bool(marked) and not other)
+    return launched or (bool(marked) and not other) or own_files.claims(source)
 
 
 def read(reading: Reading) -> None:
@@ -74,6 +75,7 @@ def read(reading: Reading) -> None:
     Raises:
         InputError: it is not one of training a whole decoder, or something that must be known is not said.
     """
+    own_files.take(reading)
     tool = trainer_scripts.take(reading) or own_programs.take(reading, tool_of(reading.sources, TOOLS))
     reading.run_by(tool)
     if tool.name == "ms-swift":
@@ -263,6 +265,8 @@ def _read_optimizer(reading: Reading, tool: Tool) -> None:
         trainer.read_optimizer(reading, *deepspeed.OPTIMIZER, "optim")
     else:
         first = ("optimizer",) if own else ()
+        if not own and reading.first(*deepspeed.OPTIMIZER):  # transformers integrations/deepspeed.py takes that one
+            reading.means("replaced by the optimizer of DeepSpeed's configuration", "optim", "optimizer")
         trainer.read_optimizer(reading, *first, *deepspeed.OPTIMIZER, "optim", "optimizer.type", "optimizer")
 
 

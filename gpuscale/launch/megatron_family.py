@@ -721,7 +721,15 @@ def _claims_nemo(source: Source) -> bool:
     if source.kind == "command":
         started = "nemo" in source.program or any(one.endswith("megatron_gpt_pretraining.py") for one in source.program)
         return started or any(name.startswith("trainer.strategy.") for name in names)
-    return "trainer.devices" in names or "training.trainer.devices" in names
+    trained = {"trainer.devices", "training.trainer.devices"} & names
+    return bool(trained) and any(_OF_NEMO.search(name) for name in names)
+
+
+_OF_NEMO = re.compile(
+    r"megatron|model_parallel_size|tensor_parallelism|encoder_seq_length|(^|\.)micro_batch_size|exp_manager|"
+    r"restore_from_path|^recipe|model\.(config\.)?num_layers$|nemo"
+)
+"""Names that files of NeMo have, beside those of Lightning's Trainer."""
 
 
 _NEMO_CALLS = ("pretrain", "train", "finetune")

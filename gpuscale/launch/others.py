@@ -169,11 +169,24 @@ def _gpt_neox_degrees(reading: Reading, experts: int) -> None:
         reading.option("recompute", "full", "checkpoint_activations", "checkpoint_num_layers")
     else:
         reading.option("recompute", "none", "checkpoint_activations")
+    if reading.flag("sequence_parallel") and int(reading.layout.get("tp") or 1) > 1:
+        reading.option("sp", True, "sequence_parallel")
+    else:
+        reading.means("nothing to split", "sequence_parallel")
     if (reading.text("zero_optimization.cpu_offload") or "").lower() == "true":
         reading.option("offload", "optimizer", "zero_optimization.cpu_offload")
     device = reading.text("zero_optimization.offload_optimizer.device")
     if device in {"cpu", "nvme"}:
         reading.option("offload", "optimizer", "zero_optimization.offload_optimizer.device")
+    _gpt_neox_attention(reading)
+
+
+def _gpt_neox_attention(reading: Reading) -> None:
+    """Read the kinds of attention.
+
+    Raises:
+        InputError: some layers have another kind of mixer.
+    """
     mark = next((name for name in reading.settings if name.startswith("attention_config")), None)
     kinds = str([one.value for name, one in reading.settings.items() if name.startswith("attention_config")])
     other = re.search(r"mamba|rwkv|[ag]mlp|local|sparse\w*|bigbird|bslongformer", kinds)
@@ -193,6 +206,9 @@ def _gpt_neox_states(reading: Reading) -> None:
         reading.option("precision", chosen, "fp16.enabled", "fp16.fp16", "bf16.enabled")
     else:
         trainer.read_precision(reading)
+    summed = "data_types.grad_accum_dtype"
+    if reading.text(summed) is not None:
+        reading.option("grad_dtype", reading.text(summed, known=("fp32", "bf16", "fp16")), summed)
     trainer.read_optimizer(reading, "optimizer.type")
 
 
@@ -396,8 +412,11 @@ def _read_maxtext(reading: Reading) -> None:
     _maxtext_batch(reading, table, gpus, replicas)
     policy = reading.text(f"{table}remat_policy") or "full"
     recomputed = REMAT.get(policy, "none")
+    if policy not in {*REMAT, "none"} and not reading.given.get("recompute"):
+        found = reading.get(f"{table}remat_policy")
+        reading.refuse(found, f"what {policy[:40]} recomputes and moves is not modelled", settles="recompute")
     reading.option("recompute", recomputed, f"{table}remat_policy")
-    if policy not in {"full", "none"}:
+    if policy not in {"full", "none"} and not reading.given.get("recompute"):
         reading.assume(f"remat_policy {policy} is predicted as recompute {recomputed}", f"{table}remat_policy")
     quantised = (reading.text(f"{table}quantization") or "").lower()
     if "fp8" in quantised:

@@ -105,7 +105,8 @@ def _said(reading: Reading) -> tuple[str, tuple[str, ...]]:
     other = next((one for name in AGAINST if (one := reading.stated(name)) and str(one.value).lower() not in OFF), None)
     if not method and other is not None:
         reading.refuse(other, "it is of training by pairs, rewards or another model, and no file says by which method",
-                       "add `method=dpo`, kto, orpo (SimPO), reward, grpo or distill", settles="method")  # fmt: skip
+                       "add `method=dpo`, kto, orpo (SimPO), reward, grpo or distill", settles="method",
+                       likely=("grpo",) if reading.get("reward_funcs") else ())  # fmt: skip
     return method or "sft", of
 
 
@@ -151,10 +152,11 @@ def check_reference(reading: Reading, *, tuned: bool, beside: bool = False, beta
     elif method.reference and tuned and (own is not None or beside):
         message = "a reference model of its own beside adapters is not modelled"
         hint = f"`method={reading.options['method']}` beside the file predicts it with the model itself as reference"
-        reading.refuse(own, message, hint, settles="method")
+        reading.refuse(own, message, hint, settles="method", likely=(str(reading.options["method"]),))
     elif reading.options.get("method") == "grpo" and (reading.number("beta", "trl.beta", "rl_beta") or beta):
         if not tuned:
             message = "GRPO with a weight of the divergence (beta) holds a reference model, which is not modelled"
             reading.refuse(reading.get("beta", "trl.beta", "rl_beta"), message,
-                           "`method=grpo` beside the file predicts it without one", settles="method")  # fmt: skip
+                           "`method=grpo` beside the file predicts it without one", settles="method",
+                           likely=("grpo",))  # fmt: skip
         reading.assume("without the forward pass of the reference, which is the model without adapters", "beta")

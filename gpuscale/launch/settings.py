@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.files import printable
-from gpuscale.launch.unread import IGNORED, concern, ignores, is_on, tables_of, unasked
+from gpuscale.launch.unread import IGNORED, UNKNOWN, concern, ignores, is_on, tables_of, unasked
 from gpuscale.presets.tools import COMMON, Asked, Tool, load_tool
 from gpuscale.request import JobOptions, Layout, declared
 from gpuscale.rules.options import Option
@@ -555,7 +555,7 @@ class Reading:
     def _unread(self) -> Iterator[tuple[Setting, Asked]]:
         """Yield settings that nobody asked for and that change memory or time; say those that are left out."""
         # a model's config.json, which is read as a model; what one section repeats of another
-        models = {source.file for source in self.sources if {"model_type", "architectures"} & source.settings.keys()}
+        models = {one.file for one in self.sources if _KIND & one.settings.keys() and _SIZE & one.settings.keys()}
         again = {_alike(one) for one in self._read.values()}
         dumps = {source.file for source in self.sources if source.kind in {"arguments", "python"}}
         touched = {table for one in self._read.values() for table in tables_of(one.name)}
@@ -596,6 +596,14 @@ class Reading:
         """Whether a script says a setting itself: what it gives by names without a dot is its Trainer's arguments."""
         return self.script and "." not in found.name and bool(_PLAIN.fullmatch(str(found.value)))
 
+    def _left(self, one: Setting) -> Said:
+        """Say why a setting has no meaning: of one that is not known with the tables that it stands in."""
+        if id(one) in self._read:
+            return said_of(one, "says nothing more")
+        why = unasked(self.tool, one.name, one.value)
+        whole = why == UNKNOWN and "." in one.name and one.name not in one.text and not one.file.endswith(".py")
+        return said_of(replace(one, text=f"{one.name}: {one.text}") if whole else one, why)
+
     # --- the whole
 
     def result(self, target: str) -> LaunchJob:
@@ -616,11 +624,7 @@ class Reading:
         ordered = sorted(every.items(), key=lambda item: _by_place(item[1]))
         understood = {key: said_of(one, self._meanings[key]) for key, one in ordered if key in self._meanings}
         of_model = {said: tuple(self._of_model[key]) for key, said in understood.items() if key in self._of_model}
-        ignored = [
-            said_of(one, "says nothing more" if key in self._read else unasked(self.tool, one.name, one.value))
-            for key, one in ordered
-            if key not in self._meanings
-        ]
+        ignored = [self._left(one) for key, one in ordered if key not in self._meanings]
         return LaunchJob(
             target, self.options, self.layout, tuple(understood.values()), (*ignored, *self._replaced),
             tuple(self._assumed), self.environment, self.defaults | self.settings, self._stated, of_model,
@@ -646,6 +650,9 @@ def says(value: Any) -> bool:
     return value is not None and not (isinstance(value, str) and value.strip().lower() in NOTHING)
 
 
+_KIND, _SIZE = {"model_type", "architectures"}, {"hidden_size", "n_embd", "d_model", "vocab_size"}
+"""Keys by which a model's config.json is known: of both."""
+
 _PLAIN = re.compile(r"True|False|[\d.e+-]+|[a-z0-9_ ]+")
 """Values that are switches, numbers or words, and not what a call makes."""
 
@@ -655,7 +662,13 @@ def _line_of(found: Setting) -> str:
 
 
 def _alike(found: Setting) -> tuple[str, str]:
-    return found.name.rpartition(".")[2], str(found.value).lower()
+    """Return what two settings of sections that repeat one another share; of a name that says little the whole name."""
+    last = found.name.rpartition(".")[2]
+    return found.name if last in _LITTLE else last, str(found.value).lower()
+
+
+_LITTLE = ("enabled", "enable", "use", "mode", "type", "name", "kind", "method", "size", "value", "impl", "policy")
+"""Names that say little without the table that they stand in."""
 
 
 def _by_place(found: Setting) -> tuple[str, int]:

@@ -719,6 +719,11 @@ def _read_precision(reading: Reading) -> None:
     if reading.text("training.dtype") == "bfloat16":
         for name, dtype in (("grad_dtype", "bf16"), ("master_dtype", "none"), ("moment_dtype", "bf16")):
             reading.option(name, dtype, "training.dtype")
+    reduced = "training.mixed_precision_reduce"  # config_manager.py: Literal["float32"] until 0.3
+    if reading.text(reduced) == "bfloat16":
+        reading.option("grad_dtype", "bf16", reduced)
+    else:
+        reading.means("gradients are reduced in fp32", reduced)
     implementation = "optimizer.implementation"
     if reading.text(implementation) == "fused_opt_states_bf16":
         reading.option("moment_dtype", "bf16", implementation)

@@ -162,9 +162,14 @@ def read(reading: Reading) -> None:
     reading.option("tp", tp, "tensor_parallel_dim")
     names = ("fsdp_reshard_after_forward",)
     reading.option("zero", 0 if single else 3 if reading.flag(*names) else 2, *names)
+    replicas = reading.integer("data_parallel_replicate_dim") or 1
+    reading.means("the rest of the GPUs", "data_parallel_shard_dim")
     if (cp := reading.integer("context_parallel_dim")) and cp > 1:
         reading.option("cp", cp, "context_parallel_dim")
         reading.option("cp_comm", "all_gather", "context_parallel_dim")
+    if replicas > 1 and not single:
+        ranks = trainer.data_parallel(reading, "the shards") * int(reading.layout.get("cp") or 1)
+        reading.option("shard", ranks // replicas, "data_parallel_replicate_dim", "data_parallel_shard_dim")
     kind = trainer.read_precision(reading, "dtype")
     if kind == "bf16":
         for name, value in (("master_dtype", "none"), ("grad_dtype", "bf16"), ("moment_dtype", "bf16")):
