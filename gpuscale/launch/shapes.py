@@ -27,7 +27,7 @@ def named_shape(keys: Mapping[str, Any]) -> str:
     """Return the preset that has this very shape, or the model in a line where there is none.
 
     Of several presets (a model and its instruction-tuned twin) the first by name counts whose longest sequence is the
-    same, else the first by name.
+    same, else the first by name; one that sees images comes after those that do not.
 
     Raises:
         InputError: the keys make no model.
@@ -35,7 +35,7 @@ def named_shape(keys: Mapping[str, Any]) -> str:
     line = model_line(keys)
     made = load_model(line)
     found = [one for one in all_models_once() if same_shape(one, made)]
-    found.sort(key=lambda one: (one.max_sequence != made.max_sequence, one.name))
+    found.sort(key=lambda one: (bool(one.towers), one.max_sequence != made.max_sequence, one.name))
     return found[0].name if found else line
 
 
@@ -78,7 +78,7 @@ def shape_but_vocabulary(keys: Mapping[str, Any]) -> list[ModelSpec]:
     """
     made = load_model(model_line({**keys, "vocab": 1}))
     found = [one for one in all_models_once() if same_shape(replace(one, vocab=1), made)]
-    found.sort(key=lambda one: (one.max_sequence != made.max_sequence, one.name))
+    found.sort(key=lambda one: (bool(one.towers), one.max_sequence != made.max_sequence, one.name))
     return list({one.vocab: one for one in reversed(found)}.values())[::-1]
 
 
