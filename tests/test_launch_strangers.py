@@ -289,3 +289,49 @@ def test_an_element_of_a_list_that_the_scheduler_chooses_is_asked_for(tmp_path: 
         read_launch([path])
     assert "var=SLURM_ARRAY_TASK_ID=" in asked(caught.value)
     assert read_launch([path], {"SLURM_ARRAY_TASK_ID": "1"}).options["model"] == "Qwen/Qwen2.5-14B"
+
+
+def test_a_tokenizer_that_is_not_known_has_no_vocabulary_of_a_model_of_the_shape(tmp_path: Path) -> None:
+    path = script(tmp_path, megatron("--tokenizer-type VillageTokenizer", 24, 2048, 16))
+    with pytest.raises(LackingError, match="VillageTokenizer is not known here") as caught:
+        read_launch([path])
+    assert "assume" not in asked(caught.value)
+
+
+def test_overlapped_optimizers_of_megatron_llama_shard_states(tmp_path: Path) -> None:
+    path = script(tmp_path, megatron("--vocab-size 32000 --DDP-impl local --overlapped-distributed-optimizer"))
+    job = read_launch([path])
+    assert (job.layout["zero"], job.options["overlap"]) == (1, "dp")
+
+
+@pytest.mark.parametrize(("more", "asks"), [("", True), ("--bf16 True", False)])
+def test_a_file_of_accelerate_that_is_not_here_may_say_the_precision(tmp_path: Path, more: str, asks: bool) -> None:
+    text = f"accelerate launch --config_file conf/a.yaml --num_processes 8 train.py --model_name_or_path gpt2 {more}"
+    path = script(tmp_path, f"{text} --per_device_train_batch_size 1 --num_train_epochs 1 --block_size 512\n")
+    with pytest.raises(LackingError) as caught:
+        read_launch([path])
+    assert ("`precision=bf16`" in asked(caught.value)) is asks
+    assert read_launch([path], {}, {"zero": 0, "precision": "bf16"}).options["gbs"] == 8
+
+
+def test_arguments_are_suggested_by_the_names_that_the_script_gives_them(tmp_path: Path) -> None:
+    text = "NNODES=$1\nNPROC=$2\nGLOBAL=$((NNODES*NPROC*4))\n" + megatron("--vocab-size 32000")
+    text = text.replace("nproc_per_node 8", "nnodes $NNODES --nproc_per_node $NPROC").replace("size 16", "size $GLOBAL")
+    with pytest.raises(LackingError) as caught:
+        read_launch([script(tmp_path, text)])
+    assert "`var=1=1` (one node), `var=2=8`" in asked(caught.value)
+
+
+def test_weights_in_4_bits_by_the_long_name_of_bitsandbytes(tmp_path: Path) -> None:
+    text = """model_name_or_path: Qwen/Qwen2.5-7B
+stage: sft
+finetuning_type: lora
+quantization_bit: 4
+quantization_method: bitsandbytes
+cutoff_len: 1024
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 4
+bf16: true
+"""
+    job = read_launch([script(tmp_path, text, "sft.yaml")], {}, {"gpus": 2})
+    assert job.options["tune"] == "qlora"

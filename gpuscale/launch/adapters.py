@@ -180,6 +180,7 @@ def quantised(reading: Reading, *of: str) -> tuple[str | None, tuple[str, ...]]:
     """Return how frozen matrices are quantised, None where they are not, and the settings that say so."""
     kind = str(getattr(reading.get(*of), "value", "")).lower() if of else ""
     bits, method = reading.integer(*BITS), (reading.text(*METHOD) or "bnb").lower()
+    method = "bnb" if method == "bitsandbytes" else method
     by: tuple[str, ...] = (*BITS, *METHOD) if reading.get(*BITS) else ()
     if kind == "qlora" or any(_on(reading, name) for name in IN_4_BITS):
         bits, method, by = 4, "bnb", IN_4_BITS if reading.get(*IN_4_BITS) else of
@@ -195,6 +196,8 @@ def quantised(reading: Reading, *of: str) -> tuple[str | None, tuple[str, ...]]:
         if (reading.text(*TYPE_4_BITS) or "nf4").lower() == "fp4":
             reading.assume("weights in fp4 take as much as in nf4", *TYPE_4_BITS)
         return ("nf4" if reading.flag(*NESTED) else "nf4-single"), (*by, *TYPE_4_BITS, *NESTED)
+    if (method, bits) not in STORED and reading.given.get("base_dtype"):
+        return str(reading.given["base_dtype"]), by
     if (method, bits) not in STORED:
         reading.refuse(reading.get(*by), f"weights in {bits} bits by {method[:40]} are not modelled",
                        settles="base_dtype")  # fmt: skip

@@ -41,7 +41,7 @@ _ONE = re.compile(r"single_device\b")
 _GRID = re.compile(r"\b(\d{1,5})\s*x\s*(\d{1,2})(?:\s*x)?\s*(?:GPUs?|[ABHGV]\d{2,3})", re.IGNORECASE)
 
 USUAL = (
-    (r"n_?proc_?per_?node|gpus?_?(per|on)_?node|ntasks_per_node|devices_per_node|^gpu_?num$|num_gpus?$|^n?gpus?$",
+    (r"n_?proc_?per_?node|^n?_?procs?$|gpus?_?(per|on)_?node|ntasks_per_node|devices_per_node|^gpu_?num$|num_gpus?$|^n?gpus?$",
      str(USUAL_NODE), "as most nodes have"),
     (r"nnodes|(num|n|slurm)_?(of_)?nodes|node_?(num|count|cnt)|job_num_nodes|(^|_)nodes?$|world_size|num_workers", "1",
      "one node"),
@@ -302,7 +302,8 @@ def _for_variable(error: LackingError, launch: Launch | None) -> Suggestion | No
             if named
             else Suggestion(error.likely[0], "the first choice")
         )
-    for name in (error.name, error.of):
+    alias = _assigned(error.name, launch) if error.name.isdigit() and launch else ""
+    for name in [alias] if alias else (error.name, error.of):
         found = next(((value, why) for words, value, why in USUAL if re.search(words, name.lower())), None)
         if found is not None and found[1] == "one node" and launch is not None:
             said = next(((_NODES.search(text), where) for text, where in _mentions(launch, _NODES)), None)
@@ -310,6 +311,17 @@ def _for_variable(error: LackingError, launch: Launch | None) -> Suggestion | No
         if found is not None:
             return Suggestion(*found)
     return None
+
+
+def _assigned(number: str, launch: Launch) -> str:
+    """Return the variable that a script gives one of its arguments to: `NNODES=$1`."""
+    said = re.compile(rf"(?:export )?([A-Za-z_]\w*)=[\"']?\$\{{?{number}\b")  # not indented: of no function
+    lines = (
+        line
+        for path in launch.files[:1]
+        for line in read_text(path, MAX_LOG_BYTES, "a launch file").split("\n")[:MAX_LINES]
+    )
+    return next((found[1] for line in lines if (found := said.match(line))), "")
 
 
 def lacking(name: str, place: str, hint: str) -> LackingError:

@@ -216,6 +216,7 @@ def _take_given(reading: Reading, found: Setting) -> None:
     else:
         name, value = "fsdp", {3: "full_shard", 2: "shard_grad_op"}.get(stage, "no_shard")
     reading.settings.setdefault(name, replace(found, name=name, value=value, span=None))
+    reading.lost.add(found.name)
     reading.means(f"a file that is not here: ZeRO {stage} is given instead", found.name)
 
 
@@ -303,6 +304,10 @@ def _read_precision(reading: Reading, tool: Tool) -> None:
         reading.option("precision", "fp16", *adapters.LOADED)  # arguments/base_args/model_args.py:133
     else:
         accelerate.read_precision(reading, "fp32")
+        lost = any(name in reading.lost for name in ("config_file", "accelerate_config"))
+        if lost and not reading.given.get("precision") and reading.stated_by("precision") is None:
+            reading.refuse(None, "no file that is here states in which precision it trains", settles="precision",
+                           likely=("bf16",))  # fmt: skip
 
 
 def _read_held(reading: Reading, tool: Tool) -> None:

@@ -266,7 +266,9 @@ def read_job(reading: Reading, framework: str) -> None:
 def _read_sharding(reading: Reading) -> None:
     strategy = reading.text("data_parallel_sharding_strategy", known=tuple(STAGE_OF))
     of = ("use_distributed_optimizer", "use_megatron_fsdp", "use_torch_fsdp2", "data_parallel_sharding_strategy")
-    distributed = reading.flag("use_distributed_optimizer")
+    overlapped = reading.flag("overlapped_distributed_optimizer")  # Megatron-LLaMA's
+    distributed = reading.flag("use_distributed_optimizer") or overlapped
+    of = (*of, "overlapped_distributed_optimizer") if overlapped else of
     if reading.flag("use_megatron_fsdp", "use_custom_fsdp"):
         reading.option("zero", STAGE_OF[strategy or "optim_grads_params"], "use_megatron_fsdp", *of)
     elif reading.flag("use_torch_fsdp2"):
@@ -283,7 +285,9 @@ def _read_sharding(reading: Reading) -> None:
         gpus = reading.options.get("gpus") or gpus_of(reading, "the size of a shard") or 1
         ranks = gpus // (reading.layout.get("tp", 1) * reading.layout.get("pp", 1))
         reading.option("shard", max(1, ranks // replicas), "num_distributed_optimizer_instances")
-    gradients, parameters = reading.flag("overlap_grad_reduce"), reading.flag("overlap_param_gather")
+    gradients, parameters = (
+        reading.flag(name) or overlapped for name in ("overlap_grad_reduce", "overlap_param_gather")
+    )
     sharded = reading.layout.get("zero") != 0
     if gradients and sharded and not parameters:
         reading.assume("parameters are predicted as gathered under the forward pass too", "overlap_grad_reduce")

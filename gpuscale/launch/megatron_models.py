@@ -23,6 +23,13 @@ USUAL_VOCABULARY = 32000
 ALIKE = 1.05
 """Ratio of vocabularies up to which it does not matter which of them a model has: of one tokenizer, padded or not."""
 
+GENERAL = (
+    "HuggingFaceTokenizer", "HFTokenizer", "AutoTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
+    "Llama2Tokenizer", "Llama3Tokenizer", "LLamaTokenizer", "TikTokenizer", "MultimodalTokenizer", "SFTTokenizer",
+    "QwenTokenizer",
+)  # fmt: skip
+"""Types of tokenizers that load some model's by its file or name."""
+
 VOCABULARIES = {"GPT2BPETokenizer": 50257, "megatron": 50257}
 """Tokenizers that have one vocabulary."""
 
@@ -475,14 +482,24 @@ def _read_tokenizer(reading: Reading) -> None:
     where, line = reading.get(*_TOKENIZERS, "num_layers"), model_line(reading.shape)
     likely = shape_but_vocabulary(reading.shape)
     sizes = [one.vocab for one in likely]
-    if sizes and max(sizes) <= ALIKE * min(sizes):
+    kind = reading.get("tokenizer_type", "tokenizer.type", "tokenizer.tokenizer_type")
+    # one of a fork's own, of which no other model has the vocabulary
+    own = kind is not None and str(kind.value).endswith("Tokenizer") and str(kind.value) not in GENERAL
+    if sizes and not own and max(sizes) <= ALIKE * min(sizes):
         first = likely[0]
         reading.assume(f"vocabulary of {first.vocab:,}, as {first.name} has it", "tokenizer_model")
         reading.shape["vocab"] = first.vocab
         return
-    names = tuple(one.name for one in likely)
-    said = f": {', '.join(names)} have this shape" if names else ""
+    names = () if own else tuple(one.name for one in likely)
+    said = (
+        f": {', '.join(names)} have this shape"
+        if names
+        else f": {kind.value} is not known here"
+        if kind and own
+        else ""
+    )
+    usual = () if own else (f"{line},vocab={USUAL_VOCABULARY}",)
     raise LackingError(
         f"the size of the vocabulary is not stated{said}", "model", place=where.place if where else None,
-        hint=f"give the model: `model={line},vocab=N`", likely=names or (f"{line},vocab={USUAL_VOCABULARY}",),
+        hint=f"give the model: `model={line},vocab=N`", likely=names or usual,
     )  # fmt: skip

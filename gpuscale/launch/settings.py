@@ -199,6 +199,7 @@ class Reading:
         self.launcher: dict[str, Setting] = {}
         self.environment: dict[str, Setting] = {}
         self.tool = load_tool(COMMON)
+        self.lost: set[str] = set()  #: settings that name files which are not here, for which an option is given.
         self.script = False  #: whether a Python script gives the arguments of a Trainer.
         self.defaults: dict[str, Setting] = {}
         for source in self.sources:
