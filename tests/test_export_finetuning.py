@@ -68,7 +68,6 @@ def test_each_tool_is_told_by_its_own_names(target, more, layout, parts):
         ("ms-swift", {**LORA, "model": "gpt3-13b"}, DDP, "model"),
         ("trl", {**LORA, "base_dtype": "int4"}, DDP, "base_dtype"),
         ("axolotl", LORA, {"tp": 2}, "tp"),
-        ("torchtune", LORA, DDP, "zero"),
         ("torchtune", {**LORA, "lora_targets": "q,up"}, FSDP, "lora_targets"),
         ("torchtune", {**LORA, "model": "qwen3-8b"}, FSDP, "model"),
         ("torchtune", {**LORA, "optimizer": "muon"}, FSDP, "optimizer"),

@@ -110,3 +110,13 @@ def test_q_lora_of_qwen_runs_under_deepspeed_on_one_gpu():
     assert found.logits[0, 0] == 6 * 4096 * 128_256
     assert [float(part[0, 0]) / adapters for part in (found.gradients, found.master_weights)] == [4, 4]
     assert gpuscale.plan("llama3-8b", **options).plans[0].zero == 2
+
+
+def test_torchtune_shards_on_more_than_one_gpu_alone():
+    """lora_finetune_distributed.py calls shard_model; lora_finetune_single_device.py has nothing to shard."""
+    options = {"model": "llama3-8b", "tune": "lora", "framework": "torchtune", "gbs": 16, "seq": 2048}
+    assert {one.zero for one in gpuscale.plan(**options, gpus=8, top=5).plans} <= {2, 3}
+    assert gpuscale.estimate(**options, gpus=8, micro_batch_size=1).plan.zero == 3
+    assert gpuscale.estimate(**options, gpus=1, micro_batch_size=1).plan.zero == 0
+    with pytest.raises(gpuscale.InputError, match="no such ZeRO stage"):
+        gpuscale.estimate(**options, gpus=8, micro_batch_size=1, zero=0)

@@ -231,7 +231,7 @@ _LAYOUT = (
 
 _SHARDING = (
     _absent("zero_stage_unavailable", ("zero",), "such ZeRO stage", "zero_stages",
-            lambda c, job: _missing(c.zero, _own(job).zero_stages)),
+            lambda c, job: _missing(c.zero, _own(job).zero_stages) & ((c.zero > 0) | (c.dp * c.cp > 1))),
     Rule("zero_with_pp", ("zero", "pp"), "ZeRO-2 and 3 do not combine with PP > 1",
          "Megatron-LM arguments; DeepSpeed runtime/pipe/engine",
          lambda c, job: (c.pp > 1) & _missing(c.zero, _own(job).pipelined_stages), _without("pipelined_stages")),
