@@ -308,9 +308,8 @@ def _places(subject: Subject, placed: PlacedOrder) -> Iterator[AxisPlace]:
             yield AxisPlace(axis, f"inside one {domain}, where links are fastest", said, inside)
         elif axis == "ep":
             rule = f"inside one {domain}, or over as few as the experts need"
-            yield AxisPlace(
-                axis, rule, said, inside or one.levels[0].members_min >= min(one.groups.size, cluster.node_gpus)
-            )
+            few = one.levels[0].members_min >= min(one.groups.size, cluster.node_gpus)
+            yield AxisPlace(axis, rule, said, inside or few)
         elif axis == "pp":
             rule = "between GPUs of one rail" if rails else "over the network, the least bytes"
             yield AxisPlace(axis, "inside one " + domain if inside else rule, said, inside or one.one_rail or not rails)
@@ -348,9 +347,8 @@ def _order(subject: Subject, placed: PlacedOrder) -> str:
 
 def _settings(subject: Subject, traffic: TrafficReport) -> Iterator[Variable]:
     """The environment that an export of the plan sets, each with its reason, and what NCCL may gain by."""
-    writing = Writing(subject.job, subject.estimate.plan)
+    writing, name = Writing(subject.job, subject.estimate.plan), subject.spec.runtime.name.partition("@")[0]
     found = environment(writing)
-    name = subject.spec.runtime.name.partition("@")[0]
     target = next((one for one in targets().values() if one.write and name in one.frameworks), None)
     if target is not None:
         with suppress(NoAnswerError, InputError):

@@ -126,19 +126,15 @@ def memory_budget(subject: Subject, timeline: MemoryTimeline | None = None) -> M
     """
     spec, estimate = subject.spec, subject.estimate
     every = _distinct(subject)
-    own, *_ = every
-    rows = tuple(_row(one, own) for one in every if not one.broken)
-    refused = tuple(
-        Refused(**_named(one.row), rule=one.broken[0].code, reason=one.broken[0].text) for one in every if one.broken
-    )
+    broken = ((one, one.broken[0]) for one in every if one.broken)
     found = MemoryBudget(
         model=estimate.model,
         cluster=estimate.cluster,
         gpus=estimate.gpus,
         plan=estimate.plan,
         comfortable_gib=spec.comfortable_bytes / GIB,
-        rows=rows,
-        refused=refused,
+        rows=tuple(_row(one, every[0]) for one in every if not one.broken),
+        refused=tuple(Refused(**_named(one.row), rule=rule.code, reason=rule.text) for one, rule in broken),
         facts=(),
         ladder=ladder(subject.job, subject.layout),
         timeline=timeline,
@@ -239,5 +235,4 @@ def _time(row: BudgetRow) -> str:
 
 
 def _trade(row: BudgetRow, asked: BudgetRow) -> str:
-    saved = f"saves {asked.memory_gib - row.memory_gib:.1f}"
-    return f"{saved}, {_time(row)}"
+    return f"saves {asked.memory_gib - row.memory_gib:.1f}, {_time(row)}"

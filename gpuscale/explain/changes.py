@@ -184,22 +184,15 @@ def suggestions(changes: Changes, spelled: Spelling) -> tuple[Suggestion, ...]:
     best: dict[tuple[str, ...], Neighbour] = {}
     for one in sorted(able, key=lambda one: (-changes.gain(one), len(one.options))):
         best.setdefault(one.change.kind, one)
-    found: list[Suggestion] = []
-    for one in list(best.values())[:SHOWN]:
-        gain, options = changes.gain(one), all_options(changes.subject, one)
-        effect = ", ".join([*effects(changes.now, one), f"{signed(gain)} tokens/s"])
-        suggestion = Suggestion(
-            change=f"{change_text(changes, one)}: {effect}",
-            command=spelled(options),
-            step_time_s=one.step_time_s,
-            gain=gain,
-            memory_gib=one.memory_gib,
-            fit=one.fit,
-            caution=next((text for name, text in CAUTIONS.items() if name in one.change.job), ""),
-            options=options,
-        )
-        found.append(suggestion)
-    return tuple(found)
+    return tuple(_suggestion(changes, one, spelled) for one in list(best.values())[:SHOWN])
+
+
+def _suggestion(changes: Changes, one: Neighbour, spelled: Spelling) -> Suggestion:
+    gain, options = changes.gain(one), all_options(changes.subject, one)
+    effect = ", ".join([*effects(changes.now, one), f"{signed(gain)} tokens/s"])
+    caution = next((text for name, text in CAUTIONS.items() if name in one.change.job), "")
+    said, command = f"{change_text(changes, one)}: {effect}", spelled(options)
+    return Suggestion(said, command, one.step_time_s, gain, one.memory_gib, one.fit, caution, options)
 
 
 def rejected(changes: Changes, names: Sequence[str]) -> tuple[Rejected, ...]:
@@ -253,10 +246,8 @@ def effects(now: Neighbour, one: Neighbour, most: int = 2) -> list[str]:
 
 def change_text(changes: Changes, one: Neighbour) -> str:
     """A change in words: `tp 8 -> 4`, `gbs 1536 -> 3072`."""
-    made = one.change.options
-    return ", ".join(
-        f"{OPTIONS[name].word or name} {_value(changes.now, name)} -> {_value(one, name)}" for name in made
-    )
+    words = {name: OPTIONS[name].word or name for name in one.change.options}
+    return ", ".join(f"{word} {_value(changes.now, name)} -> {_value(one, name)}" for name, word in words.items())
 
 
 def _value(one: Neighbour, name: str) -> str:
@@ -288,9 +279,8 @@ def _value(one: Neighbour, name: str) -> str:
 def all_options(subject: Subject, one: Neighbour | None = None) -> dict[str, Any]:
     """Return options of `estimate` that ask for a plan, or for it with a change, without those that say nothing new."""
     request = dict(subject.job.request)
-    needed: dict[str, Any] = {
-        name: request[name] for name in ("model", "gpus", "cluster", "framework", "set") if name in request
-    }
+    own = ("model", "gpus", "cluster", "framework", "set")
+    needed: dict[str, Any] = {name: request[name] for name in own if name in request}
     if needed["framework"] == declared(JobOptions)["framework"].default:
         del needed["framework"]
     plain = _request(subject, needed)

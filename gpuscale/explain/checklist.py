@@ -72,13 +72,10 @@ def checklist(
 
 
 TOOLS = {
-    "NVIDIA": {
-        "topology": "nvidia-smi topo -m",
-        "links": "nvidia-smi nvlink --status",
-        "throttle": "nvidia-smi -q -d PERFORMANCE,CLOCK",
-    },
+    "NVIDIA": {"topology": "nvidia-smi topo -m", "links": "nvidia-smi nvlink --status",
+               "throttle": "nvidia-smi -q -d PERFORMANCE,CLOCK"},
     "AMD": {"topology": "rocm-smi --showtopo", "links": "amd-smi xgmi -l", "throttle": "rocm-smi --showclocks"},
-}
+}  # fmt: skip
 """Vendor -> what shows how its GPUs are joined, whether links are up, and clocks."""
 
 PATHS = {"nvlink": "NV", "xgmi": "XGMI", "pcie": "PIX or PXB (PHB, NODE and SYS are slower)"}
@@ -264,9 +261,8 @@ def _rails(case: Prelaunch) -> Iterator[Item]:
 def _measured(case: Prelaunch) -> Iterator[Item]:
     if case.benchmarks:
         names = ", ".join(dict.fromkeys(f"{one.collective} ({axis_name(one.axis)})" for one in case.benchmarks))
-        now = f"{names}: the lines below; all_reduce_perf alone would not show them"
-        if any(one.collective == "allreduce" for one in case.benchmarks):
-            now = f"{names}: the lines below"
+        reduced = any(one.collective == "allreduce" for one in case.benchmarks)
+        now = f"{names}: the lines below{'' if reduced else '; all_reduce_perf alone would not show them'}"
         expect = "busbw within the interval of each line, on every set of nodes of the job"
         yield Item("benchmarks", now, "each command, on all nodes in turn", expect)
 
@@ -303,9 +299,8 @@ def _overlap(case: Prelaunch) -> Iterator[Item]:
     took_s = totals.time_s - twice_s
     hidden = 1 - totals.exposed_s / took_s
     now = f"{format_seconds(took_s)} of communication per step, of which {format_seconds(totals.exposed_s)} is exposed"
-    yield Item(
-        "overlap", now, "a profile of one step (torch.profiler, nsys): collectives under GEMMs", f"{hidden:.0%} hidden"
-    )
+    check = "a profile of one step (torch.profiler, nsys): collectives under GEMMs"
+    yield Item("overlap", now, check, f"{hidden:.0%} hidden")
 
 
 def _bubble(case: Prelaunch) -> Iterator[Item]:

@@ -196,8 +196,8 @@ def _layers(one: Footing) -> Judged:
     cluster = one.job.cluster
     room = one.limit * cluster.node_gpus
     node = f"one {cluster.levels[cluster.domain_index].name} of {cluster.node_gpus}"
-    text = f"states of {one.job.model.layers} layers: {one.states:,.0f} of {room:,.0f} GiB of {node}"
-    return one.states > room, text
+    states = f"states of {one.job.model.layers} layers"
+    return one.states > room, f"{states}: {one.states:,.0f} of {room:,.0f} GiB of {node}"
 
 
 def _activations(one: Footing) -> Judged:

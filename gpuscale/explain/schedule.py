@@ -92,26 +92,15 @@ class Schedule:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what is said of it as JSON types."""
-        found = self.subject.estimate if self.subject else None
-        of_plan = (
-            {"model": found.model, "cluster": found.cluster, "gpus": found.gpus, "plan": found.plan} if found else {}
-        )
-        pipeline = self.pipeline
+        found, pipeline = self.subject.estimate if self.subject else None, self.pipeline
+        named = ("step_s", "bubble_fraction", "time_step_s", "active_share", "in_flight", "ranks", "compared", "jitter")
         return {
-            **of_plan,
+            **({name: getattr(found, name) for name in ("model", "cluster", "gpus", "plan")} if found else {}),
             "schedule": self.schedule,
             "pp": pipeline.pp,
             "vpp": pipeline.vpp,
             "num_microbatches": pipeline.microbatches,
-            "step_s": self.step_s,
-            "bubble_fraction": self.bubble_fraction,
-            "time_step_s": self.time_step_s,
-            "active_share": self.active_share,
-            "in_flight": self.in_flight,
-            "ranks": self.ranks,
-            "compared": self.compared,
-            "jitter": self.jitter,
-            "notes": self.notes,
+            **{name: getattr(self, name) for name in (*named, "notes")},
             "slots": slots(self.timeline),
         }
 
@@ -316,9 +305,8 @@ def _compared(
     step_s, waits_s, _ = _loads(timeline or simulate(pipeline, durations), pipeline.pp)
     alone_s = step_s
     if durations.transfer_s:
-        alone_s, waits_s, _ = _loads(
-            simulate(pipeline, durations._replace(transfer_s=0.0, blocking_s=0.0)), pipeline.pp
-        )
+        alone = simulate(pipeline, durations._replace(transfer_s=0.0, blocking_s=0.0))
+        alone_s, waits_s, _ = _loads(alone, pipeline.pp)
     found = {"pipeline": step_s, "bubble": waits_s, "transfers": step_s - alone_s}
     return tuple(SimulationCheck(name, value, closed[name]) for name, value in found.items())
 

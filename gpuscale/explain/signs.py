@@ -72,34 +72,23 @@ def _missed(subject: Subject) -> Iterator[Sign]:
     on, cluster = overlap_of(spec.runtime), spec.cluster
     switches = cluster.nvls and cluster.levels[0].in_network_reduction and cluster.gpu.vendor == "NVIDIA"
     slips = [  # where it is planned, what is missed, what to suspect, what shows it
-        (
-            True,
-            of_job(overlap=overlap_name([one for one in on if one != part])),
-            f"{part.upper()} communication does not overlap",
-            f"a profile of one step: whether {part.upper()} collectives overlap GEMMs",
-        )
+        (True, of_job(overlap=overlap_name([one for one in on if one != part])),
+         f"{part.upper()} communication does not overlap",
+         f"a profile of one step: whether {part.upper()} collectives overlap GEMMs")
         for part in on
-    ]
+    ]  # fmt: skip
     log, graphs = "the option in the log", spec.runtime.cuda_graphs != "none"
     slips += [
         (plan.sp, of_layout(sp=False), "sequence parallelism is off", log),
         (plan.recompute == "none", of_layout(recompute="full"), "all layers are recomputed", log),
-        (
-            plan.schedule == "interleaved",
-            of_layout(vpp=1),
-            "the pipeline is not interleaved",
-            "chunks per rank in the log",
-        ),
+        (plan.schedule == "interleaved", of_layout(vpp=1), "the pipeline is not interleaved",
+         "chunks per rank in the log"),
         (switches, of_job(nvls="off"), "NVLS is not used", "NCCL_DEBUG=INFO: `NVLS multicast support`"),
         (spec.precision in {"fp8", "fp4"}, of_job(precision="bf16"), "GEMMs run in bf16", "kernel names in a profile"),
         (graphs, of_job(cuda_graphs="none"), "CUDA graphs are off", "launches in a profile"),
-        (
-            bool(spec.runtime.compile),
-            of_job(compile="off"),
-            "torch.compile is off",
-            "TORCH_LOGS=graph_breaks,recompiles",
-        ),
-    ]
+        (bool(spec.runtime.compile), of_job(compile="off"), "torch.compile is off",
+         "TORCH_LOGS=graph_breaks,recompiles"),
+    ]  # fmt: skip
     missed = [(change, suspect, check) for planned, change, suspect, check in slips if planned]
     said = {id(change): (suspect, check) for change, suspect, check in missed}
     for one in legal_neighbours(subject.job, subject.layout, [change for change, *_ in missed]):

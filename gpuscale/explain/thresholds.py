@@ -42,7 +42,7 @@ class Threshold:
     name: str  #: what it is, with its unit.
     now: float  #: its value.
     needed: float  #: the threshold.
-    at_most: bool  #: the value should not be above the threshold; else not below it.
+    at_most: bool = field(default=False, kw_only=True)  #: it should not be above the threshold; else not below it.
     meaning: str  #: what happens beyond it.
     holds: bool = field(init=False)  #: whether the plan is on the good side.
 
@@ -53,13 +53,10 @@ class Threshold:
 
 def thresholds(subject: Subject) -> tuple[Threshold, ...]:
     """Return the distance of a plan to each threshold that applies to it."""
-    return (
-        *_intensity(subject),
-        *_data_parallel(subject),
-        *_tensor_parallel(subject),
-        *_bubble(subject),
-        *_launches(subject),
-        *_memory(subject),
+    return tuple(
+        one
+        for kind in (_intensity, _data_parallel, _tensor_parallel, _bubble, _launches, _memory)
+        for one in kind(subject)
     )
 
 
@@ -83,13 +80,9 @@ def _intensity(subject: Subject) -> Iterator[Threshold]:
     hidden, size = spec.model.hidden, ELEMENT_BYTES.get(spec.precision, 2.0)
     moved = size * (tokens * hidden + hidden * width + tokens * width)
     what = "an expert's" if layer.moe else "the feed-forward block's"
-    yield Threshold(
-        "arithmetic intensity [FLOPs per byte]",
-        2 * tokens * hidden * width / moved,
-        gpu.peak(spec.precision) / gpu.memory_bandwidth_bytes_per_s,
-        at_most=False,
-        meaning=f"below it HBM bounds {what} matrix products, not arithmetic",
-    )
+    intensity, ridge = 2 * tokens * hidden * width / moved, gpu.peak(spec.precision) / gpu.memory_bandwidth_bytes_per_s
+    meaning = f"below it HBM bounds {what} matrix products, not arithmetic"
+    yield Threshold("arithmetic intensity [FLOPs per byte]", intensity, ridge, meaning)
 
 
 def _data_parallel(subject: Subject) -> Iterator[Threshold]:
@@ -102,26 +95,16 @@ def _data_parallel(subject: Subject) -> Iterator[Threshold]:
         level, adds = _crossed(subject, ranks, int(own.dp_cp[0]))
         reach = allreduce_bytes_per_s(spec.cluster, level, int(own.dp_cp[0]))
         needed = dp_tokens_per_gpu(peak, reach, in_network_reduction=adds and row["zero"] == 0)
-        yield Threshold(
-            f"tokens per GPU{per} for {what} [tokens]",
-            tokens,
-            needed,
-            at_most=False,
-            meaning=f"below it gradients across {spec.cluster.levels[level].name} take longer than the backward pass",
-        )
+        meaning = f"below it gradients across {spec.cluster.levels[level].name} take longer than the backward pass"
+        yield Threshold(f"tokens per GPU{per} for {what} [tokens]", tokens, needed, meaning)
     moe, expert_ranks = usual_layer(subject).moe, int(subject.rows.expert_dp[0])
     if moe is not None and expert_ranks > 1:
         level, adds = _crossed(subject, expert_ranks, int(own.edp[0]))
         reach = allreduce_bytes_per_s(spec.cluster, level, row["ep"] * row["etp"])
-        needed = moe_dp_tokens_per_gpu(peak, reach, moe.experts, moe.top_k)
-        yield Threshold(
-            f"tokens per GPU{per} for {what} of the experts [tokens]",
-            tokens,
-            needed * (1 if adds and row["zero"] == 0 else 2),
-            at_most=False,
-            meaning=f"below it gradients of {moe.experts} experts, {moe.top_k} of which a token visits, take longer "
-            "than the backward pass",
-        )
+        needed = moe_dp_tokens_per_gpu(peak, reach, moe.experts, moe.top_k) * (1 if adds and row["zero"] == 0 else 2)
+        of = f"gradients of {moe.experts} experts, {moe.top_k} of which a token visits"
+        meaning = f"below it {of}, take longer than the backward pass"
+        yield Threshold(f"tokens per GPU{per} for {what} of the experts [tokens]", tokens, needed, meaning)
 
 
 def _crossed(subject: Subject, ranks: int, stride: int) -> tuple[int, bool]:
@@ -141,13 +124,8 @@ def _tensor_parallel(subject: Subject) -> Iterator[Threshold]:
     level = spec.cluster.level_of_group(row["tp"], 1)
     divisor = tp_divisor(spec.cluster.gpu.peak(spec.precision), level.egress_bytes_per_s, level.gpus)
     width = split.ffn * (layer.moe.top_k if layer.moe else 1)
-    yield Threshold(
-        "TP degree",
-        row["tp"],
-        width / divisor,
-        at_most=True,
-        meaning=f"above it transfers across {level.name} take longer than the products of a block of width {width:,}",
-    )
+    meaning = f"above it transfers across {level.name} take longer than the products of a block of width {width:,}"
+    yield Threshold("TP degree", row["tp"], width / divisor, meaning, at_most=True)
 
 
 def _bubble(subject: Subject) -> Iterator[Threshold]:
@@ -162,13 +140,8 @@ def _bubble(subject: Subject) -> Iterator[Threshold]:
     share = step.components[INDEX["bubble"]] / step.step_time_s
     small = np.flatnonzero(share <= LEAST_BUBBLE)
     if len(small):
-        yield Threshold(
-            "microbatches per step",
-            row["num_microbatches"],
-            int(counts[small[0]]),
-            at_most=False,
-            meaning=f"below it the bubble takes more than {100 * LEAST_BUBBLE:.0f}% of the step",
-        )
+        meaning = f"below it the bubble takes more than {100 * LEAST_BUBBLE:.0f}% of the step"
+        yield Threshold("microbatches per step", row["num_microbatches"], int(counts[small[0]]), meaning)
 
 
 def _launches(subject: Subject) -> Iterator[Threshold]:
@@ -184,30 +157,15 @@ def _launches(subject: Subject) -> Iterator[Threshold]:
     fast, own = (done.step.seconds() for done in (evaluate(subject.rows, no_time), subject.evaluation))
     busy_s = math.fsum(own[name] for name in names if name != "launch")
     tokens = row["micro_batch_size"] * spec.sequence / row["cp"]
-    yield Threshold(
-        "tokens per microbatch",
-        tokens,
-        tokens * math.fsum(fast[name] for name in names) / busy_s,
-        at_most=False,
-        meaning="below it a microbatch takes as long as the CPU takes to launch its kernels",
-    )
+    needed = tokens * math.fsum(fast[name] for name in names) / busy_s
+    meaning = "below it a microbatch takes as long as the CPU takes to launch its kernels"
+    yield Threshold("tokens per microbatch", tokens, needed, meaning)
 
 
 def _memory(subject: Subject) -> Iterator[Threshold]:
     """Memory of the fullest GPU against what there is, and what fragmentation usually leaves of it."""
     spec, now = subject.spec, subject.estimate.plan.memory_gib
-    name, stage = "memory [GiB]", subject.estimate.plan.peak_stage
-    yield Threshold(
-        f"{name} of the fullest GPU, stage {stage}",
-        now,
-        spec.memory_limit_bytes / GIB,
-        at_most=True,
-        meaning="above it the job does not run",
-    )
-    yield Threshold(
-        f"{name} that fragmentation leaves",
-        now,
-        spec.comfortable_bytes / GIB,
-        at_most=True,
-        meaning="above it the allocator may run out in the middle of a run",
-    )
+    name = f"memory [GiB] of the fullest GPU, stage {subject.estimate.plan.peak_stage}"
+    yield Threshold(name, now, spec.memory_limit_bytes / GIB, "above it the job does not run", at_most=True)
+    meaning = "above it the allocator may run out in the middle of a run"
+    yield Threshold("memory [GiB] that fragmentation leaves", now, spec.comfortable_bytes / GIB, meaning, at_most=True)

@@ -75,9 +75,8 @@ def memory_timeline(subject: Subject, stage: int | None = None) -> MemoryTimelin
     plan, (c, job) = subject.estimate.plan, (subject.rows, subject.spec)
     chosen = plan.peak_stage if stage is None else stage
     if not 0 <= chosen < plan.pp:
-        raise InputError(
-            f"{chosen} is none of {plural(plan.pp, 'stage')}", field="stage", hint=f"give 0 to {plan.pp - 1}"
-        )
+        message = f"{chosen} is none of {plural(plan.pp, 'stage')}"
+        raise InputError(message, field="stage", hint=f"give 0 to {plan.pp - 1}")
     stages, row, parameters = placed(c, job, every=True)
     column = stages.position[row[0]].tolist().index(chosen)
     parts = _parts(subject, evaluate_memory(c, job, stages, row, parameters), column)
@@ -91,15 +90,8 @@ def memory_timeline(subject: Subject, stage: int | None = None) -> MemoryTimelin
         total = math.fsum(sizes.values())
         moments.append(Moment(slot.time_s, slot.event, slot.microbatch, slot.in_flight, total, sizes))
     peak = max(moments, key=lambda one: one.memory_gib)
-    return MemoryTimeline(
-        stage=chosen,
-        schedule=plan.schedule,
-        step_time_s=plan.step_time_s,
-        peak_gib=peak.memory_gib,
-        peak_event=peak.event,
-        peak_time_s=peak.time_s,
-        moments=tuple(moments),
-    )
+    at_peak = (peak.memory_gib, peak.event, peak.time_s)
+    return MemoryTimeline(chosen, plan.schedule, plan.step_time_s, *at_peak, tuple(moments))
 
 
 class _Slot(NamedTuple):

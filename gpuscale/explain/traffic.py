@@ -195,14 +195,8 @@ def traffic_of(subject: Subject) -> TrafficReport:
         beside_wire_s=exposure.beside_wire_s,
         levels=levels,
     )
-    rerun = _Rerun(plan)
-    return TrafficReport(
-        traffic=rows,
-        traffic_totals=totals,
-        network_activity=_activity(plan, rows, exposure),
-        network_needs=tuple(_needs(plan, rows, rerun)),
-        network_faults=tuple(_faults(plan, rerun)),
-    )
+    rerun, activity = _Rerun(plan), _activity(plan, rows, exposure)
+    return TrafficReport(rows, totals, activity, tuple(_needs(plan, rows, rerun)), tuple(_faults(plan, rerun)))
 
 
 # -- what of it shows: the step-time model's components, by pass --
@@ -439,11 +433,8 @@ def _passing(cluster: ClusterSpec, sent: Mapping[str, float]) -> dict[str, float
     above = 0.0
     for level in reversed(cluster.levels):
         own = sent[level.name]
-        if level.fabric in INSIDE:
-            out[level.name] = own
-        else:
-            above += own
-            out[level.name] = above
+        above += 0.0 if level.fabric in INSIDE else own
+        out[level.name] = own if level.fabric in INSIDE else above
     return out
 
 

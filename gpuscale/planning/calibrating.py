@@ -232,13 +232,9 @@ def calibrate_runs(asked: Sequence[AskedRun], *, earlier: str | None = None, nam
 
     covariance = np.zeros((len(runs) + len(parts),) * 2)
     covariance[: len(runs), : len(runs)] = remainder_covariance(known, known)
-    fitted = fit(
-        predict,
-        [*(run.step_time_s for run in runs), *(part.measured_s for part in parts)],
-        names,
-        covariance,
-        noise=[run.noise for run in runs] + [PARTS_NOISE] * len(parts),
-    )
+    seconds = [*(run.step_time_s for run in runs), *(part.measured_s for part in parts)]
+    noise = [run.noise for run in runs] + [PARTS_NOISE] * len(parts)
+    fitted = fit(predict, seconds, names, covariance, noise=noise)
     for run, residual in zip(runs, fitted.residual.tolist(), strict=False):  # after the runs come their parts
         if abs(residual) > FARTHEST:
             message = f"a step of {run.step_time_s:g} s is {math.exp(min(abs(residual), 700)):.0e} times off its job"
@@ -303,16 +299,11 @@ def _run(asked: AskedRun, presets: Presets, notes: list[str]) -> _Run:
             message = f"the log has {what.format(said)}, the job {ours:,}"
             raise InputError(message, place=measured.file, hint=f"give `{field}={said}`, or the log of this job")
     step_s, rate = measured.step_of(spec.tokens_per_step, spec.gpus), measured.tokens_per_s_per_gpu
-    if (
-        rate
-        and measured.step_time_s is not None
-        and abs(spec.tokens_per_step / (step_s * rate * spec.gpus) - 1) > DISAGREE
-    ):
-        tokens = step_s * rate * spec.gpus
-        message = (
-            f"tokens/s and seconds of the log make a step of {tokens:,.0f} tokens, the job has {spec.tokens_per_step:,}"
-        )
-        raise InputError(message, place=measured.file, hint="give `gpus`, `gbs` and `seq` of the run that was logged")
+    tokens = step_s * (rate or 0.0) * spec.gpus
+    if tokens and measured.step_time_s is not None and abs(spec.tokens_per_step / tokens - 1) > DISAGREE:
+        made = f"tokens/s and seconds of the log make a step of {tokens:,.0f} tokens"
+        hint = "give `gpus`, `gbs` and `seq` of the run that was logged"
+        raise InputError(f"{made}, the job has {spec.tokens_per_step:,}", place=measured.file, hint=hint)
     notes += job.notes
     own, profile = RULE_SETS_OF.get(measured.framework), spec.runtime.rule_set
     if own and not profile.startswith((*own, "generic")):

@@ -49,13 +49,9 @@ def _part(variant: Variant, found: SearchResult, best: Scored | None = None) -> 
     families = len(found.families.score)
     none, first = np.arange(0), np.arange(min(1, families))  # indices, not slices: these would keep the whole alive
     light = replace(
-        found,
-        scores=found.scores[none],
-        frontier=found.frontier.take(none),
-        leaders=found.leaders.take(none),
-        families=found.families.take(first),
-        family_variants=found.family_variants[first],
-    )
+        found, scores=found.scores[none], frontier=found.frontier.take(none), leaders=found.leaders.take(none),
+        families=found.families.take(first), family_variants=found.family_variants[first],
+    )  # fmt: skip
     shown, stands_for = (light.families, found.feasible) if best is None else (best, 1)
     return _Part(variant, shown, stands_for, light, families)
 
@@ -408,14 +404,7 @@ def _compared(
     frontier_size: int = 0,
 ) -> Comparison:
     """Say of plans, each of one of the variants, what they are worth."""
-    return Comparison(
-        objectives=tuple(goal.name for goal in goals),
-        bounds={constraint.code: constraint.limit for constraint in constraints(question)},
-        variants=jobs,
-        of_plan=tuple(of_plan),
-        values=tuple(
-            worth(variants[index], plan.step_time_s, plan.memory_gib * GIB)
-            for index, plan in zip(of_plan, plans, strict=True)
-        ),
-        frontier_size=frontier_size,
-    )
+    pairs = zip(of_plan, plans, strict=True)
+    values = tuple(worth(variants[index], one.step_time_s, one.memory_gib * GIB) for index, one in pairs)
+    bounds = {constraint.code: constraint.limit for constraint in constraints(question)}
+    return Comparison(tuple(goal.name for goal in goals), bounds, jobs, tuple(of_plan), values, frontier_size)

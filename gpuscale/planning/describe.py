@@ -173,9 +173,8 @@ def bound_parts(seconds: Mapping[str, float]) -> Iterator[str]:
         name = max((one for one in seconds if COMPONENTS[one].limit == kind), key=lambda one: seconds[one])
         said, own = f"{total / whole:.0%}", f"{seconds[name] / whole:.0%}"
         inside = " ".join([short_name(name), *([] if own == said else [own])])
-        yield f"{BOUNDS[kind]} {said}" + (
-            f" ({inside})" if kind in {"compute", "communication"} and own != "0%" else ""
-        )
+        named = f" ({inside})" if kind in {"compute", "communication"} and own != "0%" else ""
+        yield f"{BOUNDS[kind]} {said}{named}"
 
 
 def bound_text(plan: PlanRow) -> str:
@@ -256,13 +255,12 @@ def _risk_answer(
     losses = spread.losses[:, order]
     beyond = losses - losses.min(axis=1, keepdims=True)
     turns = conditions.turning_points(plans.rows, job.spec, plans.family, predicted, ties.AS_GOOD)
+    worst = conditions.WORST
     return RiskAnswer(
         risk=spread.risk,
         samples=conditions.SAMPLES,
         scored=len(plans.rows),
-        conditions=tuple(
-            Condition(knob.name, knob.meaning, knob.factor(conditions.WORST), knob.source) for knob in spread.knobs
-        ),
+        conditions=tuple(Condition(one.name, one.meaning, one.factor(worst), one.source) for one in spread.knobs),
         plans=tuple(
             RiskPlan(
                 rank=rank,

@@ -308,8 +308,8 @@ def _teacher(asked: JobOptions, model: ModelSpec, presets: Presets, said: dict[s
         message = f"{teacher.name} has experts, and only dense teachers are modelled"
         raise InputError(message, field="teacher", hint="choose a dense model")
     if parse_offload(asked.offload or "none").parameters:
-        raise InputError("where a teacher's weights are kept is not modelled beside parameters in host memory",
-                         field="offload", hint="leave out parameters")  # fmt: skip
+        message = "where a teacher's weights are kept is not modelled beside parameters in host memory"
+        raise InputError(message, field="offload", hint="leave out parameters")
     said["teacher"] = f"{teacher.name}: {format_count(model_parameters(teacher).total)} frozen parameters in 16 bits"
     return teacher
 
@@ -385,10 +385,10 @@ def _behind_switches(cluster: ClusterSpec, settings: str) -> list[str]:
 def _past_host_link(cluster: ClusterSpec, before: ClusterSpec) -> list[str]:
     """Say where a network that was set is faster than the link of a GPU to its host, unless it was before."""
     link = cluster.gpu.host_link_bytes_per_s
-    networks = (
-        [level.link_bytes_per_s for level in one.levels if level.fabric in NETWORKS] for one in (cluster, before)
+    now, was = (
+        max((level.link_bytes_per_s for level in one.levels if level.fabric in NETWORKS), default=0.0)
+        for one in (cluster, before)
     )
-    now, was = (max(rates, default=0.0) for rates in networks)
     if not was <= link < now:
         return []
     return [
@@ -416,9 +416,8 @@ def _check_experts(
             f"{cluster.name} can: between nodes tokens travel by NCCL's AllToAll"
         )
     if asked.transport and runtime.dispatcher != "deepep":
-        notes.append(
-            f"`transport` is DeepEP's and changes nothing here: tokens travel by `dispatcher={runtime.dispatcher}`"
-        )
+        said = f"tokens travel by `dispatcher={runtime.dispatcher}`"
+        notes.append(f"`transport` is DeepEP's and changes nothing here: {said}")
     if "ep" in parts and runtime.cuda_graphs == "none":
         notes.append(
             "without CUDA graphs `overlap` ep makes the GPU wait while the CPU issues two microbatches, not one: "

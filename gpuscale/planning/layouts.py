@@ -101,14 +101,9 @@ def usual_etp(job: JobSpec, tp: int, ep: int) -> int:
 
 def usual_zero(job: JobSpec, pp: int, ranks: int) -> int:
     """Return the ZeRO stage where none is asked for: the framework's, where anything can be sharded."""
-    alone = ranks == 1 and not job.runtime.zero_alone
-    return (
-        0
-        if alone or job.projection is not None
-        else fully_sharded(job, pp)
-        if job.runtime.zero_stage == 3
-        else job.runtime.zero_stage
-    )
+    if (ranks == 1 and not job.runtime.zero_alone) or job.projection is not None:
+        return 0
+    return fully_sharded(job, pp) if job.runtime.zero_stage == 3 else job.runtime.zero_stage
 
 
 def fully_sharded(job: JobSpec, pp: int) -> int:
@@ -128,10 +123,9 @@ def degree_of_data(gpus: int, tp: int, pp: int, cp: int, dp: int | None) -> int:
     if gpus % product:
         raise indivisible(gpus, {name: Pin(((degree, degree),)) for name, degree in degrees.items() if degree > 1})
     if dp not in {None, gpus // product}:
-        message = (
-            f"TP {tp} x PP {pp} x CP {cp} x DP {dp} = {product * (dp or 1):,}, but the job has {plural(gpus, 'GPU')}"
-        )
-        raise InputError(message, place="layout", hint=f"leave `dp` out, or give {gpus // product:,}")
+        said = f"TP {tp} x PP {pp} x CP {cp} x DP {dp} = {product * (dp or 1):,}"
+        hint = f"leave `dp` out, or give {gpus // product:,}"
+        raise InputError(f"{said}, but the job has {plural(gpus, 'GPU')}", place="layout", hint=hint)
     return gpus // product
 
 
@@ -224,7 +218,6 @@ def layout_text(layout: Mapping[str, int]) -> str:
 
 def pins_text(pins: Pins) -> str:
     """The pinned dimensions, for a message."""
-    degrees = (f"`{name}={pin_text(pin)}`" for name, pin in pins.degrees.items() if name != "sp")
-    return " ".join(
-        [*degrees, *(["`sp`"] if "sp" in pins.degrees else []), *(["`recompute`"] if pins.recompute else [])]
-    )
+    said = [f"`{name}={pin_text(pin)}`" for name, pin in pins.degrees.items() if name != "sp"]
+    said += ["`sp`"] if "sp" in pins.degrees else []
+    return " ".join([*said, *(["`recompute`"] if pins.recompute else [])])

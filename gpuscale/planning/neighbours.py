@@ -152,12 +152,6 @@ def _of_one_job(
         for each in (done.memory_bytes, done.memory.host_bytes, done.step.step_time_s)
     )
     for at, place in enumerate(legal):
-        made[place] = made[place]._replace(
-            evaluation=done,
-            at=at,
-            fit=spec.fit(sizes[at], hosts[at]),
-            memory_gib=sizes[at] / GIB,
-            step_time_s=steps[at],
-            seconds=done.step.components[:, at],
-        )
+        one = made[place]._replace(evaluation=done, at=at, step_time_s=steps[at], seconds=done.step.components[:, at])
+        made[place] = one._replace(fit=spec.fit(sizes[at], hosts[at]), memory_gib=sizes[at] / GIB)
     return made

@@ -226,13 +226,10 @@ def _cluster(asked: JobOptions, groups: Sequence[int]) -> tuple[ClusterSpec, tup
     cluster = presets.cluster_of(asked, groups)
     sizes = {pool.name: pool.cluster.host_gpus for pool in cluster.pools}
     if len(set(sizes.values())) > 1:
-        raise InputError(
-            f"the nodes of {cluster.name} differ ("
-            + ", ".join(f"{size} GPUs in {name}" for name, size in sizes.items())
-            + "), and ranks are placed on nodes of one size",
-            field="cluster",
-            hint=f"place one pool: {', '.join(f'`cluster={pool.cluster.name}`' for pool in cluster.pools)}",
-        )
+        nodes = ", ".join(f"{size} GPUs in {name}" for name, size in sizes.items())
+        message = f"the nodes of {cluster.name} differ ({nodes}), and ranks are placed on nodes of one size"
+        pools = ", ".join(f"`cluster={pool.cluster.name}`" for pool in cluster.pools)
+        raise InputError(message, field="cluster", hint=f"place one pool: {pools}")
     sized, extension = cluster.sized_for(asked.gpus)
     part = gpus_per_node_text(asked, presets.whole(asked), cluster)
     return sized, tuple(note for note in (part, extension) if note)
@@ -320,11 +317,10 @@ def _reason(given: PlacedOrder, best: PlacedOrder, count: int) -> str:
             if abs(seconds) >= 1e-6
         ]
         return f"{format_seconds(_step_s(given) - best.step_time_s)} less per step: {', '.join(said)}"
-    rates = [(axis, given.rates[axis], rate) for axis, rate in best.rates.items()]
-    changed = [
-        f"{axis_name(axis)} {new / 1e9:.4g} GB/s instead of {old / 1e9:.4g}" for axis, old, new in rates if new != old
-    ]
-    return ", ".join(changed)
+    rates = [(axis_name(axis), given.rates[axis], rate) for axis, rate in best.rates.items()]
+    return ", ".join(
+        f"{axis} {new / 1e9:.4g} GB/s instead of {old / 1e9:.4g}" for axis, old, new in rates if new != old
+    )
 
 
 def axis_name(axis: str) -> str:
@@ -389,9 +385,8 @@ def rails_text(cluster: ClusterSpec, one: AxisSpan) -> str:
 
 def units_text(level: LevelSpan) -> str:
     """How many instances of a level a group has members in."""
-    return (
-        f"{_range(level.units_min, level.units_max)} {level_plural(level.name) if level.units_max > 1 else level.name}"
-    )
+    name = level_plural(level.name) if level.units_max > 1 else level.name
+    return f"{_range(level.units_min, level.units_max)} {name}"
 
 
 def _range(low: int, high: int) -> str:

@@ -100,18 +100,17 @@ def plan(
 
 def _check_one_job(question: Question, tried: Sequence[Variant], recipe: Recipe | None) -> None:
     """Refuse several jobs, or a frontier, where the plans of one are ranked in a way of their own."""
-    if recipe and (question.pareto or len(tried) > 1):
-        what = "a frontier" if question.pareto else f"{len(tried)} jobs"
+    several = "a frontier" if question.pareto else f"{len(tried)} jobs" if len(tried) > 1 else ""
+    if recipe and several:
         hint = "ask of one job, or leave out the recipe"
-        raise InputError(f"it is ranked among the plans of one job, not {what}", field="recipe", hint=hint)
+        raise InputError(f"it is ranked among the plans of one job, not {several}", field="recipe", hint=hint)
     if len(tried) > 1 and "line" in (question.why or {}):
         hint = "ask of one job, or give the layout: tp=8,pp=4"
         raise InputError(f"it is of the answer for one job, not {len(tried)} jobs", field="why", hint=hint)
     if question.risk:  # it ranks by an upper quantile of step times
-        if question.pareto or len(tried) > 1:
-            what = "a frontier" if question.pareto else f"{len(tried)} jobs"
+        if several:
             hint = "choose the job first, then ask for the `risk` of its plans"
-            raise InputError(f"it ranks the plans of one job, not {what}", field="risk", hint=hint)
+            raise InputError(f"it ranks the plans of one job, not {several}", field="risk", hint=hint)
         goal = chosen_goal(question, tried)
         if goal.basis not in TIMES:
             message = f"it ranks by step time, not by {goal.name}"
@@ -195,9 +194,8 @@ def _plan_one(variant: Variant, question: Question, recipe: Recipe | None, *, ov
     ranked = None
     if published is not None:
         rank_of = partial(place_of, chosen, found, variant, unfold=question.unfold) if recipe else None
-        ranked = ranked_recipe(
-            published, variant, chosen.estimates, goal.basis, rank_of, despite_rules=bool(recipe), overlaps=overlaps
-        )
+        how = {"despite_rules": bool(recipe), "overlaps": overlaps}
+        ranked = ranked_recipe(published, variant, chosen.estimates, goal.basis, rank_of, **how)
         ranked = replace(ranked, asked=recipe is not None)
     result = replace(result, why=why, compared=compared, choice=chosen.choice, risk=chosen.risk)
     return replace(result, measured=measured_layout(job, chosen.estimates[0]), recipe=ranked)
@@ -233,9 +231,8 @@ def _asked(why: Mapping[str, str], variant: Variant, first: Estimate, published:
             named, rows, _ = legal_layout(one, layout)
             plan = describe(named, rows, evaluate(rows, one.spec)).plan
             full = {name: str(value) for name, value in layout_of(plan).items()}
-            return _Asked(
-                full, variant if one is job else variant._replace(job=one), f"{called}: {layout_text(rows.row(0))}"
-            )
+            own = variant if one is job else variant._replace(job=one)
+            return _Asked(full, own, f"{called}: {layout_text(rows.row(0))}")
     stated = {name: str(value) for name, value in layout.items()}
     return _Asked(stated, variant, f"{called}: {recipe_text(layout)}")
 
