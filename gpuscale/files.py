@@ -113,11 +113,8 @@ def reading(path: Path) -> Iterator[BufferedReader]:
 
 
 def read_text(path: Path, max_bytes: int, kind: str, *, hint: str = "save the file as UTF-8") -> str:
-    """Read a UTF-8 file, with or without a byte order mark, of at most `max_bytes`.
-
-    Args:
-        kind: what the file is, with its article, for messages: `a preset`.
-        hint: what to do where the file is not UTF-8.
+    """Read a UTF-8 file, with or without a byte order mark, of at most `max_bytes`; messages call it by its `kind` (`a
+    preset`), and the `hint` says what to do where it is not UTF-8.
 
     Raises:
         InputError: not readable, too large, or not UTF-8 (the place says the line).

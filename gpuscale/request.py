@@ -217,11 +217,8 @@ def parse_offload(text: str) -> "OffloadSpec":
     for part in split_parts("offload", text, OFFLOADS[1:], "+,"):
         name, colon, share = part.partition(":")
         if colon and name != "activations":
-            raise InputError(
-                f"{part[:40]!r} takes no share",
-                field="offload",
-                hint="only activations takes one, such as activations:0.5",
-            )
+            hint = "only activations takes one, such as activations:0.5"
+            raise InputError(f"{part[:40]!r} takes no share", field="offload", hint=hint)
         shares[name] = SHARE.read(share, "offload", LEAST, 1) if colon else 1.0
     return OffloadSpec("optimizer" in shares, "parameters" in shares, shares.get("activations", 0.0))
 
@@ -523,19 +520,16 @@ class JobOptions(Options):
 
     model: Annotated[str, Option("Preset name, TOML file, Hugging Face config.json, or cached model id.", "NAME|PATH",
                                   python="str | Path | ModelSpec")]
-    gpus: Annotated[int, Within(1, MAX_GPUS),
-                    Option("Number of GPUs; 1 where the cluster is a card.", label="{:,} GPUs", header="GPUs",
-                           example=(256, 1024))]
+    gpus: Annotated[int, Within(1, MAX_GPUS), Option(
+        "Number of GPUs; 1 where the cluster is a card.", label="{:,} GPUs", header="GPUs", example=(256, 1024))]
     cluster: Annotated[str, Option("Preset name, cluster TOML file, or a card (rtx-4090): a box of 8.", "NAME|PATH",
                                     label="{}", python="str | Path | ClusterSpec")] = "dgx-h100-superpod"
-    seq: Annotated[int | None, Within(1, MAX_SEQUENCE),
-                   Option("Sequence length in tokens; 128k is 131,072.", default=str(DEFAULT_SEQUENCE),
-                          label="seq {:,}", normal=lambda text: parse_whole(text, "seq"))] = None
-    gbs: Annotated[int | str | None, Within(1, MAX_BATCH),
-                   Option("Global batch size in sequences, or in tokens: 16Mtok is 16 x 2^20.", "N|Ntok",
-                          "by model and GPUs, 4 Mi tokens for 7B to 70B; 64 samples of fine-tuning",
-                          label="gbs {:,}", example=(1024, 4096),
-                          normal=parse_batch)] = None
+    seq: Annotated[int | None, Within(1, MAX_SEQUENCE), Option("Sequence length in tokens; 128k is 131,072.",
+        default=str(DEFAULT_SEQUENCE), label="seq {:,}", normal=lambda text: parse_whole(text, "seq"))] = None
+    gbs: Annotated[int | str | None, Within(1, MAX_BATCH), Option(
+        "Global batch size in sequences, or in tokens: 16Mtok is 16 x 2^20.", "N|Ntok",
+        "by model and GPUs, 4 Mi tokens for 7B to 70B; 64 samples of fine-tuning", label="gbs {:,}",
+        example=(1024, 4096), normal=parse_batch)] = None
     set: Annotated[str | None, Option(
         "Override the cluster: leaf.link_gb_per_s=40 (or x2), network=x2, domain=72, gpu=NAME; repeatable.",
         "LEVEL.KEY=VALUE", repeatable=True)] = None
@@ -561,13 +555,11 @@ class JobOptions(Options):
     lora_targets: Annotated[str | None, Option(
         "Matrices with adapters: all, attention, mlp, or names such as q,v,o,gate,up,down.", "NAMES", "all",
         repeatable=True, normal=_targets)] = None
-    lora_experts: Annotated[bool | None, Option(
-        "Adapters in routed experts too.", "on|off", "off")] = None
+    lora_experts: Annotated[bool | None, Option("Adapters in routed experts too.", "on|off", "off")] = None
     lora_dropout: Annotated[bool | None, Option(
         "Dropout before the adapters.", "on|off", "the framework's, mostly off")] = None
-    train: Annotated[str | None, Option(
-        f"Trained whole beside adapters: {', '.join(TRAINED)}.", "NAMES", "none", repeatable=True,
-        normal=_trained)] = None
+    train: Annotated[str | None, Option(f"Trained whole beside adapters: {', '.join(TRAINED)}.", "NAMES", "none",
+        repeatable=True, normal=_trained)] = None
     base_dtype: Annotated[str | None, Option(
         "Data type of frozen matrices.", "DTYPE", "16 bits; nf4 under qlora", choices=tuple(BASE_DTYPES))] = None
     optimizer: Annotated[str, Option("The optimizer.", "NAME", choices=tuple(OPTIMIZERS))] = "adam"
@@ -577,12 +569,10 @@ class JobOptions(Options):
                                              choices=("fp32", "bf16", "fp16"), word="gradients")] = None
     master_dtype: Annotated[str, Option("Data type of master weights.", "DTYPE",
                                         choices=("fp32", "bf16", "fp16", "none"))] = "fp32"
-    moment_dtype: Annotated[str, Option(
-        "Data type of optimizer moments.", "DTYPE", choices=("fp32", "bf16", "fp16", "fp8"), label="{} moments",
-        header="moments")] = "fp32"
-    swiglu_input_dtype: Annotated[str | None, Option(
-        "Data type of the saved inputs of gated activation functions.", "DTYPE", OF_FRAMEWORK,
-        choices=("bf16", "fp8"))] = None
+    moment_dtype: Annotated[str, Option("Data type of optimizer moments.", "DTYPE",
+        choices=("fp32", "bf16", "fp16", "fp8"), label="{} moments", header="moments")] = "fp32"
+    swiglu_input_dtype: Annotated[str | None, Option("Data type of the saved inputs of gated activation functions.",
+        "DTYPE", OF_FRAMEWORK, choices=("bf16", "fp8"))] = None
     loss: Annotated[str | None, Option(
         "Cross entropy: on an fp32 copy of the logits, fused on 16-bit logits, or chunked or fused with the LM head.",
         "HOW", OF_FRAMEWORK, choices=LOSSES, word="cross entropy")] = None
@@ -601,12 +591,9 @@ class JobOptions(Options):
         "Context-parallel communication: ring, all-gather, Ulysses, or Ulysses within and a ring across nodes.", "NAME",
         OF_FRAMEWORK, choices=CP_COMMS, label="CP by {}", header="CP by", word="CP communication", needs="cp",
         assumption="context_parallel")] = None
-    axis_order: Annotated[str | None, Option(
-        "Order of the parallel axes, innermost (adjacent ranks) first.", "AXES", "-".join(AXES),
-        normal=_order, label="order {}", header="order",
-        word="order of the axes")] = None
-    pipeline_split: Annotated[str | None, Option(
-        "How layers are assigned to pipeline stages.", "NAME", OF_FRAMEWORK,
+    axis_order: Annotated[str | None, Option("Order of the parallel axes, innermost (adjacent ranks) first.", "AXES",
+        "-".join(AXES), normal=_order, label="order {}", header="order", word="order of the axes")] = None
+    pipeline_split: Annotated[str | None, Option("How layers are assigned to pipeline stages.", "NAME", OF_FRAMEWORK,
         choices=PIPELINE_SPLITS, label="{} split", header="split", word="split of the layers", needs="pp")] = None
     overlap: Annotated[str | None, Option(
         f"Communication overlapped with compute: {', '.join(OVERLAPS)} joined by +, or none.", "WHAT", OF_FRAMEWORK,
@@ -640,9 +627,8 @@ class JobOptions(Options):
         choices=SWITCH, word="SHARP")] = "off"
     nvls: Annotated[str, Option("In-switch reduction within the NVLink domain (NVLS).", "NAME",
                                 choices=SWITCH, word="NVLS")] = "on"
-    calibration: Annotated[str | None, Option(
-        "Calibration of your site, as written by `gpuscale calibrate run -o`.", "FILE", "none",
-        python="str | Path")] = None
+    calibration: Annotated[str | None, Option("Calibration of your site, as written by `gpuscale calibrate run -o`.",
+        "FILE", "none", python="str | Path")] = None
 
     def __post_init__(self) -> None:
         """Ask back a batch that is hardly one of sequences."""
@@ -662,11 +648,9 @@ class Layout(Options):
     ep: Annotated[int, DEGREE, Option("Expert parallel size.")] = 1
     etp: Annotated[int | None, DEGREE, Option("Expert tensor parallel size.", default=OF_FRAMEWORK)] = None
     dp: Annotated[int | None, DEGREE, Option("Data parallel size.", default="the remaining GPUs")] = None
-    zero: Annotated[int | None, Within(0, 3), Option(
-        "ZeRO stage, 0 to 3.", default=OF_FRAMEWORK, word="ZeRO")] = None
-    shard: Annotated[int | None, DEGREE,
-                     Option("Sharding group size: GPUs that share one copy of sharded states.",
-                            default="DP x CP")] = None
+    zero: Annotated[int | None, Within(0, 3), Option("ZeRO stage, 0 to 3.", default=OF_FRAMEWORK, word="ZeRO")] = None
+    shard: Annotated[int | None, DEGREE, Option(
+        "Sharding group size: GPUs that share one copy of sharded states.", default="DP x CP")] = None
     micro_batch_size: Annotated[int, DEGREE, Option("Microbatch size in sequences.", word="microbatch")] = 1
     recompute: Annotated[str, Option(
         "Activation recomputation: none, selective:layernorm+mlp, full, or full:10 (layers per stage).", "CHOICE",
@@ -699,14 +683,12 @@ class Question(Options):
                                             choices=RANKED_BY)] = None
     pareto: Annotated[tuple[str, ...], Option("Pareto frontier of two or three objectives; two are plotted.",
                                               "A,B[,C]", read=_pareto, python="str | Sequence[str]")] = ()
-    gpu_hour_price: Annotated[dict[str, float], Option(
-        "Price of a GPU-hour; repeatable.", "USD|CLUSTER=USD", read=_prices,
-        python="float | str | Mapping[str, float] | Sequence[str]")] = field(default_factory=dict)
+    gpu_hour_price: Annotated[dict[str, float], Option("Price of a GPU-hour; repeatable.", "USD|CLUSTER=USD",
+        read=_prices, python="float | str | Mapping[str, float] | Sequence[str]")] = field(default_factory=dict)
     train_tokens: Annotated[float | None, Within(1, MAX_COUNT), Option(
         "Tokens of the whole training, such as 15T.", "COUNT", quantity=TOKENS)] = None
     price_term: Annotated[str | None, Option("Which published price to use where none is given.", "TERM",
-                                             "reserved, for a whole training",
-                                             choices=tuple(term.replace("_", "-") for term in TERMS))] = None
+        "reserved, for a whole training", choices=tuple(term.replace("_", "-") for term in TERMS))] = None
     rate: Annotated[dict[str, float], Option(
         "Override a rate of energy, carbon or goodput: pue=1.3; repeatable.", "NAME=VALUE", repeatable=True,
         read=_rates, python="str | Mapping[str, float] | Sequence[str]")] = field(default_factory=dict)
@@ -731,10 +713,9 @@ class Question(Options):
         "SHARE")] = None
     tight: Annotated[bool, Option(
         f"Also rank plans above {1 - MEMORY_HEADROOM:.0%} of the memory limit, which fragmentation may break.")] = False
-    why: Annotated[dict[str, str] | None,
-                   Option("Show where a layout ranks, or what rules it out: tp=4,pp=8, TP4 PP8, measured or recipe.",
-                          "LAYOUT",
-                          read=_why, python="str | Mapping[str, Any]")] = None
+    why: Annotated[dict[str, str] | None, Option(
+        "Show where a layout ranks, or what rules it out: tp=4,pp=8, TP4 PP8, measured or recipe.", "LAYOUT", read=_why,
+        python="str | Mapping[str, Any]")] = None
     recipe: Annotated[str | None, Option(
         "Published recipe (`gpuscale show recipes`): its job, and its layout, which `plan` ranks. Options override it.",
         "NAME")] = None
@@ -784,8 +765,7 @@ class Recovery(Options):
         "Seconds of a restart, without reading the checkpoint.", "SECONDS", "420", quantity=SECONDS)] = None
     repair_time: Annotated[float | None, Within(0, 1e5), Option(
         "Hours until a failed node is back.", "HOURS", "24", quantity=HOURS)] = None
-    spares: Annotated[int | None, Within(0, MAX_GPUS), Option(
-        "Spare nodes.", default="as many as pay off")] = None
+    spares: Annotated[int | None, Within(0, MAX_GPUS), Option("Spare nodes.", default="as many as pay off")] = None
     elastic: Annotated[bool, Option(
         "Continue with fewer replicas while nodes are missing, instead of waiting.")] = False
 
@@ -874,11 +854,8 @@ def taken(
 def with_layout(
     options: Mapping[str, Any], layout: Mapping[str, Any] | None, names: Collection[str] = tuple(declared(Layout))
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options that are not of the layout, and the layout with those that are; what is None is not given.
-
-    Args:
-        layout: what is given of it in one piece.
-        names: options that are of the layout.
+    """Return the options that are not of the layout (by `names`), and the layout with those that are; None is not
+    given.
 
     Raises:
         InputError: an option in both.
@@ -934,11 +911,8 @@ Kind = TypeVar("Kind", bound=Options)
 
 
 def read(options: type[Kind], values: Mapping[str, Any], *, strict: bool | None = None) -> Kind:
-    """Check values by their declarations.
-
-    Args:
-        values: what is given; None means not given.
-        strict: numbers and switches must not be texts, nor whole numbers fractions, also where an option takes those.
+    """Check values by their declarations; None means not given. `strict`: numbers and switches must not be texts, nor
+    whole numbers fractions, also where an option takes those.
 
     Raises:
         InputError: an unknown option, or a value of the wrong type or out of range.
@@ -979,11 +953,9 @@ def _checked(name: str, one: Declared, value: Any, *, strict: bool) -> Any:
     found = value if strict else _from_text(value, one)
     if type(found) is float and found.is_integer() and int in one.kinds and not strict:
         found = int(found)
-    fits = type(found) in one.kinds or (type(found) is int and float in one.kinds)
-    if not fits:
-        raise _refusal(
-            value, name, one, f"not {next((text for kind, text in _WHAT.items() if kind in one.kinds), 'text')}"
-        )
+    if type(found) not in one.kinds and not (type(found) is int and float in one.kinds):
+        wanted = next((text for kind, text in _WHAT.items() if kind in one.kinds), "text")
+        raise _refusal(value, name, one, f"not {wanted}")
     if type(found) in {int, float} and not one.limits.low <= found <= one.limits.high:
         raise _refusal(found, name, one, "out of range")
     return float(found) if number is float else found
@@ -1060,10 +1032,7 @@ def first_of(name: str, value: Any) -> Any:
 
 
 def only_value(name: str, value: Any, where: str, hint: str | None = None) -> Any:
-    """Return the one value of an option, also of `COMPARED`.
-
-    Args:
-        where: the question that takes no more, for the message.
+    """Return the one value of an option, also of `COMPARED`; `where` says for the message which question takes no more.
 
     Raises:
         InputError: as `read_several`, or several values.

@@ -379,11 +379,8 @@ def known_of_times(
     job: JobSpec, rows: Candidates, seconds: Mapping[str, FloatArray]
 ) -> tuple[FloatArray, BoolArray, BoolArray]:
     """Half-widths of the 80 % intervals of evaluated layouts, in log(step time), whether there is a similar run, and
-    whether their kind was measured on fewer GPUs, or never (`new_kinds`); each of shape (N,).
-
-    Args:
-        seconds: component -> seconds of the predicted steps, each (N,).
-    """
+    whether their kind was measured on fewer GPUs, or never (`new_kinds`); each of shape (N,), as are the seconds by
+    component."""
     columns = {name: getattr(rows, name).tolist() for name in OF_LAYOUT}
     layouts = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     steps = [dict(zip(seconds, column, strict=True)) for column in np.array(list(seconds.values())).T.tolist()]

@@ -92,14 +92,10 @@ class Quantity:
     explicit: str = ""  #: the unit that leaves no doubt, where that is not `bare`.
 
     def read(self, given: Any, name: str, low: float = -math.inf, high: float = math.inf) -> float:
-        """Return a number, or what a text says, in the unit `bare`.
-
-        Args:
-            name: the option, for messages.
-            low, high: limits.
+        """Return a number, or what a text says, in the unit `bare`, between the limits `low` and `high`.
 
         Raises:
-            InputError: no such quantity, out of range, or not to be believed without a unit.
+            InputError: no such quantity, out of range, or not to be believed without a unit; its field is `name`.
         """
         text = isinstance(given, str)
         match = re.fullmatch(_QUANTITY, given, re.ASCII) if text and len(given) <= 64 else None

@@ -20,11 +20,8 @@ class OutputError(OSError):
 
 class WholeFile(io.RawIOBase):
     """A descriptor whose `write` writes everything: Python's own drops the rest of a short write when unbuffered, and
-    gives up where a pipe that does not block is full. After the first failure, which is raised, it writes nothing.
-
-    Args:
-        descriptor: None for a stream that was closed before the process began.
-    """
+    gives up where a pipe that does not block is full. After the first failure, which is raised, it writes nothing. The
+    descriptor is None for a stream that was closed before the process began."""
 
     def __init__(self, descriptor: int | None) -> None:
         super().__init__()

@@ -77,11 +77,8 @@ def driven(net: Network, bus_bytes_per_s: FloatArray, algorithm: Callable[[Float
     """Return what the channels that the user gives leave of the bandwidth of rings and trees, (N,) [bytes/s].
 
     Each drives its part of the links, whether other groups use these too or not, so that a group with few channels
-    takes as long alone as beside others until the links are full.
-
-    Args:
-        bus_bytes_per_s: bandwidth of the algorithm with all channels.
-        algorithm: from the bandwidth of each level, (L, N), to that of the algorithm.
+    takes as long alone as beside others until the links are full. `bus_bytes_per_s` is that with all channels, and
+    `algorithm` leads from the bandwidth of each level, (L, N), to that of the algorithm.
     """
     if net.tuning is None or net.tuning.channels is None:
         return bus_bytes_per_s

@@ -105,12 +105,8 @@ def _calibrated_s(
     predicted_s: FloatArray,
     model: Callable[..., FloatArray],
 ) -> FloatArray:
-    """Return the predictions, corrected where the cluster has measurements of the outermost level crossed, (N,) [s].
-
-    Args:
-        keys: (N,) groups, `size << 32 | stride`.
-        model: from a cluster, bytes and groups to the predictions, (N,) each.
-    """
+    """Return the predictions of `model` (from a cluster, bytes and groups), corrected where the cluster has
+    measurements of the outermost level crossed, (N,) [s]; `keys` are the groups, `size << 32 | stride`."""
     result = predicted_s.copy()
     last = len(groups.crossed) - 1
     outermost = np.where(groups.crossed.any(axis=0), last - groups.crossed[::-1].argmax(axis=0), -1)

@@ -162,12 +162,8 @@ def dragonfly_share(groups: float, peers: FloatArray, minimal_share: float | Non
 def on_rails(cluster: ClusterSpec, members: FloatArray, step: FloatArray) -> BoolArray:
     """Whether every node (or NVLink domain) that a group spans holds members on the same rails, (N,).
 
-    It does where the members lie alike in all of them, and where a domain of several hosts holds enough of them to use
-    each rail that the spacing leads to: p / gcd(step, p) rails of p.
-
-    Args:
-        members: (N,) members in the thinnest of these nodes.
-        step: (N,) Rank stride between members.
+    It does where the members, `step` ranks apart, lie alike in all of them, and where a domain of several hosts holds
+    enough of them (`members` in the thinnest) to use each rail that the spacing leads to: p / gcd(step, p) rails of p.
     """
     node, period = cluster.levels[cluster.domain_index].gpus, cluster.host_gpus
     alike: BoolArray = (node % step == 0) | (step % node == 0)
@@ -177,11 +173,8 @@ def on_rails(cluster: ClusterSpec, members: FloatArray, step: FloatArray) -> Boo
 
 
 def rails_of(cluster: ClusterSpec, members: FloatArray, step: FloatArray, cards: float) -> FloatArray:
-    """Rails that `members` members of a node use, `step` GPUs apart, (N,).
-
-    Args:
-        cards: network cards of one GPU; below 1 neighbouring GPUs share one.
-    """
+    """Rails that `members` members of a node use, `step` GPUs apart, (N,); with fewer than one of the `cards` for each
+    GPU neighbouring GPUs share one."""
     period, sharing = cluster.host_gpus, max(round(1 / cards), 1) if cards > 0 else 1
     reach = np.minimum(members * step, period)
     return np.maximum(np.ceil(reach / np.maximum(step, sharing)), 1.0)

@@ -104,11 +104,8 @@ def _plan_row(
     known: Evidence,
     memory: tuple[FloatArray, FloatArray],
 ) -> dict[str, Any]:
-    """Return the fields of a `PlanRow` but its rank and what it stands for.
-
-    Args:
-        memory: half-widths of the intervals of memory, and the probabilities that it is within the limit, each (N,).
-    """
+    """Return the fields of a `PlanRow` but its rank and what it stands for; `memory` has half-widths of the intervals
+    of memory, and the probabilities that it is within the limit, each (N,)."""
     step_time_s = float(evaluation.step.step_time_s[row])
     tokens_per_s = spec.tokens_per_step / step_time_s
     flops_per_s_per_gpu = model_flops_per_token(spec) * tokens_per_s / spec.gpus

@@ -26,11 +26,7 @@ OPTION = {"seq": "seq", "mbs": "micro_batch_size", "gpus": "gpus"}
 def farthest(
     job: Mapping[str, Any], pins: Mapping[str, Any], question: Question, presets: Presets | None
 ) -> tuple[dict[str, Any], dict[str, Any], Farthest]:
-    """Find how far `question.find` goes before no layout fits.
-
-    Args:
-        job: options of the job; `gpus` are the most that may be taken.
-        pins: of its layout.
+    """Find how far `question.find` goes before no layout fits, `gpus` being the most that may be taken.
 
     Returns:
         Job and pins with the number that was found, or, where nothing fits at all, the easiest one; and what was found.

@@ -146,11 +146,8 @@ def settle(asked: JobOptions, presets: Presets) -> tuple[JobOptions, list[str]]:
 
 
 def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequence[int] = ()) -> Job:
-    """Resolve names and defaults.
-
-    Args:
-        presets: what was read for other jobs.
-        groups: sizes of groups that are known to be there and belong into one NVLink domain, TP and EP x ETP.
+    """Resolve names and defaults; `presets` were read for other jobs, and `groups` are sizes of groups that belong into
+    one NVLink domain, TP and EP x ETP.
 
     Raises:
         InputError: an unknown name, or options that contradict each other.

@@ -52,10 +52,8 @@ _VALUES = {"sp": (0, 1, "write on or off"), "zero": (0, 3, "ZeRO stages are 0, 1
 
 
 def fixed_layout(job: JobSpec, layout: Mapping[str, Any]) -> Candidates:
-    """Complete a layout: DP from the GPUs, SP with TP and the ZeRO stage as the framework has them, 1 elsewhere.
-
-    Args:
-        layout: values of `gpuscale.request.Layout` by name.
+    """Complete values of `gpuscale.request.Layout`: DP from the GPUs, SP with TP and ZeRO as the framework has them, 1
+    else.
 
     Raises:
         InputError: an unknown name, an unusable value, or degrees that do not multiply to the GPUs.

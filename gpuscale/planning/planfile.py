@@ -173,11 +173,8 @@ def checked(
     place: Callable[[str], KeyPath | None],
     said: str,
 ) -> dict[str, Any]:
-    """Check options that a file states by their declarations; values must have the type of their option.
-
-    Args:
-        place: from an option to where it stands.
-        said: what the options are of, for the message.
+    """Check options that a file states by their declarations; values must have the type of their option. `place` leads
+    from an option to where it stands, and `said` is what the options are of, for the message.
 
     Raises:
         InputError: a value that its option does not take; the place says file and line.

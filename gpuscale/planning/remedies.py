@@ -27,13 +27,10 @@ DEAR = 0.2
 
 
 def remedies(job: Job, layout: Values) -> tuple[Remedy, ...]:
-    """Return what makes a layout fit that does not or only just does, the fastest first.
+    """Return what makes a layout (as a user gave it) fit that does not or only just does, the fastest first.
 
     Pairs are tried only where no single change is enough or all cost much; if none of these is enough either, the one
     that comes nearest is returned, whose `fit` is `no`. Each is legal and evaluated as `estimate` does it.
-
-    Args:
-        layout: values of `gpuscale.request.Layout` by name, as a user gave them.
     """
     (was,) = legal_neighbours(job, layout, [Change(())])
 

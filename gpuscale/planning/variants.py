@@ -195,12 +195,10 @@ def settings_to_try(
     framework: FrameworkSpec, model: ModelSpec, cluster: ClusterSpec, *, full: bool = True
 ) -> dict[str, tuple[str, ...]]:
     """Return option -> values to try, what the framework does by itself first; options with one value are left out.
+    They are all that the framework can run (`full`), else what its users set for mixtures of experts.
 
     Left out are values that cannot be on this cluster or for this model, and such as never pay in the cost model:
     overlaps switched off, and recipes of a precision beside the framework's own.
-
-    Args:
-        full: all that the framework can run; else what its users set for mixtures of experts.
     """
     space, runtime = framework.space, framework.runtime
     own = "bf16" if "bf16" in cluster.gpu.peak_flops_per_s else "fp16"
@@ -312,11 +310,7 @@ def _own_pins(pins: Pins, combination: Combination, base: Combination, reshard: 
     """Return the pins of a combination: its schedule, and without what another one holds already.
 
     Where a value makes no difference (the exchange of context parallelism at CP 1), only the job of the first value is
-    searched for those layouts.
-
-    Args:
-        base: the first combination of the same cluster and framework.
-        reshard: the option of that name.
+    searched for those layouts; `base` is the first combination of the same cluster and framework.
     """
     if reshard in {"always", "never"}:  # ZeRO-3 does, ZeRO-2 does not
         pins = excluding(pins, "zero", (2, 2) if reshard == "always" else (3, 3))

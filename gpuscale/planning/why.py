@@ -159,12 +159,8 @@ def answer_why(
 
 
 def left_out(variant: Variant, plan: Scored, *, fits: bool) -> dict[str, str]:
-    """Say why a layout that can run is not among the plans of a job: code -> reason; nothing where it may be.
-
-    Args:
-        plan: the layout, in its first row.
-        fits: whether it fits, so that the question's constraints are what keeps it out.
-    """
+    """Say why a layout that can run (the first row of `plan`) is not among the plans of a job: code -> reason; nothing
+    where it may be. If it `fits`, the question's constraints keep it out."""
     allowed = variant.pins.allowed(plan.rows, variant.job.spec.model.layers)
     excluded = [f"`{name}`" for name, mask in allowed.items() if not mask[0]]
     many = f"{', '.join(excluded)} exclude{'s' * (len(excluded) == 1)} it from the plans"

@@ -16,11 +16,8 @@ from gpuscale.units import unit_of
 
 
 def print_json(command: str, result: Any, **more: Any) -> None:
-    """Write one JSON document to stdout: `{"schema": "gpuscale.<command>/1", ...}`, keys in a fixed order.
-
-    Args:
-        result: a mapping, or a result whose fields are the keys.
-        more: keys beside these.
+    """Write one JSON document to stdout: `{"schema": "gpuscale.<command>/1", ...}`, keys in a fixed order: of a
+    mapping, or the fields of a result, and `more`.
 
     Raises:
         ValueError: a value is not finite (JSON has no NaN or infinity).

@@ -73,13 +73,9 @@ TIE_ODDS = "; of measured pairs this close and this alike, the predicted order w
 def plan_document(
     result: PlanResult, *, verbose: bool = False, shown: int | None = None, spell: Spell = str
 ) -> Document:
-    """Lay out the verdict, the plans, evidence, what was asked for, and the answer to `why`; on a page all that there
-    is to say of the first plan too.
-
-    Args:
-        verbose: tell all assumptions, the rules of ties and order, and why layouts were rejected too.
-        shown: plans in a terminal's table; all of the result if not given.
-    """
+    """Lay out the verdict, the plans (those `shown` in a terminal), evidence, what was asked for, and the answer to
+    `why`; on a page all that there is to say of the first plan too. `verbose`: all assumptions and rules, and why
+    layouts were rejected too."""
     best, compared = result.estimates[0], result.compared
     frontier = compared is not None and compared.frontier_size > 1
     first = cache(loaded("plan_page.first_plan", result))

@@ -49,12 +49,8 @@ SHORT = {"synchronisation": "sync"}
 
 
 def traffic_document(report: TrafficReport, *, subject: Subject | None = None, spell: Spell = str) -> Document:
-    """Lay out the chain from strategy to network, every collective, the levels, needs and faults.
-
-    Args:
-        subject: the plan that it is of, where it is at hand.
-        spell: from options in backticks to how they are given.
-    """
+    """Lay out the chain from strategy to network, every collective, the levels, needs and faults of a plan (the
+    `subject`, where it is at hand); `spell` leads from options in backticks to how they are given."""
     notes = note_facts(subject.estimate.notes, spell) if subject else []
     title = f"Traffic of {subject.estimate.model} on {plural(subject.estimate.gpus, 'GPU')}" if subject else "Traffic"
     if not report.traffic:

@@ -435,17 +435,13 @@ def cut(cluster: ClusterSpec, gpus: int, name: str) -> ClusterSpec:
 
 
 def joined(whole: ClusterSpec, pools: Sequence[PoolSpec]) -> ClusterSpec:
-    """Return the cluster that the pools make up, bound by the slowest of them.
+    """Return the cluster that the pools (two or more, in any order) make up, bound by the slowest of them.
 
     A synchronous job waits for its slowest part. So the whole counts as a cluster of alike nodes with the least of what
     the pools have: FLOP/s and memory of a GPU, bandwidth and latency of each level that all pools have. Levels are
     paired by what they are (inside a box or rack from the outermost inwards, networks from the innermost outwards) and
     have the largest size that divides all of them, so that they tile every pool; a level that one pool lacks is left
-    out.
-
-    Args:
-        whole: name, title, sources and the level that joins the pools and has all their GPUs; its GPU does not count.
-        pools: at least two; their order does not matter.
+    out. `whole` has the name, title, sources and the level that joins the pools; its GPU does not count.
     """
     top = whole.levels[-1]
     common = common_levels([pool.cluster for pool in pools])

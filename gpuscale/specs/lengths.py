@@ -53,10 +53,8 @@ def lengths_of(text: str, sequence: int, *, packed: bool) -> LengthsSpec:
 
 
 def read_lengths(text: str) -> str:
-    """Return the quantiles of a distribution of lengths, joined by commas.
-
-    Args:
-        text: `lognormal:MEDIAN:SIGMA`, numbers joined by commas, or a file of numbers, one per sample.
+    """Return the quantiles of a distribution of lengths, joined by commas; it is `lognormal:MEDIAN:SIGMA`, numbers
+    joined by commas, or a file of numbers, one per sample.
 
     Raises:
         InputError: none of these, or a length that is not 1 or more.

@@ -47,11 +47,8 @@ class Checkpoint:
 def checkpoint_of(
     kind: str, c: Candidates, job: JobSpec, storage_bytes_per_s: float, survival: float = 1.0
 ) -> Checkpoint:
-    """Return what one checkpoint of a plan (one row) takes.
-
-    Args:
-        storage_bytes_per_s: what storage writes for the whole job.
-        survival: share of failures after which the copies of `memory` and `peer` are there.
+    """Return what one checkpoint of a plan (one row) takes, where storage writes `storage_bytes_per_s` for the whole
+    job, and the copies of `memory` and `peer` are there after a share of failures (`survival`).
 
     Raises:
         InputError: copies do not fit into host memory, or there is no other node for one.

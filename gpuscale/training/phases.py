@@ -164,10 +164,7 @@ def _numbers(document: Document, at: int, table: Mapping[str, Any]) -> dict[str,
 
 
 def lengths(training: Training, tokens: float | None) -> list[float]:
-    """Return the tokens of every phase; the one that leaves them open takes the rest.
-
-    Args:
-        tokens: of the whole training, if that is given.
+    """Return the tokens of every phase; the one that leaves them open takes the rest of the whole training's, if given.
 
     Raises:
         InputError: several are open, or the whole is not given or too short.

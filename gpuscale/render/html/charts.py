@@ -54,12 +54,8 @@ class Scale(NamedTuple):
 
 
 def scale(axis: Axis, values: Sequence[float], room: float = 0.0, named: Sequence[float] = ()) -> Scale:
-    """Return the scale of an axis for values.
-
-    Args:
-        room: what stays empty at either end, as a share of what is drawn.
-        named: values to be named; round ones if there are none.
-    """
+    """Return the scale of an axis for values, with `room` (a share of what is drawn) empty at either end; `named` are
+    values to be named, round ones if there are none."""
     least, most = min(values), max(values)
     if axis.log:
         ratio = (most / least) ** room if most > least else 1.5
