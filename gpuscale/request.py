@@ -358,10 +358,6 @@ def _lengths(text: str) -> str:
     return read_lengths(text)
 
 
-def _trained(text: str) -> str:
-    return ",".join(split_parts("train", text, (*TRAINED, "none"), ",+")) or "none"
-
-
 def _order(text: str) -> str:
     from gpuscale.placement.groups import parse_order  # noqa: PLC0415
 
@@ -558,8 +554,9 @@ class JobOptions(Options):
     lora_experts: Annotated[bool | None, Option("Adapters in routed experts too.", "on|off", "off")] = None
     lora_dropout: Annotated[bool | None, Option(
         "Dropout before the adapters.", "on|off", "the framework's, mostly off")] = None
-    train: Annotated[str | None, Option(f"Trained whole beside adapters: {', '.join(TRAINED)}.", "NAMES", "none",
-        repeatable=True, normal=_trained)] = None
+    train: Annotated[str | None, Option(
+        f"Trained whole beside adapters: {', '.join(TRAINED)}.", "NAMES", "none", repeatable=True,
+        normal=lambda text: ",".join(split_parts("train", text, (*TRAINED, "none"), ",+")) or "none")] = None
     base_dtype: Annotated[str | None, Option(
         "Data type of frozen matrices.", "DTYPE", "16 bits; nf4 under qlora", choices=tuple(BASE_DTYPES))] = None
     optimizer: Annotated[str, Option("The optimizer.", "NAME", choices=tuple(OPTIMIZERS))] = "adam"

@@ -161,7 +161,7 @@ def _root(
     ] = False,
 ) -> None:
     begin_command()
-    context.obj = _loaded  # for arguments that are flags of another command
+    context.obj = lambda name: commands().commands[name].loaded()  # for arguments that are flags of another command
 
 
 @cache
@@ -178,11 +178,6 @@ def commands() -> Any:
     order = list(dict.fromkeys(one.name.split()[0] if one.grouped else one.name for one in COMMANDS))
     root.commands = {name: root.commands[name] for name in order}
     return root
-
-
-def _loaded(name: str) -> Any:
-    """Return a command of the root by its name."""
-    return commands().commands[name].loaded()
 
 
 @cache

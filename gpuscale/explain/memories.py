@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -63,7 +64,8 @@ def _stage(subject: Subject, place: int, index: int, total: float) -> Node:
         node = whole.times(rest / whole.value, ("value",)) if rest and whole.value else Node(name, size)
         if frozen:
             node = replace(node, children=(*node.children, Node(_frozen_name(subject.spec), frozen)))
-        parts.append(_counted_as(replace(node, name=name.replace("_", " "), value=size, count=in_flight), name))
+        node = replace(node, name=name.replace("_", " "), value=size, count=in_flight)
+        parts.append(node.each(partial(replace, component=name, source=SOURCES.get(name, "counted"))))
     return settled(branch(f"stage {index}", parts), total)
 
 
@@ -81,10 +83,6 @@ def _frozen(subject: Subject, place: int) -> float:
     if held is None or job.tuning is not None or (job.offload.parameters and int(c.zero[0]) == 3):
         return taught
     return taught + float(held.per_gpu(c.zero >= weight_stage(job))[place, 0])
-
-
-def _counted_as(node: Node, component: str) -> Node:
-    return node.each(lambda one: replace(one, component=component, source=SOURCES.get(component, "counted")))
 
 
 def _parameters(subject: Subject, place: int, *, sharded: bool) -> list[Node]:

@@ -310,10 +310,6 @@ def _states_shown(plan: StagePlan, cover: Cover) -> dict[CostKey, float]:
 # -- each collective: its time, its place, its bytes on the wire --
 
 
-def _timed_group(call: Call) -> tuple[int, int]:
-    return (2, call.pair) if call.pair else (call.group_size, call.stride)
-
-
 def wire_bytes(cluster: ClusterSpec, call: Call, chunks: int = 1) -> list[float]:
     """Return what one GPU sends in a call across each level and none above, the mean of its group [bytes]; a chain of
     model `chunks` on each GPU goes on from the last to the first."""
@@ -360,7 +356,7 @@ def _rows(plan: StagePlan, exposure: _Exposure) -> tuple[AxisTraffic, ...]:
 
 def _row(plan: StagePlan, call: Call, each_s: float, exposed_s: float) -> AxisTraffic:
     cluster, made = plan.job.cluster, 0.0 if call.purpose == FILLING else call.calls
-    size, stride = _timed_group(call)
+    size, stride = (2, call.pair) if call.pair else (call.group_size, call.stride)
     groups = place(cluster, [size], [stride])
     wired = replace(cluster, sharp=bool(cluster.sharp))
     links_s = ideal.level_times_s(wired, call.collective, np.array([call.bytes_per_call]), groups)[:, 0]

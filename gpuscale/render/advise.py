@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import indent
 
 from gpuscale.explain.advice import Advice, Pressure
 from gpuscale.explain.benchmarks import Benchmark
@@ -33,16 +34,17 @@ def advice_document(advice: Advice, *, spell: Spell = str) -> Document:
     checks = [
         (f"{one.name}: {one.now}", [("check", spell(one.check)), ("expect", one.expect)]) for one in advice.checklist
     ]
-    commands = "\n".join(f"  {_expected(one)}\n{_indented(one.command)}" for one in advice.benchmarks)
+    commands = "\n".join(f"  {_expected(one)}\n{indent(_broken(one.command), '    ')}" for one in advice.benchmarks)
     measured = [part for one in advice.benchmarks for part in (f"{_expected(one)}:", Code(_broken(one.command)))]
     settings = [(f"{one.variable}={shell_word(one.value)}", one.reason) for one in advice.settings]
     exports = [f"export {one.variable}={shell_word(one.value)}  {comment(one.reason)}" for one in advice.settings]
     signs = [(took, f"{what}: {check}") for took, what, check in _signs(advice)]
+    placed = [(axis_name(one.axis), f"{'' if one.kept else 'NOT '}{one.rule}: {one.plan}") for one in advice.placement]
     parts: dict[str, list[Part]] = {
         "pressures": [pressures],
         "strategies": [table(_strategies(advice), left=2, optional=("GB sent",))],
         "situations": [_situations([one for one in advice.situations if one.holds], spell)],
-        "placement": [_placed(advice)],
+        "placement": [placed],
         "checklist": [Checklist(checks)],
         "benchmarks": [terminal(commands), page(*measured)],
         "settings": [terminal(settings), page(Code("\n".join(exports)))],
@@ -129,10 +131,6 @@ def _strategies(advice: Advice) -> list[dict[str, str]]:
     ]
 
 
-def _placed(advice: Advice) -> list[tuple[str, str]]:
-    return [(axis_name(one.axis), f"{'' if one.kept else 'NOT '}{one.rule}: {one.plan}") for one in advice.placement]
-
-
 def _expected(one: Benchmark) -> str:
     groups = f", {one.groups} groups at once" if one.groups > 1 else ""
     apart = f", {one.stride} apart" if one.stride > 1 else ""
@@ -146,10 +144,6 @@ def _expected(one: Benchmark) -> str:
 def _broken(command: str) -> str:
     """Break a command before its program, as a shell takes it."""
     return command.replace(" ./build/", " \\\n  ./build/")
-
-
-def _indented(command: str) -> str:
-    return "\n".join(f"    {line}" for line in _broken(command).split("\n"))
 
 
 def _signs(advice: Advice) -> list[tuple[str, str, str]]:

@@ -193,7 +193,7 @@ def _unanswered(found: Summary) -> Table:
     rows: list[dict[str, Cell]] = [
         {
             "no answer": one.status.replace("_", " "),
-            "why, such as": _reason_text(one.reason),
+            "why, such as": printable(one.reason if len(one.reason) <= 200 else f"{one.reason[:197]}..."),
             "questions": (f"{one.questions:,}", one.questions),
         }
         for one in found.unanswered[:MAX_COUNTS]
@@ -201,8 +201,3 @@ def _unanswered(found: Summary) -> Table:
     rest = sum(one.questions for one in found.unanswered[MAX_COUNTS:])
     rows += [{"no answer": "", "why, such as": "other reasons", "questions": f"{rest:,}"}] if rest else []
     return table(rows, caption="Why questions have no answer", left=2)
-
-
-def _reason_text(reason: str) -> str:
-    """A reason in at most 200 characters."""
-    return printable(reason if len(reason) <= 200 else f"{reason[:197]}...")

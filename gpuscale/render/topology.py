@@ -148,16 +148,12 @@ def _inside(cluster: ClusterSpec) -> Iterator[_Row]:
         links = ""
     count = min(cluster.host_gpus, level.gpus)
     if count <= MOST_GPUS:
-        yield _Row("", _tee(count), links)
+        yield _Row("", "  +" + ("-" * (_step(count) - 1) + "+") * (count - 1), links)
 
 
 def _step(count: int) -> int:
     """Columns from one GPU to the next."""
     return 5 if count <= SHOWN * 2 else 3
-
-
-def _tee(count: int) -> str:
-    return "  +" + ("-" * (_step(count) - 1) + "+") * (count - 1)
 
 
 def _numbers(count: int, every: int = 1) -> str:

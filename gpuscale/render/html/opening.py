@@ -54,11 +54,8 @@ def link(schema: str, answer: Mapping[str, Any]) -> str:
 
 
 def _kept(plan: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _rounded(plan[name]) for name in KEPT}
-
-
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+    kept = {name: plan[name] for name in KEPT}
+    return {name: float(f"{one:.{DIGITS}g}") if isinstance(one, float) else one for name, one in kept.items()}
 
 
 def _address(answer: Mapping[str, Any]) -> str:
