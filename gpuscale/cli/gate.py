@@ -156,13 +156,8 @@ def _spelled(
 def _in_flags(found: Diagnosis) -> Diagnosis:
     """Write the options that texts speak of as flags."""
     spell: Callable[[str], str] = with_flags
-    errors = tuple(
-        replace(
-            one,
-            message=spell(one.message),
-            here=None if one.here is None else tuple(map(spell, one.here)),
-            advice=tuple(map(spell, one.advice)),
-        )
-        for one in found.errors
-    )
-    return replace(found, errors=errors)
+    errors = []
+    for one in found.errors:
+        here = None if one.here is None else tuple(map(spell, one.here))
+        errors.append(replace(one, message=spell(one.message), here=here, advice=tuple(map(spell, one.advice))))
+    return replace(found, errors=tuple(errors))

@@ -236,11 +236,9 @@ def _located(
     if reach > chosen.gpus:
         wider = next((one.name for one in cluster.levels if one.gpus // stride >= count), None)
         apart = f", {stride:,} apart," if stride > 1 else ""
-        raise InputError(
-            f"{count:,} GPUs{apart} do not fit under one {chosen.name} of {cluster.name}, which has {chosen.gpus:,}",
-            field="gpus",
-            hint=f"`level={wider}` holds them" if wider else f"{cluster.name} has {cluster.gpus:,} in all",
-        )
+        what = f"do not fit under one {chosen.name} of {cluster.name}, which has {chosen.gpus:,}"
+        hint = f"`level={wider}` holds them" if wider else f"{cluster.name} has {cluster.gpus:,} in all"
+        raise InputError(f"{count:,} GPUs{apart} {what}", field="gpus", hint=hint)
     return chosen, count, stride
 
 

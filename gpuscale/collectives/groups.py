@@ -123,12 +123,9 @@ def shared_by(cluster: ClusterSpec, gpus: int, stride: int, concurrent: int) -> 
     if concurrent < 1:
         raise InputError(f"{concurrent} is out of range", field="concurrent", hint="give at least 1")
     if concurrent * gpus > cluster.gpus:
-        raise InputError(
-            f"{concurrent:,} groups of {gpus:,} GPUs at once need {concurrent * gpus:,}, "
-            f"{cluster.name} has {cluster.gpus:,}",
-            field="concurrent",
-            hint=f"give 1 to {max(cluster.gpus // gpus, 1):,}",
-        )
+        needed = f"{concurrent:,} groups of {gpus:,} GPUs at once need {concurrent * gpus:,}"
+        hint = f"give 1 to {max(cluster.gpus // gpus, 1):,}"
+        raise InputError(f"{needed}, {cluster.name} has {cluster.gpus:,}", field="concurrent", hint=hint)
     members = place(cluster, [gpus], [stride]).members[:, 0]
     busy = [min(level.gpus, int(held) * concurrent) for level, held in zip(cluster.levels, members, strict=True)]
     levels = []

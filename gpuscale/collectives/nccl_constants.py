@@ -135,10 +135,8 @@ GENERATIONS = {
     # simple_hop_factor: AllToAll of 64 KiB - 1 MiB on 2 to 8 A100, H100, H200, B200, B300, GB200, GB300, L40S and RTX
     # PRO 6000; of the last two also AllGather and ReduceScatter of 1 - 4 MiB.
     # hides_hops: AllGather, ReduceScatter and AllReduce of 4 MiB - 1 GiB on 2, 4 and 8 of the same.
-    "ampere": Generation(
-        1.1, 1.8, (87.7e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), channel_bytes_per_s=10.5e9,
-        graph_bytes_per_s=240e9, ring_ll128_bytes_per_s=240e9, simple_hop_factor=0.7,
-    ),
+    "ampere": Generation(1.1, 1.8, (87.7e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), channel_bytes_per_s=10.5e9,
+                         graph_bytes_per_s=240e9, ring_ll128_bytes_per_s=240e9, simple_hop_factor=0.7),
     "ada": Generation(0.65, 1.4, (87.7e9, 22.5e9, 19e9), (0.92, 0.92, 0.92), simple_hop_factor=0.7),
     "hopper": Generation(
         0.65, 1.4, (141e9, 45e9, 35e9), (0.74, 0.74, 0.64), channel_bytes_per_s=19e9, splits_cards=True,
@@ -156,10 +154,8 @@ GENERATIONS = {
     # and 184 GB/s with LL (256 KiB - 2 MiB). Network hops: RCCL, src/graph/tuning.cc, the tables of gfx942, but for
     # trees with LL (there 10.5 us): AllReduce of 1 - 32 KiB on two nodes of MI300X takes 54 - 61 us (RCCL 2.28,
     # ROCm/rocm-systems pull request 3272).
-    "cdna": Generation(
-        0.75, 1.1, (175e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), channels=0, launch_s=7e-6,
-        ring_net_hop_s=(9.5e-6, 9.5e-6, 320e-6), tree_net_hop_s=(14.5e-6, 14.5e-6, 25e-6), ll128_across=False,
-    ),
+    "cdna": Generation(0.75, 1.1, (175e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), channels=0, launch_s=7e-6,
+        ring_net_hop_s=(9.5e-6, 9.5e-6, 320e-6), tree_net_hop_s=(14.5e-6, 14.5e-6, 25e-6), ll128_across=False),
 }  # fmt: skip
 
 # NCCL's tables know Volta, Ampere (of any chip), Hopper and Blackwell: compute capability 7.5 takes the first's row.

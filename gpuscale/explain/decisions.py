@@ -73,30 +73,20 @@ class Decisions:
 PRESSURES = {
     one.pressure: one
     for one in (
-        UsualAnswer(
-            "memory", "a step does not fit, or leaves no room for fragmentation",
+        UsualAnswer("memory", "a step does not fit, or leaves no room for fragmentation",
             "shard optimizer states (`zero=1`); sequence parallelism with TP; `recompute=selective`; more TP, then PP; "
-            "`zero=3`; `recompute=full`, a third more FLOPs; `offload=optimizer`",
-        ),
-        UsualAnswer(
-            "network", "communication is exposed in the step",
+            "`zero=3`; `recompute=full`, a third more FLOPs; `offload=optimizer`"),
+        UsualAnswer("network", "communication is exposed in the step",
             "the busiest groups into the fastest domain: TP in a node, PP on a rail; overlap; more tokens per GPU and "
-            "step; a lower ZeRO stage; gradients of 16 bits (`grad_dtype=bf16`)",
-        ),
-        UsualAnswer(
-            "batch", "the pipeline idles, or each GPU has few tokens per step",
+            "step; a lower ZeRO stage; gradients of 16 bits (`grad_dtype=bf16`)"),
+        UsualAnswer("batch", "the pipeline idles, or each GPU has few tokens per step",
             "more microbatches; fewer stages or interleaved ones (`vpp`); a larger batch, as far as the loss allows "
-            "(`gpuscale size batch`)",
-        ),
-        UsualAnswer(
-            "sequence", "attention and what is kept of it grow with the sequence",
-            "sequence parallelism with TP; context parallelism (`cp`) in a node first; `recompute=selective`",
-        ),
-        UsualAnswer(
-            "experts", "AllToAll shows, or ranks wait for that with the most tokens",
-            "experts inside one node, then over as few as memory needs (`ep`); AllToAll under compute "
-            "(`overlap=dp+tp+ep`); balanced routing; DP of the experts outside",
-        ),
+            "(`gpuscale size batch`)"),
+        UsualAnswer("sequence", "attention and what is kept of it grow with the sequence",
+                    "sequence parallelism with TP; context parallelism (`cp`) in a node first; `recompute=selective`"),
+        UsualAnswer("experts", "AllToAll shows, or ranks wait for that with the most tokens",
+                    "experts inside one node, then over as few as memory needs (`ep`); AllToAll under compute "
+                    "(`overlap=dp+tp+ep`); balanced routing; DP of the experts outside"),
     )
 }  # fmt: skip
 """Pressure -> how it shows and what answers it."""
@@ -105,23 +95,15 @@ STRATEGIES = {
     one.strategy: one
     for one in (
         Demand("dp", "the batch", "AllReduce of gradients, once per step", "bandwidth in bursts, and stragglers"),
-        Demand(
-            "zero", "states", "AllGather of parameters and ReduceScatter of gradients, under ZeRO-3 in each layer",
-            "bandwidth all the time; what overlap hides",
-        ),
-        Demand(
-            "tp", "matrices", "AllReduce, or AllGather and ReduceScatter, in each layer, forward and backward",
-            "latency and bandwidth: NVLink or the like",
-        ),
+        Demand("zero", "states", "AllGather of parameters and ReduceScatter of gradients, under ZeRO-3 in each layer",
+               "bandwidth all the time; what overlap hides"),
+        Demand("tp", "matrices", "AllReduce, or AllGather and ReduceScatter, in each layer, forward and backward",
+               "latency and bandwidth: NVLink or the like"),
         Demand("cp", "sequences", "keys and values around a ring, or AllToAll of heads, in each layer", "bandwidth"),
-        Demand(
-            "pp", "layers", "activations and their gradients from stage to stage, each microbatch",
-            "little of it; latency where microbatches are small",
-        ),
-        Demand(
-            "ep", "experts", "AllToAll of tokens, twice in each layer of experts, forward and backward",
-            "congestion and expert balance: all-to-all",
-        ),
+        Demand("pp", "layers", "activations and their gradients from stage to stage, each microbatch",
+               "little of it; latency where microbatches are small"),
+        Demand("ep", "experts", "AllToAll of tokens, twice in each layer of experts, forward and backward",
+               "congestion and expert balance: all-to-all"),
     )
 }  # fmt: skip
 """Axis, or `zero` -> what it splits and asks of the network."""

@@ -265,9 +265,8 @@ def nothing_legal(job: Job, pins: Pins, found: SearchResult) -> GpuscaleError:
             takes = f"{schedule_text(pins.schedule)} takes {stages} PP above 1 with VPP {chunks}; "
             known = pins.schedule in FRAMEWORKS[spec.runtime.rule_set].schedules
             hint = f"{takes if known else ''}without `schedule` all layouts are searched"
-        return InputError(
-            f"no layout of {plural(spec.gpus, 'GPU')} has these values", place=place or "layout", hint=hint
-        )
+        message = f"no layout of {plural(spec.gpus, 'GPU')} has these values"
+        return InputError(message, place=place or "layout", hint=hint)
     free = replace(pins, degrees={}, recompute=None)
     hint = _loosened_pins(spec, pins) if free != pins and search(spec, free, "memory").evaluated else ""
     values = {name: pin.single() for name, pin in pins.degrees.items()}
@@ -358,9 +357,8 @@ def _other_that_fits(job: Job, pins: Pins) -> Iterator[str]:
 
 def host_text(spec: JobSpec, host_bytes: float) -> str:
     """What a host would have to hold, and what it may."""
-    return (
-        f"offloads {host_bytes / GIB:,.0f} GiB to each host, which has room for {spec.host_limit_bytes / GIB:,.0f} GiB"
-    )
+    room = f"room for {spec.host_limit_bytes / GIB:,.0f} GiB"
+    return f"offloads {host_bytes / GIB:,.0f} GiB to each host, which has {room}"
 
 
 def _smallest_fitting(job: Job, pins: Pins) -> int | None:

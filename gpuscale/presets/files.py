@@ -382,11 +382,8 @@ def _syntax_error(path: Path, text: str, error: ValueError) -> InputError:
     syntax = isinstance(error, tomllib.TOMLDecodeError)
     what = message[: found.start()].strip() if found else message if syntax else "a number is too long"
     what = f"{what} at the end of the file" if found and not found[1] else what
-    return InputError(
-        f"not valid TOML: {what[:200]}",
-        place=f"{path}:{line}" if line else str(path),
-        hint="https://toml.io shows the format",
-    )
+    place = f"{path}:{line}" if line else str(path)
+    return InputError(f"not valid TOML: {what[:200]}", place=place, hint="https://toml.io shows the format")
 
 
 def short(value: Any) -> str:

@@ -64,36 +64,22 @@ class Way(NamedTuple):
 
 
 WAYS = {
-    "nvlink-p2p": Way(
-        "P2P/CUMEM or P2P/IPC over NVLink, xGMI or ICI", SCALE_UP, 1.0, 0.8,
-        "guesstimate: 1 us from GPU to GPU; NCCL 2.30 src/graph/topo.h plans with 20 of 25 GB/s per NVLink",
-    ),
-    "pcie-p2p": Way(
-        "P2P over PCIe switches alone (PIX, PXB)", ("pcie",), 2.0, 0.64,
-        "guesstimate: 2 us; nccl-tests in AIConfigurator's kernel database (1.3.0rc20): two L40S reach 0.64 of x16",
-    ),
-    "pcie-p2p-host": Way(
-        "P2P through host bridges and CPUs (PHB, NODE, SYS)", ("pcie",), 2.0, 0.42,
-        "guesstimate: 2 us; SimuMax 1.2's system file of 8 x A100 PCIe: AllReduce 0.42 of 30 GB/s",
-    ),
-    "shm": Way(
-        "SHM: copies through memory of the host", ("pcie",), 2.0, 0.4,
-        "guesstimate: written and read once each; as SimuMax 1.2's 8 x A100 PCIe (0.37 to 0.45 of 30 GB/s)",
-    ),
-    "gdr": Way(
-        "NET with GPUDirect RDMA: card and GPU talk past the host",
-        ("infiniband", "roce", "efa", "slingshot", WAN), 5.0, 0.96,
-        "guesstimate: 5 us; NCCL 2.30 src/graph/topo.h plans a 400 Gbit/s card with 48 of 50 GB/s",
-    ),
-    "net": Way(
-        "NET without GPUDirect: staged in memory of the host",
-        ("infiniband", "roce", "efa", "slingshot"), 9.0, 0.8,
-        "guesstimate: 5 us and two copies over PCIe of 2 us; a copy at each end",
-    ),
-    "sockets": Way(
-        "NET/Socket: TCP through the kernel", ("eni", "ethernet", "infiniband", "roce", WAN), 40.0, 0.38,
-        "guesstimate: 40 us; 4.7 of 12.5 GB/s over TCP on one 100 Gbit/s card (GitHub, NVIDIA/nccl issue 398, 2020)",
-    ),
+    "nvlink-p2p": Way("P2P/CUMEM or P2P/IPC over NVLink, xGMI or ICI", SCALE_UP, 1.0, 0.8,
+        "guesstimate: 1 us from GPU to GPU; NCCL 2.30 src/graph/topo.h plans with 20 of 25 GB/s per NVLink"),
+    "pcie-p2p": Way("P2P over PCIe switches alone (PIX, PXB)", ("pcie",), 2.0, 0.64,
+        "guesstimate: 2 us; nccl-tests in AIConfigurator's kernel database (1.3.0rc20): two L40S reach 0.64 of x16"),
+    "pcie-p2p-host": Way("P2P through host bridges and CPUs (PHB, NODE, SYS)", ("pcie",), 2.0, 0.42,
+                         "guesstimate: 2 us; SimuMax 1.2's system file of 8 x A100 PCIe: AllReduce 0.42 of 30 GB/s"),
+    "shm": Way("SHM: copies through memory of the host", ("pcie",), 2.0, 0.4,
+               "guesstimate: written and read once each; as SimuMax 1.2's 8 x A100 PCIe (0.37 to 0.45 of 30 GB/s)"),
+    "gdr": Way("NET with GPUDirect RDMA: card and GPU talk past the host",
+               ("infiniband", "roce", "efa", "slingshot", WAN), 5.0, 0.96,
+               "guesstimate: 5 us; NCCL 2.30 src/graph/topo.h plans a 400 Gbit/s card with 48 of 50 GB/s"),
+    "net": Way("NET without GPUDirect: staged in memory of the host",
+               ("infiniband", "roce", "efa", "slingshot"), 9.0, 0.8,
+               "guesstimate: 5 us and two copies over PCIe of 2 us; a copy at each end"),
+    "sockets": Way("NET/Socket: TCP through the kernel", ("eni", "ethernet", "infiniband", "roce", WAN), 40.0, 0.38,
+        "guesstimate: 40 us; 4.7 of 12.5 GB/s over TCP on one 100 Gbit/s card (GitHub, NVIDIA/nccl issue 398, 2020)"),
 }  # fmt: skip
 """`path` of a level -> the way it names, with the numbers that it stands for."""
 

@@ -51,10 +51,8 @@ def _facts(one: FoundError, memory: MemoryOfError | None, spell: Spell) -> Itera
     for advice in one.advice:
         yield "to do", spell(advice)
     if one.here is None and one.kind in {"job", "memory"} and (memory is None or memory.predicted_gib is None):
-        yield (
-            "with the job",
-            "give its files or options too, as `check` alone takes them: then its own numbers are said",
-        )
+        options = "give its files or options too, as `check` alone takes them: then its own numbers are said"
+        yield "with the job", options
 
 
 def _memory_facts(memory: MemoryOfError) -> Facts:

@@ -93,19 +93,13 @@ def _facts(result: Goodput) -> Facts:
     wait = format_duration(result.checkpoint_blocking_s)
     nodes = result.gpus / result.node_gpus
     young = format_duration(result.young_interval_s)
+    saved = f"{size}, {each} of the fullest GPU; the job waits {wait}; in storage after "
+    saved += f"{format_duration(result.checkpoint_write_s)}; first-order optimum (Young) {young}"
+    spare = f"{result.spares:,} of {plural(result.node_gpus, 'GPU')}, {share_text(result.spares / nodes)} of the job's"
     return [
         ("failures", f"one in {format_duration(result.mtbf_s)}, {result.interruptions_per_day:.3g} a day"),
-        (
-            f"checkpoint, {result.checkpoint}",
-            f"{size}, {each} of the fullest GPU; the job waits {wait}; in storage after "
-            f"{format_duration(result.checkpoint_write_s)}; first-order optimum (Young) {young}",
-        ),
-        (
-            "spare nodes",
-            f"{result.spares:,} of {plural(result.node_gpus, 'GPU')}, {share_text(result.spares / nodes)} of the job's"
-            if result.spares
-            else "none",
-        ),
+        (f"checkpoint, {result.checkpoint}", saved),
+        ("spare nodes", spare if result.spares else "none"),
     ]
 
 

@@ -70,40 +70,28 @@ class BatchLaw(NamedTuple):
 LAWS = {
     law.name: law
     for law in (
-        BatchLaw(
-            "zhang",
+        BatchLaw("zhang",
             "Zhang et al. 2024 (arXiv 2410.21676): 22.91 (D / 1e6)^0.47 sequences of 512 tokens cost 20 % more, a "
             "fifth of the critical batch; the factor is unchecked, and agrees with their 93.20 (N / 1e6)^0.47",
-            "critical", "tokens", (1.7e9, 2.4e10), lambda tokens: 22.91 * 512.0 / TOLERATED * (tokens / 1e6) ** 0.47,
-        ),
-        BatchLaw(
-            "bergsma",
+            "critical", "tokens", (1.7e9, 2.4e10), lambda tokens: 22.91 * 512.0 / TOLERATED * (tokens / 1e6) ** 0.47),
+        BatchLaw("bergsma",
             "Bergsma et al. 2025 (arXiv 2505.13738): B_crit = 0.0471 D^0.462 sequences of 2,048 tokens; the factor and "
             "the range are unchecked",
-            "critical", "tokens", (2e9, 1e11), lambda tokens: 0.0471 * 2048.0 * tokens**0.462,
-        ),
-        BatchLaw(
-            "kaplan",
+            "critical", "tokens", (2e9, 1e11), lambda tokens: 0.0471 * 2048.0 * tokens**0.462),
+        BatchLaw("kaplan",
             "Kaplan et al. 2020 (arXiv 2001.08361), equation 5.3: 2.1e8 / L^(1 / 0.21); L here by Besiroglu et al., "
             "not of their data",
-            "critical", "loss", (2.4, 10.0), lambda loss: 2.1e8 / loss ** (1.0 / 0.21),
-        ),
-        BatchLaw(
-            "bergsma-optimal",
-            "Bergsma et al. 2025: B_opt = 0.0306 D^0.383 sequences of 2,048 tokens; the factor and the range are "
-            "unchecked",
-            "optimal", "tokens", (2e9, 1e11), lambda tokens: 0.0306 * 2048.0 * tokens**0.383,
-        ),
-        BatchLaw(
-            "step-law",
-            "Li et al. 2025 (arXiv 2503.04715), Step Law: 0.58 D^0.571; the range is unchecked",
-            "optimal", "tokens", (2e9, 1e11), lambda tokens: 0.58 * tokens**0.571,
-        ),
-        BatchLaw(
-            "deepseek",
-            "DeepSeek LLM 2024 (arXiv 2401.02954), equation 1: 0.2920 C^0.3271",
-            "optimal", "flops", (1e17, 2e19), lambda flops: 0.2920 * flops**0.3271,
-        ),
+            "critical", "loss", (2.4, 10.0), lambda loss: 2.1e8 / loss ** (1.0 / 0.21)),
+        BatchLaw("bergsma-optimal",
+                 "Bergsma et al. 2025: B_opt = 0.0306 D^0.383 sequences of 2,048 tokens; the factor and the range are "
+                 "unchecked",
+                 "optimal", "tokens", (2e9, 1e11), lambda tokens: 0.0306 * 2048.0 * tokens**0.383),
+        BatchLaw("step-law",
+                 "Li et al. 2025 (arXiv 2503.04715), Step Law: 0.58 D^0.571; the range is unchecked",
+                 "optimal", "tokens", (2e9, 1e11), lambda tokens: 0.58 * tokens**0.571),
+        BatchLaw("deepseek",
+                 "DeepSeek LLM 2024 (arXiv 2401.02954), equation 1: 0.2920 C^0.3271",
+                 "optimal", "flops", (1e17, 2e19), lambda flops: 0.2920 * flops**0.3271),
     )
 }  # fmt: skip
 """Laws by name, the one that is taken first."""

@@ -393,10 +393,8 @@ class ClusterSpec:
             raise InputError(message, field="gpus", hint=hint)
         unit = self.levels[-2].gpus if len(self.levels) > 1 else top.gpus
         wider = ceil(gpus / unit) * unit
-        note = (
-            f"{self.name} has {top.gpus:,} GPUs: {top.name} widened to {wider:,} at the same "
-            f"{top.egress_bytes_per_s / 1e9:.3g} GB/s per GPU"
-        )
+        each = f"{top.egress_bytes_per_s / 1e9:.3g} GB/s per GPU"
+        note = f"{self.name} has {top.gpus:,} GPUs: {top.name} widened to {wider:,} at the same {each}"
         return replace(self, levels=(*self.levels[:-1], top.resized(wider))), note
 
 
@@ -425,9 +423,8 @@ def cut(cluster: ClusterSpec, gpus: int, name: str) -> ClusterSpec:
     below = [level for level in whole.levels if level.gpus < gpus]
     top = whole.levels[len(below)]
     if top.torus_shape and top.gpus != gpus:
-        raise InputError(
-            f"{gpus:,} GPUs are only a part of the torus {top.name}", hint=f"give all {top.gpus:,} GPUs of it"
-        )
+        hint = f"give all {top.gpus:,} GPUs of it"
+        raise InputError(f"{gpus:,} GPUs are only a part of the torus {top.name}", hint=hint)
     levels = (*below, top.resized(gpus))
     names = {level.name for level in levels}
     curves = tuple(one for one in cluster.calibration if one.level in names and (one.gpus - 1) * one.stride < gpus)
@@ -564,10 +561,8 @@ def _mixture(pools: Sequence[PoolSpec], top: LevelSpec) -> str:
     for pool in ordered[1:]:
         idle = 1 - least / pool.cluster.gpu.peak_flops_per_s[precision]
         if idle > 0:
-            text += (
-                f"; the {pool.cluster.gpus:,} {pool.name} wait for the {slow.cluster.gpus:,} {slow.name}: "
-                f"{idle:.0%} of their FLOP/s idle"
-            )
+            text += f"; the {pool.cluster.gpus:,} {pool.name} wait for the {slow.cluster.gpus:,} {slow.name}: "
+            text += f"{idle:.0%} of their FLOP/s idle"
     if top.fabric == WAN:
         return f"{text}; not all that crosses {top.name} is priced here: `gpuscale fleet` says how to train over it"
     return f"{text}; `gpuscale fleet` compares this with work split by speed"

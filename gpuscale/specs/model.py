@@ -421,12 +421,9 @@ class ModelSpec:
         if left_out:
             found.insert(0, f"text only: {', and '.join(left_out)} are not in these numbers")
         if counted:
-            inputs = " and ".join(one.inputs for one in counted)
-            found.insert(
-                0,
-                f"{', and '.join(map(str, counted))}: in memory as {tower}, on the first stage and whole on each TP "
-                f"rank; time and activations of {inputs} are not in these numbers",
-            )
+            names, inputs = ", and ".join(map(str, counted)), " and ".join(one.inputs for one in counted)
+            memory = f"{names}: in memory as {tower}, on the first stage and whole on each TP rank"
+            found.insert(0, f"{memory}; time and activations of {inputs} are not in these numbers")
         return tuple(found)
 
     @cached_property
