@@ -209,7 +209,7 @@ def _gpu_notes(gpus: list[Gpu]) -> list[str]:
     for name in names:
         one = next(gpu for gpu in gpus if gpu.name == name)
         if one.preset is None:
-            known = "`gpuscale show hardware` lists those there are, and with NAME --toml prints a file to start from"
+            known = "`gpuscale show hardware` lists those there are, and prints the file of one to start from"
             notes.append(f"gpuscale has no preset of {name}: {known}")
             continue
         try:
