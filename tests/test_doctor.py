@@ -118,9 +118,7 @@ def test_what_the_machine_has_otherwise_is_said(machine):
     assert kinds.startswith("GPUs of several kinds")
     assert limit.endswith("is limited to 500 W of 700 W: plan with --set gpu.power_w=500")
     assert none.startswith("gpuscale has no preset of NVIDIA T400 4GB")
-    assert none.endswith(
-        "`gpuscale show hardware` lists those there are, and prints the file of one to start from"
-    )
+    assert none.endswith("`gpuscale show hardware` lists those there are, and prints the file of one to start from")
     assert mig.startswith("MIG splits")
     assert (found["gpus"][1]["driver"], found["gpus"][1]["power_limit_w"]) == (None, None)
     machine("nvidia-smi", {"": rows[1]})
