@@ -265,7 +265,9 @@ def read_job(reading: Reading, framework: str) -> None:
 
 def _read_sharding(reading: Reading) -> None:
     strategy = reading.text("data_parallel_sharding_strategy", known=tuple(STAGE_OF))
-    of = ("use_distributed_optimizer", "use_megatron_fsdp", "use_torch_fsdp2", "data_parallel_sharding_strategy")
+    of: tuple[str, ...] = (
+        "use_distributed_optimizer", "use_megatron_fsdp", "use_torch_fsdp2", "data_parallel_sharding_strategy",
+    )  # fmt: skip
     overlapped = reading.flag("overlapped_distributed_optimizer")  # Megatron-LLaMA's
     distributed = reading.flag("use_distributed_optimizer") or overlapped
     of = (*of, "overlapped_distributed_optimizer") if overlapped else of
