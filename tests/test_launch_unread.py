@@ -362,3 +362,29 @@ def test_rewards_suggest_grpo(tmp_path):
     assert "`method=grpo`" in str(caught.value.hint)
     made = job(tmp_path, text, method="grpo")
     assert (made.options["method"], made.options["seq"]) == ("grpo", 1536)
+
+
+AREAL = """
+allocation_mode: sglang:d4+fsdp:d4
+gconfig: {n_samples: 4, max_new_tokens: 1024}
+train_dataset: {batch_size: 256, max_length: 1024}
+actor:
+  path: Qwen/Qwen2.5-1.5B-Instruct
+  dtype: bfloat16
+  mb_spec: {max_tokens_per_mb: 10240}
+  optimizer: {type: adam, lr: 1.7e-5%s}
+  megatron: {recompute_modules: [core_attn], ddp: {grad_reduce_in_fp32: true}}
+"""
+
+
+def test_a_part_of_areal_that_does_not_run_is_not_asked_about(tmp_path):
+    (tmp_path / "a.yaml").write_text(AREAL % "")
+    made = read_launch([tmp_path / "a.yaml"], {}, {"precision": "bf16"})
+    assert (made.options["gpus"], made.options["master_dtype"]) == (4, "none")
+
+
+def test_offloading_in_areals_table_of_the_optimizer_is_asked_about(tmp_path):
+    (tmp_path / "a.yaml").write_text(AREAL % ", state_offload: true")
+    with pytest.raises(LackingError) as caught:
+        read_launch([tmp_path / "a.yaml"])
+    assert "ignored=actor.optimizer.state_offload" in str(caught.value.hint)

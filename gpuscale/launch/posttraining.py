@@ -361,7 +361,7 @@ def _read_areal(reading: Reading) -> None:
         reading.option(_AREAL_DEGREES[letter], degrees.get(letter, 1), *of)
     _context(reading, "p2p" if core else "a2a", *of, size=degrees.get("c", 1))
     reading.switch("recompute", "full", "none", "actor.gradient_checkpointing")
-    trainer.read_precision(reading, "actor.dtype")
+    precision = trainer.read_precision(reading, "actor.dtype")
     reduced = "actor.grad_reduce_dtype"
     reading.option("grad_dtype", DTYPES[reading.text(reduced, known=DTYPES) or "float32"], reduced)
     if core:
@@ -372,7 +372,9 @@ def _read_areal(reading: Reading) -> None:
     else:
         reading.option("framework", "accelerate")
         reading.option("zero", 3)
-        if reading.options["precision"] == "bf16":  # weights are loaded in it (engine/base_hf_engine.py)
+        other = [name for name in reading.settings if name.startswith("actor.megatron.")]
+        reading.means("of Megatron core, which does not run it", *other)
+        if precision == "bf16":  # weights are loaded in it (engine/base_hf_engine.py)
             for name, value in (("master_dtype", "none"), ("moment_dtype", "bf16")):
                 reading.option(name, value, "actor.dtype")
     reading.switch("offload", "optimizer+parameters", None, "actor.fsdp.offload_params")
