@@ -195,3 +195,35 @@ def test_products_in_tf32_are_read(tmp_path):
 def test_a_trainer_that_another_function_returns_is_found(tmp_path):
     with pytest.raises(InputError, match="helper does to the trainer"):
         _read(tmp_path, after="trainer = helper(trainer)\ntrainer.train()")
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "for one in model.parameters():\n    if one.ndim == 1:\n        one.data = one.data.to(torch.float32)",
+        "class Cast(nn.Sequential):\n    def forward(self, x):\n        return super().forward(x).to(torch.float32)\n"
+        "model.lm_head = Cast(model.lm_head)",
+        "text = tokenizer.pad_in_its_own_way('a')",
+    ],
+)
+def test_casts_of_vectors_and_logits_and_calls_of_the_tokenizer_change_nothing(tmp_path, between):
+    assert _read(tmp_path, between).options == _read(tmp_path).options
+
+
+def test_a_tokenizer_that_comes_with_the_model_is_not_the_model(tmp_path):
+    loads = "from unsloth import FastLanguageModel\n"
+    loads += "model, tokenizer = FastLanguageModel.from_pretrained('gpt2', load_in_4bit=False)\n"
+    assert _read(tmp_path, f"{loads}tokenizer.adorn()").options["model"] == "gpt2"
+    with pytest.raises(InputError, match="adorn"):
+        _read(tmp_path, f"{loads}model.adorn()")
+
+
+def test_arguments_that_a_helper_returns_are_asked_for_and_can_be_given(tmp_path):
+    with pytest.raises(InputError, match="the variable helper is what a function returns"):
+        _read(tmp_path, given=", fp16=helper()")
+    assert _read(tmp_path, variables={"helper": "True"}, given=", fp16=helper()").options["precision"] == "fp16"
+    asked = ", bf16=torch.cuda.has_it()"
+    with pytest.raises(InputError, match=r"torch\.cuda\.has_it"):
+        _read(tmp_path, "model.float()", given=asked)
+    job = _read(tmp_path, "model.float()", {"torch.cuda.has_it": "True"}, given=asked)
+    assert job.options["precision"] == "bf16"

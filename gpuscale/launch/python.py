@@ -72,7 +72,7 @@ def python_sources(text: str, file: str, find: Importer, given: Mapping[str, Any
         inner = ((key, one) for key, one in root.value.parts.items() if isinstance(one, Record))
         origins = [(f"{key}.origin", one.origin, "", one.place) for key, one in inner if one.origin != one.name]
         frozen = [("requires_grad", False, "", place) for place in program.frozen[:1]]
-        changes = [*takers.changes(root), *frozen, *_touches(root, program), *_lengths(root, program)]
+        changes = [*takers.changes(root), *frozen, *_touches(root, program), *_lengths(root, program), *_returned(root)]
         settings = _settings([*tables, *every, *_inside("", root.value), *origins, *changes])
         changed = tuple(
             Said(one.file, one.line, one.text[:120], f"what {one.value} {does} is in no file that is here")
@@ -171,7 +171,9 @@ def _done_by_calls(trainer: Record, program: Program, own: set[int], until: int 
 
 def _done_by_setting(assigned: list[Assigned], own: set[int]) -> Iterator[Found]:
     """Yield attributes and elements of the model that are set or deleted, and code of other packages that is."""
-    for whole, name, place, value in assigned:
+    for whole, name, place, value, under in assigned:
+        if _in_vain(name, value, under):
+            continue
         if not isinstance(whole, Symbol):
             if any(id(one) in own for one in owners(whole)):
                 yield f"{TOUCHES}{name}", ASSIGNED, "", place
@@ -179,6 +181,26 @@ def _done_by_setting(assigned: list[Assigned], own: set[int]) -> Iterator[Found]
             yield f"{TOUCHES}{name}", True, "", place
         elif not is_plain(value) and not UNTOUCHED.match(whole.origin):
             yield f"{TOUCHES}{whole.name.rpartition('.')[2]}.{name}", ASSIGNED, "", place
+
+
+def _in_vain(name: str, value: Any, under: str) -> bool:
+    """Whether what is set changes nothing that counts: vectors in fp32, and logits that a class of its own casts."""
+    vectors = name == "data" and under.rpartition(".")[2] in {"ndim", "dim"}
+    own = value.kind.scope.names if isinstance(value, Record) and value.kind else {}
+    methods = {key for key, one in own.items() if isinstance(one, Function)}
+    return vectors or (methods == {"forward"} and value.origin.endswith("nn.Sequential"))
+
+
+def _returned(root: Root) -> Iterator[Found]:
+    """Yield arguments of a trainer that functions of other packages return, which nobody says."""
+    trainer = root.value if _trains(root.value) else root.value.parts.get("0")
+    args = trainer.parts.get("args") if isinstance(trainer, Record) and _trains(trainer) else None
+    if not isinstance(args, Record):
+        return
+    why = "is what a function returns that is in no file that is here"
+    for key, one in args.parts.items():
+        if isinstance(one, Record) and one.kind is None and one.name.rpartition(".")[2].islower():
+            yield f"args.{key}", f"${{{one.name}}}", why, args.places.get(key, args.place)
 
 
 def _overridden(trainer: Record) -> Iterator[Found]:

@@ -75,6 +75,7 @@ class Assigned(NamedTuple):
     name: str  #: of the attribute; of an element that of what it is an element of.
     place: Place
     value: Any = None
+    under: str = ""  #: what decides whether it is, where that is not known.
 
 
 class Program:
@@ -211,7 +212,8 @@ class Program:
     def _touched(self, target: ast.Attribute | ast.Subscript, whole: Any, value: Any, scope: Scope) -> None:
         """Keep that an attribute or an element is set or deleted."""
         if isinstance(target, ast.Attribute):
-            self.assigned.append(Assigned(whole, target.attr, scope.place(target), value))
+            under = self.doubt.name if self.doubt else ""
+            self.assigned.append(Assigned(whole, target.attr, scope.place(target), value, under))
         elif value is None or not isinstance(target.slice, ast.Slice | ast.Tuple):  # else values of a tensor
             name = ast.unparse(target.value).rpartition(".")[2][:80]
             self.assigned.append(Assigned(whole, name, scope.place(target), value))
@@ -360,10 +362,8 @@ class Program:
             scope.names[target.id] = value if known is _NOTHING else self._doubted(known, value)
             scope.places[target.id] = scope.place(target)
         elif isinstance(target, ast.Tuple | ast.List):
-            fits = isinstance(value, list) and len(value) == len(target.elts)
             for index, one in enumerate(target.elts):
-                own = value[index] if fits else first_unknown(value) or Unknown("...")
-                own = value if isinstance(value, Record) else own  # `model, tokenizer = load(...)`: all of the call
+                own = _dealt(value, index, len(target.elts))
                 self.assign(one.value if isinstance(one, ast.Starred) else one, own, scope)
         elif isinstance(target, ast.Attribute):
             whole, place = self.value(target.value, scope, make=True), scope.place(target)
@@ -701,6 +701,10 @@ class Program:
             return self.follow(called, args, given, place)
         if isinstance(called, Class):
             return self.made(called, args, given, place, places or {})
+        if is_plain(called) and called is not None:  # what the caller says that a function returns
+            return called
+        if isinstance(called, Symbol) and "." in called.name and called.name in self.given:
+            return _literal(self.given[called.name])
         if isinstance(called, Unknown) and called.why != "is not stated":
             return Unknown(called.name, called.why or "is called")
         if isinstance(called, Symbol):
@@ -941,6 +945,14 @@ def _pure(origin: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
     if origin in dealt and all(isinstance(one, list | str) for one in args):
         return plainly(PURE[origin], *args, **given)
     return first_unknown(*args) or plainly(PURE[origin], *args, **given)
+
+
+def _dealt(value: Any, index: int, count: int) -> Any:
+    """Return what one of several targets is given: of a call that is not followed each has all of it, by itself."""
+    if isinstance(value, Record):  # `model, tokenizer = load(...)`
+        return value.copy() if index else value
+    fits = isinstance(value, list) and len(value) == count
+    return value[index] if fits else first_unknown(value) or Unknown("...")
 
 
 def _guards(node: ast.If) -> bool:
