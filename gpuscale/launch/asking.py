@@ -303,7 +303,8 @@ def _for_variable(error: LackingError, launch: Launch | None) -> Suggestion | No
             else Suggestion(error.likely[0], "the first choice")
         )
     alias = _assigned(error.name, launch) if error.name.isdigit() and launch else ""
-    for name in [alias] if alias else (error.name, error.of):
+    counts = any(re.search(words, alias.lower()) for words, _, _ in USUAL[:2])  # nodes or GPUs, of which others follow
+    for name in [alias] if counts else (error.name, error.of):
         found = next(((value, why) for words, value, why in USUAL if re.search(words, name.lower())), None)
         if found is not None and found[1] == "one node" and launch is not None:
             said = next(((_NODES.search(text), where) for text, where in _mentions(launch, _NODES)), None)
