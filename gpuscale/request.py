@@ -1043,7 +1043,6 @@ def only_value(name: str, value: Any, where: str, hint: str | None = None) -> An
 
 
 def _read_one(name: str, part: Any, number: bool, hint: str) -> int | str:
-    """Read one value of several."""
     text, said = part.strip() if isinstance(part, str) else "", OPTIONS[name]
     if text and number and not said.normal:
         with suppress(ValueError):

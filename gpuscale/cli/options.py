@@ -326,7 +326,6 @@ def refuse_two(**sources: object) -> None:
 def _parameter(
     name: str, one: Declared, panel: str, *, several: Collection[str], optional: bool, said: str
 ) -> Parameter:
-    """Build one parameter of a command."""
     option, kinds = one.option, one.kinds
     compared = name in several and bool not in kinds
     made: Any = next((kind for kind in (bool, int, float) if kind in kinds), str)

@@ -16,7 +16,6 @@ from gpuscale.units import GIGABITS, parse_whole
 
 
 def _print_file(kind: str, name: str, **beside: object) -> None:
-    """Print the file of a preset or of a user as it is."""
     from gpuscale.presets.files import find_preset, read_toml
     from gpuscale.presets.hardware import cluster_file
 

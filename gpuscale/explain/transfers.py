@@ -46,7 +46,6 @@ def with_transfers(root: Node, subject: Subject) -> Node:
 
 
 def _collectives(node: Node, way: str = "") -> Iterator[tuple[Key, Node]]:
-    """Yield the leaves that are collectives."""
     way = PHASE_OF_PASS.get(node.name, way)
     if not node.children and node.component in COMMUNICATION:
         yield _key(node, way), node

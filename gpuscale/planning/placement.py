@@ -334,7 +334,6 @@ def order_text(order: Sequence[str]) -> str:
 
 
 def _lies(cluster: ClusterSpec, one: AxisSpan) -> str:
-    """Say where an axis lies."""
     name, node = axis_name(one.groups.axis), one.levels[0]
     if node.units_max == 1:
         return f"{name} inside {_one(node.name)}"

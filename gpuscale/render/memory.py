@@ -155,7 +155,6 @@ def _combinations(budget: MemoryBudget) -> list[Part]:
 
 
 def _refusals(budget: MemoryBudget) -> list[tuple[str, str]]:
-    """Say which rule refuses what."""
     counts = Counter(one.rule for one in budget.refused)
     reasons = {one.rule: one.reason for one in reversed(budget.refused)}
     return [(f"{count} refused", f"{reasons[code]} ({code})") for code, count in counts.items()]

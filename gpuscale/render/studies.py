@@ -70,7 +70,6 @@ def _notes(found: Summary) -> list[str]:
 
 
 def _verdict(found: Summary) -> str:
-    """The result in a sentence."""
     if not found.questions:
         return "no rows: the file is empty, or no row meets the condition"
     head = f"{found.answered:,} of {plural(found.questions, 'question')} answered"
@@ -169,7 +168,6 @@ def _heat(found: Summary) -> list[Part]:
 
 
 def _frontier_title(frontier: Frontier) -> str:
-    """Say what a frontier shows."""
     words = [f"{'more' if one.rising else 'less'} {one.column}" for one in (frontier.across, frontier.up)]
     return f"{plural(frontier.size, 'row')} on the frontier: none has both {words[0]} and {words[1]}"
 

@@ -104,7 +104,6 @@ def _switches(cluster: ClusterSpec, index: int) -> Iterator[str]:
 
 
 def _links(cluster: ClusterSpec, index: int) -> str:
-    """Say what the links of a level carry."""
     level = cluster.levels[index]
     said = [f"{level.fabric}, {format_rate(level.egress_bytes_per_s)} GB/s per GPU, {_total(level)} in total"]
     below = cluster.levels[index - 1] if index else None

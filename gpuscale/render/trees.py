@@ -165,7 +165,6 @@ def _reached(rated: Sequence[Path]) -> Chart:
 
 
 def _operator_name(one: Path) -> str:
-    """Name an operator by itself and its pass."""
     name = " / ".join(one.names[-2:]) if one.names[-1] in GRADIENTS else one.names[-1]
     return f"{name}, {one.names[2]}" if len(one.names) > 3 else name
 

@@ -179,7 +179,6 @@ def _base(asked: Mapping[str, Any]) -> JobOptions:
 
 
 def _counts(given: Any, base: JobOptions, presets: Presets) -> tuple[int, ...]:
-    """Return the GPU counts that are compared."""
     several = read_several("gpus", given)
     if isinstance(several, Range):
         return gpu_counts(several, presets.cluster_of(base))

@@ -53,7 +53,6 @@ def dense_shape(parameters: float) -> Shape:
 
 @cache
 def _shapes() -> tuple[Shape, ...]:
-    """Return every shape that is looked at."""
     narrow, wide = WIDTH_PER_LAYER
     return tuple(
         _shape(layers, hidden)

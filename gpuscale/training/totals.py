@@ -415,7 +415,6 @@ def _own(question: Question) -> dict[str, float]:
 def _count(
     one: Stretch, question: Question, recovery: Recovery, begins_s: float, start: datetime.date | None
 ) -> _Counted:
-    """Count one part of a training."""
     subject, spec, rates = one.subject, one.subject.spec, load_rates(_own(question))
     found, plan_row = subject.estimate, subject.estimate.plan
     step_s = plan_row.step_time_s
