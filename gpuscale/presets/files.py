@@ -340,8 +340,12 @@ def read_unchanged(path: Path) -> Document:
     return _parsed(path, read_text(path, MAX_FILE_BYTES, "a preset").replace("\r\n", "\n"))
 
 
+@cache
 def known_table(name: str) -> dict[str, Any]:
-    """Return what the package knows of other software, `presets/known/NAME.toml`; users have no such files."""
+    """Return what the package knows of other software, `presets/known/NAME.toml`, which users have no files of.
+
+    It is shared and must stay as it is.
+    """
     return read_unchanged(preset_folders("known")[-1] / f"{name}.toml").data
 
 
