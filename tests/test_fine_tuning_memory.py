@@ -112,6 +112,23 @@ def test_q_lora_of_qwen_runs_under_deepspeed_on_one_gpu():
     assert gpuscale.plan("llama3-8b", **options).plans[0].zero == 2
 
 
+@pytest.mark.parametrize(
+    ("framework", "more"),
+    [
+        ("litgpt", {}), ("accelerate@2023-12", {"train": "embeddings,head"}), ("accelerate", {"train": "head"}),
+        ("accelerate@2024-02", {"tune": "qlora", "base_dtype": "int4"}), ("prime-rl", {}), ("qwen", {"tune": "qlora"}),
+    ],
+)  # fmt: skip
+def test_plans_search_what_an_estimate_says(framework, more):
+    """Choices of ZeRO, microbatch and recomputation are axes of one array in the search, and one row here."""
+    options = {"model": "llama3-8b", "tune": "lora", "seq": 1024, "gbs": 16, "gpus": 2, "framework": framework, **more}
+    found = gpuscale.plan(**options, top=4, tp=1, pp=1)
+    for one in found.plans:
+        names = ("tp", "pp", "cp", "zero", "micro_batch_size", "recompute")
+        alone = gpuscale.estimate(**options, **{name: getattr(one, name) for name in names}).plan
+        assert (alone.step_time_s, alone.memory_gib) == (one.step_time_s, one.memory_gib)
+
+
 def test_torchtune_shards_on_more_than_one_gpu_alone():
     """lora_finetune_distributed.py calls shard_model; lora_finetune_single_device.py has nothing to shard."""
     options = {"model": "llama3-8b", "tune": "lora", "framework": "torchtune", "gbs": 16, "seq": 2048}

@@ -207,7 +207,7 @@ def evaluate_memory(
     communicators = np.asarray(groups + profile.extra_communicators)  # one per parallel dimension in use, and more
     cast = parameters.whole if job.states.master else parameters.shared
     if job.whole_share < 1 and job.tuning and job.tuning.trained:  # of 16 bits as they are
-        cast = cast - trained_ends(c, job, len(cast))
+        cast = cast - trained_ends(c, job, parameters)
     if parameters.frozen is not None and job.frozen_is_tower:  # cast for use as the trained parameters are
         cast = cast + parameters.frozen.whole * (job.frozen_tower / job.frozen_tower_bytes)
     gathered = gathered_bytes(c, job, sizes.cut.of(sizes.gathered), cast)
@@ -260,7 +260,7 @@ def adapter_share(c: Candidates, job: JobSpec, parameters: StageParameters) -> F
     Their tensors are of 1 to 10 MiB, which the allocator cuts out of segments of 20 MiB (PyTorch, c10/cuda/
     CUDACachingAllocator.cpp, kLargeBuffer): what the optimizer step leaves of such is of no use to activations.
     """
-    return 1.0 - trained_ends(c, job, len(parameters.whole)) / np.maximum(parameters.whole, 1.0)
+    return 1.0 - trained_ends(c, job, parameters) / np.maximum(parameters.whole, 1.0)
 
 
 def _on_device(c: Candidates, share: float, activations: FloatArray, layer: FloatArray) -> FloatArray:

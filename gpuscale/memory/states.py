@@ -166,10 +166,11 @@ def _with_ends(trained: FloatArray, frozen: FloatArray, c: Candidates, job: JobS
     return np.where(c.pp == 1, trained[FIRST], trained), np.where(c.pp == 1, frozen[FIRST], frozen)
 
 
-def trained_ends(c: Candidates, job: JobSpec, stages: int) -> FloatArray:
-    """Parameters that are trained of embedding, LM head, final norm and towers, as `StageParameters` counts them; shape
-    (stages, N)."""
-    nothing = np.zeros((max(stages, LAST + 1), len(c)))
+def trained_ends(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
+    """Parameters that are trained of embedding, LM head, final norm and towers, as `parameters` count them and in the
+    shape of these."""
+    stages, *rows = parameters.whole.shape
+    nothing = np.zeros((max(stages, LAST + 1), *rows))
     return _with_ends(nothing, nothing.copy(), c, job)[0][:stages]
 
 
