@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from gpuscale.errors import InputError
 from gpuscale.launch.python_run import MAX_STEPS, Assigned, Choice, Importer, Program
 from gpuscale.launch.python_values import Function, Imported, Place, Record, Scope, Symbol, Unknown, is_plain, owners
-from gpuscale.launch.settings import Said, Setting, Source
+from gpuscale.launch.settings import LackingError, Reading, Said, Setting, Source
 from gpuscale.launch.unread import speaks_of
 
 MAX_SETTINGS = 20_000
@@ -280,6 +280,25 @@ TOUCHES = "touches."
 
 MADE_FROM = ("of", "0", "model")
 """What a call that returns a model is given one as."""
+
+
+def refuse_keywords(reading: Reading, beside: re.Pattern[str]) -> None:
+    """Ask for what keywords from elsewhere (`**more`) say.
+
+    Args:
+        beside: parts whose keywords change no prediction.
+
+    Raises:
+        LackingError: there are some.
+    """
+    for name, one in reading.settings.items():
+        table, _, last = name.rpartition(".")
+        if last == "**" and not beside.search(table):
+            given = str(one.value).strip("${}")
+            what = f"what {given} gives as keywords is in no file that is here"
+            hint = f'`var={given}={{}}` says that it gives nothing that matters, or name it: `{{"bf16": true}}`'
+            place = f"{one.place}: {table}" if table else one.place
+            raise LackingError(what, given, variable=True, likely=("{}",), of=name, place=place, hint=hint)
 
 
 def _settings(found: list[Found]) -> dict[str, Setting]:

@@ -274,7 +274,9 @@ class _Reader:
         hint = "give what it prints: a log with its arguments, or the command with its options"
         message = "no configuration of a known framework is in this program"
         origins = (str(one.settings["origin"].value) for one in every)
-        elsewhere = next((one for one in origins if re.search(r"\.\w*config\w*\.\w+$", one)), "")
+        elsewhere = next(
+            (one for one in origins if re.search(r"\.\w*config\w*\.[a-z0-9_]+$|\.[a-z0-9_]*config[a-z0-9_]*$", one)), ""
+        )
         if elsewhere:
             message = f"what {printable(elsewhere)[:MAX_NAME]} returns is in no file that is here"
             hint = f"give the folder of that package too, or {hint.removeprefix('give ')}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.numerics import name_left
+from gpuscale.launch.python import refuse_keywords
 from gpuscale.launch.quoting import comment
 from gpuscale.launch.settings import Reading, Setting, Source
 from gpuscale.launch.shapes import nearest_split
@@ -287,8 +288,8 @@ def claims(source: Source) -> bool:
         said = " ".join(source.program)
         return "torchtitan" in said or ("train.py" in said and bool(NAMES & set(source.settings)))
     if source.kind == "python":
-        called = str(source.settings[""].value)
-        return called == "Trainer.Config" or called in STOCK
+        called, origin = (str(source.settings[name].value) for name in ("", "origin"))
+        return called == "Trainer.Config" or origin.endswith(".Trainer.Config") or called in STOCK
     primus = source.settings.get(f"{PRIMUS}.framework")
     if primus is not None:
         return str(primus.value) == "torchtitan"
@@ -307,6 +308,8 @@ def read(reading: Reading) -> None:
     current = reading.get("module", "config") is not None or any(one.kind == "python" for one in reading.sources)
     if current:
         _take_function(reading)
+        refuse_keywords(reading, _BESIDE)
+        _refuse_sections(reading)
     _read_generation(reading, current)
     _read_model(reading)
     _read_degrees(reading)
@@ -326,6 +329,33 @@ def _say_replicas(reading: Reading) -> None:
     if reading.get(names[0]) and reading.flag(names[0]) and replicas > 1:
         what = f"one of {replicas} replicas of fault tolerance is predicted, without their averaging"
         reading.assume(f"{what}: the job has {replicas} times these GPUs and this batch", *names)
+
+
+_BESIDE = re.compile(r"dataloader|metrics|profil|checkpoint$|validator|lr_scheduler|debug|comm$")
+"""Sections that change no prediction."""
+
+SECTIONS = {
+    "training": "gbs", "parallelism": "tp", "activation_checkpoint": "recompute", "compile": "compile",
+    "optimizer": "optimizer", "model_converters": "precision", "model_spec": "model",
+}  # fmt: skip
+"""Section of a configuration -> an option that says what matters of it."""
+
+
+def _refuse_sections(reading: Reading) -> None:
+    """Ask for sections that functions return which are not here, and say what is predicted otherwise.
+
+    Raises:
+        InputError: there is one.
+    """
+    for name, option in SECTIONS.items():
+        found = reading.settings.get(name)
+        last = "" if found is None else str(found.value).rpartition(".")[2]
+        if last.islower() and last not in {"none", "model_registry", "true", "false"} and not reading.given.get(option):
+            reading.refuse(found, f"what {last[:80]} returns is in no file that is here", settles=option)
+    found = reading.settings.get("optimizer")
+    if found is not None and str(found.value).startswith("OptimizersInBackward"):  # as older releases have a switch for
+        name = "optimizer.early_step_in_backward"
+        reading.settings.setdefault(name, replace(found, name=name, value=True))
 
 
 PRIMUS = "modules.pre_trainer"
@@ -451,9 +481,26 @@ def _read_model(reading: Reading) -> None:
         reading.option("model", OLD_DEBUG[f"{module} {flavor.value}"], *names)
     elif not read_flavor(reading, module, str(flavor.value), *names):
         reading.refuse(flavor, f"the model {f'{module} {flavor.value}'[:100]!r} is not known here", settles="model")
+    _refuse_changed(reading)
     depth = reading.integer("model_spec.num_mtp_layers")
     if depth:
         reading.option("model", with_mtp(reading.options["model"], depth), "model_spec.num_mtp_layers")
+
+
+def _refuse_changed(reading: Reading) -> None:
+    """Refuse changes of a model that a registry returns.
+
+    Raises:
+        InputError: there is one that is not of its attention's kernel.
+    """
+    changed = [one for name, one in reading.settings.items()
+               if name.startswith("model_spec.model.") and not _KERNEL.search(name)]  # fmt: skip
+    if changed and str(getattr(reading.settings.get("model_spec.model"), "value", "")) == "":
+        reading.refuse(changed[-1], "the model of the registry is changed", settles="model")
+
+
+_KERNEL = re.compile(r"attention|attn|mask")
+"""Parts of a model that a configuration may choose without another shape."""
 
 
 def _model_of(reading: Reading) -> ModelSpec:
@@ -692,9 +739,16 @@ def _read_recompute(reading: Reading, current: bool) -> None:
 
 def _low_precision(reading: Reading) -> tuple[str, tuple[str, ...]]:
     """Return what converts matrix products to 8 or 4 bits, by a word of `RECIPES`, and the settings that may say so."""
-    lists, old = ("model.converters", "model_spec.converters"), ("float8.enable_float8_linear", "training.fp8_linear")
+    lists = ("model.converters", "model_spec.converters", "model_converters.converters")
+    old = ("float8.enable_float8_linear", "training.fp8_linear")
     turbo = "primus_turbo.use_turbo_float8_linear"
-    words = " ".join(word for name in lists for word in reading.words(name)).lower()
+    every = [word.lower().removesuffix(".config").rpartition(".")[2] for name in lists for word in reading.words(name)]
+    strange = next((word for word in every if not re.search("|".join(RECIPES), word)), "")
+    settles = "tune" if "lora" in strange else "precision"
+    if strange and not reading.given.get(settles):
+        found = reading.get(*lists)
+        reading.refuse(found, f"what {strange[:60]} converts is not modelled", settles=settles)
+    words = " ".join(every)
     kind = next((word for word in ("mxfp8", "nvfp4", "float8", "mx") if word in words), "")
     if any(reading.get(name) and str(reading.text(name)).lower() not in {"false", ""} for name in old):
         kind = kind or "float8"

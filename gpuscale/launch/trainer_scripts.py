@@ -14,9 +14,20 @@ from gpuscale.errors import InputError
 from gpuscale.launch.adapters import IN_4_BITS, IN_8_BITS, LOADED, QUANTISED
 from gpuscale.launch.huggingface_models import SHAPE_KEYS, changed_model, configured_model
 from gpuscale.launch.launchers import gpus_of
-from gpuscale.launch.python import ADAPTERS, ASSIGNED, ENDS, OVERRIDDEN, PART, PATCHING, TOKENIZED, TOUCHES, made_from
+from gpuscale.launch.python import (
+    ADAPTERS,
+    ASSIGNED,
+    ENDS,
+    OVERRIDDEN,
+    PART,
+    PATCHING,
+    TOKENIZED,
+    TOUCHES,
+    made_from,
+    refuse_keywords,
+)
 from gpuscale.launch.python_values import HANDING_OUT, TEXT_METHODS
-from gpuscale.launch.settings import OFF, LackingError, Reading, Setting, Settings, Source, says
+from gpuscale.launch.settings import OFF, Reading, Setting, Settings, Source, says
 from gpuscale.launch.trainer import SEQUENCE
 from gpuscale.launch.unread import speaks_of
 from gpuscale.presets.tools import Tool, load_tool
@@ -81,7 +92,7 @@ def take(reading: Reading) -> Tool | None:
     frozen = reading.get("requires_grad")
     if frozen is not None and "peft_config" not in settings and not _adapted(reading) and not reading.given.get("tune"):
         reading.refuse(frozen, PARTLY, "`tune=full` predicts training of all weights", settles="tune")
-    _refuse_keywords(reading)
+    refuse_keywords(reading, DATA)
     _refuse_touched(reading)
     _refuse_helpers(reading, loaded)
     _take_prepared(reading, loaded)
@@ -186,23 +197,6 @@ def _take_optimizer(reading: Reading) -> None:
         if first is not None and first != "None":
             made = str(first).rpartition(".")[2].strip("${}")
             reading.settings["optim"] = replace(found, name="optim", value=made, why="")
-
-
-def _refuse_keywords(reading: Reading) -> None:
-    """Ask for what keywords from elsewhere (`**more`) say to the trainer, its arguments, its model or its adapters.
-
-    Raises:
-        LackingError: there are some.
-    """
-    for name, one in reading.settings.items():
-        table, _, last = name.rpartition(".")
-        if last == "**" and not DATA.search(table):
-            given = str(one.value).strip("${}")
-            what = f"what {given} gives as keywords is in no file that is here"
-            raise LackingError(
-                what, given, variable=True, likely=("{}",), of=name, place=f"{one.place}: {table or 'trainer'}",
-                hint=f"`var={given}={{}}` says that it gives nothing that matters, or name it: `{{\"bf16\": true}}`",
-            )  # fmt: skip
 
 
 DATA = re.compile(r"dataset|collator|tokeniz|processing|processor|callback|metric|reward|scheduler|generation|\d\.\d")
