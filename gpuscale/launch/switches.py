@@ -287,12 +287,15 @@ def _expandable(one: Stated) -> str:
     return "memory is tight and expandable segments are off: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
 
-MESH = ("dp_replicate", "dp_shard", "tp", "cp", "sp")
-"""Axes of accelerate's `parallelism_config`."""
+SIZES = {
+    axis: f"parallelism_config.parallelism_config_{axis}_size"
+    for axis in ("dp_replicate", "dp_shard", "tp", "cp", "sp")
+}
+"""Axis of accelerate's `parallelism_config` -> the setting of its size."""
 
 
 def _mesh(one: Stated) -> str:
-    sizes = {axis: one.number(f"parallelism_config.parallelism_config_{axis}_size") for axis in MESH}
+    sizes = {axis: one.number(name) for axis, name in SIZES.items()}
     whole = math.prod(size for size in sizes.values() if size)
     gpus = one.job.spec.gpus
     if not any(sizes.values()) or whole == gpus or "deepspeed" in one.text("distributed_type"):
@@ -368,8 +371,8 @@ NAMED: Mapping[str, Callable[[Stated], Any]] = {
     "fp16": lambda one: one.on("fp16") or one.on("fp16.enabled"),
     "asynchronous tensor parallelism": lambda one: any(map(one.on, ASYNC_TP)),
     "torch.compile": lambda one: one.on("compile.enable") or one.on("training.compile"),
-    "context": lambda one: (one.number("parallelism_config.parallelism_config_cp_size") or 1) > 1,
-    "Ulysses sequence parallelism": lambda one: (one.number("parallelism_config.parallelism_config_sp_size") or 1) > 1,
+    "context": lambda one: (one.number(SIZES["cp"]) or 1) > 1,
+    "Ulysses sequence parallelism": lambda one: (one.number(SIZES["sp"]) or 1) > 1,
     "FSDP2": lambda one: one.number("fsdp_config.fsdp_version") == 2,
 }
 """What `needs` and `excludes` speak of that is not one switch being on."""
@@ -383,10 +386,7 @@ def needs(
     code: str, what: str, other: str, where: str, targets: tuple[str, ...] = ARGUMENTS, settings: tuple[str, ...] = ()
 ) -> SwitchRule:
     """Return the rule that one thing needs another."""
-
-    def test(one: Stated) -> str:
-        return f"{what} needs {other}" if _holds(one, what) and not _holds(one, other) else ""
-
+    test = _when(lambda one: _holds(one, what) and not _holds(one, other), f"{what} needs {other}")
     return SwitchRule(code, test, settings or (what,), where, targets)
 
 
@@ -394,18 +394,12 @@ def excludes(
     code: str, what: str, other: str, where: str, targets: tuple[str, ...] = ARGUMENTS, settings: tuple[str, ...] = ()
 ) -> SwitchRule:
     """Return the rule that one thing excludes another."""
-
-    def test(one: Stated) -> str:
-        return f"{what} and {other} are mutually exclusive" if _holds(one, what) and _holds(one, other) else ""
-
+    test = _when(lambda one: _holds(one, what) and _holds(one, other), f"{what} and {other} are mutually exclusive")
     return SwitchRule(code, test, settings or (what, other), where, targets)
 
 
 _EVERY = ("",)
 OF_ZERO = ("deepspeed", "accelerate")
-CP_SIZE, SP_SIZE, SHARD_SIZE = (
-    f"parallelism_config.parallelism_config_{axis}_size" for axis in ("cp", "sp", "dp_shard")
-)
 OFFLOAD_RATIO = "zero_optimization.offload_optimizer.ratio"
 THREADS = "OMP_NUM_THREADS"
 CONNECTIONS = ("CUDA_DEVICE_MAX_CONNECTIONS",)
@@ -496,9 +490,9 @@ SWITCH_RULES = (
     ),
     excludes(
         "cp_and_sp", "context", "Ulysses sequence parallelism", "accelerate parallelism_config.py:330",
-        ("accelerate",), (SP_SIZE,),
+        ("accelerate",), (SIZES["sp"],),
     ),
-    SwitchRule("mesh_and_processes", _mesh, (SHARD_SIZE,), "accelerate parallelism_config.py:372", ("accelerate",)),
+    SwitchRule("mesh_and_processes", _mesh, (SIZES["dp_shard"],), "accelerate parallelism_config.py:372", ("accelerate",)),
     excludes(
         "fsdp2_prefetch", "FSDP2", "fsdp_config.fsdp_forward_prefetch", "accelerate utils/dataclasses.py:1947",
         ("accelerate",), ("fsdp_config.fsdp_forward_prefetch",),
