@@ -492,7 +492,9 @@ SWITCH_RULES = (
         "cp_and_sp", "context", "Ulysses sequence parallelism", "accelerate parallelism_config.py:330",
         ("accelerate",), (SIZES["sp"],),
     ),
-    SwitchRule("mesh_and_processes", _mesh, (SIZES["dp_shard"],), "accelerate parallelism_config.py:372", ("accelerate",)),
+    SwitchRule(
+        "mesh_and_processes", _mesh, (SIZES["dp_shard"],), "accelerate parallelism_config.py:372", ("accelerate",)
+    ),
     excludes(
         "fsdp2_prefetch", "FSDP2", "fsdp_config.fsdp_forward_prefetch", "accelerate utils/dataclasses.py:1947",
         ("accelerate",), ("fsdp_config.fsdp_forward_prefetch",),
