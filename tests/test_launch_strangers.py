@@ -335,3 +335,14 @@ bf16: true
 """
     job = read_launch([script(tmp_path, text, "sft.yaml")], {}, {"gpus": 2})
     assert job.options["tune"] == "qlora"
+
+
+@pytest.mark.parametrize(
+    ("more", "stage"), [("--strategy deepspeed_stage_2", "2"), ("--enable_fsdp True", "3"), ("--strategy ddp", "0")]
+)
+def test_words_of_lightning_are_read_in_programs_of_ones_own(tmp_path: Path, more: str, stage: str) -> None:
+    text = "torchrun --nproc_per_node 8 src/fit.py --model_name gpt2 --batch_size 2 --max_length 512 "
+    path = script(tmp_path, f"{text}--precision bf16-mixed --optimizer adamw {more}\n")
+    with pytest.raises(LackingError) as caught:
+        read_launch([path])
+    assert f"`zero={stage}`" in asked(caught.value) and "precision=" not in asked(caught.value)

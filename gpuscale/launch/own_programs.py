@@ -135,10 +135,17 @@ def need(reading: Reading) -> None:
         reading.refuse(None, "no file states in which precision it trains", settles="precision", likely=("bf16",))
     several = int(reading.given.get("gpus") or reading.options.get("gpus") or 1) > 1
     if several and "zero" not in reading.given and reading.stated_by("zero") is None:
-        fsdp = any("fsdp" in name and is_on(one.value) for name, one in reading.settings.items())
-        reading.refuse(None, "no file states how the job is sharded", settles="zero", likely=("3" if fsdp else "0",))
+        reading.refuse(None, "no file states how the job is sharded", settles="zero", likely=(_shards(reading),))
     if not reading.given.get("recompute") and reading.stated_by("recompute") is None:
         reading.assume("no layer is recomputed: no option speaks of it")
+
+
+def _shards(reading: Reading) -> str:
+    """Return the stage that switches and strategies speak of (`--enable_fsdp`, `--strategy deepspeed_stage_2`)."""
+    said = [name for name, one in reading.settings.items() if is_on(one.value)]
+    said += [str(one.value).lower() for name, one in reading.settings.items() if "strategy" in name]
+    stage = next((found[1] for text in said if (found := re.search(r"(?:stage|zero)_?-?([0-3])\b", text))), "")
+    return stage or ("3" if any("fsdp" in text or "full_shard" in text for text in said) else "0")
 
 
 def read_batch(reading: Reading) -> None:

@@ -638,7 +638,8 @@ def precision_word(found: Setting) -> str | None:
     if last in {"bf16", "fp16", "tf32", "fp8"}:
         on = value in {*ON, "auto", "full"}
         return last if on else "fp32" if last == "tf32" else None
-    word = value.removeprefix("torch.").removeprefix("amp_")
+    word = re.sub(r"-(mixed|true)$", "", value.removeprefix("torch.").removeprefix("amp_"))  # Lightning: bf16-mixed
+    word = {"16": "fp16", "32": "fp32"}.get(word, word) if last == "precision" else word
     return {**DTYPES, "half": "fp16"}.get(word, word if word in {"bf16", "fp16", "fp32", "fp8"} else None)
 
 
