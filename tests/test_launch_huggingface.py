@@ -165,7 +165,7 @@ def test_models_are_known_by_their_ids_and_by_names_that_hold_them(name, model):
     [
         ("google/flan-t5-xl", "has an encoder"),
         ("google-bert/bert-base-uncased", "has an encoder"),
-        ("Qwen/Qwen2.5-VL-7B-Instruct", "sees images"),
+        ("Qwen/Qwen-VL-Chat", "sees images"),
         ("llava-hf/llava-1.5-7b-hf", "sees images"),
     ],
 )
