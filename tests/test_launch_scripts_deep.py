@@ -227,3 +227,23 @@ def test_arguments_that_a_helper_returns_are_asked_for_and_can_be_given(tmp_path
         _read(tmp_path, "model.float()", given=asked)
     job = _read(tmp_path, "model.float()", {"torch.cuda.has_it": "True"}, given=asked)
     assert job.options["precision"] == "bf16"
+
+
+def test_a_call_that_saves_what_a_trainer_trains_is_no_job(tmp_path):
+    assert _read(tmp_path, after="trainer.train()\nfrom helpers import save_all\nsave_all(trainer)").options["gbs"] == 8
+
+
+def test_adapters_of_a_table_of_nemo_are_asked_for(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text(
+        "from nemo.collections import llm\nfrom nemo import lightning as nl\nfrom elsewhere import name\n"
+        "trainer = nl.Trainer(devices=8, num_nodes=1, strategy=nl.MegatronStrategy(tensor_model_parallel_size=2))\n"
+        "data = llm.SquadDataModule(seq_length=512, global_batch_size=8, micro_batch_size=1)\n"
+        "llm.finetune(model=llm.LlamaModel(llm.Llama3Config8B()), data=data, trainer=trainer, peft=llm.TABLE[name]())\n"
+    )
+    with pytest.raises(InputError, match="which adapters it chooses is not known"):
+        read_launch([file], {}, {})
+    assert "tune" not in read_launch([file], {}, {"tune": "full"}).options
+    file.write_text(file.read_text().replace("llm.LlamaModel(llm.Llama3Config8B())", "make()"))
+    with pytest.raises(InputError, match="model="):
+        read_launch([file], {}, {"tune": "lora"})

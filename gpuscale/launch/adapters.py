@@ -259,7 +259,10 @@ def _read_targets(reading: Reading, names: Names) -> None:
         reading.refuse(reading.get(*names.rank, *names.targets), "no file states which matrices have adapters",
                        settles="lora_targets")  # fmt: skip
     reading.option("lora_targets", "all" if found == TARGETS["all"] else ",".join(sorted(found)), *where)
-    if load_model(str(reading.given.get("model") or reading.options["model"])).is_moe and found & MLP:
+    model = reading.given.get("model") or reading.options.get("model")
+    if not model:
+        raise InputError("no file states which model is trained", field="model", hint="add `model=NAME`")
+    if load_model(str(model)).is_moe and found & MLP:
         on = bool(experts or named)
         reading.option("lora_experts", on, *where)
         why = "named modules are theirs too" if on else "from transformers 5 on they are no linear layers"

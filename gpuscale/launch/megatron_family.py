@@ -490,7 +490,10 @@ def _read_adapters(reading: Reading, recipe: str = "") -> None:
     if reading.given.get("tune") == "full":
         reading.means("replaced by the tune that is given", "peft_scheme", "peft")
         return
-    if kind not in {"", "lora", "canonicallora", "dora"}:
+    chosen = kind.endswith(("}", "]"))
+    if chosen and not reading.given.get("tune"):
+        reading.refuse(found, "which adapters it chooses is not known here", settles="tune", likely=("lora", "full"))
+    if kind not in {"", "lora", "canonicallora", "dora"} and not chosen:
         reading.refuse(found, f"{kind[:40]} is not modelled: only a part of the model is trained",
                        "gpuscale predicts training of whole models, and of LoRA adapters")  # fmt: skip
     if kind == "dora":

@@ -365,9 +365,14 @@ def _new(roots: Iterable[Root], seen: set[int]) -> Iterator[Root]:
         value = root.value
         while not value.kind and value.name.islower() and isinstance(value.parts.get("of"), Record):
             value = value.parts["of"]
-        if id(value) not in seen:
+        if id(value) not in seen and not _uses(value):
             seen.add(id(value))
             yield root._replace(value=value)
+
+
+def _uses(value: Record) -> bool:
+    """Whether a call only takes a trainer to save, run or look at what it trains."""
+    return isinstance(value.parts.get("0"), Record) and _trains(value.parts["0"]) and bool(ENDS.match(value.name))
 
 
 def _build(program: Program, root: Root) -> None:

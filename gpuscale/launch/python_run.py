@@ -533,8 +533,9 @@ class Program:
             return self.attribute(whole, str(key), scope.place(node))
         if isinstance(whole, Symbol) and whole.origin == "os.environ" and isinstance(key, str):
             return self.open(key, MISSING, scope.place(node))
-        if isinstance(whole, Symbol) and (isinstance(key, Unknown) or is_plain(key)) and not isinstance(key, list):
-            return Symbol(f"{whole.name}[{key!r}]" if is_plain(key) else f"{whole.name}[...]", f"{whole.origin}[...]")
+        if isinstance(whole, Symbol) and not _is_type(key):
+            inner = repr(key).replace(".", "_") if is_plain(key) else "_"
+            return Symbol(f"{whole.name}[{inner}]", f"{whole.origin}[{inner}]")
         if isinstance(whole, Symbol | Class):  # `Sequence[int]`
             return whole
         unknown = whole if isinstance(whole, Unknown) else first_unknown(key)
@@ -945,6 +946,16 @@ def _pure(origin: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
     if origin in dealt and all(isinstance(one, list | str) for one in args):
         return plainly(PURE[origin], *args, **given)
     return first_unknown(*args) or plainly(PURE[origin], *args, **given)
+
+
+def _is_type(key: Any) -> bool:
+    """Whether what stands in brackets is a type, or types: `Sequence[int]`, `dict[str, Any]`."""
+    every = key if isinstance(key, list) else [key]
+    return any(
+        isinstance(one, Class)
+        or (isinstance(one, Symbol) and (one.name in TYPES or one.name.rpartition(".")[2][:1].isupper()))
+        for one in every
+    )
 
 
 def _dealt(value: Any, index: int, count: int) -> Any:

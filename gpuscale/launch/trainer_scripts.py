@@ -119,6 +119,7 @@ def _adapted(reading: Reading) -> bool:
 
 
 HARMLESS = frozenset({
+    "PatchDPOTrainer", "PatchFastRL", "PatchKTOTrainer",
     "_set_static_graph", "add_adapter", "add_callback", "add_special_tokens", "clear", "clear_device_cache",
     "convert_tokens_to_ids", "cpu", "create_optimizer_and_scheduler", "create_reference_model", "cuda", "detach", "dim",
     "element_size", "enable_flash_sdp", "enable_input_require_grads", "eval", "forward", "for_inference",
