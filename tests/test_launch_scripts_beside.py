@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuscale import read_launch
+from gpuscale import load_model, read_launch
 from gpuscale.errors import InputError
 
 TRAINS = """
@@ -90,6 +90,18 @@ def test_a_recipe_of_nemo_that_is_given_a_whole_job_is_read_as_one(tmp_path):
     )
     job = read_launch([file], {}, {})
     assert (job.options["model"], job.options["gpus"], job.layout["tp"]) == ("llama3-8b", 8, 2)
+
+
+def test_a_recipe_of_nemo_that_is_changed_afterwards_stays_a_recipe(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text(
+        "import nemo_run as run\nfrom nemo.collections import llm\n"
+        "recipe = llm.llama3_8b.pretrain_recipe(name='x', num_nodes=1, num_gpus_per_node=2)\n"
+        "recipe.model.config.num_layers = 2\nrecipe.trainer.devices = 1\nrecipe.data.seq_length = 128\n"
+        "recipe.trainer.strategy.context_parallel_size = 1\nrun.run(recipe)\n"
+    )
+    model = load_model(read_launch([file], {}, {}).options["model"])
+    assert (model.layers, model.hidden, model.vocab) == (2, 4096, 128256)
 
 
 def test_what_either_branch_gives_as_keywords_is_no_question_where_it_does_not_matter(tmp_path):

@@ -858,7 +858,7 @@ def _read_nemo_call(reading: Reading, called: Setting) -> None:
     settings, origin = reading.settings, settings_text(reading, "origin")
     settings.pop("name", None)  # of the run, not of the optimizer
     recipe = str(called.value).endswith("_recipe")
-    if recipe and {"trainer.devices", "model", "data"} <= settings.keys():
+    if recipe and all(settings_text(reading, name) for name in ("trainer", "trainer.devices", "model", "data")):
         reading.assume(f"{called.value} is given all of a job: read as a call that trains it", called)
     elif recipe:
         name = str(called.value) if "." in str(called.value) else origin
