@@ -438,3 +438,15 @@ def test_no_other_line_suggests_a_model_where_one_is_named(model, suggested, tmp
 def test_yaml_of_nobody_known_is_nobodys(text, tmp_path):
     with pytest.raises(InputError, match="of a known framework"):
         job(tmp_path, a__yaml=text)
+
+
+def test_litgpt_pretrains_with_shards_over_a_node_and_finetunes_with_shards_over_all(tmp_path):
+    """litgpt/pretrain.py: HYBRID_SHARD; finetune/full.py: FSDP's own FULL_SHARD."""
+    train = "train: {global_batch_size: 64, micro_batch_size: 2, max_seq_length: 2048}\neval: {interval: 100}\n"
+    machines = "devices: 8\nnum_nodes: 2\n"
+    for name, text, shard in (("pretrain", "model_name: Llama-2-7b-hf\n", 8),
+                              ("full", "checkpoint_dir: checkpoints/meta-llama/Llama-2-7b-hf\n", None)):  # fmt: skip
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(text + machines + train)
+        job = read_launch([str(file)])
+        assert (job.options["framework"], job.layout["zero"], job.layout.get("shard")) == ("litgpt", 3, shard)

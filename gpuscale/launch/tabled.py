@@ -175,7 +175,8 @@ def _read_gpus(reading: Reading, job: JobTable) -> None:
 
 def _read_replicas(reading: Reading, job: JobTable) -> None:
     """Set over how many ranks shards lie, where a setting says how many copies of them there are."""
-    copies = reading.integer(*job.replicas) if job.replicas else None
+    whole = any(reading.get(name) is not None for name in job.whole_with)
+    copies = None if whole or not job.replicas else reading.integer(*job.replicas)
     if copies and copies > 1 and reading.layout.get("zero") and not reading.given.get("shard"):
         ranks = trainer.data_parallel(reading, "the shards") * int(reading.layout.get("cp") or 1)
         reading.option("shard", ranks // copies, *job.replicas)

@@ -92,7 +92,8 @@ class JobTable:
     trains: ToolOption | None = None  #: what says what is trained, with the words that mean a whole model by itself.
     fixed: Mapping[str, Any] = field(default_factory=dict)  #: options that are always so.
     cp_comm: str = ""  #: how context parallelism communicates.
-    replicas: tuple[str, ...] = ()  #: settings that say how many copies of the shards there are.
+    replicas: tuple[str, ...] = ()  #: settings that say how many copies of the shards there are,
+    whole_with: tuple[str, ...] = ()  #: but where one of these is set there is one.
     precision: tuple[str, ...] = ()
     optimizer: tuple[str, ...] = ()
     attention: tuple[str, ...] = ()

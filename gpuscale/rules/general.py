@@ -14,7 +14,7 @@ from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split, stages_torn, strides
 from gpuscale.layouts.space import dualpipe_microbatches, wrong_chunks
-from gpuscale.rules.frameworks import accelerate, deepspeed, llm_foundry, megatron, nanotron, torchtitan, torchtune
+from gpuscale.rules.frameworks import accelerate, deepspeed, fsdp_alone, megatron, nanotron, torchtitan
 from gpuscale.rules.rule import DEEPSPEED, FSDP2, MEGATRON, NANOTRON, Framework, Rule, any_of
 from gpuscale.specs.job import JobSpec
 
@@ -26,8 +26,7 @@ FRAMEWORKS: dict[str, Framework] = {
     **torchtitan.FRAMEWORKS,
     **deepspeed.FRAMEWORKS,
     **nanotron.FRAMEWORKS,
-    **llm_foundry.FRAMEWORKS,
-    **torchtune.FRAMEWORKS,
+    **fsdp_alone.FRAMEWORKS,
     **accelerate.FRAMEWORKS,
 }
 """Name of `gpuscale.specs.job.RULE_SETS` -> what that framework can run."""

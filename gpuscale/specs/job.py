@@ -212,6 +212,7 @@ RULE_SETS = (
     "nanotron",
     "llm-foundry",
     "torchtune",
+    "litgpt",
     "accelerate",
 )
 """Frameworks, and generations of them, that differ in what they can run (`gpuscale.rules`); docs/frameworks.md has the
