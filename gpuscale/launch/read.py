@@ -96,7 +96,7 @@ def read_launch(
             continue
         except InputError as error:
             if not lacks:
-                raise _wanting(error, variables, given, texts) from None
+                raise _wanting(error, launch_files, variables, given, texts) from None
             if assume and all(lack.suggested for lack in lacks):
                 raise
             raise _asked(lacks, followed.values()) from None
@@ -118,11 +118,11 @@ class SeveralJobsError(InputError):
 
 
 def _wanting(
-    error: InputError, variables: Mapping[str, str] | None, given: Mapping[str, Any],
-    texts: Mapping[str, str] | None,
+    error: InputError, launch_files: Sequence[str | Path], variables: Mapping[str, str] | None,
+    given: Mapping[str, Any], texts: Mapping[str, str] | None,
 ) -> InputError:  # fmt: skip
     """Say beside a choice among several jobs what the first lacks, so that the answer to both is one command."""
-    if isinstance(error, SeveralJobsError):
+    if isinstance(error, SeveralJobsError) and [*map(str, launch_files)] != [error.first]:  # else they share a place
         try:
             read_launch([error.first], variables, given, texts=texts)
         except LackingError as more:
