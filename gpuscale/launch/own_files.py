@@ -20,40 +20,70 @@ _ADAPTERS = {
     "modules_to_save": "lora_modules_to_save",
     **dict.fromkeys(("enabled", "enable", "use", "use_lora", "use_peft"), "use_peft"),
 }  # fmt: skip
-_MODEL = dict.fromkeys(
-    ("name", "path", "id", "name_or_path", "model_name", "model_path", "model_id", "base_model", "pretrained",
-     "hf_name", "pretrained_model_name_or_path", "pretrained_model", "checkpoint"), "model_name_or_path",
+_QUANTISED = {
+    "use_4bit": "load_in_4bit", "bnb_4bit": "load_in_4bit", "use_8bit": "load_in_8bit",
+    "quant_type": "bnb_4bit_quant_type", "use_double_quant": "bnb_4bit_use_double_quant",
+    "double_quant": "bnb_4bit_use_double_quant",
+}  # fmt: skip
+_NAMES = (
+    "name", "path", "id", "name_or_path", "model_name", "model_path", "model_id", "base_model", "pretrained",
+    "hf_name", "pretrained_model_name_or_path", "pretrained_model", "checkpoint",
 )  # fmt: skip
+_MODEL = dict.fromkeys(_NAMES, "model_name_or_path") | _QUANTISED
+_TRAINING = {"lora": "use_peft", "use_lora": "use_peft"} | _QUANTISED
 _TABLES: tuple[tuple[re.Pattern[str], dict[str, str]], ...] = (
+    (re.compile(r"qlora"), _ADAPTERS | dict.fromkeys(("enabled", "enable", "use"), "load_in_4bit")),
     (re.compile(r"lora|peft|adapter"), _ADAPTERS),
-    (re.compile(r"quant|bnb|bitsandbytes"), {}),
+    (re.compile(r"quant|bnb|bitsandbytes"), _QUANTISED),
     (re.compile(r"^(model|llm|base_model|policy|model_args|model_config|model_cfg)$"), _MODEL),
     (re.compile(r"^(data|dataset|tokenizer|data_args|tokenization|sft|sft_config|script_args)$"), {}),
 )
 """Words of a table's name -> what its keys are as arguments where they are called otherwise."""
 
+ELSEWHERE = re.compile(
+    r"image|img|pixel|video|audio|speech|resolution|num_class|diffusion|unet|\bvae|arch$|tensorflow|dit_|gan|zero_stage|pp_size"
+)
+"""What programs of other models have in their options, and those of other frameworks."""
+
 _OF_DATA = re.compile(r"max_(seq_)?len(gth)?|max_seq_length|block_size|cutoff_len|packing|model_max_length")
 
 
+_PLAIN = re.compile(r"(^|.*\.)(train|training|trainer|training_args|optimization|sft)\.(micro_|train_)?batch_size")
+_LENGTH = re.compile(r".*\.(max_(seq_)?len(gth)?|max_seq_length|seq_len(gth)?|block_size|cutoff_len|context_length)")
+
+
 def claims(source: Source) -> bool:
-    """Whether a document has a table of the Trainer's arguments in it."""
-    return source.kind in {"yaml", "toml", "json"} and any(name.endswith(f".{MARK}") for name in source.settings)
+    """Whether a document has a table of the Trainer's arguments in it, or tables of a program with names of its own."""
+    document = source.kind in {"yaml", "toml", "json"}
+    return document and (any(name.endswith(f".{MARK}") for name in source.settings) or plain(source))
+
+
+def plain(source: Source) -> bool:
+    """Whether tables say a language model and its batch, and none has the Trainer's word for a batch.
+
+    `model.name` and `training.batch_size` beside adapters or a length of sequences.
+    """
+    names = [name.lower() for name in source.settings]
+    model = any(re.fullmatch(rf"(model|llm)\.({'|'.join(_NAMES)})", name) for name in names)
+    language = any(_LENGTH.fullmatch(name) or re.match(r"(q?lora|peft)\.", name) for name in names)
+    other = any(name.endswith(f".{MARK}") or ELSEWHERE.search(name) for name in names)
+    return model and language and not other and any(map(_PLAIN.fullmatch, names))
 
 
 def take(reading: Reading) -> None:
     """Give settings of such tables the names that arguments have; what stands in others is left as it is."""
     if MARK in reading.settings or not any(claims(source) for source in reading.sources):
         return
-    training = {name.rpartition(".")[0] for name in reading.settings if name.endswith(f".{MARK}")}
+    training = {name.rpartition(".")[0] for name in reading.settings if _is_training(name)}
     for name, one in list(reading.settings.items()):
         table, _, last = name.rpartition(".")
         if table in training:
-            _give(reading, name, one, last)
+            _give(reading, name, one, _TRAINING.get(last, last))
             continue
         of = table.rpartition(".")[2].lower()
         known = next((known for words, known in _TABLES if words.search(of)), None)
-        plain = known is not None and (known or not of.startswith(("data", "token")) or _OF_DATA.fullmatch(last))
-        if known is not None and plain:
+        argument = known is not None and (known or not of.startswith(("data", "token")) or _OF_DATA.fullmatch(last))
+        if known is not None and argument:
             _give(reading, name, one, known.get(last, last))
     rank, switch = reading.settings.get("lora_r"), reading.settings.get("use_peft")
     if rank is not None and switch is None:
@@ -63,6 +93,10 @@ def take(reading: Reading) -> None:
             reading.means("no adapters are asked for", name)
             del reading.settings[name]
     reading.assume("a configuration of a program of one's own: its tables are read as arguments of the Trainer")
+
+
+def _is_training(name: str) -> bool:
+    return name.endswith(f".{MARK}") or bool(_PLAIN.fullmatch(name.lower()))
 
 
 def _give(reading: Reading, name: str, one: Setting, argument: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.launch import trainer
+from gpuscale.launch.own_files import ELSEWHERE, plain
 from gpuscale.launch.settings import OFF, Reading, Setting, Source
 from gpuscale.launch.tools import started
 from gpuscale.launch.unread import is_on
@@ -32,11 +33,6 @@ OF_DEEPSPEED = ("train_micro_batch_size_per_gpu",)
 
 STARTERS = ("torchrun", "deepspeed", "accelerate")
 TRAINING = re.compile(r"train|tun(e|ing)|sft|dpo|grpo|ppo|clm|lora|distil", re.IGNORECASE)
-ELSEWHERE = re.compile(
-    r"image|img|pixel|video|audio|speech|resolution|num_class|diffusion|unet|\bvae|arch$|tensorflow|dit_|gan|zero_stage|pp_size"
-)
-"""What programs of other models have in their options, and those of other frameworks."""
-
 _TABLES = ("train", "training", "trainer", "model", "data", "optim", "optimizer", "args", "sft", "config")
 _ESSENTIAL = ("model_name_or_path", "max_length", "per_device_train_batch_size", "batch_size", "global_batch_size")
 
@@ -81,7 +77,8 @@ def take(reading: Reading, tool: Tool) -> Tool:
     inside = any(tool.name in re.split(r"[/.]", word) for word in source.program)  # `trl/scripts/sft.py`
     inside |= tool.name == "alpaca-lora" or (tool.name == "trl" and "model_name_or_path" in source.settings)
     known = inside or any(started(one, tool) for one in reading.sources)
-    if known or source.kind != "command" or others or counted or not _is_own(source):
+    own = plain(source) if source.kind != "command" else _is_own(source)
+    if known or not own or others or counted:
         return tool
     for name, own in _named(reading.settings).items():
         one = reading.settings.pop(own)
@@ -89,7 +86,7 @@ def take(reading: Reading, tool: Tool) -> Tool:
     stage = reading.settings.get("zero_stage")
     if stage is not None and not re.fullmatch("[0-3]", str(stage.value)):  # `--stage sft`
         reading.settings.pop("zero_stage")
-    if source.program[0] == "deepspeed":
+    if source.program[:1] == ("deepspeed",):
         _take_stage(reading, source)
     reading.assume(
         "a program of one's own: its options are read by the names that many have, and the rest is asked for"
