@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuscale.launch.settings import OFF, ON, Reading, says
+from gpuscale.launch.settings import OFF, ON, Reading, Setting, says
 from gpuscale.presets.files import known_table
 
 TRANSFORMERS = {
@@ -26,6 +26,10 @@ NAMES = (
 )  # fmt: skip
 
 
+def _word(setting: Setting | None) -> str:
+    return "" if setting is None else str(setting.value).strip().lower().replace("-", "_")
+
+
 def read_attention(reading: Reading, *names: str) -> None:
     """Read the attention kernels that a setting names or switches on.
 
@@ -39,9 +43,12 @@ def read_attention(reading: Reading, *names: str) -> None:
         reading.means("replaced by the attention that is given", *(names or (*NAMES, *SWITCHES)))
         return
     known = names or NAMES
-    for name in [one for one in known if reading.stated(one)] or known:
+    named = [
+        one for one in SWITCHES if not names and _word(reading.settings.get(one)) in WORDS
+    ]  # `flash_attention: fa2`
+    for name in named or [one for one in known if reading.stated(one)] or known:
         found = reading.get(name)
-        word = "" if found is None else str(found.value).strip().lower().replace("-", "_")
+        word = _word(found)
         if found is None or word in {*ON, *OFF}:
             continue
         if word not in WORDS:

@@ -86,7 +86,7 @@ def take(reading: Reading) -> None:
         if known is not None and argument:
             _give(reading, name, one, known.get(last, last))
     rank, switch = reading.settings.get("lora_r"), reading.settings.get("use_peft")
-    if rank is not None and switch is None:
+    if rank is not None and switch is None and "finetuning_type" not in reading.settings:
         reading.settings["use_peft"] = replace(rank, name="use_peft", value=True)
     elif switch is not None and str(switch.value).lower() in OFF:
         for name in [one for one in reading.settings if one.startswith("lora_")]:

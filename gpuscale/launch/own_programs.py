@@ -77,8 +77,8 @@ def take(reading: Reading, tool: Tool) -> Tool:
     inside = any(tool.name in re.split(r"[/.]", word) for word in source.program)  # `trl/scripts/sft.py`
     inside |= tool.name == "alpaca-lora" or (tool.name == "trl" and "model_name_or_path" in source.settings)
     known = inside or any(started(one, tool) for one in reading.sources)
-    own = plain(source) if source.kind != "command" else _is_own(source)
-    if known or not own or others or counted:
+    its_own = _is_own(source) if source.kind == "command" else plain(source)
+    if known or not its_own or others or counted:
         return tool
     for name, own in _named(reading.settings).items():
         one = reading.settings.pop(own)
