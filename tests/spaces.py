@@ -29,7 +29,8 @@ def plain_loops(spec):
         recompute = {(0, 0), *((mask, 0) for mask in masks)} | {
             (0, -(-stage * quarter // 4)) for quarter in (1, 2, 3, 4)
         }
-        sharding = {(0, 1)} | {(zero, dp * cp) for zero in (1, 2, 3) if dp * cp > 1}
+        alone = spec.runtime.zero_stage if spec.runtime.zero_alone else 0
+        sharding = {(0, 1), *((zero, dp * cp) for zero in (1, 2, 3))} if dp * cp > 1 else {(alone, 1)}
         for level in spec.cluster.levels[:-1]:
             shard = level.gpus // tp
             if 1 < shard < dp * cp and dp * cp % shard == 0:

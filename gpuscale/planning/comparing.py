@@ -75,7 +75,7 @@ def compare(variants: Variants, question: Question) -> PlanResult:
         own = _search(asked, question, goal, None, full=variants.full).best
         if matching(question.why or {}, asked, own.rows).any():
             asked_score = float(_scores(asked, goal, own)[0])
-    if question.why is None and _one_step(variants, goal, question):  # what cannot be shown is not evaluated
+    if _cuts(variants, goal, question):
         tasks = [Task(one.job.spec, one.pins, one.constraints) for one in variants.tried]
         searched = zip(variants.tried, search_best(tasks, question.top or DEFAULT_TOP), strict=True)
         parts = [_part(variant, found) for variant, found in searched]
@@ -223,6 +223,11 @@ def _check_comparable(goal: Objective, field: str, tried: Sequence[Variant]) -> 
         message = f"steps of {min(sizes):,} and of {max(sizes):,} tokens do not compare by step_time"
         hint = "take tokens_per_s, gpu_hours or cost, or give one `gbs` for all"
         raise InputError(message, field=field, hint=hint)
+
+
+def _cuts(variants: Variants, goal: Objective, question: Question) -> bool:
+    """Whether what cannot be shown is not evaluated: of hundreds of jobs, where their plans are not asked about."""
+    return question.why is None and _one_step(variants, goal, question)
 
 
 def _one_step(variants: Variants, goal: Objective, question: Question) -> bool:
