@@ -346,3 +346,22 @@ def test_words_of_lightning_are_read_in_programs_of_ones_own(tmp_path: Path, mor
     with pytest.raises(LackingError) as caught:
         read_launch([path])
     assert f"`zero={stage}`" in asked(caught.value) and "precision=" not in asked(caught.value)
+
+
+def test_a_program_of_images_under_deepspeed_is_asked_for_no_language_model(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text("deepspeed --num_gpus=2 train_amp.py --deepspeed --img_size 456 --batch_size 12 --epochs 2\n")
+    with pytest.raises(InputError, match="of other models") as caught:
+        read_launch([script], {}, {})
+    assert caught.value.place == f"{script}:1: img_size"
+    assert read_launch([script], {}, {"model": "gpt2", "zero": 2, "seq": 512, "precision": "bf16", "gbs": 24}).options
+
+
+def test_forks_of_megatron_that_have_a_switch_for_rmsnorm_have_no_bias_of_norms(tmp_path):
+    script = tmp_path / "run.sh"
+    shape = "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 512 --max-position-embeddings 512"
+    more = "--vocab-size 32000 --micro-batch-size 1 --global-batch-size 8 --bf16"
+    script.write_text(f"torchrun --nproc_per_node=8 pretrain_llama.py {shape} {more} --RMSNorm\n")
+    assert ",norm_bias=false," in read_launch([script], {}, {}).options["model"]
+    script.write_text(f"torchrun --nproc_per_node=8 pretrain_llama.py {shape} {more}\n")
+    assert ",norm_bias=true," in read_launch([script], {}, {}).options["model"]

@@ -264,7 +264,8 @@ def read_model(reading: Reading) -> None:
     if "moe.experts" in reading.shape and biased:
         reading.model("moe.expert_bias", True, *of)
         reading.model("moe.router_bias", True, *of)
-    norm = (reading.text("normalization") or "layernorm").lower()
+    forked = reading.flag("rmsnorm", "RMSNorm", "use_rmsnorm")
+    norm = (reading.text("normalization") or ("rmsnorm" if forked else "layernorm")).lower()
     reading.model("norm_bias", norm in {"layernorm", "layernorm1p", "low_precision_layernorm"}, "normalization")
     untied = reading.flag("untie_embeddings_and_output_weights")
     shared = reading.flag("share_embeddings_and_output_weights", default=not untied)

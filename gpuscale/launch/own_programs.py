@@ -69,7 +69,7 @@ def take(reading: Reading, tool: Tool) -> Tool:
         tool: what it is of if it is no program of one's own: then nothing is done.
 
     Raises:
-        InputError: DeepSpeed starts it and nobody says how it shards.
+        InputError: DeepSpeed starts it and nobody says how it shards; it trains no language model.
     """
     source = reading.sources[-1]
     others = any(OF_TRAINER & one.settings.keys() for one in reading.sources)
@@ -83,6 +83,7 @@ def take(reading: Reading, tool: Tool) -> Tool:
     for name, own in _named(reading.settings).items():
         one = reading.settings.pop(own)
         reading.settings.setdefault(name, one)
+    _refuse_other(reading, source)
     stage = reading.settings.get("zero_stage")
     if stage is not None and not re.fullmatch("[0-3]", str(stage.value)):  # `--stage sft`
         reading.settings.pop("zero_stage")
@@ -92,6 +93,14 @@ def take(reading: Reading, tool: Tool) -> Tool:
         "a program of one's own: its options are read by the names that many have, and the rest is asked for"
     )
     return load_tool(NAME)
+
+
+def _refuse_other(reading: Reading, source: Source) -> None:
+    other = next((one for name, one in source.settings.items() if re.search(ELSEWHERE, name)), None)
+    if other is not None and "model_name_or_path" not in reading.settings and not reading.given.get("model"):
+        hint = "gpuscale predicts training of causal language models; add `model=NAME` if it is one"
+        raise InputError("nothing names a language model, and this is of other models",
+                         place=f"{other.place}: {printable(other.name)}", hint=hint)  # fmt: skip
 
 
 def _is_own(source: Source) -> bool:
