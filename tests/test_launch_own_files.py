@@ -111,3 +111,84 @@ def test_a_switch_that_names_kernels_is_read_as_their_name(value, attention, tmp
     (tmp_path / "sft.yaml").write_text(text)
     made = read_launch([tmp_path / "sft.yaml"], {}, {"gpus": 8, "zero": 0, "gbs": 64})
     assert made.options["attention"] == attention
+
+
+TABLES = """
+model: {name: Qwen/Qwen2.5-7B, max_length: 1024%s}
+training: {batch_size: 4, bf16: true%s}
+%s
+"""
+ADAPTERS = "lora: {r: 16, target_modules: [q_proj]}"
+
+
+def tables(folder, model: str = "", training: str = "", more: str = ""):
+    """What is read of tables of a program of one's own, on 8 GPUs."""
+    (folder / "sft.yaml").write_text(TABLES % (model, training, more))
+    return read_launch([folder / "sft.yaml"], {}, {"gpus": 8, "zero": 0, "gbs": 64})
+
+
+@pytest.mark.parametrize(
+    ("training", "more", "tune"),
+    [
+        ("", f"{ADAPTERS}\nquantization: {{enabled: false, load_in_4bit: true}}", "lora"),
+        ("", f"{ADAPTERS}\nquantization: {{enabled: true, load_in_4bit: true}}", "qlora"),
+        (", method: full", ADAPTERS, None),
+        (", method: sft", ADAPTERS, "lora"),
+        ("", ADAPTERS.replace("lora: {", "peft: {enabled: true, method: lora, "), "lora"),
+        ("", ADAPTERS.replace("lora: {", "peft: {enabled: false, method: lora, "), None),
+        ("", "LoRA: {R: 16, Target_Modules: [q_proj]}", "lora"),
+    ],
+)
+def test_switches_and_words_of_tables_say_what_is_trained(training, more, tune, tmp_path):
+    made = tables(tmp_path, "", training, more)
+    assert made.options.get("tune") == tune
+    assert made.options.get("lora_rank") == (None if tune is None else 16)
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "message"),
+    [
+        ("", f"{ADAPTERS}\nquantization: {{enabled: true}}", "quantization.enabled: not known here"),
+        ("", ADAPTERS.replace("lora: {", "peft: {method: ia3, "), "ia3 is not modelled"),
+        (", base_model: meta-llama/Llama-3.1-70B", "", "two models are named, 'Qwen/Qwen2.5-7B' and 'meta-llama"),
+    ],
+)
+def test_what_tables_leave_open_is_not_passed_over(model, more, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        tables(tmp_path, model, "", more)
+
+
+@pytest.mark.parametrize("same", [", path: /data/qwen2.5-7b/", ", pretrained: true", ", checkpoint: out/step-100"])
+def test_another_name_of_the_same_model_is_no_second_one(same, tmp_path):
+    assert tables(tmp_path, same).options["model"] == "Qwen/Qwen2.5-7B"
+
+
+def test_the_optimizer_of_a_table_is_read(tmp_path):
+    made = tables(tmp_path, more="optimizer: {name: adamw_8bit, lr: 1e-4}")
+    assert made.options["optimizer"] == "adamw-8bit"
+
+
+def test_a_table_with_arguments_of_the_trainer_has_its_defaults(tmp_path):
+    text = (HYDRA % "").replace("  gradient_checkpointing: true\n", "")
+    (tmp_path / "train.yaml").write_text(text)
+    made = read_launch([tmp_path / "train.yaml"], {}, {"gpus": 8})
+    assert made.layout["recompute"] == "none"
+    assert not any("ArcticTraining" in said.meaning for said in made.assumed)
+
+
+def test_of_a_batch_that_does_not_divide_no_microbatch_is_made(tmp_path):
+    with pytest.raises(InputError, match="how many sequences a GPU takes at a time"):
+        tables(tmp_path, training=", gradient_accumulation_steps: 3")
+
+
+def test_tables_without_adapters_or_a_length_are_of_no_known_program(tmp_path):
+    (tmp_path / "sft.yaml").write_text("model: {name: resnet50}\ntraining: {batch_size: 4, epochs: 3}\n")
+    with pytest.raises(InputError, match="nothing here is of a known framework"):
+        read_launch([tmp_path / "sft.yaml"], {}, {"gpus": 8})
+
+
+def test_nothing_of_adapters_that_are_off_is_read(tmp_path):
+    made = tables(tmp_path, more="lora: {enabled: false, r: 16, target_modules: [q_proj], dropout: 0.1}")
+    assert {name for name in made.options if name.startswith("lora")} == set()
+    off = {said.text for said in made.understood if "no adapters are asked for" in said.meaning}
+    assert len(off) == 3

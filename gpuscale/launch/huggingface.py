@@ -75,8 +75,9 @@ def read(reading: Reading) -> None:
     Raises:
         InputError: it is not one of training a whole decoder, or something that must be known is not said.
     """
-    own_files.take(reading)
-    tool = trainer_scripts.take(reading) or own_programs.take(reading, tool_of(reading.sources, TOOLS))
+    tabled = own_files.take(reading)
+    tools = [one for one in TOOLS if not (tabled and one == "arctic-training")]  # which has `model.name_or_path` too
+    tool = trainer_scripts.take(reading) or own_programs.take(reading, tool_of(reading.sources, tools))
     reading.run_by(tool)
     if tool.name == "ms-swift":
         _named_by_swift_2(reading)

@@ -18,6 +18,7 @@ _ADAPTERS = {
     "r": "lora_r", "rank": "lora_r", "lora_rank": "lora_r", "dim": "lora_r", "dropout": "lora_dropout",
     "targets": "lora_target_modules", "target_modules": "lora_target_modules",
     "modules_to_save": "lora_modules_to_save",
+    **dict.fromkeys(("method", "peft_type", "peft_method", "adapter_type"), "adapter"),
     **dict.fromkeys(("enabled", "enable", "use", "use_lora", "use_peft"), "use_peft"),
 }  # fmt: skip
 _QUANTISED = {
@@ -31,10 +32,14 @@ _NAMES = (
 )  # fmt: skip
 _MODEL = dict.fromkeys(_NAMES, "model_name_or_path") | _QUANTISED
 _TRAINING = {"lora": "use_peft", "use_lora": "use_peft"} | _QUANTISED
+_WAYS = ("method", "mode", "tuning", "tuning_method", "finetuning_method", "finetune_method", "training_type")
+_SWITCH = ("enabled", "enable", "use")
+_QUANTISER = re.compile(r"quant|bnb|bitsandbytes")
 _TABLES: tuple[tuple[re.Pattern[str], dict[str, str]], ...] = (
     (re.compile(r"qlora"), _ADAPTERS | dict.fromkeys(("enabled", "enable", "use"), "load_in_4bit")),
     (re.compile(r"lora|peft|adapter"), _ADAPTERS),
-    (re.compile(r"quant|bnb|bitsandbytes"), _QUANTISED),
+    (_QUANTISER, _QUANTISED),
+    (re.compile(r"^optim(izer)?$"), {"name": "optim"}),
     (re.compile(r"^(model|llm|base_model|policy|model_args|model_config|model_cfg)$"), _MODEL),
     (re.compile(r"^(data|dataset|tokenizer|data_args|tokenization|sft|sft_config|script_args)$"), {}),
 )
@@ -46,7 +51,8 @@ ELSEWHERE = re.compile(
 """What programs of other models have in their options, and those of other frameworks."""
 
 _OF_DATA = re.compile(r"max_(seq_)?len(gth)?|max_seq_length|block_size|cutoff_len|packing|model_max_length")
-
+_ONLY = {"data": _OF_DATA, "token": _OF_DATA, "optim": re.compile("name")}
+"""Beginnings of names of tables that hold much else -> what is read of them."""
 
 _PLAIN = re.compile(r"(^|.*\.)(train|training|trainer|training_args|optimization|sft)\.(micro_|train_)?batch_size")
 _LENGTH = re.compile(r".*\.(max_(seq_)?len(gth)?|max_seq_length|seq_len(gth)?|block_size|cutoff_len|context_length)")
@@ -70,29 +76,64 @@ def plain(source: Source) -> bool:
     return model and language and not other and any(map(_PLAIN.fullmatch, names))
 
 
-def take(reading: Reading) -> None:
-    """Give settings of such tables the names that arguments have; what stands in others is left as it is."""
+def take(reading: Reading) -> bool:
+    """Give settings of such tables the names that arguments have; what stands in others is left as it is.
+
+    Returns:
+        Whether there are such tables.
+
+    Raises:
+        InputError: two models are named.
+    """
     if MARK in reading.settings or not any(claims(source) for source in reading.sources):
-        return
+        return False
     training = {name.rpartition(".")[0] for name in reading.settings if _is_training(name)}
+    _take_switches(reading)
     for name, one in list(reading.settings.items()):
         table, _, last = name.rpartition(".")
+        last = last.lower()
         if table in training:
-            _give(reading, name, one, _TRAINING.get(last, last))
+            way = last in _WAYS and str(one.value).lower() in {"full", "lora", "qlora"}
+            _give(reading, name, one, "finetuning_type" if way else _TRAINING.get(last, last))
             continue
         of = table.rpartition(".")[2].lower()
         known = next((known for words, known in _TABLES if words.search(of)), None)
-        argument = known is not None and (known or not of.startswith(("data", "token")) or _OF_DATA.fullmatch(last))
-        if known is not None and argument:
+        only = next((words for begins, words in _ONLY.items() if of.startswith(begins)), None)
+        alone = last in _SWITCH and last not in (known or ())  # `quantization.enabled` beside nothing
+        if known is not None and not alone and (only is None or only.fullmatch(last)):
             _give(reading, name, one, known.get(last, last))
+    _take_adapters(reading)
+    reading.assume("a configuration of a program of one's own: its tables are read as arguments of the Trainer")
+    return True
+
+
+def _take_adapters(reading: Reading) -> None:
+    """Take whether there are adapters: where a table says what they are like, unless a switch or a word says it."""
     rank, switch = reading.settings.get("lora_r"), reading.settings.get("use_peft")
-    if rank is not None and switch is None and "finetuning_type" not in reading.settings:
+    worded = {"adapter", "finetuning_type"} & reading.settings.keys()
+    if rank is not None and switch is None and not worded:
         reading.settings["use_peft"] = replace(rank, name="use_peft", value=True)
     elif switch is not None and str(switch.value).lower() in OFF:
-        for name in [one for one in reading.settings if one.startswith("lora_")]:
+        for name in [one for one in reading.settings if one.startswith("lora_") or one == "adapter"]:
             reading.means("no adapters are asked for", name)
             del reading.settings[name]
-    reading.assume("a configuration of a program of one's own: its tables are read as arguments of the Trainer")
+    elif switch is not None and "adapter" in worded:
+        reading.say(reading.settings.pop("use_peft"), "of the kind that its table names")
+
+
+def _take_switches(reading: Reading) -> None:
+    """Take whether tables of quantised weights count: of one that is off nothing does."""
+    for name, switch in list(reading.settings.items()):
+        table, _, last = name.lower().rpartition(".")
+        if last not in _SWITCH or not _QUANTISER.search(table.rpartition(".")[2]):
+            continue
+        inside = [one for one in reading.settings if one.lower().startswith(f"{table}.") and one != name]
+        off = str(switch.value).lower() in OFF
+        for one in inside if off else ():
+            reading.means("no weights are quantised", one)
+            del reading.settings[one]
+        if off or inside:
+            reading.say(reading.settings.pop(name), "no weights are quantised" if off else "as its table says")
 
 
 def _is_training(name: str) -> bool:
@@ -100,7 +141,24 @@ def _is_training(name: str) -> bool:
 
 
 def _give(reading: Reading, name: str, one: Setting, argument: str) -> None:
-    """Call a setting by the argument that it is, unless there is one."""
-    if argument not in reading.settings:
+    """Call a setting by the argument that it is, unless there is one.
+
+    Raises:
+        InputError: another model has that place.
+    """
+    there = reading.settings.get(argument)
+    if argument == "model_name_or_path":
+        if isinstance(one.value, bool):  # `pretrained: true`
+            return
+        two = there is not None and one.value and not name.endswith("checkpoint") and not reading.given.get("model")
+        if there is not None and two and _stem(there) != _stem(one):
+            models = (str(there.value), str(one.value))
+            message = f"two models are named, {models[0][:80]!r} and {models[1][:80]!r}"
+            reading.refuse(one, message, settles="model", likely=models)
+    if there is None:
         del reading.settings[name]
         reading.settings[argument] = replace(one, name=argument)
+
+
+def _stem(model: Setting) -> str:
+    return str(model.value).rstrip("/").rpartition("/")[2].lower()
