@@ -54,6 +54,26 @@ def test_what_the_optimizer_step_leaves_of_adapters_is_of_no_use_to_passes():
     assert both.logged("allocated", spec) == without.logged("allocated", none)
 
 
+def test_what_the_optimizer_step_leaves_of_a_trained_head_is_of_use_to_passes():
+    """Its tensor is large, and has a segment of its own."""
+    options = {**ALONE, "seq": 16384, "framework": "accelerate@2023-12"}
+    alone = float(held(job("llama3-8b", **options)).optimizer_state[0, 0]) / 8
+    spec = job("llama3-8b", **options, train="head")
+    none = replace(spec, runtime=replace(spec.runtime, memory=replace(spec.runtime.memory, foreach_copies=0.0)))
+    left = [float(held(one).fragmentation[0, 0]) for one in (spec, none)]
+    assert left[0] - left[1] == pytest.approx(2 * 4 * alone, rel=0.01)
+
+
+def test_unpacked_weights_of_experts_wait_too_but_for_their_router():
+    options = {**ALONE, "tune": "qlora", "base_dtype": "int4", "seq": 128, "loss": "linear"}
+    kept = []
+    for month in ("2024-02", "2024-03"):
+        spec = job("mixtral-8x7b", **options, framework=f"accelerate@{month}")
+        kept.append(float(held(spec, recompute="none").activations[0, 0]))
+    attention, expert = 2 * 4096 * 4096 + 2 * 4096 * 1024, 3 * 4096 * 14336
+    assert kept[0] - kept[1] == 32 * 2 * (attention + 8 * expert)
+
+
 def test_bitsandbytes_kept_inputs_of_frozen_products_until_july_2024():
     """Of the MLP behind adapters of queries and values alone: what its first two products read, and its last."""
     options = {**ALONE, "lora_targets": "q,v", "framework": "pytorch"}
@@ -98,6 +118,15 @@ def test_litgpt_loads_all_on_each_gpu_and_has_gradients_of_frozen_weights():
         for one in (wide, narrow)
     ]
     assert kept[0] - kept[1] == 32 * 4096 * 2 * 2 * (32 - 8) * 128
+
+
+def test_litgpt_loads_weights_in_the_precision_that_it_keeps_them_in():
+    """All of the fp32 weights beside a GPU's shards of them where training is in mixed precision; else 16 bits."""
+    options = {"gpus": 16, "gbs": 16, "seq": 64, "cluster": "dgx-h100-superpod", "framework": "litgpt"}
+    for more, size in (({}, 4), ({"master_dtype": "none", "grad_dtype": "bf16", "moment_dtype": "bf16"}, 2)):
+        found = held(job("llama3-8b", **options, **more), zero=3)
+        shard = float(found.weights[0, 0])
+        assert float(found.allocated_by_stage[0, 0]) - shard == pytest.approx(size * 8.03e9, rel=0.02)
 
 
 def test_q_lora_of_qwen_runs_under_deepspeed_on_one_gpu():
