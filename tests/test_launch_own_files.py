@@ -137,6 +137,8 @@ def tables(folder, model: str = "", training: str = "", more: str = ""):
         ("", ADAPTERS.replace("lora: {", "peft: {enabled: true, method: lora, "), "lora"),
         ("", ADAPTERS.replace("lora: {", "peft: {enabled: false, method: lora, "), None),
         ("", "LoRA: {R: 16, Target_Modules: [q_proj]}", "lora"),
+        ("", ADAPTERS.replace("lora: {", "lora: {lora_enable: false, "), None),
+        ("", f"{ADAPTERS}\nquantization: {{type: nf4}}", "qlora"),
     ],
 )
 def test_switches_and_words_of_tables_say_what_is_trained(training, more, tune, tmp_path):
@@ -150,6 +152,11 @@ def test_switches_and_words_of_tables_say_what_is_trained(training, more, tune, 
     [
         ("", f"{ADAPTERS}\nquantization: {{enabled: true}}", "quantization.enabled: not known here"),
         ("", ADAPTERS.replace("lora: {", "peft: {method: ia3, "), "ia3 is not modelled"),
+        ("", ADAPTERS.replace("lora: {", "adapter: {type: prefix, "), "prefix is not modelled"),
+        ("", "lora: {alpha: 32}", "no file states the rank of adapters"),
+        ("", "teacher: {name_or_path: Qwen/Qwen2.5-72B}", "no file says by which method"),
+        ("", "dpo: {beta: 0.1}", "no file says by which method"),
+        ("", "optimizer: {_target_: apollo_torch.APOLLOAdamW}", "the optimizer apolloadamw is not modelled"),
         (", base_model: meta-llama/Llama-3.1-70B", "", "two models are named, 'Qwen/Qwen2.5-7B' and 'meta-llama"),
     ],
 )
@@ -163,9 +170,16 @@ def test_another_name_of_the_same_model_is_no_second_one(same, tmp_path):
     assert tables(tmp_path, same).options["model"] == "Qwen/Qwen2.5-7B"
 
 
-def test_the_optimizer_of_a_table_is_read(tmp_path):
-    made = tables(tmp_path, more="optimizer: {name: adamw_8bit, lr: 1e-4}")
-    assert made.options["optimizer"] == "adamw-8bit"
+@pytest.mark.parametrize(
+    ("said", "optimizer"),
+    [
+        ("name: adamw_8bit", "adamw-8bit"), ("_target_: torch.optim.SGD", "sgd"),
+        ("_target_: bitsandbytes.optim.AdamW8bit", "adamw-8bit"),
+    ],
+)  # fmt: skip
+def test_the_optimizer_of_a_table_is_read(said, optimizer, tmp_path):
+    made = tables(tmp_path, more=f"optimizer: {{{said}, lr: 1e-4}}")
+    assert made.options["optimizer"] == optimizer
 
 
 def test_a_table_with_arguments_of_the_trainer_has_its_defaults(tmp_path):

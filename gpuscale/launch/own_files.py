@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 
 from gpuscale.launch.settings import OFF, Reading, Setting, Source
+from gpuscale.launch.unread import is_on
 
 MARK = "per_device_train_batch_size"
 """Argument of the Trainer by which a table of it is known."""
@@ -19,7 +20,7 @@ _ADAPTERS = {
     "targets": "lora_target_modules", "target_modules": "lora_target_modules",
     "modules_to_save": "lora_modules_to_save",
     **dict.fromkeys(("method", "peft_type", "peft_method", "adapter_type"), "adapter"),
-    **dict.fromkeys(("enabled", "enable", "use", "use_lora", "use_peft"), "use_peft"),
+    **dict.fromkeys(("enabled", "enable", "use", "use_lora", "use_peft", "lora_enable", "lora_enabled"), "use_peft"),
 }  # fmt: skip
 _QUANTISED = {
     "use_4bit": "load_in_4bit", "bnb_4bit": "load_in_4bit", "use_8bit": "load_in_8bit",
@@ -32,14 +33,18 @@ _NAMES = (
 )  # fmt: skip
 _MODEL = dict.fromkeys(_NAMES, "model_name_or_path") | _QUANTISED
 _TRAINING = {"lora": "use_peft", "use_lora": "use_peft"} | _QUANTISED
-_WAYS = ("method", "mode", "tuning", "tuning_method", "finetuning_method", "finetune_method", "training_type")
+_WAYS = ("method", "mode", "tuning", "tuning_method", "finetuning_method", "finetune_method", "training_type", "type")
 _SWITCH = ("enabled", "enable", "use")
+_ADAPTED = re.compile(r"lora|peft|adapter")
 _QUANTISER = re.compile(r"quant|bnb|bitsandbytes")
 _TABLES: tuple[tuple[re.Pattern[str], dict[str, str]], ...] = (
     (re.compile(r"qlora"), _ADAPTERS | dict.fromkeys(("enabled", "enable", "use"), "load_in_4bit")),
-    (re.compile(r"lora|peft|adapter"), _ADAPTERS),
+    (re.compile(r"^(peft|adapter)"), _ADAPTERS | {"type": "adapter"}),
+    (_ADAPTED, _ADAPTERS),
+    (re.compile(r"^(teacher|reward|ref(erence)?|critic)(_model)?$"), dict.fromkeys(_NAMES, "teacher_model")),
+    (re.compile(r"^(dpo|kto|orpo|grpo|simpo)(_config|_args)?$"), {}),
     (_QUANTISER, _QUANTISED),
-    (re.compile(r"^optim(izer)?$"), {"name": "optim"}),
+    (re.compile(r"^optim(izer)?$"), dict.fromkeys(("name", "_target_", "class_path"), "optim")),
     (re.compile(r"^(model|llm|base_model|policy|model_args|model_config|model_cfg)$"), _MODEL),
     (re.compile(r"^(data|dataset|tokenizer|data_args|tokenization|sft|sft_config|script_args)$"), {}),
 )
@@ -51,7 +56,8 @@ ELSEWHERE = re.compile(
 """What programs of other models have in their options, and those of other frameworks."""
 
 _OF_DATA = re.compile(r"max_(seq_)?len(gth)?|max_seq_length|block_size|cutoff_len|packing|model_max_length")
-_ONLY = {"data": _OF_DATA, "token": _OF_DATA, "optim": re.compile("name")}
+_ONLY = {"data": _OF_DATA, "token": _OF_DATA, "optim": re.compile("name|_target_|class_path")}
+_ONLY |= dict.fromkeys(("teacher", "reward", "ref", "critic"), re.compile("|".join(_NAMES)))
 """Beginnings of names of tables that hold much else -> what is read of them."""
 
 _PLAIN = re.compile(r"(^|.*\.)(train|training|trainer|training_args|optimization|sft)\.(micro_|train_)?batch_size")
@@ -89,6 +95,7 @@ def take(reading: Reading) -> bool:
         return False
     training = {name.rpartition(".")[0] for name in reading.settings if _is_training(name)}
     _take_switches(reading)
+    adapted = next((one for name, one in reading.settings.items() if _describes(name) and is_on(one.value)), None)
     for name, one in list(reading.settings.items()):
         table, _, last = name.rpartition(".")
         last = last.lower()
@@ -100,16 +107,23 @@ def take(reading: Reading) -> bool:
         known = next((known for words, known in _TABLES if words.search(of)), None)
         only = next((words for begins, words in _ONLY.items() if of.startswith(begins)), None)
         alone = last in _SWITCH and last not in (known or ())  # `quantization.enabled` beside nothing
-        if known is not None and not alone and (only is None or only.fullmatch(last)):
+        if known is _QUANTISED and last in _WAYS and str(one.value).lower() == "nf4":
+            _give(reading, name, replace(one, value=True), "load_in_4bit")
+        elif known is not None and not alone and (only is None or only.fullmatch(last)):
             _give(reading, name, one, known.get(last, last))
-    _take_adapters(reading)
+    _take_adapters(reading, adapted)
     reading.assume("a configuration of a program of one's own: its tables are read as arguments of the Trainer")
     return True
 
 
-def _take_adapters(reading: Reading) -> None:
+def _describes(name: str) -> bool:
+    """Whether a setting stands in a table of adapters."""
+    return bool(_ADAPTED.search(name.rpartition(".")[0].rpartition(".")[2].lower()))
+
+
+def _take_adapters(reading: Reading, adapted: Setting | None) -> None:
     """Take whether there are adapters: where a table says what they are like, unless a switch or a word says it."""
-    rank, switch = reading.settings.get("lora_r"), reading.settings.get("use_peft")
+    rank, switch = reading.settings.get("lora_r", adapted), reading.settings.get("use_peft")
     worded = {"adapter", "finetuning_type"} & reading.settings.keys()
     if rank is not None and switch is None and not worded:
         reading.settings["use_peft"] = replace(rank, name="use_peft", value=True)
@@ -147,6 +161,8 @@ def _give(reading: Reading, name: str, one: Setting, argument: str) -> None:
         InputError: another model has that place.
     """
     there = reading.settings.get(argument)
+    if argument == "optim" and isinstance(one.value, str):  # `torch.optim.AdamW`
+        one = replace(one, value=one.value.rpartition(".")[2])
     if argument == "model_name_or_path":
         if isinstance(one.value, bool):  # `pretrained: true`
             return
