@@ -206,3 +206,11 @@ def test_nothing_of_adapters_that_are_off_is_read(tmp_path):
     assert {name for name in made.options if name.startswith("lora")} == set()
     off = {said.text for said in made.understood if "no adapters are asked for" in said.meaning}
     assert len(off) == 3
+
+
+def test_suggestions_of_a_layout_are_taken(tmp_path):
+    """`--assume`: the stage of ZeRO is of the layout, the batch of the job."""
+    (tmp_path / "sft.yaml").write_text(TABLES % ("", "", ""))
+    job = read_launch([tmp_path / "sft.yaml"], {"*": "suggested"}, {"gpus": 8})
+    assert "zero" not in job.options
+    assert (job.layout["zero"], job.layout["micro_batch_size"], job.options["gbs"]) == (0, 4, 32)

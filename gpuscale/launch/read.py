@@ -102,8 +102,11 @@ def read_launch(
             raise _asked(lacks, followed.values()) from None
         if lacks and not (assume and all(lack.suggested for lack in lacks)):
             raise _asked(lacks, followed.values())
-        said = tuple(lack.said() for lack in lacks)
-        return replace(job, options={**job.options, **more[1]}, assumed=(*job.assumed, *said)) if lacks else job
+        said, taken = tuple(lack.said() for lack in lacks), _checked(more[1])
+        layout = {name: taken.pop(name) for name in [*taken] if name in declared(Layout)}
+        return replace(
+            job, options={**job.options, **taken}, layout={**job.layout, **layout}, assumed=(*job.assumed, *said)
+        )
 
 
 def _asked(lacks: Sequence[Lack], followed: Iterable[Sequence[Launch]]) -> LackingError:
