@@ -69,9 +69,13 @@ def test_what_may_change_the_model_is_asked_for(tmp_path, between, settles):
         "transformers.logging.set_verbosity_error()\ntorch.backends.cudnn.benchmark = True",
         "from accelerate import Accelerator\nmodel = Accelerator().prepare(model)",
         "from transformers import DataCollatorForSeq2Seq\ncollator = DataCollatorForSeq2Seq(tokenizer, model=model)",
+        "for one in model.parameters():\n    if one.ndim == 1:\n        one.data = one.data.to(torch.float32)",
+        "class Cast(nn.Sequential):\n    def forward(self, x):\n        return super().forward(x).to(torch.float32)\n"
+        "model.lm_head = Cast(model.lm_head)",
+        "text = tokenizer.pad_in_its_own_way('a')",
     ],
 )
-def test_what_looks_at_the_model_or_fills_it_changes_nothing(tmp_path, between):
+def test_what_looks_at_the_model_fills_it_or_casts_vectors_and_logits_changes_nothing(tmp_path, between):
     assert _read(tmp_path, between).options == _read(tmp_path).options
 
 
@@ -195,19 +199,6 @@ def test_products_in_tf32_are_read(tmp_path):
 def test_a_trainer_that_another_function_returns_is_found(tmp_path):
     with pytest.raises(InputError, match="helper does to the trainer"):
         _read(tmp_path, after="trainer = helper(trainer)\ntrainer.train()")
-
-
-@pytest.mark.parametrize(
-    "between",
-    [
-        "for one in model.parameters():\n    if one.ndim == 1:\n        one.data = one.data.to(torch.float32)",
-        "class Cast(nn.Sequential):\n    def forward(self, x):\n        return super().forward(x).to(torch.float32)\n"
-        "model.lm_head = Cast(model.lm_head)",
-        "text = tokenizer.pad_in_its_own_way('a')",
-    ],
-)
-def test_casts_of_vectors_and_logits_and_calls_of_the_tokenizer_change_nothing(tmp_path, between):
-    assert _read(tmp_path, between).options == _read(tmp_path).options
 
 
 def test_a_tokenizer_that_comes_with_the_model_is_not_the_model(tmp_path):

@@ -365,3 +365,21 @@ def test_forks_of_megatron_that_have_a_switch_for_rmsnorm_have_no_bias_of_norms(
     assert ",norm_bias=false," in read_launch([script], {}, {}).options["model"]
     script.write_text(f"torchrun --nproc_per_node=8 pretrain_llama.py {shape} {more}\n")
     assert ",norm_bias=true," in read_launch([script], {}, {}).options["model"]
+
+
+def test_a_stage_and_an_organisation_make_no_program_one_of_other_models(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text("deepspeed --num_gpus 2 train.py --zero_stage 2 --batch_size 4 --wandb_organization mine\n")
+    with pytest.raises(LackingError, match="which model is trained"):
+        read_launch([script], {}, {})
+
+
+def test_two_models_that_are_known_are_asked_about(tmp_path):
+    script, line = tmp_path / "run.sh", "torchrun --nproc_per_node 2 train.py --batch_size 4 --max_length 512"
+    given = {"precision": "bf16", "zero": 0, "gbs": 8}
+    script.write_text(f"{line} --model_name gpt2 --model_path meta-llama/Llama-2-7b-hf\n")
+    with pytest.raises(LackingError, match="two models are named, 'gpt2' and 'meta-llama/Llama-2-7b-hf'"):
+        read_launch([script], {}, given)
+    assert "model" not in read_launch([script], {}, {**given, "model": "gpt2"}).options
+    script.write_text(f"{line} --model_name gpt2 --model_path openai-community/gpt2\n")
+    assert read_launch([script], {}, given).options["model"] == "gpt2"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import NoReturn
 
 from gpuscale.launch.settings import OFF, Reading, Setting, Source
 from gpuscale.launch.unread import is_on
@@ -38,7 +39,7 @@ _SWITCH = ("enabled", "enable", "use")
 _ADAPTED = re.compile(r"lora|peft|adapter")
 _QUANTISER = re.compile(r"quant|bnb|bitsandbytes")
 _TABLES: tuple[tuple[re.Pattern[str], dict[str, str]], ...] = (
-    (re.compile(r"qlora"), _ADAPTERS | dict.fromkeys(("enabled", "enable", "use"), "load_in_4bit")),
+    (re.compile(r"qlora"), _ADAPTERS | dict.fromkeys(_SWITCH, "load_in_4bit")),
     (re.compile(r"^(peft|adapter)"), _ADAPTERS | {"type": "adapter"}),
     (_ADAPTED, _ADAPTERS),
     (re.compile(r"^(teacher|reward|ref(erence)?|critic)(_model)?$"), dict.fromkeys(_NAMES, "teacher_model")),
@@ -50,10 +51,11 @@ _TABLES: tuple[tuple[re.Pattern[str], dict[str, str]], ...] = (
 )
 """Words of a table's name -> what its keys are as arguments where they are called otherwise."""
 
-ELSEWHERE = re.compile(
-    r"image|img|pixel|video|audio|speech|resolution|num_class|diffusion|unet|\bvae|arch$|tensorflow|dit_|gan|zero_stage|pp_size"
-)
-"""What programs of other models have in their options, and those of other frameworks."""
+OTHER_MODELS = re.compile(r"image|img|pixel|video|audio|speech|resolution|num_class|diffusion|unet|\bvae|dit_|gan(_|$)")
+"""What programs of other models have in their options."""
+
+ELSEWHERE = re.compile(rf"{OTHER_MODELS.pattern}|arch$|tensorflow|zero_stage|pp_size")
+"""What they have, or programs of other frameworks."""
 
 _OF_DATA = re.compile(r"max_(seq_)?len(gth)?|max_seq_length|block_size|cutoff_len|packing|model_max_length")
 _ONLY = {"data": _OF_DATA, "token": _OF_DATA, "optim": re.compile("name|_target_|class_path")}
@@ -67,10 +69,10 @@ _LENGTH = re.compile(r".*\.(max_(seq_)?len(gth)?|max_seq_length|seq_len(gth)?|bl
 def claims(source: Source) -> bool:
     """Whether a document has a table of the Trainer's arguments in it, or tables of a program with names of its own."""
     document = source.kind in {"yaml", "toml", "json"}
-    return document and (any(name.endswith(f".{MARK}") for name in source.settings) or plain(source))
+    return document and (any(name.endswith(f".{MARK}") for name in source.settings) or has_own_tables(source))
 
 
-def plain(source: Source) -> bool:
+def has_own_tables(source: Source) -> bool:
     """Whether tables say a language model and its batch, and none has the Trainer's word for a batch.
 
     `model.name` and `training.batch_size` beside adapters or a length of sequences.
@@ -168,12 +170,21 @@ def _give(reading: Reading, name: str, one: Setting, argument: str) -> None:
             return
         two = there is not None and one.value and not name.endswith("checkpoint") and not reading.given.get("model")
         if there is not None and two and _stem(there) != _stem(one):
-            models = (str(there.value), str(one.value))
-            message = f"two models are named, {models[0][:80]!r} and {models[1][:80]!r}"
-            reading.refuse(one, message, settles="model", likely=models)
+            refuse_two_models(reading, there, one)
     if there is None:
         del reading.settings[name]
         reading.settings[argument] = replace(one, name=argument)
+
+
+def refuse_two_models(reading: Reading, first: Setting, second: Setting) -> NoReturn:
+    """Ask which of two models is trained.
+
+    Raises:
+        LackingError: always.
+    """
+    models = (str(first.value), str(second.value))
+    message = f"two models are named, {models[0][:80]!r} and {models[1][:80]!r}"
+    reading.refuse(second, message, settles="model", likely=models)
 
 
 def _stem(model: Setting) -> str:

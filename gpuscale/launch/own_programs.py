@@ -13,10 +13,12 @@ from typing import Any
 from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.launch import trainer
-from gpuscale.launch.own_files import ELSEWHERE, plain
+from gpuscale.launch.huggingface_models import known_model
+from gpuscale.launch.own_files import ELSEWHERE, OTHER_MODELS, has_own_tables, refuse_two_models
 from gpuscale.launch.settings import OFF, Reading, Setting, Source
 from gpuscale.launch.tools import started
 from gpuscale.launch.unread import is_on
+from gpuscale.presets.models import load_model
 from gpuscale.presets.tools import Tool, load_tool
 
 NAME = "own"
@@ -40,10 +42,10 @@ _ESSENTIAL = ("model_name_or_path", "max_length", "per_device_train_batch_size",
 def claims(source: Source) -> bool:
     """Whether a command that nothing else claims starts a program of one's own that may train a language model."""
     words = source.program
-    started = words[:1] and (words[0] in STARTERS or bool(TRAINING.search(" ".join(words[1:]))))
+    starts = words[:1] and (words[0] in STARTERS or bool(TRAINING.search(" ".join(words[1:]))))
     configured = any(re.search(r"\.(ya?ml|json|toml|py)$", word) for word in words[2:])
     named = _named(source.settings)
-    return bool(started) and source.kind == "command" and not configured and _is_own(source) and any(
+    return bool(starts) and source.kind == "command" and not configured and _is_own(source) and any(
         one in named for one in _ESSENTIAL
     ) and not any(ELSEWHERE.search(name) for name in source.settings)  # fmt: skip
 
@@ -77,9 +79,10 @@ def take(reading: Reading, tool: Tool) -> Tool:
     inside = any(tool.name in re.split(r"[/.]", word) for word in source.program)  # `trl/scripts/sft.py`
     inside |= tool.name == "alpaca-lora" or (tool.name == "trl" and "model_name_or_path" in source.settings)
     known = inside or any(started(one, tool) for one in reading.sources)
-    its_own = _is_own(source) if source.kind == "command" else plain(source)
+    its_own = _is_own(source) if source.kind == "command" else has_own_tables(source)
     if known or not its_own or others or counted:
         return tool
+    _refuse_two(reading)
     for name, own in _named(reading.settings).items():
         one = reading.settings.pop(own)
         reading.settings.setdefault(name, one)
@@ -95,8 +98,19 @@ def take(reading: Reading, tool: Tool) -> Tool:
     return load_tool(NAME)
 
 
+def _refuse_two(reading: Reading) -> None:
+    """Ask which model is trained where options name several that are known: `--model_name gpt2 --model_path ...`."""
+    words = ("model_name_or_path", *load_tool(NAME).names["model_name_or_path"])
+    stated = (one for name in words if (one := reading.settings.get(name)) is not None)
+    named = ((known_model(one.value)[0], one) for one in stated if isinstance(one.value, str))
+    known = {load_model(name).name: one for name, one in named if name is not None}
+    if len(known) > 1 and not reading.given.get("model"):
+        first, second, *_ = known.values()
+        refuse_two_models(reading, first, second)
+
+
 def _refuse_other(reading: Reading, source: Source) -> None:
-    other = next((one for name, one in source.settings.items() if re.search(ELSEWHERE, name)), None)
+    other = next((one for name, one in source.settings.items() if OTHER_MODELS.search(name)), None)
     if other is not None and "model_name_or_path" not in reading.settings and not reading.given.get("model"):
         hint = "gpuscale predicts training of causal language models; add `model=NAME` if it is one"
         raise InputError("nothing names a language model, and this is of other models",

@@ -220,7 +220,6 @@ def evaluate_memory(
     if profile.loads_whole:
         step = np.maximum(step, np.where(c.zero == 3, loaded_bytes(job, parameters) - sum(held[1:]), 0.0))
     comes_and_goes = np.maximum(passes, step) if step.ndim else passes
-    unusable = comes_and_goes * profile.fragmentation if profile.fragmentation else np.zeros(())
     found = Memory(
         weights=held[0],
         gradients=held[1],
@@ -232,24 +231,37 @@ def evaluate_memory(
         gathered_parameters=gathered,
         optimizer_step=comes_and_goes - passes if step.ndim else step,
         communication_buffers=buffers,
-        fragmentation=unusable,
+        fragmentation=comes_and_goes * profile.fragmentation if profile.fragmentation else np.zeros(()),
         nccl_buffers=communicators * float(profile.communicator_bytes) + exchange_buffer_bytes(c, job),
         framework_reserve=np.asarray(profile.context_bytes, dtype=np.float64),
         at_optimizer_step=sum(held) + buffers + fixed + step,
         gradients_to_come=_gradients_to_come(c, job, held[1], activations + logits, passes - step),
         host_bytes=host_bytes,
     )
+    left = np.zeros(())
+    if job.tuning is not None and made.ndim:
+        left = np.minimum(made, passes) * adapter_share(c, job, parameters)
+    return _as_reserved(found, job, comes_and_goes, left)
+
+
+def _as_reserved(found: Memory, job: JobSpec, comes_and_goes: FloatArray, left: FloatArray) -> Memory:
+    """Return memory with what the caching allocator reserves as far as there is room; paged states give way.
+
+    Args:
+        comes_and_goes: what comes and goes in a step, shape (P, N) [bytes].
+        left: what the optimizer step leaves of small tensors (`adapter_share`), shape (P, N), or () of none [bytes].
+    """
+    profile = job.runtime.memory
     least = LEAST_IN_PAGES if profile.expandable_segments else LEAST_FRAGMENTATION
     if profile.fragmentation > least:
         room = job.cluster.gpu.memory_bytes - found.by_stage + found.fragmentation
         found = replace(found, fragmentation=np.clip(room, comes_and_goes * least, found.fragmentation))
-    limit = min(job.cluster.gpu.memory_bytes, job.memory_limit_bytes)
-    if job.tuning is not None and made.ndim:
-        left = np.minimum(made, passes) * adapter_share(c, job, parameters)
-        left = np.clip(job.comfortable_bytes - found.by_stage, 0.0, left)  # where short, segments are given back
-        found = replace(found, fragmentation=found.fragmentation + left)
+    if left.ndim:  # where memory is short, segments are given back
+        kept = np.clip(job.comfortable_bytes - found.by_stage, 0.0, left)
+        found = replace(found, fragmentation=found.fragmentation + kept)
     if not job.states.paged:
         return found
+    limit = min(job.cluster.gpu.memory_bytes, job.memory_limit_bytes)
     room = limit - found.by_stage + found.optimizer_state
     return replace(found, optimizer_state=np.clip(room, 0.0, found.optimizer_state))
 
