@@ -13,11 +13,14 @@ from round_trips import PRESETS, plans, predicted
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.errors import NoAnswerError
 from gpuscale.launch.export import exported, save_export
-from gpuscale.launch.torchtitan import STOCK
 from gpuscale.layouts.stages import stage_sizes
+from gpuscale.presets.tools import load_tool
 
 pytest.importorskip("torchtitan")
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("ignore")]
+
+
+FUNCTIONS = load_tool("torchtitan").configs
 
 
 @pytest.fixture
@@ -111,11 +114,11 @@ def test_models_have_the_parameters_that_are_predicted(parsed, model):
     assert own == model_parameters(PRESETS.model(model)).total + mtp
 
 
-@pytest.mark.parametrize("name", STOCK)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_config_functions_are_what_the_reader_takes_them_for(parsed, name):
     import importlib  # noqa: PLC0415
 
-    said = STOCK[name]
+    said = FUNCTIONS[name]
     registry = importlib.import_module(f"torchtitan.models.{said['model.name']}.config_registry")
     config = getattr(registry, name)()
     assert (config.model_spec.name, config.model_spec.flavor) == (said["model.name"], said["model.flavor"])

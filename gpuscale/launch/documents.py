@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -271,19 +272,12 @@ class _Json:
 # --- interpolations of OmegaConf and of templates for envsubst
 
 _INNERMOST = re.compile(r"\$\{([^${}]*)\}")
-_SUMS = {
-    "multiply": lambda one, two: one * two,
-    "mult": lambda one, two: one * two,
-    "mul": lambda one, two: one * two,
-    "divide": lambda one, two: one / two,
-    "div": lambda one, two: one / two,
-    "int_div": lambda one, two: one // two,
-    "floor_div": lambda one, two: one // two,
-    "divide_floor": lambda one, two: one // two,
-    "add": lambda one, two: one + two,
-    "sum": lambda one, two: one + two,
-    "subtract": lambda one, two: one - two,
-    "sub": lambda one, two: one - two,
+_SUMS: Mapping[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(("multiply", "mult", "mul"), operator.mul),
+    **dict.fromkeys(("divide", "div"), operator.truediv),
+    **dict.fromkeys(("int_div", "floor_div", "divide_floor"), operator.floordiv),
+    **dict.fromkeys(("add", "sum"), operator.add),
+    **dict.fromkeys(("subtract", "sub"), operator.sub),
 }
 _Value = tuple[Any, Span | None] | None
 """A value and where it stands; None where it is not known."""

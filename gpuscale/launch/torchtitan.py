@@ -19,11 +19,11 @@ from gpuscale.launch.settings import Reading, Setting, Source
 from gpuscale.launch.shapes import nearest_split
 from gpuscale.launch.torchtitan_models import (
     BASES,
-    OLD_DEBUG,
     REGISTRIES,
     Built,
     built,
     here,
+    known,
     model_function,
     read_flavor,
     read_llama,
@@ -289,7 +289,8 @@ def claims(source: Source) -> bool:
         return "torchtitan" in said or ("train.py" in said and bool(NAMES & set(source.settings)))
     if source.kind == "python":
         called, origin = (str(source.settings[name].value) for name in ("", "origin"))
-        return called == "Trainer.Config" or origin.endswith(".Trainer.Config") or called in STOCK
+        configured = called == "Trainer.Config" or origin.endswith(".Trainer.Config")
+        return configured or called in load_tool("torchtitan").configs
     primus = source.settings.get(f"{PRIMUS}.framework")
     if primus is not None:
         return str(primus.value) == "torchtitan"
@@ -408,52 +409,16 @@ def _take_function(reading: Reading) -> None:
     """Set what the config function of torchtitan's own sets that is named, or that a Python file begins with."""
     place = reading.settings.pop("", None) or reading.get("config")
     reading.means("the config function", "config", "module")
-    known = str(place.value) if place is not None else ""
-    if known in STOCK and place is not None:
+    name = str(place.value) if place is not None else ""
+    if name in reading.tool.configs and place is not None:
         own = "model_spec" in reading.settings  # then the model is not that of the function
-        for key, value in STOCK[known].items():
+        for key, value in reading.tool.configs[name].items():
             if own and key.startswith("model."):
                 continue
-            reading.settings.setdefault(key, replace(place, name=key, value=value, text=f"{known}(): {key} = {value}"))
+            reading.settings.setdefault(key, replace(place, name=key, value=value, text=f"{name}(): {key} = {value}"))
     elif "model_spec" not in reading.settings:
         hint = "give its config_registry.py too, or a function of torchtitan's own"
         reading.refuse(place, "this config function is in no file that was given", hint)
-
-
-def _of_function(module: str, flavor: str, mode: str = "selective", **training: Any) -> dict[str, Any]:
-    own = {f"training.{key}": value for key, value in training.items()}
-    return {"model.name": module, "model.flavor": flavor, "activation_checkpoint.mode": mode, **own}
-
-
-def _of_deepseek(flavor: str, ep: int) -> dict[str, Any]:
-    own = _of_function("deepseek_v3", flavor, local_batch_size=4, seq_len=4096, disable_cuda_graphs=True)
-    own |= {"parallelism.pipeline_parallel_schedule": "Interleaved1F1B", "parallelism.expert_parallel_degree": ep}
-    return own | {"compile.enable": True, "compile.components": ["loss"]}
-
-
-STOCK: dict[str, dict[str, Any]] = {
-    "llama3_debugmodel": _of_function("llama3", "debugmodel")
-    | {"parallelism.pipeline_parallel_schedule": "Interleaved1F1B"},
-    "llama3_8b": _of_function("llama3", "8B", local_batch_size=1, seq_len=8192),
-    "llama3_8b_mxfp8": _of_function("llama3", "8B", local_batch_size=1, seq_len=8192)
-    | {"compile.enable": True, "compile.components": ["model"], "model.converters": ["mxfp8"]},
-    "llama3_70b": _of_function("llama3", "70B", "full", seq_len=8192) | {"parallelism.tensor_parallel_degree": 8},
-    "llama3_405b": _of_function("llama3", "405B", "full", local_batch_size=2, seq_len=8192)
-    | {"parallelism.tensor_parallel_degree": 8, "compile.enable": True, "model.converters": ["float8"]}
-    | {"compile.enable_async_tensor_parallel": True},
-    "qwen3_debugmodel": _of_function("qwen3", "debugmodel"),
-    "qwen3_0_6b": _of_function("qwen3", "0.6B", local_batch_size=4, seq_len=4096),
-    "qwen3_1_7b": _of_function("qwen3", "1.7B", local_batch_size=4, seq_len=4096),
-    "qwen3_14b": _of_function("qwen3", "14B", "full", local_batch_size=4, seq_len=4096),
-    "qwen3_32b": _of_function("qwen3", "32B", "full", local_batch_size=2, seq_len=4096),
-    "qwen3_30b_a3b": _of_function("qwen3", "30B-A3B", "full", local_batch_size=2, seq_len=4096),
-    "deepseek_v3_16b": _of_deepseek("16B", 8),
-    "deepseek_v3_671b": _of_deepseek("671B", 2),
-    "deepseek_v3_671b_float8": _of_deepseek("671B", 2) | {"model.converters": ["float8"]},
-    "gpt_oss_20b": _of_function("gpt_oss", "20b", "full", local_batch_size=1, seq_len=8192),
-    "gpt_oss_120b": _of_function("gpt_oss", "120b", "full", local_batch_size=1, seq_len=8192),
-}
-"""Config function of torchtitan -> what it sets other than the classes' defaults."""
 
 
 def _read_model(reading: Reading) -> None:
@@ -477,8 +442,8 @@ def _read_model(reading: Reading) -> None:
     elif own:
         read_shape(reading, own)
         reading.option("model", reading.options["model"], own, *names[:3])
-    elif "@" in reading.options["framework"] and f"{module} {flavor.value}" in OLD_DEBUG:
-        reading.option("model", OLD_DEBUG[f"{module} {flavor.value}"], *names)
+    elif "@" in reading.options["framework"] and f"{module} {flavor.value}" in known("read-before"):
+        reading.option("model", known("read-before")[f"{module} {flavor.value}"], *names)
     elif not read_flavor(reading, module, str(flavor.value), *names):
         reading.refuse(flavor, f"the model {f'{module} {flavor.value}'[:100]!r} is not known here", settles="model")
     _refuse_changed(reading)

@@ -13,55 +13,16 @@ from gpuscale.launch.numerics import ROTARY, agree
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.shapes import model_line, named_shape, same_shape
 from gpuscale.launch.writing import Writing
+from gpuscale.presets.files import known_table
 from gpuscale.presets.models import load_model
 from gpuscale.specs.model import LayerSpec, ModelSpec, NumericsSpec
 
 
-class Flavor(NamedTuple):
-    """A model of torchtitan's registry."""
+def known(kind: str) -> dict[str, Any]:
+    """Return a table of its models: `flavors`, `read` and `read-before`, `numerics`, by module and flavor."""
+    table: dict[str, Any] = known_table("torchtitan")[kind]
+    return table
 
-    model: str  #: the model as `model` takes it.
-    longest: int  #: longest sequence that its rotary embedding is built for.
-    function: str = ""  #: config function that trains it in 16 bits; empty where there is none.
-
-
-FLAVORS = {
-    ("llama3", "1B"): Flavor("llama3.2-1b", 131072),
-    ("llama3", "3B"): Flavor("llama3.2-3b", 131072),
-    ("llama3", "8B"): Flavor("llama3.1-8b", 131072, "llama3_8b"),
-    ("llama3", "70B"): Flavor("llama3.1-70b", 131072, "llama3_70b"),
-    ("llama3", "405B"): Flavor("llama3.1-405b", 131072),
-    ("qwen3", "0.6B"): Flavor("qwen3-0.6b", 40960, "qwen3_0_6b"),
-    ("qwen3", "1.7B"): Flavor("qwen3-1.7b", 40960, "qwen3_1_7b"),
-    ("qwen3", "4B"): Flavor("qwen3-4b", 40960),
-    ("qwen3", "8B"): Flavor("qwen3-8b", 40960),
-    ("qwen3", "14B"): Flavor("qwen3-14b", 40960, "qwen3_14b"),
-    ("qwen3", "32B"): Flavor("qwen3-32b", 40960, "qwen3_32b"),
-    ("qwen3", "30B-A3B"): Flavor("qwen3-30b-a3b", 40960, "qwen3_30b_a3b"),
-    ("qwen3", "235B-A22B"): Flavor("qwen3-235b-a22b", 40960),
-    ("deepseek_v3", "16B"): Flavor("deepseek-v2-lite", 16384, "deepseek_v3_16b"),
-    ("deepseek_v3", "236B"): Flavor("deepseek-v2", 16384),
-    ("deepseek_v3", "671B"): Flavor("deepseek-v3,mtp_layers=0", 16384, "deepseek_v3_671b"),
-    ("gpt_oss", "20b"): Flavor("gpt-oss-20b", 131072, "gpt_oss_20b"),
-    ("gpt_oss", "120b"): Flavor("gpt-oss-120b", 131072, "gpt_oss_120b"),
-}
-
-_DEBUG = "layers=6,hidden=256,heads=16,ffn=768,vocab=2048,sequence=131072,tied_embeddings=no"
-_OLD_DEBUG = "layers=8,hidden=256,heads=16,ffn=768,sequence=2048,tied_embeddings=no,vocab="
-OLD_DEBUG = {"llama3 debugmodel": f"{_OLD_DEBUG}128256", "llama2 debugmodel": f"{_OLD_DEBUG}32000"}
-"""Module and flavor for trying things out -> the model of 2024 and 2025, whose vocabulary is the tokenizer's."""
-
-OLD_FLAVORS = {
-    ("llama3", "debugmodel"): _DEBUG,
-    ("llama2", "7B"): "llama2-7b",
-    ("llama2", "13B"): "llama2-13b",
-    ("llama2", "70B"): "llama2-70b",
-    ("qwen3", "debugmodel"): "layers=8,hidden=256,heads=16,kv_heads=8,head_dim=128,qk_norm=head,ffn=3072,vocab=2048,"
-    "sequence=4096,tied_embeddings=yes",
-    ("llama4", "17bx16e"): "llama4-scout",
-    ("llama4", "17bx128e"): "llama4-maverick",
-}
-"""Flavors that are only read: of older releases, and for trying things out."""
 
 REGISTRIES = {
     "llama3": "llama3_configs", "qwen3": "qwen3_configs", "deepseek_v3": "deepseekv3_configs",
@@ -74,36 +35,10 @@ BASES = {
 """Module -> config function that a configuration of one's own begins with."""
 
 
-_LLAMA = NumericsSpec(
-    rotary_base=500000.0, rotary_share=1.0, rotary_scaling="llama3", scaling_factor=8.0, scaling_sequence=8192,
-    scaling_low=1.0, scaling_high=4.0, norm_epsilon=1e-5, init_std=0.02, activation="silu", router_score="softmax",
-    router_normalised=True, router_scale=1.0, router_aux_loss=0.0,
-)  # fmt: skip
-_YARN = replace(
-    _LLAMA, rotary_base=10000.0, rotary_scaling="yarn", scaling_factor=40.0, scaling_sequence=4096, scaling_low=1.0,
-    scaling_high=32.0,
-)  # fmt: skip
-_QWEN = replace(
-    _LLAMA, rotary_base=1000000.0, rotary_scaling="none", scaling_factor=None, scaling_sequence=None, scaling_low=None,
-    scaling_high=None, norm_epsilon=1e-6,
-)  # fmt: skip
-
-HERE = {
-    "llama3": _LLAMA,
-    "qwen3": _QWEN,
-    "qwen3 235B-A22B": replace(_QWEN, rotary_base=5000000.0),
-    "deepseek_v3": replace(_YARN, router_normalised=False),
-    "deepseek_v3 16B": replace(_YARN, scaling_mscale=0.7, scaling_mscale_all=0.7, router_normalised=False),
-    "deepseek_v3 236B": replace(
-        _YARN, scaling_mscale=1.0, scaling_mscale_all=1.0, router_normalised=False, router_scale=16.0
-    ),
-    "deepseek_v3 671B": replace(
-        _YARN, scaling_mscale=1.0, scaling_mscale_all=1.0, router_score="sigmoid", router_scale=2.5
-    ),
-    "gpt_oss": replace(_YARN, rotary_base=150000.0, scaling_factor=32.0, activation="swigluoai"),
-}
-"""Module, and flavor where it differs -> what it computes (torchtitan/models/*/__init__.py). Initial weights have this
-deviation, those of outputs less the deeper they are; routers a bias that balances experts, and no loss."""
+def _computed(module: str, flavor: str = "") -> NumericsSpec:
+    """Return what a module computes, or one of its flavors where that differs."""
+    found = known("numerics")
+    return NumericsSpec(**found.get(f"{module} {flavor}", found[module]))
 
 
 class Built(NamedTuple):
@@ -120,14 +55,15 @@ def built(writing: Writing) -> Built | None:
     """Return how torchtitan builds a plan's model; what it has no builder for is refused."""
     model, sequence = writing.model, writing.spec.sequence
     plain = replace(model, mtp=None)
-    for (module, name), flavor in FLAVORS.items():
-        usual = replace(HERE.get(f"{module} {name}", HERE[module]), scaling_mscale=None, scaling_mscale_all=None)
+    for named, flavor in known("flavors").items():
+        module, name = named.split()
+        usual = replace(_computed(module, name), scaling_mscale=None, scaling_mscale_all=None)
         turns_alike = agree(replace(model.numerics, scaling_mscale=None, scaling_mscale_all=None), usual, ROTARY)
-        fits = sequence <= flavor.longest and turns_alike
-        if same_shape(plain, load_model(flavor.model)) and (fits or module == "gpt_oss"):
-            if sequence > flavor.longest:
-                writing.refuse("seq", f"{module} is built for sequences up to {flavor.longest:,} (decoder.py)")
-            return Built(module, name, flavor.function, mtp=_mtp(writing, module))
+        fits = sequence <= flavor["longest"] and turns_alike
+        if same_shape(plain, load_model(flavor["model"])) and (fits or module == "gpt_oss"):
+            if sequence > flavor["longest"]:
+                writing.refuse("seq", f"{module} is built for sequences up to {flavor['longest']:,} (decoder.py)")
+            return Built(module, name, flavor.get("function", ""), mtp=_mtp(writing, module))
     lacking = _lacking(model)
     if lacking:
         writing.refuse("model", f"no builder makes {lacking} (torchtitan/models: {', '.join(BASES)})")
@@ -146,9 +82,9 @@ def built(writing: Writing) -> Built | None:
 def here(made: Built, model: ModelSpec) -> NumericsSpec:
     """Return what a model computes where nothing is said of it."""
     if not made.lines:
-        return HERE.get(f"{made.module} {made.flavor}", HERE[made.module])
+        return _computed(made.module, made.flavor)
     unscaled = {"scaling_factor": None, "scaling_sequence": None, "scaling_low": None, "scaling_high": None}
-    return replace(HERE[made.module], rotary_scaling="none", router_score=_score(model), **unscaled)
+    return replace(_computed(made.module), rotary_scaling="none", router_score=_score(model), **unscaled)
 
 
 SCALINGS = {"llama3": ("none", "llama3"), "qwen3": ("none",), "deepseek_v3": ("none", "yarn")}
@@ -187,7 +123,7 @@ def _rope(model: ModelSpec, kind: str, width: int, longest: int) -> str:
         }  # fmt: skip
     stated = [f"{name}={value!r}" for name, value in scaling.items() if value is not None]
     name = {"llama3": ['scaling="llama"'], "yarn": ['scaling="yarn"']}.get(named or "", [])
-    base = f"theta={numerics.rotary_base or HERE[module].rotary_base!r}"
+    base = f"theta={numerics.rotary_base or _computed(module).rotary_base!r}"
     return f"rope={kind}.Config({', '.join([f'dim={width}', f'max_seq_len={longest}', base, *name, *stated])}),"
 
 
@@ -366,10 +302,10 @@ KEYS = {
 
 def read_flavor(reading: Reading, module: str, flavor: str, *of: str) -> bool:
     """Take a model of the registry; returns whether there is one of that name."""
-    names = {(one.lower(), name.lower()): made.model for (one, name), made in FLAVORS.items()}
-    names |= {(one.lower(), name.lower()): made for (one, name), made in OLD_FLAVORS.items()}
+    names = {name.lower(): made["model"] for name, made in known("flavors").items()}
+    names |= {name.lower(): made for name, made in known("read").items()}
     for suffix in ("", "_instruct", "_moe"):
-        found = names.get((module.lower().removesuffix("_ft"), flavor.lower().removesuffix(suffix)))
+        found = names.get(f"{module.lower().removesuffix('_ft')} {flavor.lower().removesuffix(suffix)}")
         if found:
             reading.option("model", found, *of)
             return True
