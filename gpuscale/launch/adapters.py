@@ -13,9 +13,12 @@ from typing import NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.launch.settings import DTYPES, OFF, Reading, Setting, says
+from gpuscale.presets.files import known_table
 from gpuscale.presets.models import load_model
 from gpuscale.request import JobOptions, declared
 from gpuscale.specs.tuning import MLP, SPELLINGS, TARGETS, read_targets
+
+_KNOWN = known_table("scripts")["adapters"]
 
 
 class Names(NamedTuple):
@@ -52,22 +55,15 @@ ARGUMENTS = Names(
 ALL_LINEAR = ("lora_target_linear", "peft.match_all_linear")
 """Switches for adapters of every linear layer."""
 
-KINDS = ("finetuning_type", "tuner_type", "train_type", "sft_type", "adapter")
-SWITCHES = ("use_peft", "use_lora", "use_qlora", "q_lora", "lora_enable", "peft_config.peft_type",
-            "model.peft_config.peft_type", "peft_config")  # fmt: skip
-"""Settings that ask for adapters where no kind of tuning is named."""
+KINDS = tuple(_KNOWN["kinds"])
+SWITCHES = tuple(_KNOWN["switches"])
 
-IN_4_BITS = ("load_in_4bit", "use_qlora", "q_lora", "quantization_config.load_in_4bit", "ds.load_in_4bit",
-             "model.load_in_4bit", "quantization.load_in_4bit", "peft.q_lora")  # fmt: skip
-IN_8_BITS = ("load_in_8bit", "quantization_config.load_in_8bit", "model.load_in_8bit", "quantization.load_in_8bit")
+IN_4_BITS = tuple(_KNOWN["in_4_bits"])
+IN_8_BITS = tuple(_KNOWN["in_8_bits"])
 BITS = ("quantization_bit", "quant_bits", "bits")
 METHOD = ("quantization_method", "quant_method")
-TYPE_4_BITS = ("bnb_4bit_quant_type", "quantization_type", "quantization_config.bnb_4bit_quant_type",
-               "bnb_config_kwargs.bnb_4bit_quant_type", "quant_type")  # fmt: skip
-NESTED = ("bnb_4bit_use_double_quant", "use_bnb_nested_quant", "double_quantization", "use_nested_quant",
-          "quantization_config.bnb_4bit_use_double_quant", "bnb_config_kwargs.bnb_4bit_use_double_quant",
-          "double_quant", "quantization.bnb_4bit_use_double_quant", "peft.use_bnb_nested_quant")  # fmt: skip
-"""Whether scales are quantised again."""
+TYPE_4_BITS = tuple(_KNOWN["type_4_bits"])
+NESTED = tuple(_KNOWN["nested"])
 
 STORED = {("hqq", 4): "int4", ("gptq", 4): "int4", ("awq", 4): "int4", ("bnb", 8): "int8", ("hqq", 8): "int8",
           ("eetq", 8): "int8", ("gptq", 8): "int8", ("fp8", 8): "fp8", ("quanto", 8): "int8",

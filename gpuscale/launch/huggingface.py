@@ -29,18 +29,14 @@ from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.settings import OFF, ON, Reading, Setting, Source, precision_word
 from gpuscale.launch.tools import started, tool_of
 from gpuscale.launch.writing import Program, Target, Writing
+from gpuscale.presets.files import known_table
 from gpuscale.presets.tools import Tool, load_tool
 from gpuscale.specs.tuning import SFT
 
-TRAINER_MARKS = (
-    "per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "finetuning_type",
-    "base_model", "deepspeed", "num_train_epochs", "distributed_type", "mixed_precision", "tuner_type", "train_type",
-    "sft_type", "use_peft", "lora_r", "lora_rank",
-)  # fmt: skip
-DEEPSPEED_MARKS = (
-    "zero_optimization.stage", "deepspeed", "deepspeed.zero_optimization.stage", "deepspeed_config.zero_stage",
-    "zero_stage", "train_micro_batch_size_per_gpu",
-)  # fmt: skip
+_KNOWN = known_table("scripts")["programs"]
+
+TRAINER_MARKS = tuple(_KNOWN["trainer_marks"])
+DEEPSPEED_MARKS = tuple(_KNOWN["deepspeed_marks"])
 
 
 def _claims_deepspeed(source: Source) -> bool:
@@ -127,11 +123,7 @@ def read(reading: Reading) -> None:
 _BETA = {"ms-swift": 0.04}
 """Weight of the divergence of GRPO where nothing is said (ms-swift arguments/rlhf_args.py); TRL has 0."""
 
-_SWIFT_2 = {
-    "model_id_or_path": "model", "sft_type": "train_type", "batch_size": "per_device_train_batch_size",
-    "dtype": "torch_dtype",
-}  # fmt: skip
-"""Arguments of ms-swift until release 2 -> as later ones call them; the first two are of it alone."""
+_SWIFT_2 = _KNOWN["swift_2"]
 
 
 def _named_by_swift_2(reading: Reading) -> None:
@@ -143,11 +135,7 @@ def _named_by_swift_2(reading: Reading) -> None:
             reading.settings.setdefault(new, reading.settings.pop(old))
 
 
-TOOLS = (
-    "axolotl", "alpaca-lora", "llama-factory", "ms-swift", "open-instruct", "trl", "arctic-training", "deepspeed-chat",
-    "transformers",
-)  # fmt: skip
-"""Tools around the Trainer; the last one where nothing speaks of another."""
+TOOLS = tuple(_KNOWN["tools"])
 
 
 def _say_tasks(reading: Reading) -> None:
@@ -161,14 +149,9 @@ def _say_tasks(reading: Reading) -> None:
 
 # --- files that come with a tool
 
-_CONFIGS = ("deepspeed", "fsdp", "config_file", "accelerate_config", "deepspeed_config", "deepspeed_config_file")
-"""Settings that name the file, or one that comes with a tool, which says how a job is sharded."""
+_CONFIGS = tuple(_KNOWN["configs"])
 
-_OF_CONFIGS = (
-    "zero_optimization", "deepspeed_config", "fsdp_config", "bf16.", "fp16.", "train_micro_batch", "distributed_type",
-    "optimizer.", "num_processes", "mixed_precision", "parallelism_config",
-)  # fmt: skip
-"""Beginnings of settings of such files."""
+_OF_CONFIGS = tuple(_KNOWN["of_configs"])
 
 
 def take_configs(reading: Reading, tool: Tool, *names: str) -> None:
@@ -272,11 +255,7 @@ def _read_optimizer(reading: Reading, tool: Tool) -> None:
         trainer.read_optimizer(reading, *first, *deepspeed.OPTIMIZER, "optim", "optimizer.type", "optimizer")
 
 
-CHECKPOINTING = (
-    "gradient_checkpointing", "activation_checkpointing", "use_gradient_checkpointing", "grad_checkpoint",
-    "enable_gradient_checkpointing", "use_grad_checkpoint",
-)  # fmt: skip
-"""Switches of recomputation: the Trainer's, axolotl's, and those of scripts around it (TRL's examples, InternVL)."""
+CHECKPOINTING = tuple(_KNOWN["checkpointing"])
 
 PURE = ("pure_bf16", "bf16", "bfloat16")
 """Settings that hold weights, gradients and moments in bf16 without a copy in fp32: LLaMA-Factory's, axolotl's `full`

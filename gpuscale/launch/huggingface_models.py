@@ -16,26 +16,20 @@ from gpuscale.launch.quoting import Expansion, json_text
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.shapes import all_models_once, model_line, named_shape, named_spec, same_shape
 from gpuscale.launch.writing import LaunchFile, Writing
+from gpuscale.presets.files import known_table
 from gpuscale.presets.huggingface import read_config
 from gpuscale.presets.huggingface_config import STATED, SYNONYMS, Config, class_defaults
 from gpuscale.presets.huggingface_numerics import KEYS
 from gpuscale.presets.models import load_model
 from gpuscale.specs.model import MAX_SEQUENCE, LayerSpec, ModelSpec, NumericsSpec
 
+_KNOWN = known_table("scripts")["models"]
+
 CONFIG_FILE = "config.json"
 
-MODEL_TYPES = (
-    "llama", "mistral", "qwen2", "qwen3", "olmo2", "arcee", "starcoder2", "stablelm", "nemotron", "gpt2", "gpt_neox",
-    "phi", "gptj", "mpt", "cohere", "mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "granitemoe", "gpt_oss", "glm4_moe",
-    "deepseek_v3", "deepseek_v2",
-)  # fmt: skip
-"""Classes of transformers that a shape is tried as, in this order; `gpuscale.presets.huggingface` reads each back."""
+MODEL_TYPES = tuple(_KNOWN["model_types"])
 
-_GPT2 = {
-    "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
-    "intermediate_size": "n_inner", "max_position_embeddings": "n_positions",
-}  # fmt: skip
-"""Own names of GPT2Config."""
+_GPT2 = _KNOWN["gpt2"]
 
 
 _HUB_ID = r"\w[\w.-]*/\w[\w.-]*"
@@ -72,15 +66,7 @@ def config_json(model: ModelSpec, sequence: int) -> dict[str, Any] | None:
     return None
 
 
-OWN_KEYS: Mapping[str, Mapping[str, str]] = {
-    **{kind: {"norm_epsilon": "layer_norm_epsilon", "activation": "activation_function"} for kind in ("gpt2", "gptj")},
-    **{kind: {"norm_epsilon": "layer_norm_eps"} for kind in ("phi", "stablelm", "cohere")},
-    "gpt_neox": {"norm_epsilon": "layer_norm_eps", "rotary_base": "rotary_emb_base", "rotary_share": "rotary_pct"},
-    "mpt": {"norm_epsilon": "layer_norm_epsilon"},
-    "nemotron": {"norm_epsilon": "norm_eps"},
-    "starcoder2": {"norm_epsilon": "norm_epsilon"},
-}
-"""Model type -> fields of numerics that its class calls otherwise than the first of `KEYS`."""
+OWN_KEYS = _KNOWN["own_keys"]
 
 
 SCALED = ("deepseek_v2", "deepseek_v3", "glm4_moe")
@@ -162,18 +148,10 @@ def written_model(writing: Writing) -> tuple[list[tuple[str, ...]], list[LaunchF
     return [("--config_name", CONFIG_FILE), ("--tokenizer_name", Expansion("${TOKENIZER:?a tokenizer}"))], [file]
 
 
-MODEL_NAMES = (
-    "config_name", "model_name_or_path", "base_model", "model.name_or_path", "model.pretrained_model_name_or_path",
-    "model_id", "model_name",
-)  # fmt: skip
+MODEL_NAMES = tuple(_KNOWN["model_names"])
 
 
-OTHER = {
-    "has an encoder": r"(^|[-/_])(m?t5|flan|ul2|m?bart|whisper|(ro|de)?bert[ao]?)($|[-_])"
-    r"|for(maskedlm|sequenceclass|tokenclass|conditionalgen)",
-    "sees images": r"(^|[-/_\d])(vl|vlm|vision|llava|pixtral|clip(?!_ratio))($|[-_])",
-}
-"""What names say of models that are not decoders of text -> words in lower case that say it."""
+OTHER = _KNOWN["other"]
 
 
 def read_model(reading: Reading, *names: str) -> None:
@@ -253,10 +231,7 @@ def known_model(name: str) -> tuple[str | None, bool]:
     return None, False
 
 
-_SUFFIX = re.compile(
-    r"[-_.](instruct|chat|base|hf|it|thinking|dequantized|bf16|fp8|nf4|bnb|4bit|8bit|gptq|awq|int4|int8|unsloth|sft|dpo|v\d[\d.]*|\d{4})$",
-    re.IGNORECASE,
-)
+_SUFFIX = re.compile(_KNOWN["suffix"], re.IGNORECASE)
 
 
 def _guesses(name: str) -> Iterator[str]:
@@ -280,11 +255,7 @@ def _loaded(name: str) -> ModelSpec | None:
         return None
 
 
-OURS = {
-    "vocab_size": "vocab", "hidden_size": "hidden", "num_hidden_layers": "layers", "num_attention_heads": "heads",
-    "num_key_value_heads": "kv_heads", "intermediate_size": "ffn", "head_dim": "head_dim",
-}  # fmt: skip
-"""Key of a config.json -> that of a model file."""
+OURS = _KNOWN["ours"]
 
 SHAPE_KEYS = {name: own for key, own in OURS.items() for name in (key, *SYNONYMS.get(key, ()))}
 """The same with other spellings of those keys."""

@@ -10,28 +10,16 @@ from pathlib import PurePosixPath
 
 from gpuscale.launch.huggingface_models import known_model
 from gpuscale.launch.settings import OFF, Reading
+from gpuscale.presets.files import known_table
 from gpuscale.specs.tuning import METHOD_SPECS, MethodSpec
 
-TEACHER = ("teacher_model_name_or_path", "teacher_model")
-"""Settings that name the model to learn from (trl 1.16 experimental/gkd; ms-swift arguments/rlhf_args.py)."""
+_KNOWN = known_table("scripts")["preferences"]
 
-AGAINST = (
-    "max_prompt_length", "max_completion_length", "num_generations", "reward_funcs", "reward_model_path", "ref_model",
-    "ref_model_name_or_path", "gamma_beta_ratio", "simpo_gamma", "dpo_beta", "dpo_alpha", "cpo_alpha", "rpo_alpha",
-    "beta", "desirable_weight", "undesirable_weight", "num_ppo_epochs", "precompute_ref_log_probs",
-    "center_rewards_coefficient", *TEACHER,
-)  # fmt: skip
-"""Settings that only trainers of pairs, rewards and teachers have (trl 1.16: DPO, ORPO, CPO, KTO, GRPO, RLOO, PPO, GKD;
-alignment-handbook; SimPO; open-instruct)."""
+TEACHER = tuple(_KNOWN["teacher"])
 
-OWN_REFERENCE = (
-    "ref_model",
-    "ref_model_name_or_path",
-    "ref.model_name_or_path",
-    "ref_pretrain",
-    "rl_adapter_ref_model",
-)
-"""Settings that load a reference model by itself, beside adapters too."""
+AGAINST = (*_KNOWN["against"], *TEACHER)
+
+OWN_REFERENCE = tuple(_KNOWN["own_reference"])
 
 BEFORE = ("precompute_ref_log_probs", "reference_free")
 """Switches by which no reference model is there while the model is trained (trl 1.16 trainer/dpo_trainer.py)."""

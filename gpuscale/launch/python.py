@@ -19,6 +19,9 @@ from gpuscale.launch.python_run import MAX_STEPS, Assigned, Choice, Importer, Pr
 from gpuscale.launch.python_values import Function, Imported, Place, Record, Scope, Symbol, Unknown, is_plain, owners
 from gpuscale.launch.settings import LackingError, Reading, Said, Setting, Source
 from gpuscale.launch.unread import speaks_of
+from gpuscale.presets.files import known_table
+
+_KNOWN = known_table("scripts")["program"]
 
 MAX_SETTINGS = 20_000
 MAX_NESTED = 16
@@ -97,12 +100,7 @@ ENDS = re.compile(
 ADAPTERS = "calls.add_adapter"
 """A call that gives a model of transformers adapters of PEFT, whose configuration are settings too."""
 
-KNOWN_CHANGES = (
-    ADAPTERS,
-    "calls._benchmark_common", "calls._enable_overlap_param_gather_with_optimizer_step",
-    "calls.gradient_checkpointing_enable", "calls.enable_input_require_grads", "calls.print_trainable_parameters",
-)  # fmt: skip
-"""Calls of which readers know what they change."""
+KNOWN_CHANGES = frozenset(_KNOWN["known_changes"])
 
 
 def _beyond(name: str) -> str:
@@ -260,17 +258,9 @@ PATCHING = re.compile(r"patch|hijack|inject|replace|override|^exec$", re.IGNOREC
 
 BUILTIN = frozenset(dir(builtins)) - {"map", "filter", "exec", "eval", "setattr", "delattr"}
 
-UNTOUCHED = re.compile(
-    r"(datasets|logging|sys|os|tqdm|wandb|json|warnings|builtins|random|numpy|evaluate|huggingface_hub|tokenizers|signal"
-    r"|tokenizer|tok|transformers\.(utils\.)?logging|torch\.(load|save|serialization|backends))\b"
-)
-"""Packages, and names of other things, whose code has no part in a step of training."""
+UNTOUCHED = re.compile(rf"({'|'.join(_KNOWN['untouched'])})\b")
 
-OVERRIDDEN = frozenset({
-    "compute_loss", "training_step", "create_optimizer", "create_optimizer_and_scheduler", "_wrap_model",
-    "get_optimizer_cls_and_kwargs", "concatenated_forward", "get_batch_loss_metrics",
-})  # fmt: skip
-"""Methods of trainers that say what a step does."""
+OVERRIDDEN = frozenset(_KNOWN["overridden"])
 
 ASSIGNED = "is set"
 PART = "part."

@@ -6,11 +6,17 @@ Plain values are those of Python (None, truth, numbers, texts, lists, dictionari
 from __future__ import annotations
 
 import ast
+import builtins
 import math
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from gpuscale.presets.files import known_table
+
+_KNOWN = known_table("scripts")["program"]
 
 MAX_NUMBER = 10**15
 MAX_ITEMS = 10_000
@@ -170,12 +176,7 @@ def is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str | list | dict)
 
 
-HANDING_OUT = frozenset({
-    "parameters", "named_parameters", "modules", "named_modules", "children", "named_children", "get_submodule",
-    "get_input_embeddings", "get_output_embeddings", "get_decoder", "get_base_model", "items", "values", "buffers",
-    "named_buffers", "__getitem__", "state_dict",
-})  # fmt: skip
-"""Methods of modules of torch and transformers that return parts of them."""
+HANDING_OUT = frozenset(_KNOWN["handing_out"])
 
 
 def owners(value: Any) -> Iterator[Record]:
@@ -236,28 +237,23 @@ def _times(one: Any, two: Any) -> Any:
 
 
 OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
-    ast.Add: lambda one, two: one + two, ast.Sub: lambda one, two: one - two, ast.Mult: _times,
-    ast.Div: lambda one, two: one / two, ast.FloorDiv: lambda one, two: one // two,
-    ast.Mod: lambda one, two: one % two if not isinstance(one, str) else math.inf, ast.Pow: _power,
-    ast.LShift: lambda one, two: one << min(two, 64), ast.RShift: lambda one, two: one >> min(two, 64),
-    ast.BitOr: lambda one, two: one | two, ast.BitAnd: lambda one, two: one & two,
-    ast.Eq: lambda one, two: one == two, ast.NotEq: lambda one, two: one != two,
-    ast.Lt: lambda one, two: one < two, ast.LtE: lambda one, two: one <= two,
-    ast.Gt: lambda one, two: one > two, ast.GtE: lambda one, two: one >= two,
+    **{getattr(ast, name): getattr(operator, word) for name, word in _KNOWN["operators"].items()},
+    ast.Mult: _times, ast.Pow: _power, ast.LShift: lambda one, two: one << min(two, 64),
+    ast.Mod: lambda one, two: one % two if not isinstance(one, str) else math.inf,
     ast.In: lambda one, two: one in two, ast.NotIn: lambda one, two: one not in two,
 }  # fmt: skip
 
 
-def operate(operator: ast.AST, one: Any, two: Any) -> Any:
+def operate(by: ast.AST, one: Any, two: Any) -> Any:
     """Return what an operator makes of two values."""
-    if isinstance(operator, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
-        same = _same(one, two, known=isinstance(operator, ast.Is | ast.IsNot))
-        return not same if isinstance(same, bool) and isinstance(operator, ast.IsNot | ast.NotEq) else same
-    if isinstance(operator, ast.In | ast.NotIn) and isinstance(two, dict | list) and not isinstance(one, Unknown):
+    if isinstance(by, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
+        same = _same(one, two, known=isinstance(by, ast.Is | ast.IsNot))
+        return not same if isinstance(same, bool) and isinstance(by, ast.IsNot | ast.NotEq) else same
+    if isinstance(by, ast.In | ast.NotIn) and isinstance(two, dict | list) and not isinstance(one, Unknown):
         found = [_same(one, other, known=False) for other in two]
         inside: Any = True if True in found else next((what for what in found if isinstance(what, Unknown)), False)
-        return not inside if isinstance(inside, bool) and isinstance(operator, ast.NotIn) else inside
-    return first_unknown(one, two) or plainly(OPERATORS.get(type(operator), _power), one, two)
+        return not inside if isinstance(inside, bool) and isinstance(by, ast.NotIn) else inside
+    return first_unknown(one, two) or plainly(OPERATORS.get(type(by), _power), one, two)
 
 
 def _same(one: Any, two: Any, *, known: bool) -> bool | Unknown:
@@ -287,28 +283,21 @@ def _replaced(text: str, old: str, new: str, *_: Any) -> str:
 
 
 TEXT_METHODS: Mapping[str, Callable[..., Any]] = {
-    "lower": str.lower, "upper": str.upper, "strip": str.strip, "lstrip": str.lstrip, "rstrip": str.rstrip,
-    "startswith": str.startswith, "endswith": str.endswith, "replace": _replaced, "split": str.split,
-    "rsplit": str.rsplit, "removeprefix": str.removeprefix, "removesuffix": str.removesuffix, "title": str.title,
-    "join": lambda text, parts: text.join(parts), "isdigit": str.isdigit, "capitalize": str.capitalize,
-    "find": str.find, "count": str.count, "casefold": str.casefold,
+    **{name: getattr(str, name) for name in _KNOWN["text_methods"]}, "replace": _replaced,
 }  # fmt: skip
 
 PURE: Mapping[str, Callable[..., Any]] = {
-    **dict.fromkeys(("torch.cuda.is_available", "torch.cuda.is_bf16_supported"), lambda: True),
-    **dict.fromkeys(("unsloth.is_bfloat16_supported", "unsloth.is_bf16_supported"), lambda: True),
-    "int": int, "float": float, "str": str, "bool": bool, "abs": abs, "len": len, "min": min, "max": max, "sum": sum,
-    "round": round, "sorted": lambda items, **_: sorted(items), "any": any, "all": all,
+    **dict.fromkeys(_KNOWN["true"], lambda: True),
+    **{name: getattr(builtins, name) for name in _KNOWN["pure"]},
+    **{f"math.{name}": getattr(math, name) for name in _KNOWN["pure_of_math"]},
+    **dict.fromkeys(("os.path.join", "pathlib.Path"), lambda *parts: "/".join(parts)),
+    **dict.fromkeys(("set", "frozenset"), lambda items=(): list(dict.fromkeys(items))),
+    "sorted": lambda items, **_: sorted(items), "tuple": list, "os.path.basename": lambda text: text.rpartition("/")[2],
     "range": lambda *args: list(range(*args)) if len(range(*args)) <= MAX_ITEMS else math.inf,
-    "list": lambda items=(): list(items), "tuple": lambda items=(): list(items),
-    "set": lambda items=(): list(dict.fromkeys(items)), "frozenset": lambda items=(): list(dict.fromkeys(items)),
     "reversed": lambda items: list(reversed(items)),
     "enumerate": lambda items, start=0: [[at, one] for at, one in enumerate(items, start)],
     "zip": lambda *items, **_: [list(some) for some in zip(*items, strict=False)],
     "divmod": lambda one, two: [one // two, one % two],
-    "math.ceil": math.ceil, "math.floor": math.floor, "math.prod": math.prod, "math.sqrt": math.sqrt,
-    "math.log2": math.log2, "math.gcd": math.gcd, "math.lcm": math.lcm, "os.path.join": lambda *parts: "/".join(parts),
-    "os.path.basename": lambda text: text.rpartition("/")[2], "pathlib.Path": lambda *parts: "/".join(parts),
 }  # fmt: skip
 """Functions of Python that change nothing, by their origin, on plain values."""
 

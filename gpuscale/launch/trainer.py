@@ -25,25 +25,19 @@ from gpuscale.presets.models import load_model
 from gpuscale.request import OPTIMIZERS
 from gpuscale.specs.gpu import WIDE
 
+_KNOWN = known_table("scripts")["trainer"]
+
 SCRIPT = "run_clm.py"
 BASIS = "transformers 5.23 (examples/pytorch/language-modeling)"
 """What the arguments were taken from."""
 
-SEQUENCE = (
-    "block_size", "max_seq_length", "max_seq_len", "cutoff_len", "sequence_len", "max_length", "model_max_length",
-    "seq_length", "data.max_length", "sft_config.max_length",
-)  # fmt: skip
-MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size")
+SEQUENCE = tuple(_KNOWN["sequence"])
+MICRO = tuple(_KNOWN["micro"])
 ACCUMULATION = ("gradient_accumulation_steps",)
 OPTIMS = {word: ours for ours, words in known_table("words")["optimizer"].items() for word in words}
 """Names of optimizers in lower case -> the optimizer that gpuscale has for them."""
 
-OPTIM_OF = {
-    "adam": "adamw_torch_fused", "adamw": "adamw_torch_fused", "lion": "lion_32bit", "sgd": "sgd",
-    "adamw-8bit": "adamw_bnb_8bit", "paged-adamw": "paged_adamw_32bit", "paged-adamw-8bit": "paged_adamw_8bit",
-    "lion-8bit": "lion_8bit", "adafactor": "adafactor",
-}  # fmt: skip
-"""Optimizer -> the Trainer's `optim`, which knows Adam as AdamW alone."""
+OPTIM_OF = _KNOWN["optim_of"]
 
 LIGER = {
     "standard": {"cross_entropy": False, "fused_linear_cross_entropy": False},
@@ -171,8 +165,7 @@ def read_sequence(reading: Reading, *names: str) -> int | None:
 PROMPT, COMPLETION = ("max_prompt_length", "max_length"), ("max_completion_length", "trl.max_completion_length")
 """Tokens of a prompt (ms-swift: `max_length`) and of an answer to it, in files of GRPO."""
 
-PACKED = ("packing", "sample_packing", "neat_packing", "data.pack_samples")
-"""Switches that put samples together until sequences are full."""
+PACKED = tuple(_KNOWN["packed"])
 
 
 def count(reading: Reading, *names: str) -> int | None:

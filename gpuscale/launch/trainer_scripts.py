@@ -30,7 +30,10 @@ from gpuscale.launch.python_values import HANDING_OUT, TEXT_METHODS
 from gpuscale.launch.settings import OFF, Reading, Setting, Settings, Source, says
 from gpuscale.launch.trainer import SEQUENCE
 from gpuscale.launch.unread import speaks_of
+from gpuscale.presets.files import known_table
 from gpuscale.presets.tools import Tool, load_tool
+
+_KNOWN = known_table("scripts")["scripts"]
 
 AROUND = ("train_on_responses_only",)
 """Calls that return the trainer that they are given, as it is (Unsloth)."""
@@ -118,34 +121,11 @@ def _adapted(reading: Reading) -> bool:
     )
 
 
-HARMLESS = frozenset({
-    "PatchDPOTrainer", "PatchFastRL", "PatchKTOTrainer",
-    "_set_static_graph", "add_adapter", "add_callback", "add_special_tokens", "clear", "clear_device_cache",
-    "convert_tokens_to_ids", "cpu", "create_optimizer_and_scheduler", "create_reference_model", "cuda", "detach", "dim",
-    "element_size", "enable_flash_sdp", "enable_input_require_grads", "eval", "forward", "for_inference",
-    "for_training", "from_pretrained", "generate", "get_chat_template", "get_memory_footprint",
-    "get_nb_trainable_parameters", "get_peft_model_state_dict", "gradient_checkpointing_disable",
-    "gradient_checkpointing_enable", "item", "load_adapter",
-    "load_state_dict", "numel", "pipeline", "prepare", "push_to_hub", "push_to_hub_merged", "requires_grad_",
-    "resize_token_embeddings", "set_adapter", "setup_chat_format", "size", "tie_weights", "to", "to_dict",
-    "to_json_string", "unwrap_model", "wait_for_everyone", "watch", *HANDING_OUT, *TEXT_METHODS,
-})  # fmt: skip
-"""Calls that are given the model, and methods of it, that change neither memory nor time, or are read."""
+HARMLESS = HANDING_OUT.union(TEXT_METHODS, _KNOWN["harmless"])
 
-SET = frozenset({
-    "_name_or_path", "bos_token_id", "do_sample", "eos_token_id", "generation_config", "id2label", "is_parallelizable",
-    "keep_in_memory", "label2id", "max_length", "model_parallel", "name_or_path", "pad_token", "pad_token_id",
-    "padding_side", "pretraining_tp", "requires_grad", "temperature", "top_p", "use_cache", "warnings_issued",
-})  # fmt: skip
-"""Attributes of a model, its configuration and its tokenizer that change neither memory nor time, or are read."""
+SET = frozenset(_KNOWN["set"])
 
-LOOKING = re.compile(
-    r"(count|print|show|log|report|check|is_|has_|num_|get_num|find_(all_)?(linear|target)|get_target|estimate|eval"
-    r"|test|infer|predict|generate|chat|plot|summar|save|export|upload|push)|DataCollator|\w+Callback$"
-    r"|(Paged|Fused|CPU)?(AdamW?|SGD|Lion|Adafactor)(8bit|32bit)?$|(copy|fill|mul|add|sub|div|clamp|zero|zeros|ones|(trunc_)?normal|uniform|xavier\w*|kaiming\w*)_$"
-)
-"""Beginnings of names of functions that look at a model, of classes that do, of optimizers, which are read where the
-trainer is given one, and of what fills weights in place (torch.nn.init)."""
+LOOKING = re.compile("|".join(_KNOWN["looking"]))
 
 CASTS = {"half": "float16", "bfloat16": "bfloat16", "float": "float32"}
 """Methods that give weights another type -> the type."""
@@ -200,8 +180,7 @@ def _take_optimizer(reading: Reading) -> None:
             reading.settings["optim"] = replace(found, name="optim", value=made, why="")
 
 
-DATA = re.compile(r"dataset|collator|tokeniz|processing|processor|callback|metric|reward|scheduler|generation|\d\.\d")
-"""Parts of a trainer that are no part of its step."""
+DATA = re.compile(_KNOWN["data"])
 
 
 def _refuse_touched(reading: Reading) -> None:
@@ -238,13 +217,7 @@ def _refuse_helpers(reading: Reading, loaded: bool) -> None:
         reading.refuse(model, f"{what} is not known", settles="base_dtype", likely=("bf16", "fp32", "nf4"))
 
 
-OTHER_ADAPTERS = frozenset({
-    "AdaLoraConfig", "AdaptionPromptConfig", "BOFTConfig", "BoneConfig", "C3AConfig", "FourierFTConfig", "HRAConfig",
-    "IA3Config", "LNTuningConfig", "LoHaConfig", "LoKrConfig", "MissConfig", "MultitaskPromptTuningConfig", "OFTConfig",
-    "PolyConfig", "PrefixTuningConfig", "PromptEncoderConfig", "PromptTuningConfig", "RandLoraConfig", "VBLoRAConfig",
-    "VeraConfig", "XLoraConfig",
-})  # fmt: skip
-"""Configurations of PEFT whose adapters are no LoRA (peft/__init__.py)."""
+OTHER_ADAPTERS = frozenset(_KNOWN["other_adapters"])
 
 
 def _touched(reading: Reading, name: str, does: str, given: str) -> None:
@@ -291,12 +264,7 @@ def _refuse_change(reading: Reading, found: Setting, given: str) -> None:
     reading.refuse(found, what, settles=settles)
 
 
-SETTLED = {
-    "compute_loss": "method", "training_step": "method", "concatenated_forward": "method",
-    "get_batch_loss_metrics": "method", "create_optimizer": "optimizer", "create_optimizer_and_scheduler": "optimizer",
-    "get_optimizer_cls_and_kwargs": "optimizer", "_wrap_model": "zero", "data": "precision",
-}  # fmt: skip
-"""Method of a trainer that a class has of its own, or attribute of a weight -> the option that says what it does."""
+SETTLED = _KNOWN["settled"]
 
 
 def _give(reading: Reading, prefix: str, to: str) -> None:
