@@ -246,7 +246,7 @@ class Commands:
 
     def _script(self, name: str, state: State) -> Path | Traced | None:
         """Return a script that is here, or that the script wrote."""
-        text = state.texts.get(str(PurePosixPath(name)))
+        text = state.text(name)
         if text is not None:
             return text
         return self.find(name, self.shell.where(state)) if known(name) and name.endswith(SCRIPT_ENDS) else None
@@ -337,8 +337,7 @@ class Commands:
             settings[one.name] = one
         own_at = fields_at([*words, *before, *rest])
         at = next(iter(self.shell.calls), own_at)
-        place, stands = self.files.place(at), self.files.place(own_at)
-        file, line = (place[0].name, place[1]) if place else (str(self.shell.path), 0)
+        (file, line), (own_file, own_line) = self.shell.line(at), self.shell.line(own_at)
         seen = {name: self._variable(name, state, None) for name in sorted(state.exported) if name in state.variables}
         seen |= {name: self._variable(name, state, value) for name, value in environment.items()}
         program = tuple(word.text for word in [*before, *words])
@@ -348,7 +347,7 @@ class Commands:
         }
         source = Source(file, "command", settings, program, launcher, seen, (), tuple(ignored), counts)
         texts, where = dict(state.texts), self.shell.where(state)
-        own_line = stands[1] if stands and place and stands[0] is place[0] else line
+        own_line = own_line if own_file == file else line
         self.found.append(Command(source, line, texts, where, tuple(self.shell.followed), own_line))
 
     def settings(self, fields: Sequence[Traced], state: State) -> Iterator[Setting]:
@@ -424,11 +423,8 @@ class Commands:
         found = value if value is not None else state.variables.get(name)
         text = found if isinstance(found, Traced) else joined(list(found) if isinstance(found, tuple) else [], " ")
         at = fields_at([text]) if value is not None else state.places.get(name, fields_at([text]))
-        place = self.files.place(at)
-        file, line = (place[0].name, place[1]) if place else (str(self.shell.path), 0)
-        return Setting(
-            name, text.text, file, line, f"{name}={text.text}", self._span([text]), self.why([text.text], state)
-        )
+        why = self.why([text.text], state)
+        return Setting(name, text.text, *self.shell.line(at), f"{name}={text.text}", self._span([text]), why)
 
     def _scheduled(self, text: Traced, state: State) -> None:
         """Take the options that a script gives its scheduler, and set the variables that follow."""
@@ -449,28 +445,24 @@ class Commands:
         self._slurm_variables(state)
 
     def _slurm_variables(self, state: State) -> None:
-        def known_value(name: str) -> Setting | None:
-            one = self.launcher.get(name)
-            return one if one is not None and isinstance(one.value, str) and known(one.value) else None
-
-        nodes, tasks, per_node = (known_value(name) for name in ("nodes", "ntasks", "ntasks_per_node"))
-        gres = known_value("gres") or known_value("gpus_per_node") or known_value("gpus_per_task")
-        gpus = re.search(r"(?:^|:)(\d+)$", str(gres.value)) if gres else None
-        if gres is not None and gpus and "gpus_per_node" not in self.launcher and gres.name == "gres":
-            self.launcher["gpus_per_node"] = Setting("gpus_per_node", gpus[1], gres.file, gres.line, gres.text)
-        values = {
-            "SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_NTASKS": tasks, "SLURM_NPROCS": tasks,
-            "SLURM_NTASKS_PER_NODE": per_node, "NHOSTS": nodes, "SGE_RESOURCE_TYPE": known_value("resource_type"),
-        }  # fmt: skip
-        texts = {name: str(one.value) for name, one in values.items() if one is not None}
-        if gpus:
-            texts |= dict.fromkeys(("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), gpus[1])
-        if nodes is not None and per_node is not None and "SLURM_NTASKS" not in texts:
-            one, two = str(nodes.value), str(per_node.value)
-            if one.isdigit() and two.isdigit():
-                texts |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(int(one[:6]) * int(two[:6])))
-        for name, text in texts.items():
-            state.variables.setdefault(name, untraced(text))
+        asked = {
+            name: one.value for name, one in self.launcher.items() if isinstance(one.value, str) and known(one.value)
+        }
+        nodes, tasks, per_node = (asked.get(name, "") for name in ("nodes", "ntasks", "ntasks_per_node"))
+        name = next((one for one in ("gres", "gpus_per_node", "gpus_per_task") if one in asked), "")
+        found = re.search(r"(?:^|:)(\d+)$", asked.get(name, ""))
+        gpus = found[1] if found else ""
+        if gpus and name == "gres" and "gpus_per_node" not in self.launcher:
+            self.launcher["gpus_per_node"] = replace(self.launcher[name], name="gpus_per_node", value=gpus, span=None)
+        if not tasks and nodes.isdigit() and per_node.isdigit():
+            tasks = str(int(nodes[:6]) * int(per_node[:6]))
+        for text, names in (
+            (nodes, ("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "NHOSTS")), (tasks, ("SLURM_NTASKS", "SLURM_NPROCS")),
+            (per_node, ("SLURM_NTASKS_PER_NODE",)), (gpus, ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE")),
+            (asked.get("resource_type", ""), ("SGE_RESOURCE_TYPE",)),
+        ):  # fmt: skip
+            for name in names if text else ():
+                state.variables.setdefault(name, untraced(text))
 
 
 def given_arguments(given: Mapping[str, str]) -> list[Traced]:

@@ -485,7 +485,7 @@ def _read_adapters(reading: Reading, recipe: str = "") -> None:
     """
     found = reading.get("peft_scheme", "peft")
     kind = str(found.value).rpartition(".")[2].lower() if found is not None else ""
-    if kind in {"", "none"} | OFF_PEFT and not (found is None and re.search(r"_(peft|lora)(_\w+)?_config$", recipe)):
+    if kind in NO_ADAPTERS and not (found is None and re.search(r"_(peft|lora)(_\w+)?_config$", recipe)):
         return
     if reading.given.get("tune") == "full":
         reading.means("replaced by the tune that is given", "peft_scheme", "peft")
@@ -493,12 +493,17 @@ def _read_adapters(reading: Reading, recipe: str = "") -> None:
     chosen = kind.endswith(("}", "]"))
     if chosen and not reading.given.get("tune"):
         reading.refuse(found, "which adapters it chooses is not known here", settles="tune", likely=("lora", "full"))
-    if kind not in {"", "lora", "canonicallora", "dora"} and not chosen:
-        reading.refuse(found, f"{kind[:40]} is not modelled: only a part of the model is trained",
-                       "gpuscale predicts training of whole models, and of LoRA adapters")  # fmt: skip
+    if not chosen:
+        _refuse_parts(reading, found, kind, "", "lora", "canonicallora", "dora")
     if kind == "dora":
         reading.assume(adapters.WITHOUT_MAGNITUDES, found or "")
     adapters.take(reading, _PEFT, *(name for name in ("peft_scheme", "peft", "recipe") if reading.get(name)))
+
+
+def _refuse_parts(reading: Reading, found: Setting | None, kind: str, *known: str) -> None:
+    if kind not in known:
+        reading.refuse(found, f"{kind[:40]} is not modelled: only a part of the model is trained",
+                       "gpuscale predicts training of whole models, and of LoRA adapters")  # fmt: skip
 
 
 def _python_call(reading: Reading) -> Setting | None:
@@ -546,7 +551,7 @@ def _take_called_recipe(reading: Reading, called: Setting) -> None:
         reading.settings["ddp.grad_reduce_in_fp32"] = replace(off, name="ddp.grad_reduce_in_fp32", value=False)
 
 
-OFF_PEFT = {"false"}
+NO_ADAPTERS = {"", "none", "false"}
 
 _KEYWORDS = {
     "tensor_parallelism": "tensor_model_parallel_size", "pipeline_parallelism": "pipeline_model_parallel_size",
@@ -813,12 +818,10 @@ def _read_legacy_adapters(reading: Reading) -> None:
     table = "model.peft."
     found = reading.get(f"{table}peft_scheme")
     kind = str(found.value).lower() if found is not None else ""
-    if kind in {"", "none"} | OFF_PEFT or reading.given.get("tune") == "full":
+    if kind in NO_ADAPTERS or reading.given.get("tune") == "full":
         reading.means("the whole model is trained", f"{table}peft_scheme")
         return
-    if kind != "lora":
-        reading.refuse(found, f"{kind[:40]} is not modelled: only a part of the model is trained",
-                       "gpuscale predicts training of whole models, and of LoRA adapters")  # fmt: skip
+    _refuse_parts(reading, found, kind, "lora")
     own = f"{table}lora_tuning."
     names = adapters.Names((f"{own}adapter_dim",), (f"{own}target_modules",), (f"{own}adapter_dropout",))
     wide = "model.megatron_amp_O2"  # off by default: weights stay in fp32, frozen ones too
@@ -845,7 +848,7 @@ def _nemo_recipe(reading: Reading, found: Setting) -> str:
     scheme = reading.get("peft_scheme")
     kind = said[1] if said else str(scheme.value) if scheme is not None else "lora"
     kind = "none" if "peft_scheme" in reading.settings and scheme is None else kind.lower()
-    if kind in {"none"} | OFF_PEFT or reading.given.get("tune") == "full":
+    if kind in NO_ADAPTERS or reading.given.get("tune") == "full":
         return name
     if f"{name}:lora" not in library():
         hint = "`peft_scheme=None` trains the whole model; a call of `llm.finetune` that states all is read"

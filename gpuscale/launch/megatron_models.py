@@ -286,11 +286,8 @@ def _refuse_other_models(reading: Reading) -> None:
         ("linear_attention_freq", "linear attention"),
     ):  # fmt: skip
         found = reading.get(name)
-        if (
-            found
-            and name == "encoder_num_layers"
-            and str(found.value) == str(getattr(reading.get("num_layers"), "value", ""))
-        ):
+        decoder = reading.get("num_layers") if name == "encoder_num_layers" else None
+        if found and decoder and str(found.value) == str(decoder.value):
             continue  # Megatron-LM prints its number of layers under both names
         if found:
             are = "Mamba layers" if "mamba" in str(found.value) else what
@@ -492,13 +489,8 @@ def _read_tokenizer(reading: Reading) -> None:
         reading.shape["vocab"] = first.vocab
         return
     names = () if own else tuple(one.name for one in likely)
-    said = (
-        f": {', '.join(names)} have this shape"
-        if names
-        else f": {kind.value} is not known here"
-        if kind and own
-        else ""
-    )
+    said = f": {kind.value} is not known here" if kind and own else ""
+    said = f": {', '.join(names)} have this shape" if names else said
     usual = () if own else (f"{line},vocab={USUAL_VOCABULARY}",)
     raise LackingError(
         f"the size of the vocabulary is not stated{said}", "model", place=where.place if where else None,

@@ -127,6 +127,14 @@ class State:
             setattr(made, name, value.copy() if isinstance(value, dict | set) else value)
         return made
 
+    def text(self, name: str) -> Traced | None:
+        """Return what the script wrote into a file."""
+        return self.texts.get(str(PurePosixPath(name)))
+
+    def write(self, name: str, text: Traced) -> None:
+        """Keep what the script writes into a file."""
+        self.texts[str(PurePosixPath(name))] = text
+
     def argument(self, number: int) -> Traced:
         """Return `$1` or another by its number, from 1."""
         if number <= len(self.positional):
@@ -225,10 +233,15 @@ class Shell:
             raise InputError(f"not a shell script: {message}", place=self.place(at), hint=hint) from None
         self.run(statements, state)
 
-    def place(self, at: int) -> str:
-        """Return file and line of a character."""
+    def line(self, at: int) -> tuple[str, int]:
+        """Return file and line of a character; of one that no file holds the script and 0."""
         found = self.files.place(at)
-        return f"{found[0].name}:{found[1]}" if found else str(self.path)
+        return (found[0].name, found[1]) if found else (str(self.path), 0)
+
+    def place(self, at: int) -> str:
+        """Return file and line of a character as messages have them."""
+        file, line = self.line(at)
+        return f"{file}:{line}" if line else file
 
     def run(self, statements: Sequence[Statement], state: State) -> None:
         """Follow statements, up to an `exit`."""
@@ -853,9 +866,8 @@ class Shell:
         if fields[0].text == "tee":
             names += [(it.text, ">") for it in fields[1:] if not it.text.startswith("-")]
         for target, operator in names:
-            key = str(PurePosixPath(target))
-            before = state.texts.get(key)
-            state.texts[key] = joined([before, printed]) if before is not None and operator == ">>" else printed
+            before = state.text(target) if operator == ">>" else None
+            state.write(target, joined([before, printed]) if before is not None else printed)
 
     def _printed(self, fields: list[Traced], state: State, read: Traced | None) -> Traced | None:
         """Return what some plain commands print; None of others."""
@@ -868,31 +880,25 @@ class Shell:
         if name in {"dirname", "basename"} and words:
             path = PurePosixPath(words[0].text)
             return untraced(str(path.parent if name == "dirname" else path.name))
-        if name == "sed":
-            return self._sed(rest, state, read)
-        if name == "getopt":
-            return _getopt(rest)
         if name == "echo":
             return joined([joined(words, " "), untraced("\n")])
-        if name in {"cat", "tee", "envsubst"} and (name != "cat" or not words):
+        if name in {"tee", "envsubst"} or (name == "cat" and not words):
             return read
+        if name == "cat":
+            return self.written(words[0].text, state) if len(words) == 1 else None
+        if name in {"realpath", "readlink"}:
+            return words[-1] if words else None
+        if name in {"tr", "wc", "grep", "cut", "awk"}:
+            return _filtered(name, rest, read)
         simple: Mapping[str, Callable[[], Traced | None]] = {
-            "printf": lambda: _formatted(words),
-            "tr": lambda: _filtered(name, rest, read),
-            "wc": lambda: _filtered(name, rest, read),
-            "grep": lambda: _filtered(name, rest, read),
-            "cut": lambda: _filtered(name, rest, read),
-            "awk": lambda: _filtered(name, rest, read),
-            "cat": lambda: self.written(words[0].text, state) if len(words) == 1 else None,
-            "pwd": lambda: untraced("."),
-            "realpath": lambda: words[-1] if words else None,
-            "readlink": lambda: words[-1] if words else None,
-        }
+            "sed": lambda: self._sed(rest, state, read), "getopt": lambda: _getopt(rest),
+            "printf": lambda: _formatted(words), "pwd": lambda: untraced("."),
+        }  # fmt: skip
         return simple[name]() if name in simple else None
 
     def written(self, name: str, state: State) -> Traced | None:
         """Return what the script wrote into a file, or what the file holds."""
-        text = state.texts.get(str(PurePosixPath(name)))
+        text = state.text(name)
         if text is None and known(name):
             path = self.find(name, self.where(state))
             text = self.files.traced(self.files.read(path)) if path else None
@@ -903,10 +909,10 @@ class Shell:
         if fields[0] not in {"cp", "mv"} or len(fields) < 3:
             return
         name, to = fields[-2:]
-        text, target = state.texts.get(str(PurePosixPath(name))), PurePosixPath(to)
+        text, target = state.text(name), PurePosixPath(to)
         if text is not None:
             folder = to.endswith(("/", "/.")) or not target.suffix
-            state.texts[str(target / PurePosixPath(name).name if folder else target)] = text
+            state.write(str(target / PurePosixPath(name).name if folder else target), text)
 
     def _sed(self, words: list[Traced], state: State, read: Traced | None) -> Traced | None:
         """Return what `sed s/A/B/` makes of a text, for plain texts A."""
@@ -922,7 +928,7 @@ class Shell:
                 if len(parts) == 3 and re.fullmatch(r"[\w${}.<>@-]+", parts[0]):
                     text = _swapped(text, parts[0], parts[1])
         if in_place and names:
-            state.texts[str(PurePosixPath(names[0]))] = text
+            state.write(names[0], text)
         return text
 
     # --- commands of the shell itself
@@ -984,7 +990,7 @@ class Shell:
 
     def _source(self, rest: list[Traced], state: State) -> None:
         name = rest[0].text
-        text = state.texts.get(str(PurePosixPath(name)))
+        text = state.text(name)
         path = self.find(name, self.where(state)) if text is None and known(name) else None
         if path is not None:
             self.run_file(path, state)
@@ -1199,19 +1205,17 @@ class _Testing:
         return self.words[self.at].text if self.at < len(self.words) else ""
 
     def _either(self) -> bool | None:
-        value = self._both()
-        while self._next() in {"||", "-o"}:
-            self.at += 1
-            other = self._both()
-            value = True if value or other else None if value is None or other is None else False
-        return value
+        return self._several(("||", "-o"), self._both, True)
 
     def _both(self) -> bool | None:
-        value = self._single()
-        while self._next() in {"&&", "-a"}:
+        return self._several(("&&", "-a"), self._single, False)
+
+    def _several(self, signs: tuple[str, ...], part: Callable[[], bool | None], decides: bool) -> bool | None:
+        value = part()
+        while self._next() in signs:
             self.at += 1
-            other = self._single()
-            value = False if value is False or other is False else None if value is None or other is None else True
+            both = (value, part())
+            value = decides if decides in both else None if None in both else not decides
         return value
 
     def _single(self) -> bool | None:
