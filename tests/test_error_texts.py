@@ -270,6 +270,52 @@ EXAMPLES = {  # error: a text that it is known by, its numbers
     "nvls": ("Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152", {}),
     "rendezvous": ("The client socket has timed out after 1800000ms while trying to connect to (node0, 29500).", {}),
     "port": ("The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).", {}),
+    "sharding_of_arrays": (
+        "implies that the global size of its dimension 0 should be divisible by 8, but it is equal to 20",
+        {"dimension": 0, "part": 8, "whole": 20},
+    ),
+    "backward_optimizer": ("NotImplementedError: Optimizers in backward is not supported with Expert Parallel.", {}),
+    "tied_weights": ("Weight tying is not supported with Pipeline Parallel.", {}),
+    "checkpoint_shapes": ("size mismatch for lm_head.weight: copying a param with shape torch.Size([32000, 4096])", {}),
+    "several_devices": (
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices",
+        {},
+    ),
+    "no_gradient": ("element 0 of tensors does not require grad and does not have a grad_fn", {}),
+    "unused_parameters": ("Expected to have finished reduction in the prior iteration before starting a new one.", {}),
+    "ready_twice": ("RuntimeError: Expected to mark a variable ready only once.", {}),
+    "meta_weights": ("NotImplementedError: Cannot copy out of meta tensor; no data!", {}),
+    "gathered_parameters": ("assert param.ds_status == ZeroParamStatus.AVAILABLE, param.ds_summary()", {}),
+    "sharded_module": (
+        "ValueError: expected to be in states [<TrainingState.FORWARD_BACKWARD: 2>] but current state is IDLE",
+        {},
+    ),
+    "adapted_modules": ("ValueError: Target modules {'q', 'v'} not found in the base model.", {}),
+    "not_a_number": ("AssertionError: Rank 5: found NaN in local grad norm in backward pass", {}),
+    "mpi": ("*** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort)", {}),
+    "flash_attention_gpu": ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.", {}),
+    "extension": ("RuntimeError: Error building extension 'fused_adam'", {}),
+    "library_call": ("RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`", {}),
+    "segmentation_fault": ("Signal 11 (SIGSEGV) received by PID 77", {}),
+    "device_number": ("RuntimeError: CUDA error: invalid device ordinal", {}),
+    "no_driver": ("RuntimeError: Found no NVIDIA driver on your system.", {}),
+    "disk": ("OSError: [Errno 28] No space left on device", {}),
+    "scheduler": ("slurmstepd: error: *** JOB 7 ON node0 CANCELLED AT 2026-03-02 DUE TO TIME LIMIT ***", {}),
+    "vocabulary_in_words": ("vocab_size 32001 is not divisible by tensor parallel size 4", {"vocab": 32001, "tp": 4}),
+    "kv_heads_in_words": ("number of key/value heads (8) must be divisible by tp_size (16)", {"kv_heads": 8, "tp": 16}),
+    "heads_over_context_in_words": ("num_heads=40 must be divisible by ulysses size 16", {"heads": 40, "cp": 16}),
+    "heads_in_words": (
+        "The number of attention heads (40) should be a multiple of the tensor parallel size: 16",
+        {"heads": 40, "tp": 16},
+    ),
+    "width_in_words": ("hidden_size 4097 must be divisible by tp 2", {"width": 4097, "tp": 2}),
+    "layers_in_words": ("num_layers (30) must be divisible by the number of stages (4)", {"layers": 30, "pp": 4}),
+    "experts_in_words": ("num_experts=60 must be divisible by self.ep_size=8", {"experts": 60, "ep": 8}),
+    "sequence_in_words": ("seq_len 4100 must be evenly divided by sp_size 8", {"seq": 4100, "cp": 8}),
+    "batch_in_words": ("batch_size 100 must be divisible by the number of GPUs 8", {"gbs": 100, "dp": 8}),
+    "world_in_words": ("world_size 24 must be divisible by tp x pp = 16", {"gpus": 24, "model_size": 16}),
+    "program": ("AttributeError: module 'x' has no attribute 'y'", {}),
+    "ended": ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", {}),
 }
 
 
@@ -320,6 +366,8 @@ def test_the_cause_stands_before_what_follows_from_it():
 @pytest.mark.parametrize(
     ("rule", "numbers", "near"),
     [
+        (Divides("gbs", ("steps", "mbs"), "steps", equal=True), {"gbs": 16, "steps": 1, "mbs": 2}, {"steps": (8,)}),
+        (Divides("gbs", ("steps", "mbs"), "steps", equal=True), {"gbs": 16, "steps": 1, "mbs": 3}, {}),
         (Divides("heads", ("tp",), "tp"), {"heads": 40, "tp": 16}, {"tp": (20, 10)}),
         (Divides("gbs", ("mbs", "dp"), "gbs"), {"gbs": 100, "mbs": 2, "dp": 8}, {"gbs": (96, 112)}),
         (Divides("seq", ("tp", "cp"), "seq", factor=2), {"seq": 4100, "tp": 8, "cp": 4}, {"seq": (4096, 4160)}),
@@ -397,6 +445,32 @@ def test_what_was_asked_and_free_is_read_of_new_and_old_wordings():
     assert diagnose(EXAMPLES["out_of_memory_of_jax"][0]).memory.asked_gib == 12.0
 
 
+def test_memory_that_was_free_is_said_where_the_job_is_not_too_large():
+    """PyTorch until 1.3 said what it held beside what it had given out; this GPU had more free than was asked for."""
+    text = (
+        "CUDA out of memory. Tried to allocate 85.00 MiB (GPU 0; 4.00 GiB total capacity; 1.04 GiB already allocated; "
+    )
+    found = diagnose(f"{text}2.50 GiB free; 15.31 MiB cached)")
+    assert (found.memory.idle_gib, found.memory.in_use_gib) == (round(15.31 / 1024, 3), None)
+    assert "2.5 GiB were free, more than was asked for" in " ".join(found.errors[0].advice)
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("TypeError: f() takes 1 positional argument but 2 were given\nChildFailedError:", ["program"]),
+        ("ChildFailedError:", ["ended"]),
+        ("{timeout}\nKeyError: 'x'", ["program", "timeout"]),
+        ("{timeout}\nChildFailedError:", ["timeout"]),
+        ("{heads}\nKeyError: 'x'", ["heads"]),
+        ("40 is not divisible by 12", ["not_divisible"]),
+    ],
+)  # fmt: skip
+def test_what_is_known_by_words_alone_counts_where_nothing_else_is_the_cause(text, codes):
+    text = text.format(**{code: example for code, (example, _) in EXAMPLES.items()})
+    assert [one.known.code for one in find_errors(text)] == codes
+
+
 def test_a_job_out_of_memory_gets_its_prediction_and_the_cheapest_remedies(tmp_path):
     job = {"model": "llama3-70b", "gpus": 64, "layout": {"tp": 4}}
     found = diagnose(FULL, **job)
@@ -430,7 +504,7 @@ def test_a_job_that_breaks_a_rule_has_no_remedies():
 
 def test_a_text_that_is_not_known_says_what_comes_closest(tmp_path):
     path = tmp_path / "error.txt"
-    path.write_text("heads must be multiple of tensor_model_parallel_size, somehow")
+    path.write_text("a multiple of heads and tensor_model_parallel_size it must be, somehow")
     done = gpuscale("check", "--error", path)
     assert done.code == 1
     assert "no error that is known" in done.err

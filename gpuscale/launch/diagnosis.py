@@ -45,6 +45,9 @@ OF_WORLD = ("gpus", "tp", "pp", "cp", "dp")
 LIKE = 0.6
 """Share of the words of an error from which on a text that is not known comes close to it."""
 
+RARE = 20
+"""Letters of all of these words that tell an error from other texts: of `cuda out of memory` each is in many."""
+
 MORE_IN_USE = 1.15
 """Memory in use over what is predicted from which on the job does not explain it (guesstimate)."""
 
@@ -174,7 +177,10 @@ def find_errors(text: str) -> list[_Match]:
     lowered = joined.lower()
     found = [one for known in ERRORS if (one := _found(known, joined, lowered, starts))]
     special = [one for one in found if not one.known.general]
-    return sorted(special or found, key=lambda one: (KINDS.index(one.known.kind), one.line))
+    general = [one for one in found if one.known.general][:1]
+    if all(one.known.kind == "consequence" for one in special):
+        special += [one for one in general if not special or one.known.kind != "consequence"]
+    return sorted(special, key=lambda one: (KINDS.index(one.known.kind), one.line))
 
 
 def _joined(text: str) -> tuple[str, list[int]]:
@@ -255,6 +261,10 @@ def nearest_legal(rule: Divides, numbers: Mapping[str, int | str]) -> dict[str, 
     if not isinstance(whole, int) or whole <= 0 or len(known) < len(parts):
         return {}
     product = math.prod(known) * rule.factor
+    if rule.equal and whole % (product // known[0]) == 0:
+        return {rule.change: (whole // (product // known[0]),)}
+    if rule.equal:
+        return {}
     if rule.change == rule.whole:
         below = whole // product * product
         near = [value for value in (below, below + product) if value > 0 and value != whole]
@@ -300,6 +310,11 @@ def _memory_advice(memory: MemoryOfError) -> Iterator[str]:
         yield (
             f"{memory.idle_gib:.1f} GiB lie idle in pieces: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True joins them"
         )
+    if memory.free_gib and memory.asked_gib and memory.free_gib > memory.asked_gib:
+        yield (
+            f"{memory.free_gib:.1f} GiB were free, more than was asked for: not the size of the job but a limit of the "
+            "process (memory fraction, WSL, pinned host memory) or pieces in the driver"
+        )
     if memory.total_gib and memory.in_use_gib and memory.free_gib is not None:
         others = memory.total_gib - memory.in_use_gib - memory.free_gib
         if others > OTHERS_GIB:
@@ -317,7 +332,7 @@ def closest(text: str) -> list[KnownError]:
 
     def like(known: KnownError) -> float:
         own = [re.findall(r"[a-z0-9_]{3,}", key) for key in known.keys]
-        return max((len(words.intersection(one)) / len(one) for one in own if len(one) > 2), default=0.0)
+        return max((len(words.intersection(one)) / len(one) for one in own if sum(map(len, one)) > RARE), default=0.0)
 
     ranked = sorted(ERRORS, key=like, reverse=True)
     return [known for known in ranked[:CLOSEST] if like(known) >= LIKE]

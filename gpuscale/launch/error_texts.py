@@ -26,6 +26,7 @@ class Divides(NamedTuple):
     change: str  #: which of them is changed: `whole`, or the first of the parts.
     factor: int = 1  #: of the divisor beside these.
     either: bool = False  #: whether the whole may divide the part instead.
+    equal: bool = False  #: whether the product must be the whole, not only divide it.
 
 
 class KnownError(NamedTuple):
@@ -44,7 +45,7 @@ class KnownError(NamedTuple):
     divides: Divides | None = None
     advice: tuple[str, ...] = ()  #: what to do; options in backticks.
     kind: str = "job"  #: one of `KINDS`.
-    general: bool = False  #: whether it counts only where no other error says more of the same words.
+    general: bool = False  #: whether it counts only where no other error says what the cause is, the first of these.
 
     @property
     def pattern(self) -> re.Pattern[str] | None:
@@ -52,11 +53,18 @@ class KnownError(NamedTuple):
         return re.compile(self.numbers, re.IGNORECASE) if self.numbers else None
 
 
+_WITHIN = r"(?:[^.;]|\.(?=\w)){0,80}"
+_DIVIDES = rf"{_WITHIN}(?:divisible by|multiple of|evenly divided by){_WITHIN}?"
+_NUMBERED = r"(?:[^.;()\\d]{0,40}[ (=:]{1,2}(?P<\1>\\d{1,9}))?"
+"""Patterns within one sentence: what DIVIDES stands for in the table, and {{tp}}: words and the number `tp`, if any."""
+
+
 def _known(code: str, row: dict[str, Any]) -> KnownError:
     found: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
     divides = row.get("divides", {})
     found["divides"] = Divides(**{**divides, "parts": tuple(divides["parts"])}) if divides else None
-    return KnownError(code, **{**found, "numbers": "".join(row.get("numbers", ""))})
+    numbers = "".join(row.get("numbers", "")).replace(" DIVIDES ", _DIVIDES)
+    return KnownError(code, **{**found, "numbers": re.sub(r"\{\{(\w+)\}\}", _NUMBERED, numbers)})
 
 
 ERRORS = tuple(_known(code, row) for code, row in known_table("errors").items())
@@ -71,7 +79,7 @@ AMOUNTS = {
         "total_gib": "total capacity of SIZE|SIZE total capacity",
         "in_use_gib": "this process has SIZE memory in use|SIZE reserved in total by PyTorch",
         "allocated_gib": "SIZE is allocated by PyTorch|SIZE already allocated",
-        "idle_gib": "SIZE is reserved by PyTorch but unallocated",
+        "idle_gib": "SIZE is reserved by PyTorch but unallocated|SIZE cached",
     }.items()
 }
-"""What a message about memory says, now and until PyTorch 2.0: field of `MemoryOfError` -> its size."""
+"""What a message about memory says, now and until PyTorch 2.0 and 1.3: field of `MemoryOfError` -> its size."""
