@@ -30,8 +30,7 @@ from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import concatenate
 from gpuscale.search.evaluation import evaluate
 from gpuscale.uncertainty import family_of
-from gpuscale.validation.machines import Library
-from gpuscale.validation.measurements import measurements
+from gpuscale.validation.measurements import Library, measurements
 from gpuscale.validation.runs import NOT_EVALUATED, read_run
 from gpuscale.validation.scores import LEAST_OF_FAMILY, comparable, measured_step_s, quantile
 

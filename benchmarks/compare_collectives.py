@@ -25,7 +25,7 @@ from gpuscale.collectives.network import Network, network_of
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.units import format_seconds
-from gpuscale.validation.collectives import located, predict_collectives
+from gpuscale.validation.kernels import located, predict_collectives
 from gpuscale.validation.measurements import read_measurements
 
 ROOT = Path(__file__).parents[1]

@@ -30,8 +30,7 @@ from gpuscale.arrays import FloatArray
 from gpuscale.search import ties
 from gpuscale.search.evaluation import evaluate
 from gpuscale.units import KIB, MIB
-from gpuscale.validation.collectives import located, predict_collectives
-from gpuscale.validation.kernels import predict_kernels
+from gpuscale.validation.kernels import located, predict_collectives, predict_kernels
 from gpuscale.validation.measurements import read_measurements
 from gpuscale.validation.runs import Prediction, predict_runs
 from gpuscale.validation.scores import LEAST_OF_SWEEP, alternatives, comparable, quantile

@@ -19,7 +19,7 @@ from unittest import mock
 
 import gpuscale
 from gpuscale.cli.main import commands, flags
-from gpuscale.launch.error_texts import ERRORS
+from gpuscale.launch.diagnosis import ERRORS
 from gpuscale.memory.model import COMPONENTS as MEMORY
 from gpuscale.memory.model import Memory
 from gpuscale.render.html.opening import opening_page

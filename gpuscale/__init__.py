@@ -29,7 +29,7 @@ _NAMES = {
     "fleets.comparing": "fleet",
     "fleets.ways": "FleetResult",
     "gpubench.calibrate": "Calibrated calibrate_gpu",
-    "importers.clusters": "ImportedCluster import_cluster",
+    "importers.assemble": "ImportedCluster import_cluster",
     "launch.check": "CheckResult Finding check",
     "launch.diagnosis": "Diagnosis diagnose",
     "launch.export": "Export export",

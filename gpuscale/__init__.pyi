@@ -20,7 +20,7 @@ from gpuscale.explain.timeline import MemoryTimeline as MemoryTimeline, memory_t
 from gpuscale.explain.traffic import TrafficReport as TrafficReport, traffic_of as traffic_of
 from gpuscale.fleets.ways import FleetResult as FleetResult
 from gpuscale.gpubench.calibrate import Calibrated as Calibrated, calibrate_gpu as calibrate_gpu
-from gpuscale.importers.clusters import ImportedCluster as ImportedCluster, import_cluster as import_cluster
+from gpuscale.importers.assemble import ImportedCluster as ImportedCluster, import_cluster as import_cluster
 from gpuscale.launch.check import CheckResult as CheckResult, Finding as Finding
 from gpuscale.launch.diagnosis import Diagnosis as Diagnosis
 from gpuscale.launch.export import Export as Export, export as export

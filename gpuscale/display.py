@@ -43,4 +43,4 @@ def displayed(kind: type[Kind]) -> type[Kind]:
 
 def _render() -> Any:
     """Return what draws answers: layers above this one, which no answer needs to be made."""
-    return import_module("gpuscale.render.notebook")
+    return import_module("gpuscale.render.answers")

@@ -25,9 +25,9 @@ from gpuscale.children import end
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import printable
-from gpuscale.importers import nvidia_smi
+from gpuscale.importers import smi
 from gpuscale.importers.facts import Facts, SourceFile, nic_fabric
-from gpuscale.importers.gpus import TOOLS, Gpu
+from gpuscale.importers.smi import TOOLS, Gpu
 from gpuscale.presets.files import KINDS, preset_folders, preset_names, read_toml
 from gpuscale.presets.frameworks import framework_file
 from gpuscale.presets.hardware import clusters_with, load_cluster, load_gpu
@@ -232,9 +232,9 @@ def _topology(tool: str | None, notes: list[str]) -> Topology | None:
         try:
             text = _output_of(tool, "topo", "-m")
             source = SourceFile("nvidia-smi topo -m", re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r\n", "\n"))
-            if not any(nvidia_smi.MATRIX_HEADER.match(line) for line in source.lines):
+            if not any(smi.MATRIX_HEADER.match(line) for line in source.lines):
                 return None
-            return _joined(nvidia_smi.parse_matrix(source), text)
+            return _joined(smi.parse_matrix(source), text)
         except InputError as error:
             notes.append(f"topology: {error.message}")
     elif tool is not None and shutil.which("rocm-smi"):

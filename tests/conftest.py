@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from gpuscale.planning import plans
-from gpuscale.validation import machines, scores
+from gpuscale.validation import measurements, scores
 
 WORKER = "PYTEST_XDIST_WORKER" in os.environ
 
@@ -123,7 +123,7 @@ def _each_text_is_parsed_once():
 def _presets_of_the_package_are_spelled_once():
     """Rows of measurements name presets of the package alone: their spellings are the same in all tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machines, "_spellings", cache(machines._spellings))
+        patch.setattr(measurements, "_spellings", cache(measurements._spellings))
         yield
 
 

@@ -36,7 +36,7 @@ from fuzz_inputs import Case, case
 
 from gpuscale import files as gpuscale_files
 from gpuscale.presets import files as preset_files
-from gpuscale.validation import machines
+from gpuscale.validation import measurements
 
 CORPUS = Path(__file__).parent / "data" / "fuzz_corpus"
 COMMAND = "command"
@@ -248,7 +248,7 @@ def quick():
     def parsed(text):
         return pickle.dumps(parse(text))
 
-    spelled, read = cache(machines._spellings), preset_files.preset_aliases
+    spelled, read = cache(measurements._spellings), preset_files.preset_aliases
     ours = cache(read)
 
     def aliases(kind):
@@ -257,7 +257,7 @@ def quick():
     with (
         mock.patch.object(tomllib, "loads", lambda text: pickle.loads(parsed(text))),
         mock.patch.object(preset_files, "preset_aliases", aliases),
-        mock.patch.object(machines, "_spellings", spelled),
+        mock.patch.object(measurements, "_spellings", spelled),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("always")

@@ -7,7 +7,7 @@ from command import assert_one_message, gpuscale
 
 from gpuscale import estimate, plan
 from gpuscale.importers.facts import PCI_GPUS
-from gpuscale.importers.gpus import product_preset
+from gpuscale.importers.smi import product_preset
 from gpuscale.launch.hardware import gpus_in
 from gpuscale.presets.boxes import is_card
 from gpuscale.presets.hardware import all_gpus, load_cluster, load_gpu

@@ -12,10 +12,10 @@ from command import assert_one_message, gpuscale
 
 from gpuscale.errors import InputError
 from gpuscale.launch.check import CheckResult, Finding, check
-from gpuscale.launch.footguns import FOOTGUNS, NOTE_FROM, WARNING_FROM
+from gpuscale.launch.remarks import FOOTGUNS, NOTE_FROM, WARNING_FROM
 from gpuscale.launch.subject import estimate_file
 from gpuscale.planning.plans import estimate, plan, save_plan
-from gpuscale.render.check import github, junit, sarif
+from gpuscale.render.launch import github, junit, sarif
 from gpuscale.rules.check import ALL_RULES
 
 GOOD = {"model": "llama3-70b", "gpus": 640, "layout": {"tp": 8, "pp": 4, "vpp": 5}}

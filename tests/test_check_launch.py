@@ -12,9 +12,9 @@ from command import assert_one_message, gpuscale
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.check import check
 from gpuscale.launch.export import exported, save_export
-from gpuscale.launch.footguns import FOOTGUNS
+from gpuscale.launch.remarks import FOOTGUNS
 from gpuscale.launch.switches import SWITCH_RULES
-from gpuscale.launch.targets import targets
+from gpuscale.launch.writing import targets
 
 LAUNCH = Path(__file__).parent / "data" / "launch"
 GOOD = {

@@ -12,7 +12,7 @@ import pytest
 
 import gpuscale
 from gpuscale.cli.main import flags
-from gpuscale.launch.error_texts import ERRORS
+from gpuscale.launch.diagnosis import ERRORS
 from gpuscale.layouts.arrays import RECOMPUTE_MODULES
 from gpuscale.layouts.pins import DEGREES
 from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS

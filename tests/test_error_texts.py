@@ -10,8 +10,7 @@ from command import assert_one_message, gpuscale
 from gpuscale import diagnose
 from gpuscale.errors import InputError
 from gpuscale.launch import diagnosis
-from gpuscale.launch.diagnosis import find_errors, nearest_legal
-from gpuscale.launch.error_texts import ERRORS, KINDS, Divides
+from gpuscale.launch.diagnosis import ERRORS, KINDS, Divides, find_errors, nearest_legal
 from gpuscale.launch.switches import SWITCH_RULES
 from gpuscale.rules.check import BY_CODE
 

@@ -15,8 +15,8 @@ from gpuscale.calibration.logs import read_log
 from gpuscale.calibration.site_file import read_site
 from gpuscale.calibration.traces import read_run_log
 from gpuscale.errors import InputError
-from gpuscale.file_kinds import KINDS, kind_of
-from gpuscale.importers.clusters import import_cluster
+from gpuscale.files import KINDS, kind_of
+from gpuscale.importers.assemble import import_cluster
 from gpuscale.launch.read import read_launch
 from gpuscale.planning.planfile import read_plan_file
 from gpuscale.presets.frameworks import load_framework

@@ -21,8 +21,7 @@ from gpuscale.rules.rule import EVERY
 from gpuscale.search.loop import search
 from gpuscale.specs.job import RULE_SETS, OffloadSpec, StateBytes
 from gpuscale.specs.tuning import ProjectionSpec, TuningSpec, read_targets
-from gpuscale.validation.machines import Library
-from gpuscale.validation.measurements import read_measurements
+from gpuscale.validation.measurements import Library, read_measurements
 from gpuscale.validation.runs import read_run
 
 RUNS = Path(__file__).parents[2] / "shared" / "validation" / "runs.csv"

@@ -13,8 +13,7 @@ from test_import_formats import TREE, fabric, ibstat, listing, matrix
 from test_import_xml import node
 
 from gpuscale.errors import InputError
-from gpuscale.importers.assemble import FABRIC_NODES
-from gpuscale.importers.clusters import import_cluster
+from gpuscale.importers.assemble import FABRIC_NODES, import_cluster
 from gpuscale.importers.facts import MAX_FILE_BYTES
 from gpuscale.importers.nccl_xml import MAX_DEPTH, MAX_ELEMENTS
 from gpuscale.importers.slurm import MAX_NAMES

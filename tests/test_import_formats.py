@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.errors import InputError
-from gpuscale.importers.clusters import _read_facts as read_facts
+from gpuscale.importers.assemble import _read_facts as read_facts
 from gpuscale.importers.facts import SourceFile, read_source
 from gpuscale.importers.slurm import expand, usual_size
 

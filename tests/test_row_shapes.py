@@ -6,9 +6,8 @@ from command import gpuscale
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.errors import InputError
 from gpuscale.presets.models import load_model
-from gpuscale.validation.machines import Library
-from gpuscale.validation.measurements import Row
-from gpuscale.validation.models import row_model
+from gpuscale.validation.measurements import Library, Row
+from gpuscale.validation.runs import row_model
 
 SIZES = {"layers": "32", "hidden": "4096", "heads": "32", "kv_heads": "32", "ffn": "11008", "vocab": "32000"}
 PLAIN = {**SIZES, "ffn": "16384", "vocab": "50257"}

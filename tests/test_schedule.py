@@ -19,7 +19,7 @@ from gpuscale.errors import InputError
 from gpuscale.explain.schedule import schedule, schedule_of_durations, stage_bytes
 from gpuscale.launch.subject import read_subject
 from gpuscale.layouts.arrays import DUALPIPE, GPIPE, ONE_F_ONE_B, ZB_2P, ZB_H1, ZB_V
-from gpuscale.render.schedule_files import svg_text, trace_text
+from gpuscale.render.schedule import svg_text, trace_text
 from gpuscale.steptime.components import total_s
 from gpuscale.steptime.pipeline import BACKWARD, FORWARD, MAX_SLOTS, WEIGHT, Durations, Pipeline, held_by_rank, simulate
 from gpuscale.steptime.step import chunk_passes

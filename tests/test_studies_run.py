@@ -16,7 +16,7 @@ from command import assert_one_message, gpuscale
 
 import gpuscale as library
 from gpuscale.errors import InputError
-from gpuscale.render import gpubench
+from gpuscale.render import machine
 from gpuscale.studies import answers, processes, run
 from gpuscale.studies.answers import FAILED
 from gpuscale.studies.store import opened
@@ -347,8 +347,8 @@ def test_workers_that_do_not_start_are_an_error(monkeypatch):
 
 def test_a_line_now_and_then_says_what_is_left(monkeypatch, capsys):
     times = iter([0.0, 30.0, 61.0, 100.0, 125.0])
-    monkeypatch.setattr(gpubench.time, "monotonic", lambda: next(times))
-    with gpubench.progress_bar() as tell:
+    monkeypatch.setattr(machine.time, "monotonic", lambda: next(times))
+    with machine.progress_bar() as tell:
         for done in (1, 2, 3, 5):
             tell(done, 10, "")
     assert capsys.readouterr().err == "2 of 10, about 4.07 min left\n5 of 10, about 2.08 min left\n"
@@ -358,7 +358,7 @@ def test_a_line_now_and_then_says_what_is_left(monkeypatch, capsys):
 def test_memory_of_many_questions(tmp_path):
     script = f"""
 import resource
-from gpuscale.render import gpubench
+from gpuscale.render import machine
 from gpuscale.studies import answers, run
 from gpuscale.studies.study import read_study
 study = read_study({{"model": "llama3-8b", "gpus": list(range(8, 8008, 8)), "seq": list(range(1024, 103424, 1024))}})

@@ -16,7 +16,7 @@ from gpuscale.planning.jobs import build_job
 from gpuscale.presets.files import preset_names
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.rates import Rate, load_rates, months, prices_of
-from gpuscale.render.rates import short_source
+from gpuscale.render.training import short_source
 from gpuscale.request import JobOptions
 from gpuscale.version import RELEASED
 

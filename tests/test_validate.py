@@ -21,8 +21,7 @@ from gpuscale.presets.hardware import load_gpu
 from gpuscale.request import JobOptions, read
 from gpuscale.uncertainty import FIRST_CHOICES, family_of
 from gpuscale.validation import measurements, scores
-from gpuscale.validation.machines import Library, named_cluster, row_cluster
-from gpuscale.validation.measurements import RUNS, Row, read_measurements
+from gpuscale.validation.measurements import RUNS, Library, Row, named_cluster, read_measurements, row_cluster
 from gpuscale.validation.runs import predict_runs, read_run
 from gpuscale.validation.scores import (
     LEAST_OF_FAMILY,

@@ -12,8 +12,7 @@ from typing import Any
 from gpuscale.architecture.adapters import trained_parameters
 from gpuscale.architecture.parameters import layer_parameters, model_parameters
 from gpuscale.errors import InputError
-from gpuscale.validation.machines import Library
-from gpuscale.validation.measurements import Row, reason_text
+from gpuscale.validation.measurements import Library, Row, reason_text
 from gpuscale.validation.runs import Run, read_run
 
 ADAPTERS = ("lora_rank", "lora_targets", "base_quantization")

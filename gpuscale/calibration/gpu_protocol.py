@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError, did_you_mean, shown
-from gpuscale.file_kinds import reads
-from gpuscale.files import appending, is_there, printable, read_text, reading, refuse_irregular
+from gpuscale.files import appending, is_there, printable, read_text, reading, reads, refuse_irregular
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
 from gpuscale.units import MIB
 

@@ -18,8 +18,7 @@ from typing import NamedTuple
 from gpuscale.calibration.gpu_protocol import is_protocol, read_protocol
 from gpuscale.calibration.tables import FORMATS, MAX_ROWS, Sample, Table, read_tables
 from gpuscale.errors import InputError
-from gpuscale.file_kinds import reads
-from gpuscale.files import refuse_irregular
+from gpuscale.files import reads, refuse_irregular
 from gpuscale.units import plural
 
 DISAGREE = 0.1

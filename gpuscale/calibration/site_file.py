@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gpuscale.calibration.factors import factor_of
 from gpuscale.calibration.site import NUMBERS, TEXTS, Known
 from gpuscale.errors import shown
-from gpuscale.file_kinds import reads
+from gpuscale.files import reads
 from gpuscale.presets.files import read_toml
 from gpuscale.presets.tables import what_is_wrong
 from gpuscale.specs.site import AXES

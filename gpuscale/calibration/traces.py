@@ -22,8 +22,7 @@ from typing import Any, BinaryIO, TypeGuard, cast
 
 from gpuscale.calibration.training_logs import LEAST_ITERATIONS, MOST, MeasuredRun, read_training_log, robust_spread
 from gpuscale.errors import InputError
-from gpuscale.file_kinds import reads
-from gpuscale.files import reading, refuse_irregular
+from gpuscale.files import reading, reads, refuse_irregular
 from gpuscale.units import GIB, MIB, plural
 
 MAX_TRACE_BYTES = 8 * GIB

@@ -122,7 +122,7 @@ def _check_depth(depth: int | None) -> None:
 
 def _asked(context: typer.Context, text: str, *, despite_rules: bool) -> Subject:
     """Read the plan that an argument of `compare` means."""
-    from gpuscale.file_kinds import kind_of
+    from gpuscale.files import kind_of
     from gpuscale.launch.subject import read_subject
 
     words, path = text.strip(), Path(text)

@@ -72,8 +72,8 @@ def check(
     """
     from gpuscale.launch.check import check as look
     from gpuscale.render.answers import show
-    from gpuscale.render.check import FORMATS as WRITERS
-    from gpuscale.render.check import check_verdict
+    from gpuscale.render.launch import FORMATS as WRITERS
+    from gpuscale.render.launch import check_verdict
     from gpuscale.render.output import print_json
 
     form = one_of("format", format, FORMATS) if format else "json" if json else "text"
@@ -112,7 +112,7 @@ def _explain(text: str, form: str, **asked: Any) -> None:
     """Print what an error text means."""
     from gpuscale.launch.diagnosis import diagnose
     from gpuscale.render.answers import show
-    from gpuscale.render.diagnosis import closest_lines
+    from gpuscale.render.launch import closest_lines
     from gpuscale.render.output import print_json
 
     found = diagnose(text, **asked)

@@ -36,7 +36,7 @@ def calibrate_gpu(
     """
     from gpuscale.gpubench.calibrate import calibrate_gpu as measure_and_fit
     from gpuscale.gpubench.gpu_file import gpu_file_text
-    from gpuscale.render import gpubench as render
+    from gpuscale.render import machine as render
 
     streamed = fills_stdout(output, other=json)
     own = None if gpu is None else known("gpus", gpu)

@@ -36,7 +36,7 @@ def doctor(
     presets and calibrations of your own, versions. Works without a GPU and without a network.
     """
     from gpuscale.doctor import check_up
-    from gpuscale.render import doctor as render
+    from gpuscale.render import machine as render
 
     found = check_up(folder)
     found = replace(found, notes=tuple(map(with_flags, found.notes)))

@@ -15,8 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from gpuscale.cli.streams import OutputError
 from gpuscale.cli.table import ALIASES, COMMANDS, COMMON, COMMON_OF, GROUPS, HIDDEN, JOBS, MANY, Entry
 from gpuscale.errors import GpuscaleError, InputError, did_you_mean, shown
-from gpuscale.file_kinds import kind_of, use_of
-from gpuscale.files import begin_command, printable
+from gpuscale.files import begin_command, kind_of, printable, use_of
 from gpuscale.version import __version__
 
 INTERRUPTED, CRASHED = 130, 3

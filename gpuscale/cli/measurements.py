@@ -49,7 +49,7 @@ def validate(
 
     The header tells what the file holds (docs/validation.md lists the columns). Exit code 1: no row was predicted.
     """
-    from gpuscale.render.gpubench import progress_bar
+    from gpuscale.render.machine import progress_bar
     from gpuscale.validation.scores import NOT_PREDICTED
     from gpuscale.validation.scores import validate as predict
 

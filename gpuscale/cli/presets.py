@@ -116,7 +116,7 @@ def clusters(
     from gpuscale.collectives.ideal import allreduce_rates
     from gpuscale.presets.hardware import all_clusters, load_cluster
     from gpuscale.render import presets as render
-    from gpuscale.render.topology import topology_document
+    from gpuscale.render.placement import topology_document
 
     if name is None:
         _refuse_alone(gpus=gpus, draw=draw, toml=toml)
@@ -229,7 +229,7 @@ def import_cluster_files(
     gpuscale plan --cluster cluster.toml --model llama3-70b --gpus 256
     """
     from gpuscale.collectives.ideal import allreduce_rates
-    from gpuscale.importers.clusters import import_cluster
+    from gpuscale.importers.assemble import import_cluster
     from gpuscale.render.measurements import draw_import, import_json
 
     output = None if fills_stdout(output, other=json) else output

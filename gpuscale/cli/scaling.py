@@ -34,7 +34,7 @@ def batch_size(
     Examples: gpuscale size batch --model llama3-70b --gpus 1024 --tokens 15T;
     gpuscale size batch --model llama3-8b --gpus 64,256 --tokens 1T --gradient-norm 512k=0.9 --gradient-norm 4M=0.5
     """
-    from gpuscale.render.gpubench import progress_bar
+    from gpuscale.render.machine import progress_bar
     from gpuscale.scaling.batches import batch_size as find
 
     with progress_bar() as progress:
@@ -60,7 +60,7 @@ def size(given: dict[str, Any], verbose: bool = False) -> Answer:
     Examples: gpuscale size --gpus 64 --days 14; gpuscale size --budget 1M;
     gpuscale size --model llama3-70b --tokens 15T --days 60
     """
-    from gpuscale.render.gpubench import progress_bar
+    from gpuscale.render.machine import progress_bar
     from gpuscale.scaling.sizing import size as find
 
     with progress_bar() as progress:

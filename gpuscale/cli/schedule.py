@@ -71,7 +71,7 @@ def schedule(
     else:
         found = schedule_of_durations(part(asked.given, Layout), microbatches, durations, **noise)
     if wanted:
-        from gpuscale.render.schedule_files import WRITERS
+        from gpuscale.render.schedule import WRITERS
 
         write_texts([(path, WRITERS[kind](found)) for kind, path in wanted.items()])
     return Answer(found, streamed=streamed)

@@ -82,7 +82,7 @@ def sweep(
 def _run(study: Study, output: Path, jobs: int, scheduler: str | None, *, kept: bool, force: bool) -> tuple[str, int]:
     """Answer the questions of a study; return what was done, and how many questions failed. Where `kept`, results stay
     where they are written."""
-    from gpuscale.render.gpubench import progress_bar
+    from gpuscale.render.machine import progress_bar
     from gpuscale.studies.answers import ANSWERED, FAILED
     from gpuscale.studies.run import sweep as ask
 

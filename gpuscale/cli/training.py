@@ -52,7 +52,7 @@ def train_time(
 
     Without a file it uses the best plan, as `gpuscale plan` finds it.
     """
-    from gpuscale.render.gpubench import progress_bar
+    from gpuscale.render.machine import progress_bar
     from gpuscale.training.totals import train_time as find
 
     with progress_bar() as progress:

@@ -17,11 +17,9 @@ from gpuscale.explain.checklist import Item, checklist, tuning
 from gpuscale.explain.decisions import LONG, PRESSURES, STRATEGIES, Situation, situations
 from gpuscale.explain.signs import Sign, signs
 from gpuscale.explain.traffic import AxisTraffic, TrafficReport, traffic_of
-from gpuscale.launch.cluster_files import environment, with_cluster
 from gpuscale.launch.export import written
 from gpuscale.launch.subject import Subject
-from gpuscale.launch.targets import targets
-from gpuscale.launch.writing import Writing
+from gpuscale.launch.writing import Writing, environment, targets, with_cluster
 from gpuscale.placement.groups import AxisSpan
 from gpuscale.planning.describe import bound_text
 from gpuscale.planning.neighbours import Neighbour

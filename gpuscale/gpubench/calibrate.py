@@ -13,7 +13,7 @@ from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import appending
 from gpuscale.gpubench.fit import GpuFit, fit_gpu
-from gpuscale.importers.gpus import product_preset
+from gpuscale.importers.smi import product_preset
 from gpuscale.presets.files import preset_name
 from gpuscale.presets.hardware import load_gpu
 from gpuscale.specs.gpu import GpuSpec

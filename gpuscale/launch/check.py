@@ -13,10 +13,8 @@ from gpuscale.choices import MEMORY_HEADROOM
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import printable
-from gpuscale.launch.footguns import Plan, footgun_findings
-from gpuscale.launch.legality import illegal_settings
 from gpuscale.launch.read import StatedError
-from gpuscale.launch.remarks import SEVERITIES, Remark
+from gpuscale.launch.remarks import SEVERITIES, Plan, Remark, footgun_findings, illegal_settings
 from gpuscale.launch.settings import LackingError, LaunchJob
 from gpuscale.launch.subject import StatedPlan, stated_plan
 from gpuscale.launch.switches import Stated, switch_findings

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gpuscale.errors import InputError, shown
 from gpuscale.files import printable
-from gpuscale.importers.gpus import product_preset
+from gpuscale.importers.smi import product_preset
 from gpuscale.launch.launchers import gpus_per_node
 from gpuscale.launch.settings import LackingError, Reading, Setting, Settings, Source
 from gpuscale.planning.jobs import precision_runs

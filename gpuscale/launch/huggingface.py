@@ -23,10 +23,10 @@ from gpuscale.launch import (
     trainer,
     trainer_scripts,
 )
-from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.settings import OFF, ON, Reading, Setting, Source, precision_word
+from gpuscale.launch.shapes import read_attention
 from gpuscale.launch.tools import started, tool_of
 from gpuscale.launch.writing import Program, Target, Writing
 from gpuscale.presets.files import known_table

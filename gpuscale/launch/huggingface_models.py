@@ -11,10 +11,19 @@ from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.files import is_file
-from gpuscale.launch.numerics import LABELS, agree, name_left, stated
 from gpuscale.launch.quoting import Expansion, json_text
 from gpuscale.launch.settings import Reading
-from gpuscale.launch.shapes import all_models_once, model_line, named_shape, named_spec, same_shape
+from gpuscale.launch.shapes import (
+    LABELS,
+    agree,
+    all_models_once,
+    model_line,
+    name_left,
+    named_shape,
+    named_spec,
+    same_shape,
+    stated,
+)
 from gpuscale.launch.writing import LaunchFile, Writing
 from gpuscale.presets.files import known_table
 from gpuscale.presets.huggingface import read_config

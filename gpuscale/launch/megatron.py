@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpuscale.launch.attention import MEGATRON, read_attention
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.megatron_models import Arguments, model_arguments, read_model
 from gpuscale.launch.settings import DTYPES, GROWING_BATCH, OFF, Reading
-from gpuscale.launch.shapes import nearest_split
+from gpuscale.launch.shapes import MEGATRON, nearest_split, read_attention
 from gpuscale.launch.writing import Writing
 from gpuscale.layouts.arrays import RECOMPUTE_MODULES
 from gpuscale.presets.frameworks import load_framework

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from gpuscale.launch import adapters, preferences, trainer
-from gpuscale.launch.attention import MEGATRON as ATTENTION
-from gpuscale.launch.cluster_files import job_name, machines
 from gpuscale.launch.finetuning import own_targets
 from gpuscale.launch.huggingface_models import hub_id, known_model
 from gpuscale.launch.huggingface_models import read_model as read_named_model
@@ -27,10 +25,11 @@ from gpuscale.launch.megatron_recipes import (
     take_recipe,
     take_usual,
 )
-from gpuscale.launch.numerics import name_left
 from gpuscale.launch.quoting import hydra_value, yaml_text
 from gpuscale.launch.settings import DTYPES, ON, TORCH_DTYPES, Reading, Setting, Source
-from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
+from gpuscale.launch.shapes import MEGATRON as ATTENTION
+from gpuscale.launch.shapes import name_left
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing, job_name, machines
 from gpuscale.presets.files import find_preset, settled
 from gpuscale.presets.frameworks import MEGATRON_BRIDGE, MEGATRON_BRIDGE_PERFORMANCE
 from gpuscale.presets.tools import load_tool

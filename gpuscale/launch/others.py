@@ -14,10 +14,10 @@ from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.launch import accelerate, adapters, trainer
-from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface_models import read_model, shaped_model
 from gpuscale.launch.launchers import gpus_of, take_gpus
 from gpuscale.launch.settings import DTYPES, Reading, Setting, Source
+from gpuscale.launch.shapes import read_attention
 from gpuscale.launch.writing import Target
 from gpuscale.presets.tools import load_tool
 

@@ -10,13 +10,13 @@ import math
 import re
 
 from gpuscale.launch import adapters, deepspeed, trainer
-from gpuscale.launch.attention import read_attention
 from gpuscale.launch.huggingface import take_configs
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.megatron import read_job
 from gpuscale.launch.megatron_family import ACTOR_ALONE
 from gpuscale.launch.settings import DTYPES, Reading, Source, precision_word
+from gpuscale.launch.shapes import read_attention
 from gpuscale.launch.writing import Target
 from gpuscale.presets.tools import load_tool
 

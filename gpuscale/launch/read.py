@@ -12,8 +12,7 @@ from typing import Any
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, shown
-from gpuscale.file_kinds import reads
-from gpuscale.files import printable
+from gpuscale.files import printable, reads
 from gpuscale.launch import own_programs, trainer_scripts
 from gpuscale.launch.asking import (
     GPUS_SAID,
@@ -31,9 +30,8 @@ from gpuscale.launch.hardware import take_hardware
 from gpuscale.launch.launchers import MISSING, gpus_of, take_gpus
 from gpuscale.launch.settings import GROWING_BATCH, LackingError, LaunchJob, Reading, Said, Setting, said_of
 from gpuscale.launch.sources import Launch, launches, missing_configuration
-from gpuscale.launch.targets import targets
 from gpuscale.launch.unread import IGNORED
-from gpuscale.launch.writing import Target
+from gpuscale.launch.writing import Target, targets
 from gpuscale.planning.planfile import replaced
 from gpuscale.presets.models import load_model
 from gpuscale.presets.towers import BACKBONE, FROZEN, FROZEN_TOWERS, LANGUAGE, NOT_TRAINED, TRAINED

@@ -13,7 +13,7 @@ from gpuscale.files import printable
 from gpuscale.launch.unread import IGNORED, UNKNOWN, concern, ignores, is_on, tables_of, unasked
 from gpuscale.presets.tools import COMMON, Asked, Tool, load_tool
 from gpuscale.request import JobOptions, Layout, declared
-from gpuscale.rules.options import Option
+from gpuscale.rules.rule import Option
 
 MAX_TEXT = 120
 """Characters of a setting that answers repeat."""
@@ -111,7 +111,7 @@ class Said:
 class LaunchJob:
     """The job and the layout that launch files state."""
 
-    target: str  #: the framework, by its name in `gpuscale.launch.targets`.
+    target: str  #: the framework, by its name in `gpuscale.launch.writing`.
     options: Mapping[str, Any]  #: values of `JobOptions` by name; what no file states is not there.
     layout: Mapping[str, Any]  #: values of `Layout` by name.
     understood: tuple[Said, ...]  #: settings that the prediction follows from.

@@ -41,7 +41,7 @@ class Stated:
     """What launch files state, by the framework's own names, beside the job that was made of it.
 
     Attributes:
-        target: the framework, by its name in `gpuscale.launch.targets`.
+        target: the framework, by its name in `gpuscale.launch.writing`.
         job: the job that was made of it.
         row: its layout in full.
         fit: as in `PlanRow`.

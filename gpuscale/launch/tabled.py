@@ -15,12 +15,12 @@ from typing import Any
 
 from gpuscale.errors import did_you_mean, shown
 from gpuscale.launch import adapters, preferences, trainer
-from gpuscale.launch.attention import read_attention
 from gpuscale.launch.finetuning import adapter_settings, said
 from gpuscale.launch.huggingface_models import hub_id, read_model, shaped_model
 from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.quoting import yaml_text
 from gpuscale.launch.settings import OFF, LackingError, Reading, Source, says
+from gpuscale.launch.shapes import read_attention
 from gpuscale.launch.tokenizers import vocabulary_of
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.presets.models import load_model

@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from gpuscale.launch.launchers import gpus_of
-from gpuscale.launch.numerics import name_left
 from gpuscale.launch.python import refuse_keywords
 from gpuscale.launch.quoting import comment
 from gpuscale.launch.settings import Reading, Setting, Source
-from gpuscale.launch.shapes import nearest_split
+from gpuscale.launch.shapes import name_left, nearest_split
 from gpuscale.launch.torchtitan_models import (
     BASES,
     REGISTRIES,

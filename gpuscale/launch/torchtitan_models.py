@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from gpuscale.launch.numerics import ROTARY, agree
 from gpuscale.launch.settings import Reading
-from gpuscale.launch.shapes import model_line, named_shape, same_shape
+from gpuscale.launch.shapes import ROTARY, agree, model_line, named_shape, same_shape
 from gpuscale.launch.writing import Writing
 from gpuscale.presets.files import known_table
 from gpuscale.presets.models import load_model

@@ -11,8 +11,7 @@ from typing import Any
 import tomli_w
 
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.file_kinds import reads
-from gpuscale.files import is_there, write_text
+from gpuscale.files import is_there, reads, write_text
 from gpuscale.presets.files import Document, KeyPath, read_toml
 from gpuscale.presets.hardware import split_pool
 from gpuscale.request import JobOptions, Layout, Options, declared, read

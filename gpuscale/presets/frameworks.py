@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.file_kinds import reads
+from gpuscale.files import reads
 from gpuscale.presets.files import Document, named_preset, preset_names, read_toml
 from gpuscale.presets.tables import Table, made
 from gpuscale.specs.job import FrameworkSpec, MemoryProfile, RuntimeSpec, SpaceSpec, StateBytes

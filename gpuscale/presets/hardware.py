@@ -19,8 +19,7 @@ from pydantic import Field
 from gpuscale.arguments import public
 from gpuscale.choices import MAX_GPUS
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.file_kinds import reads
-from gpuscale.files import is_there
+from gpuscale.files import is_there, reads
 from gpuscale.presets.boxes import box_text, is_card
 from gpuscale.presets.files import (
     Document,

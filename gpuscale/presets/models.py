@@ -12,8 +12,7 @@ from pydantic import Field
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.file_kinds import reads
-from gpuscale.files import is_file
+from gpuscale.files import is_file, reads
 from gpuscale.presets.files import Document, find_preset, named_preset, preset_files, read_toml, remembered, settled
 from gpuscale.presets.hub import cached_config, is_id
 from gpuscale.presets.maxtext import maxtext_keys

@@ -1,8 +1,10 @@
-"""Every answer as a document, by its type, and where it goes: a terminal, a page, Markdown."""
+"""Every answer as a document, by its type, and where it goes: a terminal, a notebook, a page, Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -10,31 +12,45 @@ from typing import Any
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError
-from gpuscale.files import write_text
-from gpuscale.render import console
-from gpuscale.render.document import Document, Spell, loaded
+from gpuscale.files import NO_BREAK, printable, write_text
+from gpuscale.render.console import console, draw, parts_of, texts
+from gpuscale.render.document import (
+    LONG,
+    WIDTH,
+    Chart,
+    Checklist,
+    Code,
+    Document,
+    Facts,
+    Shown,
+    Spell,
+    Table,
+    loaded,
+    shown,
+)
+from gpuscale.render.html.page import text
 from gpuscale.request import one_of
 
 DOCUMENTS = {
-    "Advice": "advise.advice_document",
+    "Advice": "explain.advice_document",
     "Answered": "studies.answered_document",
     "BatchSize": "scaling.batch_size_document",
     "BenchResult": "measurements.bench_document",
-    "Calibrated": "gpubench.fit_document",
+    "Calibrated": "machine.fit_document",
     "CalibratedRun": "measurements.calibrated_run_document",
     "Calibration": "measurements.calibration_document",
-    "CheckResult": "check.check_document",
-    "Checkup": "doctor.checkup_document",
+    "CheckResult": "launch.check_document",
+    "Checkup": "machine.checkup_document",
     "ClusterSpec": "presets.loaded_cluster_document",
     "CollectiveEstimate": "collective.collective_document",
     "CollectiveEstimates": "collective.sweep_document",
-    "Decisions": "advise.decisions_document",
-    "Diagnosis": "diagnosis.diagnosis_document",
-    "Estimate": "estimate.estimate_document",
+    "Decisions": "explain.decisions_document",
+    "Diagnosis": "launch.diagnosis_document",
+    "Estimate": "plan.estimate_document",
     "Explanation": "explain.explanation_document",
     "Export": "launch.files_document",
     "FleetResult": "fleet.fleet_document",
-    "Goodput": "reliability.goodput_document",
+    "Goodput": "training.goodput_document",
     "GpuSpec": "presets.gpu_document",
     "ImportedCluster": "measurements.imported_document",
     "LaunchEstimate": "launch.launch_estimate_document",
@@ -45,13 +61,13 @@ DOCUMENTS = {
     "Placement": "placement.placement_document",
     "PlanComparison": "comparison.comparison_document",
     "PlanResult": "plan.plan_document",
-    "PlanRow": "estimate.row_document",
+    "PlanRow": "plan.row_document",
     "Recipe": "presets.recipe_document",
     "Recipes": "presets.recipes_document",
     "Roofline": "collective.roofline_document",
     "Schedule": "schedule.schedule_document",
     "Size": "scaling.size_document",
-    "Stragglers": "reliability.stragglers_document",
+    "Stragglers": "training.stragglers_document",
     "Subject": "launch.subject_document",
     "Summary": "studies.study_document",
     "TrafficReport": "traffic.traffic_document",
@@ -83,13 +99,122 @@ def document(found: Any, **view: Any) -> Document:
 
 def show(found: Any, **view: Any) -> None:
     """Print an answer in the terminal."""
-    console.show(document(found, **view))
+    draw(*parts_of(document(found, **view)))
 
 
-FORMS: dict[str, Callable[[Document], str]] = {
-    "html": loaded("html.page.html"),
-    "markdown": loaded("markdown.markdown"),
-}
+def markdown(document: Document) -> str:
+    """Return a document as Markdown: the same text for the same document."""
+    verdict = document.verdict if isinstance(document.verdict, str) else document.verdict(LONG)
+    blocks = [f"# {_line(document.title)}", *map(_line, verdict.split("\n"))]
+    for section in document.sections:
+        parts = [text for part in shown(section.parts, "page") for text in _blocks(part)]
+        blocks += [f"## {_line(section.title)}", *parts] if section.title and parts else parts
+    return "\n\n".join(blocks) + "\n"
+
+
+def _line(said: str) -> str:
+    """Write text so that nothing in it is taken for Markdown or HTML."""
+    return re.sub(r"([\\`*_<>|\[\]#])", r"\\\1", printable(" ".join(said.split())).replace(NO_BREAK, " "))
+
+
+def _blocks(part: Shown) -> Iterator[str]:
+    if isinstance(part, Table):
+        yield from [f"**{_line(part.caption)}**"] if part.caption else []
+        yield _pipes(part.header, [[cell if isinstance(cell, str) else cell[0] for cell in row] for row in part.rows])
+    elif isinstance(part, Chart):
+        yield f"**{_line(part.title)}**: {_line(part.summary)}"
+    elif isinstance(part, Checklist):
+        yield "\n".join(
+            f"- [ ] **{_line(name)}** " + " ".join(f"{_line(key).capitalize()}: {_line(said)}." for key, said in lines)
+            for name, lines in part.items
+        )
+    elif isinstance(part, list):
+        yield "\n".join(f"- **{_line(name)}**: {_line(said)}" if name else f"- {_line(said)}" for name, said in part)
+    else:
+        said = part.text if isinstance(part, Code) else part if isinstance(part, str) else part(WIDTH)
+        lines = [printable(line).replace(NO_BREAK, " ") for line in said.split("\n")]
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", said)), default=0))
+        shell = isinstance(part, Code)
+        yield "\n".join([fence + "sh" * shell, *lines, fence]) if shell or len(lines) > 1 else _line(said)
+
+
+def _pipes(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [[_line(name) for name in header], ["---"] * len(header), *([_line(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+PAGE_WIDTH = 200
+"""Columns of a table in a page, which scrolls."""
+
+LONGEST = 200
+"""Characters of a line."""
+
+
+def line(found: Any) -> str:
+    """Return an answer in a line: what it is, and its verdict. It never fails, as debuggers show half an answer too."""
+    name = type(found).__name__
+    try:
+        first = _parts(found)[0]
+    except Exception:  # noqa: BLE001
+        first = _scalars(found)
+    if isinstance(first, list):
+        said = ", ".join("=".join(pair) for pair in first)
+    else:
+        said = "".join(texts([first], console(WIDTH - len(name) - len("< >")))).partition("\n")[0]
+    return f"<{name} {textwrap.shorten(printable(said), LONGEST, placeholder=' ...')}>"
+
+
+def fragment(found: Any) -> str:
+    """Return an answer as a piece of HTML without scripts: what its command draws."""
+    return f'<div class="gpuscale">{"".join(map(_html, _parts(found)))}</div>'
+
+
+def _parts(found: Any) -> Sequence[Shown]:
+    """Return what is shown of an answer, the verdict first."""
+    try:
+        made = document(found)
+    except InputError:
+        return [_scalars(found)]
+    return list(parts_of(made))
+
+
+def _scalars(found: Any) -> Facts:
+    """Return the fields of an answer that are one number or text."""
+    fields = found._asdict() if hasattr(found, "_asdict") else vars(found)
+    return [
+        (name, f"{value:.4g}" if isinstance(value, float) else str(value))
+        for name, value in fields.items()
+        if isinstance(value, str | int | float)
+    ]
+
+
+def _html(part: Shown) -> str:
+    if isinstance(part, list):
+        return _html_table((), [[("left", one) for one in pair] for pair in part])
+    if isinstance(part, Table):
+        sides = ["left" if at < part.left else "right" for at in range(len(part.header))]
+        rows = [[cell if isinstance(cell, str) else cell[0] for cell in row] for row in part.rows]
+        head, *body = ([*zip(sides, row, strict=True)] for row in [part.header, *rows])
+        return _html_table(head, body)
+    return f'<pre style="white-space:pre-wrap">{_lines("".join(texts([part], console(PAGE_WIDTH))))}</pre>'
+
+
+def _html_table(header: Sequence[tuple[str, str]], rows: Sequence[Sequence[tuple[str, str]]]) -> str:
+    """Return a table of cells, each with the side that it stands at."""
+    head = f"<thead><tr>{_cells('th', header)}</tr></thead>" if header else ""
+    body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
+    return f"<table>{head}<tbody>{body}</tbody></table>"
+
+
+def _cells(tag: str, cells: Iterable[tuple[str, str]]) -> str:
+    return "".join(f'<{tag} style="text-align:{side}">{_lines(said)}</{tag}>' for side, said in cells)
+
+
+def _lines(said: str) -> str:
+    return "\n".join(map(text, said.split("\n")))
+
+
+FORMS: dict[str, Callable[[Document], str]] = {"html": loaded("html.page.html"), "markdown": markdown}
 """Forms of a document -> what writes them."""
 
 

@@ -25,9 +25,9 @@ from gpuscale.render.document import (
     terminal,
 )
 from gpuscale.render.html.charts import Bar, stacked, waterfall
+from gpuscale.render.plan_page import paths
 from gpuscale.render.plan_texts import component_text, degrees_text, layout_text
 from gpuscale.render.plots import Axis
-from gpuscale.render.trees import paths
 from gpuscale.units import GIB, format_count, format_seconds, plural
 
 BAR = 26

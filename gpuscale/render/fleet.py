@@ -9,7 +9,7 @@ from gpuscale.ratios import SPEED, in_words
 from gpuscale.render.compared import three_digits
 from gpuscale.render.document import Document, Spell, Table, plain, table
 from gpuscale.render.plan_texts import similar_text
-from gpuscale.render.rates import rate_parts
+from gpuscale.render.training import rate_parts
 from gpuscale.units import format_count, format_seconds
 
 

@@ -17,7 +17,7 @@ from gpuscale.calibration.calibrate import Calibration, Fit, error_rows
 from gpuscale.calibration.factors import factor_of
 from gpuscale.calibration.site import NORMAL_80
 from gpuscale.calibration.training_logs import MeasuredRun
-from gpuscale.importers.clusters import ImportedCluster
+from gpuscale.importers.assemble import ImportedCluster
 from gpuscale.planning.bench import BenchResult
 from gpuscale.planning.calibrating import CalibratedRun
 from gpuscale.render.console import draw, show

@@ -1,16 +1,16 @@
-"""The plans of a job, ranked: why they stand as they do, and what each rests on."""
+"""Plans of a job, ranked: why they stand as they do, and what each rests on; and one plan by itself."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
 from gpuscale.files import NO_BREAK
 from gpuscale.layouts.pins import short_recompute
-from gpuscale.planning.describe import LEAST_SAID, short_name
-from gpuscale.ratios import AMOUNT, TIME, in_words, signed
+from gpuscale.planning.describe import LEAST_SAID, bound_text, short_name
+from gpuscale.ratios import AMOUNT, TIME, in_words, share_text, signed
 from gpuscale.render.compared import compared_verdict, jobs_rows, own_cells, three_digits, worth_parts
 from gpuscale.render.console import as_many_as_fit
 from gpuscale.render.document import (
@@ -25,6 +25,7 @@ from gpuscale.render.document import (
     later,
     loaded,
     page,
+    plain,
     sortable,
     table,
     terminal,
@@ -33,8 +34,10 @@ from gpuscale.render.plan_texts import (
     FIT,
     assumption_parts,
     assumption_rows,
+    component_text,
     degrees_text,
     differences_text,
+    evidence_text,
     fine_tuning_lines,
     first_choices_text,
     layout_text,
@@ -46,7 +49,7 @@ from gpuscale.render.plan_texts import (
     verdict,
     where_it_goes,
 )
-from gpuscale.results import Farthest, PlanResult, PlanRow, RecipeAnswer, RiskAnswer, WhyAnswer
+from gpuscale.results import Estimate, Farthest, PlanResult, PlanRow, RecipeAnswer, RiskAnswer, WhyAnswer
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, by_kind
 from gpuscale.uncertainty import FIRST_CHOICES
 from gpuscale.units import format_count, format_seconds, plural
@@ -94,7 +97,7 @@ def plan_document(
                 loaded("plan_page.frontier", result, compared)() if frontier else later("plan_page.choice", result),
                 page(jobs_rows(compared) if compared else ""),
             ]),
-            Section("Step time", [later("plan_page.step_times", result), later("subject.step_parts", first)]),
+            Section("Step time", [later("plan_page.step_times", result), later("plan_page.step_parts", first)]),
             *plan_sections(first, later("plan_page.memory_parts", result)),
             Section("Other conditions", _risk(result.risk, rank_texts(result)) if result.risk else []),
             Section("Evidence and assumptions", [told]),
@@ -401,3 +404,72 @@ def _holds_text(answer: RiskAnswer) -> str:
         parts.append("; ".join([f"{band} x the {CONDITIONS[condition][2]}", *changes]))
     who = "" if first.rank == 1 else f"{f'#{first.rank}' if first.rank else degrees_text(first)}, best as predicted: "
     return who + ". ".join(parts)
+
+
+def row_document(plan: PlanRow) -> Document:
+    """Lay out one plan by itself: layout and numbers, and what measurements stand behind them."""
+    size = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
+    numbers = f"{format_seconds(plan.step_time_s)}/step, MFU {plan.mfu:.1%}, {size}"
+    return plain(
+        f"Plan {plan.rank}", f"#{plan.rank} {layout_text(plan)}: {numbers}", [("evidence", evidence_text(plan))]
+    )
+
+
+def estimate_document(
+    result: Estimate, *, verbose: bool = False, spell: Spell = str, more: Iterable[Part] = ()
+) -> Document:
+    """Lay out the breakdown of step time and of memory, evidence (if `verbose`, all assumptions), what was asked for,
+    and `more`."""
+    plan = result.plan
+    asked = fine_tuning_lines(plan, result.job)
+    lost = {"exposed comm": plan.exposed_comm_fraction, "bubble": plan.bubble_fraction}
+    beside = ", ".join(f"{name} {share_text(part)}" for name, part in lost.items() if part)
+    size = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}"
+    fits = "; ".join(filter(None, (size, f"bound by {bound_text(plan)}", beside)))
+    fits = fits if asked else f"{FIT[plan.fit]}: {fits}"
+    schedule = "" if plan.schedule == "none" else f", {plan.schedule}"
+    stages = ", ".join(f"{gib:.1f}" for gib in result.stage_memory_gib)
+    counted = plural(plan.num_microbatches, "microbatch")
+    rows = [("layout", f"{layout_text(plan)}; {counted} per step and DP rank{schedule}")]
+    if plan.pp > 1:
+        rows.append(("stages", f"{stages} GiB at the first, heaviest middle and last stage"))
+    if result.total_dp_comm_s:
+        rows.append(("DP comm", f"{format_seconds(result.total_dp_comm_s)} per step before overlap"))
+    peak = (f"peak, stage {plan.peak_stage}", plan.memory_gib)
+    return Document(
+        f"{layout_text(plan)}: {result.model} on {plural(result.gpus, 'GPU')}",
+        lambda width: "\n".join([
+            *asked, verdict(result.model, result.gpus, result.cluster, plan, width), fits,
+        ]),
+        plan_tiles(result),
+        [
+            Section("Step time", [
+                later("plan_page.waterfall_parts", result),
+                _breakdown_table("time per step", result.breakdown, ("step", plan.step_time_s), "exposed",
+                                 format_seconds),
+            ]),
+            Section("Memory", [
+                _breakdown_table("memory per GPU", result.memory, peak, "GiB", "{:.2f}".format),
+                remedy_rows(result.remedies, spell),
+            ]),
+            Section("Assumptions", [
+                rows + pipeline_row(plan) + assumption_rows(result, spell, verbose=verbose), *more,
+            ]),
+        ],
+    )  # fmt: skip
+
+
+def _breakdown_table(
+    header: str, parts: Mapping[str, float], total: tuple[str, float], unit: str, text: Callable[[float], str]
+) -> Table:
+    """One row per component with its share of the total, which stands last; `-` where there is nothing."""
+    name, whole = total
+    rows = [
+        {
+            header: component_text(part),
+            unit: text(value) if value else "-",
+            "share": share_text(value / whole) if value else "-",
+        }
+        for part, value in parts.items()
+    ]
+    return table([*rows, {header: name, unit: text(whole), "share": "100.0%"}])

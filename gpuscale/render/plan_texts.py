@@ -255,8 +255,8 @@ def plan_sections(of: Callable[[], Subject], *of_memory: Part) -> list[Section]:
     """The sections that a page has of the memory (`of_memory` first), the pipeline, the traffic and the placement of
     one plan, made once a page is wanted."""
     return [
-        Section("Memory", [*of_memory, later("subject.memory_parts", of)]),
-        Section("Pipeline", [later("subject.pipeline_parts", of)]),
-        Section("Traffic", [later("subject.sent_parts", of)]),
-        Section("Placement", [later("subject.placement_parts", of)]),
+        Section("Memory", [*of_memory, later("plan_page.stage_parts", of)]),
+        Section("Pipeline", [later("plan_page.pipeline_parts", of)]),
+        Section("Traffic", [later("plan_page.sent_parts", of)]),
+        Section("Placement", [later("plan_page.placement_parts", of)]),
     ]

@@ -8,7 +8,7 @@ from gpuscale.presets.rates import Rate
 from gpuscale.ratios import signed
 from gpuscale.render.compared import three_digits
 from gpuscale.render.document import Document, Spell, Table, plain, table
-from gpuscale.render.rates import short_source
+from gpuscale.render.training import short_source
 from gpuscale.scaling.batches import BatchRow, BatchSize
 from gpuscale.scaling.sizing import Size, SizeRow
 from gpuscale.units import DAY_S, format_count, plural

@@ -1,14 +1,21 @@
-"""Drawing of `gpuscale schedule`: a row for each rank, a column for each time step."""
+"""Drawing of `gpuscale schedule`: a row for each rank, a column for each time step; traces in Chrome's format, which
+Perfetto opens, and pictures (SVG).
+"""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterator, Mapping
 from functools import partial
+from html import escape
+from typing import Any
 
 import numpy as np
 
 from gpuscale.arrays import FloatArray, IntArray
-from gpuscale.explain.schedule import Schedule
+from gpuscale.errors import InputError
+from gpuscale.explain.schedule import Schedule, beside_s, stage_bytes
 from gpuscale.files import NO_BREAK
 from gpuscale.ratios import signed
 from gpuscale.render.document import (
@@ -25,19 +32,13 @@ from gpuscale.render.document import (
     table,
     terminal,
 )
-from gpuscale.render.html.charts import Line, curves, in_rows
+from gpuscale.render.html.charts import Line, Mark, Scale, curves, in_rows, rows_svg, scale
+from gpuscale.render.html.page import resource
+from gpuscale.render.plan_texts import component_text, degrees_text, fit_text
 from gpuscale.render.plots import Axis
-from gpuscale.render.schedule_files import (
-    ROW_PX,
-    of_what,
-    schedule_verdict,
-    slot_legend,
-    slot_marks,
-    time_scale,
-    time_text,
-)
-from gpuscale.steptime.pipeline import BACKWARD, KINDS
-from gpuscale.units import format_seconds
+from gpuscale.steptime.components import COMMUNICATION, INDEX
+from gpuscale.steptime.pipeline import BACKWARD, FORWARD, KINDS, WEIGHT, held_by_rank
+from gpuscale.units import GIB, format_seconds, plural
 
 MOST_RANKS = 24
 """Ranks that are drawn; of more the first and the last."""
@@ -277,3 +278,272 @@ def _loads(found: Schedule) -> Table:
     ]
     header = ("rank", "computes", "sends", "waits", "of the pipeline's time", "microbatches in flight")
     return Table("What each pipeline rank does in a step", header, rows)
+
+
+MAX_TRACED, MAX_WITH_PARTS, MAX_DRAWN = 100_000, 12_000, 6_000
+"""Slots in a trace at most, in one that has the parts of each slot, and in a picture."""
+
+NAMES = ("forward", "backward", "weight gradients")
+COMPUTE, NETWORK = 1, 2
+"""Tracks of a rank: its slots and waiting, and what it waits for that is sent. Together they are the step, gapless."""
+
+Span = tuple[int, int, str, int, dict[str, Any]]
+"""Start and end [ns], name, track, further facts."""
+
+
+def schedule_verdict(found: Schedule) -> str:
+    """Say in one line what was simulated, and its bubble."""
+    pipeline = found.pipeline
+    number = "1 microbatch" if pipeline.microbatches == 1 else f"{pipeline.microbatches:,} microbatches"
+    what = f"{_title(found)} on {plural(pipeline.pp, 'rank')}, {number}: {found.bubble_fraction:.1%} bubble"
+    if found.plan is None:
+        return f"{what}, {time_text(found, found.step_s)} per step"
+    if found.jitter:
+        return f"{what}, {format_seconds(found.step_s)}; {format_seconds(found.compared[0].simulated_s)} without jitter"
+    return f"{what}, {format_seconds(found.step_s)} of a step of {format_seconds(found.plan.step_time_s)}"
+
+
+def of_what(found: Schedule) -> str:
+    """Say which plan it is."""
+    if found.subject is None:
+        return ""
+    told = found.subject.estimate
+    return f"{told.model} on {plural(told.gpus, 'GPU')}: {degrees_text(told.plan)}{fit_text(told.plan)}"
+
+
+def _title(found: Schedule) -> str:
+    names = {"1f1b": "1F1B", "gpipe": "GPipe", "dualpipe": "DualPipe", "none": "no pipeline"}
+    name = names.get(found.schedule, found.schedule.upper())
+    return f"interleaved 1F1B, {found.pipeline.vpp} chunks," if found.schedule == "interleaved" else name
+
+
+def time_text(found: Schedule, time_s: float) -> str:
+    """Write a time: with its unit where a model says it."""
+    return format_seconds(time_s) if found.subject else f"{time_s:.4g}"
+
+
+def trace_text(found: Schedule) -> str:
+    """Write a step as a trace: an object with `traceEvents`.
+
+    A process for each pipeline rank, which stands for all GPUs of its stage, and one for the step as predicted. Slices
+    of a rank's two tracks together last as long as the step. Where the search's closed form for the pipeline is longer
+    than the simulation, the difference is a slice of its own; where it is shorter, the simulation is drawn to its
+    length, which the name of the step's slice says.
+
+    Raises:
+        InputError: too many slots.
+    """
+    if len(found.timeline.rank) > MAX_TRACED:
+        message = f"a trace of {len(found.timeline.rank):,} slots is too large"
+        raise InputError(message, field="trace", hint=f"at most {MAX_TRACED:,} slots: take fewer microbatches")
+    memory = stage_bytes(found.subject) if found.subject else None
+    events = list(_step_events(found))
+    for rank, held in enumerate(held_by_rank(found.timeline, found.pipeline)):
+        events += _rank_events(found, rank)
+        events += _counters(found, rank, held, memory)
+    other = {"schedule": schedule_verdict(found), "unit": "s" if found.subject else "as given, 1 drawn as 1 s"}
+    if found.passes is not None and len(found.timeline.rank) > MAX_WITH_PARTS:
+        other["parts"] = f"left out: more than {MAX_WITH_PARTS:,} slots"
+    document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
+    return json.dumps(document, allow_nan=False, separators=(",", ":")).replace("},{", "},\n{") + "\n"
+
+
+def _ns(time_s: float) -> int:
+    return round(time_s * 1e9)
+
+
+def _pipeline_s(found: Schedule) -> tuple[float, float]:
+    """Return how long the pipeline is drawn, and by what the simulated times are multiplied."""
+    closed_s = found.compared[0].closed_form_s
+    if found.jitter or not found.subject:
+        return found.step_s, 1.0
+    return closed_s, min(1.0, closed_s / found.step_s)
+
+
+def _bounds(found: Schedule) -> list[tuple[int, int, str]]:
+    """Return what follows the simulated pipeline, one after the other, from its start on [ns]."""
+    pipeline_s, scale = _pipeline_s(found)
+    parts = {"closed form of the search over the simulation": pipeline_s - found.step_s * scale}
+    parts |= beside_s(found.subject) if found.subject else {}
+    out, at_s = [], found.step_s * scale
+    for name, time_s in parts.items():
+        if _ns(at_s + time_s) > _ns(at_s):
+            out.append((_ns(at_s), _ns(at_s + time_s), name))
+        at_s = at_s + time_s
+    if found.subject and not found.jitter and out:  # the sum to the last digit
+        out[-1] = (out[-1][0], _ns(float(found.subject.evaluation.step.step_time_s[0])), out[-1][2])
+    return out
+
+
+def _event(pid: int, span: Span) -> dict[str, Any]:
+    start, end, name, tid, facts = span
+    event = {"ph": "X", "pid": pid, "tid": tid, "ts": start / 1e3, "dur": (end - start) / 1e3, "name": name}
+    return event | ({"args": facts} if facts else {})
+
+
+def _named(pid: int, process: str, tracks: Mapping[int, str]) -> Iterator[dict[str, Any]]:
+    yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": process}}
+    yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}}
+    for tid, name in tracks.items():
+        yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}
+
+
+def _step_events(found: Schedule) -> Iterator[dict[str, Any]]:
+    """The step as predicted: the pipeline, and what follows it."""
+    yield from _named(0, "step", {COMPUTE: "as predicted"})
+    after, (_, scale) = _bounds(found), _pipeline_s(found)
+    end = after[-1][1] if after else _ns(found.step_s * scale)
+    yield _event(0, (0, end, "step", COMPUTE, {}))
+    name = "pipeline, as simulated"
+    if scale < 1:
+        name += f"; drawn {1 - scale:.2%} shorter, as the closed form of the search has it"
+    yield _event(0, (0, after[0][0] if after else end, name, COMPUTE, {}))
+    for start, until, component in after:
+        yield _event(0, (start, until, component_text(component), COMPUTE, {}))
+
+
+def _rank_events(found: Schedule, rank: int) -> Iterator[dict[str, Any]]:
+    """One rank: its slots with their parts, waiting, transfers, what follows the pipeline, and what it holds."""
+    pid, scale = rank + 1, _pipeline_s(found)[1]
+    gpus = f", {plural(found.subject.spec.gpus // found.pipeline.pp, 'GPU')}" if found.subject else ""
+    yield from _named(pid, f"pipeline rank {rank}{gpus}", {COMPUTE: "compute", NETWORK: "communication"})
+    t = found.timeline
+    mine = np.flatnonzero(t.rank == rank)
+    offset_s = max(0.0, float((t.end_s + t.sending_s)[mine].max()) - found.step_s)  # begins when its last step ends
+    begin = _ns(offset_s * scale)
+    end = begin + _ns(found.step_s * scale)  # where what follows the pipeline begins, to the nanosecond
+    parts = len(t.rank) <= MAX_WITH_PARTS
+    at = begin
+    for slot in mine.tolist():
+        moments = (t.start_s[slot], t.end_s[slot], t.end_s[slot] + t.sending_s[slot])
+        start, stop, free = (min(_ns(float(time_s) * scale), end) for time_s in moments)
+        if start > at:
+            yield _event(pid, (at, start, "waits", COMPUTE, {}))
+        kind, chunk, number = (int(column[slot]) for column in (t.kind, t.chunk, t.microbatch))
+        facts = {"microbatch": number, "chunk": chunk}
+        yield _event(pid, (start, stop, f"{KINDS[kind]} {number}", COMPUTE, facts | {"kind": NAMES[kind]}))
+        if parts and found.passes is not None:
+            yield from (_event(pid, span) for span in _parts(found, kind, chunk, rank, start, stop))
+        if free > stop:
+            yield _event(pid, (stop, free, f"sends {KINDS[kind]} {number}", NETWORK, {}))
+        at = free
+    if end > at:
+        yield _event(pid, (at, end, "waits", COMPUTE, {}))
+    for start, until, name in _bounds(found):
+        track = NETWORK if name in {*COMMUNICATION, "offload"} else COMPUTE
+        yield _event(pid, (start + begin, until + begin, component_text(name), track, {}))
+
+
+def _counters(
+    found: Schedule, rank: int, held: tuple[FloatArray, FloatArray], memory: tuple[FloatArray, FloatArray] | None
+) -> Iterator[dict[str, Any]]:
+    """What one rank holds: microbatches (of `held_by_rank`), and of a plan the memory of a GPU (of `stage_bytes`)."""
+    scale = _pipeline_s(found)[1]
+    times, levels = (np.concatenate([[0.0], values]) for values in held)
+    series = {"microbatches in flight": {"microbatches": levels}}
+    if memory:
+        fixed, each = (values[rank] / GIB for values in memory)
+        series["memory of a GPU, GiB"] = {
+            "states, buffers and peak of a pass": np.full_like(levels, fixed),
+            "activations": levels * each,
+        }
+    for index, time_s in enumerate(times.tolist()):
+        for name, values in series.items():
+            said = {part: round(float(value[index]), 6) for part, value in values.items()}
+            yield {"ph": "C", "pid": rank + 1, "ts": _ns(time_s * scale) / 1e3, "name": name, "args": said}
+
+
+def _parts(found: Schedule, kind: int, chunk: int, rank: int, start: int, stop: int) -> Iterator[Span]:
+    """The components of one slot, one after the other, all its layers together."""
+    passes = found.passes
+    assert passes is not None
+    cost = passes.forward if kind == FORWARD else passes.backward
+    shape = passes.weight_s.shape
+    parts = {name: float(np.broadcast_to(value, shape)[chunk, rank]) for name, value in cost.items()}
+    if found.pipeline.splits and kind != FORWARD:
+        weight_s = float(passes.weight_s[chunk, rank])
+        parts = {"gemm": weight_s} if kind == WEIGHT else {**parts, "gemm": max(parts.get("gemm", 0.0) - weight_s, 0.0)}
+    ordered = sorted((name for name, value in parts.items() if value > 0), key=INDEX.__getitem__)
+    whole = math.fsum(parts[name] for name in ordered)
+    done = 0.0
+    for name in ordered:
+        begin = start + round((stop - start) * done / whole)
+        done += parts[name]
+        yield begin, start + round((stop - start) * min(done / whole, 1.0)), component_text(name), COMPUTE, {}
+
+
+# -- the picture --
+
+FILLS = ("c1", "c2", "c7", "c10")
+"""Classes of the style sheet: of a kind of slot each, and of sending."""
+
+PALE, PALEST = 0.55, 0.35
+"""Opacity of the second chunk of a rank, and of the last."""
+
+LABEL, TOP, PICTURE, ROW_PX = 64, 76, 1240, 22
+
+
+def slot_marks(found: Schedule, which: IntArray, *, numbered: bool) -> Iterator[Mark]:
+    """Yield slots as bars, with the numbers of their microbatches in them, and what ranks send."""
+    slots = zip(*(column[which].tolist() for column in found.timeline), strict=True)
+    for rank, kind, chunk, number, start, end, sending in slots:
+        opacity = PALE - (PALE - PALEST) * (chunk - 1) / max(found.pipeline.chunks - 2, 1) if chunk else 1.0
+        said = f"rank {rank}, microbatch {number}{f', chunk {chunk}' if found.pipeline.chunks > 1 else ''}"
+        css = f"{FILLS[kind]}{' cell' if chunk else ''}"
+        yield Mark(rank, start, end, css, f"{said}: {NAMES[kind]}", str(number) if numbered else "", opacity=opacity)
+        if sending:
+            yield Mark(rank, end, end + sending, FILLS[-1], f"{said}: sends")
+
+
+def time_scale(found: Schedule, begin_s: float, end_s: float) -> Scale:
+    """Return the axis of a picture."""
+    return scale(Axis("", partial(time_text, found)), [begin_s, end_s])
+
+
+def slot_legend(found: Schedule) -> Iterator[tuple[str, str]]:
+    """Yield what the colours mean, and their classes."""
+    for name, css, shown in zip((*NAMES, "sending"), FILLS, (True, True, found.pipeline.splits,
+                                bool(found.durations.blocking_s)), strict=True):  # fmt: skip
+        if shown:
+            yield name, f"fill {css}"
+    if found.pipeline.chunks > 1:
+        yield "paler: the other direction" if found.schedule == "dualpipe" else "paler: later chunks", "fill c1 again"
+
+
+def svg_text(found: Schedule) -> str:
+    """Draw the schedule as a picture of its own: light or dark as the reader has it, with title and description.
+
+    Raises:
+        InputError: too many slots.
+    """
+    t, pp = found.timeline, found.pipeline.pp
+    if len(t.rank) > MAX_DRAWN:
+        message = f"a picture of {len(t.rank):,} slots cannot be read"
+        raise InputError(message, field="svg", hint=f"at most {MAX_DRAWN:,} slots; `trace` shows more")
+    across = time_scale(found, 0.0, float((t.end_s + t.sending_s).max()))
+    drawn, high = rows_svg(slot_marks(found, np.arange(len(t.rank)), numbered=True), pp, across, "time", ROW_PX)
+    title, plan = escape(schedule_verdict(found)), escape(of_what(found))
+    loads = ", ".join(f"rank {load.rank} waits {load.idle_s / found.step_s:.0%}" for load in found.ranks[:16])
+    ranks = "".join(f'<text x="12" y="{TOP + rank * ROW_PX + 14}">rank {rank}</text>' for rank in range(pp))
+    shares = f"active ranks on average {100 * math.fsum(found.active_share) / len(found.active_share):.0f} %"
+    keys, x = [], 12
+    for name, css in slot_legend(found):
+        keys.append(f'<rect class="{css}" x="{x}" y="52" width="12" height="12"/>')
+        keys.append(f'<text x="{x + 17}" y="62">{name}</text>')
+        x += 40 + 7 * len(name)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {PICTURE} {TOP + high}" role="img" '
+        f'aria-labelledby="title description">\n<title id="title">{"; ".join(filter(None, (title, plan)))}</title>\n'
+        f'<desc id="description">One row for each pipeline rank, time to the right. {escape(loads)}.</desc>\n'
+        f"<style>\n{resource('charts.css')}</style>\n"
+        f'<rect width="{PICTURE}" height="{TOP + high}" style="fill:var(--back)"/>\n'
+        f'<text x="12" y="24" style="font-size:14px;font-weight:600">{title}</text>\n'
+        f'<text x="12" y="42">{plan}</text>\n{"".join(keys)}\n{ranks}\n'
+        f'<svg x="{LABEL}" y="{TOP}" width="{PICTURE - LABEL - 16}" height="{high}" overflow="visible">\n'
+        + drawn.replace("><", ">\n<")
+        + f'\n</svg>\n<text x="12" y="{TOP + high - 6}">{shares}</text>\n</svg>\n'
+    )
+
+
+WRITERS = {"trace": trace_text, "svg": svg_text}
+"""Option -> what writes its file."""

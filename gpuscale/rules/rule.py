@@ -1,19 +1,39 @@
-"""The form of a rule, and the form in which the facts about a framework are written down."""
+"""The form of a rule, and the forms in which the facts about a framework are written down."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import SCHEDULES, Candidates
 from gpuscale.presets.files import known_table
-from gpuscale.rules.options import Option
 from gpuscale.specs.gpu import WIDE
 from gpuscale.specs.job import RULE_SETS, JobSpec
+
+
+class Option(NamedTuple):
+    """A row of the table."""
+
+    ours: str  #: option of a job or layout; after `model.` a key of a model file; empty: what a writer works out.
+    name: str = ""  #: the setting as the framework spells it; empty where it has none.
+    #: our values -> its own; None: the same whole number. Without a setting, the values that it runs anyway.
+    words: Mapping[Any, Any] | None = None
+    #: our value where its files say nothing; None: nothing is known then.
+    usual: Any = None
+    assumed: str = ""  #: what is said where that is taken.
+    beside: str = ""  #: the degree that must be above 1 for it to say anything.
+    missing: str = ""  #: hint where its files must say it and do not; empty where they need not.
+    why: str = ""  #: why no other value than those of `words` can be told.
+
+
+def same(*values: Any) -> dict[Any, Any]:
+    """Return `words` of values that are called the same."""
+    return {value: value for value in values}
+
 
 EVERY = frozenset(RULE_SETS)
 """Rules of arithmetic, which hold for every framework."""

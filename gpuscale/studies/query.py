@@ -18,8 +18,7 @@ from typing import Any
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean, shown
-from gpuscale.file_kinds import expecting
-from gpuscale.files import reading, refuse_irregular
+from gpuscale.files import expecting, reading, refuse_irregular
 from gpuscale.request import Layout, declared
 from gpuscale.search.objectives import OBJECTIVES
 from gpuscale.studies.answers import ANSWERED, COMMON, LAYOUT

@@ -36,8 +36,7 @@ from typing import Any, NamedTuple
 from gpuscale.arguments import plain
 from gpuscale.collectives.estimate import sweep_sizes
 from gpuscale.errors import GpuscaleError, InputError, did_you_mean, shown
-from gpuscale.file_kinds import reads
-from gpuscale.files import is_there
+from gpuscale.files import is_there, reads
 from gpuscale.planning.jobs import CONSTRAINTS, Presets
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.planfile import from_folder

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.file_kinds import reads
+from gpuscale.files import reads
 from gpuscale.presets.files import find_preset, preset_names, read_unchanged
 from gpuscale.presets.rates import Rate, given
 from gpuscale.presets.tables import Table

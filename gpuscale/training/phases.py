@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuscale.errors import GpuscaleError, InputError, NoAnswerError, did_you_mean
-from gpuscale.file_kinds import reads
+from gpuscale.files import reads
 from gpuscale.launch.subject import Subject
 from gpuscale.planning.planfile import from_folder
 from gpuscale.presets.files import Document, read_toml

@@ -30,8 +30,7 @@ from typing import Any
 from gpuscale.calibration.traces import read_run_log
 from gpuscale.calibration.training_logs import MeasuredRun
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.file_kinds import reads
-from gpuscale.files import is_there, reading
+from gpuscale.files import is_there, reading, reads
 from gpuscale.launch.diagnosis import find_errors
 from gpuscale.planning.planfile import checked, from_folder, read_plan_file
 from gpuscale.presets.files import Document, read_toml

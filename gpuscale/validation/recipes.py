@@ -14,10 +14,8 @@ from gpuscale.planning.variants import Variant, make_variants
 from gpuscale.request import JobOptions, Layout, Question, part
 from gpuscale.results import Estimate, RecipeAnswer
 from gpuscale.search.loop import search
-from gpuscale.validation.machines import Library, row_cluster
-from gpuscale.validation.measurements import RECIPES, Cells, Row, reason_text
-from gpuscale.validation.models import row_model
-from gpuscale.validation.runs import Run, read_run
+from gpuscale.validation.measurements import RECIPES, Cells, Library, Row, reason_text, row_cluster
+from gpuscale.validation.runs import Run, read_run, row_model
 
 Progress = Callable[[int, int, str], None]
 

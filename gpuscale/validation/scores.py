@@ -21,13 +21,12 @@ from gpuscale.architecture.flops import CONVENTIONS, Convention, training_flops_
 from gpuscale.arguments import public
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean
-from gpuscale.file_kinds import expecting
+from gpuscale.files import expecting
 from gpuscale.memory.interval import CHANCE
 from gpuscale.specs.job import JobSpec
 from gpuscale.uncertainty import MANY_LAYOUTS, Evidence, evidence, family_of
 from gpuscale.units import TFLOPS
-from gpuscale.validation.collectives import predict_collectives, size_class
-from gpuscale.validation.kernels import PRECISION_OF, predict_kernels
+from gpuscale.validation.kernels import PRECISION_OF, predict_collectives, predict_kernels, size_class
 from gpuscale.validation.measurements import Cells, Row, is_measured, measurements, reason_text
 from gpuscale.validation.recipes import Progress, RecipeScore, predict_recipes
 from gpuscale.validation.runs import Prediction, predict_runs

@@ -11,8 +11,7 @@ from gpuscale.collectives.alltoall import units
 from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split, strides
-from gpuscale.rules.options import Option, same
-from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Framework, Rule, any_of
+from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Framework, Option, Rule, any_of, same
 from gpuscale.specs.gpu import BLACKWELL, WIDE
 from gpuscale.specs.job import JobSpec
 

@@ -6,8 +6,7 @@ Names: huggingface/nanotron at 2411b022a75f (2026-04), src/nanotron/config; its 
 from __future__ import annotations
 
 from gpuscale.layouts.arrays import GPIPE, ONE_F_ONE_B
-from gpuscale.rules.options import Option, same
-from gpuscale.rules.rule import NANOTRON, Framework, Rule
+from gpuscale.rules.rule import NANOTRON, Framework, Option, Rule, same
 from gpuscale.specs.gpu import WIDE
 
 OPTIONS = (

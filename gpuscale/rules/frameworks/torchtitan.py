@@ -8,8 +8,7 @@ import numpy as np
 
 from gpuscale.arrays import BoolArray
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, GPIPE, ONE_F_ONE_B, ZB_V, Candidates
-from gpuscale.rules.options import Option, same
-from gpuscale.rules.rule import FSDP2, TORCHTITAN, Framework, Rule
+from gpuscale.rules.rule import FSDP2, TORCHTITAN, Framework, Option, Rule, same
 from gpuscale.specs.gpu import WIDE
 from gpuscale.specs.job import JobSpec
 

@@ -1,21 +1,33 @@
-"""`nvidia-smi topo -m`, the matrix of GPUs and network cards, and `nvidia-smi nvlink -s`, the links of each GPU.
+"""What `nvidia-smi`, `amd-smi` and `rocm-smi` print: the GPUs of a machine, and the links between them.
 
-In the matrix `NV#` is a number of NVLinks, `PIX` and `PXB` are PCIe bridges alone, `PHB` a host bridge, `NODE` and
-`SYS` the way through a CPU and between CPUs (the legend below the matrix). It names neither the GPU model nor the rate
-of a card. The listing has the model and the rate of each link, one direction [GB/s].
+In the matrix of `nvidia-smi topo -m` `NV#` is a number of NVLinks, `PIX` and `PXB` are PCIe bridges alone, `PHB` a host
+bridge, `NODE` and `SYS` the way through a CPU and between CPUs (the legend below the matrix). It names neither the GPU
+model nor the rate of a card. The listing of `nvidia-smi nvlink -s` has the model and the rate of each link, one
+direction [GB/s].
+
+`rocm-smi --showtopo` and `amd-smi topology` print one table after another, each under a line with its title: weights,
+hops, kinds of links (XGMI, PCIE). A GPU is `GPU0`, or its bus id in `amd-smi`. GPUs one hop apart have a link of their
+own; neither names the model or network cards.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from gpuscale.errors import InputError
 from gpuscale.importers.facts import (
     NVLINK_STATUS,
+    PCI_GPUS,
+    PRODUCTS,
+    ROCM_TOPOLOGY,
     TOPO_MATRIX,
     Device,
     Facts,
@@ -25,7 +37,117 @@ from gpuscale.importers.facts import (
     root,
     shown,
 )
-from gpuscale.importers.gpus import product_preset
+from gpuscale.units import MIB
+
+MAX_GPUS = 256
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU of a machine as its driver's tool names it."""
+
+    index: int  #: number by which the tool counts it.
+    name: str  #: product name.
+    memory_bytes: float | None  #: all of its memory; None where the tool does not say [bytes].
+    driver: str | None  #: version of the driver; None where the tool does not say.
+    power_limit_w: float | None  #: power limit that is set; None where the tool does not say [W].
+    preset: str | None  #: GPU preset that the name means; None where gpuscale has none of it.
+    mig: bool = False  #: whether it is split into instances (MIG).
+
+
+def product_preset(name: str) -> str | None:
+    """Return the GPU preset that a product name means, None where gpuscale has none of it."""
+    return next((own for part, own in PRODUCTS.items() if re.search(part, name, re.IGNORECASE)), "") or None
+
+
+NVIDIA_QUERY = ("--query-gpu=index,name,memory.total,driver_version,power.limit,mig.mode.current",
+                "--format=csv,noheader,nounits")  # fmt: skip
+AMD_QUERY = ("static", "--asic", "--vram", "--limit", "--driver", "--json")
+ROCM_QUERY = ("--showproductname", "--showmeminfo", "vram", "--showmaxpower", "--showdriverversion", "--json")
+
+
+def parse_nvidia_smi(text: str) -> list[Gpu]:
+    """Return the GPUs of `nvidia-smi` with `NVIDIA_QUERY`."""
+    found = []
+    for line in text.strip().splitlines()[:MAX_GPUS]:
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != 6 or not re.fullmatch("[0-9]{1,4}", cells[0]):
+            raise InputError(f"line {shown(line)!r} is not the six values asked for")
+        memory, power, name = _number(cells[2]), _number(cells[4]), shown(cells[1])
+        driver = shown(cells[3], 30) if re.match("[0-9]", cells[3]) else None
+        preset, mig = product_preset(name), cells[5] == "Enabled"
+        found.append(Gpu(int(cells[0]), name, memory and memory * MIB, driver, power, preset, mig))
+    return found
+
+
+def parse_amd_smi(text: str) -> list[Gpu]:
+    """Return the GPUs of `amd-smi` with `AMD_QUERY`."""
+    data = _json(text)
+    data = data.get("gpu_data") if isinstance(data, dict) else data
+    if not isinstance(data, list):
+        raise InputError("not a list of GPUs")
+    found = []
+    for index, one in enumerate(data[:MAX_GPUS]):
+        asic, vram, limit, driver = (_table(_table(one), key) for key in ("asic", "vram", "limit", "driver"))
+        memory, power = _measure(vram.get("size")), _measure(limit.get("max_power"))
+        name = shown(str(asic.get("market_name", "AMD GPU")))
+        version = driver.get("version") or driver.get("driver_version")
+        said = shown(version, 30) if isinstance(version, str) else None
+        found.append(Gpu(index, name, memory and memory * MIB, said, power, product_preset(name)))
+    return found
+
+
+def parse_rocm_smi(text: str) -> list[Gpu]:
+    """Return the GPUs of `rocm-smi` with `ROCM_QUERY`."""
+    data = _table(_json(text))
+    version = _table(data, "system").get("Driver version")
+    found = []
+    for key in list(data)[: MAX_GPUS + 1]:
+        number = re.fullmatch("card([0-9]{1,4})", key)
+        if number is None:
+            continue
+        card = {name.lower(): str(value) for name, value in _table(data, key).items()}
+        name = shown(card.get("card series", "AMD GPU"))
+        memory = _number(card.get("vram total memory (b)", ""))
+        _, preset = PCI_GPUS.get(f"1002:{card.get('card model', '').lower().removeprefix('0x')}", ("", None))
+        power = _number(card.get("max graphics package power (w)", ""))
+        driver = shown(version, 30) if isinstance(version, str) else None
+        found.append(Gpu(int(number[1]), name, memory, driver, power, product_preset(name) or preset))
+    return found
+
+
+TOOLS: Mapping[str, tuple[tuple[str, ...], Callable[[str], list[Gpu]]]] = {
+    "nvidia-smi": (NVIDIA_QUERY, parse_nvidia_smi),
+    "amd-smi": (AMD_QUERY, parse_amd_smi),
+    "rocm-smi": (ROCM_QUERY, parse_rocm_smi),
+}
+"""Tool -> what it is asked with, and what reads its answer; the first that lists GPUs counts."""
+
+
+def _json(text: str) -> Any:
+    begin = re.search(r"^\s*[\[{]", text, re.MULTILINE)  # behind warnings that the tools print first
+    try:
+        return json.loads(text[begin.start() if begin else 0 :])
+    except (ValueError, RecursionError):
+        raise InputError(f"not JSON; it begins {shown(text[:200].strip(), 40)!r}") from None
+
+
+def _table(data: Any, key: str | None = None) -> Mapping[str, Any]:
+    found = data.get(key) if key is not None and isinstance(data, dict) else data
+    return found if isinstance(found, dict) else {}
+
+
+def _measure(found: Any) -> float | None:
+    """Return a number, also of `{"value": 750, "unit": "W"}`; megabytes of amd-smi are 2^20 bytes."""
+    return _number(str(_table(found).get("value", found) if isinstance(found, dict) else found))
+
+
+def _number(text: str) -> float | None:
+    with suppress(ValueError):
+        value = float(text[:40].split(" ", maxsplit=1)[0])
+        return value if 0 < value < 1e15 else None
+    return None
+
 
 MAX_DEVICES = 256
 MAX_LINKS = 64
@@ -303,3 +425,83 @@ def _take_link(source: SourceFile, gpu: _Gpu, number: int, index: int, text: str
     if rate is not None and not 1 <= float(rate[1]) <= 400:
         raise source.error(number, f"link {index} of {rate[1]} GB/s: 1 to 400 are possible")
     gpu.links[index] = float(rate[1]) if rate else 0.0
+
+
+TITLE = re.compile(r"[= ]*(Link Type between two GPUs|LINK TYPE TABLE)", re.IGNORECASE)
+TABLES = re.compile(r"=+ ROCm System Management Interface|[= ]*(?:ACCESS|WEIGHT|HOPS|LINK TYPE) TABLE", re.IGNORECASE)
+"""How tables of these tools begin, whatever they say."""
+
+_HOPS = re.compile(r"[= ]*(Hops between two GPUs|HOPS TABLE)", re.IGNORECASE)
+_NAME = re.compile(r"GPU\d{1,3}|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)
+_WHOLE = "save the whole output: rocm-smi --showtopo > topo.txt"
+_ITSELF = ("0", "X", "SELF", "N/A")
+
+_Cells = dict[tuple[str, str], str]
+
+
+def parse_topology(source: SourceFile) -> Facts:
+    """Return the GPUs of a node and the links between them.
+
+    Raises:
+        InputError: the table of links is cut off, or has a kind of link that is not known.
+    """
+    names, kinds, line = _matrix(source, TITLE)
+    hops = _matrix(source, _HOPS)[1]
+    wrong = next((cell for (one, two), cell in kinds.items() if one != two and cell not in {"XGMI", "PCIE"}), None)
+    if wrong is not None:
+        raise source.error(line, f"{shown(wrong, 20)!r} between GPUs is neither XGMI nor PCIE", _WHOLE)
+    linked = {pair: cell == "XGMI" for pair, cell in kinds.items() if pair[0] != pair[1]}
+    peers = {name: sum(is_linked for (one, _), is_linked in linked.items() if one == name) for name in names}
+    count = source.stated(line, len(names), f"rows {names[0]} to {names[-1]}")
+    lost = dark(peers)
+    notes = dark_notes(source.name, peers, "XGMI links")
+    if not any(peers.values()) or (min(peers.values()) < len(names) - 1 and not lost):
+        if any(peers.values()):
+            notes.append(f"{source.name}: XGMI does not join all GPUs alike, so PCIe counts, which joins all")
+        fabric = source.stated(line, "pcie", "PCIE between GPUs")
+        return Facts(source.name, ROCM_TOPOLOGY, gpus=count, link_fabric=fabric, notes=tuple(notes))
+    return Facts(
+        source.name, ROCM_TOPOLOGY, gpus=count,
+        link_fabric=source.stated(line, "xgmi", "XGMI between GPUs"),
+        island=source.stated(line, len(names), "XGMI joins all GPUs"),
+        notes=tuple(notes), **_direct(source, names, hops, line),
+    )  # fmt: skip
+
+
+def _direct(source: SourceFile, names: list[str], hops: Mapping[tuple[str, str], str], line: int) -> dict[str, Any]:
+    """Return the links of one GPU where each goes to a GPU of its own; of a ring the tables do not count them."""
+    if any(value != "1" for (one, two), value in hops.items() if one != two):
+        return {}
+    return {
+        "links": source.stated(line, len(names) - 1, f"XGMI to each of {len(names) - 1} GPUs"),
+        "switched": source.stated(line, False, "GPUs one hop apart"),
+        "switches": source.stated(line, 0, "GPUs one hop apart"),
+    }
+
+
+def _matrix(source: SourceFile, title: re.Pattern[str]) -> tuple[list[str], _Cells, int]:
+    """Return the names, the cells by row and column, and the line of the header; nothing where there is no such table.
+
+    Raises:
+        InputError: rows or cells are missing.
+    """
+    start = next((number for number, line in enumerate(source.lines, 1) if title.match(line)), None)
+    if start is None:
+        return [], {}, 0
+    rows = [(number, words) for number, line in enumerate(source.lines[start:], start + 1) if (words := line.split())]
+    header, names = rows[0] if rows else (start, [])
+    if not all(_NAME.fullmatch(word) for word in names) or len(set(names)) != len(names):
+        raise source.error(header, f"{shown(names[0], 30)!r} is not the name of a GPU", _WHOLE)
+    if len(names) > MAX_DEVICES:
+        raise source.error(header, f"{len(names)} devices, at most {MAX_DEVICES}")
+    cells: _Cells = {}
+    for number, (own, *values) in takewhile(lambda row: row[1][0] in names, rows[1:]):
+        if len(values) != len(names):
+            raise source.error(number, f"the row of {own} has {len(values)} of {len(names)} cells", _WHOLE)
+        cells |= {(own, name): cell.upper() for name, cell in zip(names, values, strict=True)}
+        if cells[own, own] not in _ITSELF:
+            raise source.error(number, f"{own} is linked to itself: cells are shifted", _WHOLE)
+    missing = next((name for name in names if (name, name) not in cells), None)
+    if missing or not names:
+        raise source.error(header, f"the row of {missing or 'GPU0'} is missing: the table is cut off", _WHOLE)
+    return names, cells, header

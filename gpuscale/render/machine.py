@@ -1,10 +1,10 @@
-"""Drawing of a GPU's fitted kernel constants, and of the progress of its measurements."""
+"""Drawing of one machine: what `gpuscale doctor` found, and fitted kernel constants of its GPU with their progress."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -12,13 +12,93 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from gpuscale.doctor import Checkup, Found, Topology
 from gpuscale.gpubench.calibrate import Calibrated
 from gpuscale.ratios import signed
 from gpuscale.render.console import console
-from gpuscale.render.document import Document, plain, table
-from gpuscale.units import format_duration, format_seconds, plural
+from gpuscale.render.document import Document, Part, plain, table
+from gpuscale.render.output import json_type, picked
+from gpuscale.units import GIB, format_duration, format_seconds, plural
 
-SHOWN = 4
+LISTED = 8
+"""Rows of each kind; JSON has all."""
+
+GPU_KEYS = ("index", "name", "memory_gib", "driver", "power_limit_w", "preset", "mig")
+
+
+def checkup_json(found: Checkup) -> dict[str, Any]:
+    """Return what was found, in the units of its keys."""
+    return {**json_type(found), "gpus": [picked(gpu, GPU_KEYS) for gpu in found.gpus]}
+
+
+def checkup_document(found: Checkup, steps: Sequence[tuple[str, str]] = ()) -> Document:
+    """Lay out the verdict, what was found, what is wrong, and what to do next."""
+    return plain(
+        "What this machine offers for planning",
+        found.verdict,
+        _gpus(found),
+        _clusters(found),
+        _facts(found),
+        "\n".join(f"note: {note}" for note in found.notes),
+        "\n".join(["next:", *(f"  {command}\n      {why}" for why, command in steps)]) if steps else "",
+    )
+
+
+def _gpus(found: Checkup) -> Part:
+    rows = [
+        {
+            "GPU": str(gpu.index),
+            "name": gpu.name,
+            "preset": gpu.preset or "none",
+            "driver": gpu.driver or "-",
+            "GiB": f"{gpu.memory_bytes / GIB:.1f}" if gpu.memory_bytes else "-",
+            "limit W": f"{gpu.power_limit_w:g}" if gpu.power_limit_w else "-",
+        }
+        for gpu in found.gpus[: 2 * LISTED]
+    ]
+    return table(rows, left=4)
+
+
+def _clusters(found: Checkup) -> Part:
+    rows = [
+        {"cluster preset": one.name, "agrees": ", ".join(one.agrees), "differs": ", ".join(one.differs) or "-"}
+        for one in found.clusters[:LISTED]
+    ]
+    return table(rows, left=3)
+
+
+def _facts(found: Checkup) -> list[tuple[str, str]]:
+    own = [f"{', '.join(names[:LISTED])} ({kind})" for kind, names in found.own_presets.items()]
+    models = [f"{one} (cannot be planned: {found.unread_models[one]})" if one in found.unread_models else one
+              for one in found.models[:LISTED]]  # fmt: skip
+    more = len(found.models) - LISTED
+    extras = [
+        f"{name} ({', '.join(f'{one} {at}' if at else f'{one} is not installed' for one, at in needs.items())})"
+        for name, needs in found.extras.items()
+    ]
+    return [
+        *([("topology", _topology(found.topology))] if found.topology else []),
+        ("presets", ", ".join(f"{count} {kind}" for kind, count in found.presets.items())),
+        ("your own", "; ".join(own) or "none"),
+        ("models", (", ".join(models) or "none") + (f" and {more} more" if more > 0 else "") + f" in {found.hub}"),
+        ("files here", ", ".join(map(_file, found.files[: 2 * LISTED])) or "none"),
+        ("versions", ", ".join(f"{name} {at}" for name, at in found.versions.items() if at)),
+        ("extras", ", ".join(extras)),
+    ]
+
+
+def _file(found: Found) -> str:
+    return f"{found.file} ({found.kind}{f': {found.detail}' if found.kind == 'calibration' else ''})"
+
+
+def _topology(found: Topology) -> str:
+    joined = found.fabric or "unknown links"
+    links = f", {plural(found.links, 'link')} per GPU" if found.links else ""
+    nics = f", {plural(found.nics, 'network card')} for them" if found.nics else ""
+    return f"{joined}{links}{nics}{' (efa)' if found.nic_fabric == 'efa' else ''}, by {found.source}"
+
+
+LEAST_SHOWN = 4
 """Measured kernels of each kind that are shown; `verbose` shows all."""
 
 
@@ -55,7 +135,9 @@ def fit_document(found: Calibrated, *, verbose: bool = False) -> Document:
         }
         for one in fit.errors
     ]
-    failed = [f"not measured: {name}: {why}" for name, why in list(fit.failed.items())[: None if verbose else SHOWN]]
+    failed = [
+        f"not measured: {name}: {why}" for name, why in list(fit.failed.items())[: None if verbose else LEAST_SHOWN]
+    ]
     more = len(fit.failed) - len(failed)
     return plain(
         f"Kernel constants of {found.fit.device}",
@@ -85,8 +167,8 @@ def _rows(found: Calibrated, *, verbose: bool) -> Any:
     rows = iter(found.fit.rows)
     for one in found.fit.errors:
         same = sorted((next(rows) for _ in range(one.kernels)), key=lambda row: (row.measured_us, row.kernel))
-        step = 1 if verbose or len(same) <= SHOWN else (len(same) - 1) / (SHOWN - 1)
-        for index in range(len(same) if step == 1 else SHOWN):
+        step = 1 if verbose or len(same) <= LEAST_SHOWN else (len(same) - 1) / (LEAST_SHOWN - 1)
+        for index in range(len(same) if step == 1 else LEAST_SHOWN):
             row = same[round(index * step)]
             shown.append(
                 {
