@@ -34,6 +34,10 @@ from gpuscale.launch.traced import OpenFiles, Traced, untraced
 MAX_DEPTH = 20
 MAX_ARGUMENTS = 99
 
+LEAST_OPTIONS = 6
+"""Options that a script without a command sets, to be read as those of a job."""
+ALONE = "no command is here: read are the options that the file sets for one"
+
 ALL_ARGUMENTS = "@"
 """The variable that stands for all arguments of a script: `"dsw 70B"`."""
 
@@ -89,7 +93,20 @@ class Commands:
         with self._bounded(path):
             self._scheduled(self.files.traced(self.files.read(path)), state)
             self.shell.run_file(path, state)
+            if not self.found and not self.shell.ends:
+                self._options_alone(state)
         return self.found
+
+    def _options_alone(self, state: State) -> None:
+        """Keep the options that a script without a command sets, for others to start something with."""
+        lists = [joined(value, " ") if isinstance(value, tuple) else value for value in state.variables.values()]
+        texts = [one for one in lists if isinstance(one, Traced) and re.match(r"\s*--[A-Za-z]", one.text)]
+        whole = [one for one in texts if not any(one.text in two.text and one is not two for two in texts)]
+        words = [word for one in whole for word in split(one)]
+        if sum(bool(_FLAG.match(word.text)) for word in words) >= LEAST_OPTIONS:
+            self._program(state, [], words, {})
+            told = Said(self.found[-1].source.file, self.found[-1].line, words[0].text, ALONE)
+            self.found[-1] = self.found[-1]._replace(source=replace(self.found[-1].source, assumed=(told,)))
 
     def container(self, path: Path, started: Started) -> list[Command]:
         """Return what a job of a cluster launches."""

@@ -93,12 +93,14 @@ def _claims_megatron(source: Source) -> bool:
     names = source.settings.keys()
     if source.kind in {"command", "arguments"}:
         swift = source.program[:1] == ("megatron",) and "model" in names
-        return (
-            swift or "tensor_model_parallel_size" in names or {"num_layers", "hidden_size", "micro_batch_size"} <= names
-        )
+        shaped = {"num_layers", "hidden_size"} <= names and bool({"micro_batch_size", "model_parallel_size"} & names)
+        return swift or shaped or "tensor_model_parallel_size" in names
     flat = {"tensor_model_parallel_size", "pipeline_model_parallel_size"} & names and "num_layers" in names
     return bool(flat) or any(re.match(r"MODEL_ARGS\.|language_model\.|(train\.)?system\.", name) for name in names)
 
+
+_OF_2019 = {"model_parallel_size": "tensor_model_parallel_size", "batch_size": "micro_batch_size"}
+"""Arguments of Megatron-LM before version 2 (v1.1.5, megatron/arguments.py), by what they are called since."""
 
 ACTOR_ALONE = "the actor's optimizer steps are predicted: rollout, rewards, critic and reference model are not"
 """What is predicted of reinforcement learning."""
@@ -115,7 +117,8 @@ def _read_megatron(reading: Reading) -> None:
         _packed_responses(reading)
         _split_rollouts(reading)
     renamed = {"activation_func": "activation", "num_moe_experts": "num_experts"}
-    _named(reading, ("MODEL_ARGS.", "language_model.", "model_parallel.", *_FLAGSCALE), renamed)
+    renamed |= _OF_2019 if "model_parallel_size" in reading.settings else {}
+    _named(reading, ("MODEL_ARGS.", "language_model.", "model_parallel.", *_FLAGSCALE, ""), renamed)
     if swift:
         _named_by_swift(reading)
     read_job(reading, _generation(reading))

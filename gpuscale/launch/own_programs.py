@@ -5,6 +5,7 @@ Nothing is known of what such a program has where nothing is said, nor how it co
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -128,9 +129,18 @@ def _named(settings: Any) -> dict[str, str]:
         table, _, last = name.lower().rpartition(".")
         if not table or table in _TABLES:
             lasts.setdefault(last, name)
-    names = load_tool(NAME).names
-    found = {ours: next((lasts[one] for one in (ours, *theirs) if one in lasts), "") for ours, theirs in names.items()}
-    return {ours: own for ours, own in found.items() if own}
+    found: dict[str, str] = {}
+    for ours, theirs in load_tool(NAME).names.items():
+        for one in (ours, *theirs):
+            fitting = fnmatch.filter(lasts, one) if "*" in one else [one] if one in lasts else []
+            own = next((lasts[last] for last in fitting if "*" not in one or not _BESIDE_TRAINING.search(last)), None)
+            if own is not None:
+                found.setdefault(ours, own)
+    return found
+
+
+_BESIDE_TRAINING = re.compile(r"eval|val_|valid|test|infer|gen|rollout|sampl|log_?prob|forward")
+"""Words of options of what is beside the training step, which patterns of names pass over."""
 
 
 def _take_stage(reading: Reading, source: Source) -> None:

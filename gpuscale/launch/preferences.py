@@ -17,6 +17,8 @@ _KNOWN = known_table("scripts")["preferences"]
 
 TEACHER = tuple(_KNOWN["teacher"])
 
+SERVER = tuple(_KNOWN["teacher_server"])
+
 AGAINST = (*_KNOWN["against"], *TEACHER)
 
 OWN_REFERENCE = tuple(_KNOWN["own_reference"])
@@ -35,6 +37,11 @@ def read(reading: Reading) -> str:
         InputError: it learns from another model, or nobody says from what.
     """
     method, of = _said(reading)
+    server = next((one for name in SERVER if (one := reading.stated(name)) and str(one.value).lower() not in OFF), None)
+    if method == "distill" and server is not None:
+        method, of = "sft", (*of, server.name)
+        reading.means("what it learns from", *of, *AGAINST)
+        reading.assume("the model that is learned from runs elsewhere: a step of training on its answers", server)
     if method == "sft":
         return method
     if method == "dpo" and any(_on(reading, name) for name in BEFORE):
@@ -47,6 +54,8 @@ def read(reading: Reading) -> str:
         reading.assume("the head of one score counts as an LM head with its logits, which is more than it has")
     if method == "distill":
         _read_teacher(reading)
+    elif reading.stated(*TEACHER):
+        reading.assume("the model that is learned from is left out, its memory and its time", *TEACHER)
     if method == "grpo":
         reading.assume("the training step alone is predicted: rollout and rewards are not")
     return method
@@ -94,8 +103,14 @@ def _said(reading: Reading) -> tuple[str, tuple[str, ...]]:
     if not method and other is not None:
         reading.refuse(other, "it is of training by pairs, rewards or another model, and no file says by which method",
                        "add `method=dpo`, kto, orpo (SimPO), reward, grpo or distill", settles="method",
-                       likely=("grpo",) if reading.get("reward_funcs") else ())  # fmt: skip
+                       likely=_likely(reading))  # fmt: skip
     return method or "sft", of
+
+
+def _likely(reading: Reading) -> tuple[str, ...]:
+    if reading.stated(*TEACHER):
+        return ("distill",)
+    return ("grpo",) if reading.stated("reward_funcs", "num_generations") else ()
 
 
 def _started(reading: Reading) -> str:

@@ -91,6 +91,7 @@ class Program:
         self.modules: dict[str, Scope | None] = {}
         self.called: list[Record] = []  #: calls that are statements of their own and not followed.
         self.unfollowed: list[Record] = []  #: all calls that are not followed, whatever is made of what they return.
+        self.printed: list[Any] = []  #: what is printed; None of what is more than one value, or perhaps not printed.
         self.followed: set[ast.AST] = set()  #: functions that were.
         self.frozen: list[Place] = []  #: where `requires_grad` of something is set to what is not True.
         self.assigned: list[Assigned] = []
@@ -900,6 +901,8 @@ class Program:
             return self._reflected(origin, args, place)
         match origin:
             case "print" | "sys.exit" | "exit":
+                said = args[0] if len(args) == 1 and not given and self.doubt is None else None
+                self.printed += [said] * (origin == "print")
                 return None
             case "dict":
                 return {**(_entries(args[0]) if args else {}), **given}

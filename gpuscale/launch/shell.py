@@ -17,6 +17,7 @@ from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.files import is_folder
+from gpuscale.launch.python_run import Program
 from gpuscale.launch.shell_arithmetic import whole_number
 from gpuscale.launch.shell_syntax import (
     Assignment,
@@ -60,8 +61,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]", re.ASCII)
 _PARAMETER = re.compile(r"(!?)(#?)([A-Za-z_]\w*|\d+|[@*#?!$-])(?:\[([^\]]*)\])?(.*)", re.ASCII | re.DOTALL)
 _CHOICE = re.compile(r"\w[\w.:+-]{0,59}")
 _ARGUMENTS = (['"$@"'], ["$@"], ["$*"], ['"${@}"'], ["${@}"])
-_PLAIN_PATTERN = re.compile(r"[\w\s^$|/:-]{1,100}")
-"""A regular expression that repeats nothing."""
+_PLAIN_PATTERN = re.compile(r"(?:[\w\s^$|/:@,.()-]|\\\.|\[\^?[\w\s./:,-]+\][+*]?|\.[+*]){1,60}")
+"""A regular expression that repeats single characters alone."""
+_ALTERNATIVES = re.compile(r"\^?\(?([\w.:+-]+(?:\|[\w.:+-]+)+)\)?\$?")
 _HERE = ("PWD", "OLDPWD", "SLURM_SUBMIT_DIR", "BASH_SOURCE")
 
 
@@ -824,6 +826,8 @@ class Shell:
         file = next((it.target for it in one.redirects if it.operator == "<"), None)
         read = self.written(self.text(file, inner).text, state) if isinstance(file, Traced) else read
         printed = self._printed(fields, inner, read)
+        if printed is None and printing and re.fullmatch(r"python[\d.]*", PurePosixPath(fields[0].text).name):
+            printed = _printed_by_python(fields[1:], read)
         self._write(one.redirects, fields, printed, state, inner)
         self._copy([it.text for it in fields], state)
         if printed is not None or printing:
@@ -1094,6 +1098,19 @@ def _getopt(words: list[Traced]) -> Traced | None:
     return joined([*parts, untraced("--")], " ")
 
 
+def _printed_by_python(words: list[Traced], read: Traced | None) -> Traced | None:
+    """Return what `python -c TEXT` and `python <<EOF` print, where it is one value that can be worked out."""
+    text = words[1] if len(words) == 2 and words[0].text == "-c" else read if len(words) < 2 else None
+    if text is None or not known(text.text):
+        return None
+    program = Program(lambda *_: None, {})
+    with suppress(InputError):
+        program.module("python", text.text)
+        if len(program.printed) == 1 and isinstance(program.printed[0], str | int | float):
+            return untraced(str(program.printed[0]))
+    return None
+
+
 def _forget(name: str, rest: list[Traced], state: State) -> None:
     """Follow `unset`, `shift` and `set --`."""
     if name == "unset":
@@ -1256,12 +1273,14 @@ class _Testing:
         empty |= operator in {"=", "=="} and self.shell.defaults_on(left)
         one, two = (self.shell.operand(word, self.state, emptiness=empty) for word in (left, right))
         own = re.fullmatch(r'"?\$\{?(\w+)\}?"?', left.text)
-        if operator in {"=", "==", "!=", "-eq", "-ne"} and two and own and own[1] not in self.shell.computed:
-            self.shell.offer(self.shell.text(left, self.state).text, [two])
+        choices = (_ALTERNATIVES.fullmatch(right.text) or ("", ""))[1].split("|") if operator == "=~" else [two or ""]
+        offering = {"=", "==", "!=", "=~", "-eq", "-ne"}
+        if operator in offering and any(choices) and own and own[1] not in self.shell.computed:
+            self.shell.offer(self.shell.text(left, self.state).text, choices)
         if one is None or two is None or operator in {"-nt", "-ot", "-ef", "<", ">"}:
             return None
         if operator == "=~":
-            return re.search(two, one[:500]) is not None if _PLAIN_PATTERN.fullmatch(two) else None
+            return _matched(one[:500], two)
         if operator in {"=", "==", "!="}:
             quoted = right.text[:1] in {"'", '"'}
             same = one == two if quoted else re.fullmatch(translate(two), one) is not None
@@ -1286,14 +1305,27 @@ def _test_words(text: Traced) -> list[Traced]:
         if text.text[at].isspace():
             at += 1
             continue
-        operator = re.compile(r"&&|\|\||[()]|!(?=\s)").match(text.text, at)
+        pattern = bool(found) and found[-1].text == "=~"  # brackets are of the regular expression
+        operator = None if pattern else re.compile(r"&&|\|\||[()]|!(?=\s)").match(text.text, at)
         end = operator.end() if operator else at
-        while not operator and end < len(text.text) and not text.text[end].isspace() and text.text[end] not in "()":
+        stops = "" if pattern else "()"
+        while not operator and end < len(text.text) and not text.text[end].isspace() and text.text[end] not in stops:
             end = passed(text.text, end)
         end = max(end, at + 1)
         found.append(text.cut(at, end))
         at = end
     return found
+
+
+def _matched(text: str, pattern: str) -> bool | None:
+    """Return whether a text fits a regular expression; None of one that is not followed."""
+    plain = pattern.replace("[[:digit:]]", "[0-9]").replace("[[:space:]]", "[ ]").replace("[[:alpha:]]", "[A-Za-z]")
+    if not _PLAIN_PATTERN.fullmatch(plain) or len(re.findall("[+*]", plain)) > 2:
+        return None
+    try:
+        return re.search(plain, text) is not None
+    except re.error:
+        return None
 
 
 def _open(text: str) -> str:

@@ -165,7 +165,9 @@ class _Reader:
         """Yield what the commands of a script launch, each with the files that it names."""
         reader = Commands(self.files, self.find, self.variables)
         commands = _told_apart(reader.script(path))
-        shell = reader.shell
+        shell, known_ones = reader.shell, targets().values()
+        if commands and not commands[0].source.program:  # options alone
+            commands = [one for one in commands if any(target.claims(one.source) for target in known_ones)]
         if not commands:
             _refuse_nothing(shell)
         taken = tuple(
@@ -185,7 +187,7 @@ class _Reader:
             sources = [source for found in beside.values() for source in found]
             sources += self._functions(command, seen)
             lost = _missing(command, beside)
-            own = replace(command.source, assumed=(*taken, *chosen, *unread))
+            own = replace(command.source, assumed=(*command.source.assumed, *taken, *chosen, *unread))
             every = (*interpolated(tuple(sources), self.variables), own)
             files = tuple(dict.fromkeys((path, *command.followed, *seen)))
             programs = [] if _claimed(every) else self._programs(command)
