@@ -48,15 +48,22 @@ class Format(NamedTuple):
     means: bool = False  #: whether a line is the mean over the iterations since the last line.
     below: bool = False  #: whether the lines below the opening say all of it.
     note: str = ""  #: what a reader must know of its numbers.
+    untrained: str = ""  #: what a reader must know of a run without losses.
     beside: str = ""  #: what else than training a step holds, which no prediction has.
+    beside_words: tuple[str, ...] = ()  #: of which one is in a log whose steps hold it, in lower case; of all if empty.
+    other: re.Pattern[str] | None = None  #: lines that look alike and are of evaluations or loading.
 
 
 _WORDS = {
-    "BAR": r"\| *STEP/\d{1,12} \[[0-9:]{1,20}<[^,\]]{1,20}, *[0-9.]{1,12}(?:s/it|it/s)\b",
+    "BAR": r"\| *STEP/(?P<total>\d{1,12}) \[[0-9:]{1,20}<[^,\]]{1,20}, *[0-9.]{1,12}(?:s/UNIT|UNIT/s)\b",
+    "ASIDE": r"(?i:\b(?:eval|valid|sanity|testing|predict|load|map\b|filter|token|download|generat|sav|convert|pack|"
+             r"process|fetch|experience|rollout|sampl))[^|%]{0,80}%?\|[^|]{0,300}\| *\d",
+    "UNIT": r"(?:it|ba|batch|step|iter)(?:e?s)?",
+    "MINUTES": r"(?:(?P<d>\d{1,3}) days?, )?(?:(?P<h>\d{1,4}):)?(?P<m>\d{1,2}):(?P<s>\d\d)",
     "STEP": r"(?P<step>\d{1,12})", "SUFFIXED": _SUFFIXED, "NUM": _NUMBER, "DIGITS": _DIGITS, "CLOCK": _CLOCK,
 }  # fmt: skip
 """Words in the table -> patterns that they stand for, those that hold others first; BAR is a progress bar of tqdm,
-whose rate is a moving mean."""
+whose rate is a moving mean, ASIDE one that is named for something else than training."""
 
 _UNITS = {"ms": MS, "MB": 1e6, "MiB": MIB, "GB": 1e9, "GiB": GIB}
 
@@ -75,7 +82,10 @@ def _format(row: dict[str, Any]) -> Format:
         Quantity(name, _pattern(text), *(_UNITS[unit] for unit in units))
         for name, text, *units in row.get("quantities", ())
     )
-    read = {"words": tuple(row["words"]), "opening": _pattern(row["opening"]), "quantities": quantities}
+    read = {"words": tuple(row["words"]), "opening": _pattern(row["opening"]), "quantities": quantities,
+            "beside_words": tuple(row.get("beside_words", ()))}  # fmt: skip
+    if "other" in row:
+        read["other"] = _pattern(row["other"])
     return Format(**{**row, **read})
 
 

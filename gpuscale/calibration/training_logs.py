@@ -47,6 +47,9 @@ tuning, allocation; so is the first one reported, whatever it took."""
 STRAGGLER, DEVIATIONS = 0.1, 5.0
 """An iteration is a straggler if it takes this share longer than the median, and as many robust deviations."""
 
+FADED = 40
+"""Iterations after which what was done before a run was resumed is below 1e-6 of a progress bar's moving mean."""
+
 SAME_MOMENT_S = 60.0
 """Ranks print the same iteration within this time; one that comes later is of another run [s]."""
 
@@ -165,6 +168,8 @@ class Run:
     by_step: dict[int, Iteration] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     labels: set[tuple[int, str]] = field(default_factory=set)
+    bar: str = ""  #: total of the progress bar that it is of: evaluations between its steps have another.
+    trained: bool = False  #: whether a loss is printed beside it.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +228,8 @@ class _Reader:
         self.runs: list[Run] = []
         self.now: Iteration | None = None
         self.count = 0
+        self.beside = "" if known.beside_words else known.beside
+        self._run = Run()
         self._counter = 0
 
     @property
@@ -234,11 +241,16 @@ class _Reader:
         """Take one line."""
         if not any(word in lowered for word in self.format.words):
             return
+        if self.format.other is not None and self.format.other.search(text):
+            return
+        if any(word in lowered for word in self.format.beside_words):
+            self.beside = self.format.beside
         opening = self.format.opening.search(text)
         if opening is not None:
             self._open(number, text, opening)
         if self.now is None:
             return
+        self._run.trained |= "'loss'" in lowered
         for one in self.format.quantities:
             found = one.pattern.search(text)
             if found is not None and (opening is not None or self.format.below or one.name not in SAME_LINE):
@@ -253,7 +265,8 @@ class _Reader:
         numbered = step is not None
         labelled = _LABEL.match(text)
         label = labelled[1] if labelled else ""
-        run = self.runs[-1] if self.runs else None
+        bar = opening.groupdict().get("total") or ""
+        run = next((one for one in reversed(self.runs) if one.bar == bar), None)
         if step is None:
             self._counter += 1
             step = self._counter
@@ -262,19 +275,20 @@ class _Reader:
             self.now = there
         else:
             if run is None or there is not None or step < run.last.get(label, -1):
-                run = Run()
+                run = Run(bar=bar)
                 self.runs.append(run)
             self.count += 1
             self.now = Iteration(number, step, numbered=numbered)
             run.iterations.append(self.now)
             run.by_step[step] = self.now
+        self._run = run
         if moment is not None and self.now.moment_s is None:
             self.now.moment_s, self.now.fine = moment
         run.last[label] = step
         run.labels.add((step, label))
 
     def _step(self, text: str, opening: re.Match[str]) -> int | None:
-        found = next((one for one in opening.groupdict().values() if one), None)
+        found = next((one for name, one in opening.groupdict().items() if one and name != "total"), None)
         if found:
             return int(found)
         own = next((one for one in self.format.quantities if one.name == "step"), None)
@@ -423,6 +437,7 @@ def read_training_log(path: Path, run: int | None = None) -> MeasuredRun:
     found = _read(path)
     every = _chosen(path, found, run).iterations
     _settle(every, found)
+    every = _since_resumed(every)
     counts = Counter(one.batch for one in every if one.batch)
     if len(counts) > 1:  # it grows: the batch that most iterations have, of equals the last
         batch = max(counts, key=lambda size: (counts[size], size))
@@ -448,6 +463,24 @@ def _settle(every: Sequence[Iteration], found: _Found) -> None:
     if last.elapsed_s and known and all(one.step_s is None for one in every):  # no two that are apart enough
         last.put("step_s", last.mean_s or last.elapsed_s / known)
         last.over = float(known)
+
+
+def _since_resumed(every: list[Iteration]) -> list[Iteration]:
+    """Return the iterations whose moving mean has no steps in it that a resumed run had done before.
+
+    A progress bar of tqdm counts them with the first one, by whose share of 0.7 per step they fade.
+    """
+    first, last = every[0], every[-1]
+    done, passed_s = first.step or 0, (last.elapsed_s or 0.0) - (first.elapsed_s or 0.0)
+    if first.step_s is None or first.elapsed_s is None or done <= 1 or passed_s < COARSE_S or last.mean_s is not None:
+        return every
+    steps = (last.step or 0) - done
+    if first.elapsed_s * steps > done * passed_s / 2:
+        return every
+    if len(every) > 2 * FADED:
+        return every[FADED:]
+    last.step_s, last.over = passed_s / steps, float(steps)
+    return [last]
 
 
 def _count_from_start(every: Sequence[Iteration]) -> None:
@@ -483,9 +516,8 @@ def _read(path: Path) -> _Found:
     reader = max(readers, key=lambda one: (one.says_time, one.count))
     if reader.count:
         note = reader.format.note or (
-            reader.format.beside
-            and f"a step of {reader.format.framework} holds "
-            f"{reader.format.beside} beside training, which are not predicted"
+            reader.beside
+            and f"a step of {reader.format.framework} holds {reader.beside} beside training, which are not predicted"
         )
         return _Found(reader, facts, [*notes, note] if note else notes)
     place, message = f"{str(path)[:300]}:{last}", "no iteration of a training run found"
@@ -497,7 +529,10 @@ def _read(path: Path) -> _Found:
 
 
 def _chosen(path: Path, found: _Found, run: int | None) -> Run:
-    runs = found.reader.runs
+    every = found.reader.runs
+    runs = [one for one in every if one.trained] or every
+    if found.reader.format.untrained and not runs[0].trained:
+        found.notes.append(found.reader.format.untrained)
     places = [f"{one.iterations[0].line:,}" for one in runs]
     lines = ", ".join(places[:8]) + (", ..." if len(runs) > len(places[:8]) else "")
     if run is not None:
@@ -578,7 +613,7 @@ def _measured(
             if 2 * count >= len(kept)
         },
         notes=tuple(notes),
-        beside=found.reader.format.beside,
+        beside=found.reader.beside,
     )
 
 
