@@ -5,6 +5,7 @@ Nothing in a file is trusted: its size, its lines and its nesting are bounded be
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -88,14 +89,11 @@ def skill_text() -> str:
     return (packed if packed.is_file() else _shipped().parent / "docs" / "SKILL.md").read_text(encoding="utf-8")
 
 
-def family_file(name: str) -> Path:
-    """Return a shipped file of facts about families of models."""
-    return _shipped() / "families" / name
-
-
 def family_table(name: str) -> Mapping[str, Any]:
-    """Read a TOML file of families that is shipped."""
-    return tomllib.loads(family_file(name).read_text(encoding="utf-8"))
+    """Read a file of facts about families of models that is shipped, of TOML or JSON."""
+    text = (_shipped() / "families" / name).read_text(encoding="utf-8")
+    found: Mapping[str, Any] = json.loads(text) if name.endswith(".json") else tomllib.loads(text)
+    return found
 
 
 def preset_files(kind: str) -> dict[str, Path]:

@@ -6,14 +6,13 @@ transformers library (`presets/families/transformers.json`, made by tests/update
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
-from gpuscale.presets.files import family_file, short
+from gpuscale.presets.files import family_table, short
 from gpuscale.specs import model as specs
 
 _LARGEST = {
@@ -204,5 +203,4 @@ def _at(data: Mapping[str, Any], name: str) -> Any:
 @cache
 def class_defaults() -> Mapping[str, Mapping[str, Any]]:
     """Return what the classes of the transformers library have for the keys of each model type."""
-    found: Mapping[str, Mapping[str, Any]] = json.loads(family_file("transformers.json").read_text(encoding="utf-8"))
-    return found
+    return family_table("transformers.json")
