@@ -299,3 +299,11 @@ def test_a_size_that_is_not_read_stops_the_import_with_its_name(key):
     with pytest.raises(InputError, match=f"{key} = 32 names a size that is not read"):
         read({**LLAMA, key: 32})
     assert read({**LLAMA, key: 1}) == read({**LLAMA, key: None}) == read({**LLAMA, "pad_token_id": 32}) == read(LLAMA)
+
+
+def test_no_config_has_more_experts_than_shapes_may_have(tmp_path):
+    shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8, "vocab_size": 100}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "mixtral", "num_local_experts": 2**16 + 1, **shape}), encoding="utf-8")
+    with pytest.raises(InputError, match="num_local_experts is 65537, out of range"):
+        load_model(path)

@@ -89,8 +89,9 @@ def skill_text() -> str:
     return (packed if packed.is_file() else _shipped().parent / "docs" / "SKILL.md").read_text(encoding="utf-8")
 
 
+@cache
 def family_table(name: str) -> Mapping[str, Any]:
-    """Read a file of facts about families of models that is shipped, of TOML or JSON."""
+    """Read a file of facts about families of models that is shipped, of TOML or JSON; it is shared."""
     text = (_shipped() / "families" / name).read_text(encoding="utf-8")
     found: Mapping[str, Any] = json.loads(text) if name.endswith(".json") else tomllib.loads(text)
     return found

@@ -15,57 +15,24 @@ from gpuscale.errors import InputError
 from gpuscale.presets.files import family_table, short
 from gpuscale.specs import model as specs
 
-_LARGEST = {
-    specs.MAX_EXPERTS: (
-        "num_experts", "num_experts_per_tok", "n_shared_experts", "n_group", "topk_group", "zero_expert_num"),
-    specs.MAX_HEADS: (
-        "num_attention_heads", "num_key_value_heads", "linear_num_heads", "linear_num_key_heads",
-        "linear_num_value_heads", "index_n_heads", "mamba_num_heads", "n_groups", "o_groups"),
-    specs.MAX_HEAD_DIM: (
-        "head_dim", "v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim", "mamba_head_dim", "ssm_state_size",
-        "linear_head_dim", "linear_key_head_dim", "linear_value_head_dim", "index_head_dim"),
-    specs.MAX_HIDDEN: (
-        "hidden_size", "q_lora_rank", "kv_lora_rank", "o_lora_rank", "moe_latent_size", "mamba_dt_rank", "lru_width",
-        "gated_norm_rank", "laurel_rank"),
-    specs.MAX_LAYERS: ("num_hidden_layers",),
-    specs.MAX_MTP: ("num_nextn_predict_layers", "mtp_num_hidden_layers"),
-    specs.MAX_SEQUENCE: ("max_position_embeddings", "sliding_window", "attention_chunk_size", "index_topk"),
-    specs.MAX_VOCAB: ("vocab_size",),
-    64: ("conv_kernel", "linear_conv_kernel_dim", "conv_L_cache", "expand", "hc_mult", "altup_num_inputs"),
-}  # fmt: skip
-LIMITS = {key: largest for largest, keys in _LARGEST.items() for key in keys}
+_TABLES = family_table("huggingface.json")
+LIMITS: dict[str, int] = {
+    key: int(largest) if largest.isdecimal() else getattr(specs, largest)
+    for largest, keys in _TABLES["largest"].items()
+    for key in keys
+}
 """Largest value of each key; widths of MLPs and experts, and everything else, at most MAX_FFN."""
 
-SYNONYMS = {
-    "hidden_size": ("n_embd", "d_model"),
-    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
-    "num_attention_heads": ("n_head", "n_heads"),
-    "num_key_value_heads": ("num_kv_heads", "n_head_kv"),
-    "intermediate_size": ("n_inner", "ffn_hidden_size"),
-    "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length", "model_max_length"),
-    "vocab_size": ("padded_vocab_size",),
-    "head_dim": ("kv_channels", "attention_head_dim"),
-    "num_experts": ("num_local_experts", "n_routed_experts"),
-    "n_shared_experts": ("num_shared_experts",),
-    "num_experts_per_tok": ("num_experts_per_token",),
-    "layer_types": ("layers_block_type",),
-    "n_group": ("num_expert_group",),
-    "tie_word_embeddings": ("tie_embedding",),
-}
+SYNONYMS: dict[str, list[str]] = _TABLES["synonyms"]
 """Other spellings of a key, as older or sibling model types have them."""
 
-STATED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+STATED: list[str] = _TABLES["stated"]
 """Keys that a top-level config must state itself."""
 
-_MISSING: Any = object()
-
-
-NO_SHAPE = frozenset({
-    "n_ctx", "context_window_size", "sliding_window_size", "prefill_chunk_size", "attention_sink_size", "rotary_dim",
-    "qk_head_dim", "chunk_size", "time_step_rank", "num_hash_layers",
-    "num_query_groups", "attention_hidden_size", "index_block_size", "per_layer_config",
-})  # fmt: skip
+NO_SHAPE = frozenset(_TABLES["no_shape"])
 """Keys that name a size and change none, or that follow from others that are read."""
+
+_MISSING: Any = object()
 
 SIZE = re.compile(r"(_size|_dim|_rank|_heads|_layers|_experts|_groups|_width|^dim|^d_\w+|^n_\w+)$")
 
