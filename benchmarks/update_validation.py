@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gpuscale.uncertainty import RESIDUALS, TYPES, Residual, evidence, family_of, read_residuals
+from gpuscale.uncertainty import DIGITS, RESIDUALS, TYPES, Residual, evidence, family_of, read_residuals
 from gpuscale.validation.measurements import FILES, Column, Row, read_measurements
 from gpuscale.validation.runs import Prediction, predict_runs
 from gpuscale.validation.scores import Figures, balanced, figures, grouped
@@ -104,7 +104,7 @@ def write_residuals(residuals: Sequence[Residual], path: Path = RESIDUALS) -> No
 def _text(value: str | float | bool | None) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.{4}f}" if isinstance(value, float) else value or ""
+    return f"{value:.{DIGITS}f}" if isinstance(value, float) else value or ""
 
 
 def balanced_figures(residuals: Sequence[Residual]) -> dict[str, float]:

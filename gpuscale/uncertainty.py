@@ -304,7 +304,9 @@ def _generation(profile: str) -> int:
 
 RESIDUALS = cast(Path, resources.files("gpuscale") / "residuals.csv")
 
-_DEGREE = re.compile(r" ([a-z_]+)(\d+)(?= |$)")
+
+def _layout(key: str) -> dict[str, int]:
+    return {name: int(value) for name, value in re.findall(r" ([a-z_]+)(\d+)(?= |$)", key)}
 
 
 class Features(NamedTuple):
@@ -337,7 +339,7 @@ class Features(NamedTuple):
     @property
     def layout(self) -> dict[str, int]:
         """The layout of the run, by the names of `Candidates`."""
-        return {name: int(value) for name, value in _DEGREE.findall(self.key)}
+        return _layout(self.key)
 
     @property
     def layers(self) -> int:
@@ -350,8 +352,28 @@ class Features(NamedTuple):
         return software_of(self.profile)
 
 
-TYPES = get_type_hints(Features)
-"""Column of `residuals.csv` -> type of its values."""
+def _of_inputs(
+    gpus: int, layers: int, hidden: int, precision: str, sequence: int, layout: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return the features that the key of a run says too."""
+    sizes = {"size": 12 * hidden**2 * layers, "gpus": gpus, "sequence": sequence}
+    sizes |= {degree: layout[degree] for degree in ("vpp", "ep", "cp")}
+    return {
+        **{f"log_{name}": math.log10(size) for name, size in sizes.items()},
+        "low_precision": precision in {"fp8", "fp4"},
+        "sharding": SHARDINGS[layout["zero"]],
+        "pipeline": layout["pp"] > 1,
+        "recomputes": "layers" if layout["recompute_layers"] else "modules" if layout["recompute_modules"] else "none",
+    }
+
+
+DIGITS = 4
+"""Digits behind the point of the numbers in `residuals.csv`."""
+
+_OF_INPUTS = {"log_size", "log_gpus", "log_sequence", "log_vpp", "log_ep", "log_cp", "low_precision", "sharding",
+              "pipeline", "recomputes"}  # fmt: skip
+TYPES = {name: kind for name, kind in get_type_hints(Features).items() if name not in _OF_INPUTS}
+"""Column of `residuals.csv` -> type of its values; the other features follow from the key."""
 
 
 class Residual(NamedTuple):
@@ -429,37 +451,33 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
         architecture=f"{gpu.architecture}{guessed}",
         moe=model.is_moe,
         tuning="full" if job.tuning is None else "qlora" if job.tuning.quantised else "lora",
-        low_precision=job.precision in {"fp8", "fp4"},
         tp_across_nodes=layout["tp"] > job.cluster.node_gpus,
         offload=job.offload.any,
         vendor=gpu.vendor,
         network=outermost.fabric if outermost.fabric in NETWORKS else "none",
-        log_size=math.log10(12 * model.hidden**2 * model.layers),
-        log_gpus=math.log10(job.gpus),
-        log_vpp=math.log10(layout["vpp"]),
-        log_sequence=math.log10(job.sequence),
-        sharding=SHARDINGS[layout["zero"]],
-        pipeline=layout["pp"] > 1,
-        recomputes="layers" if layout["recompute_layers"] else "modules" if layout["recompute_modules"] else "none",
-        log_ep=math.log10(layout["ep"]),
-        log_cp=math.log10(layout["cp"]),
         launch=seconds["launch"] / step_s,
         communication=math.fsum(seconds[name] for name in COMMUNICATION) / step_s,
         bubble=seconds["bubble"] / step_s,
         spread=spread(job, seconds),
+        **_of_inputs(job.gpus, model.layers, model.hidden, job.precision, job.sequence, layout),
     )
 
 
 @cache
 def read_residuals() -> tuple[Residual, ...]:
     """Read the shipped residuals."""
-    found = []
     with RESIDUALS.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            values: dict[str, Any] = {
-                name: row[name] == "yes" if kind is bool else kind(row[name]) for name, kind in TYPES.items()
-            }
-            ratios = [float(row[name]) if row[name] else None for name in ("log_ratio", "mem_ratio")]
-            rate = float(row["tokens_per_s_per_gpu"]) if row["tokens_per_s_per_gpu"] else None
-            found.append(Residual(row["id"], row["name"], rate, Features(**values), *ratios))
-    return tuple(found)
+        return tuple(_residual(row) for row in csv.DictReader(file))
+
+
+def _residual(row: Mapping[str, str]) -> Residual:
+    _, gpus, shape, precision, sequence, *_ = row["key"].split()
+    layers, hidden = map(int, shape.split("x"))
+    inputs = _of_inputs(int(gpus), layers, hidden, precision, int(sequence), _layout(row["key"]))
+    values: dict[str, Any] = {
+        **{name: row[name] == "yes" if kind is bool else kind(row[name]) for name, kind in TYPES.items()},
+        **{name: round(one, DIGITS) if isinstance(one, float) else one for name, one in inputs.items()},
+    }
+    numbers = (float(row[name]) if row[name] else None for name in ("tokens_per_s_per_gpu", "log_ratio", "mem_ratio"))
+    rate, log_ratio, mem_ratio = numbers
+    return Residual(row["id"], row["name"], rate, Features(**values), log_ratio, mem_ratio)
