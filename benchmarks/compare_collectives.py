@@ -2,7 +2,7 @@
 
     python benchmarks/compare_collectives.py            # print the table
     python benchmarks/compare_collectives.py --write    # put it into docs/collectives.md
-    python benchmarks/compare_collectives.py --intervals MEASURED.csv    # gpuscale/collectives/intervals.py
+    python benchmarks/compare_collectives.py --intervals MEASURED.csv    # gpuscale/collectives/estimate.py
 
 NCCL's own estimate is its tuning model (src/graph/tuning.cc) on the same levels: gpuscale's without what was fitted.
 """
@@ -17,9 +17,8 @@ from unittest import mock
 import numpy as np
 
 from gpuscale.collectives import nccl_constants as constants
-from gpuscale.collectives.estimate import options
+from gpuscale.collectives.estimate import LARGE_BYTES, MESSAGES, SMALL_BYTES, options, way_of
 from gpuscale.collectives.groups import place
-from gpuscale.collectives.intervals import LARGE_BYTES, MESSAGES, SMALL_BYTES, way_of
 from gpuscale.collectives.nccl_constants import AUTOMATIC
 from gpuscale.collectives.network import Network, network_of
 from gpuscale.collectives.times import collective_time_s

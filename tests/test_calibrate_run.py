@@ -28,7 +28,7 @@ from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import search
 from gpuscale.specs.site import MOST, SiteSpec
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS
-from gpuscale.steptime.site import site_factor
+from gpuscale.steptime.step import site_factor
 from gpuscale.units import GIB
 
 DATA = Path(__file__).parent / "data"

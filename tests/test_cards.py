@@ -9,8 +9,7 @@ from gpuscale import estimate, plan
 from gpuscale.importers.facts import PCI_GPUS
 from gpuscale.importers.smi import product_preset
 from gpuscale.launch.hardware import gpus_in
-from gpuscale.presets.boxes import is_card
-from gpuscale.presets.hardware import all_gpus, load_cluster, load_gpu
+from gpuscale.presets.hardware import all_gpus, is_card, load_cluster, load_gpu
 from gpuscale.units import GB, MHZ, TFLOPS
 
 # SMs, boost clock [MHz] and FLOPs of one SM per cycle: fp32 lanes x 2; 16-bit products of the tensor cores as the

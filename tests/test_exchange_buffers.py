@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from jobs import job, layout
 
-from gpuscale.memory.exchange import exchange_buffer_bytes
+from gpuscale.memory.model import exchange_buffer_bytes
 from gpuscale.search.evaluation import memory_of
 
 

@@ -24,7 +24,7 @@ HOMES = {
     "mcp_types": ("cli/agents.py",),
     "anyio": ("cli/agents.py",),
     "torch": ("gpubench/torch_runs.py",),
-    "tomlkit": ("gpubench/gpu_file.py", "calibration/calibrate.py"),
+    "tomlkit": ("gpubench/calibrate.py", "calibration/calibrate.py"),
     "tomllib": ("presets/files.py",),
 }
 SILENT = ("errors.py", "units.py", "choices.py", "arguments.py", "request.py")

@@ -205,7 +205,7 @@ def test_no_text_of_the_library_names_a_flag():
 def test_options_that_messages_name_are_options_of_a_command():
     known = flags()
     for path in LIBRARY:
-        if path.name == "log_formats.py":  # which names the settings of frameworks
+        if path.name == "training_logs.py":  # which names the settings of frameworks
             continue
         if path.parent.name in {"planning", "search", "calibration", "collectives"} or path.name == "request.py":
             for text in texts(path):

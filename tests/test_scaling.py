@@ -12,8 +12,7 @@ from gpuscale.architecture.parameters import model_parameters
 from gpuscale.errors import InputError
 from gpuscale.presets.models import load_model
 from gpuscale.scaling import batch_laws, laws
-from gpuscale.scaling.shapes import dense_shape, presets_near
-from gpuscale.scaling.sizing import _first_true
+from gpuscale.scaling.sizing import _first_true, dense_shape, presets_near
 
 SIZES = (4e8, 1e9, 1e10, 67e9, 175e9, 280e9, 520e9, 1e12, 1e13)
 TABLES = {  # Hoffmann et al. 2022, tables 3 and A3: FLOPs and tokens of optimal models of these sizes

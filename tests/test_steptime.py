@@ -23,12 +23,12 @@ from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec, RuntimeSpec
 from gpuscale.steptime import blocks
 from gpuscale.steptime.blocks import UNGRAPHED_SHARE
-from gpuscale.steptime.calls import GroupCall
 from gpuscale.steptime.components import (
     BOUNDS,
     COMMUNICATION,
     COMPONENTS,
     INDEX,
+    GroupCall,
     Segment,
     exposed_beside,
     exposed_buckets,

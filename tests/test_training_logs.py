@@ -8,8 +8,7 @@ import pytest
 from command import assert_one_message, gpuscale
 
 from gpuscale.calibration import training_logs
-from gpuscale.calibration.log_formats import FORMATS
-from gpuscale.calibration.training_logs import read_training_log
+from gpuscale.calibration.training_logs import FORMATS, read_training_log
 from gpuscale.errors import InputError
 
 REAL = Path(__file__).parents[2] / "shared" / "formats" / "training_logs"

@@ -15,16 +15,18 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from textwrap import fill
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gpuscale.arguments import public
 from gpuscale.arrays import log
+from gpuscale.calibration.logs import Measured, read_log
 from gpuscale.choices import MAX_GPUS
+from gpuscale.collectives.estimate import Siblings, price_collective
 from gpuscale.collectives.groups import shared_by
 from gpuscale.collectives.ideal import operation_named
-from gpuscale.collectives.nccl_constants import AUTOMATIC
+from gpuscale.collectives.nccl_constants import AUTOMATIC, Tuning
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
@@ -32,9 +34,6 @@ from gpuscale.presets.files import MAX_FILE_BYTES, Document, preset_names
 from gpuscale.presets.hardware import load_cluster, parse_cluster
 from gpuscale.specs.cluster import MAX_CURVES, MAX_POINTS, CalibrationSpec, ClusterSpec
 from gpuscale.units import KIB, MIB
-
-if TYPE_CHECKING:
-    from gpuscale.calibration.logs import Measured
 
 MAX_LOGS = 1000
 _SHOWN_FILES = 4
@@ -143,8 +142,6 @@ def calibrate(
         InputError: no log can be used: the reason of the first; too many logs; unlike pools; no such operation, or a
             number out of range.
     """
-    from gpuscale.calibration.logs import read_log  # noqa: PLC0415 - only where logs are read
-
     cluster = load_cluster(cluster)
     for name, value, least in (("gpus", gpus, 2), ("per_host", per_host, 1)):
         if value is not None and not least <= value <= MAX_GPUS:
@@ -398,3 +395,81 @@ def cluster_file_text(result: Calibration, source: Document, output: Path) -> st
         raise InputError("would be larger than 1 MiB, the limit for a preset", place=str(output)[:300])
     parse_cluster(text, output)  # through the checks of every cluster file, before it is written
     return text
+
+
+# -- A log of a collective benchmark laid beside what the model says of the same sizes. --
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One size of a log beside its prediction."""
+
+    bytes: int  #: as the benchmark counts them.
+    measured_time_s: float  #: the median where a size was measured again [s].
+    predicted_time_s: float  #: of that group alone [s].
+    ratio: float  #: predicted over measured.
+    time_low_s: float  #: lower end of the 80 % interval of the prediction [s].
+    time_high_s: float  #: its upper end [s].
+    algorithm: str  #: and protocol that the model chooses.
+
+
+@dataclass(frozen=True)
+class Against:
+    """What a log measured of one operation over one group, beside the model."""
+
+    op: str  #: the operation.
+    gpus: int  #: GPUs of the group.
+    group_stride: int  #: Rank stride between members.
+    level: str  #: outermost level that the group crosses.
+    cluster: str  #: name of the cluster that was predicted.
+    median_error: float  #: median of |ratio - 1| over the sizes.
+    inside: float  #: share of the sizes whose measured time lies in the interval.
+    sizes: tuple[Compared, ...]  #: one per size, rising.
+
+
+def compare_log(
+    cluster: ClusterSpec, path: Path, operation: str, *, gpus: int | None = None, tuning: Tuning = AUTOMATIC
+) -> tuple[list[Against], list[str]]:
+    """Lay a log of nccl-tests, rccl-tests and the like beside what the model says of it; return it with notes.
+
+    Args:
+        cluster: where it was measured.
+        operation: which of the log's operations; where the log does not name it, the one it measured.
+        gpus: GPUs that took part, where the log does not say it.
+        tuning: how NCCL was run.
+
+    Raises:
+        InputError: nothing of the log can be used, or it measured other operations.
+    """
+    asked = operation_named(operation)
+    check = partial(group_of, cluster)
+    try:
+        log = read_log(path, gpus=gpus, check=check)
+    except InputError:
+        log = read_log(path, op=asked, gpus=gpus, check=check)
+    tables = [one for one in log.measured if one.operation == asked]
+    if not tables:
+        there = ", ".join(dict.fromkeys(one.operation for one in log.measured))
+        raise InputError(f"the log has no {asked}", place=str(path)[:300], hint=f"it has {there}")
+    return [_compared(cluster, one, tuning) for one in collect(cluster, tables)], list(log.notes)
+
+
+def _compared(cluster: ClusterSpec, series: Series, tuning: Tuning) -> Against:
+    level, operation, gpus, stride = series.group
+    wide = cluster.sized_for((gpus - 1) * stride + 1)[0]
+    rows = []
+    for size, measured_s in series.points:
+        found = price_collective(wide, operation, int(size), gpus=gpus, siblings=Siblings(stride, 1), tuning=tuning)
+        ratio = found.time_s / measured_s
+        ends = found.time_low_s, found.time_high_s
+        rows.append(Compared(int(size), measured_s, found.time_s, ratio, *ends, found.algorithm))
+    return Against(
+        op=operation,
+        gpus=gpus,
+        group_stride=stride,
+        level=level,
+        cluster=cluster.name,
+        median_error=median(abs(one.ratio - 1) for one in rows),
+        inside=sum(one.time_low_s <= one.measured_time_s <= one.time_high_s for one in rows) / len(rows),
+        sizes=tuple(rows),
+    )

@@ -90,7 +90,7 @@ def collective(
 
     Example: gpuscale collective alltoall --bytes 64MB --gpus 64 --algo deepep --nodes-per-token 4
     """
-    from gpuscale.calibration.against import compare_log
+    from gpuscale.calibration.calibrate import compare_log
     from gpuscale.collectives.estimate import Siblings, price_collective, sweep_sizes
     from gpuscale.collectives.nccl_constants import NEWEST, Tuning, parse_version
     from gpuscale.presets.hardware import load_cluster

@@ -35,7 +35,7 @@ def calibrate_gpu(
     needs torch (pip install 'gpuscale[gpu]'), fitting to a recorded protocol does not (docs/kernels.md).
     """
     from gpuscale.gpubench.calibrate import calibrate_gpu as measure_and_fit
-    from gpuscale.gpubench.gpu_file import gpu_file_text
+    from gpuscale.gpubench.calibrate import gpu_file_text
     from gpuscale.render import machine as render
 
     streamed = fills_stdout(output, other=json)

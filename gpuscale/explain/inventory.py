@@ -1,6 +1,6 @@
 """Which collectives a plan calls in a step, how often and with how many bytes.
 
-They are those that the step-time model prices (`gpuscale.steptime.calls`), counted over layers, microbatches and what
+They are those that the step-time model prices (`gpuscale.steptime.components`), counted over layers, microbatches and what
 is done again.
 
 | axis | what is called | source |
@@ -28,8 +28,7 @@ from gpuscale.layouts.stages import FIRST, LAST, share_of_end
 from gpuscale.search.evaluation import Evaluation, placed
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
-from gpuscale.steptime.calls import GroupCall, Sent
-from gpuscale.steptime.components import IN_LAYERS, Segment
+from gpuscale.steptime.components import IN_LAYERS, GroupCall, Segment, Sent
 from gpuscale.steptime.data_parallel import (
     gathered_again,
     gradient_norm,

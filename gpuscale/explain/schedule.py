@@ -22,8 +22,7 @@ from gpuscale.results import PlanRow
 from gpuscale.search.evaluation import placed
 from gpuscale.steptime.components import total_s
 from gpuscale.steptime.pipeline import KINDS, Durations, Pipeline, Timeline, active_share, held_by_rank, simulate
-from gpuscale.steptime.site import site_factor
-from gpuscale.steptime.step import ChunkPasses, chunk_passes, exposed_hops_s, hop_times, idle_s
+from gpuscale.steptime.step import ChunkPasses, chunk_passes, exposed_hops_s, hop_times, idle_s, site_factor
 from gpuscale.units import NUMBER, SHARE, plural
 
 MAX_STEPS = 1000

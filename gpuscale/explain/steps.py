@@ -21,8 +21,7 @@ from gpuscale.search.evaluation import placed
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, ModelSpec
 from gpuscale.steptime.blocks import ARITHMETIC_FRACTION
-from gpuscale.steptime.calls import sent_s
-from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, Breakdown, Segment, scaled
+from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, Breakdown, Segment, scaled, sent_s
 from gpuscale.steptime.data_parallel import optimizer_issue_s, optimizer_time_s, state_transfers
 from gpuscale.steptime.layer import NOT_RECOMPUTE, LayerTime, stops_before
 from gpuscale.steptime.step import exposed_hops_s, hop_times, recomputed_share

@@ -44,8 +44,16 @@ from gpuscale.search.ordering import nothing
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.data_parallel import data_parallel_time, gradient_sums_s, optimizer_issue_s, tied_embedding_s
-from gpuscale.steptime.site import site_factor
-from gpuscale.steptime.step import covered, cut_key, evaluate_passes, gpu_spread, hop_times, slowest_of, stage_seconds
+from gpuscale.steptime.step import (
+    covered,
+    cut_key,
+    evaluate_passes,
+    gpu_spread,
+    hop_times,
+    site_factor,
+    slowest_of,
+    stage_seconds,
+)
 from gpuscale.uncertainty import UNLIKE_NODES
 from gpuscale.units import GIB
 

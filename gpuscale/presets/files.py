@@ -22,13 +22,13 @@ from weakref import WeakValueDictionary
 
 from gpuscale.errors import InputError, unknown_name
 from gpuscale.files import read_text, refuse_irregular
-from gpuscale.presets import names
 from gpuscale.units import MIB
 
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.model import ModelSpec
+from collections.abc import Iterable
 
 KINDS = {
     "gpus": ("GPU", "gpuscale show hardware"),
@@ -195,11 +195,11 @@ def _meant(kind: str, name: str) -> tuple[Path, str]:
     files = preset_files(kind)
     called = [*((stem, stem) for stem in files), *((alias, path.stem) for alias, path in aliases.items())]
     called += [(alias.rpartition("/")[2], stem) for alias, stem in called if "/" in alias]
-    wanted = names.spelled(name) if len(name) <= 100 else ""
-    same = [(known, stem) for known, stem in called if wanted and names.spelled(known) == wanted]
+    wanted = spelled(name) if len(name) <= 100 else ""
+    same = [(known, stem) for known, stem in called if wanted and spelled(known) == wanted]
     fitting = same
     if not same and not (kind == "clusters" and card_named(name)):
-        fitting = [(known, stem) for known, stem in called if wanted and names.is_short_for(wanted, known)]
+        fitting = [(known, stem) for known, stem in called if wanted and is_short_for(wanted, known)]
     meant = sorted({stem for _, stem in fitting})
     label, listing = KINDS[kind]
     if not meant:
@@ -207,7 +207,7 @@ def _meant(kind: str, name: str) -> tuple[Path, str]:
         raise unknown_name(label, name, [*files, *aliases, *cards], listing)
     if len(meant) > 1:
         some = f"{', '.join(meant[:12])}{', ...' if len(meant) > 12 else ''}"
-        meant = names.newest_first(fitting) if names.has_size(name) else []
+        meant = newest_first(fitting) if has_size(name) else []
         if not meant:
             raise InputError(f"{name!r} may be any {label} of several", hint=f"name one: {some}; `{listing}` lists all")
     newest, *others = meant
@@ -397,3 +397,58 @@ def short(value: Any) -> str:
         return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
     text = repr(value[:60] if isinstance(value, str) else value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+# -- Names of presets as people write them: spelled in other ways, or shorter than they are. --
+
+_IDLE = ("base", "chat", "hf", "instruct", "it", "meta", "nvidia", "pt")
+"""Parts of names that tell checkpoints of one shape apart, or say who made it."""
+
+_WORD = r"[a-z]{3,}|[a-z]{0,2}[0-9][0-9.]*(?:x[0-9.]+)?[a-z]*|[a-z]+"
+_SIZE = r"[0-9][0-9.]*(?:x[0-9.]+)?[mbt]"
+_GENERATION = r"v?([0-9]{1,2})(?:\.([0-9]{1,2}))?"
+
+
+def _kept_parts(name: str) -> list[str]:
+    return [part for part in re.split(r"[-_ ]+", name.lower()) if part not in _IDLE]
+
+
+def words(name: str) -> list[str]:
+    """Return what may be left out of a name: of `Llama-3.1-70B-Instruct` llama, 3.1 and 70b."""
+    return [word for part in _kept_parts(name) for word in re.findall(_WORD, part)]
+
+
+def spelled(name: str) -> str:
+    """Spell a name without what people write in different ways; what parts two numbers stays: `gpt3-13b`."""
+    return re.sub(r"(?<![0-9])-|-(?![0-9])", "", "-".join(_kept_parts(name)))
+
+
+def has_size(name: str) -> bool:
+    """Whether a name says how large the model is: `70b`, `8x7b`."""
+    return any(re.fullmatch(_SIZE, word) for word in words(name))
+
+
+def is_short_for(name: str, known: str) -> bool:
+    """Whether a name, as `spelled` has it, is the first word of another and some of those after it, in their order."""
+    first, *rest = words(known) or ["-"]
+    more = (f"(?:{'(?:-|(?<![0-9.]))' * word[0].isdigit()}{re.escape(word)})?" for word in rest)
+    return name.startswith(first) and re.fullmatch(first + "".join(more), name) is not None
+
+
+def newest_first(names: Iterable[tuple[str, str]]) -> list[str]:
+    """Return presets that are generations of one name, newest first; none where they differ in more than that.
+
+    Args:
+        names: what the presets are called, and which preset that is; one may have several names.
+    """
+    generations: dict[str, tuple[int, int]] = {}
+    others: dict[str, set[str]] = {}
+    for known, preset in names:
+        first, *rest = words(known)
+        found = re.fullmatch(_GENERATION, rest[0]) if rest else None
+        number = (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+        generations[preset] = max(generations.get(preset, number), number)
+        others.setdefault(preset, set()).add(" ".join([first, *rest[bool(found) :]]))
+    if not set.intersection(*others.values()):
+        return []
+    return sorted(generations, key=lambda preset: generations[preset], reverse=True)

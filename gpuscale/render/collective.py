@@ -32,7 +32,7 @@ from gpuscale.rooflines import ClusterRoofline, LevelRoofline, Roofline
 from gpuscale.units import GB, format_bytes, format_rate, format_seconds, plural
 
 if TYPE_CHECKING:
-    from gpuscale.calibration.against import Against
+    from gpuscale.calibration.calibrate import Against
 
 SWEEP_KEYS = (
     "bytes", "time_s", "algbw_gb_per_s", "busbw_gb_per_s", "ideal_time_s", "latency_s", "bound_by", "bound_part",

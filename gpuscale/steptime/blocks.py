@@ -29,8 +29,7 @@ from gpuscale.layouts.ranks import context_split, strides
 from gpuscale.memory.activations import routed_tokens, tokens
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import TIMED_STATE_SPACES, AttentionSpec, BesideSpec, MlpSpec, MoeSpec, StateSpaceSpec
-from gpuscale.steptime.calls import GroupCall, Sent, collective, sent_s
-from gpuscale.steptime.components import Segment, contention, exposed_beside
+from gpuscale.steptime.components import GroupCall, Segment, Sent, collective, contention, exposed_beside, sent_s
 from gpuscale.steptime.kernels import RECIPES, attention_time_s, gemm_flops_per_s, gemm_time_s
 from gpuscale.steptime.tensor_parallel import (
     TensorParallelTime,

@@ -25,8 +25,7 @@ from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec
 from gpuscale.specs.tuning import PROJECTION_STEPS
 from gpuscale.steptime import offload
-from gpuscale.steptime.calls import GroupCall, collective
-from gpuscale.steptime.components import contention, exposed_buckets
+from gpuscale.steptime.components import GroupCall, collective, contention, exposed_buckets
 from gpuscale.steptime.kernels import gemm_time_s, stream_time_s
 
 

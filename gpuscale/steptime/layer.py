@@ -30,15 +30,18 @@ from gpuscale.steptime.blocks import (
     shared_expert_segments,
     state_space_segments,
 )
-from gpuscale.steptime.calls import WAYS, Sent, collective, sent_s
 from gpuscale.steptime.components import (
     COMMUNICATION,
+    WAYS,
     Breakdown,
     Segment,
+    Sent,
     added,
+    collective,
     contention,
     exposed_beside,
     scaled,
+    sent_s,
     total_s,
 )
 from gpuscale.steptime.kernels import gemm_time_s

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.architecture.parameters import dense_linears, expert_linears
-from gpuscale.arrays import FloatArray, IndexArray, IntArray
+from gpuscale.arrays import FloatArray, IndexArray, IntArray, exp
 from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates, Cases, summed, unique_rows
 from gpuscale.layouts.ranks import stride_fields, strides
@@ -22,14 +22,49 @@ from gpuscale.memory.model import layer_sizes, microbatch_bytes
 from gpuscale.memory.states import StageParameters
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import JobSpec
-from gpuscale.steptime.calls import GroupCall, collective
-from gpuscale.steptime.components import COMPONENTS, INDEX, Breakdown, added, exposed_beside, scaled, taken, total_s
+from gpuscale.specs.site import AXES, MOST, SCALE, SiteSpec, layouts_apart
+from gpuscale.steptime.components import (
+    COMPONENTS,
+    INDEX,
+    Breakdown,
+    GroupCall,
+    added,
+    collective,
+    exposed_beside,
+    scaled,
+    taken,
+    total_s,
+)
 from gpuscale.steptime.data_parallel import Cover, data_parallel_time, gradient_sums_s, optimizer_issue_s
 from gpuscale.steptime.kernels import gemm_time_s
 from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_times, lm_head, teacher_forward
 from gpuscale.steptime.offload import host_link_bytes_per_s
-from gpuscale.steptime.site import site_factor
 from gpuscale.steptime.tensor_parallel import linear_times, tensor_parallel_time, wgrad_output_bytes
+
+# -- What measured runs of a site make of a predicted step time (`gpuscale.specs.site`). --
+
+
+def site_factor(c: Candidates, site: SiteSpec) -> FloatArray:
+    """Factor on the step time of each candidate, shape (N,)."""
+    rows, index = unique_rows(c, tuple(AXES))
+    near = [
+        _nearness(axis, getattr(rows, axis), column)
+        for axis, column in zip(AXES, zip(*site.layouts, strict=True), strict=True)
+    ]
+    remainder = np.zeros(len(rows))
+    for run, weight in enumerate(site.weights):
+        share = np.full(len(rows), weight)
+        for table, place in near:
+            share *= table[run, place]
+        remainder += share
+    return exp(np.clip(remainder, -MOST, MOST))[index]
+
+
+def _nearness(axis: str, value: IntArray, runs: tuple[int, ...]) -> tuple[FloatArray, IntArray]:
+    """exp(-distance / SCALE) along an axis between each run and each value that there is, and where each row's is."""
+    known, place = np.unique(value, return_inverse=True)
+    return exp(-AXES[axis] / SCALE * layouts_apart(axis, np.array(runs)[:, None], known)), place
+
 
 THROTTLED_SPREAD = 0.05
 """Standard deviation of the time that GPUs of one kind take for the same work, as a share of what the power limit takes

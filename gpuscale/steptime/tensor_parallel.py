@@ -18,8 +18,15 @@ from gpuscale.memory.activations import tokens
 from gpuscale.specs.gpu import BEFORE_HOPPER
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.tuning import TuningSpec
-from gpuscale.steptime.calls import GroupCall, Sent, collective
-from gpuscale.steptime.components import Breakdown, contention, exposed_beside, exposed_pipelined
+from gpuscale.steptime.components import (
+    Breakdown,
+    GroupCall,
+    Sent,
+    collective,
+    contention,
+    exposed_beside,
+    exposed_pipelined,
+)
 from gpuscale.steptime.kernels import (
     OPERAND_BYTES,
     RECIPES,

@@ -17,9 +17,9 @@ import numpy as np
 
 from gpuscale.arrays import FloatArray
 from gpuscale.collectives.channels import knows_channels
+from gpuscale.collectives.estimate import LARGE_BYTES, SMALL_BYTES
 from gpuscale.collectives.groups import place as groups_on
 from gpuscale.collectives.ideal import operation_named
-from gpuscale.collectives.intervals import LARGE_BYTES, SMALL_BYTES
 from gpuscale.collectives.nccl import taken_s, timings
 from gpuscale.collectives.nccl_constants import NEWEST, Tuning, parse_version
 from gpuscale.collectives.network import network_of
