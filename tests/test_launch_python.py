@@ -615,7 +615,7 @@ def test_the_launcher_says_how_large_the_world_is(tmp_path):
 
 
 def test_what_takes_too_long_is_refused_and_not_read_in_part(tmp_path):
-    text = BRIDGE.replace("    pretrain(", "    while True:\n        x = 1\n    pretrain(")
+    text = BRIDGE.replace("    pretrain(", "    y = 1\n    while y:\n        x = 1\n    pretrain(")
     with pytest.raises(InputError, match="more than 200,000 steps"):
         read(tmp_path, text, {"gpus": 256})
 

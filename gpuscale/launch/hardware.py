@@ -143,7 +143,7 @@ def _refuse_no_gpu(reading: Reading) -> None:
     """
     for name in ("device", "trainer.accelerator", *_SWITCHES):
         found = reading.get(name)
-        if found is None:
+        if found is None or found.undecided:
             continue
         off = reading.flag(name) if name in _SWITCHES else str(found.value).partition(":")[0].lower() in _NO_GPU
         if off:

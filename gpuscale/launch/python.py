@@ -7,6 +7,7 @@ some of what it returned. What is not written there in plain stands for itself: 
 
 from __future__ import annotations
 
+import ast
 import builtins
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
-from gpuscale.launch.python_run import MAX_STEPS, Assigned, Choice, Importer, Program
+from gpuscale.launch.python_run import COMMAND_LINE, MAX_STEPS, Assigned, Choice, Importer, Program
 from gpuscale.launch.python_values import Function, Imported, Place, Record, Scope, Symbol, Unknown, is_plain, owners
 from gpuscale.launch.settings import LackingError, Reading, Said, Setting, Source
 from gpuscale.launch.unread import speaks_of
@@ -210,6 +211,12 @@ def _overridden(trainer: Record) -> Iterator[Found]:
             yield f"{TOUCHES}{name}", ASSIGNED, "", place
 
 
+PACKING = "ConstantLengthDataset"
+"""Class of TRL that puts samples together until sequences are full."""
+
+OF_TOKENIZERS = ("apply_chat_template", "encode", "encode_plus", "batch_encode_plus", "__call__", "pad")
+"""Methods of tokenizers that make tokens of texts."""
+
 TOKENIZED = ("tokenized.padded", "tokenized.cut")
 """Tokens that samples are padded or cut to where a script makes tokens of its texts itself."""
 
@@ -218,7 +225,14 @@ def _lengths(root: Root, program: Program) -> Iterator[Found]:
     """Yield the lengths to which tokenizers pad or cut samples: `tokenizer(text, max_length=256, padding=...)`."""
     for call in program.unfollowed if _trains(root.value) else ():
         length, whole = call.parts.get("max_length"), call.parts.get("padding") == "max_length"
-        if length is not None and ("truncation" in call.parts or whole) and "of" not in call.parts:
+        name = call.name.rpartition(".")[2]
+        if name == PACKING and (packed := call.parts.get("seq_length")) is not None:
+            yield TOKENIZED[0], *_plain(packed), call.places.get("seq_length", call.place)
+        elif (
+            length is not None
+            and ("truncation" in call.parts or whole)
+            and ("of" not in call.parts or name in OF_TOKENIZERS)
+        ):
             yield TOKENIZED[not whole], *_plain(length), call.places.get("max_length", call.place)
 
 
@@ -285,10 +299,16 @@ def refuse_keywords(reading: Reading, beside: re.Pattern[str]) -> None:
         table, _, last = name.rpartition(".")
         if last == "**" and not beside.search(table):
             given = str(one.value).strip("${}")
-            what = f"what {given} gives as keywords is in no file that is here"
-            hint = f'`var={given}={{}}` says that it gives nothing that matters, or name it: `{{"bf16": true}}`'
-            place = f"{one.place}: {table}" if table else one.place
-            raise LackingError(what, given, variable=True, likely=("{}",), of=name, place=place, hint=hint)
+            line = given == COMMAND_LINE
+            what = (
+                f"what {'the command line says' if line else f'{given} gives as keywords'} is in no file that is here"
+            )
+            nothing = "of it nothing that matters" if line else "that it gives nothing that matters"
+            hint = (
+                f'`var={given}={{}}` says {nothing}, or name it: `{{"per_device_train_batch_size": 4, "bf16": true}}`'
+            )
+            place, likely = f"{one.place}: {table}" if table else one.place, () if line else ("{}",)
+            raise LackingError(what, given, variable=True, likely=likely, of=name, place=place, hint=hint)
 
 
 def _settings(found: list[Found]) -> dict[str, Setting]:
@@ -324,13 +344,16 @@ def _roots(program: Program, scope: Scope) -> Iterator[Root]:
     yield from _new(_ends(program.called, ran=True), seen)
     variables = (one for one in scope.names.items() if isinstance(one[1], Record) and one[1].name)
     yield from _new((Root(name, value, value.place) for name, value in variables), seen)
-    for one in [*scope.names.values()]:
-        if isinstance(one, Function) and one.scope is scope and one.node not in ran:
+    own = [one for one in scope.names.values() if isinstance(one, Function) and one.scope is scope]
+    helpers = {name for one in own for name in _called_in(one) if name != one.name}
+    for one in own:
+        if one.node not in ran:
             calls, place = len(program.called), scope.place(one.node)
             returned = program.follow(one, (), program.chosen_of(one), place)
             if isinstance(returned, Record):
                 yield from _new([Root(one.name, returned, place, ran=False)], seen)
-            yield from _new(_ends(program.called[calls:], ran=False), seen)
+            if one.name not in helpers:  # else what calls it is gone through
+                yield from _new(_ends(program.called[calls:], ran=False), seen)
     plain = {
         name: value
         for name, value in scope.names.items()
@@ -338,6 +361,13 @@ def _roots(program: Program, scope: Scope) -> Iterator[Root]:
     }
     whole = Place(scope.file, 0)
     yield Root("module", Record("module", whole, plain, scope.places, None, "module"), whole)
+
+
+def _called_in(function: Function) -> Iterator[str]:
+    """Yield the names of functions that one calls."""
+    for node in ast.walk(function.node):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield node.func.id
 
 
 def _ends(calls: list[Record], *, ran: bool) -> Iterator[Root]:

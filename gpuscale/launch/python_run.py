@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -42,9 +43,30 @@ MAX_DEPTH = 24
 MAX_STEPS = 200_000
 """Expressions and statements that are looked at."""
 MAX_MODULES = 60
+MAGIC = re.compile(r"^([ \t]*)(?:!|%%?[a-z]|pip3? install ).*$", re.MULTILINE)
+"""Lines that are IPython's: `!pip install trl`, `%cd ..`."""
 
 LEAVES = frozenset({"AutoBridge", "model_registry"})
 """Names that readers know, and that are not followed where their package is here."""
+
+PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
+"""Classes whose objects make dataclasses of a command line (transformers, trl, alignment-handbook)."""
+
+COMMAND_LINE = "command_line"
+"""Variable that says what else stands on the command line of a script: `{"bf16": true}`."""
+
+_ESSENTIAL = ("per_device_train_batch_size", "per_device_batch_size")
+"""Fields by which a class of a script's own says itself what matters of the Trainer's arguments."""
+
+COMMAND_LINES = ("fire.Fire", "typer.run", "tyro.cli", "simple_parsing.parse", "pyrallis.parse", "draccus.parse",
+                 "jsonargparse.CLI", "jsonargparse.auto_cli")  # fmt: skip
+"""Functions that start another with arguments of a command line, or make a class of them."""
+
+SIGNATURES = ("inspect.", "signature", "dataclasses.fields", "fields")
+"""Functions by which scripts leave out arguments that a release does not know."""
+
+AROUND = ("train_on_responses_only", "prepare_trainer")
+"""Calls that return the trainer that they are given, as it is (Unsloth, Ray Train)."""
 
 STARTS = ("train", "fit")
 """Methods that start a training, whatever is made of what they return."""
@@ -115,7 +137,7 @@ class Program:
         try:
             with warnings.catch_warnings():  # of the file's own mistakes, as `1if x`
                 warnings.simplefilter("ignore")
-                tree = ast.parse(text)
+                tree = ast.parse(MAGIC.sub(r"\1pass", text))
         except SyntaxError as error:
             raise InputError(f"not Python: {error.msg}", place=f"{file}:{error.lineno or 1}") from None
         except (ValueError, RecursionError, MemoryError):
@@ -318,6 +340,8 @@ class Program:
     def _run_while(self, node: ast.While, scope: Scope) -> Ended | None:
         while (holds := truth(self.value(node.test, scope))) is True:
             ended = self.run(node.body, scope)
+            if isinstance(node.test, ast.Constant):  # a loop of training: what ends it hangs on data
+                return ended if ended is not None and ended.how in {"return", "raise"} else None
             if ended is not None and ended.how == "break":
                 return None
             if ended is not None and ended.how != "continue":
@@ -579,7 +603,9 @@ class Program:
                     self.assign(one.target, item, inner)
                     holds = [truth(self.value(test, inner)) for test in one.ifs]
                     unknown = next((what for what in holds if isinstance(what, Unknown)), None)
-                    if unknown is not None:
+                    if unknown is not None and not unknown.name.startswith(
+                        SIGNATURES
+                    ):  # what a release does not know changes nothing
                         return unknown
                     chosen += [inner] if all(holds) else []
                     if len(chosen) > MAX_ITEMS or self.steps > MAX_STEPS:
@@ -717,6 +743,8 @@ class Program:
                 return made
         parts = {**{str(at): one for at, one in enumerate(args)}, **given}
         own = isinstance(called, Symbol | Record)
+        if own and called.name.rpartition(".")[2] in AROUND and (within := parts.get("0", parts.get("trainer"))):
+            return within
         name = called.name if own else ast.unparse(written)[:200] if written is not None else "..."
         origin = called.origin if own else name
         made = Record(name, place, parts, dict(places or {}), None, origin, None if own else called)
@@ -730,6 +758,7 @@ class Program:
         self.followed.add(function.node)
         spec = function.node.args
         names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
+        usual = _defaults(function.node)
         scope = Scope({}, function.scope, function.scope.file, function.scope.lines)
         every = (*function.args, *args)
         scope.names.update(zip(names, every, strict=False))
@@ -740,12 +769,11 @@ class Program:
             scope.names[spec.vararg.arg] = list(every[len(names) :])
         if spec.kwarg:
             scope.names[spec.kwarg.arg] = {name: value for name, value in words.items() if name not in known}
-        usual = dict(zip(names[len(names) - len(spec.defaults) :], spec.defaults, strict=True))
-        usual |= {one.arg: own for one, own in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if own is not None}
         for name in (*names, *(one.arg for one in spec.kwonlyargs)):
             if name not in scope.names:
-                default = self.value(usual[name], function.scope) if name in usual else MISSING
-                scope.names[name] = self.open(name, MISSING, place) if default is MISSING else default
+                default = self._usual(usual[name], function.scope) if name in usual else MISSING
+                told = default is MISSING or function.decorated("command")  # by a command line (click, typer)
+                scope.names[name] = self.open(name, default, place) if told else default
         self.depth += 1
         try:
             if isinstance(function.node, ast.Lambda):
@@ -826,8 +854,8 @@ class Program:
             return plainly(getattr(list, name), whole, *args) if name in {"index", "count"} else None
         if isinstance(whole, Unknown) and name in TEXT_METHODS:  # `args.dtype.lower()`: who knows the text knows it
             return whole
-        if isinstance(whole, Record) and whole.origin.rpartition(".")[2] == "ArgumentParser":
-            return self._of_parser(whole, name, args, given, place)
+        if isinstance(whole, Record) and (said := self._parsed(whole, name, args, given, place)) is not _NOTHING:
+            return said
         if isinstance(whole, Record) and name not in whole.parts and not (whole.kind and whole.kind.find(name)):
             parts = {"of": whole, **{str(at): one for at, one in enumerate(args)}, **given}
             if name == "map" and args and isinstance(args[0], Function) and not args[0].args:  # of samples
@@ -838,6 +866,52 @@ class Program:
             self.unfollowed.append(Record(name, place, parts, {}, None, f"{whole.origin}.{name}"))
             return self.unfollowed[-1]
         return _NOTHING
+
+    def _parsed(self, parser: Record, name: str, args: list[Any], given: dict[str, Any], place: Place) -> Any:
+        """Return what a method of a parser of a command line returns; `_NOTHING` of other objects."""
+        kind = parser.origin.rpartition(".")[2]
+        if kind == "ArgumentParser":
+            return self._of_parser(parser, name, args, given, place)
+        if kind not in PARSERS or not name.startswith("parse"):
+            return _NOTHING
+        kinds = parser.parts.get("0", parser.parts.get("dataclass_types"))
+        said = [self._told(one, place) for one in (kinds if isinstance(kinds, list) else [kinds])]
+        return said if isinstance(kinds, list) or name != "parse" else said[0]
+
+    def _told(self, kind: Any, place: Place) -> Any:
+        """Return what a command line makes of a class or starts of a function: what the caller says, else defaults.
+
+        Of a class of another package all that matters stands on that command line.
+        """
+        if isinstance(kind, Function):
+            return self.follow(kind, (), self._arguments(kind, place), place)
+        line = self.open(COMMAND_LINE, Unknown(COMMAND_LINE, "is in no file that is here"), place)
+        said = line if isinstance(line, dict) else {}
+        self.chosen.pop(COMMAND_LINE, None)
+        if not isinstance(kind, Class):
+            parts = {"**": line} if isinstance(line, Unknown) else dict(said)
+            return Record(getattr(kind, "name", "..."), place, parts, origin=getattr(kind, "origin", "..."))
+        made = self.made(kind, (), {}, place, {})
+        for name in {**made.parts, **dict.fromkeys(name for one in kind.line() for name in one.fields)}:
+            usual = said.get(name, made.parts.get(name, MISSING))
+            made.put(name, self.open(name, usual, place, "is of a command line"), made.places.get(name, place))
+        known = {name for one in kind.line() for name in one.fields}
+        if kind.origin != kind.name:  # of a class of another package, whose own arguments it has too
+            made.parts |= {name: one for name, one in said.items() if name not in known}
+            made.parts |= {} if known & {*_ESSENTIAL} or not isinstance(line, Unknown) else {"**": line}
+        return made
+
+    def _arguments(self, function: Function, place: Place) -> dict[str, Any]:
+        """Return the arguments of a function that a command line starts: what the caller says, else the defaults."""
+        return {name: self.open(name, self._usual(one, function.scope), place)
+                for name, one in _defaults(function.node).items()}  # fmt: skip
+
+    def _usual(self, node: ast.expr, scope: Scope) -> Any:
+        """Return the default of an argument, of `typer.Option(...)` what it holds."""
+        value = self.value(node, scope)
+        if isinstance(value, Record) and value.name.rpartition(".")[2] in {"Option", "Argument"}:
+            return value.parts.get("default", value.parts.get("0", MISSING))
+        return value
 
     def _of_dictionary(self, whole: dict[Any, Any], name: str, args: list[Any], given: dict[str, Any]) -> Any:
         key = args[0] if args and is_plain(args[0]) and not isinstance(args[0], list | dict) else None
@@ -923,6 +997,8 @@ class Program:
 
     def _reflected(self, origin: str, args: Sequence[Any], place: Place) -> Any:
         """Return what `getattr`, `hasattr`, `setattr`, `isinstance`, `map` and `filter` do."""
+        if origin in COMMAND_LINES:
+            return self._told(args[0], place)
         if origin == "isinstance":
             return _is_a(args[0], args[1])
         if origin in {"map", "filter"}:
@@ -937,7 +1013,25 @@ class Program:
         return args[2] if lacking else self.attribute(args[0], name, place)
 
 
-REFLECTING = {"isinstance": 2, "hasattr": 2, "getattr": 2, "setattr": 3, "map": 2, "filter": 2}
+def _defaults(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> dict[str, ast.expr]:
+    """Return the defaults of a function's arguments, and those that decorators of click state for them."""
+    spec = node.args
+    names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
+    found = dict(zip(names[len(names) - len(spec.defaults) :], spec.defaults, strict=True))
+    found |= {one.arg: own for one, own in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if own is not None}
+    for one in getattr(node, "decorator_list", ()):
+        if isinstance(one, ast.Call) and ast.unparse(one.func).endswith("option"):
+            words = {word.arg: word.value for word in one.keywords}
+            flag = words.get("is_flag") and ast.Constant(False)
+            own = [ast.literal_eval(arg).lstrip("-").split("/")[0].replace("-", "_") for arg in one.args
+                   if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]  # fmt: skip
+            usual = words.get("default", flag)
+            found |= {name: usual for name in own if usual is not None and name in names}
+    return found
+
+
+REFLECTING = {"isinstance": 2, "hasattr": 2, "getattr": 2, "setattr": 3, "map": 2, "filter": 2,
+              **dict.fromkeys(COMMAND_LINES, 1)}  # fmt: skip
 """Functions that look at objects, or go through them -> how many arguments they need."""
 
 

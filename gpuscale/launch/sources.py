@@ -18,7 +18,7 @@ from gpuscale.launch.documents import document, interpolated
 from gpuscale.launch.dumps import dumped_arguments
 from gpuscale.launch.job_files import Started, jobs_in
 from gpuscale.launch.launchers import gpus_of
-from gpuscale.launch.python import Configured, python_sources
+from gpuscale.launch.python import UNTOUCHED, Configured, python_sources
 from gpuscale.launch.settings import UNSET, LackingError, Reading, Said, Setting, Source
 from gpuscale.launch.shell import MAX_LEVELS, Shell, known
 from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles, untraced
@@ -105,13 +105,22 @@ def launches(
 _HYDRA = re.compile(r"^@(?:hydra\.main|hydra_runner|\w+\.hydra_runner)\(([^()]*)\)", re.MULTILINE)
 """What says which document a program of Hydra begins with."""
 
+_ELSEWHERE = re.compile(
+    r"\.\w*config\w*\.[a-z0-9_]+$|\.[a-z0-9_]*config[a-z0-9_]*$|^[a-z]\w*(\.[a-z]\w*)*\.(\w+_)?(run|train|main|fit|finetune)(_\w+)?$"
+)
+"""Functions of modules that may hold a job: they return a configuration, or train."""
+
 _SHELLS = re.compile(r"subprocess\.(run|call|check_call|check_output|Popen)|os\.system")
 
 
 def _command_of(source: Source) -> Started | None:
     """Return the command that a call of a Python file gives to a shell, or starts itself."""
-    found = source.settings.get("0")
-    if found is None or found.why or not _SHELLS.fullmatch(str(source.settings["origin"].value)):
+    origin, found = str(source.settings["origin"].value), source.settings.get("0", source.settings.get("args"))
+    if origin == "sky.Task":
+        found = source.settings.get("run")
+    elif not _SHELLS.fullmatch(origin):
+        return None
+    if found is None or found.why:
         return None
     words = found.value if isinstance(found.value, list) else ["bash", "-c", str(found.value)]
     return Started([untraced(str(word)) for word in words], {}, {})
@@ -256,12 +265,11 @@ class _Reader:
         """
         commands = [command for one in every if (command := _command_of(one))]
         known = targets().values()
-        jobs = [
-            job
-            for job in self._jobs(path, commands)
-            if any(target.claims(source) for target in known for source in job.sources)
-        ]
-        if jobs:
+        started = list(self._jobs(path, commands))
+        jobs = [job for job in started if any(target.claims(one) for target in known for one in job.sources)]
+        if jobs := jobs or [
+            job for job in started if job.sources[-1].program[-1:] and job.sources[-1].program[-1].endswith(".py")
+        ]:
             return jobs
         named = _HYDRA.search(self.files.read(path).text)
         if named:
@@ -276,11 +284,10 @@ class _Reader:
         hint = "give what it prints: a log with its arguments, or the command with its options"
         message = "no configuration of a known framework is in this program"
         origins = (str(one.settings["origin"].value) for one in every)
-        elsewhere = next(
-            (one for one in origins if re.search(r"\.\w*config\w*\.[a-z0-9_]+$|\.[a-z0-9_]*config[a-z0-9_]*$", one)), ""
-        )
+        elsewhere = next((one for one in origins if _ELSEWHERE.search(one) and not UNTOUCHED.match(one)), "")
         if elsewhere:
-            message = f"what {printable(elsewhere)[:MAX_NAME]} returns is in no file that is here"
+            does = "returns" if "config" in elsewhere else "does"
+            message = f"what {printable(elsewhere)[:MAX_NAME]} {does} is in no file that is here"
             hint = f"give the folder of that package too, or {hint.removeprefix('give ')}"
         raise InputError(message, place=str(path), hint=hint)
 

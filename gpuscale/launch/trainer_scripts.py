@@ -35,9 +35,6 @@ from gpuscale.presets.tools import Tool, load_tool
 
 _KNOWN = known_table("scripts")["scripts"]
 
-AROUND = ("train_on_responses_only",)
-"""Calls that return the trainer that they are given, as it is (Unsloth)."""
-
 HELPERS = re.compile(r"(load|get|build|create|make|init)_")
 """Names of a script's own functions that return a model, of whatever they are given: a configuration, a name."""
 
@@ -80,7 +77,7 @@ def take(reading: Reading) -> Tool | None:
     settings, reading.script = reading.settings, True
     prefix, called = _trainer(settings)
     around = _class(settings, "") if prefix else ""
-    if around and around not in AROUND and not reading.given.get("tune"):
+    if around and not reading.given.get("tune"):
         reading.refuse(settings[""], f"what {around[:80]} does to the trainer is not known here", settles="tune")
     _give(reading, prefix, "")
     _set(reading, "args", "trainer_class", called)
@@ -201,6 +198,13 @@ def _refuse_helpers(reading: Reading, loaded: bool) -> None:
         InputError: one does, and what it decides is not given beside the files; adapters are of another kind than LoRA.
     """
     adapters, given = reading.settings.get("peft_config"), reading.given
+    open_ = adapters is not None and adapters.undecided and "${" in str(adapters.value)
+    open_ = open_ or (adapters is not None and _class(reading.settings, "peft_config") == OPEN_ADAPTERS)
+    if adapters is not None and open_ and given.get("tune") != "full":
+        if not given.get("tune"):
+            what = f"whether adapters are trained hangs on {str(adapters.value).strip('${}')[:80]}, which no file says"
+            reading.refuse(adapters, what, "add `tune=lora`, qlora or full", settles="tune")
+        adapters = reading.settings["peft_config"] = replace(adapters, value=str(adapters.value).strip("${}"), why="")
     made = "" if adapters is None or not says(adapters.value) else _class(reading.settings, "peft_config")
     if made in OTHER_ADAPTERS and given.get("tune") != "full":
         reading.refuse(adapters, f"adapters of {made} are not modelled", settles="tune")
@@ -216,6 +220,9 @@ def _refuse_helpers(reading: Reading, loaded: bool) -> None:
         what = f"what {str(model.value)[:80]} loads is in no file that is here: how its frozen weights are stored"
         reading.refuse(model, f"{what} is not known", settles="base_dtype", likely=("bf16", "fp32", "nf4"))
 
+
+OPEN_ADAPTERS = "get_peft_config"
+"""Function of TRL that returns adapters where a command line asks for them."""
 
 OTHER_ADAPTERS = frozenset(_KNOWN["other_adapters"])
 
@@ -288,6 +295,11 @@ def _take_model(reading: Reading) -> bool:
         if last == "get_peft_model":
             _take_adapters(reading, table)
         elif last in LOADERS and "Peft" in str(settings[table].value):
+            trainable = settings.get(f"{table}.is_trainable")
+            if not merged and (trainable is None or str(trainable.value).lower() in OFF):
+                reading.assume(
+                    "adapters are trained: without is_trainable=True, PEFT freezes those that it loads", table
+                )
             if not merged:
                 _set(reading, table, "peft_config", f"the checkpoint of {settings[table].value}"[:80])
         elif _take_made(reading, table, last):

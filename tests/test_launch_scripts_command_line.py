@@ -1,0 +1,135 @@
+"""Python scripts whose values come from a command line, a notebook, another script or what they make of their data."""
+
+import pytest
+
+from gpuscale import read_launch
+from gpuscale.errors import InputError
+
+TRAINER = """
+from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, Trainer, TrainingArguments
+from trl import SFTConfig, SFTTrainer, TrlParser, ModelConfig, ConstantLengthDataset, get_peft_config
+from dataclasses import dataclass, field
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B", torch_dtype="float32")
+tokenizer = AutoTokenizer.from_pretrained("Qwen/Qwen2.5-0.5B")
+"""
+PLAIN = "args = TrainingArguments(output_dir='o', per_device_train_batch_size=2, bf16=True)\n"
+START = "Trainer(model=model, args=args).train()\n"
+
+
+def read(tmp_path, text, variables=None, **given):
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    return read_launch([path], variables or {}, {"gpus": 4, **given})
+
+
+def asked(tmp_path, text, **given):
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, text, **given)
+    return f"{caught.value.message} {caught.value.hint}"
+
+
+@pytest.mark.parametrize("line", ["!pip install -q trl\n", "%cd /content\n", "if True:\n    !nvidia-smi\n"])
+def test_lines_of_notebooks_are_passed_over(tmp_path, line):
+    assert read(tmp_path, line + TRAINER + PLAIN + START, seq=512).options["gbs"] == 8
+
+
+def test_fields_of_a_parsed_class_have_their_defaults_and_others_are_asked_for(tmp_path):
+    own = "@dataclass\nclass Own:\n    name: str\n    length: int = 640\n"
+    parse = "own, args = HfArgumentParser((Own, SFTConfig)).parse_args_into_dataclasses()\n"
+    text = TRAINER + own + parse + "SFTTrainer(model=own.name, args=args, max_seq_length=own.length).train()\n"
+    said = asked(tmp_path, text)
+    assert "command_line" in said
+    assert "name" in said
+    told = {"name": "gpt2", "command_line": '{"per_device_train_batch_size": 3, "fp16": true, "bf16": false}'}
+    job = read(tmp_path, text, told)
+    assert (job.options["gbs"], job.options["precision"], job.options["seq"]) == (12, "fp16", 640)
+
+
+def test_a_class_made_from_arguments_of_the_trainer_says_what_matters(tmp_path):
+    own = "@dataclass\nclass Own(TrainingArguments):\n    per_device_train_batch_size: int = 5\n    bf16: bool = True\n"
+    parse = "(args,) = HfArgumentParser((Own,)).parse_args_into_dataclasses()\n"
+    job = read(tmp_path, TRAINER + own + parse + START, seq=512)
+    assert job.layout["micro_batch_size"] == 5
+    assert any("5" in one.meaning for one in job.assumed)
+
+
+def test_adapters_of_a_command_line_are_asked_for(tmp_path):
+    parse = "args, of = TrlParser((SFTConfig, ModelConfig)).parse_args_and_config()\n"
+    text = TRAINER + parse + "SFTTrainer(model=model, args=args, peft_config=get_peft_config(of)).train()\n"
+    assert "tune=" in asked(tmp_path, text)
+    job = read(tmp_path, text, {"command_line": "{}"}, tune="full")
+    assert "tune" not in job.options
+
+
+STARTED = {
+    "fire": "import fire\ndef main(batch=6, length=320):\n    {}\nfire.Fire(main)\n",
+    "typer": "import typer\ndef main(batch: int = typer.Option(6), length: int = 320):\n    {}\ntyper.run(main)\n",
+    "click": "import click\n@click.command()\n@click.option('--batch', '-b', default=6)\n"
+    "@click.option('--length', default=320)\ndef main(batch, length):\n    {}\nmain()\n",
+    "tyro": "import tyro\n@dataclass\nclass Own:\n    batch: int = 6\n    length: int = 320\n"
+    "def main(batch, length):\n    {}\nown = tyro.cli(Own)\nmain(own.batch, own.length)\n",
+}
+
+
+@pytest.mark.parametrize("text", STARTED.values(), ids=STARTED)
+def test_defaults_of_what_a_command_line_starts(tmp_path, text):
+    args = "SFTConfig(output_dir='o', per_device_train_batch_size=batch, max_length=length)"
+    text = TRAINER + text.format(f"SFTTrainer(model='gpt2', args={args}).train()")
+    assert read(tmp_path, text).options["gbs"] == 24
+    job = read(tmp_path, text, {"batch": "7"})
+    assert (job.options["gbs"], job.options["seq"]) == (28, 320)
+
+
+@pytest.mark.parametrize(
+    ("text", "seq"),
+    [
+        ("tokenizer.apply_chat_template([1], truncation=True, padding='max_length', max_length=352)\n", 352),
+        ("data = ConstantLengthDataset(tokenizer, [], seq_length=768)\n", 768),
+    ],
+)  # fmt: skip
+def test_lengths_of_data_that_a_script_makes(tmp_path, text, seq):
+    assert read(tmp_path, TRAINER + PLAIN + text + START).options["seq"] == seq
+
+
+def test_arguments_that_only_a_release_decides_on_stay(tmp_path):
+    args = "import inspect\nknown = inspect.signature(TrainingArguments).parameters\n"
+    args += "all_ = dict(per_device_train_batch_size=3)\n"
+    text = TRAINER + args + "args = TrainingArguments(**{k: v for k, v in all_.items() if k in known})\n" + START
+    assert read(tmp_path, text, seq=512).options["gbs"] == 12
+
+
+def test_a_trainer_that_ray_prepares_inside_a_helper_is_one_job(tmp_path):
+    text = f"""{TRAINER}
+from ray.train.huggingface.transformers import prepare_trainer
+def train(config):
+    {PLAIN}    trainer = Trainer(model=model, args=args)
+    trainer = prepare_trainer(trainer)
+    trainer.train()
+def worker(raw):
+    if raw:
+        train(raw)
+    else:
+        train(None)
+"""
+    assert read(tmp_path, text, seq=512).options["gbs"] == 8
+
+
+def test_what_a_python_file_has_a_cluster_run(tmp_path):
+    text = "import sky\ntask = sky.Task(run='python train_llm.py', num_nodes=1)\nsky.launch(task)\n"
+    path = tmp_path / "launch.py"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"train_llm\.py"):
+        read_launch([path])
+
+
+def test_training_of_a_module_that_is_not_here_is_named(tmp_path):
+    assert "engine.loop.run" in asked(tmp_path, "from engine.loop import run\nrun(1)\n")
+
+
+def test_adapters_that_are_loaded_to_stay_as_they_are_are_spoken_of(tmp_path):
+    lora = "from peft import PeftModel\nmodel = PeftModel.from_pretrained(model, 'me/lora')\n"
+    given = {"lora_rank": 8, "lora_targets": "q,v", "seq": 512}
+    said = read(tmp_path, TRAINER + lora + PLAIN + START, **given).assumed
+    assert any("is_trainable" in one.meaning for one in said)
+    said = read(tmp_path, TRAINER + lora.replace("'me/lora'", "'me/lora', is_trainable=True") + PLAIN + START, **given)
+    assert not any("is_trainable" in one.meaning for one in said.assumed)
