@@ -301,7 +301,11 @@ def _read_held(reading: Reading, tool: Tool) -> None:
     pure, loaded = _pure(reading), reading.get(*adapters.LOADED)
     word = precision_word(loaded) if loaded is not None else None
     mixed = [reading.get(name) for name in ("bf16", "fp16", "mixed_precision", "ACCELERATE_MIXED_PRECISION")]
-    cast = reading.layout.get("zero") and any(one and precision_word(one) in {"bf16", "fp16"} for one in mixed)
+    cast = (
+        reading.layout.get("zero")
+        and "loop_shards" not in reading.settings
+        and any(one and precision_word(one) in {"bf16", "fp16"} for one in mixed)
+    )
     if not pure and (cast or not (word == "bf16" or (tool.name in _IN_16_BITS and word != "fp32"))):
         return
     of = PURE if pure else adapters.LOADED

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
+from gpuscale.launch.python_loops import is_lightning, loop
 from gpuscale.launch.python_run import COMMAND_LINE, MAX_STEPS, Assigned, Choice, Importer, Program
 from gpuscale.launch.python_values import Function, Imported, Place, Record, Scope, Symbol, Unknown, is_plain, owners
 from gpuscale.launch.settings import LackingError, Reading, Said, Setting, Source
@@ -23,6 +24,9 @@ from gpuscale.launch.unread import speaks_of
 from gpuscale.presets.files import known_table
 
 _KNOWN = known_table("scripts")["program"]
+
+LOOP = "loop"
+"""Name of what a loop of a script's own amounts to."""
 
 MAX_SETTINGS = 20_000
 MAX_NESTED = 16
@@ -354,6 +358,9 @@ def _roots(program: Program, scope: Scope) -> Iterator[Root]:
                 yield from _new([Root(one.name, returned, place, ran=False)], seen)
             if one.name not in helpers:  # else what calls it is gone through
                 yield from _new(_ends(program.called[calls:], ran=False), seen)
+    trained = any(_trains(one) and not is_lightning(one) for one in program.unfollowed)
+    if not trained and (made := loop(program)):
+        yield Root(LOOP, made, made.place)
     plain = {
         name: value
         for name, value in scope.names.items()

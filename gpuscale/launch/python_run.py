@@ -65,8 +65,11 @@ COMMAND_LINES = ("fire.Fire", "typer.run", "tyro.cli", "simple_parsing.parse", "
 SIGNATURES = ("inspect.", "signature", "dataclasses.fields", "fields")
 """Functions by which scripts leave out arguments that a release does not know."""
 
-AROUND = ("train_on_responses_only", "prepare_trainer")
-"""Calls that return the trainer that they are given, as it is (Unsloth, Ray Train)."""
+STEPPING = re.compile(r"\bopt(im\w*)?\.step\(|\.step\(opt")
+"""How an optimizer steps."""
+
+AROUND = ("train_on_responses_only", "prepare_trainer", "add_config_arguments")
+"""Calls that return the trainer or the parser that they are given, as it is (Unsloth, Ray Train, DeepSpeed)."""
 
 STARTS = ("train", "fit")
 """Methods that start a training, whatever is made of what they return."""
@@ -114,6 +117,7 @@ class Program:
         self.called: list[Record] = []  #: calls that are statements of their own and not followed.
         self.unfollowed: list[Record] = []  #: all calls that are not followed, whatever is made of what they return.
         self.printed: list[Any] = []  #: what is printed; None of what is more than one value, or perhaps not printed.
+        self.again: set[int] = set()  #: of those what calls what another returned: `model(**batch)`.
         self.followed: set[ast.AST] = set()  #: functions that were.
         self.frozen: list[Place] = []  #: where `requires_grad` of something is set to what is not True.
         self.assigned: list[Assigned] = []
@@ -122,6 +126,7 @@ class Program:
         self.chosen: dict[str, Choice] = {}
         self.environment: dict[str, tuple[Any, Place]] = {}  #: variables that `os.environ[...] = ...` sets.
         self.imports: dict[Imported, Any] = {}
+        self.accumulates: tuple[Any, Place] | None = None  #: every how many steps an optimizer steps: `if n % 4 == 0`.
         self.steps = 0
         self.depth = 0
         self.doubt: Unknown | None = None
@@ -294,6 +299,9 @@ class Program:
         self.doubt = before
 
     def _run_if(self, node: ast.If, scope: Scope) -> Ended | None:
+        for one in ast.walk(node.test):
+            if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) and STEPPING.search(ast.unparse(node)):
+                self.accumulates = self.value(one.right, scope), scope.place(node)
         holds = truth(self.value(node.test, scope))
         if isinstance(holds, bool):
             return self.run(node.body if holds else node.orelse, scope)
@@ -748,6 +756,12 @@ class Program:
         name = called.name if own else ast.unparse(written)[:200] if written is not None else "..."
         origin = called.origin if own else name
         made = Record(name, place, parts, dict(places or {}), None, origin, None if own else called)
+        return self._kept(made, called)
+
+    def _kept(self, made: Record, called: Any) -> Record:
+        """Keep a call that is not followed, and whether it is of what another returned."""
+        if any(one is called for one in self.unfollowed):
+            self.again.add(id(made))
         self.unfollowed.append(made)
         return made
 

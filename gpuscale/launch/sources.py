@@ -18,10 +18,10 @@ from gpuscale.launch.documents import document, interpolated
 from gpuscale.launch.dumps import dumped_arguments
 from gpuscale.launch.job_files import Started, jobs_in
 from gpuscale.launch.launchers import gpus_of
-from gpuscale.launch.python import UNTOUCHED, Configured, python_sources
+from gpuscale.launch.python import LOOP, UNTOUCHED, Configured, python_sources
 from gpuscale.launch.settings import UNSET, LackingError, Reading, Said, Setting, Source
 from gpuscale.launch.shell import MAX_LEVELS, Shell, known
-from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles, untraced
+from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles, Traced, untraced
 from gpuscale.launch.writing import IN_PYTHON, configured_in, targets
 
 DOCUMENTS = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json"}
@@ -203,7 +203,8 @@ class _Reader:
             for made in programs:
                 rest = {name: one for name, one in own.settings.items() if name == "deepspeed"}
                 whole = (*made.sources, *every[:-1], replace(own, settings=rest))
-                yield Launch(f"{own.file}:{command.line}", whole, (*files, *made.files))
+                inside = made.files[0] == path  # a program that the script itself writes
+                yield Launch(made.place if inside else f"{own.file}:{command.line}", whole, (*files, *made.files))
             if not programs:
                 lost = lost or self._lost_program(command)
                 yield Launch(f"{own.file}:{command.line}", every, files, lost, tuple(map(normpath, absent)))
@@ -212,12 +213,16 @@ class _Reader:
         """Return what the Python file that a command runs configures, with the command's arguments; often nothing."""
         words = [word for word in command.source.program if word.endswith(".py")]
         path = self.find(words[0], command.path) if words else None
+        written = command.texts.get(str(PurePosixPath(words[0]))) if words else None
+        if path is None and written is not None:  # by the script itself
+            path = command.path
         if path is None:
             return []
         with suppress(InputError):
             gpus = gpus_of(Reading([command.source]))
             known = {"get_world_size": gpus} if gpus else {}
-            return self._configured(path, known | {name: one.value for name, one in command.source.settings.items()})
+            told = known | {name: one.value for name, one in command.source.settings.items()}
+            return self._configured(path, told, written)
         return []
 
     def _lost_program(self, command: Command) -> tuple[Said, ...]:
@@ -240,15 +245,24 @@ class _Reader:
             chosen = str(command.source.settings["config"].value)
             yield from (one.source for one in self._python(path, {}) if one.source.program == (chosen,))
 
-    def _python(self, path: Path, given: Mapping[str, Any]) -> list[Configured]:
+    def _python(self, path: Path, given: Mapping[str, Any], written: Traced | None = None) -> list[Configured]:
+        """Return what a Python file configures, or the text of one that a script writes, at its lines of the script."""
         self.entry, self.imported = path, {}
-        return python_sources(self.files.read(path).text, str(path), self.module, {**self.variables, **given})
+        text = self.files.read(path).text
+        if written is not None:
+            text = "\n" * (self._place(written.at[0])[1] - 1 if written.at else 0) + written.text
+        return python_sources(text, str(path), self.module, {**self.variables, **given})
 
-    def _configured(self, path: Path, given: Mapping[str, Any] | None = None) -> list[Launch]:
+    def _configured(
+        self, path: Path, given: Mapping[str, Any] | None = None, written: Traced | None = None
+    ) -> list[Launch]:
         """Return what a Python file configures, as far as a framework knows it: of what its run makes, else of all."""
-        every = self._python(path, given or {})
+        every = self._python(path, given or {}, written)
         files = (path, *(one for one in self.imported if one != path))
         claimed = [one for one in every if configured_in(one.source)]
+        claimed = [one for one in claimed if one.source.program != (LOOP,)] or claimed
+        if _HYDRA.search(self.files.read(path).text):
+            claimed = [one for one in claimed if one.source.program != (LOOP,)]  # its document says more
         ran = [one for one in claimed if one.ran] or claimed
         ran = [one for one in ran if not one.source.program[0].startswith("_")] or ran  # helpers of the others
         if not ran:

@@ -26,6 +26,7 @@ from gpuscale.launch.python import (
     made_from,
     refuse_keywords,
 )
+from gpuscale.launch.python_loops import TRAINER
 from gpuscale.launch.python_values import HANDING_OUT, TEXT_METHODS
 from gpuscale.launch.settings import OFF, Reading, Setting, Settings, Source, says
 from gpuscale.launch.trainer import SEQUENCE
@@ -80,7 +81,9 @@ def take(reading: Reading) -> Tool | None:
     if around and not reading.given.get("tune"):
         reading.refuse(settings[""], f"what {around[:80]} does to the trainer is not known here", settles="tune")
     _give(reading, prefix, "")
-    _set(reading, "args", "trainer_class", called)
+    own = called == TRAINER
+    if not own:
+        _set(reading, "args", "trainer_class", called)
     _give(reading, "args.", "")
     _take_optimizer(reading)
     loaded, unsloth = _take_model(reading), any("unsloth" in str(one.value) for name, one in settings.items()
@@ -103,9 +106,28 @@ def take(reading: Reading) -> Tool | None:
         _take_unsloth(reading)
         return load_tool("unsloth")
     if loaded and not {"torch_dtype", "dtype"} & settings.keys():
-        _set(reading, "args", "torch_dtype", "bfloat16")
-        reading.assume("weights are loaded as checkpoints have them, in bf16: from_pretrained of transformers 5")
+        wide = WIDE_CHECKPOINTS.search(str(getattr(settings.get("model_name_or_path"), "value", "")))
+        _set(reading, "args", "torch_dtype", "float32" if wide else "bfloat16")
+        kind = "fp32" if wide else "bf16"
+        reading.assume(f"weights are loaded as checkpoints have them, in {kind}: from_pretrained of transformers 5")
+    if own:
+        return _take_loop(reading)
     return load_tool("trl" if str(settings["args"].value).endswith("Config") else "transformers")
+
+
+WIDE_CHECKPOINTS = re.compile(r"(^|[/-])(distil)?gpt2|dialogpt|gpt-neo-", re.IGNORECASE)
+"""Names of models whose checkpoints on the hub are fp32 (safetensors of openai-community/gpt2, EleutherAI/gpt-neo)."""
+
+
+def _take_loop(reading: Reading) -> Tool:
+    """Take how many GPUs a loop of the script's own runs on, where it says; return the tool that knows nothing more."""
+    found = reading.settings.get("loop_gpus")
+    if found is not None and not reading.given.get("gpus") and gpus_of(reading) is None:
+        reading.option("gpus", int(found.value), "loop_gpus")
+        if found.value == 1:
+            reading.assume("one GPU: nothing in the script speaks of several")
+    reading.assume("a loop of the script's own: what it says is read, and the rest is asked for")
+    return load_tool("own")
 
 
 PARTLY = "weights are frozen by the script itself, and which of them is not read"

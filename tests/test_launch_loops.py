@@ -1,0 +1,153 @@
+"""Loops of training of a script's own: what wrappers, engines and loaders say is read, and the rest is asked for."""
+
+import pytest
+
+from gpuscale import read_launch
+from gpuscale.errors import InputError
+
+LOOP = """
+import os, torch, deepspeed
+import torch.distributed as dist
+from accelerate import Accelerator, DeepSpeedPlugin, FullyShardedDataParallelPlugin
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision, ShardingStrategy, CPUOffload
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+from transformers import AutoModelForCausalLM, AutoTokenizer
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B", torch_dtype=torch.float32)
+{wrap}
+optimizer = torch.optim.{optimizer}
+{prepare}
+for step, batch in enumerate(DataLoader([], batch_size=2, shuffle=True)):
+    loss = model(**batch).loss
+    {body}
+    optimizer.step()
+"""
+BF16 = "MixedPrecision(param_dtype=torch.bfloat16)"
+
+
+def read(tmp_path, wrap="", optimizer="AdamW(model.parameters())", prepare="", body="loss.backward()", **given):
+    path = tmp_path / "train.py"
+    path.write_text(LOOP.format(wrap=wrap, optimizer=optimizer, prepare=prepare, body=body))
+    return read_launch([path], {}, {"gpus": 4, "seq": 512, **given})
+
+
+@pytest.mark.parametrize(
+    ("text", "zero", "precision", "offload"),
+    [
+        (f"model = FSDP(model, mixed_precision={BF16})", 3, "bf16", None),
+        (f"model = FSDP(model, {BF16}, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)", 2, "bf16", None),
+        ("model = FSDP(model, cpu_offload=CPUOffload(offload_params=True))", 3, "fp32", "optimizer+parameters"),
+        ("fully_shard(model, reshard_after_forward=False)", 2, "fp32", None),
+        ("model = DDP(model)", 0, "fp32", None),
+    ],
+)
+def test_wrappers_of_pytorch(tmp_path, text, zero, precision, offload):
+    job = read(tmp_path, text)
+    assert (job.layout["zero"], job.options["precision"], job.options.get("offload")) == (zero, precision, offload)
+    assert (job.layout["micro_batch_size"], job.options["gbs"], job.options["optimizer"]) == (2, 8, "adamw")
+
+
+def test_fsdp_of_pytorch_leaves_weights_in_the_type_that_they_have(tmp_path):
+    text = f"model = FSDP(model.to(torch.bfloat16), mixed_precision={BF16})"
+    assert read(tmp_path, text).options["master_dtype"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("text", "zero"),
+    [
+        ("acc = Accelerator(mixed_precision='bf16', gradient_accumulation_steps=8,"
+         " deepspeed_plugin=DeepSpeedPlugin(zero_stage=3))", 3),
+        ("acc = Accelerator(mixed_precision='bf16', gradient_accumulation_steps=8,"
+         " fsdp_plugin=FullyShardedDataParallelPlugin(sharding_strategy='SHARD_GRAD_OP'))", 2),
+    ],
+)  # fmt: skip
+def test_accelerators(tmp_path, text, zero):
+    job = read(tmp_path, text, prepare="model, optimizer = acc.prepare(model, optimizer)")
+    assert (job.layout["zero"], job.options["gbs"], job.options["precision"]) == (zero, 64, "bf16")
+
+
+def test_an_accelerator_alone_does_not_say_how_it_shards(tmp_path):
+    with pytest.raises(InputError, match="how the job is sharded"):
+        read(tmp_path, "acc = Accelerator()", prepare="model, optimizer = acc.prepare(model, optimizer)")
+
+
+def test_an_engine_of_deepspeed_counts_by_its_own_configuration(tmp_path):
+    config = "dict(train_micro_batch_size_per_gpu=3, gradient_accumulation_steps=2, bf16=dict(enabled=True),"
+    config += " zero_optimization=dict(stage=2, offload_optimizer=dict(device='cpu')))"
+    wrap = f"model, _, _, _ = deepspeed.initialize(model=model, config={config})"
+    job = read(tmp_path, wrap)
+    assert (job.layout["zero"], job.layout["micro_batch_size"], job.options["gbs"]) == (2, 3, 24)
+    assert (job.options["framework"], job.options["offload"]) == ("deepspeed", "optimizer")
+
+
+def test_steps_between_those_of_the_optimizer_are_counted(tmp_path):
+    job = read(tmp_path, "model = DDP(model)", body="if (step + 1) % 16 == 0:\n        optimizer.step()")
+    assert job.options["gbs"] == 128
+
+
+def test_autocast_and_momentum(tmp_path):
+    body = "with torch.autocast('cuda', dtype=torch.bfloat16):\n        loss = model(**batch).loss"
+    job = read(tmp_path, "model = DDP(model)", "SGD(model.parameters(), lr=1, momentum=0.9)", body=body)
+    assert (job.options["precision"], job.options["optimizer"]) == ("bf16", "sgd-momentum")
+
+
+LIGHTNING = """
+import lightning as L, torch
+from lightning.pytorch.strategies import FSDPStrategy, DeepSpeedStrategy
+from torch.utils.data import DataLoader
+from transformers import AutoModelForCausalLM
+class Module(L.LightningModule):
+    def __init__(self, name):
+        super().__init__()
+        self.net = AutoModelForCausalLM.from_pretrained(name)
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+trainer = L.Trainer(devices=4, num_nodes=2, precision="bf16-mixed", accumulate_grad_batches=2, strategy={})
+trainer.fit(Module("Qwen/Qwen2.5-0.5B"), DataLoader([], batch_size=3))
+"""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "zero", "offload"),
+    [
+        ("'ddp'", 0, None),
+        ("'fsdp'", 3, None),
+        ("FSDPStrategy(sharding_strategy='SHARD_GRAD_OP')", 2, None),
+        ("'deepspeed_stage_3_offload'", 3, "optimizer"),
+        ("DeepSpeedStrategy(stage=2, offload_optimizer=True)", 2, "optimizer"),
+    ],
+)
+def test_strategies_of_lightning(tmp_path, strategy, zero, offload):
+    path = tmp_path / "train.py"
+    path.write_text(LIGHTNING.format(strategy))
+    job = read_launch([path], {}, {"seq": 512})
+    assert (job.options["gpus"], job.layout["zero"], job.options.get("offload")) == (8, zero, offload)
+    assert (job.options["gbs"], job.options["precision"], job.options["model"]) == (48, "bf16", "Qwen/Qwen2.5-0.5B")
+
+
+def test_a_plain_loop_is_of_one_gpu(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("import torch\nfrom torch.utils.data import DataLoader\nfrom transformers import GPT2LMHeadModel\n"
+                    "model = GPT2LMHeadModel.from_pretrained('gpt2').to('cuda')\n"
+                    "optimizer = torch.optim.AdamW(model.parameters())\n"
+                    "for batch in DataLoader([], batch_size=5):\n    model(batch).loss.backward()\n"
+                    "    optimizer.step()\n")  # fmt: skip
+    job = read_launch([path], {}, {"seq": 512})
+    assert (job.options["gpus"], job.options["gbs"], job.options["precision"]) == (1, 5, "fp32")
+
+
+def test_loops_of_other_models_are_none_of_these(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("import torch, torchvision\nmodel = torchvision.models.resnet50()\n"
+                    "optimizer = torch.optim.SGD(model.parameters(), lr=1)\noptimizer.step()\n")  # fmt: skip
+    with pytest.raises(InputError, match="no configuration"):
+        read_launch([path])
+
+
+def test_a_program_that_a_script_writes_is_read(tmp_path):
+    path = tmp_path / "run.sh"
+    loop = LOOP.format(wrap="", optimizer="AdamW(model.parameters())", prepare="model = DDP(model)", body="pass")
+    path.write_text(
+        f"#!/bin/bash\nOUT=/tmp/job.py\ncat > $OUT << 'EOF'\n{loop}\nEOF\ntorchrun --nproc_per_node 2 $OUT\n"
+    )
+    assert read_launch([path], {}, {"seq": 512}).options["gbs"] == 4
