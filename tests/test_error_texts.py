@@ -317,6 +317,7 @@ EXAMPLES = {  # error: a text that it is known by, its numbers
     "exclusion_in_words": ("The fused loss is not compatible with Pipeline Parallelism", {"parallelism": "Pipeline"}),
     "shapes_in_words": ("RuntimeError: shape '[2, 128]' is invalid for input of size 300", {}),
     "cuda_call": ("RuntimeError: Triton Error [CUDA]: invalid argument", {}),
+    "checked_arguments": ('File "/a/training/arguments.py", line 9, in validate_args\nAssertionError', {}),
     "vocabulary_in_words": ("vocab_size 32001 is not divisible by tensor parallel size 4", {"vocab": 32001, "tp": 4}),
     "kv_heads_in_words": ("number of key/value heads (8) must be divisible by tp_size (16)", {"kv_heads": 8, "tp": 16}),
     "heads_over_context_in_words": ("num_heads=40 must be divisible by ulysses size 16", {"heads": 40, "cp": 16}),
@@ -480,6 +481,12 @@ def test_memory_that_was_free_is_said_where_the_job_is_not_too_large():
         ("{timeout}\nChildFailedError:", ["timeout"]),
         ("{heads}\nKeyError: 'x'", ["heads"]),
         ("40 is not divisible by 12", ["not_divisible"]),
+        ("    assert config.num_attention_heads % self.tp_size == 0\nAssertionError", ["heads_in_words"]),
+        ("Attention heads must divide evenly across TP ranks", ["heads_in_words"]),
+        ("--ckpt-format torch_dcp is not tested with that", ["exclusion_in_words"]),
+        ("residuals must be used with --one-option", ["exclusion_in_words"]),
+        ("WARNING: --one-option is not supported with that\nTypeError: f() takes 1 argument", ["program"]),
+        ("UserWarning: `use_cache=True` is incompatible with gradient checkpointing", []),
     ],
 )  # fmt: skip
 def test_what_is_known_by_words_alone_counts_where_nothing_else_is_the_cause(text, codes):

@@ -64,7 +64,9 @@ class KnownError(NamedTuple):
     divides: Divides | None = None
     advice: tuple[str, ...] = ()  #: what to do; options in backticks.
     kind: str = "job"  #: one of `KINDS`.
-    general: bool = False  #: whether it counts only where no other error says what the cause is, the first of these.
+    #: whether it counts only where no other error says what the cause is, of these the last in a text, before which
+    #: warnings stand; of one line the first of the table.
+    general: bool = False
 
     @property
     def pattern(self) -> re.Pattern[str] | None:
@@ -73,8 +75,8 @@ class KnownError(NamedTuple):
 
 
 _WITHIN = r"(?:[^.;]|\.(?=\w)){0,80}"
-_DIVIDES = rf"{_WITHIN}(?:divisible by|multiple of|evenly divided by){_WITHIN}?"
-_NUMBERED = r"(?:[^.;()\\d]{0,40}[ (=:]{1,2}(?P<\1>\\d{1,9}))?"
+_DIVIDES = rf"{_WITHIN}(?:divisible by|multiple of|evenly|%) {_WITHIN}?"
+_NUMBERED = r"(?:[^.;()\\d]{0,40}[ (=:]{1,2}(?P<\1>[1-9]\\d{0,8}))?"
 """Patterns within one sentence: what DIVIDES stands for in the table, and {{tp}}: words and the number `tp`, if any."""
 
 
@@ -86,7 +88,11 @@ def _known(code: str, row: dict[str, Any]) -> KnownError:
     return KnownError(code, **{**found, "numbers": re.sub(r"\{\{(\w+)\}\}", _NUMBERED, numbers)})
 
 
-ERRORS = tuple(_known(code, row) for code, row in known_table("errors").items())
+_TABLE = dict(known_table("errors"))
+_IN_WORDS = _TABLE.pop("in_words")
+ERRORS = tuple(
+    _known(code, {**(_IN_WORDS if code.endswith("_in_words") else {}), **row}) for code, row in _TABLE.items()
+)
 """In the order in which answers name them."""
 
 _SIZE = r"[0-9]{1,15}(?:\.[0-9]{1,6})? ?(?:[KMGT]iB|bytes?)"
@@ -255,7 +261,8 @@ def find_errors(text: str) -> list[_Match]:
     lowered = joined.lower()
     found = [one for known in ERRORS if (one := _found(known, joined, lowered, starts))]
     special = [one for one in found if not one.known.general]
-    general = [one for one in found if one.known.general][:1]
+    general = [one for one in found if one.known.general]
+    general = sorted(general, key=lambda one: (one.known.kind == "consequence", -one.line))[:1]
     if all(one.known.kind == "consequence" for one in special):
         special += [one for one in general if not special or one.known.kind != "consequence"]
     return sorted(special, key=lambda one: (KINDS.index(one.known.kind), one.line))

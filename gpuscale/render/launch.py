@@ -49,13 +49,14 @@ def diagnosis_document(found: Diagnosis, spell: Spell = str) -> Document:
     ]
     rest = [(one.kind, f"{one.framework}: {spell(one.message)} (line {one.line:,})") for one in others]
     return plain(
-        "An error text", verdict, list(_facts(first, found.memory, spell)), table(remedies, left=1),
+        "An error text", verdict, list(_facts(first, found, spell)), table(remedies, left=1),
         *([rest] if rest else []), "\n".join(f"note: {note}" for note in found.notes),
         *([f"next: {printable(first.command)}"] if first.command else []),
     )  # fmt: skip
 
 
-def _facts(one: FoundError, memory: MemoryOfError | None, spell: Spell) -> Iterator[tuple[str, str]]:
+def _facts(one: FoundError, found: Diagnosis, spell: Spell) -> Iterator[tuple[str, str]]:
+    memory = found.memory
     yield "says so", f"{one.source}, line {one.line:,} of the text"
     if one.numbers:
         yield "in the text", ", ".join(f"{name} {value}" for name, value in one.numbers.items())
@@ -70,7 +71,7 @@ def _facts(one: FoundError, memory: MemoryOfError | None, spell: Spell) -> Itera
             yield "nearest legal", f"{name} {values}"
     for advice in one.advice:
         yield "to do", spell(advice)
-    if one.here is None and one.kind in {"job", "memory"} and (memory is None or memory.predicted_gib is None):
+    if one.here is None and one.kind in {"job", "memory"} and found.checked is None:
         options = "give its files or options too, as `check` alone takes them: then its own numbers are said"
         yield "with the job", options
 
