@@ -8,7 +8,7 @@ from command import assert_one_message, gpuscale
 from jobs import built
 
 from gpuscale.errors import InputError
-from gpuscale.presets import files, names
+from gpuscale.presets import files
 from gpuscale.presets.files import KINDS, named_preset, preset_aliases, preset_names, settled
 from gpuscale.presets.frameworks import framework_file
 from gpuscale.presets.hardware import load_cluster, load_gpu
@@ -17,11 +17,11 @@ from gpuscale.presets.models import load_model
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_two_presets_are_spelled_alike(kind):
-    found = {names.spelled(stem): stem for stem in preset_names(kind)}
+    found = {files.spelled(stem): stem for stem in preset_names(kind)}
     assert len(found) == len(preset_names(kind))
     for alias, path in preset_aliases(kind).items():
         for spelling in {alias, alias.rpartition("/")[2]}:
-            assert found.setdefault(names.spelled(spelling), path.stem) == path.stem
+            assert found.setdefault(files.spelled(spelling), path.stem) == path.stem
 
 
 @pytest.mark.parametrize("kind", KINDS)

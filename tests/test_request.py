@@ -188,7 +188,7 @@ def texts(path):
 LIBRARY = [path for path in sorted(Path(plans.__file__).parents[1].rglob("*.py")) if "cli" not in path.parts]
 
 
-OF_OTHERS = {"doctor.py": {"--json"}, "gpus.py": {"--json", "--format"}}
+OF_OTHERS = {"doctor.py": {"--json"}, "smi.py": {"--json", "--format"}}
 """Module -> flags of other programs that it runs, which are called as some of ours."""
 
 
