@@ -304,6 +304,8 @@ EXAMPLES = {  # error: a text that it is known by, its numbers
         "The number of contiguous micro-batches in a virtual pipeline stageshould range in [PP=6 , M=3]",
         {"pp": 6, "microbatches": 3},
     ),
+    "microbatches_of_torch": ("ValueError: Expecting 4 arg_mbs but got 2", {"microbatches": 4, "got": 2}),
+    "pipeline_dtype": ("pipeline_dtype must be specified when using pipeline parallelism", {}),
     "chunks_of_program": ("AssertionError: vp_stage must be a kwarg in the provider when using vpp", {}),
     "checkpoint_arguments": (
         "pipeline_model_parallel_size value from checkpoint (1) is not equal to the input argument value (2).",
