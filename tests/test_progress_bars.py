@@ -107,6 +107,7 @@ FORMS = {
     "PaddleNLP": "[2026-03-02 10:00:00,000] [ INFO] - loss: 1.9, learning_rate: 1e-05, global_step: {step}, "
     "interval_runtime: 9.9, interval_samples_per_second: 32.0, interval_tokens_per_second_per_device: 8192.0, "
     "interval_steps_per_second: {rate}, progress_or_epoch: 0.1",
+    "Megatron-LM": "| Iteration: {step:6d} | Consumed samples: 6 | Elapsed time per iteration (ms): {ms:.1f} |",
     "InternEvo": "2026-03-02 10:00:{second:02d},123\tINFO x.py:9 in f -- tflops=190.1 step={step} loss=11.6 "
     "tgs (tokens/gpu/second)=8192.0 tgs/last_tgs_1=9.0 lr=1e-05",
 }
@@ -120,4 +121,4 @@ def test_forms_of_more_frameworks(framework, tmp_path):
     ]
     found = read(tmp_path, "\n".join(lines))
     assert (found.framework, found.reported, found.step_time_s) == (framework, 10, pytest.approx(2.0))
-    assert found.tokens_per_s_per_gpu == (None if framework == "nanochat" else 8192.0)
+    assert found.tokens_per_s_per_gpu == (None if framework in {"nanochat", "Megatron-LM"} else 8192.0)
