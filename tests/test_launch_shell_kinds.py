@@ -127,3 +127,96 @@ def test_a_file_of_options_alone_is_read_and_says_so(tmp_path: Path) -> None:
     assert any("no command is here" in one.meaning for one in job.assumed)
     with pytest.raises(InputError, match="no training command"):
         read_launch([script(tmp_path, "export NCCL_DEBUG=INFO\nOPTS='--a 1 --b 2 --c 3 --d 4 --e 5 --f 6'\n")])
+
+
+def test_a_comment_that_ends_a_command_too_early_is_said(tmp_path: Path) -> None:
+    text = TRAINED.replace("--max_length", "\\\n  # --optim adafactor \\\n  --max_length")
+    job = read_launch([script(tmp_path, "GAS=2; LENGTH=512\n" + text)], {}, {"seq": 1024, "zero": 3})
+    assert [one.line for one in job.assumed if "ends at this comment" in one.meaning] == [4]
+    whole = script(tmp_path, "GAS=2; LENGTH=512\n" + TRAINED + "# --optim adafactor\n")
+    assert not any("comment" in one.meaning for one in read_launch([whole]).assumed)
+
+
+ALONE = """#SBATCH --job-name=tune
+#SBATCH {asked}
+python train.py --model_name_or_path Qwen/Qwen2.5-7B --num_train_epochs 1 --bf16 --max_length 2048 \\
+  --per_device_train_batch_size 2 --gradient_accumulation_steps 4
+"""
+
+
+@pytest.mark.parametrize("asked", ["--gpus=1", "--gres=gpu:a100:1", "--gpus-per-node=1"])
+def test_one_gpu_of_the_scheduler_is_the_gpu_of_a_program(tmp_path: Path, asked: str) -> None:
+    assert read_launch([script(tmp_path, ALONE.format(asked=asked))]).options["gpus"] == 1
+
+
+def test_several_gpus_of_the_scheduler_are_those_of_a_launcher_of_all(tmp_path: Path) -> None:
+    text = ALONE.format(asked="--gres=gpu:4")
+    with pytest.raises(LackingError, match="number of GPUs"):  # of `python` alone nobody knows
+        read_launch([script(tmp_path, text)])
+    job = read_launch([script(tmp_path, text.replace("python", "accelerate launch"))])
+    assert (job.options["gpus"], job.options["gbs"]) == (4, 32)
+
+
+VERL = """python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer data.train_batch_size=256 \\
+  data.max_prompt_length=512 data.max_response_length=512 actor_rollout_ref.model.path=Qwen/Qwen3-4B \\
+  actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 actor_rollout_ref.actor.ppo_mini_batch_size=16 \\
+  actor_rollout_ref.actor.megatron.{name}_size=4 trainer.n_gpus_per_node=8 trainer.nnodes=4
+"""
+
+
+@pytest.mark.parametrize("name", ["tp", "pp", "ep"])
+def test_degrees_by_other_names_are_asked_for(tmp_path: Path, name: str) -> None:
+    path = script(tmp_path, VERL.format(name=name))
+    with pytest.raises(LackingError, match=f"{name}_size: not known here"):
+        read_launch([path])
+    assert read_launch([path], {}, {name: 4}).options["gbs"] == 16
+
+
+def test_programs_named_as_those_of_trl_may_be_ones_own(tmp_path: Path) -> None:
+    text = """CUDA_VISIBLE_DEVICES=0 python train_dpo.py --model_name_or_path Qwen/Qwen2.5-0.5B --beta 0.1 \\
+  --batch_size 2 --accumulation_steps 8 --max_length 512 --bf16 --epochs 3
+"""
+    job = read_launch([script(tmp_path, text)])
+    assert (job.options["method"], job.options["gbs"], job.layout["micro_batch_size"]) == ("dpo", 16, 4)  # of pairs
+
+
+def test_the_type_of_a_model_with_its_size_names_it(tmp_path: Path) -> None:
+    text = (
+        SWIFT.format(teacher="")
+        .replace("rlhf --rlhf_type gkd", "sft")
+        .replace("--model Qwen/Qwen2.5-7B-Instruct", "--model_type qwen2_5-7b-instruct")
+    )
+    assert read_launch([script(tmp_path, text)]).options["model"] == "qwen2.5-7b"
+
+
+def test_a_batch_beside_that_of_all_is_that_of_each_gpu(tmp_path: Path) -> None:
+    text = """torchrun --nproc_per_node 4 run_sft.py --model Qwen/Qwen2.5-0.5B --max_length 512 --bf16 --zero_stage 0 \\
+  --batch_size {each} --effective_batch_size 128
+"""
+    job = read_launch([script(tmp_path, text.format(each=8))])
+    assert (job.layout["micro_batch_size"], job.options["gbs"]) == (8, 128)
+    assert any("that of each GPU" in one.meaning for one in job.assumed)
+    with pytest.raises(LackingError, match="at a time"):  # 4 x 48 do not divide 128
+        read_launch([script(tmp_path, text.format(each=48))])
+
+
+def test_the_precision_is_asked_for_where_a_file_that_may_say_it_is_not_here(tmp_path: Path) -> None:
+    text = megatron_of_numbers("--vocab-size 32000")
+    assert read_launch([script(tmp_path, text)]).options["precision"] == "fp32"
+    with pytest.raises(LackingError, match="precision"):
+        read_launch([script(tmp_path, "source conf/arguments.sh\n" + text)])
+
+
+def megatron_of_numbers(more: str) -> str:
+    return f"""torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 24 --hidden-size 2048 \\
+  --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 \\
+  --global-batch-size 16 {more}
+"""
+
+
+def test_the_rank_of_adapters_may_be_called_r(tmp_path: Path) -> None:
+    text = """CUDA_VISIBLE_DEVICES=0 python train_sft.py --model_name Qwen/Qwen2.5-7B --bf16 \\
+  --per_device_train_batch_size 1 --use_lora --r 64 --target_modules q_proj,v_proj --max_length 1024 \\
+  --gradient_accumulation_steps 4
+"""
+    assert read_launch([script(tmp_path, text)]).options["lora_rank"] == 64

@@ -46,7 +46,7 @@ CONFIG = names_below("peft_config.")
 """A `LoraConfig` of PEFT as a Python script or a table of a file has it."""
 
 ARGUMENTS = Names(
-    ("lora_r", "lora_rank"), ("lora_target_modules", "lora_target", "target_modules", "lora_modules"),
+    ("lora_r", "lora_rank", "r"), ("lora_target_modules", "lora_target", "target_modules", "lora_modules"),
     ("lora_dropout", "lora_dropout_p"), ("lora_modules_to_save", "additional_target", "modules_to_save"),
     ("lora_target_parameters", "target_parameters"),
 )  # fmt: skip

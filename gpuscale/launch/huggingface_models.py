@@ -12,7 +12,7 @@ from typing import Any
 from gpuscale.errors import InputError
 from gpuscale.files import is_file
 from gpuscale.launch.quoting import Expansion, json_text
-from gpuscale.launch.settings import Reading
+from gpuscale.launch.settings import Reading, Setting
 from gpuscale.launch.shapes import (
     LABELS,
     agree,
@@ -177,6 +177,7 @@ def read_model(reading: Reading, *names: str) -> None:
     found = reading.get(name) if name else None
     if found is None and _read_overrides(reading):
         return
+    name, found = (name, found) if found else ("model_type", _sized_type(reading))
     if found is None:
         raise InputError("no file states which model is trained", field="model", hint="add `model=NAME`")
     value = str(found.value).strip().rstrip("/")
@@ -198,6 +199,13 @@ def read_model(reading: Reading, *names: str) -> None:
     if layers and layers != load_model(known).layers and not known.endswith(".json"):
         known = f"{load_model(known).name},layers={layers}"
     reading.option("model", known, name, "model.hf_config_kwargs.num_hidden_layers")
+
+
+def _sized_type(reading: Reading) -> Setting | None:
+    """Return the type of a model that is one by itself, as ms-swift 2 has it: `qwen2_5-7b-instruct`."""
+    kind = reading.get("model_type")
+    sized = kind is not None and re.search(r"\d+b", str(kind.value)) and known_model(str(kind.value))[0]
+    return kind if sized else None
 
 
 def _read_overrides(reading: Reading) -> bool:
@@ -251,6 +259,8 @@ def _guesses(name: str) -> Iterator[str]:
     shorter = ""
     while last != shorter:
         yield last
+        if re.search(r"\d_\d", last):
+            yield re.sub(r"(?<=\d)_(?=\d)", ".", last)
         shorter, last = last, _SUFFIX.sub("", last)
     if last.lower().startswith("meta-"):
         yield last[5:]

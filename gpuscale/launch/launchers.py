@@ -74,7 +74,8 @@ def _launched(reading: Reading) -> Launched | None:
         InputError: they hang on a variable without a value, or are no numbers.
     """
     for count in (
-        _dumped, _torchrun, _accelerate, _deepspeed, _resource_sets, _tasks, _world, _slots, _visible, _variables,
+        _dumped, _torchrun, _accelerate, _deepspeed, _resource_sets, _tasks, _world, _slots, _visible, _allocated,
+        _variables,
     ):  # fmt: skip
         found = count(reading)
         if found is not None:
@@ -233,6 +234,15 @@ def _visible(reading: Reading) -> Launched | None:
     if len(devices) != 1 and not every:  # whatever is left one device alone runs on that one
         return None
     return _said(len(devices) * (_count(reading, nodes) or 1), nodes, found)
+
+
+def _allocated(reading: Reading) -> Launched | None:
+    """The GPUs of a scheduler's job on one node: one, or all where the launcher takes all that it sees."""
+    nodes = _count(reading, _first(reading, "num_nodes", "nodes", "nnodes")) or 1
+    found = _first(reading, "gpus", "gres", "gpus_per_node")
+    gpus = _count(reading, found) if nodes == 1 else None
+    every = any(source.program[:1] and source.program[0] in _ALL_DEVICES for source in reading.sources)
+    return _said(gpus, found) if gpus == 1 or every else None
 
 
 def _variables(reading: Reading) -> Launched | None:

@@ -323,6 +323,10 @@ def _read_precision(reading: Reading) -> None:
     elif reading.flag("bf16"):
         reading.option("precision", "bf16", "bf16")
     else:
+        unread = any(one.text.startswith("source ") for source in reading.sources for one in source.assumed)
+        if unread and not reading.given.get("precision"):
+            message = "no option states the precision, and a file that may is not here"
+            reading.refuse(None, message, settles="precision", likely=("bf16",))
         reading.options["precision"] = "fp32"
         reading.assume("neither bf16 nor fp16 is stated: predicted in fp32, as Megatron-LM then runs")
     if on and reading.get("fp8_param_gather", "fp8_param"):
@@ -538,7 +542,8 @@ that we have."""
 
 def _read_context(reading: Reading) -> None:
     if reading.layout.get("cp", 1) == 1:
-        reading.means("nothing to exchange: CP is 1", "cp_comm_type", "hierarchical_context_parallel_sizes")
+        reading.means("nothing to exchange: CP is 1", "cp_comm_type", "hierarchical_context_parallel_sizes",
+                      "context_parallel_algo", "ulysses_degree_in_cp")  # fmt: skip
         return
     algorithm = reading.text("context_parallel_algo", known=CP_ALGORITHMS)  # MindSpeed's name for it
     if algorithm:

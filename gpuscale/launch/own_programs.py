@@ -36,6 +36,8 @@ OF_DEEPSPEED = ("train_micro_batch_size_per_gpu",)
 
 STARTERS = ("torchrun", "deepspeed", "accelerate")
 TRAINING = re.compile(r"train|tun(e|ing)|sft|dpo|grpo|ppo|clm|lora|distil", re.IGNORECASE)
+_FOREIGN = frozenset({"batch_size", "epochs", "lr", "max_len", "max_seq_len", "accumulation_steps", "grad_accum"})
+"""Options that programs of TRL, whose parser takes no others than the Trainer's, do not have."""
 _TABLES = ("train", "training", "trainer", "model", "data", "optim", "optimizer", "args", "sft", "config")
 _ESSENTIAL = ("model_name_or_path", "max_length", "per_device_train_batch_size", "batch_size", "global_batch_size")
 
@@ -78,7 +80,8 @@ def take(reading: Reading, tool: Tool) -> Tool:
     others = any(OF_TRAINER & one.settings.keys() for one in reading.sources)
     counted = any(str(getattr(reading.settings.get(name), "value", "")).isdigit() for name in OF_DEEPSPEED)
     inside = any(tool.name in re.split(r"[/.]", word) for word in source.program)  # `trl/scripts/sft.py`
-    inside |= tool.name == "alpaca-lora" or (tool.name == "trl" and "model_name_or_path" in source.settings)
+    of_trl = tool.name == "trl" and "model_name_or_path" in source.settings
+    inside |= tool.name == "alpaca-lora" or (of_trl and not _FOREIGN & source.settings.keys())
     known = inside or any(started(one, tool) for one in reading.sources)
     its_own = _is_own(source) if source.kind == "command" else has_own_tables(source)
     if known or not its_own or others or counted:
@@ -200,6 +203,9 @@ def read_batch(reading: Reading) -> None:
             likely = (plain, plain * replicas) if micro else (each, plain)
             message = f"no file states whether {plain} is the batch of each GPU or of all"
             reading.refuse(reading.get("batch_size"), message, settles="gbs", likely=map(str, dict.fromkeys(likely)))
+    elif total and plain and not micro and total % (plain * trainer.data_parallel(reading, "the microbatch")) == 0:
+        micro = plain
+        reading.assume(f"the batch of {plain} is that of each GPU: that of all stands beside it", "batch_size")
     if micro is None and total is None and not given:
         reading.refuse(None, "no file states how large batches are", "add `gbs=N`", settles="gbs")
     if micro is None and (total is None or steps is None) and not reading.given.get("micro_batch_size"):

@@ -172,6 +172,7 @@ class Shell:
         defaults: variable -> its default that was taken, and where.
         missing: files that scripts read first and that are not here, with the place.
         ends: where `exit` was reached.
+        cut: comments that end a command before lines that look like more of it.
         followed: scripts, in the order in which they were first met.
         calls: where the functions that are followed now were called.
         choices: variable without a value -> the texts that conditions compare it with.
@@ -190,6 +191,7 @@ class Shell:
         self.defaults: dict[str, tuple[str, int]] = {}
         self.missing: list[tuple[str, int]] = []
         self.ends: list[int] = []
+        self.cut: dict[int, None] = {}
         self.followed: list[Path] = []
         self.calls: list[int] = []
         self.choices: dict[str, dict[str, None]] = {}
@@ -226,13 +228,15 @@ class Shell:
         Raises:
             InputError: it is no shell script, or too much.
         """
+        parser = Parser(text)
         try:
-            statements = Parser(text).script()
+            statements = parser.script()
         except SyntaxProblem as problem:
             message, offset = problem.args
             at = text.at[min(offset, len(text.at) - 1)] if text.at else NOWHERE
             hint = "give the script as it runs; a template has to be filled in first"
             raise InputError(f"not a shell script: {message}", place=self.place(at), hint=hint) from None
+        self.cut.update(dict.fromkeys(parser.cut))
         self.run(statements, state)
 
     def line(self, at: int) -> tuple[str, int]:

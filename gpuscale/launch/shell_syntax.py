@@ -123,6 +123,8 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[[^\]\n]*\])?(\+?)=", re.ASCII)
 _FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)", re.ASCII)
 _BLANK = re.compile(r"(?:[ \t\r]|\\\r?\n)*")
+_MORE = re.compile(r"(?:#.*\n[ \t]*)+(?:--?[A-Za-z]|[+~]{0,2}\w+\.[\w.]+=)")
+"""Comments, and then what only continues a command: an option, or a dotted name with its value."""
 _OPERATOR = re.compile(r"&>>|&>|<<<|<<-|<<|>>|>&|<&|<>|>\||[<>]")
 _CLOSING = ("then", "elif", "else", "fi", "do", "done", "esac", "}")
 
@@ -133,6 +135,7 @@ class Parser:
     def __init__(self, text: Traced) -> None:
         self.traced, self.text, self.at, self.depth = text, text.text, 0, 0
         self.heredocs: list[Heredoc] = []
+        self.cut: list[int] = []  #: comments that end a continued command before lines that look like more of it.
 
     def origin(self, at: int) -> int:
         """Return where in its file a character of the text stands."""
@@ -173,6 +176,8 @@ class Parser:
         assert found is not None
         self.at = found.end()
         if self.text[self.at : self.at + 1] == "#":
+            if "\n" in found[0] and _MORE.match(self.text, self.at):
+                self.cut.append(self.origin(self.at))
             end = self.text.find("\n", self.at)
             self.at = len(self.text) if end < 0 else end
 

@@ -188,6 +188,7 @@ class _Reader:
             Said(*self._place(at), f"source {name}", f"{printable(name)[:MAX_NAME]} is not here: without what it sets")
             for name, at in shell.missing
         )
+        cuts = [Said(*self._place(at), "#", CUT) for at in shell.cut]
         absent = dict.fromkeys(name for name, _ in shell.missing if known(name) and not name.startswith(("/", "~")))
         for command in commands:
             seen: dict[Path, None] = {}
@@ -196,7 +197,8 @@ class _Reader:
             sources = [source for found in beside.values() for source in found]
             sources += self._functions(command, seen)
             lost = _missing(command, beside)
-            own = replace(command.source, assumed=(*command.source.assumed, *taken, *chosen, *unread))
+            cut = next(((one,) for one in cuts if one.line >= command.line and one.file == command.source.file), ())
+            own = replace(command.source, assumed=(*command.source.assumed, *cut, *taken, *chosen, *unread))
             every = (*interpolated(tuple(sources), self.variables), own)
             files = tuple(dict.fromkeys((path, *command.followed, *seen)))
             programs = [] if _claimed(every) else self._programs(command)
@@ -555,6 +557,7 @@ def _composed(source: Source, needed: bool = False) -> list[str]:
     return [str(path if path.suffix in DOCUMENTS else f"{path}.yaml")] if wanted and said[1] else []
 
 
+CUT = "the command ends at this comment, as the shell has it: the lines below are not part of it"
 MAX_NAME = 300
 """Characters of a document's name."""
 

@@ -195,6 +195,9 @@ def read_batch(reading: Reading, micro: int | None, accumulation: int | None, to
         return
     if beside == {"micro_batch_size", "gbs"}:
         return
+    if "micro_batch_size" in beside and total is not None and accumulation is None:
+        _batch(reading, beside, 1, total, *of)
+        return
     if micro is None and total is None:
         if "gbs" in beside or "micro_batch_size" in beside:
             return
