@@ -431,8 +431,8 @@ def test_no_other_line_suggests_a_model_where_one_is_named(model, suggested, tmp
 @pytest.mark.parametrize(
     "text",
     [
-        "model: {name: Qwen/Qwen3-0.6B}\ndata: {seq_len: 2048, batch_size: 8}\n",
-        "model: {name: Qwen/Qwen3-0.6B}\ntrain: {micro_batch_size: 1, global_batch_size: 8}\n",
+        "model: {name: resnet18}\ndata: {batch_size: 8}\n",
+        "model: {name: Qwen/Qwen3-0.6B}\ntrain: {steps: 100, warmup: 8}\n",
     ],
 )
 def test_yaml_of_nobody_known_is_nobodys(text, tmp_path):

@@ -179,7 +179,8 @@ def suggestion(
         return _for_model(launch, error.message)
     if error.name == "model" and len(error.likely) > 1:
         return _among(error.likely, launch)
-    named = "the file's name says so" if error.name == "zero" else "the only one that is likely"
+    reasons = {"zero": "the file's name says so", "model": "what is likely of these sizes"}
+    named = reasons.get(error.name, "the only one that is likely")
     why = named if error.place else "usual"
     return Suggestion(error.likely[0], why) if error.likely else None
 

@@ -82,7 +82,8 @@ def read(reading: Reading) -> None:
             reading.refuse(reading.get("task_type"), f"{task[:40]} is no language model in training",
                            "gpuscale predicts training of causal language models")  # fmt: skip
     adapters.asked(reading)  # another part of the model is refused before more is asked
-    read_model(reading, *(("model",) if tool.name == "ms-swift" else ()))
+    if not (tabled or tool.name == own_programs.NAME) or not own_programs.read_shape(reading):
+        read_model(reading, *(("model",) if tool.name == "ms-swift" else ()))
     tuned = trainer.read_tuning(reading, beta=_BETA.get(tool.name, 0.0))
     take_gpus(reading)
     _say_tasks(reading)
@@ -100,10 +101,7 @@ def read(reading: Reading) -> None:
         _read_accelerate(reading)
     _read_sequence_parallel(reading, tool)
     trainer.read_experts(reading)
-    tiled = ("tiled_mlp_compute", "tiled_mlp", "use_tiled_mlp", "sequence_tiling")
-    if reading.flag(*tiled):
-        reading.assume("whole sequences at a time: tiled layers are not modelled", *tiled)
-        reading.means("tiled layers are not modelled", "tiled_mlp_num_shards", "tiled_mlp_compute_shards")
+    _say_tiled(reading)
     read_attention(reading)
     _read_loss(reading, under_deepspeed)
     _read_precision(reading, tool)
@@ -136,6 +134,13 @@ def _named_by_swift_2(reading: Reading) -> None:
 
 
 TOOLS = tuple(_KNOWN["tools"])
+
+
+def _say_tiled(reading: Reading) -> None:
+    tiled = ("tiled_mlp_compute", "tiled_mlp", "use_tiled_mlp", "sequence_tiling")
+    if reading.flag(*tiled):
+        reading.assume("whole sequences at a time: tiled layers are not modelled", *tiled)
+        reading.means("tiled layers are not modelled", "tiled_mlp_num_shards", "tiled_mlp_compute_shards")
 
 
 def _say_tasks(reading: Reading) -> None:

@@ -243,7 +243,8 @@ def known_model(name: str) -> tuple[str | None, bool]:
     """Return what gpuscale knows a model by, and whether that is guessed from a part of its name."""
     for guess in _guesses(name):
         made = _loaded(guess)
-        if made is not None:
+        sees = made is not None and "-vl-" in made.name and "vl" not in name.lower()  # short for one that sees images
+        if made is not None and not sees:
             return (guess, False) if guess == name else (made.name, True)
     return None, False
 

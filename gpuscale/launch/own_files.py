@@ -7,14 +7,22 @@ what stands in them are arguments of the Trainer, of `from_pretrained` and of PE
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import cache
 from typing import NoReturn
 
+from gpuscale.launch.huggingface_models import known_model
 from gpuscale.launch.settings import OFF, Reading, Setting, Source
 from gpuscale.launch.unread import is_on
+from gpuscale.presets.tools import all_tools, load_tool, words
 
 MARK = "per_device_train_batch_size"
 """Argument of the Trainer by which a table of it is known."""
+
+OWN = "own"
+"""The tool that programs of one's own are of."""
 
 _ADAPTERS = {
     "r": "lora_r", "rank": "lora_r", "lora_rank": "lora_r", "dim": "lora_r", "dropout": "lora_dropout",
@@ -30,7 +38,8 @@ _QUANTISED = {
 }  # fmt: skip
 _NAMES = (
     "name", "path", "id", "name_or_path", "model_name", "model_path", "model_id", "base_model", "pretrained",
-    "hf_name", "pretrained_model_name_or_path", "pretrained_model", "checkpoint",
+    "hf_name", "pretrained_model_name_or_path", "pretrained_model", "checkpoint", "base_id", "hf_id", "repo_id", "base",
+    "model_name_or_path", "base_model_name", "base_model_id", "base_model_name_or_path", "pretrained_model_path",
 )  # fmt: skip
 _MODEL = dict.fromkeys(_NAMES, "model_name_or_path") | _QUANTISED
 _TRAINING = {"lora": "use_peft", "use_lora": "use_peft"} | _QUANTISED
@@ -39,15 +48,17 @@ _SWITCH = ("enabled", "enable", "use")
 _ADAPTED = re.compile(r"lora|peft|adapter")
 _QUANTISER = re.compile(r"quant|bnb|bitsandbytes")
 _TABLES: tuple[tuple[re.Pattern[str], dict[str, str]], ...] = (
-    (re.compile(r"qlora"), _ADAPTERS | dict.fromkeys(_SWITCH, "load_in_4bit")),
+    (re.compile(r"qlora"), _ADAPTERS | dict.fromkeys((*_SWITCH, "use_qlora"), "load_in_4bit")),
+    (re.compile(r"^(deepspeed|ds_config|zero|zero_optimization)$"), {"stage": "zero_stage"}),
     (re.compile(r"^(peft|adapter)"), _ADAPTERS | {"type": "adapter"}),
     (_ADAPTED, _ADAPTERS),
     (re.compile(r"^(teacher|reward|ref(erence)?|critic)(_model)?$"), dict.fromkeys(_NAMES, "teacher_model")),
     (re.compile(r"^(dpo|kto|orpo|grpo|simpo)(_config|_args)?$"), {}),
     (_QUANTISER, _QUANTISED),
-    (re.compile(r"^optim(izer)?$"), dict.fromkeys(("name", "_target_", "class_path"), "optim")),
-    (re.compile(r"^(model|llm|base_model|policy|model_args|model_config|model_cfg)$"), _MODEL),
+    (re.compile(r"^optim(izer)?$"), dict.fromkeys(("name", "type", "_target_", "class_path"), "optim")),
+    (re.compile(r"^(model|llm|lm|base_model|policy|model_args|model_config|model_cfg|architecture|arch)$"), _MODEL),
     (re.compile(r"^(data|dataset|tokenizer|data_args|tokenization|sft|sft_config|script_args)$"), {}),
+    (re.compile(r"^(train|training|trainer|train(ing)?_(args|config)|optimization|hyperparam\w*|hparams)$"), _TRAINING),
 )
 """Words of a table's name -> what its keys are as arguments where they are called otherwise."""
 
@@ -57,31 +68,96 @@ OTHER_MODELS = re.compile(r"image|img|pixel|video|audio|speech|resolution|num_cl
 ELSEWHERE = re.compile(rf"{OTHER_MODELS.pattern}|arch$|tensorflow|zero_stage|pp_size")
 """What they have, or programs of other frameworks."""
 
-_OF_DATA = re.compile(r"max_(seq_)?len(gth)?|max_seq_length|block_size|cutoff_len|packing|model_max_length")
-_ONLY = {"data": _OF_DATA, "token": _OF_DATA, "optim": re.compile("name|_target_|class_path")}
+_OF_DATA = re.compile(
+    r"(max_)?(seq(uence)?_?)?len(gth)?|max_(seq|sequence)_(len|length)|block_size|cutoff_len|packing|model_max_length"
+    r"|context_(len(gth)?|size)|ctx_len|vocab(ulary)?_size"
+)
+_ONLY = {"data": _OF_DATA, "token": _OF_DATA, "optim": re.compile("name|type|_target_|class_path")}
 _ONLY |= dict.fromkeys(("teacher", "reward", "ref", "critic"), re.compile("|".join(_NAMES)))
 """Beginnings of names of tables that hold much else -> what is read of them."""
 
-_PLAIN = re.compile(r"(^|.*\.)(train|training|trainer|training_args|optimization|sft)\.(micro_|train_)?batch_size")
-_LENGTH = re.compile(r".*\.(max_(seq_)?len(gth)?|max_seq_length|seq_len(gth)?|block_size|cutoff_len|context_length)")
+_LENGTHS, _BATCHES = "max_length", ("per_device_train_batch_size", "batch_size", "global_batch_size")
+_ONCE = {
+    _LENGTHS: "seq", "per_device_train_batch_size": "micro_batch_size",
+    **dict.fromkeys(("batch_size", "global_batch_size", "gradient_accumulation_steps"), "gbs"),
+}  # fmt: skip
+"""What a program has one of -> the option that settles which, where tables state several."""
+
+_OF_OTHERS = frozenset({
+    MARK, "train_micro_batch_size_per_gpu", "finetuning_type", "tuner_type", "train_type", "distributed_type",
+    "fsdp_config", "device_train_microbatch_size", "rank_microbatch_size",
+})  # fmt: skip
+"""Last parts of names by which a document is of a program that is known."""
+
+
+@cache
+def spellings(ours: str) -> tuple[str, ...]:
+    """Return what programs of one's own call a setting, patterns among it, the likeliest first."""
+    return (ours, *load_tool(OWN).names[ours])
+
+
+@cache
+def is_spelled(last: str, spelling: str) -> bool:
+    """Whether the last part of a name is one of these spellings, which as patterns pass over what is not training."""
+    return last == spelling or ("*" in spelling and fnmatchcase(last, spelling) and not _BESIDE_TRAINING.search(last))
+
+
+@cache
+def is_called(ours: str, last: str) -> bool:
+    """Whether programs of one's own call a setting so."""
+    return any(is_spelled(last, one) for one in spellings(ours))
+
+
+_BESIDE_TRAINING = re.compile(r"eval|val_|valid|test|infer|gen|rollout|sampl|log_?prob|forward")
+"""Words of options of what is beside the training step, which patterns of names pass over."""
+
+_SHORT = ("bias", "batch", "dim", "half", "opt", "depth", "heads", "layers")
+_IN_TABLES_ALONE = ("model_name_or_path", "zero_stage", "use_peft", "lora_rank")
+
+
+@cache
+def _anywhere(last: str) -> bool:
+    """Whether a name means the same in a table of whatever name."""
+    names = (ours for ours in load_tool(OWN).names if ours not in _IN_TABLES_ALONE)
+    return last not in _SHORT and any(is_called(ours, last) for ours in names)
+
+
+def opened(settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Return settings by their names in lower case, without those of tables of which nothing matters (`eval.*`)."""
+    closed = words().closed
+    return {name.lower(): one for name, one in settings.items()
+            if not any(map(closed.search, name.lower().split(".")[:-1]))}  # fmt: skip
 
 
 def claims(source: Source) -> bool:
-    """Whether a document has a table of the Trainer's arguments in it, or tables of a program with names of its own."""
+    """Whether a document has a table of the Trainer's arguments in it, or is of a program with names of its own."""
     document = source.kind in {"yaml", "toml", "json"}
-    return document and (any(name.endswith(f".{MARK}") for name in source.settings) or has_own_tables(source))
+    return document and (any(name.endswith(f".{MARK}") for name in source.settings) or is_own(source))
 
 
-def has_own_tables(source: Source) -> bool:
-    """Whether tables say a language model and its batch, and none has the Trainer's word for a batch.
+def is_own(source: Source) -> bool:
+    """Whether a document says a batch by names of its own, and no more than a language model's training has."""
+    if source.kind not in {"yaml", "toml", "json"}:
+        return False
+    stated = opened(source.settings)
+    lasts = {name.rpartition(".")[2]: one for name, one in stated.items()}
+    axolotl = {"micro_batch_size", "sequence_len", "datasets.0.path"} & stated.keys()
+    marks = {mark for tool in all_tools() for mark in tool.marks} - (set() if axolotl else {"base_model"})
+    if _OF_OTHERS & lasts.keys() or marks & stated.keys() or any(map(ELSEWHERE.search, stated)):
+        return False
+    batch = any(is_called(ours, last) and str(lasts[last].value).isdigit() for ours in _BATCHES for last in lasts)
+    return batch and _of_language(stated, lasts)
 
-    `model.name` and `training.batch_size` beside adapters or a length of sequences.
-    """
-    names = [name.lower() for name in source.settings]
-    model = any(re.fullmatch(rf"(model|llm)\.({'|'.join(_NAMES)})", name) for name in names)
-    language = any(_LENGTH.fullmatch(name) or re.match(r"(q?lora|peft)\.", name) for name in names)
-    other = any(name.endswith(f".{MARK}") or ELSEWHERE.search(name) for name in names)
-    return model and language and not other and any(map(_PLAIN.fullmatch, names))
+
+def _of_language(stated: Mapping[str, Setting], lasts: Mapping[str, Setting]) -> bool:
+    """Whether settings speak of a language model, or of no model at all."""
+    own = re.compile(rf"(.*\.)?(model|llm)\.({'|'.join(_NAMES)})")
+    named = [one.value for name, one in stated.items() if is_called("model_name_or_path", name) or own.fullmatch(name)]
+    model = any(name.partition(".")[0] in {"model", "network", "net", "backbone", "encoder"} for name in stated)
+    adapted = any(re.search(r"(^|\.)(q?lora|peft)(\.|_r$)", name) for name in stated)
+    tokens = any(is_called(ours, last) for ours in (_LENGTHS, "shape.vocab") for last in lasts)
+    known = any(isinstance(one, str) and known_model(one)[0] for one in named)
+    return bool(known or adapted or tokens or not (model or named))
 
 
 def take(reading: Reading) -> bool:
@@ -91,31 +167,78 @@ def take(reading: Reading) -> bool:
         Whether there are such tables.
 
     Raises:
-        InputError: two models are named.
+        InputError: two models are named, or two values of what there is one of.
     """
     if MARK in reading.settings or not any(claims(source) for source in reading.sources):
         return False
-    training = {name.rpartition(".")[0] for name in reading.settings if _is_training(name)}
+    own = any(map(is_own, reading.sources))
+    training = {name.rpartition(".")[0].lower() for name in reading.settings if name.endswith(f".{MARK}")}
     _take_switches(reading)
     adapted = next((one for name, one in reading.settings.items() if _describes(name) and is_on(one.value)), None)
+    if own:
+        _choose(reading)
     for name, one in list(reading.settings.items()):
-        table, _, last = name.rpartition(".")
-        last = last.lower()
-        if table in training:
-            way = last in _WAYS and str(one.value).lower() in {"full", "lora", "qlora"}
-            _give(reading, name, one, "finetuning_type" if way else _TRAINING.get(last, last))
-            continue
-        of = table.rpartition(".")[2].lower()
-        known = next((known for words, known in _TABLES if words.search(of)), None)
-        only = next((words for begins, words in _ONLY.items() if of.startswith(begins)), None)
-        alone = last in _SWITCH and last not in (known or ())  # `quantization.enabled` beside nothing
-        if known is _QUANTISED and last in _WAYS and str(one.value).lower() == "nf4":
-            _give(reading, name, replace(one, value=True), "load_in_4bit")
-        elif known is not None and not alone and (only is None or only.fullmatch(last)):
-            _give(reading, name, one, known.get(last, last))
+        argument = _argument(name, one, training, own=own)
+        if argument is not None and "." in name:
+            nf4 = argument == "load_in_4bit" and str(one.value).lower() == "nf4"
+            _give(reading, name, replace(one, value=True) if nf4 else one, argument)
     _take_adapters(reading, adapted)
     reading.assume("a configuration of a program of one's own: its tables are read as arguments of the Trainer")
     return True
+
+
+def _argument(name: str, one: Setting, training: Collection[str] = (), *, own: bool = True) -> str | None:
+    """Return the argument that a setting is, by the tables around it from the innermost; None where it is none.
+
+    Args:
+        training: tables that hold arguments of the Trainer, whatever they are called.
+        own: names of programs of one's own mean the same in every table.
+    """
+    *tables, last = name.lower().split(".")
+    for depth, of in enumerate(reversed(tables)):
+        known = next((known for pattern, known in _TABLES if pattern.search(of)), None)
+        if not depth and ".".join(tables) in training:
+            known = _TRAINING
+        if known is None and words().closed.search(of):
+            return None
+        only = next((pattern for begins, pattern in _ONLY.items() if of.startswith(begins)), None)
+        if only is not None and not only.fullmatch(last):
+            return None
+        if known is None or (depth and last not in known and not _anywhere(last)):
+            continue
+        if known is _QUANTISED and last in _WAYS and str(one.value).lower() == "nf4":
+            return "load_in_4bit"
+        if known is _TRAINING and last in _WAYS and str(one.value).lower() in {"full", "lora", "qlora"}:
+            return "finetuning_type"
+        alone = last in _SWITCH and last not in known  # `quantization.enabled` beside nothing
+        return None if alone else known.get(last, last)
+    return last if own and _anywhere(last) else None
+
+
+def _choose(reading: Reading) -> None:
+    """Leave one value of what there is one of: of lengths not that which the model may take.
+
+    Raises:
+        LackingError: several are stated.
+    """
+    stated = opened(reading.settings)
+    for ours, option in _ONCE.items():
+        found = {
+            name: one
+            for name, one in stated.items()
+            if is_called(ours, name.rpartition(".")[2]) and _argument(name, one) and str(one.value).isdigit()
+        }
+        if ours == _LENGTHS:
+            of_model = re.compile(r"(model|tokenizer|architecture)\.")
+            trained = {name: one for name, one in found.items() if not of_model.match(name)}
+            for name in found.keys() - trained.keys() if trained else ():
+                reading.settings["shape.sequence"] = reading.settings.pop(found[name].name)
+            found = trained or found
+        values = list(dict.fromkeys(str(one.value) for one in found.values()))
+        if len(values) > 1 and not reading.given.get(option):
+            first, *more = found.values()
+            also = ", ".join(f"{one.name} {one.value} ({one.place})" for one in more if one.value != first.value)
+            reading.refuse(first, f"{first.value} is stated, and so is {also}", settles=option, likely=values)
 
 
 def _describes(name: str) -> bool:
@@ -125,6 +248,8 @@ def _describes(name: str) -> bool:
 
 def _take_adapters(reading: Reading, adapted: Setting | None) -> None:
     """Take whether there are adapters: where a table says what they are like, unless a switch or a word says it."""
+    for name in [one for one in reading.settings if one != "use_peft" and one in spellings("use_peft")]:
+        _give(reading, name, reading.settings[name], "use_peft")
     rank, switch = reading.settings.get("lora_r", adapted), reading.settings.get("use_peft")
     worded = {"adapter", "finetuning_type"} & reading.settings.keys()
     if rank is not None and switch is None and not worded:
@@ -138,22 +263,22 @@ def _take_adapters(reading: Reading, adapted: Setting | None) -> None:
 
 
 def _take_switches(reading: Reading) -> None:
-    """Take whether tables of quantised weights count: of one that is off nothing does."""
+    """Take whether tables count: of one that is off nothing does, those of adapters apart."""
     for name, switch in list(reading.settings.items()):
         table, _, last = name.lower().rpartition(".")
-        if last not in _SWITCH or not _QUANTISER.search(table.rpartition(".")[2]):
+        of = table.rpartition(".")[2]
+        quantised = bool(_QUANTISER.search(of)) or of == "qlora"
+        if last not in (*_SWITCH, f"use_{of}") or not of or (_ADAPTED.search(of) and not quantised):
             continue
         inside = [one for one in reading.settings if one.lower().startswith(f"{table}.") and one != name]
         off = str(switch.value).lower() in OFF
         for one in inside if off else ():
-            reading.means("no weights are quantised", one)
+            reading.means("no weights are quantised" if quantised else "of a table that is switched off", one)
             del reading.settings[one]
-        if off or inside:
-            reading.say(reading.settings.pop(name), "no weights are quantised" if off else "as its table says")
-
-
-def _is_training(name: str) -> bool:
-    return name.endswith(f".{MARK}") or bool(_PLAIN.fullmatch(name.lower()))
+        said = inside and (quantised or any(one.lower().endswith(".stage") for one in inside))
+        if off or (said and of != "qlora"):
+            what = "no weights are quantised" if quantised else "switched off"
+            reading.say(reading.settings.pop(name), what if off else "as its table says")
 
 
 def _give(reading: Reading, name: str, one: Setting, argument: str) -> None:

@@ -5,9 +5,10 @@ Nothing is known of what such a program has where nothing is said, nor how it co
 
 from __future__ import annotations
 
-import fnmatch
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,26 @@ from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.launch import trainer
 from gpuscale.launch.huggingface_models import known_model
-from gpuscale.launch.own_files import ELSEWHERE, OTHER_MODELS, has_own_tables, refuse_two_models
+from gpuscale.launch.own_files import (
+    ELSEWHERE,
+    OTHER_MODELS,
+    OWN,
+    is_called,
+    is_own,
+    is_spelled,
+    opened,
+    refuse_two_models,
+    spellings,
+)
 from gpuscale.launch.settings import OFF, Reading, Setting, Source
+from gpuscale.launch.shapes import model_line, named_shape
+from gpuscale.launch.tokenizers import vocabulary_of
 from gpuscale.launch.tools import started
 from gpuscale.launch.unread import is_on
 from gpuscale.presets.models import load_model
 from gpuscale.presets.tools import Tool, load_tool
 
-NAME = "own"
+NAME = OWN
 
 OF_TRAINER = frozenset({
     "per_device_train_batch_size", "per_device_eval_batch_size", "num_train_epochs", "lr_scheduler_type",
@@ -83,13 +96,14 @@ def take(reading: Reading, tool: Tool) -> Tool:
     of_trl = tool.name == "trl" and "model_name_or_path" in source.settings
     inside |= tool.name == "alpaca-lora" or (of_trl and not _FOREIGN & source.settings.keys())
     known = inside or any(started(one, tool) for one in reading.sources)
-    its_own = _is_own(source) if source.kind == "command" else has_own_tables(source)
-    if known or not its_own or others or counted:
+    document = any(map(is_own, reading.sources))
+    if not document and (known or source.kind != "command" or not _is_own(source) or others or counted):
         return tool
     _refuse_two(reading)
     for name, own in _named(reading.settings).items():
         one = reading.settings.pop(own)
         reading.settings.setdefault(name, one)
+    _take_devices(reading)
     _refuse_other(reading, source)
     stage = reading.settings.get("zero_stage")
     if stage is not None and not re.fullmatch("[0-3]", str(stage.value)):  # `--stage sft`
@@ -100,6 +114,19 @@ def take(reading: Reading, tool: Tool) -> Tool:
         "a program of one's own: its options are read by the names that many have, and the rest is asked for"
     )
     return load_tool(NAME)
+
+
+def _take_devices(reading: Reading) -> None:
+    """Take the GPUs that a setting counts or lists, of each node where nodes are counted beside them."""
+    found = reading.settings.pop("num_processes", None)
+    if found is None:
+        return
+    listed = found.value if isinstance(found.value, list) else str(found.value).split(",")
+    count = int(str(listed[0])) if len(listed) == 1 and str(listed[0]).isdigit() else len(listed) * (len(listed) > 1)
+    nodes = reading.integer("num_nodes", "nnodes") or 1
+    if count > 0:
+        reading.settings["num_processes"] = replace(found, value=count * nodes)
+        reading.means("nodes", "num_nodes", "nnodes")
 
 
 def _refuse_two(reading: Reading) -> None:
@@ -125,7 +152,7 @@ def _is_own(source: Source) -> bool:
     return len(source.program) > 1 and not OF_TRAINER & source.settings.keys()
 
 
-def _named(settings: Any) -> dict[str, str]:
+def _named(settings: Mapping[str, Setting]) -> dict[str, str]:
     """Return the Trainer's name of what options say -> the option."""
     lasts: dict[str, str] = {}
     for name in settings:
@@ -133,17 +160,118 @@ def _named(settings: Any) -> dict[str, str]:
         if not table or table in _TABLES:
             lasts.setdefault(last, name)
     found: dict[str, str] = {}
-    for ours, theirs in load_tool(NAME).names.items():
-        for one in (ours, *theirs):
-            fitting = fnmatch.filter(lasts, one) if "*" in one else [one] if one in lasts else []
-            own = next((lasts[last] for last in fitting if "*" not in one or not _BESIDE_TRAINING.search(last)), None)
-            if own is not None:
-                found.setdefault(ours, own)
+    for ours in (one for one in load_tool(NAME).names if "." not in one):
+        own = next((lasts[last] for one in spellings(ours) for last in lasts if is_spelled(last, one)), None)
+        if own is not None:
+            found[ours] = own
     return found
 
 
-_BESIDE_TRAINING = re.compile(r"eval|val_|valid|test|infer|gen|rollout|sampl|log_?prob|forward")
-"""Words of options of what is beside the training step, which patterns of names pass over."""
+def read_shape(reading: Reading) -> bool:
+    """Take a model of one's own from its sizes; whether there is one.
+
+    Raises:
+        LackingError: it is not said whether MLPs are gated or embeddings tied, how many tokens there are, or which of
+            several models it is; the message has what is likely.
+    """
+    found = _stated_shape(reading)
+    named = reading.settings.get("model_name_or_path")
+    known = known_model(str(named.value))[0] if named is not None else None
+    if known or not found.keys() >= set(_SIZES[:3]):
+        spec = load_model(known) if known else None
+        for key, one in found.items():
+            if str(one.value) == str(getattr(spec, key, "")):
+                reading.say(one, "as the model that is named has it")
+        return False
+    if "dtype" in reading.settings and reading.tool.name == NAME:  # of products, where weights are made (nanoGPT)
+        reading.settings.setdefault("mixed_precision", reading.settings.pop("dtype"))
+    for one in found.values():
+        reading.say(one, "replaced by the model that is given" if reading.given.get("model") else "shape of the model")
+    if reading.given.get("model"):
+        return False
+    reading.option("model", named_shape(_whole_shape(reading, found)))
+    reading.state("model", found.values())
+    return True
+
+
+def _whole_shape(reading: Reading, found: Mapping[str, Setting]) -> dict[str, Any]:
+    """Return the keys of a model whose sizes are stated.
+
+    Raises:
+        LackingError: as `read_shape`.
+    """
+    layers = found["layers"]
+    others = [one for name, one in opened(reading.settings).items()
+              if is_called("shape.layers", name.rpartition(".")[2]) and one.value != layers.value]  # fmt: skip
+    if others:
+        also = ", ".join(f"{one.name} {one.value}" for one in others)
+        reading.refuse(layers, f"several models are stated: {layers.name} {layers.value}, {also}", settles="model")
+    keys: dict[str, Any] = {key: int(str(found[key].value)) for key in _SIZES if key in found}
+    longest = reading.settings.get("max_length")
+    keys.setdefault("sequence", int(longest.value) if longest is not None and str(longest.value).isdigit() else None)
+    keys["vocab"] = keys.get("vocab") or _vocabulary(reading)
+    stated, likely = _traits(reading, found, keys)
+    keys |= {**likely, **stated}
+    line = model_line(keys)
+    if keys["vocab"] is None:
+        message = f"no file states how many tokens the vocabulary of the model has ({line},vocab=N)"
+        reading.refuse(None, message, f"add `model={line},vocab=N`", settles="model")
+    guessed = [key for key in likely if key not in stated]
+    if guessed:
+        message = f"the sizes of a model are stated, and nothing of {', '.join(guessed)}"
+        reading.refuse(layers, message, f"add `model={line}`, or what it is", settles="model", likely=(line,))
+    return keys
+
+
+_SIZES = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "sequence", "window.length")
+_TRAITS = ("activation", "gated", "tied", "norm", "positions", "bias")
+
+
+def _stated_shape(reading: Reading) -> dict[str, Setting]:
+    """Return what states sizes and traits of a model, whatever table it stands in: key -> its first setting."""
+    found: dict[str, Setting] = {}
+    settings = opened(reading.settings)
+    for key in (*_SIZES, *_TRAITS):
+        ours = f"shape.{key}"
+        mine = [one for name, one in settings.items() if name == ours or is_called(ours, name.rpartition(".")[2])]
+        mine = [one for one in mine if key in _TRAITS or (str(one.value).isdigit() and int(str(one.value)) > 0)]
+        found |= {key: mine[0]} if mine else {}
+    return found
+
+
+def _vocabulary(reading: Reading) -> int | None:
+    """Return the vocabulary of the tokenizer that a setting names, if that is known."""
+    names = [one for one in reading.settings.values() if "tokenizer" in one.name.lower() and isinstance(one.value, str)]
+    return next((size for one in names if (size := vocabulary_of(str(one.value)))), None)
+
+
+def _traits(
+    reading: Reading, found: Mapping[str, Setting], keys: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return keys of a model that words say, and those that are likely where none does."""
+    said = {key: str(found[key].value).lower() for key in _TRAITS if key in found}
+    rotary = any(re.search(r"rope|rotary|\btheta$", one.name) for one in reading.settings.values())
+    rms = "kv_heads" in keys or any("rms" in f"{one.name} {one.value}" for one in reading.settings.values())
+    stated: dict[str, Any] = {}
+    if re.search(r"glu|silu|swish", said.get("activation", "")) or said.get("gated") == "true":
+        stated["gated"] = True
+    elif re.search(r"gelu|relu", said.get("activation", "")) or said.get("gated") == "false":
+        stated["gated"] = False
+    if said.get("tied") in {"true", "false"}:
+        stated["tied_embeddings"] = said["tied"] == "true"
+    ratio = keys["ffn"] / keys["hidden"] if "ffn" in keys else None
+    gated = stated.get("gated", (rotary or rms) if ratio is None else ratio not in {2, 4})
+    likely: dict[str, Any] = {"gated": gated, "tied_embeddings": not (rotary or rms)}
+    if ratio is None:
+        likely["ffn"] = 256 * math.ceil(8 * keys["hidden"] / 3 / 256) if gated else 4 * keys["hidden"]
+    learned = "learn" in said.get("positions", "") or not (rotary or rms or said.get("positions"))
+    if learned and keys.get("sequence"):
+        likely["learned_positions"] = keys["sequence"]
+    if said.get("bias") == "true" or ("learned_positions" in likely and said.get("bias") != "false"):
+        likely |= dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias"), True)
+    if not (rms or rotary) and said.get("bias") != "false":
+        likely["norm_bias"] = True
+    return stated, likely
 
 
 def _take_stage(reading: Reading, source: Source) -> None:

@@ -6,6 +6,7 @@ Which words mean which method stands with each tool in `presets/tools/` (`method
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from gpuscale.launch.huggingface_models import known_model
@@ -25,6 +26,8 @@ OWN_REFERENCE = tuple(_KNOWN["own_reference"])
 
 BEFORE = ("precompute_ref_log_probs", "reference_free")
 """Switches by which no reference model is there while the model is trained (trl 1.16 trainer/dpo_trainer.py)."""
+
+_DOCUMENTS = ("yaml", "toml", "json")
 
 OTHERWISE = "options say what is predicted: `method=dpo`, kto, orpo, reward, or the training step of grpo"
 """What to do about files of a method that is not known."""
@@ -104,6 +107,10 @@ def _said(reading: Reading) -> tuple[str, tuple[str, ...]]:
         reading.refuse(other, "it is of training by pairs, rewards or another model, and no file says by which method",
                        "add `method=dpo`, kto, orpo (SimPO), reward, grpo or distill", settles="method",
                        likely=_likely(reading))  # fmt: skip
+    named = "" if method or of else _named(reading, (one.file for one in reading.sources if one.kind in _DOCUMENTS))
+    if named not in {"", "other"}:
+        reading.refuse(None, f"its name speaks of {named}, and no setting says by which method it trains",
+                       "add `method=sft`, or what it is", settles="method", likely=(named,))  # fmt: skip
     return method or "sft", of
 
 
@@ -114,15 +121,23 @@ def _likely(reading: Reading) -> tuple[str, ...]:
 
 
 def _started(reading: Reading) -> str:
-    """Return the method that the name of a program speaks of: `run_dpo.py`, `trl dpo`; empty where none is."""
-    words = [part for source in reading.sources for word in source.program
-             for part in re.split(r"[^a-z0-9]+", PurePosixPath(word).name.lower())]  # fmt: skip
-    names = reading.tool.started
-    found = next((names[word] for word in words if word in names), "")
+    """Return the method that the name of a program speaks of: `run_dpo.py`, `trl dpo`; empty where none is.
+
+    Raises:
+        InputError: it is one that trains against other models.
+    """
+    found = _named(reading, (word for source in reading.sources for word in source.program))
     if found == "other":
         program = " ".join(reading.sources[-1].program)[:60]
         reading.refuse(None, f"{program} trains against other models", OTHERWISE, settles="method")
-    return "" if "sft" in words else found
+    return found
+
+
+def _named(reading: Reading, names: Iterable[str]) -> str:
+    """Return the method that names of files speak of first, none where one of them says `sft`."""
+    words = [part for name in names for part in re.split(r"[^a-z0-9]+", PurePosixPath(name).name.lower())]
+    started = reading.tool.started
+    return "" if "sft" in words else next((started[word] for word in words if word in started), "")
 
 
 def _on(reading: Reading, name: str) -> bool:

@@ -1,0 +1,154 @@
+"""Configurations of programs of one's own whose model is stated by its sizes."""
+
+import pytest
+
+from gpuscale.errors import InputError
+from gpuscale.launch.huggingface_models import known_model
+from gpuscale.launch.read import read_launch
+from gpuscale.launch.settings import LackingError
+
+SIZES = """
+net: {n_layers: 6, d_model: 256, n_heads: 8%s}
+data: {seq_len: 512, vocab_size: 8000}
+train: {batch_size: 4, grad_accum: 2%s}
+eval: {batch_size: 99}
+%s
+"""
+GIVEN = {"gpus": 2, "zero": 0, "gbs": 16, "precision": "bf16"}
+
+
+def job(folder, model: str = "", training: str = "", more: str = "", **given):
+    """What is read of such a configuration, with all else given."""
+    (folder / "tiny.yaml").write_text(SIZES % (model, training, more))
+    return read_launch([folder / "tiny.yaml"], {}, {**GIVEN, **given})
+
+
+def asked(folder, *parts: str, **given) -> str:
+    """What the one message asks for."""
+    with pytest.raises(LackingError) as caught:
+        job(folder, *parts, **given)
+    return str(caught.value)
+
+
+def test_what_sizes_leave_open_is_asked_for_with_what_is_likely(tmp_path):
+    said = asked(tmp_path)
+    assert "nothing of gated, tied_embeddings, ffn" in said
+    line = said.partition("`model=")[2].partition("`")[0]
+    for part in ("layers=6", "hidden=256", "heads=8", "vocab=8000", "gated=false", "ffn=1024", "learned_positions=512"):
+        assert part in line.split(",")
+    made = read_launch([tmp_path / "tiny.yaml"], {}, {**GIVEN, "model": line})
+    assert (made.options["seq"], made.layout["micro_batch_size"]) == (512, 4)
+
+
+@pytest.mark.parametrize(
+    ("model", "part"),
+    [
+        (", d_ff: 704, rope_theta: 10000", "gated=true"),
+        (", ffn_dim: 1024, activation: swiglu", "gated=true"),
+        (", ffn_dim: 1024, norm: rmsnorm", "tied_embeddings=false"),
+        (", intermediate_size: 1024, n_kv_heads: 2", "kv_heads=2"),
+        (", max_seq_len: 4096", "sequence=4096"),
+    ],
+)
+def test_what_words_say_of_the_rest(model, part, tmp_path):
+    assert part in asked(tmp_path, model).partition("`model=")[2].partition("`")[0].split(",")
+
+
+def test_a_model_of_which_all_is_stated_is_read(tmp_path):
+    more = ", d_ff: 704, activation: swiglu, rope_theta: 10000, norm: rmsnorm, tie_embeddings: true"
+    made = job(tmp_path, more)
+    stated = "layers=6,hidden=256,heads=8,ffn=704,vocab=8000,sequence=512,gated=true,tied_embeddings=true"
+    assert made.options["model"] == stated
+    assert made.setting("seq").value == 512
+
+
+def test_several_values_of_one_thing_are_asked_about(tmp_path):
+    full = ", d_ff: 704, activation: swiglu, rope_theta: 1, tie_embeddings: true"
+    said = asked(tmp_path, full, more="second: {batch_size: 8}", gbs=None)
+    assert "4 is stated, and so is second.batch_size 8" in said
+    assert "`gbs=" in said
+    said = asked(tmp_path, full, more="second: {max_length: 1024}")
+    assert "512 is stated, and so is second.max_length 1024" in said
+    assert "several models are stated" in asked(tmp_path, full, more="other: {n_layers: 12}")
+
+
+def test_an_unknown_vocabulary_is_asked_for_and_a_known_tokenizer_says_it(tmp_path):
+    plain = (SIZES % ("", "", "")).replace(", vocab_size: 8000", "")
+    (tmp_path / "tiny.yaml").write_text(plain)
+    with pytest.raises(LackingError, match="how many tokens the vocabulary"):
+        read_launch([tmp_path / "tiny.yaml"], {}, GIVEN)
+    (tmp_path / "tiny.yaml").write_text(f"{plain}tokenizer: gpt2\n")
+    with pytest.raises(LackingError, match="vocab=50257"):
+        read_launch([tmp_path / "tiny.yaml"], {}, GIVEN)
+
+
+@pytest.mark.parametrize(
+    ("training", "option", "value"),
+    [
+        (", dtype: bfloat16", "master_dtype", None), (", compile: true", "compile", "on"),
+        (", devices: 4, num_nodes: 2", "gpus", 8), (", gpus: [0, 1, 2]", "gpus", 3), (", device: cuda", "gpus", None),
+    ],
+)  # fmt: skip
+def test_settings_of_own_names(training, option, value, tmp_path):
+    given = {"gpus": None} if option == "gpus" and value else {}
+    made = job(tmp_path, training=training, model=", d_ff: 704, glu: true, rope: 1, tie_weights: true", gbs=48, **given)
+    assert made.options.get(option) == value
+
+
+@pytest.mark.parametrize("model", [", image_size: 224", ", num_classes: 10"])
+def test_models_of_images_are_of_no_known_program(model, tmp_path):
+    with pytest.raises(InputError, match="nothing here is of a known framework"):
+        job(tmp_path, model)
+
+
+def test_a_shape_beside_arguments_of_the_trainer_is_asked_for_too(tmp_path):
+    text = """
+model: {num_hidden_layers: 4, hidden_size: 256, num_attention_heads: 8, vocab_size: 4000, tie_word_embeddings: true}
+train: {per_device_train_batch_size: 2, bf16: true, max_length: 256}
+"""
+    (tmp_path / "tiny.yaml").write_text(text)
+    with pytest.raises(LackingError, match="nothing of gated, ffn"):
+        read_launch([tmp_path / "tiny.yaml"], {}, {"gpus": 1})
+
+
+def test_a_size_that_is_not_of_the_named_model_is_asked_about(tmp_path):
+    text = "model: {name: gpt2, n_layers: %d}\ntrain: {batch_size: 4, max_length: 512}\n"
+    (tmp_path / "a.yaml").write_text(text % 12)
+    assert read_launch([tmp_path / "a.yaml"], {}, GIVEN).options["model"] == "gpt2"
+    (tmp_path / "a.yaml").write_text(text % 6)
+    with pytest.raises(LackingError, match="n_layers: not known here"):
+        read_launch([tmp_path / "a.yaml"], {}, GIVEN)
+
+
+SFT = "model: {name: gpt2}\ntrain: {batch_size: 4, max_length: 512}\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "option", "value"),
+    [
+        ("qlora: {use_qlora: false, bits: 4}", "tune", None),
+        ("lora: {r: 8, target_modules: [q_proj]}\nqlora: {use_qlora: false, bits: 4}", "tune", "lora"),
+        ("deepspeed: {enabled: true, stage: 2}", "framework", "deepspeed"),
+        ("deepspeed: {enabled: false, stage: 2}", "framework", "accelerate"),
+    ],
+)
+def test_a_table_that_is_switched_off_counts_for_nothing(more, option, value, tmp_path):
+    (tmp_path / "a.yaml").write_text(SFT + more)
+    given = {**GIVEN} if "true" not in more else {key: one for key, one in GIVEN.items() if key != "zero"}
+    made = read_launch([tmp_path / "a.yaml"], {}, given)
+    assert made.options.get(option) == value
+    if "true" in more:
+        assert made.layout["zero"] == 2
+
+
+@pytest.mark.parametrize(("name", "method"), [("my_dpo.yaml", "dpo"), ("grpo-small.yaml", "grpo")])
+def test_a_method_that_only_the_name_of_a_file_speaks_of_is_asked_for(name, method, tmp_path):
+    (tmp_path / name).write_text(SFT)
+    with pytest.raises(LackingError, match=f"its name speaks of {method}") as caught:
+        read_launch([tmp_path / name], {}, GIVEN)
+    assert f"method={method}" in str(caught.value.hint)
+    assert read_launch([tmp_path / name], {}, {**GIVEN, "method": "sft"}).options.get("method") in {None, "sft"}
+
+
+def test_a_short_name_is_of_no_model_that_sees_images():
+    assert known_model("Qwen/Qwen3-4B-Thinking-2507")[0] == "qwen3-4b"
