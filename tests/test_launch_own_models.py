@@ -152,3 +152,51 @@ def test_a_method_that_only_the_name_of_a_file_speaks_of_is_asked_for(name, meth
 
 def test_a_short_name_is_of_no_model_that_sees_images():
     assert known_model("Qwen/Qwen3-4B-Thinking-2507")[0] == "qwen3-4b"
+
+
+@pytest.mark.parametrize(
+    ("model", "parts"),
+    [
+        (", n_experts: 8, experts_per_token: 2, d_ff: 512", ("moe.experts=8", "moe.top_k=2", "moe.ffn=512")),
+        (", num_experts: 4", ("moe.experts=4", "moe.top_k=2", "moe.ffn=1024")),
+        (", use_qk_norm: true", ("qk_norm=head",)),
+    ],
+)
+def test_experts_and_norms_are_in_the_line(model, parts, tmp_path):
+    line = asked(tmp_path, model).partition("`model=")[2].partition("`")[0].split(",")
+    assert set(parts) <= set(line)
+    assert not {one for one in line if one.startswith("ffn=")} or "qk_norm=head" in line
+
+
+@pytest.mark.parametrize("model", [", moe_every: 2, num_experts: 4", ", byte_patch_size: 4", ", n_shared_experts: 1"])
+def test_what_makes_another_model_is_asked_about_without_a_suggestion(model, tmp_path):
+    said = asked(tmp_path, model)
+    assert "does to the model is not known beside its sizes" in said
+    assert "`model=NAME`" in said or "add `model=" in said
+    assert "does to the model" not in asked(tmp_path, ", n_shared_experts: 1, use_moe: false")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (", precision: fp16, use_fp16: false", "precision fp16 is stated, and use_fp16 False"),
+        (", precision: bf16, amp: false", "precision bf16 is stated, and amp False"),
+        (", muon_lr: 0.02", "of another optimizer than AdamW"),
+    ],
+)
+def test_what_contradicts_or_hints_is_asked_about(more, message, tmp_path):
+    text = f"model: {{name: gpt2}}\ntrain: {{batch_size: 4, max_length: 512{more}}}\n"
+    (tmp_path / "a.yaml").write_text(text)
+    given = {key: one for key, one in GIVEN.items() if key != "precision" or "muon" in more}
+    with pytest.raises(LackingError, match=message):
+        read_launch([tmp_path / "a.yaml"], {}, given)
+
+
+def test_two_profiles_of_arguments_are_no_one_job(tmp_path):
+    profile = "per_device_train_batch_size: {}, max_length: 512, bf16: true"
+    text = f"model: {{name: gpt2}}\nhere: {{{profile.format(1)}}}\nthere: {{{profile.format(8)}}}\n"
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(InputError, match="several tables have arguments of the Trainer: here, there"):
+        read_launch([tmp_path / "a.yaml"], {}, GIVEN)
+    (tmp_path / "a.yaml").write_text(text.replace(": 8", ": 1"))
+    assert read_launch([tmp_path / "a.yaml"], {}, GIVEN).options["seq"] == 512

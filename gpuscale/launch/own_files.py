@@ -143,7 +143,8 @@ def is_own(source: Source) -> bool:
     lasts = {name.rpartition(".")[2]: one for name, one in stated.items()}
     axolotl = {"micro_batch_size", "sequence_len", "datasets.0.path"} & stated.keys()
     marks = {mark for tool in all_tools() for mark in tool.marks} - (set() if axolotl else {"base_model"})
-    if _OF_OTHERS & lasts.keys() or marks & stated.keys() or any(map(ELSEWHERE.search, stated)):
+    others = any(name.startswith("zero_optimization.") or ELSEWHERE.search(name) for name in stated)
+    if others or _OF_OTHERS & lasts.keys() or marks & stated.keys():
         return False
     batch = any(is_called(ours, last) and str(lasts[last].value).isdigit() for ours in _BATCHES for last in lasts)
     return batch and _of_language(stated, lasts)
@@ -173,6 +174,8 @@ def take(reading: Reading) -> bool:
         return False
     own = any(map(is_own, reading.sources))
     training = {name.rpartition(".")[0].lower() for name in reading.settings if name.endswith(f".{MARK}")}
+    if len(training) > 1:
+        _refuse_several(reading, training)
     _take_switches(reading)
     adapted = next((one for name, one in reading.settings.items() if _describes(name) and is_on(one.value)), None)
     if own:
@@ -185,6 +188,21 @@ def take(reading: Reading) -> bool:
     _take_adapters(reading, adapted)
     reading.assume("a configuration of a program of one's own: its tables are read as arguments of the Trainer")
     return True
+
+
+def _refuse_several(reading: Reading, tables: Collection[str]) -> None:
+    """Refuse several tables of the Trainer's arguments that differ: profiles of which a program takes one.
+
+    Raises:
+        InputError: they do.
+    """
+    stated = {of: {name.rpartition(".")[2]: str(one.value) for name, one in reading.settings.items()
+                   if name.rpartition(".")[0].lower() == of} for of in tables}  # fmt: skip
+    first, *more = sorted(stated)
+    if any(stated[first] != stated[of] for of in more):
+        found = next(one for name, one in reading.settings.items() if name.lower() == f"{more[0]}.{MARK}")
+        message = f"several tables have arguments of the Trainer: {', '.join(sorted(stated))}"
+        reading.refuse(found, message, "leave the one that is trained with in the file")
 
 
 def _argument(name: str, one: Setting, training: Collection[str] = (), *, own: bool = True) -> str | None:

@@ -90,13 +90,13 @@ def take(reading: Reading, tool: Tool) -> Tool:
         InputError: DeepSpeed starts it and nobody says how it shards; it trains no language model.
     """
     source = reading.sources[-1]
-    others = any(OF_TRAINER & one.settings.keys() for one in reading.sources)
+    others = any(OF_TRAINER & one.settings.keys() for one in reading.sources if not is_own(one))
     counted = any(str(getattr(reading.settings.get(name), "value", "")).isdigit() for name in OF_DEEPSPEED)
     inside = any(tool.name in re.split(r"[/.]", word) for word in source.program)  # `trl/scripts/sft.py`
     of_trl = tool.name == "trl" and "model_name_or_path" in source.settings
     inside |= tool.name == "alpaca-lora" or (of_trl and not _FOREIGN & source.settings.keys())
     known = inside or any(started(one, tool) for one in reading.sources)
-    document = any(map(is_own, reading.sources))
+    document = any(map(is_own, reading.sources)) and not others
     if not document and (known or source.kind != "command" or not _is_own(source) or others or counted):
         return tool
     _refuse_two(reading)
@@ -210,9 +210,18 @@ def _whole_shape(reading: Reading, found: Mapping[str, Setting]) -> dict[str, An
     longest = reading.settings.get("max_length")
     keys.setdefault("sequence", int(longest.value) if longest is not None and str(longest.value).isdigit() else None)
     keys["vocab"] = keys.get("vocab") or _vocabulary(reading)
+    dense = any(name.rpartition(".")[2] in _EXPERTS and not is_on(one.value) for name, one in reading.settings.items())
+    if dense or keys.get("moe.experts", 0) < 2:
+        keys = {key: value for key, value in keys.items() if not key.startswith("moe.")}
     stated, likely = _traits(reading, found, keys)
     keys |= {**likely, **stated}
+    if "moe.experts" in keys:
+        keys.pop("ffn", None)
+        keys.pop("mlp_bias", None)
     line = model_line(keys)
+    if beside := _beside(reading, found, dense=dense):
+        message = f"what {beside} does to the model is not known beside its sizes ({line})"
+        reading.refuse(layers, message, f"add `model={line}`, or what it is", settles="model")
     if keys["vocab"] is None:
         message = f"no file states how many tokens the vocabulary of the model has ({line},vocab=N)"
         reading.refuse(None, message, f"add `model={line},vocab=N`", settles="model")
@@ -223,8 +232,26 @@ def _whole_shape(reading: Reading, found: Mapping[str, Setting]) -> dict[str, An
     return keys
 
 
-_SIZES = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "sequence", "window.length")
-_TRAITS = ("activation", "gated", "tied", "norm", "positions", "bias")
+_SIZES = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "sequence", "window.length",
+          "moe.experts", "moe.top_k", "moe.ffn")  # fmt: skip
+_TRAITS = ("activation", "gated", "tied", "norm", "positions", "bias", "qk_norm")
+_EXPERTS = ("use_moe", "moe", "moe_enabled", "is_moe", "enable_moe")
+_OF_EXPERTS = re.compile(r"moe|expert")
+_OF_MODEL = re.compile(r"|(.*\.)?(model\w*|net\w*|arch\w*|transformer|gpt\w*|ll?m|decoder|config|moe)")
+_OF_SHAPE = re.compile(r"moe|expert|mamba|ssm|byte|patch|latent|mla|mtp|share_|loop|recur|hybrid|conv|local_")
+"""Words of settings that make a model of one's own another one than its sizes say."""
+_OF_LOSS = re.compile(r"coef|loss|dropout|init|bias|noise|jitter|log|lr|eps|path|dir|block_size")
+
+
+def _beside(reading: Reading, found: Mapping[str, Setting], *, dense: bool) -> str:
+    """Return settings beside the sizes that make another model of it, of a dense one none of experts."""
+    read = {one.name for one in found.values()}
+    names = [last for name, one in opened(reading.settings).items()
+             for of, _, last in (name.rpartition("."),)
+             if _OF_MODEL.fullmatch(of) and is_on(one.value) and one.name not in read and last not in _EXPERTS
+             and _OF_SHAPE.search(last if of != "moe" else name) and not (dense and _OF_EXPERTS.search(name))
+             and not _OF_LOSS.search(last)]  # fmt: skip
+    return ", ".join(names)
 
 
 def _stated_shape(reading: Reading) -> dict[str, Setting]:
@@ -252,7 +279,7 @@ def _traits(
     said = {key: str(found[key].value).lower() for key in _TRAITS if key in found}
     rotary = any(re.search(r"rope|rotary|\btheta$", one.name) for one in reading.settings.values())
     rms = "kv_heads" in keys or any("rms" in f"{one.name} {one.value}" for one in reading.settings.values())
-    stated: dict[str, Any] = {}
+    stated: dict[str, Any] = {"qk_norm": "head"} if is_on(said.get("qk_norm", "")) else {}
     if re.search(r"glu|silu|swish", said.get("activation", "")) or said.get("gated") == "true":
         stated["gated"] = True
     elif re.search(r"gelu|relu", said.get("activation", "")) or said.get("gated") == "false":
@@ -264,6 +291,9 @@ def _traits(
     likely: dict[str, Any] = {"gated": gated, "tied_embeddings": not (rotary or rms)}
     if ratio is None:
         likely["ffn"] = 256 * math.ceil(8 * keys["hidden"] / 3 / 256) if gated else 4 * keys["hidden"]
+    if "moe.experts" in keys:
+        width = keys.get("ffn") or likely.pop("ffn")
+        likely |= {"moe.top_k": keys.get("moe.top_k", 2)} | ({} if "moe.ffn" in keys else {"moe.ffn": width})
     learned = "learn" in said.get("positions", "") or not (rotary or rms or said.get("positions"))
     if learned and keys.get("sequence"):
         likely["learned_positions"] = keys["sequence"]
@@ -292,13 +322,40 @@ def need(reading: Reading) -> None:
     Raises:
         InputError: nobody says it.
     """
-    if not reading.given.get("precision") and reading.stated_by("precision") is None:
-        reading.refuse(None, "no file states in which precision it trains", settles="precision", likely=("bf16",))
+    if not reading.given.get("precision"):
+        _need_precision(reading)
+    if not reading.given.get("optimizer") and reading.stated_by("optimizer") is None:
+        for one in reading.settings.values():
+            other = _OPTIMIZERS.search(one.name)
+            if other is not None and is_on(one.value):
+                message = "it is of another optimizer than AdamW, and no setting names one"
+                reading.refuse(one, message, settles="optimizer", likely=(other[1].lower(),))
     several = int(reading.given.get("gpus") or reading.options.get("gpus") or 1) > 1
     if several and "zero" not in reading.given and reading.stated_by("zero") is None:
         reading.refuse(None, "no file states how the job is sharded", settles="zero", likely=(_shards(reading),))
     if not reading.given.get("recompute") and reading.stated_by("recompute") is None:
         reading.assume("no layer is recomputed: no option speaks of it")
+
+
+_OPTIMIZERS = re.compile(r"(?:^|[._])(muon|lion|adafactor|galore|apollo)(?=_)", re.IGNORECASE)
+
+
+def _need_precision(reading: Reading) -> None:
+    """Ask for the precision where nothing says it, or a switch contradicts what does.
+
+    Raises:
+        LackingError: it is so.
+    """
+    said, chosen = reading.stated_by("precision"), str(reading.options.get("precision"))
+    switches = [one for name in (chosen, "use_amp", "amp", "mixed_precision", "use_mixed_precision")
+                if (one := reading.settings.get(name)) is not None]  # fmt: skip
+    off = next((one for one in switches if str(one.value).lower() in OFF), None)
+    if said is None:
+        likely = "fp32" if off is not None else "bf16"
+        reading.refuse(None, "no file states in which precision it trains", settles="precision", likely=(likely,))
+    if off is not None and said is not off and chosen in {"bf16", "fp16"}:
+        message = f"{said.name} {said.value} is stated, and {off.name} {off.value}"
+        reading.refuse(said, message, settles="precision", likely=("fp32", chosen))
 
 
 def _shards(reading: Reading) -> str:
