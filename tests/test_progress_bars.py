@@ -71,6 +71,15 @@ def test_steps_before_a_run_was_resumed_do_not_quicken_it(steps, reported, tmp_p
     assert (found.reported, found.step_time_s) == (reported, pytest.approx(2.0, rel=0.01))
 
 
+def test_bars_of_several_ranks_may_lag(tmp_path):
+    """Without a prefix that tells them apart; a run that starts again is another one."""
+    drawn = [1, *(step - late for step in range(2, 41) for late in (0, 1))]
+    both = [bar(step, 400, 2.0 * step, 2.0) for step in drawn]
+    assert read(tmp_path, "".join(both)).reported == 40
+    again = read(tmp_path, bars(30, 2.0, total=400) + bars(40, 3.0, total=400))
+    assert (again.reported, again.step_time_s) == (40, 3.0)
+
+
 def test_a_log_that_begins_in_the_middle_is_no_resumed_run(tmp_path):
     text = "".join(bar(step, 400, 2 * step, 2.0) + "\n{'loss': 1.9}\n" for step in range(101, 131))
     assert read(tmp_path, text).reported == 30

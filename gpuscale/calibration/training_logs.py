@@ -139,6 +139,9 @@ STRAGGLER, DEVIATIONS = 0.1, 5.0
 FADED = 40
 """Iterations after which what was done before a run was resumed is below 1e-6 of a progress bar's moving mean."""
 
+LAG = 2
+"""Steps by which the bar of one rank is drawn behind that of another; a run that starts again goes back further."""
+
 SAME_MOMENT_S = 60.0
 """Ranks print the same iteration within this time; one that comes later is of another run [s]."""
 
@@ -389,7 +392,9 @@ class _Reader:
     def _same(run: Run, there: Iteration, step: int, label: str, moment: tuple[float, bool] | None) -> bool:
         """Whether a number that was there before is the same iteration: of another rank, or of a bar drawn again."""
         apart_s = abs(moment[0] - there.moment_s) if moment and there.moment_s is not None else 0.0
-        return apart_s <= SAME_MOMENT_S and (there is run.iterations[-1] or (step, label) not in run.labels)
+        drawn_late = bool(run.bar) and (run.iterations[-1].step or 0) - step <= LAG
+        new = drawn_late or there is run.iterations[-1] or (step, label) not in run.labels
+        return apart_s <= SAME_MOMENT_S and new
 
 
 def _value(found: re.Match[str]) -> float:
