@@ -10,8 +10,17 @@ from jobs import job, layout, legal, sample
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL
 from gpuscale.layouts.stages import FIRST, LAST, MIDDLE
 from gpuscale.memory.activations import layer_activation_bytes, widest_gradient_bytes
-from gpuscale.memory.interval import DEVICE, LEAST, OWN_LOOP, SPREADS, STATES_ALONE, UNSAID, half_width
-from gpuscale.memory.model import COMPONENTS, LIBRARY_BYTES
+from gpuscale.memory.model import (
+    COMPONENTS,
+    DEVICE,
+    LEAST,
+    LIBRARY_BYTES,
+    OWN_LOOP,
+    SPREADS,
+    STATES_ALONE,
+    UNSAID,
+    half_width,
+)
 from gpuscale.memory.states import placeholder_bytes
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.search.evaluation import evaluate

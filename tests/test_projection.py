@@ -3,8 +3,7 @@
 import pytest
 
 import gpuscale
-from gpuscale.architecture.adapters import matrices_of
-from gpuscale.architecture.parameters import model_parameters
+from gpuscale.architecture.parameters import matrices_of, model_parameters
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.read import read_launch
 from gpuscale.planning.layouts import fixed_layout

@@ -8,7 +8,7 @@ import pytest
 from jobs import job, legal, sample
 
 from gpuscale.layouts.arrays import concatenate, single
-from gpuscale.memory.interval import half_width
+from gpuscale.memory.model import half_width
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.planning.plans import plan
 from gpuscale.search import ties

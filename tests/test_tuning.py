@@ -7,9 +7,17 @@ import numpy as np
 import pytest
 
 import gpuscale
-from gpuscale.architecture.adapters import adapter_parameters, adapters, count_adapters, trained_parameters
 from gpuscale.architecture.flops import forward_flops, training_flops_per_token
-from gpuscale.architecture.parameters import Linear, dense_linears, expert_linears, model_parameters
+from gpuscale.architecture.parameters import (
+    Linear,
+    adapter_parameters,
+    adapters,
+    count_adapters,
+    dense_linears,
+    expert_linears,
+    model_parameters,
+    trained_parameters,
+)
 from gpuscale.choices import BASE_DTYPES, METHODS
 from gpuscale.errors import InputError
 from gpuscale.layouts.stages import FIRST, LAST

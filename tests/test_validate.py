@@ -14,7 +14,7 @@ import pytest
 from command import assert_one_message, gpuscale
 
 from gpuscale.errors import InputError
-from gpuscale.memory.interval import UNSAID
+from gpuscale.memory.model import UNSAID
 from gpuscale.planning.jobs import Presets
 from gpuscale.presets.files import preset_aliases, preset_names
 from gpuscale.presets.hardware import load_gpu

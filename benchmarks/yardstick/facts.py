@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuscale.architecture.adapters import trained_parameters
-from gpuscale.architecture.parameters import layer_parameters, model_parameters
+from gpuscale.architecture.parameters import layer_parameters, model_parameters, trained_parameters
 from gpuscale.errors import InputError
 from gpuscale.validation.measurements import Library, Row, reason_text
 from gpuscale.validation.runs import Run, read_run

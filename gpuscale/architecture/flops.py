@@ -18,8 +18,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from gpuscale.architecture.adapters import count_adapters
-from gpuscale.architecture.parameters import beside_linears, dense_linears, expert_linears
+from gpuscale.architecture.parameters import beside_linears, count_adapters, dense_linears, expert_linears
 from gpuscale.arrays import FloatArray, added_up
 from gpuscale.errors import InputError
 from gpuscale.specs.model import MAX_SEQUENCE, AttentionSpec, LayerSpec, ModelSpec

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuscale.architecture.adapters import trained_parameters
+from gpuscale.architecture.parameters import trained_parameters
 from gpuscale.choices import AXES
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError, NoAnswerError

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpuscale.architecture.adapters import count_adapters
+from gpuscale.architecture.parameters import count_adapters
 from gpuscale.launch import accelerate, deepspeed, trainer
 from gpuscale.launch.adapters import MODULES, PARTS
 from gpuscale.launch.huggingface_models import hub_id

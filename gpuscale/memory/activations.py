@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from gpuscale.architecture.adapters import adapters
 from gpuscale.architecture.parameters import (
     Linear,
+    adapters,
     attention_linears,
     dense_linears,
     expert_linears,

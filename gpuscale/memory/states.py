@@ -13,8 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuscale.architecture.adapters import adapter_parameters, frozen_bytes
-from gpuscale.architecture.parameters import Linear, dense_linears, expert_linears, model_parameters, vector_parameters
+from gpuscale.architecture.parameters import (
+    Linear,
+    adapter_parameters,
+    dense_linears,
+    expert_linears,
+    frozen_bytes,
+    model_parameters,
+    vector_parameters,
+)
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import ONE_F_ONE_B, Candidates, summed, unique_rows
 from gpuscale.layouts.stages import FIRST, LAST, StageTable, share_of_end

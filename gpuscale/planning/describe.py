@@ -12,8 +12,7 @@ from gpuscale.arrays import BoolArray, FloatArray, IndexArray
 from gpuscale.layouts.arrays import ZB_V, Candidates, schedule_name
 from gpuscale.layouts.pins import Pins, recompute_text
 from gpuscale.layouts.stages import FIRST, LAST, MIDDLE, pipeline_layout
-from gpuscale.memory.interval import fit_probability, half_width
-from gpuscale.memory.model import BASES
+from gpuscale.memory.model import BASES, fit_probability, half_width
 from gpuscale.planning.calibrated import half_widths
 from gpuscale.planning.jobs import Job
 from gpuscale.ratios import TIME, in_words

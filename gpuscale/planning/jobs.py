@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuscale.architecture.adapters import count_adapters, matrices_of
-from gpuscale.architecture.parameters import model_parameters
+from gpuscale.architecture.parameters import count_adapters, matrices_of, model_parameters
 from gpuscale.calibration.site_file import Site, read_site
 from gpuscale.choices import LOW_PRECISIONS, MEMORY_HEADROOM, TRAINED
 from gpuscale.collectives.alltoall import writes_remotely

@@ -109,8 +109,7 @@ def read_config(config: Config, name: str) -> specs.ModelSpec:
         max_sequence=sequence,
         mtp=mtp,
         head_bias=config.setting(family.head_bias),
-        final_norm=config.setting(family.final_norm)
-        and (not family.norm_switch or config.flag(family.norm_switch, default=True)),
+        final_norm=config.setting(family.final_norm) and config.flag(family.norm_switch, default=True),
         at_embedding=tuple(one for end in family.at_embedding for one in AT_ENDS[end](Place(config, hidden))),
         at_head=tuple(one for end in family.at_head for one in AT_ENDS[end](Place(config, hidden))),
         numerics=numerics_of(config.data, model_type),

@@ -55,7 +55,8 @@ class Config(NamedTuple):
         return InputError(f"{self.prefix}{name} {message}", place=self.place, hint=hint)
 
     def value(self, key: str, default: Any = _MISSING) -> Any:
-        """Return the value of `key`, or of its name in this model type, or of a synonym; one that is null has none.
+        """Return the value of `key`, or of its name in this model type, or of a synonym; one that is null has none,
+        nor has what a model type has no key for (an empty one).
 
         Raises:
             InputError: missing, and there is no default.

@@ -48,7 +48,7 @@ def layers_of(config: Config, family: Family) -> tuple[list[specs.LayerSpec], sp
         layers.append(known.setdefault(layer, layer))
     layers = _repeated(config, family, layers, words)
     key = family.mtp_key or ("num_nextn_predict_layers" if family.correction_bias else "")
-    depth = (config.optional(key, 0) or 0) if key else 0
+    depth = config.optional(key, 0) or 0
     if not depth:
         return layers, None
     last = next((one for one in reversed(layers) if one.attention), layers[-1])  # of layers with attention each
@@ -64,7 +64,7 @@ def _has(family: Family, mixer: str) -> bool:
 
 def _words(config: Config, pattern: Pattern, key: str, count: int, known: Sequence[str]) -> list[str]:
     """One word per layer, as a list states them or as the pattern repeats them."""
-    words = config.words(key, None, known) if key else None
+    words = config.words(key, None, known)
     if words is not None and len(words) != count and pattern.repeats:
         words = (words * count)[:count]
     if words is not None:
@@ -78,13 +78,13 @@ def pattern_words(config: Config, pattern: Pattern, count: int) -> list[str]:
     """Words of layers that are not listed: most have the first word of the cycle, some the last."""
     cycle = pattern.cycle
     most, special = cycle[0], cycle[-1]
-    if pattern.switch and not config.flag(pattern.switch, default=True):
+    if not config.flag(pattern.switch, default=True):
         return [special if pattern.off_is_last else most] * count
-    listed = config.items(pattern.listed, None, int) if pattern.listed else None
+    listed = config.items(pattern.listed, None, int)
     if listed is not None:
         found = {index - pattern.counted_from for index in listed}
         return [special if index in found else most for index in range(count)]
-    flags = config.items(pattern.flags, None, int) if pattern.flags else None
+    flags = config.items(pattern.flags, None, int)
     if flags and len(flags) == count:
         return [most if flag else special for flag in flags]
     if pattern.otherwise:
@@ -108,7 +108,7 @@ def _every(config: Config, pattern: Pattern) -> int | None:
     """Return the period of a pattern, or None where its cycle is repeated."""
     if not pattern.every and not pattern.every_key:
         return None
-    written = config.value(pattern.every_key, None) if pattern.every_key else None
+    written = config.value(pattern.every_key, None)
     if isinstance(written, str):  # EXAONE 4 writes the pattern out: LLLG
         return len(written)
     return config.integer(pattern.every_key, pattern.every, low=0) if written is not None else pattern.every
@@ -125,19 +125,19 @@ def _feed_forwards(config: Config, family: Family, count: int) -> list[str]:
     words = config.words("mlp_layer_types", count, tuple(FEED_FORWARDS))
     if words is not None:
         return words
-    step = config.value(experts.frequency, None) if experts.frequency else None
+    step = config.value(experts.frequency, None)
     if isinstance(step, list):
         flags = config.items(experts.frequency, count, int) or []
         return ["sparse" if flag else "dense" for flag in flags]
-    listed = config.items(experts.listed, None, int) if experts.listed else None
-    dense = set(config.items(experts.dense, None, int) or ()) if experts.dense else set()
+    listed = config.items(experts.listed, None, int)
+    dense = set(config.items(experts.dense, None, int) or ())
     if listed is not None:
         return ["sparse" if index in listed else "dense" for index in range(count)]
-    first = config.integer(experts.first_key, experts.first, low=0) if experts.first_key else experts.first
-    until = config.integer(experts.until, -1, low=-1) if experts.until else -1
+    first = config.integer(experts.first_key, experts.first, low=0)
+    until = config.integer(experts.until, -1, low=-1)
     until = count - 1 if until == -1 else until
-    every = config.integer(experts.every, 1) if experts.every else 1
-    often = config.integer(experts.frequency, 1) if experts.frequency else 1
+    every = config.integer(experts.every, 1)
+    often = config.integer(experts.frequency, 1)
     offset = config.integer(experts.offset, low=0) if experts.offset else 0
     return [
         "sparse"
@@ -170,9 +170,9 @@ def _layer(config: Config, family: Family, mixer: str, experts: bool, reuses_key
     norms = family.norms[parallel] if isinstance(family.norms, tuple) else family.norms
     if isinstance(norms, str):
         norms = config.integer(norms, low=0)
-    if family.more_norms and config.flag(family.more_norms):
+    if config.flag(family.more_norms):
         norms += 2
-    if family.norm_switch and not config.flag(family.norm_switch, default=True):
+    if not config.flag(family.norm_switch, default=True):
         norms = 0
     if family.first_norms is not None and index == 0:
         norms = family.first_norms
@@ -250,7 +250,7 @@ def _attention(config: Config, family: Family, mixer: str, index: int) -> specs.
         sinks=_sinks(config, family, mixer),
         output_gate=config.setting(family.output_gate),
     )
-    if family.keys_as_values and mixer == FULL and config.flag(family.keys_as_values):
+    if mixer == FULL and config.flag(family.keys_as_values):
         attention = replace(attention, keys="values")
     if mixer in (INDEXED, SPARSE):
         attention = replace(attention, indexer=_indexer(config, index, weighted=mixer == INDEXED))
@@ -261,7 +261,7 @@ def _attention(config: Config, family: Family, mixer: str, index: int) -> specs.
 
 def _of_whole(config: Config, family: Family) -> Config:
     """Return the config of a layer that sees all keys, whose heads are its own; fewer keys where they are values."""
-    shared = bool(family.keys_as_values) and config.flag(family.keys_as_values)
+    shared = config.flag(family.keys_as_values)
     stated = {key: config.value(own, None) for key, own in family.whole_keys.items() if key == "head_dim" or shared}
     return config.having(**{key: value for key, value in stated.items() if value is not None})
 

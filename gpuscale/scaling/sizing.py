@@ -21,6 +21,7 @@ from gpuscale.planning.jobs import Job, Presets, build_job
 from gpuscale.planning.variants import gpu_counts
 from gpuscale.presets.models import all_models
 from gpuscale.presets.rates import Rate
+from gpuscale.presets.tables import made
 from gpuscale.request import (
     DEFAULT_SEQUENCE,
     OF_ONE_PLAN,
@@ -436,7 +437,9 @@ def _row(subject: Subject, total: TrainTime, tokens: float, *, optimal: bool, me
     spec, plan, phase = subject.spec, subject.estimate.plan, total.phases[0]
     model, dense = spec.model, not spec.model.is_moe
     parameters = float(model_parameters(model).active)
-    return SizeRow(
+    return made(
+        SizeRow,
+        vars(phase) | vars(plan) | vars(total),  # the same names for the same numbers
         optimal=optimal,
         model=str(subject.job.request["model"]),
         parameters=parameters,
@@ -448,19 +451,8 @@ def _row(subject: Subject, total: TrainTime, tokens: float, *, optimal: bool, me
         loss=BESIROGLU.loss(parameters, tokens) if dense else None,
         loss_in_range=dense and BESIROGLU.in_range(parameters, tokens),
         overtraining=BESIROGLU.overtraining(parameters, tokens) if dense else None,
-        gpus=spec.gpus,
-        global_batch_size=plan.global_batch_size,
         batch_tokens=spec.tokens_per_step,
         tokens_factor=_factor(subject, tokens),
-        layout=phase.layout,
-        step_time_s=plan.step_time_s,
-        mfu=plan.mfu,
-        wall_s=total.wall_s,
-        wall_low_s=total.wall_low_s,
-        wall_high_s=total.wall_high_s,
-        effective_ratio=total.effective_ratio,
-        gpu_hours=total.gpu_hours,
-        cost_usd=total.cost_usd,
         meets=meets,
     )
 

@@ -19,7 +19,7 @@ import numpy as np
 from gpuscale.arrays import FloatArray, IndexArray, exp, log
 from gpuscale.calibration.factors import with_host, with_kernels, with_network
 from gpuscale.layouts.arrays import Candidates
-from gpuscale.memory.interval import fit_probability
+from gpuscale.memory.model import fit_probability
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.cluster import INSIDE
 from gpuscale.specs.job import JobSpec

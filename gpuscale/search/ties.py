@@ -28,7 +28,7 @@ import numpy.typing as npt
 from gpuscale.arrays import BoolArray, FloatArray, IndexArray, exp, log
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
-from gpuscale.memory.interval import fit_probability
+from gpuscale.memory.model import fit_probability
 from gpuscale.search.evaluation import Evaluation
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuscale.architecture.adapters import matrices_of
-from gpuscale.architecture.parameters import dense_linears, expert_linears
+from gpuscale.architecture.parameters import dense_linears, expert_linears, matrices_of
 from gpuscale.arrays import BoolArray, FloatArray, IntArray
 from gpuscale.layouts.arrays import Candidates, combined_key, distinct, number_combinations, spread, summed
 from gpuscale.layouts.ranks import strides

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.architecture.adapters import adapters
-from gpuscale.architecture.parameters import Linear
+from gpuscale.architecture.parameters import Linear, adapters
 from gpuscale.arrays import BoolArray, FloatArray, IntArray
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides

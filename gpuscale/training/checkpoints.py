@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuscale.architecture.adapters import trained_parameters
+from gpuscale.architecture.parameters import trained_parameters
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.search.evaluation import placed

@@ -24,6 +24,7 @@ from gpuscale.planning.layouts import layout_text
 from gpuscale.planning.planfile import layout_of
 from gpuscale.planning.plans import plan
 from gpuscale.presets.rates import OLD, USUAL_TERM, Rate, given, load_rates, prices_of
+from gpuscale.presets.tables import made
 from gpuscale.request import (
     ALL_CLUSTERS,
     COMPARED,
@@ -217,19 +218,7 @@ def _over_gpus(subjects: Sequence[Subject], question: Question, recovery: Recove
             notes = (*found[0].notes, error.message)
             found[0] = replace(found[0], notes=notes)
     rows = [
-        GpuCount(
-            gpus=one.gpus,
-            cluster=one.cluster,
-            layout=phase.layout,
-            global_batch_size=phase.global_batch_size,
-            tokens=one.tokens,
-            step_time_s=phase.step_time_s,
-            wall_s=one.wall_s,
-            gpu_hours=one.gpu_hours,
-            cost_usd=one.cost_usd,
-            energy_mwh=one.energy_mwh,
-            effective_ratio=one.effective_ratio,
-        )
+        made(GpuCount, vars(phase) | vars(one))
         for one in sorted(found, key=lambda one: one.gpus)
         for phase in one.phases
     ]
@@ -306,9 +295,9 @@ def best_plans(asked: Mapping[str, Any], pins: Mapping[str, Any], presets: Prese
     first = {found.gpus: found for found in reversed(result.estimates)}  # of each number of GPUs the best
     subjects = []
     for found in (one for one in result.estimates if first[one.gpus] is one):
-        made = subject_of(build_job(read(JobOptions, found.job)), layout_of(found.plan), despite_rules=True)
+        subject = subject_of(build_job(read(JobOptions, found.job)), layout_of(found.plan), despite_rules=True)
         best = replace(found.plan, rank=1, variants=1)
-        subjects.append(replace(made, estimate=replace(found, plan=best, notes=(*found.notes, *notes))))
+        subjects.append(replace(subject, estimate=replace(found, plan=best, notes=(*found.notes, *notes))))
     return subjects
 
 

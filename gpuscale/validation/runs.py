@@ -17,8 +17,7 @@ import numpy as np
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import SCHEDULES, Candidates, concatenate
-from gpuscale.memory.interval import half_width
-from gpuscale.memory.model import BASES
+from gpuscale.memory.model import BASES, half_width
 from gpuscale.planning.layouts import fixed_layout, fully_sharded, usual_etp, usual_zero
 from gpuscale.planning.plans import job_of
 from gpuscale.presets.files import preset_aliases, preset_names

@@ -22,7 +22,7 @@ from gpuscale.arguments import public
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.files import expecting
-from gpuscale.memory.interval import CHANCE
+from gpuscale.memory.model import CHANCE
 from gpuscale.specs.job import JobSpec
 from gpuscale.uncertainty import MANY_LAYOUTS, Evidence, evidence, family_of
 from gpuscale.units import TFLOPS
