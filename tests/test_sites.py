@@ -12,10 +12,9 @@ from command import assert_one_message, gpuscale
 
 from gpuscale.collectives.times import collective_time_s
 from gpuscale.errors import InputError, NoAnswerError
-from gpuscale.fleets import diloco
+from gpuscale.fleets import sites as diloco
 from gpuscale.fleets.comparing import fleet
-from gpuscale.fleets.diloco import Outer
-from gpuscale.fleets.sites import exchange_s, shares, staged_wait_s
+from gpuscale.fleets.sites import Outer, exchange_s, shares, staged_wait_s
 from gpuscale.planning.plans import plan
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.specs.cluster import OPERATIONS

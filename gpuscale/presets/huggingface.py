@@ -24,10 +24,9 @@ from gpuscale.errors import InputError, nearest, shown
 from gpuscale.files import read_text, refuse_irregular
 from gpuscale.presets.files import short
 from gpuscale.presets.hub import source_of
-from gpuscale.presets.huggingface_beside import AT_ENDS, Place
 from gpuscale.presets.huggingface_config import LIMITS, NO_SHAPE, SIZE, STATED, SYNONYMS, Config, class_defaults
 from gpuscale.presets.huggingface_families import FAMILIES, TEXT_TYPES, UNSUPPORTED, Experts, Family, Pattern
-from gpuscale.presets.huggingface_layers import WINDOW_KEYS, layers_of
+from gpuscale.presets.huggingface_layers import AT_ENDS, WINDOW_KEYS, Place, layers_of
 from gpuscale.presets.huggingface_numerics import numerics_of
 from gpuscale.presets.towers import FROZEN, NOT_TRAINED, TRAINED, towers_of
 from gpuscale.specs import model as specs

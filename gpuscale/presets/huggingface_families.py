@@ -120,7 +120,7 @@ class Family:
     blocks: str = ""  #: `pattern`: every layer is a single block, by a pattern; a letter: all are such blocks.
     mtp_key: str | None = None  #: key of the number of multi-token-prediction modules, where it is not DeepSeek's.
     repeats: str = ""  #: how layers are used more than once: ``, `longcat` or `zamba`.
-    beside: tuple[str, ...] = ()  #: what layers have beside their blocks (`huggingface_beside.BESIDE`),
+    beside: tuple[str, ...] = ()  #: what layers have beside their blocks (`huggingface_layers.BESIDE`),
     at_embedding: tuple[str, ...] = ()  #: the embedding,
     at_head: tuple[str, ...] = ()  #: and the LM head (`AT_ENDS`).
     untied: bool = False  #: the class keeps embedding and LM head apart, whatever the config says.

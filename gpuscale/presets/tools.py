@@ -12,7 +12,7 @@
     [started]    words in names of its programs -> what they learn from, `other` where that is not modelled
     [job]        how its files state a job, for tools that one reader reads all alike (`gpuscale.launch.tabled`)
     [written]    how a job of fine-tuning is told to it (`gpuscale.launch.finetuning`)
-    [names]      what programs of one's own call a setting (`gpuscale.launch.own_programs`)
+    [names]      what programs of one's own call a setting, the likeliest first (`gpuscale.launch.own_programs`)
 
 A tool may stand on another one (`as`), whose entries count where it has none of its own; where it is `bare`, all but
 the defaults. `common.toml` is what stands below all of them: what the words in a name say, for settings that no table
@@ -155,7 +155,7 @@ def _job_table(data: Mapping[str, Any]) -> JobTable:
 
 @dataclass(frozen=True)
 class Tool:
-    """A training tool, at one release."""
+    """A training tool, at one release; fields that say no more are the tables above, by patterns of names."""
 
     name: str
     title: str  #: name for people.
@@ -164,16 +164,15 @@ class Tool:
     marks: tuple[str, ...] = ()  #: settings that only its files have.
     documents: bool = False  #: its marks are of documents alone, not of commands.
     defaults: Mapping[str, Default] = field(default_factory=dict)
-    asked: Mapping[str, Asked] = field(default_factory=dict)  #: by patterns of names.
-    noted: Mapping[str, str] = field(default_factory=dict)  #: by patterns of names.
-    inert: tuple[str, ...] = ()  #: patterns of names of settings that change no prediction.
+    asked: Mapping[str, Asked] = field(default_factory=dict)
+    noted: Mapping[str, str] = field(default_factory=dict)
+    inert: tuple[str, ...] = ()
     guessed: tuple[str, ...] | None = None
-    configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: name -> settings.
-    job: JobTable | None = None  #: how its files state a job, where one reader reads them.
-    method: tuple[ToolOption, ...] = ()  #: how its files say what is learned from.
-    started: Mapping[str, str] = field(default_factory=dict)  #: word of a program's name -> what is learned from.
-    written: WrittenTable | None = None  #: how a job of fine-tuning is told to it.
-    #: name of a setting -> what programs of one's own call it, the likeliest first.
+    configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    job: JobTable | None = None
+    method: tuple[ToolOption, ...] = ()
+    started: Mapping[str, str] = field(default_factory=dict)
+    written: WrittenTable | None = None
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def asks(self, setting: str) -> Asked | None:
