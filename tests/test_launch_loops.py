@@ -151,3 +151,25 @@ def test_a_program_that_a_script_writes_is_read(tmp_path):
         f"#!/bin/bash\nOUT=/tmp/job.py\ncat > $OUT << 'EOF'\n{loop}\nEOF\ntorchrun --nproc_per_node 2 $OUT\n"
     )
     assert read_launch([path], {}, {"seq": 512}).options["gbs"] == 4
+
+
+def test_the_configuration_of_an_engine_that_is_not_here_is_asked_for(tmp_path):
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, "model, _, _, _ = deepspeed.initialize(model=model, config='ds.json')")
+    assert all(f"{one}=" in str(caught.value) for one in ("precision", "gbs", "zero"))
+
+
+def test_world_size_of_the_launcher_is_the_number_of_gpus(tmp_path):
+    config = "dict(train_batch_size=32, zero_optimization=dict(stage=1))"
+    wrap = f"size = int(os.environ['WORLD_SIZE'])\nmodel, *_ = deepspeed.initialize(model=model, config={config})"
+    assert read(tmp_path, wrap).options["gbs"] == 32
+
+
+def test_a_language_model_of_the_scripts_own_is_asked_for(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("import torch\nfrom torch.utils.data import DataLoader\nclass Net(torch.nn.Module):\n"
+                    "    def __init__(self, vocab_size=9):\n        super().__init__()\nmodel = Net()\n"
+                    "optimizer = torch.optim.AdamW(model.parameters())\n"
+                    "for batch in DataLoader([], batch_size=5):\n    optimizer.step()\n")  # fmt: skip
+    with pytest.raises(InputError, match="model=NAME"):
+        read_launch([path])

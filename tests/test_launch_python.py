@@ -466,7 +466,7 @@ def test_builders_of_olmo_core_are_given_what_stands_beside_them(tmp_path):
         "model": "olmo2-7b", "seq": 8192, "gbs": 512, "micro_batch_size": 2, "tp": 2, "cp": 2, "cp_comm": "all_gather",
         "zero": 3, "shard": 32, "recompute": "selective:mlp", "precision": "bf16",
     }  # fmt: skip
-    with pytest.raises(InputError, match="get_world_size is the number of GPUs"):
+    with pytest.raises(InputError, match="on how many GPUs it runs"):
         read(tmp_path, OLMO)
 
 

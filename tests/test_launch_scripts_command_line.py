@@ -133,3 +133,40 @@ def test_adapters_that_are_loaded_to_stay_as_they_are_are_spoken_of(tmp_path):
     assert any("is_trainable" in one.meaning for one in said)
     said = read(tmp_path, TRAINER + lora.replace("'me/lora'", "'me/lora', is_trainable=True") + PLAIN + START, **given)
     assert not any("is_trainable" in one.meaning for one in said.assumed)
+
+
+@pytest.mark.parametrize("start", ["import values\n", "import values as values\n"])
+def test_modules_that_are_imported_as_such_are_read(tmp_path, start):
+    (tmp_path / "values.py").write_text("NAME = 'gpt2'\nSIZE = 3\n")
+    args = "args = TrainingArguments(output_dir='o', per_device_train_batch_size=values.SIZE, bf16=True)\n"
+    model = "model = AutoModelForCausalLM.from_pretrained(values.NAME)\n"
+    job = read(tmp_path, TRAINER + start + model + args + START, seq=512)
+    assert (job.options["model"], job.options["gbs"]) == ("gpt2", 12)
+
+
+def test_modules_that_are_imported_for_what_they_do_are_gone_through(tmp_path):
+    (tmp_path / "quick.py").write_text("import transformers\ntransformers.models.llama.Attention.forward = print\n")
+    assert "forward" in asked(tmp_path, "import quick\n" + TRAINER + PLAIN + START, seq=512)
+    assert "llama_patch" in asked(tmp_path, "import llama_patch\n" + TRAINER + PLAIN + START, seq=512)
+
+
+CALLBACK = (
+    "from transformers import TrainerCallback\nclass Own(TrainerCallback):\n    def on_step_end(self, *a, **k):\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("does", "word"), [("k['model'].freeze()", "tune"), ("k['model'].half()", ""), ("print(k['model'])", None)]
+)
+def test_callbacks_that_change_the_model_are_asked_about(tmp_path, does, word):
+    text = TRAINER + PLAIN + CALLBACK + f"        {does}\n" + START.replace("args=args", "args=args, callbacks=[Own()]")
+    if word is None:
+        assert read(tmp_path, text, seq=512).options["gbs"] == 8
+    else:
+        assert f"Own.{'freez' if word else 'half'}" in asked(tmp_path, text, seq=512)
+
+
+def test_a_trainer_in_a_loop_over_data_that_is_not_here(tmp_path):
+    loop = "import sets\nfor name in sets.NAMES:\n    if name in sets.KNOWN:\n"
+    loop += "        trainer = Trainer(model=model, args=args)\n"
+    assert read(tmp_path, TRAINER + PLAIN + loop + "        trainer.train()\n", seq=512).options["gbs"] == 8

@@ -17,8 +17,20 @@ from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.launch.python_loops import is_lightning, loop
-from gpuscale.launch.python_run import COMMAND_LINE, MAX_STEPS, Assigned, Choice, Importer, Program
-from gpuscale.launch.python_values import Function, Imported, Place, Record, Scope, Symbol, Unknown, is_plain, owners
+from gpuscale.launch.python_run import COMMAND_LINE, MAX_STEPS, PATCHING, Assigned, Choice, Importer, Program
+from gpuscale.launch.python_values import (
+    Class,
+    Function,
+    Imported,
+    Place,
+    Record,
+    Scope,
+    Symbol,
+    Unknown,
+    asked_name,
+    is_plain,
+    owners,
+)
 from gpuscale.launch.settings import LackingError, Reading, Said, Setting, Source
 from gpuscale.launch.unread import speaks_of
 from gpuscale.presets.files import known_table
@@ -86,7 +98,7 @@ def python_sources(text: str, file: str, find: Importer, given: Mapping[str, Any
             Said(one.file, one.line, one.text[:120], f"what {one.value} {does} is in no file that is here")
             for name, one in settings.items()
             for does in [_beyond(name)]
-            if does and name not in KNOWN_CHANGES
+            if does and name not in KNOWN_CHANGES and not (_trains(root.value) and name.rpartition(".")[2] in HARMLESS)
         )
         said = (*_assumed(chosen.values()), *changed)
         variables = _settings([(key, *_plain(one), place) for key, (one, place) in program.environment.items()])
@@ -104,6 +116,9 @@ ENDS = re.compile(
 
 ADAPTERS = "calls.add_adapter"
 """A call that gives a model of transformers adapters of PEFT, whose configuration are settings too."""
+
+HARMLESS = frozenset(known_table("scripts")["scripts"]["harmless"])
+"""Calls that are given a model and change neither memory nor time."""
 
 KNOWN_CHANGES = frozenset(_KNOWN["known_changes"])
 
@@ -150,6 +165,7 @@ def _touches(root: Root, program: Program) -> Iterator[Found]:
     if own:
         yield from _done_by_calls(trainer, program, own, calls)
         yield from _done_by_setting(program.assigned[:sets], own)
+        yield from _done_by_callbacks(trainer, program)
         yield from _overridden(trainer)
 
 
@@ -184,6 +200,19 @@ def _done_by_setting(assigned: list[Assigned], own: set[int]) -> Iterator[Found]
             yield f"{TOUCHES}{name}", True, "", place
         elif not is_plain(value) and not UNTOUCHED.match(whole.origin):
             yield f"{TOUCHES}{whole.name.rpartition('.')[2]}.{name}", ASSIGNED, "", place
+
+
+def _done_by_callbacks(trainer: Record, program: Program) -> Iterator[Found]:
+    """Yield what callbacks of a trainer change: by words in the methods of the script's own, in the names of others."""
+    added = [one.parts.get("0") for one in program.unfollowed if one.name == "add_callback"]
+    for one in [*_elements(trainer.parts.get("callbacks")), *added]:
+        kind = one.kind if isinstance(one, Record) else one
+        methods = kind.scope.names.values() if isinstance(kind, Class) else ()
+        text = "\n".join(ast.unparse(method.node) for method in methods if isinstance(method, Function))
+        text = text or ("" if isinstance(kind, Class) else str(getattr(one, "name", "")))
+        if found := CHANGING.search(text):
+            place = one.place if isinstance(one, Record) else trainer.place
+            yield f"{TOUCHES}{getattr(one, 'name', 'callback')}.{found[0].strip('.(').lower()}", "callback", "", place
 
 
 def _in_vain(name: str, value: Any, under: str) -> bool:
@@ -271,8 +300,9 @@ def _elements(value: Any) -> Iterator[Any]:
     yield from inner[:MAX_LISTED]
 
 
-PATCHING = re.compile(r"patch|hijack|inject|replace|override|^exec$", re.IGNORECASE)
-"""Words of functions that put other code into a model."""
+CHANGING = re.compile(r"requires_grad|freez|\.half\(|\.bfloat16\(|gradient_checkpointing|per_device_train|accumulation"
+                      r"|prun|quantiz|set_adapter|add_adapter", re.IGNORECASE)  # fmt: skip
+"""Words of callbacks that change the model, or how it is trained."""
 
 BUILTIN = frozenset(dir(builtins)) - {"map", "filter", "exec", "eval", "setattr", "delattr"}
 
@@ -348,6 +378,9 @@ def _roots(program: Program, scope: Scope) -> Iterator[Root]:
     yield from _new(_ends(program.called, ran=True), seen)
     variables = (one for one in scope.names.items() if isinstance(one[1], Record) and one[1].name)
     yield from _new((Root(name, value, value.place) for name, value in variables), seen)
+    taken = {id(part) for one in program.unfollowed for key, part in one.parts.items() if key != "of"}
+    trainers = [one for one in program.unfollowed if _trains(one) and "args" in one.parts and id(one) not in taken]
+    yield from _new((Root(one.name, one, one.place) for one in trainers), seen)
     own = [one for one in scope.names.values() if isinstance(one, Function) and one.scope is scope]
     helpers = {name for one in own for name in _called_in(one) if name != one.name}
     for one in own:
@@ -425,8 +458,7 @@ def _build(program: Program, root: Root) -> None:
 def _plain(value: Any) -> tuple[Any, str]:
     """Return a value as a setting has it, and why it is not known: of a call its name, of names their text."""
     if isinstance(value, Unknown):
-        name = re.sub(r"[^\w.]", "", value.name)[:80] or "..."
-        return f"${{{name}}}", value.why or "is given no value"
+        return f"${{{asked_name(value.name)}}}", value.why or "is given no value"
     if isinstance(value, Symbol) and (module := _module_of(value)):
         return f"${{{value.name}}}", f"is of {module}, which is not here"
     if isinstance(value, list):

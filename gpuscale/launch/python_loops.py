@@ -6,6 +6,7 @@ what such a loop has where nothing is said: `gpuscale.launch.own_programs` asks 
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from gpuscale.launch.python_values import HANDING_OUT, Function, Record, Symbol,
 ARGUMENTS, TRAINER = "LoopArguments", "LoopTrainer"
 """What the arguments and the trainer of such a loop are called."""
 
-MODELS = re.compile(r"CausalLM|LMHead|FastLanguageModel|\b\w*(GPT|Llama|Qwen|Mistral|Gemma)")
+MODELS = re.compile(r"LM\b|LMHead|LanguageModel|\b\w*(GPT|Llama|Qwen|Mistral|Gemma)")
 LANGUAGE = re.compile(rf"{MODELS.pattern}|Tokenizer|tiktoken")
 """Classes of language models, and of what goes with them."""
 
@@ -58,11 +59,13 @@ def loop(program: Program) -> Record | None:
     engine = next((one for one in calls if one.origin == "deepspeed.initialize"), None)
     started = engine or next(iter(fits or optimizers), None)
     names = " ".join(f"{one.name} {one.origin}" for one in calls)
-    if started is None or not LANGUAGE.search(names) or OTHERS.search(names):
+    if started is None or OTHERS.search(names):
         return None
     models = [*_given(engine), *(one for call in optimizers[:1] for one in _given(call)), *_held(whole)]
     model = next((one for one in models if not is_lightning(one)), None)
     inner = next((one for one in _held(model) if one is not model), None)
+    if not LANGUAGE.search(names) and not _of_words(model):
+        return None
     if model is not None and model.kind and inner is not None:  # a module of the script's own around the model
         model = inner
     args = Record(ARGUMENTS, started.place, origin=ARGUMENTS)
@@ -73,6 +76,13 @@ def loop(program: Program) -> Record | None:
     if model is not None:
         made.put("model", model, model.place)
     return made
+
+
+def _of_words(model: Record | None) -> bool:
+    """Whether a module of the script's own is a language model: by its name, or as it is made for a vocabulary."""
+    made = model.kind.find("__init__") if model is not None and model.kind else ()
+    words = ast.unparse(made[0].node.args) if made and isinstance(made[0], Function) else ""
+    return model is not None and bool(LANGUAGE.search(model.name) or "vocab" in words)
 
 
 def _last(call: Record) -> str:
@@ -144,7 +154,8 @@ def _say_accelerator(args: Record, call: Record) -> None:
         if isinstance(one, Record) and _last(one) == "FullyShardedDataParallelPlugin":
             _say_fsdp(args, one)
         if isinstance(one, Record) and _last(one) == "DeepSpeedPlugin":
-            args.put("deepspeed", one.parts.get("hf_ds_config"), one.place)
+            if one.parts.get("hf_ds_config") is not None:
+                args.put("deepspeed", one.parts["hf_ds_config"], one.place)
             args.put("zero_stage", one.parts.get("zero_stage", 2), one.place)
             for name in ("offload_optimizer_device", "offload_param_device"):
                 args.put(f"deepspeed_config.{name}", one.parts.get(name), one.place)

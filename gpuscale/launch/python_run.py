@@ -30,6 +30,7 @@ from gpuscale.launch.python_values import (
     Scope,
     Symbol,
     Unknown,
+    asked_name,
     first_unknown,
     formatted,
     is_plain,
@@ -64,6 +65,9 @@ COMMAND_LINES = ("fire.Fire", "typer.run", "tyro.cli", "simple_parsing.parse", "
 
 SIGNATURES = ("inspect.", "signature", "dataclasses.fields", "fields")
 """Functions by which scripts leave out arguments that a release does not know."""
+
+PATCHING = re.compile(r"patch|hijack|inject|replace|override|^exec$", re.IGNORECASE)
+"""Words of functions that put other code into a model."""
 
 STEPPING = re.compile(r"\bopt(im\w*)?\.step\(|\.step\(opt")
 """How an optimizer steps."""
@@ -126,6 +130,7 @@ class Program:
         self.chosen: dict[str, Choice] = {}
         self.environment: dict[str, tuple[Any, Place]] = {}  #: variables that `os.environ[...] = ...` sets.
         self.imports: dict[Imported, Any] = {}
+        self.whole: dict[str, str] = {}  #: modules that are imported as such -> the file that does.
         self.accumulates: tuple[Any, Place] | None = None  #: every how many steps an optimizer steps: `if n % 4 == 0`.
         self.steps = 0
         self.depth = 0
@@ -172,7 +177,11 @@ class Program:
             own = alias.asname or alias.name
             if isinstance(node, ast.Import):
                 whole = alias.name if alias.asname else alias.name.partition(".")[0]
-                scope.names[own.partition(".")[0]] = Symbol(own.partition(".")[0], whole)
+                own = own.partition(".")[0]
+                scope.names[own] = Symbol(own, whole)
+                self.whole.setdefault(alias.name, scope.file)
+                if len(re.findall(rf"\b{own}\b", "\n".join(scope.lines))) == 1:  # for what it does alone
+                    self._done_by_import(alias.name, scope.place(node))
                 continue
             module, origin = node.module or "", f"{'.' * node.level}{node.module or ''}.{alias.name}"
             if alias.name == "*":
@@ -183,6 +192,13 @@ class Program:
                 scope.names[own] = Imported(Symbol(own, origin), module, alias.name, node.level, scope.file)
 
     _run_importfrom = _run_import
+
+    def _done_by_import(self, name: str, place: Place) -> None:
+        """Go through a module that nothing else is made of; of one that is not here keep that it patches something."""
+        if self.imported(name, 0, place.file) is None and PATCHING.search(name):
+            made = Record(name, place, origin=name)
+            self.called.append(made)
+            self.unfollowed.append(made)
 
     def resolved(self, value: Any) -> Any:
         """Return what a name that is imported means; other values as they are."""
@@ -491,12 +507,17 @@ class Program:
         return first_unknown(value) or plainly(signs[type(node.op)], value)
 
     def _binop(self, node: ast.BinOp, scope: Scope) -> Any:
-        one, two = self.value(node.left, scope), self.value(node.right, scope)
+        one, two = (self._said(self.value(side, scope)) for side in (node.left, node.right))
         if isinstance(node.op, ast.Add) and isinstance(one, list) and isinstance(two, list):
             return [*one, *two][:MAX_ITEMS]
         if isinstance(node.op, ast.BitOr) and isinstance(one, dict) and isinstance(two, dict):
             return {**one, **two}
         return operate(node.op, one, two)
+
+    def _said(self, value: Any) -> Any:
+        """Return what the caller says of a name of another package; other values as they are."""
+        name = asked_name(value.name) if isinstance(value, Symbol) else ""
+        return _literal(self.given[name]) if name in self.given else value
 
     def _boolop(self, node: ast.BoolOp, scope: Scope) -> Any:
         wanted, why = isinstance(node.op, ast.Or), None
@@ -629,7 +650,10 @@ class Program:
         if isinstance(whole, Record):
             return self._of_record(whole, name, place, make=make)
         if isinstance(whole, Symbol):
-            return Symbol(f"{whole.name}.{name}", f"{whole.origin}.{name}")
+            importer = self.whole.get(whole.origin)
+            there = None if importer is None else self.imported(whole.origin, 0, importer)
+            found = () if there is None else there.find(name)
+            return self.resolved(found[0]) if found else Symbol(f"{whole.name}.{name}", f"{whole.origin}.{name}")
         if isinstance(whole, Class):
             found = whole.find(name)
             bound = bool(found) and isinstance(found[0], Function) and found[0].decorated("classmethod")
@@ -663,6 +687,8 @@ class Program:
         for key in (name, last, last.replace("_", "-")):
             if key in self.given:
                 return _literal(self.given[key])
+        if name == "WORLD_SIZE":  # of torch's launcher
+            return self.open("get_world_size", MISSING, place, "is the number of GPUs: `gpus=N` says it")
         if usual is not MISSING:
             self.chosen.setdefault(name, Choice(name, usual, place))
         return Unknown(name, why) if usual is MISSING else usual

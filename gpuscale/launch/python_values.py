@@ -171,6 +171,11 @@ TYPES: Mapping[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
+def asked_name(name: str) -> str:
+    """Return the name by which something that is not known is asked for."""
+    return re.sub(r"[^\w.]", "", name)[:80] or "..."
+
+
 def is_plain(value: Any) -> bool:
     """Whether a value is one of Python's own."""
     return value is None or isinstance(value, bool | int | float | str | list | dict)

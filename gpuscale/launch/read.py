@@ -161,6 +161,7 @@ def _read(
     except LackingError as caught:
         error = caught
         lone = error.name == "gbs" and reading is not None and "gpus" not in reading.options
+        lone |= error.name == "get_world_size" and reading is not None
         if lone and launch is not None and reading is not None and gpus_of(reading) is None:
             error = lacking("gpus", launch.place, _hint_gpus(launch, reading.layout))  # from which the batch may follow
         error.suggested = suggestion(error, launch, reading, guessed)

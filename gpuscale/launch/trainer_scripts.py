@@ -20,13 +20,13 @@ from gpuscale.launch.python import (
     ENDS,
     OVERRIDDEN,
     PART,
-    PATCHING,
     TOKENIZED,
     TOUCHES,
     made_from,
     refuse_keywords,
 )
 from gpuscale.launch.python_loops import TRAINER
+from gpuscale.launch.python_run import PATCHING
 from gpuscale.launch.python_values import HANDING_OUT, TEXT_METHODS
 from gpuscale.launch.settings import OFF, Reading, Setting, Settings, Source, says
 from gpuscale.launch.trainer import SEQUENCE
@@ -121,6 +121,13 @@ WIDE_CHECKPOINTS = re.compile(r"(^|[/-])(distil)?gpt2|dialogpt|gpt-neo-", re.IGN
 
 def _take_loop(reading: Reading) -> Tool:
     """Take how many GPUs a loop of the script's own runs on, where it says; return the tool that knows nothing more."""
+    engine, given = reading.settings.get("deepspeed"), reading.given
+    if engine is not None and engine.value != "...":  # a file of the engine's, which is not read, or what nobody says
+        for option in ("precision", "gbs"):
+            if not given.get(option):
+                reading.refuse(
+                    engine, f"DeepSpeed's configuration may say the {option}, and is not here", settles=option
+                )
     found = reading.settings.get("loop_gpus")
     if found is not None and not reading.given.get("gpus") and gpus_of(reading) is None:
         reading.option("gpus", int(found.value), "loop_gpus")
