@@ -200,3 +200,48 @@ def test_two_profiles_of_arguments_are_no_one_job(tmp_path):
         read_launch([tmp_path / "a.yaml"], {}, GIVEN)
     (tmp_path / "a.yaml").write_text(text.replace(": 8", ": 1"))
     assert read_launch([tmp_path / "a.yaml"], {}, GIVEN).options["seq"] == 512
+
+
+FLAT = "model_name: gpt2\nmax_seq_length: 512\nper_device_train_batch_size: 2\nbf16: true\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "tune", "base"),
+    [
+        ("lora: {r: 8, target_modules: [c_attn]}\n", "lora", None),
+        ("use_4bit: true\nlora: {r: 8, target_modules: [c_attn]}\n", "qlora", "nf4-single"),
+        ("method: qlora\nlora: {r: 8, target_modules: [c_attn]}\n", "qlora", "nf4-single"),
+        ("quantization: {enabled: false, load_in_4bit: true}\n", None, None),
+    ],
+)
+def test_tables_of_adapters_beside_flat_arguments_of_the_trainer(more, tune, base, tmp_path):
+    (tmp_path / "a.yaml").write_text(FLAT + more)
+    made = read_launch([tmp_path / "a.yaml"], {}, {"gpus": 2})
+    assert (made.options.get("tune"), made.options.get("base_dtype")) == (tune, base)
+    assert made.layout["micro_batch_size"] == 2
+
+
+def test_lengths_of_later_stages_are_no_length_of_this_one(tmp_path):
+    full = ", d_ff: 704, glu: true, rope: 1, tie_weights: true, max_seq_len: 1024"
+    text = (SIZES % (full, "", "sft: {max_seq_len: 256}")).replace("data: {seq_len: 512, ", "data: {")
+    text = text.replace("net:", "model:")
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(LackingError, match="1024 is stated, and so is"):
+        read_launch([tmp_path / "a.yaml"], {}, GIVEN)
+
+
+def test_a_file_that_is_gone_on_from_and_not_here_is_said(tmp_path):
+    made = job(tmp_path, ", d_ff: 704, glu: true, rope: 1, tie_weights: true", more="extends: base.yaml")
+    assert any("base.yaml is not here" in said.meaning for said in made.assumed)
+
+
+def test_degrees_and_a_stage_in_the_table_of_a_model(tmp_path):
+    text = """
+data: {train_batch_size: 32, train_micro_batch_size: 4, valid_batch_size: 99}
+model: {partial_pretrain: gpt2, tensor_parallel_size: 2, pipeline_parallel_size: 2, zero_stage: 1}
+parallel: {data_parallel_size: 2}
+"""
+    (tmp_path / "a.yaml").write_text(text)
+    made = read_launch([tmp_path / "a.yaml"], {}, {"precision": "bf16", "seq": 512, "gbs": 32})
+    assert [made.layout[name] for name in ("zero", "micro_batch_size", "tp", "pp")] == [1, 4, 2, 2]
+    assert made.options["gpus"] == 8

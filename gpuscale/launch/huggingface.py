@@ -72,7 +72,7 @@ def read(reading: Reading) -> None:
         InputError: it is not one of training a whole decoder, or something that must be known is not said.
     """
     tabled = own_files.take(reading)
-    tools = [one for one in TOOLS if not (tabled and one == "arctic-training")]  # which has `model.name_or_path` too
+    tools = [one for one in TOOLS if not (tabled and one in _WITH_TABLES)]
     tool = trainer_scripts.take(reading) or own_programs.take(reading, tool_of(reading.sources, tools))
     reading.run_by(tool)
     if tool.name == "ms-swift":
@@ -117,6 +117,9 @@ def read(reading: Reading) -> None:
     trainer.read_sequence(reading)
     _read_batch(reading, tool, under_deepspeed)
 
+
+_WITH_TABLES = ("arctic-training", "axolotl")
+"""Tools whose marks programs of one's own with tables have too: `model.name_or_path`, `base_model`."""
 
 _BETA = {"ms-swift": 0.04}
 """Weight of the divergence of GRPO where nothing is said (ms-swift arguments/rlhf_args.py); TRL has 0."""

@@ -255,7 +255,7 @@ _SUFFIX = re.compile(_KNOWN["suffix"], re.IGNORECASE)
 def _guesses(name: str) -> Iterator[str]:
     """Yield a model's name, then without organisation and without what only says how it was tuned or stored."""
     yield name.removesuffix(".yaml")
-    name = name.replace("___", ".")  # ModelScope's folders
+    name = name.replace("\\", "/").replace("___", ".")  # ModelScope's folders
     last = name.removesuffix(".yaml").rstrip("/").rpartition("/")[2]
     shorter = ""
     while last != shorter:

@@ -6,6 +6,7 @@ what stands in them are arguments of the Trainer, of `from_pretrained` and of PE
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -68,11 +69,14 @@ OTHER_MODELS = re.compile(r"image|img|pixel|video|audio|speech|resolution|num_cl
 ELSEWHERE = re.compile(rf"{OTHER_MODELS.pattern}|arch$|tensorflow|zero_stage|pp_size")
 """What they have, or programs of other frameworks."""
 
+_OTHERS = re.compile(rf"{OTHER_MODELS.pattern}|arch$|tensorflow")
+
 _OF_DATA = re.compile(
     r"(max_)?(seq(uence)?_?)?len(gth)?|max_(seq|sequence)_(len|length)|block_size|cutoff_len|packing|model_max_length"
     r"|context_(len(gth)?|size)|ctx_len|vocab(ulary)?_size"
 )
-_ONLY = {"data": _OF_DATA, "token": _OF_DATA, "optim": re.compile("name|type|_target_|class_path")}
+_BATCH_OF_DATA = re.compile(rf"{_OF_DATA.pattern}|(train_)?(micro_)?batch_size(_per_\w+)?")
+_ONLY = {"data": _BATCH_OF_DATA, "token": _OF_DATA, "optim": re.compile("name|type|_target_|class_path")}
 _ONLY |= dict.fromkeys(("teacher", "reward", "ref", "critic"), re.compile("|".join(_NAMES)))
 """Beginnings of names of tables that hold much else -> what is read of them."""
 
@@ -82,6 +86,9 @@ _ONCE = {
     **dict.fromkeys(("batch_size", "global_batch_size", "gradient_accumulation_steps"), "gbs"),
 }  # fmt: skip
 """What a program has one of -> the option that settles which, where tables state several."""
+
+_OF_MODEL = re.compile(r"(model|tokenizer|architecture)\.")
+_OF_STAGES = re.compile(r"(pretrain\w*|sft|dpo|rlhf|ppo|grpo|rm|distill\w*)\.")
 
 _OF_OTHERS = frozenset({
     MARK, "train_micro_batch_size_per_gpu", "finetuning_type", "tuner_type", "train_type", "distributed_type",
@@ -112,7 +119,7 @@ _BESIDE_TRAINING = re.compile(r"eval|val_|valid|test|infer|gen|rollout|sampl|log
 """Words of options of what is beside the training step, which patterns of names pass over."""
 
 _SHORT = ("bias", "batch", "dim", "half", "opt", "depth", "heads", "layers")
-_IN_TABLES_ALONE = ("model_name_or_path", "zero_stage", "use_peft", "lora_rank")
+_IN_TABLES_ALONE = ("model_name_or_path", "zero_stage", "use_peft", "lora_rank", "degree.tp", "degree.pp", "degree.dp")
 
 
 @cache
@@ -143,7 +150,7 @@ def is_own(source: Source) -> bool:
     lasts = {name.rpartition(".")[2]: one for name, one in stated.items()}
     axolotl = {"micro_batch_size", "sequence_len", "datasets.0.path"} & stated.keys()
     marks = {mark for tool in all_tools() for mark in tool.marks} - (set() if axolotl else {"base_model"})
-    others = any(name.startswith("zero_optimization.") or ELSEWHERE.search(name) for name in stated)
+    others = any(name.startswith("zero_optimization.") or _OTHERS.search(name) for name in stated)
     if others or _OF_OTHERS & lasts.keys() or marks & stated.keys():
         return False
     batch = any(is_called(ours, last) and str(lasts[last].value).isdigit() for ours in _BATCHES for last in lasts)
@@ -152,11 +159,14 @@ def is_own(source: Source) -> bool:
 
 def _of_language(stated: Mapping[str, Setting], lasts: Mapping[str, Setting]) -> bool:
     """Whether settings speak of a language model, or of no model at all."""
-    own = re.compile(rf"(.*\.)?(model|llm)\.({'|'.join(_NAMES)})")
-    named = [one.value for name, one in stated.items() if is_called("model_name_or_path", name) or own.fullmatch(name)]
+    named = [one.value for name, one in stated.items() for of, _, last in (name.rpartition("."),)
+             if (not of or re.fullmatch(r"(.*\.)?(model|llm)", of))
+             and (is_called("model_name_or_path", last) or (of and last in _NAMES))]  # fmt: skip
     model = any(name.partition(".")[0] in {"model", "network", "net", "backbone", "encoder"} for name in stated)
     adapted = any(re.search(r"(^|\.)(q?lora|peft)(\.|_r$)", name) for name in stated)
-    tokens = any(is_called(ours, last) for ours in (_LENGTHS, "shape.vocab") for last in lasts)
+    tokens = any(
+        "tokenizer" in last or any(is_called(ours, last) for ours in (_LENGTHS, "shape.vocab")) for last in lasts
+    )
     known = any(isinstance(one, str) and known_model(one)[0] for one in named)
     return bool(known or adapted or tokens or not (model or named))
 
@@ -170,9 +180,11 @@ def take(reading: Reading) -> bool:
     Raises:
         InputError: two models are named, or two values of what there is one of.
     """
-    if MARK in reading.settings or not any(claims(source) for source in reading.sources):
+    flat = MARK in reading.settings
+    if not any(map(_has_adapters if flat else claims, reading.sources)):
         return False
     own = any(map(is_own, reading.sources))
+    _say_inherited(reading)
     training = {name.rpartition(".")[0].lower() for name in reading.settings if name.endswith(f".{MARK}")}
     if len(training) > 1:
         _refuse_several(reading, training)
@@ -180,9 +192,10 @@ def take(reading: Reading) -> bool:
     adapted = next((one for name, one in reading.settings.items() if _describes(name) and is_on(one.value)), None)
     if own:
         _choose(reading)
+        _take_degrees(reading)
     for name, one in list(reading.settings.items()):
         argument = _argument(name, one, training, own=own)
-        if argument is not None and "." in name:
+        if argument is not None and ("." in name or argument == "finetuning_type"):
             nf4 = argument == "load_in_4bit" and str(one.value).lower() == "nf4"
             _give(reading, name, replace(one, value=True) if nf4 else one, argument)
     _take_adapters(reading, adapted)
@@ -205,6 +218,43 @@ def _refuse_several(reading: Reading, tables: Collection[str]) -> None:
         reading.refuse(found, message, "leave the one that is trained with in the file")
 
 
+def _take_degrees(reading: Reading) -> None:
+    """Take degrees that stand in a table, and the GPUs as their product where all do and nothing else counts GPUs."""
+    sizes: dict[str, int] = {}
+    stated = opened(reading.settings)
+    for axis in ("tp", "pp", "dp"):
+        for name, one in stated.items():
+            if "." in name and is_called(f"degree.{axis}", name.rpartition(".")[2]) and str(one.value).isdigit():
+                sizes[axis] = max(int(str(one.value)), 1)
+                reading.say(reading.settings.pop(one.name), f"{axis} = {sizes[axis]}")
+                if axis != "dp":
+                    reading.option(axis, sizes[axis])
+    counted = any(is_called("num_processes", name.rpartition(".")[2]) for name in stated) or reading.given.get("gpus")
+    if {"tp", "dp"} <= sizes.keys() and not counted:
+        gpus = math.prod(sizes.values())
+        reading.option("gpus", gpus)
+        reading.assume(f"GPUs are the product of the degrees, {gpus}")
+
+
+def _has_adapters(source: Source) -> bool:
+    """Whether a document has adapters or quantised weights in a table of its own, beside arguments of the Trainer."""
+    document = source.kind in {"yaml", "toml", "json"} and MARK in source.settings
+    return document and any(re.match(r"(q?lora|peft|adapter|quantization|bnb)\.", name) for name in source.settings)
+
+
+_PARENTS = ("extends", "_base_", "base", "base_config", "inherits", "inherit_from", "parent")
+
+
+def _say_inherited(reading: Reading) -> None:
+    """Say of a file that a document goes on from, and that is not here, that it is read without it."""
+    read = {one.file.rpartition("/")[2] for one in reading.sources}
+    for name in _PARENTS:
+        found = reading.settings.get(name)
+        file = str(getattr(found, "value", "")).rpartition("/")[2]
+        if found is not None and re.search(r"\.(ya?ml|json|toml)$", file) and file not in read:
+            reading.assume(f"{file} is not here: without it", found)
+
+
 def _argument(name: str, one: Setting, training: Collection[str] = (), *, own: bool = True) -> str | None:
     """Return the argument that a setting is, by the tables around it from the innermost; None where it is none.
 
@@ -213,6 +263,8 @@ def _argument(name: str, one: Setting, training: Collection[str] = (), *, own: b
         own: names of programs of one's own mean the same in every table.
     """
     *tables, last = name.lower().split(".")
+    if not tables and last in _WAYS and str(one.value).lower() in {"full", "lora", "qlora"}:
+        return "finetuning_type"
     for depth, of in enumerate(reversed(tables)):
         known = next((known for pattern, known in _TABLES if pattern.search(of)), None)
         if not depth and ".".join(tables) in training:
@@ -247,8 +299,8 @@ def _choose(reading: Reading) -> None:
             if is_called(ours, name.rpartition(".")[2]) and _argument(name, one) and str(one.value).isdigit()
         }
         if ours == _LENGTHS:
-            of_model = re.compile(r"(model|tokenizer|architecture)\.")
-            trained = {name: one for name, one in found.items() if not of_model.match(name)}
+            trained = {name: one for name, one in found.items() if not _OF_MODEL.match(name)}
+            trained = {} if all(map(_OF_STAGES.match, trained)) else trained  # which may be others than this
             for name in found.keys() - trained.keys() if trained else ():
                 reading.settings["shape.sequence"] = reading.settings.pop(found[name].name)
             found = trained or found

@@ -177,14 +177,14 @@ def read_shape(reading: Reading) -> bool:
     found = _stated_shape(reading)
     named = reading.settings.get("model_name_or_path")
     known = known_model(str(named.value))[0] if named is not None else None
+    if "dtype" in reading.settings and reading.tool.name == NAME and not known:  # of products, as nanoGPT has it
+        reading.settings.setdefault("mixed_precision", reading.settings.pop("dtype"))
     if known or not found.keys() >= set(_SIZES[:3]):
         spec = load_model(known) if known else None
         for key, one in found.items():
             if str(one.value) == str(getattr(spec, key, "")):
                 reading.say(one, "as the model that is named has it")
         return False
-    if "dtype" in reading.settings and reading.tool.name == NAME:  # of products, where weights are made (nanoGPT)
-        reading.settings.setdefault("mixed_precision", reading.settings.pop("dtype"))
     for one in found.values():
         reading.say(one, "replaced by the model that is given" if reading.given.get("model") else "shape of the model")
     if reading.given.get("model"):
