@@ -170,3 +170,12 @@ def test_a_trainer_in_a_loop_over_data_that_is_not_here(tmp_path):
     loop = "import sets\nfor name in sets.NAMES:\n    if name in sets.KNOWN:\n"
     loop += "        trainer = Trainer(model=model, args=args)\n"
     assert read(tmp_path, TRAINER + PLAIN + loop + "        trainer.train()\n", seq=512).options["gbs"] == 8
+
+
+def test_a_model_that_trl_loads_is_loaded_as_it_is_told(tmp_path):
+    args = "args = SFTConfig(output_dir='o', max_length=512, model_init_kwargs={'dtype': 'bfloat16'})\n"
+    job = read(tmp_path, TRAINER + args + "SFTTrainer(model='Qwen/Qwen2.5-0.5B', args=args).train()\n")
+    assert job.options["master_dtype"] == "none"
+    usual = args.replace("model_init_kwargs={'dtype': 'bfloat16'}", "")
+    job = read(tmp_path, TRAINER + usual + "SFTTrainer(model='Qwen/Qwen2.5-0.5B', args=args).train()\n")
+    assert "master_dtype" not in job.options

@@ -85,6 +85,7 @@ def take(reading: Reading) -> Tool | None:
     if not own:
         _set(reading, "args", "trainer_class", called)
     _give(reading, "args.", "")
+    _give(reading, "model_init_kwargs.", "")  # with which TRL loads a model that it is given the name of
     _take_optimizer(reading)
     loaded, unsloth = _take_model(reading), any("unsloth" in str(one.value) for name, one in settings.items()
                                                 if name.endswith("origin"))  # fmt: skip
