@@ -220,3 +220,17 @@ def test_the_rank_of_adapters_may_be_called_r(tmp_path: Path) -> None:
   --gradient_accumulation_steps 4
 """
     assert read_launch([script(tmp_path, text)]).options["lora_rank"] == 64
+
+
+def test_the_actor_of_verl_may_train_adapters(tmp_path: Path) -> None:
+    text = VERL.replace("--config-name=ppo_megatron_trainer ", "").replace("actor.megatron.{name}_size=4", "{name}")
+    job = read_launch([script(tmp_path, text.format(name="model.lora_rank=32"))])
+    assert (job.options["tune"], job.options["lora_rank"], job.options["lora_targets"]) == ("lora", 32, "all")
+    assert (job.options["base_dtype"], job.layout["zero"]) == ("fp32", 3)
+    assert "tune" not in read_launch([script(tmp_path, text.format(name="model.lora_rank=0"))]).options
+    with pytest.raises(InputError, match="adapters of reinforcement learning"):
+        read_launch(
+            [script(tmp_path, VERL.format(name="tp").rstrip() + " actor_rollout_ref.model.lora.rank=32\n")],
+            {},
+            {"tp": 4},
+        )

@@ -30,7 +30,7 @@ from gpuscale.launch.settings import DTYPES, ON, TORCH_DTYPES, Reading, Setting,
 from gpuscale.launch.shapes import MEGATRON as ATTENTION
 from gpuscale.launch.shapes import name_left
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing, job_name, machines
-from gpuscale.presets.files import find_preset, settled
+from gpuscale.presets.files import find_preset, known_table, settled
 from gpuscale.presets.frameworks import MEGATRON_BRIDGE, MEGATRON_BRIDGE_PERFORMANCE
 from gpuscale.presets.tools import load_tool
 from gpuscale.specs.model import NumericsSpec
@@ -223,25 +223,11 @@ def _deepspeed_states(reading: Reading) -> None:
 
 # --- names of the relatives
 
-INVERTED = {
-    "disable_bias_linear": "add_bias_linear",
-    "untie_embeddings_and_output_weights": "share_embeddings_and_output_weights",
-    "no_gradient_accumulation_fusion": "gradient_accumulation_fusion",
-}
-"""Flag that switches off -> field that it switches off."""
+_KNOWN = known_table("megatron")
 
-_CORE: Mapping[str, str | None] = {
-    "group_query_attention": None, "use_flash_attn": None, "use_mcore_models": None, "tokenizer_type": None,
-    "swiglu": "gated_linear_unit", "num_experts": "num_moe_experts", "use_distributed_optimizer": None,
-    "num_virtual_stages_per_pipeline_rank": "virtual_pipeline_model_parallel_size",
-    "bf16": None, "fp16": None, "fp8_format": None, "fp8_recipe": None, "fp8_param_gather": None, "fp4_format": None,
-    "fp4_recipe": None, "accumulate_allreduce_grads_in_fp32": None, "grad_reduce_in_bf16": None, "ckpt_format": None,
-    "overlap_grad_reduce": None, "overlap_param_gather": None, "use_megatron_fsdp": None, "optimizer": None,
-    "data_parallel_sharding_strategy": None, "num_distributed_optimizer_instances": None, "sgd_momentum": None,
-    "max_position_embeddings": None, "norm_epsilon": "layernorm_epsilon", "use_rope_scaling": None,
-    "rope_scaling_factor": None, "squared_relu": None,
-}  # fmt: skip
-"""Fields of Megatron core's configuration that are not called as the argument; those of other sections are left out."""
+INVERTED = _KNOWN["inverted"]
+
+_CORE: Mapping[str, str | None] = dict.fromkeys(_KNOWN["elsewhere"]) | _KNOWN["core"]
 
 _OPTIMIZER = (
     "use_precision_aware_optimizer", "main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype",
@@ -555,13 +541,7 @@ def _take_called_recipe(reading: Reading, called: Setting) -> None:
 
 NO_ADAPTERS = {"", "none", "false"}
 
-_KEYWORDS = {
-    "tensor_parallelism": "tensor_model_parallel_size", "pipeline_parallelism": "pipeline_model_parallel_size",
-    "virtual_pipeline_parallelism": "virtual_pipeline_model_parallel_size", "sequence_parallelism": "sequence_parallel",
-    "context_parallelism": "context_parallel_size", "expert_parallelism": "expert_model_parallel_size",
-    "expert_tensor_parallelism": "expert_tensor_parallel_size", "precision_config": "mixed_precision",
-}  # fmt: skip
-"""Keyword of recipes' functions until 0.2 -> argument."""
+_KEYWORDS = _KNOWN["keywords"]
 
 
 def _performance_recipe(reading: Reading) -> Setting | None:
@@ -599,10 +579,7 @@ def _performance_recipe(reading: Reading) -> Setting | None:
 _FIELDS = {"fp8": "fp8_format", "fp4": "fp4_format", "fp8_param": "fp8_param_gather"}
 """Field of a configuration -> argument, where the readers of arguments do not know the field."""
 
-_RECIPES = {
-    "delayed": "delayed", "fp8_ds": "delayed", "current": "tensorwise", "fp8_cs": "tensorwise", "mxfp8": "mxfp8",
-    "fp8_mx": "mxfp8", "subchannel": "blockwise", "fp8_sc": "blockwise",
-}  # fmt: skip
+_RECIPES = _KNOWN["fp8_recipes"]
 
 
 def _precision_recipe(reading: Reading, found: Setting | None) -> None:
@@ -898,13 +875,7 @@ def settings_text(reading: Reading, name: str) -> str:
     return "" if found is None else str(found.value)
 
 
-_NEMO = {
-    **_FIELDS, "type": "tokenizer_type", "ub_tp_comm_overlap": "tp_comm_overlap", "name": "optimizer",
-    "overlap_grad_sync": "overlap_grad_reduce", "overlap_param_sync": "overlap_param_gather",
-    "tensor_parallelism": "tensor_model_parallel_size", "pipeline_parallelism": "pipeline_model_parallel_size",
-    "virtual_pipeline_parallelism": "virtual_pipeline_model_parallel_size",
-    "context_parallelism": "context_parallel_size", "sequence_parallelism": "sequence_parallel",
-}  # fmt: skip
+_NEMO = {**_FIELDS, **_KNOWN["nemo"]}
 
 
 def _read_legacy_nemo(reading: Reading) -> None:

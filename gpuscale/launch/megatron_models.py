@@ -11,6 +11,7 @@ from gpuscale.launch.settings import LackingError, Reading
 from gpuscale.launch.shapes import model_line, named_shape, shape_but_vocabulary
 from gpuscale.launch.tokenizers import vocabulary_of
 from gpuscale.launch.writing import Writing
+from gpuscale.presets.files import known_table
 from gpuscale.specs.model import MAX_LAYERS, AttentionSpec, LayerSpec, ModelSpec, MoeSpec, NumericsSpec
 
 EXTRA_TOKEN = 1
@@ -23,12 +24,9 @@ USUAL_VOCABULARY = 32000
 ALIKE = 1.05
 """Ratio of vocabularies up to which it does not matter which of them a model has: of one tokenizer, padded or not."""
 
-GENERAL = (
-    "HuggingFaceTokenizer", "HFTokenizer", "AutoTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
-    "Llama2Tokenizer", "Llama3Tokenizer", "LLamaTokenizer", "TikTokenizer", "MultimodalTokenizer", "SFTTokenizer",
-    "QwenTokenizer",
-)  # fmt: skip
-"""Types of tokenizers that load some model's by its file or name."""
+_KNOWN = known_table("megatron")
+
+GENERAL = tuple(_KNOWN["general_tokenizers"])
 
 VOCABULARIES = {"GPT2BPETokenizer": 50257, "megatron": 50257}
 """Tokenizers that have one vocabulary."""
@@ -72,14 +70,7 @@ def model_arguments(writing: Writing) -> Arguments:
     }
 
 
-OF_NUMERICS = {
-    "rotary_base": ("rotary_base",), "rotary_share": ("rotary_percent",),
-    "rotary_scaling": ("use_rope_scaling", "rotary_scaling_factor", "rope_type"), "norm_epsilon": ("norm_epsilon",),
-    "init_std": ("init_method_std",), "activation": ("squared_relu",), "router_score": ("moe_router_score_function",),
-    "router_normalised": ("moe_router_pre_softmax",), "router_scale": ("moe_router_topk_scaling_factor",),
-    "router_aux_loss": ("moe_aux_loss_coeff",),
-}  # fmt: skip
-"""Field of `NumericsSpec` -> arguments of which one states it."""
+OF_NUMERICS = _KNOWN["numerics"]
 
 LLAMA_SCALING = (1.0, 4.0, 8192)
 """Frequencies and positions of `--use-rope-scaling` (core/models/common/embeddings/rotary_pos_embedding.py)."""
@@ -457,11 +448,7 @@ def _read_vocabulary(reading: Reading) -> None:
     reading.options["model"] = named_shape(reading.shape)
 
 
-_TOKENIZERS = (
-    "tokenizer_model", "tokenizer.model", "tokenizer.tokenizer_model", "tokenizer_name_or_path", "tokenizer_path",
-    "patch_tokenizer_type", "vocab_file", "tokenizer_type", "tokenizer.type",
-)  # fmt: skip
-"""Arguments that name a tokenizer; the first that is known counts."""
+_TOKENIZERS = tuple(_KNOWN["tokenizers"])
 
 
 def _read_tokenizer(reading: Reading) -> None:

@@ -19,7 +19,7 @@ from gpuscale.launch.megatron import FP8_RECIPES, FULL_SHARDING, PRECISION_OF
 from gpuscale.launch.megatron_models import Arguments
 from gpuscale.launch.settings import Reading, Setting
 from gpuscale.planning.recipes import all_recipes, find_recipe
-from gpuscale.presets.files import preset_files, read_unchanged
+from gpuscale.presets.files import known_table, preset_files, read_unchanged
 from gpuscale.presets.models import load_model
 from gpuscale.rules.frameworks.megatron import OPTIONS
 
@@ -154,12 +154,9 @@ def take_usual(reading: Reading, found: Setting) -> None:
     reading.assume("bf16, the distributed optimizer and overlap, as all recipes of the library have them", found.name)
 
 
-SHAPE = {
-    "num_layers": "layers", "hidden_size": "hidden", "ffn_hidden_size": "ffn", "num_attention_heads": "heads",
-    "num_query_groups": "kv_heads", "kv_channels": "head_dim", "vocab_size": "vocab", "num_moe_experts": "moe.experts",
-    "moe_router_topk": "moe.top_k", "moe_ffn_hidden_size": "moe.ffn",
-}  # fmt: skip
-"""Argument -> key of a model file, where a named model is changed in part."""
+_KNOWN = known_table("megatron")
+
+SHAPE, KINDS = _KNOWN["shape"], frozenset(_KNOWN["kinds"])
 
 
 def take_model(reading: Reading, model: str, *of: str) -> None:
@@ -177,13 +174,6 @@ def take_model(reading: Reading, model: str, *of: str) -> None:
     reading.shape["layers"] = changed.get("layers") or own.layers
 
 
-KINDS = frozenset({
-    "gated_linear_unit", "swiglu", "activation_func", "normalization", "position_embedding_type", "add_bias_linear",
-    "multi_latent_attention", "share_embeddings_and_output_weights",
-})  # fmt: skip
-"""What a script says of the kind of layers: beside a shape it makes a model of its own, and not another size of one."""
-
-
 def _whole_model(reading: Reading) -> bool:
     """Whether a script states a whole model, of a class or by its arguments, and not what it changes of another."""
     if not {"num_layers", "hidden_size", "num_attention_heads"} <= reading.settings.keys():
@@ -193,14 +183,7 @@ def _whole_model(reading: Reading) -> bool:
     return bool(KINDS & reading.settings.keys()) or (bool(own) and not any(map(model_of_class, own)))
 
 
-FAMILIES = {
-    "Llama2": "llama2", "Llama3": "llama3", "Llama31": "llama3.1", "Llama32": "llama3.2", "Mistral": "mistral",
-    "MistralNeMo": "mistral-nemo", "Mixtral": "mixtral", "Qwen2": "qwen2", "Qwen25": "qwen2.5", "Qwen3": "qwen3",
-    "Qwen3MoE": "qwen3", "Gemma": "gemma", "Gemma2": "gemma2", "Gemma3": "gemma3", "Nemotron4": "nemotron-4",
-    "Nemotron": "nemotron-4", "GPT": "gpt3", "GPT3": "gpt3", "DeepSeekV3": "deepseek-v3", "DeepSeekV2": "deepseek-v2",
-    "DeepSeekV2Lite": "deepseek-v2-lite", "GPTOSS": "gpt-oss", "Starcoder2": "starcoder2", "Phi3": "phi3",
-}  # fmt: skip
-"""What the name of a class that builds a model begins with -> what that of the model does."""
+FAMILIES, MACHINES = _KNOWN["families"], _KNOWN["machines"]
 
 
 def model_of_class(name: str) -> str | None:
@@ -234,11 +217,6 @@ def take_hub_model(reading: Reading) -> None:
         if own is not None:
             take_model(reading, own, name)
             return
-
-
-MACHINES = {"h100": "dgx-h100-superpod", "b200": "b200-hgx", "b300": "b300-hgx", "gb200": "gb200-nvl72",
-            "gb300": "gb300-nvl72"}  # fmt: skip
-"""GPU in the name of a recipe -> the cluster that is meant (NVIDIA-NeMo/Megatron-Bridge, docs/performance-guide.md)."""
 
 
 def machine_of(name: str) -> str | None:

@@ -205,7 +205,7 @@ def _read_verl(reading: Reading) -> None:
     """Read overrides of verl: reinforcement learning under FSDP or Megatron core, supervised training under FSDP.
 
     Raises:
-        InputError: LoRA, or no microbatch.
+        InputError: LoRA under Megatron core, or no microbatch.
     """
     if f"{_ROLES}path" not in reading.settings:
         _read_verl_sft(reading)
@@ -213,7 +213,7 @@ def _read_verl(reading: Reading) -> None:
     megatron = "megatron" in f"{reading.text('config_name')} {reading.text(f'{_ACTOR}strategy', 'model_engine')}"
     megatron |= any(name.startswith(f"{_ACTOR}megatron.") for name in reading.settings)
     reading.run_by(load_tool("verl-megatron" if megatron else "verl"))
-    _refuse_lora(reading, f"{_ROLES}lora_rank", f"{_ROLES}lora.rank")
+    ranks = (f"{_ROLES}lora_rank", f"{_ROLES}lora.rank")
     reading.assume(ACTOR_ALONE)
     _gpus(reading, "trainer.nnodes", "trainer.n_gpus_per_node")
     parts = ("data.max_prompt_length", "data.max_response_length")
@@ -222,9 +222,14 @@ def _read_verl(reading: Reading) -> None:
     if not reading.given.get("seq"):
         reading.option("seq", sequence, *parts)
     if megatron:
+        _refuse_lora(reading, *ranks)
         _verl_megatron(reading)
     else:
         read_model(reading, f"{_ROLES}path")
+        if reading.integer(*ranks):  # fp32, as the shards of all weights are (workers/fsdp_workers.py)
+            held = reading.get(f"{_ACTOR}fsdp_config.model_dtype")
+            base = "bf16" if held is not None and precision_word(held) == "bf16" else "fp32"
+            adapters.take(reading, adapters.Names(ranks, (f"{_ROLES}target_modules",), ()), *ranks, base=base)
         _verl_fsdp(reading, f"{_ACTOR}fsdp_config.", _ROLES, _ACTOR)
     _verl_batch(reading, sequence)
 

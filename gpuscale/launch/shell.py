@@ -38,6 +38,7 @@ from gpuscale.launch.shell_syntax import (
     heredoc,
     passed,
 )
+from gpuscale.launch.starters import NOTHING
 from gpuscale.launch.traced import NOWHERE, OpenFiles, Traced, untraced
 
 MAX_LEVELS = 6
@@ -966,7 +967,7 @@ class Shell:
             state.folder = self._gone(name, rest, state)
             _forget(name, rest, state)
         else:
-            return name in _NOTHING
+            return name in NOTHING
         return True
 
     def where(self, state: State) -> Path:
@@ -1200,12 +1201,6 @@ class _Expansion:
 
 
 _GOING = ("cd", "pushd", "popd")
-_NOTHING = (
-    ":", "true", "false", "[", "test", "trap", "ulimit", "umask", "wait", "sleep", "alias",
-    "module", "ml", "mkdir", "rm", "cp", "mv", "ln", "chmod", "touch", "kill", "shopt", "hostname", "date", "pip",
-    "echo", "printf", "cat", "nvidia-smi", "git", "ls", "export", "set", "unset",
-)  # fmt: skip
-"""Commands that start no training."""
 
 
 def fields_at(fields: Sequence[Traced]) -> int:

@@ -19,6 +19,7 @@ from gpuscale.launch.remarks import Remark
 from gpuscale.launch.settings import NOTHING, ON, LaunchJob
 from gpuscale.layouts.stages import pipeline_layout
 from gpuscale.planning.jobs import Job
+from gpuscale.presets.files import known_table
 from gpuscale.specs.cluster import IBVERBS, INSIDE
 from gpuscale.specs.gpu import BEFORE_HOPPER, BLACKWELL
 from gpuscale.steptime.offload import least_cpu_optimizer_time_s
@@ -304,14 +305,7 @@ def _mesh(one: Stated) -> str:
     return f"{said} = {whole:.0f} is not the {gpus} processes"
 
 
-DEEPSPEED_KEYS = (
-    "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "bf16",
-    "fp16", "optimizer", "scheduler", "gradient_clipping", "activation_checkpointing", "tensor_parallel", "pipeline",
-    "sequence_parallel_size", "expert_parallel", "communication_data_type", "data_types", "steps_per_print",
-    "wall_clock_breakdown", "comms_logger", "flops_profiler", "zero_allow_untested_optimizer", "aio", "compile",
-    "prescale_gradients", "torch_autocast", "checkpoint", "monitor_config", "tensorboard", "wandb", "csv_monitor",
-)  # fmt: skip
-"""Keys of a DeepSpeed file that matter or are often given; others are ignored in silence (runtime/config.py)."""
+DEEPSPEED_KEYS = known_table("megatron")["deepspeed_keys"]
 
 
 def _misspelt(one: Stated) -> str:
