@@ -245,3 +245,24 @@ parallel: {data_parallel_size: 2}
     made = read_launch([tmp_path / "a.yaml"], {}, {"precision": "bf16", "seq": 512, "gbs": 32})
     assert [made.layout[name] for name in ("zero", "micro_batch_size", "tp", "pp")] == [1, 4, 2, 2]
     assert made.options["gpus"] == 8
+
+
+def test_a_gpt_whose_words_say_all_is_read(tmp_path):
+    more = (
+        ", d_ff: 1024, activation: gelu, pos_encoding: learned, norm_type: layernorm, bias: true, tie_embeddings: true"
+    )
+    line = str(job(tmp_path, f"{more}, n_kv_heads: 8").options["model"]).split(",")
+    assert {"gated=false", "learned_positions=512", "qkv_bias=true", "mlp_bias=true", "norm_bias=true"} <= set(line)
+
+
+def test_tables_with_longer_names_and_of_precision(tmp_path):
+    text = """
+model_params: {model_name: gpt2}
+QLoRA_params: {lora_r: 8, target_modules: [c_attn]}
+bit_bytes_params: {use_4bit: true, bnb_4bit_quant_type: nf4}
+training_params: {per_device_train_batch_size: 2, max_seq_length: 512}
+precision: {bf16: true, gradient_checkpointing: true}
+"""
+    (tmp_path / "a.yaml").write_text(text)
+    made = read_launch([tmp_path / "a.yaml"], {}, {"gpus": 2})
+    assert (made.options["tune"], made.options["precision"], made.layout["recompute"]) == ("qlora", "bf16", "full")

@@ -47,7 +47,8 @@ _TRAINING = {"lora": "use_peft", "use_lora": "use_peft"} | _QUANTISED
 _WAYS = ("method", "mode", "tuning", "tuning_method", "finetuning_method", "finetune_method", "training_type", "type")
 _SWITCH = ("enabled", "enable", "use")
 _ADAPTED = re.compile(r"lora|peft|adapter")
-_QUANTISER = re.compile(r"quant|bnb|bitsandbytes")
+_QUANTISER = re.compile(r"quant|bnb|bits?_?(and)?_?bytes")
+_SUFFIX = re.compile(r"_(params|parameters|settings|options|cfg)$")
 _TABLES: tuple[tuple[re.Pattern[str], dict[str, str]], ...] = (
     (re.compile(r"qlora"), _ADAPTERS | dict.fromkeys((*_SWITCH, "use_qlora"), "load_in_4bit")),
     (re.compile(r"^(deepspeed|ds_config|zero|zero_optimization)$"), {"stage": "zero_stage"}),
@@ -194,7 +195,7 @@ def take(reading: Reading) -> bool:
         _choose(reading)
         _take_degrees(reading)
     for name, one in list(reading.settings.items()):
-        argument = _argument(name, one, training, own=own)
+        argument = _argument(name, one, training)
         if argument is not None and ("." in name or argument == "finetuning_type"):
             nf4 = argument == "load_in_4bit" and str(one.value).lower() == "nf4"
             _give(reading, name, replace(one, value=True) if nf4 else one, argument)
@@ -255,21 +256,21 @@ def _say_inherited(reading: Reading) -> None:
             reading.assume(f"{file} is not here: without it", found)
 
 
-def _argument(name: str, one: Setting, training: Collection[str] = (), *, own: bool = True) -> str | None:
+def _argument(name: str, one: Setting, training: Collection[str] = ()) -> str | None:
     """Return the argument that a setting is, by the tables around it from the innermost; None where it is none.
 
     Args:
         training: tables that hold arguments of the Trainer, whatever they are called.
-        own: names of programs of one's own mean the same in every table.
     """
     *tables, last = name.lower().split(".")
     if not tables and last in _WAYS and str(one.value).lower() in {"full", "lora", "qlora"}:
         return "finetuning_type"
-    for depth, of in enumerate(reversed(tables)):
+    for depth, whole in enumerate(reversed(tables)):
+        of = _SUFFIX.sub("", whole)
         known = next((known for pattern, known in _TABLES if pattern.search(of)), None)
         if not depth and ".".join(tables) in training:
             known = _TRAINING
-        if known is None and words().closed.search(of):
+        if known is None and words().closed.search(whole):
             return None
         only = next((pattern for begins, pattern in _ONLY.items() if of.startswith(begins)), None)
         if only is not None and not only.fullmatch(last):
@@ -282,7 +283,7 @@ def _argument(name: str, one: Setting, training: Collection[str] = (), *, own: b
             return "finetuning_type"
         alone = last in _SWITCH and last not in known  # `quantization.enabled` beside nothing
         return None if alone else known.get(last, last)
-    return last if own and _anywhere(last) else None
+    return last if tables and _anywhere(last) else None
 
 
 def _choose(reading: Reading) -> None:

@@ -278,7 +278,9 @@ def _traits(
     """Return keys of a model that words say, and those that are likely where none does."""
     said = {key: str(found[key].value).lower() for key in _TRAITS if key in found}
     rotary = any(re.search(r"rope|rotary|\btheta$", one.name) for one in reading.settings.values())
-    rms = "kv_heads" in keys or any("rms" in f"{one.name} {one.value}" for one in reading.settings.values())
+    rms = keys.get("kv_heads", keys["heads"]) < keys["heads"] or any(
+        "rms" in f"{one.name} {one.value}" for one in reading.settings.values()
+    )
     stated: dict[str, Any] = {"qk_norm": "head"} if is_on(said.get("qk_norm", "")) else {}
     if re.search(r"glu|silu|swish", said.get("activation", "")) or said.get("gated") == "true":
         stated["gated"] = True
@@ -294,14 +296,21 @@ def _traits(
     if "moe.experts" in keys:
         width = keys.get("ffn") or likely.pop("ffn")
         likely |= {"moe.top_k": keys.get("moe.top_k", 2)} | ({} if "moe.ffn" in keys else {"moe.ffn": width})
-    learned = "learn" in said.get("positions", "") or not (rotary or rms or said.get("positions"))
-    if learned and keys.get("sequence"):
-        likely["learned_positions"] = keys["sequence"]
-    if said.get("bias") == "true" or ("learned_positions" in likely and said.get("bias") != "false"):
-        likely |= dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias"), True)
-    if not (rms or rotary) and said.get("bias") != "false":
-        likely["norm_bias"] = True
+    _add_positions(said, keys.get("sequence"), stated, likely, plain=not (rotary or rms))
     return stated, likely
+
+
+def _add_positions(
+    said: Mapping[str, str], length: int | None, stated: dict[str, Any], likely: dict[str, Any], *, plain: bool
+) -> None:
+    """Add learned positions and biases to what words say, or to what is likely: GPT-2 has both where it is `plain`."""
+    positions, bias = said.get("positions", ""), said.get("bias", "")
+    if length and (plain or "learn" in positions) and (not positions or "learn" in positions):
+        (stated if positions else likely)["learned_positions"] = length
+    if bias == "true" or (bias != "false" and "learned_positions" in {**likely, **stated}):
+        (stated if bias == "true" else likely).update(dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias"), True))
+    if plain and bias != "false":
+        (stated if bias == "true" and "layer" in said.get("norm", "") else likely)["norm_bias"] = True
 
 
 def _take_stage(reading: Reading, source: Source) -> None:
