@@ -173,3 +173,10 @@ def test_a_language_model_of_the_scripts_own_is_asked_for(tmp_path):
                     "for batch in DataLoader([], batch_size=5):\n    optimizer.step()\n")  # fmt: skip
     with pytest.raises(InputError, match="model=NAME"):
         read_launch([path])
+
+
+def test_loops_that_learn_from_another_model_are_asked_by_which_method(tmp_path):
+    body = "teacher_model(**batch)"
+    with pytest.raises(InputError, match="method="):
+        read(tmp_path, "model = DDP(model)", body=body)
+    assert read(tmp_path, "model = DDP(model)", body=body, method="sft").options["gbs"] == 8

@@ -29,6 +29,11 @@ OPTIMIZER = re.compile(r"^(DeepSpeed|Paged|Fused|CPU)*(AdamW?|SGD|Lion|Adafactor
 SEVERAL = re.compile(r"distributed|accelerat|deepspeed|lightning|DataParallel|LOCAL_RANK|WORLD_SIZE|device_map|horovod")
 """What speaks of more than one process or GPU."""
 
+AGAINST = re.compile(
+    r"\b(ref|reference|reward|teacher|critic|value)_model\b|\bkl_div\b|\bdpo_loss\b|\bold_log_?probs\b"
+)
+"""What speaks of learning from pairs, rewards or another model."""
+
 OF_DEEPSPEED = {
     "per_device_train_batch_size": "train_micro_batch_size_per_gpu",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
@@ -70,8 +75,11 @@ def loop(program: Program) -> Record | None:
         model = inner
     args = Record(ARGUMENTS, started.place, origin=ARGUMENTS)
     _say(args, program, optimizers, engine)
-    if not SEVERAL.search("\n".join(line for one in program.modules.values() if one for line in one.lines)):
+    text = "\n".join(line for one in program.modules.values() if one for line in one.lines)
+    if not SEVERAL.search(text):
         args.put("loop_gpus", 1, started.place)
+    if AGAINST.search(text):
+        args.put("ref_model", True, started.place)
     made = Record(TRAINER, started.place, {"args": args}, origin=TRAINER)
     if model is not None:
         made.put("model", model, model.place)
