@@ -9,8 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gpuscale.cli.main import named
-from gpuscale.cli.table import HIDDEN, JOBS
+from gpuscale.cli.main import HIDDEN, JOBS, named
 from gpuscale.version import RELEASED, __version__
 
 PAGE = "gpuscale.1"

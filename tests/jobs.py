@@ -13,8 +13,8 @@ from gpuscale.planning.variants import make_variants
 from gpuscale.presets.models import all_models
 from gpuscale.request import JobOptions, Question, declared, read
 from gpuscale.rules.check import RECOMPUTE_RULES, broken_rules, mark
-from gpuscale.search.enumeration import legal_rows
 from gpuscale.search.evaluation import evaluate
+from gpuscale.search.loop import legal_rows
 from gpuscale.steptime.components import COMPONENTS
 
 MODELS = all_models()

@@ -10,8 +10,7 @@ from command import assert_one_message, gpuscale
 from gpuscale import advise, decide, estimate, goodput, load_cluster, price_collective, read_subject
 from gpuscale.choices import AXES
 from gpuscale.collectives.estimate import Siblings
-from gpuscale.explain.benchmarks import PROGRAMS, grid_of
-from gpuscale.explain.signs import signs
+from gpuscale.explain.checklist import PROGRAMS, grid_of, signs
 from gpuscale.placement.groups import Degrees
 from gpuscale.planning.placement import place_order
 

@@ -19,9 +19,8 @@ from gpuscale.calibration.site_file import read_site, site_text
 from gpuscale.calibration.training_logs import MeasuredRun
 from gpuscale.errors import InputError
 from gpuscale.layouts.pins import Pins
-from gpuscale.planning.calibrated import calibrated
 from gpuscale.planning.calibrating import AskedRun, calibrate_runs
-from gpuscale.planning.jobs import build_job, changed_job
+from gpuscale.planning.jobs import build_job, calibrated, changed_job
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.request import JobOptions, read
 from gpuscale.search.evaluation import evaluate

@@ -6,8 +6,8 @@ import pytest
 from command import assert_one_message, gpuscale
 from jobs import job
 
-from gpuscale.planning.bench import MAX_RUNS, bench
 from gpuscale.planning.layouts import make_pins
+from gpuscale.planning.plans import MAX_RUNS, bench
 from gpuscale.search.evaluation import SEARCH_STAGES, STAGES, Stopwatch, watched
 from gpuscale.search.loop import search
 

@@ -12,8 +12,7 @@ from command import assert_one_message, gpuscale
 
 from gpuscale import __version__
 from gpuscale.cli import commands
-from gpuscale.cli.main import Grouped, named
-from gpuscale.cli.table import ALIASES, COMMANDS, COMMON, COMMON_OF, JOBS, MANY
+from gpuscale.cli.main import ALIASES, COMMANDS, COMMON, COMMON_OF, JOBS, MANY, Grouped, named
 
 COMMAND = [sys.executable, "-m", "gpuscale"]
 PLAN = ("plan", "--model", "llama3-8b", "--gpus", "8")
@@ -126,14 +125,14 @@ def test_help_loads_no_command(arguments, absent):
     assert not {*absent, "gpuscale.request", "gpuscale.specs"} & set(loaded)
     assert [one for one in loaded if one.startswith("gpuscale.cli.")] == [
         "gpuscale.cli.streams",
-        "gpuscale.cli.table",
+        "gpuscale.cli.main",
         "gpuscale.cli.main",
     ]
 
 
 def test_help_of_no_command_loads_what_answers_take():
     code = (
-        "import sys; from gpuscale.cli import run; from gpuscale.cli.table import COMMANDS\n"
+        "import sys; from gpuscale.cli import run; from gpuscale.cli.main import COMMANDS\n"
         "for one in COMMANDS:\n"
         "    sys.argv = ['gpuscale', *one.name.split(), '--help-all']; assert run() == 0\n"
         "    heavy = {'numpy', 'pydantic', 'rich', 'gpuscale.specs', 'gpuscale.presets'} & set(sys.modules)\n"

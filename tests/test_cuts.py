@@ -16,9 +16,8 @@ from gpuscale.planning.layouts import make_pins
 from gpuscale.results import BEATEN
 from gpuscale.rules.check import ALL_RULES, RECOMPUTE_RULES, mark
 from gpuscale.search import loop
-from gpuscale.search.enumeration import Task, job_groups, legal_rows
 from gpuscale.search.evaluation import LayerCache, evaluate, least_beside_s, measure_distinct_layers, placed
-from gpuscale.search.loop import CANNOT_WIN, search, search_best
+from gpuscale.search.loop import CANNOT_WIN, Task, job_groups, legal_rows, search, search_best
 
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "dp-cp-ep-tp-pp", "pp-tp-cp-ep-dp")
 JOBS = [

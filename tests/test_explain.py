@@ -10,8 +10,7 @@ import pytest
 from command import assert_one_message, gpuscale
 
 import gpuscale as library
-from gpuscale.explain.memories import memory_trees
-from gpuscale.explain.steps import step_tree
+from gpuscale.explain.steps import memory_trees, step_tree
 from gpuscale.explain.traffic import traffic_of
 from gpuscale.launch.subject import read_subject
 from gpuscale.memory.model import COMPONENTS as MEMORY

@@ -18,7 +18,7 @@ HOMES = {
     "yaml": ("importers/slurm.py", "launch/documents.py"),
     "tomli_w": ("planning/planfile.py", "planning/recipes.py", "importers/assemble.py", "calibration/site_file.py"),
     "duckdb": ("studies/query.py",),
-    "pyarrow": ("studies/result_files.py",),
+    "pyarrow": ("studies/answers.py",),
     "distributed": ("studies/dask_cluster.py",),
     "mcp": ("cli/agents.py",),
     "mcp_types": ("cli/agents.py",),

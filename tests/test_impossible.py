@@ -12,7 +12,7 @@ from jobs import job
 from gpuscale.errors import InputError
 from gpuscale.layouts.pins import DEGREES, parse_pin
 from gpuscale.planning.layouts import impossible, listed, make_pins, pin_text
-from gpuscale.search.enumeration import legal_rows
+from gpuscale.search.loop import legal_rows
 
 DENSE, EXPERTS = ("--model", "llama3-70b", "--gpus", "64"), ("--model", "mixtral-8x7b", "--gpus", "64")
 DATA = Path(__file__).parent / "data"

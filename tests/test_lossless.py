@@ -11,7 +11,7 @@ from gpuscale.errors import InputError
 from gpuscale.planning.layouts import make_pins
 from gpuscale.presets.files import preset_names
 from gpuscale.rules.check import ALL_RULES
-from gpuscale.search import enumeration, loop
+from gpuscale.search import loop
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, search
 from gpuscale.search.ordering import FAMILY, SAVES_MEMORY, TIE_ORDER
@@ -83,7 +83,7 @@ def test_the_search_is_lossless(monkeypatch, count):
         size = evaluation.memory.peak_bytes
         limit = float(np.quantile(size, np.clip(rng.uniform(-0.1, 1.1), 0.0, 1.0)))
         spec = replace(spec, memory_limit_bytes=limit)  # noqa: PLW2901
-        monkeypatch.setattr(enumeration, "BLOCK_ROWS", int(rng.choice([200, 1 << 17])))
+        monkeypatch.setattr(loop, "BLOCK_ROWS", int(rng.choice([200, 1 << 17])))
         monkeypatch.setattr(loop, "CHUNK_CANDIDATES", int(rng.choice([100, 1 << 17])))
         every = bool(rng.random() < 0.5)
         found = search(spec, make_pins({}), objective, every=every)

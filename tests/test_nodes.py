@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.explain.nodes import Node, branch, difference, settled
+from gpuscale.explain.steps import Node, branch, difference, settled
 
 VALUES = st.floats(1e-9, 1e3, allow_nan=False)
 LEAVES = st.builds(Node, st.sampled_from("abcdefgh"), VALUES)

@@ -12,8 +12,7 @@ import gpuscale
 from gpuscale.cli.options import arguments
 from gpuscale.explain.changes import changes_of, rejected, suggestions
 from gpuscale.explain.choice import field_of, flips, standing
-from gpuscale.explain.reasons import NEIGHBOURS, reasons
-from gpuscale.explain.thresholds import thresholds
+from gpuscale.explain.explanation import NEIGHBOURS, reasons, thresholds
 from gpuscale.launch.subject import read_subject
 from gpuscale.layouts.pins import Pins
 from gpuscale.planning.describe import bound_parts

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscale.cli.main import named
-from gpuscale.cli.table import HIDDEN
+from gpuscale.cli.main import HIDDEN, named
 from gpuscale.version import RELEASED, __version__
 
 ROOT = Path(__file__).parents[1]

@@ -21,8 +21,7 @@ from gpuscale.planning.plans import plan
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.search import conditions, ties
 from gpuscale.search.evaluation import evaluate
-from gpuscale.search.listing import COMPARED_FAMILIES, COMPARED_LEADERS
-from gpuscale.search.loop import search
+from gpuscale.search.loop import COMPARED_FAMILIES, COMPARED_LEADERS, search
 from gpuscale.specs.cluster import CalibrationSpec
 from gpuscale.specs.job import RuntimeSpec
 from gpuscale.uncertainty import NEW_KIND, new_kinds

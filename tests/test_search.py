@@ -10,7 +10,7 @@ from spaces import NAMES, plain_loops, stacked, tuples
 from gpuscale.layouts.arrays import single
 from gpuscale.planning.layouts import make_pins
 from gpuscale.rules.check import ALL_RULES, broken_rules
-from gpuscale.search import enumeration, loop
+from gpuscale.search import loop
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import OUT_OF_MEMORY, search
 from gpuscale.search.ordering import FAMILY, TIE_ORDER, Scored, ordered
@@ -92,7 +92,7 @@ def test_chunks_of_any_size_and_a_second_run_give_the_same(monkeypatch, model, g
         whole = search(spec, pins, every=every)
         same(whole, search(spec, pins, every=every))
         for rows, candidates in ((1 << 17, 999), (50, 20), (13, 3)):
-            monkeypatch.setattr(enumeration, "BLOCK_ROWS", rows)
+            monkeypatch.setattr(loop, "BLOCK_ROWS", rows)
             monkeypatch.setattr(loop, "CHUNK_CANDIDATES", candidates)
             same(whole, search(spec, pins, every=every))
         monkeypatch.undo()

@@ -7,7 +7,7 @@ import math
 import pytest
 from command import gpuscale
 
-from gpuscale.planning import measured, plans
+from gpuscale.planning import plans
 from gpuscale.planning.plans import estimate, plan
 from gpuscale.planning.recipes import find_recipe, recipe_near
 from gpuscale.planning.variants import settings_to_try
@@ -180,14 +180,14 @@ def like(run, layout, of="61x7168"):
 )
 def test_a_measured_layout_recomputes_the_same_share_of_the_layers(layout, of, layers, said):
     run = like(read_residuals()[0], layout, of)
-    assert measured._recompute(run.features, layers) == said
+    assert plans._recompute(run.features, layers) == said
 
 
 def test_a_measured_layout_keeps_what_its_run_recomputed(monkeypatch):
     run = next(one for one in read_residuals() if one.tokens_per_s_per_gpu and one.features.layout["pp"] > 1)
     own = {"tp": 1, "pp": 2, "vpp": 1, "cp": 1, "ep": 8, "etp": 1, "zero": 1, "micro_batch_size": 1}
     run = like(run, {**own, "recompute_modules": 0, "recompute_layers": 8}, "32x4096")
-    monkeypatch.setattr(measured, "nearest_to_job", lambda _: run)
+    monkeypatch.setattr(plans, "nearest_to_job", lambda _: run)
     answer = plan(*MIXTRAL, **BATCH, top=1, **(OWN | {"overlap": "tp+dp"}))
     here = estimate(*MIXTRAL, {**own, "recompute": "full:8"}, **BATCH, **OWN)
     assert answer.measured.step_time_s == pytest.approx(here.plan.step_time_s)
@@ -200,7 +200,7 @@ def test_a_measured_layout_keeps_what_its_run_recomputed(monkeypatch):
 def test_what_an_overlapped_exchange_forbids_is_evaluated_without(monkeypatch, ep, layers, end):
     own = {"tp": 1, "pp": 2, "vpp": 2, "cp": 1, "ep": ep, "etp": 1, "zero": 1, "micro_batch_size": 1}
     run = like(read_residuals()[0], {**own, "recompute_modules": 0, "recompute_layers": layers}, "32x4096")
-    monkeypatch.setattr(measured, "nearest_to_job", lambda _: run._replace(tokens_per_s_per_gpu=1.0))
+    monkeypatch.setattr(plans, "nearest_to_job", lambda _: run._replace(tokens_per_s_per_gpu=1.0))
     job = {**OWN, "overlap": "tp+dp+ep"}
     found = plan(*MIXTRAL, **BATCH, top=1, **job).measured
     layout = {**own, "recompute": f"full:{layers}" if layers else "none"}

@@ -19,11 +19,9 @@ from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.presets.files import find_preset
 from gpuscale.studies import dask_cluster
 from gpuscale.studies.answers import answer
-from gpuscale.studies.cases import Case
-from gpuscale.studies.dask_cluster import on_cluster
+from gpuscale.studies.dask_cluster import MAX_FILE_BYTES, Carried, laid_out, on_cluster, presets_of
 from gpuscale.studies.run import sweep
-from gpuscale.studies.sent_files import MAX_FILE_BYTES, Carried, laid_out, presets_of
-from gpuscale.studies.study import read_study
+from gpuscale.studies.study import Case, read_study
 
 needs_dask = pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="the extra is not installed")
 

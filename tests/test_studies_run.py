@@ -17,9 +17,9 @@ from command import assert_one_message, gpuscale
 import gpuscale as library
 from gpuscale.errors import InputError
 from gpuscale.render import machine
-from gpuscale.studies import answers, processes, run
+from gpuscale.studies import answers, run
 from gpuscale.studies.answers import FAILED
-from gpuscale.studies.store import opened
+from gpuscale.studies.run import opened
 from gpuscale.studies.study import read_study
 
 SMALL = {"model": ["llama3.2-1b", "llama3-8b"], "gpus": [8, 16], "tp": "1", "pp": "1", "cp": "1", "zero": "1"}
@@ -172,8 +172,8 @@ SMALL_STUDY = ("--model", "llama3.2-1b", "--gpus", "8")
 KILLED = """\
 import os, signal
 from pathlib import Path
-from gpuscale.studies import processes
-answer = processes.answer
+from gpuscale.studies import run
+answer = run.answer
 def answer_or_die(case):
     if case.options["gpus"] == 16:
         with Path({marks!r}).open("a") as file:
@@ -181,7 +181,7 @@ def answer_or_die(case):
         if Path({marks!r}).read_text().count(case.key) <= {times}:
             os.kill(os.getpid(), signal.SIGKILL)
     return answer(case)
-processes.answer = answer_or_die
+run.answer = answer_or_die
 """
 
 
@@ -189,9 +189,7 @@ processes.answer = answer_or_die
 def test_a_worker_that_dies_loses_no_question_of_others(tmp_path, monkeypatch, times, failing):
     output, marks = tmp_path / "r.jsonl", tmp_path / "marks"
     (tmp_path / "killed.py").write_text(KILLED.format(marks=str(marks), times=times))
-    monkeypatch.setattr(
-        processes, "_PROGRAM", processes._PROGRAM.replace("from gpuscale", "import killed; from gpuscale", 1)
-    )
+    monkeypatch.setattr(run, "_PROGRAM", run._PROGRAM.replace("from gpuscale", "import killed; from gpuscale", 1))
     monkeypatch.syspath_prepend(tmp_path)
     found = list(library.sweep(SMALL, output, jobs=2))
     rows = rows_in(output)
@@ -340,7 +338,7 @@ def test_scripts_ask_for_workers_as_they_are():
 
 
 def test_workers_that_do_not_start_are_an_error(monkeypatch):
-    monkeypatch.setattr(processes, "_PROGRAM", "raise SystemExit(1)")
+    monkeypatch.setattr(run, "_PROGRAM", "raise SystemExit(1)")
     with pytest.raises(InputError, match="do not start"):
         list(library.sweep(SMALL, jobs=2))
 

@@ -15,9 +15,8 @@ from command import assert_one_message, gpuscale
 import gpuscale as package
 from gpuscale.errors import InputError
 from gpuscale.studies import query
-from gpuscale.studies.query import Asked, Results, read_results
-from gpuscale.studies.result_files import write_results
-from gpuscale.studies.summary import summarise
+from gpuscale.studies.answers import write_results
+from gpuscale.studies.query import Asked, Results, read_results, summarise
 
 COLUMNS = {
     "key": str, "task": str, "status": str, "reason": str, "model": str, "gpus": int, "gpu_hour_price": float,
@@ -391,7 +390,7 @@ import re, sys
 from pathlib import Path
 sys.path[:0] = ['tests']
 from test_studies_show import WIDE, rows
-from gpuscale.studies.result_files import write_results
+from gpuscale.studies.answers import write_results
 path = Path(sys.argv[1])
 more = {f"more_{at}_s": at / 7 for at in range(40)}
 many = ({**row, **more, "key": f"{at:08x}{row['key'][8:]}"} for at in range(100_000 // 12 + 1) for row in rows())

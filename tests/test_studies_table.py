@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from gpuscale.errors import InputError
-from gpuscale.studies.result_files import ROWS_AT_ONCE, SCHEMA, check_output, write_results
+from gpuscale.studies.answers import ROWS_AT_ONCE, SCHEMA, check_output, write_results
 
 COLUMNS = {"key": str, "task": str, "model": str, "gpus": int, "status": str, "reason": str, "mfu": float, "sp": bool}
 SUFFIXES = ("parquet", "csv", "jsonl")

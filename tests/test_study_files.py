@@ -24,9 +24,7 @@ from gpuscale.presets.settings import CHANGES as SETTINGS
 from gpuscale.presets.settings import with_settings
 from gpuscale.request import declared
 from gpuscale.studies.answers import RESULTS, answer, columns, rows_of
-from gpuscale.studies.cases import TASKS, options_of
-from gpuscale.studies.study import MAX_QUESTIONS, read_study
-from gpuscale.studies.whatif import CHANGES, KEYS
+from gpuscale.studies.study import CHANGES, KEYS, MAX_QUESTIONS, TASKS, options_of, read_study
 
 DOCS = Path(__file__).parents[1] / "docs"
 

@@ -13,8 +13,7 @@ from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.planning.plans import plan
 from gpuscale.search import ties
 from gpuscale.search.evaluation import evaluate
-from gpuscale.search.listing import COMPARED_FAMILIES, near_leaders, shortlist
-from gpuscale.search.loop import search
+from gpuscale.search.loop import COMPARED_FAMILIES, near_leaders, search, shortlist
 from gpuscale.search.ordering import FAMILY, SAVES_MEMORY, family_of
 from gpuscale.steptime.components import COMPONENTS
 

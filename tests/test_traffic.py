@@ -16,8 +16,7 @@ from gpuscale.calibration.factors import with_network
 from gpuscale.collectives.groups import place
 from gpuscale.collectives.ideal import OPERATIONS, level_times_s
 from gpuscale.collectives.times import collective_time_s
-from gpuscale.explain.inventory import FILLING, PHASES, Call, inventory, stage_plan
-from gpuscale.explain.traffic import traffic_of, wire_bytes
+from gpuscale.explain.traffic import FILLING, PHASES, Call, inventory, stage_plan, traffic_of, wire_bytes
 from gpuscale.launch.subject import read_subject, subject_of
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.render.answers import show

@@ -15,9 +15,20 @@ from command import gpuscale as command
 import gpuscale
 from gpuscale.calibration.training_logs import MeasuredRun
 from gpuscale.trials import tuning
-from gpuscale.trials.choosing import LEAST_TRIALS, LIKELY, MATTERS, Believed, fitting, prospects
-from gpuscale.trials.files import TAIL_BYTES, Trial, read_study, read_trials
-from gpuscale.trials.tuning import run_trials, tune
+from gpuscale.trials.tuning import (
+    LEAST_TRIALS,
+    LIKELY,
+    MATTERS,
+    TAIL_BYTES,
+    Believed,
+    Trial,
+    fitting,
+    prospects,
+    read_study,
+    read_trials,
+    run_trials,
+    tune,
+)
 
 JOB = '[job]\nmodel = "llama3-8b"\ngpus = 16\ngbs = 128\nframework = "megatron-lm"\n'
 LOG = """\

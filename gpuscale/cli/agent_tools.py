@@ -15,9 +15,8 @@ from importlib import import_module
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 from gpuscale.arguments import ALIASES, refuse_unknown
-from gpuscale.cli.main import named
+from gpuscale.cli.main import COMMANDS, COMMON, named
 from gpuscale.cli.options import OF_RECIPE
-from gpuscale.cli.table import COMMANDS, COMMON
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.request import (
     OPTIONS,

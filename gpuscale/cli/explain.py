@@ -1,4 +1,4 @@
-"""`gpuscale explain` and `compare`."""
+"""`gpuscale explain`, `compare`, `memory` and `schedule`: what a plan is made of, and its checklist."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from gpuscale.cli.options import (
     AskedPlan,
     DespiteRules,
     arguments,
+    fills_stdout,
     of_recipe,
     option,
     refuse_two,
     takes,
     whole,
+    with_flags,
 )
 from gpuscale.errors import InputError, shown
-from gpuscale.request import JobOptions, Layout
+from gpuscale.request import JobOptions, Layout, part
 
 if TYPE_CHECKING:
     from gpuscale.launch.subject import Subject
-
 
 view = partial(option, metavar="", panel="Views")
 """Declare a switch that shows one side of a plan."""
@@ -102,7 +103,7 @@ def compare(
     Examples: gpuscale compare a.toml b.toml; gpuscale compare run.sh "--from run.sh --tp 4";
     gpuscale compare "--model llama3-70b --gpus 640 --tp 8 --pp 4" "--model llama3-70b --gpus 640 --tp 4 --pp 8"
     """
-    from gpuscale.explain.comparison import compare as compare_plans
+    from gpuscale.explain.choice import compare as compare_plans
 
     _check_depth(depth)
     subjects = []
@@ -151,3 +152,123 @@ def _flags(context: typer.Context, command: str, text: str) -> dict[str, Any]:
     root = context.find_root()  # as parent: a command keeps the help option of its first context
     params = root.obj(command).make_context(command, words, parent=root).params
     return {name: value for name, value in params.items() if value not in (None, False, [], ())}
+
+
+@takes(JobOptions, Layout, optional=True)
+@answers("memory")
+def memory(
+    asked: AskedPlan,
+    timeline: Annotated[
+        bool, option("Show the memory of one stage over a step instead.", "", flags="--timeline")
+    ] = False,
+    stage: Annotated[int | None, whole("With --timeline: the stage, counted from 0.", default="the fullest")] = None,
+) -> Answer:
+    """Show what fills a GPU: by component, over ZeRO stage, recomputation, and TP with and without SP.
+
+    Examples: gpuscale memory plan.toml; gpuscale memory --model llama3-70b --gpus 640 --tp 8 --pp 4
+    --timeline
+    """
+    from gpuscale.explain.budget import memory_budget, memory_timeline
+
+    subject = asked.subject()
+    if stage is not None and not timeline:
+        raise InputError("has no effect without `timeline`", field="stage", hint="add `timeline`")
+    followed = memory_timeline(subject, stage) if timeline else None
+    return Answer(memory_budget(subject, followed))
+
+
+@takes(JobOptions, Layout, optional=True)
+@answers("advise")
+def advise(
+    asked: AskedPlan,
+    output: Annotated[Path | None, option("Write it as Markdown.", "FILE", flags="--output -o", panel=OUTPUT)] = None,
+    markdown: bool = False,
+    json: bool = False,
+) -> Answer:
+    """Print the pre-launch checklist of one plan: benchmarks, settings and signs of trouble.
+
+    Without a plan, a model with its GPUs or launch files: the tables of what answers which pressure, and which
+    strategy which situation; with a model alone, which situations are its own.
+
+    Examples: gpuscale explain checklist plan.toml -o advise.md;
+    gpuscale explain checklist --model llama3-70b --gpus 640 --tp 8 --pp 4
+    """
+    from gpuscale.explain.advice import advise as find_advice
+    from gpuscale.explain.advice import decide
+    from gpuscale.render.answers import report
+
+    streamed = fills_stdout(output, other=json or markdown)
+    given = asked.given
+    files = asked.plan_file or asked.launch_files or asked.var
+    stated = files or part(given, Layout) or {"model", "gpus"} <= given.keys()
+    found: Any = find_advice(asked.subject()) if stated else decide(**given)
+    if output is not None:
+        report(found, output, form="markdown", spell=with_flags)
+    return Answer(found, streamed=streamed, name=None if stated else "decisions")
+
+
+GIVEN = "Durations, without a model"
+
+
+@takes(JobOptions, Layout, optional=True)
+@answers("schedule")
+def schedule(
+    asked: AskedPlan,
+    microbatches: Annotated[
+        int | None, whole("Number of microbatches, without a model: only with --pp, --vpp, --schedule.", panel=GIVEN)
+    ] = None,
+    forward: Annotated[
+        str | None,
+        option("Duration of a microbatch's forward pass on a rank; 1,1,2,1 by rank.", "TIME", "1", panel=GIVEN),
+    ] = None,
+    backward: Annotated[
+        str | None,
+        option("Duration of the backward pass, both gradients.", "TIME", "twice the forward pass", panel=GIVEN),
+    ] = None,
+    weight: Annotated[
+        str | None,
+        option("Duration of the weight gradients within the backward pass.", "TIME", "half of it", panel=GIVEN),
+    ] = None,
+    transfer: Annotated[str | None, option("Duration of a transfer between ranks.", "TIME", "0", panel=GIVEN)] = None,
+    jitter: Annotated[str, option("Random slowdown of each slot, up to this share.", "SHARE", "0")] = "0",
+    seed: Annotated[int, whole("Seed of the jitter.", default="0")] = 0,
+    trace: Annotated[
+        Path | None, option("Write a trace for Perfetto or chrome://tracing.", "FILE", panel=OUTPUT)
+    ] = None,
+    svg: Annotated[Path | None, option("Write a picture.", "FILE", panel=OUTPUT)] = None,
+    json: bool = False,
+) -> Answer:
+    """Simulate the pipeline of a plan, or of given durations, slot by slot, and draw it.
+
+    Examples: gpuscale schedule plan.toml; gpuscale schedule --pp 4 --microbatches 8 --schedule zb-h1;
+    gpuscale schedule --model llama3-70b --gpus 640 --tp 8 --pp 4 --trace trace.json
+    """
+    from gpuscale.explain.schedule import schedule as schedule_of_plan
+    from gpuscale.explain.schedule import schedule_of_durations
+    from gpuscale.files import write_texts
+
+    durations = {"forward": forward, "backward": backward, "weight": weight, "transfer": transfer}
+    files = {"trace": trace, "svg": svg}
+    wanted = {kind: path for kind, path in files.items() if path is not None}
+    streamed = False
+    for kind, path in wanted.items():
+        streamed |= fills_stdout(path, other=json or streamed, field=kind)
+    noise: dict[str, Any] = {"jitter": jitter, "seed": seed}
+    if microbatches is None:
+        own = next((name for name, value in durations.items() if value is not None), None)
+        if own:
+            raise InputError("a plan has its own durations", field=own, hint="add `microbatches=8`")
+        if not (asked.plan_file or asked.launch_files or "model" in asked.given):
+            hint = "give `model` and `gpus`, or a plan file, or `microbatches=8` for a pipeline without a model"
+            raise InputError("nothing to simulate", hint=hint)
+        found = schedule_of_plan(asked.subject(), **noise)
+    elif asked.plan_file or asked.launch_files or asked.var or part(asked.given, JobOptions):
+        hint = "leave it out; or give `pp`, `vpp` and `schedule` alone"
+        raise InputError("the batch of a plan says how many", field="microbatches", hint=hint)
+    else:
+        found = schedule_of_durations(part(asked.given, Layout), microbatches, durations, **noise)
+    if wanted:
+        from gpuscale.render.schedule import WRITERS
+
+        write_texts([(path, WRITERS[kind](found)) for kind, path in wanted.items()])
+    return Answer(found, streamed=streamed)

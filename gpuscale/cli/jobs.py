@@ -317,7 +317,7 @@ def bench(
 
     Example: gpuscale bench --model deepseek-v3 --gpus 2048
     """
-    from gpuscale.planning.bench import bench as measure
+    from gpuscale.planning.plans import bench as measure
     from gpuscale.render.measurements import draw_into_nothing
 
     return Answer(measure(**given, runs=runs, startup_s=time.process_time(), draw=draw_into_nothing))

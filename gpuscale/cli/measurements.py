@@ -1,4 +1,4 @@
-"""`gpuscale validate` and `calibrate`: predictions beside measurements, and clusters fitted to them."""
+"""`gpuscale validate`, `calibrate` and `tune`: predictions beside measurements, and what is fitted to them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from gpuscale.request import JobOptions, Layout
 
 if TYPE_CHECKING:
     from gpuscale.planning.calibrating import AskedRun
+    from gpuscale.trials.tuning import Tuning
 
 
 @answers("validate", csv=True)
@@ -180,3 +181,77 @@ def _asked(
         stated = stated_plan(plans[index % len(plans)] if plans else None, options, layout)
         asked.append(AskedRun(read_run_log(log, run), stated.options, stated.layout))
     return asked
+
+
+@answers("calibrate-gpu")
+def calibrate_gpu(
+    recorded: Annotated[Path, option(
+        "Measurement log, one per line; an interrupted run resumes from it, and without torch it is only fitted.",
+        "FILE", "gpu-protocol.jsonl", flags="--protocol",
+    )] = Path("gpu-protocol.jsonl"),
+    gpu: Annotated[str | None, option("GPU preset to start from.", "NAME|PATH", "by its product name")] = None,
+    device: Annotated[int, whole("Index of the GPU to measure.", default="0")] = 0,
+    fit_only: Annotated[bool, option("Measure nothing; fit to the existing protocol.", "", flags="--fit-only")] = False,
+    output: Annotated[
+        Path | None, option("Write a GPU file with the fitted constants.", "FILE", flags="--output -o")
+    ] = None,
+    verbose: bool = False,
+    json: bool = False,
+) -> Answer:  # fmt: skip
+    """Measure a GPU's kernels in minutes, and fit the constants that predictions use.
+
+    Example: gpuscale calibrate gpu -o gpu.toml, then gpuscale plan --model llama3-8b --gpus 8 --set gpu=gpu.toml
+
+    GEMMs by shape and precision, attention, memory, launches, the optimizer; collectives of several GPUs. Measuring
+    needs torch (pip install 'gpuscale[gpu]'), fitting to a recorded protocol does not (docs/kernels.md).
+    """
+    from gpuscale.gpubench.calibrate import calibrate_gpu as measure_and_fit
+    from gpuscale.gpubench.calibrate import gpu_file_text
+    from gpuscale.render import machine as render
+
+    streamed = fills_stdout(output, other=json)
+    own = None if gpu is None else known("gpus", gpu)
+    with render.progress_bar() as progress:
+        found = measure_and_fit(recorded, gpu=own, device=device, fit_only=fit_only, progress=progress)
+    if found.missing:
+        said = f"{found.missing} measurements are missing: the same command on that machine resumes them"
+        typer.echo(f"note: {said}", err=True)
+    if output is not None:
+        write_text(output, gpu_file_text(found.fit, found.protocol, found.base, output))
+    return Answer(
+        found, body=lambda: render.fit_json(found, output), view={"verbose": verbose}, streamed=streamed,
+        then=wrote(output, "set gpu"),
+    )  # fmt: skip
+
+
+@answers("tune")
+def tune(
+    study: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="A study of trials.", show_default=False)],
+    run: Annotated[
+        bool,
+        option("Run the study's command for trial after trial, until they end.", "", flags="--run", panel="Running"),
+    ] = False,
+) -> Answer:
+    """Find the fastest layout on your machine: propose the next one to try, by predictions and by the logs so far.
+
+    Example: gpuscale tune study.toml, with format = "gpuscale.trials/1" and a table [job] in it
+
+    Each call reads the logs of the trials, calibrates to them, and writes the plan of the next into the study's folder;
+    with --run, which runs the command in [trials] of the study, it goes on until trials end.
+    """
+    from gpuscale.trials.tuning import run_trials
+    from gpuscale.trials.tuning import tune as propose
+
+    state = run_trials(study, _tell) if run else propose(study)
+    return Answer(state, then=_none_ran if state.stopped and state.best is None else None)
+
+
+def _none_ran() -> None:
+    raise typer.Exit(1)
+
+
+def _tell(state: Tuning) -> None:
+    from gpuscale.files import printable
+    from gpuscale.render.trials import trial_line
+
+    typer.echo(printable(trial_line(state)), err=True)

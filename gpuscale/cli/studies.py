@@ -53,11 +53,10 @@ def sweep(
     Options override the file, and take lists of values. Answers are cached beside the results, in FILE.sqlite.
     """
     from gpuscale.render.answers import show as draw
-    from gpuscale.studies.query import Asked, Results
-    from gpuscale.studies.result_files import needs
+    from gpuscale.studies.answers import needs
+    from gpuscale.studies.query import Asked, Results, summarise
     from gpuscale.studies.run import stored_rows
     from gpuscale.studies.study import read_study
-    from gpuscale.studies.summary import summarise
 
     gc.enable()  # the command line is made for short processes
     study = read_study(study_file, task=task, **given)
@@ -136,8 +135,7 @@ def show(
 
     Example: gpuscale sweep show results.parquet --where "gpus<=1024" --best-by model
     """
-    from gpuscale.studies.query import Asked, Results
-    from gpuscale.studies.summary import summarise
+    from gpuscale.studies.query import Asked, Results, summarise
 
     asked = Asked(where, _names(columns), _names(best_by), by, _names(sort), top, _names(heat), _names(frontier))
     with Results(results) as table:

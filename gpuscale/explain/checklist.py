@@ -1,4 +1,5 @@
-"""The reference's checklist before a launch, each line with the value of one job, what to run, and what it must say.
+"""The reference's checklist before a launch, each line with the value of one job, what to run, and what it must say;
+each collective as a line of nccl-tests; and signs of trouble, with what to suspect first.
 
 The lines are those of the reference ("Networks", pre-launch checklist); a line about something that the job has not is
 left out.
@@ -10,21 +11,144 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from gpuscale.collectives.estimate import Siblings, price_collective
 from gpuscale.errors import InputError, NoAnswerError
-from gpuscale.explain.benchmarks import LIBRARIES, Benchmark
-from gpuscale.explain.traffic import TrafficReport
+from gpuscale.explain.traffic import AxisTraffic, NetworkFault, TrafficReport
 from gpuscale.launch.subject import Subject
-from gpuscale.planning.neighbours import legal_neighbours, of_job
+from gpuscale.planning.neighbours import legal_neighbours, of_job, of_layout
 from gpuscale.planning.placement import PlacedOrder, axis_name, level_plural, rails_text, straddling_text
 from gpuscale.ratios import TIME, in_words, signed
+from gpuscale.request import overlap_name, overlap_of
 from gpuscale.results import PlanRow
 from gpuscale.rooflines import allreduce_bytes_per_s, fsdp_tokens_per_gpu, moe_dp_tokens_per_gpu
+from gpuscale.search.conditions import KNOBS, WORST, perturbed_s
 from gpuscale.specs.cluster import FABRIC_NAMES, INSIDE
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.step import gpu_spread, slowest_of
 from gpuscale.training.goodput import goodput
+from gpuscale.training.stragglers import Slowed
 from gpuscale.units import GBIT, format_bytes, format_count, format_duration, format_seconds, plural
+
+PROGRAMS = {
+    "allreduce": "all_reduce_perf",
+    "allgather": "all_gather_perf",
+    "reducescatter": "reduce_scatter_perf",
+    "alltoall": "alltoall_perf",
+    "broadcast": "broadcast_perf",
+    "reduce": "reduce_perf",
+    "sendrecv": "sendrecv_perf",
+}
+"""Collective -> the program of nccl-tests and rccl-tests that measures it."""
+
+LIBRARIES = {"NVIDIA": "NCCL", "AMD": "RCCL"}
+"""Vendor -> its library of collectives; others have none of this kind."""
+
+LEAST_SHARE = 0.001
+"""Share of the step below which what a collective exposes is not worth a benchmark, unless nothing else does more."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One collective to measure."""
+
+    axis: str  #: the parallel axis that needs it
+    collective: str  #: as in `gpuscale.collective/1`
+    level: str  #: outermost level that a group crosses
+    group_size: int  #: GPUs of a group
+    stride: int  #: GPUs from one member to the next
+    groups: int  #: groups that the command runs at once
+    ranks: int  #: GPUs that the command takes
+    bytes: int  #: size, as nccl-tests counts it
+    command: str  #: what to run
+    time_s: float  #: what a call is predicted to take [s]
+    busbw_gb_per_s: float  #: bus bandwidth to expect
+    busbw_low_gb_per_s: float  #: what nine of ten healthy systems exceed: the lower end of the 80 % interval
+    algorithm: str  #: what NCCL is predicted to choose
+    channels: int  #: CTAs that it takes; 0 where the model does not know
+    latency_share: float  #: part of the time that does not depend on the bytes, 0 to 1
+    exposed_share: float  #: of the step: what of this collective shows in it, 0 to 1
+
+
+class RankGrid(NamedTuple):
+    """How ranks are dealt out so that groups of a size and stride are formed: GPUs, groups, and nccl-tests' split."""
+
+    ranks: int
+    groups: int
+    split: str
+
+
+def grid_of(size: int, stride: int, host_gpus: int) -> RankGrid:
+    """Return the fewest whole hosts, or part of one, that hold groups of `size` ranks, `stride` apart, and no others.
+
+    nccl-tests puts ranks of one color into one communicator: `NCCL_TESTS_SPLIT="MOD 8"` those 8 apart, `"DIV 8"` eight
+    in a row (its README, "Running multiple operations in parallel").
+    """
+    ranks = size * stride
+    if stride > 1:
+        return RankGrid(ranks, stride, f"MOD {stride}")
+    if size < host_gpus and host_gpus % size == 0:
+        return RankGrid(host_gpus, host_gpus // size, f"DIV {size}")
+    return RankGrid(ranks, 1, "")
+
+
+def benchmarks(job: JobSpec, traffic: Sequence[AxisTraffic], step_time_s: float) -> tuple[Benchmark, ...]:
+    """Return what to measure: each collective, group and size once, the one that shows most in the step first."""
+    if job.cluster.gpu.vendor not in LIBRARIES:
+        return ()
+    exposed: dict[tuple[str, str, int, int, int], float] = {}
+    for row in traffic:
+        size, stride = (2, row.stride) if row.collective == "sendrecv" else (row.group_size, row.stride)
+        key = (row.axis, row.collective, size, stride, round(row.bytes_per_call))
+        exposed[key] = exposed.get(key, 0.0) + row.exposed_s
+    found = [
+        one
+        for (axis, collective, size, stride, data), shown_s in exposed.items()
+        if data > 0 and (one := _benchmark(job, axis, collective, (size, stride, data), shown_s / step_time_s))
+    ]
+    ordered = sorted(found, key=lambda one: -one.exposed_share)
+    worth = [one for one in ordered if one.exposed_share >= LEAST_SHARE]
+    return tuple(worth or ordered[:1])
+
+
+def _benchmark(job: JobSpec, axis: str, collective: str, group: tuple[int, int, int], share: float) -> Benchmark | None:
+    """Return one benchmark; None where nccl-tests cannot form the groups or the model does not know them."""
+    (size, stride, data), cluster = group, job.cluster
+    grid = grid_of(size, stride, cluster.host_gpus)
+    if grid.ranks > job.gpus:
+        grid = RankGrid(size * stride, stride, f"MOD {stride}" if stride > 1 else "")
+    try:
+        siblings = Siblings(stride, grid.groups)
+        expected = price_collective(cluster, collective, data, gpus=size, siblings=siblings)
+    except InputError:
+        return None
+    busbw = expected.busbw_bytes_per_s / 1e9
+    return Benchmark(
+        axis=axis,
+        collective=collective,
+        level=expected.level,
+        group_size=size,
+        stride=stride,
+        groups=grid.groups,
+        ranks=grid.ranks,
+        bytes=data,
+        command=command_of(collective, data, grid, cluster.host_gpus),
+        time_s=expected.time_s,
+        busbw_gb_per_s=busbw,
+        busbw_low_gb_per_s=busbw * expected.time_s / (expected.time_high_s or expected.time_s),
+        algorithm=expected.algorithm,
+        channels=expected.channels,
+        latency_share=expected.latency_s / expected.time_s,
+        exposed_share=share,
+    )
+
+
+def command_of(collective: str, data: int, grid: RankGrid, host_gpus: int) -> str:
+    """Return the line that measures a collective with nccl-tests (built with MPI=1), one process for each GPU."""
+    split = f' -x NCCL_TESTS_SPLIT="{grid.split}"' if grid.split else ""
+    mpi = f"mpirun -np {grid.ranks} --map-by ppr:{min(grid.ranks, host_gpus)}:node{split}"
+    return f"{mpi} ./build/{PROGRAMS[collective]} -b {data} -e {data} -g 1"
 
 
 @dataclass(frozen=True)
@@ -380,3 +504,110 @@ def tuning(subject: Subject, traffic: TrafficReport) -> Iterator[tuple[str, str,
             if gain <= -0.001:
                 why = f"SHARP: {signed(gain)} time; needs nccl-rdma-sharp-plugins and an aggregation manager"
                 yield "NCCL_COLLNET_ENABLE", "1", why
+
+
+NOTICEABLE = 0.005
+"""Share of the step below which a difference is lost in what steps differ by from one to the next (a choice)."""
+
+TCP_SLOWDOWN = 8.0
+"""How much longer a byte takes over TCP through host memory than by RDMA (guesstimate)."""
+
+THROTTLED = 1.25
+"""How much longer kernels take on a GPU that throttles by power or heat (guesstimate)."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """One way in which a run may differ from the plan."""
+
+    step_time_s: float  #: seconds per step with it
+    slower: float  #: step time over the predicted one, less 1
+    memory_gib: float  #: GiB per GPU at the fullest stage with it
+    suspect: str  #: what to suspect
+    check: str  #: what shows whether that is it
+    #: where the numbers come from: `rerun` with the option changed, or how much slower something is taken to be, and
+    #: from where
+    source: str
+
+
+def signs(subject: Subject, faults: Sequence[NetworkFault]) -> tuple[Sign, ...]:
+    """Return what would be noticed, the least of it first."""
+    was_gib = subject.estimate.plan.memory_gib
+    of_network = (
+        _sign(subject, fault.step_time_s, fault.meaning, CHECKS[fault.name], fault.source)
+        for fault in faults
+        if fault.name in CHECKS
+    )
+    found = (*_missed(subject), *_slow(subject), *of_network)
+    noticed = [
+        one for one in found if one.slower >= NOTICEABLE or abs(one.memory_gib - was_gib) >= NOTICEABLE * was_gib
+    ]
+    return tuple(sorted(noticed, key=lambda one: (one.step_time_s, one.suspect)))
+
+
+CHECKS = {
+    "slow_rail": "each card alone, then all at once; NCCL_DEBUG=INFO names the card of every channel",
+    "loss": "retransmissions and drops in the counters of cards and switches, before and after a step",
+    "congestion": "the benchmarks across nodes while neighbours run, and alone",
+    "node_links": "links up on every GPU, and the benchmarks inside every node",
+}
+"""Fault of `gpuscale.explain.traffic` -> what shows it."""
+
+
+def _sign(subject: Subject, step_s: float, suspect: str, check: str, source: str, gib: float | None = None) -> Sign:
+    plan = subject.estimate.plan
+    return Sign(step_s, step_s / plan.step_time_s - 1, plan.memory_gib if gib is None else gib, suspect, check, source)
+
+
+def _missed(subject: Subject) -> Iterator[Sign]:
+    """Settings of the plan that a launch may miss, each evaluated anew."""
+    plan, spec = subject.estimate.plan, subject.spec
+    on, cluster = overlap_of(spec.runtime), spec.cluster
+    switches = cluster.nvls and cluster.levels[0].in_network_reduction and cluster.gpu.vendor == "NVIDIA"
+    slips = [  # where it is planned, what is missed, what to suspect, what shows it
+        (True, of_job(overlap=overlap_name([one for one in on if one != part])),
+         f"{part.upper()} communication does not overlap",
+         f"a profile of one step: whether {part.upper()} collectives overlap GEMMs")
+        for part in on
+    ]  # fmt: skip
+    log, graphs = "the option in the log", spec.runtime.cuda_graphs != "none"
+    slips += [
+        (plan.sp, of_layout(sp=False), "sequence parallelism is off", log),
+        (plan.recompute == "none", of_layout(recompute="full"), "all layers are recomputed", log),
+        (plan.schedule == "interleaved", of_layout(vpp=1), "the pipeline is not interleaved",
+         "chunks per rank in the log"),
+        (switches, of_job(nvls="off"), "NVLS is not used", "NCCL_DEBUG=INFO: `NVLS multicast support`"),
+        (spec.precision in {"fp8", "fp4"}, of_job(precision="bf16"), "GEMMs run in bf16", "kernel names in a profile"),
+        (graphs, of_job(cuda_graphs="none"), "CUDA graphs are off", "launches in a profile"),
+        (bool(spec.runtime.compile), of_job(compile="off"), "torch.compile is off",
+         "TORCH_LOGS=graph_breaks,recompiles"),
+    ]  # fmt: skip
+    missed = [(change, suspect, check) for planned, change, suspect, check in slips if planned]
+    said = {id(change): (suspect, check) for change, suspect, check in missed}
+    for one in legal_neighbours(subject.job, subject.layout, [change for change, *_ in missed]):
+        yield _sign(subject, one.step_time_s, *said[id(one.change)], "rerun", one.memory_gib)
+
+
+def _slow(subject: Subject) -> Iterator[Sign]:
+    """Hardware and hosts that are slower than planned with."""
+    spec, plan = subject.spec, subject.estimate.plan
+    library = LIBRARIES.get(spec.cluster.gpu.vendor)
+    rdma = spec.network is not None and spec.network.fabric not in {"ethernet", "eni"}
+    late = "time per iteration by rank without synchronisation: one rank is late in all its groups"
+    sockets = "NCCL_DEBUG=INFO has `NET/Socket` in place of the fabric's plugin, or no GDRDMA"
+    cases = (
+        (True, "kernels", THROTTLED, "all GPUs throttle", "clocks, power and temperature under load"),
+        (True, "host", None, "CPUs launch kernels late", "CPU governor, NUMA binding of ranks"),
+        (spec.gpus > 1, "slow_gpu", THROTTLED, "one GPU throttles, and all wait for it", late),
+        (plan.ep > 1, "imbalance", None, "experts are unbalanced", "tokens per expert in the log"),
+        (rdma and library, "network", TCP_SLOWDOWN, f"{library} sends over TCP", sockets),
+    )
+    knobs = {knob.name: knob for knob in KNOBS}
+    for name, guess, suspect, check in (case[1:] for case in cases if case[0]):
+        factor = guess or knobs[name].factor(WORST)
+        if name == "slow_gpu":
+            step_s = Slowed(subject).with_slow_gpus(1 / factor, 1)
+        else:
+            step_s = float(perturbed_s(subject.rows, spec, {name: factor})[0])
+        source = f"{factor:.3g} x the {knobs[name].meaning}; {'guesstimate' if guess else knobs[name].source}"
+        yield _sign(subject, step_s, suspect, check, source)

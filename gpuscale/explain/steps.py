@@ -1,30 +1,299 @@
-"""The time of a step as a tree: phases, passes, layers, blocks, operators and collectives."""
+"""Trees of what adds up: the time of a step by phases, passes, layers, blocks, operators and collectives; the memory of
+a stage; or the difference between two of them.
+
+Every node is the sum of its children, exactly: `math.fsum` of their values gives its value to the last bit.
+
+Operators are counted by the functions that time them. On a GPU that takes one second per FLOP and no time for anything
+else, an operator takes as many seconds as it has FLOPs; on one that takes a second per byte of memory traffic, as many
+as it moves bytes.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuscale.arrays import only
+from gpuscale.arrays import FloatArray, only
 from gpuscale.collectives.groups import place
-from gpuscale.explain.counting import counting_bytes, counting_flops, microbatch
-from gpuscale.explain.nodes import Node, branch, settled
-from gpuscale.explain.transfers import with_transfers
+from gpuscale.explain.traffic import FILLING, inventory, level_side, stage_plan, wire_bytes
 from gpuscale.launch.subject import Subject
+from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, Candidates
 from gpuscale.layouts.ranks import strides
-from gpuscale.layouts.stages import FIRST, LAST, at_place, share_of_end
+from gpuscale.layouts.stages import FIRST, LAST, MIDDLE, at_place, share_of_end
+from gpuscale.memory.activations import (
+    block_activation_bytes,
+    hidden_bytes,
+    layer_activation_bytes,
+    microbatches_in_flight,
+)
+from gpuscale.memory.model import COMPONENTS as MEMORY
+from gpuscale.memory.model import weight_stage
+from gpuscale.memory.states import dense_held, expert_held, held_whole, teacher_bytes
 from gpuscale.search.evaluation import placed
+from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import JobSpec
 from gpuscale.specs.model import LayerSpec, ModelSpec
 from gpuscale.steptime.blocks import ARITHMETIC_FRACTION
 from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, Breakdown, Segment, scaled, sent_s
 from gpuscale.steptime.data_parallel import optimizer_issue_s, optimizer_time_s, state_transfers
-from gpuscale.steptime.layer import NOT_RECOMPUTE, LayerTime, stops_before
+from gpuscale.steptime.layer import (
+    NOT_RECOMPUTE,
+    LayerTime,
+    embedding,
+    layer_segments,
+    lm_head,
+    stops_before,
+    teacher_forward,
+)
 from gpuscale.steptime.step import exposed_hops_s, hop_times, recomputed_share
+from gpuscale.steptime.tensor_parallel import tensor_parallel_time
+
+ROUNDING = 1e-9
+"""By how much sums of the same numbers in another order may differ, relative to the sum."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One part of a total."""
+
+    name: str  #: what it is
+    value: float  #: seconds or bytes, as its tree says; the sum of its children's
+    share: float = 0.0  #: of the root's value; 0 where that is 0
+    children: tuple[Node, ...] = ()  #: its parts; none of a leaf
+    #: how often it happens in a step; of memory how many layers, or microbatches in flight, take it; absent where that
+    #: says nothing
+    count: float | None = None
+    flops: float | None = None  #: arithmetic in a step and on one GPU [FLOPs]
+    bytes: float | None = None  #: memory traffic in a step; of a collective what one GPU sends [bytes]
+    rate: float | None = None  #: what it achieves [FLOP/s or bytes/s, by `bound`]
+    limit: float | None = None  #: what the hardware would allow, by its datasheet [in the same unit]
+    #: what of the hardware binds it: `compute`, `memory`, `network`, `host`, `launch` or `waiting`; of a branch what
+    #: binds most of its time
+    bound: str | None = None
+    component: str | None = None  #: component of the step time or of memory that it counts as
+    level: str | None = None  #: level of the cluster that its transfers cross
+    hidden_s: float | None = None  #: what of it runs beside something else and is not in `value` [s]
+    #: where its number comes from: `datasheet`, `kernel fit`, `collective model`, `guesstimate`, ...
+    source: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON types, without those that say nothing."""
+        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        said["children"] = [child.to_dict() for child in self.children]
+        return {name: value for name, value in said.items() if value is not None}
+
+    def each(self, change: Callable[[Node], Node]) -> Node:
+        """Return the tree with every node changed, a parent after its children."""
+        return change(replace(self, children=tuple(child.each(change) for child in self.children)))
+
+    def times(self, factor: float, names: Sequence[str] = ("value", "hidden_s")) -> Node:
+        """Return the tree with some numbers of every node multiplied."""
+
+        def multiplied(one: Node) -> Node:
+            known = {name: getattr(one, name) for name in names if getattr(one, name) is not None}
+            return replace(one, **{name: value * factor for name, value in known.items()})
+
+        return self.each(multiplied)
+
+    def leaves(self) -> Iterator[Node]:
+        """Yield the nodes at the ends of this tree."""
+        return (node for node in self.walk() if not node.children)
+
+    def walk(self) -> Iterator[Node]:
+        """Yield this node and all below it, a parent before its children."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def branch(name: str, children: Sequence[Node], **said: Any) -> Node:
+    """Return a node of parts that take something; those that take nothing are left out."""
+    kept = tuple(child for child in children if child.value)
+    return Node(name, math.fsum(child.value for child in kept), children=kept, **said)
+
+
+def settled(root: Node, total: float | None = None) -> Node:
+    """Return a tree of parts that are not negative, with shares, whose values add up exactly to `total`, by default the
+    root's.
+
+    Sums of floats that are formed in another order differ in their last digits: the largest children take that up.
+
+    Raises:
+        ValueError: the parts add up to something else.
+    """
+    value = root.value if total is None else total
+    if abs(value - root.value) > ROUNDING * value:
+        raise ValueError(f"the parts of {root.name} add up to {root.value}, not {value}")
+    return _settled(root, value, value)
+
+
+def _settled(node: Node, value: float, whole: float) -> Node:
+    values = [child.value for child in node.children]
+    if values:
+        largest, *others = sorted(range(len(values)), key=lambda index: -values[index])
+        values[largest] += value - math.fsum(values)
+        finer = others[0] if others and values[others[0]] else largest  # steps of the largest may be too wide to hit it
+        while (off := value - math.fsum(values)) != 0:
+            values[finer] = math.nextafter(values[finer], math.copysign(math.inf, off))
+    pairs = zip(node.children, values, strict=True)
+    children = tuple(_settled(child, own, whole) for child, own in pairs)
+    return replace(node, value=value, share=value / whole if whole else 0.0, children=children)
+
+
+def difference(a: Node, b: Node) -> Node:
+    """Return the tree of `b` less `a`, with shares of what `a` is.
+
+    Parts are paired by their names, which differ among the children of a node, in the order of `a`, then of `b`; what
+    only one of them divides is a leaf.
+    """
+    return _difference(a, b, a.value)
+
+
+def _difference(a: Node, b: Node, whole: float) -> Node:
+    mine, others = ({child.name: child for child in one.children} for one in (a, b))
+    parts: list[Node] = []
+    if all(one.children or not one.value for one in (a, b)):
+        for name in dict.fromkeys((*mine, *others)):
+            one, other = (found.get(name, Node(name, 0.0)) for found in (mine, others))
+            parts.append(_difference(one, other, whole))
+    value = math.fsum(part.value for part in parts) if parts else b.value - a.value
+    return Node(b.name, value, value / whole if whole else 0.0, tuple(parts))
+
+
+PHASE_OF_PASS = {"forward": "forward", "backward": "backward", "recomputation": "backward"}
+"""Pass of the tree -> phase of the inventory, for what is sent in every layer."""
+
+Key = tuple[str, str]
+"""Component, and phase where it is part of a pass."""
+
+
+def with_transfers(root: Node, subject: Subject) -> Node:
+    """Return the tree of a step with the bytes that one GPU sends in its collectives, and what the wire would carry.
+
+    Bytes are those that cross the side of the cluster, NVLink or network, on which the outermost level of the groups
+    is. Of each component and pass they are known as a whole, and spread over its collectives by their time.
+    """
+    outermost = {key: leaf.level for key, leaf in _sending(root) if leaf.level}
+    levels = {level.name: level for level in subject.spec.cluster.levels}
+    sent = _sent_bytes(subject, {name: level_side(level.fabric) for name, level in levels.items()}, outermost)
+    seconds: dict[Key, list[float]] = {}
+    for key, leaf in _sending(root):
+        seconds.setdefault(key, []).append(_whole_s(leaf))
+
+    def filled(node: Node, way: str) -> Node:
+        way = PHASE_OF_PASS.get(node.name, way)
+        if node.children:
+            return replace(node, children=tuple(filled(child, way) for child in node.children))
+        key, whole_s = _key(node, way), _whole_s(node)
+        if node.level is None or not sent.get(key) or not whole_s:
+            return node
+        share = whole_s / math.fsum(seconds[key])
+        return replace(node, bytes=sent[key] * share, limit=levels[node.level].egress_bytes_per_s)
+
+    return filled(root, "")
+
+
+def _sending(node: Node, way: str = "") -> Iterator[tuple[Key, Node]]:
+    way = PHASE_OF_PASS.get(node.name, way)
+    if not node.children and node.component in COMMUNICATION:
+        yield _key(node, way), node
+    for child in node.children:
+        yield from _sending(child, way)
+
+
+def _key(node: Node, way: str) -> Key:
+    return node.name if node.component == "dp_comm" else node.component or "", way
+
+
+def _whole_s(node: Node) -> float:
+    return node.value + (node.hidden_s or 0.0)
+
+
+def _sent_bytes(subject: Subject, sides: dict[str, str], outermost: dict[Key, str]) -> dict[Key, float]:
+    plan, found = stage_plan(subject.rows, subject.spec, subject.evaluation), dict[Key, float]()
+    for call in inventory(plan):
+        of_states = "tied embedding" if call.axis == "embedding" else "gradients and parameters"
+        name = of_states if call.component == "dp_comm" else call.component
+        key = (name, "" if call.component in {"dp_comm", "pp_comm"} else call.phase)
+        if key not in outermost or call.purpose == FILLING:
+            continue
+        each = wire_bytes(subject.spec.cluster, call, plan.vpp if call.component == "pp_comm" else 1)
+        wanted = sides[outermost[key]]
+        crossing = (size for size, side in zip(each, sides.values(), strict=True) if side == wanted)
+        found[key] = found.get(key, 0.0) + call.calls * math.fsum(crossing)
+    return found
+
+
+FINE_TILE = 2.0**-10
+"""Edge of an output tile that any product fills whole tiles of, that of a mean number of routed tokens too."""
+
+
+def counting_flops(job: JobSpec) -> JobSpec:
+    """Return the job on a GPU that takes one second per FLOP.
+
+    These depend neither on the precision nor on whose kernels run; whether attention is fused stays as it is.
+    """
+    gpu = _lossless(job.cluster.gpu)
+    gpu = replace(
+        gpu,
+        vendor="",
+        architecture="",
+        peak_flops_per_s=dict.fromkeys(("fp32", "bf16"), 1.0),
+        memory_bandwidth_bytes_per_s=math.inf,
+        kernels=replace(gpu.kernels, tile_m=FINE_TILE, tile_n=FINE_TILE),  # type: ignore[arg-type]
+    )
+    runtime = replace(job.runtime, attention="unfused" if job.attention == "unfused" else "native")
+    return replace(job, cluster=replace(job.cluster, gpu=gpu), precision="bf16", runtime=runtime)
+
+
+def counting_bytes(job: JobSpec) -> JobSpec:
+    """Return the job on a GPU that takes one second per byte of memory traffic."""
+    peaks = dict.fromkeys(job.cluster.gpu.peak_flops_per_s, math.inf)
+    gpu = replace(_lossless(job.cluster.gpu), peak_flops_per_s=peaks, memory_bandwidth_bytes_per_s=1.0)
+    return replace(job, cluster=replace(job.cluster, gpu=gpu))
+
+
+def _lossless(gpu: GpuSpec) -> GpuSpec:
+    """Return the GPU with kernels that reach its peaks and take no time beside."""
+    kernels = replace(
+        gpu.kernels,
+        gemm_fraction=dict.fromkeys((*gpu.peak_flops_per_s, "bf16"), 1.0),
+        sustained_clock_fraction=1.0,
+        sustained_16bit_fraction=None,
+        tile_overhead_s=0.0,
+        wave_loss_fraction=0.0,
+        kernel_overhead_s=0.0,
+        hbm_fraction=1.0,
+        stream_fraction=None,
+        attention_forward_fraction=1.0,
+        attention_backward_fraction=1.0,
+        attention_ramp_keys=0.0,
+        attention_tail_tiles=0.0,
+        exp_per_cycle_per_sm=math.inf,
+    )
+    return replace(gpu, kernels=kernels)
+
+
+class Microbatch(NamedTuple):
+    """One microbatch of one candidate through one layer of each kind and both ends of the model."""
+
+    layers: tuple[list[Segment], ...]  #: by kind, the segments of one layer.
+    #: place -> forward and backward pass of the embedding and of the LM head.
+    ends: dict[int, tuple[Breakdown, Breakdown]]
+    teacher: Breakdown  #: the forward pass of a teacher.
+
+
+def microbatch(c: Candidates, job: JobSpec) -> Microbatch:
+    """Time the parts of one microbatch: in seconds, FLOPs or bytes, by the GPU of the job."""
+    tp = tensor_parallel_time(c, job)
+    layers = layer_segments(c, job, c, np.arange(len(c)), tp)
+    return Microbatch(layers, {FIRST: embedding(c, job, tp), LAST: lm_head(c, job, tp)}, teacher_forward(c, job))
+
 
 BESIDE = {
     "norms": "norms and residuals",
@@ -403,3 +672,108 @@ def _beside(subject: Subject, scope: Scope) -> list[Node]:
         scope.leaf("allocator retries", "launch", _rest(beside["launch"], issue_s)),
         scope.leaf("waiting for the slowest GPU", "waiting", beside["waiting"]),
     ]
+
+
+STATES = {"weights": 3, "gradients": 2, "master_weights": 1, "optimizer_state": 1}
+"""Component -> ZeRO stage from which on it is sharded."""
+
+TOWER = "towers for images and sounds"
+
+SOURCES_OF_BYTES = {
+    "nccl_buffers": "framework profile",
+    "framework_reserve": "framework profile",
+    "fragmentation": "fit",
+}
+"""Where the bytes of a component come from, if not from counting tensors."""
+
+
+def memory_trees(subject: Subject) -> tuple[Node, ...]:
+    """Return the memory of the first, the heaviest middle and the last stage, one GPU each [bytes].
+
+    Each root is the stage's memory by the search, exactly. A pipeline of one or two stages has as many trees.
+    """
+    by_stage = subject.evaluation.memory.by_stage[:, 0]
+    middle = MIDDLE + int(by_stage[MIDDLE:].argmax())
+    position = subject.evaluation.stages.position[subject.evaluation.stage_row[0]]
+    places = {int(position[place]): place for place in (middle, LAST, FIRST)}  # of few stages the middle is a filler
+    return tuple(_stage(subject, place, index, float(by_stage[place])) for index, place in sorted(places.items()))
+
+
+def _stage(subject: Subject, place: int, index: int, total: float) -> Node:
+    c, done = subject.rows, subject.evaluation
+    memory = done.memory
+    held = {name: float(np.broadcast_to(getattr(memory, name), memory.by_stage.shape)[place, 0]) for name in MEMORY}
+    parts = []
+    for name, size in held.items():
+        made_of, in_flight = list[Node](), None
+        if name in STATES:
+            kept_whole = name == "gradients" and bool(np.any(held_whole(c, subject.spec)))
+            made_of = _parameters(subject, place, sharded=int(c.zero[0]) >= STATES[name] and not kept_whole)
+        elif name == "activations":
+            made_of = _activations(subject, place)
+            in_flight = float(microbatches_in_flight(c, done.stages.positions(done.stage_row))[place, 0])
+        whole = branch(name, made_of)
+        frozen = _frozen(subject, place) if name == "weights" else 0.0
+        rest = size - frozen
+        node = whole.times(rest / whole.value, ("value",)) if rest and whole.value else Node(name, size)
+        if frozen:
+            node = replace(node, children=(*node.children, Node(_frozen_name(subject.spec), frozen)))
+        node = replace(node, name=name.replace("_", " "), value=size, count=in_flight)
+        parts.append(node.each(partial(replace, component=name, source=SOURCES_OF_BYTES.get(name, "counted"))))
+    return settled(branch(f"stage {index}", parts), total)
+
+
+def _frozen_name(job: JobSpec) -> str:
+    towers = [f"{TOWER}, frozen"] if job.frozen_tower else []
+    beside = ["reference model"] * (job.reference_bytes > 0) + ["teacher"] * (job.teacher is not None)
+    return " and ".join([*towers, *beside])
+
+
+def _frozen(subject: Subject, place: int) -> float:
+    """Return what frozen towers, a reference model and a teacher take of the weights at a stage."""
+    c, job = subject.rows, subject.spec
+    parameters = placed(c, job)[2]
+    held, taught = parameters.frozen, float((teacher_bytes(c, job) / np.where(c.zero >= 3, parameters.shard, 1.0))[0])
+    if held is None or job.tuning is not None or (job.offload.parameters and int(c.zero[0]) == 3):
+        return taught
+    return taught + float(held.per_gpu(c.zero >= weight_stage(job))[place, 0])
+
+
+def _parameters(subject: Subject, place: int, *, sharded: bool) -> list[Node]:
+    """Return the parameters whose states one GPU of a stage holds, in proportion."""
+    c, job = subject.rows, subject.spec
+    stages, row, parameters = placed(c, job)
+    dense = float(parameters.dense[place, 0])
+    shards = (float(parameters.shard[0]), float(parameters.expert_shard[0])) if sharded else (1.0, 1.0)
+    layers = []
+    for kind, name, held in zip(job.model.trained_kinds, layer_names(job.model), stages.held(row), strict=True):
+        number = float(held[place, 0])
+        own = number * float(dense_held(kind, job, c.tp).trained[0])
+        routed = number * float(expert_held(kind, job, c.ep, c.etp).trained[0])
+        dense -= own
+        own, routed = own / shards[0], routed / shards[1]
+        blocks = (Node("routed experts", routed), Node("other", own)) if routed else ()
+        layers.append(Node(name, own + routed, children=blocks, count=number))
+    tower = job.trained_tower * float(share_of_end(c, FIRST, place)[0] > 0)
+    dense -= tower
+    ends = Node("embedding and LM head", dense / shards[0] if dense > 0.5 else 0.0)
+    return [*layers, ends, *([Node(TOWER, tower / shards[0])] if tower else ())]
+
+
+def _activations(subject: Subject, place: int) -> list[Node]:
+    """Return what one microbatch saves at a stage, in proportion to what all in flight save."""
+    c, job, evaluation = subject.rows, subject.spec, subject.evaluation
+    counts = [float(one[place, 0]) for one in evaluation.stages.layers(evaluation.stage_row)]
+    number = sum(counts)
+    by_operator = bool(c.recompute_modules[0] & EVERY_OTHER_MATMUL)
+    whole = 0.0 if by_operator else min(float(c.recompute_layers[0]), number)
+    kept = 1 - whole / max(number, 1)
+    nodes = []
+    for kind, name, count in zip(job.model.trained_kinds, layer_names(job.model), counts, strict=True):
+        sizes: dict[str, FloatArray] = block_activation_bytes(kind, c, job.of_layer(kind))
+        if by_operator:
+            sizes = {"chosen products": layer_activation_bytes(kind, c, job)}
+        blocks = [Node(block, float(size[0]) * count * kept) for block, size in sizes.items()]
+        nodes.append(branch(name, blocks, count=count * kept))
+    inputs = float((hidden_bytes(c, job) / c.sequence_split)[0])
+    return [*nodes, Node("inputs of recomputed layers", inputs * whole, count=whole)]

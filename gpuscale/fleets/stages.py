@@ -38,8 +38,8 @@ from gpuscale.planning.describe import describe
 from gpuscale.planning.layouts import layout_text
 from gpuscale.rules.check import RECOMPUTE_RULES, mark
 from gpuscale.rules.general import FRAMEWORKS
-from gpuscale.search.enumeration import ROW_RULES, legal_rows
 from gpuscale.search.evaluation import evaluate
+from gpuscale.search.loop import ROW_RULES, legal_rows
 from gpuscale.search.ordering import nothing
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.job import JobSpec

@@ -24,9 +24,9 @@ from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.launch.check import CheckResult, check
 from gpuscale.layouts.space import divisors
+from gpuscale.planning.neighbours import remedies
 from gpuscale.planning.planfile import layout_of
 from gpuscale.planning.plans import job_of
-from gpuscale.planning.remedies import remedies
 from gpuscale.presets.files import known_table
 from gpuscale.request import JobOptions, Layout, taken, with_layout
 from gpuscale.results import Estimate, Remedy

@@ -33,8 +33,7 @@ from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import write_text
 from gpuscale.layouts.arrays import Candidates
-from gpuscale.planning.calibrated import calibrated, half_widths
-from gpuscale.planning.jobs import Job, Presets
+from gpuscale.planning.jobs import Job, Presets, calibrated, half_widths
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.planfile import from_folder, in_folder
 from gpuscale.planning.plans import job_of

@@ -20,10 +20,17 @@ from gpuscale.planning.why import PlanRank, answer_why, matching, no_answer, rea
 from gpuscale.ratios import TIME, in_words
 from gpuscale.request import DEFAULT_TOP, MAX_TOP, Question
 from gpuscale.results import BEATEN, Comparison, Estimate, PlanResult, PlanRow, SearchSummary, VariantRow
-from gpuscale.search.enumeration import Task
 from gpuscale.search.evaluation import evaluate
-from gpuscale.search.listing import COMPARED_FAMILIES, TIMES, near_leaders, shortlist
-from gpuscale.search.loop import SearchResult, search, search_best
+from gpuscale.search.loop import (
+    COMPARED_FAMILIES,
+    TIMES,
+    SearchResult,
+    Task,
+    near_leaders,
+    search,
+    search_best,
+    shortlist,
+)
 from gpuscale.search.objectives import MEMORY, OBJECTIVES, TOTAL_COST, Objective
 from gpuscale.search.ordering import Scored, scored, undominated
 from gpuscale.search.ties import SIMPLICITY_MAY_COST

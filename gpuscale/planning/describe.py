@@ -13,16 +13,14 @@ from gpuscale.layouts.arrays import ZB_V, Candidates, schedule_name
 from gpuscale.layouts.pins import Pins, recompute_text
 from gpuscale.layouts.stages import FIRST, LAST, MIDDLE, pipeline_layout
 from gpuscale.memory.model import BASES, fit_probability, half_width
-from gpuscale.planning.calibrated import half_widths
-from gpuscale.planning.jobs import Job
+from gpuscale.planning.jobs import Job, half_widths
 from gpuscale.ratios import TIME, in_words
 from gpuscale.request import DEFAULT_TOP, Question
 from gpuscale.results import Choice, Condition, Estimate, PlanRow, RiskAnswer, RiskPlan, Standing, Turn
 from gpuscale.rules.rule import MEGATRON
 from gpuscale.search import ties
 from gpuscale.search.evaluation import Evaluation
-from gpuscale.search.listing import COMPARED_FAMILIES, TIMES, Shortlist, near_leaders, shortlist
-from gpuscale.search.loop import SearchResult
+from gpuscale.search.loop import COMPARED_FAMILIES, TIMES, SearchResult, Shortlist, near_leaders, shortlist
 from gpuscale.search.objectives import model_flops_per_token
 from gpuscale.specs.job import JobSpec
 from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS, by_kind

@@ -1,5 +1,6 @@
-"""From a request to a `JobSpec`: names resolved, and what was left out chosen by rules that the answer states; and what
-its question says of constraints and money."""
+"""From a request to a `JobSpec`: names resolved, what was left out chosen by rules that the answer states, and what a
+calibrated site adds; and what its question says of constraints and money.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +11,29 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from gpuscale.architecture.parameters import count_adapters, matrices_of, model_parameters
+from gpuscale.arrays import FloatArray, log
+from gpuscale.calibration.factors import LEVEL, factor_of, names_for, with_factors
+from gpuscale.calibration.site import (
+    HELD_80,
+    Known,
+    layout_key,
+    likeness,
+    sensitivities,
+    site_spec,
+    variance,
+    variances,
+)
 from gpuscale.calibration.site_file import Site, read_site
 from gpuscale.choices import LOW_PRECISIONS, MEMORY_HEADROOM, TRAINED
 from gpuscale.collectives.alltoall import writes_remotely
 from gpuscale.energy import power_of
 from gpuscale.errors import InputError, did_you_mean
+from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.space import divisors, odd_factor
 from gpuscale.placement.groups import parse_order
-from gpuscale.planning.calibrated import calibrated
 from gpuscale.presets.files import settled
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster
@@ -46,6 +61,7 @@ from gpuscale.request import (
     sequences_of,
 )
 from gpuscale.rules.general import FRAMEWORKS
+from gpuscale.search.evaluation import evaluate
 from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Constraint, Economics, Objective
 from gpuscale.specs.cluster import LARGEST_BOX, NETWORKS, ClusterSpec
 from gpuscale.specs.gpu import PRE_AMPERE, WIDE, GpuSpec
@@ -73,6 +89,65 @@ from gpuscale.specs.tuning import (
 from gpuscale.steptime.kernels import available_recipes
 from gpuscale.steptime.offload import host_of
 from gpuscale.units import DAY_S, GB, GIB, format_count, plural
+
+HOLDS_FOR = {"gpu": "gpu", "cluster": "cluster", "framework": "software"}
+"""What a factor holds for -> the text of `likeness` that must be that of a measured run."""
+
+SHOWN_FILES = 3
+
+
+def factors_for(job: JobSpec, site: Site) -> dict[str, float]:
+    """Return the factors of a site that hold for a job: those of its GPU, cluster or framework."""
+    like = likeness(job)
+    known = {text: site.seen(text) for text in HOLDS_FOR.values()}
+    found = {}
+    for name, factor in site.factors.items():
+        declared = factor_of(name)
+        text = HOLDS_FOR[declared.holds_for] if declared else ""
+        level = name.removeprefix(LEVEL)
+        there = not name.startswith(LEVEL) or any(one.name == level for one in job.cluster.levels)
+        if text and there and like[text] in known[text]:
+            found[name] = factor.value
+    return found
+
+
+def calibrated(job: JobSpec, site: Site) -> tuple[JobSpec, str, list[str]]:
+    """Return a job on a calibrated site, what the answer says of it, and notes."""
+    factors, runs = factors_for(job, site), site.runs
+    known, like = [run.known for run in runs], likeness(job)
+    spec = replace(with_factors(job, factors), site=site_spec(known, [run.weight for run in runs], like))
+    files = list(dict.fromkeys(run.file for run in runs))
+    named = ", ".join(files[:SHOWN_FILES]) + (", ..." if len(files) > SHOWN_FILES else "")
+    said = ", ".join(f"{name} x {value:.3g}" for name, value in factors.items())
+    text = f"{site.path}: {plural(len(runs), 'run')} ({named}); {said or 'no factor holds here'}"
+    left = [name for name in site.factors if name not in factors]
+    notes = []
+    if left:
+        kinds = dict.fromkeys(one.holds_for for name in left if (one := factor_of(name)))
+        where = "; ".join(f"{kind} {', '.join(sorted(site.seen(HOLDS_FOR[kind])))}" for kind in kinds)
+        notes.append(f"calibration: {', '.join(left)} not taken: measured on {where}")
+    return spec, text, notes
+
+
+def half_widths(job: JobSpec, site: Site, rows: Candidates) -> FloatArray:
+    """Half the width of the 80 % interval of log(measured / predicted step time) of layouts of a job on the calibrated
+    site, shape (N,)."""
+    plain, like = replace(job, site=None), likeness(job)
+    names = tuple(dict.fromkeys([*names_for(job), *(name for run in site.runs for name in run.sensitivity)]))
+
+    def predict(factors: Mapping[str, float]) -> FloatArray:
+        return log(evaluate(rows, with_factors(plain, factors)).step.step_time_s)
+
+    own = set(names_for(job))
+    mine = [name for name in names if name in own]
+    theirs = np.zeros((len(rows), len(names)))
+    theirs[:, [names.index(name) for name in mine]] = sensitivities(predict, mine, {}, predict({}))
+    runs = site.runs
+    sensitivity = np.array([[run.sensitivity.get(name, 0.0) for name in names] for run in runs])
+    wanted = [Known(like, layout_key(rows.row(row))) for row in range(len(rows))]
+    noise = np.array([run.noise for run in runs])
+    spread = variance([run.known for run in runs], noise, sensitivity, variances(names), wanted, theirs)
+    return np.asarray(HELD_80 * np.sqrt(spread), dtype=np.float64)
 
 
 class Job(NamedTuple):

@@ -1,42 +1,229 @@
-"""`plan`: search the space and describe the best; `estimate`: evaluate one layout."""
+"""`plan`: search the space and describe the best, with the measured layout of the nearest
+job beside it, or how far one number of a job goes; `estimate`: evaluate one layout."""
 
 from __future__ import annotations
 
 import math
+import platform
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuscale.arguments import taking
+import numpy as np
+
+from gpuscale.arguments import public, taking
+from gpuscale.choices import MAX_SEQUENCE
+from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.layouts.arrays import Candidates
-from gpuscale.layouts.pins import Pin, Pins, short_recompute
+from gpuscale.layouts.pins import Pin, Pins, recompute_text, short_recompute
+from gpuscale.layouts.space import divisors
 from gpuscale.planning.comparing import answer, chosen_goal, compare, frontier, one_compared, summary
 from gpuscale.planning.describe import Chosen, choose, describe, seldom_run
-from gpuscale.planning.farthest import OPTION, farthest
 from gpuscale.planning.jobs import PLAIN_OBJECTIVES, Job, Presets, build_job, changed_job, constraints
 from gpuscale.planning.layouts import domain_groups, fixed_layout, layout_text, no_experts
-from gpuscale.planning.measured import NOT_OVERLAPPED, exchange_shown, measured_layout, nearest_layout
+from gpuscale.planning.neighbours import remedies
 from gpuscale.planning.planfile import layout_of, write_plan_file
 from gpuscale.planning.recipes import LISTING, Recipe, find_recipe, recipe_near, recipe_text, with_recipe
-from gpuscale.planning.remedies import remedies
-from gpuscale.planning.variants import Variant, make_variants
+from gpuscale.planning.variants import Variant, gpu_counts, make_variants
 from gpuscale.planning.why import PlanRank, answer_why, illegal, left_out, no_answer, place_of
+from gpuscale.presets.frameworks import generations, load_framework
 from gpuscale.ratios import TIME, in_words
-from gpuscale.request import COMPARED, PINS, JobOptions, Layout, Question, part, read, taken, with_layout, without
-from gpuscale.results import Estimate, PlanResult, PlanRow, RecipeAnswer
+from gpuscale.request import (
+    COMPARED,
+    PINS,
+    JobOptions,
+    Layout,
+    Question,
+    Range,
+    in_sequences,
+    part,
+    read,
+    read_several,
+    taken,
+    with_layout,
+    without,
+)
+from gpuscale.results import Estimate, Farthest, MeasuredLayout, PlanResult, PlanRow, RecipeAnswer, SoftwareThen
 from gpuscale.rules.check import FATAL, broken_rules
 from gpuscale.rules.rule import Rule
 from gpuscale.search import ties
-from gpuscale.search.enumeration import Task
-from gpuscale.search.evaluation import evaluate
-from gpuscale.search.listing import TIMES
-from gpuscale.search.loop import search, search_best
+from gpuscale.search.evaluation import SEARCH_STAGES, STAGES, evaluate, watched
+from gpuscale.search.loop import TIMES, Task, anything_fits, search, search_best
 from gpuscale.search.ordering import scored
-from gpuscale.units import GIB, format_seconds
+from gpuscale.specs.job import JobSpec
+from gpuscale.uncertainty import Features, Residual, features, nearest_to_job
+from gpuscale.units import GIB, MIB, format_seconds
+
+TAKEN = ("tp", "pp", "vpp", "cp", "ep", "etp", "zero", "micro_batch_size")
+"""What is taken of a layout; DP follows from this job's GPUs, and states are sharded over all of it."""
+
+NOT_OVERLAPPED = "its exchange not overlapped"
+"""What is said of a layout that runs without the overlapped exchange of experts, which takes virtual stages."""
+
+
+def exchange_shown(job: Job) -> Job:
+    """Return a job without the overlapped exchange of experts, which some layouts cannot have."""
+    return job._replace(spec=replace(job.spec, runtime=replace(job.spec.runtime, overlap_ep=False)))
+
+
+def nearest_layout(job: Job, first: Estimate) -> tuple[Residual, dict[str, int | str]]:
+    """Return the run nearest to a job, and what is taken of its layout for this job."""
+    of_plan = {name: int(getattr(first.plan, name)) for name in TAKEN} | {"recompute_modules": 0, "recompute_layers": 0}
+    run = nearest_to_job(features(job.spec, of_plan, first.breakdown))
+    known = run.features.layout
+    return run, {name: known[name] for name in TAKEN} | {"recompute": _recompute(run.features, job.spec.model.layers)}
+
+
+def measured_layout(job: Job, first: Estimate) -> MeasuredLayout:
+    """Evaluate the layout of the run nearest to a job, and compare it with its `first` plan."""
+    run, layout = nearest_layout(job, first)
+    rate = run.tokens_per_s_per_gpu or 0.0
+    here = [_here(one.spec, layout) for one in (job, exchange_shown(job))]
+    said, step_time_s, memory_gib, fits, reasons = next((one for one in here if not one[-1]), here[0])
+    if here[0][-1] and not reasons:
+        said += f", {NOT_OVERLAPPED}"
+    return MeasuredLayout(
+        run=run.id,
+        name=run.name,
+        tokens_per_s_per_gpu=rate,
+        predicted_tokens_per_s_per_gpu=rate * math.exp(run.log_ratio or 0.0),
+        layout=said,
+        step_time_s=step_time_s,
+        slower=None if step_time_s is None else step_time_s / first.plan.step_time_s - 1,
+        memory_gib=memory_gib,
+        fits=fits,
+        reasons=reasons,
+        then=_then(job, run, layout, first),
+    )
+
+
+def _then(job: Job, run: Residual, layout: Mapping[str, Any], first: Estimate) -> SoftwareThen | None:
+    """Evaluate the run's layout and the first plan's with the generation of the job's framework that the run had; None
+    where that is the job's own or a later one, or another framework, or cannot run the first plan's layout."""
+    with suppress(InputError):
+        every = generations(str(job.request["framework"]))
+        rule_sets = [load_framework(one).runtime.rule_set for one in every]
+        if run.features.profile not in rule_sets[rule_sets.index(job.spec.runtime.rule_set) + 1 :]:
+            return None
+        framework = every[rule_sets.index(run.features.profile)]
+        spec = changed_job(job, {"framework": framework})
+        _, first_step_time_s, first_memory_gib, fits, _ = _here(spec, layout_of(first.plan))
+        if first_step_time_s is not None and first_memory_gib is not None:
+            then_s = _here(spec, layout)[1]
+            return SoftwareThen(framework, then_s, first_step_time_s, first_memory_gib, fits)
+    return None
+
+
+def _recompute(run: Features, layers: int) -> str:
+    """Return what a run recomputes, for a model of so many layers: the same share of a stage's, alike in its chunks."""
+    known = run.layout
+    if not known["recompute_layers"]:
+        return recompute_text(known["recompute_modules"], 0)
+    of_chunk = -(-known["recompute_layers"] * layers // (run.layers * known["vpp"]))
+    own = of_chunk * known["vpp"]
+    every = known["recompute_layers"] * known["pp"] >= run.layers or own * known["pp"] >= layers
+    return "full" if every else recompute_text(0, own)
+
+
+def _here(spec: JobSpec, layout: Mapping[str, Any]) -> tuple[str, float | None, float | None, bool, tuple[str, ...]]:
+    """Return a layout in words, its step time [s], its memory [GiB], whether it fits, and why it cannot run."""
+    try:
+        rows = fixed_layout(spec, layout)
+    except InputError as error:
+        return "", None, None, False, (error.message,)
+    said, broken = layout_text(rows.row(0)), broken_rules(rows, spec)
+    if broken:
+        return said, None, None, False, tuple(rule.text for rule in broken)
+    done = evaluate(rows, spec)
+    memory_bytes = float(done.memory_bytes[0])
+    fits = spec.fit(memory_bytes, float(done.memory.host_bytes[0])) != "no"
+    return said, float(done.step.step_time_s[0]), memory_bytes / GIB, fits, ()
+
+
+SHORTEST, STEPS = 128, 16
+"""Sequences that are tried: this many tokens, doubled again and again, and 16 equal steps within the doubling in which
+nothing fits any longer; of a batch in tokens those that divide it."""
+
+OPTION = {"seq": "seq", "mbs": "micro_batch_size", "gpus": "gpus"}
+"""What is looked for -> the option that sets it."""
+
+
+def farthest(
+    job: Mapping[str, Any], pins: Mapping[str, Any], question: Question, presets: Presets | None
+) -> tuple[dict[str, Any], dict[str, Any], Farthest]:
+    """Find how far `question.find` goes before no layout fits, `gpus` being the most that may be taken.
+
+    Returns:
+        Job and pins with the number that was found, or, where nothing fits at all, the easiest one; and what was found.
+
+    Raises:
+        InputError: several jobs, or a number that is given although it is looked for.
+    """
+    name, job = str(question.find), {**job, **_one_batch(job)}
+    option, own = OPTION[name], replace(question, find=None)
+    if name != "gpus" and option in {**job, **pins}:
+        raise InputError(f"`{name}` is looked for and given", field="find", hint=f"leave out `{name}`")
+
+    def variant(value: int | None = None) -> Variant:
+        said = {} if value is None else {option: value}
+        of_job, of_layout = ({}, said) if name == "mbs" else (said, {})
+        tried = make_variants({**job, **of_job}, {**pins, **of_layout}, own, presets).tried
+        if len(tried) > 1:
+            raise InputError(f"it is found for one job, not for {len(tried)}", field="find", hint="ask for one job")
+        return tried[0]
+
+    def fits(value: int) -> bool:
+        try:
+            one = variant(value)
+        except InputError:  # a number that the job cannot have: no batch of that many, another cluster
+            return False
+        return anything_fits(one.job.spec, one.pins)
+
+    if name == "seq" and isinstance(job.get("gbs"), int):  # no number of them is one of tokens, however long they are
+        job = {**job, "gbs": in_sequences(job["gbs"])}
+    spec = variant().job.spec
+    if name == "seq" and str(job.get("gbs", "")).endswith("tok"):
+        lengths = [one for one in divisors(spec.tokens_per_step).tolist() if SHORTEST <= one <= MAX_SEQUENCE]
+        value, beyond = _last(lengths or [spec.sequence], fits)
+    elif name == "seq":
+        value, beyond = _longest(fits)
+    elif name == "mbs":
+        value, beyond = _last([*divisors(spec.global_batch_size).tolist()], fits)
+    else:
+        value, beyond = _last(gpu_counts(Range(1, spec.gpus), spec.cluster)[::-1], fits)
+    found = Farthest(name, value, beyond)
+    return ({**job, option: value}, dict(pins), found) if name != "mbs" else (dict(job), {**pins, option: value}, found)
+
+
+def _one_batch(job: Mapping[str, Any]) -> dict[str, int | str]:
+    """Return the batch of a job as it is spelled everywhere, if it has a single one."""
+    given = read_several("gbs", job["gbs"]) if "gbs" in job else ()
+    return {"gbs": given[0]} if isinstance(given, tuple) and len(given) == 1 else {}
+
+
+def _longest(fits: Callable[[int], bool]) -> tuple[int, int | None]:
+    """The longest sequence that fits and the next that does not, None where all do."""
+    doubled = [SHORTEST << k for k in range((MAX_SEQUENCE // SHORTEST).bit_length())]
+    value, beyond = _last(doubled, fits)
+    if beyond is None:
+        return value, beyond
+    step = (beyond - value) // STEPS
+    return _last(list(range(value, beyond + 1, step)), fits)
+
+
+def _last(values: Sequence[int], fits: Callable[[int], bool]) -> tuple[int, int | None]:
+    """Of values that are the harder to fit the later they come, the last that does, by halving, and the one after it;
+    the first where none does."""
+    low, high = 0, len(values)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(values[middle]) else (low, middle)
+    return values[low], values[high] if high < len(values) else None
 
 
 @taking(taken(JobOptions, Layout, Question, several=COMPARED, pins=True))
@@ -426,3 +613,103 @@ def chosen_plan(result: PlanResult, rank: int) -> Estimate:
     if not 1 <= rank <= len(result.plans):
         raise InputError(f"there is no rank {rank}", field="rank", hint=f"the search kept {len(result.plans)} plans")
     return replace(result.estimates[rank - 1], plan=result.plans[rank - 1])
+
+
+MAX_RUNS = 100
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """CPU time of one stage of the flow."""
+
+    stage: str  #: one of `gpuscale.search.evaluation.STAGES`.
+    first_s: float  #: in the first run, which also loads what is loaded on first use.
+    best_s: float  #: in the fastest run.
+
+
+@displayed
+@dataclass(frozen=True)
+class BenchResult:
+    """What was measured, all of it CPU time of one thread."""
+
+    model: str
+    cluster: str
+    gpus: int
+    runs: int
+    generated: int  #: as in `gpuscale.results.SearchSummary`.
+    candidates: int  #: as in `gpuscale.results.SearchSummary`.
+    feasible: int  #: as in `gpuscale.results.SearchSummary`.
+    #: candidates, whose memory and step time were computed, over the time of the search stages.
+    candidates_per_s: float
+    #: from the start of the process until everything was imported; None where that is not known.
+    startup_s: float | None
+    first_s: float  #: one plan, without start-up, in the first run.
+    best_s: float  #: in the fastest run.
+    stages: tuple[StageTime, ...]  #: where it goes.
+    peak_mib: float | None  #: most memory that the process has had; None where the system does not say.
+    python: str  #: its version.
+    numpy: str  #: its version.
+    machine: str  #: architecture and system.
+
+
+@public
+def bench(
+    model: str = "llama3-70b",
+    gpus: int = 640,
+    *,
+    runs: int = 5,
+    startup_s: float | None = None,
+    draw: Callable[[PlanResult], object] | None = None,
+) -> BenchResult:
+    """Find the plans of a job several times and say where the time goes.
+
+    Args:
+        model, gpus: as for `plan`; everything else at its default.
+        runs: 1 to `MAX_RUNS`; the fastest counts, as the others measure what else the machine does.
+        startup_s: CPU time that the process had taken when it was ready to plan.
+        draw: draws the plans, as part of the last stage.
+
+    Raises:
+        InputError: unusable input.
+        NoAnswerError: no layout fits.
+    """
+    if isinstance(runs, bool) or not isinstance(runs, int) or not 1 <= runs <= MAX_RUNS:
+        raise InputError(f"{runs} is out of range", field="runs", hint=f"give 1 to {MAX_RUNS}")
+    measured = []
+    for _ in range(runs):
+        with watched() as watch:
+            result = plan(model, gpus)
+            if draw is not None:
+                draw(result)
+            watch.lap("output")
+        measured.append(watch.seconds)
+    first, best = measured[0], min(measured, key=lambda seconds: sum(seconds.values()))
+    found = result.search
+    return BenchResult(
+        model=result.model,
+        cluster=result.cluster,
+        gpus=gpus,
+        runs=runs,
+        generated=found.generated,
+        candidates=found.candidates,
+        feasible=found.feasible,
+        candidates_per_s=found.candidates / sum(best.get(stage, 0.0) for stage in SEARCH_STAGES),
+        startup_s=startup_s,
+        first_s=sum(first.values()),
+        best_s=sum(best.values()),
+        stages=tuple(StageTime(stage, first.get(stage, 0.0), best.get(stage, 0.0)) for stage in STAGES),
+        peak_mib=peak_mib(),
+        python=platform.python_version(),
+        numpy=np.__version__,
+        machine=f"{platform.machine()} {platform.system()}",
+    )
+
+
+def peak_mib() -> float | None:
+    """Return the most memory that this process has had resident [MiB], or None where the system does not say."""
+    try:
+        import resource  # noqa: PLC0415 - not on Windows
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes on macOS, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MIB

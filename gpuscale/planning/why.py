@@ -18,8 +18,7 @@ from gpuscale.layouts.pins import Pin, Pins
 from gpuscale.planning.describe import Chosen, describe
 from gpuscale.planning.jobs import CONSTRAINTS, Job, constraints
 from gpuscale.planning.layouts import fixed_layout, impossible, layout_text, listed, make_pins, pins_text
-from gpuscale.planning.neighbours import Change, jobs_near, of_job
-from gpuscale.planning.remedies import other_jobs, remedies
+from gpuscale.planning.neighbours import Change, jobs_near, of_job, other_jobs, remedies
 from gpuscale.planning.variants import Variant
 from gpuscale.presets.files import preset_files
 from gpuscale.presets.hardware import load_gpu
@@ -29,9 +28,8 @@ from gpuscale.rules.check import BY_CODE, broken_rules, source_in
 from gpuscale.rules.general import FRAMEWORKS
 from gpuscale.rules.rule import Rule
 from gpuscale.search import ties
-from gpuscale.search.enumeration import legal_rows
 from gpuscale.search.evaluation import evaluate
-from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, SearchResult, anything_fits, search
+from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, SearchResult, anything_fits, legal_rows, search
 from gpuscale.search.objectives import Constraint
 from gpuscale.search.ordering import Scored, scored
 from gpuscale.specs.job import HOST_USABLE, JobSpec

@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from gpuscale.explain.comparison import ComparedPlan, PlanComparison, Shift
-from gpuscale.explain.nodes import Node
+from gpuscale.explain.choice import ComparedPlan, PlanComparison, Shift
+from gpuscale.explain.steps import Node
 from gpuscale.planning.describe import bound_text
 from gpuscale.ratios import signed
 from gpuscale.render.document import (

@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import indent
 
-from gpuscale.explain.advice import Advice, Pressure
-from gpuscale.explain.benchmarks import Benchmark
+from gpuscale.explain.advice import Advice, Decisions, Pressure, Situation
 from gpuscale.explain.changes import Suggestion
-from gpuscale.explain.decisions import Decisions, Situation
+from gpuscale.explain.checklist import Benchmark
 from gpuscale.explain.explanation import Explanation
-from gpuscale.explain.nodes import Node
+from gpuscale.explain.steps import Node
 from gpuscale.files import printable
 from gpuscale.launch.quoting import comment, shell_word
 from gpuscale.launch.subject import Subject

@@ -18,8 +18,8 @@ from gpuscale.calibration.factors import factor_of
 from gpuscale.calibration.site import NORMAL_80
 from gpuscale.calibration.training_logs import MeasuredRun
 from gpuscale.importers.assemble import ImportedCluster
-from gpuscale.planning.bench import BenchResult
 from gpuscale.planning.calibrating import CalibratedRun
+from gpuscale.planning.plans import BenchResult
 from gpuscale.render.console import draw, show
 from gpuscale.render.document import Document, Part, Section, Spell, plain, table
 from gpuscale.render.output import picked

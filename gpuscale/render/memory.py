@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
-from gpuscale.explain.budget import GROUPS, BudgetRow, MemoryBudget
-from gpuscale.explain.timeline import MemoryTimeline, Moment
+from gpuscale.explain.budget import GROUPS, BudgetRow, MemoryBudget, MemoryTimeline, Moment
 from gpuscale.layouts.pins import short_recompute
 from gpuscale.ratios import signed
 from gpuscale.render.console import LEAST_WIDTH

@@ -13,10 +13,8 @@ from typing import NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.explain import steps
-from gpuscale.explain.memories import memory_trees
-from gpuscale.explain.nodes import Node
 from gpuscale.explain.schedule import schedule
-from gpuscale.explain.steps import step_tree
+from gpuscale.explain.steps import Node, memory_trees, step_tree
 from gpuscale.explain.traffic import traffic_of
 from gpuscale.launch.subject import Subject, read_subject
 from gpuscale.memory.model import COMPONENTS as MEMORY_COMPONENTS

@@ -13,9 +13,8 @@ from gpuscale.render.document import Cell, Chart, Document, Facts, Part, Section
 from gpuscale.render.html.charts import Points, heat_map, points
 from gpuscale.render.plots import Axis
 from gpuscale.studies.answers import ANSWERED, Answered
-from gpuscale.studies.cases import Row
-from gpuscale.studies.query import Goal
-from gpuscale.studies.summary import MAX_COUNTS, Frontier, Summary
+from gpuscale.studies.query import MAX_COUNTS, Frontier, Goal, Summary
+from gpuscale.studies.study import Row
 from gpuscale.units import format_bytes, format_count, format_duration, format_rate, plural
 
 MAIN = {

@@ -8,9 +8,11 @@ from functools import partial
 from itertools import accumulate
 
 from gpuscale.collectives.ideal import TITLES
-from gpuscale.explain.inventory import ENDS, FILLING, REPLICAS
 from gpuscale.explain.traffic import (
+    ENDS,
+    FILLING,
     LEAST_FACTOR,
+    REPLICAS,
     AxisTraffic,
     NetworkFault,
     NetworkNeed,

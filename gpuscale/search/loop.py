@@ -1,4 +1,4 @@
-"""The search: enumerate, cut what is illegal, count what fits, time what may lead, keep the best in order.
+"""The search: enumerate, cut what is illegal, count what fits, time what may lead, keep the best in order, list some.
 
 One loop serves one job and many. Of every legal candidate memory is computed, and a lower bound of its step time, which
 is the same for all choices of ZeRO. Of those that fit only those are timed whose lower bound allows them to be the best
@@ -17,22 +17,49 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
-from gpuscale.layouts.arrays import Candidates, combined_key, concatenate, distinct
-from gpuscale.layouts.pins import Pins
-from gpuscale.layouts.space import modules_tried, recomputed, ways_to_recompute, without_zero
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray, log
+from gpuscale.layouts.arrays import FIELDS, Candidates, combined_key, concatenate, distinct
+from gpuscale.layouts.pins import Pin, Pins
+from gpuscale.layouts.space import (
+    layouts,
+    micro_batch_sizes,
+    microbatched,
+    modules_tried,
+    recomputed,
+    shapes,
+    sharded,
+    ways_to_recompute,
+    without_zero,
+)
 from gpuscale.layouts.stages import at_place
 from gpuscale.memory.model import evaluate_memory, states_bytes
-from gpuscale.rules.check import RECOMPUTE_RULES, mark
+from gpuscale.rules.check import (
+    LAYOUT_RULES,
+    MICROBATCH_RULES,
+    RECOMPUTE_RULES,
+    SHAPE_RULES,
+    SHARDING_RULES,
+    mark,
+    restrict,
+)
 from gpuscale.rules.rule import Rule
-from gpuscale.search.enumeration import JobGroup, Task, job_groups, legal_rows, rules_beyond
-from gpuscale.search.evaluation import LayerCache, lap, least_beside_s, measure_distinct_layers, placed
+from gpuscale.search import ties
+from gpuscale.search.evaluation import (
+    Evaluation,
+    LayerCache,
+    evaluate,
+    lap,
+    least_beside_s,
+    measure_distinct_layers,
+    placed,
+)
 from gpuscale.search.objectives import MEMORY, STEP_TIME, Constraints
 from gpuscale.search.ordering import (
     FAMILY,
     ROW_FAMILY,
     Scored,
     best_of_each,
+    family_of,
     folded,
     joined,
     nothing,
@@ -41,8 +68,104 @@ from gpuscale.search.ordering import (
     staircase,
 )
 from gpuscale.search.ties import NEAR
-from gpuscale.specs.job import JobSpec
+from gpuscale.specs.job import JobSpec, OffloadSpec
 from gpuscale.steptime.step import step_time
+
+BLOCK_ROWS = 1 << 15
+"""Rows of the search space whose layers are measured at once; bounds what a search keeps in memory."""
+
+ROW_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES)
+"""Rules that rows have been checked for."""
+
+
+def legal_rows(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[Candidates]:
+    """Yield the legal rows with the axes (choices of ZeRO, 1, rows), at most `BLOCK_ROWS` at a time.
+
+    How they recompute is not chosen yet. What a rule cuts is counted in `rejected`, by its code.
+    """
+
+    def checked(rules: Sequence[Rule], table: Candidates) -> Candidates:
+        lap("enumerate")
+        legal = restrict(rules, table, job, rejected)
+        lap("rules")
+        return legal
+
+    table = checked(SHAPE_RULES, shapes(job, pins))
+    table = checked(LAYOUT_RULES, layouts(job, pins, table))
+    step = max(1, BLOCK_ROWS // max(1, len(micro_batch_sizes(job, pins))))
+    for start in range(0, len(table), step):
+        rows = checked(SHARDING_RULES, sharded(job, pins, table.take(slice(start, start + step))))
+        rows = checked(MICROBATCH_RULES, microbatched(job, pins, rows))
+        if len(rows):
+            yield rows
+
+
+def rules_beyond(job: JobSpec, group: JobSpec) -> list[Rule]:
+    """Return the rules that may cut rows of a job which are legal in another that stands for it: those on what is
+    offloaded, and, if it has another order of the axes, on layouts."""
+    reordered = job.axis_order != group.axis_order
+    return [rule for rule in ROW_RULES if not rule.applies(group) or (reordered and rule in LAYOUT_RULES)]
+
+
+class Task(NamedTuple):
+    """One job to search: the pins on its plans, and the constraints that these must meet."""
+
+    job: JobSpec
+    pins: Pins
+    constraints: Constraints | None = None
+
+    def allows(self, rows: Candidates) -> BoolArray:
+        """Mark the rows that the pins allow, shape (N,); ZeRO and its shards are not looked at."""
+        allowed = self.pins.allows("tp", rows.tp)
+        for name in self.pins.degrees:
+            if name not in SHARDING:
+                allowed &= self.pins.allows(name, getattr(rows, name))
+        return allowed
+
+
+class JobGroup(NamedTuple):
+    """Jobs that share layers, and legal rows: each has some of those of the group."""
+
+    #: one of them with nothing offloaded and, where its layers do not depend on that, the stages outermost.
+    job: JobSpec
+    pins: Pins  #: what allows whatever any of them does.
+    members: list[int]  #: their indices.
+
+
+SHARDING = ("zero", "shard")
+"""Fields that say how states are sharded; jobs of a group are pinned alike in them."""
+
+
+def job_groups(tasks: Sequence[Task]) -> list[JobGroup]:
+    """Sort jobs into groups; those with the fastest arithmetic come first, then in the order of their first jobs."""
+    groups: list[tuple[tuple[object, ...], JobGroup]] = []
+    for index, (job, pins, _) in enumerate(tasks):
+        inside = job.axis_order[:3]  # without DP and PP, strides inside a stage do not depend on the order of these
+        usual = (*inside, "dp", "pp") if {"tp", "cp", "ep"} == set(inside) else job.axis_order
+        layers = replace(job, offload=OffloadSpec(), axis_order=usual)
+        sharded = tuple(pins.degrees.get(name) for name in SHARDING)
+        states = replace(job.states, moments=0.0, second_moment=0.0)  # no part of a layer
+        alike = replace(layers, states=states, runtime=replace(job.runtime, pipeline_split=""))
+        # what differs often comes first: whole jobs compare slowly
+        key = (job.precision, pins.schedule, pins.recompute, pins.cp_elsewhere, sharded, alike)
+        group = next((group for other, group in groups if other == key), None)
+        if group is None:
+            group = JobGroup(layers, pins, [])
+            groups.append((key, group))
+        group.members.append(index)
+    found = [group._replace(pins=_all_that([tasks[index].pins for index in group.members])) for _, group in groups]
+    return sorted(found, key=lambda group: -group.job.cluster.gpu.peak(group.job.precision))
+
+
+def _all_that(each: Sequence[Pins]) -> Pins:
+    """Pins that allow whatever one of several allows, and as little more as can be said in pins."""
+    first, degrees = each[0], {}
+    for name, pin in first.degrees.items():
+        pins = [one.degrees.get(name, Pin()) for one in each]
+        ranges = pin.ranges if all(one.ranges == pin.ranges for one in pins) else ()
+        degrees[name] = Pin(ranges, tuple(one for one in pin.excluded if all(one in pin.excluded for pin in pins)))
+    return replace(first, degrees=degrees)
+
 
 OUT_OF_MEMORY, OUT_OF_HOST_MEMORY = "out_of_memory", "out_of_host_memory"
 
@@ -460,3 +583,70 @@ def _chunks(grid: Candidates) -> Iterator[tuple[Candidates, IndexArray]]:
             chunk = alike[start : start + step]
             part = replace(grid, legal=grid.legal[choices]).take(chunk)
             yield replace(part, zero=part.zero[choices], shard=part.shard[choices]), chunk
+
+
+TIMES = ("step_time", "tokens_per_s", "mfu")
+"""Objectives that come down to the step time; nothing is known of ties in others, and their order is that of the
+score."""
+
+
+COMPARED_LEADERS, COMPARED_FAMILIES = 400, 100
+"""Leaders near the fastest, and families with their best plan, among which the first choice is looked for."""
+
+
+class Shortlist(NamedTuple):
+    """P plans that may be shown: those close to the fastest, and the best of the leading families."""
+
+    rows: Candidates  #: the plans, in order of their scores.
+    score: FloatArray  #: what they are ordered by, shape (P,).
+    evaluation: Evaluation  #: their memory and step time.
+    traits: ties.Traits  #: what decides between equals.
+    family: IndexArray  #: index of the listed family that stands for each, shape (P,).
+    variants: IntArray  #: how many feasible candidates that family stands for, shape (P,).
+
+    @property
+    def fastest(self) -> int:
+        """Index of the plan with the least predicted step time."""
+        return int(self.evaluation.step.step_time_s.argmin())
+
+    def every(self, objective: str, score: FloatArray | None = None) -> IndexArray:
+        """Return the indices of all plans, the first choice first.
+
+        Args:
+            score: what to order by instead of the own score, shape (P,).
+        """
+        by = self.score if score is None else score
+        return np.argsort(by, kind="stable") if objective not in TIMES else ties.arranged(by, self.traits)
+
+    def listed(self, in_order: IndexArray, *, unfold: bool) -> IndexArray:
+        """Return of all plans in order those that are listed: the first of each family, or (`unfold`) each."""
+        return in_order if unfold else in_order[np.sort(distinct(self.family[in_order])[0])]
+
+    def order(self, objective: str, top: int, *, unfold: bool, score: FloatArray | None = None) -> IndexArray:
+        """Return the indices of the plans to show, at most `top`, the first choice first."""
+        return self.listed(self.every(objective, score), unfold=unfold)[:top]
+
+    def behind_fastest(self, order: IndexArray) -> tuple[FloatArray, FloatArray]:
+        """Return of some plans log(step time over the fastest's), and up to what they are a tie with the fastest."""
+        times, shares = self.evaluation.step.step_time_s, ties.step_shares(self.evaluation)
+        unlike = ties.unlike(shares[:, order], shares[:, [self.fastest]])
+        return log(times[order] / times[self.fastest]), ties.tie_window(unlike)
+
+
+def shortlist(job: JobSpec, found: SearchResult, leaders: int, best: int) -> Shortlist:
+    """Evaluate the first `leaders` candidates of a search and the best of its first `best` families."""
+    chosen, rest = found.leaders.take(slice(leaders)), found.families.take(slice(best))
+    plans = joined([chosen, rest])
+    plans = plans.take(np.sort(distinct(combined_key(plans.rows, FIELDS))[0]))  # the best of a family may be a leader
+    plans = plans.take(np.argsort(plans.score, kind="stable"))
+    evaluation = evaluate(plans.rows, job)
+    family = family_of(plans.rows, found.families.rows)
+    traits = ties.traits(plans.rows, evaluation, job)
+    return Shortlist(plans.rows, plans.score, evaluation, traits, family, found.family_variants[family])
+
+
+def near_leaders(found: SearchResult) -> int:
+    """Number of leaders whose score is at most `ties.NEAR` above the best, at most `COMPARED_LEADERS`."""
+    scores = found.leaders.score
+    near = scores[:1] * (1 + ties.NEAR)  # none where nothing fits
+    return min(int(np.searchsorted(scores, near, side="right").sum()), COMPARED_LEADERS)

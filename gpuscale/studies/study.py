@@ -20,40 +20,340 @@ product of its own, beside what `[study]` says for all.
     [[questions]]
     model = "llama3-70b"
     cluster = ["gb200-nvl72", "second-port"]
+
+What its answers rest on is kept as digests: a change of version, preset or file is noticed where it matters.
+
+A table of `[[clusters]]` is a preset with changed numbers.
+
+    [[clusters]]
+    name = "domain"
+    base = "gb200-nvl72"
+    nvlink_domain = [8, 72, 576]
+    usd_per_gpu_hour = 5.0
+
+Each value of a list makes a cluster of its own, `domain-8`, `domain-72`, `domain-576`. All become the option `set`, so
+that `gpuscale plan` with this cluster and this `set` answers the same question.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
+from hashlib import sha256
 from itertools import chain, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from gpuscale.arguments import plain
-from gpuscale.collectives.estimate import sweep_sizes
+from gpuscale.choices import MAX_GPUS
+from gpuscale.collectives.estimate import ALGORITHMS, sweep_sizes
+from gpuscale.collectives.ideal import operation_named
+from gpuscale.collectives.nccl_constants import LAUNCHES, PROTOCOLS, parse_version, version_text
 from gpuscale.errors import GpuscaleError, InputError, did_you_mean, shown
 from gpuscale.files import is_there, reads
 from gpuscale.planning.jobs import CONSTRAINTS, Presets
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.planfile import from_folder
 from gpuscale.planning.variants import batch_sizes, gpu_counts, sequence_lengths
-from gpuscale.presets.files import Document, KeyPath, read_toml
+from gpuscale.presets.files import Document, KeyPath, find_preset, preset_aliases, read_toml
 from gpuscale.presets.frameworks import load_framework
-from gpuscale.presets.rates import USUAL_TERM, one_term, prices_of
+from gpuscale.presets.hardware import load_gpu
+from gpuscale.presets.rates import USUAL_TERM, load_rates, one_term, prices_of
 from gpuscale.presets.settings import with_settings
 from gpuscale.presets.tables import stated_value
-from gpuscale.request import ALL_CLUSTERS, Question, Range, declared, read, read_several, sequences_of, size_of
+from gpuscale.request import (
+    ALL_CLUSTERS,
+    COMPARED,
+    LEAST,
+    MAX_PRICE,
+    PINS,
+    SEVERAL_PLANS,
+    SWITCH,
+    JobOptions,
+    Layout,
+    Length,
+    Option,
+    Options,
+    Question,
+    Range,
+    Recovery,
+    Within,
+    declared,
+    read,
+    read_several,
+    sequences_of,
+    size_of,
+)
 from gpuscale.search.objectives import OBJECTIVES, PRICE, TOKENS
 from gpuscale.specs.cluster import ClusterSpec
-from gpuscale.studies.cases import TASKS, Case, is_pin, options_of
-from gpuscale.studies.digests import Digests
-from gpuscale.studies.whatif import Machine, read_machines
-from gpuscale.training.failures import failure_rate
-from gpuscale.units import NUMBER, refuse_grouped
+from gpuscale.training.failures import USUAL, failure_rate
+from gpuscale.units import MAX_BYTES, NUMBER, parse_bytes, refuse_grouped
+from gpuscale.version import __version__
+
+CHANGES = {
+    "gpu": "gpu={}", "nvlink_domain": "domain={}", "network": "network=x{}", "nics": "nics={}",
+    "oversubscription": "oversubscription={}", "memory": "gpu.memory_gib=x{}",
+    "memory_bandwidth": "gpu.memory_gb_per_s=x{}", "flops": "gpu.flops=x{}", "power_w": "gpu.power_w={}", "set": "{}",
+}  # fmt: skip
+"""Key of `[[clusters]]` -> the setting that it stands for, in the order in which they are made."""
+
+TEXTS = ("gpu", "set")
+KEYS = ("name", "base", *CHANGES, "usd_per_gpu_hour")
+MAX_CLUSTERS = 10_000
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+
+
+class Machine(NamedTuple):
+    """A cluster that a study asks about."""
+
+    cluster: str  #: the option `cluster`.
+    set: str = ""  #: the option `set`; empty for a cluster as it is.
+    name: str = ""  #: of a what-if cluster; empty for one that is none.
+    usd_per_gpu_hour: float | None = None  #: its price, if it states one.
+
+    @property
+    def label(self) -> str:
+        """By what a study calls it."""
+        return self.name or self.cluster
+
+
+def read_machines(document: Document, presets: Presets) -> dict[str, tuple[Machine, ...]]:
+    """Read `[[clusters]]`: name -> the clusters that it stands for, and each of several by its own name.
+
+    Raises:
+        InputError: unknown or unusable entries, or a machine that cannot be; the message names file and line.
+    """
+    tables = document.data.get("clusters", [])
+    if not isinstance(tables, list | tuple) or not all(isinstance(one, Mapping) for one in tables):
+        raise document.error(("clusters",), "clusters is not a list of tables", "write [[clusters]] above each")
+    found: dict[str, tuple[Machine, ...]] = {}
+    for index, table in enumerate(tables):
+        place = ("clusters", index)
+        for key in table:
+            if key not in KEYS:
+                hint = did_you_mean(str(key), KEYS, "keys are", 3)
+                raise document.error((*place, key), f"unknown key {shown(key)}", hint)
+        for key in ("name", "base"):
+            if not isinstance(table.get(key), str) or not table[key]:
+                what = "is missing" if table.get(key) is None else "is not a name"
+                raise document.error((*place, key), f"{key} {what}")
+        machines = _machines(document, place, table, presets)
+        several = {one.name: (one,) for one in machines} if len(machines) > 1 else {}
+        for name, own in {str(table["name"]): machines, **several}.items():
+            if name in found:
+                raise document.error((*place, "name"), f"a second cluster called {name!r}", "give each its own name")
+            if find_preset("clusters", name) or name.lower() in preset_aliases("clusters"):
+                raise document.error((*place, "name"), f"{name!r} is the name of a preset", "give it another")
+            found[name] = own
+    return found
+
+
+def _machines(document: Document, place: KeyPath, table: Mapping[str, Any], presets: Presets) -> tuple[Machine, ...]:
+    """Read one table: a cluster for each combination of its values."""
+    name, base = table["name"], table["base"]
+    if not _NAME.fullmatch(name):
+        raise document.error((*place, "name"), f"{shown(name)} is not a name", "letters, digits, dots and dashes")
+    base = presets.named("clusters", from_folder({"cluster": base}, document.path.parent)["cluster"])[0]
+    price = table.get("usd_per_gpu_hour")
+    if price is not None:
+        price = _positive(document, (*place, "usd_per_gpu_hour"), price)
+        if not LEAST <= price <= MAX_PRICE:
+            hint = f"give {LEAST:g} to {MAX_PRICE:g}"
+            raise document.error((*place, "usd_per_gpu_hour"), f"{price:g} is out of range", hint)
+    values = {key: _values(document, (*place, key), table[key]) for key in CHANGES if key in table}
+    if not values:
+        raise document.error(place, f"{name} changes nothing of {base}", f"change any of {', '.join(CHANGES)}")
+    if math.prod(map(len, values.values())) > MAX_CLUSTERS:
+        raise document.error(place, f"{name} is more than {MAX_CLUSTERS:,} clusters", "give fewer values")
+    several = [key for key in values if len(values[key]) > 1]
+    machines = []
+    for chosen in product(*values.values()):
+        own = dict(zip(values, chosen, strict=True))
+        spelled = (re.sub(r"[^A-Za-z0-9._-]+", "-", str(own[key])).strip("-") for key in several)
+        full = "-".join([name, *spelled])
+        cluster, changes = presets.cluster(base), []
+        for key, value in own.items():
+            changes.append(CHANGES[key].format(value))
+            try:
+                cluster = with_settings(cluster, changes[-1])
+            except InputError as error:
+                raise document.error((*place, key), f"{full}: {error.message}", error.hint) from None
+        machines.append(Machine(base, ",".join(changes), full, price))
+    return tuple(machines)
+
+
+def _positive(document: Document, place: KeyPath, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e15:
+        raise document.error(place, f"{place[-1]} = {shown(value)} is not a number above 0 and below 1e15")
+    return value
+
+
+def _values(document: Document, place: KeyPath, given: Any) -> tuple[str | float, ...]:
+    key = str(place[-1])
+    values = given if isinstance(given, list | tuple) else [given]
+    if not values:
+        raise document.error(place, f"{key} has no values", "give one at least, or leave it out")
+    if key not in TEXTS:
+        return tuple(dict.fromkeys(_positive(document, place, value) for value in values))
+    for value in values:
+        if not isinstance(value, str) or not value or (key == "gpu" and "," in value):
+            raise document.error(place, f"{key} = {shown(value)} is not text", "write it as the option `set` takes it")
+    folder = document.path.parent
+    moved = [from_folder({"cluster": value}, folder)["cluster"] if key == "gpu" else value for value in values]
+    return tuple(dict.fromkeys(moved))
+
+
+class Digests:
+    """Digests by what users call presets and files; each is read once."""
+
+    def __init__(self, presets: Presets) -> None:
+        self._presets = presets
+        self._part = cache(self._digest)
+        self._whole = cache(lambda parts: _short([__version__, *(self._part(*part) for part in parts)]))
+
+    def of(self, task: str, options: Mapping[str, Any]) -> str:
+        """Return the digest of all that a question with these options rests on."""
+        return self._whole(tuple(_rests_on(task, options)))
+
+    def _digest(self, kind: str, name: str) -> str:
+        """Return the digest of one preset or file, by what it means rather than how it is written."""
+        if kind == "model":
+            stated = asdict(self._presets.model(name))
+            del stated["numerics"]  # which change no answer
+            return _short(stated)
+        if kind in {"cluster", "prices"}:
+            cluster = self._presets.cluster(name)
+            return _short(asdict(cluster) if kind == "cluster" else _plain(prices_of(cluster.name, cluster.gpu.name)))
+        if kind == "calibration":
+            return sha256(Path(name).read_bytes()).hexdigest()
+        if kind == "rates":
+            return _short(_plain(load_rates()))
+        read: dict[str, Callable[[str], Any]] = {"gpu": load_gpu, "framework": load_framework, "failures": failure_rate}
+        return _short(asdict(read[kind](name)))
+
+
+def _rests_on(task: str, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of every preset and file that a question rests on."""
+    for kind in ("model", "cluster", "calibration"):
+        if kind in options:
+            yield kind, options[kind]
+    for item in str(options.get("set", "")).split(","):
+        name, _, value = item.partition("=")
+        if name.strip() == "gpu":
+            yield "gpu", value.strip()
+    if task == "collective":
+        return
+    yield "framework", options.get("framework", declared(JobOptions)["framework"].default)
+    if task == "train-time":
+        yield "failures", options.get("failure_rate", USUAL)
+    if task == "train-time" or "price_term" in options:
+        yield "prices", options["cluster"]
+    if task == "train-time" or {options.get("objective"), *str(options.get("pareto", "")).split(",")} & _OF_RATES:
+        yield "rates", ""
+
+
+_OF_RATES = {"energy", "carbon"}
+"""Objectives that rest on rates."""
+
+
+def _plain(rates: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: asdict(rate) for name, rate in rates.items()}
+
+
+def _short(value: Any) -> str:
+    return sha256(json.dumps(value, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+Row = dict[str, Any]
+"""One row of the results: column -> text, number, switch or None."""
+
+GPUS = Within(1, MAX_GPUS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules(Options):
+    """What `estimate` takes beside job and layout."""
+
+    despite_rules: Annotated[bool, Option("Evaluate the layout even if the framework refuses it.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collective(Options):
+    """What `collective` takes, by the names of its command."""
+
+    strict = True
+
+    operation: Annotated[str, Option("The collective.", "OP", normal=operation_named)]
+    bytes: Annotated[int, Within(1, MAX_BYTES), Option("The whole tensor.", "SIZE", normal=parse_bytes)]
+    cluster: Annotated[str, Option("Preset name or cluster TOML.", "NAME|PATH")] = "dgx-h100-superpod"
+    set: Annotated[str | None, Option("Overrides of the cluster.", "LEVEL.KEY=VALUE", repeatable=True)] = None
+    level: Annotated[str | None, Option("Level of the cluster.", "NAME")] = None
+    gpus: Annotated[int | None, GPUS, Option("GPUs of a group.")] = None
+    stride: Annotated[int | None, GPUS, Option("Rank stride between members.")] = None
+    concurrent: Annotated[int | None, GPUS, Option("Groups that run at the same time.")] = None
+    sharp: Annotated[str | None, Option("In-network reduction across nodes (SHARP).", choices=SWITCH)] = None
+    nvls: Annotated[str, Option("In-switch reduction within the NVLink domain (NVLS).", choices=SWITCH)] = "on"
+    ideal: Annotated[bool, Option("Bandwidth bound only.")] = False
+    algorithm: Annotated[str | None, Option("Algorithm of NCCL.", choices=tuple(ALGORITHMS))] = None
+    protocol: Annotated[str | None, Option("Its protocol.", choices=tuple(map(str.lower, PROTOCOLS)))] = None
+    channels: Annotated[int | None, Option("Channels of NCCL.")] = None
+    nccl: Annotated[str | None, Option("Version.", normal=lambda text: version_text(parse_version(text)))] = None
+    launch: Annotated[str, Option("How ranks are launched.", choices=LAUNCHES)] = "processes"
+    imbalance: Annotated[float, Within(1, 1e6), Option("Bytes of the busiest GPU over the mean.")] = 1.0
+    experts_per_token: Annotated[int | None, Option("For deepep: experts of a token.")] = None
+    nodes_per_token: Annotated[int | None, Option("For deepep: nodes of a token's experts.")] = None
+
+
+TASKS: dict[str, tuple[type[Options], ...]] = {
+    "plan": (JobOptions, Layout, Question),
+    "estimate": (JobOptions, Layout, Rules),
+    "train-time": (JobOptions, Layout, Question, Recovery, Length),
+    "collective": (Collective,),
+}
+"""What a study may ask, by the command that answers one of its questions -> the options that it takes."""
+
+SEARCHING = ("plan", "train-time")
+"""Tasks that search: options of the layout are sets of values that it may have."""
+
+NOT_ASKED = {"plan": ("why", "recipe"), "train-time": SEVERAL_PLANS}
+"""Task -> options of the classes above that it does not take."""
+
+
+@cache
+def options_of(task: str) -> dict[str, type[Options]]:
+    """Return the options of a task, each with the class that declares it."""
+    left = NOT_ASKED.get(task, ())
+    return {name: kind for kind in TASKS[task] for name in declared(kind) if name not in left}
+
+
+def is_pin(task: str, name: str) -> bool:
+    """Whether an option is a set of values that a layout may have in one search."""
+    return task in SEARCHING and name in PINS and name not in COMPARED
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question of a study."""
+
+    task: str  #: one of `TASKS`.
+    #: what the question's command takes, by the names of `gpuscale.request`, each with one value.
+    options: Mapping[str, Any]
+    labels: Mapping[str, str]  #: columns that say what sets it apart beside its options: the name of a what-if cluster.
+    digest: str = ""  #: of the version and of the presets and files that the answer rests on.
+
+    @cached_property
+    def key(self) -> str:
+        """Name of the question: the same task, options and digest give the same one, in whatever order."""
+        options = {name: str(value) for name, value in self.options.items()}
+        said = json.dumps([self.task, options, self.labels, self.digest], sort_keys=True)
+        return sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
 
 MAX_QUESTIONS = 1_000_000
 TOP = ("study", "clusters", "questions")
@@ -82,7 +382,7 @@ class Grid:
 class Study:
     """What a study asks."""
 
-    task: str  #: one of `gpuscale.studies.cases.TASKS`.
+    task: str  #: one of `gpuscale.studies.study.TASKS`.
     grids: tuple[Grid, ...]  #: products of values, one after the other.
     digests: Digests  #: finds what the answers rest on.
 
