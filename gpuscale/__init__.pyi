@@ -10,13 +10,11 @@ from gpuscale.calibration.calibrate import Calibration as Calibration, calibrate
 from gpuscale.collectives.estimate import CollectiveEstimate as CollectiveEstimate, Siblings as Siblings, price_collective as price_collective
 from gpuscale.doctor import Checkup as Checkup, check_up as check_up
 from gpuscale.errors import GpuscaleError as GpuscaleError, InputError as InputError, NoAnswerError as NoAnswerError
-from gpuscale.explain.advice import Advice as Advice, advise as advise
-from gpuscale.explain.budget import MemoryBudget as MemoryBudget, memory_budget as memory_budget
+from gpuscale.explain.advice import Advice as Advice, Decisions as Decisions, advise as advise
+from gpuscale.explain.budget import MemoryBudget as MemoryBudget, MemoryTimeline as MemoryTimeline, memory_budget as memory_budget, memory_timeline as memory_timeline
 from gpuscale.explain.choice import PlanComparison as PlanComparison, compare as compare
-from gpuscale.explain.advice import Decisions as Decisions
 from gpuscale.explain.explanation import Explanation as Explanation
 from gpuscale.explain.schedule import Schedule as Schedule, schedule as schedule, schedule_of_durations as schedule_of_durations
-from gpuscale.explain.budget import MemoryTimeline as MemoryTimeline, memory_timeline as memory_timeline
 from gpuscale.explain.traffic import TrafficReport as TrafficReport, traffic_of as traffic_of
 from gpuscale.fleets.ways import FleetResult as FleetResult
 from gpuscale.gpubench.calibrate import Calibrated as Calibrated, calibrate_gpu as calibrate_gpu
@@ -27,9 +25,9 @@ from gpuscale.launch.export import Export as Export, export as export
 from gpuscale.launch.read import read_launch as read_launch
 from gpuscale.launch.settings import LaunchJob as LaunchJob
 from gpuscale.launch.subject import LaunchEstimate as LaunchEstimate, Subject as Subject, estimate_file as estimate_file
-from gpuscale.planning.plans import BenchResult as BenchResult, bench as bench
 from gpuscale.planning.calibrating import CalibratedRun as CalibratedRun, save_site as save_site
 from gpuscale.planning.placement import Placement as Placement
+from gpuscale.planning.plans import BenchResult as BenchResult, bench as bench
 from gpuscale.planning.recipes import Recipe as Recipe, all_recipes as all_recipes, find_recipe as find_recipe
 from gpuscale.presets.hardware import all_clusters as all_clusters, all_gpus as all_gpus, load_cluster as load_cluster, load_gpu as load_gpu
 from gpuscale.presets.models import all_models as all_models, load_model as load_model
