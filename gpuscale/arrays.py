@@ -26,6 +26,12 @@ def _by_element(function: Callable[[float], float]) -> Callable[[ArrayLike], Flo
 exp, log, log2, log10 = map(_by_element, (math.exp, math.log, math.log2, math.log10))
 
 
+@_by_element
+def normal_cdf(deviations: float) -> float:
+    """Probability that a standard normal variable is below each value (`NormalDist.cdf` is another since 3.12)."""
+    return 0.5 * math.erfc(-deviations / math.sqrt(2.0))
+
+
 def only(value: ArrayLike) -> float:
     """Return the value of the only row."""
     return float(np.ravel(value)[0])

@@ -114,7 +114,7 @@ def _wrong_document(one, done):
     if (
         any(text == "--json" and not before.startswith("--") for before, text in pairwise(options))
         and "--help" not in one.arguments
-        and (done.code == 0 or (done.code == 1 and done.out))
+        and (done.out or (done.code == 0 and not {"-o", "--output"} & set(one.arguments)))
     ):
         try:
             json.loads(done.out, parse_constant=_no_constant)

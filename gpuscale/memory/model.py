@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuscale.arrays import BoolArray, FloatArray, IndexArray, log
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray, log, normal_cdf
 from gpuscale.collectives.alltoall import units
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, Candidates, Cases, summed, unique_rows
 from gpuscale.layouts.ranks import strides
@@ -621,4 +621,4 @@ def fit_probability(memory: Memory, job: JobSpec) -> FloatArray:
     """Probability that the memory of each candidate is within the limit, shape (N,)."""
     half = half_width(memory.at_peaks(), job)
     deviations = log(job.memory_limit_bytes / memory.peak_bytes) / half * NormalDist().inv_cdf(0.5 + CHANCE / 2)
-    return np.array([NormalDist().cdf(one) for one in deviations.tolist()])
+    return normal_cdf(deviations)

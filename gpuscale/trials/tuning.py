@@ -34,13 +34,12 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpuscale.arguments import public
-from gpuscale.arrays import BoolArray, FloatArray, log
+from gpuscale.arrays import BoolArray, FloatArray, exp, log, normal_cdf
 from gpuscale.calibration.site import NORMAL_80
 from gpuscale.calibration.traces import read_run_log
 from gpuscale.calibration.training_logs import MeasuredRun
@@ -278,10 +277,8 @@ def prospects(believed: Believed, best_s: float, left: BoolArray) -> Next:
     ahead = (math.log(best_s) - log(believed.step_time_s)) / deviation
     enough = ahead + math.log1p(-MATTERS) / deviation
     chance = np.where(left, believed.fit_probability, 0.0)
-    normal = NormalDist()
-    cdf, pdf = (np.array([of(one) for one in ahead.tolist()]) for of in (normal.cdf, normal.pdf))
-    faster = np.array([normal.cdf(one) for one in enough.tolist()])
-    return Next(chance * faster, chance * deviation * (ahead * cdf + pdf))
+    density = exp(-0.5 * ahead * ahead) / math.sqrt(2 * math.pi)
+    return Next(chance * normal_cdf(enough), chance * deviation * (ahead * normal_cdf(ahead) + density))
 
 
 def fitting(fit_probability: FloatArray, ran_out: FloatArray, ran: FloatArray) -> FloatArray:
