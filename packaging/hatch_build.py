@@ -1,14 +1,18 @@
-"""Packs the presets into one file of the wheel: names of hundreds would take as much as what is in them."""
+"""Packs the presets into one file of the wheel, compressed as a whole: they are many, small and alike."""
 
+import lzma
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+PACKED = "_presets.zip.xz"
+
 
 class PresetsHook(BuildHookInterface[Any]):
-    """Adds `gpuscale/_presets.zip` to a wheel; an editable install reads the folder itself."""
+    """Adds `gpuscale/_presets.zip.xz` to a wheel; an editable install reads the folder itself."""
 
     PLUGIN_NAME = "custom"
 
@@ -18,13 +22,15 @@ class PresetsHook(BuildHookInterface[Any]):
             return
         root = Path(self.root)
         files = {path.relative_to(root / "presets").as_posix(): path for path in (root / "presets").rglob("*.*")}
-        packed = Path(self.directory) / "_presets.zip"
-        packed.parent.mkdir(parents=True, exist_ok=True)
-        with ZipFile(packed, "w", ZIP_STORED) as archive:  # stored, so that the wheel compresses all files as one
+        content = BytesIO()
+        with ZipFile(content, "w", ZIP_STORED) as archive:
             for name, path in sorted({**files, "SKILL.md": root / "docs" / "SKILL.md"}.items()):
                 archive.writestr(ZipInfo(name), path.read_bytes())
-        build_data["force_include"][str(packed)] = "gpuscale/_presets.zip"
+        packed = Path(self.directory) / PACKED
+        packed.parent.mkdir(parents=True, exist_ok=True)
+        packed.write_bytes(lzma.compress(content.getvalue(), preset=9))
+        build_data["force_include"][str(packed)] = f"gpuscale/{PACKED}"
 
     def finalize(self, *_: Any) -> None:
         """Remove the archive, which the wheel now holds."""
-        Path(self.directory, "_presets.zip").unlink(missing_ok=True)
+        Path(self.directory, PACKED).unlink(missing_ok=True)

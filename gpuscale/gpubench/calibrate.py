@@ -5,27 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.arguments import public
 from gpuscale.calibration.gpu_protocol import Machine, Protocol, begin, label, line_of, read_protocol, wanted
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import appending
-from gpuscale.gpubench.fit import GpuFit, fit_gpu
+from gpuscale.gpubench.fit import Constant, GpuFit, fit_gpu
 from gpuscale.importers.smi import product_preset
-from gpuscale.presets.files import preset_name
-from gpuscale.presets.hardware import load_gpu
+from gpuscale.presets.files import preset_name, read_toml, resolve_preset
+from gpuscale.presets.hardware import load_gpu, parse_gpu
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.units import plural
 
 if TYPE_CHECKING:
     from gpuscale.gpubench.torch_runs import Bench
-from typing import Any
-
-from gpuscale.gpubench.fit import Constant
-from gpuscale.presets.files import read_toml, resolve_preset
-from gpuscale.presets.hardware import parse_gpu
 
 Progress = Callable[[int, int, str], None]
 """Told after every measurement: how many are done, of how many, and what comes next."""

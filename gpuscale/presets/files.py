@@ -6,11 +6,12 @@ Nothing in a file is trusted: its size, its lines and its nesting are bounded be
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import re
 import tomllib
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.model import ModelSpec
-from collections.abc import Iterable
 
 KINDS = {
     "gpus": ("GPU", "gpuscale show hardware"),
@@ -72,10 +72,10 @@ def preset_folders(kind: str) -> list[Path]:
 @cache
 def _shipped() -> Path:
     """Return the folder of the presets that come with the package: packed into it, or beside it in a checkout."""
-    packed = resources.files("gpuscale") / "_presets.zip"
+    packed = resources.files("gpuscale") / "_presets.zip.xz"
     beside = Path(__file__).resolve().parents[2] / "presets"
     if packed.is_file():
-        content = BytesIO(packed.read_bytes())  # no open file, whose position processes would share
+        content = BytesIO(lzma.decompress(packed.read_bytes()))
         content.name = str(packed)  # by which messages call it
         return cast(Path, zipfile.Path(zipfile.ZipFile(content)))  # which has all of a Path that is used here
     if not beside.is_dir():
