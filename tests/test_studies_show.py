@@ -130,6 +130,14 @@ def test_a_column_is_nothing_else(option, name, table):
     assert name != "modle" or "did you mean model" in done.err
 
 
+@pytest.mark.parametrize("form", ["--json", "--csv"])
+@pytest.mark.parametrize("option", ["--best-by", "--by", "--sort"])
+def test_nothing_is_written_of_an_answer_that_there_is_not(option, form, table):
+    done = gpuscale("sweep", "show", table, f"{option}=modle", form)
+    assert_one_message(done, f"{option}: the results have no column", "did you mean")
+    assert not done.out
+
+
 @pytest.mark.parametrize("statement", [
     "SELECT * FROM read_text('/etc/passwd')", "COPY results TO 'x.csv'", "ATTACH 'x.db'", "SET memory_limit = '1TB'",
     "SET enable_external_access = true", "INSTALL httpfs", "LOAD httpfs",

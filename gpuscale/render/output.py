@@ -6,8 +6,9 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def print_csv(rows: Sequence[Any]) -> None:
 
 def print_rows_json(command: str, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write many rows as the `rows` of one JSON document to stdout while they come, a row a line."""
+    rows = _begun(rows)
     sys.stdout.write(f'{{"schema": "gpuscale.{command}/1", "rows": [')
     for index, row in enumerate(rows):
         sys.stdout.write(f"{',' if index else ''}\n{json.dumps(row, allow_nan=False)}")
@@ -43,8 +45,15 @@ def print_rows_json(command: str, rows: Iterable[Mapping[str, Any]]) -> None:
 def print_rows_csv(columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Write many rows to stdout as `print_csv` does, while they come."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
+    rows = _begun(rows)
     writer.writerow(map(csv_cell, columns))
     writer.writerows(map(csv_cell, row.values()) for row in rows)
+
+
+def _begun(rows: Iterable[Any]) -> Iterator[Any]:
+    """Return rows that come one by one, the first worked out: a question that is wrong is so before it is answered."""
+    coming = iter(rows)
+    return chain(list(islice(coming, 1)), coming)
 
 
 def json_type(value: Any) -> Any:
