@@ -10,6 +10,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKED = "_presets.zip.xz"
 
+OF_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9, "lc": 4, "lp": 0, "pb": 0}]
+"""Settings of xz for text, as its manual recommends them."""
+
 
 class PresetsHook(BuildHookInterface[Any]):
     """Adds `gpuscale/_presets.zip.xz` to a wheel; an editable install reads the folder itself."""
@@ -28,7 +31,7 @@ class PresetsHook(BuildHookInterface[Any]):
                 archive.writestr(ZipInfo(name), path.read_bytes())
         packed = Path(self.directory) / PACKED
         packed.parent.mkdir(parents=True, exist_ok=True)
-        packed.write_bytes(lzma.compress(content.getvalue(), preset=9))
+        packed.write_bytes(lzma.compress(content.getvalue(), filters=OF_TEXT))
         build_data["force_include"][str(packed)] = f"gpuscale/{PACKED}"
 
     def finalize(self, *_: Any) -> None:
