@@ -234,3 +234,15 @@ def test_the_actor_of_verl_may_train_adapters(tmp_path: Path) -> None:
             {},
             {"tp": 4},
         )
+
+
+BEAKER = """python -m olmo_core.launch.beaker --name job --gpus 4 --nodes 2 --preemptible --env-secret A=B C=D -- """
+
+
+def test_a_launcher_whose_options_take_several_values_starts_what_stands_behind_its_dashes(tmp_path: Path) -> None:
+    own = "train.py --model meta-llama/Llama-3.1-8B --batch-size 4\n"
+    with pytest.raises(LackingError, match=r"how long sequences are.* 4 is the batch") as caught:
+        read_launch([script(tmp_path, BEAKER + own)])
+    assert caught.value.hint is not None and "gbs=32" in caught.value.hint  # 2 nodes of 4 GPUs
+    with pytest.raises(InputError, match=r"no option says what src/moe\.py trains, and it is not here"):
+        read_launch([script(tmp_path, BEAKER + "src/moe.py job --model.block.name=moe\n")])

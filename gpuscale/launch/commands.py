@@ -290,7 +290,7 @@ class Commands:
     def _options(self, fields: list[Traced], name: str, state: State) -> list[Traced]:
         """Take the options of a launcher and return the words after them."""
         own = starter(name)
-        at = 1
+        fields, at = _with_one_value(fields) if own.dashes else fields, 1
         while at < len(fields):
             text = fields[at].text
             if text == "--":
@@ -510,6 +510,13 @@ def _starts(text: str) -> bool:
     python = _PYTHON.fullmatch(name)
     named = name in SHELLS or name in LAUNCHERS or name in STARTERS or name in PROGRAMS
     return bool(python) or named or (name.endswith((".py", ".sh")) and not text.startswith("-"))
+
+
+def _with_one_value(fields: list[Traced]) -> list[Traced]:
+    """Return words without what options before `--` take beside their first value: `--env-secret A=A B=B`."""
+    end = next((at for at, one in enumerate(fields) if one.text == "--"), len(fields))
+    more = {at for at in range(2, end) if not any(_FLAG.match(one.text) for one in fields[at - 1 : at + 1])}
+    return [one for at, one in enumerate(fields) if at not in more]
 
 
 def _subcommand(own: Starter, words: Sequence[str]) -> int | None:

@@ -47,7 +47,7 @@ OF_TRAINER = frozenset({
 OF_DEEPSPEED = ("train_micro_batch_size_per_gpu",)
 """Settings of DeepSpeed's configuration by which its engine counts the batch, whatever runs it."""
 
-STARTERS = ("torchrun", "deepspeed", "accelerate")
+STARTERS = ("torchrun", "deepspeed", "accelerate", "beaker")
 TRAINING = re.compile(r"train|tun(e|ing)|sft|dpo|grpo|ppo|clm|lora|distil", re.IGNORECASE)
 _FOREIGN = frozenset({"batch_size", "epochs", "lr", "max_len", "max_seq_len", "accumulation_steps", "grad_accum"})
 """Options that programs of TRL, whose parser takes no others than the Trainer's, do not have."""

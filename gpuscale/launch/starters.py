@@ -38,6 +38,8 @@ class Starter:
     valued: tuple[str, ...] = ()
     #: the words after its options are a text for a shell on another host, behind so many words.
     remote: int | None = None
+    #: what it starts stands behind `--`, whatever its options take.
+    dashes: bool = False
 
 
 STARTERS = {name: Starter(**row) for name, row in _KNOWN["starters"].items()}
