@@ -246,3 +246,25 @@ def test_a_launcher_whose_options_take_several_values_starts_what_stands_behind_
     assert caught.value.hint is not None and "gbs=32" in caught.value.hint  # 2 nodes of 4 GPUs
     with pytest.raises(InputError, match=r"no option says what src/moe\.py trains, and it is not here"):
         read_launch([script(tmp_path, BEAKER + "src/moe.py job --model.block.name=moe\n")])
+
+
+def test_a_degree_in_the_environment_of_a_program_that_is_not_here_is_asked_for(tmp_path: Path) -> None:
+    run = "torchrun --nproc_per_node 4 sft_own.py --model_name_or_path Qwen/Qwen3-1.7B --bf16 --max_length 1024"
+    run += " --per_device_train_batch_size 4 --gradient_accumulation_steps 8\n"
+    path = script(tmp_path, "export TP_SIZE=${TP_SIZE:-2}\n" + run)
+    with pytest.raises(LackingError, match="may split its model by the variable TP_SIZE") as caught:
+        read_launch([path])
+    assert caught.value.hint is not None and "tp=2" in caught.value.hint
+    assert read_launch([path], given={"tp": 2}).options["gbs"] == 64  # two replicas
+    assert read_launch([script(tmp_path, run)]).options["gbs"] == 128  # four, where nothing speaks of it
+
+
+def test_options_that_alpaca_lora_does_not_have_are_of_another_program(tmp_path: Path) -> None:
+    run = "torchrun --nproc_per_node 2 finetune.py --bf16 --val_set_size 100 --model_max_length 768"
+    run += " --gradient_accumulation_steps 8"
+    own = f"{run} --model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size 2\n"
+    job = read_launch([script(tmp_path, own)])
+    assert (job.options["gbs"], job.options.get("tune", "full"), job.options["seq"]) == (32, "full", 768)
+    copy = "torchrun --nproc_per_node 2 finetune.py --base_model meta-llama/Llama-2-7b-hf --val_set_size 1"
+    job = read_launch([script(tmp_path, copy + "\n")])
+    assert (job.options["gbs"], job.options["tune"]) == (128, "lora")

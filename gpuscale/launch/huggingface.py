@@ -86,6 +86,7 @@ def read(reading: Reading) -> None:
         read_model(reading, *(("model",) if tool.name == "ms-swift" else ()))
     tuned = trainer.read_tuning(reading, beta=_BETA.get(tool.name, 0.0))
     take_gpus(reading)
+    _ask_degrees(reading)
     _say_tasks(reading)
     take_configs(reading, tool)
     under_deepspeed = deepspeed.stated(reading)
@@ -144,6 +145,20 @@ def _say_tiled(reading: Reading) -> None:
     if reading.flag(*tiled):
         reading.assume("whole sequences at a time: tiled layers are not modelled", *tiled)
         reading.means("tiled layers are not modelled", "tiled_mlp_num_shards", "tiled_mlp_compute_shards")
+
+
+def _ask_degrees(reading: Reading) -> None:
+    """Ask for a degree that a variable of the program's environment speaks of, where the program is not here.
+
+    Raises:
+        LackingError: one does (`export TP_SIZE=2`), and nothing else says the degree.
+    """
+    for name, one in () if reading.script else reading.environment.items():
+        for axis in ("tp", "pp"):
+            several = str(one.value).isdigit() and int(str(one.value)) > 1
+            if several and own_files.is_called(f"degree.{axis}", name.lower()) and reading.given.get(axis) is None:
+                message = f"the program may split its model by the variable {name}"
+                reading.refuse(one, message, settles=axis, likely=(str(one.value), "1"))
 
 
 def _say_tasks(reading: Reading) -> None:

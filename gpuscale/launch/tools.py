@@ -20,5 +20,6 @@ def tool_of(sources: Sequence[Source], names: Iterable[str]) -> Tool:
     written = {name for source in sources if source.kind != "command" for name in source.settings}
     stated = {name for source in sources for name in (*source.settings, *source.launcher)}
     begun = (tool for tool in tools if any(started(source, tool) for source in sources))
-    marked = (tool for tool in tools if (written if tool.documents else stated).intersection(tool.marks))
+    ours = [tool for tool in tools if not stated.intersection(tool.foreign)]
+    marked = (tool for tool in ours if (written if tool.documents else stated).intersection(tool.marks))
     return next(begun, None) or next(marked, tools[-1])

@@ -162,6 +162,7 @@ class Tool:
     basis: str  #: the release or commit, with its date, that its facts were taken from.
     programs: tuple[str, ...] = ()  #: words of a command line that start it, beginnings of modules among them.
     marks: tuple[str, ...] = ()  #: settings that only its files have.
+    foreign: tuple[str, ...] = ()  #: settings that it does not have, by which programs with its marks are others.
     documents: bool = False  #: its marks are of documents alone, not of commands.
     defaults: Mapping[str, Default] = field(default_factory=dict)
     asked: Mapping[str, Asked] = field(default_factory=dict)
@@ -243,7 +244,7 @@ def load_tool(name: str) -> Tool:
     below = replace(below, defaults={}) if data.get("bare") else below
     return Tool(
         name, str(data["title"]), str(data["basis"]), tuple(data.get("programs", ())), tuple(data.get("marks", ())),
-        bool(data.get("documents")),
+        tuple(data.get("foreign", ())), bool(data.get("documents")),
         {**below.defaults, **{key: Default(*pair) for key, pair in data.get("defaults", {}).items()}},
         {**{key: Asked(*pair) for key, pair in data.get("asked", {}).items()}, **below.asked},
         {**data.get("noted", {}), **below.noted}, (*data.get("inert", ()), *below.inert),
