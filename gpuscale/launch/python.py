@@ -167,6 +167,16 @@ def _touches(root: Root, program: Program) -> Iterator[Found]:
         yield from _done_by_setting(program.assigned[:sets], own)
         yield from _done_by_callbacks(trainer, program)
         yield from _overridden(trainer)
+    elif isinstance(trainer.parts.get("model", trainer.parts.get("0")), Unknown):
+        yield from _lost(program.unfollowed[:calls])
+
+
+def _lost(calls: list[Record]) -> Iterator[Found]:
+    """Yield calls that make adapters or quantise where nobody knows which model the trainer is given."""
+    for call in calls:
+        name = call.name.rpartition(".")[2]
+        if name in _KNOWN["adapting"] or any(call.parts.get(flag) is True for flag in _KNOWN["quantising"]):
+            yield f"{TOUCHES}{LOST}{name}", call.name, "", call.place
 
 
 def _done_by_calls(trainer: Record, program: Program, own: set[int], until: int | None) -> Iterator[Found]:
@@ -313,6 +323,8 @@ OVERRIDDEN = frozenset(_KNOWN["overridden"])
 ASSIGNED = "is set"
 PART = "part."
 """Before the name of a method that is called of a part of the model."""
+LOST = "lost."
+"""Before the name of a call that makes a model of which nobody knows whether the trainer is given it."""
 TOUCHES = "touches."
 """Start of the names of settings that say what a script does to its model: `touches.freeze`, `touches.use_cache`."""
 

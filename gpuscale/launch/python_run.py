@@ -314,17 +314,25 @@ class Program:
         yield
         self.doubt = before
 
-    def _run_if(self, node: ast.If, scope: Scope) -> Ended | None:
+    def _run_if(self, node: ast.If, scope: Scope, above: tuple[list[ast.stmt], ...] = ()) -> Ended | None:
+        """Take a branch; `above`: those of the conditions before, which do not hold, that this one is the `elif` of."""
         for one in ast.walk(node.test):
             if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) and STEPPING.search(ast.unparse(node)):
                 self.accumulates = self.value(one.right, scope), scope.place(node)
         holds = truth(self.value(node.test, scope))
         if isinstance(holds, bool):
-            return self.run(node.body if holds else node.orelse, scope)
+            chosen, other = (node.body, node.orelse) if holds else (node.orelse, node.body)
+            if _refuses(chosen):  # a job that runs does not come here, and what is said makes it take another branch
+                others = [one for one in (*above, other) if not _refuses(one)]
+                why = Unknown(_asked_of(node.test), f"decides at line {node.lineno} of {scope.file}")
+                return self.run(others[0], scope) if len(others) == 1 else self._either(others, why, scope)
+            if not holds and len(chosen) == 1 and isinstance(chosen[0], ast.If):
+                return self._run_if(chosen[0], scope, (*above, node.body))
+            return self.run(chosen, scope)
         if _guards(node):
             return self.run(node.body, scope)
         for branch, other in ((node.body, node.orelse), (node.orelse, node.body)):
-            if branch and isinstance(branch[-1], ast.Raise):  # a job that runs does not come here
+            if branch and (isinstance(branch[-1], ast.Raise) or _refuses(branch)):
                 return self.run(other, scope)
         return self._either([node.body, node.orelse], _decides(holds, scope.place(node)), scope)
 
@@ -342,6 +350,22 @@ class Program:
         scope.names.setdefault(_MAYBE, []).append((returned[0], why))
         return None
 
+    def _once(self, body: list[ast.stmt], why: Unknown, scope: Scope) -> Ended | None:
+        """Go through the body of a loop once of which nobody knows how often it is gone through.
+
+        Inside what it sets is certain, but for numbers and texts that each round makes of those of the last; what it
+        changes of what was there before is unknown afterwards.
+        """
+        before = dict(scope.names)
+        counted = (name for name in _counted(body) if name in before and is_plain(before[name]))
+        scope.names |= dict.fromkeys(counted, why)
+        ended = self.run(body, scope)
+        with self.doubting(why):
+            scope.names |= {name: self._doubted(one, scope.names[name]) for name, one in before.items()}
+        if ended is not None and ended.how == "return":
+            scope.names.setdefault(_MAYBE, []).append((ended.value, why))
+        return None
+
     def _run_for(self, node: ast.For, scope: Scope) -> Ended | None:
         every = self.value(node.iter, scope)
         if isinstance(every, dict):
@@ -351,7 +375,7 @@ class Program:
         if not isinstance(every, list):
             why = first_unknown(every) or Unknown("...")
             self.assign(node.target, why, scope)
-            return self._either([node.body, []], _decides(why, scope.place(node)), scope)
+            return self._once(node.body, _decides(why, scope.place(node)), scope)
         for one in every:
             self.assign(node.target, one, scope)
             ended = self.run(node.body, scope)
@@ -371,7 +395,7 @@ class Program:
             if ended is not None and ended.how != "continue":
                 return ended
         if isinstance(holds, Unknown):
-            return self._either([node.body, []], _decides(holds, scope.place(node)), scope)
+            return self._once(node.body, _decides(holds, scope.place(node)), scope)
         return None
 
     def _run_match(self, node: ast.Match, scope: Scope) -> Ended | None:
@@ -1112,6 +1136,40 @@ def _guards(node: ast.If) -> bool:
     start = f"{ast.unparse(test.left)}."
     sets = [one.targets for one in node.body if isinstance(one, ast.Assign)]
     return len(sets) == len(node.body) and all(ast.unparse(one).startswith(start) for each in sets for one in each)
+
+
+REFUSING = re.compile(r"(sys\.exit|exit|quit|os\._exit|\w*pars\w*\.(error|exit))\(")
+"""Calls that end a program."""
+SPEAKING = re.compile(r"([\w.]*\b)?(print\w*|s?echo|log|info|warn(ing)?|error|critical|exception|write|flush)\(")
+"""Calls that only say something."""
+
+
+def _refuses(branch: Sequence[ast.stmt]) -> bool:
+    """Whether a branch does nothing but say why the program ends, and end it."""
+    *before, last = branch or [ast.Pass()]
+    ends = isinstance(last, ast.Raise) or (
+        isinstance(last, ast.Expr) and REFUSING.match(ast.unparse(last)) is not None and ast.unparse(last)[-2:] != "))"
+    )
+    return ends and all(isinstance(one, ast.Expr) and SPEAKING.match(ast.unparse(one)) for one in before)
+
+
+def _asked_of(test: ast.expr) -> str:
+    """Return the name of the argument or variable that a condition is about."""
+    named = (one for one in ast.walk(test) if isinstance(one, ast.Attribute | ast.Name))
+    found = next(named, None)
+    return found.attr if isinstance(found, ast.Attribute) else found.id if found is not None else "..."
+
+
+def _counted(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield the names that statements make of what they meant before: `count += 1`, `size = size * 2`."""
+    for node in (inner for one in body for inner in ast.walk(one)):
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+        )
+        for name in (one.id for one in targets if isinstance(one, ast.Name)):
+            value = node.value if isinstance(node, ast.Assign) else None
+            if value is None or any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(value)):
+                yield name
 
 
 _NOTHING = object()

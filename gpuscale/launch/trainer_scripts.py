@@ -18,6 +18,7 @@ from gpuscale.launch.python import (
     ADAPTERS,
     ASSIGNED,
     ENDS,
+    LOST,
     OVERRIDDEN,
     PART,
     TOKENIZED,
@@ -264,6 +265,11 @@ def _touched(reading: Reading, name: str, does: str, given: str) -> None:
         InputError: what it changes is not known, and no option that is given beside the files says it.
     """
     last = does.rpartition(".")[2]
+    if does.startswith(LOST):
+        if not reading.given.get("tune"):
+            what = f"whether the trainer is given what {given[:80]} returns is not known"
+            reading.refuse(replace(reading.settings[name], name=last), what, settles="tune")
+        return
     cast = CASTS.get(does) or (re.search(r"b?float(16|32)$", given) if does == "to" else None)
     if cast:
         kind = cast if isinstance(cast, str) else cast[0]

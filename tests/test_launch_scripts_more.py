@@ -1,0 +1,131 @@
+"""Python scripts whose training stands behind a loop, a command line or a module that is not here: what is right."""
+
+import pytest
+
+from gpuscale import read_launch
+from gpuscale.errors import InputError
+
+EACH = """
+import argparse, sys
+from unsloth import FastLanguageModel
+from trl import SFTTrainer
+from transformers import TrainingArguments
+NAMES = ["a", "b"]
+
+def tune(name):
+    samples = read(name)
+    if not samples:
+        return False
+    model, tokenizer = FastLanguageModel.from_pretrained(model_name="Qwen/Qwen2.5-1.5B", load_in_4bit=True)
+    model = FastLanguageModel.get_peft_model(
+        model, r=24, target_modules=["q_proj", "v_proj"], use_gradient_checkpointing="unsloth"
+    )
+    args = TrainingArguments(output_dir="o/" + name, per_device_train_batch_size=2, gradient_accumulation_steps=8,
+                             bf16=True, optim="adamw_8bit")
+    SFTTrainer(model=model, tokenizer=tokenizer, max_seq_length=768, args=args).train()
+    return True
+
+"""
+CHOSEN = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--one")
+parser.add_argument("--all", action="store_true")
+args = parser.parse_args()
+if args.all:
+    chosen = NAMES
+elif args.one:
+    if args.one not in NAMES:
+        print("which?")
+        sys.exit(1)
+    chosen = [args.one]
+else:
+    parser.print_help()
+    sys.exit(0)
+for name in chosen:
+    tune(name)
+"""
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        CHOSEN,
+        "from elsewhere import chosen\nfor name in chosen:\n    tune(name)",
+        "import glob\nfor name in glob.glob('data/*'):\n    if name in NAMES:\n        continue\n    done = tune(name)",
+        "from elsewhere import more\nwhile more():\n    tune('a')",
+    ],
+)
+def test_a_loop_that_nobody_knows_around_the_training_hides_nothing(tmp_path, loop):
+    (tmp_path / "a.py").write_text(EACH + loop)
+    job = read_launch([tmp_path / "a.py"], {}, {})
+    options = {**job.layout, **job.options}
+    said = {name: options.get(name) for name in ("gbs", "seq", "tune", "lora_rank", "recompute", "precision")}
+    assert said == {"gbs": 16, "seq": 768, "tune": "qlora", "lora_rank": 24, "recompute": "full", "precision": "bf16"}
+    assert str(job.options["model"]).lower().endswith("qwen2.5-1.5b")
+
+
+LOOPED = """
+import torch
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+from elsewhere import runs
+size = 2
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-1.5B", torch_dtype=torch.bfloat16)
+for run in runs:
+    {body}
+args = TrainingArguments(output_dir="o", per_device_train_batch_size=size, bf16=True)
+trainer = Trainer(model=model, args=args)
+trainer.train()
+"""
+
+
+@pytest.mark.parametrize("body", ["size = size * 2", "size += 2", "size = 8"])
+def test_what_rounds_of_a_loop_change_is_not_known_after_it(tmp_path, body):
+    (tmp_path / "a.py").write_text(LOOPED.format(body=body))
+    with pytest.raises(InputError, match="runs"):
+        read_launch([tmp_path / "a.py"], {}, {"gpus": 1, "seq": 512})
+
+
+REFUSED = """
+import argparse, sys
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+parser = argparse.ArgumentParser()
+parser.add_argument("--size", default="none")
+args = parser.parse_args()
+if args.size == "small":
+    batch = 2
+elif args.size == "large":
+    batch = 16
+else:
+    sys.exit("which size?")
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-1.5B", torch_dtype="bfloat16")
+Trainer(model=model, args=TrainingArguments("o", per_device_train_batch_size=batch, bf16=True)).train()
+"""
+
+
+def test_an_argument_without_which_a_script_ends_is_asked_for(tmp_path):
+    (tmp_path / "a.py").write_text(REFUSED)
+    given = {"gpus": 1, "seq": 512}
+    with pytest.raises(InputError, match="var=size="):
+        read_launch([tmp_path / "a.py"], {}, given)
+    for size, batch in (("small", 2), ("large", 16)):
+        assert read_launch([tmp_path / "a.py"], {"size": size}, given).options["gbs"] == batch
+
+
+UNKNOWN = """
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+from peft import LoraConfig, get_peft_model
+from elsewhere import wanted
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-1.5B", torch_dtype="bfloat16")
+if wanted():
+    model = get_peft_model(model, LoraConfig(r=8, target_modules=["q_proj"]))
+Trainer(model=model, args=TrainingArguments("o", per_device_train_batch_size=4, bf16=True)).train()
+"""
+
+
+def test_adapters_of_a_model_that_is_perhaps_another_are_asked_for(tmp_path):
+    (tmp_path / "a.py").write_text(UNKNOWN)
+    given = {"gpus": 1, "seq": 512, "model": "qwen2.5-1.5b"}
+    with pytest.raises(InputError, match="tune="):
+        read_launch([tmp_path / "a.py"], {}, given)
+    job = read_launch([tmp_path / "a.py"], {}, {**given, "tune": "full"})
+    assert (job.options["gbs"], job.options.get("tune", "full")) == (4, "full")
