@@ -314,7 +314,8 @@ def test_the_fewest_gpus_for_a_deadline():
     sooner = library.size("llama3-8b", tokens="200B", days=1)
     assert sooner.gpus > found["gpus"]
     drawn = gpuscale("size", "--model", "llama3-8b", "--tokens", "200B", "--days", 3)
-    assert f"at least {best['gpus']} GPUs" in drawn.lines[0]
+    assert f"days: {best['gpus']} GPUs: " in drawn.lines[0]
+    assert f"no count between {counts[found['best'] - 1]} and {best['gpus']} was tried" in drawn.out
     assert "too late" in drawn.out
 
 

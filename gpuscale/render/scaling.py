@@ -151,7 +151,7 @@ def _laws(result: Size) -> Table:
 def _gpus_verdict(result: Size, best: SizeRow) -> str:
     low, high = (three_digits(time_s / DAY_S) for time_s in (best.wall_low_s, best.wall_high_s))
     return (
-        f"{best.model} on {format_count(best.tokens)} tokens in {three_digits(result.days)} days: at least "
+        f"{best.model} on {format_count(best.tokens)} tokens in {three_digits(result.days)} days: "
         f"{plural(best.gpus, 'GPU')}: {three_digits(best.wall_s / DAY_S)} days ({low} to {high})"
         f"{_money(best.cost_usd)}\n{best.layout}: {three_digits(best.step_time_s)} s/step, MFU {best.mfu:.1%}"
     )

@@ -514,6 +514,9 @@ def _fewest_gpus(asked: _Asked, days: float) -> Size:
     if chosen.row.wall_high_s > days * DAY_S:
         late = chosen.row.wall_high_s / DAY_S
         notes.append(f"at the upper end of its 80 % interval it takes {late:.3g} days: plan for more GPUs, or for that")
+    below = counts[fewest - 1] if fewest else 0
+    if best - below > 1 and below:
+        notes.append(f"no count between {below:,} and {best:,} was tried: `plan` with `gpus=N` says what it gives")
     return Size(
         question="gpus",
         cluster=chosen.total.cluster,
