@@ -56,9 +56,13 @@ def test_a_class_made_from_arguments_of_the_trainer_says_what_matters(tmp_path):
 def test_adapters_of_a_command_line_are_asked_for(tmp_path):
     parse = "args, of = TrlParser((SFTConfig, ModelConfig)).parse_args_and_config()\n"
     text = TRAINER + parse + "SFTTrainer(model=model, args=args, peft_config=get_peft_config(of)).train()\n"
-    assert "tune=" in asked(tmp_path, text)
-    job = read(tmp_path, text, {"command_line": "{}"}, tune="full")
-    assert "tune" not in job.options
+    said = asked(tmp_path, text)
+    assert "command_line" in said
+    assert "tune=" not in said
+    assert "tune" not in read(tmp_path, text, {"command_line": "{}"}).options
+    line = "--use_peft --lora_r 24 --lora_target_modules q_proj o_proj"
+    options = read(tmp_path, text, {"command_line": line}).options
+    assert (options["tune"], options["lora_rank"], options["lora_targets"]) == ("lora", 24, "o,q")
 
 
 STARTED = {

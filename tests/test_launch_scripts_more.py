@@ -129,3 +129,61 @@ def test_adapters_of_a_model_that_is_perhaps_another_are_asked_for(tmp_path):
         read_launch([tmp_path / "a.py"], {}, given)
     job = read_launch([tmp_path / "a.py"], {}, {**given, "tune": "full"})
     assert (job.options["gbs"], job.options.get("tune", "full")) == (4, "full")
+
+
+REWARDED = """
+from elsewhere import reward
+from trl import GRPOConfig, GRPOTrainer, ModelConfig, ScriptArguments, TrlParser, get_peft_config
+script, training, model = TrlParser((ScriptArguments, GRPOConfig, ModelConfig)).parse_args_and_config()
+trainer = GRPOTrainer(model=model.model_name_or_path, reward_funcs=reward, args=training, train_dataset=None,
+                      peft_config=get_peft_config(model))
+trainer.train()
+"""
+LINE = "--model_name_or_path Qwen/Qwen2.5-1.5B --per_device_train_batch_size=8 --num_generations 4 --bf16"
+
+
+def rewarded(tmp_path, line, **given):
+    (tmp_path / "a.py").write_text(REWARDED)
+    return read_launch([tmp_path / "a.py"], {} if line is None else {"command_line": line}, {"gpus": 2, **given})
+
+
+@pytest.mark.parametrize(
+    ("more", "seq"),
+    [
+        ("--max_prompt_length 300 --max_completion_length 700", 1000),
+        ("--max_prompt_length 300", 556),  # releases of TRL that know it make answers of 256
+    ],
+)
+def test_samples_of_grpo_are_prompt_and_answer(tmp_path, more, seq):
+    job = rewarded(tmp_path, f"{LINE} {more}")
+    assert (job.options["method"], job.options["seq"], job.options["gbs"]) == ("grpo", seq, 16)
+    assert "tune" not in job.options
+
+
+@pytest.mark.parametrize("more", ["", " --max_completion_length 512"])
+def test_prompts_of_grpo_that_nothing_cuts_are_asked_for(tmp_path, more):
+    with pytest.raises(InputError, match="how long prompts are") as caught:
+        rewarded(tmp_path, LINE + more)
+    assert "seq=" in str(caught.value.hint)
+    assert rewarded(tmp_path, LINE + more, seq=900).options["gbs"] == 16
+
+
+def test_a_command_line_that_is_not_known_is_asked_for_as_it_is_written(tmp_path):
+    with pytest.raises(InputError) as caught:
+        rewarded(tmp_path, None)
+    said = str(caught.value)
+    assert "`var=command_line=--per_device_train_batch_size 4 --bf16 true`" in said
+    assert "lora" not in said and "tune" not in said
+
+
+@pytest.mark.parametrize("line", ["1", "Qwen 4", "--a 'b", "{bad"])
+def test_another_form_of_a_command_line_is_refused(tmp_path, line):
+    with pytest.raises(InputError, match="no command line") as caught:
+        rewarded(tmp_path, line, seq=512)
+    assert "--per_device_train_batch_size 4" in str(caught.value.hint)
+
+
+def test_a_command_line_says_arguments_of_argparse_too(tmp_path):
+    (tmp_path / "a.py").write_text(REFUSED)
+    job = read_launch([tmp_path / "a.py"], {"command_line": "--size large"}, {"gpus": 1, "seq": 512})
+    assert job.options["gbs"] == 16

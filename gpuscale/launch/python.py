@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.launch.python_loops import is_lightning, loop
-from gpuscale.launch.python_run import COMMAND_LINE, MAX_STEPS, PATCHING, Assigned, Choice, Importer, Program
+from gpuscale.launch.python_run import COMMAND_LINE, LINE, MAX_STEPS, PATCHING, Assigned, Choice, Importer, Program
 from gpuscale.launch.python_values import (
     Class,
     Function,
@@ -349,12 +349,15 @@ def refuse_keywords(reading: Reading, beside: re.Pattern[str]) -> None:
             what = (
                 f"what {'the command line says' if line else f'{given} gives as keywords'} is in no file that is here"
             )
-            nothing = "of it nothing that matters" if line else "that it gives nothing that matters"
             hint = (
-                f'`var={given}={{}}` says {nothing}, or name it: `{{"per_device_train_batch_size": 4, "bf16": true}}`'
+                f"`var={given}={LINE}` says what of it matters, `{{}}` nothing"
+                if line
+                else f'`var={given}={{}}` says that it gives nothing that matters, or name it: `{{"bf16": true}}`'
             )
             place, likely = f"{one.place}: {table}" if table else one.place, () if line else ("{}",)
-            raise LackingError(what, given, variable=True, likely=likely, of=name, place=place, hint=hint)
+            lacks = LackingError(what, given, variable=True, likely=likely, of=name, place=place, hint=hint)
+            lacks.answer = LINE if line else ""
+            raise lacks
 
 
 def _settings(found: list[Found]) -> dict[str, Setting]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -54,7 +55,9 @@ PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
 """Classes whose objects make dataclasses of a command line (transformers, trl, alignment-handbook)."""
 
 COMMAND_LINE = "command_line"
-"""Variable that says what else stands on the command line of a script: `{"bf16": true}`."""
+"""Variable that says what else stands on the command line of a script: `--bf16 true`, or `{"bf16": true}`."""
+LINE = "--per_device_train_batch_size 4 --bf16 true"
+"""How one is written."""
 
 _ESSENTIAL = ("per_device_train_batch_size", "per_device_batch_size")
 """Fields by which a class of a script's own says itself what matters of the Trainer's arguments."""
@@ -949,9 +952,8 @@ class Program:
         """
         if isinstance(kind, Function):
             return self.follow(kind, (), self._arguments(kind, place), place)
-        line = self.open(COMMAND_LINE, Unknown(COMMAND_LINE, "is in no file that is here"), place)
+        line = self._line(place)
         said = line if isinstance(line, dict) else {}
-        self.chosen.pop(COMMAND_LINE, None)
         if not isinstance(kind, Class):
             parts = {"**": line} if isinstance(line, Unknown) else dict(said)
             return Record(getattr(kind, "name", "..."), place, parts, origin=getattr(kind, "origin", "..."))
@@ -964,6 +966,22 @@ class Program:
             made.parts |= {name: one for name, one in said.items() if name not in known}
             made.parts |= {} if known & {*_ESSENTIAL} or not isinstance(line, Unknown) else {"**": line}
         return made
+
+    def _line(self, place: Place) -> dict[str, Any] | Unknown:
+        """Return what the caller says that the command line says, by the names of its options.
+
+        Raises:
+            InputError: it is neither a dictionary nor the options of a command line.
+        """
+        line = _literal(self.given.get(COMMAND_LINE, Unknown(COMMAND_LINE, "is in no file that is here")))
+        if isinstance(line, dict | Unknown):
+            return line
+        found = options_of(str(line))
+        if found is None:
+            hint = f"write its options, `var={COMMAND_LINE}={LINE}`, or a dictionary of them, `{{}}` for none"
+            message = f"{str(line)[:80]!r} is no command line of this program"
+            raise InputError(message, place=f"{place.file}:{place.line}", field=f"var={COMMAND_LINE}", hint=hint)
+        return found
 
     def _arguments(self, function: Function, place: Place) -> dict[str, Any]:
         """Return the arguments of a function that a command line starts: what the caller says, else the defaults."""
@@ -1013,7 +1031,9 @@ class Program:
             return parser
         if name in {"parse_args", "parse_known_args"}:
             said = Record("args", place, origin="args")
-            for own, usual in parser.parts.items():
+            line = self._line(place)
+            told = line if isinstance(line, dict) else {}
+            for own, usual in (parser.parts | {own: told[own] for own in told if own in parser.parts}).items():
                 needed, at = isinstance(usual, Unknown), parser.places.get(own, place)
                 missing = usual is None or own in {"0", "description"}
                 value = self.open(own, MISSING if missing or needed else usual, at)
@@ -1075,6 +1095,39 @@ class Program:
             return self.put(args[0], name, args[2], place)
         lacking = len(args) > REFLECTING[origin] and _has(args[0], name) is False
         return args[2] if lacking else self.attribute(args[0], name, place)
+
+
+def options_of(line: str) -> dict[str, Any] | None:
+    """Return what the options of a command line say: `--bf16 --lora_r 8 --targets q k`; None where it has others."""
+    with suppress(ValueError):
+        found, values = dict[str, list[str]](), list[str]()
+        for word in shlex.split(line):
+            if re.match(r"--[A-Za-z_]", word):
+                name, equals, value = word[2:].partition("=")
+                values = found[name.replace("-", "_")] = [value] if equals else []
+            elif not found:
+                return None
+            else:
+                values.append(word)
+        return {name: True if not values else _literal(values[0]) if len(values) == 1 else [*map(_literal, values)]
+                for name, values in found.items()}  # fmt: skip
+    return None
+
+
+def _adapters(model: Record, place: Place) -> Any:
+    """Return the adapters that `get_peft_config` makes of a command line that is known (trl 1.16 trainer/utils.py).
+
+    It makes none without `--use_peft`, which is off where nothing is said.
+    """
+    if "**" in model.parts or not model.origin.endswith("ModelConfig"):
+        return _NOTHING
+    if model.parts.get("use_peft") is not True:
+        return None
+    named = {"r": "lora_r", "lora_alpha": "lora_alpha", "lora_dropout": "lora_dropout",
+             "target_modules": "lora_target_modules", "modules_to_save": "lora_modules_to_save"}  # fmt: skip
+    usual = {"lora_r": 16, "lora_dropout": 0.05}
+    parts = {own: value for own, name in named.items() if (value := model.parts.get(name, usual.get(name))) is not None}
+    return Record("LoraConfig", place, parts, origin="peft.LoraConfig")
 
 
 def _defaults(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> dict[str, ast.expr]:
@@ -1183,7 +1236,9 @@ WRAPPERS = ("functools.partial", "nemo_run.Partial", "nemo_run.Config", "nemo_ru
 
 
 def _wrapped(called: Symbol, args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
-    """Return the record of the call that `functools.partial` and NeMo-Run's configurations stand for."""
+    """Return the call that `functools.partial` and NeMo-Run's configurations stand for, TRL's adapters."""
+    if called.origin.endswith(".get_peft_config") and args and isinstance(args[0], Record):
+        return _adapters(args[0], place)
     if called.origin not in WRAPPERS or not args or not isinstance(args[0], Symbol | Function | Class):
         return _NOTHING
     if called.origin == "functools.partial" and isinstance(args[0], Function):

@@ -143,10 +143,12 @@ def read_sequence(reading: Reading, *names: str) -> int | None:
     names = names or SEQUENCE
     if reading.given.get("seq"):
         return None
-    if reading.options.get("method") == "grpo" and reading.stated(*COMPLETION):
-        prompt, answer = (reading.integer(*some) or 0 for some in (PROMPT, COMPLETION))
-        if not prompt:
-            reading.refuse(reading.get(*COMPLETION), "no file states how long prompts are", settles="seq")
+    if reading.options.get("method") == "grpo" and reading.get(*COMPLETION):
+        cut, told = reading.stated(*PROMPT), reading.stated(*COMPLETION)
+        if cut is None:
+            reading.refuse(told, "no file states how long prompts are", settles="seq")
+        prompt = reading.integer(*PROMPT) or 0
+        answer = reading.integer(*COMPLETION) or 0 if told else CUTTING_COMPLETION
         reading.option("seq", prompt + answer, *PROMPT, *COMPLETION)
         return prompt + answer
     found = reading.integer(*names)
@@ -164,6 +166,9 @@ def read_sequence(reading: Reading, *names: str) -> int | None:
 
 PROMPT, COMPLETION = ("max_prompt_length", "max_length"), ("max_completion_length", "trl.max_completion_length")
 """Tokens of a prompt (ms-swift: `max_length`) and of an answer to it, in files of GRPO."""
+
+CUTTING_COMPLETION = 256
+"""Tokens of an answer in releases of TRL that cut prompts, where nothing is said (trl 0.14 to 0.26, grpo_config.py)."""
 
 PACKED = tuple(_KNOWN["packed"])
 
