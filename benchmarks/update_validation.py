@@ -3,7 +3,7 @@
     python benchmarks/update_validation.py                  # refuses when the figures get worse
     python benchmarks/update_validation.py --accept-worse   # writes all the same: say why in the commit
 
-Written: gpuscale/residuals.csv (from which intervals are made) and the tables between the markers in
+Written: presets/known/residuals.csv (from which intervals are made) and the tables between the markers in
 docs/validation.md and README.md. tests/data/published_runs.csv is the input; it is edited by hand.
 """
 
@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gpuscale.uncertainty import DIGITS, RESIDUALS, TYPES, Residual, evidence, family_of, read_residuals
+from gpuscale.uncertainty import DIGITS, TYPES, Residual, evidence, family_of, read_residuals, residuals_file
 from gpuscale.validation.measurements import FILES, Column, Row, read_measurements
 from gpuscale.validation.runs import Prediction, predict_runs
 from gpuscale.validation.scores import Figures, balanced, figures, grouped
@@ -90,9 +90,9 @@ def run_name(row: Row, prediction: Prediction) -> str:
     return f"{row.text('model')}, {job.gpus:,} {gpu}, {' '.join(degrees)}, {software}"
 
 
-def write_residuals(residuals: Sequence[Residual], path: Path = RESIDUALS) -> None:
+def write_residuals(residuals: Sequence[Residual], path: Path | None = None) -> None:
     """Write residuals as CSV, numbers with four digits behind the point."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with (path or residuals_file()).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["id", "name", "tokens_per_s_per_gpu", "log_ratio", "mem_ratio", *TYPES])
         for one in residuals:

@@ -14,15 +14,15 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuscale.arrays import BoolArray, FloatArray, IntArray
 from gpuscale.layouts.arrays import Candidates
+from gpuscale.presets.files import preset_folders
 from gpuscale.specs.cluster import NETWORKS
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.job import OWN_LOOPS, JobSpec
@@ -302,9 +302,6 @@ def _generation(profile: str) -> int:
     return int(year) if year.isdecimal() else NEWEST
 
 
-RESIDUALS = cast(Path, resources.files("gpuscale") / "residuals.csv")
-
-
 def _layout(key: str) -> dict[str, int]:
     return {name: int(value) for name, value in re.findall(r" ([a-z_]+)(\d+)(?= |$)", key)}
 
@@ -463,10 +460,15 @@ def features(job: JobSpec, layout: Mapping[str, int], seconds: Mapping[str, floa
     )
 
 
+def residuals_file() -> Path:
+    """Return the file of the shipped residuals."""
+    return preset_folders("known")[-1] / "residuals.csv"
+
+
 @cache
 def read_residuals() -> tuple[Residual, ...]:
     """Read the shipped residuals."""
-    with RESIDUALS.open(newline="", encoding="utf-8") as file:
+    with residuals_file().open(newline="", encoding="utf-8") as file:
         return tuple(_residual(row) for row in csv.DictReader(file))
 
 

@@ -1,5 +1,7 @@
 """The package where it is no folder of files, and under tools that watch a process."""
 
+import io
+import lzma
 import os
 import pstats
 import shutil
@@ -29,12 +31,14 @@ COMMANDS = [
 def archive(tmp_path_factory):
     """The package in a zip file, with its presets as a wheel has them."""
     folder = tmp_path_factory.mktemp("packed")
-    left_out = shutil.ignore_patterns("__pycache__", "_presets.zip")
+    left_out = shutil.ignore_patterns("__pycache__", "_presets.zip.xz")
     shutil.copytree(ROOT / "gpuscale", folder / "app" / "gpuscale", ignore=left_out)
-    with zipfile.ZipFile(folder / "app" / "gpuscale" / "_presets.zip", "w") as packed:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as packed:
         for path in (ROOT / "presets").rglob("*.*"):
             packed.write(path, path.relative_to(ROOT / "presets"))
         packed.write(ROOT / "docs" / "SKILL.md", "SKILL.md")
+    (folder / "app" / "gpuscale" / "_presets.zip.xz").write_bytes(lzma.compress(content.getvalue()))
     zipapp.create_archive(folder / "app", folder / "gpuscale.pyz", main="gpuscale.__main__:main")
     return folder / "gpuscale.pyz"
 
@@ -64,7 +68,7 @@ def test_a_profiler_sees_the_whole_run(tmp_path):
 
 def test_without_its_presets_the_package_says_so(tmp_path):
     shutil.copytree(
-        ROOT / "gpuscale", tmp_path / "gpuscale", ignore=shutil.ignore_patterns("__pycache__", "_presets.zip")
+        ROOT / "gpuscale", tmp_path / "gpuscale", ignore=shutil.ignore_patterns("__pycache__", "_presets.zip.xz")
     )
     command = [sys.executable, "-m", "gpuscale", "models", "list"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

@@ -23,7 +23,6 @@ from gpuscale.uncertainty import (
     OF_LAYOUT,
     PARTS,
     QUANTILE,
-    RESIDUALS,
     SHARDINGS,
     Features,
     evidence,
@@ -31,6 +30,7 @@ from gpuscale.uncertainty import (
     nearest_to_job,
     new_kinds,
     read_residuals,
+    residuals_file,
     spread,
 )  # fmt: skip
 from gpuscale.validation.measurements import read_measurements
@@ -105,7 +105,7 @@ def test_a_worse_model_is_noticed():
 def test_residuals_read_back_as_written(tmp_path):
     path = tmp_path / "residuals.csv"
     UPDATE.write_residuals(read_residuals(), path)
-    assert path.read_text() == RESIDUALS.read_text()
+    assert path.read_text() == residuals_file().read_text()
 
 
 @pytest.mark.parametrize("page", ["docs/validation.md", "README.md"])
