@@ -180,3 +180,35 @@ def test_loops_that_learn_from_another_model_are_asked_by_which_method(tmp_path)
     with pytest.raises(InputError, match="method="):
         read(tmp_path, "model = DDP(model)", body=body)
     assert read(tmp_path, "model = DDP(model)", body=body, method="sft").options["gbs"] == 8
+
+
+@pytest.mark.parametrize("devices", ["²", "9" * 5000])
+def test_devices_that_are_no_number_are_asked_for(tmp_path, devices):
+    text = LIGHTNING_OWN.format(devices=devices)
+    (tmp_path / "train.py").write_text(text)
+    with pytest.raises(InputError, match="the number of GPUs, which no file states"):
+        read_launch([tmp_path / "train.py"], {}, {"seq": 512})
+
+
+LIGHTNING_OWN = """
+import lightning as L, torch
+from transformers import AutoModelForCausalLM
+class Tuned(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B")
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+L.Trainer(devices="{devices}", precision="bf16-mixed", strategy="ddp").fit(
+    Tuned(), torch.utils.data.DataLoader([], batch_size=2))
+"""
+
+
+def test_plugins_and_strategies_of_deepspeed_have_stage_two(tmp_path):
+    assert (
+        read(tmp_path, "acc = Accelerator(mixed_precision='bf16', deepspeed_plugin=DeepSpeedPlugin())").layout["zero"]
+        == 2
+    )
+    strategy = LIGHTNING_OWN.format(devices=4).replace('"ddp"', "L.pytorch.strategies.DeepSpeedStrategy()")
+    (tmp_path / "train.py").write_text(strategy)
+    assert read_launch([tmp_path / "train.py"], {}, {"seq": 512, "gpus": 4}).layout["zero"] == 2

@@ -266,3 +266,16 @@ precision: {bf16: true, gradient_checkpointing: true}
     (tmp_path / "a.yaml").write_text(text)
     made = read_launch([tmp_path / "a.yaml"], {}, {"gpus": 2})
     assert (made.options["tune"], made.options["precision"], made.layout["recompute"]) == ("qlora", "bf16", "full")
+
+
+@pytest.mark.parametrize("value", ["²", "9" * 5000])
+def test_digits_that_are_no_number_of_python_are_no_sizes(tmp_path, value):
+    said = asked(tmp_path, f', n_kv_heads: "{value}", tp: "{value}"', f', micro_batch_size: "{value}"')
+    assert "kv_heads=" not in said
+    assert "layers=6" in said
+    assert "num_gpus" not in asked(tmp_path, more=f'hardware: {{num_gpus: "{value}"}}')
+
+
+@pytest.mark.parametrize(("ffn", "gated"), [(512, "false"), (1024, "false"), (688, "true")])
+def test_mlps_twice_or_four_times_as_wide_are_likely_plain(tmp_path, ffn, gated):
+    assert f"gated={gated}" in asked(tmp_path, f", d_ff: {ffn}")

@@ -1,5 +1,7 @@
 """Python scripts whose values come from a command line, a notebook, another script or what they make of their data."""
 
+import ast
+
 import pytest
 
 from gpuscale import read_launch
@@ -183,3 +185,34 @@ def test_a_model_that_trl_loads_is_loaded_as_it_is_told(tmp_path):
     usual = args.replace("model_init_kwargs={'dtype': 'bfloat16'}", "")
     job = read(tmp_path, TRAINER + usual + "SFTTrainer(model='Qwen/Qwen2.5-0.5B', args=args).train()\n")
     assert "master_dtype" not in job.options
+
+
+@pytest.mark.parametrize(
+    ("loop", "gbs"),
+    [
+        ("    size *= 2\n    if size >= 16:\n        break\n", 64),
+        ("    size *= 2\n    if size >= 16:\n        break\n    continue\n", 64),
+        ("    size *= 2\n    if fits(size):\n        break\n", 8),
+        ("    size *= 2\n    if len(open(size).read()) > 3:\n        break\n", 8),
+        ("    size *= 2\n", 8),
+    ],
+)
+def test_loops_without_a_condition_end_where_it_is_known(tmp_path, loop, gbs):
+    args = PLAIN.replace("batch_size=2", "batch_size=size")
+    assert read(tmp_path, f"size = 1\nwhile True:\n{loop}" + TRAINER + args + START, seq=512).options["gbs"] == gbs
+
+
+def test_each_import_counts_as_work(tmp_path):
+    """It looks for a file; the whole text was gone through for each besides."""
+    text = "".join(f"import module_{number}\n" for number in range(3000))
+    with pytest.raises(InputError, match="steps to work out"):
+        read(tmp_path, text + TRAINER + PLAIN + START, seq=512)
+
+
+def test_what_stands_below_a_condition_is_written_out_once(tmp_path, monkeypatch):
+    written = []
+    unparse = ast.unparse
+    monkeypatch.setattr(ast, "unparse", lambda node: written.append(node) or unparse(node))
+    loop = "for step in range(500):\n    if step % 700 == 3:\n        optimizer.step()\n"
+    assert read(tmp_path, loop + TRAINER + PLAIN + START, seq=512).options["gbs"] == 8
+    assert len(written) < 50

@@ -268,3 +268,9 @@ def test_options_that_alpaca_lora_does_not_have_are_of_another_program(tmp_path:
     copy = "torchrun --nproc_per_node 2 finetune.py --base_model meta-llama/Llama-2-7b-hf --val_set_size 1"
     job = read_launch([script(tmp_path, copy + "\n")])
     assert (job.options["gbs"], job.options["tune"]) == (128, "lora")
+
+
+@pytest.mark.parametrize(("pattern", "gbs"), [('"a.b"', 16), ("'a.b'", 16), ("a.b", 8), ('"aXb"', 8)])
+def test_quoted_regular_expressions_are_plain_text(tmp_path: Path, pattern: str, gbs: int) -> None:
+    text = f"LENGTH=2048; GAS=2; WORD=aXb\nshift ²\nif [[ $WORD =~ {pattern} ]]; then GAS=1; fi\n"
+    assert read_launch([script(tmp_path, text + TRAINED)]).options["gbs"] == gbs

@@ -131,3 +131,21 @@ def test_forms_of_more_frameworks(framework, tmp_path):
     found = read(tmp_path, "\n".join(lines))
     assert (found.framework, found.reported, found.step_time_s) == (framework, 10, pytest.approx(2.0))
     assert found.tokens_per_s_per_gpu == (None if framework in {"nanochat", "Megatron-LM"} else 8192.0)
+
+
+@pytest.mark.parametrize("late_s", [390, 900])
+def test_the_bar_of_a_rank_far_behind_gives_no_negative_time(late_s, tmp_path):
+    ahead = [bar(step, 1000, 100 + 10 * (step - 100), 10.0) for step in range(100, 120)]
+    text = (
+        "".join("[rank0]: " + one.strip() + "\n" for one in ahead) + "[rank1]: " + bar(50, 1000, late_s, 10.0).strip()
+    )
+    assert read(tmp_path, text).step_time_s == pytest.approx(10.0)
+    text = "[rank0]: " + bar(100, 1000, 3, 10.0).strip() + "\n[rank1]: " + bar(99, 1000, 900, 10.0).strip() + "\n"
+    text += "[rank2]: " + bar(98, 1000, 901, 10.0).strip()
+    assert read(tmp_path, text).step_time_s == pytest.approx(10.0)
+
+
+def test_a_bar_that_goes_back_further_than_ranks_lag_is_of_another_run(tmp_path):
+    text = bars(6, 2.0, total=400) + "".join(bar(step, 400, 3.0 * step, 3.0) for step in range(3, 31))
+    found = read(tmp_path, text)
+    assert (found.reported, found.step_time_s) == (28, 3.0)

@@ -564,11 +564,13 @@ def _since_resumed(every: list[Iteration]) -> list[Iteration]:
 
     A progress bar of tqdm counts them with the first one, by whose share of 0.7 per step they fade.
     """
-    first, last = every[0], every[-1]
+    first, last = every[0], max(every, key=lambda one: (one.step or 0, one.elapsed_s or 0.0))
     done, passed_s = first.step or 0, (last.elapsed_s or 0.0) - (first.elapsed_s or 0.0)
     if first.step_s is None or first.elapsed_s is None or done <= 1 or passed_s < COARSE_S or last.mean_s is not None:
         return every
     steps = (last.step or 0) - done
+    if steps <= 0:  # the bar of another rank, behind
+        return every
     if first.elapsed_s * steps > done * passed_s / 2:
         return every
     if len(every) > 2 * FADED:

@@ -117,13 +117,13 @@ def typed(lacks: Sequence[Lack]) -> tuple[dict[str, str], dict[str, Any]]:
     """Return values with which reading may go on: of variables, and of options."""
     values = {lack.error.name: lack.probe for lack in lacks if lack.error.variable}
     options = {lack.error.name: lack.probe for lack in lacks if not lack.error.variable}
-    return values, {name: int(value) if value.isdigit() else value for name, value in options.items()}
+    return values, {name: int(value) if value.isdecimal() else value for name, value in options.items()}
 
 
 def asked_for(lacks: Sequence[Lack], unread: Sequence[str] = ()) -> LackingError:
     """Build the error that asks for all that is missing, which files that are `unread` may say as well."""
     lacks = sorted(
-        lacks, key=lambda lack: (lack.error.variable, int(lack.error.name) if lack.error.name.isdigit() else 0)
+        lacks, key=lambda lack: (lack.error.variable, int(lack.error.name) if lack.error.name.isdecimal() else 0)
     )
     first, *more = (lack.error for lack in lacks)
     whole = all(lack.suggested for lack in lacks)
@@ -303,7 +303,7 @@ def _for_variable(error: LackingError, launch: Launch | None) -> Suggestion | No
             if named
             else Suggestion(error.likely[0], "the first choice")
         )
-    alias = _assigned(error.name, launch) if error.name.isdigit() and launch else ""
+    alias = _assigned(error.name, launch) if error.name.isdecimal() and launch else ""
     counts = any(re.search(words, alias.lower()) for words, _, _ in USUAL[:2])  # nodes or GPUs, of which others follow
     for name in [alias] if counts else (error.name, error.of):
         found = next(((value, why) for words, value, why in USUAL if re.search(words, name.lower())), None)

@@ -431,7 +431,7 @@ class Commands:
             return "is the output of a command, and commands are not run"
         if name in state.unknown:
             return state.unknown[name]
-        if name.isdigit():
+        if name.isdecimal():
             return "is an argument of the script"
         lost = ", ".join(f"{file} ({self.shell.place(at)})" for file, at in self.shell.missing[:2])
         return "is given no value" + (f"; {lost}, which may, is not here" if lost else "")
@@ -471,7 +471,7 @@ class Commands:
         gpus = found[1] if found else ""
         if gpus and name == "gres" and "gpus_per_node" not in self.launcher:
             self.launcher["gpus_per_node"] = replace(self.launcher[name], name="gpus_per_node", value=gpus, span=None)
-        if not tasks and nodes.isdigit() and per_node.isdigit():
+        if not tasks and nodes.isdecimal() and per_node.isdecimal():
             tasks = str(int(nodes[:6]) * int(per_node[:6]))
         for text, names in (
             (nodes, ("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "NHOSTS")), (tasks, ("SLURM_NTASKS", "SLURM_NPROCS")),

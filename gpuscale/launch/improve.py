@@ -216,7 +216,7 @@ def _scaled(settings: Sequence[Setting], up: int, down: int) -> dict[Span, str]:
     edits: dict[Span, str] = {}
     for one in settings:
         text = str(one.value).replace("_", "")
-        if one.span is None or not text.isdigit() or int(text) * up % down or not int(text):
+        if one.span is None or not text.isdecimal() or int(text) * up % down or not int(text):
             return {}
         edits[one.span] = str(int(text) * up // down)
     return edits

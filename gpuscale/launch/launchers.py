@@ -138,14 +138,14 @@ def _torchrun(reading: Reading) -> Launched | None:
         if processes is None:
             return None
     held = "" if allocated is None or allocated is nodes else str(allocated.value)
-    beside = f"{held} nodes are allocated, {count} launched" if held.isdigit() and held != str(count) else ""
+    beside = f"{held} nodes are allocated, {count} launched" if held.isdecimal() and held != str(count) else ""
     return _said(count * (processes or 1), nodes, each, beside=beside)
 
 
 def _nodes(reading: Reading, found: Setting) -> int:
     """Return the nodes of torchrun; `4:4` is 4, `1:4` any number of them."""
     least, colon, most = str(found.value).partition(":")
-    if colon and least.isdigit() and least == most:
+    if colon and least.isdecimal() and least == most:
         return int(least[:9])
     if colon:
         reading.refuse(found, f"{shown(found.value)} nodes are any number of them", settles="gpus")
@@ -176,7 +176,7 @@ _OWN_PROCESSES = ("deepspeed", "accelerate", "torchrun")
 def _resource_sets(reading: Reading) -> Launched | None:
     """Resource sets of jsrun, in all or per host, times the tasks or GPUs of each."""
     sets, nodes = _first(reading, "resource_sets"), None
-    count = _count(reading, sets) if sets is not None and str(sets.value).isdigit() else None
+    count = _count(reading, sets) if sets is not None and str(sets.value).isdecimal() else None
     if count is None:  # ALL_HOSTS, or not stated: so many per host
         sets, nodes = _first(reading, "rs_per_host"), _first(reading, "nodes")
         count = (_count(reading, sets) or 0) * (_count(reading, nodes) or 0)
@@ -229,7 +229,7 @@ def _visible(reading: Reading) -> Launched | None:
     found, nodes = reading.environment.get("CUDA_VISIBLE_DEVICES"), _first(reading, "num_nodes", "nodes", "nnodes")
     if found is None:
         return None
-    devices = [one for one in str(found.value).split(",") if one.strip().isdigit()]
+    devices = [one for one in str(found.value).split(",") if one.strip().isdecimal()]
     every = any(source.program[:1] and source.program[0] in _ALL_DEVICES for source in reading.sources)
     if len(devices) != 1 and not every:  # whatever is left one device alone runs on that one
         return None
@@ -258,4 +258,4 @@ def _variables(reading: Reading) -> Launched | None:
 def _known(settings: Settings, name: str) -> tuple[int, Setting | None]:
     found = settings.get(name)
     text = "" if found is None else str(found.value)
-    return (int(text[:9]), found) if text.isdigit() else (0, None)
+    return (int(text[:9]), found) if text.isdecimal() else (0, None)

@@ -251,7 +251,7 @@ def _read_llm_foundry(reading: Reading) -> None:
     reading.option("zero", accelerate.FSDP1[chosen] if sharded else 0, f"{table}fsdp_config.sharding_strategy")
     mesh = reading.words(f"{table}fsdp_config.device_mesh")
     if sharded and (len(mesh) == 2 or "HYBRID" in chosen):
-        size = int(mesh[1]) if len(mesh) == 2 and mesh[1].isdigit() else 8
+        size = int(mesh[1]) if len(mesh) == 2 and mesh[1].isdecimal() else 8
         reading.option("shard", size, f"{table}fsdp_config.device_mesh", f"{table}fsdp_config.sharding_strategy")
         reading.assume(f"shards over {size} GPUs, copies beside", f"{table}fsdp_config.device_mesh")
     trainer.read_checkpointing(reading, f"{table}fsdp_config.activation_checkpointing")

@@ -15,7 +15,7 @@ from functools import cache
 from typing import NoReturn
 
 from gpuscale.launch.huggingface_models import known_model
-from gpuscale.launch.settings import OFF, Reading, Setting, Source
+from gpuscale.launch.settings import OFF, Reading, Setting, Source, digits
 from gpuscale.launch.unread import is_on
 from gpuscale.presets.tools import all_tools, load_tool, words
 
@@ -154,7 +154,7 @@ def is_own(source: Source) -> bool:
     others = any(name.startswith("zero_optimization.") or _OTHERS.search(name) for name in stated)
     if others or _OF_OTHERS & lasts.keys() or marks & stated.keys():
         return False
-    batch = any(is_called(ours, last) and str(lasts[last].value).isdigit() for ours in _BATCHES for last in lasts)
+    batch = any(is_called(ours, last) and digits(lasts[last].value) is not None for ours in _BATCHES for last in lasts)
     return batch and _of_language(stated, lasts)
 
 
@@ -225,8 +225,9 @@ def _take_degrees(reading: Reading) -> None:
     stated = opened(reading.settings)
     for axis in ("tp", "pp", "dp"):
         for name, one in stated.items():
-            if "." in name and is_called(f"degree.{axis}", name.rpartition(".")[2]) and str(one.value).isdigit():
-                sizes[axis] = max(int(str(one.value)), 1)
+            size = digits(one.value)
+            if "." in name and is_called(f"degree.{axis}", name.rpartition(".")[2]) and size is not None:
+                sizes[axis] = max(size, 1)
                 reading.say(reading.settings.pop(one.name), f"{axis} = {sizes[axis]}")
                 if axis != "dp":
                     reading.option(axis, sizes[axis])
@@ -297,7 +298,7 @@ def _choose(reading: Reading) -> None:
         found = {
             name: one
             for name, one in stated.items()
-            if is_called(ours, name.rpartition(".")[2]) and _argument(name, one) and str(one.value).isdigit()
+            if is_called(ours, name.rpartition(".")[2]) and _argument(name, one) and digits(one.value) is not None
         }
         if ours == _LENGTHS:
             trained = {name: one for name, one in found.items() if not _OF_MODEL.match(name)}

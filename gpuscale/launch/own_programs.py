@@ -27,7 +27,7 @@ from gpuscale.launch.own_files import (
     refuse_two_models,
     spellings,
 )
-from gpuscale.launch.settings import OFF, Reading, Setting, Source
+from gpuscale.launch.settings import OFF, Reading, Setting, Source, digits
 from gpuscale.launch.shapes import model_line, named_shape
 from gpuscale.launch.tokenizers import vocabulary_of
 from gpuscale.launch.tools import started
@@ -91,7 +91,7 @@ def take(reading: Reading, tool: Tool) -> Tool:
     """
     source = reading.sources[-1]
     others = any(OF_TRAINER & one.settings.keys() for one in reading.sources if not is_own(one))
-    counted = any(str(getattr(reading.settings.get(name), "value", "")).isdigit() for name in OF_DEEPSPEED)
+    counted = any(digits(getattr(reading.settings.get(name), "value", "")) is not None for name in OF_DEEPSPEED)
     inside = any(tool.name in re.split(r"[/.]", word) for word in source.program)  # `trl/scripts/sft.py`
     of_trl = tool.name == "trl" and "model_name_or_path" in source.settings
     inside |= tool.name == "alpaca-lora" or (of_trl and not _FOREIGN & source.settings.keys())
@@ -122,7 +122,7 @@ def _take_devices(reading: Reading) -> None:
     if found is None:
         return
     listed = found.value if isinstance(found.value, list) else str(found.value).split(",")
-    count = int(str(listed[0])) if len(listed) == 1 and str(listed[0]).isdigit() else len(listed) * (len(listed) > 1)
+    count = (digits(listed[0]) or 0) if len(listed) == 1 else len(listed)
     nodes = reading.integer("num_nodes", "nnodes") or 1
     if count > 0:
         reading.settings["num_processes"] = replace(found, value=count * nodes)
@@ -208,7 +208,7 @@ def _whole_shape(reading: Reading, found: Mapping[str, Setting]) -> dict[str, An
         reading.refuse(layers, f"several models are stated: {layers.name} {layers.value}, {also}", settles="model")
     keys: dict[str, Any] = {key: int(str(found[key].value)) for key in _SIZES if key in found}
     longest = reading.settings.get("max_length")
-    keys.setdefault("sequence", int(longest.value) if longest is not None and str(longest.value).isdigit() else None)
+    keys.setdefault("sequence", digits(longest.value) if longest is not None else None)
     keys["vocab"] = keys.get("vocab") or _vocabulary(reading)
     dense = any(name.rpartition(".")[2] in _EXPERTS and not is_on(one.value) for name, one in reading.settings.items())
     if dense or keys.get("moe.experts", 0) < 2:
@@ -261,7 +261,7 @@ def _stated_shape(reading: Reading) -> dict[str, Setting]:
     for key in (*_SIZES, *_TRAITS):
         ours = f"shape.{key}"
         mine = [one for name, one in settings.items() if name == ours or is_called(ours, name.rpartition(".")[2])]
-        mine = [one for one in mine if key in _TRAITS or (str(one.value).isdigit() and int(str(one.value)) > 0)]
+        mine = [one for one in mine if key in _TRAITS or digits(one.value)]
         found |= {key: mine[0]} if mine else {}
     return found
 

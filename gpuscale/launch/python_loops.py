@@ -13,6 +13,7 @@ from typing import Any
 
 from gpuscale.launch.python_run import Program
 from gpuscale.launch.python_values import HANDING_OUT, Function, Record, Symbol, owners
+from gpuscale.launch.settings import digits
 
 ARGUMENTS, TRAINER = "LoopArguments", "LoopTrainer"
 """What the arguments and the trainer of such a loop are called."""
@@ -203,7 +204,7 @@ def _say_lightning(args: Record, call: Record) -> None:
     args.put("mixed_precision", MIXED.get(precision, parts.get("precision")), call.places.get("precision", call.place))
     args.put("gradient_accumulation_steps", parts.get("accumulate_grad_batches", 1), call.place)
     strategy, devices, nodes = parts.get("strategy", "auto"), parts.get("devices", "auto"), parts.get("num_nodes", 1)
-    count = len(devices) if isinstance(devices, list) else int(devices) if str(devices).isdigit() else 0
+    count = len(devices) if isinstance(devices, list) else digits(devices)
     if count and isinstance(nodes, int):
         args.put("loop_gpus", count * nodes, call.places.get("devices", call.place))
     if isinstance(strategy, str):

@@ -11,6 +11,7 @@ import json
 import re
 import shlex
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -43,6 +44,8 @@ from gpuscale.launch.python_values import (
 MAX_DEPTH = 24
 """Functions that call one another."""
 MAX_STEPS = 200_000
+LOOKED = 100
+"""Steps that looking for the file of a module counts as."""
 """Expressions and statements that are looked at."""
 MAX_MODULES = 60
 MAGIC = re.compile(r"^([ \t]*)(?:!|%%?[a-z]|pip3? install ).*$", re.MULTILINE)
@@ -133,6 +136,8 @@ class Program:
         self.chosen: dict[str, Choice] = {}
         self.environment: dict[str, tuple[Any, Place]] = {}  #: variables that `os.environ[...] = ...` sets.
         self.imports: dict[Imported, Any] = {}
+        self.words: dict[str, Counter[str]] = {}  #: of each file, how often each is in it.
+        self.stepping: dict[ast.If, bool] = {}  #: whether an optimizer steps where a condition holds.
         self.whole: dict[str, str] = {}  #: modules that are imported as such -> the file that does.
         self.accumulates: tuple[Any, Place] | None = None  #: every how many steps an optimizer steps: `if n % 4 == 0`.
         self.steps = 0
@@ -183,7 +188,7 @@ class Program:
                 own = own.partition(".")[0]
                 scope.names[own] = Symbol(own, whole)
                 self.whole.setdefault(alias.name, scope.file)
-                if len(re.findall(rf"\b{own}\b", "\n".join(scope.lines))) == 1:  # for what it does alone
+                if self._words(scope)[own] == 1:  # for what it does alone
                     self._done_by_import(alias.name, scope.place(node))
                 continue
             module, origin = node.module or "", f"{'.' * node.level}{node.module or ''}.{alias.name}"
@@ -196,8 +201,15 @@ class Program:
 
     _run_importfrom = _run_import
 
+    def _words(self, scope: Scope) -> Counter[str]:
+        """Return how often each word is in a file."""
+        if scope.file not in self.words:
+            self.words[scope.file] = Counter(word for line in scope.lines for word in re.findall(r"\w+", line))
+        return self.words[scope.file]
+
     def _done_by_import(self, name: str, place: Place) -> None:
         """Go through a module that nothing else is made of; of one that is not here keep that it patches something."""
+        self.steps += LOOKED
         if self.imported(name, 0, place.file) is None and PATCHING.search(name):
             made = Record(name, place, origin=name)
             self.called.append(made)
@@ -317,10 +329,16 @@ class Program:
         yield
         self.doubt = before
 
+    def _steps(self, node: ast.If) -> bool:
+        """Whether an optimizer steps where a condition holds; told once, whatever loop it is in."""
+        if node not in self.stepping:
+            self.stepping[node] = bool(STEPPING.search(ast.unparse(node)))
+        return self.stepping[node]
+
     def _run_if(self, node: ast.If, scope: Scope, above: tuple[list[ast.stmt], ...] = ()) -> Ended | None:
         """Take a branch; `above`: those of the conditions before, which do not hold, that this one is the `elif` of."""
         for one in ast.walk(node.test):
-            if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) and STEPPING.search(ast.unparse(node)):
+            if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) and self._steps(node):
                 self.accumulates = self.value(one.right, scope), scope.place(node)
         holds = truth(self.value(node.test, scope))
         if isinstance(holds, bool):
@@ -391,15 +409,22 @@ class Program:
     def _run_while(self, node: ast.While, scope: Scope) -> Ended | None:
         while (holds := truth(self.value(node.test, scope))) is True:
             ended = self.run(node.body, scope)
-            if isinstance(node.test, ast.Constant):  # a loop of training: what ends it hangs on data
-                return ended if ended is not None and ended.how in {"return", "raise"} else None
             if ended is not None and ended.how == "break":
                 return None
             if ended is not None and ended.how != "continue":
                 return ended
+            if isinstance(node.test, ast.Constant) and self._hangs_on_data(node, scope):  # once shows what it does
+                return None
         if isinstance(holds, Unknown):
             return self._once(node.body, _decides(holds, scope.place(node)), scope)
         return None
+
+    def _hangs_on_data(self, node: ast.While, scope: Scope) -> bool:
+        """Whether nobody knows what ends a loop without a condition: what a call returns, or nothing in it."""
+        tests = [one.test for one in ast.walk(node) if isinstance(one, ast.If)
+                 if any(isinstance(part, ast.Break | ast.Return) for part in ast.walk(one))]  # fmt: skip
+        calls = any(isinstance(part, ast.Call) for test in tests for part in ast.walk(test))
+        return calls or not tests or any(not isinstance(truth(self.value(test, scope)), bool) for test in tests)
 
     def _run_match(self, node: ast.Match, scope: Scope) -> Ended | None:
         subject = self.value(node.subject, scope)

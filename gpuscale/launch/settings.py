@@ -652,6 +652,12 @@ def says(value: Any) -> bool:
     return value is not None and not (isinstance(value, str) and value.strip().lower() in NOTHING)
 
 
+def digits(value: Any) -> int | None:
+    """Return the whole number that a value is, 0 or more, in at most 18 ASCII digits; None of any other."""
+    text = str(value)
+    return int(text) if len(text) <= 18 and text.isascii() and text.isdigit() else None
+
+
 _KIND, _SIZE = {"model_type", "architectures"}, {"hidden_size", "n_embd", "d_model", "vocab_size"}
 """Keys by which a model's config.json is known: of both."""
 

@@ -314,7 +314,7 @@ class Shell:
         before, self._unset, self._defaulting = self._unset, set(), self._has_default(one, state)
         value = self.condition(condition, state) if condition else True
         unset, self._unset, self._defaulting = self._unset, before, False
-        argument = any(name.isdigit() for name in unset)
+        argument = any(name.isdecimal() for name in unset)
         if value and not (argument and self._ends(body, state)):  # else it asks for an argument that may not matter
             self.run(body, state)
             return
@@ -520,7 +520,7 @@ class Shell:
 
         def emptied(found: re.Match[str]) -> str:
             name = found[1]
-            if name and not name.isdigit() and name not in state.unknown and name not in state.variables:
+            if name and not name.isdecimal() and name not in state.unknown and name not in state.variables:
                 self._unset.add(name)
                 self._asked.add(name)
                 return ""
@@ -565,7 +565,7 @@ class Shell:
             return untraced(str(len(state.positional)))
         if name == "0":
             return untraced(str(self.path))
-        return state.argument(int(name[:4])) if name.isdigit() else None
+        return state.argument(int(name[:4])) if name.isdecimal() else None
 
     def empty(self, value: Value | None, state: State) -> bool:
         """Whether a variable is unset or empty, also through others that nobody sets."""
@@ -687,7 +687,7 @@ class Shell:
             index = self.text(untraced(key.strip("'\"")), state).text
             table = value if isinstance(value, dict) else {str(i): it for i, it in enumerate(value)}
             last = REST.fullmatch(value[-1].text) if isinstance(value, tuple) and value else None
-            if last and index.isdigit() and int(index[:4]) >= len(value) - 1:
+            if last and index.isdecimal() and int(index[:4]) >= len(value) - 1:
                 return [mark(str(int(last[1]) + int(index[:4]) - len(value) + 1))], False
             if not known(index):  # of which element nobody says: `$SLURM_ARRAY_TASK_ID`
                 self.offer(index, table)
@@ -1015,7 +1015,7 @@ class Shell:
             return None
         letters, name = words[:2]
         index = state.variables.get("OPTIND")
-        at = int(index.text[:4]) if isinstance(index, Traced) and index.text.isdigit() else 1
+        at = int(index.text[:4]) if isinstance(index, Traced) and index.text.isdecimal() else 1
         option = state.argument(at) if at <= len(state.positional) else EMPTY
         letter = option.text[1:2]
         if not re.fullmatch(r"-[A-Za-z0-9].*", option.text, re.DOTALL) or letter not in letters:
@@ -1123,7 +1123,7 @@ def _forget(name: str, rest: list[Traced], state: State) -> None:
             state.variables.pop(it.text, None)
             state.unknown.pop(it.text, None)
     elif name == "shift":
-        state.shift(int(rest[0].text[:6]) if rest and rest[0].text.isdigit() else 1)
+        state.shift(int(rest[0].text[:6]) if rest and rest[0].text.isdecimal() else 1)
     elif name == "set" and rest and rest[0].text == "--":
         state.take(rest[1:])
 
@@ -1278,10 +1278,10 @@ class _Testing:
             self.shell.offer(self.shell.text(left, self.state).text, choices)
         if one is None or two is None or operator in {"-nt", "-ot", "-ef", "<", ">"}:
             return None
+        quoted = right.text[:1] in {"'", '"'}
         if operator == "=~":
-            return _matched(one[:500], two)
+            return two in one if quoted and right.text[-1] == right.text[0] else _matched(one[:500], two)
         if operator in {"=", "==", "!="}:
-            quoted = right.text[:1] in {"'", '"'}
             same = one == two if quoted else re.fullmatch(translate(two), one) is not None
             return same is (operator != "!=")
         low, high = self.shell.count(one, self.state), self.shell.count(two, self.state)

@@ -111,7 +111,7 @@ class _Expression:
         if token in "+-!":
             inner = self.single()
             return {"+": inner, "-": -inner, "!": int(not inner)}[token]
-        if token.isdigit():
+        if token.isdecimal():
             return int(token)
         text = self.value(token) if token[0].isalpha() or token[0] == "_" else None
         if text is None:

@@ -19,7 +19,7 @@ from gpuscale.launch.finetuning import adapter_settings, said
 from gpuscale.launch.huggingface_models import hub_id, read_model, shaped_model
 from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.quoting import yaml_text
-from gpuscale.launch.settings import OFF, LackingError, Reading, Source, says
+from gpuscale.launch.settings import OFF, LackingError, Reading, Source, digits
 from gpuscale.launch.shapes import read_attention
 from gpuscale.launch.tokenizers import vocabulary_of
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
@@ -166,7 +166,7 @@ def _read_gpus(reading: Reading, job: JobTable) -> None:
     """Set the GPUs: the product of the first group of settings whose last one is a number."""
     for group in job.gpus:
         found = reading.get(group[-1])
-        if found is None or not says(found.value) or not str(found.value).isdigit() or reading.given.get("gpus"):
+        if found is None or digits(found.value) is None or reading.given.get("gpus"):
             continue
         reading.option("gpus", math.prod(max(reading.integer(name) or 1, 1) for name in group), *group)
         return

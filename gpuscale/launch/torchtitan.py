@@ -686,7 +686,7 @@ def _read_recompute(reading: Reading, current: bool) -> None:
     if mode == "selective" and every is None and not current and whole is None:
         every = "2"
         reading.assume("every second layer is recomputed: selective_ac_option is 2 by torchtitan's default", name)
-    if mode == "selective" and every is not None and every.isdigit() and int(every) > 0:
+    if mode == "selective" and every is not None and every.isdecimal() and int(every) > 0:
         layers = -(-_model_of(reading).layers // reading.layout.get("pp", 1))
         if "" < str(reading.options["framework"]).partition("@")[2] < "2025-06":
             reading.option("recompute", f"full:{-(-layers // int(every))}", option, name)
