@@ -187,3 +187,25 @@ def test_a_command_line_says_arguments_of_argparse_too(tmp_path):
     (tmp_path / "a.py").write_text(REFUSED)
     job = read_launch([tmp_path / "a.py"], {"command_line": "--size large"}, {"gpus": 1, "seq": 512})
     assert job.options["gbs"] == 16
+
+
+def test_modules_whose_names_a_script_takes_and_that_are_not_here_are_named(tmp_path):
+    text = "import deepspeed\nfrom numpy import *\nfrom own.share import *\nfrom setting import *\n"
+    (tmp_path / "a.py").write_text(text + "engine = deepspeed.initialize(config=wanted(), model=made())\n")
+    with pytest.raises(InputError, match=r"own/share\.py, setting\.py") as caught:
+        read_launch([tmp_path / "a.py"], {}, {})
+    assert "numpy" not in str(caught.value)
+    assert "give these files too" in str(caught.value.hint)
+
+
+def test_arguments_of_the_trainer_that_a_file_holds_are_not_said_to_be_nothing(tmp_path):
+    text = "import yaml\nfrom transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n"
+    text += "given = yaml.safe_load(open('a.yaml'))['training']\n"
+    text += "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-1.5B', torch_dtype='bfloat16')\n"
+    text += "Trainer(model=model, args=TrainingArguments(**given)).train()\n"
+    (tmp_path / "a.py").write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_launch([tmp_path / "a.py"], {}, {"gpus": 2, "seq": 512})
+    assert '={"per_device_train_batch_size": 4, "bf16": true}' in str(caught.value)
+    told = {"given": '{"per_device_train_batch_size": 3, "bf16": true}'}
+    assert read_launch([tmp_path / "a.py"], told, {"gpus": 2, "seq": 512}).options["gbs"] == 6

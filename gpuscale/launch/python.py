@@ -328,6 +328,9 @@ LOST = "lost."
 TOUCHES = "touches."
 """Start of the names of settings that say what a script does to its model: `touches.freeze`, `touches.use_cache`."""
 
+KEYWORDS = '{"per_device_train_batch_size": 4, "bf16": true}'
+"""How arguments are written of which a dictionary says what they are."""
+
 MADE_FROM = ("of", "0", "model")
 """What a call that returns a model is given one as."""
 
@@ -349,14 +352,14 @@ def refuse_keywords(reading: Reading, beside: re.Pattern[str]) -> None:
             what = (
                 f"what {'the command line says' if line else f'{given} gives as keywords'} is in no file that is here"
             )
-            hint = (
-                f"`var={given}={LINE}` says what of it matters, `{{}}` nothing"
-                if line
-                else f'`var={given}={{}}` says that it gives nothing that matters, or name it: `{{"bf16": true}}`'
-            )
-            place, likely = f"{one.place}: {table}" if table else one.place, () if line else ("{}",)
+            essential = line or (table == "args" and "args.per_device_train_batch_size" not in reading.settings)
+            form = LINE if line else KEYWORDS
+            says_all = f"`var={given}={form}` says what of it matters, `{{}}` nothing"
+            nothing = f"`var={given}={{}}` says that it gives nothing that matters, or name it: `{form}`"
+            hint = says_all if essential else nothing
+            place, likely = f"{one.place}: {table}" if table else one.place, () if essential else ("{}",)
             lacks = LackingError(what, given, variable=True, likely=likely, of=name, place=place, hint=hint)
-            lacks.answer = LINE if line else ""
+            lacks.answer = form if essential else ""
             raise lacks
 
 

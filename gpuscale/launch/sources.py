@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -104,6 +105,9 @@ def launches(
 
 _HYDRA = re.compile(r"^@(?:hydra\.main|hydra_runner|\w+\.hydra_runner)\(([^()]*)\)", re.MULTILINE)
 """What says which document a program of Hydra begins with."""
+
+_PUBLIC = re.compile(rf"{UNTOUCHED.pattern}|(torch|transformers|trl|peft|accelerate|deepspeed|lightning|unsloth)\b")
+"""Packages of others of which scripts take all names, and which configure nothing."""
 
 _ELSEWHERE = re.compile(
     r"\.\w*config\w*\.[a-z0-9_]+$|\.[a-z0-9_]*config[a-z0-9_]*$|^[a-z]\w*(\.[a-z]\w*)*\.(\w+_)?(run|train|main|fit|finetune)(_\w+)?$"
@@ -305,7 +309,17 @@ class _Reader:
             does = "returns" if "config" in elsewhere else "does"
             message = f"what {printable(elsewhere)[:MAX_NAME]} {does} is in no file that is here"
             hint = f"give the folder of that package too, or {hint.removeprefix('give ')}"
+        if missing := list(self._missing(path)):
+            message = f"what it takes from {printable(', '.join(missing[:4]))[:MAX_NAME]} by `import *` is not here"
+            hint = f"give these files too, or {hint.removeprefix('give ')}"
         raise InputError(message, place=str(path), hint=hint)
+
+    def _missing(self, path: Path) -> Iterator[str]:
+        """Yield the files, not here, of modules of which a Python file takes all names: `from setting import *`."""
+        for dots, name in re.findall(r"^from\s+(\.*)([\w.]*)\s+import\s+\*", self.files.read(path).text, re.MULTILINE):
+            of_others = name.partition(".")[0] in sys.stdlib_module_names or _PUBLIC.match(name)
+            if name and (dots or not of_others) and self.module(name, len(dots), str(path)) is None:
+                yield f"{name.replace('.', '/')}.py"
 
     def module(self, name: str, level: int, importer: str) -> tuple[str, str] | None:
         """Return name and text of the file of a Python module that is here; None of one that is not.
