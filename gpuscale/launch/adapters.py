@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from gpuscale.errors import InputError
 from gpuscale.launch.settings import DTYPES, OFF, Reading, Setting, says
@@ -74,14 +74,19 @@ QUANTISED = re.compile(r"(gptq|awq)(?:.*?int(\d))?|(bnb[-_]4bit)|(?<![a-z0-9])(f
 """What the name of a checkpoint says of how it is quantised."""
 
 PARTS = {
-    "embeddings": ("embed_tokens", re.compile(r"embed_?tokens?|wte|(word|tok)_embeddings|embed_in|embedding")),
-    "head": ("lm_head", re.compile(r"lm_head|embed_out|output(_layer)?")),
+    "embeddings": ("embed_tokens", re.compile(r"embed_?tokens?|wte|((word|tok|token|input)_)?embed(ding)?s?|embed_in")),
+    "head": ("lm_head", re.compile(r"(lm_)?head|embed_out|output(_layer)?")),
     "norms": ("", re.compile(r".*norm\d?|ln_\w+")),
 }
 """Part of a model, of `TRAINED` -> its module in models of Hugging Face, where all call it alike, and all its names."""
 
 MODULES = {SPELLINGS[name]: name for name in reversed(SPELLINGS) if name.endswith(("_proj", "_mqa"))}
 """Matrix -> the module of a Hugging Face model that it is."""
+
+_WHOLE = re.compile(
+    r"(?:fully?_)?(?:fine_?)?(?:tune|train|unfreeze)_(?!output$|.*norm)(\w+)|(\w+)_(?:trainable|unfrozen)"
+)
+"""Switches by which programs of one's own train a part of the model whole: `finetune_lm_head`, `train_embeddings`."""
 
 ROUTERS = re.compile(r"gate|router|wg|(shared_expert_)?gate\.weight|shared_expert_gate")
 """Modules of Hugging Face models that are small beside any adapter: routers."""
@@ -93,10 +98,10 @@ def asked(reading: Reading, names: Names = ARGUMENTS) -> tuple[str, ...]:
     Raises:
         InputError: some other part of the model is trained.
     """
-    if reading.given.get("tune") == "full":
-        for name in (*KINDS, *SWITCHES, *names.every, *CONFIG.every, *IN_4_BITS, *IN_8_BITS, *BITS):
-            reading.means("replaced by the tune that is given", name)
-        return ()
+    against = _against_given(reading, names)
+    if against is not None:
+        reading.means("replaced by the tune that is given", *against)
+        return () if reading.given["tune"] == "full" else against
     kind = reading.first(*KINDS)
     if kind:
         text = str(getattr(reading.needed(kind), "value", "")).strip().lower()
@@ -120,6 +125,26 @@ def asked(reading: Reading, names: Names = ARGUMENTS) -> tuple[str, ...]:
     return (of_rank.name,) if of_rank is not None and reading.number_of(of_rank) > 0 else ()
 
 
+def _against_given(reading: Reading, names: Names) -> tuple[str, ...] | None:
+    """Return the settings that the tune that is given replaces; None where they agree with it, or none is given."""
+    tune = reading.given.get("tune")
+    if tune == "full":
+        return (*KINDS, *SWITCHES, *names.every, *CONFIG.every, *IN_4_BITS, *IN_8_BITS, *BITS)
+    return (_off(reading, names) or _quantising(reading) or None) if tune else None
+
+
+def _off(reading: Reading, names: Names) -> tuple[str, ...]:
+    """Return settings that say that there are no adapters: switches that are off, or else a rank of 0."""
+    stated = {name: str(one.value).lower() for name in (*SWITCHES, *names.rank) if (one := reading.settings.get(name))}
+    return tuple(name for name, value in stated.items() if value in (OFF if name in SWITCHES else ("0",)))
+
+
+def _quantising(reading: Reading) -> tuple[str, ...]:
+    """Return the switches that quantise weights where nothing else says whether there are adapters."""
+    silent = not any(name in reading.settings for name in (*KINDS, *SWITCHES, *ARGUMENTS.rank, *CONFIG.rank))
+    return tuple(name for name in (*IN_4_BITS, *IN_8_BITS) if silent and _on(reading, name))
+
+
 def read(reading: Reading, names: Names = ARGUMENTS) -> bool:
     """Read what is trained; whether it is adapters. The model must be known.
 
@@ -130,9 +155,7 @@ def read(reading: Reading, names: Names = ARGUMENTS) -> bool:
     base, by = quantised(reading, *of)
     if not of:
         if base is not None and reading.given.get("tune") != "full":
-            found = next(one for name in by if (one := reading.get(name)))
-            reading.refuse(found, f"frozen weights in {base} are those beside adapters", "add `tune=qlora`",
-                           settles="tune")  # fmt: skip
+            _refuse_alone(reading, base, by, [reading.settings[name] for name in _off(reading, names)])
         return False
     if any(name.startswith("peft_config.") for name in reading.settings):
         names = CONFIG
@@ -140,6 +163,19 @@ def read(reading: Reading, names: Names = ARGUMENTS) -> bool:
         base, by = _plain(reading)
     take(reading, names, *of, base=base, by=by)
     return True
+
+
+def _refuse_alone(reading: Reading, base: str, by: Iterable[str], off: Iterable[Setting]) -> NoReturn:
+    """Refuse quantised weights without adapters, with the settings that say that there are none.
+
+    Raises:
+        LackingError: always.
+    """
+    found = next(one for name in by if (one := reading.get(name)))
+    none = ", ".join(f"{one.name} {one.value} ({one.place})" for one in off)
+    message = f"frozen weights in {base} are those beside adapters{', and there are none by ' if none else ''}{none}"
+    hint = "add `tune=qlora`, or `tune=full` where no weights are quantised"
+    reading.refuse(found, message, hint, settles="tune", likely=("full", "qlora") if none else ("qlora", "full"))
 
 
 def take(reading: Reading, names: Names, *of: str, base: str | None = None, by: Iterable[str] = ()) -> None:
@@ -159,6 +195,7 @@ def take(reading: Reading, names: Names, *of: str, base: str | None = None, by: 
     elif base is not None:
         reading.option("base_dtype", base, *by)
     rank = reading.integer(*names.rank)
+    rank = None if reading.given.get("tune") and rank == 0 else rank
     if rank is None and not reading.given.get("lora_rank"):
         reading.refuse(reading.get(*of), "no file states the rank of adapters", settles="lora_rank")
     if rank is not None:
@@ -315,12 +352,24 @@ def _modules(word: str) -> list[str]:
 
 def _read_saved(reading: Reading, names: Names) -> None:
     """Set what is trained whole beside adapters."""
-    parts = []
+    parts, switches = [], _switched_whole(reading)
     for word in reading.words(*names.saved):
         name = word.lower().rpartition(".")[2]
         part = _part(name)
         if part is None:
             reading.refuse(reading.get(*names.saved), f"{name[:60]!r} trained whole is not modelled", settles="train")
         parts.append(part)
+    parts += [part for found in switches.values() for part in found]
     if parts:
-        reading.option("train", ",".join(dict.fromkeys(parts)), *names.saved)
+        reading.option("train", ",".join(dict.fromkeys(parts)), *names.saved, *switches)
+
+
+def _switched_whole(reading: Reading) -> dict[str, list[str]]:
+    """Return switches that train parts of the model whole, and the parts of each."""
+    found: dict[str, list[str]] = {}
+    for name, one in reading.settings.items():
+        said = _WHOLE.fullmatch(name.lower().rpartition(".")[2])
+        parts = [_part(word) for word in (said[1] or said[2]).split("_and_")] if said else []
+        if parts and all(parts) and str(one.value).lower() in {"true", "yes", "1"}:
+            found[name] = [part for part in parts if part]
+    return found

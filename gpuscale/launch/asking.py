@@ -180,7 +180,7 @@ def suggestion(
     if error.name == "model" and len(error.likely) > 1:
         return _among(error.likely, launch)
     reasons = {"zero": "the file's name says so", "model": "what is likely of these sizes"}
-    named = reasons.get(error.name, "the only one that is likely")
+    named = reasons.get(error.name, "the only one that is likely" if len(error.likely) == 1 else "the likeliest")
     why = named if error.place else "usual"
     return Suggestion(error.likely[0], why) if error.likely else None
 
