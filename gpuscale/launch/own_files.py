@@ -17,6 +17,7 @@ from typing import NoReturn
 from gpuscale.launch.huggingface_models import known_model
 from gpuscale.launch.settings import OFF, Reading, Setting, Source, digits
 from gpuscale.launch.unread import is_on
+from gpuscale.presets.files import known_table
 from gpuscale.presets.tools import all_tools, load_tool, words
 
 MARK = "per_device_train_batch_size"
@@ -81,6 +82,7 @@ _ONLY = {"data": _BATCH_OF_DATA, "token": _OF_DATA, "optim": re.compile("name|ty
 _ONLY |= dict.fromkeys(("teacher", "reward", "ref", "critic"), re.compile("|".join(_NAMES)))
 """Beginnings of names of tables that hold much else -> what is read of them."""
 
+_READ_LENGTHS = tuple(known_table("scripts")["trainer"]["sequence"])
 _LENGTHS, _BATCHES = "max_length", ("per_device_train_batch_size", "batch_size", "global_batch_size")
 _ONCE = {
     _LENGTHS: "seq", "per_device_train_batch_size": "micro_batch_size",
@@ -186,6 +188,8 @@ def take(reading: Reading) -> bool:
         return False
     own = any(map(is_own, reading.sources))
     _say_inherited(reading)
+    _take_chosen(reading)
+    _leave_experts(reading)
     training = {name.rpartition(".")[0].lower() for name in reading.settings if name.endswith(f".{MARK}")}
     if len(training) > 1:
         _refuse_several(reading, training)
@@ -196,9 +200,17 @@ def take(reading: Reading) -> bool:
         _take_degrees(reading)
     for name, one in list(reading.settings.items()):
         argument = _argument(name, one, training)
+        if not own and argument and argument not in _READ_LENGTHS and is_called(_LENGTHS, argument):
+            argument = _LENGTHS  # which readers of the Trainer's arguments know
         if argument is not None and ("." in name or argument == "finetuning_type"):
             nf4 = argument == "load_in_4bit" and str(one.value).lower() == "nf4"
             _give(reading, name, replace(one, value=True) if nf4 else one, argument)
+    length = reading.settings.get(_LENGTHS)
+    for name, one in reading.settings.items():
+        if length is None or one is length:
+            continue
+        if one.value == length.value and is_called(_LENGTHS, name.lower().rpartition(".")[2]):
+            reading.say(one, "the length, once more")
     _take_adapters(reading, adapted)
     reading.assume("a configuration of a program of one's own: its tables are read as arguments of the Trainer")
     return True
@@ -255,6 +267,52 @@ def _say_inherited(reading: Reading) -> None:
         file = str(getattr(found, "value", "")).rpartition("/")[2]
         if found is not None and re.search(r"\.(ya?ml|json|toml)$", file) and file not in read:
             reading.assume(f"{file} is not here: without it", found)
+
+
+def _take_chosen(reading: Reading) -> None:
+    """Take of tables side by side the one that a setting names: `rung: mid` of `rungs.small` and `rungs.mid`."""
+    stated = {name.lower(): one for name, one in reading.settings.items()}
+    sides: dict[str, set[str]] = {}
+    for name in stated:
+        parts = name.split(".")
+        for depth in range(1, len(parts) - 1):
+            sides.setdefault(".".join(parts[:depth]), set()).add(parts[depth])
+    for of, names in sides.items():
+        chooser = re.compile(rf"(\w+_)?{re.escape(of.rpartition('.')[2].removesuffix('s'))}(_name)?")
+        chosen = [one for name, one in stated.items() if not name.startswith(f"{of}.")
+                  and chooser.fullmatch(name.rpartition(".")[2]) and str(one.value).lower() in names]  # fmt: skip
+        if len(names) < 2 or len({str(one.value).lower() for one in chosen}) != 1:
+            continue
+        choice, name = chosen[0], str(chosen[0].value).lower()
+        for other, one in stated.items():
+            if other.startswith(f"{of}.") and not other.startswith(f"{of}.{name}.") and one.name in reading.settings:
+                reading.means(f"not of {name[:60]}, which is chosen", one.name)
+                del reading.settings[one.name]
+        reading.say(choice, f"its table of {of[:60]} counts")
+
+
+_FEEDFORWARD = re.compile(r"ffn?|mlp|feed_?forward(_network)?")
+_KIND = re.compile(r"type|name|kind|variant")
+_DENSE = re.compile(r"dense|(gated_?)?(mlp|ffn)|(swi|ge|re)?glu|gelu(_\w+)?|relu2?|silu|standard|vanilla")
+"""What the type of a table of feed-forward layers is where they are no experts."""
+_OF_EXPERTS = re.compile(r"moe|expert|rout|top_?k")
+
+
+def _leave_experts(reading: Reading) -> None:
+    """Leave out what is said of experts beside a type that has none: `feedforward.type: swiglu`, `ffn_type: dense`."""
+    for name, kind in list(reading.settings.items()):
+        table, _, last = name.lower().rpartition(".")
+        inside = _KIND.fullmatch(last) and _FEEDFORWARD.fullmatch(table.rpartition(".")[2])
+        flat = last.endswith("_type") and _FEEDFORWARD.fullmatch(last.removesuffix("_type"))
+        word = str(kind.value).lower()
+        if not (inside and _DENSE.fullmatch(word)) and not (flat and word == "dense"):
+            continue
+        for other in list(reading.settings):
+            of, _, key = other.lower().rpartition(".")
+            if of == table and _OF_EXPERTS.search(key):
+                reading.means(f"no experts beside {kind.name[:60]} {word[:60]}", other)
+                del reading.settings[other]
+        reading.say(kind, "layers without experts")
 
 
 def _argument(name: str, one: Setting, training: Collection[str] = ()) -> str | None:
