@@ -44,9 +44,9 @@ from gpuscale.launch.python_values import (
 MAX_DEPTH = 24
 """Functions that call one another."""
 MAX_STEPS = 200_000
+"""Expressions and statements that are looked at."""
 LOOKED = 100
 """Steps that looking for the file of a module counts as."""
-"""Expressions and statements that are looked at."""
 MAX_MODULES = 60
 MAGIC = re.compile(r"^([ \t]*)(?:!|%%?[a-z]|pip3? install ).*$", re.MULTILINE)
 """Lines that are IPython's: `!pip install trl`, `%cd ..`."""
