@@ -1,5 +1,7 @@
 """Python scripts whose training stands behind a loop, a command line or a module that is not here: what is right."""
 
+import json
+
 import pytest
 
 from gpuscale import read_launch
@@ -209,3 +211,66 @@ def test_arguments_of_the_trainer_that_a_file_holds_are_not_said_to_be_nothing(t
     assert '={"per_device_train_batch_size": 4, "bf16": true}' in str(caught.value)
     told = {"given": '{"per_device_train_batch_size": 3, "bf16": true}'}
     assert read_launch([tmp_path / "a.py"], told, {"gpus": 2, "seq": 512}).options["gbs"] == 6
+
+
+LOADING = """
+import argparse, {module}
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+def load(path):
+    with open(path) as file:
+        return {module}.{load}(file)
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--config", default="configs/small.{end}")
+config = load(parser.parse_args().config)
+training = config["training"]
+arguments = TrainingArguments("out", per_device_train_batch_size=training["batch"],
+                              bf16=training["precision"] == "bf16",
+                              gradient_accumulation_steps=training.get("accumulate", 1),
+                              gradient_checkpointing=config["layers"][1]["again"])
+Trainer(model=AutoModelForCausalLM.from_pretrained(config["model"]["name"]), args=arguments).train()
+"""
+TABLES = {
+    "model": {"name": "Qwen/Qwen2.5-7B"},
+    "training": {"batch": 2, "accumulate": 16, "precision": "bf16"},
+    "layers": [{"again": False}, {"again": True}],
+}
+
+
+@pytest.mark.parametrize(("module", "load", "end"), [("yaml", "safe_load", "yaml"), ("json", "load", "json")])
+def test_documents_that_a_script_loads_itself_are_read_through_it(tmp_path, module, load, end):
+    """As JSON is YAML, one text serves both; the file that the command names counts, else the default."""
+    (tmp_path / "configs").mkdir()
+    for name, batch in (("small", 2), ("large", 4)):
+        tables = TABLES | {"training": TABLES["training"] | {"batch": batch}}
+        (tmp_path / "configs" / f"{name}.{end}").write_text(json.dumps(tables))
+    (tmp_path / "train.py").write_text(LOADING.format(module=module, load=load, end=end))
+    run = tmp_path / "run.sh"
+    for told, batch in (("", 2), (f"--config configs/large.{end}", 4)):
+        run.write_text(f"torchrun --nproc_per_node 4 train.py {told}\n")
+        job = read_launch([str(run)], given={"seq": 2048})
+        assert (job.options["gbs"], job.layout["micro_batch_size"]) == (batch * 16 * 4, batch)
+        assert (job.options["precision"], job.layout["recompute"]) == ("bf16", "full")
+        assert job.options["model"] == "Qwen/Qwen2.5-7B"
+    job = read_launch([str(tmp_path / "train.py")], given={"seq": 2048, "gpus": 8})
+    assert job.options["gbs"] == 256
+
+
+def test_documents_that_a_script_loads_and_that_are_not_here_are_asked_for(tmp_path):
+    (tmp_path / "train.py").write_text(LOADING.format(module="yaml", load="safe_load", end="yaml"))
+    with pytest.raises(InputError) as caught:
+        read_launch([str(tmp_path / "train.py")], given={"seq": 2048, "gpus": 8})
+    assert "yaml.safe_load" in caught.value.message
+
+
+def test_a_key_that_a_document_gives_again_counts_as_it_stands_last(tmp_path):
+    (tmp_path / "configs").mkdir()
+    text = "model: x\nmodel: {name: Qwen/Qwen2.5-7B}\nlayers: [{again: false}, {again: true}]\n"
+    (tmp_path / "configs" / "small.yaml").write_text(f"{text}training: {{batch: 3, precision: fp32}}\ntraining: 7\n")
+    (tmp_path / "train.py").write_text(LOADING.format(module="yaml", load="safe_load", end="yaml"))
+    with pytest.raises(InputError):  # 7 has no batch
+        read_launch([str(tmp_path / "train.py")], given={"seq": 2048, "gpus": 8})
+    (tmp_path / "configs" / "small.yaml").write_text(f"training: 7\n{text}training: {{batch: 3, precision: fp32}}\n")
+    job = read_launch([str(tmp_path / "train.py")], given={"seq": 2048, "gpus": 8})
+    assert job.options["gbs"] == 24

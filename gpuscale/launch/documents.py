@@ -46,7 +46,7 @@ def document(kind: str, text: Traced, files: OpenFiles, name: str, prefix: str =
     """
     place = files.place(text.at[0]) if text.at else None
     shift = place[1] - 1 if place else 0
-    leaves = {"yaml": _yaml, "toml": _toml, "json": _json}[kind](text.text, name, shift)
+    leaves = _LEAVES[kind](text.text, name, shift)
     settings: dict[str, Setting] = {}
     again: list[Said] = []
     for count, leaf in enumerate(leaves):
@@ -58,6 +58,33 @@ def document(kind: str, text: Traced, files: OpenFiles, name: str, prefix: str =
             again.append(said_of(settings[own], f"given again on line {made.line}, which counts"))
         settings[own] = made
     return Source(name, kind, settings, ignored=tuple(again))
+
+
+def tree(kind: str, text: str, name: str) -> dict[str, Any]:
+    """Return what a document holds as the tables and lists that a program loads it as.
+
+    Raises:
+        InputError: as `document`.
+    """
+    whole: dict[str, Any] = {}
+    for count, leaf in enumerate(_LEAVES[kind](text, name, 0)):
+        if count >= MAX_SETTINGS:
+            raise InputError(f"more than {MAX_SETTINGS:,} settings", place=name)
+        table = whole
+        for key in leaf.path[:-1]:
+            if not isinstance(table.get(key), dict):  # a key that is given again counts as it stands last
+                table[key] = {}
+            table = table[key]
+        table[leaf.path[-1]] = leaf.value
+    return {key: _with_lists(one) for key, one in whole.items()}
+
+
+def _with_lists(value: Any) -> Any:
+    """Return tables whose keys are 0, 1, 2 and so on as the lists that they are."""
+    if not isinstance(value, dict):
+        return value
+    inner = {key: _with_lists(one) for key, one in value.items()}
+    return list(inner.values()) if inner and list(inner) == [*map(str, range(len(inner)))] else inner
 
 
 def _setting(name: str, leaf: Leaf, text: Traced, files: OpenFiles, file: str) -> Setting:
@@ -183,6 +210,9 @@ def _json(text: str, name: str, shift: int) -> Iterator[Leaf]:
         message = "JSON has no comments" if comment else f"not valid JSON: {error.msg[:1].lower()}{error.msg[1:]}"
         hint = "take the comments out" if comment else None
         raise InputError(message, place=f"{name}:{line + shift}", hint=hint) from None
+
+
+_LEAVES = {"yaml": _yaml, "toml": _toml, "json": _json}
 
 
 class _Json:

@@ -17,7 +17,17 @@ from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.launch.python_loops import is_lightning, loop
-from gpuscale.launch.python_run import COMMAND_LINE, LINE, MAX_STEPS, PATCHING, Assigned, Choice, Importer, Program
+from gpuscale.launch.python_run import (
+    COMMAND_LINE,
+    LINE,
+    MAX_STEPS,
+    PATCHING,
+    Assigned,
+    Choice,
+    Importer,
+    Loader,
+    Program,
+)
 from gpuscale.launch.python_values import (
     Class,
     Function,
@@ -70,7 +80,9 @@ class Configured(NamedTuple):
     ran: bool
 
 
-def python_sources(text: str, file: str, find: Importer, given: Mapping[str, Any]) -> list[Configured]:
+def python_sources(
+    text: str, file: str, find: Importer, given: Mapping[str, Any], load: Loader = lambda *_: None
+) -> list[Configured]:
     """Return each thing that a Python file configures, as settings without its name, which is the source's program.
 
     Of a call inside another the name is the value: `activation_checkpoint` is `SelectiveAC.Config`. `` is what is
@@ -80,7 +92,7 @@ def python_sources(text: str, file: str, find: Importer, given: Mapping[str, Any
     Raises:
         InputError: not Python, or too much of it to work out.
     """
-    program = Program(find, given)
+    program = Program(find, given, load)
     scope = program.module(file, text)
     takers = _Takers(program.called)
     found, tables, before = [], [*_tables(program, scope)], set[str]()

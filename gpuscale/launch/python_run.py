@@ -81,11 +81,18 @@ STEPPING = re.compile(r"\bopt(im\w*)?\.step\(|\.step\(opt")
 AROUND = ("train_on_responses_only", "prepare_trainer", "add_config_arguments")
 """Calls that return the trainer or the parser that they are given, as it is (Unsloth, Ray Train, DeepSpeed)."""
 
+LOADERS = ("yaml.safe_load", "yaml.load", "yaml.full_load", "json.load", "toml.load", "tomllib.load")
+"""Functions that make tables of an open file: `yaml.safe_load(open(path))`."""
+
 STARTS = ("train", "fit")
 """Methods that start a training, whatever is made of what they return."""
 
 Importer = Callable[[str, int, str], "tuple[str, str] | None"]
 """Returns file name and text of a module that is here, from its dotted name, the dots before it and the importer."""
+
+
+Loader = Callable[[str, str], "dict[str, Any] | None"]
+"""Returns what a document that is here holds, from its path as a file, named after it, has it."""
 
 
 class Ended(NamedTuple):
@@ -118,11 +125,12 @@ class Program:
 
     Args:
         find: finds modules that are here.
+        load: reads documents that are here.
         given: values of variables, of arguments and of anything else that the files leave open, by name.
     """
 
-    def __init__(self, find: Importer, given: Mapping[str, Any]) -> None:
-        self.find, self.given = find, given
+    def __init__(self, find: Importer, given: Mapping[str, Any], load: Loader = lambda *_: None) -> None:
+        self.find, self.given, self.load = find, given, load
         self.modules: dict[str, Scope | None] = {}
         self.called: list[Record] = []  #: calls that are statements of their own and not followed.
         self.unfollowed: list[Record] = []  #: all calls that are not followed, whatever is made of what they return.
@@ -1098,6 +1106,13 @@ class Program:
                 return made
         return _wrapped(called, args, given, place)
 
+    def _loaded(self, file: Any, place: Place) -> Any:
+        """Return what the document holds that a program opens; `_NOTHING` of one that is not here."""
+        named = file.parts.get("0") if isinstance(file, Record) and file.name == "open" else None
+        self.steps += LOOKED
+        found = self.load(named, place.file) if isinstance(named, str) else None
+        return _NOTHING if found is None else found
+
     def _mapped(self, origin: str, function: Any, items: Any, place: Place) -> Any:
         """Call a function once for each item; what is no list counts as one item."""
         every = items if isinstance(items, list) else [items]
@@ -1105,9 +1120,11 @@ class Program:
         return found if origin == "map" and isinstance(items, list) else Unknown(origin, "is not followed")
 
     def _reflected(self, origin: str, args: Sequence[Any], place: Place) -> Any:
-        """Return what `getattr`, `hasattr`, `setattr`, `isinstance`, `map` and `filter` do."""
+        """Return what `getattr`, `hasattr`, `setattr`, `isinstance`, `map`, `filter` and loading a file do."""
         if origin in COMMAND_LINES:
             return self._told(args[0], place)
+        if origin in LOADERS:
+            return self._loaded(args[0], place)
         if origin == "isinstance":
             return _is_a(args[0], args[1])
         if origin in {"map", "filter"}:
@@ -1173,8 +1190,8 @@ def _defaults(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> dict
 
 
 REFLECTING = {"isinstance": 2, "hasattr": 2, "getattr": 2, "setattr": 3, "map": 2, "filter": 2,
-              **dict.fromkeys(COMMAND_LINES, 1)}  # fmt: skip
-"""Functions that look at objects, or go through them -> how many arguments they need."""
+              **dict.fromkeys((*COMMAND_LINES, *LOADERS), 1)}  # fmt: skip
+"""Functions that look at objects, go through them or make them of files -> how many arguments they need."""
 
 
 def _pure(origin: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from gpuscale.errors import InputError
 from gpuscale.files import is_file, is_folder, printable
 from gpuscale.launch.commands import Command, Commands
-from gpuscale.launch.documents import document, interpolated
+from gpuscale.launch.documents import document, interpolated, tree
 from gpuscale.launch.dumps import dumped_arguments
 from gpuscale.launch.job_files import Started, jobs_in
 from gpuscale.launch.launchers import gpus_of
@@ -143,6 +143,7 @@ class _Reader:
         self.paths, self.variables, self.files = paths, variables, files
         self.entry = Path()  #: the Python file that is gone through, which none of its imports means
         self.imported: dict[Path, None] = {}  #: the files of those imports.
+        self.loaded: set[str] = set()  #: the documents that it loads.
 
     def file(self, path: Path) -> list[Launch]:
         """Return the jobs of one file."""
@@ -208,7 +209,8 @@ class _Reader:
             programs = [] if _claimed(every) else self._programs(command)
             for made in programs:
                 rest = {name: one for name, one in own.settings.items() if name == "deepspeed"}
-                whole = (*made.sources, *every[:-1], replace(own, settings=rest))
+                beyond = (one for one in every[:-1] if one.file not in self.loaded)
+                whole = (*made.sources, *beyond, replace(own, settings=rest))
                 inside = made.files[0] == path  # a program that the script itself writes
                 yield Launch(made.place if inside else f"{own.file}:{command.line}", whole, (*files, *made.files))
             if not programs:
@@ -253,11 +255,11 @@ class _Reader:
 
     def _python(self, path: Path, given: Mapping[str, Any], written: Traced | None = None) -> list[Configured]:
         """Return what a Python file configures, or the text of one that a script writes, at its lines of the script."""
-        self.entry, self.imported = path, {}
+        self.entry, self.imported, self.loaded = path, {}, set()
         text = self.files.read(path).text
         if written is not None:
             text = "\n" * (self._place(written.at[0])[1] - 1 if written.at else 0) + written.text
-        return python_sources(text, str(path), self.module, {**self.variables, **given})
+        return python_sources(text, str(path), self.module, {**self.variables, **given}, self._load)
 
     def _configured(
         self, path: Path, given: Mapping[str, Any] | None = None, written: Traced | None = None
@@ -320,6 +322,16 @@ class _Reader:
             of_others = name.partition(".")[0] in sys.stdlib_module_names or _PUBLIC.match(name)
             if name and (dots or not of_others) and self.module(name, len(dots), str(path)) is None:
                 yield f"{name.replace('.', '/')}.py"
+
+    def _load(self, name: str, importer: str) -> dict[str, Any] | None:
+        """Return what a document holds that a Python file loads; None of one that is not here."""
+        kind = DOCUMENTS.get(PurePosixPath(name).suffix.lower())
+        path = self.find(name, Path(importer)) if kind else None
+        if kind is None or path is None:
+            return None
+        file = self.files.read(path)
+        self.loaded.add(file.name)
+        return tree(kind, file.text, file.name)
 
     def module(self, name: str, level: int, importer: str) -> tuple[str, str] | None:
         """Return name and text of the file of a Python module that is here; None of one that is not.
