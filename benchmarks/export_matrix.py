@@ -13,7 +13,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from round_trips import round_trip  # noqa: E402
 
 from gpuscale.errors import GpuscaleError  # noqa: E402
-from gpuscale.launch.writing import targets  # noqa: E402
+from gpuscale.launch.targets import targets  # noqa: E402
 from gpuscale.planning.plans import plan  # noqa: E402
 from gpuscale.request import Layout, declared  # noqa: E402
 

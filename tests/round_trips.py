@@ -9,7 +9,7 @@ from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.settings import Reading
 from gpuscale.launch.sources import launches
 from gpuscale.launch.subject import subject_of
-from gpuscale.launch.writing import targets
+from gpuscale.launch.targets import targets
 from gpuscale.planning.jobs import OF_TUNING, Presets, build_job
 from gpuscale.planning.layouts import domain_groups, fixed_layout
 from gpuscale.presets.frameworks import load_framework

@@ -14,7 +14,7 @@ from gpuscale.launch.check import check
 from gpuscale.launch.export import exported, save_export
 from gpuscale.launch.remarks import FOOTGUNS
 from gpuscale.launch.switches import SWITCH_RULES
-from gpuscale.launch.writing import targets
+from gpuscale.launch.targets import targets
 
 LAUNCH = Path(__file__).parent / "data" / "launch"
 GOOD = {

@@ -5,9 +5,10 @@ import subprocess
 
 import pytest
 
+from gpuscale.launch.cluster_files import GPU_RESOURCE, cluster_files, environment, machines
 from gpuscale.launch.export import run_script
 from gpuscale.launch.quoting import Expansion
-from gpuscale.launch.writing import GPU_RESOURCE, Program, Writing, cluster_files, environment, machines
+from gpuscale.launch.writing import Program, Writing
 from gpuscale.planning.jobs import build_job
 from gpuscale.planning.plans import estimate_layout
 from gpuscale.presets.hardware import all_clusters

@@ -6,8 +6,8 @@ from test_launch_adapters import PLAN, text_of
 
 from gpuscale.errors import NoAnswerError
 from gpuscale.launch import export
+from gpuscale.launch.targets import targets
 from gpuscale.launch.torchtune import _components
-from gpuscale.launch.writing import targets
 from gpuscale.presets.tools import all_tools
 
 LORA = {"tune": "lora", "lora_rank": 8}

@@ -14,7 +14,7 @@ from test_export_finetuning import EVERY
 from test_launch_adapters import PLAN
 
 from gpuscale.launch.export import exported
-from gpuscale.launch.writing import targets
+from gpuscale.launch.targets import targets
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 

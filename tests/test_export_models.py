@@ -9,7 +9,8 @@ import round_trips
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.export import run_script, written
 from gpuscale.launch.shapes import LABELS, RARE, ROTARY
-from gpuscale.launch.writing import Writing, targets
+from gpuscale.launch.targets import targets
+from gpuscale.launch.writing import Writing
 from gpuscale.planning.jobs import build_job
 from gpuscale.presets.models import load_model
 from gpuscale.request import JobOptions, read

@@ -8,7 +8,7 @@ from test_launch_tools import AXOLOTL, FACTORY, assert_has, job
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.export import exported
 from gpuscale.launch.subject import estimate_launch
-from gpuscale.launch.writing import targets
+from gpuscale.launch.targets import targets
 from gpuscale.request import OPTIMIZERS
 
 QLORA = {"adapter": "qlora", "load_in_4bit": "true", "lora_r": 32, "lora_target_linear": "true"}

@@ -18,7 +18,7 @@ from gpuscale.launch.settings import Reading
 from gpuscale.launch.shapes import same_shape
 from gpuscale.launch.sources import launches
 from gpuscale.launch.subject import estimate_launch
-from gpuscale.launch.writing import targets
+from gpuscale.launch.targets import targets
 from gpuscale.presets.huggingface import Config, read_config
 from gpuscale.presets.models import all_models, load_model
 from gpuscale.request import JobOptions, declared

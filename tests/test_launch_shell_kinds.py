@@ -256,7 +256,8 @@ def test_a_degree_in_the_environment_of_a_program_that_is_not_here_is_asked_for(
         read_launch([path])
     assert caught.value.hint is not None and "tp=2" in caught.value.hint
     assert read_launch([path], given={"tp": 2}).options["gbs"] == 64  # two replicas
-    assert read_launch([script(tmp_path, run)]).options["gbs"] == 128  # four, where nothing speaks of it
+    for nothing in ("", "export TP_SIZE=²\n"):  # four, where nothing speaks of it
+        assert read_launch([script(tmp_path, nothing + run)]).options["gbs"] == 128
 
 
 def test_options_that_alpaca_lora_does_not_have_are_of_another_program(tmp_path: Path) -> None:

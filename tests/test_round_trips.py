@@ -3,7 +3,7 @@
 import pytest
 from round_trips import MODELS, VALUES, plans, plans_for, predicted, round_trip, values_of
 
-from gpuscale.launch.writing import targets
+from gpuscale.launch.targets import targets
 from gpuscale.request import JobOptions, Layout, declared
 
 

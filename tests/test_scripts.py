@@ -16,9 +16,11 @@ import tomli_w
 from command import gpuscale
 
 from gpuscale.errors import InputError
+from gpuscale.launch.cluster_files import cluster_files, job_name, with_cluster
 from gpuscale.launch.export import run_script, written
 from gpuscale.launch.quoting import Expansion, comment, hydra_value, json_text, shell_word, yaml_text
-from gpuscale.launch.writing import Writing, cluster_files, job_name, targets, with_cluster
+from gpuscale.launch.targets import targets
+from gpuscale.launch.writing import Writing
 from gpuscale.planning.jobs import build_job
 from gpuscale.request import JobOptions, read
 

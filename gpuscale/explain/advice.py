@@ -21,9 +21,11 @@ from gpuscale.explain.budget import MemoryBudget, memory_budget
 from gpuscale.explain.changes import Changes, change_text, changes_of
 from gpuscale.explain.checklist import Benchmark, Item, Sign, benchmarks, checklist, signs, tuning
 from gpuscale.explain.traffic import AxisTraffic, TrafficReport, traffic_of
+from gpuscale.launch.cluster_files import environment, with_cluster
 from gpuscale.launch.export import written
 from gpuscale.launch.subject import Subject
-from gpuscale.launch.writing import Writing, environment, targets, with_cluster
+from gpuscale.launch.targets import targets
+from gpuscale.launch.writing import Writing
 from gpuscale.placement.groups import AxisSpan
 from gpuscale.planning.describe import bound_text
 from gpuscale.planning.jobs import Presets, settle

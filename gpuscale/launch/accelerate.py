@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.launch import deepspeed, trainer
+from gpuscale.launch.cluster_files import machines
 from gpuscale.launch.quoting import yaml_text
 from gpuscale.launch.settings import OFF, Reading
-from gpuscale.launch.writing import LaunchFile, Program, Writing, machines
+from gpuscale.launch.writing import LaunchFile, Program, Writing
 from gpuscale.specs.gpu import WIDE
 
 FILE = "accelerate.yaml"

@@ -13,19 +13,11 @@ from gpuscale.arguments import public
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.files import is_there, reason, write_texts
+from gpuscale.launch.cluster_files import CODE_DIR, cluster_files, machines, with_cluster
 from gpuscale.launch.quoting import Expansion, comment, shell_word
 from gpuscale.launch.subject import estimate_file, stated_plan
-from gpuscale.launch.writing import (
-    CODE_DIR,
-    LaunchFile,
-    Program,
-    Target,
-    Writing,
-    cluster_files,
-    machines,
-    targets,
-    with_cluster,
-)
+from gpuscale.launch.targets import targets
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.planning.layouts import fixed_layout
 from gpuscale.planning.planfile import layout_of
 from gpuscale.planning.plans import job_of
@@ -56,7 +48,7 @@ def export(plan_file: str | Path, target: str) -> Export:
 
     Args:
         plan_file: a plan file, as `gpuscale plan -o` writes it.
-        target: a name of `gpuscale.launch.writing`.
+        target: a name of `gpuscale.launch.targets`.
 
     Raises:
         InputError: an unusable file, or an unknown target.

@@ -25,7 +25,7 @@ from gpuscale.launch import (
 )
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
-from gpuscale.launch.settings import OFF, ON, Reading, Setting, Source, precision_word
+from gpuscale.launch.settings import OFF, ON, Reading, Setting, Source, digits, precision_word
 from gpuscale.launch.shapes import read_attention
 from gpuscale.launch.tools import started, tool_of
 from gpuscale.launch.writing import Program, Target, Writing
@@ -155,7 +155,7 @@ def _ask_degrees(reading: Reading) -> None:
     """
     for name, one in () if reading.script else reading.environment.items():
         for axis in ("tp", "pp"):
-            several = str(one.value).isdigit() and int(str(one.value)) > 1
+            several = (digits(one.value) or 0) > 1
             if several and own_files.is_called(f"degree.{axis}", name.lower()) and reading.given.get(axis) is None:
                 message = f"the program may split its model by the variable {name}"
                 reading.refuse(one, message, settles=axis, likely=(str(one.value), "1"))

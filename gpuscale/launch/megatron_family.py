@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from gpuscale.launch import adapters, preferences, trainer
+from gpuscale.launch.cluster_files import job_name, machines
 from gpuscale.launch.finetuning import own_targets
 from gpuscale.launch.huggingface_models import hub_id, known_model
 from gpuscale.launch.huggingface_models import read_model as read_named_model
@@ -29,7 +30,7 @@ from gpuscale.launch.quoting import hydra_value, yaml_text
 from gpuscale.launch.settings import DTYPES, ON, TORCH_DTYPES, Reading, Setting, Source
 from gpuscale.launch.shapes import MEGATRON as ATTENTION
 from gpuscale.launch.shapes import name_left
-from gpuscale.launch.writing import LaunchFile, Program, Target, Writing, job_name, machines
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.presets.files import find_preset, known_table, settled
 from gpuscale.presets.frameworks import MEGATRON_BRIDGE, MEGATRON_BRIDGE_PERFORMANCE
 from gpuscale.presets.tools import load_tool

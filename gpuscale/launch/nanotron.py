@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from gpuscale.launch.cluster_files import job_name
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.quoting import yaml_text
 from gpuscale.launch.settings import Reading, Source
 from gpuscale.launch.shapes import name_left, named_shape
-from gpuscale.launch.writing import LaunchFile, Program, Target, Writing, job_name, section
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing, section
 from gpuscale.presets.models import load_model
 from gpuscale.presets.tools import load_tool
 from gpuscale.rules.frameworks.nanotron import OPTIONS

@@ -30,8 +30,9 @@ from gpuscale.launch.hardware import take_hardware
 from gpuscale.launch.launchers import MISSING, gpus_of, take_gpus
 from gpuscale.launch.settings import GROWING_BATCH, LackingError, LaunchJob, Reading, Said, Setting, said_of
 from gpuscale.launch.sources import Launch, launches, missing_configuration
+from gpuscale.launch.targets import targets
 from gpuscale.launch.unread import IGNORED
-from gpuscale.launch.writing import Target, targets
+from gpuscale.launch.writing import Target
 from gpuscale.planning.planfile import replaced
 from gpuscale.presets.models import load_model
 from gpuscale.presets.towers import BACKBONE, FROZEN, FROZEN_TOWERS, LANGUAGE, NOT_TRAINED, TRAINED

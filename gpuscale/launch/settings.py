@@ -111,7 +111,7 @@ class Said:
 class LaunchJob:
     """The job and the layout that launch files state."""
 
-    target: str  #: the framework, by its name in `gpuscale.launch.writing`.
+    target: str  #: the framework, by its name in `gpuscale.launch.targets`.
     options: Mapping[str, Any]  #: values of `JobOptions` by name; what no file states is not there.
     layout: Mapping[str, Any]  #: values of `Layout` by name.
     understood: tuple[Said, ...]  #: settings that the prediction follows from.

@@ -22,8 +22,8 @@ from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.python import LOOP, UNTOUCHED, Configured, python_sources
 from gpuscale.launch.settings import UNSET, LackingError, Reading, Said, Setting, Source
 from gpuscale.launch.shell import MAX_LEVELS, Shell, known
+from gpuscale.launch.targets import IN_PYTHON, configured_in, targets
 from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles, Traced, untraced
-from gpuscale.launch.writing import IN_PYTHON, configured_in, targets
 
 DOCUMENTS = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json"}
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".zsh", ".job", ".qsub", ".pbs", ".lsf")

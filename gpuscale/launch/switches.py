@@ -42,7 +42,7 @@ class Stated:
     """What launch files state, by the framework's own names, beside the job that was made of it.
 
     Attributes:
-        target: the framework, by its name in `gpuscale.launch.writing`.
+        target: the framework, by its name in `gpuscale.launch.targets`.
         job: the job that was made of it.
         row: its layout in full.
         fit: as in `PlanRow`.

@@ -13,13 +13,14 @@ from functools import cache
 from typing import Any
 
 from gpuscale.launch import adapters, preferences, trainer
+from gpuscale.launch.cluster_files import machines
 from gpuscale.launch.finetuning import own_targets
 from gpuscale.launch.huggingface import take_configs
 from gpuscale.launch.huggingface_models import hub_id, known_model
 from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.quoting import Expansion, yaml_text
 from gpuscale.launch.settings import Reading, Setting, Source
-from gpuscale.launch.writing import LaunchFile, Program, Target, Writing, machines
+from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.presets.tools import load_tool
 from gpuscale.specs.tuning import MLP, TuningSpec
 
