@@ -2,6 +2,7 @@
 
 import pytest
 
+from gpuscale.errors import InputError
 from gpuscale.launch.read import read_launch
 from gpuscale.launch.settings import LackingError
 
@@ -103,3 +104,110 @@ def test_experts_beside_a_type_without_any_are_left_out(kind, experts, tmp_path)
         model = str(error)
     assert ("moe.experts=4" in model) is experts
     assert ("ffn=640" in model.replace("moe.ffn", "")) is not experts
+
+
+LIGHTNING = """
+trainer: {accelerator: gpu, devices: %s, num_nodes: 2, precision: %s, accumulate_grad_batches: 4%s}
+model: {init_args: {model_name: Qwen/Qwen3-4B}}
+data: {init_args: {batch_size: 4, max_length: 1024}}
+"""
+FSDP = ", strategy: {class_path: lightning.pytorch.strategies.FSDPStrategy, init_args: {%s}}"
+HYDRA = ", strategy: {_target_: pytorch_lightning.strategies.DeepSpeedStrategy, %s}"
+
+
+@pytest.mark.parametrize(
+    ("devices", "strategy", "gpus", "zero", "recompute", "offload"),
+    [
+        ('"0,1"', FSDP % "activation_checkpointing_policy: [a.b.Block]", 4, 3, "full", None),
+        ("[0, 1, 2]", FSDP % "sharding_strategy: SHARD_GRAD_OP, cpu_offload: true", 6, 2, "none",
+         "optimizer+parameters"),
+        ("4", HYDRA % "stage: 3, offload_optimizer: true", 8, 3, "none", "optimizer"),
+        ("4", HYDRA % "offload_parameters: false", 8, 2, "none", None),
+        ("4", ", strategy: deepspeed_stage_2_offload", 8, 2, "none", "optimizer"),
+        ("4", ", strategy: ddp_find_unused_parameters_true", 8, 0, "none", None),
+        ("4", "", 8, 0, "none", None),
+    ],
+)  # fmt: skip
+def test_a_trainer_of_lightning_shards_as_its_strategy_has_it(
+    devices, strategy, gpus, zero, recompute, offload, tmp_path
+):
+    (tmp_path / "run.yaml").write_text(LIGHTNING % (devices, "bf16-mixed", strategy))
+    made = read_launch([tmp_path / "run.yaml"], {}, {"gbs": gpus * 16})
+    assert (made.options["gpus"], made.layout["zero"], made.layout["micro_batch_size"]) == (gpus, zero, 4)
+    assert (made.layout["recompute"], made.options.get("offload")) == (recompute, offload)
+    assert (made.options["precision"], made.options.get("master_dtype")) == ("bf16", None)
+
+
+def test_all_devices_are_asked_for_and_an_unknown_strategy_too(tmp_path):
+    (tmp_path / "run.yaml").write_text(LIGHTNING % ("-1", "bf16-mixed", ", strategy: colossalai"))
+    with pytest.raises(LackingError, match="how the job is sharded") as caught:
+        read_launch([tmp_path / "run.yaml"], {}, {})
+    assert "`gpus=" in caught.value.hint
+
+
+def test_weights_that_lightning_keeps_in_16_bits_have_no_copy_in_fp32(tmp_path):
+    (tmp_path / "run.yaml").write_text(LIGHTNING % ("4", "bf16-true", ", strategy: ddp"))
+    made = read_launch([tmp_path / "run.yaml"], {}, {"gbs": 128})
+    assert (made.options["precision"], made.options["master_dtype"]) == ("bf16", "none")
+
+
+BOARD = """
+top.booster: %s
+top.finetuning_type: %s
+top.model_name: Qwen2.5-7B-Instruct
+top.quantization_bit: %s
+train.batch_size: 2
+train.compute_type: pure_bf16
+train.cutoff_len: 1024
+train.ds_offload: true
+train.ds_stage: '3'
+train.extra_args: '{"optim": "adafactor"}'
+train.galore_rank: 4
+train.gradient_accumulation_steps: 8
+train.lora_rank: 4
+train.lora_target: ''
+train.pref_loss: orpo
+train.reward_model: []
+train.training_stage: Supervised Fine-Tuning
+train.use_galore: false
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "tune", "rank"),
+    [(("flashattn2", "full", "none"), None, None), (("liger_kernel", "lora", "none"), "lora", 4),
+     (("auto", "lora", "4"), "qlora", 4)],
+)  # fmt: skip
+def test_what_llama_board_saved_is_read_as_the_arguments_that_it_trains_with(words, tune, rank, tmp_path):
+    (tmp_path / "board.yaml").write_text(BOARD % words)
+    made = read_launch([tmp_path / "board.yaml"], {}, {"gpus": 4, **({"zero": 2} if tune == "qlora" else {})})
+    assert (made.options.get("tune"), made.options.get("lora_rank")) == (tune, rank)
+    assert (made.layout["zero"], made.options["offload"], made.layout["micro_batch_size"]) == (
+        3, "optimizer+parameters", 2,
+    )  # fmt: skip
+    assert (made.options["gbs"], made.options["seq"], made.options["optimizer"]) == (64, 1024, "adafactor")
+    assert made.options.get("attention") == ("fa2" if words[0] == "flashattn2" else made.options.get("attention"))
+
+
+def test_a_table_called_training_is_not_torchtitans(tmp_path):
+    text = "model: {name: Qwen/Qwen3-4B}\ntraining: {batch_size: 4, seq_len: 1024, bf16: true}\nsystem: {num_gpus: 8}\n"
+    (tmp_path / "run.yaml").write_text(text)
+    made = read_launch([tmp_path / "run.yaml"], {}, {"gbs": 32, "zero": 0})
+    assert (made.target, made.options["gpus"], made.layout["micro_batch_size"]) == ("accelerate", 8, 4)
+
+
+@pytest.mark.parametrize(("more", "asked"), [("", True), (", patch_size: 16", False)])
+def test_sizes_of_a_transformer_without_a_word_of_tokens_are_asked_about(more, asked, tmp_path):
+    text = f"model: {{num_layers: 4, hidden_size: 256, num_heads: 4{more}}}\ntrain: {{batch_size: 64, lr: 3e-4}}\n"
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(
+        InputError, match="how many tokens the vocabulary" if asked else "no known framework|of a known"
+    ):
+        read_launch([tmp_path / "run.yaml"], {}, {})
+
+
+def test_a_setting_of_a_document_counts_the_gpus_beside_arguments_of_the_trainer(tmp_path):
+    text = "model_name_or_path: Qwen/Qwen3-4B\nper_device_train_batch_size: 2\nmax_length: 1024\nbf16: true\n"
+    (tmp_path / "run.yaml").write_text(f"{text}num_gpus: 4\nnum_nodes: 2\n")
+    made = read_launch([tmp_path / "run.yaml"], {}, {})
+    assert (made.options["gpus"], made.options["gbs"]) == (8, 16)

@@ -15,7 +15,7 @@ from gpuscale.errors import InputError, shown
 from gpuscale.files import printable
 from gpuscale.launch.settings import Said, Setting, Settings, Source, Span, said_of
 from gpuscale.launch.traced import OpenFiles, Traced
-from gpuscale.presets.files import parse_toml
+from gpuscale.presets.files import known_table, parse_toml
 
 MAX_SETTINGS = 20_000
 MAX_DEPTH = 40
@@ -57,7 +57,7 @@ def document(kind: str, text: Traced, files: OpenFiles, name: str, prefix: str =
         if own in settings:
             again.append(said_of(settings[own], f"given again on line {made.line}, which counts"))
         settings[own] = made
-    return Source(name, kind, settings, ignored=tuple(again))
+    return Source(name, kind, _of_board(settings), ignored=tuple(again))
 
 
 def tree(kind: str, text: str, name: str) -> dict[str, Any]:
@@ -297,6 +297,40 @@ class _Json:
             del self.found[first:]
             self.found.append(Leaf(path, [leaf.value for leaf in inner], opened, at + 1, outer))
         return at + 1
+
+
+# --- what a web page saved
+
+_BOARD = known_table("scripts")["board"]
+
+
+def _of_board(stated: dict[str, Setting]) -> dict[str, Setting]:
+    """Return what LLaMA Board saved (`top.model_name`, `train.cutoff_len`) as the arguments that it trains with."""
+    if not stated.keys() >= {"top.model_name", "top.finetuning_type", "train.training_stage"}:
+        return stated
+    words, made = (
+        _BOARD["words"],
+        {name: one for name, one in stated.items() if not name.startswith(("top.", "train."))},
+    )
+    said = {name.partition(".")[2]: str(one.value).lower() for name, one in stated.items()}
+    on = {name for name, value in said.items() if value not in {"none", "false", ""}}
+    on |= {said["finetuning_type"], said["training_stage"]}
+    for name, one in stated.items():
+        last, value = name.partition(".")[2], str(one.value).lower()
+        given = words[name].get(value, {}) if name in words else {_BOARD["names"].get(name, last): one.value}
+        if name == "train.ds_stage" and "ds_offload" in on:
+            given = {key: str(file).replace("config", "offload_config") for key, file in given.items()}
+        elif name == "train.extra_args":
+            with suppress(ValueError, RecursionError):
+                given = {key: inner for key, inner in dict(json.loads(str(one.value))).items() if last in on}
+        elif last == "lora_target":
+            given = {last: one.value or "all"}
+        elif last not in on and name not in words:
+            continue
+        counts = all(switch in on for begins, switch in _BOARD["beside"].items() if last.startswith(begins))
+        for key, inner in given.items() if counts and name not in made else ():
+            made[key] = replace(one, name=key, value=inner)
+    return made
 
 
 # --- interpolations of OmegaConf and of templates for envsubst

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gpuscale.errors import InputError, shown
 from gpuscale.launch.settings import LackingError, Reading, Setting, Settings
+from gpuscale.presets.tools import words
 
 MISSING = {
     "model": "no file states which model is trained",
@@ -246,12 +247,24 @@ def _allocated(reading: Reading) -> Launched | None:
 
 
 def _variables(reading: Reading) -> Launched | None:
-    """Variables of the script that nothing hands on: `NUM_GPUS=64`."""
+    """Variables of the script that nothing hands on (`NUM_GPUS=64`), or settings of a document of one's own."""
     counts = {name: one for source in reading.sources for name, one in source.counts.items()}
-    for name in ("NUM_GPUS", "TOTAL_GPUS", "N_GPUS", "NGPUS", "WORLD_SIZE"):
+    documents = [source.settings for source in reading.sources if source.kind in {"yaml", "toml", "json"}]
+    stated = {name.rpartition(".")[2].upper(): one for settings in documents for name, one in settings.items()
+              if not any(map(words().closed.search, name.lower().split(".")[:-1]))}  # fmt: skip
+    for name in ("NUM_GPUS", "N_GPUS", "NGPUS", "TOTAL_GPUS", "WORLD_SIZE"):
         gpus, found = _known(counts, name)
         if gpus:
             return _said(gpus, found, beside=f"the GPUs are those of the variable {name}, which no launcher is given")
+        each, found = _known(stated, name)
+        nodes, count = _known(stated, "NUM_NODES") if name.startswith("N") else (1, None)
+        if each:
+            return _said(
+                each * (nodes or 1),
+                found,
+                count,
+                beside=f"the GPUs are those of {name.lower()}, of which no launcher tells",
+            )
     return None
 
 

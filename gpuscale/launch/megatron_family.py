@@ -97,8 +97,13 @@ def _claims_megatron(source: Source) -> bool:
         shaped = {"num_layers", "hidden_size"} <= names and bool({"micro_batch_size", "model_parallel_size"} & names)
         return swift or shaped or "tensor_model_parallel_size" in names
     flat = {"tensor_model_parallel_size", "pipeline_model_parallel_size"} & names and "num_layers" in names
-    return bool(flat) or any(re.match(r"MODEL_ARGS\.|language_model\.|(train\.)?system\.", name) for name in names)
+    return bool(flat) or any(map(_OF_MEGATRON.match, names))
 
+
+_OF_MEGATRON = re.compile(
+    r"MODEL_ARGS\.|language_model\.(num_layers|hidden_size|num_att)|(train\.)?system\.(precision\.|\w*parallel|use_\w+|recomp|no_|seq)"
+)
+"""Names that documents of FlagScale, Megatron-LM's tests and its programs for images have."""
 
 _OF_2019 = {"model_parallel_size": "tensor_model_parallel_size", "batch_size": "micro_batch_size"}
 """Arguments of Megatron-LM before version 2 (v1.1.5, megatron/arguments.py), by what they are called since."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gpuscale.launch.huggingface_models import known_model
 from gpuscale.launch.settings import OFF, Reading, Setting, Source, digits
@@ -65,7 +65,9 @@ _TABLES: tuple[tuple[re.Pattern[str], dict[str, str]], ...] = (
 )
 """Words of a table's name -> what its keys are as arguments where they are called otherwise."""
 
-OTHER_MODELS = re.compile(r"image|img|pixel|video|audio|speech|resolution|num_class|diffusion|unet|\bvae|dit_|gan(_|$)")
+OTHER_MODELS = re.compile(
+    r"image|img|pixel|\bpatch|video|audio|speech|resolution|num_class|diffusion|unet|\bvae|dit_|gan(_|$)"
+)
 """What programs of other models have in their options."""
 
 ELSEWHERE = re.compile(rf"{OTHER_MODELS.pattern}|arch$|tensorflow|zero_stage|pp_size")
@@ -170,8 +172,9 @@ def _of_language(stated: Mapping[str, Setting], lasts: Mapping[str, Setting]) ->
     tokens = any(
         "tokenizer" in last or any(is_called(ours, last) for ours in (_LENGTHS, "shape.vocab")) for last in lasts
     )
+    sized = all(any(is_called(f"shape.{size}", last) for last in lasts) for size in ("layers", "hidden", "heads"))
     known = any(isinstance(one, str) and known_model(one)[0] for one in named)
-    return bool(known or adapted or tokens or not (model or named))
+    return bool(known or adapted or tokens or sized or not (model or named))
 
 
 def take(reading: Reading) -> bool:
@@ -196,6 +199,7 @@ def take(reading: Reading) -> bool:
     _take_switches(reading)
     adapted = next((one for name, one in reading.settings.items() if _describes(name) and is_on(one.value)), None)
     if own:
+        _take_lightning(reading)
         _choose(reading)
         _take_degrees(reading)
     for name, one in list(reading.settings.items()):
@@ -254,6 +258,74 @@ def _has_adapters(source: Source) -> bool:
     """Whether a document has adapters or quantised weights in a table of its own, beside arguments of the Trainer."""
     document = source.kind in {"yaml", "toml", "json"} and MARK in source.settings
     return document and any(re.match(r"(q?lora|peft|adapter|quantization|bnb)\.", name) for name in source.settings)
+
+
+_LIGHTNING = re.compile(
+    r"accelerator|accumulate_grad_batches|gradient_clip_val|(limit|overfit)_\w+_batches|\w*sanity\w*|\w+_every_n_\w+|"
+    r"strategy\.(class_path|_target_)"
+)
+"""What stands beside the devices of a trainer of Lightning."""
+
+
+def _take_lightning(reading: Reading) -> None:
+    """Give what a table of Lightning's trainer says the names that accelerate and DeepSpeed have for it."""
+    for of in {name.rpartition(".")[0] for name in reading.settings if name.endswith("devices")}:
+        inside = {
+            name.removeprefix(f"{of}."): one for name, one in reading.settings.items() if name.startswith(f"{of}.")
+        }
+        precision = str(inside["precision"].value) if "precision" in inside else ""
+        if not any(map(_LIGHTNING.fullmatch, inside)) and not precision.endswith(("-mixed", "-true")):
+            continue
+        if precision in {"bf16-true", "16-true"}:
+            loaded = "bfloat16" if precision == "bf16-true" else "float16"
+            reading.settings["torch_dtype"] = replace(inside["precision"], name="torch_dtype", value=loaded)
+        _take_strategy(reading, inside)
+
+
+_STRATEGY = re.compile(r"(auto|single|ddp|fsdp|deepspeed)", re.IGNORECASE)
+_OF_STRATEGY = {
+    "sharding_strategy": "fsdp_config.fsdp_sharding_strategy",
+    "cpu_offload": "fsdp_config.fsdp_offload_params",
+    "activation_checkpointing": "fsdp_config.fsdp_activation_checkpointing",
+    "activation_checkpointing_policy": "fsdp_config.fsdp_activation_checkpointing",
+    "stage": "zero_optimization.stage",
+    "config": "deepspeed",
+    "offload_optimizer": "zero_optimization.offload_optimizer.device",
+    "offload_parameters": "zero_optimization.offload_param.device",
+    "overlap_comm": "zero_optimization.overlap_comm",
+}
+
+
+def _take_strategy(reading: Reading, inside: Mapping[str, Setting]) -> None:
+    """Take how Lightning shards: by a word, or by a class with arguments (lightning/pytorch/strategies)."""
+    names = ("strategy", "strategy.class_path", "strategy._target_", "strategy.name", "devices")
+    found = next(one for name in names if (one := inside.get(name)) is not None)
+    word = "auto" if found is inside.get("devices") else str(found.value).rpartition(".")[2].lower()
+    kind = _STRATEGY.match(word)
+    if kind is None:
+        return  # asked about
+    distributed = {"fsdp": "FSDP", "deepspeed": "DEEPSPEED"}.get(kind[1], "MULTI_GPU")
+    made: dict[str, Any] = {"distributed_type": distributed}
+    if distributed == "FSDP":
+        made["fsdp_config.fsdp_sharding_strategy"] = "FULL_SHARD"
+    elif distributed == "DEEPSPEED" and "strategy.init_args.config" not in inside:
+        made["zero_optimization.stage"] = next(iter(re.findall(r"stage_([123])", word)), 2)
+        if "offload" in word:
+            made["zero_optimization.offload_optimizer.device"] = "cpu"
+    else:
+        reading.assume("replicas without sharding (DDP), as Lightning's strategy has it", found)
+    if found.name in reading.settings and found is not inside.get("devices"):
+        del reading.settings[found.name]
+    for name, value in made.items():
+        reading.settings[name] = replace(found, name=name, value=value)
+    for name, one in inside.items():
+        ours = (
+            _OF_STRATEGY.get(re.sub(r"strategy\.(init_args\.)?", "", name), "") if name.startswith("strategy.") else ""
+        )
+        if ours and is_on(one.value):
+            on = "cpu" if ours.endswith("device") else True if isinstance(one.value, list) else one.value
+            reading.settings[ours] = replace(one, name=ours, value=on)
+            reading.settings.pop(one.name, None)
 
 
 _PARENTS = ("extends", "_base_", "base", "base_config", "inherits", "inherit_from", "parent")

@@ -280,6 +280,11 @@ NAMES = frozenset({
 })  # fmt: skip
 """Options by which torchtitan's files are known."""
 
+_OWN = re.compile(
+    r"(training|parallelism|experimental)\.\w+_parallel|job\.|activation_checkpoint\.|model\.flavor|float8\.|training\.(max_con|num_tok|local_b)|profiling\.enable_p"
+)
+"""Those that programs of one's own with a table `training` have not."""
+
 
 def claims(source: Source) -> bool:
     """Whether a source is a command, a file or a config function of torchtitan."""
@@ -293,7 +298,8 @@ def claims(source: Source) -> bool:
     primus = source.settings.get(f"{PRIMUS}.framework")
     if primus is not None:
         return str(primus.value) == "torchtitan"
-    return source.kind in {"toml", "json", "yaml"} and len(NAMES & set(source.settings)) >= 2
+    two = source.kind in {"toml", "json", "yaml"} and len(NAMES & source.settings.keys()) >= 2
+    return two and any(map(_OWN.match, source.settings))
 
 
 def read(reading: Reading) -> None:
