@@ -180,7 +180,6 @@ def _output_of(tool: str, *arguments: str) -> str:
 
 
 def _beginning(process: subprocess.Popen[bytes]) -> bytes:
-    """Read what a process prints, up to one byte more than it may."""
     with process.stdout or nullcontext() as stream:
         return stream.read(MAX_TOOL_BYTES + 1) if stream else b""
 
@@ -262,7 +261,6 @@ def _joined(facts: Facts, text: str) -> Topology:
 
 
 def _clusters(gpus: list[Gpu], topology: Topology | None) -> list[Match]:
-    """Return the clusters with these GPUs, those first of which most agrees."""
     kinds = {gpu.preset for gpu in gpus}
     preset = kinds.pop() if len(kinds) == 1 else None
     if preset is None:
@@ -275,7 +273,6 @@ def _clusters(gpus: list[Gpu], topology: Topology | None) -> list[Match]:
 
 
 def _match(cluster: ClusterSpec, count: int, topology: Topology | None) -> Match:
-    """Compare a cluster with this machine."""
     host = cluster.host_gpus
     empty = count < host and cluster.levels[-1].fabric == "pcie"  # a box of cards has empty slots
     same = {f"{count} of " * empty + plural(host, "GPU") + " per host": empty or host == count}
@@ -310,7 +307,6 @@ def _verdict(tool: str | None, gpus: list[Gpu], clusters: list[Match]) -> str:
 
 
 def _own_presets() -> dict[str, tuple[str, ...]]:
-    """Return the names of the user's own presets by kind."""
     found = {}
     for kind in KINDS:
         *own, _ = preset_folders(kind)
@@ -338,7 +334,6 @@ def _refused(load: Callable[[str], object], name: str) -> str:
 
 
 def _files(folder: Path) -> list[Found]:
-    """Return the files of a folder that commands take, by name."""
     with suppress(OSError):
         paths = [one for one in islice(folder.iterdir(), 10 * MAX_FILES) if one.suffix in {".toml", ".jsonl"}]
         found = (_kind_of(path) for path in sorted(paths)[:MAX_FILES] if path.is_file())
@@ -352,7 +347,6 @@ FORMATS = {"gpuscale.calibration": "calibration", "gpuscale.planfile": "plan", "
 
 
 def _kind_of(path: Path) -> Found | None:
-    """Tell a file by what it holds."""
     name = printable(path.name[:100])
     if path.suffix == ".jsonl":
         with suppress(OSError), path.open("rb") as file:
@@ -378,7 +372,6 @@ def _kind_of(path: Path) -> Found | None:
 
 
 def _evidence(path: Path) -> str:
-    """Say what a calibration was fitted to, or why it cannot be read."""
     try:
         site = read_site(path)
     except InputError as error:

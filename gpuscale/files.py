@@ -41,7 +41,6 @@ def confine(*folders: Path) -> None:
 
 
 def _is_outside(path: Path) -> bool:
-    """Whether a path leads out of the folders that the process is confined to."""
     if not _folders or not isinstance(path, Path):  # a preset in a zip file
         return False
     try:
@@ -349,7 +348,6 @@ def _drafted(target: Path, data: bytes, drafts: ExitStack) -> Callable[[], objec
 
 
 def _draft(target: Path, drafts: ExitStack) -> tuple[IO[bytes], Path]:
-    """Open a temporary file beside a file."""
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:50]}.")
     temporary = Path(name)
     drafts.callback(temporary.unlink, missing_ok=True)

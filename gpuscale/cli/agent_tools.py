@@ -111,7 +111,6 @@ def _declared() -> Mapping[str, Declared]:
 
 @cache
 def _types(tool: str) -> Mapping[str, str]:
-    """Return the JSON type of each parameter of a tool's command as its function has it."""
     hints: dict[str, Any] = {}
     for one in COMMANDS:
         if one.name in _commands(tool):
@@ -140,7 +139,6 @@ def schema(tool: str) -> dict[str, Any]:
 
 
 def _words(name: str, one: Any) -> dict[str, str]:
-    """Return the description of a parameter, options by their names."""
     if name in OPTIONS and name not in WORDED:
         return {}
     flags = {"--from": "`launch_files`"}
@@ -149,7 +147,6 @@ def _words(name: str, one: Any) -> dict[str, str]:
 
 
 def _property(tool: str, name: str, one: Any) -> dict[str, Any]:
-    """Return the type and the limits of a parameter: of an option by its declaration, else as the command takes it."""
     declaration, lists = _declared().get(name), ["array"] if one.multiple else []
     if declaration is None:
         return {"type": [_types(tool)[name], *lists] if lists else _types(tool)[name]}
@@ -195,7 +192,6 @@ def read_call(tool: str, given: Mapping[str, Any]) -> Asked:
 
 
 def _plan_text(name: str, plan: Any) -> str:
-    """Return a plan as `compare` takes it: a file, or flags."""
     if isinstance(plan, str):
         return _bounded(name, plan)
     if not isinstance(plan, Mapping) or not plan:
@@ -239,7 +235,6 @@ def _is_on(name: str, value: Any) -> bool:
 
 
 def _texts(name: str, value: Any) -> list[str]:
-    """Return a value, or each of several, as the command line has it; none of null."""
     if isinstance(value, Mapping):
         value = [f"{key}={_text(name, one)}" for key, one in value.items()]
     texts = [_text(name, one) for one in (value if isinstance(value, list) else [value]) if one is not None]

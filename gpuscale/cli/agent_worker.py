@@ -90,7 +90,6 @@ class Desk:
 
     @staticmethod
     def _text(asked: Asked, out: str, err: str, code: int) -> str:
-        """Return the answer of a command that came to one: what it printed, and its notes."""
         if asked.key is None or not out:
             return "\n\n".join(filter(None, map(_in_tools, (out, err))))
         return part_of(json.loads(out), "$" if code else asked.key)
@@ -124,7 +123,6 @@ class Desk:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a process that may have ended, and close its pipes."""
     process.kill()
     if process.stdout is not None and not process.stdout.closed:
         process.communicate()
@@ -159,7 +157,6 @@ def receive() -> None:
 
 
 def _refuse(event: str, about: tuple[Any, ...]) -> None:
-    """Refuse what no answer needs."""
     changing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
     writes = event == "open" and (set(str(about[1])) & set("wax+") or about[2] & changing)
     if writes or event.startswith(REFUSED):

@@ -103,7 +103,6 @@ def answers(
 
 
 def _print(made: Answer, name: str, form: str) -> None:
-    """Print an answer in a form; as text where it has no name."""
     if form == "json":
         print_json(made.name or name, made.found if made.body is None else made.body(), **made.more)
     elif form == "csv":

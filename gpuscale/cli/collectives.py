@@ -136,7 +136,6 @@ def collective(
 
 
 def _adding(cluster: ClusterSpec, sharp: str | None, nvls: str = "on", none: bool = False) -> ClusterSpec:
-    """Return the cluster with the switches that are to add up, none of them if `none`."""
     by = None if sharp is None else one_of("sharp", sharp, SWITCH) == "on"
     if none and by:
         raise InputError("`sharp=on` and `no_sharp` are mutually exclusive", hint="leave out one of the two")

@@ -122,7 +122,6 @@ def _check_depth(depth: int | None) -> None:
 
 
 def _asked(context: typer.Context, text: str, *, despite_rules: bool) -> Subject:
-    """Read the plan that an argument of `compare` means."""
     from gpuscale.files import kind_of
     from gpuscale.launch.subject import read_subject
 
@@ -144,7 +143,6 @@ def _asked(context: typer.Context, text: str, *, despite_rules: bool) -> Subject
 
 
 def _flags(context: typer.Context, command: str, text: str) -> dict[str, Any]:
-    """Return the options that a string of flags gives, as a command takes them."""
     try:
         words = shlex.split(text)
     except ValueError as error:

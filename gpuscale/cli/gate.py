@@ -109,7 +109,6 @@ def check(
 
 
 def _explain(text: str, form: str, **asked: Any) -> None:
-    """Print what an error text means."""
     from gpuscale.launch.diagnosis import diagnose
     from gpuscale.render.answers import show
     from gpuscale.render.launch import closest_lines
@@ -127,7 +126,6 @@ def _explain(text: str, form: str, **asked: Any) -> None:
 
 
 def _error_text(path: Path) -> str:
-    """Read an error text, `-` from the standard input."""
     from gpuscale.launch.diagnosis import MAX_TEXT_BYTES
 
     if str(path) == "-":
@@ -154,7 +152,6 @@ def _spelled(
 
 
 def _in_flags(found: Diagnosis) -> Diagnosis:
-    """Write the options that texts speak of as flags."""
     spell: Callable[[str], str] = with_flags
     errors = []
     for one in found.errors:

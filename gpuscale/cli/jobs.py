@@ -96,7 +96,6 @@ def plan(
 
 
 def _find_or_say(given: dict[str, Any], *, json: bool) -> PlanResult:
-    """Find plans; where there is none, say as JSON too what came closest."""
     from gpuscale.planning.plans import plan as find_plans
 
     try:
@@ -109,7 +108,6 @@ def _find_or_say(given: dict[str, Any], *, json: bool) -> PlanResult:
 
 
 def _rows(result: PlanResult) -> list[dict[str, Any]]:
-    """Return the plans as rows of CSV, after notes on stderr."""
     from gpuscale.render.compared import csv_rows
 
     for note in result.notes:  # for which no row of a plan has a column
@@ -118,7 +116,6 @@ def _rows(result: PlanResult) -> list[dict[str, Any]]:
 
 
 def _plan_export(given: dict[str, Any], target: str, output: Path | None, rank: int, *, json: bool) -> None:
-    """Find plans for a framework, and print or write what launches the one of a rank."""
     from gpuscale.launch.export import exported, writable
     from gpuscale.launch.writing import LaunchFile
     from gpuscale.planning.planfile import plan_file_text
@@ -156,7 +153,6 @@ def export(
 
 
 def _show_export(made: Export, output: Path | None, *, json: bool, force: bool | None) -> None:
-    """Write the files of an export into a folder, or print them all; and say what to see to."""
     from gpuscale.launch.export import save_export
     from gpuscale.render.launch import draw_export
 

@@ -310,7 +310,6 @@ def run() -> int:
 
 
 def _report_defect(error: Exception) -> int:
-    """Say that gpuscale failed where it should not, and where that was."""
     if os.environ.get("GPUSCALE_DEBUG"):
         traceback.print_exception(error)
         return CRASHED

@@ -169,7 +169,6 @@ def _measured(logs: list[Path], run: int | None) -> Answer:
 def _asked(
     logs: list[Path], run: int | None, plans: list[Path], options: dict[str, Any], layout: dict[str, Any]
 ) -> list[AskedRun]:
-    """Return each log with what ran: its plan, with options given beside it in their place."""
     from gpuscale.calibration.traces import read_run_log
     from gpuscale.launch.subject import stated_plan
     from gpuscale.planning.calibrating import AskedRun

@@ -295,14 +295,12 @@ _BESIDE = [
 
 
 def _with_beside(values: dict[str, Any]) -> list[str] | None:
-    """Return what is given for variables, with all arguments of a script and whether suggestions are taken."""
     arguments, assume = values.pop("args", None), values.pop("assume", False)
     more = [*([f"@={arguments}"] if arguments is not None else []), *(["*=suggested"] if assume else [])]
     return [*(values.get("var") or ()), *more] or None
 
 
 def _recipe() -> Parameter:
-    """Build the parameter of commands that read a job from files too, and take a recipe's in their place."""
     declaration = declared(Question)["recipe"]
     return _parameter(OF_RECIPE, declaration, PANELS[JobOptions], several=(), optional=True, said="")
 

@@ -200,7 +200,6 @@ def recipes(
 
 
 def _refuse_alone(**given: object) -> None:
-    """Refuse options of one preset where all are listed."""
     for option_name, value in given.items():
         if value:
             raise InputError("is about one of them", field=option_name, hint="give its name")

@@ -506,7 +506,6 @@ SPLITS = {
 
 
 def _strategies(subject: Subject, found: TrafficReport, to_measure: Sequence[Benchmark]) -> Iterator[Strategy]:
-    """One row per axis, the one that shows most in the step first."""
     plan = subject.estimate.plan
     by_axis: dict[str, list[AxisTraffic]] = {}
     for row in found.traffic:
@@ -537,7 +536,6 @@ def _strategies(subject: Subject, found: TrafficReport, to_measure: Sequence[Ben
 
 
 def _stresses(axis: str, row: AxisTraffic, to_measure: Sequence[Benchmark]) -> str:
-    """Say which property of the network a collective depends on, by what its time is made of."""
     one = next((each for each in to_measure if (each.axis, each.collective) == (axis, row.collective)), None)
     latency = one.latency_share if one else 0.0
     hidden = f"{row.hidden_share:.0%} hidden"
@@ -586,7 +584,6 @@ def _where(subject: Subject, one: AxisSpan) -> str:
 
 
 def _order(subject: Subject, placed: PlacedOrder) -> str:
-    """Say whether another order of the axes makes the step shorter."""
     if not placed.spans or broken_rules(subject.rows, subject.spec):
         return ""
     degrees = degrees_of(subject.estimate.plan)
@@ -597,7 +594,6 @@ def _order(subject: Subject, placed: PlacedOrder) -> str:
 
 
 def _settings(subject: Subject, traffic: TrafficReport) -> Iterator[Variable]:
-    """The environment that an export of the plan sets, each with its reason, and what NCCL may gain by."""
     writing, name = Writing(subject.job, subject.estimate.plan), subject.spec.runtime.name.partition("@")[0]
     found = environment(writing)
     target = next((one for one in targets().values() if one.write and name in one.frameworks), None)

@@ -105,8 +105,6 @@ def memory_timeline(subject: Subject, stage: int | None = None) -> MemoryTimelin
 
 
 class _Slot(NamedTuple):
-    """From when on what runs, and the microbatches that are then held."""
-
     time_s: float
     event: str
     microbatch: int | None
@@ -160,7 +158,6 @@ class _Parts(NamedTuple):
     most: float  #: the most that comes and goes, in the passes or the optimizer step.
 
     def at(self, slot: _Slot) -> dict[str, float]:
-        """Return what is held while a slot runs, but for fragmentation."""
         at = {name: size for name, size in self.peak.items() if name not in COMES_AND_GOES}
         passes, backward = slot.event in {"forward", "backward", "weights"}, slot.event == "backward"
         at["activations"] = self.peak["activations"] * slot.share
@@ -171,7 +168,6 @@ class _Parts(NamedTuple):
         return {name: at.get(name, 0.0) for name in COMPONENTS}
 
     def transient(self, at: Mapping[str, float]) -> float:
-        """Return what of it comes and goes."""
         return math.fsum(at[name] for name in COMES_AND_GOES if name != "fragmentation") - self.fixed
 
 
@@ -340,7 +336,6 @@ def _changes(subject: Subject) -> Iterator[Change]:
 
 
 def _ways(spec: JobSpec, own: Mapping[str, int]) -> list[str]:
-    """Return ways to recompute: none, selective as the framework or the model has it, full, and the one asked about."""
     if spec.runtime.selective_share:
         selective = "selective"
     else:
@@ -379,7 +374,6 @@ WORTH_A_WORD = 0.01
 
 
 def _facts(budget: MemoryBudget) -> Iterator[str]:
-    """What one change more or less would mean: SP, ZeRO, recomputation; and the fastest that fits."""
     asked = budget.asked
     single = [row for row in budget.rows if len(row.differs(asked)) == 1]
     smaller = sorted((row for row in single if row.memory_gib < asked.memory_gib), key=lambda row: row.memory_gib)

@@ -215,7 +215,6 @@ def rejected(changes: Changes, names: Sequence[str]) -> tuple[Rejected, ...]:
 
 
 def _against(changes: Changes, one: Neighbour) -> tuple[str, float | None]:
-    """Why a change is not worth making, and its gain."""
     if one.broken:
         return f"cannot run: {one.broken[0].text}", None
     gain = changes.gain(one)
@@ -251,7 +250,6 @@ def change_text(changes: Changes, one: Neighbour) -> str:
 
 
 def _value(one: Neighbour, name: str) -> str:
-    """What a plan has of an option."""
     row, spec = one.row, one.spec
     if name == "recompute":
         return recompute_text(row["recompute_modules"], row["recompute_layers"])
@@ -295,7 +293,6 @@ def all_options(subject: Subject, one: Neighbour | None = None) -> dict[str, Any
 
 
 def _request(subject: Subject, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options in full that some options stand for."""
     presets = Presets(models_of(subject.spec, options))
     try:
         return build_job(read(JobOptions, options), presets).request

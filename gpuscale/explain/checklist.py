@@ -352,7 +352,6 @@ FLOW = ("loss", "congestion")
 
 
 def _network(case: Prelaunch) -> Iterator[Item]:
-    """Cards and what they reach, then MTU and flow control with what they are there for."""
     level = case.spec.network
     if level is None or level.fabric not in NETWORK_CHECKS:
         return
@@ -560,7 +559,6 @@ def _sign(subject: Subject, step_s: float, suspect: str, check: str, source: str
 
 
 def _missed(subject: Subject) -> Iterator[Sign]:
-    """Settings of the plan that a launch may miss, each evaluated anew."""
     plan, spec = subject.estimate.plan, subject.spec
     on, cluster = overlap_of(spec.runtime), spec.cluster
     switches = cluster.nvls and cluster.levels[0].in_network_reduction and cluster.gpu.vendor == "NVIDIA"
@@ -589,7 +587,6 @@ def _missed(subject: Subject) -> Iterator[Sign]:
 
 
 def _slow(subject: Subject) -> Iterator[Sign]:
-    """Hardware and hosts that are slower than planned with."""
     spec, plan = subject.spec, subject.estimate.plan
     library = LIBRARIES.get(spec.cluster.gpu.vendor)
     rdma = spec.network is not None and spec.network.fabric not in {"ethernet", "eni"}

@@ -210,8 +210,6 @@ def flips(field: Field) -> tuple[Flip, ...]:
 
 
 def _levers(job: JobSpec) -> Iterator[Lever]:
-    """Yield what may be another number: speeds (conditions of `gpuscale.search.conditions`), and whole numbers."""
-
     def speed(quantity: str, knob: str, most: float, rate: float | None = None) -> Lever:
         def value(factor: float) -> str:
             now = f"{factor:.2g} x"
@@ -291,7 +289,6 @@ def _turned(field: Field, lever: Lever, end: float) -> tuple[float, int] | None:
 
 
 def _memory_flips(field: Field) -> Iterator[Flip]:
-    """Find the memory of a GPU, less and more, from which a plan of another family is the choice."""
     limit = field.job.plans_limit_bytes
     sizes = np.unique(field.memory_bytes)
     more = sizes[(sizes > limit) & (sizes <= MORE_MEMORY * limit)] * (1 + JUST)
@@ -402,13 +399,11 @@ def compare(a: Subject, b: Subject) -> PlanComparison:
 
 
 def _notes(a: Sequence[str], b: Sequence[str]) -> Iterator[str]:
-    """Yield the notes of two plans, and before what holds for one of them its name."""
     for note in dict.fromkeys((*a, *b)):
         yield note if note in a and note in b else f"{'A' if note in a else 'B'}: {note}"
 
 
 def _on(basis: str, one: Subject) -> tuple[Node, dict[str, float]]:
-    """Return the time of a plan in the unit of the comparison, as a tree and by component."""
     scale = 1.0
     if basis != "step":
         scale = MILLION / one.spec.tokens_per_step * (one.spec.gpus if basis == "gpus" else 1)
@@ -426,7 +421,6 @@ def _changes(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[Shift, ...
 
 
 def _verdict(a: ComparedPlan, b: ComparedPlan, waterfall: tuple[Shift, ...], basis: str, *, tie: bool) -> str:
-    """Say which of two plans is faster and why; first what speaks for that, then what speaks against it."""
     per = {"step": "", "tokens": " per token", "gpus": " per token and GPU"}[basis]
     less, said = b.value <= a.value, f"B is {in_words(a.value / b.value, SPEED.of(per), 'A')}"
     if basis == "gpus":

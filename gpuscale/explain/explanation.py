@@ -83,7 +83,6 @@ def missed(limits: Sequence[Threshold]) -> list[str]:
 
 
 def _communication(subject: Subject) -> tuple[str, ...]:
-    """Say how much of the communication shows, and how much of that of data parallelism is hidden."""
     plan, seconds = subject.estimate.plan, subject.estimate.breakdown
     shown = [name for name in COMMUNICATION if seconds[name] > 0]
     if not shown:
@@ -260,7 +259,6 @@ def _launches(subject: Subject) -> Iterator[Threshold]:
 
 
 def _memory(subject: Subject) -> Iterator[Threshold]:
-    """Memory of the fullest GPU against what there is, and what fragmentation usually leaves of it."""
     spec, now = subject.spec, subject.estimate.plan.memory_gib
     name = f"memory [GiB] of the fullest GPU, stage {subject.estimate.plan.peak_stage}"
     yield Threshold(name, now, spec.memory_limit_bytes / GIB, "above it the job does not run", at_most=True)

@@ -143,7 +143,6 @@ def schedule(subject: Subject, *, jitter: float | str = 0.0, seed: int = 0) -> S
 
 
 def _site_factor(subject: Subject) -> float:
-    """Return by what measured runs of a site change all times of the plan."""
     site = subject.spec.site
     return float(site_factor(subject.rows, site)[0]) if site else 1.0
 
@@ -223,7 +222,6 @@ def schedule_of_durations(
 
 
 def _by_rank(name: str, value: Any, pp: int) -> FloatArray:
-    """Read a duration, or one for each rank."""
     parts: Any = value.split(",")[: pp + 1] if isinstance(value, str) else np.atleast_1d(value).tolist()
     each = replace(NUMBER, what="a number, or one for each rank", example=f"`{name}=1`")
     least = 0.0 if name in {"weight", "transfer"} else 1e-9
@@ -237,7 +235,6 @@ def _by_rank(name: str, value: Any, pp: int) -> FloatArray:
 def _closed_forms(
     c: Candidates, forward_s: FloatArray, backward_s: FloatArray, weight_s: FloatArray, durations: Durations
 ) -> dict[str, float]:
-    """Return what the search would say of these durations."""
     both_s = forward_s + backward_s
     slowest = int(both_s.argmax())
     slowest_s, whole = both_s[[slowest]], [math.fsum(one.tolist()) for one in (both_s, backward_s, weight_s)]
@@ -255,7 +252,6 @@ def _described(
     subject: Subject | None = None,
     passes: ChunkPasses | None = None,
 ) -> Schedule:
-    """Simulate, and say what comes out."""
     jitter, seed = SHARE.read(noise[0], "jitter", 0, MAX_JITTER), noise[1]
     row = c.row(0)
     pipeline = Pipeline(row["schedule"], row["pp"], row["vpp"], row["num_microbatches"])

@@ -448,7 +448,6 @@ REPEATED = ("value", "count", "flops", "bytes", "hidden_s")
 
 
 def _microbatches(subject: Subject, scope: Scope) -> Node:
-    """Return all microbatches on the slowest stage: forward pass, backward pass, and what is recomputed."""
     step, c, job = subject.evaluation.step, subject.rows, subject.spec
     counts = [only(at_place(count, step.bottleneck)) for count in step.counts]
     share = only(recomputed_share(c, [np.array([count]) for count in counts]))
@@ -491,7 +490,6 @@ def layer_names(model: ModelSpec) -> list[str]:
 
 
 def _described(kind: LayerSpec) -> tuple[str, str, str]:
-    """Return what a layer is: token mixer, feed-forward block, and whether it predicts further tokens."""
     mixer = kind.state_space.kind if kind.state_space else ""
     if kind.attention is not None:
         reach, keys = kind.attention.reach, kind.attention.compression
@@ -503,8 +501,6 @@ def _described(kind: LayerSpec) -> tuple[str, str, str]:
 
 
 class _Layer(NamedTuple):
-    """One layer and one microbatch."""
-
     scope: Scope
     segments: list[Clocked]  #: its blocks on three clocks.
     time: LayerTime  #: of the whole layer, with what hides and what the CPU adds.
@@ -512,7 +508,6 @@ class _Layer(NamedTuple):
     share: float  #: of these layers that is recomputed in full.
 
     def passes(self) -> dict[str, list[Node]]:
-        """Return the blocks of each pass, and what launches add to it."""
         chosen = [one for one in self.segments if one.seconds.modules & self.modules]
         forward = [self._block(one, "forward", self._exposed("forward")) for one in self.segments]
         backward = [self._block(one, "backward", self._exposed("backward")) for one in self.segments]
@@ -563,13 +558,10 @@ def _without_tail(segment: Segment) -> Segment:
 
 
 def _named(component: str, segments: Sequence[Clocked], way: str) -> float:
-    """Return one component of a pass, added up over segments [s]."""
     return math.fsum(only(getattr(one.seconds, way).get(component, 0.0)) for one in segments)
 
 
 def _operators(scope: Scope, one: Clocked, way: str, exposed: float) -> Iterator[Node]:
-    """Yield the operators and collectives of a block in one pass, of the expert exchange the share that is
-    `exposed`."""
     name, parts = one.seconds.name, Clocked(*(getattr(segment, way) for segment in one))
     casts = 0.0, 0.0
     for products in zip(*(segment.products for segment in one), strict=True):
@@ -611,7 +603,6 @@ def _linear(scope: Scope, name: str, times: Sequence[Any], way: str, *, wide: bo
 
 
 def _collectives(scope: Scope, segment: Segment, way: str, exposed: float) -> Iterator[Node]:
-    """Yield the collectives of a block in one pass, by component."""
     breakdown: Breakdown = getattr(segment, way)
     for component in COMMUNICATION:
         if component not in breakdown:
@@ -625,7 +616,6 @@ def _collectives(scope: Scope, segment: Segment, way: str, exposed: float) -> It
 
 
 def _end(scope: Scope, end: int, parts: Clocked, way: str) -> list[Node]:
-    """Return the operators of the embedding, of the LM head or of a teacher in one pass."""
     gemm, elementwise = "logits" if way == "forward" else "gradients", "look-up" if end == FIRST else "loss"
     names = {"gemm": gemm, "elementwise": elementwise}
     if end == TEACHER:
@@ -642,7 +632,6 @@ def _end(scope: Scope, end: int, parts: Clocked, way: str) -> list[Node]:
 
 
 def _beside(subject: Subject, scope: Scope) -> list[Node]:
-    """Return the phases of a step beside its microbatches."""
     step, c, job = subject.evaluation.step, subject.rows, subject.spec
     beside = {name: only(value) for name, value in step.beside.items()}
     *_, parameters = placed(c, job)

@@ -151,7 +151,6 @@ def inventory(plan: StagePlan) -> tuple[Call, ...]:
 
 
 def _call(axis: str, purpose: str, one: GroupCall, phase: str, calls: float, component: str, **more: Any) -> Call:
-    """One collective of the only candidate."""
     size, ranks, stride, time_s = map(only, (one.bytes, one.size, one.stride, one.time_s))
     named = f"{purpose}, {one.where}" if one.where else purpose
     call = Call(axis, named, one.operation, phase, size, calls, int(ranks), int(stride), component, time_s=time_s)
@@ -196,7 +195,6 @@ def _sent_calls(plan: StagePlan, one: Sent, count: float, block: Segment, *, sto
 
 
 def _end_calls(plan: StagePlan, tp: TensorParallelTime) -> Iterator[Call]:
-    """Embedding and LM heads, in the order in which they are due."""
     embedding, first = embedding_sent(tp), plan.end(FIRST)
     heads = plan.end(LAST) * (1 + plan.job.model.mtp_depth)
     due = [(one, first) for one in embedding if one.forward]
@@ -625,7 +623,6 @@ SAME = ("axis", "purpose", "collective", "phase", "group_size", "stride", "bytes
 
 
 def _levels(plan: StagePlan, rows: Sequence[AxisTraffic], step_time_s: float) -> tuple[LevelTraffic, ...]:
-    """Add up what passes the levels of the cluster that the job reaches."""
     cluster, out, below = plan.job.cluster, [], 1
     sent = {name: math.fsum(one.level_bytes.get(name, 0.0) for one in rows) for name in _names(cluster)}
     passing = _passing(cluster, sent)

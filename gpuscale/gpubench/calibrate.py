@@ -79,7 +79,6 @@ def calibrate_gpu(
 
 
 def _base(machine: Machine, gpu: str | None) -> str:
-    """Return the GPU file to begin with."""
     found = gpu or product_preset(machine.gpu)
     if found is None:
         hint = "name the GPU most like it (`gpuscale show hardware`), or a file of your own: `gpu=NAME`"

@@ -326,7 +326,6 @@ def _count(groups: Sequence[Kernels]) -> int:
 
 
 def _take(found: Found, best: Best, counts: Mapping[str, int]) -> None:
-    """Write what was fitted into the list of constants, in the units of the file."""
     for name, value in best.values.items():
         key = name.removesuffix("_s") + "_us" if name.endswith("_s") else name
         after = _rounded(value * 1e6 if name.endswith("_s") else value)
@@ -365,7 +364,6 @@ class _Problem:
         return dict(zip(self.prior, map(math.exp, point), strict=True))
 
     def point(self, values: Mapping[str, float]) -> list[float]:
-        """Return the logarithms of constants, within their limits."""
         limits = (LIMITS[name.partition(".")[0]] for name in values)
         return [math.log(min(max(one, low), high)) for one, (low, high) in zip(values.values(), limits, strict=True)]
 

@@ -47,14 +47,6 @@ class Bench:
     """
 
     def __init__(self, index: int = 0) -> None:
-        """Take a GPU.
-
-        Args:
-            index: its number.
-
-        Raises:
-            InputError: torch is not installed, or finds no such GPU.
-        """
         try:
             import torch  # noqa: PLC0415 - only where a GPU is measured
         except (ImportError, OSError) as error:  # OSError: one of its libraries
@@ -133,7 +125,6 @@ class Bench:
         return median(times)
 
     def _sustained_s(self, run: Callable[[], Any]) -> float:
-        """Time of one launch when the same has run for seconds."""
         launches = max(1, self._warm(run, 50e-3))
         times: list[float] = []
         spent = 0.0
@@ -202,7 +193,6 @@ def _machine(torch: Any, index: int) -> Machine:
 
 
 def _power_limit_w(index: int) -> float:
-    """Return the power limit that is set, 0 where no tool says it [W]."""
     from gpuscale.doctor import list_gpus  # noqa: PLC0415 - only where a GPU is measured
 
     _, gpus = list_gpus([])
@@ -283,7 +273,6 @@ def _stream(torch: Any, device: Any, sizes: dict[str, Any]) -> Callable[[], Any]
 
 
 def _collectives(gpus: int, cases: list[dict[str, Any]]) -> list[float]:
-    """Run collectives in a process for each of `gpus` GPUs and return their times [s]."""
     import torch.multiprocessing as processes  # noqa: PLC0415
 
     with socket.socket() as free:
@@ -309,7 +298,6 @@ def _collectives(gpus: int, cases: list[dict[str, Any]]) -> list[float]:
 
 
 def _rank(rank: int, gpus: int, address: str, cases: list[dict[str, Any]], results: Any) -> None:
-    """What one process of `_collectives` runs."""
     import torch  # noqa: PLC0415
     import torch.distributed as dist  # noqa: PLC0415
 

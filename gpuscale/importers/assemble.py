@@ -319,15 +319,12 @@ def _pcie_level(draft: Draft, facts: Facts, gpus: Stated[int]) -> Level:
 
 
 class _Cards(NamedTuple):
-    """Network cards of one node."""
-
     nics: Stated[float]
     gbit_per_s: Stated[float]
     fabric: str
 
 
 def _add_network(draft: Draft, facts: Facts) -> None:
-    """Add the levels above the node; none where nothing says that there is a network."""
     node, tiers = draft.levels[-1].gpus, facts.tiers
     cards = _cards(draft, facts, node)
     if cards is None:  # a single box, unless that is another cluster than was asked for
@@ -356,7 +353,6 @@ def _add_network(draft: Draft, facts: Facts) -> None:
 
 
 def _cards(draft: Draft, facts: Facts, node: int) -> _Cards | None:
-    """Return the cards that serve the GPUs of a node; None for a node without."""
     first = next(iter(_networks(draft.like)), None)
     expected = facts.tiers is not None or draft.chosen
     count: Stated[float] | None = None
@@ -398,7 +394,6 @@ def _real_rate(draft: Draft, rate: Stated[float]) -> Stated[float]:
 
 
 def _network_tiers(draft: Draft, facts: Facts, node: int) -> list[tuple[Tier, int]]:
-    """Return the network's levels, each with its GPUs."""
     like = draft.like
     if facts.tiers is not None:
         if draft.nodes is not None:
@@ -472,7 +467,6 @@ def _add_tier(draft: Draft, cards: _Cards, tier: Tier, gpus: int, node: int) -> 
 
 
 def _add_way(level: Level, facts: Facts, cards: _Cards, node: int) -> None:
-    """Say at the first network level how data reaches the cards, where a file does."""
     if facts.nic_way is not None and level.fabric in IBVERBS:
         level.values["path"] = facts.nic_way
     elif level.fabric in {"eni", "ethernet"}:
@@ -684,7 +678,6 @@ def _read_facts(source: SourceFile) -> Facts:
 
 
 def _gpu(facts: Facts, given: str | None, base: str | None, cluster: ClusterSpec | None) -> tuple[GpuSpec, str, str]:
-    """Return the GPU, what the cluster file calls it, and where it comes from: the option, the files, the base."""
     if given is not None:
         gpu = load_gpu(given)
         return gpu, given if _is_path(given) else gpu.name, f"{gpu.name}, by the option gpu"
@@ -721,7 +714,6 @@ def _is_path(name: str) -> bool:
 
 
 def _note_gpu(notes: list[str], facts: Facts, given: str | None, gpu: GpuSpec, source: str) -> None:
-    """Say where the GPU is not the one that a file names, or where its numbers differ."""
     if facts.device is None:
         return
     stated, place = facts.device.value, facts.device.source

@@ -41,8 +41,6 @@ _SLOT_GBIT = {8.0: 100, 16.0: 200, 32.0: 400, 64.0: 800}
 
 @dataclass(eq=False)
 class _Element:
-    """One element with what stands inside."""
-
     tag: str
     line: int
     attributes: dict[str, str]
@@ -50,7 +48,6 @@ class _Element:
     children: list[_Element] = field(default_factory=list)
 
     def get(self, key: str) -> str:
-        """Return an attribute; empty where there is none."""
         return self.attributes.get(key, "")
 
     def hex(self, key: str) -> str:
@@ -59,11 +56,9 @@ class _Element:
 
     @property
     def pci_class(self) -> str:
-        """The PCI class, such as `0x030200`."""
         return self.get("class").lower()
 
     def inside(self, *tags: str) -> list[_Element]:
-        """Return the children of these tags."""
         return [child for child in self.children if child.tag in tags]
 
     @property
@@ -73,12 +68,10 @@ class _Element:
 
     @property
     def gpu(self) -> _Element | None:
-        """The `<gpu>` of a PCI device."""
         return next(reversed(self.inside("gpu")), None)
 
     @property
     def links(self) -> list[_Element]:
-        """The `<nvlink>`s or `<xgmi>`s of a PCI device."""
         return [link for gpu in self.inside("gpu") for link in gpu.inside("nvlink", "xgmi")]
 
     @property
@@ -118,7 +111,6 @@ def parse(source: read_facts.SourceFile) -> read_facts.Facts:
 
 
 def _read(source: read_facts.SourceFile) -> list[_Element]:
-    """Return all elements in the order of their tags; refuse what no topology needs."""
     overlong = re.search(rf"<[^<>]{{{MAX_TAG}}}", source.text)
     if overlong:
         line = source.text.count("\n", 0, overlong.start()) + 1
@@ -227,7 +219,6 @@ def _integer(source: read_facts.SourceFile, element: _Element, key: str, text: s
 
 
 def _link_facts(source: read_facts.SourceFile, gpus: list[_Element], notes: list[str]) -> dict[str, Any]:
-    """Return links of one GPU, whether through switches, and how many GPUs they join."""
     totals = {element.bus: 0 for element in gpus}
     switches: set[str] = set()
     owner: dict[str, str] = {}

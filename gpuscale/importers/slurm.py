@@ -97,8 +97,6 @@ def _ranges(source: SourceFile, line: int, text: str) -> list[tuple[range, int]]
 
 
 class _Switch(NamedTuple):
-    """One switch (or block): the nodes on it, or the switches below it."""
-
     name: str
     line: int
     nodes: list[str]
@@ -329,7 +327,6 @@ def _tree(source: SourceFile, kind: str, switches: Switches, notes: tuple[str, .
 
 
 def _parents(source: SourceFile, switches: Switches) -> dict[str, str]:
-    """Return the switch above each; every switch and node has at most one."""
     parents: dict[str, str] = {}
     homes: dict[str, _Switch] = {}
     for switch in switches.values():

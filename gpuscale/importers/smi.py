@@ -350,7 +350,6 @@ class _Gpu:
 
     @property
     def rates(self) -> list[float]:
-        """Rates of the active links."""
         return [rate for rate in self.links.values() if rate]
 
 

@@ -170,7 +170,6 @@ def fragment(found: Any) -> str:
 
 
 def _parts(found: Any) -> Sequence[Shown]:
-    """Return what is shown of an answer, the verdict first."""
     try:
         made = document(found)
     except InputError:
@@ -179,7 +178,6 @@ def _parts(found: Any) -> Sequence[Shown]:
 
 
 def _scalars(found: Any) -> Facts:
-    """Return the fields of an answer that are one number or text."""
     fields = found._asdict() if hasattr(found, "_asdict") else vars(found)
     return [
         (name, f"{value:.4g}" if isinstance(value, float) else str(value))
@@ -200,7 +198,6 @@ def _html(part: Shown) -> str:
 
 
 def _html_table(header: Sequence[tuple[str, str]], rows: Sequence[Sequence[tuple[str, str]]]) -> str:
-    """Return a table of cells, each with the side that it stands at."""
     head = f"<thead><tr>{_cells('th', header)}</tr></thead>" if header else ""
     body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
     return f"<table>{head}<tbody>{body}</tbody></table>"

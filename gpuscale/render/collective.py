@@ -150,7 +150,6 @@ def _members(estimate: CollectiveEstimate) -> str:
 
 
 def _decimal_size(size: int) -> str:
-    """Write a size in decimal units: `33.6 MB`."""
     units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
     unit, name = next(one for one in units if size >= one[0])
     return f"{size / unit:.3g} {name}"

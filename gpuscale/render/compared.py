@@ -74,7 +74,6 @@ def compared_verdict(result: PlanResult, compared: Comparison) -> str:
 
 
 def _foremost(rows: Sequence[VariantRow], name: str) -> VariantRow:
-    """The job that is best by an objective, the first of equals."""
     goal = OBJECTIVES[name]
     return (max if goal.rising else min)(rows, key=lambda row: row.best[goal.key])
 
@@ -94,7 +93,6 @@ def _subject(choice: Mapping[str, str | int], first: Mapping[str, str | int]) ->
 
 
 def _claim(name: str, choice: Mapping[str, str | int], values: Mapping[str, float]) -> str:
-    """What is best about a job, verb first."""
     said, many = objective_text(name, values), int(choice.get("gpus", 1)) > 1  # a verb in the plural
     one = "" if many else "s"
     if name == "time_to_train":
@@ -114,7 +112,6 @@ def _claim(name: str, choice: Mapping[str, str | int], values: Mapping[str, floa
 
 
 def _against(name: str, best: Mapping[str, float], row: VariantRow) -> str:
-    """How a job compares with the best: its speed, then what it costs."""
     rival, many = row.best, int(row.choice.get("gpus", 1)) > 1
     speed, hours = (rival[key] / best[key] for key in ("tokens_per_s", "gpu_hours_per_1e12_tokens"))
     verb = "are" if many else "is"
@@ -135,7 +132,6 @@ def _against(name: str, best: Mapping[str, float], row: VariantRow) -> str:
 
 
 def _frontier_verdict(result: PlanResult, compared: Comparison) -> str:
-    """Say how many plans are on the frontier, and what its ends are."""
     size, shown, names = compared.frontier_size, len(result.plans), compared.objectives
     axes = f"{', '.join(names[:-1])} and {names[-1]}"
     jobs = len(compared.variants)
@@ -147,7 +143,6 @@ def _frontier_verdict(result: PlanResult, compared: Comparison) -> str:
 
 
 def _values(result: PlanResult, compared: Comparison, index: int) -> dict[str, float]:
-    """All values of one plan: its row's and what it is worth."""
     return {**result.plans[index].to_dict(), **compared.values[index]}
 
 

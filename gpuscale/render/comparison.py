@@ -59,7 +59,6 @@ class _Totals(NamedTuple):
     axis: Axis
 
     def signed(self, value: float) -> str:
-        """Write a difference."""
         return ("-" if value < 0 else "+") + self.axis.text(abs(value))
 
 
@@ -123,7 +122,6 @@ def _facts(side: ComparedPlan) -> dict[str, str]:
 
 
 def _apart(found: PlanComparison, both: _Totals, limits: Mapping[str, float]) -> list[Part]:
-    """What takes the total of A to that of B, the largest difference first."""
     shown = [one for one in both.changes if abs(one.difference) / both.unit >= LEAST * max(both.values)]
     falls = [page(_fall(both, shown)), terminal(_fall_table(both, shown))] if shown else []
     names = [f"{name}: {degrees_text(side.plan)}" for name, side in (("A", found.a), ("B", found.b))]
@@ -139,7 +137,6 @@ def _apart(found: PlanComparison, both: _Totals, limits: Mapping[str, float]) ->
 
 
 def _fall(both: _Totals, shown: Sequence[Shift]) -> Chart:
-    """Draw how the differences of components add up to that of the totals."""
     whole = both.values[1] - both.values[0]
     bars = [
         Bar(component_text(one.component), COLOURS[MORE if one.difference > 0 else LESS], [one.difference / both.unit])
@@ -158,7 +155,6 @@ def _fall(both: _Totals, shown: Sequence[Shift]) -> Chart:
 
 
 def _fall_table(both: _Totals, shown: Sequence[Shift]) -> Table:
-    """The same with bars where each difference begins and ends."""
     changes = [one.difference / both.unit for one in shown]
     ends = list(itertools.accumulate(changes, initial=both.values[0]))
     low, high = min(ends), max(ends)
@@ -176,7 +172,6 @@ def _fall_table(both: _Totals, shown: Sequence[Shift]) -> Table:
 
 
 def _whole_tree(both: _Totals, root: Node) -> Table:
-    """The parts that differ, within each other."""
     whole = both.values[0] * both.unit
     rows: list[list[Cell]] = [
         [
@@ -191,7 +186,6 @@ def _whole_tree(both: _Totals, root: Node) -> Table:
 
 
 def _tree(both: _Totals, root: Node, depth: int, least: float, *, verbose: bool) -> Part:
-    """The parts of the step that differ, within the step of A."""
     largest = max((abs(node.value) for node in root.walk()), default=0.0)
     if not largest:
         return "" if not verbose else "The trees of both steps are the same."

@@ -278,7 +278,6 @@ def bound_seconds(root: Node) -> list[tuple[str, float]]:
 
 
 def _achieved(node: Node) -> str:
-    """What a node reaches, and as a share of the datasheet's peak."""
     if node.rate and node.limit:
         unit, scale = ("TFLOP/s", 1e12) if node.bound == "compute" or node.children else ("GB/s", 1e9)
         return f"{node.rate / scale:,.0f} {unit} {node.rate / node.limit:4.0%}"
@@ -370,7 +369,6 @@ HOLDS = {True: "YES", False: "no", None: ""}
 
 
 def _situations(situations: Sequence[Situation], spell: Spell) -> list[tuple[str, str]]:
-    """Lay out the strategy for each situation, with what says that it holds."""
     return [
         (
             one.situation,
@@ -381,7 +379,6 @@ def _situations(situations: Sequence[Situation], spell: Spell) -> list[tuple[str
 
 
 def _remedy(one: Pressure, spell: Spell) -> str:
-    """Say what helps, as evaluated; where nothing was found of a pressure that is high, what usually does."""
     if one.strategy:
         return f". Remedy: {spell(one.strategy)}"
     return f". Usual answers: {spell(one.usual)}" if one.state == "high" else ""
@@ -416,7 +413,6 @@ def _expected(one: Benchmark) -> str:
 
 
 def _broken(command: str) -> str:
-    """Break a command before its program, as a shell takes it."""
     return command.replace(" ./build/", " \\\n  ./build/")
 
 

@@ -63,7 +63,6 @@ def _ways(result: FleetResult) -> Table:
 
 
 def _parts(ways: Sequence[FleetPlan]) -> Table:
-    """What each pool does; of several ways with their ranks."""
     ranks = [{"#": f"{way.rank}"} if len(ways) > 1 else {} for way in ways]
     dealt = any(part.layers for way in ways for part in way.parts)
     rows = [rank | _cells(part, way, dealt) for way, rank in zip(ways, ranks, strict=True) for part in way.parts]
@@ -85,7 +84,6 @@ def _lines(sites: SitesAnswer) -> Table:
 
 
 def _said_of_lines(sites: SitesAnswer) -> list[tuple[str, str]]:
-    """Explain the table, and say where the ways break even."""
     rate = sites.synchronous_gbit_per_s
     even = "none are fast enough" if rate is None else f"from {rate:,.0f} Gbit/s on"
     at_once, streaming = (

@@ -237,7 +237,6 @@ def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Part, ...]:
 
 
 def _left_out(ignored: Sequence[Said]) -> str:
-    """Say how many settings have no effect, and name the first of those that are not known."""
     unknown = [one for one in ignored if one.meaning == UNKNOWN]
     names = ", ".join(f"{one.text[:MAX_NAME]} (line {one.line})" for one in unknown[:FEW])
     more = ", ..." if len(unknown) > FEW else ""

@@ -67,7 +67,6 @@ def _head(budget: MemoryBudget) -> str:
 
 
 def _order(asked: BudgetRow) -> Callable[[BudgetRow], tuple[bool, bool, int, bool]]:
-    """Order rows by what is changed: ZeRO, recomputation, then TP and SP."""
     return lambda row: ("tp" in row.differs(asked), "recompute" in row.differs(asked), row.tp, row.sp)
 
 
@@ -97,7 +96,6 @@ def _legend() -> str:
 
 
 def _bars(rows: Sequence[BudgetRow], names: Sequence[str], width: int) -> str:
-    """Draw one bar a row, its parts in proportion, with the limit marked in all of them."""
     limit, room, width = rows[0].memory_limit_gib, max(map(len, names)) + 1, min(width, WIDTH)
     most = min(max(limit * 1.05, *(row.memory_gib for row in rows)), BEYOND * limit)
     columns = max(20, width - room - 10)
@@ -120,7 +118,6 @@ def _bar(parts: Mapping[str, float], most: float, columns: int) -> str:
 
 
 def _ladder(budget: MemoryBudget, spell: Spell) -> list[Part]:
-    """Tabulate what can be given up, each by itself."""
     rows = [
         {
             "give up, each by itself": change_text(one.change, spell),
@@ -135,7 +132,6 @@ def _ladder(budget: MemoryBudget, spell: Spell) -> list[Part]:
 
 
 def _combinations(budget: MemoryBudget) -> list[Part]:
-    """Tabulate the sizes of all combinations: TP down, recomputation and ZeRO across."""
     found = {(row.tp, row.sp, row.recompute, row.zero): row for row in budget.rows}
     stages = sorted({row.zero for row in budget.rows})
     rows = []
@@ -169,7 +165,6 @@ GAP_COLUMN = "~"
 
 
 def _timeline(budget: MemoryBudget, found: MemoryTimeline, spell: Spell) -> Document:
-    """Lay out a stage's memory over one step, stacked, with what runs below it."""
     most_held = max(one.in_flight for one in found.moments)
     at = "at the {} step" if found.peak_event in {"gradients", "optimizer"} else "in the {} pass"
     verdict = (
@@ -195,7 +190,6 @@ def _repeats(found: MemoryTimeline, width: int) -> str:
 
 
 def _over_the_step(found: MemoryTimeline, limit: float, width: int) -> str:
-    """Draw the memory of a stage over one step, with the limit [GiB] where it is near."""
     columns = plot_columns(width)
     parts, step_s = _windows(found, columns)
     shown = [GAP_COLUMN if part is None else part for one in parts for part in (*one, None)][:-1]
@@ -260,5 +254,4 @@ def _cell(part: Sequence[tuple[Moment, float]], level: float) -> str:
 
 
 def _event(part: Sequence[tuple[Moment, float]]) -> str:
-    """What runs for the longest time of a column."""
     return EVENT_MARKS[max(part, key=lambda pair: pair[1])[0].event]

@@ -66,7 +66,6 @@ def placement_document(result: Placement) -> Document:
 
 
 def _column(axis: str) -> str:
-    """Name an axis where there is little room."""
     return {"dp_cp": "DPxCP", "edp": "xDP"}.get(axis, axis.upper())
 
 
@@ -79,7 +78,6 @@ def _spans(one: AxisSpan) -> str:
 
 
 def _example(ranks: list[int]) -> str:
-    """As many ranks of a group as fit in a narrow column."""
     text = str(ranks[0])
     for index, rank in enumerate(ranks[1:], start=1):
         rest = "" if index == len(ranks) - 1 else ",.."
@@ -147,7 +145,6 @@ def _held(held: Held) -> str:
 
 
 def _order_table(best: BestOrder) -> Table:
-    """The best orders and the given one: exposed communication with a model, rates of the groups without."""
     shown = list(best.orders[:SHOWN_ORDERS])
     if best.given not in shown:
         shown.append(best.given)
@@ -259,8 +256,6 @@ MOST_GPUS = 16
 
 
 class _Row(NamedTuple):
-    """One line: the name of what is drawn, the picture, and what is said of it."""
-
     name: str
     picture: str
     text: str
@@ -297,7 +292,6 @@ def _continued(picture: str) -> str:
 
 
 def _levels(cluster: ClusterSpec) -> Iterator[_Row]:
-    """Yield two lines for each level: its units, and what joins those below."""
     count = 1
     for index in range(len(cluster.levels) - 1, -1, -1):
         level = cluster.levels[index]
@@ -359,7 +353,6 @@ def _total(level: LevelSpec) -> str:
 
 
 def _torus(level: LevelSpec, links: str) -> Iterator[_Row]:
-    """Draw the corner of a torus: units joined to their neighbours, and the last to the first."""
     columns = min(level.torus_shape[0], SHOWN)
     dots = "- ... -" if level.torus_shape[0] > SHOWN else "---"
     row = "~o" + "---o" * (columns - 2) + f"{dots}o~"
@@ -372,7 +365,6 @@ def _torus(level: LevelSpec, links: str) -> Iterator[_Row]:
 
 
 def _inside(cluster: ClusterSpec) -> Iterator[_Row]:
-    """Yield the links of the innermost level, and its hosts where it has several."""
     level, links = cluster.levels[0], _links(cluster, 0)
     hosts = level.gpus // cluster.host_gpus
     if level.topology == "mesh":
@@ -387,7 +379,6 @@ def _inside(cluster: ClusterSpec) -> Iterator[_Row]:
 
 
 def _step(count: int) -> int:
-    """Columns from one GPU to the next."""
     return 5 if count <= SHOWN * 2 else 3
 
 
@@ -399,7 +390,6 @@ def _numbers(count: int, every: int = 1) -> str:
 
 
 def _gpus(cluster: ClusterSpec) -> Iterator[_Row]:
-    """Yield the GPUs of the first host, and the cards that they send by."""
     level = cluster.levels[0]
     count = min(cluster.host_gpus, level.gpus)
     if level.torus_shape:

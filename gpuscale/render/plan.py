@@ -112,7 +112,6 @@ def plan_document(
 
 
 def _said_first(result: PlanResult, verbose: bool, spell: Spell, width: int) -> str:
-    """The verdict, where the time goes, and why the first plan is first."""
     best, compared = result.estimates[0], result.compared
     several = compared is not None and (len(compared.variants) > 1 or compared.frontier_size > 0)
     lines = [
@@ -167,7 +166,6 @@ def published_text(found: RecipeAnswer) -> str:
 
 
 def _plan_facts(result: PlanResult, shown: int | None, *, verbose: bool, spell: Spell) -> Facts:
-    """Ties, evidence, what was asked for, pipelines, and how many layouts were looked at."""
     notes = jobs_rows(result.compared) if result.compared else []
     tied = [rank.endswith(TIE_MARK) for rank in rank_texts(result)[:shown]]
     if any(tied) if verbose else tied != sorted(tied, reverse=True):
@@ -287,7 +285,6 @@ def percent_of(probability: float) -> str:
 
 
 def _rank_text(why: WhyAnswer, result: PlanResult) -> str:
-    """The number of a layout in the table, or that it would have; and its place by the objective alone."""
     compared, number = result.compared, why.rank or 0
     goal = (compared.objectives[0] if compared else "step_time" if result.choice else "memory").replace("_", " ")
     printed = _is_printed(why, result)
@@ -343,8 +340,6 @@ CONDITIONS = {
 
 
 def _risk(answer: RiskAnswer, ranks: Sequence[str]) -> list[Part]:
-    """Spread of the step time of each plan, and what each condition costs it at its worst decile; then what the cases
-    are, what tells the plans apart, and where another would be chosen."""
     rows: list[dict[str, Cell]] = [
         {
             "#": (rank, plan.rank),
@@ -374,7 +369,6 @@ def _risk(answer: RiskAnswer, ranks: Sequence[str]) -> list[Part]:
 
 
 def _apart(answer: RiskAnswer) -> str:
-    """The condition whose cost differs most between the plans shown."""
     costs = [[plan.losses[one.name] for plan in answer.plans] for one in answer.conditions]
     losses = max(costs, key=lambda one: max(one) - min(one))
     widest = answer.conditions[costs.index(losses)]
@@ -385,7 +379,6 @@ def _apart(answer: RiskAnswer) -> str:
 
 
 def _holds_text(answer: RiskAnswer) -> str:
-    """How far conditions may change before the first choice does, and to which plan."""
     first = answer.predicted
     parts = []
     for condition in dict.fromkeys(turn.condition for turn in answer.turns):
@@ -462,7 +455,6 @@ def estimate_document(
 def _breakdown_table(
     header: str, parts: Mapping[str, float], total: tuple[str, float], unit: str, text: Callable[[float], str]
 ) -> Table:
-    """One row per component with its share of the total, which stands last; `-` where there is nothing."""
     name, whole = total
     rows = [
         {

@@ -80,7 +80,6 @@ def step_chart(step: Node) -> Chart:
 
 
 def _flames(title: str, summary: str, step: Node, numbers: Table) -> Chart:
-    """Draw a tree from the top down, each part as wide as it takes; what is bound alike has one colour."""
     every: list[Mark] = []
     used = set()
 
@@ -168,7 +167,6 @@ def _roofline(operators: Sequence[Path], gpu: GpuSpec, precision: str) -> Chart:
 
 
 def _reached(rated: Sequence[Path]) -> Chart:
-    """Bars of what each operator reaches of what its datasheet allows."""
     shown = rated[:OPERATORS]
     shares = [100 * (one.node.rate or 0.0) / (one.node.limit or 1.0) for one in shown]
     worst = min(range(len(shown)), key=shares.__getitem__)
@@ -289,7 +287,6 @@ def placement_parts(of: Callable[[], Subject]) -> list[Part]:
 
 
 def _placed(placed: Placement) -> list[Part]:
-    """A table of levels by axes: how many units of a level a group spans, and at what rate."""
     spans = list(placed.placed.spans.values())
     names = [axis_name(one.groups.axis) for one in spans]
     rows: list[list[Cell]] = []

@@ -23,7 +23,6 @@ from gpuscale.units import GB, GIB, KIB, MIB, TB, format_count, format_rate, plu
 
 
 def _sources(sources: Mapping[str, str]) -> str:
-    """Each source once, below the keys that rest on it."""
     keys: dict[str, list[str]] = {}
     for key, text in sources.items():
         keys.setdefault(text, []).append(key)
@@ -85,7 +84,6 @@ def models_document(counted: Counted) -> Document:
 
 
 def _first(model: ModelSpec) -> tuple[AttentionSpec | None, MlpSpec | None, MoeSpec | None]:
-    """Return the first attention, MLP and mixture of experts of a model."""
     mlp = next((kind.mlp for kind in model.kinds if kind.mlp), None)
     return next(iter(model.attentions), None), mlp, next((kind.moe for kind in model.kinds if kind.moe), None)
 
@@ -495,7 +493,6 @@ def _level_row(level: LevelSpec, allreduce_bytes_per_s: float) -> dict[str, str]
 
 
 def _wiring_lines(cluster: ClusterSpec) -> Iterator[str]:
-    """Yield a line for the host, and one for each level of which more is known than sizes and rates."""
     if host := cluster.host:
         shared = f", {host.gpus_per_uplink} GPUs on each link to it" if host.gpus_per_uplink > 1 else ""
         if host.uplink_bytes_per_s:

@@ -186,7 +186,6 @@ def _notes(texts: tuple[str, ...], spell: Spell) -> list[tuple[str, str]]:
 
 
 def _range(beyond: float) -> str:
-    """Say how far a value is outside of a fitted range."""
     if beyond == 1.0:
         return "inside"
     return f"{three_digits(beyond)}x its {'largest' if beyond > 1.0 else 'smallest'}"

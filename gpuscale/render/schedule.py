@@ -147,7 +147,6 @@ def _marks(found: Schedule, rank: int, times_s: FloatArray, *, coarse: bool) -> 
 
 
 def _active(found: Schedule, times_s: FloatArray) -> str:
-    """How many ranks compute at some times, one digit each."""
     t, pp = found.timeline, found.pipeline.pp
     begun = np.searchsorted(np.sort(t.start_s), times_s, side="right")
     active = begun - np.searchsorted(np.sort(t.end_s), times_s, side="right")
@@ -157,7 +156,6 @@ def _active(found: Schedule, times_s: FloatArray) -> str:
 
 
 def _scale(found: Schedule, part: IntArray, step_s: float) -> str:
-    """The times at which columns begin, as many as fit."""
     line, every = "", 20
     for index, number in enumerate(part.tolist()):
         if index % every == 0 and len(part) - index >= every // 2:
@@ -199,7 +197,6 @@ def _closed_forms(found: Schedule) -> Part:
 
 
 def _facts(found: Schedule) -> list[tuple[str, str]]:
-    """What the numbers rest on."""
     d = found.durations
     facts = [("in flight", "microbatches whose activations a rank holds at its peak, in whole-stage units")]
     if d.transfer_s:
@@ -254,7 +251,6 @@ def _slots(found: Schedule, which: IntArray, title: str, summary: str) -> Chart:
 
 
 def _active_chart(found: Schedule) -> Chart:
-    """The share of the ranks that compute over the step."""
     step_s, share = found.time_step_s, found.active_share
     times = [index * step_s for index in range(len(share))]
     mean = math.fsum(share) / len(share)
@@ -389,7 +385,6 @@ def _named(pid: int, process: str, tracks: Mapping[int, str]) -> Iterator[dict[s
 
 
 def _step_events(found: Schedule) -> Iterator[dict[str, Any]]:
-    """The step as predicted: the pipeline, and what follows it."""
     yield from _named(0, "step", {COMPUTE: "as predicted"})
     after, (_, scale) = _bounds(found), _pipeline_s(found)
     end = after[-1][1] if after else _ns(found.step_s * scale)
@@ -403,7 +398,6 @@ def _step_events(found: Schedule) -> Iterator[dict[str, Any]]:
 
 
 def _rank_events(found: Schedule, rank: int) -> Iterator[dict[str, Any]]:
-    """One rank: its slots with their parts, waiting, transfers, what follows the pipeline, and what it holds."""
     pid, scale = rank + 1, _pipeline_s(found)[1]
     gpus = f", {plural(found.subject.spec.gpus // found.pipeline.pp, 'GPU')}" if found.subject else ""
     yield from _named(pid, f"pipeline rank {rank}{gpus}", {COMPUTE: "compute", NETWORK: "communication"})
@@ -454,7 +448,6 @@ def _counters(
 
 
 def _parts(found: Schedule, kind: int, chunk: int, rank: int, start: int, stop: int) -> Iterator[Span]:
-    """The components of one slot, one after the other, all its layers together."""
     passes = found.passes
     assert passes is not None
     cost = passes.forward if kind == FORWARD else passes.backward

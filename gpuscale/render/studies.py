@@ -59,7 +59,6 @@ def _tiles(found: Summary) -> Iterator[tuple[str, str, str]]:
 
 
 def _notes(found: Summary) -> list[str]:
-    """What a reader should know of the rows that are shown, what holds for most of them first."""
     counts = Counter(row["notes"] for row in found.rows if row.get("notes"))
     said = [
         printable(note if count == len(found.rows) else f"{plural(count, 'row')}: {note}")
@@ -82,7 +81,6 @@ def _verdict(found: Summary) -> str:
 
 
 def _facts(found: Summary) -> Facts:
-    """What all questions share."""
     return [(name, value_text(name, value)) for name, value in found.fixed.items() if value not in {None, "plan"}]
 
 
@@ -116,7 +114,6 @@ def layout_of(row: Row) -> str:
 
 
 def _columns(found: Summary) -> dict[str, str]:
-    """Column -> header of those that are shown: what sets questions apart, and the main results; or those asked for."""
     if found.wanted:
         return {name: name for name in found.wanted}
     goals = [goal.column for goal in (found.goal, *(found.frontier or ())[:2]) if goal is not None]
@@ -147,7 +144,6 @@ def _rows(found: Summary) -> Table:
 
 
 def _cell(row: Row, name: str) -> Cell:
-    """Write a value of a row, or its layout."""
     if name == PLAN and PLAN not in row:
         return layout_of(row)
     said, value = value_text(name, row[name]), row[name]
@@ -186,7 +182,6 @@ def _frontier(frontier: Frontier) -> Chart:
 
 
 def _unanswered(found: Summary) -> Table:
-    """Why questions have no answer, the most frequent reasons first."""
     rows: list[dict[str, Cell]] = [
         {
             "no answer": one.status.replace("_", " "),

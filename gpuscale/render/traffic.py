@@ -119,7 +119,6 @@ def _gb(size: float) -> str:
 
 
 def _chain(subject: Subject, report: TrafficReport) -> Table:
-    """Each axis: what it calls, whom it joins, what of the network it needs for that to hide."""
     needs = {(one.component, one.where): one for one in report.network_needs}
     where = {level.name: level_side(level.fabric) for level in subject.spec.cluster.levels}
     strategies: dict[str, list[AxisTraffic]] = {}
@@ -213,7 +212,6 @@ def _collectives(rows: Sequence[AxisTraffic]) -> Table:
 
 
 def _levels(report: TrafficReport) -> Table:
-    """What passes each level in a step, and how fast in each phase."""
     phases = [one for one in report.network_activity if one.bytes]
     rows = []
     for level in report.traffic_totals.levels:
@@ -293,7 +291,6 @@ def _phases(report: TrafficReport) -> Table:
 
 
 def _over_time(report: TrafficReport) -> Chart:
-    """How fast a GPU sends over each level while the step runs, phase after phase."""
     phases, levels = report.network_activity, _used(report)
     ends = list(accumulate((one.seconds for one in phases), initial=0.0))
     times = [at for index in range(len(phases)) for at in ends[index : index + 2]]

@@ -52,7 +52,6 @@ def rate_parts(rates: Mapping[str, Rate], *, verbose: bool = False) -> tuple[Par
 
 
 def _in_full(rates: Mapping[str, Rate]) -> Facts:
-    """Say each rate with its source and date."""
     return [
         (name, f"{rate.value:.4g}: {', '.join(filter(None, (rate.source, rate.dated)))}")
         for name, rate in rates.items()
@@ -153,7 +152,6 @@ def _losses(result: Goodput) -> list[Part]:
 
 
 def _facts(result: Goodput) -> Facts:
-    """Say how often the job fails, what a checkpoint takes, and how many nodes stand by."""
     size, each = format_bytes(result.checkpoint_bytes), format_bytes(result.checkpoint_bytes_per_gpu)
     wait = format_duration(result.checkpoint_blocking_s)
     nodes = result.gpus / result.node_gpus
@@ -169,7 +167,6 @@ def _facts(result: Goodput) -> Facts:
 
 
 def _curve(result: Goodput) -> Chart:
-    """The effective ratio over the interval; `*` marks the one that is taken."""
     across = [point.interval_s / 60 for point in result.curve]
     line = Line(result.checkpoint, 0, across, [point.effective_ratio for point in result.curve])
     chosen = next((one for one in across if abs(one * 60 / result.checkpoint_interval_s - 1) < 1e-6), None)
@@ -205,7 +202,6 @@ def _verdict(result: Stragglers, first: Straggler) -> str:
 
 
 def _alternatives(result: Stragglers, first: Straggler) -> str:
-    """Say what else could be done with the first part."""
     if result.without is None:
         said = "no replica can be left out"
     else:
@@ -320,7 +316,6 @@ def energy_text(mwh: float) -> str:
 
 
 def _times(result: TrainTime) -> dict[str, str]:
-    """Say how long it takes, in how many steps, and what interrupts it."""
     ratios = f"{ratio_text(result.effective_ratio_low)} to {ratio_text(result.effective_ratio_high)}"
     certain = result.effective_ratio_low == result.effective_ratio_high
     ratio = ratio_text(result.effective_ratio) + ("" if certain else f" ({ratios})")
@@ -338,7 +333,6 @@ def _times(result: TrainTime) -> dict[str, str]:
 
 
 def _over_gpus(result: TrainTime) -> list[Part]:
-    """Time, money and energy by number of GPUs; `*` marks the one that the rest of the answer is about."""
     rows, gpus = result.over_gpus, [float(one.gpus) for one in result.over_gpus]
     best = table(
         [
@@ -373,7 +367,6 @@ def _over_gpus(result: TrainTime) -> list[Part]:
 
 
 def _timeline(result: TrainTime) -> list[Part]:
-    """The calendar: when each phase begins, its plan, what it takes and what to expect of it."""
     bars = []
     for index, one in enumerate(result.phases):
         if one.pause_s:
@@ -443,7 +436,6 @@ def _day(result: TrainTime, at_s: float) -> str:
 
 
 def _money(result: TrainTime) -> list[Part]:
-    """What is paid, by use; on a page drawn in GPU-hours where no price is known."""
     used = {BILLED[use]: hours for use, hours in result.billed_by_use.items() if hours}
     rows = [(f"GPU-hours of {name}", format_count(hours)) for name, hours in used.items()]
     rows.append(("GPU-hours paid for", format_count(result.billed_gpu_hours)))

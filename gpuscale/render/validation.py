@@ -137,12 +137,10 @@ def _layouts(scores: Sequence[RecipeScore]) -> Table:
 
 
 def _measured(step: Mapping[str, Any]) -> str:
-    """How far predictions of the layouts are from what their rows measured."""
     return f"step time of {step['n']:,} measured: {_off(step)}" if step["predicted"] else ""
 
 
 def _caveats(summary: Mapping[str, Any]) -> Facts:
-    """What predictions have to be read with, and how many."""
     found = summary.get("caveats", {}).items()
     return note_facts([f"{plural(count, 'row')}: {text}" for text, count in list(found)[:SHOWN_GROUPS]])
 
@@ -222,7 +220,6 @@ def _scatter(pairs: Pairs) -> Chart:
 
 
 def _errors(summary: Mapping[str, Any]) -> Iterator[Part]:
-    """Errors of the time and of the memory for each way to group rows, then of first choices."""
     runs = "balanced" in summary
     measured = {"step time": summary, "peak memory": summary["memory"]} if runs else {"time": summary}
     for title, numbers in measured.items():
@@ -245,7 +242,6 @@ def _errors(summary: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _error_chart(title: str, by: str, groups: Mapping[str, Mapping[str, Any]]) -> Chart:
-    """The median and the 90th percentile of the error of the largest groups."""
     known = [(group, one) for group, one in groups.items() if one["median_abs"] is not None]
     shown = known[:SHOWN_GROUPS]
     large = [item for item in shown if item[1]["n"] >= LEAST_OF_FAMILY] or shown
@@ -260,7 +256,6 @@ def _error_chart(title: str, by: str, groups: Mapping[str, Mapping[str, Any]]) -
 
 
 def _error_table(title: str, groups: Mapping[str, Mapping[str, Any]], whole: Mapping[str, Any] | None = None) -> Table:
-    """Errors of each group, and of the whole with its families balanced."""
     shown = [*list(groups.items())[:SHOWN_GROUPS], *([("all rows", whole)] if whole else [])]
     rows: list[dict[str, Cell]] = [
         {
@@ -292,7 +287,6 @@ def _figures(numbers: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _said(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Lines on intervals and on memory limits."""
     fits, memory = summary.get("fits", {}), summary.get("memory", {})
     for of, interval in (("", summary.get("interval", {})), (" of memory", memory.get("interval", {}))):
         if interval.get("n"):

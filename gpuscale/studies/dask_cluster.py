@@ -113,7 +113,6 @@ class Carried:
         return Moved(case, texts)
 
     def _moved(self, option: str, text: str) -> str:
-        """Return the text of an option with the path in it, if there is one, from below `ROOT`."""
         if option == "set":
             parts = (part.partition("=") for part in text.split(","))
             return ",".join(
@@ -129,7 +128,6 @@ class Carried:
         return text
 
     def _placed(self, path: Path) -> str:
-        """Take a file along, and return its path from below `ROOT`."""
         whole = Path(os.path.abspath(path))  # noqa: PTH100 - without links resolved
         place = "/".join(("files", *whole.parts[1:]))  # as it lies here below the root
         file, target = (path, place) if not path.is_dir() else (path / "config.json", f"{place}/config.json")
@@ -162,7 +160,6 @@ class Carried:
 
 
 def _is_path(option: str, text: str) -> bool:
-    """Whether an option is taken as the path of a file rather than as a name."""
     if option == "model":
         return find_preset("models", text) is None and is_path(text)
     return option == "calibration" or "/" in text or os.sep in text or text.lower().endswith(".toml")
@@ -348,8 +345,6 @@ def _lost(address: str, error: BaseException) -> NoAnswerError:
 
 
 class _Tasks:
-    """The tasks of a study that are with a cluster."""
-
     def __init__(self, client: Client, address: str) -> None:
         self._client, self._address = client, address
         self._study, self._count = uuid4().hex, 0
@@ -363,7 +358,6 @@ class _Tasks:
         self._look()
 
     def answers(self, cases: Iterator[Case]) -> Iterator[Answered]:
-        """Yield what comes back, and see to it that the cluster has enough to do."""
         self._ask(cases)
         while self._asked:
             for future in self._finished():
@@ -393,7 +387,6 @@ class _Tasks:
         return f"{what}-{self._study}-{self._count}"
 
     def _finished(self) -> list[Future]:
-        """Wait for tasks that are done, and now and then look whether there is anyone to do them."""
         while True:
             if time.monotonic() - self._looked > LOOK_S:
                 self._look()
@@ -477,8 +470,6 @@ def _question() -> Callable[..., Any]:
 
 
 class _Laid:
-    """The study that this worker answers: where its files lie, and what its questions rest on here."""
-
     study, packed = "", b""
     folder: Path | None = None
     digests: Digests | None = None
@@ -511,7 +502,6 @@ def answered(study: str, packed: bytes, asked: bytes) -> Told:
 
 
 def _differs(case: Case, digests: Digests) -> str:
-    """Say what a question does not find here as it was where it was asked."""
     about = ", ".join(f"{name} {case.options[name]}" for name in ("model", "cluster") if name in case.options)
     try:
         same = not case.digest or digests.of(case.task, case.options) == case.digest

@@ -271,7 +271,6 @@ class Results:
         return f"(\n{where}\n)"
 
     def _check(self, tree: Any) -> None:
-        """Refuse what a condition may not hold, anywhere in its tree."""
         known = {name.lower(): name for name in self.columns}
         parts = [tree]
         for part in parts:
@@ -321,7 +320,6 @@ class Results:
         return one, other
 
     def _ordered(self, asked: Asked) -> str:
-        """Return the order of rows as SQL: as asked, along a frontier, best first where best ones are asked for."""
         if asked.sort:
             plain = [(self.column(name.strip().removeprefix("-"), "sort"), name) for name in asked.sort]
             parts = [f"{quoted(one)} {'DESC' if name.strip()[0] == '-' else 'ASC'} NULLS LAST" for one, name in plain]
@@ -410,7 +408,6 @@ def _of_duckdb(kind: str) -> str:
 
 
 def _of_json(kinds: Sequence[str | None]) -> str:
-    """Return the type of the table that holds all of some types of JSON."""
     found = {kind for kind in kinds if kind not in {None, "NULL"}}
     if found and found <= {"BIGINT", "UBIGINT"}:
         return "BIGINT"

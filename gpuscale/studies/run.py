@@ -153,7 +153,6 @@ def _prepare(db: sqlite3.Connection, place: str | None) -> None:
 
 @contextmanager
 def _refusing(place: str | None = None) -> Iterator[None]:
-    """Turn what SQLite cannot do into an error of the input."""
     try:
         yield
     except sqlite3.Error as error:
@@ -207,7 +206,6 @@ class _Workers:
         self._ended = False
 
     def ask(self, case: Case) -> Answered:
-        """Answer a question in the process of this thread."""
         for _ in range(2):
             process = getattr(self._own, "process", None) or self._start()
             try:
@@ -238,7 +236,6 @@ class _Workers:
         return process
 
     def end(self) -> None:
-        """End all processes at once."""
         with self._lock:
             self._ended = True
         for process in self._all:

@@ -155,7 +155,6 @@ def read_machines(document: Document, presets: Presets) -> dict[str, tuple[Machi
 
 
 def _machines(document: Document, place: KeyPath, table: Mapping[str, Any], presets: Presets) -> tuple[Machine, ...]:
-    """Read one table: a cluster for each combination of its values."""
     name, base = table["name"], table["base"]
     if not _NAME.fullmatch(name):
         raise document.error((*place, "name"), f"{shown(name)} is not a name", "letters, digits, dots and dashes")
@@ -239,7 +238,6 @@ class Digests:
 
 
 def _rests_on(task: str, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield kind and name of every preset and file that a question rests on."""
     for kind in ("model", "cluster", "calibration"):
         if kind in options:
             yield kind, options[kind]
@@ -444,7 +442,6 @@ class Study:
 
 
 def _price_text(value: Any) -> Any:
-    """Return prices of clusters as a value of an axis: one of all clusters as its number."""
     if not isinstance(value, dict):
         return value
     if set(value) == {ALL_CLUSTERS}:
@@ -509,15 +506,12 @@ class _Stated(NamedTuple):
 
 
 class _Reader(NamedTuple):
-    """Reads and checks the values of a study."""
-
     document: Document
     task: str
     presets: Presets
     machines: Mapping[str, tuple[Machine, ...]]
 
     def grid(self, stated: dict[str, _Stated], place: KeyPath) -> Grid:
-        """Return one product of values, all of them checked."""
         known = options_of(self.task)
         for one in stated.values():
             if one.name not in known:
@@ -554,7 +548,6 @@ class _Reader(NamedTuple):
 
     @contextmanager
     def _about(self, stated: _Stated) -> Iterator[None]:
-        """Say of what is refused inside which option it is of, and where that stands."""
         try:
             yield
         except GpuscaleError as error:
@@ -570,7 +563,6 @@ class _Reader(NamedTuple):
             return tuple(self._checked(stated, one) for one in values)
 
     def _folder(self, stated: _Stated) -> Path:
-        """Return the folder that paths are given from: the file's, or the working directory."""
         return self.document.path.parent if stated.place else Path()
 
     def _checked(self, stated: _Stated, value: Any) -> Any:
@@ -600,7 +592,6 @@ class _Reader(NamedTuple):
         return ",".join(found) if isinstance(found, tuple) else found
 
     def _clusters(self, stated: _Stated) -> tuple[Machine, ...]:
-        """Return the clusters that are named: presets, files, what-if clusters."""
         found: list[Machine] = []
         for name in _several(self.task, stated.name, stated.value):
             if isinstance(name, str) and name in self.machines:
@@ -616,7 +607,6 @@ class _Reader(NamedTuple):
         return tuple(found)
 
     def _preset(self, stated: _Stated, name: str) -> str:
-        """Return the own name of a cluster, or its path from the working directory."""
         moved = from_folder({"cluster": name}, self._folder(stated))["cluster"]
         return self.presets.named("clusters", moved)[0]
 
@@ -666,7 +656,6 @@ class _Reader(NamedTuple):
         return tuple({tuple(sorted(prices.items())): prices for prices in found}.values())
 
     def _called(self, stated: _Stated, name: str, clusters: tuple[Machine, ...]) -> list[str]:
-        """Return the clusters that a price is of, by the names that questions look for."""
         if name == ALL_CLUSTERS:
             return [name]
         if name in self.machines:
@@ -703,7 +692,6 @@ class _Reader(NamedTuple):
         return {"price_term": (str(term).replace("_", "-"),)} if taken else {}
 
     def _check_needs(self, stated: Mapping[str, _Stated], found: Mapping[str, tuple[Any, ...]]) -> None:
-        """Refuse objectives and constraints that need a price or the number of tokens where there is none."""
         priced = {"gpu_hour_price", "price_term"} & set(stated) or self.task == "train-time"
         priced = priced or all(one.usd_per_gpu_hour is not None for one in found["cluster"])
         known = {"train_tokens"} & set(stated) | ({PRICE} if priced else set())

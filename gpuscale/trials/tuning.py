@@ -416,8 +416,6 @@ def _run(study: Study, state: Tuning) -> None:
 
 
 class _Pool:
-    """Layouts that may be tried, and what is predicted of them now."""
-
     def __init__(self, result: PlanResult) -> None:
         self.estimates = result.estimates
         self.rows = result.plans
@@ -430,12 +428,10 @@ class _Pool:
         )
 
     def index(self, layout: Mapping[str, Any]) -> int | None:
-        """Return the place of a layout; None where it is not among these."""
         key = _key(layout)
         return self.keys.index(key) if key in self.keys else None
 
     def after(self, trials: Sequence[Trial]) -> Believed:
-        """Return what is believed where some trials ran out of memory and others ran."""
         fits = self.believed.fit_probability
         places: dict[str, list[int]] = {"out of memory": [], "ran": []}
         for trial in trials:
@@ -525,7 +521,6 @@ def _proposed(study: Study, number: int, estimate: Estimate) -> Trial:
 
 
 def _calibrated(study: Study, trials: Sequence[Trial]) -> str | None:
-    """Fit a calibration to the trials that ran, and return its file; None before the first."""
     ran = [AskedRun(one.measured, one.options, one.layout) for one in trials if one.measured]
     if not ran:
         return None
@@ -545,14 +540,12 @@ def _refuse_other_jobs(study: Study, trials: Sequence[Trial], job: Mapping[str, 
 
 
 def _step_time_s(trial: Trial) -> float:
-    """Return the measured step time of a trial that ran [s]."""
     assert trial.measured is not None
     batch, sequence, gpus = (float(trial.options[name]) for name in ("gbs", "seq", "gpus"))
     return trial.measured.step_of(batch * sequence, gpus)
 
 
 def _key(layout: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return what tells layouts apart, from a plan file or from a plan."""
     return tuple(sorted((name, value) for name, value in layout.items() if value is not None))
 
 

@@ -140,7 +140,6 @@ def rows_svg(
 
 
 def _top(limits: Mapping[str, float]) -> int:
-    """Return what room the names of limits take above the rows [px]."""
     return 16 * len(limits) + 4 if any(limits) else 0
 
 
@@ -324,7 +323,6 @@ def _plane(
     lines: Sequence[Line], groups: Sequence[Points], x: Scale, y: Scale, axes: tuple[Axis, Axis],
     spans: Sequence[tuple[str, float, float]] = (),
 ) -> str:  # fmt: skip
-    """Draw lines and points over two axes, and borders and names of spans of the one across."""
     top, bottom = 26, 26 + PLANE_PX
     gutter = max((len(name) for _, name in y.ticks), default=0) * CHARACTER_PX + 10
 
@@ -432,7 +430,6 @@ def points(
 
 
 def _points_text(groups: Sequence[Points], across: Axis, up: Axis, width: int) -> str:
-    """Draw points as characters, and what each character stands for where there are several."""
     xs, ys = ([value for one in groups for value in getattr(one, name)] for name in ("across", "up"))
     plot = scatter(across, xs, up, ys, [one.sign for one in groups for _ in one.said], width)
     names = {one.sign: one.name for one in groups}
