@@ -441,7 +441,6 @@ Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
 HEAD_BYTES = 65536
-"""How much of a file is looked at."""
 
 
 class Kind(NamedTuple):
@@ -474,7 +473,6 @@ KINDS = {
     "protocol": Kind("a file of measured kernels", "`gpuscale calibrate gpu` wrote it, and fits a GPU to it"),
     "measured": Kind("a table of measurements", "`gpuscale validate FILE` predicts them"),
 }
-"""Kinds of files by name."""
 
 _OWN = {
     "planfile": "plan",

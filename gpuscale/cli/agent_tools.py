@@ -74,10 +74,8 @@ OWN: dict[str, dict[str, Any]] = {
     "key": {"type": "string", "description": "Answer by one part of the JSON: plans[0].step_time_s; $ is all of it."},
     "offset": {"type": "integer", "minimum": 0, "description": "Where the page begins, as the page before says."},
 }
-"""Arguments of every tool."""
 
 MAX_TEXT = 65_536
-"""Characters of one argument, an error text included."""
 
 MAX_PAGE_BYTES = 7_800
 """Of a page, without the line that says where the next one begins."""

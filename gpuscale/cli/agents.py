@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gpuscale.cli.agent_worker import Desk
 
 LIMIT_S = 60.0
-"""Seconds that an answer may take."""
 
 MOST_AT_ONCE = 4
 """Answers that are worked out at the same time; others wait."""

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from gpuscale.launch.subject import Subject
 
 view = partial(option, metavar="", panel="Views")
-"""Declare a switch that shows one side of a plan."""
 
 
 @takes(JobOptions, Layout, optional=True)

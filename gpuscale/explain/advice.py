@@ -119,7 +119,6 @@ PRESSURES = {
                     "(`overlap=dp+tp+ep`); balanced routing; DP of the experts outside"),
     )
 }  # fmt: skip
-"""Pressure -> how it shows and what answers it."""
 
 STRATEGIES = {
     one.strategy: one
@@ -136,7 +135,6 @@ STRATEGIES = {
                "congestion and expert balance: all-to-all"),
     )
 }  # fmt: skip
-"""Axis, or `zero` -> what it splits and asks of the network."""
 
 
 class Footing(NamedTuple):
@@ -502,7 +500,6 @@ SPLITS = {
     **{name: one.splits for name, one in STRATEGIES.items()},
     "edp": "the batch of the experts", "etp": "matrices of experts",
 }  # fmt: skip
-"""Axis -> what it splits."""
 
 
 def _strategies(subject: Subject, found: TrafficReport, to_measure: Sequence[Benchmark]) -> Iterator[Strategy]:

@@ -30,7 +30,6 @@ from gpuscale.steptime.pipeline import BACKWARD, FORWARD, WEIGHT
 from gpuscale.units import GIB, plural
 
 EVENTS = {FORWARD: "forward", BACKWARD: "backward", WEIGHT: "weights"}
-"""Kind of slot -> what it is called here."""
 
 AFTER = {"gradients": ("dp_comm",), "optimizer": ("optimizer", "offload")}
 """What follows the pipeline -> components of the step time that it takes; ZeRO-3 reduces and gathers all along."""
@@ -172,7 +171,6 @@ class _Parts(NamedTuple):
 
 
 COMES_AND_GOES = ("activations", "logits", "workspace", "gathered_parameters", "optimizer_step", "fragmentation")
-"""Components that are not there all the time."""
 
 
 def _parts(subject: Subject, memory: Memory, column: int) -> _Parts:

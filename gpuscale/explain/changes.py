@@ -34,7 +34,6 @@ LEAST_GAIN = 0.01
 """Gain below which a change is none to make: well inside what the model can tell apart."""
 
 SHOWN = 3
-"""Changes that are suggested."""
 
 WORTH_SAYING = 0.005
 """Share of the step by which a component must change to be named as the effect of a change."""

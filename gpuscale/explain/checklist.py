@@ -348,7 +348,6 @@ NETWORK_CHECKS = {
 counters to watch."""
 
 FLOW = ("loss", "congestion")
-"""Faults of `gpuscale.explain.traffic` that flow control is there for."""
 
 
 def _network(case: Prelaunch) -> Iterator[Item]:
@@ -550,7 +549,6 @@ CHECKS = {
     "congestion": "the benchmarks across nodes while neighbours run, and alone",
     "node_links": "links up on every GPU, and the benchmarks inside every node",
 }
-"""Fault of `gpuscale.explain.traffic` -> what shows it."""
 
 
 def _sign(subject: Subject, step_s: float, suspect: str, check: str, source: str, gib: float | None = None) -> Sign:

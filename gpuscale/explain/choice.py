@@ -310,7 +310,6 @@ BASES = {"step": "s per step", "tokens": "s per million tokens", "gpus": "GPU-se
 of the difference when those are divided out."""
 
 NAMED = 3
-"""Components that the verdict names, at most."""
 
 LEAST_NAMED = 0.08
 """Share of the largest difference from which on another one is named."""

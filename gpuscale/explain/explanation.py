@@ -36,7 +36,6 @@ from gpuscale.steptime.components import COMMUNICATION, COMPONENTS, INDEX
 from gpuscale.units import GIB, format_number, format_seconds
 
 NEIGHBOURS = ("tp", "pp", "cp", "ep", "zero", "vpp", "microbatch", "recompute", "sp", "precision", "overlap", "gbs")
-"""Changes that people ask about: what is not worth it is said of these."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +118,8 @@ def _standing_text(one: Position, fit: str, own: str) -> list[str]:
 
 
 LEAST_BUBBLE = 0.05
-"""Bubble as a share of the step that is counted as small."""
 
 MOST_MICROBATCHES = 4096
-"""Microbatches up to which a small bubble is looked for."""
 
 INFINITELY_FAST = 1e9
 """Factor on kernels and network that leaves of a step what the CPU takes."""

@@ -778,10 +778,8 @@ def _false_position(excess: Callable[[float], float], low: float, high: float) -
 
 
 HALF = 2.0
-"""What a byte takes longer at half the rate."""
 
 LOSS = 1e-3
-"""Share of packets that is lost."""
 
 
 def _faults(plan: StagePlan, rerun: _Rerun) -> Iterator[NetworkFault]:

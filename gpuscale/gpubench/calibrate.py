@@ -110,7 +110,6 @@ def _measure(bench: Bench, begun: Protocol, path: Path, gpu: GpuSpec, progress: 
 # -- A GPU file with fitted kernel constants. --
 
 MAX_SOURCE = 600
-"""Longest source of a preset file."""
 
 
 def gpu_file_text(fit: GpuFit, protocol: Protocol, base: str, output: Path) -> str:

@@ -41,7 +41,6 @@ LIMITS = {
     "attention_backward_fraction": (0.05, 1.0), "attention_ramp_keys": (1.0, 4096.0),
     "attention_tail_tiles": (0.05, 8.0), "exp_per_cycle_per_sm": (4.0, 256.0),
 }  # fmt: skip
-"""Least and most of each constant that is fitted."""
 
 MAX_STEPS = 60
 

@@ -144,10 +144,8 @@ def _pipes(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 PAGE_WIDTH = 200
-"""Columns of a table in a page, which scrolls."""
 
 LONGEST = 200
-"""Characters of a line."""
 
 
 def line(found: Any) -> str:
@@ -212,7 +210,6 @@ def _lines(said: str) -> str:
 
 
 FORMS: dict[str, Callable[[Document], str]] = {"html": loaded("html.page.html"), "markdown": markdown}
-"""Forms of a document -> what writes them."""
 
 
 def written(found: Any, form: str, **view: Any) -> str:

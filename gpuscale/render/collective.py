@@ -38,10 +38,8 @@ SWEEP_KEYS = (
     "bytes", "time_s", "algbw_gb_per_s", "busbw_gb_per_s", "ideal_time_s", "latency_s", "bound_by", "bound_part",
     "algorithm", "channels", "time_low_s", "time_high_s",
 )  # fmt: skip
-"""Keys of one size in the JSON and CSV of a sweep."""
 
 COMMON_KEYS = ("op", "gpus", "level", "cluster", "model", "group_stride", "concurrent")
-"""Keys that all sizes of a sweep share."""
 
 
 def collective_json(estimate: CollectiveEstimate) -> dict[str, Any]:

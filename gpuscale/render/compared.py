@@ -193,7 +193,6 @@ def jobs_rows(compared: Comparison) -> list[tuple[str, str]]:
 
 
 SHOWN_FAILED = 8
-"""Jobs without a plan of which the reason is said."""
 
 
 def csv_rows(result: PlanResult) -> list[dict[str, Any]]:

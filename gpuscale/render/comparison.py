@@ -31,15 +31,12 @@ from gpuscale.render.plots import Axis
 from gpuscale.units import GIB, format_count, format_seconds, plural
 
 BAR = 26
-"""Columns of a waterfall's bars."""
 
 LESS, MORE = "-", "+"
-"""What bars of a waterfall are made of."""
 
 COLOURS = {LESS: 1, MORE: 3}
 
 DEPTH = 5
-"""Levels of the tree that are shown below its root if nothing is said."""
 
 LEAST, LEAST_PART = 2e-4, 5e-4
 """Share of the larger total below which a component's difference is not shown, and of the total of A below which a part

@@ -44,7 +44,6 @@ from gpuscale.render.plan_texts import (
 from gpuscale.units import GIB, format_bytes, format_number, format_seconds, plural
 
 FLIPS = 4
-"""Numbers that would flip the choice that are shown if nothing is said."""
 
 
 def sentences_block(found: Explanation) -> Part:
@@ -144,7 +143,6 @@ def _number(value: float) -> str:
 
 
 DEPTH = 4
-"""Levels of a tree that are shown below its root if nothing is said."""
 
 FOLDED = 0.01
 """Share of the root below which a part is folded."""
@@ -154,7 +152,6 @@ EVERYTHING = 99
 BOUNDS = {"compute": "compute", "memory": "HBM", "network": "comm", "host": "offload"} | {
     "launch": "launches", "waiting": "waiting", "bubble": "bubble", "": "",
 }  # fmt: skip
-"""What binds a node -> its name for people."""
 
 
 def explanation_document(
@@ -365,7 +362,6 @@ def decisions_document(found: Decisions, *, spell: Spell = str) -> Document:
 
 
 HOLDS = {True: "YES", False: "no", None: ""}
-"""Whether a situation holds -> in a word."""
 
 
 def _situations(situations: Sequence[Situation], spell: Spell) -> list[tuple[str, str]]:

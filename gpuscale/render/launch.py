@@ -209,14 +209,11 @@ def _uri(file: str) -> str:
 
 
 FORMATS: dict[str, Callable[[CheckResult], str]] = {"github": github, "junit": junit, "sarif": sarif}
-"""Formats of other tools -> what writes them."""
 
 
 FEW = 12
-"""Settings that the short answer lists in full."""
 
 MAX_NAME = 40
-"""Characters of a setting that is not known in the short answer."""
 
 
 def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Part, ...]:

@@ -21,7 +21,6 @@ from gpuscale.render.output import json_type, picked
 from gpuscale.units import GIB, format_duration, format_seconds, plural
 
 LISTED = 8
-"""Rows of each kind; JSON has all."""
 
 GPU_KEYS = ("index", "name", "memory_gib", "driver", "power_limit_w", "preset", "mig")
 
@@ -99,7 +98,6 @@ def _topology(found: Topology) -> str:
 
 
 LEAST_SHOWN = 4
-"""Measured kernels of each kind that are shown; `verbose` shows all."""
 
 
 def fit_json(found: Calibrated, output: Path | None) -> dict[str, Any]:

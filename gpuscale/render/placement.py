@@ -252,7 +252,6 @@ APART = 11
 """Columns from one unit to the next."""
 
 MOST_GPUS = 16
-"""GPUs of a host that are drawn one by one."""
 
 
 class _Row(NamedTuple):

@@ -55,7 +55,6 @@ from gpuscale.uncertainty import FIRST_CHOICES
 from gpuscale.units import format_count, format_seconds, plural
 
 SHOWN_PLANS = 300
-"""Plans in a page's table."""
 
 BOUND = "bound by %"
 
@@ -225,7 +224,6 @@ def why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
 
 
 SHORT = {"communication": "comm", "recompute": "recompute"}
-"""Kind of work -> a shorter name, in a table."""
 
 
 def bound_cell(seconds: Mapping[str, float]) -> str:

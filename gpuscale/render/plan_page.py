@@ -37,13 +37,10 @@ from gpuscale.steptime.components import BOUNDS, COMMUNICATION, COMPONENTS
 from gpuscale.units import GIB, format_bytes, format_rate, format_seconds, plural
 
 COLOUR_OF = dict(zip(steps.BOUNDS, (0, 1, 3, 8, 2, 9, 7), strict=True))
-"""What binds a node -> its colour."""
 
 FLAME_PX = 38
-"""Height of a level of the tree."""
 
 OPERATORS = 24
-"""Operators that are drawn as bars, those that take most."""
 
 
 class Path(NamedTuple):
@@ -318,7 +315,6 @@ def _placed(placed: Placement) -> list[Part]:
 
 
 DRAWN_PLANS = 8
-"""Plans in charts that compare their parts."""
 
 
 def choice(result: PlanResult) -> list[Part]:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 FIT = {"fits": "fits", "tight": "TIGHT", "no": "DOES NOT FIT"}
 
 REMEDIES = 4
-"""Remedies that the text answer lists."""
 
 
 def remedy_rows(remedies: Sequence[Remedy], spell: Spell) -> list[tuple[str, str]]:

@@ -539,4 +539,3 @@ def svg_text(found: Schedule) -> str:
 
 
 WRITERS = {"trace": trace_text, "svg": svg_text}
-"""Option -> what writes its file."""

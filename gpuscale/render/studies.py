@@ -22,14 +22,11 @@ MAIN = {
     "usd_per_1e9_tokens": "USD/1e9", "tokens_per_s_per_gpu": "tok/s/GPU", "step_time_s": "step", "mfu": "MFU",
     "memory_gib": "GiB", "busbw_bytes_per_s": "busbw GB/s", "time_s": "time", "fit": "fit",
 }  # fmt: skip
-"""Column that a table shows where it is there -> its header."""
 
 PLAN = "plan"
-"""Header of the degrees of a plan."""
 
 DEGREES = {"tp": "TP", "pp": "PP", "vpp": "VPP", "cp": "CP", "ep": "EP", "dp": "DP", "zero": "ZeRO-"}
 LONGEST = 40
-"""Characters of a text in a table, at most."""
 
 
 def answered_document(found: Answered) -> Document:

@@ -37,10 +37,8 @@ from gpuscale.units import DAY_S, HOUR_S, format_bytes, format_count, format_dur
 from gpuscale.version import RELEASED
 
 OLD_MARK = "*"
-"""After the date of what is over a year old."""
 
 SHORT = 52
-"""Most characters of a source in the table."""
 
 
 def rate_parts(rates: Mapping[str, Rate], *, verbose: bool = False) -> tuple[Part, ...]:
@@ -87,7 +85,6 @@ LOST = {
 ELASTIC = {"waiting": "replicas missing"}
 
 LEAST = 1e-4
-"""Shares below which a loss is not drawn."""
 
 
 def goodput_document(
@@ -262,7 +259,6 @@ def _explained(result: Stragglers) -> str:
 
 
 BILLED = {"steps": "steps", "failures": "failures, checkpoints", "spares": "spare nodes", "pauses": "pauses"}
-"""Uses of GPU-hours that are paid for, in words."""
 
 MWH_UNITS = ((1e6, "TWh"), (1e3, "GWh"), (1.0, "MWh"))
 DAYS = Axis("days", three_digits)

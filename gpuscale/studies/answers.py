@@ -175,7 +175,6 @@ RESULTS: dict[str, tuple[type, ...]] = {
 """Task -> the results whose fields are its columns, where they hold a text, a number, a switch or several texts."""
 
 OF_ASKED = ("model", "cluster", "op")
-"""Fields of results that say what was asked by another name, or in other words."""
 
 
 def _columns_of(result: type[Any]) -> dict[str, type]:
@@ -194,7 +193,6 @@ def _columns_of(result: type[Any]) -> dict[str, type]:
 
 
 _COLUMNS = {result: _columns_of(result) for results in RESULTS.values() for result in results}
-"""Result -> its columns with their types."""
 
 
 def _flat(result: Any) -> Row:

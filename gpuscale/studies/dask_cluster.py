@@ -203,13 +203,11 @@ def forget_presets() -> None:
 INSTALL = "`pip install 'gpuscale[dask]'` installs it"
 
 CONNECT_S = 20.0
-"""Time that a scheduler has to answer."""
 
 WORKERS_S = 300.0
 """Time that a cluster may be without workers: one that grows by demand starts its workers when tasks wait."""
 
 LOOK_S = 5.0
-"""Time between two looks at how many workers there are."""
 
 TASK_S, MAX_PER_TASK = 0.5, 32
 """Work of one task, beside which what Dask takes for it is small, and the most questions in one."""

@@ -63,7 +63,6 @@ OF_QUESTIONS = {
     LAYOUT,
     *(name for task in TASKS for name in options_of(task) if name not in declared(Layout)),
 }
-"""Columns that may say what was asked."""
 
 ALLOWED = {"COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "OPERATOR", "BETWEEN", "CASE", "CAST", "FUNCTION"}
 FUNCTIONS = {

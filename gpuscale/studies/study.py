@@ -257,7 +257,6 @@ def _rests_on(task: str, options: Mapping[str, Any]) -> Iterator[tuple[str, str]
 
 
 _OF_RATES = {"energy", "carbon"}
-"""Objectives that rest on rates."""
 
 
 def _plain(rates: Mapping[str, Any]) -> dict[str, Any]:
@@ -356,7 +355,6 @@ class Case:
 MAX_QUESTIONS = 1_000_000
 TOP = ("study", "clusters", "questions")
 PATHS = ("model", "cluster", "calibration", "failure_rate")
-"""Options that may be the path of a file."""
 
 WHOLE_TEXT = ("set", "rate", "pareto")
 """Options one value of which is written with commas."""

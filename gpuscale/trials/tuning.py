@@ -67,7 +67,6 @@ TAIL_BYTES = MIB
 """How much of the end of a log is searched for what ended the run."""
 
 OUT_OF_MEMORY = ("out_of_memory", "out_of_memory_outside", "out_of_memory_of_jax")
-"""Errors that say that the memory of a GPU was full."""
 
 OWN = ("folder", "plan", "log")
 """Names in braces beside those of the layout: the trial's folder, its plan file and its log."""
@@ -314,7 +313,6 @@ STOP_RULE = (
     f"trials end where {LEAST_TRIALS} layouts ran and no other has a chance of {LIKELY:.0%} to take {MATTERS:.0%} less "
     "time than the fastest of them, or where there are no more trials"
 )
-"""The rule in words."""
 
 
 @dataclass(frozen=True)

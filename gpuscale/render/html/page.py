@@ -24,7 +24,6 @@ def _lines(said: str) -> str:
 
 
 COLUMNS = 120
-"""Columns of a drawing of characters."""
 
 
 def html(page: Document) -> str:
@@ -151,7 +150,6 @@ def _table(table: Table, caption: str) -> str:
 SORTED = ' aria-sort="ascending"'
 
 LONG_TEXT = 40
-"""Characters from which on a cell's column is wide."""
 
 
 def _class(kind: str) -> str:
