@@ -1,5 +1,5 @@
 """Files and streams of users: read within bounds, written whole or not at all, and never over one that was read; what
-kind a file is, by how it begins, for the message where one is given that is read elsewhere.
+kind a file is, by how it begins.
 """
 
 from __future__ import annotations

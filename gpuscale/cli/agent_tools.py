@@ -1,7 +1,5 @@
-"""The commands as tools for agents: what each is for, which arguments it takes, and what command line they mean.
-
-A tool takes the options of its command by their names, as `gpuscale.request` and the command declare them: the schema
-of its arguments and the command line both follow from there.
+"""The commands as tools for agents: what each is for, which arguments it takes, and what command line they mean. Both
+the schema of its arguments and the command line follow from the options of its command.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""`gpuscale show`: models, GPUs, clusters, frameworks and recipes; `calibrate topology`: a cluster that is read;
-`doctor`: what there is on this machine to plan with.
-"""
+"""`gpuscale show`, `calibrate topology` and `doctor`."""
 
 from __future__ import annotations
 

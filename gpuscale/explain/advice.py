@@ -1,8 +1,7 @@
-"""What to see to before a launch: the tables by which one decides before there is a plan (what answers which pressure,
-which strategy which situation, what each asks of the network), and the checklist, filled with the numbers of one job.
+"""What to see to before a launch: the tables by which one decides before there is a plan, and the checklist.
 
 Sources: Shoeybi et al. 2019 (arXiv 1909.08053), Rajbhandari et al. 2020 (arXiv 1910.02054), Narayanan et al. 2021
-(arXiv 2104.04473), Korthikanti et al. 2022 (arXiv 2205.05198); what it costs a job is in `plan` and `explain`.
+(arXiv 2104.04473), Korthikanti et al. 2022 (arXiv 2205.05198).
 """
 
 from __future__ import annotations

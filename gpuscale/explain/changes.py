@@ -1,8 +1,7 @@
 """What would change the step time: single changes of a plan, each evaluated as `estimate` does it.
 
-All that the framework and the GPU can do is tried, one at a time: degrees doubled and halved, chunks, microbatches,
-ways to recompute, ZeRO stages, precisions, overlaps, schedules, twice the batch. What is said of a change is found by
-comparing the two breakdowns; nothing is known in advance of what should help.
+All that the framework and the GPU can do is tried, one at a time; what is said of a change is found by comparing the
+two breakdowns, nothing is known in advance of what should help.
 """
 
 from __future__ import annotations

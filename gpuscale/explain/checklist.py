@@ -1,8 +1,5 @@
-"""The reference's checklist before a launch, each line with the value of one job, what to run, and what it must say;
-each collective as a line of nccl-tests; and signs of trouble, with what to suspect first.
-
-The lines are those of the reference ("Networks", pre-launch checklist); a line about something that the job has not is
-left out.
+"""The reference's checklist before a launch ("Networks", pre-launch checklist) with the numbers of one job; each
+collective as a line of nccl-tests; and signs of trouble, with what to suspect first.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The plan beside the others: the best of its job, what the next family lacks, and which number would flip the choice;
-or beside one other plan (`compare`), and where the difference comes from.
+or beside one other plan (`compare`).
 
 One pruned search finds the best plan of every family that is at most `NEAR` slower than the best. Only these are looked
 at under other conditions, so that "nothing flips it" means: none of them does.

@@ -1,15 +1,12 @@
-"""Strategy -> traffic -> network: what every axis sends over which level, what of it shows, what the network must give.
+"""Strategy -> traffic -> network: what every axis sends over which level, what shows, what the network must give.
 
-Each collective is timed and placed; what of it shows is what the step-time model says
-of its component and pass, shared among the collectives there in proportion to their times.
+The collectives are those that the step-time model prices (`gpuscale.steptime.components`); what of them shows is what
+it says of their component and pass, shared in proportion to their times.
 
 Bytes on the wire are the least that moves: an AllGather or ReduceScatter of b bytes over n GPUs sends b (n-1)/n from
-each, an AllReduce twice that, or b where switches add up, an AllToAll b (n-1)/n of each GPU's send buffer b, a transfer
-b. Of what n GPUs on k units of a level (and k' instances of it) send, the part (k - k') / (n - 1) passes the level and
-none above: a ring has so many hops there. All that is sent is received, in the same group.
-
-The collectives are those that the step-time model prices (`gpuscale.steptime.components`), counted over layers, microbatches
-and what is done again.
+each, an AllReduce twice that, or b where switches add up, an AllToAll b (n-1)/n of each GPU's send buffer b, a
+transfer b. Of what n GPUs on k units of a level (and k' instances of it) send, the part (k - k') / (n - 1) passes the
+level and none above: a ring has so many hops there. All that is sent is received, in the same group.
 
 | axis | what is called | source |
 |---|---|---|

@@ -1,7 +1,5 @@
 """What files of other tools state of a cluster, each value with the place where it stands, and all of it put together.
-
-Nothing in a file is trusted: its size and lines are bounded before anything is read, and what messages show of it is
-printable.
+Nothing in them is trusted: sizes are bounded before anything is read, and what messages show is printable.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _levels(estimate: CollectiveEstimate) -> Table:
 
 
 def collective_document(estimate: CollectiveEstimate, *, note: str | None = None) -> Document:
-    """Lay out the verdict, the level table, the formula and a note on the cluster."""
+    """Lay out one estimate."""
     latency = f"{format_seconds(estimate.latency_s)} of it latency"
     name = f"nccl {estimate.nccl}" if estimate.nccl else "deepep"
     model = {
@@ -167,8 +167,7 @@ BYTES = Axis("size", format_bytes, log=True, of_bytes=True)
 
 
 def sweep_document(rows: Sequence[CollectiveEstimate], *, note: str | None = None, plot: bool = False) -> Document:
-    """Lay out a sweep over sizes: time and bandwidth (a `plot` in a terminal too), a row per size, and the levels of
-    the cluster."""
+    """Lay out a sweep over sizes, with a `plot` in a terminal too."""
     first, last, best = rows[0], rows[-1], max(rows, key=lambda row: row.busbw_bytes_per_s)
     half = next(row for row in rows if row.busbw_bytes_per_s >= best.busbw_bytes_per_s / 2)
     drawn = terminal(partial(bandwidth_plot, rows)) if plot and len(rows) > 1 else ""
@@ -242,7 +241,7 @@ def against_rows(found: Against) -> list[dict[str, Any]]:
 
 
 def against_document(found: Sequence[Against], notes: Sequence[str]) -> Document:
-    """Lay out a table per group of a log: measured, predicted, their ratio."""
+    """Lay out a log beside the prediction."""
     parts: list[Part] = []
     for one in found:
         apart = f", {one.group_stride} apart" if one.group_stride > 1 else ""
@@ -304,7 +303,7 @@ def bandwidth_plot(rows: Sequence[CollectiveEstimate], width: int) -> str:
 
 
 def roofline_document(result: Roofline) -> Document:
-    """Lay out the verdict, the thresholds per level and the limits of TP."""
+    """Lay out the thresholds per level and the limits of TP."""
     first = result.clusters[0]
     top = first.levels[-1]
     verdict = (

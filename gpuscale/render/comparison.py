@@ -62,8 +62,7 @@ class _Totals(NamedTuple):
 def comparison_document(
     found: PlanComparison, *, depth: int | None = None, verbose: bool = False, spell: Spell = str
 ) -> Document:
-    """Lay out both plans beside each other, and where time and memory went: so many levels of the tree, if `verbose`
-    every node."""
+    """Lay out both plans, and where time and memory went: so many levels of the tree, if `verbose` every node."""
     a, b = found.a, found.b
     levels = depth if depth is not None else 99 if verbose else DEPTH
     of_time = "" if found.basis == "step" else f" [{found.unit}]"

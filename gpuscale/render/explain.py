@@ -299,7 +299,7 @@ TITLES = {
 
 
 def advice_document(advice: Advice, *, spell: Spell = str) -> Document:
-    """Lay out pressures, strategies, placement, the checklist, benchmarks, settings and signs of trouble."""
+    """Lay out the checklist of a plan."""
     pressures = [(f"{one.name}, {one.state}", f"{one.now}{_remedy(one, spell)}") for one in advice.pressures]
     checks = [
         (f"{one.name}: {one.now}", [("check", spell(one.check)), ("expect", one.expect)]) for one in advice.checklist

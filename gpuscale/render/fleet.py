@@ -14,8 +14,7 @@ from gpuscale.units import format_count, format_seconds
 
 
 def fleet_document(result: FleetResult, *, verbose: bool = False, spell: Spell = str) -> Document:
-    """Lay out the verdict, the ways by rank, what each pool does in the best of them (if `verbose`, in all), and what
-    they stand on."""
+    """Lay out the ways by rank, what each pool does in the best (if `verbose`, in all), and what they stand on."""
     best = result.ways[0]
     left_out = [(f"not {name}", spell(text)) for name, text in result.left_out.items()]
     lines: tuple[Table, list[tuple[str, str]]] | tuple[()] = ()

@@ -33,7 +33,7 @@ from gpuscale.version import __version__
 
 
 def diagnosis_document(found: Diagnosis, spell: Spell = str) -> Document:
-    """Lay out the likeliest cause, what the job has of it and what to do, then the other errors of the text."""
+    """Lay out the likeliest cause, and what to do, then the other errors of the text."""
     if not found.errors:
         return plain("An error text", "no error that is known", [("closest", one) for one in closest_lines(found)])
     first, *others = found.errors
@@ -93,7 +93,7 @@ def closest_lines(found: Diagnosis) -> list[str]:
 
 
 def check_document(result: CheckResult) -> Document:
-    """Lay out the verdict, what is predicted, and the findings, the gravest first."""
+    """Lay out what is predicted, and the findings, the gravest first."""
     return plain(
         "Check of a launch", partial(_verdict, result), [(one.severity, _line(one)) for one in result.findings]
     )
@@ -217,8 +217,7 @@ MAX_NAME = 40
 
 
 def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Part, ...]:
-    """Return what was understood, assumed and ignored of launch files; if `verbose`, every setting, also those that
-    change nothing."""
+    """Return what was understood, assumed and ignored; `verbose`: every setting."""
     understood = list(job.understood)
     if not verbose and len(understood) > FEW and len(job.of_model) > 1:
         first = next(iter(job.of_model))
@@ -258,13 +257,12 @@ def _place(one: Said, *, several: bool) -> str:
 
 
 def launch_estimate_document(found: LaunchEstimate) -> Document:
-    """Lay out what launch files are predicted to do, and what was understood of them."""
+    """Lay out a plan, and what was understood of its files."""
     return estimate_document(found.estimate, more=launch_blocks(found.job))
 
 
 def subject_document(found: Subject, *, whole: bool = False, spell: Spell = str) -> Document:
-    """Lay out what is predicted of the plan that questions are asked about; the `whole` explains it, with all that a
-    page shows of a plan."""
+    """Lay out a plan; the `whole` explains it, with all that a page shows."""
     if whole:
         return explanation_document(explain_subject(found), subject=found, spell=spell)
     return estimate_document(found.estimate, spell=spell)

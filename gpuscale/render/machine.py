@@ -31,7 +31,7 @@ def checkup_json(found: Checkup) -> dict[str, Any]:
 
 
 def checkup_document(found: Checkup, steps: Sequence[tuple[str, str]] = ()) -> Document:
-    """Lay out the verdict, what was found, what is wrong, and what to do next."""
+    """Lay out what was found, and what to do next."""
     return plain(
         "What this machine offers for planning",
         found.verdict,
@@ -110,7 +110,7 @@ def fit_json(found: Calibrated, output: Path | None) -> dict[str, Any]:
 
 
 def fit_document(found: Calibrated, *, verbose: bool = False) -> Document:
-    """Lay out the verdict, the constants, how far kernels are off, and predicted beside measured times."""
+    """Lay out constants, how far kernels are off, and times predicted and measured."""
     fit = found.fit
     constants = [
         {

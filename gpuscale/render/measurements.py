@@ -75,7 +75,7 @@ def bench_document(result: BenchResult) -> Document:
 
 
 def calibration_document(result: Calibration) -> Document:
-    """Lay out the verdict, the curves, the errors by size, and the notes."""
+    """Lay out curves and errors."""
     shown = result.held_out or result.fits
     errors = error_rows([one for fit in shown for one in fit.residuals])
     curves = [
@@ -151,7 +151,7 @@ def measured_json(found: MeasuredRun) -> dict[str, Any]:
 
 
 def measured_document(found: MeasuredRun, spell: Spell) -> Document:
-    """Lay out what a log measured: the verdict, the numbers, the framework's own timers, the notes."""
+    """Lay out what a log measured."""
     step_s, rate = found.step_time_s, found.tokens_per_s_per_gpu
     speed = [f"{format_seconds(step_s)} per iteration"] if step_s else []
     speed += [f"{rate:,.0f} tokens/s per GPU"] if rate else []
@@ -181,7 +181,7 @@ def measured_document(found: MeasuredRun, spell: Spell) -> Document:
 
 
 def calibrated_run_document(result: CalibratedRun, spell: Spell = str) -> Document:
-    """Lay out the verdict, the factors, the runs before and after, timers beside components, and the notes."""
+    """Lay out factors, runs before and after, and timers beside components."""
     before, after = result.before, result.after
     factors = [
         {
@@ -284,7 +284,7 @@ def imported_document(found: ImportedCluster) -> Document:
 def import_json(
     imported: ImportedCluster, allreduce_bytes_per_s: Sequence[float], output: Path | None
 ) -> dict[str, Any]:
-    """Return what was read, noted and assumed, the cluster, and the text of its file."""
+    """Return what was read, noted and assumed."""
     return {
         "output": output,
         **picked(imported, ("read", "notes", "assumed")),

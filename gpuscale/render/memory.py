@@ -33,8 +33,7 @@ BEYOND = 1.6
 
 
 def memory_document(budget: MemoryBudget, *, spell: Spell = str) -> Document:
-    """Lay out the budget of single changes as a table and as bars, and the sizes of all combinations; or the memory of
-    a stage over a step, where that was asked for."""
+    """Lay out the budget of single changes, and the sizes of all combinations; or the memory of a stage over a step."""
     if budget.timeline is not None:
         return _timeline(budget, budget.timeline, spell)
     asked = budget.asked

@@ -34,7 +34,7 @@ LEGEND = (
 
 
 def placement_document(result: Placement) -> Document:
-    """Lay out the table of groups, the drawing and the comparison of orders."""
+    """Lay out groups, ranks and the comparison of orders."""
     best, head = result.best, result.verdict
     groups = [
         {
@@ -114,7 +114,7 @@ def drawing(result: Placement, width: int) -> Iterator[str]:
 
 
 def fabric_table(result: Placement) -> Table:
-    """Draw the nodes under each leaf, and which groups have how many members there; empty with one leaf or none."""
+    """The nodes under each leaf, and which groups have how many members there."""
     found, index = result.holdings, network_level(result.cluster)
     if index is None or len(found) < 2 or not result.placed.spans:
         return table([])
@@ -261,8 +261,7 @@ class _Row(NamedTuple):
 
 
 def topology_document(cluster: ClusterSpec, *, note: str | None = None) -> Document:
-    """Lay out a cluster, already sized, as a tree, its top level first; the `note` says how the preset was extended, if
-    it was."""
+    """Lay out a cluster, already sized, as a tree; the `note` says how it was extended."""
     head = f"{cluster.name}: {cluster.title}"
     mixture = f"\n{cluster.mixture}" if cluster.mixture else ""
     said = f"{head}\nnote: {note}{mixture}" if note else head + mixture

@@ -75,9 +75,8 @@ TIE_ODDS = "; of measured pairs this close and this alike, the predicted order w
 def plan_document(
     result: PlanResult, *, verbose: bool = False, shown: int | None = None, spell: Spell = str
 ) -> Document:
-    """Lay out the verdict, the plans (those `shown` in a terminal), evidence, what was asked for, and the answer to
-    `why`; on a page all that there is to say of the first plan too. `verbose`: all assumptions and rules, and why
-    layouts were rejected too."""
+    """Lay out the plans (those `shown` in a terminal) and what they stand on; on a page all of the first plan.
+    `verbose`: all assumptions and rules too."""
     best, compared = result.estimates[0], result.compared
     frontier = compared is not None and compared.frontier_size > 1
     first = cache(loaded("plan_page.first_plan", result))
@@ -204,8 +203,7 @@ def rank_texts(result: PlanResult) -> list[str]:
 
 
 def why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
-    """Why the first plan is first although another is faster on paper; else how the second stands to it, and by what
-    (where plans are ranked by memory, that too)."""
+    """Why the first plan is first although another is faster on paper; else how the second stands to it."""
     choice = result.choice
     ties = [
         f" (a tie within the {one.tie_window:.1%} resolution)" if one.tied else ""
@@ -238,7 +236,7 @@ def bound_cell(seconds: Mapping[str, float]) -> str:
 
 
 def plan_table(result: PlanResult, plans: Sequence[PlanRow]) -> Table:
-    """The ranked plans; dimensions that no plan uses are left out, and on a narrow terminal what is least needed."""
+    """The ranked plans; dimensions that no plan uses are left out."""
     dimensions = [name for name in ("vpp", "cp", "ep", "etp") if any(getattr(plan, name) > 1 for plan in plans)]
     own = [own_cells(result.compared, index) if result.compared else {} for index in range(len(plans))]
     first = list(dict.fromkeys(name for cells in own for name in cells))
@@ -297,7 +295,7 @@ def _is_printed(why: WhyAnswer, result: PlanResult) -> bool:
 
 
 def why_parts(why: WhyAnswer, result: PlanResult, spell: Spell, width: int = WIDTH) -> tuple[str, Facts]:
-    """Where the layout asked for stands, or why it is not there; a list of differences has `width` columns."""
+    """Where the layout asked for stands, or why it is not there."""
     plan = why.plan
     if plan is None or why.slower_than_best is None:
         return f"{why.asked}: cannot run", [(code, spell(reason)) for code, reason in why.reasons.items()]
@@ -398,7 +396,7 @@ def _holds_text(answer: RiskAnswer) -> str:
 
 
 def row_document(plan: PlanRow) -> Document:
-    """Lay out one plan by itself: layout and numbers, and what measurements stand behind them."""
+    """Lay out a plan by itself."""
     size = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
     numbers = f"{format_seconds(plan.step_time_s)}/step, MFU {plan.mfu:.1%}, {size}"
     return plain(
@@ -409,8 +407,7 @@ def row_document(plan: PlanRow) -> Document:
 def estimate_document(
     result: Estimate, *, verbose: bool = False, spell: Spell = str, more: Iterable[Part] = ()
 ) -> Document:
-    """Lay out the breakdown of step time and of memory, evidence (if `verbose`, all assumptions), what was asked for,
-    and `more`."""
+    """Lay out one plan; `verbose`: all assumptions; `more`: what else there is to say."""
     plan = result.plan
     asked = fine_tuning_lines(plan, result.job)
     lost = {"exposed comm": plan.exposed_comm_fraction, "bubble": plan.bubble_fraction}

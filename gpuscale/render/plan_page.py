@@ -1,6 +1,4 @@
-"""What a page shows of plans: which to choose, and of one its step as charts and trees, roofline, memory, pipeline,
-traffic and placement.
-"""
+"""What a page shows of plans: which to choose, and one in charts and trees."""
 
 from __future__ import annotations
 

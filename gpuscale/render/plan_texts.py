@@ -112,7 +112,7 @@ def component_text(name: str) -> str:
 
 
 def where_it_goes(estimate: Estimate, width: int) -> Iterator[str]:
-    """What binds the step and what else takes it, by kind of work; then the largest components of its memory."""
+    """What binds the step and what else takes it; then the largest components of its memory."""
     plan = estimate.plan
     yield as_many_as_fit("bound by ", bound_parts(estimate.breakdown), width)
     largest = sorted(estimate.memory.items(), key=lambda item: (-item[1], item[0]))
@@ -143,8 +143,7 @@ USUAL = (
 
 
 def assumption_rows(found: Estimate, spell: Spell, *, verbose: bool, nearest: bool = True) -> list[tuple[str, str]]:
-    """What the numbers rest on; first what measurements stand behind the step time, with the `nearest` run unless it
-    stands elsewhere."""
+    """What the numbers rest on, evidence first; the `nearest` run unless it stands elsewhere."""
     plan, said = found.plan, found.assumptions
     rows = [("evidence", evidence_text(plan, nearest=nearest)), *(("note", spell(note)) for note in found.notes)]
     if verbose:
@@ -215,7 +214,7 @@ def similar_text(runs: int) -> str:
 
 
 def first_choices_text(found: Iterable[Mapping[str, Any]]) -> str:
-    """How much longer than predicted the first choices of measured sweeps took, beside all of their layouts."""
+    """How much longer than predicted first choices of measured sweeps took, beside all of their layouts."""
     words = {
         "groups": "measured over predicted time (median): first choices of {:,} sweeps {}, all of their layouts {}",
         "large groups": f"of the {{:,}} with {MANY_LAYOUTS} layouts or more {{}}, all {{}}",
@@ -251,8 +250,8 @@ def plan_tiles(found: Estimate) -> list[tuple[str, str, str]]:
 
 
 def plan_sections(of: Callable[[], Subject], *of_memory: Part) -> list[Section]:
-    """The sections that a page has of the memory (`of_memory` first), the pipeline, the traffic and the placement of
-    one plan, made once a page is wanted."""
+    """The sections of a page on memory (`of_memory` first), pipeline, traffic and placement of a plan, made when
+    wanted."""
     return [
         Section("Memory", [*of_memory, later("plan_page.stage_parts", of)]),
         Section("Pipeline", [later("plan_page.pipeline_parts", of)]),

@@ -57,7 +57,7 @@ Flops = Mapping[Convention, FlopsPerToken]
 
 
 def models_document(counted: Counted) -> Document:
-    """Lay out one line per model, after a line that says how many there are."""
+    """Lay out one row per model."""
     totals = [params.total for _, params in counted]
     rows = [
         {
@@ -97,7 +97,7 @@ def _thousands(tokens: int) -> str:
 
 
 def model_json(model: ModelSpec, params: ModelParameters) -> dict[str, Any]:
-    """Return one model of the list: its counts, and the shape of its first attention, MLP and experts."""
+    """Return one model of the list, the shape by its first attention, MLP and experts."""
     attention, mlp, moe = _first(model)
     kinds = [model.kinds[index] for index in model.pattern]
     return {
@@ -166,7 +166,7 @@ def loaded_model_document(model: ModelSpec) -> Document:
 
 
 def model_document(model: ModelSpec, params: ModelParameters, sequence: int, flops: Flops) -> Document:
-    """Lay out one model: verdict, layers, parameters, FLOPs per token, notes and source."""
+    """Lay out one model."""
     active = f", {format_count(params.active)} active per token" if model.is_moe else ""
     tied = "tied to" if model.tied_embeddings else "apart from"
     learned = ", learned positions" if model.learned_positions else ""
@@ -289,7 +289,7 @@ def _flop_table(sequence: int, flops: Flops) -> Table:
 
 
 def gpus_document(gpus: Sequence[GpuSpec]) -> Document:
-    """Lay out one row per GPU: dense TFLOP/s, memory and links."""
+    """Lay out one row per GPU."""
     rows = []
     for gpu in gpus:
         peaks = {name: f"{peak / TB:.4g}" for name, peak in gpu.peak_flops_per_s.items()}
@@ -315,7 +315,7 @@ def gpus_document(gpus: Sequence[GpuSpec]) -> Document:
 
 
 def gpu_document(gpu: GpuSpec) -> Document:
-    """Lay out everything about one GPU: numbers, what follows from them, kernel constants, sources."""
+    """Lay out everything about one GPU."""
     peaks = gpu.peak_flops_per_s
     best = next((name for name in ("bf16", "fp16", "fp32") if name in peaks), None)
     rate = f"{peaks[best] / TB:.4g} dense TFLOP/s in {best}, " if best else ""
@@ -415,7 +415,7 @@ def gpu_json(gpu: GpuSpec) -> dict[str, Any]:
 
 
 def clusters_document(clusters: Sequence[ClusterSpec]) -> Document:
-    """Lay out one row per cluster: GPUs, levels and bandwidth per GPU."""
+    """Lay out one row per cluster."""
     return plain(
         "Clusters",
         f"{len(clusters)} clusters. Levels innermost first, name(GPUs); GB/s per GPU, one direction, all sending.",
@@ -600,7 +600,7 @@ def frameworks_document(files: Mapping[str, Mapping[str, Any]]) -> Document:
 
 
 def framework_document(file: Mapping[str, Any]) -> Document:
-    """Lay out every switch and number of a profile, their sources, and the rules by which its framework runs."""
+    """Lay out a profile, and the rules by which its framework runs."""
     apart = {"name", "title", "sources", "memory", "space", "launch", "generations", "aliases"}
     settings = {key: value for key, value in file.items() if key not in apart}
     settings |= {f"space.{key}": value for key, value in file["space"].items() if value}
@@ -640,7 +640,7 @@ def recipes_document(recipes: Sequence[Recipe]) -> Document:
 
 
 def recipe_document(recipe: Recipe, *, spell: Spell = str) -> Document:
-    """Lay out all that is known of a recipe, and how to evaluate it."""
+    """Lay out a recipe, and how to evaluate it."""
     facts = [(key, value) for key in ("title", *FACTS) if (value := getattr(recipe, key))]
     facts += [(command, spell(f"gpuscale {command} `recipe={recipe.name}`")) for command in ("estimate", "plan")]
     stated = {**recipe.job, **recipe.layout}

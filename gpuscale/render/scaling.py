@@ -18,7 +18,7 @@ WITHIN = 0.02
 
 
 def batch_size_document(result: BatchSize, *, verbose: bool = False, spell: Spell = str) -> Document:
-    """Lay out the verdict, then each batch with its plan, and what the laws say; if `verbose`, sources in full."""
+    """Lay out each batch with its plan, and what the laws say; `verbose`: sources in full."""
     return plain(
         "Batch size",
         f"{_batch_verdict(result)}\n{_recommended(result)}",
@@ -88,8 +88,7 @@ def _batch_laws(result: BatchSize) -> Table:
 
 
 def size_document(result: Size, *, verbose: bool = False, spell: Spell = str) -> Document:
-    """Lay out the verdict, then the choices with their plans, and what the laws say; if `verbose`, sources in full, and
-    each model in a line."""
+    """Lay out the choices with their plans, and what the laws say; `verbose`: sources in full, each model in a line."""
     best = result.choices[result.best]
     shapes = [(format_count(one.parameters), one.model) for one in result.choices] if verbose else []
     facts = shapes or [("model", best.model)]

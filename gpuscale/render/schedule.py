@@ -1,6 +1,4 @@
-"""Drawing of `gpuscale schedule`: a row for each rank, a column for each time step; traces in Chrome's format, which
-Perfetto opens, and pictures (SVG).
-"""
+"""A simulated pipeline: drawn, as a trace in Chrome's format, which Perfetto opens, and as a picture (SVG)."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ GAP = " ~ "
 
 
 def schedule_document(found: Schedule, *, spell: Spell = str) -> Document:
-    """Lay out the picture, what each rank does, and the closed forms beside the simulation."""
+    """Lay out the picture, what each rank does, and closed forms beside the simulation."""
     return Document(
         f"Schedule: {schedule_verdict(found).partition(':')[0]}",
         "\n".join(filter(None, (schedule_verdict(found), of_what(found)))),

@@ -30,13 +30,13 @@ LONGEST = 40
 
 
 def answered_document(found: Answered) -> Document:
-    """Lay out what one question of a study asks, and how many rows answer it."""
+    """Lay out one question of a study."""
     asked = ", ".join(f"{name}={value}" for name, value in {**found.case.labels, **found.case.options}.items())
     return plain("Question of a study", f"{found.case.task} {asked}: {plural(len(found.rows), 'row')}")
 
 
 def study_document(found: Summary) -> Document:
-    """Lay out what results say: what all questions share, the rows, pictures, and why questions have no answer."""
+    """Lay out what results say."""
     more = f"{len(found.rows):,} of {plural(found.of, 'row')}; JSON and CSV have all"
     return Document(f"Study {found.source}", _verdict(found), [*_tiles(found)], [
         Section("All questions", [_facts(found)]),

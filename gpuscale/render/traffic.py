@@ -51,8 +51,7 @@ SHORT = {"synchronisation": "sync"}
 
 
 def traffic_document(report: TrafficReport, *, subject: Subject | None = None, spell: Spell = str) -> Document:
-    """Lay out the chain from strategy to network, every collective, the levels, needs and faults of a plan (the
-    `subject`, where it is at hand); `spell` leads from options in backticks to how they are given."""
+    """Lay out what a plan sends, and what the network must give (with the `subject`, where it is at hand)."""
     notes = note_facts(subject.estimate.notes, spell) if subject else []
     title = f"Traffic of {subject.estimate.model} on {plural(subject.estimate.gpus, 'GPU')}" if subject else "Traffic"
     if not report.traffic:
@@ -74,7 +73,7 @@ def traffic_document(report: TrafficReport, *, subject: Subject | None = None, s
 
 
 def traffic_parts(report: TrafficReport) -> list[Part]:
-    """What travels where in a step, and what the network would have to give, for the page of a plan."""
+    """The same for the page of a plan."""
     if not report.traffic:
         return [NOTHING]
     said = [*needs_text(report.network_needs), *faults_text(report.network_faults)]

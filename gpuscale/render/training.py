@@ -42,7 +42,7 @@ SHORT = 52
 
 
 def rate_parts(rates: Mapping[str, Rate], *, verbose: bool = False) -> tuple[Part, ...]:
-    """The rates with their sources; in a terminal with the head of each, unless all of it is asked for."""
+    """The rates with their sources, in a terminal in full if `verbose`."""
     if verbose:
         return (_in_full(rates),)
     old = f"{OLD_MARK} {OLD} ({RELEASED}); " if any(rate.old for rate in rates.values()) else ""
@@ -90,8 +90,7 @@ LEAST = 1e-4
 def goodput_document(
     result: Goodput, *, plan: PlanRow | None = None, verbose: bool = False, spell: Spell = str
 ) -> Document:
-    """Lay out the share that counts, where the rest goes, and its curve over the checkpoint interval; if `verbose`,
-    sources in full."""
+    """Lay out what counts, what is lost, and the checkpoint interval; `verbose`: sources in full."""
     low, high = result.effective_ratio_low, result.effective_ratio_high
     steps = plural(result.checkpoint_interval_steps, "step")
     return Document(
@@ -176,7 +175,7 @@ def _curve(result: Goodput) -> Chart:
 def stragglers_document(
     result: Stragglers, *, plan: PlanRow | None = None, verbose: bool = False, spell: Spell = str
 ) -> Document:
-    """Lay out what slow parts cost, and what other spreads of like parts would; if `verbose`, sources in full."""
+    """Lay out what slow parts cost; `verbose`: sources in full."""
     first = result.parts[0]
     return plain(
         f"Slow parts of {result.model} on {plural(result.gpus, 'GPU')}",
@@ -265,7 +264,7 @@ DAYS = Axis("days", three_digits)
 
 
 def train_time_document(result: TrainTime, *, verbose: bool = False, spell: Spell = str) -> Document:
-    """Lay out time, money and energy, and what they stand on with source and date; if `verbose`, sources in full."""
+    """Lay out time, money and energy, and what they stand on; `verbose`: sources in full."""
     said = train_verdict(result)
     money = "not known" if result.cost_usd is None else f"{format_count(result.cost_usd)} USD"
     return Document(

@@ -13,7 +13,7 @@ from gpuscale.units import format_seconds, plural
 
 
 def tuning_document(state: Tuning) -> Document:
-    """Lay out the verdict, the trials, and when they end."""
+    """Lay out how a study of trials stands."""
     parts = [table([_cells(one, state) for one in state.trials], left=3)]
     facts = [("to do", _to_do(state))] if state.next is not None else []
     facts += [("rule", state.rule)]

@@ -51,8 +51,7 @@ Pairs = Sequence[tuple[str, float, float]]
 
 
 def validation_document(result: Validation, *, top: int = 0, plot: bool = False) -> Document:
-    """Lay out the error tables, what else the file tells, the worst rows (in a terminal the `top` ones) and the
-    scatter, which a terminal draws if `plot`."""
+    """Lay out errors, the worst rows (in a terminal the `top` ones) and the scatter (in a terminal if `plot`)."""
     if result.kind == "recipes":
         return recipes_document(result, top)
     what, summary = "step" if result.kind in {"runs", "oom"} else "time", result.summary
@@ -80,7 +79,7 @@ def validation_document(result: Validation, *, top: int = 0, plot: bool = False)
 
 
 def recipes_document(result: Validation, top: int) -> Document:
-    """Lay out how far layouts of experts are from first choices, by group, row by row, and which of them cannot be."""
+    """Lay out how far layouts of experts are from first choices."""
     summary = result.summary
     rows = [one for one in result.rows if isinstance(one, RecipeScore)]
     far = sorted((one for one in rows if one.behind is not None), key=lambda one: (-(one.behind or 0.0), one.id))

@@ -1,9 +1,9 @@
 """A study on a Dask cluster that runs already: its workers answer the questions, a few in each task.
 
-The workers need this version of gpuscale; the scheduler, which only passes bytes on, needs none. Of the files that a
-study names the workers get copies: the user's own presets, and the model, cluster, calibration and failure study that a
-question names by path or by an id in the cache of the Hugging Face hub, with the files that these name in turn. Below a
-folder elsewhere they lie as they do here, so that one finds another from where it stands.
+The workers need this version of gpuscale; the scheduler, which only passes bytes on, needs none. They get copies of
+the files that a study names: the user's own presets, and what a question names by path or by an id in the cache of the
+Hugging Face hub, with the files that these name in turn. Below a folder elsewhere they lie as they do here, so that
+one finds another from where it stands.
 """
 
 from __future__ import annotations

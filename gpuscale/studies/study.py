@@ -1,38 +1,9 @@
-"""A study as its file has it: the options of a question, each with one value or several, and what-if clusters.
-
-    [study]
-    model = ["llama3-8b", "llama3-70b"]
-    gpus = [64, 128]
-    precision = ["bf16", "fp8"]
-
-    [[clusters]]
-    name = "second-port"
-    base = "dgx-h100-superpod"
-    network = 2.0
-
-All combinations of the values are asked. What belongs together stands in `[[questions]]`: each of them is such a
-product of its own, beside what `[study]` says for all.
-
-    [[questions]]
-    model = "llama3-8b"
-    cluster = "dgx-h100-superpod"
-
-    [[questions]]
-    model = "llama3-70b"
-    cluster = ["gb200-nvl72", "second-port"]
+"""A study as its file has it (docs/studies.md): `[study]`, the options of a question, each with one value or several,
+of which all combinations are asked; `[[questions]]`, products of their own beside what `[study]` says for all; and
+`[[clusters]]`, presets with changed numbers, each combination a cluster of its own. These become the option `set`, so
+that `gpuscale plan` with this cluster and this `set` answers the same question.
 
 What its answers rest on is kept as digests: a change of version, preset or file is noticed where it matters.
-
-A table of `[[clusters]]` is a preset with changed numbers.
-
-    [[clusters]]
-    name = "domain"
-    base = "gb200-nvl72"
-    nvlink_domain = [8, 72, 576]
-    usd_per_gpu_hour = 5.0
-
-Each value of a list makes a cluster of its own, `domain-8`, `domain-72`, `domain-576`. All become the option `set`, so
-that `gpuscale plan` with this cluster and this `set` answers the same question.
 """
 
 from __future__ import annotations

@@ -5,25 +5,8 @@ trial may gain is how much faster than the best measured it would be on average,
 (expected improvement: Jones, Schonlau and Welch 1998), times the probability that it fits. Trials end where no layout
 is likely to be faster by what matters.
 
-A study is a file; its folder has a plan and a log of each trial, which are all that a study remembers.
-
-    format = "gpuscale.trials/1"
-
-    [job]                       # options of `plan`
-    model = "llama3-8b"
-    gpus = 16
-    cluster = "aws-p5"
-
-    [layout]                    # sets of values, as `plan` takes them; optional
-    tp = "1..4"
-
-    [trials]                    # optional
-    command = ["sbatch", "--wait", "train.sh", "{tp}", "{pp}", "{micro_batch_size}"]
-    log = "{folder}/train.log"  # what the command prints, where nothing is said
-    most = 12
-    timeout_s = 3600
-
-Trial 3 of `study.toml` is the folder `study/03`: `plan.toml` is a plan file, `output.log` what the command printed.
+A study is a file (docs/tasks/tune.md); trial 3 of `study.toml` is the folder `study/03`: `plan.toml` is a plan file,
+`output.log` what the command printed. They are all that a study remembers.
 """
 
 from __future__ import annotations
