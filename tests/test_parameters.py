@@ -24,29 +24,96 @@ EXACT = {
     "llama3.2-1b": 1_235_814_400,
     "llama3.2-3b": 3_212_749_824,
     "mistral-7b": 7_241_732_096,
+    "mistral-7b-v0.3": 7_248_023_552,
     "mistral-nemo-12b": 12_247_782_400,
+    "ministral-8b": 8_019_808_256,
     "mixtral-8x7b": 46_702_792_704,
-    "mixtral-8x22b": 140_620_634_112,
+    "mixtral-8x22b": 140_620_634_112,  # the vocabulary of 8x22B-Instruct has 768 tokens more: 140_630_071_296
+    "codeqwen1.5-7b": 7_250_284_544,
     "qwen2-7b": 7_615_616_512,
     "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-3b": 3_085_938_688,
+    "qwen2.5-32b": 32_763_876_352,
     "qwen2.5-72b": 72_706_203_648,
+    "qwen3-4b": 4_022_468_096,
     "qwen3-8b": 8_190_735_360,
+    "qwen3-32b": 32_762_123_264,
     "qwen3-30b-a3b": 30_532_122_624,
     "qwen3-235b-a22b": 235_093_634_560,
+    "deepseek-coder-6.7b": 6_740_512_768,
+    "deepseek-coder-33b": 33_342_991_360,
     "deepseek-v2": 235_741_434_880,
     "deepseek-v3": 671_026_404_352,
     "gemma2-2b": 2_614_341_888,
     "gemma2-27b": 27_227_128_320,
+    "gemma3-270m": 268_098_176,
     "gemma3-1b": 999_885_952,
+    "olmo2-1b": 1_484_916_736,
+    "olmo2-7b": 7_298_617_344,
     "olmo2-13b": 13_716_198_400,
     "glm-4.5": 352_797_814_784,
     "llama4-scout": 107_769_861_120,
+    "aya-8b": 8_028_033_024,
+    "granite-2b": 2_533_531_648,
+    "granite-8b": 8_170_848_256,
+    "internlm2-1.8b": 1_889_110_016,
+    "internlm2-7b": 7_737_708_544,
+    "internlm2-20b": 19_861_149_696,
+    "phi3-mini": 3_821_079_552,
+    "phi4": 14_659_507_200,
+    "phi4-mini": 3_836_021_760,
+    "smollm2-135m": 134_515_008,
+    "smollm2-360m": 361_821_120,
+    "smollm2-1.7b": 1_711_376_384,
+    "smollm3-3b": 3_075_098_624,
+    "solar-10.7b": 10_731_524_096,
+    "starcoder-1b": 1_137_207_296,
+    "yi-9b": 8_829_407_232,
+}
+
+# What the safetensors of a repository hold, and which of it is no parameter of the language model.
+REPOSITORIES = {
+    "gemma3-4b": (4_300_079_472, {"towers"}),
+    "llama4-scout": (108_641_793_536, {"towers"}),
+    "minimax-m2": (228_689_764_864, {"biases of routers"}),
+    "qwen2-vl-2b": (2_208_985_600, {"towers"}),
+    "qwen2-vl-7b": (8_291_375_616, {"towers"}),
+    "qwen2-vl-72b": (73_405_560_320, {"towers"}),
+    "qwen2.5-vl-3b": (3_754_622_976, {"towers"}),
+    "qwen2.5-vl-7b": (8_292_166_656, {"towers"}),
+    "qwen2.5-vl-32b": (33_452_718_336, {"towers"}),
+    "qwen3-0.6b": (751_632_384, {"tied head"}),
+    "qwen3-1.7b": (2_031_739_904, {"tied head"}),
+    "qwen3-vl-2b": (2_127_532_032, {"towers"}),
+    "qwen3-vl-4b": (4_437_815_808, {"towers"}),
+    "qwen3-vl-8b": (8_767_123_696, {"towers"}),
+    "qwen3-vl-32b": (33_357_390_064, {"towers"}),
+    "qwen3-vl-30b-a3b": (31_070_754_032, {"towers"}),
+    "qwen3.5-4b": (4_659_865_088, {"towers", "mtp"}),
+    "qwen3.5-9b": (9_653_104_368, {"towers", "mtp"}),
+    "qwen3.5-27b": (27_781_427_952, {"towers", "mtp"}),
+    "qwen3.5-35b-a3b": (35_951_822_704, {"towers", "mtp"}),
 }
 
 
 @pytest.mark.parametrize(("name", "count"), EXACT.items())
 def test_total_is_the_published_exact_count(name, count):
     assert model_parameters(load_model(name)).total == count
+
+
+@pytest.mark.parametrize(("name", "count", "beside"), [(name, *held) for name, held in REPOSITORIES.items()])
+def test_a_repository_holds_the_model_and_what_is_beside_it(name, count, beside):
+    model = load_model(name)
+    params = model_parameters(model)
+    routers = sum(kind.moe.experts for kind in (model.kinds[index] for index in model.pattern) if kind.moe)
+    parts = {
+        "towers": model.counted_tower,
+        "mtp": params.mtp,
+        "tied head": params.embedding,
+        "biases of routers": routers,
+    }
+    assert params.total + sum(parts[one] for one in beside) == count
 
 
 @pytest.mark.parametrize(
