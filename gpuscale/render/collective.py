@@ -13,12 +13,12 @@ from gpuscale.arrays import log
 from gpuscale.collectives.estimate import CollectiveEstimate
 from gpuscale.collectives.ideal import TITLES
 from gpuscale.render.document import (
-    Cell,
     Chart,
     Document,
     Part,
     Section,
     Table,
+    cell,
     note_facts,
     page,
     plain,
@@ -66,15 +66,15 @@ def sweep_json(rows: Sequence[CollectiveEstimate]) -> dict[str, Any]:
 
 
 def _levels(estimate: CollectiveEstimate) -> Table:
-    rows: list[dict[str, Cell]] = [
+    rows = [
         {
             "level": one.name,
             "fabric": one.fabric,
-            "GPUs": (f"{one.gpus:,}", one.gpus),
-            "in group": (f"{one.members:,}", one.members),
-            "egress GB/s": (format_rate(one.egress_bytes_per_s), one.egress_bytes_per_s),
-            "bytes take": (format_seconds(one.time_s), one.time_s) if one.time_s > 0 else "-",
-            "at wire rate": (format_seconds(one.ideal_time_s), one.ideal_time_s) if one.time_s > 0 else "-",
+            "GPUs": cell(one.gpus),
+            "in group": cell(one.members),
+            "egress GB/s": cell(one.egress_bytes_per_s, format_rate),
+            "bytes take": cell(one.time_s, format_seconds) if one.time_s > 0 else "-",
+            "at wire rate": cell(one.ideal_time_s, format_seconds) if one.time_s > 0 else "-",
             "": "binds" if one.binds else "",
         }
         for one in estimate.levels
@@ -216,14 +216,14 @@ def _times(rows: Sequence[CollectiveEstimate]) -> Chart:
 
 
 def _sizes(rows: Sequence[CollectiveEstimate]) -> Table:
-    cells: list[dict[str, Cell]] = [
+    cells = [
         {
-            "size\nB": (str(row.bytes), row.bytes),
-            "time\nus": (_microseconds(row.time_s), row.time_s),
+            "size\nB": cell(row.bytes, str),
+            "time\nus": cell(row.time_s, _microseconds),
             "80 %\nus": f"{_microseconds(row.time_low_s)}-{_microseconds(row.time_high_s)}" if row.time_high_s else "",
             "algbw\nGB/s": (f"{row.algbw_bytes_per_s / GB:.2f}", row.algbw_bytes_per_s),
             "busbw\nGB/s": (f"{row.busbw_bytes_per_s / GB:.2f}", row.busbw_bytes_per_s),
-            "ideal\nus": (_microseconds(row.ideal_time_s), row.ideal_time_s),
+            "ideal\nus": cell(row.ideal_time_s, _microseconds),
             "bound by": row.bound_by if row.bound_by == row.bound_part else f"{row.bound_by} {row.bound_part}",
             "algorithm": row.algorithm,
         }

@@ -54,6 +54,11 @@ def table(
     return Table(caption, header, cells, left=left, optional=optional, sortable=sortable)
 
 
+def cell(value: float, text: str | Callable[[float], str] = "{:,}") -> Cell:
+    """Return a number as a cell: written by a format or a function, and sorted by itself."""
+    return (text if callable(text) else text.format)(value), value
+
+
 def sortable(said: str) -> Cell:
     """Return a cell that is sorted by its number, if it is one."""
     try:

@@ -24,6 +24,7 @@ from gpuscale.render.document import (
     Section,
     Spell,
     Table,
+    cell,
     later,
     note_facts,
     on_page,
@@ -105,9 +106,9 @@ def change_tables(said: Explanation) -> list[Part]:
             [
                 [
                     one.change,
-                    (format_seconds(one.step_time_s), one.step_time_s),
-                    (signed(one.gain), one.gain),
-                    (f"{one.memory_gib:.1f}", one.memory_gib),
+                    cell(one.step_time_s, format_seconds),
+                    cell(one.gain, signed),
+                    cell(one.memory_gib, "{:.1f}"),
                     FIT[one.fit],
                     one.caution,
                 ]
@@ -121,7 +122,7 @@ def change_tables(said: Explanation) -> list[Part]:
             [
                 [
                     one.name,
-                    (_number(one.now), one.now),
+                    cell(one.now, _number),
                     (f"{'at most' if one.at_most else 'at least'} {_number(one.needed)}", one.needed),
                     "yes" if one.holds else "no",
                     one.meaning,
@@ -132,7 +133,7 @@ def change_tables(said: Explanation) -> list[Part]:
         Table(
             "Single parameters that would change the choice",
             ("quantity", "value", "factor", "then"),
-            [[one.quantity, one.value, (f"{one.factor:.3g}", one.factor), one.plan] for one in said.flips],
+            [[one.quantity, one.value, cell(one.factor, "{:.3g}"), one.plan] for one in said.flips],
         ),
     ]
     return [table for table in tables if table.rows]

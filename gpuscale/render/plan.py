@@ -15,13 +15,13 @@ from gpuscale.render.compared import compared_verdict, jobs_rows, own_cells, thr
 from gpuscale.render.console import as_many_as_fit
 from gpuscale.render.document import (
     WIDTH,
-    Cell,
     Document,
     Facts,
     Part,
     Section,
     Spell,
     Table,
+    cell,
     later,
     loaded,
     page,
@@ -241,23 +241,23 @@ def plan_table(result: PlanResult, plans: Sequence[PlanRow]) -> Table:
     own = [own_cells(result.compared, index) if result.compared else {} for index in range(len(plans))]
     first = list(dict.fromkeys(name for cells in own for name in cells))
     unsure = any(plan.fit_probability < CERTAIN for plan in plans)
-    rows: list[dict[str, Cell]] = [
+    rows = [
         {
             "#": (rank, plan.rank),
             **{name: sortable(cells.get(name, "-")) for name in first},
             "TP": (f"{plan.tp}{'+SP' if plan.sp else ''}", plan.tp),
-            "PP": (str(plan.pp), plan.pp),
-            **{name.upper(): (str(getattr(plan, name)), getattr(plan, name)) for name in dimensions},
-            "DP": (str(plan.dp), plan.dp),
+            "PP": cell(plan.pp, str),
+            **{name.upper(): cell(getattr(plan, name), str) for name in dimensions},
+            "DP": cell(plan.dp, str),
             "ZeRO": (f"3/{plan.shard_size}" if plan.sharding == "hsdp" else str(plan.zero), plan.zero),
-            "mb": (str(plan.micro_batch_size), plan.micro_batch_size),
+            "mb": cell(plan.micro_batch_size, str),
             "recompute": short_recompute(plan.recompute),
-            "s/step": (three_digits(plan.step_time_s), plan.step_time_s),
-            "tok/s": (format_count(plan.tokens_per_s), plan.tokens_per_s),
-            "TF/s": (f"{plan.tflops_per_gpu:.0f}", plan.tflops_per_gpu),
+            "s/step": cell(plan.step_time_s, three_digits),
+            "tok/s": cell(plan.tokens_per_s, format_count),
+            "TF/s": cell(plan.tflops_per_gpu, "{:.0f}"),
             "MFU%": (f"{100 * plan.mfu:.1f}", plan.mfu),
-            "GiB": (f"{plan.memory_gib:.1f}", plan.memory_gib),
-            **({"fits%": (percent_of(plan.fit_probability), plan.fit_probability)} if unsure else {}),
+            "GiB": cell(plan.memory_gib, "{:.1f}"),
+            **({"fits%": cell(plan.fit_probability, percent_of)} if unsure else {}),
             BOUND: bound_cell(estimate.breakdown),
             "comm%": (f"{100 * plan.exposed_comm_fraction:.1f}", plan.exposed_comm_fraction),
             "idle%": (f"{100 * plan.bubble_fraction:.1f}", plan.bubble_fraction),
@@ -336,13 +336,13 @@ CONDITIONS = {
 
 
 def _risk(answer: RiskAnswer, ranks: Sequence[str]) -> list[Part]:
-    rows: list[dict[str, Cell]] = [
+    rows = [
         {
             "#": (rank, plan.rank),
-            "p10 s": (three_digits(plan.p10_s), plan.p10_s),
-            "median": (three_digits(plan.median_s), plan.median_s),
-            f"at {answer.risk:.0%}": (three_digits(plan.at_risk_s), plan.at_risk_s),
-            "fits%": (percent_of(plan.fits), plan.fits),
+            "p10 s": cell(plan.p10_s, three_digits),
+            "median": cell(plan.median_s, three_digits),
+            f"at {answer.risk:.0%}": cell(plan.at_risk_s, three_digits),
+            "fits%": cell(plan.fits, percent_of),
             **{
                 CONDITIONS[one.name][0]: (signed(plan.losses[one.name], same="-").rstrip("%"), plan.losses[one.name])
                 for one in answer.conditions

@@ -20,7 +20,7 @@ from gpuscale.planning.placement import Placement, axis_name, place_ranks, units
 from gpuscale.planning.planfile import layout_of
 from gpuscale.ratios import TIME, in_words
 from gpuscale.render.compared import SHOWN, compared_verdict, three_digits
-from gpuscale.render.document import Cell, Chart, Part, Spell, Table, table
+from gpuscale.render.document import Cell, Chart, Part, Spell, Table, cell, table
 from gpuscale.render.html.charts import Bar, Line, Mark, Points, colour, in_rows, points, scale, stacked, waterfall
 from gpuscale.render.plan import SHOWN_PLANS
 from gpuscale.render.plan_texts import component_text, degrees_text, evidence_text, layout_text
@@ -97,20 +97,20 @@ def _flames(title: str, summary: str, step: Node, numbers: Table) -> Chart:
 
 
 def _tree_table(every: Sequence[Path]) -> Table:
-    rows: list[dict[str, Cell]] = [
+    rows = [
         {
             "part": one.indented,
-            "time": (format_seconds(node.value), node.value),
-            "share": (f"{node.share:.1%}", node.share),
-            "FLOPs": (f"{node.flops:.3g}", node.flops) if node.flops else "",
-            "bytes": (format_bytes(node.bytes), node.bytes) if node.bytes else "",
+            "time": cell(node.value, format_seconds),
+            "share": cell(node.share, "{:.1%}"),
+            "FLOPs": cell(node.flops, "{:.3g}") if node.flops else "",
+            "bytes": cell(node.bytes, format_bytes) if node.bytes else "",
             "achieved": (_rate(node), node.rate) if node.rate else "",
             "of its limit": (f"{node.rate / node.limit:.0%}", node.rate / node.limit)
             if node.rate and node.limit
             else "",
             "bound by": node.bound or "",
             "level": node.level or "",
-            "hidden": (format_seconds(node.hidden_s), node.hidden_s) if node.hidden_s else "",
+            "hidden": cell(node.hidden_s, format_seconds) if node.hidden_s else "",
             "from": node.source or "",
         }
         for one in every
@@ -204,11 +204,11 @@ def stages_chart(trees: Sequence[Node], limit_gib: float) -> Chart:
     )
     limits = {f"limit {limit_gib:.1f} GiB": limit_gib}
     stages = [tree.name for tree in trees]
-    rows: list[dict[str, Cell]] = [
+    rows = [
         {
             "part": one.indented,
             "GiB": (f"{one.node.value / GIB:.2f}", one.node.value),
-            "share": (f"{one.node.share:.1%}", one.node.share),
+            "share": cell(one.node.share, "{:.1%}"),
             "from": one.node.source or "",
         }
         for tree in trees
@@ -284,10 +284,10 @@ def placement_parts(of: Callable[[], Subject]) -> list[Part]:
 def _placed(placed: Placement) -> list[Part]:
     spans = list(placed.placed.spans.values())
     names = [axis_name(one.groups.axis) for one in spans]
-    rows: list[list[Cell]] = []
+    rows = []
     for index, level in enumerate(placed.cluster.levels):
-        cells: list[Cell] = [level.name, level.fabric, (f"{level.gpus:,}", level.gpus)]
-        cells.append((format_rate(level.egress_bytes_per_s), level.egress_bytes_per_s))
+        cells: list[Cell] = [level.name, level.fabric, cell(level.gpus)]
+        cells.append(cell(level.egress_bytes_per_s, format_rate))
         for one in spans:
             own = one.levels[index]
             rate = f" at {format_rate(own.rate_bytes_per_s)} GB/s" if own.crossing else ""
@@ -300,10 +300,10 @@ def _placed(placed: Placement) -> list[Part]:
         [
             [
                 name,
-                (f"{one.groups.count:,}", one.groups.count),
-                (f"{one.groups.size:,}", one.groups.size),
+                cell(one.groups.count),
+                cell(one.groups.size),
                 one.worst.name,
-                (format_rate(one.worst.rate_bytes_per_s), one.worst.rate_bytes_per_s),
+                cell(one.worst.rate_bytes_per_s, format_rate),
             ]
             for name, one in zip(names, spans, strict=True)
         ],
@@ -387,13 +387,13 @@ def evidence_parts(result: PlanResult, spell: Spell = str) -> list[Part]:
         ("evidence", evidence_text(best.plan)),
         *(("note", spell(note)) for note in dict.fromkeys((*best.notes, *result.notes))),
     ]
-    plans: list[dict[str, Cell]] = [
+    plans = [
         {
             "plan": f"#{plan.rank} {degrees_text(plan)}",
-            "predicted": (format_seconds(plan.step_time_s), plan.step_time_s),
-            "from": (format_seconds(plan.step_time_low_s), plan.step_time_low_s),
-            "to": (format_seconds(plan.step_time_high_s), plan.step_time_high_s),
-            "similar measured runs": (f"{plan.similar_runs:,}", plan.similar_runs),
+            "predicted": cell(plan.step_time_s, format_seconds),
+            "from": cell(plan.step_time_low_s, format_seconds),
+            "to": cell(plan.step_time_high_s, format_seconds),
+            "similar measured runs": cell(plan.similar_runs),
             "nearest measured run": plan.nearest_run_name,
             "never measured": " and ".join(plan.unmeasured) or "nothing",
         }
@@ -406,7 +406,7 @@ def search_parts(result: PlanResult) -> list[Part]:
     """How many layouts were looked at, and which rules left out how many."""
     found = result.search
     reasons = sorted(found.rejected.items(), key=lambda item: (-item[1], item[0]))
-    rows: list[list[Cell]] = [[code, (f"{count:,}", count)] for code, count in reasons]
+    rows = [[code, cell(count)] for code, count in reasons]
     said = (
         f"{found.generated:,} layouts were looked at: {found.candidates:,} evaluated, {found.feasible:,} fit in "
         f"{plural(found.families, 'family')}."

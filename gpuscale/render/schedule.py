@@ -18,13 +18,13 @@ from gpuscale.files import NO_BREAK
 from gpuscale.ratios import signed
 from gpuscale.render.document import (
     WIDTH,
-    Cell,
     Chart,
     Document,
     Part,
     Section,
     Spell,
     Table,
+    cell,
     note_facts,
     on_page,
     table,
@@ -261,12 +261,12 @@ def _active_chart(found: Schedule) -> Chart:
 
 
 def _loads(found: Schedule) -> Table:
-    rows: list[list[Cell]] = [
+    rows = [
         [
-            (f"{one.rank}", one.rank),
+            cell(one.rank, "{}"),
             *((time_text(found, value), value) for value in (one.busy_s, one.sending_s, one.idle_s)),
             (f"{one.idle_s / found.step_s:.1%}", one.idle_s),
-            (f"{one.in_flight:.4g}", one.in_flight),
+            cell(one.in_flight, "{:.4g}"),
         ]
         for one in found.ranks
     ]

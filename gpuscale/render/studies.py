@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuscale.files import printable
 from gpuscale.render.compared import three_digits
-from gpuscale.render.document import Cell, Chart, Document, Facts, Part, Section, Table, note_facts, plain, table
+from gpuscale.render.document import Cell, Chart, Document, Facts, Part, Section, Table, cell, note_facts, plain, table
 from gpuscale.render.html.charts import Points, heat_map, points
 from gpuscale.render.plots import Axis
 from gpuscale.studies.answers import ANSWERED, Answered
@@ -179,11 +179,11 @@ def _frontier(frontier: Frontier) -> Chart:
 
 
 def _unanswered(found: Summary) -> Table:
-    rows: list[dict[str, Cell]] = [
+    rows = [
         {
             "no answer": one.status.replace("_", " "),
             "why, such as": printable(one.reason if len(one.reason) <= 200 else f"{one.reason[:197]}..."),
-            "questions": (f"{one.questions:,}", one.questions),
+            "questions": cell(one.questions),
         }
         for one in found.unanswered[:MAX_COUNTS]
     ]

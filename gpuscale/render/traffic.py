@@ -24,13 +24,13 @@ from gpuscale.launch.subject import Subject
 from gpuscale.planning.layouts import layout_text
 from gpuscale.ratios import share_text, signed
 from gpuscale.render.document import (
-    Cell,
     Chart,
     Document,
     Part,
     Section,
     Spell,
     Table,
+    cell,
     note_facts,
     on_page,
     page,
@@ -277,12 +277,12 @@ def _used(report: TrafficReport) -> list[str]:
 def _phases(report: TrafficReport) -> Table:
     levels = _used(report)
     header = ("phase", "time", *(f"{name}, GB" for name in levels), *(f"{name}, GB/s" for name in levels))
-    rows: list[list[Cell]] = [
+    rows = [
         [
             one.phase,
-            (format_seconds(one.seconds), one.seconds),
+            cell(one.seconds, format_seconds),
             *((gb_text(one.bytes.get(name, 0.0) / GB), one.bytes.get(name, 0.0)) for name in levels),
-            *((format_rate(one.bytes_per_s.get(name, 0.0)), one.bytes_per_s.get(name, 0.0)) for name in levels),
+            *(cell(one.bytes_per_s.get(name, 0.0), format_rate) for name in levels),
         ]
         for one in report.network_activity
     ]
@@ -338,20 +338,20 @@ def _by_collective(report: TrafficReport) -> Chart:
 
 
 def _calls(report: TrafficReport) -> Table:
-    rows: list[dict[str, Cell]] = [
+    rows = [
         {
             "axis": STRATEGIES[one.axis],
             "collective": TITLES[one.collective],
             "phase": one.phase,
             "what": one.purpose,
             "level": one.level,
-            "GPUs": (f"{one.group_size:,}", one.group_size),
-            "message": (format_bytes(one.bytes_per_call), one.bytes_per_call),
-            "calls per step": (f"{one.calls_per_step:,.0f}", one.calls_per_step),
+            "GPUs": cell(one.group_size),
+            "message": cell(one.bytes_per_call, format_bytes),
+            "calls per step": cell(one.calls_per_step, "{:,.0f}"),
             "GB sent": (gb_text(one.sent_bytes_per_step / GB), one.sent_bytes_per_step),
-            "time": (format_seconds(one.time_s), one.time_s),
-            "exposed": (format_seconds(one.exposed_s), one.exposed_s),
-            "busiest link": (f"{one.busiest_link_utilisation:.0%}", one.busiest_link_utilisation),
+            "time": cell(one.time_s, format_seconds),
+            "exposed": cell(one.exposed_s, format_seconds),
+            "busiest link": cell(one.busiest_link_utilisation, "{:.0%}"),
         }
         for one in report.traffic
     ]

@@ -12,7 +12,6 @@ from gpuscale.presets.rates import OLD, Rate
 from gpuscale.ratios import TIME, in_words, share_text, signed
 from gpuscale.render.compared import three_digits
 from gpuscale.render.document import (
-    Cell,
     Chart,
     Document,
     Facts,
@@ -20,6 +19,7 @@ from gpuscale.render.document import (
     Section,
     Spell,
     Table,
+    cell,
     note_facts,
     page,
     plain,
@@ -336,10 +336,10 @@ def _over_gpus(result: TrainTime) -> list[Part]:
                 "layout": one.layout.partition(" recompute ")[0],
                 "GPUs": (f"{one.gpus:,}{'*' if one.gpus == result.gpus else ' '}", one.gpus),
                 "days": (three_digits(one.wall_s / DAY_S), one.wall_s),
-                "GPU-h of steps": (format_count(one.gpu_hours), one.gpu_hours),
-                "USD": "-" if one.cost_usd is None else (format_count(one.cost_usd), one.cost_usd),
-                "energy": (energy_text(one.energy_mwh), one.energy_mwh),
-                "trains": (f"{one.effective_ratio:.1%}", one.effective_ratio),
+                "GPU-h of steps": cell(one.gpu_hours, format_count),
+                "USD": "-" if one.cost_usd is None else cell(one.cost_usd, format_count),
+                "energy": cell(one.energy_mwh, energy_text),
+                "trains": cell(one.effective_ratio, "{:.1%}"),
                 **({"tokens": format_count(one.tokens)} if len({row.tokens for row in rows}) > 1 else {}),
             }
             for one in rows
@@ -368,25 +368,25 @@ def _timeline(result: TrainTime) -> list[Part]:
             bars.append(Bar(f"pause before {one.name}", index, (one.pause_s / DAY_S,), idle=True))
         bars.append(Bar(one.name, index, (one.wall_s / DAY_S,)))
     said = f"From {_day(result, 0.0)} to {_day(result, result.wall_s)}."
-    plans: list[dict[str, Cell]] = [
+    plans = [
         {
             "phase": one.name,
             "begins": f"day {one.begins_s / DAY_S:.1f}" if one.begins is None else one.begins,
             "layout": one.layout,
             "days": (three_digits(one.wall_s / DAY_S), one.wall_s),
-            "GPUs": (f"{one.gpus:,}", one.gpus),
-            "seq": (f"{one.sequence:,}", one.sequence),
-            "s/step": (f"{one.step_time_s:.3g}", one.step_time_s),
-            "tokens": (format_count(one.tokens), one.tokens),
-            "GPU-h": (format_count(one.gpu_hours), one.gpu_hours),
+            "GPUs": cell(one.gpus),
+            "seq": cell(one.sequence),
+            "s/step": cell(one.step_time_s, "{:.3g}"),
+            "tokens": cell(one.tokens, format_count),
+            "GPU-h": cell(one.gpu_hours, format_count),
         }
         for one in result.phases
     ]
-    events: list[dict[str, Cell]] = [
+    events = [
         {
             "phase": one.name,
-            "steps": (f"{one.steps:,}", one.steps),
-            "batch": (f"{one.global_batch_size:,}", one.global_batch_size),
+            "steps": cell(one.steps),
+            "batch": cell(one.global_batch_size),
             "failures": "-" if one.failures is None else _few(one.failures),
             "checkpoints": "-" if one.checkpoints is None else format_count(one.checkpoints),
             "evaluations": format_count(one.evaluations),

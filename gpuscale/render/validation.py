@@ -20,6 +20,7 @@ from gpuscale.render.document import (
     Part,
     Section,
     Table,
+    cell,
     note_facts,
     page,
     table,
@@ -105,13 +106,13 @@ def recipes_document(result: Validation, top: int) -> Document:
 
 
 def _behind_table(label: str, groups: Mapping[str, Mapping[str, Any]]) -> Table:
-    rows: list[dict[str, Cell]] = [
+    rows = [
         {
             label: name,
-            "recipes": (f"{one['n']:,}", one["n"]),
-            "fit": (f"{one['fits']:,}", one["fits"]),
-            "first choice": (f"{one['same']:,}", one["same"]),
-            f"within {NEAR_FIRST:.0%}": (f"{one['near']:,}", one["near"]),
+            "recipes": cell(one["n"]),
+            "fit": cell(one["fits"]),
+            "first choice": cell(one["same"]),
+            f"within {NEAR_FIRST:.0%}": cell(one["near"]),
             "median %": _percent(one["median_behind"], "+").removesuffix(" %"),
             "p90 %": _percent(one["p90_behind"], "+").removesuffix(" %"),
         }
@@ -256,11 +257,11 @@ def _error_chart(title: str, by: str, groups: Mapping[str, Mapping[str, Any]]) -
 
 def _error_table(title: str, groups: Mapping[str, Mapping[str, Any]], whole: Mapping[str, Any] | None = None) -> Table:
     shown = [*list(groups.items())[:SHOWN_GROUPS], *([("all rows", whole)] if whole else [])]
-    rows: list[dict[str, Cell]] = [
+    rows = [
         {
             title: name if len(name) <= 40 else name[:37] + "...",
-            "rows": (f"{numbers['n']:,}", numbers["n"]),
-            "predicted": (f"{numbers['predicted']:,}", numbers["predicted"]),
+            "rows": cell(numbers["n"]),
+            "predicted": cell(numbers["predicted"]),
             **_figures(numbers),
             "bias %": _percent(numbers["bias"], "+").removesuffix(" %"),
         }
@@ -321,11 +322,11 @@ def _plot(pairs: Sequence[tuple[float, float]], width: int) -> str:
 
 
 def _furthest(pairs: Pairs) -> Table:
-    rows: list[dict[str, Cell]] = [
+    rows = [
         {
             "largest errors": name if len(name) <= 64 else name[:61] + "...",
-            "measured s": (f"{measured:.4g}", measured),
-            "predicted s": (f"{predicted:.4g}", predicted),
+            "measured s": cell(measured, "{:.4g}"),
+            "predicted s": cell(predicted, "{:.4g}"),
             "error %": (f"{100 * (predicted / measured - 1):+.0f}", predicted / measured - 1),
         }
         for name, measured, predicted in pairs

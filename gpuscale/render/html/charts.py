@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuscale.arrays import log10
-from gpuscale.render.document import Cell, Chart, Table
+from gpuscale.render.document import Chart, Table, cell
 from gpuscale.render.html.page import text
 from gpuscale.render.plots import Axis, bars_text, heat_text, scatter
 
@@ -210,7 +210,7 @@ def waterfall(title: str, summary: str, parts: Sequence[Bar], total: str, axis: 
         Mark(row, start, end, css, f"{name}: {said}", said, beside=True)
         for row, ((start, end, css), name, said) in enumerate(zip(drawn, names, texts, strict=True))
     ]
-    rows: list[list[Cell]] = [
+    rows = [
         [name, (said, value), (f"{value / whole:.1%}", value / whole) if whole else "-"]
         for name, said, value in zip(names, texts, [*values, whole], strict=True)
     ]
@@ -246,7 +246,7 @@ def stacked(
     across = scale(axis, [0.0, 1.02 * max([*totals, *limits.values()]) or 1.0])
     svg = partial(in_rows, rows, marks, across, axis.title, limits=limits)
     every = [*((one.name, one.values) for one in parts), ("total", totals)]
-    cells: list[list[Cell]] = [[name, *((axis.text(one), one) for one in values)] for name, values in every]
+    cells = [[name, *(cell(one, axis.text) for one in values)] for name, values in every]
     header = ["", *rows]
     if len(rows) > len(parts):  # the longer way down
         header, cells = ["", *(name for name, _ in every)], [[row, *column] for row, *column in zip(
@@ -274,8 +274,8 @@ def heat_map(
         for at, row in enumerate(values) for index, one in enumerate(row) if one is not None
     ]  # fmt: skip
     across = Scale(0, len(columns), False, [(index + 0.5, name) for index, name in enumerate(columns)])
-    cells: list[list[Cell]] = [
-        [name, *("-" if one is None else (axis.text(one), one) for one in row)]
+    cells = [
+        [name, *("-" if one is None else cell(one, axis.text) for one in row)]
         for name, row in zip(rows, values, strict=True)
     ]
     numbers = Table(f"{title} ({axis.title})", (" / ".join(names), *columns), cells)
@@ -390,8 +390,8 @@ def curves(
     named = first.across if across.log and not across.of_bytes and len(first.across) <= NAMED_VALUES else ()
     x = scale(across, first.across, 0.02 if marked else 0.0, named)
     y = scale(up, [value for one in lines for value in one.up], 0.05)
-    cells: list[list[Cell]] = [
-        [(across.text(at), at), *((up.text(one.up[index]), one.up[index]) for one in lines)]
+    cells = [
+        [cell(at, across.text), *(cell(one.up[index], up.text) for one in lines)]
         for index, at in enumerate(first.across)
         if index % -(-len(first.across) // MOST_ROWS) == 0
     ]
@@ -421,7 +421,7 @@ def points(
     ]  # fmt: skip
     drawn = [*((one.across, one.up) for one in lines), *((one.across, one.up) for one in groups)]
     x, y = (scale(axis, [value for one in drawn for value in one[at]], 0.04) for at, axis in enumerate((across, up)))
-    cells: list[list[Cell]] = [[said, (across.text(x), x), (up.text(y), y)] for said, x, y in every[:rows]]
+    cells = [[said, cell(x, across.text), cell(y, up.text)] for said, x, y in every[:rows]]
     less = f", the first {rows} of {len(every):,}" if len(every) > rows else ""
     numbers = Table(f"{title}{less}", ("", across.title, up.title), cells)
     legend = [*((one.name, one.css) for one in lines), *((one.name, one.css) for one in groups)]
