@@ -71,7 +71,7 @@ def plan(
 
     A SET of values pins a dimension: 8, 4..8, 1,2,4, or !16 for all but 16.
     """
-    given = with_launch_files(given, launch_files, variables(var, launch_files))
+    given = _with_launch_files(given, launch_files, variables(var, launch_files))
     if export is not None and html is not None:
         raise InputError("`export` and `html` are two answers", hint="give one of them")
     if export is not None:
@@ -164,10 +164,9 @@ def _show_export(made: Export, output: Path | None, *, json: bool, force: bool |
         draw_export(made, output)
 
 
-def with_launch_files(
+def _with_launch_files(
     options: dict[str, Any], launch_files: list[str] | None, values: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return options of a job with those of launch files where they are not given."""
     if launch_files:
         from gpuscale.launch.read import read_launch
         from gpuscale.request import first_of

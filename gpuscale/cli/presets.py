@@ -271,7 +271,7 @@ def doctor(
 
     found = check_up(folder)
     found = replace(found, notes=tuple(map(with_flags, found.notes)))
-    steps = next_steps(found)
+    steps = _next_steps(found)
     told = [(step.why, step.command) for step in steps]
     return Answer(found, body=lambda: render.checkup_json(found), more={"next": steps}, view={"steps": told})
 
@@ -291,8 +291,7 @@ def skill(json: Json = False) -> None:
         typer.echo(text, nl=False)
 
 
-def next_steps(found: Checkup) -> list[Step]:
-    """Return the commands that lead on from here."""
+def _next_steps(found: Checkup) -> list[Step]:
     from gpuscale.doctor import UNREADABLE
     from gpuscale.launch.quoting import shell_word
 

@@ -166,7 +166,7 @@ class Footing(NamedTuple):
         return f"{what}: {size:,.1f} of {self.limit:,.1f} GiB of one GPU"
 
 
-def footing(job: JobSpec) -> Footing:
+def _footing(job: JobSpec) -> Footing:
     """Put a job on a single GPU, nothing sharded, recomputed or offloaded."""
     alone = replace(job, gpus=1, global_batch_size=1, offload=OffloadSpec())
     held = memory_of(fixed_layout(alone, {}), alone).at_peak(0)
@@ -250,7 +250,7 @@ SITUATIONS: tuple[tuple[str, str, str, Callable[[Footing], Judged] | None], ...]
 def situations(job: JobSpec | None, cluster: ClusterSpec | None = None, gpus: int | None = None) -> Iterator[Situation]:
     """Yield every situation, judged where enough is known: of the job's model, precision and sequence count, and of
     what it runs on."""
-    alone = None if job is None else footing(job)
+    alone = None if job is None else _footing(job)
     for situation, strategy, network, judge in SITUATIONS:
         holds, now = None, ""
         if judge is None and cluster is not None and gpus is not None:

@@ -186,7 +186,7 @@ def suggestions(changes: Changes, spelled: Spelling) -> tuple[Suggestion, ...]:
 
 
 def _suggestion(changes: Changes, one: Neighbour, spelled: Spelling) -> Suggestion:
-    gain, options = changes.gain(one), all_options(changes.subject, one)
+    gain, options = changes.gain(one), _all_options(changes.subject, one)
     effect = ", ".join([*effects(changes.now, one), f"{signed(gain)} tokens/s"])
     caution = next((text for name, text in CAUTIONS.items() if name in one.change.job), "")
     said, command = f"{change_text(changes, one)}: {effect}", spelled(options)
@@ -272,7 +272,7 @@ def _value(one: Neighbour, name: str) -> str:
     return str(own[name] if name in own else getattr(spec.runtime, name))
 
 
-def all_options(subject: Subject, one: Neighbour | None = None) -> dict[str, Any]:
+def _all_options(subject: Subject, one: Neighbour | None = None) -> dict[str, Any]:
     """Return options of `estimate` that ask for a plan, or for it with a change, without those that say nothing new."""
     request = dict(subject.job.request)
     own = ("model", "gpus", "cluster", "framework", "set")

@@ -130,7 +130,7 @@ def _benchmark(job: JobSpec, axis: str, collective: str, group: tuple[int, int, 
         groups=grid.groups,
         ranks=grid.ranks,
         bytes=data,
-        command=command_of(collective, data, grid, cluster.host_gpus),
+        command=_command_of(collective, data, grid, cluster.host_gpus),
         time_s=expected.time_s,
         busbw_gb_per_s=busbw,
         busbw_low_gb_per_s=busbw * expected.time_s / (expected.time_high_s or expected.time_s),
@@ -141,7 +141,7 @@ def _benchmark(job: JobSpec, axis: str, collective: str, group: tuple[int, int, 
     )
 
 
-def command_of(collective: str, data: int, grid: RankGrid, host_gpus: int) -> str:
+def _command_of(collective: str, data: int, grid: RankGrid, host_gpus: int) -> str:
     """Return the line that measures a collective with nccl-tests (built with MPI=1), one process for each GPU."""
     split = f' -x NCCL_TESTS_SPLIT="{grid.split}"' if grid.split else ""
     mpi = f"mpirun -np {grid.ranks} --map-by ppr:{min(grid.ranks, host_gpus)}:node{split}"
@@ -402,7 +402,7 @@ def _variance(case: Prelaunch) -> Iterator[Item]:
     yield Item("step-time variance", now, check, expect)
 
 
-def exchange_seconds(traffic: TrafficReport) -> float:
+def _exchange_seconds(traffic: TrafficReport) -> float:
     """Return what the exchange between experts takes in a step [s]: its parts in nodes and between them overlap."""
     rows = [one for one in traffic.traffic if one.axis == "ep"]
     levels = {one.level for one in rows}
@@ -414,7 +414,9 @@ def _overlap(case: Prelaunch) -> Iterator[Item]:
     totals = case.traffic.traffic_totals
     if not totals.time_s:
         return
-    twice_s = math.fsum(one.time_s for one in case.traffic.traffic if one.axis == "ep") - exchange_seconds(case.traffic)
+    twice_s = math.fsum(one.time_s for one in case.traffic.traffic if one.axis == "ep") - _exchange_seconds(
+        case.traffic
+    )
     took_s = totals.time_s - twice_s
     hidden = 1 - totals.exposed_s / took_s
     now = f"{format_seconds(took_s)} of communication per step, of which {format_seconds(totals.exposed_s)} is exposed"
@@ -438,7 +440,7 @@ def _experts(case: Prelaunch) -> Iterator[Item]:
     spec, plan = case.spec, case.plan
     if not spec.model.is_moe or plan.ep == 1:
         return
-    took_s = exchange_seconds(case.traffic)
+    took_s = _exchange_seconds(case.traffic)
     uneven = spec.moe_imbalance > 1
     experts = max(kind.moe.experts for kind in spec.model.kinds if kind.moe is not None)
     now = (

@@ -162,11 +162,11 @@ def standing(subject: Subject, field: Field) -> Position:
         best_step_time_s=best_s,
         behind=behind,
         tied=tied(own, best),
-        why=more_of(own, best),
+        why=_more_of(own, best),
         next_plan="" if other is None else layout_text(field.rows.row(other)),
         next_behind=0.0 if other is None else float(field.score[other]) / best_s - 1,
         next_tied=theirs is not None and tied(theirs, best),
-        next_lacks=() if theirs is None else more_of(theirs, best),
+        next_lacks=() if theirs is None else _more_of(theirs, best),
     )
 
 
@@ -176,7 +176,7 @@ def tied(one: FloatArray, other: FloatArray) -> bool:
     return abs(math.log(one.sum() / other.sum())) <= float(ties.tie_window(np.asarray(apart)))
 
 
-def more_of(one: FloatArray, other: FloatArray, most: int = 2) -> tuple[str, ...]:
+def _more_of(one: FloatArray, other: FloatArray, most: int = 2) -> tuple[str, ...]:
     """What one plan spends more on than another, as shares of the other's step, the most first."""
     more, named = (one - other) / other.sum(), list(COMPONENTS.values())
     order = [int(index) for index in np.argsort(-more, kind="stable")[:most] if more[index] >= WORTH_SAYING]

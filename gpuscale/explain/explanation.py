@@ -59,12 +59,11 @@ def reasons(subject: Subject, spelled: Spelling = unspelled) -> Reasons:
     if field is not None:  # how it stands to the best of its job, and that to the next family
         own = layout_text(subject.rows.row(0))
         place = _standing_text(standing(subject, field), subject.estimate.plan.fit, own)
-    said = (what_binds(subject), *_communication(subject), *missed(limits), *place)
+    said = (_what_binds(subject), *_communication(subject), *missed(limits), *place)
     return Reasons(said, limits, suggestions(changes, spelled), against, turns)
 
 
-def what_binds(subject: Subject) -> str:
-    """Say what takes the step, kind by kind, what binds it first."""
+def _what_binds(subject: Subject) -> str:
     plan = subject.estimate.plan
     parts = ", ".join(bound_parts(subject.estimate.breakdown))
     return f"The step of {format_seconds(plan.step_time_s)} is bound by {parts}."
@@ -153,15 +152,14 @@ def thresholds(subject: Subject) -> tuple[Threshold, ...]:
     )
 
 
-def usual_layer(subject: Subject) -> LayerSpec:
-    """The kind of layer that the model has most of."""
+def _usual_layer(subject: Subject) -> LayerSpec:
     model = subject.spec.model
     return model.kinds[int(np.bincount(np.array(model.pattern)).argmax())]
 
 
 def _intensity(subject: Subject) -> Iterator[Threshold]:
     """FLOPs per byte of the products of the feed-forward block on one GPU, against what the GPU does."""
-    spec, row, layer = subject.spec, subject.rows.row(0), usual_layer(subject)
+    spec, row, layer = subject.spec, subject.rows.row(0), _usual_layer(subject)
     gpu, tokens = spec.cluster.gpu, row["micro_batch_size"] * spec.sequence / row["cp"]
     if layer.moe is not None:
         share = row["ep"] * row["etp"] / row["tp"]  # of what the ranks of an EP group bring, each 1/TP of its tokens
@@ -190,7 +188,7 @@ def _data_parallel(subject: Subject) -> Iterator[Threshold]:
         needed = dp_tokens_per_gpu(peak, reach, in_network_reduction=adds and row["zero"] == 0)
         meaning = f"below it gradients across {spec.cluster.levels[level].name} take longer than the backward pass"
         yield Threshold(f"tokens per GPU{per} for {what} [tokens]", tokens, needed, meaning)
-    moe, expert_ranks = usual_layer(subject).moe, int(subject.rows.expert_dp[0])
+    moe, expert_ranks = _usual_layer(subject).moe, int(subject.rows.expert_dp[0])
     if moe is not None and expert_ranks > 1:
         level, adds = _crossed(subject, expert_ranks, int(own.edp[0]))
         reach = allreduce_bytes_per_s(spec.cluster, level, row["ep"] * row["etp"])
@@ -210,7 +208,7 @@ def _crossed(subject: Subject, ranks: int, stride: int) -> tuple[int, bool]:
 
 def _tensor_parallel(subject: Subject) -> Iterator[Threshold]:
     """The degree up to which transfers of tensor parallelism could hide behind the products that it splits."""
-    spec, row, layer = subject.spec, subject.rows.row(0), usual_layer(subject)
+    spec, row, layer = subject.spec, subject.rows.row(0), _usual_layer(subject)
     split = layer.mlp if layer.moe is None else layer.moe
     if row["tp"] == 1 or split is None or (layer.moe is not None and row["etp"] == 1):
         return

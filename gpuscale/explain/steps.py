@@ -172,7 +172,7 @@ Key = tuple[str, str]
 """Component, and phase where it is part of a pass."""
 
 
-def with_transfers(root: Node, subject: Subject) -> Node:
+def _with_transfers(root: Node, subject: Subject) -> Node:
     """Return the tree of a step with the bytes that one GPU sends in its collectives, and what the wire would carry.
 
     Bytes are those that cross the side of the cluster, NVLink or network, on which the outermost level of the groups
@@ -233,7 +233,7 @@ FINE_TILE = 2.0**-10
 """Edge of an output tile that any product fills whole tiles of, that of a mean number of routed tokens too."""
 
 
-def counting_flops(job: JobSpec) -> JobSpec:
+def _counting_flops(job: JobSpec) -> JobSpec:
     """Return the job on a GPU that takes one second per FLOP.
 
     These depend neither on the precision nor on whose kernels run; whether attention is fused stays as it is.
@@ -251,7 +251,7 @@ def counting_flops(job: JobSpec) -> JobSpec:
     return replace(job, cluster=replace(job.cluster, gpu=gpu), precision="bf16", runtime=runtime)
 
 
-def counting_bytes(job: JobSpec) -> JobSpec:
+def _counting_bytes(job: JobSpec) -> JobSpec:
     """Return the job on a GPU that takes one second per byte of memory traffic."""
     peaks = dict.fromkeys(job.cluster.gpu.peak_flops_per_s, math.inf)
     gpu = replace(_lossless(job.cluster.gpu), peak_flops_per_s=peaks, memory_bandwidth_bytes_per_s=1.0)
@@ -386,11 +386,11 @@ def step_tree(subject: Subject) -> Node:
     The root is the step time of the search, exactly. By component the leaves add up to `StepTime.components`.
     """
     step = subject.evaluation.step
-    scope = Scope(subject.spec, axis_levels(subject))
+    scope = Scope(subject.spec, _axis_levels(subject))
     factor = 1.0 if step.factor is None else only(step.factor)
     phases = [_microbatches(subject, scope), *_beside(subject, scope)]
     root = branch("step", [phase.times(factor) for phase in phases], count=1.0)
-    return rated(with_transfers(settled(root, only(step.step_time_s)), subject), scope.job)
+    return rated(_with_transfers(settled(root, only(step.step_time_s)), subject), scope.job)
 
 
 def rated(node: Node, job: JobSpec) -> Node:
@@ -422,7 +422,7 @@ def _sum(nodes: Sequence[Node], name: str) -> float | None:
     return math.fsum(getattr(node, name) or 0.0 for node in nodes) or None
 
 
-def axis_levels(subject: Subject) -> dict[str, str]:
+def _axis_levels(subject: Subject) -> dict[str, str]:
     """Return for each communication component the outermost level that one of its groups crosses."""
     c, apart = subject.rows, strides(subject.rows, subject.spec)
     groups = {
@@ -451,9 +451,9 @@ def _microbatches(subject: Subject, scope: Scope) -> Node:
     step, c, job = subject.evaluation.step, subject.rows, subject.spec
     counts = [only(at_place(count, step.bottleneck)) for count in step.counts]
     share = only(recomputed_share(c, [np.array([count]) for count in counts]))
-    clocks = [microbatch(c, one) for one in (job, counting_flops(job), counting_bytes(job))]
+    clocks = [microbatch(c, one) for one in (job, _counting_flops(job), _counting_bytes(job))]
     passes: dict[str, list[Node]] = {"forward": [], "backward": [], "recomputation": []}
-    names = layer_names(job.model)
+    names = _layer_names(job.model)
     for kind, (name, count, time) in enumerate(zip(names, counts, step.passes.layers, strict=True)):
         segments = [Clocked(*parts) for parts in zip(*(clock.layers[kind] for clock in clocks), strict=True)]
         once = time._replace(forward=scaled(time.forward, 1 / (1 + job.method.forwards)))
@@ -473,8 +473,7 @@ def _microbatches(subject: Subject, scope: Scope) -> Node:
     return branch("microbatches", ways, count=1.0).times(float(c.num_microbatches[0]), REPEATED)
 
 
-def layer_names(model: ModelSpec) -> list[str]:
-    """Return names of the kinds of layers, that differ: `layers` where there is one kind."""
+def _layer_names(model: ModelSpec) -> list[str]:
     kinds = model.trained_kinds
     if len(kinds) == 1:
         return ["layers"]
@@ -643,7 +642,7 @@ def _beside(subject: Subject, scope: Scope) -> list[Node]:
     tied = replace(scope.leaf("tied embedding", "dp_comm", tied_s), level=scope.levels.get("pp_comm"))
     updates, issue_s = [], only(optimizer_issue_s(c, job))
     if beside["optimizer"]:
-        moved = optimizer_time_s(c, counting_bytes(job), parameters)
+        moved = optimizer_time_s(c, _counting_bytes(job), parameters)
         norm = scope.leaf("gradient norm", "optimizer", norm_s)
         norm = replace(norm, bound="network", source=scope.source("dp_comm"))
         updates = [norm, scope.leaf("update", "optimizer", _rest(beside["optimizer"], norm_s), 0.0, moved)]
@@ -735,7 +734,7 @@ def _parameters(subject: Subject, place: int, *, sharded: bool) -> list[Node]:
     dense = float(parameters.dense[place, 0])
     shards = (float(parameters.shard[0]), float(parameters.expert_shard[0])) if sharded else (1.0, 1.0)
     layers = []
-    for kind, name, held in zip(job.model.trained_kinds, layer_names(job.model), stages.held(row), strict=True):
+    for kind, name, held in zip(job.model.trained_kinds, _layer_names(job.model), stages.held(row), strict=True):
         number = float(held[place, 0])
         own = number * float(dense_held(kind, job, c.tp).trained[0])
         routed = number * float(expert_held(kind, job, c.ep, c.etp).trained[0])
@@ -758,7 +757,7 @@ def _activations(subject: Subject, place: int) -> list[Node]:
     whole = 0.0 if by_operator else min(float(c.recompute_layers[0]), number)
     kept = 1 - whole / max(number, 1)
     nodes = []
-    for kind, name, count in zip(job.model.trained_kinds, layer_names(job.model), counts, strict=True):
+    for kind, name, count in zip(job.model.trained_kinds, _layer_names(job.model), counts, strict=True):
         sizes: dict[str, FloatArray] = block_activation_bytes(kind, c, job.of_layer(kind))
         if by_operator:
             sizes = {"chosen products": layer_activation_bytes(kind, c, job)}

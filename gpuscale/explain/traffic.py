@@ -143,7 +143,7 @@ def stage_plan(rows: Candidates, job: JobSpec, evaluation: Evaluation) -> StageP
 
 def inventory(plan: StagePlan) -> tuple[Call, ...]:
     """Return all collectives that a GPU takes part in during one step; groups of one GPU call none."""
-    found = (*layer_calls(plan), *pipeline_calls(plan), *state_calls_of(plan), *gradient_calls(plan))
+    found = (*_layer_calls(plan), *_pipeline_calls(plan), *_state_calls_of(plan), *_gradient_calls(plan))
     return tuple(one for one in found if one.group_size > 1 and one.calls > 0 and one.bytes_per_call > 0)
 
 
@@ -157,8 +157,7 @@ def _call(axis: str, purpose: str, one: GroupCall, phase: str, calls: float, com
 # -- layers and both ends of the model --
 
 
-def layer_calls(plan: StagePlan) -> Iterator[Call]:
-    """What the blocks of layers send, component by component, and what TP sends at both ends of the model."""
+def _layer_calls(plan: StagePlan) -> Iterator[Call]:
     tp = tensor_parallel_time(plan.rows, plan.job)
     layers = layer_segments(plan.rows, plan.job, plan.rows, np.arange(1), tp)
     for component in IN_LAYERS:
@@ -172,7 +171,7 @@ def layer_calls(plan: StagePlan) -> Iterator[Call]:
             yield from _end_calls(plan, tp)
     if (own := plan.job.teaching) is not None:
         layers_of = zip(own.model.trained_kinds, own.model.trained_counts, strict=True)
-        taught = layer_calls(replace(plan, job=own, layers=tuple((kind, float(count)) for kind, count in layers_of)))
+        taught = _layer_calls(replace(plan, job=own, layers=tuple((kind, float(count)) for kind, count in layers_of)))
         yield from (replace(one, purpose=f"{one.purpose}, teacher") for one in taught if one.phase == "forward")
 
 
@@ -207,7 +206,7 @@ def _end_calls(plan: StagePlan, tp: TensorParallelTime) -> Iterator[Call]:
 # -- pipeline --
 
 
-def pipeline_calls(plan: StagePlan) -> Iterator[Call]:
+def _pipeline_calls(plan: StagePlan) -> Iterator[Call]:
     """The hidden state to the next chunk of the model and its gradient back: 2 m v transfers, and filling."""
     sent, gathered = hop(plan.rows, plan.job)
     trips, distance = plan.num_microbatches * float(plan.vpp), int(sent.stride[0])
@@ -220,7 +219,7 @@ def pipeline_calls(plan: StagePlan) -> Iterator[Call]:
 # -- data parallelism --
 
 
-def state_calls_of(plan: StagePlan) -> Iterator[Call]:
+def _state_calls_of(plan: StagePlan) -> Iterator[Call]:
     """Gradients and parameters of the stage that has the most, of the experts apart.
 
     With psi parameters on a GPU: ZeRO 0 AllReduces psi gradients; 1 and 2 ReduceScatter psi gradients, stage 2 maybe in
@@ -247,7 +246,7 @@ def state_calls_of(plan: StagePlan) -> Iterator[Call]:
         yield _call("dp", "parameters", taught, "forward", float(plan.num_microbatches), "dp_comm")
 
 
-def gradient_calls(plan: StagePlan) -> Iterator[Call]:
+def _gradient_calls(plan: StagePlan) -> Iterator[Call]:
     """The gradients of a tied embedding, of which first and last stage hold a copy each, and the norm of all gradients,
     that of the experts' apart; on CPUs where the optimizer runs there."""
     model = plan.job.model

@@ -502,9 +502,7 @@ def _add_host(draft: Draft, facts: Facts) -> None:
     }
 
 
-def cluster_data(draft: Draft, title: str, gpu: str) -> dict[str, Any]:
-    """Return the content of the cluster file; `gpu` is what it calls the GPU."""
-
+def _cluster_data(draft: Draft, title: str, gpu: str) -> dict[str, Any]:
     def plain(value: Any) -> Any:
         rounded = value if isinstance(value, bool | int | str) else float(f"{value:.6g}")
         return int(rounded) if isinstance(rounded, float) and rounded.is_integer() else rounded
@@ -522,8 +520,7 @@ def cluster_data(draft: Draft, title: str, gpu: str) -> dict[str, Any]:
     return data
 
 
-def cluster_text(data: Mapping[str, Any], parts: Sequence[Facts], draft: Draft, gpu_source: str) -> str:
-    """Return the TOML file: comments on what was read, noted and assumed, then the data."""
+def _cluster_text(data: Mapping[str, Any], parts: Sequence[Facts], draft: Draft, gpu_source: str) -> str:
     comments = ["Written by `gpuscale calibrate topology`; every number names its source.", "", "Read:"]
     comments += [f"  {facts.file}: {facts.kind}" for facts in parts]
     comments += [f"  GPU: {gpu_source}"]
@@ -604,7 +601,7 @@ def import_cluster(
     Raises:
         InputError: a file is unreadable or of no known kind, files contradict each other, or they do not say enough.
     """
-    from gpuscale.importers.assemble import assemble, cluster_data, cluster_text  # noqa: PLC0415 - heavy, rarely used
+    from gpuscale.importers.assemble import _cluster_data, _cluster_text, assemble  # noqa: PLC0415 - heavy, rarely used
     from gpuscale.importers.facts import merge, read_source, shown  # noqa: PLC0415
 
     if not 1 <= len(paths) <= MAX_FILES:
@@ -624,8 +621,8 @@ def import_cluster(
     target = output or Path("cluster.toml")
     if _is_path(reference) and not Path(reference).is_absolute():
         reference = Path(os.path.relpath(reference, target.parent)).as_posix()
-    data = cluster_data(draft, title, reference)
-    text = cluster_text(data, parts, draft, source)
+    data = _cluster_data(draft, title, reference)
+    text = _cluster_text(data, parts, draft, source)
     try:
         cluster = parse_cluster(text, target)  # through the guards that every cluster file passes
     except InputError as error:

@@ -93,14 +93,14 @@ def read_source(path: Path, name: str) -> SourceFile:
     if lines > MAX_LINES:
         raise InputError(f"{lines:,} lines, at most {MAX_LINES:,}", place=place, hint="give the listing of one fabric")
     plain = re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]", "", text).replace("\r\n", "\n")
-    return SourceFile(name, "\n".join(without_prefix(plain.split("\n"))))
+    return SourceFile(name, "\n".join(_without_prefix(plain.split("\n"))))
 
 
 _PREFIX = re.compile(r"(\[[\w.,:-]{1,64}\](?:<std(?:out|err)>)?:?) ?|([A-Za-z0-9][\w.-]{0,63}:)(?: |$)")
 """What launchers write before each line: `[host]` and `[1,0]<stdout>:` (mpirun), `0:` (srun -l), `host:` (pdsh)."""
 
 
-def without_prefix(lines: Sequence[str]) -> list[str]:
+def _without_prefix(lines: Sequence[str]) -> list[str]:
     """Return lines without what a launcher wrote before each; of several hosts or ranks those of the first.
 
     Lines of others are empty, so that the rest keep their numbers.

@@ -66,8 +66,7 @@ AMD_QUERY = ("static", "--asic", "--vram", "--limit", "--driver", "--json")
 ROCM_QUERY = ("--showproductname", "--showmeminfo", "vram", "--showmaxpower", "--showdriverversion", "--json")
 
 
-def parse_nvidia_smi(text: str) -> list[Gpu]:
-    """Return the GPUs of `nvidia-smi` with `NVIDIA_QUERY`."""
+def _parse_nvidia_smi(text: str) -> list[Gpu]:
     found = []
     for line in text.strip().splitlines()[:MAX_GPUS]:
         cells = [cell.strip() for cell in line.split(",")]
@@ -80,8 +79,7 @@ def parse_nvidia_smi(text: str) -> list[Gpu]:
     return found
 
 
-def parse_amd_smi(text: str) -> list[Gpu]:
-    """Return the GPUs of `amd-smi` with `AMD_QUERY`."""
+def _parse_amd_smi(text: str) -> list[Gpu]:
     data = _json(text)
     data = data.get("gpu_data") if isinstance(data, dict) else data
     if not isinstance(data, list):
@@ -97,8 +95,7 @@ def parse_amd_smi(text: str) -> list[Gpu]:
     return found
 
 
-def parse_rocm_smi(text: str) -> list[Gpu]:
-    """Return the GPUs of `rocm-smi` with `ROCM_QUERY`."""
+def _parse_rocm_smi(text: str) -> list[Gpu]:
     data = _table(_json(text))
     version = _table(data, "system").get("Driver version")
     found = []
@@ -117,9 +114,9 @@ def parse_rocm_smi(text: str) -> list[Gpu]:
 
 
 TOOLS: Mapping[str, tuple[tuple[str, ...], Callable[[str], list[Gpu]]]] = {
-    "nvidia-smi": (NVIDIA_QUERY, parse_nvidia_smi),
-    "amd-smi": (AMD_QUERY, parse_amd_smi),
-    "rocm-smi": (ROCM_QUERY, parse_rocm_smi),
+    "nvidia-smi": (NVIDIA_QUERY, _parse_nvidia_smi),
+    "amd-smi": (AMD_QUERY, _parse_amd_smi),
+    "rocm-smi": (ROCM_QUERY, _parse_rocm_smi),
 }
 """Tool -> what it is asked with, and what reads its answer; the first that lists GPUs counts."""
 

@@ -153,8 +153,7 @@ def _decimal_size(size: int) -> str:
     return f"{size / unit:.3g} {name}"
 
 
-def sweep_verdict(rows: Sequence[CollectiveEstimate]) -> str:
-    """The result in one line: the least time and the most bandwidth."""
+def _sweep_verdict(rows: Sequence[CollectiveEstimate]) -> str:
     first, best = rows[0], max(rows, key=lambda row: row.busbw_bytes_per_s)
     return (
         f"{TITLES[first.op]} over {_members(first)} ({first.level} of {first.cluster}), model {first.model}: "
@@ -170,7 +169,7 @@ def sweep_document(rows: Sequence[CollectiveEstimate], *, note: str | None = Non
     """Lay out a sweep over sizes, with a `plot` in a terminal too."""
     first, last, best = rows[0], rows[-1], max(rows, key=lambda row: row.busbw_bytes_per_s)
     half = next(row for row in rows if row.busbw_bytes_per_s >= best.busbw_bytes_per_s / 2)
-    drawn = terminal(partial(bandwidth_plot, rows)) if plot and len(rows) > 1 else ""
+    drawn = terminal(partial(_bandwidth_plot, rows)) if plot and len(rows) > 1 else ""
     assumed = [
         ("model", f"{first.model}{f', NCCL {first.nccl}' if first.nccl else ''}"),
         ("groups at once", "all that fit" if first.concurrent is None else f"{first.concurrent:,}"),
@@ -178,7 +177,7 @@ def sweep_document(rows: Sequence[CollectiveEstimate], *, note: str | None = Non
     ]
     return Document(
         f"{TITLES[first.op]} over {first.gpus:,} GPUs of {first.cluster}",
-        sweep_verdict(rows),
+        _sweep_verdict(rows),
         [
             ("Most bandwidth", f"{best.busbw_bytes_per_s / GB:.1f} GB/s", f"busbw at {format_bytes(best.bytes)}"),
             ("Half of that at", format_bytes(half.bytes), "and above"),
@@ -281,7 +280,7 @@ DECADE_ROWS = 20
 """Rows of a plot over several powers of ten."""
 
 
-def bandwidth_plot(rows: Sequence[CollectiveEstimate], width: int) -> str:
+def _bandwidth_plot(rows: Sequence[CollectiveEstimate], width: int) -> str:
     """Plot busbw over size: `*` predicted, `-` ideal; both axes are logarithmic where values differ much."""
     columns = plot_columns(width)
     real = np.array([row.busbw_bytes_per_s / 1e9 for row in rows])

@@ -36,8 +36,7 @@ def three_digits(value: float) -> str:
     return f"{value:,.{0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2}f}"
 
 
-def objective_text(name: str, values: Mapping[str, float]) -> str:
-    """Say the value of an objective with its unit."""
+def _objective_text(name: str, values: Mapping[str, float]) -> str:
     unit, _, factor = SHOWN[name]
     value = values[OBJECTIVES[name].key]
     if name == "step_time":
@@ -60,7 +59,7 @@ def compared_verdict(result: PlanResult, compared: Comparison) -> str:
     faster = fastest.best["tokens_per_s"] / best.best["tokens_per_s"]
     if name in BY_SPEED and in_words(faster, SPEED) != SPEED.same:  # of a full space the fewest settings go first
         subject = "the framework's own settings" if best is rows[0] else subject
-        said = f"{subject}: {objective_text(name, best.best)}, and nearly as fast as any with fewer settings changed"
+        said = f"{subject}: {_objective_text(name, best.best)}, and nearly as fast as any with fewer settings changed"
         rest = _subject(fastest.choice, rows[0].choice)
         return f"{result.model}: {said}; {rest} {_against(name, best.best, fastest)} on paper"
     head = f"{result.model}: {subject} {_claim(name, best.choice, best.best)}"
@@ -93,7 +92,7 @@ def _subject(choice: Mapping[str, str | int], first: Mapping[str, str | int]) ->
 
 
 def _claim(name: str, choice: Mapping[str, str | int], values: Mapping[str, float]) -> str:
-    said, many = objective_text(name, values), int(choice.get("gpus", 1)) > 1  # a verb in the plural
+    said, many = _objective_text(name, values), int(choice.get("gpus", 1)) > 1  # a verb in the plural
     one = "" if many else "s"
     if name == "time_to_train":
         tokens = format_count(values["time_to_train_s"] * values["tokens_per_s"])
@@ -137,7 +136,7 @@ def _frontier_verdict(result: PlanResult, compared: Comparison) -> str:
     jobs = len(compared.variants)
     of = f"{result.model} on {plural(result.gpus, 'GPU')}" if jobs == 1 else f"{jobs} jobs of {result.model}"
     head = f"{plural(size, 'plan')} of {of} {'are' if size != 1 else 'is'} on the frontier of {axes}"
-    ends = [", ".join(objective_text(name, _values(result, compared, at)) for name in names) for at in (0, shown - 1)]
+    ends = [", ".join(_objective_text(name, _values(result, compared, at)) for name in names) for at in (0, shown - 1)]
     part = f"; the first {shown:,}" if shown < size else ""
     return f"{head}{part}: from {ends[0]} to {ends[1]}" if shown > 1 else f"{head}: {ends[0]}"
 
@@ -149,10 +148,10 @@ def _values(result: PlanResult, compared: Comparison, index: int) -> dict[str, f
 def worth_parts(result: PlanResult, compared: Comparison) -> list[str]:
     """What the first plan is worth beside what its row says."""
     values = _values(result, compared, 0)
-    parts = [objective_text("gpu_hours", values)]
+    parts = [_objective_text("gpu_hours", values)]
     if "usd_per_1e9_tokens" in values:
-        parts.append(objective_text("cost", values))
-    parts += [objective_text(name, values) for name in ("energy", "carbon") if OBJECTIVES[name].key in values]
+        parts.append(_objective_text("cost", values))
+    parts += [_objective_text(name, values) for name in ("energy", "carbon") if OBJECTIVES[name].key in values]
     if "time_to_train_s" in values:
         tokens = format_count(values["time_to_train_s"] * values["tokens_per_s"])
         money = f" for {format_count(values['usd_to_train'])} USD" if "usd_to_train" in values else ""

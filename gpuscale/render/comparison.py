@@ -72,7 +72,7 @@ def comparison_document(
     times = _Totals(f"time{of_time}", (a.value, b.value), found.waterfall, 1.0, seconds)
     sizes = _Totals("memory per GPU", (size_a, size_b), found.memory_waterfall, GIB, gib)
     jobs = [f"{side.model} on {plural(side.gpus, 'GPU')} of {side.cluster}" for side in (a, b)]
-    both = [{"": name, "A": one, "B": other} for name, one, other in both_rows(found)]
+    both = [{"": name, "A": one, "B": other} for name, one, other in _both_rows(found)]
     least, slower = 0.0 if verbose else FOLDED, signed(b.value / a.value - 1)
     return Document(
         f"Two plans of {jobs[0]}" if jobs[0] == jobs[1] else f"{jobs[0]}, and {jobs[1]}",
@@ -93,7 +93,7 @@ def comparison_document(
     )
 
 
-def both_rows(found: PlanComparison) -> list[tuple[str, str, str]]:
+def _both_rows(found: PlanComparison) -> list[tuple[str, str, str]]:
     """What both plans are and reach; of jobs only what sets them apart."""
     a, b = found.a, found.b
     jobs = [(name, str(a.job.get(name, "-")), str(b.job.get(name, "-"))) for name in dict.fromkeys((*a.job, *b.job))]

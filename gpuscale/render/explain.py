@@ -47,13 +47,11 @@ from gpuscale.units import GIB, format_bytes, format_number, format_seconds, plu
 FLIPS = 4
 
 
-def sentences_block(found: Explanation) -> Part:
-    """What binds and how the plan stands, a sentence a line."""
+def _sentences_block(found: Explanation) -> Part:
     return "\n".join(f"  {text}" for text in found.sentences)
 
 
-def reason_blocks(found: Explanation, *, verbose: bool = False) -> tuple[Part, ...]:
-    """What would help, what would not, thresholds, and what would flip the choice."""
+def _reason_blocks(found: Explanation, *, verbose: bool = False) -> tuple[Part, ...]:
     return _suggestions(found), _rejected(found), _thresholds(found), _flips(found, verbose=verbose)
 
 
@@ -97,8 +95,7 @@ def _flips(found: Explanation, *, verbose: bool) -> Part:
     return table(rows, left=3)
 
 
-def change_tables(said: Explanation) -> list[Part]:
-    """What would make the step shorter, what would not, where something else would bind, what would flip the choice."""
+def _change_tables(said: Explanation) -> list[Part]:
     tables = [
         Table(
             "The most effective changes, each evaluated by itself",
@@ -181,8 +178,8 @@ def explanation_document(
         lambda width: f"{verdict(found.model, found.gpus, found.cluster, found.plan, width)}{fit_text(found.plan)}",
         plan_tiles(estimate) if estimate else (),
         [
-            Section("Why", [sentences_block(found)]),
-            Section("Changes", [on_page(lambda: change_tables(found))]),
+            Section("Why", [_sentences_block(found)]),
+            Section("Changes", [on_page(lambda: _change_tables(found))]),
             Section("Step time", [
                 later("plan_page.waterfall_parts", estimate) if of else "",
                 later("plan_page.step_parts", of) if of else "",
@@ -190,7 +187,7 @@ def explanation_document(
             ]),
             *(plan_sections(of) if of else ()),
             Section("Notes", [[*_note(found), *note_facts(found.notes, spell)]]),
-            Section("What would help", [terminal(*reason_blocks(found, verbose=verbose))]),
+            Section("What would help", [terminal(*_reason_blocks(found, verbose=verbose))]),
             Section("Evidence", [page([("evidence", evidence_text(found.plan))])]),
             Section("Assumptions", [page(assumption_parts(estimate, spell)) if estimate else ""]),
         ],
@@ -260,14 +257,13 @@ def _bound_text(node: Node) -> str:
     if not node.children:
         name = BOUNDS.get(node.bound or "", "")
         return f"{name}, {node.level}" if node.level else name
-    ordered = [(name, seconds / node.value) for name, seconds in bound_seconds(node)]
+    ordered = [(name, seconds / node.value) for name, seconds in _bound_seconds(node)]
     (first, _), *others = ordered
     second = [f" {share:.0%}" for share in [ordered[0][1]] if others and others[0][1] >= SECOND]
     return ", ".join([first + "".join(second), *(f"{name} {share:.0%}" for name, share in others[:1] if second)])
 
 
-def bound_seconds(root: Node) -> list[tuple[str, float]]:
-    """Return what binds the leaves of a tree, and for how long, the longest first."""
+def _bound_seconds(root: Node) -> list[tuple[str, float]]:
     seconds: dict[str, list[float]] = {}
     for leaf in root.leaves():
         seconds.setdefault(BOUNDS[leaf.bound or ""], []).append(leaf.value)

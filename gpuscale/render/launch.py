@@ -216,7 +216,7 @@ FEW = 12
 MAX_NAME = 40
 
 
-def launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Part, ...]:
+def _launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Part, ...]:
     """Return what was understood, assumed and ignored; `verbose`: every setting."""
     understood = list(job.understood)
     if not verbose and len(understood) > FEW and len(job.of_model) > 1:
@@ -258,7 +258,7 @@ def _place(one: Said, *, several: bool) -> str:
 
 def launch_estimate_document(found: LaunchEstimate) -> Document:
     """Lay out a plan, and what was understood of its files."""
-    return estimate_document(found.estimate, more=launch_blocks(found.job))
+    return estimate_document(found.estimate, more=_launch_blocks(found.job))
 
 
 def subject_document(found: Subject, *, whole: bool = False, spell: Spell = str) -> Document:
@@ -273,7 +273,7 @@ def launch_job_document(job: LaunchJob) -> Document:
     options = {**job.layout, **job.options}
     options["model"] = options.pop("model", "")  # last: it may be a long one
     stated = ", ".join(f"{name}={value}" for name, value in options.items() if value != "")
-    return plain(job.target, f"{job.target}: {stated}", *launch_blocks(job))
+    return plain(job.target, f"{job.target}: {stated}", *_launch_blocks(job))
 
 
 def draw_improvements(found: Sequence[Improvement], now: Estimate, *, spell: Spell = str) -> None:

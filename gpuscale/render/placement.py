@@ -58,7 +58,7 @@ def placement_document(result: Placement) -> Document:
         f"Placement on {plural(result.degrees.ranks, 'GPU')} of {result.cluster.name}",
         head,
         table(groups, optional=("ranks", "stride", "GPU GB/s", "unit/link")),
-        fabric_table(result),
+        _fabric_table(result),
         lambda width: "\n".join(drawing(result, width)),
         _order_table(best) if best is not None and len(best.orders) > 1 else "",
         _facts(result),
@@ -113,8 +113,7 @@ def drawing(result: Placement, width: int) -> Iterator[str]:
             yield f"{'' if start else result.hosts[node]:{label}}{text}"
 
 
-def fabric_table(result: Placement) -> Table:
-    """The nodes under each leaf, and which groups have how many members there."""
+def _fabric_table(result: Placement) -> Table:
     found, index = result.holdings, network_level(result.cluster)
     if index is None or len(found) < 2 or not result.placed.spans:
         return table([])

@@ -87,8 +87,8 @@ def plan_document(
         plan_tiles(best),
         [
             Section("Plans", [
-                terminal(plan_table(result, result.plans[:shown])),
-                page(plan_table(result, result.plans[:SHOWN_PLANS])),
+                terminal(_plan_table(result, result.plans[:shown])),
+                page(_plan_table(result, result.plans[:SHOWN_PLANS])),
                 page(f"{TIE_TEXT}." if TIE_MARK in "".join(rank_texts(result)) else ""),
             ]),
             Section("Choice", [
@@ -99,7 +99,7 @@ def plan_document(
             *plan_sections(first, later("plan_page.memory_parts", result)),
             Section("Other conditions", _risk(result.risk, rank_texts(result)) if result.risk else []),
             Section("Evidence and assumptions", [told]),
-            Section("The requested layout", why_parts(result.why, result, spell) if result.why else []),
+            Section("The requested layout", _why_parts(result.why, result, spell) if result.why else []),
             Section("Evidence", [later("plan_page.evidence_parts", result, spell)]),
             Section("Assumptions", [page(assumption_parts(best, spell))]),
             Section("Search", [
@@ -113,15 +113,15 @@ def _said_first(result: PlanResult, verbose: bool, spell: Spell, width: int) -> 
     best, compared = result.estimates[0], result.compared
     several = compared is not None and (len(compared.variants) > 1 or compared.frontier_size > 0)
     lines = [
-        *([farthest_line(result.farthest)] if result.farthest else []),
+        *([_farthest_line(result.farthest)] if result.farthest else []),
         *([compared_verdict(result, compared)] if compared and several else []),
         *fine_tuning_lines(best.plan, best.job),
         ("#1: " if several else "")
         + verdict(result.model, result.gpus, result.cluster, best.plan, width - 4 * several),
-        *([recipe_line(result.recipe, width, spell)] if result.recipe and result.recipe.asked else []),
+        *([_recipe_line(result.recipe, width, spell)] if result.recipe and result.recipe.asked else []),
         *([as_many_as_fit("", worth_parts(result, compared), width)] if compared else []),
         *where_it_goes(best, width),
-        *(() if result.why and not verbose else why_first(result, several, width)),
+        *(() if result.why and not verbose else _why_first(result, several, width)),
     ]
     return "\n".join(lines)
 
@@ -134,14 +134,14 @@ FARTHEST = {
 """What was looked for -> what it is called, and its unit."""
 
 
-def farthest_line(found: Farthest) -> str:
+def _farthest_line(found: Farthest) -> str:
     """Say how far a number goes: `longest sequence that fits: 57,344 tokens (61,440 do not)`."""
     name, unit = FARTHEST[found.name]
     beyond = "" if found.beyond is None else f" ({found.beyond:,} do{'es' * (found.beyond == 1)} not)"
     return f"{name} that fit{'' if found.name == 'gpus' else 's'}: {f'{found.value:,} {unit}'.rstrip()}{beyond}"
 
 
-def recipe_line(found: RecipeAnswer, width: int, spell: Spell = str) -> str:
+def _recipe_line(found: RecipeAnswer, width: int, spell: Spell = str) -> str:
     """Say where a recipe's layout stands: `recipe of NVIDIA (TP2 PP8 VPP4 EP32): #7, takes 2.1% longer: PP 8 -> 4`."""
     head = f"recipe of {found.by} ({found.layout}): "
     if found.behind is None:
@@ -154,7 +154,7 @@ def recipe_line(found: RecipeAnswer, width: int, spell: Spell = str) -> str:
     return as_many_as_fit(f"{head}#{found.rank:,}, {took}: ", found.differs.split(", "), width).removesuffix(": ")
 
 
-def published_text(found: RecipeAnswer) -> str:
+def _published_text(found: RecipeAnswer) -> str:
     """Say how the layout published for a job near this one stands: `NVIDIA's NAME (TP2 PP8 VPP4 EP32): 4.5% longer`."""
     head = f"{found.name} of {found.by} ({found.layout})"
     if found.behind is None:
@@ -178,7 +178,7 @@ def _plan_facts(result: PlanResult, shown: int | None, *, verbose: bool, spell: 
     measured = [("measured", spell(measured_text(run)))] if run else []
     nearest = verbose or not measured
     if result.recipe and not result.recipe.asked and not result.why:
-        measured.append(("recipe", spell(published_text(result.recipe))))
+        measured.append(("recipe", spell(_published_text(result.recipe))))
     said = assumption_rows(result.estimates[0], spell, verbose=verbose, nearest=nearest) + pipelines
     of_jobs = [("note", spell(note)) for note in result.notes if note not in result.estimates[0].notes]
     notes += [*said[:1], *measured, *of_jobs, *said[1:]]
@@ -202,7 +202,7 @@ def rank_texts(result: PlanResult) -> list[str]:
     return [f"{plan.rank}{TIE_MARK if marked and ties[plan.rank - 1] else ''}" for plan in result.plans]
 
 
-def why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
+def _why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
     """Why the first plan is first although another is faster on paper; else how the second stands to it."""
     choice = result.choice
     ties = [
@@ -224,7 +224,7 @@ def why_first(result: PlanResult, several: bool, width: int) -> Iterator[str]:
 SHORT = {"communication": "comm", "recompute": "recompute"}
 
 
-def bound_cell(seconds: Mapping[str, float]) -> str:
+def _bound_cell(seconds: Mapping[str, float]) -> str:
     """What binds a step and what else takes most of it, communication by axis: `compute 76, TP 9`."""
     whole = math.fsum(seconds.values())
     (first, first_s), *others = by_kind(seconds).items()
@@ -235,8 +235,7 @@ def bound_cell(seconds: Mapping[str, float]) -> str:
     return f"{SHORT.get(first, BOUNDS[first])} {100 * first_s / whole:.0f}{beside}"
 
 
-def plan_table(result: PlanResult, plans: Sequence[PlanRow]) -> Table:
-    """The ranked plans; dimensions that no plan uses are left out."""
+def _plan_table(result: PlanResult, plans: Sequence[PlanRow]) -> Table:
     dimensions = [name for name in ("vpp", "cp", "ep", "etp") if any(getattr(plan, name) > 1 for plan in plans)]
     own = [own_cells(result.compared, index) if result.compared else {} for index in range(len(plans))]
     first = list(dict.fromkeys(name for cells in own for name in cells))
@@ -257,8 +256,8 @@ def plan_table(result: PlanResult, plans: Sequence[PlanRow]) -> Table:
             "TF/s": cell(plan.tflops_per_gpu, "{:.0f}"),
             "MFU%": (f"{100 * plan.mfu:.1f}", plan.mfu),
             "GiB": cell(plan.memory_gib, "{:.1f}"),
-            **({"fits%": cell(plan.fit_probability, percent_of)} if unsure else {}),
-            BOUND: bound_cell(estimate.breakdown),
+            **({"fits%": cell(plan.fit_probability, _percent_of)} if unsure else {}),
+            BOUND: _bound_cell(estimate.breakdown),
             "comm%": (f"{100 * plan.exposed_comm_fraction:.1f}", plan.exposed_comm_fraction),
             "idle%": (f"{100 * plan.bubble_fraction:.1f}", plan.bubble_fraction),
         }
@@ -275,7 +274,7 @@ CERTAIN = 0.995
 """Probability from which on a plan fits for certain, to the whole per cent."""
 
 
-def percent_of(probability: float) -> str:
+def _percent_of(probability: float) -> str:
     """A probability in whole per cent; 99 and 1 for what is not certain."""
     return f"{100 * probability:.0f}" if probability >= CERTAIN else f"{min(max(round(100 * probability), 1), 99)}"
 
@@ -294,8 +293,7 @@ def _is_printed(why: WhyAnswer, result: PlanResult) -> bool:
     return any(why.plan == replace(one, variants=why.plan.variants) for one in shown if why.plan)
 
 
-def why_parts(why: WhyAnswer, result: PlanResult, spell: Spell, width: int = WIDTH) -> tuple[str, Facts]:
-    """Where the layout asked for stands, or why it is not there."""
+def _why_parts(why: WhyAnswer, result: PlanResult, spell: Spell, width: int = WIDTH) -> tuple[str, Facts]:
     plan = why.plan
     if plan is None or why.slower_than_best is None:
         return f"{why.asked}: cannot run", [(code, spell(reason)) for code, reason in why.reasons.items()]
@@ -316,7 +314,7 @@ def why_parts(why: WhyAnswer, result: PlanResult, spell: Spell, width: int = WID
     if not is_first:
         rows.append(("against #1", differences))
     elif result.choice and result.choice.reason:
-        rows += [("why first", said) for said in why_first(result, several=True, width=width)]
+        rows += [("why first", said) for said in _why_first(result, several=True, width=width)]
     if plain is not None:
         size = f"{FIT[plain.fit]}, {plain.memory_gib:.1f} of {plain.memory_limit_gib:.1f} GiB"
         rows.append(("as given", f"{layout_text(plain)}: {size}, {format_seconds(plain.step_time_s)}/step"))
@@ -342,7 +340,7 @@ def _risk(answer: RiskAnswer, ranks: Sequence[str]) -> list[Part]:
             "p10 s": cell(plan.p10_s, three_digits),
             "median": cell(plan.median_s, three_digits),
             f"at {answer.risk:.0%}": cell(plan.at_risk_s, three_digits),
-            "fits%": cell(plan.fits, percent_of),
+            "fits%": cell(plan.fits, _percent_of),
             **{
                 CONDITIONS[one.name][0]: (signed(plan.losses[one.name], same="-").rstrip("%"), plan.losses[one.name])
                 for one in answer.conditions

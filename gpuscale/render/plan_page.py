@@ -66,8 +66,7 @@ def paths(node: Node, above: tuple[str, ...] = ()) -> Iterator[Path]:
         yield from paths(child, names)
 
 
-def step_chart(step: Node) -> Chart:
-    """The step as a tree: what each part takes, and by what it is bound."""
+def _step_chart(step: Node) -> Chart:
     every = list(paths(step))
     leaf = max((one for one in every if not one.node.children), key=lambda one: one.node.value)
     said = f"Of {len(every) - 1} parts, {leaf.text} takes most: {leaf.node.share:.1%} of {format_seconds(step.value)}."
@@ -124,8 +123,7 @@ def _rate(node: Node) -> str:
     return f"{rate / 1e9:,.0f} GB/s" if of_bytes else f"{rate / 1e12:,.0f} TFLOP/s"
 
 
-def roofline_parts(step: Node, gpu: GpuSpec, precision: str) -> list[Part]:
-    """Every operator under the roofline of its GPU, and how much of its limit each reaches."""
+def _roofline_parts(step: Node, gpu: GpuSpec, precision: str) -> list[Part]:
     leaves = [one for one in paths(step) if not one.node.children and one.node.value]
     both = [one for one in leaves if one.node.flops and one.node.bytes]
     parts: list[Part] = [_roofline(both, gpu, precision)] if both else []
@@ -184,7 +182,7 @@ def _operator_name(one: Path) -> str:
 GRADIENTS = ("input gradient", "weight gradient")
 
 
-def memory_chart(
+def _memory_chart(
     title: str, summary: str, rows: Sequence[str], sizes: Sequence[Mapping[str, float]], limits: Mapping[str, float]
 ) -> Chart:
     """Draw memories [GiB] by component, each in the same colour on every chart, beside limits."""
@@ -193,8 +191,7 @@ def memory_chart(
     return stacked(title, summary, rows, bars, Axis("GiB per GPU", "{:.1f}".format), limits)
 
 
-def stages_chart(trees: Sequence[Node], limit_gib: float) -> Chart:
-    """The memory of stages side by side, by component, beside the limit."""
+def _stages_chart(trees: Sequence[Node], limit_gib: float) -> Chart:
     sizes = [{child.name: child.value / GIB for child in tree.children} for tree in trees]
     fullest = max(trees, key=lambda tree: tree.value)
     largest = max(fullest.children, key=lambda child: child.value)
@@ -215,7 +212,7 @@ def stages_chart(trees: Sequence[Node], limit_gib: float) -> Chart:
         for one in paths(tree)
     ]
     numbers = table(rows, caption="Memory of one GPU of each stage, part by part")
-    return memory_chart("Memory by pipeline stage", said, stages, sizes, limits)._replace(numbers=numbers)
+    return _memory_chart("Memory by pipeline stage", said, stages, sizes, limits)._replace(numbers=numbers)
 
 
 SECONDS = Axis("seconds per step", format_seconds)
@@ -225,12 +222,12 @@ MOST_SLOTS = 60_000
 
 def waterfall_parts(found: Estimate) -> list[Part]:
     """How the components of a step add up, as a chart."""
-    return [step_waterfall(found)]
+    return [_step_waterfall(found)]
 
 
 def stage_parts(of: Callable[[], Subject]) -> list[Part]:
     """The memory of a plan by pipeline stage."""
-    return [stages_chart(memory_trees(of()), of().estimate.plan.memory_limit_gib)]
+    return [_stages_chart(memory_trees(of()), of().estimate.plan.memory_limit_gib)]
 
 
 def sent_parts(of: Callable[[], Subject]) -> list[Part]:
@@ -238,8 +235,7 @@ def sent_parts(of: Callable[[], Subject]) -> list[Part]:
     return traffic_parts(traffic_of(of()))
 
 
-def step_waterfall(found: Estimate) -> Chart:
-    """How the components of a step add up."""
+def _step_waterfall(found: Estimate) -> Chart:
     plan = found.plan
     bars = [
         Bar(component_text(name), list(BOUNDS).index(COMPONENTS[name].limit), [value], idle=name == "bubble")
@@ -256,7 +252,7 @@ def step_waterfall(found: Estimate) -> Chart:
 def step_parts(of: Callable[[], Subject]) -> list[Part]:
     """The step as a tree, and its operators under the roofline."""
     tree, spec = step_tree(of()), of().spec
-    return [step_chart(tree), *roofline_parts(tree, spec.cluster.gpu, spec.precision)]
+    return [_step_chart(tree), *_roofline_parts(tree, spec.cluster.gpu, spec.precision)]
 
 
 def pipeline_parts(of: Callable[[], Subject]) -> list[Part]:
@@ -345,8 +341,7 @@ def choice(result: PlanResult) -> list[Part]:
     return [points("Step time over memory", summary, groups, *axes)]
 
 
-def bound_bars(breakdowns: Sequence[Estimate]) -> list[Bar]:
-    """Step times by kind of work, communication by axis, in plans side by side."""
+def _bound_bars(breakdowns: Sequence[Estimate]) -> list[Bar]:
     kinds: dict[str, list[str]] = {}
     for name, component in COMPONENTS.items():
         kinds.setdefault(component.text if name in COMMUNICATION else BOUNDS[component.limit], []).append(name)
@@ -359,12 +354,12 @@ def bound_bars(breakdowns: Sequence[Estimate]) -> list[Bar]:
 def step_times(result: PlanResult) -> list[Part]:
     """The step of the first plan, and those of the next beside it."""
     shown = result.estimates[:DRAWN_PLANS]
-    parts: list[Part] = [step_waterfall(result.estimates[0])]
+    parts: list[Part] = [_step_waterfall(result.estimates[0])]
     if len(shown) > 1:
         slowest, best = max(one.plan.step_time_s for one in shown), shown[0].plan.step_time_s
         said = f"The slowest of these {len(shown)} takes {in_words(slowest / best, TIME, 'the first')}."
         names = [f"#{plan.rank} {degrees_text(plan)}" for plan in result.plans[: len(shown)]]
-        parts.append(stacked("The steps of the first plans", said, names, bound_bars(shown), SECONDS))
+        parts.append(stacked("The steps of the first plans", said, names, _bound_bars(shown), SECONDS))
     return parts
 
 
@@ -377,7 +372,7 @@ def memory_parts(result: PlanResult) -> list[Part]:
     said = f"#1 needs {size} at its fullest stage ({plan.peak_stage})."
     names = [f"#{one.rank} {degrees_text(one)}" for one in result.plans[: len(shown)]]
     sizes = [{name.replace("_", " "): gib for name, gib in one.memory.items()} for one in shown]
-    return [memory_chart("Memory at the fullest stage", said, names, sizes, limits)]
+    return [_memory_chart("Memory at the fullest stage", said, names, sizes, limits)]
 
 
 def evidence_parts(result: PlanResult, spell: Spell = str) -> list[Part]:

@@ -143,13 +143,13 @@ def itemised_json(model: ModelSpec, params: ModelParameters, sequence: int, flop
         ],
         "pattern": model.pattern,
         "numerics": {name: value for name, value in asdict(model.numerics).items() if value is not None},
-        "parameters": {**parameter_items(params), "total": params.total, "mtp_apart": params.mtp},
+        "parameters": {**_parameter_items(params), "total": params.total, "mtp_apart": params.mtp},
         "flops_per_token": {"sequence": sequence, **per_token},
         "rule_6n_flops_per_token": 6 * params.active,
     }
 
 
-def parameter_items(params: ModelParameters) -> dict[str, int]:
+def _parameter_items(params: ModelParameters) -> dict[str, int]:
     """Parameters of the whole model by item; they sum to the total."""
     layers = [(kind._asdict(), count) for kind, count in zip(params.kinds, params.counts, strict=True)]
     names = [name for name in LayerParameters._fields if name not in NO_ITEMS]
@@ -248,7 +248,7 @@ def _parameter_table(model: ModelSpec, params: ModelParameters) -> Table:
     def row(name: str, count: int, *, share: bool = True) -> dict[str, str]:
         return {"parameters": name, "count": f"{count:,}", "share": f"{count / params.total:.2%}" if share else ""}
 
-    items = {name: count for name, count in parameter_items(params).items() if count or name == "lm_head"}
+    items = {name: count for name, count in _parameter_items(params).items() if count or name == "lm_head"}
     rows = [row(_item_text(name), count) for name, count in items.items()]
     if model.tied_embeddings:
         rows[-1]["parameters"] = "LM head (tied: 0)"

@@ -54,8 +54,8 @@ GAP = " ~ "
 def schedule_document(found: Schedule, *, spell: Spell = str) -> Document:
     """Lay out the picture, what each rank does, and closed forms beside the simulation."""
     return Document(
-        f"Schedule: {schedule_verdict(found).partition(':')[0]}",
-        "\n".join(filter(None, (schedule_verdict(found), of_what(found)))),
+        f"Schedule: {_schedule_verdict(found).partition(':')[0]}",
+        "\n".join(filter(None, (_schedule_verdict(found), _of_what(found)))),
         sections=[
             Section("Slots", [
                 terminal(lambda width: "\n".join(picture(found, min(width, WIDTH)))),
@@ -93,7 +93,7 @@ def _legend(found: Schedule, step_s: float, *, coarse: bool, cut: bool) -> str:
     few = found.pipeline.pp < 10
     said = "; ".join(f"{mark}{NO_BREAK}{name}" for mark, name in kinds.items() if name)
     note = f"{said}; active: ranks that compute{'' if few else ', in tenths, # all'}."
-    note += f" One column is {time_text(found, step_s)}" + (", sampled at its middle." if coarse else ".")
+    note += f" One column is {_time_text(found, step_s)}" + (", sampled at its middle." if coarse else ".")
     return (note + f" {GAP.strip()} leaves out the steady state." * cut).replace(NO_BREAK, " ")
 
 
@@ -157,7 +157,7 @@ def _scale(found: Schedule, part: IntArray, step_s: float) -> str:
     line, every = "", 20
     for index, number in enumerate(part.tolist()):
         if index % every == 0 and len(part) - index >= every // 2:
-            line = line.ljust(index) + "|" + (time_text(found, number * step_s) if number else "0")
+            line = line.ljust(index) + "|" + (_time_text(found, number * step_s) if number else "0")
     return line.ljust(len(part))
 
 
@@ -166,9 +166,9 @@ def _ranks(found: Schedule) -> Part:
     rows = [
         {
             "rank": str(load.rank),
-            "computes": time_text(found, load.busy_s),
-            **({"sends": time_text(found, load.sending_s)} if sending else {}),
-            "waits": time_text(found, load.idle_s) if load.idle_s else "-",
+            "computes": _time_text(found, load.busy_s),
+            **({"sends": _time_text(found, load.sending_s)} if sending else {}),
+            "waits": _time_text(found, load.idle_s) if load.idle_s else "-",
             "waits%": f"{load.idle_s / found.step_s:.1%}",
             "in flight": f"{load.in_flight:.4g}",
         }
@@ -182,8 +182,8 @@ def _closed_forms(found: Schedule) -> Part:
     rows = [
         {
             "of a step": names[one.quantity],
-            "simulated": time_text(found, one.simulated_s),
-            "closed form": time_text(found, one.closed_form_s),
+            "simulated": _time_text(found, one.simulated_s),
+            "closed form": _time_text(found, one.closed_form_s),
             "off by, of all": signed(
                 (one.closed_form_s - one.simulated_s) / found.compared[0].simulated_s, 2, "+0.00%"
             ),
@@ -200,8 +200,8 @@ def _facts(found: Schedule) -> list[tuple[str, str]]:
     if d.transfer_s:
         how = "the sender waits" if d.blocking_s == d.transfer_s else "under the sender's next chunk"
         if 0 < d.blocking_s < d.transfer_s:
-            how += f", but for {time_text(found, d.blocking_s)} of latency"
-        facts.append(("transfers", f"{time_text(found, d.transfer_s)} each: {how}"))
+            how += f", but for {_time_text(found, d.blocking_s)} of latency"
+        facts.append(("transfers", f"{_time_text(found, d.transfer_s)} each: {how}"))
     if found.subject is not None and found.pipeline.pp > 1:
         told = found.subject.estimate.breakdown["bubble"]
         said = f"of {format_seconds(found.step_s)}, transfers that the busiest rank waits for included; without them "
@@ -227,10 +227,10 @@ def schedule_parts(found: Schedule) -> list[Part]:
     count = t.rank.size
     order = np.argsort(t.start_s, kind="stable")
     if count <= DRAWN_SLOTS:
-        pictures = [_slots(found, order, "The pipeline of a step", f"{schedule_verdict(found)}.")]
+        pictures = [_slots(found, order, "The pipeline of a step", f"{_schedule_verdict(found)}.")]
     else:
         half = DRAWN_SLOTS // 2
-        said = f"{schedule_verdict(found)}. The first {half:,} of {count:,} slots."
+        said = f"{_schedule_verdict(found)}. The first {half:,} of {count:,} slots."
         last = f"The last {half:,} of {count:,} slots; the steady state between is left out."
         pictures = [
             _slots(found, order[:half], "How the pipeline fills", said),
@@ -241,11 +241,11 @@ def schedule_parts(found: Schedule) -> list[Part]:
 
 def _slots(found: Schedule, which: IntArray, title: str, summary: str) -> Chart:
     t = found.timeline
-    marks = [*slot_marks(found, which, numbered=which.size <= NUMBERED_SLOTS)]
-    across = time_scale(found, float(t.start_s[which].min()), float((t.end_s + t.sending_s)[which].max()))
+    marks = [*_slot_marks(found, which, numbered=which.size <= NUMBERED_SLOTS)]
+    across = _time_scale(found, float(t.start_s[which].min()), float((t.end_s + t.sending_s)[which].max()))
     names = [f"rank {rank}" for rank in range(found.pipeline.pp)]
     drawing = partial(in_rows, names, marks, across, "time", row_px=ROW_PX)
-    return Chart(title, summary, drawing, _loads(found), [*slot_legend(found)])
+    return Chart(title, summary, drawing, _loads(found), [*_slot_legend(found)])
 
 
 def _active_chart(found: Schedule) -> Chart:
@@ -253,7 +253,7 @@ def _active_chart(found: Schedule) -> Chart:
     times = [index * step_s for index in range(len(share))]
     mean = math.fsum(share) / len(share)
     said = f"On average {mean:.0%} of the {found.pipeline.pp} ranks compute, {max(share):.0%} at most."
-    across = Axis("time", partial(time_text, found))
+    across = Axis("time", partial(_time_text, found))
     up = Axis("% of ranks that compute", "{:.0f}".format, least=0.0)
     return curves(
         "Active ranks", said, [Line("active", 0, times, [100 * one for one in share])], across, up, marked=False
@@ -264,7 +264,7 @@ def _loads(found: Schedule) -> Table:
     rows = [
         [
             cell(one.rank, "{}"),
-            *((time_text(found, value), value) for value in (one.busy_s, one.sending_s, one.idle_s)),
+            *((_time_text(found, value), value) for value in (one.busy_s, one.sending_s, one.idle_s)),
             (f"{one.idle_s / found.step_s:.1%}", one.idle_s),
             cell(one.in_flight, "{:.4g}"),
         ]
@@ -285,20 +285,18 @@ Span = tuple[int, int, str, int, dict[str, Any]]
 """Start and end [ns], name, track, further facts."""
 
 
-def schedule_verdict(found: Schedule) -> str:
-    """Say in one line what was simulated, and its bubble."""
+def _schedule_verdict(found: Schedule) -> str:
     pipeline = found.pipeline
     number = "1 microbatch" if pipeline.microbatches == 1 else f"{pipeline.microbatches:,} microbatches"
     what = f"{_title(found)} on {plural(pipeline.pp, 'rank')}, {number}: {found.bubble_fraction:.1%} bubble"
     if found.plan is None:
-        return f"{what}, {time_text(found, found.step_s)} per step"
+        return f"{what}, {_time_text(found, found.step_s)} per step"
     if found.jitter:
         return f"{what}, {format_seconds(found.step_s)}; {format_seconds(found.compared[0].simulated_s)} without jitter"
     return f"{what}, {format_seconds(found.step_s)} of a step of {format_seconds(found.plan.step_time_s)}"
 
 
-def of_what(found: Schedule) -> str:
-    """Say which plan it is."""
+def _of_what(found: Schedule) -> str:
     if found.subject is None:
         return ""
     told = found.subject.estimate
@@ -311,7 +309,7 @@ def _title(found: Schedule) -> str:
     return f"interleaved 1F1B, {found.pipeline.vpp} chunks," if found.schedule == "interleaved" else name
 
 
-def time_text(found: Schedule, time_s: float) -> str:
+def _time_text(found: Schedule, time_s: float) -> str:
     """Write a time: with its unit where a model says it."""
     return format_seconds(time_s) if found.subject else f"{time_s:.4g}"
 
@@ -335,7 +333,7 @@ def trace_text(found: Schedule) -> str:
     for rank, held in enumerate(held_by_rank(found.timeline, found.pipeline)):
         events += _rank_events(found, rank)
         events += _counters(found, rank, held, memory)
-    other = {"schedule": schedule_verdict(found), "unit": "s" if found.subject else "as given, 1 drawn as 1 s"}
+    other = {"schedule": _schedule_verdict(found), "unit": "s" if found.subject else "as given, 1 drawn as 1 s"}
     if found.passes is not None and len(found.timeline.rank) > MAX_WITH_PARTS:
         other["parts"] = f"left out: more than {MAX_WITH_PARTS:,} slots"
     document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
@@ -474,8 +472,7 @@ PALE, PALEST = 0.55, 0.35
 LABEL, TOP, PICTURE, ROW_PX = 64, 76, 1240, 22
 
 
-def slot_marks(found: Schedule, which: IntArray, *, numbered: bool) -> Iterator[Mark]:
-    """Yield slots as bars, with the numbers of their microbatches in them, and what ranks send."""
+def _slot_marks(found: Schedule, which: IntArray, *, numbered: bool) -> Iterator[Mark]:
     slots = zip(*(column[which].tolist() for column in found.timeline), strict=True)
     for rank, kind, chunk, number, start, end, sending in slots:
         opacity = PALE - (PALE - PALEST) * (chunk - 1) / max(found.pipeline.chunks - 2, 1) if chunk else 1.0
@@ -486,13 +483,11 @@ def slot_marks(found: Schedule, which: IntArray, *, numbered: bool) -> Iterator[
             yield Mark(rank, end, end + sending, FILLS[-1], f"{said}: sends")
 
 
-def time_scale(found: Schedule, begin_s: float, end_s: float) -> Scale:
-    """Return the axis of a picture."""
-    return scale(Axis("", partial(time_text, found)), [begin_s, end_s])
+def _time_scale(found: Schedule, begin_s: float, end_s: float) -> Scale:
+    return scale(Axis("", partial(_time_text, found)), [begin_s, end_s])
 
 
-def slot_legend(found: Schedule) -> Iterator[tuple[str, str]]:
-    """Yield what the colours mean, and their classes."""
+def _slot_legend(found: Schedule) -> Iterator[tuple[str, str]]:
     for name, css, shown in zip((*NAMES, "sending"), FILLS, (True, True, found.pipeline.splits,
                                 bool(found.durations.blocking_s)), strict=True):  # fmt: skip
         if shown:
@@ -511,14 +506,14 @@ def svg_text(found: Schedule) -> str:
     if len(t.rank) > MAX_DRAWN:
         message = f"a picture of {len(t.rank):,} slots cannot be read"
         raise InputError(message, field="svg", hint=f"at most {MAX_DRAWN:,} slots; `trace` shows more")
-    across = time_scale(found, 0.0, float((t.end_s + t.sending_s).max()))
-    drawn, high = rows_svg(slot_marks(found, np.arange(len(t.rank)), numbered=True), pp, across, "time", ROW_PX)
-    title, plan = escape(schedule_verdict(found)), escape(of_what(found))
+    across = _time_scale(found, 0.0, float((t.end_s + t.sending_s).max()))
+    drawn, high = rows_svg(_slot_marks(found, np.arange(len(t.rank)), numbered=True), pp, across, "time", ROW_PX)
+    title, plan = escape(_schedule_verdict(found)), escape(_of_what(found))
     loads = ", ".join(f"rank {load.rank} waits {load.idle_s / found.step_s:.0%}" for load in found.ranks[:16])
     ranks = "".join(f'<text x="12" y="{TOP + rank * ROW_PX + 14}">rank {rank}</text>' for rank in range(pp))
     shares = f"active ranks on average {100 * math.fsum(found.active_share) / len(found.active_share):.0f} %"
     keys, x = [], 12
-    for name, css in slot_legend(found):
+    for name, css in _slot_legend(found):
         keys.append(f'<rect class="{css}" x="{x}" y="52" width="12" height="12"/>')
         keys.append(f'<text x="{x + 17}" y="62">{name}</text>')
         x += 40 + 7 * len(name)

@@ -52,7 +52,7 @@ def _tiles(found: Summary) -> Iterator[tuple[str, str, str]]:
     yield "Questions", f"{found.questions:,}", f"{found.answered:,} answered"
     yield "Rows", f"{found.matched:,}", ""
     if found.goal and found.best:
-        yield found.goal.column, value_text(found.goal.column, found.best[found.goal.column]), goal_text(found.goal)
+        yield found.goal.column, _value_text(found.goal.column, found.best[found.goal.column]), _goal_text(found.goal)
 
 
 def _notes(found: Summary) -> list[str]:
@@ -70,23 +70,22 @@ def _verdict(found: Summary) -> str:
     head = f"{found.answered:,} of {plural(found.questions, 'question')} answered"
     if found.goal is None or found.best is None:
         return head
-    value = value_text(found.goal.column, found.best[found.goal.column])
+    value = _value_text(found.goal.column, found.best[found.goal.column])
     names = ", ".join(
-        f"{name} {value_text(name, found.best[name])}" for name in found.varying if found.best[name] is not None
+        f"{name} {_value_text(name, found.best[name])}" for name in found.varying if found.best[name] is not None
     )
-    return f"{head}; {goal_text(found.goal)}: {value}{f' with {names}' if names else ''}"
+    return f"{head}; {_goal_text(found.goal)}: {value}{f' with {names}' if names else ''}"
 
 
 def _facts(found: Summary) -> Facts:
-    return [(name, value_text(name, value)) for name, value in found.fixed.items() if value not in {None, "plan"}]
+    return [(name, _value_text(name, value)) for name, value in found.fixed.items() if value not in {None, "plan"}]
 
 
-def goal_text(goal: Goal) -> str:
-    """Say what rows are best by."""
+def _goal_text(goal: Goal) -> str:
     return f"best by {goal.column} (the {'most' if goal.rising else 'least'})"
 
 
-def value_text(name: str, value: Any) -> str:
+def _value_text(name: str, value: Any) -> str:
     """Write a value in the unit that its column's name ends in."""
     if value is None:
         return "-"
@@ -143,7 +142,7 @@ def _rows(found: Summary) -> Table:
 def _cell(row: Row, name: str) -> Cell:
     if name == PLAN and PLAN not in row:
         return layout_of(row)
-    said, value = value_text(name, row[name]), row[name]
+    said, value = _value_text(name, row[name]), row[name]
     return (said, value) if isinstance(value, int | float) and not isinstance(value, bool) else said
 
 
@@ -152,10 +151,10 @@ def _heat(found: Summary) -> list[Part]:
     if heat is None or not heat.rows or not heat.columns:
         return []
     over = f"{heat.value} over {heat.row} and {heat.column}"
-    best = f", of the row that is {goal_text(found.goal)}" if found.goal and found.goal.column != heat.value else ""
+    best = f", of the row that is {_goal_text(found.goal)}" if found.goal and found.goal.column != heat.value else ""
     # values of an axis in full: two that differ do not look alike
     names = [["-" if one is None else printable(str(one)) for one in axis] for axis in (heat.rows, heat.columns)]
-    axis = Axis(heat.value, partial(value_text, heat.value))
+    axis = Axis(heat.value, partial(_value_text, heat.value))
     return [heat_map(over, f"{over}{best}.", (heat.row, heat.column), names[0], names[1], heat.values, axis)]
 
 
@@ -172,9 +171,9 @@ def _frontier(frontier: Frontier) -> Chart:
         ("other rows", ".", 9, frontier.points[frontier.size :]),
     ):
         xs, ys = [one for one, _ in some], [other for _, other in some]
-        said = [f"{value_text(across, one)}, {value_text(up, other)}" for one, other in some]
+        said = [f"{_value_text(across, one)}, {_value_text(up, other)}" for one, other in some]
         groups.append(Points(name, colour, xs, ys, said, joined=not colour, sign=sign))
-    axes = Axis(across, partial(value_text, across)), Axis(up, partial(value_text, up))
+    axes = Axis(across, partial(_value_text, across)), Axis(up, partial(_value_text, up))
     return points(f"{up} over {across}", f"{_frontier_title(frontier)}.", [one for one in groups if one.said], *axes)
 
 

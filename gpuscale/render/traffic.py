@@ -65,7 +65,7 @@ def traffic_document(report: TrafficReport, *, subject: Subject | None = None, s
             Section("Collectives", [terminal(_collectives(report.traffic)), page(_calls(report))]),
             Section("Levels", [_levels(report)]),
             Section("Needs and faults", [
-                [*needs_text(report.network_needs), *faults_text(report.network_faults), *notes] if subject else "",
+                [*_needs_text(report.network_needs), *_faults_text(report.network_faults), *notes] if subject else "",
             ]),
             Section("How to read it", [LEGEND]),
         ],
@@ -76,7 +76,7 @@ def traffic_parts(report: TrafficReport) -> list[Part]:
     """The same for the page of a plan."""
     if not report.traffic:
         return [NOTHING]
-    said = [*needs_text(report.network_needs), *faults_text(report.network_faults)]
+    said = [*_needs_text(report.network_needs), *_faults_text(report.network_faults)]
     return [verdict(report), *_charts(report), _levels(report), said, _calls(report)]
 
 
@@ -235,8 +235,7 @@ def _levels(report: TrafficReport) -> Table:
     return table(rows, left=2, optional=("fabric", "GPUs"))
 
 
-def needs_text(needs: Sequence[NetworkNeed]) -> list[tuple[str, str]]:
-    """Say of each component that shows what the network would have to give for it to hide."""
+def _needs_text(needs: Sequence[NetworkNeed]) -> list[tuple[str, str]]:
     out = []
     for one in needs:
         now, limit = f"{format_rate(one.bytes_per_s)} GB/s per GPU", f"{one.tolerance:.0%} of the step"
@@ -251,17 +250,16 @@ def needs_text(needs: Sequence[NetworkNeed]) -> list[tuple[str, str]]:
     return out
 
 
-def faults_text(faults: Sequence[NetworkFault]) -> list[tuple[str, str]]:
-    """Say what each fault of the network costs."""
+def _faults_text(faults: Sequence[NetworkFault]) -> list[tuple[str, str]]:
     return [(one.name.replace("_", " "), f"{signed(one.factor - 1)} time: {one.meaning}") for one in faults]
 
 
-def gb_text(size_gb: float) -> str:
+def _gb_text(size_gb: float) -> str:
     """Write a size [GB]; what is less than a megabyte only as such."""
     return f"{size_gb:.3g}" if size_gb >= 0.001 or not size_gb else "<0.001"
 
 
-SENT = Axis("GB that a GPU sends in a step", gb_text)
+SENT = Axis("GB that a GPU sends in a step", _gb_text)
 SHOWN_COLLECTIVES = 20
 PHASES = {
     "forward": "in the forward pass", "backward": "in the backward pass", "update": "in the update",
@@ -281,7 +279,7 @@ def _phases(report: TrafficReport) -> Table:
         [
             one.phase,
             cell(one.seconds, format_seconds),
-            *((gb_text(one.bytes.get(name, 0.0) / GB), one.bytes.get(name, 0.0)) for name in levels),
+            *((_gb_text(one.bytes.get(name, 0.0) / GB), one.bytes.get(name, 0.0)) for name in levels),
             *(cell(one.bytes_per_s.get(name, 0.0), format_rate) for name in levels),
         ]
         for one in report.network_activity
@@ -348,7 +346,7 @@ def _calls(report: TrafficReport) -> Table:
             "GPUs": cell(one.group_size),
             "message": cell(one.bytes_per_call, format_bytes),
             "calls per step": cell(one.calls_per_step, "{:,.0f}"),
-            "GB sent": (gb_text(one.sent_bytes_per_step / GB), one.sent_bytes_per_step),
+            "GB sent": (_gb_text(one.sent_bytes_per_step / GB), one.sent_bytes_per_step),
             "time": cell(one.time_s, format_seconds),
             "exposed": cell(one.exposed_s, format_seconds),
             "busiest link": cell(one.busiest_link_utilisation, "{:.0%}"),

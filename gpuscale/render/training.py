@@ -95,9 +95,9 @@ def goodput_document(
     steps = plural(result.checkpoint_interval_steps, "step")
     return Document(
         f"Goodput of {result.model} on {plural(result.gpus, 'GPU')} of {result.cluster}",
-        f"{goodput_verdict(result)}{fit_text(plan)}",
+        f"{_goodput_verdict(result)}{fit_text(plan)}",
         [
-            ("Goodput", ratio_text(result.effective_ratio), f"{ratio_text(low)} to {ratio_text(high)}"),
+            ("Goodput", _ratio_text(result.effective_ratio), f"{_ratio_text(low)} to {_ratio_text(high)}"),
             ("Checkpoint every", format_duration(result.checkpoint_interval_s), steps),
             ("A failure every", format_duration(result.mtbf_s), f"{result.interruptions_per_day:.3g} a day"),
             ("Spare nodes", f"{result.spares:,}", f"of {plural(result.node_gpus, 'GPU')}"),
@@ -113,20 +113,19 @@ def goodput_document(
     )  # fmt: skip
 
 
-def goodput_verdict(result: Goodput) -> str:
-    """Say which share counts, how often to write a checkpoint, and of which plan."""
+def _goodput_verdict(result: Goodput) -> str:
     low, high = result.effective_ratio_low, result.effective_ratio_high
     spares = f"with {plural(result.spares, 'spare node')}" if result.spares else "without spare nodes"
     return (
-        f"{result.model} on {plural(result.gpus, 'GPU')} {spares}: goodput {ratio_text(result.effective_ratio)} "
-        f"({ratio_text(low)} to {ratio_text(high)} in 8 of 10 runs), with a checkpoint every "
+        f"{result.model} on {plural(result.gpus, 'GPU')} {spares}: goodput {_ratio_text(result.effective_ratio)} "
+        f"({_ratio_text(low)} to {_ratio_text(high)} in 8 of 10 runs), with a checkpoint every "
         f"{format_duration(result.checkpoint_interval_s)}\n"
         f"{result.layout}: {format_seconds(result.step_time_s)} per step, "
         f"{plural(result.checkpoint_interval_steps, 'step')} between checkpoints"
     )
 
 
-def ratio_text(share: float) -> str:
+def _ratio_text(share: float) -> str:
     """Say a share so that it is not taken for all."""
     return f"{share:.1%}" if share < 0.99 else f"{share:.2%}"
 
@@ -168,7 +167,7 @@ def _curve(result: Goodput) -> Chart:
     chosen = next((one for one in across if abs(one * 60 / result.checkpoint_interval_s - 1) < 1e-6), None)
     best = f"A checkpoint every {format_duration(result.checkpoint_interval_s)} is taken."
     title = "Goodput over the interval between checkpoints"
-    axes = Axis("minutes between checkpoints", "{:.3g}".format, log=True), Axis("goodput", ratio_text)
+    axes = Axis("minutes between checkpoints", "{:.3g}".format, log=True), Axis("goodput", _ratio_text)
     return curves(title, best, [line], *axes, chosen=chosen)
 
 
@@ -265,7 +264,7 @@ DAYS = Axis("days", three_digits)
 
 def train_time_document(result: TrainTime, *, verbose: bool = False, spell: Spell = str) -> Document:
     """Lay out time, money and energy, and what they stand on; `verbose`: sources in full."""
-    said = train_verdict(result)
+    said = _train_verdict(result)
     money = "not known" if result.cost_usd is None else f"{format_count(result.cost_usd)} USD"
     return Document(
         f"Training of {result.model} on {plural(result.gpus, 'GPU')} of {result.cluster}",
@@ -276,7 +275,7 @@ def train_time_document(result: TrainTime, *, verbose: bool = False, spell: Spel
             ("Wall time", format_duration(result.wall_s), f"{result.effective_ratio:.1%} goodput"),
             ("GPU-hours of steps", format_count(result.gpu_hours), f"{format_count(result.billed_gpu_hours)} paid for"),
             ("Cost", money, ""),
-            ("Energy", energy_text(result.energy_mwh), f"{three_digits(result.carbon_t)} t of CO2"),
+            ("Energy", _energy_text(result.energy_mwh), f"{three_digits(result.carbon_t)} t of CO2"),
         ],
         [
             Section("Over GPUs", _over_gpus(result) if result.over_gpus else []),
@@ -292,28 +291,26 @@ def train_time_document(result: TrainTime, *, verbose: bool = False, spell: Spel
     )  # fmt: skip
 
 
-def train_verdict(result: TrainTime) -> str:
-    """Say what a training takes in a sentence."""
+def _train_verdict(result: TrainTime) -> str:
     spares = f" with {plural(result.spares, 'spare node')}" if result.spares else ""
     money = "" if result.cost_usd is None else f", {format_count(result.cost_usd)} USD"
     text = (
         f"{_tokens(result.tokens)} on {plural(result.gpus, 'GPU')}{spares}: {format_duration(result.wall_s)}, "
-        f"{format_count(result.billed_gpu_hours)} GPU-hours{money}, {energy_text(result.energy_mwh)}; "
+        f"{format_count(result.billed_gpu_hours)} GPU-hours{money}, {_energy_text(result.energy_mwh)}; "
         f"{result.effective_ratio:.{0 if result.effective_ratio < 0.995 else 2}%} goodput"
     )
     return re.sub(r"\.0+(?=\D)", "", text)
 
 
-def energy_text(mwh: float) -> str:
-    """Say an amount of energy in a unit that suits it."""
+def _energy_text(mwh: float) -> str:
     unit, name = next(((unit, name) for unit, name in MWH_UNITS if mwh >= unit), (1e-3, "kWh"))
     return f"{three_digits(mwh / unit)} {name}"
 
 
 def _times(result: TrainTime) -> dict[str, str]:
-    ratios = f"{ratio_text(result.effective_ratio_low)} to {ratio_text(result.effective_ratio_high)}"
+    ratios = f"{_ratio_text(result.effective_ratio_low)} to {_ratio_text(result.effective_ratio_high)}"
     certain = result.effective_ratio_low == result.effective_ratio_high
-    ratio = ratio_text(result.effective_ratio) + ("" if certain else f" ({ratios})")
+    ratio = _ratio_text(result.effective_ratio) + ("" if certain else f" ({ratios})")
     rows = {
         "steps": f"{result.steps:,} of {_tokens(result.tokens / result.steps)}",
         "training": format_duration(result.wall_s * result.effective_ratio),
@@ -338,7 +335,7 @@ def _over_gpus(result: TrainTime) -> list[Part]:
                 "days": (three_digits(one.wall_s / DAY_S), one.wall_s),
                 "GPU-h of steps": cell(one.gpu_hours, format_count),
                 "USD": "-" if one.cost_usd is None else cell(one.cost_usd, format_count),
-                "energy": cell(one.energy_mwh, energy_text),
+                "energy": cell(one.energy_mwh, _energy_text),
                 "trains": cell(one.effective_ratio, "{:.1%}"),
                 **({"tokens": format_count(one.tokens)} if len({row.tokens for row in rows}) > 1 else {}),
             }
@@ -455,8 +452,8 @@ def _money(result: TrainTime) -> list[Part]:
 def _energy(result: TrainTime) -> list[Part]:
     whole = result.energy_mwh or 1.0
     rows = [
-        *((name, energy_text(mwh), f"{mwh / whole:.0%}") for name, mwh in result.energy.items()),
-        (f"site, {result.power_mw:.3g} MW", energy_text(result.energy_mwh), "100%"),
+        *((name, _energy_text(mwh), f"{mwh / whole:.0%}") for name, mwh in result.energy.items()),
+        (f"site, {result.power_mw:.3g} MW", _energy_text(result.energy_mwh), "100%"),
         ("carbon dioxide", f"{three_digits(result.carbon_t)} t", ""),
         ("power of one GPU", f"{result.gpu_power_w:.0f} W", ""),
     ]

@@ -195,7 +195,7 @@ def presets_of(root: Path) -> Iterator[None]:
             os.environ["GPUSCALE_PRESETS"] = before
 
 
-def forget_presets() -> None:
+def _forget_presets() -> None:
     """Forget presets that were read by name: those of other studies may differ."""
     load_framework.cache_clear()
 
@@ -517,7 +517,7 @@ def _laid(study: str, packed: bytes) -> tuple[Path, Digests]:
             rmtree(_Laid.folder, ignore_errors=True)
         folder = Path(mkdtemp(prefix="gpuscale-", dir=get_worker().local_directory))  # which Dask removes
         _Laid.study, _Laid.packed, _Laid.folder, _Laid.digests = study, b"", folder, Digests(Presets())
-        forget_presets()
+        _forget_presets()
     if _Laid.packed != packed:
         laid_out(packed, _Laid.folder)
         _Laid.packed = packed

@@ -176,7 +176,7 @@ _SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "1"}
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from gpuscale.studies.run import work; work()"
 
 
-def in_processes(cases: Iterator[Case], jobs: int) -> Iterator[Answered]:
+def _in_processes(cases: Iterator[Case], jobs: int) -> Iterator[Answered]:
     """Answer questions in `jobs` processes; yield the answers as they come.
 
     A question whose process dies, as for lack of memory, is asked once more, then recorded as failed.
@@ -317,7 +317,7 @@ def sweep(
         raise InputError(f"{jobs} is out of range", field="jobs", hint=f"give 1 to {MAX_JOBS}")
     executor: Callable[[Iterator[Case]], Iterator[Answered]] = partial(map, answer)
     if jobs > 1:
-        executor = partial(in_processes, jobs=jobs)
+        executor = partial(_in_processes, jobs=jobs)
     if scheduler is not None:
         if jobs > 1:
             raise InputError("`jobs` and `scheduler` are mutually exclusive", hint="give one of them")
@@ -330,8 +330,7 @@ def sweep(
     return _swept(asked, path, executor, progress, note)
 
 
-def store_of(output: Path) -> Path:
-    """Return where the answers behind a file of results are stored."""
+def _store_of(output: Path) -> Path:
     return output.with_name(f"{output.name}.sqlite")
 
 
@@ -341,7 +340,7 @@ def stored_rows(study: Study, output: Path) -> Iterator[Row]:
     Raises:
         InputError: unusable input.
     """
-    with opened(store_of(output)) as store:
+    with opened(_store_of(output)) as store:
         for case in study.cases():
             store.ask(case)
         yield from in_columns(columns(study), store.rows())
@@ -354,7 +353,7 @@ def _swept(
     progress: Progress | None,
     note: Callable[[str], None] | None,
 ) -> Generator[Answered]:
-    with opened(None if output is None else store_of(output)) as store:
+    with opened(None if output is None else _store_of(output)) as store:
         missing, others, stored = array("b"), 0, 0
         for case in study.cases():
             rows, other = store.ask(case)

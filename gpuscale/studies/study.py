@@ -94,7 +94,7 @@ class Machine(NamedTuple):
         return self.name or self.cluster
 
 
-def read_machines(document: Document, presets: Presets) -> dict[str, tuple[Machine, ...]]:
+def _read_machines(document: Document, presets: Presets) -> dict[str, tuple[Machine, ...]]:
     """Read `[[clusters]]`: name -> the clusters that it stands for, and each of several by its own name.
 
     Raises:
@@ -450,7 +450,7 @@ def read_study(source: str | Path | Mapping[str, Any] | None = None, **overrides
         hint = did_you_mean(str(task), TASKS, "tasks are")
         raise document.error(("study", "task"), f"unknown task {shown(task)}", hint)
     presets = Presets()
-    reader = _Reader(document, task, presets, read_machines(document, presets))
+    reader = _Reader(document, task, presets, _read_machines(document, presets))
     grids = []
     for index, own in enumerate(listed):
         stated = {name: _Stated(name, value, ("study", name)) for name, value in common.items() if name != "task"}

@@ -86,10 +86,10 @@ def _tiles(tiles: Sequence[tuple[str, str, str]]) -> str:
 
 
 def _parts(section: Section) -> str:
-    return "".join(f"{part_html(part, section.title)}\n" for part in shown(section.parts, "page"))
+    return "".join(f"{_part_html(part, section.title)}\n" for part in shown(section.parts, "page"))
 
 
-def part_html(part: Shown, title: str) -> str:
+def _part_html(part: Shown, title: str) -> str:
     """Return a part as HTML; a table without a caption has the `title`."""
     if isinstance(part, Table):
         table = _table(part, part.caption or title)
