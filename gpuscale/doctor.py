@@ -185,7 +185,7 @@ def _beginning(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def list_gpus(notes: list[str]) -> tuple[str | None, list[Gpu]]:
-    """Return the tool that lists GPUs, and these; what is odd about them is added to `notes`."""
+    """Return the tool that lists GPUs, and these; `notes` get what is odd."""
     for tool, (arguments, read) in TOOLS.items():
         if shutil.which(tool):
             try:

@@ -35,7 +35,7 @@ _folders: tuple[Path, ...] = ()
 
 
 def confine(*folders: Path) -> None:
-    """From now on take no file from elsewhere, also behind a symbolic link, and tell nothing of what is there."""
+    """From now on take no file from elsewhere, and tell nothing of what is there."""
     global _folders  # noqa: PLW0603 - of the process
     _folders = tuple(folder.resolve() for folder in folders)
 
@@ -79,7 +79,7 @@ def refuse_irregular(path: Path, kind: str, hint: str | None = None) -> None:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a path means a file; one that the system cannot take (too long, a NUL byte) does not."""
+    """Whether a path means a file; not one that the system cannot take."""
     with suppress(OSError, ValueError):
         return not _is_outside(path) and path.is_file()
     return False
@@ -135,7 +135,7 @@ def read_text(path: Path, max_bytes: int, kind: str, *, hint: str = "save the fi
 
 
 def printable(text: str) -> str:
-    """Return text of a file or a user on one line as a terminal may have it: what would steer it becomes escapes."""
+    """Return text of a file or a user on one line: what would steer a terminal becomes escapes."""
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 
@@ -147,12 +147,12 @@ def _escaped(character: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text of several lines, and of columns with tabs between them, as a terminal may have it."""
+    """The same of several lines, and of columns with tabs."""
     return re.sub(r"[^\n\t]+", lambda part: printable(part[0]), text)
 
 
 def csv_cell(value: Any) -> Any:
-    """Return a value as a cell of CSV: on one line, and never what a spreadsheet would run as a formula."""
+    """Return a value as a cell of CSV, never one that a spreadsheet runs as a formula."""
     if isinstance(value, tuple | list):
         return csv_cell(shlex.join(map(str, value)))
     if not isinstance(value, str):
@@ -278,7 +278,7 @@ def make_folder(path: Path) -> None:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a path is of something; not where it cannot be one, such as a name of 300 characters."""
+    """Whether a path is of something; not where it cannot be one."""
     with suppress(OSError, ValueError):
         return not _is_outside(path) and path.exists()
     return False
@@ -328,8 +328,7 @@ def _unwritable(path: Path, error: Exception) -> InputError:
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all of it, waiting where a pipe that does not block is full; an `OSError` if not all of it could be
-    written."""
+    """Write all of it, waiting where a pipe is full."""
     rest = memoryview(data)
     while rest:
         try:
@@ -341,7 +340,7 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 
 def _drafted(target: Path, data: bytes, drafts: ExitStack) -> Callable[[], object]:
-    """Write new content to a temporary file beside a file, and return what puts it there."""
+    """Write to a temporary file beside a file; return what puts it there."""
     file, temporary = _draft(target, drafts)
     file.write(data)
     return _settled(target, file, temporary)
@@ -363,10 +362,8 @@ def _close(file: IO[bytes]) -> None:
 
 
 def _settled(target: Path, file: IO[bytes], temporary: Path) -> Callable[[], object]:
-    """Bring a draft to the disk, and return what puts it in the place of a file.
-
-    A file with several names, or of another owner, gets the content itself.
-    """
+    """Bring a draft to the disk; return what puts it in the place of a file, or its content where that has several
+    names or another owner."""
     file.flush()
     os.fsync(file.fileno())
     file.close()
@@ -403,7 +400,7 @@ def _usual_mode() -> int:
 
 
 def _own_stream(path: Path) -> int | None:
-    """Return the open descriptor of this process that a path means, also through symbolic links; None for others."""
+    """Return the open descriptor of this process that a path means; None for others."""
     if str(path) == "-":
         return 1
     with suppress(OSError, ValueError, RuntimeError):
@@ -433,7 +430,7 @@ def _write_stream(descriptor: int, text: str) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Say what went wrong with a path; a ValueError is of a NUL byte in a path or a lone surrogate in a text."""
+    """Say what is wrong with a path; a ValueError is of a NUL byte or a lone surrogate."""
     return error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path or text"
 
 
@@ -521,7 +518,7 @@ _LINES = (
 
 
 def kind_of(path: Path) -> str | None:
-    """Return the kind of a file by name, one of `KINDS`; None of others, and where there is no file."""
+    """Return what of `KINDS` a file is; None of others, and where there is none."""
     raw = b""
     with suppress(InputError):
         if is_file(path):
@@ -552,8 +549,7 @@ def use_of(kind: str, path: Path) -> str:
 
 @contextmanager
 def expecting(path: Any, *kinds: str) -> Iterator[None]:
-    """Where a file, or one of several, cannot be used (an `InputError`) and is of another kind than these, say that
-    instead."""
+    """Where a file cannot be used (an `InputError`) and is of another kind than these, say that."""
     try:
         yield
     except InputError:
@@ -567,7 +563,7 @@ def expecting(path: Any, *kinds: str) -> Iterator[None]:
 
 
 def reads(*kinds: str) -> Callable[[Callable[Given, Found]], Callable[Given, Found]]:
-    """Let a function that reads files, its first argument, say what they are where they are of another kind."""
+    """Let a function say of its first argument, files, what they are where they are of another kind."""
 
     def wrap(function: Callable[Given, Found]) -> Callable[Given, Found]:
         @wraps(function)

@@ -45,8 +45,7 @@ class Said(NamedTuple):
 
 
 class Desk:
-    """Answers calls of tools within `limit_s`, each in a process of its own, of which one is always ready; files must
-    lie below `root`."""
+    """Answers calls within `limit_s`, each in a process of its own, one always ready; files lie below `root`."""
 
     def __init__(self, root: Path, limit_s: float) -> None:
         self.root, self.limit_s = root.resolve(), limit_s
@@ -69,8 +68,7 @@ class Desk:
                                 errors="replace", env=os.environ | set_here, process_group=0)  # fmt: skip
 
     def call(self, tool: str, arguments: Mapping[str, Any], started: list[subprocess.Popen[str]] | None = None) -> Said:
-        """Answer a call; what is wrong with it is said as the command line would. `started` gets the process, for who
-        may end it."""
+        """Answer a call as the command line would; `started` gets its process, for who may end it."""
         try:
             asked = read_call(tool, arguments)
             whole = asked._replace(offset=0)
@@ -136,7 +134,7 @@ def _in_tools(text: str) -> str:
 
 
 def receive() -> None:
-    """Be the process: load what answers need, wait for a question on stdin, and set it as the command line."""
+    """Be the process: load what answers need, and set a question from stdin as the command line."""
     from importlib import import_module
 
     from gpuscale.files import confine

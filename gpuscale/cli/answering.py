@@ -127,13 +127,13 @@ def _written(made: Answer, form: str) -> str:
 
 
 def apart(html: Path | None, output: Path | None) -> None:
-    """Refuse a page in the same file as what else a command writes."""
+    """Refuse a page in the same file as another output."""
     if html is not None and output is not None and same_file(html, output):
         raise InputError("two documents in one file", field="html", hint="give another file")
 
 
 def wrote(output: Path | None, option: str) -> Callable[[], None] | None:
-    """Return what says that a file was written, and by which option it is used."""
+    """Return what says that a file was written, and how it is used."""
     if output is None:
         return None
     name, _, key = option.partition(" ")

@@ -138,7 +138,7 @@ def _error_text(path: Path) -> str:
 def _spelled(
     given: dict[str, Any], plan_file: Path | None, launch_files: list[str] | None, var: list[str] | None
 ) -> Spelled:
-    """Return what writes a command for the job that was given, with options that change."""
+    """Return what writes a command for the job, with options that change."""
 
     def spell(command: str, change: Mapping[str, Any]) -> tuple[str, ...]:
         files = [

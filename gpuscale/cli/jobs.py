@@ -295,7 +295,7 @@ def _placed(
 
 
 def placement_of(asked: AskedPlan) -> Answer:
-    """Return what `placement` answers of a plan whose other options say nothing of where ranks run."""
+    """Return what `placement` answers of a plan."""
     from gpuscale.render.placement import placement_json
 
     given = {name: one for name, one in asked.given.items() if name in PLACED_BY}

@@ -122,12 +122,12 @@ USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 class Grouped(TyperCommand):
-    """A command whose help page lists options by their panel, in plain text; of many those that most people need."""
+    """A command whose help lists options by their panel; of many those that most people need."""
 
     whole_help = False
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments, then each group of options under its own title."""
+        """Write arguments, then options by their panel."""
         groups: dict[str, list[tuple[str, str]]] = {}
         declared = {param.name for param in self.params if param.param_type_name == "option"}
         few = self.whole_help or len(declared) < MANY
@@ -144,7 +144,7 @@ class Grouped(TyperCommand):
                 formatter.write_dl(rows)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse an argument too many, and say what it is where it is a file."""
+        """Refuse an argument too many; say what it is where it is a file."""
         if "--help-all" in args:
             self.whole_help, args = True, ["--help"]
         ctx.allow_extra_args = True
@@ -157,7 +157,7 @@ class Grouped(TyperCommand):
 
 
 class Named(TyperCommand):
-    """A command of which its name and line are known; its module is loaded when it is called or asked for its help."""
+    """A command known by name and line; its module is loaded when needed."""
 
     def __init__(self, entry: Entry) -> None:
         name = entry.name.split()[-1] if entry.grouped else entry.name
@@ -175,24 +175,24 @@ class Named(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """Commands by name, some of two words beside one of the first alone: `sweep` and `sweep show`."""
+    """Commands by name, also of two words: `sweep` and `sweep show`."""
 
     whole_help = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Take --help-all for the help of every command, by its whole name."""
+        """Take --help-all for the help of every command."""
         self.whole_help = args[:1] == ["--help-all"]
         return super().parse_args(ctx, ["--help"] if self.whole_help else args)
 
     def get_params(self, ctx: Any) -> Any:
-        """Return the options, which are switches; where one had no default, Typer would load pydantic to read it."""
+        """Return the switches; for one without a default Typer would load pydantic."""
         switches = super().get_params(ctx)
         for one in switches:
             one.default = False
         return switches
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Take two words for one name where they are one; say what is near to a name that there is not."""
+        """Take two words for one name where they are one."""
         for count in (2, 1):
             renamed = ALIASES.get(" ".join(args[:count])) if ctx.parent is None else None
             if renamed:
@@ -224,7 +224,7 @@ class TakesFlags(Grouped):
     """A command whose arguments may be quoted strings of flags."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take an argument of several words for one value, also where it begins like a flag."""
+        """Take an argument of several words for one value."""
         return list(super().parse_args(ctx, [f" {one}" if one.startswith("-") and " " in one else one for one in args]))
 
 
@@ -261,7 +261,7 @@ def _root(
 
 @cache
 def commands() -> Any:
-    """Return the root of all commands as Click has them, none of them loaded."""
+    """Return the root of all commands, none of them loaded."""
     root: Any = typer.main.get_command(app)
     for name, line, text in GROUPS:
         below = [Named(one) for one in COMMANDS if one.grouped and one.name.split()[0] == name]
@@ -286,7 +286,7 @@ def named() -> dict[str, Any]:
 
 
 def run() -> int:
-    """Run the command line; turn errors into one message on stderr and an exit code."""
+    """Run the command line; errors become one message on stderr and an exit code."""
     try:
         code = commands().main(prog_name="gpuscale", standalone_mode=False)
     except GpuscaleError as error:
@@ -321,7 +321,7 @@ def _report_defect(error: Exception) -> int:
 
 
 def _report_error(error: GpuscaleError) -> int:
-    """Say what the library refused, with options by their flags; in a file they go by their names."""
+    """Say what the library refused, options by their flags, but in a file by their names."""
     from gpuscale.cli.options import with_flags
 
     known = flags()
@@ -333,7 +333,7 @@ def _report_error(error: GpuscaleError) -> int:
 
 @cache
 def flags() -> dict[str, str]:
-    """Return the long flag of every option of every command by the option's name."""
+    """Return the long flag of every option of every command."""
     found: dict[str, str] = {}
     for command in (commands(), *named().values()):
         found |= {one.name: max(one.opts, key=len) for one in command.params if one.param_type_name == "option"}
@@ -349,7 +349,7 @@ def _report(message: str, exit_code: int, *, place: str | None = None, hint: str
 
 
 def _report_usage(error: Any) -> int:
-    """Say what Typer found wrong with an option, by the kind of error and what it holds: its words change."""
+    """Say what Typer refused, by the kind of error: its words change."""
     kind, param = type(error).__name__, getattr(error, "param", None)
     message, place, hint = str(error.format_message()), None, ""
     exit_code = int(getattr(error, "exit_code", 2))

@@ -127,8 +127,7 @@ class AskedPlan(NamedTuple):
 def stated_job(
     given: Mapping[str, Any], plan_file: Path | None, launch_files: list[str] | None, var: list[str] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options of a job and its layout: those that are given, then those of launch files, which a plan file
-    refuses."""
+    """Return the options of a job and its layout: those given, then those of launch files."""
     options, layout, values = part(given, JobOptions), part(given, Layout), variables(var, launch_files)
     if not launch_files:
         return options, layout
@@ -139,8 +138,7 @@ def stated_job(
 
 
 def fills_stdout(output: Path | None, *, other: bool, field: str = "output") -> bool:
-    """Whether the file that a command writes (`field`) is its standard output, which then is empty else: `other`
-    documents go there."""
+    """Whether a file to write (`field`) is the standard output, where `other` documents may not go then."""
     if not is_stdout(output):
         return False
     if other:
@@ -149,7 +147,7 @@ def fills_stdout(output: Path | None, *, other: bool, field: str = "output") -> 
 
 
 def known(kind: str, name: str) -> str:
-    """Return the own name of the preset that a name means, and say on stderr where it is only short for it."""
+    """Return a preset's own name; say on stderr what a short one means."""
     from gpuscale.presets.files import settled
 
     own, note = settled(kind, name)
@@ -166,7 +164,7 @@ def option(
     panel: str | None = None,
     parser: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Declare an option of one command; `flags`, separated by spaces, if they are not its name with dashes."""
+    """Declare an option of one command; `flags` if they are not its name with dashes."""
     text = f"{help_text}  [default: {default}]" if default else help_text
     return typer.Option(
         *flags.split(), help=text, metavar=metavar or None, rich_help_panel=panel, show_default=False, parser=parser
@@ -174,7 +172,7 @@ def option(
 
 
 def plain(kind: type, low: float = -math.inf, high: float = math.inf) -> Callable[[Any], Any]:
-    """Return what reads a number without a unit as all of gpuscale does, within limits."""
+    """Return what reads a number without a unit, within limits."""
 
     def parse(given: Any) -> Any:
         try:
@@ -306,7 +304,7 @@ def _recipe() -> Parameter:
 
 
 def of_recipe(given: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return options with those of a recipe where they are not given."""
+    """Return options, with a recipe's where they are not given."""
     from gpuscale.planning.recipes import find_recipe, with_recipe
 
     options, layout = with_recipe(find_recipe(name), part(given, JobOptions), part(given, Layout))
@@ -352,7 +350,7 @@ def _parameter(
 
 
 def arguments(command: str, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the arguments of a command with these options, in their order."""
+    """Return a command's arguments for these options."""
     found = [command]
     for name, value in options.items():
         found.append(flags_of(name)[0])

@@ -40,7 +40,7 @@ def _refuse_beside(**beside: object) -> None:
 
 
 def preset(help_text: str, metavar: str = "NAME") -> Any:
-    """Declare the argument that names one preset; without it all are listed."""
+    """Declare the argument that names one preset."""
     return typer.Argument(metavar=metavar, help=f"{help_text}; all without.", show_default=False)
 
 

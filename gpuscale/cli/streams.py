@@ -19,9 +19,8 @@ class OutputError(OSError):
 
 
 class WholeFile(io.RawIOBase):
-    """A descriptor whose `write` writes everything: Python's own drops the rest of a short write when unbuffered, and
-    gives up where a pipe that does not block is full. After the first failure, which is raised, it writes nothing. The
-    descriptor is None for a stream that was closed before the process began."""
+    """A descriptor (None of a closed stream) that is written whole: Python's own drops the rest of a short write, and
+    gives up where a pipe that does not block is full. After the first failure, which is raised, it writes nothing."""
 
     def __init__(self, descriptor: int | None) -> None:
         super().__init__()
@@ -53,7 +52,7 @@ class WholeFile(io.RawIOBase):
 
 
 def keep_whole() -> None:
-    """Replace stdout by a stream that writes everything or raises; messages to a closed stderr go nowhere."""
+    """Replace stdout by a stream that writes everything or raises; a closed stderr takes messages in silence."""
     stream: TextIO | None = sys.stdout  # None where it was closed before the process began
     file = io.BufferedWriter(WholeFile(None if stream is None else stream.fileno()))
     encoding, errors = (stream.encoding, stream.errors) if stream is not None else ("utf-8", "strict")

@@ -248,8 +248,7 @@ SITUATIONS: tuple[tuple[str, str, str, Callable[[Footing], Judged] | None], ...]
 
 
 def situations(job: JobSpec | None, cluster: ClusterSpec | None = None, gpus: int | None = None) -> Iterator[Situation]:
-    """Yield every situation, judged where enough is known: of the job's model, precision and sequence count, and of
-    what it runs on."""
+    """Yield every situation, judged where enough is known."""
     alone = None if job is None else _footing(job)
     for situation, strategy, network, judge in SITUATIONS:
         holds, now = None, ""
@@ -450,7 +449,7 @@ def _pressures(subject: Subject, budget: MemoryBudget) -> Iterator[Pressure]:
 
 
 def _memory_pressure(subject: Subject, budget: MemoryBudget) -> Pressure:
-    """What makes a plan fit that does not or only just does (`remedies`); else what the room left buys."""
+    """What makes a plan fit that does not, or only just (`remedies`); else what the room left buys."""
     asked = budget.asked
     share = asked.memory_gib / asked.memory_limit_gib
     now = f"{share:.0%} of the GPU: {asked.memory_gib:.1f} of {asked.memory_limit_gib:.1f} GiB"
@@ -473,14 +472,14 @@ def _memory_pressure(subject: Subject, budget: MemoryBudget) -> Pressure:
 
 
 def _answered(changes: Changes, name: str, now: str, *components: str) -> Pressure:
-    """Return a pressure with the change that saves most, of those that save more of these components than of others."""
+    """Return a pressure with the change that saves most, mainly of these components."""
     found = changes.subject.estimate
     share = math.fsum(found.breakdown[one] for one in components) / found.plan.step_time_s
     state = "high" if share >= HIGH_SHARE else "some" if share >= SOME_SHARE else "low"
     places = [INDEX[one] for one in components]
 
     def relieves(one: Neighbour) -> bool:
-        """Whether at least half of the time per token that a change saves is saved of these components."""
+        """Whether at least half of what a change saves per token is of these components."""
         per_token = changes.now.spec.tokens_per_step / one.spec.tokens_per_step
         saved = changes.now.seconds - one.seconds * per_token
         return bool(saved[places].sum() >= 0.5 * saved.sum())
@@ -543,7 +542,7 @@ def _stresses(axis: str, row: AxisTraffic, to_measure: Sequence[Benchmark]) -> s
 
 
 def _places(subject: Subject, placed: PlacedOrder) -> Iterator[AxisPlace]:
-    """Hold every axis against the reference's rule: TP in the node, PP on a rail, DP on the fabric, EP near."""
+    """Hold every axis against the rule: TP in the node, PP on a rail, DP on the fabric, EP near."""
     cluster = subject.spec.cluster
     domain = cluster.levels[0].name
     for axis, one in placed.spans.items():

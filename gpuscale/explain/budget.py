@@ -112,7 +112,7 @@ class _Slot(NamedTuple):
 
 
 def _slots(subject: Subject, stage: int) -> Iterator[_Slot]:
-    """Yield what a rank does in a step, stretched to the step time that is predicted."""
+    """Yield what a rank does in a step, stretched to the predicted step time."""
     found, plan = schedule(subject), subject.estimate.plan
     lines, beside = found.timeline, beside_s(subject)
     step_s = plan.step_time_s
@@ -233,7 +233,7 @@ class BudgetRow:
         return ", ".join(text for name, text in texts.items() if name in changed) or "as asked"
 
     def differs(self, other: BudgetRow) -> set[str]:
-        """Return in which of ZeRO, recomputation and TP with SP it is another layout."""
+        """Return in what it is another layout: `zero`, `recompute`, `tp` (with SP)."""
         pairs = {
             "zero": (self.zero, other.zero),
             "recompute": (self.recompute, other.recompute),
@@ -308,7 +308,7 @@ def memory_budget(subject: Subject, timeline: MemoryTimeline | None = None) -> M
 
 
 def _distinct(subject: Subject) -> list[Neighbour]:
-    """Return the layout asked about and those beside it, each once; rules that it breaks itself do not count."""
+    """Return the layout asked about and those beside it; rules that it breaks itself do not count."""
     changes, broken = _changes(subject), broken_rules(subject.rows, subject.spec)
     found: dict[tuple[Any, ...], Neighbour] = {}
     for one in neighbours(subject.job, subject.layout, changes, forgiven=broken):
@@ -318,7 +318,7 @@ def _distinct(subject: Subject) -> list[Neighbour]:
 
 
 def _changes(subject: Subject) -> Iterator[Change]:
-    """Yield what has to be changed for each layout, nothing for the one asked about."""
+    """Yield what is changed for each layout, nothing for the one asked about."""
     spec, own = subject.spec, subject.rows.row(0)
     now, split = _named(own), own["etp"] == own["tp"]  # experts are split as the rest is
     degrees = [one for one in (own["tp"] // 2, own["tp"], 2 * own["tp"]) if one]

@@ -91,7 +91,7 @@ class Changes(NamedTuple):
         return tokens * self.now.step_time_s / one.step_time_s - 1
 
     def may_run(self, one: Neighbour) -> bool:
-        """Whether a change is legal and fits, or at least as well as the plan does."""
+        """Whether a change is legal, and fits at least as well as the plan."""
         return not one.broken and one.fits_as("tight" if self.now.fit == "no" else self.now.fit)
 
     def pays(self, one: Neighbour) -> bool:
@@ -114,10 +114,7 @@ def changes_of(subject: Subject) -> Changes:
 
 
 def _of_job(subject: Subject) -> Iterator[Change]:
-    """Yield changes of how the framework runs the step, and of the batch; also such as change nothing.
-
-    Left out is what could only shorten a part that is not worth shortening.
-    """
+    """Yield changes of the job, without those that only shorten what is not worth it; some change nothing."""
     spec, request, plan = subject.spec, subject.job.request, subject.estimate.plan
     seconds, worth_s = subject.estimate.breakdown, LEAST_GAIN * plan.step_time_s
     framework = load_framework(str(request["framework"]))
@@ -174,10 +171,8 @@ def _of_layout(spec: JobSpec, row: Mapping[str, int]) -> Iterator[Change]:
 
 
 def suggestions(changes: Changes, spelled: Spelling) -> tuple[Suggestion, ...]:
-    """Return the most profitable changes, the best of each kind, at most `SHOWN`.
-
-    Of a plan that does not fit they are the changes with which it does, the fastest first, also slower ones.
-    """
+    """Return the most profitable changes, the best of each kind, at most `SHOWN`; of a plan that does not fit those
+    with which it does, also slower ones."""
     able = [one for one in changes.every if changes.pays(one)]
     best: dict[tuple[str, ...], Neighbour] = {}
     for one in sorted(able, key=lambda one: (-changes.gain(one), len(one.options))):
@@ -194,8 +189,7 @@ def _suggestion(changes: Changes, one: Neighbour, spelled: Spelling) -> Suggesti
 
 
 def rejected(changes: Changes, names: Sequence[str]) -> tuple[Rejected, ...]:
-    """Say of the kinds of changes in `names` (`tp`, `zero`, `microbatch`, ...), of each the one that comes nearest, why
-    they are not worth making."""
+    """Say of kinds of changes (`tp`, `zero`, ...), of each the nearest one, why they are not worth making."""
 
     def order(one: Neighbour) -> tuple[bool, bool, float]:
         return bool(one.broken), not changes.may_run(one), -changes.gain(one) if not one.broken else 0.0
@@ -225,10 +219,7 @@ def _against(changes: Changes, one: Neighbour) -> tuple[str, float | None]:
 
 
 def effects(now: Neighbour, one: Neighbour, most: int = 2) -> list[str]:
-    """Say what a change makes less of and more of, as shares of the step before and after, what changes most first.
-
-    What counts is the time per token; a component that takes the same time of a shorter step is not named.
-    """
+    """Say what a change makes less and more of per token, as shares of both steps, what changes most first."""
     per_token = now.spec.tokens_per_step / one.spec.tokens_per_step
     moved = (one.seconds * per_token - now.seconds) / now.step_time_s
     order = [int(index) for index in np.argsort(-np.abs(moved), kind="stable") if abs(moved[index]) >= WORTH_SAYING]
@@ -273,7 +264,7 @@ def _value(one: Neighbour, name: str) -> str:
 
 
 def _all_options(subject: Subject, one: Neighbour | None = None) -> dict[str, Any]:
-    """Return options of `estimate` that ask for a plan, or for it with a change, without those that say nothing new."""
+    """Return the fewest options of `estimate` that ask for a plan, or for it with a change."""
     request = dict(subject.job.request)
     own = ("model", "gpus", "cluster", "framework", "set")
     needed: dict[str, Any] = {name: request[name] for name in own if name in request}

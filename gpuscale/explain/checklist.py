@@ -69,7 +69,7 @@ class Benchmark:
 
 
 class RankGrid(NamedTuple):
-    """How ranks are dealt out so that groups of a size and stride are formed: GPUs, groups, and nccl-tests' split."""
+    """How ranks are dealt out into groups: GPUs, groups, and nccl-tests' split."""
 
     ranks: int
     groups: int
@@ -91,7 +91,7 @@ def grid_of(size: int, stride: int, host_gpus: int) -> RankGrid:
 
 
 def benchmarks(job: JobSpec, traffic: Sequence[AxisTraffic], step_time_s: float) -> tuple[Benchmark, ...]:
-    """Return what to measure: each collective, group and size once, the one that shows most in the step first."""
+    """Return what to measure, each once, what shows most in the step first."""
     if job.cluster.gpu.vendor not in LIBRARIES:
         return ()
     exposed: dict[tuple[str, str, int, int, int], float] = {}
@@ -110,7 +110,7 @@ def benchmarks(job: JobSpec, traffic: Sequence[AxisTraffic], step_time_s: float)
 
 
 def _benchmark(job: JobSpec, axis: str, collective: str, group: tuple[int, int, int], share: float) -> Benchmark | None:
-    """Return one benchmark; None where nccl-tests cannot form the groups or the model does not know them."""
+    """Return one benchmark; None where nccl-tests or the model has no such groups."""
     (size, stride, data), cluster = group, job.cluster
     grid = grid_of(size, stride, cluster.host_gpus)
     if grid.ranks > job.gpus:
@@ -142,7 +142,7 @@ def _benchmark(job: JobSpec, axis: str, collective: str, group: tuple[int, int, 
 
 
 def _command_of(collective: str, data: int, grid: RankGrid, host_gpus: int) -> str:
-    """Return the line that measures a collective with nccl-tests (built with MPI=1), one process for each GPU."""
+    """Return the line of nccl-tests (built with MPI=1), one process for each GPU."""
     split = f' -x NCCL_TESTS_SPLIT="{grid.split}"' if grid.split else ""
     mpi = f"mpirun -np {grid.ranks} --map-by ppr:{min(grid.ranks, host_gpus)}:node{split}"
     return f"{mpi} ./build/{PROGRAMS[collective]} -b {data} -e {data} -g 1"
@@ -186,7 +186,7 @@ class Prelaunch:
 def checklist(
     subject: Subject, traffic: TrafficReport, placed: PlacedOrder, benchmarks: Sequence[Benchmark]
 ) -> Iterator[Item]:
-    """Yield the lines that concern a job, in the order in which they are best checked."""
+    """Yield the lines that concern a job, in the order of checking."""
     case = Prelaunch(subject, traffic, placed, benchmarks)
     for line in LINES:
         yield from line(case)
@@ -403,7 +403,7 @@ def _variance(case: Prelaunch) -> Iterator[Item]:
 
 
 def _exchange_seconds(traffic: TrafficReport) -> float:
-    """Return what the exchange between experts takes in a step [s]: its parts in nodes and between them overlap."""
+    """Return the exchange between experts in a step [s]: its parts in nodes and between them overlap."""
     rows = [one for one in traffic.traffic if one.axis == "ep"]
     levels = {one.level for one in rows}
     parts = [math.fsum(one.time_s for one in rows if one.level == level) for level in sorted(levels)]
@@ -479,7 +479,7 @@ issue 309)."""
 
 
 def tuning(subject: Subject, traffic: TrafficReport) -> Iterator[tuple[str, str, str]]:
-    """Yield variables of NCCL for the first run, and those that would make the step shorter: name, value, reason."""
+    """Yield variables of NCCL for the first run, and those that may gain: name, value, reason."""
     spec, plan = subject.spec, subject.estimate.plan
     if spec.gpus == 1 or spec.cluster.gpu.vendor not in LIBRARIES:
         return

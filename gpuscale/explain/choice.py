@@ -100,8 +100,8 @@ class Field(NamedTuple):
 
     @property
     def allowed(self) -> float:
-        """Step time of the fastest plan of the choice's family over that of the fastest of all up to which the choice
-        holds: as it is, and as much more as is as good."""
+        """Up to how much slower than the fastest of all the choice's family may be and the choice still holds: as it
+        is, and as much more as is as good."""
         own = self.family[self.order] == self.family[self.first]
         score = self.score[self.order]
         return (1 + ties.AS_GOOD) * float(score[own].min() / score.min())
@@ -113,7 +113,7 @@ class Field(NamedTuple):
 
 
 def field_of(subject: Subject) -> Field | None:
-    """Find the plans that a plan is compared with, itself among them if it can run; None where none fits."""
+    """Find the plans that a plan is compared with; None where none fits."""
     job, own = subject.spec, int(subject.rows.schedule[0])
     roomy = replace(job, memory_limit_bytes=MORE_MEMORY * job.memory_limit_bytes)
     pins = [Pins(schedule=code) for code in dict.fromkeys((ONE_F_ONE_B, own))]
@@ -142,7 +142,7 @@ def field_of(subject: Subject) -> Field | None:
 
 
 def _families(leaders: Candidates) -> Iterator[Pins]:
-    """Pin the degrees of the first families of some plans: one of them is the choice, whose variants count too."""
+    """Pin the degrees of the first families of some plans: one is the choice, whose variants count too."""
     first = np.sort(distinct(combined_key(leaders, ROW_FAMILY))[0])[:MOST_FAMILIES]
     for row in map(leaders.row, first.tolist()):
         yield Pins({name: Pin(((row[name], row[name]),)) for name in ROW_FAMILY}, schedule=row["schedule"])
@@ -177,7 +177,7 @@ def tied(one: FloatArray, other: FloatArray) -> bool:
 
 
 def _more_of(one: FloatArray, other: FloatArray, most: int = 2) -> tuple[str, ...]:
-    """What one plan spends more on than another, as shares of the other's step, the most first."""
+    """What one plan spends more on than another, as shares of the other's step."""
     more, named = (one - other) / other.sum(), list(COMPONENTS.values())
     order = [int(index) for index in np.argsort(-more, kind="stable")[:most] if more[index] >= WORTH_SAYING]
     return tuple(f"{named[index].text} +{100 * more[index]:.1f}%" for index in order)
@@ -194,11 +194,8 @@ class Lever(NamedTuple):
 
 
 def flips(field: Field) -> tuple[Flip, ...]:
-    """Find which single numbers make a plan of another family the choice, the smallest changes first.
-
-    The choice holds as long as a plan of its family is at most 2 % further behind the fastest than it is, as
-    for `risk`.
-    """
+    """Find the single numbers that make a plan of another family the choice (further ahead than 2 %, as for `risk`),
+    the smallest changes first."""
     found = [*_memory_flips(field)]
     for lever in _levers(field.job):
         for end in lever.ends:
@@ -243,7 +240,7 @@ def _levers(job: JobSpec) -> Iterator[Lever]:
 
 
 def _at(field: Field, lever: Lever, factor: float) -> FloatArray:
-    """Step times of the plans with another number, infinite where they cannot run, shape (N,) [s]."""
+    """Step times of the plans with another number, infinite where they cannot run, (N,) [s]."""
     job, rows = lever.changed(factor), field.rows
     if not lever.whole:  # memory and rules are the same
         times_s = np.full(len(rows), np.inf)
@@ -260,8 +257,7 @@ def _at(field: Field, lever: Lever, factor: float) -> FloatArray:
 
 
 def _ahead(field: Field, times_s: FloatArray) -> tuple[int | None, float]:
-    """The fastest plan, if the choice's family is further behind it than allowed; and by how much it is within that, in
-    log."""
+    """The fastest plan if the choice's family is too far behind it; and how far that is within the limit, in log."""
     own, fastest = field.family == field.family[field.first], int(times_s.argmin())
     limit = times_s[fastest] * field.allowed
     mine = float(times_s[own].min())
@@ -272,7 +268,7 @@ def _ahead(field: Field, times_s: FloatArray) -> tuple[int | None, float]:
 
 
 def _turned(field: Field, lever: Lever, end: float) -> tuple[float, int] | None:
-    """The factor nearest to 1, as far as was looked, at which another plan is ahead, and that plan."""
+    """The factor nearest to 1 that was tried at which another plan is ahead, and that plan."""
     row, lead = _ahead(field, _at(field, lever, end))
     if row is None or lever.whole:
         return None if row is None else (end, row)

@@ -50,8 +50,7 @@ class Reasons:
 
 
 def reasons(subject: Subject, spelled: Spelling = unspelled) -> Reasons:
-    """Say of a plan what binds it, what would change it, with `spelled` options as those of a command, and how it
-    stands to others."""
+    """Say of a plan what binds it, what would change it, and how it stands to others."""
     changes, field, limits = changes_of(subject), field_of(subject), thresholds(subject)
     against = rejected(changes, NEIGHBOURS)
     turns = () if field is None else flips(field)
@@ -70,7 +69,7 @@ def _what_binds(subject: Subject) -> str:
 
 
 def missed(limits: Sequence[Threshold]) -> list[str]:
-    """Say by how much thresholds are missed, of each kind the first."""
+    """Say which thresholds are missed, of each kind the first."""
     found: dict[str, str] = {}
     for one in limits:
         if not one.holds:
@@ -158,7 +157,7 @@ def _usual_layer(subject: Subject) -> LayerSpec:
 
 
 def _intensity(subject: Subject) -> Iterator[Threshold]:
-    """FLOPs per byte of the products of the feed-forward block on one GPU, against what the GPU does."""
+    """FLOPs per byte of the feed-forward block's products on one GPU, against the GPU's."""
     spec, row, layer = subject.spec, subject.rows.row(0), _usual_layer(subject)
     gpu, tokens = spec.cluster.gpu, row["micro_batch_size"] * spec.sequence / row["cp"]
     if layer.moe is not None:
@@ -177,7 +176,7 @@ def _intensity(subject: Subject) -> Iterator[Threshold]:
 
 
 def _data_parallel(subject: Subject) -> Iterator[Threshold]:
-    """Tokens per GPU of a pipeline stage from which gradients could hide behind the backward pass."""
+    """Tokens per GPU of a stage from which gradients could hide behind the backward pass."""
     spec, row = subject.spec, subject.rows.row(0)
     ranks, own = row["dp"] * row["cp"], strides(subject.rows, subject.spec)
     peak, tokens = spec.cluster.gpu.peak(spec.precision), spec.tokens_per_step * row["pp"] / spec.gpus
@@ -207,7 +206,7 @@ def _crossed(subject: Subject, ranks: int, stride: int) -> tuple[int, bool]:
 
 
 def _tensor_parallel(subject: Subject) -> Iterator[Threshold]:
-    """The degree up to which transfers of tensor parallelism could hide behind the products that it splits."""
+    """The degree up to which TP's transfers could hide behind the products that it splits."""
     spec, row, layer = subject.spec, subject.rows.row(0), _usual_layer(subject)
     split = layer.mlp if layer.moe is None else layer.moe
     if row["tp"] == 1 or split is None or (layer.moe is not None and row["etp"] == 1):
@@ -220,7 +219,7 @@ def _tensor_parallel(subject: Subject) -> Iterator[Threshold]:
 
 
 def _bubble(subject: Subject) -> Iterator[Threshold]:
-    """Microbatches from which the bubble is small, by evaluating the plan with more of them, or with fewer."""
+    """Microbatches from which the bubble is small, evaluated."""
     row = subject.rows.row(0)
     if row["pp"] == 1:
         return
@@ -326,8 +325,7 @@ def explain_plan(
 
 
 def explain_subject(subject: Subject, spelled: Spelling = unspelled, *, traffic: bool = True) -> Explanation:
-    """Explain a plan that is evaluated; `traffic`: say what travels where too, `spelled`: options of `estimate` as a
-    command takes them."""
+    """Explain an evaluated plan; `traffic`: what travels where too."""
     found = subject.estimate
     return Explanation(
         model=found.model,

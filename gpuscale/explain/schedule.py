@@ -148,10 +148,8 @@ def _site_factor(subject: Subject) -> float:
 
 
 def stage_bytes(subject: Subject) -> tuple[FloatArray, FloatArray]:
-    """Return what one GPU of each rank holds beside activations, and the activations of a microbatch, each (ranks,).
-
-    What comes and goes within a pass is in the first at its peak.
-    """
+    """Return what a GPU of each rank holds beside activations, passes at their peak, and a microbatch's activations,
+    each (ranks,)."""
     c, job = subject.rows, subject.spec
     stages, row, parameters = placed(c, job, every=True)
     memory = evaluate_memory(c, job, stages, row, parameters)
@@ -282,7 +280,7 @@ def _described(
 
 
 def _loads(timeline: Timeline, pp: int) -> tuple[float, float, list[tuple[float, float, float]]]:
-    """Return the step, the idle time of the busiest rank, and of each rank what it computes, sends and waits [s]."""
+    """Return the step, the busiest rank's idle time, and what each rank computes, sends and waits [s]."""
     start, end = timeline.spans(pp)
     step_s = float((end - start).max())
     busy = timeline.by_rank(timeline.end_s - timeline.start_s, pp)
@@ -295,8 +293,7 @@ def _loads(timeline: Timeline, pp: int) -> tuple[float, float, list[tuple[float,
 def _compared(
     pipeline: Pipeline, durations: Durations, closed: Mapping[str, float], timeline: Timeline | None
 ) -> tuple[SimulationCheck, ...]:
-    """Hold the simulation (`timeline`, where it is at hand without jitter), with and without transfers, against the
-    closed forms."""
+    """Hold the simulation (`timeline`, if there is one without jitter) against the closed forms."""
     step_s, waits_s, _ = _loads(timeline or simulate(pipeline, durations), pipeline.pp)
     alone_s = step_s
     if durations.transfer_s:
@@ -307,7 +304,7 @@ def _compared(
 
 
 def _time_step(durations: Durations, pipeline: Pipeline, span_s: float) -> float:
-    """Return a length of which the durations are multiples where there is one, else that of a usual short slot."""
+    """Return a length of which the durations are multiples, else that of a usual short slot."""
     inputs = durations.backward - durations.weight if pipeline.splits else durations.backward
     tables = [durations.forward, inputs, *([durations.weight] if pipeline.splits else [])]
     usual = min(float(np.median(table)) for table in tables if np.median(table) > 0)

@@ -88,7 +88,7 @@ class Node:
         return {name: value for name, value in said.items() if value is not None}
 
     def each(self, change: Callable[[Node], Node]) -> Node:
-        """Return the tree with every node changed, a parent after its children."""
+        """Return the tree with every node changed, parents last."""
         return change(replace(self, children=tuple(child.each(change) for child in self.children)))
 
     def times(self, factor: float, names: Sequence[str] = ("value", "hidden_s")) -> Node:
@@ -105,14 +105,14 @@ class Node:
         return (node for node in self.walk() if not node.children)
 
     def walk(self) -> Iterator[Node]:
-        """Yield this node and all below it, a parent before its children."""
+        """Yield this node and all below it, parents first."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 def branch(name: str, children: Sequence[Node], **said: Any) -> Node:
-    """Return a node of parts that take something; those that take nothing are left out."""
+    """Return a node of the parts that take something."""
     kept = tuple(child for child in children if child.value)
     return Node(name, math.fsum(child.value for child in kept), children=kept, **said)
 
@@ -146,11 +146,8 @@ def _settled(node: Node, value: float, whole: float) -> Node:
 
 
 def difference(a: Node, b: Node) -> Node:
-    """Return the tree of `b` less `a`, with shares of what `a` is.
-
-    Parts are paired by their names, which differ among the children of a node, in the order of `a`, then of `b`; what
-    only one of them divides is a leaf.
-    """
+    """Return the tree of `b` less `a`, with shares of `a`; parts are paired by name, and what only one divides is a
+    leaf."""
     return _difference(a, b, a.value)
 
 
@@ -173,11 +170,8 @@ Key = tuple[str, str]
 
 
 def _with_transfers(root: Node, subject: Subject) -> Node:
-    """Return the tree of a step with the bytes that one GPU sends in its collectives, and what the wire would carry.
-
-    Bytes are those that cross the side of the cluster, NVLink or network, on which the outermost level of the groups
-    is. Of each component and pass they are known as a whole, and spread over its collectives by their time.
-    """
+    """Return a step's tree with what one GPU sends: bytes that cross the side of the cluster (NVLink or network) of the
+    outermost level, known by component and pass and spread over its collectives by time."""
     outermost = {key: leaf.level for key, leaf in _sending(root) if leaf.level}
     levels = {level.name: level for level in subject.spec.cluster.levels}
     sent = _sent_bytes(subject, {name: level_side(level.fabric) for name, level in levels.items()}, outermost)
@@ -234,10 +228,7 @@ FINE_TILE = 2.0**-10
 
 
 def _counting_flops(job: JobSpec) -> JobSpec:
-    """Return the job on a GPU that takes one second per FLOP.
-
-    These depend neither on the precision nor on whose kernels run; whether attention is fused stays as it is.
-    """
+    """Return the job on a GPU that takes a second per FLOP, whatever the precision and whose kernels run."""
     gpu = _lossless(job.cluster.gpu)
     gpu = replace(
         gpu,
@@ -280,7 +271,7 @@ def _lossless(gpu: GpuSpec) -> GpuSpec:
 
 
 class Microbatch(NamedTuple):
-    """One microbatch of one candidate through one layer of each kind and both ends of the model."""
+    """One microbatch of one candidate: a layer of each kind, and both ends of the model."""
 
     layers: tuple[list[Segment], ...]  #: by kind, the segments of one layer.
     #: place -> forward and backward pass of the embedding and of the LM head.
@@ -289,7 +280,7 @@ class Microbatch(NamedTuple):
 
 
 def microbatch(c: Candidates, job: JobSpec) -> Microbatch:
-    """Time the parts of one microbatch: in seconds, FLOPs or bytes, by the GPU of the job."""
+    """Time the parts of a microbatch: in seconds, FLOPs or bytes, by the job's GPU."""
     tp = tensor_parallel_time(c, job)
     layers = layer_segments(c, job, c, np.arange(len(c)), tp)
     return Microbatch(layers, {FIRST: embedding(c, job, tp), LAST: lm_head(c, job, tp)}, teacher_forward(c, job))
@@ -344,8 +335,7 @@ class Scope(NamedTuple):
     def leaf(
         self, name: str, component: str, value: Any, flops: Any = 0, moved: Any = 0, *, wide: bool = False
     ) -> Node:
-        """Return one operator, once: what it counts as, what binds it and what its datasheet allows; a `wide` one runs
-        in 16 bits whatever the job's precision."""
+        """Return one operator: what binds it and what its datasheet allows; a `wide` one runs in 16 bits."""
         seconds, work, traffic = only(value), only(flops), only(moved)
         gpu, limit = self.job.cluster.gpu, None
         kind = COMPONENTS[component].limit
@@ -381,10 +371,7 @@ class Scope(NamedTuple):
 
 
 def step_tree(subject: Subject) -> Node:
-    """Return the time of a step by what takes it, on the slowest stage [s].
-
-    The root is the step time of the search, exactly. By component the leaves add up to `StepTime.components`.
-    """
+    """Return the time of a step on the slowest stage [s]: exactly the search's, by component too."""
     step = subject.evaluation.step
     scope = Scope(subject.spec, _axis_levels(subject))
     factor = 1.0 if step.factor is None else only(step.factor)
@@ -394,10 +381,8 @@ def step_tree(subject: Subject) -> Node:
 
 
 def rated(node: Node, job: JobSpec) -> Node:
-    """Return a tree with what its nodes achieve, and with what binds most of each branch.
-
-    A branch is held against the time that its FLOPs take at the peaks of their precisions.
-    """
+    """Return a tree with what its nodes achieve and what binds most of each branch, held against the peaks of its
+    FLOPs' precisions."""
     children = tuple(rated(child, job) for child in node.children)
     if not children:
         work = node.flops if node.bound == "compute" else node.bytes
@@ -423,7 +408,7 @@ def _sum(nodes: Sequence[Node], name: str) -> float | None:
 
 
 def _axis_levels(subject: Subject) -> dict[str, str]:
-    """Return for each communication component the outermost level that one of its groups crosses."""
+    """Return the outermost level that a group of each communication component crosses."""
     c, apart = subject.rows, strides(subject.rows, subject.spec)
     groups = {
         "tp": (c.tp, apart.tp),
@@ -550,7 +535,7 @@ class _Layer(NamedTuple):
 
 
 def _without_tail(segment: Segment) -> Segment:
-    """Return a segment whose forward pass leaves out what no gradient needs: its last product and what follows it."""
+    """Return a segment without what no gradient needs: the last product and what follows it."""
     tail = segment.tail or {}
     left = {name: value - tail.get(name, 0.0) for name, value in segment.forward.items()}
     return segment._replace(forward=left, products=segment.products[:-1])
@@ -676,10 +661,8 @@ SOURCES_OF_BYTES = {
 
 
 def memory_trees(subject: Subject) -> tuple[Node, ...]:
-    """Return the memory of the first, the heaviest middle and the last stage, one GPU each [bytes].
-
-    Each root is the stage's memory by the search, exactly. A pipeline of one or two stages has as many trees.
-    """
+    """Return the memory of the first, the heaviest middle and the last stage, one GPU each [bytes]: exactly the
+    search's."""
     by_stage = subject.evaluation.memory.by_stage[:, 0]
     middle = MIDDLE + int(by_stage[MIDDLE:].argmax())
     position = subject.evaluation.stages.position[subject.evaluation.stage_row[0]]
@@ -718,7 +701,7 @@ def _frozen_name(job: JobSpec) -> str:
 
 
 def _frozen(subject: Subject, place: int) -> float:
-    """Return what frozen towers, a reference model and a teacher take of the weights at a stage."""
+    """Return what frozen towers, a reference and a teacher take of a stage's weights."""
     c, job = subject.rows, subject.spec
     parameters = placed(c, job)[2]
     held, taught = parameters.frozen, float((teacher_bytes(c, job) / np.where(c.zero >= 3, parameters.shard, 1.0))[0])

@@ -142,7 +142,7 @@ def stage_plan(rows: Candidates, job: JobSpec, evaluation: Evaluation) -> StageP
 
 
 def inventory(plan: StagePlan) -> tuple[Call, ...]:
-    """Return all collectives that a GPU takes part in during one step; groups of one GPU call none."""
+    """Return all collectives that a GPU takes part in during one step."""
     found = (*_layer_calls(plan), *_pipeline_calls(plan), *_state_calls_of(plan), *_gradient_calls(plan))
     return tuple(one for one in found if one.group_size > 1 and one.calls > 0 and one.bytes_per_call > 0)
 
@@ -176,8 +176,8 @@ def _layer_calls(plan: StagePlan) -> Iterator[Call]:
 
 
 def _sent_calls(plan: StagePlan, one: Sent, count: float, block: Segment, *, stops: bool) -> Iterator[Call]:
-    """Calls of both passes; the backward pass makes those of the forward pass again, as often as it does the block, and
-    if it `stops` not those that follow its last product."""
+    """Calls of both passes; the backward one repeats the forward's as often as the block, but for what follows its last
+    product if it `stops`."""
     forward, backward = only(one.forward), only(one.backward)
     whole = 0.0 if stops and one.last else plan.recomputed
     again = forward * (whole + bool(plan.recompute_modules & block.modules))
@@ -220,12 +220,9 @@ def _pipeline_calls(plan: StagePlan) -> Iterator[Call]:
 
 
 def _state_calls_of(plan: StagePlan) -> Iterator[Call]:
-    """Gradients and parameters of the stage that has the most, of the experts apart.
-
-    With psi parameters on a GPU: ZeRO 0 AllReduces psi gradients; 1 and 2 ReduceScatter psi gradients, stage 2 maybe in
-    every microbatch, and AllGather psi parameters; stage 3 gathers them in both passes of every microbatch. Replicas of
-    the shards AllReduce psi / shard gradients.
-    """
+    """Gradients and parameters of the stage that has the most, of the experts apart: ZeRO 0 AllReduces; 1 and 2
+    ReduceScatter (2 maybe in every microbatch) and AllGather; 3 gathers in both passes of every microbatch. Replicas
+    of the shards AllReduce their part."""
     *_, parameters = placed(plan.rows, plan.job)
     for axis, one in shards(plan.rows, plan.job, parameters).items():
         calls = state_calls(plan.job, one)
@@ -247,8 +244,8 @@ def _state_calls_of(plan: StagePlan) -> Iterator[Call]:
 
 
 def _gradient_calls(plan: StagePlan) -> Iterator[Call]:
-    """The gradients of a tied embedding, of which first and last stage hold a copy each, and the norm of all gradients,
-    that of the experts' apart; on CPUs where the optimizer runs there."""
+    """The gradients of a tied embedding, and the norm of all gradients, that of the experts' apart; none with the
+    optimizer on CPUs."""
     model = plan.job.model
     if plan.job.trains_tied_embedding:
         tied = tied_embedding(plan.rows, plan.job)
@@ -475,7 +472,7 @@ def _exposure(plan: StagePlan, step: StepTime) -> _Exposure:
 
 
 def _microbatch(plan: StagePlan, passes: Passes) -> dict[tuple[str, bool], Breakdown]:
-    """Break one microbatch on the stage down: (pass, ends of the model or layers) -> breakdown."""
+    """Break one microbatch down: (pass, ends of the model or layers) -> breakdown."""
     counts = [np.array([count]) for _, count in plan.layers]
     share = recomputed_share(plan.rows, counts)
     layers, ends = list(zip(passes.layers, counts, strict=True)), list(passes.ends.items())
@@ -493,10 +490,8 @@ EVER = 1e9
 
 
 def _states_shown(plan: StagePlan, cover: Cover) -> dict[CostKey, float]:
-    """Return what shows of gradients, parameters, replicas and a tied embedding in a step, by purpose and phase [s].
-
-    Of what runs beside the same pass the gathers are counted first, then the reductions, then the replicas.
-    """
+    """Return what shows of the states in a step, by purpose and phase [s]; beside the same pass gathers count first,
+    then reductions, then replicas."""
     c, job = plan.rows, plan.job
     _, _, parameters = placed(c, job)
     t, none = state_transfers(c, job, parameters), np.zeros(1)
@@ -534,8 +529,8 @@ def _states_shown(plan: StagePlan, cover: Cover) -> dict[CostKey, float]:
 
 
 def wire_bytes(cluster: ClusterSpec, call: Call, chunks: int = 1) -> list[float]:
-    """Return what one GPU sends in a call across each level and none above, the mean of its group [bytes]; a chain of
-    model `chunks` on each GPU goes on from the last to the first."""
+    """Return what a GPU sends in a call across each level and none above, the mean of its group [bytes]; with model
+    `chunks` a chain goes on from the last to the first."""
     if call.collective != "alltoall":
         groups = place(cluster, [call.group_size], [call.stride])
         units = groups.instances[:, 0]  # that the group spans: GPUs, then instances of each level
@@ -646,7 +641,7 @@ def _names(cluster: ClusterSpec) -> list[str]:
 
 
 def _passing(cluster: ClusterSpec, sent: Mapping[str, float]) -> dict[str, float]:
-    """Return what passes each level: in networks also what goes on to the levels above it."""
+    """Return what passes each level: in networks also what goes on above it."""
     out: dict[str, float] = {}
     above = 0.0
     for level in reversed(cluster.levels):
@@ -747,10 +742,8 @@ def _need(component: str, where: str, level: LevelSpec, rerun: _Rerun) -> Networ
 
 
 def _crossing(excess: Callable[[float], float]) -> float | None:
-    """Return the factor, `LEAST_FACTOR` to `MOST_FACTOR`, from which on nothing is in excess; None where there is none.
-
-    Excess falls about as 1 / factor: the false position is taken in that, after doubling or halving.
-    """
+    """Return the factor, `LEAST_FACTOR` to `MOST_FACTOR`, from which on nothing is in excess, or None. Excess falls
+    about as 1 / factor, in which the false position is taken."""
     low = high = 1.0  # factors with and without excess
     if excess(1.0) <= 0:
         while excess(low) <= 0:
@@ -779,7 +772,7 @@ LOSS = 1e-3
 
 
 def _faults(plan: StagePlan, rerun: _Rerun) -> Iterator[NetworkFault]:
-    """Evaluate the plan with each fault; none of a network in one node, none at all on one GPU."""
+    """Evaluate the plan with each fault that its network can have."""
     levels, first, gpus = plan.job.cluster.levels, plan.job.cluster.domain_index + 1, plan.job.gpus
     reached = [index for index in range(len(levels)) if not index or levels[index - 1].gpus < gpus]
     step_s, _ = rerun.slower([1.0] * len(levels))

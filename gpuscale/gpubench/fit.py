@@ -49,7 +49,7 @@ LEAST_KERNELS = 3
 
 
 class Best(NamedTuple):
-    """The least squares: the sum, the constants by name, and the relative standard deviation of each."""
+    """The least squares: the sum, the constants, and their relative standard deviations."""
 
     loss: float
     values: dict[str, float]
@@ -149,7 +149,7 @@ def fit_gpu(protocol: Protocol, gpu: GpuSpec) -> GpuFit:
 
 
 def constants_of(gpu: GpuSpec) -> dict[str, float]:
-    """Return the constants of a GPU that a protocol can say something of, by the keys of its file, in their units."""
+    """Return the constants that a protocol can tell, by the keys of a GPU file, in their units."""
     kernels = gpu.kernels
     fractions = {f"gemm_fraction.{name}": value for name, value in kernels.gemm_fraction.items()}
     clocks = {
@@ -178,7 +178,7 @@ def _rounded(value: float) -> float:
 
 
 def grouped(measurements: Sequence[Measurement], gpu: GpuSpec) -> list[Kernels]:
-    """Return the measured kernels by kind and precision; of precisions that the GPU lacks, none."""
+    """Return the measured kernels by kind and precision that the GPU has."""
     found: dict[tuple[str, str], list[tuple[dict[str, Any], float, str]]] = {}
     for one in measurements:
         sizes = dict(one.case)
@@ -205,7 +205,7 @@ def grouped(measurements: Sequence[Measurement], gpu: GpuSpec) -> list[Kernels]:
 
 
 def predict_s(gpu: GpuSpec, kernels: Kernels) -> FloatArray:
-    """Predict each kernel as it was measured: short bursts see no power limit, GEMMs alone less of it than training."""
+    """Predict each kernel as it was measured: short bursts see no power limit, GEMMs alone less of it."""
     sizes = kernels.columns
     if kernels.kind == "stream":
         return stream_time_s(gpu, sizes["bytes"], sizes["kernels"])
@@ -236,7 +236,7 @@ def _errors(group: Kernels, before: FloatArray, after: FloatArray) -> Errors:
 
 
 def _fit_gemms(gpu: GpuSpec, groups: list[Kernels], found: Found) -> GpuSpec:
-    """Fit shares of peak, tile and overheads to GEMMs, the share of the memory's bandwidth to streams, all together."""
+    """Fit shares of peak, tile and overheads to GEMMs and the memory's share to streams, together."""
     kernels = gpu.kernels
     gemms, streams = ([one for one in groups if (one.kind == "stream") == wanted] for wanted in (False, True))
     start = {f"gemm_fraction.{one.precision}": kernels.gemm_fraction.get(one.precision, 0.7) for one in gemms}
@@ -277,7 +277,7 @@ def _with_gemms(gpu: GpuSpec, tile: tuple[int, int], values: Mapping[str, float]
 
 
 def _fit_attention(gpu: GpuSpec, groups: list[Kernels], found: Found) -> GpuSpec:
-    """Fit attention's own constants; the exponentials' rate only where heads of several sizes tell it from products."""
+    """Fit attention's own constants; the exponentials' rate only to heads of several sizes."""
     if _count(groups) < LEAST_KERNELS:
         return gpu
     counts = {f"{one.kind.replace(' ', '_')}_fraction": len(one.labels) for one in groups}
@@ -291,7 +291,7 @@ def _fit_attention(gpu: GpuSpec, groups: list[Kernels], found: Found) -> GpuSpec
 
 
 def _fit_clocks(gpu: GpuSpec, groups: list[Kernels], found: Found) -> GpuSpec:
-    """Fit the sustained clocks: how much faster short bursts would have run the GEMMs of seconds, in training."""
+    """Fit the sustained clocks: how much faster short bursts would have run GEMMs of seconds."""
     clocks = {}
     for group in groups:
         ratios = (predict_s(gpu, group._replace(kind="gemm short")) / group.measured_s).tolist()
@@ -309,8 +309,7 @@ def _fit_clocks(gpu: GpuSpec, groups: list[Kernels], found: Found) -> GpuSpec:
 
 
 def _fit_launch(gpu: GpuSpec, measurements: Sequence[Measurement], found: Found) -> GpuSpec:
-    """Fit the gap between launches: a tiny kernel in a full queue less the same one in a CUDA graph, with whose gap
-    GEMMs and streams were measured."""
+    """Fit the gap between launches: a tiny kernel in a full queue less the same in a CUDA graph."""
     times = {dict(one.case)["op"]: one.time_s for one in measurements if dict(one.case)["kind"] == "launch"}
     queued, graph = times.get("queued"), times.get("graph")
     if queued is None or graph is None:

@@ -62,7 +62,7 @@ class Bench:
         self.machine = _machine(torch, index)
 
     def measure(self, one: KernelCase) -> Measurement:
-        """Run and time one case; what the machine cannot run is told in `error`."""
+        """Run and time one case; `error` says what the machine cannot run."""
         torch, sizes = self.torch, dict(one)
         try:
             if sizes["kind"] == "launch":

@@ -87,7 +87,7 @@ class Level:
 
 @dataclass
 class Draft:
-    """A cluster file under construction, what the user says beside the files, and the clusters to borrow from."""
+    """A cluster file under construction, and the clusters to borrow from."""
 
     gpu: GpuSpec  #: the GPU of the cluster.
     nics: int | None  #: network cards of a node that serve its GPUs, where the user says so.
@@ -109,7 +109,7 @@ class Draft:
         return Stated(value, f"{how} {cluster.name}: {cluster.sources.get(key, 'its file')}"[:MAX_SOURCE])
 
     def complete(self, level: Level) -> Level:
-        """Add latency and efficiency, which no file states: of a like level, else what presets usually have."""
+        """Add latency and efficiency, which no file states."""
         index = sum(other.fabric == level.fabric for other in self.levels) if level.fabric in NETWORKS else 0
         same, lender = _like_level(self.like, level.fabric, index), None
         if same is None and self.lender is not None:
@@ -134,7 +134,7 @@ class Draft:
 
 
 def _like_level(cluster: ClusterSpec, fabric: str, index: int) -> LevelSpec | None:
-    """Return the level to borrow from: of the same fabric, the `index`-th of the network (or the last)."""
+    """Return the level of the same fabric to borrow from, the `index`-th (or last) of the network."""
     same = [level for level in cluster.levels if level.fabric == fabric]
     return same[min(index, len(same) - 1)] if same else None
 
@@ -192,10 +192,8 @@ def assemble(
 
 
 def _in_domain(draft: Draft, facts: Facts) -> Facts:
-    """Widen the facts of one host to the NVLink domain of the base, where that is made of such hosts: trays of a rack.
-
-    Without a base, only say that there are such racks.
-    """
+    """Widen one host's facts to the base's NVLink domain, where that is made of such hosts (trays of a rack); without a
+    base, only say so."""
     inner, host, gpus = draft.like.levels[0], draft.like.host, facts.gpus
     linked = facts.link_fabric is None or facts.link_fabric.value == inner.fabric
     if gpus is None or facts.host_gpus or host is None or not linked or not host.gpus == gpus.value < inner.gpus:
@@ -283,7 +281,7 @@ def _link_rate(draft: Draft, facts: Facts) -> Stated[float]:
 
 
 def _switches(draft: Draft, facts: Facts, fabric: str, gpus: int, gb_per_s: float) -> Values:
-    """Return the switches of a level of `gpus` with links of `gb_per_s` each; none where GPUs are linked directly."""
+    """Return the switches of a level of `gpus`, links of `gb_per_s` each; none of direct links."""
     like, count = draft.like.levels[0], facts.switches
     key = f"{like.name}.switches"
     if count is not None:
@@ -382,7 +380,7 @@ def _cards(draft: Draft, facts: Facts, node: int) -> _Cards | None:
 
 
 def _real_rate(draft: Draft, rate: Stated[float]) -> Stated[float]:
-    """Return the rate as a network card has it: some files give a little less (180 of 200 Gbit/s)."""
+    """Return the rate as a card has it: some files give a little less (180 of 200 Gbit/s)."""
     for known in NIC_GBIT_PER_S:
         if 0.8 <= rate.value / known <= 1.01:
             if abs(rate.value / known - 1) <= 0.01:

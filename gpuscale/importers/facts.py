@@ -51,7 +51,7 @@ class Stated(Generic[T]):
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file's name as messages show it, and its text without colour codes and carriage returns."""
+    """A file's name as messages show it, and its text without colours and carriage returns."""
 
     name: str
     text: str
@@ -101,10 +101,7 @@ _PREFIX = re.compile(r"(\[[\w.,:-]{1,64}\](?:<std(?:out|err)>)?:?) ?|([A-Za-z0-9
 
 
 def _without_prefix(lines: Sequence[str]) -> list[str]:
-    """Return lines without what a launcher wrote before each; of several hosts or ranks those of the first.
-
-    Lines of others are empty, so that the rest keep their numbers.
-    """
+    """Return lines without what a launcher wrote before each; those of other hosts than the first are empty."""
     found = [_PREFIX.match(line) for line in lines]
     heads = Counter(one[0].rstrip() for one in found if one)
     written = sum(bool(line.strip()) for line in lines)
@@ -116,13 +113,13 @@ def _without_prefix(lines: Sequence[str]) -> list[str]:
 
 
 def shown(text: str, length: int = 60) -> str:
-    """Return text of a file for a message or a comment: one line, printable, of at most `length` characters."""
+    """Return text of a file for a message: one line, printable, at most `length` characters."""
     plain = re.sub(r"[^\x20-\x7e]", "?", text)
     return plain if len(plain) <= length else plain[: length - 3] + "..."
 
 
 def root(owner: dict[str, str], name: str) -> str:
-    """Return the name that stands for the group of `name`; `owner[root(owner, a)] = root(owner, b)` joins two."""
+    """Return what stands for the group of `name`; `owner[root(owner, a)] = root(owner, b)` joins two."""
     while owner.setdefault(name, name) != name:
         owner[name] = owner[owner[name]]
         name = owner[name]
@@ -130,14 +127,14 @@ def root(owner: dict[str, str], name: str) -> str:
 
 
 def dark(links: Mapping[str, int]) -> list[str]:
-    """Return the GPUs without any link, at most a quarter of a node whose other GPUs mostly have equally many."""
+    """Return the GPUs without any link, at most a quarter of a node whose others mostly have as many."""
     usual, count = Counter(links.values()).most_common(1)[0]
     lost = [name for name, own in links.items() if own == 0]
     return lost if usual and 2 * count > len(links) >= 4 * len(lost) else []
 
 
 def dark_notes(file: str, links: Mapping[str, int], what: str) -> list[str]:
-    """Say which GPUs lack the links that the others have, and how the node is read; nothing where none does."""
+    """Say which GPUs lack links, and how the node is read."""
     lost = dark(links)
     if not lost:
         return []
@@ -273,13 +270,13 @@ NIC_GBIT_PER_S: dict[str, int] = _DEVICES["nic_gbit_per_s"]
 
 
 def gfx_gpu(gcn: str, sm_count: int) -> Device:
-    """Return the GPU assumed for RCCL's `gcn`: a name such as `gfx942`, or its number (`910` is gfx90a)."""
+    """Return the GPU assumed for RCCL's `gcn`: `gfx942`, or its number (`910` is gfx90a)."""
     name = "gfx90a" if gcn == "910" else f"gfx{gcn}" if gcn.isdigit() else gcn.split(":", maxsplit=1)[0]
     return Device(f"an AMD {name} with {sm_count} compute units", GFX_GPUS.get(name), exact=False, sm_count=sm_count)
 
 
 def nic_fabric(vendor: str, pci_class: str, name: str) -> str | None:
-    """Return the network of a card by PCI vendor, PCI class and interface name; None where none of them tells."""
+    """Return a card's network by PCI vendor and class and interface name, if they tell."""
     if re.match(r"(eth|ens|eno|enp|enP|bond)[0-9]", name):  # of sockets, whatever the card
         return "eni" if vendor == AMAZON else "ethernet"
     if vendor == AMAZON or name.startswith(("rdmap", "efa")):

@@ -72,7 +72,7 @@ def parse_ibstat(source: SourceFile) -> Facts:
 
 
 def _ports(source: SourceFile) -> list[dict[str, str]]:
-    """Return `card`, `line`, `state`, `rate` [Gbit/s] and `link layer` of each port, as far as they are listed."""
+    """Return `card`, `line`, `state`, `rate` [Gbit/s] and `link layer` of each port, as listed."""
     ports: list[dict[str, str]] = []
     card = ""
     for number, line in enumerate(source.lines, 1):
@@ -170,7 +170,7 @@ def _devices(source: SourceFile) -> Devices:
 
 
 def _hosts(source: SourceFile, devices: Devices, notes: list[str]) -> dict[str, str]:
-    """Return the host of each CA: the first word of its description; aggregation nodes (SHARP) are none."""
+    """Return each CA's host, the first word of its description; aggregation nodes (SHARP) are none."""
     hosts: dict[str, str] = {}
     aggregators = 0
     for guid, device in devices.items():
@@ -191,7 +191,7 @@ def _hosts(source: SourceFile, devices: Devices, notes: list[str]) -> dict[str, 
 
 
 def _ranks(source: SourceFile, devices: Devices, hosts: dict[str, str]) -> dict[str, int]:
-    """Return the rank of each switch that hosts reach: its distance from the nearest of them."""
+    """Return the rank of each switch: its distance from the nearest host."""
     ranks: dict[str, int] = {}
     edge, rank = [name for guid in hosts for name, _ in devices[guid].cables.values()], 0
     while edge:
@@ -210,10 +210,7 @@ def _ranks(source: SourceFile, devices: Devices, hosts: dict[str, str]) -> dict[
 def _tiers(
     source: SourceFile, devices: Devices, hosts: dict[str, str], ranks: dict[str, int], notes: list[str]
 ) -> tuple[list[Tier], int]:
-    """Return the levels, and how many hosts the last of them joins.
-
-    One rank above the last, the switches are those of the last, and their cables among each other count.
-    """
+    """Return the levels, and the hosts that the last joins; above the last rank, cables among its switches count."""
     owner: dict[str, str] = {}
     tiers: list[Tier] = []
     unit, joined, last = 1, 0, max(ranks.values())

@@ -184,7 +184,7 @@ def _gpus(source: read_facts.SourceFile, every: list[_Element]) -> list[_Element
 
 
 def _device(source: read_facts.SourceFile, gpus: list[_Element]) -> read_facts.Stated[read_facts.Device] | None:
-    """Return the GPU model: by PCI ids, else by the architecture of `<gpu>`; None where the file has neither."""
+    """Return the GPU model by PCI ids, else by architecture; None where the file has neither."""
     found: list[tuple[read_facts.Device, int, str]] = []
     for element in gpus:
         vendor, device = element.hex("vendor"), element.hex("device")
@@ -312,7 +312,7 @@ def _nics(source: read_facts.SourceFile, elements: list[_Element]) -> list[_Nic]
 def _nic_facts(
     source: read_facts.SourceFile, gpus: list[_Element], nics: list[_Nic], notes: list[str]
 ) -> dict[str, Any]:
-    """Return the ports that serve GPUs: those of the highest rate; slower ones are for management or storage."""
+    """Return the fastest ports, which serve GPUs; slower ones are for management or storage."""
     nics = [nic for nic in nics if nic.stated] or nics  # NCCL dumps a <net> for each card that it uses
     best = max((nic.gbit_per_s for nic in nics), default=0.0)
     slow = [nic for nic in nics if nic.gbit_per_s < best]
@@ -340,10 +340,7 @@ def _nic_facts(
 
 
 def _bridges(source: read_facts.SourceFile, gpus: list[_Element], nics: list[_Nic]) -> dict[str, Any]:
-    """Return the GPUs behind one PCIe root port, and with how many network ports where all are alike.
-
-    Empty where the file shows no bridges.
-    """
+    """Return the GPUs behind one PCIe root port, and its ports where all are alike; empty without bridges."""
     tops = Counter(element.top for element in gpus)
     if all(element.top is element for element in gpus):
         return {}

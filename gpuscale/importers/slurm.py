@@ -83,7 +83,7 @@ def _too_many(source: SourceFile, line: int, what: str) -> InputError:
 
 
 def _ranges(source: SourceFile, line: int, text: str) -> list[tuple[range, int]]:
-    """Return the ranges of a bracket, each with the width to which its numbers are filled up with zeros."""
+    """Return a bracket's ranges, each with the width that zeros fill its numbers up to."""
     found: list[tuple[range, int]] = []
     for piece in text.split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", piece.strip())
@@ -109,11 +109,7 @@ Switches = dict[str, _Switch]
 def _define(
     source: SourceFile, switches: Switches, used: Counter[str], line: int, names: str, on: str | None, below: str | None
 ) -> None:
-    """Take one entry; an entry of several switches says the same of each.
-
-    Args:
-        names, on, below: host lists of the switches, and of the nodes and switches on them.
-    """
+    """Take one entry, which says the same of several switches (`names`); all are host lists."""
     nodes = [] if on is None else expand(source, line, on, used)
     children = [] if below is None else expand(source, line, below, used, "switches below others")
     for name in expand(source, line, names, used, "switches"):
@@ -286,10 +282,7 @@ def _yaml_switches(source: SourceFile, entries: list[Any], name_key: str) -> Swi
 
 
 def _tree(source: SourceFile, kind: str, switches: Switches, notes: tuple[str, ...] = ()) -> Facts:
-    """Return the levels of a tree of switches.
-
-    Trees without a common switch are separate networks: jobs cannot span them, so the largest counts.
-    """
+    """Return the levels of a tree of switches; of separate ones, which jobs cannot span, the largest."""
     parents = _parents(source, switches)
     ranks, nodes = _ranked(source, switches, parents)
     roots = [switch for name, switch in switches.items() if name not in parents]
@@ -371,10 +364,7 @@ def usual_size(counts: list[int]) -> int:
 def _blocks(
     source: SourceFile, kind: str, blocks: Switches, sizes: Stated[list[int]] | None, notes: tuple[str, ...] = ()
 ) -> Facts:
-    """Return the levels of a block topology: a block, and all blocks.
-
-    Block sizes above the first are for the scheduler: they group blocks that follow each other, not switches.
-    """
+    """Return a block, and all blocks, as levels; larger block sizes are for the scheduler."""
     _parents(source, blocks)
     counts = [len(block.nodes) for block in blocks.values()]
     usual, total = usual_size(counts), sum(counts)

@@ -56,7 +56,7 @@ class Gpu:
 
 
 def product_preset(name: str) -> str | None:
-    """Return the GPU preset that a product name means, None where gpuscale has none of it."""
+    """Return the GPU preset that a product name means, if there is one."""
     return next((own for part, own in PRODUCTS.items() if re.search(part, name, re.IGNORECASE)), "") or None
 
 
@@ -167,7 +167,7 @@ _WHOLE_LISTING = "save the whole output: nvidia-smi nvlink -s > nvlink.txt"
 
 
 class _Matrix(NamedTuple):
-    """A matrix as it stands in the file: its devices, (row, column) -> cell, row -> line, and line of the header."""
+    """A matrix: its devices, (row, column) -> cell, row -> line, and line of the header."""
 
     gpus: list[str]
     nics: list[str]
@@ -238,7 +238,7 @@ def _take_row(source: SourceFile, matrix: _Matrix, columns: list[str], number: i
 
 
 def _links(source: SourceFile, matrix: _Matrix, notes: list[str]) -> dict[str, Any]:
-    """Return the NVLinks of one GPU: the row's sum in a mesh, one entry where every pair goes through NVSwitches."""
+    """Return one GPU's NVLinks: its row's sum in a mesh, one entry where NVSwitches join every pair."""
     gpus, line = matrix.gpus, matrix.lines[matrix.gpus[0]]
     counts = {pair: int(cell[2:]) for pair, cell in matrix.cells.items() if cell.startswith("NV")}
     rows = {name: [counts.get((name, peer), 0) for peer in gpus if peer != name] for name in gpus}
@@ -279,7 +279,7 @@ def _links(source: SourceFile, matrix: _Matrix, notes: list[str]) -> dict[str, A
 
 
 def _without_links(source: SourceFile, matrix: _Matrix, notes: list[str]) -> dict[str, Any]:
-    """Say that PCIe joins the GPUs, unless the matrix is of the kind that leaves NVLinks out (`topo -mp`)."""
+    """Say that PCIe joins the GPUs, unless the matrix leaves NVLinks out (`topo -mp`)."""
     explained = {line.split()[0] for line in source.lines if re.match(r"\s*(?:PIX|NV#)\s+=", line)}
     if explained == {"PIX"}:  # the legend of that kind explains PCIe and no NVLinks
         alone = "a matrix of PCIe alone (`topo -mp`), which leaves NVLinks out; `topo -m` has them"
@@ -294,7 +294,7 @@ def _without_links(source: SourceFile, matrix: _Matrix, notes: list[str]) -> dic
 
 
 def _cards(source: SourceFile, matrix: _Matrix, notes: list[str]) -> dict[str, Any]:
-    """Return the cards that serve GPUs: behind the same bridges as each GPU, equally many for each."""
+    """Return the cards behind the same bridges as GPUs, equally many for each."""
     gpus, nics, line = matrix.gpus, matrix.nics, matrix.header
     if not nics:
         return {"nics": source.stated(line, 0, "no network cards among the columns")}
@@ -322,7 +322,7 @@ def _cards(source: SourceFile, matrix: _Matrix, notes: list[str]) -> dict[str, A
 
 
 def _behind_switches(source: SourceFile, matrix: _Matrix, nics: list[str]) -> dict[str, Any]:
-    """Return how many GPUs and cards share PCIe bridges; empty where groups are not alike, or every GPU is alone."""
+    """Return how many GPUs and cards share PCIe bridges; empty where groups differ or each GPU is alone."""
     gpus = matrix.gpus
     cards = {gpu: frozenset(nic for nic in nics if matrix.cells[gpu, nic] in _NEAR) for gpu in gpus}
     sizes = {sum(peer == gpu or matrix.cells[gpu, peer] in _NEAR for peer in gpus) for gpu in gpus}
@@ -338,7 +338,7 @@ def _behind_switches(source: SourceFile, matrix: _Matrix, nics: list[str]) -> di
 
 @dataclass
 class _Gpu:
-    """One GPU of a listing, with what was seen of its links so far: index -> rate [GB/s], 0 for an inactive one."""
+    """One GPU of a listing; `links`: index -> rate [GB/s], 0 for an inactive one."""
 
     index: int
     name: str
@@ -465,7 +465,7 @@ def parse_topology(source: SourceFile) -> Facts:
 
 
 def _direct(source: SourceFile, names: list[str], hops: Mapping[tuple[str, str], str], line: int) -> dict[str, Any]:
-    """Return the links of one GPU where each goes to a GPU of its own; of a ring the tables do not count them."""
+    """Return one GPU's links where each goes to another GPU; of a ring the tables do not count them."""
     if any(value != "1" for (one, two), value in hops.items() if one != two):
         return {}
     return {
@@ -476,11 +476,7 @@ def _direct(source: SourceFile, names: list[str], hops: Mapping[tuple[str, str],
 
 
 def _matrix(source: SourceFile, title: re.Pattern[str]) -> tuple[list[str], _Cells, int]:
-    """Return the names, the cells by row and column, and the line of the header; nothing where there is no such table.
-
-    Raises:
-        InputError: rows or cells are missing.
-    """
+    """Return the names, the cells by row and column, and the header's line; nothing without such a table."""
     start = next((number for number, line in enumerate(source.lines, 1) if title.match(line)), None)
     if start is None:
         return [], {}, 0

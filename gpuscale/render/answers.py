@@ -149,7 +149,7 @@ LONGEST = 200
 
 
 def line(found: Any) -> str:
-    """Return an answer in a line: what it is, and its verdict. It never fails, as debuggers show half an answer too."""
+    """Return an answer in a line; it never fails, as debuggers show half an answer too."""
     name = type(found).__name__
     try:
         first = _parts(found)[0]

@@ -111,7 +111,7 @@ def collective_document(estimate: CollectiveEstimate, *, note: str | None = None
 
 
 def verdict(estimate: CollectiveEstimate) -> str:
-    """Return the answer in one sentence: the time, and in words what sets it."""
+    """Return the answer in one sentence."""
     place = f"across the {estimate.level} of" if estimate.op == "sendrecv" else f"{estimate.level} of"
     return (
         f"{TITLES[estimate.op]} of {_decimal_size(estimate.bytes)} over {_members(estimate)} "
@@ -121,7 +121,7 @@ def verdict(estimate: CollectiveEstimate) -> str:
 
 
 def _reason(estimate: CollectiveEstimate) -> str:
-    """Say in words what sets the time: `the links of the node; ring LL128 with 24 channels, 31 % latency`."""
+    """Say what sets the time: `the links of the node; ring LL128 with 24 channels, 31 % latency`."""
     what = estimate.bound_part
     if what not in {"latency", "channels"}:
         what = f"the {what} of the {estimate.bound_by}"
@@ -281,7 +281,7 @@ DECADE_ROWS = 20
 
 
 def _bandwidth_plot(rows: Sequence[CollectiveEstimate], width: int) -> str:
-    """Plot busbw over size: `*` predicted, `-` ideal; both axes are logarithmic where values differ much."""
+    """Plot busbw over size: `*` predicted, `-` ideal."""
     columns = plot_columns(width)
     real = np.array([row.busbw_bytes_per_s / 1e9 for row in rows])
     ideal = real * [row.time_s / row.ideal_time_s for row in rows]

@@ -49,7 +49,7 @@ def _objective_text(name: str, values: Mapping[str, float]) -> str:
 
 
 def compared_verdict(result: PlanResult, compared: Comparison) -> str:
-    """Answer in a sentence: which job is best by the objective, what speaks for another, or the ends of a frontier."""
+    """Answer in a sentence: which job is best and what speaks for another, or the ends of a frontier."""
     if compared.frontier_size:
         return _frontier_verdict(result, compared)
     name, rows = compared.objectives[0], compared.variants
@@ -78,10 +78,7 @@ def _foremost(rows: Sequence[VariantRow], name: str) -> VariantRow:
 
 
 def _subject(choice: Mapping[str, str | int], first: Mapping[str, str | int]) -> str:
-    """Name a job by what sets it apart: `640 GPUs of b200-hgx with fp8`.
-
-    Where more than two things do, only those are said in which it differs from the first job.
-    """
+    """Name a job by what sets it apart, of many things from the first: `640 GPUs of b200-hgx with fp8`."""
     rest = {name: value for name, value in choice.items() if name not in {"gpus", "cluster"}}
     if len(rest) > 2:
         rest = {name: value for name, value in rest.items() if value != first[name]} or rest
@@ -160,7 +157,7 @@ def worth_parts(result: PlanResult, compared: Comparison) -> list[str]:
 
 
 def own_cells(compared: Comparison, index: int) -> dict[str, str]:
-    """Cells of a plan before those that every plan has: what sets its job apart, and what was asked."""
+    """Cells of a plan that not every plan has: what sets its job apart, and what was asked."""
     row = compared.variants[compared.of_plan[index]]
     cells = {
         OPTIONS[name].header or name: f"{value:,}" if isinstance(value, int) else value

@@ -47,7 +47,7 @@ FOLDED = 0.05
 
 
 class _Totals(NamedTuple):
-    """A quantity of both plans: its name, both totals, what differs, the unit of these, and how it is written."""
+    """A quantity of both plans: name, totals, what differs, its unit, and how it is written."""
 
     name: str
     values: tuple[float, float]

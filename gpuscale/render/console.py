@@ -27,8 +27,7 @@ ASCII_HEAD = Box("    \n    \n -- \n" + "    \n" * 5, ascii=True)
 
 
 def console(columns: int | None = None, *, stderr: bool = False) -> Console:
-    """Return a console on stdout (or stderr) that honours NO_COLOR, COLUMNS and pipes; `columns` are those of what is
-    no terminal."""
+    """Return a console that honours NO_COLOR, COLUMNS and pipes, of `columns` where it is no terminal."""
     stream, wanted = sys.stderr if stderr else sys.stdout, os.environ.get("COLUMNS", "")
     width = columns or (None if stream.isatty() else WIDTH)
     if columns is None and wanted.isdigit() and int(wanted) > 0:
@@ -50,7 +49,7 @@ def parts_of(document: Document) -> Iterator[Shown]:
 
 
 def draw(*parts: Part, stderr: bool = False) -> None:
-    """Print parts with an empty line between them; empty ones are left out, and no line ends in a space."""
+    """Print parts that are not empty with an empty line between them."""
     out = console(stderr=stderr)
     out.file.write("\n\n".join(texts(parts, out)) + "\n")
 
@@ -79,7 +78,7 @@ def _text(part: Shown, out: Console) -> str:
 
 
 def _wrapped(line: str, width: int) -> str:
-    """Break a line between words where it is too long; an indented one goes on two columns further in."""
+    """Break a long line between words; an indented one goes on two columns further in."""
     indent = len(line) - len(line.lstrip())
     further = " " * (indent + 2 if indent else 0)
     broken = textwrap.wrap(line, width, subsequent_indent=further, break_on_hyphens=False)
@@ -87,7 +86,7 @@ def _wrapped(line: str, width: int) -> str:
 
 
 def _facts(rows: Sequence[tuple[str, str]], width: int) -> str:
-    """Names beside texts, or above them where that leaves too little room; further lines of a text are indented too."""
+    """Names beside texts, or above them where there is too little room."""
     indent = 4 + max(len(name) for name, _ in rows)
     above = width - indent < LEAST_TEXT
     indent = 4 if above else indent
@@ -100,7 +99,7 @@ def _facts(rows: Sequence[tuple[str, str]], width: int) -> str:
 
 
 def as_many_as_fit(head: str, parts: Iterable[str], width: int) -> str:
-    """Append parts, separated by commas, for as long as the line has at most `width` columns."""
+    """Append parts, separated by commas, while the line has at most `width` columns."""
     line, comma = head, ""
     for part in parts:
         if len(line) + len(comma) + len(part) > width:
@@ -111,11 +110,8 @@ def as_many_as_fit(head: str, parts: Iterable[str], width: int) -> str:
 
 
 def _table(table: Table, out: Console) -> str:
-    """Draw an aligned table that fits the output.
-
-    Where it is too wide, columns first move together, then the optional ones are left out in turn; then texts are
-    folded, and numbers last.
-    """
+    """Draw an aligned table that fits: columns first move together, then optional ones are left out, then texts are
+    folded, and numbers last."""
     room = out.width
     rows = [{name: _cell(cell) for name, cell in zip(table.header, row, strict=True)} for row in table.rows]
     kept = [*table.header]

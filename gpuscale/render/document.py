@@ -148,13 +148,12 @@ def page(*parts: Part) -> Only:
 
 
 def on_page(make: Callable[[], Sequence[Part]]) -> Only:
-    """Show on a page alone what takes long to make: in a terminal it is not made."""
+    """Show on a page alone what takes long to make."""
     return Only("page", make)
 
 
 def loaded(function: str, *arguments: object) -> Callable[..., Any]:
-    """Return a call of a function of this folder, whose module, such as `plan_page` of `plan_page.choice`, is
-    loaded when it is called."""
+    """Return a call of a function of this folder, such as `plan_page.choice`, loaded when it is called."""
     module, _, name = function.rpartition(".")
     return lambda *more: getattr(import_module(f"gpuscale.render.{module}"), name)(*arguments, *more)
 

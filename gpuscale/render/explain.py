@@ -213,7 +213,7 @@ def _table(root: Node, depth: int, least: float, cells: Callable[[Node], Mapping
 
 
 def _rows(node: Node, depth: int, least: float, level: int = 0) -> Iterator[tuple[Node, int]]:
-    """Yield a node and what is shown below it; what is too small is folded into one row."""
+    """Yield a node and what is shown below it; the small are folded into one row."""
     yield node, level
     if level == depth:
         return
@@ -253,7 +253,7 @@ SECOND = 0.1
 
 
 def _bound_text(node: Node) -> str:
-    """What binds a node; of a branch, by share of its time, the second too where that counts."""
+    """What binds a node; of a branch the second too where that counts."""
     if not node.children:
         name = BOUNDS.get(node.bound or "", "")
         return f"{name}, {node.level}" if node.level else name

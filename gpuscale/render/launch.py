@@ -277,7 +277,7 @@ def launch_job_document(job: LaunchJob) -> Document:
 
 
 def draw_improvements(found: Sequence[Improvement], now: Estimate, *, spell: Spell = str) -> None:
-    """Print faster plans near the present one, each with the change of the files that makes it."""
+    """Print faster plans nearby, each with its change of the files."""
     if not found:
         draw("\nNo change of up to three values in these files is predicted to be faster by 1%.")
     for one in found:
@@ -298,7 +298,7 @@ def files_document(made: Export) -> Document:
 
 
 def draw_export(made: Export, folder: Path | None) -> None:
-    """Print every file under its name, or say where they were written; on stderr what to see to."""
+    """Print every file under its name, or say where they are; on stderr what to see to."""
     for text in made.warnings:
         sys.stderr.write(f"note: {printable(text)}\n")
     if folder is None:

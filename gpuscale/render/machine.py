@@ -186,7 +186,7 @@ LINE_EVERY_S = 60.0
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
-    """Show a bar on stderr, or a line now and then where that is no terminal; yield what is told how far it is."""
+    """Show a bar on stderr, or now and then a line; yield what is told how far it is."""
     out = console(stderr=True)
     if not out.is_terminal:
         yield _lines()

@@ -242,7 +242,7 @@ def _stragglers(found: MeasuredRun) -> str:
 
 
 def draw_import(imported: ImportedCluster, output: Path | None) -> None:
-    """Print the levels of a file that was written, or the file itself to stdout; the messages go to stderr."""
+    """Print the levels of a written file, or the file itself; messages go to stderr."""
     cluster = imported.cluster
     of_level = Counter(key.partition(".")[0] for key in cluster.sources)
     assumed = Counter(key.partition(".")[0] for key in imported.assumed)

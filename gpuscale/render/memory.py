@@ -209,11 +209,8 @@ def _over_the_step(found: MemoryTimeline, limit: float, width: int) -> str:
 
 
 def _windows(found: MemoryTimeline, columns: int) -> tuple[list[list[list[tuple[Moment, float]]]], float]:
-    """Cut a step into columns: all of it, or both ends where the steady state between them is long.
-
-    Returns:
-        Of each window the columns, each the moments in it with the seconds that they last; and what a column takes [s].
-    """
+    """Cut a step into columns, without a long steady state: of each window its columns, each the moments in it with
+    their seconds; and what a column takes [s]."""
     starts = [one.time_s for one in found.moments]
     ends = [*starts[1:], found.step_time_s]
     passes = [index for index, one in enumerate(found.moments) if one.microbatch is not None]

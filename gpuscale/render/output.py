@@ -29,12 +29,12 @@ def print_json(command: str, result: Any, **more: Any) -> None:
 
 
 def print_csv(rows: Sequence[Any]) -> None:
-    """Write rows to stdout as CSV, one column for each field; a spreadsheet runs none of its texts as a formula."""
+    """Write rows to stdout as CSV, a column for each field."""
     print_rows_csv(json_type(rows[0]), map(json_type, rows))
 
 
 def print_rows_json(command: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write many rows as the `rows` of one JSON document to stdout while they come, a row a line."""
+    """Write many rows as `rows` of one JSON document while they come."""
     rows = _begun(rows)
     sys.stdout.write(f'{{"schema": "gpuscale.{command}/1", "rows": [')
     for index, row in enumerate(rows):
@@ -43,7 +43,7 @@ def print_rows_json(command: str, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def print_rows_csv(columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write many rows to stdout as `print_csv` does, while they come."""
+    """Write many rows as `print_csv` does, while they come."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     rows = _begun(rows)
     writer.writerow(map(csv_cell, columns))
@@ -51,13 +51,13 @@ def print_rows_csv(columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) ->
 
 
 def _begun(rows: Iterable[Any]) -> Iterator[Any]:
-    """Return rows that come one by one, the first worked out: a question that is wrong is so before it is answered."""
+    """Return coming rows with the first worked out: a wrong question is said before its answer begins."""
     coming = iter(rows)
     return chain(list(islice(coming, 1)), coming)
 
 
 def json_type(value: Any) -> Any:
-    """Turn a result into an object of its fields, a path into text and a NumPy scalar into a Python number."""
+    """Turn a result into an object, a path into text, a NumPy scalar into a number."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value):
@@ -73,7 +73,7 @@ def json_type(value: Any) -> Any:
 
 
 def picked(item: Any, keys: Iterable[str]) -> dict[str, Any]:
-    """Return fields by the keys of a JSON object, in the units that these name: `clock_mhz` is `clock_hz` / 1e6."""
+    """Return fields by JSON keys, in the units that these name: `clock_mhz` is `clock_hz` / 1e6."""
     found = {}
     for key in keys:
         name, unit = (key, None) if hasattr(item, key) else unit_of(key)

@@ -282,7 +282,7 @@ def _tree(cluster: ClusterSpec, width: int) -> str:
 
 
 def _continued(picture: str) -> str:
-    """Draw what stands under a line whose text goes on: lines down from the first unit, or from every end of a tree."""
+    """Draw what stands under a line whose text goes on."""
     if "[" in picture:
         return " " * picture.index("1") + "|"
     return "".join("|" if mark in "+|" else " " for mark in picture)

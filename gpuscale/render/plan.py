@@ -142,7 +142,7 @@ def _farthest_line(found: Farthest) -> str:
 
 
 def _recipe_line(found: RecipeAnswer, width: int, spell: Spell = str) -> str:
-    """Say where a recipe's layout stands: `recipe of NVIDIA (TP2 PP8 VPP4 EP32): #7, takes 2.1% longer: PP 8 -> 4`."""
+    """Say where a recipe stands: `recipe of NVIDIA (TP2 PP8 VPP4 EP32): #7, takes 2.1% longer: PP 8 -> 4`."""
     head = f"recipe of {found.by} ({found.layout}): "
     if found.behind is None:
         return f"{head}cannot run: {spell(found.reason)}"
@@ -155,7 +155,7 @@ def _recipe_line(found: RecipeAnswer, width: int, spell: Spell = str) -> str:
 
 
 def _published_text(found: RecipeAnswer) -> str:
-    """Say how the layout published for a job near this one stands: `NVIDIA's NAME (TP2 PP8 VPP4 EP32): 4.5% longer`."""
+    """Say how a nearby job's layout stands: `NVIDIA's NAME (TP2 PP8 VPP4 EP32): 4.5% longer`."""
     head = f"{found.name} of {found.by} ({found.layout})"
     if found.behind is None:
         return f"{head} cannot run here: {found.reason}"
@@ -196,7 +196,7 @@ def _searched(result: PlanResult, *, verbose: bool) -> Facts:
 
 
 def rank_texts(result: PlanResult) -> list[str]:
-    """The rank of each plan, marked where the plan and others are tied with the fastest."""
+    """The rank of each plan, marked where it ties with the fastest."""
     ties = [standing.tied for standing in result.choice.standings] if result.choice else []
     marked = sum(ties) > 1
     return [f"{plan.rank}{TIE_MARK if marked and ties[plan.rank - 1] else ''}" for plan in result.plans]
@@ -225,7 +225,7 @@ SHORT = {"communication": "comm", "recompute": "recompute"}
 
 
 def _bound_cell(seconds: Mapping[str, float]) -> str:
-    """What binds a step and what else takes most of it, communication by axis: `compute 76, TP 9`."""
+    """What binds a step and what else takes most of it: `compute 76, TP 9`."""
     whole = math.fsum(seconds.values())
     (first, first_s), *others = by_kind(seconds).items()
     parts = {SHORT.get(kind, BOUNDS[kind]): value for kind, value in others if kind != "communication"}

@@ -256,7 +256,7 @@ def step_parts(of: Callable[[], Subject]) -> list[Part]:
 
 
 def pipeline_parts(of: Callable[[], Subject]) -> list[Part]:
-    """The slots of the pipeline, where there is one and it is not too long to draw."""
+    """The slots of the pipeline, if not too many."""
     plan = of().estimate.plan
     if plan.pp == 1:
         return []
@@ -376,7 +376,7 @@ def memory_parts(result: PlanResult) -> list[Part]:
 
 
 def evidence_parts(result: PlanResult, spell: Spell = str) -> list[Part]:
-    """What measured runs stand behind the step times, and the intervals around them."""
+    """What measured runs stand behind the step times."""
     best = result.estimates[0]
     rows = [
         ("evidence", evidence_text(best.plan)),
@@ -398,7 +398,7 @@ def evidence_parts(result: PlanResult, spell: Spell = str) -> list[Part]:
 
 
 def search_parts(result: PlanResult) -> list[Part]:
-    """How many layouts were looked at, and which rules left out how many."""
+    """How many layouts were looked at, and what left out how many."""
     found = result.search
     reasons = sorted(found.rejected.items(), key=lambda item: (-item[1], item[0]))
     rows = [[code, cell(count)] for code, count in reasons]

@@ -27,7 +27,7 @@ REMEDIES = 4
 
 
 def remedy_rows(remedies: Sequence[Remedy], spell: Spell) -> list[tuple[str, str]]:
-    """What makes a layout fit, what it then needs and what that costs; or what comes nearest."""
+    """What makes a layout fit, or comes nearest, and what it costs."""
     rows: list[tuple[str, str]] = []
     for remedy in remedies[:REMEDIES]:
         change = f"{change_text(remedy.change, spell)}: {remedy.memory_gib:.1f} GiB"
@@ -44,7 +44,7 @@ def change_text(change: Mapping[str, Any], spell: Spell) -> str:
 
 
 def degrees_text(plan: PlanRow) -> str:
-    """The degrees of a layout: `TP8+SP PP4 DP20 ZeRO-1`; those but TP, PP and DP only where they differ from 1."""
+    """The degrees of a layout that differ from 1: `TP8+SP PP4 DP20 ZeRO-1`."""
     parts = [f"TP{plan.tp}{'+SP' if plan.sp else ''}", f"PP{plan.pp}"]
     parts += [f"{name.upper()}{getattr(plan, name)}" for name in ("vpp", "cp", "ep", "etp") if getattr(plan, name) > 1]
     sharding = f"HSDP-{plan.shard_size}" if plan.sharding == "hsdp" else f"ZeRO-{plan.zero}"
@@ -62,7 +62,7 @@ FEW_GPUS = 8
 
 
 def verdict(model: str, gpus: int, cluster: str, plan: PlanRow, width: int) -> str:
-    """The result in one line: the layout, its step time, and as many other numbers as fit; of few GPUs on what."""
+    """The result in one line, with as many numbers as fit."""
     parts = [
         f"MFU {plan.mfu:.1%}",
         f"{format_count(plan.tokens_per_s)} tokens/s",
@@ -80,7 +80,7 @@ SAMPLES = 10_000
 
 
 def fine_tuning_lines(plan: PlanRow, job: Mapping[str, Any]) -> list[str]:
-    """What a fine-tuner asks first: `fits: 16.6 of 24.0 GiB (99%), 3.1 h for 10k samples of 2,048`; else nothing."""
+    """What a fine-tuner asks first: `fits: 16.6 of 24.0 GiB (99%), 3.1 h for 10k samples of 2,048`."""
     method, lengths = METHOD_SPECS[str(job.get("method", "sft"))], job.get("lengths")
     if job.get("tune", "full") == "full" and method == SFT and lengths is None:
         return []
@@ -100,7 +100,7 @@ def fine_tuning_lines(plan: PlanRow, job: Mapping[str, Any]) -> list[str]:
 
 
 def fit_text(plan: PlanRow | None) -> str:
-    """Say on a line of its own that a plan does not fit; nothing where it does."""
+    """Say on a line of its own that a plan does not fit."""
     if plan is None or plan.fits:
         return ""
     return f"\nDOES NOT FIT: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
@@ -164,7 +164,7 @@ def pipeline_row(plan: PlanRow, number: str = "") -> list[tuple[str, str]]:
 
 
 def evidence_text(plan: PlanRow, *, nearest: bool = True) -> str:
-    """How far measurements may be from the predicted step time and memory, by which runs, and what none of them has."""
+    """How far measurements may be off, by which runs, and what none of them has."""
     low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
     new = f"; NO measured run has {' or '.join(plan.unmeasured)}" if plan.unmeasured else ""
     runs = similar_text(plan.similar_runs) + (f", nearest {plan.nearest_run_name}" if nearest else "")
@@ -172,7 +172,7 @@ def evidence_text(plan: PlanRow, *, nearest: bool = True) -> str:
 
 
 def measured_text(found: MeasuredLayout) -> str:
-    """The layout that was run for the nearest job: its measured rate, what is predicted of it, and of it here."""
+    """The layout that was run for the nearest job: measured, predicted, and here."""
     rates = (found.tokens_per_s_per_gpu, found.predicted_tokens_per_s_per_gpu)
     ran, predicted = (f"{one:,.0f}" for one in rates)
     if found.step_time_s is None or found.slower is None:

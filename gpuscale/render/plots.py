@@ -20,8 +20,7 @@ LOGARITHMIC = 6.0
 
 
 class Axis(NamedTuple):
-    """An axis: its title, how its values are written, whether a page draws it logarithmic, of bytes, and where it
-    begins there if not at the least value."""
+    """An axis: its title, how values are written, and on a page whether logarithmic, of bytes, and its beginning."""
 
     title: str
     text: Callable[[float], str]
@@ -36,7 +35,7 @@ def plot_columns(width: int) -> int:
 
 
 def framed(title: str, names: Sequence[str], rows: Sequence[str], columns: int, ends: tuple[str, str]) -> str:
-    """Draw the rows of a plot, lowest first, with the names of their levels, and the ends of the axis below them."""
+    """Draw the rows of a plot, lowest first, with their names, and the ends of the axis below."""
     drawn = [f"{name:>{LABEL - 2}} |{row}".rstrip() for name, row in zip(names, rows, strict=True)]
     axis = " " * (LABEL - 2) + " +" + "-" * columns
     low, high = ends
@@ -50,7 +49,7 @@ def numbered(levels: Sequence[float]) -> list[str]:
 
 
 def scaled(values: Sequence[float], count: int) -> tuple[bool, list[int], list[float]]:
-    """Return whether the scale is logarithmic, the cell of each value, 0 to count - 1, and the value at each cell."""
+    """Return whether a scale is logarithmic, each value's cell, 0 to count - 1, and the value at each cell."""
     low, high = min(values), max(values)
     logarithmic = bool(low > 0 and high / low >= LOGARITHMIC)
     at = log(values) if logarithmic else np.array(values)
@@ -60,7 +59,7 @@ def scaled(values: Sequence[float], count: int) -> tuple[bool, list[int], list[f
 
 
 def scatter(across: Axis, xs: Sequence[float], up: Axis, ys: Sequence[float], marks: Sequence[str], width: int) -> str:
-    """Plot points, one mark each; where several share a cell, the first one's mark shows."""
+    """Plot points, one mark each; in one cell the first one's shows."""
     columns = plot_columns(width)
     grid = [[" "] * columns for _ in range(ROWS)]
     (log_x, at, (low, *_, high)), (log_y, heights, levels) = scaled(xs, columns), scaled(ys, ROWS)
@@ -81,7 +80,7 @@ LONGEST_NAME, LEAST_BAR = 40, 10
 def bars_text(
     title: str, names: Sequence[str], spans: Sequence[tuple[float, float, str]], texts: Sequence[str], width: int
 ) -> str:
-    """Draw bars beside their names, each from its start to its end and of one sign, with a text behind each."""
+    """Draw bars from start to end, of one sign each, with names and texts."""
     names = [printable(name.replace("\n", " "))[:LONGEST_NAME] for name in names]
     label, told = max(map(len, names)), max(map(len, texts))
     low, high = min(start for start, _, _ in spans), max(end for _, end, _ in spans)
@@ -100,7 +99,7 @@ def heat_text(
     title: str, names: tuple[str, str], rows: Sequence[str], columns: Sequence[str],
     values: Sequence[Sequence[float | None]], axis: Axis, width: int,
 ) -> str:  # fmt: skip
-    """Write values over two lists of names, each with its shade, in blocks of as many columns as fit."""
+    """Write values with shades over two lists of names, in blocks of as many columns as fit."""
     known = [one for row in values for one in row if one is not None]
     least, span = min(known, default=0.0), (max(known, default=0.0) - min(known, default=0.0)) or 1.0
 

@@ -89,7 +89,7 @@ def _first(model: ModelSpec) -> tuple[AttentionSpec | None, MlpSpec | None, MoeS
 
 
 def _thousands(tokens: int) -> str:
-    """Format a sequence length as people say it: 8k is 8192, 131072 is 128k, 10M is 10 x 2^20."""
+    """Format a length as people say it: 8k is 8192, 131072 is 128k, 10M is 10 x 2^20."""
     for unit, name in ((2**20, "M"), (1000, "k") if tokens % 1000 == 0 else (2**10, "k")):
         if tokens >= unit and tokens % unit == 0:
             return f"{tokens // unit}{name}"
@@ -389,7 +389,7 @@ def _gpu_facts(gpu: GpuSpec) -> list[tuple[str, str]]:
 
 
 def vector_flops_per_s(gpu: GpuSpec, clock_hz: float) -> float:
-    """Return fp32 operations per second outside the tensor cores, one per core and cycle (no fused multiply-add)."""
+    """Return fp32 operations per second of cores, one per cycle (no fused multiply-add)."""
     return gpu.sm_count * gpu.cores_per_sm * clock_hz
 
 

@@ -98,11 +98,8 @@ def _legend(found: Schedule, step_s: float, *, coarse: bool, cut: bool) -> str:
 
 
 def _columns(found: Schedule, room: int) -> tuple[list[IntArray], float]:
-    """Return the time steps that are shown, in one piece or two, and the length of one.
-
-    Where there are more than fit, the beginning is shown, until the first backward pass is through or longer, and the
-    end; where that takes more than two thirds of the room, time steps are longer.
-    """
+    """Return the time steps that are shown, and the length of one: all, or the beginning (until the first backward pass
+    is through) and the end; longer ones where the beginning takes over two thirds."""
     end_s = float((found.timeline.end_s + found.timeline.sending_s).max())
     first = (found.timeline.kind == BACKWARD) & (found.timeline.rank == 0)
     filled_s = float(found.timeline.end_s[first].min())
@@ -222,7 +219,7 @@ DRAWN_SLOTS, NUMBERED_SLOTS = 2400, 400
 
 
 def schedule_parts(found: Schedule) -> list[Part]:
-    """The pipeline's slots, from its beginning and towards its end where they are many, and its active ranks."""
+    """The pipeline's slots, of many the first and last, and its active ranks."""
     t = found.timeline
     count = t.rank.size
     order = np.argsort(t.start_s, kind="stable")
@@ -427,7 +424,7 @@ def _rank_events(found: Schedule, rank: int) -> Iterator[dict[str, Any]]:
 def _counters(
     found: Schedule, rank: int, held: tuple[FloatArray, FloatArray], memory: tuple[FloatArray, FloatArray] | None
 ) -> Iterator[dict[str, Any]]:
-    """What one rank holds: microbatches (of `held_by_rank`), and of a plan the memory of a GPU (of `stage_bytes`)."""
+    """What one rank holds: microbatches (`held_by_rank`), and a GPU's memory (`stage_bytes`)."""
     scale = _pipeline_s(found)[1]
     times, levels = (np.concatenate([[0.0], values]) for values in held)
     series = {"microbatches in flight": {"microbatches": levels}}

@@ -153,10 +153,7 @@ def _titles(rows: Iterable[AxisTraffic]) -> str:
 
 
 def _rhythm(rows: Sequence[AxisTraffic], main: AxisTraffic, totals: TrafficTotals) -> str:
-    """Say how often an axis calls: in a layer of a microbatch, in a microbatch, in a step.
-
-    An exchange in two parts, between nodes and inside them, counts once.
-    """
+    """Say how often an axis calls in a layer, a microbatch or a step; an exchange in two parts counts once."""
     axis, group = main.axis, (main.group_size, main.stride)
     counted = [one for one in rows if axis != "ep" or (one.group_size, one.stride) == group]
     calls = math.fsum(one.calls_per_step for one in counted if one.purpose not in ENDS)

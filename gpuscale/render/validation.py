@@ -304,7 +304,7 @@ def _said(summary: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _plot(pairs: Sequence[tuple[float, float]], width: int) -> str:
-    """Predicted against measured seconds on logarithmic axes; `/` marks where they are equal, digits count rows."""
+    """Predicted against measured seconds; `/` marks where they are equal, digits count rows."""
     columns = max(20, min(width - LABEL - 1, PLOT_COLUMNS))
     powers, cells = log10(pairs), np.array([columns, PLOT_ROWS])
     low = math.floor(powers.min())

@@ -178,7 +178,7 @@ OF_ASKED = ("model", "cluster", "op")
 
 
 def _columns_of(result: type[Any]) -> dict[str, type]:
-    """Return the fields of a result that are columns, with their types; of several texts that of one."""
+    """Return the fields of a result that are columns, with their types."""
     hints = get_type_hints(result)
     found: dict[str, type] = {}
     for name in (field.name for field in fields(result) if field.name not in OF_ASKED):
@@ -317,11 +317,7 @@ def in_columns(columns: Columns, rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def needs(library: str, what: str) -> None:
-    """Refuse what an extra of the package is for where that is not installed.
-
-    Args:
-        what: what needs the library, in the plural, for the message.
-    """
+    """Refuse `what` (in the plural) where the library of an extra is not installed."""
     try:
         __import__(library)
     except ImportError:

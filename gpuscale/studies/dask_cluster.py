@@ -184,7 +184,7 @@ def laid_out(packed: bytes, root: Path) -> None:
 
 @contextmanager
 def presets_of(root: Path) -> Iterator[None]:
-    """Have the presets below a folder as the user's own; of one thread at a time."""
+    """Have a folder's presets as the user's own; of one thread at a time."""
     before = os.environ.get("GPUSCALE_PRESETS")
     os.environ["GPUSCALE_PRESETS"] = str(root / "presets")
     try:
@@ -251,7 +251,7 @@ def on_cluster(cases: Iterator[Case], address: str) -> Iterator[Answered]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what Dask logs of connections from stderr: what matters of it becomes an error here."""
+    """Keep what Dask logs off stderr: what matters becomes an error here."""
     try:
         import distributed  # noqa: F401, PLC0415 - an extra; its loggers have levels from now on
     except ImportError:
@@ -394,11 +394,7 @@ class _Tasks:
                 return found
 
     def _look(self) -> None:
-        """Count the threads of the cluster.
-
-        Raises:
-            NoAnswerError: the scheduler is gone, or has been without workers for long.
-        """
+        """Count the cluster's threads; refuse one that is gone, or without workers for long."""
         try:
             each = self._client.sync(self._client.scheduler.ncores, callback_timeout=CONNECT_S)
         except (OSError, TimeoutError, CancelledError, AttributeError) as error:
@@ -411,7 +407,7 @@ class _Tasks:
             raise NoAnswerError(message, field="scheduler", hint="start some: `dask worker ADDRESS --nthreads 1`")
 
     def _told(self, future: Future) -> Iterator[Answered]:
-        """Yield what a task has answered; the questions of one that dies with its workers are asked one by one."""
+        """Yield a task's answers; questions of one that dies with its workers are asked one by one."""
         from distributed import KilledWorker  # noqa: PLC0415
 
         chunk = self._asked.pop(future)
@@ -449,7 +445,7 @@ Told = tuple[list[list[Row]], float, str]
 
 
 def _question() -> Callable[..., Any]:
-    """Return what a task runs. Being made here it is sent as it is, so that one that lacks gpuscale can say so."""
+    """Return what a task runs, sent as it is, so that a worker that lacks gpuscale can say so."""
 
     def ask(version: str, *given: Any) -> tuple[str | None, Told]:
         import os  # noqa: PLC0415 - it takes nothing along
@@ -478,13 +474,7 @@ _LOCK = Lock()
 
 
 def answered(study: str, packed: bytes, asked: bytes) -> Told:
-    """Answer questions of a study on a worker, if they rest on the same here as where they were asked.
-
-    Args:
-        study: its name.
-        packed: the files that it has taken along (`Carried.packed`).
-        asked: the questions, `Moved`, pickled.
-    """
+    """Answer pickled questions (`Moved`) of a study, with its `packed` files, if they rest on the same here."""
     with _LOCK:
         start = time.perf_counter()
         root, digests = _laid(study, packed)
@@ -509,7 +499,7 @@ def _differs(case: Case, digests: Digests) -> str:
 
 
 def _laid(study: str, packed: bytes) -> tuple[Path, Digests]:
-    """Return the folder of a study's files, with all that are known; that of another study is removed."""
+    """Return the folder of a study's files; that of another study is removed."""
     from distributed import get_worker  # noqa: PLC0415
 
     if _Laid.study != study or _Laid.folder is None or _Laid.digests is None:

@@ -214,11 +214,11 @@ class Results:
         return name
 
     def asked_columns(self) -> list[str]:
-        """Return the columns of what was asked, which are the first; `key` and the like are none of them."""
+        """Return the columns of what was asked, the first ones."""
         return [name for name in takewhile(OF_QUESTIONS.__contains__, self.columns) if name not in COMMON]
 
     def goal(self, name: str, field: str) -> Goal:
-        """Return a column or an objective as what rows are better by; with `-` before it more is better."""
+        """Return a column or objective as what rows are better by; `-`: more is better."""
         plain = name.strip().removeprefix("-")
         if plain not in self.columns and plain in OBJECTIVES:
             plain = OBJECTIVES[plain].key
@@ -228,7 +228,7 @@ class Results:
         return Goal(column, name.strip().startswith("-") or column in RISING)
 
     def best_by(self, asked: Asked) -> Goal | None:
-        """Return what rows are best by: as asked, else the study's objective, else the first of `USUAL` that fits."""
+        """Return what rows are best by: as asked, the study's objective, or the first of `USUAL` that fits."""
         if asked.by is not None:
             return self.goal(asked.by, "by")
         known = [name for name in USUAL if self.columns.get(name) in {int, float}]

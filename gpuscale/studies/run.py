@@ -56,21 +56,15 @@ _ASKED = "CREATE TEMP TABLE asked (position INTEGER PRIMARY KEY, question TEXT U
 
 
 class Store:
-    """Answers by their questions, and which of them a study asks for.
-
-    An answer of another version or of other presets than a question has now counts as none, and is replaced by the new
-    one. One process at a time has a store open; what it has stored survives its end by any signal.
-    """
+    """Answers by their questions, and which a study asks for. An answer of another version or presets counts as none.
+    One process at a time has a store open; what it stored survives its end by any signal."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
     def ask(self, case: Case) -> tuple[tuple[Row, ...], bool]:
-        """Note that a study asks a question, after those noted before it.
-
-        Returns:
-            its rows, none if it is to be asked (again); and whether there is an answer of another version or presets.
-        """
+        """Note a question; return its rows, none if it is to be asked, and whether an answer is of another version or
+        presets."""
         question = _question(case)
         self._db.execute("INSERT OR IGNORE INTO asked (question, digest) VALUES (?, ?)", (question, case.digest))
         found = self._db.execute("SELECT digest, failed, rows FROM answers WHERE question = ?", (question,)).fetchone()
@@ -86,7 +80,7 @@ class Store:
             self._db.execute("REPLACE INTO answers VALUES (?, ?, ?, ?)", answer)
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows of the questions that were noted, in their order, as far as they are answered."""
+        """Yield the rows of the noted questions, in their order."""
         every = "SELECT rows FROM asked JOIN answers USING (question, digest) ORDER BY position"
         for (rows,) in self._db.execute(every):
             yield from _read(rows)
@@ -259,13 +253,13 @@ def _told(process: subprocess.Popen[bytes], case: Case | None) -> tuple[Row, ...
 
 
 def work() -> None:
-    """Be a worker: read questions from stdin, write their rows to what was stdout, until stdin ends."""
+    """Be a worker: read questions from stdin, write their rows to what was stdout."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else is printed
     questions: SimpleQueue[Case | None] = SimpleQueue()
 
     def read() -> None:
-        """Pass on what stdin says; end the process with it, also in the midst of a question."""
+        """Pass on what stdin says; end the process with it."""
         while True:
             try:
                 questions.put(pickle.load(sys.stdin.buffer))

@@ -192,7 +192,7 @@ class Digests:
         return self._whole(tuple(_rests_on(task, options)))
 
     def _digest(self, kind: str, name: str) -> str:
-        """Return the digest of one preset or file, by what it means rather than how it is written."""
+        """Return the digest of a preset or file, by what it means."""
         if kind == "model":
             stated = asdict(self._presets.model(name))
             del stated["numerics"]  # which change no answer
@@ -317,7 +317,7 @@ class Case:
 
     @cached_property
     def key(self) -> str:
-        """Name of the question: the same task, options and digest give the same one, in whatever order."""
+        """Name of the question: the same for the same task, options and digest, in whatever order."""
         options = {name: str(value) for name, value in self.options.items()}
         said = json.dumps([self.task, options, self.labels, self.digest], sort_keys=True)
         return sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:24]
@@ -360,7 +360,7 @@ class Study:
 
     @cached_property
     def values(self) -> dict[str, tuple[Any, ...]]:
-        """Option -> all its values as rows have them, in the order of the file; what-if clusters by their names."""
+        """Option -> its values as rows have them, in the order of the file."""
         found: dict[str, dict[Any, None]] = {}
         for grid in self.grids:
             for name, values in grid.options.items():
@@ -467,7 +467,7 @@ def read_study(source: str | Path | Mapping[str, Any] | None = None, **overrides
 
 
 class _Stated(NamedTuple):
-    """An option as it is given; its place in the file is empty where it is not from one."""
+    """An option as given; its place is empty where it is not of the file."""
 
     name: str
     value: Any
@@ -535,7 +535,7 @@ class _Reader(NamedTuple):
         return self.document.path.parent if stated.place else Path()
 
     def _checked(self, stated: _Stated, value: Any) -> Any:
-        """Return one value of an option in its usual spelling: text, number or switch; or a range."""
+        """Return a value in its usual spelling: text, number or switch; or a range."""
         name = stated.name
         kind = options_of(self.task)[name]
         if is_pin(self.task, name):
@@ -580,7 +580,7 @@ class _Reader(NamedTuple):
         return self.presets.named("clusters", moved)[0]
 
     def _spread(self, stated: Mapping[str, _Stated], found: dict[str, tuple[Any, ...]]) -> None:
-        """Replace ranges by their values: GPU counts to try on any of the clusters, batches for any of the counts."""
+        """Replace ranges by their values: GPU counts of any cluster, batches of any count."""
         ranges = any(isinstance(one, Range) for one in found.get("gpus", ()))
         machines = found["cluster"] if ranges else ()
         clusters = [with_settings(self.presets.cluster(one.cluster), one.set) for one in machines]
@@ -602,7 +602,7 @@ class _Reader(NamedTuple):
                     sequences_of(batch, sequence)
 
     def _prices(self, stated: _Stated, clusters: tuple[Machine, ...]) -> tuple[dict[str, float], ...]:
-        """Return the prices to try, each of all clusters or of some by what they are called."""
+        """Return the prices to try, each of all clusters or of some."""
         given = stated.value if isinstance(stated.value, list | tuple) else [stated.value]
         if all(isinstance(one, str) and "=" in one for one in given):
             given = [given]
@@ -636,7 +636,7 @@ class _Reader(NamedTuple):
         return [own]
 
     def _one_term(self, stated: Mapping[str, _Stated], found: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-        """Return the term of published prices where the usual one is not that of all clusters that are compared."""
+        """Return the term of published prices where the usual one is not that of all clusters."""
         clusters: Sequence[Machine] = found["cluster"]
         lists = found.get("gpu_hour_price", ())
         own = [
@@ -683,7 +683,7 @@ _NEEDED = {PRICE: ("gpu_hour_price", "2.5"), TOKENS: ("train_tokens", '"15T"')}
 
 
 def _counts(counts: Range, clusters: Sequence[ClusterSpec]) -> Iterator[tuple[int, ...]]:
-    """Yield the GPU counts of a range to try on each cluster; none for some of them, if others have any."""
+    """Yield the GPU counts of a range to try on each cluster that has any."""
     refused: list[InputError] = []
     for cluster in clusters:
         try:
@@ -695,11 +695,8 @@ def _counts(counts: Range, clusters: Sequence[ClusterSpec]) -> Iterator[tuple[in
 
 
 def _several(task: str, name: str, given: Any) -> Iterator[Any]:
-    """Yield the values of an option as they are given: in a list, or after commas.
-
-    One value may be a set of values of the layout, or have commas or an equals sign in it: settings, rates, objectives,
-    a shape in a line, a file.
-    """
+    """Yield an option's values: of a list, or between commas but where one value has them: sets of the layout,
+    settings, rates, objectives, files."""
     for one in given if isinstance(given, list | tuple) else [given]:
         if isinstance(one, dict) and name == "rate":
             yield ",".join(f"{key}={value}" for key, value in one.items())
@@ -720,7 +717,7 @@ def _several(task: str, name: str, given: Any) -> Iterator[Any]:
 
 
 def _number(task: str, name: str, text: str) -> Any:
-    """Return a number or switch that is given as text where its option takes those alone, without a unit."""
+    """Return a number or switch given as text, where its option takes those alone."""
     field = declared(options_of(task)[name])[name] if name in options_of(task) else None
     if field is None or field.option.normal or field.option.quantity is not NUMBER:
         return text

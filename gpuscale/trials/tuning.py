@@ -78,7 +78,7 @@ class Study:
         return Path(_filled(self.log, self._names(number, layout)))
 
     def arguments(self, number: int, layout: Mapping[str, Any]) -> list[str]:
-        """Return the arguments that run a trial: each stays one, whatever is put into it."""
+        """Return the arguments that run a trial, each one whatever is put into it."""
         names = self._names(number, layout) | {"log": str(self.log_of(number, layout))}
         return [_filled(one, names) for one in self.command]
 
@@ -456,7 +456,7 @@ def _state(study: Study) -> Tuning:
 
 
 def _planned(study: Study, site: str | None) -> PlanResult:
-    """Search the layouts of a study; what it asks for and cannot have is refused with its file."""
+    """Search the layouts of a study; refusals name its file."""
     try:
         return plan(**{**study.job, "calibration": site}, pins=study.pins, top=CANDIDATES, unfold=True)
     except InputError as error:
@@ -470,11 +470,7 @@ def _planned(study: Study, site: str | None) -> PlanResult:
 def _next(
     study: Study, trials: Sequence[Trial], likely: BoolArray, left: BoolArray, seen: Next | None
 ) -> tuple[int | None, str]:
-    """Return which layout to try, or why none.
-
-    Args:
-        likely: which are left and probably fit.
-    """
+    """Return which layout to try (first of those that are `likely` to fit), or why none."""
     last = trials[-FAILURES:]
     if len(last) == FAILURES and all(one.outcome == "failed" for one in last):
         return None, f"{FAILURES} trials in a row failed: {last[-1].reason}; remove their folders to go on"

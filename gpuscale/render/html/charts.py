@@ -54,8 +54,7 @@ class Scale(NamedTuple):
 
 
 def scale(axis: Axis, values: Sequence[float], room: float = 0.0, named: Sequence[float] = ()) -> Scale:
-    """Return the scale of an axis for values, with `room` (a share of what is drawn) empty at either end; `named` are
-    values to be named, round ones if there are none."""
+    """Return the scale of an axis, with `room` (a share) empty at either end, and `named` values, else round ones."""
     least, most = min(values), max(values)
     if axis.log:
         ratio = (most / least) ** room if most > least else 1.5
@@ -72,7 +71,7 @@ def scale(axis: Axis, values: Sequence[float], room: float = 0.0, named: Sequenc
 
 
 def _round(axis: Axis, least: float, most: float) -> list[float]:
-    """Return round values of an axis: powers of two, of ten, or multiples of 1, 2 or 5 times one."""
+    """Return round values of an axis: powers of two or ten, or multiples of 1, 2 or 5 times one."""
     if axis.of_bytes:
         low, high = (int(end).bit_length() for end in (least, most))
         every = next(step for step in (1, 2, 5, 10) if (high - low) // step < NAMED_VALUES)
@@ -97,7 +96,7 @@ def _shows(needed_px: float) -> str | None:
 
 
 class Mark(NamedTuple):
-    """A bar of a row: where it begins and ends, its classes, what it is, and a text in it, a line or two, or beside."""
+    """A bar of a row: its ends, its classes, what it is, and a text in it, of a line or two, or beside."""
 
     row: int
     start: float
@@ -112,8 +111,7 @@ class Mark(NamedTuple):
 def rows_svg(
     marks: Iterable[Mark], rows: int, across: Scale, title: str, row_px: int = BAR_PX, limits: Mapping[str, float] = {}
 ) -> tuple[str, int]:
-    """Draw bars in rows, from the top down, with limits as lines across them; return SVG without its frame, and how
-    high it is [px]."""
+    """Draw bars in rows, limits as lines across; return SVG without its frame, and its height [px]."""
     marks, top = [*marks], _top(limits)
     bottom, out = top + rows * row_px, list[str]()
     starts, ends = across.shares(one.start for one in marks), across.shares(one.end for one in marks)
@@ -144,7 +142,7 @@ def _top(limits: Mapping[str, float]) -> int:
 
 
 def _axis(across: Scale, title: str, top: float, bottom: float) -> str:
-    """Draw the lines, names and title of a horizontal axis; where it is narrow, only every second, fourth ... name."""
+    """Draw a horizontal axis; where it is narrow, with every second, fourth ... name."""
     count, longest = len(across.ticks), max((len(name) for _, name in across.ticks), default=0)
     out = [f'<text class="middle soft" x="50%" y="{bottom + 36:.0f}">{text(title)}</text>']
     for index, (at, (_, name)) in enumerate(
@@ -181,7 +179,7 @@ def in_rows(
 
 
 class Bar(NamedTuple):
-    """One part of a total, or of several totals: its name, its colour, and its value in each."""
+    """One part of totals: its name, its colour, and its value in each."""
 
     name: str
     colour: int
@@ -190,7 +188,7 @@ class Bar(NamedTuple):
 
     @property
     def css(self) -> str:
-        """Its classes: a colour of the page, as an outline if it is idle, paler where colours are used again."""
+        """Its classes: a colour, an outline if idle, paler where colours are used again."""
         return f"{colour(self.colour)}{' idle' if self.idle else ' again' if self.colour >= COLOURS else ''}"
 
 
@@ -200,7 +198,7 @@ def colour(index: int) -> str:
 
 
 def waterfall(title: str, summary: str, parts: Sequence[Bar], total: str, axis: Axis) -> Chart:
-    """Draw how parts add up to a total, each beginning where the last one ends; negative ones go back."""
+    """Draw how parts add up, each beginning where the last one ends."""
     values = [one.values[0] for one in parts]
     ends = list(accumulate(values, initial=0.0))
     whole, names = ends[-1], [*(one.name for one in parts), total]
@@ -232,7 +230,7 @@ def stacked(
     axis: Axis,
     limits: Mapping[str, float] | None = None,
 ) -> Chart:
-    """Draw totals side by side, each as its parts in a row, with limits as lines across them."""
+    """Draw totals side by side, each as its parts in a row, with limits across."""
     parts, limits = [one for one in bars if any(one.values)], limits or {}
     totals = [math.fsum(values) for values in zip(*(one.values for one in parts), strict=True)] or [0.0] * len(rows)
     marks = []
@@ -264,8 +262,7 @@ def heat_map(
     values: Sequence[Sequence[float | None]],
     axis: Axis,
 ) -> Chart:
-    """Draw values along an axis over two lists of names, with `names` of their own; a cell without a value stays
-    empty."""
+    """Draw values over two lists of names, with `names` of their own; None stays empty."""
     known = [one for row in values for one in row if one is not None]
     least, span = min(known, default=0.0), (max(known, default=0.0) - min(known, default=0.0)) or 1.0
     marks = [
@@ -300,8 +297,8 @@ class Line(NamedTuple):
 
 
 class Points(NamedTuple):
-    """Points that are alike: their name, their colour, where they lie, what each is, whether a line joins them, whether
-    they are rings, a mark beside each, and what a terminal draws for each."""
+    """Points that are alike: where they lie, what each is, whether joined or rings, marks beside them, and a terminal's
+    sign."""
 
     name: str
     colour: int
@@ -412,7 +409,7 @@ def points(
     *,
     rows: int = 40,
 ) -> Chart:
-    """Draw points, and lines for comparison behind them; the table has the first `rows` of them."""
+    """Draw points, with lines behind them; the table has the first `rows` of them."""
     every = [(said, x, y) for one in groups for said, x, y in zip(one.said, one.across, one.up, strict=True)]
     full = [
         one._replace(said=[f"{said}\n{across.title}: {across.text(x)}\n{up.title}: {up.text(y)}"

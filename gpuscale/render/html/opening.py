@@ -40,8 +40,7 @@ def opening_page() -> str:
 
 
 def link(schema: str, answer: Mapping[str, Any]) -> str:
-    """Return the address of the page with the body of an answer in JSON, `gpuscale.plan/1` or `gpuscale.estimate/1`, in
-    it: with as many plans as `MOST_CHARACTERS` have room for."""
+    """Return the page's address with an answer's JSON in it: as many plans as `MOST_CHARACTERS` hold."""
     same = {"schema": schema, **{name: answer[name] for name in ("model", "cluster", "gpus", "job")}}
     if "plan" in answer:
         return _address({**same, "plan": _kept(answer["plan"])})

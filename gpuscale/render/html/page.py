@@ -27,7 +27,7 @@ COLUMNS = 120
 
 
 def html(page: Document) -> str:
-    """Return the page of a document: the same bytes for the same page, no date, nothing fetched from anywhere."""
+    """Return the page of a document: the same bytes for the same page, nothing fetched."""
     sections = [(one, parts) for one in page.sections if (parts := _parts(one))]
     names = [_anchor(one.title) for one, _ in sections]
     links = (
@@ -53,7 +53,7 @@ def html(page: Document) -> str:
 
 
 def framed(title: str, body: str, script: str) -> str:
-    """Return a page of a body and a script: it may fetch nothing, and run nothing else."""
+    """Return a page of a body and a script, which may fetch and run nothing else."""
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; " + (
         "base-uri 'none'; form-action 'none'"
