@@ -37,8 +37,7 @@ from gpuscale.request import (
     declared,
 )
 from gpuscale.rules.check import ALL_RULES, BY_CODE, cited, rules_of
-from gpuscale.rules.general import FRAMEWORKS
-from gpuscale.rules.rule import EVERY
+from gpuscale.rules.rule import EVERY, FRAMEWORKS
 from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY
 from gpuscale.specs.job import RULE_SETS
 from gpuscale.steptime.components import COMPONENTS as STEP

@@ -65,11 +65,8 @@ def public(function: Function) -> Function:
 
 
 def taking(options: Mapping[str, Taken]) -> Callable[[Function], Function]:
-    """Do what `public` does with a function of `**options`, and give it the signature and the help of these.
-
-    An option that it names itself is checked by its own annotation. What is wrong with the value of another one, who
-    reads it says.
-    """
+    """Do what `public` does with a function of `**options`, and give it the signature and the help of these. An option
+    that it names itself is checked by its own annotation; of another one its `read` says what is wrong."""
     return lambda function: _checked(function, options)
 
 
@@ -104,7 +101,6 @@ def _checked(function: Function, options: Mapping[str, Taken]) -> Function:
 
 
 def _signature(own: Signature, options: Mapping[str, Taken]) -> Signature:
-    """Return the signature of a function with the options that it takes beside its own, in the place of `**options`."""
     named = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
     told = []
     for one in named:
@@ -121,7 +117,6 @@ def _signature(own: Signature, options: Mapping[str, Taken]) -> Signature:
 
 
 def _written(annotation: Any) -> str:
-    """Write a type without the modules that it is of."""
     text = annotation if isinstance(annotation, str) else formatannotation(annotation)
     return re.sub(r"\b[a-z_]\w*\.", "", text)
 

@@ -1,9 +1,8 @@
 """Every option of a question, declared once: its type and limits, what it means, its default, the names it takes.
 
-What the Python functions check, the command line, plan files, the job that answers echo, what may be compared and the
-reference page of options all follow from the fields here. An option with the name of a `RuntimeSpec` field takes effect
-by its declaration alone (`gpuscale.planning.jobs`). Declaring loads neither NumPy nor pydantic, so that help is quick;
-what reads a value imports what it takes.
+What Python functions check, the command line, plan files, the job that answers echo, what may be compared and the
+reference page follow from the fields here. An option with the name of a `RuntimeSpec` field takes effect by its
+declaration alone (`gpuscale.planning.jobs`). Declaring loads neither NumPy nor pydantic, so that help is quick.
 """
 
 import dataclasses
@@ -96,9 +95,9 @@ OPTIMIZERS = {
 }  # fmt: skip
 """8 bits: a byte, and a 32-bit scale per block of 256 (Dettmers et al. 2022, arXiv 2110.02861; bitsandbytes
 optim/optimizer.py). Paged ones lie in unified memory and leave the GPU where it is full (Dettmers et al. 2023, arXiv
-2305.14314, section 3); bitsandbytes keeps 32-bit ones in fp32 beside weights in bf16 too (init_state).
-Adafactor keeps a row and a column of each matrix (Shazeer and Stern 2018, arXiv 1804.04235). GaLore and APOLLO keep
-moments of gradients of a low rank (`gpuscale.specs.tuning.ProjectionSpec`)."""
+2305.14314, section 3); bitsandbytes keeps 32-bit ones in fp32 beside weights in bf16 too (init_state). Adafactor keeps
+a row and a column of each matrix (Shazeer and Stern 2018, arXiv 1804.04235). GaLore and APOLLO:
+`gpuscale.specs.tuning.ProjectionSpec`."""
 
 MAX_AXES = 3
 """Objectives of a Pareto frontier, at most."""
@@ -161,11 +160,7 @@ class Declared(NamedTuple):
 
 
 def one_of(field: str, value: Any, known: Sequence[str]) -> str:
-    """Return `value` in lower case if it is one of `known`.
-
-    Raises:
-        InputError: it is none of them; the hint lists them.
-    """
+    """Return `value` in lower case if it is one of `known`; else an InputError that lists them."""
     lowered = value[:40].strip().lower() if isinstance(value, str) else shown(value)
     if lowered not in known:
         raise InputError(f"unknown value {lowered!r}", field=field, hint=did_you_mean(lowered, known, "choose"))
@@ -181,16 +176,11 @@ OVERLAPS = ("tp", "dp", "ep")
 """What `overlap` switches. tp: collectives beside the GEMM next to them (Megatron-LM `--tp-comm-overlap`). dp:
 gradients under the backward and parameters under the forward pass (`--overlap-grad-reduce`, `--overlap-param-gather`).
 ep: the exchange of one microbatch beside the computation of another (`--overlap-moe-expert-parallel-comm`): it takes EP
-above 1 and virtual stages where there is a pipeline. Pipeline transfers are not among them: interleaving alone hides
-those."""
+above 1 and virtual stages where there is a pipeline. Pipeline transfers are hidden by interleaving alone."""
 
 
 def split_parts(field: str, text: str, known: Sequence[str], separators: str = "+") -> list[str]:
-    """Split `a+b` into known parts, each given once; `none` stands alone, for no part.
-
-    Raises:
-        InputError: an unknown part, one given twice, or more than there are.
-    """
+    """Split `a+b` into known parts, each given once; `none` stands alone, for no part."""
     parts = [part.strip() for part in re.split(f"[{separators}]", text[:100].lower())]
     if parts == ["none"]:
         return []
@@ -232,11 +222,7 @@ def offload_name(offload: "OffloadSpec") -> str:
 
 
 def parse_overlap(text: str) -> tuple[str, ...]:
-    """Parse `none`, or any of `OVERLAPS` joined by `+`.
-
-    Raises:
-        InputError: an unknown part, or one given twice.
-    """
+    """Parse `none`, or any of `OVERLAPS` joined by `+`."""
     parts = split_parts("overlap", text, OVERLAPS)
     return tuple(name for name in OVERLAPS if name in parts)
 
@@ -278,11 +264,7 @@ def schedule_text(code: int) -> str:
 
 
 def parse_batch(text: str) -> int | str:
-    """Parse a global batch: `1024`, and with a word behind it `16Mtok` or `4kseq`, in their usual spelling.
-
-    Raises:
-        InputError: not a whole number, or no such number of tokens or sequences.
-    """
+    """Parse a global batch: `1024`, and with a word behind it `16Mtok` or `4kseq`, in their usual spelling."""
     count = re.fullmatch(r"(.{1,40}?)\s*(tok|seq)(?:(?:en|uence)?s?)", text[:64].strip(), re.IGNORECASE)
     if count is None:
         return parse_whole(text, "gbs")
@@ -352,7 +334,6 @@ def _targets(text: str) -> str:
 
 
 def _lengths(text: str) -> str:
-    """Return quantiles of lengths (`gpuscale.specs.lengths`)."""
     from gpuscale.specs.lengths import read_lengths  # noqa: PLC0415
 
     return read_lengths(text)
@@ -437,18 +418,14 @@ def _not_text(name: str, value: Any) -> InputError:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number, also one that is written as text; None for all else."""
     with suppress(InputError):
         return NUMBER.read(value, "")
     return None
 
 
 def read_plain(text: str, kind: type) -> int | float:
-    """Read a number without a unit, as flags and files of text have it.
-
-    Raises:
-        ValueError: none, or a fraction where `kind` is `int`.
-    """
+    """Read a number without a unit, as flags and files of text have it; a ValueError of none, or a fraction of an
+    `int`."""
     value = _number(text)
     if value is None or (kind is int and not value.is_integer()):
         raise ValueError(f"{shown(text)} is not {_WHAT[kind]}")
@@ -664,7 +641,7 @@ SEVERAL_PLANS = ("pareto", "why", "recipe", "find", "top", "unfold")
 """Options of a question that ask for more than one plan, or for the place of another one."""
 
 OF_ONE_PLAN = (*SEVERAL_PLANS, "risk")
-"""Options of a question that are left out where many plans are compared: how one stands noise is for `plan` to say."""
+"""Options of a question that are left out where many plans are compared."""
 
 OF_FLEETS = ("gpu_hour_price", "price_term", "rate", "tight")
 """Options of a question that are asked of a fleet too."""
@@ -866,7 +843,6 @@ def with_layout(
 
 
 def _python_type(one: Declared, *, several: bool, sets: bool) -> str:
-    """Write the type of an option as Python takes it."""
     said, kinds = one.option, one.kinds
     words = [kind.__name__ for kind in (bool, int, float, str) if kind in kinds]
     if "str" not in words and (said.quantity is not NUMBER or said.normal is not None):
@@ -931,11 +907,7 @@ def read(options: type[Kind], values: Mapping[str, Any], *, strict: bool | None 
 
 
 def _checked(name: str, one: Declared, value: Any, *, strict: bool) -> Any:
-    """Return one value in its usual spelling, and as its type.
-
-    Raises:
-        InputError: it is none, or out of range.
-    """
+    """Return one value in its usual spelling, and as its type; an InputError where it is none, or out of range."""
     said, number = one.option, one.number
     if said.read is not None:
         return said.read(value)
@@ -972,7 +944,6 @@ SWITCHES = {"on": True, "true": True, "yes": True, "1": True, "off": False, "fal
 
 
 def _refusal(value: Any, name: str, one: Declared, wrong: str) -> InputError:
-    """Say what is wrong with a value, and the limits where there are some."""
     low, high = one.limits
     given = f"give {low:,} to {high:,}" if int in one.kinds else f"give {low:g} to {high:g}"
     return InputError(f"{shown(value)} is {wrong}", field=name, hint=None if math.isinf(high) else given)
@@ -1018,8 +989,7 @@ def read_several(name: str, value: Any) -> tuple[Any, ...] | Range:
 
 
 def first_of(name: str, value: Any) -> Any:
-    """Return the first of the values of an option of `COMPARED` (an `InputError` as of `read_several`), the value
-    itself of others."""
+    """Return the first of the values of an option of `COMPARED`, the value itself of others."""
     if name not in COMPARED:
         return value
     several = read_several(name, value)
@@ -1029,11 +999,8 @@ def first_of(name: str, value: Any) -> Any:
 
 
 def only_value(name: str, value: Any, where: str, hint: str | None = None) -> Any:
-    """Return the one value of an option, also of `COMPARED`; `where` says for the message which question takes no more.
-
-    Raises:
-        InputError: as `read_several`, or several values.
-    """
+    """Return the one value of an option, also of `COMPARED`; `where` says for the message which question takes no
+    more."""
     if name not in COMPARED:
         return value
     several = read_several(name, value)

@@ -28,10 +28,8 @@ _UNIT = re.compile(rf"_({'|'.join(UNITS)})(?:_per_(?:gpu|group|direction))*$")
 
 
 def unit_of(key: str) -> tuple[str, float]:
-    """Return the field that a key of files and JSON is about, and its unit in SI: `hop_us` is `hop_s`, in 1e-6.
-
-    What follows a unit, such as `_per_direction`, is not part of the field's name.
-    """
+    """Return the field that a key of files and JSON is about, and its unit in SI: `hop_us` is `hop_s`, in 1e-6. What
+    follows a unit, such as `_per_direction`, is not part of the field's name."""
     found = _UNIT.search(key)
     if found is None:
         return key, 1
@@ -54,9 +52,7 @@ _SIZE = rf"{_NUMBER}([A-Za-z]{{0,3}})\s*"  # compiled when a size is first read
 
 
 def parse_bytes(text: str, field: str = "bytes") -> int:
-    """Parse a size such as `8`, `32MB`, `32MiB` or `1.5GiB` into bytes.
-
-    Decimal and binary prefixes are kept apart: `32MB` is 32e6 bytes, `32MiB` is 2^25.
+    """Parse a size such as `8`, `32MB` (32e6 bytes), `32MiB` (2^25) or `1.5GiB` into bytes.
 
     Raises:
         InputError: not a size, not positive, not a whole number of bytes, or above `MAX_BYTES`.
@@ -120,7 +116,6 @@ class Quantity:
         return f"{value * (self.units[self.bare] / self.units[unit]):.15g}{unit}"
 
     def _within(self, low: float, high: float) -> str:
-        """Say what the limits are, in the unit of a number without one."""
         if math.isinf(high):
             return f"write {self.example}"
         said = f"give {low:g} to {high:g} {self.bare}".rstrip()
@@ -171,11 +166,8 @@ _WHOLE = r"(-?[0-9]{1,30}(?:_[0-9]{1,30})*(?:\.[0-9]{1,6})?(?:e\+?[0-9]{1,2})?)\
 
 
 def parse_whole(text: str, field: str) -> int:
-    """Parse a number such as `8192`, `128k` or `1Mi`; k is 1,024 and M 2^20, as lengths of sequences are counted.
-
-    Raises:
-        InputError: not a number, or not a whole one.
-    """
+    """Parse a whole number such as `8192`, `128k` or `1Mi`; k is 1,024 and M 2^20, as lengths of sequences are
+    counted."""
     match = re.fullmatch(_WHOLE, text[:64].strip().lower(), re.ASCII)
     value = float(match[1]) * {"k": KIB, "m": MIB, None: 1}[match[2]] if match else 0.5
     if not value.is_integer():
@@ -185,11 +177,9 @@ def parse_whole(text: str, field: str) -> int:
 
 
 def refuse_grouped(text: str, field: str) -> None:
-    """Ask back what is written like a list and is most likely one number: `16,384`, `1,000`.
-
-    Of lists that look like groups of thousands (`256,512` too) these have a group that begins with 0, or make a power
-    of two, or three or five times one.
-    """
+    """Ask back what is written like a list and is most likely one number: `16,384`, `1,000`. Of lists that look like
+    groups of thousands (`256,512` too) these have a group that begins with 0, or make a power of two, or three or five
+    times one."""
     if re.fullmatch(r"[0-9]{1,3}(?:,[0-9]{3}){1,3}", text, re.ASCII):
         number = int(text.replace(",", ""))
         if ",0" in text or number // (number & -number) in {1, 3, 5}:

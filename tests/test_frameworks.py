@@ -16,8 +16,7 @@ from gpuscale.layouts.arrays import GPIPE, RECOMPUTE_MODULES, ZB_H1, ZB_V, conca
 from gpuscale.planning.layouts import fixed_layout, make_pins
 from gpuscale.presets.frameworks import all_framework_files, framework_file, generations, load_framework
 from gpuscale.rules.check import ALL_RULES, broken_rules, cited, rules_of
-from gpuscale.rules.general import FRAMEWORKS
-from gpuscale.rules.rule import EVERY
+from gpuscale.rules.rule import EVERY, FRAMEWORKS
 from gpuscale.search.loop import search
 from gpuscale.specs.job import RULE_SETS, OffloadSpec, StateBytes
 from gpuscale.specs.tuning import ProjectionSpec, TuningSpec, read_targets

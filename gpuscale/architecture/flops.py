@@ -56,9 +56,8 @@ DEFAULT_SEQUENCE = 4096
 
 
 def checked_sequence(model: ModelSpec, sequence: int | None) -> int:
-    """Return `sequence` [tokens], or where it is None 4096 or the model's longest, whichever is less.
-
-    A sequence beyond the model's `max_sequence` is allowed (long-context training), unless positions are learned.
+    """Return `sequence` [tokens], or where it is None 4096 or the model's longest, whichever is less. A longer one is
+    allowed (long-context training), unless positions are learned.
 
     Raises:
         InputError: not in 1..2^31, or longer than the learned positions.
@@ -88,15 +87,8 @@ def training_flops_per_token(
 
 
 def forward_flops(model: ModelSpec, sequence: Number, convention: Convention) -> FlopsPerToken:
-    """Itemise the forward pass of `model` per token.
-
-    Args:
-        sequence: sequence length [tokens], a number or an array; the items have its shape.
-        convention: `causal` or `full`, see the module.
-
-    Raises:
-        InputError: the convention is unknown.
-    """
+    """Itemise the forward pass of `model` per token; the items have the shape of `sequence` [tokens]. `convention` is
+    `causal` or `full`, see the module."""
     kinds = [layer_forward_flops(kind, model.hidden, sequence, convention) for kind in model.kinds]
     counts, items = model.layer_counts, zip(*kinds, strict=True)
     sums = (added_up(count * one for count, one in zip(counts, item, strict=True)) for item in items)
@@ -107,10 +99,8 @@ def forward_flops(model: ModelSpec, sequence: Number, convention: Convention) ->
 
 
 def mtp_forward_flops(model: ModelSpec, sequence: Number, convention: Convention) -> Number:
-    """Forward FLOPs per token of all multi-token-prediction modules, trained or not.
-
-    Each has its layers, a 2h x h projection and logits (DeepSeek-V3, arXiv 2412.19437, section 2.2).
-    """
+    """Forward FLOPs per token of all multi-token-prediction modules, trained or not: each has its layers, a 2h x h
+    projection and logits (DeepSeek-V3, arXiv 2412.19437, section 2.2)."""
     if model.mtp is None:
         return 0.0
     layers = added_up(layer_forward_flops(kind, model.hidden, sequence, convention).total for kind in model.mtp.layers)
@@ -173,10 +163,8 @@ def attended_keys(sequence: Number, attention: AttentionSpec, convention: Conven
 
 
 def average_keys(sequence: Number, window: int | None, convention: Convention, *, chunked: bool = False) -> Number:
-    """Keys per query, averaged over the sequence [tokens].
-
-    `causal`: query i (from 1) meets min(i, window) keys, or its place inside its chunk; `full`: min(S, window).
-    """
+    """Keys per query, averaged over the sequence [tokens]. `causal`: query i (from 1) meets min(i, window) keys, or its
+    place inside its chunk; `full`: min(S, window)."""
     if convention not in CONVENTIONS:
         raise InputError(
             f"unknown attention convention {str(convention)[:40]!r}", hint=f"choose {' or '.join(CONVENTIONS)}"

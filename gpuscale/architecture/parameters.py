@@ -1,11 +1,9 @@
 """The matrices of a layer, how tensor parallelism cuts them, and how many parameters a model has.
 
-One list of `Linear` operators serves the parameter counts, the FLOPs per token, the memory model (parameters per GPU)
-and the step-time model (GEMM shapes). Column-parallel matrices are cut along their outputs, row-parallel ones along
-their inputs (Shoeybi et al. 2019, arXiv 1909.08053, section 3).
-
-Counted is what training updates: buffers (rotary tables, DeepSeek-V3's load-balancing bias) are left out, a matrix
-shared by embedding and LM head counts once. Multi-token-prediction modules are counted apart from the total.
+One list of `Linear` operators serves parameter counts, FLOPs per token, memory (parameters per GPU) and step time (GEMM
+shapes). Column-parallel matrices are cut along their outputs, row-parallel ones along their inputs (Shoeybi et al.
+2019, arXiv 1909.08053, section 3). Counted is what training updates: no buffers (rotary tables, DeepSeek-V3's
+load-balancing bias); a matrix shared by embedding and LM head once; multi-token-prediction modules apart.
 """
 
 from __future__ import annotations
@@ -101,10 +99,8 @@ def attention_linears(hidden: int, attention: AttentionSpec) -> tuple[Linear, ..
 
 
 def indexer_linears(hidden: int, attention: AttentionSpec) -> tuple[Linear, ...]:
-    """Queries, the shared key and the weights of the heads of DeepSeek sparse attention's indexer; not cut by TP.
-
-    Source: transformers library, `DeepseekV32Indexer` (queries come from the compressed query).
-    """
+    """Queries, the shared key and the weights of the heads of DeepSeek sparse attention's indexer; not cut by TP
+    (transformers, `DeepseekV32Indexer`: queries come from the compressed query)."""
     indexer = attention.indexer
     if indexer is None or indexer.shared:
         return ()
@@ -116,12 +112,10 @@ def indexer_linears(hidden: int, attention: AttentionSpec) -> tuple[Linear, ...]
 
 
 def state_space_linears(hidden: int, spec: StateSpaceSpec) -> tuple[Linear, ...]:
-    """Projections around a recurrence: fused input, what is made of a low rank, and output.
-
-    Heads are cut over TP, and so are groups while there are enough of them (Megatron-LM `MambaMixer`). What the fused
-    input holds beside the values: their gate; B and C (queries and keys); per head a step size (mamba2), decay and
-    learning rate (gdn), learning rate (kda) or two gates (mlstm, which have biases of their own).
-    """
+    """Projections around a recurrence: fused input, what is made of a low rank, and output. Heads are cut over TP, and
+    so are groups while there are enough of them (Megatron-LM `MambaMixer`). What the fused input holds beside the
+    values: their gate; B and C (queries and keys); per head a step size (mamba2), decay and learning rate (gdn),
+    learning rate (kda) or two gates (mlstm, which have biases of their own)."""
     gates = 0 if spec.kind in ("kda", "lightning") else 1
     per_head = {"mamba2": 1, "gdn": 2, "kda": 1, "mlstm": 2}.get(spec.kind, 0)
     maps = spec.kind in ("mamba2", "gdn", "kda", "mlstm", "lightning", "conv", "rwkv4")
@@ -157,11 +151,8 @@ def _from_low_rank(hidden: int, spec: StateSpaceSpec) -> tuple[Linear, ...]:
 
 
 def state_space_vectors(spec: StateSpaceSpec, tp: IntArray, hidden: int = 0) -> IntArray:
-    """Convolution, decays, step sizes, skip and norm of a state-space block on one rank.
-
-    Args:
-        hidden: width of the residual stream, which the token shift of RWKV mixes with.
-    """
+    """Convolution, decays, step sizes, skip and norm of a state-space block on one rank; `hidden`: width of the
+    residual stream, which the token shift of RWKV mixes with."""
     heads, groups = -(-spec.heads // tp), -(-spec.groups // tp)
     width, key_width = heads * spec.head_dim, groups * spec.state
     taps = spec.conv + (1 if spec.conv_bias else 0)
@@ -210,9 +201,7 @@ def mlp_linears(hidden: int, mlp: MlpSpec) -> tuple[Linear, ...]:
 
 def moe_dense_linears(hidden: int, moe: MoeSpec) -> tuple[Linear, ...]:
     """Router, latent projections and shared experts: what every rank holds of a mixture of experts like a dense layer.
-
-    The latent projections are not cut by TP: they run on the tokens of one rank (Megatron-LM `MoELayer`).
-    """
+    The latent projections run on the tokens of one rank and are not cut by TP (Megatron-LM `MoELayer`)."""
     router = Linear("router", "router", hidden, moe.experts, "replicated", bias=moe.router_bias)
     shared: tuple[Linear, ...] = ()
     inputs = moe.input_matrices
@@ -368,11 +357,7 @@ class ModelParameters(NamedTuple):
 
 @lru_cache(maxsize=64)
 def model_parameters(model: ModelSpec) -> ModelParameters:
-    """Count the parameters of `model`.
-
-    The total agrees to the parameter with the model class of the transformers library (dense models), see
-    tests/test_parameters.py for the published exact counts.
-    """
+    """Count the parameters of `model`, for dense models exactly as the class of the transformers library has them."""
     mtp = sum(layer_parameters(layer, model.hidden).total for layer in model.mtp.layers) if model.mtp else 0
     return ModelParameters(
         embedding=model.vocab * model.hidden,
@@ -448,20 +433,14 @@ class Adapter(NamedTuple):
 
     @property
     def parameters(self) -> FloatArray:
-        """Weights of the pair, shape (N,).
-
-        TP cuts A along the input of a matrix that is cut by rows, B along the output of one that is cut by columns, and
-        leaves the other whole (Megatron-Bridge, peft/utils.py, ParallelLinearAdapter).
-        """
+        """Weights of the pair, shape (N,). TP cuts A along the input of a matrix that is cut by rows, B along the
+        output of one that is cut by columns, and leaves the other whole (Megatron-Bridge, peft/utils.py,
+        ParallelLinearAdapter)."""
         return np.asarray(self.rank * (self.inputs + self.outputs), dtype=np.float64)
 
 
 def adapters(linear: Linear, tuning: TuningSpec, split: IntArray) -> list[Adapter]:
-    """Return the adapters beside one matrix, one for each of the matrices fused in it that is a target.
-
-    Args:
-        split: ranks that cut the matrix, shape (N,).
-    """
+    """Return the adapters beside one matrix that `split` ranks, (N,), cut: one for each target fused in it."""
     if linear.module == "experts" and not tuning.experts:
         return []
     names = MATRICES.get(linear.name, ())
@@ -524,11 +503,8 @@ def count_adapters(model: ModelSpec, tuning: TuningSpec) -> AdapterCount:
 
 
 def trained_parameters(model: ModelSpec, tuning: TuningSpec | None, whole_share: float = 1.0) -> float:
-    """Count what is trained of a model: all of it, or adapters and what is trained whole beside them.
-
-    Args:
-        whole_share: what the latter counts for (`JobSpec.whole_share`).
-    """
+    """Count what is trained of a model: all of it, or adapters and, for a `whole_share`, what is trained whole beside
+    them."""
     counted = model_parameters(model)
     if tuning is None:
         return float(counted.total)

@@ -47,8 +47,7 @@ NEAR = 0.1
 """Layouts of a pool that take up to this share longer than its fastest are tried with every share of the batch."""
 
 EACH = 3
-"""Layouts kept of those whose ranks take equally many sequences at a time: with other shares of the batch they rank
-much the same."""
+"""Layouts kept of those whose ranks take equally many sequences at a time: other shares rank much the same."""
 
 OF_WHOLE_BATCH = ("batch_not_divisible_by_dp", "batch_not_divisible")
 """Rules on the global batch, which a pool has a part of."""
@@ -111,11 +110,7 @@ def batches(fleet: Fleet) -> FleetPlan:
 
 
 def part_times(fleet: Fleet) -> list[Shares]:
-    """Return what each pool takes for the parts of the batch that it may get.
-
-    Raises:
-        NoAnswerError: a pool cannot hold the model.
-    """
+    """Return what each pool takes for the parts of the batch that it may get."""
     whole = fleet.spec.global_batch_size
     found = [layouts_of(pool, whole) for pool in fleet.pools]
     rates = [rate for _, rate in found]
@@ -126,16 +121,8 @@ def part_times(fleet: Fleet) -> list[Shares]:
 
 
 def layouts_of(pool: Pool, whole: int) -> tuple[Candidates, float]:
-    """Return layouts of a pool that are about as fast as its fastest, and sequences per second of that.
-
-    They are searched for with a batch that any number of its ranks divides.
-
-    Args:
-        whole: sequences of the global batch.
-
-    Raises:
-        NoAnswerError: none fits.
-    """
+    """Return layouts of a pool that are about as fast as its fastest, and sequences per second of that; they are
+    searched for with a batch, near the `whole`, that any number of its ranks divides."""
     gpus = pool.spec.gpus
     spec = replace(pool.spec, global_batch_size=gpus * max(1, round(whole / gpus)))
     found = search(spec, pool.variant.pins, near=NEAR)
@@ -153,14 +140,8 @@ def layouts_of(pool: Pool, whole: int) -> tuple[Candidates, float]:
 
 
 def shares_of(pool: Pool, rows: Candidates, whole: int, share: float, gpus: int) -> Shares:
-    """Return the best of some layouts for each part of the batch that a pool may get.
-
-    Args:
-        rows: the layouts; their microbatches do not count.
-        whole: sequences of the global batch.
-        share: of the speed of all pools.
-        gpus: of all pools, for the slowest of which a step waits.
-    """
+    """Return the best of some layouts (whatever their microbatches) for each part of the `whole` batch that a pool may
+    get: its `share` of the speed of all pools, whose `gpus` wait for the slowest."""
     at_once = rows.dp * rows.micro_batch_size
     usual = (share * whole / at_once).astype(np.int64)
     most = np.minimum(whole // at_once, np.minimum(2 * usual + 1, usual + MOST_SHARES // 2))
@@ -195,14 +176,9 @@ def waiting_more(gpus: int, whole: int) -> float:
 
 
 def deal(whole: int, shares: Sequence[Shares]) -> Dealt | None:
-    """Return the parts, one per pool, that make up the batch and whose longest step is the shortest; exact.
-
-    Pools are added one after the other; of all ways to the same sum the best one is kept: the one with the shortest
-    longest step, then with the shortest sum of steps.
-
-    Args:
-        whole: sequences of the global batch.
-    """
+    """Return the parts, one per pool, that make up the batch and whose longest step is the shortest; exact. Pools are
+    added one after the other; of all ways to the same sum that with the shortest longest step is kept, then that with
+    the shortest sum of steps."""
     sums, worst, total = np.zeros(1, dtype=np.int64), np.zeros(1), np.zeros(1)
     chosen: IndexArray = np.zeros((1, 0), dtype=np.intp)
     for pool in shares:
@@ -222,11 +198,7 @@ def deal(whole: int, shares: Sequence[Shares]) -> Dealt | None:
 
 
 def gradient_sync_s(fleet: Fleet, rows: Sequence[Candidates]) -> float:
-    """Return the time in which the pools add up their gradients [s].
-
-    Args:
-        rows: the layout of each pool, a single candidate each.
-    """
+    """Return the time in which the pools, each with the layout of a single row, add up their gradients [s]."""
     specs = [pool.spec for pool in fleet.pools]
     view, apart = joining_view(fleet.spec.cluster, [spec.gpus for spec in specs])
     pools = len(specs)
@@ -241,14 +213,9 @@ def gradient_sync_s(fleet: Fleet, rows: Sequence[Candidates]) -> float:
 
 
 def joining_view(cluster: ClusterSpec, pools: Sequence[int]) -> tuple[ClusterSpec, int]:
-    """Return a fleet as groups of one GPU of each pool see it, and the stride of such groups.
-
-    As many groups as the smallest pool has GPUs use the joining level at a time; the other GPUs of larger pools send
-    nothing meanwhile, so that the switches are for these alone.
-
-    Args:
-        pools: GPUs of each.
-    """
+    """Return a fleet as groups of one GPU of each pool (of so many GPUs) see it, and the stride of such groups. As many
+    groups as the smallest pool has GPUs use the joining level at a time; the other GPUs of larger pools send nothing
+    meanwhile, so that the switches are for these alone."""
     least, top = min(pools), cluster.levels[-1]
     below = tuple(level for level in cluster.levels[:-1] if level.gpus <= least)
     levels = (*below, replace(top, gpus=len(pools) * least))
@@ -265,10 +232,8 @@ def gradient_bytes(row: Candidates, job: JobSpec) -> float:
 
 
 def messages(one: Candidates, other: Candidates) -> int:
-    """Return the GPUs of another pool that hold parts of the gradients of one GPU, at most; 1 where both cut alike.
-
-    The cuts of TP, of the pipeline's chunks, and of the data-parallel ranks each meet so many of the other pool's.
-    """
+    """Return the GPUs of another pool that hold parts of the gradients of one GPU, at most; 1 where both cut alike. The
+    cuts of TP, of the pipeline's chunks, and of the data-parallel ranks each meet so many of the other pool's."""
     a, b = (row.row(0) for row in (one, other))
     if all(a[name] == b[name] for name in ("tp", "pp", "vpp", "ep", "etp")) and a["dp"] * a["cp"] == b["dp"] * b["cp"]:
         return 1

@@ -100,11 +100,7 @@ ANY = "any framework"
 
 
 def alike(fleet: Fleet) -> FleetPlan:
-    """Return the best plan that treats all GPUs as if they were the slowest, as `plan` finds it.
-
-    Raises:
-        GpuscaleError: there is none.
-    """
+    """Return the best plan that treats all GPUs as if they were the slowest, as `plan` finds it."""
     row = _best(fleet, fleet.whole.job)
     whole, parts = fleet.spec.gpus, []
     for pool in fleet.pools:
@@ -116,11 +112,7 @@ def alike(fleet: Fleet) -> FleetPlan:
 
 
 def alone(fleet: Fleet, pool: Pool) -> FleetPlan:
-    """Return the best plan of one pool, the others idle.
-
-    Raises:
-        GpuscaleError: there is none.
-    """
+    """Return the best plan of one pool, the others idle."""
     row = _best(fleet, pool.variant.job)
     part = fleet.part(pool, row, pool.spec, row.global_batch_size, row.tokens_per_s)
     idle = ", ".join(one.name for one in fleet.pools if one is not pool)
@@ -129,7 +121,6 @@ def alone(fleet: Fleet, pool: Pool) -> FleetPlan:
 
 
 def _best(fleet: Fleet, job: Job) -> PlanRow:
-    """Return the best plan of a job on its own cluster."""
     own = {"cluster": job.request["cluster"], "gbs": in_sequences(fleet.spec.global_batch_size)}
     priced = {"gpu_hour_price", "price_term", "rate"}  # by pool, in the fleet
     rest = {name: value for name, value in fleet.asked.items() if name not in {"model", *priced}}

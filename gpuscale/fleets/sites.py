@@ -1,8 +1,5 @@
-"""Ways to train on sites that long lines join: at once over the lines, by stages, by DiLoCo.
-
-The pools of a fleet whose joining level has the fabric `wan` are its sites. Each way has its plan within a site; what
-crosses the lines comes to it.
-"""
+"""Ways to train on sites that long lines join (pools whose joining level has the fabric `wan`): at once over the lines,
+by stages, by DiLoCo. Each way has its plan within a site; what crosses the lines comes to it."""
 
 from __future__ import annotations
 
@@ -45,15 +42,14 @@ from gpuscale.units import GBIT, GIB, plural
 
 OUTER_STATE_BYTES = 8.0
 """Bytes per parameter that a site keeps for the outer optimizer: the weights of the last exchange and the momentum, in
-fp32. That is 66 % of the 12 bytes of weights and Adam's moments, as in Streaming DiLoCo (arXiv 2501.18512)."""
+fp32; 66 % of the 12 bytes of weights and Adam's moments, as in Streaming DiLoCo (arXiv 2501.18512)."""
 
 OUTER_TRAFFIC_BYTES = 26.0
-"""Bytes per parameter that an outer step reads and writes: weights in fp32 to send how far they moved from the last
-exchange (8); then the mean, momentum and old weights (12) for new momentum, old weights and weights, the latter in bf16
-too; each state counted where it is read and written once."""
+"""Bytes per parameter that an outer step reads and writes: weights in fp32 to send how far they moved (8); then the
+mean, momentum and old weights (12) for new momentum, old weights and weights, the latter in bf16 too."""
 
 MOST_EVERY = 100_000
-"""Steps between exchanges beyond which none are looked for: a tenth of a training, and 200 times what was tried."""
+"""Steps between exchanges beyond which none are looked for: a tenth of a training, 200 times what was tried."""
 
 
 class Outer(NamedTuple):
@@ -68,22 +64,11 @@ class Outer(NamedTuple):
 def interval_s(
     step_s: ArrayLike, steps: ArrayLike, delay: ArrayLike, busy_s: ArrayLike, latency_s: ArrayLike
 ) -> FloatArray:
-    """Return the time from the sending of one fragment to that of the next, once it no longer changes [s].
-
-    It is the slowest of three loops:
-
-    - the steps in between, `steps x step_s`;
-    - the lines, which carry one fragment after the other, `busy_s`;
-    - from a fragment that is sent through the lines to the step that needs it, and on to the next step that sends: with
-      n = floor(delay / steps) + 1 fragments sent until then, `(busy_s + latency_s + (n steps - delay) step_s) / n`.
-
-    Args:
-        step_s: one step of a site by itself.
-        steps: steps from one sending to the next.
-        delay: steps that go on before what was sent must have come back.
-        busy_s: time for which a fragment occupies the lines.
-        latency_s: further time until it is there, in which the lines are free.
-    """
+    """Return the time from the sending of one fragment to that of the next, once it no longer changes [s]: the slowest
+    of three loops. The `steps` in between; the lines, which carry one fragment after the other, `busy_s`; and from a
+    fragment that is sent through the lines, `busy_s + latency_s`, to the step that needs it, `delay` steps later, and
+    on to the next step that sends: with n = floor(delay / steps) + 1 fragments sent until then, `(busy_s + latency_s +
+    (n steps - delay) step_s) / n`."""
     values = (step_s, steps, delay, busy_s, latency_s)
     step_s, steps, delay, busy_s, latency_s = (np.asarray(value, dtype=np.float64) for value in values)
     sent = np.floor(delay / steps) + 1.0
@@ -92,13 +77,8 @@ def interval_s(
 
 
 def mean_step_s(step_s: ArrayLike, outer: Outer, busy_s: ArrayLike, latency_s: ArrayLike) -> FloatArray:
-    """Return the mean time of a step with its share of the exchanges [s].
-
-    Args:
-        step_s: one step of a site by itself.
-        busy_s: time for which the whole model occupies the lines.
-        latency_s: further time until a fragment is there.
-    """
+    """Return the mean time of a step with its share of the exchanges [s], where a step of a site by itself takes
+    `step_s`, the whole model occupies the lines for `busy_s`, and a fragment is there `latency_s` later."""
     steps = outer.every / outer.fragments
     return interval_s(step_s, steps, outer.delay, np.asarray(busy_s) / outer.fragments, latency_s) / steps
 
@@ -110,10 +90,8 @@ def exposed_share(step_s: ArrayLike, outer: Outer, busy_s: ArrayLike, latency_s:
 
 
 def most_busy_s(step_s: float, outer: Outer, latency_s: float, share: float) -> float:
-    """Return for how long the whole model may occupy the lines where sites wait for `share` of the time at most [s].
-
-    The inverse of `exposed_share`; negative where the latency alone takes longer.
-    """
+    """Return for how long the whole model may occupy the lines where sites wait for `share` of the time at most [s]:
+    the inverse of `exposed_share`; negative where the latency alone takes longer."""
     steps = outer.every / outer.fragments
     allowed_s = steps * step_s / (1.0 - share)
     sent = math.floor(outer.delay / steps) + 1
@@ -123,9 +101,7 @@ def most_busy_s(step_s: float, outer: Outer, latency_s: float, share: float) -> 
 
 def least_every(step_s: float, outer: Outer, busy_s: float, latency_s: float, share: float) -> int | None:
     """Return the fewest steps between exchanges for which sites wait for less than `share` of the time; None if none.
-
-    `outer.every` does not count; there are no more fragments than steps.
-    """
+    `outer.every` does not count; there are no more fragments than steps."""
     every = np.arange(1, MOST_EVERY + 1)
     fragments = np.minimum(outer.fragments, every)
     steps = every / fragments
@@ -139,22 +115,17 @@ LOSSES = {
     335e6: {2: 0.1, 4: 0.9, 8: 2.0}, 550e6: {2: 0.2, 4: 0.7, 8: 1.7}, 1.3e9: {2: 0.2, 4: 0.5, 8: 1.3},
     2.4e9: {2: -0.1, 4: 0.3, 8: 1.1}, 4e9: {2: -0.18, 4: 0.18}, 10e9: {2: -0.19, 4: 0.29},
 }  # fmt: skip
-"""Parameters -> replicas -> evaluation loss of DiLoCo with H = 30 less that of data-parallel training on as many
-tokens, in percent of the latter: Charles et al. 2025, Scaling Laws for DiLoCo, arXiv 2503.09799, tables 4 and 5.
-Learning rates and batches are tuned for each up to 2.4e9, and extrapolated beyond."""
+"""Parameters -> replicas -> evaluation loss of DiLoCo with H = 30 over that of data-parallel training on as many
+tokens, in percent (Charles et al. 2025, Scaling Laws for DiLoCo, arXiv 2503.09799, tables 4 and 5); learning rates and
+batches are tuned for each up to 2.4e9, and extrapolated beyond."""
 
 LARGEST_EVERY = 300
 """Most steps between exchanges that Charles et al. 2025 tried (figure 9)."""
 
 
 def loss_notes(parameters: float, replicas: int, every: int) -> tuple[str, ...]:
-    """Return what was published of the loss of DiLoCo with about so many replicas, and how far this job is from that.
-
-    Args:
-        parameters: of the model.
-        replicas: sites that train by themselves.
-        every: steps between exchanges.
-    """
+    """Return what was published of the loss of DiLoCo with about so many replicas, and how far this job is from
+    that."""
     tried = sorted({count for row in LOSSES.values() for count in row})
     near = next((count for count in tried if count >= replicas), tried[-1])
     known = [(size, row[near]) for size, row in sorted(LOSSES.items()) if near in row]
@@ -240,10 +211,8 @@ class Shared(NamedTuple):
         return self.step_s + max(site.update_s for site in self.sites) / every
 
     def synchronous_wait_s(self, slower: float = 1.0) -> float:
-        """Return what a synchronous step waits for lines that carry 1 / `slower` of these [s].
-
-        The gradients of a bucket cross as soon as they are there, under the rest of the last backward pass.
-        """
+        """Return what a synchronous step waits for lines that carry 1 / `slower` of these [s]: the gradients of a
+        bucket cross as soon as they are there, under the rest of the last backward pass."""
         busy_s, latency_s = self.gradients
         return max(
             float(exposed_buckets(np.asarray(busy_s * slower), np.asarray(one.backward_s), np.asarray(one.last_share)))
@@ -269,12 +238,8 @@ def has_sites(cluster: ClusterSpec) -> bool:
 def site_ways(
     fleet: Fleet, asked: Sites
 ) -> tuple[dict[str, Callable[[], FleetPlan]], Callable[[], SitesAnswer | None]]:
-    """Return the ways over long lines by name, each of which may refuse, and what else there is to say of the lines.
-
-    The latter is said when the ways have been tried: nothing where no site has a plan for its share of the batch.
-
-    Args:
-        asked: how DiLoCo is run.
+    """Return the ways over long lines by name, each of which may refuse, and what else there is to say of the lines
+    when they have been tried: nothing where no site has a plan for its share of the batch.
 
     Raises:
         InputError: a fragment would be sent again before it is back.
@@ -323,11 +288,9 @@ def site_ways(
 
 
 def exchange_s(cluster: ClusterSpec, bytes_: float) -> tuple[float, float]:
-    """Return for how long the lines are busy when sites average `bytes_`, and the latency that comes to it [s].
-
-    Inside a site GPUs have a part each (ReduceScatter before, AllGather after); across the lines each averages its part
-    with its counterparts on the other sites, all at once: the lines carry 2 (S - 1) / S x `bytes_` for S sites.
-    """
+    """Return for how long the lines are busy when sites average `bytes_`, and the latency that comes to it [s]. Inside
+    a site GPUs have a part each (ReduceScatter before, AllGather after); across the lines each averages its part with
+    its counterparts on the other sites, all at once: the lines carry 2 (S - 1) / S x `bytes_` for S sites."""
     sites = len(cluster.pools)
     apart = cluster.gpus // sites
     both = collective_time_s(cluster, "allreduce", np.array([bytes_ / apart, 1.0]), sites, apart)
@@ -335,15 +298,9 @@ def exchange_s(cluster: ClusterSpec, bytes_: float) -> tuple[float, float]:
 
 
 def staged_wait_s(stages: int, sites: int, microbatches: int, hop_s: float) -> float:
-    """Return what a pipeline (1F1B) over sites takes longer than on one, shape () [s].
-
-    The two stages at a line have one microbatch more and less in flight, so each microbatch waits for one crossing; its
-    way forth and back comes to it while the pipeline fills and drains. Simulated in tests/test_sites.py.
-
-    Args:
-        stages: of the whole pipeline, as many on each site.
-        hop_s: a microbatch from one site to the next, its time on the lines and the latency.
-    """
+    """Return what a pipeline (1F1B) with as many stages on each site takes longer than on one [s]. The two stages at a
+    line have one microbatch more and less in flight, so each microbatch waits for one crossing, `hop_s`; its way forth
+    and back comes to it while the pipeline fills and drains. Simulated in tests/test_sites.py."""
     steady = max(microbatches - stages // sites, 0) // 2 * 2
     return hop_s * (2 * (sites - 1) + steady)
 
@@ -354,11 +311,7 @@ def _crossing(bytes_: float, sites: int) -> float:
 
 
 def shares(batch: int, weights: Sequence[float]) -> list[int]:
-    """Deal the sequences of a batch out by weight, in portions that layouts can divide.
-
-    Raises:
-        NoAnswerError: fewer sequences than sites.
-    """
+    """Deal the sequences of a batch out by weight, in portions that layouts can divide; a NoAnswerError of too few."""
     portion = 1 << max((batch // (16 * len(weights))).bit_length() - 1, 0)
     while batch % portion:
         portion //= 2
@@ -374,8 +327,6 @@ def shares(batch: int, weights: Sequence[float]) -> list[int]:
 
 
 def _sites(fleet: Fleet) -> tuple[Site, ...]:
-    """Plan every site on its share of the batch; sites that are alike once."""
-
     def weight(pool: Pool) -> float:
         peaks = pool.spec.cluster.gpu.peak_flops_per_s
         return pool.spec.gpus * peaks.get(fleet.spec.precision, max(peaks.values()))
@@ -446,13 +397,8 @@ def _way(
     *,
     outer_states: bool = False,
 ) -> FleetPlan:
-    """Return a way in which every site has a replica of the model.
-
-    Args:
-        alone_s: a step without waiting for the lines.
-        wait_s: what it waits for them.
-        outer_states: the sites keep states of an outer optimizer.
-    """
+    """Return a way in which every site has a replica of the model: a step takes `alone_s` and waits `wait_s` for the
+    lines."""
     fleet, step_s = shared.fleet, alone_s + wait_s
     parts = []
     for site in shared.sites:
@@ -465,11 +411,7 @@ def _way(
 
 
 def _staged(fleet: Fleet) -> FleetPlan:
-    """Return the best plan with a pipeline over all sites, each with as many stages.
-
-    Raises:
-        NoAnswerError: unlike sites, or none fits.
-    """
+    """Return the best plan with a pipeline over all sites, each with as many stages."""
     spec, cluster, sites = fleet.spec, fleet.spec.cluster, len(fleet.pools)
     kinds = {(pool.spec.gpus, pool.spec.cluster.gpu.name, pool.spec.cluster.levels) for pool in fleet.pools}
     if len(kinds) > 1:

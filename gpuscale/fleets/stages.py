@@ -37,7 +37,7 @@ from gpuscale.memory.states import stage_parameters
 from gpuscale.planning.describe import describe
 from gpuscale.planning.layouts import layout_text
 from gpuscale.rules.check import RECOMPUTE_RULES, mark
-from gpuscale.rules.general import FRAMEWORKS
+from gpuscale.rules.rule import FRAMEWORKS
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import ROW_RULES, legal_rows
 from gpuscale.search.ordering import nothing
@@ -76,8 +76,8 @@ BISECTIONS = 18
 """Halvings of the bound on stage times, which begin with that of a stage of all layers."""
 
 CLOSE_TO = 1e-3
-"""How far the bound that is found may be above the least stage time, as a share of it: 2^-18 of all layers' time on
-the slowest pool, which has at most 2^8 times that of the slowest stage."""
+"""How far the bound that is found may be above the least stage time, as a share of it: 2^-18 of all layers' time on the
+slowest pool, which has at most 2^8 times that of the slowest stage."""
 
 MOST_BOUNDS = 200
 """Bounds on the stage times that are tried of a layout, from the least upwards; hardly any has so many that may pay."""
@@ -117,11 +117,7 @@ class Evaluated(NamedTuple):
 
 
 def stages(fleet: Fleet) -> FleetPlan:
-    """Return the fastest pipeline that crosses all pools.
-
-    Raises:
-        NoAnswerError: there is none.
-    """
+    """Return the fastest pipeline that crosses all pools; a NoAnswerError where there is none."""
     _refuse(fleet)
     found = [evaluated(fleet, one) for one in pipelines(fleet)]
     best = min((one for one in found if one.fits), key=lambda one: one.step_time_s, default=None)
@@ -158,11 +154,6 @@ def stages(fleet: Fleet) -> FleetPlan:
 
 
 def _refuse(fleet: Fleet) -> None:
-    """Refuse jobs whose pipelines cannot have stages of their own.
-
-    Raises:
-        NoAnswerError: says why.
-    """
     spec, pins = fleet.spec, fleet.whole.pins
     if len(fleet.pools) > MOST_POOLS:
         raise NoAnswerError(f"orders of more than {MOST_POOLS} pools are not tried")
@@ -187,10 +178,8 @@ def stage_sizes(fleet: Fleet) -> list[int]:
 
 
 def spanning(job: JobSpec, gpus: int) -> JobSpec:
-    """Return the job of a pool as if the pool had the GPUs of all: what a pipeline that goes on elsewhere is there.
-
-    Its stages are as far apart as they are in the pool, and as fast.
-    """
+    """Return the job of a pool as if the pool had the GPUs of all: what a pipeline that goes on elsewhere is there, its
+    stages as far apart and as fast as they are in the pool."""
     levels = job.cluster.levels
     wide = replace(job.cluster, levels=(*levels[:-1], levels[-1].resized(gpus)))
     return replace(job, gpus=gpus, cluster=wide)
@@ -221,11 +210,9 @@ class Timed(NamedTuple):
 
 
 def pipelines(fleet: Fleet) -> list[Pipeline]:
-    """Return the pipelines that may be the fastest, their layers dealt out.
-
-    Of every layout the least bound on its stage times is found, unless a perfectly even dealing were slower than the
-    best so far by more than `MARGIN`; of the `CLOSE` best by that the layers are dealt out exactly.
-    """
+    """Return the pipelines that may be the fastest, their layers dealt out. Of every layout the least bound on its
+    stage times is found, unless a perfectly even dealing were slower than the best so far by more than `MARGIN`; of the
+    `CLOSE` best by that the layers are dealt out exactly."""
     listed, best = list[tuple[float, float, Order, Timed, Costs]](), np.inf
     timed = [timed_layouts(fleet, each) for each in stage_sizes(fleet)]
     for one in sorted(timed, key=lambda one: float(one.floor_s.min(initial=np.inf))):
@@ -263,10 +250,8 @@ def _growing(count: int, most: int) -> Iterator[slice]:
 
 
 def timed_layouts(fleet: Fleet, each: int) -> Timed:
-    """Return the layouts of pipelines with so many GPUs on each stage, and time their layers on every pool.
-
-    Of layers that are recomputed whole the share is that of an even split.
-    """
+    """Return the layouts of pipelines with so many GPUs on each stage, and time their layers on every pool; of layers
+    that are recomputed whole the share is that of an even split."""
     jobs = tuple(spanning(pool.spec, fleet.spec.gpus) for pool in fleet.pools)
     counts = tuple(pool.spec.gpus // each for pool in fleet.pools)
     rows, model = _rows(fleet, jobs, sum(counts)), jobs[0].model
@@ -288,7 +273,6 @@ def timed_layouts(fleet: Fleet, each: int) -> Timed:
 
 
 def _rows(fleet: Fleet, jobs: Sequence[JobSpec], pp: int) -> Candidates:
-    """Return the layouts with so many stages that may run on the GPUs of every pool."""
     one = Pin(((1, 1),))
     pins: Pins = replace(fleet.whole.pins, degrees={**fleet.whole.pins.degrees, "pp": Pin(((pp, pp),)), "vpp": one})
     found = [nothing().rows]
@@ -341,12 +325,8 @@ class _Passed(NamedTuple):
 
 
 def _costs(timed: Timed, sizes: Sequence[tuple[FloatArray, FloatArray]], pools: Sequence[int]) -> Costs:
-    """Return what layers cost on the stages of pools in an order.
-
-    Args:
-        sizes: `stage_bytes` of each pool of the fleet.
-        pools: their indices, along the pipeline.
-    """
+    """Return what layers cost on the stages of pools of the fleet (by index) in an order; `sizes`: `stage_bytes` of
+    each."""
     model = timed.jobs[0].model
     pattern, kinds = np.array(model.trained_pattern), np.arange(len(model.trained_kinds))
     before = np.zeros((len(kinds), len(pattern) + 1))
@@ -363,10 +343,8 @@ def _costs(timed: Timed, sizes: Sequence[tuple[FloatArray, FloatArray]], pools: 
 
 
 def stage_bytes(rows: Candidates, job: JobSpec, pp: int) -> tuple[FloatArray, FloatArray]:
-    """Return the memory of a layer by stage and kind, (p, kinds, N), and of the rest by stage, (p, N) [bytes].
-
-    Memory is taken as linear in the layers around an even split; what is chosen is evaluated as it is.
-    """
+    """Return the memory of a layer by stage and kind, (p, kinds, N), and of the rest by stage, (p, N) [bytes], taken as
+    linear in the layers around an even split; what is chosen is evaluated as it is."""
     counts = np.array(job.model.trained_counts, dtype=np.float64)
     even = np.repeat(counts[None] / pp, pp, axis=0)
     usual = _memory_bytes(rows, job, even)
@@ -387,22 +365,14 @@ def stage_columns(pp: int) -> IntArray:
 
 
 def table_of(counts: FloatArray) -> StageTable:
-    """Return a table of all stages of one pipeline.
-
-    Args:
-        counts: layers by stage and kind, shape (p, kinds).
-    """
+    """Return a table of all stages of one pipeline; `counts`: layers by stage and kind, (p, kinds)."""
     pp = len(counts)
     stage = np.array([0, pp - 1, *(range(1, pp - 1) if pp > 2 else [0])])
     return StageTable(counts[stage][None], stage[None])
 
 
 def _memory_bytes(rows: Candidates, job: JobSpec, counts: FloatArray) -> FloatArray:
-    """Return the memory of each stage, shape (p, N) [bytes].
-
-    Args:
-        counts: layers by stage and kind, shape (p, kinds).
-    """
+    """Return the memory of each stage, (p, N) [bytes]; `counts`: layers by stage and kind, (p, kinds)."""
     table, row = table_of(counts), np.zeros(len(rows), dtype=np.intp)
     cuts, index = unique_rows(rows, cut_key(rows, job))
     sizes = measure_layers(cuts, Cases(index), job)
@@ -412,12 +382,8 @@ def _memory_bytes(rows: Candidates, job: JobSpec, counts: FloatArray) -> FloatAr
 
 
 def _reach(costs: Costs, stage: int, start: IndexArray, bound_s: FloatArray | float, passed: _Passed) -> IndexArray:
-    """Return the layer before which a stage ends at the latest if it starts with a given one, shape of `start`.
-
-    Args:
-        start: first layer, one for each of N layouts, or several of a single one.
-        bound_s: of the stage's time.
-    """
+    """Return the layer before which a stage ends at the latest if it starts with a given one and its time is bounded;
+    `start` has one layer for each of N layouts, or several of a single one."""
     time_s, size = passed.time_s[costs.pool_of[stage]], passed.size[stage]
     layout = np.minimum(np.arange(len(start)), time_s.shape[1] - 1)
     until = bound_s - costs.end_s[stage] + time_s[start, layout]
@@ -429,12 +395,7 @@ def dealt(
     costs: Costs, bound_s: FloatArray | None = None, passed: _Passed | None = None
 ) -> tuple[BoolArray, FloatArray]:
     """Say whether all layers can be dealt out under a bound on stage times, and the sum of stage times then, each (N,).
-
-    Stage by stage as many layers are taken as possible; if some dealing keeps the bound, this one does.
-
-    Args:
-        bound_s: shape (N,) [s]; none where left out.
-    """
+    Stage by stage as many layers are taken as possible; if some dealing keeps the bound, this one does."""
     passed = passed or costs.passed()
     bound_s = _no_bound_s(costs, passed) if bound_s is None else bound_s
     pp, count = costs.end_s.shape
@@ -456,10 +417,8 @@ def _no_bound_s(costs: Costs, passed: _Passed) -> FloatArray:
 
 
 def least_bound(costs: Costs, microbatches: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the least bound on stage times that some dealing keeps, and (m - 1) times it plus all stage times [s].
-
-    Some dealing must be possible without a bound. Each (N,); the bound is at most `CLOSE_TO` too high.
-    """
+    """Return the least bound on stage times that some dealing keeps (at most `CLOSE_TO` too high), and (m - 1) times it
+    plus all stage times, each (N,) [s]; without a bound some dealing must be possible."""
     passed = costs.passed()
     low, high = np.zeros(len(microbatches)), _no_bound_s(costs, passed)
     for _ in range(BISECTIONS):
@@ -471,13 +430,8 @@ def least_bound(costs: Costs, microbatches: IntArray) -> tuple[FloatArray, Float
 
 
 def deal_layers(costs: Costs, stages: Sequence[int], microbatches: int, bound_s: float) -> tuple[int, ...]:
-    """Return the layers of each stage that make (m - 1) max t + sum t the least; exact for the given costs.
-
-    Args:
-        costs: of a single layout.
-        stages: of each pool.
-        bound_s: the least bound on stage times that some dealing keeps [s].
-    """
+    """Return the layers of each stage that make (m - 1) max t + sum t the least; exact for the given costs of a single
+    layout, whose stage times have the least bound `bound_s`."""
     passed = costs.passed()
     time_s = passed.time_s[..., 0]
     least_sum_s = float(np.diff(time_s, axis=1).min(axis=0).sum() + costs.end_s.sum())
@@ -502,10 +456,8 @@ def _bounds(costs: Costs, time_s: FloatArray, least_s: float) -> list[float]:
 
 
 def _best_cuts(costs: Costs, stages: Sequence[int], passed: _Passed, bound_s: float) -> tuple[tuple[int, ...], float]:
-    """Return the layers at which pools end that make the sum of stage times the least under a bound, and that sum.
-
-    From the last pool to the first: the least sum of all from a given layer on.
-    """
+    """Return the layers at which pools end that make the sum of stage times the least under a bound, and that sum; from
+    the last pool to the first, the least sum of all from a given layer on."""
     layers = costs.layers
     begins = np.cumsum([0, *stages])
     rest = np.full(layers + 1, np.inf)

@@ -1,8 +1,5 @@
-"""What a way to use a fleet is, and the fleet that ways are made for.
-
-A fleet is a cluster whose file has `[[pools]]`. Every way trains the same model with the same global batch; they differ
-in which GPUs take part, and in what each pool is given to do.
-"""
+"""What a way to use a fleet (a cluster with `[[pools]]`) is: every way trains the same model with the same global
+batch; they differ in which GPUs take part, and in what each pool does."""
 
 from __future__ import annotations
 
@@ -202,13 +199,9 @@ class Fleet(NamedTuple):
         unmeasured: Sequence[str] = (),
         notes: Sequence[str] = (),
     ) -> FleetPlan:
-        """Return a way with money and energy per token; its rank and speed-up are found when all ways are known.
-
-        Args:
-            parts: what the pools do; those without a part are idle.
-            plans: the predictions that the step is made of; its 80 % interval is as wide as the widest of theirs.
-            unmeasured: what no published run has, beside what the plans lack.
-        """
+        """Return a way with money and energy per token; rank and speed-up are found when all ways are known. Pools
+        without a part are idle; the 80 % interval is as wide as the widest of the plans that the step is made of;
+        `unmeasured` is what no published run has, beside what these lack."""
         tokens_per_s = self.spec.tokens_per_step / step_time_s
         own = {part.pool: part for part in parts}
         used = [(own[pool.name], pool) for pool in self.every if pool.name in own]
@@ -240,13 +233,8 @@ class Fleet(NamedTuple):
         )
 
     def part(self, pool: Pool, plan: PlanRow, job: JobSpec, sequences: int, tokens_per_s: float) -> PoolPlan:
-        """Return what a pool does in a plan of its own, or of one that it shares with others.
-
-        Args:
-            job: what the plan is of.
-            sequences: of the global batch.
-            tokens_per_s: tokens that the pool trains; of a pipeline over several pools its share by layers.
-        """
+        """Return what a pool does in a plan of a job: its sequences of the global batch, and tokens that it trains, of
+        a pipeline over several pools its share by layers."""
         return PoolPlan(
             pool=pool.name,
             gpus=pool.spec.gpus,
@@ -267,11 +255,8 @@ class Fleet(NamedTuple):
         return PoolPlan(pool.name, 0, "", 0, 0, (), 0.0, 0.0, limit_gib, 0.0, pool.usd_per_gpu_hour)
 
     def gpu_power_w(self, pool: Pool, flops_per_token: float, tokens_per_s: float) -> float:
-        """Return the mean power of a GPU of a pool whose GPUs together train so many tokens per second.
-
-        Args:
-            flops_per_token: model FLOPs that the pool computes for each of them.
-        """
+        """Return the mean power of a GPU of a pool that trains so many tokens per second, with so many model FLOPs for
+        each."""
         return float(pool.power.of_gpu_w(flops_per_token * tokens_per_s / pool.spec.gpus))
 
     @property

@@ -22,8 +22,7 @@ from gpuscale.ratios import TIME, in_words
 from gpuscale.request import Layout, declared, overlap_name, overlap_of
 from gpuscale.results import Estimate, PlanRow
 from gpuscale.rules.check import broken_rules, source_in
-from gpuscale.rules.general import FRAMEWORKS
-from gpuscale.rules.rule import Rule
+from gpuscale.rules.rule import FRAMEWORKS, Rule
 from gpuscale.specs.cluster import INSIDE
 from gpuscale.specs.job import JobSpec
 from gpuscale.units import GIB, format_seconds, plural

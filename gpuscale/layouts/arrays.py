@@ -33,13 +33,9 @@ _MAX_KEY = 2**62
 
 @dataclass(frozen=True)
 class Candidates:
-    """N candidates; every field is an int64 array of shape (N,).
-
-    In a *grid* several choices are tried for each of N rows: fields then have further axes in front, and broadcast
-    against each other. All that is computed from a grid has the shape that its operands need and no more, so that
-    what does not depend on the choices is computed once per row. Arrays over pipeline stages have those in front of
-    all: shape (P, N) for N candidates.
-    """
+    """N candidates; every field is an int64 array of shape (N,). In a *grid* several choices are tried for each of N
+    rows: fields then have further axes in front and broadcast, so that what does not depend on the choices is computed
+    once per row. Arrays over pipeline stages have those in front of all: shape (P, N)."""
 
     tp: IntArray  #: tensor-parallel degree.
     sp: IntArray  #: 1 when sequence parallelism is on, else 0.
@@ -164,10 +160,8 @@ def single(**values: int) -> Candidates:
 
 
 def combined_key(candidates: Candidates, names: Sequence[str]) -> IntArray:
-    """Number the combinations of some fields: equal keys mean equal fields, and keys order as the fields do.
-
-    In a grid, two rows are equal when all choices tried for them are.
-    """
+    """Number the combinations of some fields: equal keys mean equal fields, and keys order as the fields do. In a grid,
+    two rows are equal when all choices tried for them are."""
     rows = len(candidates)
     columns = (getattr(candidates, name) for name in names)
     varying = [column.reshape(column.size // max(rows, 1), rows) for column in columns if column.shape[-1] == rows]
@@ -199,14 +193,8 @@ def _without_gaps(column: npt.NDArray[Any]) -> tuple[IntArray, int]:
 
 
 def unique_rows(candidates: Candidates, names: Sequence[str]) -> tuple[Candidates, IndexArray]:
-    """Group the candidates by some of their fields.
-
-    Most quantities depend on few of the fields; they are computed once per distinct combination and spread back.
-
-    Returns:
-        One candidate per distinct combination of the fields `names` (in ascending order of the fields), and for
-        each input row the index of its combination.
-    """
+    """Return one candidate per distinct combination of some fields, ascending, and for each row the index of its
+    combination: most quantities depend on few of the fields, are computed once for each and spread back."""
     first, index = distinct(combined_key(candidates, names))
     return candidates.take(first), index
 

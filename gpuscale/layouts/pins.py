@@ -90,14 +90,9 @@ SHORT_MODULES = {"layernorm": "norm", "core_attn": "attn", "mla_up_proj": "mla",
 
 
 def parse_recompute(text: str) -> Recompute:
-    """Parse `none`, `selective`, `selective:layernorm+mlp`, `full` or `full:10` (layers per stage).
-
-    Plain `selective` is Megatron-LM's default module, `core_attn`; plain `full` recomputes every layer. What tables
-    print means the same: `norm+act`, `full 10`.
-
-    Raises:
-        InputError: not of this form, an unknown module, or a layer count out of range.
-    """
+    """Parse `none`, `selective`, `selective:layernorm+mlp`, `full` or `full:10` (layers per stage); `norm+act` and
+    `full 10`, as tables print them, too. Plain `selective` is Megatron-LM's default, `core_attn`; plain `full` is every
+    layer."""
     long = {short: name for name, short in SHORT_MODULES.items()}
     kind, _, detail = text[:200].strip().lower().replace("full ", "full:").partition(":")
     names = [long.get(name, name) for name in (detail or kind).replace(",", "+").split("+")]
@@ -122,10 +117,8 @@ def parse_recompute(text: str) -> Recompute:
 
 
 def recompute_text(modules: int, layers: int) -> str:
-    """Name a choice of recomputation: `none`, `selective:<modules>` or `full:<layers per stage>`.
-
-    `selective` alone is a framework's own way, which saves every other matrix product.
-    """
+    """Name a choice of recomputation: `none`, `selective:<modules>` or `full:<layers per stage>`; `selective` alone is
+    a framework's own way, which saves every other matrix product."""
     if modules & EVERY_OTHER_MATMUL:
         return "selective"
     if layers:

@@ -1,8 +1,8 @@
 """Which ranks work together: the strides of their groups, and what those that share a sequence split among themselves.
 
 Ranks number the grid of the parallel axes, the first axis of the order fastest. There are two grids over the same
-ranks, as in Megatron-LM (megatron/core/parallel_state.py, `RankGenerator`): tp x cp x dp x pp for everything but the
-routed experts, and etp x ep x edp x pp for those, where etp takes the place of tp, and edp, what is left, that of dp.
+ranks, as in Megatron-LM (megatron/core/parallel_state.py, `RankGenerator`): tp x cp x dp x pp, and for the routed
+experts etp x ep x edp x pp, where etp takes the place of tp, and edp, what is left, that of dp.
 
 Context parallelism brings queries together with all keys and values in one of several ways:
 
@@ -12,7 +12,7 @@ Context parallelism brings queries together with all keys and values in one of s
 | `all_gather` | Megatron-LM `all_gather`, torchtitan | its queries, all heads, all keys | keys and values gathered before attention, their gradients reduced and scattered after it; nothing hidden |
 | `a2a` | Megatron-LM `a2a`, DeepSpeed-Ulysses | all queries, 1/cp of the heads | queries, keys and values to the owners of their heads, the output back (Jacobs et al. 2023, arXiv 2309.14509) |
 | `a2a+p2p` | Megatron-LM `a2a+p2p` | both: heads are split inside a node, a ring joins the nodes | as `a2a` inside the node, as `p2p` between nodes |
-"""  # noqa: E501 - a table
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -35,11 +35,8 @@ Size = TypeVar("Size", int, IntArray)
 
 
 class Strides(NamedTuple):
-    """Ranks from one member of a group to the next, each (N,).
-
-    `dp_cp` is the group that shares the dense states. Where dp and cp are not neighbours in the order, its members are
-    not evenly spaced, and the mean stands for them.
-    """
+    """Ranks from one member of a group to the next, each (N,). `dp_cp` is the group that shares the dense states. Where
+    dp and cp are not neighbours in the order, its members are not evenly spaced, and the mean stands for them."""
 
     tp: IntArray
     cp: IntArray
@@ -71,28 +68,23 @@ def strides(c: Candidates, job: JobSpec) -> Strides:
 
 
 def _both_grids(c: Candidates, job: JobSpec) -> tuple[dict[str, IntArray], dict[str, IntArray]]:
-    """Strides of the axes of each candidate, for everything but the routed experts and for those."""
     sizes = {name: getattr(c, name) for name in ("tp", "cp", "dp", "pp", "etp", "ep")}
     sizes["edp"] = np.maximum(c.expert_dp, 1)
     return grid_strides(job.axis_order, sizes, DENSE_GRID), grid_strides(job.axis_order, sizes, EXPERT_GRID)
 
 
 def stride_fields(job: JobSpec) -> tuple[str, ...]:
-    """Fields of a candidate on which the strides inside a stage depend beside tp, cp, ep and etp.
-
-    None where these stand before dp and pp, as in the usual order. What measures a layer once for all candidates that
-    cut it alike must tell apart those of other orders.
-    """
+    """Fields of a candidate on which the strides inside a stage depend beside tp, cp, ep and etp; None where these
+    stand before dp and pp, as in the usual order. What measures a layer once for all candidates that cut it alike must
+    tell apart those of other orders."""
     return () if {*job.axis_order[:3]} == {"tp", "cp", "ep"} else ("dp", "pp")
 
 
 def stages_torn(c: Candidates, job: JobSpec) -> BoolArray:
-    """Mark rows in which the order of the axes gives the experts other pipeline stages than the other layers.
-
-    With stages outermost both grids agree. Else as many ranks must stand before a stage in one grid as in the other;
+    """Mark rows in which the order of the axes gives the experts other pipeline stages than the other layers. With
+    stages outermost both grids agree. Else as many ranks must stand before a stage in one grid as in the other;
     Megatron-LM asks for as many expert-DP as DP ranks, and counts CP among the former in a dense model
-    (megatron/core/parallel_state.py, `initialize_model_parallel`).
-    """
+    (megatron/core/parallel_state.py, `initialize_model_parallel`)."""
     order = job.axis_order
     if order[-1] == "pp":
         return np.zeros(len(c), dtype=bool)
@@ -129,9 +121,7 @@ def context_split(c: Candidates, job: JobSpec, kind: str | None = None) -> Conte
 
 
 def split_alike(c: Candidates, job: JobSpec, kind: str) -> BoolArray:
-    """Mark candidates whose sequences another kind splits in the same way.
-
-    `a2a+p2p` is `a2a` where one node has all ranks of a sequence, and `p2p` where it has one of them.
-    """
+    """Mark candidates whose sequences another kind splits in the same way: `a2a+p2p` is `a2a` where one node has all
+    ranks of a sequence, and `p2p` where it has one of them."""
     own, other = context_split(c, job), context_split(c, job, kind)
     return (c.cp > 1) & (own.heads == other.heads) & (own.queries == other.queries) & (own.blocks == other.blocks)

@@ -1,8 +1,8 @@
-"""Enumeration of the search space, from coarse to fine, so that a rule cuts a whole branch at once.
+"""Enumeration of the search space, from coarse to fine, so that a rule cuts a whole branch at once: five tables, each
+the legal part of the one before, crossed with more axes.
 
-Five tables, each the legal part of the one before, crossed with more axes:
-shapes (tp, pp, cp, dp) -> layouts (+ sp, vpp, ep, etp) -> sharded (+ ZeRO stage and shard size) -> microbatched
-(+ microbatch) -> recomputed (+ recomputation). A row that a rule cuts is counted once, in the table where it was cut.
+shapes (tp, pp, cp, dp) -> layouts (+ sp, vpp, ep, etp) -> sharded (+ ZeRO stage and shard size) -> microbatched (+
+microbatch) -> recomputed (+ recomputation)
 """
 
 from __future__ import annotations
@@ -101,11 +101,9 @@ def _interleaving_worth_trying(model: ModelSpec, table: Candidates) -> npt.NDArr
 
 
 def wrong_chunks(c: Candidates) -> BoolArray:
-    """Mark rows whose schedule does not take their model chunks per rank.
-
-    ZB-V has two, which go down the ranks and back up (Qi et al. 2024, section 6); DualPipe keeps one of each direction,
-    GPipe and ZB-H one. Only 1F1B is interleaved.
-    """
+    """Mark rows whose schedule does not take their model chunks per rank. ZB-V has two, which go down the ranks and
+    back up (Qi et al. 2024, section 6); DualPipe keeps one of each direction, GPipe and ZB-H one. Only 1F1B is
+    interleaved."""
     wanted = np.where(c.schedule == ZB_V, 2, 1)
     return (c.schedule != ONE_F_ONE_B) & (c.pp > 1) & (c.vpp != wanted)
 
@@ -116,12 +114,9 @@ def dualpipe_microbatches(c: Candidates) -> BoolArray:
 
 
 def sharded(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
-    """Try for each layout ZeRO 0; 1, 2, 3 over all data-parallel ranks; 3 inside one network level (HSDP).
-
-    On one rank ZeRO shards nothing, and is left to who states a layout, or to the framework (`zero_alone`).
-
-    Fields `zero` and `shard` have the axes (choices, 1, rows).
-    """
+    """Try for each layout ZeRO 0; 1, 2, 3 over all data-parallel ranks; 3 inside one network level (HSDP): `zero` and
+    `shard` have the axes (choices, 1, rows). On one rank ZeRO shards nothing, and is left to who states a layout, or to
+    the framework (`zero_alone`)."""
     full = table.dp * table.cp
     levels = [level.gpus // table.tp for level in job.cluster.levels[:-1]]
     shard = np.stack([np.ones_like(full), full, full, full, *levels])[:, None]
@@ -158,10 +153,8 @@ def micro_batch_sizes(job: JobSpec, pins: Pins) -> IntArray:
 
 
 def recomputed(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
-    """Try for each row the ways to recompute, which are the axis before the rows.
-
-    Ways that come to the same for a row are tried once: a stage of 2 layers has fewer than 4 distinct shares.
-    """
+    """Try for each row the ways to recompute, which are the axis before the rows; those that come to the same once: a
+    stage of 2 layers has fewer than 4 distinct shares."""
     choices = ways_to_recompute(job, pins)
     modules = np.array([choice.modules for choice in choices], dtype=np.int64)[:, None]
     layers = np.zeros((len(choices), len(table)), dtype=np.int64)
@@ -182,9 +175,7 @@ def modules_tried(job: JobSpec, pins: Pins) -> IntArray:
 
 def ways_to_recompute(job: JobSpec, pins: Pins) -> tuple[Recompute, ...]:
     """What is tried for each row: what is pinned; else none, the selective sets that pay, and quarters of the layers.
-
-    With fused attention `core_attn` frees almost nothing, so the sets are built from norms, MLP and expert modules.
-    """
+    With fused attention `core_attn` frees almost nothing, so the sets are built from norms, MLP and expert modules."""
     if pins.recompute is not None:
         return pins.recompute
     masks = [LAYERNORM, MLP, LAYERNORM | MLP]
@@ -197,7 +188,6 @@ def ways_to_recompute(job: JobSpec, pins: Pins) -> tuple[Recompute, ...]:
 
 
 def _cross(table: Candidates, pins: Pins, name: str, values: IntArray) -> Candidates:
-    """Repeat every row for every value of one more field that the pins allow."""
     values = values[pins.allows(name, values)]
     rows = np.repeat(np.arange(len(table)), len(values))
     columns: dict[str, Any] = {name: np.tile(values, len(table)).astype(np.int64)}

@@ -20,11 +20,8 @@ FIRST, LAST, MIDDLE = range(3)
 
 
 def chunk_sizes(layers: int, chunks: int) -> npt.NDArray[np.int64]:
-    """Layers of each of `chunks` model chunks, as even as possible.
-
-    Where the layers do not divide, the chunks in the middle get one more first, then the first chunk (which also
-    holds the embedding), the last one (which also holds the LM head) at the very end.
-    """
+    """Layers of each of `chunks` model chunks, as even as possible: the chunks in the middle get one more first, then
+    the first chunk (which also holds the embedding), the last one (which also holds the LM head) at the very end."""
     base, extra = divmod(layers, chunks)
     sizes = np.full(chunks, base, dtype=np.int64)
     order = [*range(1, chunks - 1), 0, chunks - 1] if chunks > 1 else [0]
@@ -66,12 +63,9 @@ def splits_evenly_enough(layers: int, chunks: npt.ArrayLike) -> npt.NDArray[np.b
 
 
 class StageTable(NamedTuple):
-    """Layers per kind of the evaluated stages, for each (pp, vpp) pair.
-
-    The fullest and the slowest stage depend on the candidate: where the first layers are dense and the others have
-    experts, or layers with and without a window alternate, no single stage in the middle is the heaviest for all.
-    A stage is left out when an earlier one, which holds more microbatches, has at least as many layers of each kind.
-    """
+    """Layers per kind of the evaluated stages, for each (pp, vpp) pair. The fullest and the slowest stage depend on the
+    candidate: where kinds of layers alternate, no single stage in the middle is the heaviest for all. A stage is left
+    out when an earlier one, which holds more microbatches, has at least as many layers of each kind."""
 
     #: shape (pairs, P, kinds): layers of each kind that run at the first stage, the last one, and those of the middle
     #: that may be the fullest or the slowest; P is at least 3, short rows repeat their first middle one. A rank of
@@ -111,11 +105,9 @@ def _by_kind(counts: FloatArray, row: npt.NDArray[np.intp]) -> tuple[FloatArray,
 
 
 def share_of_end(c: Candidates, end: int, place: npt.NDArray[np.intp] | int) -> FloatArray:
-    """Share of the embedding (`FIRST`) or of the LM head (`LAST`) that runs at a column of the evaluated stages.
-
-    All runs on one GPU without a pipeline and on the first rank in ZB-V; in DualPipe the ranks at both ends hold both
-    and run half of each (DeepSeek-V3, arXiv 2412.19437, section 3.2.2).
-    """
+    """Share of the embedding (`FIRST`) or of the LM head (`LAST`) that runs at a column of the evaluated stages. All
+    runs on one GPU without a pipeline and on the first rank in ZB-V; in DualPipe the ranks at both ends hold both and
+    run half of each (DeepSeek-V3, arXiv 2412.19437, section 3.2.2)."""
     mine = place == np.where(c.schedule == ZB_V, FIRST, end)
     if (c.schedule == DUALPIPE).any():
         mine = np.where(c.schedule == DUALPIPE, 0.5 * ((place == FIRST) | (place == LAST)), mine)
@@ -145,11 +137,9 @@ def largest_place(by_stage: FloatArray) -> npt.NDArray[np.intp]:
 
 
 def cost_balanced_sizes(costs: tuple[int, ...], pp: int) -> npt.NDArray[np.int64]:
-    """Layers of each stage when the cost of the LM head, the last of `costs`, counts, as nanotron deals them out.
-
-    In order; a stage is closed by the first layer that takes the running total beyond its share (nanotron
-    models/base.py, build_model). The last stages may get no layer.
-    """
+    """Layers of each stage when the cost of the LM head, the last of `costs`, counts, as nanotron deals them out: a
+    stage is closed by the first layer that takes the running total beyond its share (models/base.py, build_model). The
+    last stages may get no layer."""
     sizes = np.zeros(pp, dtype=np.int64)
     stage, running = 0, 0
     for cost in costs[:-1]:
@@ -229,8 +219,8 @@ def chunk_counts(
     """Layers of each kind in each chunk of each pipeline rank, shape (vpp, pp, kinds); chunk c is on rank c mod pp.
 
     Args:
-        pattern: for each layer the index of its kind, below `kinds`.
-        costs: deal the layers out by these costs, without interleaving; None deals them out evenly.
+        pattern: for each layer the index of its kind.
+        costs: deal the layers out by these costs, without interleaving; None: evenly.
         folded: every other round of chunks goes down the ranks instead of up.
         tail: taper the split (`tapered_sizes`); so many layers at the end, those of multi-token prediction, come on top
             of what the last chunk gets.
@@ -246,10 +236,8 @@ def chunk_counts(
 
 
 def model_chunks(model: ModelSpec, pp: int, vpp: int, split: str, schedule: int) -> npt.NDArray[np.int64]:
-    """Return the layers of each kind in each chunk of each rank, shape (chunks, pp, kinds).
-
-    The chunks of a rank are those that `schedule` has in slots of their own: in DualPipe its stages in both directions.
-    """
+    """Return the layers of each kind in each chunk of each rank, shape (chunks, pp, kinds): the chunks that `schedule`
+    has in slots of their own, in DualPipe its stages in both directions."""
     costs, tail = _dealing(model, split)
     pattern, kinds = model.trained_pattern, len(model.trained_kinds)
     rounds = chunk_counts(pattern, kinds, pp, vpp, costs, folded=schedule == ZB_V, tail=tail)

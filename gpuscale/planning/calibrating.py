@@ -112,8 +112,7 @@ class TimerGroup:
 
 
 PARTS_NOISE = 0.07
-"""Standard deviation of log(measured / predicted) of a part of a step: where one part ends is drawn a little otherwise
-in timers and traces than in the prediction (guesstimate)."""
+"""The same of a part of a step: where one ends is drawn otherwise in timers and traces than here (guesstimate)."""
 
 LEAST_PART = 0.01
 """Share of the predicted step from which on a part of it is fitted."""
@@ -139,13 +138,11 @@ TIMERS = (
     ("exposed communication", ("exposed communication",), COMMUNICATION),
     ("idle", ("idle",), ("bubble", "launch", "offload")),
 )  # fmt: skip
-"""What is compared: its name, timers that add up to it, components that do. Timers of Megatron-LM (training.py,
+"""What is compared, the timers and the components that add up to it. Timers of Megatron-LM (training.py,
 pipeline_parallel/schedules.py) include the waiting for other ranks; the last three are of profiler traces."""
 
 
 class _Run(NamedTuple):
-    """One run of the fit: of a log, or of an earlier calibration."""
-
     file: str
     step_time_s: float
     memory: tuple[str, float] | None
@@ -158,8 +155,6 @@ class _Run(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A part of a run's step that was measured by itself."""
-
     run: int
     components: tuple[int, ...]
     measured_s: float
@@ -202,12 +197,8 @@ def save_site(path: Path, result: CalibratedRun) -> None:
 
 
 def calibrate_runs(asked: Sequence[AskedRun], *, earlier: str | None = None, name: str = "") -> CalibratedRun:
-    """Fit a site's factors to measured runs.
-
-    Args:
-        asked: the runs; their own `calibration` is left out.
-        earlier: a site file, to whose runs these are added.
-        name: the file that the calibration will be in.
+    """Fit a site's factors to measured runs, whose own `calibration` does not count, and to those of an `earlier` site
+    file; `name` is the file that the calibration will be in.
 
     Raises:
         InputError: a log that contradicts its job, a layout that cannot be, or too many runs.
@@ -281,7 +272,6 @@ def _parts(runs: Sequence[_Run]) -> list[_Part]:
 
 
 def _run(asked: AskedRun, presets: Presets, notes: list[str]) -> _Run:
-    """Build the job of a log, and hold what the log says of it against that."""
     measured = asked.measured
     if measured.beside:
         message = f"a step of {measured.framework} holds {measured.beside}, which are not predicted"
@@ -322,7 +312,7 @@ RULE_SETS_OF = {
 """Whose log it is -> beginnings of the rule sets by which it is predicted."""
 
 FARTHEST = 15.0
-"""Largest residual of a run, the log of measured over predicted step time: beyond, it cannot be of this job."""
+"""Largest log(measured / predicted step time): beyond, a run cannot be of this job."""
 
 DISAGREE = 0.1
 """Largest difference between a job's tokens per step and what a log's tokens/s and seconds make."""
@@ -338,7 +328,6 @@ def _job(options: Mapping[str, Any], layout: Mapping[str, Any], presets: Presets
 
 
 def _earlier_runs(path: str, presets: Presets) -> list[_Run]:
-    """Build the runs of an earlier calibration again."""
     found = []
     for run in read_site(Path(path)).runs:
         try:
@@ -411,7 +400,6 @@ def _evidence(index: int, run: _Run, fitted: Fitted, known: Known) -> EvidenceRu
 
 
 def _side(runs: Sequence[_Run], site: Site | None) -> Agreement:
-    """Predict runs with a calibration, or without."""
     found = []
     for run in runs:
         spec = run.job.spec if site is None else calibrated(run.job.spec, site)[0]
@@ -441,7 +429,7 @@ def _side(runs: Sequence[_Run], site: Site | None) -> Agreement:
 
 
 def _timed(measured: MeasuredRun) -> list[tuple[str, float, tuple[str, ...]]]:
-    """Return what the timers of a log add up to: its name, seconds, and the components that it encloses."""
+    """Return what the timers of a log add up to: name, seconds, components that it encloses."""
     found = list[tuple[str, float, tuple[str, ...]]]()
     for name, timers, components in TIMERS:
         told = [measured.timers_s[timer] for timer in timers if timer in measured.timers_s]

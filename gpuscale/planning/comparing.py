@@ -41,8 +41,6 @@ SHOWN_SKIPPED = 5
 
 
 class _Part(NamedTuple):
-    """What is kept of the search of one job."""
-
     variant: Variant
     best: Scored  #: its plans that may be shown, in order.
     stands_for: int  #: feasible plans that each of them stands for.
@@ -64,18 +62,12 @@ def _part(variant: Variant, found: SearchResult, best: Scored | None = None) -> 
 
 
 def _scores(variant: Variant, goal: Objective, plans: Scored) -> FloatArray:
-    """Scores of plans by an objective that compares between jobs."""
     return goal.score(goal.of(plans.step_time_s, plans.memory_bytes, variant.job.spec, variant.economics))
 
 
 def compare(variants: Variants, question: Question) -> PlanResult:
-    """Search every job, and rank the best plan of each (`question.unfold`: all their plans) by one objective.
-
-    Equal scores: less time per token, less memory, then the job that was tried first.
-
-    Raises:
-        GpuscaleError: no job has a plan; the message says what came closest.
-    """
+    """Search every job, and rank the best plan of each (`question.unfold`: all their plans) by one objective; among
+    equals by time per token, memory, and which job was tried first."""
     goal = chosen_goal(question, variants.tried)
     asked, asked_score = (None, None) if question.why is None else _find_asked(variants.tried, goal, question.why)
     if asked is not None and asked_score is not None and not question.unfold:  # what is listed of its job may be meant
@@ -109,8 +101,6 @@ def compare(variants: Variants, question: Question) -> PlanResult:
 
 
 class _Plain(NamedTuple):
-    """The job that a full space puts first."""
-
     at: int  #: its number.
     notes: tuple[str, ...]  #: what its settings take in the precision that was not changed.
 
@@ -120,11 +110,9 @@ PRECISIONS = ("precision", "moment_dtype")
 
 
 def _fewest_changed(variants: Variants, parts: list[_Part], goal: Objective, question: Question) -> _Plain | None:
-    """Choose among jobs of a full space the one that goes first, and put the plan that it puts first into its part.
-
-    It is the fastest, with each setting brought back to what the framework does by itself, or to what comes before it
-    in the list of values, where that costs no more than `SIMPLICITY_MAY_COST` of the step.
-    """
+    """Choose among jobs of a full space the one that goes first, and put its first plan into its part: the fastest,
+    with each setting brought back to what the framework does by itself, or to what comes before it in the list of
+    values, where that costs no more than `SIMPLICITY_MAY_COST` of the step."""
     if not _one_step(variants, goal, question) or question.why is not None:
         return None
     tried = variants.tried
@@ -157,7 +145,6 @@ def _fewest_changed(variants: Variants, parts: list[_Part], goal: Objective, que
 
 
 def _best_s(part: _Part) -> float:
-    """The step time of the best plan of a job; infinity without one."""
     return float(part.best.step_time_s[0]) if len(part.best.score) else math.inf
 
 
@@ -168,8 +155,8 @@ def _place(
     asked: tuple[Variant, float | None],
     question: Question,
 ) -> PlanRank:
-    """Return where the best plan of a layout stands among those of all jobs (`every`, in order, each with its `score`),
-    and which of those listed it is; `asked`: the job in which the layout is best, and its score there."""
+    """Return where the best plan of a layout stands among those of all jobs (`every`, in order), and which of those
+    listed it is; `asked`: the job in which the layout is best, and its score there."""
     variant, least = asked
     ahead, rows = sum(part.ahead for part in parts), concatenate([part.best.rows for part in parts])
     if least is None:
@@ -183,13 +170,8 @@ def _place(
 
 
 def frontier(variants: Variants, question: Question) -> PlanResult:
-    """Search every job, and return the plans of all that no other beats in one objective without losing in another.
-
-    They are in the order of the first objective; of plans equal in all of them the first is shown.
-
-    Raises:
-        GpuscaleError: no job has a plan; the message says what came closest.
-    """
+    """Search every job, and return the plans of all that no other beats in one objective without losing in another, in
+    the order of the first objective; of plans equal in all of them the first."""
     goals = tuple(OBJECTIVES[name] for name in question.pareto)
     for goal in goals:
         _check_comparable(goal, "pareto", variants.tried)
@@ -204,10 +186,8 @@ def frontier(variants: Variants, question: Question) -> PlanResult:
 
 
 def chosen_goal(question: Question, tried: Sequence[Variant]) -> Objective:
-    """Return the objective: the one asked for, or by what differs.
-
-    One job: step time. Jobs of several GPU counts or clusters with a price: cost. Several GPU counts: GPU-hours per
-    token. Else tokens per second.
+    """Return the objective that is asked for, or: of one job the step time; of several GPU counts or clusters with a
+    price the cost; of several GPU counts GPU-hours per token; else tokens per second.
 
     Raises:
         InputError: step times of steps of different length.
@@ -247,10 +227,8 @@ def _one_step(variants: Variants, goal: Objective, question: Question) -> bool:
 
 
 def _search(variant: Variant, question: Question, goal: Objective, asked_score: float | None, *, full: bool) -> _Part:
-    """Search one job and keep what may be shown of it: the plan that a question of its own puts first.
-
-    In the full space that is the fastest, as most jobs are not searched to the end.
-    """
+    """Search one job and keep the plan that a question of its own puts first; in the full space, where most jobs are
+    not searched to the end, the fastest."""
     every = question.unfold or question.why is not None
     spec = variant.job.spec
     found = search(spec, variant.pins, goal.basis, constraints=variant.constraints, every=every)
@@ -276,7 +254,7 @@ def _refuse_nothing(parts: Sequence[_Part], question: Question) -> None:
 
 
 def _notes(variants: Variants) -> Iterator[str]:
-    """Where the default batch follows the GPUs, that steps differ in tokens; settings of which one job's plans would
+    """Say that steps differ in tokens where the default batch follows the GPUs; settings of which one job's plans would
     try others; and combinations that cannot be."""
     sizes = {variant.job.spec.tokens_per_step for variant in variants.tried}
     if len(sizes) > 1 and not {"gbs", "seq"} & set(variants.tried[0].choice):
@@ -312,7 +290,6 @@ def _result(
     chosen: IndexArray,
     frontier_size: int = 0,
 ) -> PlanResult:
-    """Describe the plans chosen (indices in the plans of all jobs), and what they were chosen from."""
     owner = np.repeat(np.arange(len(parts)), [len(part.best.score) for part in parts])
     first_of = np.searchsorted(owner, np.arange(len(parts)))
     described: dict[int, Estimate] = {}
@@ -356,13 +333,8 @@ def answer(job: Job, estimates: tuple[Estimate, ...], search: SearchSummary) -> 
 
 
 def _find_asked(tried: Sequence[Variant], goal: Objective, layout: Mapping[str, str]) -> tuple[Variant, float | None]:
-    """Look for a layout in every job: the one in which it is best, or could at least be evaluated, or the first.
-
-    Plans that are listed go before those that pins or constraints exclude.
-
-    Returns:
-        The job, and the score of the layout there; None where it does not fit in any.
-    """
+    """Return the job in which a layout is best, among listed plans if possible, or could at least be evaluated, or the
+    first; and its score there, None where it does not fit in any."""
     evaluated = None
     for listed in (True, False):
         best: tuple[Variant, float] | None = None
@@ -410,7 +382,6 @@ def _compared(
     plans: Sequence[PlanRow],
     frontier_size: int = 0,
 ) -> Comparison:
-    """Say of plans, each of one of the variants, what they are worth."""
     pairs = zip(of_plan, plans, strict=True)
     values = tuple(worth(variants[index], one.step_time_s, one.memory_gib * GIB) for index, one in pairs)
     bounds = {constraint.code: constraint.limit for constraint in constraints(question)}

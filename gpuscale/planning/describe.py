@@ -51,13 +51,8 @@ def describe_all(
     variants: Sequence[int],
     unseen: Sequence[str] = (),
 ) -> tuple[Estimate, ...]:
-    """Return the candidates of some rows with their breakdowns.
-
-    Args:
-        ranks: of each of them.
-        variants: for each of them the feasible plans that it stands for.
-        unseen: what they have and no measured run has, beyond what is seen of them alone.
-    """
+    """Return the candidates of some rows with their breakdowns: their `ranks`, the feasible plans that each stands for
+    (`variants`), and what all have and no measured run has (`unseen`), beyond what is seen of them."""
     spec, found = job.spec, []
     layouts = [rows.row(row) for row in chosen]
     seconds = [evaluation.step.seconds(row) for row in chosen]
@@ -156,10 +151,8 @@ LEAST_SAID = 0.005
 
 
 def bound_parts(seconds: Mapping[str, float]) -> Iterator[str]:
-    """Say what takes a step by kind of work, what binds it first: `compute 76% (GEMMs 71%)`, `bubble 4%`.
-
-    Of compute and of communication the largest component is named, unless it rounds to nothing.
-    """
+    """Say what takes a step by kind of work, with the largest component of compute and communication, what binds it
+    first: `compute 76% (GEMMs 71%)`, `bubble 4%`."""
     whole = math.fsum(seconds.values())
     for kind, total in by_kind(seconds).items():
         if total < LEAST_SAID * whole:
@@ -242,7 +235,7 @@ def seldom_run(job: Job, pins: Pins, chosen: Chosen, found: SearchResult) -> Ite
 def _risk_answer(
     job: Job, plans: Shortlist, order: IndexArray, estimates: tuple[Estimate, ...], spread: Spread, predicted: int
 ) -> RiskAnswer:
-    """Say what may become of the plans shown, and when `predicted`, the first if all is as predicted, no longer is."""
+    """Say what may become of the plans shown, and when the first if all is as `predicted` no longer is."""
     from gpuscale.search import conditions  # noqa: PLC0415 - most plans are made without it
 
     names = [knob.name for knob in spread.knobs]
@@ -277,7 +270,6 @@ def _risk_answer(
 
 
 def _row(job: Job, plans: Shortlist, order: IndexArray, row: int, estimates: tuple[Estimate, ...]) -> PlanRow:
-    """One of the plans; its rank is 0 where it is not among those shown, which `estimates` describe."""
     shown = order.tolist()
     if row in shown:
         return estimates[shown.index(row)].plan
@@ -312,12 +304,10 @@ def _choice(
 
 
 def _instead(own: str, other: str, what: str = "") -> str:
-    """Say two values, of which the first is better, where they differ as they are shown."""
     return f" ({own}{what}, not {other})" if own != other else ""
 
 
 def _reason(because: str, first: PlanRow, fastest: PlanRow) -> str:
-    """Say what the first plan has over the fastest by the criterion that decided."""
     if because == "tp_outside":
         return "it keeps TP inside the NVLink domain"
     if because == "cp_short":

@@ -1,6 +1,5 @@
-"""From a request to a `JobSpec`: names resolved, what was left out chosen by rules that the answer states, and what a
-calibrated site adds; and what its question says of constraints and money.
-"""
+"""From a request to a `JobSpec`: names resolved, what was left out chosen by rules that the answer states, what a
+calibrated site adds; and what a question says of constraints and money."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ from gpuscale.request import (
     read,
     sequences_of,
 )
-from gpuscale.rules.general import FRAMEWORKS
+from gpuscale.rules.rule import FRAMEWORKS
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.objectives import OBJECTIVES, TOTAL_COST, Constraint, Economics, Objective
 from gpuscale.specs.cluster import LARGEST_BOX, NETWORKS, ClusterSpec
@@ -130,8 +129,8 @@ def calibrated(job: JobSpec, site: Site) -> tuple[JobSpec, str, list[str]]:
 
 
 def half_widths(job: JobSpec, site: Site, rows: Candidates) -> FloatArray:
-    """Half the width of the 80 % interval of log(measured / predicted step time) of layouts of a job on the calibrated
-    site, shape (N,)."""
+    """Half the width of the 80 % interval of log(measured / predicted step time) of layouts on the calibrated site,
+    (N,)."""
     plain, like = replace(job, site=None), likeness(job)
     names = tuple(dict.fromkeys([*names_for(job), *(name for run in site.runs for name in run.sensitivity)]))
 
@@ -180,8 +179,8 @@ class Presets:
         return self._set(asked.cluster, asked.set or "")
 
     def cluster_of(self, asked: JobOptions, groups: Sequence[int] = ()) -> ClusterSpec:
-        """Return the cluster of a job with what is set of it and the GPUs that the job takes of each node, by the sizes
-        of its `groups` (`ClusterSpec.usual_gpus_per_node`)."""
+        """Return the cluster of a job with what is set of it and the GPUs that it takes of each node
+        (`ClusterSpec.usual_gpus_per_node`)."""
         return self._taken(*self._part(asked, groups))
 
     def sized_for(self, asked: JobOptions, groups: Sequence[int] = ()) -> tuple[ClusterSpec, str | None]:
@@ -208,8 +207,8 @@ def usual_framework(asked: JobOptions) -> str:
 
 
 def settle(asked: JobOptions, presets: Presets) -> tuple[JobOptions, list[str]]:
-    """Return the options with the own names of the presets for which theirs are short, and notes that say so; and with
-    the framework that fine-tunes, where none is given."""
+    """Return the options with the presets' own names for those that are short, and notes that say so; and with the
+    framework that fine-tunes, where none is given."""
     asked = replace(asked, framework=usual_framework(asked))
     if asked.teacher is not None:
         asked = replace(asked, teacher=presets.named("models", asked.teacher)[0])
@@ -220,8 +219,7 @@ def settle(asked: JobOptions, presets: Presets) -> tuple[JobOptions, list[str]]:
 
 
 def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequence[int] = ()) -> Job:
-    """Resolve names and defaults; `presets` were read for other jobs, and `groups` are sizes of groups that belong into
-    one NVLink domain, TP and EP x ETP.
+    """Resolve names and defaults; `groups` are sizes of groups that belong into one NVLink domain, TP and EP x ETP.
 
     Raises:
         InputError: an unknown name, or options that contradict each other.
@@ -316,11 +314,7 @@ def build_job(asked: JobOptions, presets: Presets | None = None, groups: Sequenc
 
 def tower_of(asked: JobOptions, model: ModelSpec) -> str:
     """Return what is counted of towers: by default they are trained where all weights are, as by the Trainer of
-    transformers and recipes of Megatron-Bridge (`freeze_vision_model`); LLaMA-Factory and ms-swift freeze them.
-
-    Raises:
-        InputError: it is said of towers that there are not, or whose parameters are not known.
-    """
+    transformers and recipes of Megatron-Bridge (`freeze_vision_model`); LLaMA-Factory and ms-swift freeze them."""
     if asked.tower not in {None, "none"} and not model.counted_tower:
         unknown = " whose parameters are counted" if model.towers else ""
         hint = "leave it out" if not model.towers else "state them in a model file, [towers] (docs/models.md)"
@@ -339,11 +333,8 @@ def gpus_per_node_text(asked: JobOptions, whole: ClusterSpec, taken: ClusterSpec
 
 
 def changed_job(job: Job, options: Mapping[str, Any]) -> JobSpec:
-    """Build a job anew with some of its options changed, or left out where they are None.
-
-    Raises:
-        InputError: they contradict others.
-    """
+    """Build a job anew with some of its options changed, or left out where they are None; an InputError where they
+    contradict others."""
     # what is set of it, and the GPUs taken of each node, are in it; which switches add up is asked anew
     cluster = replace(job.plain or job.spec.cluster, sharp=None, nvls=True)
     asked = {name: value for name, value in job.request.items() if name != "set"}
@@ -360,11 +351,6 @@ def models_of(job: JobSpec, asked: Mapping[str, Any]) -> Callable[[str], ModelSp
 
 
 def _teacher(asked: JobOptions, model: ModelSpec, presets: Presets, said: dict[str, str]) -> ModelSpec | None:
-    """Return the model that a job learns from; None where it learns from none.
-
-    Raises:
-        InputError: there is none and must be one, or it is of a kind that is not modelled.
-    """
     if asked.method != "distill":
         if asked.teacher is not None:
             raise InputError("only distillation has a teacher", field="teacher", hint="add `method=distill`")
@@ -433,7 +419,6 @@ def own_dispatcher(runtime: RuntimeSpec, cluster: ClusterSpec) -> str:
 
 
 def _check_attention(name: str, gpu: GpuSpec, precision: str) -> None:
-    """Refuse attention kernels that are not made for a GPU, or not for operands of so many bits."""
     made_for, early = ATTENTION_NEEDS.get(name, (gpu.architecture,)), gpu.architecture in PRE_AMPERE
     foreign = gpu.vendor != "NVIDIA" and name in {*ATTENTION_NEEDS, "cudnn"}
     hint = f"choose {'' if early or precision in WIDE else 'fa2, '}sdpa or eager"
@@ -554,7 +539,7 @@ LARGE_BATCH_TOKENS = 32 * 2**20
 section 3.4.1)."""
 
 SELDOM_SPLIT = 30e9
-"""Parameters below which a node holds a whole copy of the states of Adam, so that data parallelism alone will do."""
+"""Parameters below which a node holds a whole copy of Adam's states, so that data parallelism alone will do."""
 
 SMALL_MODEL = 7e9
 """Parameters below which models are trained with smaller batches: 0.5 M tokens for 125 M parameters, 1 M for 1.3 B, 2 M
@@ -562,12 +547,10 @@ for 6.7 B (Brown et al. 2020, table 2.1), 4 M for all of Llama 2 from 7 B on (To
 
 
 def batch_growth(model: ModelSpec) -> float:
-    """How many times as many tokens a step has as one of a dense model of 7 B parameters or more.
-
-    Smaller models take less, with the root of their parameters. An expert sees only the tokens that are routed to it,
-    so that mixtures take more: the root of all parameters over those that a token uses, 4 for DeepSeek-V3, which was
-    trained with up to 60 Mi tokens (arXiv 2412.19437, section 4.2).
-    """
+    """How many times as many tokens a step has as one of a dense model of 7 B parameters or more. Smaller models take
+    less, with the root of their parameters. An expert sees only the tokens that are routed to it, so that mixtures take
+    more: the root of all parameters over those that a token uses, 4 for DeepSeek-V3, which was trained with up to 60 Mi
+    tokens (arXiv 2412.19437, section 4.2)."""
     counted = model_parameters(model)
     return math.sqrt(min(1.0, counted.total / SMALL_MODEL)) * math.sqrt(counted.total / counted.active)
 
@@ -631,11 +614,6 @@ def precision_runs(name: str, gpu: GpuSpec, usual_recipe: str) -> bool:
 
 
 def _projection(asked: JobOptions, model: ModelSpec) -> ProjectionSpec | None:
-    """Return how the optimizer projects gradients; None where it does not.
-
-    Raises:
-        InputError: it does not and a rank is given, or it would have to project what is not modelled.
-    """
     by = OPTIMIZERS[asked.optimizer].projected
     if not by:
         if asked.optimizer_rank is not None:
@@ -690,7 +668,6 @@ def _states(
 
 
 def _lengths(asked: JobOptions, sequence: int, said: dict[str, str]) -> LengthsSpec | None:
-    """Return how long samples are, where something is said of it."""
     if asked.lengths is None:
         if asked.packing is not None:
             raise InputError("says how samples of other lengths fill sequences", field="packing", hint="add `lengths`")
@@ -711,11 +688,6 @@ USUAL_RANK = 16
 def _tuning(
     asked: JobOptions, model: ModelSpec, runtime: RuntimeSpec, precision: str, said: dict[str, str]
 ) -> TuningSpec | None:
-    """Return what is trained of a model that is fine-tuned by adapters; None where all of it is.
-
-    Raises:
-        InputError: what is said of adapters where there are none, or of a matrix or an expert that the model lacks.
-    """
     if asked.tune == "full":
         stray = next((name for name in OF_TUNING if getattr(asked, name) is not None), None)
         if stray:

@@ -21,11 +21,7 @@ from gpuscale.units import enumerated, plural
 
 
 def make_pins(pins: Mapping[str, Any]) -> Pins:
-    """Parse pins given as text or numbers; of schedules one, as a search has one.
-
-    Raises:
-        InputError: an unknown dimension or an unusable value.
-    """
+    """Parse pins given as text or numbers; of schedules one, as a search has one."""
     degrees: dict[str, Pin] = {}
     recompute, schedule = None, ONE_F_ONE_B
     refuse_unknown(pins, PINS)
@@ -52,8 +48,8 @@ _VALUES = {"sp": (0, 1, "write on or off"), "zero": (0, 3, "ZeRO stages are 0, 1
 
 
 def fixed_layout(job: JobSpec, layout: Mapping[str, Any]) -> Candidates:
-    """Complete values of `gpuscale.request.Layout`: DP from the GPUs, SP with TP and ZeRO as the framework has them, 1
-    else.
+    """Complete values of `gpuscale.request.Layout`: DP from the GPUs, SP with TP and ZeRO as the framework has them,
+    else 1.
 
     Raises:
         InputError: an unknown name, an unusable value, or degrees that do not multiply to the GPUs.
@@ -111,11 +107,7 @@ def fully_sharded(job: JobSpec, pp: int) -> int:
 
 
 def degree_of_data(gpus: int, tp: int, pp: int, cp: int, dp: int | None) -> int:
-    """Return the data-parallel degree: what is left of the GPUs where none is given.
-
-    Raises:
-        InputError: the degrees do not multiply to the GPUs.
-    """
+    """Return the data-parallel degree: what is left of the GPUs where none is given; an InputError where nothing is."""
     degrees = {"tp": tp, "pp": pp, "cp": cp}
     product = math.prod(degrees.values())
     if gpus % product:

@@ -1,8 +1,5 @@
-"""What lies near a plan: changes of its job and its layout, those of one job evaluated together; what makes it fit.
-
-Whoever asks what another plan would take says it as a `Change`: `explain`, `advise`, `check`, `memory`, remedies of
-what does not fit, and ways out of what breaks a rule.
-"""
+"""What lies near a plan: changes (`Change`) of its job and its layout, those of one job evaluated together; what makes
+it fit."""
 
 from __future__ import annotations
 
@@ -115,8 +112,8 @@ def legal_neighbours(job: Job, layout: Values, changes: Iterable[Change]) -> lis
 
 
 def neighbours(job: Job, layout: Values, changes: Iterable[Change], forgiven: Collection[Rule] = ()) -> list[Neighbour]:
-    """Evaluate changes of a layout as a user gave it, by the names of `gpuscale.request.Layout`: each by itself, those
-    of one job together. What cannot be asked for is left out; `forgiven` rules may be broken."""
+    """Evaluate changes of a layout as a user gave it, each by itself, those of one job together. What cannot be asked
+    for is left out; `forgiven` rules may be broken."""
     by_options: dict[tuple[tuple[str, Any], ...], list[Change]] = {}
     for change in changes:
         by_options.setdefault(tuple(sorted(change.job.items())), []).append(change)
@@ -174,11 +171,8 @@ DEAR = 0.2
 
 
 def remedies(job: Job, layout: Values) -> tuple[Remedy, ...]:
-    """Return what makes a layout (as a user gave it) fit that does not or only just does, the fastest first.
-
-    Pairs are tried only where no single change is enough or all cost much; if none of these is enough either, the one
-    that comes nearest is returned, whose `fit` is `no`. Each is legal and evaluated as `estimate` does it.
-    """
+    """Return what makes a layout (as a user gave it) fit that does not or only just does, the fastest first: pairs only
+    where no single change is enough or all cost much; if none is enough, what comes nearest, whose `fit` is `no`."""
     (was,) = legal_neighbours(job, layout, [Change(())])
 
     def smaller(changes: Iterable[Change]) -> list[Neighbour]:
@@ -217,10 +211,8 @@ def _remedy(one: Neighbour, was: Neighbour) -> Remedy:
 
 
 def ladder(job: Job, layout: Values) -> tuple[Remedy, ...]:
-    """Return what a job of few GPUs can give up, each by itself, that saves memory, the cheapest in time first.
-
-    Beside what `remedies` tries: half the sequence, whose step is compared for as many tokens.
-    """
+    """Return what a job of few GPUs can give up, each by itself, that saves memory, the cheapest in time first: beside
+    what `remedies` tries half the sequence, whose step is compared for as many tokens."""
     if job.spec.gpus > FEW_TO_TUNE_ON:
         return ()
     samples = job.spec.global_batch_size // job.spec.method.sequences
@@ -232,7 +224,6 @@ def ladder(job: Job, layout: Values) -> tuple[Remedy, ...]:
 
 
 def _given_up(job: Job, layout: Values) -> Iterator[Change]:
-    """Yield changes of a layout that a ladder has: all layers recomputed, a microbatch of one sequence."""
     if layout.get("recompute") != "full":
         yield Change(("recompute",), {}, {"recompute": "full"})
     least = job.spec.method.sequences
@@ -276,7 +267,6 @@ def _of_job(job: Job) -> Iterator[Change]:
 
 
 def _of_tuning(job: Job) -> Iterator[Change]:
-    """Yield ways to train fewer weights of a job of few GPUs."""
     if job.spec.gpus <= FEW_TO_TUNE_ON and job.request.get("base_dtype") is None:
         less = TUNES[TUNES.index(str(job.request["tune"])) + 1 :]
         yield from (Change(("tune", tune), {"tune": tune}) for tune in less)

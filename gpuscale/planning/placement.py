@@ -205,7 +205,6 @@ def place_ranks(
 
 
 def _degrees(gpus: int, layout: Layout) -> Degrees:
-    """Complete the degrees: DP from the GPUs, 1 elsewhere."""
     tp, pp, cp, ep, etp = layout.tp, layout.pp, layout.cp, layout.ep, layout.etp or 1
     dp = degree_of_data(gpus, tp, pp, cp, layout.dp)
     if (tp * cp * dp) % (ep * etp):
@@ -221,7 +220,6 @@ def degrees_of(plan: PlanRow) -> Degrees:
 
 
 def _cluster(asked: JobOptions, groups: Sequence[int]) -> tuple[ClusterSpec, tuple[str, ...]]:
-    """Return the cluster of the job, and what a reader should know of it."""
     presets = Presets()
     cluster = presets.cluster_of(asked, groups)
     sizes = {pool.name: pool.cluster.host_gpus for pool in cluster.pools}
@@ -236,11 +234,8 @@ def _cluster(asked: JobOptions, groups: Sequence[int]) -> tuple[ClusterSpec, tup
 
 
 def place_order(cluster: ClusterSpec, degrees: Degrees, order: Sequence[str]) -> PlacedOrder:
-    """Place the groups of one order.
-
-    Raises:
-        InputError: the experts' pipelines would not be those of the other layers.
-    """
+    """Place the groups of one order; an InputError where the experts' pipelines would not be those of the other
+    layers."""
     spans = {axis: span(cluster, found) for axis, found in axis_groups(degrees, order).items()}
     return PlacedOrder(tuple(order), spans, megatron_accepts(degrees, order))
 
@@ -270,11 +265,7 @@ def other_orders(cluster: ClusterSpec, degrees: Degrees, given: PlacedOrder) -> 
 def best_order(
     cluster: ClusterSpec, degrees: Degrees, given: PlacedOrder, job: Job | None, layout: Mapping[str, Any]
 ) -> BestOrder:
-    """Rank all orders of the axes in use, and say whether one is better than the given one.
-
-    Raises:
-        InputError: the layout breaks a rule of the model.
-    """
+    """Rank all orders of the axes in use, and say whether one is better than the given one."""
     found = other_orders(cluster, degrees, given)
     if job is None:
         ranked = sorted(found, key=lambda one: one.slowness)
@@ -402,9 +393,8 @@ def level_plural(name: str) -> str:
 
 
 def host_names(needed: int, path: str | Path | None) -> tuple[str, ...]:
-    """Return the names of so many nodes: node0001, node0002, ..., or those of a file.
-
-    The file has one name per line; empty lines and what follows a `#` do not count.
+    """Return the names of so many nodes: node0001, node0002, ..., or those of a file, one per line; empty lines and
+    what follows a `#` do not count.
 
     Raises:
         InputError: not readable, a line that is no host name, a name given twice, or too few.
@@ -460,7 +450,6 @@ def _groups_csv(placement: Placement) -> Iterator[str]:
 
 
 def _by_rank(placement: Placement) -> Iterator[tuple[int, str, int]]:
-    """Yield each rank with its host and its number (slot) there."""
     for rank in range(placement.degrees.ranks):
         host, slot = divmod(rank, placement.gpus_per_host)
         yield rank, placement.hosts[host], slot
@@ -479,12 +468,5 @@ EXPORTS: Mapping[str, Callable[[Placement], Iterable[str]]] = {
 
 
 def export_placement(placement: Placement, files: Mapping[str, Path]) -> None:
-    """Write files, all of them or none.
-
-    Args:
-        files: one of `EXPORTS` -> file.
-
-    Raises:
-        InputError: two of them are the same file, or one cannot be written.
-    """
+    """Write files (one of `EXPORTS` -> file), all of them or none."""
     write_texts([(path, placement.export(kind)) for kind, path in files.items()])

@@ -39,11 +39,7 @@ class Predicted:
 
 
 def write_plan_file(path: Path, request: Mapping[str, str | int | float], plan: PlanRow) -> None:
-    """Write a plan file whole or not at all; see `plan_file_text`.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Write a plan file whole or not at all; see `plan_file_text`."""
     write_text(path, plan_file_text(path.parent, request, plan))
 
 
@@ -98,10 +94,7 @@ def _is_path(name: str) -> bool:
 
 
 def read_plan_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read a plan file.
-
-    Returns:
-        Job options and layout, by the names of `JobOptions` and `Layout`.
+    """Return job options and layout of a plan file, by the names of `JobOptions` and `Layout`.
 
     Raises:
         InputError: missing, not TOML, or with unknown or unusable entries; the message names file and line.
@@ -113,11 +106,7 @@ def read_plan_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @reads("plan")
 def read_document(path: Path) -> Document:
-    """Read a plan file as far as its format.
-
-    Raises:
-        InputError: missing, not TOML, of another format, or with unknown tables.
-    """
+    """Read a plan file as far as its format and the names of its tables."""
     document, known = read_toml(path, "`gpuscale plan -o FILE` writes plan files"), ("format", *REQUIRED, "predicted")
     for name in document.data:
         if name not in known:
@@ -129,11 +118,7 @@ def read_document(path: Path) -> Document:
 
 
 def read_predicted(path: Path) -> Predicted | None:
-    """Read what a plan file says was predicted; None where it does not say.
-
-    Raises:
-        InputError: no plan file, or values that are no predictions; the message names file and line.
-    """
+    """Read what a plan file says was predicted; None where it does not say."""
     document = read_document(path)
     table = document.data.get("predicted")
     if table is None:
@@ -155,7 +140,6 @@ LEAST, MOST = 1e-30, 1e30
 
 
 def _table(document: Document, name: str, options: type[Options]) -> dict[str, Any]:
-    """Check one table by the declarations of its options; values must have the type of their option."""
     table = document.data.get(name)
     if not isinstance(table, dict):
         raise document.error((name,), f"table {name!r} is missing", "`gpuscale plan -o FILE` writes such files")
@@ -173,11 +157,7 @@ def checked(
     said: str,
 ) -> dict[str, Any]:
     """Check options that a file states by their declarations; values must have the type of their option. `place` leads
-    from an option to where it stands, and `said` is what the options are of, for the message.
-
-    Raises:
-        InputError: a value that its option does not take; the place says file and line.
-    """
+    from an option to where it stands, and `said` is what the options are of, for the message."""
     try:
         return read(options, values, strict=True).stated()
     except InputError as error:

@@ -1,5 +1,5 @@
-"""`plan`: search the space and describe the best, with the measured layout of the nearest
-job beside it, or how far one number of a job goes; `estimate`: evaluate one layout."""
+"""`plan`: search the space and describe the best, with the measured layout of the nearest job beside it, or how far one
+number of a job goes; `estimate`: evaluate one layout."""
 
 from __future__ import annotations
 
@@ -156,10 +156,8 @@ OPTION = {"seq": "seq", "mbs": "micro_batch_size", "gpus": "gpus"}
 def farthest(
     job: Mapping[str, Any], pins: Mapping[str, Any], question: Question, presets: Presets | None
 ) -> tuple[dict[str, Any], dict[str, Any], Farthest]:
-    """Find how far `question.find` goes before no layout fits, `gpus` being the most that may be taken.
-
-    Returns:
-        Job and pins with the number that was found, or, where nothing fits at all, the easiest one; and what was found.
+    """Find how far `question.find` goes before no layout fits, `gpus` being the most that may be taken; return job and
+    pins with that number, or, where nothing fits at all, the easiest one, and what was found.
 
     Raises:
         InputError: several jobs, or a number that is given although it is looked for.
@@ -201,7 +199,6 @@ def farthest(
 
 
 def _one_batch(job: Mapping[str, Any]) -> dict[str, int | str]:
-    """Return the batch of a job as it is spelled everywhere, if it has a single one."""
     given = read_several("gbs", job["gbs"]) if "gbs" in job else ()
     return {"gbs": given[0]} if isinstance(given, tuple) and len(given) == 1 else {}
 
@@ -332,12 +329,9 @@ DISTRIBUTED = Pins({"zero": Pin(((0, 1),))})
 
 
 def _best_times_s(tried: Sequence[Variant]) -> list[float]:
-    """The step time of the best plan of each job; infinity without one.
-
-    Experts are compared with the distributed optimizer, with which nearly all of them are run (all but a handful of
-    `presets/recipes`), if there is such a plan. Beyond the first job plans have the CP of its best: that follows from
-    the lengths of sequences, whatever is set.
-    """
+    """The step time of the best plan of each job; infinity without one. Experts are compared with the distributed
+    optimizer, with which all but a handful of `presets/recipes` run, if there is such a plan. Beyond the first job
+    plans have the CP of its best: that follows from the lengths of sequences, whatever is set."""
     every = [Task(one.job.spec, one.pins, one.constraints) for one in tried]
     usual = every
     if every[0].job.model.is_moe and "zero" not in every[0].pins.degrees:
@@ -389,19 +383,13 @@ def _plan_one(variant: Variant, question: Question, recipe: Recipe | None, *, ov
 
 
 class _Asked(NamedTuple):
-    """A layout whose place among the plans is asked for."""
-
     layout: Mapping[str, str]  #: names of `Layout` -> values.
     variant: Variant  #: its job, in which it can run.
     called: str = ""  #: where it is from; empty where it was given.
 
 
 def _asked(why: Mapping[str, str], variant: Variant, first: Estimate, published: Recipe | None) -> _Asked:
-    """Return the layout that `why` means: of the nearest measured run, of the recipe, in full, or as it is given.
-
-    Raises:
-        InputError: the answer names no recipe.
-    """
+    """Return the layout that `why` means: of the nearest measured run, of the recipe, in full, or as it is given."""
     if "line" not in why:
         return _Asked(why, variant)
     job = variant.job
@@ -437,8 +425,7 @@ def _better_wide(job: Job, chosen: Chosen) -> Iterator[str]:
 
 
 def _published(job: Job) -> Recipe | None:
-    """Return the recipe that is published for a job near this one, with what of its layout follows from the GPUs left
-    out."""
+    """Return the recipe published for a job near this one, without what of its layout follows from the GPUs."""
     spec = job.spec
     found = recipe_near(spec.model.name, spec.cluster.gpu.name, spec.gpus, str(job.request["precision"]))
     free = {} if found is None else {name: one for name, one in found.layout.items() if name not in {"dp", "shard"}}
@@ -455,11 +442,9 @@ def ranked_recipe(
     despite_rules: bool = True,
     overlaps: bool = False,
 ) -> RecipeAnswer:
-    """Return how a recipe's layout stands among the plans of its job.
+    """Return how a recipe's layout stands among the plans of its job, by `step_time` or `memory` (`basis`).
 
     Args:
-        plans: those that are shown, the first choice first; none where nothing fits.
-        basis: what plans are ordered by: `step_time` or `memory`.
         place: from a layout and its score to its place among all plans, where that is asked for.
         despite_rules: say how long it takes although it breaks rules of the framework.
         overlaps: an overlapped exchange of experts was not asked for, and is given up where the recipe cannot have it.
@@ -595,21 +580,13 @@ def zero_contradicts(job: Job, zero: int) -> InputError | None:
 
 
 def save_plan(path: Path, result: PlanResult, rank: int) -> None:
-    """Write the plan of a rank as a plan file.
-
-    Raises:
-        InputError: there is no plan of that rank, or the file cannot be written.
-    """
+    """Write the plan of a rank as a plan file."""
     chosen = chosen_plan(result, rank)
     write_plan_file(path, chosen.job, chosen.plan)
 
 
 def chosen_plan(result: PlanResult, rank: int) -> Estimate:
-    """Return the plan of a rank.
-
-    Raises:
-        InputError: there is none of that rank.
-    """
+    """Return the plan of a rank; an InputError where there is none."""
     if not 1 <= rank <= len(result.plans):
         raise InputError(f"there is no rank {rank}", field="rank", hint=f"the search kept {len(result.plans)} plans")
     return replace(result.estimates[rank - 1], plan=result.plans[rank - 1])
@@ -668,10 +645,6 @@ def bench(
         runs: 1 to `MAX_RUNS`; the fastest counts, as the others measure what else the machine does.
         startup_s: CPU time that the process had taken when it was ready to plan.
         draw: draws the plans, as part of the last stage.
-
-    Raises:
-        InputError: unusable input.
-        NoAnswerError: no layout fits.
     """
     if isinstance(runs, bool) or not isinstance(runs, int) or not 1 <= runs <= MAX_RUNS:
         raise InputError(f"{runs} is out of range", field="runs", hint=f"give 1 to {MAX_RUNS}")

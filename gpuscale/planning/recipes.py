@@ -1,8 +1,6 @@
-"""Published recipes: jobs with the layouts that experts run them with, as facts with their source, without results.
-
-A file of `presets/recipes/` holds those of one publisher: options that all of them share, and groups with options and
-recipes of their own. An option of a recipe goes before that of its group, and this before that of the file.
-"""
+"""Published recipes: jobs with the layouts that experts run them with, as facts with their source, without results. A
+file of `presets/recipes/` holds those of one publisher; an option of a recipe goes before that of its group, and this
+before that of the file."""
 
 from __future__ import annotations
 
@@ -75,11 +73,7 @@ def recipe_text(layout: Mapping[str, Any]) -> str:
 
 @public
 def all_recipes() -> list[Recipe]:
-    """Return every published recipe, those of the user's own files first.
-
-    Raises:
-        InputError: a file cannot be used.
-    """
+    """Return every published recipe, those of the user's own files first."""
     return [_recipe(*one) for one in _stated().values()]
 
 
@@ -123,8 +117,8 @@ def recipe_near(model: str, gpu: str, gpus: int, precision: str) -> Recipe | Non
 
 
 def _of_model(document: Document, at: KeyPath) -> str:
-    """The name of a recipe's model, as it stands there unchecked; of an alias or a file its own, nothing where there is
-    none."""
+    """The name of a recipe's model, as it stands there unchecked; of an alias or a file its own; nothing without
+    one."""
     group = document.data["group"][at[1]]
     tables = (group["recipes"][at[-1]], group, document.data)
     return _own_name(next((str(table["model"]) for table in tables if "model" in table), ""))
@@ -132,7 +126,6 @@ def _of_model(document: Document, at: KeyPath) -> str:
 
 @cache
 def _own_name(name: str) -> str:
-    """The name that a model has as it is loaded; of a preset its file's."""
     if find_preset("models", name.partition(",")[0]):  # with settings it is a model of its own: `gpt3-175b,heads=128`
         return name
     with suppress(InputError):
@@ -203,7 +196,6 @@ def _stated() -> dict[str, Stated]:
 
 
 def _files() -> Iterator[Path]:
-    """Yield the files of recipes, the user's first."""
     own, shipped = preset_files("recipes"), preset_folders("recipes")[-1]
     yield from sorted(own.values(), key=lambda path: str(path.parent) == str(shipped))
 
@@ -234,11 +226,7 @@ def _of_file(document: Document) -> Iterator[tuple[str, Stated]]:
 
 
 def _recipe(document: Document, at: KeyPath) -> Recipe:
-    """Check a recipe by the declarations of its options; values must have the type of their option.
-
-    Raises:
-        InputError: an unknown key, a value that its option does not take, or an option that is missing.
-    """
+    """Check a recipe by the declarations of its options; values must have the type of their option."""
     group, name = document.data["group"][at[1]], str(at[-1])
     merged: dict[str, Any] = {}
     places: dict[str, KeyPath] = {}

@@ -71,15 +71,9 @@ def make_variants(
     *,
     usual: bool = False,
 ) -> Variants:
-    """Build the job of every combination.
-
-    A combination that cannot be (fp4 on a GPU without it) is left out where each of its values is used by another one.
-
-    Args:
-        options: those of `gpuscale.request.JobOptions`, with one or several values.
-        layout: the values that each option of a layout may have.
-        presets: what was read for other questions.
-        usual: also with the settings that the framework's users change for mixtures of experts (`SpaceSpec.usual`).
+    """Build the job of every combination of options and of what a layout may have. One that cannot be (fp4 on a GPU
+    without it) is left out where each of its values is used by another one. `usual`: also with the settings that the
+    framework's users change for mixtures of experts (`SpaceSpec.usual`).
 
     Raises:
         InputError: unusable values, more than `MAX_VARIANTS` combinations, or a value of which no combination can be.
@@ -137,7 +131,6 @@ def _distinct(jobs: list[tuple[Combination, Job]]) -> list[tuple[Combination, Jo
 
 
 def _of_layout(combination: Combination) -> dict[str, str]:
-    """Return what a combination pins of the layout."""
     return {name: str(value) for name, value in combination.items() if name in request.PINS}
 
 
@@ -166,7 +159,6 @@ def _tried(jobs: list[tuple[Combination, Job]], pins: Pins, question: request.Qu
 def _combinations(
     base: request.JobOptions, values: Mapping[str, Any], presets: Presets, *, usual: bool, full: bool
 ) -> Iterator[Combination]:
-    """Yield every combination, as option -> value; options that were not given are left out."""
     given = values.get("cluster", (base.cluster,))
     specs = [presets.cluster(name) for name in given]  # an alias and the name that it stands for are one
     clusters = [name for at, name in enumerate(given) if specs.index(specs[at]) == at]
@@ -195,11 +187,9 @@ def settings_to_try(
     framework: FrameworkSpec, model: ModelSpec, cluster: ClusterSpec, *, full: bool = True
 ) -> dict[str, tuple[str, ...]]:
     """Return option -> values to try, what the framework does by itself first; options with one value are left out.
-    They are all that the framework can run (`full`), else what its users set for mixtures of experts.
-
-    Left out are values that cannot be on this cluster or for this model, and such as never pay in the cost model:
-    overlaps switched off, and recipes of a precision beside the framework's own.
-    """
+    They are all that the framework can run (`full`), else what its users set for mixtures of experts. Left out are
+    values that cannot be on this cluster or for this model, and such as never pay in the cost model: overlaps switched
+    off, and recipes of a precision beside the framework's own."""
     space, runtime = framework.space, framework.runtime
     own = "bf16" if "bf16" in cluster.gpu.peak_flops_per_s else "fp16"
     on = request.overlap_of(runtime)
@@ -246,10 +236,9 @@ def _usual(runtime: RuntimeSpec) -> dict[str, str]:
 
 
 def gpu_counts(counts: request.Range, cluster: ClusterSpec) -> tuple[int, ...]:
-    """GPU counts of a range to try on a cluster.
-
-    These are, of a node's GPUs n, the divisors of n, n x 2^k and 3 x n x 2^k, which have many divisors, and the ends
-    themselves where they are whole nodes; as far as the cluster has them or can be extended to them.
+    """GPU counts of a range to try on a cluster: of a node's GPUs n, the divisors of n, n x 2^k and 3 x n x 2^k, which
+    have many divisors, and the ends themselves where they are whole nodes, as far as the cluster has them or can be
+    extended.
 
     Raises:
         InputError: the range holds none, or more than `MAX_COUNTS`.
@@ -272,10 +261,8 @@ def gpu_counts(counts: request.Range, cluster: ClusterSpec) -> tuple[int, ...]:
 
 
 def batch_sizes(sizes: request.Range, gpus: int) -> tuple[Value, ...]:
-    """Global batches of a range to try: GPUs x 2^k and 3 x GPUs x 2^k, k also below 0 where whole, and both ends.
-
-    Of tokens the low end doubled again and again, and the high end.
-    """
+    """Global batches of a range to try: GPUs x 2^k and 3 x GPUs x 2^k, k also below 0 where whole, and both ends; of
+    tokens the low end doubled again and again, and the high end."""
     if sizes.tokens:
         return tuple(request.parse_batch(f"{tokens}tok") for tokens in sequence_lengths(sizes))
     found = {sizes.low, sizes.high, *_doublings(odd_factor(gpus), sizes.high)}
@@ -294,7 +281,6 @@ def _doublings(unit: int, high: int) -> list[int]:
 
 
 def _value(job: Job, combination: Combination, name: str) -> Value:
-    """What a job has of an option, whether it was given or not."""
     if name in combination and name != "gbs":  # a batch in tokens is another number of sequences in each job
         return combination[name]
     runtime = job.spec.runtime
@@ -307,11 +293,9 @@ def _value(job: Job, combination: Combination, name: str) -> Value:
 
 
 def _own_pins(pins: Pins, combination: Combination, base: Combination, reshard: str) -> Pins:
-    """Return the pins of a combination: its schedule, and without what another one holds already.
-
-    Where a value makes no difference (the exchange of context parallelism at CP 1), only the job of the first value is
-    searched for those layouts; `base` is the first combination of the same cluster and framework.
-    """
+    """Return the pins of a combination: its schedule, and without what another one holds already. Where a value makes
+    no difference (the exchange of context parallelism at CP 1), only the job of the first value is searched for those
+    layouts; `base` is the first combination of the same cluster and framework."""
     if reshard in {"always", "never"}:  # ZeRO-3 does, ZeRO-2 does not
         pins = excluding(pins, "zero", (2, 2) if reshard == "always" else (3, 3))
     pins = replace(pins, schedule=make_pins(_of_layout(combination)).schedule)

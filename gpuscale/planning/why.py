@@ -25,8 +25,7 @@ from gpuscale.presets.hardware import load_gpu
 from gpuscale.request import Question, choice_text, schedule_text
 from gpuscale.results import NOTHING_LEGAL, Estimate, PlanRow, WhyAnswer
 from gpuscale.rules.check import BY_CODE, broken_rules, source_in
-from gpuscale.rules.general import FRAMEWORKS
-from gpuscale.rules.rule import Rule
+from gpuscale.rules.rule import FRAMEWORKS, Rule
 from gpuscale.search import ties
 from gpuscale.search.evaluation import evaluate
 from gpuscale.search.loop import OUT_OF_HOST_MEMORY, OUT_OF_MEMORY, SearchResult, anything_fits, legal_rows, search
@@ -73,15 +72,8 @@ class PlanRank(NamedTuple):
 def place_of(
     chosen: Chosen, found: SearchResult, variant: Variant, asked: Mapping[str, str], least: float, *, unfold: bool
 ) -> PlanRank:
-    """Return where a layout stands among the plans of one job.
-
-    Of its variants the first in the order of plans counts. Beyond those near the fastest that is the order of scores.
-
-    Args:
-        chosen: the plans in order, of those that were found.
-        asked: names of `gpuscale.request.Layout` -> values.
-        least: the best score of a plan with this layout.
-    """
+    """Return where a layout stands among the plans of one job: the first of its variants in the order of plans, beyond
+    those near the fastest in that of scores. `least` is the best score of a plan with this layout."""
     plans, families = chosen.plans, found.families.score
     means = matching(asked, variant, plans.rows)
     row = next((int(one) for one in chosen.every if means[one]), None)
@@ -112,7 +104,6 @@ def answer_why(
     """Account for a layout: its rank and numbers, how much it lacks, or the rules that reject it.
 
     Args:
-        asked: names of `gpuscale.request.Layout` -> values.
         called: what it is called; by these names and values if not given.
         first: the plan that it is compared with, the first of those shown.
         place: from the best score of the layout to where it stands.
@@ -187,11 +178,8 @@ def _plain(job: Job, asked: Mapping[str, str], schedule: int) -> Estimate | None
 def _asked_variant(
     job: JobSpec, asked: Mapping[str, str], inside: SearchResult, objective: str
 ) -> tuple[Scored | None, dict[str, str]]:
-    """The best variant of what was asked (the smallest, when none fits), or the rules that forbid it.
-
-    The search does not try every legal layout (virtual stages that leave very uneven chunks, expert-tensor degrees
-    between 1 and TP): one of those is evaluated by itself, completed with the defaults of `estimate`.
-    """
+    """The best variant of what was asked (the smallest, when none fits), or the rules that forbid it. A legal layout
+    that the search does not try (very uneven chunks, expert-tensor degrees between 1 and TP) is evaluated by itself."""
     if inside.evaluated:
         return (inside.families if inside.feasible else inside.nearest_miss), {}
     counted = {code: rule_text(code, job) for code, _ in most_frequent(inside.rejected)}
@@ -360,7 +348,6 @@ def host_text(spec: JobSpec, host_bytes: float) -> str:
 
 
 def _smallest_fitting(job: Job, pins: Pins) -> int | None:
-    """The first of 2, 4, 8, ... times as many GPUs with which something fits."""
     sizes = [job.spec.gpus * factor for factor in (2, 4, 8, 16, 32)]
     larger = (of_job(gpus=gpus, gbs=-(-job.spec.global_batch_size // gpus) * gpus) for gpus in sizes)
     return next((spec.gpus for _, spec in jobs_near(job, larger) if anything_fits(spec, pins)), None)

@@ -1,7 +1,5 @@
-"""Presets, and TOML files of users: found, and parsed so that a mistake is reported with file and line.
-
-Nothing in a file is trusted: its size, its lines and its nesting are bounded before it is parsed.
-"""
+"""Presets, and TOML files of users: found, and parsed so that a mistake is reported with file and line. Nothing in a
+file is trusted: its size, its lines and its nesting are bounded before it is parsed."""
 
 from __future__ import annotations
 
@@ -53,9 +51,8 @@ _DEEP_KEY = re.compile(r"""(?:[A-Za-z0-9_"'-]{1,64}[ \t]{0,4}\.[ \t]{0,4}){33}""
 
 
 def preset_folders(kind: str) -> list[Path]:
-    """Return the existing folders of presets of `kind` (`gpus`, `clusters`, `models`), the user's first.
-
-    The user's folder is $GPUSCALE_PRESETS, else $XDG_CONFIG_HOME/gpuscale/presets, else ~/.config/gpuscale/presets.
+    """Return the existing folders of presets of a kind, the user's first: $GPUSCALE_PRESETS, else
+    $XDG_CONFIG_HOME/gpuscale/presets, else ~/.config/gpuscale/presets.
 
     Raises:
         InputError: GPUSCALE_PRESETS is set and is not a folder; the package was installed without its own.
@@ -146,30 +143,19 @@ def preset_aliases(kind: str) -> dict[str, Path]:
 
 
 def resolve_preset(kind: str, name_or_path: str) -> Path:
-    """Return the file that `name_or_path` means: a path to a TOML file, a preset's name, or one of its aliases.
-
-    Raises:
-        InputError: no preset has the name.
-    """
+    """Return the file that a path to a TOML file, a preset's name or one of its aliases means."""
     path = "/" in name_or_path or os.sep in name_or_path or name_or_path.lower().endswith(".toml")
     return Path(name_or_path) if path else named_preset(kind, name_or_path)
 
 
 def named_preset(kind: str, name: str) -> Path:
-    """Return the file of a preset, by its name, an alias, or what can only mean one of them.
-
-    Raises:
-        InputError: no preset has the name, or several might.
-    """
+    """Return the file of a preset, by its name, an alias, or what can only mean one of them; else an InputError."""
     return _meant(kind, name)[0]
 
 
 def settled(kind: str, name: str) -> tuple[str, str]:
-    """Return the preset's own name for what a user calls it, and a note where that is only short for it.
-
-    Paths, shapes in a line and names that mean nothing stay as they are; so does what follows a name: its month
-    (`nemo@2024-03`).
-    """
+    """Return the preset's own name for what a user calls it, and a note where that is only short for it. Paths, shapes
+    in a line and names that mean nothing stay as they are; so does a month behind a name (`nemo@2024-03`)."""
     stem, at, month = name.partition("@")
     with suppress(OSError, ValueError, InputError):  # no usable path; no preset
         paths = Path(name), Path(name, "config.json")
@@ -181,12 +167,9 @@ def settled(kind: str, name: str) -> tuple[str, str]:
 
 
 def _meant(kind: str, name: str) -> tuple[Path, str]:
-    """Return the preset that a name means, and a note where it is only short for it.
-
-    Exact names go before aliases, and these before the same words spelled otherwise. What is shorter must leave one
-    preset, or with a size (`llama70b`) generations of one name, of which the newest is taken. The name of a GPU is
-    short for no cluster.
-    """
+    """Return the preset that a name means, and a note where it is only short for it. Exact names go before aliases, and
+    these before the same words spelled otherwise. What is shorter must leave one preset, or with a size (`llama70b`)
+    generations of one name, of which the newest is taken. The name of a GPU is short for no cluster."""
     found = find_preset(kind, name)
     aliases = {} if found else preset_aliases(kind)
     found = found or aliases.get(name.lower())
@@ -226,7 +209,6 @@ def card_named(name: str) -> Path | None:
 Spec = TypeVar("Spec", "GpuSpec", "ClusterSpec", "ModelSpec")
 
 _loaded: WeakValueDictionary[tuple[type, str], Any] = WeakValueDictionary()
-"""What was loaded last by each name."""
 
 
 def remembered(name: str, spec: Spec) -> Spec:
@@ -321,39 +303,27 @@ def _numbered(parts: KeyPath, counts: dict[KeyPath, int], *, array: bool) -> Key
 
 
 def read_toml(path: Path, hint: str = "give a preset's name or the path of a TOML file") -> Document:
-    """Read and parse a TOML file of at most 1 MiB; the `hint` says what to do where there is none.
-
-    Raises:
-        InputError: missing, a folder, too large, not UTF-8, not TOML, or nested too deep.
-    """
+    """Read and parse a TOML file of at most 1 MiB; the `hint` says what to do where there is none."""
     refuse_irregular(path, "a TOML file", hint=hint)
     return parse_toml(path, read_text(path, MAX_FILE_BYTES, "a preset").replace("\r\n", "\n"))
 
 
 def read_unchanged(path: Path) -> Document:
-    """Return what `read_toml` does, parsed anew only where the text has changed; it is shared and must stay as it is.
-
-    Of files that every question of many reads.
-    """
+    """Return what `read_toml` does, parsed anew only where the text has changed; it is shared and must stay as it
+    is."""
     refuse_irregular(path, "a TOML file")
     return _parsed(path, read_text(path, MAX_FILE_BYTES, "a preset").replace("\r\n", "\n"))
 
 
 @cache
 def known_table(name: str) -> dict[str, Any]:
-    """Return what the package knows of other software, `presets/known/NAME.toml`, which users have no files of.
-
-    It is shared and must stay as it is.
-    """
+    """Return what the package knows of other software, `presets/known/NAME.toml`; it is shared and must stay as it
+    is."""
     return read_unchanged(preset_folders("known")[-1] / f"{name}.toml").data
 
 
 def parse_toml(path: Path, text: str) -> Document:
-    """Parse what a TOML file at `path` holds or is about to hold.
-
-    Raises:
-        InputError: not TOML, too long a line, or nested too deep.
-    """
+    """Parse what a TOML file at `path` holds or is about to hold."""
     for number, line in enumerate(text.split("\n"), start=1):
         if len(line) > MAX_LINE_CHARACTERS:
             limit = f"{MAX_LINE_CHARACTERS:,}"
@@ -436,11 +406,8 @@ def is_short_for(name: str, known: str) -> bool:
 
 
 def newest_first(names: Iterable[tuple[str, str]]) -> list[str]:
-    """Return presets that are generations of one name, newest first; none where they differ in more than that.
-
-    Args:
-        names: what the presets are called, and which preset that is; one may have several names.
-    """
+    """Return presets that are generations of one name, newest first; none where they differ in more than that. `names`:
+    what the presets are called, and which preset that is; one may have several names."""
     generations: dict[str, tuple[int, int]] = {}
     others: dict[str, set[str]] = {}
     for known, preset in names:

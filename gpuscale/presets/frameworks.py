@@ -1,8 +1,5 @@
-"""Framework profiles: how a training framework runs a step, as documented facts with sources.
-
-A profile may take what it does not state from another one (`as`), and says what was different in earlier generations,
-`before` a month: `nemo@2024-03` is NeMo of March 2024.
-"""
+"""Framework profiles: how a training framework runs a step. A profile may take what it does not state from another one
+(`as`), and says what was different in earlier generations, `before` a month: `nemo@2024-03` is NeMo of March 2024."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.files import reads
-from gpuscale.presets.files import Document, named_preset, preset_names, read_toml
+from gpuscale.presets.files import Document, named_preset, preset_names, read_unchanged
 from gpuscale.presets.tables import Table, made
 from gpuscale.specs.job import FrameworkSpec, MemoryProfile, RuntimeSpec, SpaceSpec, StateBytes
 
@@ -35,14 +32,13 @@ MAX_INHERITED = 4
 _MONTH = re.compile(r"20[0-9]{2}-(0[1-9]|1[0-2])", re.ASCII)
 
 MEGATRON_BRIDGE, MEGATRON_BRIDGE_PERFORMANCE = "megatron-bridge", "megatron-bridge-perf"
-"""Profiles of Megatron-Bridge: its recipes as they come, and its performance recipes, which are what NVIDIA's own
-pages, cards and pull requests measure."""
+"""Profiles of Megatron-Bridge: its recipes as they come, and its performance recipes, which NVIDIA measures."""
 
 
 def _layers(stem: str, month: str, depth: int = 0) -> tuple[list[dict[str, Any]], set[str]]:
     """Return what a profile is made of at a month (empty: today), later layers over earlier ones, and the months before
     which it was different."""
-    document = read_toml(named_preset("frameworks", stem))
+    document = read_unchanged(named_preset("frameworks", stem))
     before = document.data.get("before", [])
     if not isinstance(before, list) or not all(isinstance(one, dict) for one in before):
         raise document.error(("before",), "is not a list of tables", "write [[before]] above each generation")
@@ -76,7 +72,7 @@ def _profile(name: str) -> tuple[str, Document]:
         for key, value in layer.items():
             both = isinstance(value, dict) and isinstance(merged.get(key), dict)
             merged[key] = merged[key] | value if both else value
-    document = read_toml(path)
+    document = read_unchanged(path)
     merged["aliases"] = document.data.get("aliases", [])
     own = {key: value for key, value in merged.items() if key not in {"as", "before", "month"}}
     end = min((one for one in ends if month and month < one), default="")
@@ -91,22 +87,14 @@ def _month_before(month: str) -> str:
 
 
 def generations(name: str) -> list[str]:
-    """Return every generation of a profile by its full name, the newest first.
-
-    Raises:
-        InputError: unknown name, or an unusable file.
-    """
+    """Return every generation of a profile by its full name, the newest first."""
     stem = named_preset("frameworks", name.partition("@")[0]).stem
     _, ends = _layers(stem, "")
     return [stem, *(f"{stem}@{_month_before(end)}" for end in sorted(ends, reverse=True))]
 
 
 def framework_file(name: str) -> dict[str, Any]:
-    """Return a profile's full name, its generations and every setting, as files have them, with the defaults.
-
-    Raises:
-        InputError: unknown name, or an unusable file.
-    """
+    """Return a profile's full name, its generations and every setting, as files have them, with the defaults."""
     full, document = _profile(name)
     tables = {"space": SPACE.shown(document, ("space",)), "memory": MEMORY.shown(document, ("memory",))}
     return {"name": full, **PROFILE.shown(document), **tables, "generations": generations(name)}

@@ -1,15 +1,13 @@
-"""Checks that catch the usual slips in hardware numbers: bits for bytes (8x), both directions (2x), sparsity (2x).
-
-Each check compares a number with what is known of its generation: links, memory types, and the FLOPs that one SM of an
-architecture does per cycle. A number that is right all the same is let through by `[guards] accept` with a reason.
-"""
+"""Checks that catch the usual slips in hardware numbers: bits for bytes (8x), both directions (2x), sparsity (2x). Each
+number is compared with what is known of its generation; one that is right all the same is let through by `[guards]
+accept` with a reason."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Annotated
 
 from pydantic import Field
 
-from gpuscale.presets.files import Document, KeyPath
+from gpuscale.presets.files import Document, KeyPath, known_table
 from gpuscale.presets.tables import Table
 from gpuscale.specs.cluster import NETWORKS, WAN, HostSpec, LevelSpec
 from gpuscale.specs.fields import Source
@@ -19,59 +17,9 @@ from gpuscale.units import GB, GBIT, GIB, MHZ, MIB, TFLOPS
 Slip = tuple[str, str, str]
 """A number that cannot be right: its key, what is wrong, and what was probably meant."""
 
-FLOPS_PER_SM_PER_CYCLE: dict[str, dict[str, int]] = {
-    "volta": {"fp32": 128, "fp16": 1024},
-    "turing": {"fp32": 128, "fp16": 1024},
-    "ampere": {"fp32": 128, "tf32": 1024, "bf16": 2048, "fp16": 2048},
-    "ampere-rtx": {"fp32": 256, "tf32": 512, "bf16": 1024, "fp16": 1024},
-    "ada": {"fp32": 256, "tf32": 512, "bf16": 1024, "fp16": 1024, "fp8": 2048},
-    "hopper": {"fp32": 256, "tf32": 2048, "bf16": 4096, "fp16": 4096, "fp8": 8192},
-    "blackwell": {"fp32": 256, "tf32": 4096, "bf16": 8192, "fp16": 8192, "fp8": 16384, "fp4": 32768},
-    "blackwell-ultra": {"fp32": 256, "tf32": 4096, "bf16": 8192, "fp16": 8192, "fp8": 16384, "fp4": 49152},
-    "rubin": {"fp32": 256, "tf32": 4096, "bf16": 8192, "fp16": 8192, "fp8": 32768, "fp4": 65536},
-    "blackwell-rtx": {"fp32": 256, "tf32": 512, "bf16": 1024, "fp16": 1024, "fp8": 2048, "fp4": 4096},
-    "cdna2": {"fp32": 128, "bf16": 1024, "fp16": 1024},
-    "cdna3": {"fp32": 256, "tf32": 1024, "bf16": 2048, "fp16": 2048, "fp8": 4096},
-    "cdna4": {"fp32": 256, "bf16": 4096, "fp16": 4096, "fp8": 8192, "fp4": 16384},
-    "tpu-v5p": {"fp32": 4096, "bf16": 131072},
-}
-"""Dense FLOPs of one SM (CU, TensorCore) per cycle, by architecture and precision.
-
-Sources: NVIDIA Tesla V100, Turing, A100, GA102, Ada and H100 architecture whitepapers (tensor core tables; dense;
-`GpuSpec.fp32_accumulate_rate` halves some); Blackwell:
-datasheet rate / (148 SMs x 1.86 GHz); Rubin: announced rates / 224 SMs / about
-2.2 to 2.4 GHz; Blackwell RTX (GB202): RTX Blackwell PRO architecture whitepaper; AMD CDNA 2, 3
-and 4 whitepapers (matrix core tables); TPU v5p: four 128 x 128 systolic arrays per TensorCore.
-"""
-
-PEAK_RATIO = (0.6, 1.1)
-"""Datasheet peaks are quoted at a clock between base and maximum, so they reach 0.75-1.0 of SMs x FLOPs x maximum
-clock; sparsity (2x), fp8 for bf16 (2x) and units (1000x) fall outside."""
-
-NVLINK_GB_PER_S = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0, 6: 100.0}
-"""GB/s per link, one direction (NVIDIA NVLink and NVSwitch product page; NVLink 1: P100 whitepaper)."""
-
-GA102_NVLINK_GB_PER_S = 14.0625
-"""The same of NVLink 3 on GA102, whose four links have x4 lanes (NVIDIA Ampere GA102 architecture whitepaper)."""
-
-XGMI_GB_PER_S = {3: 50.0, 4: 64.0, 5: 76.8}
-"""GB/s per Infinity Fabric link, one direction: MI250X, MI300X, MI355X (AMD Instinct datasheets, half of the sums)."""
-
-HOST_GB_PER_S = {"pcie3": 15.75, "pcie4": 31.5, "pcie5": 63.0, "pcie6": 126.0, "c2c": 450.0, "xgmi": 72.0}
-"""Most that one GPU has to its host, one direction: PCIe x16 after 128b/130b coding; NVLink-C2C 900 GB/s both ways."""
-
-MOST_HOST_GB_PER_S = 1100
-"""Most DRAM bandwidth of a host per GPU: two sockets of twelve DDR5-6400 channels, 1.2 TB/s, serve two GPUs or more."""
-
-MEMORY_GB_PER_S = {
-    "gddr6": (150, 1200), "gddr6x": (400, 1300), "gddr7": (300, 2500), "hbm2": (250, 1700), "hbm2e": (800, 3400),
-    "hbm3": (1500, 5600), "hbm3e": (2400, 8600), "hbm4": (6000, 26000), "lpddr5": (50, 1200),
-    "lpddr5x": (50, 1200),
-}  # fmt: skip
-"""Bandwidth of the accelerators shipped with each memory type, with some room."""
-
-NIC_GBIT_PER_S = (10, 25, 40, 50, 56, 100, 200, 400, 800, 1600)
-"""Rates of the network ports that exist."""
+_KNOWN = known_table("hardware")["guards"]
+FLOPS_PER_SM_PER_CYCLE: dict[str, dict[str, int]] = _KNOWN["flops_per_sm_per_cycle"]
+NIC_GBIT_PER_S: list[int] = _KNOWN["nic_gbit_per_s"]
 
 LINK = "link_gb_per_s_per_gpu_per_direction"
 
@@ -94,7 +42,7 @@ def gpu_slips(gpu: GpuSpec) -> Iterator[Slip]:
     yield from _peak_slips(gpu)
     yield from _memory_slips(gpu)
     yield from _link_slips(gpu)
-    value, most = gpu.host_link_bytes_per_s / GB, HOST_GB_PER_S[gpu.host_link_name]
+    value, most = gpu.host_link_bytes_per_s / GB, _KNOWN["host_gb_per_s"][gpu.host_link_name]
     if not 0.1 <= value / most <= 1.03:
         message = f"{value:g} GB/s, but {gpu.host_link_name} has at most {most:g} GB/s per direction"
         yield "host_link_gb_per_s_per_direction", message, _rate_hint(value / most)
@@ -114,7 +62,7 @@ def flops_per_sm_per_cycle(gpu: GpuSpec) -> dict[str, float] | None:
 
 
 def _peak_slips(gpu: GpuSpec) -> Iterator[Slip]:
-    known = flops_per_sm_per_cycle(gpu)
+    known, (least, most) = flops_per_sm_per_cycle(gpu), _KNOWN["peak_ratio"]
     for precision, peak in gpu.peak_flops_per_s.items():
         key, tflops = f"peak_{precision}_tflops", peak / TFLOPS
         per_cycle = peak / (gpu.sm_count * gpu.clock_max_hz)
@@ -124,7 +72,7 @@ def _peak_slips(gpu: GpuSpec) -> Iterator[Slip]:
         elif precision not in known:
             has = ", ".join(name for name in PRECISIONS if name in known)
             yield key, f"{gpu.architecture} has no {precision} arithmetic", f"it has {has}"
-        elif not PEAK_RATIO[0] <= (ratio := per_cycle / known[precision]) <= PEAK_RATIO[1]:
+        elif not least <= (ratio := per_cycle / known[precision]) <= most:
             sms = f"{gpu.sm_count} {gpu.architecture} SMs do at {gpu.clock_max_hz / MHZ:g} MHz"
             message = f"{tflops:g} TFLOP/s is {ratio:.3g} times what {sms} ({tflops / ratio:.0f} TFLOP/s dense)"
             hint = "write the dense rate of this precision in TFLOP/s"
@@ -150,7 +98,7 @@ def _precision_ratio_slips(gpu: GpuSpec, known: dict[str, float]) -> Iterator[Sl
 
 
 def _memory_slips(gpu: GpuSpec) -> Iterator[Slip]:
-    low, high = MEMORY_GB_PER_S.get(gpu.memory_type, (30, 40000))
+    low, high = _KNOWN["memory_gb_per_s"].get(gpu.memory_type, (30, 40000))
     bandwidth = gpu.memory_bandwidth_bytes_per_s / GB
     if not low <= bandwidth <= high:
         message = f"{bandwidth:g} GB/s is not possible with {gpu.memory_type} ({low:g} to {high:g} GB/s)"
@@ -171,8 +119,8 @@ def _link_slips(gpu: GpuSpec) -> Iterator[Slip]:
         if value:
             yield key, f"{value:g} GB/s without links", "write 0, or the number of links in `links`"
         return
-    table = {"nvlink": NVLINK_GB_PER_S, "xgmi": XGMI_GB_PER_S}.get(gpu.link_name, {})
-    expected = GA102_NVLINK_GB_PER_S if gpu.architecture == "ampere-rtx" else table.get(gpu.link_generation)
+    expected = _KNOWN["link_gb_per_s"].get(gpu.link_name, {}).get(str(gpu.link_generation))
+    expected = _KNOWN["ga102_nvlink_gb_per_s"] if gpu.architecture == "ampere-rtx" else expected
     if expected is None:
         if not 1 <= value <= 400:
             yield key, f"{value:g} GB/s per link is not possible", "1 to 400 GB/s per link and direction are"
@@ -194,12 +142,8 @@ def _rate_hint(ratio: float) -> str:
 
 
 def level_slips(level: LevelSpec, stated: Collection[str], below: LevelSpec | None, gpu: GpuSpec) -> Iterator[Slip]:
-    """Yield what looks wrong in one level of a cluster.
-
-    Args:
-        stated: its fields that the file states.
-        below: the level that it joins.
-    """
+    """Yield what looks wrong in one level of a cluster, of which the file states some fields, and which joins the one
+    below."""
     if below is not None and (level.gpus <= below.gpus or level.gpus % below.gpus):
         message = f"{level.gpus} GPUs at {level.name} is not a multiple of the {below.gpus} at {below.name}"
         yield "gpus", message, "levels go from the innermost out; each joins two or more whole units of the one before"
@@ -232,9 +176,10 @@ def host_slips(host: HostSpec, levels: Sequence[LevelSpec]) -> Iterator[Slip]:
     if host.gpus % host.gpus_per_uplink:
         message = f"{host.gpus_per_uplink} GPUs per uplink do not divide the {host.gpus} of a host"
         yield "gpus_per_uplink", message, "count the GPUs behind one PCIe switch; 1 where each has its own link"
-    if host.memory_bytes_per_s > MOST_HOST_GB_PER_S * GB * host.gpus:
+    most = _KNOWN["most_host_gb_per_s"]
+    if host.memory_bytes_per_s > most * GB * host.gpus:
         message = f"{host.memory_bytes_per_s / GB:g} GB/s for {host.gpus} GPUs"
-        hint = f"give GB/s of the host's DRAM, at most {MOST_HOST_GB_PER_S} per GPU (Grace: 512 per CPU)"
+        hint = f"give GB/s of the host's DRAM, at most {most} per GPU (Grace: 512 per CPU)"
         yield "memory_gb_per_s", message, hint
 
 
@@ -256,7 +201,6 @@ def _nic_slips(level: LevelSpec, stated: Collection[str], *, first: bool) -> Ite
 
 
 def _switch_slips(level: LevelSpec, gpu: GpuSpec) -> Iterator[Slip]:
-    """Yield what looks wrong in the switches of a level, and in their reduction of payloads."""
     key, rate = "switch_gb_per_s_per_direction", level.switch_bytes_per_s / GB
     links = level.gpus * level.link_bytes_per_s / GB
     ratio = level.switches * rate / links

@@ -1,9 +1,6 @@
-"""GPU and cluster files: `load_gpu` and `load_cluster` turn them into specs.
-
-Every number of a file carries its unit in its key and has an entry in a `sources` table. The keys are described in
-docs/hardware.md. `path` of `[[levels]]` names a way of the data as NCCL's log does; it stands for usual numbers where
-the file gives none.
-"""
+"""GPU and cluster files: `load_gpu` and `load_cluster` turn them into specs. Every number has its unit in its key and
+an entry in a `sources` table (docs/hardware.md). `path` of `[[levels]]` names a way of the data as NCCL's log does, and
+stands for usual numbers where the file gives none."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,6 +21,7 @@ from gpuscale.presets.files import (
     Document,
     KeyPath,
     card_named,
+    known_table,
     means_preset,
     parse_toml,
     preset_files,
@@ -40,56 +38,21 @@ from gpuscale.specs.fields import Sources, Text
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec, KernelSpec, PeakFlops
 from gpuscale.units import GB, GBIT, US
 
+_KNOWN = known_table("hardware")
+
 # -- A box of cards: the cluster that the name of a GPU means, where nothing else is said of the machine. --
 
-BOX_GPUS = 8
-"""Most double-width cards of a server."""
-
-HOST_MEMORY = {
-    "pcie3": (256, "two sockets with 6 channels of DDR4-2666 each"),
-    "pcie4": (409.6, "two sockets with 8 channels of DDR4-3200 each"),
-    "pcie5": (921.6, "two sockets with 12 channels of DDR5-4800 each"),
-}
-"""Link to the host -> DRAM bandwidth of hosts of its time [GB/s], and why."""
-
-_LEVEL = """
-[[levels]]
-name = "{name}"
-fabric = "{fabric}"
-gpus = {gpus}
-path = "{path}"
-in_network_reduction = false
-[levels.sources]
-gpus = "{why}"
-path = "{how}"
-in_network_reduction = "no switch here adds up payloads"
-"""
-
-_HOST = """
-[host]
-gpus = {gpus}
-gpus_per_uplink = 1
-memory_gib = 1024
-memory_gb_per_s = {rate}
-[host.sources]
-"gpus, memory_gib" = "guesstimate: a common box of {gpus} cards"
-gpus_per_uplink = "guesstimate: two sockets offer 128 lanes, enough for {gpus} cards"
-memory_gb_per_s = "guesstimate: {why}"
-"""
+_BOX = _KNOWN["box"]
 
 
 def is_card(gpu: GpuSpec) -> bool:
     """Whether a GPU sits in a PCIe slot, beside others or joined to one of them by an NVLink bridge."""
-    return gpu.host_link_name in HOST_MEMORY and (not gpu.links or gpu.bridged_gpus > 0)
+    return gpu.host_link_name in _BOX["host_memory"] and (not gpu.links or gpu.bridged_gpus > 0)
 
 
 def box_text(gpu: GpuSpec, reference: str, *, pairs: bool = False) -> str:
-    """Return the cluster file of a box of eight cards in PCIe slots.
-
-    Args:
-        gpu: a card (`is_card`).
-        reference: how the file names it.
-        pairs: NVLink bridges join the cards.
+    """Return the cluster file of a box of eight cards (`is_card`) in PCIe slots, in `pairs` joined by NVLink bridges;
+    `reference` is how it names them.
 
     Raises:
         InputError: no bridge joins such cards.
@@ -97,19 +60,19 @@ def box_text(gpu: GpuSpec, reference: str, *, pairs: bool = False) -> str:
     if pairs and not gpu.bridged_gpus:
         raise InputError(f"no NVLink bridge joins cards of {gpu.title}", field="cluster", hint="leave out `-pairs`")
     bridges = ", joined by NVLink bridges" if pairs else ", no NVLink bridges" if gpu.links else ""
-    generation = f"PCIe {gpu.host_link_name[-1]}.0"
-    text = f'title = "One box of {BOX_GPUS} x {gpu.title} on {generation}{bridges}"\ngpu = "{reference}"\n'
+    generation, cards, level = f"PCIe {gpu.host_link_name[-1]}.0", _BOX["gpus"], _BOX["level"].format
+    text = f'title = "One box of {cards} x {gpu.title} on {generation}{bridges}"\ngpu = "{reference}"\n'
     text += "extendable = false\n"
     if pairs:
         why, how = f"each bridge joins {gpu.bridged_gpus} cards", "the bridge"
-        text += _LEVEL.format(name="pair", fabric="nvlink", gpus=gpu.bridged_gpus, path="nvlink-p2p", why=why, how=how)
+        text += level(name="pair", fabric="nvlink", gpus=gpu.bridged_gpus, path="nvlink-p2p", why=why, how=how)
     path, how = "pcie-p2p-host", "cards reach each other through the CPUs"
     if not gpu.pcie_peers:
         path, how = "shm", gpu.sources["pcie_peers"]
-    why = f"guesstimate: {BOX_GPUS} double-width cards fit a 4U server"
-    text += _LEVEL.format(name="node", fabric="pcie", gpus=BOX_GPUS, path=path, why=why, how=how)
-    rate, why = HOST_MEMORY[gpu.host_link_name]
-    return text + _HOST.format(gpus=BOX_GPUS, rate=rate, why=why)
+    why = f"guesstimate: {cards} double-width cards fit a 4U server"
+    text += level(name="node", fabric="pcie", gpus=cards, path=path, why=why, how=how)
+    rate, why = _BOX["host_memory"][gpu.host_link_name]
+    return text + str(_BOX["host"].format(gpus=cards, rate=rate, why=why))
 
 
 BY_PATH = ("link_bytes_per_s", "hop_latency_s", "link_efficiency")
@@ -133,38 +96,10 @@ class Way(NamedTuple):
     source: str  #: where the two numbers come from.
 
 
-WAYS = {
-    "nvlink-p2p": Way("P2P/CUMEM or P2P/IPC over NVLink, xGMI or ICI", SCALE_UP, 1.0, 0.8,
-        "guesstimate: 1 us from GPU to GPU; NCCL 2.30 src/graph/topo.h plans with 20 of 25 GB/s per NVLink"),
-    "pcie-p2p": Way("P2P over PCIe switches alone (PIX, PXB)", ("pcie",), 2.0, 0.64,
-        "guesstimate: 2 us; nccl-tests in AIConfigurator's kernel database (1.3.0rc20): two L40S reach 0.64 of x16"),
-    "pcie-p2p-host": Way("P2P through host bridges and CPUs (PHB, NODE, SYS)", ("pcie",), 2.0, 0.42,
-                         "guesstimate: 2 us; SimuMax 1.2's system file of 8 x A100 PCIe: AllReduce 0.42 of 30 GB/s"),
-    "shm": Way("SHM: copies through memory of the host", ("pcie",), 2.0, 0.4,
-               "guesstimate: written and read once each; as SimuMax 1.2's 8 x A100 PCIe (0.37 to 0.45 of 30 GB/s)"),
-    "gdr": Way("NET with GPUDirect RDMA: card and GPU talk past the host",
-               ("infiniband", "roce", "efa", "slingshot", WAN), 5.0, 0.96,
-               "guesstimate: 5 us; NCCL 2.30 src/graph/topo.h plans a 400 Gbit/s card with 48 of 50 GB/s"),
-    "net": Way("NET without GPUDirect: staged in memory of the host",
-               ("infiniband", "roce", "efa", "slingshot"), 9.0, 0.8,
-               "guesstimate: 5 us and two copies over PCIe of 2 us; a copy at each end"),
-    "sockets": Way("NET/Socket: TCP through the kernel", ("eni", "ethernet", "infiniband", "roce", WAN), 40.0, 0.38,
-        "guesstimate: 40 us; 4.7 of 12.5 GB/s over TCP on one 100 Gbit/s card (GitHub, NVIDIA/nccl issue 398, 2020)"),
-}  # fmt: skip
+WAYS = {name: Way(**way) for name, way in _KNOWN["ways"].items()}
 """`path` of a level -> the way it names, with the numbers that it stands for."""
 
-NVLINK_EFFICIENCY = {"hopper": 0.824, "blackwell": 0.802, "blackwell-ultra": 0.802, "rubin": 0.802}
-"""NCCL 2.30 src/graph/topo.h: 20.6 of 25 GB/s per NVLink on SM90, 40.1 of 50 on SM100; 20 of 25 (0.8) before.
-Rubin as Blackwell (guesstimate)."""
-
-FABRIC_DEFAULTS = {"xgmi": (1.0, 0.72), "ici": (1.0, 0.9), "roce": (5.5, 0.93), "efa": (12.5, 0.88),
-                   "slingshot": (4.5, 0.93)}  # fmt: skip
-"""Hop [us] and efficiency where a fabric differs from what its way has: as the shipped presets, sources there."""
-
-WAN_EFFICIENCY = {"sockets": 0.8, "gdr": 0.9}
-"""guesstimate: share of long lines that many connections fill whose windows cover the round trip. Headers, losses and
-what is sent again take the rest, more of it for TCP than for RDMA on lines of its own. One connection fills far less.
-"""
+FABRIC_DEFAULTS, WAN_EFFICIENCY = _KNOWN["fabrics"], _KNOWN["wan_efficiency"]
 
 STAGED = ("net", "sockets")
 """Ways on which every byte crosses the PCIe uplink of the host twice in each direction: out and back to the card."""
@@ -174,10 +109,7 @@ def add_level(
     document: Document, place: KeyPath, levels: list[LevelSpec], gpu: GpuSpec, *, joins: int = 0
 ) -> dict[str, str]:
     """Append what the `[[levels]]` at `place` means to the levels below it, and return the sources of its numbers.
-
-    Args:
-        levels: those below it, innermost first.
-        joins: pools that the level joins; it may carry more than the slowest of them sends.
+    Where it joins pools, so many of them (`joins`), it may carry more than the slowest of them sends.
 
     Raises:
         InputError: a number missing or without a source, or one that looks like a slip.
@@ -240,12 +172,11 @@ def _cards_per_gpu(stated: Mapping[str, Any]) -> float | None:
 
 
 def _default_numbers(stated: Mapping[str, Any], gpu: GpuSpec) -> dict[str, tuple[float, str]]:
-    """Return field -> value and source of the numbers that the level's `path` stands for and the file leaves out."""
     path, fabric = stated["path"], stated["fabric"]
     way = WAYS[path]
     hop_us, efficiency, source = way.hop_us, way.efficiency, way.source
     if path == "nvlink-p2p" and fabric == "nvlink":
-        efficiency = NVLINK_EFFICIENCY.get(gpu.architecture, efficiency)
+        efficiency = _KNOWN["nvlink_efficiency"].get(gpu.architecture, efficiency)
     elif fabric == WAN:
         far_us = stated["round_trip_s"] / 2 / US
         hop_us, efficiency = hop_us + far_us, WAN_EFFICIENCY[path]
@@ -280,10 +211,8 @@ def _link_rate(stated: Mapping[str, Any], gpu: GpuSpec) -> tuple[float, str] | N
 
 
 def _behind_switches(level: LevelSpec, stated: Collection[str], below: LevelSpec | None) -> list[LevelSpec]:
-    """Return a level, and before it the PCIe switches that the file says are inside it.
-
-    GPUs behind one switch have their links to each other; towards others they share the uplink of the switch.
-    """
+    """Return a level, and before it the PCIe switches that the file says are inside it: GPUs behind one have their
+    links to each other, and share its uplink towards others."""
     behind, inside = level.gpus_per_pcie_switch, below.gpus if below else 1
     if level.fabric != "pcie" or behind <= 1 or behind == level.gpus:
         return [level]
@@ -296,7 +225,6 @@ def _behind_switches(level: LevelSpec, stated: Collection[str], below: LevelSpec
 
 
 def _topology_slips(level: LevelSpec, levels: Sequence[LevelSpec], gpu: GpuSpec) -> Iterator[Slip]:
-    """Yield what cannot be in how a level joins its units; `levels` are those below it, innermost first."""
     units = level.gpus // levels[-1].gpus if levels else level.gpus
     topology, shape, groups = level.topology, level.torus_shape, "global_gb_per_s_per_group_per_direction"
     if topology in {"mesh", "torus", "dragonfly"} and level.switches:
@@ -323,7 +251,6 @@ def _topology_slips(level: LevelSpec, levels: Sequence[LevelSpec], gpu: GpuSpec)
 
 
 def _wan_slips(stated: Mapping[str, Any], joins: int) -> Iterator[Slip]:
-    """Yield what cannot be in a level of long lines between sites."""
     if not joins:
         yield "fabric", "long lines join sites, and each site is one of the [[pools]]", "add pools, or another fabric"
     for key, name in (("wan_gbit_per_s", "wan_bytes_per_s"), ("round_trip_ms", "round_trip_s")):
@@ -362,7 +289,6 @@ def _domain(levels: Sequence[LevelSpec]) -> LevelSpec:
 
 
 def _way_slips(level: LevelSpec, stated: Mapping[str, Any], levels: Sequence[LevelSpec]) -> Iterator[Slip]:
-    """Yield what cannot be in the way of the data: its path, and PCIe switches."""
     if level.path and level.fabric not in WAYS[level.path].fabrics:
         fitting = [name for name, way in WAYS.items() if level.fabric in way.fabrics]
         yield "path", f"{level.path} does not go over {level.fabric}", f"its ways are {', '.join(fitting)}"
@@ -446,11 +372,7 @@ def load_gpu(name_or_path: str | Path | GpuSpec) -> GpuSpec:
 
 
 def parse_gpu(text: str, path: Path) -> GpuSpec:
-    """Return the GPU that a file at `path` means when it holds `text`: a check before it is written.
-
-    Raises:
-        InputError: as `load_gpu`.
-    """
+    """Return the GPU that a file at `path` means when it holds `text`: a check before it is written."""
     return _gpu(parse_toml(path, text))
 
 
@@ -517,7 +439,7 @@ def cluster_file(name_or_path: str) -> Document:
 
 
 def _cluster_document(name: str) -> Document:
-    """Return the file of a cluster, or of a GPU, where no cluster has that name, the file of a box of it."""
+    """Return the file of a cluster, or, where only a GPU has that name, the file of a box of it."""
     try:
         path = resolve_preset("clusters", name)
     except InputError:
@@ -540,11 +462,7 @@ def _cluster_document(name: str) -> Document:
 
 
 def parse_cluster(text: str, path: Path) -> specs.ClusterSpec:
-    """Return the cluster that a file at `path` means when it holds `text`: a check before it is written.
-
-    Raises:
-        InputError: as `load_cluster`.
-    """
+    """Return the cluster that a file at `path` means when it holds `text`: a check before it is written."""
     return _cluster(parse_toml(path, text))
 
 
@@ -634,7 +552,6 @@ def _body(
 
 
 def _mixed_cluster(document: Document, stated: dict[str, Any]) -> specs.ClusterSpec:
-    """Return a cluster of unlike nodes, bound by the slowest of its pools."""
     _check_mixture(document, stated)
     pools: list[specs.PoolSpec] = []
     sources: dict[str, str] = {}
@@ -659,7 +576,6 @@ def _mixed_cluster(document: Document, stated: dict[str, Any]) -> specs.ClusterS
 
 
 def _check_mixture(document: Document, stated: dict[str, Any]) -> None:
-    """Refuse what a file with pools cannot have."""
     if len(stated["pools"]) < 2:
         raise document.error(("pools",), "one pool is a cluster of alike nodes", "leave [[pools]] out, or add another")
     if len(stated["levels"]) != 1:

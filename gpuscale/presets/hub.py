@@ -1,8 +1,6 @@
-"""Models by their ids on the Hugging Face hub, `org/name`, as far as its cache on this machine holds them.
-
-Nothing is ever fetched. The cache is laid out as the hub's own library has it (huggingface_hub, "Understand caching"):
-`models--org--name/snapshots/<commit>/config.json`, a link into `blobs`, and in `refs/main` the commit of that branch.
-"""
+"""Models by their ids on the Hugging Face hub, `org/name`, as far as its cache on this machine holds them; nothing is
+ever fetched. The cache is laid out as the hub's own library has it (huggingface_hub, "Understand caching"):
+`models--org--name/snapshots/<commit>/config.json`, and in `refs/main` the commit of that branch."""
 
 from __future__ import annotations
 
@@ -22,10 +20,8 @@ _ID = re.compile(rf"{_PART}/{_PART}", re.ASCII)
 _COMMIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
 
 MAX_SNAPSHOTS = 1000
-"""Snapshots of one model that are looked at."""
 
 MAX_MODELS = 10_000
-"""Folders of the cache that are looked at to list its models."""
 
 
 def is_id(text: str) -> bool:
@@ -46,10 +42,8 @@ def model_folder(model_id: str) -> Path:
 
 
 def cached_config(model_id: str) -> Path:
-    """Return the config.json of a model in the cache.
-
-    Of several snapshots that of `refs/main`; where that has no config.json, the one whose folder was changed last, of
-    equally old ones the last by name.
+    """Return the config.json of a model in the cache: that of `refs/main`, or, where that has none, that of the
+    snapshot whose folder was changed last, of equally old ones the last by name.
 
     Raises:
         InputError: the cache has none; the message says where it was looked for.

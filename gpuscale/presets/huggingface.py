@@ -1,12 +1,10 @@
 """Hugging Face `config.json` -> `ModelSpec`, for the model types of `huggingface_families.FAMILIES`.
 
-Keys that do not change the shape (dropout, quantisation, token ids) are not read, those of `NumericsSpec` (rope) for
-exports alone. A top-level config must state hidden_size, num_hidden_layers, num_attention_heads and vocab_size; other
-missing keys have the defaults of the transformers library's class. In the nested `text_config` of a multimodal model,
-which transformers saves without defaults, every key may be missing.
-
-How layers are read follows the config and model classes of the transformers library (5.24) and, for model types that it
-does not have, the modeling file beside the weights.
+Keys that do not change the shape (dropout, quantisation, token ids) are not read, those of `NumericsSpec` for exports
+alone. A top-level config must state hidden_size, num_hidden_layers, num_attention_heads and vocab_size; other missing
+keys have the defaults of the class in the transformers library, as may all in a nested `text_config`, which is saved
+without defaults. Layers are read as that library (5.24) does or, for model types that it does not have, the modeling
+file beside the weights.
 """
 
 from __future__ import annotations
@@ -37,11 +35,7 @@ MAX_CONFIG_BYTES = 4 * MIB
 
 
 def load_config(path: Path) -> specs.ModelSpec:
-    """Read a Hugging Face config.json, or the one in a folder.
-
-    Raises:
-        InputError: no such file, not JSON, a model type that is not read, or a key that is missing or wrong.
-    """
+    """Read a Hugging Face config.json, or the one in a folder."""
     with suppress(OSError):  # too long a name: refused where it is opened
         path = path / "config.json" if path.is_dir() else path
     refuse_irregular(path, "a config.json", "give a config.json, or a folder that holds one")
@@ -53,7 +47,6 @@ def load_config(path: Path) -> specs.ModelSpec:
 
 
 def _read_file(file: Path) -> Config:
-    """Read a config.json of at most 4 MiB."""
     place = str(file)[:300]
     hint = "give a model's config.json, or a model file that ends in .toml"
     text = read_text(file, MAX_CONFIG_BYTES, "a config.json", hint=hint)
@@ -119,7 +112,6 @@ def read_config(config: Config, name: str) -> specs.ModelSpec:
 
 
 def _refuse_unmodelled(config: Config, family: Family) -> None:
-    """Refuse switches that change the shape in a way that is not modelled."""
     refused = next((key for key in family.refused if config.setting(key)), None)
     if refused:
         state = "false" if refused.startswith("!") else "true"
@@ -157,7 +149,6 @@ SPARSE_KEYS = {
 
 
 def _minimax_m3(config: Config) -> Config:
-    """The choice of keys as MiniMax's own configs describe it."""
     table = config.table("sparse_attention_config")
     return config.having(**{key: table.integer(own) for key, own in SPARSE_KEYS.items() if own in table.data})
 

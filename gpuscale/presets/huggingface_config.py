@@ -1,8 +1,6 @@
-"""A Hugging Face `config.json`, read key by key with checks.
-
-A key that is written `null` has no value; one that is missing has the default of the model type's class in the
-transformers library (`presets/families/transformers.json`, made by tests/update_transformers.py).
-"""
+"""A Hugging Face `config.json`, read key by key with checks. A key that is `null` has no value; one that is missing has
+the default of its class in the transformers library (`presets/families/transformers.json`, by
+tests/update_transformers.py)."""
 
 from __future__ import annotations
 
@@ -55,12 +53,8 @@ class Config(NamedTuple):
         return InputError(f"{self.prefix}{name} {message}", place=self.place, hint=hint)
 
     def value(self, key: str, default: Any = _MISSING) -> Any:
-        """Return the value of `key`, or of its name in this model type, or of a synonym; one that is null has none,
-        nor has what a model type has no key for (an empty one).
-
-        Raises:
-            InputError: missing, and there is no default.
-        """
+        """Return the value of `key`, or of its name in this model type, or of a synonym; one that is null has none, nor
+        has what a model type has no key for (an empty one). Without one or a default an InputError."""
         own = self.names.get(key)
         names = (own,) if own else (key, *SYNONYMS.get(key, ()))
         for name in names:
@@ -87,11 +81,7 @@ class Config(NamedTuple):
         return None if self.value(key, None) is None else self.integer(key, low=low)
 
     def integer(self, key: str, default: Any = _MISSING, low: int = 1) -> int:
-        """Return an integer from `low` to the key's limit.
-
-        Raises:
-            InputError: missing, not an integer, or out of range.
-        """
+        """Return an integer from `low` to the key's limit."""
         found = self.value(key, default)
         if found is None:
             raise self.needed(key)

@@ -1,9 +1,8 @@
 """What a Hugging Face `model_type` leaves out of its config.json: what its layers are made of, and how it names keys.
 
-`presets/families/huggingface.json` has a table of `Family` per model type, `like` another one but for what it states.
-The facts are those of the config and model classes of the transformers library (5.24); defaults of keys that a
-config.json omits are in `transformers.json` beside it, and there where the type is not one of that library's.
-tests/test_transformers.py builds every type's class and counts its parameters.
+`presets/families/huggingface.json` has a table of `Family` per model type, `like` another one but for what it states:
+facts of the config and model classes of the transformers library (5.24). tests/test_transformers.py builds every type's
+class and counts its parameters.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ opposite of what the key says."""
 
 @dataclass(frozen=True)
 class Pattern:
-    """Words of the layers, where the config does not list them: the first word of the cycle for most, the last one for
-    some."""
+    """Words of layers that the config does not list: the first of the cycle for most, the last for some."""
 
     cycle: tuple[str, ...]  #: repeated over the layers, where no other field says which have the last word.
     every: int = 0  #: the last word in one layer of so many;

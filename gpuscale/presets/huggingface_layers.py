@@ -293,8 +293,7 @@ COMPRESSION = {"csa": "compressed_sparse_attention", "hca": "heavily_compressed_
 """Mixer with compressed keys -> its key in `compress_rates`."""
 
 FEED_FORWARDS = {"dense": False, "sparse": True, "moe": True, "hash_moe": True}
-"""Word of a list of feed-forward blocks -> whether it has experts. In those of `hash_moe` the token's id chooses them,
-by a table that is not trained."""
+"""Word of a list of feed-forward blocks -> whether it has experts; in `hash_moe` an untrained table chooses them."""
 
 
 def layers_of(config: Config, family: Family) -> tuple[list[specs.LayerSpec], specs.MtpSpec | None]:
@@ -322,7 +321,6 @@ def layers_of(config: Config, family: Family) -> tuple[list[specs.LayerSpec], sp
 
 
 def _has(family: Family, mixer: str) -> bool:
-    """Whether a family has a mixer at all."""
     if mixer in (LINEAR, BOTH):
         return bool(family.state)
     return family.compressed if mixer in COMPRESSION else mixer != "none"
@@ -381,7 +379,6 @@ def _every(config: Config, pattern: Pattern) -> int | None:
 
 
 def _feed_forwards(config: Config, family: Family, count: int) -> list[str]:
-    """Whether each layer has experts, as words."""
     experts = family.experts
     if experts is None or (experts.switch and not config.flag(experts.switch)):
         return ["dense"] * count
@@ -420,7 +417,6 @@ def _reuses_keys(config: Config, family: Family, mixers: Sequence[str], index: i
 
 
 def _layer(config: Config, family: Family, mixer: str, experts: bool, reuses_keys: bool, index: int) -> specs.LayerSpec:
-    """Build one layer of its mixer and its feed-forward block, then what stands beside them."""
     hidden = config.integer("hidden_size")
     attends = mixer not in (LINEAR, "none")
     attention = _attention(config, family, mixer, index) if attends else None
@@ -451,7 +447,6 @@ def _layer(config: Config, family: Family, mixer: str, experts: bool, reuses_key
 
 
 def _width(config: Config, family: Family, reuses_keys: bool, alone: bool) -> int:
-    """Width of the dense feed-forward block."""
     hidden = config.integer("hidden_size")
     name = family.ffn if alone or not family.ffn_beside else family.ffn_beside
     match name:
@@ -485,7 +480,6 @@ def _lfm2_width(config: Config) -> int:
 
 
 def _attention(config: Config, family: Family, mixer: str, index: int) -> specs.AttentionSpec:
-    """Build the attention of one layer."""
     if mixer == WINDOW and family.window_prefix:
         config = _windowed(config, family)
     if mixer == FULL and family.whole_keys and config.value("per_layer_config", None) is None:
@@ -537,7 +531,6 @@ WINDOW_KEYS = ("num_attention_heads", "num_key_value_heads", "head_dim", "v_head
 
 
 def _windowed(config: Config, family: Family) -> Config:
-    """Return the config of a layer with a window, whose keys have a prefix of their own."""
     stated = {key: config.value(f"{family.window_prefix}{key}", None) for key in WINDOW_KEYS}
     return config.having(**{key: value for key, value in stated.items() if value is not None})
 
@@ -793,7 +786,6 @@ def _single_blocks(config: Config, family: Family) -> tuple[list[specs.LayerSpec
 def _repeated(
     config: Config, family: Family, layers: list[specs.LayerSpec], words: Sequence[str]
 ) -> list[specs.LayerSpec]:
-    """Return the layers that a token passes, where weights are used more than once."""
     match family.repeats:
         case "longcat":
             return list(_longcat(config, layers))

@@ -1,7 +1,5 @@
-"""What a Hugging Face config.json says of a model beside its shape -> `NumericsSpec`.
-
-No time hangs on it: a value that is missing, or that no model could have, is one that nobody stated.
-"""
+"""What a Hugging Face config.json says of a model beside its shape -> `NumericsSpec`. No time hangs on it: a value that
+is missing, or that no model could have, is one that nobody stated."""
 
 from __future__ import annotations
 
@@ -53,7 +51,6 @@ def numerics_of(data: Mapping[str, Any], model_type: str) -> NumericsSpec:
 
 
 def _first(data: Mapping[str, Any], keys: Sequence[str], usual: Any = None) -> Any:
-    """Return the first value that is stated, or the usual one."""
     for key in keys:
         table, _, inner = key.rpartition(".")
         inside = data.get(table) if table else data

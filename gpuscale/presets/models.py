@@ -1,8 +1,5 @@
-"""Models by name: preset files, a user's TOML file, a Hugging Face config.json (by its path, or by the model's id in
-the hub's cache), or a shape in a line, all turned into `ModelSpec`.
-
-The keys of a model file are described in docs/models.md.
-"""
+"""Models by name: preset files, a user's TOML file (docs/models.md), a Hugging Face config.json (by its path, or by the
+model's id in the hub's cache), or a shape in a line, all turned into `ModelSpec`."""
 
 from __future__ import annotations
 
@@ -46,9 +43,7 @@ TABLES = {
     "towers": Table(vision=(Tower, None), audio=(Tower, None)),
     "mtp": Table(specs.MtpSpec, pattern=(Annotated[str, Field(min_length=1, max_length=64, pattern=_LETTERS)], None)),
 }
-"""Tables that a model file may have: multi-head latent attention; layers that attend to a window; routed experts, and
-which layers have them; DeepSeek sparse attention; a state space; what stays in 16 bits; numbers that change no time;
-parameters of towers beside the language model; multi-token prediction."""
+"""Tables that a model file may have."""
 
 MODEL = Table(
     specs.ModelSpec,
@@ -122,7 +117,6 @@ def load_model(name_or_path: str | Path | specs.ModelSpec) -> specs.ModelSpec:
 
 
 def _of_keys(keys: dict[str, Any]) -> Document:
-    """Return the model file that keys stand for, as those of a model in a line."""
     return _stated(",".join(f"{key}={str(value).lower()}" for key, value in keys.items()))
 
 
@@ -131,13 +125,8 @@ MAX_STATED = 64
 
 
 def _stated(text: str) -> Document:
-    """Read `key=value,...` as the model file that it stands for, changing a preset where its name comes first.
-
-    A key of a table stands after the table's name (`latent.kv_rank`); those of experts may stand alone (`top_k`).
-
-    Raises:
-        InputError: an unknown preset or key, or no value.
-    """
+    """Read `key=value,...` as the model file that it stands for, changing a preset where its name comes first. A key of
+    a table stands after the table's name (`latent.kv_rank`); those of experts may stand alone (`top_k`)."""
     name, *rest = (part.strip() for part in text.split(",", MAX_STATED + 1))
     if "=" in name:
         name, rest = "", [name, *rest]
@@ -178,11 +167,7 @@ def all_models() -> list[specs.ModelSpec]:
 
 
 def models_of_family(family: str | None) -> list[specs.ModelSpec]:
-    """Load the preset models of one family (any case), or all of them.
-
-    Raises:
-        InputError: no model is of that family; the hint lists the families.
-    """
+    """Load the preset models of one family (any case), or all of them."""
     models = all_models()
     if family is None:
         return models
@@ -215,7 +200,6 @@ def _from_toml(path: Path) -> specs.ModelSpec:
 
 
 def _from_document(document: Document, name: str) -> specs.ModelSpec:
-    """Read a model file; equal layers share one kind."""
     file = MODEL.read(document)
     for key, table in TABLES.items():
         file[key] = table.read(document, (key,)) if key in file else None
@@ -246,7 +230,6 @@ def _from_document(document: Document, name: str) -> specs.ModelSpec:
 
 
 def _check(document: Document, file: File) -> None:
-    """Refuse keys that do not fit together."""
     heads, hidden, kv_heads = file["heads"], file["hidden"], file.get("kv_heads", file["heads"])
     pattern, mtp, layers, latent = file.get("pattern", ""), file["mtp"] or {}, file["layers"], file["latent"]
     letters = {*pattern, *mtp.get("pattern", "")}
@@ -296,13 +279,13 @@ def _has_experts(file: File, index: int) -> bool:
 
 
 def _is_full(file: File, index: int) -> bool:
-    """Whether layer `index` attends to all tokens, in a model most of whose layers attend to a window."""
+    """Whether a layer attends to all tokens, in a model most of whose layers attend to a window."""
     every = file["window"]["full_every"] if file["window"] else 0
     return every > 0 and (index + 1) % every == 0
 
 
 def _shares_choice(file: File, index: int) -> bool:
-    """Whether layer `index` reuses the keys that an earlier layer's indexer chose."""
+    """Whether a layer reuses the keys that an earlier layer's indexer chose."""
     indexer = file["indexer"]
     if indexer is None:
         return False
@@ -311,12 +294,11 @@ def _shares_choice(file: File, index: int) -> bool:
 
 
 def _sixteen_bit(file: File) -> File:
-    """What of the model stays in 16 bits."""
     return file["sixteen_bit"] or {"mtp": False, "fp4_attention": False, "fp4_last_layers": 0}
 
 
 def _wide_under(file: File, index: int) -> tuple[str, ...]:
-    """Precisions under which layer `index` stays in 16 bits."""
+    """Precisions under which a layer stays in 16 bits."""
     wide = _sixteen_bit(file)
     attends = wide["fp4_attention"] and file["letters"][index] == "*"
     return ("fp4",) if attends or index >= file["layers"] - wide["fp4_last_layers"] else ()
@@ -377,11 +359,7 @@ _MAXTEXT_LINE = re.compile(r"([A-Za-z_]\w{0,63}):[ \t]+([^#\n]{0,200}?)[ \t]*(?:
 
 
 def maxtext_keys(path: Path) -> dict[str, Any]:
-    """Return the keys of a model file that a YAML of MaxText stands for.
-
-    Raises:
-        InputError: it is none, or of a kind of layers that is not read.
-    """
+    """Return the keys of a model file that a YAML of MaxText stands for."""
     text = read_text(path, MAX_FILE_BYTES, "a model file of MaxText")
     found = (_MAXTEXT_LINE.fullmatch(line.rstrip("\r")) for line in text.split("\n")[:5000])
     data = {one[1]: one[2].strip("'\"") for one in found if one}

@@ -1,4 +1,4 @@
-"""Rates: prices, power, PUE, carbon and the like, each with its source and the date of that source.
+"""Rates: prices, power, PUE, carbon and the like, each with its source and its date.
 
 `presets/rates/*.toml` hold tables of `value`, `source` and `date`, whose names end in their units; a file of the same
 name in the user's folder replaces entries. `prices.toml` alone has two levels: a cluster or GPU, and the terms.
@@ -25,7 +25,6 @@ OWN = ("gpu_w", "host_w", "network_w", "effective_ratio")
 share of the time that trains."""
 
 OLD = "over a year old at the release of this version"
-"""How answers say that a rate is old."""
 
 PRICES = "prices"
 MOST_RATE = 1e15
@@ -73,11 +72,7 @@ def _documents() -> tuple[Document, ...]:
 
 
 def load_rates(values: Mapping[str, float] | None = None) -> dict[str, Rate]:
-    """Return every rate but prices by name, with those that are given in their place.
-
-    Raises:
-        InputError: an unknown name, a number out of range, or an unusable file.
-    """
+    """Return every rate but prices by name, with those that are given in their place."""
     found = {name: rate for document in _documents() if document.path.stem != PRICES for name, rate in _read(document)}
     for name, value in (values or {}).items():
         if name not in (*found, *OWN):
@@ -135,7 +130,6 @@ def price_text(cluster: str, gpu: str, term: str) -> str:
 
 
 def _read(document: Document, *place: str) -> Iterator[tuple[str, Rate]]:
-    """Read the rates of a table of a file."""
     tables: Any = document.data
     for part in place:
         tables = tables[part]

@@ -54,10 +54,9 @@ MOST_TIMES = 1000.0
 
 
 def with_settings(cluster: ClusterSpec, settings: str) -> ClusterSpec:
-    """Return a cluster with what a user sets of it, after commas.
-
-    The GPU is set first, the rest in its order. Keys of levels are those of a cluster file, in its units, or their
-    beginnings; no slips are looked for. Measured curves of levels that change are left out.
+    """Return a cluster with what a user sets of it, after commas: the GPU first, the rest in its order. Keys of levels
+    are those of a cluster file, in its units, or their beginnings; no slips are looked for. Measured curves of levels
+    that change are left out.
 
     Raises:
         InputError: no such level, key or GPU, a value out of range, or a machine that cannot be.
@@ -81,7 +80,6 @@ def with_settings(cluster: ClusterSpec, settings: str) -> ClusterSpec:
 
 
 def _with_level(cluster: ClusterSpec, path: str, text: str | None, item: str) -> ClusterSpec:
-    """Set one key of a level."""
     name, _, key = path.rpartition(".")
     index = next((at for at, level in enumerate(cluster.levels) if level.name == name), None)
     if text is None or index is None:
@@ -103,7 +101,6 @@ def _with_level(cluster: ClusterSpec, path: str, text: str | None, item: str) ->
 
 
 def _with_host(cluster: ClusterSpec, path: str, text: str) -> ClusterSpec:
-    """Set one key of the host."""
     if cluster.host is None:
         raise InputError(f"{cluster.name} has no [host] table, of which {path} would be one", field="set")
     key, value = path.removeprefix("host."), stated_value(text)
@@ -121,11 +118,7 @@ _TIMES = re.compile(r"x([0-9.eE+-]{1,20})", re.ASCII)
 
 
 def _number(path: str, text: str, now: object, unit: float = 1.0) -> float:
-    """Return a number in SI that is given in a unit, or as a multiple (`x1.5`) of what it is now.
-
-    Raises:
-        InputError: no number, nothing to multiply, or out of range.
-    """
+    """Return a number in SI that is given in a unit, or as a multiple (`x1.5`) of what it is now."""
     times = _TIMES.fullmatch(text)
     value = stated_value(times[1] if times else text)
     if isinstance(value, bool | str) or (times and (isinstance(now, bool) or not isinstance(now, int | float))):
@@ -258,14 +251,9 @@ def _domain(cluster: ClusterSpec, path: str, text: str) -> ClusterSpec:
 
 
 def _resized(cluster: ClusterSpec, index: int, gpus: int) -> ClusterSpec:
-    """Return a cluster with another size of a level, the same bandwidth per GPU, and whole levels above it.
-
-    Each level above is rounded up to whole units of the one below; one that would join a single unit is left out, and
-    the outermost joins two at least.
-
-    Raises:
-        InputError: no whole units of the level below or hosts, or levels whose size is that of their shape.
-    """
+    """Return a cluster with another size of a level, the same bandwidth per GPU, and whole levels above it: each
+    rounded up to whole units of the one below; one that would join a single unit is left out, and the outermost joins
+    two at least."""
     level, below = cluster.levels[index], cluster.levels[index - 1].gpus if index else 1
     if gpus == level.gpus:
         return cluster

@@ -28,10 +28,8 @@ Spec = TypeVar("Spec")
 
 
 class Table:
-    """One kind of table: its keys are the fields of spec classes, and further keys that only files have.
-
-    Fields that hold other specs are no keys: a file has tables of their own for them.
-    """
+    """One kind of table: its keys are the fields of spec classes, and further keys that only files have. Fields that
+    hold other specs are no keys: a file has tables of their own for them."""
 
     def __init__(
         self,
@@ -87,9 +85,8 @@ class Table:
         return model
 
     def read(self, document: Document, place: KeyPath = ()) -> dict[str, Any]:
-        """Return what the table at `place` states: field -> value in SI; of further keys the defaults too.
-
-        A table that is left out is an empty one.
+        """Return what the table at `place` states (nothing where it is left out): field -> value in SI; of further keys
+        the defaults too.
 
         Raises:
             InputError: an unknown, missing or unusable key, with file, line, value, limit and a hint.
@@ -270,9 +267,8 @@ def _in_si(value: Any, unit: float, *, whole: bool) -> Any:
 
 
 def sources_of(document: Document, place: KeyPath, given: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
-    """Return key -> source from a `sources` table, whose keys are names, lists `a, b` or patterns `peak_*`.
-
-    The exact name goes before a pattern, a longer pattern before a shorter one.
+    """Return key -> source from a `sources` table, whose keys are names, lists `a, b` or patterns `peak_*`: exact names
+    go before patterns, longer patterns before shorter ones.
 
     Raises:
         InputError: a number without a source, or a source of nothing.

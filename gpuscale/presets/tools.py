@@ -234,11 +234,7 @@ def words() -> Words:
 
 @cache
 def load_tool(name: str) -> Tool:
-    """Return a tool with what it has of those that it stands on.
-
-    Raises:
-        KeyError: no tool has the name.
-    """
+    """Return a tool with what it has of those that it stands on; a KeyError where no tool has the name."""
     data = read_toml(_files()[name]).data
     below = load_tool(str(data.get("as", COMMON))) if name != COMMON else Tool("", "", "")
     below = replace(below, defaults={}) if data.get("bare") else below

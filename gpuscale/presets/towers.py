@@ -1,8 +1,6 @@
-"""What a multimodal config.json has beside its language model: towers for images and sounds, with their parameters.
-
-The parameters are those of the tower and of what joins it to the language model. `presets/families/towers.toml` has the
-sums for each type of tower and model; a type that it does not have, or a config that states too little, is not counted.
-"""
+"""What a multimodal config.json has beside its language model: towers for images and sounds, with their parameters and
+those of what joins them to it. `presets/families/towers.toml` has the sums for each type of tower and model; a type
+that it does not have, or a config that states too little, is not counted."""
 
 from __future__ import annotations
 
@@ -34,15 +32,14 @@ FROZEN = {
     **dict.fromkeys(("tune_mm_llm", "tune_llm", "tune_language_model", "train_llm"), False),
 }
 """Switch, by the last part of its name or the last two, in lower case -> the value with which the language model is not
-trained, but a tower or its projector (ms-swift, Megatron-LM's --freeze-LM, LLaMA-Factory, NeMo; LLaVA; Qwen2.5-VL's own
-scripts)."""
+trained, but a tower or its projector (ms-swift, Megatron-LM, LLaMA-Factory, NeMo; LLaVA; Qwen2.5-VL)."""
 
 FROZEN_TOWERS = (
     "freeze_vision_tower", "freeze_vit", "freeze_vision_model", "freeze_vision_encoder", "freeze_visual_encoder",
     "freeze_vision", "freeze_audio_tower", "freeze_mm_modules",
 )  # fmt: skip
-"""Switches, in lower case, that hold the weights of towers as they are (LLaMA-Factory; ms-swift and Megatron-LM;
-Megatron-Bridge; NeMo; XTuner; axolotl)."""
+"""Switches that hold the weights of towers as they are (LLaMA-Factory; ms-swift and Megatron-LM; Megatron-Bridge; NeMo;
+XTuner; axolotl)."""
 
 NOT_TRAINED = "the language model is not trained, but towers beside it, which are not modelled"
 TRAINED = "gpuscale predicts training of the language model"
@@ -50,13 +47,8 @@ TRAINED = "gpuscale predicts training of the language model"
 
 
 def towers_of(data: Mapping[str, Any], model_type: str, text: int) -> tuple[TowerSpec, ...]:
-    """Return the towers that a config has, one of each kind.
-
-    Args:
-        data: the config that has them beside its language model.
-        model_type: of the whole.
-        text: width of the language model.
-    """
+    """Return the towers that a config has beside its language model of width `text`, one of each kind; `model_type` is
+    that of the whole."""
     found: dict[str, TowerSpec] = {}
     for key, value in data.items():
         kind = next((kind for kind, words in KINDS.items() if re.search(words, key.lower())), None)
@@ -104,11 +96,8 @@ class Sizes:
         }
 
     def total(self, text: str) -> int:
-        """Return a sum of products of whole numbers.
-
-        Raises:
-            KeyError: the config does not state one of them, or not as a number.
-        """
+        """Return a sum of products of whole numbers; a KeyError where the config does not state one of them as a
+        number."""
         found = 0
         for term in text.split("+"):
             number = 1

@@ -15,7 +15,7 @@ from gpuscale.ratios import signed
 from gpuscale.render.document import Cell, Document, Spell, Table, plain, table
 from gpuscale.render.output import picked
 from gpuscale.rules.check import cited, rules_of
-from gpuscale.rules.general import FRAMEWORKS
+from gpuscale.rules.rule import FRAMEWORKS
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 from gpuscale.specs.gpu import PRECISIONS, GpuSpec
 from gpuscale.specs.model import STATE_SPACES, AttentionSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec, StateSpaceSpec

@@ -1,8 +1,5 @@
-"""All rules, in the order in which they are checked, and what checks them.
-
-The order follows the tables of `gpuscale.layouts.space`: a rule is checked on the first one that can decide it. A rule
-is passed over for frameworks that it does not name: the framework of a job decides what the search may offer.
-"""
+"""All rules, in the order in which they are checked, each on the first table of `gpuscale.layouts.space` that can
+decide it; and what checks those that hold for the framework of a job."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import numpy as np
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.rules import general
 from gpuscale.rules.frameworks import deepspeed, megatron, nanotron, torchtitan
-from gpuscale.rules.rule import Cite, Rule
+from gpuscale.rules.rule import FRAMEWORKS, Cite, Rule
 from gpuscale.specs.job import JobSpec
 
 SHAPE_RULES, LAYOUT_RULES, SHARDING_RULES, MICROBATCH_RULES, RECOMPUTE_RULES = (
@@ -72,11 +69,11 @@ def rules_of(framework: str) -> tuple[Rule, ...]:
 
 def cited(rule: Rule, framework: str) -> Cite:
     """Return where one of `RULE_SETS` states a rule; the rule's own source where it does not."""
-    return general.FRAMEWORKS[framework].cited.get(rule.code, Cite(rule.source))
+    return FRAMEWORKS[framework].cited.get(rule.code, Cite(rule.source))
 
 
 def source_in(rule: Rule, framework: str) -> str:
     """Return where one of `RULE_SETS` states a rule, with the framework's name before it."""
-    own = general.FRAMEWORKS[framework]
+    own = FRAMEWORKS[framework]
     found = own.cited.get(rule.code)
     return f"{own.title}: {found.where}" if found else rule.source

@@ -14,22 +14,10 @@ from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split, stages_torn, strides
 from gpuscale.layouts.space import dualpipe_microbatches, wrong_chunks
-from gpuscale.rules.frameworks import accelerate, deepspeed, fsdp_alone, megatron, nanotron, torchtitan
-from gpuscale.rules.rule import DEEPSPEED, FSDP2, MEGATRON, NANOTRON, Framework, Rule, any_of
+from gpuscale.rules.rule import DEEPSPEED, FRAMEWORKS, FSDP2, MEGATRON, NANOTRON, Framework, Rule, any_of
 from gpuscale.specs.job import JobSpec
 
-_ANY = Framework("no framework in particular", "arithmetic alone")
-
-FRAMEWORKS: dict[str, Framework] = {
-    "generic": _ANY,
-    **megatron.FRAMEWORKS,
-    **torchtitan.FRAMEWORKS,
-    **deepspeed.FRAMEWORKS,
-    **nanotron.FRAMEWORKS,
-    **fsdp_alone.FRAMEWORKS,
-    **accelerate.FRAMEWORKS,
-}
-"""Name of `gpuscale.specs.job.RULE_SETS` -> what that framework can run."""
+_ANY = FRAMEWORKS["generic"]
 
 
 def _own(job: JobSpec) -> Framework:
@@ -46,7 +34,6 @@ def _without(ability: str) -> frozenset[str]:
 
 
 def _missing(values: IntArray, allowed: Iterable[int]) -> BoolArray:
-    """Mark the small whole numbers that are not among `allowed`."""
     bits = sum(1 << value for value in set(allowed))
     return (np.right_shift(bits, values) & 1) == 0
 
@@ -248,7 +235,7 @@ _MICROBATCH = (
          "arithmetic: equal batches",
          lambda c, job: c.dp * c.micro_batch_size * c.num_microbatches != job.global_batch_size),
     _unavailable("projection_unavailable", ("optimizer", "framework"), "the framework has neither GaLore nor APOLLO",
-                 frozenset(FRAMEWORKS) - {"generic", *accelerate.FRAMEWORKS},
+                 frozenset(FRAMEWORKS) - {"generic", "accelerate"},
                  concerns=lambda job: job.projection is not None),
     Rule("projection_needs_whole_matrices", ("optimizer", "zero", "tp", "pp"),
          "galore and apollo project whole gradients: without ZeRO, TP or PP",
@@ -281,7 +268,6 @@ _MICROBATCH = (
 
 
 def _stage_layers(c: Candidates, job: JobSpec) -> IntArray:
-    """Layers of the fullest stage."""
     return -(-job.model.layers // c.pp)
 
 

@@ -1,15 +1,15 @@
-"""The form of a rule, and the forms in which the facts about a framework are written down."""
+"""The form of a rule, and what frameworks can run (`presets/known/rule_sets.toml`)."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpuscale.arrays import BoolArray
-from gpuscale.layouts.arrays import SCHEDULES, Candidates
+from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, RECOMPUTE_MODULES, SCHEDULES, Candidates
 from gpuscale.presets.files import known_table
 from gpuscale.specs.gpu import WIDE
 from gpuscale.specs.job import RULE_SETS, JobSpec
@@ -30,9 +30,17 @@ class Option(NamedTuple):
     why: str = ""  #: why no other value than those of `words` can be told.
 
 
-def same(*values: Any) -> dict[Any, Any]:
-    """Return `words` of values that are called the same."""
-    return {value: value for value in values}
+def _options(rows: Iterable[Mapping[str, Any]]) -> Iterator[Option]:
+    """Read rows of options: `only` has values that are called the same, `` for none given; `ours` may name several."""
+    for row in rows:
+        stated = dict(row)
+        if "only" in stated:
+            stated["words"] = {value: value for value in (None if one == "" else one for one in stated.pop("only"))}
+        elif "words" in stated:
+            stated["words"] = dict(stated["words"])
+        ours = stated.pop("ours")
+        for name in ours if isinstance(ours, list) else [ours]:
+            yield Option(name, **stated)
 
 
 EVERY = frozenset(RULE_SETS)
@@ -129,3 +137,21 @@ class Framework(NamedTuple):
     def cited(self) -> Mapping[str, Cite]:
         """Code of a rule -> where this framework states it."""
         return _cites(self.citations)
+
+
+_MODULES = {**RECOMPUTE_MODULES, "every_other_matmul": EVERY_OTHER_MATMUL}
+_READ: dict[str, Callable[[Any], Any]] = {
+    "options": lambda rows: tuple(_options(rows)),
+    "schedules": lambda names: frozenset(SCHEDULES[name] for name in names),
+    "recompute_modules": lambda names: sum(_MODULES[name] for name in names),
+    **dict.fromkeys(("zero_stages", "hybrid_stages", "pipelined_stages"), tuple),
+    **dict.fromkeys(("layers", "precisions", "recipes", "offload"), frozenset),
+}
+"""Field of `Framework` -> what makes it of the list in a file; the others are as they stand there."""
+
+FRAMEWORKS: dict[str, Framework] = {}
+"""Name of `gpuscale.specs.job.RULE_SETS` -> what that framework can run."""
+
+for _name, _table in known_table("rule_sets").items():
+    _stated = {key: _READ[key](value) if key in _READ else value for key, value in _table.items() if key != "like"}
+    FRAMEWORKS[_name] = FRAMEWORKS.get(_table.get("like"), Framework("", ""))._replace(**_stated)

@@ -71,7 +71,7 @@ prints the percentiles."""
 
 KERNELS = tuple(name for name, one in COMPONENTS.items() if one.limit in {"compute", "hbm"})
 """Components of the step time that a slow GPU slows down. `waiting` is one: the factor is on the slowest GPU, whose lag
-behind the others it is. The speed of a straggler (`gpuscale.training.stragglers`) is a share of the others'."""
+behind the others it is."""
 
 BANDS = {"network": (0.25, 4.0), "kernels": (0.5, 2.0), "imbalance": (3.0,)}
 """Conditions of which it is said where another plan would be chosen -> factors up to which that is looked for."""
@@ -157,19 +157,14 @@ def perturbed(job: JobSpec, factors: Mapping[str, float]) -> JobSpec:
 def turning_points(
     rows: Candidates, job: JobSpec, family: IndexArray, first: int, allowance: float
 ) -> list[tuple[Knob, float, int | None]]:
-    """Find how far each condition of `BANDS` must change before the first choice is no longer near the fastest.
-
-    The choice holds as long as a plan of its family is at most `allowance` further behind the fastest than where
-    nothing changes. Looked at are the ends of the band, the middles (of the log) of its two sides, and between these
-    the halvings.
-
-    Args:
-        family: of each plan.
-        first: index of the first choice.
+    """Find how far each condition of `BANDS` must change before the first choice is no longer near the fastest. It
+    holds as long as a plan of its family (`family`: of each plan) is at most `allowance` further behind the fastest
+    than where nothing changes. Looked at are the ends of the band, the middles (of the log) of its two sides, and
+    between these the halvings.
 
     Returns:
         Of each band the condition, the factor nearest to 1 at which another plan is ahead, and that plan; where the
-        choice holds throughout, the end of the band and None.
+            choice holds throughout, the end of the band and None.
     """
     own = family == family[first]
     unchanged_s = perturbed_s(rows, job, {})

@@ -1,8 +1,6 @@
-"""Memory and step time of a set of candidates, and the layers that many candidates have in common.
-
-Layers that are cut alike take the same time and memory whatever pipeline they are in: they are measured once for all
-candidates of a part of the search space, and for all jobs that share them.
-"""
+"""Memory and step time of a set of candidates, and the layers that many of them have in common: those cut alike take
+the same whatever pipeline they are in, and are measured once for all candidates of a part of the search space, and for
+all jobs that share them."""
 
 from __future__ import annotations
 
@@ -58,10 +56,8 @@ def time_of(c: Candidates, job: JobSpec) -> StepTime:
 
 
 def placed(c: Candidates, job: JobSpec, *, every: bool = False) -> tuple[StageTable, IndexArray, StageParameters]:
-    """Deal layers out to the stages of candidates, or of a grid of them.
-
-    Args:
-        every: tabulate all stages, also those that another is heavier than.
+    """Deal layers out to the stages of candidates, or of a grid of them; `every`: also to stages that another
+    outweighs.
 
     Returns:
         Layers per stage of each (pp, vpp) pair; for each row that of its pair; parameters on one GPU of each stage.
@@ -139,11 +135,7 @@ BELOW = 1 - 1e-9
 
 
 def measure_distinct_layers(rows: Candidates, modules: IntArray, job: JobSpec) -> LayerCache:
-    """Measure the layers of rows, each way to cut them once.
-
-    Args:
-        modules: selections of modules to recompute, ascending.
-    """
+    """Measure the layers of rows, each way to cut them once; `modules`: selections to recompute, ascending."""
     recomputed = replace(rows, recompute_modules=modules[:, None])
     cuts, row = unique_rows(recomputed, [name for name in cut_key(rows, job) if name != "recompute_modules"])
     passes = evaluate_passes(cuts, Cases(row), job)
@@ -163,20 +155,15 @@ def least_beside_s(job: JobSpec) -> float:
 
 
 SEARCH_STAGES = ("enumerate", "rules", "layers", "memory", "step time", "ranking")
-"""Stages of a search in the order of the flow: rows are formed; those that break a rule are dropped; layers are
-measured, once for all candidates that cut them alike; the memory of every candidate, and what its pipeline takes at
-least, are combined from them; those that may lead are timed; the best are kept in order."""
+"""Stages of a search in the order of the flow: rows are formed; those that break a rule dropped; layers measured;
+memory, and what pipelines take at least, combined from them; those that may lead timed; the best kept in order."""
 
 STAGES = ("presets", *SEARCH_STAGES, "output")
 """Stages of a plan: a search after its presets have been read, and its best plans described and drawn."""
 
 
 class Stopwatch:
-    """Adds up CPU time between laps by the name of the stage that ends with each.
-
-    Attributes:
-        seconds: stage -> seconds, in order of first use.
-    """
+    """Adds up CPU time between laps by the name of the stage that ends with each."""
 
     def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
         self.seconds: dict[str, float] = {}

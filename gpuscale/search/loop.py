@@ -3,8 +3,8 @@
 One loop serves one job and many. Of every legal candidate memory is computed, and a lower bound of its step time, which
 is the same for all choices of ZeRO. Of those that fit only those are timed whose lower bound allows them to be the best
 of their family, or near the best of all. Where only the best of many jobs matter (`search_best`), jobs that share
-layers share rows and layers, and what cannot be the best plan of its job, or of one of the best jobs, is not looked at:
-it is counted as `CANNOT_WIN`. Nothing that could win is left out (tests/test_cuts.py).
+layers share rows and layers, and what cannot win is only counted (`CANNOT_WIN`); nothing that could is left out
+(tests/test_cuts.py).
 """
 
 from __future__ import annotations
@@ -79,10 +79,8 @@ ROW_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES)
 
 
 def legal_rows(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[Candidates]:
-    """Yield the legal rows with the axes (choices of ZeRO, 1, rows), at most `BLOCK_ROWS` at a time.
-
-    How they recompute is not chosen yet. What a rule cuts is counted in `rejected`, by its code.
-    """
+    """Yield the legal rows with the axes (choices of ZeRO, 1, rows), at most `BLOCK_ROWS` at a time; how they recompute
+    is not chosen yet. What a rule cuts is counted in `rejected`, by its code."""
 
     def checked(rules: Sequence[Rule], table: Candidates) -> Candidates:
         lap("enumerate")
@@ -158,7 +156,6 @@ def job_groups(tasks: Sequence[Task]) -> list[JobGroup]:
 
 
 def _all_that(each: Sequence[Pins]) -> Pins:
-    """Pins that allow whatever one of several allows, and as little more as can be said in pins."""
     first, degrees = each[0], {}
     for name, pin in first.degrees.items():
         pins = [one.degrees.get(name, Pin()) for one in each]
@@ -176,14 +173,13 @@ KEEP_VARIANTS = 2000
 """Leaders kept besides the best of every family, to rank variants one by one."""
 
 CHUNK_CANDIDATES = 1 << 17
-"""Candidates combined at a time: enough for NumPy's calls to take little of the time, few enough for its caches."""
+"""Candidates combined at a time: many enough for NumPy's calls, few enough for its caches."""
 
 MERGE_FAMILIES = 1 << 14
-"""Candidates that may be kept as the best of their families before families found more than once are merged."""
+"""Candidates kept as the best of their families before families found more than once are merged."""
 
 FIRST_RUN, GROWTH = 512, 8
-"""Where only the best matter: rows that are looked at first, those with the least lower bound, and how many times more
-come next."""
+"""Where only the best matter: rows that are looked at first, by lower bound, and how many times more come next."""
 
 
 @dataclass(slots=True)
@@ -227,7 +223,6 @@ def search(
         constraints: on plans, beyond memory; what breaks one is rejected under its code.
         near: share of the best score within which all candidates are among the leaders.
         every: time every candidate that fits, and keep all scores; so it is with constraints and for a frontier.
-        frontier: keep the frontier of step time and memory.
     """
     every = every or frontier or constraints is not None
     one = _JobSearch(Task(job, pins, constraints), basis, near=near, every=every, frontier=frontier)
@@ -238,16 +233,9 @@ def search(
 
 
 def search_near(job: JobSpec, pins: Pins, share: float, memory: float = 1.0) -> tuple[SearchResult, SearchResult]:
-    """Find the plans of a job that take at most `share` longer than its best; what is slower is not looked at.
-
-    The best of every family that has such a plan are those that `search` finds; all counts are of what was looked at.
-
-    Args:
-        memory: factor on the memory of a GPU.
-
-    Returns:
-        What was found, and the plans that are as fast as its best or faster with that much memory.
-    """
+    """Find the plans of a job that take at most `share` longer than its best, and those that are as fast as its best or
+    faster with `memory` times the memory; what is slower is not looked at. The best of every family that has such a
+    plan are those that `search` finds; all counts are of what was looked at."""
     roomy = replace(job, memory_limit_bytes=memory * job.memory_limit_bytes)
     found = _JobSearch(Task(job, pins, None), STEP_TIME, near=share, ceiling=lambda: np.inf)
     faster = _JobSearch(Task(roomy, pins, None), STEP_TIME, near=np.inf, ceiling=lambda: found.best)
@@ -263,11 +251,9 @@ def anything_fits(job: JobSpec, pins: Pins) -> bool:
 
 
 def search_best(tasks: Sequence[Task], top: int) -> list[SearchResult]:
-    """Find the best plan of each of those jobs that are among the `top` best by the time of a step.
-
-    All jobs have the same GPUs and tokens per step. Plans are those that a search of everything would find; families
-    and counts are those of what was looked at.
-    """
+    """Find the best plan of each of those jobs, all of the same GPUs and tokens per step, that are among the `top` best
+    by the time of a step. Plans are those that a search of everything would find; families and counts are those of what
+    was looked at."""
     found = _search_tasks(tasks, top, STEP_TIME)
     ceiling = _ceiling(found, top)
     beaten = [CANNOT_WIN in one.rejected and one.best > ceiling for one in found]
@@ -299,7 +285,6 @@ def _ceiling(found: Sequence[_JobSearch], top: int) -> float:
 
 
 def _search_group(group: JobGroup, found: Sequence[_JobSearch]) -> None:
-    """Search the jobs of one group block by block."""
     start, first = time.perf_counter(), found[0]
     lap("presets")
     own_rules = [rules_beyond(one.task.job, group.job) for one in found]
@@ -326,15 +311,8 @@ class _Fitting(NamedTuple):
 
 
 class _JobSearch:
-    """The search of one job, and what it has found so far.
-
-    Attributes:
-        rejected: reason -> candidates.
-        evaluated: candidates looked at; those that fit; those of them that meet the constraints.
-        fitting: candidates looked at; those that fit; those of them that meet the constraints.
-        feasible: candidates looked at; those that fit; those of them that meet the constraints.
-        best: the least score of the feasible ones; infinity where there are none.
-    """
+    """The search of one job, and what it has found so far: candidates looked at (`evaluated`), that fit (`fitting`),
+    that meet the constraints too (`feasible`); and the least score of these (`best`)."""
 
     def __init__(
         self,
@@ -346,10 +324,8 @@ class _JobSearch:
         frontier: bool = False,
         ceiling: Callable[[], float] | None = None,
     ) -> None:
-        """Search all, or, with a ceiling, what may be the best plan of the job and score no more than that.
-
-        The best by memory is looked for whether it fits or not.
-        """
+        """Search all, or, with a ceiling, what may be the best plan of the job and score no more than that; the best by
+        memory is looked for whether it fits or not."""
         self.task, self.basis, self.near, self.every, self.ceiling = task, basis, near, every, ceiling
         limits = task.job.plans_limit_bytes, task.job.host_limit_bytes
         self._memory_limit_bytes, self._host_limit_bytes = (np.inf, np.inf) if ceiling and basis == MEMORY else limits
@@ -364,19 +340,13 @@ class _JobSearch:
         self._members: list[IntArray] = []
 
     def _reject(self, reason: str, count: int, *, evaluated: bool = True) -> None:
-        """Count candidates that are rejected for a reason."""
         self.evaluated += count * evaluated
         if count:
             self.rejected[reason] = self.rejected.get(reason, 0) + count
 
     def search_block(self, block: Candidates, layers: LayerCache, least_s: FloatArray, rules: Sequence[Rule]) -> None:
         """Look at those rows of a block that the pins allow: at all of them, or, where only the best plan matters, at
-        those that may be it, the ones with the least lower bound first.
-
-        Args:
-            least_s: lower bounds of the rows' step times.
-            rules: what else may cut the rows.
-        """
+        those that may be it, the ones with the least lower bound (`least_s`) first; `rules` may cut them too."""
         left, size = self.task.allows(block), FIRST_RUN
         if self.ceiling is None:
             rows = np.flatnonzero(left)
@@ -397,12 +367,8 @@ class _JobSearch:
         self._reject(CANNOT_WIN, choices * len(ways_to_recompute(self.task.job, self.task.pins)), evaluated=False)
 
     def _look(self, some: Candidates, of_block: IndexArray, layers: LayerCache, limit: float) -> None:
-        """Find what fits of some rows, and time what may lead.
-
-        Args:
-            of_block: their numbers in the block that the layers are of.
-            limit: the score beyond which nothing is of interest.
-        """
+        """Find what fits of some rows, by their numbers in the block that the layers are of, and time what may lead;
+        beyond the score `limit` nothing is of interest."""
         job, timing = self.task.job, self.basis == STEP_TIME
         all_stages, all_row, held = placed(without_zero(some), job)
         longest = all_stages.counts.sum(axis=2).max(axis=1)[all_row]
@@ -489,12 +455,8 @@ class _JobSearch:
                 yield Scored(c, time_s, memory_bytes, score, host_bytes), family
 
     def _keep(self, timed: Scored, family: IndexArray, members: IntArray | None = None) -> None:
-        """Keep the best of candidates that fit.
-
-        Args:
-            family: numbers of their families.
-            members: feasible candidates of each family, where not all of them are given.
-        """
+        """Keep the best of candidates that fit, of the families with these numbers; `members`: feasible candidates of
+        each family, where not all of them are given."""
         if self.task.constraints is not None:
             meets = self.task.constraints.keep(timed.step_time_s, timed.memory_bytes, self.rejected)
             timed, family = timed.take(meets), family[meets]
@@ -522,7 +484,6 @@ class _JobSearch:
         lap("ranking")
 
     def _leading(self, timed: Scored) -> Scored:
-        """Drop what is not among the leaders."""
         scores, threshold = timed.score, (1 + self.near) * self.best
         if self.every:
             few = len(scores) < KEEP_VARIANTS
@@ -530,7 +491,6 @@ class _JobSearch:
         return timed.take(scores <= threshold)
 
     def _merged_families(self) -> tuple[Scored, IntArray]:
-        """Return the best candidate of each family, in order, and the number of feasible candidates of each."""
         every = joined(self._families)
         _, group = distinct(combined_key(every.rows, FAMILY))
         members = np.bincount(group, weights=np.concatenate(self._members)).astype(np.int64)
@@ -561,14 +521,9 @@ class _JobSearch:
 
 
 def _chunks(grid: Candidates) -> Iterator[tuple[Candidates, IndexArray]]:
-    """Cut a grid into parts of bounded size without rows and choices of ZeRO that are not legal at all.
-
-    Rows of a part have the same legal choices of ZeRO, as far as many rows do; neighbours have the same pipeline, so
-    that few stages need to be evaluated.
-
-    Yields:
-        A part, and the indices of its rows.
-    """
+    """Cut a grid into parts of bounded size, each with the indices of its rows, without rows and choices of ZeRO that
+    are not legal at all. Rows of a part have the same legal choices of ZeRO, as far as many rows do; neighbours have
+    the same pipeline, so that few stages need to be evaluated."""
     legal, ways = np.asarray(grid.legal.any(axis=1)), grid.legal.shape[1]
     rows = np.flatnonzero(legal.any(axis=0))
     pattern = (1 << np.arange(len(legal))) @ legal[:, rows]
@@ -586,8 +541,7 @@ def _chunks(grid: Candidates) -> Iterator[tuple[Candidates, IndexArray]]:
 
 
 TIMES = ("step_time", "tokens_per_s", "mfu")
-"""Objectives that come down to the step time; nothing is known of ties in others, and their order is that of the
-score."""
+"""Objectives that come down to the step time; nothing is known of ties in others."""
 
 
 COMPARED_LEADERS, COMPARED_FAMILIES = 400, 100
@@ -610,11 +564,7 @@ class Shortlist(NamedTuple):
         return int(self.evaluation.step.step_time_s.argmin())
 
     def every(self, objective: str, score: FloatArray | None = None) -> IndexArray:
-        """Return the indices of all plans, the first choice first.
-
-        Args:
-            score: what to order by instead of the own score, shape (P,).
-        """
+        """Return the indices of all plans, the first choice first, by their own score or another, shape (P,)."""
         by = self.score if score is None else score
         return np.argsort(by, kind="stable") if objective not in TIMES else ties.arranged(by, self.traits)
 

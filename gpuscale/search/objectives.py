@@ -1,8 +1,6 @@
-"""What plans are ranked, limited and compared by: objectives as functions of step time or peak memory.
-
-Within one job every objective follows the order of step time or of memory. Between jobs that differ in GPUs, cluster,
-batch or precision they do not, and each is a value that compares: per token, per GPU or of the same memory.
-"""
+"""What plans are ranked, limited and compared by: objectives as functions of step time or peak memory. Within one job
+every objective follows one of the two; between jobs that differ in GPUs, cluster, batch or precision each is a value
+that compares: per token, per GPU or of the same memory."""
 
 from __future__ import annotations
 

@@ -5,10 +5,8 @@ recomputed or not. The last two, and context parallelism, buy memory with time. 
 buy nothing: under one of the same TP, PP, EP and ETP that is at least as good with no more of any of the three.
 Otherwise half of a table would be copies of better plans, their sequences split and microbatches larger in proportion.
 
-Within one job every objective follows step time or memory (`gpuscale.search.objectives`), so that whatever is on a
-frontier of several objectives is on that of these two, or has the same values as a plan that is. A search keeps that
-frontier (`staircase`); the few hundred plans on it are then compared by the objectives themselves, over all jobs
-(`undominated`).
+Within one job every objective follows step time or memory, so that a frontier of several objectives is on that of these
+two (`staircase`); the few hundred plans on it are then compared by the objectives, over all jobs (`undominated`).
 """
 
 from __future__ import annotations
@@ -99,15 +97,8 @@ def best_of_each(plans: Scored, group: IntArray) -> IndexArray:
 
 
 def folded(families: Scored, variants: IntArray) -> tuple[Scored, IntArray]:
-    """Fold families under better ones that have no more of what saves memory.
-
-    Args:
-        families: the best plan of each, in order.
-        variants: how many feasible candidates each stands for.
-
-    Returns:
-        The families that are left, in order, and how many feasible candidates each stands for now.
-    """
+    """Fold families, each its best plan, in order, with the feasible candidates that it stands for, under better ones
+    that have no more of what saves memory."""
     listed = families.take(_are_listed(families.rows))
     members = np.zeros(len(listed.score), dtype=np.int64)
     np.add.at(members, family_of(families.rows, listed.rows), variants)
@@ -129,11 +120,7 @@ def _are_listed(rows: Candidates) -> BoolArray:
 
 
 def family_of(rows: Candidates, listed: Candidates) -> IndexArray:
-    """Return for each candidate the index of the listed family that stands for it.
-
-    Args:
-        listed: the best plan of each listed family, in order.
-    """
+    """Return for each candidate the index of the `listed` family (its best plan) that stands for it."""
     both = concatenate([rows, listed])
     kin = combined_key(both, [name for name in FAMILY if name not in SAVES_MEMORY])
     own, theirs = kin[: len(rows)], kin[len(rows) :]
@@ -166,14 +153,8 @@ def staircase(plans: Scored) -> Scored:
 
 
 def undominated(scores: FloatArray) -> IndexArray:
-    """Return the rows than which none is at least as good in every column and better in one.
-
-    Args:
-        scores: shape (N, k), smaller is better.
-
-    Returns:
-        Their indices, by the first column, then the second, ...; of equal rows only the first.
-    """
+    """Return the rows than which none is at least as good (smaller) in every column and better in one, by the first
+    column, then the second, ...; of equal rows only the first. `scores` has the shape (N, k)."""
     order = np.lexsort([np.arange(len(scores)), *scores.T[::-1]])
     left, out = scores[order], []
     while len(order):  # none of what follows beats the first: it is no better in the first column that differs

@@ -36,12 +36,12 @@ from gpuscale.uncertainty import known_of_times
 
 COMPARISON_FLOOR, COMPARISON_PER_SHARE = 0.025, 0.85
 """Standard error of log(step time of one layout / step time of another): at least, and per share of the step spent
-elsewhere. Maximum likelihood of which was faster in 2,142 pairs of measured layouts, each group of them counting alike;
-either half of the groups gives 0.015-0.035 and 0.8-0.9. `python benchmarks/fit_ties.py runs.csv`, 2026-11."""
+elsewhere. Maximum likelihood of which was faster in 2,142 pairs of measured layouts, each group counting alike; either
+half of the groups gives 0.015-0.035 and 0.8-0.9. `python benchmarks/fit_ties.py runs.csv`, 2026-11."""
 
 TIE_ODDS = 2.0
-"""Odds that the order of two plans is right, below which they are a tie. By a fit to one half of the groups, the order
-was right in 55-64 % of the other half's ties and in 84-89 % of its other pairs."""
+"""Odds that the order of two plans is right, below which they are a tie. By a fit to one half of the groups, it was
+right in 55-64 % of the other half's ties and in 84-89 % of its other pairs."""
 
 BET_ODDS = 4.0
 """Odds that a plan of an unproven kind is faster, from which on it goes before one of a proven kind: a choice, as the
@@ -52,24 +52,23 @@ NEAR = 0.05
 family."""
 
 AS_GOOD = 0.02
-"""Share by which a plan may be slower than the fastest and still be as good: a choice, less than the model is off by. A
-layout that nobody has run costs more."""
+"""Share by which a plan may be slower than the fastest and still be as good: a choice, less than the model is off
+by."""
 
 RETRY = 1 / 3
 """Share of a step that a plan takes longer where memory turns out not to suffice: all is recomputed, a forward pass
 more on three."""
 
 SIMPLICITY_MAY_COST = 0.01
-"""Share by which a simpler plan may be above the least upper end: a choice, well inside every tie. No more, because the
-faster on paper is still faster on average."""
+"""Share by which a simpler plan may be above the least upper end: a choice, well inside every tie; no more, as the
+faster on paper is faster on average."""
 
 EXPOSED_STEP = 0.05
-"""Exposed communication counts in steps of this share of the step time over the least among the plans compared: less
-is within its error."""
+"""Exposed communication counts in steps of this share of the step time over the least: less is within its error."""
 
 SHORT_SEQUENCE = 4096
-"""Tokens up to which splitting sequences (CP) is a way to save memory that hardly anybody takes: none of the recipes in
-`presets/recipes` does, while from 8,192 tokens on 27 of 333 do."""
+"""Tokens up to which hardly anybody saves memory by splitting sequences (CP): none of `presets/recipes` does, while
+from 8,192 tokens on 27 of 333 do."""
 
 UNEVEN = 1_000_000
 """More model chunks than any layout has: unequal ones go after all equal ones."""
@@ -160,18 +159,14 @@ def step_shares(evaluation: Evaluation) -> FloatArray:
 
 
 def unlike(shares: FloatArray, other: FloatArray) -> FloatArray:
-    """Share of the step that plans spend on other things than another plan, 0 to 1 (total variation distance).
-
-    Args:
-        shares: shares of the step by component, shape (components, N).
-        other: of the other plan, shape (components, 1), or of N others.
-    """
+    """Share of the step that plans spend on other things than another plan, 0 to 1 (total variation distance); shares
+    of the step by component, shape (components, N), those of the other (components, 1) or N others."""
     return np.abs(shares - other).sum(axis=0) / 2
 
 
 def tie_window(distance: FloatArray, odds: float = TIE_ODDS) -> FloatArray:
-    """Largest log(slower / faster step time) at which the odds that the order of two plans is right are below `odds`
-    (a tie), by the share of the step spent elsewhere."""
+    """Largest log(slower / faster step time) at which the odds that the order of two plans is right are below `odds` (a
+    tie), by the share of the step spent elsewhere."""
     error = np.hypot(COMPARISON_FLOOR, COMPARISON_PER_SHARE * distance)
     return NormalDist().inv_cdf(odds / (1 + odds)) * error
 
@@ -186,15 +181,7 @@ class Order(NamedTuple):
 
 
 def arranged(score: FloatArray, traits: Traits) -> IndexArray:
-    """Order plans by `ORDER_RULE`.
-
-    Args:
-        score: seconds, shape (N,); equal ones keep their order.
-        traits: of the same plans.
-
-    Returns:
-        Indices of all plans, the first choice first.
-    """
+    """Return the indices of plans by `ORDER_RULE`, the first choice first; equal scores [s], (N,), keep their order."""
     if not len(score):
         return np.zeros(0, dtype=np.intp)
     seen = _order(score, traits)
@@ -220,8 +207,7 @@ def _order(score: FloatArray, traits: Traits) -> Order:
 
 
 def _window(row: int, traits: Traits, odds: float) -> FloatArray:
-    """Largest log(slower / faster step time) at which the odds are below `odds` that the order of a plan and each of
-    the others is right, shape (N,)."""
+    """The same at which the order of a plan and each of the others is right, shape (N,)."""
     return tie_window(unlike(traits.shares.T, traits.shares[[row]].T), odds)
 
 

@@ -39,12 +39,12 @@ FABRIC_NAMES = {
 """Fabric -> its name for people."""
 
 RAILS = ("none", "optimised", "only")
-"""How network cards of one number are wired: to any leaf switch, to one leaf under a common spine, to a network of
-their own."""
+"""How network cards of one number are wired: to any leaf switch, to one leaf under a common spine, to their own
+network."""
 
 TOPOLOGIES = ("switched", "mesh", "torus", "dragonfly")
-"""How the units of a level are joined: by switches, each to each, to their neighbours along axes, or as groups of
-switches that global links join each to each."""
+"""How the units of a level are joined: by switches, each to each, to neighbours along axes, or as groups of switches
+that global links join each to each."""
 
 OPERATIONS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "sendrecv")
 
@@ -241,12 +241,10 @@ class ClusterSpec:
 
     @property
     def host_gpus(self) -> int:
-        """GPUs of one machine (one operating system), after which ranks' hosts and network cards' numbers begin anew.
-
-        Those that the file states of a host, else of the last level inside the box. That is neither always the
+        """GPUs of one machine (one operating system), after which ranks' hosts and network cards' numbers begin anew:
+        those that the file states of a host, else of the last level inside the box. That is neither always the
         innermost level (GPUs linked in pairs, pairs joined by PCIe) nor always the last one inside (trays of four in an
-        NVLink rack of 72).
-        """
+        NVLink rack of 72)."""
         domain = self.levels[self.domain_index].gpus
         return self.host.gpus if self.host and domain % self.host.gpus == 0 else domain
 
@@ -285,16 +283,10 @@ class ClusterSpec:
         return next((level for level in self.levels if level.gpus // stride >= gpus), self.levels[-1])
 
     def usual_gpus_per_node(self, gpus: int, groups: Sequence[int] = ()) -> int:
-        """Return how many GPUs of each node a job of `gpus` GPUs takes where nobody says.
-
-        The rule: all, but of several racks of 72 each 64 (the largest power of two, of any domain larger than a box),
-        the others being spares, unless the job fills whole racks; where only one of the two counts holds all `groups`
-        evenly, that one. NVIDIA's recipes for GB200 and GB300 take 64, 128, 256 or 512 GPUs (NVIDIA-NeMo/
-        Megatron-Bridge, scripts/performance).
-
-        Args:
-            groups: sizes of groups that none is to straddle two nodes, if it fits into one.
-        """
+        """Return how many GPUs of each node a job takes where nobody says: all, but of several racks of 72 each 64 (the
+        largest power of two, of any domain larger than a box), the others being spares, unless the job fills whole
+        racks; where only one of the two counts holds all `groups` evenly, that one. NVIDIA's recipes for GB200 and
+        GB300 take 64, 128, 256 or 512 GPUs (NVIDIA-NeMo/Megatron-Bridge, scripts/performance)."""
         node = self.levels[self.domain_index].gpus
         part = 1 << (node.bit_length() - 1)
         if node <= LARGEST_BOX or gpus <= node or self._refused_part(part, node):
@@ -303,11 +295,9 @@ class ClusterSpec:
         return next((one for one in counts if all(size > one or one % size == 0 for size in groups)), counts[0])
 
     def with_gpus_per_node(self, gpus_per_node: int) -> "ClusterSpec":
-        """Return the cluster when a job takes only `gpus_per_node` GPUs of each node.
-
-        The innermost level shrinks to them; above it there are as many nodes as before. The GPUs left over have the
-        node's network cards to themselves, as far as each reaches: a GPU that shares a card gets it whole, one that
-        has cards of its own keeps those.
+        """Return the cluster when a job takes only some GPUs of each node. The innermost level shrinks to them; above
+        it there are as many nodes as before. The GPUs left over have the node's network cards to themselves, as far as
+        each reaches: a GPU that shares a card gets it whole, one that has cards of its own keeps those.
 
         Raises:
             InputError: the number neither divides the GPUs of a node nor fills whole hosts, or a node has several
@@ -332,7 +322,6 @@ class ClusterSpec:
         return replace(self, levels=tuple(levels), host=host, calibration=self._calibration_of(gpus_per_node))
 
     def _refused_part(self, part: int, node: int) -> tuple[str, str] | None:
-        """Say why a job cannot take `part` GPUs of each node of `node`, and what to do; None where it can."""
         if self.pools:
             pools = ", ".join(f"`cluster={pool.cluster.name}`" for pool in self.pools)
             return f"the nodes of {self.name} are not alike", f"name one pool: {pools}"
@@ -374,13 +363,12 @@ class ClusterSpec:
         return f"{self.mixture}; a job of {gpus:,} GPUs fits into one pool: {names}"
 
     def sized_for(self, gpus: int) -> tuple["ClusterSpec", str | None]:
-        """Return the cluster with at least `gpus` GPUs, and a note when the preset had to be extended.
-
-        The rule: the top level is widened to the next whole number of its units, with as many more switches,
-        so that bandwidth per GPU, oversubscription and latency stay as they are.
+        """Return the cluster with at least so many GPUs, and a note when the preset had to be extended: the top level
+        is widened to the next whole number of its units, with as many more switches, so that bandwidth per GPU,
+        oversubscription and latency stay as they are.
 
         Raises:
-            InputError: `gpus` is not in 1..MAX_GPUS, or the preset is a single box that cannot grow.
+            InputError: not in 1..MAX_GPUS, or the preset is a single box that cannot grow.
         """
         if not 1 <= gpus <= MAX_GPUS:
             raise InputError(f"{gpus} GPUs is out of range", field="gpus", hint=f"give 1 to {MAX_GPUS:,}")
@@ -432,14 +420,12 @@ def cut(cluster: ClusterSpec, gpus: int, name: str) -> ClusterSpec:
 
 
 def joined(whole: ClusterSpec, pools: Sequence[PoolSpec]) -> ClusterSpec:
-    """Return the cluster that the pools (two or more, in any order) make up, bound by the slowest of them.
-
-    A synchronous job waits for its slowest part. So the whole counts as a cluster of alike nodes with the least of what
-    the pools have: FLOP/s and memory of a GPU, bandwidth and latency of each level that all pools have. Levels are
-    paired by what they are (inside a box or rack from the outermost inwards, networks from the innermost outwards) and
-    have the largest size that divides all of them, so that they tile every pool; a level that one pool lacks is left
-    out. `whole` has the name, title, sources and the level that joins the pools; its GPU does not count.
-    """
+    """Return the cluster that the pools (two or more, in any order) make up, bound by the slowest of them: a
+    synchronous job waits for its slowest part. It counts as alike nodes with the least of what the pools have: FLOP/s
+    and memory of a GPU, bandwidth and latency of each level that all have. Levels are paired by what they are (inside a
+    box or rack from the outermost inwards, networks from the innermost outwards) and have the largest size that divides
+    all of them, so that they tile every pool. `whole` has the name, title, sources and the level that joins the pools;
+    its GPU does not count."""
     top = whole.levels[-1]
     common = common_levels([pool.cluster for pool in pools])
     link = min(top.link_bytes_per_s, common[-1].egress_bytes_per_s) if common else top.link_bytes_per_s
@@ -522,11 +508,7 @@ def slowest_gpu(gpus: Sequence[GpuSpec]) -> GpuSpec:
 
 
 def compared_precision(gpus: Sequence[GpuSpec]) -> str:
-    """Return the precision by which GPUs are compared.
-
-    Raises:
-        InputError: they have none in common.
-    """
+    """Return the precision by which GPUs are compared; an InputError where they have none in common."""
     for name in _COMPARED:
         if all(name in gpu.peak_flops_per_s for gpu in gpus):
             return name
@@ -550,7 +532,6 @@ def _host(hosts: Sequence[HostSpec | None]) -> HostSpec | None:
 
 
 def _mixture(pools: Sequence[PoolSpec], top: LevelSpec) -> str:
-    """Say which pool binds and what the others have to spare."""
     precision = compared_precision([pool.cluster.gpu for pool in pools])
     ordered = sorted(pools, key=lambda pool: (pool.cluster.gpu.peak_flops_per_s[precision], pool.name))
     slow = ordered[0]

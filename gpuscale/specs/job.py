@@ -41,11 +41,9 @@ FLOP_CONVENTION = (
 
 @dataclass(frozen=True)
 class StateBytes:
-    """Bytes per parameter of each training state (defaults: Megatron-LM mixed precision with Adam, 18 bytes).
-
-    Source of the defaults: Megatron-LM `docs` on the distributed optimizer (bf16 parameters, fp32 gradients:
-    2 + 4 bytes, and 12 bytes of fp32 master weight and two fp32 moments).
-    """
+    """Bytes per parameter of each training state. Defaults: Megatron-LM mixed precision with Adam, 18 bytes (its docs
+    on the distributed optimizer: bf16 parameters, fp32 gradients, 12 bytes of fp32 master weight and two fp32
+    moments)."""
 
     weight: float = 2.0  #: weights that the matrix products read [bytes].
     #: gradients as they are kept and reduced [bytes].
@@ -86,8 +84,8 @@ EAGER = ("norm", "rotary", "activation", "loss", "bias")
 LOSS_PEAK_BYTES = {"fused": 4.0, "chunked": 0.75, "linear": 0.0}
 """Cross entropy -> bytes per logit at its peak: 16-bit logits and their gradient (Megatron-LM
 `--cross-entropy-loss-fusion`); LM head and loss by eighths of the sequence, 2 + 4 bytes in each (torchtitan
-components/loss.py, ChunkedCELoss); or one kernel for LM head and loss (Liger Kernel), see `CHUNK_BYTES`. What a
-`standard` one takes is the framework's (`MemoryProfile.loss_bytes`)."""
+components/loss.py, ChunkedCELoss); or one kernel for both (Liger Kernel), see `CHUNK_BYTES`. A `standard` one:
+`MemoryProfile.loss_bytes`."""
 
 COMPILED_LOSSES = frozenset({"torchtitan", "torchtitan-2024"})
 """Rule sets whose `fused` cross entropy is compiled code rather than a kernel (torchtitan components/loss.py)."""
@@ -96,9 +94,8 @@ OWN_LOOPS = frozenset({"generic", "accelerate"})
 """Rule sets of frameworks in which a user's own code says how the loss is worked out."""
 
 CHUNK_BYTES = 6.0
-"""Bytes per element of a hidden state that the loss takes where it is one kernel with the LM head: that works on chunks
-of as many logits as the hidden state has elements, in 16 and 32 bits (Liger Kernel,
-ops/fused_linear_cross_entropy.py)."""
+"""Bytes per element of a hidden state that one kernel for LM head and loss takes: it works on chunks of as many logits
+as the hidden state has elements, in 16 and 32 bits (Liger Kernel, ops/fused_linear_cross_entropy.py)."""
 
 LowPrecision = Annotated[str, among("bf16", "fp16", "fp8", "fp4")]
 CpComm = Annotated[str, among(*CP_COMMS)]
@@ -107,10 +104,7 @@ PipelineSplit = Annotated[str, among(*PIPELINE_SPLITS)]
 
 @dataclass(frozen=True)
 class MemoryProfile:
-    """What a framework keeps in memory beside parameters, gradients and optimizer state.
-
-    The facts behind each profile are in docs/memory.md.
-    """
+    """What a framework keeps in memory beside parameters, gradients and optimizer state; facts in docs/memory.md."""
 
     #: per logit at the peak of a `standard` loss: 16-bit logits, fp32 copies, gradients [bytes].
     loss_bytes: Annotated[float, Field(ge=0, le=64)]
@@ -215,8 +209,7 @@ RULE_SETS = (
     "litgpt",
     "accelerate",
 )
-"""Frameworks, and generations of them, that differ in what they can run (`gpuscale.rules`); docs/frameworks.md has the
-rules of each."""
+"""Frameworks, and generations of them, that differ in what they can run (`presets/known/rule_sets.toml`)."""
 
 
 @dataclass(frozen=True)
@@ -452,7 +445,7 @@ class OffloadSpec:
 
 
 HOST_USABLE = 0.9
-"""Share of a host's memory that offloading may fill: operating system, data loading and pinned staging need the rest
+"""Share of a host's memory that offloading may fill: the rest is for system, data loading, pinned staging
 (guesstimate)."""
 
 
@@ -504,10 +497,8 @@ class JobSpec:
 
     @cached_property
     def teaching(self) -> Self | None:
-        """The job as the teacher sees it: its forward pass beside the student's, in 16 bits; None without a teacher.
-
-        It predicts no further tokens, and the CPU's work per microbatch is the student's.
-        """
+        """The job as the teacher sees it, None without one: its forward pass beside the student's, in 16 bits. It
+        predicts no further tokens, and the CPU's work per microbatch is the student's."""
         if self.teacher is None:
             return None
         mtp = self.teacher.mtp and replace(self.teacher.mtp, trained=False)

@@ -32,8 +32,8 @@ class LengthsSpec(NamedTuple):
 
     @property
     def attended(self) -> float:
-        """Length of a sequence whose tokens attend to as many keys on average as those of packed samples: a token in
-        a sample of L tokens meets L / 2, and long samples have more of the tokens."""
+        """Length of a sequence whose tokens attend to as many keys on average as those of packed samples: a token in a
+        sample of L tokens meets L / 2, and long samples have more of the tokens."""
         return sum(one * one for one in self.tokens) / sum(self.tokens)
 
     def longest_of(self, samples: int) -> float:
@@ -54,11 +54,7 @@ def lengths_of(text: str, sequence: int, *, packed: bool) -> LengthsSpec:
 
 def read_lengths(text: str) -> str:
     """Return the quantiles of a distribution of lengths, joined by commas; it is `lognormal:MEDIAN:SIGMA`, numbers
-    joined by commas, or a file of numbers, one per sample.
-
-    Raises:
-        InputError: none of these, or a length that is not 1 or more.
-    """
+    joined by commas, or a file of numbers, one per sample."""
     text = text.strip()
     found = _lognormal(text) if text.startswith("lognormal:") else _numbers(text)
     ordered = sorted(found)

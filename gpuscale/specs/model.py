@@ -1,7 +1,4 @@
-"""A decoder-only language model as a pattern of layer kinds.
-
-Counting of parameters and FLOPs is in `gpuscale.architecture`; here is only the shape. Widths are in elements.
-"""
+"""A decoder-only language model as a pattern of layer kinds; its shape alone, widths in elements."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -133,9 +130,9 @@ STATE_SPACES = {
 }
 """Token mixers that take the place of attention in linear time -> their names. Mamba-2 (Dao & Gu 2024, arXiv
 2405.21060), Mamba (Gu & Dao 2023, arXiv 2312.00752: a decay per channel and state, from the input), gated delta nets
-(Yang et al. 2024, arXiv 2412.06464) and Kimi's (arXiv 2510.26692: a decay per channel), the convolution of LFM2
-(arXiv 2511.23404), the RG-LRU (De et al. 2024, arXiv 2402.19427), RWKV-4 (Peng et al. 2023, arXiv 2305.13048), the
-mLSTM (Beck et al. 2024, arXiv 2405.04517) and lightning attention (Qin et al. 2024, arXiv 2401.04658)."""
+(Yang et al. 2024, arXiv 2412.06464) and Kimi's (arXiv 2510.26692: a decay per channel), the convolution of LFM2 (arXiv
+2511.23404), the RG-LRU (De et al. 2024, arXiv 2402.19427), RWKV-4 (Peng et al. 2023, arXiv 2305.13048), the mLSTM (Beck
+et al. 2024, arXiv 2405.04517) and lightning attention (Qin et al. 2024, arXiv 2401.04658)."""
 
 TIMED_STATE_SPACES = ("mamba2", "gdn", "kda")
 """Those whose kernels the time is added up of; that of the others is an estimate from their FLOPs and bytes."""
@@ -226,10 +223,7 @@ class MoeSpec:
 
 @dataclass(frozen=True)
 class BesideSpec:
-    """Weights beside the usual blocks: a small product on every token, a vector, or a table that is looked up.
-
-    Low-rank residuals, gates of heads, embeddings per layer, hyper-connections, scales of residuals.
-    """
+    """Weights beside the usual blocks: a small product on every token, a vector, or a table that is looked up."""
 
     name: str  #: what it is, for people.
     outputs: Annotated[int, Field(ge=1, le=MAX_PARAMS)]  #: width of the output; weights of a vector.
@@ -251,8 +245,7 @@ class BesideSpec:
 @dataclass(frozen=True)
 class LayerSpec:
     """One kind of layer: a token mixer (attention or a state space, or both side by side) or none, then a feed-forward
-    block (a dense MLP or a mixture of experts, or both side by side) or none; at least one of the two.
-    """
+    block (a dense MLP or a mixture of experts, or both side by side) or none; at least one of the two."""
 
     attention: AttentionSpec | None  #: the attention, or None.
     mlp: MlpSpec | None  #: the dense MLP, or None.
@@ -314,10 +307,8 @@ ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "swigluoai")
 
 @dataclass(frozen=True)
 class NumericsSpec:
-    """What a model computes beside its shape. It changes what is learned and no time, so that only exports need it.
-
-    None is what nobody stated.
-    """
+    """What a model computes beside its shape, for exports alone: it changes what is learned and no time. None is what
+    nobody stated."""
 
     rotary_base: Positive = None  #: base of the angles of rotary positions (`rope_theta`).
     rotary_share: Annotated[float | None, Field(gt=0, le=1)] = None  #: share of a head that rotary positions turn.
@@ -408,8 +399,7 @@ class ModelSpec:
         return sum(one.parameters or 0 for one in self.towers)
 
     def caveats_with(self, tower: str) -> tuple[str, ...]:
-        """Return what every number has to be read with, by what is counted of towers (`JobSpec.tower`); answers carry
-        it among their notes."""
+        """Return what every number has to be read with, by what is counted of towers (`JobSpec.tower`)."""
         estimated = dict.fromkeys(
             STATE_SPACES[kind.state_space.kind]
             for kind in self.trained_kinds

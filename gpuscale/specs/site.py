@@ -10,8 +10,8 @@ import numpy as np
 from gpuscale.arrays import FloatArray, IntArray, log2
 
 SCALE = 1.5
-"""Distance at which a run says 1/e as much of another as of itself. This and the distances below were chosen by hand,
-so that half of the published runs of a source predict the other half well (benchmarks/calibrate_families.py)."""
+"""Distance at which a run says 1/e as much of another as of itself. This and the distances below are chosen by hand so
+that half of the published runs of a source predict the other half well (benchmarks/calibrate_families.py)."""
 
 DEGREES = {
     "tp": 0.5, "pp": 0.5, "vpp": 0.5, "cp": 0.5, "ep": 0.5, "micro_batch_size": 0.5, "num_microbatches": 0.1,

@@ -155,11 +155,7 @@ def read_joined(text: str) -> frozenset[str]:
 
 
 def read_targets(text: str) -> frozenset[str]:
-    """Return the matrices that names joined by commas, `+` or spaces stand for.
-
-    Raises:
-        InputError: an unknown name.
-    """
+    """Return the matrices that names joined by commas, `+` or spaces stand for."""
     found: set[str] = set()
     waiting = _words(text)
     if "c_proj" in waiting:  # Qwen 1: w1 and w2 lead into the MLP, c_proj out of it (modeling_qwen.py, QWenMLP)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from gpuscale.arrays import BoolArray
-from gpuscale.layouts.arrays import CORE_ATTN, ONE_F_ONE_B, Candidates
+from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split
-from gpuscale.rules.rule import DEEPSPEED, Framework, Rule, any_of
-from gpuscale.specs.gpu import WIDE
+from gpuscale.rules.rule import DEEPSPEED, Rule, any_of
 from gpuscale.specs.job import JobSpec
 
 HUGGING_FACE = frozenset({"deepspeed"})
@@ -46,19 +45,4 @@ RULES = {
              "DeepSpeed runtime/engine", lambda c, _: (c.ep > 1) & (c.zero == 3) & (c.cp > 1), HUGGING_FACE,
              lambda job: job.model.is_moe),
     ),
-}  # fmt: skip
-
-
-_BASIS = "deepspeedai/DeepSpeed at edaa72212672, 2026-08"
-
-FRAMEWORKS = {
-    "deepspeed": Framework("DeepSpeed", _BASIS, "deepspeed", sequence_parallel="never", pipelines=False,
-                           interleaving=False,
-                           schedules=frozenset({ONE_F_ONE_B}), hybrid_stages=(3,), pipelined_stages=(0, 1),
-                           recompute_modules=0, recompute_layers="all", overlaps_exchange=False),
-    "megatron-deepspeed": Framework("Megatron-DeepSpeed", f"{_BASIS}; deepspeedai/Megatron-DeepSpeed", "deepspeed",
-                                    interleaving=False, schedules=frozenset({ONE_F_ONE_B}),
-                                    layers=frozenset({"moe", "gqa"}), precisions=frozenset({"bf16", "fp16"}) | WIDE,
-                                    hybrid_stages=(3,), pipelined_stages=(0, 1), recompute_modules=CORE_ATTN,
-                                    recompute_layers="all", overlaps_exchange=False),
 }  # fmt: skip

@@ -11,8 +11,8 @@ from gpuscale.collectives.alltoall import units
 from gpuscale.layouts import arrays
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import context_split, strides
-from gpuscale.rules.rule import FOLDED_MEGATRON, MEGATRON, Framework, Option, Rule, any_of, same
-from gpuscale.specs.gpu import BLACKWELL, WIDE
+from gpuscale.rules.rule import FOLDED_MEGATRON, FRAMEWORKS, MEGATRON, Rule, any_of
+from gpuscale.specs.gpu import BLACKWELL
 from gpuscale.specs.job import JobSpec
 
 
@@ -35,19 +35,17 @@ def _state_space_groups(c: Candidates, job: JobSpec) -> BoolArray:
 
 
 def _offloads_whole_layers(job: JobSpec) -> bool:
-    """Whether the share of the activations in host memory is a whole number of layers.
-
-    Any other share is taken of every layer, which Megatron-LM itself did not know before it offloaded by modules;
-    forks do it under any pipeline and with recomputation.
-    """
+    """Whether the share of the activations in host memory is a whole number of layers. Any other share is taken of
+    every layer, which Megatron-LM did not know before it offloaded by modules; forks do it under any pipeline and with
+    recomputation."""
     layers = job.offload.activations * job.model.layers
     return layers > 0 and abs(layers - round(layers)) < 0.02
 
 
 def _graphs_of_unknown_sizes(job: JobSpec) -> bool:
     """Whether CUDA graphs would replay whole iterations whose experts take a number of tokens that nobody knows before:
-    dropless ones do, unless HybridEP leaves the counts on the GPU and activations are stashed by pages, on Blackwell.
-    """
+    dropless ones do, unless HybridEP leaves the counts on the GPU and activations are stashed by pages, on
+    Blackwell."""
     runtime = job.runtime
     if not job.model.is_moe or runtime.cuda_graphs != "full" or runtime.routing == "dropping":
         return False
@@ -140,71 +138,4 @@ RULES = {
     ),
 }  # fmt: skip
 
-
-OPTIONS = (
-    Option("seq", "seq_length"),
-    Option("gbs", "global_batch_size"),
-    Option("tp", "tensor_model_parallel_size"),
-    Option("pp", "pipeline_model_parallel_size"),
-    Option("cp", "context_parallel_size"),
-    Option("ep", "expert_model_parallel_size"),
-    Option("micro_batch_size", "micro_batch_size"),
-    Option("sp", "sequence_parallel", same(True, False), usual=False, beside="tp"),
-    Option("vocab_multiple", "make_vocab_size_divisible_by"),
-    Option("schedule", words=same("1f1b"),
-           why="its schedules are 1F1B and interleaved (core/pipeline_parallel/schedules.py)"),
-    *(Option(ours, words=same(None), why="Megatron-LM has no setting for it")
-      for ours in ("reshard", "grad_reduce", "compile")),
-)  # fmt: skip
-"""Arguments by the names of their destinations."""
-
-_BASIS = "NVIDIA/Megatron-LM at d98e8a64ddf3, 2026-08"
-
-_TODAY = Framework(
-    "Megatron-LM",
-    _BASIS,
-    "megatron-lm",
-    OPTIONS,
-    # zero bubble by forks (sail-sg/zero-bubble-pipeline-parallelism, Primus)
-    schedules=frozenset({arrays.ONE_F_ONE_B, arrays.ZB_H1, arrays.ZB_2P, arrays.ZB_V}),
-    offload=frozenset({"optimizer", "activations"}),
-    pipelined_stages=(0, 1),
-    recompute_layers="per chunk",
-)
-_2025 = _TODAY._replace(
-    title="Megatron-LM of the second half of 2025", basis=f"{_BASIS}; what came later: its releases"
-)
-_2024 = _2025._replace(
-    title="Megatron-LM of late 2024 to mid-2025",
-    overlaps_exchange=False,
-    recipes=frozenset({"delayed", "current", "blockwise", "mx"}),
-)
-_2023 = _2024._replace(
-    title="Megatron-LM of mid-2023 to late 2024",
-    layers=frozenset({"moe", "gqa", "state_space"}),
-    recipes=frozenset({"delayed"}),
-    offload=frozenset({"activations"}),
-    zero_stages=(0, 1),
-    hybrid_stages=(),
-    recompute_modules=arrays.CORE_ATTN,
-    even_chunks=True,
-)
-_2022 = _2023._replace(
-    title="Megatron-LM of 2022 to mid-2023",
-    layers=frozenset(),
-    precisions=frozenset({"bf16", "fp16"}) | WIDE,
-    offload=frozenset(),
-    context_parallel=False,
-)
-_2021 = _2022._replace(
-    title="Megatron-LM of 2020 and 2021", sequence_parallel="never", zero_stages=(0,), recompute_modules=0
-)
-
-FRAMEWORKS = {
-    "megatron-lm": _TODAY,
-    "megatron-lm-2025": _2025,
-    "megatron-lm-2024": _2024,
-    "megatron-lm-2023": _2023,
-    "megatron-lm-2022": _2022,
-    "megatron-lm-2021": _2021,
-}
+OPTIONS = FRAMEWORKS["megatron-lm"].options

@@ -7,9 +7,8 @@ from functools import partial
 import numpy as np
 
 from gpuscale.arrays import BoolArray
-from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, GPIPE, ONE_F_ONE_B, ZB_V, Candidates
-from gpuscale.rules.rule import FSDP2, TORCHTITAN, Framework, Option, Rule, same
-from gpuscale.specs.gpu import WIDE
+from gpuscale.layouts.arrays import ONE_F_ONE_B, Candidates
+from gpuscale.rules.rule import FRAMEWORKS, FSDP2, TORCHTITAN, Rule
 from gpuscale.specs.job import JobSpec
 
 
@@ -60,46 +59,4 @@ RULES = {
     ),
 }  # fmt: skip
 
-
-OPTIONS = (
-    Option("tp", "parallelism.tensor_parallel_degree"),
-    Option("pp", "parallelism.pipeline_parallel_degree"),
-    Option("cp", "parallelism.context_parallel_degree"),
-    Option("ep", "parallelism.expert_parallel_degree"),
-    Option("axis_order", words=same("tp-cp-ep-dp-pp"),
-           why="its mesh is pp, dp_replicate, dp_shard, cp, tp (distributed/parallel_dims.py)"),
-    Option("cuda_graphs", words=same("none", "full"),
-           why="whole iterations are captured, or nothing (training.disable_cuda_graphs)"),
-    Option("precision", words=same("fp32", "bf16", "fp8", "fp4"),
-           why="no option lets matrix products of 32 bits run in TF32"),
-    Option("overlap", words=same("dp", "tp+dp"), why="FSDP2 gathers and reduces beside the computation, which nothing "
-           "turns off; the exchange of experts runs beside another microbatch under DualPipeV alone"),
-    Option("vocab_multiple", words=same(1), why="it does not pad vocabularies"),
-    Option("optimizer", words=same("adam", "adamw"),
-           why="Adam, AdamW, or DistMuon with groups of one's own (components/optimizer)"),
-    Option("loss", words=same(None, "fused", "chunked"),
-           why="CrossEntropyLoss is compiled, ChunkedLossWrapper runs it in parts (components/loss.py)"),
-    Option("cp_comm", words=same("all_gather"),
-           why="FlexAttention's context parallelism gathers (distributed/context_parallel)"),
-    Option("swiglu_input_dtype", words=same("bf16"), why="no option keeps them in fp8"),
-    Option("routing", words=same("dropless"), why="tokens are dropped by no option"),
-)  # fmt: skip
-
-_TODAY = Framework("torchtitan", "pytorch/torchtitan at b5bcd76c66d0, 2026-08", "torchtitan", OPTIONS,
-                   schedules=frozenset({ONE_F_ONE_B, GPIPE, ZB_V}), precisions=frozenset({"bf16", "fp8", "fp4"}) | WIDE,
-                   recipes=frozenset({"current", "mx", "nvfp4"}), offload=frozenset({"optimizer", "parameters"}),
-                   zero_stages=(0, 2, 3), recompute_modules=EVERY_OTHER_MATMUL, recompute_layers="all",
-                   overlaps_exchange=False)  # fmt: skip
-
-FRAMEWORKS = {
-    "torchtitan": _TODAY,
-    "torchtitan-2024": _TODAY._replace(
-        title="torchtitan of 2024 to mid-2025",
-        basis="pytorch/torchtitan, releases to 0.2",
-        precisions=frozenset({"bf16", "fp8"}) | WIDE,
-        recipes=frozenset({"current", "mx"}),
-        sequence_parallel="always",
-        expert_parallel=False,
-        recompute_layers="every n-th",
-    ),
-}
+OPTIONS = FRAMEWORKS["torchtitan"].options
