@@ -333,6 +333,133 @@ EXAMPLES = {  # error: a text that it is known by, its numbers
     "sequence_in_words": ("seq_len 4100 must be evenly divided by sp_size 8", {"seq": 4100, "cp": 8}),
     "batch_in_words": ("batch_size 100 must be divisible by the number of GPUs 8", {"gbs": 100, "dp": 8}),
     "world_in_words": ("world_size 24 must be divisible by tp x pp = 16", {"gpus": 24, "model_size": 16}),
+    "parts_of_stages": ("AssertionError: Embedding must be specified exactly once", {}),
+    "chunks_of_uneven_ends": ("AssertionError: Not enough layers in the first virtual pipeline stage", {}),
+    "dispatcher": ("ValueError: DeepEP backend is only supported with flex token dispatcher.", {}),
+    "router": (
+        "AssertionError: num_moe_experts (60) should be divisible by moe_router_num_groups (8).",
+        {"experts": 60, "groups": 8},
+    ),
+    "expert_bias": ("AssertionError: Bias in Moe is only supported when ETP==1", {}),
+    "grouped_gemm": ("AssertionError: Currently GroupedGEMM for MoE only supports bf16 dtype.", {}),
+    "experts_of_ranks": (
+        "ValueError: Cannot evenly shard 60 experts across 8 expert-parallel ranks.",
+        {"experts": 60, "ep": 8},
+    ),
+    "experts_in_zero3": ("AssertionError: MoE not supported with Stage 3", {}),
+    "experts_of_optimizer": ("The model has moe layers, but None of the param groups are marked as MoE.", {}),
+    "low_moments": ("AssertionError: exp_avg_dtype can only be fp32 when not using precision-aware optimizer", {}),
+    "accumulation_fusion": ("the custom CUDA extension fused_weight_gradient_mlp_cuda module is not found.", {}),
+    "samples_or_iterations": ("AssertionError: expected iteration-based learning rate decay", {}),
+    "tp_overlap_without_multicast": (
+        "AssertionError: toolkit version does not support comm+GEMM overlap with CUDA Multicast.",
+        {},
+    ),
+    "context_attention": ("AssertionError: Context parallelism is only supported by TEDotProductAttention!", {}),
+    "graph_settings": ("AssertionError: cuda_graph_scope must not contain both moe and moe_router.", {}),
+    "prediction_layers": ("NotImplementedError: MTP does not support pipeline parallelism yet.", {}),
+    "vocabulary_of_ranks": (
+        "line 9, in vocab_range_from_global_vocab_size\nAssertionError: 32001 is not divisible by 4",
+        {"vocab": 32001, "tp": 4},
+    ),
+    "heads_of_ranks": (
+        "self.num_attention_heads_per_partition = divide(x, y)\nAssertionError: 40 is not divisible by 16",
+        {"heads": 40, "tp": 16},
+    ),
+    "kv_heads_of_ranks": (
+        "self.num_query_groups_per_partition = divide(x, y)\nAssertionError: 8 is not divisible by 16",
+        {"kv_heads": 8, "tp": 16},
+    ),
+    "checkpoint_of_other_ranks": (
+        "The checkpoint being loaded used a DP world size of 8 but the current world size is 16.",
+        {"written": 8, "asked": 16},
+    ),
+    "checkpoint_keys": ("RuntimeError: Missing key in checkpoint state_dict: optimizer.state.x", {}),
+    "checkpoint_file": ("safetensors_rust.SafetensorError: Error while deserializing header: header too large", {}),
+    "unsafe_weights": ("_pickle.UnpicklingError: Weights only load failed.", {}),
+    "missing_model": ("OSError: x/y is not a local folder and is not a valid model identifier", {}),
+    "new_architecture": ("model type `zzz` but Transformers does not recognize this architecture", {}),
+    "saved_tensors": ("RuntimeError: Some tensors share memory, this will lead to duplicates", {}),
+    "moments_on_host": (
+        "CPUAdam param is on cuda:0 and must be 'cpu', make sure you enabled 'offload_optimizer': 'cpu'",
+        {},
+    ),
+    "settings_of_config": ("ValueError: invalid literal for int() with base 10: 'auto'", {}),
+    "dataloader_of_batch": (
+        "`accelerate.prepare()` requires you to pass at least one of training or evaluation dataloaders",
+        {},
+    ),
+    "models_of_one_engine": (
+        "You can't use same `Accelerator()` instance with multiple models when using DeepSpeed",
+        {},
+    ),
+    "zero3_weights": ("`stage3_gather_16bit_weights_on_model_save` in DeepSpeed config is False.", {}),
+    "trace_of_parameters": ("RuntimeError: tracing error at step 42: module id: 7", {}),
+    "reduced_twice": ("AssertionError: The parameter 7 has already been reduced.", {}),
+    "unused_under_zero": ("this module has parameters that were not used in producing loss", {}),
+    "layers_of_pipe": ("RuntimeError: Partitioning 'type:Block' found no valid layers to partition.", {}),
+    "dtype_of_device": ("ValueError: Type fp16 is not supported on your device.", {}),
+    "hostfile": ("ValueError: Hostfile is empty or not formatted correctly", {}),
+    "dtypes_differ": (
+        "RuntimeError: expected mat1 and mat2 to have the same dtype, but got: float != c10::BFloat16",
+        {"left": "float", "right": "BFloat16"},
+    ),
+    "scaled_weights": ("ValueError: Attempting to unscale FP16 gradients.", {}),
+    "changed_in_place": ("a variable needed for gradient computation has been modified by an inplace operation", {}),
+    "wrapped_layers": ("Exception: Could not find the transformer layer class to wrap in the model.", {}),
+    "uneven_shards": (
+        "dimension 0 (size 30) is not evenly divisible by mesh dimension 0 (size 8).",
+        {"whole": 30, "part": 8},
+    ),
+    "sharded_tensors": ("aten.mm.default: got mixed torch.Tensor and DTensor, need to convert", {}),
+    "changed_graph": ("torch._dynamo.exc.Unsupported: call_function", {}),
+    "forked_process": ("RuntimeError: Cannot re-initialize CUDA in forked subprocess.", {}),
+    "fsdp_arguments": ("ValueError: Using --fsdp xxx together with --deepspeed is not possible", {}),
+    "mesh_of_config": ("ValueError: Using `cp_size>1` requires FSDP2, but the provided plugin is of FSDP1.", {}),
+    "pipe_or_tensor": ("ValueError: Tensor parallelism and `device_map` are mutually exclusive.", {}),
+    "batch_of_loaders": (
+        "the batch size (10) needs to be a round multiple of the number of processes (4).",
+        {"gbs": 10, "dp": 4},
+    ),
+    "generations": (
+        "generation_batch_size (12) must be divisible by num_generations (8).",
+        {"batch": 12, "generations": 8},
+    ),
+    "steps_of_saving": (
+        "--load_best_model_at_end requires the saving steps: found 250, which is not a round multiple of 100.",
+        {"save_steps": 250, "eval_steps": 100},
+    ),
+    "microbatches_of_stage": (
+        "ValueError: Batch size 10 must be divisible by microbatch_size 4.",
+        {"batch": 10, "microbatch": 4},
+    ),
+    "quantised_device": ("a model that has been loaded in 8-bit or 4-bit precision on a different device than", {}),
+    "quantised_alone": ("ValueError: You cannot perform fine-tuning on purely quantized models.", {}),
+    "quantised_moved": ("ValueError: `.to` is not supported for `4-bit` or `8-bit` bitsandbytes models.", {}),
+    "quantised_shapes": ("mat1 and mat2 shapes cannot be multiplied (512x4096 and 1x8388608)", {}),
+    "quantised_spread": ("ValueError: Some modules are dispatched on the CPU or the disk.", {}),
+    "bitsandbytes": ("RuntimeError: CUDA Setup failed despite GPU being available.", {}),
+    "tf32": ("ValueError: --tf32 requires Ampere or a newer GPU arch, cuda>=11", {}),
+    "head_width": ("RuntimeError: FlashAttention forward only supports head dimension at most 256", {"width": 256}),
+    "flash_attention_missing": ("the package flash_attn seems to be not installed.", {}),
+    "packed_rows": ("RuntimeError: cu_seqlens_q must have shape (batch_size + 1)", {}),
+    "kernel_memory": (
+        "out of resource: shared memory, Required: 147456, Hardware limit: 101376.",
+        {"required_bytes": 147456, "limit_bytes": 101376},
+    ),
+    "busy_gpu": ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", {}),
+    "tasks": (
+        "`devices=8`, but the number of tasks per node configured in SLURM `--ntasks-per-node=1` does not match.",
+        {"devices": 8, "tasks": 1},
+    ),
+    "open_files": ("OSError: [Errno 24] Too many open files", {}),
+    "no_backend": ("RuntimeError: Distributed package doesn't have NCCL built in", {}),
+    "no_environment": ("env:// rendezvous: environment variable RANK expected, but not set", {}),
+    "argument_of_launcher": ("train.py: error: unrecognized arguments: --local-rank=0", {}),
+    "efa": ("NCCL WARN NET/OFI Request completed with error.", {}),
+    "peer_access": ("RuntimeError: CUDA error: peer access is not supported between these two devices", {}),
+    "argument_unknown": ("train.py: error: unrecognized arguments: --use-magic", {"argument": "--use-magic"}),
+    "ragged_batch": ("RuntimeError: stack expects each tensor to be equal size, but got [3] at entry 0", {}),
     "program": ("AttributeError: module 'x' has no attribute 'y'", {}),
     "ended": ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", {}),
 }
@@ -392,6 +519,7 @@ def test_the_cause_stands_before_what_follows_from_it():
         (Divides("seq", ("tp", "cp"), "seq", factor=2), {"seq": 4100, "tp": 8, "cp": 4}, {"seq": (4096, 4160)}),
         (Divides("kv_heads", ("cp",), "cp", either=True), {"kv_heads": 4, "cp": 6}, {"cp": (8, 4)}),
         (Divides("gpus", ("model_size",), "gpus"), {"gpus": 8, "model_size": 16}, {"gpus": (16,)}),
+        (Divides("vocab", ("tp",), "vocab", grows=True), {"vocab": 32001, "tp": 4}, {"vocab": (32004,)}),
         (Divides("heads", ("tp",), "tp"), {"heads": 40}, {}),
         (Divides("heads", ("tp",), "tp"), {"heads": 40, "tp": 0}, {}),
         (Divides("heads", ("tp",), "tp"), {"heads": 10**12, "tp": 7}, {}),
@@ -462,6 +590,12 @@ def test_what_was_asked_and_free_is_read_of_new_and_old_wordings():
     assert (old.asked_gib, old.free_gib) == (round(20 / 1024, 3), round(14.69 / 1024, 3))
     assert (old.total_gib, old.allocated_gib, old.in_use_gib, old.idle_gib) == (23.65, 22.1, 22.4, None)
     assert diagnose(EXAMPLES["out_of_memory_of_jax"][0]).memory.asked_gib == 12.0
+    asynchronous = diagnose(
+        "Allocation on device 0 would exceed allowed memory. (out of memory)\nCurrently allocated     : 22.10 GiB\n"
+        "Requested               : 896.00 MiB\nDevice limit            : 23.65 GiB\nFree (according to CUDA): 26.81 MiB"
+    ).memory
+    assert (asynchronous.asked_gib, asynchronous.total_gib, asynchronous.allocated_gib) == (0.875, 23.65, 22.1)
+    assert asynchronous.free_gib == round(26.81 / 1024, 3)
 
 
 def test_memory_that_was_free_is_said_where_the_job_is_not_too_large():
@@ -489,6 +623,13 @@ def test_memory_that_was_free_is_said_where_the_job_is_not_too_large():
         ("residuals must be used with --one-option", ["exclusion_in_words"]),
         ("WARNING: --one-option is not supported with that\nTypeError: f() takes 1 argument", ["program"]),
         ("UserWarning: `use_cache=True` is incompatible with gradient checkpointing", []),
+        ("ValueError: fp4_param must be used together with fp4 mode.", ["exclusion_in_words"]),
+        ("ValueError: I need you to set a pad_token", []),
+        ("KeyError: 'a'\nWARNING: --one-option is not supported with that", ["program"]),
+        ("{not_divisible}\n" + "--a-switch is supported\n" * 9 + "TypeError: f()", ["program"]),
+        ("[WARNING]  async_io requires the dev libaio .so object and headers", []),
+        ("NCCL INFO NET/OFI Using aws-ofi-nccl 1.7.4aws\nmy.cu_seqlens = torch.tensor([0, 4])", []),
+        ("the heads must be divisible by the tensor parallel size, got 40 and 12", ["heads_in_words"]),
     ],
 )  # fmt: skip
 def test_what_is_known_by_words_alone_counts_where_nothing_else_is_the_cause(text, codes):

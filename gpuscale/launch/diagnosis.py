@@ -46,6 +46,7 @@ class Divides(NamedTuple):
     factor: int = 1  #: of the divisor beside these.
     either: bool = False  #: whether the whole may divide the part instead.
     equal: bool = False  #: whether the product must be the whole, not only divide it.
+    grows: bool = False  #: whether the whole can only become larger.
 
 
 class KnownError(NamedTuple):
@@ -64,8 +65,8 @@ class KnownError(NamedTuple):
     divides: Divides | None = None
     advice: tuple[str, ...] = ()  #: what to do; options in backticks.
     kind: str = "job"  #: one of `KINDS`.
-    #: whether it counts only where no other error says what the cause is, of these the last in a text, before which
-    #: warnings stand; of one line the first of the table.
+    #: whether it counts only where no other error says what the cause is, of these the last in a text that is not of a
+    #: warning; of one line the first of the table.
     general: bool = False
 
     @property
@@ -76,7 +77,7 @@ class KnownError(NamedTuple):
 
 _WITHIN = r"(?:[^.;]|\.(?=\w)){0,80}"
 _DIVIDES = rf"{_WITHIN}(?:divisible by|multiple of|evenly|%) {_WITHIN}?"
-_NUMBERED = r"(?:[^.;()\\d]{0,40}[ (=:]{1,2}(?P<\1>[1-9]\\d{0,8}))?"
+_NUMBERED = r"(?:[^.;()\\d]{0,40}[ (=:]{1,2}(?P<\1>[1-9]\\d{0,8})\\b(?! and \\d))?"
 """Patterns within one sentence: what DIVIDES stands for in the table, and {{tp}}: words and the number `tp`, if any."""
 
 
@@ -99,15 +100,16 @@ _SIZE = r"[0-9]{1,15}(?:\.[0-9]{1,6})? ?(?:[KMGT]iB|bytes?)"
 AMOUNTS = {
     name: re.compile(pattern.replace("SIZE", f"({_SIZE})"), re.IGNORECASE)
     for name, pattern in {
-        "asked_gib": "(?:tried to allocate|trying to allocate|out of memory allocating) SIZE",
-        "free_gib": "of which SIZE is free|; SIZE free",
-        "total_gib": "total capacity of SIZE|SIZE total capacity",
+        "asked_gib": "(?:tried to allocate|trying to allocate|out of memory allocating|requested :) SIZE",
+        "free_gib": r"of which SIZE is free|; SIZE free|free \(according to CUDA\): SIZE",
+        "total_gib": "total capacity of SIZE|SIZE total capacity|device limit : SIZE",
         "in_use_gib": "this process has SIZE memory in use|SIZE reserved in total by PyTorch",
-        "allocated_gib": "SIZE is allocated by PyTorch|SIZE already allocated",
+        "allocated_gib": "SIZE is allocated by PyTorch|SIZE already allocated|currently allocated : SIZE",
         "idle_gib": "SIZE is reserved by PyTorch but unallocated|SIZE cached",
     }.items()
 }
-"""What a message about memory says, now and until PyTorch 2.0 and 1.3: field of `MemoryOfError` -> its size."""
+"""What a message about memory says, now, until PyTorch 2.0 and 1.3, and of cudaMallocAsync: field of `MemoryOfError` ->
+its size."""
 
 
 MAX_TEXT_BYTES = MIB
@@ -280,21 +282,27 @@ def _joined(text: str) -> tuple[str, list[int]]:
 
 
 def _found(known: KnownError, joined: str, lowered: str, starts: Sequence[int]) -> _Match | None:
+    """Look for an error: the first place of its words, or where it is general the last that is not of a warning."""
+    last: _Match | None = None
     for key in known.keys:
-        at = -1
+        at = len(lowered) if known.general else -1
         for _ in range(PLACES):
-            at = lowered.find(key, at + 1)
+            at = lowered.rfind(key, 0, at) if known.general else lowered.find(key, at + 1)
             if at < 0:
                 break
-            match = None
-            if known.pattern is not None:
-                match = known.pattern.search(joined[max(at - AROUND, 0) : at + BEHIND])
-                if match is None and known.needed:
-                    continue
+            match = known.pattern and known.pattern.search(joined, max(at - AROUND, 0), at + BEHIND)
+            if match is None and known.needed and known.pattern:
+                continue
+            line = bisect_right(starts, at)
             groups = match.groupdict() if match else {}
-            numbers = {name: int(one) if one.isdigit() else one for name, one in groups.items() if one}
-            return _Match(known, bisect_right(starts, at), numbers)
-    return None
+            found = _Match(
+                known, line, {name: int(one) if one.isdigit() else one for name, one in groups.items() if one}
+            )
+            if not known.general:
+                return found
+            if "warning" not in lowered[starts[line - 1] : at] and (last is None or line > last.line):
+                last = found
+    return last
 
 
 def _explained(
@@ -352,7 +360,7 @@ def nearest_legal(rule: Divides, numbers: Mapping[str, int | str]) -> dict[str, 
         return {}
     if rule.change == rule.whole:
         below = whole // product * product
-        near = [value for value in (below, below + product) if value > 0 and value != whole]
+        near = [value for value in (below, below + product) if value > whole * rule.grows and value != whole]
         return {rule.change: tuple(sorted(near, key=lambda value: abs(value - whole)))}
     if whole > LARGEST_DIVIDED:
         return {}
