@@ -198,6 +198,23 @@ def test_nested_text_config_takes_class_defaults_and_says_so():
     assert "text backbone" in model.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("model_type", "layers", "hidden", "heads", "vocab", "params"),
+    [
+        ("minicpm3", 62, 2560, 40, 73448, 4_073_875_968),  # widths of values
+        ("zamba", 76, 3712, 16, 32000, 7_232_490_496),  # heads of twice the width; a shared block in the third layer
+        ("bailing_hybrid", 6, 2560, 32, 157184, 13_354_833_696),  # heads of linear attention
+        ("dots3_note_text", 6, 5120, 128, 152064, 32_797_700_736),  # heads of layers with a window
+    ],
+)
+def test_what_a_class_derives_is_derived(model_type, layers, hidden, heads, vocab, params):
+    config = {
+        "model_type": model_type, "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads,
+        "vocab_size": vocab,
+    }  # fmt: skip
+    assert model_parameters(read(config)).total == params
+
+
 def test_tied_embeddings_default_depends_on_the_family():
     assert not read(LLAMA).tied_embeddings
     assert read({**LLAMA, "model_type": "gemma", "head_dim": 8}).tied_embeddings

@@ -123,6 +123,7 @@ def schema(tool: str) -> dict[str, Any]:
     required = [name for name, one in known.items() if one.required]
     if tool == "list":
         kinds = {"type": "string", "enum": [*LISTS, "options"], "description": "What is looked up."}
+        properties["name"]["description"] = "Name of one of them; all without. With options: a tool."
         properties, required = {"what": kinds, **properties}, ["what"]
     if tool == "compare":
         plan = {name: _property("estimate", name, one) for name, one in parameters("estimate").items()}

@@ -77,6 +77,10 @@ def read_config(config: Config, name: str) -> specs.ModelSpec:
     family = _family(config, model_type)
     of_class = class_defaults().get(family.class_of or model_type, {})
     config = config._replace(defaults={**of_class, **family.defaults}, names=family.keys)
+    for key, times in family.per_head.items():
+        if config.value(key, None) is None:
+            width = times * config.integer("hidden_size") // config.integer("num_attention_heads")
+            config = config.having(**{family.keys.get(key, key): width})
     if "quantization_config" in config.data:
         notes.append("quantization_config is not read: parameters are counted, not bytes")
     _refuse_unmodelled(config, family)

@@ -33,6 +33,7 @@ class Pattern:
     otherwise: str = ""  #: word of all layers where that list is missing.
     begin: str = ""  #: key of the first layer that has the last word, as all after it.
     first: tuple[str, ...] = ()  #: words of the first layers, whatever the others have.
+    counted_behind: bool = False  #: others are counted from behind these.
     last: str = ""  #: word of the last layer,
     always_last: bool = False  #: also where the words are listed;
     at_least_one: bool = False  #: which has the last word where no other layer has it.
@@ -98,6 +99,8 @@ class Family:
     multi_head: bool = False  #: as many key and value heads as query heads, whatever a key says.
     one_kv_head: Setting = False  #: a single key and value head.
     value_dim: bool = False  #: values have a width of their own outside latent attention.
+    #: widths that are so many times hidden_size / heads, where nothing else is stated.
+    per_head: Mapping[str, int] = field(default_factory=dict)
     uneven_heads: bool = False  #: heads need not divide the hidden width (which is rounded down).
     shares_keys: bool = False  #: the last `num_kv_shared_layers` layers take keys and values from earlier ones.
     keys_as_values: str = ""  #: key that, when true, makes keys the values where attention is full.

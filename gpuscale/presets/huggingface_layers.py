@@ -139,6 +139,7 @@ def _per_layer_input(at: Place) -> Iterable[BesideSpec]:
     width = at.config.optional("hidden_size_per_layer_input", low=0)
     if width:
         yield from _both("per-layer embedding", at.hidden, width)
+    if width or at.config.optional("altup_num_inputs"):  # Gemma 3n keeps the norm of what it lacks
         yield BesideSpec("norm of the per-layer embedding", at.hidden)
 
 
@@ -362,7 +363,7 @@ def pattern_words(config: Config, pattern: Pattern, count: int) -> list[str]:
     if pattern.begin:
         first = config.integer(pattern.begin, count, low=0)
         words = [most if index < first else special for index in range(count)]
-    words[: len(pattern.first)] = pattern.first[:count]
+    words = [*pattern.first, *words[0 if pattern.counted_behind else len(pattern.first) :]][:count]
     if pattern.last or (pattern.at_least_one and special not in words):
         words[-1] = pattern.last or special
     return words
@@ -480,10 +481,11 @@ def _lfm2_width(config: Config) -> int:
 
 
 def _attention(config: Config, family: Family, mixer: str, index: int) -> specs.AttentionSpec:
-    if mixer == WINDOW and family.window_prefix:
-        config = _windowed(config, family)
-    if mixer == FULL and family.whole_keys and config.value("per_layer_config", None) is None:
-        config = _of_whole(config, family)
+    if config.value("per_layer_config", None) is None:
+        if mixer == WINDOW and family.window_prefix:
+            config = _windowed(config, family)
+        if mixer == FULL and family.whole_keys:
+            config = _of_whole(config, family)
     heads, hidden = config.integer("num_attention_heads"), config.integer("hidden_size")
     latent = _latent(config) if family.latent else None
     kv_heads = heads if latent else _kv_heads(config, family, heads, mixer)
@@ -526,7 +528,10 @@ def _of_whole(config: Config, family: Family) -> Config:
     return config.having(**{key: value for key, value in stated.items() if value is not None})
 
 
-WINDOW_KEYS = ("num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim")
+WINDOW_KEYS = (
+    "num_attention_heads", "num_key_value_heads", "head_dim", "v_head_dim", "q_lora_rank", "kv_lora_rank",
+    "qk_nope_head_dim", "qk_rope_head_dim",
+)  # fmt: skip
 """Keys that layers with a window may have of their own, behind a prefix."""
 
 
@@ -667,7 +672,7 @@ def _kimi(config: Config) -> specs.StateSpaceSpec:
 def _ling(config: Config) -> specs.StateSpaceSpec:
     """Kimi delta attention whose decay and output gate are projected directly (Ling 2.5)."""
     heads = config.optional("linear_num_heads") or config.integer("num_attention_heads")
-    dim = config.optional("linear_head_dim") or config.integer("head_dim")
+    dim = config.optional("linear_head_dim") or config.integer("state_head_dim")
     conv = config.optional("linear_conv_kernel_dim") or config.integer("short_conv_kernel_size", 4)
     return specs.StateSpaceSpec("kda", heads, dim, heads, dim, conv, 64, rank=0)
 
