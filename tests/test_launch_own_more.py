@@ -211,3 +211,97 @@ def test_a_setting_of_a_document_counts_the_gpus_beside_arguments_of_the_trainer
     (tmp_path / "run.yaml").write_text(f"{text}num_gpus: 4\nnum_nodes: 2\n")
     made = read_launch([tmp_path / "run.yaml"], {}, {})
     assert (made.options["gpus"], made.options["gbs"]) == (8, 16)
+
+
+SIZED = """
+model: {n_layers: 4, d_model: 256, attn_heads: 4, vocab_size: 9000, tie_embeddings: true, max_seq_len: 256%s}
+training: {batch_size: 8, bf16: true}
+"""
+ONE = {"gpus": 1, "gbs": 8}
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (", ffn_mult: 3, swiglu: true", "ffn=768"),
+        (", gqa_num_kv_heads: 2, d_ff: 512, use_gqa: true, swiglu: true", "kv_heads=2"),
+        (", num_kv_heads: 2, d_ff: 512, use_gqa: false, swiglu: true", "heads=4,ffn"),
+    ],
+)
+def test_words_beside_the_sizes_of_a_model_count(more, expected, tmp_path):
+    (tmp_path / "run.yaml").write_text(SIZED % more)
+    assert expected in str(read_launch([tmp_path / "run.yaml"], {"*": "suggested"}, ONE).options["model"])
+
+
+def test_a_size_that_is_not_read_is_asked_about_without_a_suggestion(tmp_path):
+    (tmp_path / "run.yaml").write_text(SIZED % ", d_ff: 512, swiglu: true, global_head_dim: 128")
+    with pytest.raises(LackingError, match="what global_head_dim does to the model is not known beside its sizes"):
+        read_launch([tmp_path / "run.yaml"], {}, ONE)
+
+
+LAUNCHED = """
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config: {fsdp_sharding_strategy: FULL_SHARD}
+mixed_precision: %s
+num_processes: 4
+"""
+
+
+def test_a_configuration_of_accelerate_starts_a_program_of_ones_own(tmp_path):
+    text = (
+        "model: {name: Qwen/Qwen3-4B}\ntraining: {per_device_batch_size: 2, grad_accum: 4, max_len: 512, dtype: bf16}\n"
+    )
+    (tmp_path / "run.yaml").write_text(text)
+    (tmp_path / "launch.yaml").write_text(LAUNCHED % "bf16")
+    made = read_launch([tmp_path / "run.yaml", tmp_path / "launch.yaml"], {}, {})
+    assert (made.options["gpus"], made.options["gbs"], made.layout["zero"]) == (4, 32, 3)
+    (tmp_path / "launch.yaml").write_text(LAUNCHED % '"no"')
+    with pytest.raises(LackingError, match="dtype bf16 is stated, and mixed_precision no"):
+        read_launch([tmp_path / "run.yaml", tmp_path / "launch.yaml"], {}, {})
+
+
+@pytest.mark.parametrize(
+    ("variables", "zero"),
+    [("ACCELERATE_USE_FSDP: '1', FSDP_SHARDING_STRATEGY: SHARD_GRAD_OP", 2), ("ACCELERATE_USE_FSDP: 'false'", 0),
+     ("ACCELERATE_USE_DEEPSPEED: 'true', ACCELERATE_DEEPSPEED_ZERO_STAGE: '3'", 3)],
+)  # fmt: skip
+def test_a_table_of_variables_tells_accelerate_how_to_shard(variables, zero, tmp_path):
+    text = (
+        "model: {name_or_path: Qwen/Qwen3-4B}\ntraining: {per_device_train_batch_size: 2, max_length: 9, bf16: true}\n"
+    )
+    (tmp_path / "run.yaml").write_text(
+        f"{text}cloud: {{instance_type: ml.p5.48xlarge, environment: {{{variables}}}}}\n"
+    )
+    made = read_launch([tmp_path / "run.yaml"], {}, {"gpus": 8})
+    assert (made.layout["zero"], made.options["cluster"]) == (zero, "aws-p5")
+
+
+def test_a_backend_of_deepspeed_suggests_no_replicas_and_a_type_of_adapters_is_read(tmp_path):
+    text = (
+        "training: {model: {base_model: Qwen/Qwen3-4B, use_peft: true, peft_type: lora}, batch_size: 4, bf16: true}\n"
+    )
+    (tmp_path / "run.yaml").write_text(
+        f"{text}peft: {{lora: {{r: 8, target_modules: [q_proj]}}}}\nrun: {{num_gpus: 2, dist_backend: deepspeed}}\n"
+    )
+    with pytest.raises(LackingError, match="how the job is sharded") as caught:
+        read_launch([tmp_path / "run.yaml"], {}, {"seq": 512})
+    assert "`zero=2`" in caught.value.hint
+    assert "ignored" not in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("mark", "method"), [("dpo_beta: 0.1", "dpo"), ("simpo_gamma: 0.5", "orpo"), ("desirable_weight: 1.0", "kto")]
+)
+def test_a_setting_that_one_method_alone_has_suggests_it(mark, method, tmp_path):
+    text = "model_name_or_path: Qwen/Qwen3-4B\nper_device_train_batch_size: 2\nmax_length: 512\nbf16: true\n"
+    (tmp_path / "run.yaml").write_text(text + mark)
+    assert read_launch([tmp_path / "run.yaml"], {"*": "suggested"}, {"gpus": 1}).options["method"] == method
+
+
+def test_a_table_called_system_is_not_flagscales(tmp_path):
+    text = (
+        "model: {model_name: Qwen/Qwen3-4B}\ntraining: {per_device_train_batch_size: 2, max_length: 512, bf16: true}\n"
+    )
+    (tmp_path / "run.yaml").write_text(f"{text}system: {{use_auth_token: false, mixed_precision: bf16}}\n")
+    assert read_launch([tmp_path / "run.yaml"], {}, {"gpus": 1}).target == "accelerate"

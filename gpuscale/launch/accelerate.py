@@ -7,7 +7,9 @@ parallelism_config.py, utils/dataclasses.py), whose classes the tests parse with
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpuscale.launch import deepspeed, trainer
@@ -138,6 +140,30 @@ def degree_names(*keys: str) -> tuple[str, ...]:
     """Return keys of parallel degrees as accelerate, its command line and axolotl have them."""
     tables = ("parallelism_config.parallelism_config_", "parallelism_config.", "parallelism_config_", "")
     return tuple(f"{table}{key}" for key in keys for table in tables)
+
+
+def take_environment(reading: Reading) -> None:
+    """Take what variables tell accelerate, also those of a table `environment` of a document (utils/launch.py)."""
+    seen = dict(reading.environment)
+    seen |= {name.rpartition(".")[2]: one for name, one in reading.settings.items() if _ENVIRONMENT.search(name)}
+    for switch, kind, begins, table in _VARIABLES:
+        if switch not in seen or str(seen[switch].value).lower() in OFF or "distributed_type" in reading.settings:
+            continue
+        reading.settings["distributed_type"] = replace(seen[switch], name="distributed_type", value=kind)
+        reading.settings.pop(seen[switch].name, None)
+        for name, one in seen.items():
+            if name.startswith(begins) and name != switch:
+                ours = f"{table}{name.removeprefix(begins).lower()}"
+                reading.settings.pop(one.name, None)
+                reading.settings.setdefault(ours, replace(one, name=ours))
+
+
+_ENVIRONMENT = re.compile(r"(^|\.)env(ironment|_vars|_variables|s)?\.[A-Z][A-Z0-9_]+$")
+_VARIABLES = (
+    ("ACCELERATE_USE_FSDP", "FSDP", "FSDP_", "fsdp_config.fsdp_"),
+    ("ACCELERATE_USE_DEEPSPEED", "DEEPSPEED", "ACCELERATE_DEEPSPEED_", "deepspeed_config."),
+)
+"""Switch -> what it means, beginning of the variables beside it, and of the settings that they are."""
 
 
 def sharded(reading: Reading) -> bool:

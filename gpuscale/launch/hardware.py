@@ -53,6 +53,8 @@ _KEYS = re.compile(
     r"|^compute\.(?:gpu_type|instance_type)$"
 )
 """Settings of a job file that name GPUs."""
+_OF_DOCUMENT = re.compile(r"(\w+\.)*((\w+_)?gpu(_type|_name|_model)?|instance_type|accelerator_type)")
+"""Settings of a document of one's own that may name GPUs."""
 
 
 class Named(NamedTuple):
@@ -157,6 +159,10 @@ def _named(launcher: Settings, sources: Sequence[Source]) -> Iterator[Named]:
         if one is not None and len({gpu for gpu, _ in found}) == 1:
             yield Named(one, *found[0])
     for source in sources:
+        for name, one in source.settings.items() if source.kind in {"yaml", "toml", "json"} else ():
+            listed = gpus_in(f"{one.value}") if _OF_DOCUMENT.fullmatch(name.lower()) else []
+            if len(listed) == 1:
+                yield Named(one, *listed[0])
         path = Path(source.file)
         folder = next((part for part in reversed(path.parts[:-1]) if re.fullmatch(r"MI\d{3}X", part)), "")
         if folder and source.kind == "yaml":  # Primus keeps its configurations by GPU

@@ -89,6 +89,7 @@ def read(reading: Reading) -> None:
     _ask_degrees(reading)
     _say_tasks(reading)
     take_configs(reading, tool)
+    accelerate.take_environment(reading)
     under_deepspeed = deepspeed.stated(reading)
     recomputed = _read_checkpointing(reading)
     _read_offloaded_activations(reading, recomputed=recomputed)

@@ -101,7 +101,7 @@ def _claims_megatron(source: Source) -> bool:
 
 
 _OF_MEGATRON = re.compile(
-    r"MODEL_ARGS\.|language_model\.(num_layers|hidden_size|num_att)|(train\.)?system\.(precision\.|\w*parallel|use_\w+|recomp|no_|seq)"
+    r"MODEL_ARGS\.|language_model\.(num_layers|hidden_size|num_att)|(train\.)?system\.(precision\.|\w+_parallel|recompute_)"
 )
 """Names that documents of FlagScale, Megatron-LM's tests and its programs for images have."""
 

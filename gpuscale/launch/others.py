@@ -222,7 +222,8 @@ def _tables(source_names: Mapping[str, Setting]) -> str:
 def _claims_llm_foundry(source: Source) -> bool:
     """Whether a source is a configuration of llm-foundry, or a run of MosaicML that holds one."""
     table = _tables(source.settings)
-    return f"{table}model.name" in source.settings and f"{table}device_train_microbatch_size" in source.settings
+    micro = {f"{table}device_train_microbatch_size", "variables.device_train_microbatch_size"}
+    return f"{table}model.name" in source.settings and bool(micro & source.settings.keys())
 
 
 def _read_llm_foundry(reading: Reading) -> None:
@@ -230,6 +231,9 @@ def _read_llm_foundry(reading: Reading) -> None:
     table = _tables(reading.settings)
     reading.run_by(load_tool("llm-foundry"))
     reading.option("framework", "llm-foundry")
+    for name in ("device_train_microbatch_size", "global_train_batch_size"):  # of scripts that read them from there
+        if f"{table}{name}" not in reading.settings and f"variables.{name}" in reading.settings:
+            reading.settings[f"{table}{name}"] = reading.settings[f"variables.{name}"]
     gpus = reading.integer("compute.gpus")
     take_gpus(reading)
     if gpus and "gpus" not in reading.options:

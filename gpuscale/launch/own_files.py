@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from gpuscale.launch.huggingface_models import known_model
 from gpuscale.launch.settings import OFF, Reading, Setting, Source, digits
+from gpuscale.launch.shapes import SWITCHES
 from gpuscale.launch.unread import is_on
 from gpuscale.presets.files import known_table
 from gpuscale.presets.tools import all_tools, load_tool, words
@@ -30,7 +31,7 @@ _ADAPTERS = {
     "r": "lora_r", "rank": "lora_r", "lora_rank": "lora_r", "dim": "lora_r", "dropout": "lora_dropout",
     "targets": "lora_target_modules", "target_modules": "lora_target_modules",
     "modules_to_save": "lora_modules_to_save",
-    **dict.fromkeys(("method", "peft_type", "peft_method", "adapter_type"), "adapter"),
+    "method": "adapter", **dict.fromkeys(("peft_type", "peft_method", "adapter_type"), "adapter"),
     **dict.fromkeys(("enabled", "enable", "use", "use_lora", "use_peft", "lora_enable", "lora_enabled"), "use_peft"),
 }  # fmt: skip
 _QUANTISED = {
@@ -43,8 +44,9 @@ _NAMES = (
     "hf_name", "pretrained_model_name_or_path", "pretrained_model", "checkpoint", "base_id", "hf_id", "repo_id", "base",
     "model_name_or_path", "base_model_name", "base_model_id", "base_model_name_or_path", "pretrained_model_path",
 )  # fmt: skip
-_MODEL = dict.fromkeys(_NAMES, "model_name_or_path") | _QUANTISED
-_TRAINING = {"lora": "use_peft", "use_lora": "use_peft"} | _QUANTISED
+_KINDS = dict.fromkeys(("peft_type", "peft_method", "adapter_type"), "adapter")
+_MODEL = dict.fromkeys(_NAMES, "model_name_or_path") | _QUANTISED | _KINDS
+_TRAINING = {"lora": "use_peft", "use_lora": "use_peft"} | _QUANTISED | _KINDS
 _WAYS = ("method", "mode", "tuning", "tuning_method", "finetuning_method", "finetune_method", "training_type", "type")
 _SWITCH = ("enabled", "enable", "use")
 _ADAPTED = re.compile(r"lora|peft|adapter")
@@ -131,7 +133,9 @@ _IN_TABLES_ALONE = ("model_name_or_path", "zero_stage", "use_peft", "lora_rank",
 def _anywhere(last: str) -> bool:
     """Whether a name means the same in a table of whatever name."""
     names = (ours for ours in load_tool(OWN).names if ours not in _IN_TABLES_ALONE)
-    return last not in _SHORT and any(is_called(ours, last) for ours in names)
+    return last not in _SHORT and (
+        last in {*SWITCHES, "attn_implementation", "attn_impl"} or any(is_called(ours, last) for ours in names)
+    )
 
 
 def opened(settings: Mapping[str, Setting]) -> dict[str, Setting]:
@@ -328,7 +332,7 @@ def _take_strategy(reading: Reading, inside: Mapping[str, Setting]) -> None:
             reading.settings.pop(one.name, None)
 
 
-_PARENTS = ("extends", "_base_", "base", "base_config", "inherits", "inherit_from", "parent")
+_PARENTS = ("extends", "_base_", "_base", "base", "base_config", "inherits", "inherit_from", "parent")
 
 
 def _say_inherited(reading: Reading) -> None:

@@ -31,7 +31,7 @@ from gpuscale.launch.settings import OFF, Reading, Setting, Source, digits
 from gpuscale.launch.shapes import model_line, named_shape
 from gpuscale.launch.tokenizers import vocabulary_of
 from gpuscale.launch.tools import started
-from gpuscale.launch.unread import is_on
+from gpuscale.launch.unread import is_on, speaks_of
 from gpuscale.presets.models import load_model
 from gpuscale.presets.tools import Tool, load_tool
 
@@ -90,7 +90,8 @@ def take(reading: Reading, tool: Tool) -> Tool:
         InputError: DeepSpeed starts it and nobody says how it shards; it trains no language model.
     """
     source = reading.sources[-1]
-    others = any(OF_TRAINER & one.settings.keys() for one in reading.sources if not is_own(one))
+    others = any(OF_TRAINER & one.settings.keys() for one in reading.sources
+                 if not is_own(one) and "compute_environment" not in one.settings)  # fmt: skip
     counted = any(digits(getattr(reading.settings.get(name), "value", "")) is not None for name in OF_DEEPSPEED)
     inside = any(tool.name in re.split(r"[/.]", word) for word in source.program)  # `trl/scripts/sft.py`
     of_trl = tool.name == "trl" and "model_name_or_path" in source.settings
@@ -178,7 +179,8 @@ def read_shape(reading: Reading) -> bool:
     named = reading.settings.get("model_name_or_path")
     known = known_model(str(named.value))[0] if named is not None else None
     if "dtype" in reading.settings and reading.tool.name == NAME and not known:  # of products, as nanoGPT has it
-        reading.settings.setdefault("mixed_precision", reading.settings.pop("dtype"))
+        name = "mixed_precision" if "mixed_precision" not in reading.settings else "precision"
+        reading.settings.setdefault(name, reading.settings.pop("dtype"))
     if known or not found.keys() >= set(_SIZES[:3]):
         spec = load_model(known) if known else None
         for key, one in found.items():
@@ -210,6 +212,8 @@ def _whole_shape(reading: Reading, found: Mapping[str, Setting]) -> dict[str, An
     longest = reading.settings.get("max_length")
     keys.setdefault("sequence", digits(longest.value) if longest is not None else None)
     keys["vocab"] = keys.get("vocab") or _vocabulary(reading)
+    if str(getattr(found.get("gqa"), "value", "")).lower() in OFF:
+        keys.pop("kv_heads", None)
     dense = any(name.rpartition(".")[2] in _EXPERTS and not is_on(one.value) for name, one in reading.settings.items())
     if dense or keys.get("moe.experts", 0) < 2:
         keys = {key: value for key, value in keys.items() if not key.startswith("moe.")}
@@ -234,7 +238,7 @@ def _whole_shape(reading: Reading, found: Mapping[str, Setting]) -> dict[str, An
 
 _SIZES = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "sequence", "window.length",
           "moe.experts", "moe.top_k", "moe.ffn")  # fmt: skip
-_TRAITS = ("activation", "gated", "tied", "norm", "positions", "bias", "qk_norm")
+_TRAITS = ("activation", "gated", "tied", "norm", "positions", "bias", "qk_norm", "ffn_ratio", "gqa")
 _EXPERTS = ("use_moe", "moe", "moe_enabled", "is_moe", "enable_moe")
 _OF_EXPERTS = re.compile(r"moe|expert")
 _OF_MODEL = re.compile(r"|(.*\.)?(model\w*|net\w*|arch\w*|transformer|gpt\w*|ll?m|decoder|config|moe)")
@@ -249,9 +253,15 @@ def _beside(reading: Reading, found: Mapping[str, Setting], *, dense: bool) -> s
     names = [last for name, one in opened(reading.settings).items()
              for of, _, last in (name.rpartition("."),)
              if _OF_MODEL.fullmatch(of) and is_on(one.value) and one.name not in read and last not in _EXPERTS
-             and _OF_SHAPE.search(last if of != "moe" else name) and not (dense and _OF_EXPERTS.search(name))
-             and not _OF_LOSS.search(last)]  # fmt: skip
+             and (_OF_SHAPE.search(last if of != "moe" else name) or _of_sizes(last, one.value))
+             and not (dense and _OF_EXPERTS.search(name)) and not _OF_LOSS.search(last)]  # fmt: skip
     return ", ".join(names)
+
+
+def _of_sizes(last: str, value: Any) -> bool:
+    """Whether a setting is a size of a model by its words, and by no name that is read."""
+    spelled = any(is_called(f"shape.{key}", last) for key in (*_SIZES, *_TRAITS))
+    return speaks_of(last) == "model" and digits(value) is not None and not spelled
 
 
 def _stated_shape(reading: Reading) -> dict[str, Setting]:
@@ -292,7 +302,9 @@ def _traits(
     gated = stated.get("gated", (rotary or rms) if ratio is None else ratio not in {2, 4})
     likely: dict[str, Any] = {"gated": gated, "tied_embeddings": not (rotary or rms)}
     if ratio is None:
-        likely["ffn"] = 256 * math.ceil(8 * keys["hidden"] / 3 / 256) if gated else 4 * keys["hidden"]
+        times = float(said["ffn_ratio"]) if re.fullmatch(r"\d{1,2}(\.\d{1,6})?", said.get("ffn_ratio", "")) else 0
+        usual = 256 * math.ceil(8 * keys["hidden"] / 3 / 256) if gated else 4 * keys["hidden"]
+        likely["ffn"] = int(times * keys["hidden"]) or usual
     if "moe.experts" in keys:
         width = keys.get("ffn") or likely.pop("ffn")
         likely |= {"moe.top_k": keys.get("moe.top_k", 2)} | ({} if "moe.ffn" in keys else {"moe.ffn": width})
@@ -370,9 +382,13 @@ def _need_precision(reading: Reading) -> None:
 def _shards(reading: Reading) -> str:
     """Return the stage that switches and strategies speak of (`--enable_fsdp`, `--strategy deepspeed_stage_2`)."""
     said = [name for name, one in reading.settings.items() if is_on(one.value)]
+    said += [
+        str(one.value).lower() for name, one in reading.settings.items() if re.search(r"backend|distributed", name)
+    ]
     said += [str(one.value).lower() for name, one in reading.settings.items() if "strategy" in name]
     stage = next((found[1] for text in said if (found := re.search(r"(?:stage|zero)_?-?([0-3])\b", text))), "")
-    return stage or ("3" if any("fsdp" in text or "full_shard" in text for text in said) else "0")
+    sharded = any("fsdp" in text or "full_shard" in text for text in said)
+    return stage or ("3" if sharded else "2" if "deepspeed" in said else "0")
 
 
 def read_batch(reading: Reading) -> None:

@@ -117,7 +117,8 @@ def _said(reading: Reading) -> tuple[str, tuple[str, ...]]:
 def _likely(reading: Reading) -> tuple[str, ...]:
     if reading.stated(*TEACHER):
         return ("distill",)
-    return ("grpo",) if reading.stated("reward_funcs", "num_generations") else ()
+    marks = _KNOWN["marks"].items()
+    return tuple(dict.fromkeys(method for method, names in marks if reading.stated(*names)))
 
 
 def _started(reading: Reading) -> str:
