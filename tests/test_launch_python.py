@@ -48,6 +48,52 @@ def evaluated(text, given=None, modules=None):
         ("try:\n    import torch\nexcept ImportError:\n    torch = None\nx = 1", 1),
         ("if (n := 4) > 3:\n    x = n", 4),
         ("import os\nx = int(os.environ.get('TP', 8))", 8),
+        ("n = 1\ndef f():\n    global n\n    n = 5\nf()\nx = n", 5),
+        ("def f():\n    n = 0\n    def g():\n        nonlocal n\n        n += 2\n    g()\n    return n\nx = f()", 2),
+        ("try:\n    raise ValueError\nexcept ValueError:\n    x = 2", 2),
+        ("try:\n    y = 1\nexcept ValueError:\n    y = 2\nelse:\n    y = 3\nfinally:\n    x = y + 1", 4),
+        ("x = [3, 1, 2]\nx.sort()\nx.insert(0, 9)\nx.pop()\nx.remove(1)\nx.extend((4, 5))", [9, 2, 4, 5]),
+        ("a = [1, 2, 3]\nx = a\na += [4]\ndel a[0]\na[0:1] = [7, 8]", [7, 8, 3, 4]),
+        ("x = {'a': 1, 'b': 2}\ndel x['a']", {"b": 2}),
+        ("x = sorted([3, 1, 2], reverse=True)", [3, 2, 1]),
+        ("*a, b = [1, 2, 3]\nx = [a, b]", [[1, 2], 3]),
+        ("x = f'{\"a\"!r}' + '%s-%d' % ('b', 3) + '{}/{c}'.format(1, c=2)", "'a'b-31/2"),
+        ("x = '7b'.endswith(('7b', '8b')) and ~5 & 0xF | 1 ^ 3", 10),
+        (
+            "def by(n):\n    def d(f):\n        return lambda a: f(a) * n\n    return d\n@by(5)\n"
+            "def f(a):\n    return a\nx = f(3)",
+            15,
+        ),
+        ("known = {}\ndef d(f):\n    known['f'] = f\n    return f\n@d\ndef f():\n    return 7\nx = known['f']()", 7),
+        ("import contextlib\n@contextlib.contextmanager\ndef f():\n    yield 3\nwith f() as x:\n    pass", 3),
+        (
+            "class A:\n    def __enter__(self):\n        return 5\n    def __call__(self, a):\n        return a + 1\n"
+            "with A() as y:\n    x = y + A()(2)",
+            8,
+        ),
+        (
+            "match {'a': [1, 2]}:\n    case {'b': _}:\n        x = 0\n"
+            "    case {'a': [1, int() as n]} if n > 1:\n        x = n",
+            2,
+        ),
+        ("import os\nos.environ['TP'] = '4'\nos.environ.setdefault('TP', '8')\nx = int(os.environ['TP'])", 4),
+        (
+            "from dataclasses import asdict, dataclass\n@dataclass\nclass A:\n    a: int = 1\n"
+            "x = {**asdict(A(3)), **vars(A(4))}",
+            {"a": 4},
+        ),
+        ("class A:\n    def __init__(self, **more):\n        self.__dict__.update(more)\nx = A(a=2).a", 2),
+        (
+            "from types import SimpleNamespace as N\nc = N(a=1)\nx = [c.a, getattr(c, 'b', 2), 'b' in vars(c)]",
+            [1, 2, False],
+        ),
+        (
+            "from easydict import EasyDict\nc = EasyDict({'a': {'b': 1}})\nc.a.b += 1\n"
+            "x = c['a'].get('b') + c.a.get('c', 3)",
+            5,
+        ),
+        ("x = list(filter(lambda a: a > 1, [1, 2])) + [next((i for i in [4, 5] if i > 4), None)]", [2, 5]),
+        ("from pathlib import Path\nx = str(Path('a') / 'b' / 'c.json') + Path('d/e.py').stem", "a/b/c.jsone"),
     ],
 )
 def test_expressions_and_statements(text, expected):
@@ -97,6 +143,13 @@ def test_calls_of_other_packages_are_records_that_take_assignments():
         ("x = 2 * flag + 1", "flag"),
         ("x = flag and 3", "flag"),
         ("x = flag or 3", 3),
+        ("a = [1]\nif flag:\n    a.append(2)\nx = a[-1]", "flag"),
+        ("a = [1, 2]\nif flag:\n    a.pop()\nx = a[-1]", "flag"),
+        ("a = {'b': 1}\nif flag:\n    a.pop('b')\n    a.setdefault('c', 2)\nx = a.get('b')", "flag"),
+        ("a = {'b': 1}\nif flag:\n    del a['b']\nx = a['b']", "flag"),
+        ("class A:\n    n = 1\nif flag:\n    A.n = 2\nx = A.n", "flag"),
+        ("x = {'a': 1}['b']", "{'a': 1}['b']"),
+        ("x = flag['a'].b", "flag.a.b"),
     ],
 )
 def test_what_hangs_on_the_unknown_is_unknown_and_nothing_else(body, expected):

@@ -208,7 +208,7 @@ def test_arguments_of_the_trainer_that_a_file_holds_are_not_said_to_be_nothing(t
     (tmp_path / "a.py").write_text(text)
     with pytest.raises(InputError) as caught:
         read_launch([tmp_path / "a.py"], {}, {"gpus": 2, "seq": 512})
-    assert '={"per_device_train_batch_size": 4, "bf16": true}' in str(caught.value)
+    assert "launch_files=a.yaml" in str(caught.value)
     told = {"given": '{"per_device_train_batch_size": 3, "bf16": true}'}
     assert read_launch([tmp_path / "a.py"], told, {"gpus": 2, "seq": 512}).options["gbs"] == 6
 
@@ -261,7 +261,77 @@ def test_documents_that_a_script_loads_and_that_are_not_here_are_asked_for(tmp_p
     (tmp_path / "train.py").write_text(LOADING.format(module="yaml", load="safe_load", end="yaml"))
     with pytest.raises(InputError) as caught:
         read_launch([str(tmp_path / "train.py")], given={"seq": 2048, "gpus": 8})
-    assert "yaml.safe_load" in caught.value.message
+    assert "configs/small.yaml, which is not here" in caught.value.message
+    assert caught.value.hint == "give it too: `launch_files=configs/small.yaml`"
+
+
+def test_a_document_that_an_argument_must_name_is_asked_for_by_its_name(tmp_path):
+    text = LOADING.format(module="yaml", load="safe_load", end="yaml")
+    (tmp_path / "train.py").write_text(text.replace('default="configs/small.yaml"', "required=True"))
+    with pytest.raises(InputError) as caught:
+        read_launch([str(tmp_path / "train.py")], given={"seq": 2048})
+    assert caught.value.hint == "`var=config=FILE.yaml` gives it"
+    (tmp_path / "own.yaml").write_text(json.dumps(TABLES))
+    job = read_launch([str(tmp_path / "train.py")], {"config": "own.yaml"}, given={"seq": 2048, "gpus": 2})
+    assert (job.options["gbs"], job.options["model"]) == (64, "Qwen/Qwen2.5-7B")
+
+
+BESIDE = """
+import json, os, sys
+from pathlib import Path
+from omegaconf import OmegaConf
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+{lines}
+args = TrainingArguments("out", per_device_train_batch_size={batch}, deepspeed={deepspeed})
+Trainer(model=AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-7B"), args=args).train()
+"""
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "str(Path(__file__).resolve().parents[1] / 'ds.json')",
+        "os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'ds.json')",
+        "json.load(open(Path(__file__).parent.parent / 'ds.json'))",
+        "json.loads((Path(__file__).parent.parent / 'ds.json').read_text())",
+        "'ds.json'",
+    ],
+)
+def test_files_beside_a_script_are_read_by_its_own_path(tmp_path, named):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text(BESIDE.format(lines="", batch=2, deepspeed=named))
+    zero = {"stage": 3, "offload_optimizer": {"device": "cpu"}}
+    (tmp_path / "ds.json").write_text(json.dumps({"bf16": {"enabled": True}, "zero_optimization": zero}))
+    job = read_launch([tmp_path / "src" / "train.py"], given={"seq": 2048, "gpus": 4})
+    assert (job.layout["zero"], job.options["precision"], job.options["offload"]) == (3, "bf16", "optimizer")
+
+
+def test_a_configuration_that_a_script_writes_itself_is_read(tmp_path):
+    own = "{'bf16': {'enabled': True}, 'zero_optimization': {'stage': 2}}"
+    lines = f"with open('own.json', 'w') as f:\n    json.dump({own}, f)"
+    (tmp_path / "train.py").write_text(BESIDE.format(lines=lines, batch=2, deepspeed="'own.json'"))
+    job = read_launch([tmp_path / "train.py"], given={"seq": 2048, "gpus": 4})
+    assert (job.layout["zero"], job.options["precision"]) == (2, "bf16")
+
+
+def test_documents_of_omegaconf_with_what_a_command_line_changes(tmp_path):
+    (tmp_path / "c.yaml").write_text("one: {bs: 2, lr: 1}\ntwo: {bs: '${one.bs}'}\nds: {bf16: {enabled: true}}\n")
+    lines = "cfg = OmegaConf.merge(OmegaConf.load('c.yaml'), {'one': {'lr': 2}}, OmegaConf.from_cli())"
+    script = BESIDE.format(lines=lines, batch="cfg.one.bs * cfg.two.bs", deepspeed="OmegaConf.to_container(cfg.ds)")
+    (tmp_path / "train.py").write_text(script)
+    (tmp_path / "run.sh").write_text("torchrun --nproc_per_node 4 train.py one.bs=8\n")
+    for file, batch in (("train.py", 16), ("run.sh", 64)):
+        job = read_launch([tmp_path / file], given={"seq": 2048, "gpus": 4, "zero": 0})
+        assert (job.options["gbs"], job.options["precision"]) == (batch, "bf16")
+
+
+def test_words_of_a_command_line_by_their_number(tmp_path):
+    (tmp_path / "train.py").write_text(BESIDE.format(lines="", batch="int(sys.argv[1])", deepspeed="None"))
+    with pytest.raises(InputError, match=r"var=sys\.argv\.1="):
+        read_launch([tmp_path / "train.py"], given={"seq": 2048, "gpus": 4})
+    (tmp_path / "run.sh").write_text("torchrun --nproc_per_node 4 train.py 3\n")
+    job = read_launch([tmp_path / "run.sh"], given={"seq": 2048, "precision": "bf16"})
+    assert job.options["gbs"] == 12
 
 
 def test_a_key_that_a_document_gives_again_counts_as_it_stands_last(tmp_path):

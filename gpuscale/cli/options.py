@@ -99,7 +99,7 @@ def variables(given: list[str] | None, launch_files: list[str] | None) -> dict[s
     found: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
-        if not equals or not re.fullmatch(r"\w{1,100}|[@*]", name, re.ASCII):
+        if not equals or not re.fullmatch(r"\w[\w.]{0,99}|[@*]", name, re.ASCII):
             raise InputError(f"{shown(text)} is not NAME=VALUE", field="var", hint="write `var=NODES=16`")
         if name in found:
             raise InputError(f"{name} is given twice", field="var", hint="give each variable once")

@@ -18,9 +18,11 @@ from typing import Any, NamedTuple
 from gpuscale.errors import InputError
 from gpuscale.launch.python_loops import is_lightning, loop
 from gpuscale.launch.python_run import (
+    ABSENT,
     COMMAND_LINE,
     LINE,
     MAX_STEPS,
+    NAMING,
     PATCHING,
     Assigned,
     Choice,
@@ -41,7 +43,7 @@ from gpuscale.launch.python_values import (
     is_plain,
     owners,
 )
-from gpuscale.launch.settings import LackingError, Reading, Said, Setting, Source
+from gpuscale.launch.settings import LackingError, Reading, Said, Setting, Settings, Source
 from gpuscale.launch.unread import speaks_of
 from gpuscale.presets.files import known_table
 
@@ -78,6 +80,7 @@ class Configured(NamedTuple):
     place: Place
     source: Source
     ran: bool
+    lost: tuple[Said, ...] = ()  #: documents that say some of it and are not here, or what names them.
 
 
 def python_sources(
@@ -115,16 +118,27 @@ def python_sources(
         said = (*_assumed(chosen.values()), *changed)
         variables = _settings([(key, *_plain(one), place) for key, (one, place) in program.environment.items()])
         source = Source(file, "python", settings, (root.name,), environment=variables, assumed=said)
-        found.append(Configured(root.place, source, root.ran))
+        found.append(Configured(root.place, source, root.ran, tuple(_lost_documents(program, settings))))
     if program.steps > MAX_STEPS:
         raise InputError(f"more than {MAX_STEPS:,} steps to work out", place=file, hint="give what it configures alone")
     return found
+
+
+def _lost_documents(program: Program, settings: Settings) -> Iterator[Said]:
+    """Yield the documents that are not here, or what names them, on which settings hang that matter."""
+    hang = {str(one.value) for name, one in settings.items() if one.why in {ABSENT, NAMING} and not BESIDE.search(name)}
+    for name, (why, place) in program.lost.items():
+        if f"${{{asked_name(name)}}}" in hang:
+            yield Said(place.file, place.line, asked_name(name) if why == NAMING else name, why)
 
 
 ENDS = re.compile(
     r"^(.*\.)?(pretrain|finetune|train|fit|main|run|launch|save\w*|dump\w*|validate|print|pprint|info|cli)$"
 )
 """Calls that take a configuration to run it, or to write it."""
+
+BESIDE = re.compile(rf"{known_table('scripts')['scripts']['data']}|steps$|epochs|_dir$|run_name")
+"""Settings that change no step, on which what a file says may bear."""
 
 ADAPTERS = "calls.add_adapter"
 """A call that gives a model of transformers adapters of PEFT, whose configuration are settings too."""

@@ -15,18 +15,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
+from gpuscale.launch.python_tables import as_table, entries_of, interpolated, is_table, merge, path_of
 from gpuscale.launch.python_values import (
     MAX_ITEMS,
     MISSING,
+    OF_PATHS,
     PURE,
     TEXT_METHODS,
     TYPES,
     Class,
     Function,
     Imported,
+    PathText,
     Place,
     Record,
     Scope,
@@ -36,10 +40,12 @@ from gpuscale.launch.python_values import (
     first_unknown,
     formatted,
     is_plain,
+    of_path,
     operate,
     plainly,
     truth,
 )
+from gpuscale.presets.files import known_table
 
 MAX_DEPTH = 24
 """Functions that call one another."""
@@ -81,8 +87,23 @@ STEPPING = re.compile(r"\bopt(im\w*)?\.step\(|\.step\(opt")
 AROUND = ("train_on_responses_only", "prepare_trainer", "add_config_arguments")
 """Calls that return the trainer or the parser that they are given, as it is (Unsloth, Ray Train, DeepSpeed)."""
 
-LOADERS = ("yaml.safe_load", "yaml.load", "yaml.full_load", "json.load", "toml.load", "tomllib.load")
-"""Functions that make tables of an open file: `yaml.safe_load(open(path))`."""
+LOADERS = ("yaml.safe_load", "yaml.load", "yaml.full_load", "json.load", "json.loads", "toml.load", "toml.loads",
+           "tomllib.load", "tomllib.loads")  # fmt: skip
+"""Functions that make tables of an open file, or of what it holds: `yaml.safe_load(open(path))`."""
+
+DOCUMENTS = (".yaml", ".yml", ".json", ".toml")
+
+ABSENT, NAMING = "is in a file that is not here", "names the file of its configuration"
+"""Why what such a function returns is not known: the file is not here, or nobody says which it is."""
+
+TABLES = frozenset(known_table("scripts")["program"]["tables"])
+"""Classes of dictionaries whose entries are attributes too."""
+
+OF_TABLES = ("get", "pop", "setdefault", "update", "items", "keys", "values", "copy", "to_dict")
+
+OF_DEEPSPEED = ("deepspeed", "deepspeed_config", "hf_ds_config", "ds_config")
+OF_ENGINE = ("config", "config_params")
+"""Keywords that take DeepSpeed's configuration, or the name of its file; of DeepSpeed's own calls alone."""
 
 STARTS = ("train", "fit")
 """Methods that start a training, whatever is made of what they return."""
@@ -148,6 +169,9 @@ class Program:
         self.stepping: dict[ast.If, bool] = {}  #: whether an optimizer steps where a condition holds.
         self.whole: dict[str, str] = {}  #: modules that are imported as such -> the file that does.
         self.accumulates: tuple[Any, Place] | None = None  #: every how many steps an optimizer steps: `if n % 4 == 0`.
+        #: documents that are loaded and not here, or what names them -> why, and where.
+        self.lost: dict[str, tuple[str, Place]] = {}
+        self.written: dict[str, Any] = {}  #: documents that the program writes.
         self.steps = 0
         self.depth = 0
         self.doubt: Unknown | None = None
@@ -168,7 +192,7 @@ class Program:
             raise InputError(f"not Python: {error.msg}", place=f"{file}:{error.lineno or 1}") from None
         except (ValueError, RecursionError, MemoryError):
             raise InputError("not Python", place=file) from None
-        scope = Scope({"__name__": name}, None, file, text.splitlines())
+        scope = Scope({"__name__": name, "__file__": PathText(Path(file).absolute())}, None, file, text.splitlines())
         self.modules[file] = scope
         try:
             self.run(tree.body, scope)
@@ -268,13 +292,29 @@ class Program:
             self.assign(node.target, self.value(node.value, scope), scope)
 
     def _run_augassign(self, node: ast.AugAssign, scope: Scope) -> None:
-        before = self.value(ast.parse(ast.unparse(node.target), mode="eval").body, scope)
-        self.assign(node.target, operate(node.op, before, self.value(node.value, scope)), scope)
+        before, value = self.value(node.target, scope), self.value(node.value, scope)
+        if isinstance(node.op, ast.Add) and isinstance(before, list) and isinstance(value, list):
+            self.change(before, "extend", value)
+        else:
+            self.assign(node.target, operate(node.op, before, value), scope)
+
+    def _run_global(self, node: ast.Global | ast.Nonlocal, scope: Scope) -> None:
+        around = [scope]
+        while around[-1].outer is not None:
+            around.append(around[-1].outer)
+        for name in node.names:
+            holding = (one for one in around[1:] if name in one.names)
+            found = None if isinstance(node, ast.Global) else next(holding, None)
+            scope.elsewhere[name] = found or around[-1]
+
+    _run_nonlocal = _run_global
 
     def _run_delete(self, node: ast.Delete, scope: Scope) -> None:
         for target in node.targets:
             if isinstance(target, ast.Attribute | ast.Subscript):
-                self._touched(target, self.value(target.value, scope), None, scope)
+                whole = self.value(target.value, scope)
+                self._touched(target, whole, None, scope)
+                self.remove(whole, target.attr if isinstance(target, ast.Attribute) else self._key(target, scope))
 
     def _touched(self, target: ast.Attribute | ast.Subscript, whole: Any, value: Any, scope: Scope) -> None:
         """Keep that an attribute or an element is set or deleted."""
@@ -307,21 +347,39 @@ class Program:
     def _run_with(self, node: ast.With, scope: Scope) -> Ended | None:
         for item in node.items:
             entered = self.value(item.context_expr, scope)
+            if enters := _own_method(entered, "__enter__"):
+                entered = self.follow(enters, (), {}, scope.place(node))
             if item.optional_vars is not None:
                 self.assign(item.optional_vars, entered, scope)
         return self.run(node.body, scope)
 
     def _run_try(self, node: ast.Try, scope: Scope) -> Ended | None:
         ended = self.run(node.body, scope)
-        return ended if ended and ended.how != "raise" else self.run([*node.orelse, *node.finalbody], scope)
+        if ended is None:
+            ended = self.run(node.orelse, scope)
+        elif ended.how == "raise" and node.handlers:
+            ended = self.run(node.handlers[0].body, scope)
+        return self.run(node.finalbody, scope) or ended
 
     def _run_functiondef(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
         scope.names[node.name] = Function(node, scope)
+        scope.names[node.name] = self._decorated(node, scope)
+
+    def _decorated(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, scope: Scope) -> Any:
+        """Return what decorators that are here make of a function or class."""
+        made = scope.names[node.name]
+        for one in reversed(node.decorator_list):
+            by = one.func if isinstance(one, ast.Call) else one
+            if isinstance(by, ast.Name) and isinstance(self.value(by, scope), Function):
+                found = self.call(self.value(one, scope), (made,), {}, scope.place(one))
+                made = found if isinstance(found, Function | Class) else made
+        return made
 
     _run_asyncfunctiondef = _run_functiondef
 
     def _run_classdef(self, node: ast.ClassDef, scope: Scope) -> None:
         scope.names[node.name] = self._class(node, scope)
+        scope.names[node.name] = self._decorated(node, scope)
 
     @contextmanager
     def doubting(self, why: Unknown) -> Iterator[None]:
@@ -456,23 +514,44 @@ class Program:
             case ast.MatchOr():
                 found = [self._fits(one, subject, scope) for one in pattern.patterns]
                 return True if True in found else next((one for one in found if isinstance(one, Unknown)), False)
-            case ast.MatchAs(pattern=None):
-                if pattern.name is not None:
+            case ast.MatchAs():
+                holds = pattern.pattern is None or self._fits(pattern.pattern, subject, scope)
+                if pattern.name is not None and holds is True:
                     scope.names[pattern.name] = subject
-                return True
-        return first_unknown(subject) or Unknown("...", "is matched in a way that is not followed")
+                return holds
+            case ast.MatchClass(cls=ast.Name(id=name), patterns=[], kwd_patterns=[]) if is_plain(subject):
+                return _is_a(subject, Symbol(name, name))
+        return self._parts_fit(pattern, subject, scope)
+
+    def _parts_fit(self, pattern: ast.pattern, subject: Any, scope: Scope) -> bool | Unknown:
+        parts: list[Any] | None = None
+        if isinstance(pattern, ast.MatchSequence) and not any(
+            isinstance(one, ast.MatchStar) for one in pattern.patterns
+        ):
+            parts = subject if isinstance(subject, list) and len(subject) == len(pattern.patterns) else None
+        elif isinstance(pattern, ast.MatchMapping) and pattern.rest is None:
+            keys = [self.value(key, scope) for key in pattern.keys]
+            known = isinstance(subject, dict) and all(key in subject for key in keys)
+            parts = [subject[key] for key in keys] if known else None
+        else:
+            return first_unknown(subject) or Unknown("...", "is matched in a way that is not followed")
+        if parts is None:
+            return False if is_plain(subject) else first_unknown(subject) or False
+        found = [self._fits(one, part, scope) for one, part in zip(pattern.patterns, parts, strict=True)]
+        return False if False in found else next((one for one in found if isinstance(one, Unknown)), True)
 
     # --- assignments
 
     def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
         """Set a name, an attribute, an element, or several of them."""
         if isinstance(target, ast.Name):
-            known = scope.names.get(target.id, _NOTHING)
-            scope.names[target.id] = value if known is _NOTHING else self._doubted(known, value)
-            scope.places[target.id] = scope.place(target)
+            of = scope.elsewhere.get(target.id, scope)
+            known = of.names.get(target.id, _NOTHING)
+            of.names[target.id] = value if known is _NOTHING else self._doubted(known, value)
+            of.places[target.id] = scope.place(target)
         elif isinstance(target, ast.Tuple | ast.List):
             for index, one in enumerate(target.elts):
-                own = _dealt(value, index, len(target.elts))
+                own = _dealt(value, index, target.elts)
                 self.assign(one.value if isinstance(one, ast.Starred) else one, own, scope)
         elif isinstance(target, ast.Attribute):
             whole, place = self.value(target.value, scope, make=True), scope.place(target)
@@ -481,7 +560,7 @@ class Program:
             self._touched(target, whole, value, scope)
             self.put(whole, target.attr, value, place)
         elif isinstance(target, ast.Subscript):
-            key = self.value(target.slice, scope)
+            key = self._key(target, scope)
             if isinstance(target.value, ast.Name) and not scope.find(target.value.id):
                 scope.names[target.value.id] = Record("", scope.place(target))
             whole = self.value(target.value, scope, make=True)
@@ -501,10 +580,34 @@ class Program:
             whole[key] = self._doubted(whole.get(key, MISSING), value)
         elif isinstance(whole, list) and isinstance(key, int) and -len(whole) <= key < len(whole):
             whole[key] = self._doubted(whole[key], value)
-        elif isinstance(whole, Class):
-            whole.scope.names[str(key)] = value
-        elif isinstance(whole, Scope):
-            whole.names[str(key)] = value
+        elif isinstance(whole, list) and isinstance(key, slice):
+            self.change(whole, "__setitem__", key, value)
+        elif isinstance(whole, Class | Scope):
+            names = whole.scope.names if isinstance(whole, Class) else whole.names
+            names[str(key)] = self._doubted(names.get(str(key), MISSING), value)
+
+    def change(self, whole: list[Any], how: str, *args: Any, **given: Any) -> Any:
+        """Change a list by one of its methods; what only perhaps is so ends what is known of it."""
+        after = list(whole)
+        made = plainly(getattr(list, how), after, *args, **given)
+        if isinstance(made, Unknown):
+            after = [made]
+        elif self.doubt is not None:
+            same = next((at for at, one in enumerate(whole) if at >= len(after) or after[at] is not one), len(whole))
+            after = after if same == len(whole) == len(after) else [*after[:same], self.doubt]
+        whole[:] = after[:MAX_ITEMS]
+        return made
+
+    def remove(self, whole: Any, key: Any) -> None:
+        """Delete an entry of a dictionary, elements of a list or a part of an object."""
+        if isinstance(whole, list) and isinstance(key, int | slice):
+            self.change(whole, "__delitem__", key)
+        entries: Any = whole.parts if isinstance(whole, Record) else whole
+        if isinstance(entries, dict) and isinstance(key, str | int | float) and key in entries:
+            if self.doubt is None:
+                del entries[key]
+            else:
+                entries[key] = self.doubt
 
     def _doubted(self, before: Any, value: Any) -> Any:
         """Return a value, or what decides it where it is only possible and another than that before."""
@@ -522,7 +625,11 @@ class Program:
         found = getattr(self, f"_{type(node).__name__.lower()}", None)
         if isinstance(node, ast.Attribute):
             return self.attribute(self.value(node.value, scope, make=make), node.attr, scope.place(node), make=make)
-        return found(node, scope) if found is not None else Unknown(_kind_of(node), "is not followed")
+        made = found(node, scope) if found is not None else Unknown(_kind_of(node), "is not followed")
+        if isinstance(made, Unknown) and made.name == "..." and not isinstance(node, ast.Constant):
+            made = replace(made, name=ast.unparse(node)[:80])  # by which it can be given
+            return _literal(self.given.get(asked_name(made.name), made))
+        return made
 
     def _constant(self, node: ast.Constant, _: Scope) -> Any:
         value = node.value
@@ -601,7 +708,7 @@ class Program:
         one, why = self.value(node.left, scope), None
         for operator, other in zip(node.ops, node.comparators, strict=True):
             two = self.value(other, scope)
-            holds = operate(operator, one, two)
+            holds = operate(operator, one, two.parts if is_table(two) else two)
             if holds is False:
                 return False
             why = why or (holds if isinstance(holds, Unknown) else None)
@@ -631,29 +738,34 @@ class Program:
             unknown = first_unknown(value, spec)
             if unknown is not None:
                 return unknown
-            parts.append(str(formatted(value, str(spec))))
+            parts.append(str(formatted(repr(value) if one.conversion == ord("r") else value, str(spec))))
         return "".join(parts)[:MAX_ITEMS]
 
     def _subscript(self, node: ast.Subscript, scope: Scope) -> Any:
-        whole = self.value(node.value, scope)
-        if isinstance(node.slice, ast.Slice) and not isinstance(whole, Unknown):
-            ends = [None if end is None else self.value(end, scope)
-                    for end in (node.slice.lower, node.slice.upper, node.slice.step)]  # fmt: skip
-            return first_unknown(*ends) or (
-                plainly(lambda: whole[slice(*ends)]) if isinstance(whole, str | list) else Unknown(_kind_of(node))
-            )
-        key = self.value(node.slice, scope)
+        whole, key = self.value(node.value, scope), self._key(node, scope)
+        if isinstance(node.slice, ast.Slice) and not isinstance(whole, str | list | Unknown):
+            return Unknown(_kind_of(node))
         if isinstance(whole, Record):
             return self.attribute(whole, str(key), scope.place(node))
         if isinstance(whole, Symbol) and whole.origin == "os.environ" and isinstance(key, str):
             return self.open(key, MISSING, scope.place(node))
         if isinstance(whole, Symbol) and not _is_type(key):
             inner = repr(key).replace(".", "_") if is_plain(key) else "_"
-            return Symbol(f"{whole.name}[{inner}]", f"{whole.origin}[{inner}]")
+            return self._said(Symbol(f"{whole.name}[{inner}]", f"{whole.origin}[{inner}]"))
         if isinstance(whole, Symbol | Class):  # `Sequence[int]`
             return whole
-        unknown = whole if isinstance(whole, Unknown) else first_unknown(key)
-        return unknown or plainly(lambda: whole[key])
+        if isinstance(whole, Unknown) and isinstance(key, str):
+            return self.attribute(whole, key, scope.place(node))
+        unknown = whole if isinstance(whole, Unknown) else key if isinstance(key, slice) else first_unknown(key)
+        return unknown if isinstance(unknown, Unknown) else plainly(lambda: whole[key])
+
+    def _key(self, node: ast.Subscript, scope: Scope) -> Any:
+        """Return what stands in brackets; of `[1:n]` the slice, if its ends are known."""
+        if not isinstance(node.slice, ast.Slice):
+            return self.value(node.slice, scope)
+        ends = [None if end is None else self.value(end, scope)
+                for end in (node.slice.lower, node.slice.upper, node.slice.step)]  # fmt: skip
+        return first_unknown(*ends) or slice(*ends)
 
     def _listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, scope: Scope) -> Any:
         found = self._comprehended(node.generators, scope, lambda inner: self.value(node.elt, inner))
@@ -702,6 +814,11 @@ class Program:
             scopes = chosen
         return [make(inner) for inner in scopes]
 
+    def _yield(self, node: ast.Yield | ast.YieldFrom, scope: Scope) -> None:
+        scope.names.setdefault(_YIELDED, self.value(node.value, scope))
+
+    _yieldfrom = _yield
+
     def _lambda(self, node: ast.Lambda, scope: Scope) -> Any:
         return Function(node, scope)
 
@@ -722,7 +839,10 @@ class Program:
         if isinstance(whole, Scope):
             return self.resolved(whole.names.get(name, Symbol(name, name)))
         if isinstance(whole, Unknown):
-            return _part(self.open(f"{whole.name}.{name}", MISSING, place, whole.why), whole)
+            of_file = whole.why in {ABSENT, NAMING}
+            return whole if of_file else _part(self.open(f"{whole.name}.{name}", MISSING, place, whole.why), whole)
+        if isinstance(whole, PathText) and (found := of_path(whole, name)) is not None:
+            return found
         if name in {"value", "name"} and isinstance(whole, str | int | float):  # of an enumeration's member
             return whole
         return Unknown(name, "is not followed")
@@ -730,6 +850,10 @@ class Program:
     def _of_record(self, whole: Record, name: str, place: Place, *, make: bool) -> Any:
         if name in whole.parts:
             return whole.parts[name]
+        if name == "__dict__" and (whole.kind or is_table(whole)):
+            return whole.parts
+        if is_table(whole) and whole.origin.startswith("omegaconf"):
+            return None
         own = whole.kind.find(name) if whole.kind else ()
         if own and isinstance(own[0], Function):
             bound = own[0] if own[0].decorated("staticmethod") else own[0].bound(whole)
@@ -743,8 +867,10 @@ class Program:
 
     def open(self, name: str, usual: Any, place: Place, why: str = "") -> Any:
         """Return what the caller says of a name that files leave open, else its default, else that it is unknown."""
+        if name in self.environment:
+            return self.environment[name][0]
         last = name.rpartition(".")[2]
-        for key in (name, last, last.replace("_", "-")):
+        for key in (asked_name(name), last, last.replace("_", "-")):
             if key in self.given:
                 return _literal(self.given[key])
         if name == "WORLD_SIZE":  # of torch's launcher
@@ -792,7 +918,9 @@ class Program:
             return found
         name = ast.unparse(node.func if isinstance(node, ast.Call) else node)[:80]
         said = _literal(self.given.get(name))
-        return said if isinstance(said, dict) else {"**": Unknown(name, "is of no file that is here")}
+        if isinstance(said, dict) or found["**"].why in {ABSENT, NAMING}:
+            return said if isinstance(said, dict) else found
+        return {"**": Unknown(name, "is of no file that is here")}
 
     def _of_bases(
         self, name: str, args: list[Any], given: dict[str, Any], places: Mapping[str, Place], scope: Scope
@@ -819,10 +947,10 @@ class Program:
         places: Mapping[str, Place] | None = None,
     ) -> Any:  # fmt: skip
         """Return what a call returns, or a record of it where it is not followed."""
-        if isinstance(called, Function):
-            return self.follow(called, args, given, place)
         if isinstance(called, Class):
             return self.made(called, args, given, place, places or {})
+        if does := called if isinstance(called, Function) else _own_method(called, "__call__"):
+            return self.follow(does, args, given, place)
         if is_plain(called) and called is not None:  # what the caller says that a function returns
             return called
         if isinstance(called, Symbol) and "." in called.name and called.name in self.given:
@@ -835,7 +963,7 @@ class Program:
                 made.places |= places or {}
             if made is not _NOTHING:
                 return made
-        parts = {**{str(at): one for at, one in enumerate(args)}, **given}
+        parts = {**{str(at): one for at, one in enumerate(args)}, **self._opened(given, called, place)}
         own = isinstance(called, Symbol | Record)
         if own and called.name.rpartition(".")[2] in AROUND and (within := parts.get("0", parts.get("trainer"))):
             return within
@@ -843,6 +971,12 @@ class Program:
         origin = called.origin if own else name
         made = Record(name, place, parts, dict(places or {}), None, origin, None if own else called)
         return self._kept(made, called)
+
+    def _opened(self, given: Mapping[str, Any], called: Any, place: Place) -> dict[str, Any]:
+        """Return keywords with what the file holds that one names as DeepSpeed's configuration, if that is here."""
+        engine = "deepspeed" in str(getattr(called, "origin", "")).lower()
+        known = {name: self._document(given.get(name), place) for name in (*OF_DEEPSPEED, *OF_ENGINE * engine)}
+        return {**given, **{name: one for name, one in known.items() if one is not None}}
 
     def _kept(self, made: Record, called: Any) -> Record:
         """Keep a call that is not followed, and whether it is of what another returned."""
@@ -881,6 +1015,9 @@ class Program:
             ended = self.run(function.node.body, scope)
         finally:
             self.depth -= 1
+        if _YIELDED in scope.names:
+            entered = function.decorated("contextmanager")
+            return scope.names[_YIELDED] if entered else Unknown(function.name, "yields one thing after the other")
         value = ended.value if ended is not None and ended.how == "return" else None
         for other, why in scope.names.get(_MAYBE, []):
             if operate(ast.Is(), other, value) is not True and other != value:
@@ -932,7 +1069,9 @@ class Program:
         fields: dict[str, Any] = {}
         places: dict[str, Place] = {}
         for one in node.body:
-            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+            if not isinstance(one, ast.AnnAssign) or "ClassVar" in ast.unparse(one.annotation):
+                continue
+            if isinstance(one.target, ast.Name):
                 fields[one.target.id] = own.names.get(one.target.id, MISSING)
                 places[one.target.id] = scope.place(one)
         made = Class(name, tuple(self.value(base, scope) for base in node.bases), own, fields, places)
@@ -941,17 +1080,8 @@ class Program:
 
     def _method(self, whole: Any, name: str, args: list[Any], given: dict[str, Any], place: Place) -> Any:
         """Return what a method of a plain value or of a record of a parser returns; `_NOTHING` of others."""
-        if isinstance(whole, str):
-            known = TEXT_METHODS.get(name)
-            return first_unknown(*args) or (plainly(known, whole, *args) if known else Unknown(name, "is not followed"))
-        if isinstance(whole, dict):
-            return self._of_dictionary(whole, name, args, given)
-        if isinstance(whole, list):
-            if name in {"append", "extend"} and len(args) == 1 and len(whole) < MAX_ITEMS:
-                more = args if name == "append" else args[0] if isinstance(args[0], list) else [Unknown("...")]
-                whole += more[: MAX_ITEMS - len(whole)]
-                return None
-            return plainly(getattr(list, name), whole, *args) if name in {"index", "count"} else None
+        if (plain := self._of_plain(whole, name, args, given, place)) is not _NOTHING:
+            return plain
         if isinstance(whole, Unknown) and name in TEXT_METHODS:  # `args.dtype.lower()`: who knows the text knows it
             return whole
         if isinstance(whole, Record) and (said := self._parsed(whole, name, args, given, place)) is not _NOTHING:
@@ -965,6 +1095,32 @@ class Program:
                 self.started.setdefault(id(whole), (len(self.unfollowed), len(self.assigned)))
             self.unfollowed.append(Record(name, place, parts, {}, None, f"{whole.origin}.{name}"))
             return self.unfollowed[-1]
+        return _NOTHING
+
+    def _of_plain(self, whole: Any, name: str, args: list[Any], given: dict[str, Any], place: Place) -> Any:
+        """Return what a method of a text, a path, a list or a table returns; `_NOTHING` of others."""
+        if isinstance(whole, PathText) and name in {"open", "read_text"}:
+            return Record("open", place, {"0": str(whole)}, origin="open")
+        if isinstance(whole, str):
+            known = OF_PATHS.get(name) if isinstance(whole, PathText) else None
+            known = known or TEXT_METHODS.get(name)
+            if name in {"startswith", "endswith"}:
+                args = [tuple(one) if isinstance(one, list) else one for one in args]
+            unknown = first_unknown(*given.values(), *(one for one in args if not isinstance(one, tuple)))
+            return unknown or (plainly(known, whole, *args, **given) if known else Unknown(name, "is not followed"))
+        if isinstance(whole, dict):
+            return self._of_dictionary(whole, name, args, given)
+        if isinstance(whole, Record) and is_table(whole) and name in OF_TABLES and name not in whole.parts:
+            return self._of_dictionary(whole.parts, name, args, given)
+        if isinstance(whole, list):
+            how = {"add": "append", "update": "extend"}.get(name, name)
+            if how == "extend" and args and not is_plain(args[0]):
+                args = [[first_unknown(*args) or Unknown("...")]]
+            changes = how in {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse"}
+            looks = how in {"index", "count", "copy"} and len(args) < 2
+            if not changes:
+                return plainly(getattr(list, how), whole, *args) if looks else Unknown(name, "is not followed")
+            return self.change(whole, how, *args, **given)
         return _NOTHING
 
     def _parsed(self, parser: Record, name: str, args: list[Any], given: dict[str, Any], place: Place) -> Any:
@@ -1033,21 +1189,22 @@ class Program:
         usual = args[1] if len(args) > 1 else None
         if args and isinstance(args[0], Unknown) and name != "update":
             return args[0]
+        if name == "get":
+            return whole.get(key, usual)
         match name:
-            case "get":
-                return whole.get(key, usual)
-            case "pop":
-                return whole.pop(key, usual)
-            case "setdefault":
-                return whole.setdefault(key, usual)
+            case "pop" | "setdefault":
+                if name == "setdefault" and key not in whole:
+                    self.put(whole, key, usual, Place("", 0))
+                found = whole.get(key, usual)
+                if name == "pop":
+                    self.remove(whole, key)
+                return found
             case "update":
                 for own, value in {**(_entries(args[0]) if args else {}), **given}.items():
                     self.put(whole, own, value, Place("", 0))
-            case "items":
-                return [[own, value] for own, value in whole.items()]
-            case "keys" | "values":
-                return list(getattr(whole, name)())
-            case "copy":
+            case "items" | "keys" | "values":
+                return [list(one) if isinstance(one, tuple) else one for one in getattr(whole, name)()]
+            case "copy" | "to_dict":
                 return dict(whole)
         return None
 
@@ -1081,22 +1238,34 @@ class Program:
 
     def _known(self, called: Symbol, args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
         """Return what a function of Python's own returns; `_NOTHING` of others."""
-        origin, last = called.origin, called.origin.rpartition(".")[2]
-        if origin in {"os.environ.get", "os.getenv"} and args and isinstance(args[0], str):
-            return self.open(args[0], args[1] if len(args) > 1 else MISSING, place)
-        if last in {"get_world_size", "device_count"}:
-            return self.open(last, MISSING, place, "is the number of GPUs: `gpus=N` says it")
+        origin = called.origin
+        if (said := self._of_machine(origin, args, place)) is not _NOTHING:
+            return said
+        if origin in TABLES or origin.startswith("omegaconf.OmegaConf."):
+            return self._table(origin, args, given, place)
         if origin in PURE:
             return _pure(origin, args, given)
         if origin in REFLECTING and len(args) >= REFLECTING[origin]:
             return self._reflected(origin, args, place)
+        if origin in {"print", "sys.exit", "exit"}:
+            said = args[0] if len(args) == 1 and not given and self.doubt is None else None
+            self.printed += [said] * (origin == "print")
+            return None
+        made = self._of_objects(origin, args, given, place)
+        return _wrapped(called, args, given, place) if made is _NOTHING else made
+
+    def _of_objects(self, origin: str, args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
+        """Return what functions of Python return that make, copy or write objects; `_NOTHING` of others."""
         match origin:
-            case "print" | "sys.exit" | "exit":
-                said = args[0] if len(args) == 1 and not given and self.doubt is None else None
-                self.printed += [said] * (origin == "print")
-                return None
-            case "dict":
+            case "dict" | "collections.OrderedDict":
                 return {**(_entries(args[0]) if args else {}), **given}
+            case "vars" if args and isinstance(args[0], Record) and (args[0].kind or is_table(args[0])):
+                return args[0].parts
+            case "next" if args and isinstance(args[0], list):
+                return args[0][0] if args[0] else args[1] if len(args) > 1 else Unknown("...", "is empty")
+            case "json.dump" | "yaml.dump" | "yaml.safe_dump" if len(args) > 1 and (path := path_of(args[1])):
+                self.written[path] = args[0]
+                return None
             case "copy.deepcopy" | "copy.copy" if args:
                 return _copied(args[0], 0)
             case "dataclasses.replace" if args and isinstance(args[0], Record):
@@ -1104,20 +1273,88 @@ class Program:
                 for name, value in given.items():
                     made.put(name, value, place)
                 return made
-        return _wrapped(called, args, given, place)
+        return _NOTHING
+
+    def _of_machine(self, origin: str, args: Sequence[Any], place: Place) -> Any:
+        """Return what the environment or the machine says; `_NOTHING` of other functions."""
+        last, first = origin.rpartition(".")[2], args[0] if args and isinstance(args[0], str) else None
+        if origin in {"os.environ.get", "os.getenv"} and first is not None:
+            return self.open(first, args[1] if len(args) > 1 else MISSING, place)
+        if origin == "os.environ.setdefault" and first is not None and len(args) > 1:
+            self.environment.setdefault(first, (_literal(self.given.get(first, args[1])), place))
+            return self.environment[first][0]
+        if last == "get_device_capability":
+            return [self.open(last, 8, place), 0]
+        if last in {"get_world_size", "device_count"}:
+            return self.open(last, MISSING, place, "is the number of GPUs: `gpus=N` says it")
+        return _NOTHING
 
     def _loaded(self, file: Any, place: Place) -> Any:
-        """Return what the document holds that a program opens; `_NOTHING` of one that is not here."""
-        named = file.parts.get("0") if isinstance(file, Record) and file.name == "open" else None
-        self.steps += LOOKED
-        found = self.load(named, place.file) if isinstance(named, str) else None
+        """Return what the document holds that a program opens; `_NOTHING` of what is no document."""
+        named = path_of(file)
+        found = self._document(named, place)
+        why = NAMING if isinstance(named, Unknown) else ABSENT
+        if isinstance(named, Unknown) or (found is None and isinstance(named, str) and named.endswith(DOCUMENTS)):
+            name = named.name if isinstance(named, Unknown) else named
+            self.lost[name] = why, place
+            return Unknown(name, why)
         return _NOTHING if found is None else found
+
+    def _document(self, named: Any, place: Place) -> Any:
+        """Return what a document holds: one that the program wrote, or one that is here; None of others."""
+        if not isinstance(named, str):
+            return None
+        self.steps += LOOKED
+        return _copied(self.written[named], 0) if named in self.written else self.load(named, place.file)
+
+    def _table(self, origin: str, args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
+        """Return a dictionary whose entries are attributes too, or what OmegaConf makes of such."""
+        does, first = origin.rpartition(".")[2], args[0] if args else {}
+        if does == "load":
+            first = self._loaded(first, place)
+            first = _NOTHING if first is _NOTHING else interpolated(first, first, 0)
+        elif does in {"to_container", "to_object"}:
+            return entries_of(first, 0)
+        elif does == "from_cli":
+            return Record("Namespace", place, origin="cli")
+        elif does == "merge":
+            return self._merged(args, place)
+        elif does == "structured" or isinstance(first, Record):
+            return self.made(first, (), {}, place, {}) if isinstance(first, Class) else first
+        elif origin not in TABLES and does != "create":
+            return None
+        if not isinstance(first, dict):
+            return first
+        return as_table({**first, **given}, origin, place, 0)
+
+    def _merged(self, args: Sequence[Any], place: Place) -> Any:
+        """Return tables with what later ones say, and what the caller says where a command line is among them."""
+        unknown = next((one for one in args if isinstance(one, Unknown)), None)
+        made = Record("Namespace", place, origin="omegaconf")
+        for one in args:
+            if isinstance(one, Record) and one.origin == "cli":
+                self._overridden(made, "")
+            else:
+                merge(made, as_table(one, "omegaconf", place, 0) if isinstance(one, dict) else one, 0)
+        return unknown or made
+
+    def _overridden(self, whole: Record, prefix: str) -> None:
+        for name, one in list(whole.parts.items()):
+            if isinstance(one, Record) and is_table(one):
+                self._overridden(one, f"{prefix}{name}.")
+            elif f"{prefix}{name}" in self.given:
+                whole.parts[name] = _literal(self.given[f"{prefix}{name}"])
 
     def _mapped(self, origin: str, function: Any, items: Any, place: Place) -> Any:
         """Call a function once for each item; what is no list counts as one item."""
         every = items if isinstance(items, list) else [items]
-        found = [self.call(function, (one,), {}, place) for one in every[:MAX_ITEMS]]
-        return found if origin == "map" and isinstance(items, list) else Unknown(origin, "is not followed")
+        found = [one if function is None else self.call(function, (one,), {}, place) for one in every[:MAX_ITEMS]]
+        holds = [truth(one) for one in found]
+        if origin == "filter" and all(isinstance(one, bool) for one in holds):
+            found = [one for one, held in zip(every, holds, strict=False) if held]
+        elif origin == "filter":
+            items = None
+        return found if isinstance(items, list) else Unknown(origin, "is not followed")
 
     def _reflected(self, origin: str, args: Sequence[Any], place: Place) -> Any:
         """Return what `getattr`, `hasattr`, `setattr`, `isinstance`, `map`, `filter` and loading a file do."""
@@ -1125,6 +1362,8 @@ class Program:
             return self._told(args[0], place)
         if origin in LOADERS:
             return self._loaded(args[0], place)
+        if origin == "dataclasses.asdict":
+            return entries_of(args[0], 0) if isinstance(args[0], Record) else _NOTHING
         if origin == "isinstance":
             return _is_a(args[0], args[1])
         if origin in {"map", "filter"}:
@@ -1190,7 +1429,7 @@ def _defaults(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> dict
 
 
 REFLECTING = {"isinstance": 2, "hasattr": 2, "getattr": 2, "setattr": 3, "map": 2, "filter": 2,
-              **dict.fromkeys((*COMMAND_LINES, *LOADERS), 1)}  # fmt: skip
+              **dict.fromkeys((*COMMAND_LINES, *LOADERS, "dataclasses.asdict"), 1)}  # fmt: skip
 """Functions that look at objects, go through them or make them of files -> how many arguments they need."""
 
 
@@ -1204,6 +1443,12 @@ def _pure(origin: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
     return first_unknown(*args) or plainly(PURE[origin], *args, **given)
 
 
+def _own_method(whole: Any, name: str) -> Function | None:
+    """Return a method of an object of a class that is here."""
+    found = whole.kind.find(name) if isinstance(whole, Record) and whole.kind else ()
+    return found[0].bound(whole) if found and isinstance(found[0], Function) else None
+
+
 def _is_type(key: Any) -> bool:
     """Whether what stands in brackets is a type, or types: `Sequence[int]`, `dict[str, Any]`."""
     every = key if isinstance(key, list) else [key]
@@ -1214,10 +1459,14 @@ def _is_type(key: Any) -> bool:
     )
 
 
-def _dealt(value: Any, index: int, count: int) -> Any:
+def _dealt(value: Any, index: int, targets: Sequence[ast.expr]) -> Any:
     """Return what one of several targets is given: of a call that is not followed each has all of it, by itself."""
     if isinstance(value, Record):  # `model, tokenizer = load(...)`
         return value.copy() if index else value
+    count, starred = len(targets), next((at for at, one in enumerate(targets) if isinstance(one, ast.Starred)), None)
+    if starred is not None and isinstance(value, list) and len(value) >= count - 1:
+        end = len(value) - (count - 1 - starred)
+        value = [*value[:starred], value[starred:end], *value[end:]]
     fits = isinstance(value, list) and len(value) == count
     return value[index] if fits else first_unknown(value) or Unknown("...")
 
@@ -1270,6 +1519,8 @@ def _counted(body: list[ast.stmt]) -> Iterator[str]:
 _NOTHING = object()
 _MAYBE = " returned"
 """Name in the scope of a function of what it may have returned; no name of Python has a space."""
+_YIELDED = " yielded"
+"""Name in the scope of a generator of what it yields first."""
 _CLASS = " class"
 """Name in the scope of a class of the class itself."""
 
@@ -1292,6 +1543,7 @@ def _wrapped(called: Symbol, args: Sequence[Any], given: Mapping[str, Any], plac
 
 def _entries(value: Any) -> dict[str, Any]:
     """Return what `**` makes of a value: entries of a dictionary; of what is not known one that says so."""
+    value = value.parts if is_table(value) else value
     if isinstance(value, dict):
         return {str(key): one for key, one in value.items()}
     if isinstance(value, list) and all(isinstance(one, list) and len(one) == 2 for one in value):
@@ -1303,7 +1555,8 @@ def _has(whole: Any, name: str) -> bool | Unknown:
     if isinstance(whole, Record):
         if name in whole.parts or (whole.kind and whole.kind.find(name)):
             return True
-        return Unknown(f"{whole.name}.{name}", "is not stated") if whole.kind is None else False
+        other = whole.kind is None and not is_table(whole)
+        return Unknown(f"{whole.name}.{name}", "is not stated") if other else False
     return first_unknown(whole) or False
 
 

@@ -12,6 +12,8 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from os.path import normpath
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from gpuscale.presets.files import known_table
@@ -93,6 +95,7 @@ class Scope:
     file: str = ""
     lines: list[str] = field(default_factory=list)
     places: dict[str, Place] = field(default_factory=dict)  #: name -> where it was last set.
+    elsewhere: dict[str, Scope] = field(default_factory=dict)  #: name -> the scope that `global` and `nonlocal` mean.
 
     def find(self, name: str) -> Any:
         """Return what a name means here or around, in a tuple; an empty one where it means nothing."""
@@ -163,6 +166,36 @@ class Class:
         return found[:20]
 
 
+class PathText(str):
+    """A path: what `__file__`, `pathlib.Path` and functions of `os.path` come to."""
+
+
+def _joined(*parts: Any) -> PathText:
+    return PathText(normpath(PurePosixPath(*parts)))
+
+
+def of_path(path: str, name: str) -> Any:
+    """Return an attribute of a path; None of others."""
+    whole = PurePosixPath(path)
+    match name:
+        case "parent":
+            return PathText(whole.parent)
+        case "parents":
+            return [PathText(one) for one in whole.parents]
+        case "name" | "stem" | "suffix":
+            return str(getattr(whole, name))
+    return None
+
+
+OF_PATHS = {
+    **dict.fromkeys(("absolute", "expanduser", "resolve", "as_posix"), lambda path, *_, **__: path),
+    "joinpath": _joined,
+    "with_suffix": lambda path, suffix: PathText(PurePosixPath(path).with_suffix(suffix)),
+    "with_name": lambda path, name: PathText(PurePosixPath(path).with_name(name)),
+}  # fmt: skip
+"""Methods of paths that look at nothing on a disk."""
+
+
 MISSING = Unknown("")
 """Default of a field that has none."""
 
@@ -173,7 +206,7 @@ TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 def asked_name(name: str) -> str:
     """Return the name by which something that is not known is asked for."""
-    return re.sub(r"[^\w.]", "", name)[:80] or "..."
+    return re.sub(r"[^\w.]", "", re.sub(r"\[['\"]?(\w+)['\"]?\]", r".\1", name))[:80] or "..."
 
 
 def is_plain(value: Any) -> bool:
@@ -227,7 +260,7 @@ def _bounded(value: Any) -> Any:
         return Unknown("...", "is out of bounds") if too_large else value
     if isinstance(value, str | list | dict) and len(value) > MAX_ITEMS:
         return Unknown("...", "is out of bounds")
-    return value
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _power(one: Any, two: Any) -> Any:
@@ -241,10 +274,16 @@ def _times(one: Any, two: Any) -> Any:
     return one * two
 
 
+def _percent(text: str, values: Any) -> Any:
+    wide = re.search(r"%[^a-zA-Z%]*(\*|\d{3})", text)
+    return math.inf if wide else text % (tuple(values) if isinstance(values, list) else values)
+
+
 OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
     **{getattr(ast, name): getattr(operator, word) for name, word in _KNOWN["operators"].items()},
     ast.Mult: _times, ast.Pow: _power, ast.LShift: lambda one, two: one << min(two, 64),
-    ast.Mod: lambda one, two: one % two if not isinstance(one, str) else math.inf,
+    ast.Div: lambda one, two: _joined(one, two) if isinstance(one, PathText) else one / two,
+    ast.Mod: lambda one, two: one % two if not isinstance(one, str) else _percent(one, two),
     ast.In: lambda one, two: one in two, ast.NotIn: lambda one, two: one not in two,
 }  # fmt: skip
 
@@ -258,7 +297,7 @@ def operate(by: ast.AST, one: Any, two: Any) -> Any:
         found = [_same(one, other, known=False) for other in two]
         inside: Any = True if True in found else next((what for what in found if isinstance(what, Unknown)), False)
         return not inside if isinstance(inside, bool) and isinstance(by, ast.NotIn) else inside
-    return first_unknown(one, two) or plainly(OPERATORS.get(type(by), _power), one, two)
+    return first_unknown(one, two) or plainly(OPERATORS.get(type(by), lambda *_: math.inf), one, two)
 
 
 def _same(one: Any, two: Any, *, known: bool) -> bool | Unknown:
@@ -283,21 +322,29 @@ def plainly(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
         return Unknown("...", "cannot be worked out")
 
 
+def _filled(text: str, *args: Any, **given: Any) -> Any:
+    plain = re.fullmatch(r"(?:[^{}]|\{\w*(?::[.,]?\d{0,2}[.,]?\d?[a-z%]?)?\})*", text)
+    return text.format(*args, **given) if plain else math.inf
+
+
 def _replaced(text: str, old: str, new: str, *_: Any) -> str:
     return text.replace(old, new) if len(text) * max(len(new), 1) < MAX_ITEMS**2 else text
 
 
 TEXT_METHODS: Mapping[str, Callable[..., Any]] = {
-    **{name: getattr(str, name) for name in _KNOWN["text_methods"]}, "replace": _replaced,
+    **{name: getattr(str, name) for name in _KNOWN["text_methods"]}, "replace": _replaced, "format": _filled,
 }  # fmt: skip
 
 PURE: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(_KNOWN["true"], lambda: True),
     **{name: getattr(builtins, name) for name in _KNOWN["pure"]},
     **{f"math.{name}": getattr(math, name) for name in _KNOWN["pure_of_math"]},
-    **dict.fromkeys(("os.path.join", "pathlib.Path"), lambda *parts: "/".join(parts)),
+    **dict.fromkeys(("os.path.join", "pathlib.Path", "pathlib.PurePath"), _joined),
+    **dict.fromkeys(("os.path.abspath", "os.path.realpath", "os.path.normpath", "os.path.expanduser"), _joined),
+    "os.path.dirname": lambda path: PathText(PurePosixPath(path).parent),
     **dict.fromkeys(("set", "frozenset"), lambda items=(): list(dict.fromkeys(items))),
-    "sorted": lambda items, **_: sorted(items), "tuple": list, "os.path.basename": lambda text: text.rpartition("/")[2],
+    "sorted": lambda items, reverse=False: sorted(items, reverse=reverse), "tuple": list,
+    "os.path.basename": lambda text: text.rpartition("/")[2],
     "range": lambda *args: list(range(*args)) if len(range(*args)) <= MAX_ITEMS else math.inf,
     "reversed": lambda items: list(reversed(items)),
     "enumerate": lambda items, start=0: [[at, one] for at, one in enumerate(items, start)],

@@ -20,6 +20,7 @@ from gpuscale.launch.dumps import dumped_arguments
 from gpuscale.launch.job_files import Started, jobs_in
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.python import LOOP, UNTOUCHED, Configured, python_sources
+from gpuscale.launch.python_run import NAMING
 from gpuscale.launch.settings import UNSET, LackingError, Reading, Said, Setting, Source
 from gpuscale.launch.shell import MAX_LEVELS, Shell, known
 from gpuscale.launch.targets import IN_PYTHON, configured_in, targets
@@ -229,7 +230,9 @@ class _Reader:
         with suppress(InputError):
             gpus = gpus_of(Reading([command.source]))
             known = {"get_world_size": gpus} if gpus else {}
-            told = known | {name: one.value for name, one in command.source.settings.items()}
+            after = command.source.program[command.source.program.index(words[0]) :]
+            told = known | {f"sys.argv.{at}": word for at, word in enumerate(after)}
+            told |= {name: one.value for name, one in command.source.settings.items()}
             return self._configured(path, told, written)
         return []
 
@@ -275,6 +278,15 @@ class _Reader:
         ran = [one for one in ran if not one.source.program[0].startswith("_")] or ran  # helpers of the others
         if not ran:
             return self._begun(path, [one.source for one in every])
+        naming = next((said for one in ran for said in one.lost if said.meaning == NAMING), None)
+        if naming is not None:
+            place, hint = f"{naming.file}:{naming.line}", f"`var={naming.text}={DOCUMENT}` gives it"
+            message = f"the variable {naming.text} {NAMING}"
+            lacks = LackingError(message, naming.text, variable=True, place=place, hint=hint)
+            lacks.answer = DOCUMENT
+            raise lacks
+        if lost := [said for one in ran for said in one.lost]:
+            raise missing_configuration(list(dict.fromkeys(lost)))
         return [
             Launch(f"{path}:{one.place.line}" if one.place.line else str(path), (one.source,), files) for one in ran
         ]
@@ -582,6 +594,9 @@ def _composed(source: Source, needed: bool = False) -> list[str]:
     path = PurePosixPath(*map(str, said))
     return [str(path if path.suffix in DOCUMENTS else f"{path}.yaml")] if wanted and said[1] else []
 
+
+DOCUMENT = "FILE.yaml"
+"""How the file is called that a variable is to name."""
 
 CUT = "the command ends at this comment, as the shell has it: the lines below are not part of it"
 MAX_NAME = 300
