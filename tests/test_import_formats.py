@@ -211,10 +211,31 @@ def test_inactive_links_do_not_count():
         (listing([0]) + listing([1], name="NVIDIA H200"), "GPUs of two kinds"),
         (listing([0]) + "NVML: all links are inactive\n", "all NVLinks are inactive"),
         (listing(links=70), "above 63"),
+        (listing([0], links=0) + listing([1], links=0, name="NVIDIA H200"), "GPUs of two kinds"),
+        (listing(links=0) + "  MIG 3g.40gb     Device  0: (UUID: MIG-0)\n", "split into instances"),
     ],
 )
 def test_a_listing_that_says_too_little_is_refused(text, message):
     assert message in refused(text).message
+
+
+OVERVIEW = """| NVIDIA-SMI 560.35.05   Driver Version: 560.35.05   CUDA Version: 12.6     |
+| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |
+|   0  NVIDIA A100-SXM4-80GB          On  |   00000000:07:00.0 Off |                    0 |
+| N/A   28C    P0             61W /  400W |       4MiB /  81920MiB |      0%      Default |
+|   1  NVIDIA A100-SXM4-80GB          On  |   00000000:0F:00.0 Off |                    0 |
+|    0   N/A  N/A      4711      C   python                                      520MiB |
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "preset"),
+    [(listing(links=0), 8, "h100-sxm-80gb"), (listing([0], links=0), 1, "h100-sxm-80gb"),
+     (OVERVIEW, 2, "a100-sxm-80gb")],
+)  # fmt: skip
+def test_a_list_of_gpus_states_how_many_of_what_and_no_links(text, gpus, preset):
+    facts = facts_of(text)
+    assert (facts.gpus.value, facts.device.value.preset, facts.links) == (gpus, preset, None)
 
 
 # Slurm

@@ -206,7 +206,7 @@ def _refuse_alone(**given: object) -> None:
 def import_cluster_files(
     files: Annotated[list[Path], typer.Argument(
         metavar="FILE...",
-        help="Files of one cluster: NCCL topology XML, `nvidia-smi topo -m`, `nvidia-smi nvlink -s`, Slurm "
+        help="Files of one cluster: NCCL topology XML, `nvidia-smi topo -m`, `nvidia-smi nvlink -s` or `-L`, Slurm "
         "topology.conf or topology.yaml, `ibstat`, `ibnetdiscover`; recognised by content.",
     )],
     gpu: Annotated[str | None, option("The GPU: a name, alias or TOML file.", "NAME")] = None,

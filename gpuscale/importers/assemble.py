@@ -538,13 +538,13 @@ MAX_FILES = 16
 
 _FOREIGN = (
     (r"\s*VM_hostname\s", "SuperBench's list of hosts and port GUIDs: it has neither rates nor switches"),
-    (r"\| NVIDIA-SMI ", "the overview of `nvidia-smi`: it says nothing of links"),
+    (r"\| NVIDIA-SMI ", "the overview of `nvidia-smi` without its GPUs"),
     (r"\s*Machine \(.*total\)|\s*NUMANode L#", "hwloc's lstopo, which lists no GPU links"),
     (r"\s*NodeName=\S", "Slurm's nodes (slurm.conf, scontrol): give its topology.conf"),
 )
 _HINT = (
-    "it reads NCCL's topology XML, `nvidia-smi topo -m`, `nvidia-smi nvlink -s`, `rocm-smi --showtopo`, Slurm's "
-    "topology.conf, topology.yaml and `scontrol show topology`, `ibstat`, `ibnetdiscover`"
+    "it reads NCCL's topology XML, `nvidia-smi topo -m`, `nvidia-smi nvlink -s`, `nvidia-smi -L`, `rocm-smi "
+    "--showtopo`, Slurm's topology.conf, topology.yaml and `scontrol show topology`, `ibstat`, `ibnetdiscover`"
 )
 
 
@@ -585,7 +585,7 @@ def import_cluster(
     """Read files of one cluster and return the cluster file that they make.
 
     Args:
-        paths: NCCL topology XML, `nvidia-smi topo -m`, `nvidia-smi nvlink -s`, `rocm-smi --showtopo`, Slurm's
+        paths: NCCL topology XML, `nvidia-smi topo -m`, `nvidia-smi nvlink -s` or `-L`, `rocm-smi --showtopo`, Slurm's
             topology.conf or topology.yaml, `scontrol show topology`, `ibstat`, `ibnetdiscover`; told apart by content,
             at most one of each kind.
         gpu: a GPU's name, alias or file, where the files do not name it (or name it wrongly).
@@ -643,6 +643,7 @@ def _read_facts(source: SourceFile) -> Facts:
     telling = {
         facts.TOPO_MATRIX: (smi.MATRIX_HEADER, smi.parse_matrix),
         facts.NVLINK_STATUS: (smi.LISTED_GPU, smi.parse_listing),
+        facts.GPU_LIST: (smi.OVERVIEW_GPU, smi.parse_overview),
         facts.ROCM_TOPOLOGY: (smi.TITLE, smi.parse_topology),
         facts.SLURM_CONF: (slurm.CONF_LINE, slurm.parse_conf),
         facts.SLURM_YAML: (slurm.YAML_LINE, slurm.parse_yaml),
@@ -699,7 +700,7 @@ def _gpu(facts: Facts, given: str | None, base: str | None, cluster: ClusterSpec
         return load_gpu("h100-sxm-80gb"), "h100-sxm-80gb", "none"
     count = f"{facts.gpus.value} GPUs" if facts.gpus else "GPUs"
     links = f" with {facts.links.value} links each" if facts.links else ""
-    hint = "add `gpu=NAME` (`gpuscale show hardware`), `base=PRESET`, or a file that names it (nvidia-smi nvlink -s)"
+    hint = "add `gpu=NAME` (`gpuscale show hardware`), `base=PRESET`, or a file that names it (nvidia-smi -L)"
     place = facts.gpus.place if facts.gpus else facts.file
     raise InputError(f"{count}{links}, but no file names their model", place=place, hint=hint)
 

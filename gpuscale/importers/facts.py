@@ -27,6 +27,7 @@ MAX_NAME = 64
 NCCL_XML = "an NCCL topology XML"
 TOPO_MATRIX = "the matrix of `nvidia-smi topo -m`"
 NVLINK_STATUS = "the listing of `nvidia-smi nvlink -s`"
+GPU_LIST = "the list of GPUs of `nvidia-smi`"
 ROCM_TOPOLOGY = "the tables of `rocm-smi --showtopo`"
 IBNETDISCOVER = "the subnet of `ibnetdiscover`"
 IBSTAT = "the ports of `ibstat`"
@@ -193,8 +194,9 @@ class Facts:
     notes: tuple[str, ...] = field(default=())  #: what was left out, or read in a way worth knowing.
 
 
-_NODE_FIRST = (NCCL_XML, TOPO_MATRIX, NVLINK_STATUS, ROCM_TOPOLOGY, IBNETDISCOVER, IBSTAT, SLURM_CONF, SLURM_YAML)
-_PORTS_FIRST = (IBSTAT, IBNETDISCOVER, NCCL_XML, TOPO_MATRIX, NVLINK_STATUS, ROCM_TOPOLOGY, SLURM_CONF, SLURM_YAML)
+_OF_NODES = (NCCL_XML, TOPO_MATRIX, NVLINK_STATUS, GPU_LIST, ROCM_TOPOLOGY)
+_NODE_FIRST = (*_OF_NODES, IBNETDISCOVER, IBSTAT, SLURM_CONF, SLURM_YAML)
+_PORTS_FIRST = (IBSTAT, IBNETDISCOVER, *_OF_NODES, SLURM_CONF, SLURM_YAML)
 _FIRST = {"nic_gbit_per_s": _PORTS_FIRST, "nic_fabric": _PORTS_FIRST}
 """Whose word goes first. A node's files know which cards are near GPUs; the cards themselves know their rates."""
 

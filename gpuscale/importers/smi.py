@@ -3,7 +3,7 @@
 In the matrix of `nvidia-smi topo -m` `NV#` is a number of NVLinks, `PIX` and `PXB` are PCIe bridges alone, `PHB` a host
 bridge, `NODE` and `SYS` the way through a CPU and between CPUs (the legend below the matrix). It names neither the GPU
 model nor the rate of a card. The listing of `nvidia-smi nvlink -s` has the model and the rate of each link, one
-direction [GB/s].
+direction [GB/s]. `nvidia-smi` and `nvidia-smi -L` have the models alone.
 
 `rocm-smi --showtopo` and `amd-smi topology` print one table after another, each under a line with its title: weights,
 hops, kinds of links (XGMI, PCIE). A GPU is `GPU0`, or its bus id in `amd-smi`. GPUs one hop apart have a link of their
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.importers.facts import (
+    GPU_LIST,
     NVLINK_STATUS,
     PCI_GPUS,
     PRODUCTS,
@@ -32,6 +33,7 @@ from gpuscale.importers.facts import (
     Device,
     Facts,
     SourceFile,
+    Stated,
     dark,
     dark_notes,
     root,
@@ -153,6 +155,8 @@ MAX_NVLINKS = 18
 
 MATRIX_HEADER = re.compile(r"\s*GPU0\s+(?:GPU1(?:\s|$)|CPU Affinity|NIC0(?:\s|$)|mlx5_)")
 LISTED_GPU = re.compile(r"\s*GPU ([0-9]{1,4}): (.{1,200}?) \(UUID: [^)]{1,80}\)\s*$")
+OVERVIEW_GPU = re.compile(r"\|\s+([0-9]{1,4})\s+(\S.{1,60}?)\s+(?:On|Off|N/A)\s+\|")
+_INSTANCE = re.compile(r"\s*MIG \S+\s+Device\s")
 
 _DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,39}")
 _AFTER_DEVICES = frozenset({"CPU", "NUMA", "GPU"})
@@ -351,17 +355,15 @@ class _Gpu:
 
 
 def parse_listing(source: SourceFile) -> Facts:
-    """Return links, their rate and the GPU model.
+    """Return links, their rate and the GPU model; of a list of GPUs alone (`nvidia-smi -L`) the model.
 
     Raises:
         InputError: no link is active, the listing is shortened, or it is another listing of `nvidia-smi nvlink`.
     """
     gpus = _read_listing(source)
-    first = gpus[0]
-    other = next((gpu for gpu in gpus if gpu.name != first.name), None)
-    if other is not None:
-        message = f"GPUs of two kinds: {shown(first.name)} and {shown(other.name)}"
-        raise source.error(other.line, message, "a cluster has one")
+    if not any(gpu.links for gpu in gpus):
+        return _models(source, gpus)
+    first, device = gpus[0], _model(source, gpus)
     notes: list[str] = []
     worst = min(gpus, key=lambda gpu: len(gpu.rates))
     active = len(worst.rates)
@@ -377,12 +379,40 @@ def parse_listing(source: SourceFile) -> Facts:
         file=source.name,
         kind=NVLINK_STATUS,
         gpus=source.stated(first.line, len(gpus), f"GPU 0 to {gpus[-1].index}") if whole else None,
-        device=source.stated(first.line, Device(first.name, product_preset(first.name), exact=True), shown(first.name)),
+        device=device,
         link_fabric=source.stated(first.line, "nvlink", "active links"),
         links=source.stated(worst.line, active, f"{active} active links"),
         link_gb_per_s=source.stated(worst.line, rate, f"links of {rate:g} GB/s"),
         notes=tuple(notes),
     )
+
+
+def parse_overview(source: SourceFile) -> Facts:
+    """Return the GPUs of the table that `nvidia-smi` prints.
+
+    Raises:
+        InputError: GPUs are of two kinds.
+    """
+    rows = [(number, row) for number, line in enumerate(source.lines, 1) if (row := OVERVIEW_GPU.match(line))]
+    return _models(source, [_Gpu(int(row[1]), row[2], number) for number, row in rows[:MAX_DEVICES]])
+
+
+def _models(source: SourceFile, gpus: list[_Gpu]) -> Facts:
+    """Return what a list of a machine's GPUs states."""
+    split = next((number for number, line in enumerate(source.lines, 1) if _INSTANCE.match(line)), None)
+    if split:
+        raise source.error(split, "a GPU that is split into instances (MIG)", "give the list of GPUs that train whole")
+    count = source.stated(gpus[0].line, len(gpus), f"GPU {gpus[0].index} to {gpus[-1].index}")
+    return Facts(source.name, GPU_LIST, gpus=count, device=_model(source, gpus))
+
+
+def _model(source: SourceFile, gpus: list[_Gpu]) -> Stated[Device]:
+    first = gpus[0]
+    other = next((gpu for gpu in gpus if gpu.name != first.name), None)
+    if other is not None:
+        message = f"GPUs of two kinds: {shown(first.name)} and {shown(other.name)}"
+        raise source.error(other.line, message, "a cluster has one")
+    return source.stated(first.line, Device(first.name, product_preset(first.name), exact=True), shown(first.name))
 
 
 def _read_listing(source: SourceFile) -> list[_Gpu]:
@@ -400,7 +430,7 @@ def _read_listing(source: SourceFile) -> list[_Gpu]:
             raise source.error(number, message, "give the listing of a healthy node")
         elif gpus and (link := _LINK.match(line)):
             _take_link(source, gpus[-1], number, int(link[1]), link[2])
-    for gpu in gpus:
+    for gpu in gpus if any(gpu.links for gpu in gpus) else ():
         if not gpu.rates:
             raise source.error(gpu.line, f"GPU {gpu.index} has no active link in this listing", _WHOLE_LISTING)
         if list(gpu.links) != list(range(len(gpu.links))):
