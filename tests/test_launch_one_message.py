@@ -31,7 +31,7 @@ def script(tmp_path, monkeypatch):
 
 def asked(error: InputError) -> dict[str, str]:
     """Return what a message asks for, with its values, variables after `var=`."""
-    return dict(re.findall(r"`((?:var=)?[^`=]+)=([^`]*)`", f"{error.hint}"))
+    return dict(re.findall(r"(?<!or )`((?:var=)?[^`=]+)=([^`]*)`", f"{error.hint}"))
 
 
 def test_a_missing_file_of_the_sharding_is_asked_for_with_all_else(script):
@@ -173,8 +173,11 @@ def test_ms_swift_2_has_other_names(script):
     assert (job.layout["micro_batch_size"], job.layout["zero"], job.options["gbs"]) == (4, 3, 4 * 8 * 4)
     lora = "NPROC_PER_NODE=4 swift sft --model_id_or_path Qwen/Qwen2-7B --sft_type lora --max_length 2048"
     assert read_launch(script(f"{lora} --lora_rank 64 --quantization_bit 4")).options["base_dtype"] == "nf4"
-    with pytest.raises(InputError, match="only a part"):
-        read_launch(script(lora.replace("sft_type lora", "sft_type ia3")))
+    other = script(f"{lora.replace('sft_type lora', 'sft_type ia3')} --lora_rank 8 --target_modules all-linear")
+    with pytest.raises(InputError, match="only a part") as caught:
+        read_launch(other)
+    assert asked(caught.value)["tune"] == "lora"
+    assert read_launch(other, {}, {"tune": "lora"}).options["lora_rank"] == 8
 
 
 def test_a_shape_of_gpt2_may_be_overridden(script):

@@ -132,9 +132,87 @@ def test_a_file_of_options_alone_is_read_and_says_so(tmp_path: Path) -> None:
 def test_a_comment_that_ends_a_command_too_early_is_said(tmp_path: Path) -> None:
     text = TRAINED.replace("--max_length", "\\\n  # --optim adafactor \\\n  --max_length")
     job = read_launch([script(tmp_path, "GAS=2; LENGTH=512\n" + text)], {}, {"seq": 1024, "zero": 3})
-    assert [one.line for one in job.assumed if "ends at this comment" in one.meaning] == [4]
+    assert [one.line for one in job.assumed if "the command ends here" in one.meaning] == [4]
     whole = script(tmp_path, "GAS=2; LENGTH=512\n" + TRAINED + "# --optim adafactor\n")
-    assert not any("comment" in one.meaning for one in read_launch([whole]).assumed)
+    assert not any("command ends here" in one.meaning for one in read_launch([whole]).assumed)
+
+
+@pytest.mark.parametrize("end", ["\\ ", "\\  # half of it", "\\\t"])
+def test_a_blank_behind_the_backslash_ends_a_command(tmp_path: Path, end: str) -> None:
+    text = TRAINED.replace("--gradient_accumulation_steps", f"--optim sgd {end}\n  --gradient_accumulation_steps")
+    given = {"seq": 1024, "zero": 3}
+    path = script(tmp_path, "GAS=2; LENGTH=512\n" + text)
+    job = read_launch([path], {}, given)
+    assert (job.options["optimizer"], job.options["gbs"]) == ("sgd", 8)
+    assert [one.line for one in job.assumed if "the command ends here" in one.meaning] == [3]
+    with pytest.raises(LackingError) as caught:
+        read_launch([path], {}, {"zero": 3})
+    assert "the command ends on line 3" in str(caught.value.hint)
+    listed = script(tmp_path, f"GAS=2; LENGTH=512\nLIST=(--a 1 {end}\n --b 2)\n" + TRAINED)
+    assert not any("ends here" in one.meaning for one in read_launch([listed]).assumed)
+
+
+@pytest.mark.parametrize(
+    ("test", "gas"),
+    [("[[ $MORE -eq 1 ]]", 8), ("[[ $MORE -eq 0 ]]", 2), ("[ $MORE -eq 0 ]", 8), ("[[ $MORE -gt 0 ]]", 8)],
+)
+def test_what_nobody_sets_counts_nothing(tmp_path: Path, test: str, gas: int) -> None:
+    path = script(tmp_path, f"LENGTH=2048\nif {test}; then GAS=2; else GAS=8; fi\n" + TRAINED)
+    assert read_launch([path]).options["gbs"] == 8 * gas
+    assert read_launch([path], {"MORE": "1"}).options["gbs"] == 8 * (8 if "eq 0" in test else 2)
+
+
+def test_adapters_without_quantised_weights_are_adapters(tmp_path: Path) -> None:
+    text = "GAS=1; LENGTH=512\n" + TRAINED.rstrip() + " --q_lora {} --lora_r 32 --lora_target_modules q_proj v_proj\n"
+    for value, tune in (("False", "lora"), ("True", "qlora")):
+        assert read_launch([script(tmp_path, text.format(value))]).options["tune"] == tune
+
+
+RECIPES = "torchrun --nproc_per_node 4 finetuning.py --enable_fsdp --model_name llama2-7b --low_cpu_fsdp"
+
+
+def test_llama_recipes_has_defaults_of_its_own(tmp_path: Path) -> None:
+    job = read_launch([script(tmp_path, f"{RECIPES} --gradient_accumulation_steps 2\n")])
+    assert (job.options["gbs"], job.options["seq"], job.options["master_dtype"]) == (4 * 2 * 4, 4096, "none")
+    assert (job.layout["zero"], job.layout["micro_batch_size"], job.layout["recompute"]) == (3, 4, "full")
+    more = "--use_peft --lora_config.r 8 --batch_size_training 1 --fsdp_config.sharding_strategy SHARD_GRAD_OP"
+    job = read_launch([script(tmp_path, f"{RECIPES} {more} --fsdp_config.fsdp_activation_checkpointing False\n")])
+    assert (job.options["lora_rank"], job.options["lora_targets"], job.options["gbs"]) == (8, "q,v", 4)
+    assert (job.layout["zero"], job.layout["recompute"]) == (2, "none")
+    alone = RECIPES.replace("torchrun --nproc_per_node 4", "CUDA_VISIBLE_DEVICES=0 python").replace("--enable_fsdp", "")
+    assert read_launch([script(tmp_path, alone)]).layout["recompute"] == "none"
+
+
+STEP_3 = """deepspeed --num_gpus 8 main.py --actor_model_name_or_path $1 --critic_model_name_or_path out \\
+  --per_device_training_batch_size 4 --per_device_generation_batch_size 4 --ppo_epochs 1 --max_answer_seq_len 512 \\
+  --gradient_accumulation_steps 2 --actor_gradient_checkpointing --actor_zero_stage 2 --critic_zero_stage 3 \\
+  --enable_hybrid_engine --inference_tp_size 2 --offload_reference_model --deepspeed --actor_lora_dim 8
+"""
+
+
+def test_the_actor_of_deepspeed_chat_asks_once(tmp_path: Path) -> None:
+    path = script(tmp_path, STEP_3)
+    with pytest.raises(LackingError, match="the variable 1 is an argument"):
+        read_launch([path])
+    job = read_launch([path], {"1": "facebook/opt-1.3b"})
+    assert (job.options["gbs"], job.options["seq"], job.options["method"]) == (4 * 2 * 8, 256 + 512, "grpo")
+    assert (job.layout["zero"], job.layout["recompute"], job.options["precision"]) == (2, "full", "fp16")
+    assert any("the critic" in one.meaning for one in job.assumed)
+
+
+def test_settings_that_are_not_known_offer_what_their_names_speak_of(tmp_path: Path) -> None:
+    more = " --odd_tensor_parallel 2 --odd_global_batch 64 --odd_lora_thing x\n"
+    path = script(tmp_path, "LENGTH=512\n" + TRAINED.rstrip() + more)
+    with pytest.raises(LackingError) as caught:
+        read_launch([path])
+    hint = str(caught.value.hint)
+    assert "(or `tp=2`, `gbs=64`, `tune=...` (full, lora, qlora))" in hint
+    assert read_launch([path], {"GAS": "1"}, {"tp": 2, "gbs": 64, "tune": "full"}).options["gpus"] == 8
+
+
+def test_a_variable_of_a_script_may_be_called_ignored(tmp_path: Path) -> None:
+    path = script(tmp_path, "LENGTH=512; ignored=4; GAS=$ignored\n" + TRAINED.rstrip() + " --odd_offload x\n")
+    assert read_launch([path], {"ignored": "odd_offload"}).options["gbs"] == 32
 
 
 ALONE = """#SBATCH --job-name=tune

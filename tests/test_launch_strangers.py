@@ -253,7 +253,7 @@ def test_settings_of_a_tool_in_another_program_are_not_that_tools(tmp_path: Path
 
 
 def test_shards_of_fsdp_are_proposed_where_a_switch_speaks_of_them(tmp_path: Path) -> None:
-    text = "torchrun --nproc_per_node 4 finetuning.py --enable_fsdp --model_name llama2-7b --batch_size_training 2"
+    text = "torchrun --nproc_per_node 4 finetuning.py --enable_fsdp --model_name llama2-7b --micro_batch_size 2"
     path = script(tmp_path, f"{text} --context_length 4096 --bf16\n")
     with pytest.raises(LackingError) as caught:
         read_launch([path])

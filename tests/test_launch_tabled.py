@@ -450,3 +450,6 @@ def test_litgpt_pretrains_with_shards_over_a_node_and_finetunes_with_shards_over
         file.write_text(text + machines + train)
         job = read_launch([str(file)])
         assert (job.options["framework"], job.layout["zero"], job.layout.get("shard")) == ("litgpt", 3, shard)
+    file.write_text(text + machines.replace("2", "0") + train)
+    with pytest.raises(InputError, match="0 is not 1 or more"):
+        read_launch([str(file)])

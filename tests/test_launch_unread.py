@@ -73,7 +73,8 @@ def unknown(made) -> set[str]:
 WORDS = {
     "precision": "model.quantizer.bits quantize_my_base",
     "recompute": "x.activation_ckpt",
-    "": "my_lora_rank freeze_layers use_triton",
+    "tune": "my_lora_rank freeze_layers freeze-base-model",
+    "": "use_triton",
     "method": "teacher_model",
     "zero": "fsdp.policy shard_groups",
     "offload": "offload_states",
@@ -198,7 +199,7 @@ def test_several_are_asked_about_at_once_with_all_else_that_lacks(tmp_path):
         read_launch([tmp_path / "a.yaml"])
     hint = str(caught.value.hint)
     assert "`gpus=8`" in hint
-    assert "`var=ignored=my_moe_plan,odd_offload`" in hint
+    assert "`var=ignored=my_moe_plan,odd_offload` (or `model=NAME`, `offload=...`)" in hint
     assert "`assume`" not in hint  # nothing speaks for what they change
     made = read_launch([tmp_path / "a.yaml"], {"ignored": "my_moe_plan,odd_offload"}, {"gpus": 8})
     assert made.options["gbs"] == 8

@@ -104,25 +104,38 @@ def asked(reading: Reading, names: Names = ARGUMENTS) -> tuple[str, ...]:
         return () if reading.given["tune"] == "full" else against
     kind = reading.first(*KINDS)
     if kind:
-        text = str(getattr(reading.needed(kind), "value", "")).strip().lower()
-        if text in {"lora", "qlora", "longlora"}:
-            return (kind,)
-        if text != "full":
-            reading.refuse(reading.get(kind), f"{text[:40]} is not modelled: only a part of the model is trained",
-                           "gpuscale predicts training of whole models, and of LoRA adapters")  # fmt: skip
-        reading.means("all of the model is trained", kind)
-        return ()
+        return (kind,) if _of_kind(reading, kind) else ()
     for name in SWITCHES:
         found = reading.needed(name)
         if found is not None and says(found.value) and str(found.value).lower() not in OFF:
             return (name,)
-        if found is not None:
+        if found is not None and name in IN_4_BITS:  # off: no weight is quantised, whatever is trained
+            reading.means("no weights are quantised", name)
+        elif found is not None:
             reading.means("all of the model is trained", name)
             return ()
     if reading.tool.name == "axolotl":
         return ()
     of_rank = reading.stated(*names.rank, *CONFIG.rank)
     return (of_rank.name,) if of_rank is not None and reading.number_of(of_rank) > 0 else ()
+
+
+def _of_kind(reading: Reading, name: str) -> bool:
+    """Whether adapters are trained, by a setting that names the kind of tuning.
+
+    Raises:
+        LackingError: it is neither adapters nor the whole model, and no tune is given.
+    """
+    text = str(getattr(reading.needed(name), "value", "")).strip().lower()
+    if text in {"full", "lora", "qlora", "longlora"}:
+        reading.means(f"{'all of the model is' if text == 'full' else 'adapters are'} trained", name)
+        return text != "full"
+    if not reading.given.get("tune"):
+        message = f"{text[:40]} is not modelled: only a part of the model is trained"
+        hint = "whole models and LoRA adapters are predicted: add `tune=lora` or full"
+        reading.refuse(reading.get(name), message, hint, settles="tune")
+    reading.means("replaced by the tune that is given", name)
+    return True
 
 
 def _against_given(reading: Reading, names: Names) -> tuple[str, ...] | None:
@@ -135,8 +148,9 @@ def _against_given(reading: Reading, names: Names) -> tuple[str, ...] | None:
 
 def _off(reading: Reading, names: Names) -> tuple[str, ...]:
     """Return settings that say that there are no adapters: switches that are off, or else a rank of 0."""
-    stated = {name: str(one.value).lower() for name in (*SWITCHES, *names.rank) if (one := reading.settings.get(name))}
-    return tuple(name for name, value in stated.items() if value in (OFF if name in SWITCHES else ("0",)))
+    switches = [name for name in SWITCHES if name not in IN_4_BITS]
+    stated = {name: str(one.value).lower() for name in (*switches, *names.rank) if (one := reading.settings.get(name))}
+    return tuple(name for name, value in stated.items() if value in (OFF if name in switches else ("0",)))
 
 
 def _quantising(reading: Reading) -> tuple[str, ...]:

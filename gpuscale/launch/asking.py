@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gpuscale.errors import InputError
 from gpuscale.files import printable, read_text
 from gpuscale.launch.launchers import MISSING, gpus_per_node
-from gpuscale.launch.settings import GROWING_BATCH, OPEN_VALUES, LackingError, Reading, Said
+from gpuscale.launch.settings import GROWING_BATCH, OPEN_VALUES, LackingError, Reading, Said, way_to
 from gpuscale.launch.sources import Launch
 from gpuscale.launch.traced import MAX_LOG_BYTES
 from gpuscale.presets.models import load_model
@@ -97,9 +97,13 @@ class Lack(NamedTuple):
     @property
     def way(self) -> str:
         """How to give it."""
+        if not (self.suggested or self.error.variable or self.error.likely):
+            return way_to(self.error.name)
         open_value = self.error.answer or "VALUE" if self.error.variable else OPEN_VALUES.get(self.error.name, "...")
         value = self.suggested.value if self.suggested else open_value
         others = [one for one in self.error.likely if one != value]
+        if self.error.variable and not self.suggested and re.search(r"(^|_)model(_|$)", self.error.of):
+            others.append(way_to("model"))  # where the variable is a path that says nothing
         why = "; ".join(
             filter(None, [self.suggested.why if self.suggested else "", f"or {', '.join(others)}" if others else ""])
         )
@@ -120,8 +124,13 @@ def typed(lacks: Sequence[Lack]) -> tuple[dict[str, str], dict[str, Any]]:
     return values, {name: int(value) if value.isdecimal() else value for name, value in options.items()}
 
 
-def asked_for(lacks: Sequence[Lack], unread: Sequence[str] = ()) -> LackingError:
-    """Build the error that asks for all that is missing, which files that are `unread` may say as well."""
+def asked_for(lacks: Sequence[Lack], unread: Sequence[str] = (), cut: Sequence[int] = ()) -> LackingError:
+    """Build the error that asks for all that is missing.
+
+    Args:
+        unread: files that may say it as well.
+        cut: lines on which the command ends before others that look like more of it.
+    """
     lacks = sorted(
         lacks, key=lambda lack: (lack.error.variable, int(lack.error.name) if lack.error.name.isdecimal() else 0)
     )
@@ -130,7 +139,7 @@ def asked_for(lacks: Sequence[Lack], unread: Sequence[str] = ()) -> LackingError
     if not more:
         suggested = lacks[0].suggested
         hint = f"{first.hint or ''}" + (f"; `assume` takes {lacks[0].way}" if suggested else "")
-        hint = hint.removeprefix("; ") + _or_files(unread)
+        hint = hint.removeprefix("; ") + _or_files(unread, cut)
         made = LackingError(first.message, first.name, place=first.place, hint=hint.removeprefix("; ") or None)
         made.setting = first.setting
         return made
@@ -140,13 +149,14 @@ def asked_for(lacks: Sequence[Lack], unread: Sequence[str] = ()) -> LackingError
         more_said = f", {error.message.removeprefix(said)}" if again else f"; {_placed(error)}"
         message += more_said if _placed(error) not in {_placed(first), *message.split("; ")} else ""
     hint = f"give {', '.join(lack.way for lack in lacks)}" + ("; `assume` takes what is suggested" if whole else "")
-    return LackingError(message, first.name, place=first.place, hint=hint + _or_files(unread))
+    return LackingError(message, first.name, place=first.place, hint=hint + _or_files(unread, cut))
 
 
-def _or_files(unread: Sequence[str]) -> str:
-    """Say which files the script reads first that are not here, and may say what is missing."""
+def _or_files(unread: Sequence[str], cut: Sequence[int]) -> str:
+    """Say what else may state what is missing: files that the script reads first, lines that the command misses."""
     ways = ", ".join(f"`launch_files={printable(name)[:100]}`" for name in unread[:3])
-    return f"; or what is read first, may say it, and is not here: {ways}" if unread else ""
+    lines = f"; the command ends on line {cut[0]}, as the shell has it: lines below are no part of it" if cut else ""
+    return (f"; or what is read first, may say it, and is not here: {ways}" if unread else "") + lines
 
 
 def _placed(error: LackingError) -> str:
@@ -167,7 +177,7 @@ def suggestion(
     layout = reading.layout if reading is not None else {}
     if error.name in {"seq", "gbs"} and error.likely:
         return Suggestion(error.likely[0], "as it says")
-    if error.name == "gpus" and launch is not None:
+    if error.name == "gpus" and launch is not None and not error.likely:
         return _for_gpus(launch, layout, gpus_per_node(reading) if reading is not None else 0)
     if error.name in {"seq", "gbs"} and reading is not None and error.name in reading.options:
         return Suggestion(str(reading.options[error.name]), "as the rest says")

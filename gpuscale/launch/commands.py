@@ -129,7 +129,8 @@ class Commands:
 
     def command(self, state: State, fields: list[Traced], environment: dict[str, Traced], read: Traced | None) -> None:
         """Take a command: pass what only starts another, and keep what is launched."""
-        fields = [part for field in fields for part in (split(field) if _glued(field.text) else [field])]
+        fields = [part for field in fields if not field.text.isspace()  # `\\ `, a backslash that ends no line
+                  for part in (split(field) if _glued(field.text) else [field])]  # fmt: skip
         self.depth += 1
         before = dict(self.launcher)
         if self.depth <= MAX_DEPTH and fields and _base(fields[0].text) not in FILE_TOOLS:
@@ -211,7 +212,9 @@ class Commands:
             self._text(text, state, environment)
         elif read is not None and re.search(r"\b(torchrun|python3?|deepspeed|srun)\b", read.text):
             self._text(read, state, environment)
-        elif sum(bool(_FLAG.match(field.text) or _DOTTED.match(field.text)) for field in fields) >= 2:
+        elif not _FLAG.match(fields[0].text) and sum(
+            bool(_FLAG.match(field.text) or _DOTTED.match(field.text)) for field in fields
+        ) >= 2:  # fmt: skip
             self._program(state, [], fields, environment)
 
     def _text(self, text: Traced | None, state: State, environment: dict[str, Traced]) -> None:

@@ -72,8 +72,7 @@ def read(reading: Reading) -> None:
         InputError: it is not one of training a whole decoder, or something that must be known is not said.
     """
     tabled = own_files.take(reading)
-    tools = [one for one in TOOLS if not (tabled and one in _WITH_TABLES)]
-    tool = trainer_scripts.take(reading) or own_programs.take(reading, tool_of(reading.sources, tools))
+    tool = trainer_scripts.take(reading) or _take_tool(reading, tabled=tabled)
     reading.run_by(tool)
     if tool.name == "ms-swift":
         _named_by_swift_2(reading)
@@ -96,9 +95,8 @@ def read(reading: Reading) -> None:
     if under_deepspeed:
         reading.option("framework", "deepspeed")
         deepspeed.read(reading)
-        if tool.name == "deepspeed-chat" and reading.flag("offload"):
-            third = reading.layout["zero"] == 3
-            reading.option("offload", "optimizer+parameters" if third else "optimizer", "offload")
+        if tool.name == "deepspeed-chat":
+            _read_chat(reading)
     else:
         _read_accelerate(reading)
     _read_sequence_parallel(reading, tool)
@@ -136,6 +134,33 @@ def _named_by_swift_2(reading: Reading) -> None:
     for old, new in _SWIFT_2.items():
         if old in reading.settings:
             reading.settings.setdefault(new, reading.settings.pop(old))
+
+
+def _read_chat(reading: Reading) -> None:
+    """Read what DeepSpeed-Chat has of its own under DeepSpeed."""
+    of_rollout = ("enable_hybrid_engine", "offload_reference_model", "unpin_actor_parameters")
+    reading.means("of rollout and of other models, which are not predicted", *of_rollout)
+    if reading.flag("offload"):
+        third = reading.layout["zero"] == 3
+        reading.option("offload", "optimizer+parameters" if third else "optimizer", "offload")
+
+
+def _take_tool(reading: Reading, *, tabled: bool) -> Tool:
+    """Return the tool that files are of, whose settings get the Trainer's names."""
+    tool = tool_of(reading.sources, [one for one in TOOLS if not (tabled and one in _WITH_TABLES)])
+    if not _renamed(reading, tool):
+        return own_programs.take(reading, tool)
+    if tool.name == "llama-recipes" and "fsdp" not in reading.settings:  # where layers are recomputed if told alone
+        reading.settings.setdefault("gradient_checkpointing", Setting("gradient_checkpointing", False, "", 0, ""))
+    return tool
+
+
+def _renamed(reading: Reading, tool: Tool) -> bool:
+    """Give settings that a tool calls otherwise the Trainer's names; whether there are some."""
+    found = {ours: name for ours, others in tool.names.items() for name in others[::-1] if name in reading.settings}
+    for ours, name in found.items():
+        reading.settings.setdefault(ours, reading.settings.pop(name))
+    return bool(found)
 
 
 TOOLS = tuple(_KNOWN["tools"])
@@ -231,7 +256,7 @@ def _take_given(reading: Reading, found: Setting) -> None:
 def _stages(text: str) -> tuple[str, ...]:
     """Return the stage of ZeRO that the name of a file speaks of (`ds_zero2_no_offload.json`), if it says no more."""
     name = PurePosixPath(text).name.lower()
-    stage = re.search(r"(?:z(?:ero)?|stage)_?(?:stage)?_?-?([0-3])(?!\d)", name)
+    stage = re.search(r"(?:z(?:ero)?|stage|_s)_?(?:stage)?_?-?([0-3])(?!\d)", name)
     return (stage[1],) if stage and not re.search(r"(?<!no_)(?<!no-)offload(?!ing_none)", name) else ()
 
 

@@ -233,6 +233,10 @@ def _visible(reading: Reading) -> Launched | None:
     devices = [one for one in str(found.value).split(",") if one.strip().isdecimal()]
     every = any(source.program[:1] and source.program[0] in _ALL_DEVICES for source in reading.sources)
     if len(devices) != 1 and not every:  # whatever is left one device alone runs on that one
+        if any(source.program[:1] == ("swift",) for source in reading.sources):
+            message = f"one process spreads the layers of its model over {len(devices)} GPUs, which is not modelled"
+            hint = "set NPROC_PER_NODE for a process on each, or add `gpus=1` for batches and time as on one"
+            raise LackingError(message, "gpus", likely=("1",), place=found.place, hint=hint)
         return None
     return _said(len(devices) * (_count(reading, nodes) or 1), nodes, found)
 

@@ -29,7 +29,7 @@ from gpuscale.launch.asking import (
 from gpuscale.launch.hardware import take_hardware
 from gpuscale.launch.launchers import MISSING, gpus_of, take_gpus
 from gpuscale.launch.settings import GROWING_BATCH, LackingError, LaunchJob, Reading, Said, Setting, said_of
-from gpuscale.launch.sources import Launch, launches, missing_configuration
+from gpuscale.launch.sources import CUT, Launch, launches, missing_configuration
 from gpuscale.launch.targets import targets
 from gpuscale.launch.unread import IGNORED
 from gpuscale.launch.writing import Target
@@ -86,7 +86,8 @@ def read_launch(
         try:
             key = tuple(sorted(known.items()))
             if key not in followed:
-                followed[key] = launches([Path(path) for path in launch_files], known, texts)
+                values_of = {name: value for name, value in known.items() if name != IGNORED}  # no variable of scripts
+                followed[key] = launches([Path(path) for path in launch_files], values_of, texts)
             job = _read(launch_files, followed[key], options, more[1].keys(), known.get(IGNORED, ""))
         except LackingError as error:
             if len(lacks) >= MAX_LACKS or any(lack.error.name == error.name for lack in lacks):
@@ -109,8 +110,10 @@ def read_launch(
 
 
 def _asked(lacks: Sequence[Lack], followed: Iterable[Sequence[Launch]]) -> LackingError:
-    """Build the error that asks for all that is missing, and for files that may say it."""
-    return asked_for(lacks, list({name: None for found in followed for launch in found for name in launch.unread}))
+    """Build the error that asks for all that is missing, and for files that may say it; say where a command is cut."""
+    found = [launch for one in followed for launch in one]
+    cut = {one.line: None for launch in found for one in launch.sources[-1].assumed if one.meaning == CUT}
+    return asked_for(lacks, list({name: None for launch in found for name in launch.unread}), list(cut))
 
 
 class SeveralJobsError(InputError):
@@ -182,7 +185,7 @@ def _job(launch: Launch, target: Target, reading: Reading) -> LaunchJob:
         _refuse_frozen(reading)
         target.read(reading)
     except LackingError as error:
-        if error.name != "gpus":
+        if error.name != "gpus" or error.likely:
             raise
         way = _hint_gpus(launch, reading.layout)
         raise LackingError(error.message, "gpus", place=launch.place, hint=way) from None

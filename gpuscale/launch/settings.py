@@ -162,6 +162,17 @@ UNSET = re.compile(r"\$\{\s*(?:(?:oc\.)?env:\s*)?([\w.]+)[^${}]*\}|\$(\w+)|\$\([
 OPEN_VALUES = {"model": "NAME", "cluster": "NAME", "gpus": "N", "seq": "N", "gbs": "N", "zero": "STAGE"}
 """How a value that is asked for is called; others are `...`."""
 
+
+def way_to(option: str) -> str:
+    """Return how an option is given, with its names where it takes few: `tune=...` (full, lora, qlora)."""
+    choices = declared(JobOptions)[option].option.choices if option in declared(JobOptions) else ()
+    listed = f" ({', '.join(choices)})" if 0 < len(choices) <= MAX_CHOICES else ""
+    return f"`{option}={OPEN_VALUES.get(option, '...')}`{listed}"
+
+
+MAX_CHOICES = 8
+"""Names of an option that a hint lists, at most."""
+
 NOTHING = ("", "none", "null", "auto", "~")
 """Texts that mean that nothing is said."""
 
@@ -519,7 +530,7 @@ class Reading:
         if found is not None and found.usual:
             message, place = f"{message} ({found.text}, {self.tool.title}'s default)", self.sources[-1].file
         if settles:
-            hint = hint or f"add `{settles}={OPEN_VALUES.get(settles, '...')}`"
+            hint = hint or f"add {way_to(settles)}"
             raise LackingError(printable(message), settles, likely=likely, place=place, hint=hint)
         raise InputError(printable(message), field=None, place=place, hint=hint)
 
@@ -545,7 +556,7 @@ class Reading:
         for option in sorted(asked):  # what no option settles comes first
             (first, does), *more = asked[option]
             also = "".join(f"; {_line_of(one)}: {other.why}" for one, other in more[:5])
-            out = f"add `{option}={OPEN_VALUES.get(option, '...')}`, or take the setting out"
+            out = f"add {way_to(option)}, or take the setting out"
             hint = out if option else "training of whole models and of LoRA adapters is predicted"
             whole = option in {"seq", "gbs"} and re.fullmatch(r"(seq|global_?batch)\w*", first.name.rpartition(".")[2])
             likely = (str(first.value),) if whole and str(first.value).isdigit() else ()
@@ -582,12 +593,12 @@ class Reading:
         """
         (first, does), *more = guessed.values()
         also = "".join(f"; so is {_line_of(one)}" for one, _ in more)
-        options = dict.fromkeys(other.option for _, other in guessed.values() if other.option)
-        settle = "".join(f", or `{option}={OPEN_VALUES.get(option, '...')}`" for option in options)
+        ways = {other.option: _meant(found, other.option) for found, other in guessed.values() if other.option}
+        settle = "".join(f", or {way}" for way in ways.values())
         names = ",".join([*self.ignored, *guessed])
         hint = f"`var={IGNORED}={names}` takes {'them' if more else 'it'} to change neither{settle}"
         error = LackingError(
-            printable(f"{does.why}{also}"), IGNORED, variable=True, of=first.name,
+            printable(f"{does.why}{also}"), IGNORED, variable=True, likely=ways.values(), of=first.name,
             place=f"{first.place}: {printable(first.name[:80])}", hint=printable(hint),
         )  # fmt: skip
         error.answer = names
@@ -663,6 +674,12 @@ _KIND, _SIZE = {"model_type", "architectures"}, {"hidden_size", "n_embd", "d_mod
 
 _PLAIN = re.compile(r"True|False|[\d.e+-]+|[a-z0-9_ ]+")
 """Values that are switches, numbers or words, and not what a call makes."""
+
+
+def _meant(found: Setting, option: str) -> str:
+    """Return how an option is given that a setting by its name speaks of, with the number that the setting has."""
+    number = str(found.value) if option in {*DEGREES, "gbs", "micro_batch_size", "seq"} else ""
+    return f"`{option}={number}`" if number.isdecimal() else way_to(option)
 
 
 def _line_of(found: Setting) -> str:

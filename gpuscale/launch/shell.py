@@ -470,7 +470,7 @@ class Shell:
         if isinstance(one, Test):
             count = self.arithmetic(one.text, state) if one.arithmetic else None
             known_count = None if count is None else bool(count)
-            return known_count if one.arithmetic else self.test(_test_words(one.text), state)
+            return known_count if one.arithmetic else self.test(_test_words(one.text), state, double=True)
         if isinstance(one, Chain):
             return self._truth_of_chain(one, state, otherwise)
         if isinstance(one, Pipe) and one.negated and len(one.parts) == 1:
@@ -498,9 +498,9 @@ class Shell:
                 value = other if value is not None or decided else None
         return value
 
-    def test(self, words: Sequence[Traced], state: State) -> bool | None:
-        """Return whether what stands in `[ ... ]` holds."""
-        return _Testing(self, list(words), state).whole()
+    def test(self, words: Sequence[Traced], state: State, *, double: bool = False) -> bool | None:
+        """Return whether what stands in `[ ... ]` holds, or in the `double` brackets of bash."""
+        return _Testing(self, list(words), state, double=double).whole()
 
     def defaults_on(self, word: Traced) -> bool:
         """Whether a condition asks which argument is given (`"$1"`), and an `else` says what runs without one."""
@@ -1211,8 +1211,8 @@ def fields_at(fields: Sequence[Traced]) -> int:
 class _Testing:
     """The expression in `[ ... ]` or `[[ ... ]]`."""
 
-    def __init__(self, shell: Shell, words: list[Traced], state: State) -> None:
-        self.shell, self.words, self.state, self.at = shell, words, state, 0
+    def __init__(self, shell: Shell, words: list[Traced], state: State, *, double: bool) -> None:
+        self.shell, self.words, self.state, self.at, self.double = shell, words, state, 0, double
 
     def whole(self) -> bool | None:
         return self._either() if self.words and len(self.words) < 200 else None
@@ -1284,6 +1284,10 @@ class _Testing:
         if operator in {"=", "==", "!="}:
             same = one == two if quoted else re.fullmatch(translate(two), one) is not None
             return same is (operator != "!=")
+        if not one.strip() or not two.strip():  # an error of `[`, which has no empty numbers; `[[` counts them as 0
+            if not self.double:
+                return False
+            one, two = one.strip() or "0", two.strip() or "0"
         low, high = self.shell.count(one, self.state), self.shell.count(two, self.state)
         if low is None or high is None:
             return None

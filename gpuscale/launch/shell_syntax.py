@@ -123,8 +123,8 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[[^\]\n]*\])?(\+?)=", re.ASCII)
 _FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)", re.ASCII)
 _BLANK = re.compile(r"(?:[ \t\r]|\\\r?\n)*")
-_MORE = re.compile(r"(?:#.*\n[ \t]*)+(?:--?[A-Za-z]|[+~]{0,2}\w+\.[\w.]+=)")
-"""Comments, and then what only continues a command: an option, or a dotted name with its value."""
+_MORE = re.compile(r"(?:(?:#.*)?\n[ \t]*)+(?:--?[A-Za-z]|[+~]{0,2}\w+\.[\w.]+=)")
+"""Comments or ends of lines, and then what only continues a command: an option, or a dotted name with its value."""
 _OPERATOR = re.compile(r"&>>|&>|<<<|<<-|<<|>>|>&|<&|<>|>\||[<>]")
 _CLOSING = ("then", "elif", "else", "fi", "do", "done", "esac", "}")
 
@@ -175,9 +175,11 @@ class Parser:
         found = _BLANK.match(self.text, self.at)
         assert found is not None
         self.at = found.end()
+        escaped = self.text[max(0, found.start() - 2) : found.start()] in {"\\ ", "\\\t"}  # no backslash ends the line
+        stops = escaped or (self.text[self.at : self.at + 1] == "#" and "\n" in found[0])
+        if stops and _MORE.match(self.text, self.at):
+            self.cut.append(self.origin(self.at))
         if self.text[self.at : self.at + 1] == "#":
-            if "\n" in found[0] and _MORE.match(self.text, self.at):
-                self.cut.append(self.origin(self.at))
             end = self.text.find("\n", self.at)
             self.at = len(self.text) if end < 0 else end
 
@@ -336,6 +338,7 @@ class Parser:
         if self.text[self.at : self.at + 1] == "(":
             self.at += 1
             values: list[Traced] = []
+            cut = len(self.cut)
             while True:
                 self.lines()
                 if self.at >= len(self.text):
@@ -348,6 +351,7 @@ class Parser:
                     continue
                 values.append(self.word())
             value = tuple(values)
+            del self.cut[cut:]  # a list goes on over ends of lines
         elif self.at >= len(self.text) or self.text[self.at] in " \t\r\n;&|)<>":
             value = self.traced.cut(self.at, self.at)
         else:

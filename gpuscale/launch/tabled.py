@@ -168,7 +168,7 @@ def _read_gpus(reading: Reading, job: JobTable) -> None:
         found = reading.get(group[-1])
         if found is None or digits(found.value) is None or reading.given.get("gpus"):
             continue
-        reading.option("gpus", math.prod(max(reading.integer(name) or 1, 1) for name in group), *group)
+        reading.option("gpus", math.prod(trainer.count(reading, name) or 1 for name in group), *group)
         return
     take_gpus(reading)
 

@@ -144,7 +144,7 @@ def read_sequence(reading: Reading, *names: str) -> int | None:
     if reading.given.get("seq"):
         return None
     if reading.options.get("method") == "grpo" and reading.get(*COMPLETION):
-        cut, told = reading.stated(*PROMPT), reading.stated(*COMPLETION)
+        cut, told = reading.stated(*PROMPT) or reading.get(PROMPT[0]), reading.stated(*COMPLETION)
         if cut is None:
             reading.refuse(told, "no file states how long prompts are", settles="seq")
         prompt = reading.integer(*PROMPT) or 0
