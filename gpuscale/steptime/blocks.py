@@ -1,7 +1,4 @@
-"""The blocks of a layer: attention, state spaces in its place, dense feed-forward blocks and mixtures of experts.
-
-What context-parallel ranks send one another follows the kinds of exchange that `gpuscale.layouts.ranks` describes.
-"""
+"""The blocks of a layer: attention, state spaces in its place, dense feed-forward blocks and mixtures of experts."""
 
 from __future__ import annotations
 
@@ -70,16 +67,16 @@ def _products(
 
 
 EAGER_ROTARY_PASSES = 5
-"""Unfused rotary embedding reads and writes queries and keys this many times (chunk, negate, concatenate, two products
-and a sum in the usual PyTorch code), a fused kernel once."""
+"""Reads and writes of queries and keys by unfused rotary embedding (chunk, negate, concatenate, two products and a sum
+in the usual PyTorch code); a fused kernel takes one."""
 
 ALIGNED_HEAD = 8
-"""Rows of 16-bit operands must be multiples of 16 bytes for the tensor cores (NVIDIA, "Matrix Multiplication Background
-User's Guide", section 2.2); batched products with other widths run on the CUDA cores, at the rate of fp32."""
+"""Width of a head of which batched products need multiples to run on the tensor cores (16 bytes of 16-bit operands;
+NVIDIA, "Matrix Multiplication Background User's Guide", section 2.2), not on the CUDA cores at the rate of fp32."""
 
 SOFTMAX_BYTES = (4, 6)
-"""Bytes that scaling, mask and softmax in one kernel move per score of unfused attention. Forward: read 2, write 2;
-backward: read 2 x 2, write 2. The batched GEMMs come on top."""
+"""Bytes per score of unfused attention that scaling, mask and softmax in one kernel move, forward (read 2, write 2) and
+backward (read 2 x 2, write 2)."""
 
 EAGER_SOFTMAX_BYTES = (37, 41)
 """The same for a chain of PyTorch operations in fp32: cast (6), scale (8), mask (9), softmax (8), cast (6); backward
@@ -92,8 +89,8 @@ UNFUSED_KERNELS, EAGER_SOFTMAX_KERNELS = 8, 4
 """Kernels of unfused attention, and how many more the chain of operations takes than one softmax kernel."""
 
 SOFTMAX_HEADS = 4
-"""Megatron-LM's fused kernel takes four heads at a time: it is used only where sequences x heads of a rank are a
-multiple of this (model/fused_softmax.py, is_kernel_available)."""
+"""Megatron-LM's fused kernel takes so many heads at a time: sequences x heads of a rank must be a multiple
+(model/fused_softmax.py, is_kernel_available)."""
 
 DROPOUT_BYTES = (5, 5)
 """Dropout of the probabilities, forward and backward: read 2, write 2, and one byte of mask."""
@@ -130,7 +127,6 @@ def attention_segments(attention: AttentionSpec, c: Candidates, job: JobSpec, tp
 
 
 def _rotary_s(attention: AttentionSpec, c: Candidates, job: JobSpec) -> FloatArray:
-    """Rotary embedding of queries and keys, in one pass; nothing with learned positions."""
     if job.model.learned_positions:
         return np.zeros(len(c))
     passes = EAGER_ROTARY_PASSES if "rotary" in job.runtime.unfused else 1
@@ -172,11 +168,10 @@ def _fused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segmen
 def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segment:
     """Scores in memory: two batched GEMMs and a softmax over the whole square, causal or not (backward: four GEMMs).
 
-    As in Megatron-LM before fused attention (Korthikanti et al. 2022, section 4.1: the 5as/h term). Heads whose width
-    is no multiple of `ALIGNED_HEAD` miss the tensor cores. 32-bit scores take the chain of operations without casts
-    (Megatron-LM's fused softmax takes 16 bits only). The output is copied from the order of heads into that of tokens,
-    its gradient back, and the gradients of queries, keys and values are joined (model/transformer.py, CoreAttention and
-    ParallelAttention).
+    As in Megatron-LM before fused attention (Korthikanti et al. 2022, section 4.1: the 5as/h term). 32-bit scores take
+    the chain of operations without casts (Megatron-LM's fused softmax takes 16 bits only). The output is copied from
+    the order of heads into that of tokens, its gradient back, and the gradients of queries, keys and values are joined
+    (model/transformer.py, CoreAttention and ParallelAttention).
     """
     wide = job.activation_bytes == 4
     queries = c.micro_batch_size * attention.heads / c.tp * job.sequence / c.cp
@@ -207,8 +202,8 @@ def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segm
 def context_comm_s(
     attention: AttentionSpec, c: Candidates, job: JobSpec, block_forward_s: FloatArray, block_backward_s: FloatArray
 ) -> tuple[FloatArray, FloatArray, tuple[Sent, ...]]:
-    """Exposed time of what context-parallel ranks send in the forward and in the backward pass of a layer, each (N,);
-    then what it is. A ring passes keys on beside the attention over those that are there.
+    """Exposed time of what context-parallel ranks send in the forward and in the backward pass of a layer, each (N,)
+    [s]; then what it is.
 
     Args:
         block_forward_s, block_backward_s: attention over one block of keys, during which a ring passes on the next one.
@@ -227,7 +222,7 @@ def context_comm_s(
 
 
 def _context_sent(attention: AttentionSpec, c: Candidates, job: JobSpec) -> tuple[Sent, ...]:
-    """What context-parallel ranks send: keys and values gathered, around a ring, or with the queries over the heads."""
+    """Keys and values gathered, around a ring, or with the queries over the heads."""
     split, apart = context_split(c, job), strides(c, job).cp
     kv_heads = np.maximum(attention.kv_heads / c.tp, split.heads)  # if there are fewer, they are copied
     kv_bytes = tokens(c, job) * kv_heads * (attention.head_dim + attention.value_head_dim) * job.activation_bytes
@@ -258,12 +253,11 @@ def _context_sent(attention: AttentionSpec, c: Candidates, job: JobSpec) -> tupl
 
 
 def indexer_segments(attention: AttentionSpec, c: Candidates, job: JobSpec) -> list[Segment]:
-    """Time the indexer of DeepSeek sparse attention: its projections, the scores of all earlier tokens, the choice of
-    keys; nothing where a layer has none of its own.
+    """Time the indexer of DeepSeek sparse attention: projections, scores of all earlier tokens, choice of keys; nothing
+    where a layer has none of its own.
 
     Scores are a matrix product of every head's queries with the shared key, reduced over heads as they are made
-    (DeepSeek-V3.2 report, eq. 1). The indexer is trained like the rest, so the backward pass takes two products. TP
-    ranks that share the sequence split the queries.
+    (DeepSeek-V3.2 report, eq. 1). It is trained like the rest. TP ranks that share the sequence split the queries.
     """
     indexer = attention.indexer
     if indexer is None or indexer.shared:
@@ -287,7 +281,7 @@ def indexer_segments(attention: AttentionSpec, c: Candidates, job: JobSpec) -> l
 
 def beside_segments(beside: tuple[BesideSpec, ...], c: Candidates, job: JobSpec) -> list[Segment]:
     """Time the small products beside the blocks of a layer, on the tokens of one rank, each with an element-wise use of
-    its output; vectors go with the kernels that are there anyway."""
+    its output; vectors go with other kernels."""
     linears = beside_linears(beside)
     if not linears:
         return []
@@ -307,8 +301,7 @@ def beside_segments(beside: tuple[BesideSpec, ...], c: Candidates, job: JobSpec)
 
 # -- state spaces: projections, convolution, recurrence in chunks, gated norm --
 #
-# The recurrence runs as a chain of kernels, each of which reads its operands from memory and writes its result there,
-# with short matrix products, masks and decays between them that hide little of it: traffic and arithmetic add up.
+# Of the chain of kernels traffic and arithmetic add up: short products between them hide little.
 
 FORWARD = {
     "mamba2": {"conv": 4, "value": 12, "key": 8, "state": 12, "score": 8, "kernels": 8},
@@ -328,13 +321,10 @@ B and C maps (delta nets: of queries and keys, one set per head). `state`: per e
 boundaries, width x state / chunk per token. `score`: per score inside a chunk, groups (delta nets: heads) x chunk per
 token.
 
-Added up over the operands of the training kernels: for Mamba-2 convolution, chunk states, passing of states, scores,
-scan and gated norm (github.com/state-spaces/mamba, ops/triton/ssd_combined.py; scores and new states in fp32), for
-delta nets convolution, norms of queries and keys, scores, triangular inverse, its two products, states, outputs and
-gated norm (github.com/fla-org/flash-linear-attention, ops/gated_delta_rule and ops/kda, chunk.py).
-
-The others (all but `TIMED_STATE_SPACES`) are estimates: every operand read and every result written once, in 16 bits,
-states kept per chunk in 32, and two passes of each gate, norm and token shift that stands by itself.
+Sums over the operands of the training kernels, for Mamba-2 of github.com/state-spaces/mamba, ops/triton/ssd_combined.py
+(scores and new states in fp32), for delta nets of github.com/fla-org/flash-linear-attention, ops/gated_delta_rule and
+ops/kda, chunk.py. The others (all but `TIMED_STATE_SPACES`) are estimates: every operand read and every result written
+once, in 16 bits, states kept per chunk in 32, and two passes of each gate, norm and token shift that stands by itself.
 """
 
 BACKWARD_TRAFFIC = 2
@@ -354,9 +344,9 @@ BACKWARD_ARITHMETIC = 3.5
 """Arithmetic backward over forward: two products for each one, and what is recomputed."""
 
 ARITHMETIC_FRACTION = 0.13
-"""Share of the rate of a large matrix product that the short products of a chunk reach. Measured for the chunk scan of
-Mamba-2 on H200: 0.64 ms for 16384 tokens of 80 heads, 0.94 ms for 32768 tokens of 64 heads (64 wide, state 128, chunk
-256), 43 and 69 GFLOPs (github.com/tile-ai/TileOPs, pull request 1608): 80 to 90 TFLOP/s beside its traffic."""
+"""Share of the rate of a large matrix product that the short products of a chunk reach: the chunk scan of Mamba-2 on
+H200 takes 0.64 ms for 16384 tokens of 80 heads, 0.94 ms for 32768 of 64 (64 wide, state 128, chunk 256), 43 and 69
+GFLOPs (github.com/tile-ai/TileOPs, pull request 1608)."""
 
 
 def state_space_segments(spec: StateSpaceSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Segment]:
@@ -366,10 +356,8 @@ def state_space_segments(spec: StateSpaceSpec, c: Candidates, job: JobSpec, tp: 
 
 
 def _recurrence(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> Segment:
-    """Convolution, recurrence and gated norm; under context parallelism on all tokens of 1/cp of the heads.
-
-    AllToAlls give each context-parallel rank all tokens of its heads, and back (Megatron-LM `MambaContextParallel`).
-    """
+    """Convolution, recurrence and gated norm; context-parallel ranks have all tokens of their share of the heads, by
+    AllToAlls (Megatron-LM `MambaContextParallel`)."""
     heads, _ = _local_heads(spec, c)
     rows, step = tokens(c, job), strides(c, job).cp
     into = (2 * heads * spec.head_dim + 2 * np.maximum(spec.groups / c.tp, 1.0) * spec.state) * job.activation_bytes
@@ -397,7 +385,6 @@ ELEMENTWISE = ("mamba1", "conv", "rglru", "rwkv4")
 
 
 def _arithmetic_s(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArray:
-    """Arithmetic of a recurrence in the forward pass [s]: short products, or a scan at the rate of fp32."""
     gpu = job.cluster.gpu
     if spec.kind in ELEMENTWISE:
         flops = tokens(c, job) * STATE_FLOPS[spec.kind] * spec.width * spec.state / c.tp
@@ -422,7 +409,7 @@ def _local_heads(spec: StateSpaceSpec, c: Candidates) -> tuple[FloatArray, Float
 
 
 def _chunk_flops(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArray:
-    """FLOPs of the chunked algorithm: scores and their products inside a chunk, states in and out.
+    """Scores and their products inside a chunk, states in and out.
 
     Mamba-2: 2 Q N per group, Q P (half is masked) + 4 N P per head and token (Dao & Gu 2024, section 6). Delta nets:
     three products with keys, two with values inside the chunk, three with the state (Yang et al. 2024, section 3.3).
@@ -437,8 +424,7 @@ def _chunk_flops(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArra
 
 
 UNGRAPHED_SHARE = 0.35
-"""Share of `host_moe_s` that partial CUDA graphs leave: attention, router and preprocessing are replayed, permutation
-and exchange are issued as before, and so are the products of experts, which count apart (fitted to whole runs,
+"""Share of `host_moe_s` that partial CUDA graphs leave: permutation and exchange (fitted to whole runs,
 docs/model.md)."""
 
 ROUTING_KERNELS = 12
@@ -446,22 +432,19 @@ ROUTING_KERNELS = 12
 
 
 PROBABILITY_BYTES, ROUTING_BYTES = 4, 1
-"""What HybridEP sends beside tokens. Every copy of a token carries one fp32 probability for each expert of the NVLink
-domain that it goes to: of 512 experts in a rack 2 KiB, as much as a token of Nemotron 3 Super's latent width. Before it
-dispatches, every rank gathers the choices of all, one byte per token and expert (deepseek-ai/DeepEP, branch hybrid-ep,
-csrc/hybrid_ep: allgather_routing_map, expert_output_prob)."""
+"""What HybridEP sends beside tokens: with every copy of a token one fp32 probability for each expert of the NVLink
+domain that it goes to; before the dispatch the choices of all ranks, one byte per token and expert (deepseek-ai/DeepEP,
+branch hybrid-ep, csrc/hybrid_ep: allgather_routing_map, expert_output_prob)."""
 
 
 DEEPEP_SMS = 20
 """SMs that copy for DeepEP (`Buffer.num_sms`; Megatron-LM `moe_deepep_num_sms`), which bound its rate over NVLink: 16,
-24 and 32 of B200's move 325, 457 and 572 GB/s. HybridEP's 16 to 32 fill NVLink (deepseek-ai/DeepEP, branch hybrid-ep,
-Hybrid-EP_Implementation.md)."""
+24 and 32 of B200's move 325, 457 and 572 GB/s (deepseek-ai/DeepEP, branch hybrid-ep, Hybrid-EP_Implementation.md)."""
 
 
 SUM_PASSES = 3
-"""Reads and writes of adding two tensors up, where no compiler sees both: the outputs of routed and shared experts, and
-the gradients of their common input, which the router, the exchange and the shared experts each have (Megatron-LM
-core/transformer/moe/moe_layer.py; PyTorch's autograd sums the gradients of a tensor that is used more than once)."""
+"""Reads and writes of adding two tensors up where no compiler sees both: outputs of routed and shared experts, and
+gradients of their common input (Megatron-LM core/transformer/moe/moe_layer.py; PyTorch's autograd)."""
 
 
 class ExpertTraffic(NamedTuple):
@@ -484,18 +467,17 @@ EXPERT_TRAFFIC = {
 """By `RuntimeSpec.compile`: kernels of the framework, compiled, a chain of eager operations.
 
 None (Megatron-LM): permutation in one kernel each way (core/fusions, --moe-permute-fusion). Both halves of the
-activation are clamped (8), then concatenated (8); backward clamps both (12) and concatenates (8) (fused_bias_geglu.py,
+activation are clamped (8), then concatenated (8); backward 12 and 8 (fused_bias_geglu.py,
 `weighted_bias_quick_geglu_impl`). The second bias, scaled by the routing probability in 32 bits: product (4), sum
-(10), concatenation of the experts (8), cast (6); backward the casts (12), the split (4) and the gradients of bias and
-of probability, a product and a sum each (24) (core/transformer/moe/experts.py, `TEGroupedMLP._apply_bias`).
+(10), concatenation of the experts (8), cast (6); backward the casts (12), the split (4) and a product and a sum for
+each gradient (24) (core/transformer/moe/experts.py, `TEGroupedMLP._apply_bias`).
 
 False (torchtitan, models/common/token_dispatcher.py and models/gpt_oss/moe.py): rows are gathered (4); what comes back
 is cast to fp32 (6), weighted (8), cast back (6) and added up (6); backward gathers (4), casts (6), weights (8),
-multiplies and sums for the gradient of the weights (16), casts (6) and adds up (6). Of the activation, per element:
-the first bias is spread over the rows (4) and added (12), halves are clamped (8), scaled (4), their sigmoid (4) and
-its product (6) taken, both joined (8), less what a plain eager activation moves (10); backward the same chain: 18 to
-join, 12, 6, 4 and 6 for the sigmoid, 12 to clamp, 28 to put the halves together, 4 for the bias, less 14. The second
-bias: spread (2) and added (6).
+multiplies and sums for the gradient of the weights (16), casts (6) and adds up (6). Of the activation, less what a
+plain eager one moves (10, backward 14): the first bias is spread over the rows (4) and added (12), halves are clamped
+(8), scaled (4), their sigmoid (4) and its product (6) taken, both joined (8); backward 18 to join, 12, 6, 4 and 6 for
+the sigmoid, 12 to clamp, 28 to put the halves together, 4 for the bias. The second bias: spread (2) and added (6).
 
 True: one kernel between two products, and sums for the gradients of the biases."""
 
@@ -532,17 +514,15 @@ def _feed_forward(
 
 
 def _activation_s(job: JobSpec, rows: FloatArray, width: FloatArray, inputs: int) -> tuple[FloatArray, FloatArray]:
-    """Gated or plain activation: reads `inputs` operands and writes one; backward reads one more, writes `inputs`.
-
-    Unfused and gated, the activation is written and read once more in each direction.
-    """
+    """Reads `inputs` operands and writes one; backward reads one more, writes `inputs`. Unfused and gated, the
+    activation is written and read once more in each direction."""
     element = rows * width * job.activation_bytes
     extra = 2 if "activation" in job.runtime.unfused and inputs > 1 else 0
     return stream(job, element * (inputs + 1 + extra), 1), stream(job, element * (2 * inputs + 1 + extra), 1)
 
 
 def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
-    """Time the routed experts: router and permutation, AllToAll, grouped experts; then their activation."""
+    """Time the routed experts: router, permutation, exchange, grouped experts; then their activation."""
     hidden = job.model.hidden
     routed = routed_tokens(moe, c, job)
     local_experts = moe.experts // c.ep
@@ -596,10 +576,8 @@ def _without_lead_s(issue_s: FloatArray, c: Candidates, job: JobSpec) -> FloatAr
 
     Exchange, permutation and grouped products take the counts of tokens from the CPU, which reads them in every layer
     (Megatron-LM `MoEAlltoAllTokenDispatcher.cuda_sync_point`; DeepEP and HybridEP return the number of received
-    tokens). From then on it has no lead: what it issues up to the next layer's counts comes on top of what the GPU
-    computes. The backward pass knows the counts. Nothing waits where experts take a fixed number of tokens, where whole
-    iterations are replayed (there experts read their sizes from GPU memory), nor, without an exchange, where grouped
-    products do so by themselves.
+    tokens). What it issues from then on up to the next layer's counts comes on top of what the GPU computes. The
+    backward pass knows the counts.
     """
     known = (c.ep == 1) & job.runtime.sizes_on_gpu | (job.runtime.routing == "dropping")
     return np.where(known, 0.0, issue_s)
@@ -609,8 +587,7 @@ def moe_issue_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """Time that the CPU takes to issue one pass of a layer with experts, shape (N,) [s].
 
     Where grouped products loop over the experts, each has two of them, and below 16 bits the kernels that quantise
-    their inputs. Partial graphs (NVIDIA's recipes: `cuda_graph_scope` of attn, moe_router and moe_preprocess) leave
-    these to the CPU, and of the rest what stands between router and experts.
+    their inputs. Partial graphs replay `cuda_graph_scope` of attn, moe_router and moe_preprocess (NVIDIA's recipes).
     """
     runtime = job.runtime
     if runtime.cuda_graphs == "full":
@@ -623,16 +600,15 @@ def moe_issue_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
 def beside_another_microbatch(c: Candidates, job: JobSpec) -> BoolArray:
     """Whether each candidate's expert exchange runs beside the computation of another microbatch, shape (N,).
 
-    DualPipe has one that travels the other way (DeepSeek-V3, arXiv 2412.19437, section 3.2.1); Megatron-LM pairs the
-    forward pass of one with the backward pass of another (`RuntimeSpec.overlap_ep`), for which 1F1B has none at hand.
+    DualPipe has one that travels the other way (DeepSeek-V3, arXiv 2412.19437, section 3.2.1); Megatron-LM pairs two
+    under `RuntimeSpec.overlap_ep`, for which 1F1B has none at hand.
     """
     return (c.schedule == DUALPIPE) | (job.runtime.overlap_ep & ((c.pp == 1) | (c.vpp > 1)))
 
 
 def _expert_exchange(moe: MoeSpec, c: Candidates, job: JobSpec) -> tuple[Sent, ...]:
-    """Dispatch and combine, forward and backward: two exchanges over EP each, and gathering over ETP where experts are
-    cut. HybridEP first gathers the choices of all ranks, dispatches probabilities with tokens and combines the
-    gradients of both backward (`PROBABILITY_BYTES`)."""
+    """Dispatch and combine, forward and backward, and gathering over ETP where experts are cut; HybridEP first gathers
+    the choices of all ranks, and sends probabilities (`PROBABILITY_BYTES`)."""
     own = tokens(c, job) / c.sequence_split
     imbalance, apart = job.busiest_expert_rank(c.ep), strides(c, job)
     copy_bytes = own * moe.expert_width(job.model.hidden) * job.activation_bytes * imbalance
@@ -667,7 +643,7 @@ def _by_nccl(c: Candidates, job: JobSpec) -> BoolArray:
 
 
 def _exchange(moe: MoeSpec, copy_bytes: FloatArray, c: Candidates, job: JobSpec) -> tuple[GroupCall, ...]:
-    """One exchange: every copy of a token by NCCL, or one for each node and, beside it, one for each GPU in it."""
+    """Every copy of a token by NCCL, or one for each node and, beside it, one for each GPU in it."""
     apart, dispatcher = strides(c, job).ep, job.runtime.dispatcher
     parts: tuple[GroupCall, ...] = ()
     by_nccl = _by_nccl(c, job)

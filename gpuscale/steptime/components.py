@@ -1,7 +1,5 @@
-"""The one breakdown of a step's time, and how much of a transfer shows in it beside the computation that may hide it.
-
-Tables, JSON and the ranking derive their columns from `COMPONENTS`.
-"""
+"""The one breakdown of a step's time, and how much of a transfer shows in it beside the computation that may hide
+it."""
 
 from __future__ import annotations
 
@@ -17,20 +15,15 @@ from gpuscale.collectives.times import collective_time_s
 from gpuscale.layouts.arrays import spread
 from gpuscale.specs.job import JobSpec
 
-# -- Collectives that a plan calls, messages and groups: the step-time model prices them, `explain` lists them. --
-#
-# Sizes are those of nccl-tests: the whole tensor of the group (gathered, or before it is scattered), of an AllToAll the
-# send buffer of one GPU, of a transfer between two GPUs what is sent.
-
 WAYS = ("forward", "backward")
 """Passes of a microbatch."""
 
 
 class GroupCall(NamedTuple):
-    """One call of each candidate, each (N,)."""
+    """One collective of each candidate, each (N,)."""
 
     operation: str  #: one of `gpuscale.collectives.ideal.OPERATIONS`.
-    bytes: npt.NDArray[Any]
+    bytes: npt.NDArray[Any]  #: as nccl-tests counts them; of a transfer between two GPUs what is sent.
     size: npt.NDArray[Any]  #: GPUs of the group.
     stride: npt.NDArray[Any]  #: GPUs from one member to the next.
     time_s: FloatArray
@@ -131,10 +124,7 @@ BOUNDS = {
 
 
 def by_kind(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Add up the seconds of a step by kind of work, the most first: that one binds the step.
-
-    Only what shows counts: communication under computation does not bind. Equals stand in the order of `BOUNDS`.
-    """
+    """Add up the seconds of a step by kind of work, the most first; equals stand in the order of `BOUNDS`."""
     totals = dict.fromkeys(BOUNDS, 0.0)
     for name, value in seconds.items():
         totals[COMPONENTS[name].limit] += value
@@ -175,10 +165,9 @@ class Segment(NamedTuple):
             value[index] if isinstance(value, np.ndarray) else value
             for value in (self.kernels, self.collectives, self.issue_s)
         )
-        forward, backward = taken(self.forward, index), taken(self.backward, index)
-        tail = self.tail and taken(self.tail, index)
-        more = (self.name, self.products, self.sent)
-        return Segment(forward, backward, kernels, collectives, self.modules, tail, issue_s, *more)
+        forward, backward, tail = (taken(one or {}, index) for one in (self.forward, self.backward, self.tail))
+        own = self._replace(forward=forward, backward=backward, tail=tail or None)
+        return own._replace(kernels=kernels, collectives=collectives, issue_s=issue_s)
 
 
 def added(*breakdowns: Breakdown) -> Breakdown:
@@ -203,16 +192,15 @@ def taken(cost: Breakdown, index: IndexArray) -> Breakdown:
 def total_s(cost: Breakdown) -> FloatArray:
     """Sum a breakdown over its components [s].
 
-    In the order of `COMPONENTS`, one after the other: the same candidate gives the same last digit, however many are
-    summed at once.
+    In the order of `COMPONENTS`: the same candidate gives the same last digit, however many are summed at once.
     """
     values = [cost[name] for name in COMPONENTS if name in cost]
     return functools.reduce(np.add, values) if values else np.zeros(())
 
 
 COMMUNICATION_SMS = 16
-"""SMs that a collective occupies while it runs: one per channel, and NCCL opens 16 on A100 and H100 nodes with networks
-("16 coll channels" in its INFO log; NCCL source, src/graph/search.cc)."""
+"""SMs that a collective occupies while it runs: one per channel, of which NCCL opens 16 on A100 and H100 nodes with
+networks ("16 coll channels" in its INFO log; NCCL source, src/graph/search.cc)."""
 
 
 def contention(hidden_s: FloatArray, sm_count: int) -> FloatArray:
@@ -239,8 +227,7 @@ def exposed_pipelined(communication_s: FloatArray, compute_s: FloatArray, pieces
 def exposed_buckets(communication_s: FloatArray, compute_s: FloatArray, bucket_share: FloatArray | float) -> FloatArray:
     """Time of a bucketed reduction or gathering that the pass it runs under does not hide [s].
 
-    The last bucket starts when the pass has ended (and the first gather before it begins), so its share is always
-    exposed.
+    The share of the last bucket, which starts when the pass has ended, or of the first gather is always exposed.
     """
     tail = communication_s * np.minimum(bucket_share, 1.0)
     return np.maximum(communication_s - compute_s, tail)

@@ -1,9 +1,8 @@
 """Gradient reduction and parameter gathering over the data-parallel ranks, and the optimizer step.
 
-ZeRO 0 AllReduces gradients, bucket by bucket under DDP; 1 ReduceScatters them and AllGathers parameters once a step;
-2 ReduceScatters after every microbatch, or after the last (`RuntimeSpec.grad_reduce`); 3 also gathers every layer's
-parameters in both passes of every microbatch. A shard size below the data-parallel degree adds one AllReduce of the
-shard over its replicas, at the end of the step.
+ZeRO 0 AllReduces gradients, bucket by bucket under DDP; 1 ReduceScatters them and AllGathers parameters once a step; 2
+ReduceScatters after every microbatch, or after the last (`RuntimeSpec.grad_reduce`); 3 also gathers every layer's
+parameters in both passes of every microbatch. Below full sharding one AllReduce of the shard over its replicas follows.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ class Cover(NamedTuple):
 
     forward_s: FloatArray  #: the GPU's work in the forward pass.
     backward_s: FloatArray  #: in the backward pass.
-    #: what the GPU waits in both in any case, for its CPU or for transfers between stages. It waits for both at once:
-    #: the CPU issues ahead while a transfer is late.
+    #: what the GPU waits in both in any case, for its CPU or, at the same time, for transfers between stages.
     waiting_s: FloatArray
 
 
@@ -64,9 +62,9 @@ def data_parallel_time(
     """Time the data-parallel side of a step at the stage with the most parameters.
 
     Returns:
-        Per step and GPU, each (N,) [s]: communication before overlap; the part of it that is not hidden, with what the
-        hidden part takes from the computation above it; gradient clipping and optimizer, where they run on the GPU; the
-        optimizer on the CPU and what copies to and from host memory add.
+        Per step and GPU, each (N,) [s]: communication before overlap; what of it is not hidden, with what the rest
+        takes from the computation above it; gradient clipping and optimizer on the GPU; the optimizer on the CPU and
+        what copies to and from host memory add.
     """
     transfers = state_transfers(c, job, parameters)
     repeats = reductions(c, job)
@@ -79,10 +77,9 @@ def data_parallel_time(
     exposed = unhidden + contention(np.maximum(total - shown, 0.0), job.cluster.gpu.sm_count)
     total = total + transfers.tied_s
     exposed = summed(exposed, transfers.tied_s)
-    if job.runtime.host_shard_s:  # the CPU shards every parameter tensor separately: one copy per tensor and rank
-        tensors = _tensors(c, job)
+    if job.runtime.host_shard_s:  # the CPU makes one copy per tensor and rank
         sharded = (c.zero > 0) & (c.shard > 1)
-        exposed = exposed + np.where(sharded, tensors * c.shard * job.runtime.host_shard_s, 0.0)
+        exposed = exposed + np.where(sharded, _tensors(c, job) * c.shard * job.runtime.host_shard_s, 0.0)
     if job.runtime.shard_copy_bytes:  # into and out of ZeRO-3's buffers in all microbatches, beside the computation
         copied = transfers.parameters * job.runtime.shard_copy_bytes + FROZEN_COPIES * transfers.frozen_bytes
         copied = np.where(c.zero == 3, copied, 0.0)
@@ -102,8 +99,6 @@ def data_parallel_time(
     return total, exposed, np.zeros(()), waiting + on_cpu
 
 
-FP32_BYTES = 4.0
-
 FROZEN_COPIES = 4
 """How often a frozen weight is read or written as it is copied out of the buffer of a gathering, in both passes."""
 
@@ -116,8 +111,8 @@ def reductions(c: Candidates, job: JobSpec) -> IntArray:
 def gathered_again(c: Candidates, job: JobSpec) -> FloatArray:
     """Share of the parameters that ZeRO-3 gathers for recomputation and once more for the backward pass, shape (N,).
 
-    A module lets go of its own behind its forward pass unless it is used again within `reuse_parameters`: behind it
-    come the forward passes of the later modules of its layer, then their backward passes (DeepSpeed,
+    A module lets go of its own behind its forward pass unless it is used again within `reuse_parameters`: the forward
+    passes of the later modules of its layer, then their backward passes (DeepSpeed,
     runtime/zero/partitioned_param_coordinator.py, `__params_to_release`).
     """
     if not job.runtime.reuse_parameters or not c.recompute_layers.any():
@@ -137,9 +132,9 @@ def gathered_again(c: Candidates, job: JobSpec) -> FloatArray:
 def _through_host(t: Transfers, c: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
     """The same transfers where one end is in host memory.
 
-    One stream reduces a bucket of gradients, then copies it, then reduces the next; another brings parameters from the
-    host, then gathers them (DeepSpeed, runtime/zero/stage3.py, `reduce_and_partition_stream`; partition_parameters.py,
-    `all_gather_coalesced`). In the backward pass each waits only for itself, the network and each way of the host link.
+    One stream reduces a bucket of gradients, then copies it; another brings parameters from the host, then gathers them
+    (DeepSpeed, runtime/zero/stage3.py, `reduce_and_partition_stream`; partition_parameters.py, `all_gather_coalesced`).
+    In the backward pass each waits only for itself, the network and each way of the host link.
     """
     grads, weights_s = offload.GradientCopies(np.zeros(()), np.zeros(())), np.zeros(())
     if job.offload.optimizer:
@@ -162,11 +157,8 @@ def tied_embedding_s(c: Candidates, job: JobSpec) -> FloatArray:
 
 
 def tied_embedding(c: Candidates, job: JobSpec) -> GroupCall:
-    """AllReduce of a tied embedding's gradients between first and last stage, after the last backward pass.
-
-    Both hold the same weights (Megatron-LM core/distributed/finalize_model_grads.py; DeepSpeed runtime/pipe/engine.py,
-    _exec_reduce_tied_grads).
-    """
+    """AllReduce of a tied embedding's gradients between first and last stage, after the last backward pass (Megatron-LM
+    core/distributed/finalize_model_grads.py; DeepSpeed runtime/pipe/engine.py, _exec_reduce_tied_grads)."""
     size = job.vocabulary_rows(c.tp) * float(job.model.hidden)
     size = size * job.reduced_gradient_bytes * (c.pp > 1)
     distance = strides(c, job).pp * np.maximum(c.pp - 1, 1)
@@ -174,13 +166,13 @@ def tied_embedding(c: Candidates, job: JobSpec) -> GroupCall:
 
 
 def teacher_gather(c: Candidates, job: JobSpec) -> GroupCall:
-    """AllGather of a frozen teacher's weights, which ZeRO-3 shards: once in a microbatch, for its forward pass."""
+    """AllGather of a frozen teacher's weights, which ZeRO-3 shards: once in a microbatch."""
     size = teacher_bytes(c, job) * (c.zero == 3)
     return collective(job, "allgather", size, np.where(c.zero > 0, c.shard, c.dp * c.cp), strides(c, job).dp_cp)
 
 
 def gradient_norm(c: Candidates, job: JobSpec) -> GroupCall:
-    """AllReduce of the norm of all gradients; that of the experts is apart, as other ranks share them (Megatron-LM)."""
+    """AllReduce of the norm of all gradients; that of the experts is apart (Megatron-LM)."""
     world = c.tp * c.pp * c.dp * c.cp
     return collective(job, "allreduce", np.full(len(c), 4.0), world, np.ones_like(world))
 
@@ -209,7 +201,7 @@ def shards(c: Candidates, job: JobSpec, parameters: StageParameters) -> dict[str
     group, apart = c.dp * c.cp, strides(c, job)
     shard = np.where(c.zero > 0, c.shard, group)
     expert_shard = np.maximum(c.expert_dp * shard // group, 1)
-    tensors = np.maximum(_per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind))), 1.0)
+    tensors = np.maximum(_matrices(c, job), 1.0)
     return {
         "dp": Shards(dense, gathered[0], shard, group // shard, apart.dp_cp, c.zero > 0, tensors),
         "edp": Shards(expert, gathered[1], expert_shard, c.expert_dp // expert_shard, apart.edp, c.zero > 0, tensors),
@@ -226,8 +218,8 @@ class StateCalls(NamedTuple):
 
 
 def state_calls(job: JobSpec, one: Shards) -> StateCalls:
-    """Return what ranks that share parameters call. ZeRO 0 AllReduces gradients; else they are reduced to their shards
-    and parameters are gathered; replicas of the shards AllReduce a shard (Rajbhandari et al. 2020, section 7)."""
+    """Return what ranks that share parameters call; replicas of shards AllReduce a shard (Rajbhandari et al. 2020,
+    section 7)."""
     gradients, single = one.held * job.reduced_gradient_bytes, np.ones(())
 
     def moved(operation: str, size_bytes: FloatArray, used: BoolArray) -> tuple[GroupCall, FloatArray]:
@@ -253,7 +245,7 @@ TRANSFER_KEY = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "shard", "sc
 
 
 def state_transfers(candidates: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
-    """Time the transfers of the states on the stage with the most parameters: of the experts' and of all others'."""
+    """Time the transfers of the states on the stage with the most parameters."""
     cases, case = distinct(combined_key(candidates, TRANSFER_KEY))
     c, parameters = candidates.take(cases), parameters.take(cases)
     states = tuple(shards(c, job, parameters).values())
@@ -276,8 +268,7 @@ def unhidden_s(c: Candidates, job: JobSpec, t: Transfers, cover: Cover) -> tuple
     network.
 
     Returns:
-        All of it; what of it takes no time: what is late, after the pass that it runs beside, while the GPU waits in
-        any case (`Cover.waiting_s`); each (N,) [s].
+        All of it; what of it takes no time, as the GPU waits in any case (`Cover.waiting_s`); each (N,) [s].
     """
     runtime, repeats, waits = job.runtime, reductions(c, job).astype(np.float64), cover.waiting_s
     share = 1.0 / np.maximum(job.model.layers / c.pp, 1.0)  # of one layer: the last to be reduced, the first gathered
@@ -337,8 +328,12 @@ def _per_gpu(c: Candidates, job: JobSpec, number: Callable[[LayerSpec], int]) ->
 
 
 def _tensors(c: Candidates, job: JobSpec) -> FloatArray:
-    """Parameter tensors of the layers of a GPU outside the routed experts; the mean of the stages."""
+    """Parameter tensors outside the routed experts."""
     return _per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind)) + kind.norms)
+
+
+def _matrices(c: Candidates, job: JobSpec) -> FloatArray:
+    return _per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind)))
 
 
 def optimizer_issue_s(c: Candidates, job: JobSpec) -> FloatArray:
@@ -359,8 +354,8 @@ def optimizer_issue_s(c: Candidates, job: JobSpec) -> FloatArray:
 def gradient_sums_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """Adding up the weight gradients of a step's microbatches where the products do not do it, shape (N,) [s].
 
-    Each but the first reads a new gradient and the sum and writes the sum, of its shard where gradients are reduced in
-    every microbatch; the first stays as it is, or is cast to the precision of the sums.
+    Each but the first reads a new gradient and the sum and writes the sum (of its shard where every microbatch
+    reduces); the first stays as it is, or is cast to the precision of the sums.
     """
     if job.runtime.wgrad_fusion:
         return np.zeros(())
@@ -368,18 +363,18 @@ def gradient_sums_s(c: Candidates, job: JobSpec, parameters: StageParameters) ->
     sum_bytes = job.reduced_gradient_bytes
     first_bytes = job.activation_bytes + sum_bytes if sum_bytes > job.activation_bytes else 0.0
     moved = held * (first_bytes + (c.num_microbatches - 1) * (job.activation_bytes + 2 * sum_bytes))
-    tensors = _per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind)))
+    tensors = _matrices(c, job)
     return stream_time_s(job.cluster.gpu, moved, tensors * c.num_microbatches)
 
 
 def optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """Adam and what comes with it: memory traffic over the states that one GPU updates [s].
 
-    Under fp16 the loss scale is taken out first (gradients read and written). Clipping reads the gradients for their
-    norm, and reads and writes them to scale them (Megatron-LM clip_grads.py, torch.nn.utils.clip_grad); Adam reads
-    gradient, master weight and moments and writes the last three; the master weight is read once more and written in 16
-    bits (Megatron-LM optimizer/optimizer.py, `_copy_main_params_to_model_params`). Sums onto which products add weight
-    gradients are cleared, whole where ZeRO cuts no more than the optimizer (`zero_grad_buffer`).
+    Under fp16 the loss scale is taken out first. Clipping reads the gradients, and reads and writes them (Megatron-LM
+    clip_grads.py, torch.nn.utils.clip_grad); Adam reads gradient, master weight and moments and writes the last three;
+    the master weight is read once more and written in 16 bits (Megatron-LM optimizer/optimizer.py,
+    `_copy_main_params_to_model_params`). Sums onto which products add weight gradients are cleared, whole where ZeRO
+    cuts no more than the optimizer (`zero_grad_buffer`).
     """
     states = job.states
     unscaled = 2 * states.gradient * (job.precision == "fp16")
@@ -390,17 +385,17 @@ def optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -
 
 SVD_BYTES = 42
 """Memory traffic that takes as long as the singular value decomposition of an n x m matrix, n the larger, per n m^2
-[bytes]: 10 minutes for all matrices of LLaMA-7B (Zhang et al. 2024, Q-GaLore, arXiv 2407.08296, section 1, which names
-no GPU; guesstimate for the bandwidth of an A100, since half of a reduction to two diagonals multiplies vectors)."""
+[bytes]: 10 minutes for all matrices of LLaMA-7B (Zhang et al. 2024, Q-GaLore, arXiv 2407.08296, section 1; guesstimate
+for the bandwidth of an A100)."""
 
 
 def projection_time_s(job: JobSpec) -> float:
-    """Time in a step of projecting the gradients of whole matrices to a low rank, updates back, and of what makes the
-    projections, spread over the steps that use them [s]."""
+    """Time in a step of projecting the gradients of whole matrices to a low rank, updates back, and of the projections
+    themselves, spread over the steps that use them [s]."""
     own, gpu, total = job.projection, job.cluster.gpu, 0.0
     if own is None:
         return total
-    precision = "fp32" if job.states.gradient == FP32_BYTES else job.attention_precision
+    precision = "fp32" if job.states.gradient == offload.FP32 else job.attention_precision
     for count, larger, smaller in matrices_of(job.model):
         rank = min(own.rank, smaller)
         each = gemm_time_s(gpu, precision, larger, rank, smaller)

@@ -1,9 +1,9 @@
-"""Time of one kernel launch: GEMM, grouped GEMM, fused attention, and kernels that only stream memory.
+"""Time of one kernel launch: GEMM, grouped GEMM, fused attention, and kernels that only stream memory
+(docs/kernels.md).
 
 Every function is a roofline of arithmetic and memory traffic with the few measured constants of
 `gpuscale.specs.gpu.KernelSpec`; arguments broadcast against each other as NumPy arrays. Times are of the busy GPU: the
-caller adds the gaps between launches (`KernelSpec.launch_s`), because only the caller knows whether they are hidden.
-The model, its constants and its fit are described in docs/kernels.md.
+caller adds the gaps between launches (`KernelSpec.launch_s`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ BACKWARD_TAIL_FRACTION = 0.25
 """Tail of the backward relative to the forward pass: its tiles are more even (fitted, docs/kernels.md)."""
 
 HALF_TILE_FRACTION = 0.92
-"""Arithmetic rate of an output tile with one edge halved, relative to the full tile: operands are reused less."""
+"""Arithmetic rate of an output tile with one edge halved, relative to the full tile."""
 
 EXPOSED_ACCUMULATION = 0.5
 """Share of the traffic of accumulating into 32-bit gradients that is not hidden (fitted, docs/kernels.md)."""
 
 GROUP_ISSUE_S = 9e-6
-"""Time to issue one product of a grouped GEMM from the host, partly hidden behind the products (fitted to Transformer
-Engine, which loops over the experts; docs/kernels.md)."""
+"""Time to issue one product of a grouped GEMM from the host (fitted to Transformer Engine, which loops over the
+experts; docs/kernels.md)."""
 
 GENERATION_SHARE = {
     "flash1": ((0.417, 0.304), (0.230, 0.168)),
@@ -40,17 +40,19 @@ GENERATION_SHARE = {
     "cudnn8": ((1.0, 1.0), (0.485, 0.364)),
 }
 """Share of the 16-bit peak that the products of older fused attention kernels reach at best, by generation: Ampere or
-earlier, then Hopper (whose asynchronous tensor cores they cannot use); forward, backward. flash1, and PyTorch's
-memory-efficient attention: 30-50 % and 25-35 % of A100's peak; flash2: up to 73 % and 55 % of it (Dao 2023,
-FlashAttention-2, sections 1 and 4.1), and 35-40 % of H100's (Shah et al. 2024, FlashAttention-3, section 1 and figure
-5). flash1 on Hopper is A100's times what synchronous products reach, 0.63 of H100's peak (Luo et al. 2024, arXiv
-2402.13499, section on tensor cores), and the ratio of the sustained clocks. cudnn8: cuDNN before 9.3, fitted to whole
-runs (docs/model.md), between FlashAttention-2 and today's; on Ampere as today."""
+earlier, then Hopper (whose asynchronous tensor cores they cannot use); forward, backward.
+
+flash1, and PyTorch's memory-efficient attention: 30-50 % and 25-35 % of A100's peak; flash2: up to 73 % and 55 % of it
+(Dao 2023, FlashAttention-2, sections 1 and 4.1), and 35-40 % of H100's (Shah et al. 2024, FlashAttention-3, section 1
+and figure 5). flash1 on Hopper is A100's times what synchronous products reach, 0.63 of H100's peak (Luo et al. 2024,
+arXiv 2402.13499, section on tensor cores), and the ratio of the sustained clocks. cudnn8: cuDNN before 9.3, fitted to
+whole runs (docs/model.md).
+"""
 
 SYNCHRONOUS_ON_BLACKWELL = 0.5
-"""The same share on Blackwell / on Hopper: its asynchronous products are twice as wide per SM and cycle, synchronous
-ones are not. FlashAttention-2 on B200 then reaches 371 and 325 TFLOP/s; measured are 361 (forward, heads of 128;
-github.com/meta-pytorch/tritonbench pull request 171) and 334 (backward, 64; Dao-AILab/flash-attention issue 1589)."""
+"""The same share on Blackwell / on Hopper, whose asynchronous products are half as wide. FlashAttention-2 on B200 then
+reaches 371 and 325 TFLOP/s; measured are 361 (forward, heads of 128; github.com/meta-pytorch/tritonbench pull request
+171) and 334 (backward, 64; Dao-AILab/flash-attention issue 1589)."""
 
 SYNCHRONOUS = frozenset({*BEFORE_HOPPER, "blackwell-rtx"})
 """NVIDIA architectures without asynchronous tensor cores, whose own attention kernels are FlashAttention-2's."""
@@ -73,8 +75,7 @@ def gemm_time_s(
 
     Arithmetic: output tiles go over the SMs in waves, an incomplete last wave costs `wave_loss_fraction` of what it
     leaves idle, and every tile has a fill and an epilogue; of four tile shapes the fastest is taken. Memory: each
-    operand is read and the output written once. Grouped products that are also issued one after the other by the host
-    take longer where they are short: its time adds in quadrature.
+    operand is read and the output written once. The host's time to issue grouped products adds in quadrature.
 
     Args:
         precision: of the operands, one of `gpuscale.specs.gpu.PRECISIONS` that the GPU has.
@@ -82,7 +83,7 @@ def gemm_time_s(
         groups: products in the launch; of unequal ones, m is the mean.
         output_bytes_per_element: traffic of the output: 2 = written in 16 bits, 8 = added onto 32-bit gradients; None:
             written once, in 16 bits or in 32 where the operands have so many.
-        issued_singly: the host issues one product of a group after the other, rather than one launch or a CUDA graph.
+        issued_singly: the host issues one product of a group after the other.
 
     Raises:
         InputError: the GPU lacks the precision.
@@ -94,9 +95,10 @@ def gemm_time_s(
     if output_bytes_per_element is None:
         output_bytes_per_element = max(2.0, OPERAND_BYTES[precision])
     operand_bytes = OPERAND_BYTES[precision] * (m + n) * k
-    moved_bytes = groups * (operand_bytes + np.asarray(output_bytes_per_element) * m * n)
+    output_bytes = np.asarray(output_bytes_per_element)
+    moved_bytes = groups * (operand_bytes + output_bytes * m * n)
     memory_s = moved_bytes / _hbm_bytes_per_s(gpu)
-    accumulated_bytes = groups * np.maximum(np.asarray(output_bytes_per_element) - 2.0, 0.0) * m * n
+    accumulated_bytes = groups * np.maximum(output_bytes - 2.0, 0.0) * m * n
     math_s = math_s + EXPOSED_ACCUMULATION * accumulated_bytes / _hbm_bytes_per_s(gpu)
     issue_s = np.where((groups > 1) & issued_singly, groups * GROUP_ISSUE_S, 0.0)
     time_s = np.hypot(np.maximum(math_s, memory_s), issue_s) + gpu.kernels.kernel_overhead_s
@@ -117,12 +119,11 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
 ) -> FloatArray:
     """Time of fused (flash) attention over all heads and sequences in one launch [s].
 
-    The times of the matrix products (`attention_*_fraction` of the 16-bit peak) and of the softmax's exponentials that
-    they do not hide add up; few keys per query (`attention_ramp_keys`) and few tiles per SM (`attention_tail_tiles`)
-    cost more. Unequal head sizes run padded to the larger one in FlashAttention-2, and in every backward pass (cuDNN's
-    takes as long: SimuMax, B200). The constants are those of long runs: fused attention draws less power than a GEMM,
-    so `sustained_clock_fraction` applies to FlashAttention-2 alone, whose rates are of short ones, and not on
-    Blackwell, of which it uses too little.
+    The times of the matrix products (`attention_*_fraction` of the 16-bit peak) and of the softmax's exponentials add
+    up; few keys per query (`attention_ramp_keys`) and few tiles per SM (`attention_tail_tiles`) cost more. Unequal head
+    sizes run padded to the larger one in FlashAttention-2, and in every backward pass (cuDNN's takes as long: SimuMax,
+    B200). The constants are those of long runs: `sustained_clock_fraction` applies to FlashAttention-2 alone, whose
+    rates are of short ones, and not on Blackwell, of which it uses too little.
 
     Args:
         precision: of the operands; below 16 bits the products still run in 16 bits.
@@ -132,8 +133,7 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
         average_keys: keys that a query attends to, averaged over queries: half the sequence length if causal.
         head_dim, value_head_dim: of one head's queries and keys, and of its values.
         backward: the backward pass (with the products of the forward pass done again) instead of the forward pass.
-        generation: of the kernels, `native` (made for the GPU: cuDNN, FlashAttention-3) or a key of
-            `GENERATION_SHARE`; `JobSpec.attention` says which run.
+        generation: of the kernels, `native` (made for the GPU: cuDNN, FlashAttention-3) or a key of `GENERATION_SHARE`.
 
     References: Dao 2023, FlashAttention-2; Shah et al. 2024, FlashAttention-3, section 2.2 (exponentials).
     """
@@ -178,8 +178,8 @@ def stream_time_s(gpu: GpuSpec, bytes_moved: ArrayLike, kernels: ArrayLike = 1) 
 
 
 def elementwise_time_s(gpu: GpuSpec, bytes_moved: ArrayLike, kernels: ArrayLike = 1) -> FloatArray:
-    """The same of what stands between the products of a layer: norms, activations, rotary embeddings, permutation,
-    residuals, the loss. These reach `stream_fraction` of the bandwidth; casts and the optimizer are copies."""
+    """The same of what stands between the products of a layer, which reaches `stream_fraction` of the bandwidth (casts
+    and the optimizer are copies)."""
     slower = gpu.kernels.hbm_fraction / (gpu.kernels.stream_fraction or gpu.kernels.hbm_fraction)
     return stream_time_s(gpu, np.asarray(bytes_moved, dtype=np.float64) * slower, kernels)
 
@@ -227,18 +227,17 @@ RECIPES = {
 """Ways to quantise the operands of 8- and 4-bit products (NVIDIA Transformer Engine, documentation and common/recipe).
 
 Every input (forward pass) and every output gradient (backward pass) is read in 16 bits, 2 bytes per pass, and written
-twice with its scales: as the product of its own pass takes it, and as the weight gradient takes it.
+twice with its scales, as both products take it.
 
-delayed: one scale per tensor, from the largest values of earlier steps; the maximum for later ones is taken on the way.
-current: one scale per tensor from the tensor itself, whose maximum takes a pass of its own. blockwise: a 4-byte scale
-per 128 elements. mx: a 1-byte scale per 32 elements, which are then brought into the order that the products read (read
-and written once more). nvfp4: half a byte per element, a scale per 16, a pass for the maximum, a Hadamard transform on
-the way.
+delayed: one scale per tensor, from earlier steps. current: one from the tensor itself, whose maximum takes a pass of
+its own. blockwise: a 4-byte scale per 128 elements. mx: a 1-byte scale per 32 elements, which are then brought into the
+order that the products read (read and written once more). nvfp4: half a byte per element, a scale per 16, a pass for
+the maximum, a Hadamard transform on the way.
 """
 
 TRANSPOSED_COPY_BYTES = 4
-"""Extra traffic of the second copy on Hopper, whose fp8 products take both operands row-major: the copy is transposed,
-and transposing kernels reach about half of the bandwidth (Transformer Engine, common/transpose; half: guesstimate)."""
+"""Extra traffic of the second copy on Hopper, whose fp8 products take both operands row-major: transposing kernels
+reach about half of the bandwidth (Transformer Engine, common/transpose; half: guesstimate)."""
 
 SCALED_IN_HARDWARE = {"mx": ("blackwell", "rubin", "cdna4"), "nvfp4": ("blackwell", "rubin")}
 """Recipes whose block scales the matrix units apply themselves -> beginnings of the architectures that do."""

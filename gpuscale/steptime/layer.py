@@ -1,7 +1,7 @@
 """Time of one microbatch in one layer, in the embedding and in the LM head: forward, backward, and recomputation.
 
-A layer is a list of segments (norms, attention projections, attention core, MLP, experts, ...). Each has the breakdown
-of its forward and of its backward pass, so that selective recomputation can repeat just its own segments.
+A layer is a list of segments (norms, attention projections, attention core, MLP, experts, ...), so that selective
+recomputation can repeat just its own.
 """
 
 from __future__ import annotations
@@ -59,14 +59,13 @@ EAGER_NORM_PASSES = 4
 """Passes of an unfused norm over its input: cast up, square and mean, scale, cast down; a fused one takes one."""
 
 STREAM_SWITCH_S = 8e-6
-"""Gap around a collective: it runs on its own stream, which waits for the computation before it and is waited for
-(fitted to whole runs, docs/model.md; AllReduces of 1 to 64 MB over 2 GPUs of vTrain's machine take 15-23 us longer than
-the collective model says, and runs with tensor parallelism of most sources agree better with it)."""
+"""Gap around a collective, whose stream waits for the computation before it and is waited for (fitted to whole runs,
+docs/model.md; AllReduces of 1 to 64 MB over 2 GPUs of vTrain's machine take 15-23 us longer than the collective model
+says)."""
 
 JITTER_NORM = 6
-"""How the times of CPU and GPU combine under TP, as (cpu^p + gpu^p)^(1/p): each collective waits for the
-slowest rank, so that ranks which are now limited by their CPU, now by their GPU, take longer than either: 12 % where
-both are equal (fitted to whole runs, docs/model.md)."""
+"""How the times of CPU and GPU combine under TP, as (cpu^p + gpu^p)^(1/p): each collective waits for the slowest rank,
+by 12 % where both are equal (fitted to whole runs, docs/model.md)."""
 
 DENSE_KERNELS = 20
 """Kernels of the forward pass of a dense layer, the unit of `RuntimeSpec.host_layer_s`."""
@@ -75,22 +74,21 @@ NOT_RECOMPUTE = (*COMMUNICATION, "launch")
 """Components of a repeated forward pass that count as what they are, rather than as recomputation."""
 
 MASK_BYTES = 1
-"""Mask of the dropout of a block's output, per element: the residual add writes it; the backward pass reads it and the
+"""Mask of the dropout of a block's output, per element: written by the residual add; the backward pass reads it and the
 gradient and writes the gradient of the block (Megatron-LM, fused bias-dropout-add)."""
 
 LOSS_BYTES = {"standard": (38, 14), "compiled": (14, 10), "fused": (4, 4), "eager": (38, 22), "again": (54, 58)}
 """Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place;
 core/tensor_parallel/cross_entropy.py): cast 6, maximum 4, subtraction 8, exponential 8, sum 4, division 8; backward
-product with the loss's gradient 8 and cast 6. compiled (standard in frameworks that compile): cast with maximum 6,
-exponential with sum 8; backward 10. fused: one kernel each way on 16-bit logits. eager (every step its own tensor): as
-standard; backward 8, 8 and 6. again (eager, by chunks of the vocabulary, the logarithm of the probability and the
-entropy; prime-rl trainer/models/layers/lm_head.py): cast 6, temperature 8, maximum 4, subtraction 8, exponential 8, sum
-4, product with the logits 12, sum 4; backward the first two, subtraction, exponential, product with the loss's gradient
-and temperature 8 each, and a cast for each of two products 6."""
+product with the loss's gradient 8 and cast 6. compiled: cast with maximum 6, exponential with sum 8; backward 10.
+fused: one kernel each way on 16-bit logits. eager: as standard; backward 8, 8 and 6. again (by chunks of the
+vocabulary, logarithm of the probability and entropy; prime-rl trainer/models/layers/lm_head.py): cast 6, temperature 8,
+maximum 4, subtraction 8, exponential 8, sum 4, product with the logits 12, sum 4; backward the first two, four of 8,
+and a cast for each of two products 6."""
 
 LOSS_SUMS = 3
-"""AllReduces over TP, of one fp32 number per token, in the loss of a vocabulary cut over TP: largest logit, logit of
-the label, sum of exponentials (Megatron-LM, vocab_parallel_cross_entropy; nanotron, sharded_cross_entropy)."""
+"""AllReduces of one fp32 number per token in the loss of a vocabulary cut over TP: largest logit, logit of the label,
+sum of exponentials (Megatron-LM, vocab_parallel_cross_entropy; nanotron, sharded_cross_entropy)."""
 
 SHARED_KEY = ("tp", "sp", "cp", "micro_batch_size")
 """Fields of a candidate on which all of a layer but its routed experts depends, in the usual order of the axes."""
@@ -153,7 +151,6 @@ def layer_segments(
 def _segments_by_kind(
     c: Candidates, job: JobSpec, rows: Candidates, index: IndexArray, tp: TensorParallelTime
 ) -> Callable[[LayerSpec], list[Segment]]:
-    """Return what lists the segments of one kind of layer; arguments as those of `layer_segments`."""
     attention, state_space, mlp, shared_experts = (
         partial(one, tp=tp) for one in (attention_segments, state_space_segments, mlp_segments, shared_expert_segments)
     )
@@ -185,8 +182,8 @@ def _segments_by_kind(
 
 
 def without_tp(segment: Segment) -> Segment:
-    """A block beside another one, with which it shares what TP gathers and reduces (Shoeybi's block of one AllReduce in
-    each pass: GPT-NeoX `gpt_j_residual`, PaLM, Chowdhery et al. 2022, section 2)."""
+    """A block beside another one, with which it shares what TP gathers and reduces (GPT-NeoX `gpt_j_residual`; PaLM,
+    Chowdhery et al. 2022, section 2)."""
     forward, backward = (
         {name: value for name, value in one.items() if name != "tp_comm"} for one in (segment.forward, segment.backward)
     )
@@ -194,7 +191,6 @@ def without_tp(segment: Segment) -> Segment:
 
 
 def _layer_time(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> LayerTime:
-    """Add up the segments of one layer."""
     backwards: list[Breakdown] = []
     again: list[Breakdown] = []
     repeated: list[Segment] = []
@@ -239,10 +235,8 @@ def _not_again(segments: Sequence[Segment], job: JobSpec) -> Breakdown:
     result no gradient needs, and what follows it (torch.utils.checkpoint, `early_stop`)."""
     last = stops_before(segments, job)
     tail = (last and last.tail) or {}
-    if not tail:
-        return {}
     kept = {name: -value for name, value in tail.items() if name in NOT_RECOMPUTE}
-    return {**kept, "recompute": -total_s(tail) - total_s(kept)}
+    return {**kept, "recompute": -total_s(tail) - total_s(kept)} if tail else {}
 
 
 def _with_hidden_exchange(
@@ -252,14 +246,12 @@ def _with_hidden_exchange(
     c: Candidates,
     job: JobSpec,
 ) -> tuple[Breakdown, Breakdown]:
-    """Add the passes of all segments up, and hide the exchange of one microbatch beside the computation of another; it
-    keeps SMs busy.
+    """Add the passes of all segments up, and hide the exchange of one microbatch beside the computation of another.
 
     Each of its parts has a place (Megatron-LM, `TransformerLayerSchedulePlan.run`; DeepSeek-V3, arXiv 2412.19437,
     figure 4): the combination of the backward pass runs beside the attention of the forward pass, the dispatch of both
     beside the experts of both, the combination of the forward pass beside the attention of the backward pass. What is
-    longer than its place goes on while the GPU waits for the CPU, which issues the layer from one count of tokens to
-    the next, and takes no SMs from anything then.
+    longer than its place goes on while the GPU waits for the CPU, and takes no SMs then.
 
     Args:
         forwards, backwards: of each segment; backward with the modules that are done again.
@@ -268,29 +260,28 @@ def _with_hidden_exchange(
     beside = beside_another_microbatch(c, job)
     if "ep_comm" not in forward or not beside.any():
         return forward, backward
-    sent_s = forward["ep_comm"], backward["ep_comm"]
+    there_s, back_s = forward["ep_comm"], backward["ep_comm"]
+    exchange_s = there_s + back_s
     (attention_s, experts_s), (attention_back_s, experts_back_s) = (
         _beside_exchange_s(segments, parts) for parts in (forwards, backwards)
     )
-    exposed_s = exposed_beside(sent_s[1] / 2, attention_s) + exposed_beside(sent_s[0] / 2, attention_back_s)
-    exposed_s = exposed_s + exposed_beside((sent_s[0] + sent_s[1]) / 2, experts_s + experts_back_s)
-    exchange_s = sent_s[0] + sent_s[1]
+    exposed_s = exposed_beside(back_s / 2, attention_s) + exposed_beside(there_s / 2, attention_back_s)
+    exposed_s = exposed_s + exposed_beside(exchange_s / 2, experts_s + experts_back_s)
     contended_s = contention(exchange_s - exposed_s, job.cluster.gpu.sm_count)
     exposed_s = exposed_beside(exposed_s, forward["launch"] + backward["launch"]) + contended_s
     shown = beside & (exchange_s > 0)
     others = 1.0 - 1.0 / np.maximum(c.num_microbatches, 1)  # the last microbatch has no other beside it
     hidden = np.where(shown, 1.0 - exposed_s / np.where(shown, exchange_s, 1.0), 0.0) * others
-    forward, backward = ({**one, "ep_comm": one["ep_comm"] * (1.0 - hidden)} for one in (forward, backward))
-    return forward, backward
+    return forward | {"ep_comm": there_s * (1.0 - hidden)}, backward | {"ep_comm": back_s * (1.0 - hidden)}
 
 
 HIDES_NOTHING = frozenset({"ep_comm", "tp_comm", "launch"})
-"""What an exchange of experts beside it is not hidden by: itself, tensor parallelism's transfers over the same links,
-and the CPU's delay, which counts apart."""
+"""What an exchange of experts is not hidden by: itself, transfers over the same links, and the CPU's delay, which
+counts apart."""
 
 
 def _beside_exchange_s(segments: Sequence[Segment], parts: Sequence[Breakdown]) -> tuple[FloatArray, FloatArray]:
-    """Add up what one pass of a layer computes, attention (and all else) and experts: without exchange and waiting."""
+    """Add up what one pass of a layer computes: attention (and all else), and experts."""
     both_s: tuple[list[FloatArray], list[FloatArray]] = [np.zeros(())], [np.zeros(())]
     for segment, part in zip(segments, parts, strict=True):
         hides = {name: value for name, value in part.items() if name not in HIDES_NOTHING}
@@ -299,8 +290,7 @@ def _beside_exchange_s(segments: Sequence[Segment], parts: Sequence[Breakdown]) 
 
 
 class Launches(NamedTuple):
-    """What the CPU does for some segments of a layer in one pass, each (N,): kernels and collectives that it launches,
-    and the time that this takes it [s]."""
+    """What the CPU launches for some segments of a layer in one pass, and how long that takes it, each (N,) [s]."""
 
     kernels: FloatArray
     collectives: FloatArray
@@ -373,8 +363,7 @@ def waiting_for_cpu_s(issue_s: FloatArray, gpu_s: FloatArray, tp: IntArray) -> F
 def _norms(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Segment]:
     """Norms (read, write; backward read x and dy, write dx) and residual adds with dropout.
 
-    The gradient of a norm's input is added to that of the residual, by the same kernel only where a compiler sees both;
-    PyTorch's autograd writes it and adds both up (two passes more).
+    The gradient of a norm's input is added to that of the residual, by the same kernel only where a compiler sees both.
     """
     passes = EAGER_NORM_PASSES if "norm" in job.runtime.unfused else 1
     rows = tokens(c, job) / c.sequence_split * job.model.hidden * job.activation_bytes
@@ -404,7 +393,7 @@ def embedding_sent(tp: TensorParallelTime) -> tuple[Sent, ...]:
 
 def lm_head_sent(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Sent, ...]:
     """Return what TP ranks send around one LM head: its input gathered, and again for the weights' gradient, the
-    input's gradient summed, and three sums of the loss."""
+    input's gradient summed, and the sums of the loss."""
     sums = collective(job, "allreduce", tokens(c, job) * 4, c.tp, strides(c, job).tp)
     summed_up = (Sent("tp", "LM head", (one,), backward=1.0) for one in (tp.scatter, tp.reduce))
     return (
@@ -417,7 +406,7 @@ def lm_head_sent(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[S
 def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakdown, Breakdown]:
     """Look-up of the input embedding: reads and writes one row per token; backward adds onto fp32 gradients.
 
-    Under TP each rank looks up its part of the vocabulary and the ranks' rows are added up (Shoeybi et al. 2019).
+    Under TP the rows of the ranks' parts of the vocabulary are added up (Shoeybi et al. 2019).
     """
     sent = embedding_sent(tp)
     rows = tokens(c, job) / c.sequence_split * job.model.hidden
@@ -432,7 +421,6 @@ def embedding(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Brea
 
 
 def _beside(beside: tuple[BesideSpec, ...], way: str, c: Candidates, job: JobSpec) -> list[Breakdown]:
-    """Break down what stands beside the embedding or the LM head, in one of `WAYS`."""
     return [getattr(segment, way) for segment in beside_segments(beside, c, job)]
 
 
@@ -447,10 +435,8 @@ def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakd
     again = job.runtime.loss_kernels == "again"
     wgrad = gemm_time_s(gpu, precision, hidden, vocabulary, rows, 1, wgrad_output_bytes(job))
     wgrad = wgrad * (again or job.trains("head"))
-    sent, sent_back = (
-        sent_s(lm_head_sent(c, job, tp), "forward"),
-        beside_products(c, job, tp.wide_gather, tp, dgrad, wgrad),
-    )
+    sent = sent_s(lm_head_sent(c, job, tp), "forward")
+    sent_back = beside_products(c, job, tp.wide_gather, tp, dgrad, wgrad)
     logits = rows * vocabulary
     loss_forward, loss_backward = job.method.loss_bytes or LOSS_BYTES[job.runtime.loss_kernels]
     waiting = job.runtime.host_microbatch_s + rows * job.runtime.host_token_s
@@ -463,7 +449,7 @@ def lm_head(c: Candidates, job: JobSpec, tp: TensorParallelTime) -> tuple[Breakd
 
 
 def teacher_forward(c: Candidates, job: JobSpec) -> Breakdown:
-    """Forward pass of one microbatch through the whole teacher, whose logits the loss compares; nothing without one."""
+    """Forward pass of one microbatch through the whole teacher; nothing without one."""
     own = job.teaching
     if own is None:
         return {}

@@ -20,8 +20,8 @@ from gpuscale.specs.cluster import ClusterSpec, HostSpec
 from gpuscale.specs.job import JobSpec
 
 HOST_LINK_FRACTION = 0.8
-"""Share of the host link's rate that copies of pinned memory reach: 25 of 31.5 GB/s on PCIe 4.0 x16, 50-55 of 63 on
-5.0 (NVIDIA CUDA samples, bandwidthTest; guesstimate for C2C and xGMI)."""
+"""Share of the host link's rate that copies of pinned memory reach: 25 of 31.5 GB/s on PCIe 4.0 x16, 50-55 of 63 on 5.0
+(NVIDIA CUDA samples, bandwidthTest; guesstimate for C2C and xGMI)."""
 
 HOST_MEMORY_FRACTION = 0.45
 """Share of the host's DRAM bandwidth that a vectorised Adam on all cores reaches: about 0.24 s for 1e9 parameters,
@@ -32,15 +32,15 @@ THREAD_BYTES_PER_S = 12e9
 with DDR4-2666). Guesstimate for others: AMD's EPYC 7763 has 31 GB/s."""
 
 PAGEABLE_BYTES_PER_S = THREAD_BYTES_PER_S / 2
-"""Rate of copies between a GPU and memory that is not pinned: a thread of the driver reads and writes every byte on its
-way through a pinned buffer (Harris, NVIDIA 2012, "How to optimize data transfers in CUDA C/C++", has 5.4 GB/s)."""
+"""Rate of copies between a GPU and memory that is not pinned: a thread of the driver reads and writes every byte
+(Harris, NVIDIA 2012, "How to optimize data transfers in CUDA C/C++", has 5.4 GB/s)."""
 
 FP32 = 4
 """Bytes of the fp32 copy of a gradient that the CPU keeps and clips."""
 
 OVERFLOW_BYTES = 12
 """Traffic per 16-bit gradient of looking for infinities and NaN under fp16 (DeepSpeed, runtime/zero/stage3.py,
-`has_overflow`): `isinf` writes magnitudes and compares them, `isnan` compares; the results are then read."""
+`has_overflow`: `isinf` and `isnan`)."""
 
 
 def host_of(cluster: ClusterSpec) -> HostSpec:
@@ -65,10 +65,9 @@ def host_link_bytes_per_s(job: JobSpec) -> float:
 def cpu_optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """Optimizer step on the CPUs of one host, which share its memory's bandwidth; shape (N,) [s].
 
-    Per parameter (DeepSpeed, runtime/zero/stage3.py, `step`; the norm is taken on the GPU as gradients leave): the fp32
-    gradient is read and written to be clipped, and read again; master weight and moments are read and written; the
-    master is read once more to be cast, and of the 16-bit weight lines are fetched and written. Fewer threads than feed
-    on that bandwidth reach what each of them can.
+    Per parameter (DeepSpeed, runtime/zero/stage3.py, `step`; the norm is taken on the GPU): the fp32 gradient is read
+    and written to be clipped, and read again; master weight and moments are read and written; the master is read once
+    more to be cast, and of the 16-bit weight lines are fetched and written.
     """
     return parameters.updated(c) * _cpu_s_per_parameter(job)
 
@@ -86,7 +85,6 @@ def least_cpu_optimizer_time_s(job: JobSpec, threads: int | None = None) -> floa
 
 
 def _cpu_s_per_parameter(job: JobSpec, threads: int | None = None) -> float:
-    """Seconds per parameter that a GPU updates, while all GPUs of its host do."""
     states, host = job.states, host_of(job.cluster)
     traffic = 3 * FP32 + 2 * states.optimizer + states.master + 2 * states.weight
     traffic += OVERFLOW_BYTES * (job.precision == "fp16")
@@ -105,10 +103,10 @@ class GradientCopies(NamedTuple):
 def gradient_copies(c: Candidates, job: JobSpec, parameters: StageParameters) -> GradientCopies:
     """Time the copies of gradients that accumulate on the host.
 
-    Under ZeRO-3 each microbatch's go out and come back, to be added to on the GPU or, of the first, for their norm; at
-    last fp32 copies go out. Under ZeRO-2 those of the first microbatch do not come back at once, nor those of the last
-    go out in 16 bits (DeepSpeed, runtime/zero/stage3.py, `partition_grads`; stage_1_and_2.py,
-    `async_accumulate_grad_in_cpu_via_gpu`). Without either, and under FSDP, whose CPU adds up, all go out once.
+    Under ZeRO-3 each microbatch's go out and come back; at last fp32 copies go out. Under ZeRO-2 those of the first
+    microbatch do not come back at once, nor those of the last go out in 16 bits (DeepSpeed, runtime/zero/stage3.py,
+    `partition_grads`; stage_1_and_2.py, `async_accumulate_grad_in_cpu_via_gpu`). Without either, and under FSDP, whose
+    CPU adds up, all go out once.
     """
     once_s = parameters.updated(c) * job.states.gradient / host_link_bytes_per_s(job)
     accumulates = (c.zero >= 2) & (not job.runtime.memory.master_is_weight)
@@ -125,7 +123,7 @@ def weights_return_s(c: Candidates, job: JobSpec, parameters: StageParameters) -
 
     ZeRO-3 has PyTorch cast them on the CPU into memory that is not pinned (DeepSpeed, runtime/zero/stage3.py,
     `_reassign_or_swap_out_partitioned_parameters`; PyTorch, aten/src/ATen/native/cuda/Copy.cu); the others copy fp32
-    and cast on the GPU (stage_1_and_2.py, `step`; Megatron-LM, cpu_offloading/hybrid_optimizer.py).
+    (stage_1_and_2.py, `step`; Megatron-LM, cpu_offloading/hybrid_optimizer.py).
     """
     pageable = (c.zero == 3) & (not job.runtime.memory.master_is_weight)
     link = host_link_bytes_per_s(job)

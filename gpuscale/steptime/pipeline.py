@@ -1,7 +1,7 @@
 """Pipeline schedules slot by slot: in which order each rank works, and when each of its slots runs.
 
 The search takes closed forms (`gpuscale.steptime.step.idle_s`, `exposed_hops_s`); this simulation holds for uneven
-stages and few microbatches too, and shows where they differ.
+stages and few microbatches too.
 """
 
 from __future__ import annotations
@@ -34,18 +34,10 @@ MAX_SLOTS = 400_000
 
 
 class _Tape:
-    """What one rank does, in order; each kind of slot takes the microbatches of its chunk one after the other.
-
-    Slots of microbatches that there are none of are left out: an order that needs more to be full still runs.
-    """
+    """What one rank does, in order; each kind of slot takes the microbatches of its chunk one after the other, those
+    that there are."""
 
     def __init__(self, microbatches: int, first: Sequence[int] = (0, 0)) -> None:
-        """Begin with nothing.
-
-        Args:
-            microbatches: of each chunk.
-            first: number of the first one of each chunk.
-        """
         self.blocks: list[Block] = []
         self.owed: deque[Slot] = deque()  # weight gradients put off, the oldest first
         self._count, self._first, self._done = microbatches, first, Counter[tuple[int, int]]()
@@ -69,6 +61,11 @@ class _Tape:
     def backward(self, chunk: int = 0) -> None:
         """Add a backward pass that computes both gradients."""
         self.add(self._next(BACKWARD, chunk))
+
+    def back(self, chunk: int) -> None:
+        """Add a backward pass, and weight gradients that are owed for its chunk."""
+        self.split(chunk)
+        self.weight(chunk)
 
     def split(self, chunk: int = 0) -> None:
         """Add a backward pass that puts its weight gradients off."""
@@ -122,11 +119,8 @@ def _one_f_one_b(tape: _Tape, rank: int, pp: int, vpp: int, count: int) -> None:
 
 
 def _interleaved(tape: _Tape, rank: int, pp: int, vpp: int, count: int) -> None:
-    """Groups of `pp` microbatches through one chunk after the other (Narayanan et al. 2021, section 2.2.2).
-
-    Of the forward passes 2 (pp - rank - 1) + (vpp - 1) pp come before the first of the pairs (Megatron-LM,
-    core/pipeline_parallel/schedules.py, get_pp_rank_microbatches).
-    """
+    """Groups of `pp` microbatches through one chunk after the other (Narayanan et al. 2021, section 2.2.2; Megatron-LM,
+    core/pipeline_parallel/schedules.py, get_pp_rank_microbatches)."""
     chunks = [(index // pp) % vpp for index in range(count * vpp)]
     ahead = min(2 * (pp - rank - 1) + (vpp - 1) * pp, len(chunks))
     for chunk in chunks[:ahead]:
@@ -162,37 +156,25 @@ def _zb_2p(tape: _Tape, rank: int, pp: int, _vpp: int, count: int) -> None:
 
 
 def _zb_v(tape: _Tape, rank: int, pp: int, _vpp: int, count: int) -> None:
-    """Two chunks, down the ranks and up again, for equal F, B and W (Qi et al. 2024, section 6 and figure 8).
-
-    The order is that of PyTorch's ScheduleZBVZeroBubble. With fewer than 2 pp - 1 microbatches it runs with gaps.
-    """
-    ahead = [2 * (pp - rank) - 1, 0]  # forward passes so far
-    for _ in range(ahead[0]):
+    """Two chunks, down the ranks and up again, for equal F, B and W (Qi et al. 2024, section 6 and figure 8; PyTorch's
+    ScheduleZBVZeroBubble). With fewer than 2 pp - 1 microbatches it runs with gaps."""
+    for _ in range(2 * (pp - rank) - 1):
         tape.forward(0)
     for _ in range(rank):
         tape.forward(1)
         tape.forward(0)
     for _ in range(pp - rank):
         tape.forward(1)
-        tape.split(1)
-        tape.weight(1)
-    ahead = [2 * pp - 1 - rank, pp]
-    full = max(2 * pp - 1, count)
-    while ahead[1] < max(ahead[0], full):
-        ahead[0] = min(ahead[0] + 1, full)
-        tape.forward(0)
-        tape.split(0)
-        tape.weight(0)
-        ahead[1] += 1
-        tape.forward(1)
-        tape.split(1)
-        tape.weight(1)
+        tape.back(1)
+    for _ in range(max(2 * pp - 1, count) - pp):
+        for chunk in (0, 1):
+            tape.forward(chunk)
+            tape.back(chunk)
     for _ in range(rank):
         tape.split(0)
         tape.split(1)
     for _ in range(pp - rank):
-        tape.split(0)
-        tape.weight(0)
+        tape.back(0)
     while any(chunk == 1 for _, chunk, _ in tape.owed):
         tape.weight(1)
     tape.rest()
@@ -201,8 +183,8 @@ def _zb_v(tape: _Tape, rank: int, pp: int, _vpp: int, count: int) -> None:
 def _dualpipe(tape: _Tape, rank: int, pp: int, _vpp: int, count: int) -> None:
     """Microbatches from both ends, a forward pass beside a backward pass of the other direction.
 
-    DeepSeek-V3, arXiv 2412.19437, section 3.2.1; the order is that of deepseek-ai/DualPipe, dualpipe/dualpipe.py, whose
-    eight steps these are. Ranks of the second half do what their mirror images do, with the directions exchanged.
+    DeepSeek-V3, arXiv 2412.19437, section 3.2.1; the eight steps of deepseek-ai/DualPipe, dualpipe/dualpipe.py. Ranks
+    of the second half do what their mirror images do, with the directions exchanged.
     """
     mirror, flipped = min(rank, pp - 1 - rank), int(rank >= pp // 2)
     near, far = flipped, 1 - flipped  # the direction that enters at this half, and the other
@@ -402,11 +384,7 @@ class _Run:
 def simulate(pipeline: Pipeline, durations: Durations, jitter: float = 0.0, seed: int = 0) -> Timeline:
     """Run every rank through its slots: each starts when the rank is free and its input has arrived.
 
-    Where a transfer blocks, the sender waits for it; it arrives `transfer_s` after its block in any case.
-
     Args:
-        pipeline: what runs.
-        durations: how long it takes.
         jitter: each slot takes up to this share longer, evenly spread.
         seed: of the jitter.
 
@@ -440,8 +418,8 @@ def _timeline(done: list[list[tuple[Slot, float, float, float]]]) -> Timeline:
 def held_by_rank(timeline: Timeline, pipeline: Pipeline) -> list[tuple[FloatArray, FloatArray]]:
     """Return when the microbatches that each rank holds activations of change, and how many they then are.
 
-    In whole-stage units: one of v chunks counts 1/v. Activations are held from the start of a forward pass to the end
-    of the backward pass, or of the weight gradients where these have slots of their own. Each (events,), by time.
+    In whole-stage units, from the start of a forward pass to the end of the backward pass, or of the weight gradients
+    where these have slots of their own. Each (events,), by time.
     """
     last = WEIGHT if pipeline.splits else BACKWARD
     out = []

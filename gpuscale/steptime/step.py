@@ -41,8 +41,6 @@ from gpuscale.steptime.layer import SHARED_KEY, LayerTime, embedding, layer_time
 from gpuscale.steptime.offload import host_link_bytes_per_s
 from gpuscale.steptime.tensor_parallel import linear_times, tensor_parallel_time, wgrad_output_bytes
 
-# -- What measured runs of a site make of a predicted step time (`gpuscale.specs.site`). --
-
 
 def site_factor(c: Candidates, site: SiteSpec) -> FloatArray:
     """Factor on the step time of each candidate, shape (N,)."""
@@ -68,10 +66,9 @@ def _nearness(axis: str, value: IntArray, runs: tuple[int, ...]) -> tuple[FloatA
 
 THROTTLED_SPREAD = 0.05
 """Standard deviation of the time that GPUs of one kind take for the same work, as a share of what the power limit takes
-of their clocks: chips that need more power for a clock are slowed more, those that hold their clock are alike. At the
-clocks of H100 (0.78 of a short run's) 1 % of the time. Guesstimate from Sinha et al. 2022 (arXiv 2208.11035): 8 %
-between the GPUs of a large machine, on average of five, a range of five to six deviations; less, as jobs are not given
-the worst."""
+of their clocks: 1 % of the time at the clocks of H100 (0.78 of a short run's). Guesstimate from Sinha et al. 2022
+(arXiv 2208.11035): 8 % between the GPUs of a large machine, on average of five, a range of five to six deviations;
+less, as jobs are not given the worst."""
 
 
 class Passes(NamedTuple):
@@ -124,17 +121,13 @@ class StepTime:
     step_time_s: FloatArray  #: seconds per optimizer step.
     bottleneck: IndexArray  #: which of the evaluated stages is the slowest.
     dp_total_s: FloatArray  #: communication of data parallelism before overlap.
-    #: what comes to the microbatches on that stage, by component: idle time and exposed transfers of the pipeline,
-    #: waiting for the allocator where memory is short (`launch`), summing gradients of microbatches (`elementwise`),
-    #: what data parallelism adds, gradient clipping and optimizer on the GPU, the optimizer on the CPU with all copies
-    #: to and from host memory.
+    #: what comes to the microbatches on that stage, by component: `launch` is waiting for the allocator where memory is
+    #: short, and for the CPU in the optimizer step, `elementwise` summing gradients of microbatches, `offload` the
+    #: optimizer on the CPU with all copies to and from host memory.
     beside: Breakdown
-    #: what the microbatches are made of: layers by kind of each evaluated stage, and one microbatch through the model.
     candidates: Candidates
-    #: what the microbatches are made of: layers by kind of each evaluated stage, and one microbatch through the model.
-    counts: tuple[FloatArray, ...]
-    #: what the microbatches are made of: layers by kind of each evaluated stage, and one microbatch through the model.
-    passes: Passes
+    counts: tuple[FloatArray, ...]  #: layers by kind of each evaluated stage.
+    passes: Passes  #: one microbatch through the model.
     cover: Cover  #: behind what the transfers of a microbatch can hide.
     factor: FloatArray | None = None  #: what measured runs of a site make of all this.
 
@@ -176,7 +169,7 @@ def step_time(
     """Seconds per optimizer step of each candidate.
 
     The slowest stage works through all microbatches; before and after it the others fill and drain the pipeline
-    once, or less with other schedules than 1F1B (`idle_s`).
+    (`idle_s`).
 
     Args:
         stages: layers per stage of each (pp, vpp) pair.
@@ -264,9 +257,8 @@ def gpu_spread(gpu: GpuSpec) -> float:
 
 
 def slowest_of(c: Candidates, spread: float) -> FloatArray:
-    """By how much the slowest GPU of a job takes longer than the usual one, as a share of its time, shape (N,).
-
-    All wait for it in every step.
+    """By how much the slowest GPU of a job, for which all wait in every step, takes longer than the usual one, as a
+    share of its time, shape (N,).
 
     Args:
         spread: standard deviation between GPUs, as a share of the time (`gpu_spread`).
@@ -278,9 +270,8 @@ def slowest_of(c: Candidates, spread: float) -> FloatArray:
 
 
 def slowest_share(count: int, spread: float) -> float:
-    """Return by how much the largest of N values that are spread normally is above their mean, on average.
-
-    It is about the quantile (N - 3/8) / (N + 1/4) (Blom 1958, Statistical Estimates and Transformed Beta-Variables).
+    """Return by how much the largest of N values that are spread normally is above their mean, on average: about the
+    quantile (N - 3/8) / (N + 1/4) (Blom 1958, Statistical Estimates and Transformed Beta-Variables).
 
     Args:
         spread: standard deviation, as a share of the mean.
@@ -324,7 +315,7 @@ class ChunkPasses(NamedTuple):
 
 
 def chunk_passes(c: Candidates, job: JobSpec) -> ChunkPasses:
-    """Time one microbatch of one candidate on every chunk of every rank; `step_time` looks at the slowest stages."""
+    """Time one microbatch of one candidate on every chunk of every rank."""
     passes = evaluate_passes(c, Cases(np.zeros(1, dtype=np.intp)), job)
     pp, vpp, schedule = int(c.pp[0]), int(c.vpp[0]), int(c.schedule[0])
     counts = model_chunks(job.model, pp, vpp, job.runtime.pipeline_split, schedule).astype(np.float64)
@@ -360,7 +351,7 @@ def _end_chunks(shape: tuple[int, ...], place: int, schedule: int) -> FloatArray
 
 
 def _whole_model_s(c: Candidates, job: JobSpec, passes: Passes) -> FloatArray:
-    """One microbatch through all stages [s]: the slowest stage, and filling and draining the pipeline."""
+    """One microbatch through all stages [s]."""
     terms: list[FloatArray] = []
     share = _recomputed_of_all(c, job)
     for passes_s, again_s in passes.whole_s:
@@ -372,7 +363,6 @@ def _whole_model_s(c: Candidates, job: JobSpec, passes: Passes) -> FloatArray:
 
 
 def _recomputed_of_all(c: Candidates, job: JobSpec) -> FloatArray:
-    """Share of the model's layers that are recomputed whole."""
     return np.minimum(c.recompute_layers * c.pp / len(job.model.trained_pattern), 1.0)
 
 
@@ -389,10 +379,10 @@ def _whole_backward_s(c: Candidates, job: JobSpec, passes: Passes) -> FloatArray
 def idle_s(c: Candidates, others_s: FloatArray, others_back_s: FloatArray, weights_s: FloatArray) -> FloatArray:
     """Idle time of the slowest stage per step, shape (N,) [s].
 
-    While a pipeline fills and drains, a stage waits for the others. 1F1B and GPipe wait for the whole forward and
-    backward pass of one microbatch on each of them; zero-bubble schedules fill part of the wait with weight gradients,
-    which no other stage needs (Qi et al. 2024, Zero Bubble Pipeline Parallelism, arXiv 2401.10241; F, B, W: forward
-    pass, input gradient, weight gradient of one microbatch on one stage, p stages):
+    While a pipeline fills and drains, 1F1B and GPipe wait for the whole forward and backward pass of one microbatch on
+    each other stage; zero-bubble schedules fill part of that with weight gradients (Qi et al. 2024, Zero Bubble
+    Pipeline Parallelism, arXiv 2401.10241; F, B, W: forward pass, input gradient, weight gradient of one microbatch on
+    one stage, p stages):
 
     | schedule | idle | source |
     |---|---|---|
@@ -403,9 +393,9 @@ def idle_s(c: Candidates, others_s: FloatArray, others_back_s: FloatArray, weigh
     | ZB-V | (p-1) (B - W), at the memory of 1F1B | simulated (`pipeline.py`); 0 for F = B = W, as in section 6 |
     | DualPipe | (p/2 - 1) (F&B + (B + W) - 3W) | DeepSeek-V3, arXiv 2412.19437, table 2; F&B <= F + B + W |
 
-    Stages may be uneven: (p-1) x is the sum over the stages other than the slowest. Zero-bubble schedules fill the wait
-    for F and B of the others with W of the microbatches after the first, ZB-V with F of the first p-1 of them. With
-    fewer than p (ZB-H1) or 2p-1 microbatches less is filled.
+    Stages may be uneven: (p-1) x is the sum over the stages other than the slowest. What fills the wait is W of the
+    microbatches after the first, in ZB-V F of the first p-1 of them: with fewer than p (ZB-H1) or 2p-1 microbatches
+    less.
 
     Args:
         others_s: forward and backward pass of one microbatch on all other stages together.
@@ -485,11 +475,8 @@ def hop_times(candidates: Candidates, job: JobSpec) -> tuple[FloatArray, FloatAr
 
 
 def hop(c: Candidates, job: JobSpec) -> tuple[GroupCall, GroupCall]:
-    """Return what sends one microbatch's hidden state to the next stage.
-
-    Where TP ranks hold copies of what is sent, each may send only its share, which is gathered on the other side
-    (Narayanan et al. 2021, section 4.1, scatter/gather).
-    """
+    """Return what sends one microbatch's hidden state to the next stage; where TP ranks hold copies, each may send its
+    share, which is gathered on the other side (Narayanan et al. 2021, section 4.1, scatter/gather)."""
     whole = tokens(c, job) * job.model.hidden * job.activation_bytes
     scattered = np.where((c.sp == 0) & job.runtime.scatter_pipeline, c.tp, 1)
     apart = strides(c, job)
@@ -506,8 +493,8 @@ def exposed_hops_s(c: Candidates, hop_s: FloatArray, latency_s: FloatArray, micr
     """Exposed activation and gradient transfers between stages per step, shape (N,) [s].
 
     Without interleaving every microbatch waits for one transfer in each direction. With it Megatron-LM runs the
-    transfers under the computation of the next chunk: what shows is the latency of each, whatever outlasts a chunk,
-    and filling and draining, in which a microbatch passes all chunks of all stages one after the other.
+    transfers under the computation of the next chunk: what shows is the latency of each, whatever outlasts a chunk, and
+    filling and draining, in which a microbatch passes all chunks of all stages.
 
     Args:
         hop_s, latency_s: `hop_times`.

@@ -41,16 +41,15 @@ speed (NVIDIA, "Matrix Multiplication Background User's Guide", section 2.2, ten
 
 MISALIGNED_SLOWDOWN = 1.45
 """What GEMMs take longer where threads load the operands and rows are odd multiples of 16 bytes: of 8 rows, 7 begin
-within a line, and what is loaded of them lies in one line more. Rows of 32 or 64 bytes begin there less often (fitted
-to whole runs, docs/model.md); the tensor memory accelerator of Hopper and later does not mind."""
+within a line, and take one more (fitted to whole runs, docs/model.md); the tensor memory accelerator of Hopper and
+later does not mind."""
 
 
 class TensorParallelTime(NamedTuple):
     """Collectives of one microbatch's hidden state over TP."""
 
-    #: AllGather of what the products of a block read, of 0 bytes without SP. Inputs and output gradients are quantised
-    #: before they are gathered, each rank its own shard, and travel in 8 or 4 bits (Transformer Engine module/base.py,
-    #: `grad_output_preprocess`; torchao `Float8ColwiseParallel`).
+    #: AllGather of what the products of a block read, of 0 bytes without SP; quantised before, in 8 or 4 bits
+    #: (Transformer Engine module/base.py, `grad_output_preprocess`; torchao `Float8ColwiseParallel`).
     gather: GroupCall
     scatter: GroupCall  #: ReduceScatter, of 0 bytes without SP; always wide.
     reduce: GroupCall  #: AllReduce, of 0 bytes with SP.
@@ -69,11 +68,8 @@ def tensor_parallel_time(c: Candidates, job: JobSpec) -> TensorParallelTime:
 
 
 class GemmTimes(NamedTuple):
-    """Forward, input-gradient and weight-gradient time of one linear operator, and its casts, each (N,) [s]; with those
-    of its adapters.
-
-    `slow` is how much longer its products take because of the widths of their rows (`misalignment`).
-    """
+    """Forward, input-gradient and weight-gradient time of one linear operator, and its casts, with those of its
+    adapters, each (N,) [s]; `slow` is how much longer products take by their widths (`misalignment`)."""
 
     forward: FloatArray
     dgrad: FloatArray
@@ -100,9 +96,8 @@ def linear_times(
     """Time one operator.
 
     The router runs in 16 bits whatever the job's precision. Under fp8 and fp4 the input (forward) and the output
-    gradient (backward) are quantised first, the weights once a step or in every pass. Inputs of experts are so one
-    expert after the other, unless grouped products read their sizes from GPU memory (Transformer Engine
-    `split_quantize`; the grouped kernels of 2026, which CUDA graphs of whole iterations need).
+    gradient (backward) are quantised first, the weights once a step or in every pass; inputs of experts one expert
+    after the other, unless grouped products read their sizes from GPU memory (Transformer Engine `split_quantize`).
 
     Args:
         rows: tokens that it works on (per group, for grouped experts), shape (N,); None for those of a microbatch, of
@@ -161,10 +156,9 @@ ADAPTER_TRAFFIC = {
     "fused": AdapterTraffic((0, 0), 0, (0, 0), 2),
 }
 """By `RuntimeSpec.adapters`. plain: the adapter's result is scaled (read 2, write 2) and added to the frozen product
-(6); backward the gradient is scaled (4) and that of the input added to the frozen product's (6); dropout reads, writes
-and keeps a byte of mask (5). peft: adapters are fp32, so that their inputs are made 32-bit (6), dropped there (9), and
-16-bit again by autocast (6), which casts both weights too; backward the same (peft tuners/lora/layer.py,
-`Linear.forward` and `_cast_input_dtype`).
+(6); backward the gradient is scaled (4) and that of the input added (6); dropout reads, writes and keeps a byte of mask
+(5). peft: inputs of adapters, which are fp32, are made 32-bit (6), dropped there (9), and 16-bit again by autocast (6),
+which casts both weights too; backward the same (peft tuners/lora/layer.py, `Linear.forward` and `_cast_input_dtype`).
 compiled: one kernel each way. fused: kernels that do all of it beside the products (unsloth, fms-acceleration `foak`,
 NeMo AutoModel's Triton LoRA)."""
 
@@ -178,12 +172,8 @@ def _tuned(
     rows: FloatArray,
     groups: FloatArray,
 ) -> GemmTimes:
-    """Time a frozen operator with its adapters: no weight gradient of its own, but those of two narrow matrices; a
-    quantised matrix is made 16-bit before its product, in every pass (bitsandbytes, autograd/_functions.py,
-    MatMul4Bit).
-
-    The gradient of the adapter's input is added to that of the frozen product (`ADAPTER_TRAFFIC`).
-    """
+    """A frozen operator with its adapters: no weight gradient of its own, but those of two narrow matrices; a quantised
+    matrix is made 16-bit before its product, in every pass (bitsandbytes, autograd/_functions.py, MatMul4Bit)."""
     gpu, wide = job.cluster.gpu, job.activation_bytes / 2
     forward, dgrad, wgrad = whole.forward, whole.dgrad, np.zeros(())
     streams, streams_back, kernels = whole.stream_forward, whole.stream_backward, whole.kernels
@@ -194,14 +184,15 @@ def _tuned(
         streams, streams_back, kernels = streams + dequantised_s, streams_back + dequantised_s, kernels + 1
     own = job.runtime.adapters  # fused kernels are none of the compiler's
     how = ADAPTER_TRAFFIC["compiled" if job.runtime.compile and own != "fused" else own]
+    product_s = functools.partial(
+        gemm_time_s, gpu, job.attention_precision, groups=groups, issued_singly=issued_singly(job)
+    )
     for one in adapters(linear, tuning, split):
         sizes = (one.inputs, one.outputs)
-        forward = forward + _narrow_s(job, rows, sizes, one.rank, groups)
-        dgrad = dgrad + _narrow_s(job, rows, sizes, one.rank, groups)
+        both_s = product_s(rows, one.rank, one.inputs) + product_s(rows, one.outputs, one.rank)  # backward alike
+        forward, dgrad = forward + both_s, dgrad + both_s
         for width in sizes:
-            wgrad = wgrad + gemm_time_s(
-                gpu, job.attention_precision, width, one.rank, rows, groups, issued_singly=issued_singly(job)
-            )
+            wgrad = wgrad + product_s(width, one.rank, rows)
         into, out = (rows * groups * wide * width for width in sizes)
         moved, moved_back = (
             into * (each_in + how.dropout * tuning.dropout) + out * each_out
@@ -213,23 +204,12 @@ def _tuned(
     return GemmTimes(forward, dgrad, wgrad, streams, streams_back, whole.slow, kernels)
 
 
-def _narrow_s(
-    job: JobSpec, rows: FloatArray, widths: tuple[IntArray, IntArray], rank: int, groups: FloatArray
-) -> FloatArray:
-    """Time the two products of an adapter: into its rank and out of it; backward the other way round [s]."""
-    product_s = functools.partial(
-        gemm_time_s, job.cluster.gpu, job.attention_precision, groups=groups, issued_singly=issued_singly(job)
-    )
-    return product_s(rows, rank, widths[0]) + product_s(rows, widths[1], rank)
-
-
 def _bias_s(linear: Linear, output_bytes: FloatArray, c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
     """Time that a bias takes beside its product, forward and backward [s].
 
-    Those of queries, keys and values are added by a kernel of their own, the others by the activation or the residual
-    add that follows; the gradient of each is the sum of the output's gradient over all tokens (Megatron-LM
-    tensor_parallel/layers.py, `output + bias` and `skip_bias_add`). Behind a product that is cut by rows comes the
-    reduction over TP first.
+    Those of queries, keys and values are added by a kernel of their own, the others by what follows; the gradient of
+    each is the sum of the output's over all tokens (Megatron-LM tensor_parallel/layers.py, `output + bias` and
+    `skip_bias_add`). Behind a product that is cut by rows comes the reduction over TP first.
     """
     seen = output_bytes / c.sequence_split if linear.split == "row" else output_bytes
     alone = linear.module == "attention" and linear.split == "column"
@@ -243,8 +223,7 @@ def issued_singly(job: JobSpec) -> bool:
 
 def wgrad_output_bytes(job: JobSpec) -> float:
     """Traffic per element of a weight gradient that a product adds onto the sums (read and written as gradients are
-    kept: Megatron-LM's `main_grad` has the weights' 16 bits without `grad_reduce_in_fp32`,
-    core/distributed/distributed_data_parallel.py), or leaves to `gradient_sums_s`."""
+    kept: Megatron-LM's `main_grad`, core/distributed/distributed_data_parallel.py), or leaves to `gradient_sums_s`."""
     return 2 * job.states.gradient if job.runtime.wgrad_fusion else job.activation_bytes
 
 
@@ -288,8 +267,7 @@ def tp_block(
 
     With SP: AllGather before, ReduceScatter after; backward AllGathers the output gradient, ReduceScatters the input
     gradient and gathers the block's input again (Korthikanti et al. 2022, section 4.2.2). Without: one AllReduce in
-    each pass (Shoeybi et al. 2019). The backward reduction runs beside the weight gradient; pipelined with the products
-    that need them, collectives are only inside a domain (`pipelines_tp`).
+    each pass (Shoeybi et al. 2019).
     """
     gather, scatter, wgrad = tp.gather.time_s, tp.scatter.time_s, total(first, "wgrad")
     pipelined = pipelines_tp(c, job)
@@ -335,11 +313,9 @@ def _beside(communication_s: FloatArray, compute_s: FloatArray, sm_count: int) -
 
 
 def pipelines_tp(c: Candidates, job: JobSpec) -> BoolArray:
-    """Whether each candidate's TP collectives are pipelined with the GEMM beside them, shape (N,).
-
-    Userbuffers and symmetric memory need peers that write to each other's memory: one NVLink domain (Transformer
-    Engine issue #1071, and pull request #1470 for NVLink across nodes; torch `SymmetricMemory`).
-    """
+    """Whether each candidate's TP collectives are pipelined with the GEMM beside them, shape (N,): only inside one
+    NVLink domain (Transformer Engine issue #1071, and pull request #1470 for NVLink across nodes; torch
+    `SymmetricMemory`)."""
     return job.runtime.overlap_tp & (c.tp * strides(c, job).tp <= job.cluster.peer_gpus)
 
 
