@@ -3,8 +3,8 @@
 Sources named below:
 - `tuning.cc`: NCCL 2.30, src/graph/tuning.cc (NVIDIA, Apache-2.0): the latency and bandwidth tables of its tuner.
 - `search.cc`: NCCL 2.30, src/graph/search.cc and topo.h: which speeds its graph search finds.
-- `fit`: fitted to published nccl-tests results (8 B to 32 GB, 2 to 1440 GPUs); docs/collectives.md says on which and
-  how well. One number per effect and generation, no number per cluster.
+- `fit`: fitted to published nccl-tests results (docs/collectives.md); one number per effect and generation, none per
+  cluster.
 """
 
 from __future__ import annotations
@@ -66,24 +66,19 @@ TREE_LL_SHARE, TREE_LL128_SHARE = 1 / 3.8, 0.85
 
 SELF_COPY_HBM_SHARE = 0.2
 """fit: share of the memory bandwidth at which the few SMs of a collective copy or add a rank's own block; shows on 2
-and 4 GPUs behind NVLink, whose links are about that fast, and is nothing beside PCIe or a network."""
+and 4 GPUs behind NVLink."""
 
 P2P_LL_BYTES = 16384
 """NCCL environment variable NCCL_P2P_LL_THRESHOLD, default: bytes per peer up to which point-to-point uses LL."""
 
 HOP_NOMINAL_S = {"nvlink": 1.0e-6, "pcie": 2.0e-6, "net": 5.0e-6, "wan": 1.0}
-"""Hop latency of a preset's level at which the hop tables above hold as they are; other values scale them.
-
-guesstimate: NVSwitch about 1 us GPU to GPU, PCIe through a switch 2 us, InfiniBand with GPUDirect RDMA 5 us. A hop of
-long lines takes what their level says, whatever the protocol.
-"""
+"""Hop latency of a preset's level at which the hop tables above hold as they are; other values scale them. guesstimate:
+NVSwitch about 1 us GPU to GPU, PCIe through a switch 2 us, InfiniBand with GPUDirect RDMA 5 us; a hop of long lines
+takes what their level says."""
 
 
 class Generation(NamedTuple):
-    """What differs between GPU generations.
-
-    Bandwidth caps are shares of the wire rate of the innermost level, so that they follow the preset's links.
-    """
+    """What differs between GPU generations; caps of bandwidth are shares of the wire rate of the innermost level."""
 
     base_factor: float  #: measured fixed cost of a call over tuning.cc's base latency.
     hop_factor: float  #: measured cost per hop over tuning.cc's.
@@ -181,8 +176,8 @@ PCIE_CHANNELS = 2
 """guesstimate: rings of a graph over PCIe, whose speed one ring nearly carries."""
 
 CHANNEL_BLEND = 4
-"""fit: links and channels that are about as fast slow each other down: their times add in this power. AllToAll on 2, 4
-and 8 GPUs of three generations, SendRecv on 8 H100."""
+"""fit: times of links and channels, which slow each other down, add in this power. AllToAll on 2, 4 and 8 GPUs of three
+generations, SendRecv on 8 H100."""
 
 NVLS_GATHER_SHARE = 0.44
 """tuning.cc with search.cc's graphs: NVLS AllGather / ReduceScatter algbw over wire rate (Hopper 0.46, B200 0.40)."""
@@ -210,18 +205,16 @@ PART_BYTES_PER_S = 20e9
 of three generations [bytes/s]."""
 
 STEP_OVERHEAD_S = 6.0e-6
-"""fit: what each pipeline step of a Simple-protocol collective costs beyond tuning.cc once chunks are full size [s].
-
-Measured as (time at 64 MiB - 1 GiB) - bytes / (bandwidth at 8 GiB), per step: 4.4 - 8.7 us from one A100 node to 1024
-H100s and an NVL72 rack.
-"""
+"""fit: what each pipeline step of a Simple-protocol collective costs beyond tuning.cc once chunks are full size [s]:
+(time at 64 MiB - 1 GiB) - bytes / (bandwidth at 8 GiB) is 4.4 - 8.7 us per step from one A100 node to 1024 H100s and an
+NVL72 rack."""
 
 STEP_KNEE_BYTES = 2.5e6
-"""fit: message bytes per step at which half of that overhead is there: chunks grow with the message until then."""
+"""fit: message bytes per step at which half of that overhead is there: chunks grow until then."""
 
 EAGER_BYTES, RENDEZVOUS_BYTES = 2048.0, 65536.0
 """libfabric sends messages up to the first with their header, larger ones in ever more parts or by rendezvous; beyond
-the second all wait alike (of the kind of FI_CXI_RDZV_EAGER_SIZE, 2 KiB, and NCCL's LL buffers of 64 KiB)."""
+the second all wait alike (FI_CXI_RDZV_EAGER_SIZE, 2 KiB, and NCCL's LL buffers of 64 KiB)."""
 
 CHUNK_BYTES = 2.0**19
 """Largest message of a ring with Simple: one of the eight steps of NCCL_BUFFSIZE, 4 MiB."""
@@ -233,7 +226,7 @@ STREAMED_BYTES = 2.0**20
 """fit: messages up to this pass through the nodes of a tree without waiting."""
 
 LAUNCH_S = 4.3e-6
-"""fit: what one process takes to launch a collective on each of its GPUs; they wait for the last one (8 A100)."""
+"""fit: what one process takes to launch a collective on each of its GPUs (8 A100)."""
 
 MESSAGE_LAUNCH_S = 0.8e-6
 """fit: what each message of a group of sends and receives adds to that (AllToAll on 8 A100)."""
@@ -283,9 +276,8 @@ class Transport(NamedTuple):
 
 
 VERBS = Transport(stored_s=24e-6)
-"""Queue pairs of InfiniBand or RoCE driven by NCCL. fit: AllReduce of 1 - 128 MiB over 2 to 1024 nodes of H100.
-
-A message: AllToAll of 8 MiB on 64 H800 takes 0.30 - 0.34 ms (NCCL issue 1531), of which the wire is 0.15."""
+"""Queue pairs of InfiniBand or RoCE driven by NCCL. fit: AllReduce of 1 - 128 MiB over 2 to 1024 nodes of H100;
+AllToAll of 8 MiB on 64 H800 takes 0.30 - 0.34 ms (NCCL issue 1531), of which the wire is 0.15."""
 
 TRANSPORTS = {
     # fit: nccl-tests on 4 to 512 nodes of Alps: a hop takes 9 us more at 4 KiB, 16 at 16 KiB and 24 at 64 KiB, whatever
@@ -337,9 +329,8 @@ NEWEST, OLDEST = (2, 30), (2, 12)
 """NCCL whose tables the model has, and the oldest that it stands for."""
 
 NVLS_SINCE, NVLS_TREE_SINCE, PAT_SINCE = (2, 17), (2, 18), (2, 23)
-"""NCCL user guide, environment variables, NCCL_ALGO: the version that brought each algorithm.
-
-guesstimate: AllGather and ReduceScatter through NVLS came with NVLS itself."""
+"""NCCL user guide, environment variables, NCCL_ALGO: the version that brought each algorithm; guesstimate: AllGather
+and ReduceScatter through NVLS came with NVLS itself."""
 
 NVLS_MODEL_SINCE = (2, 28)
 """tuning.cc: from here on NVLS is planned as search.cc's graphs have it, before with 5/6 of them."""
@@ -368,8 +359,7 @@ class Tuning:
         """Refuse what no NCCL does.
 
         Raises:
-            InputError: a number of channels or a kind of launch that there is not, or an imbalance below 1 or not
-                finite.
+            InputError: a number of channels, a kind of launch or an imbalance that there is not.
         """
         if self.channels is not None and not 1 <= self.channels <= MOST_CHANNELS:
             message = f"{self.channels} channels is out of range"

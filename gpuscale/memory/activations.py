@@ -1,8 +1,9 @@
 """Activations saved for the backward pass, itemised by operator.
 
 Follows Korthikanti et al. 2022 (arXiv 2205.05198, section 4) operator by operator, with fused attention (no score
-matrix is saved), gated MLPs, latent attention, state spaces and routed experts added. Sequence parallelism splits what
-lies outside the tensor-parallel region (section 4.2.2). What frameworks do differently is in `MemoryProfile`.
+matrix is saved), gated MLPs, latent attention, state spaces and routed experts added; what lies outside the
+tensor-parallel region is split by sequence parallelism (section 4.2.2). What frameworks do differently is in
+`MemoryProfile`.
 """
 
 from __future__ import annotations
@@ -36,12 +37,11 @@ STATISTICS_BYTES = 4
 FP32 = 4
 
 WEIGHTED_BYTES = 4
-"""Outputs of experts are weighted in fp32 where that is an operation of its own (torchtitan, models/common/moe)."""
+"""Outputs of experts that are weighted by an operation of its own are in fp32 (torchtitan, models/common/moe)."""
 
 WIDE_NORM_READS = {False: 2, True: 3}
 """What a chain of operations for an RMSNorm saves, in hidden states of 16 bits, by whether its weight is trained: its
-input in 32 bits, and for the weight's gradient what it multiplies (transformers, LlamaRMSNorm; PyTorch's composite
-rms_norm)."""
+input in 32 bits, and what it multiplies (transformers, LlamaRMSNorm; PyTorch's composite rms_norm)."""
 
 LAYER_KEY = ("tp", "sp", "cp", "ep", "etp", "micro_batch_size", "recompute_modules")
 """Fields of a candidate on which the activations of one layer depend."""
@@ -66,10 +66,8 @@ def layer_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> Floa
 
 
 def block_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> dict[str, FloatArray]:
-    """Bytes saved for the blocks of one layer and one microbatch, and for what their norms read; each (N,).
-
-    Parallel blocks read one hidden state, and one norm's output where they share it.
-    """
+    """Bytes saved for the blocks of one layer and one microbatch, and for what their norms read (of parallel blocks one
+    hidden state, and one norm's output where they share it); each (N,)."""
     read = hidden_bytes(c, job) / c.sequence_split * (1 if kind.parallel_blocks else kind.blocks)
     if job.runtime.memory.wide_chains and "norm" in job.runtime.unfused and not kind.norm_bias:
         read = read * WIDE_NORM_READS[job.trains("norms")]
@@ -132,8 +130,8 @@ def _weights_learn(job: JobSpec, *operators: str) -> bool:
 
 
 def _adapter_bytes(linears: Sequence[Linear], rows: FloatArray, c: Candidates, job: JobSpec) -> FloatArray | float:
-    """What adapters beside some operators save of `rows` tokens: inputs of their second product, and with dropout what
-    each of them reads, with a mask."""
+    """What adapters save of `rows` tokens: inputs of their second product, and with dropout what each reads, with a
+    mask."""
     if job.tuning is None:
         return 0.0
     dropped = (job.activation_bytes + 1.0) * job.tuning.dropout
@@ -143,23 +141,22 @@ def _adapter_bytes(linears: Sequence[Linear], rows: FloatArray, c: Candidates, j
 
 
 def _norm_output_bytes(c: Candidates, job: JobSpec, *, stays: BoolArray | bool = False) -> FloatArray:
-    """The output of a norm, which a column-parallel product saves as its input: a shard, or whole as gathered; whether
-    it stays though norms are recomputed."""
+    """The output of a norm, which a column-parallel product saves as its input: a shard, or whole as gathered; `stays`:
+    though norms are recomputed."""
     split = 1 if job.runtime.memory.saves_gathered_inputs else c.sequence_split
     kept = hidden_bytes(c, job) / split * (_narrow(job) / job.activation_bytes)
     return np.where(((c.recompute_modules & arrays.LAYERNORM) > 0) & ~np.asarray(stays), 0.0, kept)
 
 
 def _leaves_a_graph(moe: MoeSpec, c: Candidates, job: JobSpec) -> BoolArray:
-    """Whether the output of the norm before experts is one of a CUDA graph's, whose buffer stays: where graphs end at
-    the router, all but alltoall and latent experts take it as it is (Megatron-LM, transformer_layer,
-    can_recompute_pre_mlp_layernorm_for_cudagraph). Experts recomputed whole have theirs outside of graphs."""
+    """Whether the output of the norm before experts stays in a CUDA graph's buffer: where graphs end at the router, all
+    but alltoall and latent experts take it as it is (Megatron-LM, transformer_layer,
+    can_recompute_pre_mlp_layernorm_for_cudagraph)."""
     takes = job.runtime.cuda_graphs == "partial" and job.runtime.dispatcher != "alltoall" and not moe.latent
     return np.asarray(takes & ((c.recompute_modules & arrays.MOE) == 0))
 
 
 def _dropout_bytes(c: Candidates, job: JobSpec) -> FloatArray:
-    """The mask of the dropout behind a block, one byte per element."""
     return tokens(c, job) / c.sequence_split * (job.model.hidden if job.runtime.dropout else 0)
 
 
@@ -212,10 +209,8 @@ def _mlp_bytes(mlp: MlpSpec, c: Candidates, job: JobSpec) -> FloatArray:
 
 
 def _state_space_bytes(spec: StateSpaceSpec, c: Candidates, job: JobSpec, *, norm_stays: bool) -> FloatArray:
-    """Norm output, input projection, output of the recurrence and the gated norm behind it.
-
-    The fused kernel of Mamba-2 recomputes convolution and states (state-spaces/mamba, ssd_combined.py).
-    """
+    """Norm output, input projection, output of the recurrence and the gated norm behind it; the fused kernel of Mamba-2
+    recomputes the rest (state-spaces/mamba, ssd_combined.py)."""
     own_maps = 0 if spec.conv_width > spec.width else 2 * spec.key_width
     width = (3 * spec.width + spec.conv_width + spec.heads + own_maps) / c.tp
     beside = _adapter_bytes(state_space_linears(job.model.hidden, spec), tokens(c, job), c, job)
@@ -251,11 +246,10 @@ def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
 def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
     """torchtitan's selective checkpointing by operator: layer input, every other product, attention output.
 
-    Counting from the first, products 1, 3, 5 and 7 of a dense layer are saved: queries, values, first half of the MLP,
-    and its output, which eager code keeps and compiled code drops because nothing reads it. Projections with biases
-    (`addmm`) are not counted and all saved; grouped products of experts are not on the list, nor was the attention of
-    cuDNN while that was for Blackwell only (torchtitan distributed/activation_checkpoint.py; pull requests 2095 and
-    2357).
+    Of the products of a dense layer 1, 3, 5 and 7 are saved: queries, values, first half of the MLP, and its output,
+    which compiled code drops. Projections with biases (`addmm`) are not counted and all saved; grouped products of
+    experts are not on the list, nor was the attention of cuDNN while that was for Blackwell only (torchtitan
+    distributed/activation_checkpoint.py; pull requests 2095 and 2357).
     """
     width = np.zeros(len(c))
     if kind.attention is not None:
@@ -275,11 +269,8 @@ def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> F
 
 
 def routed_tokens(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
-    """Token copies that the busiest expert-parallel rank processes in one layer of one microbatch.
-
-    Each GPU of the stage owns tokens / sequence_split tokens and sends top_k copies of each; experts cut `etp`-fold
-    see the tokens of `etp` GPUs.
-    """
+    """Token copies that the busiest expert-parallel rank processes in one layer of one microbatch; experts cut
+    `etp`-fold see the tokens of `etp` GPUs."""
     own = tokens(c, job) / c.sequence_split
     imbalance = job.busiest_expert_rank(c.ep)
     sharers = np.where(c.sp == 1, c.etp, 1)
@@ -289,10 +280,10 @@ def routed_tokens(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
 def microbatches_in_flight(c: Candidates, position: FloatArray) -> FloatArray:
     """Microbatches whose activations a stage holds at its peak, in whole-stage units; shape (P, N).
 
-    1F1B: pp - s at stage s (Narayanan et al. 2021, arXiv 2104.04473, section 2.2). Interleaved: (pp - s - 1) * 2 +
-    (vpp - 1) * pp + 1 chunks of 1/vpp stage each (Megatron-LM schedules). GPipe: all. Zero bubble: ZB-H1 and ZB-V fill
-    every stage to the pp of the first one, ZB-2P to 2 pp - 1 (Qi et al. 2024, arXiv 2401.10241, table 2 and section 6).
-    DualPipe: pp + 1 (DeepSeek-V3, arXiv 2412.19437, table 2).
+    1F1B: pp - s at stage s (Narayanan et al. 2021, arXiv 2104.04473, section 2.2). Interleaved: (pp - s - 1) * 2 + (vpp
+    - 1) * pp + 1 chunks of 1/vpp stage each (Megatron-LM schedules). GPipe: all. ZB-H1 and ZB-V: pp; ZB-2P: 2 pp - 1
+    (Qi et al. 2024, arXiv 2401.10241, table 2 and section 6). DualPipe: pp + 1 (DeepSeek-V3, arXiv 2412.19437, table
+    2).
 
     Args:
         position: index of each evaluated stage in the pipeline, shape (P, N).
@@ -309,9 +300,8 @@ def microbatches_in_flight(c: Candidates, position: FloatArray) -> FloatArray:
 def widest_gradient_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """Gradients at the widest point inside a layer's backward pass, besides that of the hidden state; (N,).
 
-    Those of the activation function's inputs (eager gating holds those of each of its operations), or of the scores.
-    An adapter beside the former, but for fused kernels, has that of its output once more, scaled, and one of its input
-    besides the frozen product's (y = W x + s B A x).
+    Those of the activation function's inputs (of eager gating, of each of its operations), or of the scores. An
+    adapter, but for fused kernels, has that of its output once more, scaled, and one of its input (y = W x + s B A x).
     """
     widest, eager = np.zeros(len(c)), 2 if "activation" in job.runtime.unfused else 0
     for kind in job.model.trained_kinds:

@@ -1,7 +1,7 @@
 """Bytes per GPU at the evaluated pipeline stages: what a step holds, what comes and goes, and what a log says of it.
 
 Every array has shape (P, N): the P evaluated stages (`gpuscale.layouts.stages.StageTable`) of N candidates; what is the
-same at all stages, or for all candidates, may lack those axes.
+same for all may lack those axes.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ RARE_FRAGMENTATION = 1.5
 runs, docs/model.md)."""
 
 LEAST_FRAGMENTATION = 0.25
-"""Share of what comes and goes that stays unusable at most when the allocator, short of memory, has given back its
-free blocks: what tells apart the runs of nanotron that fit and those that do not (docs/memory.md)."""
+"""Share of what comes and goes that stays unusable when the allocator, short of memory, has given back its free blocks:
+tells apart the runs of nanotron that fit and those that do not (docs/memory.md)."""
 
 LEAST_IN_PAGES = 0.02
-"""The same where segments are expandable, which give back every free page of 20 MiB rather than whole segments
-(PyTorch, c10/cuda/CUDACachingAllocator.cpp, ExpandableSegment): guesstimate, a page beside tensors of 1 GiB."""
+"""The same where segments are expandable and free pages of 20 MiB are given back (PyTorch,
+c10/cuda/CUDACachingAllocator.cpp, ExpandableSegment): guesstimate."""
 
 LAYERS_DONE = 2
 """Layers whose input gradients FSDP1 does not keep at the peak: the one at work, and the first to be done."""
@@ -84,7 +84,7 @@ class Memory:
     optimizer_state: FloatArray  #: both moments of Adam.
     activations: FloatArray  #: saved for the backward pass, for all microbatches in flight.
     logits: FloatArray  #: logits of one microbatch, loss and LM head at their peak (last stage).
-    #: placeholders of weight gradients, library workspaces, and what the backward pass briefly needs beyond the loss.
+    #: placeholders of weight gradients, library workspaces, and what the backward pass needs beyond the loss.
     workspace: FloatArray
     gathered_parameters: FloatArray  #: parameters gathered for use under ZeRO-3.
     optimizer_step: FloatArray  #: what the optimizer step, or loading the model, needs beyond the passes.
@@ -94,8 +94,7 @@ class Memory:
     framework_reserve: FloatArray  #: CUDA context and loaded kernels.
     #: not a component: what PyTorch's allocator has given out at the peak of the optimizer step.
     at_optimizer_step: FloatArray
-    #: not a component: gradients that do not exist yet at the peak of the passes; the allocator holds their blocks,
-    #: which activations seldom fit, from the step before.
+    #: not a component: gradients that do not exist yet at the peak of the passes, whose blocks the allocator holds.
     gradients_to_come: FloatArray
     host_bytes: FloatArray  #: not a component: offloaded states and activations of all GPUs of one host, of shape (N,).
 
@@ -103,8 +102,7 @@ class Memory:
     def by_stage(self) -> FloatArray:
         """All of the device's memory in use, as nvidia-smi shows it, at each evaluated stage; shape (P, N).
 
-        What does not depend on recomputation is added up first, and so is what mostly does not depend on ZeRO: of a
-        grid that tries both these are small arrays.
+        What does not depend on recomputation, in a grid often a small array, is added up first.
         """
         return self._sum(HELD) + self._sum(name for name in COMPONENTS if name not in HELD)
 
@@ -127,7 +125,7 @@ class Memory:
         """How often in a microbatch the allocator runs out, gives back its cached blocks and starts anew, shape (N,).
 
         Always where the usual fragmentation does not fit, never where `RARE_FRAGMENTATION` times as much still fits,
-        and in proportion between; a plan whose tensors alone do not fit does not run at all.
+        and in proportion between; never where the tensors alone do not fit.
         """
         room = capacity_bytes - self.by_stage + self.fragmentation
         usual = room / np.maximum(self.fragmentation, 1.0)
@@ -271,20 +269,17 @@ def _as_reserved(found: Memory, job: JobSpec, comes_and_goes: FloatArray, left: 
 
 
 def adapter_share(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
-    """Share of adapters in what is trained, shape (P, N).
-
-    Their tensors are of 1 to 10 MiB, which the allocator cuts out of segments of 20 MiB (PyTorch, c10/cuda/
-    CUDACachingAllocator.cpp, kLargeBuffer): what the optimizer step leaves of such is of no use to activations.
-    """
+    """Share of adapters in what is trained, shape (P, N): of what the optimizer step leaves of their tensors, cut out
+    of segments of 20 MiB (PyTorch, c10/cuda/CUDACachingAllocator.cpp, kLargeBuffer), nothing is of use to
+    activations."""
     return 1.0 - trained_ends(c, job, parameters) / np.maximum(parameters.whole, 1.0)
 
 
 def _on_device(c: Candidates, share: float, activations: FloatArray, layer: FloatArray) -> FloatArray:
     """Activations that stay on the device where a share of them is offloaded, shape (P, N).
 
-    Of a single stage the first layers are offloaded, and the copies are spread over the forward pass so that the last
-    one ends with it (Transformer Engine, cpu_offload.py, layer_window_map): at the loss the other layers are there, and
-    nothing on its way. Under a pipeline one microbatch is copied while others are held.
+    Of a single stage the first layers are offloaded, and the last copy ends with the forward pass (Transformer Engine,
+    cpu_offload.py, layer_window_map). Under a pipeline one microbatch is copied while others are held.
     """
     kept, passing = activations * (1 - share), COPIED_LAYERS * layer
     left = np.where(c.pp > 1, kept + share * passing, np.maximum(kept, passing))
@@ -296,8 +291,8 @@ def _gradients_to_come(
 ) -> FloatArray:
     """By how much the allocated peak is below states and passes, because gradients come as activations go; (P, N).
 
-    Where they are freed behind each step and there is one microbatch, none exists at the loss, where activations are
-    at their peak, and all exist when the last layer's are gone. In the optimizer step they are there.
+    Where gradients are freed behind each step of one microbatch, none exists at the loss, where activations are at
+    their peak.
 
     Args:
         gradients: of the whole step.
@@ -330,8 +325,8 @@ def _host_bytes(c: Candidates, job: JobSpec, parameters: StageParameters, activa
 
 
 def states_bytes(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
-    """Weights, gradients and optimizer state at the stage that has the most of them, shape (N,): a lower bound of the
-    memory, without what may leave the GPU."""
+    """Weights, gradients and optimizer state at the stage that has the most of them, without what may leave the GPU,
+    shape (N,): a lower bound of the memory."""
     kept = _states(c, job, parameters)[: 3 if job.states.paged else None]
     return np.asarray(summed(*kept).max(axis=0), dtype=np.float64)
 
@@ -385,8 +380,8 @@ def loaded_bytes(job: JobSpec, parameters: StageParameters) -> FloatArray:
 
 
 def _communication_buffers(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
-    """Buffers for the gathers of tensor parallelism and for the reduction of sharded gradients, and gradient buckets of
-    plain data parallelism (PyTorch DDP); shape (P, N)."""
+    """For the gathers of tensor parallelism, the reduction of sharded gradients, and buckets of plain data parallelism
+    (PyTorch DDP); shape (P, N)."""
     profile = job.runtime.memory
     gathers = profile.gather_buffers * (c.sequence_split > 1)
     bucket = profile.reduce_bucket_bytes * _at_work(c, job)
@@ -479,10 +474,10 @@ def passes_bytes(
 
     The second is that of one layer's backward pass: gradients at its widest point, the layer itself when recomputed,
     under ZeRO-3 its weight gradient and the buffer out of which that is reduced, and the LM head's gradient where FSDP
-    holds head and embedding as one group, which is reduced behind the last layer. Or it is the 16-bit weight gradients
-    that exist when a microbatch's activations are gone again: the embedding's is made last and is not fused into the
-    fp32 buffer; nanotron adds up those of all parameters after the whole backward pass
-    (optim/gradient_accumulator.py, backward); a chunk that reduces by itself holds its own whole.
+    holds head and embedding as one group. Or it is the 16-bit weight gradients that exist when a microbatch's
+    activations are gone: the embedding's, which is not fused into the fp32 buffer; of nanotron, which adds up behind
+    the backward pass, all (optim/gradient_accumulator.py, backward); a chunk that reduces by itself holds its own
+    whole.
 
     Args:
         microbatch: activations of one microbatch on each stage.
@@ -531,14 +526,12 @@ def optimizer_step_bytes(c: Candidates, job: JobSpec, parameters: StageParameter
 
 # -- Buffers in which ranks receive the tokens of experts, outside of PyTorch's allocator. --
 #
-# HybridEP takes them for the worst case, that all tokens of its group go to one expert: tokens per rank times ranks, of
-# the width that experts take, with an fp32 probability for each expert of the NVLink domain and one scale per 128
-# elements, which it holds also where tokens travel in 16 bits. Inside one domain dispatch and combination share them;
-# across several each has its own, and for every other domain there are three buffers of a rank's tokens more: what
-# arrives in the dispatch, what is summed before it is sent back, and what arrives of that (deepseek-ai/DeepEP, branch
-# hybrid-ep, csrc/hybrid_ep/buffer/intranode.cu and internode_doca.cu: max_num_of_tokens, allocate_dispatch_buffers,
-# allocate_combine_buffers). Megatron-LM has one set for all layers, for the tokens of a microbatch
-# (core/transformer/moe/fused_a2a.py: init_hybrid_ep_buffer).
+# HybridEP takes them for the worst case, that all tokens of its group go to one expert: tokens per rank times ranks,
+# with an fp32 probability for each expert of the NVLink domain and one scale per 128 elements. Inside one domain
+# dispatch and combination share them; across several each has its own, and for every other domain there are three
+# buffers of a rank's tokens more (deepseek-ai/DeepEP, branch hybrid-ep, csrc/hybrid_ep/buffer/intranode.cu and
+# internode_doca.cu: max_num_of_tokens, allocate_dispatch_buffers, allocate_combine_buffers). Megatron-LM has one set
+# for all layers (core/transformer/moe/fused_a2a.py: init_hybrid_ep_buffer).
 
 ELEMENT_BYTES, PROBABILITY_BYTES, SCALE_BYTES, SCALED_ELEMENTS = 2, 4, 4, 128
 """Per element, per probability, per scale, and the elements that share one."""
@@ -567,10 +560,8 @@ def _buffer_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
 
 # -- How far measured memory may be from what is predicted: an 80 % interval by what is known to vary. --
 #
-# Weights, gradients and optimizer states follow from the layout. What varies is what the software keeps of
-# activations, how many copies of the logits its loss makes, what the driver and NCCL take outside the allocator, and,
-# where a loop of the user's own stands behind a profile, all of it. Each adds its share of the total in squares. The
-# numbers are fitted to runs of 19 sources, each source of 8 runs or more counting the same (docs/validation.md).
+# Weights, gradients and optimizer states follow from the layout; what varies adds its share of the total in squares.
+# The numbers are fitted to runs of 19 sources, each source of 8 runs or more counting the same (docs/validation.md).
 
 CHANCE = 0.8
 """Share of measurements that intervals are meant to hold."""
@@ -583,11 +574,11 @@ LEAST = 0.02
 """How far all of it is off in any case, in log of the ratio: steps differ, logs round."""
 
 STATES_ALONE = 0.005
-"""The same where the counter of the allocator is set back before the optimizer runs, so that weights, gradients and
-optimizer states are all that it shows: a sum over the layout, off by what logs round and small tensors take."""
+"""The same where the counter of the allocator is set back before the optimizer runs, so that it shows weights,
+gradients and optimizer states alone."""
 
 OWN_LOOP = 0.2
-"""The same where the profile stands for loops of many users, whose kernels and hooks nobody has said."""
+"""The same where the profile stands for loops of many users."""
 
 DEVICE = 0.08
 """The same where memory in use on the whole device counts: context, communicators and blocks that the allocator
@@ -605,7 +596,7 @@ def half_width(
 
     Args:
         parts: component -> bytes at the fullest stage, each (N,).
-        basis: what is measured, one of `gpuscale.memory.model.BASES`.
+        basis: what is measured, one of `BASES`.
         said: whether the source says what it measured; else `basis` is what is taken for it.
     """
     total = summed(*parts.values())

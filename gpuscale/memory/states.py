@@ -57,7 +57,7 @@ class StageParameters:
 
     @cached_property
     def shared(self) -> FloatArray:
-        """Those of them that several ranks can share, which is what a gather makes a copy of; shape (P, N)."""
+        """Those of them that several ranks can share, of which a gather makes a copy; shape (P, N)."""
         return self.dense * (self.shard > 1) + self.expert * (self.expert_shard > 1)
 
     @cached_property
@@ -114,7 +114,6 @@ def expert_held(kind: LayerSpec, job: JobSpec, ep: IntArray, etp: IntArray) -> H
 
 
 def _held(linears: Sequence[Linear], job: JobSpec, split: IntArray) -> Held:
-    """What one GPU holds of some matrices, which `split` ranks cut."""
     tuning, nothing = job.tuning, np.zeros(len(split))
     if tuning is None:
         whole = sum((one.local_parameters(split).astype(np.float64) for one in linears), nothing)
@@ -174,8 +173,8 @@ def _with_ends(trained: FloatArray, frozen: FloatArray, c: Candidates, job: JobS
 
 
 def trained_ends(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
-    """Parameters that are trained of embedding, LM head, final norm and towers, as `parameters` count them and in the
-    shape of these."""
+    """Trained parameters of embedding, LM head, final norm and towers, as `parameters` count them and in their
+    shape."""
     stages, *rows = parameters.whole.shape
     nothing = np.zeros((max(stages, LAST + 1), *rows))
     return _with_ends(nothing, nothing.copy(), c, job)[0][:stages]
@@ -198,9 +197,8 @@ def teacher_bytes(c: Candidates, job: JobSpec) -> FloatArray:
 def whole_gradients(c: Candidates, job: JobSpec) -> BoolArray:
     """Mark candidates of ZeRO-2 and 3 that add up whole gradients and reduce them in the last microbatch, shape (N,).
 
-    So do pipelines of torch.distributed.pipelining, whose stages set FSDP2's `set_requires_gradient_sync` in the last
-    backward pass only (stage.py, `backward_maybe_with_nosync`); until then FSDP2 holds unsharded gradients in the
-    precision in which it reduces them.
+    So do pipelines of torch.distributed.pipelining (stage.py, `backward_maybe_with_nosync`); FSDP2 holds unsharded
+    gradients in the precision in which it reduces them.
     """
     when = job.runtime.grad_reduce
     if when == "each":
@@ -217,8 +215,7 @@ def reduced_in_turn(c: Candidates, job: JobSpec) -> BoolArray:
     """Mark those of `whole_gradients` whose gradients are whole in one chunk of the model at a time, shape (N,).
 
     A chunk reduces in its own last backward pass. Where no more microbatches are interleaved than there are stages, its
-    backward passes run in a row, and only then the next chunk makes gradients (Megatron-LM schedules; each stage of
-    torch.distributed.pipelining has its own `last_backward`).
+    backward passes run in a row (Megatron-LM schedules; `last_backward` of each stage of torch.distributed.pipelining).
     """
     interleaved = (c.vpp > 1) & (c.schedule == ONE_F_ONE_B)
     return whole_gradients(c, job) & interleaved & (c.num_microbatches <= c.pp)
@@ -239,16 +236,15 @@ WIDENED_BYTES = 2.0
 def gathered_bytes(c: Candidates, job: JobSpec, largest_bytes: FloatArray, whole: FloatArray) -> FloatArray:
     """Parameters that the passes hold gathered or cast, shape (N,) or (P, N).
 
-    ZeRO-3: the layer in use and the prefetched one, embedding and LM head. FSDP2 gathers one module ahead; what belongs
-    to no layer, or the LM head alone, is one group that stays gathered (PyTorch `torch.distributed.fsdp.fully_shard`,
-    forward prefetching and `reshard_after_forward`). Where the master weight is the parameter, ZeRO-2 keeps all that
-    was gathered, and autocast its 16-bit copies of fp32 weights (PyTorch `torch.autocast`, cache_enabled), until the
-    backward pass is over.
+    ZeRO-3: the layer in use and the prefetched one, embedding and LM head; what belongs to no layer, or the LM head
+    alone, is one group that stays gathered (PyTorch `torch.distributed.fsdp.fully_shard`, forward prefetching and
+    `reshard_after_forward`). Where the master weight is the parameter, ZeRO-2 keeps all that was gathered, and autocast
+    its 16-bit copies of fp32 weights (PyTorch `torch.autocast`, cache_enabled), until the backward pass is over.
 
     Args:
         largest_bytes: of the largest layer's parameters as they are gathered on one GPU, shape (N,).
-        whole: parameters of one GPU before ZeRO, or where they need no cast those of them that ranks share, shape
-            (P, N).
+        whole: parameters of one GPU before ZeRO, or where they need no cast those of them that ranks share, shape (P,
+            N).
     """
     profile, copies = job.runtime.memory, np.zeros(())
     ends = job.vocabulary_rows(c.tp) * job.model.hidden
@@ -279,10 +275,8 @@ def largest_layer(cuts: Candidates, job: JobSpec) -> Held:
 
 
 def placeholder_bytes(cuts: Candidates, job: JobSpec) -> FloatArray:
-    """One 16-bit placeholder per shape of weight gradient, an expert's once for all experts; shape (N,).
-
-    Transformer Engine keeps them for good (module/base.py, get_dummy_wgrad).
-    """
+    """One 16-bit placeholder per shape of weight gradient, an expert's once for all experts; shape (N,) (Transformer
+    Engine module/base.py, get_dummy_wgrad)."""
     total = np.zeros(len(cuts))
     if not job.runtime.memory.weight_placeholders:
         return total
