@@ -1,10 +1,8 @@
 """Other ways than NCCL's to exchange between all GPUs of a group: in two phases, and token by token.
 
 - Hierarchical: first every node exchanges inside, so that each GPU holds what its node sends to the GPUs of the same
-  rail; then one GPU per rail exchanges across. Order and name as Tutel's 2DH (Hwang et al. 2022, arXiv 2206.03382,
-  section 4.3) and DeepSpeed-MoE (Rajbhandari et al. 2022, arXiv 2201.05596) have them.
-  n - 1 messages become g - 1 inside and k - 1 across, g times as long; all data passes NVLink once more, and is sorted
-  twice in memory.
+  rail; then one GPU per rail exchanges across (Tutel's 2DH, Hwang et al. 2022, arXiv 2206.03382, section 4.3;
+  DeepSpeed-MoE, Rajbhandari et al. 2022, arXiv 2201.05596). All data passes NVLink once more, and is sorted twice.
 - DeepEP: a token crosses the network once for each node that has one of its experts, to the GPU of the same rail, and
   goes on over NVLink once for each GPU that has one; both at the same time (DeepSeek-V3, arXiv 2412.19437, section
   3.2.2).
@@ -33,22 +31,23 @@ SM_BYTES_PER_S = 15.5e9
 GB300 all move 280-300 GB/s (AIConfigurator's kernel database)."""
 
 KERNEL_SHARE = 0.87
-"""fit: what kernels that write each token where it belongs carry over NVLink, as a share of what NCCL plans with, on
-few GPUs or many: they send no message to each peer, as NCCL's AllToAll does. HybridEP with 16 and 32 SMs on 8 to 36
-GPUs of a GB200 rack carries 643 to 686 GB/s to the experts, probabilities counted, and 528 to 645 back: 622 of 722 on
-average (deepseek-ai/DeepEP, branch hybrid-ep, docs/README_Hybrid-EP.md, kernel time only, own GPU left out)."""
+"""fit: what kernels that write each token where it belongs carry over NVLink, as a share of what NCCL plans with.
+HybridEP with 16 and 32 SMs on 8 to 36 GPUs of a GB200 rack carries 643 to 686 GB/s to the experts, probabilities
+counted, and 528 to 645 back: 622 of 722 on average (deepseek-ai/DeepEP, branch hybrid-ep, docs/README_Hybrid-EP.md,
+kernel time only, own GPU left out)."""
 
 NO_REMOTE_WRITES = frozenset({"eni", "ethernet"})
-"""Networks whose cards cannot write into the memory of another node's GPU (TCP of the kernel, TCPX, TCPXO): there
-neither NVSHMEM nor UCCL runs, and NCCL exchanges tokens."""
+"""Networks whose cards cannot write into the memory of another node's GPU (TCP of the kernel, TCPX, TCPXO), so that
+NCCL exchanges tokens."""
 
 PROXIED = {"uccl": (1.0, 2.0e-3), "nvshmem": (0.4, 1.9e-3)}
 """Where CPU threads post every token's message: share of the wire that they reach, and the least that an exchange
 across nodes takes, to count, announce and wait [s].
 
 fit: Kimi K2 and DeepSeek-V3 over EFA with microbatches of 1 and 4 sequences (512 and 2,048 tokens a GPU). UCCL's own
-kernels reach the wire (p5en, p6-b200: 38 - 42 of 50 GB/s with 4,096 tokens); NVSHMEM's libfabric has one thread. Over
-Slingshot, to which the same library posts, guesstimate."""
+kernels reach the wire (p5en, p6-b200: 38 - 42 of 50 GB/s with 4,096 tokens); NVSHMEM's libfabric has one thread; over
+Slingshot guesstimate.
+"""
 
 EXPERTS_PER_TOKEN = 8
 """DeepSeek-V3's (arXiv 2412.19437), and most others' since."""
@@ -117,8 +116,7 @@ def deduplicated_s(
         size, stride: (N,) GPUs of the group, and the distance between members.
         ideal: bytes over bandwidth only.
         sms: SMs that copy over NVLink; None for as many as it takes.
-        transport: `nvshmem` or `uccl`: who posts messages where the GPU cannot, on other networks than InfiniBand and
-            RoCE.
+        transport: who posts messages on other networks than InfiniBand and RoCE, one of `PROXIED`.
     """
     inside, nodes = units(cluster, size, stride)
     local = copy_bytes * distinct_targets(np.asarray(size), routing)
@@ -162,11 +160,8 @@ def distinct_targets(targets: NDArray[np.int64], routing: Routing) -> FloatArray
 
 @lru_cache(maxsize=4096)
 def _missed(targets: int, routing: Routing) -> float:
-    """Chance that none of a token's choices falls on a given target.
-
-    A target that is part of a group is chosen with the group or not at all; one of several groups has `j` of them among
-    the chosen ones with the hypergeometric chance.
-    """
+    """Chance that none of a token's choices falls on a given target, which is chosen with the group that it is part of
+    or not at all; one of several groups has `j` of them among the chosen ones with the hypergeometric chance."""
     choices, groups, top_groups, experts = routing
     eligible = experts * top_groups / groups
 

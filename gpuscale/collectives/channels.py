@@ -46,8 +46,8 @@ def knows_channels(cluster: ClusterSpec) -> bool:
 def graph_channels(net: Network) -> FloatArray:
     """Return the channels that NCCL takes of its own accord, (N,): those of search.cc's graph, twice.
 
-    In a node search.cc finds as many as the links carry; across nodes one per network card, two from Hopper on where
-    there are no more than four cards. It knows nothing of other groups, so that cards which they use too count whole.
+    In a node as many as the links carry; across nodes one per network card, two from Hopper on where there are no more
+    than four cards, those that other groups use too counted whole.
     """
     inside = 2.0 * (c.PCIE_CHANNELS if net.links[0][0] == "pcie" else net.generation.channels)
     cards = np.maximum(net.local * np.minimum(_cards_alone(net, net.domain + 1), 1.0), 1.0)
@@ -64,10 +64,8 @@ def ring_channels(net: Network) -> FloatArray:
 
 
 def share_of_channels(net: Network) -> FloatArray | float:
-    """Return the channels that the user gives over those that NCCL takes, (N,) or 1.
-
-    Rings and trees with fewer channels than the graph has carry as much less; more do not carry more than the wire.
-    """
+    """Return the channels that the user gives over those that NCCL takes, (N,) or 1: rings and trees with fewer carry
+    as much less, with more no more."""
     if net.tuning is None or net.tuning.channels is None:
         return 1.0
     return net.tuning.channels / graph_channels(net)
@@ -76,9 +74,8 @@ def share_of_channels(net: Network) -> FloatArray | float:
 def driven(net: Network, bus_bytes_per_s: FloatArray, algorithm: Callable[[FloatArray], FloatArray]) -> FloatArray:
     """Return what the channels that the user gives leave of the bandwidth of rings and trees, (N,) [bytes/s].
 
-    Each drives its part of the links, whether other groups use these too or not, so that a group with few channels
-    takes as long alone as beside others until the links are full. `bus_bytes_per_s` is that with all channels, and
-    `algorithm` leads from the bandwidth of each level, (L, N), to that of the algorithm.
+    Each drives its part of the links, whether other groups use these too or not. `bus_bytes_per_s` is that with all
+    channels, and `algorithm` leads from the bandwidth of each level, (L, N), to that of the algorithm.
     """
     if net.tuning is None or net.tuning.channels is None:
         return bus_bytes_per_s
@@ -106,10 +103,7 @@ def _cards_alone(net: Network, index: int) -> FloatArray:
 def channels_of(net: Network, algorithm: str, message: float | None = None) -> int:
     """Return the channels that an algorithm takes over the first group; 0 where the model does not know.
 
-    NVLS has one for each GPU of the domain, the head of its part; RCCL's numbers are not NCCL's.
-
     Args:
-        net: the group, and how NCCL runs on it.
         algorithm: as `nccl.Timing` has it.
         message: bytes of the only message that a GPU sends; None where it sends to all.
     """
@@ -139,11 +133,8 @@ class PeerChannels(NamedTuple):
     part_bytes: FloatArray  #: where parts become too large.
 
     def part_of(self, message: FloatArray) -> FloatArray:
-        """Return the bytes of a message that each of its channels moves.
-
-        NCCL doubles the channels until a part is no larger than `part_bytes`; between its steps the time would fall
-        with the bytes, here it stays.
-        """
+        """Return the bytes of a message that each of its channels moves. NCCL doubles the channels until a part is no
+        larger than `part_bytes`; between its steps the time would fall with the bytes, here it stays."""
         return np.minimum(message / self.least, np.maximum(message / self.most, self.part_bytes))
 
 
@@ -162,7 +153,6 @@ def peer_channels(net: Network) -> PeerChannels:
 
 
 def _channels_across(net: Network, total: FloatArray, level: LevelSpec) -> FloatArray:
-    """Return the channels per peer where some peers are across the network."""
     n, cards = net.groups.size, max(level.nics_per_gpu, 1.0)
     if net.nccl < c.NET_CHANNELS_SINCE:
         crowded = 2 * n > 4 * total  # more than eight messages on a channel, and it loses a warp to waiting

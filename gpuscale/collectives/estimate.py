@@ -26,11 +26,6 @@ from gpuscale.presets.hardware import load_cluster
 from gpuscale.specs.cluster import IBVERBS, SCALE_UP, ClusterSpec, LevelSpec
 from gpuscale.units import KIB, MAX_BYTES, MIB, parse_bytes
 
-# -- How far measured collectives are from predicted ones: an 80 % interval by way, kind and size. --
-#
-# The numbers are 80 % quantiles of |log(measured / predicted)| over the published nccl-tests results that
-# docs/collectives.md counts (`benchmarks/compare_collectives.py --intervals`), by the outermost level crossed.
-
 SMALL_BYTES, LARGE_BYTES = 64 * KIB, 64 * MIB
 """Ends of the classes of sizes: below the first latency decides, from the second on bandwidth."""
 
@@ -44,9 +39,10 @@ HALF_WIDTHS = {
     ("verbs", False): (1.20, 0.42, 0.12), ("verbs", True): (0.20, 0.20, 0.12),
     ("plugin", False): (0.18, 0.28, 0.13), ("plugin", True): (0.18, 0.28, 0.16),
 }  # fmt: skip
-"""(way, whether grouped sends) -> half width of the interval below `SMALL_BYTES`, between, and from `LARGE_BYTES` on,
-in log of the ratio; where fewer than eight, or those of one source, were measured, at least as for the other kind or
-the next size."""
+"""(way over the outermost level crossed, whether grouped sends) -> half width of the 80 % interval below `SMALL_BYTES`,
+between, and from `LARGE_BYTES` on: 80 % quantiles of |log(measured / predicted)| over the published results that
+docs/collectives.md counts (`benchmarks/compare_collectives.py --intervals`); where fewer than eight, or those of one
+source, were measured, at least as for the other kind or the next size."""
 
 CALIBRATED = 0.06
 """The same where the cluster's own curves count: at sizes held out (docs/collectives.md, "Your measurements")."""
@@ -79,9 +75,8 @@ ALGORITHMS = {
     "hierarchical": "hierarchical",
     "deepep": "DeepEP",
 }
-"""What `NCCL_ALGO` calls it (pairwise: grouped sends and receives) -> algorithm of the model; collnet is SHARP.
-
-The last two are no algorithms of NCCL and never chosen by themselves: `gpuscale.collectives.alltoall`."""
+"""What `NCCL_ALGO` calls it (pairwise: grouped sends and receives) -> algorithm of the model; the last two are none of
+NCCL's and never chosen by themselves: `gpuscale.collectives.alltoall`."""
 
 SINCE = {"nvls": c.NVLS_SINCE, "nvls-tree": c.NVLS_TREE_SINCE, "pat": c.PAT_SINCE}
 """The version of NCCL that brought an algorithm."""
@@ -201,7 +196,7 @@ def price_collective(  # noqa: PLR0913 - what a user can say of a collective
         ideal: the latency-free model.
         siblings: stride of the group, and how many of its kind run at once.
         algorithm: one of `ALGORITHMS`; None: the fastest, as NCCL chooses.
-        protocol: `ll`, `ll128` or `simple`; None: the fastest, as NCCL chooses.
+        protocol: `ll`, `ll128` or `simple`; None likewise.
         tuning: NCCL's version and channels, how it is launched, and how uneven an AllToAll is.
         experts_per_token: for `deepep`: copies of a token that a plain AllToAll would send; default 8.
         nodes_per_token: for `deepep`: nodes among which the experts of a token lie (DeepSeek-V3: 4); default any.
@@ -327,7 +322,6 @@ def _cannot_run(case: _Case, algorithm: str | None, protocol: str | None, nodes:
 def _refuse(
     case: _Case, algorithm: str | None, protocol: str | None, experts: int | None, nodes: int | None, *, ideal: bool
 ) -> None:
-    """Refuse options that contradict each other, or the operation."""
     imbalance, units = case.tuning.imbalance, int(alltoall.units(case.net.cluster, case.gpus, case.stride)[1])
     if ideal and (algorithm or protocol or c.Tuning(imbalance=imbalance) != case.tuning):
         hint = "leave out `algorithm`, `protocol`, `channels`, `nccl` and `launch`"
@@ -353,14 +347,13 @@ def _refuse(
 
 
 def _known(field: str, text: str | None, names: Collection[str]) -> str | None:
-    """Return the name that is given, in lower case; None where it is left out."""
     if text is None or text.lower() in names:
         return text.lower() if text else None
     raise InputError(f"unknown name {text[:40]!r}", field=field, hint=f"there are {', '.join(names)}")
 
 
 def _by_nccl(case: _Case, algorithm: str | None, protocol: str | None) -> CollectiveEstimate:
-    """Return NCCL's choice, or the one asked for; as measured where the cluster file has measurements."""
+    """NCCL's choice, or the one asked for; as measured where the cluster file has measurements."""
     cluster, least_s = case.net.cluster, float(case.ideal_s.max())
     chosen, other = _choose(case, algorithm, protocol)
     name = chosen.name.rpartition(" ")[0]

@@ -1,18 +1,17 @@
 """Where the members of a communication group sit on the levels of a cluster, and what bandwidth they share.
 
-A group is `n` GPUs with `stride` Rank stride between members. All sibling groups (the other GPUs in between, and
-the groups after it) run the same operation at the same time, so a group gets the share of each link that its own
-members bring: every GPU counts with its `egress_bytes_per_s`. `shared_by` says what is left to fewer groups.
+A group is `n` GPUs with `stride` Rank stride between members. All sibling groups run the same operation at the same
+time, so a group gets the share of each link that its own members bring: every GPU counts with its `egress_bytes_per_s`.
+`shared_by` says what is left to fewer groups.
 
 Rounding, always to the slower side:
 - an instance of a level with S GPUs holds floor(S / stride) members, at least 1, at most n;
-- when n is no multiple of that, one instance holds only the remainder; data enters and leaves it through those few
-  members alone, and this thinnest instance sets the bandwidth;
+- when n is no multiple of that, one instance holds only the remainder, and sets the bandwidth;
 - a group that does not fit its top level is taken to be inside it.
 
 Rails. A group whose nodes all hold members on the same rails keeps to these: every channel of a ring enters and leaves
 through one card number, and alltoall passes a message to the GPU with the right card over NVLink first (PXN; NCCL
-2.12). That is the level as it stands, and what latencies and efficiencies of presets were measured on. Otherwise
+2.12). That is the level as it stands, and what presets were measured on. Otherwise
 
 - rails "optimised": traffic goes up to the first level above that joins the rails: its bandwidth, its hops;
 - rails "only": there is no such level, and another GPU of the node passes it on (Wang et al., "Rail-only", arXiv
@@ -34,8 +33,8 @@ from gpuscale.errors import InputError
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 
 SPINE_HOP_S = 0.5e-6
-"""guesstimate: what leaf, spine and leaf take more than one leaf: two switches of 0.25 us with their cables, as between
-the leaf and the spine level of the presets. Used where no level above says it."""
+"""guesstimate: what leaf, spine and leaf take more than one leaf where no level above says it: two switches of 0.25 us
+with their cables."""
 
 
 class Groups(NamedTuple):
@@ -112,9 +111,8 @@ def exchanged(data: FloatArray, s_per_byte: FloatArray | None, times_s: FloatArr
 def shared_by(cluster: ClusterSpec, gpus: int, stride: int, concurrent: int) -> ClusterSpec:
     """Return the cluster as `concurrent` groups of `gpus` GPUs, `stride` apart, see it when no other runs.
 
-    The switches have fewer GPUs to serve, and a GPU that shares a network card has it to itself as far as its
-    neighbours are idle; a GPU's own links stay what they are, those of a torus among them. The groups are neighbours:
-    they fill an instance of a level before they spread over more.
+    Switches, and network cards that GPUs share, serve fewer of them; a GPU's own links stay what they are. The groups
+    are neighbours: they fill an instance of a level before they spread over more.
 
     Raises:
         InputError: the groups have more GPUs than the cluster.
@@ -152,10 +150,8 @@ def cards_reached(cluster: ClusterSpec, level: LevelSpec, busy: FloatArray) -> F
 
 
 def _wired(cluster: ClusterSpec, groups: Groups, step: FloatArray) -> Groups:
-    """Write into groups that are placed by size and stride what tori, dragonflies and rails make of them.
-
-    That is their bandwidth, hops and exchange; `step`: (N,) Rank stride between members.
-    """
+    """Write into placed groups what tori, dragonflies and rails make of their bandwidth, hops and exchange; `step`:
+    (N,) Rank stride between members."""
     first = next((index for index, level in enumerate(cluster.levels) if level.rails != "none"), None)
     exchange = np.zeros_like(groups.wire_bytes_per_s)
     for index, level in enumerate(cluster.levels):
@@ -188,11 +184,8 @@ def _wired(cluster: ClusterSpec, groups: Groups, step: FloatArray) -> Groups:
 
 
 def _strays(cluster: ClusterSpec, groups: Groups, step: FloatArray, first: int) -> BoolArray:
-    """Groups that leave their rails, (N,).
-
-    A group that a node can hold only counts as crossing for its worst place. Two GPUs that send to each other are
-    mostly a part of something larger (stages, a ring of context), whose members in the node have the card for PXN.
-    """
+    """Groups that leave their rails, (N,): one that a node can hold only for its worst place; of two that send to each
+    other, mostly a part of something larger, none."""
     reach = (groups.size - 1) * step + 1
     beyond = groups.crossed[first] & (reach > cluster.levels[cluster.domain_index].gpus)
     if cluster.levels[first].pxn:

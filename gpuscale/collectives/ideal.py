@@ -1,9 +1,9 @@
 """The operations, and their textbook times without latency: bytes over bandwidth at the level that limits them.
 
 Source: Austin et al., "How to Scale Your Model", chapter "How to Think About GPUs" (2025), sections on collectives in a
-node, across nodes and with in-network reduction. Its tree form `T = max_i(B * N_sub_i / W_i)` and its strided form
-`T = max_i(B * S_i / (max(Y, S_{i-1}) * W_i))` are special cases of the one below; there B is the array before it is
-split Y ways, here `bytes_` is the whole tensor of one group.
+node, across nodes and with in-network reduction. Its tree form `T = max_i(B * N_sub_i / W_i)` and its strided form `T =
+max_i(B * S_i / (max(Y, S_{i-1}) * W_i))` are special cases of the one below; there B is the array before it is split Y
+ways, here `bytes_` is the whole tensor of one group.
 
 With m members of the group in each unit that a level joins, and W the egress per GPU, each level takes
 
@@ -63,10 +63,7 @@ def operation_named(text: str) -> str:
 
 
 def bus_factor(operation: str, group_size: FloatArray) -> FloatArray:
-    """Return busbw / algbw for each group size, as nccl-tests defines it (nccl-tests doc/PERFORMANCE.md).
-
-    AllReduce 2(n-1)/n; AllGather, ReduceScatter and AllToAll (n-1)/n; Broadcast, Reduce and SendRecv 1.
-    """
+    """Return busbw / algbw for each group size, as nccl-tests defines it (nccl-tests doc/PERFORMANCE.md)."""
     if operation in {"broadcast", "reduce", "sendrecv"}:
         return np.ones_like(group_size)
     share = (group_size - 1) / group_size
@@ -79,10 +76,8 @@ def level_times_s(
     """Return the time that each level alone would take [s], shape (L, N); 0 at levels that are not crossed.
 
     Args:
-        cluster: L levels.
         operation: one of `OPERATIONS`.
         bytes_: (N,) whole tensor of the group (gathered, pre-scatter); for alltoall the send buffer of one GPU.
-        groups: placement of the N groups.
         imbalance: bytes of the busiest GPU of an AllToAll over the mean.
     """
     n, m, crossed = groups.size, groups.inner, groups.crossed
@@ -106,10 +101,9 @@ def level_times_s(
 def busiest_factors(cluster: ClusterSpec, groups: Groups, imbalance: float) -> FloatArray:
     """Return by how much each level takes longer than with even messages, (L, N).
 
-    The imbalance f is the bytes of the busiest GPU over the mean of its group; every group has one such GPU. Its own
-    links carry f times as much, a network card that c GPUs share (c - 1 + f) / c times. Switches that are narrower than
-    the links carry (m - 1 + f) / m times as much from the unit that it is in, of m GPUs of the group: from its leaf
-    into the spine.
+    The imbalance f is the bytes of the busiest GPU over the mean of its group. Its own links carry f times as much, a
+    network card that c GPUs share (c - 1 + f) / c times, switches that are narrower than the links (m - 1 + f) / m
+    times as much from the unit that it is in, of m GPUs of the group.
     """
     if imbalance == 1:
         return np.ones((1, 1))

@@ -1,16 +1,14 @@
 """The default model: how long NCCL takes with each algorithm and protocol: latency, link efficiency and channels.
 
-Every algorithm (ring, tree, NVLS, tree of NVLS domains, switch reduction across the network, PAT, point-to-point) has
-a function of its own with its formula,
+Every algorithm (ring, tree, NVLS, tree of NVLS domains, switch reduction across the network, PAT, point-to-point) has a
+function of its own with its formula,
 
     time = latency of call and hops + bytes moved / bandwidth + what its pipeline steps cost beyond NCCL's tables
 
-for each protocol (LL, LL128, Simple) that it has, and the least of them counts, as NCCL's tuner has it. Latency and
-bandwidth are NCCL's (src/graph/tuning.cc); the rest is the measured excess between 1 MiB and 1 GiB, which NCCL's tuner
-leaves out. Every term rises with the bytes and falls with bandwidth, so the least does too.
-
-NCCL chooses by its tables, not by what calls take. Inside a node, where both are known, rings of a collective on its
-own change their protocol at the sizes of the tables (`Timing.chosen`).
+for each protocol (LL, LL128, Simple) that it has, and the least of them counts, as NCCL's tuner has it
+(src/graph/tuning.cc); the last term is measured. Every term rises with the bytes and falls with bandwidth, so the least
+does too. Inside a node, where NCCL's tables and what calls take are both known, rings of a collective on its own change
+their protocol at the sizes of the tables (`Timing.chosen`).
 
 Names in the formulas: n GPUs of the group, S its bytes (`data`). All arrays are (N,): one collective per group.
 """
@@ -50,10 +48,8 @@ class Timing(NamedTuple):
 
 
 def taken_s(found: Sequence[Timing]) -> FloatArray:
-    """Return the time of what NCCL takes out of these, (N,) [s]: the fastest of those that its tuner may choose.
-
-    Where it would choose none of them, as of an algorithm that the user asks for, the fastest of all.
-    """
+    """Return the time of what NCCL takes out of these, (N,) [s]: the fastest of those that its tuner may choose; where
+    it would choose none, the fastest of all."""
     fastest: FloatArray = np.minimum.reduce([one.time_s for one in found])
     if all(one.chosen is None for one in found):
         return fastest
@@ -72,11 +68,9 @@ def timings(net: Network, operation: str, data: FloatArray) -> list[Timing]:
 
 
 def _writes_ll128(net: Network) -> BoolArray:
-    """Whether groups have LL128, (N,), which takes stores of 128 bytes that arrive whole.
-
-    Across nodes not where cards write out of order. Inside a node, of a collective on its own, not where PCIe is
-    between its GPUs (tuning.cc: `typeIntra <= PATH_NVB`).
-    """
+    """Whether groups have LL128, (N,), which takes stores of 128 bytes that arrive whole: across nodes not where cards
+    write out of order, inside a node, of a collective on its own, not over PCIe (tuning.cc: `typeIntra <=
+    PATH_NVB`)."""
     across = net.transport.ll128 and (net.generation.ll128_across or not net.alone)
     able: BoolArray = np.full(net.nodes.shape, True) if across else net.nodes <= 1
     if not net.alone:
@@ -132,8 +126,8 @@ def planned_bytes_per_s(net: Network) -> float:
 def protocol_ends(net: Network, passes: int) -> tuple[FloatArray, FloatArray]:
     """Return the bytes up to which NCCL plans a ring of one node with LL, and with LL128, (N,) each.
 
-    Its tables are lines, latency + bytes / bandwidth, of which it takes the lowest. It never takes LL128 where the
-    second is not above the first.
+    Its tables are lines, latency + bytes / bandwidth, of which it takes the lowest; LL128 never where the second is not
+    above the first.
     """
     n, generation, graph, row = net.groups.size, net.generation, planned_bytes_per_s(net), net.links[0][0]
     hops = passes * np.maximum(n - 1, 1.0)
@@ -162,7 +156,7 @@ def _ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
     moved = passes * (n - 1) / n * data
     block = data / n
     own_s = block / net.copy_bytes_per_s
-    # A ring that gathers or scatters hands each block on at once; beyond those in its slots it waits for handshakes.
+    # A ring that gathers or scatters waits for handshakes of blocks beyond those in its slots.
     queued = net.transport.block_s > 0 and passes == 1 and net.alone
     waiting = np.maximum(1 - c.SLOTS / np.maximum(n - 1, 1.0), 0.0) if queued else 1.0
     messages_s = waiting * _messages_s(net, data if queued else block, passes * (net.nodes - 1))
@@ -183,9 +177,7 @@ def _ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
                 latency_s = latency_s * np.where(net.nodes > 1, c.RING_PLATEAU, 1.0)
             steps_s = step_overhead_s(data, passes * net.ring_steps)
             time_s = bytes_s + messages_s + steps_s + latency_s
-            if net.alone:
-                # Across nodes the cards set the pace: hops between them are under way while the next chunks are sent.
-                # What is left of both is the root of their squares.
+            if net.alone:  # across nodes hops are under way while the next chunks are sent
                 across_s = np.hypot(bytes_s, latency_s + messages_s + steps_s)
                 time_s = np.where(net.nodes > 1, across_s, _in_node_s(net, bytes_s, latency_s, passes, time_s))
         found.append(Timing("ring", c.PROTOCOLS[index], latency_s, time_s, channels_s[index]))
@@ -193,11 +185,8 @@ def _ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
 
 
 def _lines_s(net: Network, data: FloatArray) -> FloatArray | float:
-    """Return the least that LL takes for the bytes of a ring in a node, alone [s].
-
-    One channel serves so many bytes as give each of its threads one line per step. Up to there its lines fill up;
-    beyond, NCCL adds channels in proportion (enqueue.cc), which takes no longer until all of them run.
-    """
+    """Return the least that LL takes for the bytes of a ring in a node, alone [s]: up to one line per step for each
+    thread of one channel its lines fill up; beyond, NCCL adds channels in proportion (enqueue.cc)."""
     if not net.alone or net.generation.channels == 0:
         return 0.0
     n = net.groups.size
@@ -209,8 +198,8 @@ def _in_node_s(
 ) -> FloatArray:
     """Return what a ring with Simple takes in a node, alone [s]: `added_s` where its hops are not hidden.
 
-    From Hopper on all hops but the first are under way while the next chunks are sent. As across nodes, what is left of
-    both is the root of their squares; a hop costs what it does for small messages and all of the step's overhead.
+    From Hopper on all hops but the first are under way while the next chunks are sent: what is left of both is the root
+    of their squares; a hop costs what it does for small messages and all of the step's overhead.
     """
     if not net.generation.hides_hops or net.links[0][0] != "nvlink":
         return added_s
@@ -222,13 +211,12 @@ def _in_node_s(
 
 
 def _ring_bandwidths(net: Network, bus: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return what LL, LL128 and Simple make of the bandwidth of a ring."""
     ll_most = net.by_nodes(*net.generation.ll_max_bytes_per_s) * np.minimum(share_of_channels(net), 1.0)
     return np.minimum(ll_most, c.LL_SHARE * bus), c.LL128_SHARE * bus, bus
 
 
 def chain(net: Network, data: FloatArray) -> list[Timing]:
-    """Return Broadcast and Reduce: a ring that is cut open, every GPU passing on what arrives.
+    """Return Broadcast and Reduce: a ring that is cut open.
 
     time = latency + S / bandwidth + overhead of the steps
     """
@@ -262,8 +250,8 @@ def tree(net: Network, data: FloatArray) -> list[Timing]:
     time = latency + 2 S / bandwidth + waits of its nodes + overhead of the steps
     """
     pairs = np.where(net.nodes <= 2, 2.0 if net.transport.tree_of_two or not net.alone else 1.0, 1.0)
-    # On two nodes each sends its sum up or the result down, not both, so that the NICs do not halve the rate
-    # (tuning.cc takes the intra-node speed there); beyond, an inner node of the double tree passes everything twice.
+    # On two nodes each sends its sum up or the result down, so that the NICs do not halve the rate (tuning.cc takes the
+    # intra-node speed there); beyond, an inner node of the double tree passes everything twice.
     edge = np.minimum(net.intra_bytes_per_s, pairs * net.inter_bytes_per_s)
     inside, share = net.domain + 1, share_of_channels(net)
     links = driven(net, edge, lambda levels: np.minimum(slowest(levels[:inside]), pairs * slowest(levels[inside:])))
@@ -278,10 +266,8 @@ def tree(net: Network, data: FloatArray) -> list[Timing]:
     found = []
     for index, bandwidth in enumerate(bandwidths):
         inside_s, across_s = net.tree_hops_s(index)
-        if net.alone and index == c.LL:
-            latency_s = net.call_s(c.TREE_BASE_S[index], 2 * inside_s, 2 * across_s)
-        else:
-            latency_s = net.call_s(c.TREE_BASE_S[index], 2 * (inside_s + across_s))
+        hops_s = (2 * inside_s, 2 * across_s) if net.alone and index == c.LL else (2 * (inside_s + across_s),)
+        latency_s = net.call_s(c.TREE_BASE_S[index], *hops_s)
         steps_s = step_overhead_s(data, 2 * tree_steps(net)) if index == c.SIMPLE else 0.0
         time_s = 2 * data / bandwidth + messages_s + stored_s + steps_s + latency_s
         channels_s = 2 * data / np.where(limited, bandwidth, np.inf)
@@ -290,10 +276,8 @@ def tree(net: Network, data: FloatArray) -> list[Timing]:
 
 
 def tree_steps(net: Network) -> FloatArray:
-    """Pipeline steps up a tree: the chain in the domain, the first exchange of domains, and the inner nodes above it.
-
-    An inner node passes on what its own domain has added up, so each level above the first waits for the domain too.
-    """
+    """Pipeline steps up a tree: the chain in the domain, the first exchange of domains, and the inner nodes above it,
+    which wait for their own domain too."""
     first = np.minimum(net.rounds, 1.0)
     above = np.maximum(c.TREE_STEPS_PER_LEVEL, net.local) * (net.rounds - first)
     return net.local - 1 + c.TREE_STEPS_PER_LEVEL * first + above
@@ -328,8 +312,7 @@ def nvls_allreduce(net: Network, data: FloatArray) -> list[Timing]:
 def collnet(net: Network, data: FloatArray) -> list[Timing]:
     """Return SHARP: the switches between nodes add up what each node has added up, through NVLS where it has it.
 
-    time = latency + S / what the switches take + overhead of the steps; bound inside by NVLS, or the GPUs' links. Each
-    network card sends its part once instead of twice.
+    time = latency + S / what the switches take + overhead of the steps; bound inside by NVLS, or the GPUs' links
     """
     possible = net.network_adds & (net.nodes > 1) & (net.local * net.nodes == net.groups.size)
     if not possible.any():
@@ -386,10 +369,8 @@ def _domain_tree_cap(net: Network) -> FloatArray:
 
 
 def _heads_bytes_per_s(net: Network) -> FloatArray:
-    """Bandwidth of the graph: every GPU of the domain heads a channel as fast as its links carry g + 1 of (search.cc).
-
-    Domains of more GPUs than a node of eight have no such graph; they keep what their links carry.
-    """
+    """Bandwidth of the graph: every GPU of the domain heads a channel as fast as its links carry g + 1 of (search.cc);
+    in domains beyond a node of eight what their links carry."""
     g = net.local
     link = net.intra_bytes_per_s / (g + 1)
     found = np.zeros_like(g)
@@ -420,8 +401,8 @@ def all_to_all(net: Network, data: FloatArray) -> Timing:
 
         time = latency + (1 - m/n) S / bandwidth per GPU, of the slowest level + messages + overhead of the steps
 
-    with m members in each unit that the level joins; S is the send buffer of one GPU. Alone, NCCL's channels slow the
-    links down where they are about as fast.
+    with m members in each unit that the level joins; S is the send buffer of one GPU. Alone, NCCL's channels slow links
+    down.
     """
     n, groups, inside = net.groups.size, net.groups, net.domain + 1
     per_gpu = net.level_bytes_per_s / groups.inner
@@ -466,7 +447,7 @@ def _local_simple_s(net: Network, small_s: FloatArray, factor: float) -> FloatAr
 
 
 def _local_lines_s(net: Network, message: FloatArray) -> FloatArray | float:
-    """Return what the one channel that a message with LL in a node has takes for its bytes, alone [s]."""
+    """Return what the one channel of a message with LL in a node takes for its bytes, alone [s]."""
     if not _knows_parts(net):
         return 0.0
     here = (net.nodes <= 1) & (message <= c.P2P_LL_BYTES)
@@ -530,7 +511,7 @@ def step_overhead_s(data: FloatArray, steps: FloatArray) -> FloatArray:
 
 
 def _messages_s(net: Network, message: FloatArray, hops: FloatArray) -> FloatArray | float:
-    """Return what messages of so many bytes add to network hops [s]: handshakes of libfabric."""
+    """Return what handshakes of libfabric for so many bytes add to network hops [s]."""
     if not net.transport.rendezvous_s:
         return 0.0
     doublings = log2(1 + np.minimum(message, c.RENDEZVOUS_BYTES) / c.EAGER_BYTES)
@@ -538,11 +519,8 @@ def _messages_s(net: Network, message: FloatArray, hops: FloatArray) -> FloatArr
 
 
 def _posted_s(net: Network, block: FloatArray) -> FloatArray:
-    """Return what the blocks of one pass of a ring across nodes take beside their hops [s].
-
-    All blocks pass the same card, one after the other: where the CPU posts, completes and flushes each of them, every
-    step takes that long. Where the card follows a handshake, every node does.
-    """
+    """Return what the blocks of one pass of a ring across nodes take beside their hops [s]: in every step, where the
+    CPU posts, completes and flushes each of them; for every node, where the card follows a handshake."""
     kind, doublings = net.transport, log2(1 + np.minimum(block, c.CHUNK_BYTES) / c.EAGER_BYTES)
     step_s = kind.step_s * net.stripes * block / np.maximum(block + kind.step_half_bytes, 1.0)
     nodes_s = (net.nodes - 1) * kind.block_s * doublings if net.alone else 0.0

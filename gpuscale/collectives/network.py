@@ -100,10 +100,8 @@ class Network(NamedTuple):
         return np.maximum(table_s, np.where(self.nodes > 1, c.NET_OVERHEAD_S[protocol], 0.0))
 
     def table_hop_s(self, row: str, protocol: int, *, tree: bool = False) -> float:
-        """Latency of one hop over a kind of link by the library's table [s]; RCCL has its own of the network.
-
-        Over PCIe a hop with Simple is known better than by the factor of all hops.
-        """
+        """Latency of one hop over a kind of link by the library's table [s]; over PCIe a hop with Simple is known
+        better than by the factor of all hops."""
         if row == "pcie" and self.alone and protocol == c.SIMPLE and self.generation.simple_hop_factor and not tree:
             return c.RING_HOP_S[row][protocol] * self.generation.simple_hop_factor / self.generation.hop_factor
         if row == "net" and self.alone:
@@ -186,5 +184,4 @@ EFA_CARD_BYTES_PER_S = 50e9
 
 
 def _stripes(levels: Sequence[LevelSpec]) -> float:
-    """Cards of EFA that a GPU sends each message over."""
     return max((max(one.nics_per_gpu, one.link_bytes_per_s / EFA_CARD_BYTES_PER_S, 1.0) for one in levels), default=1.0)

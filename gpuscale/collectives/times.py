@@ -1,14 +1,13 @@
 """Time of many collectives at once: by the model, corrected by measurements of the cluster itself.
 
-The measurements are the `[[calibration]]` tables of a cluster file. Each says what one operation took over one group at
-some sizes. At each of them the model is off by the factor
+The measurements are the `[[calibration]]` tables of a cluster file: what one operation took over one group at some
+sizes. At each of them the model is off by the factor
 
     r = measured / predicted for that group, alone
 
 and a group that crosses the same level takes `predicted * r`, with log r linear in log bytes between the sizes and
-constant beyond them. The measured group therefore takes exactly what was measured; others keep what the model says of
-their size. Of several measurements at a level those with as many members per node (or the nearest to it) count, and
-between two numbers of GPUs log time is linear in log GPUs.
+constant beyond them. Of several measurements at a level those with as many members per node (or the nearest to it)
+count, and between two numbers of GPUs log time is linear in log GPUs.
 
 Time never falls with bytes: for each group the product is taken on a grid of sizes (those measured and the powers of
 two between them), made monotone there, and interpolated in log time over log bytes.
@@ -49,16 +48,12 @@ def collective_time_s(
     """Return the time of one collective per group [s]; the arguments broadcast, a group of one takes 0 s.
 
     Args:
-        cluster: the hierarchy of levels.
         operation: one of `OPERATIONS`.
         bytes_: whole tensor of each group (gathered, pre-scatter); for alltoall the send buffer of one GPU.
         group_size: GPUs per group; for sendrecv those that send to their neighbours at the same time, 2 for a pair.
         stride: Rank stride between members.
         ideal: the latency-free model of `ideal` instead of the NCCL-like one of `nccl`.
         tuning: how NCCL is run, as by nccl-tests; None: as part of a training step.
-
-    Returns:
-        Seconds, in the broadcast shape of `bytes_`, `group_size` and `stride`.
 
     Raises:
         InputError: unknown operation, a size or stride below 1, a group that reaches beyond the cluster, channels on

@@ -6,10 +6,10 @@ Sources:
   chapter "Sharded Matrices": AllGather over several axes runs at the sum of their bandwidths, AllToAll on a
   bidirectional ring takes V / (4 W).
 - dragonfly: Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable Dragonfly Topology" (ISCA 2008): minimal
-  routes take one global link, Valiant's detours two, and spread what would otherwise share the one link of a pair of
-  groups. Dragonfly+ (Shpiner et al., HiPINEB 2017) has leaves and spines inside a group; between groups it is the same.
+  routes take one global link, Valiant's detours two. Dragonfly+ (Shpiner et al., HiPINEB 2017): the same between
+    groups.
 - rails: NVIDIA DGX SuperPOD reference architecture RA-11333 (2023), compute fabric: network card k of every node is
-  wired to leaf switch k of its unit; traffic of one rail is one hop away, traffic between rails traverses the spine.
+  wired to leaf switch k of its unit; traffic between rails traverses the spine.
 """
 
 from __future__ import annotations
@@ -26,19 +26,16 @@ from gpuscale.specs.cluster import ClusterSpec
 def mesh_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray:
     """Share of its links that a GPU can use towards `members` - 1 peers of a switchless all-to-all mesh.
 
-    In a full mesh (MI300X xGMI, 4-GPU NVLink nodes) the links are dealt out evenly over the peers, so that a pair of
-    GPUs has only its own share. A GPU with fewer links than peers (DGX-1's cube mesh) is no full mesh: it keeps all.
+    In a full mesh (MI300X xGMI, 4-GPU NVLink nodes) a pair of GPUs has only its own share. A GPU with fewer links than
+    peers (DGX-1's cube mesh) keeps all.
     """
     share = (members - 1) / max(cluster.levels[0].gpus - 1, 1)
     return np.where((members > 1) & is_full_mesh(cluster), share, 1.0)
 
 
 def path_share(cluster: ClusterSpec, members: FloatArray, nodes: FloatArray) -> FloatArray:
-    """What rings across nodes carry in a full mesh, over what rings that close inside it do.
-
-    A ring inside a mesh of m GPUs takes m of its m (m - 1) links, so that m - 1 rings fill it; one that goes on to the
-    next node takes m - 1, so that m do.
-    """
+    """What rings across nodes carry in a full mesh, over what rings that close inside it do: of m (m - 1) links one
+    that closes takes m, so that m - 1 fill it, one that goes on m - 1, so that m do."""
     through = (members > 1) & (nodes > 1) & is_full_mesh(cluster)
     return np.where(through, members / np.maximum(members - 1, 1.0), 1.0)
 
@@ -52,10 +49,8 @@ def is_full_mesh(cluster: ClusterSpec) -> bool:
 
 
 def cube_mesh_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray:
-    """Share of its links that a GPU of a hybrid cube mesh (DGX-1) can use towards few members.
-
-    Two of its six links lead to the other quad of four; NVIDIA DGX-1 with Tesla V100 system architecture (2017).
-    """
+    """Share of its links that a GPU of a hybrid cube mesh can use towards few members: two of six lead to the other
+    quad of four (NVIDIA DGX-1 with Tesla V100 system architecture, 2017)."""
     first = cluster.levels[0]
     if first.switches or first.fabric != "nvlink" or not 0 < cluster.gpu.links < first.gpus - 1:
         return np.ones_like(members)
@@ -115,9 +110,9 @@ def extent(shape: Sequence[int], size: FloatArray, stride: FloatArray) -> Extent
 def torus_ring(where: Extent) -> FloatArray:
     """Links of one unit that a ring (AllGather, ReduceScatter, AllReduce, a send) keeps busy in one direction, (N,).
 
-    Rings run along all axes that the group covers at the same time, each with its share of the data: both directions
-    of an axis that it goes around, one direction of an axis that it covers a part of. Two units send along one axis
-    after the other, as fast as the one with the most links to share.
+    Rings run along all axes that the group covers at the same time: both directions of an axis that it goes around, one
+    of an axis that it covers a part of. Two units send along one axis after the other, as fast as the one with the most
+    links to share.
     """
     used = where.members > 1
     busy: FloatArray = np.where(used, where.links, 0.0).sum(axis=0)
@@ -127,8 +122,8 @@ def torus_ring(where: Extent) -> FloatArray:
 def torus_exchange(where: Extent) -> FloatArray:
     """Time of an all-to-all exchange in bytes of a unit's send buffer over bytes/s of one link, (N,).
 
-    Routed along one axis after the other. Pairs of a ring of e members are floor(e^2 / 4) / e links apart on average;
-    the middle of a line of e carries floor(e^2 / 4) / e of each unit's bytes.
+    Along one axis after the other. Pairs of a ring of e members are floor(e^2 / 4) / e links apart on average; the
+    middle of a line of e carries floor(e^2 / 4) / e of each unit's bytes.
     """
     crossing = np.floor(where.members**2 / 4) / where.members
     return (crossing / where.links).max(axis=0)
