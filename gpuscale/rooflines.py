@@ -172,7 +172,7 @@ def roofline(
 
 
 def _first(cluster: ClusterSpec, gpus: int) -> ClusterSpec:
-    """Return the levels that the first GPUs of a cluster use, of which the outermost has just these."""
+    """The levels that the first GPUs use, of which the outermost has just these."""
     inner = [level for level in cluster.levels if level.gpus < gpus]
     return replace(cluster, levels=(*inner, cluster.levels[len(inner)].resized(gpus)))
 

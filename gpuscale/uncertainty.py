@@ -184,12 +184,11 @@ def _known_runs(table: tuple[Residual, ...] | None = None) -> _Known:
 
 
 def _columns(runs: Sequence[Features]) -> Columns:
-    """Arrange what runs are like, each of `DISTANCES` as an array of shape (runs,)."""
     return {name: np.array([getattr(one, name) for one in runs]) for name in DISTANCES}
 
 
 def _distances(wanted: Columns, known: Columns, factors: Mapping[str, float] = DISTANCES) -> FloatArray:
-    """Distance of every wanted run from every known one, shape (wanted, known)."""
+    """Shape (wanted, known)."""
     total = np.zeros((len(wanted["profile"]), len(known["profile"])))
     for name, factor in factors.items():
         one, other = wanted[name][:, None], known[name]
@@ -212,7 +211,7 @@ SHARDINGS = ("none", "distopt", "zero2", "zero3")
 
 
 def _new_kind(one: Features, runs: _Known, kept: BoolArray) -> tuple[str, ...]:
-    """Say where a layout of this kind was measured on fewer GPUs, or on none; nothing where it was on as many."""
+    """Where a layout of this kind was measured on fewer GPUs, or on none; nothing where it was on as many."""
     deepest = _deepest(runs, kept, one.software)
     deeper = (f"a pipeline of more than {deepest} stages under {one.software}",) * (one.layout["pp"] > deepest)
     most = _most_of_kind(runs, kept, moe=one.moe, sharding=one.sharding)
@@ -234,24 +233,21 @@ def new_kinds(job: JobSpec, zero: IntArray, pp: IntArray) -> BoolArray:
 
 
 def _deepest(runs: _Known, kept: BoolArray, software: str) -> int:
-    """Return the stages of the deepest pipeline that was run with a framework; where none was, with any."""
+    """Stages of the deepest pipeline that was run with a framework; where none was, with any."""
     same = kept & (runs.columns["software"] == software)
     own = max(int(runs.stages[same].max(initial=1)), DEEPEST.get(software, 1))
     return own if own > 1 else int(runs.stages.max(initial=1))
 
 
 def _most_of_kind(runs: _Known, kept: BoolArray, *, moe: bool, sharding: str) -> float:
-    """Return the log10 of the GPUs of the largest run of such a model and sharding; -1 where there is none.
-
-    A run of ZeRO-3 stands for ZeRO-2 too, which does the same but keeps the parameters.
-    """
+    """log10 of the GPUs of the largest run of such a model and sharding (one of ZeRO-3 stands for ZeRO-2 too); -1 where
+    there is none."""
     shardings = ["zero2", "zero3"] if sharding == "zero2" else [sharding]
     same = kept & (runs.columns["moe"] == moe) & np.isin(runs.columns["sharding"], shardings)
     return float(runs.columns["log_gpus"].astype(np.float64)[same].max(initial=-1.0))
 
 
 def _unmeasured(one: Features, known: Columns) -> tuple[str, ...]:
-    """Say what a prediction has and no known run has."""
     new = {name for name, column in known.items() if column.dtype.kind != "f" and getattr(one, name) not in column}
     if "vendor" in new:
         new.discard("architecture")  # of course
@@ -279,7 +275,7 @@ MANY_GENERATIONS = 2
 
 
 def _older_alone(one: Features, known: Columns) -> Iterator[str]:
-    """Say where a framework was measured on GPUs of an architecture in much older generations alone."""
+    """Where a framework was measured on an architecture in much older generations alone."""
     same = known["software"] == one.software
     here = same & (known["architecture"] == one.architecture)
     every, these = ({_generation(one) for one in known["profile"][rows].tolist()} for rows in (same, here))
@@ -352,7 +348,7 @@ class Features(NamedTuple):
 def _of_inputs(
     gpus: int, layers: int, hidden: int, precision: str, sequence: int, layout: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Return the features that the key of a run says too."""
+    """The features that the key of a run says too."""
     sizes = {"size": 12 * hidden**2 * layers, "gpus": gpus, "sequence": sequence}
     sizes |= {degree: layout[degree] for degree in ("vpp", "ep", "cp")}
     return {
@@ -410,12 +406,11 @@ def known_of_times(
 
 
 def _half_width(spread: FloatArray, distance: FloatArray, new_kind: BoolArray) -> FloatArray:
-    """Half-width of the 80 % interval by the parts of a step, the distance of the nearest run and its kind."""
     return QUANTILE * np.hypot(np.hypot(spread, SLOPE * distance), NEW_KIND * new_kind)
 
 
 def _guessed(gpu: GpuSpec) -> bool:
-    """Whether how fast matrix products run on a GPU is a guesstimate."""
+    """Whether how fast matrix products run is a guesstimate."""
     return bool(gpu.announced) or gpu.sources["kernels.gemm_fraction"].startswith("guesstimate")
 
 

@@ -199,7 +199,7 @@ def _source(series: Series, date: str) -> str:
 
 
 def _remarks(cluster: ClusterSpec, tables: Iterable[Measured], fits: Iterable[Fit]) -> Iterator[str]:
-    """Say what logs do not say and was taken for granted, and why another cluster may have been measured."""
+    """What logs do not say and was taken for granted, and why another cluster may have been measured."""
     others, ours = {name.split("-")[0] for name in preset_names("gpus")}, cluster.gpu.name.split("-")[0]
     foreign: dict[str, list[str]] = defaultdict(list)
     for table in tables:
@@ -292,7 +292,6 @@ def thinned(points: Points) -> Points:
     sizes, times = log(np.array(points, dtype=np.float64)).T
 
     def furthest(first: int, last: int) -> tuple[float, int]:
-        """Return distance and index of the point that is furthest from the line between two others."""
         between = slice(first + 1, last)
         off = np.abs(times[between] - np.interp(sizes[between], sizes[[first, last]], times[[first, last]]))
         return float(off.max()), first + 1 + int(off.argmax())

@@ -115,7 +115,6 @@ def with_network(cluster: ClusterSpec, slower_bytes: Sequence[float], slower_hop
 
 
 def _moved(one: CalibrationSpec, before: ClusterSpec, after: ClusterSpec) -> CalibrationSpec:
-    """A measured curve in proportion to what the model says of the changed network."""
     if (one.gpus - 1) * one.stride + 1 > before.gpus:
         return one
     now_s, then_s = (

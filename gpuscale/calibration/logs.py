@@ -109,7 +109,6 @@ def read_log(
 
 
 def _of_protocol(path: Path, op: str | None, gpus: int | None) -> Log:
-    """Return the collectives that `gpuscale calibrate gpu` measured on the GPUs of one host."""
     protocol = read_protocol(path)
     samples: dict[tuple[str, int], list[Sample]] = {}
     for one in protocol.measurements:
@@ -173,8 +172,7 @@ def _refuse_empty(path: Path, table: Table) -> None:
 
 
 def _leave_out_disagreeing(path: Path, table: Table) -> None:
-    """Leave out garbled rows, whose time and algbw contradict each other; refuse a table in other units, where most
-    rows do."""
+    """Leave out garbled rows; refuse a table in other units, where most rows contradict themselves."""
 
     gb_per_s = {one: one.bytes / one.time_us / 1e3 for one in table.samples}
     odd = [one for one in table.samples if one.algbw >= 1 and abs(gb_per_s[one] / one.algbw - 1) > DISAGREE]
@@ -189,7 +187,7 @@ def _leave_out_disagreeing(path: Path, table: Table) -> None:
 
 
 def _factor(table: Table) -> Span | None:
-    """Return the range of f on which all rows with enough digits agree; None where none has."""
+    """The range of f on which all rows with enough digits agree."""
     low, high = 0.0, 4.0
     rows = [one for one in table.samples if min(one.algbw, one.busbw) > 0.2]
     for one in rows:
@@ -208,7 +206,7 @@ def _expected_factor(name: str, ranks: int) -> float:
 
 
 def _ranks_by_factor(name: str, span: Span) -> tuple[int, int] | None:
-    """Return the least and the largest number of ranks for which f is in `span`; None where f says nothing of them."""
+    """Least and largest number of ranks for which f is in `span`."""
     scale = 2.0 if name == "all_reduce" else 1.0
     if name in _FACTOR_ONE or span[1] >= scale:
         return None
@@ -217,7 +215,7 @@ def _ranks_by_factor(name: str, span: Span) -> tuple[int, int] | None:
 
 
 def _operation(file: str, place: str, table: Table, op: str | None, ranks: int | None, span: Span | None) -> str:
-    """Return nccl-tests' name of the operation: told, named in the log, or the only one that fits."""
+    """Told, named in the log, or the only one that fits."""
     if op is not None:
         return next(name for name, ours in OPERATIONS.items() if ours == op)
     fitting = _candidates(table, ranks, span)
@@ -268,7 +266,6 @@ def _columns_fit(table: Table, name: str) -> bool:
 
 
 def _name_in(text: str) -> str | None:
-    """Return the test that a file's name means: `nccl-all-reduce.log`, `allgather_16.txt`."""
     key = re.sub(r"[^a-z]", "", text.lower())
     known = {name.replace("_", ""): name for name in _ALL} | {"sendreceive": "sendrecv"}
     found = [(key.find(short), key.find(short) + len(short), name) for short, name in known.items() if short in key]

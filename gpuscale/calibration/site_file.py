@@ -121,7 +121,6 @@ def read_site(path: Path) -> Site:
 
 
 def _check(error: Any, index: int, run: EvidenceRun) -> None:
-    """Refuse a run that does not say what runs are compared by."""
     for table, wanted in (("like", {*TEXTS, *NUMBERS}), ("place", set(AXES))):
         said = set(getattr(run, table))
         if said != wanted:

@@ -160,10 +160,8 @@ def read_tables(path: Path) -> tuple[list[Table], int | None]:
 
 
 def _relevant_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield number and text of the lines that may say something; memory stays bounded.
-
-    Of a last line that does not end, the last word is dropped: the file may be cut off within it.
-    """
+    """Number and text of the lines that may say something, without the last word of a last line that does not end: the
+    file may be cut off within it."""
     with open_log(path, _CUT) as stream:
         for number, raw in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), start=1):
             rest, skipped = raw, 0
@@ -231,7 +229,6 @@ class _Tables:
         self._passes, self._width, self._counts_wrong = 1, 4, True
 
     def feed(self, number: int, text: str) -> None:
-        """Take one line."""
         if self.beyond is not None:
             return
         if row := _ROW.search(text):
@@ -272,7 +269,6 @@ class _Tables:
         return True
 
     def flush(self) -> None:
-        """Take the table that was read last."""
         if self._last_is_short and not self._now.done:  # the log ends within its last row
             self._now.cut.append(self._now.samples.pop().line)
         self._last_is_short = False
@@ -366,7 +362,6 @@ class _TorchBench:
         self._bytes, self._local, self._ranks = 0, -1, 0
 
     def feed(self, number: int, text: str) -> None:
-        """Take one line."""
         if self.beyond is not None:
             return
         if found := _TORCH_SIZE.search(text):
@@ -398,7 +393,6 @@ class _TorchBench:
                 self.beyond = sample.line
 
     def table(self) -> Table:
-        """Return what was found as one AllReduce table."""
         return Table(
             line=self.samples[0].line, named="all_reduce", redop="sum", root=-1, done=True, samples=self.samples,
             told_ranks=self._ranks or None, told_per_node=self._local + 1 or None,

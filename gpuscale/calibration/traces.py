@@ -124,14 +124,14 @@ def _union(intervals: Intervals) -> Intervals:
 
 
 def _inside(intervals: Sequence[tuple[float, ...]], window: Interval) -> float:
-    """Seconds of disjoint intervals, in their order, that lie in a window."""
+    """Seconds of disjoint intervals that lie in a window."""
     first, last = bisect_left(intervals, (window[0],)), bisect_left(intervals, (window[1],))
     some = intervals[max(first - 1, 0) : last]
     return math.fsum(max(0.0, min(end, window[1]) - max(start, window[0])) for start, end in some)
 
 
 def _events(path: Path) -> tuple[dict[str, dict[bool, Intervals]], dict[int, float]]:
-    """Return intervals by GPU and by whether they are communication, and where each step begins [s]."""
+    """Intervals by GPU and by whether they are communication, and where each step begins [s]."""
     kernels: dict[str, dict[bool, Intervals]] = {}
     on_cpu, on_gpu, ends = dict[int, float](), dict[int, float](), dict[int, float]()
     count: Counter[str] = Counter()
@@ -166,7 +166,6 @@ def _is_time(value: Any) -> TypeGuard[float]:
 
 
 def _objects(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events of a trace one by one; memory stays bounded."""
     place = str(path)[:300]
     with reading(path) as raw:
         stream = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
@@ -187,7 +186,6 @@ def _objects(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _after_head(stream: BinaryIO, place: str) -> str:
-    """Read up to the first event, and return what was read of the events."""
     buffer = block = _block(stream, place)
     while block:
         found = re.search(r'"traceEvents"\s*:\s*\[', buffer)
@@ -203,7 +201,6 @@ _BETWEEN = re.compile(r"[,\s]*")
 
 
 def _whole_events(text: str) -> tuple[list[Any], str]:
-    """Return the events that stand whole in a text, and what follows them."""
     found, at = list[Any](), 0
     while True:
         at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it matches anywhere

@@ -244,7 +244,6 @@ class Iteration:
         return self.step_s is not None or apart is None
 
     def _since(self, before: Iteration) -> tuple[float, bool] | None:
-        """Return the time between two iterations, and whether it is known to fractions of a second."""
         if self.elapsed_s is not None and before.elapsed_s is not None:
             return self.elapsed_s - before.elapsed_s, self.fine or self.mean_s is not None
         if self.moment_s is not None and before.moment_s is not None:
@@ -313,8 +312,6 @@ class MeasuredRun:
 
 
 class _Reader:
-    """Collects the iterations of one format."""
-
     def __init__(self, known: Format) -> None:
         self.format = known
         self.runs: list[Run] = []
@@ -326,11 +323,9 @@ class _Reader:
 
     @property
     def says_time(self) -> bool:
-        """Whether anything says how long an iteration took."""
         return any(one.says_time for run in self.runs for one in run.iterations)
 
     def feed(self, number: int, text: str, lowered: str) -> None:
-        """Take one line."""
         if not any(word in lowered for word in self.format.words):
             return
         if self.format.other is not None and self.format.other.search(text):
@@ -647,7 +642,7 @@ Value = Callable[[Iteration], float | None]
 
 
 def _timed(path: Path, every: Sequence[Iteration], known: Format) -> tuple[list[Iteration], Value]:
-    """Return the iterations that say how long they took, and what says it: their time, or what they take per token."""
+    """The iterations that say how long they took, and what says it: their time, or what they take per token."""
     place, more = f"{str(path)[:300]}:{every[0].line}", f"for {known.framework}, {known.hint}"
     timed = any(one.step_s is not None for one in every)
 
@@ -668,7 +663,7 @@ def _timed(path: Path, every: Sequence[Iteration], known: Format) -> tuple[list[
 def _measured(
     path: Path, found: _Found, every: Sequence[Iteration], kept: Sequence[Iteration], times: Sequence[float]
 ) -> MeasuredRun:
-    """Sum up the iterations that count; `times` of them in seconds, or per token of a GPU."""
+    """`times`: in seconds, or per token of a GPU."""
     timed, middle, jitter = kept[0].step_s is not None, median(times), robust_spread(times)
     limit = middle * (1 + max(STRAGGLER, DEVIATIONS * jitter))
     spread, notes = _spread(kept, jitter, first=kept[0] is every[0] or kept[0].over == kept[0].step), found.notes

@@ -166,7 +166,6 @@ def _missed(targets: int, routing: Routing) -> float:
     eligible = experts * top_groups / groups
 
     def none_of(share: float) -> float:
-        """Chance that the choices leave out a share of the eligible experts."""
         if not experts:
             return (1.0 - share) ** choices
         drawn = range(min(choices, int(eligible)))

@@ -94,7 +94,7 @@ def links_bytes_per_s(net: Network) -> FloatArray:
 
 
 def _cards_alone(net: Network, index: int) -> FloatArray:
-    """Return the cards of level `index` that a GPU has where no other group runs, (N,)."""
+    """Of level `index`, where no other group runs, (N,)."""
     whole = net.cluster.whole or net.cluster
     level = whole.levels[min(index, len(whole.levels) - 1)]
     return level.nics_per_gpu * cards_reached(whole, level, net.groups.members[0])

@@ -252,7 +252,7 @@ def sweep_sizes(text: str, factor: int) -> list[int]:
 def _located(
     cluster: ClusterSpec, op: str, level: str | None, gpus: int | None, siblings: Siblings
 ) -> tuple[LevelSpec, int, int]:
-    """Return the level that is meant, the size of the group, and its stride."""
+    """Level, size of the group, and its stride."""
     if siblings.stride is not None and not 1 <= siblings.stride <= cluster.gpus:
         raise InputError(f"{siblings.stride} is out of range", field="stride", hint=f"give 1 to {cluster.gpus:,}")
     stride = siblings.stride or 1
@@ -417,7 +417,7 @@ def _by_level(case: _Case, phases: alltoall.Phases) -> FloatArray:
 
 
 def _formula(case: _Case) -> str:
-    """Write the ideal model's term of the slowest level with its numbers: `bytes x (1 - m/n) / (egress x m) = ...`."""
+    """The ideal model's term of the slowest level with its numbers."""
     groups, index = case.net.groups, int(case.ideal_s.argmax())
     inner, wire = int(groups.inner[index, 0]), float(groups.wire_bytes_per_s[index, 0])
     rate = f"{wire / inner / 1e9:.4g} GB/s"
@@ -441,7 +441,6 @@ def _formula(case: _Case) -> str:
 
 
 def _limit(case: _Case, chosen: Option, binding: LevelEstimate) -> tuple[str, str]:
-    """Say what sets the time: latency, NCCL's channels, or a level's links, switches or global links."""
     if chosen.latency_s > chosen.time_s / 2:
         return "latency", "latency"
     if chosen.channels_s > binding.time_s:

@@ -194,7 +194,6 @@ def _strays(cluster: ClusterSpec, groups: Groups, step: FloatArray, first: int) 
 
 
 def _keep_to_rails(cluster: ClusterSpec, groups: Groups, step: FloatArray, first: int, exchange: FloatArray) -> None:
-    """Send what leaves its rail over the level above (or another GPU of the node), from the first level with rails."""
     level, inner = cluster.levels[first], groups.inner[first].copy()
     strays = _strays(cluster, groups, step, first)
     if level.pxn and not strays.any():

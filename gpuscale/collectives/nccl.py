@@ -384,14 +384,14 @@ def _has_nvls(net: Network) -> bool:
 
 
 def _heads_share(net: Network) -> FloatArray | float:
-    """Return the share of the switches' bandwidth that is left with few channels; each GPU of the domain heads one."""
+    """With few channels: each GPU of the domain heads one."""
     if net.tuning is None or net.tuning.channels is None:
         return 1.0
     return np.minimum(net.tuning.channels / net.local, 1.0)
 
 
 def _where(net: Network, possible: BoolArray, bytes_alone: Timing) -> Timing:
-    """Add the latency of the call to the time of the bytes; inf where the algorithm cannot run."""
+    """Add the latency of the call; inf where the algorithm cannot run."""
     latency_s = np.where(possible, net.launched_s(bytes_alone.latency_s), np.inf)
     return bytes_alone._replace(latency_s=latency_s, time_s=bytes_alone.time_s + latency_s)
 
@@ -447,7 +447,6 @@ def _local_simple_s(net: Network, small_s: FloatArray, factor: float) -> FloatAr
 
 
 def _local_lines_s(net: Network, message: FloatArray) -> FloatArray | float:
-    """Return what the one channel of a message with LL in a node takes for its bytes, alone [s]."""
     if not _knows_parts(net):
         return 0.0
     here = (net.nodes <= 1) & (message <= c.P2P_LL_BYTES)
@@ -498,7 +497,7 @@ def remote_send_s(net: Network) -> FloatArray:
 
 
 def _sent_s(net: Network, message: FloatArray) -> FloatArray:
-    """Return what the CPU takes for the bytes of a message to another node: its parts, or a copy of a tiny one [s]."""
+    """What the CPU takes: for the parts of a message, or a copy of a tiny one [s]."""
     kind = net.transport
     parts_s = kind.posted_s * net.stripes * message / (message + kind.posted_half_bytes)
     return np.where(net.nodes > 1, parts_s + np.where(message <= kind.inlined_bytes, kind.inlined_s, 0.0), 0.0)
@@ -511,7 +510,7 @@ def step_overhead_s(data: FloatArray, steps: FloatArray) -> FloatArray:
 
 
 def _messages_s(net: Network, message: FloatArray, hops: FloatArray) -> FloatArray | float:
-    """Return what handshakes of libfabric for so many bytes add to network hops [s]."""
+    """Handshakes of libfabric [s]."""
     if not net.transport.rendezvous_s:
         return 0.0
     doublings = log2(1 + np.minimum(message, c.RENDEZVOUS_BYTES) / c.EAGER_BYTES)
@@ -528,7 +527,7 @@ def _posted_s(net: Network, block: FloatArray) -> FloatArray:
 
 
 def _stored_s(net: Network, data: FloatArray) -> FloatArray:
-    """Return what the nodes of a tree wait for data to pass on, up and down, beyond the first exchange [s]."""
+    """What the nodes of a tree wait for data to pass on, up and down, beyond the first exchange [s]."""
     first = np.where(net.nodes > 2, 1.0, 0.0) if net.transport.tree_of_two else 1.0
     levels, waiting = np.maximum(2 * net.rounds - 1, 0.0) * first, np.maximum(data - c.STREAMED_BYTES, 0.0)
     return levels * net.transport.stored_s * waiting / (waiting + net.transport.stored_half_bytes)

@@ -130,7 +130,6 @@ class Network(NamedTuple):
         return hops_s[self.domain + 1 :].max(axis=0, initial=0.0)
 
     def _hops_s(self, hop_s: float) -> list[list[float]]:
-        """One hop at each level that takes `hop_s` on the network of the tables [s]."""
         return [[factor if row == WAN else hop_s * factor] for row, factor in self.links]
 
 

@@ -71,7 +71,6 @@ def collective_time_s(
     curves = [] if ideal else [one for one in cluster.calibration if one.operation == operation]
 
     def model(where: ClusterSpec, sizes: FloatArray, groups: Groups) -> FloatArray:
-        """Return what NCCL takes without measurements, at least the ideal time, (N,) [s]."""
         imbalance = tuning.imbalance if tuning else 1.0
         levels_s = textbook.level_times_s(where, operation, sizes, groups, imbalance=imbalance)
         if ideal:
@@ -173,7 +172,7 @@ def _corrected_grid(
 def _interpolated(
     grid: tuple[FloatArray, FloatArray, FloatArray], kind: IndexArray, log_data: FloatArray, log_predicted: FloatArray
 ) -> FloatArray:
-    """Return the log time of each row on the grid of its kind; beyond the grid the model's own growth is followed."""
+    """The log time of each row; beyond the grid the model's own growth is followed."""
     log_bytes, log_times, log_grid_predicted = grid
     last = log_bytes.size - 1
     low = np.clip(np.searchsorted(log_bytes, log_data, side="right") - 1, 0, max(last - 1, 0))

@@ -104,13 +104,12 @@ def _unpacked_weights(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArra
 
 
 def _narrow(job: JobSpec) -> float:
-    """Bytes in which inputs of matrix products are saved."""
     low = job.precision in {"fp8", "fp4"} and job.runtime.memory.fp8_activations
     return 1.0 if low else float(job.activation_bytes)
 
 
 def _inner_bytes(mlp: MlpSpec | MoeSpec, job: JobSpec) -> float:
-    """Saved inputs of the activation function, per element of the feed-forward width."""
+    """Per element of the feed-forward width."""
     narrow = mlp.gated and job.runtime.swiglu_input_dtype == "fp8"
     return mlp.input_matrices * (1.0 if narrow else float(job.activation_bytes))
 

@@ -310,7 +310,7 @@ HOST_GRADIENT_BYTES = 4
 
 
 def _host_bytes(c: Candidates, job: JobSpec, parameters: StageParameters, activations: FloatArray) -> FloatArray:
-    """What one host holds at the fullest stage, shape (N,): states with an fp32 gradient, parameters, activations."""
+    """At the fullest stage, shape (N,)."""
     if not job.offload.any or job.cluster.host is None:
         return np.zeros(len(c))
     states = job.states

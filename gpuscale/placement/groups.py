@@ -261,7 +261,7 @@ def _begins(units: IntArray) -> BoolArray:
 def _level(
     cluster: ClusterSpec, index: int, groups: AxisGroups, flat: IntArray, inner: IndexArray, outer: IndexArray
 ) -> LevelSpan:
-    """Describe one level from the runs of members in the units below it (`inner`) and in its instances (`outer`)."""
+    """`inner`, `outer`: runs of members in the units below the level and in its instances."""
     level, size, count = cluster.levels[index], groups.size, groups.count
     in_units, in_instances = np.diff(inner), np.diff(outer)
     parent = np.searchsorted(outer, inner[:-1], side="right") - 1
@@ -299,14 +299,13 @@ def _level(
 
 
 def _most(places: IntArray, number: IntArray) -> int:
-    """Most groups, by number, that have a member at one place."""
     base = int(number.max()) + 1
     pairs = np.sort(places.reshape(-1).astype(np.int64) * base + number.reshape(-1))  # as one number: quick to sort
     return int(np.bincount(_different(pairs) // base).max())
 
 
 def _different(ascending: IndexArray) -> IndexArray:
-    """Return the different ones of numbers that do not fall; `np.unique` of a million is many times slower."""
+    """As `np.unique` of numbers that do not fall, which of a million is many times slower."""
     return ascending[np.append(True, ascending[1:] != ascending[:-1])] if ascending.size else ascending
 
 
@@ -388,12 +387,8 @@ class _RailUse(NamedTuple):
 
 
 def _rail_use(cluster: ClusterSpec, groups: AxisGroups, members: IntArray, rails: IntArray) -> _RailUse | None:
-    """Return how groups use rails; None where the file states none, or no group leaves its node.
-
-    Args:
-        members: (count, size) ranks of every group, ascending.
-        rails: (count, size) rail of each.
-    """
+    """None where the file states no rails, or no group leaves its node; members and rail of each: (count, size),
+    ascending."""
     first = next((index for index, level in enumerate(cluster.levels) if level.rails != "none"), None)
     if first is None:
         return None
@@ -414,11 +409,8 @@ def _rail_use(cluster: ClusterSpec, groups: AxisGroups, members: IntArray, rails
 
 
 def _off_rail(domains: IntArray, rails: IntArray, axis: str) -> BoolArray:
-    """Groups that cannot keep to rails, (count,).
-
-    Rings without a rail on which every node that they span has a member; alltoalls and stages in which a member sends
-    to a rail that no member of its node is on.
-    """
+    """Groups that cannot keep to rails, (count,): rings without a rail on which every node that they span has a member;
+    alltoalls and stages in which a member sends to a rail that no member of its node is on."""
     run = np.cumsum(_begins(domains).reshape(-1)).reshape(domains.shape) - 1  # of members in one domain
     used = np.zeros((int(run[-1, -1]) + 1, int(rails.max()) + 1), dtype=bool)
     used[run.reshape(-1), rails.reshape(-1)] = True
@@ -433,7 +425,7 @@ def _off_rail(domains: IntArray, rails: IntArray, axis: str) -> BoolArray:
 def _let_stray(
     cluster: ClusterSpec, groups: AxisGroups, members: IntArray, use: _RailUse, levels: list[LevelSpan]
 ) -> None:
-    """Count groups that leave their rails where they pass: the level that joins the rails, or the links of a node."""
+    """Count strays where they pass: the level that joins the rails, or the links of a node."""
     node = cluster.domain_index
     thinnest = int(np.diff(_runs(members[use.strays], cluster.levels[node].gpus)).min())
     rings = 1 if groups.axis in POINT_TO_POINT else thinnest
@@ -500,13 +492,7 @@ def holdings(cluster: ClusterSpec, axes: Mapping[str, AxisGroups], ranks: int) -
 
 
 def _held(numbers: IntArray, gpus: int, size: int) -> list[Held]:
-    """Return what each instance holds of one axis.
-
-    Args:
-        numbers: (ranks,) group of each rank.
-        gpus: ranks of an instance.
-        size: members of a group.
-    """
+    """What each instance of `gpus` ranks holds of one axis; numbers: (ranks,) group of each rank."""
     base = int(numbers.max()) + 1
     keys, counts = np.unique(np.arange(numbers.size) // gpus * base + numbers, return_counts=True)
     instance, group = np.divmod(keys, base)

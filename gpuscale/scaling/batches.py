@@ -173,7 +173,6 @@ def batch_size(
 
 
 def _base(asked: Mapping[str, Any]) -> JobOptions:
-    """Return the options of the job with the first of what is compared."""
     single = {name: first_of(name, value) for name, value in part(asked, JobOptions).items()}
     return read(JobOptions, {**single, "gpus": 1, "gbs": None})
 
@@ -186,10 +185,8 @@ def _counts(given: Any, base: JobOptions, presets: Presets) -> tuple[int, ...]:
 
 
 def _sizes(given: Any, gpus: int, sequence: int, largest: float) -> tuple[int, ...]:
-    """Return batches [sequences]: those given, or powers of two around the largest advisable one.
-
-    Where the GPUs are no power of two, times the odd number that they are a multiple of, which data parallelism may be.
-    """
+    """Batches [sequences]: those given, or powers of two around the largest advisable one, times the odd number that
+    the GPUs are a multiple of, which data parallelism may be."""
     if given is not None:
         several = read_several("gbs", given)
         for one in several if isinstance(several, tuple) else ():
@@ -203,7 +200,7 @@ def _sizes(given: Any, gpus: int, sequence: int, largest: float) -> tuple[int, .
 
 
 def _critical(said: tuple[BatchAnswer, ...], scale: float | None, norms: Any) -> tuple[float, str]:
-    """Return the critical batch [tokens] and where it comes from: what was measured, or a law."""
+    """The critical batch [tokens] and where it comes from."""
     if scale is not None and norms is not None:
         raise InputError("`noise_scale` and `gradient_norm` are mutually exclusive", hint="the norms give the scale")
     if scale is not None:
@@ -215,7 +212,6 @@ def _critical(said: tuple[BatchAnswer, ...], scale: float | None, norms: Any) ->
 
 
 def _norms(given: Any) -> tuple[Norm, Norm]:
-    """Read two pairs of batch and norm."""
     hint = "give two: 512k=0.9 and 4M=0.5, tokens of a batch and the norm of its gradient"
     if isinstance(given, str):
         given = given[:1024].split(",")
@@ -246,7 +242,6 @@ def _row(
     question: Question,
     recovery: Recovery,
 ) -> tuple[BatchRow, TrainTime]:
-    """Plan one batch, and count a training with it that reaches the same loss."""
     subject = best_plan(asked, pins)
     each = subject.spec.tokens_per_step
     factor = tokens_factor(each, critical)
@@ -262,7 +257,6 @@ def _row(
 
 
 def _notes(said: tuple[BatchAnswer, ...], source: str) -> Iterator[str]:
-    """What a reader should know of the critical batch."""
     law = next((one for one in said if one.law == source), None)
     if law is not None and law.beyond != 1.0:
         where = f"{law.beyond:.3g} times the longest" if law.beyond > 1.0 else f"{law.beyond:.2g} of the shortest"

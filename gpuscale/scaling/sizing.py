@@ -209,8 +209,6 @@ class _Asked(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A choice with its totals."""
-
     row: SizeRow
     total: TrainTime
 
@@ -254,7 +252,6 @@ def size(
 
 
 def _check(given: Mapping[str, Any], days: float | None, budget: float | None, *, for_gpus: bool) -> None:
-    """Refuse what is no question, and numbers out of range."""
     if for_gpus:
         missing = next((name for name in ("model", "train_tokens") if given.get(name) is None), None)
         if missing or days is None:
@@ -275,7 +272,6 @@ def _check(given: Mapping[str, Any], days: float | None, budget: float | None, *
 
 
 def _model(asked: _Asked, days: float | None, usd: float | None) -> Size:
-    """Return models by tokens per parameter for the compute of GPUs and days."""
     notes: list[str] = []
     gpus, wall_days = _paid_for(asked, days, usd, notes)
     spec = _first_job(asked, gpus).spec
@@ -323,12 +319,12 @@ def _model(asked: _Asked, days: float | None, usd: float | None) -> Size:
 
 
 def _first_job(asked: _Asked, gpus: int) -> Job:
-    """Return a job of a small model on these GPUs: what is known before any size is."""
+    """Of a small model: what is known before any size is."""
     return build_job(read(JobOptions, {**_job_options(asked), "model": dense_shape(1e9).stated, "gpus": gpus}))
 
 
 def _paid_for(asked: _Asked, days: float | None, usd: float | None, notes: list[str]) -> tuple[int, float]:
-    """Return the GPUs and the days that are given, or that the budget pays for."""
+    """GPUs and days that are given, or that the budget pays for."""
     gpus = asked.options.get("gpus")
     if usd is None:
         return int(gpus or 0), float(days or 0.0)
@@ -353,7 +349,7 @@ def _paid_for(asked: _Asked, days: float | None, usd: float | None, notes: list[
 def _with_spares(
     asked: _Asked, gpus: int, wall_days: float, days: float | None, usd: float, guess: float
 ) -> tuple[int, float]:
-    """Return GPUs and days that a budget pays for with the spare nodes that a plan of the job counts on."""
+    """The same with the spare nodes that a plan of the job counts on."""
     cost = _trained(asked, gpus, wall_days, dense_shape(_clamped(guess)).stated, optimal=False).total.cost_usd or 0.0
     if cost <= usd:
         return gpus, wall_days
@@ -367,7 +363,6 @@ def _with_spares(
 
 
 def _whole(asked: _Asked) -> ClusterSpec:
-    """Return the cluster that GPUs are taken of."""
     return Presets().whole(read(JobOptions, {**_job_options(asked), "model": "", "gpus": 1}))
 
 
@@ -380,11 +375,8 @@ def _job_options(asked: _Asked) -> dict[str, Any]:
 
 
 def _sized(asked: _Asked, gpus: int, days: float, ratio: float | None, guess: float) -> _Found:
-    """Return the model that is trained on `ratio` tokens per parameter in some days (None: the optimum of the law).
-
-    A size is tried by its plan, which says how many tokens fit. Their product with the parameters depends little on the
-    size, so that its root over the ratio is the next to try.
-    """
+    """The model that is trained on `ratio` tokens per parameter in some days (None: the optimum of the law). The
+    product of parameters and tokens depends little on the size, so that its root over the ratio is the next to try."""
     tried: dict[str, _Found] = {}
     off: dict[str, float] = {}
     if guess < LEAST_PARAMETERS:
@@ -407,7 +399,6 @@ def _sized(asked: _Asked, gpus: int, days: float, ratio: float | None, guess: fl
 
 
 def _trained(asked: _Asked, gpus: int, days: float, model: str, *, optimal: bool) -> _Found:
-    """Plan a model, and count what it is trained on in some days."""
     parameters = float(model_parameters(Presets().model(model)).active)
     tokens = asked.product_per_gpu_s * gpus * days * DAY_S / parameters
     subject = _planned(asked, {"model": model, "gpus": gpus}, tokens)
@@ -416,7 +407,7 @@ def _trained(asked: _Asked, gpus: int, days: float, model: str, *, optimal: bool
 
 
 def _planned(asked: _Asked, options: Mapping[str, Any], tokens: float) -> Subject:
-    """Return the best plan with the usual batch, or with the largest advisable where that one leaves GPUs idle."""
+    """The best plan with the usual batch, or with the largest advisable where that one leaves GPUs idle."""
     job = {**asked.options, **options}
     if job.get("gbs") is not None:
         return best_plan(job, asked.pins)
@@ -429,7 +420,6 @@ def _planned(asked: _Asked, options: Mapping[str, Any], tokens: float) -> Subjec
 
 
 def _factor(subject: Subject, tokens: float) -> float:
-    """Tokens for the same loss over those of tiny batches."""
     return tokens_factor(subject.spec.tokens_per_step, REFERENCE.batch(tokens))
 
 
@@ -462,7 +452,6 @@ def _price(total: TrainTime) -> dict[str, Rate]:
 
 
 def _law_notes(rows: Sequence[SizeRow], answer: Sequence[Split]) -> Iterator[str]:
-    """Where laws are asked for more than they were fitted to."""
     reference = next(one for one in answer if one.law == REFERENCE_LAW.name)
     if reference.beyond != 1.0:
         times = f"{reference.beyond:.3g} times that of the largest" if reference.beyond > 1 else "less than that of all"
@@ -474,7 +463,7 @@ def _law_notes(rows: Sequence[SizeRow], answer: Sequence[Split]) -> Iterator[str
 
 
 def _fewest_gpus(asked: _Asked, days: float) -> Size:
-    """Return the fewest GPUs that train a model by a deadline, and what half and twice as many give."""
+    """With what half and twice as many give."""
     tokens, presets = float(asked.question.train_tokens or 0.0), Presets()
     base = read(JobOptions, {**_job_options(asked), "gpus": 1, "gbs": None})
     counts = _all_counts(presets.cluster_of(base))
@@ -534,7 +523,6 @@ def _fewest_gpus(asked: _Asked, days: float) -> Size:
 
 
 def _all_counts(whole: ClusterSpec) -> tuple[int, ...]:
-    """Return the GPU counts that are looked at on a cluster, the fewest first."""
     found: list[int] = []
     for low, high in ((1, 1024), (1025, MAX_GPUS)):
         with suppress(InputError):  # the cluster has none of them
@@ -543,8 +531,7 @@ def _all_counts(whole: ClusterSpec) -> tuple[int, ...]:
 
 
 def _first_true(holds: Callable[[int], bool], count: int, guess: int) -> int | None:
-    """Return the first place from which on something holds, which is false up to there and true from there on, looking
-    outward from a guess; None if nowhere."""
+    """The first place from which on something holds, looking outward from a guess; None if nowhere."""
     low, high, step = -1, min(max(guess, 0), count - 1), 1
     while not holds(high):
         low = high
@@ -560,7 +547,6 @@ def _first_true(holds: Callable[[int], bool], count: int, guess: int) -> int | N
 
 
 def _never(tried: Mapping[int, _Found | NoAnswerError], days: float) -> NoAnswerError:
-    """Say that no number of GPUs meets a deadline, and what comes closest."""
     found = [one.row for one in tried.values() if not isinstance(one, NoAnswerError)]
     if not found:
         return next(one for one in tried.values() if isinstance(one, NoAnswerError))

@@ -403,7 +403,7 @@ def _traffic_s(spec: StateSpaceSpec, moved: Mapping[str, int], c: Candidates, jo
 
 
 def _local_heads(spec: StateSpaceSpec, c: Candidates) -> tuple[FloatArray, FloatArray]:
-    """Heads of one rank, and sets of maps that its kernels work with: groups, or one per head in delta nets."""
+    """Heads of one rank, and sets of maps of its kernels: groups, or one per head in delta nets."""
     heads = spec.heads / c.tp
     return heads, heads if spec.kind in ("gdn", "kda") else np.maximum(spec.groups / c.tp, 1.0)
 
@@ -637,7 +637,7 @@ def _expert_exchange(moe: MoeSpec, c: Candidates, job: JobSpec) -> tuple[Sent, .
 
 
 def _by_nccl(c: Candidates, job: JobSpec) -> BoolArray:
-    """Whether NCCL exchanges tokens: it was chosen, or others would have to write into the memory of other nodes."""
+    """It was chosen, or others would have to write into the memory of other nodes."""
     across = units(job.cluster, c.ep, strides(c, job).ep)[1] > 1
     return (across & (not writes_remotely(job.cluster))) | (job.runtime.dispatcher == "alltoall")
 

@@ -322,13 +322,13 @@ def unhidden_s(c: Candidates, job: JobSpec, t: Transfers, cover: Cover) -> tuple
 
 
 def _per_gpu(c: Candidates, job: JobSpec, number: Callable[[LayerSpec], int]) -> FloatArray:
-    """Sum a number that each kind of layer has over the layers of a GPU; the mean of the stages."""
+    """Mean over the stages of the sum over their layers."""
     kinds = zip(job.model.trained_kinds, job.model.trained_counts, strict=True)
     return np.asarray(sum(count * number(kind) for kind, count in kinds) / c.pp, dtype=np.float64)
 
 
 def _tensors(c: Candidates, job: JobSpec) -> FloatArray:
-    """Parameter tensors outside the routed experts."""
+    """Outside the routed experts."""
     return _per_gpu(c, job, lambda kind: len(dense_linears(job.model.hidden, kind)) + kind.norms)
 
 

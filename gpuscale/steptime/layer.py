@@ -281,7 +281,6 @@ counts apart."""
 
 
 def _beside_exchange_s(segments: Sequence[Segment], parts: Sequence[Breakdown]) -> tuple[FloatArray, FloatArray]:
-    """Add up what one pass of a layer computes: attention (and all else), and experts."""
     both_s: tuple[list[FloatArray], list[FloatArray]] = [np.zeros(())], [np.zeros(())]
     for segment, part in zip(segments, parts, strict=True):
         hides = {name: value for name, value in part.items() if name not in HIDES_NOTHING}
@@ -298,7 +297,7 @@ class Launches(NamedTuple):
 
 
 def _launches(segments: Sequence[Segment], c: Candidates, job: JobSpec) -> Launches:
-    """Count what is launched. Partial CUDA graphs replay all but feed-forward blocks and experts, full ones all."""
+    """Partial CUDA graphs replay all but feed-forward blocks and experts, full ones all."""
     runtime = job.runtime
     kernels, collectives = (
         np.asarray(sum(getattr(segment, name) for segment in segments), dtype=np.float64)

@@ -55,7 +55,6 @@ class _Tape:
             self.blocks.append(there)
 
     def forward(self, chunk: int = 0) -> None:
-        """Add a forward pass."""
         self.add(self._next(FORWARD, chunk))
 
     def backward(self, chunk: int = 0) -> None:
@@ -63,7 +62,6 @@ class _Tape:
         self.add(self._next(BACKWARD, chunk))
 
     def back(self, chunk: int) -> None:
-        """Add a backward pass, and weight gradients that are owed for its chunk."""
         self.split(chunk)
         self.weight(chunk)
 
@@ -87,11 +85,9 @@ class _Tape:
             self.add(slot)
 
     def both(self, ahead: int, back: int) -> None:
-        """Add a forward pass of one chunk that overlaps a whole backward pass of another."""
         self.add(self._next(FORWARD, ahead), *self.whole(back))
 
     def rest(self) -> None:
-        """Add all weight gradients that are owed."""
         while self.owed:
             self.add(self.owed.popleft())
 
@@ -441,7 +437,6 @@ def active_share(timeline: Timeline, ranks: int, edges: FloatArray) -> FloatArra
 
 
 def _since(times: FloatArray, edges: FloatArray) -> FloatArray:
-    """Add up for each edge the time that has passed since those of some times that lie before it."""
     ordered = np.sort(times)
     before = np.searchsorted(ordered, edges)
     return edges * before - np.concatenate([[0.0], np.cumsum(ordered)])[before]

@@ -341,7 +341,6 @@ def chunk_passes(c: Candidates, job: JobSpec) -> ChunkPasses:
 
 
 def _end_chunks(shape: tuple[int, ...], place: int, schedule: int) -> FloatArray:
-    """Mark the chunks that hold the embedding (`FIRST`) or the LM head (`LAST`), shape (chunks, ranks)."""
     here = np.zeros(shape)
     if schedule == arrays.DUALPIPE:
         here[0, 0 if place == FIRST else -1] = here[1, -1 if place == FIRST else 0] = 1.0
@@ -351,7 +350,6 @@ def _end_chunks(shape: tuple[int, ...], place: int, schedule: int) -> FloatArray
 
 
 def _whole_model_s(c: Candidates, job: JobSpec, passes: Passes) -> FloatArray:
-    """One microbatch through all stages [s]."""
     terms: list[FloatArray] = []
     share = _recomputed_of_all(c, job)
     for passes_s, again_s in passes.whole_s:
@@ -367,7 +365,6 @@ def _recomputed_of_all(c: Candidates, job: JobSpec) -> FloatArray:
 
 
 def _whole_backward_s(c: Candidates, job: JobSpec, passes: Passes) -> FloatArray:
-    """The backward pass of one microbatch through all stages [s]; 0 where no schedule asks for it."""
     if not c.schedule.any():
         return np.zeros(())
     terms, share = [passes.cut.of(backward_s) for _, backward_s in passes.ends_s.values()], _recomputed_of_all(c, job)

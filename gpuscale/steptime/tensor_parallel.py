@@ -307,7 +307,7 @@ def beside_products(
 
 
 def _beside(communication_s: FloatArray, compute_s: FloatArray, sm_count: int) -> FloatArray:
-    """What a collective adds to a product that runs beside it: what outlasts it, and the SMs that it takes [s]."""
+    """What outlasts a product beside it, and the SMs that it takes [s]."""
     exposed_s = exposed_beside(communication_s, compute_s)
     return exposed_s + contention(communication_s - exposed_s, sm_count)
 

@@ -222,7 +222,6 @@ class _Repairs:
         return np.where(fails, self._back_s[self._count % self._slots, self._runs], now_s)
 
     def running(self, now_s: FloatArray) -> FloatArray | float:
-        """Return the share of replicas that run."""
         if not self._conditions.replicas:
             return 1.0
         return np.asarray(1 - self._conditions.lost_share((self._back_s > now_s).sum(axis=0)))
@@ -365,7 +364,6 @@ def node_gpus(job: JobSpec) -> int:
 
 
 def _stated(asked: Recovery, known: Mapping[str, Rate], job: JobSpec) -> dict[str, Rate]:
-    """Return the rates that the answer takes, with those of options in their place."""
     each = known["checkpoint_gb_per_s_per_gpu"]
     storage = Rate(each.value * job.gpus, each.source, each.date)
     options = {
@@ -385,7 +383,6 @@ def _stated(asked: Recovery, known: Mapping[str, Rate], job: JobSpec) -> dict[st
 def _conditions(
     job: JobSpec, plan: Candidates, asked: Recovery, failures: FailureRate, said: Mapping[str, Rate]
 ) -> Conditions:
-    """Return what a job meets, from what is asked and what is known."""
     survival = {
         "memory": failures.keeps_memory,
         "peer": said["peer_survival"].value if "peer_survival" in said else 1.0,

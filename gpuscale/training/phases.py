@@ -89,7 +89,6 @@ def read_training(path: Path) -> Training:
 
 
 def _known(document: Document, place: tuple[str | int, ...], table: Any, keys: tuple[str, ...]) -> None:
-    """Refuse what is no table, or has other keys."""
     if not isinstance(table, dict):
         raise document.error(place, f"{place[-1]!r} is not a table")
     for key in table:
@@ -98,7 +97,7 @@ def _known(document: Document, place: tuple[str | int, ...], table: Any, keys: t
 
 
 def _options(document: Document, place: tuple[str | int, ...], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a job that a table has, paths of files from the working directory."""
+    """Paths of files from the working directory."""
     found = part(table, JobOptions)
     for key, value in found.items():
         if isinstance(value, dict) or (isinstance(value, list) and key != "gbs"):

@@ -228,7 +228,6 @@ def stragglers(subject: Subject, *, restart_time: float | None = None, **options
 
 
 def _parts(times: Slowed, asked: Slow, without: float | None, restart_s: float) -> Iterator[Straggler]:
-    """Yield what is asked for, or a usual selection."""
     job = times.job
     nodes = {"slow_node": node_gpus(job), "slow_gpu": 1}
     found: dict[str, tuple[float, ...]] = {name: (value,) for name, value in asked.stated().items()}
@@ -278,7 +277,7 @@ LEAST_SLOWDOWN = 1e-3
 
 
 def _variation(times: Slowed) -> Iterator[Variation]:
-    """Yield what the spread of GPUs costs, as predicted, and what other spreads would."""
+    """What the spread of GPUs costs, as predicted, and what other spreads would."""
     job, share = times.job, slowest_share(times.job.gpus, times.spread)
     busy_s = times.waiting_s / share if share > 0 else 0.0
     network_s = added_up(times.by_component[name] for name in COMMUNICATION)

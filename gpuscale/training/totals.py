@@ -207,7 +207,7 @@ def train_time(  # noqa: PLR0913 - all that the command takes
 
 
 def _over_gpus(subjects: Sequence[Subject], question: Question, recovery: Recovery, days: float | None) -> TrainTime:
-    """Count a training by the first of some plans, and by each of them where they are of several numbers of GPUs."""
+    """By the first of some plans, and by each of them where they are of several numbers of GPUs."""
     found: list[TrainTime] = []
     for one in subjects:
         try:
@@ -233,7 +233,6 @@ def _by_phases(
     recovery: Recovery,
     progress: Callable[[int, int, str], None] | None,
 ) -> TrainTime:
-    """Plan every phase of a training, and add them up."""
     tokens = lengths(training, question.train_tokens)
     given = {name: value for name, value in asked.items() if name != "train_tokens"}
     stretches = [
@@ -302,8 +301,6 @@ def best_plans(asked: Mapping[str, Any], pins: Mapping[str, Any], presets: Prese
 
 
 class _Lasting(NamedTuple):
-    """What failures leave of a part of a training."""
-
     ratio: float
     ends: tuple[float, float]
     interval_s: float | None
@@ -313,8 +310,6 @@ class _Lasting(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """A stretch with all that is added up of it."""
-
     phase: Phase
     train_s: float
     low_s: float
@@ -388,7 +383,7 @@ def totals(
 
 
 def _mean(counted: Sequence[_Counted], which: int, wall_s: float) -> float:
-    """Return an end of the share of the time that trains, over all parts."""
+    """An end of the share of the time that trains, over all parts."""
     return math.fsum(one.lasting.ends[which] * one.phase.wall_s for one in counted) / wall_s
 
 
@@ -397,7 +392,7 @@ RATIO = "effective_ratio"
 
 
 def _own(question: Question) -> dict[str, float]:
-    """Return the rates that are given, without the share of the time that trains."""
+    """Without the share of the time that trains."""
     return {name: value for name, value in question.rate.items() if name != RATIO}
 
 
@@ -469,13 +464,13 @@ def _count(
 
 
 def _factor(steps: float, ratio: float) -> float:
-    """Return the factor of two independent ones that are each as likely to be exceeded."""
+    """Of two independent ones that are each as likely to be exceeded."""
     logs = log(np.array([steps, ratio]))
     return float(exp(np.sqrt(logs[:1] * logs[:1] + logs[1:] * logs[1:]))[0])
 
 
 def _lasting(subject: Subject, question: Question, recovery: Recovery, run_s: float) -> _Lasting:
-    """Return the share of the time that trains: as it is given, or as failures leave it."""
+    """As it is given, or as failures leave it."""
     if RATIO in question.rate:
         load_rates(question.rate)
         ratio = question.rate[RATIO]
@@ -515,7 +510,6 @@ STATED = {"gpu_low_load": "gpu_w", "host_share": "host_w", "switch_w_per_gbit_pe
 
 
 def _assumptions(job: JobSpec, rates: Mapping[str, Rate], price: Rate | None) -> dict[str, Rate]:
-    """Return every rate that the answer stands on, by name."""
     gpu = job.cluster.gpu
     instead = {name: own for name, own in STATED.items() if own in rates}
     used = {} if price is None else {"gpu_hour_price": price}

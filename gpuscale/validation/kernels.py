@@ -79,7 +79,6 @@ def group_kernels(rows: Sequence[Row]) -> tuple[list[Kernels], dict[int, str]]:
 
 
 def _kernel(row: Row, library: Library) -> tuple[tuple[str, str, str, str], dict[str, float]]:
-    """Group and sizes of one row; refuse one that cannot be predicted."""
     row.check(KERNELS)
     kind, slug = row.text("kind"), row.text("gpu")
     if kind not in {"gemm", "attention"}:
@@ -115,7 +114,7 @@ def _sizes(row: Row, **texts: str | None) -> dict[str, float]:
 
 
 def _gemm(row: Row, extra: Mapping[str, str]) -> tuple[dict[str, float], float]:
-    """Sizes and FLOPs of one GEMM; for a weight gradient of grouped experts the tokens are the inner size."""
+    """For a weight gradient of grouped experts the tokens are the inner size."""
     sizes = _sizes(row, m=row.raw("m"), n=row.raw("n"), k=row.raw("k"), groups=extra.get("ng", "1"))
     m, n, k, groups = sizes.values()
     accumulate = extra.get("accumulate") == "True"
@@ -126,7 +125,6 @@ def _gemm(row: Row, extra: Mapping[str, str]) -> tuple[dict[str, float], float]:
 
 
 def _attention(row: Row, extra: Mapping[str, str]) -> tuple[dict[str, float], float]:
-    """Sizes of one attention kernel, and its FLOPs as its benchmark counts them."""
     heads, qk_dim = extra.get("heads") or extra.get("head_num"), extra.get("head_dim") or extra.get("qk_head_dim")
     sizes = _sizes(
         row,
@@ -255,7 +253,7 @@ def located(row: Row) -> tuple[ClusterSpec, str, int, float, float]:
 
 
 def _collective(row: Row, library: Library) -> tuple[ClusterSpec, Run, float, float]:
-    """Cluster, run, bytes and measured seconds of one row; refuse one that cannot be predicted."""
+    """Cluster, run, bytes and measured seconds of one row."""
     row.check(COLLECTIVES)
     operation, algorithms = operation_named(row.text("collective")), row.text("sharp_or_nvls")
     if "not nccl" in algorithms or "custom" in algorithms:

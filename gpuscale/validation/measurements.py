@@ -381,7 +381,6 @@ def measurements(path: Path, kinds: Kinds = FILES) -> Iterator[tuple[str, Row]]:
 
 
 def _with_own_ids(found: Iterator[tuple[str, Row]]) -> Iterator[tuple[str, Row]]:
-    """Pass on rows as long as each has an id of its own."""
     lines: dict[str, str] = {}
     for kind, row in found:
         column = NAMED_BY.get(kind, "id")
@@ -418,7 +417,6 @@ def _measurements(path: Path, stream: BinaryIO, kinds: Kinds) -> Iterator[tuple[
 
 
 def _lines(path: Path, stream: BinaryIO) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, with or without a byte order mark, within its bounds."""
     place, read = str(path)[:300], 0
     for number in itertools.count(1):
         raw = stream.readline(MAX_LINE_BYTES + 1)
@@ -439,7 +437,7 @@ def _lines(path: Path, stream: BinaryIO) -> Iterator[str]:
 
 
 def _records(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line, fields) of each record that is not blank."""
+    """(line, fields) of each record that is not blank."""
     reader = csv.reader(lines, strict=True)
     count, start = 0, 1
     try:
@@ -579,7 +577,6 @@ def described_cluster(row: Row, library: Library) -> tuple[str, dict[str, str]]:
 
 
 def _network_settings(levels: Sequence[LevelSpec], fabric: str) -> dict[str, str]:
-    """Say what the fabric of a row changes of the levels above the node: the kind of network, and how NCCL uses it."""
     kind = next((name for name in TRANSPORTS if name in fabric), None)
     settings: dict[str, str] = {}
     for level in levels:
@@ -608,7 +605,7 @@ def named_cluster(row: Row, library: Library) -> ClusterSpec:
 
 
 def _scaled_network(cluster: ClusterSpec, factor: float) -> dict[str, str]:
-    """Scale links and switches of every level above the node; oversubscription stays as it is."""
+    """Oversubscription stays as it is."""
     if factor == 1.0:
         return {}
     found = {}

@@ -83,10 +83,8 @@ def row_model(row: Row, library: Library) -> tuple[str, tuple[str, ...]]:
 
 
 def _changed(model: ModelSpec, row: Row) -> dict[str, Any] | None:
-    """Return what the row's own columns change of a preset; None where it is another model but for its name.
-
-    Depth, vocabulary and multi-token prediction are left to `_resized`.
-    """
+    """What the row's own columns, but for those of `_resized`, change of a preset; None where it is another model but
+    for its name."""
     expected = {"hidden": model.hidden}
     free: dict[str, int] = {}
     for kind in model.kinds:  # what a later one has counts
@@ -107,10 +105,8 @@ def _changed(model: ModelSpec, row: Row) -> dict[str, Any] | None:
 
 
 def _resized(model: ModelSpec, row: Row, assumed: list[str]) -> dict[str, Any]:
-    """Return what the row changes of a preset: its depth, vocabulary and multi-token prediction, where it has that.
-
-    A shorter model keeps its first layers, dense ones as many as stated.
-    """
+    """Depth, vocabulary and multi-token prediction; a shorter model keeps its first layers, dense ones as many as
+    stated."""
     layers, dense, vocab = row.whole("layers") or model.layers, row.whole("dense_layers"), row.whole("vocab")
     out: dict[str, Any] = {} if layers == model.layers else {"layers": layers}
     if dense is not None and not (dense == 0 and model.kinds[model.pattern[0]].moe is not None):
@@ -129,11 +125,8 @@ def _resized(model: ModelSpec, row: Row, assumed: list[str]) -> dict[str, Any]:
 
 
 def _from_columns(row: Row, named: ModelSpec | None, library: Library, assumed: list[str]) -> dict[str, Any]:
-    """Return a model of the row's own sizes; what they leave open is that of its family, or what its parameters say.
-
-    Args:
-        named: the preset that has its name, and other sizes.
-    """
+    """A model of the row's own sizes; what they leave open is that of its family, or what its parameters say. `named`:
+    the preset that has its name, and other sizes."""
     name, hidden = row.text("model"), row.whole("hidden")
     if not hidden:
         raise InputError(f"the model {name[:60]!r} is not known and the row has no layers, hidden and heads")
@@ -180,13 +173,8 @@ def _sizes(row: Row, hidden: int, family: Mapping[str, Any], assumed: list[str])
 def _settled(
     row: Row, sizes: Mapping[str, Any], family: Mapping[str, Any], library: Library, assumed: list[str]
 ) -> dict[str, Any]:
-    """Return a family with what it does not say: whether the MLP is gated, and embeddings are tied.
-
-    The row's own column goes first, then its parameters where they decide clearly, the family, and the width.
-
-    Raises:
-        InputError: nothing says whether the MLP is gated.
-    """
+    """Return a family with what it does not say of gate and tied embeddings: the row's own column goes first, then its
+    parameters where they decide clearly, the family, and the width."""
     own = row.switch("gated")
     found = {**family, **({} if own is None else {"gated": own})}
     counted = _counted(row, sizes, found, library) if row.whole("layers") else {}
@@ -205,8 +193,8 @@ def _settled(
 
 
 def _counted(row: Row, sizes: Mapping[str, Any], family: Mapping[str, Any], library: Library) -> dict[str, bool]:
-    """Return what the row's parameters say of the MLP's gate, but against its own column, and of tied embeddings, but
-    against its family, where they decide it clearly."""
+    """What the row's parameters say of gate and tied embeddings, where they decide it clearly, but against its own
+    column or its family."""
     billions = row.number("params_b")
     if billions is None:
         return {}
@@ -231,7 +219,7 @@ def _line(keys: Mapping[str, Any]) -> str:
 
 
 def _written(family: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a family a model in a line states: gate, tied embeddings and positions always."""
+    """What of a family a model in a line states: gate, tied embeddings and positions always."""
     left = {"vocab", "multi_head", *(() if "ffn" in sizes else ("mlp_bias",))}
     always = {key: family.get(key, 0) for key in ("gated", "tied_embeddings", "learned_positions")}
     usual = {"norms_per_layer": 2, "qk_norm": "none"}
@@ -247,10 +235,9 @@ _LAST = re.compile(r"[-_.][^-_.]*$|\d+$")
 
 
 def _kin(name: str, library: Library) -> list[ModelSpec]:
-    """Return the presets of a name's family: of `qwen-7b` all generations of Qwen, as none is called so."""
+    """The presets of a name's family: of `qwen-7b` all generations of Qwen, as none is called so."""
 
     def families() -> dict[str, list[str]]:
-        """Return the names of presets by the words before their size."""
         found: dict[str, list[str]] = {}
         named = {alias.lower(): path.stem for alias, path in preset_aliases("models").items()}
         for own, stem in sorted((named | {stem: stem for stem in preset_names("models")}).items()):
@@ -271,12 +258,8 @@ def _kin(name: str, library: Library) -> list[ModelSpec]:
 
 
 def _family(name: str, kin: Sequence[ModelSpec]) -> dict[str, Any]:
-    """Return what all models of a family have in common, as keys of a model file; and `multi_head`, whether each head
-    has keys of its own.
-
-    Raises:
-        InputError: sizes do not describe such models.
-    """
+    """What all models of a family have in common, as keys of a model file; and `multi_head`, whether each head has keys
+    of its own."""
     usual: dict[str, Any] = {}
     if name.startswith(PLAIN_GPT):  # apart from a Llama: a plain MLP, biases, tied embeddings, learned positions
         usual = dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias", "norm_bias"), True)
@@ -291,7 +274,7 @@ def _family(name: str, kin: Sequence[ModelSpec]) -> dict[str, Any]:
 
 
 def _traits(model: ModelSpec) -> dict[str, Any]:
-    """Return how the first layer of a model is built, as keys of a model file; nothing of latent attention."""
+    """How the first layer is built, as keys of a model file; nothing of latent attention."""
     kind = model.kinds[model.pattern[0]]
     attention, block = kind.attention, kind.mlp or kind.moe
     if attention is None or attention.latent or block is None:
@@ -315,7 +298,6 @@ def _heads(row: Row, hidden: int) -> int:
 
 
 def _layers(row: Row, sizes: Mapping[str, int], family: Mapping[str, Any]) -> int:
-    """Layers that make up the stated parameters: attention and an MLP each, and the embedding."""
     billions = row.number("params_b")
     if billions is None or "ffn" not in sizes:
         raise InputError(f"the model {row.text('model')[:60]!r} is not known and the row has no layers")
@@ -440,7 +422,7 @@ def _fits(layout: Candidates, job: JobSpec) -> bool:
 
 
 def _usual_recomputation(job: JobSpec, asked: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what a run that says nothing of it recomputes, empty where nothing, and that in words."""
+    """What a run that says nothing of it recomputes, empty where nothing, and that in words."""
     if job.runtime.name.partition("@")[0] in RECOMPUTES:
         return "full", "all layers recomputed, as its recipes do"
     layers = _layers_to_recompute(job, asked)
@@ -450,7 +432,7 @@ def _usual_recomputation(job: JobSpec, asked: Mapping[str, Any]) -> tuple[str, s
 
 
 def _layers_to_recompute(job: JobSpec, asked: Mapping[str, Any]) -> int:
-    """Fewest layers per stage whose recomputation makes a run fit that says nothing of it; 0 if all do not suffice."""
+    """Fewest layers per stage whose recomputation makes the run fit; 0 if all do not suffice."""
 
     def fits(layers: int) -> bool:
         layout = fixed_layout(job, {**asked, "recompute": f"full:{layers}" if layers else "none"})
@@ -491,7 +473,6 @@ def stored(row: Row) -> str:
 
 
 def _tuning(row: Row) -> dict[str, Any]:
-    """Return what the row says of adapters; nothing where all weights are trained."""
     if not any(row.text(name) for name in ("lora_rank", "lora_targets", "base_quantization")):
         return {}
     base, (targets, _, whole) = stored(row), row.text("lora_targets").partition(" + ")
@@ -507,7 +488,6 @@ def _tuning(row: Row) -> dict[str, Any]:
 
 
 def _overlap(row: Row, runtime: RuntimeSpec) -> dict[str, str]:
-    """Return what the row changes of its framework's overlaps, and of its compilation."""
     own = overlap_of(runtime)
     said = {name: row.switch(f"overlap_{name}") for name in OVERLAPS}
     stated = [name for name in OVERLAPS if (name in own if said[name] is None else said[name])]
@@ -532,7 +512,7 @@ Without one of them the recipe is the framework's own."""
 
 
 def _precision(row: Row, gpu: GpuSpec, runtime: RuntimeSpec, assumed: list[str]) -> dict[str, str]:
-    """Return the option `precision`; nothing where it is what a job has without it."""
+    """The option `precision`; nothing where it is what a job has without it."""
     text, own = row.text("precision"), "bf16" if "bf16" in gpu.peak_flops_per_s else "fp16"
     if not text:
         sixteen = "fp16" if runtime.name.partition("@")[0] in TRAINS_IN_FP16 else own
@@ -601,9 +581,9 @@ def _layout(row: Row, job: JobSpec, assumed: list[str]) -> dict[str, Any]:
 
 
 def _recipe_chunks(row: Row, job: JobSpec, layout: dict[str, Any], dp: int) -> int:
-    """Model chunks per pipeline rank where the row states none: one layer each in NVIDIA's recipes of dense models, all
-    of which interleave (NVIDIA-NeMo/Megatron-Bridge, scripts/performance; NeMo-Framework-Launcher); two where
-    torchtitan interleaves (distributed/pipeline_parallel.py); else 1."""
+    """Where the row states none: one layer each in NVIDIA's recipes of dense models (NVIDIA-NeMo/Megatron-Bridge,
+    scripts/performance; NeMo-Framework-Launcher); two where torchtitan interleaves (distributed/pipeline_parallel.py);
+    else 1."""
     pp, layers = layout["pp"], job.model.layers
     if row.text("framework") == "torchtitan" and pp > 1 and row.text("schedule").startswith("interleaved"):
         return 2

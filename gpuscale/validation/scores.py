@@ -153,7 +153,6 @@ def validate(
 
 
 def _validate_recipes(path: Path, rows: tuple[Row, ...], by: str, spelled: Spelling, progress: Progress) -> Validation:
-    """Hold the layouts of experts to our first choices, and to what they measured where they say it."""
     scores, labels = [], []
     for row, (score, moe, gpu) in zip(rows, predict_recipes(rows, spelled, progress), strict=True):
         predicted = score.predicted_step_s
@@ -216,7 +215,6 @@ def _validate_runs(path: Path, rows: Iterator[Row], by: str, spelled: Spelling) 
 
 
 def _validate_times(path: Path, kind: str, rows: tuple[Row, ...]) -> Validation:
-    """Hold kernels or collectives to what was measured, with figures over those predicted, in all and by each label."""
     pairs = predict_kernels(rows) if kind == "kernels" else predict_collectives(rows)
     scores = tuple(
         TimeScore(row.raw("id"), "unsupported", pair)
@@ -411,7 +409,7 @@ def summarise_runs(scored: Scored, by: str = "family", *, out_of_memory: bool = 
 
 
 def _errors(what: str, scored: Scored, by: str) -> dict[str, Any]:
-    """Figures of the comparable rows with the measurement, in all, balanced over families, and by group."""
+    """Of the comparable rows with the measurement: in all, balanced over families, and by group."""
     measured = {"step": "measured_step_s", "mem": "measured_mem_gib"}[what]
     rows = [
         (row, getattr(score, f"{what}_error"))
@@ -426,7 +424,6 @@ def _errors(what: str, scored: Scored, by: str) -> dict[str, Any]:
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """Rank of each value, the mean of those of its like."""
     order = sorted(values)
     return [(bisect.bisect_left(order, value) + bisect.bisect_right(order, value)) / 2 for value in values]
 
@@ -436,12 +433,8 @@ OUTSIDE = 2 / (1 - CHANCE)
 
 
 def _interval_figures(what: str, scored: Scored) -> dict[str, float | int | None]:
-    """How many of the comparable measurements lie inside their interval, how wide it is, whether the wide ones are
-    where the errors are (rank correlation), and the interval score.
-
-    Args:
-        what: `step_s` or `mem_gib`.
-    """
+    """How many of the comparable measurements of `what`, step_s or mem_gib, lie inside their interval, how wide it is,
+    whether the wide ones are where the errors are (rank correlation), and the interval score."""
     widths, errors = [], []
     for one, row in scored:
         measured, predicted = getattr(one, f"measured_{what}"), getattr(one, f"predicted_{what}")
@@ -463,7 +456,6 @@ def _interval_figures(what: str, scored: Scored) -> dict[str, float | int | None
 
 
 def _fit_figures(scored: Scored, out_of_memory: bool) -> dict[str, float | int | None]:
-    """How often a run that found its memory is called fitting, and one that failed for want of it is not."""
     fitting, failing = [], []
     for one, row in scored:
         if out_of_memory or "oom" in row.text("flags").split():
@@ -574,7 +566,7 @@ def _labels(kind: str, row: Row) -> dict[str, str]:
 
 
 def _reason_counts(scores: Iterable[Score], statuses: Collection[str] = ("unsupported",)) -> dict[str, int]:
-    """How often each reason is given, without file and line, most frequent first."""
+    """Without file and line, most frequent first."""
     place = re.compile(r"^.{0,300}:\d+: ")
     counts = Counter(place.sub("", score.reason) for score in scores if score.status in statuses)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
