@@ -38,10 +38,10 @@ from gpuscale.units import KIB, MIB
 MAX_LOGS = 1000
 _SHOWN_FILES = 4
 FASTER_THAN_WIRE = 1.05
-"""From this many times the ideal bandwidth on, a measurement is called impossible; what is below may be rounding."""
+"""From this many times the ideal bandwidth on, a measurement is called impossible."""
 
 LATENCY_BYTES = 4 * KIB
-"""Up to here the bytes themselves take below a microsecond, and the time is latency."""
+"""Up to here the time is latency: the bytes themselves take below a microsecond."""
 
 SIZE_CLASSES = (
     ("< 64 KiB", 0.0, 64 * KIB),
@@ -271,10 +271,7 @@ def fit_curve(series: Series, source: str) -> CalibrationSpec:
 
 
 def never_falling(values: Sequence[float]) -> list[float]:
-    """Return the never falling values with the least sum of |value - measured| (pool adjacent violators, medians).
-
-    Medians, so that one slow run among good ones does not lift its neighbours.
-    """
+    """Return the never falling values with the least sum of |value - measured| (pool adjacent violators, medians)."""
     blocks: list[list[float]] = []
     for value in values:
         blocks.append([value])
@@ -285,10 +282,8 @@ def never_falling(values: Sequence[float]) -> list[float]:
 
 
 def thinned(points: Points) -> Points:
-    """Keep at most `MAX_POINTS`: always the one furthest from the line between kept ones, in log time over log bytes.
-
-    Douglas and Peucker 1973, with the distance along the axis of time. Most logs have fewer points and keep all.
-    """
+    """Keep at most `MAX_POINTS`: always the one furthest, along the axis of time, from the line between kept ones in
+    log time over log bytes (Douglas and Peucker 1973)."""
     sizes, times = log(np.array(points, dtype=np.float64)).T
 
     def furthest(first: int, last: int) -> tuple[float, int]:
@@ -351,9 +346,8 @@ def error_rows(residuals: Sequence[Residual]) -> list[ErrorRow]:
 
 
 def cluster_file_text(result: Calibration, source: Document, output: Path) -> str:
-    """Return the text of a cluster file with the curves of `result`, as it is to stand at `output`.
-
-    All other lines stay as they stand, with their comments.
+    """Return the text of a cluster file with the curves of `result`, as it is to stand at `output`; all other lines
+    stay.
 
     Args:
         result: what the logs say; what is known of new curves is shown as comments.
@@ -394,9 +388,6 @@ def cluster_file_text(result: Calibration, source: Document, output: Path) -> st
         raise InputError("would be larger than 1 MiB, the limit for a preset", place=str(output)[:300])
     parse_cluster(text, output)  # through the checks of every cluster file, before it is written
     return text
-
-
-# -- A log of a collective benchmark laid beside what the model says of the same sizes. --
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The few physical factors by which a site differs from the model, and a job under them.
 
 Each is declared once, in `FACTORS`; the bandwidth of every level of a cluster has one of its own. Values are what a
-site has over what is predicted: 0.9 of the speed, 1.2 of the time. The prior is log-normal around 1; its widths are
-by what measured kernels and networks differ from their predictions (`gpuscale.search.conditions`, `KNOBS`).
+site has over what is predicted: 0.9 of the speed, 1.2 of the time. The prior is log-normal around 1, as wide as
+measured kernels and networks differ from their predictions (`gpuscale.search.conditions`, `KNOBS`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ FACTORS = {
     "host": Factor("time of the CPU to issue work", 0.20, False, "framework"),
     "memory": Factor("bytes of activations and of what comes and goes", 0.10, False, "framework"),
 }
-"""Factors that every job has; `prior` of the memory from the errors of predicted memory, 90 % within 7 to 17 % of those
-that are not nanotron's."""
+"""Factors that every job has; `prior` of the memory from the errors of predicted memory, 90 % within 7 to 17 %."""
 
 BANDWIDTH = Factor("bandwidth of the level", 0.30, True, "cluster")
 LEVEL = "bandwidth."

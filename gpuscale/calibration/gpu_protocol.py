@@ -1,7 +1,7 @@
 """The protocol of `gpuscale calibrate gpu`: what was measured on a GPU, one JSON object per line, appended as it comes.
 
 The first line says on which machine (`Machine`), every other one is a measurement: its kind, its sizes, and `time_us`,
-or `error` where the machine cannot run it. A measurement that is already there is not made again.
+or `error` where the machine cannot run it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ KINDS: Mapping[str, Mapping[str, Sequence[str] | type[int] | type[bool]]] = {
 }
 """Kind of measurement -> its sizes, and what each may be.
 
-gemm: m x k by k x n, operands of `precision`, output of 16 bits (32 where they have so many). attention: causal, fused,
-in 16 bits, as many heads of keys as of queries. stream: all bytes that it reads and writes. launch: one of many tiny
-kernels in a full queue, or of a CUDA graph. collective: bytes as nccl-tests counts them.
+gemm: m x k by k x n, output of 16 bits (32 where operands have so many). attention: causal, fused, in 16 bits, as many
+heads of keys as of queries. stream: all bytes that it reads and writes. launch: one of many tiny kernels in a full
+queue, or of a CUDA graph. collective: bytes as nccl-tests counts them.
 """
 
 KernelCase = tuple[tuple[str, Any], ...]

@@ -1,8 +1,7 @@
 """One log of a benchmark, judged: what it measured, or the one reason why it cannot be used.
 
 nccl-tests prints busbw = algbw * f with f = 2(n-1)/n for AllReduce, (n-1)/n for AllGather, ReduceScatter and AllToAll,
-and 1 for the others (doc/PERFORMANCE.md), so that a table without a header still says much: which operation it
-measured, and over how many GPUs.
+and 1 for the others (doc/PERFORMANCE.md), which tells operation and GPUs of a table without a header.
 """
 
 from __future__ import annotations

@@ -6,9 +6,8 @@ common, and noise; in logs, with J the derivatives of the predicted step time by
     y = J theta + r + e,    theta ~ N(0, prior^2),    r ~ N(0, K),    e ~ N(0, NOISE^2)
     K_ij = REMAINDER^2 exp(-distance_ij / SCALE)
 
-so that one run moves what it can tell apart and leaves the rest at its prior (Kennedy and O'Hagan 2001, "Bayesian
-calibration of computer models": parameters and a discrepancy, a Gaussian process). The predictions are not linear in
-the factors: they are evaluated again under those that were found (Gauss-Newton).
+(Kennedy and O'Hagan 2001, "Bayesian calibration of computer models": parameters and a discrepancy, a Gaussian process),
+evaluated again under the factors that were found (Gauss-Newton).
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ NORMAL_80 = 1.2816
 
 HELD_80 = 1.0
 """Those that hold 80 % of the published runs that a calibration on others of their source predicts: 0.8, rounded up
-(benchmarks/calibrate_families.py); most runs are nearer, and a few much further off, than a normal distribution has it.
-"""
+(benchmarks/calibrate_families.py)."""
 
 TEXTS = {
     "vendor": 4.0, "architecture": 0.5, "gpu": 1.0, "network": 0.2, "model": 0.5, "moe": 1.0, "precision": 0.7,
@@ -209,11 +207,8 @@ def product(one: FloatArray, other: FloatArray) -> FloatArray:
 
 
 def solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve matrix @ x = right for a symmetric positive definite matrix, by Cholesky, with the same digits everywhere.
-
-    Args:
-        right: shape (N, M).
-    """
+    """Solve matrix @ x = right (N, M) for a symmetric positive definite matrix, by Cholesky, with the same digits
+    everywhere."""
     lower, x = matrix.copy(), right.astype(np.float64)
     for index in range(len(lower)):
         lower[index:, index] /= math.sqrt(lower[index, index])

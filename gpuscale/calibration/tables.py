@@ -1,14 +1,13 @@
 """Tables of results in a log, read line by line whatever its size: rows, columns, ranks, failures. No judgement yet.
 
-Of nccl-tests, rccl-tests and nccom-test a row is found anywhere in a line (`size count type ...`), so that prefixes of
-launchers and time stamps do not matter. A row that a truncated file or another message cut in the middle is left out:
-what is there of a number may be but its first digits.
+Of nccl-tests, rccl-tests and nccom-test a row is found anywhere in a line (`size count type ...`). One that is cut in
+the middle is left out: what is there of a number may be but its first digits.
 
 The `all_reduce_bench.py` of BigScience (torch.distributed) prints `7 data size: 4.0 GB` once per rank and run, then
-`duration: 0.4507 sec` for every rank and trial: these are taken, as the ranks print at the same time and the lines of
-one may stand within those of another. That of "Machine Learning Engineering" prints `The average bandwidth of
-all_reduce with a 4.0GB payload (5 trials, 4 ranks):`, below it ` algbw: 86.500 GBps (692.0 Gbps)`, and in later
-versions a table of `| payload | busbw | algbw |` in GBps (1e9 bytes/s), payloads in powers of two.
+`duration: 0.4507 sec` for every rank and trial, lines of ranks among one another. That of "Machine Learning
+Engineering" prints `The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 4 ranks):`, below it ` algbw:
+86.500 GBps (692.0 Gbps)`, and in later versions a table of `| payload | busbw | algbw |` in GBps (1e9 bytes/s),
+payloads in powers of two.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ MAX_ROWS = 200_000
 MAX_RANKS = 200_000
 
 HICCUP = 1.5
-"""Where out of place took this many times in place, something else happened, and in place counts: the first size of a
-run, which still connects, or a pause of one pass. What the two differ by as such is below 1.3."""
+"""Where out of place took this many times in place, something else happened (a first size still connects, or a pause),
+and in place counts; as such the two differ by less than 1.3."""
 
 FORMATS = "formats read: nccl-tests, rccl-tests, nccom-test, torch all_reduce_bench"
 
@@ -186,10 +185,7 @@ def _relevant_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 @contextmanager
 def open_log(path: Path, cut: str) -> Iterator[BufferedReader]:
-    """Open a log, whose size and kind are as those of one.
-
-    Args:
-        cut: how to make a log smaller, for the hint.
+    """Open a log, whose size and kind are as those of one; `cut`: how to make it smaller, for the hint.
 
     Raises:
         InputError: no regular file, unreadable, too large, compressed or binary.

@@ -1,8 +1,8 @@
 """A trace of PyTorch's profiler (Kineto, Chrome trace events): computation, exposed communication and idle time.
 
-Of the events of one GPU three sets of intervals are formed, over all of its streams: kernels of communication
-libraries, all other kernels and copies, and both together. Communication is exposed where nothing else runs beside it,
-and the GPU is idle where neither does. A step lies between the marks of `torch.profiler.schedule`, `ProfilerStep#12`.
+Over all streams of one GPU three sets of intervals are formed: kernels of communication libraries, all other kernels
+and copies, and both together. Communication is exposed where nothing else runs beside it, and the GPU is idle where
+neither does. A step lies between the marks of `torch.profiler.schedule`, `ProfilerStep#12`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ MAX_KERNELS = 4_000_000
 """Kernels and copies that are kept, of about 100 bytes each."""
 
 LEAST_STEPS = 1
-"""Steps of a trace that are enough: the profiler's own schedule has warm-up."""
 
 COMMUNICATION = re.compile(r"nccl|rccl|msccl|nvshmem|deep_?ep|all_?reduce_|symm_mem", re.IGNORECASE)
 """Kernels of communication libraries by their names: ncclDevKernel_AllReduce_..., rccl_main_kernel, deep_ep::..."""

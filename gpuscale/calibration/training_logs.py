@@ -1,8 +1,8 @@
 """What a training run's own log says of it: seconds per iteration, throughput, memory, and the framework's timers.
 
-Each framework prints an iteration in its own form and its own units, of which `log_formats.FORMATS` is the table.
-Lines of several ranks, of several runs and of a growing batch are told apart; nothing is judged before all is read.
-Where a log has one report or two, it counts what they are the mean of, and the interval of what was measured says so.
+Each framework prints an iteration in its own form and its own units (`FORMATS`). Lines of several ranks, of several
+runs and of a growing batch are told apart; nothing is judged before all is read. Where a log has one report or two, the
+interval of what was measured says so.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12, "P": 1e1
 MS = 1e-3
 
 SAME_LINE = frozenset({"step", "batch", "step_s", "mean_s", "elapsed_s"})
-"""Quantities that count in the line that opens an iteration alone, but for formats of several lines: below it the same
-words may speak of an evaluation."""
+"""Quantities that count in the line that opens an iteration alone, but for formats of several lines."""
 
 
 class Quantity(NamedTuple):
@@ -81,7 +80,7 @@ _WORDS = {
     "STEP": r"(?P<step>\d{1,12})", "SUFFIXED": _SUFFIXED, "NUM": _NUMBER, "DIGITS": _DIGITS, "CLOCK": _CLOCK,
 }  # fmt: skip
 """Words in the table -> patterns that they stand for, those that hold others first; BAR is a progress bar of tqdm,
-whose rate is a moving mean, ASIDE one that is named for something else than training."""
+whose rate is a moving mean, ASIDE one of something else than training."""
 
 _UNITS = {"ms": MS, "MB": 1e6, "MiB": MIB, "GB": 1e9, "GiB": GIB}
 
@@ -130,8 +129,8 @@ COARSE_S = 20.0
 """Time between two stamps of whole seconds from which on they say how long iterations took: to 5 % [s]."""
 
 WARM = 1.1
-"""Leading iterations that took longer than this many times the median of the second half are warm-up: compilation,
-tuning, allocation; so is the first one reported, whatever it took."""
+"""Leading iterations that took longer than this many times the median of the second half are warm-up, as is the first
+one reported."""
 
 STRAGGLER, DEVIATIONS = 0.1, 5.0
 """An iteration is a straggler if it takes this share longer than the median, and as many robust deviations."""
@@ -143,7 +142,7 @@ LAG = 2
 """Steps by which the bar of one rank is drawn behind that of another; a run that starts again goes back further."""
 
 SAME_MOMENT_S = 60.0
-"""Ranks print the same iteration within this time; one that comes later is of another run [s]."""
+"""Ranks print the same iteration within this time [s]."""
 
 LONGEST_S, MOST = 1e6, 1e18
 """Longest iteration, and largest number of any other kind, that is believed [s, 1]."""
@@ -153,8 +152,7 @@ _FACTS = {
     "sequence": re.compile(r"\b(?:encoder_)?seq_length(?:\"?: *| ?\.{3,} ?)(\d{1,8})\b"),
     "batch": re.compile(r"(?:\bcfg/global_batch_size\"?: *|^.{0,120}\btrain_batch_size ?\.{3,} ?)(\d{1,8})\b"),
 }
-"""What frameworks print of a job before it starts, beside its iterations: arguments of Megatron-LM and DeepSpeed,
-parameters of DLLogger."""
+"""What Megatron-LM, DeepSpeed and DLLogger print of a job before it starts, beside its iterations."""
 _FACT_WORDS = ("world", "seq_length", "batch_size")
 
 _STATE = b'"log_history"'
@@ -225,10 +223,8 @@ class Iteration:
         return any(one is not None for one in (*known, self._samples_per_s)) or bool(self._microbatches_s)
 
     def settle(self, batch: float | None, before: Iteration | None) -> bool:
-        """Find the time of an iteration that is not printed; returns whether the next one is counted from this one.
-
-        It follows from the time since an iteration `before`, from that of microbatches, or from samples/s and a batch.
-        """
+        """Find the time of an iteration that is not printed: from that since an iteration `before`, that of
+        microbatches, or samples/s and a batch. Returns whether the next one is counted from this one."""
         if self.step_s is not None:
             return True
         steps = self.step - before.step if before and self.step is not None and before.step is not None else 0
@@ -449,10 +445,8 @@ _TELLING = tuple(
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield number and text of the lines of a log that may say something, and of the last.
-
-    Carriage returns, by which progress bars draw anew, end a line too.
-    """
+    """Number and text of the lines of a log that may say something, and of the last; carriage returns, by which
+    progress bars draw anew, end a line too."""
     with open_log(path, "cut the iterations out of it: grep -E 'iteration|step' LOG") as stream:
         yield from (_entries if _is_state(stream) else _plain_lines)(stream)
 
@@ -520,8 +514,8 @@ def read_training_log(path: Path, run: int | None = None) -> MeasuredRun:
         run: which run of the file, from 1; the longest (of equals the last) if not given.
 
     Raises:
-        InputError: not a log of a framework that is known, or one that reports too few iterations; the message says
-            the line, the hint what would help.
+        InputError: not a log of a framework that is known, or one that reports too few iterations; the message says the
+            line, the hint what would help.
     """
     found = _read(path)
     every = _chosen(path, found, run).iterations
@@ -555,10 +549,8 @@ def _settle(every: Sequence[Iteration], found: _Found) -> None:
 
 
 def _since_resumed(every: list[Iteration]) -> list[Iteration]:
-    """Return the iterations whose moving mean has no steps in it that a resumed run had done before.
-
-    A progress bar of tqdm counts them with the first one, by whose share of 0.7 per step they fade.
-    """
+    """The iterations whose moving mean, in which a step's share fades by 0.7, has no steps in it that a resumed run had
+    done before."""
     first, last = every[0], max(every, key=lambda one: (one.step or 0, one.elapsed_s or 0.0))
     done, passed_s = first.step or 0, (last.elapsed_s or 0.0) - (first.elapsed_s or 0.0)
     if first.step_s is None or first.elapsed_s is None or done <= 1 or passed_s < COARSE_S or last.mean_s is not None:
@@ -720,11 +712,8 @@ def robust_spread(values: Sequence[float]) -> float:
 
 
 def _spread(kept: Sequence[Iteration], jitter: float, *, first: bool) -> float:
-    """Return the standard deviation of the log of an iteration's time, as so many reports tell it.
-
-    Args:
-        first: the first of them has the first iteration in it.
-    """
+    """Standard deviation of the log of an iteration's time, as so many reports tell it, of which the `first` has the
+    first iteration in it."""
     if len(kept) >= LEAST_ITERATIONS:
         return math.sqrt(math.pi / 2) * jitter / math.sqrt(len(kept))  # of a median
     spread = FEW / math.sqrt(len(kept))
@@ -732,11 +721,8 @@ def _spread(kept: Sequence[Iteration], jitter: float, *, first: bool) -> float:
 
 
 def _kept(told: list[Iteration], value: Value, *, first: bool) -> list[Iteration]:
-    """Leave out warm-up, and steps whose update was skipped, as far as others are left.
-
-    Args:
-        first: the first of them is the first that the log reports.
-    """
+    """Leave out warm-up, and steps whose update was skipped, as far as others are left; `first`: the first of them is
+    the first that the log reports."""
     usual = median(float(value(one) or 0.0) for one in told[len(told) // 2 :])
     start = 1 if first and len(told) > 1 else 0
     while start < len(told) // 2 and float(value(told[start]) or 0.0) > WARM * usual:

@@ -1,9 +1,7 @@
 """Measured kernels (GEMMs, grouped GEMMs, fused attention) and collectives, each predicted as it was measured.
 
-A row of kernels has `gpu kind dtype m n k extra tflops`; `extra` holds `name=value` pairs separated by `;`. FLOPs are
-counted as 2 m n k (GEMM), as the masked half (`seq`, AIConfigurator) or the full square (`seq_len`, SimuMax) of causal
-attention. With a column `time_us` the time is taken from there and no convention is needed. docs/kernels.md describes
-the model.
+`extra` of a row of kernels holds `name=value` pairs separated by `;`. FLOPs are counted as 2 m n k (GEMM), as the
+masked half (`seq`, AIConfigurator) or the full square (`seq_len`, SimuMax) of causal attention (docs/kernels.md).
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ QUANTISE = {
     ("blackwell-rtx", "fp4"): (2.0, 1e-6),
 }  # fmt: skip
 """What AIConfigurator's rows contain beside the GEMM: kernels that quantise m x k activations, as bytes moved per
-element and a fixed time [s]. Fitted along, no part of the presets: the step-time model counts casts as streams."""
+element and a fixed time [s]. Fitted along; the step-time model counts casts as streams."""
 
 
 class Kernels(NamedTuple):
@@ -146,9 +144,8 @@ IN_TRAINING = 0.88
 
 
 def predict_s(gpu: GpuSpec, kernels: Kernels, quantise: Mapping[str, float] | None = None) -> FloatArray:
-    """Predict each kernel under the conditions of its benchmark.
-
-    Short runs see no power limit, GEMMs back to back less of it than a training step.
+    """Predict each kernel under the conditions of its benchmark: short runs see no power limit, GEMMs back to back less
+    of it than a training step.
 
     Args:
         quantise: `quantise_bytes.<precision>` and `quantise_s.<precision>` in place of `QUANTISE`.

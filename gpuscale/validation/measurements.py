@@ -1,9 +1,8 @@
-"""Measurement files: what their columns hold, declared once, and the bounded reading of a CSV file;
-the presets and the machine (a cluster by GPU, node and fabric) that a row names.
+"""Measurement files: what their columns hold, declared once, and the bounded reading of a CSV file; the presets and the
+machine (a cluster by GPU, node and fabric) that a row names.
 
-Reading, checks and the tables of docs/validation.md follow from `RUNS`, `RECIPES`, `KERNELS` and `COLLECTIVES`.
-Columns may come in any order, and more of them may be there; `notes` are for people. Nothing in a file is trusted: its
-size, its rows, its columns and its fields are bounded.
+Reading, checks and the tables of docs/validation.md follow from `RUNS`, `RECIPES`, `KERNELS` and `COLLECTIVES`. Columns
+may come in any order, and more of them may be there.
 """
 
 from __future__ import annotations
@@ -233,12 +232,7 @@ OUTCOMES = ("step_s", "tokens_s_gpu", "tflops_gpu", "mfu", "hfu", "mem_gib")
 
 
 class Cells(Mapping[str, str]):
-    """The cells of a row by column; the rows of a file share the columns.
-
-    Args:
-        columns: column -> index.
-        fields: text of each.
-    """
+    """The cells of a row by column; the rows of a file share the columns (name -> index)."""
 
     __slots__ = ("_columns", "_fields")
 
@@ -517,9 +511,9 @@ MACHINES = known_table("machines")
 """What of a row means which cluster."""
 
 BY_PRINT = {("a100-80gb", 4): "box-a100-pcie-pairs"}
-"""GPU as the source prints it and GPUs per node -> cluster, where the name leaves the form open and no fabric is
-stated. `A100-80GB` is printed for modules and for cards; boxes of four, of which nothing else is said, are taken to
-hold cards, joined in pairs (guesstimate: systems of four modules are parts of machines whose fabric is stated)."""
+"""GPU as the source prints it and GPUs per node -> cluster, where no fabric is stated. `A100-80GB` is printed for
+modules and for cards; boxes of four are taken to hold cards, joined in pairs (guesstimate: systems of four modules are
+parts of machines whose fabric is stated)."""
 
 STAGED = WAYS["net"]
 """guesstimate: NCCL over Omni-Path 100, whose cards have the host send and receive (PIO, PSM2): copies at both ends."""
@@ -617,12 +611,11 @@ def _scaled_network(cluster: ClusterSpec, factor: float) -> dict[str, str]:
 
 
 BANDWIDTH_STEP = 1.04
-"""Measured bandwidths are rounded to powers of this, so that runs on nearly the same fabric are evaluated together; the
-same fabric measured twice differs by more."""
+"""Measured bandwidths are rounded to powers of this, so that runs on nearly the same fabric are evaluated together."""
 
 RANKS_BIND = 1.35
-"""Probes of `PROBE_BYTES` that take this many times the preset's AllGather are not bound by their bytes. Those of the
-nanotron sweep are either below 1.3 or above 1.5 times it."""
+"""Probes of `PROBE_BYTES` that take this many times the preset's AllGather are not bound by their bytes; those of the
+nanotron sweep are either below 1.3 or above 1.5."""
 
 PROBE_BYTES = 2**30
 """Size of the collective whose bandwidth the `net_*_busbw_gb_per_s` columns state."""
@@ -669,10 +662,9 @@ def _machine(
 def _calibrated(cluster: ClusterSpec, gpus: int, reduced: float | None, gathered: float | None) -> dict[str, str]:
     """Fit the network above the node to what a 1 GiB AllReduce and AllGather over all GPUs measured there [bytes/s].
 
-    Where both take much longer than the network needs for an AllGather, `RANKS_BIND` times, they are bound by their
-    ranks, not by their bytes: then each collective waits for every rank of its group (`ClusterSpec.rank_overhead_s`)
-    and the network's bandwidth is not known. Otherwise the AllReduce's bus bandwidth scales the network; the factor is
-    limited to 1/100..2: a faster network than the preset's by more than 2 contradicts the preset.
+    Where both take `RANKS_BIND` times what the network needs for an AllGather, each collective waits for every rank of
+    its group (`ClusterSpec.rank_overhead_s`), and the network's bandwidth is not known. Otherwise the AllReduce scales
+    the network, by 1/100 to 2: faster would contradict the preset.
     """
     sized = cluster.sized_for(gpus)[0]
     if gathered is not None:

@@ -49,7 +49,7 @@ PLAIN_GPT = ("gpt", "bloom", "mpt", "opt", "mt-nlg", "megatron")
 NEAR, APART = 0.03, 0.1
 """Shares of the stated parameters that what is counted may be off by where they decide how a model is built, and that
 it is off by at least where it is built otherwise (a choice: an MLP of three matrices rather than two is a quarter more
-parameters, and names round them to two digits)."""
+parameters)."""
 
 GPT2_VOCABULARY = 50257
 HEAD_DIM = 128
@@ -498,8 +498,7 @@ def _overlap(row: Row, runtime: RuntimeSpec) -> dict[str, str]:
 
 
 TRAINS_IN_FP16 = frozenset({"megatron-deepspeed"})
-"""Profiles whose 16-bit training is in fp16 when nothing is said: Megatron-DeepSpeed's GPT scripts pass --fp16, and
-DeepSpeed knows bf16 only since release 0.6.0 of 2022-03."""
+"""Profiles whose 16-bit training is in fp16 when nothing is said: Megatron-DeepSpeed's GPT scripts pass --fp16."""
 
 RECIPES = {
     "mxfp8": "mxfp8", "mx": "mxfp8", "cs": "fp8-current", "current": "fp8-current", "tensorwise": "fp8-current",
@@ -507,8 +506,8 @@ RECIPES = {
     "hybrid": "fp8-delayed", "sc": "fp8-blockwise", "subchannel": "fp8-blockwise", "block": "fp8-blockwise",
     "blockwise": "fp8-blockwise",
 }  # fmt: skip
-"""Word in a precision's name -> precision of a job; `cs`, `ds` and `sc` (sub-channel) are NeMo's and Megatron-Bridge's.
-Without one of them the recipe is the framework's own."""
+"""Word in a precision's name -> precision of a job; `cs`, `ds` and `sc` (sub-channel) are NeMo's and
+Megatron-Bridge's."""
 
 
 def _precision(row: Row, gpu: GpuSpec, runtime: RuntimeSpec, assumed: list[str]) -> dict[str, str]:
@@ -636,8 +635,8 @@ class Prediction(NamedTuple):
 
 
 NOT_EVALUATED = frozenset({"gpus", "global_batch_size", "memory_limit_bytes"})
-"""Fields of a job that a layout's memory and step time do not depend on: the layout has its own degrees and number of
-microbatches. With offloading the GPUs matter: a host may have fewer of the job's than it could."""
+"""Fields of a job that a layout's memory and step time do not depend on; with offloading the GPUs matter: a host may
+have fewer of the job's than it could."""
 
 
 MEMORY_COLUMN = {"allocated": "allocated", "reserved": "reserved", "device": "nvidia-smi"}

@@ -1,7 +1,5 @@
-"""`gpuscale validate`: a file of measurements in, predictions beside measurements and their figures out.
-
-The figures are those of docs/validation.md, "What is counted".
-"""
+"""`gpuscale validate`: a file of measurements in, predictions beside measurements and their figures out, those of
+docs/validation.md, "What is counted"."""
 
 from __future__ import annotations
 
@@ -491,8 +489,8 @@ def first_choices(scored: Scored, *, share_ties: bool = False) -> list[FirstChoi
     """The first choice of every sweep; the fastest measured may be a run without a prediction.
 
     Args:
-        share_ties: where several runs are predicted to be the fastest, the loss is their mean rather than that of the
-            first by name.
+        share_ties: of several runs predicted to be the fastest, the loss is their mean rather than that of the first by
+            name.
     """
     sweeps: dict[tuple[str, ...], list[tuple[float, str, float, bool, Row]]] = defaultdict(list)
     fastest_s: dict[tuple[str, ...], float] = {}
