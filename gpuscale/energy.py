@@ -27,11 +27,9 @@ class Power(NamedTuple):
     gpu_w: float | None = None  #: the GPU, where that is stated [W].
 
     def of_gpu_w(self, flops_per_s: FloatArray | float) -> FloatArray:
-        """Return the power of a GPU at a rate of model FLOPs per GPU [W].
-
-        At its limit while matrix products run, as they are clocked down to it (docs/kernels.md), at `low_load` of the
-        limit for the rest of the step: the share of the time is the rate over the one that GEMMs alone reach.
-        """
+        """Return the power of a GPU at a rate of model FLOPs per GPU [W]: at its limit while matrix products run
+        (docs/kernels.md), the share of the time that the rate is of the one that GEMMs alone reach; else at `low_load`
+        of the limit."""
         if self.gpu_w is not None:
             return np.full(np.shape(flops_per_s), self.gpu_w)
         busy = np.minimum(1.0, np.asarray(flops_per_s) / self.busy_flops_per_s)
@@ -64,10 +62,8 @@ def power_of(job: JobSpec, rates: Mapping[str, Rate]) -> Power:
 
 
 def ports_gbit_per_s(cluster: ClusterSpec) -> float:
-    """Return the rate of all switch ports of the network over its GPUs [Gbit/s].
-
-    A level has ports towards its GPUs, and all but the top one as much again towards the level above as that takes.
-    """
+    """Return the rate of all switch ports of the network over its GPUs [Gbit/s]: towards them, and of all but the top
+    level as much again upwards."""
     rates = [level.link_bytes_per_s / GBIT for level in cluster.levels if level.fabric in NETWORKS and level.switches]
     return sum(rates) + sum(rates[1:])
 

@@ -2,12 +2,12 @@
 
 A ratio is this quantity over the other, and the words say which quantity it is:
 
-- a rate (tokens/s): 1.5 is "50.0% faster", 0.667 is "33.3% slower": so many % more or fewer tokens in a second;
+- a rate (tokens/s): 1.5 is "50.0% faster", 0.667 is "33.3% slower";
 - a time: 1.5 "takes 50.0% longer", 0.667 "takes 33.3% less time"; in tables and beside a change "+50.0%", "-33.3%";
 - an amount (USD, GPU-hours, energy): 1.5 is "50.0% more", 0.667 is "33.3% less" than the other takes.
 
 Half or less and twice or more are "0.250x as fast", "3.97x as fast"; what rounds to 0.0% is "as fast". Who knows times
-and speaks of speed gives the inverse: half the time is "2.00x as fast".
+and speaks of speed gives the inverse.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 All forms are latency-free and compare the FLOPs of an MLP block with the bytes that a parallelism moves for it, in bf16
 both, after Austin et al., "How to Scale Your Model", chapter "How to Think About GPUs" (2025), "Takeaways for LLM
-scaling on GPUs". C is the peak of one GPU [FLOP/s], W the AllReduce bandwidth [bytes/s] of the level that binds.
-docs/rooflines.md derives each.
+scaling on GPUs" (docs/rooflines.md). C is the peak of one GPU [FLOP/s], W the AllReduce bandwidth [bytes/s] of the
+level that binds.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Roofline:
 def allreduce_bytes_per_s(cluster: ClusterSpec, level: int, model_parallel: int = 1) -> float:
     """AllReduce bandwidth up to `level` with in-network reduction, seen by an array split `model_parallel` ways [B/s].
 
-    min over the levels i that the reduction crosses of max(Y, S_{i-1}) W_i: the scaling book's strided form. The array
-    is the one before it is split; inf where no level is crossed.
+    min over the levels i that the reduction crosses of max(Y, S_{i-1}) W_i: the scaling book's strided form; inf where
+    no level is crossed.
     """
     below, slowest = 1, float("inf")
     for one in cluster.levels[: level + 1]:
@@ -119,8 +119,8 @@ def moe_dp_tokens_per_gpu(
     """Tokens per GPU from which a mixture of experts with data parallelism is bound by compute: E C / (2 k W z).
 
     Gradients grow with the experts E, FLOPs with the k that a token visits; z is the number of nodes that the
-    expert-parallel group spans (1 inside a node: no relief beyond it). With FSDP twice as many. W z is what
-    `allreduce_bytes_per_s` returns for an array split EP ways, where whole nodes bind.
+    expert-parallel group spans. With FSDP twice as many. W z is what `allreduce_bytes_per_s` returns for an array split
+    EP ways, where whole nodes bind.
     """
     return experts * peak_flops_per_s / (2 * top_k * bytes_per_s * ep_units)
 

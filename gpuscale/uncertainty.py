@@ -1,10 +1,9 @@
 """What stands behind a prediction: similar published runs, what none of them has, and an 80 % interval by both.
 
-Parts of a step are known to vary to different degrees: products hardly, exchanges of experts by half. Half the width of
-the interval is `QUANTILE` times the standard error that follows from the parts' shares of the step (`PARTS`) and from
-what kind of run it is (`KINDS`), and the further the nearest run of `residuals.csv` is, by inputs and predicted
-breakdown alone, the wider (`SLOPE`), all added in squares. The runs' own errors do not enter: that four of five
-measurements lie inside, also of families that nothing was fitted to, is a test of it (docs/validation.md).
+Half the width of the interval is `QUANTILE` times the standard error that follows from the parts' shares of the step
+(`PARTS`) and from what kind of run it is (`KINDS`), and the further the nearest run of `residuals.csv` is, by inputs
+and predicted breakdown alone, the wider (`SLOPE`), all added in squares. The runs' own errors do not enter: that four
+of five measurements lie inside is a test of it (docs/validation.md).
 """
 
 from __future__ import annotations
@@ -33,13 +32,12 @@ PARTS = {
     "tp_comm": 0.35, "cp_comm": 0.2, "ep_comm": 0.5, "pp_comm": 0.1, "dp_comm": 0.2, "offload": 0.2, "bubble": 0.15,
 }  # fmt: skip
 """Component of a step -> standard error of its time, as a share of it. Chosen by hand, in steps of 5 % but for
-products: what software decides (which kernels are fused, what a library sends, what hides) varies more than what
-hardware does."""
+products: what software decides varies more than what hardware does."""
 
 KINDS = {"any": 0.03, "moe": 0.05, "own_loop": 0.08, "blackwell": 0.05, "guessed": 0.1, "not_nvidia": 0.15}
 """What a run is -> standard error of its whole step: repeated measurements and what has no part; experts, whose tokens
-are never even; loops of which no profile says what they fuse; generations whose software is young; GPUs of which no
-kernel was measured."""
+are never even; loops of which no profile says what they fuse; young generations; GPUs of which no kernel was
+measured."""
 
 QUANTILE = 1.5
 """Half-width that holds 80 % / standard error: 1.28 of normal errors, more as their tails are heavier."""
@@ -58,16 +56,15 @@ DISTANCES = {
     "recomputes": 0.3, "log_ep": 0.3, "log_cp": 0.5,
 }  # fmt: skip
 """Distance of two runs: the sum over these features of the number here times the difference (of texts and switches: 1
-when they differ). `profile` is the rule set: Megatron-LM, also as NeMo, Megatron-Bridge and Primus run it, by
-generation; `software` leaves out the generation, so that two of them are half as far apart as two frameworks. Chosen by
-hand so that what decides which part of the model is at work tells runs apart most."""
+when they differ). `profile` is the rule set, by generation; `software` leaves out the generation, so that two of them
+are half as far apart as two frameworks. Chosen by hand so that what decides which part of the model is at work tells
+runs apart most."""
 
 BEYOND = {"log_gpus": 5.0, "log_vpp": 5.0, "log_sequence": 3.0, "log_size": 3.0}
-"""What is added to the distance from every run for what lies above the largest value of any of them: this number times
-the difference."""
+"""What is added to the distance from every run per unit of what lies above the largest value of any of them."""
 
 NEARLY = 1e-3
-"""What sizes, in log10, may be above the largest of the known runs: those in the table are rounded."""
+"""What sizes, in log10, may be above the largest of the known runs, which are rounded in the table."""
 
 NEW_KIND = 0.1
 """Standard error of the step time of a layout whose kind was measured on fewer GPUs than it takes, or never."""
@@ -80,7 +77,7 @@ FIRST_CHOICES = (
     {"over": "large groups", "n": 35, "first": 1.042, "all": 1.001},
 )
 """Measured over predicted time, median over groups of measured runs that differ in their layout alone: of the layout
-predicted to be the fastest, and of all; the same where layouts are many (written by benchmarks/score_runs.py)."""
+predicted to be the fastest, and of all; the same where layouts are many (benchmarks/score_runs.py)."""
 
 MANY_LAYOUTS = 16
 """Layouts of a group from which on its first choice is judged apart: of many, the fastest is rather one whose time is
@@ -324,9 +321,9 @@ class Features(NamedTuple):
     recomputes: str  #: `none`, `modules` or whole `layers`.
     log_ep: float  #: log10 of the expert-parallel degree.
     log_cp: float  #: log10 of the context-parallel degree.
-    launch: float  #: shares of the predicted step.
-    communication: float  #: shares of the predicted step.
-    bubble: float  #: shares of the predicted step.
+    launch: float  #: shares of the predicted step, as the next two.
+    communication: float
+    bubble: float
     spread: float  #: standard error of the step time by `PARTS` and `KINDS`, as a share of it.
 
     @property
@@ -394,8 +391,7 @@ def known_of_times(
     job: JobSpec, rows: Candidates, seconds: Mapping[str, FloatArray]
 ) -> tuple[FloatArray, BoolArray, BoolArray]:
     """Half-widths of the 80 % intervals of evaluated layouts, in log(step time), whether there is a similar run, and
-    whether their kind was measured on fewer GPUs, or never (`new_kinds`); each of shape (N,), as are the seconds by
-    component."""
+    `new_kinds`; each of shape (N,), as are the seconds by component."""
     columns = {name: getattr(rows, name).tolist() for name in OF_LAYOUT}
     layouts = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     steps = [dict(zip(seconds, column, strict=True)) for column in np.array(list(seconds.values())).T.tolist()]

@@ -370,11 +370,10 @@ def _dragonfly_egress(cluster: ClusterSpec, index: int, groups: AxisGroups) -> f
 
 
 class _RailUse(NamedTuple):
-    """How the groups of an axis use the rails of a cluster that has some.
+    """How the groups of an axis use the rails of a cluster that has some; rules as in `gpuscale.collectives.groups`.
 
-    The rules are those of `gpuscale.collectives.groups`, which knows size and stride of a group alone. A ring keeps to
-    the rails on which every node that it spans has a member. Alltoall needs a member on the card's rail in the sender's
-    node (PXN), and so does a stage that sends to the next.
+    A ring keeps to the rails on which every node that it spans has a member. Alltoall needs a member on the card's rail
+    in the sender's node (PXN), and so does a stage that sends to the next.
     """
 
     #: `ONE`, `OWN` or `PXN` where every group keeps to the first level with rails; else `ABOVE` (some pass the level

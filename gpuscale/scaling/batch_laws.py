@@ -97,7 +97,7 @@ LAWS = {
 """Laws by name, the one that is taken first."""
 
 REFERENCE = LAWS["zhang"]
-"""The law behind answers where nothing was measured: the only one that holds data and size apart, with its exponent
+"""The law behind answers where nothing was measured: the only one that holds data and size apart, its exponent
 confirmed by Bergsma et al. on other data."""
 
 
@@ -137,8 +137,8 @@ def usual_batches(gpus: int, sequence: int, tokens: float) -> tuple[int, ...]:
     """Return the batches [sequences] to try for a training of `tokens`: a usual one, and the largest advisable.
 
     The target of the first is that of `plan` for a dense model that a node does not hold, about 4 Mi tokens, beyond
-    1,024 GPUs times sqrt(GPUs / 1,024), but at most the second, the batch that costs `TOLERATED` more tokens. Both are
-    the odd factor of the GPUs times a power of two, so that data parallelism of all of them divides it where it can.
+    1,024 GPUs times sqrt(GPUs / 1,024), but at most the second, which costs `TOLERATED` more tokens. Both are the odd
+    factor of the GPUs times a power of two, which data parallelism of all of them divides where it can.
     """
     most = largest_batch(REFERENCE.batch(tokens))
     usual = DEFAULT_BATCH_TOKENS * math.sqrt(max(1.0, gpus / 1024)) * math.sqrt(2.0)

@@ -1,8 +1,8 @@
 """Scaling laws: the parameters and tokens that use a budget of compute best, and the loss that is to be expected.
 
-C = 6 N D throughout: FLOPs of a training of D tokens with N parameters (Kaplan et al. 2020, section 2.1). Each law was
-fitted to runs of a range of compute; far beyond it laws that agree on small models disagree by factors. Losses are in
-nats per token of each paper's own data and tokenizer: they compare choices, not models of different tokenizers.
+C = 6 N D throughout: FLOPs of a training of D tokens with N parameters (Kaplan et al. 2020, section 2.1). Far beyond
+the runs that they were fitted to, laws disagree by factors. Losses are in nats per token of each paper's own data and
+tokenizer: they compare choices, not models of different tokenizers.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ class LossLaw(NamedTuple):
         return parameters, product / parameters
 
     def least_flops(self, loss: float) -> float:
-        """Least compute that reaches a loss, by the optimal parameters and tokens [FLOPs].
-
-        Along the optimum both terms fall as powers of compute, in the ratio beta : alpha.
+        """Least compute that reaches a loss, along the optimum, where both terms fall in the ratio beta : alpha
+        [FLOPs].
 
         Raises:
             ValueError: the loss is not above that of an ideal model.

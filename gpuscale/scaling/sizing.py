@@ -73,8 +73,8 @@ def dense_shape(parameters: float) -> Shape:
 
     It has the proportions of Llama 3 (arXiv 2407.21783, table 3): heads of 128 (64 up to 2,560 wide), 8 of them for
     keys and values, gated MLPs of 3.5 times the width, a vocabulary of 128,256, an even number of layers (a multiple of
-    4 above 32), and a width that is a multiple of 1,024 (512 up to 2,560): 8-way tensor parallelism and pipelines
-    divide it. Of the shapes within 2 % of the nearest it is the one whose width is nearest to 128 times its layers.
+    4 above 32), and a width that is a multiple of 1,024 (512 up to 2,560). Of the shapes within 2 % of the nearest it
+    is the one whose width is nearest to 128 times its layers.
 
     Raises:
         InputError: the number is out of range.
@@ -121,7 +121,7 @@ def _dense_presets() -> tuple[tuple[str, int], ...]:
 
 USUAL_RATIO = 20.0
 RATIOS = (50, 100, 200, 500, 1000)
-"""Tokens per parameter that are looked at beside the optimum of the reference law, which is about the first."""
+"""Tokens per parameter that are looked at beside the optimum of the reference law, which is about `USUAL_RATIO`."""
 
 USUAL_DAYS = 30.0
 """Days of a training of which only the budget is given."""
@@ -135,7 +135,7 @@ NEAR = 0.05
 MAX_TRIES = 4
 
 LOW_MFU = 0.3
-"""Below it a larger batch is tried: what a step pays once, such as the exchange of gradients, weighs less then."""
+"""Below it a larger batch is tried: what a step pays once weighs less then."""
 
 MOST_TOKENS = 40e12
 """The longest published training, Llama 4 Scout (Meta, April 2025); Qwen3 has 36e12 (arXiv 2505.09388)."""

@@ -6,9 +6,9 @@ job for delta and is complete w later, the share of time that is work in the end
 
     tau exp(-w / M) / ((M + D) (exp((tau + delta) / M) - 1)),    D = d exp(R / M) + M (exp(R / M) - 1)
 
-as a failure at t after a restart finds floor((t - w) / (tau + delta)) checkpoints; d is the time until a failure is
-detected, R that of a restart, which may fail as well. With d = w = 0 this is Daly 2006, "A higher order estimate of the
-optimum checkpoint interval for restart dumps" (Future Generation Computer Systems 22), equation 20.
+d is the time until a failure is detected, R that of a restart, which may fail as well. With d = w = 0 this is Daly
+2006, "A higher order estimate of the optimum checkpoint interval for restart dumps" (Future Generation Computer Systems
+22), equation 20.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def best_interval_s(share: Callable[[float], float], least_s: float, most_s: float) -> float:
-    """Return where a share with one maximum is largest, found by golden sections of the logarithm [s]."""
+    """Return where a share with one maximum is largest, by golden sections of the logarithm [s]."""
     low, high = math.log(least_s), math.log(max(least_s, most_s))
     for _ in range(80):
         span = (high - low) * GOLDEN

@@ -1,8 +1,8 @@
 """Goodput: the share of a training's time that counts, and where the rest goes.
 
-Closed forms (`expected`) give the answer, a seeded Monte Carlo of whole runs (`simulated`) the interval around it and a
-second route to the same numbers. A job stops for checkpoints, and at a failure until it is detected, restarted, and
-where its node is away, replaced; then it does again what was not in the last checkpoint.
+Closed forms (`expected`) give the answer, a seeded Monte Carlo of whole runs (`simulated`) the interval around it. A
+job stops for checkpoints, and at a failure until it is detected, restarted, and where its node is away, replaced; then
+it does again what was not in the last checkpoint.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Conditions:
 
     @property
     def rolled_back_s(self) -> float:
-        """Time since the last copy in storage was begun, on average, where those in host memory are lost: copies are
-        written to storage one after the other, so that it is 1 to 2 times what one takes."""
+        """Time since the last copy in storage was begun, on average, where those in host memory are lost: 1 to 2 times
+        what one takes, as they are written one after the other."""
         return 1.5 * self.checkpoint.storage_s
 
     def lost_share(self, repaired: FloatArray | float) -> FloatArray:
@@ -86,10 +86,9 @@ class Conditions:
 def expected(conditions: Conditions, interval_s: float) -> dict[str, float]:
     """Return which share of its time a job works on what counts (`effective`), and which it loses, by `LOSSES`.
 
-    The shares of a job that never waits are those of `gpuscale.training.checkpoints`. A job with S spare nodes waits
-    while S + 1 are in repair: the Erlang loss formula, which holds for any distribution of repair times (Erlang 1917).
-    An elastic one loses the replicas of the nodes that are missing, whose number is then that of a Poisson
-    distribution (Palm's theorem).
+    A job that never waits: `gpuscale.training.checkpoints`. One with S spare nodes waits while S + 1 are in repair: the
+    Erlang loss formula, which holds for any distribution of repair times (Erlang 1917). An elastic one loses the
+    replicas of the nodes that are missing, whose number is then that of a Poisson distribution (Palm's theorem).
     """
     one, mtbf_s = conditions.checkpoint, conditions.mtbf_s
     down_s = downtime_s(mtbf_s, conditions.detection_s, conditions.restart_s)
@@ -108,7 +107,7 @@ def expected(conditions: Conditions, interval_s: float) -> dict[str, float]:
 
 def waiting_share(conditions: Conditions, exposed: float = 1.0) -> float:
     """Return which share of its time a job waits for nodes; of an elastic one which share of its replicas is missing on
-    average, as more nodes are in repair than there are spares. It may fail in the `exposed` share of the time."""
+    average. It may fail in the `exposed` share of the time."""
     offered = conditions.in_repair * exposed
     if not conditions.replicas:
         return erlang_loss(conditions.spares + 1, offered)
@@ -132,8 +131,7 @@ def erlang_loss(servers: int, offered: float) -> float:
 
 
 def worthwhile_spares(conditions: Conditions, nodes: int) -> int:
-    """Return the number of spares for a job's `nodes` that makes least of all nodes' time idle: each saves more waiting
-    than it costs."""
+    """Return the number of spares for a job's `nodes` that makes least of all nodes' time idle."""
     offered, waiting = conditions.in_repair, erlang_loss(1, conditions.in_repair)
     for spares in range(MOST_SPARES):
         less = offered * waiting / (spares + 2 + offered * waiting)
@@ -144,8 +142,8 @@ def worthwhile_spares(conditions: Conditions, nodes: int) -> int:
 
 
 def best_interval(conditions: Conditions, step_s: float, run_s: float) -> float:
-    """Return the seconds of work between two checkpoints that lose least: one step at least, and as long as the last
-    checkpoint takes to be complete; the whole run at most."""
+    """Return the seconds of work between two checkpoints that lose least: from one step, or as long as the last
+    checkpoint takes to be complete, to the whole run."""
     one = conditions.checkpoint
     least = max(step_s, one.commit_s - one.blocking_s)
     most = min(2 * conditions.mtbf_s, max(run_s, step_s))

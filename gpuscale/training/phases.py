@@ -163,7 +163,7 @@ def _numbers(document: Document, at: int, table: Mapping[str, Any]) -> dict[str,
 
 
 def lengths(training: Training, tokens: float | None) -> list[float]:
-    """Return the tokens of every phase; the one that leaves them open takes the rest of the whole training's, if given.
+    """Return the tokens of every phase; the one that leaves them open takes the rest of the whole training's.
 
     Raises:
         InputError: several are open, or the whole is not given or too short.

@@ -1,7 +1,7 @@
 """Stragglers: what one slow part costs a job in which all wait for the slowest, and whether to leave it out.
 
-A slow GPU is taken to be on the stage that is slowest anyway. What the job waits for GPUs of the usual spread
-(`gpuscale.steptime.step.slowest_share`) is in every step already: a slow one costs what it takes beyond that.
+A slow GPU is taken to be on the stage that is slowest anyway; it costs what it takes beyond what every step waits for
+GPUs of the usual spread (`gpuscale.steptime.step.slowest_share`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from gpuscale.steptime.step import gpu_spread, slowest_share
 from gpuscale.training.goodput import node_gpus
 
 SLOWED = tuple(name for name in KERNELS if name != "waiting")
-"""Components of the step time that take longer on a slow GPU. Its speed is a share of the others': `waiting`, by which
-the slowest of these lags, is not one, but saved."""
+"""Components of the step time that take longer on a slow GPU; `waiting` is saved instead."""
 
 PACKET_BYTES = 4096
 """Largest payload of a packet of InfiniBand and RoCE."""
@@ -140,10 +139,8 @@ class Slowed:
         return max(float(slow.step_time_s[0]), self.step_s)
 
     def with_slow_link(self, speed: float) -> float:
-        """Step time with one link of the network at a share of its bandwidth [s].
-
-        Every ring and tree through it goes at its pace, and all others wait for these.
-        """
+        """Step time with one link of the network at a share of its bandwidth [s]: every ring and tree through it goes
+        at its pace, and all others wait for these."""
         self._check_network("slow_rail")
         cluster = self.job.cluster
         slower = [1.0 if index <= cluster.domain_index else 1 / speed for index in range(len(cluster.levels))]
@@ -171,12 +168,8 @@ def loss_window(job: JobSpec) -> float:
 
 
 def go_back_n_share(loss: float, window: float) -> float:
-    """Return which share of its bandwidth a link keeps that loses packets, each with a `window` (`loss_window`) to be
-    sent again.
-
-    With W packets sent again for each that is lost (1 - p) / (1 + p (W - 1)) (go-back-N: Bertsekas and Gallager 1992,
-    Data Networks, section 2.4), which is 1 - p where it is that one alone.
-    """
+    """Return which share of its bandwidth a link keeps that loses packets, with W (`loss_window`) sent again for each:
+    (1 - p) / (1 + p (W - 1)) (go-back-N: Bertsekas and Gallager 1992, Data Networks, section 2.4)."""
     return (1 - loss) / (1 + loss * (window - 1))
 
 

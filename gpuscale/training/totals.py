@@ -271,8 +271,8 @@ def best_plan(asked: Mapping[str, Any], pins: Mapping[str, Any]) -> Subject:
 
 
 def best_plans(asked: Mapping[str, Any], pins: Mapping[str, Any], presets: Presets | None = None) -> list[Subject]:
-    """Search for the best plan by options of `plan` and values that the layout may have; where several numbers of GPUs
-    are asked for, for that of each, the best one first. `presets`: what was read for other searches."""
+    """Search for the best plan by options of `plan` and values that the layout may have; of several numbers of GPUs for
+    that of each, the best one first. `presets`: what was read for other searches."""
     missing = next((name for name in ("model", "gpus") if name not in asked), None)
     if missing:
         raise InputError(f"`{missing}` is missing", hint="give `model` and `gpus`, or a plan file")
@@ -388,7 +388,7 @@ def _mean(counted: Sequence[_Counted], which: int, wall_s: float) -> float:
 
 
 RATIO = "effective_ratio"
-"""Name of the rate that states the share of the time that trains, in place of what failures leave of it."""
+"""Name of the rate that states the share of the time that trains."""
 
 
 def _own(question: Question) -> dict[str, float]:
