@@ -155,7 +155,7 @@ def distinct_targets(targets: NDArray[np.int64], routing: Routing) -> FloatArray
     """
     values, back = np.unique(np.atleast_1d(targets), return_inverse=True)
     missed = np.array([_missed(int(value), routing) for value in values])
-    return np.asarray((values * (1.0 - missed))[back], dtype=np.float64)
+    return (values * (1.0 - missed))[back]
 
 
 @lru_cache(maxsize=4096)

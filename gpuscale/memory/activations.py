@@ -54,7 +54,7 @@ def tokens(candidates: Candidates, job: JobSpec) -> FloatArray:
 
 def hidden_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """The hidden state of one microbatch, gathered over TP; shape (N,)."""
-    return np.asarray(tokens(c, job) * (job.activation_bytes * job.model.hidden), dtype=np.float64)
+    return tokens(c, job) * (job.activation_bytes * job.model.hidden)
 
 
 def layer_activation_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -152,7 +152,7 @@ def _leaves_a_graph(moe: MoeSpec, c: Candidates, job: JobSpec) -> BoolArray:
     but alltoall and latent experts take it as it is (Megatron-LM, transformer_layer,
     can_recompute_pre_mlp_layernorm_for_cudagraph)."""
     takes = job.runtime.cuda_graphs == "partial" and job.runtime.dispatcher != "alltoall" and not moe.latent
-    return np.asarray(takes & ((c.recompute_modules & arrays.MOE) == 0))
+    return takes & ((c.recompute_modules & arrays.MOE) == 0)
 
 
 def _dropout_bytes(c: Candidates, job: JobSpec) -> FloatArray:
@@ -193,7 +193,7 @@ def _attention_bytes(attention: AttentionSpec, c: Candidates, job: JobSpec) -> F
     if _weights_learn(job, "qkv", "q_down", "kv_down"):
         total = total + _norm_output_bytes(c, job)
     linears = attention_linears(job.model.hidden, attention)
-    return np.asarray(total + _adapter_bytes(linears, tokens(c, job), c, job), dtype=np.float64)
+    return total + _adapter_bytes(linears, tokens(c, job), c, job)
 
 
 def _mlp_bytes(mlp: MlpSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -204,7 +204,7 @@ def _mlp_bytes(mlp: MlpSpec, c: Candidates, job: JobSpec) -> FloatArray:
     inner = np.where(c.recompute_modules & arrays.MLP, 0.0, tokens(c, job) * wide * mlp.ffn / c.tp)
     read = _norm_output_bytes(c, job) if _weights_learn(job, "fc1") else 0.0
     beside = _adapter_bytes(mlp_linears(job.model.hidden, mlp), tokens(c, job), c, job)
-    return np.asarray(inner + read + beside + _dropout_bytes(c, job), dtype=np.float64)
+    return inner + read + beside + _dropout_bytes(c, job)
 
 
 def _state_space_bytes(spec: StateSpaceSpec, c: Candidates, job: JobSpec, *, norm_stays: bool) -> FloatArray:
@@ -214,7 +214,7 @@ def _state_space_bytes(spec: StateSpaceSpec, c: Candidates, job: JobSpec, *, nor
     width = (3 * spec.width + spec.conv_width + spec.heads + own_maps) / c.tp
     beside = _adapter_bytes(state_space_linears(job.model.hidden, spec), tokens(c, job), c, job)
     read = _norm_output_bytes(c, job, stays=norm_stays) if _weights_learn(job, "state_in") else 0.0
-    return np.asarray(tokens(c, job) * job.activation_bytes * width + beside + read, dtype=np.float64)
+    return tokens(c, job) * job.activation_bytes * width + beside + read
 
 
 def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -239,7 +239,7 @@ def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     kept = np.where(modules & arrays.MOE, 0.0, experts + shared + router)
     learns = into or (moe.shared_ffn > 0 and _weights_learn(job, "shared_fc1"))
     read = _norm_output_bytes(c, job, stays=_leaves_a_graph(moe, c, job)) if learns else 0.0
-    return np.asarray(kept + read, dtype=np.float64)
+    return kept + read
 
 
 def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -264,7 +264,7 @@ def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> F
             width = width + job.model.hidden
     if kind.moe is not None:
         width = width + kind.moe.shared_ffn / c.tp
-    return np.asarray(hidden_bytes(c, job) / c.sequence_split + tokens(c, job) * job.activation_bytes * width)
+    return hidden_bytes(c, job) / c.sequence_split + tokens(c, job) * job.activation_bytes * width
 
 
 def routed_tokens(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
@@ -273,7 +273,7 @@ def routed_tokens(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     own = tokens(c, job) / c.sequence_split
     imbalance = job.busiest_expert_rank(c.ep)
     sharers = np.where(c.sp == 1, c.etp, 1)
-    return np.asarray(own * moe.top_k * sharers * imbalance, dtype=np.float64)
+    return own * moe.top_k * sharers * imbalance
 
 
 def microbatches_in_flight(c: Candidates, position: FloatArray) -> FloatArray:

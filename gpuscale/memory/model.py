@@ -119,7 +119,7 @@ class Memory:
     @cached_property
     def peak_bytes(self) -> FloatArray:
         """All of the device's memory in use at the fullest stage, shape (N,): what decides whether a plan fits."""
-        return np.asarray(self.by_stage.max(axis=0), dtype=np.float64)
+        return self.by_stage.max(axis=0)
 
     def allocator_retries(self, capacity_bytes: float) -> FloatArray:
         """How often in a microbatch the allocator runs out, gives back its cached blocks and starts anew, shape (N,).
@@ -130,7 +130,7 @@ class Memory:
         room = capacity_bytes - self.by_stage + self.fragmentation
         usual = room / np.maximum(self.fragmentation, 1.0)
         share = np.clip((RARE_FRAGMENTATION - usual) / (RARE_FRAGMENTATION - 1.0), 0.0, 1.0)
-        return np.asarray(share.max(axis=0) * (room >= 0).all(axis=0), dtype=np.float64)
+        return share.max(axis=0) * (room >= 0).all(axis=0)
 
     def at_peak(self, row: int) -> dict[str, float]:
         """Return the components of one candidate at its fullest stage (ties: the first)."""
@@ -154,7 +154,7 @@ class Memory:
         if what != "allocated":  # what does not fit beside the tensors is given back
             room = job.cluster.gpu.memory_bytes - self._sum(OUTSIDE_ALLOCATOR) * (what == "reserved")
             by_stage = np.minimum(by_stage, np.maximum(by_stage - self.fragmentation, room))
-        return np.asarray(by_stage[FIRST] if "rank 0" in basis else by_stage.max(axis=0), dtype=np.float64)
+        return by_stage[FIRST] if "rank 0" in basis else by_stage.max(axis=0)
 
     def _sum(self, names: Iterable[str]) -> FloatArray:
         return summed(*(getattr(self, name) for name in names))
@@ -321,14 +321,14 @@ def _host_bytes(c: Candidates, job: JobSpec, parameters: StageParameters, activa
         held = held + parameters.per_gpu(c.zero >= 3) * states.weight
         if parameters.frozen is not None:
             held = held + parameters.frozen.per_gpu(c.zero >= 3)
-    return np.asarray(held.max(axis=0) * min(job.cluster.host.gpus, job.gpus), dtype=np.float64)
+    return held.max(axis=0) * min(job.cluster.host.gpus, job.gpus)
 
 
 def states_bytes(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """Weights, gradients and optimizer state at the stage that has the most of them, without what may leave the GPU,
     shape (N,): a lower bound of the memory."""
     kept = _states(c, job, parameters)[: 3 if job.states.paged else None]
-    return np.asarray(summed(*kept).max(axis=0), dtype=np.float64)
+    return summed(*kept).max(axis=0)
 
 
 def _stored_gradient_bytes(job: JobSpec) -> float:
@@ -376,7 +376,7 @@ def loaded_bytes(job: JobSpec, parameters: StageParameters) -> FloatArray:
     """The whole model as one GPU holds it while a state dict is loaded, beside its shards; shape (P, N)."""
     each = job.states.master or job.states.weight if job.runtime.memory.master_is_weight else job.states.weight
     frozen = 0.0 if parameters.frozen is None else parameters.frozen.whole
-    return np.asarray(each * parameters.whole + frozen, dtype=np.float64)
+    return each * parameters.whole + frozen
 
 
 def _communication_buffers(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
@@ -387,7 +387,7 @@ def _communication_buffers(c: Candidates, job: JobSpec, parameters: StageParamet
     bucket = profile.reduce_bucket_bytes * _at_work(c, job)
     plain = (c.zero == 0) & (c.dp * c.cp > 1)
     buckets = np.where(plain, profile.replica_bucket_bytes * parameters.whole, 0.0)
-    return np.asarray(gathers * hidden_bytes(c, job) + bucket, dtype=np.float64) + buckets
+    return gathers * hidden_bytes(c, job) + bucket + buckets
 
 
 class LayerSizes(NamedTuple):
@@ -443,7 +443,7 @@ def microbatch_bytes(
     inputs = hidden_bytes(c, job) / c.sequence_split
     if job.widens:
         inputs = inputs * np.where(c.zero < 3, 2.0, 1.0)
-    return np.asarray(stage_bytes * (1 - share) + inputs * whole, dtype=np.float64)
+    return stage_bytes * (1 - share) + inputs * whole
 
 
 def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
@@ -464,7 +464,7 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     head = gradient + weights + 2 * hidden_bytes(c, job)
     peak = np.maximum((1 + job.model.mtp_depth) * logits * per_logit, head)
     taught = logits * job.activation_bytes if by_chunks and job.teacher else 0.0  # the teacher's are there whole
-    return np.asarray(peak + taught, dtype=np.float64)
+    return peak + taught
 
 
 def passes_bytes(
@@ -545,7 +545,7 @@ def exchange_buffer_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     if job.runtime.dispatcher != "hybridep":
         return np.zeros(())
     found = (_buffer_bytes(kind.moe, c, job) for kind in job.model.trained_kinds if kind.moe is not None)
-    return np.asarray(functools.reduce(np.maximum, found, np.zeros(())), dtype=np.float64)
+    return functools.reduce(np.maximum, found, np.zeros(()))
 
 
 def _buffer_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:

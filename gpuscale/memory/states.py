@@ -48,7 +48,7 @@ class StageParameters:
 
     def updated(self, c: Candidates) -> FloatArray:
         """Parameters that one GPU's share of the optimizer step updates, at the fullest stage; shape (N,)."""
-        return np.asarray(self.per_gpu(c.zero >= 1).max(axis=0), dtype=np.float64)
+        return self.per_gpu(c.zero >= 1).max(axis=0)
 
     @cached_property
     def whole(self) -> FloatArray:
@@ -191,7 +191,7 @@ def teacher_bytes(c: Candidates, job: JobSpec) -> FloatArray:
         return nothing[FIRST]
     layers = zip(own.model.trained_kinds, own.model.trained_counts, strict=True)
     each = summed(*(count * dense_held(kind, own, c.tp).trained for kind, count in layers))
-    return np.asarray(TEACHER_BYTES * _with_ends(nothing + each, nothing.copy(), c, own)[0][FIRST], dtype=np.float64)
+    return TEACHER_BYTES * _with_ends(nothing + each, nothing.copy(), c, own)[0][FIRST]
 
 
 def whole_gradients(c: Candidates, job: JobSpec) -> BoolArray:

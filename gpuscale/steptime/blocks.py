@@ -388,7 +388,7 @@ def _arithmetic_s(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArr
     gpu = job.cluster.gpu
     if spec.kind in ELEMENTWISE:
         flops = tokens(c, job) * STATE_FLOPS[spec.kind] * spec.width * spec.state / c.tp
-        return np.asarray(flops / gemm_flops_per_s(gpu, "fp32"), dtype=np.float64)
+        return flops / gemm_flops_per_s(gpu, "fp32")
     return _chunk_flops(spec, c, job) / (ARITHMETIC_FRACTION * gemm_flops_per_s(gpu, job.attention_precision))
 
 
@@ -420,7 +420,7 @@ def _chunk_flops(spec: StateSpaceSpec, c: Candidates, job: JobSpec) -> FloatArra
         per_token = 2 * chunk * state * sets + (chunk * dim + 4 * state * dim) * heads
     else:
         per_token = (6 * chunk * state + 4 * chunk * dim + 6 * state * dim) * heads
-    return np.asarray(tokens(c, job) * per_token, dtype=np.float64)
+    return tokens(c, job) * per_token
 
 
 UNGRAPHED_SHARE = 0.35

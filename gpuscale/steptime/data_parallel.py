@@ -126,7 +126,7 @@ def gathered_again(c: Candidates, job: JobSpec) -> FloatArray:
             later += held
         whole += count * later
     recomputed = np.minimum(c.recompute_layers * c.pp / job.model.layers, 1.0)
-    return np.asarray(again / whole * recomputed, dtype=np.float64)
+    return again / whole * recomputed
 
 
 def _through_host(t: Transfers, c: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
@@ -324,7 +324,7 @@ def unhidden_s(c: Candidates, job: JobSpec, t: Transfers, cover: Cover) -> tuple
 def _per_gpu(c: Candidates, job: JobSpec, number: Callable[[LayerSpec], int]) -> FloatArray:
     """Mean over the stages of the sum over their layers."""
     kinds = zip(job.model.trained_kinds, job.model.trained_counts, strict=True)
-    return np.asarray(sum(count * number(kind) for kind, count in kinds) / c.pp, dtype=np.float64)
+    return sum(count * number(kind) for kind, count in kinds) / c.pp
 
 
 def _tensors(c: Candidates, job: JobSpec) -> FloatArray:

@@ -112,10 +112,7 @@ def gradient_copies(c: Candidates, job: JobSpec, parameters: StageParameters) ->
     accumulates = (c.zero >= 2) & (not job.runtime.memory.master_is_weight)
     trips = np.where(c.zero == 3, 1.0, 1.0 - 1.0 / c.num_microbatches)
     wide = FP32 / job.states.gradient / c.num_microbatches
-    return GradientCopies(
-        np.asarray(once_s * np.where(accumulates, trips + wide, 1.0), dtype=np.float64),
-        np.asarray(once_s * np.where(accumulates, trips, 0.0), dtype=np.float64),
-    )
+    return GradientCopies(once_s * np.where(accumulates, trips + wide, 1.0), once_s * np.where(accumulates, trips, 0.0))
 
 
 def weights_return_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
@@ -128,7 +125,7 @@ def weights_return_s(c: Candidates, job: JobSpec, parameters: StageParameters) -
     pageable = (c.zero == 3) & (not job.runtime.memory.master_is_weight)
     link = host_link_bytes_per_s(job)
     rate = np.where(pageable, job.states.weight / min(PAGEABLE_BYTES_PER_S, link), FP32 / link)
-    return np.asarray(parameters.updated(c) * rate, dtype=np.float64)
+    return parameters.updated(c) * rate
 
 
 def weight_copy_s(c: Candidates, job: JobSpec, parameters: StageParameters, *, frozen: bool = False) -> FloatArray:
@@ -140,4 +137,4 @@ def weight_copy_s(c: Candidates, job: JobSpec, parameters: StageParameters, *, f
     held = parameters.per_gpu(c.zero >= 1) * job.states.weight
     if frozen and job.tuning is not None and parameters.frozen is not None:
         held = held + parameters.frozen.per_gpu(c.zero >= 1)
-    return np.asarray(held.max(axis=0), dtype=np.float64) / host_link_bytes_per_s(job)
+    return held.max(axis=0) / host_link_bytes_per_s(job)
