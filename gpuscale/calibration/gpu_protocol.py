@@ -241,6 +241,12 @@ _THIN = (64, 128, 256, 512, 1024, 2048)
 _TINY = ((128, 128, 128), (256, 256, 256), (512, 512, 512), (1024, 256, 256))
 
 
+def _gemms(
+    precisions: Iterable[str], shapes: Sequence[tuple[int, int, int]], regime: str = "short"
+) -> list[KernelCase]:
+    return [case("gemm", precision=one, m=m, n=n, k=k, regime=regime) for one in precisions for m, n, k in shapes]
+
+
 def wanted(gpu: GpuSpec, gpus: int = 1) -> list[KernelCase]:
     """Return all that is to be measured on a machine with `gpus` of these GPUs."""
     wide = [name for name in ("bf16", "fp16") if name in gpu.peak_flops_per_s][:1]
@@ -248,10 +254,8 @@ def wanted(gpu: GpuSpec, gpus: int = 1) -> list[KernelCase]:
     shapes = [(size, size, size) for size in _SQUARES] + [(m, n, k) for m in _ROWS for n, k in _MATRICES]
     shapes += [(m, 4096, 4096) for m in _WAVES] + [(8192, 8192, k) for k in _THIN] + list(_TINY)
     few = [(size, size, size) for size in (1024, 2048, 4096, 8192)] + [(8192, 4096, 1024)]
-    found = [case("gemm", precision=one, m=m, n=n, k=k, regime="short") for one in wide for m, n, k in shapes]
-    found += [case("gemm", precision=one, m=m, n=n, k=k, regime="short") for one in narrow for m, n, k in shapes[::2]]
     others = [name for name in ("tf32", "fp32") if name in gpu.peak_flops_per_s]
-    found += [case("gemm", precision=one, m=m, n=n, k=k, regime="short") for one in others for m, n, k in few]
+    found = [*_gemms(wide, shapes), *_gemms(narrow, shapes[::2]), *_gemms(others, few)]
     found += [
         case("stream", op=op, bytes=tensors * size * MIB // 2, kernels=1)
         for op, tensors in (("copy", 2), ("add", 3), ("norm", 2))
@@ -264,11 +268,7 @@ def wanted(gpu: GpuSpec, gpus: int = 1) -> list[KernelCase]:
         for backward in (False, True) for dim in (64, 128) for heads in (8, 32)
         for tokens in (1024, 2048, 4096, 8192, 16384)
     ]  # fmt: skip
-    found += [
-        case("gemm", precision=one, m=8192, n=n, k=k, regime="sustained")
-        for one in (*wide, *narrow)
-        for n, k in ((8192, 8192), (28672, 4096), (4096, 14336))
-    ]
+    found += _gemms([*wide, *narrow], [(8192, 8192, 8192), (8192, 28672, 4096), (8192, 4096, 14336)], "sustained")
     counts = [count for count in (2, 4, 8, 16) if count < gpus] + [gpus] if gpus > 1 else []
     found += [
         case("collective", op=op, gpus=count, bytes=size)

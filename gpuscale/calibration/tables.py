@@ -68,12 +68,9 @@ _TYPES = (
     "float|double|half|bfloat16|u?int(?:8|32|64)?|fp8_e4m3|fp8_e5m2|f8e4m3|f8e5m2|fp64|fp32|fp16|bf16|fp8"
     "|float(?:8|16|32|64)\\w*|char"
 )
-_TYPE_BYTES = {
-    **dict.fromkeys(("int8", "uint8", "char", "fp8", "fp8_e4m3", "fp8_e5m2", "f8e4m3", "f8e5m2"), 1),
-    **dict.fromkeys(("half", "bfloat16", "fp16", "bf16", "float16", "int16", "uint16"), 2),
-    **dict.fromkeys(("float", "fp32", "float32", "int32", "uint32", "int", "uint"), 4),
-    **dict.fromkeys(("double", "fp64", "float64", "int64", "uint64"), 8),
-}
+_UNNUMBERED_BYTES = {"half": 2, "float": 4, "int": 4, "uint": 4, "double": 8}
+"""Types whose names do not say their bits; char has 8."""
+
 _PASS_VALUES = 3
 """Values of a pass that count: time, algbw, busbw; a fourth says how many results are wrong."""
 
@@ -319,7 +316,7 @@ class _Tables:
         self._now.line = self._now.line or number
         self._last_is_short = False
         size, elements = int(row[1]), int(row[2])
-        if size % (max(elements, 1) * _TYPE_BYTES.get(row[3], 1)):  # of one rank, or of as many as there are
+        if size % (max(elements, 1) * _bytes_of(row[3])):  # of one rank, or of as many as there are
             self._now.cut.append(number)
         elif size > MAX_BYTES:
             self._now.unusable.append(number)
@@ -347,6 +344,11 @@ class _Tables:
         algbw, busbw = (best[1], best[2]) if len(best) > 2 else (0.0, 0.0)
         now.samples.append(Sample(number, size, best[0], algbw, busbw))
         self._last_is_short = len(passes) < max(len(every), self._passes)
+
+
+def _bytes_of(kind: str) -> int:
+    bits = re.search(r"\d+", kind)
+    return int(bits[0]) // 8 if bits else _UNNUMBERED_BYTES.get(kind, 1)
 
 
 class _TorchBench:

@@ -23,6 +23,7 @@ from gpuscale.collectives.times import collective_time_s
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
+from gpuscale.presets.tables import made
 from gpuscale.specs.cluster import IBVERBS, SCALE_UP, ClusterSpec, LevelSpec
 from gpuscale.units import KIB, MAX_BYTES, MIB, parse_bytes
 
@@ -465,10 +466,9 @@ def _estimate(
     the case."""
     slowest, ideal_s = int(levels_s.argmax()), case.ideal_s if ideal_s is None else ideal_s
     rows = tuple(
-        LevelEstimate(
-            name=one.name,
-            fabric=one.fabric,
-            gpus=one.gpus,
+        made(
+            LevelEstimate,
+            vars(one),
             members=int(case.net.groups.members[index, 0]),
             egress_bytes_per_s=one.egress_bytes_per_s,
             time_s=float(levels_s[index]),
@@ -482,28 +482,21 @@ def _estimate(
     ends = interval(chosen.time_s, outer, case.op, case.bytes, calibrated=model == "calibrated")
     low_s, high_s = (0.0, 0.0) if model == "ideal" else (max(ends[0], float(ideal_s.max())), ends[1])
     algbw = case.bytes / chosen.time_s
-    return CollectiveEstimate(
-        op=case.op,
-        bytes=case.bytes,
-        gpus=case.gpus,
+    return made(
+        CollectiveEstimate,
+        case._asdict() | chosen._asdict(),
         cluster=case.net.cluster.name,
-        level=case.level,
-        time_s=chosen.time_s,
         algbw_bytes_per_s=algbw,
         busbw_bytes_per_s=algbw * float(textbook.bus_factor(case.op, case.net.groups.size)[0]),
         bound_by=bound_by,
-        latency_s=chosen.latency_s,
         ideal_time_s=float(ideal_s.max()),
         model=model,
         algorithm=chosen.name,
         formula=formula or _formula(case),
         levels=rows,
-        stride=case.stride,
-        concurrent=case.concurrent,
         bound_part=bound_part,
         next_best=other.name if other else "",
         next_best_time_s=other.time_s if other else 0.0,
-        channels=chosen.channels,
         nccl="" if model in {"ideal", "deepep"} else c.version_text(case.tuning.nccl),
         imbalance=case.tuning.imbalance,
         time_low_s=low_s,

@@ -140,8 +140,7 @@ def protocol_ends(net: Network, passes: int) -> tuple[FloatArray, FloatArray]:
 
     def crossing(one: int, other: int) -> FloatArray:
         per_byte_s = hops / n * (1 / rates[one] - 1 / rates[other])
-        found: FloatArray = np.maximum(fixed_s[other] - fixed_s[one], 0.0) / per_byte_s
-        return found
+        return np.maximum(fixed_s[other] - fixed_s[one], 0.0) / per_byte_s
 
     ll128, simple = crossing(c.LL, c.LL128), crossing(c.LL, c.SIMPLE)
     return np.where(_writes_ll128(net), np.minimum(ll128, simple), simple), crossing(c.LL128, c.SIMPLE)

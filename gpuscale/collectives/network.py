@@ -83,8 +83,7 @@ class Network(NamedTuple):
 
     def ring_hops_s(self, protocol: int) -> FloatArray:
         """Latency of one pass around the ring [s]: the sum of its hops."""
-        hops = zip(self.groups.steps, self._ring_hop_s(protocol), strict=True)
-        return sum((steps * hop_s for steps, hop_s in hops), start=np.zeros_like(self.nodes))
+        return (self.groups.steps * self._ring_hop_s(protocol)).sum(axis=0)
 
     def longest_hop_s(self, protocol: int) -> FloatArray:
         """Latency of the longest hop between neighbours on the ring [s]."""
@@ -121,8 +120,7 @@ class Network(NamedTuple):
 
     def network_hops_s(self, hop_s: float) -> FloatArray:
         """Latency of log2(nodes) network hops whose table value is `hop_s` [s]."""
-        hops_s = self._hops_s(hop_s)
-        return (self.groups.rises * hops_s)[self.domain + 1 :].sum(axis=0)
+        return (self.groups.rises * self._hops_s(hop_s))[self.domain + 1 :].sum(axis=0)
 
     def longest_network_hop_s(self, hop_s: float) -> FloatArray:
         """One network hop at the outermost level crossed, whose table value is `hop_s` [s]."""

@@ -133,13 +133,12 @@ def axis_groups(degrees: Degrees, order: Sequence[str]) -> dict[str, AxisGroups]
             field="axis_order",
             hint="put pp last, or choose EP x ETP so that as many ranks stand before pp in both grids",
         )
-    wanted = {"tp": dense, "cp": dense, "dp": dense, "pp": dense}
-    if routed:
-        wanted = {"tp": dense, "etp": expert, "cp": dense, "ep": expert, "dp": dense, "edp": expert, "pp": dense}
     found: dict[str, AxisGroups] = {}
-    for name, grid in wanted.items():
-        if sizes[name] > 1:
-            found[name] = AxisGroups(name, ((sizes[name], grid[name]),), degrees.ranks)
+    for name in ("tp", "etp", "cp", "ep", "dp", "edp", "pp"):
+        of_experts = name in {"etp", "ep", "edp"}
+        if sizes[name] > 1 and (routed or not of_experts):
+            factor = sizes[name], (expert if of_experts else dense)[name]
+            found[name] = AxisGroups(name, (factor,), degrees.ranks)
         if name == "dp" and degrees.dp > 1 and degrees.cp > 1:
             pair = sorted(((degrees.dp, dense["dp"]), (degrees.cp, dense["cp"])), key=lambda factor: factor[1])
             found["dp_cp"] = AxisGroups("dp_cp", tuple(pair), degrees.ranks)

@@ -15,6 +15,7 @@ from gpuscale.layouts.space import odd_factor
 from gpuscale.planning.jobs import Presets, tower_of
 from gpuscale.planning.variants import batch_sizes, gpu_counts
 from gpuscale.presets.rates import Rate
+from gpuscale.presets.tables import made
 from gpuscale.request import (
     COMPARED,
     DEFAULT_SEQUENCE,
@@ -246,14 +247,8 @@ def _row(
     each = subject.spec.tokens_per_step
     factor = tokens_factor(each, critical)
     found = totals([Stretch("training", subject, length * factor)], question, recovery)
-    row, phase = subject.estimate.plan, found.phases[0]
-    return (
-        BatchRow(
-            subject.spec.gpus, row.global_batch_size, each, factor, found.tokens, found.steps, phase.layout,
-            row.step_time_s, row.mfu, found.wall_s, found.gpu_hours, found.cost_usd,
-        ),
-        found,
-    )  # fmt: skip
+    alike = vars(found.phases[0]) | vars(subject.estimate.plan) | vars(found)  # the same names for the same numbers
+    return made(BatchRow, alike, batch_tokens=each, tokens_factor=factor), found
 
 
 def _notes(said: tuple[BatchAnswer, ...], source: str) -> Iterator[str]:

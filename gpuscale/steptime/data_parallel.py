@@ -136,14 +136,14 @@ def _through_host(t: Transfers, c: Candidates, job: JobSpec, parameters: StagePa
     (DeepSpeed, runtime/zero/stage3.py, `reduce_and_partition_stream`; partition_parameters.py, `all_gather_coalesced`).
     In the backward pass each waits only for itself, the network and each way of the host link.
     """
-    grads, weights_s = offload.GradientCopies(np.zeros(()), np.zeros(())), np.zeros(())
+    out_s = back_s = weights_s = np.zeros(())
     if job.offload.optimizer:
-        grads = offload.gradient_copies(c, job, parameters)
+        out_s, back_s = offload.gradient_copies(c, job, parameters)
     if job.offload.parameters:
         weights_s = offload.weight_copy_s(c, job, parameters, frozen=True)
-    copies_s, gather_s = grads.out_s + grads.back_s, t.gather_s + weights_s
+    copies_s, gather_s = out_s + back_s, t.gather_s + weights_s
     reduce_s, gathers = t.reduce_s + copies_s, 1 + gathered_again(c, job)
-    link_s = np.maximum(gathers * weights_s + grads.back_s, grads.out_s)
+    link_s = np.maximum(gathers * weights_s + back_s, out_s)
     needed_s = (gathers * gather_s, reduce_s, gathers * t.gather_s + t.reduce_s, link_s)
     return t._replace(
         reduce_s=reduce_s, gather_s=gather_s, all_reduce_s=t.all_reduce_s + copies_s,

@@ -7,7 +7,6 @@ section 4; Rajbhandari et al. 2021, arXiv 2104.07857, section 5) and Megatron-LM
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -93,15 +92,8 @@ def _cpu_s_per_parameter(job: JobSpec, threads: int | None = None) -> float:
     return traffic / min(shared, (threads or math.inf) * THREAD_BYTES_PER_S)
 
 
-class GradientCopies(NamedTuple):
-    """Copies of a GPU's share of the gradients, per reduction, each (N,) [s]."""
-
-    out_s: FloatArray  #: to the host.
-    back_s: FloatArray  #: from it.
-
-
-def gradient_copies(c: Candidates, job: JobSpec, parameters: StageParameters) -> GradientCopies:
-    """Time the copies of gradients that accumulate on the host.
+def gradient_copies(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[FloatArray, FloatArray]:
+    """Time the copies of a GPU's share of the gradients to the host and from it, per reduction, each (N,) [s].
 
     Under ZeRO-3 each microbatch's go out and come back; at last fp32 copies go out. Under ZeRO-2 those of the first
     microbatch do not come back at once, nor those of the last go out in 16 bits (DeepSpeed, runtime/zero/stage3.py,
@@ -112,7 +104,7 @@ def gradient_copies(c: Candidates, job: JobSpec, parameters: StageParameters) ->
     accumulates = (c.zero >= 2) & (not job.runtime.memory.master_is_weight)
     trips = np.where(c.zero == 3, 1.0, 1.0 - 1.0 / c.num_microbatches)
     wide = FP32 / job.states.gradient / c.num_microbatches
-    return GradientCopies(once_s * np.where(accumulates, trips + wide, 1.0), once_s * np.where(accumulates, trips, 0.0))
+    return once_s * np.where(accumulates, trips + wide, 1.0), once_s * np.where(accumulates, trips, 0.0)
 
 
 def weights_return_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:

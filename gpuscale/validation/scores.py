@@ -441,7 +441,7 @@ def _interval_figures(what: str, scored: Scored) -> dict[str, float | int | None
             widths.append(math.log(high / low) / 2)
             errors.append(abs(math.log(measured / predicted)))
     if not widths:
-        return {"n": 0, "inside": None, "median_half_width": None, "rank_correlation": None, "score": None}
+        return {"n": 0, **dict.fromkeys(("inside", "median_half_width", "rank_correlation", "score"))}
     beyond = [max(error - width, 0.0) for error, width in zip(errors, widths, strict=True)]
     varied = len(set(widths)) > 1 and len(set(errors)) > 1
     return {
