@@ -199,9 +199,8 @@ def _distances(wanted: Columns, known: Columns, factors: Mapping[str, float] = D
 
 
 DEEPEST = {"megatron-lm": 64, "nanotron": 32, "torchtitan": 16}
-"""Stages of the deepest pipeline that was run with a framework, where no run of the table has as many: a trillion
-parameters (Narayanan et al. 2021, table 1), the sweep of "The Ultra-Scale Playbook" (2025), Llama 3.1 405B on 512 H100
-(Liang et al. 2024, arXiv 2410.06511)."""
+"""Stages of the deepest pipeline that was run with a framework, where no run of the table has as many (Narayanan et al.
+2021, table 1; "The Ultra-Scale Playbook", 2025; Liang et al. 2024, arXiv 2410.06511)."""
 
 SHARDINGS = ("none", "distopt", "zero2", "zero3")
 """What is sharded over the data-parallel ranks, by ZeRO stage."""

@@ -1,11 +1,9 @@
-"""Other ways than NCCL's to exchange between all GPUs of a group: in two phases, and token by token.
+"""Other ways than NCCL's to exchange between all GPUs of a group: in two phases, and token by token
+(docs/collectives.md).
 
-- Hierarchical: first every node exchanges inside, so that each GPU holds what its node sends to the GPUs of the same
-  rail; then one GPU per rail exchanges across (Tutel's 2DH, Hwang et al. 2022, arXiv 2206.03382, section 4.3;
-  DeepSpeed-MoE, Rajbhandari et al. 2022, arXiv 2201.05596). All data passes NVLink once more, and is sorted twice.
-- DeepEP: a token crosses the network once for each node that has one of its experts, to the GPU of the same rail, and
-  goes on over NVLink once for each GPU that has one; both at the same time (DeepSeek-V3, arXiv 2412.19437, section
-  3.2.2).
+Hierarchical: Tutel's 2DH (Hwang et al. 2022, arXiv 2206.03382, section 4.3), DeepSpeed-MoE (Rajbhandari et al. 2022,
+arXiv 2201.05596). DeepEP: a token crosses the network once for each node that has one of its experts, and goes on over
+NVLink once for each GPU that has one; both at the same time (DeepSeek-V3, arXiv 2412.19437, section 3.2.2).
 """
 
 from __future__ import annotations
@@ -81,8 +79,8 @@ def units(cluster: ClusterSpec, size: ArrayLike, stride: ArrayLike) -> tuple[NDA
 def hierarchical_s(
     cluster: ClusterSpec, bytes_: FloatArray, size: ArrayLike, stride: ArrayLike, *, tuning: Tuning | None = None
 ) -> Phases:
-    """Return the two phases of a hierarchical exchange, which follow each other; an uneven last node takes as long as a
-    full one.
+    """Return the two phases of a hierarchical exchange, inside nodes so that each GPU holds what its node sends to the
+    same rail, then across; an uneven last node takes as long as a full one.
 
     Args:
         bytes_: (N,) send buffer of one GPU.

@@ -44,11 +44,8 @@ def knows_channels(cluster: ClusterSpec) -> bool:
 
 
 def graph_channels(net: Network) -> FloatArray:
-    """Return the channels that NCCL takes of its own accord, (N,): those of search.cc's graph, twice.
-
-    In a node as many as the links carry; across nodes one per network card, two from Hopper on where there are no more
-    than four cards, those that other groups use too counted whole.
-    """
+    """Return the channels that NCCL takes of its own accord, (N,): those of search.cc's graph, twice; across nodes one
+    per network card, two from Hopper on where there are no more than four."""
     inside = 2.0 * (c.PCIE_CHANNELS if net.links[0][0] == "pcie" else net.generation.channels)
     cards = np.maximum(net.local * np.minimum(_cards_alone(net, net.domain + 1), 1.0), 1.0)
     if net.generation.splits_cards:
@@ -72,10 +69,12 @@ def share_of_channels(net: Network) -> FloatArray | float:
 
 
 def driven(net: Network, bus_bytes_per_s: FloatArray, algorithm: Callable[[FloatArray], FloatArray]) -> FloatArray:
-    """Return what the channels that the user gives leave of the bandwidth of rings and trees, (N,) [bytes/s].
+    """Return what the channels that the user gives leave of the bandwidth of rings and trees, (N,) [bytes/s], whether
+    other groups use the links too or not.
 
-    Each drives its part of the links, whether other groups use these too or not. `bus_bytes_per_s` is that with all
-    channels, and `algorithm` leads from the bandwidth of each level, (L, N), to that of the algorithm.
+    Args:
+        bus_bytes_per_s: that with all channels.
+        algorithm: from the bandwidth of each level, (L, N), to that of the algorithm.
     """
     if net.tuning is None or net.tuning.channels is None:
         return bus_bytes_per_s

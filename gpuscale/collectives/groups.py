@@ -1,17 +1,12 @@
 """Where the members of a communication group sit on the levels of a cluster, and what bandwidth they share.
 
 A group is `n` GPUs with `stride` Rank stride between members. All sibling groups run the same operation at the same
-time, so a group gets the share of each link that its own members bring: every GPU counts with its `egress_bytes_per_s`.
-`shared_by` says what is left to fewer groups.
+time, so every GPU counts with its own `egress_bytes_per_s`; `shared_by` says what is left to fewer groups. Rounding
+goes to the slower side (docs/collectives.md); a group that does not fit its top level is taken to be inside it.
 
-Rounding, always to the slower side:
-- an instance of a level with S GPUs holds floor(S / stride) members, at least 1, at most n;
-- when n is no multiple of that, one instance holds only the remainder, and sets the bandwidth;
-- a group that does not fit its top level is taken to be inside it.
-
-Rails. A group whose nodes all hold members on the same rails keeps to these: every channel of a ring enters and leaves
-through one card number, and alltoall passes a message to the GPU with the right card over NVLink first (PXN; NCCL
-2.12). That is the level as it stands, and what presets were measured on. Otherwise
+A group whose nodes all hold members on the same rails keeps to these: every channel of a ring enters and leaves through
+one card number, and alltoall passes a message to the GPU with the right card over NVLink first (PXN; NCCL 2.12).
+Otherwise
 
 - rails "optimised": traffic goes up to the first level above that joins the rails: its bandwidth, its hops;
 - rails "only": there is no such level, and another GPU of the node passes it on (Wang et al., "Rail-only", arXiv

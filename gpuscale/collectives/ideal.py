@@ -1,9 +1,7 @@
 """The operations, and their textbook times without latency: bytes over bandwidth at the level that limits them.
 
-Source: Austin et al., "How to Scale Your Model", chapter "How to Think About GPUs" (2025), sections on collectives in a
-node, across nodes and with in-network reduction. Its tree form `T = max_i(B * N_sub_i / W_i)` and its strided form `T =
-max_i(B * S_i / (max(Y, S_{i-1}) * W_i))` are special cases of the one below; there B is the array before it is split Y
-ways, here `bytes_` is the whole tensor of one group.
+Source: Austin et al., "How to Scale Your Model", chapter "How to Think About GPUs" (2025), whose tree and strided forms
+are special cases of the one below (docs/collectives.md).
 
 With m members of the group in each unit that a level joins, and W the egress per GPU, each level takes
 
@@ -13,7 +11,7 @@ With m members of the group in each unit that a level joins, and W the egress pe
 - Broadcast, Reduce         b / (W m)                pipelined
 - SendRecv                  b / W                    at the outermost level crossed alone
 
-and the collective as long as the slowest level that the group crosses.
+for the whole tensor b of the group, and the collective as long as the slowest level that it crosses.
 """
 
 from __future__ import annotations
@@ -101,9 +99,8 @@ def level_times_s(
 def busiest_factors(cluster: ClusterSpec, groups: Groups, imbalance: float) -> FloatArray:
     """Return by how much each level takes longer than with even messages, (L, N).
 
-    The imbalance f is the bytes of the busiest GPU over the mean of its group. Its own links carry f times as much, a
-    network card that c GPUs share (c - 1 + f) / c times, switches that are narrower than the links (m - 1 + f) / m
-    times as much from the unit that it is in, of m GPUs of the group.
+    Links of the busiest GPU carry f (`imbalance`) times as much, a network card that c GPUs share (c - 1 + f) / c
+    times, switches that are narrower than the links (m - 1 + f) / m times, for m GPUs of the group in its unit.
     """
     if imbalance == 1:
         return np.ones((1, 1))

@@ -7,8 +7,7 @@ function of its own with its formula,
 
 for each protocol (LL, LL128, Simple) that it has, and the least of them counts, as NCCL's tuner has it
 (src/graph/tuning.cc); the last term is measured. Every term rises with the bytes and falls with bandwidth, so the least
-does too. Inside a node, where NCCL's tables and what calls take are both known, rings of a collective on its own change
-their protocol at the sizes of the tables (`Timing.chosen`).
+does too. docs/collectives.md says where NCCL goes by its tables instead (`Timing.chosen`).
 
 Names in the formulas: n GPUs of the group, S its bytes (`data`). All arrays are (N,): one collective per group.
 """
@@ -68,9 +67,8 @@ def timings(net: Network, operation: str, data: FloatArray) -> list[Timing]:
 
 
 def _writes_ll128(net: Network) -> BoolArray:
-    """Whether groups have LL128, (N,), which takes stores of 128 bytes that arrive whole: across nodes not where cards
-    write out of order, inside a node, of a collective on its own, not over PCIe (tuning.cc: `typeIntra <=
-    PATH_NVB`)."""
+    """Whether groups have LL128, (N,), whose stores of 128 bytes must arrive whole: across nodes not where cards write
+    out of order, inside a node, of a collective on its own, not over PCIe (tuning.cc: `typeIntra <= PATH_NVB`)."""
     across = net.transport.ll128 and (net.generation.ll128_across or not net.alone)
     able: BoolArray = np.full(net.nodes.shape, True) if across else net.nodes <= 1
     if not net.alone:
@@ -184,8 +182,8 @@ def _ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
 
 
 def _lines_s(net: Network, data: FloatArray) -> FloatArray | float:
-    """Return the least that LL takes for the bytes of a ring in a node, alone [s]: up to one line per step for each
-    thread of one channel its lines fill up; beyond, NCCL adds channels in proportion (enqueue.cc)."""
+    """Return the least that LL takes for the bytes of a ring in a node, alone [s]: one channel up to a line per step
+    for each of its threads, then more in proportion (enqueue.cc)."""
     if not net.alone or net.generation.channels == 0:
         return 0.0
     n = net.groups.size
@@ -195,11 +193,8 @@ def _lines_s(net: Network, data: FloatArray) -> FloatArray | float:
 def _in_node_s(
     net: Network, bytes_s: FloatArray, latency_s: FloatArray, passes: int, added_s: FloatArray
 ) -> FloatArray:
-    """Return what a ring with Simple takes in a node, alone [s]: `added_s` where its hops are not hidden.
-
-    From Hopper on all hops but the first are under way while the next chunks are sent: what is left of both is the root
-    of their squares; a hop costs what it does for small messages and all of the step's overhead.
-    """
+    """Return what a ring with Simple takes in a node, alone [s]: `added_s` where its hops are not hidden; from Hopper
+    on what is left of bytes and of all hops but the first is the root of their squares."""
     if not net.generation.hides_hops or net.links[0][0] != "nvlink":
         return added_s
     steps = passes * net.ring_steps
@@ -518,7 +513,7 @@ def _messages_s(net: Network, message: FloatArray, hops: FloatArray) -> FloatArr
 
 def _posted_s(net: Network, block: FloatArray) -> FloatArray:
     """Return what the blocks of one pass of a ring across nodes take beside their hops [s]: in every step, where the
-    CPU posts, completes and flushes each of them; for every node, where the card follows a handshake."""
+    CPU posts them; for every node, where the card follows a handshake."""
     kind, doublings = net.transport, log2(1 + np.minimum(block, c.CHUNK_BYTES) / c.EAGER_BYTES)
     step_s = kind.step_s * net.stripes * block / np.maximum(block + kind.step_half_bytes, 1.0)
     nodes_s = (net.nodes - 1) * kind.block_s * doublings if net.alone else 0.0

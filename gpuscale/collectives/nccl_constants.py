@@ -176,8 +176,8 @@ PCIE_CHANNELS = 2
 """guesstimate: rings of a graph over PCIe, whose speed one ring nearly carries."""
 
 CHANNEL_BLEND = 4
-"""fit: times of links and channels, which slow each other down, add in this power. AllToAll on 2, 4 and 8 GPUs of three
-generations, SendRecv on 8 H100."""
+"""fit: times of links and channels add in this power. AllToAll on 2, 4 and 8 GPUs of three generations, SendRecv on 8
+H100."""
 
 NVLS_GATHER_SHARE = 0.44
 """tuning.cc with search.cc's graphs: NVLS AllGather / ReduceScatter algbw over wire rate (Hopper 0.46, B200 0.40)."""
@@ -213,8 +213,8 @@ STEP_KNEE_BYTES = 2.5e6
 """fit: message bytes per step at which half of that overhead is there: chunks grow until then."""
 
 EAGER_BYTES, RENDEZVOUS_BYTES = 2048.0, 65536.0
-"""libfabric sends messages up to the first with their header, larger ones in ever more parts or by rendezvous; beyond
-the second all wait alike (FI_CXI_RDZV_EAGER_SIZE, 2 KiB, and NCCL's LL buffers of 64 KiB)."""
+"""libfabric sends messages up to the first with their header, larger ones by rendezvous; beyond the second all wait
+alike (FI_CXI_RDZV_EAGER_SIZE, 2 KiB, and NCCL's LL buffers of 64 KiB)."""
 
 CHUNK_BYTES = 2.0**19
 """Largest message of a ring with Simple: one of the eight steps of NCCL_BUFFSIZE, 4 MiB."""

@@ -1,16 +1,13 @@
 """Time of many collectives at once: by the model, corrected by measurements of the cluster itself.
 
-The measurements are the `[[calibration]]` tables of a cluster file: what one operation took over one group at some
-sizes. At each of them the model is off by the factor
+At each size of a `[[calibration]]` table of a cluster file the model is off by the factor
 
     r = measured / predicted for that group, alone
 
 and a group that crosses the same level takes `predicted * r`, with log r linear in log bytes between the sizes and
 constant beyond them. Of several measurements at a level those with as many members per node (or the nearest to it)
-count, and between two numbers of GPUs log time is linear in log GPUs.
-
-Time never falls with bytes: for each group the product is taken on a grid of sizes (those measured and the powers of
-two between them), made monotone there, and interpolated in log time over log bytes.
+count, and between two numbers of GPUs log time is linear in log GPUs. Time never falls with bytes: it is taken on a
+grid of sizes, made monotone there, and interpolated in log time over log bytes.
 """
 
 from __future__ import annotations

@@ -120,11 +120,9 @@ def torus_ring(where: Extent) -> FloatArray:
 
 
 def torus_exchange(where: Extent) -> FloatArray:
-    """Time of an all-to-all exchange in bytes of a unit's send buffer over bytes/s of one link, (N,).
-
-    Along one axis after the other. Pairs of a ring of e members are floor(e^2 / 4) / e links apart on average; the
-    middle of a line of e carries floor(e^2 / 4) / e of each unit's bytes.
-    """
+    """Time of an all-to-all exchange, along one axis after the other, in bytes of a unit's send buffer over bytes/s of
+    one link, (N,): floor(e^2 / 4) / e is the mean distance in a ring of e members, and what crosses the middle of a
+    line."""
     crossing = np.floor(where.members**2 / 4) / where.members
     return (crossing / where.links).max(axis=0)
 

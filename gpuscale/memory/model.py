@@ -450,8 +450,8 @@ def loss_bytes(c: Candidates, job: JobSpec) -> FloatArray:
     """Loss and LM head of one microbatch at their peak, shape (N,).
 
     Whichever is larger: the cross entropy (`RuntimeSpec.loss_peak_bytes` per logit), or the backward pass of the LM
-    head: gradient of the logits, weight gradient, gradient of the hidden state before and after it is scattered over
-    TP. Where both are one kernel there is a chunk of logits beside the latter two.
+    head: gradient of the logits (of a chunk, where both are one kernel), weight gradient, gradient of the hidden state
+    before and after it is scattered over TP.
     """
     rows = job.vocabulary_rows(c.tp)
     logits = tokens(c, job) * rows
@@ -475,9 +475,8 @@ def passes_bytes(
     The second is that of one layer's backward pass: gradients at its widest point, the layer itself when recomputed,
     under ZeRO-3 its weight gradient and the buffer out of which that is reduced, and the LM head's gradient where FSDP
     holds head and embedding as one group. Or it is the 16-bit weight gradients that exist when a microbatch's
-    activations are gone: the embedding's, which is not fused into the fp32 buffer; of nanotron, which adds up behind
-    the backward pass, all (optim/gradient_accumulator.py, backward); a chunk that reduces by itself holds its own
-    whole.
+    activations are gone: the embedding's; of nanotron all (optim/gradient_accumulator.py, backward); of a chunk that
+    reduces by itself its own.
 
     Args:
         microbatch: activations of one microbatch on each stage.

@@ -169,9 +169,9 @@ def _unfused_core(attention: AttentionSpec, c: Candidates, job: JobSpec) -> Segm
     """Scores in memory: two batched GEMMs and a softmax over the whole square, causal or not (backward: four GEMMs).
 
     As in Megatron-LM before fused attention (Korthikanti et al. 2022, section 4.1: the 5as/h term). 32-bit scores take
-    the chain of operations without casts (Megatron-LM's fused softmax takes 16 bits only). The output is copied from
-    the order of heads into that of tokens, its gradient back, and the gradients of queries, keys and values are joined
-    (model/transformer.py, CoreAttention and ParallelAttention).
+    the chain of operations without casts. The output is copied from the order of heads into that of tokens, its
+    gradient back, and the gradients of queries, keys and values are joined (model/transformer.py, CoreAttention and
+    ParallelAttention).
     """
     wide = job.activation_bytes == 4
     queries = c.micro_batch_size * attention.heads / c.tp * job.sequence / c.cp
@@ -572,13 +572,9 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
 
 
 def _without_lead_s(issue_s: FloatArray, c: Candidates, job: JobSpec) -> FloatArray:
-    """Time that the GPU waits in the forward pass of a layer with experts, because the CPU has waited for it.
-
-    Exchange, permutation and grouped products take the counts of tokens from the CPU, which reads them in every layer
-    (Megatron-LM `MoEAlltoAllTokenDispatcher.cuda_sync_point`; DeepEP and HybridEP return the number of received
-    tokens). What it issues from then on up to the next layer's counts comes on top of what the GPU computes. The
-    backward pass knows the counts.
-    """
+    """Time that the GPU waits in the forward pass of a layer with experts, because the CPU has waited for the counts of
+    tokens (Megatron-LM `MoEAlltoAllTokenDispatcher.cuda_sync_point`; DeepEP and HybridEP return them): what it issues
+    up to the next layer's comes on top of what the GPU computes."""
     known = (c.ep == 1) & job.runtime.sizes_on_gpu | (job.runtime.routing == "dropping")
     return np.where(known, 0.0, issue_s)
 

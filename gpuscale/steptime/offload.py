@@ -64,9 +64,9 @@ def host_link_bytes_per_s(job: JobSpec) -> float:
 def cpu_optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """Optimizer step on the CPUs of one host, which share its memory's bandwidth; shape (N,) [s].
 
-    Per parameter (DeepSpeed, runtime/zero/stage3.py, `step`; the norm is taken on the GPU): the fp32 gradient is read
-    and written to be clipped, and read again; master weight and moments are read and written; the master is read once
-    more to be cast, and of the 16-bit weight lines are fetched and written.
+    Per parameter the fp32 gradient is read and written to be clipped, and read again; master weight and moments are
+    read and written; the master is read once more, and of the 16-bit weight lines are fetched and written (DeepSpeed,
+    runtime/zero/stage3.py, `step`).
     """
     return parameters.updated(c) * _cpu_s_per_parameter(job)
 

@@ -163,8 +163,8 @@ def simulated(
 
     Args:
         run_s: how long a run lasts [s]; of long ones the first `MOST_FAILURES` mean times between failures.
-        rate_spread, recovery_spread: standard deviations of the logs of the failure rate, and of detection and restart
-            times, from one run to another.
+        rate_spread, recovery_spread: standard deviations of the logs of failure rate, and of detection and restart
+            times, over runs.
     """
     random = np.random.Generator(np.random.PCG64(SEED))
     middle = [(run + 0.5) / runs for run in range(runs)]
