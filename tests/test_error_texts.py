@@ -460,7 +460,12 @@ EXAMPLES = {  # error: a text that it is known by, its numbers
     "peer_access": ("RuntimeError: CUDA error: peer access is not supported between these two devices", {}),
     "argument_unknown": ("train.py: error: unrecognized arguments: --use-magic", {"argument": "--use-magic"}),
     "ragged_batch": ("RuntimeError: stack expects each tensor to be equal size, but got [3] at entry 0", {}),
-    "program": ("AttributeError: module 'x' has no attribute 'y'", {}),
+    "synchronised_gradients": ("AssertionError: no_sync context manager is incompatible with partitioning", {}),
+    "nothing_trained": ("AttributeError: 'DeepSpeedZeRoOffload' object has no attribute 'backward'", {}),
+    "samples_of_epochs": ("AssertionError: last epoch number of samples exceeded max value.", {}),
+    "packages": ("ModuleNotFoundError: No module named 'apex'", {"name": "apex"}),
+    "signatures": ("TypeError: f() got an unexpected keyword argument 'y'", {"name": "y"}),
+    "program": ("KeyError: 'optimizer'", {}),
     "ended": ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", {}),
 }
 
@@ -611,7 +616,7 @@ def test_memory_that_was_free_is_said_where_the_job_is_not_too_large():
 @pytest.mark.parametrize(
     ("text", "codes"),
     [
-        ("TypeError: f() takes 1 positional argument but 2 were given\nChildFailedError:", ["program"]),
+        ("TypeError: f() takes 1 positional argument but 2 were given\nChildFailedError:", ["signatures"]),
         ("ChildFailedError:", ["ended"]),
         ("{timeout}\nKeyError: 'x'", ["program", "timeout"]),
         ("{timeout}\nChildFailedError:", ["timeout"]),
@@ -622,6 +627,7 @@ def test_memory_that_was_free_is_said_where_the_job_is_not_too_large():
         ("--ckpt-format torch_dcp is not tested with that", ["exclusion_in_words"]),
         ("residuals must be used with --one-option", ["exclusion_in_words"]),
         ("WARNING: --one-option is not supported with that\nTypeError: f() takes 1 argument", ["program"]),
+        ("{heads}\nmat1 and mat2 shapes cannot be multiplied", ["heads"]),
         ("UserWarning: `use_cache=True` is incompatible with gradient checkpointing", []),
         ("ValueError: fp4_param must be used together with fp4 mode.", ["exclusion_in_words"]),
         ("ValueError: I need you to set a pad_token", []),
