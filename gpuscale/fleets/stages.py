@@ -399,16 +399,27 @@ def dealt(
     passed = passed or costs.passed()
     bound_s = _no_bound_s(costs, passed) if bound_s is None else bound_s
     pp, count = costs.end_s.shape
-    start, alive, columns = np.zeros(count, dtype=np.intp), np.ones(count, dtype=bool), np.arange(count)
-    sum_s = costs.end_s.sum(axis=0)
-    for stage in range(pp):
-        end = np.minimum(_reach(costs, stage, start, bound_s, passed), costs.layers - (pp - 1 - stage))
-        alive &= end > start
-        end = np.maximum(end, start)
+    start, columns, sum_s = np.zeros(count, dtype=np.intp), np.arange(count), costs.end_s.sum(axis=0)
+    alive, ends = _ends(costs, range(pp), passed, start, costs.layers, bound_s)
+    for stage, end in enumerate(ends):
         time_s = passed.time_s[costs.pool_of[stage]]
         sum_s = sum_s + time_s[end, columns] - time_s[start, columns]
         start = end
-    return alive & (start == costs.layers), sum_s
+    return alive, sum_s
+
+
+def _ends(
+    costs: Costs, own: range, passed: _Passed, start: IndexArray, stop: int, bound_s: FloatArray | float
+) -> tuple[BoolArray, list[IndexArray]]:
+    """Say whether some stages can take the layers from `start` to `stop` under a bound on their times, and where each
+    ends, as late as it can."""
+    alive, ends = np.ones(len(start), dtype=bool), []
+    for stage in own:
+        end = np.minimum(_reach(costs, stage, start, bound_s, passed), stop - (own.stop - 1 - stage))
+        alive &= end > start
+        start = np.maximum(end, start)
+        ends.append(start)
+    return alive & (start == stop), ends
 
 
 def _no_bound_s(costs: Costs, passed: _Passed) -> FloatArray:
@@ -494,25 +505,12 @@ def _balanced(costs: Costs, stages: Sequence[int], passed: _Passed, cuts: tuple[
         low, high = 0.0, float(time_s[end] - time_s[start] + costs.end_s.max()) * (1 + 1e-9)  # for rounding
         for _ in range(2 * BISECTIONS):
             middle = (low + high) / 2
-            enough = _ends(costs, own, passed, start, end, middle)
-            low, high = (low, middle) if enough else (middle, high)
-        ends = _ends(costs, own, passed, start, end, high)
-        found += np.diff([start, *ends]).tolist()
+            enough, _ = _ends(costs, own, passed, np.array([start]), end, middle)
+            low, high = (low, middle) if enough[0] else (middle, high)
+        _, ends = _ends(costs, own, passed, np.array([start]), end, high)
+        found += np.diff([start, *(int(one[0]) for one in ends)]).tolist()
         start = end
     return tuple(found)
-
-
-def _ends(costs: Costs, own: range, passed: _Passed, start: int, end: int, bound_s: float) -> list[int]:
-    """Return the layers at which the stages of a pool end under a bound on their times; empty if they do not reach."""
-    ends = []
-    for stage in own:
-        reach = int(_reach(costs, stage, np.array([start]), bound_s, passed)[0])
-        reach = min(reach, end - (own.stop - 1 - stage))
-        if reach <= start:
-            return []
-        start = reach
-        ends.append(start)
-    return ends if start == end else []
 
 
 def _counts(job: JobSpec, layers: Sequence[int]) -> FloatArray:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from gpuscale.arrays import BoolArray, IntArray
 from gpuscale.choices import MAX_DEGREE
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.arrays import EVERY_OTHER_MATMUL, ONE_F_ONE_B, RECOMPUTE_MODULES, Candidates
@@ -28,7 +28,7 @@ class Pin(NamedTuple):
     ranges: tuple[tuple[int, int], ...] = ()
     excluded: tuple[tuple[int, int], ...] = ()
 
-    def allows(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def allows(self, values: IntArray) -> BoolArray:
         """Return a mask of the allowed values."""
         allowed = np.zeros(values.shape, dtype=bool) if self.ranges else np.ones(values.shape, dtype=bool)
         for low, high in self.ranges:
@@ -73,6 +73,9 @@ def parse_pin(text: str, field: str, hint: str = "") -> Pin:
     return Pin(tuple(ranges), tuple(excluded))
 
 
+Size = TypeVar("Size", int, IntArray)
+
+
 class Recompute(NamedTuple):
     """One choice of activation recomputation."""
 
@@ -80,7 +83,7 @@ class Recompute(NamedTuple):
     layers: int = 0  #: layers of each stage recomputed whole.
     quarters: int = 0  #: the same as a share of the stage's layers, in quarters; 4 recomputes all of them.
 
-    def layers_of(self, per_stage: int) -> int:
+    def layers_of(self, per_stage: Size) -> Size | int:
         """Return how many of the layers of a stage are recomputed whole."""
         return -(-per_stage * self.quarters // 4) if self.quarters else self.layers
 
@@ -147,25 +150,25 @@ class Pins:
     #: left out here.
     cp_elsewhere: tuple[str, ...] = ()
 
-    def allows(self, name: str, values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def allows(self, name: str, values: IntArray) -> BoolArray:
         """Return a mask of the values that the pin on `name` allows; all, when there is none."""
         pin = self.degrees.get(name)
         return np.ones(values.shape, dtype=bool) if pin is None else pin.allows(values)
 
-    def allowed(self, rows: Candidates, layers: int) -> dict[str, npt.NDArray[np.bool_]]:
+    def allowed(self, rows: Candidates, layers: int) -> dict[str, BoolArray]:
         """Return for each pin a mask of the candidates of a model of so many layers that it allows, shape (N,)."""
         found = {name: self.allows(name, getattr(rows, name)) for name in self.degrees}
-        whole = [np.array([way.layers_of(-(-layers // pp)) for pp in rows.pp.tolist()]) for way in self.recompute or ()]
+        per_stage = -(-layers // rows.pp)
         ways = [
-            (rows.recompute_modules == way.modules) & (rows.recompute_layers == count)
-            for way, count in zip(self.recompute or (), whole, strict=True)
+            (rows.recompute_modules == way.modules) & (rows.recompute_layers == way.layers_of(per_stage))
+            for way in self.recompute or ()
         ]
         found |= {"recompute": np.any(ways, axis=0)} if ways else {}
         return found | {"schedule": rows.schedule == self.schedule}
 
-    def matches(self, rows: Candidates, layers: int) -> npt.NDArray[np.bool_]:
+    def matches(self, rows: Candidates, layers: int) -> BoolArray:
         """Return a mask of the candidates of a model of so many layers that all pins allow, shape (N,)."""
-        found: npt.NDArray[np.bool_] = np.all(list(self.allowed(rows, layers).values()), axis=0)
+        found: BoolArray = np.all(list(self.allowed(rows, layers).values()), axis=0)
         return found
 
     def narrowed(self, other: Pins) -> Pins:

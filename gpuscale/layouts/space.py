@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuscale.arrays import BoolArray, IntArray
+from gpuscale.arrays import BoolArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import (
     DUALPIPE,
     LAYERNORM,
@@ -47,7 +46,7 @@ def divisors(number: int) -> IntArray:
     return np.array(sorted({*small, *(number // value for value in small)}), dtype=np.int64)
 
 
-def _cofactors(number: int, factors: IntArray) -> tuple[npt.NDArray[np.intp], IntArray]:
+def _cofactors(number: int, factors: IntArray) -> tuple[IndexArray, IntArray]:
     """For each factor all divisors of what is left of the number: index of the factor, and the divisor."""
     values = divisors(number)
     which, column = np.nonzero((number // factors)[:, None] % values == 0)
@@ -91,7 +90,7 @@ def layouts(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
     return table.take(pins.allows("etp", table.etp))
 
 
-def _interleaving_worth_trying(model: ModelSpec, table: Candidates) -> npt.NDArray[np.bool_]:
+def _interleaving_worth_trying(model: ModelSpec, table: Candidates) -> BoolArray:
     """Virtual stages: any count that divides the layers (with or without embedding and head) or a power of two."""
     layers, chunks = model.layers, table.pp * table.vpp
     with_ends = layers + np.arange(3)[:, None]  # Megatron-LM's --account-for-embedding-in-pipeline-split, ...-loss-...
@@ -161,7 +160,7 @@ def recomputed(job: JobSpec, pins: Pins, table: Candidates) -> Candidates:
     new = np.ones(layers.shape, dtype=bool)
     per_stage = -(-job.model.layers // table.pp)
     for way, choice in enumerate(choices):
-        layers[way] = -(-per_stage * choice.quarters // 4) if choice.quarters else choice.layers
+        layers[way] = choice.layers_of(per_stage)
         for earlier in range(way):
             if choices[earlier].modules == choice.modules:
                 new[way] &= layers[earlier] != layers[way]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpuscale.arrays import BoolArray, FloatArray
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray
 from gpuscale.layouts.arrays import DUALPIPE, ONE_F_ONE_B, ZB_V, Candidates
 from gpuscale.specs.model import ModelSpec
 
@@ -19,7 +19,7 @@ FIRST, LAST, MIDDLE = range(3)
 """Columns of the evaluated stages: the first, the last, and from `MIDDLE` on those in between that may bind."""
 
 
-def chunk_sizes(layers: int, chunks: int) -> npt.NDArray[np.int64]:
+def chunk_sizes(layers: int, chunks: int) -> IntArray:
     """Layers of each of `chunks` model chunks, as even as possible: the chunks in the middle get one more first, then
     the first chunk (which also holds the embedding), the last one (which also holds the LM head) at the very end."""
     base, extra = divmod(layers, chunks)
@@ -29,7 +29,7 @@ def chunk_sizes(layers: int, chunks: int) -> npt.NDArray[np.int64]:
     return sizes
 
 
-def tapered_sizes(layers: int, chunks: int) -> npt.NDArray[np.int64]:
+def tapered_sizes(layers: int, chunks: int) -> IntArray:
     """Layers of each chunk where the end of the pipeline carries more than its layers.
 
     Every chunk gets the same number; what is missing is missing in the last chunk first, which also holds the LM head
@@ -56,7 +56,7 @@ def starts_dense(model: ModelSpec) -> bool:
     return dense[0] and not all(dense) and dense == sorted(dense, reverse=True)
 
 
-def splits_evenly_enough(layers: int, chunks: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+def splits_evenly_enough(layers: int, chunks: npt.ArrayLike) -> BoolArray:
     """Whether every chunk but the first and the last has at least one layer."""
     chunks = np.asarray(chunks)
     return (chunks <= 1) | (layers >= np.maximum(chunks - 2, 1))
@@ -71,10 +71,10 @@ class StageTable(NamedTuple):
     #: that may be the fullest or the slowest; P is at least 3, short rows repeat their first middle one. A rank of
     #: DualPipe runs two stages, each for half of the microbatches: the mean of both.
     counts: FloatArray
-    position: npt.NDArray[np.int64]  #: shape (pairs, P): index of that stage in the pipeline (0-based).
+    position: IntArray  #: shape (pairs, P): index of that stage in the pipeline (0-based).
     weights: FloatArray | None = None  #: layers whose weights the stage holds, shaped like `counts`; None for those.
 
-    def width(self, row: npt.NDArray[np.intp]) -> int:
+    def width(self, row: IndexArray) -> int:
         """Columns that tell all evaluated stages of the pairs in `row`; those behind repeat one of them."""
         known = self.position[:, :, None] == self.position[:, None, :]
         new = ~np.tril(known, -1).any(axis=2)
@@ -86,25 +86,25 @@ class StageTable(NamedTuple):
         weights = None if self.weights is None else self.weights[:, :width]
         return StageTable(self.counts[:, :width], self.position[:, :width], weights)
 
-    def layers(self, row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
+    def layers(self, row: IndexArray) -> tuple[FloatArray, ...]:
         """Layers that run at each evaluated stage, by kind, for the pairs in `row`; each (P, *row.shape)."""
         return _by_kind(self.counts, row)
 
-    def held(self, row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
+    def held(self, row: IndexArray) -> tuple[FloatArray, ...]:
         """Layers whose weights the stage holds, as `layers`."""
         return _by_kind(self.counts if self.weights is None else self.weights, row)
 
-    def positions(self, row: npt.NDArray[np.intp]) -> FloatArray:
+    def positions(self, row: IndexArray) -> FloatArray:
         """Index of each evaluated stage in the pipeline, for the pairs in `row`; (P, *row.shape)."""
         return np.take(self.position.T.astype(np.float64), row, axis=-1)
 
 
-def _by_kind(counts: FloatArray, row: npt.NDArray[np.intp]) -> tuple[FloatArray, ...]:
+def _by_kind(counts: FloatArray, row: IndexArray) -> tuple[FloatArray, ...]:
     table = counts.transpose(2, 1, 0)
     return tuple(np.take(one, row, axis=-1) for one in table)
 
 
-def share_of_end(c: Candidates, end: int, place: npt.NDArray[np.intp] | int) -> FloatArray:
+def share_of_end(c: Candidates, end: int, place: IndexArray | int) -> FloatArray:
     """Share of the embedding (`FIRST`) or of the LM head (`LAST`) that runs at a column of the evaluated stages. All
     runs on one GPU without a pipeline and on the first rank in ZB-V; in DualPipe the ranks at both ends hold both and
     run half of each (DeepSeek-V3, arXiv 2412.19437, section 3.2.2)."""
@@ -114,12 +114,12 @@ def share_of_end(c: Candidates, end: int, place: npt.NDArray[np.intp] | int) -> 
     return np.where(c.pp == 1, 1.0, mine)
 
 
-def places(by_stage: FloatArray) -> npt.NDArray[np.int64]:
+def places(by_stage: FloatArray) -> IntArray:
     """Number the columns of the evaluated stages, so that they broadcast with an array of shape (P, N)."""
     return np.arange(len(by_stage)).reshape(-1, *[1] * (by_stage.ndim - 1))
 
 
-def at_place(by_stage: FloatArray, place: npt.NDArray[np.intp]) -> FloatArray:
+def at_place(by_stage: FloatArray, place: IndexArray) -> FloatArray:
     """Choose for each candidate the value of one of its evaluated stages: shape (P, N) to (N,)."""
     chosen = by_stage[0]
     for index in range(1, len(by_stage)):  # there are few; NumPy's own gathering takes several times as long
@@ -127,7 +127,7 @@ def at_place(by_stage: FloatArray, place: npt.NDArray[np.intp]) -> FloatArray:
     return chosen
 
 
-def largest_place(by_stage: FloatArray) -> npt.NDArray[np.intp]:
+def largest_place(by_stage: FloatArray) -> IndexArray:
     """Find for each candidate the evaluated stage with the largest value, the first of equal ones: (P, N) to (N,)."""
     place, largest = np.zeros(by_stage.shape[1:], dtype=np.intp), by_stage[0]
     for index in range(1, len(by_stage)):
@@ -136,7 +136,7 @@ def largest_place(by_stage: FloatArray) -> npt.NDArray[np.intp]:
     return place
 
 
-def cost_balanced_sizes(costs: tuple[int, ...], pp: int) -> npt.NDArray[np.int64]:
+def cost_balanced_sizes(costs: tuple[int, ...], pp: int) -> IntArray:
     """Layers of each stage when the cost of the LM head, the last of `costs`, counts, as nanotron deals them out: a
     stage is closed by the first layer that takes the running total beyond its share (models/base.py, build_model). The
     last stages may get no layer."""
@@ -162,7 +162,7 @@ def layer_costs(model: ModelSpec) -> tuple[int, ...]:
 
 def split_sizes(
     layers: int, pp: int, vpp: int, costs: tuple[int, ...] | None = None, tail: int | None = None
-) -> npt.NDArray[np.int64]:
+) -> IntArray:
     """Layers of each of pp x vpp chunks; arguments as those of `chunk_counts`."""
     if costs is not None and vpp == 1:
         return cost_balanced_sizes(costs, pp)
@@ -215,7 +215,7 @@ def chunk_counts(
     *,
     folded: bool = False,
     tail: int | None = None,
-) -> npt.NDArray[np.int64]:
+) -> IntArray:
     """Layers of each kind in each chunk of each pipeline rank, shape (vpp, pp, kinds); chunk c is on rank c mod pp.
 
     Args:
@@ -235,7 +235,7 @@ def chunk_counts(
     return rounds
 
 
-def model_chunks(model: ModelSpec, pp: int, vpp: int, split: str, schedule: int) -> npt.NDArray[np.int64]:
+def model_chunks(model: ModelSpec, pp: int, vpp: int, split: str, schedule: int) -> IntArray:
     """Return the layers of each kind in each chunk of each rank, shape (chunks, pp, kinds): the chunks that `schedule`
     has in slots of their own, in DualPipe its stages in both directions."""
     costs, tail = _dealing(model, split)

@@ -78,12 +78,9 @@ class LayerCache(NamedTuple):
     row: IndexArray  #: for each row the number of its way to cut layers, shape (N,).
     sizes: LayerSizes  #: bytes of one layer and one microbatch, by selection and way.
     passes: Passes  #: seconds of one microbatch, likewise.
-    #: one microbatch through all layers and both ends of the model, and the recomputation of all layers, the least that
-    #: a site's runs make of them, shape (M, ways).
+    #: one microbatch through all layers and both ends of the model, the least that a site's runs make of it, (M, ways).
     model_s: FloatArray
-    #: one microbatch through all layers and both ends of the model, and the recomputation of all layers, the least that
-    #: a site's runs make of them, shape (M, ways).
-    again_s: FloatArray
+    again_s: FloatArray  #: the same of the recomputation of all layers.
     spread: float  #: standard deviation of the time of GPUs (`gpu_spread`).
 
     def of(self, rows: IndexArray, c: Candidates) -> tuple[LayerSizes, Passes]:

@@ -23,9 +23,8 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuscale.arrays import BoolArray, FloatArray, IndexArray, exp, log
+from gpuscale.arrays import BoolArray, FloatArray, IndexArray, IntArray, exp, log
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.ranks import strides
 from gpuscale.memory.model import fit_probability
@@ -99,15 +98,15 @@ class Traits(NamedTuple):
     #: 1 where its kind was measured on fewer GPUs, or never, its pipeline is deeper than any that the framework ran, or
     #: it shards gradients or parameters of experts and has no similar run, else 0. Nearly all experts were run with the
     #: distributed optimizer.
-    unproven: npt.NDArray[np.int64]
-    tp_outside: npt.NDArray[np.int64]  #: 1 where tensor parallelism leaves the domain of NVLink or its like, else 0.
-    cp_short: npt.NDArray[np.int64]  #: 1 where sequences of `SHORT_SEQUENCE` or fewer tokens are split, else 0.
-    unlike_measured: npt.NDArray[np.int64]  #: 1 where no measured run is similar, else 0.
-    chunks: npt.NDArray[np.int64]  #: model chunks of the whole pipeline, and `UNEVEN` more where they cannot be equal.
+    unproven: IntArray
+    tp_outside: IntArray  #: 1 where tensor parallelism leaves the domain of NVLink or its like, else 0.
+    cp_short: IntArray  #: 1 where sequences of `SHORT_SEQUENCE` or fewer tokens are split, else 0.
+    unlike_measured: IntArray  #: 1 where no measured run is similar, else 0.
+    chunks: IntArray  #: model chunks of the whole pipeline, and `UNEVEN` more where they cannot be equal.
     exposed: FloatArray  #: exposed communication as a share of the step time.
     #: how many of interleaving, context parallelism, ZeRO-3, HSDP and recomputation it uses: what needs tuning and can
     #: go wrong.
-    features: npt.NDArray[np.int64]
+    features: IntArray
 
     def take(self, index: IndexArray) -> Traits:
         """Return those of some plans."""
@@ -145,7 +144,7 @@ def cp_short(rows: Candidates, job: JobSpec) -> BoolArray:
     return (rows.cp > 1) & (job.sequence <= SHORT_SEQUENCE)
 
 
-def features(rows: Candidates) -> npt.NDArray[np.int64]:
+def features(rows: Candidates) -> IntArray:
     """Count the features of each plan that `Traits.features` names, shape (N,)."""
     recomputes = (rows.recompute_layers > 0) | (rows.recompute_modules > 0)
     hybrid = (rows.zero >= 2) & (rows.shard < rows.dp * rows.cp)
@@ -177,7 +176,7 @@ class Order(NamedTuple):
     tied: BoolArray  #: as safe as the first choice, and the model cannot tell them from the fastest of these.
     wager: FloatArray  #: what those go by [s].
     simple: BoolArray  #: of these within `SIMPLICITY_MAY_COST` of the least.
-    keys: list[npt.NDArray[np.int64]]  #: criteria of simplicity as whole numbers, 0 where they do not count.
+    keys: list[IntArray]  #: criteria of simplicity as whole numbers, 0 where they do not count.
 
 
 def arranged(score: FloatArray, traits: Traits) -> IndexArray:
