@@ -82,6 +82,24 @@ class Rule(NamedTuple):
         return self.test(table, job) if self.applies(job) else np.zeros(len(table), dtype=bool)
 
 
+def every(c: Candidates, _: JobSpec) -> BoolArray:
+    """Mark all candidates: what breaks a rule whatever its layout, (N,)."""
+    return np.ones(len(c), dtype=bool)
+
+
+def rule(
+    code: str,
+    test: Callable[[Candidates, JobSpec], BoolArray],
+    frameworks: frozenset[str] = EVERY,
+    concerns: Callable[[JobSpec], bool] | None = None,
+    limit: int = 0,
+) -> Rule:
+    """Make a rule of its row in `presets/known/rules.toml`, which may say a limit."""
+    options, text, *where = known_table("rules")[code]
+    source = where[0] if where else "docs/frameworks.md"
+    return Rule(code, tuple(options.split()), text.format(limit), source, test, frameworks, concerns)
+
+
 def any_of(c: Candidates, masks: Iterable[BoolArray]) -> BoolArray:
     """Mark the candidates that at least one mask marks, shape (N,); none where there are no masks."""
     return functools.reduce(np.logical_or, masks, np.zeros(len(c), dtype=bool))
