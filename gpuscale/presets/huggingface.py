@@ -24,7 +24,7 @@ from gpuscale.presets.files import short
 from gpuscale.presets.hub import source_of
 from gpuscale.presets.huggingface_config import LIMITS, NO_SHAPE, SIZE, STATED, SYNONYMS, Config, class_defaults
 from gpuscale.presets.huggingface_families import FAMILIES, TEXT_TYPES, UNSUPPORTED, Experts, Family, Pattern
-from gpuscale.presets.huggingface_layers import AT_ENDS, WINDOW_KEYS, Place, layers_of
+from gpuscale.presets.huggingface_layers import WINDOW_KEYS, beside, layers_of
 from gpuscale.presets.huggingface_numerics import numerics_of
 from gpuscale.presets.towers import FROZEN, NOT_TRAINED, TRAINED, towers_of
 from gpuscale.specs import model as specs
@@ -106,8 +106,8 @@ def read_config(config: Config, name: str) -> specs.ModelSpec:
         mtp=mtp,
         head_bias=config.setting(family.head_bias),
         final_norm=config.setting(family.final_norm) and config.flag(family.norm_switch, default=True),
-        at_embedding=tuple(one for end in family.at_embedding for one in AT_ENDS[end](Place(config, hidden))),
-        at_head=tuple(one for end in family.at_head for one in AT_ENDS[end](Place(config, hidden))),
+        at_embedding=tuple(one for end in family.at_embedding for one in beside(end, config, hidden)),
+        at_head=tuple(one for end in family.at_head for one in beside(end, config, hidden)),
         numerics=numerics_of(config.data, model_type),
         source=f"Hugging Face config.json, model_type {model_type}",
         notes=tuple(notes),

@@ -121,9 +121,9 @@ class Family:
     blocks: str = ""  #: `pattern`: every layer is a single block, by a pattern; a letter: all are such blocks.
     mtp_key: str | None = None  #: key of the number of multi-token-prediction modules, where it is not DeepSeek's.
     repeats: str = ""  #: how layers are used more than once: ``, `longcat` or `zamba`.
-    beside: tuple[str, ...] = ()  #: what layers have beside their blocks (`huggingface_layers.BESIDE`),
+    beside: tuple[str, ...] = ()  #: what layers have beside their blocks (`huggingface_layers.beside`),
     at_embedding: tuple[str, ...] = ()  #: the embedding,
-    at_head: tuple[str, ...] = ()  #: and the LM head (`AT_ENDS`).
+    at_head: tuple[str, ...] = ()  #: and the LM head.
     untied: bool = False  #: the class keeps embedding and LM head apart, whatever the config says.
     positions: int | None = None  #: learned positions beyond max_position_embeddings; None without learned ones.
     refused: tuple[str, ...] = ()  #: keys that, when true, change the shape in a way that is not modelled,
