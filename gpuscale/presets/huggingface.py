@@ -85,8 +85,7 @@ def read_config(config: Config, name: str) -> specs.ModelSpec:
         notes.append("quantization_config is not read: parameters are counted, not bytes")
     _refuse_unmodelled(config, family)
     _refuse_unread(config, model_type)
-    if model_type in CANONICAL:
-        config = CANONICAL[model_type](config)
+    config = _in_usual_keys(config, model_type)
     layers, mtp = layers_of(config, family)
     kinds = tuple(dict.fromkeys(layers))
     sequence, hidden = config.integer("max_position_embeddings"), config.integer("hidden_size")
@@ -134,51 +133,37 @@ LAYERS_OF_RATIO = {
     0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention",
 }  # fmt: skip
 
-
-def _deepseek_v4(config: Config) -> Config:
-    """Layers as DeepSeek's own configs list them: by the tokens in a compressed key."""
-    ratios, layers = config.items("compress_ratios", None, int), config.integer("num_hidden_layers")
-    if ratios is None or config.value("layer_types", None) is not None:
-        return config
-    strange = next((ratio for ratio in ratios if ratio not in LAYERS_OF_RATIO), None)
-    if strange is not None or len(ratios) < layers:
-        raise config.error("compress_ratios", f"holds {len(ratios)} ratios of {layers} layers, or not 0, 4 and 128")
-    return config.having(layer_types=[LAYERS_OF_RATIO[ratio] for ratio in ratios[:layers]])
-
-
 SPARSE_KEYS = {
     "index_n_heads": "sparse_num_index_heads", "index_head_dim": "sparse_index_dim",
     "index_block_size": "sparse_block_size", "index_topk_blocks": "sparse_topk_blocks",
 }  # fmt: skip
 
 
-def _minimax_m3(config: Config) -> Config:
-    table = config.table("sparse_attention_config")
-    return config.having(**{key: table.integer(own) for key, own in SPARSE_KEYS.items() if own in table.data})
-
-
-def _falcon(config: Config) -> Config:
-    """Falcon's two architectures: how many key and value heads, and norms before parallel blocks."""
-    new, parallel = config.flag("new_decoder_architecture"), config.flag("parallel_attn")
-    heads = config.integer("num_attention_heads")
-    kv_heads = config.optional("num_key_value_heads") if new else 1 if config.flag("multi_query") else heads
-    norms = config.optional("num_ln_in_parallel_attn") or (2 if new else 1)
-    return config.having(
-        num_key_value_heads=kv_heads or heads, num_ln_in_parallel_attn=1 + (norms == 2), parallel_attn=parallel
-    )
-
-
-def _chatglm(config: Config) -> Config:
-    if not config.flag("multi_query_attention"):
-        return config
-    return config.having(num_key_value_heads=config.integer("multi_query_group_num"))
-
-
-CANONICAL: dict[str, Callable[[Config], Config]] = {
-    "chatglm": _chatglm, "deepseek_v4": _deepseek_v4, "falcon": _falcon,
-    "minimax_m3": _minimax_m3, "minimax_m3_vl_text": _minimax_m3,
-}  # fmt: skip
-"""Model type -> what says in usual keys what its config says in others."""
+def _in_usual_keys(config: Config, model_type: str) -> Config:
+    """Return a config with what it says in keys of its own in the usual ones."""
+    match model_type:
+        case "chatglm" if config.flag("multi_query_attention"):
+            return config.having(num_key_value_heads=config.integer("multi_query_group_num"))
+        case "deepseek_v4" if config.value("layer_types", None) is None:  # DeepSeek lists tokens in a compressed key
+            ratios, layers = config.items("compress_ratios", None, int), config.integer("num_hidden_layers")
+            if ratios is None:
+                return config
+            if len(ratios) < layers or not LAYERS_OF_RATIO.keys() >= set(ratios):
+                text = f"holds {len(ratios)} ratios of {layers} layers, or not 0, 4 and 128"
+                raise config.error("compress_ratios", text)
+            return config.having(layer_types=[LAYERS_OF_RATIO[ratio] for ratio in ratios[:layers]])
+        case "falcon":  # two architectures: how many key and value heads, and norms before parallel blocks
+            new, parallel = config.flag("new_decoder_architecture"), config.flag("parallel_attn")
+            heads = config.integer("num_attention_heads")
+            kv_heads = config.optional("num_key_value_heads") if new else 1 if config.flag("multi_query") else heads
+            norms = config.optional("num_ln_in_parallel_attn") or (2 if new else 1)
+            return config.having(
+                num_key_value_heads=kv_heads or heads, num_ln_in_parallel_attn=1 + (norms == 2), parallel_attn=parallel
+            )
+        case "minimax_m3" | "minimax_m3_vl_text":  # the choice of keys
+            table = config.table("sparse_attention_config")
+            return config.having(**{key: table.integer(own) for key, own in SPARSE_KEYS.items() if own in table.data})
+    return config
 
 
 def _language_model(

@@ -515,10 +515,6 @@ def _moe(config: Config, family: Family) -> specs.MoeSpec:
 # -- state spaces --
 
 
-def _state_space(config: Config, family: Family) -> specs.StateSpaceSpec:
-    return STATE_SPACES[family.state](config)
-
-
 def _heads_in_groups(config: Config, heads_key: str, groups_key: str) -> tuple[int, int]:
     groups, heads = config.integer(groups_key), config.integer(heads_key)
     if heads % groups:
@@ -526,99 +522,70 @@ def _heads_in_groups(config: Config, heads_key: str, groups_key: str) -> tuple[i
     return groups, heads
 
 
-def _delta_net(config: Config) -> specs.StateSpaceSpec:
-    heads_of_all = config.optional("num_attention_heads")
-    if config.value("linear_num_key_heads", None) is None:
-        config = config.having(linear_num_key_heads=heads_of_all)
-    if config.value("linear_num_value_heads", None) is None:
-        config = config.having(linear_num_value_heads=heads_of_all)
-    groups, heads = _heads_in_groups(config, "linear_num_value_heads", "linear_num_key_heads")
-    state = config.optional("linear_key_head_dim") or int(0.75 * config.integer("hidden_size") / groups)
-    dim = config.optional("linear_value_head_dim") or 2 * state
-    conv = config.integer("linear_conv_kernel_dim", 4)
-    return specs.StateSpaceSpec("gdn", heads, dim, groups, state, conv, 64)
-
-
-def _kimi(config: Config) -> specs.StateSpaceSpec:
-    table = config.table("linear_attn_config")
-    heads = table.optional("num_heads") or config.integer("linear_num_heads")
-    dim = table.optional("head_dim") or config.integer("linear_head_dim")
-    conv = table.optional("short_conv_kernel_size") or config.integer("linear_conv_kernel_dim", 4)
-    return specs.StateSpaceSpec("kda", heads, dim, heads, dim, conv, 64)
-
-
-def _ling(config: Config) -> specs.StateSpaceSpec:
-    """Kimi delta attention whose decay and output gate are projected directly (Ling 2.5)."""
-    heads = config.optional("linear_num_heads") or config.integer("num_attention_heads")
-    dim = config.optional("linear_head_dim") or config.integer("state_head_dim")
-    conv = config.optional("linear_conv_kernel_dim") or config.integer("short_conv_kernel_size", 4)
-    return specs.StateSpaceSpec("kda", heads, dim, heads, dim, conv, 64, rank=0)
-
-
-def _mamba2(config: Config) -> specs.StateSpaceSpec:
-    groups, heads = _heads_in_groups(config, "mamba_num_heads", "n_groups")
-    inner = config.optional("mamba_d_ssm") or config.integer("mamba_expand", 2) * config.integer("hidden_size")
-    stated = config.value("mamba_head_dim", None)
-    dim = inner // heads if stated in (None, "auto") else config.integer("mamba_head_dim")
-    return specs.StateSpaceSpec(
-        "mamba2", heads, dim, groups, config.integer("ssm_state_size"), config.integer("conv_kernel", 4),
-        config.integer("chunk_size", 128), conv_bias=config.flag("use_conv_bias", default=True),
-        norm=config.flag("mamba_rms_norm", default=True), bias=config.flag("mamba_proj_bias"),
-    )  # fmt: skip
-
-
-def _mamba1(config: Config) -> specs.StateSpaceSpec:
-    hidden = config.integer("hidden_size")
-    width = config.optional("mamba_width") or config.integer("expand", 2) * hidden
-    rank = config.value("mamba_dt_rank", None)
-    return specs.StateSpaceSpec(
-        "mamba1", width, 1, 1, config.integer("ssm_state_size"), config.integer("conv_kernel", 4), 256,
-        conv_bias=config.flag("use_conv_bias", default=True),
-        rank=-(-hidden // 16) if rank in (None, "auto") else config.integer("mamba_dt_rank"),
-        norm=config.flag("mamba_norms"), bias=config.flag("mamba_proj_bias"),
-    )  # fmt: skip
-
-
-def _convolution(config: Config) -> specs.StateSpaceSpec:
-    bias, hidden = config.flag("conv_bias"), config.integer("hidden_size")
-    return specs.StateSpaceSpec("conv", hidden, 1, 1, 1, config.integer("conv_L_cache", 3), conv_bias=bias, bias=bias)
-
-
-def _rglru(config: Config) -> specs.StateSpaceSpec:
-    width = config.optional("lru_width") or config.integer("hidden_size")
-    heads = config.integer("num_attention_heads")
-    if width % heads:
-        raise config.error("lru_width", f"= {width} is not a multiple of num_attention_heads = {heads}")
-    conv = config.integer("conv1d_width", 4)
-    return specs.StateSpaceSpec("rglru", heads, width // heads, 1, 1, conv, conv_bias=True, bias=True)
-
-
-def _rwkv(config: Config) -> specs.StateSpaceSpec:
-    width = config.optional("attention_hidden_size") or config.integer("hidden_size")
-    return specs.StateSpaceSpec("rwkv4", width, 1, 1, 1)
-
-
-def _mlstm(config: Config) -> specs.StateSpaceSpec:
-    hidden, heads = config.integer("hidden_size"), config.integer("num_heads")
-    keys = int(hidden * config.number("qk_dim_factor", 0.5))
-    values = int(hidden * config.number("v_dim_factor", 1.0))
-    if keys % heads or values % heads:
-        raise config.error("num_heads", f"= {heads} does not divide queries of {keys} and values of {values}")
-    chunk = config.integer("chunk_size", 64)
-    return specs.StateSpaceSpec("mlstm", heads, values // heads, heads, keys // heads, chunk=chunk)
-
-
-def _lightning(config: Config) -> specs.StateSpaceSpec:
-    heads = config.integer("num_attention_heads")
-    dim = config.optional("head_dim") or config.integer("hidden_size") // heads
-    return specs.StateSpaceSpec("lightning", heads, dim, heads, dim, chunk=config.integer("block_size", 256))
-
-
-STATE_SPACES: dict[str, Callable[[Config], specs.StateSpaceSpec]] = {
-    "gdn": _delta_net, "kda": _kimi, "ling": _ling, "mamba2": _mamba2, "mamba1": _mamba1, "conv": _convolution,
-    "rglru": _rglru, "rwkv4": _rwkv, "mlstm": _mlstm, "lightning": _lightning,
-}  # fmt: skip
-"""Name of a family's state space -> its reader."""
+def _state_space(config: Config, family: Family) -> specs.StateSpaceSpec:  # noqa: C901 - a list, not a flow
+    size, optional, flag = config.integer, config.optional, config.flag
+    match family.state:
+        case "gdn":
+            for key in ("linear_num_key_heads", "linear_num_value_heads"):
+                if config.value(key, None) is None:
+                    config = config.having(**{key: optional("num_attention_heads")})
+            groups, heads = _heads_in_groups(config, "linear_num_value_heads", "linear_num_key_heads")
+            state = optional("linear_key_head_dim") or int(0.75 * size("hidden_size") / groups)
+            dim, conv = optional("linear_value_head_dim") or 2 * state, size("linear_conv_kernel_dim", 4)
+            return specs.StateSpaceSpec("gdn", heads, dim, groups, state, conv, 64)
+        case "kda":
+            table = config.table("linear_attn_config")
+            heads = table.optional("num_heads") or size("linear_num_heads")
+            dim = table.optional("head_dim") or size("linear_head_dim")
+            conv = table.optional("short_conv_kernel_size") or size("linear_conv_kernel_dim", 4)
+            return specs.StateSpaceSpec("kda", heads, dim, heads, dim, conv, 64)
+        case "ling":  # Kimi delta attention whose decay and output gate are projected directly (Ling 2.5)
+            heads = optional("linear_num_heads") or size("num_attention_heads")
+            dim = optional("linear_head_dim") or size("state_head_dim")
+            conv = optional("linear_conv_kernel_dim") or size("short_conv_kernel_size", 4)
+            return specs.StateSpaceSpec("kda", heads, dim, heads, dim, conv, 64, rank=0)
+        case "mamba2":
+            groups, heads = _heads_in_groups(config, "mamba_num_heads", "n_groups")
+            inner = optional("mamba_d_ssm") or size("mamba_expand", 2) * size("hidden_size")
+            dim = inner // heads if config.value("mamba_head_dim", None) in (None, "auto") else size("mamba_head_dim")
+            return specs.StateSpaceSpec(
+                "mamba2", heads, dim, groups, size("ssm_state_size"), size("conv_kernel", 4), size("chunk_size", 128),
+                conv_bias=flag("use_conv_bias", default=True), norm=flag("mamba_rms_norm", default=True),
+                bias=flag("mamba_proj_bias"),
+            )  # fmt: skip
+        case "mamba1":
+            hidden, rank = size("hidden_size"), config.value("mamba_dt_rank", None)
+            width = optional("mamba_width") or size("expand", 2) * hidden
+            return specs.StateSpaceSpec(
+                "mamba1", width, 1, 1, size("ssm_state_size"), size("conv_kernel", 4), 256,
+                conv_bias=flag("use_conv_bias", default=True),
+                rank=-(-hidden // 16) if rank in (None, "auto") else size("mamba_dt_rank"), norm=flag("mamba_norms"),
+                bias=flag("mamba_proj_bias"),
+            )  # fmt: skip
+        case "conv":
+            bias = flag("conv_bias")
+            width, conv = size("hidden_size"), size("conv_L_cache", 3)
+            return specs.StateSpaceSpec("conv", width, 1, 1, 1, conv, conv_bias=bias, bias=bias)
+        case "rglru":
+            width, heads = optional("lru_width") or size("hidden_size"), size("num_attention_heads")
+            if width % heads:
+                raise config.error("lru_width", f"= {width} is not a multiple of num_attention_heads = {heads}")
+            conv = size("conv1d_width", 4)
+            return specs.StateSpaceSpec("rglru", heads, width // heads, 1, 1, conv, conv_bias=True, bias=True)
+        case "rwkv4":
+            return specs.StateSpaceSpec("rwkv4", optional("attention_hidden_size") or size("hidden_size"), 1, 1, 1)
+        case "mlstm":
+            hidden, heads = size("hidden_size"), size("num_heads")
+            keys = int(hidden * config.number("qk_dim_factor", 0.5))
+            values = int(hidden * config.number("v_dim_factor", 1.0))
+            if keys % heads or values % heads:
+                raise config.error("num_heads", f"= {heads} does not divide queries of {keys} and values of {values}")
+            chunk = size("chunk_size", 64)
+            return specs.StateSpaceSpec("mlstm", heads, values // heads, heads, keys // heads, chunk=chunk)
+        case _:
+            heads = size("num_attention_heads")
+            dim = optional("head_dim") or size("hidden_size") // heads
+            return specs.StateSpaceSpec("lightning", heads, dim, heads, dim, chunk=size("block_size", 256))
 
 
 # -- layers of a single block --
