@@ -1,5 +1,7 @@
 """Settings of programs of one's own that contradict or complete each other."""
 
+import json
+
 import pytest
 
 from gpuscale.errors import InputError
@@ -305,3 +307,71 @@ def test_a_table_called_system_is_not_flagscales(tmp_path):
     )
     (tmp_path / "run.yaml").write_text(f"{text}system: {{use_auth_token: false, mixed_precision: bf16}}\n")
     assert read_launch([tmp_path / "run.yaml"], {}, {"gpus": 1}).target == "accelerate"
+
+
+NAMED = """
+model: {%s, quantize: %s, bitsandbytes: {load_4bit: true, bnb_4bit_quant_type: nf4}}
+lora: {r: 8, target_modules: [q_proj]}
+training: {training_args: {per_device_train_batch_size: 2, bf16: true}, sft_args: {max_seq_length: 512}}
+tokenizer: {source: meta-llama/Llama-3.1-8B}
+"""
+
+
+@pytest.mark.parametrize(("quantised", "tune"), [("true", "qlora"), ("false", "lora")])
+def test_the_one_model_that_a_document_names_under_whatever_key_counts(quantised, tune, tmp_path):
+    (tmp_path / "run.yaml").write_text(NAMED % ("ckpt_of_base: Qwen/Qwen3-4B", quantised))
+    made = read_launch([tmp_path / "run.yaml"], {}, {"gpus": 1})
+    assert (made.options["model"], made.options["tune"]) == ("qwen3-4b", tune)
+    (tmp_path / "run.yaml").write_text(NAMED % ("one: Qwen/Qwen3-4B, two: Qwen/Qwen3-8B", quantised))
+    with pytest.raises(LackingError, match="which model is trained"):
+        read_launch([tmp_path / "run.yaml"], {}, {"gpus": 1})
+
+
+SCRATCH = """
+%smodel_config: {model_type: llama, vocab_size: 9000, hidden_size: 256, intermediate_size: 640, num_hidden_layers: 4,
+  num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 512, tie_word_embeddings: true}
+per_device_train_batch_size: 4
+block_size: 512
+bf16: true
+"""
+
+
+@pytest.mark.parametrize("name", ["", "model_name: own-llama-30m\n"])
+def test_a_table_with_a_configuration_of_transformers_is_the_model(name, tmp_path):
+    (tmp_path / "run.yaml").write_text(SCRATCH % name)
+    model = str(read_launch([tmp_path / "run.yaml"], {}, {"gpus": 1}).options["model"])
+    assert model.startswith("layers=4,hidden=256,heads=4,kv_heads=2,head_dim=64,ffn=640,vocab=9000")
+    assert "tied_embeddings=true" in model
+
+
+TRACKED = {
+    "_wandb": {"e": {"x": {"gpu_count": 3}}}, "model_type": "gpt2", "n_layer": 2, "n_embd": 128, "n_head": 2,
+    "n_positions": 256, "vocab_size": 9000, "num_beams": 1, "max_length": 20, "bf16": True, "optim": "adamw_torch",
+    "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "fsdp_config": {"min_num_params": 0},
+    "fsdp": [],
+}  # fmt: skip
+
+
+def test_what_a_tracker_saved_of_a_run_is_read_by_the_names_that_it_was_told(tmp_path):
+    lines = (f"{key}: {json.dumps({'value': value})}" for key, value in TRACKED.items())
+    (tmp_path / "config.yaml").write_text("\n".join(lines))
+    with pytest.raises(LackingError, match="how long sequences are") as caught:
+        read_launch([tmp_path / "config.yaml"], {}, {"gpus": 2})
+    assert "`seq=256`" in caught.value.hint
+    made = read_launch([tmp_path / "config.yaml"], {}, {"gpus": 2, "seq": 256})
+    assert (made.options["gbs"], made.options["precision"]) == (16, "bf16")
+    assert "layers=2,hidden=128,heads=2" in str(made.options["model"])
+    assert made.layout["zero"] == 0
+
+
+def test_a_batch_that_may_be_of_tokens_is_asked_about_and_what_is_off_is_not(tmp_path):
+    (tmp_path / "run.yaml").write_text(
+        "base_model: null\nmodel_name_or_path: Qwen/Qwen3-4B\ntotal_batch_size: 524288\nmicro_batch_size: 4\n"
+        "seq_len: 1024\nbf16: true\nfp8: false\nfp8_recipe: tensorwise\nfull_shard: true\n"
+    )
+    with pytest.raises(LackingError, match="524,288 are more than sequences of a batch") as caught:
+        read_launch([tmp_path / "run.yaml"], {}, {"gpus": 8})
+    assert "`gbs=512`" in caught.value.hint
+    assert "`zero=3`" in caught.value.hint
+    made = read_launch([tmp_path / "run.yaml"], {}, {"gpus": 8, "gbs": 512, "zero": 3})
+    assert made.layout["micro_batch_size"] == 4

@@ -57,7 +57,8 @@ def document(kind: str, text: Traced, files: OpenFiles, name: str, prefix: str =
         if own in settings:
             again.append(said_of(settings[own], f"given again on line {made.line}, which counts"))
         settings[own] = made
-    return Source(name, kind, _of_board(settings), ignored=tuple(again))
+    run = _of_run(settings)
+    return Source(name, "arguments" if run else kind, run or _of_board(settings), ignored=tuple(again))
 
 
 def tree(kind: str, text: str, name: str) -> dict[str, Any]:
@@ -299,7 +300,23 @@ class _Json:
         return at + 1
 
 
-# --- what a web page saved
+# --- what a web page saved, or a tracker of runs
+
+
+def _of_run(stated: dict[str, Setting]) -> dict[str, Setting]:
+    """Return what Weights & Biases saved of a run (`bf16: {value: true}`) by the names that it was told."""
+    if not any(name.startswith("_wandb.value.") for name in stated):
+        return {}
+    made = {}
+    for name, one in stated.items():
+        first, _, rest = name.partition(".")
+        if first != "_wandb" and (rest == "value" or rest.startswith("value.")):
+            own = f"{first}{rest.removeprefix('value')}"
+            made[own] = replace(one, name=own, text=f"{own}: {shown(one.value)}")
+    if "num_beams" in made:  # a configuration of transformers among it, whose length is that of answers
+        made.pop("max_length", None)
+    return made
+
 
 _BOARD = known_table("scripts")["board"]
 

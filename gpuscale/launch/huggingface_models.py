@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gpuscale.errors import InputError
 from gpuscale.files import is_file
@@ -39,6 +39,7 @@ CONFIG_FILE = "config.json"
 MODEL_TYPES = tuple(_KNOWN["model_types"])
 
 _GPT2 = _KNOWN["gpt2"]
+OURS = _KNOWN["ours"]
 
 
 _HUB_ID = r"\w[\w.-]*/\w[\w.-]*"
@@ -175,7 +176,7 @@ def read_model(reading: Reading, *names: str) -> None:
         return
     name = reading.first(*(names or MODEL_NAMES))
     found = reading.get(name) if name else None
-    if found is None and _read_overrides(reading):
+    if found is None and (_read_table(reading) or _read_overrides(reading) or _read_mention(reading)):
         return
     name, found = (name, found) if found else ("model_type", _sized_type(reading))
     if found is None:
@@ -185,20 +186,83 @@ def read_model(reading: Reading, *names: str) -> None:
     if is_file(beside / "config.json") or (beside.suffix == ".json" and is_file(beside)):
         value = str(beside)
     known, note = known_model(value)
+    if known is None and _read_table(reading):
+        reading.say(found, "replaced by the sizes that are stated")
+        return
     if known is None:
-        other = next((what for what, words in OTHER.items() if re.search(words, value.lower())), None)
-        if other:
-            message = f"the model {value[:120]!r} {other}: not modelled"
-            reading.refuse(found, message, "add `model=NAME` of a decoder", settles="model")
-        hint = "add `model=NAME`; a config.json and a shape in a line do as well"
-        reading.need(found)
-        reading.refuse(found, f"the model {value[:120]!r} is not known here", hint, settles="model")
+        _refuse_unknown(reading, found, value)
     if note:
         reading.assume(f"the model is {known}, by its name", name)
     layers = reading.integer("model.hf_config_kwargs.num_hidden_layers")
     if layers and layers != load_model(known).layers and not known.endswith(".json"):
         known = f"{load_model(known).name},layers={layers}"
     reading.option("model", known, name, "model.hf_config_kwargs.num_hidden_layers")
+
+
+def _refuse_unknown(reading: Reading, found: Setting, value: str) -> NoReturn:
+    other = next((what for what, words in OTHER.items() if re.search(words, value.lower())), None)
+    if other:
+        message = f"the model {value[:120]!r} {other}: not modelled"
+        reading.refuse(found, message, "add `model=NAME` of a decoder", settles="model")
+    hint = "add `model=NAME`; a config.json and a shape in a line do as well"
+    reading.need(found)
+    reading.refuse(found, f"the model {value[:120]!r} is not known here", hint, settles="model")
+
+
+def _read_table(reading: Reading) -> bool:
+    """Take a model from a table of a document that holds a configuration of transformers; whether there is one.
+
+    Raises:
+        InputError: it is not modelled.
+    """
+    for source in reading.sources:
+        for name, kind in source.settings.items() if source.kind != "command" else ():
+            table = name.removesuffix("model_type")
+            inside = {key.removeprefix(table): one for key, one in source.settings.items() if key.startswith(table)}
+            if (table and not table.endswith(".")) or not name.endswith("model_type") or not _SIZES & inside.keys():
+                continue
+            own = {*_OF_CONFIG, *class_defaults().get(str(kind.value), ())}  # of all that a run was told
+            keys = {key: one.value for key, one in inside.items()
+                    if one.value is not None and (key in own if not table else "." not in key)}  # fmt: skip
+            made = configured_model(str(kind.value).replace("_", ""), keys, source.file)
+            if made is not None:
+                reading.option("model", made, *(f"{table}{key}" for key in keys))
+                for key in set(inside) - set(keys) if table else ():
+                    reading.say(inside[key], "of the model's configuration")
+                return True
+    return False
+
+
+_SIZES = {"hidden_size", "n_embd", "d_model"}
+_OF_CONFIG = {
+    "model_type",
+    "tie_word_embeddings",
+    "activation_function",
+    "hidden_act",
+    *(name for key in (*OURS, *STATED) for name in (key, *SYNONYMS.get(key, ()))),
+}
+_MENTION = re.compile(
+    r"tok|data|teach|ref|reward|judge|draft|embed|visi|hub|repo|out|push|eval|adapter|lora|run|project"
+)
+
+
+def _read_mention(reading: Reading) -> bool:
+    """Take the one model that a document names under whatever key, by its id on the hub; whether there is one."""
+    found: dict[str, Setting] = {}
+    for name, one in reading.settings.items():
+        text = str(one.value)
+        if (
+            re.fullmatch(_HUB_ID, text, re.ASCII)
+            and not _MENTION.search(name.lower())
+            and (known := known_model(text)[0])
+        ):
+            found.setdefault(load_model(known).name, one)
+    if len(found) != 1:
+        return False
+    ((model, one),) = found.items()
+    reading.option("model", model, one.name)
+    reading.assume(f"{one.name[:60]} names the model", one)
+    return True
 
 
 def _sized_type(reading: Reading) -> Setting | None:
@@ -274,8 +338,6 @@ def _loaded(name: str) -> ModelSpec | None:
     except InputError:
         return None
 
-
-OURS = _KNOWN["ours"]
 
 SHAPE_KEYS = {name: own for key, own in OURS.items() for name in (key, *SYNONYMS.get(key, ()))}
 """The same with other spellings of those keys."""

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, NoReturn
 
 from gpuscale.launch.huggingface_models import known_model
-from gpuscale.launch.settings import OFF, Reading, Setting, Source, digits
+from gpuscale.launch.settings import OFF, ON, Reading, Setting, Source, digits
 from gpuscale.launch.shapes import SWITCHES
 from gpuscale.launch.unread import is_on
 from gpuscale.presets.files import known_table
@@ -94,6 +94,9 @@ _ONCE = {
 }  # fmt: skip
 """What a program has one of -> the option that settles which, where tables state several."""
 
+_ARGUMENTS = (_LENGTHS, "load_in_4bit", "load_in_8bit", "gradient_checkpointing", "gradient_accumulation_steps")
+"""Arguments of the Trainer and of loaders that tables beside them call otherwise."""
+
 _OF_MODEL = re.compile(r"(model|tokenizer|architecture)\.")
 _OF_STAGES = re.compile(r"(pretrain\w*|sft|dpo|rlhf|ppo|grpo|rm|distill\w*)\.")
 
@@ -160,7 +163,7 @@ def is_own(source: Source) -> bool:
     axolotl = {"micro_batch_size", "sequence_len", "datasets.0.path"} & stated.keys()
     marks = {mark for tool in all_tools() for mark in tool.marks} - (set() if axolotl else {"base_model"})
     others = any(name.startswith("zero_optimization.") or _OTHERS.search(name) for name in stated)
-    if others or _OF_OTHERS & lasts.keys() or marks & stated.keys():
+    if others or _OF_OTHERS & lasts.keys() or marks & {name for name, one in stated.items() if one.value is not None}:
         return False
     batch = any(is_called(ours, last) and digits(lasts[last].value) is not None for ours in _BATCHES for last in lasts)
     return batch and _of_language(stated, lasts)
@@ -208,8 +211,8 @@ def take(reading: Reading) -> bool:
         _take_degrees(reading)
     for name, one in list(reading.settings.items()):
         argument = _argument(name, one, training)
-        if not own and argument and argument not in _READ_LENGTHS and is_called(_LENGTHS, argument):
-            argument = _LENGTHS  # which readers of the Trainer's arguments know
+        if not own and argument and argument not in _READ_LENGTHS:  # names that readers of its arguments know
+            argument = next((ours for ours in _ARGUMENTS if is_called(ours, argument)), argument)
         if argument is not None and ("." in name or argument == "finetuning_type"):
             nf4 = argument == "load_in_4bit" and str(one.value).lower() == "nf4"
             _give(reading, name, replace(one, value=True) if nf4 else one, argument)
@@ -468,8 +471,23 @@ def _take_adapters(reading: Reading, adapted: Setting | None) -> None:
         reading.say(reading.settings.pop("use_peft"), "of the kind that its table names")
 
 
+_QUANTISES = re.compile(r"(use_|enable_|do_)?quanti[sz](e|ation)(_model|_enabled)?")
+
+
 def _take_switches(reading: Reading) -> None:
     """Take whether tables count: of one that is off nothing does, those of adapters apart."""
+    loaded = [name for name in reading.settings if re.search(r"load_(in_)?[48]_?bit$", name.lower())]
+    for name, switch in list(reading.settings.items()):
+        if (
+            loaded
+            and _QUANTISES.fullmatch(name.lower().rpartition(".")[2])
+            and str(switch.value).lower() in {*ON, *OFF}
+        ):
+            off = str(switch.value).lower() in OFF
+            for one in loaded if off else ():
+                reading.means("no weights are quantised", one)
+                reading.settings.pop(one, None)
+            reading.say(reading.settings.pop(name), "no weights are quantised" if off else "as its settings say")
     for name, switch in list(reading.settings.items()):
         table, _, last = name.lower().rpartition(".")
         of = table.rpartition(".")[2]

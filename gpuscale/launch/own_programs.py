@@ -391,6 +391,10 @@ def _shards(reading: Reading) -> str:
     return stage or ("3" if sharded else "2" if "deepspeed" in said else "0")
 
 
+MANY = 65536
+"""A batch that is more likely of tokens than of sequences."""
+
+
 def read_batch(reading: Reading) -> None:
     """Read the batch: of a plain `batch_size` nobody knows whether it is of each GPU or of all.
 
@@ -400,6 +404,14 @@ def read_batch(reading: Reading) -> None:
     names = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size", "batch_size")
     micro, steps, total, plain = (trainer.count(reading, name) for name in names)
     given = int(reading.given.get("gbs") or 0)
+    length = int(reading.given.get("seq") or reading.options.get("seq") or 0)
+    if total is not None and total >= MANY and not given:
+        message = f"{total:,} are more than sequences of a batch: no file states whether they are tokens"
+        tokens = [str(total // length)] if length and total % length == 0 else []
+        reading.refuse(reading.get("global_batch_size"), message, settles="gbs", likely=[*tokens, str(total)])
+    if given and total is not None and total >= MANY:
+        reading.means("replaced by the gbs that is given", "global_batch_size")
+        total = None
     if total is None and plain is not None:
         replicas = trainer.data_parallel(reading, "the global batch")
         each = (micro or plain) * (steps or 1) * replicas

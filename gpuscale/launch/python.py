@@ -108,8 +108,7 @@ def python_sources(
         origins = [(f"{key}.origin", one.origin, "", one.place) for key, one in inner if one.origin != one.name]
         frozen = [("requires_grad", False, "", place) for place in program.frozen[:1]]
         changes = [*takers.changes(root), *frozen, *_touches(root, program), *_lengths(root, program), *_returned(root)]
-        parts = [*tables, *every, *_inside("", root.value), *origins, *changes]
-        settings = _settings(parts, program.choices)
+        settings = _settings([*tables, *every, *_inside("", root.value), *origins, *changes])
         changed = tuple(
             Said(one.file, one.line, one.text[:120], f"what {one.value} {does} is in no file that is here")
             for name, one in settings.items()
@@ -390,11 +389,10 @@ def refuse_keywords(reading: Reading, beside: re.Pattern[str]) -> None:
             raise lacks
 
 
-def _settings(found: list[Found], choices: Mapping[str, tuple[str, ...]] | None = None) -> dict[str, Setting]:
+def _settings(found: list[Found]) -> dict[str, Setting]:
     made = {}
     for name, value, why, (file, line, text) in found[:MAX_SETTINGS]:
-        may_be = (choices or {}).get(str(value)[2:-1], ()) if why else ()
-        made[name] = Setting(name, value, file, line, text, why=why, choices=may_be)
+        made[name] = Setting(name, value, file, line, text, why=why)
     return made
 
 

@@ -571,6 +571,7 @@ class Reading:
         again = {_alike(one) for one in self._read.values()}
         dumps = {source.file for source in self.sources if source.kind in {"arguments", "python"}}
         touched = {table for one in self._read.values() for table in tables_of(one.name)}
+        off = tuple(f"{name}_" for name, one in self.settings.items() if str(one.value).lower() == "false")
         for found in list(self.settings.values()):
             known = id(found) in self._read or _alike(found) in again
             if known or found.file in models or _ORIGIN.fullmatch(found.name):
@@ -582,7 +583,9 @@ class Reading:
                 self.assume(note, found)
             dumped = (found.file in dumps or found.file.endswith(".py")) and not self._written(found)
             does = concern(self.tool, found.name, found.value, dumped=dumped, touched=touched)
-            if does:
+            if does and does.of and found.name.startswith(off):
+                self.say(found, "of what is switched off")
+            elif does:
                 yield found, does
 
     def _ask_about(self, guessed: Mapping[str, tuple[Setting, Asked]]) -> NoReturn:
@@ -660,6 +663,8 @@ _OF_PRODUCTS = re.compile(r"(^|\.)(bf16|fp16|fp8)(\.enabled)?$|(^|\.)((torch_)?d
 
 def says(value: Any) -> bool:
     """Whether a value says anything."""
+    if isinstance(value, list | dict):
+        return bool(value)
     return value is not None and not (isinstance(value, str) and value.strip().lower() in NOTHING)
 
 

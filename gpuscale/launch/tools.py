@@ -17,8 +17,9 @@ def started(source: Source, tool: Tool) -> bool:
 def tool_of(sources: Sequence[Source], names: Iterable[str]) -> Tool:
     """Return the first of these tools that a command starts, else whose settings are there, else the last."""
     tools = [load_tool(name) for name in names]
-    written = {name for source in sources if source.kind != "command" for name in source.settings}
-    stated = {name for source in sources for name in (*source.settings, *source.launcher)}
+    said = [({name for name, one in source.settings.items() if one.value is not None}, source) for source in sources]
+    written = {name for names, source in said if source.kind != "command" for name in names}
+    stated = {name for names, source in said for name in (*names, *source.launcher)}
     begun = (tool for tool in tools if any(started(source, tool) for source in sources))
     ours = [tool for tool in tools if not stated.intersection(tool.foreign)]
     marked = (tool for tool in ours if (written if tool.documents else stated).intersection(tool.marks))
