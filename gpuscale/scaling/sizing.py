@@ -108,10 +108,10 @@ def _shape(layers: int, hidden: int) -> Shape:
     return Shape(layers, hidden, total, f"{stated},tied_embeddings=true" if tied else stated)
 
 
-def presets_near(parameters: float, within: float = 0.2) -> tuple[str, ...]:
-    """Return the dense presets whose parameters are within a share of a number, the nearest first."""
+def presets_near(parameters: float) -> tuple[str, ...]:
+    """Return the dense presets whose parameters are within 20 % of a number, the nearest first."""
     near = [(abs(math.log(total / parameters)), name) for name, total in _dense_presets()]
-    return tuple(name for off, name in sorted(near) if off <= math.log(1.0 + within))
+    return tuple(name for off, name in sorted(near) if off <= math.log(1.2))
 
 
 @cache

@@ -69,15 +69,12 @@ def checkpoint_of(
     # on clusters that say nothing of hosts, no link is shared
     unshared = job.cluster.gpu.host_link_bytes_per_s * HOST_LINK_FRACTION
     copy_s = per_gpu / (host_link_bytes_per_s(job) if job.cluster.host else unshared)
-    if kind == "async":
-        return Checkpoint(kind, whole, per_gpu, copy_s, storage_s, storage_s)
-    if kind == "memory":
-        return Checkpoint(kind, whole, per_gpu, copy_s, 0.0, storage_s, survival)
-    beyond = job.cluster.domain_index + 1
-    if beyond >= len(job.cluster.levels) or job.gpus <= job.cluster.host_gpus:
-        raise InputError("there is no other node to hold a copy", field="checkpoint", hint="choose sync or async")
-    level = job.cluster.levels[beyond]
-    commit_s = per_gpu / (level.link_bytes_per_s * level.link_efficiency)
+    commit_s = {"async": storage_s, "memory": 0.0}.get(kind)
+    if commit_s is None:
+        beyond = job.cluster.levels[job.cluster.domain_index + 1 :]
+        if not beyond or job.gpus <= job.cluster.host_gpus:
+            raise InputError("there is no other node to hold a copy", field="checkpoint", hint="choose sync or async")
+        commit_s = per_gpu / (beyond[0].link_bytes_per_s * beyond[0].link_efficiency)
     return Checkpoint(kind, whole, per_gpu, copy_s, commit_s, storage_s, survival)
 
 

@@ -7,8 +7,9 @@ GPUs of the usual spread (`gpuscale.steptime.step.slowest_share`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from gpuscale.arguments import taking
@@ -37,15 +38,6 @@ SELECTIVE = ("efa", "slingshot")
 """Networks that send again only what is lost (AWS SRD, Shalev et al. 2020, IEEE Micro; Slingshot's link-level retry);
 elsewhere all that followed goes again (go-back-N of InfiniBand and RoCE; Mittal et al. 2018, Revisiting Network Support
 for RDMA, SIGCOMM)."""
-
-USUAL: dict[str, tuple[float, ...]] = {
-    "slow_node": (0.9, 0.95, 0.8, 0.5),
-    "slow_gpu": (0.9,),
-    "slow_host": (0.5,),
-    "slow_rail": (0.5,),
-    "packet_loss": (1e-4, 1e-3),
-}
-"""What is shown where nothing is asked for."""
 
 CAPPED = 0.7
 """Share of its power limit that the GPU of the usual answer keeps."""
@@ -222,19 +214,20 @@ def stragglers(subject: Subject, *, restart_time: float | None = None, **options
 
 def _parts(times: Slowed, asked: Slow, without: float | None, restart_s: float) -> Iterator[Straggler]:
     job = times.job
-    nodes = {"slow_node": node_gpus(job), "slow_gpu": 1}
+    ways: dict[str, Callable[[float], float]] = {
+        "slow_node": partial(times.with_slow_gpus, count=node_gpus(job)),
+        "slow_gpu": partial(times.with_slow_gpus, count=1),
+        "slow_host": times.with_slow_host, "slow_rail": times.with_slow_link, "packet_loss": times.with_loss,
+        "power_cap": times.with_cap,
+    }  # fmt: skip
     found: dict[str, tuple[float, ...]] = {name: (value,) for name, value in asked.stated().items()}
     if not found:
         network = ("slow_rail", "packet_loss") if job.network is None else ()
-        found = {name: values for name, values in USUAL.items() if name not in network}
+        found = {name: usual for name, (_, _, usual) in PARTS.items() if name not in network}
         found["power_cap"] = (float(round(job.cluster.gpu.power_w * CAPPED)),)
     for name, values in found.items():
         for value in values:
-            if name in nodes:
-                step_s = times.with_slow_gpus(value, nodes[name])
-            else:
-                ways = {"slow_host": times.with_slow_host, "slow_rail": times.with_slow_link}
-                step_s = (ways | {"packet_loss": times.with_loss, "power_cap": times.with_cap})[name](value)
+            step_s = ways[name](value)
             slower = step_s / times.step_s - 1
             advice = "replace"  # where there is no spare, and the job cannot do without a node
             if slower < LEAST_SLOWDOWN:
@@ -255,15 +248,15 @@ def _parts(times: Slowed, asked: Slow, without: float | None, restart_s: float) 
 
 NO_SLOWDOWN = 1e-9
 
-PARTS = {
-    "slow_node": ("node", "one node at {:g} x its speed"),
-    "slow_gpu": ("gpu", "one GPU at {:g} x its speed"),
-    "slow_host": ("host", "one host with its CPU at {:g} x its speed"),
-    "slow_rail": ("rail", "one link or rail at {:g} x its bandwidth"),
-    "packet_loss": ("link", "one link that loses {:g} of its packets"),
-    "power_cap": ("power", "one GPU at {:g} W"),
+PARTS: dict[str, tuple[str, str, tuple[float, ...]]] = {
+    "slow_node": ("node", "one node at {:g} x its speed", (0.9, 0.95, 0.8, 0.5)),
+    "slow_gpu": ("gpu", "one GPU at {:g} x its speed", (0.9,)),
+    "slow_host": ("host", "one host with its CPU at {:g} x its speed", (0.5,)),
+    "slow_rail": ("rail", "one link or rail at {:g} x its bandwidth", (0.5,)),
+    "packet_loss": ("link", "one link that loses {:g} of its packets", (1e-4, 1e-3)),
+    "power_cap": ("power", "one GPU at {:g} W", ()),
 }
-"""Option -> part, and how it is said."""
+"""Option -> part, how it is said, and what is shown where nothing is asked for (of a power cap `CAPPED`)."""
 
 LEAST_SLOWDOWN = 1e-3
 """Slowdown below which nobody need do anything."""

@@ -495,12 +495,13 @@ def first_choices(scored: Scored, *, share_ties: bool = False) -> list[FirstChoi
     sweeps: dict[tuple[str, ...], list[tuple[float, str, float, bool, Row]]] = defaultdict(list)
     fastest_s: dict[tuple[str, ...], float] = {}
     for one, row in scored:
-        if comparable(row) and one.measured_step_s:
-            job = alternatives(row)
-            fastest_s[job] = min(fastest_s.get(job, math.inf), one.measured_step_s)
-        if comparable(row) and one.measured_step_s and one.predicted_step_s:
+        if not comparable(row) or not one.measured_step_s:
+            continue
+        job = alternatives(row)
+        fastest_s[job] = min(fastest_s.get(job, math.inf), one.measured_step_s)
+        if one.predicted_step_s:
             inside = (one.step_s_low or math.inf) <= one.measured_step_s <= (one.step_s_high or 0.0)
-            sweeps[alternatives(row)].append((one.predicted_step_s, one.id, one.measured_step_s, inside, row))
+            sweeps[job].append((one.predicted_step_s, one.id, one.measured_step_s, inside, row))
     found = []
     for job, runs in sweeps.items():
         if len(runs) > 1:
@@ -549,8 +550,7 @@ def all_choices(scored: Scored) -> list[dict[str, Any]]:
     ]
     families = [one for one in choosing(scored) if one["where"] == "all"]
     if families:
-        names = ("first", "all", "optimism", "inside")
-        means = {name: statistics.fmean(one[name] for one in families) for name in names}
+        means = {name: statistics.fmean(one[name] for one in families) for name in optimism(choices)}
         found.append({"over": "families", "n": len(families), **means})
     return found
 
