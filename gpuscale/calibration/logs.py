@@ -75,8 +75,7 @@ def read_log(
 
     Args:
         op: the operation that was measured, one of `collectives.OPERATIONS`, where the log does not say it.
-        gpus: GPUs that took part.
-        per_host: GPUs of each host that took part.
+        gpus, per_host: GPUs that took part, and of each host.
         check: refuses tables, by an `InputError`, which are then left out.
 
     Raises:

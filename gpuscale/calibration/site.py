@@ -158,11 +158,9 @@ def fit(
     jacobian: FloatArray | None = None,
     noise: Sequence[float] | None = None,
 ) -> Fitted:
-    """Fit the factors to measured step times.
+    """Fit the factors to measured step times, and times of parts of steps [s].
 
     Args:
-        predict: the predictions of these runs, and of parts of their steps.
-        measured_s: their step times, and those of the parts [s].
         covariance: of their remainders, shape (N, N); parts have none.
         jacobian: `sensitivities` at 1, where they are at hand.
         noise: standard deviation of each one's noise; `NOISE` where nothing is said.
@@ -238,14 +236,13 @@ def variance(
     wanted: Sequence[Known],
     theirs: FloatArray,
 ) -> FloatArray:
-    """Variance of log(measured / predicted) of other runs under a calibration, shape (M,).
+    """Variance of log(measured / predicted) of M wanted runs under a calibration, shape (M,).
 
     Args:
         noise: standard deviation of each known run's noise, shape (N,).
-        sensitivity: of the known runs by the factors, shape (N, P).
+        sensitivity, theirs: of the known and of the wanted runs by the factors, shape (N, P) and (M, P).
         prior: variance of each factor's log before anything was measured, shape (P,).
-        theirs: sensitivity of the wanted runs, shape (M, P).
-    """  # fmt: skip
+    """
     whole = product(sensitivity * prior, sensitivity.T) + remainder_covariance(known, known) + np.diag(noise**2)
     cross = product(sensitivity * prior, theirs.T) + remainder_covariance(known, wanted)
     own = (theirs**2 * prior).sum(axis=1) + REMAINDER**2 + NOISE**2

@@ -79,14 +79,8 @@ def units(cluster: ClusterSpec, size: ArrayLike, stride: ArrayLike) -> tuple[NDA
 def hierarchical_s(
     cluster: ClusterSpec, bytes_: FloatArray, size: ArrayLike, stride: ArrayLike, *, tuning: Tuning | None = None
 ) -> Phases:
-    """Return the two phases of a hierarchical exchange, inside nodes so that each GPU holds what its node sends to the
-    same rail, then across; an uneven last node takes as long as a full one.
-
-    Args:
-        bytes_: (N,) send buffer of one GPU.
-        size, stride: (N,) GPUs of the group, and the distance between members.
-        tuning: how NCCL runs the two.
-    """
+    """Return the two phases of a hierarchical exchange of (N,) send buffers, inside nodes so that each GPU holds what
+    its node sends to the same rail, then across; an uneven last node takes as long as a full one."""
     inside, nodes = units(cluster, size, stride)
     across_stride = inside * np.asarray(stride)
     within = collective_time_s(cluster, "alltoall", bytes_, inside, stride, tuning=tuning)
@@ -111,7 +105,6 @@ def deduplicated_s(
 
     Args:
         copy_bytes: (N,) one copy of each token of a GPU.
-        size, stride: (N,) GPUs of the group, and the distance between members.
         ideal: bytes over bandwidth only.
         sms: SMs that copy over NVLink; None for as many as it takes.
         transport: who posts messages on other networks than InfiniBand and RoCE, one of `PROXIED`.

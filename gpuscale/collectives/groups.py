@@ -55,12 +55,7 @@ class Groups(NamedTuple):
 
 
 def place(cluster: ClusterSpec, group_size: ArrayLike, stride: ArrayLike) -> Groups:
-    """Place groups of `group_size` GPUs, `stride` apart, on the levels of `cluster`.
-
-    Args:
-        cluster: L levels.
-        group_size: (N,) GPUs per group, >= 1.
-        stride: (N,) distance between neighbours in GPUs, >= 1.
+    """Place (N,) groups of `group_size` GPUs, `stride` apart, on the L levels of a cluster.
 
     Raises:
         InputError: a size or stride below 1, or a group that reaches beyond the cluster.

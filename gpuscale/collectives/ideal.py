@@ -71,13 +71,8 @@ def bus_factor(operation: str, group_size: FloatArray) -> FloatArray:
 def level_times_s(
     cluster: ClusterSpec, operation: str, bytes_: FloatArray, groups: Groups, *, imbalance: float = 1.0
 ) -> FloatArray:
-    """Return the time that each level alone would take [s], shape (L, N); 0 at levels that are not crossed.
-
-    Args:
-        operation: one of `OPERATIONS`.
-        bytes_: (N,) whole tensor of the group (gathered, pre-scatter); for alltoall the send buffer of one GPU.
-        imbalance: bytes of the busiest GPU of an AllToAll over the mean.
-    """
+    """Return the time that each level alone would take [s], shape (L, N); 0 at levels that are not crossed;
+    `imbalance`: bytes of the busiest GPU of an AllToAll over the mean."""
     n, m, crossed = groups.size, groups.inner, groups.crossed
     wire = groups.wire_bytes_per_s  # W m
     if operation == "allreduce":

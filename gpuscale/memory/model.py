@@ -184,14 +184,8 @@ def evaluate_memory(
     parameters: StageParameters,
     sizes: LayerSizes | None = None,
 ) -> Memory:
-    """Memory of each candidate by component and stage.
-
-    Args:
-        stages: layers per stage of each (pp, vpp) pair.
-        stage_row: for each candidate the row of its pair in `stages`.
-        parameters: parameters on one GPU of each stage.
-        sizes: `layer_sizes` of the candidates, where they are at hand.
-    """
+    """Memory of each candidate by component and stage; arguments as of `gpuscale.steptime.step.step_time`, and
+    `layer_sizes`, where they are at hand."""
     sizes = sizes or layer_sizes(c, job)
     profile = job.runtime.memory
     held = _states(c, job, parameters)
@@ -247,12 +241,8 @@ def evaluate_memory(
 
 
 def _as_reserved(found: Memory, job: JobSpec, comes_and_goes: FloatArray, left: FloatArray) -> Memory:
-    """Return memory with what the caching allocator reserves as far as there is room; paged states give way.
-
-    Args:
-        comes_and_goes: what comes and goes in a step, shape (P, N) [bytes].
-        left: what the optimizer step leaves of small tensors (`adapter_share`), shape (P, N), or () of none [bytes].
-    """
+    """Return memory with what the caching allocator reserves of what comes and goes, and of what the optimizer step
+    leaves of small tensors (`adapter_share`), as far as there is room; paged states give way."""
     profile = job.runtime.memory
     least = LEAST_IN_PAGES if profile.expandable_segments else LEAST_FRAGMENTATION
     if profile.fragmentation > least:
@@ -289,16 +279,9 @@ def _on_device(c: Candidates, share: float, activations: FloatArray, layer: Floa
 def _gradients_to_come(
     c: Candidates, job: JobSpec, gradients: FloatArray, saved: FloatArray, above_step: FloatArray
 ) -> FloatArray:
-    """By how much the allocated peak is below states and passes, because gradients come as activations go; (P, N).
-
-    Where gradients are freed behind each step of one microbatch, none exists at the loss, where activations are at
-    their peak.
-
-    Args:
-        gradients: of the whole step.
-        saved: activations and loss at their peak, which come before the gradients.
-        above_step: by how much the passes, with all gradients, exceed the optimizer step.
-    """
+    """By how much the allocated peak is below states and passes, because gradients come as activations go; (P, N):
+    where they are freed behind each step of one microbatch, none exists at the loss, where activations are at their
+    peak. `above_step`: by how much the passes, with all gradients, exceed the optimizer step."""
     if not job.runtime.memory.frees_gradients:
         return np.zeros(())
     to_come = np.minimum(np.minimum(gradients, saved), np.maximum(above_step, 0.0))

@@ -309,12 +309,8 @@ def _different(ascending: IndexArray) -> IndexArray:
 
 
 def _rate(cluster: ClusterSpec, index: int, groups: AxisGroups, leaving: IndexArray, in_instances: IndexArray) -> float:
-    """Rate of the worst placed group across a level [bytes/s].
-
-    Args:
-        leaving: members of a group in each unit that its traffic leaves across the level.
-        in_instances: members of a group in each instance of the level.
-    """
+    """Rate of the worst placed group across a level [bytes/s]; `leaving`: members of a group in each unit that its
+    traffic leaves across it, `in_instances`: in each instance."""
     if not leaving.size:
         return 0.0
     level, thinnest = cluster.levels[index], int(leaving.min())

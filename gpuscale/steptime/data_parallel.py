@@ -59,12 +59,11 @@ DDP_BUCKET_BYTES = 25 * 2**20
 def data_parallel_time(
     c: Candidates, job: JobSpec, parameters: StageParameters, cover: Cover
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Time the data-parallel side of a step at the stage with the most parameters.
+    """Time the data-parallel side of a step at the stage with the most parameters, per GPU, each (N,) [s].
 
     Returns:
-        Per step and GPU, each (N,) [s]: communication before overlap; what of it is not hidden, with what the rest
-        takes from the computation above it; gradient clipping and optimizer on the GPU; the optimizer on the CPU and
-        what copies to and from host memory add.
+        Communication before overlap; what of it shows, with what the rest takes from the computation above it; gradient
+        clipping and optimizer on the GPU; the optimizer on the CPU and what copies to and from host memory add.
     """
     transfers = state_transfers(c, job, parameters)
     repeats = reductions(c, job)

@@ -122,17 +122,14 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
     The times of the matrix products (`attention_*_fraction` of the 16-bit peak) and of the softmax's exponentials add
     up; few keys per query (`attention_ramp_keys`) and few tiles per SM (`attention_tail_tiles`) cost more. Unequal head
     sizes run padded to the larger one in FlashAttention-2, and in every backward pass (cuDNN's takes as long: SimuMax,
-    B200). The constants are those of long runs: `sustained_clock_fraction` applies to FlashAttention-2 alone, whose
-    rates are of short ones, and not on Blackwell, of which it uses too little.
+    B200). `sustained_clock_fraction` applies to FlashAttention-2 alone, whose rates are of short runs, and not on
+    Blackwell, of which it uses too little.
 
     Args:
         precision: of the operands; below 16 bits the products still run in 16 bits.
-        sequences: in the launch (micro batch size).
-        heads: query heads on this GPU.
-        query_tokens: queries per sequence.
         average_keys: keys that a query attends to, averaged over queries: half the sequence length if causal.
         head_dim, value_head_dim: of one head's queries and keys, and of its values.
-        backward: the backward pass (with the products of the forward pass done again) instead of the forward pass.
+        backward: the backward pass, with the products of the forward pass done again.
         generation: of the kernels, `native` (made for the GPU: cuDNN, FlashAttention-3) or a key of `GENERATION_SHARE`.
 
     References: Dao 2023, FlashAttention-2; Shah et al. 2024, FlashAttention-3, section 2.2 (exponentials).

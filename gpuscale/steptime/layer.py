@@ -251,10 +251,7 @@ def _with_hidden_exchange(
     Each of its parts has a place (Megatron-LM, `TransformerLayerSchedulePlan.run`; DeepSeek-V3, arXiv 2412.19437,
     figure 4): the combination of the backward pass runs beside the attention of the forward pass, the dispatch of both
     beside the experts of both, the combination of the forward pass beside the attention of the backward pass. What is
-    longer than its place goes on while the GPU waits for the CPU, and takes no SMs then.
-
-    Args:
-        forwards, backwards: of each segment; backward with the modules that are done again.
+    longer goes on while the GPU waits for the CPU.
     """
     forward, backward = added(*forwards), added(*backwards)
     beside = beside_another_microbatch(c, job)
@@ -328,10 +325,8 @@ def _with_launches(
 
     Args:
         repeated: segments whose forward pass is done again as modules in the backward pass.
-        passes: forward pass, backward pass and recomputation of the whole layer.
-
-    Returns:
-        The three with `launch`; what of it is waiting beyond the gaps, of each [s].
+        passes: forward pass, backward pass and recomputation of the whole layer; they come back with `launch`, and what
+            of that is waiting beyond the gaps [s].
     """
     runtime, gap = job.runtime, job.cluster.gpu.kernels.launch_s
     once, more = _launches(segments, c, job), _launches(repeated, c, job)

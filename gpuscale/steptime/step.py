@@ -166,17 +166,13 @@ def step_time(
     passes: Passes | None = None,
     allocator_retries: FloatArray | float = 0.0,
 ) -> StepTime:
-    """Seconds per optimizer step of each candidate.
-
-    The slowest stage works through all microbatches; before and after it the others fill and drain the pipeline
-    (`idle_s`).
+    """Seconds per optimizer step of each candidate: the slowest stage works through all microbatches; before and after
+    it the others fill and drain the pipeline (`idle_s`).
 
     Args:
-        stages: layers per stage of each (pp, vpp) pair.
-        stage_row: for each candidate the row of its pair in `stages`.
-        parameters: parameters on one GPU of each stage.
+        stages, stage_row: layers per stage of each (pp, vpp) pair, and the row of each candidate's.
         passes: one microbatch through the model, where it is at hand.
-        allocator_retries: how often in a microbatch the allocator starts anew (`Memory.allocator_retries`).
+        allocator_retries: `Memory.allocator_retries`.
     """
     if passes is None:
         cuts, index = unique_rows(c, cut_key(c, job))
@@ -235,12 +231,8 @@ def step_time(
 def covered(
     c: Candidates, counts: Sequence[FloatArray], passes: Passes, forward_s: FloatArray, backward_s: FloatArray
 ) -> Cover:
-    """Tell the GPU's work on a stage from its waiting for the CPU.
-
-    Args:
-        counts: layers of each kind on the stage, each (N,).
-        forward_s, backward_s: both passes there, with the waiting, each (N,).
-    """
+    """Tell the GPU's work on a stage, with layers of each kind (`counts`), from its waiting for the CPU, which is in
+    both passes there; each (N,) [s]."""
     share = recomputed_share(c, counts) if c.recompute_layers.any() else np.zeros(())
     ahead_s, back_s = np.zeros(()), np.zeros(())
     for layer, number in zip(passes.layers, counts, strict=True):
@@ -258,11 +250,7 @@ def gpu_spread(gpu: GpuSpec) -> float:
 
 def slowest_of(c: Candidates, spread: float) -> FloatArray:
     """By how much the slowest GPU of a job, for which all wait in every step, takes longer than the usual one, as a
-    share of its time, shape (N,).
-
-    Args:
-        spread: standard deviation between GPUs, as a share of the time (`gpu_spread`).
-    """
+    share of its time, shape (N,); `spread`: as of `gpu_spread`."""
     gpus = np.atleast_1d(c.tp * c.pp * c.cp * c.dp)
     alike = gpus.size > 0 and bool((gpus == gpus.flat[0]).all())  # as in a search
     counts, row = (gpus.flat[:1], np.zeros(1, dtype=np.intp)) if alike else np.unique(gpus, return_inverse=True)
@@ -270,12 +258,9 @@ def slowest_of(c: Candidates, spread: float) -> FloatArray:
 
 
 def slowest_share(count: int, spread: float) -> float:
-    """Return by how much the largest of N values that are spread normally is above their mean, on average: about the
-    quantile (N - 3/8) / (N + 1/4) (Blom 1958, Statistical Estimates and Transformed Beta-Variables).
-
-    Args:
-        spread: standard deviation, as a share of the mean.
-    """
+    """Return by how much the largest of N values that are spread normally is above their mean, on average, as a share
+    of it, as `spread` is: about the quantile (N - 3/8) / (N + 1/4) (Blom 1958, Statistical Estimates and Transformed
+    Beta-Variables)."""
     return spread * NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
@@ -460,11 +445,8 @@ HOP_KEY = ("tp", "sp", "cp", "dp", "pp", "micro_batch_size")
 
 
 def hop_times(candidates: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
-    """Time the transfer of one microbatch's hidden state to the next stage, each distinct one once.
-
-    Returns:
-        The transfer, and the part of it that does not depend on its size, each (N,) [s].
-    """
+    """Time the transfer of one microbatch's hidden state to the next stage, and the part of it that does not depend on
+    its size, each (N,) [s]."""
     c, row = unique_rows(candidates, HOP_KEY)
     sent, gathered = hop(c, job)
     latency = collective(job, "sendrecv", np.ones(len(c)), sent.size, sent.stride)
@@ -491,7 +473,7 @@ def exposed_hops_s(c: Candidates, hop_s: FloatArray, latency_s: FloatArray, micr
 
     Without interleaving every microbatch waits for one transfer in each direction. With it Megatron-LM runs the
     transfers under the computation of the next chunk: what shows is the latency of each, whatever outlasts a chunk, and
-    filling and draining, in which a microbatch passes all chunks of all stages.
+    filling and draining.
 
     Args:
         hop_s, latency_s: `hop_times`.

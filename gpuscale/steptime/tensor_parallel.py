@@ -249,12 +249,8 @@ def launched(times: Iterable[GemmTimes]) -> int:
 def gemm_breakdown(
     times: Sequence[GemmTimes], direction: str, elementwise: FloatArray | float = 0.0, **others: FloatArray
 ) -> Breakdown:
-    """Break down one pass, `forward` or `backward`, of several operators and of what runs with them.
-
-    Args:
-        elementwise: memory-bound kernels beside the operators' own [s].
-        others: further components [s].
-    """
+    """Break down one pass, `forward` or `backward`, of several operators, of element-wise kernels and of what else runs
+    with them [s]."""
     streams = total(times, f"stream_{direction}") + elementwise
     return {"gemm": total(times, direction), "elementwise": streams, **others}
 
@@ -293,13 +289,9 @@ def beside_products(
 ) -> FloatArray:
     """What shows of the collectives of a column-parallel product's backward pass, (N,) [s].
 
-    With SP its input is gathered again beside the input gradient, which is then scattered beside the weight gradient;
-    without, the input gradient is reduced there (Megatron-LM, core/tensor_parallel/layers.py,
+    With SP its input is gathered again (`gather`) beside the input gradient, which is then scattered beside the weight
+    gradient; without, the input gradient is reduced there (Megatron-LM, core/tensor_parallel/layers.py,
     `LinearWithGradAccumulationAndAsyncCommunication`).
-
-    Args:
-        gather: AllGather of the input.
-        dgrad, wgrad: products of the input's and of the weights' gradient.
     """
     sms, reduce_s = job.cluster.gpu.sm_count, tp.reduce.time_s
     with_sp = _beside(gather.time_s, dgrad, sms) + _beside(tp.scatter.time_s, wgrad, sms)

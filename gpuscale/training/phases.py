@@ -191,14 +191,8 @@ def planned(
     find: Callable[[Mapping[str, Any], Mapping[str, Any]], Subject],
     progress: Progress | None = None,
 ) -> list[Subject]:
-    """Plan every phase; phases of the same job share a plan.
-
-    Args:
-        given: options of `plan` that replace those of the file.
-        pins: values of layouts that replace those of the file.
-        find: finds the best plan for options and pins.
-        progress: told before each phase.
-    """
+    """Plan every phase, with options and pins in place of those of the file, as `find` finds the best plan; phases of
+    the same job share one. `progress` is told before each."""
     found: dict[str, Subject] = {}
     subjects = []
     for at, one in enumerate(training.phases):
