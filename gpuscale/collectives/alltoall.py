@@ -29,10 +29,9 @@ SM_BYTES_PER_S = 15.5e9
 GB300 all move 280-300 GB/s (AIConfigurator's kernel database)."""
 
 KERNEL_SHARE = 0.87
-"""fit: what kernels that write each token where it belongs carry over NVLink, as a share of what NCCL plans with.
-HybridEP with 16 and 32 SMs on 8 to 36 GPUs of a GB200 rack carries 643 to 686 GB/s to the experts, probabilities
-counted, and 528 to 645 back: 622 of 722 on average (deepseek-ai/DeepEP, branch hybrid-ep, docs/README_Hybrid-EP.md,
-kernel time only, own GPU left out)."""
+"""fit: what kernels that write each token where it belongs carry over NVLink, as a share of what NCCL plans with:
+HybridEP with 16 and 32 SMs on 8 to 36 GPUs of a GB200 rack 622 of 722 GB/s on average (deepseek-ai/DeepEP, branch
+hybrid-ep, docs/README_Hybrid-EP.md, kernel time only, own GPU left out, probabilities counted)."""
 
 NO_REMOTE_WRITES = frozenset({"eni", "ethernet"})
 """Networks whose cards cannot write into the memory of another node's GPU (TCP of the kernel, TCPX, TCPXO), so that
@@ -40,11 +39,10 @@ NCCL exchanges tokens."""
 
 PROXIED = {"uccl": (1.0, 2.0e-3), "nvshmem": (0.4, 1.9e-3)}
 """Where CPU threads post every token's message: share of the wire that they reach, and the least that an exchange
-across nodes takes, to count, announce and wait [s].
+across nodes takes [s].
 
 fit: Kimi K2 and DeepSeek-V3 over EFA with microbatches of 1 and 4 sequences (512 and 2,048 tokens a GPU). UCCL's own
-kernels reach the wire (p5en, p6-b200: 38 - 42 of 50 GB/s with 4,096 tokens); NVSHMEM's libfabric has one thread; over
-Slingshot guesstimate.
+kernels reach the wire (p5en, p6-b200: 38 - 42 of 50 GB/s with 4,096 tokens); over Slingshot guesstimate.
 """
 
 EXPERTS_PER_TOKEN = 8

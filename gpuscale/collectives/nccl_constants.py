@@ -118,18 +118,16 @@ OLD_NVLS_SHARE = 5 / 6
 
 GENERATIONS = {
     # base_factor, hop_factor: fit on 2, 4 and 8 GPUs of a node below 16 KiB, where they separate.
-    # nvls_latency_s: tuning.cc 25 us; fit for Blackwell. llMax, perChTree: tuning.cc, channels from search.cc
-    # (12 in a node and 8 across; 16 in a Blackwell node).
-    # nvls_share: measured peaks 476-483 of 450 GB/s, 835-847 of 900 GB/s.
-    # channels: search.cc's graphs. channel_bytes_per_s: fit, SendRecv on 8 H100 at 32 - 128 MiB (4 and 8 channels) and
-    # AllToAll on 2 to 8 A100, H100, B200 and B300 at 512 MiB.
+    # nvls_latency_s: tuning.cc 25 us; fit for Blackwell. llMax, perChTree: tuning.cc, channels from search.cc (12 in a
+    # node and 8 across; 16 in a Blackwell node). nvls_share: peaks 476-483 of 450 GB/s, 835-847 of 900 GB/s.
+    # channel_bytes_per_s: fit, SendRecv on 8 H100 at 32 - 128 MiB and AllToAll on 2 to 8 A100, H100, B200 and B300 at
+    # 512 MiB.
     "volta": Generation(1.1, 1.8, (39e9, 39e9, 20.4e9), (0.92, 0.92, 0.80), channels=6),
     # graph_bytes_per_s: channels x 20, 30 and 45 GB/s, search.cc's speeds for 12, 18 and 18 links.
-    # ring_ll128_bytes_per_s: 20, 36.7 and 34.5 GB/s a channel; Blackwell's is that of 2.29, and 40 in 2.30, with which
-    # nothing was measured.
-    # simple_hop_factor: AllToAll of 64 KiB - 1 MiB on 2 to 8 A100, H100, H200, B200, B300, GB200, GB300, L40S and RTX
-    # PRO 6000; of the last two also AllGather and ReduceScatter of 1 - 4 MiB.
-    # hides_hops: AllGather, ReduceScatter and AllReduce of 4 MiB - 1 GiB on 2, 4 and 8 of the same.
+    # ring_ll128_bytes_per_s: 20, 36.7 and 34.5 GB/s a channel; Blackwell's is that of 2.29, as nothing was measured
+    # with the 40 of 2.30. simple_hop_factor: AllToAll of 64 KiB - 1 MiB on 2 to 8 A100, H100, H200, B200, B300, GB200,
+    # GB300, L40S and RTX PRO 6000; of the last two also AllGather and ReduceScatter of 1 - 4 MiB. hides_hops: these and
+    # AllReduce of 4 MiB - 1 GiB on 2, 4 and 8 of the same.
     "ampere": Generation(1.1, 1.8, (87.7e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), channel_bytes_per_s=10.5e9,
                          graph_bytes_per_s=240e9, ring_ll128_bytes_per_s=240e9, simple_hop_factor=0.7),
     "ada": Generation(0.65, 1.4, (87.7e9, 22.5e9, 19e9), (0.92, 0.92, 0.92), simple_hop_factor=0.7),
@@ -145,10 +143,9 @@ GENERATIONS = {
     ),
     # PCIe cards: measured fixed cost and cost per hop are Ada's; no NVLink, so no NVLS, and PCIe is below every cap.
     "blackwell-rtx": Generation(0.65, 1.4, (282e9, 90e9, 70e9), (0.92, 0.92, 0.92), simple_hop_factor=0.7),
-    # RCCL is a fork of NCCL with Ampere-like tables; fit on one node of MI300X: 13 us at 1 - 128 KiB, 7 in a graph,
-    # and 184 GB/s with LL (256 KiB - 2 MiB). Network hops: RCCL, src/graph/tuning.cc, the tables of gfx942, but for
-    # trees with LL (there 10.5 us): AllReduce of 1 - 32 KiB on two nodes of MI300X takes 54 - 61 us (RCCL 2.28,
-    # ROCm/rocm-systems pull request 3272).
+    # RCCL, a fork of NCCL: fit on one node of MI300X, 13 us at 1 - 128 KiB, 7 in a graph, and 184 GB/s with LL. Network
+    # hops: RCCL, src/graph/tuning.cc, gfx942, but for trees with LL (there 10.5 us): AllReduce of 1 - 32 KiB on two
+    # nodes of MI300X takes 54 - 61 us (RCCL 2.28, ROCm/rocm-systems pull request 3272).
     "cdna": Generation(0.75, 1.1, (175e9, 22.5e9, 19e9), (0.74, 0.63, 0.47), channels=0, launch_s=7e-6,
         ring_net_hop_s=(9.5e-6, 9.5e-6, 320e-6), tree_net_hop_s=(14.5e-6, 14.5e-6, 25e-6), ll128_across=False),
 }  # fmt: skip
@@ -280,29 +277,21 @@ VERBS = Transport(stored_s=24e-6)
 AllToAll of 8 MiB on 64 H800 takes 0.30 - 0.34 ms (NCCL issue 1531), of which the wire is 0.15."""
 
 TRANSPORTS = {
-    # fit: nccl-tests on 4 to 512 nodes of Alps: a hop takes 9 us more at 4 KiB, 16 at 16 KiB and 24 at 64 KiB, whatever
-    # the number of nodes; trees then wait for 24 MB per node, 6 MB per card. AllToAll on 2 to 540 nodes of Polaris:
-    # 10 us per remote peer, 12 more with up to 128 bytes each, and 4-5 of 9 GB/s per GPU. Inlined:
+    # fit: nccl-tests on 4 to 512 nodes of Alps, AllToAll and AllGather on 2 to 540 nodes of Polaris. Inlined:
     # C_MAX_IDC_PAYLOAD_UNR of the card, cxip_send_eager_idc of libfabric.
-    # Rings: AllGather on 2 to 540 nodes of Polaris takes 9 us per node in small blocks, 30 - 40 of 1 to 8 KiB, 80 - 90
-    # of 16 to 128 KiB, 100 - 140 of 256 KiB to 1 MiB.
     "slingshot": Transport(rendezvous_s=5.0e-6, stored_s=300e-6, stored_half_bytes=45e6, message_s=10e-6,
                            inlined_bytes=192, inlined_s=12e-6, p2p_share=0.6, step_p2p_share=0.6, block_s=8e-6),
-    # fit: the same plugin; 21 us more at 64 KiB on two p5. Steps of rings: 30 us over the four cards of a GPU (TP on
-    # 2 and 4 p5 nodes in the nanotron sweep), half of it over two (AllGather on two nodes of p6-b300). Messages:
-    # AllToAll of 32 MiB to 2 GiB on 2 to 32 p5 nodes reaches the wire at last, and a message of 128 KiB takes 4 us,
-    # of 1 MiB 11 (github.com/crazyguitar/aws-gpu-communication-benchmark; its AllReduces say how long trees wait
-    # beyond two nodes). In training steps messages stay at 0.4 of the wire
-    # (docs/model.md#constants-fitted-to-whole-training-runs).
+    # fit: the same plugin; TP on 2 and 4 p5 nodes in the nanotron sweep, AllGather on two nodes of p6-b300, AllToAll
+    # and AllReduce on 2 to 32 p5 nodes (github.com/crazyguitar/aws-gpu-communication-benchmark). In training steps
+    # docs/model.md#constants-fitted-to-whole-training-runs.
     "efa": Transport(rendezvous_s=5.0e-6, hop_factor=1.8, tree_of_two=True, posted_s=4.5e-6, stored_s=60e-6,
                      stored_half_bytes=10e6, step_p2p_share=0.4, step_s=7.5e-6, step_half_bytes=256e3, striped=True),
     # fit: TCPXO, AllReduce of 32 MiB to 1 GiB on two nodes takes 29 us for each of 30 steps.
-    # guesstimate: a message takes the CPU what it takes over Slingshot, here and over TCP; in training steps messages
-    # reach the share of the wire that they reach over EFA, as a proxy on the CPU posts them there too.
+    # guesstimate: a message takes the CPU what it takes over Slingshot, here and over TCP, in training steps over EFA.
     "ethernet": Transport(stored_s=24e-6, hop_factor=1.5, message_s=10e-6, step_p2p_share=0.4, step_s=29e-6,
                           step_half_bytes=16e3, ll128=False),
 }  # fmt: skip
-"""Networks that NCCL reaches through plugins, by the fabric of the level."""
+"""Networks that NCCL reaches through plugins, by the fabric of the level (docs/collectives.md)."""
 
 SOCKETS = Transport(stored_s=24e-6, hop_factor=1.5, message_s=10e-6, step_s=60e-6, step_half_bytes=16e3, ll128=False)
 """TCP through the kernel (TCPX too). fit: AllGather of 1 to 16 MiB on two nodes takes 60 us for each of 15 steps."""

@@ -4,10 +4,8 @@ At each size of a `[[calibration]]` table of a cluster file the model is off by 
 
     r = measured / predicted for that group, alone
 
-and a group that crosses the same level takes `predicted * r`, with log r linear in log bytes between the sizes and
-constant beyond them. Of several measurements at a level those with as many members per node (or the nearest to it)
-count, and between two numbers of GPUs log time is linear in log GPUs. Time never falls with bytes: it is taken on a
-grid of sizes, made monotone there, and interpolated in log time over log bytes.
+and a group that crosses the same level takes `predicted * r` (docs/collectives.md, "Your measurements"). Time never
+falls with bytes: it is taken on a grid of sizes, made monotone there, and interpolated in log time over log bytes.
 """
 
 from __future__ import annotations

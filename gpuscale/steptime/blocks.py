@@ -432,9 +432,9 @@ ROUTING_KERNELS = 12
 
 
 PROBABILITY_BYTES, ROUTING_BYTES = 4, 1
-"""What HybridEP sends beside tokens: with every copy of a token one fp32 probability for each expert of the NVLink
-domain that it goes to; before the dispatch the choices of all ranks, one byte per token and expert (deepseek-ai/DeepEP,
-branch hybrid-ep, csrc/hybrid_ep: allgather_routing_map, expert_output_prob)."""
+"""HybridEP sends with every copy of a token one fp32 probability for each expert of the NVLink domain that it goes to;
+before, the choices of all ranks, one byte per token and expert (deepseek-ai/DeepEP, branch hybrid-ep, csrc/hybrid_ep:
+allgather_routing_map, expert_output_prob)."""
 
 
 DEEPEP_SMS = 20
