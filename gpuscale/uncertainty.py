@@ -1,9 +1,8 @@
 """What stands behind a prediction: similar published runs, what none of them has, and an 80 % interval by both.
 
-Half the width of the interval is `QUANTILE` times the standard error that follows from the parts' shares of the step
-(`PARTS`) and from what kind of run it is (`KINDS`), and the further the nearest run of `residuals.csv` is, by inputs
-and predicted breakdown alone, the wider (`SLOPE`), all added in squares. The runs' own errors do not enter: that four
-of five measurements lie inside is a test of it (docs/validation.md).
+Half the width of the interval is `QUANTILE` times a standard error by the parts' shares of the step (`PARTS`), the kind
+of run (`KINDS`) and the distance of the nearest run of `residuals.csv` (`SLOPE`), added in squares; chosen by hand
+(docs/validation.md, "The interval"). The runs' own errors do not enter.
 """
 
 from __future__ import annotations
@@ -31,13 +30,10 @@ PARTS = {
     "gemm": 0.04, "attention": 0.1, "recompute": 0.2, "elementwise": 0.3, "optimizer": 0.1, "launch": 0.15,
     "tp_comm": 0.35, "cp_comm": 0.2, "ep_comm": 0.5, "pp_comm": 0.1, "dp_comm": 0.2, "offload": 0.2, "bubble": 0.15,
 }  # fmt: skip
-"""Component of a step -> standard error of its time, as a share of it. Chosen by hand, in steps of 5 % but for
-products: what software decides varies more than what hardware does."""
+"""Component of a step -> standard error of its time, as a share of it."""
 
 KINDS = {"any": 0.03, "moe": 0.05, "own_loop": 0.08, "blackwell": 0.05, "guessed": 0.1, "not_nvidia": 0.15}
-"""What a run is -> standard error of its whole step: repeated measurements and what has no part; experts, whose tokens
-are never even; loops of which no profile says what they fuse; young generations; GPUs of which no kernel was
-measured."""
+"""What a run is -> standard error of its whole step; `any`: repeated measurements and what has no part."""
 
 QUANTILE = 1.5
 """Half-width that holds 80 % / standard error: 1.28 of normal errors, more as their tails are heavier."""
@@ -56,9 +52,8 @@ DISTANCES = {
     "recomputes": 0.3, "log_ep": 0.3, "log_cp": 0.5,
 }  # fmt: skip
 """Distance of two runs: the sum over these features of the number here times the difference (of texts and switches: 1
-when they differ). `profile` is the rule set, by generation; `software` leaves out the generation, so that two of them
-are half as far apart as two frameworks. Chosen by hand so that what decides which part of the model is at work tells
-runs apart most."""
+when they differ). `profile` is the rule set, by generation, which `software` leaves out: two of them are half as far
+apart as two frameworks."""
 
 BEYOND = {"log_gpus": 5.0, "log_vpp": 5.0, "log_sequence": 3.0, "log_size": 3.0}
 """What is added to the distance from every run per unit of what lies above the largest value of any of them."""

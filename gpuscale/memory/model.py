@@ -55,12 +55,12 @@ RARE_FRAGMENTATION = 1.5
 runs, docs/model.md)."""
 
 LEAST_FRAGMENTATION = 0.25
-"""Share of what comes and goes that stays unusable when the allocator, short of memory, has given back its free blocks:
-tells apart the runs of nanotron that fit and those that do not (docs/memory.md)."""
+"""Share of what comes and goes that stays unusable when the allocator, short of memory, has given back its free blocks
+(fitted to whole runs, docs/memory.md)."""
 
 LEAST_IN_PAGES = 0.02
-"""The same where segments are expandable and free pages of 20 MiB are given back (PyTorch,
-c10/cuda/CUDACachingAllocator.cpp, ExpandableSegment): guesstimate."""
+"""guesstimate: the same where segments are expandable (PyTorch, c10/cuda/CUDACachingAllocator.cpp,
+ExpandableSegment)."""
 
 LAYERS_DONE = 2
 """Layers whose input gradients FSDP1 does not keep at the peak: the one at work, and the first to be done."""
@@ -506,14 +506,13 @@ def optimizer_step_bytes(c: Candidates, job: JobSpec, parameters: StageParameter
     return np.where(sharded, whole + shard, 0.0) + foreach * parameters.per_gpu(c.zero >= 1)
 
 
-# -- Buffers in which ranks receive the tokens of experts, outside of PyTorch's allocator. --
+# -- Buffers of HybridEP, outside of PyTorch's allocator, for the case that all tokens of its group go to one rank. --
 #
-# HybridEP takes them for the worst case, that all tokens of its group go to one expert: tokens per rank times ranks,
-# with an fp32 probability for each expert of the NVLink domain and one scale per 128 elements. Inside one domain
-# dispatch and combination share them; across several each has its own, and for every other domain there are three
-# buffers of a rank's tokens more (deepseek-ai/DeepEP, branch hybrid-ep, csrc/hybrid_ep/buffer/intranode.cu and
-# internode_doca.cu: max_num_of_tokens, allocate_dispatch_buffers, allocate_combine_buffers). Megatron-LM has one set
-# for all layers (core/transformer/moe/fused_a2a.py: init_hybrid_ep_buffer).
+# Inside one NVLink domain dispatch and combination share them; across several each has its own, and for every other
+# domain there are three buffers of a rank's tokens more (deepseek-ai/DeepEP, branch hybrid-ep,
+# csrc/hybrid_ep/buffer/intranode.cu and internode_doca.cu: max_num_of_tokens, allocate_dispatch_buffers,
+# allocate_combine_buffers). Megatron-LM has one set for all layers (core/transformer/moe/fused_a2a.py:
+# init_hybrid_ep_buffer).
 
 ELEMENT_BYTES, PROBABILITY_BYTES, SCALE_BYTES, SCALED_ELEMENTS = 2, 4, 4, 128
 """Per element, per probability, per scale, and the elements that share one."""
@@ -540,10 +539,9 @@ def _buffer_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
     return np.where(c.ep > 1, received + sent, 0.0)
 
 
-# -- How far measured memory may be from what is predicted: an 80 % interval by what is known to vary. --
+# -- How far measured memory may be from what is predicted: an 80 % interval, fitted to runs of 19 sources. --
 #
-# Weights, gradients and optimizer states follow from the layout; what varies adds its share of the total in squares.
-# The numbers are fitted to runs of 19 sources, each source of 8 runs or more counting the same (docs/validation.md).
+# What varies adds its share of the total in squares (docs/validation.md).
 
 CHANCE = 0.8
 """Share of measurements that intervals are meant to hold."""

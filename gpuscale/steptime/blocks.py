@@ -580,11 +580,8 @@ def _without_lead_s(issue_s: FloatArray, c: Candidates, job: JobSpec) -> FloatAr
 
 
 def moe_issue_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
-    """Time that the CPU takes to issue one pass of a layer with experts, shape (N,) [s].
-
-    Where grouped products loop over the experts, each has two of them, and below 16 bits the kernels that quantise
-    their inputs. Partial graphs replay `cuda_graph_scope` of attn, moe_router and moe_preprocess (NVIDIA's recipes).
-    """
+    """Time that the CPU takes to issue one pass of a layer with experts, shape (N,) [s] (docs/model.md); partial graphs
+    replay `cuda_graph_scope` of attn, moe_router and moe_preprocess (NVIDIA's recipes)."""
     runtime = job.runtime
     if runtime.cuda_graphs == "full":
         return np.zeros(len(c))

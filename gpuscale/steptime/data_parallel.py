@@ -2,7 +2,7 @@
 
 ZeRO 0 AllReduces gradients, bucket by bucket under DDP; 1 ReduceScatters them and AllGathers parameters once a step; 2
 ReduceScatters after every microbatch, or after the last (`RuntimeSpec.grad_reduce`); 3 also gathers every layer's
-parameters in both passes of every microbatch. Below full sharding one AllReduce of the shard over its replicas follows.
+parameters in both passes of every microbatch. Replicas of shards AllReduce them.
 """
 
 from __future__ import annotations
@@ -351,11 +351,9 @@ def optimizer_issue_s(c: Candidates, job: JobSpec) -> FloatArray:
 
 
 def gradient_sums_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
-    """Adding up the weight gradients of a step's microbatches where the products do not do it, shape (N,) [s].
-
-    Each but the first reads a new gradient and the sum and writes the sum (of its shard where every microbatch
-    reduces); the first stays as it is, or is cast to the precision of the sums.
-    """
+    """Adding up the weight gradients of a step's microbatches where the products do not do it, shape (N,) [s]: each but
+    the first reads a new gradient and the sum and writes the sum (of its shard where every microbatch reduces); the
+    first stays, or is cast."""
     if job.runtime.wgrad_fusion:
         return np.zeros(())
     held = parameters.per_gpu((c.zero >= 2) & ~whole_gradients(c, job)).max(axis=0)

@@ -221,15 +221,13 @@ RECIPES = {
     "mx": (2, 2 + 3 * 2 / 32, 2),
     "nvfp4": (4, 1 + 3 * 2 / 16, 3),
 }
-"""Ways to quantise the operands of 8- and 4-bit products (NVIDIA Transformer Engine, documentation and common/recipe).
-
-Every input (forward pass) and every output gradient (backward pass) is read in 16 bits, 2 bytes per pass, and written
-twice with its scales, as both products take it.
+"""Ways to quantise the operands of 8- and 4-bit products (NVIDIA Transformer Engine, documentation and common/recipe):
+inputs and output gradients are read in 16 bits and written twice with their scales, as both products take them.
 
 delayed: one scale per tensor, from earlier steps. current: one from the tensor itself, whose maximum takes a pass of
-its own. blockwise: a 4-byte scale per 128 elements. mx: a 1-byte scale per 32 elements, which are then brought into the
-order that the products read (read and written once more). nvfp4: half a byte per element, a scale per 16, a pass for
-the maximum, a Hadamard transform on the way.
+its own. blockwise: a 4-byte scale per 128 elements. mx: a 1-byte scale per 32 elements, which are then reordered (read
+and written once more). nvfp4: half a byte per element, a scale per 16, a pass for the maximum, a Hadamard transform on
+the way.
 """
 
 TRANSPOSED_COPY_BYTES = 4

@@ -60,12 +60,11 @@ EAGER_NORM_PASSES = 4
 
 STREAM_SWITCH_S = 8e-6
 """Gap around a collective, whose stream waits for the computation before it and is waited for (fitted to whole runs,
-docs/model.md; AllReduces of 1 to 64 MB over 2 GPUs of vTrain's machine take 15-23 us longer than the collective model
-says)."""
+docs/model.md)."""
 
 JITTER_NORM = 6
-"""How the times of CPU and GPU combine under TP, as (cpu^p + gpu^p)^(1/p): each collective waits for the slowest rank,
-by 12 % where both are equal (fitted to whole runs, docs/model.md)."""
+"""How the times of CPU and GPU combine under TP, as (cpu^p + gpu^p)^(1/p): each collective waits for the slowest rank
+(fitted to whole runs, docs/model.md)."""
 
 DENSE_KERNELS = 20
 """Kernels of the forward pass of a dense layer, the unit of `RuntimeSpec.host_layer_s`."""

@@ -62,12 +62,8 @@ def host_link_bytes_per_s(job: JobSpec) -> float:
 
 
 def cpu_optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
-    """Optimizer step on the CPUs of one host, which share its memory's bandwidth; shape (N,) [s].
-
-    Per parameter the fp32 gradient is read and written to be clipped, and read again; master weight and moments are
-    read and written; the master is read once more, and of the 16-bit weight lines are fetched and written (DeepSpeed,
-    runtime/zero/stage3.py, `step`).
-    """
+    """Optimizer step on the CPUs of one host, which share its memory's bandwidth; shape (N,) [s]: clipping, Adam and
+    cast of the weights, of which lines are fetched and written (DeepSpeed, runtime/zero/stage3.py, `step`)."""
     return parameters.updated(c) * _cpu_s_per_parameter(job)
 
 
@@ -93,12 +89,11 @@ def _cpu_s_per_parameter(job: JobSpec, threads: int | None = None) -> float:
 
 
 def gradient_copies(c: Candidates, job: JobSpec, parameters: StageParameters) -> tuple[FloatArray, FloatArray]:
-    """Time the copies of a GPU's share of the gradients to the host and from it, per reduction, each (N,) [s].
+    """Time the copies of a GPU's share of the gradients to the host and from it, per reduction, each (N,) [s]
+    (docs/model.md, "Offloading to host memory").
 
-    Under ZeRO-3 each microbatch's go out and come back; at last fp32 copies go out. Under ZeRO-2 those of the first
-    microbatch do not come back at once, nor those of the last go out in 16 bits (DeepSpeed, runtime/zero/stage3.py,
-    `partition_grads`; stage_1_and_2.py, `async_accumulate_grad_in_cpu_via_gpu`). Without either, and under FSDP, whose
-    CPU adds up, all go out once.
+    DeepSpeed, runtime/zero/stage3.py, `partition_grads`; stage_1_and_2.py, `async_accumulate_grad_in_cpu_via_gpu`.
+    Without ZeRO-2 and 3, and under FSDP, whose CPU adds up, all go out once.
     """
     once_s = parameters.updated(c) * job.states.gradient / host_link_bytes_per_s(job)
     accumulates = (c.zero >= 2) & (not job.runtime.memory.master_is_weight)

@@ -66,9 +66,8 @@ def _nearness(axis: str, value: IntArray, runs: tuple[int, ...]) -> tuple[FloatA
 
 THROTTLED_SPREAD = 0.05
 """Standard deviation of the time that GPUs of one kind take for the same work, as a share of what the power limit takes
-of their clocks: 1 % of the time at the clocks of H100 (0.78 of a short run's). Guesstimate from Sinha et al. 2022
-(arXiv 2208.11035): 8 % between the GPUs of a large machine, on average of five, a range of five to six deviations;
-less, as jobs are not given the worst."""
+of their clocks: 1 % of the time on H100 (docs/model.md). Guesstimate from Sinha et al. 2022 (arXiv 2208.11035): 8 %
+between the GPUs of a large machine, a range of five to six deviations; less, as jobs are not given the worst."""
 
 
 class Passes(NamedTuple):

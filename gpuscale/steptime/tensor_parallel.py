@@ -40,9 +40,8 @@ LINE_BYTES, LOAD_BYTES = 128, 16
 speed (NVIDIA, "Matrix Multiplication Background User's Guide", section 2.2, tensor core requirements on A100)."""
 
 MISALIGNED_SLOWDOWN = 1.45
-"""What GEMMs take longer where threads load the operands and rows are odd multiples of 16 bytes: of 8 rows, 7 begin
-within a line, and take one more (fitted to whole runs, docs/model.md); the tensor memory accelerator of Hopper and
-later does not mind."""
+"""What GEMMs take longer where threads load the operands and rows are odd multiples of 16 bytes, so that most lie in
+one line more (fitted to whole runs, docs/model.md); the tensor memory accelerator of Hopper and later does not mind."""
 
 
 class TensorParallelTime(NamedTuple):

@@ -1,8 +1,6 @@
-"""Goodput: the share of a training's time that counts, and where the rest goes.
+"""Goodput: the share of a training's time that counts, and where the rest goes (docs/goodput.md).
 
-Closed forms (`expected`) give the answer, a seeded Monte Carlo of whole runs (`simulated`) the interval around it. A
-job stops for checkpoints, and at a failure until it is detected, restarted, and where its node is away, replaced; then
-it does again what was not in the last checkpoint.
+Closed forms (`expected`) give the answer, a seeded Monte Carlo of whole runs (`simulated`) the interval around it.
 """
 
 from __future__ import annotations

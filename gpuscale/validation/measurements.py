@@ -611,7 +611,7 @@ def _scaled_network(cluster: ClusterSpec, factor: float) -> dict[str, str]:
 
 
 BANDWIDTH_STEP = 1.04
-"""Measured bandwidths are rounded to powers of this, so that runs on nearly the same fabric are evaluated together."""
+"""Measured bandwidths are rounded to powers of this: runs on nearly the same fabric are evaluated together."""
 
 RANKS_BIND = 1.35
 """Probes of `PROBE_BYTES` that take this many times the preset's AllGather are not bound by their bytes; those of the
@@ -662,9 +662,9 @@ def _machine(
 def _calibrated(cluster: ClusterSpec, gpus: int, reduced: float | None, gathered: float | None) -> dict[str, str]:
     """Fit the network above the node to what a 1 GiB AllReduce and AllGather over all GPUs measured there [bytes/s].
 
-    Where both take `RANKS_BIND` times what the network needs for an AllGather, each collective waits for every rank of
-    its group (`ClusterSpec.rank_overhead_s`), and the network's bandwidth is not known. Otherwise the AllReduce scales
-    the network, by 1/100 to 2: faster would contradict the preset.
+    Where both take `RANKS_BIND` times what the network needs, each collective waits for every rank of its group
+    (docs/model.md, "Ranks"). Otherwise the AllReduce scales the network, by 1/100 to 2: faster would contradict the
+    preset.
     """
     sized = cluster.sized_for(gpus)[0]
     if gathered is not None:
