@@ -101,10 +101,7 @@ def allreduce_bytes_per_s(cluster: ClusterSpec, level: int, model_parallel: int 
 
 
 def dp_tokens_per_gpu(peak_flops_per_s: float, bytes_per_s: float, *, in_network_reduction: bool = True) -> float:
-    """Tokens per GPU from which data parallelism is bound by compute: C / 2W, or C / W without in-network reduction.
-
-    The backward pass does 8 B D F / X FLOPs and AllReduces 4 D F bytes of bf16 gradients.
-    """
+    """Tokens per GPU from which data parallelism is bound by compute: C / 2W, or C / W without in-network reduction."""
     return peak_flops_per_s / bytes_per_s / (2 if in_network_reduction else 1)
 
 
@@ -118,9 +115,8 @@ def moe_dp_tokens_per_gpu(
 ) -> float:
     """Tokens per GPU from which a mixture of experts with data parallelism is bound by compute: E C / (2 k W z).
 
-    Gradients grow with the experts E, FLOPs with the k that a token visits; z is the number of nodes that the
-    expert-parallel group spans. With FSDP twice as many. W z is what `allreduce_bytes_per_s` returns for an array split
-    EP ways, where whole nodes bind.
+    z is the number of nodes that the expert-parallel group spans. With FSDP twice as many. W z is what
+    `allreduce_bytes_per_s` returns for an array split EP ways, where whole nodes bind.
     """
     return experts * peak_flops_per_s / (2 * top_k * bytes_per_s * ep_units)
 

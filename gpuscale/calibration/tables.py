@@ -1,13 +1,10 @@
 """Tables of results in a log, read line by line whatever its size: rows, columns, ranks, failures. No judgement yet.
 
-Of nccl-tests, rccl-tests and nccom-test a row is found anywhere in a line (`size count type ...`). One that is cut in
-the middle is left out: what is there of a number may be but its first digits.
-
-The `all_reduce_bench.py` of BigScience (torch.distributed) prints `7 data size: 4.0 GB` once per rank and run, then
-`duration: 0.4507 sec` for every rank and trial, lines of ranks among one another. That of "Machine Learning
-Engineering" prints `The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 4 ranks):`, below it ` algbw:
-86.500 GBps (692.0 Gbps)`, and in later versions a table of `| payload | busbw | algbw |` in GBps (1e9 bytes/s),
-payloads in powers of two.
+Of nccl-tests, rccl-tests and nccom-test a row is found anywhere in a line (`size count type ...`), but for one that is
+cut in the middle. The `all_reduce_bench.py` of BigScience (torch.distributed) prints `7 data size: 4.0 GB` once per
+rank and run, then `duration: 0.4507 sec` for every rank and trial. That of "Machine Learning Engineering" prints `The
+average bandwidth of all_reduce with a 4.0GB payload (5 trials, 4 ranks):`, below it ` algbw: 86.500 GBps (692.0 Gbps)`,
+and in later versions a table of `| payload | busbw | algbw |` in GBps (1e9 bytes/s), payloads in powers of two.
 """
 
 from __future__ import annotations

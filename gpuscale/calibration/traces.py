@@ -1,8 +1,7 @@
 """A trace of PyTorch's profiler (Kineto, Chrome trace events): computation, exposed communication and idle time.
 
-Over all streams of one GPU three sets of intervals are formed: kernels of communication libraries, all other kernels
-and copies, and both together. Communication is exposed where nothing else runs beside it, and the GPU is idle where
-neither does. A step lies between the marks of `torch.profiler.schedule`, `ProfilerStep#12`.
+Over all streams of one GPU; communication is exposed where nothing else runs beside it. A step lies between the marks
+of `torch.profiler.schedule`, `ProfilerStep#12`.
 """
 
 from __future__ import annotations

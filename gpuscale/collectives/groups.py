@@ -4,14 +4,9 @@ A group is `n` GPUs with `stride` Rank stride between members. All sibling group
 time, so every GPU counts with its own `egress_bytes_per_s`; `shared_by` says what is left to fewer groups. Rounding
 goes to the slower side (docs/collectives.md); a group that does not fit its top level is taken to be inside it.
 
-A group whose nodes all hold members on the same rails keeps to these: every channel of a ring enters and leaves through
-one card number, and alltoall passes a message to the GPU with the right card over NVLink first (PXN; NCCL 2.12).
-Otherwise
-
-- rails "optimised": traffic goes up to the first level above that joins the rails: its bandwidth, its hops;
-- rails "only": there is no such level, and another GPU of the node passes it on (Wang et al., "Rail-only", arXiv
-  2307.12169): a hop of the node's links before each hop of the network, and half of these links at most;
-- without PXN an alltoall sends 1 - 1/r of what leaves a node over the level above, for members on r rails.
+A group whose nodes all hold members on the same rails keeps to these (alltoall by PXN; NCCL 2.12): the level as it
+stands. Others take the first level above that joins the rails, or with rails "only" another GPU of the node: a hop of
+its links before each hop of the network, and half of them at most (docs/hardware.md, "Rails").
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def mesh_share(cluster: ClusterSpec, members: FloatArray) -> FloatArray:
 
 
 def path_share(cluster: ClusterSpec, members: FloatArray, nodes: FloatArray) -> FloatArray:
-    """What rings across nodes carry in a full mesh, over what rings that close inside it do: of m (m - 1) links one
-    that closes takes m, so that m - 1 fill it, one that goes on m - 1, so that m do."""
+    """What rings across nodes carry in a full mesh of m GPUs, over what rings that close inside it do: m of them fill
+    its links, or m - 1."""
     through = (members > 1) & (nodes > 1) & is_full_mesh(cluster)
     return np.where(through, members / np.maximum(members - 1, 1.0), 1.0)
 

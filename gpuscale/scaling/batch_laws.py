@@ -134,11 +134,11 @@ def largest_batch(critical: float) -> float:
 
 
 def usual_batches(gpus: int, sequence: int, tokens: float) -> tuple[int, ...]:
-    """Return the batches [sequences] to try for a training of `tokens`: a usual one, and the largest advisable.
+    """Return the batches [sequences] to try for a training of `tokens`: a usual one, and the largest advisable
+    (docs/which-model.md).
 
-    The target of the first is that of `plan` for a dense model that a node does not hold, about 4 Mi tokens, beyond
-    1,024 GPUs times sqrt(GPUs / 1,024), but at most the second, which costs `TOLERATED` more tokens. Both are the odd
-    factor of the GPUs times a power of two, which data parallelism of all of them divides where it can.
+    The target of the first is that of `plan`, but at most the second, which costs `TOLERATED` more tokens. Both are the
+    odd factor of the GPUs times a power of two, for data parallelism.
     """
     most = largest_batch(REFERENCE.batch(tokens))
     usual = DEFAULT_BATCH_TOKENS * math.sqrt(max(1.0, gpus / 1024)) * math.sqrt(2.0)

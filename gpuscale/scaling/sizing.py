@@ -69,12 +69,9 @@ class Shape(NamedTuple):
 
 
 def dense_shape(parameters: float) -> Shape:
-    """Return the shape whose parameters are nearest to a number.
-
-    It has the proportions of Llama 3 (arXiv 2407.21783, table 3): heads of 128 (64 up to 2,560 wide), 8 of them for
-    keys and values, gated MLPs of 3.5 times the width, a vocabulary of 128,256, an even number of layers (a multiple of
-    4 above 32), and a width that is a multiple of 1,024 (512 up to 2,560). Of the shapes within 2 % of the nearest it
-    is the one whose width is nearest to 128 times its layers.
+    """Return the shape whose parameters are nearest to a number, in the proportions of Llama 3 (arXiv 2407.21783, table
+    3; docs/which-model.md): of the shapes within 2 % of the nearest the one whose width is nearest to 128 times its
+    layers.
 
     Raises:
         InputError: the number is out of range.

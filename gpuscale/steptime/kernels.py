@@ -42,11 +42,10 @@ GENERATION_SHARE = {
 """Share of the 16-bit peak that the products of older fused attention kernels reach at best, by generation: Ampere or
 earlier, then Hopper (whose asynchronous tensor cores they cannot use); forward, backward.
 
-flash1, and PyTorch's memory-efficient attention: 30-50 % and 25-35 % of A100's peak; flash2: up to 73 % and 55 % of it
-(Dao 2023, FlashAttention-2, sections 1 and 4.1), and 35-40 % of H100's (Shah et al. 2024, FlashAttention-3, section 1
-and figure 5). flash1 on Hopper is A100's times what synchronous products reach, 0.63 of H100's peak (Luo et al. 2024,
-arXiv 2402.13499, section on tensor cores), and the ratio of the sustained clocks. cudnn8: cuDNN before 9.3, fitted to
-whole runs (docs/model.md).
+flash1, and PyTorch's memory-efficient attention: 30-50 % and 25-35 % of A100's peak; flash2: up to 73 % and 55 % (Dao
+2023, FlashAttention-2, sections 1 and 4.1), 35-40 % of H100's (Shah et al. 2024, FlashAttention-3, section 1 and figure
+5). flash1 on Hopper: A100's times 0.63, what synchronous products reach (Luo et al. 2024, arXiv 2402.13499, section on
+tensor cores), and the ratio of the sustained clocks. cudnn8: cuDNN before 9.3, fitted to whole runs (docs/model.md).
 """
 
 SYNCHRONOUS_ON_BLACKWELL = 0.5

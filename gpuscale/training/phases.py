@@ -1,16 +1,5 @@
-"""A whole training as phases in a TOML file: batch ramps, sequence stages, other GPUs, evaluations, stalls; a calendar.
-
-    format = "gpuscale.training/1"
-    start = "2026-12-01"
-
-    [job]
-    model = "llama3.1-405b"
-    gpus = 8192
-
-    [[phase]]
-    name = "ramp"
-    tokens = "300B"
-    gbs = [512, 1024]
+"""A whole training as phases in a TOML file (docs/train-time.md): batch ramps, sequence stages, other GPUs,
+evaluations, stalls; a calendar.
 
 Each phase is planned with the options of `[job]` and its own; `[layout]`, and `layout` of a phase, pin degrees.
 """

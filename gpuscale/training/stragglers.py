@@ -1,7 +1,7 @@
 """Stragglers: what one slow part costs a job in which all wait for the slowest, and whether to leave it out.
 
-A slow GPU is taken to be on the stage that is slowest anyway; it costs what it takes beyond what every step waits for
-GPUs of the usual spread (`gpuscale.steptime.step.slowest_share`).
+A slow GPU, on the stage that is slowest anyway, costs what it takes beyond what every step waits for GPUs of the usual
+spread (`gpuscale.steptime.step.slowest_share`).
 """
 
 from __future__ import annotations

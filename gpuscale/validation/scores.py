@@ -529,8 +529,8 @@ def choosing(scored: Scored) -> list[dict[str, Any]]:
 
 
 def optimism(choices: Sequence[FirstChoice]) -> dict[str, float]:
-    """Medians over sweeps of measured over predicted time: of `first` choices, of `all` layouts, and of one over the
-    other (`optimism`, without the bias of the family); and the share of first choices `inside` their interval."""
+    """Medians over sweeps of measured over predicted time, of `first` choices, of `all` layouts, and of one over the
+    other (`optimism`); and the share of first choices `inside` their interval."""
     return {
         "first": statistics.median(one.first for one in choices),
         "all": statistics.median(one.usual for one in choices),
