@@ -88,11 +88,8 @@ def _of_operation(net: Network, operation: str, data: FloatArray) -> list[Timing
 
 
 def ring(net: Network, data: FloatArray, passes: int) -> list[Timing]:
-    """Return the ring (of 1 or 2 `passes`), alone in a node with the protocol that NCCL's tables say for the size.
-
-    Close to the size at which NCCL leaves a protocol, this one counts no more than the next one takes there: time never
-    falls with bytes.
-    """
+    """Return the ring (of 1 or 2 `passes`), alone in a node with the protocol that NCCL's tables say for the size, or
+    the time of the next one there, so that time never falls with bytes."""
     found = _ring(net, data, passes)
     if not planned_bytes_per_s(net):
         return found
@@ -122,11 +119,8 @@ def planned_bytes_per_s(net: Network) -> float:
 
 
 def protocol_ends(net: Network, passes: int) -> tuple[FloatArray, FloatArray]:
-    """Return the bytes up to which NCCL plans a ring of one node with LL, and with LL128, (N,) each.
-
-    Its tables are lines, latency + bytes / bandwidth, of which it takes the lowest; LL128 never where the second is not
-    above the first.
-    """
+    """Return the bytes up to which NCCL plans a ring of one node with LL, and with LL128, (N,) each: where the lines of
+    its tables cross; LL128 never where the second is not above the first."""
     n, generation, graph, row = net.groups.size, net.generation, planned_bytes_per_s(net), net.links[0][0]
     hops = passes * np.maximum(n - 1, 1.0)
     rates = (
@@ -270,8 +264,8 @@ def tree(net: Network, data: FloatArray) -> list[Timing]:
 
 
 def tree_steps(net: Network) -> FloatArray:
-    """Pipeline steps up a tree: the chain in the domain, the first exchange of domains, and the inner nodes above it,
-    which wait for their own domain too."""
+    """Pipeline steps up a tree: the chain in the domain, the first exchange, and the inner nodes above it, which wait
+    for their own domain."""
     first = np.minimum(net.rounds, 1.0)
     above = np.maximum(c.TREE_STEPS_PER_LEVEL, net.local) * (net.rounds - first)
     return net.local - 1 + c.TREE_STEPS_PER_LEVEL * first + above

@@ -297,11 +297,9 @@ def microbatches_in_flight(c: Candidates, position: FloatArray) -> FloatArray:
 
 
 def widest_gradient_bytes(c: Candidates, job: JobSpec) -> FloatArray:
-    """Gradients at the widest point inside a layer's backward pass, besides that of the hidden state; (N,).
-
-    Those of the activation function's inputs (of eager gating, of each of its operations), or of the scores. An
-    adapter, but for fused kernels, has that of its output once more, scaled, and one of its input (y = W x + s B A x).
-    """
+    """Gradients at the widest point inside a layer's backward pass, besides that of the hidden state; (N,): of the
+    activation function's inputs (of eager gating, of each of its operations), or of the scores. An adapter, but for
+    fused kernels, has those of its output, scaled, and of its input (y = W x + s B A x)."""
     widest, eager = np.zeros(len(c)), 2 if "activation" in job.runtime.unfused else 0
     for kind in job.model.trained_kinds:
         if kind.mlp is not None:

@@ -89,8 +89,7 @@ UNFUSED_KERNELS, EAGER_SOFTMAX_KERNELS = 8, 4
 """Kernels of unfused attention, and how many more the chain of operations takes than one softmax kernel."""
 
 SOFTMAX_HEADS = 4
-"""Megatron-LM's fused kernel takes so many heads at a time: sequences x heads of a rank must be a multiple
-(model/fused_softmax.py, is_kernel_available)."""
+"""Megatron-LM's fused kernel takes so many heads at a time (model/fused_softmax.py, is_kernel_available)."""
 
 DROPOUT_BYTES = (5, 5)
 """Dropout of the probabilities, forward and backward: read 2, write 2, and one byte of mask."""
@@ -254,11 +253,8 @@ def _context_sent(attention: AttentionSpec, c: Candidates, job: JobSpec) -> tupl
 
 def indexer_segments(attention: AttentionSpec, c: Candidates, job: JobSpec) -> list[Segment]:
     """Time the indexer of DeepSeek sparse attention: projections, scores of all earlier tokens, choice of keys; nothing
-    where a layer has none of its own.
-
-    Scores are a matrix product of every head's queries with the shared key, reduced over heads as they are made
-    (DeepSeek-V3.2 report, eq. 1). It is trained like the rest. TP ranks that share the sequence split the queries.
-    """
+    where a layer has none of its own. Scores are a matrix product of every head's queries with the shared key, reduced
+    over heads (DeepSeek-V3.2 report, eq. 1). TP ranks that share the sequence split the queries."""
     indexer = attention.indexer
     if indexer is None or indexer.shared:
         return []
@@ -432,9 +428,8 @@ ROUTING_KERNELS = 12
 
 
 PROBABILITY_BYTES, ROUTING_BYTES = 4, 1
-"""HybridEP sends with every copy of a token one fp32 probability for each expert of the NVLink domain that it goes to;
-before, the choices of all ranks, one byte per token and expert (deepseek-ai/DeepEP, branch hybrid-ep, csrc/hybrid_ep:
-allgather_routing_map, expert_output_prob)."""
+"""What HybridEP sends beside a token for each expert, and before that of the choices of all (docs/model.md;
+deepseek-ai/DeepEP, branch hybrid-ep, csrc/hybrid_ep: expert_output_prob, allgather_routing_map)."""
 
 
 DEEPEP_SMS = 20
@@ -443,8 +438,8 @@ DEEPEP_SMS = 20
 
 
 SUM_PASSES = 3
-"""Reads and writes of adding two tensors up where no compiler sees both: outputs of routed and shared experts, and
-gradients of their common input (Megatron-LM core/transformer/moe/moe_layer.py; PyTorch's autograd)."""
+"""Reads and writes of adding two tensors up where no compiler sees both: outputs of routed and shared experts,
+gradients of their common input (Megatron-LM core/transformer/moe/moe_layer.py)."""
 
 
 class ExpertTraffic(NamedTuple):
@@ -573,8 +568,7 @@ def moe_segments(moe: MoeSpec, c: Candidates, job: JobSpec) -> list[Segment]:
 
 def _without_lead_s(issue_s: FloatArray, c: Candidates, job: JobSpec) -> FloatArray:
     """Time that the GPU waits in the forward pass of a layer with experts, because the CPU has waited for the counts of
-    tokens (Megatron-LM `MoEAlltoAllTokenDispatcher.cuda_sync_point`; DeepEP and HybridEP return them): what it issues
-    up to the next layer's comes on top of what the GPU computes."""
+    tokens (docs/model.md; Megatron-LM `MoEAlltoAllTokenDispatcher.cuda_sync_point`)."""
     known = (c.ep == 1) & job.runtime.sizes_on_gpu | (job.runtime.routing == "dropping")
     return np.where(known, 0.0, issue_s)
 
@@ -591,11 +585,9 @@ def moe_issue_s(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
 
 
 def beside_another_microbatch(c: Candidates, job: JobSpec) -> BoolArray:
-    """Whether each candidate's expert exchange runs beside the computation of another microbatch, shape (N,).
-
-    DualPipe has one that travels the other way (DeepSeek-V3, arXiv 2412.19437, section 3.2.1); Megatron-LM pairs two
-    under `RuntimeSpec.overlap_ep`, for which 1F1B has none at hand.
-    """
+    """Whether each candidate's expert exchange runs beside the computation of another microbatch, shape (N,): of
+    DualPipe (DeepSeek-V3, arXiv 2412.19437, section 3.2.1), and of Megatron-LM under `RuntimeSpec.overlap_ep`, for
+    which 1F1B has none at hand."""
     return (c.schedule == DUALPIPE) | (job.runtime.overlap_ep & ((c.pp == 1) | (c.vpp > 1)))
 
 

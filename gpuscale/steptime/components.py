@@ -214,11 +214,8 @@ def exposed_beside(communication_s: FloatArray, compute_s: FloatArray) -> FloatA
 
 
 def exposed_pipelined(communication_s: FloatArray, compute_s: FloatArray, pieces: npt.ArrayLike) -> FloatArray:
-    """Time that a collective adds to the GEMM it is pipelined with, cut into `pieces` [s].
-
-    The first (or last) piece has nothing to hide behind; of the others the longer of transfer and GEMM counts
-    (Wang et al. 2023, "Overlap communication with dependent computation via decomposition", ASPLOS, section 3).
-    """
+    """Time that a collective adds to the GEMM it is pipelined with, cut into `pieces`, of which one shows [s] (Wang et
+    al. 2023, "Overlap communication with dependent computation via decomposition", ASPLOS, section 3)."""
     pieces = np.maximum(np.asarray(pieces, dtype=np.float64), 1.0)
     rest = (pieces - 1) / pieces
     return communication_s / pieces + np.maximum(communication_s - compute_s, 0.0) * rest

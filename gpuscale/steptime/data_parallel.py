@@ -108,12 +108,9 @@ def reductions(c: Candidates, job: JobSpec) -> IntArray:
 
 
 def gathered_again(c: Candidates, job: JobSpec) -> FloatArray:
-    """Share of the parameters that ZeRO-3 gathers for recomputation and once more for the backward pass, shape (N,).
-
-    A module lets go of its own behind its forward pass unless it is used again within `reuse_parameters`: the forward
-    passes of the later modules of its layer, then their backward passes (DeepSpeed,
-    runtime/zero/partitioned_param_coordinator.py, `__params_to_release`).
-    """
+    """Share of the parameters that ZeRO-3 gathers for recomputation and once more for the backward pass, shape (N,):
+    those of modules that are not used again within `reuse_parameters` (DeepSpeed,
+    runtime/zero/partitioned_param_coordinator.py, `__params_to_release`)."""
     if not job.runtime.reuse_parameters or not c.recompute_layers.any():
         return np.zeros(len(c))
     again, whole = np.zeros(len(c)), 0.0
@@ -129,12 +126,8 @@ def gathered_again(c: Candidates, job: JobSpec) -> FloatArray:
 
 
 def _through_host(t: Transfers, c: Candidates, job: JobSpec, parameters: StageParameters) -> Transfers:
-    """The same transfers where one end is in host memory.
-
-    One stream reduces a bucket of gradients, then copies it; another brings parameters from the host, then gathers them
-    (DeepSpeed, runtime/zero/stage3.py, `reduce_and_partition_stream`; partition_parameters.py, `all_gather_coalesced`).
-    In the backward pass each waits only for itself, the network and each way of the host link.
-    """
+    """The same transfers where one end is in host memory (docs/model.md, "Offloading to host memory"; DeepSpeed,
+    runtime/zero/stage3.py, `reduce_and_partition_stream`; partition_parameters.py, `all_gather_coalesced`)."""
     out_s = back_s = weights_s = np.zeros(())
     if job.offload.optimizer:
         out_s, back_s = offload.gradient_copies(c, job, parameters)
@@ -262,9 +255,8 @@ def state_transfers(candidates: Candidates, job: JobSpec, parameters: StageParam
 
 
 def unhidden_s(c: Candidates, job: JobSpec, t: Transfers, cover: Cover) -> tuple[FloatArray, FloatArray]:
-    """What no computation hides: buckets behind the last backward and the first forward pass; under ZeRO-3 layers of
-    every microbatch. Replicas are reduced beside the next layer's reduction to shards, or after all where both need the
-    network.
+    """What no computation hides (docs/model.md, "One step"): buckets behind the last backward and the first forward
+    pass; under ZeRO-3 layers of every microbatch; replicas.
 
     Returns:
         All of it; what of it takes no time, as the GPU waits in any case (`Cover.waiting_s`); each (N,) [s].
@@ -367,11 +359,10 @@ def gradient_sums_s(c: Candidates, job: JobSpec, parameters: StageParameters) ->
 def optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -> FloatArray:
     """Adam and what comes with it: memory traffic over the states that one GPU updates [s].
 
-    Under fp16 the loss scale is taken out first. Clipping reads the gradients, and reads and writes them (Megatron-LM
-    clip_grads.py, torch.nn.utils.clip_grad); Adam reads gradient, master weight and moments and writes the last three;
-    the master weight is read once more and written in 16 bits (Megatron-LM optimizer/optimizer.py,
-    `_copy_main_params_to_model_params`). Sums onto which products add weight gradients are cleared, whole where ZeRO
-    cuts no more than the optimizer (`zero_grad_buffer`).
+    Loss scale (fp16) and clipping read and write the gradients (Megatron-LM clip_grads.py, torch.nn.utils.clip_grad);
+    Adam reads gradient, master weight and moments and writes the last three; the master weight is read once more and
+    written in 16 bits (Megatron-LM optimizer/optimizer.py, `_copy_main_params_to_model_params`). Sums onto which
+    products add weight gradients are cleared, whole where ZeRO cuts no more than the optimizer (`zero_grad_buffer`).
     """
     states = job.states
     unscaled = 2 * states.gradient * (job.precision == "fp16")

@@ -70,11 +70,7 @@ def gemm_time_s(
     output_bytes_per_element: ArrayLike | None = None,
     issued_singly: bool = True,
 ) -> FloatArray:
-    """Time of `groups` products of m x k by k x n in one launch [s].
-
-    Arithmetic: output tiles go over the SMs in waves, an incomplete last wave costs `wave_loss_fraction` of what it
-    leaves idle, and every tile has a fill and an epilogue; of four tile shapes the fastest is taken. Memory: each
-    operand is read and the output written once. The host's time to issue grouped products adds in quadrature.
+    """Time of `groups` products of m x k by k x n in one launch [s] (docs/kernels.md).
 
     Args:
         precision: of the operands, one of `gpuscale.specs.gpu.PRECISIONS` that the GPU has.
@@ -116,13 +112,10 @@ def attention_time_s(  # noqa: PLR0913, PLR0917 - the sizes of an attention kern
     backward: bool,
     generation: str = "native",
 ) -> FloatArray:
-    """Time of fused (flash) attention over all heads and sequences in one launch [s].
+    """Time of fused (flash) attention over all heads and sequences in one launch [s] (docs/kernels.md).
 
-    The times of the matrix products (`attention_*_fraction` of the 16-bit peak) and of the softmax's exponentials add
-    up; few keys per query (`attention_ramp_keys`) and few tiles per SM (`attention_tail_tiles`) cost more. Unequal head
-    sizes run padded to the larger one in FlashAttention-2, and in every backward pass (cuDNN's takes as long: SimuMax,
-    B200). `sustained_clock_fraction` applies to FlashAttention-2 alone, whose rates are of short runs, and not on
-    Blackwell, of which it uses too little.
+    The constants are those of long runs: `sustained_clock_fraction` applies to FlashAttention-2 alone, whose rates are
+    of short ones, and not on Blackwell, of which it uses too little.
 
     Args:
         precision: of the operands; below 16 bits the products still run in 16 bits.

@@ -245,13 +245,9 @@ def _with_hidden_exchange(
     c: Candidates,
     job: JobSpec,
 ) -> tuple[Breakdown, Breakdown]:
-    """Add the passes of all segments up, and hide the exchange of one microbatch beside the computation of another.
-
-    Each of its parts has a place (Megatron-LM, `TransformerLayerSchedulePlan.run`; DeepSeek-V3, arXiv 2412.19437,
-    figure 4): the combination of the backward pass runs beside the attention of the forward pass, the dispatch of both
-    beside the experts of both, the combination of the forward pass beside the attention of the backward pass. What is
-    longer goes on while the GPU waits for the CPU.
-    """
+    """Add the passes of all segments up, and hide the exchange of one microbatch beside the computation of another,
+    each part of it in its place (docs/model.md; Megatron-LM, `TransformerLayerSchedulePlan.run`; DeepSeek-V3, arXiv
+    2412.19437, figure 4)."""
     forward, backward = added(*forwards), added(*backwards)
     beside = beside_another_microbatch(c, job)
     if "ep_comm" not in forward or not beside.any():
@@ -317,10 +313,8 @@ def _with_launches(
     c: Candidates,
     job: JobSpec,
 ) -> tuple[tuple[Breakdown, Breakdown, Breakdown], tuple[FloatArray, FloatArray, FloatArray]]:
-    """Add the gaps between kernels, or the time that the GPU waits for the CPU if that is longer.
-
-    The CPU issues ahead of the GPU, so both are compared over the forward and backward pass together; what the GPU
-    waits beyond the gaps is spread over all kernels.
+    """Add the gaps between kernels, or the time that the GPU waits for the CPU if that is longer over both passes
+    together.
 
     Args:
         repeated: segments whose forward pass is done again as modules in the backward pass.
@@ -354,10 +348,8 @@ def waiting_for_cpu_s(issue_s: FloatArray, gpu_s: FloatArray, tp: IntArray) -> F
 
 
 def _norms(norms: int, blocks: int, c: Candidates, job: JobSpec) -> list[Segment]:
-    """Norms (read, write; backward read x and dy, write dx) and residual adds with dropout.
-
-    The gradient of a norm's input is added to that of the residual, by the same kernel only where a compiler sees both.
-    """
+    """Norms (read, write; backward read x and dy, write dx) and residual adds with dropout, onto whose gradient that of
+    a norm's input is added by the same kernel only where a compiler sees both."""
     passes = EAGER_NORM_PASSES if "norm" in job.runtime.unfused else 1
     rows = tokens(c, job) / c.sequence_split * job.model.hidden * job.activation_bytes
     kernels = norms * passes + blocks

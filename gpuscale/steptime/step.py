@@ -470,9 +470,8 @@ def filling_hops(c: Candidates) -> IntArray:
 def exposed_hops_s(c: Candidates, hop_s: FloatArray, latency_s: FloatArray, microbatch_s: FloatArray) -> FloatArray:
     """Exposed activation and gradient transfers between stages per step, shape (N,) [s].
 
-    Without interleaving every microbatch waits for one transfer in each direction. With it Megatron-LM runs the
-    transfers under the computation of the next chunk: what shows is the latency of each, whatever outlasts a chunk, and
-    filling and draining.
+    Without interleaving every microbatch waits for one transfer in each direction; with it for their latency and
+    whatever outlasts a chunk. Filling and draining pass all chunks of all stages.
 
     Args:
         hop_s, latency_s: `hop_times`.

@@ -94,9 +94,9 @@ def linear_times(
 ) -> GemmTimes:
     """Time one operator.
 
-    The router runs in 16 bits whatever the job's precision. Under fp8 and fp4 the input (forward) and the output
-    gradient (backward) are quantised first, the weights once a step or in every pass; inputs of experts one expert
-    after the other, unless grouped products read their sizes from GPU memory (Transformer Engine `split_quantize`).
+    The router runs in 16 bits whatever the job's precision. Under fp8 and fp4 weights are quantised once a step or in
+    every pass, inputs of experts one expert after the other, unless grouped products read their sizes from GPU memory
+    (Transformer Engine `split_quantize`).
 
     Args:
         rows: tokens that it works on (per group, for grouped experts), shape (N,); None for those of a microbatch, of
@@ -204,12 +204,9 @@ def _tuned(
 
 
 def _bias_s(linear: Linear, output_bytes: FloatArray, c: Candidates, job: JobSpec) -> tuple[FloatArray, FloatArray]:
-    """Time that a bias takes beside its product, forward and backward [s].
-
-    Those of queries, keys and values are added by a kernel of their own, the others by what follows; the gradient of
-    each is the sum of the output's over all tokens (Megatron-LM tensor_parallel/layers.py, `output + bias` and
-    `skip_bias_add`). Behind a product that is cut by rows comes the reduction over TP first.
-    """
+    """Time that a bias takes beside its product, forward and backward [s] (docs/model.md; Megatron-LM
+    tensor_parallel/layers.py, `output + bias` and `skip_bias_add`). Behind a product that is cut by rows comes the
+    reduction over TP first."""
     seen = output_bytes / c.sequence_split if linear.split == "row" else output_bytes
     alone = linear.module == "attention" and linear.split == "column"
     return stream(job, 2 * seen * alone, 1), stream(job, seen, 1)
