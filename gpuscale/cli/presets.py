@@ -60,7 +60,7 @@ def models(
 
     Examples: gpuscale show models; gpuscale show models llama3-70b
     """
-    from gpuscale.architecture.flops import CONVENTIONS, checked_sequence, forward_flops
+    from gpuscale.architecture.flops import checked_sequence
     from gpuscale.architecture.parameters import model_parameters
     from gpuscale.presets.models import load_model, models_of_family
     from gpuscale.render import presets as render
@@ -73,12 +73,10 @@ def models(
     own = known("models", name)
     model = load_model(own)
     sequence = checked_sequence(model, None if seq is None else parse_whole(seq, "seq"))
-    flops = {convention: forward_flops(model, sequence, convention) for convention in CONVENTIONS}
     if toml:
         _print_file("models", own, json=json, seq=seq)
         return None
-    shown = (model, model_parameters(model), sequence, flops)
-    return Answer(render.model_document(*shown), lambda: render.itemised_json(*shown))
+    return Answer(model, lambda: render.itemised_json(model, sequence), {"sequence": sequence})
 
 
 @answers("hardware")
@@ -117,7 +115,6 @@ def clusters(
 
     Examples: gpuscale show clusters; gpuscale show clusters dgx-h100-superpod --draw
     """
-    from gpuscale.collectives.ideal import allreduce_rates
     from gpuscale.presets.hardware import all_clusters, load_cluster
     from gpuscale.render import presets as render
     from gpuscale.render.placement import topology_document
@@ -125,21 +122,18 @@ def clusters(
     if name is None:
         _refuse_alone(gpus=gpus, draw=draw, toml=toml)
         found = all_clusters()
-        rows = [render.cluster_json(one, allreduce_rates(one)) for one in found]
-        return Answer(render.clusters_document(found), lambda: {"clusters": rows})
+        return Answer(render.clusters_document(found), lambda: {"clusters": list(map(render.cluster_json, found))})
     if draw and (json or toml):
         raise InputError("a drawing is for people", field="draw", hint="leave out the other format")
     own = known("clusters", name)
     cluster = load_cluster(own)
     sized, wider = cluster.sized_for(cluster.gpus if gpus is None else gpus)
     note = "; ".join(filter(None, (wider, *sized.caveats))) or None
-    rates = allreduce_rates(sized)
     if toml:
         _print_file("clusters", own, json=json, gpus=gpus)
         return None
-    body = {"clusters": [{**render.cluster_json(sized, rates), "note": note, "sources": sized.sources}]}
-    shown = topology_document(sized, note=note) if draw else render.cluster_document(sized, rates, note)
-    return Answer(shown, lambda: body)
+    body = {"clusters": [{**render.cluster_json(sized), "note": note, "sources": sized.sources}]}
+    return Answer(topology_document(sized, note=note) if draw else sized, lambda: body, {"note": note})
 
 
 @answers("frameworks")
@@ -231,7 +225,6 @@ def import_cluster_files(
     Example: gpuscale calibrate topology topo.xml topology.conf ibstat.txt -o cluster.toml, then
     gpuscale plan --cluster cluster.toml --model llama3-70b --gpus 256
     """
-    from gpuscale.collectives.ideal import allreduce_rates
     from gpuscale.importers.assemble import import_cluster
     from gpuscale.render.measurements import draw_import, import_json
 
@@ -242,7 +235,7 @@ def import_cluster_files(
     if output is not None:
         imported.write(output)
     if json:
-        print_json("import", import_json(imported, allreduce_rates(imported.cluster), output))
+        print_json("import", import_json(imported, output))
     else:
         draw_import(imported, output)
 

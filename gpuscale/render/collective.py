@@ -235,7 +235,7 @@ def _sizes(rows: Sequence[CollectiveEstimate]) -> Table:
 
 def against_rows(found: Against) -> list[dict[str, Any]]:
     """Return the sizes of a log beside the prediction, each with its group."""
-    group = picked(found, ["op", "gpus", "group_stride", "level", "cluster"])
+    group = picked(found, "op gpus group_stride level cluster")
     return [{**group, **picked(one, [field.name for field in fields(one)])} for one in found.sizes]
 
 

@@ -7,7 +7,6 @@ import io
 import math
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -24,7 +23,7 @@ from gpuscale.render.console import draw, show
 from gpuscale.render.document import Document, Part, Section, Spell, plain, table
 from gpuscale.render.output import picked
 from gpuscale.render.plan import plan_document
-from gpuscale.render.presets import cluster_json, loaded_cluster_document
+from gpuscale.render.presets import cluster_document, cluster_json
 from gpuscale.results import PlanResult
 from gpuscale.units import GIB, format_count, format_rate, format_seconds, plural
 
@@ -122,8 +121,8 @@ def calibration_json(result: Calibration, output: Path | None) -> dict[str, Any]
         {
             **_group(fit),
             "bytes": [int(size) for size in fit.curve.bytes],
-            **picked(fit.curve, ("time_us",)),
-            **picked(fit, ("latency_us", "efficiency")),
+            **picked(fit.curve, "time_us"),
+            **picked(fit, "latency_us efficiency"),
             "source": fit.curve.source,
             "errors": error_rows(fit.residuals),
         }
@@ -132,16 +131,16 @@ def calibration_json(result: Calibration, output: Path | None) -> dict[str, Any]
     return {
         "cluster": result.cluster.name,
         "output": output,
-        **picked(result, ("logs", "rows")),
+        **picked(result, "logs rows"),
         "curves": curves,
         "errors": error_rows([one for fit in result.fits for one in fit.residuals]),
         "held_out": [{**_group(fit), "errors": error_rows(fit.residuals)} for fit in result.held_out],
-        **picked(result, ("notes", "left_out")),
+        **picked(result, "notes left_out"),
     }
 
 
 def _group(fit: Fit) -> dict[str, Any]:
-    return picked(fit.curve, ("operation", "level", "gpus", "stride"))
+    return picked(fit.curve, "operation level gpus stride")
 
 
 def measured_json(found: MeasuredRun) -> dict[str, Any]:
@@ -276,18 +275,16 @@ def draw_import(imported: ImportedCluster, output: Path | None) -> None:
 
 def imported_document(found: ImportedCluster) -> Document:
     """Lay out a cluster that was imported, and what was read and assumed."""
-    made = loaded_cluster_document(found.cluster)
+    made = cluster_document(found.cluster)
     read: list[Part] = [[(file, f"read as {kind}") for file, kind in found.read.items()], "\n".join(found.notes)]
     return replace(made, sections=[*made.sections, Section("Read", read)])
 
 
-def import_json(
-    imported: ImportedCluster, allreduce_bytes_per_s: Sequence[float], output: Path | None
-) -> dict[str, Any]:
+def import_json(imported: ImportedCluster, output: Path | None) -> dict[str, Any]:
     """Return what was read, noted and assumed."""
     return {
         "output": output,
-        **picked(imported, ("read", "notes", "assumed")),
-        "cluster": cluster_json(imported.cluster, allreduce_bytes_per_s),
+        **picked(imported, "read notes assumed"),
+        "cluster": cluster_json(imported.cluster),
         "toml": imported.text,
     }

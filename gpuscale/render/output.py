@@ -72,13 +72,18 @@ def json_type(value: Any) -> Any:
     return item
 
 
-def picked(item: Any, keys: Iterable[str]) -> dict[str, Any]:
+def picked(item: Any, keys: str | Iterable[str]) -> dict[str, Any]:
     """Return fields by JSON keys, in the units that these name: `clock_mhz` is `clock_hz` / 1e6."""
     found = {}
-    for key in keys:
+    for key in keys.split() if isinstance(keys, str) else keys:
         name, unit = (key, None) if hasattr(item, key) else unit_of(key)
         value = getattr(item, name)
         if value is not None and unit is not None:
             value = [one / unit for one in value] if isinstance(value, tuple) else value / unit
         found[key] = value
     return found
+
+
+def known(item: Any, keys: str) -> dict[str, Any]:
+    """Return fields as `picked` does, null where they say nothing."""
+    return {key: value or None for key, value in picked(item, keys).items()}

@@ -202,12 +202,12 @@ def placement_json(result: Placement) -> dict[str, Any]:
         "verdict": result.verdict,
         "axes": [
             {
-                **picked(one.groups, ("axis", "size", "stride", "factors")),
+                **picked(one.groups, "axis size stride factors"),
                 "groups": one.groups.count,
                 "example": one.groups.offsets()[:EXAMPLE_RANKS].tolist(),
                 "busiest": one.worst.name,
                 **picked(one.worst, LEVEL_KEYS[-4:]),
-                **picked(one, ("one_rail", "rails", "strays", "beyond")),
+                **picked(one, "one_rail rails strays beyond"),
                 "levels": [picked(level, LEVEL_KEYS) for level in one.levels],
             }
             for one in result.placed.spans.values()
@@ -219,7 +219,7 @@ def placement_json(result: Placement) -> dict[str, Any]:
                 "first_node": result.hosts[one.first_host],
                 "last_node": result.hosts[one.last_host],
                 "axes": {
-                    axis: {"groups": held.ranges[:EXAMPLE_RANKS], **picked(held, ("members_min", "members_max"))}
+                    axis: {"groups": held.ranges[:EXAMPLE_RANKS], **picked(held, "members_min members_max")}
                     for axis, held in one.axes.items()
                 },
             }
@@ -229,13 +229,13 @@ def placement_json(result: Placement) -> dict[str, Any]:
     }
     if best is not None:
         body["best"] = {
-            **picked(best, ("rule", "better", "reason")),
+            **picked(best, "rule better reason"),
             "given": order_text(best.given.order),
             "order": order_text(best.best.order),
             "orders": [
                 {
                     "order": order_text(one.order),
-                    **picked(one, ("step_time_s", "comm_s", "straddling", "megatron")),
+                    **picked(one, "step_time_s comm_s straddling megatron"),
                     "gb_per_s": {axis: rate / 1e9 for axis, rate in one.rates.items()},
                 }
                 for one in best.orders

@@ -13,7 +13,7 @@ from gpuscale.planning.recipes import FACTS, Recipe, gpu_of, precision_of
 from gpuscale.presets.hardware import WAYS
 from gpuscale.ratios import signed
 from gpuscale.render.document import Cell, Document, Spell, Table, plain, table
-from gpuscale.render.output import picked
+from gpuscale.render.output import known, picked
 from gpuscale.rules.check import cited, rules_of
 from gpuscale.rules.rule import FRAMEWORKS
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
@@ -101,7 +101,7 @@ def model_json(model: ModelSpec, params: ModelParameters) -> dict[str, Any]:
     attention, mlp, moe = _first(model)
     kinds = [model.kinds[index] for index in model.pattern]
     return {
-        **picked(model, ("name", "title", "family", "aliases")),
+        **picked(model, "name title family aliases"),
         "params": params.total,
         "active_params": params.active,
         "non_embedding_params": params.non_embedding,
@@ -118,14 +118,15 @@ def model_json(model: ModelSpec, params: ModelParameters) -> dict[str, Any]:
         "shared_ffn": getattr(moe, "shared_ffn", None),
         "vocab": model.vocab,
         "sequence": model.max_sequence,
-        **picked(model, ("tied_embeddings", "published_params", "published_active_params", "source", "notes")),
+        **picked(model, "tied_embeddings published_params published_active_params source notes"),
         "towers": {tower.kind: tower.parameters for tower in model.towers},
         "caveats": model.caveats,
     }
 
 
-def itemised_json(model: ModelSpec, params: ModelParameters, sequence: int, flops: Flops) -> dict[str, Any]:
+def itemised_json(model: ModelSpec, sequence: int) -> dict[str, Any]:
     """Return one model with its kinds of layers, its parameters and its FLOPs per token by item."""
+    params = model_parameters(model)
     kinds = zip(model.kinds, params.kinds, params.counts, strict=True)
     passes = {"forward_total": 1, "backward_total": 2, "training_total": 3}
     per_token = {
@@ -133,12 +134,12 @@ def itemised_json(model: ModelSpec, params: ModelParameters, sequence: int, flop
             "forward": {item: float(value) for item, value in each._asdict().items()},
             **{total: times * float(each.total) for total, times in passes.items()},
         }
-        for name, each in flops.items()
+        for name, each in _flops(model, sequence).items()
     }
     return {
         "model": model_json(model, params),
         "layer_kinds": [
-            {"layers": count, "spec": kind, "parameters": {**each._asdict(), **picked(each, ("total", "active"))}}
+            {"layers": count, "spec": kind, "parameters": {**each._asdict(), **picked(each, "total active")}}
             for kind, each, count in kinds
         ],
         "pattern": model.pattern,
@@ -154,19 +155,18 @@ def _parameter_items(params: ModelParameters) -> dict[str, int]:
     layers = [(kind._asdict(), count) for kind, count in zip(params.kinds, params.counts, strict=True)]
     names = [name for name in LayerParameters._fields if name not in NO_ITEMS]
     items = {name: sum(count * kind[name] for kind, count in layers) for name in names}
-    ends = picked(params, ("at_ends", "final_norm", "lm_head"))
-    return {**picked(params, ("embedding", "positions")), **items, **ends}
+    ends = picked(params, "at_ends final_norm lm_head")
+    return {**picked(params, "embedding positions"), **items, **ends}
 
 
-def loaded_model_document(model: ModelSpec) -> Document:
-    """Lay out one model with sequences of its usual length."""
-    sequence = checked_sequence(model, None)
-    flops = {convention: forward_flops(model, sequence, convention) for convention in CONVENTIONS}
-    return model_document(model, model_parameters(model), sequence, flops)
+def _flops(model: ModelSpec, sequence: int) -> Flops:
+    return {convention: forward_flops(model, sequence, convention) for convention in CONVENTIONS}
 
 
-def model_document(model: ModelSpec, params: ModelParameters, sequence: int, flops: Flops) -> Document:
-    """Lay out one model."""
+def model_document(model: ModelSpec, *, sequence: int | None = None) -> Document:
+    """Lay out one model, with sequences of its usual length if none is given."""
+    params, sequence = model_parameters(model), checked_sequence(model, sequence)
+    flops = _flops(model, sequence)
     active = f", {format_count(params.active)} active per token" if model.is_moe else ""
     tied = "tied to" if model.tied_embeddings else "apart from"
     learned = ", learned positions" if model.learned_positions else ""
@@ -397,20 +397,17 @@ def gpu_json(gpu: GpuSpec) -> dict[str, Any]:
     """Return one GPU; units stand in the keys."""
     has = [name for name in PRECISIONS if name in gpu.peak_flops_per_s]
     return {
-        **picked(gpu, ("name", "title", "vendor", "architecture", "aliases", "sm_count", "cores_per_sm")),
+        **picked(gpu, "name title vendor architecture aliases sm_count cores_per_sm"),
         "fp32_cores": gpu.sm_count * gpu.cores_per_sm,
-        **picked(gpu, ("clock_base_mhz", "clock_boost_mhz", "clock_max_mhz", "smem_per_sm_bytes")),
-        **picked(gpu, ("registers_per_sm_bytes", "l2_bytes", "memory_type", "memory_datasheet_gb", "memory_gib")),
-        **{
-            key: value or None
-            for key, value in picked(gpu, ("l2_gb_per_s", "tmem_per_sm_bytes", "announced", "bridged_gpus")).items()
-        },
-        **picked(gpu, ("memory_bandwidth_gb_per_s",)),
+        **picked(gpu, "clock_base_mhz clock_boost_mhz clock_max_mhz smem_per_sm_bytes registers_per_sm_bytes"),
+        **picked(gpu, "l2_bytes memory_type memory_datasheet_gb memory_gib"),
+        **known(gpu, "l2_gb_per_s tmem_per_sm_bytes announced bridged_gpus"),
+        **picked(gpu, "memory_bandwidth_gb_per_s"),
         "peak_dense_tflops": {name: gpu.peak_flops_per_s[name] / TB for name in has},
         "critical_intensity_flops_per_byte": {name: gpu.critical_intensity(name) for name in has},
-        **picked(gpu, ("link_name", "link_generation", "links", "link_gb_per_s_per_direction")),
-        **picked(gpu, ("link_egress_gb_per_s_per_direction", "host_link_gb_per_s_per_direction", "power_w")),
-        **picked(gpu, ("fp32_accumulate_rate", "pcie_peers")),
+        **picked(gpu, "link_name link_generation links link_gb_per_s_per_direction"),
+        **picked(gpu, "link_egress_gb_per_s_per_direction host_link_gb_per_s_per_direction power_w"),
+        **picked(gpu, "fp32_accumulate_rate pcie_peers"),
     }
 
 
@@ -434,26 +431,14 @@ def _cluster_row(header: str, name: str, cluster: ClusterSpec, more: str = "") -
     }
 
 
-def loaded_cluster_document(cluster: ClusterSpec) -> Document:
-    """Lay out one cluster as it is."""
-    return cluster_document(cluster, allreduce_rates(cluster), None)
-
-
-def cluster_document(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float], note: str | None) -> Document:
-    """Lay out the level table of one cluster, then its sources.
-
-    Args:
-        cluster: already sized.
-        allreduce_bytes_per_s: per level, bytes of a large AllReduce over all GPUs under it, per second; 0 where there
-            is nothing to reduce.
-        note: how the preset was extended, if it was.
-    """
+def cluster_document(cluster: ClusterSpec, *, note: str | None = None) -> Document:
+    """Lay out one cluster, already sized; the `note` says how it was extended."""
     rates = ", ".join(f"{level.name} {format_rate(level.egress_bytes_per_s)}" for level in cluster.levels)
     pools = [_cluster_row("pool", pool.name, pool.cluster) for pool in cluster.pools]
     parts = [f"{pool.cluster.gpus:,} x {pool.cluster.gpu.name}" for pool in cluster.pools]
     gpus = " and ".join(parts) or f"{cluster.gpus:,} x {cluster.gpu.name}"
     head = f"{cluster.name}: {gpus}; GB/s per GPU and direction: {rates}\n{_names(cluster.title, cluster.aliases)}"
-    rows = [_level_row(level, rate) for level, rate in zip(cluster.levels, allreduce_bytes_per_s, strict=True)]
+    rows = [_level_row(level, rate) for level, rate in zip(cluster.levels, allreduce_rates(cluster), strict=True)]
     notes = [
         "Per direction, wire rate, all GPUs at once. AllReduce: bytes / time over all GPUs under the level, ideal and "
         "without latency, bound by the slowest level up to this one.",
@@ -540,34 +525,29 @@ def _rails_and_path(level: LevelSpec) -> Iterator[str]:
         yield f"{plural(level.gpus_per_pcie_switch, 'GPU')}{beside} behind each PCIe switch"
 
 
-def cluster_json(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float]) -> dict[str, Any]:
+def cluster_json(cluster: ClusterSpec) -> dict[str, Any]:
     """Return one cluster; units stand in the keys, an AllReduce rate of null has nothing to reduce."""
-    unknown = ("topology", "torus_shape", "global_gb_per_s_per_gpu", "path", "gpus_per_pcie_switch",
-               "nics_per_pcie_switch", "wan_gbit_per_s", "round_trip_ms")  # fmt: skip
+    may_be = (
+        "topology torus_shape global_gb_per_s_per_gpu path gpus_per_pcie_switch nics_per_pcie_switch wan_gbit_per_s "
+        "round_trip_ms"
+    )
     return {
-        "name": cluster.name,
-        "title": cluster.title,
+        **picked(cluster, "name title"),
         "gpu": cluster.gpu.name,
-        **picked(cluster, ("gpus", "extendable", "aliases", "switches")),
+        **picked(cluster, "gpus extendable aliases switches"),
         "levels": [
             {
-                **picked(level, ("name", "fabric", "gpus", "switches", "total_tb_per_s")),
+                **picked(level, "name fabric gpus switches total_tb_per_s"),
                 "gpu_to_gpu_gb_per_s": level.egress_bytes_per_s / GB,
-                **picked(level, ("link_gb_per_s_per_gpu_per_direction",)),
+                **picked(level, "link_gb_per_s_per_gpu_per_direction"),
                 "allreduce_gb_per_s": rate / GB or None,
-                **picked(
-                    level,
-                    ("hop_latency_us", "in_network_reduction", "link_efficiency", "minimal_share", "rails", "pxn"),
-                ),
-                **{key: value or None for key, value in picked(level, unknown).items()},
+                **picked(level, "hop_latency_us in_network_reduction link_efficiency minimal_share rails pxn"),
+                **known(level, may_be),
             }
-            for level, rate in zip(cluster.levels, allreduce_bytes_per_s, strict=True)
+            for level, rate in zip(cluster.levels, allreduce_rates(cluster), strict=True)
         ],
         "host": cluster.host
-        and picked(
-            cluster.host,
-            ("gpus", "gpus_per_uplink", "uplink_gb_per_s", "memory_gib", "memory_gb_per_s", "threads_per_gpu"),
-        ),
+        and picked(cluster.host, "gpus gpus_per_uplink uplink_gb_per_s memory_gib memory_gb_per_s threads_per_gpu"),
         "pools": [
             {
                 "name": pool.name,
@@ -575,7 +555,7 @@ def cluster_json(cluster: ClusterSpec, allreduce_bytes_per_s: Sequence[float]) -
                 "gpu": pool.cluster.gpu.name,
                 "gpus": pool.cluster.gpus,
                 "levels": [
-                    {**picked(level, ("name", "fabric", "gpus")), "gpu_to_gpu_gb_per_s": level.egress_bytes_per_s / GB}
+                    {**picked(level, "name fabric gpus"), "gpu_to_gpu_gb_per_s": level.egress_bytes_per_s / GB}
                     for level in pool.cluster.levels
                 ],
             }
