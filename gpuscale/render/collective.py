@@ -20,6 +20,7 @@ from gpuscale.render.document import (
     Table,
     cell,
     note_facts,
+    note_lines,
     page,
     plain,
     table,
@@ -262,7 +263,7 @@ def against_document(found: Sequence[Against], notes: Sequence[str]) -> Document
         ]
         parts.append(table(rows, left=0, optional=("algorithm", "80 %\nus")))
     first, *rest = parts
-    return plain("Measured and predicted collectives", str(first), *rest, "\n".join(f"note: {one}" for one in notes))
+    return plain("Measured and predicted collectives", str(first), *rest, note_lines(notes))
 
 
 def _microseconds(time_s: float) -> str:

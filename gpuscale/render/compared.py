@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuscale.ratios import AMOUNT, NUMBER, PRICE, SPEED, in_words
+from gpuscale.render.plan_texts import on_gpus
 from gpuscale.request import OPTIONS, choice_text
 from gpuscale.results import BEATEN, NOTHING_LEGAL, Comparison, PlanResult, VariantRow
 from gpuscale.search.objectives import OBJECTIVES
@@ -131,7 +132,7 @@ def _frontier_verdict(result: PlanResult, compared: Comparison) -> str:
     size, shown, names = compared.frontier_size, len(result.plans), compared.objectives
     axes = f"{', '.join(names[:-1])} and {names[-1]}"
     jobs = len(compared.variants)
-    of = f"{result.model} on {plural(result.gpus, 'GPU')}" if jobs == 1 else f"{jobs} jobs of {result.model}"
+    of = on_gpus(result) if jobs == 1 else f"{jobs} jobs of {result.model}"
     head = f"{plural(size, 'plan')} of {of} {'are' if size != 1 else 'is'} on the frontier of {axes}"
     ends = [", ".join(_objective_text(name, _values(result, compared, at)) for name in names) for at in (0, shown - 1)]
     part = f"; the first {shown:,}" if shown < size else ""

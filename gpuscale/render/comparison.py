@@ -26,9 +26,9 @@ from gpuscale.render.document import (
 )
 from gpuscale.render.html.charts import Bar, stacked, waterfall
 from gpuscale.render.plan_page import paths
-from gpuscale.render.plan_texts import component_text, degrees_text, layout_text
+from gpuscale.render.plan_texts import component_text, degrees_text, layout_text, on_cluster, size_text, step_range
 from gpuscale.render.plots import Axis
-from gpuscale.units import GIB, format_count, format_seconds, plural
+from gpuscale.units import GIB, format_count, format_seconds
 
 BAR = 26
 
@@ -71,7 +71,7 @@ def comparison_document(
     seconds, gib = Axis(found.unit, format_seconds), Axis("memory per GPU", "{:.2f} GiB".format)
     times = _Totals(f"time{of_time}", (a.value, b.value), found.waterfall, 1.0, seconds)
     sizes = _Totals("memory per GPU", (size_a, size_b), found.memory_waterfall, GIB, gib)
-    jobs = [f"{side.model} on {plural(side.gpus, 'GPU')} of {side.cluster}" for side in (a, b)]
+    jobs = [on_cluster(side) for side in (a, b)]
     both = [{"": name, "A": one, "B": other} for name, one, other in _both_rows(found)]
     least, slower = 0.0 if verbose else FOLDED, signed(b.value / a.value - 1)
     return Document(
@@ -108,10 +108,10 @@ def _facts(side: ComparedPlan) -> dict[str, str]:
         "layout": layout_text(plan),
         "microbatches": f"{plan.num_microbatches:,}" + (f", {plan.schedule}" if plan.schedule != "none" else ""),
         "step": format_seconds(plan.step_time_s),
-        "80 % interval": f"{format_seconds(plan.step_time_low_s)} to {format_seconds(plan.step_time_high_s)}",
+        "80 % interval": step_range(plan),
         "MFU": f"{plan.mfu:.1%}",
         "tokens/s": f"{format_count(plan.tokens_per_s)}, {plan.tokens_per_s_per_gpu:,.0f} per GPU",
-        "memory": f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}{fit}",
+        "memory": f"{size_text(plan)} at stage {plan.peak_stage}{fit}",
         "bound by": bound_text(plan),
         "bubble, comm": f"{plan.bubble_fraction:.1%} idle, {plan.exposed_comm_fraction:.1%} exposed",
     }

@@ -173,6 +173,11 @@ def shown(parts: Sequence[Part], medium: Medium) -> Iterator[Shown]:
             yield part
 
 
+def note_lines(notes: Sequence[str], spell: Spell = str) -> str:
+    """Return the notes of an answer, one a line."""
+    return "\n".join(f"note: {spell(note)}" for note in notes)
+
+
 def note_facts(notes: Sequence[str], spell: Spell = str) -> Facts:
     """Return the notes of an answer as names beside texts."""
     return [("note", spell(note)) for note in notes]

@@ -38,6 +38,9 @@ from gpuscale.render.plan_texts import (
     evidence_text,
     fit_text,
     layout_text,
+    most_first,
+    on_cluster,
+    on_gpus,
     plan_sections,
     plan_tiles,
     verdict,
@@ -174,8 +177,8 @@ def explanation_document(
     estimate = subject.estimate if subject else None
     of = (lambda: subject) if subject else None
     return Document(
-        f"{layout_text(found.plan)}: {found.model} on {plural(found.gpus, 'GPU')}",
-        lambda width: f"{verdict(found.model, found.gpus, found.cluster, found.plan, width)}{fit_text(found.plan)}",
+        f"{layout_text(found.plan)}: {on_gpus(found)}",
+        lambda width: f"{verdict(found, found.plan, width)}{fit_text(found.plan)}",
         plan_tiles(estimate) if estimate else (),
         [
             Section("Why", [_sentences_block(found)]),
@@ -199,7 +202,7 @@ def _note(found: Explanation) -> list[tuple[str, str]]:
     for leaf in found.step.leaves():
         seconds.setdefault(leaf.source or "", []).append(leaf.value)
     sums = {name: math.fsum(values) / found.step.value for name, values in seconds.items()}
-    ordered = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+    ordered = most_first(sums)
     rows = [("rests on", ", ".join(f"{name} {share_text(share)}" for name, share in ordered)), ("reading", READING)]
     if len(found.memory) > 1:
         stages = ", ".join(f"{stage.value / GIB:.1f} at {stage.name}" for stage in found.memory)
@@ -268,7 +271,7 @@ def _bound_seconds(root: Node) -> list[tuple[str, float]]:
     for leaf in root.leaves():
         seconds.setdefault(BOUNDS[leaf.bound or ""], []).append(leaf.value)
     sums = {name: math.fsum(values) for name, values in seconds.items()}
-    return sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+    return most_first(sums)
 
 
 def _achieved(node: Node) -> str:
@@ -378,7 +381,7 @@ def _remedy(one: Pressure, spell: Spell) -> str:
 
 
 def _head(advice: Advice) -> str:
-    return printable(f"{advice.model} on {plural(advice.gpus, 'GPU')} of {advice.cluster}: {layout_text(advice.plan)}")
+    return printable(f"{on_cluster(advice)}: {layout_text(advice.plan)}")
 
 
 def _strategies(advice: Advice) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ from gpuscale.fleets.ways import FleetPlan, FleetResult, PoolPlan, SitesAnswer
 from gpuscale.ratios import SPEED, in_words
 from gpuscale.render.compared import three_digits
 from gpuscale.render.document import Document, Spell, Table, plain, table
-from gpuscale.render.plan_texts import similar_text
+from gpuscale.render.plan_texts import similar_text, step_range
 from gpuscale.render.training import rate_parts
 from gpuscale.units import format_count, format_seconds
 
@@ -126,6 +126,5 @@ def _runs(layers: tuple[int, ...]) -> str:
 
 
 def _evidence(way: FleetPlan) -> str:
-    low, high = format_seconds(way.step_time_low_s), format_seconds(way.step_time_high_s)
     new = f"; NO measured run has {' or '.join(way.unmeasured)}" if way.unmeasured else ""
-    return f"80 % within {low} to {high}, {similar_text(way.similar_runs)}{new}"
+    return f"80 % within {step_range(way)}, {similar_text(way.similar_runs)}{new}"

@@ -23,10 +23,10 @@ from gpuscale.launch.subject import LaunchEstimate, Subject
 from gpuscale.launch.unread import UNKNOWN
 from gpuscale.ratios import TIME, in_words, signed
 from gpuscale.render.console import draw
-from gpuscale.render.document import Document, Facts, Part, Spell, plain, table
+from gpuscale.render.document import Document, Facts, Part, Spell, note_lines, plain, table
 from gpuscale.render.explain import explanation_document
 from gpuscale.render.plan import estimate_document
-from gpuscale.render.plan_texts import FIT, verdict
+from gpuscale.render.plan_texts import FIT, change_text, size_text, verdict
 from gpuscale.results import Estimate
 from gpuscale.units import format_seconds, plural
 from gpuscale.version import __version__
@@ -50,7 +50,7 @@ def diagnosis_document(found: Diagnosis, spell: Spell = str) -> Document:
     rest = [(one.kind, f"{one.framework}: {spell(one.message)} (line {one.line:,})") for one in others]
     return plain(
         "An error text", verdict, list(_facts(first, found, spell)), table(remedies, left=1),
-        *([rest] if rest else []), "\n".join(f"note: {note}" for note in found.notes),
+        *([rest] if rest else []), note_lines(found.notes),
         *([f"next: {printable(first.command)}"] if first.command else []),
     )  # fmt: skip
 
@@ -102,11 +102,8 @@ def check_document(result: CheckResult) -> Document:
 def _verdict(result: CheckResult, width: int) -> str:
     lines, found = [check_verdict(result)], result.estimate
     if found is not None:
-        fit = f"{FIT[found.plan.fit]}: {found.plan.memory_gib:.1f} of {found.plan.memory_limit_gib:.1f} GiB"
-        lines += [
-            verdict(found.model, found.gpus, found.cluster, found.plan, width),
-            f"{fit} at stage {found.plan.peak_stage}",
-        ]
+        fit = f"{FIT[found.plan.fit]}: {size_text(found.plan)}"
+        lines += [verdict(found, found.plan, width), f"{fit} at stage {found.plan.peak_stage}"]
     return "\n".join(lines)
 
 
@@ -281,7 +278,7 @@ def draw_improvements(found: Sequence[Improvement], now: Estimate, *, spell: Spe
     if not found:
         draw("\nNo change of up to three values in these files is predicted to be faster by 1%.")
     for one in found:
-        changed = spell(" ".join(f"`{name}={value}`" for name, value in one.changes.items()))
+        changed = change_text(one.changes, spell)
         before = ", ".join(f"{name} {getattr(now.plan, name)}" for name in one.changes)
         less = in_words(1 - one.gain, TIME) + (", but it fits" if one.gain <= 0 else "")
         time = format_seconds(one.step_time_s)

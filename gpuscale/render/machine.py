@@ -16,7 +16,7 @@ from gpuscale.doctor import Checkup, Found, Topology
 from gpuscale.gpubench.calibrate import Calibrated
 from gpuscale.ratios import signed
 from gpuscale.render.console import console
-from gpuscale.render.document import Document, Part, plain, table
+from gpuscale.render.document import Document, Part, note_lines, plain, table
 from gpuscale.render.output import json_type, picked
 from gpuscale.units import GIB, format_duration, format_seconds, plural
 
@@ -38,7 +38,7 @@ def checkup_document(found: Checkup, steps: Sequence[tuple[str, str]] = ()) -> D
         _gpus(found),
         _clusters(found),
         _facts(found),
-        "\n".join(f"note: {note}" for note in found.notes),
+        note_lines(found.notes),
         "\n".join(["next:", *(f"  {command}\n      {why}" for why, command in steps)]) if steps else "",
     )
 
@@ -144,7 +144,7 @@ def fit_document(found: Calibrated, *, verbose: bool = False) -> Document:
         table(errors),
         _rows(found, verbose=verbose),
         "\n".join(failed + ([f"and {more} more; JSON has them all"] if more > 0 else [])),
-        "\n".join(f"note: {note}" for note in fit.notes),
+        note_lines(fit.notes),
     )
 
 

@@ -20,9 +20,10 @@ from gpuscale.importers.assemble import ImportedCluster
 from gpuscale.planning.calibrating import CalibratedRun
 from gpuscale.planning.plans import BenchResult
 from gpuscale.render.console import draw, show
-from gpuscale.render.document import Document, Part, Section, Spell, plain, table
+from gpuscale.render.document import Document, Part, Section, Spell, note_lines, plain, table
 from gpuscale.render.output import picked
 from gpuscale.render.plan import plan_document
+from gpuscale.render.plan_texts import on_gpus, step_range
 from gpuscale.render.presets import cluster_document, cluster_json
 from gpuscale.results import PlanResult
 from gpuscale.units import GIB, format_count, format_rate, format_seconds, plural
@@ -66,7 +67,7 @@ def bench_document(result: BenchResult) -> Document:
         lines.insert(0, f"process: {whole:.2f} s, of which {result.startup_s:.2f} s until it was ready to plan")
     return plain(
         "Planning speed",
-        f"{result.model} on {plural(result.gpus, 'GPU')}: {result.candidates:,} candidates, "
+        f"{on_gpus(result)}: {result.candidates:,} candidates, "
         f"{format_count(result.candidates_per_s)} per second of CPU time{memory}",
         table(rows, left=2),
         "\n".join(lines),
@@ -111,7 +112,7 @@ def calibration_document(result: Calibration) -> Document:
         f"at the sizes {'held out' if result.held_out else 'measured'}",
         table(curves, left=2, optional=("sizes", "stride")),
         table(sizes),
-        "\n".join(f"note: {note}" for note in result.notes),
+        note_lines(result.notes),
     )
 
 
@@ -175,7 +176,7 @@ def measured_document(found: MeasuredRun, spell: Spell) -> Document:
         f"{found.file}: {' = '.join(speed)}, {found.framework}",
         rows,
         table(shares) if shares else "",
-        "\n".join(f"note: {spell(note)}" for note in found.notes),
+        note_lines(found.notes, spell),
     )
 
 
@@ -201,7 +202,7 @@ def calibrated_run_document(result: CalibratedRun, spell: Spell = str) -> Docume
             "error %": f"{100 * one.error:+.1f}",
             "after": format_seconds(new.predicted_step_time_s),
             "error % ": f"{100 * new.error:+.1f}",
-            "80 % within": f"{format_seconds(new.step_time_low_s)} to {format_seconds(new.step_time_high_s)}",
+            "80 % within": step_range(new),
             "GiB": "-" if one.measured_memory_gib is None else f"{one.measured_memory_gib:.1f}",
             "before ": "-" if one.predicted_memory_gib is None else f"{one.predicted_memory_gib:.1f}",
         }
@@ -225,7 +226,7 @@ def calibrated_run_document(result: CalibratedRun, spell: Spell = str) -> Docume
         table(runs, left=1, optional=("GiB", "before ")),
         table(groups, left=2) if groups else "",
         "known: how much the runs narrowed the uncertainty; 0 %: these runs do not determine it",
-        "\n".join(f"note: {spell(note)}" for note in result.notes),
+        note_lines(result.notes, spell),
     )
 
 

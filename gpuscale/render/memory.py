@@ -14,9 +14,9 @@ from gpuscale.layouts.pins import short_recompute
 from gpuscale.ratios import signed
 from gpuscale.render.console import LEAST_WIDTH
 from gpuscale.render.document import WIDTH, Document, Part, Section, Spell, Table, note_facts, plain, table
-from gpuscale.render.plan_texts import FIT, change_text, layout_text, memory_range
+from gpuscale.render.plan_texts import FIT, change_text, layout_text, memory_range, on_cluster, on_gpus, size_text
 from gpuscale.render.plots import LABEL, framed, numbered, plot_columns
-from gpuscale.units import format_seconds, plural
+from gpuscale.units import format_seconds
 
 MARKS = dict(zip(GROUPS, "WGOATfr", strict=True))
 """Part of the budget -> its character in bars."""
@@ -40,7 +40,7 @@ def memory_document(budget: MemoryBudget, *, spell: Spell = str) -> Document:
     rows = [asked, *sorted((row for row in budget.rows if len(row.differs(asked)) == 1), key=_order(asked))]
     names = [row.name(asked) for row in rows]
     return Document(
-        f"Memory of {budget.model} on {plural(budget.gpus, 'GPU')}",
+        f"Memory of {on_gpus(budget)}",
         partial(_verdict, budget),
         sections=[
             Section("One change", [_parts_table(rows, names), partial(_bars, rows, names), _legend()]),
@@ -54,7 +54,7 @@ def memory_document(budget: MemoryBudget, *, spell: Spell = str) -> Document:
 def _verdict(budget: MemoryBudget, width: int) -> str:
     asked = budget.asked
     fit = "" if asked.fit == "fits" else f"{FIT[asked.fit]}: "
-    verdict = f"{fit}{asked.memory_gib:.1f} of {asked.memory_limit_gib:.1f} GiB"
+    verdict = f"{fit}{size_text(asked)}"
     for fact in budget.facts:
         if len(verdict) + len(fact) + 2 <= max(width, LEAST_WIDTH * 2):
             verdict += f"; {fact}"
@@ -62,7 +62,7 @@ def _verdict(budget: MemoryBudget, width: int) -> str:
 
 
 def _head(budget: MemoryBudget) -> str:
-    return f"{budget.model} on {plural(budget.gpus, 'GPU')} of {budget.cluster}: {layout_text(budget.plan)}"
+    return f"{on_cluster(budget)}: {layout_text(budget.plan)}"
 
 
 def _order(asked: BudgetRow) -> Callable[[BudgetRow], tuple[bool, bool, int, bool]]:
@@ -174,7 +174,7 @@ def _timeline(budget: MemoryBudget, found: MemoryTimeline, spell: Spell) -> Docu
     )
     events = "F: forward, B: backward, w: weight gradients, .: waiting, g: gradients reduced, o: optimizer"
     return plain(
-        f"Memory over a step of {budget.model} on {plural(budget.gpus, 'GPU')}",
+        f"Memory over a step of {on_gpus(budget)}",
         f"{verdict}\n{_head(budget)}",
         partial(_over_the_step, found, budget.asked.memory_limit_gib),
         lambda width: f"{events}{_repeats(found, width)}",

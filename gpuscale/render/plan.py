@@ -42,10 +42,14 @@ from gpuscale.render.plan_texts import (
     first_choices_text,
     layout_text,
     measured_text,
+    most_first,
+    on_cluster,
+    on_gpus,
     pipeline_row,
     plan_sections,
     plan_tiles,
     remedy_rows,
+    size_text,
     verdict,
     where_it_goes,
 )
@@ -82,7 +86,7 @@ def plan_document(
     first = cache(loaded("plan_page.first_plan", result))
     told = terminal(_plan_facts(result, shown, verbose=verbose, spell=spell))
     return Document(
-        f"{result.model} on {plural(result.gpus, 'GPU')} of {result.cluster}",
+        on_cluster(result),
         partial(_said_first, result, verbose, spell),
         plan_tiles(best),
         [
@@ -116,8 +120,7 @@ def _said_first(result: PlanResult, verbose: bool, spell: Spell, width: int) -> 
         *([_farthest_line(result.farthest)] if result.farthest else []),
         *([compared_verdict(result, compared)] if compared and several else []),
         *fine_tuning_lines(best.plan, best.job),
-        ("#1: " if several else "")
-        + verdict(result.model, result.gpus, result.cluster, best.plan, width - 4 * several),
+        ("#1: " if several else "") + verdict(result, best.plan, width - 4 * several),
         *([_recipe_line(result.recipe, width, spell)] if result.recipe and result.recipe.asked else []),
         *([as_many_as_fit("", worth_parts(result, compared), width)] if compared else []),
         *where_it_goes(best, width),
@@ -189,7 +192,7 @@ def _searched(result: PlanResult, *, verbose: bool) -> Facts:
     found = result.search
     kept = f"{found.candidates:,} evaluated, {found.feasible:,} fit in {plural(found.families, 'family')}"
     elapsed = "" if found.elapsed_s is None else f"; {found.elapsed_s:.2f} s"
-    reasons = sorted(found.rejected.items(), key=lambda item: (-item[1], item[0]))
+    reasons = most_first(found.rejected)
     rejected = ", ".join(f"{count:,}{NO_BREAK}{code}" for code, count in reasons) or "none"
     searched = ("searched", f"{found.generated:,} layouts: {kept}{elapsed}")
     return [searched, *([("rejected", rejected)] if verbose else [])]
@@ -305,7 +308,7 @@ def _why_parts(why: WhyAnswer, result: PlanResult, spell: Spell, width: int = WI
     against = "" if is_first else f" ({signed(why.slower_than_best)} against #1)"
     numbers = (
         f"{format_seconds(plan.step_time_s)}/step{against}, {plan.tflops_per_gpu:.0f} TFLOP/s/GPU, "
-        f"MFU {plan.mfu:.1%}, {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
+        f"MFU {plan.mfu:.1%}, {size_text(plan)}"
     )
     variant, plain = "best variant" if why.status == "ranked" else "smallest variant", why.plain
     differences = as_many_as_fit("", differences_text(why.breakdown, why.best_breakdown), width - len(variant) - 4)
@@ -316,7 +319,7 @@ def _why_parts(why: WhyAnswer, result: PlanResult, spell: Spell, width: int = WI
     elif result.choice and result.choice.reason:
         rows += [("why first", said) for said in _why_first(result, several=True, width=width)]
     if plain is not None:
-        size = f"{FIT[plain.fit]}, {plain.memory_gib:.1f} of {plain.memory_limit_gib:.1f} GiB"
+        size = f"{FIT[plain.fit]}, {size_text(plain)}"
         rows.append(("as given", f"{layout_text(plain)}: {size}, {format_seconds(plain.step_time_s)}/step"))
     return spell(head), rows + remedy_rows(why.remedies, spell)
 
@@ -395,8 +398,7 @@ def _holds_text(answer: RiskAnswer) -> str:
 
 def row_document(plan: PlanRow) -> Document:
     """Lay out a plan by itself."""
-    size = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
-    numbers = f"{format_seconds(plan.step_time_s)}/step, MFU {plan.mfu:.1%}, {size}"
+    numbers = f"{format_seconds(plan.step_time_s)}/step, MFU {plan.mfu:.1%}, {size_text(plan)}"
     return plain(
         f"Plan {plan.rank}", f"#{plan.rank} {layout_text(plan)}: {numbers}", [("evidence", evidence_text(plan))]
     )
@@ -410,7 +412,7 @@ def estimate_document(
     asked = fine_tuning_lines(plan, result.job)
     lost = {"exposed comm": plan.exposed_comm_fraction, "bubble": plan.bubble_fraction}
     beside = ", ".join(f"{name} {share_text(part)}" for name, part in lost.items() if part)
-    size = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}"
+    size = f"{size_text(plan)} at stage {plan.peak_stage}"
     fits = "; ".join(filter(None, (size, f"bound by {bound_text(plan)}", beside)))
     fits = fits if asked else f"{FIT[plan.fit]}: {fits}"
     schedule = "" if plan.schedule == "none" else f", {plan.schedule}"
@@ -423,10 +425,8 @@ def estimate_document(
         rows.append(("DP comm", f"{format_seconds(result.total_dp_comm_s)} per step before overlap"))
     peak = (f"peak, stage {plan.peak_stage}", plan.memory_gib)
     return Document(
-        f"{layout_text(plan)}: {result.model} on {plural(result.gpus, 'GPU')}",
-        lambda width: "\n".join([
-            *asked, verdict(result.model, result.gpus, result.cluster, plan, width), fits,
-        ]),
+        f"{layout_text(plan)}: {on_gpus(result)}",
+        lambda width: "\n".join([*asked, verdict(result, plan, width), fits]),
         plan_tiles(result),
         [
             Section("Step time", [

@@ -23,7 +23,7 @@ from gpuscale.render.compared import SHOWN, compared_verdict, three_digits
 from gpuscale.render.document import Cell, Chart, Part, Spell, Table, cell, table
 from gpuscale.render.html.charts import Bar, Line, Mark, Points, colour, in_rows, points, scale, stacked, waterfall
 from gpuscale.render.plan import SHOWN_PLANS
-from gpuscale.render.plan_texts import component_text, degrees_text, evidence_text, layout_text
+from gpuscale.render.plan_texts import component_text, degrees_text, evidence_text, layout_text, most_first, size_text
 from gpuscale.render.plots import Axis
 from gpuscale.render.schedule import schedule_parts
 from gpuscale.render.traffic import traffic_parts
@@ -368,8 +368,7 @@ def memory_parts(result: PlanResult) -> list[Part]:
     shown = result.estimates[:DRAWN_PLANS]
     plan = shown[0].plan
     limits = {f"limit {one.plan.memory_limit_gib:.1f} GiB": one.plan.memory_limit_gib for one in shown}
-    size = f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
-    said = f"#1 needs {size} at its fullest stage ({plan.peak_stage})."
+    said = f"#1 needs {size_text(plan)} at its fullest stage ({plan.peak_stage})."
     names = [f"#{one.rank} {degrees_text(one)}" for one in result.plans[: len(shown)]]
     sizes = [{name.replace("_", " "): gib for name, gib in one.memory.items()} for one in shown]
     return [_memory_chart("Memory at the fullest stage", said, names, sizes, limits)]
@@ -400,7 +399,7 @@ def evidence_parts(result: PlanResult, spell: Spell = str) -> list[Part]:
 def search_parts(result: PlanResult) -> list[Part]:
     """How many layouts were looked at, and what left out how many."""
     found = result.search
-    reasons = sorted(found.rejected.items(), key=lambda item: (-item[1], item[0]))
+    reasons = most_first(found.rejected)
     rows = [[code, cell(count)] for code, count in reasons]
     said = (
         f"{found.generated:,} layouts were looked at: {found.candidates:,} evaluated, {found.feasible:,} fit in "

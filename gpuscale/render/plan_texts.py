@@ -43,6 +43,31 @@ def change_text(change: Mapping[str, Any], spell: Spell) -> str:
     return spell(" ".join(f"`{name}={value}`" for name, value in change.items()))
 
 
+def on_gpus(found: Any) -> str:
+    """Say of what an answer is: `llama3-8b on 64 GPUs`."""
+    return f"{found.model} on {plural(found.gpus, 'GPU')}"
+
+
+def on_cluster(found: Any) -> str:
+    """The same, with the cluster."""
+    return f"{on_gpus(found)} of {found.cluster}"
+
+
+def size_text(plan: Any) -> str:
+    """Say what a plan takes of a GPU's memory."""
+    return f"{plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
+
+
+def step_range(plan: Any) -> str:
+    """Say the 80 % interval of a step time."""
+    return f"{format_seconds(plan.step_time_low_s)} to {format_seconds(plan.step_time_high_s)}"
+
+
+def most_first(found: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return names with what they have most of first."""
+    return sorted(found.items(), key=lambda item: (-item[1], item[0]))
+
+
 def degrees_text(plan: PlanRow) -> str:
     """The degrees of a layout that differ from 1: `TP8+SP PP4 DP20 ZeRO-1`."""
     parts = [f"TP{plan.tp}{'+SP' if plan.sp else ''}", f"PP{plan.pp}"]
@@ -61,15 +86,15 @@ FEW_GPUS = 8
 """GPUs up to which the first line names the cluster: the usual one is hardly what a job of a box or less means."""
 
 
-def verdict(model: str, gpus: int, cluster: str, plan: PlanRow, width: int) -> str:
+def verdict(found: Any, plan: PlanRow, width: int) -> str:
     """The result in one line, with as many numbers as fit."""
     parts = [
         f"MFU {plan.mfu:.1%}",
         f"{format_count(plan.tokens_per_s)} tokens/s",
         f"{plan.tflops_per_gpu:.0f} TFLOP/s/GPU",
     ]
-    where = f" of {cluster}" if gpus <= FEW_GPUS else ""
-    head = f"{model} on {plural(gpus, 'GPU')}{where}: {degrees_text(plan)}: {format_seconds(plan.step_time_s)}/step"
+    of = on_cluster(found) if found.gpus <= FEW_GPUS else on_gpus(found)
+    head = f"{of}: {degrees_text(plan)}: {format_seconds(plan.step_time_s)}/step"
     tokens = f" of {format_count(plan.global_batch_size * plan.sequence)} tokens"
     head += tokens if len(head) + len(tokens) <= width else ""
     return as_many_as_fit(f"{head}, ", parts, width).removesuffix(", ")
@@ -84,7 +109,7 @@ def fine_tuning_lines(plan: PlanRow, job: Mapping[str, Any]) -> list[str]:
     method, lengths = METHOD_SPECS[str(job.get("method", "sft"))], job.get("lengths")
     if job.get("tune", "full") == "full" and method == SFT and lengths is None:
         return []
-    memory = f"{FIT[plan.fit]}: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
+    memory = f"{FIT[plan.fit]}: {size_text(plan)}"
     if not plan.fits:
         return [memory]
     likely = f" ({plan.fit_probability:.0%})"
@@ -103,7 +128,7 @@ def fit_text(plan: PlanRow | None) -> str:
     """Say on a line of its own that a plan does not fit."""
     if plan is None or plan.fits:
         return ""
-    return f"\nDOES NOT FIT: {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB"
+    return f"\nDOES NOT FIT: {size_text(plan)}"
 
 
 def component_text(name: str) -> str:
@@ -115,9 +140,9 @@ def where_it_goes(estimate: Estimate, width: int) -> Iterator[str]:
     """What binds the step and what else takes it; then the largest components of its memory."""
     plan = estimate.plan
     yield as_many_as_fit("bound by ", bound_parts(estimate.breakdown), width)
-    largest = sorted(estimate.memory.items(), key=lambda item: (-item[1], item[0]))
+    largest = most_first(estimate.memory)
     parts = [f"{name.replace('_', ' ')} {gib:.1f}" for name, gib in largest if gib >= LEAST_GIB]
-    head = f"memory {plan.memory_gib:.1f} of {plan.memory_limit_gib:.1f} GiB at stage {plan.peak_stage}: "
+    head = f"memory {size_text(plan)} at stage {plan.peak_stage}: "
     yield as_many_as_fit(head, parts, width)
 
 
@@ -165,10 +190,9 @@ def pipeline_row(plan: PlanRow, number: str = "") -> list[tuple[str, str]]:
 
 def evidence_text(plan: PlanRow, *, nearest: bool = True) -> str:
     """How far measurements may be off, by which runs, and what none of them has."""
-    low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
     new = f"; NO measured run has {' or '.join(plan.unmeasured)}" if plan.unmeasured else ""
     runs = similar_text(plan.similar_runs) + (f", nearest {plan.nearest_run_name}" if nearest else "")
-    return f"80 % within {low} to {high}, {runs}; memory {memory_range(plan)}{new}"
+    return f"80 % within {step_range(plan)}, {runs}; memory {memory_range(plan)}{new}"
 
 
 def measured_text(found: MeasuredLayout) -> str:
@@ -234,9 +258,8 @@ def assumption_parts(found: Estimate, spell: Spell) -> list[tuple[str, str]]:
 def plan_tiles(found: Estimate) -> list[tuple[str, str, str]]:
     """The numbers of a plan that matter most."""
     plan = found.plan
-    low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
     return [
-        ("Step time", format_seconds(plan.step_time_s), f"80 % within {low} to {high}"),
+        ("Step time", format_seconds(plan.step_time_s), f"80 % within {step_range(plan)}"),
         ("MFU", f"{plan.mfu:.1%}", f"{plan.tflops_per_gpu:.0f} TFLOP/s per GPU"),
         ("Throughput", f"{format_count(plan.tokens_per_s)} tokens/s", f"{plan.tokens_per_s_per_gpu:,.0f} per GPU"),
         (

@@ -32,7 +32,7 @@ from gpuscale.render.document import (
 )
 from gpuscale.render.html.charts import Line, Mark, Scale, curves, in_rows, rows_svg, scale
 from gpuscale.render.html.page import resource
-from gpuscale.render.plan_texts import component_text, degrees_text, fit_text
+from gpuscale.render.plan_texts import component_text, degrees_text, fit_text, on_gpus
 from gpuscale.render.plots import Axis
 from gpuscale.steptime.components import COMMUNICATION, INDEX
 from gpuscale.steptime.pipeline import BACKWARD, FORWARD, KINDS, WEIGHT, held_by_rank
@@ -297,7 +297,7 @@ def _of_what(found: Schedule) -> str:
     if found.subject is None:
         return ""
     told = found.subject.estimate
-    return f"{told.model} on {plural(told.gpus, 'GPU')}: {degrees_text(told.plan)}{fit_text(told.plan)}"
+    return f"{on_gpus(told)}: {degrees_text(told.plan)}{fit_text(told.plan)}"
 
 
 def _title(found: Schedule) -> str:

@@ -39,6 +39,7 @@ from gpuscale.render.document import (
     terminal,
 )
 from gpuscale.render.html.charts import Bar, Line, curves, stacked
+from gpuscale.render.plan_texts import on_cluster
 from gpuscale.render.plots import Axis
 from gpuscale.specs.cluster import FABRIC_NAMES
 from gpuscale.units import GB, TB, format_bytes, format_rate, format_seconds, plural
@@ -107,7 +108,7 @@ def _about(subject: Subject, report: TrafficReport) -> str:
     where = f"stage {totals.stage + 1} of {totals.stages}, the slowest" if totals.stages > 1 else "of each GPU"
     layout = layout_text(subject.rows.row(0))
     step = format_seconds(totals.step_time_s)
-    return f"{found.model} on {plural(found.gpus, 'GPU')} of {found.cluster}: {layout}; {step} per step; {where}"
+    return f"{on_cluster(found)}: {layout}; {step} per step; {where}"
 
 
 def _gb(size: float) -> str:

@@ -27,7 +27,7 @@ from gpuscale.render.document import (
     terminal,
 )
 from gpuscale.render.html.charts import Bar, Line, curves, waterfall
-from gpuscale.render.plan_texts import fit_text, verdict
+from gpuscale.render.plan_texts import fit_text, on_cluster, on_gpus, verdict
 from gpuscale.render.plots import Axis
 from gpuscale.results import PlanRow
 from gpuscale.training.goodput import Goodput
@@ -94,7 +94,7 @@ def goodput_document(
     low, high = result.effective_ratio_low, result.effective_ratio_high
     steps = plural(result.checkpoint_interval_steps, "step")
     return Document(
-        f"Goodput of {result.model} on {plural(result.gpus, 'GPU')} of {result.cluster}",
+        f"Goodput of {on_cluster(result)}",
         f"{_goodput_verdict(result)}{fit_text(plan)}",
         [
             ("Goodput", _ratio_text(result.effective_ratio), f"{_ratio_text(low)} to {_ratio_text(high)}"),
@@ -117,7 +117,7 @@ def _goodput_verdict(result: Goodput) -> str:
     low, high = result.effective_ratio_low, result.effective_ratio_high
     spares = f"with {plural(result.spares, 'spare node')}" if result.spares else "without spare nodes"
     return (
-        f"{result.model} on {plural(result.gpus, 'GPU')} {spares}: goodput {_ratio_text(result.effective_ratio)} "
+        f"{on_gpus(result)} {spares}: goodput {_ratio_text(result.effective_ratio)} "
         f"({_ratio_text(low)} to {_ratio_text(high)} in 8 of 10 runs), with a checkpoint every "
         f"{format_duration(result.checkpoint_interval_s)}\n"
         f"{result.layout}: {format_seconds(result.step_time_s)} per step, "
@@ -177,7 +177,7 @@ def stragglers_document(
     """Lay out what slow parts cost; `verbose`: sources in full."""
     first = result.parts[0]
     return plain(
-        f"Slow parts of {result.model} on {plural(result.gpus, 'GPU')}",
+        f"Slow parts of {on_gpus(result)}",
         f"{_verdict(result, first)}\n{_alternatives(result, first)}{fit_text(plan)}",
         _parts(result),
         _variation(result),
@@ -190,7 +190,7 @@ def stragglers_document(
 def _verdict(result: Stragglers, first: Straggler) -> str:
     longer = in_words(1 + first.slower, TIME)
     return (
-        f"{result.model} on {plural(result.gpus, 'GPU')}: with {first.text} a step takes {longer} "
+        f"{on_gpus(result)}: with {first.text} a step takes {longer} "
         f"({format_seconds(result.step_time_s)} -> {format_seconds(first.step_time_s)}), "
         f"{format_count(first.gpu_hours_per_day)} GPU-hours a day"
     )
@@ -267,10 +267,8 @@ def train_time_document(result: TrainTime, *, verbose: bool = False, spell: Spel
     said = _train_verdict(result)
     money = "not known" if result.cost_usd is None else f"{format_count(result.cost_usd)} USD"
     return Document(
-        f"Training of {result.model} on {plural(result.gpus, 'GPU')} of {result.cluster}",
-        lambda width: (
-            f"{said}\n{verdict(result.model, result.gpus, result.cluster, result.plan, width)}{fit_text(result.plan)}"
-        ),
+        f"Training of {on_cluster(result)}",
+        lambda width: f"{said}\n{verdict(result, result.plan, width)}{fit_text(result.plan)}",
         [
             ("Wall time", format_duration(result.wall_s), f"{result.effective_ratio:.1%} goodput"),
             ("GPU-hours of steps", format_count(result.gpu_hours), f"{format_count(result.billed_gpu_hours)} paid for"),

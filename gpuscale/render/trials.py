@@ -7,7 +7,7 @@ import shlex
 from gpuscale.files import printable
 from gpuscale.render.compared import three_digits
 from gpuscale.render.document import Document, Section, table
-from gpuscale.render.plan_texts import layout_text
+from gpuscale.render.plan_texts import layout_text, on_cluster, step_range
 from gpuscale.trials.tuning import TrialRow, Tuning
 from gpuscale.units import format_seconds, plural
 
@@ -20,7 +20,7 @@ def tuning_document(state: Tuning) -> Document:
     if state.calibration:
         facts.append(("calibration", f"{state.calibration}: give it to `plan` and others as `calibration`"))
     return Document(
-        f"Trials of {state.model} on {plural(state.gpus, 'GPU')} of {state.cluster}",
+        f"Trials of {on_cluster(state)}",
         "\n".join(_verdict(state)),
         [],
         [Section("Trials", parts), Section("Next", [facts])],
@@ -58,8 +58,7 @@ def _measured(row: TrialRow | None) -> str:
 def _predicted(state: Tuning) -> str:
     plan = state.plan
     assert plan is not None
-    low, high = format_seconds(plan.step_time_low_s), format_seconds(plan.step_time_high_s)
-    return f"{format_seconds(plan.step_time_s)} ({low} to {high})"
+    return f"{format_seconds(plan.step_time_s)} ({step_range(plan)})"
 
 
 def _to_do(state: Tuning) -> str:
