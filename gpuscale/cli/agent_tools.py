@@ -82,8 +82,8 @@ MAX_PAGE_BYTES = 7_800
 class Asked(NamedTuple):
     """What a call means."""
 
-    arguments: tuple[str, ...]  #: of the command line.
-    stdin: str  #: what the command reads there.
+    arguments: tuple[str, ...]
+    stdin: str
     key: str | None  #: the part of the JSON that is wanted; None for the text.
     offset: int  #: where the page begins [characters].
 

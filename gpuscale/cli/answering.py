@@ -43,7 +43,7 @@ class Answer(NamedTuple):
     found: Any  #: the result, which has a document.
     body: Callable[[], Any] | None = None  #: makes what JSON has where that is not the fields of the result.
     view: Mapping[str, Any] = {}  #: how the document is to be: `verbose`, `depth` and the like.
-    rows: Callable[[], Any] = tuple  #: makes the rows of CSV.
+    rows: Callable[[], Any] = tuple
     name: str | None = None  #: of the JSON's schema where that is not the command's.
     more: Mapping[str, Any] = {}  #: keys of the JSON beside the fields.
     then: Callable[[], None] | None = None  #: what is done after it was printed.

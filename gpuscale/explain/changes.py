@@ -82,7 +82,7 @@ class Changes(NamedTuple):
     """All single changes of a plan."""
 
     subject: Subject
-    now: Neighbour  #: the plan itself.
+    now: Neighbour
     every: tuple[Neighbour, ...]  #: the changes, evaluated; one that asks for what is there already is left out.
 
     def gain(self, one: Neighbour) -> float:

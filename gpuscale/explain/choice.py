@@ -70,26 +70,26 @@ class Position:
     """How a plan stands to the best of its job, and that to the next family."""
 
     is_best: bool  #: the plan is the best, or a variant of it that the model cannot tell from it.
-    best: str  #: the best plan in a line.
+    best: str
     best_step_time_s: float  #: seconds per optimizer step of that.
     behind: float  #: by how much the plan takes longer than the best; below 0 where it is faster and does not fit.
-    tied: bool  #: the model cannot tell the two apart.
+    tied: bool
     #: what the plan spends more than the best on, the most first, as shares of the step of the best.
     why: tuple[str, ...]
     next_plan: str  #: the best plan of the next family; empty where there is none.
-    next_behind: float  #: by how much that takes longer than the best.
-    next_tied: bool  #: the model cannot tell it from the best.
-    next_lacks: tuple[str, ...]  #: what it spends more on, likewise.
+    next_behind: float
+    next_tied: bool
+    next_lacks: tuple[str, ...]
 
 
 class Field(NamedTuple):
     """The plans that are compared."""
 
-    job: JobSpec  #: whose plans they are.
+    job: JobSpec
     rows: Candidates  #: those near the best, and those that are as fast with twice the memory.
     score: FloatArray  #: seconds per step, shape (N,), as all others.
     components: FloatArray  #: seconds by component, shape (components, N).
-    memory_bytes: FloatArray  #: at the fullest stage.
+    memory_bytes: FloatArray
     family: IndexArray  #: number of the family of each.
     order: IndexArray  #: those that fit, the first choice first.
 
@@ -189,7 +189,7 @@ class Lever(NamedTuple):
     quantity: str  #: what it is.
     ends: tuple[float, ...]  #: factors on it up to which another choice is looked for.
     whole: bool  #: it is a whole number, and memory and rules depend on it: only the ends are tried.
-    changed: Callable[[float], JobSpec]  #: the job with a factor on it.
+    changed: Callable[[float], JobSpec]
     value: Callable[[float], str]  #: what it then is, in words.
 
 

@@ -276,7 +276,7 @@ class Microbatch(NamedTuple):
     layers: tuple[list[Segment], ...]  #: by kind, the segments of one layer.
     #: place -> forward and backward pass of the embedding and of the LM head.
     ends: dict[int, tuple[Breakdown, Breakdown]]
-    teacher: Breakdown  #: the forward pass of a teacher.
+    teacher: Breakdown
 
 
 def microbatch(c: Candidates, job: JobSpec) -> Microbatch:

@@ -90,21 +90,20 @@ FILLING = "filling and draining the pipeline"
 class Call:
     """One collective of a plan, called several times in a step by each group of an axis."""
 
-    #: `tp`, `cp`, `ep`, `etp`, `pp`, `dp`, `edp` (data parallelism of the routed experts), `embedding` (tied, on two
-    #: stages) or `norm` (of the gradients).
+    #: as in `AxisTraffic`, likewise what has the same name.
     axis: str
-    purpose: str  #: what is sent.
+    purpose: str
     collective: str  #: one of `gpuscale.collectives.ideal.OPERATIONS`.
-    phase: str  #: one of `PHASES`: when it is due.
-    bytes_per_call: float  #: as nccl-tests counts [bytes].
+    phase: str
+    bytes_per_call: float
     calls: float  #: in a step, of each group.
-    group_size: int  #: GPUs of the group; of a ring or a pipeline all that send to a neighbour.
-    stride: int  #: Rank stride between members.
-    component: str  #: under which the step-time model counts what shows of it.
+    group_size: int
+    stride: int
+    component: str
     ends: bool = False  #: it belongs to the embedding or the LM head.
     pair: int = 0  #: GPUs between the two of a transfer, of which the group is a chain; 0 for collectives.
     time_s: float = 0.0  #: of a call [s].
-    hidden: bool = False  #: it runs beside a longer part of the same exchange.
+    hidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class StagePlan:
     job: JobSpec
     rows: Candidates  #: the plan as the only candidate.
     place: int  #: column of the stage among the evaluated ones.
-    stage: int  #: its index in the pipeline.
+    stage: int
     layers: tuple[tuple[LayerSpec, float], ...]  #: (kind of layer, how many of them the stage runs).
 
     def __getattr__(self, name: str) -> int:

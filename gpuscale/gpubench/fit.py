@@ -60,10 +60,10 @@ class Kernels(NamedTuple):
     """Measured kernels of one kind and precision as arrays."""
 
     kind: str  #: `gemm`, `attention forward`, `attention backward`, `stream`; of GEMMs with the regime.
-    precision: str  #: of the operands.
+    precision: str
     columns: Mapping[str, FloatArray]  #: sizes.
-    measured_s: FloatArray  #: times [s].
-    labels: tuple[str, ...]  #: what each is.
+    measured_s: FloatArray
+    labels: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Level:
 class Draft:
     """A cluster file under construction, and the clusters to borrow from."""
 
-    gpu: GpuSpec  #: the GPU of the cluster.
+    gpu: GpuSpec
     nics: int | None  #: network cards of a node that serve its GPUs, where the user says so.
     nic_gbit_per_s: float | None  #: their rate, where the user says so.
     nodes: int | None  #: nodes of the network, where the user says so.

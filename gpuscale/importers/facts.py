@@ -161,18 +161,18 @@ class Tier(NamedTuple):
     nodes: int  #: nodes under one instance.
     switches: int  #: switches of one instance at this level; 0 where the file does not count them.
     switch_gb_per_s: float  #: what the ports of one of them that face down carry, one direction [GB/s].
-    source: str  #: where it was read.
+    source: str
 
 
 @dataclass(frozen=True)
 class Facts:
     """What one file states; None where it says nothing."""
 
-    file: str  #: name of the file.
+    file: str
     kind: str  #: what it is, with its article: `an NCCL topology XML`.
     gpus: Stated[int] | None = None  #: GPUs of one node (of one NVLink domain, when it spans hosts).
     host_gpus: Stated[int] | None = None  #: GPUs of one host, where several hosts make up the node.
-    device: Stated[Device] | None = None  #: the GPU model.
+    device: Stated[Device] | None = None
     links: Stated[int] | None = None  #: links of one GPU to others.
     island: Stated[int] | None = None  #: GPUs that the links join; as `gpus` when all of them.
     link_fabric: Stated[str] | None = None  #: `nvlink` or `xgmi`; `pcie` where the file says that there are no links.
@@ -185,7 +185,7 @@ class Facts:
     pcie_gb_per_s: Stated[float] | None = None  #: what one GPU's PCIe link carries, one direction [GB/s].
     nics: Stated[int] | None = None  #: network cards (ports) of one node that serve its GPUs.
     nic_gbit_per_s: Stated[float] | None = None  #: rate of one of them, one direction.
-    nic_fabric: Stated[str] | None = None  #: the network that they are on.
+    nic_fabric: Stated[str] | None = None
     way: Stated[str] | None = None  #: how NCCL goes from GPU to GPU without links, as `path` of a level names it.
     nic_way: Stated[str] | None = None  #: how it goes from GPU to network card.
     #: GPUs and network cards behind one PCIe switch, where all are alike.

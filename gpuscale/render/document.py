@@ -31,8 +31,8 @@ class Table:
     """A table whose first column names the rows; one without rows is left out."""
 
     caption: str  #: what it shows; a terminal has the header alone.
-    header: Sequence[str]  #: names of the columns.
-    rows: Sequence[Sequence[Cell]]  #: the cells, as many as the header has.
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
     #: a click on a column sorts by it; where the first is of numbers, the rows come in its order.
     sortable: bool = False
     folded: bool = False  #: on a page, only its caption shows until it is opened.
@@ -73,7 +73,7 @@ class Chart(NamedTuple):
     title: str  #: what it shows.
     summary: str  #: what is to be seen in it, in a sentence.
     draw: Callable[[], str]  #: makes its HTML; colours are classes of the style sheet, from `c1` on.
-    numbers: Table  #: what is drawn, as a table.
+    numbers: Table
     legend: Sequence[tuple[str, str]] = ()  #: name and classes of what looks alike.
     text: Drawing | None = None  #: what a terminal draws; nothing without.
 
@@ -125,7 +125,7 @@ class Section(NamedTuple):
 class Document:
     """What an answer shows."""
 
-    title: str  #: what it is about.
+    title: str
     verdict: str | Drawing  #: the answer in a sentence; further lines say of what.
     #: the numbers that matter most, which a page shows large: name, number, and what to know of it.
     tiles: Sequence[tuple[str, str, str]] = ()

@@ -66,8 +66,8 @@ ASKED = {
 class Answered:
     """One question of a study with its rows."""
 
-    case: Case  #: what was asked.
-    rows: tuple[Row, ...]  #: what the results say of it.
+    case: Case
+    rows: tuple[Row, ...]
     resumed: bool = False  #: it was answered by an earlier run.
 
 

@@ -60,7 +60,7 @@ ROOT = "\0root"
 class Moved:
     """A question as it is asked elsewhere."""
 
-    case: Case  #: the question.
+    case: Case
     texts: Mapping[str, str]  #: options that name files -> the same from below `ROOT`.
 
     def under(self, root: Path) -> Case:

@@ -81,19 +81,19 @@ class Asked:
     best_by: Sequence[str] = ()  #: of all rows that agree in these, the best is taken.
     #: the column, or objective of `plan`, that decides which row is best; None for the usual one.
     by: str | None = None
-    sort: Sequence[str] = ()  #: what the rows are ordered by.
-    top: int | None = None  #: so many rows at most.
+    sort: Sequence[str] = ()
+    top: int | None = None
     #: columns of a heat map: of its rows, of its columns, and of its values; the best row of each pair is taken.
     heat: Sequence[str] = ()
     frontier: Sequence[str] = ()  #: two columns: the rows are taken than which none is better by both.
-    answered: bool = False  #: rows with an answer alone.
+    answered: bool = False
 
 
 @dataclass(frozen=True)
 class Goal:
     """A column by which rows are better or worse."""
 
-    column: str  #: its name.
+    column: str
     rising: bool  #: more is better.
 
     @property
@@ -111,7 +111,7 @@ class Goal:
 class Results:
     """The results of a study, loaded."""
 
-    path: Path  #: the file.
+    path: Path
     columns: dict[str, type]  #: in the file's order: what was asked, then `status`, then what was found.
 
     def __init__(self, path: Path) -> None:
@@ -424,20 +424,20 @@ reasons why there is no answer."""
 class Unanswered:
     """Questions without an answer for one reason; numbers in it may differ."""
 
-    status: str  #: how they ended.
-    reason: str  #: why the first of them did.
-    questions: int  #: how many they are.
+    status: str
+    reason: str
+    questions: int
 
 
 @dataclass(frozen=True)
 class Heat:
     """Values over two columns."""
 
-    row: str  #: name of the column down the side.
-    column: str  #: name of the column across.
-    value: str  #: name of the column in the cells.
-    rows: tuple[Any, ...]  #: values down the side, in order.
-    columns: tuple[Any, ...]  #: values across, in order.
+    row: str
+    column: str
+    value: str
+    rows: tuple[Any, ...]
+    columns: tuple[Any, ...]
     #: those of the best row of each pair, one tuple per row; None where there is none.
     values: tuple[tuple[float | None, ...], ...]
 
@@ -445,8 +445,8 @@ class Heat:
 class Frontier(NamedTuple):
     """Rows than which none is better by both of two columns."""
 
-    across: Goal  #: column along x.
-    up: Goal  #: column along y.
+    across: Goal
+    up: Goal
     #: values of both of all rows, those on the frontier first and only there; at most `MAX_POINTS` behind it.
     points: tuple[tuple[float, float], ...]
     size: int  #: how many are on the frontier.
@@ -456,23 +456,23 @@ class Frontier(NamedTuple):
 class Summary:
     """What the results of a study say."""
 
-    source: str  #: name of the file.
-    columns: Mapping[str, type]  #: name -> type.
+    source: str
+    columns: Mapping[str, type]
     wanted: tuple[str, ...]  #: columns that were named; empty for the usual ones.
     rows: tuple[Row, ...]  #: the best, or those that were asked for.
     matched: int  #: rows that meet the condition.
     #: how many of them are asked for, of which `rows` may be the first; with an answer if nothing else is said.
     of: int
-    questions: int  #: how many there are.
-    answered: int  #: those with an answer.
+    questions: int
+    answered: int
     goal: Goal | None  #: what rows are best by; None where no row has a number.
-    best: Row | None  #: the best row by it.
+    best: Row | None
     varying: tuple[str, ...]  #: columns of questions with several values.
     #: column of questions -> its value, where all have the same; without the settings of a named cluster.
     fixed: Mapping[str, Any]
-    unanswered: tuple[Unanswered, ...]  #: why questions have no answer, most first.
-    heat: Heat | None = None  #: None where not asked for.
-    frontier: Frontier | None = None  #: None where not asked for.
+    unanswered: tuple[Unanswered, ...]
+    heat: Heat | None = None
+    frontier: Frontier | None = None
 
 
 def summarise(results: Results, asked: Asked, shown: int = SHOWN) -> Summary:

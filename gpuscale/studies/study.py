@@ -83,10 +83,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 class Machine(NamedTuple):
     """A cluster that a study asks about."""
 
-    cluster: str  #: the option `cluster`.
+    cluster: str
     set: str = ""  #: the option `set`; empty for a cluster as it is.
     name: str = ""  #: of a what-if cluster; empty for one that is none.
-    usd_per_gpu_hour: float | None = None  #: its price, if it states one.
+    usd_per_gpu_hour: float | None = None
 
     @property
     def label(self) -> str:
@@ -309,7 +309,7 @@ def is_pin(task: str, name: str) -> bool:
 class Case:
     """One question of a study."""
 
-    task: str  #: one of `TASKS`.
+    task: str
     #: what the question's command takes, by the names of `gpuscale.request`, each with one value.
     options: Mapping[str, Any]
     labels: Mapping[str, str]  #: columns that say what sets it apart beside its options: the name of a what-if cluster.
@@ -349,9 +349,9 @@ class Grid:
 class Study:
     """What a study asks."""
 
-    task: str  #: one of `gpuscale.studies.study.TASKS`.
+    task: str
     grids: tuple[Grid, ...]  #: products of values, one after the other.
-    digests: Digests  #: finds what the answers rest on.
+    digests: Digests
 
     @property
     def size(self) -> int:

@@ -59,12 +59,12 @@ OWN = ("folder", "plan", "log")
 class Study:
     """What is to be tuned, and how a trial is run."""
 
-    path: Path  #: its file.
-    job: Mapping[str, Any]  #: options of `JobOptions`.
-    pins: Mapping[str, Any]  #: sets of values of the layout.
+    path: Path
+    job: Mapping[str, Any]
+    pins: Mapping[str, Any]
     command: tuple[str, ...] = ()  #: arguments of the program that runs a trial, with names in braces; none: by hand.
     log: str = ""  #: where a trial's log is, with names in braces; empty where it is what the command prints.
-    most: int = USUAL_MOST  #: trials at most.
+    most: int = USUAL_MOST
     timeout_s: float = LONGEST_S  #: after which a trial is ended [s].
 
     def folder(self, number: int) -> Path:
@@ -173,12 +173,12 @@ class Trial:
     """A layout that was proposed, and what became of it."""
 
     number: int  #: from 1.
-    options: Mapping[str, Any]  #: of its job.
+    options: Mapping[str, Any]
     layout: Mapping[str, Any]  #: as a plan file has it.
-    log: Path  #: where its log is, or will be.
+    log: Path
     outcome: str  #: `waiting` for its log, `ran`, `out of memory`, or `failed` for another reason.
-    measured: MeasuredRun | None = None  #: what the log says of a run that ran.
-    reason: str = ""  #: why it failed.
+    measured: MeasuredRun | None = None
+    reason: str = ""
 
 
 def read_trials(study: Study) -> list[Trial]:
@@ -232,7 +232,7 @@ class Believed(NamedTuple):
 
     step_time_s: FloatArray  #: the middle of the prediction [s].
     half_width: FloatArray  #: half of its 80 % interval, in the log.
-    fit_probability: FloatArray  #: that it fits in memory.
+    fit_probability: FloatArray
 
 
 class Next(NamedTuple):
