@@ -409,7 +409,10 @@ def test_text_answers_name_what_was_read(tmp_path):
     ran = gpuscale("estimate", "--from", str(script(tmp_path, more="--lr 1")), "--improve")
     assert ran.code == 0
     assert "understood" in ran.out
-    assert "no effect on the prediction" in ran.out
+    assert "no effect on the prediction: `-v` lists them" in ran.out
+    told = gpuscale("estimate", "--from", str(script(tmp_path, more="--lr 1")), "--verbose").out
+    assert "lists them" not in told
+    assert re.search(r"^--lr 1 +\d+ ", told, re.MULTILINE)
 
 
 def test_an_improvement_takes_out_what_it_excludes():

@@ -218,13 +218,13 @@ def _against(changes: Changes, one: Neighbour) -> tuple[str, float | None]:
     return f"{signed(gain)} tokens/s" + (f": {said}" if said else ""), gain
 
 
-def effects(now: Neighbour, one: Neighbour, most: int = 2) -> list[str]:
+def effects(now: Neighbour, one: Neighbour) -> list[str]:
     """Say what a change makes less and more of per token, as shares of both steps, what changes most first."""
     per_token = now.spec.tokens_per_step / one.spec.tokens_per_step
     moved = (one.seconds * per_token - now.seconds) / now.step_time_s
     order = [int(index) for index in np.argsort(-np.abs(moved), kind="stable") if abs(moved[index]) >= WORTH_SAYING]
     found = []
-    for index in order[:most]:
+    for index in order[:2]:
         name = list(COMPONENTS.values())[index].text
         before, after = (round(100 * float(each.seconds[index]) / each.step_time_s) for each in (now, one))
         as_shares = (after - before) * moved[index] > 0  # both may rise where others fall

@@ -176,10 +176,10 @@ def tied(one: FloatArray, other: FloatArray) -> bool:
     return abs(math.log(one.sum() / other.sum())) <= float(ties.tie_window(np.asarray(apart)))
 
 
-def _more_of(one: FloatArray, other: FloatArray, most: int = 2) -> tuple[str, ...]:
+def _more_of(one: FloatArray, other: FloatArray) -> tuple[str, ...]:
     """What one plan spends more on than another, as shares of the other's step."""
     more, named = (one - other) / other.sum(), list(COMPONENTS.values())
-    order = [int(index) for index in np.argsort(-more, kind="stable")[:most] if more[index] >= WORTH_SAYING]
+    order = [int(index) for index in np.argsort(-more, kind="stable")[:2] if more[index] >= WORTH_SAYING]
     return tuple(f"{named[index].text} +{100 * more[index]:.1f}%" for index in order)
 
 

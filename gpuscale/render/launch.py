@@ -253,9 +253,10 @@ def _place(one: Said, *, several: bool) -> str:
     return ":".join(part for part in (name, line) if part)
 
 
-def launch_estimate_document(found: LaunchEstimate) -> Document:
+def launch_estimate_document(found: LaunchEstimate, *, verbose: bool = False, spell: Spell = str) -> Document:
     """Lay out a plan, and what was understood of its files."""
-    return estimate_document(found.estimate, more=_launch_blocks(found.job))
+    more = _launch_blocks(found.job, verbose=verbose)
+    return estimate_document(found.estimate, verbose=verbose, spell=spell, more=more)
 
 
 def subject_document(found: Subject, *, whole: bool = False, spell: Spell = str) -> Document:

@@ -296,7 +296,7 @@ def _is_printed(why: WhyAnswer, result: PlanResult) -> bool:
     return any(why.plan == replace(one, variants=why.plan.variants) for one in shown if why.plan)
 
 
-def _why_parts(why: WhyAnswer, result: PlanResult, spell: Spell, width: int = WIDTH) -> tuple[str, Facts]:
+def _why_parts(why: WhyAnswer, result: PlanResult, spell: Spell) -> tuple[str, Facts]:
     plan = why.plan
     if plan is None or why.slower_than_best is None:
         return f"{why.asked}: cannot run", [(code, spell(reason)) for code, reason in why.reasons.items()]
@@ -311,13 +311,13 @@ def _why_parts(why: WhyAnswer, result: PlanResult, spell: Spell, width: int = WI
         f"MFU {plan.mfu:.1%}, {size_text(plan)}"
     )
     variant, plain = "best variant" if why.status == "ranked" else "smallest variant", why.plain
-    differences = as_many_as_fit("", differences_text(why.breakdown, why.best_breakdown), width - len(variant) - 4)
+    differences = as_many_as_fit("", differences_text(why.breakdown, why.best_breakdown), WIDTH - len(variant) - 4)
     stages = f", pipeline {plan.pipeline_layout}" if plan.pipeline_layout else ""
     rows = [(variant, layout_text(plan) + stages), ("", numbers)]
     if not is_first:
         rows.append(("against #1", differences))
     elif result.choice and result.choice.reason:
-        rows += [("why first", said) for said in _why_first(result, several=True, width=width)]
+        rows += [("why first", said) for said in _why_first(result, several=True, width=WIDTH)]
     if plain is not None:
         size = f"{FIT[plain.fit]}, {size_text(plain)}"
         rows.append(("as given", f"{layout_text(plain)}: {size}, {format_seconds(plain.step_time_s)}/step"))

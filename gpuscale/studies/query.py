@@ -475,11 +475,8 @@ class Summary:
     frontier: Frontier | None = None
 
 
-def summarise(results: Results, asked: Asked, shown: int = SHOWN) -> Summary:
+def summarise(results: Results, asked: Asked) -> Summary:
     """Say what results show.
-
-    Args:
-        shown: rows at most where `asked` says nothing of it.
 
     Raises:
         InputError: an unknown column, a condition that is none, or too many values for a heat map.
@@ -496,7 +493,7 @@ def summarise(results: Results, asked: Asked, shown: int = SHOWN) -> Summary:
     first = f"SELECT {', '.join(f'any_value({quoted(name)})' for name in fixed)} FROM results WHERE {condition}"
     if not (asked.best_by or asked.sort or asked.columns):
         asked = replace(asked, answered=True)
-    every = replace(asked, top=asked.top or shown, columns=())
+    every = replace(asked, top=asked.top or SHOWN, columns=())
     goal = results.best_by(asked)
     best = next(results.rows(Asked(asked.where, by=asked.by, top=1)), None)
     if goal is None or best is None or best[goal.column] is None:
