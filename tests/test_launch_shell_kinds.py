@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscale import read_launch
+from gpuscale import estimate, read_launch
 from gpuscale.errors import InputError
 from gpuscale.launch.settings import LackingError
 
@@ -208,6 +208,68 @@ def test_settings_that_are_not_known_offer_what_their_names_speak_of(tmp_path: P
     hint = str(caught.value.hint)
     assert "(or `tp=2`, `gbs=64`, `tune=...` (full, lora, qlora))" in hint
     assert read_launch([path], {"GAS": "1"}, {"tp": 2, "gbs": 64, "tune": "full"}).options["gpus"] == 8
+
+
+MEGATRON = """torchrun --nproc_per_node 8 {program} --num-layers 32 --hidden-size 4096 --ffn-hidden-size 11008 \\
+  --num-attention-heads 32 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 64 \\
+  --position-embedding-type rope --normalization RMSNorm --vocab-size 32000 --bf16 {more}
+"""
+
+
+def test_adapters_of_mindspeed_are_read(tmp_path: Path) -> None:
+    shape = "--swiglu --disable-bias-linear --untie-embeddings-and-output-weights"
+    lora = "--lora-r 16 --lora-alpha 32 --lora-target-modules linear_qkv linear_proj"
+    job = read_launch([script(tmp_path, MEGATRON.format(program="posttrain_gpt.py", more=f"{shape} {lora}"))])
+    assert (job.options["tune"], job.options["lora_rank"], job.options["lora_targets"]) == ("lora", 16, "k,o,q,v")
+    other = f"{shape} --adapter-kind x"
+    with pytest.raises(LackingError, match="may change memory or time"):
+        read_launch([script(tmp_path, MEGATRON.format(program="posttrain_gpt.py", more=other))])
+
+
+def test_programs_of_a_family_whose_arguments_do_not_say_it_ask_for_the_model(tmp_path: Path) -> None:
+    path = script(tmp_path, MEGATRON.format(program="pretrain_llama.py", more=""))
+    with pytest.raises(LackingError, match="builds blocks of its own") as caught:
+        read_launch([path])
+    assert "`model=llama" in str(caught.value.hint)
+    assert read_launch([path], {}, {"model": "llama-7b"}).options["gbs"] == 64
+
+
+def test_an_optimizer_in_host_memory_needs_no_second_replica(tmp_path: Path) -> None:
+    more = "--swiglu --tensor-model-parallel-size 8 --optimizer-cpu-offload --use-precision-aware-optimizer"
+    path = script(tmp_path, MEGATRON.format(program="pretrain_gpt.py", more=f"{more} --use-distributed-optimizer"))
+    job = read_launch([path])
+    assert job.options["offload"] == "optimizer"
+    assert estimate(**job.options, **job.layout).plan is not None
+
+
+def test_what_command_prints_is_the_command(tmp_path: Path) -> None:
+    text = "GAS=2; LENGTH=512\nRUN=$(command -v torchrun)\nif [[ -z $RUN ]]; then exit 1; fi\n"
+    job = read_launch([script(tmp_path, text + TRAINED.replace("torchrun", '"$RUN"'))])
+    assert (job.options["gpus"], job.options["gbs"]) == (8, 16)
+
+
+AXOLOTL = "base_model: Qwen/Qwen2.5-7B\nsequence_len: 2048\nmicro_batch_size: 2\nmax_memory: 3\nbf16: true\n"
+
+
+def test_a_configuration_that_is_made_of_another_is_asked_for_by_its_name(tmp_path: Path) -> None:
+    text = (
+        "sed -e '/^max_memory:/d' -e 's|2048|1024|' conf/a.yml > /tmp/b.yml\npython -m axolotl.cli.train /tmp/b.yml\n"
+    )
+    path = script(tmp_path, text)
+    with pytest.raises(InputError, match="configured in conf/a.yml"):
+        read_launch([path])
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/a.yml").write_text(AXOLOTL)
+    assert read_launch([path], {}, {"gpus": 1}).options["seq"] == 1024
+
+
+def test_jobs_on_tpus_are_said_to_be(tmp_path: Path) -> None:
+    text = "export PJRT_DEVICE=TPU\nexport XLA_USE_SPMD=1\nGAS=2; LENGTH=512\n" + TRAINED
+    path = script(tmp_path, text.replace('--fsdp "full_shard auto_wrap"', ""))
+    with pytest.raises(LackingError, match="how PyTorch/XLA shards") as caught:
+        read_launch([path])
+    assert "it runs on TPUs" in caught.value.message
+    assert read_launch([path], {}, {"cluster": "dgx-h100-superpod", "zero": 3}).options["gbs"] == 16
 
 
 def test_a_variable_of_a_script_may_be_called_ignored(tmp_path: Path) -> None:

@@ -445,6 +445,9 @@ def _read_accelerate(reading: Reading) -> None:
     if accelerate.sharded(reading):
         accelerate.read_fsdp(reading, degrees)
     else:
+        spmd = reading.get("XLA_USE_SPMD")
+        if spmd is not None and reading.flag("XLA_USE_SPMD") and "zero" not in reading.given:
+            reading.refuse(spmd, "how PyTorch/XLA shards is said in the program", settles="zero")
         reading.option("zero", int(reading.given.get("zero") or 0), "distributed_type")
         own = reading.tool.name == own_programs.NAME
         if "zero" not in reading.given and not reading.get("distributed_type") and not own:

@@ -66,7 +66,8 @@ def _sharding(writing: Writing) -> Arguments:
     layout, runtime = writing.layout, writing.spec.runtime
     ranks, zero = (layout.dp or 1) * layout.cp, layout.zero or 0
     muon = writing.asked("optimizer") == "muon"  # shards its states itself as dist_muon
-    found: Arguments = {"use_distributed_optimizer": True} if zero and not muon else {}
+    sharded = bool(zero) or writing.spec.offload.optimizer  # which the argument alone allows, for one replica too
+    found: Arguments = {"use_distributed_optimizer": True} if sharded and not muon else {}
     if muon and (zero > 1 or (zero and layout.shard != ranks)):
         writing.refuse("optimizer", "Muon excludes the distributed optimizer, its replicas and FSDP (arguments.py)")
     if zero > 1:

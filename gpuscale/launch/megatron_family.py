@@ -128,6 +128,8 @@ def _read_megatron(reading: Reading) -> None:
     if swift:
         _named_by_swift(reading)
     read_job(reading, _generation(reading))
+    if not swift and reading.get("lora_r") and (reading.integer("lora_r") or 0) > 0:  # MindSpeed's, AscendSpeed's
+        adapters.take(reading, adapters.ARGUMENTS, "lora_r")
     plain = reading.sources[-1].kind == "command" and not swift and not rollouts
     if plain and not {"micro_batch_size"} & (reading.layout.keys() | reading.given.keys()):
         message = "no file states how many sequences a GPU takes at a time"  # which arguments.py insists on
@@ -208,6 +210,7 @@ def _deepspeed_states(reading: Reading) -> None:
         stage = 1
     if stage is not None:
         reading.option("zero", stage, *stages)
+    reading.means("the optimizer of DeepSpeed", "optimizer.type")
     device = "zero_optimization.offload_optimizer.device"
     if reading.text(device, "cpu_optimizer"):
         reading.option("offload", "optimizer", device, "cpu_optimizer")

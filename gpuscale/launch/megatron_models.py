@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from gpuscale.launch.settings import LackingError, Reading
-from gpuscale.launch.shapes import model_line, named_shape, shape_but_vocabulary
+from gpuscale.launch.shapes import all_models_once, model_line, named_shape, shape_but_vocabulary
 from gpuscale.launch.tokenizers import vocabulary_of
 from gpuscale.launch.writing import Writing
 from gpuscale.presets.files import known_table
@@ -430,8 +430,29 @@ def _read_positions(reading: Reading) -> None:
         reading.means("no learned positions", "position_embedding_type", "use_rotary_position_embeddings")
 
 
+_OF_FAMILY = re.compile(r"pretrain_(llama|baichuan|internlm|qwen|mistral|aquila)\w*\.py")
+"""Programs of AscendSpeed that build blocks of a family whatever the arguments say of them."""
+
+
+def _refuse_family(reading: Reading) -> None:
+    """Ask for the model where the program's name speaks of a family with gated MLPs, and no argument does.
+
+    Raises:
+        LackingError: it is so; presets of these sizes are likely.
+    """
+    said = _OF_FAMILY.search(" ".join(word for source in reading.sources for word in source.program))
+    sizes = tuple(reading.shape.get(key) for key in ("layers", "hidden", "ffn"))
+    if said is None or reading.shape.get("gated") or sizes[2] in {None, 4 * (sizes[1] or 0)}:
+        return
+    likely = [one.name for one in all_models_once() if one.name.startswith(said[1])
+              and (one.layers, one.hidden, getattr(one.kinds[0].mlp, "ffn", None)) == sizes]  # fmt: skip
+    message = f"{said[0]} builds blocks of its own, and no argument says that their MLPs are gated"
+    reading.refuse(reading.get("num_layers"), message, settles="model", likely=likely)
+
+
 def _read_vocabulary(reading: Reading) -> None:
     """Set the vocabulary and then the model: a preset of this shape where there is one."""
+    _refuse_family(reading)
     kind = reading.text("tokenizer_type", "tokenizer.type", "tokenizer.tokenizer_type") or ""
     padded = reading.integer("padded_vocab_size")
     size = reading.integer("vocab_size")

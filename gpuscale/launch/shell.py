@@ -177,6 +177,7 @@ class Shell:
         followed: scripts, in the order in which they were first met.
         calls: where the functions that are followed now were called.
         choices: variable without a value -> the texts that conditions compare it with.
+        origins: file that a command makes -> the file, not here, that it is made of.
         computed: variables that expressions of unknown value are assigned to: what they are compared with is no value
             of what the expressions hang on.
     """
@@ -197,6 +198,7 @@ class Shell:
         self.calls: list[int] = []
         self.choices: dict[str, dict[str, None]] = {}
         self.computed: set[str] = set()
+        self.origins: dict[str, str] = {}
         self.path = Path()
         self.steps = self.characters = self.depth = 0
         self._unset: set[str] = set()
@@ -835,6 +837,8 @@ class Shell:
             printed = _printed_by_python(fields[1:], read)
         self._write(one.redirects, fields, printed, state, inner)
         self._copy([it.text for it in fields], state)
+        if printed is None:
+            self._derive(fields, one.redirects, inner)
         if printed is not None or printing:
             return printed
         environment = {it.name: self._as_text(inner.variables.get(it.name)) for it in one.assignments}
@@ -895,6 +899,8 @@ class Shell:
             return read
         if name == "cat":
             return self.written(words[0].text, state) if len(words) == 1 else None
+        if name in {"command", "which", "type"} and words:  # `command -v deepspeed`
+            return words[-1] if name != "command" or any(it.text in {"-v", "-V"} for it in rest) else None
         if name in {"realpath", "readlink"}:
             return words[-1] if words else None
         if name in {"tr", "wc", "grep", "cut", "awk"}:
@@ -919,13 +925,24 @@ class Shell:
             return
         name, to = fields[-2:]
         text, target = state.text(name), PurePosixPath(to)
+        if text is None and known(name + to):
+            self.origins.setdefault(str(target), name)
         if text is not None:
             folder = to.endswith(("/", "/.")) or not target.suffix
             state.write(str(target / PurePosixPath(name).name if folder else target), text)
 
+    def _derive(self, fields: list[Traced], redirects: Sequence[Redirect], state: State) -> None:
+        """Keep which file, that is not here, a command makes another of: `sed s/A/B/ a.yml > b.yml`."""
+        files = {it.operator: self.text(it.target, state).text for it in redirects
+                 if it.operator in {">", "<"} and not it.errors and isinstance(it.target, Traced)}  # fmt: skip
+        made, name = files.get(">", ""), files.get("<", fields[-1].text)
+        if made and fields[0].text in {"sed", "envsubst", "cat"} and known(made + name):
+            self.origins.setdefault(str(PurePosixPath(made)), name)
+
     def _sed(self, words: list[Traced], state: State, read: Traced | None) -> Traced | None:
-        """Return what `sed s/A/B/` makes of a text, for plain texts A."""
-        scripts = [it.text for it in words if re.match(r"s([/|#,:])", it.text)]
+        """Return what `sed s/A/B/` makes of a text, for plain texts A, and `/^A/d`."""
+        scripts = [two.text for one, two in pairwise([EMPTY, *words])
+                   if one.text in {"-e", "--expression"} or re.match(r"s([/|#,:])|/[^/]+/d$", two.text)]  # fmt: skip
         names = [it.text for it in words if not it.text.startswith("-") and it.text not in scripts]
         text = self.written(names[0], state) if names else read
         in_place = any(it.text.startswith("-i") for it in words)
@@ -936,6 +953,13 @@ class Shell:
                 parts = command.strip()[2:].split(command.strip()[1:2]) if command.strip() else []
                 if len(parts) == 3 and re.fullmatch(r"[\w${}.<>@-]+", parts[0]):
                     text = _swapped(text, parts[0], parts[1])
+                elif dropped := re.fullmatch(r"/\^?([\w:. -]+)/d", command.strip()):
+                    lines = re.finditer(r".*\n?", text.text)
+                    starts = "^" in command
+                    kept = [
+                        one for one in lines if not (one[0].startswith(dropped[1]) if starts else dropped[1] in one[0])
+                    ]
+                    text = joined(text.cut(one.start(), one.end()) for one in kept)
         if in_place and names:
             state.write(names[0], text)
         return text

@@ -202,7 +202,8 @@ class _Reader:
             beside = {name: self._beside(name, command, seen, chosen) for name in _named(command.source)}
             sources = [source for found in beside.values() for source in found]
             sources += self._functions(command, seen)
-            lost = _missing(command, beside)
+            lost = tuple(replace(one, text=shell.origins.get(str(PurePosixPath(one.text)), one.text))
+                         for one in _missing(command, beside))  # fmt: skip
             cut = next(((one,) for one in cuts if one.line >= command.line and one.file == command.source.file), ())
             own = replace(command.source, assumed=(*command.source.assumed, *cut, *taken, *chosen, *unread))
             every = (*interpolated(tuple(sources), self.variables), own)

@@ -86,7 +86,7 @@ RULES = {
         rule("expert_replicas_not_divisible",
              lambda c, _: (c.zero > 0) & (c.expert_dp % np.maximum(c.dp * c.cp // np.maximum(c.shard, 1), 1) != 0),
              FOLDED_MEGATRON, lambda job: job.model.is_moe),
-        rule("offloaded_optimizer_not_sharded", lambda c, _: c.zero == 0, FOLDED_MEGATRON,
+        rule("offloaded_optimizer_not_sharded", lambda c, _: (c.zero == 0) & (c.dp * c.cp > 1), FOLDED_MEGATRON,
              lambda job: job.offload.optimizer),
         rule("low_moments_not_sharded", lambda c, _: (c.zero == 0) & (c.dp * c.cp > 1), FOLDED_MEGATRON,
              lambda job: job.states.second_moment in {1.0, 2.0} and job.states.master > 0),
