@@ -211,8 +211,8 @@ def test_settings_that_are_not_known_offer_what_their_names_speak_of(tmp_path: P
 
 
 MEGATRON = """torchrun --nproc_per_node 8 {program} --num-layers 32 --hidden-size 4096 --ffn-hidden-size 11008 \\
-  --num-attention-heads 32 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 64 \\
-  --position-embedding-type rope --normalization RMSNorm --vocab-size 32000 --bf16 {more}
+  --num-attention-heads 32 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 \\
+  --global-batch-size 64 --position-embedding-type rope --normalization RMSNorm --vocab-size 32000 --bf16 {more}
 """
 
 
@@ -256,7 +256,7 @@ def test_a_configuration_that_is_made_of_another_is_asked_for_by_its_name(tmp_pa
         "sed -e '/^max_memory:/d' -e 's|2048|1024|' conf/a.yml > /tmp/b.yml\npython -m axolotl.cli.train /tmp/b.yml\n"
     )
     path = script(tmp_path, text)
-    with pytest.raises(InputError, match="configured in conf/a.yml"):
+    with pytest.raises(InputError, match=r"configured in conf/a\.yml"):
         read_launch([path])
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf/a.yml").write_text(AXOLOTL)

@@ -837,8 +837,6 @@ class Shell:
             printed = _printed_by_python(fields[1:], read)
         self._write(one.redirects, fields, printed, state, inner)
         self._copy([it.text for it in fields], state)
-        if printed is None:
-            self._derive(fields, one.redirects, inner)
         if printed is not None or printing:
             return printed
         environment = {it.name: self._as_text(inner.variables.get(it.name)) for it in one.assignments}
@@ -871,6 +869,7 @@ class Shell:
     ) -> None:
         """Keep what a command writes into a file."""
         if printed is None:
+            self._derive(fields, redirects, inner)
             return
         targets = [it for it in redirects if it.operator in {">", ">>", ">|"} and not it.errors]
         names = [
@@ -954,11 +953,8 @@ class Shell:
                 if len(parts) == 3 and re.fullmatch(r"[\w${}.<>@-]+", parts[0]):
                     text = _swapped(text, parts[0], parts[1])
                 elif dropped := re.fullmatch(r"/\^?([\w:. -]+)/d", command.strip()):
-                    lines = re.finditer(r".*\n?", text.text)
-                    starts = "^" in command
-                    kept = [
-                        one for one in lines if not (one[0].startswith(dropped[1]) if starts else dropped[1] in one[0])
-                    ]
+                    lines = [(one, one[0].find(dropped[1])) for one in re.finditer(r".*\n?", text.text)]
+                    kept = [one for one, at in lines if at < 0 or (at > 0 and "^" in command)]
                     text = joined(text.cut(one.start(), one.end()) for one in kept)
         if in_place and names:
             state.write(names[0], text)
