@@ -53,7 +53,7 @@ MEMORY_NOISE = 0.03
 class AskedRun(NamedTuple):
     """A measured run with the job and the layout that it had."""
 
-    measured: MeasuredRun  #: what its log says.
+    measured: MeasuredRun
     options: Mapping[str, Any]  #: of `JobOptions`.
     layout: Mapping[str, Any]  #: of `Layout`.
 
@@ -87,7 +87,7 @@ class Agreement:
 class CalibratedRun:
     """What logs of training runs say of a site."""
 
-    site: Site  #: the calibration.
+    site: Site
     before: Agreement  #: the runs as they are predicted without it.
     after: Agreement  #: and with it: of runs that it was fitted to, not of others.
     new: tuple[MeasuredRun, ...]  #: runs that the logs add to those of an earlier calibration.
@@ -106,9 +106,9 @@ class TimerGroup:
     """Timers of the framework beside the components that they enclose."""
 
     name: str  #: what they measure.
-    measured_s: float  #: their sum [s].
-    predicted_s: float  #: predicted sum of the components [s].
-    components: tuple[str, ...]  #: the components.
+    measured_s: float  #: of the timers together [s].
+    predicted_s: float  #: of the components together [s].
+    components: tuple[str, ...]
 
 
 PARTS_NOISE = 0.07

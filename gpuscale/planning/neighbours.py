@@ -85,7 +85,7 @@ class Neighbour(NamedTuple):
     change: Change
     options: dict[str, Any]  #: all options that have to change.
     spec: JobSpec
-    row: Mapping[str, int]  #: the layout.
+    row: Mapping[str, int]
     broken: tuple[Rule, ...] = ()  #: rules that it breaks; if any, nothing is evaluated.
     evaluation: Evaluation | None = None  #: of all that were evaluated with it.
     at: int = 0  #: its place in the evaluation.

@@ -72,7 +72,7 @@ class PlacedOrder:
     order: tuple[str, ...]  #: the axes, neighbours first.
     spans: dict[str, AxisSpan]  #: axis -> where its groups lie.
     megatron: bool = True  #: Megatron-LM takes the order.
-    step_time_s: float | None = None  #: step time of a model in this order; None without a model [s].
+    step_time_s: float | None = None  #: of a model in this order; None without one [s].
     #: communication component -> its exposed time in a step [s].
     comm_s: Mapping[str, float] = field(default_factory=dict)
 
@@ -96,8 +96,8 @@ class PlacedOrder:
 class BestOrder(NamedTuple):
     """Whether there is a better order than the given one."""
 
-    rule: str  #: what orders are ranked by.
-    given: PlacedOrder  #: the order asked about.
+    rule: str
+    given: PlacedOrder
     best: PlacedOrder  #: the best, the given one where none is better.
     reason: str  #: what the best does better, or why none is.
     orders: tuple[PlacedOrder, ...]  #: all orders that form different groups, best first.
@@ -113,12 +113,11 @@ class Placement(NamedTuple):
     """Where the ranks of a layout run and how their groups lie on the cluster."""
 
     cluster: ClusterSpec  #: the cluster, extended where the job needs more of it.
-    degrees: Degrees  #: degree of each axis.
+    degrees: Degrees
     placed: PlacedOrder  #: the order of the axes, and the groups of each axis in use.
-    hosts: tuple[str, ...]  #: name of each machine, in the order in which ranks are dealt out.
-    best: BestOrder | None = None  #: the answer to whether there is a better order, when it was asked.
-    #: which preset a short name is; how many GPUs of each node are taken, if not all; how the cluster was extended, if
-    #: it was.
+    hosts: tuple[str, ...]  #: of each machine, in the order in which ranks are dealt out.
+    best: BestOrder | None = None  #: whether there is a better order, when it was asked.
+    #: which preset a short name is; how many GPUs of each node are taken; how the cluster was extended.
     notes: tuple[str, ...] = ()
 
     @property

@@ -64,13 +64,13 @@ class Rule(NamedTuple):
     code: str  #: reason code of the JSON output.
     #: options that break it, the first to change first, and facts of the model that they break on: `heads`.
     options: tuple[str, ...]
-    text: str  #: the rule as a sentence, for people.
-    source: str  #: where it comes from; what a framework's own source says is in `gpuscale.rules.frameworks`.
+    text: str  #: as a sentence.
+    source: str  #: where it comes from; what a framework's own source says is `cited`.
     #: marks the candidates that break it, where it concerns the job; shape (N,).
     test: Callable[[Candidates, JobSpec], BoolArray]
     frameworks: frozenset[str] = EVERY  #: names of `RULE_SETS` for which it holds.
-    #: whether any candidate of a job could break it; None where that is not known beforehand. Whatever depends on what
-    #: is offloaded concerns only jobs that offload it.
+    #: whether any candidate of a job could break it; None where that is not known. What depends on offloading concerns
+    #: only jobs that offload.
     concerns: Callable[[JobSpec], bool] | None = None
 
     def applies(self, job: JobSpec) -> bool:
@@ -109,7 +109,7 @@ class Cite(NamedTuple):
     """Where a framework states a rule."""
 
     where: str  #: file and line or option, at the commit of `Framework.basis`.
-    missed: str = ""  #: what the framework's own check of its options does not see: how such a layout fails instead.
+    missed: str = ""  #: what the framework's own check does not see: how such a layout fails instead.
 
 
 @functools.cache
@@ -121,20 +121,19 @@ def _cites(name: str) -> Mapping[str, Cite]:
 class Framework(NamedTuple):
     """What one framework can run; the defaults are those of a framework that can do everything."""
 
-    title: str  #: the framework's name, for people.
+    title: str
     basis: str  #: what was read: the commit, or releases and documentation of that time.
     citations: str = ""  #: its table in `presets/known/citations.toml`; empty where it has none.
     options: tuple[Option, ...] = ()  #: how it is told what it runs; empty where no files of it are read or written.
-    tensor_parallel: bool = True  #: whether it has the axis.
+    tensor_parallel: bool = True
     sequence_parallel: str = "optional"  #: whether tensor parallelism comes with it `always`, `optional`ly or `never`.
-    pipelines: bool = True  #: whether it has PP.
-    interleaving: bool = True  #: whether it has VPP.
-    context_parallel: bool = True  #: whether it has CP.
-    expert_parallel: bool = True  #: whether it has EP.
+    pipelines: bool = True
+    interleaving: bool = True
+    context_parallel: bool = True
+    expert_parallel: bool = True
     #: which of `moe`, `gqa`, `latent` (attention) and `state_space` its models may have.
     layers: frozenset[str] = frozenset({"moe", "gqa", "latent", "state_space"})
     schedules: frozenset[int] = frozenset(SCHEDULES.values())  #: codes of `SCHEDULES`.
-    #: of `fp32`, `tf32`, `bf16`, `fp16`, `fp8` and `fp4`.
     precisions: frozenset[str] = frozenset({"bf16", "fp16", "fp8", "fp4"}) | WIDE
     #: ways to quantise below 16 bits, as `JobSpec.recipe`.
     recipes: frozenset[str] = frozenset({"delayed", "current", "blockwise", "mx", "nvfp4"})

@@ -47,7 +47,7 @@ class Knob(NamedTuple):
     harm: float  #: standard deviation of the log of the factor on the harmful side; `help`: on the other.
     help: float
     source: str  #: where these come from.
-    most: float = math.inf  #: largest factor.
+    most: float = math.inf
 
     def factor(self, quantile: float) -> float:
         """Return the factor that a share `quantile` of cases does not exceed; above 1 is harmful."""

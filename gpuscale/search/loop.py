@@ -127,7 +127,7 @@ class JobGroup(NamedTuple):
     #: one of them with nothing offloaded and, where its layers do not depend on that, the stages outermost.
     job: JobSpec
     pins: Pins  #: what allows whatever any of them does.
-    members: list[int]  #: their indices.
+    members: list[int]
 
 
 SHARDING = ("zero", "shard")
@@ -186,24 +186,19 @@ FIRST_RUN, GROWTH = 512, 8
 class SearchResult:
     """What a search found."""
 
-    #: the best candidates, in order, at most `KEEP_VARIANTS`: those within a share of the best score, or, where every
-    #: candidate was timed, all.
+    #: the best candidates, in order, at most `KEEP_VARIANTS`: those within a share of the best score, or of all.
     leaders: Scored
-    #: the best candidate of each family, in order; families are folded (`gpuscale.search.ordering.folded`).
-    families: Scored
+    families: Scored  #: the best candidate of each family, in order; families are `folded`.
     family_variants: IntArray  #: how many feasible candidates each of those stands for.
-    #: the scores of all feasible candidates, ascending, where every candidate was timed; else empty.
-    scores: FloatArray
-    #: where it was asked for, the candidates than which none is faster and as small, or smaller and as fast.
-    frontier: Scored
+    scores: FloatArray  #: of all feasible candidates, ascending, where every candidate was timed; else empty.
+    frontier: Scored  #: where asked for, the candidates than which none is faster and as small, or smaller and as fast.
     generated: int  #: rows formed, those that a rule cut included; feasible + all rejected.
     evaluated: int  #: legal candidates whose memory was compared with what there is.
     feasible: int  #: those that fit and meet the constraints.
     rejected: dict[str, int]  #: reason code -> rows.
     nearest_miss: Scored | None  #: where nothing fits, the candidate that takes the least memory.
     elapsed_s: float  #: wall time; what jobs share is booked under the first.
-    #: its best plan, if it has one, is not among those wanted, and was not looked for any further.
-    beaten: bool = False
+    beaten: bool = False  #: its best plan, if any, is not among those wanted, and was not looked for any further.
 
 
 def search(
@@ -303,7 +298,7 @@ class _Fitting(NamedTuple):
     grid: Candidates  #: with the axes (choices of ZeRO, ways to recompute, rows).
     of_block: IndexArray  #: numbers of the rows in the block that layers were measured for.
     where: IndexArray  #: index of each in the flattened grid, shape (N,), as all others.
-    family: IndexArray  #: number of its family.
+    family: IndexArray
     least: FloatArray  #: lower bound of its score.
     memory_bytes: FloatArray  #: at the fullest stage [bytes].
     host_bytes: FloatArray  #: what is offloaded, per host [bytes].
@@ -553,9 +548,9 @@ class Shortlist(NamedTuple):
 
     rows: Candidates  #: the plans, in order of their scores.
     score: FloatArray  #: what they are ordered by, shape (P,).
-    evaluation: Evaluation  #: their memory and step time.
+    evaluation: Evaluation
     traits: ties.Traits  #: what decides between equals.
-    family: IndexArray  #: index of the listed family that stands for each, shape (P,).
+    family: IndexArray  #: index of the listed family that stands for each, (P,).
     variants: IntArray  #: how many feasible candidates that family stands for, shape (P,).
 
     @property

@@ -96,17 +96,15 @@ class Traits(NamedTuple):
     high: FloatArray  #: upper end of the 80 % interval of measured / predicted step time.
     retry: FloatArray  #: what the chance that it does not fit costs, as a factor of the step time.
     #: 1 where its kind was measured on fewer GPUs, or never, its pipeline is deeper than any that the framework ran, or
-    #: it shards gradients or parameters of experts and has no similar run, else 0. Nearly all experts were run with the
-    #: distributed optimizer.
+    #: it shards gradients or parameters of experts (nearly all were run with the distributed optimizer) and has no
+    #: similar run, else 0.
     unproven: IntArray
     tp_outside: IntArray  #: 1 where tensor parallelism leaves the domain of NVLink or its like, else 0.
     cp_short: IntArray  #: 1 where sequences of `SHORT_SEQUENCE` or fewer tokens are split, else 0.
     unlike_measured: IntArray  #: 1 where no measured run is similar, else 0.
     chunks: IntArray  #: model chunks of the whole pipeline, and `UNEVEN` more where they cannot be equal.
     exposed: FloatArray  #: exposed communication as a share of the step time.
-    #: how many of interleaving, context parallelism, ZeRO-3, HSDP and recomputation it uses: what needs tuning and can
-    #: go wrong.
-    features: IntArray
+    features: IntArray  #: how many of interleaving, context parallelism, ZeRO-3, HSDP and recomputation it uses.
 
     def take(self, index: IndexArray) -> Traits:
         """Return those of some plans."""

@@ -32,7 +32,7 @@ TARGETS = {
 class MethodSpec(NamedTuple):
     """What a step of a training method runs beside the forward and backward pass over its sequences."""
 
-    title: str  #: name for people.
+    title: str
     sequences: int = 1  #: sequences of one sample: 2 of a preferred and a rejected answer.
     forwards: int = 0  #: forward passes without gradients over as many tokens.
     reference: bool = False  #: a frozen copy of the model runs some of these, where no adapters can be switched off.
@@ -118,12 +118,12 @@ class TuningSpec:
     16-bit again for each product (Dettmers et al. 2023, arXiv 2305.14314, section 3).
     """
 
-    rank: int  #: of the adapters.
+    rank: int
     targets: frozenset[str]  #: matrices with adapters, of `MATRICES`.
     base: str = "bf16"  #: how frozen matrices are stored, of `BASE_DTYPES`.
     experts: bool = False  #: routed experts have adapters too.
     trained: frozenset[str] = frozenset()  #: what is trained whole, of `TRAINED`.
-    dropout: bool = False  #: inputs of adapters go through dropout.
+    dropout: bool = False
     joined: frozenset[str] = frozenset()  #: operators with one adapter for all matrices that are fused in them.
 
     @property
