@@ -1,15 +1,11 @@
-"""FLOPs per token, itemised. One multiply-add is 2 FLOPs; only matrix products are counted.
+"""FLOPs per token, itemised. One multiply-add is 2 FLOPs; only matrix products are counted: no norms, activations,
+softmax, rotary embedding, lookup, optimizer or recomputation. The backward pass costs twice the forward pass: 3 x
+forward are the *model* FLOPs of an MFU (PaLM, arXiv 2204.02311, appendix B).
 
-Not counted, as everywhere: norms, activations, softmax, rotary embedding, the embedding lookup, the optimizer, and
-recomputation. The backward pass costs twice the forward pass, so a training step costs 3 x forward: these are the
-*model* FLOPs of an MFU (PaLM, arXiv 2204.02311, appendix B).
-
-How many keys a query meets is a convention, and published tables differ; the caller chooses and says which:
-
-- `causal` counts the pairs that a causal mask leaves, (S+1)/2 keys on average, or exactly those inside a window.
-  Megatron-LM since core 0.12 (2025), Megatron-Bridge and NeMo 25.09+ count this way (as S/2).
-- `full` counts all S keys, or the whole window. PaLM's appendix B, Narayanan et al. 2021 (eq. 3), Korthikanti et
-  al. 2022 (appendix A), Megatron-LM up to core 0.11 and nanotron count this way.
+How many keys a query meets is a convention, which the caller chooses and says. `causal` counts the pairs that a causal
+mask leaves, (S+1)/2 keys on average, or exactly those inside a window, as Megatron-LM since core 0.12 (2025),
+Megatron-Bridge and NeMo 25.09+ do (as S/2). `full` counts all S keys, or the whole window, as PaLM's appendix B,
+Narayanan et al. 2021 (eq. 3), Korthikanti et al. 2022 (appendix A), Megatron-LM up to core 0.11 and nanotron do.
 """
 
 from __future__ import annotations

@@ -1,19 +1,11 @@
-"""Batches per pool: every pool trains whole replicas of the model in its own layout, on as much of the batch as it can.
+"""Batches per pool: every pool trains whole replicas of the model in its own layout, on as much of the batch as it can
+(docs/fleet.md).
 
-A step is
-
-    step_time_s = max over pools of T_i(B_i) + sync_s,    sum of B_i = global batch
-
-with T_i(B) the step time of pool i alone on a batch of B sequences, as the engine has it: microbatches, bubble,
-reduction and gathering inside the pool, optimizer. After the reduction inside the pools, each holds its own sum of the
-gradients, spread over all its GPUs. These sums are added over the level that joins the pools: one AllReduce over one
-GPU of each pool, as many at a time as the smallest pool has GPUs, behind which nothing is hidden. Every pool then
-updates its own copy of all states. (A pool that is ahead waits once per step, wherever its step begins: the period is
-the longest T_i and the exchange.)
-
-Pools may cut the model differently. What one GPU holds of the gradients then belongs to several GPUs of another pool:
-the bytes stay the same, but travel in as many messages as there are pieces, which are copied together before and apart
-after.
+step_time_s = max over pools of T_i(B_i) + sync_s, with the B_i adding up to the global batch, and T_i(B) the step time
+of pool i alone on B sequences. sync_s: each pool's sum of the gradients, spread over all its GPUs, is added to the
+others' over the level that joins the pools, by AllReduces over one GPU of each pool, as many at a time as the smallest
+pool has GPUs, behind which nothing is hidden. Where pools cut the model differently, what one GPU holds travels in as
+many messages as GPUs of the other pool have it, copied together before and apart after.
 """
 
 from __future__ import annotations

@@ -33,12 +33,8 @@ from gpuscale.steptime.step import chunk_passes
 from gpuscale.training.totals import best_plan
 from gpuscale.units import GBIT, GIB, plural
 
-# -- What DiLoCo costs in time: sites that work alone for H steps and then exchange how far they moved. --
-#
-# An outer optimizer with Nesterov momentum applies the mean of these outer gradients (Douillard et al. 2023, DiLoCo,
-# arXiv 2311.08105). Streaming DiLoCo sends fragments of the model one after the other, each every H steps, and merges
-# what comes back some steps later (Douillard et al. 2025, arXiv 2501.18512). Nothing here says how well the model
-# learns; `loss_notes` says what was published of that.
+# -- What DiLoCo costs in time (Douillard et al. 2023, arXiv 2311.08105; in fragments: Douillard et al. 2025, arXiv
+# 2501.18512). Nothing here says how well the model learns; `loss_notes` says what was published of that.
 
 OUTER_STATE_BYTES = 8.0
 """Bytes per parameter that a site keeps for the outer optimizer: the weights of the last exchange and the momentum, in
@@ -64,11 +60,9 @@ class Outer(NamedTuple):
 def interval_s(
     step_s: ArrayLike, steps: ArrayLike, delay: ArrayLike, busy_s: ArrayLike, latency_s: ArrayLike
 ) -> FloatArray:
-    """Return the time from the sending of one fragment to that of the next, once it no longer changes [s]: the slowest
-    of three loops. The `steps` in between; the lines, which carry one fragment after the other, `busy_s`; and from a
-    fragment that is sent through the lines, `busy_s + latency_s`, to the step that needs it, `delay` steps later, and
-    on to the next step that sends: with n = floor(delay / steps) + 1 fragments sent until then, `(busy_s + latency_s +
-    (n steps - delay) step_s) / n`."""
+    """Return the time from the sending of one fragment to that of the next, once it no longer changes [s]: the longest
+    of three loops (docs/fleet.md), where a fragment occupies the lines for `busy_s` and is there `latency_s` later, is
+    sent `steps` steps of `step_s` after the one before, and must be back `delay` steps later."""
     values = (step_s, steps, delay, busy_s, latency_s)
     step_s, steps, delay, busy_s, latency_s = (np.asarray(value, dtype=np.float64) for value in values)
     sent = np.floor(delay / steps) + 1.0

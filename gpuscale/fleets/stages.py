@@ -1,15 +1,12 @@
-"""Stages per pool: one pipeline crosses the pools, with as many layers on a stage as its GPUs are fast and have memory.
-
-Every stage has the same tp x cp x dp GPUs, so a pool has its GPUs over that many stages, one after the other; which
-pool comes first is tried. 1F1B without interleaving: with m microbatches, stage times t_s (forward and backward pass of
-one microbatch), transfers h between stages and everything after the microbatches in e,
+"""Stages per pool: one pipeline crosses the pools, with as many layers on a stage as its GPUs are fast and have memory
+(docs/fleet.md). With m microbatches, stage times t_s, transfers h between stages and everything after the microbatches
+in e,
 
     step_time_s = m max_s (t_s + 2 h_s) + sum of the other t_s + 2 sum of h + max over pools of e
 
-which is what the engine has for alike GPUs, and what simulating the slots gives (tests/test_fleet.py). The layers are
-dealt out by an exact search: under a bound T of all stage times and each stage's memory, a stage that starts with a
-given layer can take so many at most; the cuts between pools with the least sum of stage times follow by dynamic
-programming; T runs over all stage times that there are.
+The layers are dealt out by an exact search: under a bound T of all stage times and each stage's memory, a stage that
+starts with a given layer can take so many at most; the cuts between pools with the least sum of stage times follow by
+dynamic programming; T runs over all stage times that there are.
 """
 
 from __future__ import annotations

@@ -2,17 +2,10 @@
 
 Ranks number the grid of the parallel axes, the first axis of the order fastest. There are two grids over the same
 ranks, as in Megatron-LM (megatron/core/parallel_state.py, `RankGenerator`): tp x cp x dp x pp, and for the routed
-experts etp x ep x edp x pp, where etp takes the place of tp, and edp, what is left, that of dp.
-
-Context parallelism brings queries together with all keys and values in one of several ways:
-
-| kind | frameworks | each rank works on | what travels |
-|---|---|---|---|
-| `p2p` | Megatron-LM `--cp-comm-type p2p`, nanotron | its queries, all heads, one block of keys after the other | keys and values around a ring, under the attention of the previous block (Liu et al. 2023, Ring Attention, arXiv 2310.01889) |
-| `all_gather` | Megatron-LM `all_gather`, torchtitan | its queries, all heads, all keys | keys and values gathered before attention, their gradients reduced and scattered after it; nothing hidden |
-| `a2a` | Megatron-LM `a2a`, DeepSpeed-Ulysses | all queries, 1/cp of the heads | queries, keys and values to the owners of their heads, the output back (Jacobs et al. 2023, arXiv 2309.14509) |
-| `a2a+p2p` | Megatron-LM `a2a+p2p` | both: heads are split inside a node, a ring joins the nodes | as `a2a` inside the node, as `p2p` between nodes |
-"""  # noqa: E501
+experts etp x ep x edp x pp, where etp takes the place of tp, and edp, what is left, that of dp. The kinds of context
+parallelism are those of Megatron-LM's `--cp-comm-type` (docs/model.md): `p2p` and `all_gather` split the queries over
+the ranks, `a2a` the heads, `a2a+p2p` heads inside a node and queries between nodes.
+"""
 
 from __future__ import annotations
 

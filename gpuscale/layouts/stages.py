@@ -30,14 +30,11 @@ def chunk_sizes(layers: int, chunks: int) -> IntArray:
 
 
 def tapered_sizes(layers: int, chunks: int) -> IntArray:
-    """Layers of each chunk where the end of the pipeline carries more than its layers.
-
-    Every chunk gets the same number; what is missing is missing in the last chunk first, which also holds the LM head
-    and multi-token prediction, then in the first one. This is how NVIDIA's recipes lay out DeepSeek-V3 and Kimi K2 (61
-    layers on 16 chunks: 4 each, 1 at the end; on 32: 1, 2 each, none at the end) (NVIDIA-NeMo/Megatron-Bridge,
-    recipes/deepseek/deepseek_v3.py and recipes/kimi/kimi_k2.py, `map_pp_vp_to_layout`). Where that does not reach,
-    the layers are dealt out evenly.
-    """
+    """Layers of each chunk where the end of the pipeline carries more than its layers: the same number for each; what
+    is missing is missing in the last chunk first, which also holds the LM head and multi-token prediction, then in the
+    first one; evenly where that does not reach. So NVIDIA's recipes lay out DeepSeek-V3 and Kimi K2, 61 layers on 16
+    chunks as 4 each, 1 at the end; on 32 as 1, 2 each, none (NVIDIA-NeMo/Megatron-Bridge,
+    recipes/deepseek/deepseek_v3.py and recipes/kimi/kimi_k2.py, `map_pp_vp_to_layout`)."""
     full = -(-layers // chunks)
     missing = full * chunks - layers
     last = min(missing, full)
@@ -185,13 +182,11 @@ def stage_sizes(model: ModelSpec, pp: int, vpp: int, split: str) -> tuple[int, .
 
 
 def pipeline_layout(model: ModelSpec, pp: int, vpp: int, split: str) -> str | None:
-    """Return what Megatron-LM's `--pipeline-model-parallel-layout` has to be for the stages that are evaluated.
-
-    `E` is the embedding, `t` a layer, `m` a module of multi-token prediction, `L` the loss; a bar ends a chunk, `x*3`
-    and `(x|)*3` repeat (megatron/core/transformer/pipeline_parallel_layer_layout.py). None where Megatron-LM deals the
-    layers out so by itself: the same number to each chunk, prediction on top of the last; and for models of Mamba
-    layers, whose stages are bars in `--hybrid-layer-pattern`.
-    """
+    """Return what Megatron-LM's `--pipeline-model-parallel-layout` has to be for the stages that are evaluated: `E` is
+    the embedding, `t` a layer, `m` a module of multi-token prediction, `L` the loss; a bar ends a chunk, `x*3` and
+    `(x|)*3` repeat (megatron/core/transformer/pipeline_parallel_layer_layout.py). None where Megatron-LM deals the
+    layers out so by itself, prediction on top of the last chunk; and for models of Mamba layers, whose stages are bars
+    in `--hybrid-layer-pattern`."""
     mamba = any(kind.state_space is not None and kind.state_space.kind == "mamba2" for kind in model.trained_kinds)
     sizes = stage_sizes(model, pp, vpp, split)
     own = np.full(pp * vpp, model.layers // (pp * vpp))

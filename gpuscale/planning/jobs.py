@@ -548,9 +548,9 @@ for 6.7 B (Brown et al. 2020, table 2.1), 4 M for all of Llama 2 from 7 B on (To
 
 def batch_growth(model: ModelSpec) -> float:
     """How many times as many tokens a step has as one of a dense model of 7 B parameters or more. Smaller models take
-    less, with the root of their parameters. An expert sees only the tokens that are routed to it, so that mixtures take
-    more: the root of all parameters over those that a token uses, 4 for DeepSeek-V3, which was trained with up to 60 Mi
-    tokens (arXiv 2412.19437, section 4.2)."""
+    less, with the root of their parameters; mixtures more, as an expert sees only the tokens routed to it: the root of
+    all parameters over those that a token uses, 4 for DeepSeek-V3, trained with up to 60 Mi tokens (arXiv 2412.19437,
+    section 4.2)."""
     counted = model_parameters(model)
     return math.sqrt(min(1.0, counted.total / SMALL_MODEL)) * math.sqrt(counted.total / counted.active)
 
@@ -564,13 +564,10 @@ def _one_for_each(model: ModelSpec, gpus: int, sequence: int) -> int:
 
 
 def default_batch(model: ModelSpec, gpus: int, sequence: int) -> int:
-    """Return the sequences of a step where nobody says.
-
-    The target is `DEFAULT_BATCH_TOKENS` times `batch_growth`, times sqrt(GPUs / 1,024) above 1,024 GPUs. Of the
-    multiples by 2^k and 3 x 2^k of g, the largest divisor of the GPUs below twice the target, if possible with the odd
-    factor of the GPUs, which TP and PP hardly ever take, the batch is the nearest to it, the larger of two. The target
-    leaves no GPU without a sequence that needs one (`_one_for_each`), short of what most models are trained with.
-    """
+    """Return the sequences of a step where nobody says: `DEFAULT_BATCH_TOKENS` times `batch_growth`, times sqrt(GPUs /
+    1,024) above 1,024 GPUs, but no GPU without a sequence that needs one (`_one_for_each`), short of what most models
+    are trained with. Of the multiples by 2^k and 3 x 2^k of g, the largest divisor of the GPUs below twice that, if
+    possible with their odd factor, which TP and PP hardly ever take, it is the nearest, the larger of two."""
     growth = batch_growth(model)
     usual = DEFAULT_BATCH_TOKENS * growth * math.sqrt(max(1.0, gpus / 1024)) / sequence
     target = max(usual, min(_one_for_each(model, gpus, sequence), LARGE_BATCH_TOKENS * growth / sequence))

@@ -1,18 +1,5 @@
-"""What a user sets of a cluster beside its file: single numbers, or what another machine would have.
-
-leaf.link_gb_per_s=40      a key of a level, by its beginning; x2 doubles it; leaf.gpus=512 is its size
-gpu=NAME                   another GPU
-gpu.power_w=500            its power limit
-gpu.memory_gib=192         its memory; or x1.5
-gpu.memory_gb_per_s=x1.2   the bandwidth of that memory
-gpu.flops=x1.5             its dense peaks
-network=x2                 all that levels between nodes carry: links, switches, cards
-nics=2                     network cards of a GPU, each as fast as before, and as many more switches
-oversubscription=2         what the links of the outermost level carry over what its switches do
-domain=576                 GPUs of an NVLink domain
-host.threads_per_gpu=1     a key of the host; or x1.5
-rank_overhead_us=300       what collectives over several nodes wait for each of their ranks
-"""
+"""What a user sets of a cluster beside its file (`--set`, docs/studies.md): single numbers, or what another machine
+would have. A key of a level or of the host goes by its beginning, `leaf.link_gb_per_s=40`; `x2` doubles a number."""
 
 from __future__ import annotations
 

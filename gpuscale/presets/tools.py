@@ -1,22 +1,8 @@
 """Training tools: what their files leave to them, and what each setting that is read nowhere has to do with a job.
 
-`presets/tools/*.toml` hold, for one tool each, as facts of a release:
-
-    [defaults]   what it takes where its files say nothing: a value and its source
-    [asked]      settings that change memory or time in ways that are not modelled: the option that settles it, and why
-    [noted]      settings that change them by so little that they are said and left out: what is predicted instead
-    inert        patterns of settings that change neither
-    guessed      options that unlisted names are asked about, by the words in them; all where it is not there
-    [configs]    files that come with it, by what its users call them: what they state
-    method       what its files learn from: rows of settings, of which later ones count where none before says `sft`
-    [started]    words in names of its programs -> what they learn from, `other` where that is not modelled
-    [job]        how its files state a job, for tools that one reader reads all alike (`gpuscale.launch.tabled`)
-    [written]    how a job of fine-tuning is told to it (`gpuscale.launch.finetuning`)
-    [names]      what programs of one's own call a setting, the likeliest first (`gpuscale.launch.own_programs`)
-
-A tool may stand on another one (`as`), whose entries count where it has none of its own; where it is `bare`, all but
-the defaults. `common.toml` is what stands below all of them: what the words in a name say, for settings that no table
-lists.
+`presets/tools/*.toml` hold the fields of `Tool` for one each, as facts of a release. A tool may stand on another one
+(`as`), whose entries count where it has none of its own; where it is `bare`, all but the defaults. `common.toml` is
+what stands below all of them: what the words in a name say, for settings that no table lists.
 """
 
 from __future__ import annotations
@@ -155,7 +141,7 @@ def _job_table(data: Mapping[str, Any]) -> JobTable:
 
 @dataclass(frozen=True)
 class Tool:
-    """A training tool, at one release; fields that say no more are the tables above, by patterns of names."""
+    """A training tool, at one release."""
 
     name: str
     title: str  #: name for people.
@@ -164,17 +150,18 @@ class Tool:
     marks: tuple[str, ...] = ()  #: settings that only its files have.
     foreign: tuple[str, ...] = ()  #: settings that it does not have, by which programs with its marks are others.
     documents: bool = False  #: its marks are of documents alone, not of commands.
-    defaults: Mapping[str, Default] = field(default_factory=dict)
-    asked: Mapping[str, Asked] = field(default_factory=dict)
-    noted: Mapping[str, str] = field(default_factory=dict)
-    inert: tuple[str, ...] = ()
-    guessed: tuple[str, ...] | None = None
+    defaults: Mapping[str, Default] = field(default_factory=dict)  #: what it takes where its files say nothing.
+    asked: Mapping[str, Asked] = field(default_factory=dict)  #: patterns of settings that are not modelled.
+    noted: Mapping[str, str] = field(default_factory=dict)  #: of settings that change little -> what is predicted.
+    inert: tuple[str, ...] = ()  #: of settings that change neither memory nor time.
+    guessed: tuple[str, ...] | None = None  #: options that unlisted names are asked about, by their words; None: all.
+    #: files that come with it -> what they state.
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     job: JobTable | None = None
-    method: tuple[ToolOption, ...] = ()
-    started: Mapping[str, str] = field(default_factory=dict)
+    method: tuple[ToolOption, ...] = ()  #: what its files learn from; later rows count where none before says `sft`.
+    started: Mapping[str, str] = field(default_factory=dict)  #: words in names of its programs -> what they learn from.
     written: WrittenTable | None = None
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: what programs of one's own call a setting.
 
     def asks(self, setting: str) -> Asked | None:
         """Return what a setting does that is not modelled; None where nothing of the kind is known."""

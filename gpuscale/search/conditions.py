@@ -1,8 +1,8 @@
 """Plans under conditions other than predicted: a slower network, other kernels, uneven experts, one slow GPU.
 
-Each condition (`Knob`) is a factor on times that is log-normal, with one width where it harms and one where it helps,
-from measurements where there are some. `SAMPLES` combinations of all of them are fixed: a lattice (Korobov 1959), in
-which every condition alone takes the middles of as many equally likely parts of its range. Same job, same numbers.
+Each condition (`Knob`) is a factor on times that is log-normal, with one width where it harms and one where it helps.
+`SAMPLES` combinations of all of them are fixed: a lattice (Korobov 1959), in which every condition alone takes the
+middles of as many equally likely parts of its range.
 """
 
 from __future__ import annotations

@@ -93,21 +93,14 @@ class LayerCache(NamedTuple):
         return Cases(row, np.searchsorted(self.modules, c.recompute_modules) * self.model_s.shape[1] + row)
 
     def least_step_s(self, rows: IndexArray, c: Candidates, layers: IntArray) -> FloatArray:
-        """Return what the steps of candidates take at least, whatever is sharded and offloaded [s].
+        """Return what the steps of candidates take at least, whatever is sharded and offloaded [s], of rows of which
+        `c` is a grid, and whose fullest stages have so many layers, (N,): step_time_s >= microbatches * model_s / pp +
+        idle * (model_s - model_s / pp) with one microbatch through the whole model in model_s, and idle = 1 / vpp under
+        1F1B, 1 under GPipe, and 0 where other schedules may fill all of the wait.
 
-        The microbatches take at least as long as their layers and both ends of the model take on a stage of average
-        load, without communication between stages and data-parallel ranks, and the pipeline has to fill and drain:
-
-            step_time_s >= microbatches * model_s / pp + idle * (model_s - model_s / pp)
-
-        with one microbatch through the whole model in model_s, and idle = 1 / vpp under 1F1B, 1 under GPipe, and 0
-        where other schedules may fill all of the wait. (The slowest stage takes model_s / pp or more, and what it takes
-        more shortens the bubble by less than it lengthens the work.) Of each stage at least the share of the layers is
-        recomputed that is recomputed of the longest.
-
-        Args:
-            rows: of which `c` is a grid.
-            layers: on the stage of each row that has the most, shape (N,).
+        (The slowest stage takes model_s / pp or more, and what it takes more shortens the bubble by less than it
+        lengthens the work.) Of each stage at least the share of the layers is recomputed that is recomputed of the
+        longest.
         """
         cut = self._cut(rows, c)
         share = np.minimum(c.recompute_layers / layers, 1.0)

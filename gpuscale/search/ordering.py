@@ -1,12 +1,10 @@
 """The order of candidates: by score, in families, and on the frontier of step time and memory.
 
-A search keeps the best plan of each family: equal TP, PP, CP, EP, ETP, parameters sharded (ZeRO-3) or not, whole layers
-recomputed or not. The last two, and context parallelism, buy memory with time. A family is folded once more where they
-buy nothing: under one of the same TP, PP, EP and ETP that is at least as good with no more of any of the three.
-Otherwise half of a table would be copies of better plans, their sequences split and microbatches larger in proportion.
-
-Within one job every objective follows step time or memory, so that a frontier of several objectives is on that of these
-two (`staircase`); the few hundred plans on it are then compared by the objectives, over all jobs (`undominated`).
+A search keeps the best plan of each family (`FAMILY`). Sharded parameters, whole layers recomputed and context
+parallelism buy memory with time: a family is folded once more where they buy nothing, under one of the same TP, PP, EP
+and ETP that is at least as good with no more of any of the three (docs/planning.md). Within one job every objective
+follows step time or memory, so that a frontier of several objectives is on that of these two (`staircase`); the few
+hundred plans on it are then compared by the objectives, over all jobs (`undominated`).
 """
 
 from __future__ import annotations

@@ -1,20 +1,9 @@
-"""Which plans the model cannot tell apart, and which of those goes first.
+"""Which plans the model cannot tell apart, and which of those goes first (docs/planning.md).
 
-Errors that two layouts of one job share cancel when they are compared: what is left grows with the share of the step
-that they spend on different things. Over pairs of measured layouts of one job (same model, GPUs, batch, sequence,
-precision and software), both predicted within 25 % of the fastest, the order was right as often as a normal error of
-
-    sigma = hypot(COMPARISON_FLOOR, COMPARISON_PER_SHARE * unlike)
-
-of log(step time) says, where `unlike` is the share of the step spent elsewhere. Two plans are a tie where by that the
-odds of their order are below `TIE_ODDS` to 1.
-
-The prediction is the best guess of which is faster, but not of what one would bet a cluster on. The first choice
-(`arranged`) is of a proven kind (`Traits.unproven`), unless the odds that another is faster reach `BET_ODDS`;
-what it would cost should memory not suffice counts too (`RETRY`). Among plans that are as good (`AS_GOOD`) safer ones
-(`SAFETY`) go first, equally safe ties by the upper end of the interval of their step time, and within
-`SIMPLICITY_MAY_COST` of the least the simpler. All others keep the order of their step times. All functions are pure
-and work on arrays of N plans.
+Over pairs of measured layouts of one job, both predicted within 25 % of the fastest, the order was right as often as a
+normal error hypot(COMPARISON_FLOOR, COMPARISON_PER_SHARE * unlike) of log(step time) says, where `unlike` is the share
+of the step spent elsewhere: errors that two layouts share cancel. The first choice (`arranged`) is what one would bet a
+cluster on; all functions are pure and work on arrays of N plans.
 """
 
 from __future__ import annotations

@@ -285,8 +285,8 @@ class ClusterSpec:
     def usual_gpus_per_node(self, gpus: int, groups: Sequence[int] = ()) -> int:
         """Return how many GPUs of each node a job takes where nobody says: all, but of several racks of 72 each 64 (the
         largest power of two, of any domain larger than a box), the others being spares, unless the job fills whole
-        racks; where only one of the two counts holds all `groups` evenly, that one. NVIDIA's recipes for GB200 and
-        GB300 take 64, 128, 256 or 512 GPUs (NVIDIA-NeMo/Megatron-Bridge, scripts/performance)."""
+        racks; where only one of the two counts holds all `groups` evenly, that one (NVIDIA-NeMo/Megatron-Bridge,
+        scripts/performance, for GB200 and GB300)."""
         node = self.levels[self.domain_index].gpus
         part = 1 << (node.bit_length() - 1)
         if node <= LARGEST_BOX or gpus <= node or self._refused_part(part, node):

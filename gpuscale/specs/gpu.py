@@ -70,11 +70,9 @@ class KernelSpec:
     stream_fraction: Fraction | None = None
 
     def sustained(self, precision: str) -> float:
-        """Return the speed of GEMMs of `precision` in a long run / that in a short run.
-
-        4-bit GEMMs keep the tensor cores at most as busy as 8-bit ones do under the same power limit: where they reach
-        less of their peak even in a short run, they draw less power and their clock falls less, or not at all.
-        """
+        """Return the speed of GEMMs of `precision` in a long run / that in a short run. 4-bit GEMMs keep the tensor
+        cores at most as busy as 8-bit ones do under the same power limit: where they reach less of their peak even in a
+        short run, their clock falls less, or not at all."""
         if precision in {"bf16", "fp16"} and self.sustained_16bit_fraction is not None:
             return self.sustained_16bit_fraction
         if precision == "fp4" and {"fp4", "fp8"} <= set(self.gemm_fraction):

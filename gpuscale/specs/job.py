@@ -619,16 +619,13 @@ class JobSpec:
 
     @property
     def attention(self) -> str:
-        """The attention kernels that run on this GPU where the framework asks for `RuntimeSpec.attention`, for time and
-        memory alike.
-
-        On AMD GPUs and TPUs every fused kernel is one made for them (flash-attn and PyTorch run Composable Kernel's or
-        AOTriton's). Before Ampere no library has fused kernels but PyTorch, whose memory-efficient ones are of the
-        first generation (flash-attn README; Transformer Engine, requirements; PyTorch sdp_utils.cpp). The same holds
-        for operands of 32 bits, which no other fused kernel takes. On Blackwell cuDNN trains heads whose keys are
-        wider than their values (multi-head latent attention) since release 9.11 of mid-2025, and Transformer Engine
-        takes no other kernels for them (common/fused_attn, nvte_get_fused_attn_backend; flash-attn wants equal widths).
-        """
+        """The attention kernels that run on this GPU where the framework asks for `RuntimeSpec.attention`. On AMD GPUs
+        and TPUs every fused kernel is one made for them (Composable Kernel, AOTriton). Before Ampere no library has
+        fused kernels but PyTorch, whose memory-efficient ones are of the first generation (flash-attn README;
+        Transformer Engine, requirements; PyTorch sdp_utils.cpp), as for operands of 32 bits. On Blackwell cuDNN trains
+        heads whose keys are wider than their values (multi-head latent attention) since release 9.11 of mid-2025, and
+        Transformer Engine takes no other kernels for them (common/fused_attn, nvte_get_fused_attn_backend; flash-attn
+        wants equal widths)."""
         asked, architecture = self.runtime.attention, self.cluster.gpu.architecture
         asked = KERNELS_OF.get(asked, asked)
         if asked == "unfused":

@@ -38,11 +38,8 @@ def layouts_apart(axis: str, one: IntArray, other: IntArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class SiteSpec:
-    """What is left of the differences between measured and predicted step times, for one job.
-
-    The predicted step time of a layout is multiplied by exp(sum over the runs of weight x exp(-distance / SCALE)),
-    with the distance of its layout to that of the run.
-    """
+    """What is left of the differences between measured and predicted step times, for one job: that of a layout is
+    multiplied by exp(sum over the runs of weight x exp(-distance / SCALE)), with its distance to that of the run."""
 
     weights: tuple[float, ...]  #: of the runs, for this job.
     layouts: tuple[tuple[int, ...], ...]  #: degrees and switches of the runs, in the order of `AXES`.

@@ -65,13 +65,10 @@ TEACHING = MethodSpec("the forward pass of a teacher", loss_bytes=(0, 0))
 
 
 class ProjectionSpec(NamedTuple):
-    """An optimizer that keeps moments of gradients projected to a low rank, of the matrices of layers.
-
-    Of a matrix of n x m weights, n the larger, moments have n rows of the rank. GaLore keeps the projection too, of m
-    columns, made anew every 200 steps by a singular value decomposition, and projects the update back (Zhao et al.
-    2024, arXiv 2403.03507, table 1 and section 4); APOLLO's is random, made of a seed, and moments only scale the
-    gradient by channels (Zhu et al. 2024, arXiv 2412.05270, table 1).
-    """
+    """An optimizer that keeps moments of gradients projected to a low rank, of the matrices of layers. Of n x m
+    weights, n the larger, moments have n rows of the rank. GaLore keeps the projection too, of m columns, made anew
+    every 200 steps by a singular value decomposition (Zhao et al. 2024, arXiv 2403.03507, table 1 and section 4);
+    APOLLO's is random, made of a seed (Zhu et al. 2024, arXiv 2412.05270, table 1)."""
 
     rank: int
     svd: bool  #: GaLore's; else APOLLO's.
@@ -111,12 +108,9 @@ PLAIN = frozenset({"fp32", "bf16", "fp16"})
 
 @dataclass(frozen=True)
 class TuningSpec:
-    """What is trained of a model that is not trained whole.
-
-    Adapters: beside a frozen matrix W of shape (outputs, inputs) stand A (rank, inputs) and B (outputs, rank), so that
-    y = W x + s B A x (Hu et al. 2021, LoRA, arXiv 2106.09685, section 4.1); under QLoRA W is stored in 4 bits and made
-    16-bit again for each product (Dettmers et al. 2023, arXiv 2305.14314, section 3).
-    """
+    """What is trained of a model that is not trained whole. Beside a frozen matrix W of shape (outputs, inputs) stand A
+    (rank, inputs) and B (outputs, rank): y = W x + s B A x (Hu et al. 2021, LoRA, arXiv 2106.09685, section 4.1); under
+    QLoRA W is stored in 4 bits and made 16-bit for each product (Dettmers et al. 2023, arXiv 2305.14314, section 3)."""
 
     rank: int
     targets: frozenset[str]  #: matrices with adapters, of `MATRICES`.
