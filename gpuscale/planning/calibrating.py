@@ -87,7 +87,7 @@ class Agreement:
 class CalibratedRun:
     """What logs of training runs say of a site."""
 
-    site: Site
+    site: Site  #: the calibration.
     before: Agreement  #: the runs as they are predicted without it.
     after: Agreement  #: and with it: of runs that it was fitted to, not of others.
     new: tuple[MeasuredRun, ...]  #: runs that the logs add to those of an earlier calibration.
@@ -108,7 +108,7 @@ class TimerGroup:
     name: str  #: what they measure.
     measured_s: float  #: of the timers together [s].
     predicted_s: float  #: of the components together [s].
-    components: tuple[str, ...]
+    components: tuple[str, ...]  #: the components.
 
 
 PARTS_NOISE = 0.07

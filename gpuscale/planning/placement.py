@@ -96,8 +96,8 @@ class PlacedOrder:
 class BestOrder(NamedTuple):
     """Whether there is a better order than the given one."""
 
-    rule: str
-    given: PlacedOrder
+    rule: str  #: what orders are ranked by.
+    given: PlacedOrder  #: the order asked about.
     best: PlacedOrder  #: the best, the given one where none is better.
     reason: str  #: what the best does better, or why none is.
     orders: tuple[PlacedOrder, ...]  #: all orders that form different groups, best first.
@@ -113,7 +113,7 @@ class Placement(NamedTuple):
     """Where the ranks of a layout run and how their groups lie on the cluster."""
 
     cluster: ClusterSpec  #: the cluster, extended where the job needs more of it.
-    degrees: Degrees
+    degrees: Degrees  #: degree of each axis.
     placed: PlacedOrder  #: the order of the axes, and the groups of each axis in use.
     hosts: tuple[str, ...]  #: of each machine, in the order in which ranks are dealt out.
     best: BestOrder | None = None  #: whether there is a better order, when it was asked.

@@ -616,14 +616,14 @@ class BenchResult:
     generated: int  #: as in `gpuscale.results.SearchSummary`.
     candidates: int  #: as in `gpuscale.results.SearchSummary`.
     feasible: int  #: as in `gpuscale.results.SearchSummary`.
-    candidates_per_s: float  #: over the time of the search stages.
+    candidates_per_s: float  #: candidates over the time of the search stages.
     startup_s: float | None  #: from the start of the process until everything was imported; None where not known.
     first_s: float  #: one plan, without start-up, in the first run.
     best_s: float  #: in the fastest run.
-    stages: tuple[StageTime, ...]
+    stages: tuple[StageTime, ...]  #: where it goes.
     peak_mib: float | None  #: most memory of the process; None where the system does not say.
-    python: str
-    numpy: str
+    python: str  #: its version.
+    numpy: str  #: its version.
     machine: str  #: architecture and system.
 
 

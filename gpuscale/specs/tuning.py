@@ -32,7 +32,7 @@ TARGETS = {
 class MethodSpec(NamedTuple):
     """What a step of a training method runs beside the forward and backward pass over its sequences."""
 
-    title: str
+    title: str  #: name for people.
     sequences: int = 1  #: sequences of one sample: 2 of a preferred and a rejected answer.
     forwards: int = 0  #: forward passes without gradients over as many tokens.
     reference: bool = False  #: a frozen copy of the model runs some of these, where no adapters can be switched off.
@@ -112,12 +112,12 @@ class TuningSpec:
     (rank, inputs) and B (outputs, rank): y = W x + s B A x (Hu et al. 2021, LoRA, arXiv 2106.09685, section 4.1); under
     QLoRA W is stored in 4 bits and made 16-bit for each product (Dettmers et al. 2023, arXiv 2305.14314, section 3)."""
 
-    rank: int
+    rank: int  #: of the adapters.
     targets: frozenset[str]  #: matrices with adapters, of `MATRICES`.
     base: str = "bf16"  #: how frozen matrices are stored, of `BASE_DTYPES`.
     experts: bool = False  #: routed experts have adapters too.
     trained: frozenset[str] = frozenset()  #: what is trained whole, of `TRAINED`.
-    dropout: bool = False
+    dropout: bool = False  #: inputs of adapters go through dropout.
     joined: frozenset[str] = frozenset()  #: operators with one adapter for all matrices that are fused in them.
 
     @property
