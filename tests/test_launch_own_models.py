@@ -151,7 +151,7 @@ def test_a_method_that_only_the_name_of_a_file_speaks_of_is_asked_for(name, meth
 
 
 def test_a_short_name_is_of_no_model_that_sees_images():
-    assert known_model("Qwen/Qwen3-4B-Thinking-2507")[0] == "qwen3-4b"
+    assert known_model("Qwen/Qwen3-4B-Thinking-2601")[0] == "qwen3-4b"
 
 
 @pytest.mark.parametrize(

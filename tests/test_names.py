@@ -55,7 +55,8 @@ def test_names_spelled_otherwise(kind, name, stem):
         ("models", "llama70b", "llama3.1-70b", "; also: llama3-70b, llama2-70b"),
         ("models", "llama 8b", "llama3.1-8b", "; also: llama3-8b"),
         ("models", "gemma-27b", "gemma3-27b", "; also: gemma2-27b"), ("models", "llama405b", "llama3.1-405b", ""),
-        ("models", "qwen3-235b", "qwen3-235b-a22b", ""), ("models", "nemotron 340b", "nemotron-4-340b", ""),
+        ("models", "qwen3-235b", "qwen3-235b-a22b", "; also: qwen3-235b-a22b-2507, qwen3-vl-235b-a22b"),
+        ("models", "nemotron 340b", "nemotron-4-340b", ""),
         ("gpus", "h100-sxm5", "h100-sxm-80gb", ""), ("clusters", "rtx pro", "box-rtx-pro-6000", ""),
     ],
 )  # fmt: skip

@@ -168,8 +168,9 @@ def settled(kind: str, name: str) -> tuple[str, str]:
 
 def _meant(kind: str, name: str) -> tuple[Path, str]:
     """Return the preset that a name means, and a note where it is only short for it. Exact names go before aliases, and
-    these before the same words spelled otherwise. What is shorter must leave one preset, or with a size (`llama70b`)
-    generations of one name, of which the newest is taken. The name of a GPU is short for no cluster."""
+    these before the same words spelled otherwise. What is shorter must leave one preset, or one and those whose names
+    say more than its, or with a size (`llama70b`) generations of one name, of which the newest is taken. The name of a
+    GPU is short for no cluster."""
     found = find_preset(kind, name)
     aliases = {} if found else preset_aliases(kind)
     found = found or aliases.get(name.lower())
@@ -190,7 +191,11 @@ def _meant(kind: str, name: str) -> tuple[Path, str]:
         raise unknown_name(label, name, [*files, *aliases, *cards], listing)
     if len(meant) > 1:
         some = f"{', '.join(meant[:12])}{', ...' if len(meant) > 12 else ''}"
-        meant = newest_first(fitting) if has_size(name) else []
+        plain = next((one for one in meant if all(is_short_for(spelled(one), other) for other in meant)), None)
+        if plain:
+            meant = sorted(meant, key=lambda one: one != plain)
+        else:
+            meant = newest_first(fitting) if has_size(name) else []
         if not meant:
             raise InputError(f"{name!r} may be any {label} of several", hint=f"name one: {some}; `{listing}` lists all")
     newest, *others = meant
