@@ -115,10 +115,11 @@ its size."""
 MAX_TEXT_BYTES = MIB
 """Of a text with errors."""
 
-AROUND, BEHIND = 300, 1500
-"""Characters before and after the words of an error in which its numbers stand."""
+AROUND, BEHIND, BEFORE = 300, 1500, 200
+"""Characters before and after the words of an error in which its numbers stand, and before them in their line, which
+say whether they are a warning or the code that would print them."""
 
-PLACES = 3
+PLACES = 6
 """Places of the words of one error that are looked at: all ranks say the same."""
 
 NEAREST, SHOWN_REMEDIES, CLOSEST = 2, 4, 3
@@ -144,6 +145,9 @@ _PREFIX = re.compile(
     r"\s{0,80}(?:\[?(?:rank|default)?\d{1,6}\]?:|\([\w ,]{0,60}pid=\d{1,9}[^)]{0,80}\)|E {2,8}(?=\S))?"
 )
 """What launchers and pytest put before the lines of a message."""
+
+_IN_SOURCE = re.compile(r"""(?:(?:error|exception)\(|^\W*\d+\W+)[fr]?["'][^"']*$""")
+"""What stands in a line before the words of a message where tracebacks show the code that would print it."""
 
 Spelled = Callable[[str, Mapping[str, Any]], Sequence[str]]
 """From a command and options that change to its arguments for this job."""
@@ -294,13 +298,15 @@ def _found(known: KnownError, joined: str, lowered: str, starts: Sequence[int]) 
             if match is None and known.needed and known.pattern:
                 continue
             line = bisect_right(starts, at)
-            groups = match.groupdict() if match else {}
-            found = _Match(
-                known, line, {name: int(one) if one.isdigit() else one for name, one in groups.items() if one}
-            )
+            before = lowered[max(starts[line - 1], at - BEFORE) : at]
+            if _IN_SOURCE.search(before):
+                continue
+            said = match.groupdict() if match else {}
+            numbers = {name: int(one) if one.isdigit() else one for name, one in said.items() if one}
+            found = _Match(known, line, numbers)
             if not known.general:
                 return found
-            if "warning" not in lowered[starts[line - 1] : at] and (last is None or line > last.line):
+            if "warning" not in before and (last is None or line > last.line):
                 last = found
     return last
 
