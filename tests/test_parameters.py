@@ -77,7 +77,7 @@ EXACT = {
 REPOSITORIES = {
     "gemma3-4b": (4_300_079_472, {"towers"}),
     "llama4-scout": (108_641_793_536, {"towers"}),
-    "minimax-m2": (228_689_764_864, {"biases of routers"}),
+    "minimax-m2": (228_689_764_864, {"biases of routers"}),  # MiniMax-M2.7, of the same shape
     "qwen2-vl-2b": (2_208_985_600, {"towers"}),
     "qwen2-vl-7b": (8_291_375_616, {"towers"}),
     "qwen2-vl-72b": (73_405_560_320, {"towers"}),
@@ -96,8 +96,8 @@ REPOSITORIES = {
     "qwen3.5-2b": (2_274_069_824, {"towers", "mtp"}),
     "qwen3.5-4b": (4_659_865_088, {"towers", "mtp"}),
     "qwen3.5-9b": (9_653_104_368, {"towers", "mtp"}),
-    "qwen3.5-27b": (27_781_427_952, {"towers", "mtp"}),
-    "qwen3.5-35b-a3b": (35_951_822_704, {"towers", "mtp"}),
+    "qwen3.5-27b": (27_781_427_952, {"towers", "mtp"}),  # Qwen3.6-27B, of the same shape
+    "qwen3.5-35b-a3b": (35_951_822_704, {"towers", "mtp"}),  # Qwen3.6-35B-A3B, of the same shape
 }
 
 
