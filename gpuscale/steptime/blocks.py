@@ -459,22 +459,11 @@ EXPERT_TRAFFIC = {
     True: ExpertTraffic((8, 8), (0, 4), (0, 2)),
     False: ExpertTraffic((15, 23), (36, 76), (8, 4)),
 }
-"""By `RuntimeSpec.compile`: kernels of the framework, compiled, a chain of eager operations.
-
-None (Megatron-LM): permutation in one kernel each way (core/fusions, --moe-permute-fusion). Both halves of the
-activation are clamped (8), then concatenated (8); backward 12 and 8 (fused_bias_geglu.py,
-`weighted_bias_quick_geglu_impl`). The second bias, scaled by the routing probability in 32 bits: product (4), sum
-(10), concatenation of the experts (8), cast (6); backward the casts (12), the split (4) and a product and a sum for
-each gradient (24) (core/transformer/moe/experts.py, `TEGroupedMLP._apply_bias`).
-
-False (torchtitan, models/common/token_dispatcher.py and models/gpt_oss/moe.py): rows are gathered (4); what comes back
-is cast to fp32 (6), weighted (8), cast back (6) and added up (6); backward gathers (4), casts (6), weights (8),
-multiplies and sums for the gradient of the weights (16), casts (6) and adds up (6). Of the activation, less what a
-plain eager one moves (10, backward 14): the first bias is spread over the rows (4) and added (12), halves are clamped
-(8), scaled (4), their sigmoid (4) and its product (6) taken, both joined (8); backward 18 to join, 12, 6, 4 and 6 for
-the sigmoid, 12 to clamp, 28 to put the halves together, 4 for the bias. The second bias: spread (2) and added (6).
-
-True: one kernel between two products, and sums for the gradients of the biases."""
+"""By `RuntimeSpec.compile` (docs/model.md, "Bytes that kernels move"): kernels of the framework (Megatron-LM
+core/fusions, --moe-permute-fusion; fused_bias_geglu.py, `weighted_bias_quick_geglu_impl`;
+core/transformer/moe/experts.py, `TEGroupedMLP._apply_bias`), compiled (one kernel between two products, and sums for
+the gradients of the biases), a chain of eager operations (torchtitan, models/common/token_dispatcher.py and
+models/gpt_oss/moe.py)."""
 
 
 def mlp_segments(mlp: MlpSpec, c: Candidates, job: JobSpec, tp: TensorParallelTime) -> list[Segment]:

@@ -77,13 +77,9 @@ MASK_BYTES = 1
 gradient and writes the gradient of the block (Megatron-LM, fused bias-dropout-add)."""
 
 LOSS_BYTES = {"standard": (38, 14), "compiled": (14, 10), "fused": (4, 4), "eager": (38, 22), "again": (54, 58)}
-"""Memory traffic of the cross entropy per logit, forward and backward. standard (Megatron-LM, in place;
-core/tensor_parallel/cross_entropy.py): cast 6, maximum 4, subtraction 8, exponential 8, sum 4, division 8; backward
-product with the loss's gradient 8 and cast 6. compiled: cast with maximum 6, exponential with sum 8; backward 10.
-fused: one kernel each way on 16-bit logits. eager: as standard; backward 8, 8 and 6. again (by chunks of the
-vocabulary, logarithm of the probability and entropy; prime-rl trainer/models/layers/lm_head.py): cast 6, temperature 8,
-maximum 4, subtraction 8, exponential 8, sum 4, product with the logits 12, sum 4; backward the first two, four of 8,
-and a cast for each of two products 6."""
+"""Memory traffic of the cross entropy per logit, forward and backward (docs/model.md, "Bytes that kernels move"):
+Megatron-LM core/tensor_parallel/cross_entropy.py, the same compiled, one kernel each way, eager, and prime-rl
+trainer/models/layers/lm_head.py."""
 
 LOSS_SUMS = 3
 """AllReduces of one fp32 number per token in the loss of a vocabulary cut over TP: largest logit, logit of the label,

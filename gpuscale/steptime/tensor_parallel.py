@@ -154,11 +154,8 @@ ADAPTER_TRAFFIC = {
     "compiled": AdapterTraffic((0, 6), 0, (6, 0), 3),
     "fused": AdapterTraffic((0, 0), 0, (0, 0), 2),
 }
-"""By `RuntimeSpec.adapters`. plain: the adapter's result is scaled (read 2, write 2) and added to the frozen product
-(6); backward the gradient is scaled (4) and that of the input added (6); dropout reads, writes and keeps a byte of mask
-(5). peft: inputs of adapters, which are fp32, are made 32-bit (6), dropped there (9), and 16-bit again by autocast (6),
-which casts both weights too; backward the same (peft tuners/lora/layer.py, `Linear.forward` and `_cast_input_dtype`).
-compiled: one kernel each way. fused: kernels that do all of it beside the products (unsloth, fms-acceleration `foak`,
+"""By `RuntimeSpec.adapters` (docs/model.md, "Bytes that kernels move"): plain PyTorch, peft tuners/lora/layer.py with
+fp32 adapters, one kernel each way, kernels that do all of it beside the products (unsloth, fms-acceleration `foak`,
 NeMo AutoModel's Triton LoRA)."""
 
 
