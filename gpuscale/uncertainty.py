@@ -52,8 +52,7 @@ DISTANCES = {
     "recomputes": 0.3, "log_ep": 0.3, "log_cp": 0.5,
 }  # fmt: skip
 """Distance of two runs: the sum over these features of the number here times the difference (of texts and switches: 1
-when they differ). `profile` is the rule set, by generation, which `software` leaves out: two of them are half as far
-apart as two frameworks."""
+when they differ). `profile` is the rule set, by generation, which `software` leaves out."""
 
 BEYOND = {"log_gpus": 5.0, "log_vpp": 5.0, "log_sequence": 3.0, "log_size": 3.0}
 """What is added to the distance from every run per unit of what lies above the largest value of any of them."""

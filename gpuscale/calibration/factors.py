@@ -1,8 +1,7 @@
 """The few physical factors by which a site differs from the model, and a job under them.
 
-Each is declared once, in `FACTORS`; the bandwidth of every level of a cluster has one of its own. Values are what a
-site has over what is predicted: 0.9 of the speed, 1.2 of the time. The prior is log-normal around 1, as wide as
-measured kernels and networks differ from their predictions (`gpuscale.search.conditions`, `KNOBS`).
+Values are what a site has over what is predicted: 0.9 of the speed, 1.2 of the time. The prior is log-normal around 1,
+as wide as measured kernels and networks differ from their predictions (`gpuscale.search.conditions`, `KNOBS`).
 """
 
 from __future__ import annotations

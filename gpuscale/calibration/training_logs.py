@@ -1,8 +1,6 @@
 """What a training run's own log says of it: seconds per iteration, throughput, memory, and the framework's timers.
 
-Each framework prints an iteration in its own form and its own units (`FORMATS`). Lines of several ranks, of several
-runs and of a growing batch are told apart; nothing is judged before all is read. Where a log has one report or two, the
-interval of what was measured says so.
+Lines of several ranks, of several runs and of a growing batch are told apart; nothing is judged before all is read.
 """
 
 from __future__ import annotations

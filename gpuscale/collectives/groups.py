@@ -94,10 +94,8 @@ def exchanged(data: FloatArray, s_per_byte: FloatArray | None, times_s: FloatArr
 
 
 def shared_by(cluster: ClusterSpec, gpus: int, stride: int, concurrent: int) -> ClusterSpec:
-    """Return the cluster as `concurrent` groups of `gpus` GPUs, `stride` apart, see it when no other runs.
-
-    Switches, and network cards that GPUs share, serve fewer of them; a GPU's own links stay what they are. The groups
-    are neighbours: they fill an instance of a level before they spread over more.
+    """Return the cluster as `concurrent` neighbouring groups of `gpus` GPUs, `stride` apart, see it when no other runs:
+    switches, and network cards that GPUs share, serve fewer of them.
 
     Raises:
         InputError: the groups have more GPUs than the cluster.

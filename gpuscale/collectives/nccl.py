@@ -389,8 +389,7 @@ def all_to_all(net: Network, data: FloatArray) -> Timing:
 
         time = latency + (1 - m/n) S / bandwidth per GPU, of the slowest level + messages + overhead of the steps
 
-    with m members in each unit that the level joins; S is the send buffer of one GPU. Alone, NCCL's channels slow links
-    down.
+    with m members in each unit that the level joins; S is the send buffer of one GPU.
     """
     n, groups, inside = net.groups.size, net.groups, net.domain + 1
     per_gpu = net.level_bytes_per_s / groups.inner

@@ -43,11 +43,10 @@ def collective_time_s(
     """Return the time of one collective per group [s]; the arguments broadcast, a group of one takes 0 s.
 
     Args:
-        operation: one of `OPERATIONS`.
         bytes_: whole tensor of each group (gathered, pre-scatter); for alltoall the send buffer of one GPU.
         group_size: GPUs per group; for sendrecv those that send to their neighbours at the same time, 2 for a pair.
         stride: Rank stride between members.
-        ideal: the latency-free model of `ideal` instead of the NCCL-like one of `nccl`.
+        ideal: the latency-free model.
         tuning: how NCCL is run, as by nccl-tests; None: as part of a training step.
 
     Raises:

@@ -84,15 +84,11 @@ class Extent(NamedTuple):
 
 
 def extent(shape: Sequence[int], size: FloatArray, stride: FloatArray) -> Extent:
-    """Lay groups of `size` units, `stride` apart, on a torus; units are numbered along the first axis first.
+    """Lay groups of `size` units, `stride` apart, (N,), on a torus of J axes; units are numbered along the first axis
+    first.
 
-    Along an axis whose step is at least as long as the stride, a group has members at every coordinate that it
-    reaches; along a shorter one at as many as it takes strides to go around.
-
-    Args:
-        shape: units along each of the J axes.
-        size: (N,) units of a group, >= 1.
-        stride: (N,) units from one member to the next, >= 1; what does not divide evenly is rounded to more gap.
+    Along an axis whose step is at least as long as the stride, a group has members at every coordinate that it reaches;
+    along a shorter one at as many as it takes strides to go around. What does not divide evenly is rounded to more gap.
     """
     members, gaps, inside, pair = [], [], 1.0, size == 2
     for length in shape:
@@ -108,12 +104,9 @@ def extent(shape: Sequence[int], size: FloatArray, stride: FloatArray) -> Extent
 
 
 def torus_ring(where: Extent) -> FloatArray:
-    """Links of one unit that a ring (AllGather, ReduceScatter, AllReduce, a send) keeps busy in one direction, (N,).
-
-    Rings run along all axes that the group covers at the same time: both directions of an axis that it goes around, one
-    of an axis that it covers a part of. Two units send along one axis after the other, as fast as the one with the most
-    links to share.
-    """
+    """Links of one unit that a ring (AllGather, ReduceScatter, AllReduce, a send) keeps busy in one direction, (N,):
+    both directions of an axis that the group goes around, one of an axis that it covers a part of, all axes at once.
+    Two units send along one axis after the other."""
     used = where.members > 1
     busy: FloatArray = np.where(used, where.links, 0.0).sum(axis=0)
     return np.where(where.pair, np.where(used, where.links, np.inf).min(axis=0), busy)
@@ -134,13 +127,11 @@ def torus_hops(where: Extent) -> FloatArray:
 
 
 def dragonfly_share(groups: float, peers: FloatArray, minimal_share: float | None) -> FloatArray:
-    """What a group of a dragonfly sends to others at most, over the rate of all its global links together, (N,).
-
-    A pair of groups has 1 / (groups - 1) of them. Of the bytes to `peers` other groups, the share that goes straight
-    loads the links to these; the rest goes over two links, spread over all.
+    """What a group of a dragonfly sends to others at most, over the rate of all its global links together, (N,): of the
+    bytes to `peers` others, the share that goes straight loads the links to these, 1 / (groups - 1) each; the rest goes
+    over two, spread over all.
 
     Args:
-        groups: groups of the dragonfly, >= 2.
         peers: (N,) groups that one sends to at the same time: 1 in a ring, all others that take part in an all-to-all.
         minimal_share: share that goes straight; None: 1 or 0, whichever carries more (adaptive routing).
     """
@@ -153,11 +144,9 @@ def dragonfly_share(groups: float, peers: FloatArray, minimal_share: float | Non
 
 
 def on_rails(cluster: ClusterSpec, members: FloatArray, step: FloatArray) -> BoolArray:
-    """Whether every node (or NVLink domain) that a group spans holds members on the same rails, (N,).
-
-    It does where the members, `step` ranks apart, lie alike in all of them, and where a domain of several hosts holds
-    enough of them (`members` in the thinnest) to use each rail that the spacing leads to: p / gcd(step, p) rails of p.
-    """
+    """Whether every node (or NVLink domain) that a group spans holds members on the same rails, (N,): where these,
+    `step` ranks apart, lie alike in all of them, or a domain of several hosts holds enough (`members` in the thinnest)
+    for each rail that the spacing leads to, p / gcd(step, p) of p."""
     node, period = cluster.levels[cluster.domain_index].gpus, cluster.host_gpus
     alike: BoolArray = (node % step == 0) | (step % node == 0)
     if period == node or alike.all():

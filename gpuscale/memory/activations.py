@@ -40,8 +40,8 @@ WEIGHTED_BYTES = 4
 """Outputs of experts that are weighted by an operation of its own are in fp32 (torchtitan, models/common/moe)."""
 
 WIDE_NORM_READS = {False: 2, True: 3}
-"""What a chain of operations for an RMSNorm saves, in hidden states of 16 bits, by whether its weight is trained: its
-input in 32 bits, and what it multiplies (transformers, LlamaRMSNorm; PyTorch's composite rms_norm)."""
+"""Hidden states of 16 bits that a chain of operations for an RMSNorm saves, by whether its weight is trained: its input
+in 32, and what it multiplies (transformers, LlamaRMSNorm; PyTorch's composite rms_norm)."""
 
 LAYER_KEY = ("tp", "sp", "cp", "ep", "etp", "micro_batch_size", "recompute_modules")
 """Fields of a candidate on which the activations of one layer depend."""
@@ -243,12 +243,12 @@ def _moe_bytes(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
 
 
 def _every_other_matmul_bytes(kind: LayerSpec, c: Candidates, job: JobSpec) -> FloatArray:
-    """torchtitan's selective checkpointing by operator: layer input, every other product, attention output.
+    """torchtitan's selective checkpointing by operator: layer input, every other product (queries, values, first half
+    of the MLP, and its output, which compiled code drops), attention output.
 
-    Of the products of a dense layer 1, 3, 5 and 7 are saved: queries, values, first half of the MLP, and its output,
-    which compiled code drops. Projections with biases (`addmm`) are not counted and all saved; grouped products of
-    experts are not on the list, nor was the attention of cuDNN while that was for Blackwell only (torchtitan
-    distributed/activation_checkpoint.py; pull requests 2095 and 2357).
+    Projections with biases (`addmm`) are not counted and all saved; grouped products of experts are not on the list,
+    nor was the attention of cuDNN while that was for Blackwell only (torchtitan distributed/activation_checkpoint.py;
+    pull requests 2095 and 2357).
     """
     width = np.zeros(len(c))
     if kind.attention is not None:

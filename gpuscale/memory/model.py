@@ -122,11 +122,9 @@ class Memory:
         return self.by_stage.max(axis=0)
 
     def allocator_retries(self, capacity_bytes: float) -> FloatArray:
-        """How often in a microbatch the allocator runs out, gives back its cached blocks and starts anew, shape (N,).
-
-        Always where the usual fragmentation does not fit, never where `RARE_FRAGMENTATION` times as much still fits,
-        and in proportion between; never where the tensors alone do not fit.
-        """
+        """How often in a microbatch the allocator gives back its cached blocks and starts anew, shape (N,): always
+        where the usual fragmentation does not fit, never where `RARE_FRAGMENTATION` times as much does or the tensors
+        alone do not, in proportion between."""
         room = capacity_bytes - self.by_stage + self.fragmentation
         usual = room / np.maximum(self.fragmentation, 1.0)
         share = np.clip((RARE_FRAGMENTATION - usual) / (RARE_FRAGMENTATION - 1.0), 0.0, 1.0)
@@ -266,11 +264,9 @@ def adapter_share(c: Candidates, job: JobSpec, parameters: StageParameters) -> F
 
 
 def _on_device(c: Candidates, share: float, activations: FloatArray, layer: FloatArray) -> FloatArray:
-    """Activations that stay on the device where a share of them is offloaded, shape (P, N).
-
-    Of a single stage the first layers are offloaded, and the last copy ends with the forward pass (Transformer Engine,
-    cpu_offload.py, layer_window_map). Under a pipeline one microbatch is copied while others are held.
-    """
+    """Activations that stay on the device where a share of them is offloaded, shape (P, N): of a single stage the last
+    copy ends with the forward pass (Transformer Engine, cpu_offload.py, layer_window_map); under a pipeline one
+    microbatch is copied while others are held."""
     kept, passing = activations * (1 - share), COPIED_LAYERS * layer
     left = np.where(c.pp > 1, kept + share * passing, np.maximum(kept, passing))
     return np.minimum(activations, left)

@@ -212,11 +212,9 @@ def held_whole(c: Candidates, job: JobSpec) -> BoolArray:
 
 
 def reduced_in_turn(c: Candidates, job: JobSpec) -> BoolArray:
-    """Mark those of `whole_gradients` whose gradients are whole in one chunk of the model at a time, shape (N,).
-
-    A chunk reduces in its own last backward pass. Where no more microbatches are interleaved than there are stages, its
-    backward passes run in a row (Megatron-LM schedules; `last_backward` of each stage of torch.distributed.pipelining).
-    """
+    """Mark those of `whole_gradients` whose gradients are whole in one chunk of the model at a time, shape (N,): chunks
+    whose last backward passes run in a row, as no more microbatches are interleaved than there are stages (Megatron-LM
+    schedules; `last_backward` of each stage of torch.distributed.pipelining)."""
     interleaved = (c.vpp > 1) & (c.schedule == ONE_F_ONE_B)
     return whole_gradients(c, job) & interleaved & (c.num_microbatches <= c.pp)
 
@@ -236,15 +234,14 @@ WIDENED_BYTES = 2.0
 def gathered_bytes(c: Candidates, job: JobSpec, largest_bytes: FloatArray, whole: FloatArray) -> FloatArray:
     """Parameters that the passes hold gathered or cast, shape (N,) or (P, N).
 
-    ZeRO-3: the layer in use and the prefetched one, embedding and LM head; what belongs to no layer, or the LM head
-    alone, is one group that stays gathered (PyTorch `torch.distributed.fsdp.fully_shard`, forward prefetching and
-    `reshard_after_forward`). Where the master weight is the parameter, ZeRO-2 keeps all that was gathered, and autocast
-    its 16-bit copies of fp32 weights (PyTorch `torch.autocast`, cache_enabled), until the backward pass is over.
+    ZeRO-3: the layer in use and the prefetched one, embedding and LM head, or the LM head alone, as one group that
+    stays gathered (PyTorch `torch.distributed.fsdp.fully_shard`, forward prefetching and `reshard_after_forward`).
+    Where the master weight is the parameter, ZeRO-2 keeps all that was gathered, and autocast its 16-bit copies
+    (PyTorch `torch.autocast`, cache_enabled), until the backward pass is over.
 
     Args:
         largest_bytes: of the largest layer's parameters as they are gathered on one GPU, shape (N,).
-        whole: parameters of one GPU before ZeRO, or where they need no cast those of them that ranks share, shape (P,
-            N).
+        whole: parameters of one GPU before ZeRO, or where they need no cast those that ranks share, shape (P, N).
     """
     profile, copies = job.runtime.memory, np.zeros(())
     ends = job.vocabulary_rows(c.tp) * job.model.hidden

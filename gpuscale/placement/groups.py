@@ -365,11 +365,8 @@ def _dragonfly_egress(cluster: ClusterSpec, index: int, groups: AxisGroups) -> f
 
 
 class _RailUse(NamedTuple):
-    """How the groups of an axis use the rails of a cluster that has some; rules as in `gpuscale.collectives.groups`.
-
-    A ring keeps to the rails on which every node that it spans has a member. Alltoall needs a member on the card's rail
-    in the sender's node (PXN), and so does a stage that sends to the next.
-    """
+    """How the groups of an axis use the rails of a cluster that has some; rules as in `gpuscale.collectives.groups`,
+    but by member: alltoall, and a stage that sends to the next, need one on the card's rail in the sender's node."""
 
     #: `ONE`, `OWN` or `PXN` where every group keeps to the first level with rails; else `ABOVE` (some pass the level
     #: above) or `NODE` (some are passed on by other GPUs of their node, as no level joins the rails).

@@ -1,8 +1,7 @@
 """Scaling laws: the parameters and tokens that use a budget of compute best, and the loss that is to be expected.
 
-C = 6 N D throughout: FLOPs of a training of D tokens with N parameters (Kaplan et al. 2020, section 2.1). Far beyond
-the runs that they were fitted to, laws disagree by factors. Losses are in nats per token of each paper's own data and
-tokenizer: they compare choices, not models of different tokenizers.
+C = 6 N D throughout: FLOPs of a training of D tokens with N parameters (Kaplan et al. 2020, section 2.1). Losses are in
+nats per token of each paper's own data and tokenizer: they compare choices, not models of different tokenizers.
 """
 
 from __future__ import annotations

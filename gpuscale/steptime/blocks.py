@@ -71,8 +71,8 @@ EAGER_ROTARY_PASSES = 5
 in the usual PyTorch code); a fused kernel takes one."""
 
 ALIGNED_HEAD = 8
-"""Width of a head of which batched products need multiples to run on the tensor cores (16 bytes of 16-bit operands;
-NVIDIA, "Matrix Multiplication Background User's Guide", section 2.2), not on the CUDA cores at the rate of fp32."""
+"""Width of a head of which batched products need multiples to run on the tensor cores (NVIDIA, "Matrix Multiplication
+Background User's Guide", section 2.2), not at the rate of fp32."""
 
 SOFTMAX_BYTES = (4, 6)
 """Bytes per score of unfused attention that scaling, mask and softmax in one kernel move, forward (read 2, write 2) and
@@ -433,8 +433,8 @@ deepseek-ai/DeepEP, branch hybrid-ep, csrc/hybrid_ep: expert_output_prob, allgat
 
 
 DEEPEP_SMS = 20
-"""SMs that copy for DeepEP (`Buffer.num_sms`; Megatron-LM `moe_deepep_num_sms`), which bound its rate over NVLink: 16,
-24 and 32 of B200's move 325, 457 and 572 GB/s (deepseek-ai/DeepEP, branch hybrid-ep, Hybrid-EP_Implementation.md)."""
+"""SMs that copy for DeepEP (`Buffer.num_sms`; Megatron-LM `moe_deepep_num_sms`), which bound its rate over NVLink
+(deepseek-ai/DeepEP, branch hybrid-ep, Hybrid-EP_Implementation.md)."""
 
 
 SUM_PASSES = 3

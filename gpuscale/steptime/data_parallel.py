@@ -373,8 +373,8 @@ def optimizer_time_s(c: Candidates, job: JobSpec, parameters: StageParameters) -
 
 SVD_BYTES = 42
 """Memory traffic that takes as long as the singular value decomposition of an n x m matrix, n the larger, per n m^2
-[bytes]: 10 minutes for all matrices of LLaMA-7B (Zhang et al. 2024, Q-GaLore, arXiv 2407.08296, section 1; guesstimate
-for the bandwidth of an A100)."""
+[bytes]: 10 minutes for LLaMA-7B (Zhang et al. 2024, Q-GaLore, arXiv 2407.08296, section 1; guesstimate for the
+bandwidth of an A100)."""
 
 
 def projection_time_s(job: JobSpec) -> float:

@@ -1,10 +1,6 @@
-"""Time of one kernel launch: GEMM, grouped GEMM, fused attention, and kernels that only stream memory
-(docs/kernels.md).
-
-Every function is a roofline of arithmetic and memory traffic with the few measured constants of
-`gpuscale.specs.gpu.KernelSpec`; arguments broadcast against each other as NumPy arrays. Times are of the busy GPU: the
-caller adds the gaps between launches (`KernelSpec.launch_s`).
-"""
+"""Time of one kernel launch: GEMM, grouped GEMM, fused attention, and kernels that only stream memory: rooflines with
+the few measured constants of `gpuscale.specs.gpu.KernelSpec` (docs/kernels.md). Arguments broadcast against each other
+as NumPy arrays; gaps between launches (`KernelSpec.launch_s`) are the caller's."""
 
 from __future__ import annotations
 
@@ -49,9 +45,9 @@ tensor cores), and the ratio of the sustained clocks. cudnn8: cuDNN before 9.3, 
 """
 
 SYNCHRONOUS_ON_BLACKWELL = 0.5
-"""The same share on Blackwell / on Hopper, whose asynchronous products are half as wide. FlashAttention-2 on B200 then
-reaches 371 and 325 TFLOP/s; measured are 361 (forward, heads of 128; github.com/meta-pytorch/tritonbench pull request
-171) and 334 (backward, 64; Dao-AILab/flash-attention issue 1589)."""
+"""The same share on Blackwell / on Hopper, whose asynchronous products are half as wide. FlashAttention-2 on B200: 361
+TFLOP/s measured (forward, heads of 128; github.com/meta-pytorch/tritonbench pull request 171; predicted 371) and 334
+(backward, 64; Dao-AILab/flash-attention issue 1589; 325)."""
 
 SYNCHRONOUS = frozenset({*BEFORE_HOPPER, "blackwell-rtx"})
 """NVIDIA architectures without asynchronous tensor cores, whose own attention kernels are FlashAttention-2's."""

@@ -84,9 +84,9 @@ class Conditions:
 def expected(conditions: Conditions, interval_s: float) -> dict[str, float]:
     """Return which share of its time a job works on what counts (`effective`), and which it loses, by `LOSSES`.
 
-    A job that never waits: `gpuscale.training.checkpoints`. One with S spare nodes waits while S + 1 are in repair: the
-    Erlang loss formula, which holds for any distribution of repair times (Erlang 1917). An elastic one loses the
-    replicas of the nodes that are missing, whose number is then that of a Poisson distribution (Palm's theorem).
+    A job with S spare nodes waits while S + 1 are in repair: the Erlang loss formula, which holds for any distribution
+    of repair times (Erlang 1917). An elastic one loses the replicas of the nodes that are missing, a Poisson number
+    (Palm's theorem).
     """
     one, mtbf_s = conditions.checkpoint, conditions.mtbf_s
     down_s = downtime_s(mtbf_s, conditions.detection_s, conditions.restart_s)

@@ -1,8 +1,7 @@
-"""Measurement files: what their columns hold, declared once, and the bounded reading of a CSV file; the presets and the
-machine (a cluster by GPU, node and fabric) that a row names.
+"""Measurement files: what their columns hold, and the bounded reading of a CSV file; the presets and the machine (a
+cluster by GPU, node and fabric) that a row names.
 
-Reading, checks and the tables of docs/validation.md follow from `RUNS`, `RECIPES`, `KERNELS` and `COLLECTIVES`. Columns
-may come in any order, and more of them may be there.
+Reading, checks and the tables of docs/validation.md follow from `RUNS`, `RECIPES`, `KERNELS` and `COLLECTIVES`.
 """
 
 from __future__ import annotations
