@@ -152,10 +152,10 @@ class _Known(NamedTuple):
     """The runs whose step time was measured, K of them."""
 
     families: npt.NDArray[np.str_]  #: of each run, shape (K,).
-    ids: list[str]  #: of the runs.
+    ids: list[str]
     names: list[str]  #: what they were, in words.
     family_by_key: dict[str, str]  #: family of the run with a key.
-    columns: Columns  #: what the runs are like.
+    columns: Columns
     stages: npt.NDArray[np.int64]  #: pipeline stages of each run, shape (K,).
 
 
@@ -300,20 +300,20 @@ class Features(NamedTuple):
     architecture: str  #: of the GPU; one whose GEMMs are a guesstimate is not like those of its generation.
     moe: bool
     tuning: str  #: what is trained: `full`, adapters (`lora`) or adapters beside quantised weights (`qlora`).
-    low_precision: bool  #: GEMMs below 16 bits.
+    low_precision: bool
     tp_across_nodes: bool  #: tensor parallelism reaches beyond the node.
     offload: bool  #: states or activations are kept in host memory.
-    vendor: str  #: of the GPU.
+    vendor: str
     network: str  #: fabric of the outermost level in use; `none` inside one box or rack.
     log_size: float  #: log10 of 12 x hidden^2 x layers, the parameters of a plain dense model of this width and depth.
-    log_gpus: float  #: log10 of the GPUs.
-    log_vpp: float  #: log10 of the model chunks per pipeline rank.
-    log_sequence: float  #: log10 of the sequence.
+    log_gpus: float
+    log_vpp: float
+    log_sequence: float
     sharding: str  #: one of `SHARDINGS`.
-    pipeline: bool  #: it has pipeline stages.
+    pipeline: bool
     recomputes: str  #: `none`, `modules` or whole `layers`.
-    log_ep: float  #: log10 of the expert-parallel degree.
-    log_cp: float  #: log10 of the context-parallel degree.
+    log_ep: float
+    log_cp: float
     launch: float  #: shares of the predicted step, as the next two.
     communication: float
     bubble: float

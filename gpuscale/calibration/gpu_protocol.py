@@ -83,16 +83,16 @@ class Machine:
 class Measurement:
     """One line of a protocol."""
 
-    case: KernelCase  #: what was measured.
+    case: KernelCase
     time_s: float | None  #: how long it took; None where the machine cannot run it [s].
-    error: str = ""  #: why it cannot.
+    error: str = ""
 
 
 @dataclass(frozen=True)
 class Protocol:
     """A protocol as it stands in its file."""
 
-    machine: Machine  #: where it was measured.
+    machine: Machine
     measurements: tuple[Measurement, ...]  #: what was, in the order of the file; of one measured again the last.
     #: bytes at the end of the file that are no whole line, as a process that was killed leaves them.
     torn_bytes: int = 0

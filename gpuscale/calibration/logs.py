@@ -46,12 +46,12 @@ class Measured:
     """One table of a log."""
 
     operation: str  #: one of `collectives.OPERATIONS`.
-    ranks: int  #: GPUs that took part.
+    ranks: int
     per_host: int | None  #: GPUs of one host that took part; None where the log does not say.
     gpu: str  #: name of the GPU in the log; may be empty.
     place: str  #: file and line of the table.
-    file: str  #: name of the file.
-    samples: tuple[Sample, ...]  #: what was measured.
+    file: str
+    samples: tuple[Sample, ...]
     counted: bool = False  #: the ranks are those that busbw / algbw gives; the log does not list them.
 
 

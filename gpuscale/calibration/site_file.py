@@ -58,8 +58,8 @@ class EvidenceRun(BaseModel):
     place: dict[Name, Annotated[int, Field(ge=0, le=2**62)]]  #: its layout, by `AXES`.
     #: timers that were compared with parts of the step: name -> seconds [s].
     parts_s: dict[Name, Annotated[float, Field(gt=0, le=1e7)]] = {}
-    job: dict[Name, Any]  #: options from which it is predicted again.
-    layout: dict[Name, Any]  #: options from which it is predicted again.
+    job: dict[Name, Any]  #: options from which, with the layout's, it is predicted again.
+    layout: dict[Name, Any]
 
     @property
     def known(self) -> Known:

@@ -98,7 +98,7 @@ _POWERS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 class Sample(NamedTuple):
     """One measured size."""
 
-    line: int  #: line of the log.
+    line: int
     bytes: int  #: as the benchmark prints it.
     #: out of place; in place where the log has no other, or where out of place took `HICCUP` times that [us].
     time_us: float
@@ -112,10 +112,10 @@ class Table:
 
     line: int  #: its first line.
     named: str | None = None  #: what the log calls the benchmark (`all_reduce`), where it says so.
-    ranks: dict[int, str] = field(default_factory=dict)  #: rank -> host.
+    ranks: dict[int, str] = field(default_factory=dict)
     gpu: str = ""  #: name of the GPUs by the first rank line.
-    redop: str = ""  #: columns of the first row; `` and None where there are none.
-    root: int | None = None  #: columns of the first row; `` and None where there are none.
+    redop: str = ""  #: columns of the first row, as the next; `` and None where there are none.
+    root: int | None = None
     unchecked: int = 0  #: rows whose out-of-place result was checked and the in-place one not (alltoall, sendrecv).
     samples: list[Sample] = field(default_factory=list)
     wrong: list[int] = field(default_factory=list)  #: lines of rows with wrong results, left out of `samples`.

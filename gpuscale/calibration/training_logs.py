@@ -49,13 +49,13 @@ class Quantity(NamedTuple):
     name: str
     #: with the number in its first group, and a suffix such as K in its second, if there is one; or a clock.
     pattern: re.Pattern[str]
-    unit: float = 1.0  #: what the number is multiplied by.
+    unit: float = 1.0
 
 
 class Format(NamedTuple):
     """How a framework prints an iteration."""
 
-    framework: str  #: its name in messages.
+    framework: str
     words: tuple[str, ...]  #: of which one is in every line that says something, in lower case.
     opening: re.Pattern[str]  #: a line that opens an iteration; group `step` has its number, if it is there.
     quantities: tuple[Quantity, ...]  #: in that line, or in one that follows before the next iteration.
@@ -176,12 +176,12 @@ MAX_TIMERS = 64
 class Iteration:
     """What a log says of one iteration, or of the mean of those since the last line; None where it does not."""
 
-    line: int  #: of the log.
-    step: int | None = None  #: its number.
-    step_s: float | None = None  #: its time [s].
-    tokens_per_s_per_gpu: float | None = None  #: throughput of one GPU.
-    batch: float | None = None  #: sequences of a step.
-    sequence: float | None = None  #: tokens of a sequence.
+    line: int
+    step: int | None = None
+    step_s: float | None = None
+    tokens_per_s_per_gpu: float | None = None
+    batch: float | None = None
+    sequence: float | None = None
     allocated_bytes: float | None = None  #: memory as torch's allocator gives it out [bytes].
     reserved_bytes: float | None = None  #: memory as torch's allocator holds it [bytes].
     device_bytes: float | None = None  #: memory as the driver counts it [bytes].
@@ -193,7 +193,7 @@ class Iteration:
     mean_s: float | None = None  #: mean time of an iteration since then [s].
     microbatches: float | None = None  #: of this iteration and those before.
     over: float = 1.0  #: iterations that its time is the mean of.
-    timers_s: dict[str, float] = field(default_factory=dict)  #: the framework's own timers [s].
+    timers_s: dict[str, float] = field(default_factory=dict)
     _samples_per_s: float | None = None
     _microbatches_s: list[float] = field(default_factory=list)
 
@@ -501,8 +501,8 @@ class _Found(NamedTuple):
     """What was read of a log."""
 
     reader: _Reader  #: of the format that most iterations have.
-    facts: dict[str, int]  #: what the log says of the job.
-    notes: list[str]  #: what a reader should know.
+    facts: dict[str, int]
+    notes: list[str]
 
 
 def read_training_log(path: Path, run: int | None = None) -> MeasuredRun:

@@ -19,11 +19,11 @@ from gpuscale.specs.cluster import INSIDE, WAN, ClusterSpec, LevelSpec
 class Network(NamedTuple):
     """N groups on a cluster; arrays are (N,) unless stated."""
 
-    cluster: ClusterSpec  #: the L levels.
+    cluster: ClusterSpec
     groups: Groups  #: where the groups lie on them.
     tuning: Tuning | None  #: how NCCL is run; None: as part of a training step.
-    generation: c.Generation  #: constants of the GPUs.
-    transport: c.Transport  #: what the kind of network adds.
+    generation: c.Generation
+    transport: c.Transport
     domain: int  #: index of the level that is the NVLink domain or box.
     nodes: FloatArray  #: NVLink domains or boxes that the group spans.
     rounds: FloatArray  #: levels of a tree of them: log2.

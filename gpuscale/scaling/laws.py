@@ -17,11 +17,11 @@ PF_DAY_FLOPS = 1e15 * 86400.0
 class LossLaw(NamedTuple):
     """L(N, D) = E + A / N^alpha + B / D^beta (Hoffmann et al. 2022, equation 2)."""
 
-    e: float  #: loss of an ideal model on endless data [nats per token].
-    a: float  #: what too few parameters add.
-    b: float  #: what too few tokens add.
-    alpha: float  #: what too few parameters add.
-    beta: float  #: what too few tokens add.
+    e: float  #: loss of an ideal model on endless data [nats per token]; the others as in the equation.
+    a: float
+    b: float
+    alpha: float
+    beta: float
     parameters: tuple[float, float]  #: range of the parameters that it was fitted to.
     tokens: tuple[float, float]  #: range of the tokens.
 

@@ -47,7 +47,7 @@ class Cover(NamedTuple):
     """What transfers of a microbatch can hide behind on the slowest stage, each (N,) [s]."""
 
     forward_s: FloatArray  #: the GPU's work in the forward pass.
-    backward_s: FloatArray  #: in the backward pass.
+    backward_s: FloatArray
     #: what the GPU waits in both in any case, for its CPU or, at the same time, for transfers between stages.
     waiting_s: FloatArray
 
@@ -175,7 +175,7 @@ class Shards(NamedTuple):
     held: FloatArray  #: parameters on one GPU, before ZeRO.
     gathered_bytes: FloatArray  #: what one gathering of them all brings together, frozen ones under ZeRO-3 included.
     ranks: IntArray  #: GPUs that share a copy.
-    replicas: IntArray  #: copies.
+    replicas: IntArray
     stride: IntArray  #: ranks between members.
     sharded: BoolArray  #: whether ZeRO shards.
     tensors: FloatArray  #: matrices of a GPU.

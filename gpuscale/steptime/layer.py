@@ -92,12 +92,12 @@ SHARED_KEY = ("tp", "sp", "cp", "micro_batch_size")
 class LayerTime(NamedTuple):
     """Breakdowns of one layer and one microbatch, each component of shape (N,), and their sums."""
 
-    forward: Breakdown  #: forward pass.
+    forward: Breakdown
     backward: Breakdown  #: backward pass, with the forward pass of selectively recomputed modules.
     recompute: Breakdown  #: what full recomputation adds: the forward pass once more.
     forward_s: FloatArray  #: sum of the forward pass [s].
-    backward_s: FloatArray  #: of the backward pass [s].
-    recompute_s: FloatArray  #: of the recomputation [s].
+    backward_s: FloatArray
+    recompute_s: FloatArray
     #: what of each of the three the GPU waits for the CPU, beyond the gaps between kernels [s].
     waiting_s: tuple[FloatArray, FloatArray, FloatArray]
 

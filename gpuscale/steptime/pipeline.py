@@ -291,7 +291,7 @@ class Pipeline(NamedTuple):
 class Durations(NamedTuple):
     """What one microbatch takes on each chunk of each rank, each of shape (chunks, ranks) [s]."""
 
-    forward: FloatArray  #: forward pass.
+    forward: FloatArray
     backward: FloatArray  #: backward pass, with both gradients.
     weight: FloatArray  #: weight gradients, a part of the backward pass.
     transfer_s: float = 0.0  #: from one rank to the next.
@@ -301,10 +301,10 @@ class Durations(NamedTuple):
 class Timeline(NamedTuple):
     """Slots of a step, those of a rank one after the other; each of shape (slots,)."""
 
-    rank: IntArray  #: where it runs.
+    rank: IntArray
     kind: IntArray  #: FORWARD, BACKWARD or WEIGHT.
-    chunk: IntArray  #: which chunk of the model.
-    microbatch: IntArray  #: of which microbatch.
+    chunk: IntArray
+    microbatch: IntArray
     start_s: FloatArray  #: when it begins, from the first slot of the step on [s].
     end_s: FloatArray  #: when it ends [s].
     sending_s: FloatArray  #: for how long the rank then waits for what it sends.

@@ -34,10 +34,10 @@ Progress = Callable[[int, int, str], None]
 class PhaseFile(NamedTuple):
     """One phase as its file has it, or one batch of a ramp."""
 
-    name: str  #: what it is called.
+    name: str
     tokens: float | None  #: its length; None where the file leaves it open.
-    options: dict[str, Any]  #: of its job.
-    pins: dict[str, Any]  #: of its layout.
+    options: dict[str, Any]
+    pins: dict[str, Any]
     numbers: dict[str, float]  #: those of `LIMITS`.
     place: int  #: index in the file.
 

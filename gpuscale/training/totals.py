@@ -140,7 +140,7 @@ class TrainTime(WithFields):
 class Stretch(NamedTuple):
     """A part of a training before it is counted."""
 
-    name: str  #: what it is called.
+    name: str
     subject: Subject  #: the plan that it is trained by.
     tokens: float | None  #: how long it is; or None, where `days` says it.
     days: float | None = None  #: how long it is [days].

@@ -56,7 +56,7 @@ element and a fixed time [s]. Fitted along; the step-time model counts casts as 
 class Kernels(NamedTuple):
     """Measured kernels of one GPU, kind, precision and benchmark as arrays; `columns` depend on the kind."""
 
-    gpu: str  #: name of the preset.
+    gpu: str
     kind: str
     precision: str
     benchmark: str

@@ -476,8 +476,8 @@ def alternatives(row: Row) -> tuple[str, ...]:
 class FirstChoice(NamedTuple):
     """The layout predicted to be the fastest of a sweep: measured runs that differ in their layout alone."""
 
-    family: str  #: of the runs; `one node` or `several nodes`.
-    where: str  #: of the runs; `one node` or `several nodes`.
+    family: str
+    where: str  #: `one node` or `several nodes`.
     layouts: int  #: of the sweep.
     loss: float  #: its measured time over the fastest measured.
     first: float  #: its measured over its predicted time.
