@@ -360,17 +360,15 @@ def nearest_legal(rule: Divides, numbers: Mapping[str, int | str]) -> dict[str, 
     if not isinstance(whole, int) or whole <= 0 or len(known) < len(parts):
         return {}
     product = math.prod(known) * rule.factor
-    if rule.equal and whole % (product // known[0]) == 0:
-        return {rule.change: (whole // (product // known[0]),)}
+    now, others = known[0], product // known[0]
     if rule.equal:
-        return {}
+        return {} if whole % others else {rule.change: (whole // others,)}
     if rule.change == rule.whole:
         below = whole // product * product
         near = [value for value in (below, below + product) if value > whole * rule.grows and value != whole]
         return {rule.change: tuple(sorted(near, key=lambda value: abs(value - whole)))}
     if whole > LARGEST_DIVIDED:
         return {}
-    now, others = known[0], product // known[0]
     able = [value for value in divisors(whole).tolist() if whole % (value * others) == 0 and value != now]
     able += [whole * (now // whole), whole * (now // whole + 1)] if rule.either and now > whole else []
     return {rule.change: tuple(sorted(set(able) - {now}, key=lambda value: abs(math.log(value / now)))[:NEAREST])}
