@@ -375,3 +375,50 @@ def test_a_batch_that_may_be_of_tokens_is_asked_about_and_what_is_off_is_not(tmp
     assert "`zero=3`" in caught.value.hint
     made = read_launch([tmp_path / "run.yaml"], {}, {"gpus": 8, "gbs": 512, "zero": 3})
     assert made.layout["micro_batch_size"] == 4
+
+
+def test_a_batch_of_all_beside_the_trainers_microbatch_makes_its_accumulation_steps(tmp_path):
+    text = "run: {effective_bsz: %s}\nmodel: {name_or_path: Qwen/Qwen3-4B, max_length: 512}\n"
+    arguments = "training_arguments: {per_device_train_batch_size: 4, gradient_accumulation_steps: null, bf16: true}\n"
+    (tmp_path / "run.yaml").write_text(text % 128 + arguments)
+    assert read_launch([tmp_path / "run.yaml"], {}, {"gpus": 8}).options["gbs"] == 128
+    (tmp_path / "run.yaml").write_text(text % 100 + arguments)
+    with pytest.raises(LackingError, match="a batch of 100 is stated, which microbatches of 32"):
+        read_launch([tmp_path / "run.yaml"], {}, {"gpus": 8})
+    (tmp_path / "run.yaml").write_text(text % 128 + arguments.replace("null", "2"))
+    assert read_launch([tmp_path / "run.yaml"], {}, {"gpus": 8}).options["gbs"] == 64
+
+
+WORKED_OUT = """
+trainer: {accelerator: gpu, devices: 8, num_nodes: 1, strategy: null, precision: bf16-mixed,
+  accumulate_grad_batches: "${div_up:${train.whole}, ${eval:${trainer.devices} * ${data.batch_size} * 1}}"}
+model: {name: Qwen/Qwen3-4B, pipeline: PromptPipeline, mixer: {zero_stage: 0}}
+train: {whole: %s}
+data: {batch_size: 4, max_length: 512}
+"""
+
+
+@pytest.mark.parametrize(("whole", "steps"), [(64, 2), (65, 3), (32, 1)])
+def test_resolvers_work_numbers_out_and_a_class_is_no_degree(whole, steps, tmp_path):
+    (tmp_path / "run.yaml").write_text(WORKED_OUT % whole)
+    with pytest.raises(LackingError, match="whether 4 is the batch of each GPU or of all") as caught:
+        read_launch([tmp_path / "run.yaml"], {}, {})
+    assert f"`gbs={32 * steps}`" in caught.value.hint
+    assert "ignored" not in caught.value.hint
+
+
+def test_a_stage_of_zero_counts_in_any_table_and_a_list_of_switches_suggests_one(tmp_path):
+    text = "model: {base: {n_layers: 4, d_model: 256, n_heads: 4, head_groups: 2, d_ff: 640, gated: true,"
+    text += (
+        " vocab_size: 9000, tie_word_embeddings: false}, multi_stage: {zero_stage: 2}, own: {training_dtype: bf16}}\n"
+    )
+    (tmp_path / "run.yaml").write_text(f"{text}batch: {{sequence_length: 256, micro_batch_size: 2, global_bs: 32}}\n")
+    made = read_launch([tmp_path / "run.yaml"], {}, {"gpus": 8})
+    assert (made.layout["zero"], made.options["precision"], made.options["gbs"]) == (2, "bf16", 32)
+    assert "kv_heads=2" in str(made.options["model"])
+    (tmp_path / "run.json").write_text(
+        '{"model": "own_7b.json", "tokens": 9000, "global_bs": 64, "fsdp_flags": ["--fsdp"]}'
+    )
+    with pytest.raises(LackingError, match=r"the model 'own_7b\.json' is not known here") as caught:
+        read_launch([tmp_path / "run.json"], {}, {"gpus": 8})
+    assert "`zero=3`" in caught.value.hint

@@ -357,6 +357,7 @@ _SUMS: Mapping[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(("multiply", "mult", "mul"), operator.mul),
     **dict.fromkeys(("divide", "div"), operator.truediv),
     **dict.fromkeys(("int_div", "floor_div", "divide_floor"), operator.floordiv),
+    **dict.fromkeys(("div_up", "ceil_div", "divide_up"), lambda first, second: -(-first // second)),
     **dict.fromkeys(("add", "sum"), operator.add),
     **dict.fromkeys(("subtract", "sub"), operator.sub),
 }
@@ -420,6 +421,8 @@ def _reference(text: str, one: Setting, every: Settings, variables: Mapping[str,
         return _RESOLVERS[head](rest, one, every, variables, taken)
     if colon and head in _SUMS:
         return _sum(head, rest)
+    if colon and head == "eval":
+        return _worked_out(rest.strip("'\""))
     if colon and re.fullmatch(r"\w+", head):
         return _variable(head, rest.removeprefix("-"), one, variables, taken)
     return _stated(text.strip(), one, every, variables)
@@ -475,6 +478,16 @@ def _named(name: str, here: str, every: Settings) -> Setting | None:
         if found is not None:
             return found
     return every.get(name.partition(".")[2])  # the file is a part of a larger configuration
+
+
+_SIGNS = {"*": "mul", "/": "div", "//": "int_div", "+": "add", "-": "sub"}
+
+
+def _worked_out(text: str) -> tuple[Any, None] | None:
+    """Return what numbers with one kind of sign between them make (`8 * 16 * 1`); None of anything else."""
+    found = re.fullmatch(r"[\d.]+(?:\s*(\*|//?|\+|-)\s*[\d.]+)+", text.strip()[:200])
+    parts = re.split(r"\s*(\*|//?|\+|-)\s*", text.strip()) if found else []
+    return _sum(_SIGNS[parts[1]], ",".join(parts[::2])) if len(set(parts[1::2])) == 1 else None
 
 
 def _sum(name: str, rest: str) -> tuple[Any, None] | None:

@@ -478,6 +478,8 @@ def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:
             found = reading.get(*total_names)
             reading.refuse(found, message, "leave train_batch_size out (runtime/config.py:937)")
         total = None
+    if total is None and steps is None and micro and not reading.given.get("gbs"):
+        steps = _steps_to(reading, micro)
     trained = tool.name != "transformers" or reading.first("num_train_epochs", "output_dir", "do_train")
     if micro is None and total is None and trained:
         micro = trainer.count(reading, *micro_names)
@@ -489,6 +491,21 @@ def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:
         steps = max(1, (trainer.count(reading, "batch_size") or micro) // micro // replicas)
         reading.means(f"{steps} accumulation steps: that many sequences of all replicas", "batch_size")
     trainer.read_batch(reading, micro, steps, total, *micro_names, *steps_names, *total_names)
+
+
+def _steps_to(reading: Reading, micro: int) -> int | None:
+    """Return the accumulation steps that make a batch of all replicas, where a document states that one instead."""
+    documents = {one.file for one in reading.sources if one.kind in {"yaml", "toml", "json"}}
+    found = next((one for one in reading.settings.values() if one.file in documents and digits(one.value)
+                  and own_files.is_called("global_batch_size", one.name.rpartition(".")[2])), None)  # fmt: skip
+    if found is None or found.name == "global_batch_size":
+        return None
+    total, each = int(str(found.value)), micro * trainer.data_parallel(reading, "the accumulation steps")
+    if total % each:
+        message = f"a batch of {total} is stated, which microbatches of {each} on all replicas do not make"
+        reading.refuse(found, message, settles="gbs", likely=(str(total),))
+    reading.assume(f"{total // each} accumulation steps: they make the batch that is stated", found)
+    return total // each
 
 
 def _write(writing: Writing, whole: Callable[[Writing], Program]) -> Program:

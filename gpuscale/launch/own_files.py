@@ -129,6 +129,7 @@ _BESIDE_TRAINING = re.compile(r"eval|val_|valid|test|infer|gen|rollout|sampl|log
 """Words of options of what is beside the training step, which patterns of names pass over."""
 
 _SHORT = ("bias", "batch", "dim", "half", "opt", "depth", "heads", "layers")
+_STAGES = ("zero_stage", "ds_stage", "deepspeed_stage")
 _IN_TABLES_ALONE = ("model_name_or_path", "zero_stage", "use_peft", "lora_rank", "degree.tp", "degree.pp", "degree.dp")
 
 
@@ -137,7 +138,8 @@ def _anywhere(last: str) -> bool:
     """Whether a name means the same in a table of whatever name."""
     names = (ours for ours in load_tool(OWN).names if ours not in _IN_TABLES_ALONE)
     return last not in _SHORT and (
-        last in {*SWITCHES, "attn_implementation", "attn_impl"} or any(is_called(ours, last) for ours in names)
+        last in {*SWITCHES, *_STAGES, "attn_implementation", "attn_impl"}
+        or any(is_called(ours, last) for ours in names)
     )
 
 
@@ -177,7 +179,9 @@ def _of_language(stated: Mapping[str, Setting], lasts: Mapping[str, Setting]) ->
     model = any(name.partition(".")[0] in {"model", "network", "net", "backbone", "encoder"} for name in stated)
     adapted = any(re.search(r"(^|\.)(q?lora|peft)(\.|_r$)", name) for name in stated)
     tokens = any(
-        "tokenizer" in last or any(is_called(ours, last) for ours in (_LENGTHS, "shape.vocab")) for last in lasts
+        re.search(r"tokenizer|(^|_)tokens$|chinchilla", last)
+        or any(is_called(ours, last) for ours in (_LENGTHS, "shape.vocab"))
+        for last in lasts
     )
     sized = all(any(is_called(f"shape.{size}", last) for last in lasts) for size in ("layers", "hidden", "heads"))
     known = any(isinstance(one, str) and known_model(one)[0] for one in named)
@@ -196,7 +200,7 @@ def take(reading: Reading) -> bool:
     flat = MARK in reading.settings
     if not any(map(_has_adapters if flat else claims, reading.sources)):
         return False
-    own = any(map(is_own, reading.sources))
+    own = any(map(is_own, reading.sources)) and not any(name.endswith(MARK) for name in reading.settings)
     _say_inherited(reading)
     _take_chosen(reading)
     _leave_experts(reading)
@@ -306,7 +310,7 @@ _OF_STRATEGY = {
 def _take_strategy(reading: Reading, inside: Mapping[str, Setting]) -> None:
     """Take how Lightning shards: by a word, or by a class with arguments (lightning/pytorch/strategies)."""
     names = ("strategy", "strategy.class_path", "strategy._target_", "strategy.name", "devices")
-    found = next(one for name in names if (one := inside.get(name)) is not None)
+    found = next(one for name in names if (one := inside.get(name)) is not None and one.value is not None)
     word = "auto" if found is inside.get("devices") else str(found.value).rpartition(".")[2].lower()
     kind = _STRATEGY.match(word)
     if kind is None:

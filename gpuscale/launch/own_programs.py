@@ -90,7 +90,7 @@ def take(reading: Reading, tool: Tool) -> Tool:
         InputError: DeepSpeed starts it and nobody says how it shards; it trains no language model.
     """
     source = reading.sources[-1]
-    others = any(OF_TRAINER & one.settings.keys() for one in reading.sources
+    others = any(OF_TRAINER & {name.rpartition(".")[2] for name in one.settings} for one in reading.sources
                  if not is_own(one) and "compute_environment" not in one.settings)  # fmt: skip
     counted = any(digits(getattr(reading.settings.get(name), "value", "")) is not None for name in OF_DEEPSPEED)
     inside = any(tool.name in re.split(r"[/.]", word) for word in source.program)  # `trl/scripts/sft.py`
@@ -244,7 +244,7 @@ _OF_EXPERTS = re.compile(r"moe|expert")
 _OF_MODEL = re.compile(r"|(.*\.)?(model\w*|net\w*|arch\w*|transformer|gpt\w*|ll?m|decoder|config|moe)")
 _OF_SHAPE = re.compile(r"moe|expert|mamba|ssm|byte|patch|latent|mla|mtp|share_|loop|recur|hybrid|conv|local_")
 """Words of settings that make a model of one's own another one than its sizes say."""
-_OF_LOSS = re.compile(r"coef|loss|dropout|init|bias|noise|jitter|log|lr|eps|path|dir|block_size")
+_OF_LOSS = re.compile(r"multiple|coef|loss|dropout|init|bias|noise|jitter|log|lr|eps|path|dir|block_size")
 
 
 def _beside(reading: Reading, found: Mapping[str, Setting], *, dense: bool) -> str:

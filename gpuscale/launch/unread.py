@@ -43,6 +43,8 @@ def concern(
         return None
     if asked is None and not dumped:
         asked = _guess(tool, name, touched)
+    if asked is not None and asked.of and asked.option in _DEGREES and re.match(r"[A-Z][a-z]+[A-Z]", str(value)):
+        return None  # a class of that name
     one_is_none = asked is not None and (asked.option in _DEGREES or re.search(r"expert|parallel", asked.of or name))
     return None if one_is_none and str(value) == "1" else asked
 
