@@ -216,3 +216,42 @@ def test_what_stands_below_a_condition_is_written_out_once(tmp_path, monkeypatch
     loop = "for step in range(500):\n    if step % 700 == 3:\n        optimizer.step()\n"
     assert read(tmp_path, loop + TRAINER + PLAIN + START, seq=512).options["gbs"] == 8
     assert len(written) < 50
+
+
+OF_FILE = """
+import os, sys
+from dataclasses import dataclass, field
+from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments
+@dataclass
+class Own:
+    model_name: str = field(default=None)
+parser = HfArgumentParser((Own, TrainingArguments))
+if len(sys.argv) == 2 and sys.argv[1].endswith(".json"):
+    own, args = parser.parse_json_file(json_file=os.path.abspath(sys.argv[1]))
+else:
+    own, args = parser.parse_args_into_dataclasses()
+Trainer(model=AutoModelForCausalLM.from_pretrained(own.model_name), args=args).train()
+"""
+
+
+def test_arguments_of_a_command_or_of_the_file_that_it_names(tmp_path):
+    (tmp_path / "train.py").write_text(OF_FILE)
+    values = '{"model_name": "Qwen/Qwen2.5-0.5B", "per_device_train_batch_size": 5, "bf16": true}'
+    (tmp_path / "a.json").write_text(values)
+    options = "--model_name Qwen/Qwen2.5-7B --per_device_train_batch_size 3 --bf16"
+    for words, model, batch in (("a.json", "0.5B", 10), (options, "7B", 6)):
+        (tmp_path / "run.sh").write_text(f"torchrun --nproc_per_node 2 train.py {words}\n")
+        job = read_launch([tmp_path / "run.sh"], {}, {"seq": 512})
+        assert (job.options["model"], job.options["gbs"]) == (f"Qwen/Qwen2.5-{model}", batch)
+        assert job.options["precision"] == "bf16"
+    job = read_launch([tmp_path / "train.py"], {"sys.argv.1": "a.json"}, {"seq": 512, "gpus": 1})
+    assert job.options["gbs"] == 5
+
+
+def test_a_file_of_arguments_that_a_word_of_the_command_line_must_name_is_asked_for(tmp_path):
+    text = "args = HfArgumentParser(TrainingArguments).parse_yaml_file(sys.argv[1])[0]\n"
+    text = f"{OF_FILE.partition('@dataclass')[0]}{text}Trainer(model='Qwen/Qwen2.5-0.5B', args=args).train()\n"
+    (tmp_path / "train.py").write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_launch([tmp_path / "train.py"], {}, {"seq": 512})
+    assert caught.value.hint == "`var=sys.argv.1=FILE.yaml` gives it"

@@ -749,6 +749,8 @@ class Program:
             return self.attribute(whole, str(key), scope.place(node))
         if isinstance(whole, Symbol) and whole.origin == "os.environ" and isinstance(key, str):
             return self.open(key, MISSING, scope.place(node))
+        if isinstance(whole, Symbol) and whole.origin == "sys.argv" and isinstance(key, int):
+            return self.open(f"sys.argv.{key}", MISSING, scope.place(node))
         if isinstance(whole, Symbol) and not _is_type(key):
             inner = repr(key).replace(".", "_") if is_plain(key) else "_"
             return self._said(Symbol(f"{whole.name}[{inner}]", f"{whole.origin}[{inner}]"))
@@ -1131,17 +1133,22 @@ class Program:
         if kind not in PARSERS or not name.startswith("parse"):
             return _NOTHING
         kinds = parser.parts.get("0", parser.parts.get("dataclass_types"))
-        said = [self._told(one, place) for one in (kinds if isinstance(kinds, list) else [kinds])]
+        line = None
+        if name in {"parse_yaml_file", "parse_json_file", "parse_dict"}:
+            first = next(iter((*args, *given.values())), None)
+            line = first if name == "parse_dict" else self._loaded(first, place)
+            line = line if isinstance(line, dict | Unknown) else None
+        said = [self._told(one, place, line) for one in (kinds if isinstance(kinds, list) else [kinds])]
         return said if isinstance(kinds, list) or name != "parse" else said[0]
 
-    def _told(self, kind: Any, place: Place) -> Any:
+    def _told(self, kind: Any, place: Place, line: dict[str, Any] | Unknown | None = None) -> Any:
         """Return what a command line makes of a class or starts of a function: what the caller says, else defaults.
 
-        Of a class of another package all that matters stands on that command line.
+        Of a class of another package all that matters stands on that command line, or in a file (`line`).
         """
         if isinstance(kind, Function):
             return self.follow(kind, (), self._arguments(kind, place), place)
-        line = self._line(place)
+        line = self._line(place) if line is None else line
         said = line if isinstance(line, dict) else {}
         if not isinstance(kind, Class):
             parts = {"**": line} if isinstance(line, Unknown) else dict(said)
@@ -1163,7 +1170,9 @@ class Program:
             InputError: it is neither a dictionary nor the options of a command line.
         """
         line = _literal(self.given.get(COMMAND_LINE, Unknown(COMMAND_LINE, "is in no file that is here")))
-        if isinstance(line, dict | Unknown):
+        if isinstance(line, dict):
+            return {name: _literal(one) for name, one in line.items()}
+        if isinstance(line, Unknown):
             return line
         found = options_of(str(line))
         if found is None:
@@ -1278,6 +1287,9 @@ class Program:
     def _of_machine(self, origin: str, args: Sequence[Any], place: Place) -> Any:
         """Return what the environment or the machine says; `_NOTHING` of other functions."""
         last, first = origin.rpartition(".")[2], args[0] if args and isinstance(args[0], str) else None
+        if origin == "len" and args and getattr(args[0], "origin", "") == "sys.argv":
+            ends = (int(name[9:]) for name in self.given if re.fullmatch(r"sys\.argv\.\d{1,3}", name))
+            return _literal(self.given.get("sys.argv", 1 + max(ends, default=0)))  # nothing else stands there
         if origin in {"os.environ.get", "os.getenv"} and first is not None:
             return self.open(first, args[1] if len(args) > 1 else MISSING, place)
         if origin == "os.environ.setdefault" and first is not None and len(args) > 1:

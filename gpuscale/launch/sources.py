@@ -20,7 +20,7 @@ from gpuscale.launch.dumps import dumped_arguments
 from gpuscale.launch.job_files import Started, jobs_in
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.python import LOOP, UNTOUCHED, Configured, python_sources
-from gpuscale.launch.python_run import NAMING
+from gpuscale.launch.python_run import COMMAND_LINE, NAMING
 from gpuscale.launch.settings import UNSET, LackingError, Reading, Said, Setting, Source
 from gpuscale.launch.shell import MAX_LEVELS, Shell, known
 from gpuscale.launch.targets import IN_PYTHON, configured_in, targets
@@ -233,7 +233,9 @@ class _Reader:
             known = {"get_world_size": gpus} if gpus else {}
             after = command.source.program[command.source.program.index(words[0]) :]
             told = known | {f"sys.argv.{at}": word for at, word in enumerate(after)}
-            told |= {name: one.value for name, one in command.source.settings.items()}
+            told["sys.argv"] = len(after) + len(command.source.settings)
+            options = {name: one.value for name, one in command.source.settings.items()}
+            told |= {COMMAND_LINE: options} | options
             return self._configured(path, told, written)
         return []
 
