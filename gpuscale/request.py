@@ -100,7 +100,6 @@ a row and a column of each matrix (Shazeer and Stern 2018, arXiv 1804.04235). Ga
 `gpuscale.specs.tuning.ProjectionSpec`."""
 
 MAX_AXES = 3
-"""Objectives of a Pareto frontier, at most."""
 
 DEFAULT_TOP, MAX_TOP = 10, 2000
 LEAST, MAX_PRICE, MAX_USD = 1e-10, 1e6, 1e15
@@ -436,7 +435,7 @@ def read_plain(text: str, kind: type) -> int | float:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options that belong together, as `read` makes them: values are checked and in their usual spelling."""
+    """Options that belong together, checked and in their usual spelling (`read`)."""
 
     strict: ClassVar[bool] = False
     """Numbers and switches must not be texts, nor whole numbers fractions."""
@@ -794,7 +793,6 @@ OPTIONS = {
     for options in (JobOptions, Layout, Question, Length, Means, Noise, Recovery, Slow, Sites)
     for name, one in declared(options).items()
 }
-"""Every option by name."""
 
 
 def taken(
@@ -954,7 +952,7 @@ _WHAT = {bool: "on or off", int: "a whole number", float: "a number"}
 
 @dataclass(frozen=True)
 class Range:
-    """All sensible values from `low` to `high`, of a batch perhaps in tokens; which these are depends on their use."""
+    """All sensible values from `low` to `high`, of a batch perhaps in tokens."""
 
     low: int
     high: int
@@ -962,7 +960,6 @@ class Range:
 
 
 MAX_VALUES = 64
-"""Values that one option may list."""
 
 
 def read_several(name: str, value: Any) -> tuple[Any, ...] | Range:

@@ -40,7 +40,6 @@ def unit_of(key: str) -> tuple[str, float]:
 HOUR_S, DAY_S = 3600.0, 86400.0
 
 MAX_BYTES = 2**60
-"""Largest size accepted from a user; no buffer of a training step comes near it."""
 
 _SUFFIXES = {
     "": 1, "b": 1,
@@ -188,7 +187,7 @@ def refuse_grouped(text: str, field: str) -> None:
 
 
 def format_whole(number: int) -> str:
-    """Format a number as `parse_whole` reads it, in the largest unit that divides it: `128k`, `1M`, `1000`."""
+    """Format a number as `parse_whole` reads it, in the largest unit: `128k`, `1M`, `1000`."""
     unit, name = next(((unit, name) for unit, name in ((MIB, "M"), (KIB, "k")) if number % unit == 0), (1, ""))
     return f"{number // unit}{name}"
 

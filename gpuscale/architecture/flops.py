@@ -26,7 +26,7 @@ CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 
 
 class FlopsPerToken(NamedTuple):
-    """FLOPs per token [FLOP/token] of one pass; each item is a number or an array over sequence lengths."""
+    """FLOPs per token [FLOP/token] of one pass, numbers or arrays over sequence lengths."""
 
     qkv: Number  #: query, key and value projections (with latent attention: all down- and up-projections).
     attention_core: Number  #: query x key and attention x value, by the convention of the call.
@@ -150,7 +150,7 @@ eq. 16)."""
 
 
 def attended_keys(sequence: Number, attention: AttentionSpec, convention: Convention) -> Number:
-    """Keys per query of one attention, averaged over the sequence: those of its window, and compressed ones."""
+    """Keys per query of one attention, averaged: those of its window, and compressed ones."""
     if not attention.compression:
         return average_keys(sequence, attention.reach, convention, chunked=attention.chunked)
     near = average_keys(sequence, attention.window, convention)

@@ -246,7 +246,7 @@ def dense_linears(hidden: int, layer: LayerSpec) -> tuple[Linear, ...]:
 
 
 def vector_parameters(hidden: int, layer: LayerSpec, tp: IntArray) -> IntArray:
-    """Norm weights, attention sinks and the small parameters of a state space of one layer on one rank."""
+    """Norm weights, attention sinks and small parameters of a state space of a layer on one rank."""
     total = np.full_like(tp, layer.norms * _norm(hidden, layer) + beside_vectors(layer.beside))
     if layer.state_space is not None:
         total = total + state_space_vectors(layer.state_space, tp, hidden)
@@ -257,7 +257,7 @@ def vector_parameters(hidden: int, layer: LayerSpec, tp: IntArray) -> IntArray:
 
 
 def qk_norm_parameters(attention: AttentionSpec, tp: IntArray) -> IntArray:
-    """Norm weights on queries and keys, or on the two compressed vectors of latent attention, on one rank."""
+    """Norm weights on queries and keys, or on the compressed vectors of latent attention, on one rank."""
     if attention.latent is not None:
         return np.full_like(tp, (attention.latent.query_rank or 0) + attention.latent.kv_rank)
     own_keys = attention.keys != "shared"
@@ -300,7 +300,7 @@ class LayerParameters(NamedTuple):
 
     @property
     def dense_params(self) -> int:
-        """Everything but the routed experts: split by tensor parallelism, the same on all expert-parallel ranks."""
+        """Everything but the routed experts."""
         mixer = self.attention + self.indexer + self.state_space + self.qk_norm
         feed_forward = self.mlp + self.router + self.shared_experts + self.expert_latent
         return mixer + feed_forward + self.beside + self.joint + self.norms + self.biases
@@ -340,7 +340,7 @@ class ModelParameters(NamedTuple):
 
     @property
     def active(self) -> int:
-        """Parameters one token uses: `total` less the routed experts it does not visit (embedding included)."""
+        """Parameters one token uses (embedding included)."""
         idle = (k.routed_experts - k.routed_experts_per_token for k in self.kinds)
         return self.total - sum(count * each for count, each in zip(self.counts, idle, strict=True))
 
@@ -372,7 +372,7 @@ def model_parameters(model: ModelSpec) -> ModelParameters:
 
 
 def layer_parameters(layer: LayerSpec, hidden: int) -> LayerParameters:
-    """Count the parameters of one layer of width `hidden`; those of an earlier one count there."""
+    """Count the parameters of one layer; those of an earlier one count there."""
     if layer.reused:
         return LayerParameters(*[0] * len(LayerParameters._fields))
     attention, moe, whole = layer.attention, layer.moe, np.ones(1, dtype=np.int64)
@@ -489,7 +489,7 @@ class AdapterCount(NamedTuple):
 
 
 def count_adapters(model: ModelSpec, tuning: TuningSpec) -> AdapterCount:
-    """Count the weights of adapters in all layers that a step runs, of which reused layers have none of their own."""
+    """Count the weights of adapters in all layers that a step runs; reused layers have none."""
     one, total, active = np.ones(1, dtype=np.int64), 0.0, 0.0
     for kind, number in zip(model.trained_kinds, model.trained_counts, strict=True):
         linears = () if kind.reused else dense_linears(model.hidden, kind)

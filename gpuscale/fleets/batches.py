@@ -163,7 +163,7 @@ def shares_of(pool: Pool, rows: Candidates, whole: int, share: float, gpus: int)
 
 
 def waiting_more(gpus: int, whole: int) -> float:
-    """Return what a part of a job waits longer for the slowest GPU of all than for its own, as a share of its own."""
+    """Return how much longer a part waits for the slowest GPU of all than for its own, as a share."""
     return slowest_share(whole, 1.0) / slowest_share(gpus, 1.0) - 1.0 if gpus > 1 else 0.0
 
 
@@ -215,7 +215,7 @@ def joining_view(cluster: ClusterSpec, pools: Sequence[int]) -> tuple[ClusterSpe
 
 
 def gradient_bytes(row: Candidates, job: JobSpec) -> float:
-    """Return what a GPU holds of the summed gradients once its pool has reduced them to all its GPUs [bytes]."""
+    """Return what a GPU holds of its pool's reduced gradients [bytes]."""
     _, _, held = placed(row, job)
     heaviest = held.whole.argmax(axis=0)
     group, expert_group = row.dp * row.cp, np.maximum(row.expert_dp, 1)

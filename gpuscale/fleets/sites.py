@@ -155,10 +155,8 @@ NEAR, RARE = 0.05, 0.01
 """What counts as nearly as fast, and as waiting next to nothing."""
 
 EVERY = (10, 30, 100, 300, 1000)
-"""Steps between exchanges that are compared."""
 
 FASTER = (0.01, 0.1, 1.0, 10.0, 100.0)
-"""Factors on what the lines carry that are compared."""
 
 
 UNMEASURED = ("lines between sites",)

@@ -55,7 +55,6 @@ from gpuscale.uncertainty import UNLIKE_NODES
 from gpuscale.units import GIB
 
 MOST_POOLS = 4
-"""Pools whose orders are all tried."""
 
 CLOSE = 16
 """Pipelines whose layers are dealt out exactly and that are evaluated: the best by their microbatches alone."""
@@ -167,7 +166,7 @@ def _refuse(fleet: Fleet) -> None:
 
 
 def stage_sizes(fleet: Fleet) -> list[int]:
-    """Return how many GPUs a stage may have: they divide those of every pool, and there are layers for all stages."""
+    """Return how many GPUs a stage may have: they divide those of every pool."""
     gpus = [pool.spec.gpus for pool in fleet.pools]
     layers, every = len(fleet.spec.model.trained_pattern), math.gcd(*gpus)
     sizes = [each for each in range(1, every + 1) if every % each == 0 and sum(gpus) // each <= layers]

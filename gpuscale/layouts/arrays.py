@@ -90,7 +90,7 @@ class Candidates:
         return self.picked(np.nonzero(self.marked()))
 
     def picked(self, where: Sequence[IndexArray]) -> Candidates:
-        """Return the candidates of a grid that indices along each of its axes name, as (N,) arrays."""
+        """Return the candidates of a grid that indices along its axes name, as (N,) arrays."""
         out: dict[str, Any] = {}
         for name in FIELDS:
             values = getattr(self, name)
@@ -109,7 +109,7 @@ class Candidates:
 
     @property
     def parameters_sharded(self) -> IntArray:
-        """1 under ZeRO-3 (FSDP), where no GPU holds the parameters of its layers whole, else 0."""
+        """1 under ZeRO-3 (FSDP), else 0."""
         return (self.zero == 3).astype(np.int64)
 
     @property
@@ -128,7 +128,7 @@ FIELDS = tuple(item.name for item in fields(Candidates) if item.name != "legal")
 
 
 def summed(*terms: FloatArray) -> FloatArray:
-    """Add terms up, one after the other. A term that is one 0 for all candidates takes no time."""
+    """Add terms up, one after the other; one 0 for all candidates takes no time."""
     used = [term for term in terms if term.ndim or term] or [np.zeros(())]
     shape = np.broadcast_shapes(*(term.shape for term in used))
     total, own = used[0], False
@@ -200,7 +200,7 @@ def unique_rows(candidates: Candidates, names: Sequence[str]) -> tuple[Candidate
 
 
 def distinct(key: IntArray) -> tuple[IndexArray, IndexArray]:
-    """Return where each distinct value of a key, ascending, stands first, and for each key the index of its value."""
+    """Return where each distinct value of a key, ascending, stands first, and for each key its index."""
     index, count = _without_gaps(key)
     first = np.zeros(count, dtype=np.intp)
     first[index[::-1]] = np.arange(len(key) - 1, -1, -1)  # what is written last stays
@@ -216,7 +216,7 @@ class Cases(NamedTuple):
     both: IndexArray | None = None
 
     def of(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Look up each candidate's value in a table by case, (cases,) or (choices, cases); one value is for all."""
+        """Look up each candidate's value in a table, (cases,) or (choices, cases); one value is for all."""
         if table.size <= 1:
             return table.reshape(table.shape[-1:])
         if self.both is None:

@@ -131,7 +131,7 @@ def recompute_text(modules: int, layers: int) -> str:
 
 
 def short_recompute(recompute: str) -> str:
-    """Shorten what `recompute_text` returns: `selective:layernorm+mlp` to `norm+mlp`, `full:5` to `full 5`."""
+    """Shorten what `recompute_text` returns: to `norm+mlp`, `full 5`."""
     kind, _, detail = recompute.partition(":")
     if kind == "selective" and detail:
         return "+".join(SHORT_MODULES.get(name, name) for name in detail.split("+"))
@@ -151,12 +151,12 @@ class Pins:
     cp_elsewhere: tuple[str, ...] = ()
 
     def allows(self, name: str, values: IntArray) -> BoolArray:
-        """Return a mask of the values that the pin on `name` allows; all, when there is none."""
+        """Return a mask of the values that the pin on `name`, if any, allows."""
         pin = self.degrees.get(name)
         return np.ones(values.shape, dtype=bool) if pin is None else pin.allows(values)
 
     def allowed(self, rows: Candidates, layers: int) -> dict[str, BoolArray]:
-        """Return for each pin a mask of the candidates of a model of so many layers that it allows, shape (N,)."""
+        """Return for each pin a mask of the candidates that it allows, (N,); `layers`: of the model."""
         found = {name: self.allows(name, getattr(rows, name)) for name in self.degrees}
         per_stage = -(-layers // rows.pp)
         ways = [
@@ -167,7 +167,7 @@ class Pins:
         return found | {"schedule": rows.schedule == self.schedule}
 
     def matches(self, rows: Candidates, layers: int) -> BoolArray:
-        """Return a mask of the candidates of a model of so many layers that all pins allow, shape (N,)."""
+        """Return a mask of the candidates that all pins allow, (N,)."""
         found: BoolArray = np.all(list(self.allowed(rows, layers).values()), axis=0)
         return found
 

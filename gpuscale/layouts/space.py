@@ -108,7 +108,7 @@ def wrong_chunks(c: Candidates) -> BoolArray:
 
 
 def dualpipe_microbatches(c: Candidates) -> BoolArray:
-    """Mark rows of DualPipe with too few microbatches: both ends feed half of them, at least one per stage each."""
+    """Mark rows of DualPipe with too few microbatches: both ends feed half of them."""
     return (c.schedule == DUALPIPE) & ((c.num_microbatches % 2 != 0) | (c.num_microbatches < 2 * c.pp))
 
 

@@ -48,7 +48,7 @@ def tapered_sizes(layers: int, chunks: int) -> IntArray:
 
 
 def starts_dense(model: ModelSpec) -> bool:
-    """Whether a mixture of experts begins with dense layers and has none further on: its first stage is light."""
+    """Whether a mixture of experts begins with dense layers and has none further on."""
     dense = [model.kinds[index].moe is None for index in model.pattern]
     return dense[0] and not all(dense) and dense == sorted(dense, reverse=True)
 
@@ -72,7 +72,7 @@ class StageTable(NamedTuple):
     weights: FloatArray | None = None  #: layers whose weights the stage holds, shaped like `counts`; None for those.
 
     def width(self, row: IndexArray) -> int:
-        """Columns that tell all evaluated stages of the pairs in `row`; those behind repeat one of them."""
+        """Columns that tell all evaluated stages of some pairs; those behind repeat one."""
         known = self.position[:, :, None] == self.position[:, None, :]
         new = ~np.tril(known, -1).any(axis=2)
         last = np.where(new, np.arange(new.shape[1]), 0).max(axis=1)
@@ -84,7 +84,7 @@ class StageTable(NamedTuple):
         return StageTable(self.counts[:, :width], self.position[:, :width], weights)
 
     def layers(self, row: IndexArray) -> tuple[FloatArray, ...]:
-        """Layers that run at each evaluated stage, by kind, for the pairs in `row`; each (P, *row.shape)."""
+        """Layers that run at each evaluated stage of some pairs, by kind; each (P, *row.shape)."""
         return _by_kind(self.counts, row)
 
     def held(self, row: IndexArray) -> tuple[FloatArray, ...]:
@@ -92,7 +92,7 @@ class StageTable(NamedTuple):
         return _by_kind(self.counts if self.weights is None else self.weights, row)
 
     def positions(self, row: IndexArray) -> FloatArray:
-        """Index of each evaluated stage in the pipeline, for the pairs in `row`; (P, *row.shape)."""
+        """Index of each evaluated stage of some pairs in the pipeline; (P, *row.shape)."""
         return np.take(self.position.T.astype(np.float64), row, axis=-1)
 
 
@@ -112,12 +112,12 @@ def share_of_end(c: Candidates, end: int, place: IndexArray | int) -> FloatArray
 
 
 def places(by_stage: FloatArray) -> IntArray:
-    """Number the columns of the evaluated stages, so that they broadcast with an array of shape (P, N)."""
+    """Number the columns of the evaluated stages, to broadcast with (P, N)."""
     return np.arange(len(by_stage)).reshape(-1, *[1] * (by_stage.ndim - 1))
 
 
 def at_place(by_stage: FloatArray, place: IndexArray) -> FloatArray:
-    """Choose for each candidate the value of one of its evaluated stages: shape (P, N) to (N,)."""
+    """Choose for each candidate the value of one evaluated stage: (P, N) to (N,)."""
     chosen = by_stage[0]
     for index in range(1, len(by_stage)):  # there are few; NumPy's own gathering takes several times as long
         chosen = np.where(place == index, by_stage[index], chosen)
@@ -125,7 +125,7 @@ def at_place(by_stage: FloatArray, place: IndexArray) -> FloatArray:
 
 
 def largest_place(by_stage: FloatArray) -> IndexArray:
-    """Find for each candidate the evaluated stage with the largest value, the first of equal ones: (P, N) to (N,)."""
+    """Find for each candidate the evaluated stage with the largest value, the first of equals: (P, N) to (N,)."""
     place, largest = np.zeros(by_stage.shape[1:], dtype=np.intp), by_stage[0]
     for index in range(1, len(by_stage)):
         place = np.where(by_stage[index] > largest, index, place)

@@ -37,7 +37,6 @@ from gpuscale.search.ties import SIMPLICITY_MAY_COST
 from gpuscale.units import GIB, format_count
 
 SHOWN_SKIPPED = 5
-"""Combinations that cannot be, of which the notes say why."""
 
 
 class _Part(NamedTuple):

@@ -192,7 +192,7 @@ class Chosen(NamedTuple):
 
 
 def choose(job: Job, found: SearchResult, objective: str, question: Question) -> Chosen:
-    """Choose and order the plans to show; say why the first is the first and, if asked, what may become of them."""
+    """Choose and order the plans to show; say why the first is first and, if asked, what may become of them."""
     top, unfold, timed = question.top or DEFAULT_TOP, question.unfold, objective in TIMES
     near, families, spread = 0, top, None
     if timed:
@@ -216,7 +216,7 @@ def choose(job: Job, found: SearchResult, objective: str, question: Question) ->
 
 
 def seldom_run(job: Job, pins: Pins, chosen: Chosen, found: SearchResult) -> Iterator[str]:
-    """Say what the first plan does that hardly anybody does or asked for, and what the best plan without it takes."""
+    """Say what the first plan does that hardly anybody does, and what the best plan without it takes."""
     spec, families = job.spec, found.families
     first = chosen.plans.rows.take(chosen.listed[:1])
     domain, tokens = f"{spec.cluster.peer_gpus:,} GPUs of an NVLink domain", f"{spec.sequence:,} tokens"

@@ -96,7 +96,7 @@ SHOWN_FILES = 3
 
 
 def factors_for(job: JobSpec, site: Site) -> dict[str, float]:
-    """Return the factors of a site that hold for a job: those of its GPU, cluster or framework."""
+    """Return the factors of a site that hold for a job."""
     like = likeness(job)
     known = {text: site.seen(text) for text in HOLDS_FOR.values()}
     found = {}
@@ -202,7 +202,7 @@ def fine_tunes(asked: JobOptions) -> bool:
 
 
 def usual_framework(asked: JobOptions) -> str:
-    """The framework of a job: the one that fine-tunes, where none is given and that is what is asked for."""
+    """The framework of a job: where none is given and it fine-tunes, that which does."""
     return FINE_TUNES_WITH if fine_tunes(asked) and "framework" not in asked.given else asked.framework
 
 
@@ -324,7 +324,7 @@ def tower_of(asked: JobOptions, model: ModelSpec) -> str:
 
 
 def gpus_per_node_text(asked: JobOptions, whole: ClusterSpec, taken: ClusterSpec) -> str:
-    """Say how many GPUs of each node a job takes; nothing where it takes all and was not told to."""
+    """Say how many GPUs of each node a job takes; nothing of all, untold."""
     node, part = whole.levels[whole.domain_index].gpus, taken.levels[taken.domain_index].gpus
     if asked.gpus_per_node is None and part == node:
         return ""
@@ -604,7 +604,7 @@ def _precision(asked: JobOptions, gpu: GpuSpec, framework: FrameworkSpec, said: 
 
 
 def precision_runs(name: str, gpu: GpuSpec, usual_recipe: str) -> bool:
-    """Whether the GPU has units for a precision, and for the recipe that comes with it, or else the usual one."""
+    """Whether the GPU has units for a precision and its recipe, or else the usual one."""
     products, recipe = LOW_PRECISIONS.get(name, (name, ""))
     has = products in gpu.peak_flops_per_s
     return has and (name not in LOW_PRECISIONS or (recipe or usual_recipe) in available_recipes(gpu))
@@ -735,7 +735,7 @@ CONSTRAINTS = {
 
 
 def constraints(question: Question) -> tuple[Constraint, ...]:
-    """Return the constraints in the order in which they are checked, each in the unit of its objective."""
+    """Return the constraints in the order in which they are checked, in the units of their objectives."""
     limits = [(code, *stated[:2], getattr(question, code)) for code, stated in CONSTRAINTS.items()]
     return tuple(Constraint(code, goal, limit * unit) for code, goal, unit, limit in limits if limit is not None)
 
@@ -770,7 +770,7 @@ _NEEDED = {"usd_per_gpu_hour": ("gpu_hour_price", "2.5"), "train_tokens": ("trai
 
 
 def check_prices(question: Question, clusters: Sequence[str]) -> None:
-    """Refuse a price of a cluster that is not compared: of one that goes by none of these names."""
+    """Refuse a price of a cluster that goes by none of these names."""
     for name in question.gpu_hour_price:
         if name != ALL_CLUSTERS and name not in clusters:
             hint = did_you_mean(name, dict.fromkeys(clusters), "clusters are")

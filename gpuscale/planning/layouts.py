@@ -94,7 +94,7 @@ def usual_etp(job: JobSpec, tp: int, ep: int) -> int:
 
 
 def usual_zero(job: JobSpec, pp: int, ranks: int) -> int:
-    """Return the ZeRO stage where none is asked for: the framework's, where anything can be sharded."""
+    """Return the ZeRO stage where none is asked for."""
     if (ranks == 1 and not job.runtime.zero_alone) or job.projection is not None:
         return 0
     return fully_sharded(job, pp) if job.runtime.zero_stage == 3 else job.runtime.zero_stage
@@ -120,7 +120,7 @@ def degree_of_data(gpus: int, tp: int, pp: int, cp: int, dp: int | None) -> int:
 
 
 def impossible(job: JobSpec, pins: Pins) -> InputError | None:
-    """Return why no layout of a job has the pinned degrees, whatever runs it; None where one may have them."""
+    """Return why no layout of a job has the pinned degrees, whatever runs it; None where one may."""
     if not job.model.is_moe:
         for name in ("ep", "etp"):
             if not pins.allows(name, np.ones(1, dtype=np.int64))[0]:
@@ -192,7 +192,7 @@ def pin_text(pin: Pin) -> str:
 
 
 def domain_groups(layout: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the sizes of the groups of a layout that belong into one NVLink domain: TP and EP x ETP."""
+    """Return the sizes of groups that belong into one NVLink domain: TP and EP x ETP."""
     given = read(Layout, layout)
     return given.tp, given.ep * (given.etp or 1)
 

@@ -71,7 +71,7 @@ def apart(one: Change, other: Change) -> bool:
 
 
 def recomputed(spec: JobSpec, row: Mapping[str, int]) -> Iterator[tuple[Change, int]]:
-    """Yield every way to recompute that the framework has, none first, with the whole layers of a stage it repeats."""
+    """Yield every way to recompute, none first, with the whole layers of a stage that it repeats."""
     per_stage = -(-spec.model.layers // row["pp"])
     for way in ways_to_recompute(spec, Pins()):
         layers = way.layers_of(per_stage)

@@ -56,7 +56,7 @@ twice all parameters, PP one activation per microbatch."""
 RULE = "the highest rate for TP; among equals for ETP, EP, CP, DP with CP, DP, the experts' DP, then PP"
 
 NOTABLE = 0.001
-"""Share of the step time that another order must save to be called better."""
+"""Share of the step time that a better order must save."""
 
 TIMED_RULE = "the shortest step of the model on the real strides; none that makes more groups straddle a node"
 
@@ -342,7 +342,7 @@ def _lies(cluster: ClusterSpec, one: AxisSpan) -> str:
 
 
 def leaving_text(cluster: ClusterSpec, one: AxisSpan) -> str:
-    """Say that the groups of an axis leave their NVLink domain, and what that means for tensor parallelism."""
+    """Say that the groups of an axis leave their NVLink domain, and what that means."""
     inner = [level for level, spec in zip(one.levels, cluster.levels, strict=True) if spec.fabric in SCALE_UP]
     spans = f" spans {units_text(inner[-1])}" if inner else ""
     over = FABRIC_NAMES.get(one.beyond or "", "")

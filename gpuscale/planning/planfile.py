@@ -24,7 +24,7 @@ IMPLIED_SCHEDULES = ("none", "1f1b", "interleaved")
 """Schedules that PP and VPP imply; a plan file names the others."""
 
 PREDICTED = ("step_time_s", "tokens_per_s_per_gpu", "mfu", "memory_gib")
-"""What a plan file keeps of the prediction, by the fields of `PlanRow`."""
+"""What a plan file keeps of the prediction."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def layout_of(plan: PlanRow) -> dict[str, Any]:
 
 
 def in_folder(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return options of a job with the paths of its files, given from the working directory, from a folder."""
+    """Return options of a job with the paths of its files as seen from a folder, not the working directory."""
 
     def move(name: str) -> str:
         if not _is_path(name) or Path(name).is_absolute() or not is_there(Path(name)):
@@ -72,7 +72,7 @@ def in_folder(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def from_folder(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The reverse: return options whose paths are given from a folder with these from the working directory."""
+    """The reverse of `in_folder`."""
     return _with_paths(job, lambda name: str(folder / name) if _is_path(name) and is_there(folder / name) else name)
 
 
@@ -136,7 +136,6 @@ def read_predicted(path: Path) -> Predicted | None:
 
 
 LEAST, MOST = 1e-30, 1e30
-"""Below and above any prediction."""
 
 
 def _table(document: Document, name: str, options: type[Options]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ NOT_OVERLAPPED = "its exchange not overlapped"
 
 
 def exchange_shown(job: Job) -> Job:
-    """Return a job without the overlapped exchange of experts, which some layouts cannot have."""
+    """Return a job without the overlapped exchange of experts."""
     return job._replace(spec=replace(job.spec, runtime=replace(job.spec.runtime, overlap_ep=False)))
 
 
@@ -150,7 +150,6 @@ SHORTEST, STEPS = 128, 16
 nothing fits any longer; of a batch in tokens those that divide it."""
 
 OPTION = {"seq": "seq", "mbs": "micro_batch_size", "gpus": "gpus"}
-"""What is looked for -> the option that sets it."""
 
 
 def farthest(
@@ -492,7 +491,7 @@ COMPARED_LAYOUT = ("tp", "sp", "pp", "vpp", "cp", "ep", "etp", "zero", "shard_si
 
 
 def layout_differences(own: PlanRow, other: PlanRow) -> str:
-    """Say in what a layout differs from another: `PP 8 -> 4, microbatch 1 -> 2`; nothing where they are alike."""
+    """Say in what a layout differs from another: `PP 8 -> 4, microbatch 1 -> 2`."""
     apart = [name for name in COMPARED_LAYOUT if getattr(own, name) != getattr(other, name)]
     if "zero" in apart or own.zero < MAX_ZERO:  # then all ranks share the states
         apart = [name for name in apart if name != "shard_size"]
@@ -529,7 +528,7 @@ def estimate(
 
 
 def job_of(options: Mapping[str, Any], layout: Mapping[str, Any], presets: Presets | None = None) -> Job:
-    """Build the job of options, by name, and a layout, whose groups of GPUs belong into one NVLink domain."""
+    """Build the job of options and a layout, whose groups of GPUs belong into one NVLink domain."""
     return build_job(read(JobOptions, options), presets, domain_groups(layout))
 
 
@@ -543,11 +542,8 @@ def estimate_layout(job: Job, layout: Mapping[str, Any], *, despite_rules: bool 
 def legal_layout(
     job: Job, layout: Mapping[str, Any], *, despite_rules: bool = False
 ) -> tuple[Job, Candidates, list[Rule]]:
-    """Complete a layout that may run: the job with notes of rules that it breaks, the layout, and these rules.
-
-    Raises:
-        InputError: degrees that do not multiply to the GPUs, or a layout that breaks a rule.
-    """
+    """Complete a layout that may run: the job with notes of rules that it breaks, the layout, and these rules; an
+    InputError where it may not."""
     rows = fixed_layout(job.spec, layout)
     contradiction = zero_contradicts(job, int(rows.zero[0]))
     if contradiction is not None:
@@ -569,7 +565,7 @@ def legal_layout(
 
 
 def zero_contradicts(job: Job, zero: int) -> InputError | None:
-    """Return what is wrong where options of a job say otherwise than a ZeRO stage, or nothing of it."""
+    """Return what is wrong where options of a job say otherwise than a ZeRO stage."""
     if zero == {"always": 2, "never": 3}.get(str(job.request.get("reshard"))):
         hint = "ZeRO-3 frees gathered parameters, ZeRO-2 keeps them: leave out one of the two"
         return InputError(f"`reshard={job.request['reshard']}` and ZeRO-{zero} are mutually exclusive", hint=hint)
@@ -677,7 +673,7 @@ def bench(
 
 
 def peak_mib() -> float | None:
-    """Return the most memory that this process has had resident [MiB], or None where the system does not say."""
+    """Return the most memory that this process has had [MiB], or None where the system does not say."""
     try:
         import resource  # noqa: PLC0415 - not on Windows
     except ImportError:  # Windows

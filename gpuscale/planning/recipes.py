@@ -33,7 +33,7 @@ STATED = ("model", "cluster", "gpus", "seq", "gbs")
 """Options that every recipe has to state: none of them is chosen for it."""
 
 MOST_RECIPES, MOST_TEXT = 2000, 1000
-"""Recipes of one file, and characters of a fact."""
+"""Of one file; characters of a fact."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}", re.ASCII)
 
@@ -183,7 +183,6 @@ def with_recipe(
 
 
 Stated = tuple[Document, KeyPath]
-"""A file, and where in it a recipe stands."""
 
 
 def _stated() -> dict[str, Stated]:

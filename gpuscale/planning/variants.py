@@ -36,10 +36,9 @@ from gpuscale.specs.model import ModelSpec
 from gpuscale.units import enumerated
 
 MAX_VARIANTS = 5000
-"""Jobs that one question may compare: at half a second each, minutes."""
+"""Jobs that one question may compare: at half a second each."""
 
 MAX_COUNTS = 24
-"""GPU counts that a range may stand for: at up to half a second each."""
 
 Value = int | str
 Combination = dict[str, Value]
@@ -213,7 +212,7 @@ def settings_to_try(
 
 
 def untried_settings(jobs: Iterable[Job]) -> Iterator[str]:
-    """Say which settings are the framework's own where a plan of one job alone would try others."""
+    """Say which settings a plan of one job alone would try others of."""
     names: dict[str, None] = {}
     for job in jobs:
         framework, spec = load_framework(str(job.request["framework"])), job.spec

@@ -210,7 +210,7 @@ def rule_text(code: str, job: JobSpec) -> str:
 
 
 def illegal(layout: Mapping[str, Any], job: Job, broken: Sequence[Rule], place: str, hint: str) -> InputError:
-    """Build the error for one layout that breaks rules: each with code and source, and with what it can run."""
+    """Build the error for one layout that breaks rules: each with code and source, and what can run it."""
     runtime = job.spec.runtime
     message = "; ".join(f"{rule.text} ({rule.code}) [{source_in(rule, runtime.rule_set)}]" for rule in broken)
     ways = ways_out(job, lambda other: not broken_rules(fixed_layout(other, layout), other))
@@ -222,7 +222,7 @@ LEFT_OUT = ("overlap", "offload", "precision", "cp_comm", "axis_order", "grad_dt
 
 
 def ways_out(job: Job, runs: Callable[[JobSpec], object]) -> str:
-    """Name the frameworks with which, and else the options of a job without which, something can run; each is tried."""
+    """Name the frameworks with which, else the options without which, something can run; each is tried."""
 
     def that_run(changes: Iterable[Change]) -> Iterator[str]:
         for change, spec in jobs_near(job, changes):
@@ -239,7 +239,7 @@ def ways_out(job: Job, runs: Callable[[JobSpec], object]) -> str:
 
 
 def nothing_legal(job: Job, pins: Pins, found: SearchResult) -> GpuscaleError:
-    """The error when no candidate is legal: which rules cut them, or that the degrees do not multiply."""
+    """The error when no candidate is legal: which rules cut them, or that degrees do not multiply."""
     place, spec = pins_text(pins), job.spec
     contradiction = impossible(spec, pins)
     if contradiction is not None:
@@ -292,7 +292,7 @@ def most_frequent(rejected: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def nothing_fits(job: Job, pins: Pins, nearest_miss: Scored) -> NoAnswerError:
-    """The error when nothing fits: the candidate that came closest, by how much, and what would make it fit."""
+    """The error when nothing fits: what came closest, by how much, and what would fit."""
     spec, rows, host_bytes = job.spec, nearest_miss.rows, float(nearest_miss.host_bytes[0])
     what, miss = f"no layout of {spec.model.name} fits", f"the nearest miss, {layout_text(rows.row(0))},"
     closest = describe(job, rows, evaluate(rows, spec))
@@ -354,7 +354,7 @@ def _smallest_fitting(job: Job, pins: Pins) -> int | None:
 
 
 def no_answer(searched: Sequence[tuple[Variant, SearchResult]], question: Question) -> GpuscaleError:
-    """The error when no job has a plan: constraints that none meets, or nothing that fits, or nothing legal."""
+    """The error when no job has a plan."""
     codes = {constraint.code for constraint in constraints(question)}
     constrained = [variant for variant, found in searched if codes & set(found.rejected)]
     if constrained:

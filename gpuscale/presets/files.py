@@ -88,14 +88,14 @@ def skill_text() -> str:
 
 @cache
 def family_table(name: str) -> Mapping[str, Any]:
-    """Read a file of facts about families of models that is shipped, of TOML or JSON; it is shared."""
+    """Read a shipped file of facts about families of models, of TOML or JSON; it is shared."""
     text = (_shipped() / "families" / name).read_text(encoding="utf-8")
     found: Mapping[str, Any] = json.loads(text) if name.endswith(".json") else tomllib.loads(text)
     return found
 
 
 def preset_files(kind: str) -> dict[str, Path]:
-    """Return the file of every preset of `kind` by its name (the file's stem), sorted; the user's goes first."""
+    """Return the file of every preset of a kind by its name, sorted; the user's goes first."""
     found: dict[str, Path] = {}
     for folder in reversed(preset_folders(kind)):
         with suppress(OSError):  # a folder of the user's that cannot be read
@@ -115,7 +115,7 @@ def preset_names(kind: str) -> list[str]:
 
 
 def find_preset(kind: str, name: str) -> Path | None:
-    """Return the file of the preset called `name` (a stem, any case), or None; the user's folder goes first."""
+    """Return the file of the preset called `name` (any case), or None; the user's goes first."""
     stem = name.lower()
     if _STEM.fullmatch(stem) is None:
         return None
@@ -127,12 +127,12 @@ def find_preset(kind: str, name: str) -> Path | None:
 
 
 def means_preset(kind: str, path: Path) -> bool:
-    """Whether a file is the one that its stem means as a preset; paths in an archive do not compare by themselves."""
+    """Whether a file is the one that its stem means as a preset, also in an archive."""
     return str(find_preset(kind, path.stem)) == str(path)
 
 
 def preset_aliases(kind: str) -> dict[str, Path]:
-    """Return every alias (lower case) of the presets of `kind` and the file that gives it; reads every file."""
+    """Return every alias (lower case) of the presets of a kind and its file; reads every file."""
     found: dict[str, Path] = {}
     for path in preset_files(kind).values():
         aliases = read_toml(path).data.get("aliases")
@@ -204,7 +204,7 @@ def _meant(kind: str, name: str) -> tuple[Path, str]:
 
 
 def card_named(name: str) -> Path | None:
-    """Return the file of the GPU of which a name means a box: `rtx-4090`, `box-rtx-4090`, `rtx-3090-pairs`."""
+    """Return the file of the GPU of which a name means a box: `box-rtx-4090`, `rtx-3090-pairs`."""
     with suppress(InputError):
         path, note = _meant("gpus", name.lower().removeprefix("box-").removesuffix("-pairs"))
         return None if note else path
@@ -278,7 +278,7 @@ class Document:
         return found
 
     def line_of(self, key_path: Sequence[str | int]) -> int | None:
-        """Return the line of a key, or of the nearest table around it; None where nothing of the path is found."""
+        """Return the line of a key, or of the nearest table around it; None of nothing."""
         for length in range(len(key_path), 0, -1):
             line = self._lines.get(tuple(key_path[:length]))
             if line is not None:
@@ -286,7 +286,7 @@ class Document:
         return None
 
     def error(self, key_path: Sequence[str | int], message: str, hint: str | None = None) -> InputError:
-        """Build the error for something wrong at `key_path`; its place is `file:line`, or `file` for no known line."""
+        """Build the error for something wrong at `key_path`; its place is `file:line`."""
         line = self.line_of(key_path)
         return InputError(message, place=f"{self.path}:{line}" if line else str(self.path), hint=hint)
 
@@ -404,7 +404,7 @@ def has_size(name: str) -> bool:
 
 
 def is_short_for(name: str, known: str) -> bool:
-    """Whether a name, as `spelled` has it, is the first word of another and some of those after it, in their order."""
+    """Whether a name, as `spelled` has it, is the first word of another and some of those after it, in order."""
     first, *rest = words(known) or ["-"]
     more = (f"(?:{'(?:-|(?<![0-9.]))' * word[0].isdigit()}{re.escape(word)})?" for word in rest)
     return name.startswith(first) and re.fullmatch(first + "".join(more), name) is not None

@@ -27,7 +27,6 @@ PROFILE = Table(
 )
 
 MAX_INHERITED = 4
-"""Profiles below one another."""
 
 _MONTH = re.compile(r"20[0-9]{2}-(0[1-9]|1[0-2])", re.ASCII)
 
@@ -94,14 +93,14 @@ def generations(name: str) -> list[str]:
 
 
 def framework_file(name: str) -> dict[str, Any]:
-    """Return a profile's full name, its generations and every setting, as files have them, with the defaults."""
+    """Return a profile's full name, its generations and every setting, as files have them."""
     full, document = _profile(name)
     tables = {"space": SPACE.shown(document, ("space",)), "memory": MEMORY.shown(document, ("memory",))}
     return {"name": full, **PROFILE.shown(document), **tables, "generations": generations(name)}
 
 
 def all_framework_files() -> dict[str, dict[str, Any]]:
-    """Return the newest generation of every profile by name, in alphabetical order."""
+    """Return the newest generation of every profile by name."""
     return {name: framework_file(name) for name in preset_names("frameworks")}
 
 

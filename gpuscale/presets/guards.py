@@ -53,7 +53,7 @@ def gpu_slips(gpu: GpuSpec) -> Iterator[Slip]:
 
 
 def flops_per_sm_per_cycle(gpu: GpuSpec) -> dict[str, float] | None:
-    """Return precision -> dense FLOPs of one SM per cycle that are added up in fp32; None of other architectures."""
+    """Return precision -> dense FLOPs of one SM per cycle, added up in fp32; None of unknown ones."""
     known = FLOPS_PER_SM_PER_CYCLE.get(gpu.architecture)
     if known is None:
         return None

@@ -372,7 +372,7 @@ def load_gpu(name_or_path: str | Path | GpuSpec) -> GpuSpec:
 
 
 def parse_gpu(text: str, path: Path) -> GpuSpec:
-    """Return the GPU that a file at `path` means when it holds `text`: a check before it is written."""
+    """Return the GPU that a file at `path` means when it holds `text`."""
     return _gpu(parse_toml(path, text))
 
 
@@ -462,12 +462,12 @@ def _cluster_document(name: str) -> Document:
 
 
 def parse_cluster(text: str, path: Path) -> specs.ClusterSpec:
-    """Return the cluster that a file at `path` means when it holds `text`: a check before it is written."""
+    """Return the cluster that a file at `path` means when it holds `text`."""
     return _cluster(parse_toml(path, text))
 
 
 def clusters_with(gpu: str) -> list[str]:
-    """Return the clusters of the presets that have a GPU, by its preset's name; files that cannot be read have none."""
+    """Return the cluster presets that have a GPU; files that cannot be read have none."""
     found = []
     for name, path in preset_files("clusters").items():
         with suppress(InputError):

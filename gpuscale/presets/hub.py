@@ -85,7 +85,7 @@ def cached_models() -> list[str]:
 
 
 def source_of(config: Path) -> tuple[str, str] | None:
-    """Return the id and the commit of a config.json that lies in a cache, by its path; None of any other."""
+    """Return the id and the commit of a config.json in a cache, by its path; None of any other."""
     *_, folder, snapshots, commit, _ = ("", "", "", *config.absolute().parts)
     model_id = folder.removeprefix("models--").replace("--", "/")
     known = snapshots == "snapshots" and folder.startswith("models--") and is_id(model_id)

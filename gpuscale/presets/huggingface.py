@@ -31,7 +31,7 @@ from gpuscale.specs import model as specs
 from gpuscale.units import MIB
 
 MAX_CONFIG_BYTES = 4 * MIB
-"""Largest config.json read: quantisation sections that list every layer reach about 1 MB."""
+"""Quantisation sections that list every layer reach about 1 MB."""
 
 
 def load_config(path: Path) -> specs.ModelSpec:

@@ -77,7 +77,7 @@ class Config(NamedTuple):
         return self._replace(data={**self.data, **found} if isinstance(found, dict) else self.data, layer=layer)
 
     def optional(self, key: str, low: int = 1) -> int | None:
-        """Return an integer from `low` to the key's limit, or None where it is missing and has no default."""
+        """Return an integer from `low` to the key's limit, or None without one."""
         return None if self.value(key, None) is None else self.integer(key, low=low)
 
     def integer(self, key: str, default: Any = _MISSING, low: int = 1) -> int:
@@ -115,7 +115,7 @@ class Config(NamedTuple):
         return self.flag(setting.removeprefix("!")) is not setting.startswith("!")
 
     def items(self, key: str, layers: int | None, of: type) -> list[Any] | None:
-        """Return a list of `of` (with one entry per layer where `layers` is given), or None where it is missing."""
+        """Return a list of `of` (one entry per layer, if `layers` is given), or None without one."""
         found = self.value(key, None)
         if found is None:
             return None
@@ -127,7 +127,7 @@ class Config(NamedTuple):
         return list(found)
 
     def words(self, key: str, layers: int | None, known: Sequence[str]) -> list[str] | None:
-        """Return a list of `known` words, one per layer where `layers` is given, or None where it is missing."""
+        """Return a list of `known` words, as `items`."""
         found = self.items(key, layers, str)
         strange = next((word for word in found or () if word not in known), None)
         if strange is not None:
@@ -139,7 +139,7 @@ class Config(NamedTuple):
         return self.error(key, "is missing", f"a config of this model type needs {key}")
 
     def table(self, key: str) -> Config:
-        """Return a nested object as a config of its own (empty where it is missing)."""
+        """Return a nested object as a config of its own, empty without one."""
         found = self.value(key, {})
         if not isinstance(found, dict):
             raise self.error(key, f"is {short(found)}, not an object")
@@ -160,5 +160,5 @@ def _at(data: Mapping[str, Any], name: str) -> Any:
 
 @cache
 def class_defaults() -> Mapping[str, Mapping[str, Any]]:
-    """Return what the classes of the transformers library have for the keys of each model type."""
+    """Return model type -> what its class in the transformers library has for keys."""
     return family_table("transformers.json")

@@ -121,7 +121,6 @@ def _of_keys(keys: dict[str, Any]) -> Document:
 
 
 MAX_STATED = 64
-"""Keys that a model in a line may have."""
 
 
 def _stated(text: str) -> Document:
@@ -179,7 +178,7 @@ def models_of_family(family: str | None) -> list[specs.ModelSpec]:
 
 
 def is_path(text: str) -> bool:
-    """Tell a path from a name: it looks like a path, or it is a file or a folder with a config.json."""
+    """Tell a path from a name: by its look, or a file or a folder with a config.json."""
     if (
         text.lower().endswith((".toml", ".json", ".yml", ".yaml"))
         or text.startswith(("/", "./", "../", "~"))
@@ -348,7 +347,6 @@ MAXTEXT_SIZES = {
     "layers": "base_num_decoder_layers", "hidden": "base_emb_dim", "heads": "base_num_query_heads",
     "kv_heads": "base_num_kv_heads", "head_dim": "head_dim", "ffn": "base_mlp_dim", "vocab": "vocab_size",
 }  # fmt: skip
-"""Key of a model file -> MaxText's."""
 
 MAXTEXT_EXPERTS = {"experts": "num_experts", "top_k": "num_experts_per_tok", "ffn": "base_moe_mlp_dim"}
 

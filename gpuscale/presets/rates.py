@@ -29,7 +29,7 @@ OLD = "over a year old at the release of this version"
 PRICES = "prices"
 MOST_RATE = 1e15
 LIMITS = {"effective_ratio": (0.01, 1.0), "pue": (1.0, 10.0), "gpu_low_load": (0.0, 1.0)}
-"""Limits of rates that are not just 0 to `MOST_RATE`."""
+"""Of rates that are not just 0 to `MOST_RATE`."""
 
 RATE_KEYS = ("value", "source", "date")
 _DATE = re.compile(r"20[0-9]{2}(-(0[1-9]|1[0-2]))?", re.ASCII)

@@ -37,7 +37,6 @@ _ALONE = Table(rank_overhead_us=(Annotated[float, Field(ge=0, le=0.1)], 0.0),
                power_w=(Annotated[float, Field(ge=10, le=10000)], 10.0))  # fmt: skip
 
 MOST_TIMES = 1000.0
-"""By how much a number may be multiplied or divided at most."""
 
 
 def with_settings(cluster: ClusterSpec, settings: str) -> ClusterSpec:

@@ -99,7 +99,7 @@ class Table:
         return stated
 
     def shown(self, document: Document, place: KeyPath = ()) -> dict[str, Any]:
-        """Return every key of the table at `place` with its value or default, as a file and JSON have them."""
+        """Return every key of the table at `place` with its value or default, as files have them."""
         return self._checked(document, place).model_dump(mode="json")
 
     def _checked(self, document: Document, place: KeyPath) -> BaseModel:

@@ -164,11 +164,11 @@ class Tool:
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: what programs of one's own call a setting.
 
     def asks(self, setting: str) -> Asked | None:
-        """Return what a setting does that is not modelled; None where nothing of the kind is known."""
+        """Return what a setting does that is not modelled; None where nothing is known."""
         return next((one for pattern, one in self.asked.items() if _fits(setting, pattern)), None)
 
     def notes(self, setting: str) -> str | None:
-        """Return what is predicted where a setting changes little; None where nothing of the kind is known."""
+        """Return what is predicted where a setting changes little; None where nothing is known."""
         return next((text for pattern, text in self.noted.items() if _fits(setting, pattern)), None)
 
     def ignores(self, setting: str) -> bool:
@@ -193,7 +193,6 @@ def _files() -> dict[str, Path]:
 
 
 COMMON = "common"
-"""What is known of settings whatever the tool."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,7 @@ class Words:
     labels: tuple[re.Pattern[str], ...]  #: what changes neither where nothing around it does.
 
     def concern(self, name: str) -> str | None:
-        """Return the option that a name speaks of, `` where none settles it; None where of nothing."""
+        """Return the option that a name speaks of, `` where none settles it; None of nothing."""
         return next((option for option, pattern in self.concerns if pattern.search(name)), None)
 
 

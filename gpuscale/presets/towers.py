@@ -43,7 +43,6 @@ XTuner; axolotl)."""
 
 NOT_TRAINED = "the language model is not trained, but towers beside it, which are not modelled"
 TRAINED = "gpuscale predicts training of the language model"
-"""What is said of them, and the hint."""
 
 
 def towers_of(data: Mapping[str, Any], model_type: str, text: int) -> tuple[TowerSpec, ...]:

@@ -35,7 +35,7 @@ FATAL = (
 
 
 def restrict(rules: Sequence[Rule], table: Candidates, job: JobSpec, rejected: dict[str, int]) -> Candidates:
-    """Mark what breaks a rule as illegal, and drop the rows without any legal choice; counts as `mark`."""
+    """Mark what breaks a rule as `mark` does, and drop the rows without any legal choice."""
     marked = mark(rules, table, job, rejected)
     legal = np.broadcast_to(marked.legal, np.broadcast_shapes(marked.legal.shape, (len(table),)))
     kept = np.asarray(legal.any(axis=tuple(range(legal.ndim - 1))))
@@ -58,22 +58,22 @@ def mark(rules: Sequence[Rule], table: Candidates, job: JobSpec, rejected: dict[
 
 
 def broken_rules(table: Candidates, job: JobSpec, among: Sequence[Rule] = ALL_RULES) -> list[Rule]:
-    """Return every rule that a single candidate (a table of one row) breaks, in the order they are checked."""
+    """Return every rule that a table of one row breaks, in order."""
     return [rule for rule in among if rule.breaks(table, job).any()]
 
 
 def rules_of(framework: str) -> tuple[Rule, ...]:
-    """Return the rules that hold for one of `gpuscale.specs.job.RULE_SETS`, in the order they are checked."""
+    """Return the rules that hold for one of `RULE_SETS`, in order."""
     return tuple(rule for rule in ALL_RULES if framework in rule.frameworks)
 
 
 def cited(rule: Rule, framework: str) -> Cite:
-    """Return where one of `RULE_SETS` states a rule; the rule's own source where it does not."""
+    """Return where one of `RULE_SETS` states a rule, else the rule's own source."""
     return FRAMEWORKS[framework].cited.get(rule.code, Cite(rule.source))
 
 
 def source_in(rule: Rule, framework: str) -> str:
-    """Return where one of `RULE_SETS` states a rule, with the framework's name before it."""
+    """Return the same with the framework's name before it."""
     own = FRAMEWORKS[framework]
     found = own.cited.get(rule.code)
     return f"{own.title}: {found.where}" if found else rule.source

@@ -34,7 +34,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(c: Candidates, job: JobSpec) -> Evaluation:
-    """Compute memory and step time of every candidate; a row alone gives the same numbers as in a batch or a grid."""
+    """Compute memory and step time of every candidate; a row alone gives the same as in a batch or a grid."""
     stages, row, parameters = placed(c, job)
     cuts, index = unique_rows(c, cut_key(c, job))  # layers are measured once for each distinct way to cut them
     cases = Cases(index)
@@ -108,7 +108,7 @@ class LayerCache(NamedTuple):
         return model_s * _least_microbatches(c, self.spread)
 
     def least_row_s(self, c: Candidates) -> FloatArray:
-        """Return what a step of each of all rows takes at least, however it recomputes, shape (N,) [s]."""
+        """Return what a step of each row takes at least, however it recomputes, (N,) [s]."""
         return np.asarray(self.model_s.min(axis=0)[self.row] * _least_microbatches(c, self.spread))
 
 
@@ -140,7 +140,7 @@ def measure_distinct_layers(rows: Candidates, modules: IntArray, job: JobSpec) -
 
 
 def least_beside_s(job: JobSpec) -> float:
-    """Return what a step of any plan takes at least besides its microbatches and the bubble [s]."""
+    """Return what a step takes at least besides microbatches and bubble [s]."""
     return least_cpu_optimizer_time_s(job) * BELOW * (job.site.least if job.site else 1.0)
 
 
@@ -172,7 +172,7 @@ _watch: ContextVar[Stopwatch | None] = ContextVar("watch", default=None)
 
 @contextlib.contextmanager
 def watched() -> Iterator[Stopwatch]:
-    """Time all searches inside the `with` block, wherever they are called from."""
+    """Time all searches inside the `with` block."""
     watch = Stopwatch()
     token = _watch.set(watch)
     try:
@@ -182,7 +182,7 @@ def watched() -> Iterator[Stopwatch]:
 
 
 def lap(stage: str) -> None:
-    """Book the time since the last lap under a stage, on the stopwatch of the innermost `watched` block."""
+    """Book the time since the last lap under a stage, if any block is `watched`."""
     watch = _watch.get()
     if watch is not None:
         watch.lap(stage)

@@ -72,10 +72,9 @@ from gpuscale.specs.job import JobSpec, OffloadSpec
 from gpuscale.steptime.step import step_time
 
 BLOCK_ROWS = 1 << 15
-"""Rows of the search space whose layers are measured at once; bounds what a search keeps in memory."""
+"""Rows whose layers are measured at once; bounds the memory of a search."""
 
 ROW_RULES = (*SHAPE_RULES, *LAYOUT_RULES, *SHARDING_RULES, *MICROBATCH_RULES)
-"""Rules that rows have been checked for."""
 
 
 def legal_rows(job: JobSpec, pins: Pins, rejected: dict[str, int]) -> Iterator[Candidates]:
@@ -135,7 +134,7 @@ SHARDING = ("zero", "shard")
 
 
 def job_groups(tasks: Sequence[Task]) -> list[JobGroup]:
-    """Sort jobs into groups; those with the fastest arithmetic come first, then in the order of their first jobs."""
+    """Sort jobs into groups; those with the fastest arithmetic come first, then by their first jobs."""
     groups: list[tuple[tuple[object, ...], JobGroup]] = []
     for index, (job, pins, _) in enumerate(tasks):
         inside = job.axis_order[:3]  # without DP and PP, strides inside a stage do not depend on the order of these
@@ -167,10 +166,10 @@ def _all_that(each: Sequence[Pins]) -> Pins:
 OUT_OF_MEMORY, OUT_OF_HOST_MEMORY = "out_of_memory", "out_of_host_memory"
 
 CANNOT_WIN = "slower_than_best"
-"""Reason code of what is not looked at because it cannot be among the best."""
+"""Reason of what is not looked at because it cannot be among the best."""
 
 KEEP_VARIANTS = 2000
-"""Leaders kept besides the best of every family, to rank variants one by one."""
+"""Leaders kept besides the best of every family."""
 
 CHUNK_CANDIDATES = 1 << 17
 """Candidates combined at a time: many enough for NumPy's calls, few enough for its caches."""
@@ -564,22 +563,22 @@ class Shortlist(NamedTuple):
         return np.argsort(by, kind="stable") if objective not in TIMES else ties.arranged(by, self.traits)
 
     def listed(self, in_order: IndexArray, *, unfold: bool) -> IndexArray:
-        """Return of all plans in order those that are listed: the first of each family, or (`unfold`) each."""
+        """Return of all plans in order the first of each family, or (`unfold`) each."""
         return in_order if unfold else in_order[np.sort(distinct(self.family[in_order])[0])]
 
     def order(self, objective: str, top: int, *, unfold: bool, score: FloatArray | None = None) -> IndexArray:
-        """Return the indices of the plans to show, at most `top`, the first choice first."""
+        """Return the indices of the plans to show, at most `top`, in order."""
         return self.listed(self.every(objective, score), unfold=unfold)[:top]
 
     def behind_fastest(self, order: IndexArray) -> tuple[FloatArray, FloatArray]:
-        """Return of some plans log(step time over the fastest's), and up to what they are a tie with the fastest."""
+        """Return of plans log(step time over the fastest's), and up to what they tie with it."""
         times, shares = self.evaluation.step.step_time_s, ties.step_shares(self.evaluation)
         unlike = ties.unlike(shares[:, order], shares[:, [self.fastest]])
         return log(times[order] / times[self.fastest]), ties.tie_window(unlike)
 
 
 def shortlist(job: JobSpec, found: SearchResult, leaders: int, best: int) -> Shortlist:
-    """Evaluate the first `leaders` candidates of a search and the best of its first `best` families."""
+    """Evaluate the first `leaders` candidates of a search and the best of its first families."""
     chosen, rest = found.leaders.take(slice(leaders)), found.families.take(slice(best))
     plans = joined([chosen, rest])
     plans = plans.take(np.sort(distinct(combined_key(plans.rows, FIELDS))[0]))  # the best of a family may be a leader
@@ -591,7 +590,7 @@ def shortlist(job: JobSpec, found: SearchResult, leaders: int, best: int) -> Sho
 
 
 def near_leaders(found: SearchResult) -> int:
-    """Number of leaders whose score is at most `ties.NEAR` above the best, at most `COMPARED_LEADERS`."""
+    """Number of leaders within `ties.NEAR` of the best, at most `COMPARED_LEADERS`."""
     scores = found.leaders.score
     near = scores[:1] * (1 + ties.NEAR)  # none where nothing fits
     return min(int(np.searchsorted(scores, near, side="right").sum()), COMPARED_LEADERS)

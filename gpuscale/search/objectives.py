@@ -112,7 +112,6 @@ OBJECTIVES = {
         Objective("carbon", "kg_co2_per_1e9_tokens", STEP_TIME, False, (POWER, CARBON), _carbon),
     )
 }  # fmt: skip
-"""Objectives by name."""
 
 TOTAL_COST = Objective("total_cost", "usd_to_train", STEP_TIME, False, (PRICE, TOKENS), _total_cost)
 """Money for the whole training: a constraint and a figure, in the order of `cost`."""
@@ -134,7 +133,7 @@ class Constraints(NamedTuple):
     economics: Economics
 
     def keep(self, step_time_s: FloatArray, memory_bytes: FloatArray, rejected: dict[str, int]) -> BoolArray:
-        """Mark the plans that meet all constraints; each other is counted in `rejected` under the first it breaks."""
+        """Mark the plans that meet all constraints; count others in `rejected` under the first they break."""
         kept = np.ones(len(memory_bytes), dtype=bool)
         for constraint in self.constraints:
             bad = kept & (self._excess(constraint, step_time_s, memory_bytes) > 0)
@@ -144,7 +143,7 @@ class Constraints(NamedTuple):
         return kept
 
     def excess(self, step_time_s: FloatArray, memory_bytes: FloatArray) -> FloatArray:
-        """By what factor each plan misses the constraint that it misses most, less 1; 0 or less where it meets all."""
+        """By what factor each plan misses the constraint that it misses most, less 1."""
         each = [self._excess(constraint, step_time_s, memory_bytes) for constraint in self.constraints]
         return np.max(each, axis=0, initial=-1.0)
 

@@ -46,7 +46,7 @@ class Scored(NamedTuple):
     host_bytes: FloatArray  #: what is offloaded, per host.
 
     def fits(self, job: JobSpec) -> BoolArray:
-        """Mark the candidates that plans may be: they fit on the GPUs and, with what is offloaded, in the hosts."""
+        """Mark the candidates that fit on the GPUs and, with what is offloaded, in the hosts."""
         return (self.memory_bytes <= job.plans_limit_bytes) & (self.host_bytes <= job.host_limit_bytes)
 
     def take(self, index: IndexArray | BoolArray | slice) -> Scored:
@@ -88,7 +88,7 @@ def ordered(plans: Scored) -> Scored:
 
 
 def best_of_each(plans: Scored, group: IntArray) -> IndexArray:
-    """Return the index of the first candidate in rank order of each group, by ascending number of the group."""
+    """Return the index of the first candidate in rank order of each group, by its number."""
     order = rank_order(plans)
     first, _ = distinct(group[order])
     return order[first]
@@ -135,7 +135,7 @@ def family_of(rows: Candidates, listed: Candidates) -> IndexArray:
 
 
 def staircase(plans: Scored) -> Scored:
-    """Return the candidates than which none is faster and as small, or smaller and as fast; the fastest first."""
+    """Return the candidates than which none is faster and as small, or smaller and as fast, by time."""
     order = np.lexsort([plans.memory_bytes, plans.step_time_s])
     memory = plans.memory_bytes[order]
     least = np.minimum.accumulate(memory)

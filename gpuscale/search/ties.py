@@ -72,7 +72,6 @@ ORDER_RULE = (
     f"model chunks, then what exposes less communication (by {EXPOSED_STEP:.0%} of the step and more), then what uses "
     "fewer features (interleaving, context parallelism, ZeRO-3, HSDP, recomputation); the rest by step time"
 )
-"""The rule of `arranged` in words."""
 
 SAFETY, SIMPLICITY = ("unproven", "tp_outside", "cp_short", "unlike_measured"), ("chunks", "exposed", "features")
 """Fields of `Traits` in the order in which they count; less goes first, of `exposed` in steps of `EXPOSED_STEP`."""
@@ -198,7 +197,7 @@ def _window(row: int, traits: Traits, odds: float) -> FloatArray:
 
 
 def deciding(score: FloatArray, traits: Traits, first: int, other: int) -> str:
-    """Name by what plan `first`, the first choice, goes before another: of `SAFETY`, of `SIMPLICITY`, or `wager`."""
+    """Name by what plan `first` goes before another: of `SAFETY`, of `SIMPLICITY`, or `wager`."""
     safety = (name for name in SAFETY if getattr(traits, name)[first] != getattr(traits, name)[other])
     found = next(safety, None)
     seen = _order(score, traits)

@@ -36,7 +36,6 @@ FABRIC_NAMES = {
     "nvlink": "NVLink", "xgmi": "xGMI", "ici": "ICI", "pcie": "PCIe", "infiniband": "InfiniBand", "roce": "RoCE",
     "efa": "EFA", "eni": "ENI", "slingshot": "Slingshot", "ethernet": "Ethernet", WAN: "WAN",
 }  # fmt: skip
-"""Fabric -> its name for people."""
 
 RAILS = ("none", "optimised", "only")
 """How network cards of one number are wired: to any leaf switch, to one leaf under a common spine, to their own
@@ -49,7 +48,7 @@ that global links join each to each."""
 OPERATIONS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "sendrecv")
 
 LEAST_TIME_US, MOST_TIME_US = 0.01, 1e9
-"""Shortest and longest measured time of a collective that is believed."""
+"""Of a collective that is believed."""
 
 MAX_CURVES, MAX_POINTS = 256, 64
 """Most measured collectives of a cluster, and most sizes of one of them."""
@@ -127,7 +126,7 @@ class LevelSpec:
 
     @property
     def total_bytes_per_s(self) -> float:
-        """Aggregate bandwidth of one instance: the GPUs' links, or the switches or global links if they carry less."""
+        """Aggregate bandwidth of one instance: of the GPUs' links, or of switches or global links if less."""
         links = self.gpus * self.link_bytes_per_s
         if self.global_bytes_per_s:
             # global links that a byte takes on average when all groups talk evenly to all others
@@ -143,7 +142,7 @@ class LevelSpec:
 
     @property
     def egress_bytes_per_s(self) -> float:
-        """Per GPU, one direction, when every GPU under the level sends across it [bytes/s]."""
+        """What each GPU sends across the level when all do, one direction [bytes/s]."""
         return self.total_bytes_per_s / self.gpus
 
     def resized(self, gpus: int) -> "LevelSpec":
@@ -155,7 +154,7 @@ class LevelSpec:
 
 @dataclass(frozen=True)
 class CalibrationSpec:
-    """What one collective was measured to take on this cluster, over one group, alone."""
+    """What one collective was measured to take, over one group, alone."""
 
     operation: Annotated[str, among(*OPERATIONS)]  #: as in `collectives.OPERATIONS`.
     level: Name  #: outermost level that the group crosses.
@@ -217,7 +216,7 @@ class ClusterSpec:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What an answer about the cluster should say of its GPUs: that they are announced and not measured."""
+        """What an answer should say of its GPUs: that they are announced and not measured."""
         gpus = [pool.cluster.gpu for pool in self.pools] or [self.gpu]
         return tuple(dict.fromkeys(gpu.announced for gpu in gpus if gpu.announced))
 
@@ -228,7 +227,7 @@ class ClusterSpec:
 
     @property
     def domain_index(self) -> int:
-        """Index of the outermost level inside a box or rack, behind which the network begins; 0 where there is none."""
+        """Index of the outermost level inside a box or rack; 0 where there is none."""
         index = 0
         while index + 1 < len(self.levels) and self.levels[index + 1].fabric in INSIDE:
             index += 1
@@ -236,7 +235,7 @@ class ClusterSpec:
 
     @property
     def peer_gpus(self) -> int:
-        """GPUs of the largest domain whose members write into each other's memory (NVLink and its like); 1 without."""
+        """GPUs of the largest domain of NVLink and its like; 1 without."""
         return max((level.gpus for level in self.levels if level.fabric in SCALE_UP), default=1)
 
     @property
@@ -254,7 +253,7 @@ class ClusterSpec:
         return all(level.is_plain for level in self.levels)
 
     def adding_up(self, *, sharp: bool | None, nvls: bool) -> "ClusterSpec":
-        """Return the cluster with the switches that are to add up, or refuse SHARP where none between nodes can."""
+        """Return the cluster with the switches that are to add up; refuse SHARP where none can."""
         if sharp and not any(level.in_network_reduction for level in self.levels if level.fabric not in INSIDE):
             raise InputError(f"no switches between nodes of {self.name} add up", field="sharp", hint="leave it out")
         return replace(self, sharp=sharp, nvls=nvls)
@@ -266,12 +265,12 @@ class ClusterSpec:
         return (used & [level.in_network_reduction for level in self.levels])[:, None]
 
     def children(self, index: int) -> int:
-        """Units of the level below that one instance of level `index` joins (GPUs at level 0)."""
+        """Units of the level below that one instance of a level joins (GPUs at level 0)."""
         below = self.levels[index - 1].gpus if index else 1
         return -(-self.levels[index].gpus // below)
 
     def level_index(self, name: str) -> int:
-        """Return the index of the level called `name`, or refuse with the levels there are."""
+        """Return the index of the level called `name`, or refuse."""
         for index, level in enumerate(self.levels):
             if level.name == name.lower():
                 return index
@@ -353,7 +352,7 @@ class ClusterSpec:
         return tuple(kept)
 
     def mixture_note(self, gpus: int) -> str | None:
-        """Say what a job of `gpus` GPUs over unlike pools wastes, and which pool holds it; None where all are alike."""
+        """Say what a job over unlike pools wastes, and which pool holds it; None of alike ones."""
         if not self.pools:
             return None
         fitting = [pool for pool in self.pools if pool.cluster.gpus >= gpus]
@@ -488,7 +487,7 @@ def _same(values: Sequence[str], otherwise: str) -> str:
 
 
 def slowest_gpu(gpus: Sequence[GpuSpec]) -> GpuSpec:
-    """Return the GPU with the fewest FLOP/s, with no more memory, bandwidth or precisions than the others have."""
+    """Return the GPU with the fewest FLOP/s, with no more memory, bandwidth or precisions than others."""
     compared = compared_precision(gpus)
     slow = min(gpus, key=lambda gpu: (gpu.peak_flops_per_s[compared] * gpu.kernels.gemm_fraction[compared], gpu.name))
     kinds = {gpu.name for gpu in gpus}

@@ -36,7 +36,7 @@ PeakFlops = Annotated[float, Field(gt=0.01 * TFLOPS, lt=1e6 * TFLOPS)]
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """What kernels reach of the datasheet: a few physical constants, used by `gpuscale.steptime.kernels`."""
+    """What kernels reach of the datasheet: a few physical constants."""
 
     #: per precision, share of the dense peak that full output tiles reach in a short run [0-1].
     gemm_fraction: Annotated[Mapping[Precision, AchievedFraction], Field(min_length=1)]

@@ -356,7 +356,7 @@ class RuntimeSpec:
     routing: Annotated[str, among(*ROUTINGS)] = "dropless"
 
     def split_as(self, others: Iterable[Self]) -> tuple[str, ...]:
-        """Return the kinds of context parallelism of others that split the sequences of some layouts as this one's."""
+        """Return the others' kinds of context parallelism that split some sequences as this one's."""
         kinds = {one.cp_comm for one in others}
         return tuple(kind for kind in ("a2a", "p2p") if kind in kinds) if self.cp_comm == "a2a+p2p" else ()
 
