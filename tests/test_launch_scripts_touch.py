@@ -45,6 +45,42 @@ def test_what_may_change_the_job_is_asked_for(tmp_path, between, settles):
     assert f"{settles}=" in str(caught.value) and "a.py:" in str(caught.value)
 
 
+@pytest.mark.parametrize("made", ["", "model = "])
+@pytest.mark.parametrize("arguments", ["dtype=torch.float32", "'cuda', torch.float32"])
+def test_the_type_of_a_cast_counts_wherever_it_stands(tmp_path, made, arguments):
+    call = f"{made}model.to({arguments})"
+    assert _read(tmp_path, call).options["precision"] == "fp32"
+    assert _read(tmp_path, call.replace("32", "16")).options["precision"] == "fp16"
+    mixed = _read(tmp_path, call, given=", bf16=True").options
+    assert (mixed["precision"], mixed.get("master_dtype")) == ("bf16", None)
+
+
+def test_embeddings_of_another_size_are_of_another_model(tmp_path):
+    assert _read(tmp_path, "model.resize_token_embeddings(160000)").options["model"].endswith(",vocab=160000")
+    assert _read(tmp_path, "model.resize_token_embeddings(len(tokenizer))").options["model"] == "Qwen/Qwen2.5-1.5B"
+
+
+def test_what_is_trained_beside_adapters_is_asked_for(tmp_path):
+    adapters = "import peft\nmodel = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules=['q_proj']))"
+    loop = "\nfor n, p in model.named_parameters():\n    if 'embed' in n: p.requires_grad = {}"
+    with pytest.raises(InputError, match="beside adapters"):
+        _read(tmp_path, adapters + loop.format(True))
+    assert _read(tmp_path, adapters + loop.format(True), train="embeddings").options["lora_rank"] == 8
+    assert _read(tmp_path, adapters + loop.format(False)).options["lora_rank"] == 8
+
+
+def test_layers_that_are_spread_over_gpus_are_said_to_be(tmp_path):
+    job = _read(tmp_path, loader=', device_map="auto"', gpus=4)
+    assert any("replicas are predicted" in one.meaning for one in job.assumed)
+    assert not any("replicas are" in one.meaning for one in _read(tmp_path, loader=', device_map="auto"').assumed)
+
+
+def test_a_table_of_fsdp_is_read_and_the_usual_precision_changes_nothing(tmp_path):
+    table = ', bf16=True, fsdp="full_shard", fsdp_config={"activation_checkpointing": True}'
+    assert _read(tmp_path, given=table, gpus=8).layout["recompute"] == "full"
+    assert _read(tmp_path, "torch.set_float32_matmul_precision('highest')").options["precision"] == "bf16"
+
+
 def test_what_is_done_to_the_model_of_a_trainer_is_asked_for(tmp_path):
     with pytest.raises(InputError, match="freeze_all"):
         _read(tmp_path, after="trainer.model.freeze_all()")

@@ -201,6 +201,7 @@ def read_degrees(reading: Reading) -> dict[str, int]:
 
 def read_fsdp(reading: Reading, degrees: Mapping[str, int]) -> None:
     """Read FSDP's settings: stage, shards, offloading."""
+    reading.means("settings of FSDP", "fsdp_config")
     version = reading.integer(*names("version")) or (2 if "dp_shard" in degrees else 1)
     reading.means(f"FSDP{version}", *names("version"), "distributed_type")
     strategy = (reading.text(*names("sharding_strategy"), "fsdp") or "FULL_SHARD").upper()

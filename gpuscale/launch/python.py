@@ -217,11 +217,17 @@ def _done_by_calls(trainer: Record, program: Program, own: set[int], until: int 
         given = any(id(one) in own for part in parts for held in _elements(part) for one in owners(held))
         of_part = call.within is not None or ("of" in call.parts and id(call.parts["of"]) not in own)
         if given and not (of_part and id(call) not in stated and not name.endswith("_")):  # a value of a part
-            yield f"{TOUCHES}{PART * of_part}{name}", *_plain(call.parts.get("0", name)), call.place
+            yield f"{TOUCHES}{PART * of_part}{name}", *_plain(_first(call, name)), call.place
             continue
         speaks = speaks_of(name) is not None or PATCHING.search(name)  # `apply_liger_kernel_to_llama()`
         if speaks and id(call) in stated and not any(isinstance(one, Record | Unknown) for one in parts):
-            yield f"{TOUCHES}{name}", *_plain(call.parts.get("0", name)), call.place
+            yield f"{TOUCHES}{name}", *_plain(_first(call, name)), call.place
+
+
+def _first(call: Record, name: str) -> Any:
+    """Return the first argument of a call: of `to(device, dtype)` the type, wherever it stands."""
+    given = [call.parts[key] for key in ("dtype", "0", "1") if key in call.parts] if name == "to" else []
+    return next((one for one in given if "float" in str(_plain(one)[0])), call.parts.get("0", name))
 
 
 def _done_by_setting(assigned: list[Assigned], own: set[int]) -> Iterator[Found]:

@@ -94,9 +94,7 @@ def take(reading: Reading) -> Tool | None:
         _give(reading, f"{ADAPTERS}.{name}.", "peft_config.")
     if ADAPTERS in settings:
         _set(reading, ADAPTERS, "peft_config", "LoraConfig")
-    frozen = reading.get("requires_grad")
-    if frozen is not None and "peft_config" not in settings and not _adapted(reading) and not reading.given.get("tune"):
-        reading.refuse(frozen, PARTLY, "`tune=full` predicts training of all weights", settles="tune")
+    _refuse_partly(reading)
     refuse_keywords(reading, DATA)
     _refuse_touched(reading)
     _refuse_helpers(reading, loaded)
@@ -139,7 +137,20 @@ def _take_loop(reading: Reading) -> Tool:
     return load_tool("own")
 
 
-PARTLY = "weights are frozen by the script itself, and which of them is not read"
+def _refuse_partly(reading: Reading) -> None:
+    """Ask which weights are trained where the script itself sets `requires_grad`.
+
+    Raises:
+        LackingError: it freezes some without adapters, or trains some beside them.
+    """
+    frozen, given, adapted = reading.get("requires_grad"), reading.given, "peft_config" in reading.settings
+    if frozen is not None and not adapted and not _adapted(reading) and not given.get("tune"):
+        message = "weights are frozen by the script itself, and which of them is not read"
+        reading.refuse(frozen, message, "`tune=full` predicts training of all weights", settles="tune")
+    thawed = [one for part in ("", PART) if (one := reading.settings.get(f"{TOUCHES}{part}requires_grad"))]
+    if thawed and frozen is None and adapted and not given.get("train"):
+        found = replace(thawed[0], name="requires_grad")
+        reading.refuse(found, "what is trained beside adapters is not read", settles="train")
 
 
 def _adapted(reading: Reading) -> bool:
@@ -159,8 +170,17 @@ CASTS = {"half": "float16", "bfloat16": "bfloat16", "float": "float32"}
 """Methods that give weights another type -> the type."""
 
 
+SPREADING = ("auto", "balanced", "balanced_low_0", "sequential")
+"""Values of `device_map` by which accelerate deals layers out over the GPUs of one process."""
+
+
 def _take_device(reading: Reading) -> None:
-    """Take one GPU where the script puts the whole model on a certain one: `device_map={"": 0}`."""
+    """Take one GPU where the script puts the whole model on a certain one (`device_map={"": 0}`), and say where it
+    spreads the layers of one process over several."""
+    spread = next((one for name, one in reading.settings.items() if re.search(r"(^|\.)device_map$", name)
+                   and str(one.value) in SPREADING), None)  # fmt: skip
+    if spread is not None and int(reading.given.get("gpus") or gpus_of(reading) or 1) > 1:
+        reading.assume("replicas are predicted: layers that device_map spreads over GPUs are not modelled", spread)
     placed = next((one for name, one in reading.settings.items() if re.search(r"(^|\.)device_map(\.\Z)?$", name)
                    and re.fullmatch(r"0|cuda(:\d)?", str(one.value))), None)  # fmt: skip
     if placed is not None and not reading.given.get("gpus") and gpus_of(reading) is None:
@@ -274,18 +294,27 @@ def _touched(reading: Reading, name: str, does: str, given: str) -> None:
     if cast:
         kind = cast if isinstance(cast, str) else cast[0]
         reading.settings["torch_dtype"] = replace(reading.settings[name], name="torch_dtype", value=kind)
-    elif does.startswith("apply_liger_kernel"):
-        _set(reading, name, "use_liger_kernel", True)
-    elif does == "compile":
-        _set(reading, name, "torch_compile", True)
-    elif does == "allow_tf32" or (does == "set_float32_matmul_precision" and given in {"high", "medium"}):
-        _set(reading, name, "tf32", True)
+    elif said := _said_of_steps(does, given):
+        _set(reading, name, *said)
+    elif last == "resize_token_embeddings" and given.isdecimal() and "model_name_or_path" in reading.settings:
+        model = reading.settings["model_name_or_path"]
+        value = changed_model(str(model.value), {"vocab_size": int(given[:9])})
+        reading.settings[model.name] = replace(model, value=value)
     elif does.startswith(PART) and (last in CASTS or (last == "to" and re.search(r"float(16|32)$", given))):
         what = "a part of the model is cast to another type, and which is not read"
         if not reading.given.get("precision"):
             reading.refuse(replace(reading.settings[name], name=last), what, settles="precision")
     elif does not in SET if given == ASSIGNED else not (last in HARMLESS or ENDS.match(last) or LOOKING.match(last)):
         _refuse_change(reading, replace(reading.settings[name], name=does.removeprefix(PART)), given)
+
+
+def _said_of_steps(does: str, given: str) -> tuple[str, bool] | None:
+    """Return the Trainer's switch that something done to the model or to PyTorch is; None where it is none."""
+    if does.startswith("apply_liger_kernel"):
+        return "use_liger_kernel", True
+    if does == "allow_tf32" or (does == "set_float32_matmul_precision" and given in {"high", "medium", "highest"}):
+        return "tf32", given != "highest"
+    return ("torch_compile", True) if does == "compile" else None
 
 
 def _refuse_change(reading: Reading, found: Setting, given: str) -> None:
@@ -343,7 +372,8 @@ def _take_model(reading: Reading) -> bool:
         elif last == "merge_and_unload":
             merged = True
         elif last != PREPARING and not HELPERS.match(last) and _made_from(reading, table):
-            _touched(reading, table, last, str(getattr(settings.get(f"{table}.0"), "value", "")))
+            given = [str(settings[one].value) for key in ("dtype", "0", "1") if (one := f"{table}.{key}") in settings]
+            _touched(reading, table, last, next((one for one in given if "float" in one), "".join(given[:1])))
         elif last != PREPARING:
             _set(reading, table, "model_name_or_path", settings[table].value)
             return False
