@@ -1,13 +1,9 @@
 """Two quantities beside each other, in words: the one home of "faster", "longer", "more expensive" and "3.97x".
 
-A ratio is this quantity over the other, and the words say which quantity it is:
-
-- a rate (tokens/s): 1.5 is "50.0% faster", 0.667 is "33.3% slower";
-- a time: 1.5 "takes 50.0% longer", 0.667 "takes 33.3% less time"; in tables and beside a change "+50.0%", "-33.3%";
-- an amount (USD, GPU-hours, energy): 1.5 is "50.0% more", 0.667 is "33.3% less" than the other takes.
-
-Half or less and twice or more are "0.250x as fast", "3.97x as fast"; what rounds to 0.0% is "as fast". Who knows times
-and speaks of speed gives the inverse.
+A ratio is this quantity over the other: 1.5 of a rate is "50.0% faster", of a time "50.0% longer" (in tables and beside
+a change "+50.0%"), of an amount "50.0% more"; 0.667 "33.3% slower", "33.3% less time", "33.3% less". Half or less and
+twice or more are "0.250x as fast", "3.97x as fast"; what rounds to 0.0% is "as fast". Who knows times and speaks of
+speed gives the inverse.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Rooflines: from which batch size, and up to which degree, training is bound by compute and not by communication.
+"""Rooflines: from which batch size, and up to which degree, training is bound by compute and not by communication
+(docs/rooflines.md).
 
-All forms are latency-free and compare the FLOPs of an MLP block with the bytes that a parallelism moves for it, in bf16
-both, after Austin et al., "How to Scale Your Model", chapter "How to Think About GPUs" (2025), "Takeaways for LLM
-scaling on GPUs" (docs/rooflines.md). C is the peak of one GPU [FLOP/s], W the AllReduce bandwidth [bytes/s] of the
-level that binds.
+All forms are latency-free, of an MLP block in bf16, after Austin et al., "How to Scale Your Model", chapter "How to
+Think About GPUs" (2025), "Takeaways for LLM scaling on GPUs". C is the peak of one GPU [FLOP/s], W the AllReduce
+bandwidth [bytes/s] of the level that binds.
 """
 
 from __future__ import annotations

@@ -346,13 +346,8 @@ def error_rows(residuals: Sequence[Residual]) -> list[ErrorRow]:
 
 
 def cluster_file_text(result: Calibration, source: Document, output: Path) -> str:
-    """Return the text of a cluster file with the curves of `result`, as it is to stand at `output`; all other lines
-    stay.
-
-    Args:
-        result: what the logs say; what is known of new curves is shown as comments.
-        source: the cluster file that was calibrated.
-        output: where the text will stand; the path of a GPU file beside it is rewritten to be found from there.
+    """Return the text of a cluster file (`source`) with the curves of `result`, as it is to stand at `output`, from
+    where the path of a GPU file is rewritten; all other lines stay.
 
     Raises:
         InputError: the file would get too large or otherwise unusable.
@@ -423,7 +418,6 @@ def compare_log(
     """Lay a log of nccl-tests, rccl-tests and the like beside what the model says of it; return it with notes.
 
     Args:
-        cluster: where it was measured.
         operation: which of the log's operations; where the log does not name it, the one it measured.
         gpus: GPUs that took part, where the log does not say it.
         tuning: how NCCL was run.

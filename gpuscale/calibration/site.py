@@ -1,13 +1,12 @@
 """A site's calibration: factors fitted to measured runs, and what is left of their differences.
 
-Measured over predicted step time is taken as a product of the factors' effects, a remainder that runs alike have in
-common, and noise; in logs, with J the derivatives of the predicted step time by the factors:
+In logs measured over predicted step time is what the factors do, a remainder that runs alike have in common, and noise:
 
     y = J theta + r + e,    theta ~ N(0, prior^2),    r ~ N(0, K),    e ~ N(0, NOISE^2)
     K_ij = REMAINDER^2 exp(-distance_ij / SCALE)
 
-(Kennedy and O'Hagan 2001, "Bayesian calibration of computer models": parameters and a discrepancy, a Gaussian process),
-evaluated again under the factors that were found (Gauss-Newton).
+with J the derivatives of the predicted step time by the factors (Kennedy and O'Hagan 2001, "Bayesian calibration of
+computer models"), again under the factors that were found (Gauss-Newton).
 """
 
 from __future__ import annotations

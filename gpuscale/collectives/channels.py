@@ -100,12 +100,8 @@ def _cards_alone(net: Network, index: int) -> FloatArray:
 
 
 def channels_of(net: Network, algorithm: str, message: float | None = None) -> int:
-    """Return the channels that an algorithm takes over the first group; 0 where the model does not know.
-
-    Args:
-        algorithm: as `nccl.Timing` has it.
-        message: bytes of the only message that a GPU sends; None where it sends to all.
-    """
+    """Return the channels that an algorithm (as `nccl.Timing` has it) takes over the first group, for the only message
+    of a GPU of so many bytes or for one to each; 0 where the model does not know."""
     if net.generation.channels == 0:
         return 0
     if algorithm == "NVLS":

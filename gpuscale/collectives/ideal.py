@@ -1,9 +1,8 @@
 """The operations, and their textbook times without latency: bytes over bandwidth at the level that limits them.
 
-Source: Austin et al., "How to Scale Your Model", chapter "How to Think About GPUs" (2025), whose tree and strided forms
-are special cases of the one below (docs/collectives.md).
-
-With m members of the group in each unit that a level joins, and W the egress per GPU, each level takes
+Source: Austin et al., "How to Scale Your Model", chapter "How to Think About GPUs" (2025; docs/collectives.md). With m
+members of the group in each unit that a level joins, and W the egress per GPU, each level takes, for the whole tensor
+b,
 
 - AllGather, ReduceScatter  b (1 - m/n) / (W m)
 - AllReduce                 twice that, or b / (W m) where the switches add (NVLS, SHARP)
@@ -11,7 +10,7 @@ With m members of the group in each unit that a level joins, and W the egress pe
 - Broadcast, Reduce         b / (W m)                pipelined
 - SendRecv                  b / W                    at the outermost level crossed alone
 
-for the whole tensor b of the group, and the collective as long as the slowest level that it crosses.
+and the collective as long as the slowest level that it crosses.
 """
 
 from __future__ import annotations

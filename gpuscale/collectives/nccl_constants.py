@@ -73,8 +73,7 @@ P2P_LL_BYTES = 16384
 
 HOP_NOMINAL_S = {"nvlink": 1.0e-6, "pcie": 2.0e-6, "net": 5.0e-6, "wan": 1.0}
 """Hop latency of a preset's level at which the hop tables above hold as they are; other values scale them. guesstimate:
-NVSwitch about 1 us GPU to GPU, PCIe through a switch 2 us, InfiniBand with GPUDirect RDMA 5 us; a hop of long lines
-takes what their level says."""
+NVSwitch about 1 us GPU to GPU, PCIe through a switch 2 us, InfiniBand with GPUDirect RDMA 5 us."""
 
 
 class Generation(NamedTuple):

@@ -1,15 +1,10 @@
-"""What switchless meshes, tori, dragonflies and rails carry: pure functions of where the members of groups lie.
+"""What switchless meshes, tori, dragonflies and rails carry: pure functions of where the members of groups lie
+(docs/hardware.md).
 
-Sources:
-- torus: Dally and Towles, *Principles and Practices of Interconnection Networks* (2004), chapters 3 and 5: a link of a
-  ring carries the traffic of every pair whose shortest way passes it. Austin et al., *How to Scale Your Model* (2025),
-  chapter "Sharded Matrices": AllGather over several axes runs at the sum of their bandwidths, AllToAll on a
-  bidirectional ring takes V / (4 W).
-- dragonfly: Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable Dragonfly Topology" (ISCA 2008): minimal
-  routes take one global link, Valiant's detours two. Dragonfly+ (Shpiner et al., HiPINEB 2017): the same between
-    groups.
-- rails: NVIDIA DGX SuperPOD reference architecture RA-11333 (2023), compute fabric: network card k of every node is
-  wired to leaf switch k of its unit; traffic between rails traverses the spine.
+Sources: Dally and Towles, *Principles and Practices of Interconnection Networks* (2004), chapters 3 and 5, and Austin
+et al., *How to Scale Your Model* (2025), chapter "Sharded Matrices" (torus); Kim, Dally, Scott, Abts,
+"Technology-Driven, Highly-Scalable Dragonfly Topology" (ISCA 2008), and for the same with leaves and spines in a group
+Shpiner et al., HiPINEB 2017; NVIDIA DGX SuperPOD reference architecture RA-11333 (2023), compute fabric (rails).
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""Activations saved for the backward pass, itemised by operator.
-
-Follows Korthikanti et al. 2022 (arXiv 2205.05198, section 4) operator by operator, with fused attention (no score
-matrix is saved), gated MLPs, latent attention, state spaces and routed experts added; what lies outside the
-tensor-parallel region is split by sequence parallelism (section 4.2.2). What frameworks do differently is in
-`MemoryProfile`.
-"""
+"""Activations saved for the backward pass, itemised by operator as by Korthikanti et al. 2022 (arXiv 2205.05198,
+section 4), with fused attention (no score matrix is saved), gated MLPs, latent attention, state spaces and routed
+experts added. What frameworks do differently is in `MemoryProfile`."""
 
 from __future__ import annotations
 
@@ -277,15 +273,13 @@ def routed_tokens(moe: MoeSpec, c: Candidates, job: JobSpec) -> FloatArray:
 
 
 def microbatches_in_flight(c: Candidates, position: FloatArray) -> FloatArray:
-    """Microbatches whose activations a stage holds at its peak, in whole-stage units; shape (P, N).
+    """Microbatches whose activations a stage holds at its peak, in whole-stage units; shape (P, N); `position`: index
+    of each evaluated stage in the pipeline.
 
     1F1B: pp - s at stage s (Narayanan et al. 2021, arXiv 2104.04473, section 2.2). Interleaved: (pp - s - 1) * 2 + (vpp
     - 1) * pp + 1 chunks of 1/vpp stage each (Megatron-LM schedules). GPipe: all. ZB-H1 and ZB-V: pp; ZB-2P: 2 pp - 1
     (Qi et al. 2024, arXiv 2401.10241, table 2 and section 6). DualPipe: pp + 1 (DeepSeek-V3, arXiv 2412.19437, table
     2).
-
-    Args:
-        position: index of each evaluated stage in the pipeline, shape (P, N).
     """
     pp, vpp, count = c.pp, c.vpp, c.num_microbatches
     held = pp - position

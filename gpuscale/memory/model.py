@@ -452,10 +452,10 @@ def passes_bytes(
     """What forward and backward pass need besides saved activations: (loss, anything else beyond it), each (P, N).
 
     The second is that of one layer's backward pass: gradients at its widest point, the layer itself when recomputed,
-    under ZeRO-3 its weight gradient and the buffer out of which that is reduced, and the LM head's gradient where FSDP
-    holds head and embedding as one group. Or it is the 16-bit weight gradients that exist when a microbatch's
-    activations are gone: the embedding's; of nanotron all (optim/gradient_accumulator.py, backward); of a chunk that
-    reduces by itself its own.
+    under ZeRO-3 its weight gradient and the buffer out of which that is reduced, and the LM head's where FSDP holds
+    head and embedding as one group. Or it is the 16-bit weight gradients that exist when a microbatch's activations are
+    gone: the embedding's; of nanotron all (optim/gradient_accumulator.py, backward); of a chunk that reduces by itself
+    its own.
 
     Args:
         microbatch: activations of one microbatch on each stage.
@@ -572,8 +572,7 @@ def half_width(
 
     Args:
         parts: component -> bytes at the fullest stage, each (N,).
-        basis: what is measured, one of `BASES`.
-        said: whether the source says what it measured; else `basis` is what is taken for it.
+        basis, said: one of `BASES`, and whether the source says that it measured this.
     """
     total = summed(*parts.values())
     if basis.startswith("allocated") and job.runtime.memory.counter_reset:

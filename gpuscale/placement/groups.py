@@ -146,8 +146,8 @@ def axis_groups(degrees: Degrees, order: Sequence[str]) -> dict[str, AxisGroups]
 
 
 def megatron_accepts(degrees: Degrees, order: Sequence[str]) -> bool:
-    """Whether Megatron-LM takes the order: with stages not outermost it wants as many expert-DP as DP ranks, and in a
-    dense model counts CP ranks among the former (megatron/core/parallel_state.py, `initialize_model_parallel`)."""
+    """Whether Megatron-LM takes the order: with stages not outermost it wants as many expert-DP as DP ranks, in a dense
+    model CP ranks among them (megatron/core/parallel_state.py, `initialize_model_parallel`)."""
     sizes = degrees.sizes()
     routed = degrees.ep * degrees.etp > 1
     expert_dp = degrees.edp if routed else degrees.cp * degrees.dp

@@ -317,10 +317,9 @@ B and C maps (delta nets: of queries and keys, one set per head). `state`: per e
 boundaries, width x state / chunk per token. `score`: per score inside a chunk, groups (delta nets: heads) x chunk per
 token.
 
-Sums over the operands of the training kernels, for Mamba-2 of github.com/state-spaces/mamba, ops/triton/ssd_combined.py
-(scores and new states in fp32), for delta nets of github.com/fla-org/flash-linear-attention, ops/gated_delta_rule and
-ops/kda, chunk.py. The others (all but `TIMED_STATE_SPACES`) are estimates: every operand read and every result written
-once, in 16 bits, states kept per chunk in 32, and two passes of each gate, norm and token shift that stands by itself.
+Sums over the operands of the training kernels (Mamba-2: github.com/state-spaces/mamba, ops/triton/ssd_combined.py;
+delta nets: github.com/fla-org/flash-linear-attention, ops/gated_delta_rule and ops/kda, chunk.py); estimates where
+there are none (all but `TIMED_STATE_SPACES`; docs/model.md).
 """
 
 BACKWARD_TRAFFIC = 2

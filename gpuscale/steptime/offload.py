@@ -1,8 +1,6 @@
-"""States and activations in host memory: copies over the host link, and the optimizer step on the CPU.
-
-What is offloaded, and when, follows DeepSpeed's ZeRO-Offload and ZeRO-Infinity (Ren et al. 2021, arXiv 2101.06840,
-section 4; Rajbhandari et al. 2021, arXiv 2104.07857, section 5) and Megatron-LM's `--optimizer-cpu-offload`.
-"""
+"""States and activations in host memory: copies over the host link, and the optimizer step on the CPU, as DeepSpeed's
+ZeRO-Offload and ZeRO-Infinity (Ren et al. 2021, arXiv 2101.06840, section 4; Rajbhandari et al. 2021, arXiv 2104.07857,
+section 5) and Megatron-LM's `--optimizer-cpu-offload` have them."""
 
 from __future__ import annotations
 

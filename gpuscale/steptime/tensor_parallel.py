@@ -252,12 +252,8 @@ def tp_block(
     first: Sequence[GemmTimes], last: GemmTimes, c: Candidates, job: JobSpec, tp: TensorParallelTime
 ) -> tuple[FloatArray, FloatArray, tuple[Sent, ...]]:
     """Exposed tensor-parallel communication around a block of column- then row-parallel GEMMs, forward and backward;
-    then what is sent.
-
-    With SP: AllGather before, ReduceScatter after; backward AllGathers the output gradient, ReduceScatters the input
-    gradient and gathers the block's input again (Korthikanti et al. 2022, section 4.2.2). Without: one AllReduce in
-    each pass (Shoeybi et al. 2019).
-    """
+    then what is sent: with SP AllGather before, ReduceScatter after, and backward the block's input gathered again
+    (Korthikanti et al. 2022, section 4.2.2), without one AllReduce in each pass (Shoeybi et al. 2019)."""
     gather, scatter, wgrad = tp.gather.time_s, tp.scatter.time_s, total(first, "wgrad")
     pipelined = pipelines_tp(c, job)
     forward = np.where(
@@ -298,9 +294,8 @@ def _beside(communication_s: FloatArray, compute_s: FloatArray, sm_count: int) -
 
 
 def pipelines_tp(c: Candidates, job: JobSpec) -> BoolArray:
-    """Whether each candidate's TP collectives are pipelined with the GEMM beside them, shape (N,): only inside one
-    NVLink domain (Transformer Engine issue #1071, and pull request #1470 for NVLink across nodes; torch
-    `SymmetricMemory`)."""
+    """Whether each candidate's TP collectives are pipelined with the GEMM beside them, shape (N,): inside one NVLink
+    domain (Transformer Engine issue #1071 and pull request #1470; torch `SymmetricMemory`)."""
     return job.runtime.overlap_tp & (c.tp * strides(c, job).tp <= job.cluster.peer_gpus)
 
 

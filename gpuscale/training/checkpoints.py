@@ -1,8 +1,8 @@
 """Checkpoints: how large they are, how long they stop a job, when one can restart from them, how often to write them.
 
-Failures come independently of one another (exponential times of mean M, the MTBF). After each the job is down for D,
-and goes on from the last checkpoint that is complete. With work tau between two checkpoints, each of which stops the
-job for delta and is complete w later, the share of time that is work in the end is, by renewal at each restart,
+Failures come independently of one another (exponential times of mean M, the MTBF). With work tau between two
+checkpoints, each of which stops the job for delta and is complete w later, the share of time that is work in the end
+is, by renewal at each restart,
 
     tau exp(-w / M) / ((M + D) (exp((tau + delta) / M) - 1)),    D = d exp(R / M) + M (exp(R / M) - 1)
 

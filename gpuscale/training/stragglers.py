@@ -36,8 +36,7 @@ PACKET_BYTES = 4096
 
 SELECTIVE = ("efa", "slingshot")
 """Networks that send again only what is lost (AWS SRD, Shalev et al. 2020, IEEE Micro; Slingshot's link-level retry);
-elsewhere all that followed goes again (go-back-N of InfiniBand and RoCE; Mittal et al. 2018, Revisiting Network Support
-for RDMA, SIGCOMM)."""
+elsewhere all that followed goes again (go-back-N; Mittal et al. 2018, Revisiting Network Support for RDMA, SIGCOMM)."""
 
 CAPPED = 0.7
 """Share of its power limit that the GPU of the usual answer keeps."""

@@ -1,7 +1,8 @@
-"""Measured kernels (GEMMs, grouped GEMMs, fused attention) and collectives, each predicted as it was measured.
+"""Measured kernels (GEMMs, grouped GEMMs, fused attention) and collectives, each predicted as it was measured
+(docs/kernels.md).
 
-`extra` of a row of kernels holds `name=value` pairs separated by `;`. FLOPs are counted as 2 m n k (GEMM), as the
-masked half (`seq`, AIConfigurator) or the full square (`seq_len`, SimuMax) of causal attention (docs/kernels.md).
+FLOPs are counted as 2 m n k (GEMM), as the masked half (`seq`, AIConfigurator) or the full square (`seq_len`, SimuMax)
+of causal attention.
 """
 
 from __future__ import annotations
@@ -145,11 +146,8 @@ IN_TRAINING = 0.88
 
 def predict_s(gpu: GpuSpec, kernels: Kernels, quantise: Mapping[str, float] | None = None) -> FloatArray:
     """Predict each kernel under the conditions of its benchmark: short runs see no power limit, GEMMs back to back less
-    of it than a training step.
-
-    Args:
-        quantise: `quantise_bytes.<precision>` and `quantise_s.<precision>` in place of `QUANTISE`.
-    """
+    of it than a training step. `quantise`: `quantise_bytes.<precision>` and `quantise_s.<precision>` in place of
+    `QUANTISE`."""
     clock, narrow = gpu.kernels.sustained_clock_fraction, gpu.kernels.sustained_16bit_fraction
     if kernels.benchmark.startswith(("short", "best-shape")):
         clock, narrow = 1.0, None

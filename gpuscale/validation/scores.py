@@ -486,12 +486,8 @@ class FirstChoice(NamedTuple):
 
 
 def first_choices(scored: Scored, *, share_ties: bool = False) -> list[FirstChoice]:
-    """The first choice of every sweep; the fastest measured may be a run without a prediction.
-
-    Args:
-        share_ties: of several runs predicted to be the fastest, the loss is their mean rather than that of the first by
-            name.
-    """
+    """The first choice of every sweep; the fastest measured may be a run without a prediction. `share_ties`: of several
+    runs predicted to be the fastest, the loss is their mean rather than that of the first by name."""
     sweeps: dict[tuple[str, ...], list[tuple[float, str, float, bool, Row]]] = defaultdict(list)
     fastest_s: dict[tuple[str, ...], float] = {}
     for one, row in scored:
